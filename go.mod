@@ -1,0 +1,3 @@
+module github.com/truewindow/ratelimit
+
+go 1.26.0

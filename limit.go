@@ -1,0 +1,125 @@
+package ratelimit
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of what can be limited. They keep every number of the module below 2^53, so that Go and Lua
+// calculate with the same integers.
+const (
+	MaxUnits  = int64(1) << 40       // most units of one limit, and of one demand
+	MinWindow = time.Millisecond     // shortest Window
+	MaxWindow = 366 * 24 * time.Hour // longest Window
+
+	maxNameLen = 64
+)
+
+// A Limit is at most Max units in any Window. Limits are values; compare them with ==.
+type Limit struct {
+	// Name tells the limits of one key apart and is part of the stored key: the same name is the same history, whatever Max and
+	// Window. Empty means the Window, such as "1m0s". At most 64 bytes of printable ASCII without
+	// space, quotation mark and backslash.
+	Name string
+	// Max is the number of units admitted in any Window, from 1 to [MaxUnits]. There is no default.
+	Max int64
+	// Window is the length of time for which an admitted unit counts, in whole microseconds from [MinWindow] to [MaxWindow].
+	// There is no default.
+	Window time.Duration
+}
+
+// PerSecond returns the limit of at most units in any second.
+func PerSecond(units int64) Limit { return Limit{Max: units, Window: time.Second} }
+
+// PerMinute returns the limit of at most units in any minute.
+func PerMinute(units int64) Limit { return Limit{Max: units, Window: time.Minute} }
+
+// PerHour returns the limit of at most units in any hour.
+func PerHour(units int64) Limit { return Limit{Max: units, Window: time.Hour} }
+
+// PerDay returns the limit of at most units in any 24 hours.
+func PerDay(units int64) Limit { return Limit{Max: units, Window: 24 * time.Hour} }
+
+// Named returns l under another name.
+func (l Limit) Named(name string) Limit {
+	l.Name = name
+	return l
+}
+
+// WithName returns l with its default name filled in where it had none.
+func (l Limit) WithName() Limit {
+	if l.Name == "" {
+		l.Name = l.Window.String()
+	}
+	return l
+}
+
+// Validate reports, as an error that wraps [ErrInvalidLimit], what is out of range.
+func (l Limit) Validate() error {
+	switch {
+	case l.Max < 1 || l.Max > MaxUnits:
+		return fmt.Errorf("%w: Max %d is not between 1 and %d", ErrInvalidLimit, l.Max, MaxUnits)
+	case l.Window < MinWindow || l.Window > MaxWindow:
+		return fmt.Errorf("%w: Window %v is not between %v and %v", ErrInvalidLimit, l.Window, MinWindow, MaxWindow)
+	case l.Window%time.Microsecond != 0:
+		return fmt.Errorf("%w: Window %v is not in whole microseconds", ErrInvalidLimit, l.Window)
+	case len(l.Name) > maxNameLen:
+		return fmt.Errorf("%w: Name is longer than %d bytes", ErrInvalidLimit, maxNameLen)
+	}
+	for i := range len(l.Name) {
+		if c := l.Name[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			return fmt.Errorf("%w: Name %q has a byte that is not allowed", ErrInvalidLimit, l.Name)
+		}
+	}
+	return nil
+}
+
+// String returns the limit in the form that [ParseLimit] reads, such as "10/1m0s" or "burst=10/1s".
+func (l Limit) String() string {
+	s := strconv.FormatInt(l.Max, 10) + "/" + l.Window.String()
+	if l.Name != "" && l.Name != l.Window.String() {
+		s = l.Name + "=" + s
+	}
+	return s
+}
+
+// ParseLimit reads "MAX/WINDOW" or "NAME=MAX/WINDOW". WINDOW is a duration as in [time.ParseDuration],
+// a whole number of days ("7d"), or a bare unit ("10/s", "100/m", "1000/h", "5000/d"). An error wraps [ErrInvalidLimit].
+func ParseLimit(s string) (Limit, error) {
+	var l Limit
+	rest := s
+	if name, after, ok := strings.Cut(s, "="); ok {
+		if name == "" {
+			return Limit{}, fmt.Errorf("%w: %q has an empty name", ErrInvalidLimit, s)
+		}
+		l.Name, rest = name, after
+	}
+	units, window, ok := strings.Cut(rest, "/")
+	if !ok {
+		return Limit{}, fmt.Errorf("%w: %q is not of the form MAX/WINDOW, such as 10/1m", ErrInvalidLimit, s)
+	}
+	var err error
+	if l.Max, err = strconv.ParseInt(units, 10, 64); err != nil {
+		return Limit{}, fmt.Errorf("%w: %q: MAX is not an integer", ErrInvalidLimit, s)
+	}
+	if l.Window, err = parseWindow(window); err != nil {
+		return Limit{}, fmt.Errorf("%w: %q: WINDOW is not a duration such as 500ms, 1s, 1m30s, 24h or 7d", ErrInvalidLimit, s)
+	}
+	return l, l.Validate()
+}
+
+func parseWindow(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, strconv.ErrSyntax
+	}
+	if s[0] < '0' || s[0] > '9' { // a bare unit
+		s = "1" + s
+	}
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(s)
+}

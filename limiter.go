@@ -1,0 +1,187 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Limiter decides demands under one limit, or under several at once, on one store. Limiters are immutable and cheap: many of them
+// may share a store. Create one with [New].
+//
+// A Limiter of several limits admits a demand when all of its limits do, and then records it under each; if one refuses, none
+// records it. Its methods answer with the result of the limit that binds ([Binding]); AllowEach and PeekEach answer for each limit.
+//
+// All methods return an error that wraps [ErrInvalidDemand] for an empty key or a negative n, [ErrExceedsLimit]
+// for an n that the smallest limit can never admit, and [ErrUnavailable] when the demand is undecided, the context having
+// ended included. A call that fails with [ErrOutcomeUnknown] may have been recorded; no other failed call was.
+type Limiter struct {
+	store      Store
+	algorithms []Algorithm
+	scratch    sync.Pool // of *scratch, for several limits
+}
+
+type scratch struct {
+	demands []Demand
+	results []Result
+}
+
+// New returns a limiter of the given algorithms, one for each limit, on store. It does no I/O. An error wraps [ErrInvalidLimit]
+// or, when two limits have the same name and so the same state, [ErrDuplicateDemand].
+func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
+	if store == nil {
+		return nil, fmt.Errorf("%w: no store", ErrInvalidLimit)
+	}
+	if len(algorithms) == 0 {
+		return nil, fmt.Errorf("%w: no limit", ErrInvalidLimit)
+	}
+	l := &Limiter{store: store, algorithms: slices.Clone(algorithms)}
+	ds := make([]Demand, len(algorithms))
+	for i, a := range algorithms {
+		if a == nil {
+			return nil, fmt.Errorf("%w: no algorithm", ErrInvalidLimit)
+		}
+		if err := a.Validate(); err != nil {
+			return nil, err
+		}
+		ds[i].Algorithm = a
+	}
+	if err := checkDistinct(ds); err != nil {
+		return nil, err
+	}
+	l.scratch.New = func() any {
+		return &scratch{make([]Demand, len(algorithms)), make([]Result, len(algorithms))}
+	}
+	return l, nil
+}
+
+// Limits returns the limits in the order in which New got them, which is that of the results of AllowEach and PeekEach.
+func (l *Limiter) Limits() []Limit {
+	limits := make([]Limit, len(l.algorithms))
+	for i, a := range l.algorithms {
+		limits[i] = a.Limit()
+	}
+	return limits
+}
+
+// Allow is AllowN of one unit.
+func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN takes n units for key if they may be spent now. A refusal is a Result with Allowed false, not an error.
+// An n of 0 is Peek.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Result, error) {
+	if n == 0 {
+		return l.Peek(ctx, key)
+	}
+	return l.decide(ctx, key, Take, n)
+}
+
+// AllowEach is AllowN with the result of each limit appended to dst, in the order of Limits. The demand was admitted if
+// all of them are Allowed. After an error dst is returned as it was.
+func (l *Limiter) AllowEach(ctx context.Context, key string, n int64, dst []Result) ([]Result, error) {
+	if n == 0 {
+		return l.PeekEach(ctx, key, 1, dst)
+	}
+	return l.decideEach(ctx, key, Take, n, dst)
+}
+
+// Peek answers what Allow would and takes nothing. Remaining is what is there before taking.
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
+	return l.decide(ctx, key, Look, 1)
+}
+
+// PeekEach answers what AllowEach would and takes nothing. An n of 0 is an n of 1.
+func (l *Limiter) PeekEach(ctx context.Context, key string, n int64, dst []Result) ([]Result, error) {
+	if n == 0 {
+		n = 1
+	}
+	return l.decideEach(ctx, key, Look, n, dst)
+}
+
+// Reset forgets what key has spent under all limits of l.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	_, err := l.decide(ctx, key, Reset, 0)
+	return err
+}
+
+// Wait is WaitN of one unit.
+func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
+	return l.WaitN(ctx, key, 1)
+}
+
+// WaitN takes n units as soon as they may be spent. It sleeps for exactly RetryAfter and asks again, since others may have been
+// admitted meanwhile; waiters are not queued.
+//
+// When the context's deadline is nearer than RetryAfter, WaitN returns at once, with the refusal and an error that wraps
+// [context.DeadlineExceeded]; when the context ends in mid-wait, with the refusal and an error that wraps the context's. Nothing was taken
+// in either case.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error) {
+	for {
+		res, err := l.AllowN(ctx, key, n)
+		if err != nil || res.Allowed {
+			return res, err
+		}
+		if err := sleep(ctx, res.RetryAfter); err != nil {
+			return res, err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+		return fmt.Errorf("ratelimit: the wait of %v is longer than the context lasts: %w", d, context.DeadlineExceeded)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ratelimit: gave up waiting: %w", ctx.Err())
+	}
+}
+
+func (l *Limiter) decide(ctx context.Context, key string, op Op, n int64) (Result, error) {
+	if len(l.algorithms) == 1 {
+		return l.store.Take(ctx, Demand{Key: key, Algorithm: l.algorithms[0], Op: op, N: n})
+	}
+	s := l.scratch.Get().(*scratch)
+	defer l.release(s)
+	if err := l.takeAll(ctx, s, key, op, n); err != nil {
+		return Result{}, err
+	}
+	return s.results[Binding(s.results)], nil
+}
+
+func (l *Limiter) decideEach(ctx context.Context, key string, op Op, n int64, dst []Result) ([]Result, error) {
+	if len(l.algorithms) == 1 {
+		res, err := l.decide(ctx, key, op, n)
+		if err != nil {
+			return dst, err
+		}
+		return append(dst, res), nil
+	}
+	s := l.scratch.Get().(*scratch)
+	defer l.release(s)
+	if err := l.takeAll(ctx, s, key, op, n); err != nil {
+		return dst, err
+	}
+	return append(dst, s.results...), nil
+}
+
+func (l *Limiter) takeAll(ctx context.Context, s *scratch, key string, op Op, n int64) error {
+	for i, a := range l.algorithms {
+		s.demands[i] = Demand{Key: key, Algorithm: a, Op: op, N: n}
+	}
+	return l.store.TakeAll(ctx, s.demands, s.results)
+}
+
+// release drops the key before the scratch is pooled, so that the pool keeps no user's bytes alive.
+func (l *Limiter) release(s *scratch) {
+	clear(s.demands)
+	l.scratch.Put(s)
+}
