@@ -109,12 +109,12 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (next []byte, kee
 			if !ok {
 				return nil, -1, ratelimit.Result{}
 			}
-			res.RetryAfter = time.Duration(leaves+window-now) * time.Microsecond
+			res.RetryAfter = time.Duration(min(leaves+window, g.newest()+g.window)-now) * time.Microsecond
 		}
 	}
 	res.Remaining = min(max(0, l.limit.Max-used), l.limit.Max)
 	if used > 0 {
-		res.ResetAfter = time.Duration(g.newest()+window-now) * time.Microsecond
+		res.ResetAfter = time.Duration(g.newest()+min(window, g.window)-now) * time.Microsecond
 	}
 	if !write {
 		return state, 0, res

@@ -99,7 +99,7 @@ local function step(s, now, op, n, at, args)
     while need > 0 do
       if i >= count then return nil end
       need = need - units(i)
-      retry = stamp(i) + window - now
+      retry = math.min(stamp(i) + window, newest + kept) - now
       i = i + 1
     end
   end
@@ -109,6 +109,6 @@ local function step(s, now, op, n, at, args)
     s:keep(newest + kept - now)
   end
   local reset = 0
-  if live > 0 then reset = newest + window - now end
+  if live > 0 then reset = newest + math.min(window, kept) - now end
   return allowed, math.min(math.max(0, max - live), max), retry, reset, decided
 end

@@ -1,0 +1,106 @@
+package algorithm
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// naive is the sliding-window log as one would write it on a blackboard: a slice that is filtered and summed
+// anew for every question. It is the model that Step is held against.
+type naive struct {
+	records []record
+	slop    int64 // the newest stamp is at most this far ahead of the clock that wrote it
+	window  int64 // of the last admission
+}
+
+type record struct{ stamp, units int64 }
+
+func (m *naive) newest() int64 { return m.records[len(m.records)-1].stamp }
+
+func since(records []record, edge int64) (live []record) {
+	for _, r := range records {
+		if r.stamp > edge {
+			live = append(live, r)
+		}
+	}
+	return live
+}
+
+func sum(records []record) (units int64) {
+	for _, r := range records {
+		units += r.units
+	}
+	return units
+}
+
+func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, time.Duration) {
+	limit, window := l.limit.Max, l.limit.Window.Microseconds()
+	res := ratelimit.Result{Allowed: true, Limit: limit, Remaining: limit, At: now}
+	if d.Op == ratelimit.Reset {
+		*m = naive{}
+		return res, 0
+	}
+	if len(m.records) > 0 && m.newest()-now > window {
+		by := m.newest() - now
+		for i := range m.records {
+			m.records[i].stamp -= by
+		}
+	}
+	kept := *m
+	if len(m.records) > 0 && now >= m.newest()+m.window {
+		*m = naive{}
+	}
+	t := now
+	if len(m.records) > 0 {
+		t = max(now, m.newest()-m.slop)
+	}
+	live := since(m.records, t-window)
+	res.At = t
+	switch {
+	case d.Op == ratelimit.Force || d.Op == ratelimit.Take && sum(live)+d.N <= limit:
+		r := l.resolution.Microseconds()
+		stamp := (t + r - 1) / r * r
+		slop := int64(1)<<bits.Len64(uint64(r-1)) - 1
+		if len(m.records) > 0 && m.newest() >= stamp {
+			stamp = m.newest()
+			slop = max(slop, m.slop)
+		}
+		m.slop, m.window = slop, window
+		m.records = since(m.records, stamp-slop-window)
+		m.records = append(m.records, record{stamp, min(d.N, max48-sum(m.records))})
+		if n := len(m.records); n > 1 && m.records[n-2].stamp == stamp {
+			m.records[n-2].units += m.records[n-1].units
+			m.records = m.records[:n-1]
+		}
+		res.At = stamp
+	case d.Op == ratelimit.GiveBack:
+		for i, r := range m.records {
+			if r.stamp == d.At && r.stamp > t-window {
+				m.records[i].units -= min(d.N, r.units)
+			}
+		}
+	case sum(live)+d.N > limit:
+		res.Allowed = false
+		for i := range live {
+			if sum(live[i+1:])+d.N <= limit {
+				res.RetryAfter = time.Duration(min(live[i].stamp+window, m.newest()+m.window)-now) * time.Microsecond
+				break
+			}
+		}
+	}
+	used := sum(since(m.records, t-window))
+	res.Remaining = max(0, limit-used)
+	if used > 0 {
+		res.ResetAfter = time.Duration(m.newest()+min(window, m.window)-now) * time.Microsecond
+	}
+	var keep time.Duration
+	if len(m.records) > 0 {
+		keep = time.Duration(m.newest()+m.window-now) * time.Microsecond
+	}
+	if !res.Allowed || d.Op == ratelimit.Look || d.Op == ratelimit.GiveBack {
+		*m = kept // what ran out is not there, but only a record takes it away
+	}
+	return res, keep
+}

@@ -1,0 +1,495 @@
+package algorithm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const second = int64(time.Second / time.Microsecond)
+
+// epoch is a stamp of the year 2026.
+const epoch = int64(1_790_000_000) * second
+
+func take(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.Take, N: n} }
+func look(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.Look, N: n} }
+
+// scripted is one line of a history: a step on the state that the line before left.
+type scripted struct {
+	at        float64 // seconds after epoch
+	demand    ratelimit.Demand
+	allowed   bool
+	remaining int64
+	retry     time.Duration
+	reset     time.Duration
+}
+
+func play(t *testing.T, l Log, lines []scripted) {
+	t.Helper()
+	var state []byte
+	for i, line := range lines {
+		now := epoch + int64(line.at*float64(second))
+		next, keep, res := l.Step(state, now, line.demand)
+		if keep != 0 {
+			state = next
+		}
+		if res.Allowed != line.allowed || res.Remaining != line.remaining || res.RetryAfter != line.retry || res.ResetAfter != line.reset {
+			t.Errorf("line %d: %v %d at %v s: got allowed %v, remaining %d, retry %v, reset %v; want %v, %d, %v, %v",
+				i, line.demand.Op, line.demand.N, line.at, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter,
+				line.allowed, line.remaining, line.retry, line.reset)
+		}
+	}
+}
+
+func TestSlidingLog(t *testing.T) {
+	const s = time.Second
+	at := func(seconds float64, n int64) ratelimit.Demand {
+		return ratelimit.Demand{Op: ratelimit.GiveBack, N: n, At: epoch + int64(seconds*float64(second))}
+	}
+	force := func(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.Force, N: n} }
+	reset := ratelimit.Demand{Op: ratelimit.Reset}
+	l := SlidingLog(ratelimit.Limit{Max: 3, Window: 10 * s})
+	for _, tc := range []struct {
+		name  string
+		log   Log
+		lines []scripted
+	}{
+		{"admits Max in a window and no more", l, []scripted{
+			{0, take(1), true, 2, 0, 10 * s},
+			{1, take(1), true, 1, 0, 10 * s},
+			{2, take(1), true, 0, 0, 10 * s},
+			{3, take(1), false, 0, 7 * s, 9 * s},
+			{9.999999, take(1), false, 0, time.Microsecond, 2*s + time.Microsecond},
+			{10, take(1), true, 0, 0, 10 * s},
+			{10, take(1), false, 0, s, 10 * s},
+		}},
+		{"weights wait for enough units to leave", l, []scripted{
+			{0, take(1), true, 2, 0, 10 * s},
+			{4, take(2), true, 0, 0, 10 * s},
+			{5, take(1), false, 0, 5 * s, 9 * s},
+			{5, take(2), false, 0, 9 * s, 9 * s},
+			{10, take(2), false, 1, 4 * s, 4 * s},
+			{10, take(1), true, 0, 0, 10 * s},
+		}},
+		{"a look takes nothing", l, []scripted{
+			{0, look(3), true, 3, 0, 0},
+			{0, take(2), true, 1, 0, 10 * s},
+			{1, look(1), true, 1, 0, 9 * s},
+			{1, look(2), false, 1, 9 * s, 9 * s},
+			{1, take(1), true, 0, 0, 10 * s},
+		}},
+		{"force exceeds and is counted", l, []scripted{
+			{0, force(5), true, 0, 0, 10 * s},
+			{1, take(1), false, 0, 9 * s, 9 * s},
+			{1, force(1), true, 0, 0, 10 * s},
+			{10, take(3), false, 2, s, s},
+		}},
+		{"giving back frees what the record holds, once", l, []scripted{
+			{0, take(2), true, 1, 0, 10 * s},
+			{1, take(1), true, 0, 0, 10 * s},
+			{2, at(0, 5), true, 2, 0, 9 * s},
+			{2, at(0, 5), true, 2, 0, 9 * s},
+			{2, at(0.5, 1), true, 2, 0, 9 * s},
+			{11, at(1, 1), true, 3, 0, 0},
+		}},
+		{"reset forgets", l, []scripted{
+			{0, take(3), true, 0, 0, 10 * s},
+			{1, reset, true, 3, 0, 0},
+			{1, take(3), true, 0, 0, 10 * s},
+		}},
+		{"a step back holds what the newest stamp forbids", l, []scripted{
+			{0, take(2), true, 1, 0, 10 * s},
+			{5, take(1), true, 0, 0, 10 * s},
+			{1, take(1), false, 0, 9 * s, 14 * s},
+			{10, take(1), true, 1, 0, 10 * s},
+		}},
+		{"a step back by more than a window delays by one window", l, []scripted{
+			{0, take(2), true, 1, 0, 10 * s},
+			{5, take(1), true, 0, 0, 10 * s},
+			{-3600, take(1), false, 0, 5 * s, 10 * s},
+			{-3595, take(1), true, 1, 0, 10 * s},
+			{-3590, take(2), true, 0, 0, 10 * s},
+		}},
+		{"resolution frees late and never early", l.WithResolution(2 * s), []scripted{
+			{0.5, take(1), true, 2, 0, 11500 * time.Millisecond},
+			{1.5, take(1), true, 1, 0, 10500 * time.Millisecond},
+			{2, take(1), true, 0, 0, 10 * s},
+			{11.9, take(1), false, 0, 100 * time.Millisecond, 100 * time.Millisecond},
+			{12, take(3), true, 0, 0, 10 * s},
+		}},
+		{"a step forward empties", l, []scripted{
+			{0, take(3), true, 0, 0, 10 * s},
+			{3600, take(3), true, 0, 0, 10 * s},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { play(t, tc.log, tc.lines) })
+	}
+}
+
+func TestSlidingLogValidate(t *testing.T) {
+	good := ratelimit.PerMinute(60)
+	for _, tc := range []struct {
+		log Log
+		ok  bool
+	}{
+		{SlidingLog(good), true},
+		{SlidingLog(good).WithResolution(time.Minute), true},
+		{SlidingLog(good).WithResolution(0), true},
+		{SlidingLog(good).WithResolution(-1), false},
+		{SlidingLog(good).WithResolution(time.Nanosecond), false},
+		{SlidingLog(good).WithResolution(1500 * time.Nanosecond), false},
+		{SlidingLog(good).WithResolution(time.Minute + 1000), false},
+		{SlidingLog(ratelimit.PerMinute(0)), false},
+		{Log{}, false},
+	} {
+		err := tc.log.Validate()
+		if (err == nil) != tc.ok || err != nil && !errors.Is(err, ratelimit.ErrInvalidLimit) {
+			t.Errorf("%+v: got %v", tc.log, err)
+		}
+	}
+	if SlidingLog(good) != SlidingLog(good).WithResolution(time.Microsecond) {
+		t.Error("values with equal parameters differ")
+	}
+	if got := SlidingLog(good).Limit().Name; got != "1m0s" {
+		t.Errorf("default name %q", got)
+	}
+}
+
+// history turns bytes into a history: limits, clocks and demands that change from step to step.
+type history struct {
+	data []byte
+	now  int64
+	ats  []int64
+}
+
+func (h *history) byte() byte {
+	if len(h.data) == 0 {
+		return 0
+	}
+	b := h.data[0]
+	h.data = h.data[1:]
+	return b
+}
+
+func (h *history) log() Log {
+	b := h.byte()
+	limit := ratelimit.Limit{
+		Max:    []int64{1, 3, 10, 1000}[b&3],
+		Window: []time.Duration{time.Second, 10 * time.Second, time.Minute, ratelimit.MaxWindow}[b>>2&3],
+	}
+	return SlidingLog(limit).WithResolution([]time.Duration{0, 0, 0, 0, 7 * time.Microsecond, time.Millisecond, 300 * time.Millisecond, limit.Window}[b>>5])
+}
+
+func (h *history) tick(window int64) {
+	b := h.byte()
+	v := int64(h.byte())
+	switch b % 8 {
+	case 0:
+	case 1:
+		h.now += v
+	case 2:
+		h.now += v * 1000
+	case 3:
+		h.now += v * window / 64
+	case 4:
+		h.now += window - 1 + v%3
+	case 5:
+		h.now -= v * window / 200
+	case 6:
+		h.now -= window + v*1000
+	case 7:
+		h.now += v * v * second * 86400
+	}
+	h.now = min(max(0, h.now), 1<<52)
+}
+
+func (h *history) demand() ratelimit.Demand {
+	b := h.byte()
+	d := ratelimit.Demand{N: 1 + int64(b>>4)}
+	switch b & 15 {
+	case 0, 1, 2:
+		d.Op = ratelimit.Look
+	case 3:
+		d.Op, d.N = ratelimit.Force, d.N*d.N
+	case 4:
+		d.Op, d.N = ratelimit.Force, ratelimit.MaxUnits
+	case 5, 6, 7:
+		d.Op = ratelimit.GiveBack
+		if len(h.ats) > 0 {
+			d.At = h.ats[int(h.byte())%len(h.ats)]
+		}
+	case 8:
+		if b>>4 == 0 {
+			d.Op = ratelimit.Reset
+		}
+	default:
+		d.N = max(1, d.N/3)
+	}
+	return d
+}
+
+// FuzzStep holds Step against the naive model over whole histories, and every refusal against its own RetryAfter.
+func FuzzStep(f *testing.F) {
+	for seed := range uint64(8) {
+		data := make([]byte, 600)
+		r := rand.New(rand.NewPCG(seed, 1))
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := &history{data: data, now: epoch}
+		if h.byte()&7 == 0 {
+			h.now = 0
+		}
+		l := h.log()
+		var state []byte
+		var model naive
+		for i := 0; len(h.data) > 0; i++ {
+			if h.byte()%16 == 0 {
+				l = h.log()
+			}
+			h.tick(l.limit.Window.Microseconds())
+			d := h.demand()
+			if d.Op <= ratelimit.Look {
+				d.N = min(d.N, l.limit.Max)
+			}
+			before := bytes.Clone(state)
+			next, keep, res := l.Step(state, h.now, d)
+			want, wantKeep := model.step(l, h.now, d)
+			if res != want {
+				t.Fatalf("step %d: %v of %d at %d under %v: got %+v, want %+v", i, d.Op, d.N, h.now, l.limit, res, want)
+			}
+			switch {
+			case keep < 0:
+				t.Fatalf("step %d: own state is corrupt", i)
+			case keep == 0:
+				if !bytes.Equal(state, before) {
+					t.Fatalf("step %d: state changed without a write", i)
+				}
+			case d.Op == ratelimit.Reset:
+				state = nil
+			default:
+				if keep != wantKeep {
+					t.Fatalf("step %d: keep %v, want %v", i, keep, wantKeep)
+				}
+				state = next
+			}
+			if res.Allowed && d.Op <= ratelimit.Force && d.Op != ratelimit.Look {
+				h.ats = append(h.ats, res.At)
+			}
+			if !res.Allowed {
+				checkRetry(t, l, state, h.now, d, res)
+			}
+			compare(t, i, state, h.now, &model)
+		}
+	})
+}
+
+func checkRetry(t *testing.T, l Log, state []byte, now int64, d ratelimit.Demand, res ratelimit.Result) {
+	t.Helper()
+	retry := now + res.RetryAfter.Microseconds()
+	if _, _, r := l.Step(bytes.Clone(state), retry, d); !r.Allowed {
+		t.Fatalf("refused at %d again after RetryAfter %v", now, res.RetryAfter)
+	}
+	if _, _, r := l.Step(bytes.Clone(state), retry-1, d); r.Allowed {
+		t.Fatalf("admitted 1µs before RetryAfter %v", res.RetryAfter)
+	}
+}
+
+// compare holds the meaning of the bytes against the model's records.
+func compare(t *testing.T, i int, state []byte, now int64, model *naive) {
+	t.Helper()
+	g, ok := decodeLog(state)
+	if !ok {
+		t.Fatalf("step %d: state does not decode", i)
+	}
+	if g.n > 0 && now >= g.newest()+g.window {
+		if len(model.records) > 0 && now < model.newest()+model.window {
+			t.Fatalf("step %d: ran out before the model", i)
+		}
+		return
+	}
+	var got []record
+	for j := g.head; j < g.n; j++ {
+		got = append(got, record{g.stamp(j), g.units(j)})
+	}
+	if fmt.Sprint(got) != fmt.Sprint(model.records) || g.used != sum(got) {
+		t.Fatalf("step %d: records %v used %d, want %v", i, got, g.used, model.records)
+	}
+}
+
+// TestExactWindow drives bursts at window edges and random traces through Step and counts every rolling window.
+func TestExactWindow(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		limit := ratelimit.Limit{Max: 1 + r.Int64N(60), Window: time.Second}
+		l := SlidingLog(limit)
+		if seed%4 == 3 {
+			l = l.WithResolution(time.Duration(1+r.Int64N(100_000)) * time.Microsecond)
+		}
+		var state []byte
+		var admitted []int64 // true times, one for each unit
+		now := epoch
+		for range 3000 {
+			switch r.IntN(6) {
+			case 0:
+				now += max(0, second-now%second-r.Int64N(3))
+			case 1:
+				now += r.Int64N(second)
+			default:
+				now += r.Int64N(20_000)
+			}
+			n := 1 + r.Int64N(min(3, limit.Max))
+			live := 0
+			for i := len(admitted) - 1; i >= 0 && admitted[i] > now-second; i-- {
+				live++
+			}
+			next, keep, res := l.Step(state, now, take(n))
+			if keep > 0 {
+				state = next
+			}
+			fits := int64(live)+n <= limit.Max
+			if res.Allowed && !fits {
+				t.Fatalf("seed %d: %d units admitted with %d of %d in the window", seed, n, live, limit.Max)
+			}
+			if !res.Allowed && fits && l.Resolution() == time.Microsecond {
+				t.Fatalf("seed %d: %d units refused with %d of %d in the window", seed, n, live, limit.Max)
+			}
+			if res.Allowed {
+				for range n {
+					admitted = append(admitted, now)
+				}
+			}
+		}
+	}
+}
+
+// TestBoundedByResolution fills a log as fast as it admits: the records stay within Window/Resolution + 2.
+func TestBoundedByResolution(t *testing.T) {
+	l := SlidingLog(ratelimit.PerMinute(100_000)).WithResolution(600 * time.Millisecond)
+	var state []byte
+	now, most := epoch, 0
+	for range 400_000 {
+		now += 400
+		if next, keep, _ := l.Step(state, now, take(1)); keep > 0 {
+			state = next
+		}
+		most = max(most, cap(state))
+	}
+	if g, _ := decodeLog(state); g.n-g.head > 102 {
+		t.Errorf("%d live records", g.n-g.head)
+	}
+	if most > 2048 {
+		t.Errorf("the state took %d bytes", most)
+	}
+}
+
+// TestSteadyState allocates nothing and stays within 16.5 bytes a record.
+func TestSteadyState(t *testing.T) {
+	l := SlidingLog(ratelimit.PerMinute(1000))
+	var state []byte
+	now := epoch
+	step := func() {
+		now += 70_000
+		next, keep, res := l.Step(state, now, take(1))
+		if keep > 0 {
+			state = next
+		}
+		if !res.Allowed {
+			now += res.RetryAfter.Microseconds()
+		}
+	}
+	for range 5000 {
+		step()
+	}
+	if allocs := testing.AllocsPerRun(2000, step); allocs != 0 {
+		t.Errorf("%v allocations a step", allocs)
+	}
+	if g, _ := decodeLog(state); float64(cap(state)) > 16.5*float64(g.n-g.head) {
+		t.Errorf("%d bytes for %d records", cap(state), g.n-g.head)
+	}
+}
+
+// TestRebase keeps a log alive for longer than an offset of 48 bits reaches.
+func TestRebase(t *testing.T) {
+	l := SlidingLog(ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow})
+	year := int64(365 * 86400 * second)
+	var state []byte
+	var model naive
+	for i := range int64(100) {
+		now := epoch + i*year/4
+		next, keep, res := l.Step(state, now, take(1))
+		if keep > 0 {
+			state = next
+		}
+		if want, _ := model.step(l, now, take(1)); res != want {
+			t.Fatalf("quarter %d: got %+v, want %+v", i, res, want)
+		}
+		compare(t, int(i), state, now, &model)
+	}
+	if g, _ := decodeLog(state); g.base < epoch+8*year {
+		t.Errorf("base %d has not moved", g.base)
+	}
+}
+
+// FuzzState gives Step bytes that it did not write: no panic, no result out of range.
+func FuzzState(f *testing.F) {
+	l := SlidingLog(ratelimit.PerMinute(3))
+	var state []byte
+	for i := range int64(4) {
+		state, _, _ = l.Step(state, epoch+i*second, ratelimit.Demand{Op: ratelimit.Force, N: i + 1})
+		f.Add(bytes.Clone(state), epoch+i, uint8(i), int64(1), epoch)
+	}
+	f.Add(make([]byte, trailerSize+recordSize), epoch, uint8(0), int64(1), int64(0))
+	f.Add([]byte("short"), epoch, uint8(1), int64(1), int64(0))
+	f.Fuzz(func(t *testing.T, state []byte, now int64, op uint8, n, at int64) {
+		d := ratelimit.Demand{Op: ratelimit.Op(op % 5), N: 1 + n&(ratelimit.MaxUnits-1), At: at}
+		now &= 1<<52 - 1
+		next, keep, res := l.Step(bytes.Clone(state), now, d)
+		if keep < 0 {
+			return
+		}
+		if res.Remaining < 0 || res.Remaining > l.limit.Max || res.RetryAfter < 0 {
+			t.Fatalf("%+v", res)
+		}
+		if keep > 0 && d.Op != ratelimit.Reset {
+			if _, ok := decodeLog(next); !ok {
+				t.Fatal("wrote a state that does not decode")
+			}
+		}
+	})
+}
+
+func BenchmarkStep(b *testing.B) {
+	for _, limit := range []int64{10, 1000, 100_000} {
+		b.Run(fmt.Sprintf("take/%d", limit), func(b *testing.B) {
+			l := SlidingLog(ratelimit.PerMinute(limit))
+			gap := int64(60*second)/limit + 1
+			var state []byte
+			now := epoch
+			b.ReportAllocs()
+			for b.Loop() {
+				now += gap
+				state, _, _ = l.Step(state, now, take(1))
+			}
+		})
+		b.Run(fmt.Sprintf("refused/%d", limit), func(b *testing.B) {
+			l := SlidingLog(ratelimit.PerMinute(limit))
+			var state []byte
+			for i := range limit {
+				state, _, _ = l.Step(state, epoch+i, take(1))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Step(state, epoch+limit, take(1))
+			}
+		})
+	}
+}
