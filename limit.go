@@ -90,11 +90,11 @@ func (l Limit) String() string {
 func ParseLimit(s string) (Limit, error) {
 	var l Limit
 	rest := s
-	if name, after, ok := strings.Cut(s, "="); ok {
-		if name == "" {
+	if i := strings.LastIndexByte(s, '='); i >= 0 { // a name may hold one
+		if i == 0 {
 			return Limit{}, fmt.Errorf("%w: %q has an empty name", ErrInvalidLimit, s)
 		}
-		l.Name, rest = name, after
+		l.Name, rest = s[:i], s[i+1:]
 	}
 	units, window, ok := strings.Cut(rest, "/")
 	if !ok {
@@ -107,14 +107,17 @@ func ParseLimit(s string) (Limit, error) {
 	if l.Window, err = parseWindow(window); err != nil {
 		return Limit{}, fmt.Errorf("%w: %q: WINDOW is not a duration such as 500ms, 1s, 1m30s, 24h or 7d", ErrInvalidLimit, s)
 	}
-	return l, l.Validate()
+	if err := l.Validate(); err != nil {
+		return Limit{}, err
+	}
+	return l, nil
 }
 
 func parseWindow(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, strconv.ErrSyntax
 	}
-	if s[0] < '0' || s[0] > '9' { // a bare unit
+	if strings.IndexByte("+-.0123456789", s[0]) < 0 { // a bare unit
 		s = "1" + s
 	}
 	if days, ok := strings.CutSuffix(s, "d"); ok {

@@ -114,9 +114,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 }
 
 // WaitN takes n units as soon as they may be spent. It sleeps for exactly RetryAfter and asks again, since others may have been
-// admitted meanwhile; waiters are not queued.
+// admitted meanwhile; waiters are not queued. An n of 0 waits until one unit may be spent and takes nothing.
 //
-// When the context's deadline is nearer than RetryAfter, WaitN returns at once, with the refusal and an error that wraps
+// When RetryAfter does not end before the context's deadline, WaitN returns at once, with the refusal and an error that wraps
 // [context.DeadlineExceeded]; when the context ends in mid-wait, with the refusal and an error that wraps the context's. Nothing was taken
 // in either case.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error) {
@@ -132,8 +132,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		return fmt.Errorf("ratelimit: the wait of %v is longer than the context lasts: %w", d, context.DeadlineExceeded)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return fmt.Errorf("ratelimit: the wait of %v does not end before the context: %w", d, context.DeadlineExceeded)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

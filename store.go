@@ -285,9 +285,9 @@ type Result struct {
 	Source Source
 }
 
-// Binding returns the index of the result that stands for all of them, one result a limit of a demand on several limits: the refused
-// one that takes longest to retry or, if none was refused, the one with the least remaining. Among equals it is the one that
-// takes longest to reset, then the first. It panics if results is empty.
+// Binding returns the index of the result that stands for all of them, one result a limit of a demand on several limits: a refused
+// one if there is one, and among those the one that takes longest to retry; else the one with the least remaining. Among equals it is
+// the one with the least remaining, then the one that takes longest to reset, then the first. It panics if results is empty.
 func Binding(results []Result) int {
 	best := 0
 	for i := 1; i < len(results); i++ {

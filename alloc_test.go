@@ -1,0 +1,58 @@
+//go:build !race
+
+package ratelimit_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// constStore gives every valid demand the same answer and allocates nothing.
+type constStore struct{ res ratelimit.Result }
+
+func (s constStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	return s.res, ratelimit.CheckTake(ctx, d)
+}
+
+func (s constStore) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	for i := range out {
+		out[i] = s.res
+	}
+	return ratelimit.CheckTakeAll(ctx, ds, out)
+}
+
+// The race detector drops pooled values at random, so these figures hold without it only.
+func TestNoAllocations(t *testing.T) {
+	ctx := t.Context()
+	for _, tt := range []struct {
+		name   string
+		limits []ratelimit.Limit
+	}{
+		{"one limit", []ratelimit.Limit{ratelimit.PerSecond(10).Named("a")}},
+		{"several limits", []ratelimit.Limit{
+			ratelimit.PerSecond(10).Named("a"), ratelimit.PerMinute(10).Named("b"), ratelimit.PerDay(10).Named("c"),
+		}},
+	} {
+		for _, allowed := range []bool{true, false} {
+			limiter := newLimiter(t, constStore{ratelimit.Result{Allowed: allowed}}, tt.limits...)
+			dst := make([]ratelimit.Result, 0, len(tt.limits))
+			for name, call := range map[string]func() error{
+				"Allow":     func() error { _, err := limiter.Allow(ctx, "k"); return err },
+				"AllowN":    func() error { _, err := limiter.AllowN(ctx, "k", 2); return err },
+				"AllowEach": func() error { _, err := limiter.AllowEach(ctx, "k", 1, dst); return err },
+				"Peek":      func() error { _, err := limiter.Peek(ctx, "k"); return err },
+				"PeekEach":  func() error { _, err := limiter.PeekEach(ctx, "k", 1, dst); return err },
+				"Reset":     func() error { return limiter.Reset(ctx, "k") },
+			} {
+				if err := call(); err != nil {
+					t.Fatalf("%s, %s: %v", tt.name, name, err)
+				}
+				if n := testing.AllocsPerRun(200, func() { _ = call() }); n != 0 {
+					t.Errorf("%s, allowed %v: %s allocates %v times, want 0", tt.name, allowed, name, n)
+				}
+			}
+		}
+	}
+}

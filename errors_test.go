@@ -1,0 +1,46 @@
+package ratelimit_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+)
+
+func TestErrorClasses(t *testing.T) {
+	classes := []struct {
+		name  string
+		err   error
+		wraps []error // of all errors below, those that it wraps beside itself
+	}{
+		{"ErrInvalidLimit", ratelimit.ErrInvalidLimit, nil},
+		{"ErrInvalidDemand", ratelimit.ErrInvalidDemand, nil},
+		{"ErrExceedsLimit", ratelimit.ErrExceedsLimit, nil},
+		{"ErrDuplicateDemand", ratelimit.ErrDuplicateDemand, nil},
+		{"ErrNoScript", ratelimit.ErrNoScript, []error{errors.ErrUnsupported}},
+		{"ErrUnavailable", ratelimit.ErrUnavailable, nil},
+		{"ErrOutcomeUnknown", ratelimit.ErrOutcomeUnknown, []error{ratelimit.ErrUnavailable}},
+		{"ErrCapacity", ratelimit.ErrCapacity, []error{ratelimit.ErrUnavailable}},
+		{"ErrClosed", ratelimit.ErrClosed, []error{ratelimit.ErrUnavailable}},
+		{"ErrCorruptState", ratelimit.ErrCorruptState, []error{ratelimit.ErrUnavailable}},
+	}
+	all := []error{errors.ErrUnsupported}
+	for _, c := range classes {
+		all = append(all, c.err)
+	}
+	for _, c := range classes {
+		for _, other := range all {
+			want := other == c.err
+			for _, w := range c.wraps {
+				want = want || other == w
+			}
+			if got := errors.Is(c.err, other); got != want {
+				t.Errorf("errors.Is(%s, %q) = %v", c.name, other, got)
+			}
+		}
+		if !strings.HasPrefix(c.err.Error(), "ratelimit: ") {
+			t.Errorf("%s reads %q, want the prefix of the package", c.name, c.err)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package ratelimit_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// naiveLog is the exact log written for clarity: 16 bytes a record, all of them read and written by every step.
+type naiveLog struct{ limit ratelimit.Limit }
+
+func (a naiveLog) Name() string             { return "naive" }
+func (a naiveLog) Limit() ratelimit.Limit   { return a.limit.WithName() }
+func (a naiveLog) Validate() error          { return a.limit.Validate() }
+func (a naiveLog) Script() ratelimit.Script { return ratelimit.Script{} }
+
+type record struct{ stamp, units int64 }
+
+func (a naiveLog) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	if len(state)%16 != 0 {
+		return nil, -1, ratelimit.Result{}
+	}
+	window := a.limit.Window.Microseconds()
+	var log []record
+	var used int64
+	for b := state; len(b) > 0; b = b[16:] {
+		r := record{int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:]))}
+		if r.stamp > now-window {
+			log = append(log, r)
+			used += r.units
+		}
+	}
+	res := ratelimit.Result{Allowed: true, Limit: a.limit.Max, At: now}
+	written := true
+	switch d.Op {
+	case ratelimit.Take, ratelimit.Look:
+		free := a.limit.Max - used
+		for _, r := range log {
+			if d.N <= free {
+				break
+			}
+			res.Allowed, res.RetryAfter = false, time.Duration(r.stamp+window-now)*time.Microsecond
+			free += r.units
+		}
+		written = d.Op == ratelimit.Take && res.Allowed
+		if written {
+			log, used = append(log, record{now, d.N}), used+d.N
+		}
+	case ratelimit.Force:
+		log, used = append(log, record{now, d.N}), used+d.N
+	case ratelimit.GiveBack:
+		for i := range log {
+			if log[i].stamp == d.At {
+				back := min(d.N, log[i].units)
+				log[i].units -= back
+				used -= back
+			}
+		}
+	case ratelimit.Reset:
+		log, used = nil, 0
+	}
+	res.Remaining = max(0, a.limit.Max-used)
+	if len(log) > 0 {
+		res.ResetAfter = time.Duration(log[len(log)-1].stamp+window-now) * time.Microsecond
+	}
+	if !written {
+		return state, 0, res
+	}
+	next := make([]byte, 0, 16*len(log))
+	for _, r := range log {
+		next = binary.BigEndian.AppendUint64(next, uint64(r.stamp))
+		next = binary.BigEndian.AppendUint64(next, uint64(r.units))
+	}
+	return next, max(res.ResetAfter, time.Microsecond), res
+}
+
+// mapStore keeps states in a map and never forgets one. Its clock is time.Now unless now is set.
+type mapStore struct {
+	now func() int64
+	err error // answers every valid call
+
+	mu     sync.Mutex
+	states map[[3]string][]byte
+	calls  []string // "take 1" and the like: what passed validation
+}
+
+func (s *mapStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if err := ratelimit.CheckTake(ctx, d); err != nil {
+		return ratelimit.Result{}, err
+	}
+	var out [1]ratelimit.Result
+	err := s.run("one", []ratelimit.Demand{d}, out[:])
+	return out[0], err
+}
+
+func (s *mapStore) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+		return err
+	}
+	return s.run("all", ds, out)
+}
+
+func (s *mapStore) run(call string, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call+" "+ds[0].Op.String())
+	if s.err != nil {
+		return s.err
+	}
+	now := time.Now().UnixMicro()
+	if s.now != nil {
+		now = s.now()
+	}
+	allowed := true
+	for i, d := range ds {
+		_, _, out[i] = d.Look(s.states[stateOf(d)], now)
+		allowed = allowed && out[i].Allowed
+	}
+	if !allowed {
+		return nil
+	}
+	if s.states == nil {
+		s.states = make(map[[3]string][]byte)
+	}
+	for i, d := range ds {
+		next, keep, res := d.Step(s.states[stateOf(d)], now)
+		if keep > 0 {
+			s.states[stateOf(d)] = next
+		}
+		out[i] = res
+	}
+	return nil
+}
+
+// made returns the calls that passed validation since it was called last.
+func (s *mapStore) made() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.calls
+	s.calls = nil
+	return calls
+}
+
+func stateOf(d ratelimit.Demand) [3]string {
+	return [3]string{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
+}
+
+// clock is a settable clock in microseconds.
+type clock struct{ micros int64 }
+
+func newClock() *clock                   { return &clock{micros: 1_800_000_000_000_000} }
+func (c *clock) now() int64              { return c.micros }
+func (c *clock) advance(d time.Duration) { c.micros += d.Microseconds() }
+
+func newLimiter(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *ratelimit.Limiter {
+	t.Helper()
+	algorithms := make([]ratelimit.Algorithm, len(limits))
+	for i, l := range limits {
+		algorithms[i] = naiveLog{l}
+	}
+	limiter, err := ratelimit.New(store, algorithms...)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	return limiter
+}
+
+func wantErr(t *testing.T, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("error is %v, want one that wraps %v", err, w)
+		}
+	}
+}
+
+func wantCalls(t *testing.T, s *mapStore, want ...string) {
+	t.Helper()
+	if got := s.made(); !slices.Equal(got, want) {
+		t.Errorf("calls that reached the store's state: %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,170 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const day = 24 * time.Hour
+
+func TestLimitConstructors(t *testing.T) {
+	tests := []struct {
+		got    ratelimit.Limit
+		window time.Duration
+		name   string
+	}{
+		{ratelimit.PerSecond(7), time.Second, "1s"},
+		{ratelimit.PerMinute(7), time.Minute, "1m0s"},
+		{ratelimit.PerHour(7), time.Hour, "1h0m0s"},
+		{ratelimit.PerDay(7), day, "24h0m0s"},
+	}
+	for _, tt := range tests {
+		if want := (ratelimit.Limit{Max: 7, Window: tt.window}); tt.got != want {
+			t.Errorf("got %+v, want %+v", tt.got, want)
+		}
+		if got := tt.got.WithName().Name; got != tt.name {
+			t.Errorf("default name of %v is %q, want %q", tt.got, got, tt.name)
+		}
+		named := tt.got.Named("burst")
+		if named.Name != "burst" || named.WithName() != named || named.Named("") != tt.got {
+			t.Errorf("Named(burst) of %v is %+v", tt.got, named)
+		}
+		if err := tt.got.Validate(); err != nil {
+			t.Errorf("Validate of %v: %v", tt.got, err)
+		}
+	}
+}
+
+func TestLimitValidate(t *testing.T) {
+	name64 := strings.Repeat("n", 64)
+	tests := []struct {
+		name  string
+		limit ratelimit.Limit
+		ok    bool
+	}{
+		{"zero", ratelimit.Limit{}, false},
+		{"Max zero", ratelimit.Limit{Max: 0, Window: time.Second}, false},
+		{"Max negative", ratelimit.Limit{Max: -1, Window: time.Second}, false},
+		{"Max least", ratelimit.Limit{Max: 1, Window: time.Second}, true},
+		{"Max most", ratelimit.Limit{Max: ratelimit.MaxUnits, Window: time.Second}, true},
+		{"Max beyond", ratelimit.Limit{Max: ratelimit.MaxUnits + 1, Window: time.Second}, false},
+		{"Window zero", ratelimit.Limit{Max: 1}, false},
+		{"Window negative", ratelimit.Limit{Max: 1, Window: -time.Second}, false},
+		{"Window least", ratelimit.Limit{Max: 1, Window: time.Millisecond}, true},
+		{"Window below", ratelimit.Limit{Max: 1, Window: time.Millisecond - time.Microsecond}, false},
+		{"Window most", ratelimit.Limit{Max: 1, Window: 366 * day}, true},
+		{"Window beyond", ratelimit.Limit{Max: 1, Window: 366*day + time.Microsecond}, false},
+		{"Window with microseconds", ratelimit.Limit{Max: 1, Window: time.Second + time.Microsecond}, true},
+		{"Window with nanoseconds", ratelimit.Limit{Max: 1, Window: time.Second + 1}, false},
+		{"Name longest", ratelimit.PerSecond(1).Named(name64), true},
+		{"Name too long", ratelimit.PerSecond(1).Named(name64 + "n"), false},
+		{"Name printable", ratelimit.PerSecond(1).Named("!#[]~=/azAZ09"), true},
+		{"Name space", ratelimit.PerSecond(1).Named("a b"), false},
+		{"Name quotation mark", ratelimit.PerSecond(1).Named(`a"b`), false},
+		{"Name backslash", ratelimit.PerSecond(1).Named(`a\b`), false},
+		{"Name control", ratelimit.PerSecond(1).Named("a\nb"), false},
+		{"Name NUL", ratelimit.PerSecond(1).Named("\x00"), false},
+		{"Name DEL", ratelimit.PerSecond(1).Named("\x7f"), false},
+		{"Name not ASCII", ratelimit.PerSecond(1).Named("é"), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.limit.Validate()
+			if tt.ok && err != nil {
+				t.Errorf("Validate: %v", err)
+			}
+			if !tt.ok {
+				wantErr(t, err, ratelimit.ErrInvalidLimit)
+			}
+		})
+	}
+}
+
+func TestParseLimit(t *testing.T) {
+	tests := []struct {
+		in     string
+		want   ratelimit.Limit
+		string string // of the limit
+	}{
+		{"10/ms", ratelimit.Limit{Max: 10, Window: time.Millisecond}, "10/1ms"},
+		{"10/s", ratelimit.PerSecond(10), "10/1s"},
+		{"100/m", ratelimit.PerMinute(100), "100/1m0s"},
+		{"1000/h", ratelimit.PerHour(1000), "1000/1h0m0s"},
+		{"5000/d", ratelimit.PerDay(5000), "5000/24h0m0s"},
+		{"10/500ms", ratelimit.Limit{Max: 10, Window: 500 * time.Millisecond}, "10/500ms"},
+		{"10/.5s", ratelimit.Limit{Max: 10, Window: 500 * time.Millisecond}, "10/500ms"},
+		{"10/1000us", ratelimit.Limit{Max: 10, Window: time.Millisecond}, "10/1ms"},
+		{"10/1500µs", ratelimit.Limit{Max: 10, Window: 1500 * time.Microsecond}, "10/1.5ms"},
+		{"10/1000000ns", ratelimit.Limit{Max: 10, Window: time.Millisecond}, "10/1ms"},
+		{"20/2s", ratelimit.Limit{Max: 20, Window: 2 * time.Second}, "20/2s"},
+		{"10/1m", ratelimit.PerMinute(10), "10/1m0s"},
+		{"10/1m30s", ratelimit.Limit{Max: 10, Window: 90 * time.Second}, "10/1m30s"},
+		{"10/7d", ratelimit.Limit{Max: 10, Window: 7 * day}, "10/168h0m0s"},
+		{"1/366d", ratelimit.Limit{Max: 1, Window: 366 * day}, "1/8784h0m0s"},
+		{"1099511627776/s", ratelimit.PerSecond(ratelimit.MaxUnits), "1099511627776/1s"},
+		{"burst=10/s", ratelimit.PerSecond(10).Named("burst"), "burst=10/1s"},
+		{"1s=10/s", ratelimit.PerSecond(10).Named("1s"), "10/1s"},
+		{"a/b=10/s", ratelimit.PerSecond(10).Named("a/b"), "a/b=10/1s"},
+		{"a=b=10/s", ratelimit.PerSecond(10).Named("a=b"), "a=b=10/1s"},
+		{"==10/s", ratelimit.PerSecond(10).Named("="), "==10/1s"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			got, err := ratelimit.ParseLimit(tt.in)
+			if err != nil || got != tt.want {
+				t.Fatalf("ParseLimit = %+v, %v; want %+v", got, err, tt.want)
+			}
+			if s := got.String(); s != tt.string {
+				t.Errorf("String = %q, want %q", s, tt.string)
+			}
+			again, err := ratelimit.ParseLimit(got.String())
+			if err != nil || again.WithName() != got.WithName() {
+				t.Errorf("ParseLimit(%q) = %+v, %v; want %+v", got.String(), again, err, got)
+			}
+		})
+	}
+}
+
+func TestParseLimitErrors(t *testing.T) {
+	for _, in := range []string{
+		"", "10", "/", "10/", "/s", "=10/s", "burst=", "burst=10", "ten/s", "1.5/s", "1e3/s", " 10/s", "10/s ",
+		"0/s", "-1/s", "1099511627777/s", "9223372036854775808/s",
+		"10/0s", "10/-1s", "10/-s", "10/1", "10/.", "10/x", "10/1x", "10/1.5d", "10/-7d", "10/0d", "10/367d", "10/99999d", "10/1h7d",
+		"10/us", "10/999us", "10/1000001ns", "10/8785h", "10/s/s", "10/99999999999h",
+		"a b=10/s", `a"b=10/s`, "é=10/s", strings.Repeat("n", 65) + "=10/s",
+	} {
+		t.Run(in, func(t *testing.T) {
+			got, err := ratelimit.ParseLimit(in)
+			wantErr(t, err, ratelimit.ErrInvalidLimit)
+			if got != (ratelimit.Limit{}) {
+				t.Errorf("ParseLimit = %+v with an error, want the zero Limit", got)
+			}
+		})
+	}
+}
+
+// Whatever ParseLimit accepts is valid, and is the same limit after another round.
+func FuzzParseLimit(f *testing.F) {
+	for _, unit := range []string{"ms", "s", "m", "h", "d", "us", "µs", "ns"} {
+		f.Add("10/" + unit)
+		f.Add(fmt.Sprintf("name=10/3%s", unit))
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		l, err := ratelimit.ParseLimit(s)
+		if err != nil {
+			wantErr(t, err, ratelimit.ErrInvalidLimit)
+			return
+		}
+		if err := l.Validate(); err != nil {
+			t.Fatalf("ParseLimit(%q) = %+v, which is invalid: %v", s, l, err)
+		}
+		again, err := ratelimit.ParseLimit(l.String())
+		if err != nil || again.WithName() != l.WithName() {
+			t.Fatalf("ParseLimit(%q) = %+v, %v after %+v", l.String(), again, err, l)
+		}
+	})
+}

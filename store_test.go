@@ -1,0 +1,257 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+func TestCheckTake(t *testing.T) {
+	const secret = "key-of-a-user"
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	ten := naiveLog{ratelimit.PerSecond(10)}
+	most := naiveLog{ratelimit.PerSecond(ratelimit.MaxUnits)}
+	tests := []struct {
+		name string
+		ctx  context.Context
+		d    ratelimit.Demand
+		want []error // none: valid
+	}{
+		{"take", t.Context(), ratelimit.Demand{Key: "k", Algorithm: ten, N: 1}, nil},
+		{"take all", t.Context(), ratelimit.Demand{Key: "k", Algorithm: ten, N: 10}, nil},
+		{"take MaxUnits", t.Context(), ratelimit.Demand{Key: "k", Algorithm: most, N: ratelimit.MaxUnits}, nil},
+		{"look all", t.Context(), ratelimit.Demand{Key: "k", Algorithm: ten, Op: ratelimit.Look, N: 10}, nil},
+		{"force beyond Max", t.Context(), ratelimit.Demand{Key: "k", Algorithm: ten, Op: ratelimit.Force, N: 11}, nil},
+		{"give back beyond Max", t.Context(), ratelimit.Demand{Key: "k", Algorithm: ten, Op: ratelimit.GiveBack, N: 11, At: -5}, nil},
+		{"reset without N", t.Context(), ratelimit.Demand{Key: "k", Algorithm: ten, Op: ratelimit.Reset}, nil},
+		{"reset ignores N", t.Context(), ratelimit.Demand{Key: "k", Algorithm: ten, Op: ratelimit.Reset, N: -1}, nil},
+		{"key of any bytes", t.Context(), ratelimit.Demand{Key: "\x00{\xff}", Algorithm: ten, N: 1}, nil},
+
+		{"cancelled", ended, ratelimit.Demand{Key: secret, Algorithm: ten, N: 1}, []error{ratelimit.ErrUnavailable, context.Canceled}},
+		{"too late", late, ratelimit.Demand{Key: secret, Algorithm: ten, N: 1}, []error{ratelimit.ErrUnavailable, context.DeadlineExceeded}},
+		{"empty key", t.Context(), ratelimit.Demand{Algorithm: ten, N: 1}, []error{ratelimit.ErrInvalidDemand}},
+		{"no algorithm", t.Context(), ratelimit.Demand{Key: secret, N: 1}, []error{ratelimit.ErrInvalidDemand}},
+		{"unknown op", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, Op: ratelimit.Reset + 1, N: 1}, []error{ratelimit.ErrInvalidDemand}},
+		{"last op", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, Op: 255, N: 1}, []error{ratelimit.ErrInvalidDemand}},
+		{"take 0", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten}, []error{ratelimit.ErrInvalidDemand}},
+		{"take -1", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, N: -1}, []error{ratelimit.ErrInvalidDemand}},
+		{"look 0", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, Op: ratelimit.Look}, []error{ratelimit.ErrInvalidDemand}},
+		{"force 0", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, Op: ratelimit.Force}, []error{ratelimit.ErrInvalidDemand}},
+		{"give back 0", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, Op: ratelimit.GiveBack}, []error{ratelimit.ErrInvalidDemand}},
+		{"force beyond MaxUnits", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, Op: ratelimit.Force, N: ratelimit.MaxUnits + 1},
+			[]error{ratelimit.ErrInvalidDemand}},
+		{"take beyond MaxUnits", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, N: ratelimit.MaxUnits + 1}, []error{ratelimit.ErrInvalidDemand}},
+		{"take beyond Max", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, N: 11}, []error{ratelimit.ErrExceedsLimit}},
+		{"look beyond Max", t.Context(), ratelimit.Demand{Key: secret, Algorithm: ten, Op: ratelimit.Look, N: 11}, []error{ratelimit.ErrExceedsLimit}},
+	}
+	for _, op := range []ratelimit.Op{ratelimit.Take, ratelimit.Look, ratelimit.Force, ratelimit.GiveBack, ratelimit.Reset} {
+		for _, l := range []ratelimit.Limit{
+			{}, {Max: 0, Window: time.Second}, {Max: ratelimit.MaxUnits + 1, Window: time.Second},
+			{Max: 1, Window: time.Microsecond}, {Max: 1, Window: ratelimit.MaxWindow + time.Second},
+		} {
+			tests = append(tests, struct {
+				name string
+				ctx  context.Context
+				d    ratelimit.Demand
+				want []error
+			}{
+				fmt.Sprintf("%v under %v", op, l), t.Context(),
+				ratelimit.Demand{Key: secret, Algorithm: naiveLog{l}, Op: op, N: 1}, []error{ratelimit.ErrInvalidLimit},
+			})
+		}
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var res [1]ratelimit.Result
+			for name, err := range map[string]error{
+				"CheckTake":    ratelimit.CheckTake(tt.ctx, tt.d),
+				"CheckTakeAll": ratelimit.CheckTakeAll(tt.ctx, []ratelimit.Demand{tt.d}, res[:]),
+			} {
+				if tt.want == nil && err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				wantErr(t, err, tt.want...)
+				if err != nil && strings.Contains(err.Error(), secret) {
+					t.Errorf("%s: the key is in %q", name, err)
+				}
+			}
+		})
+	}
+}
+
+// otherLog is naiveLog with another encoding, and so with another state.
+type otherLog struct{ naiveLog }
+
+func (otherLog) Name() string { return "other" }
+
+func TestCheckTakeAll(t *testing.T) {
+	log := naiveLog{ratelimit.PerSecond(10)}
+	take := func(key string, a ratelimit.Algorithm) ratelimit.Demand {
+		return ratelimit.Demand{Key: key, Algorithm: a, N: 1}
+	}
+	many := func(n int, more ...ratelimit.Demand) []ratelimit.Demand {
+		ds := make([]ratelimit.Demand, n)
+		for i := range ds {
+			ds[i] = take(strconv.Itoa(i), log)
+		}
+		return append(ds, more...)
+	}
+	tests := []struct {
+		name string
+		ds   []ratelimit.Demand
+		want error
+	}{
+		{"none", nil, ratelimit.ErrInvalidDemand},
+		{"two keys", []ratelimit.Demand{take("a", log), take("b", log)}, nil},
+		{"two limits", []ratelimit.Demand{take("a", log), take("a", naiveLog{ratelimit.PerDay(10)})}, nil},
+		{"two names", []ratelimit.Demand{take("a", log), take("a", naiveLog{ratelimit.PerSecond(10).Named("x")})}, nil},
+		{"two algorithms", []ratelimit.Demand{take("a", log), take("a", otherLog{log})}, nil},
+		{"same", []ratelimit.Demand{take("a", log), take("a", log)}, ratelimit.ErrDuplicateDemand},
+		{"same, another Max", []ratelimit.Demand{take("a", log), take("a", naiveLog{ratelimit.PerSecond(99)})}, ratelimit.ErrDuplicateDemand},
+		{"same, another Window", []ratelimit.Demand{take("a", log), take("a", naiveLog{ratelimit.PerDay(10).Named("1s")})}, ratelimit.ErrDuplicateDemand},
+		{"same, another Op", []ratelimit.Demand{take("a", log), {Key: "a", Algorithm: log, Op: ratelimit.Reset}}, ratelimit.ErrDuplicateDemand},
+		{"second invalid", []ratelimit.Demand{take("a", log), take("", log)}, ratelimit.ErrInvalidDemand},
+		{"invalid before duplicate", []ratelimit.Demand{take("a", log), take("a", log), take("b", nil)}, ratelimit.ErrInvalidDemand},
+		{"second exceeds", []ratelimit.Demand{take("a", log), {Key: "b", Algorithm: log, N: 11}}, ratelimit.ErrExceedsLimit},
+		{"16", many(16), nil},
+		{"16 with duplicate", many(15, take("0", log)), ratelimit.ErrDuplicateDemand},
+		{"17", many(17), nil},
+		{"17 with duplicate", many(16, take("15", log)), ratelimit.ErrDuplicateDemand},
+		{"1000", many(1000), nil},
+		{"1000 with another limit", many(999, take("7", naiveLog{ratelimit.PerDay(10)})), nil},
+		{"1000 with another algorithm", many(999, take("7", otherLog{log})), nil},
+		{"1000 with duplicate", many(999, take("7", naiveLog{ratelimit.PerSecond(99)})), ratelimit.ErrDuplicateDemand},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := ratelimit.CheckTakeAll(t.Context(), tt.ds, make([]ratelimit.Result, len(tt.ds)))
+			if tt.want == nil && err != nil {
+				t.Errorf("CheckTakeAll: %v", err)
+			}
+			if tt.want != nil {
+				wantErr(t, err, tt.want)
+			}
+		})
+	}
+	for _, room := range []int{0, 1, 3} {
+		err := ratelimit.CheckTakeAll(t.Context(), many(2), make([]ratelimit.Result, room))
+		if !errors.Is(err, ratelimit.ErrInvalidDemand) {
+			t.Errorf("2 demands with room for %d results: %v", room, err)
+		}
+	}
+}
+
+func TestDemandLook(t *testing.T) {
+	const now = 1_800_000_000_000_000
+	log := naiveLog{ratelimit.Limit{Max: 3, Window: time.Second}}
+	full, keep, _ := ratelimit.Demand{Algorithm: log, Op: ratelimit.Force, N: 3}.Step(nil, now)
+	if keep <= 0 {
+		t.Fatalf("keep of a Force is %v", keep)
+	}
+	const later = now + 400_000
+	refused := ratelimit.Result{Limit: 3, RetryAfter: 600 * time.Millisecond, ResetAfter: 600 * time.Millisecond, At: later}
+	always := ratelimit.Result{Allowed: true, Limit: 3, ResetAfter: 600 * time.Millisecond, At: later}
+	tests := []struct {
+		d    ratelimit.Demand
+		want ratelimit.Result
+	}{
+		{ratelimit.Demand{Op: ratelimit.Take, N: 1}, refused},
+		{ratelimit.Demand{Op: ratelimit.Look, N: 2}, refused},
+		{ratelimit.Demand{Op: ratelimit.Force, N: 99}, always},
+		{ratelimit.Demand{Op: ratelimit.GiveBack, N: 99, At: now}, always},
+		{ratelimit.Demand{Op: ratelimit.Reset}, always},
+	}
+	for _, tt := range tests {
+		tt.d.Key, tt.d.Algorithm = "k", log
+		state := string(full)
+		next, keep, res := tt.d.Look(full, later)
+		if keep != 0 || string(next) != state || string(full) != state {
+			t.Errorf("%v: a look changes the state (keep %v)", tt.d.Op, keep)
+		}
+		if res != tt.want {
+			t.Errorf("%v: got %+v, want %+v", tt.d.Op, res, tt.want)
+		}
+		if _, _, empty := tt.d.Look(nil, later); !empty.Allowed || empty.Remaining != 3 {
+			t.Errorf("%v: a key without history answers %+v", tt.d.Op, empty)
+		}
+		if _, keep, _ := tt.d.Look([]byte("x"), later); keep >= 0 {
+			t.Errorf("%v: keep of a corrupt state is %v", tt.d.Op, keep)
+		}
+	}
+	// N counts: two of three units are spent.
+	two, _, _ := ratelimit.Demand{Algorithm: log, N: 2}.Step(nil, now)
+	for n, want := range map[int64]bool{1: true, 2: false} {
+		d := ratelimit.Demand{Key: "k", Algorithm: log, N: n}
+		if _, _, res := d.Look(two, later); res.Allowed != want || res.Remaining != 1 {
+			t.Errorf("Look of a Take of %d: %+v", n, res)
+		}
+	}
+}
+
+func TestBinding(t *testing.T) {
+	ok := func(remaining int64, reset time.Duration) ratelimit.Result {
+		return ratelimit.Result{Allowed: true, Remaining: remaining, ResetAfter: reset}
+	}
+	no := func(retry time.Duration, remaining int64, reset time.Duration) ratelimit.Result {
+		return ratelimit.Result{RetryAfter: retry, Remaining: remaining, ResetAfter: reset}
+	}
+	tests := []struct {
+		name    string
+		results []ratelimit.Result
+		want    int
+	}{
+		{"one", []ratelimit.Result{ok(1, 1)}, 0},
+		{"least remaining", []ratelimit.Result{ok(5, 9), ok(2, 1), ok(3, 9)}, 1},
+		{"refused before least remaining", []ratelimit.Result{ok(0, 9), no(1, 5, 1), ok(0, 9)}, 1},
+		{"longest to retry", []ratelimit.Result{no(1, 0, 9), no(3, 4, 3), ok(0, 99), no(2, 0, 9)}, 1},
+		{"refused alike: least remaining", []ratelimit.Result{no(3, 2, 9), no(3, 1, 3)}, 1},
+		{"refused alike: longest to reset", []ratelimit.Result{no(3, 1, 3), no(3, 1, 9)}, 1},
+		{"admitted alike: longest to reset", []ratelimit.Result{ok(2, 1), ok(2, 7), ok(2, 5)}, 1},
+		{"all alike: the first", []ratelimit.Result{ok(2, 1), ok(2, 1)}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := ratelimit.Binding(tt.results); got != tt.want {
+				t.Errorf("Binding = %d, want %d", got, tt.want)
+			}
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		defer func() {
+			if recover() == nil {
+				t.Error("Binding of no results did not panic")
+			}
+		}()
+		ratelimit.Binding(nil)
+	})
+}
+
+func TestNames(t *testing.T) {
+	for _, tt := range []struct {
+		got  fmt.Stringer
+		want string
+	}{
+		{ratelimit.Take, "take"},
+		{ratelimit.Look, "look"},
+		{ratelimit.Force, "force"},
+		{ratelimit.GiveBack, "giveback"},
+		{ratelimit.Reset, "reset"},
+		{ratelimit.Reset + 1, "op(5)"},
+		{ratelimit.SourceStore, "store"},
+		{ratelimit.SourceCache, "cache"},
+		{ratelimit.Source(200), "source(200)"},
+	} {
+		if got := tt.got.String(); got != tt.want {
+			t.Errorf("String = %q, want %q", got, tt.want)
+		}
+	}
+}
