@@ -197,6 +197,35 @@ func TestDemandLook(t *testing.T) {
 	}
 }
 
+// spyLog keeps the demand that it was asked last.
+type spyLog struct {
+	naiveLog
+	asked *ratelimit.Demand
+}
+
+func (a spyLog) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	*a.asked = d
+	return a.naiveLog.Step(state, now, d)
+}
+
+func TestDemandLookAsksForOneUnit(t *testing.T) {
+	var asked ratelimit.Demand
+	log := spyLog{naiveLog{ratelimit.PerSecond(3)}, &asked}
+	for op, want := range map[ratelimit.Op]int64{
+		ratelimit.Take: 2, ratelimit.Look: 2, ratelimit.Force: 1, ratelimit.GiveBack: 1, ratelimit.Reset: 1,
+	} {
+		d := ratelimit.Demand{Key: "k", Algorithm: log, Op: op, N: 2}
+		d.Look(nil, 1_800_000_000_000_000)
+		if asked.Op != ratelimit.Look || asked.N != want {
+			t.Errorf("Look of a %v asks %v for %d units, want a look for %d", op, asked.Op, asked.N, want)
+		}
+		d.Step(nil, 1_800_000_000_000_000)
+		if asked != d {
+			t.Errorf("Step of a %v asks %+v, want the demand as it is", op, asked)
+		}
+	}
+}
+
 func TestBinding(t *testing.T) {
 	ok := func(remaining int64, reset time.Duration) ratelimit.Result {
 		return ratelimit.Result{Allowed: true, Remaining: remaining, ResetAfter: reset}
