@@ -128,7 +128,7 @@ func (g *logState) giveBack(first int, stamp, n int64) int64 {
 		return 0
 	}
 	units := g.units(i)
-	back := min(n, units)
+	back := min(n, units, g.used)
 	g.put(i, stamp, units-back)
 	g.used -= back
 	return back
@@ -163,7 +163,7 @@ func (g *logState) grow() {
 		switch {
 		case 4*need < cap(g.buf):
 			g.buf = append(slices.Grow([]byte(nil), 2*need), live...)
-		case g.head > g.n/8:
+		case g.head > g.n/16:
 			copy(g.buf[:cap(g.buf)], live)
 		default:
 			g.buf = append(slices.Grow([]byte(nil), need+need/8), live...)

@@ -86,7 +86,7 @@ local function step(s, now, op, n, at, args)
     end
     if low < count and stamp(low) == at then
       local held = units(low)
-      local back = math.min(n, held)
+      local back = math.min(n, held, used)
       if back > 0 then
         used, live, write = used - back, live - back, true
         records = string.sub(records, 1, low * RECORD + 6) .. struct.pack('>I6', held - back) ..
