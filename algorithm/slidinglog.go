@@ -106,7 +106,7 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (next []byte, kee
 		res.Allowed = false
 		if need := used + min(d.N, l.limit.Max) - l.limit.Max; need > 0 {
 			leaves, ok := g.leaves(first, need)
-			if !ok {
+			if !ok || leaves <= t-window { // the stamps do not ascend
 				return nil, -1, ratelimit.Result{}
 			}
 			res.RetryAfter = time.Duration(min(leaves+window, g.newest()+g.window)-now) * time.Microsecond

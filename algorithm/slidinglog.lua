@@ -97,7 +97,7 @@ local function step(s, now, op, n, at, args)
     local need, i = live + math.min(n, max) - max, first
     allowed = 0
     while need > 0 do
-      if i >= count then return nil end
+      if i >= count or stamp(i) <= t - window then return nil end
       need = need - units(i)
       retry = math.min(stamp(i) + window, newest + kept) - now
       i = i + 1
