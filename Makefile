@@ -1,0 +1,46 @@
+# "make" lists the targets.
+
+GO ?= go
+TESTFLAGS ?= -race -shuffle=on -count=1 -timeout=15m
+FUZZTIME ?= 10s
+PACKAGES = $$($(GO) list ./... | grep -v '/integration$$')
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: run
+run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
+	$(GO) run ./cmd/ratelimit serve
+
+.PHONY: test
+test: unit ## Run all tests, those on Redis and Valkey containers included
+	$(GO) -C integration test $(TESTFLAGS) # without a package name go shows the summary of the servers
+
+.PHONY: unit
+unit: ## Run the tests that need no server
+	$(GO) test $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: lint
+lint: ## Check format, vet and lint
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME (10s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: cover
+cover: ## Measure coverage with all tests; fail below 90 % of a package
+	scripts/cover.sh
+
+.PHONY: bench
+bench: ## Run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
+
+.PHONY: weight
+weight: ## Count the go.sum lines that importing us costs a user
+	scripts/weight.sh
+
+.PHONY: images
+images: ## Build the Redis and Valkey images where no registry is reached
+	scripts/offline-images.sh

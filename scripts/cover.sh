@@ -1,0 +1,36 @@
+#!/bin/bash
+# Print what part of the statements of the root package, algorithm and each backend all tests together run, the integration
+# tests included, and fail if it is less than MINIMUM percent of one of them.
+#
+#   MINIMUM   percent   (90)
+#   PROFILE   file that keeps the profile for "go tool cover" (a temporary one)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+profile=${PROFILE:-$(mktemp)}
+[ -n "${PROFILE:-}" ] || trap 'rm -f "$profile"' EXIT
+
+measured=$(go list . ./algorithm/... ./backend/... | paste -sd,)
+log=$(go test -count=1 -timeout=15m -coverpkg="$measured" -coverprofile="$profile" ./... 2>&1) || { echo "$log"; exit 1; }
+
+# The profile has each block once for every test binary: it was run if any of them ran it.
+awk -v minimum="${MINIMUM:-90}" '
+  FNR > 1 {
+    statements[$1] = $2
+    if ($3 > 0) run[$1] = 1
+  }
+  END {
+    for (block in statements) {
+      package = block
+      sub("/[^/]*$", "", package)
+      total[package] += statements[block]
+      if (block in run) covered[package] += statements[block]
+    }
+    for (package in total) {
+      percent = 100 * covered[package] / total[package]
+      low = percent < minimum
+      failed = failed || low
+      printf "cover: %5.1f %% of %s%s\n", percent, package, low ? ", less than " minimum " %" : "" | "sort -k 5"
+    }
+    close("sort -k 5")
+    exit failed
+  }' "$profile"

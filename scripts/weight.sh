@@ -1,0 +1,32 @@
+#!/bin/bash
+# Count the go.sum lines that a user of this module gets, by building two throw-away modules that import it, and fail above
+# the bounds.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+module=$(sed -n 's/^module //p' "$root/go.mod")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+weigh() { # bound, packages below the module's root
+  local bound=$1 package lines
+  shift
+  rm -rf "$work/consumer"
+  mkdir "$work/consumer"
+  cd "$work/consumer"
+  {
+    echo 'package main'
+    for package in "$@"; do echo "import _ \"$module${package#.}\""; done
+    echo 'func main() {}'
+  } >main.go
+  printf 'module consumer\n\n%s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n' "$(grep '^go ' "$root/go.mod")" "$module" "$module" "$root" >go.mod
+  go mod tidy 2>"$work/log" && go build . 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+  lines=0
+  [ ! -e go.sum ] || lines=$(wc -l <go.sum)
+  echo "weight: $lines go.sum lines for $*, at most $bound"
+  [ "$lines" -le "$bound" ] || failed=1
+}
+
+weigh 0 . ./algorithm ./backend/memory ./conformance ./httplimit
+weigh 20 ./backend/redis
+exit $failed
