@@ -1,0 +1,237 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+)
+
+func Example() {
+	store, err := memorystore.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	switch res, err := limiter.Allow(context.Background(), "user:42"); {
+	case err != nil:
+		fmt.Println("undecided:", err)
+	case !res.Allowed:
+		fmt.Println("refused, try again in", res.RetryAfter)
+	default:
+		fmt.Println("admitted,", res.Remaining, "left")
+	}
+	// Output: admitted, 59 left
+}
+
+// testClock is a clock that the examples set.
+type testClock struct{ micros int64 }
+
+func (c *testClock) Now() int64              { return c.micros }
+func (c *testClock) Advance(d time.Duration) { c.micros += d.Microseconds() }
+
+func newExampleStore(clock *testClock) *memorystore.Store {
+	clock.micros = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
+	store, err := memorystore.New(&memorystore.Options{Now: clock.Now})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return store
+}
+
+func ExampleLimiter_Allow() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.Limit{Max: 2, Window: 10 * time.Second}))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	allow := func() {
+		res, err := limiter.Allow(context.Background(), "user:42")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("allowed %v, remaining %d, retry after %v\n", res.Allowed, res.Remaining, res.RetryAfter)
+	}
+	allow()
+	clock.Advance(7 * time.Second)
+	allow()
+	allow()
+	clock.Advance(3*time.Second - time.Microsecond)
+	allow()
+	clock.Advance(time.Microsecond)
+	allow()
+	// Output:
+	// allowed true, remaining 1, retry after 0s
+	// allowed true, remaining 0, retry after 0s
+	// allowed false, remaining 0, retry after 3s
+	// allowed false, remaining 0, retry after 1µs
+	// allowed true, remaining 0, retry after 0s
+}
+
+func ExampleLimiter_AllowN() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(10_000).Named("tokens")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, n := range []int64{6_000, 6_000, 20_000} {
+		res, err := limiter.AllowN(context.Background(), "tenant:7", n)
+		switch {
+		case errors.Is(err, ratelimit.ErrExceedsLimit):
+			fmt.Println(n, "can never be admitted")
+		case err != nil:
+			log.Fatal(err)
+		default:
+			fmt.Printf("%d allowed: %v, remaining %d\n", n, res.Allowed, res.Remaining)
+		}
+	}
+	// Output:
+	// 6000 allowed: true, remaining 4000
+	// 6000 allowed: false, remaining 4000
+	// 20000 can never be admitted
+}
+
+// Ten a second and 1,000 a day, decided together: what one refuses is charged to neither.
+func ExampleLimiter_AllowEach() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store,
+		algorithm.SlidingLog(ratelimit.PerSecond(10)),
+		algorithm.SlidingLog(ratelimit.PerDay(1000)),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	limits := limiter.Limits()
+	var results []ratelimit.Result
+	for _, n := range []int64{10, 1} {
+		results, err = limiter.AllowEach(context.Background(), "user:42", n, results[:0])
+		if err != nil {
+			log.Fatal(err)
+		}
+		for i, res := range results {
+			fmt.Printf("%d of %v: allowed %v, remaining %d\n", n, limits[i], res.Allowed, res.Remaining)
+		}
+		fmt.Println("the limit that binds:", limits[ratelimit.Binding(results)])
+	}
+	// Output:
+	// 10 of 10/1s: allowed true, remaining 0
+	// 10 of 1000/24h0m0s: allowed true, remaining 990
+	// the limit that binds: 10/1s
+	// 1 of 10/1s: allowed false, remaining 0
+	// 1 of 1000/24h0m0s: allowed true, remaining 990
+	// the limit that binds: 10/1s
+}
+
+func ExampleLimiter_Peek() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(5)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		res, err := limiter.Peek(context.Background(), "user:42")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Allowed, res.Remaining)
+	}
+	// Output:
+	// true 5
+	// true 5
+	// true 5
+}
+
+// The third call of two per 20 ms waits for the first to leave the window. A wait that the deadline does not allow is given up at once.
+func ExampleLimiter_Wait() {
+	store, err := memorystore.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.Limit{Max: 2, Window: 20 * time.Millisecond}))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	start := time.Now()
+	for range 3 {
+		if _, err := limiter.Wait(context.Background(), "partner-api"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println("waited for the window:", time.Since(start) > 19*time.Millisecond)
+
+	day, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerDay(1)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	for range 2 {
+		_, err = day.Wait(ctx, "partner-api")
+		fmt.Println("gave up:", errors.Is(err, context.DeadlineExceeded))
+	}
+	// Output:
+	// waited for the window: true
+	// gave up: false
+	// gave up: true
+}
+
+func ExampleLimiter_Reset() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour(1)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for range 2 {
+		res, err := limiter.Allow(ctx, "login:alice")
+		fmt.Println(res.Allowed, err)
+	}
+	fmt.Println(limiter.Reset(ctx, "login:alice"))
+	res, err := limiter.Allow(ctx, "login:alice")
+	fmt.Println(res.Allowed, err)
+	// Output:
+	// true <nil>
+	// false <nil>
+	// <nil>
+	// true <nil>
+}
+
+func ExampleParseLimit() {
+	for _, s := range []string{"10/s", "100/1m30s", "burst=20/500ms", "5000/7d", "0/s"} {
+		limit, err := ratelimit.ParseLimit(s)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(limit.Max, limit.Window, limit.WithName().Name)
+	}
+	// Output:
+	// 10 1s 1s
+	// 100 1m30s 1m30s
+	// 20 500ms burst
+	// 5000 168h0m0s 168h0m0s
+	// ratelimit: invalid limit: Max 0 is not between 1 and 1099511627776
+}
