@@ -59,14 +59,14 @@ func (c *Calls) Do(ctx context.Context, timeout time.Duration, gate *Gate, call 
 		return false, (<-done).result()
 	}
 	c.deserted.Add(1)
-	kind := ratelimit.ErrUnavailable
+	kind, what := ratelimit.ErrUnavailable, "not sent"
 	if sent {
-		kind = ratelimit.ErrOutcomeUnknown
+		kind, what = ratelimit.ErrOutcomeUnknown, "no answer"
 	}
 	if err := ctx.Err(); err != nil {
-		return true, fmt.Errorf("%w: %w", kind, err)
+		return true, fmt.Errorf("%w: %s in time: %w", kind, what, err)
 	}
-	return true, fmt.Errorf("%w: no answer within %v: %w", kind, timeout, within.Err())
+	return true, fmt.Errorf("%w: %s within %v: %w", kind, what, timeout, within.Err())
 }
 
 type outcome struct {

@@ -1,0 +1,193 @@
+// Package memorystore keeps the state of limits in the process's memory: the fastest store, for limits that one process decides alone.
+//
+// A decision takes one lock of 64 and allocates nothing once the key is known. The clock is monotonic, so a change of the wall clock does
+// not matter; while the machine is suspended it stands still, which frees units later and never sooner.
+//
+// The store is bounded. A state takes about 100 bytes and 12 for each record; [Options.MaxKeys] says how many states there may be,
+// and [Options.WhenFull] what happens then. A key that still counts is never forgotten, since to forget is to admit.
+package memorystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// DefaultMaxKeys is the number of states that a store holds unless told otherwise.
+const DefaultMaxKeys = 1_000_000
+
+// ErrInvalidOptions says that an option is out of range.
+var ErrInvalidOptions = errors.New("memorystore: invalid options")
+
+// WhenFull says how a store decides for a key it does not know when it holds MaxKeys states that still count.
+type WhenFull uint8
+
+const (
+	// Refuse answers with [ratelimit.ErrCapacity]: there is no true time to retry after, so the caller's policy decides.
+	Refuse WhenFull = iota
+	// Overflow lets all unknown keys share one more state for each algorithm value, together held to its limit, and goes on so until that
+	// state has run out. A Reset does nothing to it.
+	Overflow
+)
+
+// Options of a store. The zero value is ready for use.
+type Options struct {
+	// MaxKeys is the most states that the store holds, one for each limit of each key. 0 is DefaultMaxKeys.
+	MaxKeys int
+	// WhenFull is what happens to a new key beyond MaxKeys. Zero is Refuse.
+	WhenFull WhenFull
+	// Now is the clock, in µs since the Unix epoch, for tests. It must be safe for simultaneous use. nil is the process's monotonic clock.
+	Now func() int64
+}
+
+// Store is a [ratelimit.Store] in memory. It is safe for simultaneous use. Create one with [New].
+type Store struct {
+	now      func() int64
+	seed     maphash.Seed
+	maxKeys  int64
+	keys     atomic.Int64 // states that are there or for which there is a reservation
+	overflow *overflow    // nil: refuse
+	closed   atomic.Bool
+	stop     chan struct{}
+	stopped  chan struct{}
+	shards   [numShards]shard
+}
+
+var _ ratelimit.Store = (*Store)(nil)
+
+// New returns an empty store; nil options are the zero Options. Close it when it is no longer needed: it has a goroutine that forgets what
+// has run out. An error wraps [ErrInvalidOptions].
+func New(opts *Options) (*Store, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	if opts.MaxKeys < 0 {
+		return nil, fmt.Errorf("%w: MaxKeys %d is negative", ErrInvalidOptions, opts.MaxKeys)
+	}
+	if opts.WhenFull > Overflow {
+		return nil, fmt.Errorf("%w: unknown WhenFull %d", ErrInvalidOptions, opts.WhenFull)
+	}
+	s := &Store{
+		now:     opts.Now,
+		seed:    maphash.MakeSeed(),
+		maxKeys: int64(opts.MaxKeys),
+		stop:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	if s.maxKeys == 0 {
+		s.maxKeys = DefaultMaxKeys
+	}
+	if s.now == nil {
+		s.now = monotonic()
+	}
+	if opts.WhenFull == Overflow {
+		s.overflow = &overflow{logs: make(map[ratelimit.Algorithm]*overflowLog)}
+	}
+	now := s.now()
+	for i := range s.shards {
+		s.shards[i].init(s.seed, &s.keys, now)
+	}
+	go s.clean()
+	return s, nil
+}
+
+// monotonic returns a clock that starts at the wall clock and then does not follow it.
+func monotonic() func() int64 {
+	base := time.Now()
+	epoch := base.UnixNano()
+	return func() int64 { return (epoch + int64(time.Since(base))) / int64(time.Microsecond) }
+}
+
+// Take decides one demand. Errors are those of [ratelimit.CheckTake], [ratelimit.ErrCapacity], [ratelimit.ErrCorruptState] and
+// [ratelimit.ErrClosed].
+func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if err := ratelimit.CheckTake(ctx, d); err != nil {
+		return ratelimit.Result{}, err
+	}
+	if s.closed.Load() {
+		return ratelimit.Result{}, ratelimit.ErrClosed
+	}
+	hash := maphash.String(s.seed, d.Key)
+	sh := s.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	if id := sh.find(hash, &d); id != none {
+		return sh.step(id, now, d)
+	}
+	return s.takeUnknown(sh, hash, now, d)
+}
+
+// takeUnknown decides for a key without a state. Its shard is locked.
+func (s *Store) takeUnknown(sh *shard, hash uint64, now int64, d ratelimit.Demand) (ratelimit.Result, error) {
+	where, err := s.place(sh, now, d)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	if where == inOverflow {
+		return s.overflow.take(now, d)
+	}
+	next, keep, res := d.Step(nil, now)
+	if keep > 0 && len(next) > 0 {
+		sh.insert(hash, d, next, expiry(now, keep))
+	} else if where == inShard {
+		s.keys.Add(-1)
+	}
+	if keep < 0 {
+		return ratelimit.Result{}, ratelimit.ErrCorruptState
+	}
+	return res, nil
+}
+
+// TakeAll decides several demands as one. Errors are those of Take and of [ratelimit.CheckTakeAll].
+func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return ratelimit.ErrClosed
+	}
+	var room [8]target
+	targets := room[:0]
+	var locks uint64
+	for i := range ds {
+		hash := maphash.String(s.seed, ds[i].Key)
+		targets = append(targets, target{hash: hash})
+		locks |= 1 << (hash >> shardShift)
+	}
+	s.lock(locks)
+	defer s.unlock(locks)
+	return s.takeAll(targets, s.now(), ds, out)
+}
+
+// lock takes the locks of a set of shards, in order.
+func (s *Store) lock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Lock()
+	}
+}
+
+func (s *Store) unlock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Unlock()
+	}
+}
+
+// Len returns the number of states, those included that have run out and are not forgotten yet.
+func (s *Store) Len() int { return int(s.keys.Load()) }
+
+// Close stops the store and waits for its goroutine to end. Calls after it return [ratelimit.ErrClosed]. It returns nil, also when
+// called again.
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) {
+		close(s.stop)
+	}
+	<-s.stopped
+	return nil
+}

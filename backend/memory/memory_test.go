@@ -1,0 +1,291 @@
+package memorystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// clock is a clock that tests set.
+type clock struct{ µs atomic.Int64 }
+
+func newClock() *clock {
+	c := new(clock)
+	c.µs.Store(1_790_000_000_000_000)
+	return c
+}
+
+func (c *clock) now() int64              { return c.µs.Load() }
+func (c *clock) advance(d time.Duration) { c.µs.Add(d.Microseconds()) }
+
+func open(t testing.TB, opts *Options) *Store {
+	t.Helper()
+	s, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+var perMinute = algorithm.SlidingLog(ratelimit.PerMinute(3))
+
+func demand(op ratelimit.Op, key string, n int64) ratelimit.Demand {
+	return ratelimit.Demand{Key: key, Algorithm: perMinute, Op: op, N: n}
+}
+
+// must decides d and fails the test where the answer is not want.
+func must(t *testing.T, s *Store, d ratelimit.Demand, want bool) ratelimit.Result {
+	t.Helper()
+	res, err := s.Take(t.Context(), d)
+	if err != nil {
+		t.Fatalf("%v: %v", d.Op, err)
+	}
+	if res.Allowed != want {
+		t.Fatalf("%v: got %+v, want allowed %v", d.Op, res, want)
+	}
+	return res
+}
+
+func TestOptions(t *testing.T) {
+	for _, opts := range []*Options{{MaxKeys: -1}, {WhenFull: Overflow + 1}} {
+		if s, err := New(opts); !errors.Is(err, ErrInvalidOptions) {
+			t.Errorf("%+v: got %v, %v", opts, s, err)
+		}
+	}
+}
+
+func TestRefuseWhenFull(t *testing.T) {
+	c := newClock()
+	s := open(t, &Options{MaxKeys: 10, Now: c.now})
+	for i := range 10 {
+		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 2), true)
+	}
+	for _, op := range []ratelimit.Op{ratelimit.Take, ratelimit.Look, ratelimit.Force} {
+		if _, err := s.Take(t.Context(), demand(op, "new", 1)); !errors.Is(err, ratelimit.ErrCapacity) {
+			t.Errorf("%v of a new key: %v, want ErrCapacity", op, err)
+		}
+	}
+	for _, op := range []ratelimit.Op{ratelimit.GiveBack, ratelimit.Reset} {
+		must(t, s, demand(op, "new", 1), true)
+	}
+	ds := []ratelimit.Demand{demand(ratelimit.Take, "0", 1), demand(ratelimit.Take, "new", 1)}
+	if err := s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrCapacity) {
+		t.Errorf("TakeAll with a new key: %v, want ErrCapacity", err)
+	}
+	for i := range 10 { // live keys keep their history, and the TakeAll left no trace
+		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 2), false)
+		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+	}
+
+	c.advance(61 * time.Second)
+	for i := range 10 { // expired keys go first
+		must(t, s, demand(ratelimit.Take, "fresh"+strconv.Itoa(i), 3), true)
+	}
+	if s.Len() != 10 {
+		t.Errorf("%d states, want 10", s.Len())
+	}
+	must(t, s, demand(ratelimit.Reset, "fresh0", 0), true)
+	must(t, s, demand(ratelimit.Take, "another", 1), true)
+}
+
+// TestFlood throws new keys at a full store from many goroutines: the bound holds at every moment, and keys that count are not forgotten.
+func TestFlood(t *testing.T) {
+	const maxKeys, workers, each = 1000, 16, 5000
+	c := newClock()
+	s := open(t, &Options{MaxKeys: maxKeys, Now: c.now})
+	must(t, s, demand(ratelimit.Take, "live", 3), true)
+	var wg sync.WaitGroup
+	var admitted atomic.Int64
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				res, err := s.Take(t.Context(), demand(ratelimit.Take, fmt.Sprint(w, "-", i), 1))
+				switch {
+				case err == nil && res.Allowed:
+					admitted.Add(1)
+				case !errors.Is(err, ratelimit.ErrCapacity):
+					t.Errorf("%+v, %v", res, err)
+				}
+				if n := s.Len(); n > maxKeys+workers {
+					t.Errorf("%d states and reservations", n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if admitted.Load() != maxKeys-1 || s.Len() != maxKeys {
+		t.Errorf("%d new keys admitted and %d states, want %d and %d", admitted.Load(), s.Len(), maxKeys-1, maxKeys)
+	}
+	must(t, s, demand(ratelimit.Take, "live", 1), false)
+}
+
+func TestOverflow(t *testing.T) {
+	c := newClock()
+	s := open(t, &Options{MaxKeys: 2, WhenFull: Overflow, Now: c.now})
+	must(t, s, demand(ratelimit.Take, "a", 3), true)
+	c.advance(30 * time.Second)
+	must(t, s, demand(ratelimit.Take, "b", 1), true)
+
+	must(t, s, demand(ratelimit.Take, "c", 1), true) // all unknown keys together have 3 units
+	first := must(t, s, demand(ratelimit.Take, "d", 1), true)
+	must(t, s, demand(ratelimit.Take, "e", 1), true)
+	if res := must(t, s, demand(ratelimit.Take, "f", 1), false); res.RetryAfter != time.Minute {
+		t.Errorf("RetryAfter %v, want 1m", res.RetryAfter)
+	}
+	must(t, s, demand(ratelimit.Look, "g", 1), false)
+	must(t, s, demand(ratelimit.Reset, "c", 0), true) // of a key that shares: forgets nothing
+	must(t, s, demand(ratelimit.Take, "c", 1), false)
+	must(t, s, demand(ratelimit.Take, "b", 2), true) // known keys do not share
+
+	back := demand(ratelimit.GiveBack, "d", 1)
+	back.At = first.At
+	must(t, s, back, true)
+	must(t, s, demand(ratelimit.Take, "h", 1), true)
+
+	other := demand(ratelimit.Take, "h", 1)
+	other.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute(4))
+	must(t, s, other, true) // another algorithm value shares another state
+
+	c.advance(30 * time.Second) // a has run out: there is room, but the overflow still counts
+	must(t, s, demand(ratelimit.Take, "i", 1), false)
+	c.advance(30 * time.Second) // and now it does not
+	must(t, s, demand(ratelimit.Take, "i", 3), true)
+	must(t, s, demand(ratelimit.Take, "j", 3), true)
+}
+
+func TestOverflowTakeAll(t *testing.T) {
+	c := newClock()
+	s := open(t, &Options{MaxKeys: 1, WhenFull: Overflow, Now: c.now})
+	must(t, s, demand(ratelimit.Take, "known", 1), true)
+	all := func(want bool, ds ...ratelimit.Demand) {
+		t.Helper()
+		out := make([]ratelimit.Result, len(ds))
+		if err := s.TakeAll(t.Context(), ds, out); err != nil {
+			t.Fatal(err)
+		}
+		if got := out[ratelimit.Binding(out)].Allowed; got != want {
+			t.Fatalf("got %+v, want allowed %v", out, want)
+		}
+	}
+	take := func(key string, n int64) ratelimit.Demand { return demand(ratelimit.Take, key, n) }
+	all(false, take("known", 1), take("x", 2), take("y", 2)) // each alone would fit
+	all(true, take("known", 1), take("x", 1), take("y", 2))
+	must(t, s, take("z", 1), false)
+	must(t, s, take("known", 1), true)
+	must(t, s, take("known", 1), false)
+	all(false, take("known", 1), take("z", 1))
+}
+
+func TestCleaner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, nil)
+		for i := range 2000 {
+			must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+		}
+		time.Sleep(30 * time.Second)
+		for i := range 1000 {
+			must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+		}
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if s.Len() != 1000 {
+			t.Errorf("%d states, want those 1000 that still count", s.Len())
+		}
+		for i := range 1000 {
+			must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 3), false)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s.Len() != 0 {
+			t.Errorf("%d states, want none", s.Len())
+		}
+		must(t, s, demand(ratelimit.Take, "0", 3), true)
+	}) // which fails if Close leaves a goroutine
+}
+
+func TestOverflowIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, &Options{MaxKeys: 1, WhenFull: Overflow})
+		must(t, s, demand(ratelimit.Take, "a", 1), true)
+		must(t, s, demand(ratelimit.Take, "b", 1), true)
+		time.Sleep(62 * time.Second)
+		synctest.Wait()
+		if n := s.overflow.n.Load(); n != 0 || len(s.overflow.logs) != 0 {
+			t.Errorf("%d overflow states", n)
+		}
+	})
+}
+
+func TestClosed(t *testing.T) {
+	s := open(t, nil)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(t.Context(), demand(ratelimit.Take, "k", 1)); !errors.Is(err, ratelimit.ErrClosed) {
+		t.Errorf("Take: %v", err)
+	}
+	ds := []ratelimit.Demand{demand(ratelimit.Take, "k", 1)}
+	if err := s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrClosed) {
+		t.Errorf("TakeAll: %v", err)
+	}
+}
+
+func TestWaitInBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := ratelimit.New(open(t, nil), perMinute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for range 7 {
+			if _, err := l.Wait(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := time.Since(start); got != 2*time.Minute {
+			t.Errorf("7 units at 3 a minute took %v, want 2m", got)
+		}
+	})
+}
+
+func TestNoAllocations(t *testing.T) {
+	s := open(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	day := algorithm.SlidingLog(ratelimit.PerDay(1_000_000_000)).WithResolution(time.Hour)
+	second := algorithm.SlidingLog(ratelimit.PerSecond(100))
+	for name, algorithms := range map[string][]ratelimit.Algorithm{"one": {second}, "several": {second, day}} {
+		l, err := ratelimit.New(s, algorithms...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := strings.Repeat("k", 30) + name
+		step := func() {
+			if _, err := l.Allow(ctx, key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 10_000 {
+			step()
+		}
+		if allocs := testing.AllocsPerRun(1000, step); math.Floor(allocs) != 0 {
+			t.Errorf("%s: %v allocations a decision", name, allocs)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package memorystore
+
+import "math/bits"
+
+const (
+	tickShift = 14 // a tick is 2^14 µs, about 16 ms
+	slotBits  = 6
+	numSlots  = 1 << slotBits
+	numLevels = 7 // 2^42 ticks: beyond any stamp
+
+	// headMark in link.prev says that the entry is the first of its list, the rest of it which list.
+	headMark = 1 << 31
+)
+
+// wheel is the queue of a shard's entries in the order in which they may run out: a hierarchical timing wheel (Varghese and Lauck, 1987).
+// Adding and removing cost the same for any number of entries.
+// An entry in level l and slot s is looked at when the clock's l-th digit, in base 64, becomes s; then it is dropped
+// or moved to a lower level.
+type wheel struct {
+	now      uint64 // tick up to which all was looked at
+	occupied [numLevels]uint64
+	heads    [numLevels * numSlots]uint32
+}
+
+// link is an entry's place in a list.
+type link struct{ prev, next uint32 }
+
+// tickOf returns the first tick at which the stamp has come; stampOf the first stamp of a tick.
+func tickOf(stamp int64) uint64 { return uint64(stamp+1<<tickShift-1) >> tickShift }
+
+func stampOf(tick uint64) int64 { return int64(min(tick, never>>tickShift) << tickShift) }
+
+func (w *wheel) init(now int64) {
+	w.now = uint64(now) >> tickShift
+	for i := range w.heads {
+		w.heads[i] = none
+	}
+}
+
+func (w *wheel) add(sh *shard, id uint32, tick uint64) {
+	level := 0
+	if tick > w.now {
+		level = (bits.Len64(tick^w.now) - 1) / slotBits
+	} else {
+		tick = w.now
+	}
+	slot := tick >> (slotBits * level) % numSlots
+	list := uint32(level*numSlots) + uint32(slot)
+	first := w.heads[list]
+	sh.entry(id).link = link{headMark | list, first}
+	if first != none {
+		sh.entry(first).prev = id
+	}
+	w.heads[list] = id
+	w.occupied[level] |= 1 << slot
+}
+
+func (w *wheel) remove(sh *shard, id uint32) {
+	l := sh.entry(id).link
+	if l.next != none {
+		sh.entry(l.next).prev = l.prev
+	}
+	if l.prev&headMark == 0 {
+		sh.entry(l.prev).next = l.next
+		return
+	}
+	list := l.prev &^ headMark
+	w.heads[list] = l.next
+	if l.next == none {
+		w.occupied[list/numSlots] &^= 1 << (list % numSlots)
+	}
+}
+
+// advance moves the wheel to now and drops the entries that have run out. It stops after looking at most of them, to
+// be called again. It returns the number dropped.
+func (w *wheel) advance(sh *shard, now int64, most int) (dropped int) {
+	target := uint64(now) >> tickShift
+	for w.now <= target {
+		for level := numLevels - 1; level >= 0; level-- {
+			if w.now%(1<<(slotBits*level)) != 0 {
+				continue
+			}
+			list := level*numSlots + int(w.now>>(slotBits*level)%numSlots)
+			for id := w.heads[list]; id != none; id = w.heads[list] {
+				if most == 0 {
+					return dropped
+				}
+				most--
+				w.remove(sh, id)
+				if e := sh.entry(id); e.expires <= now {
+					sh.drop(id)
+					dropped++
+				} else {
+					w.add(sh, id, tickOf(e.expires))
+				}
+			}
+		}
+		next := w.next()
+		if next > target {
+			w.now = target
+			break
+		}
+		w.now = next
+	}
+	return dropped
+}
+
+// next returns the tick at which there is something to look at: the current one, a later one, or beyond any stamp.
+func (w *wheel) next() uint64 {
+	for level := range numLevels {
+		digits := w.now >> (slotBits * level)
+		digit := digits % numSlots
+		if w.occupied[level]&(1<<digit) != 0 {
+			return w.now
+		}
+		if later := w.occupied[level] &^ (2<<digit - 1); later != 0 {
+			return (digits - digit + uint64(bits.TrailingZeros64(later))) << (slotBits * level)
+		}
+	}
+	return never
+}

@@ -1,0 +1,81 @@
+package memorystore
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// TestWheel holds the queue against a map that is searched anew: what has run out goes, all of it, and nothing else, however the
+// clock jumps and however small the batches are. Three limits of a key share a chain.
+func TestWheel(t *testing.T) {
+	var limits [3]ratelimit.Demand
+	for i := range limits {
+		limits[i] = ratelimit.Demand{Algorithm: algorithm.SlidingLog(ratelimit.PerSecond(1).Named(strconv.Itoa(i))), N: 1}
+	}
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		now := int64(1_790_000_000_000_000)
+		var sh shard
+		var keys atomic.Int64
+		sh.init(maphash.MakeSeed(), &keys, now)
+		type name struct{ key, limit int }
+		expires := map[name]int64{}
+		find := func(n name) (uint64, ratelimit.Demand, uint32) {
+			d := limits[n.limit]
+			d.Key = strconv.Itoa(n.key)
+			hash := maphash.String(sh.seed, d.Key)
+			return hash, d, sh.find(hash, &d)
+		}
+		span := func() int64 { return 1 + r.Int64N(1<<(10+r.IntN(36))) }
+		for range 3000 {
+			if r.IntN(3) > 0 {
+				n := name{r.IntN(500), r.IntN(3)}
+				keep := span()
+				hash, d, id := find(n)
+				if _, there := expires[n]; there != (id != none) {
+					t.Fatalf("seed %d: found %v, want %v", seed, id != none, there)
+				}
+				if id == none {
+					sh.insert(hash, d, []byte("s"), now+keep)
+				} else {
+					sh.store(id, []byte("s"), now, time.Duration(keep)*time.Microsecond)
+				}
+				sh.queue.check(t, &sh, "store")
+				expires[n] = now + keep
+				continue
+			}
+			now += span() >> 6
+			most := 1 + r.IntN(5)
+			for i := 0; sh.due.Load() <= now; i++ {
+				sh.forget(now, most)
+				sh.queue.check(t, &sh, "forget")
+				if i > 100_000 {
+					t.Fatalf("seed %d: the queue does not come to an end", seed)
+				}
+			}
+			for n, at := range expires {
+				_, _, id := find(n)
+				switch gone := id == none; {
+				case gone && at > now:
+					t.Fatalf("seed %d: dropped %d µs before it ran out", seed, at-now)
+				case !gone && tickOf(at) <= uint64(now)>>tickShift:
+					l := sh.entry(id)
+					h := id
+					for sh.entry(h).prev&headMark == 0 { h = sh.entry(h).prev }
+					list := sh.entry(h).prev&^headMark
+					t.Logf("list %d level %d slot %d expires tick %x; now %x; next %x", list, list/64, list%64, tickOf(l.expires), now>>14, sh.queue.next())
+					t.Fatalf("seed %d: still there %d µs after it ran out: %x %+v now %x due %x tick %x", seed, now-at, l.prev, l.link, sh.queue.now, sh.due.Load()>>14, tickOf(at))
+				case gone:
+					delete(expires, n)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,16 @@
+-- Runs each command of the frame on a key that no state has, as the frame does, and leaves nothing behind.
+-- KEYS  the key
+-- reply the name of what the server refused and the server's words, or nothing
+
+if type(struct) ~= 'table' then return {'struct', 'no such library'} end
+for _, command in ipairs({
+  {'TIME'},
+  {'GET', KEYS[1]},
+  {'SET', KEYS[1], '', 'PXAT', '4102444800000'},
+  {'SET', KEYS[1], '', 'PX', '1000'},
+  {'DEL', KEYS[1]},
+}) do
+  local reply = redis.pcall(unpack(command))
+  if type(reply) == 'table' and reply.err then return {command[1], reply.err} end
+end
+return {}

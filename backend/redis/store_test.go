@@ -1,0 +1,310 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+)
+
+var perMinute = algorithm.SlidingLog(ratelimit.PerMinute(10))
+
+func take(key string) ratelimit.Demand {
+	return ratelimit.Demand{Key: key, Algorithm: perMinute, N: 1}
+}
+
+func newStore(t *testing.T, client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
+	t.Helper()
+	t.Cleanup(func() { client.Close() })
+	s, err := redisstore.New(client, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNewRefuses(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	shards := func(n int) *redis.Ring {
+		addrs := map[string]string{}
+		for i := range n {
+			addrs[string(rune('a'+i))] = "127.0.0.1:1"
+		}
+		ring := redis.NewRing(&redis.RingOptions{Addrs: addrs})
+		t.Cleanup(func() { ring.Close() })
+		return ring
+	}
+	for _, tt := range []struct {
+		what   string
+		client redis.UniversalClient
+		opts   *redisstore.Options
+		ok     bool
+	}{
+		{"no client", nil, nil, false},
+		{"nil *Client", (*redis.Client)(nil), nil, false},
+		{"nil *ClusterClient", (*redis.ClusterClient)(nil), nil, false},
+		{"nil *Ring", (*redis.Ring)(nil), nil, false},
+		{"Ring of two shards", shards(2), nil, false},
+		{"Ring of one shard", shards(1), nil, true},
+		{"brace in the prefix", client, &redisstore.Options{Prefix: "a{b"}, false},
+		{"negative Timeout", client, &redisstore.Options{Timeout: -1}, false},
+		{"no options", client, nil, true},
+		{"zero options", client, &redisstore.Options{}, true},
+	} {
+		s, err := redisstore.New(tt.client, tt.opts)
+		if ok := err == nil; ok != tt.ok || ok != (s != nil) || !ok && !errors.Is(err, redisstore.ErrInvalidOptions) {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		if ring := strings.HasPrefix(tt.what, "Ring of two"); ring != errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+	}
+}
+
+// TestRefusedBeforeIO calls with what CheckTake refuses on a client that counts what it dials.
+func TestRefusedBeforeIO(t *testing.T) {
+	dialled := 0
+	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		dialled++
+		return nil, errors.New("no network")
+	}})
+	s := newStore(t, client, nil)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	big := take("k")
+	big.N = 11
+	for _, tt := range []struct {
+		ctx  context.Context
+		ds   []ratelimit.Demand
+		want error
+	}{
+		{t.Context(), []ratelimit.Demand{{}}, ratelimit.ErrInvalidDemand},
+		{t.Context(), []ratelimit.Demand{take("")}, ratelimit.ErrInvalidDemand},
+		{t.Context(), []ratelimit.Demand{big}, ratelimit.ErrExceedsLimit},
+		{t.Context(), []ratelimit.Demand{take("k"), take("k")}, ratelimit.ErrDuplicateDemand},
+		{t.Context(), []ratelimit.Demand{{Key: "k", Algorithm: noScript{perMinute}, N: 1}}, ratelimit.ErrNoScript},
+		{ended, []ratelimit.Demand{take("k")}, context.Canceled},
+	} {
+		if len(tt.ds) == 1 {
+			if _, err := s.Take(tt.ctx, tt.ds[0]); !errors.Is(err, tt.want) {
+				t.Errorf("Take: %v, want %v", err, tt.want)
+			}
+		}
+		if err := s.TakeAll(tt.ctx, tt.ds, make([]ratelimit.Result, len(tt.ds))); !errors.Is(err, tt.want) {
+			t.Errorf("TakeAll: %v, want %v", err, tt.want)
+		}
+	}
+	if dialled != 0 {
+		t.Errorf("dialled %d times", dialled)
+	}
+}
+
+// noScript is the log without its Lua.
+type noScript struct{ algorithm.Log }
+
+func (noScript) Script() ratelimit.Script { return ratelimit.Script{} }
+
+// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of several slots.
+func TestSeveralSlots(t *testing.T) {
+	var asked atomic.Bool
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			asked.Store(true)
+			return nil, errors.New("no cluster")
+		},
+	})
+	s := newStore(t, client, nil)
+	err := s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")}, make([]ratelimit.Result, 2))
+	if !errors.Is(err, errors.ErrUnsupported) || asked.Load() {
+		t.Errorf("TakeAll of two slots: %v; I/O: %t", err, asked.Load())
+	}
+	tagged := newStore(t, client, &redisstore.Options{Tag: func(string) string { return "t" }})
+	err = tagged.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")}, make([]ratelimit.Result, 2))
+	if errors.Is(err, errors.ErrUnsupported) || !asked.Load() {
+		t.Errorf("TakeAll of one slot: %v; I/O: %t", err, asked.Load())
+	}
+}
+
+// TestNoServer holds that a demand that reached no server is ErrUnavailable and nothing more.
+func TestNoServer(t *testing.T) {
+	closed := redis.NewClient(&redis.Options{})
+	closed.Close()
+	closedCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	closedCluster.Close()
+	silent := listen(t, func(net.Conn) {})
+	busy := redis.NewClient(&redis.Options{Addr: silent, PoolSize: 1, PoolTimeout: 10 * time.Millisecond})
+	for _, tt := range []struct {
+		what   string
+		client redis.UniversalClient
+		cause  error
+	}{
+		{"closed client", closed, redis.ErrClosed},
+		{"closed cluster client", closedCluster, nil},
+		{"refused", redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), nil},
+		{"refused by a cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), nil},
+		{"no handshake", redis.NewClient(&redis.Options{Addr: silent}), context.DeadlineExceeded},
+		{"no connection free", busy, redis.ErrPoolTimeout},
+		{"not a Redis", redis.NewClient(&redis.Options{Addr: listen(t, func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		})}), nil},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			s := newStore(t, tt.client, nil)
+			if tt.client == redis.UniversalClient(busy) {
+				go busy.Ping(context.Background())
+				for busy.PoolStats().TotalConns == 0 {
+					time.Sleep(time.Millisecond) // until the only connection is taken
+				}
+			}
+			start := time.Now()
+			_, err := s.Take(t.Context(), take("secret"))
+			if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+				t.Errorf("%v, want ErrUnavailable", err)
+			}
+			if tt.cause != nil && !errors.Is(err, tt.cause) {
+				t.Errorf("%v does not wrap %v", err, tt.cause)
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v has the key", err)
+			}
+			if d := time.Since(start); d > 150*time.Millisecond {
+				t.Errorf("answered after %v", d)
+			}
+		})
+	}
+}
+
+// TestDeadline holds that a call is answered in time by a client that hangs, and says so.
+func TestDeadline(t *testing.T) {
+	silent := listen(t, func(net.Conn) {})
+	s := newStore(t, redis.NewClient(&redis.Options{Addr: silent}), &redisstore.Options{Timeout: 50 * time.Millisecond})
+	for _, tt := range []struct {
+		what  string
+		ctx   func(context.Context) (context.Context, context.CancelFunc)
+		after time.Duration
+		cause error
+	}{
+		{"the store's", context.WithCancel, 50 * time.Millisecond, context.DeadlineExceeded},
+		{"the caller's", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 10*time.Millisecond)
+		}, 10 * time.Millisecond, context.DeadlineExceeded},
+		{"cancelled", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(10*time.Millisecond, cancel)
+			return ctx, cancel
+		}, 10 * time.Millisecond, context.Canceled},
+	} {
+		ctx, cancel := tt.ctx(t.Context())
+		defer cancel()
+		start := time.Now()
+		_, err := s.Take(ctx, take("k"))
+		if d := time.Since(start); d < tt.after/2 || d > tt.after+50*time.Millisecond {
+			t.Errorf("%s: answered after %v, want %v", tt.what, d, tt.after)
+		}
+		if !errors.Is(err, tt.cause) || !errors.Is(err, ratelimit.ErrUnavailable) {
+			t.Errorf("%s: %v does not wrap %v", tt.what, err, tt.cause)
+		}
+	}
+}
+
+// TestPanickingHook holds that a hook of the caller's own panics where the caller can recover, not in a goroutine of ours.
+func TestPanickingHook(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	client.AddHook(panicking{})
+	s := newStore(t, client, nil)
+	defer func() {
+		if got := recover(); got != "hook" {
+			t.Errorf("recovered %v", got)
+		}
+	}()
+	s.Take(t.Context(), take("k"))
+	t.Error("no panic")
+}
+
+type panicking struct{}
+
+func (panicking) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (panicking) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { panic("hook") }
+}
+func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestKeyIsNotTraced holds that what tracing hooks can print of a decision has no key in it.
+func TestKeyIsNotTraced(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	var tr tracing
+	client.AddHook(&tr)
+	s := newStore(t, client, nil)
+	s.Take(t.Context(), take("secret"))
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if !slices.ContainsFunc(tr.seen, func(s string) bool { return strings.HasPrefix(s, "evalsha ") }) {
+		t.Errorf("the hook saw %q", tr.seen)
+	}
+	if strings.Contains(strings.Join(tr.seen, " "), "secret") {
+		t.Errorf("the hook saw %q", tr.seen)
+	}
+}
+
+type tracing struct {
+	panicking
+	mu   sync.Mutex
+	seen []string
+}
+
+func (tr *tracing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		tr.mu.Lock()
+		tr.seen = append(tr.seen, cmd.String())
+		tr.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+// listen accepts connections, keeps them open to the end of the test and lets each first be greeted.
+func listen(t *testing.T, greet func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		mu    sync.Mutex
+		conns []net.Conn
+	)
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			greet(c)
+		}
+	}()
+	return l.Addr().String()
+}
