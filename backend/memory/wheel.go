@@ -108,11 +108,13 @@ func (w *wheel) advance(sh *shard, now int64, most int) (dropped int) {
 // next returns the tick at which there is something to look at: the current one, a later one, or beyond any stamp.
 func (w *wheel) next() uint64 {
 	for level := range numLevels {
+		if digit := w.now >> (slotBits * level) % numSlots; w.occupied[level]&(1<<digit) != 0 {
+			return w.now // added since, or advance stopped in the middle of the list
+		}
+	}
+	for level := range numLevels {
 		digits := w.now >> (slotBits * level)
 		digit := digits % numSlots
-		if w.occupied[level]&(1<<digit) != 0 {
-			return w.now
-		}
 		if later := w.occupied[level] &^ (2<<digit - 1); later != 0 {
 			return (digits - digit + uint64(bits.TrailingZeros64(later))) << (slotBits * level)
 		}

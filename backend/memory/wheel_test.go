@@ -47,7 +47,6 @@ func TestWheel(t *testing.T) {
 				} else {
 					sh.store(id, []byte("s"), now, time.Duration(keep)*time.Microsecond)
 				}
-				sh.queue.check(t, &sh, "store")
 				expires[n] = now + keep
 				continue
 			}
@@ -55,7 +54,6 @@ func TestWheel(t *testing.T) {
 			most := 1 + r.IntN(5)
 			for i := 0; sh.due.Load() <= now; i++ {
 				sh.forget(now, most)
-				sh.queue.check(t, &sh, "forget")
 				if i > 100_000 {
 					t.Fatalf("seed %d: the queue does not come to an end", seed)
 				}
@@ -66,12 +64,7 @@ func TestWheel(t *testing.T) {
 				case gone && at > now:
 					t.Fatalf("seed %d: dropped %d µs before it ran out", seed, at-now)
 				case !gone && tickOf(at) <= uint64(now)>>tickShift:
-					l := sh.entry(id)
-					h := id
-					for sh.entry(h).prev&headMark == 0 { h = sh.entry(h).prev }
-					list := sh.entry(h).prev&^headMark
-					t.Logf("list %d level %d slot %d expires tick %x; now %x; next %x", list, list/64, list%64, tickOf(l.expires), now>>14, sh.queue.next())
-					t.Fatalf("seed %d: still there %d µs after it ran out: %x %+v now %x due %x tick %x", seed, now-at, l.prev, l.link, sh.queue.now, sh.due.Load()>>14, tickOf(at))
+					t.Fatalf("seed %d: still there %d µs after it ran out", seed, now-at)
 				case gone:
 					delete(expires, n)
 				}
