@@ -17,6 +17,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if task := os.Getenv(stormEnv); task != "" {
+		os.Exit(stormProcess(task))
+	}
 	redis.SetLogger(quiet{})
 	prepareDocker()
 	if noServers != "" {
