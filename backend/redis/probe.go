@@ -125,7 +125,7 @@ func describe(infos []map[string]string) (Server, error) {
 		if version == "" {
 			return found, fmt.Errorf("redisstore: the server is neither Redis nor Valkey: %w", errors.ErrUnsupported)
 		}
-		if info["redis_mode"] == "sentinel" {
+		if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" {
 			return found, fmt.Errorf("redisstore: the server is a Sentinel, which wants a client from redis.NewFailoverClient: %w",
 				errors.ErrUnsupported)
 		}
@@ -187,7 +187,9 @@ func (s *Store) probeError(what string, err error) error {
 	case strings.HasPrefix(msg, "ERR unknown command"):
 		kind, text = errors.ErrUnsupported, what+": the server has no such command"
 	case strings.HasPrefix(msg, "MOVED "):
-		kind, text = errors.ErrUnsupported, "the server is a node of a cluster, which wants a *redis.ClusterClient"
+		kind, text = errors.ErrUnsupported, "the server is a node of a cluster, and wants a *redis.ClusterClient"
+	case strings.HasPrefix(msg, "ERR This instance has cluster support disabled"):
+		kind, text = errors.ErrUnsupported, "the server is no node of a cluster, and wants a *redis.Client"
 	case strings.HasPrefix(msg, "READONLY "):
 		text = "the server is a read-only replica"
 	case strings.HasPrefix(msg, "NOAUTH "), strings.HasPrefix(msg, "WRONGPASS "):

@@ -40,7 +40,7 @@ func TestNewRefuses(t *testing.T) {
 	shards := func(n int) *redis.Ring {
 		addrs := map[string]string{}
 		for i := range n {
-			addrs[string(rune('a'+i))] = "127.0.0.1:1"
+			addrs[string(rune('a'+i))] = refused(t)
 		}
 		ring := redis.NewRing(&redis.RingOptions{Addrs: addrs})
 		t.Cleanup(func() { ring.Close() })
@@ -141,7 +141,7 @@ func TestSeveralSlots(t *testing.T) {
 func TestNoServer(t *testing.T) {
 	closed := redis.NewClient(&redis.Options{})
 	closed.Close()
-	closedCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	closedCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{refused(t)}})
 	closedCluster.Close()
 	silent := listen(t, func(net.Conn) {})
 	busy := redis.NewClient(&redis.Options{Addr: silent, PoolSize: 1, PoolTimeout: 10 * time.Millisecond})
@@ -152,8 +152,8 @@ func TestNoServer(t *testing.T) {
 	}{
 		{"closed client", closed, redis.ErrClosed},
 		{"closed cluster client", closedCluster, nil},
-		{"refused", redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), nil},
-		{"refused by a cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), nil},
+		{"refused", redis.NewClient(&redis.Options{Addr: refused(t)}), nil},
+		{"refused by a cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{refused(t)}}), nil},
 		{"no handshake", redis.NewClient(&redis.Options{Addr: silent}), context.DeadlineExceeded},
 		{"no connection free", busy, redis.ErrPoolTimeout},
 		{"not a Redis", redis.NewClient(&redis.Options{Addr: listen(t, func(c net.Conn) {
@@ -245,7 +245,7 @@ func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // TestKeyIsNotTraced holds that what tracing hooks can print of a decision has no key in it.
 func TestKeyIsNotTraced(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	client := redis.NewClient(&redis.Options{Addr: refused(t)})
 	var tr tracing
 	client.AddHook(&tr)
 	s := newStore(t, client, nil)
@@ -273,6 +273,17 @@ func (tr *tracing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		tr.mu.Unlock()
 		return next(ctx, cmd)
 	}
+}
+
+// refused returns an address that refuses connections.
+func refused(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	return l.Addr().String()
 }
 
 // listen accepts connections, keeps them open to the end of the test and lets each first be greeted.

@@ -15,6 +15,7 @@ var notExecuted = []string{
 	"CLUSTERDOWN ",
 	"DENIED ",
 	"ERR Error compiling script",
+	"ERR Protocol error",
 	"ERR max number of clients reached",
 	"ERR unknown command",
 	"LOADING ",

@@ -28,6 +28,7 @@ func TestReplyKind(t *testing.T) {
 		"MOVED 12182 127.0.0.1:7002":                                                                  ratelimit.ErrUnavailable,
 		"ASK 12182 127.0.0.1:7002":                                                                    ratelimit.ErrUnavailable,
 		"ERR max number of clients reached":                                                           ratelimit.ErrUnavailable,
+		"ERR Protocol error: unauthenticated multibulk length":                                        ratelimit.ErrUnavailable,
 		"ERR unknown command 'evalsha', with args beginning with: '0a' '1'":                           ratelimit.ErrUnavailable,
 		"ERR Error compiling script (new function): user_script:1: '=' expected near 'is'":            ratelimit.ErrUnavailable,
 		"ERR The user executing the script can't run this command or subcommand script: 0a, on @u:1.": ratelimit.ErrOutcomeUnknown,
