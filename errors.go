@@ -31,7 +31,7 @@ var (
 
 // Errors of a store. All of them wrap ErrUnavailable: the demand is undecided, and the caller's policy decides.
 var (
-	// ErrUnavailable says that the demand is undecided and that nothing was recorded.
+	// ErrUnavailable says that the demand is undecided and, unless the error is also [ErrOutcomeUnknown], that nothing was recorded.
 	ErrUnavailable = errors.New("ratelimit: store unavailable")
 
 	// ErrOutcomeUnknown says that the demand was sent and no answer came: its units may have been

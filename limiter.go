@@ -16,7 +16,8 @@ import (
 //
 // All methods return an error that wraps [ErrInvalidDemand] for an empty key or a negative n, [ErrExceedsLimit]
 // for an n that the smallest limit can never admit, and [ErrUnavailable] when the demand is undecided, the context having
-// ended included. A call that fails with [ErrOutcomeUnknown] may have been recorded; no other failed call was.
+// ended included; or [errors.ErrUnsupported] if the store cannot run the algorithm, as with [ErrNoScript], or cannot decide several
+// limits together. A call that fails with [ErrOutcomeUnknown] may have been recorded; no other failed call was.
 type Limiter struct {
 	store      Store
 	algorithms []Algorithm
