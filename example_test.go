@@ -22,15 +22,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	switch res, err := limiter.Allow(context.Background(), "user:42"); {
-	case err != nil:
-		fmt.Println("undecided:", err)
-	case !res.Allowed:
-		fmt.Println("refused, try again in", res.RetryAfter)
-	default:
-		fmt.Println("admitted,", res.Remaining, "left")
-	}
-	// Output: admitted, 59 left
+	res, err := limiter.Allow(context.Background(), "user:42")
+	fmt.Println(res.Allowed, res.Remaining, res.RetryAfter, err)
+	// Output: true 59 0s <nil>
 }
 
 // testClock is a clock that the examples set.
