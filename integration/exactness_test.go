@@ -22,7 +22,7 @@ func TestExactness(t *testing.T) {
 		if tgt != nil {
 			row = "go-redis on " + tgt.name
 		}
-		row = fmt.Sprintf("exactness: %-33s", row)
+		row = fmt.Sprintf("exactness: %-36s", row)
 		t.Run("edges", func(t *testing.T) {
 			row += " edges " + traceEdges(t, open).String()
 		})

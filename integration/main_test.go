@@ -148,6 +148,6 @@ func (r *report) summary() string {
 	if len(r.servers) > 0 {
 		on = " on " + strings.Join(r.servers, ", ")
 	}
-	fmt.Fprintf(&b, "integration: %d server tests ran%s; %d skipped\n", r.tests, on, r.skipped)
+	fmt.Fprintf(&b, "integration: %d tests on servers ran%s; %d skipped\n", r.tests, on, r.skipped)
 	return b.String()
 }
