@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// shutdownTimeout is how long requests in flight may take after the signal to end.
+const shutdownTimeout = 10 * time.Second
+
+type serveCmd struct {
+	Store     string        `env:"RATELIMIT_STORE" default:"memory" placeholder:"URL" help:"Where the state lives: memory, or redis://[[user]:password@]host:port[/db], with rediss:// for TLS and redis+cluster:// or rediss+cluster:// for a cluster (${default})."`
+	Limit     []limitFlag   `env:"RATELIMIT_LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW" help:"At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat it, or separate by commas, for limits that must all admit (${default})."`
+	Addr      string        `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
+	MaxKeys   int           `env:"RATELIMIT_MAX_KEYS" default:"1000000" placeholder:"N" help:"Most states that the memory store holds, one for each limit of a key; new keys beyond that are answered with 503 (${default})."`
+	Timeout   time.Duration `env:"RATELIMIT_TIMEOUT" default:"100ms" placeholder:"DURATION" help:"Longest wait for a decision of a server (${default})."`
+	Prefix    string        `env:"RATELIMIT_PREFIX" default:"ratelimit:" placeholder:"TEXT" help:"What the names of stored keys begin with on a server (${default})."`
+	LogFormat string        `env:"RATELIMIT_LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Format of the log on standard error: text or json (${default})."`
+	LogLevel  slog.Level    `env:"RATELIMIT_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error (${default})."`
+}
+
+// limitFlag is a limit in the form that ratelimit.ParseLimit reads.
+type limitFlag struct{ ratelimit.Limit }
+
+func (f *limitFlag) UnmarshalText(text []byte) (err error) {
+	f.Limit, err = ratelimit.ParseLimit(string(text))
+	return err
+}
+
+// Run serves until ctx has ended.
+func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
+	log := c.logger(stderr)
+	store, err := c.openStore()
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	limiter, err := c.newLimiter(store)
+	if err != nil {
+		return err
+	}
+	if err := store.check(ctx, log); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return err
+	}
+	log.Info("listening", "addr", listener.Addr().String(), "store", store.name, "limits", fmt.Sprint(limiter.Limits()))
+	return serve(ctx, listener, newAPI(limiter, log), log)
+}
+
+func (c *serveCmd) logger(w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error) {
+	algorithms := make([]ratelimit.Algorithm, len(c.Limit))
+	for i, l := range c.Limit {
+		algorithms[i] = algorithm.SlidingLog(l.Limit)
+	}
+	limiter, err := ratelimit.New(store, algorithms...)
+	if errors.Is(err, ratelimit.ErrDuplicateDemand) {
+		return nil, fmt.Errorf("%w; limits of the same window need names: --limit NAME=MAX/WINDOW", err)
+	}
+	return limiter, err
+}
+
+// serve answers on listener until ctx has ended, and then lets the requests in flight finish.
+func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      20 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("shutting down")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close()
+		return fmt.Errorf("requests were still in flight %v after the signal: %w", shutdownTimeout, err)
+	}
+	log.Info("stopped")
+	return nil
+}

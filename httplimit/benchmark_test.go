@@ -1,0 +1,56 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/httplimit"
+)
+
+// discard is a ResponseWriter that keeps its header map, as a server's would cost the same with and without a limit.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d discard) WriteHeader(int)             {}
+
+// BenchmarkHandler measures what Handler costs over the bare handler, on the memory store.
+func BenchmarkHandler(b *testing.B) {
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	admitting := func(names ...string) *ratelimit.Limiter {
+		var algorithms []ratelimit.Algorithm
+		for _, name := range names {
+			limit := ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits, Window: ratelimit.MinWindow}
+			// A short log: the benchmark is of the handler.
+			algorithms = append(algorithms, algorithm.SlidingLog(limit).WithResolution(ratelimit.MinWindow/10))
+		}
+		limiter, err := ratelimit.New(newStore(b, nil), algorithms...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return limiter
+	}
+	refusing := newLimiter(b, newStore(b, nil), ratelimit.PerDay(1))
+	for _, bm := range []struct {
+		name    string
+		handler http.Handler
+	}{
+		{"bare", ok},
+		{"admitted", httplimit.Handler(admitting("one"), httplimit.RemoteAddr, httplimit.Refuse, ok)},
+		{"admitted by two", httplimit.Handler(admitting("one", "two"), httplimit.RemoteAddr, httplimit.Refuse, ok)},
+		{"refused", httplimit.Handler(refusing, httplimit.RemoteAddr, httplimit.Refuse, ok)},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			w := discard{http.Header{}}
+			bm.handler.ServeHTTP(w, r)
+			b.ReportAllocs()
+			for b.Loop() {
+				bm.handler.ServeHTTP(w, r)
+			}
+		})
+	}
+}

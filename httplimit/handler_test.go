@@ -1,0 +1,290 @@
+package httplimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/httplimit"
+)
+
+// clock is a test clock in microseconds since the Unix epoch.
+type clock struct{ now atomic.Int64 }
+
+func newClock() *clock {
+	c := new(clock)
+	c.now.Store(1_800_000_000_000_000)
+	return c
+}
+
+func (c *clock) advance(d time.Duration) { c.now.Add(d.Microseconds()) }
+
+// newStore returns a memory store on c, or on its own clock if c is nil.
+func newStore(tb testing.TB, c *clock) ratelimit.Store {
+	tb.Helper()
+	opts := new(memorystore.Options)
+	if c != nil {
+		opts.Now = c.now.Load
+	}
+	store, err := memorystore.New(opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func newLimiter(tb testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *ratelimit.Limiter {
+	tb.Helper()
+	var algorithms []ratelimit.Algorithm
+	for _, l := range limits {
+		algorithms = append(algorithms, algorithm.SlidingLog(l))
+	}
+	limiter, err := ratelimit.New(store, algorithms...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return limiter
+}
+
+// broken is a store whose every call fails.
+type broken struct{ err error }
+
+func (b broken) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+	return ratelimit.Result{}, b.err
+}
+
+func (b broken) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+	return b.err
+}
+
+// secret is a key that may not be found in any answer.
+const secret = "secret-key"
+
+func secretKey(*http.Request) (string, error) { return secret, nil }
+
+var passed = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Passed", "yes")
+})
+
+func serve(h http.Handler, r *http.Request) *http.Response {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec.Result()
+}
+
+func get() *http.Request { return httptest.NewRequest(http.MethodGet, "/path", nil) }
+
+// checkProblem reports whether res is problem details that no cache may store, and returns them.
+func checkProblem(t *testing.T, res *http.Response, status int) map[string]any {
+	t.Helper()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != status {
+		t.Errorf("status %d, want %d: %s", res.StatusCode, status, body)
+	}
+	if got := res.Header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("Content-Type %q", got)
+	}
+	if got := res.Header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control %q", got)
+	}
+	if res.Header.Get("Passed") != "" {
+		t.Error("the request was passed on")
+	}
+	if strings.Contains(fmt.Sprint(res.Header)+string(body), secret) {
+		t.Errorf("the key is in the answer: %v %s", res.Header, body)
+	}
+	var p map[string]any
+	if err := json.Unmarshal(body, &p); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	if p["status"] != float64(status) {
+		t.Errorf("status %v in the body, want %d", p["status"], status)
+	}
+	return p
+}
+
+func TestHandlerAdmitsUpToTheLimit(t *testing.T) {
+	c := newClock()
+	h := httplimit.Handler(newLimiter(t, newStore(t, c), ratelimit.PerMinute(2)), secretKey, httplimit.Refuse, passed)
+	for i := range 2 {
+		if res := serve(h, get()); res.StatusCode != http.StatusOK || res.Header.Get("Passed") != "yes" {
+			t.Fatalf("request %d: status %d", i, res.StatusCode)
+		}
+		c.advance(10 * time.Second)
+	}
+
+	res := serve(h, get())
+	p := checkProblem(t, res, http.StatusTooManyRequests)
+	if got := res.Header.Get("Retry-After"); got != "40" {
+		t.Errorf("Retry-After %q, want 40", got)
+	}
+	if p["type"] != "https://iana.org/assignments/http-problem-types#quota-exceeded" || p["title"] != "Quota Exceeded" {
+		t.Errorf("type %v, title %v", p["type"], p["title"])
+	}
+	if got := fmt.Sprint(p["violated-policies"]); got != "[1m0s]" {
+		t.Errorf("violated-policies %v", got)
+	}
+
+	c.advance(40*time.Second - time.Microsecond)
+	res = serve(h, get())
+	checkProblem(t, res, http.StatusTooManyRequests)
+	if got := res.Header.Get("Retry-After"); got != "1" {
+		t.Errorf("one microsecond before the end: Retry-After %q, want 1", got)
+	}
+	c.advance(time.Microsecond)
+	if res := serve(h, get()); res.StatusCode != http.StatusOK {
+		t.Errorf("after Retry-After: status %d", res.StatusCode)
+	}
+}
+
+func TestHandlerOfSeveralLimits(t *testing.T) {
+	c := newClock()
+	limiter := newLimiter(t, newStore(t, c),
+		ratelimit.PerSecond(1).Named("burst"), ratelimit.PerMinute(2).Named("steady"), ratelimit.PerDay(1000))
+	h := httplimit.Handler(limiter, secretKey, httplimit.Refuse, passed)
+	violated := func(retryAfter string) []any {
+		t.Helper()
+		res := serve(h, get())
+		p := checkProblem(t, res, http.StatusTooManyRequests)
+		if got := res.Header.Get("Retry-After"); got != retryAfter {
+			t.Errorf("Retry-After %q, want %q", got, retryAfter)
+		}
+		list, _ := p["violated-policies"].([]any)
+		return list
+	}
+
+	serve(h, get())
+	if got := violated("1"); !slices.Equal(got, []any{"burst"}) {
+		t.Errorf("violated-policies %v, want burst", got)
+	}
+	c.advance(time.Second)
+	serve(h, get())
+	if got := violated("59"); !slices.Equal(got, []any{"burst", "steady"}) {
+		t.Errorf("violated-policies %v, want burst and steady", got)
+	}
+	c.advance(time.Second)
+	if got := violated("58"); !slices.Equal(got, []any{"steady"}) {
+		t.Errorf("violated-policies %v, want steady", got)
+	}
+}
+
+func TestHandlerUndecided(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		policy httplimit.Policy
+		status int
+	}{
+		{ratelimit.ErrUnavailable, httplimit.Refuse, 503},
+		{ratelimit.ErrUnavailable, httplimit.Admit, 200},
+		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), httplimit.Refuse, 503},
+		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), httplimit.Admit, 200},
+		{ratelimit.ErrCapacity, httplimit.Refuse, 503},
+		{ratelimit.ErrCapacity, httplimit.Admit, 200},
+		{ratelimit.ErrNoScript, httplimit.Refuse, 500},
+		{ratelimit.ErrNoScript, httplimit.Admit, 500},
+		{ratelimit.ErrExceedsLimit, httplimit.Admit, 500},
+		{errors.New(secret), httplimit.Refuse, 500},
+	} {
+		t.Run(fmt.Sprint(tt.err, tt.policy), func(t *testing.T) {
+			for _, limits := range [][]ratelimit.Limit{{ratelimit.PerSecond(1)}, {ratelimit.PerSecond(1), ratelimit.PerDay(1)}} {
+				h := httplimit.Handler(newLimiter(t, broken{tt.err}, limits...), secretKey, tt.policy, passed)
+				res := serve(h, get())
+				if tt.status == http.StatusOK {
+					if res.StatusCode != http.StatusOK || res.Header.Get("Passed") != "yes" {
+						t.Errorf("status %d, and the request was to be passed on", res.StatusCode)
+					}
+					continue
+				}
+				checkProblem(t, res, tt.status)
+				wantRetry := ""
+				if tt.status == http.StatusServiceUnavailable {
+					wantRetry = "1"
+				}
+				if got := res.Header.Get("Retry-After"); got != wantRetry {
+					t.Errorf("Retry-After %q, want %q", got, wantRetry)
+				}
+			}
+		})
+	}
+}
+
+func TestHandlerContextEnded(t *testing.T) {
+	c := newClock()
+	for _, policy := range []httplimit.Policy{httplimit.Refuse, httplimit.Admit} {
+		limiter := newLimiter(t, newStore(t, c), ratelimit.PerSecond(1))
+		h := httplimit.Handler(limiter, secretKey, policy, passed)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		checkProblem(t, serve(h, get().WithContext(ctx)), http.StatusServiceUnavailable)
+		if res, err := limiter.Peek(t.Context(), secret); err != nil || res.Remaining != 1 {
+			t.Errorf("policy %d: %d units remain (%v), want 1", policy, res.Remaining, err)
+		}
+	}
+}
+
+func TestHandlerUnattributed(t *testing.T) {
+	for name, key := range map[string]httplimit.KeyFunc{
+		"error":     func(*http.Request) (string, error) { return secret, errors.New(secret) },
+		"empty key": func(*http.Request) (string, error) { return "", nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := httplimit.Handler(newLimiter(t, newStore(t, nil), ratelimit.PerSecond(1)), key, httplimit.Admit, passed)
+			checkProblem(t, serve(h, get()), http.StatusBadRequest)
+		})
+	}
+}
+
+func TestHandlerConcurrent(t *testing.T) {
+	const limit, requests = 50, 400
+	var admitted atomic.Int64
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { admitted.Add(1) })
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour(limit), ratelimit.PerDay(limit))
+	h := httplimit.Handler(limiter, secretKey, httplimit.Admit, next)
+	var wg sync.WaitGroup
+	for range requests {
+		wg.Go(func() { serve(h, get()) })
+	}
+	wg.Wait()
+	if got := admitted.Load(); got != limit {
+		t.Errorf("%d requests of %d were passed on, want %d", got, requests, limit)
+	}
+}
+
+func TestHandlerPanics(t *testing.T) {
+	limiter := newLimiter(t, broken{}, ratelimit.PerSecond(1))
+	for name, f := range map[string]func(){
+		"no limiter": func() { httplimit.Handler(nil, secretKey, httplimit.Refuse, passed) },
+		"no key":     func() { httplimit.Handler(limiter, nil, httplimit.Refuse, passed) },
+		"no policy":  func() { httplimit.Handler(limiter, secretKey, 0, passed) },
+		"bad policy": func() { httplimit.Handler(limiter, secretKey, httplimit.Admit+1, passed) },
+		"no next":    func() { httplimit.Handler(limiter, secretKey, httplimit.Refuse, nil) },
+		"/0":         func() { httplimit.RemoteAddrPrefix(0) },
+		"/129":       func() { httplimit.RemoteAddrPrefix(129) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			f()
+		})
+	}
+}

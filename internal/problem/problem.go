@@ -1,0 +1,54 @@
+// Package problem writes problem details for HTTP (RFC 9457) for the edges of this module.
+package problem
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ContentType is the media type of a body that Write sends.
+const ContentType = "application/problem+json"
+
+// QuotaExceeded is the registered type of a refusal, which names the limits that refused in
+// ViolatedPolicies.
+const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// A Problem is why a request was not served. It goes to the client: it holds no key and nothing about the insides of the server.
+type Problem struct {
+	Type             string   `json:"type,omitempty"`  // a URI; empty means that Status says it all
+	Title            string   `json:"title,omitempty"` // filled in from Status if empty
+	Status           int      `json:"status"`
+	Detail           string   `json:"detail,omitempty"`
+	ViolatedPolicies []string `json:"violated-policies,omitempty"`
+}
+
+// Write answers a request with p, and forbids caches to store it.
+func (p Problem) Write(w http.ResponseWriter) {
+	if p.Title == "" {
+		p.Title = http.StatusText(p.Status)
+	}
+	body, err := json.Marshal(p)
+	if err != nil { // strings and integers only
+		panic(err)
+	}
+	body = append(body, '\n')
+	h := w.Header()
+	// Others may have described the answer that now is not given.
+	for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified"} {
+		h.Del(name)
+	}
+	h.Set("Content-Type", ContentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // it fails only if the client has gone
+}
+
+// SetRetryAfter sets Retry-After to d in whole seconds, rounded up, and to at least one.
+func SetRetryAfter(h http.Header, d time.Duration) {
+	seconds := max(1, (d+time.Second-1)/time.Second)
+	h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+}
