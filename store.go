@@ -249,6 +249,7 @@ type Script struct {
 // Source tells where a decision was made.
 type Source uint8
 
+// The sources.
 const (
 	SourceStore Source = iota // the store's state
 	SourceCache               // a refusal that the store gave before and that still holds

@@ -420,7 +420,7 @@ func TestSteadyState(t *testing.T) {
 // TestRebase keeps a log alive for longer than an offset of 48 bits reaches.
 func TestRebase(t *testing.T) {
 	l := SlidingLog(ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow})
-	year := int64(365 * 86400 * second)
+	year := 365 * 86400 * second
 	var state []byte
 	var model naive
 	for i := range int64(100) {
@@ -471,7 +471,7 @@ func BenchmarkStep(b *testing.B) {
 	for _, limit := range []int64{10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("take/%d", limit), func(b *testing.B) {
 			l := SlidingLog(ratelimit.PerMinute(limit))
-			gap := int64(60*second)/limit + 1
+			gap := 60*second/limit + 1
 			var state []byte
 			now := epoch
 			b.ReportAllocs()
