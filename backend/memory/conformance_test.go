@@ -1,0 +1,26 @@
+package memorystore_test
+
+import (
+	"testing"
+
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/conformance/linear"
+)
+
+func newHarness(t testing.TB, now func() int64) conformance.Harness {
+	store, err := memorystore.New(&memorystore.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return conformance.Harness{Store: store, Close: store.Close}
+}
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, newHarness, &conformance.Options{CheckHistory: linear.Check})
+}
+
+func BenchmarkStore(b *testing.B) {
+	conformance.Benchmark(b, newHarness)
+}

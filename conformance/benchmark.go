@@ -1,0 +1,95 @@
+package conformance
+
+import (
+	"context"
+	crand "crypto/rand"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// Benchmark measures a store on its own clock with the exact sliding-window log. Its sub-benchmarks are
+//
+//   - take/hot: one key, always admitted
+//   - refused/hot: one key, always refused
+//   - take/10k-keys: 10,000 keys in turn, always admitted
+//   - takeall/2: one key under two limits, always admitted; skipped if the store lacks TakeAll
+//   - parallel: take/10k-keys from all processors
+func Benchmark(b *testing.B, newStore NewStore) {
+	hot := algorithm.SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: time.Millisecond})
+	many := algorithm.SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: 10 * time.Millisecond})
+	prefix := crand.Text()[:12]
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = prefix + "-" + strconv.Itoa(i)
+	}
+
+	b.Run("take/hot", func(b *testing.B) {
+		benchmarkTake(b, newStore, take(prefix, hot, 1), true)
+	})
+	b.Run("refused/hot", func(b *testing.B) {
+		d := take(prefix, algorithm.SlidingLog(ratelimit.PerDay(1)), 1)
+		benchmarkTake(b, func(t testing.TB, now func() int64) Harness {
+			h := newStore(t, now)
+			if _, err := h.Store.Take(context.Background(), d); err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}, d, false)
+	})
+	b.Run("take/10k-keys", func(b *testing.B) {
+		store, ctx, i := newStore(b, nil).Store, context.Background(), 0
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := store.Take(ctx, take(keys[i%len(keys)], many, 1)); err != nil {
+				b.Fatal(err)
+			}
+			i++
+		}
+	})
+	b.Run("takeall/2", func(b *testing.B) {
+		store, ctx := newStore(b, nil).Store, context.Background()
+		ds := []ratelimit.Demand{take(prefix, hot, 1), take(prefix, many, 1)}
+		out := make([]ratelimit.Result, len(ds))
+		if err := store.TakeAll(ctx, ds, out); err != nil {
+			b.Skip(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := store.TakeAll(ctx, ds, out); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		store, ctx := newStore(b, nil).Store, context.Background()
+		var begin atomic.Int64
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			i := int(begin.Add(7919))
+			for pb.Next() {
+				if _, err := store.Take(ctx, take(keys[i%len(keys)], many, 1)); err != nil {
+					b.Error(err)
+					return
+				}
+				i++
+			}
+		})
+	})
+}
+
+// benchmarkTake repeats d, which is always decided in the same way.
+func benchmarkTake(b *testing.B, newStore NewStore, d ratelimit.Demand, want bool) {
+	store, ctx := newStore(b, nil).Store, context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		res, err := store.Take(ctx, d)
+		if err != nil || res.Allowed != want {
+			b.Fatalf("answered %+v, %v", res, err)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const (
+	saysIdentity = "A state belongs to the key, the limit's name and the algorithm's name, and to nothing else: the same three are the same " +
+		"history, whatever Max, Window or other parameter, and any two that differ in one of the three share nothing."
+	saysKeys = "Keys are arbitrary bytes, given by users' users: a store isolates them whatever they hold, and never writes one to an error or a log."
+)
+
+var identityRules = []rule{
+	{name: "identity/parameters", says: saysIdentity, check: checkParameters},
+	{name: "identity/limit-names", says: saysIdentity, check: checkLimitNames},
+	{name: "identity/algorithm-names", says: saysIdentity, check: checkAlgorithmNames},
+	{name: "identity/adversarial-keys", says: saysKeys, check: checkAdversarialKeys},
+	{name: "identity/no-key-in-errors", says: saysKeys, check: checkNoKeyInErrors},
+}
+
+func checkParameters(e *env) {
+	key, five := e.key(), e.named("l", 5)
+	e.admit(take(key, five, 3))
+	for _, newAlgorithm := range e.algorithms {
+		for _, w := range []time.Duration{window, window + 7*time.Microsecond, 6 * window} {
+			wider := newAlgorithm(ratelimit.Limit{Name: "l", Max: 10, Window: w})
+			if wider.Name() == five.Name() {
+				e.wantLeft(key, wider, 7, "three were taken under other parameters")
+			}
+		}
+	}
+	e.refuse(take(key, e.named("l", 3), 1))
+	e.admit(take(key, e.named("l", 10), 1))
+	e.wantLeft(key, five, 1, "one more was taken under a larger Max")
+	e.clock.add(window / 2)
+	e.admit(take(key, e.algorithms[0](ratelimit.Limit{Name: "l", Max: 5, Window: 6 * window}), 1))
+	e.refuse(take(key, five, 1))
+}
+
+func checkLimitNames(e *env) {
+	key := e.key()
+	names := []string{"", "a", "b", "aa", "A", window.String() + "x", strings.Repeat("a", 64), "{a}", "a}", "{", "%61", "a:b", ":", "*", "a/", "log1"}
+	for i, name := range names {
+		a := e.named(name, 1000)
+		e.wantLeft(key, a, 1000, "units were taken under other limits")
+		e.admit(take(key, a, int64(i)+1))
+	}
+	for i, name := range names {
+		e.wantLeft(key, e.named(name, 1000), 999-int64(i), "some were taken under this limit")
+	}
+	e.admit(reset(key, e.named("a", 1000)))
+	e.wantLeft(key, e.named("a", 1000), 1000, "a reset")
+	e.wantLeft(key, e.named("b", 1000), 997, "the reset of another limit")
+	hour := e.algorithms[0](ratelimit.Limit{Max: 1000, Window: 6 * window})
+	e.wantLeft(key, hour, 1000, "units were taken under limits whose default name is another")
+}
+
+func checkAlgorithmNames(e *env) {
+	key, a := e.key(), e.alg(5)
+	b := renamed{a, a.Name() + "x"}
+	e.admit(take(key, a, 5))
+	e.wantLeft(key, b, 5, "all were taken under an algorithm of another name")
+	e.admit(take(key, b, 2))
+	e.refuse(take(key, a, 1))
+	e.admit(reset(key, a))
+	e.wantLeft(key, b, 3, "the state of the other algorithm was reset")
+}
+
+// adversarial are keys that a careless encoding confuses with each other or chokes on.
+func adversarial() []string {
+	long := strings.Repeat("k", 1<<16)
+	return []string{
+		"a", "b", "A", "ab", "a ", " a", "a\n", "a\r\n", "\ta", "a\x00", "\x00a", "\x00", "\x00\x00", "\x7f", "\xff", "\xfe\xff", "\xc0\x80", "é", "e\u0301",
+		"{", "}", "{}", "{a}", "{a", "a}", "}{", "{{a}}", "{}a", "a{}", "%", "%%", "%7B", "%7b", "{a}:b", "%00", "a%00", "\\x00", "\\", "\"", "'",
+		":", "a:", ":a", "a:b", "a:b:c", "a|b", "a/b", "a,b", "a;b", "*", "?", "[a]", "a*", "$1", "KEYS[1]", "0", "-1", "nil", "EVAL", "\r\nFLUSHALL\r\n",
+		"ratelimit:", "ratelimit:{a}", "log1", "a:log1", "a:l:log1", "l:log1", "l", "#", "sha1:", "sha256:a", "h:a", "l:a",
+		long, long + "k", long[1:], long[:1<<16-1] + "j", strings.Repeat("{", 1<<12), strings.Repeat("%", 1<<12), strings.Repeat("\x00", 300), strings.Repeat("\x00", 301),
+		strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 65), strings.Repeat("a", 128), strings.Repeat("a", 200), strings.Repeat("a", 256), strings.Repeat("a", 257), strings.Repeat("a", 512),
+	}
+}
+
+func checkAdversarialKeys(e *env) {
+	const most = int64(1) << 30
+	id := e.key()
+	var ds []ratelimit.Demand
+	for _, key := range adversarial() {
+		ds = append(ds, take(key+id, e.named("l", most), 1), take(id+key, e.named("l", most), 1))
+	}
+	// Key, limit and algorithm that read alike when they are joined.
+	for _, split := range [][2]string{{"a:b", "c"}, {"a", "b:c"}, {"a:b:c", "l2"}, {"a:c", "b"}, {"a}", "b"}, {"a", "}b"}, {"a/b", "c"}, {"a", "b/c"}, {"a|b", "c"}, {"a", "b|c"}, {"ab", "c2"}, {"a", "bc2"}} {
+		ds = append(ds, take(id+split[0], e.named(split[1], most), 1))
+	}
+	for i := range ds {
+		ds[i].N = int64(i) + 1
+		e.admit(ds[i])
+	}
+	for _, d := range ds {
+		e.wantLeft(d.Key, d.Algorithm, most-d.N, "as many as were taken under another key or limit")
+	}
+}
+
+func checkNoKeyInErrors(e *env) {
+	const secret = "s3cret-of-a-user"
+	key := secret + e.key()
+	ended, cancel := context.WithCancel(e.ctx)
+	cancel()
+	a := e.alg(5)
+	e.vandalize(key, a)
+	var errs []error
+	for _, d := range []ratelimit.Demand{take(key, a, 6), take(key, nil, 1), take(key, a, 0), take(key, e.alg(0), 1), {Key: key, Algorithm: a, Op: 99, N: 1}, take(key, a, 1)} {
+		_, err := e.store.Take(e.ctx, d)
+		errs = append(errs, err, e.store.TakeAll(e.ctx, []ratelimit.Demand{d, d}, make([]ratelimit.Result, 2)))
+	}
+	_, err := e.store.Take(ended, take(key, a, 1))
+	errs = append(errs, err)
+	if close := e.harness.Close; close != nil {
+		if err := close(); err != nil {
+			e.fatalf("Close: %w", err)
+		}
+		_, err := e.store.Take(e.ctx, take(key, a, 1))
+		errs = append(errs, err)
+	}
+	for err := range allErrors(errs) {
+		if strings.Contains(err.Error(), secret) {
+			e.fatalf("an error holds the key: %q", err)
+		}
+	}
+}
+
+// allErrors yields the errors and what they wrap, which a log may print as well.
+func allErrors(errs []error) func(yield func(error) bool) {
+	return func(yield func(error) bool) {
+		for len(errs) > 0 {
+			err := errs[0]
+			errs = errs[1:]
+			if err == nil {
+				continue
+			}
+			if !yield(err) {
+				return
+			}
+			if joined, ok := err.(interface{ Unwrap() []error }); ok {
+				errs = append(errs, joined.Unwrap()...)
+			} else {
+				errs = append(errs, errors.Unwrap(err))
+			}
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const saysGiveBack = "GiveBack removes up to N units from the record with the stamp At, whoever put them there: never more than the record " +
+	"still holds, and nothing after the record has left the window. It is always allowed."
+
+var opRules = []rule{
+	{name: "op/take", says: "Take admits and records N units, or refuses and records nothing.", check: checkTake},
+	{name: "op/weights", says: "units, from 1 to MaxUnits; ignored by Reset", check: checkWeights},
+	{name: "op/look", says: "Look answers what Take would, and records nothing; Remaining is before taking.", check: checkLook},
+	{name: "op/force", says: "Force records N units whether they fit or not, and is always allowed. N may exceed Max.", check: checkForce},
+	{name: "op/give-back", says: saysGiveBack, check: checkGiveBack},
+	{name: "op/give-back-twice", says: saysGiveBack, check: checkGiveBackTwice},
+	{name: "op/give-back-late", says: saysGiveBack, check: checkGiveBackLate},
+	{name: "op/reset", says: "Reset forgets the state. It is always allowed.", check: checkReset},
+}
+
+func checkTake(e *env) {
+	key, a := e.key(), e.alg(5)
+	for want := int64(4); want >= 0; want-- {
+		if res := e.admit(take(key, a, 1)); res.Remaining != want {
+			e.fatalf("Remaining is %d after the take, want %d", res.Remaining, want)
+		}
+	}
+	e.refuse(take(key, a, 1))
+	e.clock.add(window)
+	e.admit(take(key, a, 4))
+	e.refuse(take(key, a, 2))
+	e.wantLeft(key, a, 1, "a refused take of 2")
+	e.admit(take(key, a, 1))
+}
+
+func checkWeights(e *env) {
+	key, a := e.key(), e.alg(10)
+	e.admit(take(key, a, 7))
+	e.wantLeft(key, a, 3, "a take of 7")
+	e.refuse(take(key, a, 4))
+	e.admit(take(key, a, 3))
+
+	key, a = e.key(), e.alg(ratelimit.MaxUnits)
+	e.admit(take(key, a, ratelimit.MaxUnits-1))
+	e.wantLeft(key, a, 1, "a take of all but one unit")
+	e.refuse(take(key, a, 2))
+	e.admit(take(key, a, 1))
+	e.refuse(take(key, a, ratelimit.MaxUnits))
+	e.admit(force(key, a, ratelimit.MaxUnits))
+	for _, n := range []int64{0, -1, ratelimit.MaxUnits + 1} {
+		d := reset(key, a)
+		d.N = n
+		e.admit(d)
+	}
+	e.admit(take(key, a, ratelimit.MaxUnits))
+}
+
+func checkLook(e *env) {
+	key, a := e.key(), e.alg(5)
+	for used := range int64(6) {
+		for n := int64(1); n <= 5; n++ {
+			looked := e.do(look(key, a, n))
+			if looked.Remaining != 5-used {
+				e.fatalf("Remaining of a look is %d with %d of 5 taken", looked.Remaining, used)
+			}
+			if fits := n <= 5-used; looked.Allowed != fits {
+				e.fatalf("a look for %d with %d of 5 taken has Allowed %t", n, used, looked.Allowed)
+			} else if fits {
+				continue
+			}
+			if refused := e.refuse(take(key, a, n)); refused != looked {
+				e.fatalf("a look for %d is answered %+v and a take %+v", n, looked, refused)
+			}
+		}
+		if used < 5 {
+			e.clock.add(time.Second)
+			e.admit(take(key, a, 1))
+		}
+	}
+}
+
+func checkForce(e *env) {
+	key, a := e.key(), e.alg(5)
+	e.admit(force(key, a, 4))
+	e.wantLeft(key, a, 1, "a forced take of 4")
+	res := e.admit(force(key, a, 8))
+	if res.Remaining != 0 || res.RetryAfter != 0 {
+		e.fatalf("a forced take beyond the limit is answered %+v", res)
+	}
+	if refused := e.refuse(take(key, a, 1)); refused.Remaining != 0 {
+		e.fatalf("Remaining is %d beyond the limit", refused.Remaining)
+	}
+	e.admit(giveBack(key, a, 8, res.At))
+	e.admit(take(key, a, 1))
+	e.clock.add(window)
+	e.admit(take(key, a, 5))
+}
+
+func checkGiveBack(e *env) {
+	key, a := e.key(), e.alg(5)
+	first := e.admit(take(key, a, 3))
+	e.clock.add(time.Second)
+	second := e.admit(take(key, a, 2))
+	if res := e.admit(giveBack(key, a, 2, first.At)); res.Remaining != 2 {
+		e.fatalf("Remaining is %d after two of five were given back", res.Remaining)
+	}
+	e.admit(giveBack(key, a, 1, first.At-1))
+	e.admit(giveBack(key, a, 1, second.At+1))
+	e.wantLeft(key, a, 2, "units were given back to stamps without a record")
+	e.admit(take(key, a, 2))
+	e.refuse(take(key, a, 1))
+	e.admit(giveBack(e.key(), a, 1, first.At))
+	e.refuse(take(key, a, 1))
+	e.clock.after(first.At, window)
+	e.wantLeft(key, a, 1, "the record with one unit left the window")
+}
+
+func checkGiveBackTwice(e *env) {
+	key, a := e.key(), e.alg(5)
+	first := e.admit(take(key, a, 2))
+	e.clock.add(time.Second)
+	e.admit(take(key, a, 3))
+	for range 3 {
+		e.admit(giveBack(key, a, 2, first.At))
+	}
+	e.wantLeft(key, a, 2, "two units were given back three times")
+	e.admit(giveBack(key, a, ratelimit.MaxUnits, first.At))
+	e.wantLeft(key, a, 2, "more were given back than the record had")
+}
+
+func checkGiveBackLate(e *env) {
+	key, a := e.key(), e.alg(5)
+	first := e.admit(take(key, a, 3))
+	e.clock.add(window / 2)
+	e.admit(take(key, a, 2))
+	e.clock.after(first.At, window)
+	e.admit(giveBack(key, a, 3, first.At))
+	e.wantLeft(key, a, 3, "units were given back to a record that has left the window")
+	e.clock.after(first.At, 2*window)
+	e.admit(giveBack(key, a, 2, first.At))
+	e.wantLeft(key, a, 5, "everything has left the window")
+}
+
+func checkReset(e *env) {
+	key, a := e.key(), e.alg(5)
+	e.admit(reset(key, a))
+	e.admit(take(key, a, 5))
+	if res := e.admit(reset(key, a)); res.Remaining != 5 || res.ResetAfter != 0 {
+		e.fatalf("a reset is answered %+v", res)
+	}
+	e.wantLeft(key, a, 5, "a reset")
+	e.admit(take(key, a, 5))
+	e.refuse(take(key, a, 1))
+}

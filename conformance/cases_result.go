@@ -1,0 +1,133 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+var resultRules = []rule{
+	{name: "result/retry-after", says: "RetryAfter is zero when allowed. When refused, the same demand is admitted after exactly this long, if nothing else is " +
+		"admitted meanwhile, and not one microsecond sooner (at a Resolution of 1µs).", check: checkRetryAfter},
+	{name: "result/reset-after", says: "ResetAfter is how long it takes, with nothing else admitted, until all of the limit is available. It is never too short; " +
+		"after units were given back it may be too long. Zero means that all is available now.", check: checkResetAfter},
+	{name: "result/remaining", says: "Remaining is the number of units that could be taken now: after an admission without those it took, never below 0. " +
+		"Limit is the Max of the limit that decided.", check: checkRemaining},
+	{name: "result/at", says: "At is the stamp of the decision: of an admission, the stamp of its record, which GiveBack wants.", check: checkAt},
+	{name: "window/rolling", says: "In every window (t−W, t] at most Max units are admitted, at no edge of any clock.", check: checkRolling},
+}
+
+func checkRetryAfter(e *env) {
+	for range e.scale(20) {
+		most := 1 + e.rand.Int64N(6)
+		key, a := e.key(), e.alg(most)
+		for {
+			n := 1 + e.rand.Int64N(most)
+			res := e.do(take(key, a, n))
+			if res.Allowed {
+				if res.RetryAfter != 0 {
+					e.fatalf("RetryAfter of an admission is %v", res.RetryAfter)
+				}
+				e.clock.add(time.Duration(e.rand.Int64N(int64(window / 10))))
+				continue
+			}
+			now := e.clock.now()
+			e.clock.after(now, res.RetryAfter-time.Microsecond)
+			if early := e.refuse(take(key, a, n)); early.RetryAfter != time.Microsecond {
+				e.fatalf("RetryAfter is %v where it was %v one microsecond before its end", early.RetryAfter, res.RetryAfter)
+			}
+			e.clock.after(now, res.RetryAfter)
+			e.admit(take(key, a, n))
+			break
+		}
+	}
+}
+
+func checkResetAfter(e *env) {
+	key, a := e.key(), e.alg(5)
+	if res := e.do(look(key, a, 1)); res.ResetAfter != 0 {
+		e.fatalf("ResetAfter of a key without history is %v", res.ResetAfter)
+	}
+	for range 5 {
+		res := e.admit(take(key, a, 1))
+		if res.ResetAfter <= 0 {
+			e.fatalf("ResetAfter of an admission is %v", res.ResetAfter)
+		}
+		e.clock.add(time.Second)
+	}
+	res := e.refuse(take(key, a, 1))
+	now := e.clock.now()
+	e.clock.after(now, res.ResetAfter-time.Microsecond)
+	if early := e.do(look(key, a, 1)); early.Remaining == 5 || early.ResetAfter != time.Microsecond {
+		e.fatalf("one microsecond before ResetAfter has passed a look is answered %+v", early)
+	}
+	e.clock.after(now, res.ResetAfter)
+	if full := e.do(look(key, a, 5)); !full.Allowed || full.Remaining != 5 || full.ResetAfter != 0 {
+		e.fatalf("after ResetAfter a look for all is answered %+v", full)
+	}
+}
+
+func checkRemaining(e *env) {
+	key := e.key()
+	want := func(got ratelimit.Result, limit, remaining int64) {
+		if got.Limit != limit || got.Remaining != remaining {
+			e.fatalf("Limit and Remaining are %d and %d, want %d and %d", got.Limit, got.Remaining, limit, remaining)
+		}
+	}
+	want(e.admit(take(key, e.named("l", 10), 4)), 10, 6)
+	want(e.admit(look(key, e.named("l", 10), 6)), 10, 6)
+	want(e.refuse(take(key, e.named("l", 10), 7)), 10, 6)
+	want(e.refuse(take(key, e.named("l", 3), 1)), 3, 0)
+	want(e.admit(force(key, e.named("l", 3), 1)), 3, 0)
+	want(e.admit(take(key, e.named("l", 10), 5)), 10, 0)
+}
+
+func checkAt(e *env) {
+	key, a := e.key(), e.alg(3)
+	for range 3 {
+		e.clock.add(7 * time.Microsecond)
+		res := e.admit(take(key, a, 1))
+		if _, _, want := take(key, a, 1).Step(nil, e.clock.now()); res.At != want.At || res.Source != ratelimit.SourceStore {
+			e.fatalf("At and Source are %d and %v, want %d and store", res.At, res.Source, want.At)
+		}
+		e.admit(giveBack(key, a, 1, res.At))
+		e.wantLeft(key, a, 3, "the unit was given back to the stamp At")
+	}
+}
+
+// checkRolling takes greedily where the edges of windows are, under every algorithm, and sums what each window admitted.
+func checkRolling(e *env) {
+	type admission struct{ now, n int64 }
+	const most = 7
+	for i, newAlgorithm := range e.algorithms {
+		key, a := e.key(), newAlgorithm(ratelimit.Limit{Max: most, Window: window})
+		var admitted []admission
+		for range e.scale(400) {
+			now, n := e.clock.now(), 1+e.rand.Int64N(3)
+			res := e.do(take(key, a, n))
+			sum := int64(0)
+			for _, before := range admitted {
+				if before.now > now-window.Microseconds() {
+					sum += before.n
+				}
+			}
+			if res.Allowed {
+				if admitted = append(admitted, admission{now, n}); sum+n > most {
+					e.fatalf("%d units of %v were admitted in one window by %+v", sum+n, a.Limit(), a)
+				}
+			} else if i == 0 && sum+n <= most {
+				e.fatalf("%d of %v were refused with %d in the window", n, a.Limit(), sum)
+			}
+			switch e.rand.IntN(4) {
+			case 0:
+				e.clock.add(time.Duration(e.rand.Int64N(int64(window / most))))
+			case 1:
+				e.clock.add(time.Microsecond)
+			case 2:
+				e.clock.add(res.RetryAfter)
+			default:
+				e.clock.add(max(0, res.RetryAfter-time.Microsecond))
+			}
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const (
+	saysAtomic = "TakeAll is atomic over its states: all demands are admitted, or none leaves a trace."
+	saysEach   = "All are evaluated even after one is refused, and when one is, each Result is that of [Demand.Look]."
+	saysOut    = "out[i] is set to the Result of ds[i]; it has the same length, and holds nothing of meaning after an error. The store keeps neither slice."
+)
+
+var takeAllRules = []rule{
+	{name: "takeall/admits-all", says: saysAtomic + " " + saysOut, check: func(e *env) { checkAdmitsAll(e, e.limits(3)) }},
+	{name: "takeall/none-leaves-a-trace", says: saysAtomic, check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.limits(3) }) }},
+	{name: "takeall/results-of-a-refusal", says: saysEach, check: checkResultsOfRefusal},
+	{name: "takeall/operations", says: "Force records N units whether they fit or not, and is always allowed. " + saysGiveBack +
+		" Reset forgets the state. It is always allowed.", check: checkTakeAllOps},
+	{name: "takeall/many", says: "TakeAll decides several demands as one: all are admitted, or none leaves a trace.", check: checkMany},
+	{name: "takeall/one-reading", says: saysClock, check: checkOneReading},
+	{name: "takeall/slices", says: saysOut, check: checkSlices},
+	{name: "takeall/validation", says: saysCheck, check: checkTakeAllValidation},
+	{name: "takeall/corrupt-state", says: saysCorrupt, check: checkTakeAllCorrupt},
+	{name: "takeall/results", says: saysStep, check: differential{several: true}.check},
+	{name: "takeall/state", says: saysKeep, check: differential{several: true, wrap: beHostile}.check},
+	{name: "takeall/two-clients", says: saysShared, needs: second, check: differential{several: true, store: alternate}.check},
+	{name: "takeall/storm", says: saysAtomic + " " + saysShared, check: func(e *env) { checkStorm(e, e.limits(5)) }},
+
+	{name: "takeall-keys/admits-all", says: saysAtomic, check: func(e *env) { checkAdmitsAll(e, e.spread(3)) }},
+	{name: "takeall-keys/none-leaves-a-trace", says: saysAtomic, check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.spread(3) }) }},
+	{name: "takeall-keys/results", says: saysStep, check: differential{several: true, keys: true}.check},
+	{name: "takeall-keys/storm", says: saysAtomic + " " + saysShared, check: func(e *env) { checkStorm(e, e.spread(5)) }},
+}
+
+// limits returns n demands for one unit under as many limits of one key: of 10 units, 11, …
+func (e *env) limits(n int) (ds []ratelimit.Demand) {
+	key := e.key()
+	for i := range n {
+		ds = append(ds, take(key, e.named(fmt.Sprint("l", i), int64(10+i)), 1))
+	}
+	return ds
+}
+
+// spread is limits for as many keys.
+func (e *env) spread(n int) (ds []ratelimit.Demand) {
+	for i := range n {
+		ds = append(ds, take(e.key(), e.alg(int64(10+i)), 1))
+	}
+	return ds
+}
+
+func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
+	for i := range ds {
+		ds[i].N = int64(i) + 1
+	}
+	for round := int64(1); round <= 2; round++ {
+		for i, res := range e.all(ds...) {
+			limit := ds[i].Algorithm.Limit()
+			if want := limit.Max - round*ds[i].N; !res.Allowed || res.Remaining != want || res.Limit != limit.Max {
+				e.fatalf("demand %d of %d is answered %+v, want %d remaining", i, len(ds), res, want)
+			}
+		}
+		e.clock.add(time.Second)
+	}
+	for i, d := range ds {
+		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-2*d.N, fmt.Sprintf("two TakeAll with demand %d of %d", i, d.N))
+	}
+}
+
+func checkNoTrace(e *env, demands func() []ratelimit.Demand) {
+	for full := range 3 {
+		ds := demands()
+		for i := range ds {
+			e.admit(take(ds[i].Key, ds[i].Algorithm, 1+int64(i)))
+		}
+		e.clock.add(time.Second)
+		res := e.admit(force(ds[full].Key, ds[full].Algorithm, 100))
+		var before []ratelimit.Result
+		var watched []spied
+		asked := slices.Clone(ds)
+		for i, d := range ds {
+			before = append(before, e.do(look(d.Key, d.Algorithm, 1)))
+			watched = append(watched, spy(d.Algorithm))
+			asked[i].Algorithm = watched[i]
+		}
+		writes := e.writes()
+		for range 3 {
+			if out := e.all(asked...); allowed(out) || out[full].Allowed {
+				e.fatalf("with demand %d beyond its limit a TakeAll is answered %+v", full, out)
+			}
+		}
+		if n := e.writes() - writes; n != 0 {
+			e.fatalf("a refused TakeAll wrote %d times", n)
+		}
+		for i, d := range ds {
+			if after := e.do(look(d.Key, d.Algorithm, 1)); after != before[i] {
+				e.fatalf("a TakeAll refused by demand %d left a trace of demand %d: %+v, was %+v", full, i, after, before[i])
+			}
+			if watched[i].seen.changed(0) {
+				e.fatalf("a refused TakeAll changed the state of demand %d", i)
+			}
+		}
+		e.admit(giveBack(ds[full].Key, ds[full].Algorithm, 100, res.At))
+		if !allowed(e.all(ds...)) {
+			e.fatalf("a TakeAll is refused where all demands fit")
+		}
+	}
+}
+
+func checkResultsOfRefusal(e *env) {
+	ds := e.limits(7)
+	for i := range ds {
+		ds[i].At = e.admit(take(ds[i].Key, ds[i].Algorithm, 5)).At
+		e.clock.add(time.Second)
+	}
+	ds[0].N = 6 // refused, as is the next, which has longer to wait
+	ds[1].N = 7
+	ds[2].N = 3
+	ds[3].Op, ds[3].N = ratelimit.Force, 50
+	ds[4].Op = ratelimit.GiveBack
+	ds[5].Op = ratelimit.Reset
+	ds[6].Op, ds[6].N = ratelimit.Look, 12
+	for _, rotate := range []int{0, 2, 5} {
+		asked := slices.Concat(ds[rotate:], ds[:rotate])
+		for i, res := range e.all(asked...) {
+			d := asked[i]
+			n, always := d.N, d.Op > ratelimit.Look
+			if always {
+				n = 1
+			}
+			want := e.do(look(d.Key, d.Algorithm, n))
+			if always {
+				want.Allowed, want.RetryAfter = true, 0
+			}
+			if res != want {
+				e.fatalf("%v of %d in a refused TakeAll is answered %+v, want %+v", d.Op, d.N, res, want)
+			}
+		}
+	}
+}
+
+func checkTakeAllOps(e *env) {
+	ds := e.limits(4)
+	at := e.admit(take(ds[1].Key, ds[1].Algorithm, 5)).At
+	e.admit(force(ds[0].Key, ds[0].Algorithm, 50))
+	e.admit(force(ds[2].Key, ds[2].Algorithm, 50))
+	ds[0].Op, ds[0].N = ratelimit.Force, 50
+	ds[1].Op, ds[1].N, ds[1].At = ratelimit.GiveBack, 9, at
+	ds[2].Op = ratelimit.Reset
+	ds[3].Op, ds[3].N = ratelimit.Look, 13
+	if out := e.all(ds...); !allowed(out) {
+		e.fatalf("a TakeAll of what is always allowed and a look that fits is answered %+v", out)
+	}
+	e.wantLeft(ds[1].Key, ds[1].Algorithm, 11, "the units were given back")
+	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a reset")
+	e.wantLeft(ds[3].Key, ds[3].Algorithm, 13, "a look")
+	e.admit(take(ds[3].Key, ds[3].Algorithm, 1))
+	ds[2].Op, ds[2].N = ratelimit.Take, 1
+	if out := e.all(ds...); allowed(out) || !out[2].Allowed || out[3].Allowed {
+		e.fatalf("a TakeAll with a look that does not fit is answered %+v", out)
+	}
+	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a TakeAll that a look refused")
+}
+
+func checkMany(e *env) {
+	ds := e.limits(60)
+	for range 10 {
+		if out := e.all(ds...); !allowed(out) {
+			e.fatalf("60 demands that all fit are answered %+v", out)
+		}
+	}
+	out := e.all(ds...)
+	if out[0].Allowed || allowed(out) {
+		e.fatalf("60 demands of which the first does not fit are answered %+v", out)
+	}
+	for _, d := range ds[1:] {
+		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-10, "ten TakeAll")
+	}
+	if out := e.all(e.limits(1)...); !out[0].Allowed || out[0].Remaining != 9 {
+		e.fatalf("a TakeAll of one demand is answered %+v", out[0])
+	}
+}
+
+func checkOneReading(e *env) {
+	e.clock.tick.Store(7)
+	for range 20 {
+		out := e.all(e.limits(6)...)
+		for _, res := range out {
+			if res.At != out[0].At {
+				e.fatalf("one call read the clock more than once: stamps %d and %d", out[0].At, res.At)
+			}
+		}
+	}
+}
+
+// checkSlices uses the slices again as soon as TakeAll has returned, also when it returned because the context ended. Under the race
+// detector that shows more.
+func checkSlices(e *env) {
+	key := e.key()
+	a, b := e.named("a", 1000), e.named("b", 1000)
+	mark := ratelimit.Result{At: -1, Limit: -1}
+	var outs [][]ratelimit.Result
+	admitted := int64(0)
+	for i := range 60 {
+		ctx, cancel := e.ctx, context.CancelFunc(func() {})
+		if i%2 == 1 {
+			ctx, cancel = context.WithTimeout(e.ctx, time.Duration(i)*20*time.Microsecond)
+		}
+		ds := []ratelimit.Demand{take(key, a, 1), take(key, b, 1)}
+		asked, out := slices.Clone(ds), []ratelimit.Result{mark, mark}
+		err := e.store.TakeAll(ctx, asked, out)
+		cancel()
+		if !slices.Equal(asked, ds) {
+			e.fatalf("the store changed the demands")
+		}
+		if err == nil {
+			admitted++
+			if out[0].At < 0 || out[1].At < 0 {
+				e.fatalf("a Result was not set")
+			}
+		} else if i%2 == 0 {
+			e.fatalf("TakeAll: %w", err)
+		}
+		asked[0], asked[1] = force(key, a, 100), force(key, b, 100)
+		out[0], out[1] = mark, mark
+		outs = append(outs, out)
+	}
+	for _, out := range outs {
+		if out[0] != mark || out[1] != mark {
+			e.fatalf("the store wrote to out after TakeAll had returned")
+		}
+	}
+	if left := e.left(key, a); left > 1000-admitted || left < 1000-60 {
+		e.fatalf("%d of 1000 units are left after %d of 60 demands were admitted", left, admitted)
+	}
+}
+
+// checkStorm lets many take two or three of ds at once, in any order, until nothing is left. Every state must have what was admitted of it.
+func checkStorm(e *env, ds []ratelimit.Demand) {
+	admitted := make([][]int64, 32)
+	e.together(len(admitted), func(g int) error {
+		order := newOrder(e.seed, g, len(ds))
+		admitted[g] = make([]int64, len(ds))
+		for range e.scale(12) {
+			chosen := order()
+			asked, out := make([]ratelimit.Demand, len(chosen)), make([]ratelimit.Result, len(chosen))
+			for i, j := range chosen {
+				asked[i] = ds[j]
+			}
+			if err := e.store.TakeAll(e.ctx, asked, out); err != nil {
+				return err
+			}
+			if allowed(out) {
+				for _, j := range chosen {
+					admitted[g][j]++
+				}
+			}
+		}
+		return nil
+	})
+	for i, d := range ds {
+		limit, sum := d.Algorithm.Limit(), int64(0)
+		for g := range admitted {
+			sum += admitted[g][i]
+		}
+		if left := e.left(d.Key, d.Algorithm); sum+left != limit.Max {
+			e.fatalf("%d of %v were admitted, and %d are left", sum, limit, left)
+		}
+	}
+	for i := range ds {
+		pair := []ratelimit.Demand{ds[i], ds[(i+1)%len(ds)]}
+		full := e.left(pair[0].Key, pair[0].Algorithm) == 0 || e.left(pair[1].Key, pair[1].Algorithm) == 0
+		if allowed(e.all(pair...)) == full {
+			e.fatalf("after the storm a TakeAll has Allowed %t", !full)
+		}
+	}
+}

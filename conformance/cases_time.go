@@ -1,0 +1,267 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const (
+	saysClock = "The store owns the clock: microseconds since the Unix epoch, one reading for a call, the same clock for all who share the store."
+	saysBack  = "now is in microseconds since the Unix epoch on the store's clock, from 0 to the year 2112, and may be earlier than in the step before. " +
+		"(Step returns another keep for one only after the clock has stepped back by more than a Window.)"
+	saysExpiry = "Expiry is only garbage collection: a state is forgotten no sooner than keep after the step that returned it, and whether a state " +
+		"that has run out was forgotten yet changes no decision."
+	saysChange = "A state written under other parameters is accepted: limits change in production, and a change takes effect at once."
+)
+
+var clockRules = []rule{
+	{name: "clock/microseconds", says: saysClock, check: checkMicroseconds},
+	{name: "clock/epoch", says: saysClock, needs: ownClock, check: checkEpoch},
+	{name: "clock/shared", says: saysClock, needs: ownClock | second, check: checkSharedClock},
+	{name: "clock/range", says: saysBack, check: checkClockRange},
+	{name: "clock/back-within-window", says: saysBack, check: checkBackWithin},
+	{name: "clock/back-beyond-window", says: saysBack, check: checkBackBeyond},
+	{name: "clock/forward", says: saysBack, check: checkForward},
+}
+
+func checkMicroseconds(e *env) {
+	for i := range 60 {
+		e.clock.add(time.Duration(e.rand.Int64N(3_000_000)) * time.Microsecond)
+		limit := ratelimit.Limit{Max: 5, Window: window + 321*time.Microsecond}
+		d := take(e.key(), e.algorithms[i%len(e.algorithms)](limit), 1)
+		_, _, want := d.Step(nil, e.clock.now())
+		if got := e.do(d); got != want {
+			e.fatalf("at %d a first take is answered %+v, want %+v", e.clock.now(), got, want)
+		}
+	}
+}
+
+func checkEpoch(e *env) {
+	const day = 24 * time.Hour
+	odd := false
+	for range 50 {
+		at := e.do(look(e.key(), e.alg(1), 1)).At
+		if off := time.Since(time.UnixMicro(at)); off > day || off < -day {
+			e.fatalf("the store's clock is at %d, which is not now in microseconds since the Unix epoch", at)
+		}
+		odd = odd || at%1000 != 0
+		time.Sleep(137 * time.Microsecond)
+	}
+	if !odd {
+		e.fatalf("in 50 readings the store's clock stood at whole milliseconds")
+	}
+}
+
+func checkSharedClock(e *env) {
+	last := int64(0)
+	for i := range 60 {
+		res, err := alternate(e, i).Take(e.ctx, look(e.key(), e.alg(1), 1))
+		if err != nil {
+			e.fatalf("look: %w", err)
+		}
+		if res.At < last {
+			e.fatalf("one client reads %d after another read %d", res.At, last)
+		}
+		last = res.At
+	}
+}
+
+func checkClockRange(e *env) {
+	for _, now := range []int64{1, 1000, window.Microseconds(), 1 << 32, 1 << 50, 1 << 51, farFuture} {
+		e.clock.set(now)
+		key, a := e.key(), e.alg(2)
+		first := e.admit(take(key, a, 1))
+		if first.At != now {
+			e.fatalf("At is %d at %d", first.At, now)
+		}
+		e.admit(take(key, a, 1))
+		e.refuse(take(key, a, 1))
+		e.admit(giveBack(key, a, 1, first.At))
+		e.admit(take(key, a, 1))
+		e.clock.after(now, window-time.Microsecond)
+		e.refuse(take(key, a, 1))
+		e.clock.after(now, window)
+		e.wantLeft(key, a, 2, "a window at the ends of the range")
+	}
+}
+
+func checkBackWithin(e *env) {
+	key, a := e.key(), e.alg(3)
+	now := e.clock.now()
+	e.admit(take(key, a, 3))
+	e.clock.after(now, -window/2)
+	res := e.refuse(take(key, a, 1))
+	if want := window + window/2; res.RetryAfter != want || res.ResetAfter != want {
+		e.fatalf("half a window before the only record RetryAfter and ResetAfter are %v and %v, want %v", res.RetryAfter, res.ResetAfter, want)
+	}
+	e.clock.after(now, window-time.Microsecond)
+	e.refuse(take(key, a, 1))
+	e.clock.after(now, window)
+	e.admit(take(key, a, 3))
+
+	e.clock.after(now, window/2)
+	e.refuse(take(key, a, 1))
+	e.clock.after(now, 2*window)
+	e.admit(take(key, a, 3))
+}
+
+func checkBackBeyond(e *env) {
+	for _, op := range []ratelimit.Op{ratelimit.Take, ratelimit.Look} {
+		key, a := e.key(), e.alg(3)
+		e.clock.set(start)
+		e.admit(take(key, a, 3))
+		e.clock.after(start, -3*window)
+		d := take(key, a, 1)
+		d.Op = op
+		if res := e.refuse(d); res.RetryAfter != window || res.ResetAfter != window {
+			e.fatalf("three windows before the only record a %v has RetryAfter and ResetAfter %v and %v, want the window", op, res.RetryAfter, res.ResetAfter)
+		}
+		e.clock.after(start, -2*window-time.Microsecond)
+		if res := e.refuse(take(key, a, 1)); res.RetryAfter != time.Microsecond {
+			e.fatalf("a window less a microsecond after the clock stepped back RetryAfter is %v", res.RetryAfter)
+		}
+		e.clock.after(start, -2*window)
+		e.admit(take(key, a, 3))
+	}
+}
+
+func checkForward(e *env) {
+	key, a := e.key(), e.alg(3)
+	first := e.admit(take(key, a, 2))
+	e.clock.add(window / 3)
+	e.admit(take(key, a, 1))
+	e.clock.add(window / 3)
+	if res, want := e.refuse(take(key, a, 1)), window-2*(window/3); res.RetryAfter != want {
+		e.fatalf("RetryAfter is %v after the clock stepped forward, want %v", res.RetryAfter, want)
+	}
+	e.clock.after(first.At, window)
+	e.wantLeft(key, a, 2, "the clock stepped forward")
+	e.clock.add(1000 * window)
+	e.wantLeft(key, a, 3, "the clock stepped forward by many windows")
+	e.admit(take(key, a, 3))
+}
+
+var expiryRules = []rule{
+	{name: "expiry/not-early", says: saysExpiry, check: checkNotEarly},
+	{name: "expiry/run-out", says: saysExpiry, check: checkRunOut},
+	{name: "expiry/window-grows", says: saysChange + " " + saysExpiry, check: checkWindowGrows},
+	{name: "expiry/real-time", says: saysExpiry, needs: ownClock, check: checkRealTime},
+	{name: "expiry/real-window-grows", says: saysExpiry, needs: ownClock, check: checkRealWindowGrows},
+}
+
+func checkNotEarly(e *env) {
+	a := e.alg(3)
+	begin := e.clock.now()
+	var keys []string
+	for range 40 {
+		keys = append(keys, e.key())
+		e.admit(take(keys[len(keys)-1], a, 2))
+	}
+	e.clock.after(begin, window/2)
+	for _, key := range keys {
+		e.admit(take(key, a, 1))
+	}
+	for _, at := range []time.Duration{window / 4, window / 2, window * 3 / 4, window - time.Millisecond, window - time.Microsecond} {
+		e.clock.after(begin, at)
+		for _, key := range keys {
+			e.refuse(take(key, a, 1))
+		}
+	}
+	e.clock.after(begin, window*3/2-time.Microsecond)
+	for _, key := range keys {
+		e.wantLeft(key, a, 2, "a window since the first take but not since the second")
+	}
+}
+
+func checkRunOut(e *env) {
+	key, a := e.key(), e.named("l", 3)
+	long := e.algorithms[0](ratelimit.Limit{Name: "l", Max: 3, Window: 6 * window})
+	begin := e.clock.now()
+	e.admit(take(key, a, 3))
+	e.clock.after(begin, window-time.Microsecond)
+	e.refuse(take(key, long, 1))
+	e.clock.after(begin, window)
+	e.wantLeft(key, a, 3, "the state has run out")
+	e.wantLeft(key, long, 3, "the state has run out under the parameters that wrote it")
+	e.admit(take(key, long, 3))
+	e.refuse(take(key, a, 1))
+}
+
+func checkWindowGrows(e *env) {
+	key, a := e.key(), e.named("l", 3)
+	long := e.algorithms[0](ratelimit.Limit{Name: "l", Max: 3, Window: 6 * window})
+	begin := e.clock.now()
+	e.admit(take(key, a, 2))
+	e.clock.after(begin, window/2)
+	e.admit(take(key, long, 1))
+	for _, at := range []time.Duration{window, 2 * window, 6*window - time.Microsecond} {
+		e.clock.after(begin, at)
+		e.refuse(take(key, long, 1))
+	}
+	e.clock.after(begin, 6*window)
+	e.wantLeft(key, long, 2, "the first record has left the larger window")
+}
+
+// checkRealTime lets a state run out in real time. Then it takes greedily, and looks and is refused in between; the first of these takes are
+// spread over a window, so that a state that lives no longer than its first record is seen to be gone.
+func checkRealTime(e *env) {
+	const short = 300_700 * time.Microsecond
+	const most, windows = 3, 4
+	key := e.key()
+	a := e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
+	full := e.admit(take(key, a, most))
+	time.Sleep(full.ResetAfter - 30*time.Millisecond)
+	for {
+		if res := e.do(take(key, a, 1)); res.Allowed {
+			if age := time.Duration(res.At-full.At) * time.Microsecond; age < short {
+				e.fatalf("what was admitted counts for %v, want %v", age, short)
+			}
+			break
+		}
+	}
+
+	key = e.key()
+	var stamps []int64
+	for {
+		res := e.do(take(key, a, 1))
+		if res.Allowed {
+			stamps = append(stamps, res.At)
+		}
+		if n := len(stamps) - 1 - most; n >= 0 && res.Allowed && stamps[n+most]-stamps[n] < short.Microseconds() {
+			e.fatalf("%d were admitted within %v, %d in any %v is the limit", most+1, time.Duration(stamps[n+most]-stamps[n])*time.Microsecond, most, short)
+		}
+		if res.At-stamps[0] > windows*short.Microseconds() {
+			break
+		}
+		e.do(look(key, a, most))
+		switch {
+		case len(stamps) < most:
+			time.Sleep(short / most)
+		case res.RetryAfter > 5*time.Millisecond:
+			time.Sleep(min(res.RetryAfter-4*time.Millisecond, 20*time.Millisecond))
+		}
+	}
+	if len(stamps) < most*(windows-1) {
+		e.fatalf("only %d were admitted in %d windows, %d in any is the limit", len(stamps), windows, most)
+	}
+}
+
+func checkRealWindowGrows(e *env) {
+	const short, long = 200 * time.Millisecond, 800 * time.Millisecond
+	key := e.key()
+	first := e.admit(take(key, e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: short}), 1))
+	time.Sleep(short / 4)
+	a := e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: long})
+	e.admit(take(key, a, 1))
+	for {
+		res := e.do(take(key, a, 1))
+		if age := time.Duration(res.At-first.At) * time.Microsecond; res.Allowed {
+			if age < long {
+				e.fatalf("after %v the first of two admissions does not count in a window of %v", age, long)
+			}
+			return
+		}
+		time.Sleep(min(res.RetryAfter, 30*time.Millisecond))
+	}
+}

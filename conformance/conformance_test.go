@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// acceptAll stands for a checker of histories where none is needed.
+func acceptAll([]Operation) error { return nil }
+
+func TestReferencePasses(t *testing.T) {
+	Run(t, newReference(bugs{}), &Options{CheckHistory: acceptAll})
+}
+
+// TestNaivePasses runs the suite on another algorithm than its own.
+func TestNaivePasses(t *testing.T) {
+	Run(t, newReference(bugs{}), &Options{
+		CheckHistory: acceptAll,
+		Algorithms:   []func(ratelimit.Limit) ratelimit.Algorithm{naiveLog(1), naiveLog(100), naiveLog(37_777)},
+	})
+}
+
+// TestLogDecidesLikeNaive holds the sliding-window log against its definition: a store that decides by the naive log
+// in its place must not be told from one that does not.
+func TestLogDecidesLikeNaive(t *testing.T) {
+	impostor := bugs{demand: func(_ *reference, d ratelimit.Demand, now int64) (ratelimit.Demand, int64) {
+		if log, ok := unwrap(d.Algorithm).(algorithm.Log); ok {
+			d.Algorithm = naive{log.Limit(), log.Resolution()}
+		}
+		return d, now
+	}}
+	Run(t, newReference(impostor), &Options{CheckHistory: acceptAll})
+}
+
+// unwrap returns the algorithm inside of those of the suite.
+func unwrap(a ratelimit.Algorithm) ratelimit.Algorithm {
+	switch w := a.(type) {
+	case hostile:
+		return unwrap(w.Algorithm)
+	case spied:
+		return unwrap(w.Algorithm)
+	case renamed:
+		return unwrap(w.Algorithm)
+	case scriptless:
+		return unwrap(w.Algorithm)
+	}
+	return a
+}
+
+func TestExceptIsChecked(t *testing.T) {
+	s := newSuite(&Options{Except: map[string]string{"takeall": "no transactions", "op/take": " ", "op/tke": "why", "tak": "why"}})
+	problems := strings.Join(s.unknown(), "\n")
+	for _, want := range []string{`no reason for "op/take"`, `names "op/tke"`, `names "tak"`} {
+		if !strings.Contains(problems, want) {
+			t.Errorf("the problems\n%s\ndo not hold %s", problems, want)
+		}
+	}
+	if strings.Contains(problems, `"takeall"`) {
+		t.Errorf("a group with a reason is a problem:\n%s", problems)
+	}
+}

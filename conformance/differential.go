@@ -1,0 +1,266 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// differential is a random run in which a store must answer as the model does. The zero value asks single demands of one store.
+type differential struct {
+	several bool // TakeAll too, of limits of one key
+	keys    bool // TakeAll of several keys too
+
+	wrap  func(ratelimit.Algorithm) ratelimit.Algorithm // what the store is given instead of the algorithm
+	store func(*env, int) ratelimit.Store               // which store is asked, by the number of the operation
+	every func(*env, int)                               // what happens before an operation, by its number
+}
+
+// seedsAtCI and opsAtCI are the size of a differential case at the usual depth.
+const seedsAtCI, opsAtCI = 3, 700
+
+func (c differential) check(e *env) {
+	for i := range e.scale(seedsAtCI) {
+		newRun(e, c, e.seed+uint64(i)).play(opsAtCI)
+	}
+}
+
+// run is one random run: keys, limits that change, a clock that jumps, and the operations so far.
+type run struct {
+	differential
+	e     *env
+	seed  uint64
+	rand  *rand.Rand
+	model *model
+
+	keyNames []string
+	limits   []ratelimit.Algorithm // one a name; their parameters change
+	admitted []ratelimit.Demand    // what could be given back: the last admissions, with At
+	retry    int64                 // when the last refusal said to come again
+	trace    []string
+}
+
+var limitNames = []string{"", "burst", "daily"}
+
+func newRun(e *env, c differential, seed uint64) *run {
+	now := start + int64(seed%1_000_003)
+	e.clock.set(now)
+	r := &run{differential: c, e: e, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), model: newModel(now), retry: now}
+	for range 4 {
+		r.keyNames = append(r.keyNames, e.key())
+	}
+	for _, name := range limitNames {
+		r.limits = append(r.limits, r.algorithm(name))
+	}
+	return r
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// algorithm returns one of the suite's algorithms with random parameters.
+func (r *run) algorithm(name string) ratelimit.Algorithm {
+	limit := ratelimit.Limit{
+		Name:   name,
+		Max:    pick(r.rand, 1, 2, 3, 5, 10, 40, ratelimit.MaxUnits),
+		Window: pick(r.rand, 2*time.Minute, 2*time.Minute+7*time.Microsecond, 5*time.Minute, time.Hour, ratelimit.MaxWindow),
+	}
+	if name == "" { // its name is the window, so its history is that of one window
+		limit.Window = window
+	}
+	return pick(r.rand, r.e.algorithms...)(limit)
+}
+
+func (r *run) play(ops int) {
+	for i := range ops {
+		if r.every != nil {
+			r.every(r.e, i)
+		}
+		r.move()
+		if r.rand.IntN(15) == 0 {
+			j := r.rand.IntN(len(r.limits))
+			r.limits[j] = r.algorithm(limitNames[j])
+		}
+		r.ask(i, r.demands())
+	}
+}
+
+// move moves the clock: to where something is about to be decided otherwise, by anything, or not at all.
+func (r *run) move() {
+	now := r.model.now
+	span := pick(r.rand, r.limits...).Limit().Window.Microseconds()
+	switch r.rand.IntN(24) {
+	case 0, 1, 2, 3:
+		now++
+	case 4, 5, 6:
+		now += r.rand.Int64N(span/20 + 1)
+	case 7, 8:
+		now = r.retry - 1
+	case 9, 10:
+		now = r.retry
+	case 11:
+		now += span
+	case 12:
+		now += span - 1
+	case 13:
+		now += r.rand.Int64N(3 * span)
+	case 14:
+		now -= r.rand.Int64N(span / 20)
+	case 15:
+		now -= r.rand.Int64N(span)
+	case 16:
+		if r.rand.IntN(4) == 0 {
+			now -= span + r.rand.Int64N(span)
+		}
+	case 17:
+		if len(r.admitted) > 0 { // the instant at which an admission leaves the window
+			d := pick(r.rand, r.admitted...)
+			now = d.At + d.Algorithm.Limit().Window.Microseconds() - r.rand.Int64N(2)
+		}
+	}
+	if now < 1 || now > farFuture { // start over, on other keys
+		now = start
+	}
+	r.e.clock.set(now)
+	r.model.set(now)
+}
+
+// farFuture is the end of the year 2111, up to which clocks must work.
+const farFuture = int64(4_481_135_999_999_999)
+
+func (r *run) demands() []ratelimit.Demand {
+	size := 1
+	if r.several && r.rand.IntN(2) == 0 {
+		size = 1 + r.rand.IntN(len(r.limits))
+	}
+	keys, limits := r.rand.Perm(len(r.keyNames)), r.rand.Perm(len(r.limits))
+	spread := r.keys && r.rand.IntN(2) == 0
+	ds := make([]ratelimit.Demand, size)
+	for i := range ds {
+		key, limit := r.keyNames[keys[0]], r.limits[limits[i]]
+		if spread {
+			key, limit = r.keyNames[keys[i]], pick(r.rand, r.limits...)
+		}
+		ds[i] = r.demand(key, limit)
+	}
+	return ds
+}
+
+// demand returns a random demand that is not refused out of hand.
+func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
+	most := a.Limit().Max
+	d := take(key, a, 1)
+	if r.rand.IntN(3) == 0 {
+		d.N = 1 + r.rand.Int64N(most)
+	}
+	switch r.rand.IntN(20) {
+	case 0, 1, 2:
+		d.Op = ratelimit.Look
+	case 3, 4, 5, 6:
+		d.Op, d.At = ratelimit.GiveBack, r.model.now-r.rand.Int64N(3)
+		for _, before := range r.admitted {
+			if before.Key == key && before.Algorithm.Limit().Name == a.Limit().Name {
+				d.At = before.At
+				if r.rand.IntN(2) == 0 {
+					break
+				}
+			}
+		}
+	case 7:
+		d.Op, d.N = ratelimit.Force, pick(r.rand, 1, 3, most, most+1, 2*most)
+		d.N = min(d.N, ratelimit.MaxUnits)
+	case 8:
+		if r.rand.IntN(2) == 0 {
+			d.Op, d.N = ratelimit.Reset, pick(r.rand, -1, 0, 1, ratelimit.MaxUnits+1)
+		}
+	}
+	return d
+}
+
+// ask asks store and model.
+func (r *run) ask(i int, ds []ratelimit.Demand) {
+	for j, name := range r.keyNames {
+		for _, d := range ds {
+			if d.Key == name && r.model.doubtful(d) {
+				r.keyNames[j] = r.e.key()
+				return
+			}
+		}
+	}
+	want, writes := r.model.decide(ds)
+	if brief(writes) {
+		return
+	}
+	got, err := r.tell(i, ds)
+	r.note("at %d: %s\n\tgot  %+v, %v\n\twant %+v", r.model.now, describe(ds), got, err, want)
+	for j := range want {
+		if err != nil || !same(got[j], want[j]) {
+			r.e.fatalf("operation %d of a random run is not answered as by the step (repeat it with %s=%d)\n%s",
+				i, seedVar, r.seed, strings.Join(r.trace, "\n"))
+		}
+	}
+	r.model.commit(writes)
+	r.remember(ds, got)
+}
+
+// tell asks the store: single demands by Take, others by TakeAll.
+func (r *run) tell(i int, ds []ratelimit.Demand) (got []ratelimit.Result, err error) {
+	store := r.e.store
+	if r.store != nil {
+		store = r.store(r.e, i)
+	}
+	asked := append([]ratelimit.Demand(nil), ds...)
+	if r.wrap != nil {
+		for j := range asked {
+			asked[j].Algorithm = r.wrap(asked[j].Algorithm)
+		}
+	}
+	got = make([]ratelimit.Result, len(ds))
+	if len(ds) == 1 && (!r.several || r.rand.IntN(4) > 0) {
+		got[0], err = store.Take(r.e.ctx, asked[0])
+	} else {
+		err = store.TakeAll(r.e.ctx, asked, got)
+	}
+	return got, err
+}
+
+// remember keeps what later operations refer to.
+func (r *run) remember(ds []ratelimit.Demand, results []ratelimit.Result) {
+	all := allowed(results)
+	for i, d := range ds {
+		if results[i].RetryAfter > 0 {
+			r.retry = r.model.now + results[i].RetryAfter.Microseconds()
+		}
+		if all && (d.Op == ratelimit.Take || d.Op == ratelimit.Force) {
+			d.At = results[i].At
+			if len(r.admitted) == 64 {
+				r.admitted = r.admitted[1:]
+			}
+			r.admitted = append(r.admitted, d)
+		}
+	}
+}
+
+func (r *run) note(format string, args ...any) {
+	if len(r.trace) == 8 {
+		r.trace = r.trace[1:]
+	}
+	r.trace = append(r.trace, fmt.Sprintf(format, args...))
+}
+
+// describe leaves out the prefix of keys.
+func describe(ds []ratelimit.Demand) string {
+	var b strings.Builder
+	for i, d := range ds {
+		if i > 0 {
+			b.WriteString(" and ")
+		}
+		fmt.Fprintf(&b, "%v %d of %v (%+v) on key %s", d.Op, d.N, d.Algorithm.Limit(), d.Algorithm, d.Key[strings.LastIndexByte(d.Key, '-')+1:])
+		if d.Op == ratelimit.GiveBack {
+			fmt.Fprintf(&b, " at %d", d.At)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,106 @@
+package conformance
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// identity is what a state belongs to.
+type identity struct{ key, limit, algorithm string }
+
+func identityOf(d ratelimit.Demand) identity {
+	return identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
+}
+
+// model is a store as the contract has it, for one goroutine and without errors. It never forgets a state, but knows from when on a
+// store may.
+type model struct {
+	now    int64
+	states map[identity]kept
+}
+
+type kept struct {
+	state []byte
+	until int64
+	over  bool // the clock has been at until: a store may have forgotten the state
+}
+
+// write is what a step wants done.
+type write struct {
+	id   identity
+	next []byte
+	keep time.Duration
+}
+
+func newModel(now int64) *model {
+	return &model{now: now, states: make(map[identity]kept)}
+}
+
+func (m *model) set(now int64) {
+	m.now = now
+	for id, k := range m.states {
+		if !k.over && now >= k.until {
+			k.over = true
+			m.states[id] = k
+		}
+	}
+}
+
+// doubtful tells whether a store may or may not know the state of d: it may have forgotten it, and the clock has stepped back since.
+func (m *model) doubtful(d ratelimit.Demand) bool {
+	k := m.states[identityOf(d)]
+	return k.over && m.now < k.until
+}
+
+// decide returns the results of ds as one, and what has to be written then.
+func (m *model) decide(ds []ratelimit.Demand) (results []ratelimit.Result, writes []write) {
+	results = make([]ratelimit.Result, len(ds))
+	if len(ds) > 1 {
+		for i, d := range ds {
+			var w write
+			if w, results[i] = m.run(d, d.Look); w.keep != 0 {
+				writes = append(writes, w)
+			}
+		}
+		if !allowed(results) {
+			return results, writes
+		}
+		writes = nil
+	}
+	for i, d := range ds {
+		var w write
+		if w, results[i] = m.run(d, d.Step); w.keep != 0 {
+			writes = append(writes, w)
+		}
+	}
+	return results, writes
+}
+
+func (m *model) run(d ratelimit.Demand, step func([]byte, int64) ([]byte, time.Duration, ratelimit.Result)) (write, ratelimit.Result) {
+	id := identityOf(d)
+	next, keep, res := step(bytes.Clone(m.states[id].state), m.now)
+	return write{id, next, keep}, res
+}
+
+// brief tells whether one of writes is for so short a time that a server, whose keys expire in real time, may forget it
+// while the case is still running.
+func brief(writes []write) bool {
+	for _, w := range writes {
+		if len(w.next) > 0 && w.keep < watchdog {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) commit(writes []write) {
+	for _, w := range writes {
+		if len(w.next) == 0 {
+			delete(m.states, w.id)
+			continue
+		}
+		m.states[w.id] = kept{state: bytes.Clone(w.next), until: m.now + w.keep.Microseconds()}
+	}
+}

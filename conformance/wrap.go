@@ -1,0 +1,149 @@
+package conformance
+
+import (
+	"bytes"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// Algorithms that wrap another. A store that runs Step shows through them how it treats the state; a store that runs the script does not
+// see them, and is held to what follows from the rules.
+
+// scriptOf returns inner's script for demands whose algorithm wraps inner.
+func scriptOf(inner ratelimit.Algorithm) ratelimit.Script {
+	script := inner.Script()
+	if args := script.Args; args != nil {
+		script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+			d.Algorithm = inner
+			return args(dst, d)
+		}
+	}
+	return script
+}
+
+// renamed is an algorithm that differs from another in the name only.
+type renamed struct {
+	ratelimit.Algorithm
+	name string
+}
+
+func (r renamed) Name() string { return r.name }
+
+func (r renamed) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	d.Algorithm = r.Algorithm
+	return r.Algorithm.Step(state, now, d)
+}
+
+func (r renamed) Script() ratelimit.Script { return scriptOf(r.Algorithm) }
+
+// hostile takes all that the contract of Step lets an algorithm take: what it was given is ruined or reused, and what is not to be
+// written is no state.
+type hostile struct{ ratelimit.Algorithm }
+
+func (h hostile) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	d.Algorithm = h.Algorithm
+	next, keep, res := h.Algorithm.Step(bytes.Clone(state), now, d)
+	switch {
+	case keep == 0:
+		return []byte("keep is 0"), 0, res
+	case len(next) > 0 && len(next) <= cap(state) && now%2 == 0:
+		return append(state[:0], next...), keep, res
+	}
+	for i := range state {
+		state[i] ^= 0xff
+	}
+	return bytes.Clone(next), keep, res
+}
+
+func (h hostile) Script() ratelimit.Script { return scriptOf(h.Algorithm) }
+
+func beHostile(a ratelimit.Algorithm) ratelimit.Algorithm { return hostile{a} }
+
+// spied is an algorithm that notes the states that it is given.
+type spied struct {
+	ratelimit.Algorithm
+	seen *sightings
+}
+
+type sightings struct {
+	mu     sync.Mutex
+	states [][]byte
+}
+
+func spy(a ratelimit.Algorithm) spied { return spied{a, new(sightings)} }
+
+func (s spied) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	s.seen.mu.Lock()
+	s.seen.states = append(s.seen.states, bytes.Clone(state))
+	s.seen.mu.Unlock()
+	d.Algorithm = s.Algorithm
+	return s.Algorithm.Step(state, now, d)
+}
+
+func (s spied) Script() ratelimit.Script { return scriptOf(s.Algorithm) }
+
+// changed tells whether two of the states seen from the i-th on differ.
+func (s *sightings) changed(i int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; i+1 < len(s.states); i++ {
+		if !bytes.Equal(s.states[i], s.states[i+1]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *sightings) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.states)
+}
+
+// scriptless is an algorithm without a script.
+type scriptless struct{ ratelimit.Algorithm }
+
+func (s scriptless) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	d.Algorithm = s.Algorithm
+	return s.Algorithm.Step(state, now, d)
+}
+
+func (s scriptless) Script() ratelimit.Script { return ratelimit.Script{} }
+
+// vandal leaves bytes that are no state of the algorithm whose name and limit it has.
+type vandal struct {
+	ratelimit.Algorithm
+	junk string
+}
+
+func (v vandal) Step(_ []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	return []byte(v.junk), time.Hour, ratelimit.Result{Allowed: true, Limit: v.Limit().Max, At: now}
+}
+
+// vandalSource leaves the byte that args give.
+const vandalSource = `
+local function step(s, now, op, n, at, args)
+  s:replace(string.char(args[1]))
+  s:keep(3600000000)
+  return 1, 0, 0, 0, now
+end
+`
+
+func (v vandal) Script() ratelimit.Script {
+	return ratelimit.Script{Name: "vandal", Source: vandalSource, Args: func(dst []int64, d ratelimit.Demand) []int64 {
+		return append(dst, int64(d.Algorithm.(vandal).junk[0]))
+	}}
+}
+
+// vandalize leaves what is no state of a for key.
+func (e *env) vandalize(key string, a ratelimit.Algorithm) {
+	for _, junk := range []string{"?", "\xff", "\x00"} {
+		if _, keep, _ := take(key, a, 1).Step([]byte(junk), start); keep < 0 {
+			e.do(take(key, vandal{a, junk}, 1))
+			return
+		}
+	}
+	e.fatalf("the algorithm %q takes any byte for its state", a.Name())
+}
