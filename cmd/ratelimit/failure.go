@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -69,7 +68,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 func (a *api) logFailure(err error) {
 	if open, held := a.gate.pass(time.Now()); open {
-		a.log.Error("request undecided", "error", err, slog.Int("more", held))
+		a.log.Error("request undecided", "error", err, "suppressed", held)
 	}
 }
 

@@ -3,6 +3,23 @@
 //	ratelimit serve --limit 10/1s --limit day=5000/24h --store redis://localhost:6379
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
+//
+//	POST /v1/take   {"key":"user:42","n":1}  take n units, 1 if left out: 200, or 429 with Retry-After
+//	POST /v1/peek   {"key":"user:42","n":1}  the answer that take would give, always as 200; takes nothing
+//	POST /v1/reset  {"key":"user:42"}        forget what the key has spent: 204
+//	GET  /healthz                            200 while the process is up, whatever the state of the store
+//
+// A decision is JSON: allowed, limit, remaining, retry_after_ms and reset_after_ms of the limit that binds, its name and
+// window_ms, and the same for each limit in limits. Milliseconds are rounded up. The body of a request is strict JSON of at most
+// 64 KiB; keys are Unicode text.
+//
+// All else is answered with problem details (RFC 9457): 400 and 413 for a body that is wrong, 422 for more units than a limit
+// ever admits, and 503 for what is undecided since the store is away. The type of the 503 tells whether the units may have been recorded
+// (ErrOutcomeUnknown) or were not.
+//
+// A Redis server that is away does not keep the daemon from starting, nor does it end it: demands are answered with 503 until it is back.
+// The daemon does not start on a server that is of the wrong type or that refuses the user. It ends on SIGINT and SIGTERM, when
+// the requests in flight have been answered, or after 10s.
 package main
 
 import (

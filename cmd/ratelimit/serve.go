@@ -43,7 +43,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer store.close()
+	defer func() { _ = store.close() }()
 	limiter, err := c.newLimiter(store)
 	if err != nil {
 		return err

@@ -158,7 +158,7 @@ func TestServeWhileTheStoreIsAway(t *testing.T) {
 	if code := stop(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
-	if got := log.String(); strings.Contains(got, secret) || !strings.Contains(got, "the store is away") || !strings.Contains(got, "request undecided") {
+	if got := log.String(); strings.Contains(got, secret) || !strings.Contains(got, "the store cannot decide") || !strings.Contains(got, "request undecided") {
 		t.Errorf("log: %s", got)
 	}
 }

@@ -53,8 +53,8 @@ func (c *serveCmd) openStore() (*daemonStore, error) {
 	return &daemonStore{Store: store, name: name, check: check, close: client.Close}, nil
 }
 
-// checkServer asks the server what it is. An error says that it will never decide anything; a server that is away may come back, so that is
-// only logged.
+// checkServer asks the server what it is. An error says that it is of the wrong type or refuses the user; whatever else is wrong may
+// pass, and is only logged.
 func checkServer(ctx context.Context, store *redisstore.Store, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func checkServer(ctx context.Context, store *redisstore.Store, log *slog.Logger)
 		return err
 	}
 	if err != nil {
-		log.Error("the store is away; every demand is answered with 503 until it is back", "error", err)
+		log.Error("the store cannot decide; every demand is answered with 503 until it can", "error", err)
 		return nil
 	}
 	log.Info("the store answers", "server", server.Name, "version", server.Version)
