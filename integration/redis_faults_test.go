@@ -368,7 +368,10 @@ func TestRedisFrozen(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if d := slices.Max(slowest); d > 150*time.Millisecond {
+			// The aim is 110ms; the rest is room for a machine that is busy with other tests.
+			d := slices.Max(slowest)
+			ran.measured("%s frozen: slowest of 96 calls with a deadline of 100ms answered after %v", image, d.Round(100*time.Microsecond))
+			if d > 200*time.Millisecond {
 				t.Errorf("a call was answered after %v", d)
 			}
 			if unknown.Load() == 0 || allowed.Load() != 1 {
