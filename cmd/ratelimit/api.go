@@ -21,6 +21,9 @@ import (
 //	POST /v1/reset  forgets what the key has spent: 204
 //	GET  /healthz   200 while the process is up, whatever the state of the store
 //
+// A browser that sends another site's request gets 403: the daemon asks for no credentials, so being reachable is all that
+// such a request would need.
+//
 // Everything else is answered with problem details (RFC 9457). An undecided request is a 503 whose type is the documentation of the
 // error; only that of ErrOutcomeUnknown may have been recorded.
 type api struct {
@@ -28,6 +31,7 @@ type api struct {
 	limits  []ratelimit.Limit
 	log     *slog.Logger
 	gate    gate
+	origins http.CrossOriginProtection
 }
 
 func newAPI(limiter *ratelimit.Limiter, log *slog.Logger) *api {
@@ -36,6 +40,10 @@ func newAPI(limiter *ratelimit.Limiter, log *slog.Logger) *api {
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
+	if a.origins.Check(r) != nil {
+		problem.Problem{Status: http.StatusForbidden, Detail: "The request comes from another site's page."}.Write(w)
+		return
+	}
 	switch r.URL.Path {
 	case "/v1/take":
 		a.decide(w, r, a.limiter.AllowEach, http.StatusTooManyRequests)

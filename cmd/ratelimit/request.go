@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -22,17 +21,9 @@ type demand struct {
 	n   int64 // 1 if left out
 }
 
-// readDemand reads the body of r. A problem tells what is wrong with it, without repeating any of it. withN tells whether
+// readDemand reads the body of r, whatever its Content-Type says. A problem tells what is wrong with it, without repeating any of it. withN tells whether
 // the body may have an n.
 func readDemand(w http.ResponseWriter, r *http.Request, withN bool) (demand, *problem.Problem) {
-	if t := r.Header.Get("Content-Type"); t != "" {
-		if media, _, err := mime.ParseMediaType(t); err != nil || media != "application/json" {
-			return demand{}, &problem.Problem{
-				Status: http.StatusUnsupportedMediaType,
-				Detail: "The body must be of the type application/json.",
-			}
-		}
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return demand{}, &problem.Problem{
