@@ -23,7 +23,7 @@ func (s *Store) failure(err error, sent bool) error {
 		if sent {
 			kind = server.ReplyKind(reply.Error())
 		}
-		if kind == errors.ErrUnsupported {
+		if errors.Is(kind, errors.ErrUnsupported) {
 			return fmt.Errorf("redisstore: keys of several slots in one TakeAll: %w: %w", kind, cause)
 		}
 		return fmt.Errorf("%w: %w", kind, cause)
