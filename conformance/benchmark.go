@@ -21,7 +21,7 @@ import (
 //   - parallel: take/10k-keys from all processors
 func Benchmark(b *testing.B, newStore NewStore) {
 	hot := algorithm.SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: time.Millisecond})
-	many := algorithm.SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: 10 * time.Millisecond})
+	many := algorithm.SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: 200 * time.Millisecond})
 	prefix := crand.Text()[:12]
 	keys := make([]string, 10_000)
 	for i := range keys {

@@ -13,7 +13,8 @@ var resultRules = []rule{
 		"after units were given back it may be too long. Zero means that all is available now.", check: checkResetAfter},
 	{name: "result/remaining", says: "Remaining is the number of units that could be taken now: after an admission without those it took, never below 0. " +
 		"Limit is the Max of the limit that decided.", check: checkRemaining},
-	{name: "result/at", says: "At is the stamp of the decision: of an admission, the stamp of its record, which GiveBack wants.", check: checkAt},
+	{name: "result/at", says: "At is the stamp of the decision: of an admission, the stamp of its record, which GiveBack wants. " +
+		"Source tells where the decision was made.", check: checkAt},
 	{name: "window/rolling", says: "In every window (t−W, t] at most Max units are admitted, at no edge of any clock.", check: checkRolling},
 }
 

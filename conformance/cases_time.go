@@ -206,8 +206,8 @@ func checkWindowGrows(e *env) {
 // checkRealTime lets a state run out in real time. Then it takes greedily, and looks and is refused in between; the first of these takes are
 // spread over a window, so that a state that lives no longer than its first record is seen to be gone.
 func checkRealTime(e *env) {
-	const short = 300_700 * time.Microsecond
-	const most, windows = 3, 4
+	const short = 240_700 * time.Microsecond
+	const most, windows = 3, 3
 	key := e.key()
 	a := e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
 	full := e.admit(take(key, a, most))
@@ -248,7 +248,7 @@ func checkRealTime(e *env) {
 }
 
 func checkRealWindowGrows(e *env) {
-	const short, long = 200 * time.Millisecond, 800 * time.Millisecond
+	const short, long = 200 * time.Millisecond, 600 * time.Millisecond
 	key := e.key()
 	first := e.admit(take(key, e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: short}), 1))
 	time.Sleep(short / 4)

@@ -12,11 +12,13 @@ import (
 func acceptAll([]Operation) error { return nil }
 
 func TestReferencePasses(t *testing.T) {
+	t.Parallel()
 	Run(t, newReference(bugs{}), &Options{CheckHistory: acceptAll})
 }
 
 // TestNaivePasses runs the suite on another algorithm than its own.
 func TestNaivePasses(t *testing.T) {
+	t.Parallel()
 	Run(t, newReference(bugs{}), &Options{
 		CheckHistory: acceptAll,
 		Algorithms:   []func(ratelimit.Limit) ratelimit.Algorithm{naiveLog(1), naiveLog(100), naiveLog(37_777)},
@@ -26,6 +28,7 @@ func TestNaivePasses(t *testing.T) {
 // TestLogDecidesLikeNaive holds the sliding-window log against its definition: a store that decides by the naive log
 // in its place must not be told from one that does not.
 func TestLogDecidesLikeNaive(t *testing.T) {
+	t.Parallel()
 	impostor := bugs{demand: func(_ *reference, d ratelimit.Demand, now int64) (ratelimit.Demand, int64) {
 		if log, ok := unwrap(d.Algorithm).(algorithm.Log); ok {
 			d.Algorithm = naive{log.Limit(), log.Resolution()}

@@ -208,7 +208,7 @@ func (e *env) key() string {
 // scale returns n, or more at full depth.
 func (e *env) scale(n int) int {
 	if e.full {
-		n *= 25
+		n *= 100
 	}
 	return n
 }

@@ -1,0 +1,113 @@
+package conformance
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// elsewhere are sentences of the contract that nothing can be proved of through a store, by how they begin.
+var elsewhere = []string{
+	"A Store keeps algorithm state by key",
+	"Package conformance proves every rule",
+	"There are no optional methods",    // of decorators, which the root package's tests have
+	"Take decides one demand",          // what a take is: op/take
+	"Step decides d on a state",        // what Step is
+	"d.Key is ignored",                 // of algorithms alone
+	"An empty state is a key without",  // every first operation on a key
+	"Allowed tells whether",            // every case
+	"It is the contract for those who", // which says who reads it
+}
+
+// TestEverySentenceIsACase reads store.go: whatever the contract of a store says must be quoted by a rule.
+func TestEverySentenceIsACase(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../store.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	for _, r := range rules() {
+		said.WriteString(squeeze(r.says) + "\n")
+	}
+	quoted := said.String()
+	sentences := 0
+	for _, doc := range contract(file) {
+		for _, sentence := range split(doc) {
+			sentences++
+			told := strings.Contains(quoted, sentence)
+			for _, start := range elsewhere {
+				told = told || strings.HasPrefix(sentence, start)
+			}
+			if !told {
+				t.Errorf("no rule quotes %q", sentence)
+			}
+		}
+	}
+	if sentences < 40 {
+		t.Errorf("store.go has %d sentences, this test does not find them all", sentences)
+	}
+}
+
+// contract returns the doc comments that bind a store.
+func contract(file *ast.File) (docs []string) {
+	add := func(groups ...*ast.CommentGroup) {
+		for _, g := range groups {
+			docs = append(docs, g.Text())
+		}
+	}
+	for _, decl := range file.Decls {
+		gen, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range gen.Specs {
+			switch spec := spec.(type) {
+			case *ast.ValueSpec:
+				if len(spec.Names) == 1 && strings.Contains("Take Look Force GiveBack Reset", spec.Names[0].Name) {
+					add(spec.Doc)
+				}
+			case *ast.TypeSpec:
+				switch typ := spec.Type.(type) {
+				case *ast.InterfaceType:
+					if spec.Name.Name == "Store" {
+						add(gen.Doc)
+					}
+					for _, m := range typ.Methods.List {
+						if name := m.Names[0].Name; spec.Name.Name == "Store" || name == "Step" {
+							add(m.Doc)
+						}
+					}
+				case *ast.StructType:
+					if spec.Name.Name == "Result" {
+						for _, f := range typ.Fields.List {
+							add(f.Doc)
+						}
+					}
+				}
+			}
+		}
+	}
+	return docs
+}
+
+var end = regexp.MustCompile(`\.\)? `)
+
+var heading = regexp.MustCompile(`(?m)^[A-Z][a-z]+$`)
+
+// split returns the sentences of a doc comment.
+func split(doc string) (sentences []string) {
+	doc = strings.ReplaceAll(heading.ReplaceAllString(doc, ""), "  - ", " ")
+	for _, s := range end.Split(squeeze(doc)+" ", -1) {
+		if s = strings.TrimPrefix(s, "("); s != "" {
+			sentences = append(sentences, s)
+		}
+	}
+	return sentences
+}
+
+var space = regexp.MustCompile(`\s+`)
+
+func squeeze(s string) string { return strings.TrimSpace(space.ReplaceAllString(s, " ")) }

@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+var errorFaults = []fault{
+	{name: "validation skipped", rules: "errors/validation takeall/validation",
+		bugs: bugs{check: func(ctx context.Context, ds []ratelimit.Demand, _ []ratelimit.Result) error {
+			if slices.ContainsFunc(ds, func(d ratelimit.Demand) bool { return d.Algorithm == nil }) {
+				return ratelimit.ErrInvalidDemand
+			}
+			return ctx.Err()
+		}}},
+	{name: "duplicates allowed", rules: "takeall/validation",
+		bugs: bugs{check: func(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+			err := validate(ctx, ds, out)
+			if errors.Is(err, ratelimit.ErrDuplicateDemand) {
+				return nil
+			}
+			return err
+		}}},
+	{name: "closed before valid", rules: "errors/before-io",
+		bugs: bugs{check: func(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+			if err := ratelimit.CheckTake(ctx, ds[0]); err != nil {
+				return ratelimit.ErrClosed
+			}
+			return nil
+		}}},
+	{name: "context ignored", rules: "errors/ended-context",
+		bugs: bugs{check: func(_ context.Context, ds []ratelimit.Demand, _ []ratelimit.Result) error {
+			return ratelimit.CheckTake(context.Background(), ds[0])
+		}}},
+	{name: "closed store refuses", rules: "errors/closed",
+		bugs: bugs{check: validate}},
+	{name: "sent again when the context ends", rules: "errors/ending-context",
+		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+			s := r.one(d)
+			if _, ok := ctx.Deadline(); ok && d.Op == ratelimit.Take {
+				return r.one(d)
+			}
+			return s
+		}}},
+	{name: "recorded but unavailable", rules: "errors/ending-context",
+		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+			s := r.one(d)
+			if d.Op == ratelimit.Take && s.res.Remaining%2 == 0 {
+				return step{err: ratelimit.ErrUnavailable}
+			}
+			return s
+		}}},
+	{name: "deadline of another kind", rules: "errors/ending-context",
+		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+			s := r.one(d)
+			if d.Op == ratelimit.Take {
+				s.err = context.DeadlineExceeded
+			}
+			return s
+		}}},
+	{name: "late return", rules: "errors/ending-context",
+		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+			if s := r.one(d); s.res.Remaining != ratelimit.MaxUnits-1 {
+				return s
+			}
+			time.Sleep(2100 * time.Millisecond)
+			return step{err: ratelimit.ErrOutcomeUnknown}
+		}}},
+	{name: "corrupt state is an empty one", rules: "errors/corrupt-state takeall/corrupt-state",
+		bugs: bugs{stepped: func(_ *reference, d ratelimit.Demand, _ []byte, s *step) {
+			if s.err != nil {
+				s.err = nil
+				s.next, s.keep, s.res = d.Step(nil, start)
+			}
+		}}},
+	{name: "corrupt state is unavailable", rules: "errors/corrupt-state takeall/corrupt-state",
+		bugs: bugs{stepped: func(_ *reference, _ ratelimit.Demand, _ []byte, s *step) {
+			if s.err != nil {
+				s.err = ratelimit.ErrUnavailable
+			}
+		}}},
+	{name: "no script is unavailable", rules: "errors/no-script",
+		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+			if d.Algorithm.Script().Source == "" {
+				return step{err: ratelimit.ErrUnavailable}
+			}
+			return r.one(d)
+		}}},
+}
+
+// lostUpdate reads and writes a state without holding on to it in between.
+var lostUpdate = bugs{
+	take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		r.mu.Lock()
+		now := r.now()
+		s := r.run(d, now, ratelimit.Demand.Step)
+		r.mu.Unlock()
+		runtime.Gosched()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.put(d, now, s)
+		return s
+	},
+	all: func(r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		r.mu.Lock()
+		now, steps := r.now(), make([]step, len(ds))
+		for i, d := range ds {
+			_, _, out[i] = d.Look(bytes.Clone(r.states[identityOf(d)].state), now)
+			steps[i] = r.run(d, now, ratelimit.Demand.Step)
+		}
+		r.mu.Unlock()
+		runtime.Gosched()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i, d := range ds {
+			if allowed(out) {
+				r.put(d, now, steps[i])
+			}
+		}
+		return nil
+	},
+}
+
+var concurrencyFaults = []fault{
+	{name: "lost update", rules: "concurrency/count concurrency/count-two-clients concurrency/count-scripts-dropped concurrency/weights concurrency/give-backs " +
+		"concurrency/keys concurrency/rolling-window takeall/storm takeall-keys/storm", bugs: lostUpdate},
+	{name: "panic in a call", rules: "concurrency/count op/take",
+		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step { panic("planted") }}},
+	{name: "goroutine ended in a call", rules: "op/take",
+		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step { runtime.Goexit(); return step{} }}},
+}
+
+// impure is an algorithm that does not keep its contract.
+type impure struct {
+	ratelimit.Algorithm
+	calls *atomic.Int64
+}
+
+func (a impure) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+	d.Algorithm = a.Algorithm
+	next, keep, res := a.Algorithm.Step(state, now, d)
+	res.Remaining += a.calls.Add(1) % 2
+	return next, keep, res
+}
+
+var algorithmFaults = []fault{
+	{name: "algorithm with a memory", rules: "algorithm/pure algorithm/values",
+		algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{func(limit ratelimit.Limit) ratelimit.Algorithm {
+			return impure{slidingLog(1)(limit), new(atomic.Int64)}
+		}}},
+}
