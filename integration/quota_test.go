@@ -146,7 +146,7 @@ func TestQuotaOnServers(t *testing.T) {
 			return
 		}
 		conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
-			store, err := redisstore.New(tgt.client(t), &redisstore.Options{Now: now})
+			store, err := redisstore.New(tgt.client(t), &redisstore.Options{Timeout: patient, Now: now})
 			if err != nil {
 				t.Fatal(err)
 			}
