@@ -96,12 +96,6 @@ func (s *sightings) changed(i int) bool {
 	return false
 }
 
-func (s *sightings) len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.states)
-}
-
 // scriptless is an algorithm without a script.
 type scriptless struct{ ratelimit.Algorithm }
 

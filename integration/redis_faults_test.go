@@ -229,7 +229,7 @@ func wantUnavailable(t *testing.T, err error, prefix string) {
 // wrongSlots returns the slots of a cluster, each at the primary next to its own.
 func wrongSlots(t *testing.T, client *redis.ClusterClient) func(context.Context) ([]redis.ClusterSlot, error) {
 	t.Helper()
-	slots, err := client.ClusterSlots(t.Context()).Result()
+	slots, err := client.ClusterSlots(t.Context()).Result() //nolint:staticcheck // the type that ClusterOptions.ClusterSlots wants
 	if err != nil {
 		t.Fatal(err)
 	}
