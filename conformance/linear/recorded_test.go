@@ -1,0 +1,67 @@
+package linear
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/conformance"
+)
+
+// cell is one state, that forgets what others wrote between its reading and its writing if it loses updates.
+type cell struct {
+	mu    sync.Mutex
+	state []byte
+	loses bool
+}
+
+func (c *cell) take(d ratelimit.Demand) ratelimit.Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next, keep, res := d.Step(bytes.Clone(c.state), now)
+	if c.loses {
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
+	if keep > 0 {
+		c.state = next
+	}
+	return res
+}
+
+// record has eight goroutines take at once, twenty times each.
+func record(c *cell) (history []conformance.Operation) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	begin := time.Now()
+	a := algorithm.SlidingLog(ratelimit.PerMinute(100))
+	for client := range 8 {
+		wg.Go(func() {
+			for range 20 {
+				op := conformance.Operation{Client: client, Now: now, Demands: []ratelimit.Demand{take(a)}, Call: time.Since(begin)}
+				op.Results = []ratelimit.Result{c.take(op.Demands[0])}
+				op.Return = time.Since(begin)
+				mu.Lock()
+				history = append(history, op)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return history
+}
+
+func TestCheckRecorded(t *testing.T) {
+	if err := Check(record(new(cell))); err != nil {
+		t.Errorf("a state behind a lock: %v", err)
+	}
+	if err := Check(record(&cell{loses: true})); !errors.Is(err, ErrNotLinearizable) {
+		t.Errorf("a state that loses updates: %v, want %v", err, ErrNotLinearizable)
+	}
+}
