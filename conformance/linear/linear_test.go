@@ -8,6 +8,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
 )
 
@@ -88,4 +89,20 @@ func TestCheckRejectsWhatIsNoOperation(t *testing.T) {
 			t.Errorf("Check of %+v returned %v", op, err)
 		}
 	}
+}
+
+// TestMemoryStore runs the suite with the check on the memory store, whose own tests may not have the check's dependency.
+func TestMemoryStore(t *testing.T) {
+	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+		store, err := memorystore.New(&memorystore.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		return conformance.Harness{
+			Store:  store,
+			Second: func(testing.TB) ratelimit.Store { return store },
+			Close:  store.Close,
+		}
+	}, &conformance.Options{CheckHistory: Check})
 }
