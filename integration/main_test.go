@@ -23,10 +23,11 @@ func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
 	prepareDocker()
 	if noServers != "" {
-		fmt.Println("integration: skipped:", noServers)
 		if requireServers() {
+			fmt.Println("integration: failed:", noServers)
 			os.Exit(1)
 		}
+		fmt.Println("integration: skipped:", noServers)
 	}
 	code := m.Run()
 	if err := closeShared(); err != nil {
@@ -60,7 +61,8 @@ func prepareDocker() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := dockerAnswers(ctx); err != nil {
-		noDocker = fmt.Sprintf("no Docker engine answers (%v)", err)
+		cause, _, _ := strings.Cut(err.Error(), "\n")
+		noDocker = fmt.Sprintf("no Docker engine answers (%s)", cause)
 		if len(givenAddresses()) == 0 {
 			noServers = noDocker + ", and neither RATELIMIT_REDIS_ADDR nor RATELIMIT_VALKEY_ADDR is set"
 		}
