@@ -102,14 +102,18 @@ func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, 
 
 // Look runs the step that tells how d stands without deciding it: that of a Look for N units, or for one unit if d gives
 // back, forces or resets, which is always allowed. It is how a store looks at all demands of a TakeAll before it takes any,
-// and how a TakeAll that is refused is answered. Like every Look it returns keep == 0, but where the clock has stepped back.
+// and how a TakeAll that is refused is answered. To a Reset a corrupt state is an empty one. Like every Look it returns keep == 0, but where the clock has stepped back.
 func (d Demand) Look(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
-	always := d.Op > Look
-	d.Op = Look
+	look, always := d, d.Op > Look
+	look.Op = Look
 	if always {
-		d.N, d.At = 1, 0
+		look.N, look.At = 1, 0
 	}
-	next, keep, res = d.Algorithm.Step(state, now, d)
+	next, keep, res = d.Algorithm.Step(state, now, look)
+	if keep < 0 && d.Op == Reset {
+		_, _, res = d.Algorithm.Step(nil, now, d)
+		return state, 0, res
+	}
 	if always {
 		res.Allowed, res.RetryAfter = true, 0
 	}

@@ -183,7 +183,10 @@ func TestDemandLook(t *testing.T) {
 		if _, _, empty := tt.d.Look(nil, later); !empty.Allowed || empty.Remaining != 3 {
 			t.Errorf("%v: a key without history answers %+v", tt.d.Op, empty)
 		}
-		if _, keep, _ := tt.d.Look([]byte("x"), later); keep >= 0 {
+		switch _, keep, res := tt.d.Look([]byte("x"), later); {
+		case tt.d.Op == ratelimit.Reset && (keep != 0 || !res.Allowed || res.Remaining != 3):
+			t.Errorf("%v of a corrupt state: keep %v, %+v", tt.d.Op, keep, res)
+		case tt.d.Op != ratelimit.Reset && keep >= 0:
 			t.Errorf("%v: keep of a corrupt state is %v", tt.d.Op, keep)
 		}
 	}

@@ -64,12 +64,15 @@ local function run(d, looking)
   local always = looking and op > LOOK
   if looking then op = LOOK end
   if always then n, at = 1, 0 end
-  if s.foreign then
-    if op ~= RESET then return -1, 0, 0, 0, 0 end
-    s.value, s.foreign = '?', nil
+  if s.foreign and op == RESET then s.value, s.foreign = '?', nil end
+  local allowed, remaining, retry, reset, stamp
+  if not s.foreign then
+    allowed, remaining, retry, reset, stamp = d.step(s, now, op, n, at, d.args)
   end
-  local allowed, remaining, retry, reset, stamp = d.step(s, now, op, n, at, d.args)
-  if not allowed then return -1, 0, 0, 0, 0 end
+  if not allowed then
+    if d.op ~= RESET then return -1, 0, 0, 0, 0 end
+    return d.step(setmetatable({value = ''}, State), now, RESET, n, at, d.args) -- to a Reset it is empty
+  end
   if always then allowed, retry = 1, 0 end
   return allowed, remaining, retry, reset, stamp
 end

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -236,7 +237,21 @@ func checkTakeAllCorrupt(e *env) {
 				e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-1, "a TakeAll that failed")
 			}
 		}
-		e.admit(reset(ds[corrupt].Key, ds[corrupt].Algorithm))
+		limit := ds[corrupt].Algorithm.Limit().Max
+		resetting := slices.Clone(ds)
+		resetting[corrupt] = reset(ds[corrupt].Key, ds[corrupt].Algorithm)
+		other := &resetting[(corrupt+1)%3]
+		other.N = other.Algorithm.Limit().Max
+		if out := e.all(resetting...); allowed(out) || !out[corrupt].Allowed || out[corrupt].Remaining != limit {
+			e.fatalf("a TakeAll that is refused, with a Reset of a state that is none, is answered %+v", out)
+		}
+		if err := e.store.TakeAll(e.ctx, ds, make([]ratelimit.Result, 3)); !errors.Is(err, ratelimit.ErrCorruptState) {
+			e.fatalf("a TakeAll that was refused reset the state: %v", err)
+		}
+		other.N = 1
+		if out := e.all(resetting...); !allowed(out) {
+			e.fatalf("a TakeAll with a Reset of a state that is none is answered %+v", out)
+		}
 		if out := e.all(ds...); !allowed(out) || out[corrupt].Remaining != ds[corrupt].Algorithm.Limit().Max-1 {
 			e.fatalf("after the reset a TakeAll is answered %+v", out)
 		}

@@ -76,8 +76,8 @@ type Options struct {
 	Full bool
 
 	// Algorithms make the algorithms that the store is tried with; nil means the sliding-window log, exact and at coarser resolutions.
-	// The cases that are about one history use the first; the random ones change from one to the other under way. An author of an algorithm puts
-	// it first, and excepts window if it is not exact.
+	// The cases that are about one history use the first, and expect it to be exact; the random ones change from one to the other under
+	// way. An author of an exact algorithm puts it first, of another one second.
 	Algorithms []func(ratelimit.Limit) ratelimit.Algorithm
 
 	// CheckHistory returns an error if a recorded history is not linearizable. Check of package conformance/linear is one;
