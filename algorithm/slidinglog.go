@@ -30,7 +30,7 @@ func SlidingLog(limit ratelimit.Limit) Log {
 }
 
 // WithResolution returns l with stamps rounded up to whole multiples of d, in whole microseconds from 1µs to the Window; 0 is 1µs, which
-// is exact. A log then holds at most Window/d + 2 live records whatever the limit. It never admits more than the limit, and a unit
+// is exact. A log then holds at most ⌈Window/d⌉ + 1 live records whatever the limit. It never admits more than the limit, and a unit
 // leaves the window late by less than d.
 func (l Log) WithResolution(d time.Duration) Log {
 	l.resolution = d
