@@ -45,6 +45,7 @@ const (
 // commandLine is what kong parses: one field a verb, each in a file of its own, which has a Run method.
 type commandLine struct {
 	Serve   serveCmd         `cmd:"" help:"Answer rate-limit decisions over HTTP."`
+	Demo    demoCmd          `cmd:"" help:"Show bursts at the edges of a fixed window, against the exact log."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
 
