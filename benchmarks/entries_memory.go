@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
+	"github.com/go-chi/httprate"
+	golimiter "github.com/sethvargo/go-limiter/memorystore"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	ulule "github.com/ulule/limiter/v3"
+	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
+	"golang.org/x/time/rate"
+)
+
+// A quota is what every entry is told to keep to: at most Max requests in Window, as near to it as the library can say.
+type quota struct {
+	max    int64
+	window time.Duration
+}
+
+// A decider is one limiter under measurement. It is safe for simultaneous use.
+type decider struct {
+	allow func(ctx context.Context, key string) (bool, error)
+	close func()
+}
+
+// An about tells in the report what an entry is.
+type about struct {
+	Name, Module, Licence, Algorithm string
+}
+
+// A memoryEntry is a limiter in process.
+type memoryEntry struct {
+	about
+	open func(q quota) (decider, error)
+}
+
+const (
+	ours     = "ratelimit"
+	xTime    = "x/time/rate"
+	oursName = "github.com/truewindow/ratelimit"
+	maxKeys  = 4_000_000
+)
+
+var memoryEntries = []memoryEntry{
+	{about{xTime, "golang.org/x/time", "BSD-3-Clause", "token bucket, one limiter per key in a sync.Map"}, openXTime},
+	{about{ours, oursName, "MIT", "exact log"}, func(q quota) (decider, error) { return openMemory(q, 0, nil) }},
+	{about{"ulule", "github.com/ulule/limiter/v3", "MIT", "fixed window"}, openUluleMemory},
+	{about{"throttled", "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA"}, openThrottledMemory},
+	{about{"go-limiter", "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"}, openGoLimiter},
+	{about{"httprate", "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"}, openHTTPRate},
+	{about{"failsafe", "github.com/failsafe-go/failsafe-go", "MIT", "fixed window, one limiter per key in a sync.Map"}, openFailsafe},
+}
+
+// memoryNames returns the names of all entries.
+func memoryNames() []string {
+	names := make([]string, len(memoryEntries))
+	for i, e := range memoryEntries {
+		names[i] = e.Name
+	}
+	return names
+}
+
+func openMemoryEntry(name string, q quota) (decider, error) {
+	for _, e := range memoryEntries {
+		if e.Name == name {
+			return e.open(q)
+		}
+	}
+	return decider{}, fmt.Errorf("no entry %q", name)
+}
+
+// openMemory opens ours. Resolution 0 is the finest; now nil is the store's clock.
+func openMemory(q quota, resolution time.Duration, now func() int64) (decider, error) {
+	store, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys, Now: now})
+	if err != nil {
+		return decider{}, err
+	}
+	log := algorithm.SlidingLog(ratelimit.Limit{Max: q.max, Window: q.window})
+	if resolution > 0 {
+		log = log.WithResolution(resolution)
+	}
+	limiter, err := ratelimit.New(store, log)
+	if err != nil {
+		store.Close()
+		return decider{}, err
+	}
+	return decider{
+		allow: func(ctx context.Context, key string) (bool, error) {
+			res, err := limiter.Allow(ctx, key)
+			return res.Allowed, err
+		},
+		close: func() { store.Close() },
+	}, nil
+}
+
+// perKey keeps one limiter a key, as programs do whose library limits one thing only.
+func perKey[L any](create func() L, allow func(L) bool) decider {
+	var limiters sync.Map
+	return decider{
+		allow: func(_ context.Context, key string) (bool, error) {
+			l, ok := limiters.Load(key)
+			if !ok {
+				l, _ = limiters.LoadOrStore(key, create())
+			}
+			return allow(l.(L)), nil
+		},
+		close: func() {},
+	}
+}
+
+func openXTime(q quota) (decider, error) {
+	perSecond := rate.Limit(float64(q.max) / q.window.Seconds())
+	return perKey(func() *rate.Limiter { return rate.NewLimiter(perSecond, int(q.max)) }, (*rate.Limiter).Allow), nil
+}
+
+func openFailsafe(q quota) (decider, error) {
+	create := func() ratelimiter.RateLimiter[any] { return ratelimiter.NewBursty[any](uint(q.max), q.window) }
+	return perKey(create, ratelimiter.RateLimiter[any].TryAcquirePermit), nil
+}
+
+func openUluleMemory(q quota) (decider, error) {
+	return ululeDecider(ululememory.NewStore(), q), nil
+}
+
+func ululeDecider(store ulule.Store, q quota) decider {
+	limiter := ulule.New(store, ulule.Rate{Period: q.window, Limit: q.max})
+	return decider{
+		allow: func(ctx context.Context, key string) (bool, error) {
+			res, err := limiter.Get(ctx, key)
+			return err == nil && !res.Reached, err
+		},
+		close: func() {},
+	}
+}
+
+func openThrottledMemory(q quota) (decider, error) {
+	store, err := memstore.NewCtx(0)
+	if err != nil {
+		return decider{}, err
+	}
+	return throttledDecider(store, q)
+}
+
+func throttledDecider(store throttled.GCRAStoreCtx, q quota) (decider, error) {
+	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+		MaxRate: throttled.PerDuration(int(q.max), q.window), MaxBurst: int(q.max) - 1,
+	})
+	if err != nil {
+		return decider{}, err
+	}
+	return decider{
+		allow: func(ctx context.Context, key string) (bool, error) {
+			limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
+			return err == nil && !limited, err
+		},
+		close: func() {},
+	}, nil
+}
+
+func openGoLimiter(q quota) (decider, error) {
+	store, err := golimiter.New(&golimiter.Config{Tokens: uint64(q.max), Interval: q.window})
+	if err != nil {
+		return decider{}, err
+	}
+	return decider{
+		allow: func(ctx context.Context, key string) (bool, error) {
+			_, _, _, ok, err := store.Take(ctx, key)
+			return ok, err
+		},
+		close: func() { store.Close(context.Background()) },
+	}, nil
+}
+
+// openHTTPRate leaves the response headers out, which the others do not write either.
+func openHTTPRate(q quota) (decider, error) {
+	limiter := httprate.NewRateLimiter(int(q.max), q.window, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+	request, err := http.NewRequest(http.MethodGet, "/", nil)
+	if err != nil {
+		return decider{}, err
+	}
+	return decider{
+		allow: func(_ context.Context, key string) (bool, error) { return !limiter.OnLimit(nil, request, key), nil },
+		close: func() {},
+	}, nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	traceQuota = quota{10, time.Second}
+	stormQuota = quota{50, 30 * time.Second}
+)
+
+const (
+	aimedTraces  = 20
+	stormCallers = 64
+)
+
+// A call is one decision as its caller saw it: it was taken between before and after.
+type call struct {
+	before, after time.Duration
+	admitted      bool
+}
+
+// exactness measures how far the entries exceed the limit, and how often they refuse without need.
+func exactness(name, title string, entries []string, quick bool, open func(ctx context.Context, entry string, q quota) ([]decider, error)) subject {
+	traces, length := 200, 4*traceQuota.window
+	if quick {
+		traces, length = 60, 2*traceQuota.window
+	}
+	return subject{
+		name: name, title: title, rounds: 1,
+		metrics: []metric{
+			{"worst", "most admitted in any rolling window ÷ limit", "Only admissions certain to lie in one window count: the first call began less than a window before the last one ended.", true},
+			{"wrong", "share of the refusals", "Refusals that an exact log of the same admissions would not have made.", true},
+			{"storm", "admitted ÷ limit", "64 goroutines on one fresh key; on a server through two clients.", true},
+			{"errors", "share of the calls", "", true},
+		},
+		cases: []testCase{{"aimed and random", entries, func(ctx context.Context, entry string) ([]float64, error) {
+			ds, err := open(ctx, entry, traceQuota)
+			if err != nil {
+				return nil, err
+			}
+			defer closeAll(ds)
+			storming, err := open(ctx, entry, stormQuota)
+			if err != nil {
+				return nil, err
+			}
+			defer closeAll(storming)
+			worst, wrong, errors := playTraces(ctx, ds, traces, length)
+			storm, stormErrors := playStorm(ctx, storming)
+			return []float64{worst, wrong, storm, (errors + stormErrors) / 2}, nil
+		}}},
+	}
+}
+
+func closeAll(ds []decider) {
+	for _, d := range ds {
+		d.close()
+	}
+}
+
+// playTraces lets each key have its own pattern of calls, all at the same time.
+func playTraces(ctx context.Context, ds []decider, random int, length time.Duration) (worst, wrong, failed float64) {
+	var (
+		mu                           sync.Mutex
+		most, refused, unjust, calls int
+		bad                          int
+		wg                           sync.WaitGroup
+	)
+	start := time.Now()
+	for i := range random + aimedTraces {
+		wg.Go(func() {
+			next := randomBursts(uint64(i))
+			if i >= random {
+				next = aimedBursts(float64(i-random) / aimedTraces)
+			}
+			trace, errors := play(ctx, ds, keyName(i), start, length, next)
+			m, r, u := examine(trace, traceQuota)
+			mu.Lock()
+			defer mu.Unlock()
+			most, refused, unjust, calls, bad = max(most, m), refused+r, unjust+u, calls+len(trace)+errors, bad+errors
+		})
+	}
+	wg.Wait()
+	return float64(most) / float64(traceQuota.max), float64(unjust) / float64(max(refused, 1)), float64(bad) / float64(max(calls, 1))
+}
+
+// play makes the bursts that next gives, after the pause that it gives, and alternates between the deciders.
+func play(ctx context.Context, ds []decider, key string, start time.Time, length time.Duration, next func() (pause time.Duration, calls int)) (trace []call, failed int) {
+	due := time.Duration(0)
+	for ctx.Err() == nil {
+		pause, calls := next()
+		due += pause
+		if due > length {
+			break
+		}
+		time.Sleep(due - time.Since(start))
+		for i := range calls {
+			before := time.Since(start)
+			ok, err := ds[i%len(ds)].allow(ctx, key)
+			if err != nil {
+				failed++
+				continue
+			}
+			trace = append(trace, call{before, time.Since(start), ok})
+		}
+	}
+	return trace, failed
+}
+
+// randomBursts are 1 to 12 calls every 0 to 0.7 windows.
+func randomBursts(seed uint64) func() (time.Duration, int) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	return func() (time.Duration, int) {
+		return time.Duration(random.Float64() * 0.7 * float64(traceQuota.window)), 1 + random.IntN(12)
+	}
+}
+
+// aimedBursts begin the window with one call, wait for the phase of the window, and then try the whole limit every twentieth of a
+// window: on both sides of every window edge.
+func aimedBursts(phase float64) func() (time.Duration, int) {
+	n := 0
+	return func() (time.Duration, int) {
+		n++
+		switch n {
+		case 1:
+			return 0, 1
+		case 2:
+			return time.Duration(phase * float64(traceQuota.window)), int(traceQuota.max)
+		}
+		return traceQuota.window / 20, int(traceQuota.max)
+	}
+}
+
+// examine returns the most admissions certain to lie in one window, the number of refusals, and of those the number that are certain to be wrong.
+func examine(trace []call, q quota) (most, refused, wrong int) {
+	var admitted []call
+	first := 0
+	for _, c := range trace {
+		if !c.admitted {
+			refused++
+			live := 0
+			for i := len(admitted) - 1; i >= 0 && admitted[i].after > c.before-q.window; i-- {
+				live++
+			}
+			if live < int(q.max) {
+				wrong++
+			}
+			continue
+		}
+		admitted = append(admitted, c)
+		for c.after-admitted[first].before >= q.window {
+			first++
+		}
+		most = max(most, len(admitted)-first)
+	}
+	return most, refused, wrong
+}
+
+// playStorm lets many goroutines try one key at once.
+func playStorm(ctx context.Context, ds []decider) (admitted, failed float64) {
+	var yes, bad atomic.Int64
+	var wg sync.WaitGroup
+	const calls = 20
+	for g := range stormCallers {
+		wg.Go(func() {
+			for range calls {
+				ok, err := ds[g%len(ds)].allow(ctx, "storm")
+				if ok {
+					yes.Add(1)
+				}
+				if err != nil {
+					bad.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return float64(yes.Load()) / float64(stormQuota.max), float64(bad.Load()) / (stormCallers * calls)
+}
+
+func exactMemory(quick bool) subject {
+	return exactness("exact-memory", "Exactness in process", memoryNames(), quick,
+		func(_ context.Context, entry string, q quota) ([]decider, error) {
+			d, err := openMemoryEntry(entry, q)
+			return []decider{d}, err
+		})
+}
+
+func exactRedis(s **server, quick bool) subject {
+	return exactness("exact-redis", "Exactness on the server", redisNames(emptyScript, zsetRetry), quick,
+		func(ctx context.Context, entry string, q quota) ([]decider, error) {
+			_, one, err := (*s).open(ctx, entry, q)
+			if err != nil {
+				return nil, err
+			}
+			_, two, err := (*s).open(ctx, entry, q)
+			if err != nil {
+				one.close()
+				return nil, err
+			}
+			return []decider{one.decider, two.decider}, nil
+		})
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const manyKeys = 100_000
+
+// inProcess measures the time and the allocations of a decision.
+func inProcess(quick bool) subject {
+	duration := 250 * time.Millisecond
+	if quick {
+		duration = 60 * time.Millisecond
+	}
+	s := subject{
+		name: "inprocess", title: "In process", reference: xTime,
+		metrics: []metric{
+			{"time", "ns a decision", "Wall time ÷ decisions of all goroutines, one a CPU.", false},
+			{"allocations", "a decision", "With 100k keys it includes histories that still grow.", true},
+			{"admitted", "share of the decisions", "", true},
+		},
+	}
+	hot := make([]string, 1)
+	many := make([]string, manyKeys)
+	for i := range many {
+		many[i] = keyName(i)
+	}
+	hot[0] = many[0]
+	for _, cpus := range []int{1, 2} {
+		if cpus > runtime.NumCPU() {
+			break
+		}
+		for _, w := range []workload{
+			{"hot admitted", quota{100_000, time.Millisecond}, hot, nil, 100},
+			{"hot refused", quota{10, time.Hour}, hot, nil, 20},
+			{"100k uniform", quota{100, 10 * time.Second}, many, uniform(manyKeys), 5},
+			{"100k zipf", quota{100, 10 * time.Second}, many, zipf(manyKeys), 5},
+		} {
+			plural := ""
+			if cpus > 1 {
+				plural = "s"
+			}
+			s.cases = append(s.cases, testCase{
+				name: fmt.Sprintf("%s, %d CPU%s", w.name, cpus, plural), entries: memoryNames(),
+				measure: func(ctx context.Context, entry string) ([]float64, error) {
+					return w.measure(ctx, entry, cpus, duration)
+				},
+			})
+		}
+	}
+	return s
+}
+
+// A workload is a sequence of decisions.
+type workload struct {
+	name  string
+	quota quota
+	keys  []string
+	order []uint32 // indices of keys, read in a circle; nil means the first key only
+	warm  int      // decisions of every key before the measurement
+}
+
+const orderLen = 1 << 20
+
+func uniform(keys int) []uint32 {
+	random := rand.New(rand.NewPCG(1, 2))
+	order := make([]uint32, orderLen)
+	for i := range order {
+		order[i] = random.Uint32N(uint32(keys))
+	}
+	return order
+}
+
+// zipf draws key k about as often as 1/k^1.1, as the visitors of a site are distributed.
+func zipf(keys int) []uint32 {
+	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(keys-1))
+	order := make([]uint32, orderLen)
+	for i := range order {
+		order[i] = uint32(z.Uint64())
+	}
+	return order
+}
+
+func keyName(i int) string { return "user:" + strconv.Itoa(1_000_000+i) }
+
+func (w *workload) measure(ctx context.Context, entry string, cpus int, duration time.Duration) ([]float64, error) {
+	d, err := openMemoryEntry(entry, w.quota)
+	if err != nil {
+		return nil, err
+	}
+	defer d.close()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cpus))
+	for range w.warm {
+		for _, key := range w.keys {
+			if _, err := d.allow(ctx, key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var decisions, admitted, failed atomic.Int64
+	var wg sync.WaitGroup
+	start := time.Now()
+	for g := range cpus {
+		wg.Go(func() {
+			n, yes, bad := w.loop(ctx, d, g*orderLen/cpus, start.Add(duration))
+			decisions.Add(n)
+			admitted.Add(yes)
+			failed.Add(bad)
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	n := float64(decisions.Load())
+	if bad := failed.Load(); float64(bad) > n/10 {
+		return nil, fmt.Errorf("%d of %.0f calls failed", bad, n)
+	}
+	return []float64{
+		float64(took.Nanoseconds()) / n, round3(float64(after.Mallocs-before.Mallocs) / n), float64(admitted.Load()) / n,
+	}, nil
+}
+
+// round3 drops the few allocations that belong to the measurement.
+func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
+
+// loop decides until the deadline.
+func (w *workload) loop(ctx context.Context, d decider, at int, deadline time.Time) (n, admitted, failed int64) {
+	key := w.keys[0]
+	for time.Now().Before(deadline) {
+		for range 500 {
+			if w.order != nil {
+				key = w.keys[w.order[at%orderLen]]
+				at++
+			}
+			ok, err := d.allow(ctx, key)
+			if ok {
+				admitted++
+			}
+			if err != nil {
+				failed++
+			}
+		}
+		n += 500
+	}
+	return n, admitted, failed
+}

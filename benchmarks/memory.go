@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// serverMemory measures what a saturated key takes on the server, as its window moves on.
+func serverMemory(s **server) subject {
+	sub := subject{
+		name: "memory", title: "Memory on the server", reference: zset, rounds: 2,
+		metrics: []metric{
+			{"worst", "bytes a key", "MEMORY USAGE of a key whose limit, the case, is always used up; the most that was seen.", false},
+			{"least", "bytes a key", "The least that was seen.", false},
+		},
+	}
+	for _, c := range []struct {
+		quota
+		entries []string
+	}{
+		{quota{5, 50 * time.Millisecond}, []string{zset, redisRate, "ulule", "throttled", ours}},
+		{quota{100, 50 * time.Millisecond}, []string{zset, redisRate, "ulule", "throttled", ours}},
+		{quota{1000, 200 * time.Millisecond}, []string{zset, redisRate, ours}},
+		{quota{10_000, 1200 * time.Millisecond}, []string{zset, ours}},
+	} {
+		sub.cases = append(sub.cases, testCase{strconv.FormatInt(c.max, 10), c.entries, func(ctx context.Context, entry string) ([]float64, error) {
+			return (*s).keyBytes(ctx, entry, c.quota)
+		}})
+	}
+	return sub
+}
+
+// keyBytes samples one saturated key while it is tried a tenth more often than its limit allows.
+func (s *server) keyBytes(ctx context.Context, name string, q quota) ([]float64, error) {
+	_, p, err := s.open(ctx, name, q)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	p.rate = 1.1 * float64(q.max) / q.window.Seconds()
+	p.run(ctx, 4, q.window*12/10, nil)
+
+	measured := make(chan count, 1)
+	go func() { measured <- p.run(ctx, 4, max(q.window*3/2, 300*time.Millisecond), nil) }()
+	var least, most int64
+	for {
+		bytes, err := s.allBytes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if bytes > 0 && (least == 0 || bytes < least) {
+			least = bytes
+		}
+		most = max(most, bytes)
+		select {
+		case n := <-measured:
+			if n.failed > n.decisions/10 {
+				return nil, fmt.Errorf("%d of %d calls failed", n.failed, n.decisions)
+			}
+			return []float64{float64(most), float64(least)}, nil
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// allBytes returns the size of all keys together.
+func (s *server) allBytes(ctx context.Context) (int64, error) {
+	keys, err := s.control.Keys(ctx, "*").Result()
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, key := range keys {
+		n, err := s.control.MemoryUsage(ctx, key).Result()
+		if err != nil && err != redis.Nil { // expired meanwhile
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}

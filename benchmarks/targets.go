@@ -1,0 +1,98 @@
+package main
+
+import "math"
+
+// A target is a bound on the median of a cell or, with over, of its quotient by another in the same round.
+type target struct {
+	what   string
+	value  cell
+	over   *cell
+	atMost float64 // 0 if the bound is atLeast
+	least  float64
+}
+
+// perReference bounds ours against another entry in the same case.
+func perReference(what, subject, metric, column, reference string, atMost float64) target {
+	return target{what: what, value: cell{subject, metric, column, ours}, over: &cell{subject, metric, column, reference}, atMost: atMost}
+}
+
+// absolute bounds ours itself.
+func absolute(what, subject, metric, column string, atMost float64) target {
+	return target{what: what, value: cell{subject, metric, column, ours}, atMost: atMost}
+}
+
+var targets = []target{
+	absolute("most admitted ÷ limit, memory", "exact-memory", "worst", "aimed and random", 1),
+	absolute("most admitted ÷ limit, Redis", "exact-redis", "worst", "aimed and random", 1),
+	absolute("wrong refusals, memory", "exact-memory", "wrong", "aimed and random", 0),
+	absolute("wrong refusals, Redis", "exact-redis", "wrong", "aimed and random", 0),
+	absolute("admitted in a storm ÷ limit, Redis, two clients", "exact-redis", "storm", "aimed and random", 1),
+
+	perReference("one hot key, admitted", "inprocess", "time", "hot admitted, 1 CPU", xTime, 0.70),
+	perReference("one hot key, admitted, 2 CPUs", "inprocess", "time", "hot admitted, 2 CPUs", xTime, 0.70),
+	perReference("one hot key, refused", "inprocess", "time", "hot refused, 1 CPU", xTime, 0.60),
+	perReference("one hot key, refused, 2 CPUs", "inprocess", "time", "hot refused, 2 CPUs", xTime, 0.60),
+	perReference("100k keys uniform, 2 CPUs", "inprocess", "time", "100k uniform, 2 CPUs", xTime, 0.80),
+	perReference("100k keys zipf, 2 CPUs", "inprocess", "time", "100k zipf, 2 CPUs", xTime, 0.80),
+	absolute("allocations, hot admitted", "inprocess", "allocations", "hot admitted, 1 CPU", 0),
+	absolute("allocations, hot refused", "inprocess", "allocations", "hot refused, 1 CPU", 0),
+	absolute("heap a key, 5 requests at 100/min", "heap", "heap", "sparse", 220),
+	absolute("heap a key, saturated at 1000/min", "heap", "heap", "saturated", 16_500),
+	absolute("heap a key, saturated, Resolution = Window/100", "heap", "heap", "saturated, coarse", 2_048),
+
+	perReference("command time, limit 100, admitted ÷ zset", "commands", "time", "100 admitted", zset, 0.70),
+	perReference("command time, limit 100, admitted ÷ redis_rate", "commands", "time", "100 admitted", redisRate, 0.85),
+	perReference("command time, limit 100, refused ÷ zset+ra", "commands", "time", "100 refused", zsetRetry, 0.75),
+	perReference("command time, limit 10,000, admitted ÷ zset", "commands", "time", "10000 admitted", zset, 1.0),
+	{
+		what:  "command time, limit 10,000 ÷ ours at limit 10",
+		value: cell{"commands", "time", "10000 admitted", ours}, over: &cell{"commands", "time", "10 admitted", ours}, atMost: 1.3,
+	},
+	absolute("round trips a decision", "commands", "commands", "100 admitted", 1),
+	absolute("bytes a key at limit 5", "memory", "worst", "5", 170),
+	absolute("bytes a key at limit 100", "memory", "worst", "100", 3_300),
+	absolute("bytes a key at limit 1000", "memory", "worst", "1000", 30_000),
+	absolute("bytes a key at limit 10,000", "memory", "worst", "10000", 300_000),
+	absolute("replication bytes a decision at limit 10,000", "replication", "bytes", "10000 admitted", 300),
+	atLeast("decisions/s, 10k keys, c=1 ÷ zset", "10k keys, c=1", 0.95),
+	atLeast("decisions/s, 10k keys, c=64 ÷ zset", "10k keys, c=64", 1.8),
+	atLeast("decisions/s, 10k keys, c=512 ÷ zset", "10k keys, c=512", 1.8),
+	atLeast("decisions/s, hot key, c=512 ÷ zset", "hot key, c=512", 12),
+}
+
+// atLeast bounds our decisions/s against the sorted set from below.
+func atLeast(what, column string, least float64) target {
+	return target{what: what, value: cell{"load", "rate", column, ours}, over: &cell{"load", "rate", column, zset}, least: least}
+}
+
+// A verdict is a target beside what was measured.
+type verdict struct {
+	What     string
+	Measured number
+	Range    [2]number
+	Target   string
+	Holds    bool
+}
+
+// judge compares the targets that were measured.
+func (r *results) judge(ts []target) []verdict {
+	var vs []verdict
+	for _, t := range ts {
+		values := r.values[t.value]
+		if t.over != nil {
+			values = quotients(values, r.values[*t.over])
+		}
+		s := summarize(values)
+		if math.IsNaN(s.Median) {
+			continue
+		}
+		v := verdict{What: t.what, Measured: number(s.Median), Range: [2]number{number(s.Min), number(s.Max)}}
+		if t.least > 0 {
+			v.Target, v.Holds = "≥ "+number(t.least).String(), s.Median >= t.least
+		} else {
+			v.Target, v.Holds = "≤ "+number(t.atMost).String(), s.Median <= t.atMost
+		}
+		vs = append(vs, v)
+	}
+	return vs
+}
