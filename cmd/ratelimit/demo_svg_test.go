@@ -79,19 +79,20 @@ func TestSVGOfNothing(t *testing.T) {
 	parseSVG(t, b.Bytes())
 }
 
-// full is a writer with room for so many bytes.
-type full int
+// hiccup is a writer whose third write fails, and no other.
+type hiccup int
 
-func (f *full) Write(p []byte) (int, error) {
-	if *f -= full(len(p)); *f < 0 {
+func (h *hiccup) Write(p []byte) (int, error) {
+	if *h++; *h == 3 {
 		return 0, io.ErrShortWrite
 	}
 	return len(p), nil
 }
 
 func TestSVGWriteFails(t *testing.T) {
-	disk := full(2000)
-	if err := writeSVG(&disk, &recording{limit: ratelimit.PerSecond(5)}, "memory"); !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("got %v", err)
+	var w hiccup
+	err := writeSVG(&w, &recording{limit: ratelimit.PerSecond(5)}, "memory")
+	if !errors.Is(err, io.ErrShortWrite) || w != 3 {
+		t.Errorf("after %d writes: %v", w, err)
 	}
 }

@@ -153,7 +153,7 @@ type traffic struct {
 	ahead   int64 // µs by which the store's clock is ahead of ours
 }
 
-// newTraffic asks the store once, for its clock and whether it decides at all.
+// newTraffic asks the store whether it decides at all, and for its clock.
 func newTraffic(ctx context.Context, limit ratelimit.Limit, limiter *ratelimit.Limiter) (*traffic, error) {
 	t := &traffic{
 		recording: recording{
@@ -166,7 +166,11 @@ func newTraffic(ctx context.Context, limit ratelimit.Limit, limiter *ratelimit.L
 		limiter: limiter,
 		key:     rand.Text(), // of this run alone
 	}
-	if _, err := limiter.Peek(ctx, t.key); err != nil { // connects, and loads the script
+	err := together(ctx, demoWorkers, func(ctx context.Context) error { // opens connections, and loads the script
+		_, err := limiter.Peek(ctx, t.key)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	before := time.Now().UnixMicro()
@@ -202,24 +206,31 @@ func (t *traffic) run(ctx context.Context, progress func()) error {
 
 // offerExact makes burst i on the exact log, many units at a time.
 func (t *traffic) offerExact(ctx context.Context, i int) error {
+	var mu sync.Mutex // of t.exact
+	return together(ctx, t.burst, func(ctx context.Context) error {
+		res, err := t.limiter.Allow(ctx, t.key)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		t.exact.add(attempt{i, res.At - t.ahead, res.Allowed})
+		return nil
+	})
+}
+
+// together makes n calls of f on demoWorkers goroutines. After the first error, which it returns, it makes no more.
+func together(ctx context.Context, n int, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var (
-		workers sync.WaitGroup
-		offered atomic.Int64
-		mu      sync.Mutex // of t.exact
-	)
+	var workers sync.WaitGroup
+	var calls atomic.Int64
 	for range demoWorkers {
 		workers.Go(func() {
-			for offered.Add(1) <= int64(t.burst) {
-				res, err := t.limiter.Allow(ctx, t.key)
-				if err != nil {
+			for ctx.Err() == nil && calls.Add(1) <= int64(n) {
+				if err := f(ctx); err != nil {
 					cancel(err)
-					return
 				}
-				mu.Lock()
-				t.exact.add(attempt{i, res.At - t.ahead, res.Allowed})
-				mu.Unlock()
 			}
 		})
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +86,53 @@ func checkTraffic(t *testing.T, r *recording) {
 			}
 		}
 	}
+}
+
+// failing is a store that decides so many demands and no more.
+type failing struct {
+	ratelimit.Store
+	left, failed atomic.Int64
+}
+
+func (f *failing) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if d.Op == ratelimit.Take && f.left.Add(-1) < 0 {
+		f.failed.Add(1)
+		return ratelimit.Result{}, ratelimit.ErrUnavailable
+	}
+	return f.Store.Take(ctx, d)
+}
+
+func TestTrafficWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		failing := &failing{Store: store}
+		failing.left.Store(130)
+		limit := ratelimit.Limit{Max: 100, Window: time.Second}
+		limiter, err := ratelimit.New(failing, algorithm.SlidingLog(limit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		traffic, err := newTraffic(t.Context(), limit, limiter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := traffic.run(t.Context(), func() {}); !errors.Is(err, ratelimit.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		if got := len(traffic.exact.attempts); got != 130 {
+			t.Errorf("%d attempts are recorded", got)
+		}
+		if got := failing.failed.Load(); got < 1 || got > demoWorkers {
+			t.Errorf("the store was asked %d times after it had failed", got)
+		}
+		if want := traffic.burstAt(1); traffic.until < want || traffic.until > want+1 {
+			t.Errorf("it ended at %d, want %d", traffic.until, want)
+		}
+	})
 }
 
 // TestMost compares with a count of every window.
