@@ -12,7 +12,7 @@ import (
 const (
 	steadyRecords = 10_000
 	steadyWindow  = time.Second
-	steadyRate    = 0.95 * steadyRecords
+	fillTimeout   = 10 * time.Second
 )
 
 // commandTime measures what a decision costs on the server and on the wire.
@@ -26,6 +26,7 @@ func commandTime(s **server, quick bool) subject {
 			{"bytes in", "a decision", "", false},
 			{"bytes out", "a decision", "", false},
 			{"admitted", "share of the decisions", "", true},
+			{"fill", "records ÷ limit", "How full the logs were.", true},
 		},
 	}
 	limits := []int{10, 100, 1000, 10_000}
@@ -45,52 +46,65 @@ func commandTime(s **server, quick bool) subject {
 		}
 		sub.cases = append(sub.cases,
 			testCase{strconv.Itoa(limit) + " admitted", admitting, func(ctx context.Context, entry string) ([]float64, error) {
-				return (*s).decisionCost(ctx, entry, quota{int64(limit), steadyWindow}, duration, 0)
+				return (*s).admissionCost(ctx, entry, int64(limit), duration)
 			}},
 			testCase{strconv.Itoa(limit) + " refused", entries, func(ctx context.Context, entry string) ([]float64, error) {
-				return (*s).decisionCost(ctx, entry, quota{int64(limit), time.Hour}, 0, refusals)
+				return (*s).refusalCost(ctx, entry, int64(limit), refusals)
 			}})
 	}
 	return sub
 }
 
-// decisionCost measures admissions at the steady rate for the duration, or the number of refusals on one key.
-func (s *server) decisionCost(ctx context.Context, name string, q quota, duration time.Duration, refusals int) ([]float64, error) {
-	entry, p, err := s.open(ctx, name, q)
+// admissionCost measures decisions that are all admitted, on steady logs.
+func (s *server) admissionCost(ctx context.Context, name string, limit int64, duration time.Duration) ([]float64, error) {
+	entry, p, window, err := s.openSteady(ctx, name, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	var n count
-	if refusals > 0 {
-		p.fill(ctx)
-	} else {
-		p.steady(ctx, q)
+	start := time.Now()
+	costs, n, err := s.cost(ctx, entry, func() count { return p.run(ctx, paceWorkers, duration, nil) })
+	if err != nil {
+		return nil, err
 	}
+	perWindow := float64(n.admitted) * window.Seconds() / time.Since(start).Seconds()
+	return append(costs, perWindow/steadyRecords), nil
+}
+
+// refusalCost measures refusals on one key, by one caller.
+func (s *server) refusalCost(ctx context.Context, name string, limit int64, refusals int) ([]float64, error) {
+	entry, p, err := s.open(ctx, name, quota{limit, time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	filled := p.run(ctx, 4, fillTimeout, func(admitted bool) bool { return !admitted || name == emptyScript })
+	costs, _, err := s.cost(ctx, entry, func() count { return p.run(ctx, 1, time.Minute, stopAfter(refusals)) })
+	if err != nil {
+		return nil, err
+	}
+	return append(costs, min(float64(filled.admitted)/float64(limit), 1)), nil
+}
+
+// cost returns what each of the decisions cost the server.
+func (s *server) cost(ctx context.Context, entry redisEntry, decide func() count) ([]float64, count, error) {
 	before, err := s.snapshot(ctx, entry.calls)
 	if err != nil {
-		return nil, err
+		return nil, count{}, err
 	}
-	if refusals > 0 {
-		for range refusals / 100 {
-			one := p.run(ctx, 1, time.Minute, stopAfter(100))
-			n = count{n.decisions + one.decisions, n.admitted + one.admitted, n.failed + one.failed}
-		}
-	} else {
-		n = p.run(ctx, paceWorkers, duration, nil)
-	}
+	n := decide()
 	after, err := s.snapshot(ctx, entry.calls)
 	if err != nil {
-		return nil, err
+		return nil, count{}, err
+	}
+	if n.failed > n.decisions/10 {
+		return nil, count{}, fmt.Errorf("%d of %d calls failed", n.failed, n.decisions)
 	}
 	d, decisions := after.since(before), float64(n.decisions)
-	if n.failed > n.decisions/10 {
-		return nil, fmt.Errorf("%d of %d calls failed", n.failed, n.decisions)
-	}
 	return []float64{
 		d.usec / decisions, round2(d.calls / decisions), round2(d.reads / decisions), d.in / decisions, d.out / decisions,
 		float64(n.admitted) / decisions,
-	}, nil
+	}, n, nil
 }
 
 func round2(v float64) float64 { return float64(int64(v*100+0.5)) / 100 }
@@ -119,23 +133,29 @@ func (s *server) open(ctx context.Context, name string, q quota) (redisEntry, *p
 	return entry, &pacer{decider: d, keys: keyNames(1)}, nil
 }
 
-// fill decides until it is refused.
-func (p *pacer) fill(ctx context.Context) {
-	p.run(ctx, 4, 5*time.Second, func(admitted bool) bool { return !admitted })
-}
-
-// steady brings the logs of as many keys as the limit allows to their steady size.
-func (p *pacer) steady(ctx context.Context, q quota) {
-	p.keys, p.rate = keyNames(int(steadyRecords/q.max)), steadyRate
-	p.run(ctx, paceWorkers, steadyWindow*11/10, nil)
+// openSteady opens an entry and brings the logs of as many keys as the limit allows to their steady size. An entry that cannot keep the
+// pace gets another chance with a longer window.
+func (s *server) openSteady(ctx context.Context, name string, limit int64) (redisEntry, *pacer, time.Duration, error) {
+	for window := steadyWindow; ; window *= 4 {
+		entry, p, err := s.open(ctx, name, quota{limit, window})
+		if err != nil {
+			return entry, nil, 0, err
+		}
+		p.keys, p.rate = keyNames(int(steadyRecords/limit)), 0.95*steadyRecords/window.Seconds()
+		warm := window * 11 / 10
+		n := p.run(ctx, paceWorkers, warm, nil)
+		if window > steadyWindow || float64(n.decisions) > 0.9*p.rate*warm.Seconds() {
+			return entry, p, window, nil
+		}
+		p.close()
+	}
 }
 
 // replication measures what a decision sends to a replica.
 func replication(s **server) subject {
 	measure := func(limit int64) func(context.Context, string) ([]float64, error) {
 		return func(ctx context.Context, name string) ([]float64, error) {
-			q := quota{limit, steadyWindow}
-			_, p, err := (*s).open(ctx, name, q)
+			_, p, _, err := (*s).openSteady(ctx, name, limit)
 			if err != nil {
 				return nil, err
 			}
@@ -145,7 +165,6 @@ func replication(s **server) subject {
 				return nil, err
 			}
 			defer detach()
-			p.steady(ctx, q)
 			before, err := (*s).snapshot(ctx, nil)
 			if err != nil {
 				return nil, err

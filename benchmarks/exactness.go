@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-var (
-	traceQuota = quota{10, time.Second}
-	stormQuota = quota{50, 30 * time.Second}
-)
-
+// exactMax is the limit of the traces. On servers the window is a second, since some libraries there have no shorter one.
 const (
+	exactMax     = 10
 	aimedTraces  = 20
 	stormCallers = 64
 )
+
+var stormQuota = quota{50, 30 * time.Second}
 
 // A call is one decision as its caller saw it: it was taken between before and after.
 type call struct {
@@ -25,10 +24,10 @@ type call struct {
 }
 
 // exactness measures how far the entries exceed the limit, and how often they refuse without need.
-func exactness(name, title string, entries []string, quick bool, open func(ctx context.Context, entry string, q quota) ([]decider, error)) subject {
-	traces, length := 200, 4*traceQuota.window
+func exactness(name, title string, entries []string, window time.Duration, quick bool, open func(ctx context.Context, entry string, q quota) ([]decider, error)) subject {
+	traces, windows := 200, 4
 	if quick {
-		traces, length = 60, 2*traceQuota.window
+		traces, windows = 60, 2
 	}
 	return subject{
 		name: name, title: title, rounds: 1,
@@ -39,7 +38,7 @@ func exactness(name, title string, entries []string, quick bool, open func(ctx c
 			{"errors", "share of the calls", "", true},
 		},
 		cases: []testCase{{"aimed and random", entries, func(ctx context.Context, entry string) ([]float64, error) {
-			ds, err := open(ctx, entry, traceQuota)
+			ds, err := open(ctx, entry, quota{exactMax, window})
 			if err != nil {
 				return nil, err
 			}
@@ -49,7 +48,7 @@ func exactness(name, title string, entries []string, quick bool, open func(ctx c
 				return nil, err
 			}
 			defer closeAll(storming)
-			worst, wrong, errors := playTraces(ctx, ds, traces, length)
+			worst, wrong, errors := playTraces(ctx, ds, traces, window, windows)
 			storm, stormErrors := playStorm(ctx, storming)
 			return []float64{worst, wrong, storm, (errors + stormErrors) / 2}, nil
 		}}},
@@ -63,7 +62,7 @@ func closeAll(ds []decider) {
 }
 
 // playTraces lets each key have its own pattern of calls, all at the same time.
-func playTraces(ctx context.Context, ds []decider, random int, length time.Duration) (worst, wrong, failed float64) {
+func playTraces(ctx context.Context, ds []decider, random int, window time.Duration, windows int) (worst, wrong, failed float64) {
 	var (
 		mu                           sync.Mutex
 		most, refused, unjust, calls int
@@ -73,19 +72,19 @@ func playTraces(ctx context.Context, ds []decider, random int, length time.Durat
 	start := time.Now()
 	for i := range random + aimedTraces {
 		wg.Go(func() {
-			next := randomBursts(uint64(i))
+			next := randomBursts(window, uint64(i))
 			if i >= random {
-				next = aimedBursts(float64(i-random) / aimedTraces)
+				next = aimedBursts(window, float64(i-random)/aimedTraces)
 			}
-			trace, errors := play(ctx, ds, keyName(i), start, length, next)
-			m, r, u := examine(trace, traceQuota)
+			trace, errors := play(ctx, ds, keyName(i), start, window*time.Duration(windows), next)
+			m, r, u := examine(trace, quota{exactMax, window})
 			mu.Lock()
 			defer mu.Unlock()
 			most, refused, unjust, calls, bad = max(most, m), refused+r, unjust+u, calls+len(trace)+errors, bad+errors
 		})
 	}
 	wg.Wait()
-	return float64(most) / float64(traceQuota.max), float64(unjust) / float64(max(refused, 1)), float64(bad) / float64(max(calls, 1))
+	return float64(most) / exactMax, float64(unjust) / float64(max(refused, 1)), float64(bad) / float64(max(calls, 1))
 }
 
 // play makes the bursts that next gives, after the pause that it gives, and alternates between the deciders.
@@ -112,16 +111,16 @@ func play(ctx context.Context, ds []decider, key string, start time.Time, length
 }
 
 // randomBursts are 1 to 12 calls every 0 to 0.7 windows.
-func randomBursts(seed uint64) func() (time.Duration, int) {
+func randomBursts(window time.Duration, seed uint64) func() (time.Duration, int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	return func() (time.Duration, int) {
-		return time.Duration(random.Float64() * 0.7 * float64(traceQuota.window)), 1 + random.IntN(12)
+		return time.Duration(random.Float64() * 0.7 * float64(window)), 1 + random.IntN(12)
 	}
 }
 
 // aimedBursts begin the window with one call, wait for the phase of the window, and then try the whole limit every twentieth of a
 // window: on both sides of every window edge.
-func aimedBursts(phase float64) func() (time.Duration, int) {
+func aimedBursts(window time.Duration, phase float64) func() (time.Duration, int) {
 	n := 0
 	return func() (time.Duration, int) {
 		n++
@@ -129,9 +128,9 @@ func aimedBursts(phase float64) func() (time.Duration, int) {
 		case 1:
 			return 0, 1
 		case 2:
-			return time.Duration(phase * float64(traceQuota.window)), int(traceQuota.max)
+			return time.Duration(phase * float64(window)), exactMax
 		}
-		return traceQuota.window / 20, int(traceQuota.max)
+		return window / 20, exactMax
 	}
 }
 
@@ -183,7 +182,7 @@ func playStorm(ctx context.Context, ds []decider) (admitted, failed float64) {
 }
 
 func exactMemory(quick bool) subject {
-	return exactness("exact-memory", "Exactness in process", memoryNames(), quick,
+	return exactness("exact-memory", "Exactness in process", memoryNames(), time.Second/2, quick,
 		func(_ context.Context, entry string, q quota) ([]decider, error) {
 			d, err := openMemoryEntry(entry, q)
 			return []decider{d}, err
@@ -191,7 +190,7 @@ func exactMemory(quick bool) subject {
 }
 
 func exactRedis(s **server, quick bool) subject {
-	return exactness("exact-redis", "Exactness on the server", redisNames(emptyScript, zsetRetry), quick,
+	return exactness("exact-redis", "Exactness on the server", redisNames(emptyScript, zsetRetry), time.Second, quick,
 		func(ctx context.Context, entry string, q quota) ([]decider, error) {
 			_, one, err := (*s).open(ctx, entry, q)
 			if err != nil {

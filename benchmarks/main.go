@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -64,18 +65,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 
 	var srv *server
-	local := choose([]subject{exactMemory(*quick), inProcess(*quick), heap(*quick)}, wanted)
-	remote := choose([]subject{
-		exactRedis(&srv, *quick), commandTime(&srv, *quick), serverMemory(&srv), replication(&srv), load(&srv, *quick),
-	}, wanted)
-	subjects := append(local, remote...)
+	subjects := choose(allSubjects(&srv, *quick), wanted)
+	local := slices.ContainsFunc(subjects, func(s subject) bool { return !s.onServer })
+	remote := slices.ContainsFunc(subjects, func(s subject) bool { return s.onServer })
 	if len(subjects) == 0 {
 		return fmt.Errorf("nothing matches %q", *pattern)
 	}
 
 	rep := &report{Started: time.Now(), Command: strings.Join(append([]string{"benchmarks"}, args...), " "), Rounds: *rounds, Machine: machine()}
 	res := newResults()
-	if len(remote) > 0 {
+	if remote {
 		if srv, err = startServer(ctx, from); err != nil {
 			return err
 		}
@@ -85,12 +84,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			res.errors = append(res.errors, err.Error())
 		}
 	}
-	if err := res.run(ctx, subjects, *rounds, func(s string) { fmt.Fprintln(stderr, s) }); err != nil {
+	if err := res.run(ctx, subjects, *rounds, func(s string) {
+		fmt.Fprintf(stderr, "%4.0fs %s\n", time.Since(rep.Started).Seconds(), s)
+	}); err != nil {
 		return err
 	}
 	rep.Took = time.Since(rep.Started)
 	rep.Targets, rep.Tables, rep.Failures = res.judge(targets), res.tables(subjects), res.errors
-	rep.describeEntries(len(local) > 0, len(remote) > 0)
+	rep.describeEntries(local, remote)
 	if *jsonFile != "" {
 		if err := writeFile(*jsonFile, rep.writeJSON); err != nil {
 			return err
@@ -100,6 +101,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return writeFile(*markdown, rep.writeMarkdown)
 	}
 	return rep.writeMarkdown(stdout)
+}
+
+// allSubjects returns what a run measures. The server has to be there only when it is measured.
+func allSubjects(srv **server, quick bool) []subject {
+	subjects := []subject{exactMemory(quick), inProcess(quick), heap(quick)}
+	for _, s := range []subject{exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv), replication(srv), load(srv, quick)} {
+		s.onServer = true
+		subjects = append(subjects, s)
+	}
+	return subjects
 }
 
 // choose leaves the cases that match "subject/case".

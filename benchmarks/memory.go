@@ -44,8 +44,9 @@ func (s *server) keyBytes(ctx context.Context, name string, q quota) ([]float64,
 	p.rate = 1.1 * float64(q.max) / q.window.Seconds()
 	p.run(ctx, 4, q.window*12/10, nil)
 
+	duration := max(q.window*3/2, 300*time.Millisecond)
 	measured := make(chan count, 1)
-	go func() { measured <- p.run(ctx, 4, max(q.window*3/2, 300*time.Millisecond), nil) }()
+	go func() { measured <- p.run(ctx, 4, duration, nil) }()
 	var least, most int64
 	for {
 		bytes, err := s.allBytes(ctx)
@@ -60,6 +61,9 @@ func (s *server) keyBytes(ctx context.Context, name string, q quota) ([]float64,
 		case n := <-measured:
 			if n.failed > n.decisions/10 {
 				return nil, fmt.Errorf("%d of %d calls failed", n.failed, n.decisions)
+			}
+			if fill := float64(n.admitted) / float64(q.max) * q.window.Seconds() / duration.Seconds(); fill < 0.9 {
+				return nil, fmt.Errorf("not saturated, since it kept only %.2f of the pace", fill)
 			}
 			return []float64{float64(most), float64(least)}, nil
 		case <-time.After(2 * time.Millisecond):

@@ -21,19 +21,23 @@ func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
 		return nil, err
 	}
 	conn.SetDeadline(time.Now().Add(startTimeout))
-	if _, err := io.WriteString(conn, "REPLCONF capa eof capa psync2\r\nPSYNC ? -1\r\n"); err != nil {
-		conn.Close()
-		return nil, err
-	}
 	r := bufio.NewReader(conn)
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil || strings.HasPrefix(line, "-") {
+	for _, step := range []struct{ command, answer string }{{"REPLCONF capa eof capa psync2", "+OK"}, {"PSYNC ? -1", "+FULLRESYNC"}} {
+		if _, err := io.WriteString(conn, step.command+"\r\n"); err != nil {
 			conn.Close()
-			return nil, fmt.Errorf("the server does not replicate: %q: %w", line, err)
+			return nil, err
 		}
-		if strings.HasPrefix(line, "+FULLRESYNC") {
-			break
+		line := "\n"
+		for err == nil && line == "\n" { // the server keeps the connection alive with them
+			line, err = r.ReadString('\n')
+		}
+		if err != nil {
+			conn.Close()
+			return nil, err
+		}
+		if !strings.HasPrefix(line, step.answer) {
+			conn.Close()
+			return nil, fmt.Errorf("the server does not replicate: %q", line)
 		}
 	}
 	conn.SetDeadline(time.Time{})

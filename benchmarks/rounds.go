@@ -23,7 +23,8 @@ type subject struct {
 	reference string // the entry whose value divides the others' in the same round; empty for none
 	metrics   []metric
 	cases     []testCase
-	rounds    int // 0 means the number of rounds of the run
+	rounds    int  // 0 means the number of rounds of the run
+	onServer  bool // it needs a server
 }
 
 // A testCase measures its entries one by one. measure returns one value for each metric of the subject, NaN where it has none.

@@ -150,7 +150,7 @@ func startContainer(ctx context.Context, image string) (*server, error) {
 	}
 	s := &server{addr: addr, origin: "container of " + image, stop: remove}
 	for _, tool := range []string{"redis-benchmark", "valkey-benchmark"} {
-		if _, err := docker(ctx, "exec", name, "which", tool); err == nil {
+		if _, err := docker(ctx, "exec", name, tool, "--version"); err == nil {
 			s.benchmark = []string{"docker", "exec", name, tool}
 			break
 		}
