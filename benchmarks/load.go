@@ -11,7 +11,7 @@ import (
 
 // load measures throughput and latency under simultaneous callers.
 func load(s **server, quick bool) subject {
-	callers, duration := []int{1, 64, 512}, 500*time.Millisecond
+	callers, duration := []int{1, 64, 512}, 400*time.Millisecond
 	if quick {
 		callers, duration = []int{64}, 300*time.Millisecond
 	}

@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	markdown := flags.String("md", "", "write the Markdown report to `file` instead of standard output")
 	jsonFile := flags.String("json", "", "also write the report as JSON to `file`")
 	pattern := flags.String("run", "", "measure only what matches `regexp`, as subject/case such as commands/100")
-	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 5, or 2 with -quick")
+	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 4, or 2 with -quick")
 	var from source
 	flags.StringVar(&from.addr, "addr", "", "measure the empty server at `host:port`; the measurements delete all its keys")
 	flags.StringVar(&from.binary, "binary", "", "start this redis-server or valkey-server `file`")
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if *rounds == 0 {
-		*rounds = 5
+		*rounds = 4
 		if *quick {
 			*rounds = 2
 		}
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // allSubjects returns what a run measures. The server has to be there only when it is measured.
 func allSubjects(srv **server, quick bool) []subject {
 	subjects := []subject{exactMemory(quick), inProcess(quick), heap(quick)}
-	for _, s := range []subject{exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv), replication(srv), load(srv, quick)} {
+	for _, s := range []subject{exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick), replication(srv, quick), load(srv, quick)} {
 		s.onServer = true
 		subjects = append(subjects, s)
 	}

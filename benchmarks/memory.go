@@ -10,9 +10,13 @@ import (
 )
 
 // serverMemory measures what a saturated key takes on the server, as its window moves on.
-func serverMemory(s **server) subject {
+func serverMemory(s **server, quick bool) subject {
+	rounds := 2
+	if quick {
+		rounds = 1
+	}
 	sub := subject{
-		name: "memory", title: "Memory on the server", reference: zset, rounds: 2,
+		name: "memory", title: "Memory on the server", reference: zset, rounds: rounds,
 		metrics: []metric{
 			{"worst", "bytes a key", "MEMORY USAGE of a key whose limit, the case, is always used up; the most that was seen.", false},
 			{"least", "bytes a key", "The least that was seen.", false},
