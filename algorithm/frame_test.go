@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,24 @@ func (other) Script() ratelimit.Script {
 type scriptless struct{ Log }
 
 func (scriptless) Script() ratelimit.Script { return ratelimit.Script{} }
+
+// packed is the reply for one demand.
+func packed(allowed byte, values ...int64) string {
+	b := []byte{allowed}
+	for _, v := range values {
+		b = appendInt(b, v, replyInt)
+	}
+	return string(b)
+}
+
+// hexOf returns values, each with its number of bytes, as hexadecimal digits.
+func hexOf(valuesAndBytes ...int) string {
+	var b strings.Builder
+	for i := 0; i < len(valuesAndBytes); i += 2 {
+		fmt.Fprintf(&b, "%0*x", 2*valuesAndBytes[i+1], valuesAndBytes[i])
+	}
+	return b.String()
+}
 
 func TestCall(t *testing.T) {
 	minute, hour := SlidingLog(ratelimit.PerMinute(2)), SlidingLog(ratelimit.PerHour(9)).WithResolution(time.Second)
@@ -44,15 +63,20 @@ func TestCall(t *testing.T) {
 		if got := c.Keys(); !slices.Equal(got, []string{"k1", "k2"}) {
 			t.Errorf("keys %q", got)
 		}
-		want := "1790000000000000 " +
-			"2 1 2 0 1 0 4 2 60000000 1 0 2 2 1 2 0 4 9 3600000000 1000000 20 " +
-			"1 1 1 3 3 1780000000000000 0"
-		if got := strings.Join(c.Args(), " "); got != want {
-			t.Errorf("args\n%s, want\n%s", got, want)
+		const now = 1_790_000_000_000_000
+		want := []string{ // now, key, step, op, n, at, more; args
+			hexOf(now, 7, 1, 2, 2, 1, 0, 1, 1, 6, 0, 7, 1, 1, 2, 7, 60_000_000, 7, 1, 7, 0, 7),
+			hexOf(now, 7, 2, 2, 2, 1, 1, 1, 2, 6, 0, 7, 0, 1, 9, 7, 3_600_000_000, 7, 1_000_000, 7, 20, 7),
+			hexOf(now, 7, 1, 2, 1, 1, 3, 1, 3, 6, 1_780_000_000_000_000, 7, 0, 1),
+		}
+		for i, arg := range c.Args() {
+			if got := fmt.Sprintf("%x", arg); got != want[i] {
+				t.Errorf("arg %d is\n%s, want\n%s", i, got, want[i])
+			}
 		}
 	}
 
-	reply := []int64{1, 1, 0, 60_000_000, 7, 0, 3, 5, 6, 8, -1, 0, 0, 0, 0}
+	reply := packed(1, 1, 0, 60_000_000, 7) + packed(0, 3, 5, 6, 8) + packed(2, 0, 0, 0, 0)
 	out := make([]ratelimit.Result, 2)
 	if err := c.Results(reply, 0, out); err != nil {
 		t.Fatal(err)
@@ -66,7 +90,7 @@ func TestCall(t *testing.T) {
 	if err := c.Results(reply, 1, out[:1]); !errors.Is(err, ratelimit.ErrCorruptState) {
 		t.Errorf("corrupt state: %v", err)
 	}
-	if err := c.Results(reply[:5], 0, out); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+	if err := c.Results(reply[:replySize], 0, out); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		t.Errorf("short reply: %v", err)
 	}
 }
@@ -81,7 +105,7 @@ func TestCallWithoutScript(t *testing.T) {
 	if !errors.Is(err, ratelimit.ErrNoScript) || !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
-	if len(c.Keys()) != 0 || len(c.Args()) != 1 {
+	if len(c.Keys()) != 0 || len(c.Args()) != 0 {
 		t.Errorf("added %q, %q", c.Keys(), c.Args())
 	}
 }

@@ -11,19 +11,20 @@ import (
 //	records  12 bytes each, oldest first, strictly ascending stamps, at least one
 //	  stamp   6  microseconds since base
 //	  units   6  recorded and not given back
-//	trailer  24 bytes
+//	trailer  30 bytes
 //	  slop    1  exponent e: the newest stamp is less than 2^e µs ahead of the clock that wrote it
 //	  base    7  µs since the Unix epoch, plus 2^51
 //	  window  6  Window of the last admission, in µs: the state has run out at newest + window
 //	  head    4  number of records at the front that are dropped, though still there
 //	  used    6  sum of the units from head on
+//	  reach   6  stamp until which the time to live reaches, in µs since base
 //
 // What changes with an admission stands at the end, so that one write there can record it. A shift of all stamps is a change of base.
 // Which records are dropped follows from the rest, newest - (2^e - 1) - window, so the physical
 // state may hold more or fewer of them and mean the same.
 const (
 	recordSize  = 12
-	trailerSize = 24
+	trailerSize = 30
 
 	baseBias    = 1 << 51
 	maxExponent = 45
@@ -39,6 +40,7 @@ type logState struct {
 	base     int64
 	window   int64
 	used     int64
+	reach    int64 // since base; of use on servers only
 }
 
 // decodeLog reports false for a state that encode did not write. It reads only the trailer.
@@ -57,6 +59,7 @@ func decodeLog(state []byte) (g logState, ok bool) {
 		base:     int64(first<<8>>8) - baseBias,
 		window:   int64(binary.BigEndian.Uint64(t[8:]) >> 16),
 		used:     int64(binary.BigEndian.Uint64(t[16:]) & max48),
+		reach:    int64(binary.BigEndian.Uint64(t[22:]) & max48),
 	}
 	ok = size%recordSize == 0 && g.head < g.n && g.exponent <= maxExponent && g.base <= 3*baseBias &&
 		g.window >= 1 && g.window <= maxWindow
@@ -147,9 +150,6 @@ func (g *logState) add(stamp, units int64) {
 		return
 	}
 	g.grow()
-	if stamp-g.base > max48 {
-		g.rebase(stamp)
-	}
 	g.put(g.n, stamp, units)
 	g.n++
 }
@@ -195,5 +195,6 @@ func (g *logState) encode() []byte {
 	binary.BigEndian.PutUint64(t, uint64(g.exponent)<<56|uint64(g.base+baseBias))
 	binary.BigEndian.PutUint64(t[8:], uint64(g.window)<<16|uint64(g.head)>>16)
 	binary.BigEndian.PutUint64(t[16:], uint64(g.head)<<48|uint64(g.used))
+	binary.BigEndian.PutUint64(t[22:], uint64(g.used)<<48|uint64(g.reach))
 	return g.buf
 }

@@ -134,6 +134,10 @@ func (l Log) record(g *logState, t, window, n int64) (units int64) {
 	}
 	g.exponent, g.window = exponent, window
 	g.head, g.used = g.after(stamp - g.slop() - window)
+	if stamp+window-g.base > max48 {
+		g.rebase(stamp)
+	}
+	g.reach = stamp + window - g.base
 	units = min(n, max48-g.used)
 	g.add(stamp, units)
 	return units

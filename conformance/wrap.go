@@ -119,8 +119,8 @@ func (v vandal) Step(_ []byte, now int64, d ratelimit.Demand) ([]byte, time.Dura
 // vandalSource leaves the byte that args give.
 const vandalSource = `
 local function step(s, now, op, n, at, args)
-  s:replace(string.char(args[1]))
-  s:keep(3600000000)
+  replace(s, string.char((struct.unpack('>I7', args))))
+  keep(s, 3600000000)
   return 1, 0, 0, 0, now
 end
 `

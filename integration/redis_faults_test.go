@@ -82,10 +82,10 @@ func (c *cutConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read loses the first array or integer after a script. Errors and the OK of ASKING get through.
+// Read loses the first array, integer or string after a script. Errors and the OK of ASKING get through.
 func (c *cutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.cutter.on.Load() && c.script.Load() && bytes.ContainsAny(b[:n], "*:") && b[0] != '-' {
+	if c.cutter.on.Load() && c.script.Load() && bytes.ContainsAny(b[:n], "*:$") && b[0] != '-' {
 		c.cutter.cut.Add(1)
 		c.Close()
 		return 0, io.EOF

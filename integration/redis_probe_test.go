@@ -41,7 +41,7 @@ func TestRedisProbe(t *testing.T) {
 
 // TestRedisProbeFinds holds that the probe says what is missing.
 func TestRedisProbeFinds(t *testing.T) {
-	const least = "+evalsha +eval +time +get +set +del"
+	const least = "+evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire +del"
 	for _, image := range images {
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
 			server := startServer(t, image)

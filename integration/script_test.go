@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,13 +17,13 @@ import (
 )
 
 // runCall sends a call as it is, without any store.
-func runCall(t testing.TB, client redis.UniversalClient, call *algorithm.Call) []int64 {
+func runCall(t testing.TB, client redis.UniversalClient, call *algorithm.Call) string {
 	t.Helper()
 	args := make([]any, len(call.Args()))
 	for i, a := range call.Args() {
 		args[i] = a
 	}
-	reply, err := client.Eval(t.Context(), call.Program().Source, call.Keys(), args...).Int64Slice()
+	reply, err := client.Eval(t.Context(), call.Program().Source, call.Keys(), args...).Text()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,28 +84,66 @@ func TestLuaStepIsGoStep(t *testing.T) {
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 3))
-				w := &twin{client: client, key: fmt.Sprintf("twin:%d:%d", seed, time.Now().UnixNano())}
-				defer client.Del(context.Background(), w.key)
-				now := time.Now().UnixMicro()
-				var stamps []int64
-				log := randomLog(r)
-				for range 1500 {
-					if r.IntN(40) == 0 {
-						log = randomLog(r)
-					}
-					now = max(0, now+randomTick(r, log.Limit().Window.Microseconds()))
-					d := randomDemand(r, log, stamps)
-					res := w.step(t, now, d)
-					if res.Allowed && (d.Op == ratelimit.Take || d.Op == ratelimit.Force) {
-						stamps = append(stamps, res.At)
-					}
-					if r.IntN(10) == 0 {
-						w.swap(t)
-					}
-				}
+				playTwin(t, client, r, recipe{steps: 1500, change: 40, back: 20, log: randomLog, tick: randomTick})
 			})
 		}
 	})
+}
+
+// TestLuaStepOnLargeLogs is the same on logs of several hundred records, of which a server reads and writes only parts.
+func TestLuaStepOnLargeLogs(t *testing.T) {
+	dense := func(r *rand.Rand) algorithm.Log {
+		limit := ratelimit.Limit{Name: "twin", Max: 2000, Window: []time.Duration{10 * time.Minute, 11 * time.Minute}[r.IntN(2)]}
+		return algorithm.SlidingLog(limit).WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)])
+	}
+	tick := func(r *rand.Rand, window int64) int64 {
+		if r.IntN(300) == 0 {
+			return r.Int64N(window/2) - window/8
+		}
+		return r.Int64N(window / 400)
+	}
+	eachTarget(t, func(t *testing.T, tgt *target) {
+		w := playTwin(t, tgt.client(t), rand.New(rand.NewPCG(1, 4)), recipe{calm: true, steps: 4000, change: 1000, back: 900, log: dense, tick: tick})
+		if len(w.state) < 4000 {
+			t.Errorf("the log ended at %d bytes: too few for what this tests", len(w.state))
+		}
+	})
+}
+
+// recipe says how a random history is made: a change of the log every so many steps, give-backs to one of so many stamps back.
+type recipe struct {
+	calm                bool // nothing that empties or fills the log at once
+	steps, change, back int
+	log                 func(*rand.Rand) algorithm.Log
+	tick                func(r *rand.Rand, window int64) int64
+}
+
+func playTwin(t *testing.T, client redis.UniversalClient, r *rand.Rand, h recipe) *twin {
+	t.Helper()
+	w := &twin{client: client, key: fmt.Sprintf("twin:%d:%d", r.Uint64(), time.Now().UnixNano())}
+	t.Cleanup(func() { client.Del(context.Background(), w.key) })
+	now := time.Now().UnixMicro()
+	var stamps []int64
+	log := h.log(r)
+	for range h.steps {
+		if r.IntN(h.change) == 0 {
+			log = h.log(r)
+		}
+		now = max(1, now+h.tick(r, log.Limit().Window.Microseconds()))
+		stamps = stamps[max(0, len(stamps)-h.back):]
+		d := randomDemand(r, log, stamps)
+		if h.calm && (d.Op == ratelimit.Reset || d.Op == ratelimit.Force) {
+			d.Op, d.N = ratelimit.Look, min(d.N, d.Algorithm.Limit().Max)
+		}
+		res := w.step(t, now, d)
+		if res.Allowed && (d.Op == ratelimit.Take || d.Op == ratelimit.Force) {
+			stamps = append(stamps, res.At)
+		}
+		if r.IntN(10) == 0 {
+			w.swap(t)
+		}
+	}
+	return w
 }
 
 func randomLog(r *rand.Rand) algorithm.Log {
@@ -146,7 +186,7 @@ func randomDemand(r *rand.Rand, log algorithm.Log, stamps []int64) ratelimit.Dem
 	case 5, 6, 7:
 		d.Op = ratelimit.GiveBack
 		if len(stamps) > 0 {
-			d.At = stamps[max(0, len(stamps)-1-r.IntN(20))]
+			d.At = stamps[r.IntN(len(stamps))]
 		}
 	case 8:
 		if r.IntN(10) == 0 {
@@ -286,42 +326,73 @@ func TestCorruptState(t *testing.T) {
 	})
 }
 
-// handleScript is a step that does nothing but use the handle: it writes what it read.
+// handleScript is a step that does nothing but use the handle, in one way or another according to n.
 const handleScript = `
 local function step(s, now, op, n, at, args)
-  s:replace('0123456789')
-  s:append('abc')
-  s:patch(1, 'XY')
-  local seen = s:range(0, 2) .. s:range(-3, -1) .. s:range(4, 4)
-  s:replace(seen)
-  s:keep(60000000)
-  return 1, s:len(), 0, 0, now
+  local size = s.size
+  if n == 1 then
+    replace(s, '0123456789' .. string.rep('-', 4000))
+    keep(s, 60000000)
+  elseif n == 2 then
+    patch(s, 1, 'XY')
+    patch(s, s.size, 'end')
+  else
+    replace(s, range(s, 0, 4) .. range(s, s.size - 4, 4) .. range(s, 8, 4) .. string.sub(range(s, 0, s.size), -3) .. string.format('%.0f', (struct.unpack('>I7', args))))
+  end
+  return 1, size, 0, 0, now
 end`
 
 type handleAlgorithm struct{ ratelimit.Algorithm }
 
 func (handleAlgorithm) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "handle", Source: handleScript, Args: func(dst []int64, _ ratelimit.Demand) []int64 { return dst }}
+	return ratelimit.Script{Name: "handle", Source: handleScript, Args: func(dst []int64, _ ratelimit.Demand) []int64 { return append(dst, 1<<52) }}
 }
 
+// TestStateHandle writes and reads a state that is larger than what the frame reads at once, in calls of one demand and of several.
 func TestStateHandle(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		key := fmt.Sprintf("handle:%d", time.Now().UnixNano())
-		var call algorithm.Call
-		call.Begin(0)
-		err := call.Add([]string{key}, []ratelimit.Demand{{Key: "k", Algorithm: handleAlgorithm{algorithm.SlidingLog(ratelimit.PerMinute(1))}, N: 1}})
-		if err != nil {
-			t.Fatal(err)
+		run := func(now int64, ns ...int64) (sizes []int64) {
+			t.Helper()
+			var call algorithm.Call
+			call.Begin(now)
+			for _, n := range ns {
+				d := ratelimit.Demand{Key: "k", Algorithm: handleAlgorithm{algorithm.SlidingLog(ratelimit.PerMinute(1))}, N: n}
+				if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			reply := runCall(t, client, &call)
+			for i := range ns {
+				var out [1]ratelimit.Result
+				if err := call.Results(reply, i, out[:]); err != nil {
+					t.Fatal(err)
+				}
+				sizes = append(sizes, out[0].Remaining)
+			}
+			return sizes
 		}
-		if reply := runCall(t, client, &call); reply[1] != 7 {
-			t.Errorf("length %d, want 7", reply[1])
+		check := func(what string, sizes, wantSizes []int64, want string) {
+			t.Helper()
+			if !slices.Equal(sizes, wantSizes) {
+				t.Errorf("%s: sizes %d, want %d", what, sizes, wantSizes)
+			}
+			if got := strings.ReplaceAll(client.Get(t.Context(), key).Val(), strings.Repeat("-", 100), "."); got != want {
+				t.Errorf("%s: state %q, want %q", what, got, want)
+			}
+			if ttl := client.PTTL(t.Context(), key).Val(); ttl < 55*time.Second || ttl > time.Minute+time.Second {
+				t.Errorf("%s: expires in %v", what, ttl)
+			}
 		}
-		if got := client.Get(t.Context(), key).Val(); got != "0XYabc4" {
-			t.Errorf("state %q, want 0XYabc4", got)
-		}
-		if ttl := client.PTTL(t.Context(), key).Val(); ttl < 59*time.Second {
-			t.Errorf("expires in %v", ttl)
+		dots := strings.Repeat(".", 40)
+		for _, now := range []int64{0, time.Now().UnixMicro()} {
+			check("replace", run(now, 1), []int64{0}, "0123456789"+dots)
+			check("patch", run(now, 2), []int64{4010}, "0XY3456789"+dots+"end")
+			check("patch, then a read of the same call", run(now, 2, 3), []int64{4013, 4016}, "0XY3dend89--end4503599627370496")
+			client.Del(t.Context(), key)
+			check("all at once", run(now, 1, 2, 3), []int64{0, 4010, 4013}, "0XY3-end89--end4503599627370496")
+			client.Del(t.Context(), key)
 		}
 	})
 }

@@ -19,14 +19,14 @@ type call struct {
 	script algorithm.Call
 	keys   []string
 	gate   server.Gate
-	reply  []int64
+	reply  string
 }
 
 // prepare makes c the call that decides ds together.
 func (c *call) prepare(ds []ratelimit.Demand) error {
 	s := c.store
 	c.gate.Reset()
-	c.reply = nil
+	c.reply = ""
 	clear(c.keys)
 	c.keys = c.keys[:0]
 	for i := range ds {
@@ -64,7 +64,7 @@ func (c *call) send(ctx context.Context, verb, script, blank string) error {
 	for i := range argv {
 		args = append(args, &argv[i])
 	}
-	cmd := command{redis.NewIntSliceCmd(ctx, args...)}
+	cmd := command{redis.NewStringCmd(ctx, args...)}
 	cmd.SetFirstKeyPos(firstKey)
 	cmd.SetStepCount(1) // or a cluster's client asks for the table of all commands
 	if err := c.store.client.Process(ctx, cmd); err != nil {
@@ -81,13 +81,13 @@ const firstKey = 3
 // command is a command that go-redis sends once, whatever it is set to; only where a server answers that it did not run it,
 // with MOVED, ASK or READONLY, does it go to another.
 type command struct {
-	*redis.IntSliceCmd
+	*redis.StringCmd
 }
 
 func (command) NoRetry() bool { return true }
 
 func (c command) Clone() redis.Cmder {
-	return command{c.IntSliceCmd.Clone().(*redis.IntSliceCmd)}
+	return command{c.StringCmd.Clone().(*redis.StringCmd)}
 }
 
 // gated is the argument of EVALSHA or EVAL that names the script. The client asks for its bytes when it writes the command, which is how we
@@ -100,7 +100,7 @@ type gated struct {
 
 const (
 	unknownSHA  = "0000000000000000000000000000000000000000" // the server answers NOSCRIPT
-	emptyScript = "return {}"
+	emptyScript = "return ''"
 )
 
 func (g *gated) MarshalBinary() ([]byte, error) {

@@ -5,9 +5,14 @@
 if type(struct) ~= 'table' then return {'struct', 'no such library'} end
 for _, command in ipairs({
   {'TIME'},
-  {'GET', KEYS[1]},
+  {'GETRANGE', KEYS[1], '-1', '-1'},
+  {'STRLEN', KEYS[1]},
   {'SET', KEYS[1], '', 'PXAT', '4102444800000'},
   {'SET', KEYS[1], '', 'PX', '1000'},
+  {'SET', KEYS[1], '', 'KEEPTTL'},
+  {'SETRANGE', KEYS[1], '0', 'x'},
+  {'PEXPIREAT', KEYS[1], '4102444800000'},
+  {'PEXPIRE', KEYS[1], '1000'},
   {'DEL', KEYS[1]},
 }) do
   local reply = redis.pcall(unpack(command))

@@ -1,15 +1,14 @@
 -- args: Max, Window in µs
 local function step(s, now, op, n, at, args)
-  local max, window = args[1], args[2]
-  local size = s:len()
+  local max, window = struct.unpack('>I7I7', args)
   if op == RESET then
-    if size > 0 then s:delete() end
+    if s.size > 0 then replace(s, '') end
     return 1, max, 0, 0, now
   end
   local first, last, used, write = now, window, 0, false
-  if size > 0 then
-    if size ~= 24 then return nil end
-    first, last, used = struct.unpack('>I8I8I8', s:range(0, -1))
+  if s.size > 0 then
+    if s.size ~= 24 then return nil end
+    first, last, used = struct.unpack('>I8I8I8', range(s, 0, 24))
     if first >= 2 ^ 53 or last < 1 or last >= 2 ^ 53 or used > 2 ^ 48 then return nil end
     if now - first >= math.min(last, window) then -- it has run out
       first, last, used = now, window, 0
@@ -30,8 +29,8 @@ local function step(s, now, op, n, at, args)
     allowed, retry = 0, first + math.min(last, window) - now
   end
   if write then
-    s:replace(struct.pack('>I8I8I8', first, last, used))
-    s:keep(first + last - now)
+    replace(s, struct.pack('>I8I8I8', first, last, used))
+    keep(s, first + last - now)
   end
   local reset = 0
   if used > 0 then reset = first + math.min(last, window) - now end
