@@ -37,6 +37,10 @@ cover: ## Measure coverage with all tests; fail below 90 % of a package
 bench: ## Run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
+.PHONY: compare
+compare: ## Measure this module and others side by side, in two minutes
+	$(GO) -C benchmarks run . -quick
+
 .PHONY: weight
 weight: ## Count the go.sum lines that importing us costs a user
 	scripts/weight.sh

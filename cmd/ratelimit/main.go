@@ -1,6 +1,7 @@
-// Command ratelimit answers rate-limit decisions over HTTP.
+// Command ratelimit answers rate-limit decisions over HTTP, and shows what an exact limit is.
 //
 //	ratelimit serve --limit 10/1s --limit day=5000/24h --store redis://localhost:6379
+//	ratelimit demo --limit 20/2s --svg demo.svg
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
 //
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
-		kong.Description("Exact rate limits over HTTP."),
+		kong.Description("Exact rate limits over HTTP, and a demonstration of what exact means."),
 		kong.Vars{"version": version()},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { done = true }),
