@@ -130,12 +130,9 @@ func (w *workload) measure(ctx context.Context, entry string, cpus int, duration
 		return nil, fmt.Errorf("%d of %.0f calls failed", bad, n)
 	}
 	return []float64{
-		float64(took.Nanoseconds()) / n, round3(float64(after.Mallocs-before.Mallocs) / n), float64(admitted.Load()) / n,
+		float64(took.Nanoseconds()) / n, round2(float64(after.Mallocs-before.Mallocs) / n), float64(admitted.Load()) / n,
 	}, nil
 }
-
-// round3 drops the few allocations that belong to the measurement.
-func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
 
 // loop decides until the deadline.
 func (w *workload) loop(ctx context.Context, d decider, at int, deadline time.Time) (n, admitted, failed int64) {
