@@ -68,9 +68,10 @@ func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
 		}
 	}
 	c.groups = append(c.groups, len(c.demands))
+	before := c.keys // only the keys of other groups can come again
 	for i := range ds {
 		d := callDemand{Demand: ds[i], script: ds[i].Algorithm.Script(), last: i == len(ds)-1}
-		if d.key = slices.Index(c.keys, keys[i]); d.key < 0 {
+		if d.key = slices.Index(before, keys[i]); d.key < 0 {
 			d.key = len(c.keys)
 			c.keys = append(c.keys, keys[i])
 		}
@@ -130,7 +131,7 @@ func (c *Call) Args() []string {
 			more = 0
 		}
 		b := appendInt(c.bytes[:0], c.now, 7)
-		b = appendInt(b, int64(d.key+1), 2)
+		b = appendInt(b, int64(d.key+1), 4)
 		b = append(b, byte(step+1), byte(d.Op))
 		b = appendInt(b, d.N, 6)
 		b = appendInt(b, stampOrZero(d.At), 7)

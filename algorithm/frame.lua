@@ -2,7 +2,7 @@
 -- and commits what the steps wrote.
 --
 -- KEYS   the states, each once
--- ARGV   one string a demand: now (7 bytes, in µs; 0 is the server's clock), index in KEYS (2), index of the step (1), op (1), n (6), at (7),
+-- ARGV   one string a demand: now (7 bytes, in µs; 0 is the server's clock), index in KEYS (4), index of the step (1), op (1), n (6), at (7),
 --        1 if the next demand is of the same group (1), then the args, 7 bytes each; all unsigned and big-endian
 -- reply  one string, 29 bytes a demand: allowed (1 byte: 1, 0, or 2 for a corrupt state), then in 7 bytes each remaining,
 --        RetryAfter and ResetAfter in µs, stamp
@@ -73,7 +73,7 @@ end
 -- keep says for how many µs from now on the state is needed. A state that was empty needs it; another one keeps what it had.
 local function keep(s, us) s.keep = us end
 
-local now, index, number, op, n, at, more = unpack('>I7I2I1I1I6I7I1', ARGV[1])
+local now, index, number, op, n, at, more = unpack('>I7I4I1I1I6I7I1', ARGV[1])
 local clock = now == 0
 if clock then
   local time = call('TIME')
@@ -113,14 +113,14 @@ if #ARGV == 1 then
   local s = load(KEYS[1])
   s.single = true
   if not s.foreign then
-    local allowed, remaining, retry, reset, stamp = step1(s, now, op, n, at, sub(ARGV[1], 26))
+    local allowed, remaining, retry, reset, stamp = step1(s, now, op, n, at, sub(ARGV[1], 28))
     if allowed then
       if s.whole or s.patches then commit(s) end
       return struct.pack('>I1I7I7I7I7', allowed, remaining, retry, reset, stamp)
     end
   elseif op == RESET then
     call('DEL', KEYS[1])
-    return struct.pack('>I1I7I7I7I7', step1({key = '', tail = '', from = 0, size = 0}, now, op, n, at, sub(ARGV[1], 26)))
+    return struct.pack('>I1I7I7I7I7', step1({key = '', tail = '', from = 0, size = 0}, now, op, n, at, sub(ARGV[1], 28)))
   end
   return struct.pack('>I1I7I7I7I7', 2, 0, 0, 0, 0)
 end
@@ -164,9 +164,9 @@ while first <= last do
   local group, i = {}, first - 1
   repeat
     i = i + 1
-    local d = {args = sub(ARGV[i], 26)}
+    local d = {args = sub(ARGV[i], 28)}
     local _
-    _, index, number, d.op, d.n, d.at, more = unpack('>I7I2I1I1I6I7I1', ARGV[i])
+    _, index, number, d.op, d.n, d.at, more = unpack('>I7I4I1I1I6I7I1', ARGV[i])
     local s = states[index]
     if not s then
       s = load(KEYS[index])

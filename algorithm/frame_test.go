@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,9 +66,9 @@ func TestCall(t *testing.T) {
 		}
 		const now = 1_790_000_000_000_000
 		want := []string{ // now, key, step, op, n, at, more; args
-			hexOf(now, 7, 1, 2, 2, 1, 0, 1, 1, 6, 0, 7, 1, 1, 2, 7, 60_000_000, 7, 1, 7, 0, 7),
-			hexOf(now, 7, 2, 2, 2, 1, 1, 1, 2, 6, 0, 7, 0, 1, 9, 7, 3_600_000_000, 7, 1_000_000, 7, 20, 7),
-			hexOf(now, 7, 1, 2, 1, 1, 3, 1, 3, 6, 1_780_000_000_000_000, 7, 0, 1),
+			hexOf(now, 7, 1, 4, 2, 1, 0, 1, 1, 6, 0, 7, 1, 1, 2, 7, 60_000_000, 7, 1, 7, 0, 7),
+			hexOf(now, 7, 2, 4, 2, 1, 1, 1, 2, 6, 0, 7, 0, 1, 9, 7, 3_600_000_000, 7, 1_000_000, 7, 20, 7),
+			hexOf(now, 7, 1, 4, 1, 1, 3, 1, 3, 6, 1_780_000_000_000_000, 7, 0, 1),
 		}
 		for i, arg := range c.Args() {
 			if got := fmt.Sprintf("%x", arg); got != want[i] {
@@ -92,6 +93,28 @@ func TestCall(t *testing.T) {
 	}
 	if err := c.Results(reply[:replySize], 0, out); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		t.Errorf("short reply: %v", err)
+	}
+}
+
+// TestCallOfManyKeys: each demand names its own key, however many there are.
+func TestCallOfManyKeys(t *testing.T) {
+	const n = 1<<16 + 10
+	keys, ds := make([]string, n), make([]ratelimit.Demand, n)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+		ds[i] = ratelimit.Demand{Key: keys[i], Algorithm: SlidingLog(ratelimit.PerMinute(2)), N: 1}
+	}
+	var c Call
+	c.Begin(0)
+	if err := c.Add(keys, ds); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool, n)
+	for _, arg := range c.Args() {
+		seen[arg[7:11]] = true
+	}
+	if len(c.Keys()) != n || len(seen) != n {
+		t.Errorf("%d keys and %d indexes of them, want %d", len(c.Keys()), len(seen), n)
 	}
 }
 
