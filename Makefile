@@ -2,7 +2,7 @@
 
 GO ?= go
 TESTFLAGS ?= -race -shuffle=on -count=1 -timeout=15m
-FUZZTIME ?= 10s
+FUZZTIME ?= 150000x
 PACKAGES = $$($(GO) list ./... | grep -v '/integration$$')
 
 .PHONY: help
@@ -22,11 +22,12 @@ unit: ## Run the tests that need no server
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: lint
-lint: ## Check format, vet and lint
+lint: ## Check format, vet and lint, also of the benchmarks
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+	$(GO) -C benchmarks tool -modfile=../tools/go.mod golangci-lint run ./...
 
 .PHONY: fuzz
-fuzz: ## Fuzz every target for FUZZTIME (10s)
+fuzz: ## Fuzz every target for FUZZTIME (150000x: inputs)
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: cover
@@ -40,6 +41,10 @@ bench: ## Run the benchmarks
 .PHONY: compare
 compare: ## Measure this module and others side by side, in two minutes
 	$(GO) -C benchmarks run . -quick
+
+.PHONY: report
+report: ## Measure for ten minutes; write docs/benchmarks.md and the README's comparison
+	$(GO) -C benchmarks run . -json ../docs/benchmarks.json -md ../docs/benchmarks.md -readme ../README.md
 
 .PHONY: weight
 weight: ## Count the go.sum lines that importing us costs a user

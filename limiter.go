@@ -19,9 +19,21 @@ import (
 // ended included; or [errors.ErrUnsupported] if the store cannot run the algorithm, as with [ErrNoScript], or cannot decide several
 // limits together. A call that fails with [ErrOutcomeUnknown] may have been recorded; no other failed call was.
 type Limiter struct {
+	taker     taker     // the store, or all where there are several limits
+	algorithm Algorithm // of the first limit: what a store is asked about, and all are not
+	all       group
+}
+
+// taker is the half of a [Store] that decides one demand.
+type taker interface {
+	Take(ctx context.Context, d Demand) (Result, error)
+}
+
+// group takes under several limits as a store does under one.
+type group struct {
 	store      Store
 	algorithms []Algorithm
-	scratch    sync.Pool // of *scratch, for several limits
+	scratch    sync.Pool // of *scratch
 }
 
 type scratch struct {
@@ -38,7 +50,11 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if len(algorithms) == 0 {
 		return nil, fmt.Errorf("%w: no limit", ErrInvalidLimit)
 	}
-	l := &Limiter{store: store, algorithms: slices.Clone(algorithms)}
+	l := &Limiter{taker: store, algorithm: algorithms[0]}
+	l.all.store, l.all.algorithms = store, slices.Clone(algorithms)
+	if len(algorithms) > 1 {
+		l.taker = &l.all
+	}
 	ds := make([]Demand, len(algorithms))
 	for i, a := range algorithms {
 		if a == nil {
@@ -52,7 +68,7 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if err := checkDistinct(ds); err != nil {
 		return nil, err
 	}
-	l.scratch.New = func() any {
+	l.all.scratch.New = func() any {
 		return &scratch{make([]Demand, len(algorithms)), make([]Result, len(algorithms))}
 	}
 	return l, nil
@@ -60,8 +76,8 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 
 // Limits returns the limits in the order in which New got them, which is that of the results of AllowEach and PeekEach.
 func (l *Limiter) Limits() []Limit {
-	limits := make([]Limit, len(l.algorithms))
-	for i, a := range l.algorithms {
+	limits := make([]Limit, len(l.all.algorithms))
+	for i, a := range l.all.algorithms {
 		limits[i] = a.Limit()
 	}
 	return limits
@@ -69,7 +85,8 @@ func (l *Limiter) Limits() []Limit {
 
 // Allow is AllowN of one unit.
 func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
-	return l.AllowN(ctx, key, 1)
+	// Not by way of AllowN: small enough to be inlined, it saves a copy of the demand and two of the result.
+	return l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, N: 1})
 }
 
 // AllowN takes n units for key if they may be spent now. A refusal is a Result with Allowed false, not an error.
@@ -78,7 +95,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Result, erro
 	if n == 0 {
 		return l.Peek(ctx, key)
 	}
-	return l.decide(ctx, key, Take, n)
+	return l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, Op: Take, N: n})
 }
 
 // AllowEach is AllowN with the result of each limit appended to dst, in the order of Limits. The demand was admitted if
@@ -92,7 +109,7 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, n int64, dst []Resu
 
 // Peek answers what Allow would and takes nothing. Remaining is what is there before taking.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.decide(ctx, key, Look, 1)
+	return l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, Op: Look, N: 1})
 }
 
 // PeekEach answers what AllowEach would and takes nothing. An n of 0 is an n of 1.
@@ -105,7 +122,7 @@ func (l *Limiter) PeekEach(ctx context.Context, key string, n int64, dst []Resul
 
 // Reset forgets what key has spent under all limits of l.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	_, err := l.decide(ctx, key, Reset, 0)
+	_, err := l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, Op: Reset})
 	return err
 }
 
@@ -146,43 +163,43 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (l *Limiter) decide(ctx context.Context, key string, op Op, n int64) (Result, error) {
-	if len(l.algorithms) == 1 {
-		return l.store.Take(ctx, Demand{Key: key, Algorithm: l.algorithms[0], Op: op, N: n})
-	}
-	s := l.scratch.Get().(*scratch)
-	defer l.release(s)
-	if err := l.takeAll(ctx, s, key, op, n); err != nil {
-		return Result{}, err
-	}
-	return s.results[Binding(s.results)], nil
-}
-
 func (l *Limiter) decideEach(ctx context.Context, key string, op Op, n int64, dst []Result) ([]Result, error) {
-	if len(l.algorithms) == 1 {
-		res, err := l.decide(ctx, key, op, n)
+	d := Demand{Key: key, Algorithm: l.algorithm, Op: op, N: n}
+	if len(l.all.algorithms) == 1 {
+		res, err := l.taker.Take(ctx, d)
 		if err != nil {
 			return dst, err
 		}
 		return append(dst, res), nil
 	}
-	s := l.scratch.Get().(*scratch)
-	defer l.release(s)
-	if err := l.takeAll(ctx, s, key, op, n); err != nil {
+	s := l.all.scratch.Get().(*scratch)
+	defer l.all.release(s)
+	if err := l.all.takeAll(ctx, s, d); err != nil {
 		return dst, err
 	}
 	return append(dst, s.results...), nil
 }
 
-func (l *Limiter) takeAll(ctx context.Context, s *scratch, key string, op Op, n int64) error {
-	for i, a := range l.algorithms {
-		s.demands[i] = Demand{Key: key, Algorithm: a, Op: op, N: n}
+// Take decides d under all limits, whatever its algorithm, and returns the result that binds.
+func (g *group) Take(ctx context.Context, d Demand) (Result, error) {
+	s := g.scratch.Get().(*scratch)
+	defer g.release(s)
+	if err := g.takeAll(ctx, s, d); err != nil {
+		return Result{}, err
 	}
-	return l.store.TakeAll(ctx, s.demands, s.results)
+	return s.results[Binding(s.results)], nil
+}
+
+func (g *group) takeAll(ctx context.Context, s *scratch, d Demand) error {
+	for i, a := range g.algorithms {
+		d.Algorithm = a
+		s.demands[i] = d
+	}
+	return g.store.TakeAll(ctx, s.demands, s.results)
 }
 
 // release drops the key before the scratch is pooled, so that the pool keeps no user's bytes alive.
-func (l *Limiter) release(s *scratch) {
+func (g *group) release(s *scratch) {
 	clear(s.demands)
-	l.scratch.Put(s)
+	g.scratch.Put(s)
 }

@@ -242,12 +242,16 @@ type Algorithm interface {
 type Script struct {
 	// Name is the name of Source. The same name is the same Source.
 	Name string
-	// Source is Lua 5.1 that defines "local function step(s, now, op, n, at, args)" and is constant for the algorithm's type.
-	// docs/writing-an-algorithm.md tells what step receives and returns.
+	// Source is Lua 5.1 that defines "local function step(key, tail, now, op, n, at, args, pos)" and is constant for the algorithm's
+	// type. docs/writing-an-algorithm.md tells what step receives and returns.
 	Source string
-	// Args appends the parameters of d.Algorithm that step finds in args, always the same number of them, each below 2^53. It must
-	// not keep dst.
+	// Args appends the parameters of d.Algorithm that step finds in args, each below 2^53. It must not keep dst.
 	Args func(dst []int64, d Demand) []int64
+	// Sums says that equal Takes of one instant add up. A Take of n units was admitted, and one of k·n units after it is too, with the same
+	// At and ResetAfter and with k·n less Remaining: then k Takes of n units in its place are all admitted with that At and ResetAfter, each with n
+	// less Remaining than the one before, and leave the same state. So a few steps decide any number of them.
+	// False is always right.
+	Sums bool
 }
 
 // Source tells where a decision was made.
@@ -274,6 +278,8 @@ func (s Source) String() string {
 type Result struct {
 	// Allowed tells whether the demand was admitted; for Look, whether it would be.
 	Allowed bool
+	// Source tells where the decision was made.
+	Source Source
 	// Limit is the Max of the limit that decided.
 	Limit int64
 	// Remaining is the number of units that could be taken now: after an admission without those it took, never below 0.
@@ -286,8 +292,6 @@ type Result struct {
 	ResetAfter time.Duration
 	// At is the stamp of the decision: of an admission, the stamp of its record, which GiveBack wants.
 	At int64
-	// Source tells where the decision was made.
-	Source Source
 }
 
 // Binding returns the index of the result that stands for all of them, one result a limit of a demand on several limits: a refused

@@ -12,11 +12,15 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-//go:embed frame.lua
-var frameSource string
-
-// opsSource gives the steps and the frame the values of ratelimit.Op.
-const opsSource = "local TAKE, LOOK, FORCE, GIVEBACK, RESET = 0, 1, 2, 3, 4\n"
+// A call with one demand has a frame of its own, since that is most of them.
+var (
+	//go:embed frameone.lua
+	oneSource string
+	//go:embed framemany.lua
+	manySource string
+	//go:embed framewrite.lua
+	writeSource string // part of both
+)
 
 // A Program is the text of a Lua script and its name in EVALSHA. It is the frame with the steps of certain algorithms, and the
 // same for the same algorithms, whatever the demands.
@@ -25,21 +29,23 @@ type Program struct {
 	SHA    string // SHA-1 of Source in hexadecimal digits
 }
 
-// A Call builds one run of a [Program] and reads its reply. It is for those who write a store on a server that runs Lua: Begin, Add for each
+// A Call builds one run of a [Program] and reads its reply. It is for those who write a store on a server that runs Lua: Begin, Add or AddSame for each
 // group of demands, then send Program, Keys and Args and give the reply to Results. A Call may be used again after
 // Begin, and by one goroutine at a time. The zero Call is ready for Begin.
 type Call struct {
 	keys    []string
 	demands []callDemand
-	groups  []int // index in demands of each group's first
+	groups  []int  // index in demands of each group's first
+	located string // the reply for which demands know where their part is
 	now     int64
 	args    []string
 	ints    []int64
 	bytes   []byte
 
 	scripts []ratelimit.Script // distinct, in order of Name
-	program Program            // of the scripts in built
 	built   []ratelimit.Script
+	one     Program // of the scripts in built, for a single demand
+	many    Program // and for several
 }
 
 // callDemand is a demand on its way to the server.
@@ -48,6 +54,8 @@ type callDemand struct {
 	key    int // index in keys
 	script ratelimit.Script
 	last   bool // of its group
+	times  int  // equal takes that it stands for
+	reply  int  // where its part of the reply begins
 }
 
 // Begin forgets what was added. now is the clock to run on, in µs since the Unix epoch: 0 for the server's own, which is what all but tests
@@ -56,7 +64,7 @@ func (c *Call) Begin(now int64) {
 	clear(c.keys) // keys are users' data: keep none alive
 	clear(c.demands)
 	c.keys, c.demands, c.groups, c.scripts = c.keys[:0], c.demands[:0], c.groups[:0], c.scripts[:0]
-	c.now = now
+	c.now, c.located = now, ""
 }
 
 // Add adds a group: demands that are all admitted, or none leaves a trace. keys[i] is the stored key of ds[i]; within a group they
@@ -70,17 +78,45 @@ func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
 	c.groups = append(c.groups, len(c.demands))
 	before := c.keys // only the keys of other groups can come again
 	for i := range ds {
-		d := callDemand{Demand: ds[i], script: ds[i].Algorithm.Script(), last: i == len(ds)-1}
-		if d.key = slices.Index(before, keys[i]); d.key < 0 {
-			d.key = len(c.keys)
-			c.keys = append(c.keys, keys[i])
-		}
-		if at, found := c.index(d.script); !found {
-			c.scripts = slices.Insert(c.scripts, at, d.script)
-		}
-		c.demands = append(c.demands, d)
+		c.add(before, keys[i], callDemand{Demand: ds[i], script: ds[i].Algorithm.Script(), last: i == len(ds)-1, times: 1})
 	}
 	return nil
+}
+
+// AddSame adds one group of so many equal demands on one key. They are independent and run in order, each as if it were a group of its own;
+// times is at least 1. If they are Takes and their script says [ratelimit.Script].Sums, the server runs the step three times at most for all of
+// them, and a few times more where the clock or the resolution has just changed; else once for each.
+//
+// An error wraps [ratelimit.ErrNoScript] or [ratelimit.ErrInvalidDemand], and nothing was added.
+func (c *Call) AddSame(key string, d ratelimit.Demand, times int) error {
+	same := callDemand{Demand: d, script: d.Algorithm.Script(), last: true, times: 1}
+	if same.script.Source == "" {
+		return fmt.Errorf("%w: %q", ratelimit.ErrNoScript, d.Algorithm.Name())
+	}
+	if times < 1 {
+		return fmt.Errorf("%w: %d times", ratelimit.ErrInvalidDemand, times)
+	}
+	c.groups = append(c.groups, len(c.demands))
+	if d.Op == ratelimit.Take && same.script.Sums {
+		same.times, times = times, 1
+	}
+	for range times {
+		c.add(c.keys, key, same)
+	}
+	return nil
+}
+
+// add adds a demand whose key may be among before.
+func (c *Call) add(before []string, key string, d callDemand) {
+	if d.key = slices.Index(before, key); d.key < 0 {
+		d.key = len(c.keys)
+		c.keys = append(c.keys, key)
+	}
+	if at, found := c.index(d.script); !found {
+		c.scripts = slices.Insert(c.scripts, at, d.script)
+	}
+	c.demands = append(c.demands, d)
+	c.located = ""
 }
 
 // index returns where a script is, or belongs, in scripts.
@@ -97,21 +133,29 @@ func (c *Call) Program() Program {
 	})
 	if !same {
 		c.built = slices.Clone(c.scripts)
-		c.program = newProgram(c.built)
+		c.one, c.many = Program{}, Program{}
 	}
-	return c.program
+	program, frame := &c.many, manySource
+	if len(c.demands) == 1 && c.demands[0].times == 1 {
+		program, frame = &c.one, oneSource
+	}
+	if program.Source == "" {
+		*program = newProgram(frame, c.built)
+	}
+	return *program
 }
 
-func newProgram(scripts []ratelimit.Script) Program {
+func newProgram(frame string, scripts []ratelimit.Script) Program {
 	var steps, list strings.Builder
 	for i, s := range scripts {
 		fmt.Fprintf(&steps, "local step%d\ndo\n%s\nstep%[1]d = step\nend\n", i+1, s.Source)
 		fmt.Fprintf(&list, "step%d,", i+1)
 	}
-	source := opsSource + strings.NewReplacer(
+	source := strings.NewReplacer(
 		"--STEPS--\n", steps.String(),
 		"--LIST--\n", "local steps = {"+list.String()+"}\n",
-	).Replace(frameSource)
+		"--WRITE--\n", writeSource,
+	).Replace(frame)
 	sum := sha1.Sum([]byte(source))
 	return Program{Source: source, SHA: hex.EncodeToString(sum[:])}
 }
@@ -131,11 +175,17 @@ func (c *Call) Args() []string {
 			more = 0
 		}
 		b := appendInt(c.bytes[:0], c.now, 7)
+		n, at := d.N, d.At
+		switch d.Op {
+		case ratelimit.Take:
+			at = int64(d.times - 1)
+		case ratelimit.Reset:
+			n = 0 // it may be anything
+		}
+		b = appendInt(b, n<<3|int64(d.Op), 7)
+		b = appendInt(b, stampOrZero(at), 7)
 		b = appendInt(b, int64(d.key+1), 4)
-		b = append(b, byte(step+1), byte(d.Op))
-		b = appendInt(b, d.N, 6)
-		b = appendInt(b, stampOrZero(d.At), 7)
-		b = append(b, more)
+		b = append(b, byte(step+1), more)
 		c.ints = d.script.Args(c.ints[:0], d.Demand)
 		for _, v := range c.ints {
 			b = appendInt(b, v, 7)
@@ -162,41 +212,105 @@ func appendInt(b []byte, v int64, n int) []byte {
 	return b
 }
 
-// The reply has for each demand a byte and four integers.
+// The reply has for each demand four integers, of which remaining also says how it came out. That of one admitted demand alone has no
+// RetryAfter. A demand that stands for several has one part or more of these, each after the number of those that it answers.
 const (
-	replyInt  = 7
-	replySize = 1 + 4*replyInt
+	replyInt      = 7
+	replySize     = 6 + 3*replyInt
+	replyAdmitted = 6 + 2*replyInt
 
-	replyAdmitted = 1
-	replyCorrupt  = 2
+	replyRefused = 1 << 44
+	replyCorrupt = 1 << 45
 )
 
-// Results reads the answer of a group, counted from 0 in the order of Add, from the script's reply. out has the length of the
-// group. An error wraps [ratelimit.ErrCorruptState], or [ratelimit.ErrOutcomeUnknown] for a reply that is none of this script's.
-func (c *Call) Results(reply string, group int, out []ratelimit.Result) error {
-	if len(reply) != replySize*len(c.demands) {
+// Results reads the answer of a group, counted from 0 in the order of Add and AddSame, from the script's reply. out has the length of the
+// group. An error wraps [ratelimit.ErrCorruptState], or [ratelimit.ErrOutcomeUnknown] for a reply that is none of this script's. A state may
+// turn out to be corrupt only after some of the equal demands of AddSame: those that were decided have their Result then, and
+// the others the zero Result, whose Limit is 0.
+func (c *Call) Results(reply string, group int, out []ratelimit.Result) (err error) {
+	if len(c.demands) == 1 && len(reply) == replyAdmitted {
+		out[0] = c.demands[0].result(reply)
+		return nil
+	}
+	if !c.locate(reply) {
 		return fmt.Errorf("%w: the script replied %d bytes for %d demands", ratelimit.ErrOutcomeUnknown, len(reply), len(c.demands))
 	}
-	first := c.groups[group]
-	for i := range out {
-		r := reply[replySize*(first+i):][:replySize]
-		if r[0] == replyCorrupt {
-			return ratelimit.ErrCorruptState
-		}
-		out[i] = ratelimit.Result{
-			Allowed:    r[0] == replyAdmitted,
-			Limit:      c.demands[first+i].Algorithm.Limit().Max,
-			Remaining:  replyValue(r, 0),
-			RetryAfter: time.Duration(replyValue(r, 1)) * time.Microsecond,
-			ResetAfter: time.Duration(replyValue(r, 2)) * time.Microsecond,
-			At:         replyValue(r, 3),
+	for i := c.groups[group]; len(out) > 0; i++ {
+		d := &c.demands[i]
+		for at, left := d.reply, d.times; left > 0; at += replySize {
+			count := 1
+			if d.times > 1 {
+				count = int(replyValue(reply[at:][:replyInt]))
+				at += replyInt
+			}
+			r := reply[at:][:replySize]
+			var res ratelimit.Result
+			if replyValue(r[:6])&replyCorrupt == 0 {
+				res = d.result(r)
+			} else {
+				err = ratelimit.ErrCorruptState
+			}
+			for j := range count {
+				out[j] = res
+				if res.Allowed && d.times > 1 {
+					out[j].Remaining += int64(count-1-j) * d.N
+				}
+			}
+			out, left = out[count:], left-count
 		}
 	}
-	return nil
+	return err
 }
 
-func replyValue(r string, i int) (v int64) {
-	for _, c := range []byte(r[1+i*replyInt:][:replyInt]) {
+// result returns what four integers of the reply say of d, or three if it was admitted alone.
+func (d *callDemand) result(r string) ratelimit.Result {
+	remaining := replyValue(r[:6])
+	res := ratelimit.Result{
+		Allowed:    remaining&replyRefused == 0,
+		Limit:      d.Algorithm.Limit().Max,
+		Remaining:  remaining &^ replyRefused,
+		ResetAfter: time.Duration(replyValue(r[len(r)-2*replyInt:][:replyInt])) * time.Microsecond,
+		At:         replyValue(r[len(r)-replyInt:]),
+	}
+	if len(r) == replySize {
+		res.RetryAfter = time.Duration(replyValue(r[6:][:replyInt])) * time.Microsecond
+	}
+	return res
+}
+
+// locate finds each demand's part of a reply and reports whether it is a reply for these demands.
+func (c *Call) locate(reply string) bool {
+	if c.located != "" && c.located == reply {
+		return true
+	}
+	at := 0
+	for i := range c.demands {
+		d := &c.demands[i]
+		d.reply = at
+		if d.times == 1 {
+			at += replySize
+			continue
+		}
+		for left := int64(d.times); left > 0; at += replyInt + replySize {
+			if len(reply) < at+replyInt+replySize {
+				return false
+			}
+			count := replyValue(reply[at:][:replyInt])
+			if count < 1 || count > left {
+				return false
+			}
+			left -= count
+		}
+	}
+	if at != len(reply) {
+		return false
+	}
+	c.located = reply
+	return true
+}
+
+func replyValue(digits string) (v int64) {
+	for _, c := range []byte(digits) {
 		v = v<<8 | int64(c)
 	}
 	return v

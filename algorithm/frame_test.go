@@ -26,20 +26,20 @@ type scriptless struct{ Log }
 
 func (scriptless) Script() ratelimit.Script { return ratelimit.Script{} }
 
-// packed is the reply for one demand.
-func packed(allowed byte, values ...int64) string {
-	b := []byte{allowed}
-	for _, v := range values {
+// packed is the reply for one demand of several.
+func packed(kind, remaining, retry, reset, at int64) string {
+	b := appendInt(nil, kind|remaining, 6)
+	for _, v := range []int64{retry, reset, at} {
 		b = appendInt(b, v, replyInt)
 	}
 	return string(b)
 }
 
 // hexOf returns values, each with its number of bytes, as hexadecimal digits.
-func hexOf(valuesAndBytes ...int) string {
+func hexOf(valuesAndBytes ...int64) string {
 	var b strings.Builder
 	for i := 0; i < len(valuesAndBytes); i += 2 {
-		fmt.Fprintf(&b, "%0*x", 2*valuesAndBytes[i+1], valuesAndBytes[i])
+		fmt.Fprintf(&b, "%0*x", int(2*valuesAndBytes[i+1]), valuesAndBytes[i])
 	}
 	return b.String()
 }
@@ -55,6 +55,7 @@ func TestCall(t *testing.T) {
 		}{
 			{[]string{"k1", "k2"}, []ratelimit.Demand{{Key: "k", Algorithm: minute, N: 1}, {Key: "k", Algorithm: hour, Op: ratelimit.Look, N: 2}}},
 			{[]string{"k1"}, []ratelimit.Demand{{Key: "k", Algorithm: other{minute}, Op: ratelimit.GiveBack, N: 3, At: 1_780_000_000_000_000}}},
+			{[]string{"k2"}, []ratelimit.Demand{{Key: "k", Algorithm: other{hour}, Op: ratelimit.Reset, N: -1}}},
 		}
 		for _, g := range groups {
 			if err := c.Add(g.keys, g.ds); err != nil {
@@ -65,10 +66,11 @@ func TestCall(t *testing.T) {
 			t.Errorf("keys %q", got)
 		}
 		const now = 1_790_000_000_000_000
-		want := []string{ // now, key, step, op, n, at, more; args
-			hexOf(now, 7, 1, 4, 2, 1, 0, 1, 1, 6, 0, 7, 1, 1, 2, 7, 60_000_000, 7, 1, 7, 0, 7),
-			hexOf(now, 7, 2, 4, 2, 1, 1, 1, 2, 6, 0, 7, 0, 1, 9, 7, 3_600_000_000, 7, 1_000_000, 7, 20, 7),
-			hexOf(now, 7, 1, 4, 1, 1, 3, 1, 3, 6, 1_780_000_000_000_000, 7, 0, 1),
+		want := []string{ // now, 8·n + op, at, key, step, more; args
+			hexOf(now, 7, 8, 7, 0, 7, 1, 4, 2, 1, 1, 1, 2, 7, 60_000_000, 7),
+			hexOf(now, 7, 17, 7, 0, 7, 2, 4, 2, 1, 0, 1, 9, 7, 3_600_000_000, 7, 1_000_000, 7),
+			hexOf(now, 7, 27, 7, 1_780_000_000_000_000, 7, 1, 4, 1, 1, 0, 1),
+			hexOf(now, 7, 4, 7, 0, 7, 2, 4, 1, 1, 0, 1),
 		}
 		for i, arg := range c.Args() {
 			if got := fmt.Sprintf("%x", arg); got != want[i] {
@@ -77,7 +79,7 @@ func TestCall(t *testing.T) {
 		}
 	}
 
-	reply := packed(1, 1, 0, 60_000_000, 7) + packed(0, 3, 5, 6, 8) + packed(2, 0, 0, 0, 0)
+	reply := packed(0, 1, 0, 60_000_000, 7) + packed(replyRefused, 3, 5, 6, 8) + packed(replyCorrupt, 0, 0, 0, 0) + packed(0, 9, 0, 0, 9)
 	out := make([]ratelimit.Result, 2)
 	if err := c.Results(reply, 0, out); err != nil {
 		t.Fatal(err)
@@ -91,8 +93,167 @@ func TestCall(t *testing.T) {
 	if err := c.Results(reply, 1, out[:1]); !errors.Is(err, ratelimit.ErrCorruptState) {
 		t.Errorf("corrupt state: %v", err)
 	}
-	if err := c.Results(reply[:replySize], 0, out); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+	c.Begin(0)
+	if err := c.Add([]string{"k1"}, []ratelimit.Demand{{Key: "k", Algorithm: minute, N: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	short := packed(0, 1, 0, 60_000_000, 7)
+	if err := c.Results(short[:6]+short[6+replyInt:], 0, out[:1]); err != nil || out[0] != (ratelimit.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: time.Minute, At: 7}) {
+		t.Errorf("one admitted demand: %v, %+v", err, out[0])
+	}
+	if err := c.Results(short[1:], 0, out[:1]); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		t.Errorf("short reply: %v", err)
+	}
+	if err := c.Results(reply[:replySize-1], 0, out[:1]); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		t.Errorf("short reply: %v", err)
+	}
+}
+
+// unsummed is the log with a script that does not say that equal takes add up.
+type unsummed struct{ Log }
+
+func (u unsummed) Script() ratelimit.Script {
+	script := u.Log.Script()
+	script.Name, script.Sums = "unsummed", false
+	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+		d.Algorithm = d.Algorithm.(unsummed).Log
+		return logArgs(dst, d)
+	}
+	return script
+}
+
+func TestCallOfSame(t *testing.T) {
+	const now = 1_790_000_000_000_000
+	minute := SlidingLog(ratelimit.PerMinute(100))
+	take := ratelimit.Demand{Key: "k", Algorithm: minute, N: 3, At: 5}
+	look, plain := take, take
+	look.Op, plain.Algorithm = ratelimit.Look, unsummed{minute}
+	var c Call
+	add := func(key string, d ratelimit.Demand, times int) {
+		t.Helper()
+		if err := c.AddSame(key, d, times); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		c.Begin(now)
+		add("k1", take, 1000)
+		if err := c.Add([]string{"k2", "k1"}, []ratelimit.Demand{take, look}); err != nil {
+			t.Fatal(err)
+		}
+		add("k2", look, 2)
+		add("k2", plain, 2)
+		add("k3", take, 1)
+		add("k1", take, 3)
+	}
+	log := []int64{100, 7, 60_000_000, 7}
+	want := []string{
+		hexOf(append([]int64{now, 7, 24, 7, 999, 7, 1, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 2, 4, 1, 1, 1, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 25, 7, 5, 7, 1, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 25, 7, 5, 7, 2, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 25, 7, 5, 7, 2, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 2, 4, 2, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 2, 4, 2, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 3, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 2, 7, 1, 4, 1, 1, 0, 1}, log...)...),
+	}
+	args := c.Args()
+	if len(args) != len(want) {
+		t.Fatalf("%d args, want %d", len(args), len(want))
+	}
+	for i, arg := range args {
+		if got := fmt.Sprintf("%x", arg); got != want[i] {
+			t.Errorf("arg %d is\n%s, want\n%s", i, got, want[i])
+		}
+	}
+	if keys := c.Keys(); !slices.Equal(keys, []string{"k1", "k2", "k3"}) {
+		t.Errorf("keys %q", keys)
+	}
+
+	count := func(n int64) string { return string(appendInt(nil, n, replyInt)) }
+	reply := count(1) + packed(0, 40, 0, 60, 7) + count(12) + packed(0, 1, 0, 61, 8) + count(987) + packed(replyRefused, 1, 9, 61, 8) +
+		packed(replyRefused, 1, 2, 3, 4) + packed(0, 5, 0, 6, 7) +
+		packed(0, 11, 0, 60, 7) + packed(0, 12, 0, 60, 7) +
+		packed(0, 13, 0, 60, 7) + packed(replyRefused, 14, 15, 60, 7) +
+		packed(0, 16, 0, 60, 7) +
+		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
+	allowed := func(remaining, reset, at int64) ratelimit.Result {
+		return ratelimit.Result{Allowed: true, Limit: 100, Remaining: remaining, ResetAfter: time.Duration(reset) * time.Microsecond, At: at}
+	}
+	refused := func(remaining, retry, reset, at int64) ratelimit.Result {
+		res := allowed(remaining, reset, at)
+		res.Allowed, res.RetryAfter = false, time.Duration(retry)*time.Microsecond
+		return res
+	}
+	thousand := []ratelimit.Result{allowed(40, 60, 7)}
+	for i := range int64(12) {
+		thousand = append(thousand, allowed(34-3*i, 61, 8))
+	}
+	for len(thousand) < 1000 {
+		thousand = append(thousand, refused(1, 9, 61, 8))
+	}
+	results := [][]ratelimit.Result{
+		thousand,
+		{refused(1, 2, 3, 4), allowed(5, 6, 7)},
+		{allowed(11, 60, 7), allowed(12, 60, 7)},
+		{allowed(13, 60, 7), refused(14, 15, 60, 7)},
+		{allowed(16, 60, 7)},
+		{allowed(20, 60, 7), allowed(17, 60, 7), {}},
+	}
+	for _, group := range []int{5, 1, 0, 2, 3, 4} {
+		out := make([]ratelimit.Result, len(results[group]))
+		for i := range out {
+			out[i].Limit = 1 // as if it had been used before
+		}
+		err := c.Results(reply, group, out)
+		if corrupt := group == 5; errors.Is(err, ratelimit.ErrCorruptState) != corrupt || err != nil && !corrupt {
+			t.Errorf("group %d: %v", group, err)
+		}
+		for i := range out {
+			if out[i] != results[group][i] {
+				t.Errorf("group %d, result %d: got %+v, want %+v", group, i, out[i], results[group][i])
+			}
+		}
+	}
+
+	single := packed(0, 1, 0, 60, 7)
+	for name, reply := range map[string]string{
+		"empty":        "",
+		"short":        reply[:len(reply)-1],
+		"long":         reply + " ",
+		"too few":      count(999) + reply[replyInt:],
+		"too many":     count(1001) + reply[replyInt:],
+		"none":         count(0) + reply[replyInt:],
+		"without":      strings.Repeat(single, 9),
+		"only a count": count(1),
+	} {
+		if err := c.Results(reply, 1, make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			t.Errorf("reply %s: %v", name, err)
+		}
+	}
+
+	many := c.Program()
+	c.Begin(now)
+	add("k", take, 1)
+	one := c.Program()
+	if out := make([]ratelimit.Result, 1); c.Results(single, 0, out) != nil || out[0] != allowed(1, 60, 7) {
+		t.Errorf("once: %+v", out[0])
+	}
+	c.Begin(now)
+	add("k", take, 2)
+	if several := c.Program(); several == one || several == many {
+		t.Error("two takes run as one, or with scripts that are not theirs")
+	}
+	if err := c.AddSame("k", take, 0); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+		t.Errorf("0 times: %v", err)
+	}
+	take.Algorithm = scriptless{}
+	if err := c.AddSame("k", take, 2); !errors.Is(err, ratelimit.ErrNoScript) {
+		t.Errorf("without script: %v", err)
+	}
+	if len(c.Args()) != 1 {
+		t.Errorf("added %q", c.Args())
 	}
 }
 
@@ -111,7 +272,7 @@ func TestCallOfManyKeys(t *testing.T) {
 	}
 	seen := make(map[string]bool, n)
 	for _, arg := range c.Args() {
-		seen[arg[7:11]] = true
+		seen[arg[21:25]] = true
 	}
 	if len(c.Keys()) != n || len(seen) != n {
 		t.Errorf("%d keys and %d indexes of them, want %d", len(c.Keys()), len(seen), n)
@@ -133,7 +294,8 @@ func TestCallWithoutScript(t *testing.T) {
 	}
 }
 
-// TestProgram: the text depends on which algorithms there are, not on how many demands or in which order.
+// TestProgram: the text depends on which algorithms there are and whether there is one demand, not on how many more, in which order and with
+// which parameters.
 func TestProgram(t *testing.T) {
 	log := SlidingLog(ratelimit.PerMinute(2))
 	program := func(algorithms ...ratelimit.Algorithm) Program {
@@ -150,7 +312,7 @@ func TestProgram(t *testing.T) {
 	if sum := sha1.Sum([]byte(one.Source)); one.SHA != hex.EncodeToString(sum[:]) {
 		t.Errorf("SHA %s", one.SHA)
 	}
-	if program(log, log.WithResolution(time.Second)) != one {
+	if program(log.WithResolution(time.Second)) != one || program(log, log) != program(log.WithResolution(time.Second), log, log) {
 		t.Error("parameters change the program")
 	}
 	both := program(log, other{log})

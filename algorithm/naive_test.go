@@ -36,7 +36,7 @@ func sum(records []record) (units int64) {
 }
 
 func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, time.Duration) {
-	limit, window := l.limit.Max, l.limit.Window.Microseconds()
+	limit, window := l.Limit().Max, l.Limit().Window.Microseconds()
 	res := ratelimit.Result{Allowed: true, Limit: limit, Remaining: limit, At: now}
 	if d.Op == ratelimit.Reset {
 		*m = naive{}
@@ -60,7 +60,7 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 	res.At = t
 	switch {
 	case d.Op == ratelimit.Force || d.Op == ratelimit.Take && sum(live)+d.N <= limit:
-		r := l.resolution.Microseconds()
+		r := l.Resolution().Microseconds()
 		stamp := (t + r - 1) / r * r
 		slop := int64(1)<<bits.Len64(uint64(r-1)) - 1
 		if len(m.records) > 0 && m.newest() >= stamp {
@@ -83,9 +83,10 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 		}
 	case sum(live)+d.N > limit:
 		res.Allowed = false
-		for i := range live {
-			if sum(live[i+1:])+d.N <= limit {
-				res.RetryAfter = time.Duration(min(live[i].stamp+window, m.newest()+m.window)-now) * time.Microsecond
+		left := sum(live)
+		for _, r := range live {
+			if left -= r.units; left+d.N <= limit {
+				res.RetryAfter = time.Duration(min(r.stamp+window, m.newest()+m.window)-now) * time.Microsecond
 				break
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+	"unique"
 
 	"github.com/truewindow/ratelimit"
 )
@@ -15,8 +16,15 @@ import (
 // It costs memory: a record of 12 bytes for each call that was admitted and is not yet a Window old, whatever it took; calls
 // within one microsecond share a record. Where that is too much, see [Log.WithResolution].
 type Log struct {
-	limit      ratelimit.Limit
-	resolution time.Duration
+	// One word, which an interface holds as it is: a call through it copies no parameters, and two values compare as pointers.
+	handle unique.Handle[params]
+}
+
+// params are four words at most: the compiler keeps no more of a struct in registers.
+type params struct {
+	name               unique.Handle[string]
+	max                int64
+	window, resolution time.Duration
 }
 
 var _ ratelimit.Algorithm = Log{}
@@ -26,132 +34,156 @@ const maxWindow = int64(ratelimit.MaxWindow / time.Microsecond)
 
 // SlidingLog returns the exact sliding-window log of a limit. [ratelimit.New] reports a limit that is out of range.
 func SlidingLog(limit ratelimit.Limit) Log {
-	return Log{limit: limit.WithName(), resolution: time.Microsecond}
+	limit = limit.WithName()
+	return Log{unique.Make(params{unique.Make(limit.Name), limit.Max, limit.Window, time.Microsecond})}
+}
+
+// params returns l's parameters: of the zero Log, zeros.
+func (l Log) params() (p params) {
+	if l != (Log{}) {
+		p = l.handle.Value()
+	}
+	return p
 }
 
 // WithResolution returns l with stamps rounded up to whole multiples of d, in whole microseconds from 1µs to the Window; 0 is 1µs, which
 // is exact. A log then holds at most ⌈Window/d⌉ + 1 live records whatever the limit. It never admits more than the limit, and a unit
 // leaves the window late by less than d.
 func (l Log) WithResolution(d time.Duration) Log {
-	l.resolution = d
 	if d == 0 {
-		l.resolution = time.Microsecond
+		d = time.Microsecond
 	}
-	return l
+	p := l.params()
+	p.resolution = d
+	return Log{unique.Make(p)}
 }
 
 // Name returns "log1", the name of the encoding.
 func (l Log) Name() string { return "log1" }
 
 // Limit returns the limit with its name filled in.
-func (l Log) Limit() ratelimit.Limit { return l.limit }
+func (l Log) Limit() ratelimit.Limit {
+	if l == (Log{}) {
+		return ratelimit.Limit{}
+	}
+	p := l.handle.Value()
+	return ratelimit.Limit{Name: p.name.Value(), Max: p.max, Window: p.window}
+}
 
 // Resolution returns the multiple to which stamps are rounded up.
-func (l Log) Resolution() time.Duration { return l.resolution }
+func (l Log) Resolution() time.Duration { return l.params().resolution }
 
 // Validate reports a limit or a resolution that is out of range.
 func (l Log) Validate() error {
-	if err := l.limit.Validate(); err != nil {
+	if err := l.Limit().Validate(); err != nil {
 		return err
 	}
-	if r := l.resolution; r < time.Microsecond || r > l.limit.Window || r%time.Microsecond != 0 {
+	if r, window := l.params().resolution, l.params().window; r < time.Microsecond || r > window || r%time.Microsecond != 0 {
 		return fmt.Errorf("%w: Resolution %v is not in whole microseconds from 1µs to the Window", ratelimit.ErrInvalidLimit, r)
 	}
 	return nil
 }
 
-// exponent returns the smallest e for which rounding up moves a stamp by less than 2^e.
-func (l Log) exponent() uint8 {
-	return uint8(min(bits.Len64(uint64(l.resolution/time.Microsecond)-1), maxExponent))
+// coarse returns t rounded up to a multiple of the resolution, and the smallest e for which that moves a stamp by less than 2^e.
+func (p params) coarse(t int64) (stamp int64, e uint8) {
+	r := int64(p.resolution / time.Microsecond)
+	return (t + r - 1) / r * r, uint8(min(bits.Len64(uint64(r-1)), maxExponent))
 }
 
 // Step decides d; see [ratelimit.Algorithm].
 func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (next []byte, keep time.Duration, res ratelimit.Result) {
-	res = ratelimit.Result{Allowed: true, Limit: l.limit.Max, Remaining: l.limit.Max, At: now}
+	p := l.params()
 	if d.Op == ratelimit.Reset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
-		return nil, keep, res
+		return nil, keep, ratelimit.Result{Allowed: true, Limit: p.max, Remaining: p.max, At: now}
 	}
-	g, ok := decodeLog(state)
-	if !ok {
+	var g logState
+	if !g.decode(state) {
 		return nil, -1, ratelimit.Result{}
 	}
-	window := int64(l.limit.Window / time.Microsecond)
-	write := g.settle(now, window)
-
-	t := now
-	if g.n > 0 {
-		t = max(now, g.newest()-g.slop())
+	window := int64(p.window / time.Microsecond)
+	t, write := now, false
+	if uint64(now-g.newest) >= uint64(g.window) && g.n > 0 { // has run out, or is ahead of the clock
+		write = g.settle(now, window)
+		if g.n > 0 {
+			t = max(now, g.newest-g.slop())
+		}
 	}
-	first, used := g.after(t - window)
-	if used < 0 {
-		return nil, -1, ratelimit.Result{}
+	first, used := 0, g.used
+	if edge := t - window; g.head > 0 || g.front <= edge { // memory was asked for the front before head was known
+		first, used = g.after(edge)
+		if used < 0 || first == g.n && used > 0 {
+			return nil, -1, ratelimit.Result{}
+		}
 	}
 
-	res.At = t
-	fits := d.N <= l.limit.Max-used
-	switch {
+	at, retry, allowed := t, int64(0), true
+	switch fits := d.N <= p.max-used; {
 	case d.Op == ratelimit.Force, d.Op == ratelimit.Take && fits:
-		used += l.record(&g, t, window, d.N)
-		res.At = g.newest()
-		write = true
+		stamp, exponent := t, uint8(0)
+		if p.resolution > time.Microsecond {
+			stamp, exponent = p.coarse(t)
+		}
+		if g.n == 0 {
+			g.base = stamp
+		} else if g.newest >= stamp {
+			stamp, exponent = g.newest, max(exponent, g.exponent)
+		}
+		g.exponent, g.window = exponent, window
+		drop, held := first, used
+		if stamp != t || exponent > 0 {
+			drop, held = g.after(stamp - g.slop() - window)
+		}
+		// All units, until a Force takes the sum beyond 48 bits.
+		units := min(d.N, max48-held)
+		used += units
+		g.used = held + units
+		g.add(drop, stamp, units, p.max)
+		at, write = stamp, true
 	case d.Op == ratelimit.GiveBack:
 		if back := g.giveBack(first, d.At, d.N); back > 0 {
 			used -= back
 			write = true
 		}
 	case !fits:
-		res.Allowed = false
-		if need := used + min(d.N, l.limit.Max) - l.limit.Max; need > 0 {
+		allowed = false
+		if need := used + min(d.N, p.max) - p.max; need > 0 {
 			leaves, ok := g.leaves(first, need)
 			if !ok || leaves <= t-window { // the stamps do not ascend
 				return nil, -1, ratelimit.Result{}
 			}
-			res.RetryAfter = time.Duration(min(leaves+window, g.newest()+g.window)-now) * time.Microsecond
+			retry = min(leaves+window, g.newest+g.window) - now
 		}
 	}
-	res.Remaining = min(max(0, l.limit.Max-used), l.limit.Max)
+	res.Allowed = allowed
+	res.Limit = p.max
+	res.Remaining = min(max(0, p.max-used), p.max)
+	res.RetryAfter = time.Duration(retry) * time.Microsecond
 	if used > 0 {
-		res.ResetAfter = time.Duration(g.newest()+min(window, g.window)-now) * time.Microsecond
+		res.ResetAfter = time.Duration(g.newest+min(window, g.window)-now) * time.Microsecond
 	}
+	res.At = at
 	if !write {
 		return state, 0, res
 	}
-	return g.encode(), time.Duration(g.newest()+g.window-now) * time.Microsecond, res
-}
-
-// record admits n units at t and returns how many of them the state could hold: all, until a Force takes the sum beyond 48 bits.
-func (l Log) record(g *logState, t, window, n int64) (units int64) {
-	r := max(1, int64(l.resolution/time.Microsecond))
-	stamp := (t + r - 1) / r * r
-	exponent := l.exponent()
-	if g.n == 0 {
-		g.clear(t)
-	} else if newest := g.newest(); newest >= stamp {
-		stamp, exponent = newest, max(exponent, g.exponent)
-	}
-	g.exponent, g.window = exponent, window
-	g.head, g.used = g.after(stamp - g.slop() - window)
-	if stamp+window-g.base > max48 {
-		g.rebase(stamp)
-	}
-	g.reach = stamp + window - g.base
-	units = min(n, max48-g.used)
-	g.add(stamp, units)
-	return units
+	return g.putTrailer(), time.Duration(g.newest+g.window-now) * time.Microsecond, res
 }
 
 //go:embed slidinglog.lua
 var logSource string
 
-// Script returns the step in Lua. Its args are Max, Window and Resolution in microseconds, and the exponent of the slop.
+// Script returns the step in Lua. Its args are Max and Window and, unless it is 1, Resolution, in microseconds.
 func (l Log) Script() ratelimit.Script {
-	return ratelimit.Script{Name: l.Name(), Source: logSource, Args: logArgs}
+	return ratelimit.Script{Name: l.Name(), Source: logSource, Args: logArgs, Sums: true}
 }
 
 func logArgs(dst []int64, d ratelimit.Demand) []int64 {
-	l := d.Algorithm.(Log)
-	return append(dst, l.limit.Max, int64(l.limit.Window/time.Microsecond), int64(l.resolution/time.Microsecond), int64(l.exponent()))
+	p := d.Algorithm.(Log).params()
+	dst = append(dst, p.max, int64(p.window/time.Microsecond))
+	if p.resolution > time.Microsecond {
+		dst = append(dst, int64(p.resolution/time.Microsecond))
+	}
+	return dst
 }

@@ -122,6 +122,12 @@ func TestSlidingLog(t *testing.T) {
 			{11.9, take(1), false, 0, 100 * time.Millisecond, 100 * time.Millisecond},
 			{12, take(3), true, 0, 0, 10 * s},
 		}},
+		{"what a coarse admission no longer counts, a clock that steps back does", l.WithResolution(s), []scripted{
+			{1, take(1), true, 2, 0, 10 * s},
+			{2, take(1), true, 1, 0, 10 * s},
+			{11, take(1), true, 1, 0, 10 * s},
+			{10.5, take(1), false, 0, 500 * time.Millisecond, 10500 * time.Millisecond},
+		}},
 		{"a step forward empties", l, []scripted{
 			{0, take(3), true, 0, 0, 10 * s},
 			{3600, take(3), true, 0, 0, 10 * s},
@@ -155,9 +161,23 @@ func TestSlidingLogValidate(t *testing.T) {
 	if SlidingLog(good) != SlidingLog(good).WithResolution(time.Microsecond) {
 		t.Error("values with equal parameters differ")
 	}
+	if SlidingLog(good) == SlidingLog(good.Named("other")) || SlidingLog(good) == SlidingLog(good).WithResolution(time.Second) {
+		t.Error("values with other parameters are equal")
+	}
+	if (Log{}).Limit() != (ratelimit.Limit{}) || (Log{}).Resolution() != 0 {
+		t.Error("the zero value has parameters")
+	}
+	if _, _, res := (Log{}).Step(nil, 0, ratelimit.Demand{N: 1}); res.Allowed {
+		t.Error("the zero value admits")
+	}
 	if got := SlidingLog(good).Limit().Name; got != "1m0s" {
 		t.Errorf("default name %q", got)
 	}
+}
+
+func decodeLog(state []byte) (g logState, ok bool) {
+	ok = g.decode(state)
+	return g, ok
 }
 
 // history turns bytes into a history: limits, clocks and demands that change from step to step.
@@ -255,16 +275,16 @@ func FuzzStep(f *testing.F) {
 			if h.byte()%16 == 0 {
 				l = h.log()
 			}
-			h.tick(l.limit.Window.Microseconds())
+			h.tick(l.Limit().Window.Microseconds())
 			d := h.demand()
 			if d.Op <= ratelimit.Look {
-				d.N = min(d.N, l.limit.Max)
+				d.N = min(d.N, l.Limit().Max)
 			}
 			before := bytes.Clone(state)
 			next, keep, res := l.Step(state, h.now, d)
 			want, wantKeep := model.step(l, h.now, d)
 			if res != want {
-				t.Fatalf("step %d: %v of %d at %d under %v: got %+v, want %+v", i, d.Op, d.N, h.now, l.limit, res, want)
+				t.Fatalf("step %d: %v of %d at %d under %v: got %+v, want %+v", i, d.Op, d.N, h.now, l.Limit(), res, want)
 			}
 			switch {
 			case keep < 0:
@@ -310,18 +330,142 @@ func compare(t *testing.T, i int, state []byte, now int64, model *naive) {
 	if !ok {
 		t.Fatalf("step %d: state does not decode", i)
 	}
-	if g.n > 0 && now >= g.newest()+g.window {
+	if g.n > 0 && now >= g.newest+g.window {
 		if len(model.records) > 0 && now < model.newest()+model.window {
 			t.Fatalf("step %d: ran out before the model", i)
 		}
 		return
 	}
 	var got []record
-	for j := g.head; j < g.n; j++ {
-		got = append(got, record{g.stamp(j), g.units(j)})
+	for j := range g.n {
+		r := g.record(j)
+		got = append(got, record{g.base + stampIn(r), unitsIn(r)})
+	}
+	if g.slots > 0 {
+		if newest := state[len(state)-lineEnd-recordSize:][:recordSize]; !bytes.Equal(newest, g.record(g.n - 1)[:]) {
+			t.Fatalf("step %d: the copy of the newest record is %x, want %x", i, newest, g.record(g.n-1))
+		}
+	}
+	for slot := 0; slot < g.slots; slot += block {
+		i := (slot - g.head + g.slots) % g.slots
+		if i+block >= g.n {
+			continue
+		}
+		var want record
+		for j := range block {
+			want.units += got[i+j].units
+		}
+		want.stamp = got[i].stamp
+		if e := g.entry(slot); unitsIn(e) != want.units || g.base+stampIn(e) != want.stamp {
+			t.Fatalf("step %d: the index has %d and %d for %v", i, unitsIn(e), g.base+stampIn(e), want)
+		}
 	}
 	if fmt.Sprint(got) != fmt.Sprint(model.records) || g.used != sum(got) {
 		t.Fatalf("step %d: records %v used %d, want %v", i, got, g.used, model.records)
+	}
+}
+
+// TestLargeLogs holds Step against the model on logs of thousands of records, which are rings with an index.
+func TestLargeLogs(t *testing.T) {
+	for seed := range uint64(4) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		limits := []Log{
+			SlidingLog(ratelimit.Limit{Name: "large", Max: 1000, Window: time.Minute}),
+			SlidingLog(ratelimit.Limit{Name: "large", Max: 3000, Window: time.Minute}),
+			SlidingLog(ratelimit.Limit{Name: "large", Max: 2500, Window: 50 * time.Second}).WithResolution(7 * time.Microsecond),
+		}
+		l := limits[1]
+		var state []byte
+		var model naive
+		var ats []int64
+		now, most, longer, wrapped, slots := epoch, 0, 0, 0, 0
+		pace := int64(20_000) // so many µs between calls on average: at most 3000 a minute
+		for i := range 9000 {
+			switch r.IntN(4000) {
+			case 0:
+				now += 70 * second
+			case 1:
+				now -= r.Int64N(90 * second)
+			case 2, 3, 4:
+				now += r.Int64N(50 * second)
+			case 5, 6, 7:
+				l = limits[r.IntN(len(limits))]
+			case 8, 9, 10:
+				pace = 5000 << r.IntN(7)
+			}
+			if r.IntN(10) > 0 {
+				now += r.Int64N(pace * 3 / 2)
+			}
+			d := take(1)
+			switch r.IntN(20) {
+			case 0:
+				d = ratelimit.Demand{Op: ratelimit.Look, N: 1 + r.Int64N(l.Limit().Max)}
+			case 1, 2, 3:
+				d = ratelimit.Demand{Op: ratelimit.GiveBack, N: 1 + r.Int64N(3)}
+				if len(ats) > 0 {
+					d.At = ats[len(ats)-1-r.IntN(min(len(ats), 1+r.IntN(3000)))]
+				}
+			case 4:
+				d.N = 1 + r.Int64N(3)
+			case 5:
+				d.Op = ratelimit.Force
+			case 6:
+				d.N = l.Limit().Max / 2
+				d.Op = ratelimit.Look
+			}
+			next, keep, res := l.Step(state, now, d)
+			want, wantKeep := model.step(l, now, d)
+			if res != want || keep < 0 || keep > 0 && keep != wantKeep {
+				t.Fatalf("seed %d, step %d: %v of %d at %d under %v: got %+v keep %v, want %+v keep %v", seed, i, d.Op, d.N, now, l.Limit(), res, keep, want, wantKeep)
+			}
+			if keep > 0 {
+				state = next
+			}
+			if res.Allowed && (d.Op == ratelimit.Take || d.Op == ratelimit.Force) {
+				ats = append(ats, res.At)
+			}
+			g, _ := decodeLog(state)
+			if g.slots > slots && slots > 0 {
+				longer++
+			}
+			if g.slots > 0 && g.head+g.n > g.slots {
+				wrapped++
+			}
+			slots, most = g.slots, max(most, g.n)
+			if i%32 == 0 {
+				compare(t, i, state, now, &model)
+			}
+		}
+		t.Logf("seed %d: up to %d records, %d times longer, %d steps wrapped", seed, most, longer, wrapped)
+	}
+}
+
+// TestSmallAgain: a large log that becomes a small one gives its memory back.
+func TestSmallAgain(t *testing.T) {
+	l := SlidingLog(ratelimit.PerMinute(5000))
+	var state []byte
+	now := epoch
+	steps := func(n int, tick int64) {
+		for range n {
+			now += tick
+			next, keep, _ := l.Step(state, now, take(1))
+			if keep > 0 {
+				state = next
+			}
+		}
+	}
+	steps(5000, 1000)
+	if len(state) < 5000*recordSize {
+		t.Fatalf("%d bytes for 5000 records", len(state))
+	}
+	now += 50 * second
+	steps(300, second/10)
+	if n := cap(state); n > 8000 {
+		t.Errorf("%d bytes for 300 records", n)
+	}
+	steps(20, 10*second)
+	if n := cap(state); n > 1000 {
+		t.Errorf("%d bytes for 6 records", n)
 	}
 }
 
@@ -413,8 +557,8 @@ func TestSteadyState(t *testing.T) {
 	if allocs := testing.AllocsPerRun(2000, step); allocs != 0 {
 		t.Errorf("%v allocations a step", allocs)
 	}
-	if g, _ := decodeLog(state); float64(cap(state)) > 16.5*float64(g.n-g.head) {
-		t.Errorf("%d bytes for %d records", cap(state), g.n-g.head)
+	if g, _ := decodeLog(state); float64(cap(state)) > 16.5*float64(g.n) {
+		t.Errorf("%d bytes for %d records", cap(state), g.n)
 	}
 }
 
@@ -434,6 +578,9 @@ func TestRebase(t *testing.T) {
 			t.Fatalf("quarter %d: got %+v, want %+v", i, res, want)
 		}
 		compare(t, int(i), state, now, &model)
+		if g, _ := decodeLog(state); g.reach != (g.newest+g.window-g.base)>>reachBits {
+			t.Fatalf("quarter %d: reach %d, base %d, newest %d", i, g.reach, g.base, g.newest)
+		}
 	}
 	if g, _ := decodeLog(state); g.base < epoch+8*year {
 		t.Errorf("base %d has not moved", g.base)
@@ -449,6 +596,13 @@ func FuzzState(f *testing.F) {
 		f.Add(bytes.Clone(state), epoch+i, uint8(i), int64(1), epoch)
 	}
 	f.Add(make([]byte, trailerSize+recordSize), epoch, uint8(0), int64(1), int64(0))
+	large := SlidingLog(ratelimit.PerMinute(1000))
+	for i := range int64(500) { // a line, and a ring
+		state, _, _ = large.Step(state, epoch+10*second+i, take(1))
+		if i == 50 || i == 499 {
+			f.Add(bytes.Clone(state), epoch+11*second, uint8(i), int64(1), epoch+10*second+i/2)
+		}
+	}
 	f.Add([]byte("short"), epoch, uint8(1), int64(1), int64(0))
 	f.Fuzz(func(t *testing.T, state []byte, now int64, op uint8, n, at int64) {
 		d := ratelimit.Demand{Op: ratelimit.Op(op % 5), N: 1 + n&(ratelimit.MaxUnits-1), At: at}
@@ -457,7 +611,7 @@ func FuzzState(f *testing.F) {
 		if keep < 0 {
 			return
 		}
-		if res.Remaining < 0 || res.Remaining > l.limit.Max || res.RetryAfter < 0 {
+		if res.Remaining < 0 || res.Remaining > l.Limit().Max || res.RetryAfter < 0 {
 			t.Fatalf("%+v", res)
 		}
 		if keep > 0 && d.Op != ratelimit.Reset {
@@ -492,5 +646,68 @@ func BenchmarkStep(b *testing.B) {
 				l.Step(state, epoch+limit, take(1))
 			}
 		})
+	}
+}
+
+// TestSumOfUnits: a state whose sum of units is not that of its records is not one that a step wrote.
+func TestSumOfUnits(t *testing.T) {
+	log := SlidingLog(ratelimit.Limit{Max: 3, Window: 10 * time.Second})
+	const now = int64(1_790_000_000_000_000)
+	take := ratelimit.Demand{Algorithm: log, N: 2}
+	state, _, _ := log.Step(nil, now, take)
+	later := now + int64(5*time.Second/time.Microsecond)
+	take.N = 1
+	state, _, _ = log.Step(state, later, take)
+	for _, tt := range []struct {
+		name string
+		used int64
+		now  int64
+	}{
+		{"less than left the window", 1, now + int64(10*time.Second/time.Microsecond)},
+		{"more than there are", 9, later},
+	} {
+		g, ok := decodeLog(append([]byte(nil), state...))
+		if !ok {
+			t.Fatal("the state is corrupt from the start")
+		}
+		g.used = tt.used
+		if _, keep, res := log.Step(g.putTrailer(), tt.now, take); keep >= 0 || res != (ratelimit.Result{}) {
+			t.Errorf("%s: keep %v, %+v", tt.name, keep, res)
+		}
+	}
+}
+
+// TestExponentOutOfRange: an exponent of more than 45 is not one that a step wrote, whichever of its 11 bits say so.
+func TestExponentOutOfRange(t *testing.T) {
+	log := SlidingLog(ratelimit.PerMinute(3))
+	for e, want := range map[uint64]bool{0: true, 45: true, 46: false, 64: false, 256: false, 1024: false, 2047: false} {
+		state, _, _ := log.Step(nil, epoch, take(1))
+		past := state[recordSize+14:][:7] // its first 11 bits
+		past[0] |= byte(e >> 3)
+		past[1] |= byte(e << 5)
+		if _, keep, _ := log.Step(state, epoch, look(1)); (keep >= 0) != want {
+			t.Errorf("exponent %d: keep %v", e, keep)
+		}
+	}
+}
+
+// TestDroppedSlots: a line keeps as many dropped records at its front as it may, which is no more than 1/16 of it and 12.
+func TestDroppedSlots(t *testing.T) {
+	l := SlidingLog(ratelimit.PerMinute(200))
+	var state []byte
+	most, allowed := 0, 0
+	for i := range int64(2000) {
+		state, _, _ = l.Step(state, epoch+i*second*3/10, take(1))
+		g, _ := decodeLog(state)
+		if g.slots > 0 || i > 11 && !isLarge(len(state)) {
+			t.Fatalf("step %d: %d records in another form", i, g.n)
+		}
+		most, allowed = max(most, g.head), (g.head+g.n-1)/16+12
+		if g.head > allowed {
+			t.Fatalf("step %d: %d dropped before %d records", i, g.head, g.n)
+		}
+	}
+	if most < allowed-1 {
+		t.Errorf("at most %d were dropped, %d may be", most, allowed)
 	}
 }

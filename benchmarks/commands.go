@@ -2,9 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 )
 
 // Steady logs: steadyRecords records in steadyWindow over all keys, which leaves each log just below its limit: every decision is
@@ -15,10 +22,16 @@ const (
 	fillTimeout   = 10 * time.Second
 )
 
+// Where cost has the command time and the bytes in.
+const (
+	costTime    = 0
+	costBytesIn = 3
+)
+
 // commandTime measures what a decision costs on the server and on the wire.
 func commandTime(s **server, quick bool) subject {
 	sub := subject{
-		name: "commands", title: "Cost of a decision on the server", reference: zset,
+		name: "commands", title: "Cost of a decision on the server", reference: zset, rounds: 3,
 		metrics: []metric{
 			{"time", "µs of command time a decision", "From commandstats. The case is the limit, with full logs. throttled counts the GET in its script twice.", false},
 			{"commands", "a decision", "", true},
@@ -26,6 +39,7 @@ func commandTime(s **server, quick bool) subject {
 			{"bytes in", "a decision", "", false},
 			{"bytes out", "a decision", "", false},
 			{"admitted", "share of the decisions", "", true},
+			{"longest", "µs", "The longest single call, by SLOWLOG, which notes those of 50 µs and more. The machine's own pauses count: the least over the rounds says most.", true},
 			{"fill", "records ÷ limit", "How full the logs were.", true},
 		},
 	}
@@ -43,16 +57,22 @@ func commandTime(s **server, quick bool) subject {
 			admitting = []string{zset, ours}
 		}
 		sub.cases = append(sub.cases,
-			testCase{strconv.Itoa(limit) + " admitted", admitting, func(ctx context.Context, entry string) ([]float64, error) {
+			testCase{name: strconv.Itoa(limit) + " admitted", entries: admitting, measure: func(ctx context.Context, entry string) ([]float64, error) {
 				return (*s).admissionCost(ctx, entry, int64(limit), duration)
 			}})
 		if quick && limit > 100 {
 			continue
 		}
 		sub.cases = append(sub.cases,
-			testCase{strconv.Itoa(limit) + " refused", refusing, func(ctx context.Context, entry string) ([]float64, error) {
+			testCase{name: strconv.Itoa(limit) + " refused", entries: refusing, measure: func(ctx context.Context, entry string) ([]float64, error) {
 				return (*s).refusalCost(ctx, entry, int64(limit), refusals)
 			}})
+	}
+	if !quick {
+		sub.cases = append(sub.cases, testCase{
+			name: strconv.FormatInt(hugeQuota.max, 10) + " admitted", entries: []string{zset, ours}, rounds: 2,
+			measure: func(ctx context.Context, entry string) ([]float64, error) { return (*s).hugeCost(ctx, entry) },
+		})
 	}
 	return sub
 }
@@ -73,6 +93,73 @@ func (s *server) admissionCost(ctx context.Context, name string, limit int64, du
 	return append(costs, perWindow/steadyRecords), nil
 }
 
+// hugeQuota is a limit whose log takes too long to fill by deciding.
+var hugeQuota = quota{100_000, 8 * time.Second}
+
+// hugeCost measures admissions on one log of 100,000 records, for more than half a window, so that what is dropped now and then is.
+func (s *server) hugeCost(ctx context.Context, name string) ([]float64, error) {
+	entry, p, err := s.open(ctx, name, hugeQuota)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	p.rate = 0.95 * float64(hugeQuota.max) / hugeQuota.window.Seconds()
+	if err := s.prefill(ctx, p, hugeQuota, int(0.95*float64(hugeQuota.max))); err != nil {
+		return nil, err
+	}
+	p.run(ctx, paceWorkers, 300*time.Millisecond, nil) // the first to come drops what ran out while the log was filled
+	duration := hugeQuota.window * 5 / 8
+	costs, n, err := s.cost(ctx, entry, func() count { return p.run(ctx, paceWorkers, duration, nil) })
+	if err != nil {
+		return nil, err
+	}
+	return append(costs, float64(n.admitted)/duration.Seconds()*hugeQuota.window.Seconds()/float64(hugeQuota.max)), nil
+}
+
+// prefill gives the first key n records, evenly over the window that ends now. It knows the keys of the sorted set and of ours.
+func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
+	if _, err := p.allow(ctx, p.keys[0]); err != nil {
+		return err
+	}
+	key, err := s.control.RandomKey(ctx).Result()
+	if err != nil {
+		return err
+	}
+	kind, err := s.control.Type(ctx, key).Result()
+	if err != nil {
+		return err
+	}
+	now, err := s.control.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	stamp := func(i int) int64 {
+		return now.Add(-q.window + q.window*time.Duration(i+1)/time.Duration(n)).UnixMicro()
+	}
+	if kind == "zset" {
+		pipe := s.control.Pipeline()
+		for i := range n {
+			pipe.ZAdd(ctx, key, redis.Z{Score: float64(stamp(i)), Member: "filled" + strconv.Itoa(i)})
+			if i%1000 == 999 || i == n-1 {
+				if _, err := pipe.Exec(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		return s.control.PExpire(ctx, key, q.window).Err()
+	}
+	var state []byte
+	d := ratelimit.Demand{Key: p.keys[0], Algorithm: algorithm.SlidingLog(ratelimit.Limit{Max: q.max, Window: q.window}), N: 1}
+	for i := range n {
+		next, keep, res := d.Step(state, stamp(i))
+		if keep <= 0 || !res.Allowed {
+			return fmt.Errorf("record %d of %d was not taken", i+1, n)
+		}
+		state = next
+	}
+	return s.control.Set(ctx, key, state, 2*q.window).Err()
+}
+
 // refusalCost measures refusals on one key, by one caller.
 func (s *server) refusalCost(ctx context.Context, name string, limit int64, refusals int) ([]float64, error) {
 	entry, p, err := s.open(ctx, name, quota{limit, time.Hour})
@@ -90,6 +177,10 @@ func (s *server) refusalCost(ctx context.Context, name string, limit int64, refu
 
 // cost returns what each of the decisions cost the server.
 func (s *server) cost(ctx context.Context, entry redisEntry, decide func() count) ([]float64, count, error) {
+	longest, err := s.slowLog(ctx)
+	if err != nil {
+		return nil, count{}, err
+	}
 	before, err := s.snapshot(ctx, entry.calls)
 	if err != nil {
 		return nil, count{}, err
@@ -99,15 +190,47 @@ func (s *server) cost(ctx context.Context, entry redisEntry, decide func() count
 	if err != nil {
 		return nil, count{}, err
 	}
+	most, err := longest(entry.calls)
+	if err != nil {
+		return nil, count{}, err
+	}
 	if n.failed > n.decisions/10 {
 		return nil, count{}, fmt.Errorf("%d of %d calls failed", n.failed, n.decisions)
 	}
 	d, decisions := after.since(before), float64(n.decisions)
 	return []float64{
 		d.usec / decisions, round2(d.calls / decisions), round2(d.reads / decisions), d.in / decisions, d.out / decisions,
-		float64(n.admitted) / decisions,
+		float64(n.admitted) / decisions, most,
 	}, n, nil
 }
+
+// slowLog makes the server note the calls that take noticeable or more, from now on. longest returns the µs of the longest among the
+// named commands, or scripts if there are none.
+func (s *server) slowLog(ctx context.Context) (longest func(commands []string) (float64, error), err error) {
+	const size = 10_000
+	if err := errors.Join(
+		s.configure(ctx, "slowlog-log-slower-than", strconv.FormatInt(noticeable.Microseconds(), 10)),
+		s.configure(ctx, "slowlog-max-len", strconv.Itoa(size)),
+		s.control.Do(ctx, "SLOWLOG", "RESET").Err(),
+	); err != nil {
+		return nil, err
+	}
+	return func(commands []string) (float64, error) {
+		if commands == nil {
+			commands = scriptCommands
+		}
+		calls, err := s.control.SlowLogGet(ctx, size).Result()
+		most := noticeable
+		for _, c := range calls {
+			if len(c.Args) > 0 && slices.Contains(commands, strings.ToLower(c.Args[0])) {
+				most = max(most, c.Duration)
+			}
+		}
+		return float64(most.Microseconds()), err
+	}, nil
+}
+
+const noticeable = 50 * time.Microsecond
 
 // round2 drops the little that belongs to the measurement.
 func round2(v float64) float64 { return float64(int64(v*100+0.5)) / 100 }
@@ -172,19 +295,32 @@ func replication(s **server, quick bool) subject {
 				return nil, err
 			}
 			defer detach()
+			stop, err := (*s).startAppending(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer stop()
 			before, err := (*s).snapshot(ctx, nil)
 			if err != nil {
 				return nil, err
 			}
 			n := p.run(ctx, paceWorkers, 300*time.Millisecond, nil)
 			after, err := (*s).snapshot(ctx, nil)
-			return []float64{after.since(before).offset / float64(n.decisions)}, err
+			d, decisions := after.since(before), float64(n.decisions)
+			return []float64{d.offset / decisions, d.appended / decisions}, err
 		}
 	}
 	entries := []string{zset, redisRate, ours}
-	return subject{
-		name: "replication", title: "Replication", reference: zset, rounds: rounds,
-		metrics: []metric{{"bytes", "of replication a decision", "The case is the limit, with full logs.", false}},
-		cases:   []testCase{{"100 admitted", entries, measure(100)}, {"10000 admitted", entries, measure(10_000)}},
+	sub := subject{
+		name: "replication", title: "Replication and persistence", reference: zset, rounds: rounds,
+		metrics: []metric{
+			{"bytes", "to a replica a decision", "The case is the limit, with full logs.", false},
+			{"appended", "bytes to the append-only file a decision", "", false},
+		},
+		cases: []testCase{{name: "10000 admitted", entries: entries, measure: measure(10_000)}},
 	}
+	if !quick {
+		sub.cases = append([]testCase{{name: "100 admitted", entries: entries, measure: measure(100)}}, sub.cases...)
+	}
+	return sub
 }

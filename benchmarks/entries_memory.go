@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,8 +29,9 @@ type quota struct {
 
 // A decider is one limiter under measurement. It is safe for simultaneous use.
 type decider struct {
-	allow func(ctx context.Context, key string) (bool, error)
-	close func()
+	allow  func(ctx context.Context, key string) (bool, error)
+	allowN func(ctx context.Context, key string, n int64) (bool, error) // nil if the library knows requests of one unit only
+	close  func()
 }
 
 // An about tells in the report what an entry is.
@@ -44,27 +46,31 @@ type memoryEntry struct {
 }
 
 const (
-	ours     = "ratelimit"
-	xTime    = "x/time/rate"
-	oursName = "github.com/truewindow/ratelimit"
-	maxKeys  = 4_000_000
+	ours          = "ratelimit"
+	xTime         = "x/time/rate"
+	goLimiter     = "go-limiter"
+	throttledName = "throttled"
+	oursName      = "github.com/truewindow/ratelimit"
+	maxKeys       = 16_000_000
 )
 
 var memoryEntries = []memoryEntry{
 	{about{xTime, "golang.org/x/time", "BSD-3-Clause", "token bucket, one limiter per key in a sync.Map"}, openXTime},
 	{about{ours, oursName, "MIT", "exact log"}, func(q quota) (decider, error) { return openMemory(q, 0, nil) }},
 	{about{"ulule", "github.com/ulule/limiter/v3", "MIT", "fixed window"}, openUluleMemory},
-	{about{"throttled", "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA"}, openThrottledMemory},
-	{about{"go-limiter", "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"}, openGoLimiter},
+	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA"}, openThrottledMemory},
+	{about{goLimiter, "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"}, openGoLimiter},
 	{about{"httprate", "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"}, openHTTPRate},
 	{about{"failsafe", "github.com/failsafe-go/failsafe-go", "MIT", "fixed window, one limiter per key in a sync.Map"}, openFailsafe},
 }
 
-// memoryNames returns the names of all entries.
-func memoryNames() []string {
-	names := make([]string, len(memoryEntries))
-	for i, e := range memoryEntries {
-		names[i] = e.Name
+// memoryNames returns the names of all entries but those left out.
+func memoryNames(without ...string) []string {
+	var names []string
+	for _, e := range memoryEntries {
+		if !slices.Contains(without, e.Name) {
+			names = append(names, e.Name)
+		}
 	}
 	return names
 }
@@ -98,12 +104,16 @@ func openMemory(q quota, resolution time.Duration, now func() int64) (decider, e
 			res, err := limiter.Allow(ctx, key)
 			return res.Allowed, err
 		},
+		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
+			res, err := limiter.AllowN(ctx, key, n)
+			return res.Allowed, err
+		},
 		close: func() { store.Close() },
 	}, nil
 }
 
 // perKey keeps one limiter a key, as programs do whose library limits one thing only.
-func perKey[L any](create func() L, allow func(L) bool) decider {
+func perKey[L any](create func() L, allow func(L) bool, allowN func(L, int64) bool) decider {
 	var limiters sync.Map
 	return decider{
 		allow: func(_ context.Context, key string) (bool, error) {
@@ -113,18 +123,28 @@ func perKey[L any](create func() L, allow func(L) bool) decider {
 			}
 			return allow(l.(L)), nil
 		},
+		allowN: func(_ context.Context, key string, n int64) (bool, error) {
+			l, ok := limiters.Load(key)
+			if !ok {
+				l, _ = limiters.LoadOrStore(key, create())
+			}
+			return allowN(l.(L), n), nil
+		},
 		close: func() {},
 	}
 }
 
 func openXTime(q quota) (decider, error) {
 	perSecond := rate.Limit(float64(q.max) / q.window.Seconds())
-	return perKey(func() *rate.Limiter { return rate.NewLimiter(perSecond, int(q.max)) }, (*rate.Limiter).Allow), nil
+	create := func() *rate.Limiter { return rate.NewLimiter(perSecond, int(q.max)) }
+	return perKey(create, (*rate.Limiter).Allow, func(l *rate.Limiter, n int64) bool { return l.AllowN(time.Now(), int(n)) }), nil
 }
 
 func openFailsafe(q quota) (decider, error) {
 	create := func() ratelimiter.RateLimiter[any] { return ratelimiter.NewBursty[any](uint(q.max), q.window) }
-	return perKey(create, ratelimiter.RateLimiter[any].TryAcquirePermit), nil
+	return perKey(create, ratelimiter.RateLimiter[any].TryAcquirePermit, func(l ratelimiter.RateLimiter[any], n int64) bool {
+		return l.TryAcquirePermits(uint(n))
+	}), nil
 }
 
 func openUluleMemory(q quota) (decider, error) {
@@ -136,6 +156,10 @@ func ululeDecider(store ulule.Store, q quota) decider {
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
 			res, err := limiter.Get(ctx, key)
+			return err == nil && !res.Reached, err
+		},
+		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
+			res, err := limiter.Increment(ctx, key, n)
 			return err == nil && !res.Reached, err
 		},
 		close: func() {},
@@ -160,6 +184,10 @@ func throttledDecider(store throttled.GCRAStoreCtx, q quota) (decider, error) {
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
 			limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
+			return err == nil && !limited, err
+		},
+		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
+			limited, _, err := limiter.RateLimitCtx(ctx, key, int(n))
 			return err == nil && !limited, err
 		},
 		close: func() {},
@@ -189,6 +217,9 @@ func openHTTPRate(q quota) (decider, error) {
 	}
 	return decider{
 		allow: func(_ context.Context, key string) (bool, error) { return !limiter.OnLimit(nil, request, key), nil },
+		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
+			return !limiter.OnLimit(nil, request.WithContext(httprate.WithIncrement(ctx, int(n))), key), nil
+		},
 		close: func() {},
 	}, nil
 }

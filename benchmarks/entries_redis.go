@@ -45,7 +45,7 @@ var redisEntries = []redisEntry{
 	{about{emptyScript, goRedis, "BSD-2-Clause", "none: a script that returns 1"}, openScript("return 1"), nil},
 	{about{redisRate, "github.com/go-redis/redis_rate/v10", "BSD-2-Clause", "GCRA in Lua"}, openRedisRate, nil},
 	{about{"ulule", "github.com/ulule/limiter/v3", "MIT", "fixed window in Lua"}, openUluleRedis, nil},
-	{about{"throttled", "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA, compare-and-swap"}, openThrottledRedis,
+	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA, compare-and-swap"}, openThrottledRedis,
 		[]string{"time", "get", "setnx", "expire", "eval"}},
 	{about{ours, oursName, "MIT", "exact log in Lua, through go-redis"}, openOurs, nil},
 }
@@ -70,6 +70,24 @@ end
 local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 return {0, oldest[2] + ARGV[2] - now}`
 )
+
+// zsetUnits is the plain sorted-set log for demands of ARGV[5] units: a member for each.
+var zsetUnits = redis.NewScript(`
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, now - ARGV[2])
+local n = tonumber(ARGV[5])
+if redis.call('ZCARD', KEYS[1]) + n > tonumber(ARGV[1]) then return 0 end
+for first = 1, n, 1000 do
+  local list = {}
+  for i = first, math.min(first + 999, n) do
+    list[#list + 1] = now
+    list[#list + 1] = ARGV[4] .. ':' .. i
+  end
+  redis.call('ZADD', KEYS[1], unpack(list))
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1`)
 
 // members makes the members of a sorted set: one for each call, also between clients.
 type members struct {
@@ -125,6 +143,10 @@ func openScript(source string) func(string, quota) (decider, error) {
 				}
 				return reply == int64(1), err
 			},
+			allowN: func(ctx context.Context, key string, n int64) (bool, error) {
+				allowed, err := zsetUnits.Run(ctx, client, []string{key}, args[0], args[1], args[2], members.next(), n).Bool()
+				return allowed, err
+			},
 			close: func() { client.Close() },
 		}, nil
 	}
@@ -154,6 +176,10 @@ func openRedisRate(addr string, q quota) (decider, error) {
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
 			res, err := limiter.Allow(ctx, key, limit)
+			return err == nil && res.Allowed > 0, err
+		},
+		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
+			res, err := limiter.AllowN(ctx, key, limit, int(n))
 			return err == nil && res.Allowed > 0, err
 		},
 		close: func() { client.Close() },
@@ -199,6 +225,10 @@ func openOurs(addr string, q quota) (decider, error) {
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
 			res, err := limiter.Allow(ctx, key)
+			return res.Allowed, err
+		},
+		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
+			res, err := limiter.AllowN(ctx, key, n)
 			return res.Allowed, err
 		},
 		close: func() { client.Close() },

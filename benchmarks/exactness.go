@@ -4,18 +4,14 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // exactMax is the limit of the traces. On servers the window is a second, since some libraries there have no shorter one.
 const (
-	exactMax     = 10
-	aimedTraces  = 20
-	stormCallers = 64
+	exactMax    = 10
+	aimedTraces = 20
 )
-
-var stormQuota = quota{50, 30 * time.Second}
 
 // A call is one decision as its caller saw it: it was taken between before and after.
 type call struct {
@@ -24,7 +20,8 @@ type call struct {
 }
 
 // exactness measures how far the entries exceed the limit, and how often they refuse without need.
-func exactness(name, title string, entries []string, window time.Duration, quick bool, open func(ctx context.Context, entry string, q quota) ([]decider, error)) subject {
+// Where processes can share a limiter, addr tells where.
+func exactness(name, title string, entries []string, window time.Duration, quick bool, open func(ctx context.Context, entry string, q quota) ([]decider, error), addr func() string) subject {
 	traces, windows := 200, 4
 	if quick {
 		traces, windows = 60, 2
@@ -35,9 +32,10 @@ func exactness(name, title string, entries []string, window time.Duration, quick
 			{"worst", "most admitted in any rolling window ÷ limit", "Only admissions certain to lie in one window count: the first call began less than a window before the last one ended.", true},
 			{"wrong", "share of the refusals", "Refusals that an exact log of the same admissions would not have made.", true},
 			{"storm", "admitted ÷ limit", "64 goroutines on one fresh key; on a server through two clients.", true},
+			{"two processes", "admitted ÷ limit", "The same by two processes, each with a client of 64 goroutines.", true},
 			{"errors", "share of the calls", "", true},
 		},
-		cases: []testCase{{"aimed and random", entries, func(ctx context.Context, entry string) ([]float64, error) {
+		cases: []testCase{{name: "aimed and random", entries: entries, measure: func(ctx context.Context, entry string) ([]float64, error) {
 			ds, err := open(ctx, entry, quota{exactMax, window})
 			if err != nil {
 				return nil, err
@@ -49,8 +47,15 @@ func exactness(name, title string, entries []string, window time.Duration, quick
 			}
 			defer closeAll(storming)
 			worst, wrong, errors := playTraces(ctx, ds, traces, window, windows)
-			storm, stormErrors := playStorm(ctx, storming)
-			return []float64{worst, wrong, storm, (errors + stormErrors) / 2}, nil
+			storm := playStorm(ctx, storming)
+			processes := stormCount{}
+			if addr != nil {
+				if processes, err = stormProcesses(ctx, stormTask{entry, addr()}); err != nil {
+					return nil, err
+				}
+			}
+			failed := max(errors, storm.failed(), processes.failed())
+			return []float64{worst, wrong, storm.share(), processes.share(), failed}, nil
 		}}},
 	}
 }
@@ -159,34 +164,12 @@ func examine(trace []call, q quota) (most, refused, wrong int) {
 	return most, refused, wrong
 }
 
-// playStorm lets many goroutines try one key at once.
-func playStorm(ctx context.Context, ds []decider) (admitted, failed float64) {
-	var yes, bad atomic.Int64
-	var wg sync.WaitGroup
-	const calls = 20
-	for g := range stormCallers {
-		wg.Go(func() {
-			for range calls {
-				ok, err := ds[g%len(ds)].allow(ctx, "storm")
-				if ok {
-					yes.Add(1)
-				}
-				if err != nil {
-					bad.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return float64(yes.Load()) / float64(stormQuota.max), float64(bad.Load()) / (stormCallers * calls)
-}
-
 func exactMemory(quick bool) subject {
 	return exactness("exact-memory", "Exactness in process", memoryNames(), time.Second/2, quick,
 		func(_ context.Context, entry string, q quota) ([]decider, error) {
 			d, err := openMemoryEntry(entry, q)
 			return []decider{d}, err
-		})
+		}, nil)
 }
 
 func exactRedis(s **server, quick bool) subject {
@@ -202,5 +185,5 @@ func exactRedis(s **server, quick bool) subject {
 				return nil, err
 			}
 			return []decider{one.decider, two.decider}, nil
-		})
+		}, func() string { return (*s).addr })
 }

@@ -26,9 +26,9 @@ func heap(quick bool) subject {
 		metrics: []metric{{"heap", "bytes a key",
 			"Sparse: 1M keys (quick: 100k), 5 requests at 100/min. Saturated: 10k keys (quick: 1k), 1,000 requests at 1,000/min; coarse: with Resolution = Window/100.", false}},
 		cases: []testCase{
-			{"sparse", memoryNames(), measure(quota{100, time.Minute}, sparseKeys, 5)},
-			{"saturated", memoryNames(), measure(quota{1000, time.Minute}, fullKeys, 1000)},
-			{coarse, []string{ours}, func(ctx context.Context, _ string) ([]float64, error) {
+			{name: "sparse", entries: memoryNames(), measure: measure(quota{100, time.Minute}, sparseKeys, 5)},
+			{name: "saturated", entries: memoryNames(), measure: measure(quota{1000, time.Minute}, fullKeys, 1000)},
+			{name: coarse, entries: []string{ours}, measure: func(ctx context.Context, _ string) ([]float64, error) {
 				var clock atomic.Int64 // one request each 60 ms: as many records as the resolution allows
 				clock.Store(time.Now().UnixMicro())
 				open := func() (decider, error) {

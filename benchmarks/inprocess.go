@@ -39,20 +39,25 @@ func inProcess(quick bool) subject {
 		}
 		hotOnly, manyOnly := quick && cpus == 1, quick && cpus == 2
 		for _, w := range []workload{
-			{"hot admitted", quota{100_000, time.Millisecond}, hot, nil, 100},
-			{"hot refused", quota{10, time.Hour}, hot, nil, 20},
-			{"100k uniform", quota{100, 10 * time.Second}, many, uniform(manyKeys), 5},
-			{"100k zipf", quota{100, 10 * time.Second}, many, zipf(manyKeys), 5},
+			{name: "hot admitted", quota: quota{100_000, time.Millisecond}, keys: hot, warm: 100},
+			{name: "hot refused", quota: quota{10, time.Hour}, keys: hot, warm: 20},
+			{name: "hot, 10000 units", quota: quota{1_000_000_000, time.Millisecond}, keys: hot, units: 10_000, warm: 100},
+			{name: "100k uniform", quota: quota{100, 10 * time.Second}, keys: many, order: uniform(manyKeys), warm: 5},
+			{name: "100k zipf", quota: quota{100, 10 * time.Second}, keys: many, order: zipf(manyKeys), warm: 5},
 		} {
-			if hotOnly && w.order != nil || manyOnly && w.order == nil {
+			if hotOnly && w.order != nil || manyOnly && w.order == nil || cpus > 1 && w.units > 1 {
 				continue
+			}
+			entries := memoryNames()
+			if w.units > 1 {
+				entries = memoryNames(goLimiter, throttledName) // the one has no demands of several units, the other no limit as high
 			}
 			plural := ""
 			if cpus > 1 {
 				plural = "s"
 			}
 			s.cases = append(s.cases, testCase{
-				name: fmt.Sprintf("%s, %d CPU%s", w.name, cpus, plural), entries: memoryNames(),
+				name: fmt.Sprintf("%s, %d CPU%s", w.name, cpus, plural), entries: entries,
 				measure: func(ctx context.Context, entry string) ([]float64, error) {
 					return w.measure(ctx, entry, cpus, duration)
 				},
@@ -68,6 +73,7 @@ type workload struct {
 	quota quota
 	keys  []string
 	order []uint32 // indices of keys, read in a circle; nil means the first key only
+	units int64    // of each demand; 0 means that it is asked for one by the shortest call
 	warm  int      // decisions of every key before the measurement
 }
 
@@ -100,6 +106,9 @@ func (w *workload) measure(ctx context.Context, entry string, cpus int, duration
 		return nil, err
 	}
 	defer d.close()
+	if w.units > 0 {
+		d.allow = func(ctx context.Context, key string) (bool, error) { return d.allowN(ctx, key, w.units) }
+	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cpus))
 	for range w.warm {
 		for _, key := range w.keys {
@@ -111,6 +120,26 @@ func (w *workload) measure(ctx context.Context, entry string, cpus int, duration
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
+	r, err := w.decide(ctx, d, cpus, duration)
+	if err != nil {
+		return nil, err
+	}
+	runtime.ReadMemStats(&after)
+	return []float64{
+		r.nanoseconds(), round2(float64(after.Mallocs-before.Mallocs) / r.decisions), r.admitted / r.decisions,
+	}, nil
+}
+
+// A rush is what came of decisions made as fast as possible.
+type rush struct {
+	decisions, admitted float64
+	took                time.Duration
+}
+
+func (r rush) nanoseconds() float64 { return float64(r.took.Nanoseconds()) / r.decisions }
+
+// decide lets as many goroutines as there are cpus decide for the duration.
+func (w *workload) decide(ctx context.Context, d decider, cpus int, duration time.Duration) (rush, error) {
 	var decisions, admitted, failed atomic.Int64
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -124,14 +153,11 @@ func (w *workload) measure(ctx context.Context, entry string, cpus int, duration
 	}
 	wg.Wait()
 	took := time.Since(start)
-	runtime.ReadMemStats(&after)
 	n := float64(decisions.Load())
 	if bad := failed.Load(); float64(bad) > n/10 {
-		return nil, fmt.Errorf("%d of %.0f calls failed", bad, n)
+		return rush{}, fmt.Errorf("%d of %.0f calls failed", bad, n)
 	}
-	return []float64{
-		float64(took.Nanoseconds()) / n, round2(float64(after.Mallocs-before.Mallocs) / n), float64(admitted.Load()) / n,
-	}, nil
+	return rush{n, float64(admitted.Load()), took}, nil
 }
 
 // loop decides until the deadline.

@@ -13,7 +13,7 @@ import (
 func load(s **server, quick bool) subject {
 	callers, duration := []int{1, 64, 512}, 400*time.Millisecond
 	if quick {
-		callers, duration = []int{64}, 300*time.Millisecond
+		callers, duration = []int{64}, 200*time.Millisecond
 	}
 	sub := subject{
 		name: "load", title: "Decisions under load", reference: zset, rounds: 3,
@@ -34,8 +34,8 @@ func load(s **server, quick bool) subject {
 			{name: "hot key", quota: quota{1000, 100 * time.Millisecond}, keys: keyNames(1)},
 			{name: "refused key", quota: quota{10, time.Hour}, keys: keyNames(1)},
 		} {
-			sub.cases = append(sub.cases, testCase{fmt.Sprintf("%s, c=%d", w.name, c), redisNames(zsetRetry),
-				func(ctx context.Context, entry string) ([]float64, error) {
+			sub.cases = append(sub.cases, testCase{name: fmt.Sprintf("%s, c=%d", w.name, c), entries: redisNames(zsetRetry),
+				measure: func(ctx context.Context, entry string) ([]float64, error) {
 					return (*s).load(ctx, entry, &w, c, duration)
 				}})
 		}
@@ -84,6 +84,8 @@ func hammer(ctx context.Context, d decider, w *workload, callers int, duration t
 	deadline := time.Now().Add(duration)
 	for g := range callers {
 		wg.Go(func() {
+			ctx, cancel := context.WithCancel(ctx) // each of its own, as requests have
+			defer cancel()
 			own, bad, key, at := []time.Duration(nil), 0, w.keys[0], g*orderLen/callers
 			for start := time.Now(); start.Before(deadline) && ctx.Err() == nil; {
 				if w.order != nil {

@@ -1,6 +1,7 @@
 // Command benchmarks measures this module and what else Go programs use to limit rates, side by side.
 //
-//	go -C benchmarks run . [-quick] [-md file] [-json file] [-run regexp]
+//	go -C benchmarks run . [-quick] [-md file] [-json file] [-readme file] [-run regexp]
+//	go -C benchmarks run . -from file [-md file] [-readme file]
 //
 // Every round measures all entries in turn; a quotient is taken within one round, and the report has the median and the range over the
 // rounds. A new entry is one more value in memoryEntries or redisEntries.
@@ -27,7 +28,12 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var err error
+	if task, ok := os.LookupEnv(stormEnv); ok {
+		err = stormProcess(ctx, task, os.Stdin, os.Stdout)
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
@@ -41,6 +47,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	quick := flags.Bool("quick", false, "measure less and shorter: below two minutes instead of ten")
 	markdown := flags.String("md", "", "write the Markdown report to `file` instead of standard output")
 	jsonFile := flags.String("json", "", "also write the report as JSON to `file`")
+	readme := flags.String("readme", "", "also write the comparison into `file`, between its markers")
+	stored := flags.String("from", "", "measure nothing: write the report that -json has written to `file`")
 	pattern := flags.String("run", "", "measure only what matches `regexp`, as subject/case such as commands/100")
 	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 4, or 2 with -quick")
 	var from source
@@ -52,6 +60,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if *stored != "" {
+		rep, err := readReport(*stored)
+		if err != nil {
+			return err
+		}
+		return rep.write(stdout, *markdown, "", *readme)
 	}
 	wanted, err := regexp.Compile(*pattern)
 	if err != nil {
@@ -72,7 +87,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("nothing matches %q", *pattern)
 	}
 
-	rep := &report{Started: time.Now(), Command: strings.Join(append([]string{"benchmarks"}, args...), " "), Rounds: *rounds, Machine: machine()}
+	started := time.Now()
+	rep := &report{
+		Started: started.UTC().Truncate(time.Second), Command: strings.Join(append([]string{"go -C benchmarks run ."}, args...), " "),
+		Quick: *quick, Rounds: *rounds, Machine: machine(),
+	}
 	res := newResults()
 	if remote {
 		if srv, err = startServer(ctx, from); err != nil {
@@ -85,28 +104,49 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	if err := res.run(ctx, subjects, *rounds, func(s string) {
-		fmt.Fprintf(stderr, "%4.0fs %s\n", time.Since(rep.Started).Seconds(), s)
+		fmt.Fprintf(stderr, "%4.0fs %s\n", time.Since(started).Seconds(), s)
 	}); err != nil {
 		return err
 	}
-	rep.Took = time.Since(rep.Started)
+	rep.Took = time.Since(started).Round(time.Second)
+	if !*quick && memoryAvailable() < hugeKeysMemory {
+		res.errors = append(res.errors, fmt.Sprintf("scale, %d keys: left out, since %d GiB of memory were not available", hugeKeys, hugeKeysMemory>>30))
+	}
 	rep.Targets, rep.Tables, rep.Failures = res.judge(targets), res.tables(subjects), res.errors
 	rep.describeEntries(local, remote)
-	if *jsonFile != "" {
-		if err := writeFile(*jsonFile, rep.writeJSON); err != nil {
+	return rep.write(stdout, *markdown, *jsonFile, *readme)
+}
+
+// write writes the report to the files that are named, and as Markdown to stdout if it has no file.
+func (r *report) write(stdout io.Writer, markdown, jsonFile, readme string) error {
+	if jsonFile != "" {
+		if err := writeFile(jsonFile, r.writeJSON); err != nil {
 			return err
 		}
 	}
-	if *markdown != "" {
-		return writeFile(*markdown, rep.writeMarkdown)
+	if readme != "" {
+		text, err := os.ReadFile(readme)
+		if err != nil {
+			return err
+		}
+		compared, err := r.insertComparison(string(text))
+		if err != nil {
+			return fmt.Errorf("%s: %w", readme, err)
+		}
+		if err := os.WriteFile(readme, []byte(compared), 0o644); err != nil {
+			return err
+		}
 	}
-	return rep.writeMarkdown(stdout)
+	if markdown != "" {
+		return writeFile(markdown, r.writeMarkdown)
+	}
+	return r.writeMarkdown(stdout)
 }
 
 // allSubjects returns what a run measures. The server has to be there only when it is measured.
 func allSubjects(srv **server, quick bool) []subject {
-	subjects := []subject{exactMemory(quick), inProcess(quick), heap(quick)}
-	for _, s := range []subject{exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick), replication(srv, quick), load(srv, quick)} {
+	subjects := []subject{exactMemory(quick), inProcess(quick), heap(quick), scale(quick)}
+	for _, s := range []subject{exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick), replication(srv, quick), weights(srv, quick), load(srv, quick)} {
 		s.onServer = true
 		subjects = append(subjects, s)
 	}
@@ -138,16 +178,34 @@ func writeFile(name string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
+// machine tells where the run took place, and how busy it was there.
 func machine() []fact {
-	facts := []fact{{"Go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}, {"CPUs", fmt.Sprint(runtime.NumCPU())}}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				return append(facts, fact{"CPU", strings.TrimSpace(model)})
-			}
+	facts := []fact{
+		{"CPU", field("/proc/cpuinfo", "model name", ":")},
+		{"cores", fmt.Sprint(runtime.NumCPU())},
+		{"memory", fmt.Sprintf("%.0f GiB available", float64(memoryAvailable())/(1<<30))},
+		{"OS", strings.Trim(field("/etc/os-release", "PRETTY_NAME", "="), `"`)},
+		{"Go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
+	}
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load, _, _ := strings.Cut(string(text), " ")
+		facts = append(facts, fact{"load of the machine when it began", load})
+	}
+	return slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" })
+}
+
+// field returns the value of the first line that has the name, empty if there is none.
+func field(file, name, separator string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, value, ok := strings.Cut(line, separator); ok && strings.TrimSpace(n) == name {
+			return strings.TrimSpace(value)
 		}
 	}
-	return facts
+	return ""
 }
 
 // describeEntries tells what was measured, with versions.
@@ -161,12 +219,12 @@ func (r *report) describeEntries(local, remote bool) {
 	r.Versions[oursName] = "this"
 	if local {
 		for _, e := range memoryEntries {
-			r.Entries["in process"] = append(r.Entries["in process"], e.about)
+			r.Entries[inProcessEntries] = append(r.Entries[inProcessEntries], e.about)
 		}
 	}
 	if remote {
 		for _, e := range redisEntries {
-			r.Entries["server"] = append(r.Entries["server"], e.about)
+			r.Entries[serverEntries] = append(r.Entries[serverEntries], e.about)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,16 +12,48 @@ import (
 	"time"
 )
 
+// startAppending makes the server write an append-only file, until stop. It returns when what follows is appended only.
+func (s *server) startAppending(ctx context.Context) (stop func(), err error) {
+	stop = func() { _ = s.configure(context.Background(), "appendonly", "no") } // a server that is gone appends nothing
+	if err := errors.Join(
+		s.configure(ctx, "appendfsync", "no"),
+		s.configure(ctx, "auto-aof-rewrite-percentage", "0"),
+		s.configure(ctx, "appendonly", "yes"),
+	); err != nil {
+		stop()
+		return nil, err
+	}
+	for { // the file begins with all that is there
+		fields, err := s.info(ctx, "persistence")
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		if fields["aof_enabled"] == "1" && fields["aof_rewrite_in_progress"] == "0" && fields["aof_rewrite_scheduled"] == "0" {
+			return stop, nil
+		}
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil, ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
 // attachReplica makes the server replicate, to a connection that reads everything and keeps nothing.
 func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
-	if err := s.control.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
+	if err := s.configure(ctx, "repl-diskless-sync-delay", "0"); err != nil {
 		return nil, err
 	}
 	conn, err := (&net.Dialer{Timeout: startTimeout}).DialContext(ctx, "tcp", s.addr)
 	if err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(startTimeout))
+	if err := conn.SetDeadline(time.Now().Add(startTimeout)); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	r := bufio.NewReader(conn)
 	for _, step := range []struct{ command, answer string }{{"REPLCONF capa eof capa psync2", "+OK"}, {"PSYNC ? -1", "+FULLRESYNC"}} {
 		if _, err := io.WriteString(conn, step.command+"\r\n"); err != nil {
@@ -40,17 +73,22 @@ func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
 			return nil, fmt.Errorf("the server does not replicate: %q", line)
 		}
 	}
-	conn.SetDeadline(time.Time{})
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { io.Copy(io.Discard, r) })
+	wg.Go(func() { _, _ = io.Copy(io.Discard, r) }) // until the connection is closed
 	wg.Go(func() {
 		for {
 			select {
 			case <-done:
 				return
 			case <-time.After(time.Second):
-				io.WriteString(conn, "REPLCONF ACK 0\r\n")
+				if _, err := io.WriteString(conn, "REPLCONF ACK 0\r\n"); err != nil {
+					return
+				}
 			}
 		}
 	})

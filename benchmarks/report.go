@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -13,11 +15,27 @@ import (
 // A number is written with about three digits, and as null in JSON if it is NaN.
 type number float64
 
+// round5 keeps five digits, so that what is read from JSON is written as what was measured.
+func round5(v float64) number {
+	if n, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64); err == nil {
+		return number(n)
+	}
+	return number(v)
+}
+
 func (n number) MarshalJSON() ([]byte, error) {
 	if v := float64(n); !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return json.Marshal(v)
 	}
 	return []byte("null"), nil
+}
+
+func (n *number) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*n = number(math.NaN())
+		return nil
+	}
+	return json.Unmarshal(text, (*float64)(n))
 }
 
 func (n number) String() string {
@@ -43,22 +61,46 @@ func thousands(digits string) string {
 	return digits
 }
 
-// A value is a summary over rounds. Ratio is that of the quotients by the reference within each round.
+// A value is a summary over rounds. Ratio is that of the quotients by the reference within each round. In JSON it is the array of
+// median, least, most, number of rounds, and of the three of the ratio if there is one.
 type value struct {
 	Median, Min, Max number
-	Rounds           []number
-	Ratio            *ratio `json:",omitempty"`
+	Rounds           int
+	Ratio            *ratio
 }
 
 type ratio struct{ Median, Min, Max number }
+
+func (v value) MarshalJSON() ([]byte, error) {
+	list := []number{v.Median, v.Min, v.Max, number(v.Rounds)}
+	if v.Ratio != nil {
+		list = append(list, v.Ratio.Median, v.Ratio.Min, v.Ratio.Max)
+	}
+	return json.Marshal(list)
+}
+
+func (v *value) UnmarshalJSON(text []byte) error {
+	var list []number
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	if len(list) != 4 && len(list) != 7 {
+		return fmt.Errorf("a value of %d numbers", len(list))
+	}
+	*v = value{Median: list[0], Min: list[1], Max: list[2], Rounds: int(list[3])}
+	if len(list) == 7 {
+		v.Ratio = &ratio{list[4], list[5], list[6]}
+	}
+	return nil
+}
 
 func (v *value) String() string {
 	if v == nil {
 		return "–"
 	}
-	s := withRange(v.Median, v.Min, v.Max, len(v.Rounds))
+	s := withRange(v.Median, v.Min, v.Max, v.Rounds)
 	if v.Ratio != nil {
-		s += " **×" + withRange(v.Ratio.Median, v.Ratio.Min, v.Ratio.Max, len(v.Rounds)) + "**"
+		s += " **×" + withRange(v.Ratio.Median, v.Ratio.Min, v.Ratio.Max, v.Rounds) + "**"
 	}
 	return s
 }
@@ -88,8 +130,9 @@ type report struct {
 	Started  time.Time
 	Took     time.Duration
 	Command  string
+	Quick    bool
 	Machine  []fact
-	Entries  map[string][]about // by "in process" and "server"
+	Entries  map[string][]about // by inProcessEntries and serverEntries
 	Versions map[string]string  // by module
 	Rounds   int
 	Targets  []verdict
@@ -97,6 +140,11 @@ type report struct {
 	Limits   []fact   // what the server can do at most, by redis-benchmark
 	Failures []string // measurements that failed
 }
+
+const (
+	inProcessEntries = "in process"
+	serverEntries    = "server"
+)
 
 // A fact is one line about the run.
 type fact struct{ Name, Value string }
@@ -144,48 +192,72 @@ func (r *results) value(c cell, reference string) *value {
 	if s.N == 0 {
 		return nil
 	}
-	v := &value{Median: number(s.Median), Min: number(s.Min), Max: number(s.Max)}
-	for _, f := range rounds {
-		v.Rounds = append(v.Rounds, number(f))
-	}
+	v := &value{Median: round5(s.Median), Min: round5(s.Min), Max: round5(s.Max), Rounds: s.N}
 	if reference == "" || reference == c.Entry {
 		return v
 	}
 	over := c
 	over.Entry = reference
 	if q := summarize(quotients(rounds, r.values[over])); q.N > 0 {
-		v.Ratio = &ratio{number(q.Median), number(q.Min), number(q.Max)}
+		v.Ratio = &ratio{round5(q.Median), round5(q.Min), round5(q.Max)}
 	}
 	return v
 }
 
+// writeJSON writes a line for each table and for each row, so that changes can be read.
 func (r *report) writeJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	return e.Encode(r)
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	_, err := strings.NewReplacer(`{"Subject"`, "\n"+`{"Subject"`, `{"Entry"`, "\n"+`{"Entry"`, `"Tables":`, "\n"+`"Tables":`, `"Limits":`, "\n"+`"Limits":`).
+		WriteString(w, b.String())
+	return err
 }
 
+func readReport(name string) (*report, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rep := new(report)
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	if err := d.Decode(rep); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return rep, nil
+}
+
+const caveats = `Medians, with the range over the rounds in brackets. **×** is the quotient by the reference within the same round, in which all entries are
+measured in turn. Before you use a figure:
+
+- Compare within one table, and quotients rather than times. The machine is shared: when it is busy, times double and
+  quotients move by a third from one run to the next, and the longest of anything is mostly the machine's doing. The brackets tell how quiet it was.
+- The server is on loopback, on the same cores as its clients. Over a network a round trip takes far longer than any decision here.
+- The libraries promise different things. A token bucket, GCRA or fixed window keeps a few bytes a key and is meant to admit up to twice its limit
+  in a window; the quotients tell what exactness costs and saves, not who is better.
+- A target is a bound that this project set itself. The median is held against it, in this one run.
+`
+
+// writeMarkdown writes everything, subject by subject.
 func (r *report) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Benchmarks\n\n`%s`, %s, took %s, rounds: %d.\n", r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
+	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s`, %s, in %s, rounds: %d. A change by hand would be overwritten.\n\n", r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
 		r.Took.Round(time.Second), r.Rounds)
-	b.WriteString("Medians, with the range over the rounds in brackets. **×** is the quotient by the reference within the same round.\n\n")
+	if r.Quick {
+		b.WriteString("**This was a quick run**: it measures short and leaves much out. Its figures are rougher than those of a full run.\n\n")
+	}
 	for _, f := range r.Machine {
 		fmt.Fprintf(&b, "- %s: %s\n", f.Name, f.Value)
 	}
-	if len(r.Targets) > 0 {
-		b.WriteString("\n## Targets\n\n| what | measured | target | holds |\n|---|---|---|---|\n")
-		for _, v := range r.Targets {
-			holds := "**no**"
-			if v.Holds {
-				holds = "yes"
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", v.What, withRange(v.Measured, v.Range[0], v.Range[1], 2), v.Target, holds)
-		}
-	}
+	b.WriteString("\n" + caveats)
+	r.writeMisses(&b)
 	subject := ""
-	for _, t := range r.Tables {
+	for i, t := range r.Tables {
 		if t.Subject != subject {
 			subject = t.Subject
 			fmt.Fprintf(&b, "\n## %s\n", t.Title)
@@ -194,21 +266,24 @@ func (r *report) writeMarkdown(w io.Writer) error {
 			}
 		}
 		t.writeMarkdown(&b)
+		if i == len(r.Tables)-1 || r.Tables[i+1].Subject != subject {
+			r.writeTargets(&b, subject)
+		}
 	}
 	if len(r.Limits) > 0 {
-		b.WriteString("\n## What the server can do\n\n")
+		b.WriteString("\n## What the server can do\n\nBy redis-benchmark: no decision is faster than an empty script.\n\n")
 		for _, f := range r.Limits {
 			fmt.Fprintf(&b, "- %s: %s\n", f.Name, f.Value)
 		}
 	}
 	b.WriteString("\n## Entries\n\n| entry | where | module | version | licence | algorithm |\n|---|---|---|---|---|---|\n")
-	for _, where := range []string{"in process", "server"} {
+	for _, where := range []string{inProcessEntries, serverEntries} {
 		for _, e := range r.Entries[where] {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", e.Name, where, e.Module, r.Versions[e.Module], e.Licence, e.Algorithm)
 		}
 	}
 	if len(r.Failures) > 0 {
-		b.WriteString("\n## Measurements that failed\n\n")
+		b.WriteString("\n## Measurements that failed or were left out\n\n")
 		for _, f := range r.Failures {
 			fmt.Fprintf(&b, "- %s\n", f)
 		}
@@ -217,10 +292,54 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	return err
 }
 
+// writeMisses says first what does not hold.
+func (r *report) writeMisses(b *strings.Builder) {
+	var missed []verdict
+	for _, v := range r.Targets {
+		if !v.Holds {
+			missed = append(missed, v)
+		}
+	}
+	if len(r.Targets) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## Targets\n\n%d of %d targets hold; they stand below each subject.", len(r.Targets)-len(missed), len(r.Targets))
+	if len(missed) > 0 {
+		b.WriteString(" These do not:\n\n| missed | measured | target |\n|---|---|---|\n")
+		for _, v := range missed {
+			fmt.Fprintf(b, "| %s | %s | %s |\n", v.What, v.measured(), v.Target)
+		}
+	} else {
+		b.WriteString("\n")
+	}
+}
+
+func (r *report) writeTargets(b *strings.Builder, subject string) {
+	header := "\nTargets.\n\n| target | measured | bound | |\n|---|---|---|---|\n"
+	for _, v := range r.Targets {
+		if v.Subject != subject {
+			continue
+		}
+		b.WriteString(header)
+		header = ""
+		holds := "**misses**"
+		if v.Holds {
+			holds = "holds"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", v.What, v.measured(), v.Target, holds)
+	}
+}
+
+func (v verdict) measured() string { return withRange(v.Measured, v.Range[0], v.Range[1], 2) }
+
 func (t *table) writeMarkdown(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s, %s.", t.Metric.Name, t.Metric.Unit)
 	if t.Metric.Note != "" {
 		fmt.Fprintf(b, " %s", t.Metric.Note)
+	}
+	if same, ok := t.same(); ok {
+		fmt.Fprintf(b, " Everywhere %s.\n", same)
+		return
 	}
 	fmt.Fprintf(b, "\n\n| %s | %s |\n|---|%s\n", t.Metric.Name, strings.Join(t.Columns, " | "), strings.Repeat("---|", len(t.Columns)))
 	for _, row := range t.Rows {
@@ -230,4 +349,22 @@ func (t *table) writeMarkdown(b *strings.Builder) {
 		}
 		b.WriteString("\n")
 	}
+}
+
+// same returns the value that all cells have, if there are several and they have one.
+func (t *table) same() (text string, ok bool) {
+	cells := 0
+	for _, row := range t.Rows {
+		for _, v := range row.Cells {
+			if v == nil {
+				continue
+			}
+			s := withRange(v.Median, v.Min, v.Max, v.Rounds)
+			if cells++; cells > 1 && s != text {
+				return "", false
+			}
+			text = s
+		}
+	}
+	return text, cells > 1
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -32,13 +35,23 @@ func sample() (*results, []subject) {
 	}}
 }
 
-func TestMarkdown(t *testing.T) {
+func sampleReport() *report {
 	r, subjects := sample()
-	rep := report{Tables: r.tables(subjects), Rounds: 2, Took: time.Minute, Failures: []string{"commands, 1000, ours: broken"},
-		Entries: map[string][]about{"server": {{zset, "example.com/zset", "MIT", "sorted set"}}}, Versions: map[string]string{"example.com/zset": "v1.2.3"},
-		Targets: []verdict{{What: "cost", Measured: 1, Range: [2]number{0.5, 1.5}, Target: "≤ 0.70"}, {What: "records", Measured: 3, Range: [2]number{3, 3}, Target: "≤ 4", Holds: true}}}
+	return &report{
+		Started: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), Took: time.Minute, Rounds: 2, Quick: true,
+		Machine: []fact{{"Go", "go1.26 linux/amd64"}}, Tables: r.tables(subjects), Failures: []string{"commands, 1000, ours: broken"},
+		Entries:  map[string][]about{serverEntries: {{zset, "example.com/zset", "MIT", "sorted set"}}},
+		Versions: map[string]string{"example.com/zset": "v1.2.3"},
+		Targets: []verdict{
+			{Subject: "commands", What: "cost", Measured: 1, Range: [2]number{0.5, 1.5}, Target: "≤ 0.70"},
+			{Subject: "commands", What: "records", Measured: 3, Range: [2]number{3, 3}, Target: "≤ 4", Holds: true},
+		},
+	}
+}
+
+func TestMarkdown(t *testing.T) {
 	var b strings.Builder
-	if err := rep.writeMarkdown(&b); err != nil {
+	if err := sampleReport().writeMarkdown(&b); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(b.String(), "\n")
@@ -49,11 +62,14 @@ func TestMarkdown(t *testing.T) {
 		"|---|---|---|",
 		"| zset | 15 [10–20] | 1,234 |",
 		"| ratelimit | 17.5 [5–30] **×1 [0.50–1.50]** | – |",
-		"| ratelimit | 1 | – |",
-		"| cost | 1 [0.50–1.50] | ≤ 0.70 | **no** |",
-		"| records | 3 | ≤ 4 | yes |",
+		"admitted, share. Everywhere 1.",
+		"1 of 2 targets hold; they stand below each subject. These do not:",
+		"| cost | 1 [0.50–1.50] | ≤ 0.70 |",
+		"| cost | 1 [0.50–1.50] | ≤ 0.70 | **misses** |",
+		"| records | 3 | ≤ 4 | holds |",
 		"| zset | server | example.com/zset | v1.2.3 | MIT | sorted set |",
 		"- commands, 1000, ours: broken",
+		"- Go: go1.26 linux/amd64",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("no line %q", want)
@@ -62,50 +78,120 @@ func TestMarkdown(t *testing.T) {
 	if strings.Contains(b.String(), "never") {
 		t.Error("a metric without values has a table")
 	}
+	if !strings.Contains(b.String(), "quick run") {
+		t.Error("does not say that the run was quick")
+	}
 	if t.Failed() {
 		t.Log(b.String())
 	}
 }
 
+// What is read from JSON is written as what was measured.
 func TestJSON(t *testing.T) {
-	r, subjects := sample()
-	rep := report{Tables: r.tables(subjects)}
-	var b strings.Builder
-	if err := rep.writeJSON(&b); err != nil {
+	rep := sampleReport()
+	rep.Tables[0].Rows[0].Cells[0].Ratio = &ratio{round5(1.0 / 3), 1e-7, number(math.NaN())}
+	name := filepath.Join(t.TempDir(), "report.json")
+	if err := writeFile(name, rep.writeJSON); err != nil {
 		t.Fatal(err)
 	}
-	var got struct {
-		Tables []struct {
-			Metric struct{ Name string }
-			Rows   []struct {
-				Entry string
-				Cells []*struct {
-					Median float64
-					Rounds []*float64
-					Ratio  *struct{ Median, Min, Max float64 }
-				}
-			}
+	read, err := readReport(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got strings.Builder
+	if err := errors.Join(rep.writeMarkdown(&want), read.writeMarkdown(&got)); err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != want.String() {
+		t.Errorf("got\n%s\nwant\n%s", got.String(), want.String())
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := `{"Entry":"ratelimit","Cells":[[17.5,5,30,2,1,0.5,1.5],null]}`; !strings.Contains(string(text), "\n"+line) {
+		t.Errorf("no line begins with %s:\n%s", line, text)
+	}
+	for _, bad := range []string{`{"Tables":[{"Rows":[{"Cells":[[1,2]]}]}]}`, `{"Unknown":1}`} {
+		if err := os.WriteFile(name, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readReport(name); err == nil {
+			t.Errorf("%s was read without an error", bad)
 		}
 	}
-	if err := json.Unmarshal([]byte(b.String()), &got); err != nil {
+}
+
+func TestComparison(t *testing.T) {
+	exact := func(name, entry string, v float64) table {
+		return table{Subject: "exact-redis", Metric: metric{Name: name}, Columns: []string{"aimed and random"},
+			Rows: []row{{entry, []*value{{Median: number(v)}}}}}
+	}
+	rep := sampleReport()
+	rep.Tables[0].Columns[0] = "100 admitted"
+	rep.Tables = append(rep.Tables, exact("worst", zset, 1.9), exact("worst", ours, 1), exact("wrong", zset, 0.26))
+	rep.Entries[serverEntries] = append(rep.Entries[serverEntries], about{ours, oursName, "MIT", "exact log"}, about{zsetRetry, "", "", ""})
+	const rest = "before\n" + beginComparison + "%s" + endComparison + "after\n"
+	got, err := rep.insertComparison(fmt.Sprintf(rest, "old\n"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	reference, own := got.Tables[0].Rows[0], got.Tables[0].Rows[1]
-	if rounds := reference.Cells[1].Rounds; len(rounds) != 2 || *rounds[0] != 1234.5 || rounds[1] != nil {
-		t.Errorf("a round without a value is not null: %v", rounds)
+	if want := fmt.Sprintf(rest, rep.comparison()); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if reference.Cells[0].Ratio != nil {
-		t.Error("the reference has a quotient by itself")
+	lines := strings.Split(got, "\n")
+	for _, want := range []string{
+		"| zset | sorted set | 1.90 | 26 % | 1 | – | – | – | – | – |",
+		"| **this module** | exact log | 1 | – | 1 | – | – | – | – | – |",
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no line %q in\n%s", want, got)
+		}
 	}
-	if ratio := own.Cells[0].Ratio; ratio == nil || ratio.Median != 1 || ratio.Min != 0.5 || ratio.Max != 1.5 || own.Cells[0].Median != 17.5 {
-		t.Errorf("ours is %+v, want 17.5 and the quotient 1 from 0.5 to 1.5", own.Cells[0])
+	if strings.Contains(got, zsetRetry) {
+		t.Error("an entry of which nothing is known has a row")
 	}
-	if own.Cells[1] != nil {
-		t.Error("a cell that was not measured is there")
+	if !strings.Contains(got, "the 1 of our 2 targets that were missed") || !strings.Contains(got, "quick") {
+		t.Errorf("does not say what misses and that the run was quick:\n%s", got)
 	}
-	if got.Tables[1].Rows[1].Cells[0].Ratio != nil {
-		t.Error("a metric that is no cost has a quotient")
+	for _, bad := range []string{"", beginComparison, endComparison + beginComparison} {
+		if _, err := rep.insertComparison(bad); !errors.Is(err, errNoMarkers) {
+			t.Errorf("%q: %v, want %v", bad, err, errNoMarkers)
+		}
 	}
+}
+
+// The documents say what the program writes from the run that is committed.
+func TestDocumentsAreWritten(t *testing.T) {
+	const again = "go -C benchmarks run . -from ../docs/benchmarks.json -md ../docs/benchmarks.md -readme ../README.md"
+	rep, err := readReport("../docs/benchmarks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var markdown strings.Builder
+	if err := rep.writeMarkdown(&markdown); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, "../docs/benchmarks.md"); got != markdown.String() {
+		t.Errorf("docs/benchmarks.md is not what the program writes; run %s", again)
+	}
+	readme := read(t, "../README.md")
+	want, err := rep.insertComparison(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if readme != want {
+		t.Errorf("the comparison in README.md is not what the program writes; run %s", again)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestJudge(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -32,6 +33,7 @@ type testCase struct {
 	name    string
 	entries []string
 	measure func(ctx context.Context, entry string) ([]float64, error)
+	rounds  int // 0 means those of the subject
 }
 
 // A cell names what is measured once a round.
@@ -61,10 +63,10 @@ func (r *results) add(c cell, round int, value float64) {
 func (r *results) run(ctx context.Context, subjects []subject, rounds int, progress func(string)) error {
 	for round := range rounds {
 		for _, s := range subjects {
-			if s.rounds > 0 && round >= s.rounds {
-				continue
-			}
 			for _, c := range s.cases {
+				if last := cmp.Or(c.rounds, s.rounds, rounds); round >= last {
+					continue
+				}
 				progress(fmt.Sprintf("round %d of %d: %s, %s", round+1, rounds, s.name, c.name))
 				for i := range c.entries {
 					entry := c.entries[(i+round)%len(c.entries)]

@@ -84,6 +84,15 @@ func TestRunMeasuresAllEntriesEveryRound(t *testing.T) {
 	if got := r.values[cell{"once", "ns", "hot", "c"}]; len(got) != 1 {
 		t.Errorf("a subject of one round has %v", got)
 	}
+	rare := s
+	rare.name, rare.cases = "rare", []testCase{s.cases[0]}
+	rare.cases[0].rounds = 1
+	if err := r.run(t.Context(), []subject{rare}, 2, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.values[cell{"rare", "ns", "hot", "c"}]; len(got) != 1 {
+		t.Errorf("a case of one round has %v", got)
+	}
 }
 
 func TestRunStopsWithTheContext(t *testing.T) {

@@ -22,7 +22,8 @@ type server struct {
 	origin    string // how it was started
 	control   *redis.Client
 	stop      func()
-	benchmark []string // the command that runs redis-benchmark, nil if there is none
+	benchmark []string          // the command that runs redis-benchmark, nil if there is none
+	settings  map[string]string // what configure has changed, as it was
 }
 
 // A source says where the server comes from. The first that is set counts; none means a redis-server binary, or else a container of
@@ -95,11 +96,29 @@ func (s *server) connect(ctx context.Context, foreign bool) error {
 	s.stop = func() {
 		if foreign {
 			s.control.FlushAll(context.Background())
+			for name, value := range s.settings {
+				s.control.ConfigSet(context.Background(), name, value)
+			}
 		}
 		s.control.Close()
 		stop()
 	}
 	return nil
+}
+
+// configure changes a setting. A server that goes on after the run gets back what it had.
+func (s *server) configure(ctx context.Context, name, value string) error {
+	if _, ok := s.settings[name]; !ok {
+		before, err := s.control.ConfigGet(ctx, name).Result()
+		if err != nil {
+			return err
+		}
+		if s.settings == nil {
+			s.settings = make(map[string]string)
+		}
+		s.settings[name] = before[name]
+	}
+	return s.control.ConfigSet(ctx, name, value).Err()
 }
 
 func startBinary(path string) (*server, error) {
@@ -119,8 +138,8 @@ func startBinary(path string) (*server, error) {
 		return nil, err
 	}
 	s := &server{addr: "127.0.0.1:" + port, origin: path, stop: func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // says that it was killed
 		os.RemoveAll(dir)
 	}}
 	for _, name := range []string{"redis-benchmark", "valkey-benchmark"} {
@@ -137,7 +156,7 @@ func startContainer(ctx context.Context, image string) (*server, error) {
 	remove := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		exec.CommandContext(ctx, "docker", "rm", "-f", "-v", name).Run()
+		_ = exec.CommandContext(ctx, "docker", "rm", "-f", "-v", name).Run() // it may not be there
 	}
 	if _, err := docker(ctx, "run", "-d", "--rm", "--name", name, "-p", "127.0.0.1::6379", image, "--save", "", "--appendonly", "no"); err != nil {
 		remove() // the client may have been stopped after the container had started

@@ -14,6 +14,7 @@ type snapshot struct {
 	reads         float64
 	in, out       float64 // bytes, without replication
 	offset        float64 // of replication
+	appended      float64 // bytes of the append-only file, 0 if there is none
 	cpu           float64 // seconds
 	inOwn, outOwn float64 // bytes of the snapshot's own command and answer
 }
@@ -33,12 +34,14 @@ func (s *server) info(ctx context.Context, sections ...string) (map[string]strin
 	return fields, nil
 }
 
+var scriptCommands = []string{"evalsha", "eval"}
+
 // snapshot counts the calls of the named commands, or of scripts if there are none. Commands that scripts run are part of the script's time.
 func (s *server) snapshot(ctx context.Context, commands []string) (snapshot, error) {
 	if commands == nil {
-		commands = []string{"evalsha", "eval"}
+		commands = scriptCommands
 	}
-	fields, err := s.info(ctx, "stats", "commandstats", "replication", "cpu")
+	fields, err := s.info(ctx, "stats", "commandstats", "replication", "cpu", "persistence")
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -49,7 +52,7 @@ func (s *server) snapshot(ctx context.Context, commands []string) (snapshot, err
 		}
 		return v
 	}
-	repl := func(name string) float64 { // absent from servers that do not count replication here
+	orNone := func(name string) float64 { // for what not all servers count
 		if v := get(name); !math.IsNaN(v) {
 			return v
 		}
@@ -57,11 +60,11 @@ func (s *server) snapshot(ctx context.Context, commands []string) (snapshot, err
 	}
 	snap := snapshot{
 		reads:  get("total_reads_processed"),
-		in:     get("total_net_input_bytes") - repl("total_net_repl_input_bytes"),
-		out:    get("total_net_output_bytes") - repl("total_net_repl_output_bytes"),
-		offset: get("master_repl_offset"),
-		cpu:    get("used_cpu_user") + get("used_cpu_sys"),
-		inOwn:  70, outOwn: get(""),
+		in:     get("total_net_input_bytes") - orNone("total_net_repl_input_bytes"),
+		out:    get("total_net_output_bytes") - orNone("total_net_repl_output_bytes"),
+		offset: get("master_repl_offset"), appended: orNone("aof_current_size"),
+		cpu:   get("used_cpu_user") + get("used_cpu_sys"),
+		inOwn: 70, outOwn: get(""),
 	}
 	for name, v := range fields {
 		command, ok := strings.CutPrefix(name, "cmdstat_")
@@ -91,6 +94,6 @@ func (s snapshot) since(before snapshot) snapshot {
 		calls: s.calls - before.calls, usec: s.usec - before.usec,
 		reads: s.reads - before.reads - 1,
 		in:    s.in - before.in - before.inOwn, out: s.out - before.out - before.outOwn,
-		offset: s.offset - before.offset, cpu: s.cpu - before.cpu,
+		offset: s.offset - before.offset, appended: s.appended - before.appended, cpu: s.cpu - before.cpu,
 	}
 }

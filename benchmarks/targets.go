@@ -27,6 +27,8 @@ var targets = []target{
 	absolute("wrong refusals, memory", "exact-memory", "wrong", "aimed and random", 0),
 	absolute("wrong refusals, Redis", "exact-redis", "wrong", "aimed and random", 0),
 	absolute("admitted in a storm ÷ limit, Redis, two clients", "exact-redis", "storm", "aimed and random", 1),
+	absolute("admitted in a storm ÷ limit, Redis, two processes", "exact-redis", "two processes", "aimed and random", 1),
+	absolute("share of calls that failed, Redis", "exact-redis", "errors", "aimed and random", 0),
 
 	perReference("one hot key, admitted", "inprocess", "time", "hot admitted, 1 CPU", xTime, 0.70),
 	perReference("one hot key, admitted, 2 CPUs", "inprocess", "time", "hot admitted, 2 CPUs", xTime, 0.70),
@@ -48,6 +50,14 @@ var targets = []target{
 		what:  "command time, limit 10,000 ÷ ours at limit 10",
 		value: cell{"commands", "time", "10000 admitted", ours}, over: &cell{"commands", "time", "10 admitted", ours}, atMost: 1.3,
 	},
+	{
+		what:  "command time, 10,000 units ÷ 1 unit",
+		value: cell{"weights", "time", "10000", ours}, over: &cell{"weights", "time", "1", ours}, atMost: 1.1,
+	},
+	{
+		what:  "bytes of memory a decision, 10,000 units ÷ 1 unit",
+		value: cell{"weights", "bytes", "10000", ours}, over: &cell{"weights", "bytes", "1", ours}, atMost: 1,
+	},
 	absolute("round trips a decision", "commands", "commands", "100 admitted", 1),
 	absolute("bytes a key at limit 5", "memory", "worst", "5", 170),
 	absolute("bytes a key at limit 100", "memory", "worst", "100", 3_300),
@@ -67,6 +77,7 @@ func atLeast(what, column string, least float64) target {
 
 // A verdict is a target beside what was measured.
 type verdict struct {
+	Subject  string
 	What     string
 	Measured number
 	Range    [2]number
@@ -86,7 +97,7 @@ func (r *results) judge(ts []target) []verdict {
 		if math.IsNaN(s.Median) {
 			continue
 		}
-		v := verdict{What: t.what, Measured: number(s.Median), Range: [2]number{number(s.Min), number(s.Max)}}
+		v := verdict{Subject: t.value.Subject, What: t.what, Measured: round5(s.Median), Range: [2]number{round5(s.Min), round5(s.Max)}}
 		if t.least > 0 {
 			v.Target, v.Holds = "≥ "+number(t.least).String(), s.Median >= t.least
 		} else {

@@ -118,10 +118,8 @@ func (v vandal) Step(_ []byte, now int64, d ratelimit.Demand) ([]byte, time.Dura
 
 // vandalSource leaves the byte that args give.
 const vandalSource = `
-local function step(s, now, op, n, at, args)
-  replace(s, string.char((struct.unpack('>I7', args))))
-  keep(s, 3600000000)
-  return 1, 0, 0, 0, now
+local function step(key, tail, now, op, n, at, args, pos)
+  return 1, 0, 0, 0, now, 3600000000, string.char((struct.unpack('>I7', args, pos)))
 end
 `
 

@@ -18,46 +18,48 @@ import (
 
 func TestRedisStoreConformance(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
-		if !tgt.cluster {
-			runConformance(t, tgt, redisstore.Options{}, nil)
-			return
-		}
-		t.Run("keys", func(t *testing.T) {
-			runConformance(t, tgt, redisstore.Options{}, map[string]string{
-				"takeall-keys": "a cluster decides keys together only in one slot",
+		eachLibrary(t, func(t *testing.T, lib library) {
+			if !tgt.cluster {
+				runConformance(t, tgt, lib, redisstore.Options{}, nil)
+				return
+			}
+			t.Run("keys", func(t *testing.T) {
+				runConformance(t, tgt, lib, redisstore.Options{}, map[string]string{
+					"takeall-keys": "a cluster decides keys together only in one slot",
+				})
 			})
-		})
-		t.Run("tag", func(t *testing.T) {
-			runConformance(t, tgt, redisstore.Options{Tag: func(string) string { return "one slot" }}, nil)
+			t.Run("tag", func(t *testing.T) {
+				runConformance(t, tgt, lib, redisstore.Options{Tag: func(string) string { return "one slot" }}, nil)
+			})
 		})
 	})
 }
 
+// TestAloneConformance is the same with each demand in a call of its own.
+func TestAloneConformance(t *testing.T) {
+	eachTarget(t, func(t *testing.T, tgt *target) {
+		if !tgt.cluster {
+			runConformance(t, tgt, libraries[0], redisstore.Options{Alone: true}, nil)
+		}
+	})
+}
+
 // runConformance runs the suite on stores with options opts but for their Prefix, Timeout and Now.
-func runConformance(t *testing.T, tgt *target, opts redisstore.Options, except map[string]string) {
+func runConformance(t *testing.T, tgt *target, lib library, opts redisstore.Options, except map[string]string) {
 	control := tgt.client(t)
 	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
 		ran.add(tgt.name)
 		opts := opts
 		opts.Prefix, opts.Timeout, opts.Now = uniquePrefix(), patient, now
-		open := func(t testing.TB) (*redisstore.Store, redis.UniversalClient) {
-			client := tgt.client(t)
-			store, err := redisstore.New(client, &opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return store, client
-		}
-		store, client := open(t)
+		client := lib.client(t, tgt.dialing())
 		return conformance.Harness{
-			Store: store,
+			Store: client.newStore(t, &opts),
 			Second: func(t testing.TB) ratelimit.Store {
-				second, _ := open(t)
-				return second
+				return lib.client(t, tgt.dialing()).newStore(t, &opts)
 			},
 			DropScripts: func() error { return dropScripts(context.Background(), control) },
 			Writes:      func() (int64, error) { return countWrites(context.Background(), control) },
-			Close:       client.Close,
+			Close:       client.closeAll,
 		}
 	}, &conformance.Options{CheckHistory: linear.Check, Except: except})
 }

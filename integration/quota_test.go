@@ -88,7 +88,7 @@ func (q Quota) Step(state []byte, now int64, d ratelimit.Demand) (next []byte, k
 var quotaSource string
 
 func (q Quota) Script() ratelimit.Script {
-	return ratelimit.Script{Name: q.Name(), Source: quotaSource, Args: quotaArgs}
+	return ratelimit.Script{Name: q.Name(), Source: quotaSource, Args: quotaArgs, Sums: true}
 }
 
 func quotaArgs(dst []int64, d ratelimit.Demand) []int64 {

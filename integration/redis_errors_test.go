@@ -40,10 +40,10 @@ func TestRedisErrors(t *testing.T) {
 				return false, err
 			}
 			for _, tt := range []struct {
-				code    string
-				options redis.Options
-				begin   func()
-				end     func()
+				code  string
+				user  string
+				begin func()
+				end   func()
 			}{
 				{
 					code:  "READONLY",
@@ -89,18 +89,18 @@ func TestRedisErrors(t *testing.T) {
 					end:   func() { do("CONFIG", "SET", "requirepass", "") },
 				},
 				{
-					code:    "WRONGPASS",
-					options: redis.Options{Username: "nobody", Password: "hunter2"},
+					code: "WRONGPASS",
+					user: "nobody",
 				},
 				{
-					code:    "NOPERM",
-					options: redis.Options{Username: "reader", Password: "hunter2"},
-					begin:   func() { do("ACL", "SETUSER", "reader", "on", ">hunter2", "~*", "+@all", "-evalsha") },
+					code:  "NOPERM",
+					user:  "reader",
+					begin: func() { do("ACL", "SETUSER", "reader", "on", ">hunter2", "~*", "+@all", "-evalsha") },
 				},
 				{
-					code:    "NOPERM",
-					options: redis.Options{Username: "elsewhere", Password: "hunter2"},
-					begin:   func() { do("ACL", "SETUSER", "elsewhere", "on", ">hunter2", "~other:*", "+@all") },
+					code:  "NOPERM",
+					user:  "elsewhere",
+					begin: func() { do("ACL", "SETUSER", "elsewhere", "on", ">hunter2", "~other:*", "+@all") },
 				},
 				{
 					code:  "", // no more than maxclients, if the answer is read before the connection is seen to be closed
@@ -109,28 +109,34 @@ func TestRedisErrors(t *testing.T) {
 				},
 			} {
 				t.Run(cmp.Or(tt.code, "max clients"), func(t *testing.T) {
-					opts := tt.options
-					opts.Addr = server.addr
-					client := redis.NewClient(&opts)
-					defer client.Close()
-					s := redisStore(t, client, &redisstore.Options{Timeout: 5 * time.Second})
-					key := freshKey(t)
-					if tt.begin != nil {
-						tt.begin()
-					}
-					_, err := s.Take(t.Context(), take(key))
-					if tt.end != nil {
-						tt.end()
-					}
-					wantUnavailable(t, err, tt.code)
-					for _, secret := range []string{key, "hunter2"} {
-						if strings.Contains(fmt.Sprint(err), secret) {
-							t.Errorf("%v has %q in it", err, secret)
+					eachLibrary(t, func(t *testing.T, lib library) {
+						if tt.begin != nil {
+							tt.begin()
 						}
-					}
-					if n := recorded(t, redisStore(t, admin, nil), key); n != 0 {
-						t.Errorf("%d records", n)
-					}
+						d := dialing{addrs: []string{server.addr}, username: tt.user}
+						if tt.user != "" {
+							d.password = "hunter2"
+						}
+						s := lib.client(t, d).newStore(t, &redisstore.Options{Timeout: 5 * time.Second})
+						key := freshKey(t)
+						_, err := s.Take(t.Context(), take(key))
+						if tt.end != nil {
+							tt.end()
+						}
+						if tt.code != "" || !lib.piped {
+							wantUnavailable(t, err, tt.code)
+						} else if !errors.Is(err, ratelimit.ErrUnavailable) {
+							t.Errorf("%v, want ErrUnavailable", err)
+						}
+						for _, secret := range []string{key, "hunter2"} {
+							if strings.Contains(fmt.Sprint(err), secret) {
+								t.Errorf("%v has %q in it", err, secret)
+							}
+						}
+						if n := recorded(t, goRedisClient(admin).newStore(t, nil), key); n != 0 {
+							t.Errorf("%d records", n)
+						}
+					})
 				})
 			}
 		})
@@ -151,19 +157,17 @@ func TestRedisNoEvalsha(t *testing.T) {
 	for _, image := range images {
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
 			server := startServer(t, image, "--rename-command", "EVALSHA", "")
-			client := redis.NewClient(&redis.Options{Addr: server.addr})
-			defer client.Close()
-			s := redisStore(t, client, nil)
-			_, err := s.Take(t.Context(), take("secret"))
-			if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-				t.Errorf("%v, want ErrUnavailable", err)
-			}
-			if text := fmt.Sprint(err); !strings.Contains(text, "ERR unknown command") || strings.Contains(text, "secret") {
-				t.Errorf("%v", err)
-			}
-			if _, err := s.Probe(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("Probe: %v, want ErrUnsupported", err)
-			}
+			eachLibrary(t, func(t *testing.T, lib library) {
+				s := lib.client(t, dialing{addrs: []string{server.addr}}).newStore(t, nil)
+				_, err := s.Take(t.Context(), take("secret"))
+				wantUnavailable(t, err, "unknown command")
+				if strings.Contains(fmt.Sprint(err), "secret") {
+					t.Errorf("%v", err)
+				}
+				if _, err := s.probe(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+					t.Errorf("Probe: %v, want ErrUnsupported", err)
+				}
+			})
 		})
 	}
 }
@@ -172,28 +176,30 @@ func TestRedisNoEvalsha(t *testing.T) {
 func TestRedisForeignValue(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
-		s := redisStore(t, client, &redisstore.Options{Prefix: "foreign:"})
-		for what, put := range map[string]func(key string) error{
-			"list":   func(key string) error { return client.RPush(t.Context(), key, "x").Err() },
-			"string": func(key string) error { return client.Set(t.Context(), key, "x", 0).Err() },
-		} {
-			key := freshKey(t)
-			stored := "foreign:{=" + key + "}:24h0m0s:log1"
-			if err := put(stored); err != nil {
-				t.Fatal(err)
+		eachLibrary(t, func(t *testing.T, lib library) {
+			s := lib.client(t, tgt.dialing()).newStore(t, &redisstore.Options{Prefix: "foreign:"})
+			for what, put := range map[string]func(key string) error{
+				"list":   func(key string) error { return client.RPush(t.Context(), key, "x").Err() },
+				"string": func(key string) error { return client.Set(t.Context(), key, "x", 0).Err() },
+			} {
+				key := freshKey(t)
+				stored := "foreign:{=" + key + "}:24h0m0s:log1"
+				if err := put(stored); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Take(t.Context(), take(key)); !errors.Is(err, ratelimit.ErrCorruptState) {
+					t.Errorf("%s: %v, want ErrCorruptState", what, err)
+				}
+				reset := take(key)
+				reset.Op = ratelimit.Reset
+				if _, err := s.Take(t.Context(), reset); err != nil {
+					t.Errorf("%s: reset: %v", what, err)
+				}
+				if n, err := client.Exists(t.Context(), stored).Result(); n != 0 || err != nil {
+					t.Errorf("%s: still there after a reset: %v", what, err)
+				}
 			}
-			if _, err := s.Take(t.Context(), take(key)); !errors.Is(err, ratelimit.ErrCorruptState) {
-				t.Errorf("%s: %v, want ErrCorruptState", what, err)
-			}
-			reset := take(key)
-			reset.Op = ratelimit.Reset
-			if _, err := s.Take(t.Context(), reset); err != nil {
-				t.Errorf("%s: reset: %v", what, err)
-			}
-			if n, err := client.Exists(t.Context(), stored).Result(); n != 0 || err != nil {
-				t.Errorf("%s: still there after a reset: %v", what, err)
-			}
-		}
+		})
 	})
 }
 
@@ -201,33 +207,34 @@ func TestRedisForeignValue(t *testing.T) {
 func TestRedisSeveralSlots(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
-		for what, c := range map[string]redis.UniversalClient{
-			"client":         client,
-			"wrapped client": struct{ redis.UniversalClient }{client}, // whose server is the one to refuse
-		} {
-			s := redisStore(t, c, nil)
-			tagged := redisStore(t, c, &redisstore.Options{Prefix: "tagged:", Tag: func(string) string { return "group" }})
+		several := func(t *testing.T, c anyClient) {
+			s := c.newStore(t, nil)
+			tagged := c.newStore(t, &redisstore.Options{Prefix: "tagged:", Tag: func(string) string { return "group" }})
 			ds := []ratelimit.Demand{take(freshKey(t)), take(freshKey(t)), take(freshKey(t)), take(freshKey(t))}
 			out := make([]ratelimit.Result, len(ds))
 			err := s.TakeAll(t.Context(), ds, out)
 			if tgt.cluster != errors.Is(err, errors.ErrUnsupported) || !tgt.cluster && err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Error(err)
 			}
 			if tgt.cluster {
 				for _, d := range ds {
 					if n := recorded(t, s, d.Key); n != 0 {
-						t.Errorf("%s: %d records after %v", what, n, err)
+						t.Errorf("%d records after %v", n, err)
 					}
 				}
 			}
 			if err := tagged.TakeAll(t.Context(), ds, out); err != nil {
-				t.Errorf("%s: with a tag: %v", what, err)
+				t.Errorf("with a tag: %v", err)
 			}
 			for _, d := range ds {
 				if n := recorded(t, tagged, d.Key); n != 1 {
-					t.Errorf("%s: with a tag: %d records", what, n)
+					t.Errorf("with a tag: %d records", n)
 				}
 			}
 		}
+		eachLibrary(t, func(t *testing.T, lib library) { several(t, lib.client(t, tgt.dialing())) })
+		t.Run("wrapped go-redis", func(t *testing.T) { // whose server is the one to refuse
+			several(t, goRedisClient(struct{ redis.UniversalClient }{client}))
+		})
 	})
 }

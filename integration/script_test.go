@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -35,6 +36,7 @@ type twin struct {
 	client redis.UniversalClient
 	key    string
 	state  []byte
+	around int // admissions that left a large state as long as it was
 	call   algorithm.Call
 }
 
@@ -43,6 +45,9 @@ func (w *twin) step(t testing.TB, now int64, d ratelimit.Demand) ratelimit.Resul
 	t.Helper()
 	next, keep, want := d.Step(w.state, now)
 	if keep > 0 {
+		if d.Op == ratelimit.Take && len(next) == len(w.state) && len(next) > 5000 {
+			w.around++
+		}
 		w.state = next
 	}
 	w.call.Begin(now)
@@ -84,36 +89,75 @@ func TestLuaStepIsGoStep(t *testing.T) {
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 3))
-				playTwin(t, client, r, recipe{steps: 1500, change: 40, back: 20, log: randomLog, tick: randomTick})
+				playTwin(t, client, r, recipe{steps: 1500, change: 40, back: 20, swap: 10, log: randomLog, tick: randomTick})
 			})
 		}
 	})
 }
 
-// TestLuaStepOnLargeLogs is the same on logs of several hundred records, of which a server reads and writes only parts.
+// TestLuaStepOnLargeLogs is the same on logs of several hundred records, rings that go round and become longer and shorter, of which a
+// server reads and writes only parts.
 func TestLuaStepOnLargeLogs(t *testing.T) {
 	dense := func(r *rand.Rand) algorithm.Log {
-		limit := ratelimit.Limit{Name: "twin", Max: 2000, Window: []time.Duration{10 * time.Minute, 11 * time.Minute}[r.IntN(2)]}
+		limit := ratelimit.Limit{Name: "twin", Max: []int64{600, 900}[r.IntN(2)], Window: []time.Duration{10 * time.Minute, 11 * time.Minute}[r.IntN(2)]}
 		return algorithm.SlidingLog(limit).WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)])
 	}
+	pace := int64(1500)
 	tick := func(r *rand.Rand, window int64) int64 {
-		if r.IntN(300) == 0 {
-			return r.Int64N(window/2) - window/8
+		switch r.IntN(800) {
+		case 0:
+			return r.Int64N(window) - window/4
+		case 1:
+			return r.Int64N(window / 50)
+		case 2:
+			pace = 500 << r.IntN(5)
 		}
-		return r.Int64N(window / 400)
+		return max(0, r.Int64N(window/pace)-window/pace/8)
 	}
 	eachTarget(t, func(t *testing.T, tgt *target) {
-		w := playTwin(t, tgt.client(t), rand.New(rand.NewPCG(1, 4)), recipe{calm: true, steps: 4000, change: 1000, back: 900, log: dense, tick: tick})
-		if len(w.state) < 4000 {
-			t.Errorf("the log ended at %d bytes: too few for what this tests", len(w.state))
+		var around int
+		for seed := range uint64(3) {
+			w := playTwin(t, tgt.client(t), rand.New(rand.NewPCG(seed, 4)), recipe{calm: true, wide: true, steps: 4000, change: 1500, back: 700, swap: 300, log: dense, tick: tick})
+			around += w.around
 		}
+		if around < 800 {
+			t.Errorf("%d admissions changed no length: too few rings for what this tests", around)
+		}
+	})
+}
+
+// TestLuaRingFillsUp brings a ring around while it is half empty, and then more records than it has slots.
+func TestLuaRingFillsUp(t *testing.T) {
+	eachTarget(t, func(t *testing.T, tgt *target) {
+		w := &twin{client: tgt.client(t), key: fmt.Sprintf("ring:%d", time.Now().UnixNano())}
+		defer w.client.Del(context.Background(), w.key)
+		limit := ratelimit.Limit{Max: 2000, Window: time.Minute}
+		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
+		now := time.Now().UnixMicro()
+		for _, phase := range []struct {
+			n    int
+			tick time.Duration
+		}{
+			{500, 100 * time.Millisecond}, {200, 300 * time.Millisecond}, // half a ring, and round
+			{900, time.Millisecond},
+		} {
+			for range phase.n {
+				now += phase.tick.Microseconds()
+				w.step(t, now, d)
+			}
+		}
+		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.Look, N: limit.Max})
+		w.swap(t)
+		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.Look, N: limit.Max})
 	})
 }
 
 // recipe says how a random history is made: a change of the log every so many steps, give-backs to one of so many stamps back.
 type recipe struct {
 	calm                bool // nothing that empties or fills the log at once
+	wide                bool // looks for any number of units
 	steps, change, back int
+	swap                int // so many steps on average until each side takes over the other's bytes
 	log                 func(*rand.Rand) algorithm.Log
 	tick                func(r *rand.Rand, window int64) int64
 }
@@ -135,11 +179,14 @@ func playTwin(t *testing.T, client redis.UniversalClient, r *rand.Rand, h recipe
 		if h.calm && (d.Op == ratelimit.Reset || d.Op == ratelimit.Force) {
 			d.Op, d.N = ratelimit.Look, min(d.N, d.Algorithm.Limit().Max)
 		}
+		if h.wide && d.Op == ratelimit.Look {
+			d.N = 1 + r.Int64N(log.Limit().Max)
+		}
 		res := w.step(t, now, d)
 		if res.Allowed && (d.Op == ratelimit.Take || d.Op == ratelimit.Force) {
 			stamps = append(stamps, res.At)
 		}
-		if r.IntN(10) == 0 {
+		if r.IntN(h.swap) == 0 {
 			w.swap(t)
 		}
 	}
@@ -171,7 +218,7 @@ func randomTick(r *rand.Rand, window int64) int64 {
 	return r.Int64N(window/20 + 1)
 }
 
-func randomDemand(r *rand.Rand, log algorithm.Log, stamps []int64) ratelimit.Demand {
+func randomDemand(r *rand.Rand, log ratelimit.Algorithm, stamps []int64) ratelimit.Demand {
 	limit := log.Limit().Max
 	d := ratelimit.Demand{Key: "twin", Algorithm: log, N: 1 + r.Int64N(min(limit, 7))}
 	switch r.IntN(16) {
@@ -273,6 +320,247 @@ func TestGroups(t *testing.T) {
 	})
 }
 
+// unsummed is the log with a script that does not say that equal takes add up.
+type unsummed struct{ algorithm.Log }
+
+func (u unsummed) Script() ratelimit.Script {
+	script := u.Log.Script()
+	args := script.Args
+	script.Name, script.Sums = "unsummed", false
+	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+		d.Algorithm = d.Algorithm.(unsummed).Log
+		return args(dst, d)
+	}
+	return script
+}
+
+// TestSameTakes holds equal takes, which the server decides in a few steps, to what the Go step answers to one after the other.
+func TestSameTakes(t *testing.T) {
+	few := func(r *rand.Rand, window int64) int64 { return max(0, r.Int64N(window/1000)-window/8000) }
+	for name, game := range map[string]sameGame{
+		"log": {algorithm: func(r *rand.Rand) ratelimit.Algorithm { return randomLog(r) }, tick: randomTick},
+		"large log": {records: 400, tick: few, algorithm: func(r *rand.Rand) ratelimit.Algorithm {
+			limit := ratelimit.Limit{Name: "twin", Max: []int64{700, 5000}[r.IntN(2)], Window: 10 * time.Minute}
+			return algorithm.SlidingLog(limit).WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)])
+		}},
+		"unsummed": {most: 20, algorithm: func(r *rand.Rand) ratelimit.Algorithm { return unsummed{randomLog(r)} }, tick: randomTick},
+		"quota": {tick: randomTick, algorithm: func(r *rand.Rand) ratelimit.Algorithm {
+			return NewQuota(ratelimit.Limit{Name: "twin", Max: 1 + r.Int64N(60), Window: time.Duration(1+r.IntN(2)) * time.Hour})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachTarget(t, func(t *testing.T, tgt *target) {
+				for seed := range uint64(2) {
+					game.play(t, tgt.client(t), rand.New(rand.NewPCG(seed, 6)))
+				}
+			})
+		})
+	}
+}
+
+// sameGame says how a random history with equal takes is made.
+type sameGame struct {
+	most      int // equal takes, 1000 unless said
+	records   int // in each log at first
+	algorithm func(*rand.Rand) ratelimit.Algorithm
+	tick      func(r *rand.Rand, window int64) int64
+}
+
+func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Rand) {
+	t.Helper()
+	twins := make([]*twin, 3)
+	tag := fmt.Sprintf("{same:%d:%d}", r.Uint64(), time.Now().UnixNano())
+	for i := range twins {
+		twins[i] = &twin{client: client, key: fmt.Sprint(tag, i)}
+		t.Cleanup(func() { client.Del(context.Background(), twins[i].key) })
+	}
+	now := time.Now().UnixMicro()
+	a := game.algorithm(r)
+	for range game.records {
+		now += game.tick(r, a.Limit().Window.Microseconds())
+		for _, w := range twins {
+			w.state, _, _ = ratelimit.Demand{Key: "k", Algorithm: a, N: 1}.Step(w.state, now)
+		}
+	}
+	for _, w := range twins {
+		if err := client.Set(t.Context(), w.key, w.state, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stamps []int64
+	var call algorithm.Call
+	for range 500 {
+		if r.IntN(8) == 0 {
+			a = game.algorithm(r)
+		}
+		now = max(1, now+game.tick(r, a.Limit().Window.Microseconds()))
+		call.Begin(now)
+		var said []string
+		var want [][]ratelimit.Result
+		for range 1 + r.IntN(4) {
+			w, d, times := twins[r.IntN(len(twins))], randomDemand(r, a, stamps), 1+r.IntN(3)
+			if d.Op == ratelimit.Take {
+				times = min([]int{1, 2, 3, 4 + r.IntN(60), 1000}[r.IntN(5)], cmp.Or(game.most, 1000))
+				if r.IntN(20) == 0 {
+					d.N = 1 + r.Int64N(a.Limit().Max)
+				}
+			}
+			if err := call.AddSame(w.key, d, times); err != nil {
+				t.Fatal(err)
+			}
+			results := make([]ratelimit.Result, times)
+			for i := range results {
+				next, keep, res := d.Step(w.state, now)
+				if keep > 0 {
+					w.state = next
+				}
+				results[i] = res
+			}
+			want = append(want, results)
+			said = append(said, fmt.Sprintf("%d times %v of %d on %s", times, d.Op, d.N, w.key))
+			stamps = append(stamps[max(0, len(stamps)-20):], results[0].At)
+		}
+		reply := runCall(t, client, &call)
+		// A clock that steps back must find what a short time to live would have dropped.
+		if _, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for _, w := range twins {
+				p.Persist(t.Context(), w.key)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for g := range want {
+			got := make([]ratelimit.Result, len(want[g]))
+			if err := call.Results(reply, g, got); err != nil {
+				t.Fatal(err)
+			}
+			for i := range got {
+				if got[i] != want[g][i] {
+					t.Fatalf("%s at %d under %v, number %d: Lua %+v, Go %+v", said[g], now, a.Limit(), i, got[i], want[g][i])
+				}
+			}
+		}
+		if w := twins[r.IntN(len(twins))]; r.IntN(10) == 0 {
+			w.swap(t)
+		}
+	}
+}
+
+// TestSameTakesAfterAChange is where the first of equal takes changes the instant at which the next are decided: a coarser resolution
+// comes when the clock has stepped back.
+func TestSameTakesAfterAChange(t *testing.T) {
+	const minute = int64(time.Minute / time.Microsecond)
+	base := time.Now().Truncate(24 * time.Hour).UnixMicro()
+	log := func(window, resolution time.Duration) algorithm.Log {
+		return algorithm.SlidingLog(ratelimit.Limit{Name: "twin", Max: 9, Window: window}).WithResolution(resolution)
+	}
+	for name, c := range map[string]struct {
+		before []int64 // stamps of takes under two minutes
+		now    int64
+		log    algorithm.Log
+		times  int
+	}{
+		"an older record is back":           {[]int64{base - minute - 3, base}, base - 10, log(time.Minute, 8*time.Microsecond), 3},
+		"an older record is back, and full": {[]int64{base - minute - 3, base}, base - 10, log(time.Minute, 8*time.Microsecond), 6},
+		"the newest is far ahead":           {[]int64{base + 7}, base + 7 - minute, log(time.Minute, time.Minute), 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachTarget(t, func(t *testing.T, tgt *target) {
+				w := &twin{client: tgt.client(t), key: fmt.Sprintf("change:%d", time.Now().UnixNano())}
+				for _, now := range c.before {
+					w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: log(2*time.Minute, 0), N: 1})
+				}
+				d := ratelimit.Demand{Key: "k", Algorithm: c.log, N: 2}
+				w.call.Begin(c.now)
+				if err := w.call.AddSame(w.key, d, c.times); err != nil {
+					t.Fatal(err)
+				}
+				got, want := make([]ratelimit.Result, c.times), make([]ratelimit.Result, c.times)
+				if err := w.call.Results(runCall(t, w.client, &w.call), 0, got); err != nil {
+					t.Fatal(err)
+				}
+				for i := range want {
+					next, keep, res := d.Step(w.state, c.now)
+					if keep > 0 {
+						w.state = next
+					}
+					want[i] = res
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("got %+v, want %+v", got, want)
+				}
+				if want[1].At == want[0].At && want[1].Remaining == want[0].Remaining-d.N {
+					t.Errorf("nothing changed after the first: %+v", want)
+				}
+				w.step(t, c.now, ratelimit.Demand{Key: "k", Algorithm: c.log, Op: ratelimit.Look, N: 9})
+			})
+		})
+	}
+}
+
+// TestSameTakesUnlikeTheirSum lets the step tell that a sum is not what single takes are: these are then decided one by one.
+func TestSameTakesUnlikeTheirSum(t *testing.T) {
+	eachTarget(t, func(t *testing.T, tgt *target) {
+		const source = `
+local function step(key, tail, now, op, n, at, args, pos)
+  local used = #tail
+  if n > 12 - used then return 0, 12 - used, 7, used, now end
+  return 1, 12 - used - n, 0, %s, %s, 60000000, tail .. string.rep('x', n)
+end`
+		for name, text := range map[string]string{
+			"reset": fmt.Sprintf(source, "used + n", "now"),
+			"stamp": fmt.Sprintf(source, "12", "now + used + n"),
+		} {
+			key := fmt.Sprintf("unlike:%s:%d", name, time.Now().UnixNano())
+			d := ratelimit.Demand{Key: "k", Algorithm: unlike{algorithm.SlidingLog(ratelimit.PerMinute(12)), name, text}, N: 5}
+			run := func(add func(*algorithm.Call)) (out [4]ratelimit.Result) {
+				t.Helper()
+				defer tgt.client(t).Del(t.Context(), key)
+				var call algorithm.Call
+				call.Begin(1_000_000)
+				add(&call)
+				reply := runCall(t, tgt.client(t), &call)
+				for i := range len(out) {
+					group, to := i, out[i:i+1]
+					if len(call.Args()) == 1 {
+						group, to = 0, out[:]
+					}
+					if err := call.Results(reply, group, to); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return out
+			}
+			got := run(func(c *algorithm.Call) {
+				if err := c.AddSame(key, d, 4); err != nil {
+					t.Fatal(err)
+				}
+			})
+			want := run(func(c *algorithm.Call) {
+				for range 4 {
+					if err := c.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			if got != want || !got[1].Allowed || got[2].Allowed {
+				t.Errorf("%s: got %+v, want %+v", name, got, want)
+			}
+		}
+	})
+}
+
+// unlike is an algorithm that says of its takes that they add up, and they do not.
+type unlike struct {
+	ratelimit.Algorithm
+	name, source string
+}
+
+func (u unlike) Script() ratelimit.Script {
+	return ratelimit.Script{Name: u.name, Source: u.source, Sums: true, Args: func(dst []int64, _ ratelimit.Demand) []int64 { return dst }}
+}
+
 // TestCorruptState gives the Lua step what it did not write: an error for that group alone, nothing changed, and a Reset that clears it.
 func TestCorruptState(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
@@ -300,7 +588,13 @@ func TestCorruptState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if err := call.AddSame(tag+"bad", d, 7); err != nil {
+				t.Fatal(err)
+			}
 			reply := runCall(t, client, &call)
+			if err := call.Results(reply, 2, make([]ratelimit.Result, 7)); err != ratelimit.ErrCorruptState {
+				t.Errorf("%s: equal takes: %v", name, err)
+			}
 			out := make([]ratelimit.Result, 1)
 			if err := call.Results(reply, 0, out); err == nil || err != ratelimit.ErrCorruptState {
 				t.Errorf("%s: got %v, %+v", name, err, out[0])
@@ -326,39 +620,39 @@ func TestCorruptState(t *testing.T) {
 	})
 }
 
-// handleScript is a step that does nothing but use the handle, in one way or another according to n.
-const handleScript = `
-local function step(s, now, op, n, at, args)
-  local size = s.size
+// partsScript is a step that writes in one way or another according to n.
+const partsScript = `
+local function step(key, tail, now, op, n, at, args, pos)
   if n == 1 then
-    replace(s, '0123456789' .. string.rep('-', 4000))
-    keep(s, 60000000)
+    return 1, #tail, 0, 0, now, 60000000, '0123456789' .. string.rep('-', 4000)
   elseif n == 2 then
-    patch(s, 1, 'XY')
-    patch(s, s.size, 'end')
-  else
-    replace(s, range(s, 0, 4) .. range(s, s.size - 4, 4) .. range(s, 8, 4) .. string.sub(range(s, 0, s.size), -3) .. string.format('%.0f', (struct.unpack('>I7', args))))
+    return 1, #tail, 0, 0, now, nil, nil, 1, 'XY', 4010, 'en', 4012, 'd'
+  elseif n == 3 then
+    local front = redis.call('GETRANGE', key, 0, 3) .. redis.call('GETRANGE', key, '8', '11')
+    return 1, #tail, 0, 0, now, nil, front .. string.sub(tail, -3) .. string.format('%.0f', (struct.unpack('>I7', args, pos))), 0, '[', 30, ']'
+  elseif n == 4 then
+    return 1, #tail, 0, 0, now, 90000000, nil, 0, 'late'
   end
-  return 1, size, 0, 0, now
+  return 1, #tail, 0, 0, now, nil, ''
 end`
 
-type handleAlgorithm struct{ ratelimit.Algorithm }
+type partsAlgorithm struct{ ratelimit.Algorithm }
 
-func (handleAlgorithm) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "handle", Source: handleScript, Args: func(dst []int64, _ ratelimit.Demand) []int64 { return append(dst, 1<<52) }}
+func (partsAlgorithm) Script() ratelimit.Script {
+	return ratelimit.Script{Name: "parts", Source: partsScript, Args: func(dst []int64, _ ratelimit.Demand) []int64 { return append(dst, 1<<52) }}
 }
 
-// TestStateHandle writes and reads a state that is larger than what the frame reads at once, in calls of one demand and of several.
-func TestStateHandle(t *testing.T) {
+// TestStateParts writes and reads a state that is larger than what the frame reads, in calls of one demand and of several.
+func TestStateParts(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
-		key := fmt.Sprintf("handle:%d", time.Now().UnixNano())
+		key := fmt.Sprintf("parts:%d", time.Now().UnixNano())
 		run := func(now int64, ns ...int64) (sizes []int64) {
 			t.Helper()
 			var call algorithm.Call
 			call.Begin(now)
 			for _, n := range ns {
-				d := ratelimit.Demand{Key: "k", Algorithm: handleAlgorithm{algorithm.SlidingLog(ratelimit.PerMinute(1))}, N: n}
+				d := ratelimit.Demand{Key: "k", Algorithm: partsAlgorithm{algorithm.SlidingLog(ratelimit.PerMinute(1))}, N: n}
 				if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
 					t.Fatal(err)
 				}
@@ -373,26 +667,33 @@ func TestStateHandle(t *testing.T) {
 			}
 			return sizes
 		}
-		check := func(what string, sizes, wantSizes []int64, want string) {
+		check := func(what string, sizes, wantSizes []int64, want string, expires time.Duration) {
 			t.Helper()
 			if !slices.Equal(sizes, wantSizes) {
 				t.Errorf("%s: sizes %d, want %d", what, sizes, wantSizes)
 			}
-			if got := strings.ReplaceAll(client.Get(t.Context(), key).Val(), strings.Repeat("-", 100), "."); got != want {
+			got := strings.ReplaceAll(client.Get(t.Context(), key).Val(), strings.Repeat("-", 100), ".")
+			if got = strings.ReplaceAll(got, "\x00", "0"); got != want {
 				t.Errorf("%s: state %q, want %q", what, got, want)
 			}
-			if ttl := client.PTTL(t.Context(), key).Val(); ttl < 55*time.Second || ttl > time.Minute+time.Second {
+			if ttl := client.PTTL(t.Context(), key).Val(); ttl < expires-5*time.Second || ttl > expires+time.Second {
 				t.Errorf("%s: expires in %v", what, ttl)
 			}
 		}
+		const digits = "4503599627370496"
 		dots := strings.Repeat(".", 40)
 		for _, now := range []int64{0, time.Now().UnixMicro()} {
-			check("replace", run(now, 1), []int64{0}, "0123456789"+dots)
-			check("patch", run(now, 2), []int64{4010}, "0XY3456789"+dots+"end")
-			check("patch, then a read of the same call", run(now, 2, 3), []int64{4013, 4016}, "0XY3dend89--end4503599627370496")
-			client.Del(t.Context(), key)
-			check("all at once", run(now, 1, 2, 3), []int64{0, 4010, 4013}, "0XY3-end89--end4503599627370496")
-			client.Del(t.Context(), key)
+			check("whole", run(now, 1), []int64{0}, "0123456789"+dots, time.Minute)
+			check("parts", run(now, 2), []int64{160}, "0XY3456789"+dots+"end", time.Minute)
+			check("parts, then a read of the same call", run(now, 2, 3), []int64{160, 160}, "[XY389--end"+digits+"000]", time.Minute)
+			check("a part that is needed for longer", run(now, 4), []int64{31}, "late89--end"+digits+"000]", 90*time.Second)
+			if sizes := run(now, 5); !slices.Equal(sizes, []int64{31}) || client.Exists(t.Context(), key).Val() != 0 {
+				t.Errorf("delete: sizes %d, or the state is still there", sizes)
+			}
+			check("all at once", run(now, 1, 2, 4, 3), []int64{0, 160, 160, 160}, "[ate89--end"+digits+"000]", 90*time.Second)
+			if sizes := run(now, 1, 5); !slices.Equal(sizes, []int64{31, 160}) || client.Exists(t.Context(), key).Val() != 0 {
+				t.Errorf("delete: sizes %d, or the state is still there", sizes)
+			}
 		}
 	})
 }

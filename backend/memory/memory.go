@@ -3,7 +3,7 @@
 // A decision takes one lock of 64 and allocates nothing once the key is known. The clock is monotonic, so a change of the wall clock does
 // not matter; while the machine is suspended it stands still, which frees units later and never sooner.
 //
-// The store is bounded. A state takes about 100 bytes and 12 for each record; [Options.MaxKeys] says how many states there may be,
+// The store is bounded. A state takes about 120 bytes and 12 to 18 for each record; [Options.MaxKeys] says how many states there may be,
 // and [Options.WhenFull] what happens then. A key that still counts is never forgotten, since to forget is to admit.
 package memorystore
 
@@ -48,7 +48,10 @@ type Options struct {
 
 // Store is a [ratelimit.Store] in memory. It is safe for simultaneous use. Create one with [New].
 type Store struct {
-	now      func() int64
+	shards   [numShards]shard // first, so that each begins with a line of the cache
+	clock    func() int64     // nil: the monotonic clock
+	start    time.Time
+	epoch    int64 // start in ns since the Unix epoch
 	seed     maphash.Seed
 	maxKeys  int64
 	keys     atomic.Int64 // states that are there or for which there is a reservation
@@ -56,7 +59,6 @@ type Store struct {
 	closed   atomic.Bool
 	stop     chan struct{}
 	stopped  chan struct{}
-	shards   [numShards]shard
 }
 
 var _ ratelimit.Store = (*Store)(nil)
@@ -74,7 +76,8 @@ func New(opts *Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: unknown WhenFull %d", ErrInvalidOptions, opts.WhenFull)
 	}
 	s := &Store{
-		now:     opts.Now,
+		clock:   opts.Now,
+		start:   time.Now(),
 		seed:    maphash.MakeSeed(),
 		maxKeys: int64(opts.MaxKeys),
 		stop:    make(chan struct{}),
@@ -83,9 +86,7 @@ func New(opts *Options) (*Store, error) {
 	if s.maxKeys == 0 {
 		s.maxKeys = DefaultMaxKeys
 	}
-	if s.now == nil {
-		s.now = monotonic()
-	}
+	s.epoch = s.start.UnixNano()
 	if opts.WhenFull == Overflow {
 		s.overflow = &overflow{logs: make(map[ratelimit.Algorithm]*overflowLog)}
 	}
@@ -97,31 +98,47 @@ func New(opts *Options) (*Store, error) {
 	return s, nil
 }
 
-// monotonic returns a clock that starts at the wall clock and then does not follow it.
-func monotonic() func() int64 {
-	base := time.Now()
-	epoch := base.UnixNano()
-	return func() int64 { return (epoch + int64(time.Since(base))) / int64(time.Microsecond) }
+// now reads the clock: unless told otherwise, the wall clock when the store was made and the time since.
+func (s *Store) now() int64 {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return (s.epoch + int64(time.Since(s.start))) / int64(time.Microsecond)
 }
 
 // Take decides one demand. Errors are those of [ratelimit.CheckTake], [ratelimit.ErrCapacity], [ratelimit.ErrCorruptState] and
 // [ratelimit.ErrClosed].
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
-	}
-	if s.closed.Load() {
-		return ratelimit.Result{}, ratelimit.ErrClosed
+func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (res ratelimit.Result, err error) {
+	if ctx.Err() != nil {
+		return ratelimit.Result{}, ratelimit.CheckTake(ctx, d)
 	}
 	hash := maphash.String(s.seed, d.Key)
 	sh := s.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := s.now()
-	if id := sh.find(hash, &d); id != none {
-		return sh.step(id, now, d)
+	known := d.Algorithm == sh.last.algorithm
+	if !known || d.Op > ratelimit.Look || d.N < 1 || d.N > sh.last.max || d.Key == "" {
+		if err := ratelimit.CheckTake(context.Background(), d); err != nil {
+			return ratelimit.Result{}, err
+		}
 	}
-	return s.takeUnknown(sh, hash, now, d)
+	if s.closed.Load() {
+		return ratelimit.Result{}, ratelimit.ErrClosed
+	}
+	now := s.now()
+	id := sh.find(hash, &d, known)
+	if id == none {
+		return s.takeUnknown(sh, hash, now, d)
+	}
+	var next []byte
+	var keep time.Duration
+	next, keep, res = d.Algorithm.Step(sh.entry(id).state, now, d)
+	if keep > 0 {
+		sh.store(id, next, now, keep)
+	} else if keep < 0 {
+		return ratelimit.Result{}, ratelimit.ErrCorruptState
+	}
+	return res, nil
 }
 
 // takeUnknown decides for a key without a state. Its shard is locked.

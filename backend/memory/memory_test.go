@@ -232,6 +232,38 @@ func TestOverflowIsForgotten(t *testing.T) {
 	})
 }
 
+// TestKnownAlgorithm asks for what may not be decided where the store has just decided under the same algorithm.
+func TestKnownAlgorithm(t *testing.T) {
+	s := open(t, nil)
+	for i := range 2000 { // which no shard is without
+		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+	}
+	for _, tt := range []struct {
+		d    ratelimit.Demand
+		want error
+	}{
+		{demand(ratelimit.Take, "", 1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.Take, "7", 0), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.Look, "7", -1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.Reset+1, "7", 1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.Force, "7", ratelimit.MaxUnits+1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.Take, "7", 4), ratelimit.ErrExceedsLimit},
+		{demand(ratelimit.Look, "7", 4), ratelimit.ErrExceedsLimit},
+		{ratelimit.Demand{Key: "7", N: 1}, ratelimit.ErrInvalidDemand},
+	} {
+		if _, err := s.Take(t.Context(), tt.d); !errors.Is(err, tt.want) {
+			t.Errorf("%v of %d: %v, want %v", tt.d.Op, tt.d.N, err, tt.want)
+		}
+	}
+	must(t, s, demand(ratelimit.Take, "7", 2), true)
+
+	// The same limit under another Max is the same history.
+	more := demand(ratelimit.Take, "7", 2)
+	more.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute(5))
+	must(t, s, more, true)
+	must(t, s, demand(ratelimit.Take, "7", 1), false)
+}
+
 func TestClosed(t *testing.T) {
 	s := open(t, nil)
 	if err := s.Close(); err != nil {

@@ -16,8 +16,10 @@ const (
 	numShards  = 64
 	shardShift = 64 - 6 // the shard is the top bits of the hash
 
-	// chunkSize is the number of entries allocated at a time.
-	chunkSize = 64
+	// chunkSize is the number of entries allocated at a time: with the allocator's header they fill 4 KiB. Their indices begin at
+	// multiples of chunkStride.
+	chunkSize   = 63
+	chunkStride = 64
 
 	none  = math.MaxUint32 // no entry
 	never = math.MaxInt64  // no stamp
@@ -27,26 +29,33 @@ const (
 // queue has pointers for the garbage collector to follow.
 type shard struct {
 	mu     sync.Mutex
-	seed   maphash.Seed
-	keys   *atomic.Int64     // of the store: each entry is counted there
-	table  map[uint64]uint32 // hash to the first entry of its chain
+	last   known
+	table  table
 	chunks []*[chunkSize]entry
-	free   uint32 // first of the entries not in use, chained
-	used   uint32 // entries ever used
+	free   uint32 // first of the entries not in use, linked by next
+	used   uint32 // indices ever used
+	seed   maphash.Seed
+	keys   *atomic.Int64 // of the store: each entry is counted there
 	queue  wheel
 
 	due atomic.Int64 // no state runs out before this stamp; to be read without the lock
-	_   [64]byte     // keeps neighbours' locks off this cache line
+	_   [112]byte    // makes up whole lines of the cache, an odd number, so that the locks do not compete for a place there
 }
 
-// entry is a state. Entries of one hash are chained: several limits of one key, and collisions.
+// entry is a state, in a line of the cache.
 type entry struct {
 	key     string
 	history unique.Handle[history]
 	state   []byte
-	expires int64  // stamp from which on it may be forgotten
-	chain   uint32 // next entry of the same hash, or next free one
+	expires int64 // stamp from which on it may be forgotten
 	link
+}
+
+// known is an algorithm and what it says of itself, which never changes, so that the next demand under it need not ask again.
+type known struct {
+	algorithm ratelimit.Algorithm
+	max       int64
+	history   unique.Handle[history]
 }
 
 // history is what, beside the key, tells two states apart.
@@ -62,34 +71,48 @@ func (sh *shard) init(seed maphash.Seed, keys *atomic.Int64, now int64) {
 
 // reset returns the memory of a shard without entries.
 func (sh *shard) reset() {
-	sh.table, sh.chunks = make(map[uint64]uint32), nil
+	sh.table, sh.chunks = table{}, nil
 	sh.free, sh.used = none, 0
 	sh.due.Store(never)
 }
 
 func (sh *shard) entry(id uint32) *entry {
-	return &sh.chunks[id/chunkSize][id%chunkSize]
+	return &sh.chunks[id/chunkStride][id%chunkStride]
 }
 
-// find returns the entry of d's state, or none.
-func (sh *shard) find(hash uint64, d *ratelimit.Demand) uint32 {
-	id, ok := sh.table[hash]
-	if !ok {
-		return none
-	}
-	limit, algorithm := d.Algorithm.Limit().Name, d.Algorithm.Name()
-	for ; id != none; id = sh.entry(id).chain {
-		e := sh.entry(id)
-		if h := e.history.Value(); e.key == d.Key && h.limit == limit && h.algorithm == algorithm {
-			return id
+// find returns the entry of d's state, or none. known says that d's algorithm is that of sh.last.
+func (sh *shard) find(hash uint64, d *ratelimit.Demand, known bool) uint32 {
+	for t := &sh.table; t != nil; t = t.old {
+		mask := uint64(len(t.slots) - 1)
+		if len(t.slots) == 0 {
+			break
+		}
+		for i := uint64(uint32(hash)) & mask; t.slots[i] != 0; i = (i + 1) & mask {
+			if s := t.slots[i]; uint32(s>>32) == uint32(hash) {
+				id := uint32(s) - 1
+				if e := sh.entry(id); e.key == d.Key && (known && e.history == sh.last.history || !known && sh.learn(e, d)) {
+					return id
+				}
+			}
 		}
 	}
 	return none
 }
 
+// learn reports whether e is of d's history, and if so remembers d's algorithm.
+func (sh *shard) learn(e *entry, d *ratelimit.Demand) bool {
+	limit := d.Algorithm.Limit()
+	if h := e.history.Value(); h.limit != limit.Name || h.algorithm != d.Algorithm.Name() {
+		return false
+	}
+	sh.last = known{d.Algorithm, limit.Max, e.history}
+	return true
+}
+
 // step runs d on an entry.
-func (sh *shard) step(id uint32, now int64, d ratelimit.Demand) (ratelimit.Result, error) {
-	next, keep, res := d.Step(sh.entry(id).state, now)
+func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand) (ratelimit.Result, error) {
+	e := sh.entry(id)
+	next, keep, res := d.Algorithm.Step(e.state, now, *d)
 	if keep > 0 {
 		sh.store(id, next, now, keep)
 	} else if keep < 0 {
@@ -125,7 +148,7 @@ func (sh *shard) enqueue(id uint32) {
 // forget drops entries that have run out, looking at no more than most, and returns how many.
 func (sh *shard) forget(now int64, most int) int {
 	n := sh.queue.advance(sh, now, most)
-	if len(sh.table) == 0 {
+	if sh.table.len() == 0 {
 		sh.reset()
 	} else {
 		sh.due.Store(stampOf(sh.queue.next()))
@@ -136,18 +159,8 @@ func (sh *shard) forget(now int64, most int) int {
 // drop takes an entry that is not in the queue out of the table and of Store.keys.
 func (sh *shard) drop(id uint32) {
 	e := sh.entry(id)
-	hash := maphash.String(sh.seed, e.key)
-	if first := sh.table[hash]; first != id {
-		for sh.entry(first).chain != id {
-			first = sh.entry(first).chain
-		}
-		sh.entry(first).chain = e.chain
-	} else if e.chain != none {
-		sh.table[hash] = e.chain
-	} else {
-		delete(sh.table, hash)
-	}
-	*e = entry{chain: sh.free}
+	sh.table.remove(maphash.String(sh.seed, e.key), id)
+	*e = entry{link: link{next: sh.free}}
 	sh.free = id
 	sh.keys.Add(-1)
 }
@@ -156,25 +169,27 @@ func (sh *shard) drop(id uint32) {
 func (sh *shard) insert(hash uint64, d ratelimit.Demand, state []byte, expires int64) {
 	id := sh.free
 	if id != none {
-		sh.free = sh.entry(id).chain
+		sh.free = sh.entry(id).next
 	} else {
-		id = sh.used
-		if id%chunkSize == 0 {
+		if sh.used%chunkStride == chunkSize {
+			sh.used++
+		}
+		if sh.used%chunkStride == 0 {
 			sh.chunks = append(sh.chunks, new([chunkSize]entry))
 		}
+		id = sh.used
 		sh.used++
 	}
-	first, ok := sh.table[hash]
-	if !ok {
-		first = none
+	if d.Algorithm != sh.last.algorithm {
+		limit := d.Algorithm.Limit()
+		sh.last = known{d.Algorithm, limit.Max, unique.Make(history{limit.Name, d.Algorithm.Name()})}
 	}
 	*sh.entry(id) = entry{
 		key:     strings.Clone(d.Key), // the caller's may be a part of something large
-		history: unique.Make(history{d.Algorithm.Limit().Name, d.Algorithm.Name()}),
+		history: sh.last.history,
 		state:   state,
 		expires: expires,
-		chain:   first,
 	}
-	sh.table[hash] = id
+	sh.table.insert(hash, id)
 	sh.enqueue(id)
 }

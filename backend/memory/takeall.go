@@ -18,7 +18,7 @@ func (s *Store) takeAll(targets []target, now int64, ds []ratelimit.Demand, out 
 	for i := range targets {
 		t := &targets[i]
 		sh := s.shard(t.hash)
-		if t.id = sh.find(t.hash, &ds[i]); t.id != none {
+		if t.id = sh.find(t.hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); t.id != none {
 			continue
 		}
 		if t.place, err = s.place(sh, now, ds[i]); err != nil {
@@ -87,7 +87,7 @@ func (s *Store) takeTarget(t *target, now int64, d ratelimit.Demand, out *rateli
 	sh := s.shard(t.hash)
 	switch {
 	case t.id != none:
-		*out, err = sh.step(t.id, now, d)
+		*out, err = sh.step(t.id, now, &d)
 		return err
 	case t.place == inOverflow:
 		return nil

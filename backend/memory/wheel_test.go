@@ -31,7 +31,7 @@ func TestWheel(t *testing.T) {
 			d := limits[n.limit]
 			d.Key = strconv.Itoa(n.key)
 			hash := maphash.String(sh.seed, d.Key)
-			return hash, d, sh.find(hash, &d)
+			return hash, d, sh.find(hash, &d, d.Algorithm == sh.last.algorithm)
 		}
 		span := func() int64 { return 1 + r.Int64N(1<<(10+r.IntN(36))) }
 		for range 3000 {
@@ -69,6 +69,30 @@ func TestWheel(t *testing.T) {
 					delete(expires, n)
 				}
 			}
+		}
+	}
+}
+
+// TestCollision: keys and limits of one hash are kept apart.
+func TestCollision(t *testing.T) {
+	var sh shard
+	var keys atomic.Int64
+	sh.init(maphash.MakeSeed(), &keys, 0)
+	const hash = 1<<32 - 1
+	var ds []ratelimit.Demand
+	for i := range 50 {
+		limit := ratelimit.PerSecond(1).Named(strconv.Itoa(i % 5))
+		ds = append(ds, ratelimit.Demand{Key: strconv.Itoa(i / 5), Algorithm: algorithm.SlidingLog(limit), N: 1})
+	}
+	for i := range ds {
+		if id := sh.find(hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); id != none {
+			t.Fatalf("%d is taken for %d", i, id)
+		}
+		sh.insert(hash, ds[i], []byte{byte(i)}, 1)
+	}
+	for i := range ds {
+		if id := sh.find(hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); id == none || sh.entry(id).state[0] != byte(i) {
+			t.Fatalf("%d is taken for %d", i, id)
 		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,17 +12,12 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/server"
 )
 
-const (
-	defaultPrefix  = "ratelimit:"
-	defaultTimeout = 100 * time.Millisecond
-)
-
 // ErrInvalidOptions says that New cannot make a store of what it was given.
 var ErrInvalidOptions = errors.New("redisstore: invalid options")
 
 // Options are the options of [New]. The zero Options are the defaults.
 type Options struct {
-	// Prefix begins every stored key. Empty means "ratelimit:". It may not hold braces. Stores with different prefixes share nothing.
+	// Prefix begins every stored key. Empty means "rl:". It may not hold braces. Stores with different prefixes share nothing.
 	Prefix string
 
 	// Tag names the group of a key. A cluster keeps a group together on one server, so that TakeAll can decide demands on several of its
@@ -39,41 +32,41 @@ type Options struct {
 	// Now replaces the server's clock, in microseconds since the Unix epoch. It is for tests: those who share a
 	// store would each use their own. Nil means the server's clock.
 	Now func() int64
+
+	// Alone sends each demand, and each TakeAll, in a call of its own. Otherwise concurrent demands travel together: the first goes at once, and
+	// those that come while calls are under way go with the next, each with a decision of its own.
+	Alone bool
 }
 
 // A Store keeps its state on Redis or Valkey. Create one with [New].
 type Store struct {
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient // client, if it is one
-	keys    server.Keyspace
-	timeout time.Duration
-	now     func() int64
-
-	calls   server.Calls
-	scratch sync.Pool // of *call
-
-	started    time.Time
-	nextReload atomic.Int64 // earliest time since started at which the cluster's state is asked for again
+	store *server.Store
 }
 
 var _ ratelimit.Store = (*Store)(nil)
 
+var words = server.Words{
+	Package:  "redisstore",
+	Single:   "a *redis.Client",
+	Cluster:  "a *redis.ClusterClient",
+	Sentinel: "a client from redis.NewFailoverClient",
+	Invalid:  ErrInvalidOptions,
+}
+
 // New returns a store on client's servers. It does no I/O; [Store.Probe] does. An error wraps [ErrInvalidOptions], and also
 // [errors.ErrUnsupported] for a *redis.Ring of several shards.
-func New(client redis.UniversalClient, opts *Options) (*Store, error) {
+func New(c redis.UniversalClient, opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	s := &Store{client: client, timeout: opts.Timeout, now: opts.Now, started: time.Now()}
-	s.scratch.New = func() any { return &call{store: s} }
-
-	missing := client == nil
-	switch c := client.(type) {
+	cl := &client{redis: c, started: time.Now()}
+	missing := c == nil
+	switch c := c.(type) {
 	case *redis.Client:
 		missing = c == nil
 	case *redis.ClusterClient:
 		missing = c == nil
-		s.cluster = c
+		cl.cluster = c
 	case *redis.Ring:
 		if missing = c == nil; missing {
 			break
@@ -86,22 +79,11 @@ func New(client redis.UniversalClient, opts *Options) (*Store, error) {
 	if missing {
 		return nil, fmt.Errorf("%w: no client", ErrInvalidOptions)
 	}
-
-	switch {
-	case opts.Timeout < 0:
-		return nil, fmt.Errorf("%w: Timeout %v is negative", ErrInvalidOptions, opts.Timeout)
-	case opts.Timeout == 0:
-		s.timeout = defaultTimeout
+	s, err := server.New(cl, words, server.Options(*opts))
+	if err != nil {
+		return nil, err
 	}
-	prefix := opts.Prefix
-	if prefix == "" {
-		prefix = defaultPrefix
-	}
-	var err error
-	if s.keys, err = server.NewKeyspace(prefix, opts.Tag); err != nil {
-		return nil, fmt.Errorf("%w: Prefix: %w", ErrInvalidOptions, err)
-	}
-	return s, nil
+	return &Store{s}, nil
 }
 
 // Take decides one demand.
@@ -109,41 +91,30 @@ func New(client redis.UniversalClient, opts *Options) (*Store, error) {
 // Besides the errors of [ratelimit.CheckTake] it returns one that wraps [ratelimit.ErrNoScript], [ratelimit.ErrUnavailable] or
 // [ratelimit.ErrOutcomeUnknown], with the cause wrapped. Only after the last may the demand have been recorded.
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
-	}
-	ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
-	if err := s.decide(ctx, ds[:], out[:]); err != nil {
-		return ratelimit.Result{}, err
-	}
-	return out[0], nil
+	return s.store.Take(ctx, d)
 }
 
 // TakeAll decides several demands as one. On a cluster their keys must be of one slot (see Options.Tag), or else the error wraps
 // [errors.ErrUnsupported]; the other errors are those of Take.
 func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
-		return err
-	}
-	return s.decide(ctx, ds, out)
+	return s.store.TakeAll(ctx, ds, out)
 }
 
-func (s *Store) decide(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	c := s.scratch.Get().(*call)
-	if err := c.prepare(ds); err != nil {
-		s.scratch.Put(c)
-		return err
-	}
-	left, err := s.calls.Do(ctx, s.timeout, &c.gate, c.run)
-	if left { // the client still has c
-		s.reload(err)
-		return err
-	}
-	if err != nil {
-		err = s.failure(err, c.gate.Opened())
-	} else {
-		err = c.script.Results(c.reply, 0, out)
-	}
-	s.scratch.Put(c)
-	return err
+// Server is what [Store.Probe] found.
+type Server struct {
+	Name           string   // "redis" or "valkey"; what else the server calls itself
+	Version        string   // such as "8.0.2", on a cluster the lowest; empty if the server does not tell
+	EvictionPolicy string   // maxmemory-policy, such as "noeviction"; empty if the server does not tell
+	Warnings       []string // what works but may go wrong, one sentence each
+}
+
+// Probe finds out whether the store can work: whether the server answers, is Redis or Valkey 7.0 or later, runs scripts, and lets this user
+// run the commands that decisions need. It is for the start of a program, takes no longer than the context or 5s, and
+// leaves nothing on the server. On a cluster all primaries are asked what they are, and one runs the script.
+//
+// An error says what is missing, and wraps [errors.ErrUnsupported] when it is the wrong type of server or of client, otherwise
+// [ratelimit.ErrUnavailable].
+func (s *Store) Probe(ctx context.Context) (Server, error) {
+	info, err := s.store.Probe(ctx)
+	return Server(info), err
 }

@@ -54,8 +54,17 @@ func TestDemo(t *testing.T) {
 			t.Log(out)
 		}
 	})
-	if svg, err := os.ReadFile(file); err != nil || !bytes.HasSuffix(svg, []byte("</svg>\n")) {
-		t.Errorf("the SVG file: %v, %d bytes", err, len(svg))
+	svg, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Fixed window: at most 14 units in any window, 2.00 times the limit; 42 admitted of 54 offered.",
+		"Exact log: at most 7 units in any window, 1.00 times the limit; 28 admitted of 54 offered.",
+	} {
+		if got := parseSVG(t, svg)["desc"]; !strings.Contains(got, want) {
+			t.Errorf("the picture's description lacks %q: %s", want, got)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ type serveCmd struct {
 	Addr      string        `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
 	MaxKeys   int           `env:"RATELIMIT_MAX_KEYS" default:"1000000" placeholder:"N" help:"Most states that the memory store holds, one for each limit of a key; new keys beyond that are answered with 503 (${default})."`
 	Timeout   time.Duration `env:"RATELIMIT_TIMEOUT" default:"100ms" placeholder:"DURATION" help:"Longest wait for a decision of a server (${default})."`
-	Prefix    string        `env:"RATELIMIT_PREFIX" default:"ratelimit:" placeholder:"TEXT" help:"What the names of stored keys begin with on a server (${default})."`
+	Prefix    string        `env:"RATELIMIT_PREFIX" default:"rl:" placeholder:"TEXT" help:"What the names of stored keys begin with on a server (${default})."`
 	LogFormat string        `env:"RATELIMIT_LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Format of the log on standard error: text or json (${default})."`
 	LogLevel  slog.Level    `env:"RATELIMIT_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error (${default})."`
 }

@@ -1,14 +1,14 @@
 -- args: Max, Window in µs
-local function step(s, now, op, n, at, args)
-  local max, window = struct.unpack('>I7I7', args)
+local function step(key, tail, now, op, n, at, args, pos)
+  local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
+  local max, window = struct.unpack('>I7I7', args, pos)
   if op == RESET then
-    if s.size > 0 then replace(s, '') end
-    return 1, max, 0, 0, now
+    return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil
   end
   local first, last, used, write = now, window, 0, false
-  if s.size > 0 then
-    if s.size ~= 24 then return nil end
-    first, last, used = struct.unpack('>I8I8I8', range(s, 0, 24))
+  if #tail > 0 then
+    if #tail ~= 24 then return nil end
+    first, last, used = struct.unpack('>I8I8I8', tail)
     if first >= 2 ^ 53 or last < 1 or last >= 2 ^ 53 or used > 2 ^ 48 then return nil end
     if now - first >= math.min(last, window) then -- it has run out
       first, last, used = now, window, 0
@@ -28,11 +28,8 @@ local function step(s, now, op, n, at, args)
   elseif not fits then
     allowed, retry = 0, first + math.min(last, window) - now
   end
-  if write then
-    replace(s, struct.pack('>I8I8I8', first, last, used))
-    keep(s, first + last - now)
-  end
-  local reset = 0
+  local reset, us, state = 0, nil, nil
   if used > 0 then reset = first + math.min(last, window) - now end
-  return allowed, math.max(0, max - used), retry, reset, decided
+  if write then us, state = first + last - now, struct.pack('>I8I8I8', first, last, used) end
+  return allowed, math.max(0, max - used), retry, reset, decided, us, state
 end

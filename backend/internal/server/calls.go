@@ -103,6 +103,9 @@ func (g *Gate) Shut() bool { return g.state.And(^uint32(gateOpened))&gateLeft ==
 // Opened tells whether the demand may have been sent.
 func (g *Gate) Opened() bool { return g.state.Load()&gateOpened != 0 }
 
+// Left tells that nobody waits for the answer any more.
+func (g *Gate) Left() bool { return g.state.Load()&gateLeft != 0 }
+
 // Reset makes g ready for another call. The one before must have ended.
 func (g *Gate) Reset() { g.state.Store(0) }
 

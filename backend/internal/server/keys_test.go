@@ -80,7 +80,7 @@ func TestPrefix(t *testing.T) {
 }
 
 func TestKeyAllocates(t *testing.T) {
-	k := keyspace(t, "ratelimit:", func(key string) string { return key[:2] })
+	k := keyspace(t, "rl:", func(key string) string { return key[:2] })
 	for what, d := range map[string]ratelimit.Demand{
 		"plain":   demand("user:42", "1m0s", "log1"),
 		"longest": demand("{"+strings.Repeat("x", 80), "1m0s", "log1"),

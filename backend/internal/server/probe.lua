@@ -1,12 +1,11 @@
 -- Runs each command of the frame on a key that no state has, as the frame does, and leaves nothing behind.
 -- KEYS  the key
--- reply the name of what the server refused and the server's words, or nothing
+-- reply the name of what the server refused, a line feed and the server's words; or nothing
 
-if type(struct) ~= 'table' then return {'struct', 'no such library'} end
+if type(struct) ~= 'table' then return 'struct\nno such library' end
 for _, command in ipairs({
   {'TIME'},
   {'GETRANGE', KEYS[1], '-1', '-1'},
-  {'STRLEN', KEYS[1]},
   {'SET', KEYS[1], '', 'PXAT', '4102444800000'},
   {'SET', KEYS[1], '', 'PX', '1000'},
   {'SET', KEYS[1], '', 'KEEPTTL'},
@@ -16,6 +15,6 @@ for _, command in ipairs({
   {'DEL', KEYS[1]},
 }) do
   local reply = redis.pcall(unpack(command))
-  if type(reply) == 'table' and reply.err then return {command[1], reply.err} end
+  if type(reply) == 'table' and reply.err then return command[1] .. '\n' .. reply.err end
 end
-return {}
+return ''

@@ -1,27 +1,26 @@
-package redisstore
+package server
 
 import (
 	"context"
+	"crypto/sha1"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/backend/internal/server"
+	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// Server is what [Store.Probe] found.
-type Server struct {
-	Name           string   // "redis" or "valkey"; what else the server calls itself
-	Version        string   // such as "8.0.2", on a cluster the lowest; empty if the server does not tell
-	EvictionPolicy string   // maxmemory-policy, such as "noeviction"; empty if the server does not tell
-	Warnings       []string // what works but may go wrong, one sentence each
+// Info is what the stores' packages document as their Server.
+type Info struct {
+	Name           string
+	Version        string
+	EvictionPolicy string
+	Warnings       []string
 }
 
 // probeTimeout is how long a probe may take whose context has no deadline. It covers the first connection.
@@ -32,18 +31,16 @@ const oldestMajor = 7
 //go:embed probe.lua
 var probeSource string
 
-var probeScript = redis.NewScript(probeSource)
+var probeProgram = func() algorithm.Program {
+	sum := sha1.Sum([]byte(probeSource))
+	return algorithm.Program{Source: probeSource, SHA: hex.EncodeToString(sum[:])}
+}()
 
-// Probe finds out whether the store can work: whether the server answers, is Redis or Valkey 7.0 or later, runs scripts, and lets this user
-// run the commands that decisions need. It is for the start of a program, takes no longer than the context or 5s, and
-// leaves nothing on the server. On a cluster all primaries are asked what they are, and one runs the script.
-//
-// An error says what is missing, and wraps [errors.ErrUnsupported] when it is the wrong type of server or of client, otherwise
-// [ratelimit.ErrUnavailable].
-func (s *Store) Probe(ctx context.Context) (Server, error) {
+// Probe finds out whether the store can work.
+func (s *Store) Probe(ctx context.Context) (Info, error) {
 	var (
-		found Server
-		gate  server.Gate
+		found Info
+		gate  Gate // stays shut: what a probe sends is no demand
 	)
 	left, err := s.calls.Do(ctx, probeTimeout, &gate, func(ctx context.Context) error {
 		var err error
@@ -51,17 +48,24 @@ func (s *Store) Probe(ctx context.Context) (Server, error) {
 		return err
 	})
 	if left {
-		return Server{}, fmt.Errorf("redisstore: probe: %w", err)
+		return Info{}, fmt.Errorf("%s: probe: %w", s.words.Package, err)
 	}
 	return found, err
 }
 
-func (s *Store) probe(ctx context.Context) (Server, error) {
-	infos, err := s.infos(ctx)
+func (s *Store) probe(ctx context.Context) (Info, error) {
+	var infos []map[string]string
+	texts, err := s.client.Infos(ctx)
 	if err != nil {
-		return Server{}, s.probeError("the server does not answer INFO", err)
+		if text, _ := s.client.ErrorReply(err); !strings.HasPrefix(text, "NOPERM ") {
+			return Info{}, s.probeError("the server does not answer INFO", err)
+		}
+		texts = nil
 	}
-	found, err := describe(infos)
+	for _, text := range texts {
+		infos = append(infos, parseInfo(text))
+	}
+	found, err := s.words.describe(infos)
 	if err != nil {
 		return found, err
 	}
@@ -72,33 +76,6 @@ func (s *Store) probe(ctx context.Context) (Server, error) {
 		return found, err
 	}
 	return found, nil
-}
-
-// infos returns what INFO says on the server, or on each primary of a cluster; nothing where the user may not ask.
-func (s *Store) infos(ctx context.Context) ([]map[string]string, error) {
-	var (
-		mu    sync.Mutex
-		infos []map[string]string
-	)
-	ask := func(ctx context.Context, client redis.Cmdable) error {
-		text, err := client.Info(ctx).Result()
-		if err != nil {
-			if redis.IsPermissionError(err) {
-				return nil
-			}
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		infos = append(infos, parseInfo(text))
-		return nil
-	}
-	if s.cluster != nil {
-		err := s.cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return ask(ctx, c) })
-		return infos, err
-	}
-	err := ask(ctx, s.client)
-	return infos, err
 }
 
 func parseInfo(text string) map[string]string {
@@ -112,8 +89,8 @@ func parseInfo(text string) map[string]string {
 }
 
 // describe returns what the servers are that said infos: the oldest of them, and what is to be said against any.
-func describe(infos []map[string]string) (Server, error) {
-	var found Server
+func (w Words) describe(infos []map[string]string) (Info, error) {
+	var found Info
 	for _, info := range infos {
 		name, version := "redis", info["redis_version"]
 		if n := info["server_name"]; n != "" {
@@ -123,15 +100,14 @@ func describe(infos []map[string]string) (Server, error) {
 			name, version = "valkey", v
 		}
 		if version == "" {
-			return found, fmt.Errorf("redisstore: the server is neither Redis nor Valkey: %w", errors.ErrUnsupported)
+			return found, fmt.Errorf("%s: the server is neither Redis nor Valkey: %w", w.Package, errors.ErrUnsupported)
 		}
 		if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" {
-			return found, fmt.Errorf("redisstore: the server is a Sentinel, which wants a client from redis.NewFailoverClient: %w",
-				errors.ErrUnsupported)
+			return found, fmt.Errorf("%s: the server is a Sentinel, which wants %s: %w", w.Package, w.Sentinel, errors.ErrUnsupported)
 		}
 		if major(version) < oldestMajor {
-			return found, fmt.Errorf("redisstore: the server is %s %s, and %d.0 is the oldest that works: %w",
-				name, version, oldestMajor, errors.ErrUnsupported)
+			return found, fmt.Errorf("%s: the server is %s %s, and %d.0 is the oldest that works: %w",
+				w.Package, name, version, oldestMajor, errors.ErrUnsupported)
 		}
 		if found.Version == "" || older(version, found.Version) {
 			found.Name, found.Version = name, version
@@ -170,12 +146,12 @@ func older(a, b string) bool {
 
 // tryScript runs the commands that decisions are made of, inside a script.
 func (s *Store) tryScript(ctx context.Context) error {
-	refused, err := probeScript.Run(ctx, s.client, []string{s.keys.Spare()}).StringSlice()
+	reply, err := s.run(ctx, new(Gate), probeProgram, []string{s.keys.Spare()}, nil)
 	if err != nil {
 		return s.probeError("scripts", err)
 	}
-	if len(refused) == 2 {
-		return s.probeError(refused[0]+" in a script", errors.New(refused[1]))
+	if command, refusal, ok := strings.Cut(reply, "\n"); ok {
+		return s.probeError(command+" in a script", errors.New(refusal))
 	}
 	return nil
 }
@@ -183,13 +159,17 @@ func (s *Store) tryScript(ctx context.Context) error {
 // probeError says in words what an error of the server means for those who set it up.
 func (s *Store) probeError(what string, err error) error {
 	kind, text := ratelimit.ErrUnavailable, what
-	switch msg := err.Error(); {
+	msg, ok := s.client.ErrorReply(err)
+	if !ok {
+		msg = err.Error() // of a command in a script
+	}
+	switch {
 	case strings.HasPrefix(msg, "ERR unknown command"):
 		kind, text = errors.ErrUnsupported, what+": the server has no such command"
 	case strings.HasPrefix(msg, "MOVED "):
-		kind, text = errors.ErrUnsupported, "the server is a node of a cluster, and wants a *redis.ClusterClient"
+		kind, text = errors.ErrUnsupported, "the server is a node of a cluster, and wants "+s.words.Cluster
 	case strings.HasPrefix(msg, "ERR This instance has cluster support disabled"):
-		kind, text = errors.ErrUnsupported, "the server is no node of a cluster, and wants a *redis.Client"
+		kind, text = errors.ErrUnsupported, "the server is no node of a cluster, and wants "+s.words.Single
 	case strings.HasPrefix(msg, "READONLY "):
 		text = "the server is a read-only replica"
 	case strings.HasPrefix(msg, "NOAUTH "), strings.HasPrefix(msg, "WRONGPASS "):
@@ -198,5 +178,5 @@ func (s *Store) probeError(what string, err error) error {
 		strings.Contains(msg, "The user executing the script"):
 		text = "the server does not permit this user to run " + what + " on keys that begin with the store's prefix"
 	}
-	return fmt.Errorf("redisstore: %s: %w: %w", text, kind, s.keys.Scrub(err))
+	return fmt.Errorf("%s: %s: %w: %w", s.words.Package, text, kind, s.keys.Scrub(err))
 }

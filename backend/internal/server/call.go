@@ -1,0 +1,71 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// call is one run of a script on its way to the server and back. It belongs to the client until run returns, also when its caller
+// has left, so it holds copies of all it needs.
+type call struct {
+	store  *Store
+	script algorithm.Call
+	keys   []string
+	gate   Gate
+	reply  string
+}
+
+// prepare makes c the call that decides ds together.
+func (c *call) prepare(ds []ratelimit.Demand) error {
+	c.begin()
+	clear(c.keys)
+	c.keys = c.keys[:0]
+	for i := range ds {
+		c.keys = append(c.keys, c.store.keys.Key(ds[i]))
+	}
+	if err := c.store.oneServer(c.keys); err != nil {
+		return err
+	}
+	return c.script.Add(c.keys, ds)
+}
+
+// begin makes c a call that decides nothing yet.
+func (c *call) begin() {
+	c.gate.Reset()
+	c.reply = ""
+	now := int64(0)
+	if c.store.now != nil {
+		now = c.store.now()
+	}
+	c.script.Begin(now)
+}
+
+// oneServer reports keys that no server has all of.
+func (s *Store) oneServer(keys []string) error {
+	if s.cluster && !OneSlot(keys) {
+		return fmt.Errorf("%s: keys of several slots in one TakeAll on a cluster: %w", s.words.Package, errors.ErrUnsupported)
+	}
+	return nil
+}
+
+func (c *call) run(ctx context.Context) (err error) {
+	c.reply, err = c.store.run(ctx, &c.gate, c.script.Program(), c.script.Keys(), c.script.Args())
+	return err
+}
+
+// run sends a script by its name, and whole to a server that does not know the name.
+func (s *Store) run(ctx context.Context, gate *Gate, program algorithm.Program, keys, args []string) (string, error) {
+	reply, err := s.client.Run(ctx, gate, "evalsha", program.SHA, keys, args)
+	if err == nil {
+		return reply, nil
+	}
+	if text, ok := s.client.ErrorReply(err); ok && strings.HasPrefix(text, "NOSCRIPT ") && gate.Shut() {
+		return s.client.Run(ctx, gate, "eval", program.Source, keys, args)
+	}
+	return "", err
+}

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// TestProbeRunsWhatDecisionsRun holds that the probe's script tries every command of the script that decides.
+func TestProbeRunsWhatDecisionsRun(t *testing.T) {
+	var call algorithm.Call
+	call.Begin(0)
+	d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.PerMinute(1)), N: 1}
+	if err := call.Add([]string{"k"}, []ratelimit.Demand{d}); err != nil {
+		t.Fatal(err)
+	}
+	used := regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(call.Program().Source, -1)
+	if len(used) < 3 {
+		t.Fatalf("found only %q", used)
+	}
+	for _, match := range used {
+		if !strings.Contains(probeSource, "{'"+match[1]+"'") {
+			t.Errorf("the probe does not try %s", match[1])
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	const (
+		redis7  = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:noeviction\r\n"
+		redis8  = "redis_version:8.0.2\r\nredis_mode:standalone\r\nmaxmemory_policy:noeviction\r\n"
+		redis10 = "redis_version:10.0.0\r\nmaxmemory_policy:allkeys-lru\r\n"
+		valkey  = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\nmaxmemory_policy:noeviction\r\n"
+	)
+	for _, tt := range []struct {
+		what     string
+		infos    []string
+		want     Info
+		warnings []string // what they hold
+		err      string   // what it holds
+	}{
+		{what: "Redis", infos: []string{redis7}, want: Info{Name: "redis", Version: "7.0.15", EvictionPolicy: "noeviction"}},
+		{what: "Valkey", infos: []string{valkey}, want: Info{Name: "valkey", Version: "8.1.1", EvictionPolicy: "noeviction"}},
+		{what: "cluster", infos: []string{redis10, redis7, redis8}, want: Info{Name: "redis", Version: "7.0.15", EvictionPolicy: "allkeys-lru"},
+			warnings: []string{"allkeys-lru"}},
+		{what: "no INFO", want: Info{}},
+		{what: "other", infos: []string{"redis_version:7.4.0\r\nserver_name:other\r\n"}, want: Info{Name: "other", Version: "7.4.0"},
+			warnings: []string{"not tested"}},
+		{what: "old", infos: []string{redis8, "redis_version:6.2.14\r\n"}, err: "redis 6.2.14, and 7.0 is the oldest"},
+		{what: "no Redis", infos: []string{"version:1\r\n"}, err: "neither Redis nor Valkey"},
+		{what: "Sentinel", infos: []string{"redis_version:7.0.15\r\nredis_mode:sentinel\r\n"}, err: "wants a client for it"},
+		{what: "Valkey's Sentinel", infos: []string{"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\nserver_mode:sentinel\r\n"}, err: "wants a client for it"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			var infos []map[string]string
+			for _, text := range tt.infos {
+				infos = append(infos, parseInfo(text))
+			}
+			got, err := Words{Sentinel: "a client for it"}.describe(infos)
+			if tt.err != "" {
+				if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("%v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Name != tt.want.Name || got.Version != tt.want.Version || got.EvictionPolicy != tt.want.EvictionPolicy ||
+				len(got.Warnings) != len(tt.warnings) {
+				t.Errorf("%+v, want %+v", got, tt.want)
+			}
+			for i, want := range tt.warnings {
+				if i < len(got.Warnings) && !strings.Contains(got.Warnings[i], want) {
+					t.Errorf("warning %q, want %q", got.Warnings[i], want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// travel decides ds together with what other callers ask for at the same time.
+func (s *Store) travel(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	for i := range ds {
+		if a := ds[i].Algorithm; a.Script().Source == "" {
+			return fmt.Errorf("%w: %q", ratelimit.ErrNoScript, a.Name())
+		}
+	}
+	if len(ds) == 1 {
+		key := s.keys.Key(ds[0])
+		var err error
+		out[0], err = s.lane(key).Take(ctx, key, ds[0])
+		return err
+	}
+	keys := make([]string, len(ds))
+	for i := range ds {
+		keys[i] = s.keys.Key(ds[i])
+	}
+	if err := s.oneServer(keys); err != nil {
+		return err
+	}
+	return s.lane(keys[0]).TakeAll(ctx, keys, ds, out)
+}
+
+// lane returns whom a demand on key can travel with: on a cluster those of its slot, whose server alone can run their script.
+func (s *Store) lane(key string) *Together {
+	if !s.cluster {
+		return s.all
+	}
+	slot := Slot(key)
+	if lane, ok := s.slots.Load(slot); ok {
+		return lane.(*Together)
+	}
+	lane, _ := s.slots.LoadOrStore(slot, s.newLane())
+	return lane.(*Together)
+}
+
+func (s *Store) newLane() *Together {
+	return &Together{
+		Decide:  s.decideGroups,
+		Late:    func() { s.client.Lost(context.DeadlineExceeded) },
+		Timeout: s.timeout,
+
+		Deserted: &s.deserted,
+	}
+}
+
+// decideGroups sends groups in one call.
+func (s *Store) decideGroups(ctx context.Context, gate *Gate, groups []Group) error {
+	c := s.scratch.Get().(*call)
+	defer s.scratch.Put(c)
+	c.begin()
+	for i := range groups {
+		g := &groups[i]
+		err := error(nil)
+		if g.Times > 1 {
+			err = c.script.AddSame(g.Keys[0], g.Demands[0], g.Times)
+		} else {
+			err = c.script.Add(g.Keys, g.Demands)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	reply, err := s.run(ctx, gate, c.script.Program(), c.script.Keys(), c.script.Args())
+	if err != nil {
+		return s.failure(err, gate.Opened())
+	}
+	for i := range groups {
+		groups[i].Err = c.script.Results(reply, i, groups[i].Results)
+	}
+	return nil
+}

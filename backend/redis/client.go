@@ -1,0 +1,133 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit/backend/internal/server"
+)
+
+// client is go-redis as package server wants it.
+type client struct {
+	redis   redis.UniversalClient
+	cluster *redis.ClusterClient // redis, if it is one
+
+	started    time.Time
+	nextReload atomic.Int64 // earliest time since started at which the cluster's state is asked for again
+}
+
+var _ server.Client = (*client)(nil)
+
+func (c *client) Run(ctx context.Context, gate *server.Gate, verb, script string, keys, argv []string) (string, error) {
+	args := make([]any, 0, firstKey+len(keys)+len(argv))
+	args = append(args, verb, &gated{gate, script, blank[verb]}, len(keys))
+	// By pointer: no allocation for each, and tracing hooks that print arguments print no keys.
+	for i := range keys {
+		args = append(args, &keys[i])
+	}
+	for i := range argv {
+		args = append(args, &argv[i])
+	}
+	cmd := command{redis.NewStringCmd(ctx, args...)}
+	cmd.SetFirstKeyPos(firstKey)
+	cmd.SetStepCount(1) // or a cluster's client asks for the table of all commands
+	if err := c.redis.Process(ctx, cmd); err != nil {
+		return "", err
+	}
+	return cmd.Result()
+}
+
+// firstKey is the position of the first key in EVAL and EVALSHA.
+const firstKey = 3
+
+// command is a command that go-redis sends once, whatever it is set to; only where a server answers that it did not run it,
+// with MOVED, ASK or READONLY, does it go to another.
+type command struct {
+	*redis.StringCmd
+}
+
+func (command) NoRetry() bool { return true }
+
+func (c command) Clone() redis.Cmder {
+	return command{c.StringCmd.Clone().(*redis.StringCmd)}
+}
+
+// gated is the argument of EVALSHA or EVAL that names the script. The client asks for its bytes when it writes the command, which is how we
+// know whether the command may have been sent. When the caller has left by then, the argument is blank and the server runs
+// nothing; an error in its place would cost the connection, and fail others' commands in a pipeline.
+type gated struct {
+	gate          *server.Gate
+	script, blank string
+}
+
+var blank = map[string]string{
+	"evalsha": "0000000000000000000000000000000000000000", // the server answers NOSCRIPT
+	"eval":    "return ''",
+}
+
+func (g *gated) MarshalBinary() ([]byte, error) {
+	if !g.gate.Open() {
+		return []byte(g.blank), nil
+	}
+	return []byte(g.script), nil
+}
+
+// String is what hooks print.
+func (g *gated) String() string { return g.script }
+
+// Infos asks all primaries of a cluster.
+func (c *client) Infos(ctx context.Context) ([]string, error) {
+	if c.cluster == nil {
+		text, err := c.redis.Info(ctx).Result()
+		return []string{text}, err
+	}
+	var (
+		mu    sync.Mutex
+		infos []string
+	)
+	err := c.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		text, err := node.Info(ctx).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		infos = append(infos, text)
+		return err
+	})
+	return infos, err
+}
+
+func (c *client) ErrorReply(err error) (text string, ok bool) {
+	var reply redis.Error
+	if errors.As(err, &reply) && !errors.Is(err, redis.Nil) {
+		return reply.Error(), true
+	}
+	return "", false
+}
+
+func (c *client) Unsent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
+}
+
+const reloadInterval = 200 * time.Millisecond
+
+// Lost asks a cluster's client to learn anew who serves which slot. The client does not do so when a server stops answering, and would
+// find the new primary only a minute later.
+func (c *client) Lost(err error) {
+	if c.cluster == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	now := time.Since(c.started)
+	next := c.nextReload.Load()
+	if int64(now) >= next && c.nextReload.CompareAndSwap(next, int64(now+reloadInterval)) {
+		c.cluster.ReloadState(context.Background())
+	}
+}
+
+func (c *client) Cluster() bool { return c.cluster != nil }

@@ -1,0 +1,93 @@
+package rueidisstore_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+)
+
+func Example() {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	store, err := rueidisstore.New(client, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	res, err := limiter.Allow(context.Background(), "user:42")
+	switch {
+	case err != nil:
+		fmt.Println("undecided:", err)
+	case res.Allowed:
+		fmt.Println("go ahead;", res.Remaining, "left")
+	default:
+		fmt.Println("try again after", res.RetryAfter)
+	}
+}
+
+// A cluster decides on several keys at once if a tag keeps them together.
+func ExampleOptions_tag() {
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress:      []string{"10.0.0.1:6379", "10.0.0.2:6379"},
+		Dialer:           net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 200 * time.Millisecond},
+		ConnWriteTimeout: 500 * time.Millisecond,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	store, err := rueidisstore.New(client, &rueidisstore.Options{
+		Prefix: "api:",
+		Tag: func(key string) string { // "tenant:42:user:7" belongs to "tenant:42"
+			tenant, _, _ := strings.Cut(key, ":user:")
+			return tenant
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	perTenant := algorithm.SlidingLog(ratelimit.PerMinute(1000))
+	perUser := algorithm.SlidingLog(ratelimit.PerMinute(10))
+	results := make([]ratelimit.Result, 2)
+	err = store.TakeAll(context.Background(), []ratelimit.Demand{
+		{Key: "tenant:42", Algorithm: perTenant, N: 1},
+		{Key: "tenant:42:user:7", Algorithm: perUser, N: 1},
+	}, results)
+	fmt.Println(results, err)
+}
+
+// At the start of a program Probe says what is missing on the server.
+func ExampleStore_Probe() {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	store, err := rueidisstore.New(client, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server, err := store.Probe(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("%s %s", server.Name, server.Version)
+	for _, warning := range server.Warnings {
+		log.Print(warning)
+	}
+}

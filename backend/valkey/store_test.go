@@ -1,0 +1,124 @@
+package valkeystore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+)
+
+func take(key string) ratelimit.Demand {
+	return ratelimit.Demand{Key: key, Algorithm: algorithm.SlidingLog(ratelimit.PerMinute(10)), N: 1}
+}
+
+// unconnected returns a client that dials with dial when it is first used.
+func unconnected(t *testing.T, dial func() (net.Conn, error)) valkey.Client {
+	t.Helper()
+	client, err := valkey.NewClient(valkey.ClientOption{
+		InitAddress:       []string{"127.0.0.1:1"},
+		ForceSingleClient: true,
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			return dial()
+		},
+	})
+	if client == nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func noNetwork() (net.Conn, error) {
+	return nil, &net.OpError{Op: "dial", Err: errors.New("no network")}
+}
+
+func TestNewRefuses(t *testing.T) {
+	client := unconnected(t, noNetwork)
+	for _, tt := range []struct {
+		what   string
+		client valkey.Client
+		opts   *valkeystore.Options
+		ok     bool
+	}{
+		{"no client", nil, nil, false},
+		{"brace in the prefix", client, &valkeystore.Options{Prefix: "a{b"}, false},
+		{"negative Timeout", client, &valkeystore.Options{Timeout: -1}, false},
+		{"no options", client, nil, true},
+		{"zero options", client, &valkeystore.Options{}, true},
+	} {
+		s, err := valkeystore.New(tt.client, tt.opts)
+		if ok := err == nil; ok != tt.ok || ok != (s != nil) || !ok && !errors.Is(err, valkeystore.ErrInvalidOptions) {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+	}
+}
+
+// TestNoServer holds that a demand for which no connection could be made is ErrUnavailable and nothing more.
+func TestNoServer(t *testing.T) {
+	s, err := valkeystore.New(unconnected(t, noNetwork), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Take(t.Context(), take("secret"))
+	if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	if strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v has the key", err)
+	}
+	if _, err := s.Probe(t.Context()); !errors.Is(err, ratelimit.ErrUnavailable) {
+		t.Errorf("Probe: %v, want ErrUnavailable", err)
+	}
+}
+
+// TestDeadline holds that a call is answered in time while the client makes a connection.
+func TestDeadline(t *testing.T) {
+	hang := make(chan struct{})
+	var dialled atomic.Int64
+	client := unconnected(t, func() (net.Conn, error) {
+		if dialled.Add(1) > 1 { // the first is that of NewClient
+			<-hang
+		}
+		return noNetwork()
+	})
+	defer close(hang)
+	s, err := valkeystore.New(client, &valkeystore.Options{Timeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(t.Context(), take("k")); !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want ErrUnavailable and the context's error", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := s.Take(ctx, take("k")); !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want ErrUnavailable and the context's error", err)
+	}
+}
+
+// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of several slots.
+func TestSeveralSlots(t *testing.T) {
+	s, err := valkeystore.New(cluster{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")}, make([]ratelimit.Result, 2))
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%v, want ErrUnsupported", err)
+	}
+}
+
+// cluster is a client that can do nothing but say that it is one of a cluster.
+type cluster struct{ valkey.Client }
+
+func (cluster) Mode() valkey.ClientMode { return valkey.ClientModeCluster }

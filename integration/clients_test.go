@@ -1,0 +1,212 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/truewindow/ratelimit"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+)
+
+// A library is a client library that a store runs on.
+type library struct {
+	name string
+	// open returns a new client, connected or not.
+	open func(dialing) (anyClient, error)
+	// piped tells that the library does not tell when it sends, so that the store knows only of failed connections that nothing was sent.
+	piped bool
+}
+
+var libraries = []library{
+	{name: "go-redis", open: openGoRedis},
+	{name: "rueidis", open: openRueidis, piped: true},
+	{name: "valkey-go", open: openValkey, piped: true},
+}
+
+// dialing is how a client finds servers.
+type dialing struct {
+	addrs              []string
+	cluster            bool
+	username, password string
+	dial               dialFunc // nil: the library's own
+	style              style    // of piped libraries
+}
+
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// style is a way in which a piped library sends commands.
+type style struct {
+	name             string
+	always, disabled bool // AlwaysPipelining, DisableAutoPipelining
+}
+
+var styles = []style{{name: "default"}, {name: "pipelined", always: true}, {name: "pooled", disabled: true}}
+
+func (d dialing) rueidis(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	return d.dial(ctx, "tcp", addr)
+}
+
+// anyClient is a client of one of the libraries, and the stores on it.
+type anyClient struct {
+	store func(*redisstore.Options) (probing, error)
+	// retry runs a script as the library does if it may run it again.
+	retry func(ctx context.Context, script, key string) error
+	close func()
+}
+
+// probing is what the stores on servers have in common.
+type probing interface {
+	ratelimit.Store
+	probe(context.Context) (redisstore.Server, error)
+}
+
+type goRedisStore struct{ *redisstore.Store }
+
+func (s goRedisStore) probe(ctx context.Context) (redisstore.Server, error) { return s.Probe(ctx) }
+
+type rueidisStore struct{ *rueidisstore.Store }
+
+func (s rueidisStore) probe(ctx context.Context) (redisstore.Server, error) {
+	found, err := s.Probe(ctx)
+	return redisstore.Server(found), err
+}
+
+type valkeyStore struct{ *valkeystore.Store }
+
+func (s valkeyStore) probe(ctx context.Context) (redisstore.Server, error) {
+	found, err := s.Probe(ctx)
+	return redisstore.Server(found), err
+}
+
+func openGoRedis(d dialing) (anyClient, error) {
+	var c redis.UniversalClient
+	if d.cluster {
+		c = redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, Username: d.username, Password: d.password, Dialer: d.dial})
+	} else {
+		c = redis.NewClient(&redis.Options{Addr: d.addrs[0], Username: d.username, Password: d.password, Dialer: d.dial, PoolSize: 8})
+	}
+	return goRedisClient(c), nil
+}
+
+func goRedisClient(c redis.UniversalClient) anyClient {
+	return anyClient{
+		store: func(opts *redisstore.Options) (probing, error) {
+			s, err := redisstore.New(c, opts)
+			return goRedisStore{s}, err
+		},
+		retry: func(ctx context.Context, script, key string) error { return c.Eval(ctx, script, []string{key}).Err() },
+		close: func() { c.Close() },
+	}
+}
+
+func openRueidis(d dialing) (anyClient, error) {
+	opts := rueidis.ClientOption{
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster, Username: d.username, Password: d.password,
+		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled,
+		DisableCache: d.username != "", // whose rights are the least
+	}
+	if d.dial != nil {
+		opts.DialCtxFn = d.rueidis
+	}
+	c, err := rueidis.NewClient(opts)
+	if c == nil { // a client for a single server dials again
+		return anyClient{}, err
+	}
+	return anyClient{
+		store: func(opts *redisstore.Options) (probing, error) {
+			s, err := rueidisstore.New(c, (*rueidisstore.Options)(opts))
+			return rueidisStore{s}, err
+		},
+		retry: func(ctx context.Context, script, key string) error {
+			return c.Do(ctx, c.B().Arbitrary("eval", script, "1").Keys(key).Build().ToRetryable()).Error()
+		},
+		close: c.Close,
+	}, nil
+}
+
+func openValkey(d dialing) (anyClient, error) {
+	opts := valkey.ClientOption{
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster, Username: d.username, Password: d.password,
+		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled,
+		DisableCache: d.username != "",
+	}
+	if d.dial != nil {
+		opts.DialCtxFn = d.rueidis
+	}
+	c, err := valkey.NewClient(opts)
+	if c == nil {
+		return anyClient{}, err
+	}
+	return anyClient{
+		store: func(opts *redisstore.Options) (probing, error) {
+			s, err := valkeystore.New(c, (*valkeystore.Options)(opts))
+			return valkeyStore{s}, err
+		},
+		retry: func(ctx context.Context, script, key string) error {
+			return c.Do(ctx, c.B().Arbitrary("eval", script, "1").Keys(key).Build().ToRetryable()).Error()
+		},
+		close: c.Close,
+	}, nil
+}
+
+// eachLibrary runs f, as a subtest, with every client library.
+func eachLibrary(t *testing.T, f func(t *testing.T, lib library)) {
+	t.Helper()
+	for _, lib := range libraries {
+		t.Run(lib.name, func(t *testing.T) { f(t, lib) })
+	}
+}
+
+// client returns a new client, closed at the end of the test.
+func (lib library) client(t testing.TB, d dialing) anyClient {
+	t.Helper()
+	c, err := lib.open(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// newStore returns a store on c.
+func (c anyClient) newStore(t testing.TB, opts *redisstore.Options) probing {
+	t.Helper()
+	s, err := c.store(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// closeAll closes c and returns when every connection is closed: those of a cluster the piped libraries close in the background. A
+// connection that is being made meanwhile they leave open, so all are made before.
+func (c anyClient) closeAll() error {
+	ctx, cancel := context.WithTimeout(context.Background(), faultTimeout)
+	defer cancel()
+	works := func(i int) bool { return c.retry(ctx, "return 1", fmt.Sprintf("closed:%d", i)) == nil }
+	const keys = 20 // of all primaries
+	for i := range keys {
+		works(i)
+	}
+	c.close()
+	return poll(ctx, func() (bool, error) {
+		for i := range keys {
+			if works(i) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// dialing is how a client finds tgt.
+func (tgt *target) dialing() dialing { return dialing{addrs: tgt.addrs, cluster: tgt.cluster} }
