@@ -92,6 +92,11 @@ func isLiteral(s string) bool {
 
 func appendEscaped(b []byte, s string, colon bool) []byte {
 	const digits = "0123456789ABCDEF"
+	plain := 0 // most names have nothing to escape
+	for plain < len(s) && !isSpecial(s[plain]) && !(colon && s[plain] == ':') {
+		plain++
+	}
+	b, s = append(b, s[:plain]...), s[plain:]
 	for i := range len(s) {
 		c := s[i]
 		if isSpecial(c) || colon && c == ':' {
