@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -39,6 +40,8 @@ type dialing struct {
 	username, password string
 	dial               dialFunc // nil: the library's own
 	style              style    // of piped libraries
+	masterSet          string   // whom the Sentinels at addrs watch; empty where there are none
+	prompt             bool     // piped libraries give up a server sooner, as their stores' packages advise
 }
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -50,6 +53,10 @@ type style struct {
 }
 
 var styles = []style{{name: "default"}, {name: "pipelined", always: true}, {name: "pooled", disabled: true}}
+
+const promptTimeout = 500 * time.Millisecond
+
+var promptDialer = net.Dialer{KeepAlive: 200 * time.Millisecond, Timeout: promptTimeout}
 
 func (d dialing) rueidis(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 	return d.dial(ctx, "tcp", addr)
@@ -89,7 +96,9 @@ func (s valkeyStore) probe(ctx context.Context) (redisstore.Server, error) {
 
 func openGoRedis(d dialing) (anyClient, error) {
 	var c redis.UniversalClient
-	if d.cluster {
+	if d.masterSet != "" {
+		c = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: d.masterSet, SentinelAddrs: d.addrs})
+	} else if d.cluster {
 		c = redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, Username: d.username, Password: d.password, Dialer: d.dial})
 	} else {
 		c = redis.NewClient(&redis.Options{Addr: d.addrs[0], Username: d.username, Password: d.password, Dialer: d.dial, PoolSize: 8})
@@ -110,12 +119,15 @@ func goRedisClient(c redis.UniversalClient) anyClient {
 
 func openRueidis(d dialing) (anyClient, error) {
 	opts := rueidis.ClientOption{
-		InitAddress: d.addrs, ForceSingleClient: !d.cluster, Username: d.username, Password: d.password,
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
 		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled,
 		DisableCache: d.username != "", // whose rights are the least
 	}
 	if d.dial != nil {
 		opts.DialCtxFn = d.rueidis
+	}
+	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
+		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
 	}
 	c, err := rueidis.NewClient(opts)
 	if c == nil { // a client for a single server dials again
@@ -135,12 +147,15 @@ func openRueidis(d dialing) (anyClient, error) {
 
 func openValkey(d dialing) (anyClient, error) {
 	opts := valkey.ClientOption{
-		InitAddress: d.addrs, ForceSingleClient: !d.cluster, Username: d.username, Password: d.password,
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
 		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled,
 		DisableCache: d.username != "",
 	}
 	if d.dial != nil {
 		opts.DialCtxFn = d.rueidis
+	}
+	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
+		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
 	}
 	c, err := valkey.NewClient(opts)
 	if c == nil {

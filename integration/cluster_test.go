@@ -24,19 +24,25 @@ const (
 )
 
 // A cluster is a Redis or Valkey Cluster on a network of its own, where each node keeps its address when it is stopped and started.
-// The primaries share the slots evenly, in order. There are no replicas.
+// The primaries, which are the first of the nodes, share the slots evenly, in order. The nodes after them are replicas, one of each.
 type cluster struct {
 	nodes   []*server
 	network *testcontainers.DockerNetwork
 }
 
-// startCluster starts a cluster of the test's own, for those who do it harm.
+// startCluster starts a cluster of the test's own, without replicas, for those who do it harm.
 func startCluster(t testing.TB, image string) *cluster {
+	t.Helper()
+	return startClusterOf(t, image, clusterPrimaries)
+}
+
+// startClusterOf starts a cluster of that many nodes. args are options of the servers.
+func startClusterOf(t testing.TB, image string, nodes int, args ...string) *cluster {
 	t.Helper()
 	if noDocker != "" {
 		skip(t, noDocker)
 	}
-	c, err := newCluster(image)
+	c, err := newCluster(image, nodes, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,15 +55,15 @@ func startCluster(t testing.TB, image string) *cluster {
 	return c
 }
 
-func newCluster(image string) (*cluster, error) {
+func newCluster(image string, nodes int, args ...string) (*cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	nw, subnet, err := newNetwork(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s cluster: network: %w", image, err)
 	}
-	c := &cluster{network: nw, nodes: make([]*server, clusterPrimaries)}
-	if err := c.run(ctx, image, subnet); err != nil {
+	c := &cluster{network: nw, nodes: make([]*server, nodes)}
+	if err := c.run(ctx, image, subnet, args); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s cluster: %w", image, err), c.close())
 	}
 	return c, nil
@@ -77,9 +83,10 @@ func newNetwork(ctx context.Context) (nw *testcontainers.DockerNetwork, subnet n
 	return nil, netip.Prefix{}, err
 }
 
-func (c *cluster) run(ctx context.Context, image string, subnet netip.Prefix) error {
+func (c *cluster) run(ctx context.Context, image string, subnet netip.Prefix, args []string) error {
 	errs := make([]error, len(c.nodes))
 	var wg sync.WaitGroup
+	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}, args...)
 	free := subnet.Addr().Next().Next() // the first one is the gateway's
 	for i := range c.nodes {
 		ip := free
@@ -88,7 +95,7 @@ func (c *cluster) run(ctx context.Context, image string, subnet netip.Prefix) er
 		wg.Go(func() {
 			c.nodes[i].container, errs[i] = runImage(ctx, image,
 				tcnetwork.WithNetwork(nil, c.network), address(ip),
-				testcontainers.WithCmdArgs("--cluster-enabled", "yes", "--cluster-node-timeout", "2000"))
+				testcontainers.WithCmdArgs(args...))
 		})
 	}
 	wg.Wait()
@@ -98,7 +105,8 @@ func (c *cluster) run(ctx context.Context, image string, subnet netip.Prefix) er
 	return c.form(ctx)
 }
 
-// form hands out the slots, introduces the nodes to each other, and waits until all of them say that the cluster is complete.
+// form hands out the slots, introduces the nodes to each other, and waits until all of them say that the cluster is complete and the replicas
+// follow their primaries.
 func (c *cluster) form(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -107,12 +115,14 @@ func (c *cluster) form(ctx context.Context) error {
 	for i, node := range c.nodes {
 		clients[i] = redis.NewClient(&redis.Options{Addr: node.addr})
 		defer clients[i].Close()
-		from, to := i*clusterSlots/clusterPrimaries, (i+1)*clusterSlots/clusterPrimaries-1
 		if err := clients[i].Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 			return err
 		}
-		if err := clients[i].ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
-			return err
+		if i < clusterPrimaries {
+			from, to := i*clusterSlots/clusterPrimaries, (i+1)*clusterSlots/clusterPrimaries-1
+			if err := clients[i].ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
+				return err
+			}
 		}
 		if err := clients[i].ClusterMeet(ctx, first.Addr().String(), fmt.Sprint(first.Port())).Err(); err != nil {
 			return err
@@ -127,7 +137,28 @@ func (c *cluster) form(ctx context.Context) error {
 			return fmt.Errorf("waiting for agreement: %w", err)
 		}
 	}
+	for i := clusterPrimaries; i < len(clients); i++ {
+		primary, err := clients[i-clusterPrimaries].Do(ctx, "CLUSTER", "MYID").Text()
+		if err != nil {
+			return err
+		}
+		if err := clients[i].ClusterReplicate(ctx, primary).Err(); err != nil {
+			return err
+		}
+	}
+	for _, client := range clients[clusterPrimaries:] {
+		if err := poll(ctx, func() (bool, error) { return inSync(ctx, client) }); err != nil {
+			return fmt.Errorf("waiting for a replica: %w", err)
+		}
+	}
 	return nil
+}
+
+// inSync tells that the server is a replica that has what its primary has.
+func inSync(ctx context.Context, client *redis.Client) (bool, error) {
+	info, err := client.Info(ctx, "replication").Result()
+	return strings.Contains(info, "role:slave") && strings.Contains(info, "master_link_status:up") &&
+		strings.Contains(info, "master_sync_in_progress:0"), err
 }
 
 func (c *cluster) close() error {

@@ -204,8 +204,11 @@ func TestRedisRedirects(t *testing.T) {
 					t.Errorf("%d ASK for 2 Takes", n)
 				}
 
-				// old is still where the slot is, and other would be where it goes.
-				err := open().TakeAll(t.Context(), []ratelimit.Demand{take(old), take(other)}, make([]ratelimit.Result, 2))
+				// old stays where the slot is, and other is where it goes.
+				hurried := *migrating
+				hurried.Timeout = 300 * time.Millisecond
+				s := lib.client(t, dialing{addrs: cl.addrs(), cluster: true}).newStore(t, &hurried)
+				err := s.TakeAll(t.Context(), []ratelimit.Demand{take(old), take(other)}, make([]ratelimit.Result, 2))
 				wantUnavailable(t, err, "TRYAGAIN")
 				if a, b := recorded(t, calmStore(migrating), old), recorded(t, calmStore(migrating), other); a != 1 || b != 0 {
 					t.Errorf("TRYAGAIN: %d and %d records, want 1 and 0", a, b)
@@ -284,19 +287,28 @@ func wantUnavailable(t *testing.T, err error, answer string) {
 	}
 }
 
-// migrate begins to move key's slot to another primary and leaves it so.
-func migrate(t *testing.T, client *redis.ClusterClient, key string) {
+// migrate begins to move key's slot from one primary to another and leaves it so.
+func migrate(t *testing.T, client *redis.ClusterClient, key string) (from, to *redis.Client, others []*redis.Client) {
 	t.Helper()
 	ctx := t.Context()
 	from, err := client.MasterForKey(ctx, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var to *redis.Client
-	for i := 0; to == nil || to == from; i++ {
-		if to, err = client.MasterForKey(ctx, fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
+	var mu sync.Mutex
+	if err := client.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case node == from:
+		case to == nil:
+			to = node
+		default:
+			others = append(others, node)
 		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	slot := from.ClusterKeySlot(ctx, key).Val()
 	fromID, toID := from.Do(ctx, "CLUSTER", "MYID").Val(), to.Do(ctx, "CLUSTER", "MYID").Val()
@@ -306,6 +318,7 @@ func migrate(t *testing.T, client *redis.ClusterClient, key string) {
 	if err := from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err(); err != nil {
 		t.Fatal(err)
 	}
+	return from, to, others
 }
 
 // TestRedisNothingSentLate holds that a demand of which the caller was told that it was not sent is not sent later either, even by a client
@@ -420,7 +433,7 @@ func dialSlowly(t *testing.T, server *server, lib library, alone bool) {
 	}
 }
 
-func newCalm(t *testing.T, addr string) *redis.Client {
+func newCalm(t testing.TB, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { c.Close() })

@@ -95,7 +95,7 @@ var allTargets = sync.OnceValue(func() []sharedTarget {
 		})
 		name := image + " cluster"
 		add(name, func() (*target, error) {
-			c, err := newCluster(image)
+			c, err := newCluster(image, clusterPrimaries)
 			if err != nil {
 				return nil, err
 			}

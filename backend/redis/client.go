@@ -20,6 +20,7 @@ type client struct {
 
 	started    time.Time
 	nextReload atomic.Int64 // earliest time since started at which the cluster's state is asked for again
+	reloads    atomic.Int64 // under way
 }
 
 var _ server.Client = (*client)(nil)
@@ -115,19 +116,36 @@ func (c *client) Unsent(err error) bool {
 		errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
 }
 
-const reloadInterval = 200 * time.Millisecond
+const (
+	reloadInterval = 200 * time.Millisecond
+	reloadTimeout  = time.Second
+	maxReloads     = 64 // under way
+)
 
 // Lost asks a cluster's client to learn anew who serves which slot. The client does not do so when a server stops answering, and would
-// find the new primary only a minute later.
+// find the new primary only a minute later. It asks one node, which may be the one that is lost, and then waits for it as long as for any
+// command: 5s by default, and half a minute where it has to connect. ReloadState would wait as well and begin no other
+// reload meanwhile, so each reload here is one by itself.
 func (c *client) Lost(err error) {
 	if c.cluster == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	now := time.Since(c.started)
 	next := c.nextReload.Load()
-	if int64(now) >= next && c.nextReload.CompareAndSwap(next, int64(now+reloadInterval)) {
-		c.cluster.ReloadState(context.Background())
+	if int64(now) < next || !c.nextReload.CompareAndSwap(next, int64(now+reloadInterval)) {
+		return
 	}
+	if c.reloads.Add(1) > maxReloads {
+		c.reloads.Add(-1)
+		return
+	}
+	go func() {
+		defer c.reloads.Add(-1)
+		ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
+		defer cancel()
+		// It is the one function that reloads at once, and then does nothing on the primaries that it has found.
+		_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+	}()
 }
 
 func (c *client) Cluster() bool { return c.cluster != nil }

@@ -116,7 +116,7 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
-	return s.decide(ctx, ds, out)
+	return s.decideAll(ctx, ds, out)
 }
 
 func (s *Store) decide(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {

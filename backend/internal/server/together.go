@@ -255,7 +255,7 @@ func (t *Together) fail(p *passenger, state uint32) {
 func (t *Together) fly() {
 	f, ok := t.spare.Get().(*flight)
 	if !ok {
-		f = &flight{last: make(map[string]int)}
+		f = &flight{last: make(map[string]int), done: make(chan struct{})}
 	}
 	for {
 		t.mu.Lock()
@@ -315,6 +315,7 @@ type flight struct {
 	since      int64          // tick at which the call began
 	away       bool
 	deserted   bool
+	done       chan struct{} // closed when deserted
 }
 
 // board makes groups of those who have not left. Demands on one key stay in their order; equal Takes of it that follow each other become one.
@@ -390,7 +391,7 @@ func (t *Together) decide(f *flight, groups []Group) {
 	t.mu.Lock()
 	f.since = t.tick
 	t.mu.Unlock()
-	ctx := until{context.Background(), time.Now().Add(t.Timeout)}
+	ctx := until{context.Background(), time.Now().Add(t.Timeout), f.done}
 	panicked, err := t.guarded(ctx, &to.gate, groups)
 	for i := range groups {
 		g := &groups[i]
@@ -415,13 +416,25 @@ func (t *Together) decide(f *flight, groups []Group) {
 	}
 }
 
-// until is a context with a deadline and without a timer.
+// until is the context of a flight's call, with a deadline and without a timer: it ends when the flight is deserted. So the client gives up what it
+// has not begun to send, and a server that is away holds no more calls than the client has connections to it.
 type until struct {
 	context.Context
 	deadline time.Time
+	deserted <-chan struct{}
 }
 
 func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
+func (u until) Done() <-chan struct{}       { return u.deserted }
+
+func (u until) Err() error {
+	select {
+	case <-u.deserted:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
 
 func (t *Together) guarded(ctx context.Context, gate *Gate, groups []Group) (panicked any, err error) {
 	done := false
@@ -438,6 +451,7 @@ func (t *Together) guarded(ctx context.Context, gate *Gate, groups []Group) (pan
 // desert lets another flight begin in place of one that takes too long, and which ends when its call does.
 func (t *Together) desert(f *flight) {
 	f.deserted = true
+	close(f.done)
 	t.Deserted.Add(1)
 	t.flights--
 	if t.Late != nil {

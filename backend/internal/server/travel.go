@@ -72,6 +72,9 @@ func (s *Store) decideGroups(ctx context.Context, gate *Gate, groups []Group) er
 	}
 	reply, err := s.run(ctx, gate, c.script.Program(), c.script.Keys(), c.script.Args())
 	if err != nil {
+		if len(groups) > 1 && s.tryAgain(err) && gate.Shut() {
+			return s.decideApart(ctx, gate, groups)
+		}
 		return s.failure(err, gate.Opened())
 	}
 	for i := range groups {

@@ -1,0 +1,433 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+	"github.com/redis/go-redis/v9"
+	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+)
+
+const (
+	failoverLimit = 300 // of each key: more than is asked for before the fault, reached soon after it
+	failoverHalf  = 100 // taken, and known to the replica, before there is traffic
+	failoverPace  = 5 * time.Millisecond
+
+	// answerSlack is what a busy machine may add to the 100ms in which a store answers.
+	answerSlack = 400 * time.Millisecond
+	// returnTimeout is more than twice the 2s within which a client shall decide again. One that does not look for the new primary needs a minute.
+	returnTimeout = 5 * time.Second
+)
+
+var failoverLog = algorithm.SlidingLog(ratelimit.PerDay(failoverLimit))
+
+// fullRun tells whether tests that take long run on all images.
+func fullRun() bool { return os.Getenv("RATELIMIT_FULL") != "" }
+
+// eachImage runs f, as a subtest, on one image, and on all of them in a full run.
+func eachImage(t *testing.T, one string, f func(t *testing.T, image string)) {
+	t.Helper()
+	on := []string{one}
+	if fullRun() {
+		on = images
+	}
+	for _, image := range on {
+		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) { f(t, image) })
+	}
+}
+
+// A fault takes a primary from its clients and from the other nodes, so that its replica is elected, and gives it back.
+type fault struct {
+	name       string
+	begin, end func(testing.TB, *pair)
+}
+
+var faults = []fault{
+	{"kill", func(t testing.TB, p *pair) { p.primary.kill(t) }, func(t testing.TB, p *pair) { p.primary.start(t) }},
+	{"pause", func(t testing.TB, p *pair) { p.primary.pause(t) }, func(t testing.TB, p *pair) { p.primary.unpause(t) }},
+	{"disconnect", func(t testing.TB, p *pair) { p.disconnect(t) }, func(t testing.TB, p *pair) { p.connect(t) }},
+}
+
+// A pair is a primary and its replica.
+type pair struct {
+	image            string
+	primary, replica *server
+	network          *testcontainers.DockerNetwork
+	// elected tells whether the replica has become the primary.
+	elected func(ctx context.Context, replica *redis.Client) (bool, error)
+}
+
+func (p *pair) disconnect(t testing.TB) {
+	t.Helper()
+	p.primary.fault(t, "disconnect", func(ctx context.Context, docker *testcontainers.DockerClient) error {
+		_, err := docker.NetworkDisconnect(ctx, p.network.ID, client.NetworkDisconnectOptions{Container: p.primary.container.GetContainerID()})
+		return err
+	})
+}
+
+// connect gives the primary the address that it had.
+func (p *pair) connect(t testing.TB) {
+	t.Helper()
+	ip := netip.MustParseAddrPort(p.primary.addr).Addr()
+	p.primary.fault(t, "connect", func(ctx context.Context, docker *testcontainers.DockerClient) error {
+		_, err := docker.NetworkConnect(ctx, p.network.ID, client.NetworkConnectOptions{
+			Container:      p.primary.container.GetContainerID(),
+			EndpointConfig: &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: ip}},
+		})
+		return err
+	})
+}
+
+// An asker asks for one kind of decision through one client, again and again, and keeps count.
+type asker struct {
+	ask   func(context.Context) (admitted bool, err error)
+	since *atomic.Int64 // the election, in nanoseconds since start
+
+	start    time.Time
+	returned atomic.Int64 // first decision after the election
+
+	// of the goroutine that asks
+	admitted, unknown, late int // late were admitted after the election
+	longest, gap            time.Duration
+	wrong                   error
+}
+
+func (a *asker) run(stop <-chan struct{}) {
+	tick := time.NewTicker(failoverPace)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		began := time.Now()
+		admitted, err := a.ask(context.Background())
+		now := time.Now()
+		a.longest = max(a.longest, now.Sub(began))
+		switch {
+		case err == nil:
+			a.gap, last = max(a.gap, now.Sub(last)), now
+			if since := a.since.Load(); since != 0 && a.returned.Load() == 0 {
+				a.returned.Store(max(1, int64(now.Sub(a.start))-since))
+			}
+			if admitted {
+				a.admitted++
+				if a.since.Load() != 0 {
+					a.late++
+				}
+			}
+		case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+			a.unknown++
+		case !errors.Is(err, ratelimit.ErrUnavailable):
+			a.wrong = err
+		}
+	}
+}
+
+// A party is one client of a failover, and what it asks for: keys of the server that is lost, each in a slot of its own, and one of another.
+type party struct {
+	lib     library
+	store   ratelimit.Store
+	patient ratelimit.Store // on the same client, for what is not to be disturbed
+	keys    failoverKeys
+	calm    int // admitted of the key without traffic
+
+	own, shared, group, elsewhere *asker
+}
+
+// failoverKeys are keys of the server that is lost, but for elsewhere, which is empty where there is no other server.
+type failoverKeys struct {
+	own, calm, shared string
+	group             [2]string // of one slot
+	elsewhere         string
+}
+
+func (k failoverKeys) lost() []string {
+	return []string{k.own, k.calm, k.shared, k.group[0], k.group[1]}
+}
+
+// tagged has "a/1" and "a/2" in the same slot.
+func tagged(key string) string {
+	tag, _, _ := strings.Cut(key, "/")
+	return tag
+}
+
+func failoverTake(key string) ratelimit.Demand {
+	return ratelimit.Demand{Key: key, Algorithm: failoverLog, N: 1}
+}
+
+func one(s ratelimit.Store, key string) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		res, err := s.Take(ctx, failoverTake(key))
+		return res.Allowed, err
+	}
+}
+
+func both(s ratelimit.Store, keys [2]string) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		var out [2]ratelimit.Result
+		err := s.TakeAll(ctx, []ratelimit.Demand{failoverTake(keys[0]), failoverTake(keys[1])}, out[:])
+		return err == nil && out[0].Allowed && out[1].Allowed, err
+	}
+}
+
+// must asks n times, and returns how many were admitted.
+func must(t testing.TB, n int, ask func(context.Context) (bool, error)) (admitted int) {
+	t.Helper()
+	for range n {
+		ok, err := ask(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			admitted++
+		}
+	}
+	return admitted
+}
+
+// used returns how many units of key are recorded, were they more than the limit.
+func used(t testing.TB, s ratelimit.Store, key string) int {
+	t.Helper()
+	res, err := s.Take(t.Context(), ratelimit.Demand{Key: key, Algorithm: algorithm.SlidingLog(ratelimit.PerDay(1 << 20)), Op: ratelimit.Look, N: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(res.Limit - res.Remaining)
+}
+
+// failover lets f befall p while clients with dialing d ask for decisions, and holds that all of them are answered in time, soon decided by the
+// replica, and that no more is admitted than the limits say and the replica had not heard of. keys returns the keys of a new client of which all
+// have the same shared.
+func failover(t *testing.T, f fault, p *pair, d dialing, keys func(t testing.TB, name string) failoverKeys) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	prefix := uniquePrefix()
+	var since atomic.Int64
+	begin := time.Now()
+	newAsker := func(ask func(context.Context) (bool, error)) *asker {
+		return &asker{ask: ask, since: &since, start: begin}
+	}
+	parties := make([]*party, len(libraries))
+	for i, lib := range libraries {
+		client := lib.client(t, d)
+		q := &party{
+			lib: lib, keys: keys(t, lib.name),
+			store:   client.newStore(t, &redisstore.Options{Prefix: prefix, Tag: tagged}),
+			patient: client.newStore(t, &redisstore.Options{Prefix: prefix, Tag: tagged, Timeout: patient}),
+		}
+		q.own, q.shared, q.group = newAsker(one(q.store, q.keys.own)), newAsker(one(q.store, q.keys.shared)), newAsker(both(q.store, q.keys.group))
+		must(t, failoverHalf, one(q.patient, q.keys.own))
+		q.calm = must(t, failoverHalf, one(q.patient, q.keys.calm))
+		must(t, failoverHalf/len(libraries), one(q.patient, q.keys.shared))
+		must(t, failoverHalf, both(q.patient, q.keys.group))
+		if q.keys.elsewhere != "" {
+			q.elsewhere = newAsker(one(q.store, q.keys.elsewhere))
+			must(t, 1, q.elsewhere.ask)
+		}
+		parties[i] = q
+	}
+	replicated(t, p, prefix, parties[0].keys.calm)
+
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	halt := sync.OnceFunc(func() { close(stop); wg.Wait() })
+	defer halt()
+	for _, q := range parties {
+		for _, a := range []*asker{q.own, q.shared, q.group, q.elsewhere} {
+			if a != nil {
+				wg.Go(func() { a.run(stop) })
+			}
+		}
+	}
+	warm := time.NewTimer(20 * failoverPace) // the fault shall meet traffic
+	<-warm.C
+
+	replica := newCalm(t, p.replica.addr)
+	struck := time.Now()
+	f.begin(t, p)
+	if err := poll(ctx, func() (bool, error) { return p.elected(ctx, replica) }); err != nil {
+		t.Fatalf("waiting for the election: %v", err)
+	}
+	since.Store(int64(time.Since(begin)))
+	election := time.Since(struck)
+
+	back, cancel := context.WithTimeout(ctx, returnTimeout)
+	defer cancel()
+	for _, q := range parties {
+		if err := poll(back, func() (bool, error) {
+			return q.own.returned.Load() != 0 && q.shared.returned.Load() != 0 && q.group.returned.Load() != 0, nil
+		}); err != nil {
+			t.Errorf("%s decides nothing %v after the election", q.lib.name, returnTimeout)
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	for _, q := range parties { // the key without traffic, up to its limit
+		for {
+			res, err := q.patient.Take(ctx, failoverTake(q.keys.calm))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !res.Allowed {
+				break
+			}
+			q.calm++
+		}
+	}
+	f.end(t, p)
+	old := newCalm(t, p.primary.addr)
+	if err := poll(ctx, func() (bool, error) {
+		ok, _ := inSync(ctx, old) // it may not answer yet
+		return ok, nil
+	}); err != nil {
+		t.Fatalf("waiting for the old primary to follow the new one: %v", err)
+	}
+	halt()
+	for _, q := range parties { // whatever the traffic has left
+		for _, ask := range []func(context.Context) (bool, error){one(q.patient, q.keys.own), one(q.patient, q.keys.shared), both(q.patient, q.keys.group)} {
+			for {
+				ok, err := ask(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+			}
+		}
+	}
+	judge(t, p.image, f, election, parties)
+}
+
+func judge(t *testing.T, image string, f fault, election time.Duration, parties []*party) {
+	shared := failoverHalf / len(parties) * len(parties)
+	for _, q := range parties {
+		asked := []*asker{q.own, q.shared, q.group}
+		var longest, returned time.Duration
+		for _, a := range asked {
+			longest = max(longest, a.longest)
+			returned = max(returned, time.Duration(a.returned.Load()))
+			if a.wrong != nil {
+				t.Errorf("%s: %v, want ErrUnavailable or ErrOutcomeUnknown", q.lib.name, a.wrong)
+			}
+		}
+		others := ""
+		if q.elsewhere != nil {
+			longest = max(longest, q.elsewhere.longest)
+			others = fmt.Sprintf(", longest gap on another primary %v", q.elsewhere.gap.Round(time.Millisecond))
+		}
+		ran.measured("%s %s, %s: longest answer %v, elected after %v, first decision %v later, admitted/limit %d/%d (%d unknown), unasked %d/%d%s",
+			image, f.name, q.lib.name, longest.Round(time.Millisecond), election.Round(10*time.Millisecond), returned.Round(time.Millisecond),
+			failoverHalf+q.own.admitted, failoverLimit, q.own.unknown, q.calm, failoverLimit, others)
+		if longest > 100*time.Millisecond+answerSlack {
+			t.Errorf("%s: an answer took %v", q.lib.name, longest)
+		}
+		if q.calm != failoverLimit {
+			t.Errorf("%s: %d admitted of a key that the replica knew all of, want %d", q.lib.name, q.calm, failoverLimit)
+		}
+		// What the replica knew and what it admitted itself.
+		for what, n := range map[string]int{"own": failoverHalf + q.own.late, "group": failoverHalf + q.group.late} {
+			if n > failoverLimit {
+				t.Errorf("%s: the new primary admitted up to %d of the %s key, limit %d", q.lib.name, n, what, failoverLimit)
+			}
+		}
+		shared += q.shared.late
+		for _, key := range q.keys.lost() {
+			if n := used(t, q.patient, key); n != failoverLimit {
+				t.Errorf("%s: %d units of a key are recorded, want %d", q.lib.name, n, failoverLimit)
+			}
+		}
+	}
+	if shared > failoverLimit {
+		t.Errorf("the new primary admitted up to %d of the shared key, limit %d", shared, failoverLimit)
+	}
+}
+
+// replicated returns when the replica has what the primary has by now. key is one that it may write to.
+func replicated(t testing.TB, p *pair, prefix, key string) {
+	t.Helper()
+	conn := newCalm(t, p.primary.addr).Conn()
+	defer conn.Close()
+	if err := conn.Set(t.Context(), prefix+"{="+key+"}mark", 1, time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Wait(t.Context(), 1, faultTimeout).Result(); err != nil || n != 1 {
+		t.Fatalf("%d replicas have followed: %v", n, err)
+	}
+}
+
+// TestClusterFailover loses each primary of a cluster in another way.
+func TestClusterFailover(t *testing.T) {
+	eachImage(t, "redis:8", func(t *testing.T, image string) {
+		cl := startClusterOf(t, image, 2*clusterPrimaries, "--cluster-replica-validity-factor", "0")
+		d := dialing{addrs: cl.addrs(), cluster: true, prompt: true}
+		for i, f := range faults {
+			t.Run(f.name, func(t *testing.T) {
+				ran.add(image + " cluster")
+				p := &pair{image: image, primary: cl.nodes[i], replica: cl.nodes[i+clusterPrimaries], network: cl.network, elected: servesSlots}
+				shared := ""
+				failover(t, f, p, d, func(t testing.TB, name string) failoverKeys {
+					lost := clusterKeys(t, cl, i)
+					k := failoverKeys{own: lost(name), calm: lost(name), elsewhere: clusterKeys(t, cl, (i+1)%clusterPrimaries)(name)}
+					if shared == "" {
+						shared = lost("shared")
+					}
+					k.shared = shared
+					tag := lost(name)
+					k.group = [2]string{tag + "/1", tag + "/2"}
+					return k
+				})
+			})
+		}
+	})
+}
+
+// servesSlots tells whether a node of a cluster says that it is a primary with slots, and that the cluster is complete.
+func servesSlots(ctx context.Context, node *redis.Client) (bool, error) {
+	nodes, err := node.ClusterNodes(ctx).Result()
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(nodes) {
+		if fields := strings.Fields(line); strings.Contains(line, "myself") {
+			return strings.Contains(fields[2], "master") && len(fields) > 8, nil
+		}
+	}
+	return false, nil
+}
+
+// clusterKeys returns a function that returns keys in the slots that a cluster's i-th primary began with.
+func clusterKeys(t testing.TB, cl *cluster, i int) func(name string) string {
+	t.Helper()
+	node := newCalm(t, cl.nodes[(i+1)%clusterPrimaries].addr)
+	return func(name string) string {
+		for {
+			key := fmt.Sprintf("%s-%d", name, freshKeys.Add(1))
+			slot, err := node.ClusterKeySlot(t.Context(), "{="+key+"}").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if from, to := i*clusterSlots/clusterPrimaries, (i+1)*clusterSlots/clusterPrimaries; from <= int(slot) && int(slot) < to {
+				return key
+			}
+		}
+	}
+}
