@@ -70,7 +70,7 @@ func checkLook(e *env) {
 			} else if fits {
 				continue
 			}
-			if refused := e.refuse(take(key, a, n)); refused != looked {
+			if refused := e.refuse(take(key, a, n)); !same(refused, looked) {
 				e.fatalf("a look for %d is answered %+v and a take %+v", n, looked, refused)
 			}
 		}

@@ -6,6 +6,9 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
+const saysRepeated = "A refusal from SourceCache is one that the store gave before, to the same demand or to one for fewer units, and that still holds: " +
+	"RetryAfter, ResetAfter and Remaining are never too much, but may be too little, and At is that of the refusal before."
+
 var resultRules = []rule{
 	{name: "result/retry-after", says: "RetryAfter is zero when allowed. When refused, the same demand is admitted after exactly this long, if nothing else is " +
 		"admitted meanwhile, and not one microsecond sooner (at a Resolution of 1µs).", check: checkRetryAfter},
@@ -15,6 +18,8 @@ var resultRules = []rule{
 		"Limit is the Max of the limit that decided.", check: checkRemaining},
 	{name: "result/at", says: "At is the stamp of the decision: of an admission, the stamp of its record, which GiveBack wants. " +
 		"Source tells where the decision was made.", check: checkAt},
+	{name: "result/repeated", says: saysRepeated, check: func(e *env) { checkRepeated(e, only) }},
+	{name: "result/repeated-two-clients", says: saysRepeated, needs: second, check: func(e *env) { checkRepeated(e, alternate) }},
 	{name: "window/rolling", says: "In every window (t−W, t] at most Max units are admitted, at no edge of any clock.", check: checkRolling},
 }
 
@@ -131,4 +136,48 @@ func checkRolling(e *env) {
 			}
 		}
 	}
+}
+
+// checkRepeated asks for the same again and again when the log is full, and after everything that may make a refusal false.
+func checkRepeated(e *env, client func(*env, int) ratelimit.Store) {
+	const most = 5
+	log, larger := e.alg(most), e.alg(most+1)
+	events := []func(r *run, key string, n int64){
+		func(r *run, key string, _ int64) { r.asks(reset(key, log)) },
+		func(r *run, key string, _ int64) { r.asks(giveBack(key, log, 2, pick(r.rand, r.admitted...).At)) },
+		func(r *run, key string, _ int64) { r.asks(force(key, log, 1)) },
+		func(r *run, key string, n int64) { r.asks(take(key, larger, n)) },
+		func(r *run, key string, n int64) { r.asks(take(key, log, max(1, n-1))) },
+		func(r *run, key string, n int64) { r.asks(look(key, log, n)) },
+		func(r *run, _ string, _ int64) { r.setClock(r.retry) },
+		func(r *run, _ string, _ int64) { r.setClock(r.retry - 1) },
+		func(r *run, _ string, _ int64) { r.setClock(r.model.now - 1) },
+		func(r *run, _ string, _ int64) { r.setClock(r.model.now - 2*window.Microseconds()) },
+	}
+	for round := range e.scale(3 * len(events)) {
+		r := newRun(e, differential{store: client}, e.seed+uint64(round))
+		key := e.key()
+		for i := 0; i < most; i += 2 {
+			r.setClock(r.model.now + 1 + r.rand.Int64N(window.Microseconds()/20))
+			r.asks(take(key, log, min(2, int64(most-i))))
+		}
+		for range 4 {
+			n := 1 + r.rand.Int64N(3)
+			for range 4 {
+				r.asks(take(key, log, n))
+				r.setClock(r.model.now + r.rand.Int64N(3))
+			}
+			events[round%len(events)](r, key, n)
+			for range 3 {
+				r.asks(take(key, log, n))
+			}
+		}
+		r.clean()
+	}
+}
+
+// asks asks store and model for d.
+func (r *run) asks(d ratelimit.Demand) {
+	r.asked++
+	r.ask(r.asked, []ratelimit.Demand{d})
 }

@@ -29,8 +29,24 @@ var stepRules = []rule{
 	{name: "step/scripts-dropped", says: saysStep, needs: dropScripts, check: differential{every: drop}.check},
 }
 
-// alternate asks the two clients in turn.
+// alternate asks the two clients in turn, each when it knows what the other has done.
 func alternate(e *env, i int) ratelimit.Store {
+	e.settle()
+	return either(e, i)
+}
+
+// settle waits until the clients know what each other has done.
+func (e *env) settle() {
+	if e.harness.Settle == nil {
+		return
+	}
+	if err := e.harness.Settle(); err != nil {
+		e.fatalf("Settle: %w", err)
+	}
+}
+
+// either asks the two clients in turn, whatever they know.
+func either(e *env, i int) ratelimit.Store {
 	if i%2 == 0 {
 		return e.store
 	}

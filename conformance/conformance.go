@@ -55,6 +55,9 @@ type Harness struct {
 	// Second returns another client of the state behind Store, on the same clock: what another process would use. It is
 	// called at most once, before the case begins.
 	Second func(testing.TB) ratelimit.Store
+	// Settle returns when Store and what Second returned know what each other has done, for stores that learn of it a little later, as those
+	// do that cache refusals. It is called while no demand is under way. Without it both are held to know at once.
+	Settle func() error
 	// DropScripts makes the server forget the scripts it was sent, as SCRIPT FLUSH does.
 	DropScripts func() error
 	// Writes returns how many writes the server or the map behind Store has had. It only has to stay the same
@@ -88,10 +91,15 @@ type Options struct {
 // An Operation is one call of a recorded history: a Take if it has one demand, otherwise a TakeAll. All succeeded.
 type Operation struct {
 	Client       int                // who called: 0, 1, …
-	Call, Return time.Duration      // when it was called and when it returned, since the recording began
+	Call, Return time.Duration      // when it was called and when it returned, since the recording began; a refusal from a cache may be as old as Call
 	Now          int64              // the store's clock, which stood still between Call and Return
 	Demands      []ratelimit.Demand // what was asked
 	Results      []ratelimit.Result // what was answered
+}
+
+// Answers tells whether Results are those that the algorithm returned, or refusals from a cache that promise no more.
+func (op Operation) Answers(returned []ratelimit.Result) bool {
+	return slices.EqualFunc(op.Results, returned, same)
 }
 
 // Run tries all rules on the stores that newStore returns, each as a subtest of t named after the rule.

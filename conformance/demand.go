@@ -96,11 +96,12 @@ func allowed(results []ratelimit.Result) bool {
 	return true
 }
 
-// same tells whether a store's result is the one that the step returned. Of a refusal that comes from a cache, only the
-// refusal and that RetryAfter is not too long are promised.
+// same tells whether a store's result is the one that the step returned, or a refusal from a cache that promises no more.
 func same(got, want ratelimit.Result) bool {
 	if got.Source == ratelimit.SourceCache {
-		return !want.Allowed && !got.Allowed && got.RetryAfter <= want.RetryAfter
+		return !want.Allowed && !got.Allowed && got.Limit == want.Limit && got.At <= want.At &&
+			0 < got.RetryAfter && got.RetryAfter <= want.RetryAfter &&
+			got.ResetAfter <= want.ResetAfter && 0 <= got.Remaining && got.Remaining <= want.Remaining
 	}
 	return got == want
 }

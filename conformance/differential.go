@@ -40,6 +40,7 @@ type run struct {
 	limits   []ratelimit.Algorithm // one a name; their parameters change
 	admitted []ratelimit.Demand    // what could be given back: the last admissions, with At
 	retry    int64                 // when the last refusal said to come again
+	asked    int                   // operations so far, where a case counts them
 	trace    []string
 }
 
@@ -137,6 +138,10 @@ func (r *run) move() {
 	if now < 1 || now > farFuture { // start over, on other keys
 		now = start
 	}
+	r.setClock(now)
+}
+
+func (r *run) setClock(now int64) {
 	r.e.clock.set(now)
 	r.model.set(now)
 }

@@ -65,7 +65,7 @@ func TestEveryRuleCanFail(t *testing.T) {
 }
 
 func faults() []fault {
-	return slices.Concat(identityFaults, stepFaults, clockFaults, takeAllFaults, errorFaults, concurrencyFaults, algorithmFaults)
+	return slices.Concat(identityFaults, stepFaults, clockFaults, takeAllFaults, errorFaults, concurrencyFaults, algorithmFaults, cacheFaults)
 }
 
 // identify returns a bug that changes what a state belongs to.
