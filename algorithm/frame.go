@@ -221,6 +221,7 @@ const (
 
 	replyRefused = 1 << 44
 	replyCorrupt = 1 << 45
+	replyWrote   = 1 << 46
 )
 
 // Results reads the answer of a group, counted from 0 in the order of Add and AddSame, from the script's reply. out has the length of the
@@ -262,13 +263,38 @@ func (c *Call) Results(reply string, group int, out []ratelimit.Result) (err err
 	return err
 }
 
+// Wrote tells that the server wrote for a group of refused demands, as it does after its clock has stepped back. Results has been called with
+// reply.
+func (c *Call) Wrote(reply string, group int) bool {
+	if len(reply) < replySize {
+		return false
+	}
+	for i := c.groups[group]; ; i++ {
+		d := &c.demands[i]
+		for at, left := d.reply, d.times; left > 0; at += replySize {
+			count := 1
+			if d.times > 1 {
+				count = int(replyValue(reply[at:][:replyInt]))
+				at += replyInt
+			}
+			if replyValue(reply[at:][:6])&replyWrote != 0 {
+				return true
+			}
+			left -= count
+		}
+		if d.last {
+			return false
+		}
+	}
+}
+
 // result returns what four integers of the reply say of d, or three if it was admitted alone.
 func (d *callDemand) result(r string) ratelimit.Result {
 	remaining := replyValue(r[:6])
 	res := ratelimit.Result{
 		Allowed:    remaining&replyRefused == 0,
 		Limit:      d.Algorithm.Limit().Max,
-		Remaining:  remaining &^ replyRefused,
+		Remaining:  remaining &^ (replyRefused | replyWrote),
 		ResetAfter: time.Duration(replyValue(r[len(r)-2*replyInt:][:replyInt])) * time.Microsecond,
 		At:         replyValue(r[len(r)-replyInt:]),
 	}

@@ -6,7 +6,7 @@
 --        take, how many equal takes follow), index in KEYS (4), index of the step (1), 1 if the next demand is of the same group (1), then the
 --        args, 7 bytes each
 -- reply  one string, 27 bytes a demand: remaining (6 bytes), RetryAfter and ResetAfter in µs, stamp (7 each), with 2^44 added to remaining
---        if it is refused and 2^45 if its state is corrupt; one admitted demand alone has no RetryAfter.
+--        if it is refused, 2^46 if it is refused and wrote, and 2^45 if its state is corrupt; one admitted demand alone has no RetryAfter.
 --        For a take that equal ones follow: one or more times a number of takes (7 bytes) and the 27 bytes of the last of them.
 --        Remaining falls by n from one admitted take to the next; the refused ones are all alike.
 --
@@ -15,7 +15,7 @@
 
 local call, pcall, unpack, pack, sub = redis.call, redis.pcall, struct.unpack, struct.pack, string.sub
 local TAKE, LOOK, RESET = 0, 1, 4
-local REFUSED, CORRUPT = 2 ^ 44, 2 ^ 45
+local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
 
 --STEPS--
 --LIST--
@@ -72,6 +72,7 @@ for i = 1, #ARGV do
       remaining, retry, reset, stamp = CORRUPT, 0, 0, 0
     elseif allowed ~= 1 then
       remaining = remaining + REFUSED
+      if whole or o1 then remaining = remaining + WROTE end
     end
     reply[#reply + 1] = pack('>I6I7I7I7', remaining, retry, reset, stamp)
   else
@@ -122,6 +123,7 @@ for i = 1, #ARGV do
           remaining = CORRUPT
         elseif r[1] ~= 1 then
           remaining = remaining + REFUSED
+          if r[7] or r[8] then remaining = remaining + WROTE end
         end
         reply[#reply + 1] = pack('>I6I7I7I7', remaining, r[3] or 0, r[4] or 0, r[5] or 0)
       end

@@ -25,4 +25,5 @@ if whole or o1 then
 --WRITE--
 end
 if allowed == 1 then return struct.pack('>I6I7I7', remaining, reset, stamp) end
+if whole or o1 then remaining = remaining + 2 ^ 46 end
 return struct.pack('>I6I7I7I7', remaining + 2 ^ 44, retry, reset, stamp)

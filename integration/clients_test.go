@@ -23,14 +23,16 @@ type library struct {
 	name string
 	// open returns a new client, connected or not.
 	open func(dialing) (anyClient, error)
+	// caching returns what opens stores that cache refusals, with a client of their own; nil: the library cannot.
+	caching func(dialing) cacheOpener
 	// piped tells that the library does not tell when it sends, so that the store knows only of failed connections that nothing was sent.
 	piped bool
 }
 
 var libraries = []library{
 	{name: "go-redis", open: openGoRedis},
-	{name: "rueidis", open: openRueidis, piped: true},
-	{name: "valkey-go", open: openValkey, piped: true},
+	{name: "rueidis", open: openRueidis, caching: cachingRueidis, piped: true},
+	{name: "valkey-go", open: openValkey, caching: cachingValkey, piped: true},
 }
 
 // dialing is how a client finds servers.
@@ -42,6 +44,7 @@ type dialing struct {
 	style              style    // of piped libraries
 	masterSet          string   // whom the Sentinels at addrs watch; empty where there are none
 	prompt             bool     // piped libraries give up a server sooner, as their stores' packages advise
+	multiplex          int      // of these: connections to a server, as a power of two; 0 for the library's own, -1 for one
 }
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -118,17 +121,8 @@ func goRedisClient(c redis.UniversalClient) anyClient {
 }
 
 func openRueidis(d dialing) (anyClient, error) {
-	opts := rueidis.ClientOption{
-		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
-		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled,
-		DisableCache: d.username != "", // whose rights are the least
-	}
-	if d.dial != nil {
-		opts.DialCtxFn = d.rueidis
-	}
-	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
-		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
-	}
+	opts := d.rueidisOption()
+	opts.DisableCache = d.username != "" // whose rights are the least
 	c, err := rueidis.NewClient(opts)
 	if c == nil { // a client for a single server dials again
 		return anyClient{}, err
@@ -146,17 +140,8 @@ func openRueidis(d dialing) (anyClient, error) {
 }
 
 func openValkey(d dialing) (anyClient, error) {
-	opts := valkey.ClientOption{
-		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
-		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled,
-		DisableCache: d.username != "",
-	}
-	if d.dial != nil {
-		opts.DialCtxFn = d.rueidis
-	}
-	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
-		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
-	}
+	opts := d.valkeyOption()
+	opts.DisableCache = d.username != ""
 	c, err := valkey.NewClient(opts)
 	if c == nil {
 		return anyClient{}, err
@@ -171,6 +156,84 @@ func openValkey(d dialing) (anyClient, error) {
 		},
 		close: c.Close,
 	}, nil
+}
+
+func (d dialing) rueidisOption() rueidis.ClientOption {
+	opts := rueidis.ClientOption{
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
+		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled, PipelineMultiplex: d.multiplex,
+	}
+	if d.dial != nil {
+		opts.DialCtxFn = d.rueidis
+	}
+	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
+		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
+	}
+	return opts
+}
+
+func (d dialing) valkeyOption() valkey.ClientOption {
+	opts := valkey.ClientOption{
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
+		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled, PipelineMultiplex: d.multiplex,
+	}
+	if d.dial != nil {
+		opts.DialCtxFn = d.rueidis
+	}
+	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
+		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
+	}
+	return opts
+}
+
+// caching is a store that caches refusals, on a client of its own.
+type caching interface {
+	probing
+	CacheStats() rueidisstore.CacheStats
+	Close()
+}
+
+type cacheOpener func(*redisstore.Options) (caching, error)
+
+type valkeyCaching struct{ valkeyStore }
+
+func (s valkeyCaching) CacheStats() rueidisstore.CacheStats {
+	return rueidisstore.CacheStats(s.Store.CacheStats())
+}
+
+func cachingRueidis(d dialing) cacheOpener {
+	return func(opts *redisstore.Options) (caching, error) {
+		s, err := rueidisstore.Open(d.rueidisOption(), &rueidisstore.OpenOptions{Options: rueidisstore.Options(*opts)})
+		return rueidisStore{s}, err
+	}
+}
+
+func cachingValkey(d dialing) cacheOpener {
+	return func(opts *redisstore.Options) (caching, error) {
+		s, err := valkeystore.Open(d.valkeyOption(), &valkeystore.OpenOptions{Options: valkeystore.Options(*opts)})
+		return valkeyCaching{valkeyStore{s}}, err
+	}
+}
+
+// store returns a new store, closed at the end of the test.
+func (open cacheOpener) store(t testing.TB, opts *redisstore.Options) caching {
+	t.Helper()
+	s, err := open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// eachCaching runs f, as a subtest, with every client library that can cache refusals.
+func eachCaching(t *testing.T, f func(t *testing.T, lib library)) {
+	t.Helper()
+	eachLibrary(t, func(t *testing.T, lib library) {
+		if lib.caching != nil {
+			f(t, lib)
+		}
+	})
 }
 
 // eachLibrary runs f, as a subtest, with every client library.

@@ -3,65 +3,165 @@ package integration
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/conformance/linear"
 )
 
-func TestRedisStoreConformance(t *testing.T) {
+// TestConformance runs the suite with every client library on every target: one TakeAll for each slot, and all keys in one slot. With RATELIMIT_FULL
+// set it does so with and without a cache of refusals, and with demands that travel together and alone; without, with less of it on
+// each target and all of it on some.
+func TestConformance(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		eachLibrary(t, func(t *testing.T, lib library) {
-			if !tgt.cluster {
-				runConformance(t, tgt, lib, redisstore.Options{}, nil)
-				return
+			for _, c := range conformanceCases(tgt, lib) {
+				t.Run(c.name, func(t *testing.T) { c.run(t, tgt, lib) })
 			}
-			t.Run("keys", func(t *testing.T) {
-				runConformance(t, tgt, lib, redisstore.Options{}, map[string]string{
-					"takeall-keys": "a cluster decides keys together only in one slot",
-				})
-			})
-			t.Run("tag", func(t *testing.T) {
-				runConformance(t, tgt, lib, redisstore.Options{Tag: func(string) string { return "one slot" }}, nil)
-			})
 		})
 	})
 }
 
-// TestAloneConformance is the same with each demand in a call of its own.
-func TestAloneConformance(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
-		if !tgt.cluster {
-			runConformance(t, tgt, libraries[0], redisstore.Options{Alone: true}, nil)
-		}
-	})
+// full is whether to try all combinations.
+var full = os.Getenv("RATELIMIT_FULL") != ""
+
+type conformanceCase struct {
+	name          string
+	tag           bool // all keys in one slot
+	cached, alone bool
 }
 
-// runConformance runs the suite on stores with options opts but for their Prefix, Timeout and Now.
-func runConformance(t *testing.T, tgt *target, lib library, opts redisstore.Options, except map[string]string) {
+func conformanceCases(tgt *target, lib library) (cases []conformanceCase) {
+	for _, tag := range []bool{false, true} {
+		for _, cached := range []bool{false, true} {
+			for _, alone := range []bool{false, true} {
+				c := conformanceCase{"keys", tag, cached, alone}
+				if tag {
+					c.name = "tag"
+				}
+				if cached {
+					c.name += "-cached"
+				}
+				if alone {
+					c.name += "-alone"
+				}
+				possible := (tgt.cluster || !tag) && (lib.caching != nil || !cached)
+				if possible && (full || c.usual(tgt, lib)) {
+					cases = append(cases, c)
+				}
+			}
+		}
+	}
+	return cases
+}
+
+// usual tells which combinations are tried at every commit.
+func (c conformanceCase) usual(tgt *target, lib library) bool {
+	newest := tgt.image == images[len(images)-1]
+	switch {
+	case c.cached && c.alone:
+		return newest && !tgt.cluster && lib.name == "rueidis"
+	case c.cached:
+		return !tgt.cluster || newest && !c.tag
+	case c.alone:
+		return newest && !tgt.cluster
+	}
+	return true
+}
+
+func (c conformanceCase) run(t *testing.T, tgt *target, lib library) {
 	control := tgt.client(t)
+	opts := redisstore.Options{Timeout: patient, Alone: c.alone}
+	except := map[string]string{}
+	if c.tag {
+		opts.Tag = func(string) string { return "one slot" }
+	} else if tgt.cluster {
+		except["takeall-keys"] = "a cluster decides keys together only in one slot"
+	}
+	var served atomic.Int64 // from caches
 	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
 		ran.add(tgt.name)
 		opts := opts
-		opts.Prefix, opts.Timeout, opts.Now = uniquePrefix(), patient, now
-		client := lib.client(t, tgt.dialing())
-		return conformance.Harness{
-			Store: client.newStore(t, &opts),
-			Second: func(t testing.TB) ratelimit.Store {
-				return lib.client(t, tgt.dialing()).newStore(t, &opts)
-			},
+		opts.Prefix, opts.Now = uniquePrefix(), now
+		h := conformance.Harness{
 			DropScripts: func() error { return dropScripts(context.Background(), control) },
 			Writes:      func() (int64, error) { return countWrites(context.Background(), control) },
-			Close:       client.closeAll,
 		}
+		if c.cached {
+			c.harnessCached(t, tgt, lib, &opts, &h, &served)
+			return h
+		}
+		client := lib.client(t, tgt.dialing())
+		h.Store, h.Close = client.newStore(t, &opts), client.closeAll
+		h.Second = func(t testing.TB) ratelimit.Store { return lib.client(t, tgt.dialing()).newStore(t, &opts) }
+		return h
 	}, &conformance.Options{CheckHistory: linear.Check, Except: except})
+	if c.cached && served.Load() == 0 {
+		t.Error("no refusal came from a cache")
+	}
+}
+
+func (c conformanceCase) harnessCached(t testing.TB, tgt *target, lib library, opts *redisstore.Options, h *conformance.Harness, served *atomic.Int64) {
+	// With one connection to a server, an answer on it comes after what the server told before.
+	dial := tgt.dialing()
+	dial.multiplex = -1
+	open := lib.caching(dial)
+	stores := []caching{open.store(t, opts)}
+	t.Cleanup(func() {
+		for _, s := range stores {
+			served.Add(s.CacheStats().Refusals)
+		}
+	})
+	h.Store = stores[0]
+	h.Close = func() error { stores[0].Close(); return nil }
+	h.Second = func(t testing.TB) ratelimit.Store {
+		stores = append(stores, open.store(t, opts))
+		return stores[1]
+	}
+	keys := tgt.keyOfEachServer(t, opts.Tag != nil)
+	h.Settle = func() error {
+		for _, s := range stores {
+			for _, key := range keys {
+				d := ratelimit.Demand{Key: key, Algorithm: algorithm.SlidingLog(ratelimit.PerMinute(1)), Op: ratelimit.Look, N: 1}
+				if _, err := s.Take(context.Background(), d); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// keyOfEachServer returns keys of which each primary of a cluster has one; one key, if all are in one slot anyway.
+func (tgt *target) keyOfEachServer(t testing.TB, oneSlot bool) []string {
+	t.Helper()
+	if !tgt.cluster || oneSlot {
+		return []string{"settled"}
+	}
+	keys := make([]string, clusterPrimaries)
+	control := tgt.client(t)
+	for i, found := 0, 0; found < len(keys); i++ {
+		key := fmt.Sprint("settled", i)
+		slot, err := control.ClusterKeySlot(t.Context(), "{="+key+"}").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := int(slot) * clusterPrimaries / clusterSlots; keys[n] == "" {
+			keys[n] = key
+			found++
+		}
+	}
+	return keys
 }
 
 // countWrites returns how many commands that write the servers behind c have run, those of scripts included and those that expire

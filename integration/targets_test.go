@@ -14,6 +14,7 @@ import (
 // A target is a running server or cluster that the tests share. Each test keeps to keys of its own.
 type target struct {
 	name    string // such as "redis:7" or "redis:7 cluster"
+	image   string // or "" for a server that was given
 	cluster bool
 	addrs   []string // one, or some nodes of the cluster
 }
@@ -91,7 +92,7 @@ var allTargets = sync.OnceValue(func() []sharedTarget {
 				return nil, err
 			}
 			shared.add(s.close)
-			return &target{name: image, addrs: []string{s.addr}}, nil
+			return &target{name: image, image: image, addrs: []string{s.addr}}, nil
 		})
 		name := image + " cluster"
 		add(name, func() (*target, error) {
@@ -100,7 +101,7 @@ var allTargets = sync.OnceValue(func() []sharedTarget {
 				return nil, err
 			}
 			shared.add(c.close)
-			return &target{name: name, cluster: true, addrs: c.addrs()}, nil
+			return &target{name: name, image: image, cluster: true, addrs: c.addrs()}, nil
 		})
 	}
 	return all

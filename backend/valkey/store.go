@@ -12,10 +12,10 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/server"
 )
 
-// ErrInvalidOptions says that New cannot make a store of what it was given.
+// ErrInvalidOptions says that New or Open cannot make a store of what it was given.
 var ErrInvalidOptions = errors.New("valkeystore: invalid options")
 
-// Options are the options of [New]. The zero Options are the defaults.
+// Options are the options of [New], and some of those of [Open]. The zero Options are the defaults.
 type Options struct {
 	// Prefix begins every stored key. Empty means "rl:". It may not hold braces. Stores with different prefixes share nothing.
 	Prefix string
@@ -38,9 +38,10 @@ type Options struct {
 	Alone bool
 }
 
-// A Store keeps its state on Valkey or Redis. Create one with [New].
+// A Store keeps its state on Valkey or Redis. Create one with [New] or [Open].
 type Store struct {
 	store *server.Store
+	owned valkey.Client // by Open, or nil
 }
 
 var _ ratelimit.Store = (*Store)(nil)
@@ -65,7 +66,7 @@ func New(client valkey.Client, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{s}, nil
+	return &Store{store: s}, nil
 }
 
 // Take decides one demand.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/truewindow/ratelimit"
@@ -18,6 +19,7 @@ type call struct {
 	keys   []string
 	gate   Gate
 	reply  string
+	groups [1]Group // what the deny cache wants to know
 }
 
 // prepare makes c the call that decides ds together.
@@ -30,6 +32,9 @@ func (c *call) prepare(ds []ratelimit.Demand) error {
 	}
 	if err := c.store.oneServer(c.keys); err != nil {
 		return err
+	}
+	if c.store.deny != nil {
+		c.groups[0] = Group{Keys: c.keys, Demands: slices.Clone(ds), Results: make([]ratelimit.Result, len(ds))}
 	}
 	return c.script.Add(c.keys, ds)
 }
@@ -53,9 +58,22 @@ func (s *Store) oneServer(keys []string) error {
 	return nil
 }
 
+// run may go on when the caller has left.
 func (c *call) run(ctx context.Context) (err error) {
-	c.reply, err = c.store.run(ctx, &c.gate, c.script.Program(), c.script.Keys(), c.script.Args())
-	return err
+	program, keys, args := c.script.Program(), c.script.Keys(), c.script.Args()
+	deny, groups := c.store.deny, c.groups[:]
+	if deny == nil {
+		c.reply, err = c.store.run(ctx, &c.gate, program, keys, args)
+		return err
+	}
+	sent := deny.depart(groups)
+	if c.reply, err = c.store.run(ctx, &c.gate, program, keys, args); err != nil {
+		deny.lose(groups)
+		return err
+	}
+	groups[0].Err = c.script.Results(c.reply, 0, groups[0].Results)
+	deny.arrive(groups, sent, func(int) bool { return c.script.Wrote(c.reply, 0) })
+	return nil
 }
 
 // run sends a script by its name, and whole to a server that does not know the name.

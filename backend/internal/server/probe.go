@@ -72,6 +72,9 @@ func (s *Store) probe(ctx context.Context) (Info, error) {
 	if len(infos) == 0 {
 		found.Warnings = append(found.Warnings, "The server's version and eviction policy are unknown, since this user may not run INFO.")
 	}
+	if s.bare != "" {
+		found.Warnings = append(found.Warnings, s.bare)
+	}
 	if err := s.tryScript(ctx); err != nil {
 		return found, err
 	}

@@ -67,6 +67,9 @@ type Store struct {
 	timeout time.Duration
 	now     func() int64
 	cluster bool
+	deny    *DenyCache // or nil
+	bare    string     // why there is none, where one was wanted
+	closed  atomic.Bool
 
 	alone    bool
 	calls    Calls        // if alone
@@ -78,31 +81,50 @@ type Store struct {
 
 // New returns a store on client's servers, or an error that says which option is wrong.
 func New(client Client, words Words, opts Options) (*Store, error) {
-	s := &Store{client: client, words: words, timeout: opts.Timeout, now: opts.Now, cluster: client.Cluster()}
-	s.scratch.New = func() any { return &call{store: s} }
-	s.alone = opts.Alone
-	switch {
-	case opts.Timeout < 0:
-		return nil, fmt.Errorf("%w: Timeout %v is negative", words.Invalid, opts.Timeout)
-	case opts.Timeout == 0:
+	keys, err := opts.check(words)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{client: client, words: words, keys: keys, timeout: opts.Timeout, now: opts.Now, cluster: client.Cluster(), alone: opts.Alone}
+	if s.timeout == 0 {
 		s.timeout = defaultTimeout
 	}
-	prefix := opts.Prefix
+	s.scratch.New = func() any { return &call{store: s} }
+	s.all = s.newLane()
+	return s, nil
+}
+
+// Check returns an error that says which option is wrong.
+func (o Options) Check(w Words) error {
+	_, err := o.check(w)
+	return err
+}
+
+func (o Options) check(w Words) (Keyspace, error) {
+	if o.Timeout < 0 {
+		return Keyspace{}, fmt.Errorf("%w: Timeout %v is negative", w.Invalid, o.Timeout)
+	}
+	prefix := o.Prefix
 	if prefix == "" {
 		prefix = defaultPrefix
 	}
-	var err error
-	if s.keys, err = NewKeyspace(prefix, opts.Tag); err != nil {
-		return nil, fmt.Errorf("%w: Prefix: %w", words.Invalid, err)
+	keys, err := NewKeyspace(prefix, o.Tag)
+	if err != nil {
+		return Keyspace{}, fmt.Errorf("%w: Prefix: %w", w.Invalid, err)
 	}
-	s.all = s.newLane()
-	return s, nil
+	return keys, nil
 }
 
 // Take is that of [ratelimit.Store].
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if err := ratelimit.CheckTake(ctx, d); err != nil {
 		return ratelimit.Result{}, err
+	}
+	if res, ok := s.deny.Lookup(d); ok {
+		return res, nil
+	}
+	if s.closed.Load() {
+		return ratelimit.Result{}, s.errClosed()
 	}
 	ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
 	if err := s.decide(ctx, ds[:], out[:]); err != nil {
@@ -116,7 +138,20 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
+	if s.closed.Load() {
+		return s.errClosed()
+	}
 	return s.decideAll(ctx, ds, out)
+}
+
+// Close lets nothing more be decided.
+func (s *Store) Close() {
+	s.closed.Store(true)
+	s.deny.Close()
+}
+
+func (s *Store) errClosed() error {
+	return fmt.Errorf("%w: %s: the store is closed", ratelimit.ErrUnavailable, s.words.Package)
 }
 
 func (s *Store) decide(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {

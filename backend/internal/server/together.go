@@ -56,6 +56,7 @@ type Group struct {
 	Err     error
 
 	passengers []*passenger
+	place      *place // in the deny cache
 }
 
 // passenger is who waits for an answer.

@@ -70,8 +70,11 @@ func (s *Store) decideGroups(ctx context.Context, gate *Gate, groups []Group) er
 			return err
 		}
 	}
-	reply, err := s.run(ctx, gate, c.script.Program(), c.script.Keys(), c.script.Args())
+	program, keys, args := c.script.Program(), c.script.Keys(), c.script.Args()
+	sent := s.deny.depart(groups)
+	reply, err := s.run(ctx, gate, program, keys, args)
 	if err != nil {
+		s.deny.lose(groups)
 		if len(groups) > 1 && s.tryAgain(err) && gate.Shut() {
 			return s.decideApart(ctx, gate, groups)
 		}
@@ -80,5 +83,6 @@ func (s *Store) decideGroups(ctx context.Context, gate *Gate, groups []Group) er
 	for i := range groups {
 		groups[i].Err = c.script.Results(reply, i, groups[i].Results)
 	}
+	s.deny.arrive(groups, sent, func(group int) bool { return c.script.Wrote(reply, group) })
 	return nil
 }
