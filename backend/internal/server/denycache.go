@@ -268,19 +268,23 @@ func (c *DenyCache) take(stored string, d ratelimit.Demand) *place {
 		p.calls++
 		return p
 	}
-	if c.off.Load() || !c.room(shard, len(stored)+len(d.Key)) {
-		return nil
-	}
-	p := &place{question: q, stored: stored, calls: 1}
-	if before := shard.places[q]; before != nil {
+	if before := shard.places[q]; before != nil { // dropped
+		delete(shard.places, q)
 		c.count(before, -1)
 	}
+	p := &place{question: q, stored: stored, calls: 1}
+	if c.off.Load() || !c.room(shard, p) {
+		return nil
+	}
 	shard.places[q] = p
-	c.count(p, +1)
 	states := c.stateShard(stored)
 	states.mu.Lock()
 	states.places[stored] = append(states.places[stored], p)
 	states.mu.Unlock()
+	if c.off.Load() { // Close may have looked before p was there
+		c.remove(shard, p)
+		return nil
+	}
 	return p
 }
 
@@ -291,29 +295,65 @@ func (c *DenyCache) count(p *place, n int64) {
 
 func (p *place) size() int64 { return int64(placeBytes + len(p.key) + len(p.stored)) }
 
-// room makes room for a place with keys of so many bytes, if it can. The caller holds the mutex of shard.
-func (c *DenyCache) room(shard *placeShard, keys int) bool {
-	fits := func() bool {
-		return c.stats.entries.Load() < int64(c.opts.MaxEntries) && c.stats.bytes.Load()+int64(placeBytes+keys) <= int64(c.opts.MaxBytes)
+// room makes room for p and counts it in, if it can. The caller holds the mutex of shard.
+func (c *DenyCache) room(shard *placeShard, p *place) bool {
+	if c.book(p) {
+		return true
 	}
-	evict := func(shard *placeShard) {
-		for _, p := range shard.places { // in random order: nobody chooses what goes
-			if fits() {
-				return
+	if p.size() > int64(c.opts.MaxBytes) {
+		return false // nor would it fit if all others went
+	}
+	evict := func(shard *placeShard) bool {
+		for _, old := range shard.places { // in random order: nobody chooses what goes
+			if old.calls > 0 {
+				continue
 			}
-			if p.calls == 0 {
-				c.remove(shard, p)
+			c.remove(shard, old)
+			if c.book(p) {
+				return true
 			}
 		}
+		return false
 	}
-	evict(shard)
-	for i := 0; i < cacheShards && !fits(); i++ {
-		if other := &c.places[i]; other != shard && other.mu.TryLock() {
-			evict(other)
-			other.mu.Unlock()
+	if evict(shard) {
+		return true
+	}
+	for i := range c.places {
+		other := &c.places[i]
+		if other == shard || !other.mu.TryLock() {
+			continue
+		}
+		booked := evict(other)
+		other.mu.Unlock()
+		if booked {
+			return true
 		}
 	}
-	return fits()
+	return false
+}
+
+// book counts p in, unless that is more than a bound: at no moment do the counts exceed them.
+func (c *DenyCache) book(p *place) bool {
+	if !addWithin(&c.stats.entries, 1, int64(c.opts.MaxEntries)) {
+		return false
+	}
+	if !addWithin(&c.stats.bytes, p.size(), int64(c.opts.MaxBytes)) {
+		c.stats.entries.Add(-1)
+		return false
+	}
+	return true
+}
+
+func addWithin(sum *atomic.Int64, n, bound int64) bool {
+	for {
+		old := sum.Load()
+		if old+n > bound {
+			return false
+		}
+		if sum.CompareAndSwap(old, old+n) {
+			return true
+		}
+	}
 }
 
 // remove takes p out of both maps. The caller holds the mutex of its shard.
