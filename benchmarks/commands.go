@@ -40,6 +40,7 @@ func commandTime(s **server, quick bool) subject {
 			{"bytes out", "a decision", "", false},
 			{"admitted", "share of the decisions", "", true},
 			{"longest", "µs", "The longest single call, by SLOWLOG, which notes those of 50 µs and more. The machine's own pauses count: the least over the rounds says most.", true},
+			{"errors", "share of the calls", "Calls that failed; they are no decisions.", true},
 			{"fill", "records ÷ limit", "How full the logs were.", true},
 		},
 	}
@@ -52,7 +53,8 @@ func commandTime(s **server, quick bool) subject {
 	for _, limit := range limits {
 		admitting, refusing := []string{zset, redisRate, ours}, []string{zset, zsetRetry, redisRate, ours}
 		if limit == 100 {
-			admitting, refusing = redisNames(zsetRueidis, zsetRetry), redisNames(zsetRueidis)
+			admitting = []string{zset, emptyScript, redisRate, ululeName, throttledName, rueidisLimiter, goRedisstore, ours}
+			refusing = append(slices.Clone(admitting), zsetRetry, httprateRedis)
 		} else if quick {
 			admitting = []string{zset, ours}
 		}
@@ -197,10 +199,10 @@ func (s *server) cost(ctx context.Context, entry redisEntry, decide func() count
 	if n.failed > n.decisions/10 {
 		return nil, count{}, fmt.Errorf("%d of %d calls failed", n.failed, n.decisions)
 	}
-	d, decisions := after.since(before), float64(n.decisions)
+	d, decisions := after.since(before), float64(n.decisions-n.failed)
 	return []float64{
 		d.usec / decisions, round2(d.calls / decisions), round2(d.reads / decisions), d.in / decisions, d.out / decisions,
-		float64(n.admitted) / decisions, most,
+		float64(n.admitted) / decisions, most, float64(n.failed) / float64(n.decisions),
 	}, n, nil
 }
 

@@ -116,8 +116,8 @@ func (r *report) writeComparison(b *strings.Builder, title string, entries []abo
 			continue
 		}
 		name := e.Name
-		if name == ours {
-			name = "**this module**"
+		if client, ok := strings.CutPrefix(name, ours); ok {
+			name = "**this module**" + client
 		} else if v := r.Versions[e.Module]; v != "" && !strings.HasPrefix(name, zset) {
 			name += " " + v
 		}

@@ -57,7 +57,7 @@ const (
 var memoryEntries = []memoryEntry{
 	{about{xTime, "golang.org/x/time", "BSD-3-Clause", "token bucket, one limiter per key in a sync.Map"}, openXTime},
 	{about{ours, oursName, "MIT", "exact log"}, func(q quota) (decider, error) { return openMemory(q, 0, nil) }},
-	{about{"ulule", "github.com/ulule/limiter/v3", "MIT", "fixed window"}, openUluleMemory},
+	{about{ululeName, "github.com/ulule/limiter/v3", "MIT", "fixed window"}, openUluleMemory},
 	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA"}, openThrottledMemory},
 	{about{goLimiter, "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"}, openGoLimiter},
 	{about{"httprate", "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"}, openHTTPRate},

@@ -173,7 +173,7 @@ func exactMemory(quick bool) subject {
 }
 
 func exactRedis(s **server, quick bool) subject {
-	return exactness("exact-redis", "Exactness on the server", redisNames(emptyScript, zsetRetry), time.Second, quick,
+	return exactness("exact-redis", "Exactness on the server", redisNames(emptyScript, atOnce, zsetRetry, zsetValkey), time.Second, quick,
 		func(ctx context.Context, entry string, q quota) ([]decider, error) {
 			_, one, err := (*s).open(ctx, entry, q)
 			if err != nil {

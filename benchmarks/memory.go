@@ -27,8 +27,8 @@ func serverMemory(s **server, quick bool) subject {
 		quota
 		entries []string
 	}{
-		{quota{5, 50 * time.Millisecond}, []string{zset, redisRate, "ulule", "throttled", ours}},
-		{quota{100, 50 * time.Millisecond}, []string{zset, redisRate, "ulule", "throttled", ours}},
+		{quota{5, 50 * time.Millisecond}, []string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours}},
+		{quota{100, 50 * time.Millisecond}, []string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours}},
 		{quota{1000, 200 * time.Millisecond}, []string{zset, redisRate, ours}},
 		{quota{10_000, 1200 * time.Millisecond}, []string{zset, ours}},
 	} {

@@ -1,6 +1,10 @@
 package main
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"strings"
+)
 
 // A target is a bound on the median of a cell or, with over, of its quotient by another in the same round.
 type target struct {
@@ -21,14 +25,9 @@ func absolute(what, subject, metric, column string, atMost float64) target {
 	return target{what: what, value: cell{subject, metric, column, ours}, atMost: atMost}
 }
 
-var targets = []target{
+var targets = append([]target{
 	absolute("most admitted ÷ limit, memory", "exact-memory", "worst", "aimed and random", 1),
-	absolute("most admitted ÷ limit, Redis", "exact-redis", "worst", "aimed and random", 1),
 	absolute("wrong refusals, memory", "exact-memory", "wrong", "aimed and random", 0),
-	absolute("wrong refusals, Redis", "exact-redis", "wrong", "aimed and random", 0),
-	absolute("admitted in a storm ÷ limit, Redis, two clients", "exact-redis", "storm", "aimed and random", 1),
-	absolute("admitted in a storm ÷ limit, Redis, two processes", "exact-redis", "two processes", "aimed and random", 1),
-	absolute("share of calls that failed, Redis", "exact-redis", "errors", "aimed and random", 0),
 
 	perReference("one hot key, admitted", "inprocess", "time", "hot admitted, 1 CPU", xTime, 0.70),
 	perReference("one hot key, admitted, 2 CPUs", "inprocess", "time", "hot admitted, 2 CPUs", xTime, 0.70),
@@ -64,15 +63,57 @@ var targets = []target{
 	absolute("bytes a key at limit 1000", "memory", "worst", "1000", 30_000),
 	absolute("bytes a key at limit 10,000", "memory", "worst", "10000", 300_000),
 	absolute("replication bytes a decision at limit 10,000", "replication", "bytes", "10000 admitted", 300),
-	atLeast("decisions/s, 10k keys, c=1 ÷ zset", "10k keys, c=1", 0.95),
-	atLeast("decisions/s, 10k keys, c=64 ÷ zset", "10k keys, c=64", 1.8),
-	atLeast("decisions/s, 10k keys, c=512 ÷ zset", "10k keys, c=512", 1.8),
-	atLeast("decisions/s, hot key, c=512 ÷ zset", "hot key, c=512", 12),
+}, clientTargets()...)
+
+// clientTargets bound what every client of ours has to reach.
+func clientTargets() []target {
+	var ts []target
+	for _, entry := range oursOnServers {
+		for _, t := range []target{
+			{what: "most admitted ÷ limit, %s", value: cell{Metric: "worst"}, atMost: 1},
+			{what: "wrong refusals, %s", value: cell{Metric: "wrong"}},
+			{what: "admitted in a storm ÷ limit, %s, two clients", value: cell{Metric: "storm"}, atMost: 1},
+			{what: "admitted in a storm ÷ limit, %s, two processes", value: cell{Metric: "two processes"}, atMost: 1},
+			{what: "share of calls that failed, %s", value: cell{Metric: "errors"}},
+		} {
+			t.what = fmt.Sprintf(t.what, onServer(entry))
+			t.value = cell{"exact-redis", t.value.Metric, "aimed and random", entry}
+			ts = append(ts, t)
+		}
+	}
+	for _, entry := range oursOnServers {
+		pipelined := 2.3
+		if entry == ours {
+			pipelined = 1.8
+		}
+		ts = append(ts,
+			atLeast(entry, manyLoad, 1, 0.95), atLeast(entry, manyLoad, 64, pipelined), atLeast(entry, manyLoad, 512, pipelined),
+			atLeast(entry, hotLoad, 512, 12),
+		)
+	}
+	for _, entry := range cachedRefusals {
+		ts = append(ts, atLeast(entry, refusedLoad, 64, 100), target{
+			what: "commands a decision, " + onServer(entry) + ", refused", value: cell{"load", "commands", loadCase(refusedLoad, 64), entry},
+		})
+	}
+	return ts
 }
 
-// atLeast bounds our decisions/s against the sorted set from below.
-func atLeast(what, column string, least float64) target {
-	return target{what: what, value: cell{"load", "rate", column, ours}, over: &cell{"load", "rate", column, zset}, least: least}
+// onServer names an entry of ours among targets.
+func onServer(entry string) string {
+	if client, ok := strings.CutPrefix(entry, ours+", "); ok {
+		return client
+	}
+	return "go-redis"
+}
+
+// atLeast bounds decisions/s of an entry of ours against the sorted set from below.
+func atLeast(entry, load string, callers int, least float64) target {
+	column := loadCase(load, callers)
+	return target{
+		what:  fmt.Sprintf("decisions/s, %s, %s ÷ zset", onServer(entry), column),
+		value: cell{"load", "rate", column, entry}, over: &cell{"load", "rate", column, zset}, least: least,
+	}
 }
 
 // A verdict is a target beside what was measured.

@@ -29,7 +29,7 @@ func weights(s **server, quick bool) subject {
 	}
 	for _, units := range []int64{1, 10_000} {
 		sub.cases = append(sub.cases, testCase{
-			name: fmt.Sprintf("%d", units), entries: []string{zset, redisRate, "ulule", throttledName, ours},
+			name: fmt.Sprintf("%d", units), entries: []string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours},
 			measure: func(ctx context.Context, entry string) ([]float64, error) { return (*s).weightCost(ctx, entry, units) },
 		})
 	}

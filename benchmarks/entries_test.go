@@ -1,0 +1,103 @@
+package main
+
+import (
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// startTestServer starts a server of the test's own. stop may be called more than once.
+func startTestServer(t *testing.T) (s *server, stop func()) {
+	t.Helper()
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Skip("no redis-server is installed")
+	}
+	s, err = startServer(t.Context(), source{binary: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			s.stop()
+		}
+	}
+	t.Cleanup(stop)
+	return s, stop
+}
+
+// Each entry keeps a limit, and says so when it cannot decide: else an error would be counted as a refusal.
+func TestRedisEntriesDecideOrFail(t *testing.T) {
+	s, stop := startTestServer(t)
+	const limit = 5
+	deciders := make(map[string]decider)
+	for _, e := range redisEntries {
+		d, err := e.open(s.addr, quota{limit, time.Hour})
+		if err != nil {
+			t.Fatalf("%s: %v", e.Name, err)
+		}
+		defer d.close()
+		deciders[e.Name] = d
+	}
+	for name, d := range deciders {
+		if err := s.control.FlushDB(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		admitted := 0
+		for range 2 * limit {
+			ok, err := d.allow(t.Context(), "user")
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if ok {
+				admitted++
+			}
+		}
+		want := limit
+		if name == emptyScript || name == atOnce {
+			want = 2 * limit
+		}
+		if admitted != want {
+			t.Errorf("%s admitted %d of %d, want %d", name, admitted, 2*limit, want)
+		}
+	}
+	stop()
+	var wg sync.WaitGroup
+	for name, d := range deciders {
+		if name == atOnce {
+			continue
+		}
+		wg.Go(func() {
+			if ok, err := d.allow(t.Context(), "user"); ok || err == nil {
+				t.Errorf("%s without a server: %v, %v; want an error", name, ok, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// What a load measures is there for every kind of entry.
+func TestLoadOfEntries(t *testing.T) {
+	s, _ := startTestServer(t)
+	w := workload{quota: quota{10, time.Hour}, keys: keyNames(1)}
+	metrics := load(&s, false).metrics
+	for _, name := range []string{zset, httprateRedis, oursRueidis, atOnce} {
+		values, err := s.load(t.Context(), name, &w, 4, 20*time.Millisecond)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got := make(map[string]float64)
+		for i, m := range metrics {
+			got[m.Name] = values[i]
+		}
+		if got["rate"] <= 0 || got["p50"] <= 0 || got["p999"] < got["p50"] || got["errors"] != 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		if local := name == atOnce; (got["commands"] == 0) != local || (got["reads"] == 0) != local {
+			t.Errorf("%s: %v commands and %v reads a decision", name, got["commands"], got["reads"])
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// What callers count is what the limiter saw, and of every caller every nth call is timed, unless it failed.
+func TestHammerCounts(t *testing.T) {
+	const callers, every = 6, 7
+	for _, tt := range []struct {
+		name  string
+		order []uint32
+	}{{"one key", nil}, {"several keys", uniform(3)}} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var calls, admitted, failed atomic.Int64
+			var mu sync.Mutex
+			seen := make(map[string]bool)
+			d := decider{allow: func(_ context.Context, key string) (bool, error) {
+				mu.Lock()
+				seen[key] = true
+				mu.Unlock()
+				n := calls.Add(1)
+				if n == 5000 {
+					cancel()
+				}
+				switch {
+				case n%5 == 0:
+					failed.Add(1)
+					return false, errors.New("failed")
+				case n%3 == 0:
+					admitted.Add(1)
+					return true, nil
+				}
+				return false, nil
+			}}
+			w := workload{keys: keyNames(3), order: tt.order}
+			sum, latencies := hammer(ctx, d, &w, callers, time.Hour, every)
+			if want := (count{calls.Load(), admitted.Load(), failed.Load()}); sum != want {
+				t.Errorf("counted %+v, want %+v", sum, want)
+			}
+			most := int(sum.decisions)/every + callers
+			if len(latencies) > most || len(latencies) < int(sum.decisions-sum.failed)/every/2 {
+				t.Errorf("%d latencies of %d calls, want every %dth that did not fail", len(latencies), sum.decisions, every)
+			}
+			if want := min(len(tt.order), 2) + 1; len(seen) != want {
+				t.Errorf("decided on %d keys, want %d", len(seen), want)
+			}
+		})
+	}
+}
+
+// A latency is that of its own call.
+func TestHammerTimesCalls(t *testing.T) {
+	const held = 20 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	d := decider{allow: func(context.Context, string) (bool, error) {
+		if calls++; calls == 3 {
+			cancel()
+			time.Sleep(held)
+		}
+		return true, nil
+	}}
+	_, latencies := hammer(ctx, d, &workload{keys: keyNames(1)}, 1, time.Hour, 1)
+	if len(latencies) != 3 || latencies[2] < held || latencies[0]+latencies[1] >= latencies[2] {
+		t.Errorf("got %v, want three of which the last is at least %v", latencies, held)
+	}
+}
+
+func TestHammerEndsInTime(t *testing.T) {
+	d := decider{allow: func(context.Context, string) (bool, error) { return true, nil }}
+	start := time.Now()
+	sum, _ := hammer(t.Context(), d, &workload{keys: keyNames(1)}, 100, 20*time.Millisecond, 1000)
+	if took := time.Since(start); took < 20*time.Millisecond || took > 10*time.Second || sum.decisions == 0 {
+		t.Errorf("%d decisions in %v", sum.decisions, took)
+	}
+}
+
+// An entry takes part in a load once, beside the sorted set and all of ours.
+func TestLoadEntries(t *testing.T) {
+	var srv *server
+	for _, c := range load(&srv, false).cases {
+		for i, name := range c.entries {
+			if _, err := findRedisEntry(name); err != nil || slices.Contains(c.entries[:i], name) {
+				t.Errorf("%s: %s is there twice, or not an entry: %v", c.name, name, err)
+			}
+		}
+		for _, name := range append([]string{zset, zsetRueidis, zsetValkey}, oursOnServers...) {
+			if !slices.Contains(c.entries, name) {
+				t.Errorf("%s: %s does not take part", c.name, name)
+			}
+		}
+	}
+}
