@@ -129,8 +129,9 @@ func TestComparison(t *testing.T) {
 	}
 	rep := sampleReport()
 	rep.Tables[0].Columns[0] = "100 admitted"
-	rep.Tables = append(rep.Tables, exact("worst", zset, 1.9), exact("worst", ours, 1), exact("wrong", zset, 0.26))
-	rep.Entries[serverEntries] = append(rep.Entries[serverEntries], about{ours, oursName, "MIT", "exact log"}, about{zsetRetry, "", "", ""})
+	rep.Tables = append(rep.Tables, exact("worst", zset, 1.9), exact("worst", ours, 1), exact("worst", oursRueidis, 1), exact("wrong", zset, 0.26))
+	rep.Entries[serverEntries] = append(rep.Entries[serverEntries], about{ours, oursName, "MIT", "exact log"}, about{zsetRetry, "", "", ""},
+		about{oursRueidis, oursName, "MIT", "the same"})
 	const rest = "before\n" + beginComparison + "%s" + endComparison + "after\n"
 	got, err := rep.insertComparison(fmt.Sprintf(rest, "old\n"))
 	if err != nil {
@@ -143,6 +144,7 @@ func TestComparison(t *testing.T) {
 	for _, want := range []string{
 		"| zset | sorted set | 1.90 | 26 % | 1 | – | – | – | – | – |",
 		"| **this module** | exact log | 1 | – | 1 | – | – | – | – | – |",
+		"| **this module**, rueidis | the same | 1 | – | – | – | – | – | – | – |",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("no line %q in\n%s", want, got)
