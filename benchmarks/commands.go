@@ -55,8 +55,10 @@ func commandTime(s **server, quick bool) subject {
 		if limit == 100 {
 			admitting = []string{zset, emptyScript, redisRate, ululeName, throttledName, rueidisLimiter, goRedisstore, ours}
 			refusing = append(slices.Clone(admitting), zsetRetry, httprateRedis)
-		} else if quick {
-			admitting = []string{zset, ours}
+		}
+		if quick {
+			left := func(name string) bool { return slices.Contains(notQuick, name) || limit > 100 && name == redisRate }
+			admitting, refusing = slices.DeleteFunc(admitting, left), slices.DeleteFunc(refusing, left)
 		}
 		sub.cases = append(sub.cases,
 			testCase{name: strconv.Itoa(limit) + " admitted", entries: admitting, measure: func(ctx context.Context, entry string) ([]float64, error) {

@@ -74,6 +74,9 @@ var (
 	// oursOnServers is this module through each client.
 	oursOnServers = []string{ours, oursRueidis, oursValkey}
 
+	// notQuick are left out of a quick run where others are like them, or where they take long.
+	notQuick = []string{zsetValkey, ululeName, throttledName, valkeyLimiter, httprateRedis, goRedisstore}
+
 	// cachedRefusals is this module where its clients keep refusals.
 	cachedRefusals []string
 )

@@ -173,7 +173,11 @@ func exactMemory(quick bool) subject {
 }
 
 func exactRedis(s **server, quick bool) subject {
-	return exactness("exact-redis", "Exactness on the server", redisNames(emptyScript, atOnce, zsetRetry, zsetValkey), time.Second, quick,
+	without := []string{emptyScript, atOnce, zsetRetry, zsetValkey}
+	if quick {
+		without = append(without, notQuick...)
+	}
+	return exactness("exact-redis", "Exactness on the server", redisNames(without...), time.Second, quick,
 		func(ctx context.Context, entry string, q quota) ([]decider, error) {
 			_, one, err := (*s).open(ctx, entry, q)
 			if err != nil {

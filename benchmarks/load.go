@@ -19,9 +19,14 @@ const (
 // loadCase names the column of a load.
 func loadCase(load string, callers int) string { return fmt.Sprintf("%s, c=%d", load, callers) }
 
-// loadEntries are all who take part in a load. The sorted set and ours take part in each, the others where they tell most: a run has to end.
+// everywhere are those who take part in each load.
+func everywhere() []string {
+	return slices.Concat([]string{zset, zsetRueidis, zsetValkey}, oursOnServers)
+}
+
+// loadEntries are all who take part in a load. Those who are not everywhere are where they tell most: a run has to end.
 func loadEntries(load string, callers int) []string {
-	entries := slices.Concat([]string{zset, zsetRueidis, zsetValkey}, oursOnServers)
+	entries := everywhere()
 	switch loadCase(load, callers) {
 	case "10k keys, c=1":
 		return append(entries, emptyScript, atOnce)
@@ -69,7 +74,14 @@ func load(s **server, quick bool) subject {
 			if quick && c != 64 && (c != 512 || w.name != hotLoad) {
 				continue
 			}
-			sub.cases = append(sub.cases, testCase{name: loadCase(w.name, c), entries: loadEntries(w.name, c),
+			entries, rounds := loadEntries(w.name, c), 0
+			if quick {
+				entries = slices.DeleteFunc(entries, func(name string) bool { return slices.Contains(notQuick, name) })
+			}
+			if len(entries) == len(everywhere()) { // what no other is compared with
+				rounds = 2
+			}
+			sub.cases = append(sub.cases, testCase{name: loadCase(w.name, c), entries: entries, rounds: rounds,
 				measure: func(ctx context.Context, entry string) ([]float64, error) {
 					return (*s).load(ctx, entry, &w, c, duration)
 				}})
