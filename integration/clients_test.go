@@ -43,7 +43,7 @@ type dialing struct {
 	dial               dialFunc // nil: the library's own
 	style              style    // of piped libraries
 	masterSet          string   // whom the Sentinels at addrs watch; empty where there are none
-	prompt             bool     // piped libraries give up a server sooner, as their stores' packages advise
+	prompt             bool     // give up a server as soon as the stores' packages advise
 	multiplex          int      // of these: connections to a server, as a power of two; 0 for the library's own, -1 for one
 }
 
@@ -100,7 +100,11 @@ func (s valkeyStore) probe(ctx context.Context) (redisstore.Server, error) {
 func openGoRedis(d dialing) (anyClient, error) {
 	var c redis.UniversalClient
 	if d.masterSet != "" {
-		c = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: d.masterSet, SentinelAddrs: d.addrs})
+		opts := &redis.FailoverOptions{MasterName: d.masterSet, SentinelAddrs: d.addrs}
+		if d.prompt {
+			opts.DialTimeout = promptTimeout
+		}
+		c = redis.NewFailoverClient(opts)
 	} else if d.cluster {
 		c = redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, Username: d.username, Password: d.password, Dialer: d.dial})
 	} else {

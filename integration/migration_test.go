@@ -168,9 +168,11 @@ func TestSlotMigration(t *testing.T) {
 		moveSlot(t, admin, stored(order[0]), func(i int, move func(key string)) bool {
 			begun.Store(true)
 			if i >= len(order) {
+				ctx, cancel := context.WithTimeout(t.Context(), moveTimeout/2)
+				defer cancel()
 				for _, m := range movers {
 					for _, keys := range m.absent {
-						if m.count(keys).Load() == 0 {
+						if poll(ctx, func() (bool, error) { return m.count(keys).Load() > 0, nil }) != nil {
 							t.Errorf("%s: %q, which nobody had, is decided only when the slot has moved", m.name, keys)
 						}
 					}

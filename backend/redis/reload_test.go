@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,5 +48,46 @@ func TestReload(t *testing.T) {
 	most := 2 + int64(time.Since(start)/(200*time.Millisecond))
 	if n := asked.Load() - before; n < 1 || n > most {
 		t.Errorf("asked %d times, want 1 to %d", n, most)
+	}
+}
+
+// TestReloadAgain holds that a node which does not answer when asked for the state of the cluster keeps nobody from asking another.
+func TestReloadAgain(t *testing.T) {
+	silent := listen(t, func(net.Conn) {})
+	var asked atomic.Int64
+	release := make(chan struct{})
+	defer close(release)
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			if asked.Add(1) > 1 {
+				<-release
+			}
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: silent}}}}, nil
+		},
+	})
+	s := newStore(t, client, &redisstore.Options{Timeout: 20 * time.Millisecond})
+	for start := time.Now(); asked.Load() < 4; {
+		if s.Take(t.Context(), take("k")); time.Since(start) > 10*time.Second {
+			t.Fatalf("asked %d times", asked.Load())
+		}
+	}
+}
+
+// TestDesertedCallsEnd holds that calls to a server that does not answer end with their time, but for those that have a connection.
+func TestDesertedCallsEnd(t *testing.T) {
+	const calls, pool, own = 60, 2, 10 // goroutines that the client may have of its own
+	silent := listen(t, func(net.Conn) {})
+	client := redis.NewClient(&redis.Options{Addr: silent, PoolSize: pool})
+	s := newStore(t, client, &redisstore.Options{Timeout: 10 * time.Millisecond})
+	before := runtime.NumGoroutine()
+	for range calls {
+		s.Take(t.Context(), take("k"))
+	}
+	n := runtime.NumGoroutine()
+	for start := time.Now(); n > before+pool+own && time.Since(start) < 2*time.Second; n = runtime.NumGoroutine() {
+		time.Sleep(time.Millisecond) // the last of them
+	}
+	if n > before+pool+own {
+		t.Errorf("%d goroutines after %d calls, were %d", n, calls, before)
 	}
 }
