@@ -26,6 +26,8 @@ type redisEntry struct {
 const (
 	oursRueidis    = "ratelimit, rueidis"
 	oursValkey     = "ratelimit, valkey-go"
+	cachingRueidis = "ratelimit, rueidis, refusals cached"
+	cachingValkey  = "ratelimit, valkey-go, refusals cached"
 	zset           = "zset"
 	zsetRetry      = "zset+ra"
 	zsetRueidis    = "zset, rueidis"
@@ -68,6 +70,8 @@ var redisEntries = []redisEntry{
 	{about{ours, oursName, "MIT", "exact log in Lua, through go-redis"}, openOurs, nil},
 	{about{oursRueidis, oursName, "MIT", "exact log in Lua, through rueidis"}, openOursRueidis, nil},
 	{about{oursValkey, oursName, "MIT", "exact log in Lua, through valkey-go"}, openOursValkey, nil},
+	{about{cachingRueidis, oursName, "MIT", "the same through rueidis, opened by us"}, openCachingRueidis, nil},
+	{about{cachingValkey, oursName, "MIT", "the same through valkey-go, opened by us"}, openCachingValkey, nil},
 }
 
 var (
@@ -75,10 +79,10 @@ var (
 	oursOnServers = []string{ours, oursRueidis, oursValkey}
 
 	// notQuick are left out of a quick run where others are like them, or where they take long.
-	notQuick = []string{zsetValkey, ululeName, throttledName, valkeyLimiter, httprateRedis, goRedisstore}
+	notQuick = []string{zsetValkey, ululeName, throttledName, valkeyLimiter, httprateRedis, goRedisstore, cachingValkey}
 
-	// cachedRefusals is this module where its clients keep refusals.
-	cachedRefusals []string
+	// cachedRefusals is this module where it opens the client and caches refusals.
+	cachedRefusals = []string{cachingRueidis, cachingValkey}
 )
 
 // redisNames returns the names of all entries but those left out.
@@ -165,6 +169,24 @@ func openOursValkey(addr string, q quota) (decider, error) {
 	}
 	store, err := valkeystore.New(client, &valkeystore.Options{Timeout: clientTimeout})
 	return limiting(store, err, q, client.Close)
+}
+
+func openCachingRueidis(addr string, q quota) (decider, error) {
+	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout},
+		&rueidisstore.OpenOptions{Options: rueidisstore.Options{Timeout: clientTimeout}})
+	if err != nil {
+		return decider{}, err
+	}
+	return limiting(store, nil, q, store.Close)
+}
+
+func openCachingValkey(addr string, q quota) (decider, error) {
+	store, err := valkeystore.Open(valkey.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout},
+		&valkeystore.OpenOptions{Options: valkeystore.Options{Timeout: clientTimeout}})
+	if err != nil {
+		return decider{}, err
+	}
+	return limiting(store, nil, q, store.Close)
 }
 
 // admitting is a store that knows no history.

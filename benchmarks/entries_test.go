@@ -71,7 +71,7 @@ func TestRedisEntriesDecideOrFail(t *testing.T) {
 			continue
 		}
 		wg.Go(func() {
-			if ok, err := d.allow(t.Context(), "user"); ok || err == nil {
+			if ok, err := d.allow(t.Context(), "somebody else"); ok || err == nil { // a cached refusal of "user" would be right
 				t.Errorf("%s without a server: %v, %v; want an error", name, ok, err)
 			}
 		})
@@ -98,6 +98,49 @@ func TestLoadOfEntries(t *testing.T) {
 		}
 		if local := name == atOnce; (got["commands"] == 0) != local || (got["reads"] == 0) != local {
 			t.Errorf("%s: %v commands and %v reads a decision", name, got["commands"], got["reads"])
+		}
+	}
+}
+
+// A refusal that is cached costs no command, and one that is not costs one.
+func TestCachedRefusalsSendNothing(t *testing.T) {
+	s, _ := startTestServer(t)
+	const limit, again = 2, 10
+	for _, name := range []string{cachingRueidis, cachingValkey, oursRueidis} {
+		entry, p, err := s.open(t.Context(), name, quota{limit, time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		refuse := func(calls int) {
+			t.Helper()
+			for range calls {
+				if ok, err := p.allow(t.Context(), p.keys[0]); ok || err != nil {
+					t.Fatalf("%s: %v, %v; want a refusal", name, ok, err)
+				}
+			}
+		}
+		for range limit {
+			if ok, err := p.allow(t.Context(), p.keys[0]); !ok || err != nil {
+				t.Fatalf("%s: %v, %v; want an admission", name, ok, err)
+			}
+		}
+		refuse(1)
+		before, err := s.snapshot(t.Context(), entry.calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refuse(again)
+		after, err := s.snapshot(t.Context(), entry.calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0.0
+		if name == oursRueidis {
+			want = again
+		}
+		if got := after.since(before).calls; got != want {
+			t.Errorf("%s: %v commands for %d refusals, want %v", name, got, again, want)
 		}
 	}
 }

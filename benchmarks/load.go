@@ -133,7 +133,7 @@ func (s *server) load(ctx context.Context, name string, w *workload, callers int
 	}, nil
 }
 
-// hammer lets the callers decide for the duration, and returns the latency of every nth call of each caller, unless it failed.
+// hammer lets the callers decide for the duration, at least once, and returns the latency of every nth call of each caller, unless it failed.
 func hammer(ctx context.Context, d decider, w *workload, callers int, duration time.Duration, every int) (sum count, latencies []time.Duration) {
 	var over atomic.Bool
 	end := func() { over.Store(true) }
@@ -147,7 +147,7 @@ func hammer(ctx context.Context, d decider, w *workload, callers int, duration t
 			defer cancel()
 			var n count
 			own, key, at := make([]time.Duration, 0, 2*loadSamples/callers), w.keys[0], g*orderLen/callers
-			for next := 1 + g%every; !over.Load(); next-- {
+			for next := 1 + g%every; !over.Load() || n.decisions == 0; next-- {
 				if w.order != nil {
 					key = w.keys[w.order[at%orderLen]]
 					at++

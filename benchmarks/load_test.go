@@ -83,7 +83,7 @@ func TestHammerEndsInTime(t *testing.T) {
 	d := decider{allow: func(context.Context, string) (bool, error) { return true, nil }}
 	start := time.Now()
 	sum, _ := hammer(t.Context(), d, &workload{keys: keyNames(1)}, 100, 20*time.Millisecond, 1000)
-	if took := time.Since(start); took < 20*time.Millisecond || took > 10*time.Second || sum.decisions == 0 {
+	if took := time.Since(start); took < 20*time.Millisecond || took > 10*time.Second || sum.decisions < 100 {
 		t.Errorf("%d decisions in %v", sum.decisions, took)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -68,7 +69,7 @@ var targets = append([]target{
 // clientTargets bound what every client of ours has to reach.
 func clientTargets() []target {
 	var ts []target
-	for _, entry := range oursOnServers {
+	for _, entry := range slices.Concat(oursOnServers, cachedRefusals) {
 		for _, t := range []target{
 			{what: "most admitted ÷ limit, %s", value: cell{Metric: "worst"}, atMost: 1},
 			{what: "wrong refusals, %s", value: cell{Metric: "wrong"}},
@@ -93,7 +94,7 @@ func clientTargets() []target {
 	}
 	for _, entry := range cachedRefusals {
 		ts = append(ts, atLeast(entry, refusedLoad, 64, 100), target{
-			what: "commands a decision, " + onServer(entry) + ", refused", value: cell{"load", "commands", loadCase(refusedLoad, 64), entry},
+			what: fmt.Sprintf("commands a decision, %s, %s", onServer(entry), loadCase(refusedLoad, 64)), value: cell{"load", "commands", loadCase(refusedLoad, 64), entry},
 		})
 	}
 	return ts
