@@ -7,7 +7,7 @@ PACKAGES = $$($(GO) list ./... | grep -v '/integration$$')
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: run
 run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
@@ -16,6 +16,11 @@ run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
 .PHONY: test
 test: unit ## Run all tests, those on Redis and Valkey containers included
 	$(GO) -C integration test $(TESTFLAGS) # without a package name go shows the summary of the servers
+
+.PHONY: test-all
+test-all: unit ## Run the suite in all combinations, at full depth once for each client, and long tests, in an hour or two
+	RATELIMIT_FULL=1 $(GO) -C integration test $(TESTFLAGS) -timeout=3h
+	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration test -count=1 -timeout=3h -run 'TestConformance/redis:8$$/.*/keys(-cached)?$$'
 
 .PHONY: unit
 unit: ## Run the tests that need no server

@@ -279,7 +279,7 @@ type Result struct {
 	// Allowed tells whether the demand was admitted; for Look, whether it would be.
 	Allowed bool
 	// Source tells where the decision was made. A refusal from SourceCache is one that the store gave before, to the same demand or to one for
-	// fewer units, and that still holds: RetryAfter, ResetAfter and Remaining are never too much, but may be too little, and At is that of
+	// fewer units, and that still holds: RetryAfter and ResetAfter are never too long, but may be too short, and Remaining and At are those of
 	// the refusal before.
 	Source Source
 	// Limit is the Max of the limit that decided.

@@ -7,7 +7,7 @@ import (
 )
 
 const saysRepeated = "A refusal from SourceCache is one that the store gave before, to the same demand or to one for fewer units, and that still holds: " +
-	"RetryAfter, ResetAfter and Remaining are never too much, but may be too little, and At is that of the refusal before."
+	"RetryAfter and ResetAfter are never too long, but may be too short, and Remaining and At are those of the refusal before."
 
 var resultRules = []rule{
 	{name: "result/retry-after", says: "RetryAfter is zero when allowed. When refused, the same demand is admitted after exactly this long, if nothing else is " +

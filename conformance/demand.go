@@ -101,7 +101,7 @@ func same(got, want ratelimit.Result) bool {
 	if got.Source == ratelimit.SourceCache {
 		return !want.Allowed && !got.Allowed && got.Limit == want.Limit && got.At <= want.At &&
 			0 < got.RetryAfter && got.RetryAfter <= want.RetryAfter &&
-			got.ResetAfter <= want.ResetAfter && 0 <= got.Remaining && got.Remaining <= want.Remaining
+			got.ResetAfter <= want.ResetAfter && 0 <= got.Remaining && got.Remaining < got.Limit
 	}
 	return got == want
 }

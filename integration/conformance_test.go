@@ -24,6 +24,7 @@ import (
 // each target and all of it on some.
 func TestConformance(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
+		t.Parallel() // it mostly waits for answers
 		eachLibrary(t, func(t *testing.T, lib library) {
 			for _, c := range conformanceCases(tgt, lib) {
 				t.Run(c.name, func(t *testing.T) { c.run(t, tgt, lib) })

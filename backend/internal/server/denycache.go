@@ -14,7 +14,7 @@ import (
 //
 // A demand has a place in the cache before it is sent, and its refusal is kept only if the place is still there when the answer comes: a change
 // that the server tells of meanwhile has taken it away. What this client changes itself the server does not tell, so that takes the place
-// away as well.
+// away as well; and while a demand is on its way that may free units nobody gets a place, since others may see what it did before its own answer comes.
 //
 // The methods are safe for concurrent use. A nil DenyCache keeps nothing.
 type DenyCache struct {
@@ -65,8 +65,9 @@ type placeShard struct {
 }
 
 type stateShard struct {
-	mu     sync.Mutex
-	places map[string][]*place
+	mu      sync.Mutex
+	places  map[string][]*place
+	freeing map[string]int // demands under way that may free units
 }
 
 // question is what must be the same in two Takes for a refusal to answer both, beside the number of units.
@@ -110,6 +111,7 @@ func NewDenyCache(opts CacheOptions, now func() int64) *DenyCache {
 	for i := range c.places {
 		c.places[i].places = make(map[question]*place)
 		c.states[i].places = make(map[string][]*place)
+		c.states[i].freeing = make(map[string]int)
 	}
 	return c
 }
@@ -175,13 +177,10 @@ func (c *DenyCache) depart(groups []Group) (sent departure) {
 	for i := range groups {
 		g := &groups[i]
 		g.place = nil
-		switch d := g.Demands[0]; {
-		case len(g.Demands) > 1 || d.Op == ratelimit.Look:
-		case d.Op == ratelimit.Take:
+		if d := g.Demands[0]; len(g.Demands) == 1 && d.Op == ratelimit.Take {
 			g.place = c.take(g.Keys[0], d)
-		default:
-			c.drop(g.Keys[0])
 		}
+		c.freed(g, +1)
 	}
 	sent.at, sent.since = c.clock()
 	return sent
@@ -194,9 +193,11 @@ func (c *DenyCache) arrive(groups []Group, sent departure, wrote func(group int)
 	}
 	trip := time.Since(c.base) - sent.since
 	for i := range groups {
-		if g := &groups[i]; g.changed() || wrote(i) {
+		g := &groups[i]
+		c.freed(g, -1)
+		if g.changed() || wrote(i) {
 			for _, key := range g.Keys {
-				c.drop(key)
+				c.drop(key, 0)
 			}
 		}
 	}
@@ -221,12 +222,22 @@ func (c *DenyCache) lose(groups []Group) {
 	}
 	for i := range groups {
 		g := &groups[i]
+		c.freed(g, -1)
 		for _, key := range g.Keys {
-			c.drop(key)
+			c.drop(key, 0)
 		}
 		if g.place != nil {
 			c.leave(g.place, nil)
 			g.place = nil
+		}
+	}
+}
+
+// freed drops what demands of g may free, and counts them.
+func (c *DenyCache) freed(g *Group, n int) {
+	for i, d := range g.Demands {
+		if d.Op == ratelimit.GiveBack || d.Op == ratelimit.Reset {
+			c.drop(g.Keys[i], n)
 		}
 	}
 }
@@ -279,9 +290,10 @@ func (c *DenyCache) take(stored string, d ratelimit.Demand) *place {
 	shard.places[q] = p
 	states := c.stateShard(stored)
 	states.mu.Lock()
+	freeing := states.freeing[stored] > 0
 	states.places[stored] = append(states.places[stored], p)
 	states.mu.Unlock()
-	if c.off.Load() { // Close may have looked before p was there
+	if freeing || c.off.Load() { // Close may have looked before p was there
 		c.remove(shard, p)
 		return nil
 	}
@@ -414,12 +426,18 @@ func (r *refusal) outlasts(newer *refusal) bool {
 // Invalidate drops what is known of the state under a stored key, as the server has told.
 func (c *DenyCache) Invalidate(stored string) {
 	c.stats.pushes.Add(1)
-	c.drop(stored)
+	c.drop(stored, 0)
 }
 
-func (c *DenyCache) drop(stored string) {
+// drop drops what is known of a state, and adds to the number of demands under way that may free units of it.
+func (c *DenyCache) drop(stored string, freeing int) {
 	states := c.stateShard(stored)
 	states.mu.Lock()
+	if freeing != 0 {
+		if states.freeing[stored] += freeing; states.freeing[stored] == 0 {
+			delete(states.freeing, stored)
+		}
+	}
 	places := states.places[stored]
 	delete(states.places, stored)
 	for _, p := range places {

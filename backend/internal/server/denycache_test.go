@@ -195,9 +195,11 @@ func TestDenyCachePoisoned(t *testing.T) {
 	for what, change := range map[string]func(c *DenyCache){
 		"told by the server": func(c *DenyCache) { c.Invalidate("stored:k") },
 		"flush":              func(c *DenyCache) { c.Flush() },
-		"own reset":          func(c *DenyCache) { departs(c, ratelimit.Demand{Key: "k", Algorithm: denyLog, Op: ratelimit.Reset}) },
-		"own admission":      func(c *DenyCache) { departs(c, d).arrives(ratelimit.Result{Allowed: true}) },
-		"unknown outcome":    func(c *DenyCache) { call := departs(c, d); c.lose(call.groups) },
+		"own reset": func(c *DenyCache) {
+			departs(c, ratelimit.Demand{Key: "k", Algorithm: denyLog, Op: ratelimit.Reset}).arrives(ratelimit.Result{Allowed: true})
+		},
+		"own admission":   func(c *DenyCache) { departs(c, d).arrives(ratelimit.Result{Allowed: true}) },
+		"unknown outcome": func(c *DenyCache) { call := departs(c, d); c.lose(call.groups) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := NewDenyCache(CacheOptions{}, nil)
@@ -216,6 +218,35 @@ func TestDenyCachePoisoned(t *testing.T) {
 			c.Flush()
 			c.checkEmpty(t)
 		})
+	}
+}
+
+// TestDenyCacheFreeing holds that nothing is kept that was asked for while a demand was under way that may free units: others may have seen
+// what it did.
+func TestDenyCacheFreeing(t *testing.T) {
+	d := denied("k", 1)
+	for _, op := range []ratelimit.Op{ratelimit.Reset, ratelimit.GiveBack} {
+		for what, end := range map[string]func(c *DenyCache, call *denyCall){
+			"answered": func(_ *DenyCache, call *denyCall) { call.arrives(ratelimit.Result{Allowed: true}) },
+			"lost":     func(c *DenyCache, call *denyCall) { c.lose(call.groups) },
+		} {
+			c := NewDenyCache(CacheOptions{}, nil)
+			freeing := departs(c, ratelimit.Demand{Key: "k", Algorithm: denyLog, Op: op, N: 1, At: 1})
+			departs(c, d).arrives(refusedFor(time.Hour))
+			if s := c.Stats(); cached(c, d) || s.Stored != 0 || s.Entries != 0 {
+				t.Errorf("kept during a %v: %+v", op, s)
+			}
+			end(c, freeing)
+			departs(c, d).arrives(refusedFor(time.Hour))
+			if !cached(c, d) {
+				t.Errorf("not kept after a %v was %s", op, what)
+			}
+			c.Flush()
+			c.checkEmpty(t)
+			if n := len(c.stateShard("stored:k").freeing); n != 0 {
+				t.Errorf("%d states are counted as being freed", n)
+			}
+		}
 	}
 }
 

@@ -93,7 +93,7 @@ func isLiteral(s string) bool {
 func appendEscaped(b []byte, s string, colon bool) []byte {
 	const digits = "0123456789ABCDEF"
 	plain := 0 // most names have nothing to escape
-	for plain < len(s) && !isSpecial(s[plain]) && !(colon && s[plain] == ':') {
+	for plain < len(s) && !isSpecial(s[plain]) && (!colon || s[plain] != ':') {
 		plain++
 	}
 	b, s = append(b, s[:plain]...), s[plain:]
