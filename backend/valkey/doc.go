@@ -23,9 +23,21 @@
 // Replication is asynchronous, so a failover can lose the admissions of the last moments; and a server that evicts keys forgets
 // what was admitted. Use maxmemory-policy noeviction; [Store.Probe] warns where it is another.
 //
+// # Refusals that are not asked for twice
+//
+// [New] asks the server for each decision. [Open] makes a client of its own, and a store that remembers what the server has refused: the same Take is
+// refused again without a word to the server, until its RetryAfter is over or the server tells that somebody has changed the state. A flood of
+// refused calls then costs no network. No admission is decided so, and what another client resets, gives back or raises is seen as soon as the server's word arrives.
+//
+//	store, err := valkeystore.Open(valkey.ClientOption{InitAddress: []string{"localhost:6379"}}, nil)
+//	…
+//	defer store.Close()
+//
+// Result.Source is ratelimit.SourceCache where a refusal was remembered, and [Store.CacheStats] counts.
+//
 // # What to set on the client
 //
-// The client is the caller's, who also closes it. The store works with the client's defaults; these settings matter:
+// The client of [New] is the caller's, who also closes it. The store works with the client's defaults; these settings matter:
 //
 //   - ConnLifetime must be zero. The client sends a command again that was on its way on a connection that reaches its lifetime and
 //     breaks before the answer, and then one demand may be recorded twice.

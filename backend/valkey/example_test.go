@@ -91,3 +91,21 @@ func ExampleStore_Probe() {
 		log.Print(warning)
 	}
 }
+
+// A caller who is over the limit and keeps asking is refused without a word to the server.
+func ExampleOpen() {
+	store, err := valkeystore.Open(valkey.ClientOption{InitAddress: []string{"localhost:6379"}}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 100 {
+		res, err := limiter.Allow(context.Background(), "user:42")
+		fmt.Println(res.Allowed, res.Source, err)
+	}
+	fmt.Println(store.CacheStats().Refusals, "of them did not ask the server")
+}
