@@ -26,6 +26,7 @@ type redisEntry struct {
 const (
 	oursRueidis    = "ratelimit, rueidis"
 	oursValkey     = "ratelimit, valkey-go"
+	oursAlone      = "ratelimit, alone"
 	cachingRueidis = "ratelimit, rueidis, refusals cached"
 	cachingValkey  = "ratelimit, valkey-go, refusals cached"
 	zset           = "zset"
@@ -67,7 +68,8 @@ var redisEntries = []redisEntry{
 	{about{httprateRedis, "github.com/go-chi/httprate-redis", "MIT", "sliding counter of two windows, read and then written"}, openHTTPRateRedis,
 		[]string{"mget", "multi", "incrby", "expire", "exec"}},
 	{about{goRedisstore, "github.com/sethvargo/go-redisstore", "Apache-2.0", "fixed window in Lua"}, openGoRedisstore, nil},
-	{about{ours, oursName, "MIT", "exact log in Lua, through go-redis"}, openOurs, nil},
+	{about{ours, oursName, "MIT", "exact log in Lua, through go-redis"}, openOurs(false), nil},
+	{about{oursAlone, oursName, "MIT", "the same, each decision in a call of its own"}, openOurs(true), nil},
 	{about{oursRueidis, oursName, "MIT", "exact log in Lua, through rueidis"}, openOursRueidis, nil},
 	{about{oursValkey, oursName, "MIT", "exact log in Lua, through valkey-go"}, openOursValkey, nil},
 	{about{cachingRueidis, oursName, "MIT", "the same through rueidis, opened by us"}, openCachingRueidis, nil},
@@ -147,10 +149,12 @@ func limiting(store ratelimit.Store, err error, q quota, closeClient func()) (de
 	}, nil
 }
 
-func openOurs(addr string, q quota) (decider, error) {
-	client := newGoRedis(addr)
-	store, err := redisstore.New(client, &redisstore.Options{Timeout: clientTimeout})
-	return limiting(store, err, q, func() { client.Close() })
+func openOurs(alone bool) func(string, quota) (decider, error) {
+	return func(addr string, q quota) (decider, error) {
+		client := newGoRedis(addr)
+		store, err := redisstore.New(client, &redisstore.Options{Timeout: clientTimeout, Alone: alone})
+		return limiting(store, err, q, func() { client.Close() })
+	}
 }
 
 func openOursRueidis(addr string, q quota) (decider, error) {

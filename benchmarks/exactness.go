@@ -173,7 +173,7 @@ func exactMemory(quick bool) subject {
 }
 
 func exactRedis(s **server, quick bool) subject {
-	without := []string{emptyScript, atOnce, zsetRetry, zsetValkey}
+	without := []string{emptyScript, atOnce, zsetRetry, zsetValkey, oursAlone}
 	if quick {
 		without = append(without, notQuick...)
 	}

@@ -21,6 +21,12 @@ func perReference(what, subject, metric, column, reference string, atMost float6
 	return target{what: what, value: cell{subject, metric, column, ours}, over: &cell{subject, metric, column, reference}, atMost: atMost}
 }
 
+// alone bounds the command time of ours where each decision has a call of its own.
+func alone(what, column string, over cell, atMost float64) target {
+	over.Subject, over.Metric = "commands", "time"
+	return target{what: what, value: cell{"commands", "time", column, oursAlone}, over: &over, atMost: atMost}
+}
+
 // absolute bounds ours itself.
 func absolute(what, subject, metric, column string, atMost float64) target {
 	return target{what: what, value: cell{subject, metric, column, ours}, atMost: atMost}
@@ -44,6 +50,10 @@ var targets = append([]target{
 
 	perReference("command time, limit 100, admitted ÷ zset", "commands", "time", "100 admitted", zset, 0.70),
 	perReference("command time, limit 100, admitted ÷ redis_rate", "commands", "time", "100 admitted", redisRate, 0.85),
+	alone("command time, limit 100, admitted alone ÷ zset", "100 admitted", cell{Case: "100 admitted", Entry: zset}, 0.70),
+	alone("command time, limit 100, admitted alone ÷ redis_rate", "100 admitted", cell{Case: "100 admitted", Entry: redisRate}, 0.85),
+	alone("command time, limit 10,000, admitted alone ÷ zset", "10000 admitted", cell{Case: "10000 admitted", Entry: zset}, 1.0),
+	alone("command time, limit 10,000 ÷ limit 10, admitted alone", "10000 admitted", cell{Case: "10 admitted", Entry: oursAlone}, 1.3),
 	perReference("command time, limit 100, refused ÷ zset+ra", "commands", "time", "100 refused", zsetRetry, 0.75),
 	perReference("command time, limit 10,000, admitted ÷ zset", "commands", "time", "10000 admitted", zset, 1.0),
 	{
