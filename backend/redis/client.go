@@ -21,13 +21,25 @@ type client struct {
 	started    time.Time
 	nextReload atomic.Int64 // earliest time since started at which the cluster's state is asked for again
 	reloads    atomic.Int64 // under way
+
+	known atomic.Bool // the cluster's state, to the client
 }
 
 var _ server.Client = (*client)(nil)
 
 func (c *client) Run(ctx context.Context, gate *server.Gate, verb, script string, keys, argv []string) (string, error) {
+	cmd := newCommand(ctx, gate, verb, script, keys, argv)
+	if err := c.redis.Process(ctx, cmd); err != nil {
+		return "", err
+	}
+	c.answered()
+	return cmd.Result()
+}
+
+func newCommand(ctx context.Context, gate *server.Gate, verb, script string, keys, argv []string) command {
 	args := make([]any, 0, firstKey+len(keys)+len(argv))
-	args = append(args, verb, &gated{gate, script, blank[verb]}, len(keys))
+	name := &gated{gate: gate, script: script, blank: blank[verb]}
+	args = append(args, verb, name, len(keys))
 	// By pointer: no allocation for each, and tracing hooks that print arguments print no keys.
 	for i := range keys {
 		args = append(args, &keys[i])
@@ -35,13 +47,10 @@ func (c *client) Run(ctx context.Context, gate *server.Gate, verb, script string
 	for i := range argv {
 		args = append(args, &argv[i])
 	}
-	cmd := command{redis.NewStringCmd(ctx, args...)}
+	cmd := command{redis.NewStringCmd(ctx, args...), name}
 	cmd.SetFirstKeyPos(firstKey)
 	cmd.SetStepCount(1) // or a cluster's client asks for the table of all commands
-	if err := c.redis.Process(ctx, cmd); err != nil {
-		return "", err
-	}
-	return cmd.Result()
+	return cmd
 }
 
 // firstKey is the position of the first key in EVAL and EVALSHA.
@@ -51,12 +60,13 @@ const firstKey = 3
 // with MOVED, ASK or READONLY, does it go to another.
 type command struct {
 	*redis.StringCmd
+	name *gated
 }
 
 func (command) NoRetry() bool { return true }
 
 func (c command) Clone() redis.Cmder {
-	return command{c.StringCmd.Clone().(*redis.StringCmd)}
+	return command{c.StringCmd.Clone().(*redis.StringCmd), c.name}
 }
 
 // gated is the argument of EVALSHA or EVAL that names the script. The client asks for its bytes when it writes the command, which is how we
@@ -65,6 +75,9 @@ func (c command) Clone() redis.Cmder {
 type gated struct {
 	gate          *server.Gate
 	script, blank string
+
+	open       bool // written, and what came of it is not known
+	redirected bool // answered MOVED or ASK
 }
 
 var blank = map[string]string{
@@ -73,6 +86,7 @@ var blank = map[string]string{
 }
 
 func (g *gated) MarshalBinary() ([]byte, error) {
+	g.open = true
 	if !g.gate.Open() {
 		return []byte(g.blank), nil
 	}

@@ -25,6 +25,7 @@
 // The client is the caller's, who also closes it. The store works with go-redis's defaults; these settings matter:
 //
 //   - PoolSize bounds the decisions under way at once. It should not be much below the number of goroutines that decide at the same time.
+//   - PipelinePoolSize bounds the pipelines under way at once to a server of a cluster, on connections of their own. The default of 10 is enough.
 //   - DialTimeout, DialerRetries, ReadTimeout and WriteTimeout tell how long a connection is held that does not answer, not how long a
 //     caller waits. With the default of 5 DialerRetries a refused connection becomes an error only after half a second, so the caller is told
 //     of a deadline and not of the refusal; 1 is better. On a cluster, 1 with a DialTimeout of 500ms also lets the client find the new

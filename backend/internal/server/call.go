@@ -82,8 +82,17 @@ func (s *Store) run(ctx context.Context, gate *Gate, program algorithm.Program, 
 	if err == nil {
 		return reply, nil
 	}
-	if text, ok := s.client.ErrorReply(err); ok && strings.HasPrefix(text, "NOSCRIPT ") && gate.Shut() {
+	if s.noScript(err) && gate.Shut() {
 		return s.client.Run(ctx, gate, "eval", program.Source, keys, args)
 	}
 	return "", err
+}
+
+// noScript tells that err is the answer of a server that does not know a script by its name.
+func (s *Store) noScript(err error) bool {
+	if err == nil {
+		return false
+	}
+	text, ok := s.client.ErrorReply(err)
+	return ok && strings.HasPrefix(text, "NOSCRIPT ")
 }

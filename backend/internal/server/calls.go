@@ -86,6 +86,7 @@ func (o outcome) result() error {
 // sent, and keeps it from being sent once they have been told that it was not. The zero Gate is shut.
 type Gate struct {
 	state atomic.Uint32
+	of    *Gate // of the batch of calls that this one is part of, or nil
 }
 
 const (
@@ -95,10 +96,17 @@ const (
 )
 
 // Open is called before the first byte of a demand is written. If it returns false the caller has left, and the demand must not be written.
-func (g *Gate) Open() bool { return g.state.Or(gateOpened)&gateLeft == 0 }
+func (g *Gate) Open() bool {
+	if g.of != nil && !g.of.Open() {
+		return false
+	}
+	return g.state.Or(gateOpened)&gateLeft == 0
+}
 
 // Shut is called when a server has answered that it did not run the script. It returns false if the caller has left.
-func (g *Gate) Shut() bool { return g.state.And(^uint32(gateOpened))&gateLeft == 0 }
+func (g *Gate) Shut() bool {
+	return g.state.And(^uint32(gateOpened))&gateLeft == 0 && (g.of == nil || !g.of.Left())
+}
 
 // Opened tells whether the demand may have been sent.
 func (g *Gate) Opened() bool { return g.state.Load()&gateOpened != 0 }
@@ -107,7 +115,10 @@ func (g *Gate) Opened() bool { return g.state.Load()&gateOpened != 0 }
 func (g *Gate) Left() bool { return g.state.Load()&gateLeft != 0 }
 
 // Reset makes g ready for another call. The one before must have ended.
-func (g *Gate) Reset() { g.state.Store(0) }
+func (g *Gate) Reset() {
+	g.state.Store(0)
+	g.of = nil
+}
 
 func (g *Gate) leave() (sent, running bool) {
 	old := g.state.Or(gateLeft)

@@ -71,12 +71,10 @@ type Store struct {
 	bare    string     // why there is none, where one was wanted
 	closed  atomic.Bool
 
-	alone    bool
-	calls    Calls        // if alone
-	all      *Together    // else, on one server
-	slots    sync.Map     // on a cluster, of *Together by slot
-	deserted atomic.Int64 // calls of these
-	scratch  sync.Pool    // of *call
+	alone   bool
+	calls   Calls     // if alone
+	lanes   lanes     // else
+	scratch sync.Pool // of *call
 }
 
 // New returns a store on client's servers, or an error that says which option is wrong.
@@ -90,7 +88,7 @@ func New(client Client, words Words, opts Options) (*Store, error) {
 		s.timeout = defaultTimeout
 	}
 	s.scratch.New = func() any { return &call{store: s} }
-	s.all = s.newLane()
+	s.openLanes()
 	return s, nil
 }
 

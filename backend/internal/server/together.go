@@ -21,28 +21,38 @@ type Together struct {
 	Decide func(ctx context.Context, gate *Gate, groups []Group) error
 	// Late is called when a call has taken longer than Timeout.
 	Late func()
-	// Timeout is how long a demand waits, and after which a call no longer counts as under way.
-	Timeout time.Duration
-	// Deserted counts the calls that take longer than Timeout, of all who share it.
-	Deserted *atomic.Int64
+	// Shared is what several Together have in common.
+	Shared *Shared
 
 	mu      sync.Mutex
 	queue   []*passenger
 	flights int       // under way
 	away    []*flight // these, and those that are deserted
-	tick    int64     // a sixteenth of Timeout, counted while anybody waits
-	ticking bool
-	ticker  *time.Timer
+	watched bool      // by Shared
+}
+
+// Shared bounds several Together as if they were one. Its Timeout is set before the first use.
+type Shared struct {
+	// Timeout is how long a demand waits, and after which a call no longer counts as under way.
+	Timeout time.Duration
+
+	waiting  atomic.Int64 // demands in queues
+	deserted atomic.Int64 // calls that take longer than Timeout
 
 	passengers sync.Pool
-	spare      sync.Pool // of *flight
+	flights    sync.Pool // that are not away
+
+	tick    atomic.Int64 // a sixteenth of Timeout, counted while anybody waits
+	mu      sync.Mutex
+	watched []*Together // where somebody may wait; of each its mutex comes before this one
+	timer   *time.Timer
 }
 
 const (
-	maxFlights = 2   // calls under way: one that the server works on, and one that comes or goes
-	maxBoard   = 512 // passengers of a flight
-	maxGroups  = 64  // groups of a call: a server does nothing else meanwhile
-	maxQueue   = 1 << 16
+	maxFlights = 2       // calls under way: one that the server works on, and one that comes or goes
+	maxBoard   = 512     // passengers of a flight
+	maxGroups  = 64      // groups of a call: a server does nothing else meanwhile
+	maxQueue   = 1 << 16 // of all with one Shared
 
 	timeoutTicks = 16 // one timer for all is cheaper than one for each
 )
@@ -116,7 +126,7 @@ func (t *Together) TakeAll(ctx context.Context, keys []string, ds []ratelimit.De
 }
 
 func (t *Together) passenger() *passenger {
-	if p, ok := t.passengers.Get().(*passenger); ok {
+	if p, ok := t.Shared.passengers.Get().(*passenger); ok {
 		return p
 	}
 	return &passenger{answer: make(chan struct{}, 1)}
@@ -127,31 +137,26 @@ func (t *Together) dismiss(p *passenger) {
 	p.keys, p.demands, p.results, p.err, p.trip = nil, nil, nil, nil, nil
 	p.key[0], p.demand[0] = "", ratelimit.Demand{}
 	p.state.Store(waiting)
-	t.passengers.Put(p)
+	t.Shared.passengers.Put(p)
 }
 
 // travel waits for p's answer, or until ctx ends or the time is over.
 func (t *Together) travel(ctx context.Context, p *passenger) error {
-	t.mu.Lock()
-	if len(t.queue) >= maxQueue {
-		t.mu.Unlock()
-		t.dismiss(p)
-		return fmt.Errorf("%w: %d demands wait already", ratelimit.ErrUnavailable, maxQueue)
-	}
-	if t.Deserted.Load() >= maxDeserted {
-		t.mu.Unlock()
+	if t.Shared.deserted.Load() >= maxDeserted {
 		t.dismiss(p)
 		return fmt.Errorf("%w: the client has not ended %d calls in time", ratelimit.ErrUnavailable, maxDeserted)
 	}
-	p.since = t.tick
+	if t.Shared.waiting.Add(1) > maxQueue {
+		t.Shared.waiting.Add(-1)
+		t.dismiss(p)
+		return fmt.Errorf("%w: %d demands wait already", ratelimit.ErrUnavailable, maxQueue)
+	}
+	t.mu.Lock()
+	p.since = t.Shared.tick.Load()
 	t.queue = append(t.queue, p)
-	if !t.ticking {
-		t.ticking = true
-		if t.ticker == nil {
-			t.ticker = time.AfterFunc(t.Timeout/timeoutTicks, t.onTick)
-		} else {
-			t.ticker.Reset(t.Timeout / timeoutTicks)
-		}
+	if !t.watched {
+		t.watched = true
+		t.Shared.watch(t)
 	}
 	start := t.flights < maxFlights
 	if start {
@@ -206,18 +211,42 @@ func (t *Together) arrive(p *passenger) error {
 	return err
 }
 
-// onTick answers those who have waited for Timeout, less a tick at most, and gives up calls that have taken as long.
-func (t *Together) onTick() {
+func (s *Shared) watch(ts ...*Together) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	start := len(s.watched) == 0
+	s.watched = append(s.watched, ts...)
+	switch {
+	case !start || len(ts) == 0:
+	case s.timer == nil:
+		s.timer = time.AfterFunc(s.Timeout/timeoutTicks, s.onTick)
+	default:
+		s.timer.Reset(s.Timeout / timeoutTicks)
+	}
+}
+
+func (s *Shared) onTick() {
+	s.mu.Lock()
+	watched := s.watched
+	s.watched = nil
+	s.mu.Unlock()
+	tick := s.tick.Add(1)
+	s.watch(slices.DeleteFunc(watched, func(t *Together) bool { return !t.onTick(tick) })...)
+}
+
+// onTick answers those who have waited for Timeout, less a tick at most, and gives up calls that have taken as long. It reports whether there is
+// anybody to watch.
+func (t *Together) onTick(tick int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tick++
-	overdue := t.tick - timeoutTicks
+	overdue := tick - timeoutTicks
 	n := 0
 	for n < len(t.queue) && t.queue[n].since <= overdue {
 		t.fail(t.queue[n], waiting)
 		n++
 	}
 	t.queue = slices.Delete(t.queue, 0, n)
+	t.Shared.waiting.Add(int64(-n))
 	hopeful := len(t.queue) > 0
 	for _, f := range t.away {
 		for _, p := range f.passengers {
@@ -233,9 +262,8 @@ func (t *Together) onTick() {
 		}
 		hopeful = hopeful || !f.deserted
 	}
-	if t.ticking = hopeful; hopeful {
-		t.ticker.Reset(t.Timeout / timeoutTicks)
-	}
+	t.watched = hopeful
+	return hopeful
 }
 
 // fail answers p, who has waited long enough in a state.
@@ -248,20 +276,20 @@ func (t *Together) fail(p *passenger, state uint32) {
 		kind, what = ratelimit.ErrOutcomeUnknown, "no answer"
 	}
 	p.late = true
-	p.err = fmt.Errorf("%w: %s within %v: %w", kind, what, t.Timeout, context.DeadlineExceeded)
+	p.err = fmt.Errorf("%w: %s within %v: %w", kind, what, t.Shared.Timeout, context.DeadlineExceeded)
 	p.answer <- struct{}{}
 }
 
 // fly takes those who wait to the server and back, until nobody waits.
 func (t *Together) fly() {
-	f, ok := t.spare.Get().(*flight)
+	f, ok := t.Shared.flights.Get().(*flight)
 	if !ok {
 		f = &flight{last: make(map[string]int), done: make(chan struct{})}
 	}
 	for {
 		t.mu.Lock()
 		if f.deserted {
-			t.Deserted.Add(-1)
+			t.Shared.deserted.Add(-1)
 			t.land(f)
 			t.mu.Unlock()
 			return
@@ -271,11 +299,11 @@ func (t *Together) fly() {
 			t.flights--
 			t.land(f)
 			t.mu.Unlock()
-			t.spare.Put(f)
+			t.Shared.flights.Put(f)
 			return
 		}
 		f.passengers = append(f.passengers, t.queue[:n]...)
-		f.since = t.tick
+		f.since = t.Shared.tick.Load()
 		if !f.away {
 			f.away = true
 			t.away = append(t.away, f)
@@ -283,6 +311,7 @@ func (t *Together) fly() {
 		rest := copy(t.queue, t.queue[n:])
 		clear(t.queue[rest:])
 		t.queue = t.queue[:rest]
+		t.Shared.waiting.Add(int64(-n))
 		t.mu.Unlock()
 
 		f.board()
@@ -293,7 +322,7 @@ func (t *Together) fly() {
 		}
 		f.clear() // keys are users' data: keep none alive
 		t.mu.Lock()
-		clear(f.passengers)
+		clear(f.passengers) // who have left
 		f.passengers = f.passengers[:0]
 		t.mu.Unlock()
 	}
@@ -390,10 +419,13 @@ func (t *Together) decide(f *flight, groups []Group) {
 		to.gate.leave()
 	}
 	t.mu.Lock()
-	f.since = t.tick
+	f.since = t.Shared.tick.Load()
 	t.mu.Unlock()
-	ctx := until{context.Background(), time.Now().Add(t.Timeout), f.done}
+	ctx := until{context.Background(), time.Now().Add(t.Shared.Timeout), f.done}
 	panicked, err := t.guarded(ctx, &to.gate, groups)
+	t.mu.Lock()
+	f.passengers = slices.DeleteFunc(f.passengers, func(p *passenger) bool { return p.trip == to })
+	t.mu.Unlock() // from here on none of them is looked at who may be another's
 	for i := range groups {
 		g := &groups[i]
 		for j, p := range g.passengers {
@@ -453,7 +485,7 @@ func (t *Together) guarded(ctx context.Context, gate *Gate, groups []Group) (pan
 func (t *Together) desert(f *flight) {
 	f.deserted = true
 	close(f.done)
-	t.Deserted.Add(1)
+	t.Shared.deserted.Add(1)
 	t.flights--
 	if t.Late != nil {
 		go t.Late()

@@ -33,7 +33,7 @@ func newRoad(t testing.TB) (*road, *Together) {
 	}
 	t.Cleanup(func() { store.Close() })
 	r := &road{t: t, store: store}
-	return r, &Together{Decide: r.decide, Timeout: 100 * time.Millisecond, Deserted: new(atomic.Int64)}
+	return r, &Together{Decide: r.decide, Shared: &Shared{Timeout: 100 * time.Millisecond}}
 }
 
 func (r *road) close() (open func()) {
@@ -223,7 +223,7 @@ func TestTogetherHanging(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if n := together.Deserted.Load(); together.flights != 0 || n != 0 {
+		if n := together.Shared.deserted.Load(); together.flights != 0 || n != 0 {
 			t.Errorf("%d calls under way, %d deserted, want none", together.flights, n)
 		}
 	})
@@ -272,12 +272,15 @@ func TestTogetherMany(t *testing.T) {
 // TestTogetherFull: beyond the bound demands are refused at once.
 func TestTogetherFull(t *testing.T) {
 	_, together := newRoad(t)
-	together.queue = make([]*passenger, maxQueue)
+	together.Shared.waiting.Store(maxQueue) // of another lane's, it may be
 	if _, err := together.Take(t.Context(), "a", demandOn("a", ratelimit.Take, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("full queue: %v", err)
 	}
-	together.queue = nil
-	together.Deserted.Store(maxDeserted) // of another lane's, it may be
+	if n := together.Shared.waiting.Load(); n != maxQueue {
+		t.Errorf("%d demands wait, want %d", n, maxQueue)
+	}
+	together.Shared.waiting.Store(0)
+	together.Shared.deserted.Store(maxDeserted)
 	if _, err := together.Take(t.Context(), "a", demandOn("a", ratelimit.Take, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("too many deserted calls: %v", err)
 	}
@@ -334,7 +337,7 @@ func TestGroupAwait(t *testing.T) {
 // TestTogetherExact counts what many callers, some of whom leave, are admitted on a few keys.
 func TestTogetherExact(t *testing.T) {
 	_, together := newRoad(t)
-	together.Timeout = time.Minute
+	together.Shared.Timeout = time.Minute
 	const callers, each, keys, limit = 64, 300, 5, 1000
 	var admitted [keys]atomic.Int64
 	var unknown [keys]atomic.Int64
@@ -367,5 +370,33 @@ func TestTogetherExact(t *testing.T) {
 		if n, most := admitted[k].Load(), admitted[k].Load()+unknown[k].Load(); n > limit || most < limit {
 			t.Errorf("key %d: %d admitted and %d unknown, limit %d", k, n, unknown[k].Load(), limit)
 		}
+	}
+}
+
+// TestTogetherSharing has callers ask in two lanes by turns, so that what one lane has done with is the other's while the first is still under way with
+// more groups than fit into a call. Each gets his own answer, and nobody is told that his time is over.
+func TestTogetherSharing(t *testing.T) {
+	r, one := newRoad(t)
+	one.Shared.Timeout = 2 * time.Second // ticks of an eighth
+	two := &Together{Decide: r.decide, Shared: one.Shared}
+	var wg sync.WaitGroup
+	end := time.Now().Add(time.Second)
+	for i := range 4 * maxGroups {
+		wg.Go(func() {
+			key := fmt.Sprint(i)
+			for n := int64(1); n < 1000 && time.Now().Before(end); n++ {
+				lane := one
+				if n%2 == 0 {
+					lane = two
+				}
+				if res, err := lane.Take(t.Context(), key, demandOn(key, ratelimit.Take, 1)); err != nil || res.Remaining != 1000-n {
+					t.Errorf("Take %d of %s: %+v, %v", n, key, res, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := one.Shared.waiting.Load(); n != 0 {
+		t.Errorf("%d demands wait, want none", n)
 	}
 }

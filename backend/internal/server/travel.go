@@ -30,45 +30,12 @@ func (s *Store) travel(ctx context.Context, ds []ratelimit.Demand, out []ratelim
 	return s.lane(keys[0]).TakeAll(ctx, keys, ds, out)
 }
 
-// lane returns whom a demand on key can travel with: on a cluster those of its slot, whose server alone can run their script.
-func (s *Store) lane(key string) *Together {
-	if !s.cluster {
-		return s.all
-	}
-	slot := Slot(key)
-	if lane, ok := s.slots.Load(slot); ok {
-		return lane.(*Together)
-	}
-	lane, _ := s.slots.LoadOrStore(slot, s.newLane())
-	return lane.(*Together)
-}
-
-func (s *Store) newLane() *Together {
-	return &Together{
-		Decide:  s.decideGroups,
-		Late:    func() { s.client.Lost(context.DeadlineExceeded) },
-		Timeout: s.timeout,
-
-		Deserted: &s.deserted,
-	}
-}
-
-// decideGroups sends groups in one call.
+// decideGroups sends groups, on a cluster all of one slot, in one call.
 func (s *Store) decideGroups(ctx context.Context, gate *Gate, groups []Group) error {
 	c := s.scratch.Get().(*call)
 	defer s.scratch.Put(c)
-	c.begin()
-	for i := range groups {
-		g := &groups[i]
-		err := error(nil)
-		if g.Times > 1 {
-			err = c.script.AddSame(g.Keys[0], g.Demands[0], g.Times)
-		} else {
-			err = c.script.Add(g.Keys, g.Demands)
-		}
-		if err != nil {
-			return err
-		}
+	if err := c.load(groups); err != nil {
+		return err
 	}
 	program, keys, args := c.script.Program(), c.script.Keys(), c.script.Args()
 	sent := s.deny.depart(groups)
@@ -84,5 +51,23 @@ func (s *Store) decideGroups(ctx context.Context, gate *Gate, groups []Group) er
 		groups[i].Err = c.script.Results(reply, i, groups[i].Results)
 	}
 	s.deny.arrive(groups, sent, func(group int) bool { return c.script.Wrote(reply, group) })
+	return nil
+}
+
+// load makes c the call that decides groups.
+func (c *call) load(groups []Group) error {
+	c.begin()
+	for i := range groups {
+		g := &groups[i]
+		err := error(nil)
+		if g.Times > 1 {
+			err = c.script.AddSame(g.Keys[0], g.Demands[0], g.Times)
+		} else {
+			err = c.script.Add(g.Keys, g.Demands)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
