@@ -28,8 +28,8 @@
 //   - PipelinePoolSize bounds the pipelines under way at once to a server of a cluster, on connections of their own. The default of 10 is enough.
 //   - DialTimeout, DialerRetries, ReadTimeout and WriteTimeout tell how long a connection is held that does not answer, not how long a
 //     caller waits. With the default of 5 DialerRetries a refused connection becomes an error only after half a second, so the caller is told
-//     of a deadline and not of the refusal; 1 is better. On a cluster, 1 with a DialTimeout of 500ms also lets the client find the new
-//     primary sooner after a failover.
+//     of a deadline and not of the refusal; 1 is better. Behind Sentinels a DialTimeout of 500ms lets the client reach the new primary sooner after a failover:
+//     with the default of 5s, connections in the making to the lost one keep others waiting.
 //   - ContextTimeoutEnabled makes the client close the connections of calls that were given up. Without it they go on waiting for their
 //     answer and are used again, which is better where a server is slow and not gone.
 //   - MaxRetries does not apply to decisions.

@@ -43,7 +43,8 @@
 //     breaks before the answer, and then one demand may be recorded twice.
 //   - Dialer.KeepAlive and ConnWriteTimeout tell how soon a server that stopped answering is given up: by default after 11s, and on a cluster only
 //     then does the client look for the new primary. With 200ms and 500ms it is less than a second.
-//   - Dialer.Timeout, 5s by default, bounds the making of a connection, in which the decisions on it wait. 500ms is better.
+//   - Dialer.Timeout, 5s by default, bounds the making of a connection, in which the decisions on it wait. 500ms is better. Sentinels have a
+//     Dialer of their own, Sentinel.Dialer.
 //   - DisableCache spares servers the tracking of clients, where nothing else uses the client's cache.
 //   - DisableRetry and RetryDelay do not apply to decisions, and SendToReplicas must not choose a replica for them.
 package valkeystore
