@@ -412,6 +412,7 @@ func replicated(t testing.TB, p *pair, prefix, key string) {
 
 // TestClusterFailover loses each primary of a cluster in another way.
 func TestClusterFailover(t *testing.T) {
+	t.Parallel() // it mostly waits for elections
 	eachImage(t, "redis:8", func(t *testing.T, image string) {
 		cl := startClusterOf(t, image, 2*clusterPrimaries, "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0")
 		d := dialing{addrs: cl.addrs(), cluster: true, prompt: true}

@@ -190,6 +190,7 @@ func (w *watch) close() error {
 // TestSentinelFailover loses three primaries, each in another way. Sentinels take their time to make a primary that came back a replica, so
 // nobody waits for each alone.
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel() // it mostly waits for elections
 	eachImage(t, "valkey/valkey:8", func(t *testing.T, image string) {
 		w := startWatch(t, image, len(faults))
 		var struck []*failover
