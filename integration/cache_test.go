@@ -2,6 +2,7 @@ package integration
 
 import (
 	"testing"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
@@ -12,7 +13,7 @@ import (
 func TestCachedRefusals(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		eachCaching(t, func(t *testing.T, lib library) {
-			store := lib.caching(tgt.dialing()).store(t, &redisstore.Options{Prefix: uniquePrefix(), Timeout: patient})
+			store := lib.newCache(t, tgt.dialing(), cacheOptions{Options: redisstore.Options{Prefix: uniquePrefix(), Timeout: patient}, age: time.Hour})
 			d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.PerHour(3)), N: 1}
 			ask := func(allowed bool, source ratelimit.Source) {
 				t.Helper()
