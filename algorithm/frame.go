@@ -263,9 +263,12 @@ func (c *Call) Results(reply string, group int, out []ratelimit.Result) (err err
 	return err
 }
 
-// Wrote tells that the server wrote for a group of refused demands, as it does after its clock has stepped back. Results has been called with
-// reply.
+// Wrote tells that the server wrote for a group that records nothing, a look or one that was refused, as it does after its clock has stepped
+// back. Of other groups it tells nothing. Results has been called with reply.
 func (c *Call) Wrote(reply string, group int) bool {
+	if len(c.demands) == 1 && len(reply) == replyAdmitted {
+		return replyValue(reply[:6])&replyWrote != 0
+	}
 	if len(reply) < replySize {
 		return false
 	}

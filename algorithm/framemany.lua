@@ -6,7 +6,8 @@
 --        take, how many equal takes follow), index in KEYS (4), index of the step (1), 1 if the next demand is of the same group (1), then the
 --        args, 7 bytes each
 -- reply  one string, 27 bytes a demand: remaining (6 bytes), RetryAfter and ResetAfter in µs, stamp (7 each), with 2^44 added to remaining
---        if it is refused, 2^46 if it is refused and wrote, and 2^45 if its state is corrupt; one admitted demand alone has no RetryAfter.
+--        if it is refused, 2^46 if it records nothing and wrote all the same, and 2^45 if its state is corrupt; one admitted demand alone
+--        has no RetryAfter.
 --        For a take that equal ones follow: one or more times a number of takes (7 bytes) and the 27 bytes of the last of them.
 --        Remaining falls by n from one admitted take to the next; the refused ones are all alike.
 --
@@ -67,12 +68,12 @@ for i = 1, #ARGV do
     local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3 = steps[number](key, tail, now, op, n, at, arg, 28)
     if whole or o1 then
 --WRITE--
+      if allowed ~= 1 or op == LOOK then remaining = remaining + WROTE end
     end
     if not allowed then
       remaining, retry, reset, stamp = CORRUPT, 0, 0, 0
     elseif allowed ~= 1 then
       remaining = remaining + REFUSED
-      if whole or o1 then remaining = remaining + WROTE end
     end
     reply[#reply + 1] = pack('>I6I7I7I7', remaining, retry, reset, stamp)
   else
@@ -121,9 +122,9 @@ for i = 1, #ARGV do
         local remaining = r[2] or 0
         if not r[1] then
           remaining = CORRUPT
-        elseif r[1] ~= 1 then
-          remaining = remaining + REFUSED
-          if r[7] or r[8] then remaining = remaining + WROTE end
+        else
+          if r[1] ~= 1 then remaining = remaining + REFUSED end
+          if (r[7] or r[8]) and (r[1] ~= 1 or not admitted or d.op == LOOK) then remaining = remaining + WROTE end
         end
         reply[#reply + 1] = pack('>I6I7I7I7', remaining, r[3] or 0, r[4] or 0, r[5] or 0)
       end

@@ -23,7 +23,7 @@ local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3
 if not allowed then return struct.pack('>I6I7I7I7', 2 ^ 45, 0, 0, 0) end
 if whole or o1 then
 --WRITE--
+  if allowed ~= 1 or op == 1 then remaining = remaining + 2 ^ 46 end
 end
 if allowed == 1 then return struct.pack('>I6I7I7', remaining, reset, stamp) end
-if whole or o1 then remaining = remaining + 2 ^ 46 end
 return struct.pack('>I6I7I7I7', remaining + 2 ^ 44, retry, reset, stamp)

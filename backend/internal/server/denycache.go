@@ -186,7 +186,8 @@ func (c *DenyCache) depart(groups []Group) (sent departure) {
 	return sent
 }
 
-// arrive keeps what the server has refused, and drops what it has changed. wrote tells of a refused group whether the server wrote nevertheless.
+// arrive keeps what the server has refused, and drops what it has changed. wrote tells of a look or a refused
+// group whether the server wrote nevertheless.
 func (c *DenyCache) arrive(groups []Group, sent departure, wrote func(group int) bool) {
 	if c == nil {
 		return
