@@ -1,0 +1,119 @@
+package valkeystore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/truewindow/ratelimit"
+	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+)
+
+// TestOpenRefuses holds that options which rule caching out, or are wrong otherwise, are an error before any connection is made.
+func TestOpenRefuses(t *testing.T) {
+	for name, set := range map[string]func(*valkey.ClientOption, *valkeystore.OpenOptions){
+		"AlwaysRESP2":           func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.AlwaysRESP2 = true },
+		"DisableCache":          func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.DisableCache = true },
+		"DisableAutoPipelining": func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.DisableAutoPipelining = true },
+		"ConnLifetime":          func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.ConnLifetime = time.Hour },
+		"ClientTrackingOptions": func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.ClientTrackingOptions = []string{"OPTIN"} },
+		"SendToReplicas": func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) {
+			c.SendToReplicas = func(valkey.Completed) bool { return true }
+		},
+		"ReplicaOnly":  func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.ReplicaOnly = true },
+		"CacheEntries": func(_ *valkey.ClientOption, o *valkeystore.OpenOptions) { o.CacheEntries = -1 },
+		"CacheBytes":   func(_ *valkey.ClientOption, o *valkeystore.OpenOptions) { o.CacheBytes = -1 },
+		"CacheAge":     func(_ *valkey.ClientOption, o *valkeystore.OpenOptions) { o.CacheAge = -1 },
+		"Timeout":      func(_ *valkey.ClientOption, o *valkeystore.OpenOptions) { o.Timeout = -1 },
+		"Prefix":       func(_ *valkey.ClientOption, o *valkeystore.OpenOptions) { o.Prefix = "a{b" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			option := valkey.ClientOption{
+				InitAddress: []string{"127.0.0.1:1"},
+				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+					t.Error("a connection was made")
+					return noNetwork()
+				},
+			}
+			var opts valkeystore.OpenOptions
+			set(&option, &opts)
+			s, err := valkeystore.Open(option, &opts)
+			if s != nil || !errors.Is(err, valkeystore.ErrInvalidOptions) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v, want ErrInvalidOptions for %s", err, name)
+			}
+		})
+	}
+}
+
+// TestOpenWithoutServer holds that a server that cannot be reached is ErrUnavailable, whatever kind of client it is for.
+func TestOpenWithoutServer(t *testing.T) {
+	for name, set := range map[string]func(*valkey.ClientOption){
+		"single":   func(c *valkey.ClientOption) { c.ForceSingleClient = true },
+		"any":      func(*valkey.ClientOption) {},
+		"Sentinel": func(c *valkey.ClientOption) { c.Sentinel.MasterSet = "m" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			option := valkey.ClientOption{
+				InitAddress: []string{"127.0.0.1:1"},
+				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+					return noNetwork()
+				},
+			}
+			set(&option)
+			s, err := valkeystore.Open(option, nil)
+			if s != nil || !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, valkeystore.ErrInvalidOptions) {
+				t.Errorf("%v, want ErrUnavailable", err)
+			}
+		})
+	}
+}
+
+// TestOpenGivesUpSoon holds what Open sets on the client where it is zero, and leaves where it is not.
+func TestOpenGivesUpSoon(t *testing.T) {
+	type timeouts struct{ keepAlive, dial time.Duration }
+	for name, tt := range map[string]struct{ set, want timeouts }{
+		"defaults": {timeouts{}, timeouts{200 * time.Millisecond, 500 * time.Millisecond}},
+		"given":    {timeouts{time.Minute, time.Hour}, timeouts{time.Minute, time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got timeouts
+			option := valkey.ClientOption{
+				InitAddress: []string{"127.0.0.1:1"}, ForceSingleClient: true,
+				Dialer: net.Dialer{KeepAlive: tt.set.keepAlive, Timeout: tt.set.dial},
+				DialCtxFn: func(_ context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+					got = timeouts{d.KeepAlive, d.Timeout}
+					return noNetwork()
+				},
+			}
+			if s, err := valkeystore.Open(option, nil); err == nil {
+				s.Close()
+				t.Fatal("no error without a server")
+			}
+			if got != tt.want {
+				t.Errorf("%v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestNewCachesNothing holds what a store on the caller's client says of a cache, and that it leaves the client open.
+func TestNewCachesNothing(t *testing.T) {
+	client := unconnected(t, noNetwork)
+	s, err := valkeystore.New(client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.CacheStats(); got != (valkeystore.CacheStats{}) {
+		t.Errorf("%+v", got)
+	}
+	s.Close()
+	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); errors.Is(err, valkey.ErrClosing) {
+		t.Error("the caller's client is closed")
+	}
+}
