@@ -24,11 +24,12 @@ type Together struct {
 	// Shared is what several Together have in common.
 	Shared *Shared
 
-	mu      sync.Mutex
-	queue   []*passenger
-	flights int       // under way
-	away    []*flight // these, and those that are deserted
-	watched bool      // by Shared
+	mu       sync.Mutex
+	queue    []*passenger
+	flights  int       // under way
+	deserted int       // that take longer than Timeout
+	away     []*flight // both
+	watched  bool      // by Shared
 }
 
 // Shared bounds several Together as if they were one. Its Timeout is set before the first use.
@@ -37,7 +38,7 @@ type Shared struct {
 	Timeout time.Duration
 
 	waiting  atomic.Int64 // demands in queues
-	deserted atomic.Int64 // calls that take longer than Timeout
+	deserted atomic.Int64 // calls that take longer than Timeout; a Together without any may begin calls whatever the others have
 
 	passengers sync.Pool
 	flights    sync.Pool // that are not away
@@ -142,16 +143,18 @@ func (t *Together) dismiss(p *passenger) {
 
 // travel waits for p's answer, or until ctx ends or the time is over.
 func (t *Together) travel(ctx context.Context, p *passenger) error {
-	if t.Shared.deserted.Load() >= maxDeserted {
-		t.dismiss(p)
-		return fmt.Errorf("%w: the client has not ended %d calls in time", ratelimit.ErrUnavailable, maxDeserted)
-	}
 	if t.Shared.waiting.Add(1) > maxQueue {
 		t.Shared.waiting.Add(-1)
 		t.dismiss(p)
 		return fmt.Errorf("%w: %d demands wait already", ratelimit.ErrUnavailable, maxQueue)
 	}
 	t.mu.Lock()
+	if t.deserted > 0 && t.Shared.deserted.Load() >= maxDeserted {
+		t.mu.Unlock()
+		t.Shared.waiting.Add(-1)
+		t.dismiss(p)
+		return fmt.Errorf("%w: the client has not ended %d calls in time", ratelimit.ErrUnavailable, maxDeserted)
+	}
 	p.since = t.Shared.tick.Load()
 	t.queue = append(t.queue, p)
 	if !t.watched {
@@ -289,6 +292,7 @@ func (t *Together) fly() {
 	for {
 		t.mu.Lock()
 		if f.deserted {
+			t.deserted--
 			t.Shared.deserted.Add(-1)
 			t.land(f)
 			t.mu.Unlock()
@@ -485,6 +489,7 @@ func (t *Together) guarded(ctx context.Context, gate *Gate, groups []Group) (pan
 func (t *Together) desert(f *flight) {
 	f.deserted = true
 	close(f.done)
+	t.deserted++
 	t.Shared.deserted.Add(1)
 	t.flights--
 	if t.Late != nil {

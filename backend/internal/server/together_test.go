@@ -281,8 +281,15 @@ func TestTogetherFull(t *testing.T) {
 	}
 	together.Shared.waiting.Store(0)
 	together.Shared.deserted.Store(maxDeserted)
+	if _, err := together.Take(t.Context(), "a", demandOn("a", ratelimit.Take, 1)); err != nil {
+		t.Errorf("too many deserted calls of another lane: %v", err)
+	}
+	together.deserted = 1
 	if _, err := together.Take(t.Context(), "a", demandOn("a", ratelimit.Take, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("too many deserted calls: %v", err)
+	}
+	if n := together.Shared.waiting.Load(); n != 0 {
+		t.Errorf("%d demands wait, want none", n)
 	}
 }
 
