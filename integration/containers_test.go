@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,8 +19,13 @@ import (
 	tcvalkey "github.com/testcontainers/testcontainers-go/modules/valkey"
 )
 
-// images are the servers that every test runs on.
-var images = []string{"redis:7", "redis:8", "valkey/valkey:8"}
+// images are the servers that every test runs on: those that RATELIMIT_IMAGES names, separated by commas, or all that are promised.
+var images = func() []string {
+	if names := os.Getenv("RATELIMIT_IMAGES"); names != "" {
+		return strings.Split(names, ",")
+	}
+	return []string{"redis:7", "redis:8", "valkey/valkey:8"}
+}()
 
 const (
 	serverPort = "6379/tcp"

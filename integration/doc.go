@@ -10,6 +10,8 @@
 //
 //	RATELIMIT_REDIS_ADDR       run on this Redis, host:port, instead of containers; a cluster is recognized
 //	RATELIMIT_VALKEY_ADDR      the same for Valkey
+//	RATELIMIT_IMAGES           run on these images, separated by commas, instead of all
+//	RATELIMIT_FULL             1: all combinations of the conformance suite, and the other tests in their long form
 //	RATELIMIT_REQUIRE_SERVERS  1: fail where a test would be skipped because a server is missing
 //
 // The tests flush the script cache of a server that is given by address, and leave keys that expire.
