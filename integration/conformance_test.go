@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,9 +31,6 @@ func TestConformance(t *testing.T) {
 		})
 	})
 }
-
-// full is whether to try all combinations.
-var full = os.Getenv("RATELIMIT_FULL") != ""
 
 type conformanceCase struct {
 	name          string

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,15 +35,12 @@ const (
 
 var failoverLog = algorithm.SlidingLog(ratelimit.PerDay(failoverLimit))
 
-// fullRun tells whether tests that take long run on all images.
-func fullRun() bool { return os.Getenv("RATELIMIT_FULL") != "" }
-
 // eachImage runs f, as a subtest, on one image, and on all of them in a full run.
 func eachImage(t *testing.T, one string, f func(t *testing.T, image string)) {
 	t.Helper()
-	on := []string{one}
-	if fullRun() {
-		on = images
+	on := images
+	if !full && slices.Contains(images, one) {
+		on = []string{one}
 	}
 	for _, image := range on {
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) { f(t, image) })

@@ -43,6 +43,9 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
+// full is whether to try all combinations, and tests in their long form.
+var full = os.Getenv("RATELIMIT_FULL") != ""
+
 // noServers tells why no server can be had, noDocker why no container can.
 var noServers, noDocker string
 

@@ -124,7 +124,7 @@ func (c *crowd) check(t *testing.T, hot bool, k int) (recorded, unknown int64) {
 // what is recorded is what was acknowledged, but for those who left on the way; each hot key has its limit, and no goroutine stays.
 func TestMillionDemands(t *testing.T) {
 	demands := int64(100_000)
-	if fullRun() {
+	if full {
 		demands = 1_000_000
 	}
 	const image = "redis:8"
@@ -169,7 +169,7 @@ func TestMillionDemands(t *testing.T) {
 			image, lib.name, demands, manyCallers, took.Round(time.Millisecond), c.refused.Load(), c.gone.Load(), unknown,
 			len(alone), a.Round(10*time.Microsecond), len(among), b.Round(10*time.Microsecond), float64(b)/float64(a))
 		// The aim is 3; the rest is room for a machine that is busy with other things.
-		if fullRun() && b > 10*a {
+		if full && b > 10*a {
 			t.Errorf("p99 of demands on cold keys is %v among those on hot keys, and %v alone", b, a)
 		}
 	})
