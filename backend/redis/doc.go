@@ -36,4 +36,12 @@
 //
 // A client for a cluster must be a *redis.ClusterClient. A *redis.Ring is refused unless it has one shard, since it moves keys to another
 // when one fails, and so forgets.
+//
+// # What a user may have to be granted
+//
+// On keys that begin with the prefix, here the default one, a user on the server needs:
+//
+//	~rl:* +evalsha +eval +time +getrange +set +setrange +pexpireat +pexpire +del
+//
+// On a cluster +cluster|slots as well. With +info [Store.Probe] can tell the server's version and its eviction policy.
 package redisstore

@@ -47,4 +47,13 @@
 //     Dialer of their own, Sentinel.Dialer.
 //   - DisableCache spares servers the tracking of clients, where nothing else uses the client's cache.
 //   - DisableRetry and RetryDelay do not apply to decisions, and SendToReplicas must not choose a replica for them.
+//
+// # What a user may have to be granted
+//
+// On keys that begin with the prefix, here the default one, a user on the server needs:
+//
+//	~rl:* +evalsha +eval +time +getrange +set +setrange +pexpireat +pexpire +del
+//
+// On a cluster +cluster|slots and +cluster|shards as well. [Open] wants +client|tracking, and makes a store that caches nothing where it is not granted; the
+// client of [New] needs it too unless DisableCache is set. With +info [Store.Probe] can tell the server's version and its eviction policy.
 package valkeystore
