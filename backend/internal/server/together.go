@@ -26,6 +26,7 @@ type Together struct {
 
 	mu       sync.Mutex
 	queue    []*passenger
+	places   int       // in queue, of those that Shared has
 	flights  int       // under way
 	deserted int       // that take longer than Timeout
 	away     []*flight // both
@@ -37,7 +38,7 @@ type Shared struct {
 	// Timeout is how long a demand waits, and after which a call no longer counts as under way.
 	Timeout time.Duration
 
-	waiting  atomic.Int64 // demands in queues
+	waiting  atomic.Int64 // places in queues, of which at least half are taken
 	deserted atomic.Int64 // calls that take longer than Timeout; a Together without any may begin calls whatever the others have
 
 	passengers sync.Pool
@@ -143,17 +144,16 @@ func (t *Together) dismiss(p *passenger) {
 
 // travel waits for p's answer, or until ctx ends or the time is over.
 func (t *Together) travel(ctx context.Context, p *passenger) error {
-	if t.Shared.waiting.Add(1) > maxQueue {
-		t.Shared.waiting.Add(-1)
-		t.dismiss(p)
-		return fmt.Errorf("%w: %d demands wait already", ratelimit.ErrUnavailable, maxQueue)
-	}
 	t.mu.Lock()
 	if t.deserted > 0 && t.Shared.deserted.Load() >= maxDeserted {
 		t.mu.Unlock()
-		t.Shared.waiting.Add(-1)
 		t.dismiss(p)
 		return fmt.Errorf("%w: the client has not ended %d calls in time", ratelimit.ErrUnavailable, maxDeserted)
+	}
+	if !t.room() {
+		t.mu.Unlock()
+		t.dismiss(p)
+		return fmt.Errorf("%w: %d demands wait already", ratelimit.ErrUnavailable, maxQueue)
 	}
 	p.since = t.Shared.tick.Load()
 	t.queue = append(t.queue, p)
@@ -190,6 +190,27 @@ func (t *Together) travel(ctx context.Context, p *passenger) error {
 		}
 	}
 	return fmt.Errorf("%w: not sent in time: %w", ratelimit.ErrUnavailable, ctx.Err())
+}
+
+// room makes sure that one more can wait. It takes from Shared twice what it had, so that few have to ask.
+func (t *Together) room() bool {
+	if len(t.queue) < t.places {
+		return true
+	}
+	more := max(t.places, 1)
+	if t.Shared.waiting.Add(int64(more)) > maxQueue {
+		t.Shared.waiting.Add(int64(-more))
+		return false
+	}
+	t.places += more
+	return true
+}
+
+// dequeue takes the first n out of the queue.
+func (t *Together) dequeue(n int) {
+	t.queue = slices.Delete(t.queue, 0, n)
+	t.Shared.waiting.Add(int64(len(t.queue) - t.places))
+	t.places = len(t.queue)
 }
 
 // leave is for a passenger who does not wait any longer, and tells whether what he asked for may have been sent. Only the last to leave can
@@ -248,8 +269,9 @@ func (t *Together) onTick(tick int64) bool {
 		t.fail(t.queue[n], waiting)
 		n++
 	}
-	t.queue = slices.Delete(t.queue, 0, n)
-	t.Shared.waiting.Add(int64(-n))
+	if n > 0 {
+		t.dequeue(n)
+	}
 	hopeful := len(t.queue) > 0
 	for _, f := range t.away {
 		for _, p := range f.passengers {
@@ -291,6 +313,7 @@ func (t *Together) fly() {
 	}
 	for {
 		t.mu.Lock()
+		f.disembark() // who have left
 		if f.deserted {
 			t.deserted--
 			t.Shared.deserted.Add(-1)
@@ -312,23 +335,16 @@ func (t *Together) fly() {
 			f.away = true
 			t.away = append(t.away, f)
 		}
-		rest := copy(t.queue, t.queue[n:])
-		clear(t.queue[rest:])
-		t.queue = t.queue[:rest]
-		t.Shared.waiting.Add(int64(-n))
+		t.dequeue(n)
 		t.mu.Unlock()
 
 		f.board()
 		for groups := f.groups; len(groups) > 0; {
 			n := min(len(groups), maxGroups)
-			t.decide(f, groups[:n])
+			t.decide(f, groups[:n], n == len(groups))
 			groups = groups[n:]
 		}
 		f.clear() // keys are users' data: keep none alive
-		t.mu.Lock()
-		clear(f.passengers) // who have left
-		f.passengers = f.passengers[:0]
-		t.mu.Unlock()
 	}
 }
 
@@ -350,6 +366,12 @@ type flight struct {
 	away       bool
 	deserted   bool
 	done       chan struct{} // closed when deserted
+}
+
+// disembark forgets the passengers.
+func (f *flight) disembark() {
+	clear(f.passengers)
+	f.passengers = f.passengers[:0]
 }
 
 // board makes groups of those who have not left. Demands on one key stay in their order; equal Takes of it that follow each other become one.
@@ -404,8 +426,8 @@ func (g *Group) await(to *trip) bool {
 	return len(g.passengers) > 0
 }
 
-// decide sends the groups and gives everyone his answer.
-func (t *Together) decide(f *flight, groups []Group) {
+// decide sends the groups, which are the last of f or not, and gives everyone his answer.
+func (t *Together) decide(f *flight, groups []Group, last bool) {
 	asked, to := 0, new(trip)
 	to.aboard.Store(maxBoard) // nobody is the last until all are aboard
 	aboard := 0
@@ -422,13 +444,15 @@ func (t *Together) decide(f *flight, groups []Group) {
 	if to.aboard.Add(int32(aboard)-maxBoard) == 0 {
 		to.gate.leave()
 	}
-	t.mu.Lock()
-	f.since = t.Shared.tick.Load()
-	t.mu.Unlock()
 	ctx := until{context.Background(), time.Now().Add(t.Shared.Timeout), f.done}
 	panicked, err := t.guarded(ctx, &to.gate, groups)
 	t.mu.Lock()
-	f.passengers = slices.DeleteFunc(f.passengers, func(p *passenger) bool { return p.trip == to })
+	if last {
+		f.disembark()
+	} else {
+		f.passengers = slices.DeleteFunc(f.passengers, func(p *passenger) bool { return p.trip == to })
+		f.since = t.Shared.tick.Load() // the next call begins
+	}
 	t.mu.Unlock() // from here on none of them is looked at who may be another's
 	for i := range groups {
 		g := &groups[i]
