@@ -42,8 +42,8 @@ func (lib library) openCache(d dialing, o cacheOptions) (caching, error) {
 	return rueidisStore{s}, err
 }
 
-// newCache is openCache with a store that is closed at the end of the test. Of a cluster the client is told one server: where it is told several, it
-// gives up first connections of which it has two, and that is a flush.
+// newCache is openCache with a store that is closed at the end of the test. Of a cluster the client is told one server: where it is told
+// several, it gives up first connections of which it has two, and that is a flush.
 func (lib library) newCache(t testing.TB, d dialing, o cacheOptions) caching {
 	t.Helper()
 	d.addrs = d.addrs[:1]

@@ -43,8 +43,8 @@ var cacheRaces = []cacheRace{
 	{"raised limit", func(ratelimit.Result) ratelimit.Demand { return ratelimit.Demand{Algorithm: raisedLog, N: 1} }, raisedLog},
 }
 
-// TestCacheRaces changes states that a cached store is just being refused, from another client: it sees every change at once. With RATELIMIT_FULL
-// set there are 10,000 changes of each kind on a server.
+// TestCacheRaces changes states that a cached store is just being refused, from another client: it sees every change at once. With
+// RATELIMIT_FULL set there are 10,000 changes of each kind on a server.
 func TestCacheRaces(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		rounds := 300
@@ -82,8 +82,8 @@ func TestCacheRaces(t *testing.T) {
 
 func micros(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
 
-// run fills the log of key, has several ask for more, and has other change it at some moment meanwhile. It returns how long after that store
-// admits, and how often it was asked until then in vain.
+// run fills the log of key, has several ask for more, and has other change it at some moment meanwhile. It returns how long after that
+// store admits, and how often it was asked until then in vain.
 func (race cacheRace) run(ctx context.Context, store, other ratelimit.Store, key string, r *rand.Rand) (seen time.Duration, given int, err error) {
 	filled, err := other.Take(ctx, ratelimit.Demand{Key: key, Algorithm: racedLog, N: racedUnits})
 	if err != nil {

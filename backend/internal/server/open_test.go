@@ -64,7 +64,8 @@ func TestCheckCacheOptions(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	cause := errors.New("no route")
-	if err := openWords.Refused(cause); !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, cause) || !strings.HasPrefix(err.Error(), "teststore: ") {
+	err := openWords.Refused(cause)
+	if !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, cause) || !strings.HasPrefix(err.Error(), "teststore: ") {
 		t.Error(err)
 	}
 }
