@@ -18,12 +18,13 @@ const patient = 10 * time.Second
 // client of its own.
 type opener func(t testing.TB, now func() int64) ratelimit.Store
 
-// eachStore runs f, as a subtest, on the memory store and on go-redis on every target. tgt is nil for the memory store.
-func eachStore(t *testing.T, f func(t *testing.T, tgt *target, open opener)) {
+// eachStore runs f, as a subtest, on the memory store and on go-redis on every target; on the newest server, and in a full run on all of them, also on
+// the other libraries, with and without a cache of refusals. tgt is nil for the memory store.
+func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *target, open opener)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		var own ratelimit.Store
-		f(t, nil, func(_ testing.TB, now func() int64) ratelimit.Store {
+		f(t, "memory", nil, func(_ testing.TB, now func() int64) ratelimit.Store {
 			if now != nil {
 				return newMemoryStore(t, now)
 			}
@@ -34,10 +35,30 @@ func eachStore(t *testing.T, f func(t *testing.T, tgt *target, open opener)) {
 		})
 	})
 	eachTarget(t, func(t *testing.T, tgt *target) {
-		prefix := uniquePrefix()
-		f(t, tgt, func(t testing.TB, now func() int64) ratelimit.Store {
-			return newRedisStore(t, tgt, prefix, now)
-		})
+		for _, lib := range libraries {
+			if lib.name != "go-redis" && !full && tgt.name != images[len(images)-1] {
+				continue
+			}
+			opts := redisstore.Options{Prefix: uniquePrefix(), Timeout: patient}
+			t.Run(lib.name, func(t *testing.T) {
+				f(t, lib.name+" on "+tgt.name, tgt, func(t testing.TB, now func() int64) ratelimit.Store {
+					opts := opts
+					opts.Now = now
+					return lib.client(t, tgt.dialing()).newStore(t, &opts)
+				})
+			})
+			if lib.caching == nil {
+				continue
+			}
+			opts.Prefix = uniquePrefix()
+			t.Run(lib.name+"-cached", func(t *testing.T) {
+				f(t, lib.name+", cached, on "+tgt.name, tgt, func(t testing.TB, now func() int64) ratelimit.Store {
+					opts := opts
+					opts.Now = now
+					return lib.caching(tgt.dialing()).store(t, &opts)
+				})
+			})
+		}
 	})
 }
 
