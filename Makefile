@@ -27,9 +27,14 @@ unit: ## Run the tests that need no server
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: lint
-lint: ## Check format, vet and lint, also of the benchmarks
+lint: ## Check format, vet and lint, also of the benchmarks, and that backend/valkey is written from backend/rueidis
+	scripts/twins.sh
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 	$(GO) -C benchmarks tool -modfile=../tools/go.mod golangci-lint run ./...
+
+.PHONY: twins
+twins: ## Write backend/valkey from backend/rueidis, its twin
+	scripts/twins.sh write
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (150000x: inputs)

@@ -22,7 +22,9 @@ func TestOpenRefuses(t *testing.T) {
 		"DisableCache":          func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.DisableCache = true },
 		"DisableAutoPipelining": func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.DisableAutoPipelining = true },
 		"ConnLifetime":          func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.ConnLifetime = time.Hour },
-		"ClientTrackingOptions": func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) { c.ClientTrackingOptions = []string{"OPTIN"} },
+		"ClientTrackingOptions": func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) {
+			c.ClientTrackingOptions = []string{"OPTIN"}
+		},
 		"SendToReplicas": func(c *valkey.ClientOption, _ *valkeystore.OpenOptions) {
 			c.SendToReplicas = func(valkey.Completed) bool { return true }
 		},
