@@ -43,6 +43,7 @@ type dialing struct {
 	dial               dialFunc // nil: the library's own
 	style              style    // of piped libraries
 	masterSet          string   // whom the Sentinels at addrs watch; empty where there are none
+	patient            bool     // piped libraries wait long for a busy machine
 	prompt             bool     // give up a server as soon as the stores' packages advise
 	multiplex          int      // of these: connections to a server, as a power of two; 0 for the library's own, -1 for one
 }
@@ -173,6 +174,9 @@ func (d dialing) rueidisOption() rueidis.ClientOption {
 	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
 		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
 	}
+	if d.patient {
+		opts.Dialer, opts.ConnWriteTimeout = net.Dialer{Timeout: patient, KeepAlive: patient}, patient
+	}
 	return opts
 }
 
@@ -186,6 +190,9 @@ func (d dialing) valkeyOption() valkey.ClientOption {
 	}
 	if opts.Sentinel.MasterSet = d.masterSet; d.prompt {
 		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer, promptTimeout
+	}
+	if d.patient {
+		opts.Dialer, opts.ConnWriteTimeout = net.Dialer{Timeout: patient, KeepAlive: patient}, patient
 	}
 	return opts
 }

@@ -111,7 +111,7 @@ func (c conformanceCase) run(t *testing.T, tgt *target, lib library) {
 func (c conformanceCase) harnessCached(t testing.TB, tgt *target, lib library, opts *redisstore.Options, h *conformance.Harness, served *atomic.Int64) {
 	// With one connection to a server, an answer on it comes after what the server told before.
 	dial := tgt.dialing()
-	dial.multiplex = -1
+	dial.multiplex, dial.patient = -1, true
 	open := lib.caching(dial)
 	stores := []caching{open.store(t, opts)}
 	t.Cleanup(func() {

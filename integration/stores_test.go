@@ -55,7 +55,9 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *target, open
 				f(t, lib.name+", cached, on "+tgt.name, tgt, func(t testing.TB, now func() int64) ratelimit.Store {
 					opts := opts
 					opts.Now = now
-					return lib.caching(tgt.dialing()).store(t, &opts)
+					dial := tgt.dialing()
+					dial.patient = true
+					return lib.caching(dial).store(t, &opts)
 				})
 			})
 		}
