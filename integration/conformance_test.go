@@ -62,16 +62,21 @@ func conformanceCases(tgt *target, lib library) (cases []conformanceCase) {
 	return cases
 }
 
-// usual tells which combinations are tried at every commit.
+// usual tells which combinations are tried at every commit: each pair of library and image, and of the rest each at least once.
 func (c conformanceCase) usual(tgt *target, lib library) bool {
 	newest := tgt.image == images[len(images)-1]
+	first := lib.name == libraries[0].name
 	switch {
-	case c.cached && c.alone:
-		return newest && !tgt.cluster && lib.name == "rueidis"
+	case c.cached && (c.alone || tgt.cluster):
+		return newest && !c.tag && c.alone != tgt.cluster && lib.name == "rueidis"
 	case c.cached:
-		return !tgt.cluster || newest && !c.tag
+		return newest || (tgt.image == images[0]) == (lib.name == "rueidis")
 	case c.alone:
-		return newest && !tgt.cluster
+		return newest && !tgt.cluster && first
+	case tgt.cluster && c.tag:
+		return newest && first
+	case tgt.cluster:
+		return newest || first
 	}
 	return true
 }

@@ -165,7 +165,7 @@ func (a *asker) exhaust(t testing.TB, ask func(context.Context) (bool, error)) {
 
 // A party is one client of a failover, and what it asks for: keys of the server that is lost, each in a slot of its own, and one of another.
 type party struct {
-	lib     library
+	name    string
 	store   ratelimit.Store
 	patient ratelimit.Store // on the same client, for what is not to be disturbed
 	keys    failoverKeys
@@ -257,25 +257,29 @@ func strike(t *testing.T, f fault, p *pair, d dialing, keys func(t testing.TB, n
 	newAsker := func(ask func(context.Context) (bool, error)) *asker {
 		return &asker{ask: ask, since: &since, start: begin}
 	}
-	parties := make([]*party, len(libraries))
-	for i, lib := range libraries {
+	hasty := redisstore.Options{Prefix: prefix, Tag: tagged}
+	calm := redisstore.Options{Prefix: prefix, Tag: tagged, Timeout: patient}
+	var parties []*party
+	for _, lib := range libraries {
 		client := lib.client(t, d)
-		q := &party{
-			lib: lib, keys: keys(t, lib.name),
-			store:   client.newStore(t, &redisstore.Options{Prefix: prefix, Tag: tagged}),
-			patient: client.newStore(t, &redisstore.Options{Prefix: prefix, Tag: tagged, Timeout: patient}),
+		parties = append(parties, &party{name: lib.name, store: client.newStore(t, &hasty), patient: client.newStore(t, &calm)})
+		if lib.caching != nil {
+			open := lib.caching(d)
+			parties = append(parties, &party{name: lib.name + "-cached", store: open.store(t, &hasty), patient: open.store(t, &calm)})
 		}
+	}
+	for _, q := range parties {
+		q.keys = keys(t, q.name)
 		q.own, q.shared, q.group = newAsker(one(q.store, q.keys.own)), newAsker(one(q.store, q.keys.shared)), newAsker(both(q.store, q.keys.group))
 		must(t, failoverHalf, one(q.patient, q.keys.own))
 		q.calm = newAsker(nil)
 		must(t, failoverHalf, one(q.patient, q.keys.calm))
-		must(t, failoverHalf/len(libraries), one(q.patient, q.keys.shared))
+		must(t, failoverHalf/len(parties), one(q.patient, q.keys.shared))
 		must(t, failoverHalf, both(q.patient, q.keys.group))
 		if q.keys.elsewhere != "" {
 			q.elsewhere = newAsker(one(q.store, q.keys.elsewhere))
 			must(t, 1, q.elsewhere.ask)
 		}
-		parties[i] = q
 	}
 	replicated(t, p, prefix, parties[0].keys.calm)
 
@@ -312,7 +316,7 @@ func strike(t *testing.T, f fault, p *pair, d dialing, keys func(t testing.TB, n
 		if err := poll(back, func() (bool, error) {
 			return q.own.returned.Load() != 0 && q.shared.returned.Load() != 0 && q.group.returned.Load() != 0, nil
 		}); err != nil {
-			t.Errorf("%s decides nothing %v after the election", q.lib.name, returnTimeout)
+			t.Errorf("%s decides nothing %v after the election", q.name, returnTimeout)
 		}
 	}
 	for _, q := range parties {
@@ -359,7 +363,7 @@ func (fo *failover) judge(t *testing.T) {
 			longest = max(longest, a.longest)
 			returned = max(returned, time.Duration(a.returned.Load()))
 			if a.wrong != nil {
-				t.Errorf("%s: %v, want ErrUnavailable or ErrOutcomeUnknown", q.lib.name, a.wrong)
+				t.Errorf("%s: %v, want ErrUnavailable or ErrOutcomeUnknown", q.name, a.wrong)
 			}
 		}
 		others := ""
@@ -368,24 +372,24 @@ func (fo *failover) judge(t *testing.T) {
 			others = fmt.Sprintf(", longest gap on another primary %v", q.elsewhere.gap.Round(time.Millisecond))
 		}
 		ran.measured("%s %s, %s: longest answer %v (the machine stood still for %v), elected after %v, first decision %v later, admitted/limit %d/%d (%d unknown), without traffic %d/%d%s",
-			fo.pair, fo.name, q.lib.name, longest.Round(time.Millisecond), fo.still.Round(time.Millisecond), fo.election.Round(10*time.Millisecond), returned.Round(time.Millisecond),
+			fo.pair, fo.name, q.name, longest.Round(time.Millisecond), fo.still.Round(time.Millisecond), fo.election.Round(10*time.Millisecond), returned.Round(time.Millisecond),
 			failoverHalf+q.own.admitted, failoverLimit, q.own.unknown, failoverHalf+q.calm.admitted, failoverLimit, others)
 		if longest > 100*time.Millisecond+answerSlack+2*fo.still {
-			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", q.lib.name, longest, fo.still)
+			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", q.name, longest, fo.still)
 		}
 		if n := failoverHalf + q.calm.admitted; n != failoverLimit {
-			t.Errorf("%s: %d admitted of a key that the replica knew all of, want %d", q.lib.name, n, failoverLimit)
+			t.Errorf("%s: %d admitted of a key that the replica knew all of, want %d", q.name, n, failoverLimit)
 		}
 		// What the replica knew and what it admitted itself.
 		for what, n := range map[string]int{"own": failoverHalf + q.own.late, "group": failoverHalf + q.group.late} {
 			if n > failoverLimit {
-				t.Errorf("%s: the new primary admitted up to %d of the %s key, limit %d", q.lib.name, n, what, failoverLimit)
+				t.Errorf("%s: the new primary admitted up to %d of the %s key, limit %d", q.name, n, what, failoverLimit)
 			}
 		}
 		shared += q.shared.late
 		for _, key := range q.keys.lost() {
 			if n := used(t, q.patient, key); n != failoverLimit {
-				t.Errorf("%s: %d units of a key are recorded, want %d", q.lib.name, n, failoverLimit)
+				t.Errorf("%s: %d units of a key are recorded, want %d", q.name, n, failoverLimit)
 			}
 		}
 	}
