@@ -251,10 +251,8 @@ func TestBatchLostAnswers(t *testing.T) {
 					case tc.keep < 0 || !errors.Is(o.err, ratelimit.ErrOutcomeUnknown):
 						t.Errorf("Take %d: %+v, %v", i, o.res, o.err)
 					}
-					within, cancel := context.WithTimeout(t.Context(), faultTimeout)
-					err := poll(within, func() (bool, error) { return recorded(t, calm, o.key) > 0, nil }) // the server may be behind
-					cancel()
-					if n := recorded(t, calm, o.key); err != nil || n != 1 {
+					redirectionLost := tc.slot && tc.keep == 0 && i == ahead // perhaps: it is an answer as well
+					if n := recorded(t, calm, o.key); n != 1 && (n != 0 || !redirectionLost) {
 						t.Errorf("Take %d, %v: %d records", i, o.err, n)
 					}
 				}

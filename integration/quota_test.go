@@ -98,7 +98,7 @@ func quotaArgs(dst []int64, d ratelimit.Demand) []int64 {
 
 // TestQuotaLuaStepIsGoStep holds one form of the step against the other, the bytes included.
 func TestQuotaLuaStepIsGoStep(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		r := rand.New(rand.NewPCG(5, 8))
 		w := &twin{client: tgt.client(t), key: fmt.Sprintf("quota:%d", time.Now().UnixNano())}
 		now := time.Now().UnixMicro()
@@ -141,7 +141,7 @@ func TestQuotaOnMemory(t *testing.T) {
 }
 
 func TestQuotaOnServers(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		if tgt.cluster {
 			return
 		}

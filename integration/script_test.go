@@ -84,7 +84,7 @@ func (w *twin) swap(t testing.TB) {
 
 // TestLuaStepIsGoStep runs random histories, limits and clocks that change under way included, through both forms of the step.
 func TestLuaStepIsGoStep(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestLuaStepOnLargeLogs(t *testing.T) {
 		}
 		return max(0, r.Int64N(window/pace)-window/pace/8)
 	}
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		var around int
 		for seed := range uint64(3) {
 			w := playTwin(t, tgt.client(t), rand.New(rand.NewPCG(seed, 4)), recipe{calm: true, wide: true, steps: 4000, change: 1500, back: 700, swap: 300, log: dense, tick: tick})
@@ -128,7 +128,7 @@ func TestLuaStepOnLargeLogs(t *testing.T) {
 
 // TestLuaRingFillsUp brings a ring around while it is half empty, and then more records than it has slots.
 func TestLuaRingFillsUp(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		w := &twin{client: tgt.client(t), key: fmt.Sprintf("ring:%d", time.Now().UnixNano())}
 		defer w.client.Del(context.Background(), w.key)
 		limit := ratelimit.Limit{Max: 2000, Window: time.Minute}
@@ -245,7 +245,7 @@ func randomDemand(r *rand.Rand, log ratelimit.Algorithm, stamps []int64) ratelim
 
 // TestLuaRebase keeps a log alive for longer than an offset of 48 bits reaches.
 func TestLuaRebase(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		w := &twin{client: tgt.client(t), key: fmt.Sprintf("rebase:%d", time.Now().UnixNano())}
 		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow}), N: 1}
 		now := int64(1_700_000_000_000_000)
@@ -261,7 +261,7 @@ func TestLuaRebase(t *testing.T) {
 
 // TestGroups holds the frame to its word: a group is admitted whole or leaves no trace, groups are independent and see each other.
 func TestGroups(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		tag := fmt.Sprintf("{groups:%d}", time.Now().UnixNano())
 		now := time.Now().UnixMicro()
@@ -349,7 +349,7 @@ func TestSameTakes(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachTarget(t, func(t *testing.T, tgt *target) {
+			eachServer(t, func(t *testing.T, tgt *target) {
 				for seed := range uint64(2) {
 					game.play(t, tgt.client(t), rand.New(rand.NewPCG(seed, 6)))
 				}
@@ -466,7 +466,7 @@ func TestSameTakesAfterAChange(t *testing.T) {
 		"the newest is far ahead":           {[]int64{base + 7}, base + 7 - minute, log(time.Minute, time.Minute), 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachTarget(t, func(t *testing.T, tgt *target) {
+			eachServer(t, func(t *testing.T, tgt *target) {
 				w := &twin{client: tgt.client(t), key: fmt.Sprintf("change:%d", time.Now().UnixNano())}
 				for _, now := range c.before {
 					w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: log(2*time.Minute, 0), N: 1})
@@ -501,7 +501,7 @@ func TestSameTakesAfterAChange(t *testing.T) {
 
 // TestSameTakesUnlikeTheirSum lets the step tell that a sum is not what single takes are: these are then decided one by one.
 func TestSameTakesUnlikeTheirSum(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		const source = `
 local function step(key, tail, now, op, n, at, args, pos)
   local used = #tail
@@ -563,7 +563,7 @@ func (u unlike) Script() ratelimit.Script {
 
 // TestCorruptState gives the Lua step what it did not write: an error for that group alone, nothing changed, and a Reset that clears it.
 func TestCorruptState(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		log := algorithm.SlidingLog(ratelimit.PerMinute(2))
 		now := time.Now().UnixMicro()
@@ -644,7 +644,7 @@ func (partsAlgorithm) Script() ratelimit.Script {
 
 // TestStateParts writes and reads a state that is larger than what the frame reads, in calls of one demand and of several.
 func TestStateParts(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
+	eachServer(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		key := fmt.Sprintf("parts:%d", time.Now().UnixNano())
 		run := func(now int64, ns ...int64) (sizes []int64) {

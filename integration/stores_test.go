@@ -18,8 +18,8 @@ const patient = 10 * time.Second
 // client of its own.
 type opener func(t testing.TB, now func() int64) ratelimit.Store
 
-// eachStore runs f, as a subtest, on the memory store and on go-redis on every target; on the newest server, and in a full run on all of them, also on
-// the other libraries, with and without a cache of refusals. tgt is nil for the memory store.
+// eachStore runs f, as a subtest, on the memory store and on go-redis on every target; on the newest server also on valkey-go, and on rueidis with a cache
+// of refusals; in a full run on all libraries, with and without a cache, on every target. tgt is nil for the memory store.
 func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *target, open opener)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
@@ -36,18 +36,18 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *target, open
 	})
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		for _, lib := range libraries {
-			if lib.name != "go-redis" && !full && tgt.name != images[len(images)-1] {
-				continue
-			}
+			newest := tgt.name == images[len(images)-1]
 			opts := redisstore.Options{Prefix: uniquePrefix(), Timeout: patient}
-			t.Run(lib.name, func(t *testing.T) {
-				f(t, lib.name+" on "+tgt.name, tgt, func(t testing.TB, now func() int64) ratelimit.Store {
-					opts := opts
-					opts.Now = now
-					return lib.client(t, tgt.dialing()).newStore(t, &opts)
+			if full || lib.name == "go-redis" || newest && lib.name == "valkey-go" {
+				t.Run(lib.name, func(t *testing.T) {
+					f(t, lib.name+" on "+tgt.name, tgt, func(t testing.TB, now func() int64) ratelimit.Store {
+						opts := opts
+						opts.Now = now
+						return lib.client(t, tgt.dialing()).newStore(t, &opts)
+					})
 				})
-			})
-			if lib.caching == nil {
+			}
+			if lib.caching == nil || !full && (!newest || lib.name != "rueidis") {
 				continue
 			}
 			opts.Prefix = uniquePrefix()

@@ -22,10 +22,18 @@ type target struct {
 // eachTarget runs f, as a subtest, on every server and every cluster.
 func eachTarget(t *testing.T, f func(t *testing.T, tgt *target)) {
 	t.Helper()
+	eachOf(t, func(*sharedTarget) bool { return true }, f)
+}
+
+func eachOf(t *testing.T, wanted func(*sharedTarget) bool, f func(t *testing.T, tgt *target)) {
+	t.Helper()
 	if noServers != "" {
 		skip(t, noServers)
 	}
 	for _, s := range allTargets() {
+		if !wanted(&s) {
+			continue
+		}
 		t.Run(strings.NewReplacer(" ", "-", "/", "-").Replace(s.name), func(t *testing.T) {
 			tgt, err := s.get()
 			if err != nil {
@@ -35,6 +43,12 @@ func eachTarget(t *testing.T, f func(t *testing.T, tgt *target)) {
 			f(t, tgt)
 		})
 	}
+}
+
+// eachServer is eachTarget for what a cluster does as any server does: clusters are left out but in a full run.
+func eachServer(t *testing.T, f func(t *testing.T, tgt *target)) {
+	t.Helper()
+	eachOf(t, func(tgt *sharedTarget) bool { return full || !tgt.cluster }, f)
 }
 
 // client returns a new client, closed at the end of the test.
@@ -69,15 +83,16 @@ func dropScripts(ctx context.Context, c redis.UniversalClient) error {
 
 // sharedTarget starts its target when a test first asks for it.
 type sharedTarget struct {
-	name string
-	get  func() (*target, error)
+	name    string
+	cluster bool
+	get     func() (*target, error)
 }
 
 // allTargets are the servers given by address or, if there are none, two of each image.
 var allTargets = sync.OnceValue(func() []sharedTarget {
 	var all []sharedTarget
 	add := func(name string, start func() (*target, error)) {
-		all = append(all, sharedTarget{name, sync.OnceValues(start)})
+		all = append(all, sharedTarget{name, strings.HasSuffix(name, " cluster"), sync.OnceValues(start)})
 	}
 	if given := givenAddresses(); len(given) > 0 {
 		for _, g := range given {

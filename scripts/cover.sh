@@ -9,8 +9,10 @@ cd "$(dirname "$0")/.."
 profile=${PROFILE:-$(mktemp)}
 [ -n "${PROFILE:-}" ] || trap 'rm -f "$profile"' EXIT
 
+# What these tests run others run as well, and they take long.
+skip='^Test(ClusterFailover|SentinelFailover|MillionDemands|CacheRaces|Exactness|SameTakes|LuaStepOnLargeLogs|Demo)$'
 measured=$(go list . ./algorithm/... ./backend/... | paste -sd,)
-log=$(RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:8} go test -count=1 -timeout=15m -coverpkg="$measured" -coverprofile="$profile" ./... 2>&1) || { echo "$log"; exit 1; }
+log=$(RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:8} go test -count=1 -timeout=15m -skip "$skip" -coverpkg="$measured" -coverprofile="$profile" ./... 2>&1) || { echo "$log"; exit 1; }
 
 # The profile has each block once for every test binary: it was run if any of them ran it.
 awk -v minimum="${MINIMUM:-90}" '
