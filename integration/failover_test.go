@@ -167,7 +167,7 @@ func (a *asker) exhaust(t testing.TB, ask func(context.Context) (bool, error)) {
 type party struct {
 	name    string
 	store   ratelimit.Store
-	patient ratelimit.Store // on the same client, for what is not to be disturbed
+	patient ratelimit.Store // on a client that has had traffic as well, for what is not to be disturbed
 	keys    failoverKeys
 
 	own, calm, shared, group, elsewhere *asker // calm has no traffic
@@ -264,8 +264,7 @@ func strike(t *testing.T, f fault, p *pair, d dialing, keys func(t testing.TB, n
 		client := lib.client(t, d)
 		parties = append(parties, &party{name: lib.name, store: client.newStore(t, &hasty), patient: client.newStore(t, &calm)})
 		if lib.caching != nil {
-			open := lib.caching(d)
-			parties = append(parties, &party{name: lib.name + "-cached", store: open.store(t, &hasty), patient: open.store(t, &calm)})
+			parties = append(parties, &party{name: lib.name + "-cached", store: lib.caching(d).store(t, &hasty), patient: client.newStore(t, &calm)})
 		}
 	}
 	for _, q := range parties {
