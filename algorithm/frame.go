@@ -230,12 +230,17 @@ const (
 // the others the zero Result, whose Limit is 0.
 func (c *Call) Results(reply string, group int, out []ratelimit.Result) (err error) {
 	if len(c.demands) == 1 && len(reply) == replyAdmitted {
-		out[0] = c.demands[0].result(reply)
+		var ok bool
+		if out[0], ok = c.demands[0].result(reply); !ok {
+			out[0] = ratelimit.Result{}
+			return errForeign
+		}
 		return nil
 	}
 	if !c.locate(reply) {
 		return fmt.Errorf("%w: the script replied %d bytes for %d demands", ratelimit.ErrOutcomeUnknown, len(reply), len(c.demands))
 	}
+	whole := out
 	for i := c.groups[group]; len(out) > 0; i++ {
 		d := &c.demands[i]
 		for at, left := d.reply, d.times; left > 0; at += replySize {
@@ -247,7 +252,11 @@ func (c *Call) Results(reply string, group int, out []ratelimit.Result) (err err
 			r := reply[at:][:replySize]
 			var res ratelimit.Result
 			if replyValue(r[:6])&replyCorrupt == 0 {
-				res = d.result(r)
+				var ok bool
+				if res, ok = d.result(r); !ok {
+					clear(whole)
+					return errForeign
+				}
 			} else {
 				err = ratelimit.ErrCorruptState
 			}
@@ -291,20 +300,25 @@ func (c *Call) Wrote(reply string, group int) bool {
 	}
 }
 
-// result returns what four integers of the reply say of d, or three if it was admitted alone.
-func (d *callDemand) result(r string) ratelimit.Result {
-	remaining := replyValue(r[:6])
-	res := ratelimit.Result{
+// errForeign is about a reply of the right length.
+var errForeign = fmt.Errorf("%w: the script replied with numbers out of range", ratelimit.ErrOutcomeUnknown)
+
+// result returns what four integers of the reply say of d, or three if it was admitted alone. ok is false if they are no step's: times that are
+// negative, or more than a Duration holds.
+func (d *callDemand) result(r string) (res ratelimit.Result, ok bool) {
+	remaining, retry := replyValue(r[:6]), int64(0)
+	reset, at := replyValue(r[len(r)-2*replyInt:][:replyInt]), replyValue(r[len(r)-replyInt:])
+	if len(r) == replySize {
+		retry = replyValue(r[6:][:replyInt])
+	}
+	return ratelimit.Result{
 		Allowed:    remaining&replyRefused == 0,
 		Limit:      d.Algorithm.Limit().Max,
 		Remaining:  remaining &^ (replyRefused | replyWrote),
-		ResetAfter: time.Duration(replyValue(r[len(r)-2*replyInt:][:replyInt])) * time.Microsecond,
-		At:         replyValue(r[len(r)-replyInt:]),
-	}
-	if len(r) == replySize {
-		res.RetryAfter = time.Duration(replyValue(r[6:][:replyInt])) * time.Microsecond
-	}
-	return res
+		RetryAfter: time.Duration(retry) * time.Microsecond,
+		ResetAfter: time.Duration(reset) * time.Microsecond,
+		At:         at,
+	}, retry|reset|at <= max53 && remaining < 2*replyWrote
 }
 
 // locate finds each demand's part of a reply and reports whether it is a reply for these demands.

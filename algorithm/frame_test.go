@@ -320,3 +320,75 @@ func TestProgram(t *testing.T) {
 		t.Error("the order of demands changes the program")
 	}
 }
+
+// FuzzReply reads what is no reply of the script: an error that says so, or results that a caller can calculate with.
+func FuzzReply(f *testing.F) {
+	short := packed(0, 1, 0, 60_000_000, 7)
+	f.Add([]byte(short[:6]+short[6+replyInt:]), uint8(0))
+	f.Add([]byte(packed(replyRefused, 1, 2, 3, 4)), uint8(0))
+	f.Add([]byte(packed(replyCorrupt, 0, 0, 0, 0)), uint8(0))
+	f.Add([]byte(packed(0, 1, 0, 60_000_000, 7)+packed(replyRefused|replyWrote, 3, 5, 6, 8)), uint8(1))
+	f.Add([]byte(bigEndian(2, replyInt)+packed(0, 1, 0, 60_000_000, 7)+bigEndian(1, replyInt)+packed(replyRefused, 0, 1, 2, 3)+short), uint8(2))
+	f.Add(slices.Repeat([]byte{0xff}, replySize), uint8(0))
+	f.Add(slices.Repeat([]byte{0xff}, 2*replySize), uint8(1))
+	f.Add([]byte("OK"), uint8(2))
+	minute, hour := SlidingLog(ratelimit.PerMinute(2)), SlidingLog(ratelimit.PerHour(9))
+	var c Call // is used again, as stores do
+	f.Fuzz(func(t *testing.T, bytes []byte, shape uint8) {
+		reply := string(bytes)
+		c.Begin(0)
+		var sizes []int
+		switch shape % 3 {
+		case 0:
+			sizes = addFuzzed(t, &c, []int{1}, minute)
+		case 1:
+			sizes = addFuzzed(t, &c, []int{1}, minute, hour)
+		case 2:
+			sizes = addFuzzed(t, &c, []int{3, 1}, minute)
+		}
+		for group, size := range sizes {
+			out := make([]ratelimit.Result, size)
+			err := c.Results(reply, group, out)
+			if err != nil && !errors.Is(err, ratelimit.ErrCorruptState) && !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+				t.Fatal(err)
+			}
+			for _, res := range out {
+				if res != (ratelimit.Result{}) && res.Limit != 2 && res.Limit != 9 || res.Remaining < 0 || res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 {
+					t.Fatalf("%x: %+v", reply, res)
+				}
+				if errors.Is(err, ratelimit.ErrOutcomeUnknown) && res.Allowed {
+					t.Fatalf("%x: allowed beside %v", reply, err)
+				}
+			}
+			if err == nil {
+				c.Wrote(reply, group)
+			}
+		}
+	})
+}
+
+// addFuzzed adds, for each of times, a group of one demand under each of logs, or of that many equal takes, and returns the groups' lengths.
+func addFuzzed(t *testing.T, c *Call, times []int, logs ...Log) (sizes []int) {
+	t.Helper()
+	for i, n := range times {
+		keys, ds := make([]string, len(logs)), make([]ratelimit.Demand, len(logs))
+		for j, l := range logs {
+			keys[j], ds[j] = fmt.Sprint(i, j), ratelimit.Demand{Key: "k", Algorithm: l, N: 1}
+		}
+		err := error(nil)
+		if n > 1 {
+			err = c.AddSame(keys[0], ds[0], n)
+			sizes = append(sizes, n)
+		} else {
+			err = c.Add(keys, ds)
+			sizes = append(sizes, len(ds))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sizes
+}
+
+// bigEndian is v in n bytes.
+func bigEndian(v int64, n int) string { return string(appendInt(nil, v, n)) }

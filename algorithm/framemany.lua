@@ -52,8 +52,12 @@ local function look(d)
   return r
 end
 
-local function commit(key, us, whole, o1, b1, o2, b2, o3, b3)
+-- commit writes what the step that returned r wants written. If the state turns out to be corrupt, r is what a step returns then.
+local function commit(key, r)
+  local us, whole, o1, b1, o2, b2, o3, b3, size = r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14]
+  if not whole and not o1 then return end
 --WRITE--
+  if size and length ~= size then r[1] = nil end
 end
 
 local reply, group = {}, {}
@@ -65,9 +69,10 @@ for i = 1, #ARGV do
   if more == 0 and #group == 0 and (op ~= TAKE or at == 0) then tail = pcall('GETRANGE', key, '-160', '-1') end
   if tail and not tail.err then
     -- A demand by itself, as most are: without the tables that others need.
-    local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3 = steps[number](key, tail, now, op, n, at, arg, 28)
+    local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size = steps[number](key, tail, now, op, n, at, arg, 28)
     if whole or o1 then
 --WRITE--
+      if size and length ~= size then allowed = nil end
       if allowed ~= 1 or op == LOOK then remaining = remaining + WROTE end
     end
     if not allowed then
@@ -88,14 +93,14 @@ for i = 1, #ARGV do
           -- One take is decided alone, then as many as still fit in one step. That step counts only if it answers what the last of them
           -- alone would get, which a clock or a resolution that has just changed may prevent; then the next one is decided alone.
           local r, count = run(d, TAKE, d.n, 0), left
-          if r[7] or r[8] then commit(d.key, r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13]) end
+          commit(d.key, r)
           if r[1] == 1 then
             count = 1
             local fit = math.min(left - 1, math.floor(r[2] / d.n))
             if fit > 0 then
               local s = run(d, TAKE, fit * d.n, 0)
               if s[1] == 1 and s[2] == r[2] - fit * d.n and s[4] == r[4] and s[5] == r[5] then
-                if s[7] or s[8] then commit(d.key, s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13]) end
+                commit(d.key, s)
                 r, count = s, fit + 1
               end
             end
@@ -106,8 +111,11 @@ for i = 1, #ARGV do
       else
         for j = 1, #group do
           d = group[j]
-          results[j] = run(d, d.op, d.n, d.at)
-          admitted = admitted and results[j][1] == 1
+          local r = run(d, d.op, d.n, d.at)
+          -- What commit would find out when others of the group are written.
+          if #group > 1 and r[14] and not r[7] and call('STRLEN', d.key) > r[14] then r = {} end
+          results[j] = r
+          admitted = admitted and r[1] == 1
         end
       end
       for j = 1, #results do
@@ -116,8 +124,8 @@ for i = 1, #ARGV do
           reply[#reply + 1] = pack('>I7', counts[j])
         else
           d = group[j]
-          if not admitted and #group > 1 then r = look(d) end
-          if r[7] or r[8] then commit(d.key, r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13]) end
+          if r[1] and not admitted and #group > 1 then r = look(d) end -- a look may not see that a state is corrupt
+          commit(d.key, r)
         end
         local remaining = r[2] or 0
         if not r[1] then

@@ -19,10 +19,11 @@ if tail.err then
   call('DEL', key)
   tail = ''
 end
-local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3 = step1(key, tail, now, op, n, at, arg, 28)
+local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size = step1(key, tail, now, op, n, at, arg, 28)
 if not allowed then return struct.pack('>I6I7I7I7', 2 ^ 45, 0, 0, 0) end
 if whole or o1 then
 --WRITE--
+  if size and length ~= size then return struct.pack('>I6I7I7I7', 2 ^ 45, 0, 0, 0) end
   if allowed ~= 1 or op == 1 then remaining = remaining + 2 ^ 46 end
 end
 if allowed == 1 then return struct.pack('>I6I7I7', remaining, reset, stamp) end

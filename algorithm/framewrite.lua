@@ -16,6 +16,7 @@
   else
     call('SET', key, whole, 'KEEPTTL')
   end
-  if o1 then call('SETRANGE', key, o1, b1) end
-  if o2 then call('SETRANGE', key, o2, b2) end
-  if o3 then call('SETRANGE', key, o3, b3) end
+  local length
+  if o1 then length = call('SETRANGE', key, o1, b1) end
+  if o2 then length = call('SETRANGE', key, o2, b2) end
+  if o3 then length = call('SETRANGE', key, o3, b3) end

@@ -6,13 +6,13 @@
 
 local function step(key, tail, now, op, n, at, args, pos)
   local unpack, pack, sub = struct.unpack, struct.pack, string.sub
-  local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
+  local TAKE, LOOK, FORCE, GIVEBACK, RESET = 0, 1, 2, 3, 4
 
   -- seek goes on from record i while its stamp is at most edge and its units are fewer than need; a ring's blocks it passes by
   -- the index. It returns where it stops, the units and stamp there, if any, the units it passed, and where it
   -- was and what it had passed after the last stamp of at most bound. seen has what it read before.
   local function seek(seen, key, head, count, slots, i, edge, need, bound)
-    local call, unpack = redis.call, struct.unpack
+    local call, unpack, sub = redis.call, struct.unpack, string.sub
     local passed, stop, held = 0, i, 0
     while i < count do
       local slot = (head + i) % slots
@@ -20,12 +20,14 @@ local function step(key, tail, now, op, n, at, args, pos)
         while slots < 2 ^ 40 and slot % 64 == 0 and i + 64 < count do
           seen.index = seen.index or call('GETRANGE', key, slots * 12, slots * 12 + slots / 64 * 12 - 1)
           local after, first = (slot + 64) % slots, nil
-          local sum = unpack('>I6', seen.index, slot / 64 * 12 + 1)
           if i + 128 < count then
-            first = unpack('>I6', seen.index, after / 64 * 12 + 7)
+            first = sub(seen.index, after / 64 * 12 + 7, after / 64 * 12 + 12)
           else
-            first = unpack('>I6', call('GETRANGE', key, after * 12 + 6, after * 12 + 11))
+            first = call('GETRANGE', key, after * 12 + 6, after * 12 + 11)
           end
+          if #seen.index < slots / 64 * 12 or #first < 6 then return count, nil, nil, 2 ^ 53 end
+          local sum = unpack('>I6', seen.index, slot / 64 * 12 + 1)
+          first = unpack('>I6', first)
           if first > bound or sum >= need then break end
           i, slot, passed, need = i + 64, after, passed + sum, need - sum
           stop, held = i, passed
@@ -59,8 +61,9 @@ local function step(key, tail, now, op, n, at, args, pos)
     count = (count - head) / 67108864
     used = (used - flags) / 16
     if flags >= 8 then
+      if not large then return nil end
       slots, flags = unpack('>I4', tail, size - 95) * 64, flags - 8
-      if not large or head >= slots or count > slots then return nil end
+      if head >= slots or count > slots then return nil end
     end
     if kept > 31622400000000 then
       kept = kept % 35184372088832
@@ -69,9 +72,10 @@ local function step(key, tail, now, op, n, at, args, pos)
     else
       e = 0
     end
+    if count == 0 or kept == 0 or flags > 4 or used > 281474976710655 or base >= 9007199254740992 then return nil end
+    if not large and (head + flags > 0 or size ~= count * 12 + 32) then return nil end
     base = base - 2251799813685248
     newest = newest + base
-    if count == 0 or flags > 4 or not large and size ~= count * 12 + 32 then return nil end
     if now - newest >= kept then
       count, used, large = 0, 0, false
     elseif newest - now > window then
@@ -171,13 +175,14 @@ local function step(key, tail, now, op, n, at, args, pos)
       if slots == 2 ^ 40 then
         if slot < 384 and from <= slot / 16 + 12 then
           if same then ending = ending .. sub(tail, -66) end
-          return 1, remaining, 0, reset, mark, us, nil, slot * 12, ending
+          return 1, remaining, 0, reset, mark, us, nil, slot * 12, ending, nil, nil, nil, nil, slot * 12 + #ending
         end
       elseif stay < slots and (slot % 64 > 0 or stay * 8 >= slots) then
         local o3, b3
         if not merge and slot % 64 == 0 then -- a block is complete
           local start, sum = (slot - 64) % slots, 0
           local bytes = redis.call('GETRANGE', key, start * 12, start * 12 + 767)
+          if #bytes < 768 then return nil end
           for i = 1, 757, 12 do sum = sum + unpack('>I6', bytes, i) end
           o3, b3 = (slots + start / 64) * 12, pack('>I6', sum) .. sub(bytes, 7, 12)
           if slot == slots and slots < max and stay * 2 > slots then -- longer rather than round
@@ -186,10 +191,14 @@ local function step(key, tail, now, op, n, at, args, pos)
             if same then ending = ending .. sub(tail, -66) end
             ending = redis.call('GETRANGE', key, slots * 12, o3 - 1) .. b3 .. string.rep(string.char(0), more * 12) ..
               pack('>I4', blocks + more) .. ending
-            return 1, remaining, 0, reset, mark, us, nil, slot * 12, sub(record, 1, 12), (blocks + more) * 768, ending
+            blocks = (blocks + more) * 768
+            return 1, remaining, 0, reset, mark, us, nil, slot * 12, sub(record, 1, 12), blocks, ending, nil, nil, blocks + #ending
           end
         end
-        return 1, remaining, 0, reset, mark, us, nil, slot % slots * 12, sub(record, 1, 12), slots / 64 * 780 + 4, ending, o3, b3
+        local bytes = slots / 64 * 780
+        -- A ring that says it is longer than it is would be made so.
+        if slots > 16384 and #redis.call('GETRANGE', key, bytes + 95, '-1') ~= 1 then return nil end
+        return 1, remaining, 0, reset, mark, us, nil, slot % slots * 12, sub(record, 1, 12), bytes + 4, ending, o3, b3, bytes + 96
       end
     end
 
@@ -233,9 +242,10 @@ local function step(key, tail, now, op, n, at, args, pos)
 
   local allowed, retry = 1, 0
   local bytes, o1, b1, o2, b2, o3, b3
-  if op == GIVEBACK or shifted then
+  if op == GIVEBACK or op == LOOK or shifted then -- a look answers what a take would
     bytes = size
     if slots < 2 ^ 40 then bytes = slots / 64 * 780 + 96 elseif large then bytes = (head + count) * 12 + 80 end
+    if large and #redis.call('GETRANGE', key, bytes - 1, '-1') ~= 1 then return nil end
   end
   if op == GIVEBACK then
     at = at - base
@@ -248,9 +258,12 @@ local function step(key, tail, now, op, n, at, args, pos)
       end
       while after - i > 64 do
         local middle = math.floor((i + after) / 2)
-        if unpack('>I6', read(middle, 1), 7) <= at then i = middle else after = middle end
+        local record = read(middle, 1)
+        if #record < 12 then return nil end
+        if unpack('>I6', record, 7) <= at then i = middle else after = middle end
       end
       if after > i then chunk, from = read(i, after - i), i end
+      if #chunk < (after - i) * 12 then return nil end
     end
     while i < after do
       local middle = math.floor((i + after) / 2)
@@ -268,7 +281,9 @@ local function step(key, tail, now, op, n, at, args, pos)
         o2, b2 = bytes - 92, b1
       elseif slots < 2 ^ 40 and start + 64 < count then
         o2 = (slots + (slot - slot % 64) / 64) * 12
-        b2 = pack('>I6', unpack('>I6', redis.call('GETRANGE', key, o2, o2 + 5)) - back)
+        b2 = redis.call('GETRANGE', key, o2, o2 + 5)
+        if #b2 < 6 then return nil end
+        b2 = pack('>I6', unpack('>I6', b2) - back)
       end
       if large and i < 4 then flags = 4 end
       o3, b3 = bytes - 25, pack('>I7', used * 16 + flags + (slots < 2 ^ 40 and 8 or 0))

@@ -587,7 +587,8 @@ func TestRebase(t *testing.T) {
 	}
 }
 
-// FuzzState gives Step bytes that it did not write: no panic, no result out of range.
+// FuzzState gives Step bytes that it did not write: no panic, no result out of range, no more memory than a state needs, and whatever they
+// are, no more admitted at one time than the limit.
 func FuzzState(f *testing.F) {
 	l := SlidingLog(ratelimit.PerMinute(3))
 	var state []byte
@@ -611,8 +612,14 @@ func FuzzState(f *testing.F) {
 		if keep < 0 {
 			return
 		}
-		if res.Remaining < 0 || res.Remaining > l.Limit().Max || res.RetryAfter < 0 {
+		if res.Remaining < 0 || res.Remaining > l.Limit().Max || res.RetryAfter < 0 || res.ResetAfter < 0 {
 			t.Fatalf("%+v", res)
+		}
+		if cap(next) > 2*len(state)+blockSize+ringEnd {
+			t.Fatalf("%d bytes made room for %d", len(state), cap(next))
+		}
+		if admitted := admittedAt(l, state, now, l.Limit().Max+2); admitted > l.Limit().Max {
+			t.Fatalf("%d admitted", admitted)
 		}
 		if keep > 0 && d.Op != ratelimit.Reset {
 			if _, ok := decodeLog(next); !ok {
@@ -620,6 +627,24 @@ func FuzzState(f *testing.F) {
 			}
 		}
 	})
+}
+
+// admittedAt returns how many of so many takes are admitted on a state, until it turns out to be corrupt.
+func admittedAt(l Log, state []byte, now, times int64) (admitted int64) {
+	state = bytes.Clone(state)
+	for range times {
+		next, keep, res := l.Step(state, now, take(1))
+		if keep < 0 {
+			break
+		}
+		if keep > 0 {
+			state = next
+		}
+		if res.Allowed {
+			admitted++
+		}
+	}
+	return admitted
 }
 
 func BenchmarkStep(b *testing.B) {
