@@ -1,88 +1,122 @@
-// Package linear checks recorded histories of a store for conformance.Options. It is a package of its own so that package
-// conformance needs nothing but the standard library.
+// Package linear checks recorded histories of a store: those of conformance.Options, on a clock that is held, and those of servers with a clock of
+// their own, whose answers get lost. It is a package of its own so that package conformance needs nothing but the standard library.
 package linear
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"maps"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/conformance"
 )
 
 // timeout is how long the search for an order may take. Histories of the suite take milliseconds.
 const timeout = 30 * time.Second
 
-// ErrNotLinearizable says that no order of the operations of a history explains what they returned.
-var ErrNotLinearizable = errors.New("no order of these calls, each between its call and its return, explains their results")
+// Errors of a check.
+var (
+	// ErrNotLinearizable says that no order of the operations of a history explains what they returned.
+	ErrNotLinearizable = errors.New("no order of these calls, each between its call and its return, explains their results")
+
+	// ErrUndecided says that the search took too long: no order was found, nor that there is none.
+	ErrUndecided = errors.New("the search for an order of these calls was given up")
+)
 
 // Check returns nil if history is linearizable: if there is an order of its operations in which each took effect at one instant between its
 // call and its return, and in which every result is the one of [ratelimit.Demand.Step] on the states that the operations before it left
 // (see [conformance.Operation.Answers]).
-// Otherwise the error wraps ErrNotLinearizable, or says that the search took too long.
+// Otherwise the error wraps ErrNotLinearizable or ErrUndecided, or says that a demand has no result.
 func Check(history []conformance.Operation) error {
-	ops := make([]porcupine.Operation, len(history))
 	for i, op := range history {
 		if len(op.Demands) == 0 || len(op.Demands) != len(op.Results) {
-			return fmt.Errorf("operation %d has %d demands and %d results", i, len(op.Demands), len(op.Results))
+			return malformed(i, op)
 		}
-		ops[i] = porcupine.Operation{ClientId: op.Client, Input: op, Call: int64(op.Call), Return: int64(op.Return)}
+	}
+	return newSearch(history, held).check()
+}
+
+func malformed(i int, op conformance.Operation) error {
+	return fmt.Errorf("operation %d has %d demands and %d results", i, len(op.Demands), len(op.Results))
+}
+
+// check searches for an order.
+func (s *search) check() error {
+	ops, ok := s.intervals()
+	if !ok {
+		return ErrNotLinearizable
 	}
 	model := porcupine.Model{
-		Init: func() any { return states(nil) },
-		Step: func(before, input, _ any) (bool, any) {
-			return before.(states).explain(input.(conformance.Operation))
-		},
-		Equal: func(a, b any) bool { return maps.Equal(a.(states), b.(states)) },
+		Init:  func() any { return s.begin() },
+		Step:  func(before, input, _ any) (bool, any) { return s.step(before.(worlds), input.(int)) },
+		Equal: func(a, b any) bool { return a.(worlds).equal(b.(worlds)) },
 	}
-	switch porcupine.CheckOperationsTimeout(model, ops, timeout) {
-	case porcupine.Ok:
+	switch result := porcupine.CheckOperationsTimeout(model, ops, timeout); {
+	case result == porcupine.Ok:
 		return nil
-	case porcupine.Illegal:
-		return ErrNotLinearizable
-	default:
-		return fmt.Errorf("no order was found within %v, nor that there is none", timeout)
+	case result == porcupine.Unknown || s.budget <= 0:
+		return ErrUndecided
 	}
+	return ErrNotLinearizable
 }
 
-type identity struct{ key, limit, algorithm string }
-
-// states are the states of a store. They are never changed in place.
-type states map[identity]string
-
-// explain tells whether op may return what it did on s, and what it leaves.
-func (s states) explain(op conformance.Operation) (bool, states) {
-	if len(op.Demands) > 1 {
-		after, results := s.run(op, ratelimit.Demand.Look)
-		if slices.ContainsFunc(results, func(r ratelimit.Result) bool { return !r.Allowed }) {
-			return op.Answers(results), after
-		}
+// intervals returns when each operation may have taken effect.
+func (s *search) intervals() (ops []porcupine.Operation, ok bool) {
+	if s.clock == Steady {
+		return s.byClock()
 	}
-	after, results := s.run(op, ratelimit.Demand.Step)
-	return op.Answers(results), after
+	for i, op := range s.ops {
+		ops = append(ops, porcupine.Operation{ClientId: op.Client, Input: i, Call: int64(op.Call), Return: int64(op.Return)})
+	}
+	return ops, true
 }
 
-func (s states) run(op conformance.Operation, step func(ratelimit.Demand, []byte, int64) ([]byte, time.Duration, ratelimit.Result)) (after states, results []ratelimit.Result) {
-	after = s
-	for _, d := range op.Demands {
-		id := identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
-		next, keep, res := step(d, bytes.Clone([]byte(s[id])), op.Now)
-		results = append(results, res)
-		if keep == 0 {
-			continue
+// byClock returns the intervals of operations that were decided one after the other on a Steady clock: not those of time but of places in that order, to
+// which the search need not find back. Those of one reading of the clock share a place, and what comes first there is left to the search. It is
+// not ok if an operation was called only when one that was decided later had returned.
+func (s *search) byClock() (ops []porcupine.Operation, ok bool) {
+	var order, unknown []int
+	for i, op := range s.ops {
+		if op.unknown() {
+			unknown = append(unknown, i)
+		} else if order = append(order, i); len(s.nows(op)) > 1 {
+			return nil, false
 		}
-		changed := states{}
-		maps.Copy(changed, after)
-		if delete(changed, id); len(next) > 0 {
-			changed[id] = string(next)
-		}
-		after = changed
 	}
-	return after, results
+	now := func(i int) int64 { return s.ops[i].Results[0].At }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(now(a), now(b)) })
+	slices.SortStableFunc(unknown, func(a, b int) int { return cmp.Compare(s.ops[a].Call, s.ops[b].Call) })
+	latest := make([]time.Duration, len(order)+1) // when the operation at a place has taken effect, and so all before it
+	latest[len(order)] = math.MaxInt64
+	for place := len(order) - 1; place >= 0; place-- {
+		latest[place] = min(latest[place+1], s.ops[order[place]].Return)
+	}
+	soonest := time.Duration(math.MinInt64)
+	for place := 0; place < len(order); {
+		end := place + 1
+		for end < len(order) && now(order[end]) == now(order[place]) {
+			end++
+		}
+		for len(unknown) > 0 && s.ops[unknown[0]].Call <= latest[place] {
+			at := int64(len(ops))
+			ops = append(ops, porcupine.Operation{Input: unknown[0], Call: at, Return: at})
+			unknown = unknown[1:]
+		}
+		at := int64(len(ops))
+		for _, i := range order[place:end] {
+			if soonest > s.ops[i].Return {
+				return nil, false
+			}
+			ops = append(ops, porcupine.Operation{ClientId: s.ops[i].Client, Input: i, Call: at, Return: at})
+		}
+		for _, i := range order[place:end] {
+			soonest = max(soonest, s.ops[i].Call)
+		}
+		place = end
+	}
+	return ops, true
 }
