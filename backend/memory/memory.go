@@ -3,7 +3,8 @@
 // A decision takes one lock of 64 and allocates nothing once the key is known. The clock is monotonic, so a change of the wall clock does
 // not matter; while the machine is suspended it stands still, which frees units later and never sooner.
 //
-// The store is bounded. A state takes about 120 bytes and 12 to 18 for each record; [Options.MaxKeys] says how many states there may be,
+// The store is bounded. A state takes about 120 bytes, its key, and 12 to 18 bytes for each record; a key of more than 128 bytes is held as a
+// hash of that length. [Options.MaxKeys] says how many states there may be,
 // and [Options.WhenFull] what happens then. A key that still counts is never forgotten, since to forget is to admit.
 package memorystore
 
@@ -56,6 +57,7 @@ type Store struct {
 	maxKeys  int64
 	keys     atomic.Int64 // states that are there or for which there is a reservation
 	overflow *overflow    // nil: refuse
+	refused  atomic.Int64 // for want of room
 	closed   atomic.Bool
 	stop     chan struct{}
 	stopped  chan struct{}
@@ -112,6 +114,9 @@ func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (res ratelimit.Res
 	if ctx.Err() != nil {
 		return ratelimit.Result{}, ratelimit.CheckTake(ctx, d)
 	}
+	if len(d.Key) > maxKey {
+		d.Key = keyOf(d.Key)
+	}
 	hash := maphash.String(s.seed, d.Key)
 	sh := s.shard(hash)
 	sh.mu.Lock()
@@ -143,7 +148,7 @@ func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (res ratelimit.Res
 
 // takeUnknown decides for a key without a state. Its shard is locked.
 func (s *Store) takeUnknown(sh *shard, hash uint64, now int64, d ratelimit.Demand) (ratelimit.Result, error) {
-	where, err := s.place(sh, now, d)
+	where, err := s.place(sh, 1<<(hash>>shardShift), now, d)
 	if err != nil {
 		return ratelimit.Result{}, err
 	}
@@ -170,6 +175,7 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	if s.closed.Load() {
 		return ratelimit.ErrClosed
 	}
+	ds = keysOf(ds)
 	var room [8]target
 	targets := room[:0]
 	var locks uint64
@@ -180,7 +186,7 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	}
 	s.lock(locks)
 	defer s.unlock(locks)
-	return s.takeAll(targets, s.now(), ds, out)
+	return s.takeAll(locks, targets, s.now(), ds, out)
 }
 
 // lock takes the locks of a set of shards, in order.
@@ -198,6 +204,24 @@ func (s *Store) unlock(set uint64) {
 
 // Len returns the number of states, those included that have run out and are not forgotten yet.
 func (s *Store) Len() int { return int(s.keys.Load()) }
+
+// Stats tells how near a store is to its bounds. Refused and Overflowed are counts since the store was made.
+type Stats struct {
+	Keys       int   // states held, those included that have run out and are not forgotten yet
+	MaxKeys    int   // the most that there may be; a new key finds no room while there are as many that still count
+	Shared     int   // states that unknown keys share, beside Keys: above 0 while the store overflows
+	Refused    int64 // calls answered with [ratelimit.ErrCapacity]
+	Overflowed int64 // demands decided on a shared state
+}
+
+// Stats returns counts that were right one after the other, not all at the same moment. It takes no lock and costs decisions nothing.
+func (s *Store) Stats() Stats {
+	st := Stats{Keys: s.Len(), MaxKeys: int(s.maxKeys), Refused: s.refused.Load()}
+	if s.overflow != nil {
+		st.Shared, st.Overflowed = int(s.overflow.n.Load()), s.overflow.demands.Load()
+	}
+	return st
+}
 
 // Close stops the store and waits for its goroutine to end. Calls after it return [ratelimit.ErrClosed]. It returns nil, also when
 // called again.

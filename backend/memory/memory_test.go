@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"strconv"
 	"strings"
@@ -319,5 +320,69 @@ func TestNoAllocations(t *testing.T) {
 		if allocs := testing.AllocsPerRun(1000, step); math.Floor(allocs) != 0 {
 			t.Errorf("%s: %v allocations a decision", name, allocs)
 		}
+	}
+}
+
+// TestCleanClockSetBack sets the clock back between the cleaner's reading it and its lock, and takes: what is new to the clock is kept.
+func TestCleanClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const early, late = int64(1_000_000_000), int64(2_000_000_000)
+		now, armed := late, false
+		var mu sync.Mutex
+		var s *Store
+		read := func() (stamp int64, first bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			stamp, first = now, armed
+			if armed = false; first {
+				now = early
+			}
+			return stamp, first
+		}
+		s = open(t, &Options{Now: func() int64 {
+			stamp, first := read()
+			if first { // by the cleaner, since nobody else asks
+				if _, err := s.Take(t.Context(), demand(ratelimit.Take, "k", 1)); err != nil {
+					t.Error(err)
+				}
+			}
+			return stamp
+		}})
+		mu.Lock()
+		armed = true
+		mu.Unlock()
+		time.Sleep(2 * cleanInterval)
+		synctest.Wait()
+		if n := s.Len(); n != 1 {
+			t.Errorf("%d states, want the one that was taken after the clock was set back", n)
+		}
+	})
+}
+
+// TestTakeAllKeepsWhatItFound: a TakeAll that needs room for an unknown key does not forget the state, run out though it has, of a known one of the same
+// shard that it is about to record on.
+func TestTakeAllKeepsWhatItFound(t *testing.T) {
+	c := newClock()
+	s := open(t, &Options{MaxKeys: 2, Now: c.now})
+	shardOf := func(key string) *shard { return s.shard(maphash.String(s.seed, key)) }
+	unknown := "unknown"
+	for i := 0; shardOf(unknown) != shardOf("known"); i++ {
+		unknown = "unknown" + strconv.Itoa(i)
+	}
+	for range 50 {
+		must(t, s, demand(ratelimit.Take, "known", 3), true)
+		must(t, s, demand(ratelimit.Take, "other", 3), true)
+		c.advance(61 * time.Second)
+		out := make([]ratelimit.Result, 2)
+		ds := []ratelimit.Demand{demand(ratelimit.Take, "known", 3), demand(ratelimit.Take, unknown, 3)}
+		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed || !out[1].Allowed {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		must(t, s, demand(ratelimit.Look, "known", 1), false)
+		must(t, s, demand(ratelimit.Look, unknown, 1), false)
+		if n := s.Len(); n > 2 {
+			t.Fatalf("%d states", n)
+		}
+		c.advance(61 * time.Second)
 	}
 }

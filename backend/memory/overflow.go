@@ -17,6 +17,8 @@ type overflow struct {
 	mu   sync.Mutex
 	logs map[ratelimit.Algorithm]*overflowLog
 	n    atomic.Int32 // len(logs), to be read without the lock
+
+	demands atomic.Int64 // that were decided here
 }
 
 type overflowLog struct {
@@ -104,12 +106,13 @@ func (o *overflow) takeAll(targets []target, now int64, ds []ratelimit.Demand, o
 }
 
 // forget drops the states that have run out.
-func (o *overflow) forget(now int64) {
+func (o *overflow) forget(clock func() int64) {
 	if o.n.Load() == 0 {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := clock()
 	maps.DeleteFunc(o.logs, func(_ ratelimit.Algorithm, log *overflowLog) bool { return log.expires <= now })
 	o.n.Store(int32(len(o.logs)))
 }

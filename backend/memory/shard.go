@@ -156,6 +156,14 @@ func (sh *shard) forget(now int64, most int) int {
 	return n
 }
 
+// forgetSome drops entries that have run out, if there are any, and returns how many.
+func (sh *shard) forgetSome(now int64) (n int) {
+	for n == 0 && sh.due.Load() <= now {
+		n = sh.forget(now, cleanBatch)
+	}
+	return n
+}
+
 // drop takes an entry that is not in the queue out of the table and of Store.keys.
 func (sh *shard) drop(id uint32) {
 	e := sh.entry(id)

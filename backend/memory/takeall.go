@@ -1,6 +1,8 @@
 package memorystore
 
 import (
+	"math/bits"
+
 	"github.com/truewindow/ratelimit"
 )
 
@@ -11,17 +13,21 @@ type target struct {
 	place place
 }
 
-// takeAll looks at all demands and takes when all are admitted. The shards of all targets are locked.
-func (s *Store) takeAll(targets []target, now int64, ds []ratelimit.Demand, out []ratelimit.Result) (err error) {
+// takeAll looks at all demands and takes when all are admitted. The shards of all targets, mine, are locked.
+func (s *Store) takeAll(mine uint64, targets []target, now int64, ds []ratelimit.Demand, out []ratelimit.Result) (err error) {
 	defer func() { s.release(targets) }()
+	if unknown := s.find(targets, ds); unknown > 0 && s.keys.Load()+int64(unknown) > s.maxKeys {
+		// Later nothing may be forgotten here: it might be what was found.
+		s.forgetAll(mine, now)
+		s.find(targets, ds)
+	}
 	overflowing := false
 	for i := range targets {
 		t := &targets[i]
-		sh := s.shard(t.hash)
-		if t.id = sh.find(t.hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); t.id != none {
+		if t.id != none {
 			continue
 		}
-		if t.place, err = s.place(sh, now, ds[i]); err != nil {
+		if t.place, err = s.place(nil, mine, now, ds[i]); err != nil {
 			return err
 		}
 		overflowing = overflowing || t.place == inOverflow
@@ -46,6 +52,28 @@ func (s *Store) takeAll(targets []target, now int64, ds []ratelimit.Demand, out 
 		}
 	}
 	return nil
+}
+
+// find finds the states of targets, and returns how many are unknown.
+func (s *Store) find(targets []target, ds []ratelimit.Demand) (unknown int) {
+	for i := range targets {
+		t := &targets[i]
+		sh := s.shard(t.hash)
+		if t.id = sh.find(t.hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); t.id == none {
+			unknown++
+		}
+	}
+	return unknown
+}
+
+// forgetAll forgets what has run out in a set of shards, which are locked.
+func (s *Store) forgetAll(set uint64, now int64) {
+	for ; set != 0; set &= set - 1 {
+		sh := &s.shards[bits.TrailingZeros64(set)]
+		for sh.due.Load() <= now {
+			sh.forget(now, cleanBatch)
+		}
+	}
 }
 
 // look answers each demand with its Look and reports whether all are allowed.

@@ -1,0 +1,134 @@
+package memorystore
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// TestFloodOfMillions throws half a million distinct keys, ten millions in a full run, at a store of 100,000 under either WhenFull: its memory stays
+// what that of 100,000 is, keys that count keep their history, and none has more than its limit.
+func TestFloodOfMillions(t *testing.T) {
+	const maxKeys, live, windows, again = 100_000, 1000, 2, 997
+	flood := 500_000 / windows
+	if os.Getenv("RATELIMIT_FULL") != "" {
+		flood = 10_000_000 / windows
+	}
+	for name, whenFull := range map[string]WhenFull{"refuse": Refuse, "overflow": Overflow} {
+		t.Run(name, func(t *testing.T) {
+			c := newClock()
+			empty := heap()
+			s := open(t, &Options{MaxKeys: maxKeys, WhenFull: whenFull, Now: c.now})
+			var filled, flooded int64
+			for window := range windows {
+				key := func(i int) string { return strconv.Itoa(window*flood + i) }
+				for i := range live {
+					must(t, s, demand(ratelimit.Take, "live"+strconv.Itoa(i), 2), true)
+				}
+				admitted := throw(t, s, maxKeys-live, key)
+				if window == 0 {
+					filled = heap() - empty
+				}
+				rest := throw(t, s, flood-(maxKeys-live), func(i int) string { return key(maxKeys - live + i) })
+				flooded = max(flooded, heap()-empty)
+
+				shared := int64(0)
+				if whenFull == Overflow {
+					shared = 1 // which takes all that unknown keys may have together
+				}
+				if admitted != maxKeys-live || rest != shared {
+					t.Errorf("admitted %d keys, and %d when it was full; want %d and %d", admitted, rest, maxKeys-live, shared)
+				}
+				for i := 0; i < flood; i += again {
+					res, err := s.Take(t.Context(), demand(ratelimit.Take, key(i), 1))
+					if res.Allowed || err != nil && !errors.Is(err, ratelimit.ErrCapacity) {
+						t.Fatalf("beyond the limit: %+v, %v", res, err)
+					}
+				}
+				for i := range live {
+					must(t, s, demand(ratelimit.Take, "live"+strconv.Itoa(i), 2), false)
+					must(t, s, demand(ratelimit.Take, "live"+strconv.Itoa(i), 1), true)
+				}
+				c.advance(61 * time.Second)
+			}
+			t.Logf("%d keys in %d windows: %d MiB with %d states, at most %d MiB after the flood; %+v",
+				windows*flood, windows, filled>>20, maxKeys, flooded>>20, s.Stats())
+			if most := filled + filled/8 + 1<<20; flooded > most {
+				t.Errorf("%d bytes after the flood, %d before: more than %d", flooded, filled, most)
+			}
+			if st := s.Stats(); st.Keys != maxKeys || (st.Refused > 0) == (whenFull == Overflow) || (st.Overflowed > 0) == (whenFull == Refuse) {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// throw takes all of the limit of n keys, each once, from several goroutines, and returns how many were admitted.
+func throw(t *testing.T, s *Store, n int, key func(i int) string) int64 {
+	t.Helper()
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	workers := 2 * runtime.GOMAXPROCS(0)
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				res, err := s.Take(t.Context(), demand(ratelimit.Take, key(i), 3))
+				switch {
+				case err == nil && res.Allowed:
+					admitted.Add(1)
+				case err != nil && !errors.Is(err, ratelimit.ErrCapacity):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return admitted.Load()
+}
+
+// heap returns the bytes that are in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestStats counts what finds no room.
+func TestStats(t *testing.T) {
+	for whenFull, full := range []Stats{
+		Refuse:   {Keys: 2, MaxKeys: 2, Refused: 4},
+		Overflow: {Keys: 2, MaxKeys: 2, Shared: 1, Overflowed: 5},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := open(t, &Options{MaxKeys: 2, WhenFull: WhenFull(whenFull)})
+			want := func(want Stats) {
+				t.Helper()
+				if got := s.Stats(); got != want {
+					t.Errorf("%+v, want %+v", got, want)
+				}
+			}
+			must(t, s, demand(ratelimit.Take, "a", 1), true)
+			must(t, s, demand(ratelimit.Take, "b", 1), true)
+			want(Stats{Keys: 2, MaxKeys: 2})
+			for _, op := range []ratelimit.Op{ratelimit.Take, ratelimit.Look, ratelimit.Force} {
+				_, _ = s.Take(t.Context(), demand(op, "c", 1))
+			}
+			ds := []ratelimit.Demand{demand(ratelimit.Take, "a", 1), demand(ratelimit.Take, "c", 1), demand(ratelimit.Take, "d", 1)}
+			_ = s.TakeAll(t.Context(), ds, make([]ratelimit.Result, len(ds)))
+			want(full)
+			time.Sleep(62 * time.Second)
+			synctest.Wait()
+			full.Keys, full.Shared = 0, 0
+			want(full)
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package memorystore
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// TestLongKeys: keys of any length are told apart, also from what is held of them, and the longest take no more memory than short ones.
+func TestLongKeys(t *testing.T) {
+	s := open(t, nil)
+	var keys []string
+	for _, n := range []int{2, maxKey - 1, maxKey, maxKey + 1, maxKey + 2, 64 << 10, 10 << 20} {
+		for _, last := range []string{"a", "b"} {
+			key := strings.Repeat("k", n-1) + last
+			keys = append(keys, key, keyOf(key)[1:])
+			if n > maxKey {
+				keys = append(keys, keyOf(key)) // which is a long key itself
+			}
+		}
+	}
+	slices.Sort(keys)
+	for i, key := range slices.Compact(keys) {
+		must(t, s, demand(ratelimit.Take, key, 2), true)
+		ds := []ratelimit.Demand{demand(ratelimit.Take, key, 1), demand(ratelimit.Look, "other"+strconv.Itoa(i), 1)}
+		out := make([]ratelimit.Result, 2)
+		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed || ds[0].Key != key {
+			t.Fatalf("key %d: %+v, %v", i, out, err)
+		}
+		must(t, s, demand(ratelimit.Take, key, 1), false)
+	}
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for _, chunk := range sh.chunks {
+			for j := range chunk {
+				if n := len(chunk[j].key); n > maxKey+1 {
+					t.Errorf("a key is held in %d bytes", n)
+				}
+			}
+		}
+	}
+}
+
+// TestFloodOfLongKeys throws keys of 64 KiB at a store, which hold no more memory than as many short ones.
+func TestFloodOfLongKeys(t *testing.T) {
+	const n = 1000
+	empty := heap()
+	s := open(t, nil)
+	long := strings.Repeat("k", 64<<10)
+	for i := range n {
+		must(t, s, demand(ratelimit.Take, strconv.Itoa(i)+long, 1), true)
+	}
+	if grown := heap() - empty; grown > 1<<20 {
+		t.Errorf("%d keys of %d bytes take %d bytes", n, len(long), grown)
+	}
+	if s.Len() != n {
+		t.Errorf("%d states", s.Len())
+	}
+}
