@@ -9,7 +9,7 @@ import (
 // TestStandardLibraryOnly guards the packages that a user gets without a client: none of them needs a module besides this one.
 func TestStandardLibraryOnly(t *testing.T) {
 	args := []string{"list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{$.ImportPath}}{{end}}{{end}}",
-		".", "./algorithm", "./backend/memory", "./conformance", "./httplimit"}
+		".", "./algorithm", "./backend/memory", "./conformance", "./httplimit", "./layer"}
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	var problems strings.Builder
 	cmd.Stderr = &problems

@@ -44,7 +44,7 @@ var (
 	// ErrClosed says that the store was closed. It wraps [ErrUnavailable].
 	ErrClosed = fmt.Errorf("%w: store is closed", ErrUnavailable)
 
-	// ErrCorruptState says that the stored state is not one that the algorithm wrote. Nothing was changed; a Reset of the
-	// key removes it. It wraps [ErrUnavailable].
+	// ErrCorruptState says that the stored state is not one that the algorithm wrote. No unit was recorded; a Reset of
+	// the key removes it. It wraps [ErrUnavailable].
 	ErrCorruptState = fmt.Errorf("%w: stored state is corrupt", ErrUnavailable)
 )

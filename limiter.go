@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +15,10 @@ import (
 // A Limiter of several limits admits a demand when all of its limits do, and then records it under each; if one refuses, none
 // records it. Its methods answer with the result of the limit that binds ([Binding]); AllowEach and PeekEach answer for each limit.
 //
+// While the store is away, the [Policy] that it was made with decides, or that of [Limiter.With]. A demand that it admits, or decides locally, is answered
+// without an error; one that it refuses, with the error and a Result of [SourceClosed]. It does not decide for a caller who has left: one whose context
+// was canceled.
+//
 // All methods return an error that wraps [ErrInvalidDemand] for an empty key or a negative n, [ErrExceedsLimit]
 // for an n that the smallest limit can never admit, and [ErrUnavailable] when the demand is undecided, the context having
 // ended included; or [errors.ErrUnsupported] if the store cannot run the algorithm, as with [ErrNoScript], or cannot decide several
@@ -21,7 +26,8 @@ import (
 type Limiter struct {
 	taker     taker     // the store, or all where there are several limits
 	algorithm Algorithm // of the first limit: what a store is asked about, and all are not
-	all       group
+	policy    Policy    // or 0: the store's
+	all       *group
 }
 
 // taker is the half of a [Store] that decides one demand.
@@ -51,9 +57,9 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 		return nil, fmt.Errorf("%w: no limit", ErrInvalidLimit)
 	}
 	l := &Limiter{taker: store, algorithm: algorithms[0]}
-	l.all.store, l.all.algorithms = store, slices.Clone(algorithms)
+	l.all = &group{store: store, algorithms: slices.Clone(algorithms)}
 	if len(algorithms) > 1 {
-		l.taker = &l.all
+		l.taker = l.all
 	}
 	ds := make([]Demand, len(algorithms))
 	for i, a := range algorithms {
@@ -74,6 +80,17 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	return l, nil
 }
 
+// With returns a limiter like l with a policy of its own for when the store is away. It is for a call site that needs another one than the store was
+// made with. Zero is the store's, and an unknown one is [FailClosed].
+func (l *Limiter) With(p Policy) *Limiter {
+	if p >= numPolicies {
+		p = FailClosed
+	}
+	with := *l
+	with.policy = p
+	return &with
+}
+
 // Limits returns the limits in the order in which New got them, which is that of the results of AllowEach and PeekEach.
 func (l *Limiter) Limits() []Limit {
 	limits := make([]Limit, len(l.all.algorithms))
@@ -85,8 +102,12 @@ func (l *Limiter) Limits() []Limit {
 
 // Allow is AllowN of one unit.
 func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
-	// Not by way of AllowN: small enough to be inlined, it saves a copy of the demand and two of the result.
-	return l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, N: 1})
+	// Not by way of AllowN: it saves a copy of the demand and two of the result.
+	res, err := l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, N: 1, Policy: l.policy})
+	if err != nil {
+		return l.undecided(ctx, Demand{Algorithm: l.algorithm}, res, err)
+	}
+	return res, nil
 }
 
 // AllowN takes n units for key if they may be spent now. A refusal is a Result with Allowed false, not an error.
@@ -95,7 +116,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Result, erro
 	if n == 0 {
 		return l.Peek(ctx, key)
 	}
-	return l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, Op: Take, N: n})
+	return l.take(ctx, Demand{Key: key, Algorithm: l.algorithm, Op: Take, N: n, Policy: l.policy})
 }
 
 // AllowEach is AllowN with the result of each limit appended to dst, in the order of Limits. The demand was admitted if
@@ -109,7 +130,7 @@ func (l *Limiter) AllowEach(ctx context.Context, key string, n int64, dst []Resu
 
 // Peek answers what Allow would and takes nothing. Remaining is what is there before taking.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, Op: Look, N: 1})
+	return l.take(ctx, Demand{Key: key, Algorithm: l.algorithm, Op: Look, N: 1, Policy: l.policy})
 }
 
 // PeekEach answers what AllowEach would and takes nothing. An n of 0 is an n of 1.
@@ -163,10 +184,32 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+func (l *Limiter) take(ctx context.Context, d Demand) (Result, error) {
+	res, err := l.taker.Take(ctx, d)
+	if err != nil {
+		return l.undecided(ctx, d, res, err)
+	}
+	return res, nil
+}
+
+// undecided returns what the policy makes of a demand for which the store has returned res and err.
+func (l *Limiter) undecided(ctx context.Context, d Demand, res Result, err error) (Result, error) {
+	if !errors.Is(err, ErrUnavailable) {
+		return Result{}, err
+	}
+	if l.policy != 0 {
+		res = l.policy.Undecided(d, err)
+	}
+	if res.Source == SourceOpen && !errors.Is(ctx.Err(), context.Canceled) {
+		return res, nil
+	}
+	return FailClosed.Undecided(d, err), err
+}
+
 func (l *Limiter) decideEach(ctx context.Context, key string, op Op, n int64, dst []Result) ([]Result, error) {
-	d := Demand{Key: key, Algorithm: l.algorithm, Op: op, N: n}
+	d := Demand{Key: key, Algorithm: l.algorithm, Op: op, N: n, Policy: l.policy}
 	if len(l.all.algorithms) == 1 {
-		res, err := l.taker.Take(ctx, d)
+		res, err := l.take(ctx, d)
 		if err != nil {
 			return dst, err
 		}
@@ -175,7 +218,14 @@ func (l *Limiter) decideEach(ctx context.Context, key string, op Op, n int64, ds
 	s := l.all.scratch.Get().(*scratch)
 	defer l.all.release(s)
 	if err := l.all.takeAll(ctx, s, d); err != nil {
-		return dst, err
+		for i := range s.results {
+			d.Algorithm = l.all.algorithms[i]
+			res, err := l.undecided(ctx, d, s.results[i], err)
+			if err != nil {
+				return dst, err
+			}
+			s.results[i] = res
+		}
 	}
 	return append(dst, s.results...), nil
 }
@@ -184,10 +234,8 @@ func (l *Limiter) decideEach(ctx context.Context, key string, op Op, n int64, ds
 func (g *group) Take(ctx context.Context, d Demand) (Result, error) {
 	s := g.scratch.Get().(*scratch)
 	defer g.release(s)
-	if err := g.takeAll(ctx, s, d); err != nil {
-		return Result{}, err
-	}
-	return s.results[Binding(s.results)], nil
+	err := g.takeAll(ctx, s, d)
+	return s.results[Binding(s.results)], err
 }
 
 func (g *group) takeAll(ctx context.Context, s *scratch, d Demand) error {
@@ -198,8 +246,10 @@ func (g *group) takeAll(ctx context.Context, s *scratch, d Demand) error {
 	return g.store.TakeAll(ctx, s.demands, s.results)
 }
 
-// release drops the key before the scratch is pooled, so that the pool keeps no user's bytes alive.
+// release drops the key before the scratch is pooled, so that the pool keeps no user's bytes alive, and results that the next caller's store
+// may leave as they are.
 func (g *group) release(s *scratch) {
 	clear(s.demands)
+	clear(s.results)
 	g.scratch.Put(s)
 }

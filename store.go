@@ -38,20 +38,22 @@ import (
 //   - Take begins with [CheckTake] and TakeAll with [CheckTakeAll]: what they refuse is returned as it is, before any I/O.
 //   - An error means undecided. ErrUnavailable says that nothing was recorded; ErrOutcomeUnknown that the demand was sent and may
 //     have been recorded. A store never sends a demand twice once it may have been received.
+//   - Beside an error that wraps ErrUnavailable the Result is [Policy.Undecided] of the policy that the store was made with, if it was made with
+//     one. A [Limiter] goes by it.
 //   - A negative keep means that the state is not one the algorithm wrote: the store writes nothing and returns ErrCorruptState.
 //
 // Concurrency
 //
 //   - All methods are safe for simultaneous use. They return when the context ends, at the latest by the store's own deadline.
 //
-// There are no optional methods and nothing asserts the type of a store, so a decorator (metrics, prefix, deadline,
-// breaker, fallback) forwards two methods and loses nothing.
+// There are no optional methods and nothing asserts the type of a store, so a decorator forwards two methods and loses nothing: package
+// layer has some.
 type Store interface {
 	// Take decides one demand.
 	Take(ctx context.Context, d Demand) (Result, error)
 
 	// TakeAll decides several demands as one: all are admitted, or none leaves a trace. out[i] is set to
-	// the Result of ds[i]; it has the same length, and holds nothing of meaning after an error. A store that cannot decide these demands
+	// the Result of ds[i]; it has the same length. A store that cannot decide these demands
 	// together (Redis Cluster, keys of several slots) returns an error that wraps [errors.ErrUnsupported] before anything was written.
 	// The store keeps neither slice.
 	TakeAll(ctx context.Context, ds []Demand, out []Result) error
@@ -91,6 +93,7 @@ type Demand struct {
 	Key       string    // who or what is limited: any bytes, at least one
 	Algorithm Algorithm // the rule that decides
 	Op        Op        // zero is Take
+	Policy    Policy    // what the caller wants when the store is away; zero leaves it to the store
 	N         int64     // units, from 1 to MaxUnits; ignored by Reset
 	At        int64     // GiveBack only: Result.At of the admission that the units go back to
 }
@@ -259,19 +262,23 @@ type Source uint8
 
 // The sources.
 const (
-	SourceStore Source = iota // the store's state
-	SourceCache               // a refusal that the store gave before and that still holds
+	SourceStore  Source = iota // the store's state
+	SourceCache                // a refusal that the store gave before and that still holds
+	SourceLocal                // the memory of this process, while the store is away
+	SourceOpen                 // nobody: the store is away, and the policy is [FailOpen]
+	SourceClosed               // nobody: the store is away, and no policy lets the demand pass
+
+	numSources
 )
 
-// String returns "store" or "cache".
+var sourceNames = [numSources]string{"store", "cache", "local", "open", "closed"}
+
+// String returns "store", "cache", "local", "open" or "closed".
 func (s Source) String() string {
-	switch s {
-	case SourceStore:
-		return "store"
-	case SourceCache:
-		return "cache"
+	if s >= numSources {
+		return fmt.Sprintf("source(%d)", uint8(s))
 	}
-	return fmt.Sprintf("source(%d)", uint8(s))
+	return sourceNames[s]
 }
 
 // A Result is what was decided.
@@ -280,7 +287,8 @@ type Result struct {
 	Allowed bool
 	// Source tells where the decision was made. A refusal from SourceCache is one that the store gave before, to the same demand or to one for
 	// fewer units, and that still holds: RetryAfter and ResetAfter are never too long, but may be too short, and Remaining and At are those of
-	// the refusal before.
+	// the refusal before. A decision from SourceLocal is about the share of the limit that this process has while the store is away. One from
+	// SourceOpen or SourceClosed is the policy's: of its numbers only Limit is known, the others are 0.
 	Source Source
 	// Limit is the Max of the limit that decided.
 	Limit int64

@@ -152,7 +152,7 @@ func limiting(store ratelimit.Store, err error, q quota, closeClient func()) (de
 func openOurs(alone bool) func(string, quota) (decider, error) {
 	return func(addr string, q quota) (decider, error) {
 		client := newGoRedis(addr)
-		store, err := redisstore.New(client, &redisstore.Options{Timeout: clientTimeout, Alone: alone})
+		store, err := redisstore.New(client, ratelimit.FailClosed, &redisstore.Options{Timeout: clientTimeout, Alone: alone})
 		return limiting(store, err, q, func() { client.Close() })
 	}
 }
@@ -162,7 +162,7 @@ func openOursRueidis(addr string, q quota) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	store, err := rueidisstore.New(client, &rueidisstore.Options{Timeout: clientTimeout})
+	store, err := rueidisstore.New(client, ratelimit.FailClosed, &rueidisstore.Options{Timeout: clientTimeout})
 	return limiting(store, err, q, client.Close)
 }
 
@@ -171,12 +171,12 @@ func openOursValkey(addr string, q quota) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	store, err := valkeystore.New(client, &valkeystore.Options{Timeout: clientTimeout})
+	store, err := valkeystore.New(client, ratelimit.FailClosed, &valkeystore.Options{Timeout: clientTimeout})
 	return limiting(store, err, q, client.Close)
 }
 
 func openCachingRueidis(addr string, q quota) (decider, error) {
-	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout},
+	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout}, ratelimit.FailClosed,
 		&rueidisstore.OpenOptions{Options: rueidisstore.Options{Timeout: clientTimeout}})
 	if err != nil {
 		return decider{}, err
@@ -185,7 +185,7 @@ func openCachingRueidis(addr string, q quota) (decider, error) {
 }
 
 func openCachingValkey(addr string, q quota) (decider, error) {
-	store, err := valkeystore.Open(valkey.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout},
+	store, err := valkeystore.Open(valkey.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout}, ratelimit.FailClosed,
 		&valkeystore.OpenOptions{Options: valkeystore.Options{Timeout: clientTimeout}})
 	if err != nil {
 		return decider{}, err

@@ -17,6 +17,8 @@ const (
 		"A store never sends a demand twice once it may have been received."
 	saysCorrupt = "A negative keep means that the state is not one the algorithm wrote: the store writes nothing and returns ErrCorruptState. " +
 		"keep < 0 means: state is not one that this Name writes; nothing may be written."
+	saysUndecided = "Beside an error that wraps ErrUnavailable the Result is [Policy.Undecided] of the policy that the store was made with, if it was made with one. " +
+		"A [Limiter] goes by it. One from SourceOpen or SourceClosed is the policy's: of its numbers only Limit is known, the others are 0."
 	saysReturn      = "They return when the context ends, at the latest by the store's own deadline."
 	saysUnsupported = "A store that cannot decide these demands together (Redis Cluster, keys of several slots) returns an error that wraps [errors.ErrUnsupported] " +
 		"before anything was written."
@@ -27,6 +29,7 @@ var errorRules = []rule{
 	{name: "errors/before-io", says: saysCheck, needs: closing, check: checkBeforeIO},
 	{name: "errors/closed", says: saysError, needs: closing, check: checkClosed},
 	{name: "errors/ended-context", says: saysCheck, check: checkEndedContext},
+	{name: "errors/undecided", says: saysUndecided, check: checkUndecided},
 	{name: "errors/ending-context", says: saysReturn + " " + saysError, check: checkEndingContext},
 	{name: "errors/corrupt-state", says: saysCorrupt, check: checkCorrupt},
 	{name: "errors/no-script", says: "Script returns the same step for servers that run Lua. The zero Script means that there is none.", check: checkNoScript},
@@ -163,6 +166,47 @@ func checkEndedContext(e *env) {
 	}
 	for _, d := range ds {
 		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max, "calls whose context had ended")
+	}
+}
+
+// checkUndecided makes the store leave demands undecided, and looks at what it returns beside the error.
+func checkUndecided(e *env) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	ds := e.limits(2)
+	e.wantUndecided(ctx, ds)
+	if e.harness.Close != nil {
+		if err := e.harness.Close(); err != nil {
+			e.fatalf("Close: %w", err)
+		}
+		e.wantUndecided(e.ctx, ds)
+	}
+}
+
+func (e *env) wantUndecided(ctx context.Context, ds []ratelimit.Demand) {
+	policies := []ratelimit.Policy{0, ratelimit.FailClosed, ratelimit.FailOpen}
+	check := func(d ratelimit.Demand, res ratelimit.Result, err error) {
+		if !errors.Is(err, ratelimit.ErrUnavailable) {
+			e.fatalf("%v is answered %+v and the error %v, want ErrUnavailable", d.Op, res, err)
+		}
+		policies = slices.DeleteFunc(policies, func(p ratelimit.Policy) bool { return res != p.Undecided(d, err) })
+		if len(policies) == 0 {
+			e.fatalf("%v is answered %+v beside the error %v, which no policy makes of it that was not ruled out before", d.Op, res, err)
+		}
+	}
+	for _, op := range []ratelimit.Op{ratelimit.Take, ratelimit.Look, ratelimit.Force, ratelimit.GiveBack, ratelimit.Reset} {
+		d := ds[0]
+		d.Op = op
+		res, err := e.store.Take(ctx, d)
+		check(d, res, err)
+	}
+	if _, ok := e.except["takeall"]; ok {
+		return
+	}
+	out := make([]ratelimit.Result, len(ds))
+	err := e.store.TakeAll(ctx, ds, out)
+	for i, d := range ds {
+		check(d, out[i], err)
 	}
 }
 

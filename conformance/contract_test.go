@@ -19,6 +19,7 @@ var elsewhere = []string{
 	"d.Key is ignored",                 // of algorithms alone
 	"An empty state is a key without",  // every first operation on a key
 	"Allowed tells whether",            // every case
+	"A decision from SourceLocal is",   // of package layer
 	"It is the contract for those who", // which says who reads it
 }
 

@@ -41,6 +41,10 @@ var errorFaults = []fault{
 		}}},
 	{name: "closed store refuses", rules: "errors/closed",
 		bugs: bugs{check: validate}},
+	{name: "an error admits a give-back", rules: "errors/undecided",
+		bugs: bugs{undecided: func(d ratelimit.Demand) ratelimit.Result {
+			return ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: d.Algorithm.Limit().Max}
+		}}},
 	{name: "sent again when the context ends", rules: "errors/ending-context",
 		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
 			s := r.one(d)

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -53,6 +54,8 @@ type bugs struct {
 	take    func(r *reference, ctx context.Context, d ratelimit.Demand) step            // replaces Take behind the validation
 	all     func(r *reference, ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error
 	second  func(r *reference) ratelimit.Store
+
+	undecided func(d ratelimit.Demand) ratelimit.Result // beside an error
 }
 
 // newReference returns a harness of a reference store with everything that a harness can have.
@@ -92,6 +95,9 @@ func (r *reference) written() (int64, error) {
 
 func (r *reference) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if err := r.check(ctx, []ratelimit.Demand{d}, nil); err != nil {
+		if r.bugs.undecided != nil && errors.Is(err, ratelimit.ErrUnavailable) {
+			return r.bugs.undecided(d), err
+		}
 		return ratelimit.Result{}, err
 	}
 	if r.bugs.take != nil {

@@ -39,9 +39,9 @@ func BenchmarkHandler(b *testing.B) {
 		handler http.Handler
 	}{
 		{"bare", ok},
-		{"admitted", httplimit.Handler(admitting("one"), httplimit.RemoteAddr, httplimit.Refuse, ok)},
-		{"admitted by two", httplimit.Handler(admitting("one", "two"), httplimit.RemoteAddr, httplimit.Refuse, ok)},
-		{"refused", httplimit.Handler(refusing, httplimit.RemoteAddr, httplimit.Refuse, ok)},
+		{"admitted", httplimit.Handler(admitting("one"), httplimit.RemoteAddr, ratelimit.FailClosed, ok)},
+		{"admitted by two", httplimit.Handler(admitting("one", "two"), httplimit.RemoteAddr, ratelimit.FailClosed, ok)},
+		{"refused", httplimit.Handler(refusing, httplimit.RemoteAddr, ratelimit.FailClosed, ok)},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -26,7 +26,7 @@ func ExampleHandler() {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "hello")
 	})
-	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, httplimit.Refuse, hello)
+	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, ratelimit.FailClosed, hello)
 
 	for range 3 {
 		w := httptest.NewRecorder()

@@ -122,7 +122,7 @@ func checkProblem(t *testing.T, res *http.Response, status int) map[string]any {
 
 func TestHandlerAdmitsUpToTheLimit(t *testing.T) {
 	c := newClock()
-	h := httplimit.Handler(newLimiter(t, newStore(t, c), ratelimit.PerMinute(2)), secretKey, httplimit.Refuse, passed)
+	h := httplimit.Handler(newLimiter(t, newStore(t, c), ratelimit.PerMinute(2)), secretKey, ratelimit.FailClosed, passed)
 	for i := range 2 {
 		if res := serve(h, get()); res.StatusCode != http.StatusOK || res.Header.Get("Passed") != "yes" {
 			t.Fatalf("request %d: status %d", i, res.StatusCode)
@@ -158,7 +158,7 @@ func TestHandlerOfSeveralLimits(t *testing.T) {
 	c := newClock()
 	limiter := newLimiter(t, newStore(t, c),
 		ratelimit.PerSecond(1).Named("burst"), ratelimit.PerMinute(2).Named("steady"), ratelimit.PerDay(1000))
-	h := httplimit.Handler(limiter, secretKey, httplimit.Refuse, passed)
+	h := httplimit.Handler(limiter, secretKey, ratelimit.FailClosed, passed)
 	violated := func(retryAfter string) []any {
 		t.Helper()
 		res := serve(h, get())
@@ -188,19 +188,19 @@ func TestHandlerOfSeveralLimits(t *testing.T) {
 func TestHandlerUndecided(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
-		policy httplimit.Policy
+		policy ratelimit.Policy
 		status int
 	}{
-		{ratelimit.ErrUnavailable, httplimit.Refuse, 503},
-		{ratelimit.ErrUnavailable, httplimit.Admit, 200},
-		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), httplimit.Refuse, 503},
-		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), httplimit.Admit, 200},
-		{ratelimit.ErrCapacity, httplimit.Refuse, 503},
-		{ratelimit.ErrCapacity, httplimit.Admit, 200},
-		{ratelimit.ErrNoScript, httplimit.Refuse, 500},
-		{ratelimit.ErrNoScript, httplimit.Admit, 500},
-		{ratelimit.ErrExceedsLimit, httplimit.Admit, 500},
-		{errors.New(secret), httplimit.Refuse, 500},
+		{ratelimit.ErrUnavailable, ratelimit.FailClosed, 503},
+		{ratelimit.ErrUnavailable, ratelimit.FailOpen, 200},
+		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), ratelimit.FailClosed, 503},
+		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), ratelimit.FailOpen, 200},
+		{ratelimit.ErrCapacity, ratelimit.FailClosed, 503},
+		{ratelimit.ErrCapacity, ratelimit.FailOpen, 200},
+		{ratelimit.ErrNoScript, ratelimit.FailClosed, 500},
+		{ratelimit.ErrNoScript, ratelimit.FailOpen, 500},
+		{ratelimit.ErrExceedsLimit, ratelimit.FailOpen, 500},
+		{errors.New(secret), ratelimit.FailClosed, 500},
 	} {
 		t.Run(fmt.Sprint(tt.err, tt.policy), func(t *testing.T) {
 			for _, limits := range [][]ratelimit.Limit{{ratelimit.PerSecond(1)}, {ratelimit.PerSecond(1), ratelimit.PerDay(1)}} {
@@ -227,7 +227,7 @@ func TestHandlerUndecided(t *testing.T) {
 
 func TestHandlerContextEnded(t *testing.T) {
 	c := newClock()
-	for _, policy := range []httplimit.Policy{httplimit.Refuse, httplimit.Admit} {
+	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 		limiter := newLimiter(t, newStore(t, c), ratelimit.PerSecond(1))
 		h := httplimit.Handler(limiter, secretKey, policy, passed)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -245,7 +245,7 @@ func TestHandlerUnattributed(t *testing.T) {
 		"empty key": func(*http.Request) (string, error) { return "", nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := httplimit.Handler(newLimiter(t, newStore(t, nil), ratelimit.PerSecond(1)), key, httplimit.Admit, passed)
+			h := httplimit.Handler(newLimiter(t, newStore(t, nil), ratelimit.PerSecond(1)), key, ratelimit.FailOpen, passed)
 			checkProblem(t, serve(h, get()), http.StatusBadRequest)
 		})
 	}
@@ -256,7 +256,7 @@ func TestHandlerConcurrent(t *testing.T) {
 	var admitted atomic.Int64
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { admitted.Add(1) })
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour(limit), ratelimit.PerDay(limit))
-	h := httplimit.Handler(limiter, secretKey, httplimit.Admit, next)
+	h := httplimit.Handler(limiter, secretKey, ratelimit.FailOpen, next)
 	var wg sync.WaitGroup
 	for range requests {
 		wg.Go(func() { serve(h, get()) })
@@ -270,11 +270,11 @@ func TestHandlerConcurrent(t *testing.T) {
 func TestHandlerPanics(t *testing.T) {
 	limiter := newLimiter(t, broken{}, ratelimit.PerSecond(1))
 	for name, f := range map[string]func(){
-		"no limiter": func() { httplimit.Handler(nil, secretKey, httplimit.Refuse, passed) },
-		"no key":     func() { httplimit.Handler(limiter, nil, httplimit.Refuse, passed) },
+		"no limiter": func() { httplimit.Handler(nil, secretKey, ratelimit.FailClosed, passed) },
+		"no key":     func() { httplimit.Handler(limiter, nil, ratelimit.FailClosed, passed) },
 		"no policy":  func() { httplimit.Handler(limiter, secretKey, 0, passed) },
-		"bad policy": func() { httplimit.Handler(limiter, secretKey, httplimit.Admit+1, passed) },
-		"no next":    func() { httplimit.Handler(limiter, secretKey, httplimit.Refuse, nil) },
+		"bad policy": func() { httplimit.Handler(limiter, secretKey, ratelimit.FailLocal+1, passed) },
+		"no next":    func() { httplimit.Handler(limiter, secretKey, ratelimit.FailClosed, nil) },
 		"/0":         func() { httplimit.RemoteAddrPrefix(0) },
 		"/129":       func() { httplimit.RemoteAddrPrefix(129) },
 	} {

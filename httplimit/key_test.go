@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -44,4 +45,37 @@ func TestRemoteAddr(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzRemoteAddr: whatever stands in RemoteAddr, the key is one address or one network, in one form, or there is none.
+func FuzzRemoteAddr(f *testing.F) {
+	for _, addr := range []string{"192.0.2.1:1234", "[2001:db8:1:2:3:4:5:6]:1234", "[::ffff:192.0.2.1%eth0]:1", "fe80::1%eth0", "@", "", "a:b", "[::]:0"} {
+		f.Add(addr, uint8(64))
+	}
+	f.Fuzz(func(t *testing.T, addr string, bits uint8) {
+		r := get()
+		r.RemoteAddr = addr
+		length := 1 + int(bits)%128
+		key, err := httplimit.RemoteAddrPrefix(length)(r)
+		if err != nil {
+			if key != "" || len(addr) > 20 && strings.Contains(err.Error(), addr) {
+				t.Fatalf("%q, %v", key, err)
+			}
+			return
+		}
+		if a, err := netip.ParseAddr(key); err == nil {
+			if !a.Is4() || a.String() != key {
+				t.Fatalf("%q for %q", key, addr)
+			}
+		} else if p, err := netip.ParsePrefix(key); err != nil || p.Masked().String() != key || p.Bits() != length || p.Addr().Is4In6() {
+			t.Fatalf("%q for %q: %v", key, addr, err)
+		}
+		r.RemoteAddr = key // as of a peer without a port
+		if prefix, _, ok := strings.Cut(key, "/"); ok {
+			r.RemoteAddr = prefix
+		}
+		if again, err := httplimit.RemoteAddrPrefix(length)(r); again != key {
+			t.Fatalf("%q of %q is %q, %v", r.RemoteAddr, addr, again, err)
+		}
+	})
 }

@@ -193,7 +193,7 @@ func TestBatchLostAnswers(t *testing.T) {
 		cl := startCluster(t, image)
 		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.addrs()})
 		defer admin.Close()
-		calm := goRedisClient(admin).newStore(t, nil)
+		calm := goRedisClient(admin).newStore(t, &redisstore.Options{Timeout: patient})
 		for _, tc := range []struct {
 			name string
 			keep int64
@@ -311,9 +311,10 @@ func TestBatchUnknownScripts(t *testing.T) {
 // TestPausedServerKeepsNobodyElse pauses one server of a cluster under load. Demands on keys of the others are decided meanwhile, as if nothing had
 // happened, and those on its own keys end in time.
 func TestPausedServerKeepsNobodyElse(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Second // of which others need a fraction
 	eachImage(t, "redis:8", func(t *testing.T, image string) {
-		cl := startCluster(t, image)
+		cl := startClusterOf(t, image, clusterPrimaries, "--cluster-node-timeout", "15000") // in 2 s a busy machine may not be through
 		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.addrs()})
 		defer admin.Close()
 		eachLibrary(t, func(t *testing.T, lib library) {

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/valkey-io/valkey-go"
 
+	"github.com/truewindow/ratelimit"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
@@ -27,7 +28,7 @@ func (lib library) openCache(d dialing, o cacheOptions) (caching, error) {
 		if o.onInvalidation != nil {
 			option.OnInvalidations = func([]valkey.ValkeyMessage) { o.onInvalidation() }
 		}
-		s, err := valkeystore.Open(option, &valkeystore.OpenOptions{
+		s, err := valkeystore.Open(option, ratelimit.FailClosed, &valkeystore.OpenOptions{
 			Options: valkeystore.Options(o.Options), CacheEntries: o.entries, CacheBytes: o.bytes, CacheAge: o.age,
 		})
 		return valkeyCaching{valkeyStore{s}}, err
@@ -36,7 +37,7 @@ func (lib library) openCache(d dialing, o cacheOptions) (caching, error) {
 	if o.onInvalidation != nil {
 		option.OnInvalidations = func([]rueidis.RedisMessage) { o.onInvalidation() }
 	}
-	s, err := rueidisstore.Open(option, &rueidisstore.OpenOptions{
+	s, err := rueidisstore.Open(option, ratelimit.FailClosed, &rueidisstore.OpenOptions{
 		Options: rueidisstore.Options(o.Options), CacheEntries: o.entries, CacheBytes: o.bytes, CacheAge: o.age,
 	})
 	return rueidisStore{s}, err

@@ -46,6 +46,7 @@ var cacheRaces = []cacheRace{
 // TestCacheRaces changes states that a cached store is just being refused, from another client: it sees every change at once. With
 // RATELIMIT_FULL set there are 10,000 changes of each kind on a server.
 func TestCacheRaces(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		rounds := 300
 		if full && !tgt.cluster {

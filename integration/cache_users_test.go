@@ -23,6 +23,7 @@ const (
 
 // TestCacheRights opens stores as users with few rights. Without the tracking there is no cache, and all the rest is as ever.
 func TestCacheRights(t *testing.T) {
+	t.Parallel()
 	eachImage(t, "redis:8", func(t *testing.T, image string) {
 		server := startServer(t, image)
 		admin := newCalm(t, server.addr)
@@ -59,6 +60,7 @@ func TestCacheRights(t *testing.T) {
 
 // TestCacheRightsOnCluster is the same on a cluster, whose client also asks who serves what.
 func TestCacheRightsOnCluster(t *testing.T) {
+	t.Parallel()
 	eachImage(t, "redis:8", func(t *testing.T, image string) {
 		cl := startCluster(t, image)
 		for _, enabled := range []bool{true, false} {
@@ -74,7 +76,7 @@ func TestCacheRightsOnCluster(t *testing.T) {
 			eachLibrary(t, func(t *testing.T, lib library) {
 				d := dialing{addrs: cl.addrs(), username: "cacher", password: "hunter2", cluster: true}
 				if lib.caching == nil {
-					ask(t, lib.client(t, d).newStore(t, nil), take(freshKey(t)))
+					ask(t, lib.client(t, d).newStore(t, &redisstore.Options{Timeout: patient}), take(freshKey(t)))
 					return
 				}
 				checkCacheEnabled(t, lib.newCache(t, d, cacheOptions{age: time.Hour}), enabled)

@@ -96,6 +96,7 @@ func (c *steppedClock) step(d time.Duration) { c.now.Add(d.Microseconds()) }
 
 // TestCallWrote compares what a call says of writing with the states themselves, before and after, in random calls on clocks that step back.
 func TestCallWrote(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		tag := fmt.Sprintf("{wrote:%d}", time.Now().UnixNano())

@@ -40,12 +40,13 @@ type dialing struct {
 	addrs              []string
 	cluster            bool
 	username, password string
-	dial               dialFunc // nil: the library's own
-	style              style    // of piped libraries
-	masterSet          string   // whom the Sentinels at addrs watch; empty where there are none
-	patient            bool     // piped libraries wait long for a busy machine
-	prompt             bool     // give up a server as soon as the stores' packages advise
-	multiplex          int      // of these: connections to a server, as a power of two; 0 for the library's own, -1 for one
+	tls                *tls.Config // nil: none
+	dial               dialFunc    // nil: the library's own
+	style              style       // of piped libraries
+	masterSet          string      // whom the Sentinels at addrs watch; empty where there are none
+	patient            bool        // piped libraries wait long for a busy machine
+	prompt             bool        // give up a server as soon as the stores' packages advise
+	multiplex          int         // of these: connections to a server, as a power of two; 0 for the library's own, -1 for one
 }
 
 type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -107,9 +108,13 @@ func openGoRedis(d dialing) (anyClient, error) {
 		}
 		c = redis.NewFailoverClient(opts)
 	} else if d.cluster {
-		c = redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, Username: d.username, Password: d.password, Dialer: d.dial})
+		c = redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, Username: d.username, Password: d.password, Dialer: d.dial, TLSConfig: d.tls})
 	} else {
-		c = redis.NewClient(&redis.Options{Addr: d.addrs[0], Username: d.username, Password: d.password, Dialer: d.dial, PoolSize: 8})
+		opts := &redis.Options{Addr: d.addrs[0], Username: d.username, Password: d.password, Dialer: d.dial, TLSConfig: d.tls, PoolSize: 8}
+		if d.prompt {
+			opts.DialTimeout, opts.DialerRetries = promptTimeout, 1
+		}
+		c = redis.NewClient(opts)
 	}
 	return goRedisClient(c), nil
 }
@@ -117,7 +122,7 @@ func openGoRedis(d dialing) (anyClient, error) {
 func goRedisClient(c redis.UniversalClient) anyClient {
 	return anyClient{
 		store: func(opts *redisstore.Options) (probing, error) {
-			s, err := redisstore.New(c, opts)
+			s, err := redisstore.New(c, ratelimit.FailClosed, opts)
 			return goRedisStore{s}, err
 		},
 		retry: func(ctx context.Context, script, key string) error { return c.Eval(ctx, script, []string{key}).Err() },
@@ -134,7 +139,7 @@ func openRueidis(d dialing) (anyClient, error) {
 	}
 	return anyClient{
 		store: func(opts *redisstore.Options) (probing, error) {
-			s, err := rueidisstore.New(c, (*rueidisstore.Options)(opts))
+			s, err := rueidisstore.New(c, ratelimit.FailClosed, (*rueidisstore.Options)(opts))
 			return rueidisStore{s}, err
 		},
 		retry: func(ctx context.Context, script, key string) error {
@@ -153,7 +158,7 @@ func openValkey(d dialing) (anyClient, error) {
 	}
 	return anyClient{
 		store: func(opts *redisstore.Options) (probing, error) {
-			s, err := valkeystore.New(c, (*valkeystore.Options)(opts))
+			s, err := valkeystore.New(c, ratelimit.FailClosed, (*valkeystore.Options)(opts))
 			return valkeyStore{s}, err
 		},
 		retry: func(ctx context.Context, script, key string) error {
@@ -165,7 +170,7 @@ func openValkey(d dialing) (anyClient, error) {
 
 func (d dialing) rueidisOption() rueidis.ClientOption {
 	opts := rueidis.ClientOption{
-		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password, TLSConfig: d.tls,
 		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled, PipelineMultiplex: d.multiplex,
 	}
 	if d.dial != nil {
@@ -182,7 +187,7 @@ func (d dialing) rueidisOption() rueidis.ClientOption {
 
 func (d dialing) valkeyOption() valkey.ClientOption {
 	opts := valkey.ClientOption{
-		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password,
+		InitAddress: d.addrs, ForceSingleClient: !d.cluster && d.masterSet == "", Username: d.username, Password: d.password, TLSConfig: d.tls,
 		AlwaysPipelining: d.style.always, DisableAutoPipelining: d.style.disabled, PipelineMultiplex: d.multiplex,
 	}
 	if d.dial != nil {
@@ -214,14 +219,14 @@ func (s valkeyCaching) CacheStats() rueidisstore.CacheStats {
 
 func cachingRueidis(d dialing) cacheOpener {
 	return func(opts *redisstore.Options) (caching, error) {
-		s, err := rueidisstore.Open(d.rueidisOption(), &rueidisstore.OpenOptions{Options: rueidisstore.Options(*opts)})
+		s, err := rueidisstore.Open(d.rueidisOption(), ratelimit.FailClosed, &rueidisstore.OpenOptions{Options: rueidisstore.Options(*opts)})
 		return rueidisStore{s}, err
 	}
 }
 
 func cachingValkey(d dialing) cacheOpener {
 	return func(opts *redisstore.Options) (caching, error) {
-		s, err := valkeystore.Open(d.valkeyOption(), &valkeystore.OpenOptions{Options: valkeystore.Options(*opts)})
+		s, err := valkeystore.Open(d.valkeyOption(), ratelimit.FailClosed, &valkeystore.OpenOptions{Options: valkeystore.Options(*opts)})
 		return valkeyCaching{valkeyStore{s}}, err
 	}
 }

@@ -19,16 +19,14 @@ import (
 )
 
 // TestConformance runs the suite with every client library on every target: one TakeAll for each slot, and all keys in one slot. With RATELIMIT_FULL
-// set it does so with and without a cache of refusals, and with demands that travel together and alone; without, with less of it on
+// set it does so with and without a cache of refusals, with demands that travel together and alone, and in layers; without, with less of it on
 // each target and all of it on some.
 func TestConformance(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
-		t.Parallel() // it mostly waits for answers
-		eachLibrary(t, func(t *testing.T, lib library) {
-			for _, c := range conformanceCases(tgt, lib) {
-				t.Run(c.name, func(t *testing.T) { c.run(t, tgt, lib) })
-			}
-		})
+	t.Parallel() // it mostly waits for answers
+	eachOwnTarget(t, func(t *testing.T, tgt *target, lib library) {
+		for _, c := range conformanceCases(tgt, lib) {
+			t.Run(c.name, func(t *testing.T) { c.run(t, tgt, lib) })
+		}
 	})
 }
 
@@ -36,13 +34,14 @@ type conformanceCase struct {
 	name          string
 	tag           bool // all keys in one slot
 	cached, alone bool
+	layers        bool // around the store
 }
 
 func conformanceCases(tgt *target, lib library) (cases []conformanceCase) {
 	for _, tag := range []bool{false, true} {
 		for _, cached := range []bool{false, true} {
 			for _, alone := range []bool{false, true} {
-				c := conformanceCase{"keys", tag, cached, alone}
+				c := conformanceCase{name: "keys", tag: tag, cached: cached, alone: alone}
 				if tag {
 					c.name = "tag"
 				}
@@ -58,6 +57,9 @@ func conformanceCases(tgt *target, lib library) (cases []conformanceCase) {
 				}
 			}
 		}
+	}
+	if full && !tgt.cluster || tgt.name == images[len(images)-1] && lib.name == libraries[0].name {
+		cases = append(cases, conformanceCase{name: "keys-layers", layers: true})
 	}
 	return cases
 }
@@ -106,6 +108,11 @@ func (c conformanceCase) run(t *testing.T, tgt *target, lib library) {
 		client := lib.client(t, tgt.dialing())
 		h.Store, h.Close = client.newStore(t, &opts), client.closeAll
 		h.Second = func(t testing.TB) ratelimit.Store { return lib.client(t, tgt.dialing()).newStore(t, &opts) }
+		if c.layers {
+			h.Store = inLayers(t, h.Store)
+			second := h.Second
+			h.Second = func(t testing.TB) ratelimit.Store { return inLayers(t, second(t)) }
+		}
 		return h
 	}, &conformance.Options{CheckHistory: linear.Check, Except: except})
 	if c.cached && served.Load() == 0 {

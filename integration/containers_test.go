@@ -47,10 +47,15 @@ type server struct {
 // startServer starts a server of the test's own, for those who do it harm. args are options of the server.
 func startServer(t testing.TB, image string, args ...string) *server {
 	t.Helper()
+	return startServerWith(t, image, testcontainers.WithCmdArgs(args...))
+}
+
+func startServerWith(t testing.TB, image string, opts ...testcontainers.ContainerCustomizer) *server {
+	t.Helper()
 	if noDocker != "" {
 		skip(t, noDocker)
 	}
-	s, err := newServer(image, args...)
+	s, err := newServer(image, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +69,7 @@ func startServer(t testing.TB, image string, args ...string) *server {
 }
 
 // newServer publishes the server on a port chosen beforehand: one that the engine chooses changes with every start.
-func newServer(image string, args ...string) (*server, error) {
+func newServer(image string, opts ...testcontainers.ContainerCustomizer) (*server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	port, err := freePort()
@@ -76,7 +81,7 @@ func newServer(image string, args ...string) (*server, error) {
 			network.MustParsePort(serverPort): {{HostPort: strconv.Itoa(port)}},
 		}
 	})
-	c, err := runImage(ctx, image, publish, testcontainers.WithCmdArgs(args...))
+	c, err := runImage(ctx, image, append(opts, publish)...)
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +148,14 @@ func (s *server) stop(t testing.TB) {
 // kill ends the server as a crash would.
 func (s *server) kill(t testing.TB) {
 	t.Helper()
-	s.fault(t, "kill", func(ctx context.Context, docker *testcontainers.DockerClient) error {
-		_, err := docker.ContainerKill(ctx, s.container.GetContainerID(), client.ContainerKillOptions{Signal: "SIGKILL"})
+	s.signal(t, "SIGKILL")
+}
+
+// signal sends a signal to the server's process.
+func (s *server) signal(t testing.TB, name string) {
+	t.Helper()
+	s.fault(t, name, func(ctx context.Context, docker *testcontainers.DockerClient) error {
+		_, err := docker.ContainerKill(ctx, s.container.GetContainerID(), client.ContainerKillOptions{Signal: name})
 		return err
 	})
 }

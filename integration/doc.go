@@ -12,6 +12,11 @@
 //	RATELIMIT_VALKEY_ADDR      the same for Valkey
 //	RATELIMIT_IMAGES           run on these images, separated by commas, instead of all
 //	RATELIMIT_FULL             1: all combinations of the conformance suite, and the other tests in their long form
+//	RATELIMIT_FAULTS_MD        write into this page what faults were measured to do; only the tests of "make faults" measure all of it
+//	RATELIMIT_SOAK             let TestSoak run for so long, such as 10m
+//	RATELIMIT_SOAK_SEED        let it make the demands and faults of the run that printed this seed
+//	RATELIMIT_SOAK_PLANT       plant a bug that it has to catch: clock-step, double-record, lost-giveback or stale-cache
+//	RATELIMIT_SOAK_HISTORIES   keep the histories that broke a promise in this directory, where TestSoakAgain judges them anew
 //	RATELIMIT_REQUIRE_SERVERS  1: fail where a test would be skipped because a server is missing
 //
 // The tests flush the script cache of a server that is given by address, and leave keys that expire.

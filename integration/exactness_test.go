@@ -17,7 +17,9 @@ import (
 // an exact log would not have made; whether RetryAfter is right to the microsecond; and what storms of goroutines and of processes on one
 // key are admitted in all. None of it has a tolerance.
 func TestExactness(t *testing.T) {
+	t.Parallel()
 	eachStore(t, func(t *testing.T, name string, tgt *target, open opener) {
+		t.Parallel()
 		row := fmt.Sprintf("exactness: %-42s", name)
 		t.Run("edges", func(t *testing.T) {
 			row += " edges " + traceEdges(t, open).String()

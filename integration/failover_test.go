@@ -70,6 +70,9 @@ type pair struct {
 
 func (p *pair) String() string { return p.of }
 
+// kind returns what p is part of, such as "cluster".
+func (p *pair) kind() string { return strings.TrimPrefix(p.of, p.primary.image+" ") }
+
 func (p *pair) disconnect(t testing.TB) {
 	t.Helper()
 	p.primary.fault(t, "disconnect", func(ctx context.Context, docker *testcontainers.DockerClient) error {
@@ -93,8 +96,9 @@ func (p *pair) connect(t testing.TB) {
 
 // An asker asks for one kind of decision through one client, again and again, and keeps count.
 type asker struct {
-	ask   func(context.Context) (admitted bool, err error)
-	since *atomic.Int64 // the election, in nanoseconds since start
+	ask    func(context.Context) (admitted bool, err error)
+	struck *atomic.Bool
+	since  *atomic.Int64 // the election, in nanoseconds since start
 
 	start    time.Time
 	returned atomic.Int64 // first decision after the election
@@ -102,6 +106,7 @@ type asker struct {
 	// of the goroutine that asks
 	admitted, unknown, late int // late were admitted after the election
 	longest, gap            time.Duration
+	got                     got // from the fault to the first decision after the election
 	wrong                   error
 }
 
@@ -130,9 +135,12 @@ func (a *asker) run(stop <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		began := time.Now()
+		began, lost := time.Now(), a.struck.Load() && a.returned.Load() == 0
 		admitted, err := a.ask(context.Background())
 		now := time.Now()
+		if lost {
+			a.got.count(err)
+		}
 		a.longest = max(a.longest, now.Sub(began))
 		switch {
 		case err == nil:
@@ -252,10 +260,11 @@ func strike(t *testing.T, f fault, p *pair, d dialing, keys func(t testing.TB, n
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	prefix := uniquePrefix()
+	var struckYet atomic.Bool
 	var since atomic.Int64
 	begin := time.Now()
 	newAsker := func(ask func(context.Context) (bool, error)) *asker {
-		return &asker{ask: ask, since: &since, start: begin}
+		return &asker{ask: ask, struck: &struckYet, since: &since, start: begin}
 	}
 	hasty := redisstore.Options{Prefix: prefix, Tag: tagged}
 	calm := redisstore.Options{Prefix: prefix, Tag: tagged, Timeout: patient}
@@ -301,6 +310,7 @@ func strike(t *testing.T, f fault, p *pair, d dialing, keys func(t testing.TB, n
 	replica := newCalm(t, p.replica.addr)
 	struck := time.Now()
 	f.begin(t, p)
+	struckYet.Store(true)
 	fo.heal = sync.OnceFunc(func() { f.end(t, p) })
 	t.Cleanup(fo.heal) // for the next fault
 	if err := poll(ctx, func() (bool, error) { return p.elected(ctx, replica) }); err != nil {
@@ -373,6 +383,12 @@ func (fo *failover) judge(t *testing.T) {
 		ran.measured("%s %s, %s: longest answer %v (the machine stood still for %v), elected after %v, first decision %v later, admitted/limit %d/%d (%d unknown), without traffic %d/%d%s",
 			fo.pair, fo.name, q.name, longest.Round(time.Millisecond), fo.still.Round(time.Millisecond), fo.election.Round(10*time.Millisecond), returned.Round(time.Millisecond),
 			failoverHalf+q.own.admitted, failoverLimit, q.own.unknown, failoverHalf+q.calm.admitted, failoverLimit, others)
+		faultTable.add(faultRow{
+			fault: failoverName(fo.pair.kind(), fo.fault), client: q.name, image: fo.pair.primary.image,
+			got: q.own.got.plus(q.shared.got).plus(q.group.got), slowest: longest,
+			admitted: failoverHalf + q.own.admitted, unknown: q.own.unknown, recorded: used(t, q.patient, q.keys.own), forgets: "the failover",
+			normal: returned, election: fo.election,
+		})
 		if longest > 100*time.Millisecond+answerSlack+2*fo.still {
 			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", q.name, longest, fo.still)
 		}

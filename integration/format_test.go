@@ -14,6 +14,7 @@ import (
 // TestStateFormat hands full logs of every size between Go and Lua: Go fills one, a server goes on with its bytes, Go with the
 // server's, and so on, with the same result at every step.
 func TestStateFormat(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, tgt *target) {
 		for _, limit := range []int64{1, 60, 1000, 100_000} {
 			for _, resolution := range []time.Duration{time.Microsecond, 600 * time.Millisecond} {

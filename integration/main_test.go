@@ -14,11 +14,19 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/testcontainers/testcontainers-go"
 	tclog "github.com/testcontainers/testcontainers-go/log"
+
+	"github.com/truewindow/ratelimit/internal/leak"
 )
 
 func TestMain(m *testing.M) {
 	if task := os.Getenv(stormEnv); task != "" {
 		os.Exit(stormProcess(task))
+	}
+	if task := os.Getenv(stoppedEnv); task != "" {
+		os.Exit(stoppedProcessMain(task))
+	}
+	if task := os.Getenv(soakEnv); task != "" {
+		os.Exit(runSoakProcess(task))
 	}
 	redis.SetLogger(quiet{})
 	prepareDocker()
@@ -33,6 +41,12 @@ func TestMain(m *testing.M) {
 	if err := closeShared(); err != nil {
 		fmt.Println("integration:", err)
 		code = 1
+	}
+	if code = leak.Check(code); code == 0 {
+		if err := writeFaults(); err != nil {
+			fmt.Println("integration:", err)
+			code = 1
+		}
 	}
 	fmt.Print(ran.summary())
 	os.Exit(code)

@@ -58,6 +58,7 @@ type mover struct {
 	alone         bool
 	there, absent [][]string // there before the slot moves, and asked for only then; of some of these the first key is there
 	admitted      sync.Map   // *atomic.Int64 by the first key
+	answers       atomic.Int64
 	errors        atomic.Int64
 	longest       atomic.Int64
 }
@@ -88,6 +89,7 @@ func (m *mover) take(t testing.TB, keys []string) {
 		t.Errorf("%s: %v", m.name, err)
 		return
 	}
+	m.answers.Add(1)
 	if !slices.ContainsFunc(out, func(res ratelimit.Result) bool { return !res.Allowed }) {
 		m.count(keys).Add(1)
 	}
@@ -97,6 +99,18 @@ func (m *mover) take(t testing.TB, keys []string) {
 func (m *mover) count(keys []string) *atomic.Int64 {
 	n, _ := m.admitted.LoadOrStore(keys[0], new(atomic.Int64))
 	return n.(*atomic.Int64)
+}
+
+// report writes down what the callers of m got while the slot moved.
+func (m *mover) report(t testing.TB, image string) {
+	t.Helper()
+	row := faultRow{fault: slotMoves, client: m.name, image: image, slowest: time.Duration(m.longest.Load())}
+	row.got = got{answers: int(m.answers.Load()), unavailable: int(m.errors.Load())}
+	for _, keys := range m.there {
+		row.admitted += int(m.count(keys).Load())
+		row.recorded += used(t, m.store, keys[0])
+	}
+	faultTable.add(row)
 }
 
 // TestSlotMigration moves a slot key by key while callers ask for units of keys in it: of keys that move, of keys that nobody has yet, and of two
@@ -188,6 +202,7 @@ func TestSlotMigration(t *testing.T) {
 
 		var moved int64
 		for _, m := range movers {
+			m.report(t, image)
 			for _, keys := range m.all() {
 				for range moveLimit {
 					m.take(t, keys)

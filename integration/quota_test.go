@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/binary"
 	"fmt"
@@ -113,6 +114,11 @@ func TestQuotaLuaStepIsGoStep(t *testing.T) {
 			if len(stamps) > 0 {
 				d.At = stamps[max(0, len(stamps)-1-r.IntN(3))]
 			}
+			look := d
+			look.Op, look.N = ratelimit.Look, 1
+			if _, _, res := look.Step(bytes.Clone(w.state), now); res.ResetAfter > 0 && res.ResetAfter < time.Minute {
+				now += res.ResetAfter.Microseconds() // or the server, whose keys expire in real time, forgets it meanwhile
+			}
 			stamps = append(stamps, w.step(t, now, d).At)
 			if i%7 == 0 {
 				w.swap(t)
@@ -141,12 +147,13 @@ func TestQuotaOnMemory(t *testing.T) {
 }
 
 func TestQuotaOnServers(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, tgt *target) {
 		if tgt.cluster {
 			return
 		}
 		conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
-			store, err := redisstore.New(tgt.client(t), &redisstore.Options{Timeout: patient, Now: now})
+			store, err := redisstore.New(tgt.client(t), ratelimit.FailClosed, &redisstore.Options{Timeout: patient, Now: now})
 			if err != nil {
 				t.Fatal(err)
 			}

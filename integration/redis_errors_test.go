@@ -133,7 +133,7 @@ func TestRedisErrors(t *testing.T) {
 								t.Errorf("%v has %q in it", err, secret)
 							}
 						}
-						if n := recorded(t, goRedisClient(admin).newStore(t, nil), key); n != 0 {
+						if n := recorded(t, goRedisClient(admin).newStore(t, &redisstore.Options{Timeout: patient}), key); n != 0 {
 							t.Errorf("%d records", n)
 						}
 					})
@@ -143,7 +143,7 @@ func TestRedisErrors(t *testing.T) {
 	}
 }
 
-func mustPoll(t *testing.T, done func() (bool, error)) {
+func mustPoll(t testing.TB, done func() (bool, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), faultTimeout)
 	defer cancel()
@@ -172,44 +172,14 @@ func TestRedisNoEvalsha(t *testing.T) {
 	}
 }
 
-// TestRedisForeignValue finds a value of another type, and one that is no state, where a state should be.
-func TestRedisForeignValue(t *testing.T) {
-	eachTarget(t, func(t *testing.T, tgt *target) {
-		client := tgt.client(t)
-		eachLibrary(t, func(t *testing.T, lib library) {
-			s := lib.client(t, tgt.dialing()).newStore(t, &redisstore.Options{Prefix: "foreign:"})
-			for what, put := range map[string]func(key string) error{
-				"list":   func(key string) error { return client.RPush(t.Context(), key, "x").Err() },
-				"string": func(key string) error { return client.Set(t.Context(), key, "x", 0).Err() },
-			} {
-				key := freshKey(t)
-				stored := "foreign:{=" + key + "}:24h0m0s:log1"
-				if err := put(stored); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := s.Take(t.Context(), take(key)); !errors.Is(err, ratelimit.ErrCorruptState) {
-					t.Errorf("%s: %v, want ErrCorruptState", what, err)
-				}
-				reset := take(key)
-				reset.Op = ratelimit.Reset
-				if _, err := s.Take(t.Context(), reset); err != nil {
-					t.Errorf("%s: reset: %v", what, err)
-				}
-				if n, err := client.Exists(t.Context(), stored).Result(); n != 0 || err != nil {
-					t.Errorf("%s: still there after a reset: %v", what, err)
-				}
-			}
-		})
-	})
-}
-
 // TestRedisSeveralSlots decides on keys of two slots: together only on a single server, or with a tag.
 func TestRedisSeveralSlots(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		several := func(t *testing.T, c anyClient) {
-			s := c.newStore(t, nil)
-			tagged := c.newStore(t, &redisstore.Options{Prefix: "tagged:", Tag: func(string) string { return "group" }})
+			s := c.newStore(t, &redisstore.Options{Timeout: patient})
+			tagged := c.newStore(t, &redisstore.Options{Prefix: "tagged:", Timeout: patient, Tag: func(string) string { return "group" }})
 			ds := []ratelimit.Demand{take(freshKey(t)), take(freshKey(t)), take(freshKey(t)), take(freshKey(t))}
 			out := make([]ratelimit.Result, len(ds))
 			err := s.TakeAll(t.Context(), ds, out)

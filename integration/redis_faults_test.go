@@ -29,10 +29,13 @@ func take(key string) ratelimit.Demand {
 	return ratelimit.Demand{Key: key, Algorithm: perDay, N: 1}
 }
 
-// calmStore returns a store on tgt that nothing disturbs.
+// calmStore returns a store on tgt that nothing disturbs, and that is patient where opts is nil.
 func calmStore(t testing.TB, tgt *target, opts *redisstore.Options) ratelimit.Store {
 	t.Helper()
-	s, err := redisstore.New(tgt.client(t), opts)
+	if opts == nil {
+		opts = &redisstore.Options{Timeout: patient}
+	}
+	s, err := redisstore.New(tgt.client(t), ratelimit.FailClosed, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +81,13 @@ type cutConn struct {
 	net.Conn
 	cutter *cutter
 	addr   string
-	script atomic.Bool // what was written last has a script
+	script atomic.Bool // a script was written that has no answer yet
 }
 
 func (c *cutConn) Write(b []byte) (int, error) {
-	c.script.Store(bytes.Contains(b, []byte("eval")))
+	if bytes.Contains(b, []byte("eval")) { // what follows it, such as a ping, changes nothing
+		c.script.Store(true)
+	}
 	return c.Conn.Write(b)
 }
 
@@ -98,17 +103,23 @@ func (c *cutConn) Read(b []byte) (int, error) {
 	if bytes.Contains(b[:n], []byte("-ASK ")) {
 		c.cutter.asked.Add(1)
 	}
-	if c.cutter.on.Load() && c.script.Load() && bytes.ContainsAny(b[:n], "*:$") && b[0] != '-' {
+	failed := n > 0 && b[0] == '-'
+	if !c.script.Load() || !failed && !bytes.ContainsAny(b[:n], "*:$") {
+		return n, err
+	}
+	if c.cutter.on.Load() && !failed {
 		c.cutter.cut.Add(1)
 		c.Close()
 		return 0, io.EOF
 	}
+	c.script.Store(false)
 	return n, err
 }
 
 // TestRedisLostAnswer cuts connections when the script has run and its answer is on its way. The libraries would run it again, as they do
 // those that may be.
 func TestRedisLostAnswer(t *testing.T) {
+	t.Parallel()
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		calm := calmStore(t, tgt, nil)
 		lose := func(t *testing.T, lib library, style style, alone bool) {
@@ -169,12 +180,14 @@ func TestRedisLostAnswer(t *testing.T) {
 // TestRedisRedirects holds that MOVED and ASK are followed, and that a demand whose answer is lost after a redirect is
 // recorded once.
 func TestRedisRedirects(t *testing.T) {
+	t.Parallel()
 	for _, image := range images {
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
 			cl := startCluster(t, image)
 			right := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.addrs()})
 			defer right.Close()
 			calmStore := func(opts *redisstore.Options) ratelimit.Store { return goRedisClient(right).newStore(t, opts) }
+			calm := &redisstore.Options{Timeout: patient}
 			migrating := &redisstore.Options{Timeout: patient, Tag: func(string) string { return "migrating" }}
 			old, other := freshKey(t), freshKey(t)
 			if _, err := calmStore(migrating).Take(t.Context(), take(old)); err != nil {
@@ -187,7 +200,7 @@ func TestRedisRedirects(t *testing.T) {
 					return lib.misled(t, cl, &c).newStore(t, &redisstore.Options{Timeout: patient})
 				}
 				for range 10 {
-					takeAndLose(t, open, calmStore(nil), &c, freshKey(t))
+					takeAndLose(t, open, calmStore(calm), &c, freshKey(t))
 				}
 				if n := c.moved.Load(); n < 20 {
 					t.Errorf("%d MOVED for 20 Takes", n)
@@ -430,7 +443,7 @@ func dialSlowly(t *testing.T, server *server, lib library, alone bool) {
 	if n := hurried.Load(); n != 0 {
 		t.Errorf("%d connections were given up with those for whom they were begun", n)
 	}
-	if n := recorded(t, goRedisClient(calm).newStore(t, nil), key); n != 0 {
+	if n := recorded(t, goRedisClient(calm).newStore(t, &redisstore.Options{Timeout: patient}), key); n != 0 {
 		t.Errorf("%d records", n)
 	}
 }

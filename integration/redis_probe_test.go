@@ -46,6 +46,7 @@ func TestRedisProbe(t *testing.T) {
 
 // TestRedisProbeFinds holds that the probe says what is missing.
 func TestRedisProbeFinds(t *testing.T) {
+	t.Parallel()
 	const least = "+evalsha +eval +time +getrange +set +setrange +pexpireat +pexpire +del"
 	for _, image := range images {
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {

@@ -22,6 +22,16 @@ import (
 type daemon struct {
 	url    string
 	client *http.Client
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// logged returns what d has logged so far.
+func (d *daemon) logged() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
 }
 
 // buildDaemon builds the command and returns the path of the binary.
@@ -46,20 +56,21 @@ func startDaemon(t *testing.T, bin string, args ...string) *daemon {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
+	d := &daemon{client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	url, read := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(read)
 		defer close(url)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			log.Write(append(lines.Bytes(), '\n'))
+			d.mu.Lock()
+			d.log.Write(append(lines.Bytes(), '\n'))
+			d.mu.Unlock()
 			var line struct{ Msg, Addr string }
 			if err := json.Unmarshal(lines.Bytes(), &line); err == nil && line.Msg == "listening" {
 				url <- "http://" + line.Addr
 			}
 		}
 	}()
-	d := &daemon{client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	t.Cleanup(func() {
 		d.client.CloseIdleConnections()
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -68,7 +79,7 @@ func startDaemon(t *testing.T, bin string, args ...string) *daemon {
 			t.Errorf("ratelimit serve: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("ratelimit serve logged:\n%s", &log)
+			t.Logf("ratelimit serve logged:\n%s", d.logged())
 		}
 	})
 	if d.url = <-url; d.url == "" {
@@ -94,12 +105,12 @@ func (d *daemon) post(t *testing.T, path, key string) (status int, body string, 
 	return res.StatusCode, string(b), time.Since(began)
 }
 
-// awaitStore waits until d has its store back, and returns for how long.
+// awaitStore waits until the store of d decides again, and returns for how long.
 func (d *daemon) awaitStore(t *testing.T, key string) time.Duration {
 	t.Helper()
 	const longest = 10 * time.Second
 	for began := time.Now(); time.Since(began) < longest; time.Sleep(10 * time.Millisecond) {
-		if status, _, _ := d.post(t, "/v1/peek", key); status == http.StatusOK {
+		if _, body, _ := d.post(t, "/v1/peek", key); strings.Contains(body, `"source":"store"`) {
 			return time.Since(began)
 		}
 	}
@@ -117,8 +128,8 @@ func TestServeTwoProcesses(t *testing.T) {
 		}
 		store, key := "--store="+scheme+tgt.addrs[0], fmt.Sprintf("two-processes:%d", time.Now().UnixNano())
 		daemons := []*daemon{
-			startDaemon(t, bin, store, fmt.Sprintf("--limit=%d/1h,day=%d/24h", limit, 2*limit), "--timeout=5s"),
-			startDaemon(t, bin, store, fmt.Sprintf("--limit=%d/1h,day=%d/24h", limit, 2*limit), "--timeout=5s"),
+			startDaemon(t, bin, store, "--on-failure=closed", fmt.Sprintf("--limit=%d/1h,day=%d/24h", limit, 2*limit), "--timeout=5s"),
+			startDaemon(t, bin, store, "--on-failure=closed", fmt.Sprintf("--limit=%d/1h,day=%d/24h", limit, 2*limit), "--timeout=5s"),
 		}
 		var mu sync.Mutex
 		statuses := make(map[int]int)
@@ -200,7 +211,7 @@ func TestServeWithoutServer(t *testing.T) {
 	for _, image := range images {
 		t.Run(strings.NewReplacer(":", "-", "/", "-").Replace(image), func(t *testing.T) {
 			s := startServer(t, image)
-			d := startDaemon(t, bin, "--store=redis://"+s.addr, fmt.Sprintf("--limit=%d/1h", limit), "--timeout="+timeout.String())
+			d := startDaemon(t, bin, "--store=redis://"+s.addr, "--on-failure=closed", fmt.Sprintf("--limit=%d/1h", limit), "--timeout="+timeout.String())
 			count := tally{keys: make(map[string]*units)}
 			undecided := func(fault string) {
 				t.Helper()
@@ -272,6 +283,7 @@ func TestServeWithoutServer(t *testing.T) {
 }
 
 func TestServeRefusesToStart(t *testing.T) {
+	t.Parallel()
 	bin := buildDaemon(t)
 	s := startServer(t, images[0], "--requirepass", "right")
 	for _, tt := range []struct{ name, url, want string }{
@@ -279,7 +291,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		{"no password", "redis://" + s.addr, "user or password"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out, err := exec.CommandContext(t.Context(), bin, "serve", "--addr=127.0.0.1:0", "--store="+tt.url).CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), bin, "serve", "--addr=127.0.0.1:0", "--on-failure=closed", "--store="+tt.url).CombinedOutput()
 			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), tt.want) {
 				t.Errorf("%v, %s; want exit code 1 and %q", err, out, tt.want)
 			}
@@ -288,7 +300,7 @@ func TestServeRefusesToStart(t *testing.T) {
 			}
 		})
 	}
-	d := startDaemon(t, bin, "--store=redis://:right@"+s.addr)
+	d := startDaemon(t, bin, "--on-failure=closed", "--store=redis://:right@"+s.addr)
 	if status, body, _ := d.post(t, "/v1/take", "k"); status != http.StatusOK {
 		t.Errorf("with the password: %d %s", status, body)
 	}

@@ -72,6 +72,7 @@ func TestServerFaults(t *testing.T) {
 }
 
 func TestClusterNodeComesBack(t *testing.T) {
+	t.Parallel()
 	cl := startCluster(t, images[0])
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.addrs()})
 	defer c.Close()

@@ -67,7 +67,7 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *target, open
 // newRedisStore returns a store with a client of its own. Stores with the same prefix share their states.
 func newRedisStore(t testing.TB, tgt *target, prefix string, now func() int64) *redisstore.Store {
 	t.Helper()
-	store, err := redisstore.New(tgt.client(t), &redisstore.Options{Prefix: prefix, Timeout: patient, Now: now})
+	store, err := redisstore.New(tgt.client(t), ratelimit.FailClosed, &redisstore.Options{Prefix: prefix, Timeout: patient, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

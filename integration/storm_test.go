@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -101,39 +100,8 @@ type stormTask struct {
 
 // stormProcesses starts two processes and has them begin at the same time.
 func stormProcesses(t *testing.T, tgt *target) stormResult {
-	task, err := json.Marshal(stormTask{tgt.cluster, tgt.addrs, uniquePrefix()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	type process struct {
-		cmd      *exec.Cmd
-		commands *json.Encoder
-		answers  *json.Decoder
-	}
-	processes := make([]process, 2)
-	for i := range processes {
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), stormEnv+"="+string(task))
-		cmd.Stderr = os.Stderr
-		stdin, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		processes[i] = process{cmd, json.NewEncoder(stdin), json.NewDecoder(stdout)}
-	}
-	var ready bool
-	for _, p := range processes {
-		if err := p.answers.Decode(&ready); err != nil || !ready {
-			t.Fatalf("a process is not ready: %v", err)
-		}
-	}
+	task := stormTask{tgt.cluster, tgt.addrs, uniquePrefix()}
+	processes := []*process{startProcess(t, stormEnv, task), startProcess(t, stormEnv, task)}
 	for _, p := range processes {
 		if err := p.commands.Encode(true); err != nil {
 			t.Fatal(err)
@@ -164,7 +132,7 @@ func stormProcess(env string) int {
 		tgt := &target{cluster: task.Cluster, addrs: task.Addrs}
 		client := tgt.open()
 		defer client.Close()
-		store, err := redisstore.New(client, &redisstore.Options{Prefix: task.Prefix, Timeout: patient})
+		store, err := redisstore.New(client, ratelimit.FailClosed, &redisstore.Options{Prefix: task.Prefix, Timeout: patient})
 		if err != nil {
 			return err
 		}

@@ -19,10 +19,11 @@ type target struct {
 	addrs   []string // one, or some nodes of the cluster
 }
 
-// eachTarget runs f, as a subtest, on every server and every cluster.
+// eachTarget runs f, as a subtest, on every server and every cluster, but for the cluster of the oldest image, which is left to the conformance
+// suite and to a full run.
 func eachTarget(t *testing.T, f func(t *testing.T, tgt *target)) {
 	t.Helper()
-	eachOf(t, func(*sharedTarget) bool { return true }, f)
+	eachOf(t, func(tgt *sharedTarget) bool { return full || tgt.name != "redis:7 cluster" || len(images) == 1 }, f)
 }
 
 func eachOf(t *testing.T, wanted func(*sharedTarget) bool, f func(t *testing.T, tgt *target)) {
@@ -34,13 +35,29 @@ func eachOf(t *testing.T, wanted func(*sharedTarget) bool, f func(t *testing.T, 
 		if !wanted(&s) {
 			continue
 		}
-		t.Run(strings.NewReplacer(" ", "-", "/", "-").Replace(s.name), func(t *testing.T) {
-			tgt, err := s.get()
-			if err != nil {
-				t.Fatal(err)
-			}
-			ran.add(tgt.name)
-			f(t, tgt)
+		t.Run(s.testName(), func(t *testing.T) {
+			f(t, s.shared(t))
+		})
+	}
+}
+
+// eachOwnTarget runs f with every library on every server and every cluster, each of them f's own, and all beside each other. Servers that were given
+// are shared, and used one after the other.
+func eachOwnTarget(t *testing.T, f func(t *testing.T, tgt *target, lib library)) {
+	t.Helper()
+	if noServers != "" {
+		skip(t, noServers)
+	}
+	for _, s := range allTargets() {
+		t.Run(s.testName(), func(t *testing.T) {
+			eachLibrary(t, func(t *testing.T, lib library) {
+				if s.own == nil {
+					f(t, s.shared(t), lib)
+					return
+				}
+				t.Parallel()
+				f(t, s.own(t), lib)
+			})
 		})
 	}
 }
@@ -86,17 +103,32 @@ type sharedTarget struct {
 	name    string
 	cluster bool
 	get     func() (*target, error)
+	own     func(t testing.TB) *target // starts one like it for a test alone; nil for a server that was given
+}
+
+func (s *sharedTarget) testName() string {
+	return strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)
+}
+
+func (s *sharedTarget) shared(t testing.TB) *target {
+	t.Helper()
+	tgt, err := s.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran.add(tgt.name)
+	return tgt
 }
 
 // allTargets are the servers given by address or, if there are none, two of each image.
 var allTargets = sync.OnceValue(func() []sharedTarget {
 	var all []sharedTarget
-	add := func(name string, start func() (*target, error)) {
-		all = append(all, sharedTarget{name, strings.HasSuffix(name, " cluster"), sync.OnceValues(start)})
+	add := func(name string, start func() (*target, error), own func(testing.TB) *target) {
+		all = append(all, sharedTarget{name, strings.HasSuffix(name, " cluster"), sync.OnceValues(start), own})
 	}
 	if given := givenAddresses(); len(given) > 0 {
 		for _, g := range given {
-			add(g.name, func() (*target, error) { return findTarget(g.name, g.addr) })
+			add(g.name, func() (*target, error) { return findTarget(g.name, g.addr) }, nil)
 		}
 		return all
 	}
@@ -108,6 +140,8 @@ var allTargets = sync.OnceValue(func() []sharedTarget {
 			}
 			shared.add(s.close)
 			return &target{name: image, image: image, addrs: []string{s.addr}}, nil
+		}, func(t testing.TB) *target {
+			return &target{name: image, image: image, addrs: []string{startServer(t, image).addr}}
 		})
 		name := image + " cluster"
 		add(name, func() (*target, error) {
@@ -117,6 +151,8 @@ var allTargets = sync.OnceValue(func() []sharedTarget {
 			}
 			shared.add(c.close)
 			return &target{name: name, image: image, cluster: true, addrs: c.addrs()}, nil
+		}, func(t testing.TB) *target {
+			return &target{name: name, image: image, cluster: true, addrs: startCluster(t, image).addrs()}
 		})
 	}
 	return all

@@ -19,7 +19,7 @@ func BenchmarkOverhead(b *testing.B) {
 	eachServer(b, func(name string, open func(testing.TB) *redis.Client) {
 		ctx := context.Background()
 		client := open(b)
-		s, err := redisstore.New(client, &redisstore.Options{Prefix: "overhead:", Timeout: time.Minute})
+		s, err := redisstore.New(client, ratelimit.FailClosed, &redisstore.Options{Prefix: "overhead:", Timeout: time.Minute})
 		if err != nil {
 			b.Fatal(err)
 		}

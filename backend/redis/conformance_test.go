@@ -44,7 +44,7 @@ func harness(open func(testing.TB) *redis.Client) conformance.NewStore {
 	return func(t testing.TB, now func() int64) conformance.Harness {
 		opts := &redisstore.Options{Prefix: "conformance:" + crand.Text() + ":", Timeout: 10 * time.Second, Now: now}
 		store := func(client *redis.Client) *redisstore.Store {
-			s, err := redisstore.New(client, opts)
+			s, err := redisstore.New(client, ratelimit.FailClosed, opts)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,7 +2,7 @@
 // same servers with the same prefix share the limits.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-//	store, err := redisstore.New(client, nil)
+//	store, err := redisstore.New(client, ratelimit.FailClosed, nil)
 //	…
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
 //

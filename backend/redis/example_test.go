@@ -17,7 +17,7 @@ import (
 func Example() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer client.Close()
-	store, err := redisstore.New(client, nil)
+	store, err := redisstore.New(client, ratelimit.FailClosed, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func ExampleOptions_tag() {
 		DialerRetries: 1,
 	})
 	defer client.Close()
-	store, err := redisstore.New(client, &redisstore.Options{
+	store, err := redisstore.New(client, ratelimit.FailClosed, &redisstore.Options{
 		Prefix: "api:",
 		Tag: func(key string) string { // "tenant:42:user:7" belongs to "tenant:42"
 			tenant, _, _ := strings.Cut(key, ":user:")
@@ -68,7 +68,7 @@ func ExampleOptions_tag() {
 func ExampleStore_Probe() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer client.Close()
-	store, err := redisstore.New(client, nil)
+	store, err := redisstore.New(client, ratelimit.FailClosed, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

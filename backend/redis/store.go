@@ -53,9 +53,10 @@ var words = server.Words{
 	Invalid:  ErrInvalidOptions,
 }
 
-// New returns a store on client's servers. It does no I/O; [Store.Probe] does. An error wraps [ErrInvalidOptions], and also
+// New returns a store on client's servers. policy says what becomes of demands while they are away: there is no default, and
+// docs/operations.md helps to choose. It does no I/O; [Store.Probe] does. An error wraps [ErrInvalidOptions], and also
 // [errors.ErrUnsupported] for a *redis.Ring of several shards.
-func New(c redis.UniversalClient, opts *Options) (*Store, error) {
+func New(c redis.UniversalClient, policy ratelimit.Policy, opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
@@ -79,7 +80,7 @@ func New(c redis.UniversalClient, opts *Options) (*Store, error) {
 	if missing {
 		return nil, fmt.Errorf("%w: no client", ErrInvalidOptions)
 	}
-	s, err := server.New(cl, words, server.Options(*opts))
+	s, err := server.New(cl, words, policy, server.Options(*opts))
 	if err != nil {
 		return nil, err
 	}
@@ -118,3 +119,16 @@ func (s *Store) Probe(ctx context.Context) (Server, error) {
 	info, err := s.store.Probe(ctx)
 	return Server(info), err
 }
+
+// Stats tells how near a store is to its bounds. Refused is a count since the store was made. While the server answers in time Hung is
+// 0, and Waiting is small.
+type Stats struct {
+	Waiting    int   // places for demands that wait to be sent, of which at least half are taken
+	MaxWaiting int   // the most that there may be
+	Hung       int   // calls that the client has not ended though nobody waits for them any longer
+	MaxHung    int   // from which on no more are begun; on a cluster each server may add a few
+	Refused    int64 // demands that found one of the bounds reached, answered at once with [ratelimit.ErrUnavailable]
+}
+
+// Stats returns counts that were right one after the other, not all at the same moment. It takes no lock and costs decisions nothing.
+func (s *Store) Stats() Stats { return Stats(s.store.Stats()) }

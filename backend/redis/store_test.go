@@ -27,7 +27,7 @@ func take(key string) ratelimit.Demand {
 func newStore(t *testing.T, client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
 	t.Helper()
 	t.Cleanup(func() { client.Close() })
-	s, err := redisstore.New(client, opts)
+	s, err := redisstore.New(client, ratelimit.FailClosed, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no options", client, nil, true},
 		{"zero options", client, &redisstore.Options{}, true},
 	} {
-		s, err := redisstore.New(tt.client, tt.opts)
+		s, err := redisstore.New(tt.client, ratelimit.FailClosed, tt.opts)
 		if ok := err == nil; ok != tt.ok || ok != (s != nil) || !ok && !errors.Is(err, redisstore.ErrInvalidOptions) {
 			t.Errorf("%s: %v", tt.what, err)
 		}

@@ -3,7 +3,7 @@
 //
 //	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
 //	…
-//	store, err := rueidisstore.New(client, nil)
+//	store, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
 //	…
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
 //
@@ -29,7 +29,7 @@
 // refused again without a word to the server, until its RetryAfter is over or the server tells that somebody has changed the state. A flood of
 // refused calls then costs no network. No admission is decided so, and what another client resets, gives back or raises is seen as soon as the server's word arrives.
 //
-//	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}, nil)
+//	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}, ratelimit.FailClosed, nil)
 //	…
 //	defer store.Close()
 //

@@ -21,7 +21,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	store, err := rueidisstore.New(client, nil)
+	store, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func ExampleOptions_tag() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	store, err := rueidisstore.New(client, &rueidisstore.Options{
+	store, err := rueidisstore.New(client, ratelimit.FailClosed, &rueidisstore.Options{
 		Prefix: "api:",
 		Tag: func(key string) string { // "tenant:42:user:7" belongs to "tenant:42"
 			tenant, _, _ := strings.Cut(key, ":user:")
@@ -78,7 +78,7 @@ func ExampleStore_Probe() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	store, err := rueidisstore.New(client, nil)
+	store, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func ExampleStore_Probe() {
 
 // A caller who is over the limit and keeps asking is refused without a word to the server.
 func ExampleOpen() {
-	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}, nil)
+	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}, ratelimit.FailClosed, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/server"
 )
 
@@ -25,7 +26,7 @@ type OpenOptions struct {
 }
 
 // Open returns a store on a client of its own that caches refusals: a Take that the server has refused is refused again, without asking it,
-// until its RetryAfter has passed or the server tells that the state has changed. [Store.Close] closes the client.
+// until its RetryAfter has passed or the server tells that the state has changed. policy is that of [New]. [Store.Close] closes the client.
 //
 // option is for the client. Open sets its ClientTrackingOptions, and calls its OnInvalidations after the cache has heard of them. Where they are
 // zero it sets Dialer.KeepAlive to 200ms and ConnWriteTimeout and Dialer.Timeout to 500ms (Sentinel.Dialer as well): they bound how long the
@@ -34,12 +35,12 @@ type OpenOptions struct {
 // Open connects to the server. A server that cannot track what its clients cache, or does not let this user have it tracked, gets a store without a
 // cache: [Store.CacheStats] says so, and [Store.Probe] warns. An error wraps [ErrInvalidOptions] if option rules caching out, as AlwaysRESP2,
 // DisableCache, DisableAutoPipelining, ConnLifetime and SendToReplicas do, before anything is sent; otherwise [ratelimit.ErrUnavailable].
-func Open(option rueidis.ClientOption, opts *OpenOptions) (*Store, error) {
+func Open(option rueidis.ClientOption, policy ratelimit.Policy, opts *OpenOptions) (*Store, error) {
 	if opts == nil {
 		opts = &OpenOptions{}
 	}
 	bounds := server.CacheOptions{MaxEntries: opts.CacheEntries, MaxBytes: opts.CacheBytes, MaxAge: opts.CacheAge}
-	if err := errors.Join(server.Options(opts.Options).Check(words), bounds.Check(words), words.CheckSettings(settings(option))); err != nil {
+	if err := errors.Join(server.Options(opts.Options).Check(words, policy), bounds.Check(words), words.CheckSettings(settings(option))); err != nil {
 		return nil, err
 	}
 	cache, bare := server.NewDenyCache(bounds, opts.Now), ""
@@ -52,7 +53,7 @@ func Open(option rueidis.ClientOption, opts *OpenOptions) (*Store, error) {
 	if err != nil {
 		return nil, words.Refused(err)
 	}
-	store, err := server.NewPiped(piped{client}, words, server.Options(opts.Options))
+	store, err := server.NewPiped(piped{client}, words, policy, server.Options(opts.Options))
 	if err != nil {
 		client.Close()
 		return nil, err
@@ -129,7 +130,7 @@ func (s *Store) Close() {
 	}
 }
 
-// CacheStats are counts since the store was made, but for the last two, which are those of now.
+// CacheStats are counts since the store was made; Entries and Bytes are those of now.
 type CacheStats struct {
 	Enabled  bool  // whether refusals are cached; not so after New, and on a server without tracking
 	Refusals int64 // given from the cache, as [ratelimit.SourceCache] says

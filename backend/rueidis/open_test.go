@@ -45,7 +45,7 @@ func TestOpenRefuses(t *testing.T) {
 			}
 			var opts rueidisstore.OpenOptions
 			set(&option, &opts)
-			s, err := rueidisstore.Open(option, &opts)
+			s, err := rueidisstore.Open(option, ratelimit.FailClosed, &opts)
 			if s != nil || !errors.Is(err, rueidisstore.ErrInvalidOptions) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%v, want ErrInvalidOptions for %s", err, name)
 			}
@@ -68,7 +68,7 @@ func TestOpenWithoutServer(t *testing.T) {
 				},
 			}
 			set(&option)
-			s, err := rueidisstore.Open(option, nil)
+			s, err := rueidisstore.Open(option, ratelimit.FailClosed, nil)
 			if s != nil || !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, rueidisstore.ErrInvalidOptions) {
 				t.Errorf("%v, want ErrUnavailable", err)
 			}
@@ -93,7 +93,7 @@ func TestOpenGivesUpSoon(t *testing.T) {
 					return noNetwork()
 				},
 			}
-			if s, err := rueidisstore.Open(option, nil); err == nil {
+			if s, err := rueidisstore.Open(option, ratelimit.FailClosed, nil); err == nil {
 				s.Close()
 				t.Fatal("no error without a server")
 			}
@@ -107,7 +107,7 @@ func TestOpenGivesUpSoon(t *testing.T) {
 // TestNewCachesNothing holds what a store on the caller's client says of a cache, and that it leaves the client open.
 func TestNewCachesNothing(t *testing.T) {
 	client := unconnected(t, noNetwork)
-	s, err := rueidisstore.New(client, nil)
+	s, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

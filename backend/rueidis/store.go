@@ -54,15 +54,16 @@ var words = server.Words{
 	Invalid:  ErrInvalidOptions,
 }
 
-// New returns a store on client's servers. It does no I/O; [Store.Probe] does. An error wraps [ErrInvalidOptions].
-func New(client rueidis.Client, opts *Options) (*Store, error) {
+// New returns a store on client's servers. policy says what becomes of demands while they are away: there is no default, and
+// docs/operations.md helps to choose. It does no I/O; [Store.Probe] does. An error wraps [ErrInvalidOptions].
+func New(client rueidis.Client, policy ratelimit.Policy, opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	if client == nil {
 		return nil, fmt.Errorf("%w: no client", ErrInvalidOptions)
 	}
-	s, err := server.NewPiped(piped{client}, words, server.Options(*opts))
+	s, err := server.NewPiped(piped{client}, words, policy, server.Options(*opts))
 	if err != nil {
 		return nil, err
 	}
@@ -101,3 +102,16 @@ func (s *Store) Probe(ctx context.Context) (Server, error) {
 	info, err := s.store.Probe(ctx)
 	return Server(info), err
 }
+
+// Stats tells how near a store is to its bounds. Refused is a count since the store was made. While the server answers in time Hung is
+// 0, and Waiting is small.
+type Stats struct {
+	Waiting    int   // places for demands that wait to be sent, of which at least half are taken
+	MaxWaiting int   // the most that there may be
+	Hung       int   // calls that the client has not ended though nobody waits for them any longer
+	MaxHung    int   // from which on no more are begun; on a cluster each server may add a few
+	Refused    int64 // demands that found one of the bounds reached, answered at once with [ratelimit.ErrUnavailable]
+}
+
+// Stats returns counts that were right one after the other, not all at the same moment. It takes no lock and costs decisions nothing.
+func (s *Store) Stats() Stats { return Stats(s.store.Stats()) }

@@ -56,7 +56,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no options", client, nil, true},
 		{"zero options", client, &rueidisstore.Options{}, true},
 	} {
-		s, err := rueidisstore.New(tt.client, tt.opts)
+		s, err := rueidisstore.New(tt.client, ratelimit.FailClosed, tt.opts)
 		if ok := err == nil; ok != tt.ok || ok != (s != nil) || !ok && !errors.Is(err, rueidisstore.ErrInvalidOptions) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
@@ -65,7 +65,7 @@ func TestNewRefuses(t *testing.T) {
 
 // TestNoServer holds that a demand for which no connection could be made is ErrUnavailable and nothing more.
 func TestNoServer(t *testing.T) {
-	s, err := rueidisstore.New(unconnected(t, noNetwork), nil)
+	s, err := rueidisstore.New(unconnected(t, noNetwork), ratelimit.FailClosed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestDeadline(t *testing.T) {
 		return noNetwork()
 	})
 	defer close(hang)
-	s, err := rueidisstore.New(client, &rueidisstore.Options{Timeout: 20 * time.Millisecond})
+	s, err := rueidisstore.New(client, ratelimit.FailClosed, &rueidisstore.Options{Timeout: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestDeadline(t *testing.T) {
 
 // TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of several slots.
 func TestSeveralSlots(t *testing.T) {
-	s, err := rueidisstore.New(cluster{}, nil)
+	s, err := rueidisstore.New(cluster{}, ratelimit.FailClosed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

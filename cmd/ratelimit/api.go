@@ -24,8 +24,8 @@ import (
 // A browser that sends another site's request gets 403: the daemon asks for no credentials, so being reachable is all that
 // such a request would need.
 //
-// Everything else is answered with problem details (RFC 9457). An undecided request is a 503 whose type is the documentation of the
-// error; only that of ErrOutcomeUnknown may have been recorded.
+// Everything else is answered with problem details (RFC 9457). A request that is undecided, and that the policy does not let pass, is a 503 whose
+// type is the documentation of the error; only that of ErrOutcomeUnknown may have been recorded.
 type api struct {
 	limiter *ratelimit.Limiter
 	limits  []ratelimit.Limit
@@ -137,6 +137,7 @@ type limitState struct {
 	Name         string  `json:"name"`
 	WindowMS     float64 `json:"window_ms"` // whole but for windows with microseconds
 	Allowed      bool    `json:"allowed"`
+	Source       string  `json:"source"` // store, local or open
 	Limit        int64   `json:"limit"`
 	Remaining    int64   `json:"remaining"`
 	RetryAfterMS int64   `json:"retry_after_ms"`
@@ -148,6 +149,7 @@ func newLimitState(l ratelimit.Limit, res ratelimit.Result) limitState {
 		Name:         l.Name,
 		WindowMS:     float64(l.Window.Microseconds()) / 1000,
 		Allowed:      res.Allowed,
+		Source:       res.Source.String(),
 		Limit:        res.Limit,
 		Remaining:    res.Remaining,
 		RetryAfterMS: ceilMS(res.RetryAfter),

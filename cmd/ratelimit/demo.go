@@ -44,7 +44,8 @@ func (c *demoCmd) Validate() error {
 // Run offers the same bursts to a fixed window and to the exact log, and shows what each admitted. When ctx ends before the run does, it
 // shows what there is and returns an error.
 func (c *demoCmd) Run(ctx context.Context, k *kong.Context) error {
-	store, err := (&serveCmd{Store: c.Store, Prefix: "ratelimit-demo:", Timeout: demoTimeout}).openStore()
+	closed := policyFlag{ratelimit.FailClosed}
+	store, err := (&serveCmd{Store: c.Store, OnFailure: closed, Prefix: "ratelimit-demo:", Timeout: demoTimeout}).openStore()
 	if err != nil {
 		return err
 	}

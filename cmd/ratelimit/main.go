@@ -1,6 +1,6 @@
 // Command ratelimit answers rate-limit decisions over HTTP, and shows what an exact limit is.
 //
-//	ratelimit serve --limit 10/1s --limit day=5000/24h --store redis://localhost:6379
+//	ratelimit serve --limit 10/1s --limit day=5000/24h --store redis://localhost:6379 --on-failure closed
 //	ratelimit demo --limit 20/2s --svg demo.svg
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
@@ -10,7 +10,7 @@
 //	POST /v1/reset  {"key":"user:42"}        forget what the key has spent: 204
 //	GET  /healthz                            200 while the process is up, whatever the state of the store
 //
-// A decision is JSON: allowed, limit, remaining, retry_after_ms and reset_after_ms of the limit that binds, its name and
+// A decision is JSON: allowed, source, limit, remaining, retry_after_ms and reset_after_ms of the limit that binds, its name and
 // window_ms, and the same for each limit in limits. Milliseconds are rounded up. The body of a request is strict JSON of at most
 // 64 KiB; keys are Unicode text.
 //
@@ -18,7 +18,10 @@
 // ever admits, and 503 for what is undecided since the store is away. The type of the 503 tells whether the units may have been recorded
 // (ErrOutcomeUnknown) or were not.
 //
-// A Redis server that is away does not keep the daemon from starting, nor does it end it: demands are answered with 503 until it is back.
+// A Redis server that is away does not keep the daemon from starting, nor does it end it. Until it is back, demands are answered as --on-failure
+// says: with 503 (closed), with 200 whatever the limit (open; the source is "open", and of the numbers only limit is known), or by each process within its part of
+// the limit (local; the source is "local"). After 20 failures in a row the server is asked only now and then, so that nobody waits for it.
+//
 // The daemon does not start on a server that is of the wrong type or that refuses the user. It ends on SIGINT and SIGTERM, when
 // the requests in flight have been answered, or after 10s.
 package main

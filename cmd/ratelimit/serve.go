@@ -18,14 +18,18 @@ import (
 const shutdownTimeout = 10 * time.Second
 
 type serveCmd struct {
-	Store     string        `env:"RATELIMIT_STORE" default:"memory" placeholder:"URL" help:"Where the state lives: memory, or redis://[[user]:password@]host:port[/db], with rediss:// for TLS and redis+cluster:// or rediss+cluster:// for a cluster (${default})."`
-	Limit     []limitFlag   `env:"RATELIMIT_LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW" help:"At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat it, or separate by commas, for limits that must all admit (${default})."`
-	Addr      string        `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
-	MaxKeys   int           `env:"RATELIMIT_MAX_KEYS" default:"1000000" placeholder:"N" help:"Most states that the memory store holds, one for each limit of a key; new keys beyond that are answered with 503 (${default})."`
-	Timeout   time.Duration `env:"RATELIMIT_TIMEOUT" default:"100ms" placeholder:"DURATION" help:"Longest wait for a decision of a server (${default})."`
-	Prefix    string        `env:"RATELIMIT_PREFIX" default:"rl:" placeholder:"TEXT" help:"What the names of stored keys begin with on a server (${default})."`
-	LogFormat string        `env:"RATELIMIT_LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Format of the log on standard error: text or json (${default})."`
-	LogLevel  slog.Level    `env:"RATELIMIT_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error (${default})."`
+	Store           string        `env:"RATELIMIT_STORE" default:"memory" placeholder:"URL" help:"Where the state lives: memory, or redis://[[user]:password@]host:port[/db], with rediss:// for TLS and redis+cluster:// or rediss+cluster:// for a cluster (${default})."`
+	OnFailure       policyFlag    `env:"RATELIMIT_ON_FAILURE" placeholder:"POLICY" help:"What becomes of demands while the server is away: closed answers 503, open admits all and records nothing, local admits for each process its part of the limit. A server needs one; there is no default."`
+	Instances       int           `env:"RATELIMIT_INSTANCES" placeholder:"N" help:"How many processes share the server; each has one part in N of the limit while --on-failure=local decides, which needs it."`
+	Limit           []limitFlag   `env:"RATELIMIT_LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW" help:"At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat it, or separate by commas, for limits that must all admit (${default})."`
+	Addr            string        `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
+	MaxKeys         int           `env:"RATELIMIT_MAX_KEYS" default:"1000000" placeholder:"N" help:"Most states held in memory, one for each limit of a key; new keys beyond that are answered with 503, or as --on-failure=open says (${default})."`
+	Timeout         time.Duration `env:"RATELIMIT_TIMEOUT" default:"100ms" placeholder:"DURATION" help:"Longest wait for a decision of a server (${default})."`
+	BreakerFailures int           `env:"RATELIMIT_BREAKER_FAILURES" default:"20" placeholder:"N" help:"After so many failures in a row the server is not asked for a while (${default})."`
+	BreakerPause    time.Duration `env:"RATELIMIT_BREAKER_PAUSE" default:"500ms" placeholder:"DURATION" help:"How long it is not asked, before one demand tries (${default})."`
+	Prefix          string        `env:"RATELIMIT_PREFIX" default:"rl:" placeholder:"TEXT" help:"What the names of stored keys begin with on a server (${default})."`
+	LogFormat       string        `env:"RATELIMIT_LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Format of the log on standard error: text or json (${default})."`
+	LogLevel        slog.Level    `env:"RATELIMIT_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error (${default})."`
 }
 
 // limitFlag is a limit in the form that ratelimit.ParseLimit reads.
@@ -36,6 +40,19 @@ func (f *limitFlag) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// Validate is called by kong when it has parsed the command line.
+func (c *serveCmd) Validate() error {
+	switch {
+	case !c.onServer():
+		return nil
+	case c.OnFailure.Policy == 0:
+		return errNoPolicy
+	case c.OnFailure.Policy == ratelimit.FailLocal && c.Instances < 1:
+		return errNoInstances
+	}
+	return nil
+}
+
 // Run serves until ctx has ended.
 func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	log := c.logger(stderr)
@@ -44,6 +61,11 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = store.close() }()
+	if c.onServer() {
+		if err := c.guard(store, log); err != nil {
+			return err
+		}
+	}
 	limiter, err := c.newLimiter(store)
 	if err != nil {
 		return err
@@ -76,7 +98,10 @@ func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error)
 	if errors.Is(err, ratelimit.ErrDuplicateDemand) {
 		return nil, fmt.Errorf("%w; limits of the same window need names: --limit NAME=MAX/WINDOW", err)
 	}
-	return limiter, err
+	if err != nil {
+		return nil, err
+	}
+	return limiter.With(c.OnFailure.Policy), nil
 }
 
 // serve answers on listener until ctx has ended, and then lets the requests in flight finish.

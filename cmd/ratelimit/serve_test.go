@@ -115,6 +115,7 @@ func TestServeFromEnvironment(t *testing.T) {
 	t.Setenv("RATELIMIT_LIMIT", "burst=1/1h,3/24h")
 	t.Setenv("RATELIMIT_STORE", "memory")
 	t.Setenv("RATELIMIT_MAX_KEYS", "2")
+	t.Setenv("RATELIMIT_ON_FAILURE", "")
 	t.Setenv("RATELIMIT_LOG_LEVEL", "error")
 	t.Setenv("RATELIMIT_ADDR", "no address")
 	log := new(syncBuffer)
@@ -123,7 +124,7 @@ func TestServeFromEnvironment(t *testing.T) {
 	}
 	url, _, _ := start(t, "--log-level=info")
 	status, body := post(t, url+"/v1/take", `{"key":"first"}`)
-	if status != http.StatusOK || !strings.Contains(body, `"name":"burst","window_ms":3600000,"allowed":true,"limit":1,"remaining":0,`) || !strings.Contains(body, `"name":"24h0m0s"`) {
+	if status != http.StatusOK || !strings.Contains(body, `"name":"burst","window_ms":3600000,"allowed":true,"source":"store","limit":1,"remaining":0,`) || !strings.Contains(body, `"name":"24h0m0s"`) {
 		t.Errorf("%d %s", status, body)
 	}
 	if status, body := post(t, url+"/v1/take", `{"key":"second"}`); status != http.StatusServiceUnavailable {
@@ -131,35 +132,79 @@ func TestServeFromEnvironment(t *testing.T) {
 	}
 }
 
+// TestServeWhileTheStoreIsAway: the daemon starts all the same, and answers by the policy that it was given.
 func TestServeWhileTheStoreIsAway(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		args     []string
+		statuses []int  // of takes of one unit each
+		body     string // of the first
+		log      string
+	}{
+		{"closed", []string{"--on-failure=closed"}, []int{503, 503, 503}, "#ErrUnavailable", "request undecided"},
+		{"open", []string{"--on-failure=open", "--limit=1/1h"}, []int{200, 200, 200}, `"allowed":true,"source":"open","limit":1,`, "is not asked"},
+		{"local", []string{"--on-failure=local", "--instances=3", "--limit=7/1h"}, []int{200, 200, 429}, `"allowed":true,"source":"local","limit":2,"remaining":1`, "deciding locally"},
+		{"local, several", []string{"--on-failure=local", "--instances=3", "--limit=7/1h,4/24h"}, []int{200, 429, 429}, `"source":"local","limit":1,`, "deciding locally"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			began := time.Now()
+			url, log, stop := start(t, append(tt.args, "--store=redis://user:secret-key@"+nobodyListens(t), "--breaker-failures=1", "--breaker-pause=1h")...)
+			if took := time.Since(began); took > 900*time.Millisecond {
+				t.Errorf("it took %v to start", took)
+			}
+			for i, want := range tt.statuses {
+				status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`)
+				if status != want || i == 0 && !strings.Contains(body, tt.body) {
+					t.Errorf("take %d: %d %s", i, status, body)
+				}
+			}
+			if status, body := post(t, url+"/v1/reset", `{"key":"secret-key"}`); status != http.StatusServiceUnavailable {
+				t.Errorf("nothing was reset, and the answer is %d %s", status, body)
+			}
+			res, err := http.Get(url + "/healthz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusOK {
+				t.Errorf("healthz: %d", res.StatusCode)
+			}
+			if code := stop(); code != exitOK {
+				t.Errorf("exit code %d", code)
+			}
+			got := log.String()
+			for _, want := range []string{"the store cannot decide", "the store is away and is not asked", tt.log} {
+				if !strings.Contains(got, want) {
+					t.Errorf("the log does not tell of %q: %s", want, got)
+				}
+			}
+			if strings.Contains(got, secret) {
+				t.Errorf("log: %s", got)
+			}
+		})
+	}
+}
+
+func nobodyListens(t *testing.T) (addr string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	away := listener.Addr().String()
-	listener.Close()
-	began := time.Now()
-	url, log, stop := start(t, "--store=redis://user:secret-key@"+away)
-	if took := time.Since(began); took > 900*time.Millisecond {
-		t.Errorf("it took %v to start", took)
-	}
-	status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`)
-	if status != http.StatusServiceUnavailable || !strings.Contains(body, "#ErrUnavailable") {
-		t.Errorf("take: %d %s", status, body)
-	}
-	res, err := http.Get(url + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Errorf("healthz: %d", res.StatusCode)
-	}
-	if code := stop(); code != exitOK {
-		t.Errorf("exit code %d", code)
-	}
-	if got := log.String(); strings.Contains(got, secret) || !strings.Contains(got, "the store cannot decide") || !strings.Contains(got, "request undecided") {
-		t.Errorf("log: %s", got)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// TestServeFullMemory: the memory store is never away, but it can be full.
+func TestServeFullMemory(t *testing.T) {
+	for policy, want := range map[string]int{"": 503, "closed": 503, "open": 200, "local": 503} {
+		url, _, _ := start(t, "--max-keys=1", "--on-failure="+policy)
+		if status, body := post(t, url+"/v1/take", `{"key":"first"}`); status != http.StatusOK {
+			t.Errorf("%d %s", status, body)
+		}
+		if status, body := post(t, url+"/v1/take", `{"key":"second"}`); status != want || want == 200 && !strings.Contains(body, `"source":"open"`) {
+			t.Errorf("policy %q: %d %s, want %d", policy, status, body, want)
+		}
 	}
 }
 
@@ -169,6 +214,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
+	t.Setenv("RATELIMIT_ON_FAILURE", "closed")
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -183,11 +229,19 @@ func TestServeRefusesToStart(t *testing.T) {
 		{[]string{"serve", "--max-keys=many"}, exitUsage, "--max-keys"},
 		{[]string{"serve", "--max-keys=-1"}, exitError, "MaxKeys"},
 		{[]string{"serve", "--timeout=-1s", "--store=redis://localhost"}, exitError, "Timeout"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure="}, exitUsage, "--on-failure=local --instances=N"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=perhaps"}, exitUsage, "none of closed, open and local"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local"}, exitUsage, "needs --instances=N"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local", "--instances=-1"}, exitUsage, "needs --instances=N"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local", "--instances=2", "--max-keys=-1"}, exitError, "MaxKeys"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--breaker-failures=-1"}, exitError, "Failures"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--breaker-pause=-1s"}, exitError, "Pause"},
 		{[]string{"serve", "--prefix={}", "--store=redis://localhost"}, exitError, "Prefix"},
 		{[]string{"serve", "--log-format=xml"}, exitUsage, "--log-format"},
 		{[]string{"serve", "--log-level=loud"}, exitUsage, "--log-level"},
 		{[]string{"serve", "--addr=" + taken.Addr().String()}, exitError, "address already in use"},
 		{[]string{"serve", "--store=postgres://user:secret-key@localhost"}, exitError, "redis://"},
+		{[]string{"serve", "--store=redis:secret-key:6379"}, exitError, "redis://"},
 		{[]string{"serve", "--store=redis+ring://user:secret-key@localhost"}, exitError, "redis://"},
 		{[]string{"serve", "--store=redis://user:%zzsecret-key@localhost"}, exitError, "redis://"},
 		{[]string{"serve", "--store=redis://user:/secret-key@localhost"}, exitError, "redis://"},
@@ -224,7 +278,7 @@ func TestHelpAndVersion(t *testing.T) {
 		{[]string{"--version"}, []string{"\n"}},
 		{[]string{"serve", "--help"}, []string{
 			"$RATELIMIT_STORE", "$RATELIMIT_LIMIT", "$RATELIMIT_ADDR", "$RATELIMIT_MAX_KEYS", "$RATELIMIT_TIMEOUT", "$RATELIMIT_PREFIX",
-			"$RATELIMIT_LOG_FORMAT", "$RATELIMIT_LOG_LEVEL", "10/1m", "127.0.0.1:8080",
+			"$RATELIMIT_ON_FAILURE", "$RATELIMIT_INSTANCES", "$RATELIMIT_BREAKER_FAILURES", "$RATELIMIT_BREAKER_PAUSE", "$RATELIMIT_LOG_FORMAT", "$RATELIMIT_LOG_LEVEL", "10/1m", "127.0.0.1:8080",
 		}},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -31,9 +31,12 @@ type daemonStore struct {
 	close func() error
 }
 
+// onServer tells that the state lives on a server.
+func (c *serveCmd) onServer() bool { return c.Store != "memory" }
+
 // openStore does no I/O.
 func (c *serveCmd) openStore() (*daemonStore, error) {
-	if c.Store == "memory" {
+	if !c.onServer() {
 		store, err := memorystore.New(&memorystore.Options{MaxKeys: c.MaxKeys})
 		if err != nil {
 			return nil, err
@@ -45,7 +48,7 @@ func (c *serveCmd) openStore() (*daemonStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := redisstore.New(client, &redisstore.Options{Prefix: c.Prefix, Timeout: c.Timeout})
+	store, err := redisstore.New(client, c.OnFailure.Policy, &redisstore.Options{Prefix: c.Prefix, Timeout: c.Timeout})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -63,7 +66,7 @@ func checkServer(ctx context.Context, store *redisstore.Store, log *slog.Logger)
 		return err
 	}
 	if err != nil {
-		log.Error("the store cannot decide; every demand is answered with 503 until it can", "error", err)
+		log.Error("the store cannot decide; until it can, the policy of --on-failure does", "error", err)
 		return nil
 	}
 	log.Info("the store answers", "server", server.Name, "version", server.Version)
@@ -80,7 +83,7 @@ var errStoreURL = errors.New("the store is neither memory nor a URL such as redi
 // they quote the URL, and a password with it.
 func newRedisClient(raw string) (client redis.UniversalClient, name string, err error) {
 	u, err := url.Parse(raw)
-	if err != nil || strings.Contains(u.Host+u.Path+u.RawQuery+u.Fragment, "@") {
+	if err != nil || u.Host == "" || strings.Contains(u.Host+u.Path+u.RawQuery+u.Fragment, "@") {
 		return nil, "", errStoreURL // an @ there belongs to a password that was not encoded
 	}
 	name = u.Scheme + "://" + u.Host

@@ -19,6 +19,7 @@ const maxDeserted = 4096
 // Calls is ready for use.
 type Calls struct {
 	deserted atomic.Int64
+	refused  atomic.Int64 // for want of room
 }
 
 // Do runs call in a goroutine of its own and returns what it returns, or leaves when ctx ends or after timeout. The error is then
@@ -27,6 +28,7 @@ type Calls struct {
 // unless the caller left.
 func (c *Calls) Do(ctx context.Context, timeout time.Duration, gate *Gate, call func(context.Context) error) (left bool, err error) {
 	if c.deserted.Load() >= maxDeserted {
+		c.refused.Add(1)
 		return false, fmt.Errorf("%w: the client has not ended %d calls whose callers have left", ratelimit.ErrUnavailable, maxDeserted)
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)

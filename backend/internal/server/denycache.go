@@ -403,7 +403,7 @@ func (c *DenyCache) leave(p *place, r *refusal) {
 			c.stats.poisoned.Add(1)
 			break
 		}
-		if old != nil && old.n < r.n && old.outlasts(r) {
+		if old != nil && old.n < r.n && old.outlasts(r, c.opts.MaxAge) {
 			break
 		}
 		if p.refusal.CompareAndSwap(old, r) {
@@ -419,9 +419,9 @@ func (c *DenyCache) leave(p *place, r *refusal) {
 	}
 }
 
-// outlasts tells that r holds at the time at which newer was asked for, so that it is as good for more.
-func (r *refusal) outlasts(newer *refusal) bool {
-	return newer.sent >= r.sent && newer.sent < r.sent+r.result.RetryAfter.Microseconds()
+// outlasts tells that r may be given at the time at which newer was asked for, so that it is as good for more.
+func (r *refusal) outlasts(newer *refusal, maxAge time.Duration) bool {
+	return newer.since-r.since < maxAge && newer.sent >= r.sent && newer.sent < r.sent+r.result.RetryAfter.Microseconds()
 }
 
 // Invalidate drops what is known of the state under a stored key, as the server has told.

@@ -165,6 +165,9 @@ func TestDenyCacheRunsOut(t *testing.T) {
 		if cached(c, denied("k", 1)) {
 			t.Errorf("given after %v", defaultMaxAge)
 		}
+		if refuse(c, denied("k", 2), time.Hour); !cached(c, denied("k", 2)) {
+			t.Error("a refusal that is too old keeps out one for more units")
+		}
 	})
 }
 
@@ -602,6 +605,35 @@ func TestLookupAllocatesNothing(t *testing.T) {
 			t.Errorf("%s: %v allocations", what, n)
 		}
 	}
+}
+
+// FuzzInvalidate has a server tell of changes of any states, between refusals: what it names is forgotten, nothing else is, and the bounds hold.
+func FuzzInvalidate(f *testing.F) {
+	f.Add("abcabc", []byte("stored:a"), uint8(0))
+	f.Add("abcdefgh", []byte("stored:"), uint8(3))
+	f.Add("\x00\xff", []byte{}, uint8(1))
+	f.Add("aa", []byte("rl:{=a}:1h0m0s:log1"), uint8(255))
+	f.Fuzz(func(t *testing.T, keys string, told []byte, bound uint8) {
+		c := NewDenyCache(CacheOptions{MaxEntries: 1 + int(bound)}, nil)
+		for i := range len(keys) {
+			refuse(c, denied(keys[i:i+1], 1), time.Hour)
+		}
+		was := make(map[string]bool)
+		for i := range len(keys) {
+			was[keys[i:i+1]] = cached(c, denied(keys[i:i+1], 1))
+		}
+		c.Invalidate(string(told))
+		for key := range was {
+			if now, want := cached(c, denied(key, 1)), was[key] && "stored:"+key != string(told); now != want {
+				t.Fatalf("%q is cached: %t, after %q", key, now, told)
+			}
+		}
+		if s := c.Stats(); s.Entries > 1+int64(bound) || s.Pushes != 1 {
+			t.Fatalf("%+v", s)
+		}
+		c.Flush()
+		c.checkEmpty(t)
+	})
 }
 
 func BenchmarkLookup(b *testing.B) {

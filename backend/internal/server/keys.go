@@ -112,11 +112,16 @@ func isSpecial(c byte) bool {
 	return c < ' ' || c == 0x7f || c == '{' || c == '}' || c == '%'
 }
 
-// Scrub returns err as it is if its text holds no stored key of k, and otherwise an error with the text up to there. Servers
-// repeat a command that they do not know, and a key is nobody's business.
-func (k Keyspace) Scrub(err error) error {
+// Scrub returns err as it is if its text holds no stored key of k and nothing that [Scrub] cuts off, and otherwise an error with the text up
+// to there.
+func (k Keyspace) Scrub(err error) error { return cut(Scrub(err), k.prefix+"{") }
+
+// Scrub returns err, without what it repeats of a command that the server does not know: keys, or in AUTH and HELLO a password.
+func Scrub(err error) error { return cut(err, "with args beginning with") }
+
+func cut(err error, from string) error {
 	text := err.Error()
-	if i := strings.Index(text, k.prefix+"{"); i >= 0 {
+	if i := strings.Index(text, from); i >= 0 {
 		return errors.New(text[:i] + "…")
 	}
 	return err

@@ -97,6 +97,10 @@ func TestScrub(t *testing.T) {
 	if got := k.Scrub(cause).Error(); strings.Contains(got, "42") || !strings.HasPrefix(got, "ERR unknown command 'evalsha'") {
 		t.Errorf("%q", got)
 	}
+	password := errors.New("ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2' ")
+	if got := Scrub(password).Error(); strings.Contains(got, "hunter2") || !strings.HasPrefix(got, "ERR unknown command 'HELLO'") {
+		t.Errorf("%q", got)
+	}
 	if cut := errors.New("… '0123' '1' 'rl:{=us"); strings.Contains(k.Scrub(cut).Error(), "us") {
 		t.Error("the beginning of a key was left")
 	}

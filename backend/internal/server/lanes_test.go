@@ -28,7 +28,7 @@ func (owning) Owner(key string) string {
 // TestLanes: on a cluster the demands for one server have one lane, but those for a slot that was redirected have their own for a while.
 func TestLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(owning{}, Words{}, Options{})
+		s, err := New(owning{}, Words{}, ratelimit.FailClosed, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

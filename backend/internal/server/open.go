@@ -75,5 +75,5 @@ func (s *Store) CacheStats() CacheStats { return s.deny.Stats() }
 
 // Refused is the error of a client that could not be made: no connection, or a server that does not let it in.
 func (w Words) Refused(err error) error {
-	return fmt.Errorf("%s: %w: %w", w.Package, ratelimit.ErrUnavailable, err)
+	return fmt.Errorf("%s: %w: %w", w.Package, ratelimit.ErrUnavailable, Scrub(err))
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"strconv"
@@ -28,8 +29,8 @@ type Piped interface {
 }
 
 // NewPiped is [New] on a Piped client.
-func NewPiped(client Piped, words Words, opts Options) (*Store, error) {
-	return New(piped{client}, words, opts)
+func NewPiped(client Piped, words Words, policy ratelimit.Policy, opts Options) (*Store, error) {
+	return New(piped{client}, words, policy, opts)
 }
 
 type piped struct {
@@ -95,11 +96,15 @@ func (p piped) ErrorReply(err error) (text string, ok bool) {
 	return text, ok
 }
 
-// Unsent knows of what went before the first byte. Where a connection broke, or was closed by the client's owner, it may have been with
-// the command on its way.
+// Unsent knows of what went before the first byte, such as a handshake of TLS with a server that is not trusted, or speaks none. Where a connection
+// broke, or was closed by the client's owner, it may have been with the command on its way.
 func (p piped) Unsent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial" || p.NotSent(err)
+	var (
+		op   *net.OpError
+		cert *tls.CertificateVerificationError
+		head tls.RecordHeaderError
+	)
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &cert) || errors.As(err, &head) || p.NotSent(err)
 }
 
 // Lost has nothing to do: the clients ask for the state of a cluster when a connection ends.

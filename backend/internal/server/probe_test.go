@@ -82,3 +82,24 @@ func TestDescribe(t *testing.T) {
 		})
 	}
 }
+
+// FuzzInfo reads what is no answer to INFO: the server is refused, or it is one of 7.0 or later.
+func FuzzInfo(f *testing.F) {
+	f.Add("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:noeviction\r\n", "redis_version:8.0.2\r\n")
+	f.Add("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n", "redis_version:10\r\nserver_name:other")
+	f.Add("redis_version:7.0.15\r\nredis_mode:sentinel\r\n", "")
+	f.Add("redis_version:-1.\r\n", "redis_version:99999999999999999999\r\n:\n::")
+	f.Fuzz(func(t *testing.T, one, other string) {
+		infos := []map[string]string{parseInfo(one), parseInfo(other)}
+		found, err := Words{Package: "fuzzed"}.describe(infos)
+		if err != nil {
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if major(found.Version) < oldestMajor || found.Name == "" || len(found.Warnings) > 2 {
+			t.Fatalf("%+v", found)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/truewindow/ratelimit"
@@ -41,4 +42,34 @@ func TestReplyKind(t *testing.T) {
 			t.Errorf("ReplyKind(%q) = %v, want %v", text, got, want)
 		}
 	}
+}
+
+// FuzzErrorReply holds that whatever a server replies with is undecided, and that what it repeats of a key stays with it.
+func FuzzErrorReply(f *testing.F) {
+	for _, code := range append(notExecuted, "CROSSSLOT ", "WRONGTYPE ", "") {
+		f.Add(code, " script: 0a, on @user_script:9.", "user:42")
+	}
+	f.Add("ERR unknown command 'evalsha', with args beginning with: '0123' '1' '", "' ''", "user:42")
+	f.Add("", "", "a}b{c%d\r\n")
+	keys := keyspace(f, "rl:", nil)
+	s := &Store{client: piped{fakePiped{}}, keys: keys, words: Words{Package: "fuzzed"}}
+	f.Fuzz(func(t *testing.T, before, after, key string) {
+		kind := ReplyKind(before + after)
+		if kind != errors.ErrUnsupported && kind != ratelimit.ErrUnavailable && kind != ratelimit.ErrOutcomeUnknown {
+			t.Fatalf("%q is %v", before+after, kind)
+		}
+		if key == "" {
+			t.Skip("CheckTake refuses it")
+		}
+		stored := keys.Key(demand("\x02"+key+"\x02", "1m0s", "log1")) // so that it is like nothing else in the text
+		for _, sent := range []bool{false, true} {
+			err := s.failure(errors.New(before+stored+after), sent)
+			if !errors.Is(err, ratelimit.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) {
+				t.Fatalf("%q is %v", before, err)
+			}
+			if !strings.Contains(before, "%02") && strings.Contains(err.Error(), "%02") {
+				t.Fatalf("a key in %q", err)
+			}
+		}
+	})
 }

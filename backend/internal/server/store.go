@@ -66,6 +66,7 @@ type Store struct {
 	keys    Keyspace
 	timeout time.Duration
 	now     func() int64
+	policy  ratelimit.Policy
 	cluster bool
 	deny    *DenyCache // or nil
 	bare    string     // why there is none, where one was wanted
@@ -78,12 +79,14 @@ type Store struct {
 }
 
 // New returns a store on client's servers, or an error that says which option is wrong.
-func New(client Client, words Words, opts Options) (*Store, error) {
-	keys, err := opts.check(words)
+func New(client Client, words Words, policy ratelimit.Policy, opts Options) (*Store, error) {
+	keys, err := opts.check(words, policy)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{client: client, words: words, keys: keys, timeout: opts.Timeout, now: opts.Now, cluster: client.Cluster(), alone: opts.Alone}
+	s := &Store{
+		client: client, words: words, keys: keys, timeout: opts.Timeout, now: opts.Now, policy: policy, cluster: client.Cluster(), alone: opts.Alone,
+	}
 	if s.timeout == 0 {
 		s.timeout = defaultTimeout
 	}
@@ -93,12 +96,15 @@ func New(client Client, words Words, opts Options) (*Store, error) {
 }
 
 // Check returns an error that says which option is wrong.
-func (o Options) Check(w Words) error {
-	_, err := o.check(w)
+func (o Options) Check(w Words, policy ratelimit.Policy) error {
+	_, err := o.check(w, policy)
 	return err
 }
 
-func (o Options) check(w Words) (Keyspace, error) {
+func (o Options) check(w Words, policy ratelimit.Policy) (Keyspace, error) {
+	if !policy.Valid() {
+		return Keyspace{}, fmt.Errorf("%w: the policy is none of FailClosed, FailOpen and FailLocal", w.Invalid)
+	}
 	if o.Timeout < 0 {
 		return Keyspace{}, fmt.Errorf("%w: Timeout %v is negative", w.Invalid, o.Timeout)
 	}
@@ -116,30 +122,36 @@ func (o Options) check(w Words) (Keyspace, error) {
 // Take is that of [ratelimit.Store].
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
+		return s.policy.Undecided(d, err), err
 	}
 	if res, ok := s.deny.Lookup(d); ok {
 		return res, nil
 	}
 	if s.closed.Load() {
-		return ratelimit.Result{}, s.errClosed()
+		err := s.errClosed()
+		return s.policy.Undecided(d, err), err
 	}
 	ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
+	ds[0].Policy = 0 // so that demands that differ in it only are equal
 	if err := s.decide(ctx, ds[:], out[:]); err != nil {
-		return ratelimit.Result{}, err
+		return s.policy.Undecided(d, err), err
 	}
 	return out[0], nil
 }
 
 // TakeAll is that of [ratelimit.Store].
 func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
-		return err
+	err := ratelimit.CheckTakeAll(ctx, ds, out)
+	if err == nil && s.closed.Load() {
+		err = s.errClosed()
 	}
-	if s.closed.Load() {
-		return s.errClosed()
+	if err == nil {
+		err = s.decideAll(ctx, ds, out)
 	}
-	return s.decideAll(ctx, ds, out)
+	if err != nil {
+		s.policy.UndecidedAll(ds, out, err)
+	}
+	return err
 }
 
 // Close lets nothing more be decided.
@@ -149,7 +161,7 @@ func (s *Store) Close() {
 }
 
 func (s *Store) errClosed() error {
-	return fmt.Errorf("%w: %s: the store is closed", ratelimit.ErrUnavailable, s.words.Package)
+	return fmt.Errorf("%w (%s)", ratelimit.ErrClosed, s.words.Package)
 }
 
 func (s *Store) decide(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {

@@ -407,3 +407,60 @@ func TestTogetherSharing(t *testing.T) {
 		t.Errorf("%d demands wait, want none", n)
 	}
 }
+
+// TestTogetherShortTimeout asks a road that is closed with the shortest timeout there is.
+func TestTogetherShortTimeout(t *testing.T) {
+	r, together := newRoad(t)
+	together.Shared.Timeout = time.Nanosecond
+	open := r.close()
+	defer open()
+	for range 3 {
+		if _, err := together.Take(t.Context(), "a", demandOn("a", ratelimit.Take, 1)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// TestTogetherLateTimers holds that timers that are late, as all are, do not make answers late by the sum, and that nobody who comes while
+// one is late is answered early.
+func TestTogetherLateTimers(t *testing.T) {
+	const timeout = 100 * time.Millisecond
+	for _, tt := range []struct{ late, most, least time.Duration }{ // late is by how much at most
+		{0, timeout, timeout - timeout/timeoutTicks},
+		{2 * time.Millisecond, timeout + 2*time.Millisecond, timeout - timeout/timeoutTicks - 2*time.Millisecond},
+		// By more than a tick: who came meanwhile may have come at the end.
+		{30 * time.Millisecond, timeout + 2*30*time.Millisecond, timeout - 2*timeout/timeoutTicks},
+		{200 * time.Millisecond, timeout + 2*200*time.Millisecond, timeout - 2*timeout/timeoutTicks},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, together := newRoad(t)
+			shared := together.Shared
+			shared.timer = time.AfterFunc(time.Hour, func() {
+				time.Sleep(time.Duration(rand.Int64N(int64(tt.late) + 1)))
+				shared.onTick()
+			})
+			shared.timer.Stop()
+			open := r.close()
+			for range 50 { // at any time between two ticks, and with or without others who wait
+				time.Sleep(time.Duration(rand.Int64N(int64(2 * timeout))))
+				var wg sync.WaitGroup
+				for range 5 {
+					time.Sleep(time.Duration(rand.Int64N(int64(timeout / 5))))
+					wg.Go(func() {
+						start := time.Now()
+						_, err := together.Take(t.Context(), "a", demandOn("a", ratelimit.Take, 1))
+						if !errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("%v", err)
+						}
+						if waited := time.Since(start); waited > tt.most || waited < tt.least {
+							t.Errorf("timers late by %v: answered after %v", tt.late, waited)
+						}
+					})
+				}
+				wg.Wait()
+			}
+			open()
+			synctest.Wait()
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package server
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestNoWallClock holds that no store on servers reads the wall clock, which may be wrong and may step: time passes for them as time.Since tells, and
+// decisions are the servers'. Whoever wants a stamp has to ask a time.Time for one of these.
+func TestNoWallClock(t *testing.T) {
+	stamps := []string{"Unix", "UnixMilli", "UnixMicro", "UnixNano", "Round", "Truncate", "UTC", "Local", "In", "Format", "Clock", "Date"}
+	for _, dir := range []string{".", "../../redis", "../../rueidis", "../../valkey"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(files) < 3 {
+			t.Fatalf("%v, %v", files, err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains(stamps, sel.Sel.Name) {
+						t.Errorf("%v: %s", fset.Position(call.Pos()), sel.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}

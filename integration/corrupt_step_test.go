@@ -1,0 +1,270 @@
+package integration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+const corruptNow = int64(1_790_000_000_000_000)
+
+// A realState is one that the step wrote, with the stamp of a record in its middle.
+type realState struct {
+	log   algorithm.Log
+	bytes []byte
+	at    int64
+}
+
+// realStates returns a state of each form, used until now: small, line and ring, and a ring that has come around.
+func realStates(until int64) map[string]realState {
+	states := make(map[string]realState)
+	for name, n := range map[string]int64{"one record": 1, "small": 9, "line": 60, "ring": 900, "ring come around": 2500} {
+		log := algorithm.SlidingLog(ratelimit.PerMinute(1000))
+		s := realState{log: log}
+		gap := min(int64(time.Second/time.Microsecond), 2*int64(time.Minute/time.Microsecond)/n)
+		now := until - n*gap
+		for i := range n {
+			now += gap
+			next, keep, res := log.Step(s.bytes, now, ratelimit.Demand{N: 1})
+			if keep > 0 {
+				s.bytes = next
+			}
+			if i == n-n/4-1 {
+				s.at = res.At
+			}
+		}
+		states[name] = s
+	}
+	return states
+}
+
+// spoil returns a copy of state as somebody else may have left it: with some bits or bytes that are others, cut, longer, or another text.
+func spoil(r *rand.Rand, state []byte) []byte {
+	b := bytes.Clone(state)
+	flip := func(from int) {
+		at := from + r.IntN(len(b)-from)
+		b[at] ^= 1 << r.IntN(8)
+	}
+	switch r.IntN(8) {
+	case 0, 1, 2: // where all but the records is
+		flip(max(0, len(b)-160))
+	case 3:
+		for range 1 + r.IntN(8) {
+			flip(0)
+		}
+	case 4:
+		b = b[:r.IntN(len(b))]
+	case 5:
+		b = b[r.IntN(len(b)):]
+	case 6:
+		from := r.IntN(len(b))
+		run := b[from:min(len(b), from+1+r.IntN(40))]
+		for i, fill := range []byte{0, 0xff, byte(r.Uint32())} {
+			if i == r.IntN(3) {
+				copy(run, bytes.Repeat([]byte{fill}, len(run)))
+			}
+		}
+		flip(from)
+	default:
+		b = make([]byte, 1+r.IntN(400))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+	}
+	return b
+}
+
+// TestCorruptStateInLua gives the Lua step states that somebody else has changed. Each is corrupt, or it decides within the limit; the script
+// never breaks off, which would leave unknown what became of the demands of others that travel with it, and never makes a large string of a small one.
+func TestCorruptStateInLua(t *testing.T) {
+	t.Parallel()
+	const batch = 250
+	batches := 3
+	if full {
+		batches = 40
+	}
+	eachServer(t, func(t *testing.T, tgt *target) {
+		client := tgt.client(t)
+		states := realStates(corruptNow)
+		for _, name := range slices.Sorted(maps.Keys(states)) {
+			real := states[name]
+			t.Run(name, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(1, uint64(len(real.bytes))))
+				corrupt := 0
+				for range batches {
+					corrupt += runSpoiled(t, client, r, real, batch)
+				}
+				if n := batches * batch; corrupt == 0 || corrupt == n {
+					t.Errorf("%d of %d states are corrupt", corrupt, n)
+				}
+			})
+		}
+	})
+}
+
+// runSpoiled decides on n states and returns how many were corrupt.
+func runSpoiled(t *testing.T, client redis.UniversalClient, r *rand.Rand, real realState, n int) (corrupt int) {
+	t.Helper()
+	limit := real.log.Limit().Max
+	prefix := fmt.Sprintf("{spoiled:%d}", time.Now().UnixNano())
+	type attempt struct {
+		what  string
+		state []byte
+		call  algorithm.Call
+		times int
+		set   *redis.StatusCmd
+		reply *redis.Cmd
+		size  *redis.IntCmd
+	}
+	attempts := make([]attempt, n)
+	pipe := client.Pipeline()
+	for i := range attempts {
+		a := &attempts[i]
+		a.state, a.times = spoil(r, real.bytes), 1
+		key := fmt.Sprintf("%s%d", prefix, i)
+		d := ratelimit.Demand{Key: "k", Algorithm: real.log, N: 1, At: real.at}
+		now := corruptNow + r.Int64N(3)*r.Int64N(int64(time.Minute/time.Microsecond)) - r.Int64N(2)*int64(time.Hour/time.Microsecond)
+		a.call.Begin(now)
+		var err error
+		switch r.IntN(6) {
+		case 0:
+			d.N = 1 + r.Int64N(limit)
+		case 1:
+			d.Op = ratelimit.Look
+			d.N = 1 + r.Int64N(limit)
+		case 2:
+			d.Op, d.N = ratelimit.Force, ratelimit.MaxUnits
+		case 3:
+			d.Op, d.N = ratelimit.GiveBack, 1+r.Int64N(3)
+		default:
+			a.times = int(limit) + 5
+		}
+		if a.times > 1 {
+			err = a.call.AddSame(key, d, a.times)
+		} else {
+			err = a.call.Add([]string{key}, []ratelimit.Demand{d})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.what = fmt.Sprintf("%v of %d × %d at %d on %x", d.Op, d.N, a.times, now, a.state)
+		args := make([]any, len(a.call.Args()))
+		for j, arg := range a.call.Args() {
+			args[j] = arg
+		}
+		a.set = pipe.Set(t.Context(), key, a.state, time.Minute)
+		a.reply = pipe.Eval(t.Context(), a.call.Program().Source, a.call.Keys(), args...)
+		a.size = pipe.StrLen(t.Context(), key)
+	}
+	_, _ = pipe.Exec(t.Context()) // each has its own error
+	for i := range attempts {
+		a := &attempts[i]
+		reply, err := a.reply.Text()
+		if err := errors.Join(a.set.Err(), err, a.size.Err()); err != nil {
+			t.Fatalf("%s: %v", a.what, err)
+		}
+		out := make([]ratelimit.Result, a.times)
+		err = a.call.Results(reply, 0, out)
+		if errors.Is(err, ratelimit.ErrCorruptState) {
+			corrupt++
+		} else if err != nil {
+			t.Fatalf("%s: %v", a.what, err)
+		}
+		admitted := int64(0)
+		for _, res := range out {
+			if res.Remaining < 0 || res.Remaining > limit || res.RetryAfter < 0 || res.ResetAfter < 0 {
+				t.Fatalf("%s: %+v", a.what, res)
+			}
+			if res.Allowed {
+				admitted++
+			}
+		}
+		if admitted > limit {
+			t.Fatalf("%s: %d admitted", a.what, admitted)
+		}
+		if size := a.size.Val(); size > int64(2*len(real.bytes)+1<<20) {
+			t.Fatalf("%s: has become %d bytes", a.what, size)
+		}
+	}
+	return corrupt
+}
+
+// TestCorruptStateInGroup decides on a state that somebody else has changed together with one that is well. They are both admitted, or neither is
+// changed.
+func TestCorruptStateInGroup(t *testing.T) {
+	t.Parallel()
+	const batch = 250
+	eachServer(t, func(t *testing.T, tgt *target) {
+		client := tgt.client(t)
+		states := realStates(corruptNow)
+		for _, name := range slices.Sorted(maps.Keys(states)) {
+			real := states[name]
+			t.Run(name, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(2, uint64(len(real.bytes))))
+				for i, spoiled := range spoilMany(r, real.bytes, batch) {
+					wantTogether(t, client, fmt.Sprintf("{group:%d}%d", time.Now().UnixNano(), i), real.log, spoiled)
+				}
+			})
+		}
+	})
+}
+
+// spoilMany returns n spoiled states, and two that have become longer.
+func spoilMany(r *rand.Rand, state []byte, n int) [][]byte {
+	many := [][]byte{append([]byte{0}, state...), append(bytes.Repeat([]byte{'x'}, 2*len(state)), state...)}
+	for range n {
+		many = append(many, spoil(r, state))
+	}
+	return many
+}
+
+func wantTogether(t *testing.T, client redis.UniversalClient, key string, log algorithm.Log, spoiled []byte) {
+	t.Helper()
+	keys := []string{key + "well", key + "spoiled"}
+	demands := []ratelimit.Demand{{Key: "well", Algorithm: log, N: 1}, {Key: "spoiled", Algorithm: log, N: 1}}
+	var call algorithm.Call
+	call.Begin(corruptNow + 1)
+	if err := call.Add(keys, demands); err != nil {
+		t.Fatal(err)
+	}
+	args := make([]any, len(call.Args()))
+	for i, arg := range call.Args() {
+		args[i] = arg
+	}
+	pipe := client.Pipeline()
+	set := pipe.Set(t.Context(), keys[1], spoiled, time.Minute)
+	run := pipe.Eval(t.Context(), call.Program().Source, call.Keys(), args...)
+	well, after := pipe.StrLen(t.Context(), keys[0]), pipe.Get(t.Context(), keys[1])
+	_, _ = pipe.Exec(t.Context()) // each has its own error
+	reply, err := run.Text()
+	if err := errors.Join(set.Err(), err, well.Err(), after.Err()); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]ratelimit.Result, len(demands))
+	err = call.Results(reply, 0, out)
+	switch {
+	case err != nil && !errors.Is(err, ratelimit.ErrCorruptState):
+		t.Fatal(err)
+	case err == nil && out[0].Allowed && out[1].Allowed:
+		if well.Val() == 0 {
+			t.Fatalf("nothing was recorded beside %s: %+v", brief(spoiled), out)
+		}
+	case well.Val() != 0 || err != nil && after.Val() != string(spoiled):
+		t.Fatalf("%v: the other is %d bytes long, the state was %s and is %s", err, well.Val(), brief(spoiled), brief([]byte(after.Val())))
+	}
+}
+
+// brief shows the part of a state that tells about the rest.
+func brief(state []byte) string {
+	return fmt.Sprintf("%d bytes that end with %x", len(state), state[max(0, len(state)-160):])
+}

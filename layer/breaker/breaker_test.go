@@ -1,0 +1,574 @@
+package breaker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/layer/breaker"
+)
+
+var perMinute = algorithm.SlidingLog(ratelimit.PerMinute(7))
+
+func demand(op ratelimit.Op) ratelimit.Demand {
+	return ratelimit.Demand{Key: "secret", Algorithm: perMinute, Op: op, N: 1}
+}
+
+var errPanic = errors.New("planted")
+
+// inside is a store that answers, or fails, as it is told to. What waits is let go by answers.
+type inside struct {
+	policy ratelimit.Policy
+	asked  atomic.Int64
+
+	mu      sync.Mutex
+	err     error
+	answers chan error // instead of err
+}
+
+func (s *inside) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.answers = err, nil
+}
+
+// wait makes calls wait for what is sent on the channel that it returns.
+func (s *inside) wait() chan<- error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answers := make(chan error)
+	s.answers = answers
+	return answers
+}
+
+func (s *inside) ask(ctx context.Context) error {
+	s.asked.Add(1)
+	s.mu.Lock()
+	err, answers := s.err, s.answers
+	s.mu.Unlock()
+	if err == errPanic {
+		panic(err)
+	}
+	if answers == nil {
+		return err
+	}
+	select {
+	case err = <-answers:
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, ctx.Err())
+	}
+	return err
+}
+
+func (s *inside) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	err := ratelimit.CheckTake(ctx, d)
+	if err == nil {
+		err = s.ask(ctx)
+	}
+	if err != nil {
+		return s.policy.Undecided(d, err), err
+	}
+	return ratelimit.Result{Allowed: true, Limit: 7, At: 1}, nil
+}
+
+func (s *inside) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	err := ratelimit.CheckTakeAll(ctx, ds, out)
+	if err == nil {
+		err = s.ask(ctx)
+	}
+	for i, d := range ds {
+		if i < len(out) {
+			out[i] = s.policy.Undecided(d, err)
+		}
+	}
+	return err
+}
+
+// bench is a breaker that opens after three failures and pauses for a second, with what is inside and the changes of its state.
+type bench struct {
+	*breaker.Store
+	inside  *inside
+	changes []string
+}
+
+func newBench(t testing.TB, policy ratelimit.Policy) *bench {
+	t.Helper()
+	b := &bench{inside: &inside{policy: policy}}
+	store, err := breaker.New(b.inside, &breaker.Options{Failures: 3, Pause: time.Second, OnChange: func(from, to breaker.State) {
+		if got := b.State(); got != to {
+			t.Errorf("the state is %v in the change to %v", got, to)
+		}
+		b.changes = append(b.changes, fmt.Sprint(from, " to ", to))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Store = store
+	return b
+}
+
+// fails asks n times, and wants what the store inside has failed with.
+func (b *bench) fails(t *testing.T, n int, with error) {
+	t.Helper()
+	b.inside.fail(with)
+	for range n {
+		if _, err := b.Take(t.Context(), demand(ratelimit.Take)); !errors.Is(err, with) || errors.Is(err, breaker.ErrOpen) {
+			t.Fatalf("%v, want %v from inside", err, with)
+		}
+	}
+}
+
+func (b *bench) answers(t *testing.T, n int) {
+	t.Helper()
+	b.inside.fail(nil)
+	for range n {
+		if res, err := b.Take(t.Context(), demand(ratelimit.Take)); err != nil || !res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+}
+
+// refuses asks in both ways, and wants that the store inside was asked in neither.
+func (b *bench) refuses(t *testing.T) {
+	t.Helper()
+	asked, refused := b.inside.asked.Load(), b.Stats().Refused
+	want := func(res ratelimit.Result, d ratelimit.Demand, err error) {
+		t.Helper()
+		if !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			t.Errorf("%v: error %v, want that the breaker is open", d.Op, err)
+		}
+		if res != b.inside.policy.Undecided(d, ratelimit.ErrUnavailable) {
+			t.Errorf("%v: %+v beside the error, which is not of the policy %v", d.Op, res, b.inside.policy)
+		}
+	}
+	ds := []ratelimit.Demand{demand(ratelimit.Take), demand(ratelimit.GiveBack)}
+	for _, d := range ds {
+		res, err := b.Take(t.Context(), d)
+		want(res, d, err)
+	}
+	ds[1].Algorithm = algorithm.SlidingLog(ratelimit.PerHour(9))
+	out := []ratelimit.Result{{Allowed: true}, {Allowed: true}} // as a caller left it
+	err := b.TakeAll(t.Context(), ds, out)
+	for i, d := range ds {
+		want(out[i], d, err)
+	}
+	if got := b.inside.asked.Load(); got != asked {
+		t.Errorf("the store inside was asked %d times", got-asked)
+	}
+	if got := b.Stats().Refused; got != refused+3 {
+		t.Errorf("%d refused, want 3", got-refused)
+	}
+}
+
+func (b *bench) wantChanges(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(b.changes, want) {
+		t.Errorf("changes %q, want %q", b.changes, want)
+	}
+	b.changes = nil
+}
+
+const (
+	opens, opensAgain, tries, closes = "closed to open", "half-open to open", "open to half-open", "half-open to closed"
+
+	past = time.Second + time.Nanosecond // when the pause is over
+)
+
+func TestOpensAndCloses(t *testing.T) {
+	for _, policy := range []ratelimit.Policy{0, ratelimit.FailClosed, ratelimit.FailOpen, ratelimit.FailLocal} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, policy)
+			b.answers(t, 5)
+			b.fails(t, 3, ratelimit.ErrOutcomeUnknown)
+			b.wantChanges(t, opens)
+			b.refuses(t)
+			time.Sleep(past - 2*time.Nanosecond)
+			b.refuses(t)
+			b.wantChanges(t)
+			time.Sleep(2 * time.Nanosecond)
+			b.fails(t, 1, ratelimit.ErrUnavailable)
+			b.wantChanges(t, tries, opensAgain)
+			b.refuses(t)
+			time.Sleep(time.Hour)
+			if got := b.State(); got != breaker.Open {
+				t.Errorf("%v, and nobody has asked", got)
+			}
+			b.answers(t, 5)
+			b.wantChanges(t, tries, closes)
+			b.fails(t, 2, ratelimit.ErrUnavailable)
+			b.answers(t, 1)
+			b.wantChanges(t)
+			if got := b.Stats(); got.Opened != 2 || got.Failures != 6 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// TestInARow: an answer between them makes failures none in a row, whichever way it was got.
+func TestInARow(t *testing.T) {
+	b := newBench(t, ratelimit.FailClosed)
+	two := []ratelimit.Demand{demand(ratelimit.Take)}
+	for range 5 {
+		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.inside.fail(nil)
+		if err := b.TakeAll(t.Context(), two, make([]ratelimit.Result, 1)); err != nil {
+			t.Fatal(err)
+		}
+		b.fails(t, 2, ratelimit.ErrUnavailable)
+		if !b.Troubled() {
+			t.Error("no trouble after a failure")
+		}
+		b.answers(t, 1)
+		if b.Troubled() {
+			t.Error("trouble after an answer: every call takes a lock")
+		}
+	}
+	b.wantChanges(t)
+	b.fails(t, 2, ratelimit.ErrUnavailable)
+	if err := b.TakeAll(t.Context(), two, make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	b.wantChanges(t, opens)
+}
+
+// TestCachedRefusals: a refusal that the store inside remembers says nothing about whether it is there.
+func TestCachedRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := &remembering{inside: &inside{}}
+		s, err := breaker.New(in, &breaker.Options{Failures: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.fail(ratelimit.ErrUnavailable)
+		for range 3 {
+			_, _ = s.Take(t.Context(), demand(ratelimit.Look))
+			if res, err := s.Take(t.Context(), demand(ratelimit.Take)); err == nil && res.Source != ratelimit.SourceCache {
+				t.Fatalf("%+v", res)
+			}
+		}
+		if state := s.State(); state != breaker.Open {
+			t.Errorf("%v after three failures with cached refusals between them", state)
+		}
+	})
+}
+
+// remembering refuses every take from its cache.
+type remembering struct{ *inside }
+
+func (s *remembering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if d.Op == ratelimit.Take {
+		return ratelimit.Result{Source: ratelimit.SourceCache, Limit: 7}, nil
+	}
+	return s.inside.Take(ctx, d)
+}
+
+// TestNoFailure: errors that say nothing about the whole store neither open a breaker nor close it.
+func TestNoFailure(t *testing.T) {
+	for _, harmless := range []error{
+		ratelimit.ErrCorruptState, ratelimit.ErrCapacity, ratelimit.ErrClosed, ratelimit.ErrNoScript, ratelimit.ErrExceedsLimit, errors.New("other"),
+	} {
+		t.Run(harmless.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, ratelimit.FailClosed)
+				b.fails(t, 9, harmless)
+				b.fails(t, 2, ratelimit.ErrUnavailable)
+				b.fails(t, 9, harmless)
+				b.wantChanges(t)
+				b.fails(t, 1, ratelimit.ErrUnavailable)
+				b.wantChanges(t, opens)
+				time.Sleep(past)
+				b.fails(t, 9, harmless)
+				b.wantChanges(t, tries)
+				b.answers(t, 1)
+				b.wantChanges(t, closes)
+			})
+		})
+	}
+}
+
+// TestContexts: a deadline that passes is a failure of the store, a caller who leaves is none, nor is one who has left before.
+func TestContexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, ratelimit.FailOpen)
+		ended, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		for range 9 {
+			if res, err := b.Take(ended, demand(ratelimit.Take)); !errors.Is(err, context.DeadlineExceeded) || res.Source != ratelimit.SourceOpen {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		b.inside.wait()
+		left := func() {
+			t.Helper()
+			for range 5 {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Millisecond, cancel)
+				if res, err := b.Take(ctx, demand(ratelimit.Take)); !errors.Is(err, context.Canceled) || res.Source != ratelimit.SourceOpen {
+					t.Fatalf("%+v, %v", res, err)
+				}
+			}
+		}
+		left()
+		late := func() {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if res, err := b.Take(ctx, demand(ratelimit.Take)); !errors.Is(err, context.DeadlineExceeded) || res.Source != ratelimit.SourceOpen {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		late()
+		left()
+		late()
+		b.wantChanges(t)
+		late()
+		b.wantChanges(t, opens)
+		if res, err := b.Take(ended, demand(ratelimit.Take)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, breaker.ErrOpen) || res.Source != ratelimit.SourceOpen {
+			t.Errorf("open, for a caller who has left: %+v, %v", res, err)
+		}
+		time.Sleep(past)
+		left() // or no demand would ever be let through again
+		b.wantChanges(t, tries)
+		b.answers(t, 1)
+		b.wantChanges(t, closes)
+	})
+}
+
+// TestValidation: what cannot be decided is told as it is, in whatever state.
+func TestValidation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, ratelimit.FailClosed)
+		check := func() {
+			t.Helper()
+			asked := b.inside.asked.Load()
+			wrong := demand(ratelimit.Take)
+			wrong.N = 8
+			if res, err := b.Take(t.Context(), wrong); err == nil || err.Error() != ratelimit.CheckTake(t.Context(), wrong).Error() || res != (ratelimit.Result{}) {
+				t.Errorf("%+v, %v", res, err)
+			}
+			twice := []ratelimit.Demand{demand(ratelimit.Take), demand(ratelimit.Look)}
+			if err := b.TakeAll(t.Context(), twice, make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrDuplicateDemand) {
+				t.Error(err)
+			}
+			if err := b.TakeAll(t.Context(), twice[:1], nil); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+				t.Error(err)
+			}
+			if b.inside.asked.Load() != asked {
+				t.Error("it was looked at inside")
+			}
+		}
+		check()
+		b.fails(t, 3, ratelimit.ErrUnavailable)
+		check()
+		time.Sleep(past)
+		check()
+		b.wantChanges(t, opens)
+	})
+}
+
+// TestOneAtATime: while one demand is let through, others are refused. What was asked before is answered nevertheless, and changes nothing.
+func TestOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, ratelimit.FailClosed)
+		errs := make(chan error, 4)
+		ask := func(n int) chan<- error {
+			answers := b.inside.wait()
+			for range n {
+				go func() {
+					_, err := b.Take(t.Context(), demand(ratelimit.Take))
+					errs <- err
+				}()
+			}
+			synctest.Wait()
+			return answers
+		}
+		late := func(answers chan<- error, answer error) {
+			t.Helper()
+			answers <- answer
+			if err := <-errs; !errors.Is(err, answer) || errors.Is(err, breaker.ErrOpen) {
+				t.Errorf("%v, want %v from inside", err, answer)
+			}
+		}
+		calm := ask(4)
+		b.fails(t, 1, ratelimit.ErrUnavailable)
+		troubled := ask(4)
+		b.fails(t, 2, ratelimit.ErrUnavailable)
+		for _, early := range []chan<- error{calm, troubled} {
+			late(early, nil)
+			late(early, ratelimit.ErrOutcomeUnknown)
+			b.refuses(t)
+		}
+		b.wantChanges(t, opens)
+		time.Sleep(past)
+		late(calm, ratelimit.ErrOutcomeUnknown)
+		b.wantChanges(t)
+
+		let := ask(1)
+		b.refuses(t)
+		late(troubled, ratelimit.ErrOutcomeUnknown)
+		b.refuses(t)
+		b.wantChanges(t, tries)
+		late(let, nil)
+		b.answers(t, 9)
+		b.wantChanges(t, closes)
+
+		b.fails(t, 2, ratelimit.ErrUnavailable)
+		late(troubled, nil)
+		b.answers(t, 1)
+		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.wantChanges(t)
+		late(calm, nil)
+	})
+}
+
+// TestPanic: a store inside that panics leaves a breaker that can be tried again.
+func TestPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, ratelimit.FailClosed)
+		b.fails(t, 3, ratelimit.ErrUnavailable)
+		time.Sleep(past)
+		b.inside.fail(errPanic)
+		func() {
+			defer func() {
+				if got := recover(); got != errPanic {
+					t.Errorf("recovered %v", got)
+				}
+			}()
+			_, _ = b.Take(t.Context(), demand(ratelimit.Take))
+		}()
+		b.wantChanges(t, opens, tries, opensAgain)
+		time.Sleep(past)
+		b.answers(t, 1)
+		b.wantChanges(t, tries, closes)
+	})
+}
+
+// TestOpenResult: what is proposed while open is what the store inside was made to propose, whatever failed last.
+func TestOpenResult(t *testing.T) {
+	for _, policy := range []ratelimit.Policy{0, ratelimit.FailClosed, ratelimit.FailOpen, ratelimit.FailLocal} {
+		b := newBench(t, policy)
+		b.inside.fail(ratelimit.ErrUnavailable)
+		ds := []ratelimit.Demand{demand(ratelimit.Reset), {Key: "other", Algorithm: perMinute, N: 1}}
+		if err := b.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		for _, op := range []ratelimit.Op{ratelimit.GiveBack, ratelimit.Reset} {
+			if _, err := b.Take(t.Context(), demand(op)); errors.Is(err, breaker.ErrOpen) {
+				t.Fatal(err)
+			}
+		}
+		b.refuses(t)
+		limiter, err := ratelimit.New(b, perMinute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := limiter.Allow(t.Context(), "k")
+		if open := policy == ratelimit.FailOpen; (err == nil) != open || res.Allowed != open {
+			t.Errorf("a limiter on a store of policy %v: %+v, %v", policy, res, err)
+		}
+	}
+}
+
+// TestManyAtOnce asks from many goroutines through changes, and counts.
+func TestManyAtOnce(t *testing.T) {
+	const workers, rounds = 4, 50
+	b := newBench(t, ratelimit.FailClosed)
+	fast, err := breaker.New(b.inside, &breaker.Options{Failures: 3, Pause: 50 * time.Microsecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answered, failed, open atomic.Int64
+	var wg sync.WaitGroup
+	end := make(chan struct{})
+	for range workers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-end:
+					return
+				default:
+				}
+				switch _, err := fast.Take(t.Context(), demand(ratelimit.Take)); {
+				case err == nil:
+					answered.Add(1)
+				case errors.Is(err, breaker.ErrOpen):
+					open.Add(1)
+				default:
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	for range rounds {
+		b.inside.fail(ratelimit.ErrUnavailable)
+		for seen := fast.Stats().Opened; fast.Stats().Opened == seen; {
+			time.Sleep(20 * time.Microsecond)
+		}
+		b.inside.fail(nil)
+		for seen := answered.Load(); answered.Load() == seen; {
+			time.Sleep(20 * time.Microsecond)
+		}
+	}
+	close(end)
+	wg.Wait()
+	if asked := b.inside.asked.Load(); asked != answered.Load()+failed.Load() {
+		t.Errorf("asked inside %d times, for %d answers and %d failures", asked, answered.Load(), failed.Load())
+	}
+	if got := fast.Stats(); got.Failures != failed.Load() || got.Refused != open.Load() || got.Opened < rounds {
+		t.Errorf("%+v, and callers counted %d failures and %d refusals", got, failed.Load(), open.Load())
+	}
+	// After all that it is as it was: a few failures open it, and an answer in between makes them none in a row.
+	for fast.State() != breaker.Closed {
+		_, _ = fast.Take(t.Context(), demand(ratelimit.Take))
+		time.Sleep(50 * time.Microsecond)
+	}
+	opened := fast.Stats().Opened
+	for i := range 9 {
+		b.inside.fail(nil)
+		if i%3 > 0 {
+			b.inside.fail(ratelimit.ErrUnavailable)
+		}
+		_, _ = fast.Take(t.Context(), demand(ratelimit.Take))
+	}
+	if got := fast.Stats().Opened; got != opened {
+		t.Error("two failures opened it")
+	}
+}
+
+func TestNew(t *testing.T) {
+	tooMany := int64(1) << 32
+	for _, opts := range []*breaker.Options{{Failures: -1}, {Failures: int(tooMany)}, {Pause: -1}} {
+		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, breaker.ErrInvalidOptions) {
+			t.Errorf("%+v: %v", opts, err)
+		}
+	}
+	if _, err := breaker.New(nil, nil); !errors.Is(err, breaker.ErrInvalidOptions) {
+		t.Errorf("no store: %v", err)
+	}
+	s, err := breaker.New(&inside{err: ratelimit.ErrUnavailable}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range breaker.DefaultFailures + 1 {
+		if _, err := s.Take(t.Context(), demand(ratelimit.Take)); errors.Is(err, breaker.ErrOpen) != (i == breaker.DefaultFailures) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+}
+
+func TestStateNames(t *testing.T) {
+	for state, want := range map[breaker.State]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open", 9: "state(9)"} {
+		if got := state.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

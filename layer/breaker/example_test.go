@@ -1,0 +1,51 @@
+package breaker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/layer/breaker"
+)
+
+// While the server is away, each demand costs the caller the store's timeout, until the breaker opens: then it costs next to nothing.
+func Example() {
+	var server ratelimit.Store = unplugged{} // such as one of package redisstore
+
+	store, err := breaker.New(server, &breaker.Options{
+		Failures: 2,
+		Pause:    500 * time.Millisecond,
+		OnChange: func(from, to breaker.State) { fmt.Println("the breaker was", from, "and is", to) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		_, err := limiter.Allow(context.Background(), "user:42")
+		fmt.Println(errors.Is(err, ratelimit.ErrUnavailable), errors.Is(err, breaker.ErrOpen))
+	}
+	// Output:
+	// true false
+	// the breaker was closed and is open
+	// true false
+	// true true
+}
+
+// unplugged is a store that is always away.
+type unplugged struct{}
+
+func (unplugged) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+func (unplugged) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+	return ratelimit.ErrUnavailable
+}

@@ -1,0 +1,45 @@
+package layer_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/layer"
+)
+
+// Four processes share a store. While it is away, each admits a fourth of every limit.
+func ExampleNewDegraded() {
+	var shared ratelimit.Store = unplugged{} // such as one of package redisstore
+
+	store, err := layer.NewDegraded(shared, &layer.DegradedOptions{Instances: 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(8)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		res, err := limiter.Allow(context.Background(), "user:42")
+		fmt.Println(res.Allowed, res.Remaining, res.Source, err)
+	}
+	// Output:
+	// true 1 local <nil>
+	// true 0 local <nil>
+	// false 0 local <nil>
+}
+
+// unplugged is a store that is always away.
+type unplugged struct{}
+
+func (unplugged) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+func (unplugged) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+	return ratelimit.ErrUnavailable
+}

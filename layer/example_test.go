@@ -1,0 +1,80 @@
+package layer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/layer"
+)
+
+// Two parts of a program share a store, and no key.
+func ExampleNewPrefix() {
+	shared, err := memorystore.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer shared.Close()
+	for _, prefix := range []string{"api:", "mail:"} {
+		store, err := layer.NewPrefix(shared, prefix)
+		if err != nil {
+			log.Fatal(err)
+		}
+		limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(1)))
+		if err != nil {
+			log.Fatal(err)
+		}
+		res, err := limiter.Allow(context.Background(), "user:42")
+		fmt.Println(prefix, res.Allowed, err)
+	}
+	// Output:
+	// api: true <nil>
+	// mail: true <nil>
+}
+
+// A store that has no deadline of its own gets one.
+func ExampleNewDeadline() {
+	store, err := layer.NewDeadline(hanging{}, 20*time.Millisecond)
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(1)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = limiter.Allow(context.Background(), "user:42")
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
+	// Output: true
+}
+
+// What was decided is counted by limit, never by key.
+func ExampleNewObserved() {
+	memory, err := memorystore.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer memory.Close()
+	store, err := layer.NewObserved(memory, func(_ context.Context, o layer.Observation) {
+		fmt.Println(o.Demand.Op, o.Limit(), o.Admitted, o.Result.Source, o.Err)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(1)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		if _, err := limiter.Allow(context.Background(), "user:42"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// take 1/1m0s true store <nil>
+	// take 1/1m0s false store <nil>
+}

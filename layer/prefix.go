@@ -1,0 +1,68 @@
+package layer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// Prefix is a store that keeps its keys apart from those of others in the store inside. Create one with [NewPrefix]. It is safe for simultaneous use.
+type Prefix struct {
+	store   ratelimit.Store
+	prefix  string
+	scratch sync.Pool // of *[]ratelimit.Demand
+}
+
+// maxScratch is the most demands of a TakeAll whose room is kept for the next one.
+const maxScratch = 1024
+
+var _ ratelimit.Store = (*Prefix)(nil)
+
+// NewPrefix returns a store that asks store about prefix followed by the key. The prefix may be any bytes, at least one. An error wraps
+// [ErrInvalidOptions].
+//
+// Two prefixes share nothing if neither begins with the other. That is so when each ends in a byte that it has nowhere else, as "api:"
+// and "mail:" do. But "a:" and "a:b:" share keys, and so do a prefix and whoever uses store without one.
+func NewPrefix(store ratelimit.Store, prefix string) (*Prefix, error) {
+	if store == nil {
+		return nil, fmt.Errorf("%w: no store", ErrInvalidOptions)
+	}
+	if prefix == "" {
+		return nil, fmt.Errorf("%w: no prefix", ErrInvalidOptions)
+	}
+	s := &Prefix{store: store, prefix: prefix}
+	s.scratch.New = func() any { return new([]ratelimit.Demand) }
+	return s, nil
+}
+
+// Take decides one demand. Result and error are those of the store inside.
+func (s *Prefix) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if d.Key != "" { // which a prefix would hide
+		d.Key = s.prefix + d.Key
+	}
+	return s.store.Take(ctx, d)
+}
+
+// TakeAll decides several demands as one. Results and error are those of the store inside.
+func (s *Prefix) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	scratch := s.scratch.Get().(*[]ratelimit.Demand)
+	defer s.release(scratch)
+	*scratch = append((*scratch)[:0], ds...)
+	for i := range *scratch {
+		if d := &(*scratch)[i]; d.Key != "" {
+			d.Key = s.prefix + d.Key
+		}
+	}
+	return s.store.TakeAll(ctx, *scratch, out)
+}
+
+// release drops the keys before the scratch is pooled, so that the pool keeps no user's bytes alive.
+func (s *Prefix) release(scratch *[]ratelimit.Demand) {
+	if cap(*scratch) > maxScratch {
+		return
+	}
+	clear(*scratch)
+	s.scratch.Put(scratch)
+}
