@@ -11,6 +11,9 @@ import (
 const (
 	exactMax    = 10
 	aimedTraces = 20
+
+	// exactTick is the unit of the finest clock that decides: what lies in one window to the nanosecond, it may find a window apart.
+	exactTick = time.Microsecond
 )
 
 // A call is one decision as its caller saw it: it was taken between before and after.
@@ -29,7 +32,7 @@ func exactness(name, title string, entries []string, window time.Duration, quick
 	return subject{
 		name: name, title: title, rounds: 1,
 		metrics: []metric{
-			{"worst", "most admitted in any rolling window ÷ limit", "Only admissions certain to lie in one window count: the first call began less than a window before the last one ended.", true},
+			{"worst", "most admitted in any rolling window ÷ limit", "Only admissions certain to lie in one window count: the last call ended less than a window after the first one began, by a clock that counts microseconds.", true},
 			{"wrong", "share of the refusals", "Refusals that an exact log of the same admissions would not have made.", true},
 			{"storm", "admitted ÷ limit", "64 goroutines on one fresh key; on a server through two clients.", true},
 			{"two processes", "admitted ÷ limit", "The same by two processes, each with a client of 64 goroutines.", true},
@@ -139,7 +142,8 @@ func aimedBursts(window time.Duration, phase float64) func() (time.Duration, int
 	}
 }
 
-// examine returns the most admissions certain to lie in one window, the number of refusals, and of those the number that are certain to be wrong.
+// examine returns the most admissions certain to lie in one window, the number of refusals, and of those the number that are certain to be
+// wrong, by a clock that counts in exactTick.
 func examine(trace []call, q quota) (most, refused, wrong int) {
 	var admitted []call
 	first := 0
@@ -147,7 +151,7 @@ func examine(trace []call, q quota) (most, refused, wrong int) {
 		if !c.admitted {
 			refused++
 			live := 0
-			for i := len(admitted) - 1; i >= 0 && admitted[i].after > c.before-q.window; i-- {
+			for i := len(admitted) - 1; i >= 0 && admitted[i].after > c.before-q.window-exactTick; i-- {
 				live++
 			}
 			if live < int(q.max) {
@@ -156,7 +160,7 @@ func examine(trace []call, q quota) (most, refused, wrong int) {
 			continue
 		}
 		admitted = append(admitted, c)
-		for c.after-admitted[first].before >= q.window {
+		for c.after-admitted[first].before > q.window-exactTick {
 			first++
 		}
 		most = max(most, len(admitted)-first)
