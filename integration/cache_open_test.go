@@ -43,11 +43,11 @@ func (lib library) openCache(d dialing, o cacheOptions) (caching, error) {
 	return rueidisStore{s}, err
 }
 
-// newCache is openCache with a store that is closed at the end of the test. Of a cluster the client is told one server: where it is told
-// several, it gives up first connections of which it has two, and that is a flush.
+// newCache is openCache with a store that is closed at the end of the test. The client of a patient store is patient too. Of a cluster it is
+// told one server: where it is told several, it gives up first connections of which it has two, and that is a flush.
 func (lib library) newCache(t testing.TB, d dialing, o cacheOptions) caching {
 	t.Helper()
-	d.addrs = d.addrs[:1]
+	d.addrs, d.patient = d.addrs[:1], o.Timeout >= patient
 	s, err := lib.openCache(d, o)
 	if err != nil {
 		t.Fatal(err)
