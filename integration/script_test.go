@@ -353,12 +353,9 @@ func TestSameTakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachServer(t, func(t *testing.T, tgt *target) {
-				seeds := []uint64{uint64(slices.Index(images, tgt.image) + 1)} // each server has another history
-				if full {
-					seeds = append(seeds, seeds[0]+uint64(len(images))+1)
-				}
-				for _, seed := range seeds {
-					game.play(t, tgt.client(t), rand.New(rand.NewPCG(seed, 6)))
+				others := 2 * uint64(slices.Index(images, tgt.image)+1) // each server has histories of its own
+				for seed := range uint64(2) {
+					game.play(t, tgt.client(t), rand.New(rand.NewPCG(others+seed, 6)))
 				}
 			})
 		})

@@ -19,11 +19,10 @@ type target struct {
 	addrs   []string // one, or some nodes of the cluster
 }
 
-// eachTarget runs f, as a subtest, on every server and every cluster, but for the cluster of the oldest image, which is left to the conformance
-// suite and to a full run.
+// eachTarget runs f, as a subtest, on every server and every cluster.
 func eachTarget(t *testing.T, f func(t *testing.T, tgt *target)) {
 	t.Helper()
-	eachOf(t, func(tgt *sharedTarget) bool { return full || tgt.name != "redis:7 cluster" || len(images) == 1 }, f)
+	eachOf(t, func(*sharedTarget) bool { return true }, f)
 }
 
 func eachOf(t *testing.T, wanted func(*sharedTarget) bool, f func(t *testing.T, tgt *target)) {
