@@ -147,7 +147,7 @@ func TestCacheFrozen(t *testing.T) {
 	eachImage(t, "redis:8", func(t *testing.T, image string) {
 		server := startServer(t, image)
 		eachCaching(t, func(t *testing.T, lib library) {
-			s := lib.newCache(t, dialing{addrs: []string{server.addr}}, cacheOptions{age: time.Hour})
+			s := lib.newCache(t, dialing{addrs: []string{server.addr}}, cacheOptions{age: time.Hour, hasty: true, Options: redisstore.Options{Timeout: promptTimeout}})
 			d := useUp(t, s)
 			server.pause(t)
 			served, n := servedFromCache(t, s, d)
@@ -206,7 +206,7 @@ func TestCacheServerGone(t *testing.T) {
 				kept bool // the server has what it held
 			}{{"kill", server.kill, false}, {"stop", server.stop, true}} {
 				t.Run(fault.what, func(t *testing.T) {
-					s := lib.newCache(t, dialing{addrs: []string{server.addr}}, cacheOptions{age: time.Hour})
+					s := lib.newCache(t, dialing{addrs: []string{server.addr}}, cacheOptions{age: time.Hour, hasty: true, Options: redisstore.Options{Timeout: promptTimeout}})
 					d := useUp(t, s)
 					fault.act(t)
 					served, _ := servedFromCache(t, s, d)

@@ -18,6 +18,7 @@ type cacheOptions struct {
 	redisstore.Options
 	entries, bytes int
 	age            time.Duration
+	hasty          bool   // the client gives up as soon as Open lets it
 	onInvalidation func() // called by the client, which is set so
 }
 
@@ -43,11 +44,14 @@ func (lib library) openCache(d dialing, o cacheOptions) (caching, error) {
 	return rueidisStore{s}, err
 }
 
-// newCache is openCache with a store that is closed at the end of the test. The client of a patient store is patient too. Of a cluster it is
-// told one server: where it is told several, it gives up first connections of which it has two, and that is a flush.
+// newCache is openCache with a store that is closed at the end of the test. It and its client are patient unless told otherwise. Of a cluster
+// the client is told one server: where it is told several, it gives up first connections of which it has two, and that is a flush.
 func (lib library) newCache(t testing.TB, d dialing, o cacheOptions) caching {
 	t.Helper()
-	d.addrs, d.patient = d.addrs[:1], o.Timeout >= patient
+	d.addrs, d.patient = d.addrs[:1], !o.hasty
+	if o.Timeout == 0 {
+		o.Timeout = patient
+	}
 	s, err := lib.openCache(d, o)
 	if err != nil {
 		t.Fatal(err)

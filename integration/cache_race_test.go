@@ -142,7 +142,11 @@ func (race cacheRace) run(ctx context.Context, store, other ratelimit.Store, key
 
 // asked is a Take that leaves the processor to the client after a refusal that cost nothing.
 func asked(ctx context.Context, store ratelimit.Store, d ratelimit.Demand) (admitted bool, err error) {
+	began := time.Now()
 	res, err := store.Take(ctx, d)
+	if err != nil {
+		err = fmt.Errorf("after %v: %w", time.Since(began), err)
+	}
 	if err == nil && res.Source == ratelimit.SourceCache {
 		time.Sleep(20 * time.Microsecond)
 	}

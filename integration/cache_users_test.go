@@ -44,7 +44,7 @@ func TestCacheRights(t *testing.T) {
 				}
 				eachCaching(t, func(t *testing.T, lib library) {
 					d := dialing{addrs: []string{server.addr}, username: "cacher", password: "hunter2", cluster: tt.any}
-					s := lib.newCache(t, d, cacheOptions{age: time.Hour})
+					s := lib.newCache(t, d, cacheOptions{age: time.Hour, hasty: true})
 					checkCacheEnabled(t, s, tt.enabled)
 					if tt.enabled { // the connection outlives its signs of life
 						time.Sleep(3 * openKeepAlive)

@@ -225,9 +225,10 @@ func both(s ratelimit.Store, keys [2]string) func(context.Context) (bool, error)
 func must(t testing.TB, n int, ask func(context.Context) (bool, error)) (admitted int) {
 	t.Helper()
 	for range n {
+		began := time.Now()
 		ok, err := ask(t.Context())
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("after %v: %v", time.Since(began), err)
 		}
 		if ok {
 			admitted++
@@ -252,8 +253,8 @@ type failover struct {
 	pair     *pair
 	parties  []*party
 	after    ratelimit.Store // on the new primary alone, and patient
-	election time.Duration // from the fault
-	still    time.Duration // how long the machine stood still, known when the traffic has ended
+	election time.Duration   // from the fault
+	still    time.Duration   // how long the machine stood still, known when the traffic has ended
 	heal     func()
 	halt     func() // ends the traffic
 }
