@@ -158,7 +158,7 @@ func TestRedisNoEvalsha(t *testing.T) {
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
 			server := startServer(t, image, "--rename-command", "EVALSHA", "")
 			eachLibrary(t, func(t *testing.T, lib library) {
-				s := lib.client(t, dialing{addrs: []string{server.addr}}).newStore(t, nil)
+				s := lib.client(t, dialing{addrs: []string{server.addr}}).newStore(t, &redisstore.Options{Timeout: patient})
 				_, err := s.Take(t.Context(), take("secret"))
 				wantUnavailable(t, err, "unknown command")
 				if strings.Contains(fmt.Sprint(err), "secret") {

@@ -112,7 +112,7 @@ func TestRedisProbeFinds(t *testing.T) {
 					}
 					eachLibrary(t, func(t *testing.T, lib library) {
 						do("SCRIPT", "FLUSH")
-						s := lib.client(t, d).newStore(t, nil)
+						s := lib.client(t, d).newStore(t, &redisstore.Options{Timeout: patient})
 						found, err := s.probe(t.Context())
 						if tt.works {
 							if err != nil {
@@ -143,7 +143,7 @@ func TestRedisProbeFinds(t *testing.T) {
 func TestRedisProbeWrongClient(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		check := func(t *testing.T, lib library, d dialing, want string) {
-			s := lib.client(t, d).newStore(t, nil)
+			s := lib.client(t, d).newStore(t, &redisstore.Options{Timeout: patient})
 			if _, err := s.probe(t.Context()); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
