@@ -207,7 +207,7 @@ func checkWindowGrows(e *env) {
 // spread over a window, so that a state that lives no longer than its first record is seen to be gone.
 func checkRealTime(e *env) {
 	const short = 240_700 * time.Microsecond
-	const most, windows = 3, 3
+	const most, windows, patience = 3, 3, 9
 	key := e.key()
 	a := e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
 	full := e.admit(take(key, a, most))
@@ -231,8 +231,12 @@ func checkRealTime(e *env) {
 		if n := len(stamps) - 1 - most; n >= 0 && res.Allowed && stamps[n+most]-stamps[n] < short.Microseconds() {
 			e.fatalf("%d were admitted within %v, %d in any %v is the limit", most+1, time.Duration(stamps[n+most]-stamps[n])*time.Microsecond, most, short)
 		}
-		if res.At-stamps[0] > windows*short.Microseconds() {
-			break
+		lasted := res.At - stamps[0]
+		if lasted > windows*short.Microseconds() && len(stamps) >= most*(windows-1) {
+			return
+		}
+		if lasted > patience*short.Microseconds() { // also of a busy machine
+			e.fatalf("only %d were admitted in %d windows, %d in any is the limit", len(stamps), patience, most)
 		}
 		e.do(look(key, a, most))
 		switch {
@@ -242,22 +246,30 @@ func checkRealTime(e *env) {
 			time.Sleep(min(res.RetryAfter-4*time.Millisecond, 20*time.Millisecond))
 		}
 	}
-	if len(stamps) < most*(windows-1) {
-		e.fatalf("only %d were admitted in %d windows, %d in any is the limit", len(stamps), windows, most)
-	}
 }
 
 func checkRealWindowGrows(e *env) {
 	const short, long = 200 * time.Millisecond, 600 * time.Millisecond
+	of := func(window time.Duration) ratelimit.Algorithm {
+		return e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: window})
+	}
+	age := func(since, res ratelimit.Result) time.Duration {
+		return time.Duration(res.At-since.At) * time.Microsecond
+	}
 	key := e.key()
-	first := e.admit(take(key, e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: short}), 1))
+	first := e.admit(take(key, of(short), 1))
 	time.Sleep(short / 4)
-	a := e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: long})
-	e.admit(take(key, a, 1))
+	for tries := 1; age(first, e.admit(take(key, of(long), 1))) >= short; tries++ { // a busy machine has let the first state run out
+		if tries == 10 {
+			e.fatalf("ten times %v or more passed between two takes", short)
+		}
+		key = e.key()
+		first = e.admit(take(key, of(short), 1))
+	}
 	for {
-		res := e.do(take(key, a, 1))
-		if age := time.Duration(res.At-first.At) * time.Microsecond; res.Allowed {
-			if age < long {
+		res := e.do(take(key, of(long), 1))
+		if res.Allowed {
+			if age := age(first, res); age < long {
 				e.fatalf("after %v the first of two admissions does not count in a window of %v", age, long)
 			}
 			return
