@@ -342,10 +342,8 @@ func TestRedisNothingSentLate(t *testing.T) {
 	eachTarget(t, func(t *testing.T, tgt *target) {
 		client := tgt.client(t)
 		s, calm := goRedisClient(client).newStore(t, nil), calmStore(t, tgt, nil)
-		if _, err := calm.Take(t.Context(), take(freshKey(t))); err != nil { // the script is known to the server
-			t.Fatal(err)
-		}
-		l := late{until: make(chan struct{}), done: make(chan error)}
+		ask(t, goRedisClient(client).newStore(t, &redisstore.Options{Timeout: patient}), take(freshKey(t))) // connects
+		l := late{until: make(chan struct{}), done: make(chan error, 8)}
 		client.AddHook(&l)
 		key := freshKey(t)
 		_, err := s.Take(t.Context(), take(key))
