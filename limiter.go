@@ -101,13 +101,12 @@ func (l *Limiter) Limits() []Limit {
 }
 
 // Allow is AllowN of one unit.
-func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
-	// Not by way of AllowN: it saves a copy of the demand and two of the result.
-	res, err := l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, N: 1, Policy: l.policy})
-	if err != nil {
+func (l *Limiter) Allow(ctx context.Context, key string) (res Result, err error) {
+	// Not by way of AllowN, and with named results: it saves a copy of the demand and two of the result.
+	if res, err = l.taker.Take(ctx, Demand{Key: key, Algorithm: l.algorithm, N: 1, Policy: l.policy}); err != nil {
 		return l.undecided(ctx, Demand{Algorithm: l.algorithm}, res, err)
 	}
-	return res, nil
+	return res, err
 }
 
 // AllowN takes n units for key if they may be spent now. A refusal is a Result with Allowed false, not an error.
