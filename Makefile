@@ -2,7 +2,7 @@
 
 GO ?= go
 TESTFLAGS ?= -race -shuffle=on -count=1 -timeout=20m
-FUZZTIME ?= 100000x
+FUZZTIME ?= 150000x
 SOAK ?= 10m
 PACKAGES = $$($(GO) list ./... | grep -v '/integration$$')
 
@@ -39,7 +39,7 @@ twins: ## Write backend/valkey from backend/rueidis, its twin
 	scripts/twins.sh write
 
 .PHONY: fuzz
-fuzz: ## Fuzz every target for FUZZTIME (100000x: inputs)
+fuzz: ## Fuzz every target for FUZZTIME (150000x: inputs)
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: soak

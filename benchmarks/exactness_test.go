@@ -20,6 +20,8 @@ func TestExamine(t *testing.T) {
 		{"over it by less than a clock tells", []call{at(0, true), at(10*ms, true), at(99*ms-exactTick/2, true)}, 2, 0, 0},
 		{"not certain to be over", []call{at(0, true), at(10*ms, true), at(99*ms, true)}, 2, 0, 0},
 		{"wrong refusal", []call{at(0, true), at(1*ms, true), at(200*ms, false)}, 2, 1, 1},
+		{"wrong refusal by a microsecond", []call{at(0, true), at(1*ms, true), at(101*ms+exactTick, false)}, 2, 1, 1},
+		{"wrong by less than a clock tells", []call{at(0, true), at(1*ms, true), at(101*ms, false)}, 2, 1, 0},
 		{"refusal not certain to be wrong", []call{at(0, true), at(1*ms, true), at(100*ms, false)}, 2, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

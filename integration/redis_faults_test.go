@@ -478,10 +478,7 @@ func freeze(t *testing.T, server *server, lib library) {
 	allowed.Add(1)
 	slowest := make([]time.Duration, 32)
 	server.pause(t)
-	stop := make(chan struct{})
-	var still time.Duration
-	var watch, wg sync.WaitGroup
-	watch.Go(func() { still = standstill(stop) })
+	var wg sync.WaitGroup
 	for i := range slowest {
 		wg.Go(func() {
 			for range 3 {
@@ -500,12 +497,11 @@ func freeze(t *testing.T, server *server, lib library) {
 		})
 	}
 	wg.Wait()
-	close(stop)
-	watch.Wait()
+	// The aim is 110ms; the rest is room for a machine that is busy with other tests.
 	d := slices.Max(slowest)
 	ran.measured("%s frozen, %s: slowest of 96 calls with a deadline of 100ms answered after %v", server.image, lib.name, d.Round(100*time.Microsecond))
-	if d > 200*time.Millisecond+2*still { // the aim is 110ms
-		t.Errorf("a call was answered after %v, on a machine that stood still for %v", d, still)
+	if d > 200*time.Millisecond {
+		t.Errorf("a call was answered after %v", d)
 	}
 	if unknown.Load() == 0 || allowed.Load() != 1 {
 		t.Errorf("%d outcomes unknown and %d allowed on a frozen server", unknown.Load(), allowed.Load()-1)

@@ -353,9 +353,9 @@ func TestSameTakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachServer(t, func(t *testing.T, tgt *target) {
-				others := 2 * uint64(slices.Index(images, tgt.image)+1) // each server has histories of its own
+				first := 2 * uint64(slices.Index(images, tgt.image)+1) // each server has histories of its own
 				for seed := range uint64(2) {
-					game.play(t, tgt.client(t), rand.New(rand.NewPCG(others+seed, 6)))
+					game.play(t, tgt.client(t), rand.New(rand.NewPCG(first+seed, 6)))
 				}
 			})
 		})

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Fuzz every target of the module, one after the other.
 #
-#   scripts/fuzz.sh [TIME]    for TIME each, a duration or a number of inputs; 100000x unless said
+#   scripts/fuzz.sh [TIME]    for TIME each, a duration or a number of inputs; 150000x unless said
 #
 # A number of inputs, since a run that ends by the clock fails now and then with "context deadline exceeded" and no input. Go spends up to a
 # minute, beyond TIME, on making an input smaller: the limit of a second keeps a run to its time. An input that fails is kept as it is
 # found, or nearly so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-time=${1:-100000x}
+time=${1:-150000x}
 
 targets=$(grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed 's/func //')
 [ -n "$targets" ] || { echo "fuzz: no target found" >&2; exit 1; }
