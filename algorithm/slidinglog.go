@@ -112,11 +112,15 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (next []byte, kee
 		}
 	}
 	first, used := 0, g.used
-	if edge := t - window; g.head > 0 || g.front <= edge { // memory was asked for the front before head was known
+	edge := t - window
+	if g.head > 0 || g.front <= edge { // memory was asked for the front before head was known
 		first, used = g.after(edge)
 		if used < 0 || first == g.n && used > 0 {
 			return nil, -1, ratelimit.Result{}
 		}
+	}
+	if g.newest <= edge && used > 0 { // the stamps do not ascend
+		return nil, -1, ratelimit.Result{}
 	}
 
 	at, retry, allowed := t, int64(0), true
@@ -151,7 +155,7 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (next []byte, kee
 		allowed = false
 		if need := used + min(d.N, p.max) - p.max; need > 0 {
 			leaves, ok := g.leaves(first, need)
-			if !ok || leaves <= t-window { // the stamps do not ascend
+			if !ok || leaves <= edge { // the stamps do not ascend
 				return nil, -1, ratelimit.Result{}
 			}
 			retry = min(leaves+window, g.newest+g.window) - now

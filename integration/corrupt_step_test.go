@@ -268,3 +268,40 @@ func wantTogether(t *testing.T, client redis.UniversalClient, key string, log al
 func brief(state []byte) string {
 	return fmt.Sprintf("%d bytes that end with %x", len(state), state[max(0, len(state)-160):])
 }
+
+// TestStampsThatDescend decides on a log whose newest record has left the window and whose oldest has not: on both sides it is corrupt, and
+// stays as it is.
+func TestStampsThatDescend(t *testing.T) {
+	long := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Hour})
+	short := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Minute})
+	const second = int64(time.Second / time.Microsecond)
+	state, _, _ := long.Step(nil, corruptNow, ratelimit.Demand{N: 2})
+	state, _, _ = long.Step(state, corruptNow+second, ratelimit.Demand{N: 2})
+	copy(state[6:12], []byte{0, 0, 0x10, 0, 0, 0}) // the oldest record's stamp: 268s instead of 0
+	now := corruptNow + 62*second
+	eachServer(t, func(t *testing.T, tgt *target) {
+		client := tgt.client(t)
+		for op := ratelimit.Take; op < ratelimit.Reset; op++ {
+			d := ratelimit.Demand{Key: "k", Algorithm: short, Op: op, N: 1, At: corruptNow + second}
+			if _, keep, res := d.Step(bytes.Clone(state), now); keep >= 0 {
+				t.Errorf("Go, %v: %+v", op, res)
+			}
+			key := freshKey(t)
+			if err := client.Set(t.Context(), key, state, time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+			var call algorithm.Call
+			call.Begin(now)
+			if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+				t.Fatal(err)
+			}
+			var out [1]ratelimit.Result
+			if err := call.Results(runCall(t, client, &call), 0, out[:]); !errors.Is(err, ratelimit.ErrCorruptState) {
+				t.Errorf("Lua, %v: %+v, %v", op, out, err)
+			}
+			if after, err := client.Get(t.Context(), key).Bytes(); err != nil || !bytes.Equal(after, state) {
+				t.Errorf("Lua, %v: %x, was %x, %v", op, after, state, err)
+			}
+		}
+	})
+}
