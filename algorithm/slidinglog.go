@@ -115,11 +115,9 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (next []byte, kee
 	edge := t - window
 	if g.head > 0 || g.front <= edge { // memory was asked for the front before head was known
 		first, used = g.after(edge)
-		if used < 0 || first == g.n && used > 0 {
-			return nil, -1, ratelimit.Result{}
-		}
 	}
-	if g.newest <= edge && used > 0 { // the stamps do not ascend
+	// All have left if and only if the newest has, or the stamps do not ascend.
+	if all := first == g.n; used < 0 || all && used > 0 || g.n > 0 && all != (g.newest <= edge) {
 		return nil, -1, ratelimit.Result{}
 	}
 

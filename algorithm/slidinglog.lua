@@ -132,7 +132,8 @@ local function step(key, tail, now, op, n, at, args, pos)
       cache, origin, p, last = redis.call('GETRANGE', key, slot * 12, slot * 12 + 47), drop, (first - drop) * 12 + 1, 48
       if #cache < 48 then return nil end
     end
-    if live < 0 or live > 0 and (first == count or newest <= t - window) then return nil end
+    local all = first == count
+    if live < 0 or all and live > 0 or all ~= (newest <= t - window) then return nil end
   end
 
   if op == FORCE or (op == TAKE and n <= max - live) then
