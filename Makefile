@@ -1,10 +1,14 @@
 # "make" lists the targets.
 
 GO ?= go
-TESTFLAGS ?= -race -shuffle=on -count=1 -timeout=20m
+RACE := $(if $(shell command -v "$$($(GO) env CC)"),-race)
+TESTFLAGS ?= $(RACE) -shuffle=on -count=1 -timeout=20m
 FUZZTIME ?= 150000x
 SOAK ?= 10m
-PACKAGES = $$($(GO) list ./... | grep -v '/integration$$')
+PACKAGES = $$($(GO) list ./... | grep -v /integration)
+
+export RATELIMIT_BEGAN := $(shell date +%s)
+SAY = @s=$$(($$(date +%s) - RATELIMIT_BEGAN)); printf '%d:%02d %s\n' $$((s / 60)) $$((s % 60))
 
 .PHONY: help
 help: ## List the targets
@@ -15,18 +19,24 @@ run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
 	$(GO) run ./cmd/ratelimit serve
 
 .PHONY: test
-test: unit ## Run all tests, those on Redis and Valkey containers included
-	$(GO) -C integration test $(TESTFLAGS) -parallel=5 # without a package name go shows the summary of the servers
+test: ## Run all tests, those on Redis and Valkey servers included; get the servers first
+	@$(MAKE) --no-print-directory -j2 unit servers # the latter mostly wait
+
+.PHONY: servers
+servers: ## Run the tests on Redis and Valkey servers; get the servers first
+	$(SAY) "tests on servers: compiling"
+	@GOGC=400 GO=$(GO) scripts/servers.sh $(TESTFLAGS)
 
 .PHONY: test-all
 test-all: unit ## Run the suite in all combinations, at full depth once for each client, and long tests, in an hour or two
 	RATELIMIT_FULL=1 $(GO) test $(TESTFLAGS) -run Millions ./backend/memory
-	RATELIMIT_FULL=1 $(GO) -C integration test $(TESTFLAGS) -timeout=3h
-	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration test -count=1 -timeout=3h -run 'TestConformance/redis:8$$/.*/keys(-cached)?$$'
+	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh $(TESTFLAGS) -timeout=3h
+	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h -run 'TestConformance/redis:8$$/.*/keys(-cached)?$$'
 
 .PHONY: unit
 unit: ## Run the tests that need no server
-	$(GO) test $(TESTFLAGS) $(PACKAGES)
+	$(SAY) "tests without servers$(if $(RACE),,, and without the race detector: there is no C compiler)"
+	@GOGC=400 $(GO) test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: lint
 lint: ## Check format, vet and lint, also of the benchmarks, and that backend/valkey is written from backend/rueidis
@@ -44,11 +54,11 @@ fuzz: ## Fuzz every target for FUZZTIME (150000x: inputs)
 
 .PHONY: soak
 soak: ## Make random demands while random things go wrong, for SOAK (10m); check every history, and that planted bugs are caught
-	RATELIMIT_SOAK=$(SOAK) $(GO) -C integration test -race -count=1 -v -timeout=3h -run '^TestSoak'
+	RATELIMIT_SOAK=$(SOAK) $(GO) -C integration/soak test -race -count=1 -v -timeout=3h -run '^TestSoak'
 
 .PHONY: cover
 cover: ## Measure coverage with all tests; fail below 90 % of a package
-	scripts/cover.sh
+	GOGC=400 scripts/cover.sh
 
 .PHONY: bench
 bench: ## Run the benchmarks
@@ -56,8 +66,8 @@ bench: ## Run the benchmarks
 
 .PHONY: faults
 faults: ## Let faults befall real servers for seven minutes; write the tables of docs/operations.md
-	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_FAULTS_MD=../docs/operations.md \
-		$(GO) -C integration test -count=1 -timeout=30m -parallel=1 -run '^Test(Faults|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
+	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_FAULTS_MD=../../docs/operations.md \
+		$(GO) -C integration/faults test -count=1 -timeout=30m -parallel=1 -run '^Test(Faults|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
 
 .PHONY: compare
 compare: ## Measure this module and others side by side, in two minutes
@@ -71,6 +81,10 @@ report: ## Measure for ten minutes; write docs/benchmarks.md and the README's co
 weight: ## Count the go.sum lines that importing us costs a user
 	scripts/weight.sh
 
-.PHONY: images
-images: ## Build the Redis and Valkey images where no registry is reached
-	scripts/offline-images.sh
+.PHONY: map
+map: ## Draw docs/map.svg and list the packages in docs/map.md
+	$(GO) run ./internal/map
+
+.PHONY: measure
+measure: ## Print for each package its size, the levels of its files and its longest function
+	$(GO) run ./internal/measure -up

@@ -15,6 +15,7 @@ func TestErrorClasses(t *testing.T) {
 		wraps []error // of all errors below, those that it wraps beside itself
 	}{
 		{"ErrInvalidLimit", ratelimit.ErrInvalidLimit, nil},
+		{"ErrInvalidOptions", ratelimit.ErrInvalidOptions, nil},
 		{"ErrInvalidDemand", ratelimit.ErrInvalidDemand, nil},
 		{"ErrExceedsLimit", ratelimit.ErrExceedsLimit, nil},
 		{"ErrDuplicateDemand", ratelimit.ErrDuplicateDemand, nil},

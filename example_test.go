@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -18,7 +19,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func ExampleLimiter_Allow() {
 	var clock testClock
 	store := newExampleStore(&clock)
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.Limit{Max: 2, Window: 10 * time.Second}))
+	limiter, err := ratelimit.New(store,
+		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 2, Window: 10 * time.Second}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,7 +58,8 @@ func ExampleLimiter_Allow() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("allowed %v, remaining %d, retry after %v\n", res.Allowed, res.Remaining, res.RetryAfter)
+		fmt.Printf("allowed %v, remaining %d, retry after %v\n",
+			res.Allowed, res.Remaining, res.RetryAfter)
 	}
 	allow()
 	clock.Advance(7 * time.Second)
@@ -78,7 +81,8 @@ func ExampleLimiter_AllowN() {
 	var clock testClock
 	store := newExampleStore(&clock)
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(10_000).Named("tokens")))
+	limiter, err := ratelimit.New(store,
+		algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -105,8 +109,8 @@ func ExampleLimiter_AllowEach() {
 	store := newExampleStore(&clock)
 	defer store.Close()
 	limiter, err := ratelimit.New(store,
-		algorithm.SlidingLog(ratelimit.PerSecond(10)),
-		algorithm.SlidingLog(ratelimit.PerDay(1000)),
+		algorithm.SlidingLog(ratelimit.PerSecond("burst", 10)),
+		algorithm.SlidingLog(ratelimit.PerDay("day", 1000)),
 	)
 	if err != nil {
 		log.Fatal(err)
@@ -120,24 +124,25 @@ func ExampleLimiter_AllowEach() {
 			log.Fatal(err)
 		}
 		for i, res := range results {
-			fmt.Printf("%d of %v: allowed %v, remaining %d\n", n, limits[i], res.Allowed, res.Remaining)
+			fmt.Printf("%d of %v: allowed %v, remaining %d\n",
+				n, limits[i], res.Allowed, res.Remaining)
 		}
 		fmt.Println("the limit that binds:", limits[ratelimit.Binding(results)])
 	}
 	// Output:
-	// 10 of 10/1s: allowed true, remaining 0
-	// 10 of 1000/24h0m0s: allowed true, remaining 990
-	// the limit that binds: 10/1s
-	// 1 of 10/1s: allowed false, remaining 0
-	// 1 of 1000/24h0m0s: allowed true, remaining 990
-	// the limit that binds: 10/1s
+	// 10 of burst=10/1s: allowed true, remaining 0
+	// 10 of day=1000/24h0m0s: allowed true, remaining 990
+	// the limit that binds: burst=10/1s
+	// 1 of burst=10/1s: allowed false, remaining 0
+	// 1 of day=1000/24h0m0s: allowed true, remaining 990
+	// the limit that binds: burst=10/1s
 }
 
 func ExampleLimiter_Peek() {
 	var clock testClock
 	store := newExampleStore(&clock)
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(5)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 5)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -154,14 +159,71 @@ func ExampleLimiter_Peek() {
 	// true 5
 }
 
-// The third call of two per 20 ms waits for the first to leave the window. A wait that the deadline does not allow is given up at once.
+// A call of a model is charged an estimate and settled when its cost is known: what it did not use
+// is given back, and what it used on top is forced.
+func ExampleLimiter_GiveBack() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store,
+		algorithm.SlidingLog(ratelimit.PerMinute("minute", 10_000)),
+		algorithm.SlidingLog(ratelimit.PerDay("day", 100_000)),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	const estimate = 4_000
+	for _, used := range []int64{1_500, 4_200} {
+		admission, err := limiter.AllowEach(ctx, "tenant:7", estimate, nil)
+		if err != nil || !admission[ratelimit.Binding(admission)].Allowed {
+			log.Fatal(admission, err)
+		}
+		if used < estimate {
+			err = limiter.GiveBack(ctx, "tenant:7", estimate-used, admission...)
+		} else {
+			_, err = limiter.Force(ctx, "tenant:7", used-estimate)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		res, err := limiter.Peek(ctx, "tenant:7")
+		fmt.Println("used", used, "remaining", res.Remaining, err)
+	}
+	// Output:
+	// used 1500 remaining 8500 <nil>
+	// used 4200 remaining 4300 <nil>
+}
+
+// What is spent already is recorded whether it fits or not: later calls wait until it does.
+func ExampleLimiter_Force() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 10)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	res, err := limiter.Force(ctx, "tenant:7", 25)
+	fmt.Println(res.Allowed, res.Remaining, err)
+	res, err = limiter.Allow(ctx, "tenant:7")
+	fmt.Println(res.Allowed, res.RetryAfter, err)
+	// Output:
+	// true 0 <nil>
+	// false 1m0s <nil>
+}
+
+// The third call of two per 20 ms waits for the first to leave the window. A wait that the deadline
+// does not allow is given up at once.
 func ExampleLimiter_Wait() {
 	store, err := memorystore.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.Limit{Max: 2, Window: 20 * time.Millisecond}))
+	limiter, err := ratelimit.New(store,
+		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 2, Window: 20 * time.Millisecond}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -174,7 +236,7 @@ func ExampleLimiter_Wait() {
 	}
 	fmt.Println("waited for the window:", time.Since(start) > 19*time.Millisecond)
 
-	day, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerDay(1)))
+	day, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerDay("day", 1)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -194,7 +256,7 @@ func ExampleLimiter_Reset() {
 	var clock testClock
 	store := newExampleStore(&clock)
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour(1)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("hour", 1)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -214,18 +276,63 @@ func ExampleLimiter_Reset() {
 }
 
 func ExampleParseLimit() {
-	for _, s := range []string{"10/s", "100/1m30s", "burst=20/500ms", "5000/7d", "0/s"} {
+	for _, s := range []string{"login=10/s", "search=100/1m30s", "burst=20/500ms",
+		"export=5000/7d", "api=0/s"} {
 		limit, err := ratelimit.ParseLimit(s)
 		if err != nil {
 			fmt.Println(err)
 			continue
 		}
-		fmt.Println(limit.Max, limit.Window, limit.WithName().Name)
+		fmt.Println(limit.Name, limit.Max, limit.Window)
 	}
 	// Output:
-	// 10 1s 1s
-	// 100 1m30s 1m30s
-	// 20 500ms burst
-	// 5000 168h0m0s 168h0m0s
+	// login 10 1s
+	// search 100 1m30s
+	// burst 20 500ms
+	// export 5000 168h0m0s
 	// ratelimit: invalid limit: Max 0 is not between 1 and 1099511627776
+}
+
+// Limits and policies read themselves from JSON, YAML and flags.
+func ExampleLimit_UnmarshalText() {
+	var config struct {
+		Plans     map[string][]ratelimit.Limit
+		OnFailure ratelimit.Policy
+	}
+	err := json.Unmarshal([]byte(`{
+		"plans": {
+			"free": ["burst=2/s", "day=100/d"],
+			"pro":  ["burst=20/s", "day=10000/d"]
+		},
+		"onFailure": "open"
+	}`), &config)
+	fmt.Println(config.Plans["free"], config.Plans["pro"][1].Max, config.OnFailure, err)
+	// Output: [burst=2/1s day=100/24h0m0s] 10000 open <nil>
+}
+
+// Count decisions with one observer. The key is user data and stays out of the counters' labels.
+func ExampleLimiter_WithObserver() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 2)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	counts := make(map[string]int) // concurrent callers need a lock
+	limiter = limiter.WithObserver(func(_ context.Context, o ratelimit.Observation) {
+		switch {
+		case o.Err != nil:
+			counts["error"]++
+		case o.Admitted():
+			counts["admitted"]++
+		default:
+			counts["refused"]++
+		}
+	})
+	for _, key := range []string{"user:42", "user:42", "user:42", "user:7", ""} {
+		_, _ = limiter.Allow(context.Background(), key)
+	}
+	fmt.Println(counts)
+	// Output: map[admitted:3 error:1 refused:1]
 }

@@ -12,17 +12,20 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// naiveLog is the exact log written for clarity: 16 bytes a record, all of them read and written by every step.
+// naiveLog is the exact log written for clarity: 16 bytes a record, all of them read and written by
+// every step.
 type naiveLog struct{ limit ratelimit.Limit }
 
 func (a naiveLog) Name() string             { return "naive" }
-func (a naiveLog) Limit() ratelimit.Limit   { return a.limit.WithName() }
+func (a naiveLog) Limit() ratelimit.Limit   { return a.limit }
 func (a naiveLog) Validate() error          { return a.limit.Validate() }
 func (a naiveLog) Script() ratelimit.Script { return ratelimit.Script{} }
 
 type record struct{ stamp, units int64 }
 
-func (a naiveLog) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+func (a naiveLog) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	if len(state)%16 != 0 {
 		return nil, -1, ratelimit.Result{}
 	}
@@ -39,7 +42,7 @@ func (a naiveLog) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, tim
 	res := ratelimit.Result{Allowed: true, Limit: a.limit.Max, At: now}
 	written := true
 	switch d.Op {
-	case ratelimit.Take, ratelimit.Look:
+	case ratelimit.OpTake, ratelimit.OpPeek:
 		free := a.limit.Max - used
 		for _, r := range log {
 			if d.N <= free {
@@ -48,21 +51,22 @@ func (a naiveLog) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, tim
 			res.Allowed, res.RetryAfter = false, time.Duration(r.stamp+window-now)*time.Microsecond
 			free += r.units
 		}
-		written = d.Op == ratelimit.Take && res.Allowed
+		written = d.Op == ratelimit.OpTake && res.Allowed
 		if written {
 			log, used = append(log, record{now, d.N}), used+d.N
 		}
-	case ratelimit.Force:
+	case ratelimit.OpForce:
 		log, used = append(log, record{now, d.N}), used+d.N
-	case ratelimit.GiveBack:
+	case ratelimit.OpGiveBack:
 		for i := range log {
 			if log[i].stamp == d.At {
 				back := min(d.N, log[i].units)
 				log[i].units -= back
 				used -= back
+				d.N -= back
 			}
 		}
-	case ratelimit.Reset:
+	case ratelimit.OpReset:
 		log, used = nil, 0
 	}
 	res.Remaining = max(0, a.limit.Max-used)
@@ -99,7 +103,9 @@ func (s *mapStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resu
 	return out[0], err
 }
 
-func (s *mapStore) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *mapStore) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
 	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
@@ -119,7 +125,7 @@ func (s *mapStore) run(call string, ds []ratelimit.Demand, out []ratelimit.Resul
 	}
 	allowed := true
 	for i, d := range ds {
-		_, _, out[i] = d.Look(s.states[stateOf(d)], now)
+		_, _, out[i] = d.Peek(s.states[stateOf(d)], now)
 		allowed = allowed && out[i].Allowed
 	}
 	if !allowed {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bounds of what can be limited. They keep every number of the module below 2^53, so that Go and Lua
-// calculate with the same integers.
+// Bounds of what can be limited. They keep every number of the module below 2^53, so that Go and
+// Lua calculate with the same integers.
 const (
 	MaxUnits  = int64(1) << 40       // most units of one limit, and of one demand
 	MinWindow = time.Millisecond     // shortest Window
@@ -17,52 +17,42 @@ const (
 	maxNameLen = 64
 )
 
-// A Limit is at most Max units in any Window. Limits are values; compare them with ==.
+// A Limit is at most Max units in any Window. Limits are values; compare them with ==. A Limit
+// reads and writes itself as text, as [ParseLimit] and [Limit.String] do, so it can be a field of
+// what is decoded from JSON or YAML and the value of a flag ([flag.TextVar]).
 type Limit struct {
-	// Name tells the limits of one key apart and is part of the stored key: the same name is the same history, whatever Max and
-	// Window. Empty means the Window, such as "1m0s". At most 64 bytes of printable ASCII without
-	// space, quotation mark and backslash.
+	// Name identifies the limit among those of one key, and is part of the stored key: limits with
+	// the same name share one history, whatever Max and Window. [New] requires it. It has at most
+	// 64 bytes of printable ASCII without space, quotation mark and backslash.
 	Name string
 	// Max is the number of units admitted in any Window, from 1 to [MaxUnits]. There is no default.
 	Max int64
-	// Window is the length of time for which an admitted unit counts, in whole microseconds from [MinWindow] to [MaxWindow].
-	// There is no default.
+	// Window is the length of time for which an admitted unit counts, in whole microseconds from
+	// [MinWindow] to [MaxWindow]. There is no default.
 	Window time.Duration
 }
 
 // PerSecond returns the limit of at most units in any second.
-func PerSecond(units int64) Limit { return Limit{Max: units, Window: time.Second} }
+func PerSecond(name string, units int64) Limit { return Limit{name, units, time.Second} }
 
 // PerMinute returns the limit of at most units in any minute.
-func PerMinute(units int64) Limit { return Limit{Max: units, Window: time.Minute} }
+func PerMinute(name string, units int64) Limit { return Limit{name, units, time.Minute} }
 
 // PerHour returns the limit of at most units in any hour.
-func PerHour(units int64) Limit { return Limit{Max: units, Window: time.Hour} }
+func PerHour(name string, units int64) Limit { return Limit{name, units, time.Hour} }
 
 // PerDay returns the limit of at most units in any 24 hours.
-func PerDay(units int64) Limit { return Limit{Max: units, Window: 24 * time.Hour} }
+func PerDay(name string, units int64) Limit { return Limit{name, units, 24 * time.Hour} }
 
-// Named returns l under another name.
-func (l Limit) Named(name string) Limit {
-	l.Name = name
-	return l
-}
-
-// WithName returns l with its default name filled in where it had none.
-func (l Limit) WithName() Limit {
-	if l.Name == "" {
-		l.Name = l.Window.String()
-	}
-	return l
-}
-
-// Validate reports, as an error that wraps [ErrInvalidLimit], what is out of range.
+// Validate reports, as an error that wraps [ErrInvalidLimit], what is out of range. A limit without
+// a name is valid.
 func (l Limit) Validate() error {
 	switch {
 	case l.Max < 1 || l.Max > MaxUnits:
 		return fmt.Errorf("%w: Max %d is not between 1 and %d", ErrInvalidLimit, l.Max, MaxUnits)
 	case l.Window < MinWindow || l.Window > MaxWindow:
-		return fmt.Errorf("%w: Window %v is not between %v and %v", ErrInvalidLimit, l.Window, MinWindow, MaxWindow)
+		return fmt.Errorf("%w: Window %v is not between %v and %v",
+			ErrInvalidLimit, l.Window, MinWindow, MaxWindow)
 	case l.Window%time.Microsecond != 0:
 		return fmt.Errorf("%w: Window %v is not in whole microseconds", ErrInvalidLimit, l.Window)
 	case len(l.Name) > maxNameLen:
@@ -76,17 +66,35 @@ func (l Limit) Validate() error {
 	return nil
 }
 
-// String returns the limit in the form that [ParseLimit] reads, such as "10/1m0s" or "burst=10/1s".
+// String returns the limit in the form that [ParseLimit] reads, such as "login=60/1m0s".
 func (l Limit) String() string {
 	s := strconv.FormatInt(l.Max, 10) + "/" + l.Window.String()
-	if l.Name != "" && l.Name != l.Window.String() {
+	if l.Name != "" {
 		s = l.Name + "=" + s
 	}
 	return s
 }
 
-// ParseLimit reads "MAX/WINDOW" or "NAME=MAX/WINDOW". WINDOW is a duration as in [time.ParseDuration],
-// a whole number of days ("7d"), or a bare unit ("10/s", "100/m", "1000/h", "5000/d"). An error wraps [ErrInvalidLimit].
+// MarshalText returns what [Limit.String] does, or the error of [Limit.Validate].
+func (l Limit) MarshalText() ([]byte, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	return []byte(l.String()), nil
+}
+
+// UnmarshalText sets l to what [ParseLimit] reads in text. After an error l is unchanged.
+func (l *Limit) UnmarshalText(text []byte) error {
+	parsed, err := ParseLimit(string(text))
+	if err == nil {
+		*l = parsed
+	}
+	return err
+}
+
+// ParseLimit reads "NAME=MAX/WINDOW", or "MAX/WINDOW" for a limit without a name. WINDOW is a
+// duration as in [time.ParseDuration], a whole number of days ("7d"), or a unit alone ("10/s",
+// "100/m", "1000/h", "5000/d"). An error wraps [ErrInvalidLimit].
 func ParseLimit(s string) (Limit, error) {
 	var l Limit
 	rest := s
@@ -98,14 +106,17 @@ func ParseLimit(s string) (Limit, error) {
 	}
 	units, window, ok := strings.Cut(rest, "/")
 	if !ok {
-		return Limit{}, fmt.Errorf("%w: %q is not of the form MAX/WINDOW, such as 10/1m", ErrInvalidLimit, s)
+		return Limit{}, fmt.Errorf("%w: %q is not of the form MAX/WINDOW, such as 10/1m",
+			ErrInvalidLimit, s)
 	}
 	var err error
 	if l.Max, err = strconv.ParseInt(units, 10, 64); err != nil {
 		return Limit{}, fmt.Errorf("%w: %q: MAX is not an integer", ErrInvalidLimit, s)
 	}
 	if l.Window, err = parseWindow(window); err != nil {
-		return Limit{}, fmt.Errorf("%w: %q: WINDOW is not a duration such as 500ms, 1s, 1m30s, 24h or 7d", ErrInvalidLimit, s)
+		return Limit{},
+			fmt.Errorf("%w: %q: WINDOW is not a duration such as 500ms, 1s, 1m30s, 24h or 7d",
+				ErrInvalidLimit, s)
 	}
 	if err := l.Validate(); err != nil {
 		return Limit{}, err

@@ -1,7 +1,12 @@
 package ratelimit_test
 
 import (
+	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,26 +17,17 @@ import (
 const day = 24 * time.Hour
 
 func TestLimitConstructors(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		got    ratelimit.Limit
 		window time.Duration
-		name   string
 	}{
-		{ratelimit.PerSecond(7), time.Second, "1s"},
-		{ratelimit.PerMinute(7), time.Minute, "1m0s"},
-		{ratelimit.PerHour(7), time.Hour, "1h0m0s"},
-		{ratelimit.PerDay(7), day, "24h0m0s"},
-	}
-	for _, tt := range tests {
-		if want := (ratelimit.Limit{Max: 7, Window: tt.window}); tt.got != want {
+		{ratelimit.PerSecond("login", 7), time.Second},
+		{ratelimit.PerMinute("login", 7), time.Minute},
+		{ratelimit.PerHour("login", 7), time.Hour},
+		{ratelimit.PerDay("login", 7), day},
+	} {
+		if want := (ratelimit.Limit{Name: "login", Max: 7, Window: tt.window}); tt.got != want {
 			t.Errorf("got %+v, want %+v", tt.got, want)
-		}
-		if got := tt.got.WithName().Name; got != tt.name {
-			t.Errorf("default name of %v is %q, want %q", tt.got, got, tt.name)
-		}
-		named := tt.got.Named("burst")
-		if named.Name != "burst" || named.WithName() != named || named.Named("") != tt.got {
-			t.Errorf("Named(burst) of %v is %+v", tt.got, named)
 		}
 		if err := tt.got.Validate(); err != nil {
 			t.Errorf("Validate of %v: %v", tt.got, err)
@@ -55,21 +51,23 @@ func TestLimitValidate(t *testing.T) {
 		{"Window zero", ratelimit.Limit{Max: 1}, false},
 		{"Window negative", ratelimit.Limit{Max: 1, Window: -time.Second}, false},
 		{"Window least", ratelimit.Limit{Max: 1, Window: time.Millisecond}, true},
-		{"Window below", ratelimit.Limit{Max: 1, Window: time.Millisecond - time.Microsecond}, false},
+		{"Window below", ratelimit.Limit{Max: 1, Window: time.Millisecond - time.Microsecond},
+			false},
 		{"Window most", ratelimit.Limit{Max: 1, Window: 366 * day}, true},
 		{"Window beyond", ratelimit.Limit{Max: 1, Window: 366*day + time.Microsecond}, false},
-		{"Window with microseconds", ratelimit.Limit{Max: 1, Window: time.Second + time.Microsecond}, true},
+		{"Window with microseconds",
+			ratelimit.Limit{Max: 1, Window: time.Second + time.Microsecond}, true},
 		{"Window with nanoseconds", ratelimit.Limit{Max: 1, Window: time.Second + 1}, false},
-		{"Name longest", ratelimit.PerSecond(1).Named(name64), true},
-		{"Name too long", ratelimit.PerSecond(1).Named(name64 + "n"), false},
-		{"Name printable", ratelimit.PerSecond(1).Named("!#[]~=/azAZ09"), true},
-		{"Name space", ratelimit.PerSecond(1).Named("a b"), false},
-		{"Name quotation mark", ratelimit.PerSecond(1).Named(`a"b`), false},
-		{"Name backslash", ratelimit.PerSecond(1).Named(`a\b`), false},
-		{"Name control", ratelimit.PerSecond(1).Named("a\nb"), false},
-		{"Name NUL", ratelimit.PerSecond(1).Named("\x00"), false},
-		{"Name DEL", ratelimit.PerSecond(1).Named("\x7f"), false},
-		{"Name not ASCII", ratelimit.PerSecond(1).Named("é"), false},
+		{"Name longest", ratelimit.PerSecond(name64, 1), true},
+		{"Name too long", ratelimit.PerSecond(name64+"n", 1), false},
+		{"Name printable", ratelimit.PerSecond("!#[]~=/azAZ09", 1), true},
+		{"Name space", ratelimit.PerSecond("a b", 1), false},
+		{"Name quotation mark", ratelimit.PerSecond(`a"b`, 1), false},
+		{"Name backslash", ratelimit.PerSecond(`a\b`, 1), false},
+		{"Name control", ratelimit.PerSecond("a\nb", 1), false},
+		{"Name NUL", ratelimit.PerSecond("\x00", 1), false},
+		{"Name DEL", ratelimit.PerSecond("\x7f", 1), false},
+		{"Name not ASCII", ratelimit.PerSecond("é", 1), false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -91,26 +89,26 @@ func TestParseLimit(t *testing.T) {
 		string string // of the limit
 	}{
 		{"10/ms", ratelimit.Limit{Max: 10, Window: time.Millisecond}, "10/1ms"},
-		{"10/s", ratelimit.PerSecond(10), "10/1s"},
-		{"100/m", ratelimit.PerMinute(100), "100/1m0s"},
-		{"1000/h", ratelimit.PerHour(1000), "1000/1h0m0s"},
-		{"5000/d", ratelimit.PerDay(5000), "5000/24h0m0s"},
+		{"10/s", ratelimit.PerSecond("", 10), "10/1s"},
+		{"100/m", ratelimit.PerMinute("", 100), "100/1m0s"},
+		{"1000/h", ratelimit.PerHour("", 1000), "1000/1h0m0s"},
+		{"5000/d", ratelimit.PerDay("", 5000), "5000/24h0m0s"},
 		{"10/500ms", ratelimit.Limit{Max: 10, Window: 500 * time.Millisecond}, "10/500ms"},
 		{"10/.5s", ratelimit.Limit{Max: 10, Window: 500 * time.Millisecond}, "10/500ms"},
 		{"10/1000us", ratelimit.Limit{Max: 10, Window: time.Millisecond}, "10/1ms"},
 		{"10/1500µs", ratelimit.Limit{Max: 10, Window: 1500 * time.Microsecond}, "10/1.5ms"},
 		{"10/1000000ns", ratelimit.Limit{Max: 10, Window: time.Millisecond}, "10/1ms"},
 		{"20/2s", ratelimit.Limit{Max: 20, Window: 2 * time.Second}, "20/2s"},
-		{"10/1m", ratelimit.PerMinute(10), "10/1m0s"},
+		{"10/1m", ratelimit.PerMinute("", 10), "10/1m0s"},
 		{"10/1m30s", ratelimit.Limit{Max: 10, Window: 90 * time.Second}, "10/1m30s"},
 		{"10/7d", ratelimit.Limit{Max: 10, Window: 7 * day}, "10/168h0m0s"},
 		{"1/366d", ratelimit.Limit{Max: 1, Window: 366 * day}, "1/8784h0m0s"},
-		{"1099511627776/s", ratelimit.PerSecond(ratelimit.MaxUnits), "1099511627776/1s"},
-		{"burst=10/s", ratelimit.PerSecond(10).Named("burst"), "burst=10/1s"},
-		{"1s=10/s", ratelimit.PerSecond(10).Named("1s"), "10/1s"},
-		{"a/b=10/s", ratelimit.PerSecond(10).Named("a/b"), "a/b=10/1s"},
-		{"a=b=10/s", ratelimit.PerSecond(10).Named("a=b"), "a=b=10/1s"},
-		{"==10/s", ratelimit.PerSecond(10).Named("="), "==10/1s"},
+		{"1099511627776/s", ratelimit.PerSecond("", ratelimit.MaxUnits), "1099511627776/1s"},
+		{"burst=10/s", ratelimit.PerSecond("burst", 10), "burst=10/1s"},
+		{"1s=10/s", ratelimit.PerSecond("1s", 10), "1s=10/1s"},
+		{"a/b=10/s", ratelimit.PerSecond("a/b", 10), "a/b=10/1s"},
+		{"a=b=10/s", ratelimit.PerSecond("a=b", 10), "a=b=10/1s"},
+		{"==10/s", ratelimit.PerSecond("=", 10), "==10/1s"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
@@ -122,7 +120,7 @@ func TestParseLimit(t *testing.T) {
 				t.Errorf("String = %q, want %q", s, tt.string)
 			}
 			again, err := ratelimit.ParseLimit(got.String())
-			if err != nil || again.WithName() != got.WithName() {
+			if err != nil || again != got {
 				t.Errorf("ParseLimit(%q) = %+v, %v; want %+v", got.String(), again, err, got)
 			}
 		})
@@ -131,9 +129,11 @@ func TestParseLimit(t *testing.T) {
 
 func TestParseLimitErrors(t *testing.T) {
 	for _, in := range []string{
-		"", "10", "/", "10/", "/s", "=10/s", "burst=", "burst=10", "ten/s", "1.5/s", "1e3/s", " 10/s", "10/s ",
+		"", "10", "/", "10/", "/s", "=10/s", "burst=", "burst=10", "ten/s", "1.5/s", "1e3/s",
+		" 10/s", "10/s ",
 		"0/s", "-1/s", "1099511627777/s", "9223372036854775808/s",
-		"10/0s", "10/-1s", "10/-s", "10/1", "10/.", "10/x", "10/1x", "10/1.5d", "10/-7d", "10/0d", "10/367d", "10/99999d", "10/1h7d",
+		"10/0s", "10/-1s", "10/-s", "10/1", "10/.", "10/x", "10/1x", "10/1.5d", "10/-7d", "10/0d",
+		"10/367d", "10/99999d", "10/1h7d",
 		"10/us", "10/999us", "10/1000001ns", "10/8785h", "10/s/s", "10/99999999999h",
 		"a b=10/s", `a"b=10/s`, "é=10/s", strings.Repeat("n", 65) + "=10/s",
 	} {
@@ -147,24 +147,73 @@ func TestParseLimitErrors(t *testing.T) {
 	}
 }
 
-// Whatever ParseLimit accepts is valid, and is the same limit after another round.
-func FuzzParseLimit(f *testing.F) {
+// FuzzLimitText: text is either a limit, which is valid and the same after another round, or an
+// error that changes nothing.
+func FuzzLimitText(f *testing.F) {
 	for _, unit := range []string{"ms", "s", "m", "h", "d", "us", "µs", "ns"} {
 		f.Add("10/" + unit)
 		f.Add(fmt.Sprintf("name=10/3%s", unit))
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		l, err := ratelimit.ParseLimit(s)
-		if err != nil {
+		before := ratelimit.Limit{Name: "before", Max: 7, Window: 7}
+		l := before
+		if err := l.UnmarshalText([]byte(s)); err != nil {
 			wantErr(t, err, ratelimit.ErrInvalidLimit)
+			if l != before {
+				t.Fatalf("UnmarshalText(%q) failed and wrote %+v", s, l)
+			}
 			return
 		}
-		if err := l.Validate(); err != nil {
-			t.Fatalf("ParseLimit(%q) = %+v, which is invalid: %v", s, l, err)
+		text, err := l.MarshalText()
+		if err != nil || string(text) != l.String() {
+			t.Fatalf("MarshalText of %+v, read from %q: %q, %v", l, s, text, err)
 		}
-		again, err := ratelimit.ParseLimit(l.String())
-		if err != nil || again.WithName() != l.WithName() {
-			t.Fatalf("ParseLimit(%q) = %+v, %v after %+v", l.String(), again, err, l)
+		var again ratelimit.Limit
+		if err := again.UnmarshalText(text); err != nil || again != l {
+			t.Fatalf("UnmarshalText(%q) = %+v, %v after %+v", text, again, err, l)
 		}
 	})
+}
+
+// TestLimitText: limits are fields of JSON, keys of a map and flags without glue.
+func TestLimitText(t *testing.T) {
+	type config struct {
+		Login  ratelimit.Limit
+		Plans  map[string][]ratelimit.Limit
+		Policy ratelimit.Policy
+	}
+	const text = `{"Login":"login=5/1m0s","Plans":{"free":["burst=2/1s","day=100/24h0m0s"]},"Policy":"open"}`
+	want := config{
+		ratelimit.PerMinute("login", 5),
+		map[string][]ratelimit.Limit{"free": {ratelimit.PerSecond("burst", 2),
+			ratelimit.PerDay("day", 100)}},
+		ratelimit.FailOpen,
+	}
+	var got config
+	if err := json.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read %+v, %v; want %+v", got, err, want)
+	}
+	if written, err := json.Marshal(want); err != nil || string(written) != text {
+		t.Errorf("written %s, %v; want %s", written, err, text)
+	}
+	for _, wrong := range []string{`{"Login":"5/m/m"}`, `{"Login":5}`, `{"Policy":"local"}`} {
+		if err := json.Unmarshal([]byte(wrong), &got); err == nil {
+			t.Errorf("%s is read as %+v", wrong, got)
+		}
+	}
+	if _, err := json.Marshal(config{}); !errors.Is(err, ratelimit.ErrInvalidLimit) {
+		t.Errorf("the zero Limit is written: %v", err)
+	}
+
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	var limit ratelimit.Limit
+	flags.TextVar(&limit, "limit", ratelimit.PerMinute("login", 60), "")
+	if limit != ratelimit.PerMinute("login", 60) {
+		t.Errorf("the default of a flag is %+v", limit)
+	}
+	if err := flags.Parse([]string{"-limit", "burst=20/500ms"}); err != nil ||
+		limit != (ratelimit.Limit{Name: "burst", Max: 20, Window: time.Second / 2}) {
+		t.Errorf("a flag is read as %+v, %v", limit, err)
+	}
 }

@@ -1,32 +1,34 @@
 package ratelimit
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
-// A Policy says what becomes of a demand that the store leaves undecided, since it is away: which errors those are, [ErrUnavailable]
-// tells. The choice is between what the limit protects and those whom it keeps out, so whoever makes a store that can be away has
-// to choose. A limiter may choose otherwise ([Limiter.With]).
+// A Policy says what a [Limiter] does with a demand that the store leaves undecided because it is
+// unavailable, that is with an error that wraps [ErrUnavailable]. It reads and writes itself as
+// text: "closed", "open" or "wait".
 type Policy uint8
 
-// The policies. Zero is none of them.
+// The policies.
 const (
-	// FailClosed refuses. The caller gets the error, and with it a Result of [SourceClosed].
-	FailClosed Policy = iota + 1
-	// FailOpen admits what asks to be admitted, with a Result of [SourceOpen] and no error. Nothing is recorded: there is no limit while the store is
-	// away. A state that is corrupt is refused nevertheless ([ErrCorruptState]), or there would be none for good.
+	// FailClosed returns the error.
+	FailClosed Policy = iota
+	// FailOpen admits the demand without an error, with a Result of [SourceOpen]. Nothing is
+	// recorded: there is no limit while the store is unavailable. It applies to takes, forced ones
+	// included, and to peeks, not to a reset or to units that are given back. Two errors are
+	// returned nevertheless, because clients could cause them to avoid the limit: that of a corrupt
+	// state ([ErrCorruptState]), and that of a call whose context has ended.
 	FailOpen
-	// FailLocal decides from the memory of this process, with a Result of [SourceLocal]. It takes a store that can, which is one inside
-	// of layer.Degraded; any other refuses as with FailClosed.
-	FailLocal
+	// FailWait returns the error, except that Wait and WaitN ask again until the store is available
+	// or the context ends, after pauses that grow from about 10 ms to a second. Three errors end a
+	// wait nevertheless: that of an unknown outcome ([ErrOutcomeUnknown]), since the demand might
+	// count twice, of a corrupt state ([ErrCorruptState]) and of a closed store ([ErrClosed]).
+	FailWait
 
 	numPolicies
 )
 
-var policyNames = [numPolicies]string{"none", "closed", "open", "local"}
+var policyNames = [numPolicies]string{"closed", "open", "wait"}
 
-// String returns "closed", "open" or "local".
+// String returns "closed", "open" or "wait".
 func (p Policy) String() string {
 	if p >= numPolicies {
 		return fmt.Sprintf("policy(%d)", uint8(p))
@@ -34,35 +36,22 @@ func (p Policy) String() string {
 	return policyNames[p]
 }
 
-// Valid reports whether p is one of the policies.
-func (p Policy) Valid() bool { return p > 0 && p < numPolicies }
+// MarshalText returns "closed", "open" or "wait". An error wraps [ErrInvalidOptions].
+func (p Policy) MarshalText() ([]byte, error) {
+	if p >= numPolicies {
+		return nil, fmt.Errorf("%w: unknown %v", ErrInvalidOptions, p)
+	}
+	return []byte(policyNames[p]), nil
+}
 
-// ParsePolicy reads what [Policy.String] writes. An error wraps [ErrInvalidLimit].
-func ParsePolicy(s string) (Policy, error) {
-	for p := FailClosed; p < numPolicies; p++ {
-		if s == policyNames[p] {
-			return p, nil
+// UnmarshalText sets p to the policy that [Policy.MarshalText] writes as text. After an error,
+// which wraps [ErrInvalidOptions], p is unchanged.
+func (p *Policy) UnmarshalText(text []byte) error {
+	for i, name := range policyNames {
+		if string(text) == name {
+			*p = Policy(i)
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("%w: policy %q is none of closed, open and local", ErrInvalidLimit, s)
-}
-
-// Undecided returns what p makes of d, which err left undecided: what a store returns beside an error that wraps [ErrUnavailable]. Beside
-// any other error, and without a policy, it is the zero Result.
-func (p Policy) Undecided(d Demand, err error) Result {
-	if !p.Valid() || d.Algorithm == nil || !errors.Is(err, ErrUnavailable) {
-		return Result{}
-	}
-	res := Result{Source: SourceClosed, Limit: d.Algorithm.Limit().Max}
-	if p == FailOpen && d.Op <= Force && !errors.Is(err, ErrCorruptState) {
-		res.Allowed, res.Source = true, SourceOpen
-	}
-	return res
-}
-
-// UndecidedAll is [Policy.Undecided] for each of ds, as many as out has room for.
-func (p Policy) UndecidedAll(ds []Demand, out []Result, err error) {
-	for i := range min(len(ds), len(out)) {
-		out[i] = p.Undecided(ds[i], err)
-	}
+	return fmt.Errorf("%w: the policy %q is not closed, open or wait", ErrInvalidOptions, text)
 }

@@ -5,179 +5,234 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 )
 
-// away is a store that decides nothing, made with a policy or without.
-type away struct {
-	policy ratelimit.Policy
-	err    error
-}
-
-func (s away) Take(_ context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	return s.policy.Undecided(d, s.err), s.err
-}
-
-func (s away) TakeAll(_ context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	s.policy.UndecidedAll(ds, out, s.err)
-	return s.err
-}
-
-// TestPolicy: who decides when the store is away, and how the answer says so.
-func TestPolicy(t *testing.T) {
-	const none = ratelimit.Policy(0)
-	for _, tt := range []struct {
-		store, limiter ratelimit.Policy
-		err            error
-		open           bool
-	}{
-		{none, none, ratelimit.ErrUnavailable, false},
-		{ratelimit.FailClosed, none, ratelimit.ErrUnavailable, false},
-		{ratelimit.FailOpen, none, ratelimit.ErrUnavailable, true},
-		{ratelimit.FailLocal, none, ratelimit.ErrUnavailable, false},
-		{none, ratelimit.FailOpen, ratelimit.ErrUnavailable, true},
-		{ratelimit.FailClosed, ratelimit.FailOpen, ratelimit.ErrOutcomeUnknown, true},
-		{ratelimit.FailOpen, ratelimit.FailClosed, ratelimit.ErrUnavailable, false},
-		{ratelimit.FailOpen, ratelimit.FailLocal, ratelimit.ErrUnavailable, false},
-		{ratelimit.FailOpen, ratelimit.FailLocal + 1, ratelimit.ErrUnavailable, false},
-		{ratelimit.FailOpen, none, ratelimit.ErrCapacity, true},
-		{ratelimit.FailOpen, ratelimit.FailOpen, ratelimit.ErrCorruptState, false},
-	} {
-		for limits := 1; limits <= 2; limits++ {
-			t.Run(fmt.Sprintf("store %v, limiter %v, %v, %d limits", tt.store, tt.limiter, tt.err, limits), func(t *testing.T) {
-				algorithms := []ratelimit.Algorithm{naiveLog{ratelimit.PerMinute(7)}, naiveLog{ratelimit.PerHour(9)}}[:limits]
-				l, err := ratelimit.New(away{tt.store, tt.err}, algorithms...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				l = l.With(tt.limiter)
-				for name, ask := range map[string]func() (ratelimit.Result, error){
-					"Allow":  func() (ratelimit.Result, error) { return l.Allow(t.Context(), "k") },
-					"AllowN": func() (ratelimit.Result, error) { return l.AllowN(t.Context(), "k", 2) },
-					"Peek":   func() (ratelimit.Result, error) { return l.Peek(t.Context(), "k") },
-					"Wait":   func() (ratelimit.Result, error) { return l.Wait(t.Context(), "k") },
-				} {
-					res, err := ask()
-					want := ratelimit.Result{Source: ratelimit.SourceClosed, Limit: 7}
-					if tt.open {
-						want.Allowed, want.Source = true, ratelimit.SourceOpen
-					}
-					if tt.open != (err == nil) || !tt.open && !errors.Is(err, tt.err) || res != want {
-						t.Errorf("%s: %+v, %v", name, res, err)
-					}
-				}
-				each, err := l.AllowEach(t.Context(), "k", 1, nil)
-				if tt.open {
-					if err != nil || len(each) != limits || each[limits-1].Source != ratelimit.SourceOpen || !each[limits-1].Allowed {
-						t.Errorf("AllowEach: %+v, %v", each, err)
-					}
-				} else if !errors.Is(err, tt.err) || len(each) != 0 {
-					t.Errorf("AllowEach: %+v, %v", each, err)
-				}
-				if err := l.Reset(t.Context(), "k"); !errors.Is(err, tt.err) {
-					t.Errorf("Reset: %v, and nothing was reset", err)
-				}
-			})
-		}
-	}
-}
-
-// TestPolicyOtherErrors: a demand that is wrong is not admitted because the store would be away.
-func TestPolicyOtherErrors(t *testing.T) {
-	for _, wrong := range []error{ratelimit.ErrExceedsLimit, ratelimit.ErrInvalidDemand, ratelimit.ErrNoScript, errors.New("other")} {
-		for _, s := range []ratelimit.Store{away{ratelimit.FailOpen, wrong}, always{ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen}, wrong}} {
-			l, err := ratelimit.New(s, naiveLog{ratelimit.PerMinute(7)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, l := range []*ratelimit.Limiter{l, l.With(ratelimit.FailOpen)} {
-				if res, err := l.Allow(t.Context(), "k"); !errors.Is(err, wrong) || res != (ratelimit.Result{}) {
-					t.Errorf("%v: %+v, %v", wrong, res, err)
-				}
-			}
-		}
-	}
-}
-
-// always returns the same, whatever it is asked.
-type always struct {
+// failing is a store that returns the same result and error for every demand.
+type failing struct {
 	res ratelimit.Result
 	err error
 }
 
-func (s always) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (s failing) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
 	return s.res, s.err
 }
 
-func (s always) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error { return s.err }
-
-// TestPolicyCanceled: nobody waits for the answer, so nobody is admitted; but who waits no longer than this is let pass.
-func TestPolicyCanceled(t *testing.T) {
-	l, err := ratelimit.New(away{ratelimit.FailOpen, ratelimit.ErrUnavailable}, naiveLog{ratelimit.PerMinute(7)})
-	if err != nil {
-		t.Fatal(err)
+func (s failing) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result) error {
+	for i := range out {
+		out[i] = s.res
 	}
+	return s.err
+}
+
+// TestPolicy shows what each policy makes of each error of a store. What the store returns beside
+// the error does not matter.
+func TestPolicy(t *testing.T) {
+	beside := []ratelimit.Result{
+		{},
+		{Allowed: true, Limit: 99, Remaining: 98},
+		{Allowed: true, Source: ratelimit.SourceOpen, Limit: 99},
+	}
+	for _, tt := range []struct {
+		policy ratelimit.Policy
+		err    error
+		open   bool
+	}{
+		{0, ratelimit.ErrUnavailable, false},
+		{ratelimit.FailClosed, ratelimit.ErrUnavailable, false},
+		{ratelimit.FailClosed, ratelimit.ErrOutcomeUnknown, false},
+		{ratelimit.FailOpen, ratelimit.ErrUnavailable, true},
+		{ratelimit.FailOpen, ratelimit.ErrOutcomeUnknown, true},
+		{ratelimit.FailOpen, ratelimit.ErrCapacity, true},
+		{ratelimit.FailOpen, ratelimit.ErrClosed, true},
+		{ratelimit.FailOpen, ratelimit.ErrCorruptState, false},
+		{ratelimit.FailOpen, ratelimit.ErrExceedsLimit, false},
+		{ratelimit.FailOpen, ratelimit.ErrInvalidDemand, false},
+		{ratelimit.FailOpen, ratelimit.ErrNoScript, false},
+		{ratelimit.FailOpen, errors.New("other"), false},
+		{ratelimit.FailWait, ratelimit.ErrOutcomeUnknown, false},
+		{ratelimit.FailWait, ratelimit.ErrCorruptState, false},
+		{ratelimit.FailWait, ratelimit.ErrClosed, false},
+		{ratelimit.FailWait + 1, ratelimit.ErrUnavailable, false},
+	} {
+		for limits := 1; limits <= 2; limits++ {
+			for _, res := range beside {
+				t.Run(fmt.Sprintf("%v, %v, %d limits", tt.policy, tt.err, limits),
+					func(t *testing.T) {
+						l := newLimiter(t, failing{res, tt.err}, minuteAndHour[:limits]...).
+							With(tt.policy)
+						testPolicy(t, l, limits, tt.err, tt.open)
+					})
+			}
+		}
+	}
+}
+
+var minuteAndHour = []ratelimit.Limit{ratelimit.PerMinute("minute", 7),
+	ratelimit.PerHour("hour", 9)}
+
+func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, open bool) {
+	t.Helper()
+	want := ratelimit.Result{}
+	if open {
+		want = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: 7}
+	}
+	for name, ask := range map[string]func() (ratelimit.Result, error){
+		"Allow":     func() (ratelimit.Result, error) { return l.Allow(t.Context(), "k") },
+		"AllowN":    func() (ratelimit.Result, error) { return l.AllowN(t.Context(), "k", 2) },
+		"AllowN(0)": func() (ratelimit.Result, error) { return l.AllowN(t.Context(), "k", 0) },
+		"Peek":      func() (ratelimit.Result, error) { return l.Peek(t.Context(), "k") },
+		"Wait":      func() (ratelimit.Result, error) { return l.Wait(t.Context(), "k") },
+		"Force":     func() (ratelimit.Result, error) { return l.Force(t.Context(), "k", 9) },
+	} {
+		res, err := ask()
+		if res != want || open && err != nil || !open && !errors.Is(err, cause) {
+			t.Errorf("%s: %+v, %v; want %+v", name, res, err, want)
+		}
+	}
+	for name, ask := range map[string]func() ([]ratelimit.Result, error){
+		"AllowEach": func() ([]ratelimit.Result, error) {
+			return l.AllowEach(t.Context(), "k", 1, nil)
+		},
+		"PeekEach": func() ([]ratelimit.Result, error) {
+			return l.PeekEach(t.Context(), "k", 1, nil)
+		},
+	} {
+		each, err := ask()
+		if !open {
+			if !errors.Is(err, cause) || len(each) != 0 {
+				t.Errorf("%s: %+v, %v", name, each, err)
+			}
+			continue
+		}
+		if err != nil || len(each) != limits {
+			t.Fatalf("%s: %+v, %v", name, each, err)
+		}
+		for i, res := range each {
+			want.Limit = minuteAndHour[i].Max
+			if res != want {
+				t.Errorf("%s: limit %d: %+v, want %+v", name, i, res, want)
+			}
+		}
+	}
+	if err := l.Reset(t.Context(), "k"); !errors.Is(err, cause) {
+		t.Errorf("Reset: %v, and nothing was reset", err)
+	}
+	admission := make([]ratelimit.Result, limits)
+	for i := range admission {
+		admission[i] = ratelimit.Result{Allowed: true, At: 1}
+	}
+	if err := l.GiveBack(t.Context(), "k", 1, admission...); !errors.Is(err, cause) {
+		t.Errorf("GiveBack: %v, and nothing was given back", err)
+	}
+}
+
+// TestPolicyEndedContext: no policy admits a call whose context has ended, before the call or
+// during it, by cancellation or by its deadline. Callers choose their deadlines, so a short one
+// would be a way around the limit.
+func TestPolicyEndedContext(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if res, err := l.Allow(canceled, "k"); err == nil || res.Allowed {
-		t.Errorf("admitted a caller who has left: %+v, %v", res, err)
-	}
-	late, cancel := context.WithTimeout(t.Context(), 0)
+	expired, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
-	if res, err := l.Allow(late, "k"); err != nil || res.Source != ratelimit.SourceOpen {
-		t.Errorf("at the deadline: %+v, %v", res, err)
-	}
-}
-
-// TestPolicyStale: a store that leaves the results of a TakeAll as they are is not taken to have said what it said to another.
-func TestPolicyStale(t *testing.T) {
-	s := &switching{Store: away{ratelimit.FailOpen, ratelimit.ErrUnavailable}}
-	l, err := ratelimit.New(s, naiveLog{ratelimit.PerMinute(7)}, naiveLog{ratelimit.PerHour(9)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != ratelimit.SourceOpen {
-		t.Fatalf("%+v, %v", res, err)
-	}
-	s.Store = always{err: ratelimit.ErrUnavailable}
-	for range 10 {
-		if res, err := l.Allow(t.Context(), "k"); err == nil || res.Allowed {
-			t.Fatalf("%+v, %v", res, err)
+	for _, s := range []ratelimit.Store{failing{err: ratelimit.ErrUnavailable}, silent{}} {
+		for limits := 1; limits <= 2; limits++ {
+			l := newLimiter(t, s, minuteAndHour[:limits]...).With(ratelimit.FailOpen)
+			during, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			for what, ctx := range map[string]context.Context{"canceled": canceled,
+				"expired": expired, "during the call": during} {
+				if _, ok := s.(silent); !ok && ctx == during {
+					continue
+				}
+				if res, err := l.Allow(ctx, "k"); !errors.Is(err, ratelimit.ErrUnavailable) ||
+					res != (ratelimit.Result{}) {
+					t.Errorf("%T, %d limits, %s: %+v, %v", s, limits, what, res, err)
+				}
+				if each, err := l.AllowEach(ctx, "k",
+					1, nil); !errors.Is(err, ratelimit.ErrUnavailable) || len(each) > 0 {
+					t.Errorf("%T, %d limits, %s: %+v, %v", s, limits, what, each, err)
+				}
+			}
 		}
 	}
 }
 
-type switching struct{ ratelimit.Store }
+// silent is a store that never answers.
+type silent struct{}
 
-func TestPolicyNames(t *testing.T) {
-	for _, p := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen, ratelimit.FailLocal} {
-		if got, err := ratelimit.ParsePolicy(p.String()); got != p || err != nil || !p.Valid() {
-			t.Errorf("ParsePolicy(%q) = %v, %v", p, got, err)
+func (silent) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+	<-ctx.Done()
+	return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
+}
+
+func (s silent) TakeAll(ctx context.Context, ds []ratelimit.Demand, _ []ratelimit.Result) error {
+	_, err := s.Take(ctx, ds[0])
+	return err
+}
+
+// TestWithChangesNothingElse: With and WithObserver return new limiters and leave theirs as it is.
+func TestWithChangesNothingElse(t *testing.T) {
+	for limits := 1; limits <= 2; limits++ {
+		closed := newLimiter(t, failing{err: ratelimit.ErrUnavailable}, minuteAndHour[:limits]...)
+		observed := 0
+		open := closed.With(ratelimit.FailOpen).
+			WithObserver(func(context.Context, ratelimit.Observation) {
+				observed++
+			})
+		testPolicy(t, closed, limits, ratelimit.ErrUnavailable, false)
+		if observed != 0 {
+			t.Errorf("%d limits: the first limiter has the observer of the second", limits)
 		}
-	}
-	for _, s := range []string{"", "none", "Open", "policy(9)"} {
-		if p, err := ratelimit.ParsePolicy(s); !errors.Is(err, ratelimit.ErrInvalidLimit) || p != 0 {
-			t.Errorf("ParsePolicy(%q) = %v, %v", s, p, err)
+		testPolicy(t, open, limits, ratelimit.ErrUnavailable, true)
+		if observed != 10 {
+			t.Errorf("%d limits: %d observations, want one for each of 10 calls", limits, observed)
 		}
-	}
-	if s := ratelimit.Policy(9).String(); s != "policy(9)" || ratelimit.Policy(9).Valid() || ratelimit.Policy(0).Valid() {
-		t.Error(s)
+		testPolicy(t, open.With(0).WithObserver(nil), limits, ratelimit.ErrUnavailable, false)
+		if observed != 10 {
+			t.Errorf("%d limits: an observer that was removed is called", limits)
+		}
 	}
 }
 
-// Whatever ParsePolicy accepts is a policy, and written so.
-func FuzzParsePolicy(f *testing.F) {
-	for _, s := range []string{"closed", "open", "local", "none", "", "Open", "policy(3)"} {
+func TestPolicyText(t *testing.T) {
+	for p, want := range map[ratelimit.Policy]string{ratelimit.FailClosed: "closed",
+		ratelimit.FailOpen: "open", ratelimit.FailWait: "wait"} {
+		text, err := p.MarshalText()
+		if string(text) != want || err != nil || p.String() != want {
+			t.Errorf("MarshalText of %v = %q, %v; want %q", p, text, err, want)
+		}
+		got := ratelimit.Policy(77)
+		if err := got.UnmarshalText(text); err != nil || got != p {
+			t.Errorf("UnmarshalText(%q): %v, %v", text, got, err)
+		}
+	}
+	if text, err := ratelimit.Policy(9).MarshalText(); text != nil ||
+		!errors.Is(err, ratelimit.ErrInvalidOptions) {
+		t.Errorf("MarshalText of an unknown policy = %q, %v", text, err)
+	}
+	if s := ratelimit.Policy(9).String(); s != "policy(9)" {
+		t.Errorf("String of an unknown policy = %q", s)
+	}
+}
+
+// FuzzPolicyText: text is either a policy and written the same, or an error that changes nothing.
+func FuzzPolicyText(f *testing.F) {
+	for _, s := range []string{"closed", "open", "wait", "local", "none", "", "Open", "policy(3)"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		p, err := ratelimit.ParsePolicy(s)
-		if err != nil {
-			wantErr(t, err, ratelimit.ErrInvalidLimit)
+		p := ratelimit.Policy(77)
+		if err := p.UnmarshalText([]byte(s)); err != nil {
+			if !errors.Is(err, ratelimit.ErrInvalidOptions) || p != 77 {
+				t.Fatalf("UnmarshalText(%q): %v, %v", s, p, err)
+			}
+			return
 		}
-		if p.Valid() != (err == nil) || err == nil && p.String() != s {
-			t.Fatalf("ParsePolicy(%q) = %v, %v", s, p, err)
+		if text, err := p.MarshalText(); err != nil || string(text) != s {
+			t.Fatalf("%q is read as %v and written as %q, %v", s, p, text, err)
 		}
 	})
 }

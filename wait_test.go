@@ -19,11 +19,16 @@ func TestWaitSleepsExactlyRetryAfter(t *testing.T) {
 		n      int64
 		want   time.Duration
 	}{
-		{"one unit", []ratelimit.Limit{{Max: 3, Window: 10 * time.Second}}, 1, 7 * time.Second},
-		{"two units", []ratelimit.Limit{{Max: 3, Window: 10 * time.Second}}, 2, 10 * time.Second},
-		{"free", []ratelimit.Limit{{Max: 9, Window: 10 * time.Second}}, 1, 0},
-		{"n of 0", []ratelimit.Limit{{Max: 3, Window: 10 * time.Second}}, 0, 7 * time.Second},
-		{"the slower of two limits", []ratelimit.Limit{{Max: 3, Window: 10 * time.Second}, {Max: 3, Window: time.Minute}}, 1, 57 * time.Second},
+		{"one unit", []ratelimit.Limit{{Name: "w", Max: 3, Window: 10 * time.Second}}, 1,
+			7 * time.Second},
+		{"two units", []ratelimit.Limit{{Name: "w", Max: 3, Window: 10 * time.Second}}, 2,
+			10 * time.Second},
+		{"free", []ratelimit.Limit{{Name: "w", Max: 9, Window: 10 * time.Second}}, 1, 0},
+		{"n of 0", []ratelimit.Limit{{Name: "w", Max: 3, Window: 10 * time.Second}}, 0,
+			7 * time.Second},
+		{"the slower of two limits",
+			[]ratelimit.Limit{{Name: "a", Max: 3, Window: 10 * time.Second},
+				{Name: "b", Max: 3, Window: time.Minute}}, 1, 57 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -56,7 +61,7 @@ func TestWaitSleepsExactlyRetryAfter(t *testing.T) {
 
 func TestWaitIsWaitNOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := newLimiter(t, &mapStore{}, ratelimit.PerSecond(2))
+		limiter := newLimiter(t, &mapStore{}, ratelimit.PerSecond("second", 2))
 		start := time.Now()
 		for i, want := range []int64{1, 0, 1} {
 			res, err := limiter.Wait(t.Context(), "k")
@@ -72,7 +77,7 @@ func TestWaitIsWaitNOfOne(t *testing.T) {
 
 func TestWaitAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := newLimiter(t, &mapStore{}, ratelimit.PerSecond(1))
+		limiter := newLimiter(t, &mapStore{}, ratelimit.PerSecond("second", 1))
 		mustAllow(t, limiter, 1)
 		start := time.Now()
 		var mu sync.Mutex
@@ -90,7 +95,8 @@ func TestWaitAsksAgain(t *testing.T) {
 		}
 		wg.Wait()
 		slices.Sort(took)
-		if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}; !slices.Equal(took, want) {
+		if want := []time.Duration{time.Second, 2 * time.Second,
+			3 * time.Second}; !slices.Equal(took, want) {
 			t.Errorf("three waiters were admitted after %v, want %v", took, want)
 		}
 	})
@@ -108,7 +114,8 @@ func TestWaitDeadline(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := newLimiter(t, &mapStore{}, ratelimit.Limit{Max: 1, Window: 10 * time.Second})
+				limiter := newLimiter(t, &mapStore{},
+					ratelimit.Limit{Name: "w", Max: 1, Window: 10 * time.Second})
 				mustAllow(t, limiter, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
@@ -137,7 +144,8 @@ func TestWaitDeadline(t *testing.T) {
 
 func TestWaitContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := newLimiter(t, &mapStore{}, ratelimit.Limit{Max: 1, Window: 10 * time.Second})
+		limiter := newLimiter(t, &mapStore{},
+			ratelimit.Limit{Name: "w", Max: 1, Window: 10 * time.Second})
 		mustAllow(t, limiter, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(3*time.Second, cancel)
@@ -164,7 +172,7 @@ func TestWaitErrorAfterASleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("the store's own")
 		store := &mapStore{}
-		limiter := newLimiter(t, store, ratelimit.PerSecond(1))
+		limiter := newLimiter(t, store, ratelimit.PerSecond("second", 1))
 		mustAllow(t, limiter, 1)
 		time.AfterFunc(time.Second/2, func() {
 			store.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// naive is the sliding-window log as one would write it on a blackboard: a slice that is filtered and summed
-// anew for every question. It is the model that Step is held against.
+// naive is the sliding-window log as one would write it on a blackboard: a slice that is filtered
+// and summed anew for every question. It is the model that Step is held against.
 type naive struct {
 	records []record
 	slop    int64 // the newest stamp is at most this far ahead of the clock that wrote it
@@ -18,6 +18,14 @@ type naive struct {
 type record struct{ stamp, units int64 }
 
 func (m *naive) newest() int64 { return m.records[len(m.records)-1].stamp }
+
+// earliest returns the earliest time at which the newest record may have been written.
+func (m *naive) earliest() int64 {
+	if len(m.records) == 0 {
+		return 0
+	}
+	return m.newest() - m.slop
+}
 
 func since(records []record, edge int64) (live []record) {
 	for _, r := range records {
@@ -38,12 +46,11 @@ func sum(records []record) (units int64) {
 func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, time.Duration) {
 	limit, window := l.Limit().Max, l.Limit().Window.Microseconds()
 	res := ratelimit.Result{Allowed: true, Limit: limit, Remaining: limit, At: now}
-	if d.Op == ratelimit.Reset {
+	if d.Op == ratelimit.OpReset {
 		*m = naive{}
 		return res, 0
 	}
-	if len(m.records) > 0 && m.newest()-now > window {
-		by := m.newest() - now
+	if by := m.earliest() - now; by > window {
 		for i := range m.records {
 			m.records[i].stamp -= by
 		}
@@ -52,14 +59,11 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 	if len(m.records) > 0 && now >= m.newest()+m.window {
 		*m = naive{}
 	}
-	t := now
-	if len(m.records) > 0 {
-		t = max(now, m.newest()-m.slop)
-	}
+	t := max(now, m.earliest())
 	live := since(m.records, t-window)
 	res.At = t
 	switch {
-	case d.Op == ratelimit.Force || d.Op == ratelimit.Take && sum(live)+d.N <= limit:
+	case d.Op == ratelimit.OpForce || d.Op == ratelimit.OpTake && sum(live)+d.N <= limit:
 		r := l.Resolution().Microseconds()
 		stamp := (t + r - 1) / r * r
 		slop := int64(1)<<bits.Len64(uint64(r-1)) - 1
@@ -75,7 +79,7 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 			m.records = m.records[:n-1]
 		}
 		res.At = stamp
-	case d.Op == ratelimit.GiveBack:
+	case d.Op == ratelimit.OpGiveBack:
 		for i, r := range m.records {
 			if r.stamp == d.At && r.stamp > t-window {
 				m.records[i].units -= min(d.N, r.units)
@@ -86,7 +90,8 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 		left := sum(live)
 		for _, r := range live {
 			if left -= r.units; left+d.N <= limit {
-				res.RetryAfter = time.Duration(min(r.stamp+window, m.newest()+m.window)-now) * time.Microsecond
+				res.RetryAfter = time.Duration(min(r.stamp+window, m.newest()+m.window)-
+					now) * time.Microsecond
 				break
 			}
 		}
@@ -100,7 +105,7 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 	if len(m.records) > 0 {
 		keep = time.Duration(m.newest()+m.window-now) * time.Microsecond
 	}
-	if !res.Allowed || d.Op == ratelimit.Look || d.Op == ratelimit.GiveBack {
+	if !res.Allowed || d.Op == ratelimit.OpPeek || d.Op == ratelimit.OpGiveBack {
 		*m = kept // what ran out is not there, but only a record takes it away
 	}
 	return res, keep

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ const second = int64(time.Second / time.Microsecond)
 // epoch is a stamp of the year 2026.
 const epoch = int64(1_790_000_000) * second
 
-func take(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.Take, N: n} }
-func look(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.Look, N: n} }
+func take(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpTake, N: n} }
+func peek(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpPeek, N: n} }
 
 // scripted is one line of a history: a step on the state that the line before left.
 type scripted struct {
@@ -38,9 +39,11 @@ func play(t *testing.T, l Log, lines []scripted) {
 		if keep != 0 {
 			state = next
 		}
-		if res.Allowed != line.allowed || res.Remaining != line.remaining || res.RetryAfter != line.retry || res.ResetAfter != line.reset {
+		if res.Allowed != line.allowed || res.Remaining != line.remaining ||
+			res.RetryAfter != line.retry || res.ResetAfter != line.reset {
 			t.Errorf("line %d: %v %d at %v s: got allowed %v, remaining %d, retry %v, reset %v; want %v, %d, %v, %v",
-				i, line.demand.Op, line.demand.N, line.at, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter,
+				i, line.demand.Op, line.demand.N, line.at, res.Allowed, res.Remaining,
+				res.RetryAfter, res.ResetAfter,
 				line.allowed, line.remaining, line.retry, line.reset)
 		}
 	}
@@ -49,10 +52,11 @@ func play(t *testing.T, l Log, lines []scripted) {
 func TestSlidingLog(t *testing.T) {
 	const s = time.Second
 	at := func(seconds float64, n int64) ratelimit.Demand {
-		return ratelimit.Demand{Op: ratelimit.GiveBack, N: n, At: epoch + int64(seconds*float64(second))}
+		return ratelimit.Demand{Op: ratelimit.OpGiveBack, N: n,
+			At: epoch + int64(seconds*float64(second))}
 	}
-	force := func(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.Force, N: n} }
-	reset := ratelimit.Demand{Op: ratelimit.Reset}
+	force := func(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpForce, N: n} }
+	reset := ratelimit.Demand{Op: ratelimit.OpReset}
 	l := SlidingLog(ratelimit.Limit{Max: 3, Window: 10 * s})
 	for _, tc := range []struct {
 		name  string
@@ -76,11 +80,11 @@ func TestSlidingLog(t *testing.T) {
 			{10, take(2), false, 1, 4 * s, 4 * s},
 			{10, take(1), true, 0, 0, 10 * s},
 		}},
-		{"a look takes nothing", l, []scripted{
-			{0, look(3), true, 3, 0, 0},
+		{"a peek takes nothing", l, []scripted{
+			{0, peek(3), true, 3, 0, 0},
 			{0, take(2), true, 1, 0, 10 * s},
-			{1, look(1), true, 1, 0, 9 * s},
-			{1, look(2), false, 1, 9 * s, 9 * s},
+			{1, peek(1), true, 1, 0, 9 * s},
+			{1, peek(2), false, 1, 9 * s, 9 * s},
 			{1, take(1), true, 0, 0, 10 * s},
 		}},
 		{"force exceeds and is counted", l, []scripted{
@@ -122,12 +126,13 @@ func TestSlidingLog(t *testing.T) {
 			{11.9, take(1), false, 0, 100 * time.Millisecond, 100 * time.Millisecond},
 			{12, take(3), true, 0, 0, 10 * s},
 		}},
-		{"what a coarse admission no longer counts, a clock that steps back does", l.WithResolution(s), []scripted{
-			{1, take(1), true, 2, 0, 10 * s},
-			{2, take(1), true, 1, 0, 10 * s},
-			{11, take(1), true, 1, 0, 10 * s},
-			{10.5, take(1), false, 0, 500 * time.Millisecond, 10500 * time.Millisecond},
-		}},
+		{"what a coarse admission no longer counts, a clock that steps back does",
+			l.WithResolution(s), []scripted{
+				{1, take(1), true, 2, 0, 10 * s},
+				{2, take(1), true, 1, 0, 10 * s},
+				{11, take(1), true, 1, 0, 10 * s},
+				{10.5, take(1), false, 0, 500 * time.Millisecond, 10500 * time.Millisecond},
+			}},
 		{"a step forward empties", l, []scripted{
 			{0, take(3), true, 0, 0, 10 * s},
 			{3600, take(3), true, 0, 0, 10 * s},
@@ -138,7 +143,7 @@ func TestSlidingLog(t *testing.T) {
 }
 
 func TestSlidingLogValidate(t *testing.T) {
-	good := ratelimit.PerMinute(60)
+	good := ratelimit.PerMinute("minute", 60)
 	for _, tc := range []struct {
 		log Log
 		ok  bool
@@ -150,7 +155,7 @@ func TestSlidingLogValidate(t *testing.T) {
 		{SlidingLog(good).WithResolution(time.Nanosecond), false},
 		{SlidingLog(good).WithResolution(1500 * time.Nanosecond), false},
 		{SlidingLog(good).WithResolution(time.Minute + 1000), false},
-		{SlidingLog(ratelimit.PerMinute(0)), false},
+		{SlidingLog(ratelimit.PerMinute("minute", 0)), false},
 		{Log{}, false},
 	} {
 		err := tc.log.Validate()
@@ -161,7 +166,10 @@ func TestSlidingLogValidate(t *testing.T) {
 	if SlidingLog(good) != SlidingLog(good).WithResolution(time.Microsecond) {
 		t.Error("values with equal parameters differ")
 	}
-	if SlidingLog(good) == SlidingLog(good.Named("other")) || SlidingLog(good) == SlidingLog(good).WithResolution(time.Second) {
+	other := good
+	other.Name = "other"
+	if SlidingLog(good) == SlidingLog(other) ||
+		SlidingLog(good) == SlidingLog(good).WithResolution(time.Second) {
 		t.Error("values with other parameters are equal")
 	}
 	if (Log{}).Limit() != (ratelimit.Limit{}) || (Log{}).Resolution() != 0 {
@@ -170,8 +178,8 @@ func TestSlidingLogValidate(t *testing.T) {
 	if _, _, res := (Log{}).Step(nil, 0, ratelimit.Demand{N: 1}); res.Allowed {
 		t.Error("the zero value admits")
 	}
-	if got := SlidingLog(good).Limit().Name; got != "1m0s" {
-		t.Errorf("default name %q", got)
+	if got := SlidingLog(good).Limit(); got != good {
+		t.Errorf("Limit is %+v, want %+v", got, good)
 	}
 }
 
@@ -199,10 +207,12 @@ func (h *history) byte() byte {
 func (h *history) log() Log {
 	b := h.byte()
 	limit := ratelimit.Limit{
-		Max:    []int64{1, 3, 10, 1000}[b&3],
-		Window: []time.Duration{time.Second, 10 * time.Second, time.Minute, ratelimit.MaxWindow}[b>>2&3],
+		Max: []int64{1, 3, 10, 1000}[b&3],
+		Window: []time.Duration{time.Second, 10 * time.Second, time.Minute,
+			ratelimit.MaxWindow}[b>>2&3],
 	}
-	return SlidingLog(limit).WithResolution([]time.Duration{0, 0, 0, 0, 7 * time.Microsecond, time.Millisecond, 300 * time.Millisecond, limit.Window}[b>>5])
+	return SlidingLog(limit).WithResolution([]time.Duration{0, 0, 0, 0, 7 * time.Microsecond,
+		time.Millisecond, 300 * time.Millisecond, limit.Window}[b>>5])
 }
 
 func (h *history) tick(window int64) {
@@ -233,19 +243,19 @@ func (h *history) demand() ratelimit.Demand {
 	d := ratelimit.Demand{N: 1 + int64(b>>4)}
 	switch b & 15 {
 	case 0, 1, 2:
-		d.Op = ratelimit.Look
+		d.Op = ratelimit.OpPeek
 	case 3:
-		d.Op, d.N = ratelimit.Force, d.N*d.N
+		d.Op, d.N = ratelimit.OpForce, d.N*d.N
 	case 4:
-		d.Op, d.N = ratelimit.Force, ratelimit.MaxUnits
+		d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
 	case 5, 6, 7:
-		d.Op = ratelimit.GiveBack
+		d.Op = ratelimit.OpGiveBack
 		if len(h.ats) > 0 {
 			d.At = h.ats[int(h.byte())%len(h.ats)]
 		}
 	case 8:
 		if b>>4 == 0 {
-			d.Op = ratelimit.Reset
+			d.Op = ratelimit.OpReset
 		}
 	default:
 		d.N = max(1, d.N/3)
@@ -253,7 +263,8 @@ func (h *history) demand() ratelimit.Demand {
 	return d
 }
 
-// FuzzStep holds Step against the naive model over whole histories, and every refusal against its own RetryAfter.
+// FuzzStep holds Step against the naive model over whole histories, and every refusal against its
+// own RetryAfter.
 func FuzzStep(f *testing.F) {
 	for seed := range uint64(8) {
 		data := make([]byte, 600)
@@ -277,14 +288,15 @@ func FuzzStep(f *testing.F) {
 			}
 			h.tick(l.Limit().Window.Microseconds())
 			d := h.demand()
-			if d.Op <= ratelimit.Look {
+			if d.Op <= ratelimit.OpPeek {
 				d.N = min(d.N, l.Limit().Max)
 			}
 			before := bytes.Clone(state)
 			next, keep, res := l.Step(state, h.now, d)
 			want, wantKeep := model.step(l, h.now, d)
 			if res != want {
-				t.Fatalf("step %d: %v of %d at %d under %v: got %+v, want %+v", i, d.Op, d.N, h.now, l.Limit(), res, want)
+				t.Fatalf("step %d: %v of %d at %d under %v: got %+v, want %+v",
+					i, d.Op, d.N, h.now, l.Limit(), res, want)
 			}
 			switch {
 			case keep < 0:
@@ -293,7 +305,7 @@ func FuzzStep(f *testing.F) {
 				if !bytes.Equal(state, before) {
 					t.Fatalf("step %d: state changed without a write", i)
 				}
-			case d.Op == ratelimit.Reset:
+			case d.Op == ratelimit.OpReset:
 				state = nil
 			default:
 				if keep != wantKeep {
@@ -301,7 +313,7 @@ func FuzzStep(f *testing.F) {
 				}
 				state = next
 			}
-			if res.Allowed && d.Op <= ratelimit.Force && d.Op != ratelimit.Look {
+			if res.Allowed && d.Op <= ratelimit.OpForce && d.Op != ratelimit.OpPeek {
 				h.ats = append(h.ats, res.At)
 			}
 			if !res.Allowed {
@@ -312,7 +324,9 @@ func FuzzStep(f *testing.F) {
 	})
 }
 
-func checkRetry(t *testing.T, l Log, state []byte, now int64, d ratelimit.Demand, res ratelimit.Result) {
+func checkRetry(
+	t *testing.T, l Log, state []byte, now int64, d ratelimit.Demand, res ratelimit.Result,
+) {
 	t.Helper()
 	retry := now + res.RetryAfter.Microseconds()
 	if _, _, r := l.Step(bytes.Clone(state), retry, d); !r.Allowed {
@@ -330,25 +344,23 @@ func compare(t *testing.T, i int, state []byte, now int64, model *naive) {
 	if !ok {
 		t.Fatalf("step %d: state does not decode", i)
 	}
-	if g.n > 0 && now >= g.newest+g.window {
+	if g.count > 0 && now >= g.newest+g.window {
 		if len(model.records) > 0 && now < model.newest()+model.window {
 			t.Fatalf("step %d: ran out before the model", i)
 		}
 		return
 	}
-	var got []record
-	for j := range g.n {
-		r := g.record(j)
-		got = append(got, record{g.base + stampIn(r), unitsIn(r)})
-	}
+	got := recordsOf(&g)
 	if g.slots > 0 {
-		if newest := state[len(state)-lineEnd-recordSize:][:recordSize]; !bytes.Equal(newest, g.record(g.n - 1)[:]) {
-			t.Fatalf("step %d: the copy of the newest record is %x, want %x", i, newest, g.record(g.n-1))
+		if newest := state[len(state)-lineEnd-recordSize:][:recordSize]; !bytes.Equal(newest,
+			g.record(g.count - 1)[:]) {
+			t.Fatalf("step %d: the copy of the newest record is %x, want %x",
+				i, newest, g.record(g.count-1))
 		}
 	}
 	for slot := 0; slot < g.slots; slot += block {
 		i := (slot - g.head + g.slots) % g.slots
-		if i+block >= g.n {
+		if i+block >= g.count {
 			continue
 		}
 		var want record
@@ -356,23 +368,83 @@ func compare(t *testing.T, i int, state []byte, now int64, model *naive) {
 			want.units += got[i+j].units
 		}
 		want.stamp = got[i].stamp
-		if e := g.entry(slot); unitsIn(e) != want.units || g.base+stampIn(e) != want.stamp {
-			t.Fatalf("step %d: the index has %d and %d for %v", i, unitsIn(e), g.base+stampIn(e), want)
+		if e := g.entry(slot); e.units() != want.units || g.base+e.stamp() != want.stamp {
+			t.Fatalf("step %d: the index has %d and %d for %v",
+				i, e.units(), g.base+e.stamp(), want)
 		}
 	}
-	if fmt.Sprint(got) != fmt.Sprint(model.records) || g.used != sum(got) {
-		t.Fatalf("step %d: records %v used %d, want %v", i, got, g.used, model.records)
+	checkEmpties(t, i, &g)
+	got, want := filled(got), filled(model.records)
+	if fmt.Sprint(got) != fmt.Sprint(want) || g.used != sum(got) {
+		t.Fatalf("step %d: records %v used %d, want %v", i, got, g.used, want)
+	}
+	if g.count > 0 && g.newest != model.newest() {
+		t.Fatalf("step %d: the newest stamp is %d, want %d", i, g.newest, model.newest())
 	}
 }
 
-// TestLargeLogs holds Step against the model on logs of thousands of records, which are rings with an index.
+// recordsOf returns all records of a log.
+func recordsOf(g *logState) (records []record) {
+	for i := range g.count {
+		r := g.record(i)
+		records = append(records, record{g.base + r.stamp(), r.units()})
+	}
+	return records
+}
+
+// filled returns those of records that are not empty.
+func filled(records []record) (some []record) {
+	for _, r := range records {
+		if r.units > 0 {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// checkEmpties holds the bound of a log, and what it says of its empty records.
+func checkEmpties(t *testing.T, i int, g *logState) {
+	t.Helper()
+	records := recordsOf(g)
+	n, some := len(records), int64(len(filled(records)))
+	last := int64(math.MinInt64)
+	for j, r := range records {
+		if g.sweeping && uint(j-g.gapRecord()) < uint(g.gap) {
+			if r.units > 0 || r.stamp != g.base {
+				t.Fatalf("step %d: %v in the gap", i, r)
+			}
+			continue
+		}
+		if r.stamp <= last {
+			t.Fatalf("step %d: stamps %d, %d", i, last, r.stamp)
+		}
+		last = r.stamp
+	}
+	if int64(n) > 2*some+64 {
+		t.Fatalf("step %d: %d records, of which %d are not empty", i, n, some)
+	}
+	empties := int64(n) - some
+	hollow := n > 0 && records[n-1].units == 0
+	if hollow {
+		empties--
+	}
+	if isLarge(len(g.buf)) && !g.sweeping && empties > g.emptied ||
+		(empties > 0 || hollow) && !g.empties {
+		t.Fatalf("step %d: %d records are empty, newest: %v; got %d, %v",
+			i, empties, hollow, g.emptied, g.empties)
+	}
+}
+
+// TestLargeLogs holds Step against the model on logs of thousands of records, which are rings with
+// an index.
 func TestLargeLogs(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		limits := []Log{
 			SlidingLog(ratelimit.Limit{Name: "large", Max: 1000, Window: time.Minute}),
 			SlidingLog(ratelimit.Limit{Name: "large", Max: 3000, Window: time.Minute}),
-			SlidingLog(ratelimit.Limit{Name: "large", Max: 2500, Window: 50 * time.Second}).WithResolution(7 * time.Microsecond),
+			SlidingLog(ratelimit.Limit{Name: "large", Max: 2500, Window: 50 * time.Second}).
+				WithResolution(7 * time.Microsecond),
 		}
 		l := limits[1]
 		var state []byte
@@ -399,19 +471,19 @@ func TestLargeLogs(t *testing.T) {
 			d := take(1)
 			switch r.IntN(20) {
 			case 0:
-				d = ratelimit.Demand{Op: ratelimit.Look, N: 1 + r.Int64N(l.Limit().Max)}
+				d = ratelimit.Demand{Op: ratelimit.OpPeek, N: 1 + r.Int64N(l.Limit().Max)}
 			case 1, 2, 3:
-				d = ratelimit.Demand{Op: ratelimit.GiveBack, N: 1 + r.Int64N(3)}
+				d = ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1 + r.Int64N(3)}
 				if len(ats) > 0 {
 					d.At = ats[len(ats)-1-r.IntN(min(len(ats), 1+r.IntN(3000)))]
 				}
 			case 4:
 				d.N = 1 + r.Int64N(3)
 			case 5:
-				d.Op = ratelimit.Force
+				d.Op = ratelimit.OpForce
 			case 6:
 				d.N = l.Limit().Max / 2
-				d.Op = ratelimit.Look
+				d.Op = ratelimit.OpPeek
 			}
 			next, keep, res := l.Step(state, now, d)
 			want, wantKeep := model.step(l, now, d)
@@ -421,28 +493,29 @@ func TestLargeLogs(t *testing.T) {
 			if keep > 0 {
 				state = next
 			}
-			if res.Allowed && (d.Op == ratelimit.Take || d.Op == ratelimit.Force) {
+			if res.Allowed && (d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce) {
 				ats = append(ats, res.At)
 			}
 			g, _ := decodeLog(state)
 			if g.slots > slots && slots > 0 {
 				longer++
 			}
-			if g.slots > 0 && g.head+g.n > g.slots {
+			if g.slots > 0 && g.head+g.count > g.slots {
 				wrapped++
 			}
-			slots, most = g.slots, max(most, g.n)
+			slots, most = g.slots, max(most, g.count)
 			if i%32 == 0 {
 				compare(t, i, state, now, &model)
 			}
 		}
-		t.Logf("seed %d: up to %d records, %d times longer, %d steps wrapped", seed, most, longer, wrapped)
+		t.Logf("seed %d: up to %d records, %d times longer, %d steps wrapped",
+			seed, most, longer, wrapped)
 	}
 }
 
 // TestSmallAgain: a large log that becomes a small one gives its memory back.
 func TestSmallAgain(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute(5000))
+	l := SlidingLog(ratelimit.PerMinute("minute", 5000))
 	var state []byte
 	now := epoch
 	steps := func(n int, tick int64) {
@@ -469,7 +542,47 @@ func TestSmallAgain(t *testing.T) {
 	}
 }
 
-// TestExactWindow drives bursts at window edges and random traces through Step and counts every rolling window.
+// TestRunOutGivesBack: a log that has run out gives a large array back at the next admission, and
+// keeps a small one, so that small logs which run out all the time allocate nothing.
+func TestRunOutGivesBack(t *testing.T) {
+	l := SlidingLog(ratelimit.PerMinute("minute", 10_000))
+	for _, tt := range []struct {
+		records int
+		keeps   bool
+	}{{1, true}, {10, true}, {25, true}, {100, false}, {10_000, false}} {
+		var state []byte
+		now := epoch
+		for range tt.records {
+			now++
+			state, _, _ = l.Step(state, now, take(1))
+		}
+		before := cap(state)
+		now += 60 * second
+		state, _, res := l.Step(state, now, take(1))
+		if res.Remaining != 9999 || len(state) != recordSize+trailerSize {
+			t.Fatalf("%d records: %+v, %d bytes", tt.records, res, len(state))
+		}
+		if kept := cap(state) == before; kept != tt.keeps || cap(state) > 512 {
+			t.Errorf("%d records: %d bytes of %d are kept", tt.records, cap(state), before)
+		}
+	}
+	var state []byte
+	now := epoch
+	run := func() {
+		now += 60 * second
+		for range 10 {
+			now++
+			state, _, _ = l.Step(state, now, take(1))
+		}
+	}
+	run()
+	if allocs := testing.AllocsPerRun(100, run); allocs != 0 {
+		t.Errorf("%v allocations for 10 calls", allocs)
+	}
+}
+
+// TestExactWindow drives bursts at window edges and random traces through Step and counts every
+// rolling window.
 func TestExactWindow(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -501,10 +614,12 @@ func TestExactWindow(t *testing.T) {
 			}
 			fits := int64(live)+n <= limit.Max
 			if res.Allowed && !fits {
-				t.Fatalf("seed %d: %d units admitted with %d of %d in the window", seed, n, live, limit.Max)
+				t.Fatalf("seed %d: %d units admitted with %d of %d in the window",
+					seed, n, live, limit.Max)
 			}
 			if !res.Allowed && fits && l.Resolution() == time.Microsecond {
-				t.Fatalf("seed %d: %d units refused with %d of %d in the window", seed, n, live, limit.Max)
+				t.Fatalf("seed %d: %d units refused with %d of %d in the window",
+					seed, n, live, limit.Max)
 			}
 			if res.Allowed {
 				for range n {
@@ -515,9 +630,10 @@ func TestExactWindow(t *testing.T) {
 	}
 }
 
-// TestBoundedByResolution fills a log as fast as it admits: the live records stay within ⌈Window/Resolution⌉ + 1.
+// TestBoundedByResolution fills a log as fast as it admits: the live records stay within
+// ⌈Window/Resolution⌉ + 1.
 func TestBoundedByResolution(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute(100_000)).WithResolution(600 * time.Millisecond)
+	l := SlidingLog(ratelimit.PerMinute("minute", 100_000)).WithResolution(600 * time.Millisecond)
 	var state []byte
 	now, most := epoch, 0
 	for range 400_000 {
@@ -527,8 +643,8 @@ func TestBoundedByResolution(t *testing.T) {
 		}
 		most = max(most, cap(state))
 		g, _ := decodeLog(state)
-		if first, _ := g.after(now - 60*second); g.n-first > 101 {
-			t.Fatalf("%d live records", g.n-first)
+		if first, _ := g.expire(now - 60*second); g.count-first > 101 {
+			t.Fatalf("%d live records", g.count-first)
 		}
 	}
 	if most > 2048 {
@@ -536,9 +652,9 @@ func TestBoundedByResolution(t *testing.T) {
 	}
 }
 
-// TestSteadyState allocates nothing and stays within 16.5 bytes a record.
+// TestSteadyState allocates nothing and stays within 16.5 bytes a record, and 12 for sweeps.
 func TestSteadyState(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute(1000))
+	l := SlidingLog(ratelimit.PerMinute("minute", 1000))
 	var state []byte
 	now := epoch
 	step := func() {
@@ -557,8 +673,8 @@ func TestSteadyState(t *testing.T) {
 	if allocs := testing.AllocsPerRun(2000, step); allocs != 0 {
 		t.Errorf("%v allocations a step", allocs)
 	}
-	if g, _ := decodeLog(state); float64(cap(state)) > 16.5*float64(g.n) {
-		t.Errorf("%d bytes for %d records", cap(state), g.n)
+	if g, _ := decodeLog(state); float64(cap(state)) > 16.5*float64(g.count)+12 {
+		t.Errorf("%d bytes for %d records", cap(state), g.count)
 	}
 }
 
@@ -578,8 +694,8 @@ func TestRebase(t *testing.T) {
 			t.Fatalf("quarter %d: got %+v, want %+v", i, res, want)
 		}
 		compare(t, int(i), state, now, &model)
-		if g, _ := decodeLog(state); g.reach != (g.newest+g.window-g.base)>>reachBits {
-			t.Fatalf("quarter %d: reach %d, base %d, newest %d", i, g.reach, g.base, g.newest)
+		if g, _ := decodeLog(state); g.expiry != (g.newest+g.window-g.base)>>expiryBits {
+			t.Fatalf("quarter %d: expiry %d, base %d, newest %d", i, g.expiry, g.base, g.newest)
 		}
 	}
 	if g, _ := decodeLog(state); g.base < epoch+8*year {
@@ -587,23 +703,30 @@ func TestRebase(t *testing.T) {
 	}
 }
 
-// FuzzState gives Step bytes that it did not write: no panic, no result out of range, no more memory than a state needs, and whatever they
-// are, no more admitted at one time than the limit.
+// FuzzState gives Step bytes that it did not write: no panic, no result out of range, no more
+// memory than a state needs, and whatever they are, no more admitted at one time than the limit.
 func FuzzState(f *testing.F) {
-	l := SlidingLog(ratelimit.PerMinute(3))
+	l := SlidingLog(ratelimit.PerMinute("minute", 3))
 	var state []byte
 	for i := range int64(4) {
-		state, _, _ = l.Step(state, epoch+i*second, ratelimit.Demand{Op: ratelimit.Force, N: i + 1})
+		state, _, _ = l.Step(state, epoch+i*second,
+			ratelimit.Demand{Op: ratelimit.OpForce, N: i + 1})
 		f.Add(bytes.Clone(state), epoch+i, uint8(i), int64(1), epoch)
 	}
 	f.Add(make([]byte, trailerSize+recordSize), epoch, uint8(0), int64(1), int64(0))
-	large := SlidingLog(ratelimit.PerMinute(1000))
+	large := SlidingLog(ratelimit.PerMinute("minute", 1000))
 	for i := range int64(500) { // a line, and a ring
 		state, _, _ = large.Step(state, epoch+10*second+i, take(1))
 		if i == 50 || i == 499 {
 			f.Add(bytes.Clone(state), epoch+11*second, uint8(i), int64(1), epoch+10*second+i/2)
 		}
 	}
+	for i := range int64(100) { // a ring with empty records, as is the newest
+		d := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: epoch + 10*second + 499 - i}
+		state, _, _ = large.Step(state, epoch+11*second, d)
+	}
+	f.Add(bytes.Clone(state), epoch+11*second, uint8(0), int64(1), int64(0))
+	f.Add(bytes.Clone(state), epoch+11*second, uint8(3), int64(1), epoch+10*second+399)
 	f.Add([]byte("short"), epoch, uint8(1), int64(1), int64(0))
 	f.Fuzz(func(t *testing.T, state []byte, now int64, op uint8, n, at int64) {
 		d := ratelimit.Demand{Op: ratelimit.Op(op % 5), N: 1 + n&(ratelimit.MaxUnits-1), At: at}
@@ -612,7 +735,8 @@ func FuzzState(f *testing.F) {
 		if keep < 0 {
 			return
 		}
-		if res.Remaining < 0 || res.Remaining > l.Limit().Max || res.RetryAfter < 0 || res.ResetAfter < 0 {
+		if res.Remaining < 0 || res.Remaining > l.Limit().Max || res.RetryAfter < 0 ||
+			res.ResetAfter < 0 {
 			t.Fatalf("%+v", res)
 		}
 		if cap(next) > 2*len(state)+blockSize+ringEnd {
@@ -621,7 +745,7 @@ func FuzzState(f *testing.F) {
 		if admitted := admittedAt(l, state, now, l.Limit().Max+2); admitted > l.Limit().Max {
 			t.Fatalf("%d admitted", admitted)
 		}
-		if keep > 0 && d.Op != ratelimit.Reset {
+		if keep > 0 && d.Op != ratelimit.OpReset {
 			if _, ok := decodeLog(next); !ok {
 				t.Fatal("wrote a state that does not decode")
 			}
@@ -629,7 +753,8 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// admittedAt returns how many of so many takes are admitted on a state, until it turns out to be corrupt.
+// admittedAt returns how many of so many takes are admitted on a state, until it turns out to be
+// corrupt.
 func admittedAt(l Log, state []byte, now, times int64) (admitted int64) {
 	state = bytes.Clone(state)
 	for range times {
@@ -650,7 +775,7 @@ func admittedAt(l Log, state []byte, now, times int64) (admitted int64) {
 func BenchmarkStep(b *testing.B) {
 	for _, limit := range []int64{10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("take/%d", limit), func(b *testing.B) {
-			l := SlidingLog(ratelimit.PerMinute(limit))
+			l := SlidingLog(ratelimit.PerMinute("minute", limit))
 			gap := 60*second/limit + 1
 			var state []byte
 			now := epoch
@@ -661,7 +786,7 @@ func BenchmarkStep(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("refused/%d", limit), func(b *testing.B) {
-			l := SlidingLog(ratelimit.PerMinute(limit))
+			l := SlidingLog(ratelimit.PerMinute("minute", limit))
 			var state []byte
 			for i := range limit {
 				state, _, _ = l.Step(state, epoch+i, take(1))
@@ -674,7 +799,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// TestSumOfUnits: a state whose sum of units is not that of its records is not one that a step wrote.
+// TestSumOfUnits: a state whose sum of units is not that of its records is not one that a step
+// wrote.
 func TestSumOfUnits(t *testing.T) {
 	log := SlidingLog(ratelimit.Limit{Max: 3, Window: 10 * time.Second})
 	const now = int64(1_790_000_000_000_000)
@@ -696,40 +822,44 @@ func TestSumOfUnits(t *testing.T) {
 			t.Fatal("the state is corrupt from the start")
 		}
 		g.used = tt.used
-		if _, keep, res := log.Step(g.putTrailer(), tt.now, take); keep >= 0 || res != (ratelimit.Result{}) {
+		if _, keep, res := log.Step(g.encode(), tt.now, take); keep >= 0 ||
+			res != (ratelimit.Result{}) {
 			t.Errorf("%s: keep %v, %+v", tt.name, keep, res)
 		}
 	}
 }
 
-// TestExponentOutOfRange: an exponent of more than 45 is not one that a step wrote, whichever of its 11 bits say so.
+// TestExponentOutOfRange: an exponent of more than 45 is not one that a step wrote, whichever of
+// its 11 bits say so.
 func TestExponentOutOfRange(t *testing.T) {
-	log := SlidingLog(ratelimit.PerMinute(3))
-	for e, want := range map[uint64]bool{0: true, 45: true, 46: false, 64: false, 256: false, 1024: false, 2047: false} {
+	log := SlidingLog(ratelimit.PerMinute("minute", 3))
+	for e, want := range map[uint64]bool{0: true, 45: true, 46: false, 64: false, 256: false,
+		1024: false, 2047: false} {
 		state, _, _ := log.Step(nil, epoch, take(1))
 		past := state[recordSize+14:][:7] // its first 11 bits
 		past[0] |= byte(e >> 3)
 		past[1] |= byte(e << 5)
-		if _, keep, _ := log.Step(state, epoch, look(1)); (keep >= 0) != want {
+		if _, keep, _ := log.Step(state, epoch, peek(1)); (keep >= 0) != want {
 			t.Errorf("exponent %d: keep %v", e, keep)
 		}
 	}
 }
 
-// TestDroppedSlots: a line keeps as many dropped records at its front as it may, which is no more than 1/16 of it and 12.
+// TestDroppedSlots: a line keeps as many dropped records at its front as it may, which is no more
+// than 1/16 of it and 12.
 func TestDroppedSlots(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute(200))
+	l := SlidingLog(ratelimit.PerMinute("minute", 200))
 	var state []byte
 	most, allowed := 0, 0
 	for i := range int64(2000) {
 		state, _, _ = l.Step(state, epoch+i*second*3/10, take(1))
 		g, _ := decodeLog(state)
 		if g.slots > 0 || i > 11 && !isLarge(len(state)) {
-			t.Fatalf("step %d: %d records in another form", i, g.n)
+			t.Fatalf("step %d: %d records in another form", i, g.count)
 		}
-		most, allowed = max(most, g.head), (g.head+g.n-1)/16+12
+		most, allowed = max(most, g.head), (g.head+g.count-1)/16+12
 		if g.head > allowed {
-			t.Fatalf("step %d: %d dropped before %d records", i, g.head, g.n)
+			t.Fatalf("step %d: %d dropped before %d records", i, g.head, g.count)
 		}
 	}
 	if most < allowed-1 {

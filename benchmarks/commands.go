@@ -14,8 +14,8 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// Steady logs: steadyRecords records in steadyWindow over all keys, which leaves each log just below its limit: every decision is
-// admitted, and for each one an older one leaves.
+// Steady logs: steadyRecords records in steadyWindow over all keys, which leaves each log just
+// below its limit: every decision is admitted, and for each one an older one leaves.
 const (
 	steadyRecords = 10_000
 	steadyWindow  = time.Second
@@ -33,13 +33,15 @@ func commandTime(s **server, quick bool) subject {
 	sub := subject{
 		name: "commands", title: "Cost of a decision on the server", reference: zset, rounds: 3,
 		metrics: []metric{
-			{"time", "µs of command time a decision", "From commandstats. The case is the limit, with full logs; 16 callers share the admissions, and some travel together unless each goes alone. throttled counts the GET in its script twice.", false},
+			{"time", "µs of command time a decision",
+				"From commandstats. The case is the limit, with full logs; 16 callers share the admissions, and some travel together unless each goes alone. throttled counts the GET in its script twice.", false},
 			{"commands", "a decision", "", true},
 			{"round trips", "reads of the server a decision", "", true},
 			{"bytes in", "a decision", "", false},
 			{"bytes out", "a decision", "", false},
 			{"admitted", "share of the decisions", "", true},
-			{"longest", "µs", "The longest single call, by SLOWLOG, which notes those of 50 µs and more. The machine's own pauses count: the least over the rounds says most.", true},
+			{"longest", "µs",
+				"The longest single call, by SLOWLOG, which notes those of 50 µs and more. The machine's own pauses count: the least over the rounds says most.", true},
 			{"errors", "share of the calls", "Calls that failed; they are no decisions.", true},
 			{"fill", "records ÷ limit", "How full the logs were.", true},
 		},
@@ -51,15 +53,20 @@ func commandTime(s **server, quick bool) subject {
 		duration, refusals = 400*time.Millisecond, 1500
 	}
 	for _, limit := range limits {
-		admitting, refusing := []string{zset, redisRate, oursAlone, ours}, []string{zset, zsetRetry, redisRate, ours}
+		admitting, refusing := []string{zset, redisRate, oursAlone, ours},
+			[]string{zset, zsetRetry, redisRate, ours}
 		if limit == 100 {
-			admitting = []string{zset, emptyScript, redisRate, ululeName, throttledName, rueidisLimiter, goRedisstore, ours}
+			admitting = []string{zset, emptyScript, redisRate, ululeName, throttledName,
+				rueidisLimiter, goRedisstore, ours}
 			refusing = append(slices.Clone(admitting), zsetRetry, httprateRedis)
 			admitting = append(admitting, oursAlone)
 		}
 		if quick {
-			left := func(name string) bool { return slices.Contains(notQuick, name) || limit > 100 && name == redisRate }
-			admitting, refusing = slices.DeleteFunc(admitting, left), slices.DeleteFunc(refusing, left)
+			left := func(name string) bool {
+				return slices.Contains(notQuick, name) || limit > 100 && name == redisRate
+			}
+			admitting, refusing = slices.DeleteFunc(admitting, left),
+				slices.DeleteFunc(refusing, left)
 		}
 		rounds, refusedRounds := 0, 2
 		switch limit {
@@ -84,22 +91,29 @@ func commandTime(s **server, quick bool) subject {
 	}
 	if !quick {
 		sub.cases = append(sub.cases, testCase{
-			name: strconv.FormatInt(hugeQuota.max, 10) + " admitted", entries: []string{zset, ours}, rounds: 1,
-			measure: func(ctx context.Context, entry string) ([]float64, error) { return (*s).hugeCost(ctx, entry) },
+			name:    strconv.FormatInt(hugeQuota.max, 10) + " admitted",
+			entries: []string{zset, ours}, rounds: 1,
+			measure: func(ctx context.Context, entry string) ([]float64, error) {
+				return (*s).hugeCost(ctx, entry)
+			},
 		})
 	}
 	return sub
 }
 
 // admissionCost measures decisions that are all admitted, on steady logs.
-func (s *server) admissionCost(ctx context.Context, name string, limit int64, duration time.Duration) ([]float64, error) {
+func (s *server) admissionCost(
+	ctx context.Context, name string, limit int64, duration time.Duration,
+) ([]float64, error) {
 	entry, p, window, err := s.openSteady(ctx, name, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
 	start := time.Now()
-	costs, n, err := s.cost(ctx, entry, func() count { return p.run(ctx, paceWorkers, duration, nil) })
+	costs, n, err := s.cost(ctx, entry, func() count {
+		return p.run(ctx, paceWorkers, duration, nil)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +124,8 @@ func (s *server) admissionCost(ctx context.Context, name string, limit int64, du
 // hugeQuota is a limit whose log takes too long to fill by deciding.
 var hugeQuota = quota{100_000, 8 * time.Second}
 
-// hugeCost measures admissions on one log of 100,000 records, for more than half a window, so that what is dropped now and then is.
+// hugeCost measures admissions on one log of 100,000 records, for more than half a window, so that
+// what is dropped now and then is.
 func (s *server) hugeCost(ctx context.Context, name string) ([]float64, error) {
 	entry, p, err := s.open(ctx, name, hugeQuota)
 	if err != nil {
@@ -121,16 +136,21 @@ func (s *server) hugeCost(ctx context.Context, name string) ([]float64, error) {
 	if err := s.prefill(ctx, p, hugeQuota, int(0.95*float64(hugeQuota.max))); err != nil {
 		return nil, err
 	}
-	p.run(ctx, paceWorkers, 300*time.Millisecond, nil) // the first to come drops what ran out while the log was filled
+	// the first to come drops what ran out while the log was filled
+	p.run(ctx, paceWorkers, 300*time.Millisecond, nil)
 	duration := hugeQuota.window * 5 / 8
-	costs, n, err := s.cost(ctx, entry, func() count { return p.run(ctx, paceWorkers, duration, nil) })
+	costs, n, err := s.cost(ctx, entry, func() count {
+		return p.run(ctx, paceWorkers, duration, nil)
+	})
 	if err != nil {
 		return nil, err
 	}
-	return append(costs, float64(n.admitted)/duration.Seconds()*hugeQuota.window.Seconds()/float64(hugeQuota.max)), nil
+	windows := duration.Seconds() / hugeQuota.window.Seconds()
+	return append(costs, float64(n.admitted)/float64(hugeQuota.max)/windows), nil
 }
 
-// prefill gives the first key n records, evenly over the window that ends now. It knows the keys of the sorted set and of ours.
+// prefill gives the first key n records, evenly over the window that ends now. It knows the keys of
+// the sorted set and of ours.
 func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
 	if _, err := p.allow(ctx, p.keys[0]); err != nil {
 		return err
@@ -153,7 +173,8 @@ func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
 	if kind == "zset" {
 		pipe := s.control.Pipeline()
 		for i := range n {
-			pipe.ZAdd(ctx, key, redis.Z{Score: float64(stamp(i)), Member: "filled" + strconv.Itoa(i)})
+			pipe.ZAdd(ctx, key,
+				redis.Z{Score: float64(stamp(i)), Member: "filled" + strconv.Itoa(i)})
 			if i%1000 == 999 || i == n-1 {
 				if _, err := pipe.Exec(ctx); err != nil {
 					return err
@@ -163,7 +184,7 @@ func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
 		return s.control.PExpire(ctx, key, q.window).Err()
 	}
 	var state []byte
-	d := ratelimit.Demand{Key: p.keys[0], Algorithm: algorithm.SlidingLog(ratelimit.Limit{Max: q.max, Window: q.window}), N: 1}
+	d := ratelimit.Demand{Key: p.keys[0], Algorithm: algorithm.SlidingLog(q.limit()), N: 1}
 	for i := range n {
 		next, keep, res := d.Step(state, stamp(i))
 		if keep <= 0 || !res.Allowed {
@@ -175,14 +196,20 @@ func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
 }
 
 // refusalCost measures refusals on one key, by one caller.
-func (s *server) refusalCost(ctx context.Context, name string, limit int64, refusals int) ([]float64, error) {
+func (s *server) refusalCost(
+	ctx context.Context, name string, limit int64, refusals int,
+) ([]float64, error) {
 	entry, p, err := s.open(ctx, name, quota{limit, time.Hour})
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	filled := p.run(ctx, 4, fillTimeout, func(admitted bool) bool { return !admitted || name == emptyScript })
-	costs, _, err := s.cost(ctx, entry, func() count { return p.run(ctx, 1, time.Minute, stopAfter(refusals)) })
+	filled := p.run(ctx, 4, fillTimeout, func(admitted bool) bool {
+		return !admitted || name == emptyScript
+	})
+	costs, _, err := s.cost(ctx, entry, func() count {
+		return p.run(ctx, 1, time.Minute, stopAfter(refusals))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +217,9 @@ func (s *server) refusalCost(ctx context.Context, name string, limit int64, refu
 }
 
 // cost returns what each of the decisions cost the server.
-func (s *server) cost(ctx context.Context, entry redisEntry, decide func() count) ([]float64, count, error) {
+func (s *server) cost(
+	ctx context.Context, entry redisEntry, decide func() count,
+) ([]float64, count, error) {
 	longest, err := s.slowLog(ctx)
 	if err != nil {
 		return nil, count{}, err
@@ -213,17 +242,21 @@ func (s *server) cost(ctx context.Context, entry redisEntry, decide func() count
 	}
 	d, decisions := after.since(before), float64(n.decisions-n.failed)
 	return []float64{
-		d.usec / decisions, round2(d.calls / decisions), round2(d.reads / decisions), d.in / decisions, d.out / decisions,
+		d.usec / decisions, round2(d.calls / decisions), round2(d.reads / decisions),
+		d.in / decisions, d.out / decisions,
 		float64(n.admitted) / decisions, most, float64(n.failed) / float64(n.decisions),
 	}, n, nil
 }
 
-// slowLog makes the server note the calls that take noticeable or more, from now on. longest returns the µs of the longest among the
-// named commands, or scripts if there are none.
-func (s *server) slowLog(ctx context.Context) (longest func(commands []string) (float64, error), err error) {
+// slowLog makes the server note the calls that take noticeable or more, from now on. longest
+// returns the µs of the longest among the named commands, or scripts if there are none.
+func (s *server) slowLog(
+	ctx context.Context,
+) (longest func(commands []string) (float64, error), err error) {
 	const size = 10_000
 	if err := errors.Join(
-		s.configure(ctx, "slowlog-log-slower-than", strconv.FormatInt(noticeable.Microseconds(), 10)),
+		s.configure(ctx, "slowlog-log-slower-than",
+			strconv.FormatInt(noticeable.Microseconds(), 10)),
 		s.configure(ctx, "slowlog-max-len", strconv.Itoa(size)),
 		s.control.Do(ctx, "SLOWLOG", "RESET").Err(),
 	); err != nil {
@@ -245,9 +278,6 @@ func (s *server) slowLog(ctx context.Context) (longest func(commands []string) (
 }
 
 const noticeable = 50 * time.Microsecond
-
-// round2 drops the little that belongs to the measurement.
-func round2(v float64) float64 { return float64(int64(v*100+0.5)) / 100 }
 
 // stopAfter stops one worker's run after n answers.
 func stopAfter(n int) func(bool) bool {
@@ -273,9 +303,11 @@ func (s *server) open(ctx context.Context, name string, q quota) (redisEntry, *p
 	return entry, &pacer{decider: d, keys: keyNames(1)}, nil
 }
 
-// openSteady opens an entry and brings the logs of as many keys as the limit allows to their steady size. An entry that cannot keep the
-// pace gets another chance with a longer window.
-func (s *server) openSteady(ctx context.Context, name string, limit int64) (redisEntry, *pacer, time.Duration, error) {
+// openSteady opens an entry and brings the logs of as many keys as the limit allows to their steady
+// size. An entry that cannot keep the pace gets another chance with a longer window.
+func (s *server) openSteady(
+	ctx context.Context, name string, limit int64,
+) (redisEntry, *pacer, time.Duration, error) {
 	for window := steadyWindow; ; window *= 4 {
 		entry, p, err := s.open(ctx, name, quota{limit, window})
 		if err != nil {
@@ -334,7 +366,8 @@ func replication(s **server, quick bool) subject {
 		cases: []testCase{{name: "10000 admitted", entries: entries, measure: measure(10_000)}},
 	}
 	if !quick {
-		sub.cases = append([]testCase{{name: "100 admitted", entries: entries, measure: measure(100)}}, sub.cases...)
+		sub.cases = append([]testCase{{name: "100 admitted",
+			entries: entries, measure: measure(100)}}, sub.cases...)
 	}
 	return sub
 }

@@ -84,8 +84,10 @@ func (r *report) comparison() string {
 	}
 	server, _, _ := strings.Cut(facts["server"], ",")
 	goVersion, _, _ := strings.Cut(facts["Go"], " ")
-	fmt.Fprintf(&b, "Measured in %s by %sthe program in `benchmarks/`, with Go %s and %s on %s shared cores. [docs/benchmarks.md](docs/benchmarks.md) has the whole run, its caveats",
-		r.Started.Format("January 2006"), kind, strings.TrimPrefix(goVersion, "go"), server, facts["cores"])
+	fmt.Fprintf(&b,
+		"Measured in %s by %sthe program in `benchmarks/`, with Go %s and %s on %s shared cores. [docs/benchmarks.md](docs/benchmarks.md) has the whole run, its caveats",
+		r.Started.Format("January 2006"), kind, strings.TrimPrefix(goVersion, "go"), server,
+		facts["cores"])
 	missed := 0
 	for _, v := range r.Targets {
 		if !v.Holds {
@@ -94,7 +96,8 @@ func (r *report) comparison() string {
 	}
 	switch {
 	case missed > 0:
-		fmt.Fprintf(&b, ", and the %d of our %d targets that were missed.\n", missed, len(r.Targets))
+		fmt.Fprintf(&b, ", and the %d of our %d targets that were missed.\n",
+			missed, len(r.Targets))
 	default:
 		b.WriteString(", and our targets.\n")
 	}
@@ -104,8 +107,11 @@ func (r *report) comparison() string {
 	return b.String()
 }
 
-// writeComparison writes a row for each entry of which the first column is known; the others are there to measure against.
-func (r *report) writeComparison(b *strings.Builder, title string, entries []about, columns []column) {
+// writeComparison writes a row for each entry of which the first column is known; the others are
+// there to measure against.
+func (r *report) writeComparison(
+	b *strings.Builder, title string, entries []about, columns []column,
+) {
 	fmt.Fprintf(b, "\n| %s | algorithm |", title)
 	for _, c := range columns {
 		fmt.Fprintf(b, " %s |", c.title)

@@ -21,16 +21,22 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A quota is what every entry is told to keep to: at most Max requests in Window, as near to it as the library can say.
+// A quota is what every entry is told to keep to: at most Max requests in Window, as near to it as
+// the library can say.
 type quota struct {
 	max    int64
 	window time.Duration
 }
 
+func (q quota) limit() ratelimit.Limit {
+	return ratelimit.Limit{Name: "api", Max: q.max, Window: q.window}
+}
+
 // A decider is one limiter under measurement. It is safe for simultaneous use.
 type decider struct {
-	allow  func(ctx context.Context, key string) (bool, error)
-	allowN func(ctx context.Context, key string, n int64) (bool, error) // nil if the library knows requests of one unit only
+	allow func(ctx context.Context, key string) (bool, error)
+	// nil if the library knows requests of one unit only
+	allowN func(ctx context.Context, key string, n int64) (bool, error)
 	close  func()
 }
 
@@ -49,19 +55,26 @@ const (
 	ours          = "ratelimit"
 	xTime         = "x/time/rate"
 	goLimiter     = "go-limiter"
+	ululeName     = "ulule"
 	throttledName = "throttled"
 	oursName      = "github.com/truewindow/ratelimit"
 	maxKeys       = 16_000_000
 )
 
 var memoryEntries = []memoryEntry{
-	{about{xTime, "golang.org/x/time", "BSD-3-Clause", "token bucket, one limiter per key in a sync.Map"}, openXTime},
-	{about{ours, oursName, "MIT", "exact log"}, func(q quota) (decider, error) { return openMemory(q, 0, nil) }},
+	{about{xTime, "golang.org/x/time", "BSD-3-Clause",
+		"token bucket, one limiter per key in a sync.Map"}, openXTime},
+	{about{ours, oursName, "MIT", "exact log"},
+		func(q quota) (decider, error) { return openMemory(q, 0, nil) }},
 	{about{ululeName, "github.com/ulule/limiter/v3", "MIT", "fixed window"}, openUluleMemory},
-	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA"}, openThrottledMemory},
-	{about{goLimiter, "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"}, openGoLimiter},
-	{about{"httprate", "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"}, openHTTPRate},
-	{about{"failsafe", "github.com/failsafe-go/failsafe-go", "MIT", "fixed window, one limiter per key in a sync.Map"}, openFailsafe},
+	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA"},
+		openThrottledMemory},
+	{about{goLimiter, "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"},
+		openGoLimiter},
+	{about{"httprate", "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"},
+		openHTTPRate},
+	{about{"failsafe", "github.com/failsafe-go/failsafe-go", "MIT",
+		"fixed window, one limiter per key in a sync.Map"}, openFailsafe},
 }
 
 // memoryNames returns the names of all entries but those left out.
@@ -90,7 +103,7 @@ func openMemory(q quota, resolution time.Duration, now func() int64) (decider, e
 	if err != nil {
 		return decider{}, err
 	}
-	log := algorithm.SlidingLog(ratelimit.Limit{Max: q.max, Window: q.window})
+	log := algorithm.SlidingLog(q.limit())
 	if resolution > 0 {
 		log = log.WithResolution(resolution)
 	}
@@ -137,14 +150,18 @@ func perKey[L any](create func() L, allow func(L) bool, allowN func(L, int64) bo
 func openXTime(q quota) (decider, error) {
 	perSecond := rate.Limit(float64(q.max) / q.window.Seconds())
 	create := func() *rate.Limiter { return rate.NewLimiter(perSecond, int(q.max)) }
-	return perKey(create, (*rate.Limiter).Allow, func(l *rate.Limiter, n int64) bool { return l.AllowN(time.Now(), int(n)) }), nil
+	return perKey(create, (*rate.Limiter).Allow,
+		func(l *rate.Limiter, n int64) bool { return l.AllowN(time.Now(), int(n)) }), nil
 }
 
 func openFailsafe(q quota) (decider, error) {
-	create := func() ratelimiter.RateLimiter[any] { return ratelimiter.NewBursty[any](uint(q.max), q.window) }
-	return perKey(create, ratelimiter.RateLimiter[any].TryAcquirePermit, func(l ratelimiter.RateLimiter[any], n int64) bool {
-		return l.TryAcquirePermits(uint(n))
-	}), nil
+	create := func() ratelimiter.RateLimiter[any] {
+		return ratelimiter.NewBursty[any](uint(q.max), q.window)
+	}
+	return perKey(create, ratelimiter.RateLimiter[any].TryAcquirePermit,
+		func(l ratelimiter.RateLimiter[any], n int64) bool {
+			return l.TryAcquirePermits(uint(n))
+		}), nil
 }
 
 func openUluleMemory(q quota) (decider, error) {
@@ -210,15 +227,19 @@ func openGoLimiter(q quota) (decider, error) {
 
 // openHTTPRate leaves the response headers out, which the others do not write either.
 func openHTTPRate(q quota) (decider, error) {
-	limiter := httprate.NewRateLimiter(int(q.max), q.window, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+	limiter := httprate.NewRateLimiter(int(q.max), q.window,
+		httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
 	request, err := http.NewRequest(http.MethodGet, "/", nil)
 	if err != nil {
 		return decider{}, err
 	}
 	return decider{
-		allow: func(_ context.Context, key string) (bool, error) { return !limiter.OnLimit(nil, request, key), nil },
+		allow: func(_ context.Context, key string) (bool, error) {
+			return !limiter.OnLimit(nil, request, key), nil
+		},
 		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			return !limiter.OnLimit(nil, request.WithContext(httprate.WithIncrement(ctx, int(n))), key), nil
+			return !limiter.OnLimit(nil, request.WithContext(httprate.WithIncrement(ctx, int(n))),
+				key), nil
 		},
 		close: func() {},
 	}, nil

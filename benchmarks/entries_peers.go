@@ -64,7 +64,8 @@ func openRueidisLimiter(addr string, q quota) (decider, error) {
 		return decider{}, err
 	}
 	limiter, err := rueidislimiter.NewRateLimiter(rueidislimiter.RateLimiterOption{
-		ClientBuilder: func(rueidis.ClientOption) (rueidis.Client, error) { return client, nil }, Limit: int(q.max), Window: q.window,
+		ClientBuilder: func(rueidis.ClientOption) (rueidis.Client, error) { return client, nil },
+		Limit:         int(q.max), Window: q.window,
 	})
 	if err != nil {
 		client.Close()
@@ -89,7 +90,8 @@ func openValkeyLimiter(addr string, q quota) (decider, error) {
 		return decider{}, err
 	}
 	limiter, err := valkeylimiter.NewRateLimiter(valkeylimiter.RateLimiterOption{
-		ClientBuilder: func(valkey.ClientOption) (valkey.Client, error) { return client, nil }, Limit: int(q.max), Window: q.window,
+		ClientBuilder: func(valkey.ClientOption) (valkey.Client, error) { return client, nil },
+		Limit:         int(q.max), Window: q.window,
 	})
 	if err != nil {
 		client.Close()
@@ -108,19 +110,24 @@ func openValkeyLimiter(addr string, q quota) (decider, error) {
 	}, nil
 }
 
-// failure is where httprate writes its answer. It keeps the error that else would look like a refusal.
+// failure is where httprate writes its answer. It keeps the error that else would look like a
+// refusal.
 type failure struct {
 	http.ResponseWriter
 	err error
 }
 
-// openHTTPRateRedis has no local counter in place of a server that fails: that is another limiter. It leaves the response headers out.
+// openHTTPRateRedis has no local counter in place of a server that fails: that is another limiter.
+// It leaves the response headers out.
 func openHTTPRateRedis(addr string, q quota) (decider, error) {
 	client := newGoRedis(addr)
 	limiter := httprate.NewRateLimiter(int(q.max), q.window,
-		httprateredis.WithRedisLimitCounter(&httprateredis.Config{Client: client, WindowLength: q.window, FallbackDisabled: true}),
+		httprateredis.WithRedisLimitCounter(&httprateredis.Config{Client: client,
+			WindowLength: q.window, FallbackDisabled: true}),
 		httprate.WithResponseHeaders(httprate.ResponseHeaders{}),
-		httprate.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) { w.(*failure).err = err }),
+		httprate.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
+			w.(*failure).err = err
+		}),
 	)
 	request, err := http.NewRequest(http.MethodGet, "/", nil)
 	if err != nil {
@@ -139,10 +146,12 @@ func openHTTPRateRedis(addr string, q quota) (decider, error) {
 
 // openGoRedisstore has a pool that keeps its connections, as those of the others do.
 func openGoRedisstore(addr string, q quota) (decider, error) {
-	store, err := sethvargo.NewWithPool(&sethvargo.Config{Tokens: uint64(q.max), Interval: q.window}, &redigo.Pool{
+	store, err := sethvargo.NewWithPool(&sethvargo.Config{Tokens: uint64(q.max),
+		Interval: q.window}, &redigo.Pool{
 		MaxIdle: connections, MaxActive: connections, Wait: true,
 		Dial: func() (redigo.Conn, error) {
-			return redigo.Dial("tcp", addr, redigo.DialReadTimeout(clientTimeout), redigo.DialWriteTimeout(clientTimeout))
+			return redigo.Dial("tcp", addr, redigo.DialReadTimeout(clientTimeout),
+				redigo.DialWriteTimeout(clientTimeout))
 		},
 	})
 	if err != nil {

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
 	"github.com/valkey-io/valkey-go"
 )
@@ -36,14 +35,10 @@ const (
 	emptyScript    = "empty EVALSHA"
 	atOnce         = "answered at once"
 	redisRate      = "redis_rate"
-	ululeName      = "ulule"
 	rueidisLimiter = "rueidislimiter"
 	valkeyLimiter  = "valkeylimiter"
 	httprateRedis  = "httprate-redis"
 	goRedisstore   = "go-redisstore"
-
-	connections   = 64
-	clientTimeout = 10 * time.Second // so that a stall is seen as latency and not as an error
 )
 
 const (
@@ -53,27 +48,44 @@ const (
 )
 
 var redisEntries = []redisEntry{
-	{about{zset, goRedis, "BSD-2-Clause", "exact log, sorted set in Lua"}, openScript(zsetSource), nil},
-	{about{zsetRetry, goRedis, "BSD-2-Clause", "the same, reads the oldest member when it refuses"}, openScript(zsetRetrySource), nil},
-	{about{zsetRueidis, rueidisGo, "Apache-2.0", "zset, automatic pipelining"}, openZsetRueidis, nil},
+	{about{zset, goRedis, "BSD-2-Clause", "exact log, sorted set in Lua"},
+		openScript(zsetSource), nil},
+	{about{zsetRetry, goRedis, "BSD-2-Clause", "the same, reads the oldest member when it refuses"},
+		openScript(zsetRetrySource), nil},
+	{about{zsetRueidis, rueidisGo, "Apache-2.0", "zset, automatic pipelining"},
+		openZsetRueidis, nil},
 	{about{zsetValkey, valkeyGo, "Apache-2.0", "zset, automatic pipelining"}, openZsetValkey, nil},
-	{about{emptyScript, goRedis, "BSD-2-Clause", "none: a script that returns 1"}, openScript("return 1"), nil},
-	{about{atOnce, oursName, "MIT", "none: a store that admits at once, without a server"}, openAtOnce, nil},
-	{about{redisRate, "github.com/go-redis/redis_rate/v10", "BSD-2-Clause", "GCRA in Lua"}, openRedisRate, nil},
-	{about{ululeName, "github.com/ulule/limiter/v3", "MIT", "fixed window in Lua"}, openUluleRedis, nil},
-	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA, compare-and-swap"}, openThrottledRedis,
+	{about{emptyScript, goRedis, "BSD-2-Clause", "none: a script that returns 1"},
+		openScript("return 1"), nil},
+	{about{atOnce, oursName, "MIT", "none: a store that admits at once, without a server"},
+		openAtOnce, nil},
+	{about{redisRate, "github.com/go-redis/redis_rate/v10", "BSD-2-Clause", "GCRA in Lua"},
+		openRedisRate, nil},
+	{about{ululeName, "github.com/ulule/limiter/v3", "MIT", "fixed window in Lua"},
+		openUluleRedis, nil},
+	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause",
+		"GCRA, compare-and-swap"}, openThrottledRedis,
 		[]string{"time", "get", "setnx", "expire", "eval"}},
-	{about{rueidisLimiter, "github.com/redis/rueidis/rueidislimiter", "Apache-2.0", "fixed window in Lua, automatic pipelining"}, openRueidisLimiter, nil},
-	{about{valkeyLimiter, "github.com/valkey-io/valkey-go/valkeylimiter", "Apache-2.0", "fixed window in Lua, automatic pipelining"}, openValkeyLimiter, nil},
-	{about{httprateRedis, "github.com/go-chi/httprate-redis", "MIT", "sliding counter of two windows, read and then written"}, openHTTPRateRedis,
+	{about{rueidisLimiter, "github.com/redis/rueidis/rueidislimiter", "Apache-2.0",
+		"fixed window in Lua, automatic pipelining"}, openRueidisLimiter, nil},
+	{about{valkeyLimiter, "github.com/valkey-io/valkey-go/valkeylimiter", "Apache-2.0",
+		"fixed window in Lua, automatic pipelining"}, openValkeyLimiter, nil},
+	{about{httprateRedis, "github.com/go-chi/httprate-redis", "MIT",
+		"sliding counter of two windows, read and then written"}, openHTTPRateRedis,
 		[]string{"mget", "multi", "incrby", "expire", "exec"}},
-	{about{goRedisstore, "github.com/sethvargo/go-redisstore", "Apache-2.0", "fixed window in Lua"}, openGoRedisstore, nil},
+	{about{goRedisstore, "github.com/sethvargo/go-redisstore", "Apache-2.0", "fixed window in Lua"},
+		openGoRedisstore, nil},
 	{about{ours, oursName, "MIT", "exact log in Lua, through go-redis"}, openOurs(false), nil},
-	{about{oursAlone, oursName, "MIT", "the same, each decision in a call of its own"}, openOurs(true), nil},
-	{about{oursRueidis, oursName, "MIT", "exact log in Lua, through rueidis"}, openOursRueidis, nil},
-	{about{oursValkey, oursName, "MIT", "exact log in Lua, through valkey-go"}, openOursValkey, nil},
-	{about{cachingRueidis, oursName, "MIT", "the same through rueidis, opened by us"}, openCachingRueidis, nil},
-	{about{cachingValkey, oursName, "MIT", "the same through valkey-go, opened by us"}, openCachingValkey, nil},
+	{about{oursAlone, oursName, "MIT", "the same, each decision in a call of its own"},
+		openOurs(true), nil},
+	{about{oursRueidis, oursName, "MIT", "exact log in Lua, through rueidis"},
+		openOursRueidis, nil},
+	{about{oursValkey, oursName, "MIT", "exact log in Lua, through valkey-go"},
+		openOursValkey, nil},
+	{about{cachingRueidis, oursName, "MIT", "the same through rueidis, opened by us"},
+		openCachingRueidis, nil},
+	{about{cachingValkey, oursName, "MIT", "the same through valkey-go, opened by us"},
+		openCachingValkey, nil},
 }
 
 var (
@@ -81,7 +93,8 @@ var (
 	oursOnServers = []string{ours, oursRueidis, oursValkey}
 
 	// notQuick are left out of a quick run where others are like them, or where they take long.
-	notQuick = []string{zsetValkey, ululeName, throttledName, valkeyLimiter, httprateRedis, goRedisstore, cachingValkey}
+	notQuick = []string{zsetValkey, ululeName, throttledName, valkeyLimiter, httprateRedis,
+		goRedisstore, cachingValkey}
 
 	// cachedRefusals is this module where it opens the client and caches refusals.
 	cachedRefusals = []string{cachingRueidis, cachingValkey}
@@ -107,31 +120,14 @@ func findRedisEntry(name string) (redisEntry, error) {
 	return redisEntry{}, fmt.Errorf("no entry %q", name)
 }
 
-func newGoRedis(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, PoolSize: connections, PoolTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout,
-	})
-}
-
-func newRueidis(addr string) (rueidis.Client, error) {
-	return rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, ConnWriteTimeout: clientTimeout,
-	})
-}
-
-func newValkey(addr string) (valkey.Client, error) {
-	return valkey.NewClient(valkey.ClientOption{
-		InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, ConnWriteTimeout: clientTimeout,
-	})
-}
-
-// limiting is this module on a store, unless that failed to open. closeClient follows the last decision, or the failure.
+// limiting is this module on a store, unless that failed to open. closeClient follows the last
+// decision, or the failure.
 func limiting(store ratelimit.Store, err error, q quota, closeClient func()) (decider, error) {
 	if err != nil {
 		closeClient()
 		return decider{}, err
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.Limit{Max: q.max, Window: q.window}))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(q.limit()))
 	if err != nil {
 		closeClient()
 		return decider{}, err
@@ -152,7 +148,8 @@ func limiting(store ratelimit.Store, err error, q quota, closeClient func()) (de
 func openOurs(alone bool) func(string, quota) (decider, error) {
 	return func(addr string, q quota) (decider, error) {
 		client := newGoRedis(addr)
-		store, err := redisstore.New(client, ratelimit.FailClosed, &redisstore.Options{Timeout: clientTimeout, Alone: alone})
+		store, err := redisstore.New(client,
+			&serverstore.Options{Timeout: clientTimeout, NoBatching: alone})
 		return limiting(store, err, q, func() { client.Close() })
 	}
 }
@@ -162,7 +159,7 @@ func openOursRueidis(addr string, q quota) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	store, err := rueidisstore.New(client, ratelimit.FailClosed, &rueidisstore.Options{Timeout: clientTimeout})
+	store, err := rueidisstore.New(client, &serverstore.Options{Timeout: clientTimeout})
 	return limiting(store, err, q, client.Close)
 }
 
@@ -171,26 +168,28 @@ func openOursValkey(addr string, q quota) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	store, err := valkeystore.New(client, ratelimit.FailClosed, &valkeystore.Options{Timeout: clientTimeout})
+	store, err := valkeystore.New(client, &serverstore.Options{Timeout: clientTimeout})
 	return limiting(store, err, q, client.Close)
 }
 
 func openCachingRueidis(addr string, q quota) (decider, error) {
-	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout}, ratelimit.FailClosed,
-		&rueidisstore.OpenOptions{Options: rueidisstore.Options{Timeout: clientTimeout}})
+	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{addr},
+		ForceSingleClient: true, ConnWriteTimeout: clientTimeout},
+		&serverstore.OpenOptions{Options: serverstore.Options{Timeout: clientTimeout}})
 	if err != nil {
 		return decider{}, err
 	}
-	return limiting(store, nil, q, store.Close)
+	return limiting(store, nil, q, func() { store.Close() })
 }
 
 func openCachingValkey(addr string, q quota) (decider, error) {
-	store, err := valkeystore.Open(valkey.ClientOption{InitAddress: []string{addr}, ForceSingleClient: true, ConnWriteTimeout: clientTimeout}, ratelimit.FailClosed,
-		&valkeystore.OpenOptions{Options: valkeystore.Options{Timeout: clientTimeout}})
+	store, err := valkeystore.Open(valkey.ClientOption{InitAddress: []string{addr},
+		ForceSingleClient: true, ConnWriteTimeout: clientTimeout},
+		&serverstore.OpenOptions{Options: serverstore.Options{Timeout: clientTimeout}})
 	if err != nil {
 		return decider{}, err
 	}
-	return limiting(store, nil, q, store.Close)
+	return limiting(store, nil, q, func() { store.Close() })
 }
 
 // admitting is a store that knows no history.
@@ -207,7 +206,8 @@ func (admitting) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimi
 	return nil
 }
 
-// openAtOnce is what is left of a decision without a server: what the callers that measure can do at most.
+// openAtOnce is what is left of a decision without a server: what the callers that measure can do
+// at most.
 func openAtOnce(_ string, q quota) (decider, error) {
 	return limiting(admitting{}, nil, q, func() {})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/valkey-io/valkey-go"
 )
 
-// The plain sorted-set log. KEYS[1]: the log. ARGV: limit, window in µs, window in ms, a member that no other call has. Returns 1
-// or 0; the second script {1 or 0, µs until a retry}.
+// The plain sorted-set log. KEYS[1]: the log. ARGV: limit, window in µs, window in ms, a member
+// that no other call has. Returns 1 or 0; the second script {1 or 0, µs until a retry}.
 const (
 	zsetBegin = `
 local t = redis.call('TIME')
@@ -63,23 +63,27 @@ func (m *members) next() string { return m.prefix + strconv.FormatInt(m.count.Ad
 // scriptArgs are the arguments of the sorted-set scripts but the member.
 func scriptArgs(q quota) [3]string {
 	return [3]string{
-		strconv.FormatInt(q.max, 10), strconv.FormatInt(q.window.Microseconds(), 10), strconv.FormatInt(q.window.Milliseconds(), 10),
+		strconv.FormatInt(q.max, 10), strconv.FormatInt(q.window.Microseconds(), 10),
+		strconv.FormatInt(q.window.Milliseconds(), 10),
 	}
 }
 
 func openScript(source string) func(string, quota) (decider, error) {
 	return func(addr string, q quota) (decider, error) {
-		client, script, args, members := newGoRedis(addr), redis.NewScript(source), scriptArgs(q), newMembers()
+		client, script, args, members := newGoRedis(addr), redis.NewScript(source),
+			scriptArgs(q), newMembers()
 		return decider{
 			allow: func(ctx context.Context, key string) (bool, error) {
-				reply, err := script.Run(ctx, client, []string{key}, args[0], args[1], args[2], members.next()).Result()
+				reply, err := script.Run(ctx, client, []string{key}, args[0], args[1], args[2],
+					members.next()).Result()
 				if list, ok := reply.([]any); ok && len(list) > 0 {
 					reply = list[0]
 				}
 				return reply == int64(1), err
 			},
 			allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-				allowed, err := zsetUnits.Run(ctx, client, []string{key}, args[0], args[1], args[2], members.next(), n).Bool()
+				allowed, err := zsetUnits.Run(ctx, client, []string{key}, args[0], args[1], args[2],
+					members.next(), n).Bool()
 				return allowed, err
 			},
 			close: func() { client.Close() },
@@ -95,7 +99,8 @@ func openZsetRueidis(addr string, q quota) (decider, error) {
 	script, args, members := rueidis.NewLuaScript(zsetSource), scriptArgs(q), newMembers()
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
-			n, err := script.Exec(ctx, client, []string{key}, []string{args[0], args[1], args[2], members.next()}).AsInt64()
+			n, err := script.Exec(ctx, client, []string{key},
+				[]string{args[0], args[1], args[2], members.next()}).AsInt64()
 			return n == 1, err
 		},
 		close: client.Close,
@@ -110,7 +115,8 @@ func openZsetValkey(addr string, q quota) (decider, error) {
 	script, args, members := valkey.NewLuaScript(zsetSource), scriptArgs(q), newMembers()
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
-			n, err := script.Exec(ctx, client, []string{key}, []string{args[0], args[1], args[2], members.next()}).AsInt64()
+			n, err := script.Exec(ctx, client, []string{key},
+				[]string{args[0], args[1], args[2], members.next()}).AsInt64()
 			return n == 1, err
 		},
 		close: client.Close,

@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// exactMax is the limit of the traces. On servers the window is a second, since some libraries there have no shorter one.
+// exactMax is the limit of the traces. On servers the window is a second, since some libraries
+// there have no shorter one.
 const (
 	exactMax    = 10
 	aimedTraces = 20
 
-	// exactTick is the unit of the finest clock that decides: what lies in one window to the nanosecond, it may find a window apart.
+	// exactTick is the unit of the finest clock that decides: what lies in one window to the
+	// nanosecond, it may find a window apart.
 	exactTick = time.Microsecond
 )
 
@@ -24,7 +26,10 @@ type call struct {
 
 // exactness measures how far the entries exceed the limit, and how often they refuse without need.
 // Where processes can share a limiter, addr tells where.
-func exactness(name, title string, entries []string, window time.Duration, quick bool, open func(ctx context.Context, entry string, q quota) ([]decider, error), addr func() string) subject {
+func exactness(
+	name, title string, entries []string, window time.Duration, quick bool,
+	open func(ctx context.Context, entry string, q quota) ([]decider, error), addr func() string,
+) subject {
 	traces, windows := 200, 4
 	if quick {
 		traces, windows = 60, 2
@@ -32,34 +37,39 @@ func exactness(name, title string, entries []string, window time.Duration, quick
 	return subject{
 		name: name, title: title, rounds: 1,
 		metrics: []metric{
-			{"worst", "most admitted in any rolling window ÷ limit", "Only admissions certain to lie in one window count: the last call ended less than a window after the first one began, by a clock that counts microseconds.", true},
-			{"wrong", "share of the refusals", "Refusals that an exact log of the same admissions would not have made.", true},
-			{"storm", "admitted ÷ limit", "64 goroutines on one fresh key; on a server through two clients.", true},
-			{"two processes", "admitted ÷ limit", "The same by two processes, each with a client of 64 goroutines.", true},
+			{"worst", "most admitted in any rolling window ÷ limit",
+				"Only admissions certain to lie in one window count: the last call ended less than a window after the first one began, by a clock that counts microseconds.", true},
+			{"wrong", "share of the refusals",
+				"Refusals that an exact log of the same admissions would not have made.", true},
+			{"storm", "admitted ÷ limit",
+				"64 goroutines on one fresh key; on a server through two clients.", true},
+			{"two processes", "admitted ÷ limit",
+				"The same by two processes, each with a client of 64 goroutines.", true},
 			{"errors", "share of the calls", "", true},
 		},
-		cases: []testCase{{name: "aimed and random", entries: entries, measure: func(ctx context.Context, entry string) ([]float64, error) {
-			ds, err := open(ctx, entry, quota{exactMax, window})
-			if err != nil {
-				return nil, err
-			}
-			defer closeAll(ds)
-			storming, err := open(ctx, entry, stormQuota)
-			if err != nil {
-				return nil, err
-			}
-			defer closeAll(storming)
-			worst, wrong, errors := playTraces(ctx, ds, traces, window, windows)
-			storm := playStorm(ctx, storming)
-			processes := stormCount{}
-			if addr != nil {
-				if processes, err = stormProcesses(ctx, stormTask{entry, addr()}); err != nil {
+		cases: []testCase{{name: "aimed and random",
+			entries: entries, measure: func(ctx context.Context, entry string) ([]float64, error) {
+				ds, err := open(ctx, entry, quota{exactMax, window})
+				if err != nil {
 					return nil, err
 				}
-			}
-			failed := max(errors, storm.failed(), processes.failed())
-			return []float64{worst, wrong, storm.share(), processes.share(), failed}, nil
-		}}},
+				defer closeAll(ds)
+				storming, err := open(ctx, entry, stormQuota)
+				if err != nil {
+					return nil, err
+				}
+				defer closeAll(storming)
+				worst, wrong, errors := playTraces(ctx, ds, traces, window, windows)
+				storm := playStorm(ctx, storming)
+				processes := stormCount{}
+				if addr != nil {
+					if processes, err = stormProcesses(ctx, stormTask{entry, addr()}); err != nil {
+						return nil, err
+					}
+				}
+				failed := max(errors, storm.failed(), processes.failed())
+				return []float64{worst, wrong, storm.share(), processes.share(), failed}, nil
+			}}},
 	}
 }
 
@@ -70,7 +80,9 @@ func closeAll(ds []decider) {
 }
 
 // playTraces lets each key have its own pattern of calls, all at the same time.
-func playTraces(ctx context.Context, ds []decider, random int, window time.Duration, windows int) (worst, wrong, failed float64) {
+func playTraces(
+	ctx context.Context, ds []decider, random int, window time.Duration, windows int,
+) (worst, wrong, failed float64) {
 	var (
 		mu                           sync.Mutex
 		most, refused, unjust, calls int
@@ -88,15 +100,21 @@ func playTraces(ctx context.Context, ds []decider, random int, window time.Durat
 			m, r, u := examine(trace, quota{exactMax, window})
 			mu.Lock()
 			defer mu.Unlock()
-			most, refused, unjust, calls, bad = max(most, m), refused+r, unjust+u, calls+len(trace)+errors, bad+errors
+			most, refused, unjust, calls, bad = max(most, m), refused+r, unjust+u,
+				calls+len(trace)+errors, bad+errors
 		})
 	}
 	wg.Wait()
-	return float64(most) / exactMax, float64(unjust) / float64(max(refused, 1)), float64(bad) / float64(max(calls, 1))
+	return float64(most) / exactMax, float64(unjust) / float64(max(refused, 1)),
+		float64(bad) / float64(max(calls, 1))
 }
 
-// play makes the bursts that next gives, after the pause that it gives, and alternates between the deciders.
-func play(ctx context.Context, ds []decider, key string, start time.Time, length time.Duration, next func() (pause time.Duration, calls int)) (trace []call, failed int) {
+// play makes the bursts that next gives, after the pause that it gives, and alternates between the
+// deciders.
+func play(
+	ctx context.Context, ds []decider, key string, start time.Time, length time.Duration,
+	next func() (pause time.Duration, calls int),
+) (trace []call, failed int) {
 	due := time.Duration(0)
 	for ctx.Err() == nil {
 		pause, calls := next()
@@ -126,8 +144,8 @@ func randomBursts(window time.Duration, seed uint64) func() (time.Duration, int)
 	}
 }
 
-// aimedBursts begin the window with one call, wait for the phase of the window, and then try the whole limit every twentieth of a
-// window: on both sides of every window edge.
+// aimedBursts begin the window with one call, wait for the phase of the window, and then try the
+// whole limit every twentieth of a window: on both sides of every window edge.
 func aimedBursts(window time.Duration, phase float64) func() (time.Duration, int) {
 	n := 0
 	return func() (time.Duration, int) {
@@ -142,8 +160,8 @@ func aimedBursts(window time.Duration, phase float64) func() (time.Duration, int
 	}
 }
 
-// examine returns the most admissions certain to lie in one window, the number of refusals, and of those the number that are certain to be
-// wrong, by a clock that counts in exactTick.
+// examine returns the most admissions certain to lie in one window, the number of refusals, and of
+// those the number that are certain to be wrong, by a clock that counts in exactTick.
 func examine(trace []call, q quota) (most, refused, wrong int) {
 	var admitted []call
 	first := 0
@@ -151,7 +169,8 @@ func examine(trace []call, q quota) (most, refused, wrong int) {
 		if !c.admitted {
 			refused++
 			live := 0
-			for i := len(admitted) - 1; i >= 0 && admitted[i].after > c.before-q.window-exactTick; i-- {
+			for i := len(admitted) - 1; i >= 0 &&
+				admitted[i].after > c.before-q.window-exactTick; i-- {
 				live++
 			}
 			if live < int(q.max) {
@@ -181,7 +200,8 @@ func exactRedis(s **server, quick bool) subject {
 	if quick {
 		without = append(without, notQuick...)
 	}
-	return exactness("exact-redis", "Exactness on the server", redisNames(without...), time.Second, quick,
+	return exactness("exact-redis", "Exactness on the server",
+		redisNames(without...), time.Second, quick,
 		func(ctx context.Context, entry string, q quota) ([]decider, error) {
 			_, one, err := (*s).open(ctx, entry, q)
 			if err != nil {

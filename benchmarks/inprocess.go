@@ -23,8 +23,10 @@ func inProcess(quick bool) subject {
 		name: "inprocess", title: "In process", reference: xTime,
 		metrics: []metric{
 			{"time", "ns a decision", "Wall time ÷ decisions of all goroutines, one a CPU.", false},
-			{"allocations", "a decision", "With 100k keys it includes histories that still grow.", true},
-			{"admitted", "share of the decisions", "Where nothing should be refused, an entry below 1 does not refill as its limit says.", true},
+			{"allocations", "a decision",
+				"With 100k keys it includes histories that still grow.", true},
+			{"admitted", "share of the decisions",
+				"Where nothing should be refused, an entry below 1 does not refill as its limit says.", true},
 		},
 	}
 	hot := make([]string, 1)
@@ -41,16 +43,20 @@ func inProcess(quick bool) subject {
 		for _, w := range []workload{
 			{name: "hot admitted", quota: quota{100_000, time.Millisecond}, keys: hot, warm: 100},
 			{name: "hot refused", quota: quota{10, time.Hour}, keys: hot, warm: 20},
-			{name: "hot, 10000 units", quota: quota{1_000_000_000, time.Millisecond}, keys: hot, units: 10_000, warm: 100},
-			{name: "100k uniform", quota: quota{100, 10 * time.Second}, keys: many, order: uniform(manyKeys), warm: 5},
-			{name: "100k zipf", quota: quota{100, 10 * time.Second}, keys: many, order: zipf(manyKeys), warm: 5},
+			{name: "hot, 10000 units", quota: quota{1_000_000_000, time.Millisecond}, keys: hot,
+				units: 10_000, warm: 100},
+			{name: "100k uniform", quota: quota{100, 10 * time.Second}, keys: many,
+				order: uniform(manyKeys), warm: 5},
+			{name: "100k zipf", quota: quota{100, 10 * time.Second}, keys: many,
+				order: zipf(manyKeys), warm: 5},
 		} {
 			if hotOnly && w.order != nil || manyOnly && w.order == nil || cpus > 1 && w.units > 1 {
 				continue
 			}
 			entries := memoryNames()
 			if w.units > 1 {
-				entries = memoryNames(goLimiter, throttledName) // the one has no demands of several units, the other no limit as high
+				// the one has no demands of several units, the other no limit as high
+				entries = memoryNames(goLimiter, throttledName)
 			}
 			plural := ""
 			if cpus > 1 {
@@ -59,7 +65,13 @@ func inProcess(quick bool) subject {
 			s.cases = append(s.cases, testCase{
 				name: fmt.Sprintf("%s, %d CPU%s", w.name, cpus, plural), entries: entries,
 				measure: func(ctx context.Context, entry string) ([]float64, error) {
-					return w.measure(ctx, entry, cpus, duration)
+					d, err := openMemoryEntry(entry, w.quota)
+					if err != nil {
+						return nil, err
+					}
+					defer d.close()
+					r, err := w.measure(ctx, d, cpus, duration)
+					return []float64{r.nanoseconds(), r.mallocs, r.admittedShare()}, err
 				},
 			})
 		}
@@ -100,20 +112,20 @@ func zipf(keys int) []uint32 {
 
 func keyName(i int) string { return "user:" + strconv.Itoa(1_000_000+i) }
 
-func (w *workload) measure(ctx context.Context, entry string, cpus int, duration time.Duration) ([]float64, error) {
-	d, err := openMemoryEntry(entry, w.quota)
-	if err != nil {
-		return nil, err
-	}
-	defer d.close()
+// measure warms d up and lets it decide.
+func (w *workload) measure(
+	ctx context.Context, d decider, cpus int, duration time.Duration,
+) (rush, error) {
 	if w.units > 0 {
-		d.allow = func(ctx context.Context, key string) (bool, error) { return d.allowN(ctx, key, w.units) }
+		d.allow = func(ctx context.Context, key string) (bool, error) {
+			return d.allowN(ctx, key, w.units)
+		}
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cpus))
 	for range w.warm {
 		for _, key := range w.keys {
 			if _, err := d.allow(ctx, key); err != nil {
-				return nil, err
+				return rush{}, err
 			}
 		}
 	}
@@ -122,24 +134,29 @@ func (w *workload) measure(ctx context.Context, entry string, cpus int, duration
 	runtime.ReadMemStats(&before)
 	r, err := w.decide(ctx, d, cpus, duration)
 	if err != nil {
-		return nil, err
+		return rush{}, err
 	}
 	runtime.ReadMemStats(&after)
-	return []float64{
-		r.nanoseconds(), round2(float64(after.Mallocs-before.Mallocs) / r.decisions), r.admitted / r.decisions,
-	}, nil
+	r.mallocs = round2(float64(after.Mallocs-before.Mallocs) / r.decisions)
+	r.bytes = round2(float64(after.TotalAlloc-before.TotalAlloc) / r.decisions)
+	return r, nil
 }
 
 // A rush is what came of decisions made as fast as possible.
 type rush struct {
 	decisions, admitted float64
 	took                time.Duration
+	mallocs, bytes      float64 // allocated a decision, where measured
 }
 
 func (r rush) nanoseconds() float64 { return float64(r.took.Nanoseconds()) / r.decisions }
 
+func (r rush) admittedShare() float64 { return r.admitted / r.decisions }
+
 // decide lets as many goroutines as there are cpus decide for the duration.
-func (w *workload) decide(ctx context.Context, d decider, cpus int, duration time.Duration) (rush, error) {
+func (w *workload) decide(
+	ctx context.Context, d decider, cpus int, duration time.Duration,
+) (rush, error) {
 	var decisions, admitted, failed atomic.Int64
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -157,11 +174,13 @@ func (w *workload) decide(ctx context.Context, d decider, cpus int, duration tim
 	if bad := failed.Load(); float64(bad) > n/10 {
 		return rush{}, fmt.Errorf("%d of %.0f calls failed", bad, n)
 	}
-	return rush{n, float64(admitted.Load()), took}, nil
+	return rush{decisions: n, admitted: float64(admitted.Load()), took: took}, nil
 }
 
 // loop decides until the deadline.
-func (w *workload) loop(ctx context.Context, d decider, at int, deadline time.Time) (n, admitted, failed int64) {
+func (w *workload) loop(
+	ctx context.Context, d decider, at int, deadline time.Time,
+) (n, admitted, failed int64) {
 	key := w.keys[0]
 	for time.Now().Before(deadline) {
 		for range 500 {

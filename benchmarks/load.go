@@ -24,20 +24,27 @@ func everywhere() []string {
 	return slices.Concat([]string{zset, zsetRueidis, zsetValkey}, oursOnServers)
 }
 
-// loadEntries are all who take part in a load. Those who are not everywhere are where they tell most: a run has to end.
+// loadEntries are all who take part in a load. Those who are not everywhere are where they tell
+// most: a run has to end.
 func loadEntries(load string, callers int) []string {
 	entries := everywhere()
 	switch loadCase(load, callers) {
 	case "10k keys, c=1":
 		return append(entries, emptyScript, atOnce)
 	case "10k keys, c=64":
-		return append(entries, emptyScript, atOnce, redisRate, ululeName, throttledName, rueidisLimiter, valkeyLimiter, httprateRedis, goRedisstore)
+		return append(entries, emptyScript, atOnce, redisRate, ululeName, throttledName,
+			rueidisLimiter, valkeyLimiter, httprateRedis, goRedisstore)
 	case "10k keys, c=512":
-		return append(entries, emptyScript, atOnce, redisRate, ululeName, rueidisLimiter, valkeyLimiter)
-	case "hot key, c=512": // httprate-redis and go-redisstore do not know windows of less than a second
-		return append(entries, atOnce, redisRate, ululeName, throttledName, rueidisLimiter, valkeyLimiter)
+		return append(entries, emptyScript, atOnce, redisRate, ululeName, rueidisLimiter,
+			valkeyLimiter)
+	// httprate-redis and go-redisstore do not know windows of less than a second
+	case "hot key, c=512":
+		return append(entries, atOnce, redisRate, ululeName, throttledName, rueidisLimiter,
+			valkeyLimiter)
 	case "refused key, c=64":
-		return slices.Concat(entries, cachedRefusals, []string{atOnce, redisRate, ululeName, throttledName, rueidisLimiter, httprateRedis, goRedisstore})
+		return slices.Concat(entries, cachedRefusals,
+			[]string{atOnce, redisRate, ululeName, throttledName, rueidisLimiter, httprateRedis,
+				goRedisstore})
 	}
 	return entries
 }
@@ -51,23 +58,30 @@ func load(s **server, quick bool) subject {
 	sub := subject{
 		name: "load", title: "Decisions under load", reference: zset, rounds: 3,
 		metrics: []metric{
-			{"rate", "decisions/s", fmt.Sprintf("c is the number of callers, who share the machine with the server. go-redis has %d connections. "+
-				"%q is what the callers themselves can do at most: a figure near it would be theirs and not the entry's.", connections, atOnce), false},
-			{"p50", "µs", "The latencies are those of every nth decision, so that measuring them costs nothing: some 50,000 a round, or all.", false},
+			{"rate", "decisions/s",
+				fmt.Sprintf("c is the number of callers, who share the machine with the server. go-redis has %d connections. "+
+					"%q is what the callers themselves can do at most: a figure near it would be theirs and not the entry's.", connections, atOnce), false},
+			{"p50", "µs",
+				"The latencies are those of every nth decision, so that measuring them costs nothing: some 50,000 a round, or all.", false},
 			{"p99", "µs", "", false},
 			{"p999", "µs", "", false},
 			{"server CPU", "µs a decision", "", false},
 			{"client CPU", "µs a decision", "", false},
-			{"commands", "a decision", "Calls of scripts; throttled and httprate-redis send other commands too. Below 1, decisions travelled together.", true},
-			{"reads", "of the server a decision", "Below 1, what was sent was read together.", true},
-			{"admitted", "share of the decisions", "The hot key has room for 10,000 a second: whoever decides faster refuses more.", true},
+			{"commands", "a decision",
+				"Calls of scripts; throttled and httprate-redis send other commands too. Below 1, decisions travelled together.", true},
+			{"reads", "of the server a decision",
+				"Below 1, what was sent was read together.", true},
+			{"admitted", "share of the decisions",
+				"The hot key has room for 10,000 a second: whoever decides faster refuses more.",
+				true},
 			{"errors", "share of the calls", "Calls that failed; they are no decisions.", true},
 		},
 	}
 	manyOrder := uniform(10_000)
 	for _, c := range callers {
 		for _, w := range []workload{
-			{name: manyLoad, quota: quota{100, time.Second}, keys: keyNames(10_000), order: manyOrder},
+			{name: manyLoad, quota: quota{100, time.Second}, keys: keyNames(10_000),
+				order: manyOrder},
 			{name: hotLoad, quota: quota{1000, 100 * time.Millisecond}, keys: keyNames(1)},
 			{name: refusedLoad, quota: quota{10, time.Hour}, keys: keyNames(1)},
 		} {
@@ -76,15 +90,18 @@ func load(s **server, quick bool) subject {
 			}
 			entries, rounds := loadEntries(w.name, c), 0
 			if quick {
-				entries = slices.DeleteFunc(entries, func(name string) bool { return slices.Contains(notQuick, name) })
+				entries = slices.DeleteFunc(entries, func(name string) bool {
+					return slices.Contains(notQuick, name)
+				})
 			}
 			if len(entries) == len(everywhere()) { // what no other is compared with
 				rounds = 2
 			}
-			sub.cases = append(sub.cases, testCase{name: loadCase(w.name, c), entries: entries, rounds: rounds,
-				measure: func(ctx context.Context, entry string) ([]float64, error) {
-					return (*s).load(ctx, entry, &w, c, duration)
-				}})
+			sub.cases = append(sub.cases,
+				testCase{name: loadCase(w.name, c), entries: entries, rounds: rounds,
+					measure: func(ctx context.Context, entry string) ([]float64, error) {
+						return (*s).load(ctx, entry, &w, c, duration)
+					}})
 		}
 	}
 	return sub
@@ -96,7 +113,9 @@ const (
 )
 
 // load lets the callers decide as fast as they get answers.
-func (s *server) load(ctx context.Context, name string, w *workload, callers int, duration time.Duration) ([]float64, error) {
+func (s *server) load(
+	ctx context.Context, name string, w *workload, callers int, duration time.Duration,
+) ([]float64, error) {
 	entry, p, err := s.open(ctx, name, w.quota)
 	if err != nil {
 		return nil, err
@@ -133,8 +152,11 @@ func (s *server) load(ctx context.Context, name string, w *workload, callers int
 	}, nil
 }
 
-// hammer lets the callers decide for the duration, at least once, and returns the latency of every nth call of each caller, unless it failed.
-func hammer(ctx context.Context, d decider, w *workload, callers int, duration time.Duration, every int) (sum count, latencies []time.Duration) {
+// hammer lets the callers decide for the duration, at least once, and returns the latency of every
+// nth call of each caller, unless it failed.
+func hammer(
+	ctx context.Context, d decider, w *workload, callers int, duration time.Duration, every int,
+) (sum count, latencies []time.Duration) {
 	var over atomic.Bool
 	end := func() { over.Store(true) }
 	defer time.AfterFunc(duration, end).Stop()
@@ -146,7 +168,8 @@ func hammer(ctx context.Context, d decider, w *workload, callers int, duration t
 			ctx, cancel := context.WithCancel(ctx) // each of its own, as requests have
 			defer cancel()
 			var n count
-			own, key, at := make([]time.Duration, 0, 2*loadSamples/callers), w.keys[0], g*orderLen/callers
+			own, key, at := make([]time.Duration, 0, 2*loadSamples/callers), w.keys[0],
+				g*orderLen/callers
 			for next := 1 + g%every; !over.Load() || n.decisions == 0; next-- {
 				if w.order != nil {
 					key = w.keys[w.order[at%orderLen]]
@@ -174,7 +197,8 @@ func hammer(ctx context.Context, d decider, w *workload, callers int, duration t
 			mu.Lock()
 			defer mu.Unlock()
 			latencies = append(latencies, own...)
-			sum = count{sum.decisions + n.decisions, sum.admitted + n.admitted, sum.failed + n.failed}
+			sum = count{sum.decisions + n.decisions, sum.admitted + n.admitted,
+				sum.failed + n.failed}
 		})
 	}
 	wg.Wait()

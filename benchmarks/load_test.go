@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// What callers count is what the limiter saw, and of every caller every nth call is timed, unless it failed.
+// What callers count is what the limiter saw, and of every caller every nth call is timed, unless
+// it failed.
 func TestHammerCounts(t *testing.T) {
 	const callers, every = 6, 7
 	for _, tt := range []struct {
@@ -48,7 +49,8 @@ func TestHammerCounts(t *testing.T) {
 			}
 			most := int(sum.decisions)/every + callers
 			if len(latencies) > most || len(latencies) < int(sum.decisions-sum.failed)/every/2 {
-				t.Errorf("%d latencies of %d calls, want every %dth that did not fail", len(latencies), sum.decisions, every)
+				t.Errorf("%d latencies of %d calls, want every %dth that did not fail",
+					len(latencies), sum.decisions, every)
 			}
 			if want := min(len(tt.order), 2) + 1; len(seen) != want {
 				t.Errorf("decided on %d keys, want %d", len(seen), want)
@@ -83,7 +85,8 @@ func TestHammerEndsInTime(t *testing.T) {
 	d := decider{allow: func(context.Context, string) (bool, error) { return true, nil }}
 	start := time.Now()
 	sum, _ := hammer(t.Context(), d, &workload{keys: keyNames(1)}, 100, 20*time.Millisecond, 1000)
-	if took := time.Since(start); took < 20*time.Millisecond || took > 10*time.Second || sum.decisions < 100 {
+	if took := time.Since(start); took < 20*time.Millisecond || took > 10*time.Second ||
+		sum.decisions < 100 {
 		t.Errorf("%d decisions in %v", sum.decisions, took)
 	}
 }

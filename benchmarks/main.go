@@ -1,12 +1,15 @@
-// Command benchmarks measures this module and what else Go programs use to limit rates, side by side.
+// Command benchmarks measures this module and what else Go programs use to limit rates, side by
+// side.
 //
 //	go -C benchmarks run . [-quick] [-md file] [-json file] [-readme file] [-run regexp]
 //	go -C benchmarks run . -from file [-md file] [-readme file]
 //
-// Every round measures all entries in turn; a quotient is taken within one round, and the report has the median and the range over the
-// rounds. A new entry is one more value in memoryEntries or redisEntries.
+// Every round measures all entries in turn; a quotient is taken within one round, and the report
+// has the median and the range over the rounds. A new entry is one more value in memoryEntries or
+// redisEntries.
 //
-// The server under measurement is a redis-server that is installed, or else a container; see the flags. It is stopped at the end.
+// The server under measurement is a redis-server that is installed, or else a container; see the
+// flags. It is stopped at the end.
 package main
 
 import (
@@ -44,17 +47,25 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	quick := flags.Bool("quick", false, "measure less and shorter: below two minutes instead of ten")
-	markdown := flags.String("md", "", "write the Markdown report to `file` instead of standard output")
+	quick := flags.Bool("quick", false,
+		"measure less and shorter: below two minutes instead of ten")
+	markdown := flags.String("md", "",
+		"write the Markdown report to `file` instead of standard output")
 	jsonFile := flags.String("json", "", "also write the report as JSON to `file`")
-	readme := flags.String("readme", "", "also write the comparison into `file`, between its markers")
-	stored := flags.String("from", "", "measure nothing: write the report that -json has written to `file`")
-	pattern := flags.String("run", "", "measure only what matches `regexp`, as subject/case such as commands/100")
+	readme := flags.String("readme", "",
+		"also write the comparison into `file`, between its markers")
+	stored := flags.String("from", "",
+		"measure nothing: write the report that -json has written to `file`")
+	pattern := flags.String("run", "",
+		"measure only what matches `regexp`, as subject/case such as commands/100")
 	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 4, or 2 with -quick")
 	var from source
-	flags.StringVar(&from.addr, "addr", "", "measure the empty server at `host:port`; the measurements delete all its keys")
+	flags.StringVar(&from.addr, "addr", "",
+		"measure the empty server at `host:port`; the measurements delete all its keys")
 	flags.StringVar(&from.binary, "binary", "", "start this redis-server or valkey-server `file`")
-	flags.StringVar(&from.image, "image", "", "start a container of this `image` (without -addr and -binary, "+defaultImage+" unless redis-server is installed)")
+	flags.StringVar(&from.image, "image", "",
+		"start a container of this `image` (without -addr and -binary, "+defaultImage+
+			" unless redis-server is installed)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -89,8 +100,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	started := time.Now()
 	rep := &report{
-		Started: started.UTC().Truncate(time.Second), Command: strings.Join(append([]string{"go -C benchmarks run ."}, args...), " "),
-		Quick: *quick, Rounds: *rounds, Machine: machine(),
+		Started: started.UTC().Truncate(time.Second),
+		Command: strings.Join(append([]string{"go -C benchmarks run ."}, args...), " "),
+		Quick:   *quick, Rounds: *rounds, Machine: machine(),
 	}
 	res := newResults()
 	if remote {
@@ -110,7 +122,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	rep.Took = time.Since(started).Round(time.Second)
 	if !*quick && memoryAvailable() < hugeKeysMemory {
-		res.errors = append(res.errors, fmt.Sprintf("scale, %d keys: left out, since %d GiB of memory were not available", hugeKeys, hugeKeysMemory>>30))
+		res.errors = append(res.errors,
+			fmt.Sprintf("scale, %d keys: left out, since %d GiB of memory were not available",
+				hugeKeys, hugeKeysMemory>>30))
 	}
 	rep.Targets, rep.Tables, rep.Failures = res.judge(targets), res.tables(subjects), res.errors
 	rep.describeEntries(local, remote)
@@ -145,8 +159,15 @@ func (r *report) write(stdout io.Writer, markdown, jsonFile, readme string) erro
 
 // allSubjects returns what a run measures. The server has to be there only when it is measured.
 func allSubjects(srv **server, quick bool) []subject {
-	subjects := []subject{exactMemory(quick), inProcess(quick), heap(quick), scale(quick)}
-	for _, s := range []subject{exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick), replication(srv, quick), weights(srv, quick), load(srv, quick)} {
+	subjects := []subject{
+		exactMemory(quick), inProcess(quick), growing(quick), together(quick), heap(quick),
+		scale(quick),
+	}
+	for _, s := range []subject{
+		exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick),
+		replication(srv, quick), weights(srv, quick), load(srv, quick),
+		cachedRefusalsOf(srv, quick),
+	} {
 		s.onServer = true
 		subjects = append(subjects, s)
 	}

@@ -20,7 +20,8 @@ func serverMemory(s **server, quick bool) subject {
 	sub := subject{
 		name: "memory", title: "Memory on the server", reference: zset, rounds: rounds,
 		metrics: []metric{
-			{"worst", "bytes a key", "MEMORY USAGE of a key whose limit, the case, is always used up; the most that was seen.", false},
+			{"worst", "bytes a key",
+				"MEMORY USAGE of a key whose limit, the case, is always used up; the most that was seen.", false},
 			{"least", "bytes a key", "The least that was seen.", false},
 		},
 	}
@@ -28,8 +29,10 @@ func serverMemory(s **server, quick bool) subject {
 		quota
 		entries []string
 	}{
-		{quota{5, 50 * time.Millisecond}, []string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours}},
-		{quota{100, 50 * time.Millisecond}, []string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours}},
+		{quota{5, 50 * time.Millisecond},
+			[]string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours}},
+		{quota{100, 50 * time.Millisecond},
+			[]string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours}},
 		{quota{1000, 200 * time.Millisecond}, []string{zset, redisRate, ours}},
 		{quota{10_000, 1200 * time.Millisecond}, []string{zset, ours}},
 	} {
@@ -37,11 +40,15 @@ func serverMemory(s **server, quick bool) subject {
 			if c.max == 1000 {
 				continue
 			}
-			c.entries = slices.DeleteFunc(c.entries, func(name string) bool { return slices.Contains(notQuick, name) })
+			c.entries = slices.DeleteFunc(c.entries, func(name string) bool {
+				return slices.Contains(notQuick, name)
+			})
 		}
-		sub.cases = append(sub.cases, testCase{name: strconv.FormatInt(c.max, 10), entries: c.entries, measure: func(ctx context.Context, entry string) ([]float64, error) {
-			return (*s).keyBytes(ctx, entry, c.quota)
-		}})
+		sub.cases = append(sub.cases,
+			testCase{name: strconv.FormatInt(c.max, 10), entries: c.entries,
+				measure: func(ctx context.Context, entry string) ([]float64, error) {
+					return (*s).keyBytes(ctx, entry, c.quota)
+				}})
 	}
 	return sub
 }
@@ -74,7 +81,8 @@ func (s *server) keyBytes(ctx context.Context, name string, q quota) ([]float64,
 			if n.failed > n.decisions/10 {
 				return nil, fmt.Errorf("%d of %d calls failed", n.failed, n.decisions)
 			}
-			if fill := float64(n.admitted) / float64(q.max) * q.window.Seconds() / duration.Seconds(); fill < 0.9 {
+			windows := duration.Seconds() / q.window.Seconds()
+			if fill := float64(n.admitted) / float64(q.max) / windows; fill < 0.9 {
 				return nil, fmt.Errorf("not saturated, since it kept only %.2f of the pace", fill)
 			}
 			return []float64{float64(most), float64(least)}, nil

@@ -21,7 +21,9 @@ type pacer struct {
 const paceWorkers = 16
 
 // run decides for the duration, or until stop returns true for an answer; stop may be nil.
-func (p *pacer) run(ctx context.Context, workers int, duration time.Duration, stop func(admitted bool) bool) count {
+func (p *pacer) run(
+	ctx context.Context, workers int, duration time.Duration, stop func(admitted bool) bool,
+) count {
 	var decisions, admitted, failed atomic.Int64
 	var done atomic.Bool
 	var wg sync.WaitGroup

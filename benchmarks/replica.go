@@ -12,9 +12,11 @@ import (
 	"time"
 )
 
-// startAppending makes the server write an append-only file, until stop. It returns when what follows is appended only.
+// startAppending makes the server write an append-only file, until stop. It returns when what
+// follows is appended only.
 func (s *server) startAppending(ctx context.Context) (stop func(), err error) {
-	stop = func() { _ = s.configure(context.Background(), "appendonly", "no") } // a server that is gone appends nothing
+	// a server that is gone appends nothing
+	stop = func() { _ = s.configure(context.Background(), "appendonly", "no") }
 	if err := errors.Join(
 		s.configure(ctx, "appendfsync", "no"),
 		s.configure(ctx, "auto-aof-rewrite-percentage", "0"),
@@ -29,7 +31,8 @@ func (s *server) startAppending(ctx context.Context) (stop func(), err error) {
 			stop()
 			return nil, err
 		}
-		if fields["aof_enabled"] == "1" && fields["aof_rewrite_in_progress"] == "0" && fields["aof_rewrite_scheduled"] == "0" {
+		if fields["aof_enabled"] == "1" && fields["aof_rewrite_in_progress"] == "0" &&
+			fields["aof_rewrite_scheduled"] == "0" {
 			return stop, nil
 		}
 		select {
@@ -41,7 +44,8 @@ func (s *server) startAppending(ctx context.Context) (stop func(), err error) {
 	}
 }
 
-// attachReplica makes the server replicate, to a connection that reads everything and keeps nothing.
+// attachReplica makes the server replicate, to a connection that reads everything and keeps
+// nothing.
 func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
 	if err := s.configure(ctx, "repl-diskless-sync-delay", "0"); err != nil {
 		return nil, err
@@ -55,7 +59,10 @@ func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
 		return nil, err
 	}
 	r := bufio.NewReader(conn)
-	for _, step := range []struct{ command, answer string }{{"REPLCONF capa eof capa psync2", "+OK"}, {"PSYNC ? -1", "+FULLRESYNC"}} {
+	for _, step := range []struct {
+		command,
+		answer string
+	}{{"REPLCONF capa eof capa psync2", "+OK"}, {"PSYNC ? -1", "+FULLRESYNC"}} {
 		if _, err := io.WriteString(conn, step.command+"\r\n"); err != nil {
 			conn.Close()
 			return nil, err

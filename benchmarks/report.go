@@ -5,112 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 )
-
-// A number is written with about three digits, and as null in JSON if it is NaN.
-type number float64
-
-// round5 keeps five digits, so that what is read from JSON is written as what was measured.
-func round5(v float64) number {
-	if n, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64); err == nil {
-		return number(n)
-	}
-	return number(v)
-}
-
-func (n number) MarshalJSON() ([]byte, error) {
-	if v := float64(n); !math.IsNaN(v) && !math.IsInf(v, 0) {
-		return json.Marshal(v)
-	}
-	return []byte("null"), nil
-}
-
-func (n *number) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		*n = number(math.NaN())
-		return nil
-	}
-	return json.Unmarshal(text, (*float64)(n))
-}
-
-func (n number) String() string {
-	v := float64(n)
-	switch a := math.Abs(v); {
-	case math.IsNaN(v):
-		return "–"
-	case a >= 100 || v == math.Trunc(v):
-		return thousands(strconv.FormatFloat(v, 'f', 0, 64))
-	case a >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case a >= 0.095:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	}
-	return strconv.FormatFloat(v, 'g', 2, 64)
-}
-
-// thousands sets commas into the digits of a whole number.
-func thousands(digits string) string {
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
-// A value is a summary over rounds. Ratio is that of the quotients by the reference within each round. In JSON it is the array of
-// median, least, most, number of rounds, and of the three of the ratio if there is one.
-type value struct {
-	Median, Min, Max number
-	Rounds           int
-	Ratio            *ratio
-}
-
-type ratio struct{ Median, Min, Max number }
-
-func (v value) MarshalJSON() ([]byte, error) {
-	list := []number{v.Median, v.Min, v.Max, number(v.Rounds)}
-	if v.Ratio != nil {
-		list = append(list, v.Ratio.Median, v.Ratio.Min, v.Ratio.Max)
-	}
-	return json.Marshal(list)
-}
-
-func (v *value) UnmarshalJSON(text []byte) error {
-	var list []number
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
-	if len(list) != 4 && len(list) != 7 {
-		return fmt.Errorf("a value of %d numbers", len(list))
-	}
-	*v = value{Median: list[0], Min: list[1], Max: list[2], Rounds: int(list[3])}
-	if len(list) == 7 {
-		v.Ratio = &ratio{list[4], list[5], list[6]}
-	}
-	return nil
-}
-
-func (v *value) String() string {
-	if v == nil {
-		return "–"
-	}
-	s := withRange(v.Median, v.Min, v.Max, v.Rounds)
-	if v.Ratio != nil {
-		s += " **×" + withRange(v.Ratio.Median, v.Ratio.Min, v.Ratio.Max, v.Rounds) + "**"
-	}
-	return s
-}
-
-func withRange(median, low, high number, rounds int) string {
-	if rounds < 2 || low.String() == high.String() {
-		return median.String()
-	}
-	return fmt.Sprintf("%v [%v–%v]", median, low, high)
-}
 
 // A table has a row for each entry and a column for each case of one metric.
 type table struct {
@@ -145,9 +43,6 @@ const (
 	inProcessEntries = "in process"
 	serverEntries    = "server"
 )
-
-// A fact is one line about the run.
-type fact struct{ Name, Value string }
 
 // tables sets out what was measured of the subjects.
 func (r *results) tables(subjects []subject) []table {
@@ -212,7 +107,8 @@ func (r *report) writeJSON(w io.Writer) error {
 	if err := e.Encode(r); err != nil {
 		return err
 	}
-	_, err := strings.NewReplacer(`{"Subject"`, "\n"+`{"Subject"`, `{"Entry"`, "\n"+`{"Entry"`, `"Tables":`, "\n"+`"Tables":`, `"Limits":`, "\n"+`"Limits":`).
+	_, err := strings.NewReplacer(`{"Subject"`, "\n"+`{"Subject"`, `{"Entry"`, "\n"+`{"Entry"`,
+		`"Tables":`, "\n"+`"Tables":`, `"Limits":`, "\n"+`"Limits":`).
 		WriteString(w, b.String())
 	return err
 }
@@ -246,7 +142,8 @@ measured in turn. Before you use a figure:
 // writeMarkdown writes everything, subject by subject.
 func (r *report) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s`, %s, in %s, rounds: %d. A change by hand would be overwritten.\n\n", r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
+	fmt.Fprintf(&b,
+		"# Benchmarks\n\nWritten by `%s`, %s, in %s, rounds: %d. A change by hand would be overwritten.\n\n", r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
 		r.Took.Round(time.Second), r.Rounds)
 	if r.Quick {
 		b.WriteString("**This was a quick run**: it measures short and leaves much out. Its figures are rougher than those of a full run.\n\n")
@@ -279,7 +176,8 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	b.WriteString("\n## Entries\n\n| entry | where | module | version | licence | algorithm |\n|---|---|---|---|---|---|\n")
 	for _, where := range []string{inProcessEntries, serverEntries} {
 		for _, e := range r.Entries[where] {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", e.Name, where, e.Module, r.Versions[e.Module], e.Licence, e.Algorithm)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
+				e.Name, where, e.Module, r.Versions[e.Module], e.Licence, e.Algorithm)
 		}
 	}
 	if len(r.Failures) > 0 {
@@ -303,7 +201,8 @@ func (r *report) writeMisses(b *strings.Builder) {
 	if len(r.Targets) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n## Targets\n\n%d of %d targets hold; they stand below each subject.", len(r.Targets)-len(missed), len(r.Targets))
+	fmt.Fprintf(b, "\n## Targets\n\n%d of %d targets hold; they stand below each subject.",
+		len(r.Targets)-len(missed), len(r.Targets))
 	if len(missed) > 0 {
 		b.WriteString(" These do not:\n\n| missed | measured | target |\n|---|---|---|\n")
 		for _, v := range missed {
@@ -341,7 +240,8 @@ func (t *table) writeMarkdown(b *strings.Builder) {
 		fmt.Fprintf(b, " Everywhere %s.\n", same)
 		return
 	}
-	fmt.Fprintf(b, "\n\n| %s | %s |\n|---|%s\n", t.Metric.Name, strings.Join(t.Columns, " | "), strings.Repeat("---|", len(t.Columns)))
+	fmt.Fprintf(b, "\n\n| %s | %s |\n|---|%s\n", t.Metric.Name, strings.Join(t.Columns, " | "),
+		strings.Repeat("---|", len(t.Columns)))
 	for _, row := range t.Rows {
 		fmt.Fprintf(b, "| %s |", row.Entry)
 		for _, v := range row.Cells {

@@ -30,21 +30,27 @@ func sample() (*results, []subject) {
 	entries := []string{zset, ours}
 	return r, []subject{{
 		name: "commands", title: "Cost", reference: zset,
-		metrics: []metric{{"time", "µs", "A note.", false}, {"admitted", "share", "", true}, {"never", "measured", "", false}},
-		cases:   []testCase{{name: "100", entries: entries}, {name: "1000", entries: entries}},
+		metrics: []metric{{"time", "µs", "A note.", false}, {"admitted", "share", "", true},
+			{"never", "measured", "", false}},
+		cases: []testCase{{name: "100", entries: entries}, {name: "1000", entries: entries}},
 	}}
 }
 
 func sampleReport() *report {
 	r, subjects := sample()
 	return &report{
-		Started: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), Took: time.Minute, Rounds: 2, Quick: true,
-		Machine: []fact{{"Go", "go1.26 linux/amd64"}}, Tables: r.tables(subjects), Failures: []string{"commands, 1000, ours: broken"},
-		Entries:  map[string][]about{serverEntries: {{zset, "example.com/zset", "MIT", "sorted set"}}},
+		Started: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), Took: time.Minute,
+		Rounds: 2, Quick: true,
+		Machine: []fact{{"Go", "go1.26 linux/amd64"}}, Tables: r.tables(subjects),
+		Failures: []string{"commands, 1000, ours: broken"},
+		Entries: map[string][]about{serverEntries: {{zset, "example.com/zset", "MIT",
+			"sorted set"}}},
 		Versions: map[string]string{"example.com/zset": "v1.2.3"},
 		Targets: []verdict{
-			{Subject: "commands", What: "cost", Measured: 1, Range: [2]number{0.5, 1.5}, Target: "≤ 0.70"},
-			{Subject: "commands", What: "records", Measured: 3, Range: [2]number{3, 3}, Target: "≤ 4", Holds: true},
+			{Subject: "commands", What: "cost", Measured: 1, Range: [2]number{0.5, 1.5},
+				Target: "≤ 0.70"},
+			{Subject: "commands", What: "records", Measured: 3, Range: [2]number{3, 3},
+				Target: "≤ 4", Holds: true},
 		},
 	}
 }
@@ -124,13 +130,16 @@ func TestJSON(t *testing.T) {
 
 func TestComparison(t *testing.T) {
 	exact := func(name, entry string, v float64) table {
-		return table{Subject: "exact-redis", Metric: metric{Name: name}, Columns: []string{"aimed and random"},
+		return table{Subject: "exact-redis",
+			Metric: metric{Name: name}, Columns: []string{"aimed and random"},
 			Rows: []row{{entry, []*value{{Median: number(v)}}}}}
 	}
 	rep := sampleReport()
 	rep.Tables[0].Columns[0] = "100 admitted"
-	rep.Tables = append(rep.Tables, exact("worst", zset, 1.9), exact("worst", ours, 1), exact("worst", oursRueidis, 1), exact("wrong", zset, 0.26))
-	rep.Entries[serverEntries] = append(rep.Entries[serverEntries], about{ours, oursName, "MIT", "exact log"}, about{zsetRetry, "", "", ""},
+	rep.Tables = append(rep.Tables, exact("worst", zset, 1.9), exact("worst", ours, 1),
+		exact("worst", oursRueidis, 1), exact("wrong", zset, 0.26))
+	rep.Entries[serverEntries] = append(rep.Entries[serverEntries],
+		about{ours, oursName, "MIT", "exact log"}, about{zsetRetry, "", "", ""},
 		about{oursRueidis, oursName, "MIT", "the same"})
 	const rest = "before\n" + beginComparison + "%s" + endComparison + "after\n"
 	got, err := rep.insertComparison(fmt.Sprintf(rest, "old\n"))
@@ -153,7 +162,8 @@ func TestComparison(t *testing.T) {
 	if strings.Contains(got, zsetRetry) {
 		t.Error("an entry of which nothing is known has a row")
 	}
-	if !strings.Contains(got, "the 1 of our 2 targets that were missed") || !strings.Contains(got, "quick") {
+	if !strings.Contains(got, "the 1 of our 2 targets that were missed") ||
+		!strings.Contains(got, "quick") {
 		t.Errorf("does not say what misses and that the run was quick:\n%s", got)
 	}
 	for _, bad := range []string{"", beginComparison, endComparison + beginComparison} {
@@ -209,9 +219,11 @@ func TestJudge(t *testing.T) {
 	})
 	var summaries []string
 	for _, v := range got {
-		summaries = append(summaries, v.What+" "+v.Measured.String()+" "+v.Target+" "+map[bool]string{true: "yes", false: "no"}[v.Holds])
+		summaries = append(summaries, v.What+" "+v.Measured.String()+" "+v.Target+" "+
+			map[bool]string{true: "yes", false: "no"}[v.Holds])
 	}
-	want := []string{"quotient held 1 ≤ 1 yes", "quotient missed 1 ≤ 0.99 no", "value held 17.5 ≤ 17.5 yes", "at least 1 ≥ 1.01 no"}
+	want := []string{"quotient held 1 ≤ 1 yes", "quotient missed 1 ≤ 0.99 no",
+		"value held 17.5 ≤ 17.5 yes", "at least 1 ≥ 1.01 no"}
 	if !slices.Equal(summaries, want) {
 		t.Errorf("got %q, want %q", summaries, want)
 	}
@@ -242,7 +254,8 @@ func TestTargetsAreMeasured(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	for v, want := range map[number]string{
-		0: "0", 1: "1", 0.0123: "0.012", 0.1: "0.10", 0.666: "0.67", 12.34: "12.3", 123.4: "123", 1234567.8: "1,234,568", -1234: "-1,234",
+		0: "0", 1: "1", 0.0123: "0.012", 0.1: "0.10", 0.666: "0.67", 12.34: "12.3", 123.4: "123",
+		1234567.8: "1,234,568", -1234: "-1,234",
 		number(math.NaN()): "–",
 	} {
 		if got := v.String(); got != want {

@@ -17,7 +17,8 @@ type metric struct {
 	Alone bool `json:"-"`
 }
 
-// A subject is a set of measurements with the same metrics: a case is a column of its tables, an entry a row.
+// A subject is a set of measurements with the same metrics: a case is a column of its tables, an
+// entry a row.
 type subject struct {
 	name      string // what -run selects
 	title     string
@@ -28,7 +29,8 @@ type subject struct {
 	onServer  bool // it needs a server
 }
 
-// A testCase measures its entries one by one. measure returns one value for each metric of the subject, NaN where it has none.
+// A testCase measures its entries one by one. measure returns one value for each metric of the
+// subject, NaN where it has none.
 type testCase struct {
 	name    string
 	entries []string
@@ -58,9 +60,12 @@ func (r *results) add(c cell, round int, value float64) {
 	r.values[c] = vs
 }
 
-// run measures the rounds in turn. A round measures every entry of every case, and begins at another entry than the one before. An entry
-// that fails is noted and has no value in that round. The error is that of ctx.
-func (r *results) run(ctx context.Context, subjects []subject, rounds int, progress func(string)) error {
+// run measures the rounds in turn. A round measures every entry of every case, and begins at
+// another entry than the one before. An entry that fails is noted and has no value in that round.
+// The error is that of ctx.
+func (r *results) run(
+	ctx context.Context, subjects []subject, rounds int, progress func(string),
+) error {
 	for round := range rounds {
 		for _, s := range subjects {
 			for _, c := range s.cases {
@@ -75,7 +80,8 @@ func (r *results) run(ctx context.Context, subjects []subject, rounds int, progr
 						return ctx.Err()
 					}
 					if err != nil {
-						r.errors = append(r.errors, fmt.Sprintf("%s, %s, %s, round %d: %v", s.name, c.name, entry, round+1, err))
+						r.errors = append(r.errors, fmt.Sprintf("%s, %s, %s, round %d: %v",
+							s.name, c.name, entry, round+1, err))
 						continue
 					}
 					for j, m := range s.metrics {
@@ -109,7 +115,8 @@ func summarize(values []float64) summary {
 	return summary{Median: median, Min: vs[0], Max: vs[len(vs)-1], N: len(vs)}
 }
 
-// quotients divides round by round. A round that lacks one of the two values, or in which over is 0, has no quotient.
+// quotients divides round by round. A round that lacks one of the two values, or in which over is
+// 0, has no quotient.
 func quotients(values, over []float64) []float64 {
 	qs := make([]float64, min(len(values), len(over)))
 	for i := range qs {

@@ -46,7 +46,8 @@ func TestQuotientsAreTakenWithinARound(t *testing.T) {
 	if got := summarize(got); got.Median != 2 || got.Min != 2 || got.Max != 2 || got.N != 3 {
 		t.Errorf("summary %+v, want 2 everywhere, of 3 rounds", got)
 	}
-	if got := quotients([]float64{1, 2}, []float64{math.NaN(), 1}); !math.IsNaN(got[0]) || got[1] != 2 {
+	if got := quotients([]float64{1, 2}, []float64{math.NaN(), 1}); !math.IsNaN(got[0]) ||
+		got[1] != 2 {
 		t.Errorf("got %v, want NaN and 2", got)
 	}
 }
@@ -55,13 +56,14 @@ func TestRunMeasuresAllEntriesEveryRound(t *testing.T) {
 	var order []string
 	s := subject{
 		name: "time", metrics: []metric{{Name: "ns"}},
-		cases: []testCase{{name: "hot", entries: []string{"a", "b", "c"}, measure: func(_ context.Context, entry string) ([]float64, error) {
-			order = append(order, entry)
-			if entry == "b" && len(order) > 3 {
-				return nil, errors.New("failed")
-			}
-			return []float64{float64(len(order))}, nil
-		}}},
+		cases: []testCase{{name: "hot", entries: []string{"a", "b", "c"},
+			measure: func(_ context.Context, entry string) ([]float64, error) {
+				order = append(order, entry)
+				if entry == "b" && len(order) > 3 {
+					return nil, errors.New("failed")
+				}
+				return []float64{float64(len(order))}, nil
+			}}},
 	}
 	once := s
 	once.name, once.rounds = "once", 1
@@ -72,10 +74,12 @@ func TestRunMeasuresAllEntriesEveryRound(t *testing.T) {
 	if want := []string{"a", "b", "c", "b", "c", "a"}; !slices.Equal(order, want) {
 		t.Errorf("measured %v, want %v", order, want)
 	}
-	if got, want := r.values[cell{"time", "ns", "hot", "a"}], []float64{1, 6}; !slices.Equal(got, want) {
+	if got, want := r.values[cell{"time", "ns", "hot", "a"}],
+		[]float64{1, 6}; !slices.Equal(got, want) {
 		t.Errorf("a has %v, want %v", got, want)
 	}
-	if got := r.values[cell{"time", "ns", "hot", "b"}]; !slices.Equal(got, []float64{2}) || len(r.errors) != 1 {
+	if got := r.values[cell{"time", "ns", "hot", "b"}]; !slices.Equal(got, []float64{2}) ||
+		len(r.errors) != 1 {
 		t.Errorf("b has %v with errors %q, want only the first round and one error", got, r.errors)
 	}
 	if err := r.run(t.Context(), []subject{once}, 2, func(string) {}); err != nil {
@@ -98,13 +102,15 @@ func TestRunMeasuresAllEntriesEveryRound(t *testing.T) {
 func TestRunStopsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	s := subject{name: "time", metrics: []metric{{Name: "ns"}}, cases: []testCase{{name: "hot", entries: []string{"a", "b"},
-		measure: func(context.Context, string) ([]float64, error) {
-			calls++
-			cancel()
-			return []float64{1}, nil
-		}}}}
-	if err := newResults().run(ctx, []subject{s}, 5, func(string) {}); !errors.Is(err, context.Canceled) || calls != 1 {
+	s := subject{name: "time", metrics: []metric{{Name: "ns"}},
+		cases: []testCase{{name: "hot", entries: []string{"a", "b"},
+			measure: func(context.Context, string) ([]float64, error) {
+				calls++
+				cancel()
+				return []float64{1}, nil
+			}}}}
+	if err := newResults().run(ctx, []subject{s}, 5, func(string) {}); !errors.Is(err,
+		context.Canceled) || calls != 1 {
 		t.Errorf("got %v after %d calls, want Canceled after 1", err, calls)
 	}
 }

@@ -31,17 +31,22 @@ const (
 
 var scaleQuota = quota{100, time.Hour}
 
-// scale measures how the cost of a decision grows with the number of keys, and what forgetting them costs those who decide.
+// scale measures how the cost of a decision grows with the number of keys, and what forgetting them
+// costs those who decide.
 func scale(quick bool) subject {
 	sub := subject{
 		name: "scale", title: "Many keys in process", reference: xTime, rounds: 1,
 		metrics: []metric{
-			{"time", "ns a decision", "All keys alike, 2 goroutines. The case is the number of keys.", false},
+			{"time", "ns a decision",
+				"All keys alike, 2 goroutines. The case is the number of keys.", false},
 			{"heap", "bytes a key", "After one request of each key.", false},
-			{"GC pause", "µs", "The longest that the garbage collector stopped all goroutines while the keys were added and decided on.", true},
+			{"GC pause", "µs",
+				"The longest that the garbage collector stopped all goroutines while the keys were added and decided on.", true},
 			{"GC", "ms", "Wall time of one collection with all keys there.", false},
-			{"longest", "µs", "The longest decision that one goroutine saw in half a second with nothing else to do: mostly the machine.", true},
-			{"longest while forgetting", "µs", "The same while all keys run out at once and the cleaner drops them. x/time/rate in a map forgets nothing.", true},
+			{"longest", "µs",
+				"The longest decision that one goroutine saw in half a second with nothing else to do: mostly the machine.", true},
+			{"longest while forgetting", "µs",
+				"The same while all keys run out at once and the cleaner drops them. x/time/rate in a map forgets nothing.", true},
 			{"forgetting", "ms", "From the first key that the cleaner dropped to the last.", true},
 		},
 	}
@@ -55,7 +60,9 @@ func scale(quick bool) subject {
 	for _, keys := range sizes {
 		sub.cases = append(sub.cases, testCase{
 			name: thousands(fmt.Sprint(keys)), entries: []string{xTime, ours},
-			measure: func(ctx context.Context, entry string) ([]float64, error) { return scaleOf(ctx, entry, keys) },
+			measure: func(ctx context.Context, entry string) ([]float64, error) {
+				return scaleOf(ctx, entry, keys)
+			},
 		})
 	}
 	return sub
@@ -81,7 +88,7 @@ func openCrowd(entry string) (crowd, error) {
 	if err != nil {
 		return crowd{}, err
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.Limit{Max: scaleQuota.max, Window: scaleQuota.window}))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(scaleQuota.limit()))
 	if err != nil {
 		store.Close()
 		return crowd{}, err
@@ -94,7 +101,7 @@ func openCrowd(entry string) (crowd, error) {
 			},
 			close: func() { store.Close() },
 		},
-		size:   store.Len,
+		size:   func() int { return store.Stats().Keys },
 		expire: func() { ahead.Add(scaleQuota.window.Microseconds() + 1) },
 	}, nil
 }
@@ -156,7 +163,8 @@ func scaleOf(ctx context.Context, entry string, keys int) ([]float64, error) {
 		}
 	}
 	runtime.KeepAlive(c)
-	return []float64{d.nanoseconds(), heap, pause, float64(collection.Microseconds()) / 1e3, longest, forgetting, took}, nil
+	return []float64{d.nanoseconds(), heap, pause, float64(collection.Microseconds()) / 1e3,
+		longest, forgetting, took}, nil
 }
 
 // addKeys makes one request of each key.
@@ -177,8 +185,8 @@ func addKeys(ctx context.Context, d decider, keys int) error {
 	return errors.Join(errs...)
 }
 
-// probe decides on its keys in turn, for at least probeTime and as long as more says, which it asks now and then, and returns the longest
-// decision in µs.
+// probe decides on its keys in turn, for at least probeTime and as long as more says, which it asks
+// now and then, and returns the longest decision in µs.
 func probe(ctx context.Context, d decider, keys []string, more func() bool) (float64, error) {
 	var longest time.Duration
 	begin := time.Now()
@@ -210,7 +218,8 @@ func readPauses() *metrics.Float64Histogram {
 	return sample[0].Value.Float64Histogram()
 }
 
-// longestPause returns the bound in µs of the longest pause between two readings: 0 without any, NaN if unknown.
+// longestPause returns the bound in µs of the longest pause between two readings: 0 without any,
+// NaN if unknown.
 func longestPause(before, after *metrics.Float64Histogram) float64 {
 	if before == nil || after == nil {
 		return math.NaN()

@@ -11,7 +11,8 @@ import (
 
 func TestLongestPause(t *testing.T) {
 	h := func(counts ...uint64) *metrics.Float64Histogram {
-		return &metrics.Float64Histogram{Counts: counts, Buckets: []float64{0, 1e-6, 1e-5, math.Inf(1)}}
+		return &metrics.Float64Histogram{Counts: counts,
+			Buckets: []float64{0, 1e-6, 1e-5, math.Inf(1)}}
 	}
 	for _, tt := range []struct {
 		name          string
@@ -43,11 +44,15 @@ func TestProbe(t *testing.T) {
 		return true, nil
 	}}
 	begin := time.Now()
-	longest, err := probe(t.Context(), d, []string{"a", "b"}, func() bool { asked++; return time.Since(begin) < 2*probeTime })
+	longest, err := probe(t.Context(), d, []string{"a", "b"}, func() bool {
+		asked++
+		return time.Since(begin) < 2*probeTime
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); longest < float64(held.Microseconds()) || took < 2*probeTime || asked != calls/100+1 {
+	if took := time.Since(begin); longest < float64(held.Microseconds()) || took < 2*probeTime ||
+		asked != calls/100+1 {
 		t.Errorf("longest %v µs of %d calls in %v, asked %d times", longest, calls, took, asked)
 	}
 }
@@ -56,7 +61,8 @@ func TestProbe(t *testing.T) {
 func TestProbeFails(t *testing.T) {
 	failed := errors.New("failed")
 	d := decider{allow: func(context.Context, string) (bool, error) { return false, failed }}
-	if _, err := probe(t.Context(), d, []string{"a"}, func() bool { return true }); !errors.Is(err, failed) {
+	if _, err := probe(t.Context(), d, []string{"a"},
+		func() bool { return true }); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 }

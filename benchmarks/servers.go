@@ -26,8 +26,8 @@ type server struct {
 	settings  map[string]string // what configure has changed, as it was
 }
 
-// A source says where the server comes from. The first that is set counts; none means a redis-server binary, or else a container of
-// defaultImage.
+// A source says where the server comes from. The first that is set counts; none means a
+// redis-server binary, or else a container of defaultImage.
 type source struct {
 	addr, binary, image string
 }
@@ -37,7 +37,8 @@ const (
 	startTimeout = 30 * time.Second
 )
 
-// startServer starts a server that keeps everything in memory, and connects to it. The caller stops it.
+// startServer starts a server that keeps everything in memory, and connects to it. The caller stops
+// it.
 func startServer(ctx context.Context, from source) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -69,7 +70,8 @@ func startServer(ctx context.Context, from source) (*server, error) {
 	return s, nil
 }
 
-// connect waits until the server answers. A server that was not started by us must be empty, since it is flushed.
+// connect waits until the server answers. A server that was not started by us must be empty, since
+// it is flushed.
 func (s *server) connect(ctx context.Context, foreign bool) error {
 	s.control = newGoRedis(s.addr)
 	for {
@@ -132,7 +134,8 @@ func startBinary(path string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)
+	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly",
+		"no", "--dir", dir)
 	if err := cmd.Start(); err != nil {
 		os.RemoveAll(dir)
 		return nil, err
@@ -158,7 +161,8 @@ func startContainer(ctx context.Context, image string) (*server, error) {
 		defer cancel()
 		_ = exec.CommandContext(ctx, "docker", "rm", "-f", "-v", name).Run() // it may not be there
 	}
-	if _, err := docker(ctx, "run", "-d", "--rm", "--name", name, "-p", "127.0.0.1::6379", image, "--save", "", "--appendonly", "no"); err != nil {
+	if _, err := docker(ctx, "run", "-d", "--rm", "--name", name, "-p", "127.0.0.1::6379",
+		image, "--save", "", "--appendonly", "no"); err != nil {
 		remove() // the client may have been stopped after the container had started
 		return nil, err
 	}
@@ -177,9 +181,11 @@ func startContainer(ctx context.Context, image string) (*server, error) {
 	return s, nil
 }
 
-// containerAddr prefers the container's own address, where it can be reached, to the published port with its proxy.
+// containerAddr prefers the container's own address, where it can be reached, to the published port
+// with its proxy.
 func containerAddr(ctx context.Context, name string) (string, error) {
-	ip, err := docker(ctx, "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
+	ip, err := docker(ctx, "inspect", "-f",
+		"{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
 	if err == nil && ip != "" {
 		addr := net.JoinHostPort(ip, "6379")
 		for range 20 {
@@ -239,16 +245,22 @@ func (s *server) limits(ctx context.Context, quick bool) ([]fact, error) {
 		errs  []error
 	)
 	for _, command := range [][]string{{"incr", "counter"}, {"evalsha", sha, "0"}} {
-		args := append(s.benchmark[1:len(s.benchmark):len(s.benchmark)], "-q", "-n", requests, "-c", strconv.Itoa(connections))
+		args := append(s.benchmark[1:len(s.benchmark):len(s.benchmark)], "-q", "-n", requests, "-c",
+			strconv.Itoa(connections))
 		out, err := exec.CommandContext(ctx, s.benchmark[0], append(args, command...)...).Output()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("redis-benchmark %s: %w", command[0], err))
 			continue
 		}
-		lines := strings.FieldsFunc(string(out), func(r rune) bool { return r == '\r' || r == '\n' })
+		lines := strings.FieldsFunc(string(out), func(r rune) bool {
+			return r == '\r' || r == '\n'
+		})
 		for _, line := range lines {
-			if _, result, ok := strings.Cut(line, ": "); ok && strings.Contains(result, "requests per second") {
-				facts = append(facts, fact{fmt.Sprintf("%s, c=%d", strings.ToUpper(command[0]), connections), strings.TrimSpace(result)})
+			if _, result, ok := strings.Cut(line, ": "); ok &&
+				strings.Contains(result, "requests per second") {
+				facts = append(facts,
+					fact{fmt.Sprintf("%s, c=%d", strings.ToUpper(command[0]), connections),
+						strings.TrimSpace(result)})
 			}
 		}
 	}

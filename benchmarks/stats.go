@@ -36,7 +36,8 @@ func (s *server) info(ctx context.Context, sections ...string) (map[string]strin
 
 var scriptCommands = []string{"evalsha", "eval"}
 
-// snapshot counts the calls of the named commands, or of scripts if there are none. Commands that scripts run are part of the script's time.
+// snapshot counts the calls of the named commands, or of scripts if there are none. Commands that
+// scripts run are part of the script's time.
 func (s *server) snapshot(ctx context.Context, commands []string) (snapshot, error) {
 	if commands == nil {
 		commands = scriptCommands
@@ -94,6 +95,10 @@ func (s snapshot) since(before snapshot) snapshot {
 		calls: s.calls - before.calls, usec: s.usec - before.usec,
 		reads: s.reads - before.reads - 1,
 		in:    s.in - before.in - before.inOwn, out: s.out - before.out - before.outOwn,
-		offset: s.offset - before.offset, appended: s.appended - before.appended, cpu: s.cpu - before.cpu,
+		offset: s.offset - before.offset, appended: s.appended - before.appended,
+		cpu: s.cpu - before.cpu,
 	}
 }
+
+// round2 drops the little that belongs to the measurement.
+func round2(v float64) float64 { return float64(int64(v*100+0.5)) / 100 }

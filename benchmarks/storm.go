@@ -119,7 +119,8 @@ func stormProcesses(ctx context.Context, task stormTask) (sum stormCount, err er
 	return sum, nil
 }
 
-// stormProcess is the other side of stormProcesses: it says that it is ready, waits for a byte, and tells its count.
+// stormProcess is the other side of stormProcesses: it says that it is ready, waits for a byte, and
+// tells its count.
 func stormProcess(ctx context.Context, env string, stdin io.Reader, stdout io.Writer) error {
 	var task stormTask
 	if err := json.Unmarshal([]byte(env), &task); err != nil {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A target is a bound on the median of a cell or, with over, of its quotient by another in the same round.
+// A target is a bound on the median of a cell or, with over, of its quotient by another in the same
+// round.
 type target struct {
 	what   string
 	value  cell
@@ -18,13 +19,15 @@ type target struct {
 
 // perReference bounds ours against another entry in the same case.
 func perReference(what, subject, metric, column, reference string, atMost float64) target {
-	return target{what: what, value: cell{subject, metric, column, ours}, over: &cell{subject, metric, column, reference}, atMost: atMost}
+	return target{what: what, value: cell{subject, metric, column, ours},
+		over: &cell{subject, metric, column, reference}, atMost: atMost}
 }
 
 // alone bounds the command time of ours where each decision has a call of its own.
 func alone(what, column string, over cell, atMost float64) target {
 	over.Subject, over.Metric = "commands", "time"
-	return target{what: what, value: cell{"commands", "time", column, oursAlone}, over: &over, atMost: atMost}
+	return target{what: what, value: cell{"commands", "time", column, oursAlone}, over: &over,
+		atMost: atMost}
 }
 
 // absolute bounds ours itself.
@@ -37,44 +40,71 @@ var targets = append([]target{
 	absolute("wrong refusals, memory", "exact-memory", "wrong", "aimed and random", 0),
 
 	perReference("one hot key, admitted", "inprocess", "time", "hot admitted, 1 CPU", xTime, 0.70),
-	perReference("one hot key, admitted, 2 CPUs", "inprocess", "time", "hot admitted, 2 CPUs", xTime, 0.70),
+	perReference("one hot key, admitted, 2 CPUs", "inprocess", "time", "hot admitted, 2 CPUs",
+		xTime, 0.70),
 	perReference("one hot key, refused", "inprocess", "time", "hot refused, 1 CPU", xTime, 0.60),
-	perReference("one hot key, refused, 2 CPUs", "inprocess", "time", "hot refused, 2 CPUs", xTime, 0.60),
-	perReference("100k keys uniform, 2 CPUs", "inprocess", "time", "100k uniform, 2 CPUs", xTime, 0.80),
+	perReference("one hot key, refused, 2 CPUs", "inprocess", "time", "hot refused, 2 CPUs",
+		xTime, 0.60),
+	perReference("100k keys uniform, 2 CPUs", "inprocess", "time", "100k uniform, 2 CPUs",
+		xTime, 0.80),
 	perReference("100k keys zipf, 2 CPUs", "inprocess", "time", "100k zipf, 2 CPUs", xTime, 0.80),
+	perReference("100k growing histories, uniform, 2 CPUs", "growing", "time",
+		"uniform", xTime, 1.0),
+	perReference("100k growing histories, zipf, 2 CPUs", "growing", "time", "zipf", xTime, 1.0),
+	perReference("two limits, one hot key, admitted", "together", "time",
+		"hot admitted, 1 CPU", xTime, 3),
+	perReference("two limits, one hot key, refused", "together", "time", "hot refused, 1 CPU",
+		xTime, 3.5),
+	perReference("two limits, 100k keys uniform, 2 CPUs", "together", "time",
+		"100k uniform, 2 CPUs", xTime, 1.5),
+	absolute("allocations, two limits, refused", "together", "allocations",
+		"hot refused, 1 CPU", 0),
 	absolute("allocations, hot admitted", "inprocess", "allocations", "hot admitted, 1 CPU", 0),
 	absolute("allocations, hot refused", "inprocess", "allocations", "hot refused, 1 CPU", 0),
-	absolute("heap a key, 5 requests at 100/min", "heap", "heap", "sparse", 220),
+	absolute("heap a key, 5 requests at 100/min", "heap", "heap", "sparse", 190),
 	absolute("heap a key, saturated at 1000/min", "heap", "heap", "saturated", 16_500),
-	absolute("heap a key, saturated, Resolution = Window/100", "heap", "heap", "saturated, coarse", 2_048),
+	absolute("heap a key, saturated, Resolution = Window/100", "heap", "heap",
+		"saturated, coarse", 2_048),
 
-	perReference("command time, limit 100, admitted ÷ zset", "commands", "time", "100 admitted", zset, 0.70),
-	perReference("command time, limit 100, admitted ÷ redis_rate", "commands", "time", "100 admitted", redisRate, 0.85),
-	alone("command time, limit 100, admitted alone ÷ zset", "100 admitted", cell{Case: "100 admitted", Entry: zset}, 0.70),
-	alone("command time, limit 100, admitted alone ÷ redis_rate", "100 admitted", cell{Case: "100 admitted", Entry: redisRate}, 0.85),
-	alone("command time, limit 10,000, admitted alone ÷ zset", "10000 admitted", cell{Case: "10000 admitted", Entry: zset}, 1.0),
-	alone("command time, limit 10,000 ÷ limit 10, admitted alone", "10000 admitted", cell{Case: "10 admitted", Entry: oursAlone}, 1.3),
-	perReference("command time, limit 100, refused ÷ zset+ra", "commands", "time", "100 refused", zsetRetry, 0.75),
-	perReference("command time, limit 10,000, admitted ÷ zset", "commands", "time", "10000 admitted", zset, 1.0),
+	perReference("command time, limit 100, admitted ÷ zset", "commands", "time",
+		"100 admitted", zset, 0.70),
+	perReference("command time, limit 100, admitted ÷ redis_rate", "commands", "time",
+		"100 admitted", redisRate, 0.85),
+	alone("command time, limit 100, admitted alone ÷ zset", "100 admitted",
+		cell{Case: "100 admitted", Entry: zset}, 0.70),
+	alone("command time, limit 100, admitted alone ÷ redis_rate", "100 admitted",
+		cell{Case: "100 admitted", Entry: redisRate}, 0.85),
+	alone("command time, limit 10,000, admitted alone ÷ zset", "10000 admitted",
+		cell{Case: "10000 admitted", Entry: zset}, 1.0),
+	alone("command time, limit 10,000 ÷ limit 10, admitted alone", "10000 admitted",
+		cell{Case: "10 admitted", Entry: oursAlone}, 1.3),
+	perReference("command time, limit 100, refused ÷ zset+ra", "commands", "time", "100 refused",
+		zsetRetry, 0.75),
+	perReference("command time, limit 10,000, admitted ÷ zset", "commands", "time",
+		"10000 admitted", zset, 1.0),
 	{
 		what:  "command time, limit 10,000 ÷ ours at limit 10",
-		value: cell{"commands", "time", "10000 admitted", ours}, over: &cell{"commands", "time", "10 admitted", ours}, atMost: 1.3,
+		value: cell{"commands", "time", "10000 admitted", ours},
+		over:  &cell{"commands", "time", "10 admitted", ours}, atMost: 1.3,
 	},
 	{
 		what:  "command time, 10,000 units ÷ 1 unit",
-		value: cell{"weights", "time", "10000", ours}, over: &cell{"weights", "time", "1", ours}, atMost: 1.1,
+		value: cell{"weights", "time", "10000", ours}, over: &cell{"weights", "time", "1", ours},
+		atMost: 1.1,
 	},
 	{
 		what:  "bytes of memory a decision, 10,000 units ÷ 1 unit",
-		value: cell{"weights", "bytes", "10000", ours}, over: &cell{"weights", "bytes", "1", ours}, atMost: 1,
+		value: cell{"weights", "bytes", "10000", ours}, over: &cell{"weights", "bytes", "1", ours},
+		atMost: 1,
 	},
 	absolute("round trips a decision", "commands", "commands", "100 admitted", 1),
 	absolute("bytes a key at limit 5", "memory", "worst", "5", 170),
 	absolute("bytes a key at limit 100", "memory", "worst", "100", 3_300),
 	absolute("bytes a key at limit 1000", "memory", "worst", "1000", 30_000),
 	absolute("bytes a key at limit 10,000", "memory", "worst", "10000", 300_000),
-	absolute("replication bytes a decision at limit 10,000", "replication", "bytes", "10000 admitted", 300),
-}, clientTargets()...)
+	absolute("replication bytes a decision at limit 10,000", "replication", "bytes",
+		"10000 admitted", 300),
+}, append(clientTargets(), cachedTargets()...)...)
 
 // clientTargets bound what every client of ours has to reach.
 func clientTargets() []target {
@@ -83,8 +113,10 @@ func clientTargets() []target {
 		for _, t := range []target{
 			{what: "most admitted ÷ limit, %s", value: cell{Metric: "worst"}, atMost: 1},
 			{what: "wrong refusals, %s", value: cell{Metric: "wrong"}},
-			{what: "admitted in a storm ÷ limit, %s, two clients", value: cell{Metric: "storm"}, atMost: 1},
-			{what: "admitted in a storm ÷ limit, %s, two processes", value: cell{Metric: "two processes"}, atMost: 1},
+			{what: "admitted in a storm ÷ limit, %s, two clients",
+				value: cell{Metric: "storm"}, atMost: 1},
+			{what: "admitted in a storm ÷ limit, %s, two processes",
+				value: cell{Metric: "two processes"}, atMost: 1},
 			{what: "share of calls that failed, %s", value: cell{Metric: "errors"}},
 		} {
 			t.what = fmt.Sprintf(t.what, onServer(entry))
@@ -98,13 +130,16 @@ func clientTargets() []target {
 			pipelined = 1.8
 		}
 		ts = append(ts,
-			atLeast(entry, manyLoad, 1, 0.95), atLeast(entry, manyLoad, 64, pipelined), atLeast(entry, manyLoad, 512, pipelined),
+			atLeast(entry, manyLoad, 1, 0.95), atLeast(entry, manyLoad, 64, pipelined),
+			atLeast(entry, manyLoad, 512, pipelined),
 			atLeast(entry, hotLoad, 512, 12),
 		)
 	}
 	for _, entry := range cachedRefusals {
 		ts = append(ts, atLeast(entry, refusedLoad, 64, 100), target{
-			what: fmt.Sprintf("commands a decision, %s, %s", onServer(entry), loadCase(refusedLoad, 64)), value: cell{"load", "commands", loadCase(refusedLoad, 64), entry},
+			what: fmt.Sprintf("commands a decision, %s, %s", onServer(entry),
+				loadCase(refusedLoad, 64)),
+			value: cell{"load", "commands", loadCase(refusedLoad, 64), entry},
 		})
 	}
 	return ts
@@ -123,7 +158,8 @@ func atLeast(entry, load string, callers int, least float64) target {
 	column := loadCase(load, callers)
 	return target{
 		what:  fmt.Sprintf("decisions/s, %s, %s ÷ zset", onServer(entry), column),
-		value: cell{"load", "rate", column, entry}, over: &cell{"load", "rate", column, zset}, least: least,
+		value: cell{"load", "rate", column, entry}, over: &cell{"load", "rate", column, zset},
+		least: least,
 	}
 }
 
@@ -149,7 +185,8 @@ func (r *results) judge(ts []target) []verdict {
 		if math.IsNaN(s.Median) {
 			continue
 		}
-		v := verdict{Subject: t.value.Subject, What: t.what, Measured: round5(s.Median), Range: [2]number{round5(s.Min), round5(s.Max)}}
+		v := verdict{Subject: t.value.Subject, What: t.what, Measured: round5(s.Median),
+			Range: [2]number{round5(s.Min), round5(s.Max)}}
 		if t.least > 0 {
 			v.Target, v.Holds = "≥ "+number(t.least).String(), s.Median >= t.least
 		} else {
@@ -158,4 +195,39 @@ func (r *results) judge(ts []target) []verdict {
 		vs = append(vs, v)
 	}
 	return vs
+}
+
+// cachedTargets bound what the cache of refusals costs where all is admitted, and what it saves
+// where several limits refuse.
+func cachedTargets() (ts []target) {
+	for i, cached := range cachedRefusals {
+		without := []string{oursRueidis, oursValkey}[i]
+		client := onServer(without)
+		ts = append(ts,
+			target{
+				what: fmt.Sprintf("command time with cached refusals ÷ without, %s, %s",
+					client, allAdmitted),
+				value: cell{"cached", "time", allAdmitted, cached},
+				over:  &cell{"cached", "time", allAdmitted, without}, atMost: 1.1,
+			},
+			target{
+				what: fmt.Sprintf("decisions/s with cached refusals ÷ without, %s, %s",
+					client, allAdmitted),
+				value: cell{"cached", "rate", allAdmitted, cached},
+				over:  &cell{"cached", "rate", allAdmitted, without}, least: 0.95,
+			},
+			target{
+				what: fmt.Sprintf("decisions/s with cached refusals ÷ zset of one limit, %s, %s",
+					client, refusedByTwo),
+				value: cell{"cached", "rate", refusedByTwo, cached},
+				over:  &cell{"cached", "rate", refusedByTwo, zset}, least: 100,
+			},
+			target{
+				what: fmt.Sprintf("commands a decision with cached refusals, %s, %s",
+					client, refusedByTwo),
+				value: cell{"cached", "commands", refusedByTwo, cached},
+			},
+		)
+	}
+	return ts
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// weightQuota has room for all that a fast caller can take of many units, and a window that moves on while it is measured.
-// weightHeld keeps what was taken.
+// weightQuota has room for all that a fast caller can take of many units, and a window that moves
+// on while it is measured. weightHeld keeps what was taken.
 var (
 	weightQuota = quota{100_000_000, 100 * time.Millisecond}
 	weightHeld  = quota{100_000_000, time.Hour}
@@ -22,15 +22,20 @@ func weights(s **server, quick bool) subject {
 	sub := subject{
 		name: "weights", title: "Demands of many units", reference: zset, rounds: rounds,
 		metrics: []metric{
-			{"time", "µs of command time a decision", "The case is the units of each demand.", false},
+			{"time", "µs of command time a decision",
+				"The case is the units of each demand.", false},
 			{"bytes in", "a decision", "", false},
-			{"bytes", "of memory a decision", fmt.Sprintf("MEMORY USAGE of one key after %d decisions that all count, divided by them.", heldDecisions), false},
+			{"bytes", "of memory a decision",
+				fmt.Sprintf("MEMORY USAGE of one key after %d decisions that all count, divided by them.", heldDecisions), false},
 		},
 	}
 	for _, units := range []int64{1, 10_000} {
 		sub.cases = append(sub.cases, testCase{
-			name: fmt.Sprintf("%d", units), entries: []string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours},
-			measure: func(ctx context.Context, entry string) ([]float64, error) { return (*s).weightCost(ctx, entry, units) },
+			name:    fmt.Sprintf("%d", units),
+			entries: []string{zset, redisRate, ululeName, throttledName, rueidisLimiter, ours},
+			measure: func(ctx context.Context, entry string) ([]float64, error) {
+				return (*s).weightCost(ctx, entry, units)
+			},
 		})
 	}
 	return sub
@@ -42,7 +47,9 @@ func (s *server) weightCost(ctx context.Context, name string, units int64) ([]fl
 	open := func(q quota) (redisEntry, *pacer, error) {
 		entry, p, err := s.open(ctx, name, q)
 		if err == nil {
-			p.allow = func(ctx context.Context, key string) (bool, error) { return p.allowN(ctx, key, units) }
+			p.allow = func(ctx context.Context, key string) (bool, error) {
+				return p.allowN(ctx, key, units)
+			}
 		}
 		return entry, p, err
 	}
@@ -52,7 +59,9 @@ func (s *server) weightCost(ctx context.Context, name string, units int64) ([]fl
 	}
 	defer p.close()
 	p.run(ctx, 1, weightQuota.window*3/2, nil)
-	costs, n, err := s.cost(ctx, entry, func() count { return p.run(ctx, 1, 2*weightQuota.window, nil) })
+	costs, n, err := s.cost(ctx, entry, func() count {
+		return p.run(ctx, 1, 2*weightQuota.window, nil)
+	})
 	if err != nil {
 		return nil, err
 	}

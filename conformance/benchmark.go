@@ -3,7 +3,9 @@ package conformance
 import (
 	"context"
 	crand "crypto/rand"
+	"errors"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,16 +14,23 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// Benchmark measures a store on its own clock with the exact sliding-window log. Its sub-benchmarks are
+// Benchmark measures a store on its own clock with the exact sliding-window log. Its sub-benchmarks
+// are
 //
 //   - take/hot: one key, always admitted
 //   - refused/hot: one key, always refused
 //   - take/10k-keys: 10,000 keys in turn, always admitted
 //   - takeall/2: one key under two limits, always admitted; skipped if the store lacks TakeAll
 //   - parallel: take/10k-keys from all processors
+//   - contended/goroutines=8, =64 and =512: one key from so many goroutines, always admitted
+//
+// Compare two runs of it with benchstat.
 func Benchmark(b *testing.B, newStore NewStore) {
-	hot := algorithm.SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: time.Millisecond})
-	many := algorithm.SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: 200 * time.Millisecond})
+	unlimited := func(name string, window time.Duration) ratelimit.Algorithm {
+		limit := ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits, Window: window}
+		return algorithm.SlidingLog(limit)
+	}
+	hot, many := unlimited("hot", time.Millisecond), unlimited("many", 200*time.Millisecond)
 	prefix := crand.Text()[:12]
 	keys := make([]string, 10_000)
 	for i := range keys {
@@ -32,7 +41,7 @@ func Benchmark(b *testing.B, newStore NewStore) {
 		benchmarkTake(b, newStore, take(prefix, hot, 1), true)
 	})
 	b.Run("refused/hot", func(b *testing.B) {
-		d := take(prefix, algorithm.SlidingLog(ratelimit.PerDay(1)), 1)
+		d := take(prefix, algorithm.SlidingLog(ratelimit.PerDay("day", 1)), 1)
 		benchmarkTake(b, func(t testing.TB, now func() int64) Harness {
 			h := newStore(t, now)
 			if _, err := h.Store.Take(context.Background(), d); err != nil {
@@ -52,18 +61,7 @@ func Benchmark(b *testing.B, newStore NewStore) {
 		}
 	})
 	b.Run("takeall/2", func(b *testing.B) {
-		store, ctx := newStore(b, nil).Store, context.Background()
-		ds := []ratelimit.Demand{take(prefix, hot, 1), take(prefix, many, 1)}
-		out := make([]ratelimit.Result, len(ds))
-		if err := store.TakeAll(ctx, ds, out); err != nil {
-			b.Skip(err)
-		}
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := store.TakeAll(ctx, ds, out); err != nil {
-				b.Fatal(err)
-			}
-		}
+		benchmarkTakeAll(b, newStore, take(prefix, hot, 1), take(prefix, many, 1))
 	})
 	b.Run("parallel", func(b *testing.B) {
 		store, ctx := newStore(b, nil).Store, context.Background()
@@ -80,6 +78,46 @@ func Benchmark(b *testing.B, newStore NewStore) {
 			}
 		})
 	})
+	for _, goroutines := range []int{8, 64, 512} {
+		b.Run("contended/goroutines="+strconv.Itoa(goroutines), func(b *testing.B) {
+			benchmarkContended(b, newStore, take(prefix, hot, 1), goroutines)
+		})
+	}
+}
+
+// benchmarkTakeAll repeats a TakeAll. It skips stores that cannot decide these demands together.
+func benchmarkTakeAll(b *testing.B, newStore NewStore, ds ...ratelimit.Demand) {
+	store, ctx := newStore(b, nil).Store, context.Background()
+	out := make([]ratelimit.Result, len(ds))
+	if err := store.TakeAll(ctx, ds, out); errors.Is(err, errors.ErrUnsupported) {
+		b.Skip(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := store.TakeAll(ctx, ds, out); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchmarkContended shares b.N takes among goroutines.
+func benchmarkContended(b *testing.B, newStore NewStore, d ratelimit.Demand, goroutines int) {
+	store, ctx := newStore(b, nil).Store, context.Background()
+	var begun atomic.Int64
+	var wg sync.WaitGroup
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range goroutines {
+		wg.Go(func() {
+			for begun.Add(1) <= int64(b.N) {
+				if res, err := store.Take(ctx, d); err != nil || !res.Allowed {
+					b.Errorf("answered %+v, %v", res, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // benchmarkTake repeats d, which is always decided in the same way.

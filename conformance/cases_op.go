@@ -6,18 +6,20 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-const saysGiveBack = "GiveBack removes up to N units from the record with the stamp At, whoever put them there: never more than the record " +
-	"still holds, and nothing after the record has left the window. It is always allowed."
-
 var opRules = []rule{
-	{name: "op/take", says: "Take admits and records N units, or refuses and records nothing.", check: checkTake},
+	{name: "op/take", says: "OpTake admits and records N units, or refuses and records nothing.",
+		check: checkTake},
 	{name: "op/weights", says: "units, from 1 to MaxUnits; ignored by Reset", check: checkWeights},
-	{name: "op/look", says: "Look answers what Take would, and records nothing; Remaining is before taking.", check: checkLook},
-	{name: "op/force", says: "Force records N units whether they fit or not, and is always allowed. N may exceed Max.", check: checkForce},
+	{name: "op/peek",
+		says: "OpPeek returns what OpTake would, and records nothing. Remaining does not count " +
+			"the N units.", check: checkPeek},
+	{name: "op/force",
+		says: "OpForce records N units whether they fit or not, and is always allowed. N may " +
+			"exceed Max.", check: checkForce},
 	{name: "op/give-back", says: saysGiveBack, check: checkGiveBack},
 	{name: "op/give-back-twice", says: saysGiveBack, check: checkGiveBackTwice},
 	{name: "op/give-back-late", says: saysGiveBack, check: checkGiveBackLate},
-	{name: "op/reset", says: "Reset forgets the state. It is always allowed.", check: checkReset},
+	{name: "op/reset", says: "OpReset deletes the state. It is always allowed.", check: checkReset},
 }
 
 func checkTake(e *env) {
@@ -57,21 +59,21 @@ func checkWeights(e *env) {
 	e.admit(take(key, a, ratelimit.MaxUnits))
 }
 
-func checkLook(e *env) {
+func checkPeek(e *env) {
 	key, a := e.key(), e.alg(5)
 	for used := range int64(6) {
 		for n := int64(1); n <= 5; n++ {
-			looked := e.do(look(key, a, n))
-			if looked.Remaining != 5-used {
-				e.fatalf("Remaining of a look is %d with %d of 5 taken", looked.Remaining, used)
+			peeked := e.do(peek(key, a, n))
+			if peeked.Remaining != 5-used {
+				e.fatalf("Remaining of a peek is %d with %d of 5 taken", peeked.Remaining, used)
 			}
-			if fits := n <= 5-used; looked.Allowed != fits {
-				e.fatalf("a look for %d with %d of 5 taken has Allowed %t", n, used, looked.Allowed)
+			if fits := n <= 5-used; peeked.Allowed != fits {
+				e.fatalf("a peek for %d with %d of 5 taken has Allowed %t", n, used, peeked.Allowed)
 			} else if fits {
 				continue
 			}
-			if refused := e.refuse(take(key, a, n)); !same(refused, looked) {
-				e.fatalf("a look for %d is answered %+v and a take %+v", n, looked, refused)
+			if refused := e.refuse(take(key, a, n)); !same(refused, peeked) {
+				e.fatalf("a peek for %d is answered %+v and a take %+v", n, peeked, refused)
 			}
 		}
 		if used < 5 {
@@ -96,6 +98,18 @@ func checkForce(e *env) {
 	e.admit(take(key, a, 1))
 	e.clock.add(window)
 	e.admit(take(key, a, 5))
+
+	key, a = e.key(), e.named("l", 5)
+	res = e.admit(force(key, a, 12))
+	e.wantLeft(key, e.named("l", 20), 8, "a forced take of 12 under a limit of 5")
+	e.admit(giveBack(key, a, 7, res.At))
+	e.refuse(take(key, a, 1))
+	e.admit(giveBack(key, a, 1, res.At))
+	e.wantLeft(key, a, 1, "a forced take of 12 of which 8 were given back")
+	e.admit(force(key, a, ratelimit.MaxUnits))
+	e.wantLeft(key, e.named("l", ratelimit.MaxUnits), 0,
+		"a forced take of as many units as there can be")
+	e.admit(reset(key, a))
 }
 
 func checkGiveBack(e *env) {

@@ -6,21 +6,32 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-const saysRepeated = "A refusal from SourceCache is one that the store gave before, to the same demand or to one for fewer units, and that still holds: " +
-	"RetryAfter and ResetAfter are never too long, but may be too short, and Remaining and At are those of the refusal before."
+const saysRepeated = "A refusal from SourceCache was made earlier by the store, for the same " +
+	"demand or for one of fewer units, and still holds. " +
+	"Its RetryAfter and ResetAfter are never too long but may be too short, and its Remaining " +
+	"and At are those of the earlier refusal."
 
 var resultRules = []rule{
-	{name: "result/retry-after", says: "RetryAfter is zero when allowed. When refused, the same demand is admitted after exactly this long, if nothing else is " +
-		"admitted meanwhile, and not one microsecond sooner (at a Resolution of 1µs).", check: checkRetryAfter},
-	{name: "result/reset-after", says: "ResetAfter is how long it takes, with nothing else admitted, until all of the limit is available. It is never too short; " +
-		"after units were given back it may be too long. Zero means that all is available now.", check: checkResetAfter},
-	{name: "result/remaining", says: "Remaining is the number of units that could be taken now: after an admission without those it took, never below 0. " +
-		"Limit is the Max of the limit that decided.", check: checkRemaining},
-	{name: "result/at", says: "At is the stamp of the decision: of an admission, the stamp of its record, which GiveBack wants. " +
-		"Source tells where the decision was made.", check: checkAt},
+	{name: "result/retry-after", says: saysRetry, check: checkRetryAfter},
+	{name: "result/reset-after",
+		says: "ResetAfter is how long it takes, with nothing else admitted, until all units are " +
+			"free. It is never too short; " +
+			"after units were given back it may be too long. Zero means that all are free now.",
+		check: checkResetAfter},
+	{name: "result/remaining",
+		says: "Remaining is the number of units that are free now, after the decision; never " +
+			"negative. " +
+			"Limit is the Max of the limit that decided.", check: checkRemaining},
+	{name: "result/at",
+		says: "At is the stamp of the decision. For an admission it identifies the record, as " +
+			"OpGiveBack needs it. " +
+			"Source says where the decision was made.", check: checkAt},
 	{name: "result/repeated", says: saysRepeated, check: func(e *env) { checkRepeated(e, only) }},
-	{name: "result/repeated-two-clients", says: saysRepeated, needs: second, check: func(e *env) { checkRepeated(e, alternate) }},
-	{name: "window/rolling", says: "In every window (t−W, t] at most Max units are admitted, at no edge of any clock.", check: checkRolling},
+	{name: "result/repeated-two-clients", says: saysRepeated, needs: second,
+		check: func(e *env) { checkRepeated(e, alternate) }},
+	{name: "window/rolling",
+		says:  "In every window (t−W, t] at most Max units are admitted, at no edge of any clock.",
+		check: checkRolling},
 }
 
 func checkRetryAfter(e *env) {
@@ -40,7 +51,8 @@ func checkRetryAfter(e *env) {
 			now := e.clock.now()
 			e.clock.after(now, res.RetryAfter-time.Microsecond)
 			if early := e.refuse(take(key, a, n)); early.RetryAfter != time.Microsecond {
-				e.fatalf("RetryAfter is %v where it was %v one microsecond before its end", early.RetryAfter, res.RetryAfter)
+				e.fatalf("RetryAfter is %v where it was %v one microsecond before its end",
+					early.RetryAfter, res.RetryAfter)
 			}
 			e.clock.after(now, res.RetryAfter)
 			e.admit(take(key, a, n))
@@ -51,7 +63,7 @@ func checkRetryAfter(e *env) {
 
 func checkResetAfter(e *env) {
 	key, a := e.key(), e.alg(5)
-	if res := e.do(look(key, a, 1)); res.ResetAfter != 0 {
+	if res := e.do(peek(key, a, 1)); res.ResetAfter != 0 {
 		e.fatalf("ResetAfter of a key without history is %v", res.ResetAfter)
 	}
 	for range 5 {
@@ -64,12 +76,13 @@ func checkResetAfter(e *env) {
 	res := e.refuse(take(key, a, 1))
 	now := e.clock.now()
 	e.clock.after(now, res.ResetAfter-time.Microsecond)
-	if early := e.do(look(key, a, 1)); early.Remaining == 5 || early.ResetAfter != time.Microsecond {
-		e.fatalf("one microsecond before ResetAfter has passed a look is answered %+v", early)
+	if early := e.do(peek(key, a, 1)); early.Remaining == 5 ||
+		early.ResetAfter != time.Microsecond {
+		e.fatalf("one microsecond before ResetAfter has passed a peek is answered %+v", early)
 	}
 	e.clock.after(now, res.ResetAfter)
-	if full := e.do(look(key, a, 5)); !full.Allowed || full.Remaining != 5 || full.ResetAfter != 0 {
-		e.fatalf("after ResetAfter a look for all is answered %+v", full)
+	if full := e.do(peek(key, a, 5)); !full.Allowed || full.Remaining != 5 || full.ResetAfter != 0 {
+		e.fatalf("after ResetAfter a peek for all is answered %+v", full)
 	}
 }
 
@@ -77,11 +90,12 @@ func checkRemaining(e *env) {
 	key := e.key()
 	want := func(got ratelimit.Result, limit, remaining int64) {
 		if got.Limit != limit || got.Remaining != remaining {
-			e.fatalf("Limit and Remaining are %d and %d, want %d and %d", got.Limit, got.Remaining, limit, remaining)
+			e.fatalf("Limit and Remaining are %d and %d, want %d and %d",
+				got.Limit, got.Remaining, limit, remaining)
 		}
 	}
 	want(e.admit(take(key, e.named("l", 10), 4)), 10, 6)
-	want(e.admit(look(key, e.named("l", 10), 6)), 10, 6)
+	want(e.admit(peek(key, e.named("l", 10), 6)), 10, 6)
 	want(e.refuse(take(key, e.named("l", 10), 7)), 10, 6)
 	want(e.refuse(take(key, e.named("l", 3), 1)), 3, 0)
 	want(e.admit(force(key, e.named("l", 3), 1)), 3, 0)
@@ -93,7 +107,8 @@ func checkAt(e *env) {
 	for range 3 {
 		e.clock.add(7 * time.Microsecond)
 		res := e.admit(take(key, a, 1))
-		if _, _, want := take(key, a, 1).Step(nil, e.clock.now()); res.At != want.At || res.Source != ratelimit.SourceStore {
+		if _, _, want := take(key, a, 1).Step(nil, e.clock.now()); res.At != want.At ||
+			res.Source != ratelimit.SourceStore {
 			e.fatalf("At and Source are %d and %v, want %d and store", res.At, res.Source, want.At)
 		}
 		e.admit(giveBack(key, a, 1, res.At))
@@ -101,7 +116,8 @@ func checkAt(e *env) {
 	}
 }
 
-// checkRolling takes greedily where the edges of windows are, under every algorithm, and sums what each window admitted.
+// checkRolling takes greedily where the edges of windows are, under every algorithm, and sums what
+// each window admitted.
 func checkRolling(e *env) {
 	type admission struct{ now, n int64 }
 	const most = 7
@@ -119,7 +135,8 @@ func checkRolling(e *env) {
 			}
 			if res.Allowed {
 				if admitted = append(admitted, admission{now, n}); sum+n > most {
-					e.fatalf("%d units of %v were admitted in one window by %+v", sum+n, a.Limit(), a)
+					e.fatalf("%d units of %v were admitted in one window by %+v",
+						sum+n, a.Limit(), a)
 				}
 			} else if i == 0 && sum+n <= most {
 				e.fatalf("%d of %v were refused with %d in the window", n, a.Limit(), sum)
@@ -138,17 +155,20 @@ func checkRolling(e *env) {
 	}
 }
 
-// checkRepeated asks for the same again and again when the log is full, and after everything that may make a refusal false.
+// checkRepeated asks for the same again and again when the log is full, and after everything that
+// may make a refusal false.
 func checkRepeated(e *env, client func(*env, int) ratelimit.Store) {
 	const most = 5
 	log, larger := e.alg(most), e.alg(most+1)
 	events := []func(r *run, key string, n int64){
 		func(r *run, key string, _ int64) { r.asks(reset(key, log)) },
-		func(r *run, key string, _ int64) { r.asks(giveBack(key, log, 2, pick(r.rand, r.admitted...).At)) },
+		func(r *run, key string, _ int64) {
+			r.asks(giveBack(key, log, 2, pick(r.rand, r.admitted...).At))
+		},
 		func(r *run, key string, _ int64) { r.asks(force(key, log, 1)) },
 		func(r *run, key string, n int64) { r.asks(take(key, larger, n)) },
 		func(r *run, key string, n int64) { r.asks(take(key, log, max(1, n-1))) },
-		func(r *run, key string, n int64) { r.asks(look(key, log, n)) },
+		func(r *run, key string, n int64) { r.asks(peek(key, log, n)) },
 		func(r *run, _ string, _ int64) { r.setClock(r.retry) },
 		func(r *run, _ string, _ int64) { r.setClock(r.retry - 1) },
 		func(r *run, _ string, _ int64) { r.setClock(r.model.now - 1) },
@@ -176,8 +196,8 @@ func checkRepeated(e *env, client func(*env, int) ratelimit.Store) {
 	}
 }
 
-// asks asks store and model for d.
-func (r *run) asks(d ratelimit.Demand) {
+// asks asks store and model for ds.
+func (r *run) asks(ds ...ratelimit.Demand) {
 	r.asked++
-	r.ask(r.asked, []ratelimit.Demand{d})
+	r.ask(r.asked, ds)
 }

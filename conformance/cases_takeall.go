@@ -10,48 +10,50 @@ import (
 )
 
 const (
-	saysAtomic = "TakeAll is atomic over its states: all demands are admitted, or none leaves a trace."
-	saysEach   = "All are evaluated even after one is refused, and when one is, each Result is that of [Demand.Look]."
-	saysOut    = "out[i] is set to the Result of ds[i]; it has the same length, and holds nothing of meaning after an error. The store keeps neither slice."
+	saysEach = "All are evaluated even after one is refused, and when one is, each Result is " +
+		"that of [Demand.Peek]."
+	saysAsAWhole = "A refused TakeAll is from SourceCache as a whole: its demands that are not " +
+		"refused were not refused then either, for as many units or more, and their Remaining, " +
+		"ResetAfter and At are bound in the same way."
 )
 
 var takeAllRules = []rule{
-	{name: "takeall/admits-all", says: saysAtomic + " " + saysOut, check: func(e *env) { checkAdmitsAll(e, e.limits(3)) }},
-	{name: "takeall/none-leaves-a-trace", says: saysAtomic, check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.limits(3) }) }},
+	{name: "takeall/admits-all", says: saysAtomic + " " + saysOut,
+		check: func(e *env) { checkAdmitsAll(e, e.limits(3)) }},
+	{name: "takeall/none-leaves-a-trace", says: saysAtomic,
+		check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.limits(3) }) }},
 	{name: "takeall/results-of-a-refusal", says: saysEach, check: checkResultsOfRefusal},
-	{name: "takeall/operations", says: "Force records N units whether they fit or not, and is always allowed. " + saysGiveBack +
-		" Reset forgets the state. It is always allowed.", check: checkTakeAllOps},
-	{name: "takeall/many", says: "TakeAll decides several demands as one: all are admitted, or none leaves a trace.", check: checkMany},
+	{name: "takeall/repeated", says: saysAsAWhole,
+		check: func(e *env) { checkRepeatedAll(e, only) }},
+	{name: "takeall/repeated-two-clients", says: saysAsAWhole, needs: second,
+		check: func(e *env) { checkRepeatedAll(e, alternate) }},
+	{name: "takeall/operations",
+		says: "OpForce records N units whether they fit or not, and is always allowed. " +
+			saysGiveBack +
+			" OpReset deletes the state. It is always allowed.", check: checkTakeAllOps},
+	{name: "takeall/many",
+		says:  "TakeAll decides several demands as one: all are admitted, or none leaves a trace.",
+		check: checkMany},
 	{name: "takeall/one-reading", says: saysClock, check: checkOneReading},
 	{name: "takeall/slices", says: saysOut, check: checkSlices},
 	{name: "takeall/validation", says: saysCheck, check: checkTakeAllValidation},
 	{name: "takeall/corrupt-state", says: saysCorrupt, check: checkTakeAllCorrupt},
 	{name: "takeall/results", says: saysStep, check: differential{several: true}.check},
-	{name: "takeall/state", says: saysKeep, check: differential{several: true, wrap: beHostile}.check},
-	{name: "takeall/two-clients", says: saysShared, needs: second, check: differential{several: true, store: alternate}.check},
-	{name: "takeall/storm", says: saysAtomic + " " + saysShared, check: func(e *env) { checkStorm(e, e.limits(5)) }},
+	{name: "takeall/state", says: saysKeep,
+		check: differential{several: true, wrap: beHostile}.check},
+	{name: "takeall/two-clients", says: saysShared, needs: second,
+		check: differential{several: true, store: alternate}.check},
+	{name: "takeall/storm", says: saysAtomic + " " + saysShared,
+		check: func(e *env) { checkStorm(e, e.limits(5)) }},
 
-	{name: "takeall-keys/admits-all", says: saysAtomic, check: func(e *env) { checkAdmitsAll(e, e.spread(3)) }},
-	{name: "takeall-keys/none-leaves-a-trace", says: saysAtomic, check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.spread(3) }) }},
-	{name: "takeall-keys/results", says: saysStep, check: differential{several: true, keys: true}.check},
-	{name: "takeall-keys/storm", says: saysAtomic + " " + saysShared, check: func(e *env) { checkStorm(e, e.spread(5)) }},
-}
-
-// limits returns n demands for one unit under as many limits of one key: of 10 units, 11, …
-func (e *env) limits(n int) (ds []ratelimit.Demand) {
-	key := e.key()
-	for i := range n {
-		ds = append(ds, take(key, e.named(fmt.Sprint("l", i), int64(10+i)), 1))
-	}
-	return ds
-}
-
-// spread is limits for as many keys.
-func (e *env) spread(n int) (ds []ratelimit.Demand) {
-	for i := range n {
-		ds = append(ds, take(e.key(), e.alg(int64(10+i)), 1))
-	}
-	return ds
+	{name: "takeall-keys/admits-all", says: saysAtomic,
+		check: func(e *env) { checkAdmitsAll(e, e.spread(3)) }},
+	{name: "takeall-keys/none-leaves-a-trace", says: saysAtomic,
+		check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.spread(3) }) }},
+	{name: "takeall-keys/results", says: saysStep,
+		check: differential{several: true, keys: true}.check},
+	{name: "takeall-keys/storm", says: saysAtomic + " " + saysShared,
+		check: func(e *env) { checkStorm(e, e.spread(5)) }},
 }
 
 func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
@@ -61,14 +63,17 @@ func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
 	for round := int64(1); round <= 2; round++ {
 		for i, res := range e.all(ds...) {
 			limit := ds[i].Algorithm.Limit()
-			if want := limit.Max - round*ds[i].N; !res.Allowed || res.Remaining != want || res.Limit != limit.Max {
-				e.fatalf("demand %d of %d is answered %+v, want %d remaining", i, len(ds), res, want)
+			if want := limit.Max - round*ds[i].N; !res.Allowed || res.Remaining != want ||
+				res.Limit != limit.Max {
+				e.fatalf("demand %d of %d is answered %+v, want %d remaining",
+					i, len(ds), res, want)
 			}
 		}
 		e.clock.add(time.Second)
 	}
 	for i, d := range ds {
-		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-2*d.N, fmt.Sprintf("two TakeAll with demand %d of %d", i, d.N))
+		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-2*d.N,
+			fmt.Sprintf("two TakeAll with demand %d of %d", i, d.N))
 	}
 }
 
@@ -84,22 +89,19 @@ func checkNoTrace(e *env, demands func() []ratelimit.Demand) {
 		var watched []spied
 		asked := slices.Clone(ds)
 		for i, d := range ds {
-			before = append(before, e.do(look(d.Key, d.Algorithm, 1)))
+			before = append(before, e.do(peek(d.Key, d.Algorithm, 1)))
 			watched = append(watched, spy(d.Algorithm))
 			asked[i].Algorithm = watched[i]
 		}
-		writes := e.writes()
 		for range 3 {
 			if out := e.all(asked...); allowed(out) || out[full].Allowed {
 				e.fatalf("with demand %d beyond its limit a TakeAll is answered %+v", full, out)
 			}
 		}
-		if n := e.writes() - writes; n != 0 {
-			e.fatalf("a refused TakeAll wrote %d times", n)
-		}
 		for i, d := range ds {
-			if after := e.do(look(d.Key, d.Algorithm, 1)); after != before[i] {
-				e.fatalf("a TakeAll refused by demand %d left a trace of demand %d: %+v, was %+v", full, i, after, before[i])
+			if after := e.do(peek(d.Key, d.Algorithm, 1)); after != before[i] {
+				e.fatalf("a TakeAll refused by demand %d left a trace of demand %d: %+v, was %+v",
+					full, i, after, before[i])
 			}
 			if watched[i].seen.changed(0) {
 				e.fatalf("a refused TakeAll changed the state of demand %d", i)
@@ -121,26 +123,94 @@ func checkResultsOfRefusal(e *env) {
 	ds[0].N = 6 // refused, as is the next, which has longer to wait
 	ds[1].N = 7
 	ds[2].N = 3
-	ds[3].Op, ds[3].N = ratelimit.Force, 50
-	ds[4].Op = ratelimit.GiveBack
-	ds[5].Op = ratelimit.Reset
-	ds[6].Op, ds[6].N = ratelimit.Look, 12
+	ds[3].Op, ds[3].N = ratelimit.OpForce, 50
+	ds[4].Op = ratelimit.OpGiveBack
+	ds[5].Op = ratelimit.OpReset
+	ds[6].Op, ds[6].N = ratelimit.OpPeek, 12
 	for _, rotate := range []int{0, 2, 5} {
 		asked := slices.Concat(ds[rotate:], ds[:rotate])
 		for i, res := range e.all(asked...) {
 			d := asked[i]
-			n, always := d.N, d.Op > ratelimit.Look
+			n, always := d.N, d.Op > ratelimit.OpPeek
 			if always {
 				n = 1
 			}
-			want := e.do(look(d.Key, d.Algorithm, n))
+			want := e.do(peek(d.Key, d.Algorithm, n))
 			if always {
 				want.Allowed, want.RetryAfter = true, 0
 			}
 			if res != want {
-				e.fatalf("%v of %d in a refused TakeAll is answered %+v, want %+v", d.Op, d.N, res, want)
+				e.fatalf("%v of %d in a refused TakeAll is answered %+v, want %+v",
+					d.Op, d.N, res, want)
 			}
 		}
+	}
+}
+
+// checkRepeatedAll asks for the same TakeAll again and again while one of its demands is refused,
+// or both are, and after everything that may change the answer to either.
+func checkRepeatedAll(e *env, client func(*env, int) ratelimit.Store) {
+	const most = 5
+	logs := []ratelimit.Algorithm{e.named("narrow", most), e.named("wide", 2*most)}
+	events := []func(r *run, ds []ratelimit.Demand, d ratelimit.Demand){
+		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+			r.asks(reset(d.Key, d.Algorithm))
+		},
+		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+			back := d
+			back.Op, back.At = ratelimit.OpGiveBack, pick(r.rand, r.admitted...).At
+			r.asks(back)
+		},
+		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+			r.asks(force(d.Key, d.Algorithm, 1))
+		},
+		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+			r.asks(take(d.Key, d.Algorithm, d.N))
+		},
+		func(r *run, ds []ratelimit.Demand, _ ratelimit.Demand) {
+			ds[0].N++
+			r.asks(ds...)
+		},
+		func(r *run, ds []ratelimit.Demand, _ ratelimit.Demand) {
+			ds[1].N += most
+			r.asks(ds...)
+			ds[0].N = max(1, ds[0].N-1)
+			r.asks(ds...)
+		},
+		func(r *run, ds []ratelimit.Demand, _ ratelimit.Demand) {
+			ds[0].Op = pick(r.rand, ratelimit.OpPeek, ratelimit.OpForce, ratelimit.OpReset)
+			r.asks(ds...)
+		},
+		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) { r.setClock(r.retry) },
+		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) { r.setClock(r.retry - 1) },
+		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) { r.setClock(r.model.now - 1) },
+		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) {
+			r.setClock(r.model.now + r.rand.Int64N(window.Microseconds()))
+		},
+	}
+	for round := range e.scale(4 * len(events)) {
+		r := newRun(e, differential{several: true, store: client}, e.seed+uint64(round))
+		key := e.key()
+		for i := 0; i < most; i += 2 {
+			r.setClock(r.model.now + 1 + r.rand.Int64N(window.Microseconds()/20))
+			r.asks(take(key, logs[0], min(2, int64(most-i))))
+			r.setClock(r.model.now + 1 + r.rand.Int64N(window.Microseconds()/20))
+			r.asks(take(key, logs[1], 2+r.rand.Int64N(2)))
+		}
+		for range 4 {
+			ds := []ratelimit.Demand{
+				take(key, logs[0], 1+r.rand.Int64N(3)), take(key, logs[1], 1+r.rand.Int64N(4)),
+			}
+			for range 4 {
+				r.asks(ds...)
+				r.setClock(r.model.now + r.rand.Int64N(3))
+			}
+			events[round%len(events)](r, slices.Clone(ds), pick(r.rand, ds...))
+			for range 3 {
+				r.asks(ds...)
+			}
+		}
+		r.clean()
 	}
 }
 
@@ -149,22 +219,22 @@ func checkTakeAllOps(e *env) {
 	at := e.admit(take(ds[1].Key, ds[1].Algorithm, 5)).At
 	e.admit(force(ds[0].Key, ds[0].Algorithm, 50))
 	e.admit(force(ds[2].Key, ds[2].Algorithm, 50))
-	ds[0].Op, ds[0].N = ratelimit.Force, 50
-	ds[1].Op, ds[1].N, ds[1].At = ratelimit.GiveBack, 9, at
-	ds[2].Op = ratelimit.Reset
-	ds[3].Op, ds[3].N = ratelimit.Look, 13
+	ds[0].Op, ds[0].N = ratelimit.OpForce, 50
+	ds[1].Op, ds[1].N, ds[1].At = ratelimit.OpGiveBack, 9, at
+	ds[2].Op = ratelimit.OpReset
+	ds[3].Op, ds[3].N = ratelimit.OpPeek, 13
 	if out := e.all(ds...); !allowed(out) {
-		e.fatalf("a TakeAll of what is always allowed and a look that fits is answered %+v", out)
+		e.fatalf("a TakeAll of what is always allowed and a peek that fits is answered %+v", out)
 	}
 	e.wantLeft(ds[1].Key, ds[1].Algorithm, 11, "the units were given back")
 	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a reset")
-	e.wantLeft(ds[3].Key, ds[3].Algorithm, 13, "a look")
+	e.wantLeft(ds[3].Key, ds[3].Algorithm, 13, "a peek")
 	e.admit(take(ds[3].Key, ds[3].Algorithm, 1))
-	ds[2].Op, ds[2].N = ratelimit.Take, 1
+	ds[2].Op, ds[2].N = ratelimit.OpTake, 1
 	if out := e.all(ds...); allowed(out) || !out[2].Allowed || out[3].Allowed {
-		e.fatalf("a TakeAll with a look that does not fit is answered %+v", out)
+		e.fatalf("a TakeAll with a peek that does not fit is answered %+v", out)
 	}
-	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a TakeAll that a look refused")
+	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a TakeAll that a peek refused")
 }
 
 func checkMany(e *env) {
@@ -192,14 +262,15 @@ func checkOneReading(e *env) {
 		out := e.all(e.limits(6)...)
 		for _, res := range out {
 			if res.At != out[0].At {
-				e.fatalf("one call read the clock more than once: stamps %d and %d", out[0].At, res.At)
+				e.fatalf("one call read the clock more than once: stamps %d and %d",
+					out[0].At, res.At)
 			}
 		}
 	}
 }
 
-// checkSlices uses the slices again as soon as TakeAll has returned, also when it returned because the context ended. Under the race
-// detector that shows more.
+// checkSlices uses the slices again as soon as TakeAll has returned, also when it returned because
+// the context ended. Under the race detector that shows more.
 func checkSlices(e *env) {
 	key := e.key()
 	a, b := e.named("a", 1000), e.named("b", 1000)
@@ -240,7 +311,8 @@ func checkSlices(e *env) {
 	}
 }
 
-// checkStorm lets many take two or three of ds at once, in any order, until nothing is left. Every state must have what was admitted of it.
+// checkStorm lets many take two or three of ds at once, in any order, until nothing is left. Every
+// state must have what was admitted of it.
 func checkStorm(e *env, ds []ratelimit.Demand) {
 	admitted := make([][]int64, 32)
 	e.together(len(admitted), func(g int) error {
@@ -248,7 +320,8 @@ func checkStorm(e *env, ds []ratelimit.Demand) {
 		admitted[g] = make([]int64, len(ds))
 		for range e.scale(12) {
 			chosen := order()
-			asked, out := make([]ratelimit.Demand, len(chosen)), make([]ratelimit.Result, len(chosen))
+			asked, out := make([]ratelimit.Demand, len(chosen)),
+				make([]ratelimit.Result, len(chosen))
 			for i, j := range chosen {
 				asked[i] = ds[j]
 			}
@@ -274,7 +347,8 @@ func checkStorm(e *env, ds []ratelimit.Demand) {
 	}
 	for i := range ds {
 		pair := []ratelimit.Demand{ds[i], ds[(i+1)%len(ds)]}
-		full := e.left(pair[0].Key, pair[0].Algorithm) == 0 || e.left(pair[1].Key, pair[1].Algorithm) == 0
+		full := e.left(pair[0].Key, pair[0].Algorithm) == 0 ||
+			e.left(pair[1].Key, pair[1].Algorithm) == 0
 		if allowed(e.all(pair...)) == full {
 			e.fatalf("after the storm a TakeAll has Allowed %t", !full)
 		}

@@ -9,33 +9,33 @@ import (
 	"testing"
 )
 
-// elsewhere are sentences of the contract that nothing can be proved of through a store, by how they begin.
+// elsewhere are sentences of the contract that nothing can be proved of through a store, by how
+// they begin.
 var elsewhere = []string{
 	"A Store keeps algorithm state by key",
 	"Package conformance proves every rule",
-	"There are no optional methods",    // of decorators, which the root package's tests have
-	"Take decides one demand",          // what a take is: op/take
-	"Step decides d on a state",        // what Step is
-	"d.Key is ignored",                 // of algorithms alone
-	"An empty state is a key without",  // every first operation on a key
-	"Allowed tells whether",            // every case
-	"A decision from SourceLocal is",   // of package layer
-	"It is the contract for those who", // which says who reads it
+	"There are no optional methods",   // of decorators, which the root package's tests have
+	"Package layer has some",          // which says where they are
+	"One from SourceOpen was made by", // which limiters return
+	"Take decides one demand",         // what a take is: op/take
+	"Step decides d on a state",       // what Step is
+	"d.Key is ignored",                // of algorithms alone
+	"An empty state is a key without", // every first operation on a key
+	"Allowed reports whether",         // every case
+	"A decision from SourceLocal is",  // of package layer
+	"It is the contract for authors",  // which says who reads it
+	"After an error out holds no",     // which binds callers
 }
 
-// TestEverySentenceIsACase reads store.go: whatever the contract of a store says must be quoted by a rule.
+// TestEverySentenceIsACase reads the contract of a store: a rule must quote every sentence.
 func TestEverySentenceIsACase(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../store.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var said strings.Builder
 	for _, r := range rules() {
 		said.WriteString(squeeze(r.says) + "\n")
 	}
 	quoted := said.String()
 	sentences := 0
-	for _, doc := range contract(file) {
+	for _, doc := range contract(t) {
 		for _, sentence := range split(doc) {
 			sentences++
 			told := strings.Contains(quoted, sentence)
@@ -48,12 +48,24 @@ func TestEverySentenceIsACase(t *testing.T) {
 		}
 	}
 	if sentences < 40 {
-		t.Errorf("store.go has %d sentences, this test does not find them all", sentences)
+		t.Errorf("the contract has %d sentences, this test does not find them all", sentences)
 	}
 }
 
 // contract returns the doc comments that bind a store.
-func contract(file *ast.File) (docs []string) {
+func contract(t *testing.T) (docs []string) {
+	for _, name := range []string{"store.go", "demand.go", "result.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), "../"+name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, binding(file)...)
+	}
+	return docs
+}
+
+// binding returns the doc comments of a file that bind a store.
+func binding(file *ast.File) (docs []string) {
 	add := func(groups ...*ast.CommentGroup) {
 		for _, g := range groups {
 			docs = append(docs, g.Text())
@@ -67,7 +79,9 @@ func contract(file *ast.File) (docs []string) {
 		for _, spec := range gen.Specs {
 			switch spec := spec.(type) {
 			case *ast.ValueSpec:
-				if len(spec.Names) == 1 && strings.Contains("Take Look Force GiveBack Reset", spec.Names[0].Name) {
+				if len(spec.Names) == 1 &&
+					strings.Contains("OpTake OpPeek OpForce OpGiveBack OpReset",
+						spec.Names[0].Name) {
 					add(spec.Doc)
 				}
 			case *ast.TypeSpec:

@@ -1,12 +1,15 @@
 package conformance
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/truewindow/ratelimit"
 )
 
-// window is that of most limits on an injected clock: the state outlives the case on a server whose keys expire in real time.
+// window is that of most limits on an injected clock: the state outlives the case on a server whose
+// keys expire in real time.
 const window = 10 * time.Minute
 
 // alg returns the first algorithm for units in any window.
@@ -23,20 +26,20 @@ func take(key string, a ratelimit.Algorithm, n int64) ratelimit.Demand {
 	return ratelimit.Demand{Key: key, Algorithm: a, N: n}
 }
 
-func look(key string, a ratelimit.Algorithm, n int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.Look, N: n}
+func peek(key string, a ratelimit.Algorithm, n int64) ratelimit.Demand {
+	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpPeek, N: n}
 }
 
 func force(key string, a ratelimit.Algorithm, n int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.Force, N: n}
+	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpForce, N: n}
 }
 
 func giveBack(key string, a ratelimit.Algorithm, n, at int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.GiveBack, N: n, At: at}
+	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpGiveBack, N: n, At: at}
 }
 
 func reset(key string, a ratelimit.Algorithm) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.Reset}
+	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpReset}
 }
 
 // do decides one demand, without an error.
@@ -77,7 +80,7 @@ func (e *env) all(ds ...ratelimit.Demand) []ratelimit.Result {
 
 // left returns how many units could be taken.
 func (e *env) left(key string, a ratelimit.Algorithm) int64 {
-	return e.do(look(key, a, 1)).Remaining
+	return e.do(peek(key, a, 1)).Remaining
 }
 
 // wantLeft checks how many units could be taken, after what happened.
@@ -87,21 +90,38 @@ func (e *env) wantLeft(key string, a ratelimit.Algorithm, want int64, after stri
 	}
 }
 
-func allowed(results []ratelimit.Result) bool {
-	for i := range results {
-		if !results[i].Allowed {
-			return false
+// awaitLeft is left for a store that may fail for a while, until its connections are made anew.
+func (e *env) awaitLeft(key string, a ratelimit.Algorithm) int64 {
+	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		res, err := e.store.Take(e.ctx, peek(key, a, 1))
+		if err == nil {
+			return res.Remaining
+		}
+		if !errors.Is(err, ratelimit.ErrUnavailable) {
+			e.fatalf("a peek is answered with the error %w", err)
+		}
+		if time.Since(begin) > recovery {
+			e.fatalf("%v after the fault has ended a peek still fails: %w", recovery, err)
 		}
 	}
-	return true
 }
 
-// same tells whether a store's result is the one that the step returned, or a refusal from a cache that promises no more.
-func same(got, want ratelimit.Result) bool {
-	if got.Source == ratelimit.SourceCache {
-		return !want.Allowed && !got.Allowed && got.Limit == want.Limit && got.At <= want.At &&
-			0 < got.RetryAfter && got.RetryAfter <= want.RetryAfter &&
-			got.ResetAfter <= want.ResetAfter && 0 <= got.Remaining && got.Remaining < got.Limit
+// recovery is how long a store may fail after a fault has ended.
+const recovery = 10 * time.Second
+
+// limits returns n demands for one unit under as many limits of one key: of 10 units, 11, …
+func (e *env) limits(n int) (ds []ratelimit.Demand) {
+	key := e.key()
+	for i := range n {
+		ds = append(ds, take(key, e.named(fmt.Sprint("l", i), int64(10+i)), 1))
 	}
-	return got == want
+	return ds
+}
+
+// spread is limits for as many keys.
+func (e *env) spread(n int) (ds []ratelimit.Demand) {
+	for i := range n {
+		ds = append(ds, take(e.key(), e.alg(int64(10+i)), 1))
+	}
+	return ds
 }

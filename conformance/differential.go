@@ -9,14 +9,18 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// differential is a random run in which a store must answer as the model does. The zero value asks single demands of one store.
+// differential is a random run in which a store must answer as the model does. The zero value asks
+// single demands of one store.
 type differential struct {
 	several bool // TakeAll too, of limits of one key
 	keys    bool // TakeAll of several keys too
 
-	wrap  func(ratelimit.Algorithm) ratelimit.Algorithm // what the store is given instead of the algorithm
-	store func(*env, int) ratelimit.Store               // which store is asked, by the number of the operation
-	every func(*env, int)                               // what happens before an operation, by its number
+	// what the store is given instead of the algorithm
+	wrap func(ratelimit.Algorithm) ratelimit.Algorithm
+	// which store is asked, by the number of the operation
+	store func(*env, int) ratelimit.Store
+	// what happens before an operation, by its number
+	every func(*env, int)
 }
 
 // seedsAtCI and opsAtCI are the size of a differential case at the usual depth.
@@ -47,9 +51,10 @@ type run struct {
 var limitNames = []string{"", "burst", "daily"}
 
 func newRun(e *env, c differential, seed uint64) *run {
-	now := start + int64(seed%1_000_003)
+	now := begin(seed)
 	e.clock.set(now)
-	r := &run{differential: c, e: e, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), model: newModel(now), retry: now}
+	r := &run{differential: c, e: e, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)),
+		model: newModel(now), retry: now}
 	for range 4 {
 		r.keyNames = append(r.keyNames, e.key())
 	}
@@ -64,9 +69,10 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 // algorithm returns one of the suite's algorithms with random parameters.
 func (r *run) algorithm(name string) ratelimit.Algorithm {
 	limit := ratelimit.Limit{
-		Name:   name,
-		Max:    pick(r.rand, 1, 2, 3, 5, 10, 40, ratelimit.MaxUnits),
-		Window: pick(r.rand, 2*time.Minute, 2*time.Minute+7*time.Microsecond, 5*time.Minute, time.Hour, ratelimit.MaxWindow),
+		Name: name,
+		Max:  pick(r.rand, 1, 2, 3, 5, 10, 40, ratelimit.MaxUnits),
+		Window: pick(r.rand, 2*time.Minute, 2*time.Minute+7*time.Microsecond, 5*time.Minute,
+			time.Hour, ratelimit.MaxWindow),
 	}
 	if name == "" { // its name is the window, so its history is that of one window
 		limit.Window = window
@@ -102,7 +108,8 @@ func (r *run) clean() {
 	}
 }
 
-// move moves the clock: to where something is about to be decided otherwise, by anything, or not at all.
+// move moves the clock: to where something is about to be decided otherwise, by anything, or not at
+// all.
 func (r *run) move() {
 	now := r.model.now
 	span := pick(r.rand, r.limits...).Limit().Window.Microseconds()
@@ -176,9 +183,9 @@ func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
 	}
 	switch r.rand.IntN(20) {
 	case 0, 1, 2:
-		d.Op = ratelimit.Look
+		d.Op = ratelimit.OpPeek
 	case 3, 4, 5, 6:
-		d.Op, d.At = ratelimit.GiveBack, r.model.now-r.rand.Int64N(3)
+		d.Op, d.At = ratelimit.OpGiveBack, r.model.now-r.rand.Int64N(3)
 		for _, before := range r.admitted {
 			if before.Key == key && before.Algorithm.Limit().Name == a.Limit().Name {
 				d.At = before.At
@@ -188,11 +195,11 @@ func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
 			}
 		}
 	case 7:
-		d.Op, d.N = ratelimit.Force, pick(r.rand, 1, 3, most, most+1, 2*most)
+		d.Op, d.N = ratelimit.OpForce, pick(r.rand, 1, 3, most, most+1, 2*most)
 		d.N = min(d.N, ratelimit.MaxUnits)
 	case 8:
 		if r.rand.IntN(2) == 0 {
-			d.Op, d.N = ratelimit.Reset, pick(r.rand, -1, 0, 1, ratelimit.MaxUnits+1)
+			d.Op, d.N = ratelimit.OpReset, pick(r.rand, -1, 0, 1, ratelimit.MaxUnits+1)
 		}
 	}
 	return d
@@ -214,11 +221,10 @@ func (r *run) ask(i int, ds []ratelimit.Demand) {
 	}
 	got, err := r.tell(i, ds)
 	r.note("at %d: %s\n\tgot  %+v, %v\n\twant %+v", r.model.now, describe(ds), got, err, want)
-	for j := range want {
-		if err != nil || !same(got[j], want[j]) {
-			r.e.fatalf("operation %d of a random run is not answered as by the step (repeat it with %s=%d)\n%s",
-				i, seedVar, r.seed, strings.Join(r.trace, "\n"))
-		}
+	if err != nil || !sameAll(got, want) {
+		r.e.fatalf("operation %d of a random run is not answered as by the step (repeat it "+
+			"with %s=%d)\n%s",
+			i, seedVar, r.seed, strings.Join(r.trace, "\n"))
 	}
 	r.model.commit(writes)
 	r.remember(ds, got)
@@ -252,7 +258,7 @@ func (r *run) remember(ds []ratelimit.Demand, results []ratelimit.Result) {
 		if results[i].RetryAfter > 0 {
 			r.retry = r.model.now + results[i].RetryAfter.Microseconds()
 		}
-		if all && (d.Op == ratelimit.Take || d.Op == ratelimit.Force) {
+		if all && (d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce) {
 			d.At = results[i].At
 			if len(r.admitted) == 64 {
 				r.admitted = r.admitted[1:]
@@ -276,8 +282,9 @@ func describe(ds []ratelimit.Demand) string {
 		if i > 0 {
 			b.WriteString(" and ")
 		}
-		fmt.Fprintf(&b, "%v %d of %v (%+v) on key %s", d.Op, d.N, d.Algorithm.Limit(), d.Algorithm, d.Key[strings.LastIndexByte(d.Key, '-')+1:])
-		if d.Op == ratelimit.GiveBack {
+		fmt.Fprintf(&b, "%v %d of %v (%+v) on key %s", d.Op, d.N, d.Algorithm.Limit(), d.Algorithm,
+			d.Key[strings.LastIndexByte(d.Key, '-')+1:])
+		if d.Op == ratelimit.OpGiveBack {
 			fmt.Fprintf(&b, " at %d", d.At)
 		}
 	}

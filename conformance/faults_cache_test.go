@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,76 +20,158 @@ type cacheFault struct {
 	frozen    bool                          // RetryAfter stands still
 	forever   bool                          // does not look at the clock
 	quiet     bool                          // does not say that it is a cache
+
+	// of a refused TakeAll of two
+	onlyFirst   bool // is dropped only when the state of the first demand changes
+	onlySecond  bool // or of the second
+	last        bool // ends with the last RetryAfter, not with the first
+	moreOfOther bool // answers more units of a demand that is not refused
+	quietOther  bool // says of a demand that is not refused that it is the store's
 }
 
 type cached struct {
 	client *reference
-	key    string
-	limit  ratelimit.Algorithm
+	first  question
+	second question // of a TakeAll of two
+}
+
+type question struct {
+	key, name string // of the state
+	limit     ratelimit.Algorithm
+}
+
+func (q question) of(d ratelimit.Demand) bool {
+	return q.key == d.Key && q.name == d.Algorithm.Limit().Name
 }
 
 type cachedRefusal struct {
-	n, at int64
-	res   ratelimit.Result
+	ds  []ratelimit.Demand
+	at  int64
+	out []ratelimit.Result
 }
 
-// caching returns bugs that put a cache of refusals in front of each client.
+// caching returns bugs that put a cache of refusals in front of each client, of a Take and of a
+// TakeAll of two.
 func caching(fault cacheFault) bugs {
 	var mu sync.Mutex
 	refusals := make(map[cached]cachedRefusal)
-	question := func(r *reference, d ratelimit.Demand) cached {
-		q := cached{r, d.Key, unwrap(d.Algorithm)}
-		if fault.anyParams {
-			q.limit = nil
+	entry := func(r *reference, ds []ratelimit.Demand) cached {
+		var qs [2]question
+		for i, d := range ds {
+			qs[i] = question{d.Key, d.Algorithm.Limit().Name, unwrap(d.Algorithm)}
+			if fault.anyParams {
+				qs[i].limit = nil
+			}
 		}
-		return q
+		return cached{r, qs[0], qs[1]}
 	}
 	drop := func(r *reference, d ratelimit.Demand) {
 		if fault.keeps != nil && fault.keeps(d) {
 			return
 		}
-		for q := range refusals {
-			if q.client.shared == r.shared && q.key == d.Key && (!fault.deaf || q.client == r) {
-				delete(refusals, q)
+		for c := range refusals {
+			several := c.second.key != ""
+			of := c.first.of(d) && (!several || !fault.onlySecond) ||
+				c.second.of(d) && !fault.onlyFirst
+			if c.client.shared == r.shared && of && (!fault.deaf || c.client == r) {
+				delete(refusals, c)
 			}
+		}
+	}
+	// rewind drops the refusals that are later than the clock: after a step back of the clock even
+	// a peek may rewrite a state.
+	rewind := func(r *reference) {
+		now := r.clock()
+		maps.DeleteFunc(refusals, func(c cached, refusal cachedRefusal) bool {
+			return c.client.shared == r.shared && refusal.at > now && !fault.forever
+		})
+	}
+	// answer returns a refusal of ds that holds.
+	answer := func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) bool {
+		if len(ds) > 2 || slices.ContainsFunc(ds, func(d ratelimit.Demand) bool {
+			return d.Op != ratelimit.OpTake
+		}) {
+			return false
+		}
+		c, ok := refusals[entry(r, ds)]
+		if !ok {
+			return false
+		}
+		elapsed := time.Duration(r.clock()-c.at) * time.Microsecond
+		holds, last := true, time.Duration(0)
+		for i, d := range ds {
+			beyond := d.N < c.ds[i].N && !fault.fewer
+			if c.out[i].Allowed {
+				beyond = d.N > c.ds[i].N && !fault.moreOfOther
+			} else if !fault.last && !fault.forever {
+				holds = holds && elapsed < c.out[i].RetryAfter
+			}
+			last = max(last, c.out[i].RetryAfter)
+			holds = holds && !beyond
+		}
+		if !holds || elapsed >= last && !fault.forever {
+			return false
+		}
+		for i := range ds {
+			out[i] = c.out[i]
+			if !fault.quiet && (!fault.quietOther || !out[i].Allowed) {
+				out[i].Source = ratelimit.SourceCache
+			}
+			if !fault.frozen {
+				out[i].ResetAfter = max(0, out[i].ResetAfter-elapsed)
+				if !out[i].Allowed {
+					out[i].RetryAfter -= elapsed
+				}
+			}
+		}
+		return true
+	}
+	// learn keeps a refusal of ds, or drops what they have changed.
+	learn := func(r *reference, ds []ratelimit.Demand, now int64, out []ratelimit.Result) {
+		takes, peeks := len(ds) <= 2, true
+		for _, d := range ds {
+			takes = takes && d.Op == ratelimit.OpTake
+			peeks = peeks && d.Op == ratelimit.OpPeek
+		}
+		switch {
+		case peeks:
+		case allowed(out):
+			for _, d := range ds {
+				drop(r, d)
+			}
+		case takes:
+			refusals[entry(r, ds)] = cachedRefusal{slices.Clone(ds), now, slices.Clone(out)}
 		}
 	}
 	return bugs{
 		take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
 			mu.Lock()
 			defer mu.Unlock()
-			now := r.clock()
-			q := question(r, d)
-			if c, ok := refusals[q]; ok && d.Op == ratelimit.Take && (d.N >= c.n || fault.fewer) {
-				elapsed := time.Duration(now-c.at) * time.Microsecond
-				if elapsed >= 0 && elapsed < c.res.RetryAfter || fault.forever {
-					res := c.res
-					if !fault.quiet {
-						res.Source = ratelimit.SourceCache
-					}
-					if !fault.frozen {
-						res.RetryAfter -= elapsed
-						res.ResetAfter -= elapsed
-					}
-					return step{res: res}
-				}
+			rewind(r)
+			ds, out := []ratelimit.Demand{d}, make([]ratelimit.Result, 1)
+			if answer(r, ds, out) {
+				return step{res: out[0]}
 			}
+			now := r.clock()
 			s := r.one(d)
-			switch {
-			case s.err != nil || d.Op == ratelimit.Look:
-			case d.Op == ratelimit.Take && !s.res.Allowed:
-				refusals[q] = cachedRefusal{d.N, now, s.res}
-			default:
-				drop(r, d)
+			if s.err == nil {
+				learn(r, ds, now, []ratelimit.Result{s.res})
 			}
 			return s
 		},
-		all: func(r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		all: func(
+			r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		) error {
 			mu.Lock()
 			defer mu.Unlock()
+			rewind(r)
+			if answer(r, ds, out) {
+				return nil
+			}
+			now := r.clock()
 			err := r.several(ds, out)
-			for _, d := range ds {
-				drop(r, d)
+			if err == nil {
+				learn(r, ds, now, out)
 			}
 			return err
 		},
@@ -99,17 +183,37 @@ func isOp(op ratelimit.Op) func(ratelimit.Demand) bool {
 }
 
 var cacheFaults = []fault{
-	{name: "cached refusal outlives a reset", rules: "result/repeated", bugs: caching(cacheFault{keeps: isOp(ratelimit.Reset)})},
-	{name: "cached refusal outlives a give-back", rules: "result/repeated", bugs: caching(cacheFault{keeps: isOp(ratelimit.GiveBack)})},
-	{name: "cached refusal outlives others' give-backs", rules: "result/repeated-two-clients", bugs: caching(cacheFault{deaf: true})},
-	{name: "cached refusal for fewer units", rules: "result/repeated", bugs: caching(cacheFault{fewer: true})},
-	{name: "cached refusal for other parameters", rules: "result/repeated", bugs: caching(cacheFault{anyParams: true})},
-	{name: "cached refusal whose time stands still", rules: "result/repeated", bugs: caching(cacheFault{frozen: true})},
-	{name: "cached refusal beyond its time", rules: "result/repeated result/retry-after", bugs: caching(cacheFault{forever: true})},
-	{name: "cached refusal said to be the store's", rules: "result/repeated", bugs: caching(cacheFault{quiet: true})},
+	{name: "cached refusal outlives a reset", rules: "result/repeated",
+		bugs: caching(cacheFault{keeps: isOp(ratelimit.OpReset)})},
+	{name: "cached refusal outlives a give-back", rules: "result/repeated",
+		bugs: caching(cacheFault{keeps: isOp(ratelimit.OpGiveBack)})},
+	{name: "cached refusal outlives others' give-backs", rules: "result/repeated-two-clients",
+		bugs: caching(cacheFault{deaf: true})},
+	{name: "cached refusal for fewer units", rules: "result/repeated",
+		bugs: caching(cacheFault{fewer: true})},
+	{name: "cached refusal for other parameters", rules: "result/repeated",
+		bugs: caching(cacheFault{anyParams: true})},
+	{name: "cached refusal whose time stands still", rules: "result/repeated",
+		bugs: caching(cacheFault{frozen: true})},
+	{name: "cached refusal beyond its time", rules: "result/repeated result/retry-after",
+		bugs: caching(cacheFault{forever: true})},
+	{name: "cached refusal said to be the store's", rules: "result/repeated",
+		bugs: caching(cacheFault{quiet: true})},
+	{name: "cached TakeAll outlives a change of its second state", rules: "takeall/repeated",
+		bugs: caching(cacheFault{onlyFirst: true})},
+	{name: "cached TakeAll outlives a change of its first state", rules: "takeall/repeated",
+		bugs: caching(cacheFault{onlySecond: true})},
+	{name: "cached TakeAll outlives its first RetryAfter", rules: "takeall/repeated",
+		bugs: caching(cacheFault{last: true})},
+	{name: "cached TakeAll for more units of a demand not refused", rules: "takeall/repeated",
+		bugs: caching(cacheFault{moreOfOther: true})},
+	{name: "cached TakeAll in part said to be the store's", rules: "takeall/repeated",
+		bugs: caching(cacheFault{quietOther: true})},
+	{name: "cached TakeAll outlives others' resets", rules: "takeall/repeated-two-clients",
+		bugs: caching(cacheFault{deaf: true})},
 }
 
 // TestSoundCache sees to it that the suite accepts a store with a cache in which nothing is wrong.
 func TestSoundCache(t *testing.T) {
-	Run(t, newReference(caching(cacheFault{})), nil)
+	Run(t, newReference(caching(cacheFault{})), &Options{Except: slow()})
 }

@@ -14,14 +14,19 @@ import (
 
 var errorFaults = []fault{
 	{name: "validation skipped", rules: "errors/validation takeall/validation",
-		bugs: bugs{check: func(ctx context.Context, ds []ratelimit.Demand, _ []ratelimit.Result) error {
-			if slices.ContainsFunc(ds, func(d ratelimit.Demand) bool { return d.Algorithm == nil }) {
+		bugs: bugs{check: func(
+			ctx context.Context, ds []ratelimit.Demand, _ []ratelimit.Result,
+		) error {
+			if slices.ContainsFunc(ds,
+				func(d ratelimit.Demand) bool { return d.Algorithm == nil }) {
 				return ratelimit.ErrInvalidDemand
 			}
 			return ctx.Err()
 		}}},
 	{name: "duplicates allowed", rules: "takeall/validation",
-		bugs: bugs{check: func(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: bugs{check: func(
+			ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		) error {
 			err := validate(ctx, ds, out)
 			if errors.Is(err, ratelimit.ErrDuplicateDemand) {
 				return nil
@@ -29,26 +34,36 @@ var errorFaults = []fault{
 			return err
 		}}},
 	{name: "closed before valid", rules: "errors/before-io",
-		bugs: bugs{check: func(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: bugs{check: func(
+			ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		) error {
 			if err := ratelimit.CheckTake(ctx, ds[0]); err != nil {
 				return ratelimit.ErrClosed
 			}
 			return nil
 		}}},
 	{name: "context ignored", rules: "errors/ended-context",
-		bugs: bugs{check: func(_ context.Context, ds []ratelimit.Demand, _ []ratelimit.Result) error {
+		bugs: bugs{check: func(
+			_ context.Context, ds []ratelimit.Demand, _ []ratelimit.Result,
+		) error {
 			return ratelimit.CheckTake(context.Background(), ds[0])
 		}}},
 	{name: "closed store refuses", rules: "errors/closed",
 		bugs: bugs{check: validate}},
-	{name: "an error admits a give-back", rules: "errors/undecided",
-		bugs: bugs{undecided: func(d ratelimit.Demand) ratelimit.Result {
-			return ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: d.Algorithm.Limit().Max}
+	{name: "closed store is unavailable", rules: "errors/closed",
+		bugs: bugs{check: func(
+			ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		) error {
+			err := validate(ctx, ds, out)
+			if err == nil && len(ds) > 1 {
+				return ratelimit.ErrUnavailable
+			}
+			return err
 		}}},
 	{name: "sent again when the context ends", rules: "errors/ending-context",
 		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
 			s := r.one(d)
-			if _, ok := ctx.Deadline(); ok && d.Op == ratelimit.Take {
+			if _, ok := ctx.Deadline(); ok && d.Op == ratelimit.OpTake {
 				return r.one(d)
 			}
 			return s
@@ -56,7 +71,7 @@ var errorFaults = []fault{
 	{name: "recorded but unavailable", rules: "errors/ending-context",
 		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
 			s := r.one(d)
-			if d.Op == ratelimit.Take && s.res.Remaining%2 == 0 {
+			if d.Op == ratelimit.OpTake && s.res.Remaining%2 == 0 {
 				return step{err: ratelimit.ErrUnavailable}
 			}
 			return s
@@ -64,7 +79,7 @@ var errorFaults = []fault{
 	{name: "deadline of another kind", rules: "errors/ending-context",
 		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
 			s := r.one(d)
-			if d.Op == ratelimit.Take {
+			if d.Op == ratelimit.OpTake {
 				s.err = context.DeadlineExceeded
 			}
 			return s
@@ -74,7 +89,7 @@ var errorFaults = []fault{
 			if s := r.one(d); s.res.Remaining != ratelimit.MaxUnits-1 {
 				return s
 			}
-			time.Sleep(2100 * time.Millisecond)
+			time.Sleep(lateAtMost + 100*time.Millisecond)
 			return step{err: ratelimit.ErrOutcomeUnknown}
 		}}},
 	{name: "corrupt state is an empty one", rules: "errors/corrupt-state takeall/corrupt-state",
@@ -112,11 +127,13 @@ var lostUpdate = bugs{
 		r.put(d, now, s)
 		return s
 	},
-	all: func(r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	all: func(
+		r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	) error {
 		r.mu.Lock()
 		now, steps := r.now(), make([]step, len(ds))
 		for i, d := range ds {
-			_, _, out[i] = d.Look(bytes.Clone(r.states[identityOf(d)].state), now)
+			_, _, out[i] = d.Peek(bytes.Clone(r.states[identityOf(d)].state), now)
 			steps[i] = r.run(d, now, ratelimit.Demand.Step)
 		}
 		r.mu.Unlock()
@@ -133,12 +150,20 @@ var lostUpdate = bugs{
 }
 
 var concurrencyFaults = []fault{
-	{name: "lost update", rules: "concurrency/count concurrency/count-two-clients concurrency/count-scripts-dropped concurrency/weights concurrency/give-backs " +
-		"concurrency/keys concurrency/rolling-window takeall/storm takeall-keys/storm", bugs: lostUpdate},
+	{name: "lost update",
+		rules: "concurrency/count concurrency/count-two-clients " +
+			"concurrency/count-scripts-dropped concurrency/weights concurrency/give-backs " +
+			"concurrency/keys concurrency/rolling-window takeall/storm takeall-keys/storm",
+		bugs: lostUpdate},
 	{name: "panic in a call", rules: "concurrency/count op/take",
-		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step { panic("planted") }}},
+		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step {
+			panic("planted")
+		}}},
 	{name: "goroutine ended in a call", rules: "op/take",
-		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step { runtime.Goexit(); return step{} }}},
+		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step {
+			runtime.Goexit()
+			return step{}
+		}}},
 }
 
 // impure is an algorithm that does not keep its contract.
@@ -147,7 +172,9 @@ type impure struct {
 	calls *atomic.Int64
 }
 
-func (a impure) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+func (a impure) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	d.Algorithm = a.Algorithm
 	next, keep, res := a.Algorithm.Step(state, now, d)
 	res.Remaining += a.calls.Add(1) % 2
@@ -156,7 +183,9 @@ func (a impure) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.
 
 var algorithmFaults = []fault{
 	{name: "algorithm with a memory", rules: "algorithm/pure algorithm/values",
-		algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{func(limit ratelimit.Limit) ratelimit.Algorithm {
+		algorithms: []func(
+			ratelimit.Limit,
+		) ratelimit.Algorithm{func(limit ratelimit.Limit) ratelimit.Algorithm {
 			return impure{slidingLog(1)(limit), new(atomic.Int64)}
 		}}},
 }

@@ -11,7 +11,9 @@ import (
 
 // eachOnItsOwn decides the demands of a TakeAll one after the other.
 func eachOnItsOwn(stop bool) bugs {
-	return bugs{all: func(r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	return bugs{all: func(
+		r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	) error {
 		for i, d := range ds {
 			s := r.one(d)
 			if s.err != nil {
@@ -27,22 +29,31 @@ func eachOnItsOwn(stop bool) bugs {
 
 // rewrites returns a bug that changes what a TakeAll is asked or answers.
 func rewrites(f func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error) bugs {
-	return bugs{all: func(r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	return bugs{all: func(
+		r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	) error {
 		return f(r, ds, out)
 	}}
 }
 
 var takeAllFaults = []fault{
-	{name: "part of a TakeAll charged", rules: "takeall/none-leaves-a-trace takeall/operations takeall/results takeall/storm takeall/corrupt-state " +
-		"takeall-keys/none-leaves-a-trace takeall-keys/results takeall-keys/storm", bugs: eachOnItsOwn(false)},
-	{name: "TakeAll stops at the first refusal", rules: "takeall/results-of-a-refusal takeall/none-leaves-a-trace", bugs: eachOnItsOwn(true)},
-	{name: "results of a TakeAll in another order", rules: "takeall/admits-all takeall-keys/admits-all takeall/results",
+	{name: "part of a TakeAll charged",
+		rules: "takeall/none-leaves-a-trace takeall/operations takeall/results takeall/storm " +
+			"takeall/corrupt-state " +
+			"takeall-keys/none-leaves-a-trace takeall-keys/results takeall-keys/storm",
+		bugs: eachOnItsOwn(false)},
+	{name: "TakeAll stops at the first refusal",
+		rules: "takeall/results-of-a-refusal takeall/none-leaves-a-trace",
+		bugs:  eachOnItsOwn(true)},
+	{name: "results of a TakeAll in another order",
+		rules: "takeall/admits-all takeall-keys/admits-all takeall/results",
 		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
 			err := r.several(ds, out)
 			slices.Reverse(out)
 			return err
 		})},
-	{name: "a refused TakeAll answers what each would have done", rules: "takeall/results-of-a-refusal takeall/results",
+	{name: "a refused TakeAll answers what each would have done",
+		rules: "takeall/results-of-a-refusal takeall/results",
 		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
 			err := r.several(ds, out)
 			if err == nil && !allowed(out) {
@@ -65,7 +76,11 @@ var takeAllFaults = []fault{
 			return r.several(ds, out)
 		})},
 	{name: "clock read for each demand", rules: "takeall/one-reading",
-		bugs: bugs{demand: func(r *reference, d ratelimit.Demand, _ int64) (ratelimit.Demand, int64) { return d, r.clock() }}},
+		bugs: bugs{demand: func(
+			r *reference, d ratelimit.Demand, _ int64,
+		) (ratelimit.Demand, int64) {
+			return d, r.clock()
+		}}},
 	{name: "state used after Step for undoing", rules: "takeall/state",
 		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
 			r.mu.Lock()
@@ -81,7 +96,7 @@ var takeAllFaults = []fault{
 			for i, d := range ds {
 				if refused {
 					r.states[identityOf(d)] = before[i]
-					_, _, out[i] = d.Look(bytes.Clone(before[i].state), now)
+					_, _, out[i] = d.Peek(bytes.Clone(before[i].state), now)
 				}
 			}
 			return nil
@@ -89,7 +104,9 @@ var takeAllFaults = []fault{
 	{name: "out written after the return", rules: "takeall/slices",
 		bugs: func() bugs {
 			var last []ratelimit.Result
-			return rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+			return rewrites(func(
+				r *reference, ds []ratelimit.Demand, out []ratelimit.Result,
+			) error {
 				clear(last)
 				last = out
 				return r.several(ds, out)
@@ -100,7 +117,8 @@ var takeAllFaults = []fault{
 			r.one(ds[0])
 			return errors.ErrUnsupported
 		})},
-	{name: "second client on another state", rules: "step/two-clients takeall/two-clients concurrency/count-two-clients",
+	{name: "second client on another state",
+		rules: "step/two-clients takeall/two-clients concurrency/count-two-clients",
 		bugs: bugs{second: func(r *reference) ratelimit.Store {
 			return &reference{&shared{states: make(map[identity]cell)}, r.clock, r.bugs}
 		}}},

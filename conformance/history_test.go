@@ -6,14 +6,17 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/truewindow/ratelimit"
 )
 
 var errNoOrder = errors.New("no order explains the results")
 
-// search looks for an order that explains a history by trying all. Package linear does so better, but importing it here would make its
-// dependency one of everybody's who imports this package.
+// search looks for an order that explains a history by trying all. Package linear does so better,
+// but importing it here would make its dependency one of everybody's who imports this package.
 type search struct {
 	clients map[int][]Operation
 	failed  map[string]bool
@@ -30,7 +33,8 @@ func checkOrder(history []Operation) error {
 	return nil
 }
 
-// from tells whether what is left of each client's calls, from done on, has an order after what m has seen.
+// from tells whether what is left of each client's calls, from done on, has an order after what m
+// has seen.
 func (s search) from(done []int, m *model) bool {
 	first := time.Duration(math.MaxInt64) // return of the call that returned first
 	for c, n := range done {
@@ -66,16 +70,71 @@ func (s search) from(done []int, m *model) bool {
 	return false
 }
 
-// TestHistories: the rules that record histories hand them to the check, and fail with what it returns.
+// TestHistories: the rules that record histories hand them to the check, and fail with what it
+// returns.
 func TestHistories(t *testing.T) {
 	opts := &Options{CheckHistory: checkOrder}
 	for _, name := range []string{"concurrency/history", "concurrency/history-two-clients"} {
 		if err := tryRule(t, newReference(bugs{}), opts, name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := tryRule(t, newReference(lostUpdate), opts, name); !errors.Is(err, errNoOrder) {
-			t.Errorf("%s of a store that loses updates: %v, want %v", name, err, errNoOrder)
+		err := tryRule(t, newReference(lostUpdate), opts, name)
+		if !errors.Is(err, errNoOrder) {
+			t.Fatalf("%s of a store that loses updates: %v, want %v", name, err, errNoOrder)
 		}
+		for _, want := range []string{seedVar + "=", "calls are enough", "client ", " left"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("the error of %s does not say %q:\n%v", name, want, err)
+			}
+		}
+		if lines := strings.Count(err.Error(), "\n"); lines > 40 {
+			t.Errorf("the error of %s has %d lines", name, lines)
+		}
+	}
+}
+
+// TestShorten leaves of three histories, one of which fails, the calls that suffice.
+func TestShorten(t *testing.T) {
+	a := slidingLog(1)(ratelimit.Limit{Name: "a", Max: 3, Window: window})
+	m := newModel(start)
+	at := time.Duration(0)
+	call := func(d ratelimit.Demand, overlap time.Duration) Operation {
+		results, writes := m.decide([]ratelimit.Demand{d})
+		m.commit(writes)
+		at += 10
+		return Operation{Call: at - overlap, Return: at + 5, Now: start,
+			Demands: []ratelimit.Demand{d}, Results: results}
+	}
+	var sound, broken []Operation
+	for range 6 {
+		sound = append(sound, call(take("k", a, 1), 0), call(peek("k", a, 1), 0))
+	}
+	first := call(take("l", a, 1), 0)
+	second := first // an update was lost
+	second.Call, second.Return, second.Client = first.Call+1, first.Return+1, 1
+	broken = append(broken, call(peek("l", a, 1), 0), first, second)
+	broken[0].Call, broken[0].Return = first.Call-5, first.Call-1
+	broken[0].Results, _ = newModel(start).decide(broken[0].Demands)
+	for range 8 {
+		broken = append(broken, call(take("l", a, 1), 7))
+	}
+	histories := [][]Operation{sound, broken, sound}
+	err := checkOrder(slices.Concat(histories...))
+	if err == nil {
+		t.Fatal("the history is linearizable")
+	}
+	part := shorten(histories, err, checkOrder, time.Now().Add(time.Minute))
+	if len(part) != 2 || part[0].Demands[0] != first.Demands[0] || part[1].Call != second.Call {
+		t.Errorf("the history was shortened to\n%s", table(part))
+	}
+	want := "at 1800000000123457:\n" +
+		"\tclient 0,       0s to       0s: take 1 of a: 2 of 3 left, all in 10m0s\n" +
+		"\tclient 1,       0s to       0s: take 1 of a: 2 of 3 left, all in 10m0s\n"
+	if got := table(part); got != want {
+		t.Errorf("the table is\n%s\nwant\n%s", got, want)
+	}
+	if part := shorten(histories, err, checkOrder, time.Now()); part != nil {
+		t.Errorf("without time the history was shortened to %d calls", len(part))
 	}
 }
 

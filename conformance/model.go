@@ -14,8 +14,8 @@ func identityOf(d ratelimit.Demand) identity {
 	return identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
 }
 
-// model is a store as the contract has it, for one goroutine and without errors. It never forgets a state, but knows from when on a
-// store may.
+// model is a store as the contract has it, for one goroutine and without errors. It never forgets a
+// state, but knows from when on a store may.
 type model struct {
 	now    int64
 	states map[identity]kept
@@ -48,7 +48,8 @@ func (m *model) set(now int64) {
 	}
 }
 
-// doubtful tells whether a store may or may not know the state of d: it may have forgotten it, and the clock has stepped back since.
+// doubtful tells whether a store may or may not know the state of d: it may have forgotten it, and
+// the clock has stepped back since.
 func (m *model) doubtful(d ratelimit.Demand) bool {
 	k := m.states[identityOf(d)]
 	return k.over && m.now < k.until
@@ -60,7 +61,7 @@ func (m *model) decide(ds []ratelimit.Demand) (results []ratelimit.Result, write
 	if len(ds) > 1 {
 		for i, d := range ds {
 			var w write
-			if w, results[i] = m.run(d, d.Look); w.keep != 0 {
+			if w, results[i] = m.run(d, d.Peek); w.keep != 0 {
 				writes = append(writes, w)
 			}
 		}
@@ -78,14 +79,16 @@ func (m *model) decide(ds []ratelimit.Demand) (results []ratelimit.Result, write
 	return results, writes
 }
 
-func (m *model) run(d ratelimit.Demand, step func([]byte, int64) ([]byte, time.Duration, ratelimit.Result)) (write, ratelimit.Result) {
+func (m *model) run(
+	d ratelimit.Demand, step func([]byte, int64) ([]byte, time.Duration, ratelimit.Result),
+) (write, ratelimit.Result) {
 	id := identityOf(d)
 	next, keep, res := step(bytes.Clone(m.states[id].state), m.now)
 	return write{id, next, keep}, res
 }
 
-// brief tells whether one of writes is for so short a time that a server, whose keys expire in real time, may forget it
-// while the case is still running.
+// brief tells whether one of writes is for so short a time that a server, whose keys expire in real
+// time, may forget it while the case is still running.
 func brief(writes []write) bool {
 	for _, w := range writes {
 		if len(w.next) > 0 && w.keep < watchdog {

@@ -8,11 +8,12 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// naive is the sliding-window log by its definition: a list of all admissions, filtered and summed for every question. It shares nothing with package
-// algorithm, whose log must decide alike.
+// naive is the sliding-window log by its definition: a list of all admissions, filtered and summed
+// for every question. It shares nothing with package algorithm, whose log must decide alike.
 type naive struct {
 	limit      ratelimit.Limit
 	resolution time.Duration
+	hasty      bool // a planted fault: it takes the rounding of a stamp for a step of the clock
 }
 
 // naiveLog makes naive logs like slidingLog makes fast ones.
@@ -22,7 +23,7 @@ func naiveLog(parts time.Duration) func(ratelimit.Limit) ratelimit.Algorithm {
 		if parts > 1 {
 			resolution = (limit.Window / parts).Truncate(time.Microsecond)
 		}
-		return naive{limit.WithName(), resolution}
+		return naive{limit: limit, resolution: resolution}
 	}
 }
 
@@ -33,7 +34,8 @@ func (a naive) Script() ratelimit.Script { return ratelimit.Script{} }
 
 // naiveState is the state of naive, in JSON.
 type naiveState struct {
-	Slop   int64 // the newest stamp is less than this and a microsecond ahead of the clock that wrote it
+	// the newest stamp is less than this and a microsecond ahead of the clock that wrote it
+	Slop   int64
 	Window int64 // of the last admission
 	Log    []naiveRecord
 }
@@ -53,9 +55,19 @@ func (s *naiveState) live(edge int64) (log []naiveRecord, sum int64) {
 
 func (s *naiveState) newest() int64 { return s.Log[len(s.Log)-1].Stamp }
 
-func (a naive) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+// earliest returns the earliest time at which the newest record may have been written.
+func (s *naiveState) earliest() int64 {
+	if len(s.Log) == 0 {
+		return 0
+	}
+	return s.newest() - s.Slop
+}
+
+func (a naive) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	res := ratelimit.Result{Allowed: true, Limit: a.limit.Max, Remaining: a.limit.Max, At: now}
-	if d.Op == ratelimit.Reset {
+	if d.Op == ratelimit.OpReset {
 		return nil, time.Duration(len(state)), res
 	}
 	var s naiveState
@@ -66,25 +78,27 @@ func (a naive) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.D
 	if len(s.Log) > 0 && now >= s.newest()+s.Window {
 		s = naiveState{}
 	}
-	if len(s.Log) > 0 && s.newest() > now+window {
-		for by := s.newest() - now; !write; write = true {
-			for i := range s.Log {
-				s.Log[i].Stamp -= by
-			}
+	by := s.earliest() - now
+	if a.hasty && len(s.Log) > 0 {
+		by = s.newest() - now
+	}
+	if by > window {
+		for i := range s.Log {
+			s.Log[i].Stamp -= by
 		}
+		write = true
 	}
-	if len(s.Log) > 0 {
-		res.At = max(now, s.newest()-s.Slop)
-	}
+	res.At = max(now, s.earliest())
 	edge := res.At - window
 	log, used := s.live(edge)
 
 	switch {
-	case d.Op == ratelimit.Force, d.Op == ratelimit.Take && used+d.N <= a.limit.Max:
+	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && used+d.N <= a.limit.Max:
 		a.admit(&s, res.At, d.N)
 		res.At, write = s.newest(), true
-	case d.Op == ratelimit.GiveBack:
-		i := slices.IndexFunc(s.Log, func(r naiveRecord) bool { return r.Stamp == d.At && r.Stamp > edge && r.Units > 0 })
+	case d.Op == ratelimit.OpGiveBack:
+		i := slices.IndexFunc(s.Log,
+			func(r naiveRecord) bool { return r.Stamp == d.At && r.Stamp > edge && r.Units > 0 })
 		if i >= 0 {
 			s.Log[i].Units -= min(d.N, s.Log[i].Units)
 			write = true
@@ -94,7 +108,8 @@ func (a naive) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.D
 		left := used
 		for _, r := range log {
 			if left -= r.Units; left+d.N <= a.limit.Max {
-				res.RetryAfter = time.Duration(min(r.Stamp+window, s.newest()+s.Window)-now) * time.Microsecond
+				res.RetryAfter = time.Duration(min(r.Stamp+window,
+					s.newest()+s.Window)-now) * time.Microsecond
 				break
 			}
 		}

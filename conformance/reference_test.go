@@ -3,7 +3,7 @@ package conformance
 import (
 	"bytes"
 	"context"
-	"errors"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +11,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// reference is a store that keeps all rules, as simply as can be, and in which anything can be broken by bugs.
+// reference is a store that keeps all rules, as simply as can be, and in which anything can be
+// broken by bugs.
 type reference struct {
 	*shared
 	clock func() int64
@@ -26,6 +27,7 @@ type shared struct {
 	closed  bool
 	dropped bool // scripts, since the last call
 	last    int64
+	soonest int64 // no state is forgotten before
 }
 
 // cell is a stored state, which is forgotten from the instant until on.
@@ -44,18 +46,26 @@ type step struct {
 
 // bugs are the places in which a reference can be broken. The zero value breaks none.
 type bugs struct {
-	check   func(context.Context, []ratelimit.Demand, []ratelimit.Result) error         // replaces the validation
-	clock   func(r *reference, now int64) int64                                         // turns the clock
-	demand  func(r *reference, d ratelimit.Demand, now int64) (ratelimit.Demand, int64) // what Step gets
-	id      func(ratelimit.Demand) identity                                             // what a state belongs to
-	until   func(old cell, now int64, keep time.Duration) int64                         // when a state is forgotten
-	stepped func(r *reference, d ratelimit.Demand, old []byte, s *step)                 // what a step returned
-	put     func(r *reference, id identity, now int64, s step)                          // replaces the writing
-	take    func(r *reference, ctx context.Context, d ratelimit.Demand) step            // replaces Take behind the validation
-	all     func(r *reference, ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error
+	// replaces the validation
+	check func(context.Context, []ratelimit.Demand, []ratelimit.Result) error
+	// turns the clock
+	clock func(r *reference, now int64) int64
+	// what Step gets
+	demand func(r *reference, d ratelimit.Demand, now int64) (ratelimit.Demand, int64)
+	// what a state belongs to
+	id func(ratelimit.Demand) identity
+	// when a state is forgotten
+	until func(old cell, now int64, keep time.Duration) int64
+	// what a step returned
+	stepped func(r *reference, d ratelimit.Demand, old []byte, s *step)
+	// replaces the writing
+	put func(r *reference, id identity, now int64, s step)
+	// replaces Take behind the validation
+	take func(r *reference, ctx context.Context, d ratelimit.Demand) step
+	all  func(r *reference, ctx context.Context, ds []ratelimit.Demand,
+		out []ratelimit.Result) error
 	second  func(r *reference) ratelimit.Store
-
-	undecided func(d ratelimit.Demand) ratelimit.Result // beside an error
+	counted bool // a write for every call, before anything else
 }
 
 // newReference returns a harness of a reference store with everything that a harness can have.
@@ -95,9 +105,6 @@ func (r *reference) written() (int64, error) {
 
 func (r *reference) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if err := r.check(ctx, []ratelimit.Demand{d}, nil); err != nil {
-		if r.bugs.undecided != nil && errors.Is(err, ratelimit.ErrUnavailable) {
-			return r.bugs.undecided(d), err
-		}
 		return ratelimit.Result{}, err
 	}
 	if r.bugs.take != nil {
@@ -108,7 +115,9 @@ func (r *reference) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Res
 	return s.res, s.err
 }
 
-func (r *reference) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (r *reference) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
 	if err := r.check(ctx, ds, out); err != nil {
 		return err
 	}
@@ -118,7 +127,14 @@ func (r *reference) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ra
 	return r.several(ds, out)
 }
 
-func (r *reference) check(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (r *reference) check(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if r.bugs.counted {
+		r.mu.Lock()
+		r.writes++
+		r.mu.Unlock()
+	}
 	if r.bugs.check != nil {
 		return r.bugs.check(ctx, ds, out)
 	}
@@ -154,18 +170,18 @@ func (r *reference) several(ds []ratelimit.Demand, out []ratelimit.Result) error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	looks := make([]step, len(ds))
+	peeks := make([]step, len(ds))
 	refused := false
 	for i, d := range ds {
-		looks[i] = r.run(d, now, ratelimit.Demand.Look)
-		if looks[i].err != nil {
-			return looks[i].err
+		peeks[i] = r.run(d, now, ratelimit.Demand.Peek)
+		if peeks[i].err != nil {
+			return peeks[i].err
 		}
-		out[i] = looks[i].res
+		out[i] = peeks[i].res
 		refused = refused || !out[i].Allowed
 	}
 	for i, d := range ds {
-		s := looks[i]
+		s := peeks[i]
 		if !refused {
 			s = r.run(d, now, ratelimit.Demand.Step)
 			out[i] = s.res
@@ -181,9 +197,14 @@ func (r *reference) now() int64 {
 	if r.bugs.clock != nil {
 		now = r.bugs.clock(r, now)
 	}
-	for id, c := range r.states {
-		if now >= c.until {
-			delete(r.states, id)
+	if now >= r.soonest {
+		r.soonest = math.MaxInt64
+		for id, c := range r.states {
+			if now >= c.until {
+				delete(r.states, id)
+			} else {
+				r.soonest = min(r.soonest, c.until)
+			}
 		}
 	}
 	return now
@@ -197,7 +218,10 @@ func (r *reference) id(d ratelimit.Demand) identity {
 }
 
 // run runs one step on a copy of the state.
-func (r *reference) run(d ratelimit.Demand, now int64, f func(ratelimit.Demand, []byte, int64) ([]byte, time.Duration, ratelimit.Result)) step {
+func (r *reference) run(
+	d ratelimit.Demand, now int64,
+	f func(ratelimit.Demand, []byte, int64) ([]byte, time.Duration, ratelimit.Result),
+) step {
 	asked, old := d, bytes.Clone(r.states[r.id(d)].state)
 	if r.bugs.demand != nil {
 		asked, now = r.bugs.demand(r, d, now)
@@ -232,5 +256,6 @@ func (r *reference) write(id identity, now int64, s step) {
 	}
 	if delete(r.states, id); len(s.next) > 0 {
 		r.states[id] = cell{s.next, until}
+		r.soonest = min(r.soonest, until)
 	}
 }

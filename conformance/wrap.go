@@ -8,8 +8,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// Algorithms that wrap another. A store that runs Step shows through them how it treats the state; a store that runs the script does not
-// see them, and is held to what follows from the rules.
+// Algorithms that wrap another. A store that runs Step shows through them how it treats the state;
+// a store that runs the script does not see them, and is held to what follows from the rules.
 
 // scriptOf returns inner's script for demands whose algorithm wraps inner.
 func scriptOf(inner ratelimit.Algorithm) ratelimit.Script {
@@ -31,18 +31,22 @@ type renamed struct {
 
 func (r renamed) Name() string { return r.name }
 
-func (r renamed) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+func (r renamed) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	d.Algorithm = r.Algorithm
 	return r.Algorithm.Step(state, now, d)
 }
 
 func (r renamed) Script() ratelimit.Script { return scriptOf(r.Algorithm) }
 
-// hostile takes all that the contract of Step lets an algorithm take: what it was given is ruined or reused, and what is not to be
-// written is no state.
+// hostile takes all that the contract of Step lets an algorithm take: what it was given is ruined
+// or reused, and what is not to be written is no state.
 type hostile struct{ ratelimit.Algorithm }
 
-func (h hostile) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+func (h hostile) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	d.Algorithm = h.Algorithm
 	next, keep, res := h.Algorithm.Step(bytes.Clone(state), now, d)
 	switch {
@@ -74,7 +78,9 @@ type sightings struct {
 
 func spy(a ratelimit.Algorithm) spied { return spied{a, new(sightings)} }
 
-func (s spied) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+func (s spied) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	s.seen.mu.Lock()
 	s.seen.states = append(s.seen.states, bytes.Clone(state))
 	s.seen.mu.Unlock()
@@ -99,7 +105,9 @@ func (s *sightings) changed(i int) bool {
 // scriptless is an algorithm without a script.
 type scriptless struct{ ratelimit.Algorithm }
 
-func (s scriptless) Step(state []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+func (s scriptless) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	d.Algorithm = s.Algorithm
 	return s.Algorithm.Step(state, now, d)
 }
@@ -112,7 +120,9 @@ type vandal struct {
 	junk string
 }
 
-func (v vandal) Step(_ []byte, now int64, d ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
+func (v vandal) Step(
+	_ []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
 	return []byte(v.junk), time.Hour, ratelimit.Result{Allowed: true, Limit: v.Limit().Max, At: now}
 }
 
@@ -124,9 +134,10 @@ end
 `
 
 func (v vandal) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "vandal", Source: vandalSource, Args: func(dst []int64, d ratelimit.Demand) []int64 {
-		return append(dst, int64(d.Algorithm.(vandal).junk[0]))
-	}}
+	return ratelimit.Script{Name: "vandal", Source: vandalSource,
+		Args: func(dst []int64, d ratelimit.Demand) []int64 {
+			return append(dst, int64(d.Algorithm.(vandal).junk[0]))
+		}}
 }
 
 // vandalize leaves what is no state of a for key.

@@ -10,7 +10,8 @@ import (
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
-// discard is a ResponseWriter that keeps its header map, as a server's would cost the same with and without a limit.
+// discard is a ResponseWriter that keeps its header map, as a server's would cost the same with and
+// without a limit.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
@@ -19,13 +20,17 @@ func (d discard) WriteHeader(int)             {}
 
 // BenchmarkHandler measures what Handler costs over the bare handler, on the memory store.
 func BenchmarkHandler(b *testing.B) {
-	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	})
 	admitting := func(names ...string) *ratelimit.Limiter {
 		var algorithms []ratelimit.Algorithm
 		for _, name := range names {
-			limit := ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits, Window: ratelimit.MinWindow}
+			limit := ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits,
+				Window: ratelimit.MinWindow}
 			// A short log: the benchmark is of the handler.
-			algorithms = append(algorithms, algorithm.SlidingLog(limit).WithResolution(ratelimit.MinWindow/10))
+			algorithms = append(algorithms,
+				algorithm.SlidingLog(limit).WithResolution(ratelimit.MinWindow/10))
 		}
 		limiter, err := ratelimit.New(newStore(b, nil), algorithms...)
 		if err != nil {
@@ -33,15 +38,15 @@ func BenchmarkHandler(b *testing.B) {
 		}
 		return limiter
 	}
-	refusing := newLimiter(b, newStore(b, nil), ratelimit.PerDay(1))
+	refusing := newLimiter(b, newStore(b, nil), ratelimit.PerDay("day", 1))
 	for _, bm := range []struct {
 		name    string
 		handler http.Handler
 	}{
 		{"bare", ok},
-		{"admitted", httplimit.Handler(admitting("one"), httplimit.RemoteAddr, ratelimit.FailClosed, ok)},
-		{"admitted by two", httplimit.Handler(admitting("one", "two"), httplimit.RemoteAddr, ratelimit.FailClosed, ok)},
-		{"refused", httplimit.Handler(refusing, httplimit.RemoteAddr, ratelimit.FailClosed, ok)},
+		{"admitted", httplimit.Handler(admitting("one"), httplimit.RemoteAddr, ok)},
+		{"admitted by two", httplimit.Handler(admitting("one", "two"), httplimit.RemoteAddr, ok)},
+		{"refused", httplimit.Handler(refusing, httplimit.RemoteAddr, ok)},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)

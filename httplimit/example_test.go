@@ -18,7 +18,7 @@ func ExampleHandler() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour(2)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("hour", 2)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func ExampleHandler() {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "hello")
 	})
-	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, ratelimit.FailClosed, hello)
+	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, hello)
 
 	for range 3 {
 		w := httptest.NewRecorder()
@@ -36,7 +36,7 @@ func ExampleHandler() {
 	// Output:
 	// 200  hello
 	// 200  hello
-	// 429 3600 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"violated-policies":["1h0m0s"]}
+	// 429 3600 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"violated-policies":["hour"]}
 }
 
 // Any function of the request makes a key: here the user that an earlier handler has authenticated.

@@ -1,16 +1,18 @@
 // Package httplimit puts a [ratelimit.Limiter] in front of an [http.Handler].
 //
-//	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, ratelimit.FailClosed, mux)
+//	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, mux)
 //
-// A request costs one unit of the key that a [KeyFunc] finds for it. It is passed on when the limiter admits it, and otherwise
-// answered with problem details (RFC 9457) that no cache may store:
+// A request costs one unit of the key that a [KeyFunc] finds for it. It is passed on when the
+// limiter admits it, and otherwise answered with problem details (RFC 9457) that no cache may
+// store:
 //
-//   - 429 with Retry-After, in whole seconds rounded up, when the limiter refuses. The type is the registered one,
-//     #quota-exceeded, and violated-policies lists the names of the limits that refused.
-//   - 503 when the request is undecided, since the store is away, and the policy does not let it pass.
-//   - 503 when the request was canceled, whatever the policy: nobody waits for an answer.
+//   - 429 with Retry-After, in whole seconds rounded up, when the limiter refuses. The type is the
+//     registered one, #quota-exceeded, and violated-policies lists the names of the limits that
+//     refused.
+//   - 503 when the limiter leaves the request undecided: the store is unavailable and the limiter's
+//     policy does not admit it (see [ratelimit.Limiter.With]), or the request's context has ended.
 //   - 400 when the request cannot be attributed: its KeyFunc returned an error or no key.
-//   - 500 when the limiter can decide no request at all, which is a mistake in how it was set up.
+//   - 500 when the limiter can decide no request at all, which is a mistake in its configuration.
 //
 // No answer holds a key or the text of an error.
 package httplimit
@@ -23,22 +25,20 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// Handler returns a handler that passes to next the requests that limiter admits, one unit each, and refuses the others as
-// the package comment tells. Requests that are undecided are up to policy, whatever that of limiter and its store.
+// Handler returns a handler that passes to next the requests that limiter admits, one unit each,
+// and answers the others as the package comment describes.
 //
-// It panics if limiter, key or next is nil or policy is none of the policies. Requests that shall not be limited go round it.
-func Handler(limiter *ratelimit.Limiter, key KeyFunc, policy ratelimit.Policy, next http.Handler) http.Handler {
+// It panics if limiter, key or next is nil. Route requests that are not limited around it.
+func Handler(limiter *ratelimit.Limiter, key KeyFunc, next http.Handler) http.Handler {
 	switch {
 	case limiter == nil:
 		panic("httplimit: no limiter")
 	case key == nil:
 		panic("httplimit: no key function")
-	case !policy.Valid():
-		panic("httplimit: the policy is none of FailClosed, FailOpen and FailLocal")
 	case next == nil:
 		panic("httplimit: no handler")
 	}
-	return &handler{limiter.With(policy), limiter.Limits(), key, next}
+	return &handler{limiter, limiter.Limits(), key, next}
 }
 
 type handler struct {
@@ -71,7 +71,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
-func (h *handler) refuse(w http.ResponseWriter, results []ratelimit.Result, binding ratelimit.Result) {
+func (h *handler) refuse(
+	w http.ResponseWriter, results []ratelimit.Result, binding ratelimit.Result,
+) {
 	p := problem.Problem{
 		Type:   problem.QuotaExceeded,
 		Title:  "Quota Exceeded",

@@ -47,7 +47,9 @@ func newStore(tb testing.TB, c *clock) ratelimit.Store {
 	return store
 }
 
-func newLimiter(tb testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *ratelimit.Limiter {
+func newLimiter(
+	tb testing.TB, store ratelimit.Store, limits ...ratelimit.Limit,
+) *ratelimit.Limiter {
 	tb.Helper()
 	var algorithms []ratelimit.Algorithm
 	for _, l := range limits {
@@ -122,9 +124,11 @@ func checkProblem(t *testing.T, res *http.Response, status int) map[string]any {
 
 func TestHandlerAdmitsUpToTheLimit(t *testing.T) {
 	c := newClock()
-	h := httplimit.Handler(newLimiter(t, newStore(t, c), ratelimit.PerMinute(2)), secretKey, ratelimit.FailClosed, passed)
+	h := httplimit.Handler(newLimiter(t, newStore(t, c), ratelimit.PerMinute("minute", 2)),
+		secretKey, passed)
 	for i := range 2 {
-		if res := serve(h, get()); res.StatusCode != http.StatusOK || res.Header.Get("Passed") != "yes" {
+		if res := serve(h, get()); res.StatusCode != http.StatusOK ||
+			res.Header.Get("Passed") != "yes" {
 			t.Fatalf("request %d: status %d", i, res.StatusCode)
 		}
 		c.advance(10 * time.Second)
@@ -135,10 +139,11 @@ func TestHandlerAdmitsUpToTheLimit(t *testing.T) {
 	if got := res.Header.Get("Retry-After"); got != "40" {
 		t.Errorf("Retry-After %q, want 40", got)
 	}
-	if p["type"] != "https://iana.org/assignments/http-problem-types#quota-exceeded" || p["title"] != "Quota Exceeded" {
+	if p["type"] != "https://iana.org/assignments/http-problem-types#quota-exceeded" ||
+		p["title"] != "Quota Exceeded" {
 		t.Errorf("type %v, title %v", p["type"], p["title"])
 	}
-	if got := fmt.Sprint(p["violated-policies"]); got != "[1m0s]" {
+	if got := fmt.Sprint(p["violated-policies"]); got != "[minute]" {
 		t.Errorf("violated-policies %v", got)
 	}
 
@@ -157,8 +162,9 @@ func TestHandlerAdmitsUpToTheLimit(t *testing.T) {
 func TestHandlerOfSeveralLimits(t *testing.T) {
 	c := newClock()
 	limiter := newLimiter(t, newStore(t, c),
-		ratelimit.PerSecond(1).Named("burst"), ratelimit.PerMinute(2).Named("steady"), ratelimit.PerDay(1000))
-	h := httplimit.Handler(limiter, secretKey, ratelimit.FailClosed, passed)
+		ratelimit.PerSecond("burst", 1), ratelimit.PerMinute("steady", 2),
+		ratelimit.PerDay("day", 1000))
+	h := httplimit.Handler(limiter, secretKey, passed)
 	violated := func(retryAfter string) []any {
 		t.Helper()
 		res := serve(h, get())
@@ -203,8 +209,10 @@ func TestHandlerUndecided(t *testing.T) {
 		{errors.New(secret), ratelimit.FailClosed, 500},
 	} {
 		t.Run(fmt.Sprint(tt.err, tt.policy), func(t *testing.T) {
-			for _, limits := range [][]ratelimit.Limit{{ratelimit.PerSecond(1)}, {ratelimit.PerSecond(1), ratelimit.PerDay(1)}} {
-				h := httplimit.Handler(newLimiter(t, broken{tt.err}, limits...), secretKey, tt.policy, passed)
+			for _, limits := range [][]ratelimit.Limit{{ratelimit.PerSecond("second", 1)},
+				{ratelimit.PerSecond("second", 1), ratelimit.PerDay("day", 1)}} {
+				h := httplimit.Handler(newLimiter(t, broken{tt.err}, limits...).With(tt.policy),
+					secretKey, passed)
 				res := serve(h, get())
 				if tt.status == http.StatusOK {
 					if res.StatusCode != http.StatusOK || res.Header.Get("Passed") != "yes" {
@@ -228,8 +236,8 @@ func TestHandlerUndecided(t *testing.T) {
 func TestHandlerContextEnded(t *testing.T) {
 	c := newClock()
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
-		limiter := newLimiter(t, newStore(t, c), ratelimit.PerSecond(1))
-		h := httplimit.Handler(limiter, secretKey, policy, passed)
+		limiter := newLimiter(t, newStore(t, c), ratelimit.PerSecond("second", 1))
+		h := httplimit.Handler(limiter.With(policy), secretKey, passed)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		checkProblem(t, serve(h, get().WithContext(ctx)), http.StatusServiceUnavailable)
@@ -245,7 +253,8 @@ func TestHandlerUnattributed(t *testing.T) {
 		"empty key": func(*http.Request) (string, error) { return "", nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := httplimit.Handler(newLimiter(t, newStore(t, nil), ratelimit.PerSecond(1)), key, ratelimit.FailOpen, passed)
+			h := httplimit.Handler(newLimiter(t, newStore(t, nil),
+				ratelimit.PerSecond("second", 1)), key, passed)
 			checkProblem(t, serve(h, get()), http.StatusBadRequest)
 		})
 	}
@@ -255,8 +264,9 @@ func TestHandlerConcurrent(t *testing.T) {
 	const limit, requests = 50, 400
 	var admitted atomic.Int64
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { admitted.Add(1) })
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour(limit), ratelimit.PerDay(limit))
-	h := httplimit.Handler(limiter, secretKey, ratelimit.FailOpen, next)
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", limit),
+		ratelimit.PerDay("day", limit))
+	h := httplimit.Handler(limiter, secretKey, next)
 	var wg sync.WaitGroup
 	for range requests {
 		wg.Go(func() { serve(h, get()) })
@@ -268,13 +278,11 @@ func TestHandlerConcurrent(t *testing.T) {
 }
 
 func TestHandlerPanics(t *testing.T) {
-	limiter := newLimiter(t, broken{}, ratelimit.PerSecond(1))
+	limiter := newLimiter(t, broken{}, ratelimit.PerSecond("second", 1))
 	for name, f := range map[string]func(){
-		"no limiter": func() { httplimit.Handler(nil, secretKey, ratelimit.FailClosed, passed) },
-		"no key":     func() { httplimit.Handler(limiter, nil, ratelimit.FailClosed, passed) },
-		"no policy":  func() { httplimit.Handler(limiter, secretKey, 0, passed) },
-		"bad policy": func() { httplimit.Handler(limiter, secretKey, ratelimit.FailLocal+1, passed) },
-		"no next":    func() { httplimit.Handler(limiter, secretKey, ratelimit.FailClosed, nil) },
+		"no limiter": func() { httplimit.Handler(nil, secretKey, passed) },
+		"no key":     func() { httplimit.Handler(limiter, nil, passed) },
+		"no next":    func() { httplimit.Handler(limiter, secretKey, nil) },
 		"/0":         func() { httplimit.RemoteAddrPrefix(0) },
 		"/129":       func() { httplimit.RemoteAddrPrefix(129) },
 	} {

@@ -8,17 +8,11 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/layer"
 )
 
 // The race detector drops pooled values at random, so these figures hold without it only.
 func TestAllocations(t *testing.T) {
-	inner := &broken{policy: ratelimit.FailClosed} // which allocates nothing
-	var seen int
-	observed, err := layer.NewObserved(inner, func(context.Context, layer.Observation) { seen++ })
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := broken{}
 	soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	ds, out := []ratelimit.Demand{unit("k"), unit("l"), unit("m")}, make([]ratelimit.Result, 3)
@@ -26,14 +20,15 @@ func TestAllocations(t *testing.T) {
 		store        ratelimit.Store
 		one, several float64
 	}{
-		"observed": {observed, 0, 0},
-		"prefix":   {prefix(t, inner), 1, 3},   // the keys
-		"deadline": {deadline(t, inner), 0, 0}, // a minute, and the caller has set an earlier one
+		"prefix":  {prefix(t, inner), 1, 3},  // the keys
+		"timeout": {timeout(t, inner), 0, 0}, // a minute, and the caller has set an earlier one
 	} {
-		if got := testing.AllocsPerRun(200, func() { _, _ = tt.store.Take(soon, ds[0]) }); got > tt.one {
+		if got := testing.AllocsPerRun(200,
+			func() { _, _ = tt.store.Take(soon, ds[0]) }); got > tt.one {
 			t.Errorf("%s: a Take allocates %v times, want %v", name, got, tt.one)
 		}
-		if got := testing.AllocsPerRun(200, func() { _ = tt.store.TakeAll(soon, ds, out) }); got > tt.several {
+		if got := testing.AllocsPerRun(200,
+			func() { _ = tt.store.TakeAll(soon, ds, out) }); got > tt.several {
 			t.Errorf("%s: a TakeAll of 3 allocates %v times, want %v", name, got, tt.several)
 		}
 	}

@@ -2,320 +2,248 @@ package layer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/layer/internal/pace"
 )
 
 // DegradedOptions are the options of [NewDegraded].
 type DegradedOptions struct {
-	// Instances is the number of processes that use the store inside. While it is away, each of them has one part in Instances of every
-	// limit, rounded down to whole units. A larger number is safer and refuses more. There is no default.
+	// Instances is the number of processes that use the store inside. While the store is
+	// unavailable, each of them has one part in Instances of every limit, rounded down to whole
+	// units. A larger number is safer and refuses more. There is no default.
 	Instances int
 
-	// MaxKeys is the most states that are remembered locally, one for each limit of each key. 0 is [memorystore.DefaultMaxKeys]. While
-	// there is no room for a key, it is refused when the store is away. Keys for which something is owed to the store are held whole.
+	// MaxKeys is the largest number of states that are tracked locally, one for each limit of each
+	// key. 0 is [memorystore.DefaultMaxKeys]. A key for which there is no room is refused while the
+	// store is unavailable.
+	//
+	// Keys are held as copies, and those of more than 128 bytes as hashes. Keys with units that are
+	// not recorded in the store yet are held whole as well, in MaxKeys × 128 bytes for all of them.
+	// While that is used up, keys without such units are refused while the store is unavailable.
 	MaxKeys int
 
-	// OnChange, if not nil, is called when the store has left a demand undecided that it should have decided, and when it decides
-	// again. It should return soon: the demand that showed it waits.
-	OnChange func(away bool)
+	// OnChange, if not nil, is called with true when the store becomes unavailable, and with false
+	// when it decides again. It should return soon: the demand that caused the call waits.
+	OnChange func(unavailable bool)
 }
 
-// Degraded is a store that decides from the memory of this process while the store inside is away. Create one with [NewDegraded]. It is
-// safe for simultaneous use.
+// Degraded is a store that decides from the memory of this process while the store inside is
+// unavailable. Create one with [NewDegraded]. It is safe for simultaneous use.
 //
-// The local decisions are made by the same algorithm, exactly, within this process's share of each limit; they have [ratelimit.SourceLocal], and
-// their Limit and Remaining are those of the share. What the store has admitted for this process before counts. When the store
-// is back, what was admitted locally and still counts is forced into it, before anything else is asked about the key: at the store's present, which
-// is later and so can only refuse more. So in any window of time around an outage at most Max + Instances × (Max/Instances) units are admitted,
-// if the store still has what it had. When the answer to what was forced never comes, it is forced again, twice at most.
+// The same algorithm makes the local decisions, exactly, within this process's share of each limit.
+// They have [ratelimit.SourceLocal], and their Limit and Remaining are those of the share. What the
+// store has admitted for this process before counts. When the store decides again, what was
+// admitted locally and still counts is forced into it, before anything else is asked about the key,
+// and with the store's present time, which is later and so can only refuse more. So in any window
+// of time around an outage at most Max + Instances × (Max/Instances) units are admitted, provided
+// that the store has not lost its data. If the answer to a force never comes, the units are forced
+// again, twice at most.
 //
-// A call on a key for which something is owed may ask the store three times, one after the other: whether it is back, for what is owed, and for the
-// demand. So it may wait three of the store's timeouts, and a TakeAll two for each such key and one more. A [Deadline] around bounds the whole.
+// A call on a key with units that are not recorded yet may ask the store three times, one after the
+// other: whether it is available, to record those units, and for the demand. So it may take three
+// of the store's timeouts, and a TakeAll two for each such key and one more. A [Timeout] around the
+// layer bounds the whole.
 //
-// Away means an error that wraps [ratelimit.ErrUnavailable], but not those that are about one key or for good: [ratelimit.ErrCorruptState],
-// [ratelimit.ErrCapacity], [ratelimit.ErrClosed], and the leaving of the caller. A demand whose answer never came may have been recorded; admitted
-// locally, it may then count twice. Undecided stay, and are refused: demands that ask for another policy, those for more units than the share, those for a
-// key for which there is no room, a Reset, and a GiveBack of what the store has admitted. A GiveBack of what was admitted
-// locally has no effect once that was forced into the store.
+// The store inside is unavailable when it fails with an error that wraps
+// [ratelimit.ErrUnavailable], except for those that are about one key or permanent
+// ([ratelimit.ErrCorruptState], [ratelimit.ErrCapacity], [ratelimit.ErrClosed]) and those of a call
+// whose context has ended. Callers choose their deadlines, so a call is never decided locally
+// because its own time is over. After such a call the layer itself looks at the same key, in the
+// background, at most one at a time and twice a second, until the store's own timeout; the outcome
+// of that look counts. Where callers allow less time than the store's timeout, put a breaker around
+// the store inside: while it is open, it leaves time for a local decision.
 //
-// What was admitted locally is forgotten when the process ends, and so is what the others would have to know of it.
+// A demand whose answer never came may have been recorded; admitted locally, it may then count
+// twice. These remain undecided, with the error of the store inside: a demand for more units than
+// the share, one for a key for which there is no room, a reset, and a give-back of units that the
+// store has admitted. A give-back of units that were admitted locally has no effect after they were
+// forced into the store.
+//
+// When the process ends, it loses what it has admitted locally and not yet recorded. To keep a call
+// site from being decided locally, make its limiter on the store inside.
 type Degraded struct {
-	store     ratelimit.Store
-	local     *memorystore.Store
-	instances int64
-	maxOwed   int
-	onChange  func(away bool)
+	store        ratelimit.Store
+	local        *memorystore.Store
+	ledger       *ledger
+	recorder     *recorder
+	availability *availability
+	background   *background
 
-	away  atomic.Bool
-	owing atomic.Int64 // len(owed), to be read without the lock
-	stats degradedCounts
-
-	// mu makes one of a local decision and the debt that comes of it.
-	mu       sync.Mutex
-	owed     map[stateID]*debt
-	settling bool // there is a goroutine that settles
-	closed   bool
-	stop     chan struct{}
-	running  sync.WaitGroup
+	decided   atomic.Int64 // locally
+	undecided atomic.Int64 // neither by the store inside nor locally
 }
 
 var _ ratelimit.Store = (*Degraded)(nil)
 
-type stateID struct{ key, limit, algorithm string }
-
-func idOf(d ratelimit.Demand) stateID {
-	return stateID{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
-}
-
-// DegradedStats are counts since the store was made; Away, Owing and Known are of now.
+// DegradedStats are the statistics of a [Degraded] store. Unavailable, Pending and Keys are
+// current; the others are counts since the store was made.
 type DegradedStats struct {
-	Away      bool  // whether the store inside left the last demand undecided
-	Local     int64 // demands that were decided locally
-	Undecided int64 // demands that could not be decided locally either
-	Owing     int64 // states with units that were admitted locally and are not in the store yet
-	Settled   int64 // units that were forced into the store
-	Unknown   int64 // units that were sent to be forced and whose answer never came; they are sent again twice
-	Known     int64 // states that are remembered locally
-	Forgotten int64 // admissions of the store that were not remembered for want of room
+	Unavailable bool  // whether the store inside left the last demand undecided
+	Local       int64 // calls decided locally
+	Undecided   int64 // calls that could not be decided locally either
+	Pending     int64 // states with units admitted locally and not recorded in the store yet
+	Recorded    int64 // units that were forced into the store
+	Unconfirmed int64 // units that were forced into the store and whose answer never came
+	Keys        int64 // states tracked locally
+	Untracked   int64 // admissions of the store that are not tracked because there was no room
 }
 
-type degradedCounts struct {
-	local, undecided, settled, unknown, forgotten atomic.Int64
-}
-
-// NewDegraded returns a store around store that decides locally while store is away. Close it when it is no longer needed. An error wraps
-// [ErrInvalidOptions].
+// NewDegraded returns a store that decides locally while store is unavailable. Close it when it is
+// no longer needed. An error wraps [ratelimit.ErrInvalidOptions].
 func NewDegraded(store ratelimit.Store, opts *DegradedOptions) (*Degraded, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
 	}
 	if opts == nil || opts.Instances < 1 {
-		return nil, fmt.Errorf("%w: Instances is to be 1 or more, and has no default", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: Instances must be 1 or more, and has no default",
+			ratelimit.ErrInvalidOptions)
 	}
 	if opts.MaxKeys < 0 {
-		return nil, fmt.Errorf("%w: MaxKeys %d is negative", ErrInvalidOptions, opts.MaxKeys)
+		return nil, fmt.Errorf("%w: MaxKeys %d is negative",
+			ratelimit.ErrInvalidOptions, opts.MaxKeys)
 	}
-	local, err := memorystore.New(&memorystore.Options{MaxKeys: opts.MaxKeys})
+	maxKeys := opts.MaxKeys
+	if maxKeys == 0 {
+		maxKeys = memorystore.DefaultMaxKeys
+	}
+	local, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalidOptions, err)
+		return nil, fmt.Errorf("%w: %w", ratelimit.ErrInvalidOptions, err)
 	}
-	s := &Degraded{
-		store: store, local: local, instances: int64(opts.Instances), maxOwed: opts.MaxKeys, onChange: opts.OnChange,
-		owed: make(map[stateID]*debt), stop: make(chan struct{}),
+	s := &Degraded{store: store, local: local, background: newBackground()}
+	s.availability = &availability{
+		store: store, onChange: opts.OnChange,
+		background: s.background, peeks: pace.New(peekPause),
 	}
-	if s.maxOwed == 0 {
-		s.maxOwed = memorystore.DefaultMaxKeys
+	s.ledger = &ledger{
+		local: local, instances: int64(opts.Instances),
+		maxDebts: maxKeys, debts: make(map[stateID]*debt),
+	}
+	s.recorder = &recorder{
+		store: store, ledger: s.ledger,
+		availability: s.availability, background: s.background,
 	}
 	return s, nil
 }
 
-// Take decides one demand: the store inside does, or this process while that is away.
+// Take decides one demand: the store inside does, or this process while that is unavailable.
 func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if s.owing.Load() > 0 && ratelimit.CheckTake(ctx, d) == nil {
-		if res, ok := s.giveBackOwed(d); ok {
+	if s.ledger.pending.Load() > 0 && ratelimit.CheckTake(ctx, d) == nil {
+		if res, ok := s.ledger.giveBack(d); ok {
+			s.decided.Add(1)
 			return res, nil
 		}
-		if err := s.settle(ctx, d); err != nil {
-			return s.decide(ctx, d, ratelimit.FailClosed.Undecided(d, err), err)
+		if err := s.recorder.recordBefore(ctx, d); err != nil {
+			return s.decide(ctx, d, err)
 		}
 	}
-	if ctx.Err() != nil {
-		return s.store.Take(ctx, d)
-	}
+	ended := ctx.Err() != nil // then the store inside does nothing
 	res, err := s.store.Take(ctx, d)
-	if err != nil {
-		return s.decide(ctx, d, res, err)
+	if ended {
+		return res, err
 	}
-	s.heard(res)
-	s.learn(d, res)
+	if err != nil {
+		return s.decide(ctx, d, err)
+	}
+	s.availability.answered(res)
+	s.ledger.track(d, res)
 	return res, nil
 }
 
 // TakeAll decides several demands as one.
-func (s *Degraded) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	if s.owing.Load() > 0 && ratelimit.CheckTakeAll(ctx, ds, out) == nil {
+func (s *Degraded) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if s.ledger.pending.Load() > 0 && ratelimit.CheckTakeAll(ctx, ds, out) == nil {
 		for i := range ds {
-			if err := s.settle(ctx, ds[i]); err != nil {
-				ratelimit.FailClosed.UndecidedAll(ds, out, err)
+			if err := s.recorder.recordBefore(ctx, ds[i]); err != nil {
 				return s.decideAll(ctx, ds, out, err)
 			}
 		}
 	}
-	if ctx.Err() != nil {
-		return s.store.TakeAll(ctx, ds, out)
+	ended := ctx.Err() != nil
+	err := s.store.TakeAll(ctx, ds, out)
+	if ended {
+		return err
 	}
-	if err := s.store.TakeAll(ctx, ds, out); err != nil {
+	if err != nil {
 		return s.decideAll(ctx, ds, out, err)
 	}
-	s.heard(out[0])
+	s.availability.answered(out[0])
 	for i := range out {
 		if !out[i].Allowed {
 			return nil
 		}
 	}
 	for i := range ds {
-		s.learn(ds[i], out[i])
+		s.ledger.track(ds[i], out[i])
 	}
+	return nil
+}
+
+// decide decides d locally if err, with which the store inside left it undecided, says that the
+// store is unavailable. Otherwise it returns err.
+func (s *Degraded) decide(
+	ctx context.Context, d ratelimit.Demand, err error,
+) (ratelimit.Result, error) {
+	if !s.availability.failed(ctx, d, err) {
+		return ratelimit.Result{}, err
+	}
+	ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
+	if err := s.decideLocally(ds[:], out[:], err); err != nil {
+		return ratelimit.Result{}, err
+	}
+	return out[0], nil
+}
+
+// decideAll is decide for several demands.
+func (s *Degraded) decideAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result, err error,
+) error {
+	if len(ds) == 0 || !s.availability.failed(ctx, ds[0], err) {
+		return err
+	}
+	return s.decideLocally(ds, out, err)
+}
+
+// decideLocally decides ds from memory. cause is the error of the store inside.
+func (s *Degraded) decideLocally(
+	ds []ratelimit.Demand, out []ratelimit.Result, cause error,
+) error {
+	if err := s.ledger.take(ds, out); err != nil {
+		s.undecided.Add(1)
+		//nolint:errorlint // why there is no local decision is no property of the demand
+		return fmt.Errorf("%w; nor from memory: %v", cause, err)
+	}
+	s.decided.Add(1)
+	s.recorder.wake()
 	return nil
 }
 
 // Stats returns what the store has done so far. It takes no lock.
 func (s *Degraded) Stats() DegradedStats {
 	return DegradedStats{
-		Away: s.away.Load(), Local: s.stats.local.Load(), Undecided: s.stats.undecided.Load(), Owing: s.owing.Load(),
-		Settled: s.stats.settled.Load(), Unknown: s.stats.unknown.Load(), Known: int64(s.local.Len()), Forgotten: s.stats.forgotten.Load(),
+		Unavailable: s.availability.unavailable.Load(),
+		Local:       s.decided.Load(),
+		Undecided:   s.undecided.Load(),
+		Pending:     s.ledger.pending.Load(),
+		Recorded:    s.recorder.recorded.Load(),
+		Unconfirmed: s.recorder.unconfirmed.Load(),
+		Keys:        int64(s.local.Stats().Keys),
+		Untracked:   s.ledger.untracked.Load(),
 	}
 }
 
-// Close ends what goes on in the background and forgets what is remembered locally, debts included. It does not close the store inside, which
-// is asked as before; while it is away, nothing is decided any more.
+// Close stops the background work and drops all local state, units that are not recorded yet
+// included. It does not close the store inside, which still decides; while it is unavailable,
+// nothing is decided any more. Its error is nil.
 func (s *Degraded) Close() error {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.stop)
-	}
-	s.mu.Unlock()
-	s.running.Wait()
-	return s.local.Close()
-}
-
-// left reports whether err, with which the store inside left d undecided, means that it is away, and d may be decided locally.
-func (s *Degraded) left(ctx context.Context, d ratelimit.Demand, err error) bool {
-	switch {
-	case !errors.Is(err, ratelimit.ErrUnavailable), errors.Is(ctx.Err(), context.Canceled):
-		return false
-	case errors.Is(err, ratelimit.ErrCorruptState), errors.Is(err, ratelimit.ErrCapacity), errors.Is(err, ratelimit.ErrClosed):
-		return false
-	}
-	if !s.away.Swap(true) && s.onChange != nil {
-		s.onChange(true)
-	}
-	return d.Policy == 0 || d.Policy == ratelimit.FailLocal
-}
-
-// heard notes that the store inside has decided.
-func (s *Degraded) heard(res ratelimit.Result) {
-	if res.Source != ratelimit.SourceStore || !s.away.Load() {
-		return
-	}
-	if s.away.CompareAndSwap(true, false) && s.onChange != nil {
-		s.onChange(false)
-	}
-}
-
-// learn remembers what the store inside has admitted, so that it counts when the store is away.
-func (s *Degraded) learn(d ratelimit.Demand, res ratelimit.Result) {
-	switch {
-	case d.Op == ratelimit.Reset:
-		s.forget(d)
-		return
-	case !res.Allowed || d.Op != ratelimit.Take && d.Op != ratelimit.Force:
-		return
-	}
-	d.Op = ratelimit.Force
-	if !s.scale(&d) {
-		s.stats.forgotten.Add(1)
-	} else if _, err := s.local.Take(context.Background(), d); err != nil {
-		s.stats.forgotten.Add(1)
-	}
-}
-
-// scale makes d cost what it does of this process's share: Instances times as many units of the whole limit.
-func (s *Degraded) scale(d *ratelimit.Demand) bool {
-	if d.Op != ratelimit.Reset {
-		if d.N > ratelimit.MaxUnits/s.instances {
-			return false
-		}
-		d.N *= s.instances
-	}
-	return true
-}
-
-// mine returns res, of a demand that was scaled, in units of this process's share.
-func (s *Degraded) mine(res ratelimit.Result) ratelimit.Result {
-	res.Limit /= s.instances
-	res.Remaining /= s.instances
-	res.Source = ratelimit.SourceLocal
-	return res
-}
-
-// decide decides d, which the store inside left undecided with res and err, or leaves it undecided.
-func (s *Degraded) decide(ctx context.Context, d ratelimit.Demand, res ratelimit.Result, err error) (ratelimit.Result, error) {
-	if !s.left(ctx, d, err) {
-		return res, err
-	}
-	ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
-	err = s.decideLocally(ds[:], out[:], err)
-	return out[0], err
-}
-
-func (s *Degraded) decideAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result, err error) error {
-	local := len(ds) > 0
-	for i := range ds {
-		local = s.left(ctx, ds[i], err) && local
-	}
-	if !local {
-		return err
-	}
-	return s.decideLocally(ds, out, err)
-}
-
-// decideLocally decides ds from memory, for this process's share. cause is the error with which the store inside left them undecided.
-func (s *Degraded) decideLocally(ds []ratelimit.Demand, out []ratelimit.Result, cause error) error {
-	if err := s.takeLocally(ds, out); err != nil {
-		s.stats.undecided.Add(1)
-		cause = fmt.Errorf("%w; nor from memory: %v", cause, err) //nolint:errorlint // what went wrong here is no property of the demand
-		ratelimit.FailClosed.UndecidedAll(ds, out, cause)
-		return cause
-	}
-	s.stats.local.Add(1)
-	return nil
-}
-
-var (
-	errNotLocal   = errors.New("only the store can give back or reset")
-	errOverShare  = errors.New("more units than this process's share")
-	errOwesEnough = errors.New("no room for another key")
-)
-
-func (s *Degraded) takeLocally(ds []ratelimit.Demand, out []ratelimit.Result) error {
-	scaled := make([]ratelimit.Demand, len(ds))
-	for i, d := range ds {
-		switch {
-		case d.Op > ratelimit.Force:
-			return errNotLocal
-		case !s.scale(&d), d.Op != ratelimit.Force && d.N > d.Algorithm.Limit().Max:
-			return errOverShare
-		}
-		scaled[i] = d
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return ratelimit.ErrClosed
-	}
-	if !s.mayOwe(ds) {
-		return errOwesEnough
-	}
-	if err := s.local.TakeAll(context.Background(), scaled, out); err != nil {
-		return err
-	}
-	admitted := true
-	for i := range out {
-		out[i] = s.mine(out[i])
-		admitted = admitted && out[i].Allowed
-	}
-	if admitted {
-		for i := range ds {
-			s.owe(ds[i], out[i].At)
-		}
-	}
-	return nil
+	s.background.stop()
+	err := s.local.Close()
+	s.background.wait()
+	return err
 }

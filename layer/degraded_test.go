@@ -18,7 +18,7 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// outage is a store that can be away.
+// outage is a store that can be unavailable.
 type outage struct {
 	ratelimit.Store
 	mode  atomic.Int32
@@ -28,7 +28,6 @@ type outage struct {
 const (
 	up      = iota
 	gone    // nothing arrives
-	open    // nothing arrives, and who asks is admitted
 	frozen  // all arrives, and no answer comes
 	corrupt // answers that the state is corrupt
 	deaf    // the answers of what is forced are lost
@@ -38,11 +37,9 @@ func (s *outage) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result
 	s.calls.Add(1)
 	switch s.mode.Load() {
 	case gone:
-		return ratelimit.FailClosed.Undecided(d, ratelimit.ErrUnavailable), ratelimit.ErrUnavailable
-	case open:
-		return ratelimit.FailOpen.Undecided(d, ratelimit.ErrUnavailable), ratelimit.ErrUnavailable
+		return ratelimit.Result{}, ratelimit.ErrUnavailable
 	case deaf:
-		if d.Op != ratelimit.Force {
+		if d.Op != ratelimit.OpForce {
 			return s.Store.Take(ctx, d)
 		}
 		fallthrough
@@ -52,7 +49,7 @@ func (s *outage) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result
 		}
 		return ratelimit.Result{}, ratelimit.ErrOutcomeUnknown
 	case corrupt:
-		return ratelimit.FailOpen.Undecided(d, ratelimit.ErrCorruptState), ratelimit.ErrCorruptState
+		return ratelimit.Result{}, ratelimit.ErrCorruptState
 	}
 	return s.Store.Take(ctx, d)
 }
@@ -85,7 +82,7 @@ func newDegraded(t testing.TB, s ratelimit.Store, opts *layer.DegradedOptions) *
 	return d
 }
 
-var eight = algorithm.SlidingLog(ratelimit.Limit{Max: 8, Window: time.Minute})
+var eight = algorithm.SlidingLog(ratelimit.Limit{Name: "eight", Max: 8, Window: time.Minute})
 
 func ask(t testing.TB, s ratelimit.Store, op ratelimit.Op, key string, n int64) ratelimit.Result {
 	t.Helper()
@@ -100,7 +97,7 @@ func ask(t testing.TB, s ratelimit.Store, op ratelimit.Op, key string, n int64) 
 func admit(t testing.TB, s ratelimit.Store, key string, source ratelimit.Source) (n int) {
 	t.Helper()
 	for ; ; n++ {
-		res := ask(t, s, ratelimit.Take, key, 1)
+		res := ask(t, s, ratelimit.OpTake, key, 1)
 		if res.Source != source {
 			t.Fatalf("decided by %v, want %v", res.Source, source)
 		}
@@ -117,12 +114,15 @@ func TestDegradedConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { m.Close() })
-		newLayer := func(t testing.TB) ratelimit.Store { return newDegraded(t, m, &layer.DegradedOptions{Instances: 3}) }
+		newLayer := func(t testing.TB) ratelimit.Store {
+			return newDegraded(t, m, &layer.DegradedOptions{Instances: 3})
+		}
 		return conformance.Harness{Store: newLayer(t), Second: newLayer, Close: m.Close}
 	}, nil)
 }
 
-// TestDegradedShare: while the store is away, each process has its part of the limit, exactly.
+// TestDegradedShare: while the store is unavailable, each process has its part of the limit,
+// exactly.
 func TestDegradedShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -131,20 +131,22 @@ func TestDegradedShare(t *testing.T) {
 		if n := admit(t, s, "k", ratelimit.SourceLocal); n != 2 {
 			t.Errorf("%d admitted locally, want a third of 8", n)
 		}
-		refused := ask(t, s, ratelimit.Look, "k", 1)
-		if refused.Allowed || refused.RetryAfter != time.Minute || refused.Limit != 2 || refused.Remaining != 0 {
-			t.Errorf("look: %+v", refused)
+		refused := ask(t, s, ratelimit.OpPeek, "k", 1)
+		if refused.Allowed || refused.RetryAfter != time.Minute || refused.Limit != 2 ||
+			refused.Remaining != 0 {
+			t.Errorf("peek: %+v", refused)
 		}
 		time.Sleep(refused.RetryAfter - time.Microsecond)
-		if ask(t, s, ratelimit.Take, "k", 1).Allowed {
+		if ask(t, s, ratelimit.OpTake, "k", 1).Allowed {
 			t.Error("admitted 1µs before RetryAfter was over")
 		}
 		time.Sleep(time.Microsecond)
-		if res := ask(t, s, ratelimit.Take, "k", 2); !res.Allowed || res.Remaining != 0 {
+		if res := ask(t, s, ratelimit.OpTake, "k", 2); !res.Allowed || res.Remaining != 0 {
 			t.Errorf("after RetryAfter: %+v", res)
 		}
 		res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight, N: 3})
-		if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrExceedsLimit) || res.Source != ratelimit.SourceClosed {
+		if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrExceedsLimit) ||
+			res != (ratelimit.Result{}) {
 			t.Errorf("more than the share: %+v, %v", res, err)
 		}
 	})
@@ -155,10 +157,11 @@ func TestDegradedKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
-		ask(t, s, ratelimit.Take, "k", 3)
-		ask(t, s, ratelimit.Take, "reset", 4)
-		ask(t, s, ratelimit.Reset, "reset", 0)
-		pair := []ratelimit.Demand{{Key: "k", Algorithm: eight, N: 6}, {Key: "other", Algorithm: eight, N: 1}}
+		ask(t, s, ratelimit.OpTake, "k", 3)
+		ask(t, s, ratelimit.OpTake, "reset", 4)
+		ask(t, s, ratelimit.OpReset, "reset", 0)
+		pair := []ratelimit.Demand{{Key: "k", Algorithm: eight, N: 6},
+			{Key: "other", Algorithm: eight, N: 1}}
 		out := make([]ratelimit.Result, 2)
 		if err := s.TakeAll(t.Context(), pair, out); err != nil || out[0].Allowed {
 			t.Fatalf("%+v, %v", out, err)
@@ -168,7 +171,8 @@ func TestDegradedKnows(t *testing.T) {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		store.mode.Store(gone)
-		for key, want := range map[string]int{"k": 1, "reset": 4, "other": 3, "third": 0, "new": 4} {
+		for key, want := range map[string]int{"k": 1, "reset": 4, "other": 3, "third": 0,
+			"new": 4} {
 			if n := admit(t, s, key, ratelimit.SourceLocal); n != want {
 				t.Errorf("%s: %d admitted locally, want %d", key, n, want)
 			}
@@ -176,19 +180,21 @@ func TestDegradedKnows(t *testing.T) {
 	})
 }
 
-// TestDegradedSettles: what was admitted locally is in the store before the store decides about the key again.
-func TestDegradedSettles(t *testing.T) {
+// TestDegradedRecords: what was admitted locally is in the store before the store decides about the
+// key again.
+func TestDegradedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		var changes []bool
-		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2, OnChange: func(away bool) { changes = append(changes, away) }})
+		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2,
+			OnChange: func(unavailable bool) { changes = append(changes, unavailable) }})
 		store.mode.Store(gone)
 		for _, key := range []string{"asked", "not asked"} {
 			if n := admit(t, s, key, ratelimit.SourceLocal); n != 4 {
 				t.Fatalf("%d admitted locally", n)
 			}
 		}
-		if st := s.Stats(); !st.Away || st.Owing != 2 || st.Local != 10 {
+		if st := s.Stats(); !st.Unavailable || st.Pending != 2 || st.Local != 10 {
 			t.Errorf("%+v", st)
 		}
 		store.mode.Store(up)
@@ -196,10 +202,10 @@ func TestDegradedSettles(t *testing.T) {
 			t.Errorf("the store admitted %d after 4 of 8 were admitted locally", n)
 		}
 		time.Sleep(time.Second)
-		if left := ask(t, store, ratelimit.Look, "not asked", 1).Remaining; left != 4 {
+		if left := ask(t, store, ratelimit.OpPeek, "not asked", 1).Remaining; left != 4 {
 			t.Errorf("%d remain in the store of the key that nobody asked about, want 4", left)
 		}
-		if st := s.Stats(); st.Away || st.Owing != 0 || st.Settled != 8 {
+		if st := s.Stats(); st.Unavailable || st.Pending != 0 || st.Recorded != 8 {
 			t.Errorf("%+v", st)
 		}
 		if len(changes) != 2 || !changes[0] || changes[1] {
@@ -208,29 +214,29 @@ func TestDegradedSettles(t *testing.T) {
 	})
 }
 
-// TestDegradedSettlesWhatCounts: units whose window is over are not recorded.
-func TestDegradedSettlesWhatCounts(t *testing.T) {
+// TestDegradedRecordsWhatCounts: units whose window is over are not recorded.
+func TestDegradedRecordsWhatCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		ask(t, s, ratelimit.Take, "k", 2)
-		ask(t, s, ratelimit.Take, "old", 2)
+		ask(t, s, ratelimit.OpTake, "k", 2)
+		ask(t, s, ratelimit.OpTake, "old", 2)
 		time.Sleep(50 * time.Second)
-		ask(t, s, ratelimit.Take, "k", 1)
+		ask(t, s, ratelimit.OpTake, "k", 1)
 		time.Sleep(15 * time.Second)
 		store.mode.Store(up)
 		time.Sleep(time.Second)
 		for key, want := range map[string]int64{"k": 7, "old": 8} {
-			if left := ask(t, store, ratelimit.Look, key, 1).Remaining; left != want {
+			if left := ask(t, store, ratelimit.OpPeek, key, 1).Remaining; left != want {
 				t.Errorf("%s: %d remain in the store, want %d", key, left, want)
 			}
 		}
 	})
 }
 
-// TestDegradedFrozen: a server that stands still, and then does all it was sent, has each local admission at most twice: by the demand itself,
-// and by the settling.
+// TestDegradedFrozen: a server that stands still, and then does all it was sent, has each local
+// admission at most twice: by the demand itself, and by a force.
 func TestDegradedFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -242,7 +248,7 @@ func TestDegradedFrozen(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		store.mode.Store(up)
 		time.Sleep(time.Second)
-		if left := ask(t, store, ratelimit.Look, "k", 1).Remaining; left < 4 || left > 6 {
+		if left := ask(t, store, ratelimit.OpPeek, "k", 1).Remaining; left < 4 || left > 6 {
 			t.Errorf("%d remain in the store, after 2 of 8 were admitted", left)
 		}
 	})
@@ -254,21 +260,23 @@ func TestDegradedForcesSeldom(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 4})
 		store.mode.Store(gone)
-		ask(t, s, ratelimit.Take, "k", 2)
+		ask(t, s, ratelimit.OpTake, "k", 2)
 		store.mode.Store(deaf)
 		time.Sleep(5 * time.Second)
 		store.mode.Store(up)
 		time.Sleep(time.Second)
-		if left := ask(t, store, ratelimit.Look, "k", 1).Remaining; left != 2 {
-			t.Errorf("%d remain in the store, after 2 of 8 were admitted and sent three times", left)
+		if left := ask(t, store, ratelimit.OpPeek, "k", 1).Remaining; left != 2 {
+			t.Errorf("%d remain in the store, after 2 of 8 were admitted and sent three times",
+				left)
 		}
-		if st := s.Stats(); st.Owing != 0 || st.Unknown != 6 {
+		if st := s.Stats(); st.Pending != 0 || st.Unconfirmed != 6 {
 			t.Errorf("%+v", st)
 		}
 	})
 }
 
-// TestDegradedLeavesUndecided: what another policy is asked for, or what only the store can do, is not decided locally.
+// TestDegradedLeavesUndecided: what only the store can do and what is more than the share is not
+// decided locally.
 func TestDegradedLeavesUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -277,36 +285,36 @@ func TestDegradedLeavesUndecided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := ask(t, store, ratelimit.Take, "k", 1).At // by another process
+		at := ask(t, store, ratelimit.OpTake, "k", 1).At // by another process
 		time.Sleep(time.Millisecond)
 		store.mode.Store(gone)
-		for _, tt := range []struct {
-			policy ratelimit.Policy
-			source ratelimit.Source
-			failed bool
-		}{{0, ratelimit.SourceLocal, false}, {ratelimit.FailLocal, ratelimit.SourceLocal, false}, {ratelimit.FailOpen, ratelimit.SourceOpen, false}, {ratelimit.FailClosed, ratelimit.SourceClosed, true}} {
-			if res, err := l.With(tt.policy).Allow(t.Context(), "k"); res.Source != tt.source || (err != nil) != tt.failed {
-				t.Errorf("%v: %+v, %v", tt.policy, res, err)
+		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
+			if res, err := l.With(policy).Allow(t.Context(),
+				"k"); res.Source != ratelimit.SourceLocal || err != nil {
+				t.Errorf("%v: %+v, %v", policy, res, err)
 			}
 		}
-		for _, d := range []ratelimit.Demand{{Key: "k", Algorithm: eight, Op: ratelimit.Reset}, {Key: "k", Algorithm: eight, Op: ratelimit.GiveBack, N: 1, At: at}} {
-			if res, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrUnavailable) || res.Source != ratelimit.SourceClosed {
+		for _, d := range []ratelimit.Demand{{Key: "k", Algorithm: eight, Op: ratelimit.OpReset},
+			{Key: "k", Algorithm: eight, Op: ratelimit.OpGiveBack, N: 1, At: at}} {
+			if res, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrUnavailable) ||
+				res != (ratelimit.Result{}) {
 				t.Errorf("%v: %+v, %v", d.Op, res, err)
 			}
 		}
-		store.mode.Store(open)
 		over := ratelimit.Demand{Key: "k", Algorithm: eight, N: 5}
-		if res, err := s.Take(t.Context(), over); !errors.Is(err, ratelimit.ErrUnavailable) || res.Allowed || res.Source != ratelimit.SourceClosed {
-			t.Errorf("more than the share, where the store inside admits: %+v, %v", res, err)
+		if res, err := s.Take(t.Context(), over); !errors.Is(err, ratelimit.ErrUnavailable) ||
+			res != (ratelimit.Result{}) {
+			t.Errorf("more than the share: %+v, %v", res, err)
 		}
-		store.mode.Store(gone)
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		if res, err := s.Take(canceled, ratelimit.Demand{Key: "k", Algorithm: eight, N: 1}); err == nil || res.Allowed {
+		if res, err := s.Take(canceled,
+			ratelimit.Demand{Key: "k", Algorithm: eight, N: 1}); err == nil || res.Allowed {
 			t.Errorf("a caller who has left: %+v, %v", res, err)
 		}
 		store.mode.Store(corrupt)
-		if res, err := s.Take(t.Context(), ratelimit.Demand{Key: "corrupt", Algorithm: eight, N: 1}); !errors.Is(err, ratelimit.ErrCorruptState) || res.Allowed {
+		if res, err := s.Take(t.Context(), ratelimit.Demand{Key: "corrupt", Algorithm: eight,
+			N: 1}); !errors.Is(err, ratelimit.ErrCorruptState) || res.Allowed {
 			t.Errorf("corrupt: %+v, %v", res, err)
 		}
 	})
@@ -317,11 +325,12 @@ func TestDegradedGiveBack(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		at := ask(t, s, ratelimit.Take, "k", 3).At
+		at := ask(t, s, ratelimit.OpTake, "k", 3).At
 		time.Sleep(time.Millisecond)
-		ask(t, s, ratelimit.Take, "k", 1)
+		ask(t, s, ratelimit.OpTake, "k", 1)
 		for i, want := range []int64{2, 3, 3} { // one more than was taken
-			res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight, Op: ratelimit.GiveBack, N: 2, At: at})
+			res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight,
+				Op: ratelimit.OpGiveBack, N: 2, At: at})
 			if i == 2 {
 				if err == nil {
 					t.Errorf("gave back what was given back before: %+v", res)
@@ -331,7 +340,7 @@ func TestDegradedGiveBack(t *testing.T) {
 			}
 		}
 		store.mode.Store(up)
-		if left := ask(t, s, ratelimit.Look, "k", 1).Remaining; left != 7 {
+		if left := ask(t, s, ratelimit.OpPeek, "k", 1).Remaining; left != 7 {
 			t.Errorf("%d remain in the store, want 7", left)
 		}
 	})
@@ -342,27 +351,27 @@ func TestDegradedTakeAll(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		ds := []ratelimit.Demand{{Key: "a", Algorithm: eight, N: 3}, {Key: "b", Algorithm: eight, N: 2}}
+		ds := []ratelimit.Demand{{Key: "a", Algorithm: eight, N: 3},
+			{Key: "b", Algorithm: eight, N: 2}}
 		out := make([]ratelimit.Result, 2)
-		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed || out[0].Remaining != 1 || out[1].Source != ratelimit.SourceLocal {
+		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed ||
+			out[0].Remaining != 1 || out[1].Source != ratelimit.SourceLocal {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		if err := s.TakeAll(t.Context(), ds, out); err != nil || out[0].Allowed || !out[1].Allowed {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		ds[1].Policy = ratelimit.FailClosed
-		if err := s.TakeAll(t.Context(), ds, out); !errors.Is(err, ratelimit.ErrUnavailable) {
-			t.Fatalf("%+v, %v", out, err)
-		}
-		ds[1].Policy = 0
 		store.mode.Store(up)
-		if err := s.TakeAll(t.Context(), ds, out); err != nil || out[0].Source != ratelimit.SourceStore || out[0].Remaining != 2 || out[1].Remaining != 4 {
+		if err := s.TakeAll(t.Context(), ds, out); err != nil ||
+			out[0].Source != ratelimit.SourceStore || out[0].Remaining != 2 ||
+			out[1].Remaining != 4 {
 			t.Errorf("%+v, %v", out, err)
 		}
 	})
 }
 
-// TestDegradedBounded: a flood of keys while the store is away takes no more memory than it may, and who has a history keeps it.
+// TestDegradedBounded: a flood of keys while the store is unavailable takes no more memory than it
+// may, and who has a history keeps it.
 func TestDegradedBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -373,10 +382,11 @@ func TestDegradedBounded(t *testing.T) {
 		}
 		flood := func() (admitted int) {
 			for i := range 10_000 {
-				res, err := s.Take(t.Context(), ratelimit.Demand{Key: fmt.Sprint(i), Algorithm: eight, N: 1})
+				res, err := s.Take(t.Context(),
+					ratelimit.Demand{Key: fmt.Sprint(i), Algorithm: eight, N: 1})
 				if err == nil && res.Allowed {
 					admitted++
-				} else if res.Source != ratelimit.SourceClosed {
+				} else if !errors.Is(err, ratelimit.ErrUnavailable) {
 					t.Fatalf("%+v, %v", res, err)
 				}
 			}
@@ -385,14 +395,14 @@ func TestDegradedBounded(t *testing.T) {
 		if n := flood(); n != 99 {
 			t.Errorf("%d keys of the flood admitted, want 99", n)
 		}
-		if ask(t, s, ratelimit.Take, "live", 1).Allowed {
+		if ask(t, s, ratelimit.OpTake, "live", 1).Allowed {
 			t.Error("the flood washed a history away")
 		}
 		time.Sleep(2 * time.Minute)
 		if n := flood(); n != 100 {
 			t.Errorf("%d keys of the next flood admitted, want 100", n)
 		}
-		if st := s.Stats(); st.Owing > 100 || st.Known > 100 {
+		if st := s.Stats(); st.Pending > 100 || st.Keys > 100 {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -403,8 +413,10 @@ func TestDegradedOptions(t *testing.T) {
 	for _, tt := range []struct {
 		store ratelimit.Store
 		opts  *layer.DegradedOptions
-	}{{nil, &layer.DegradedOptions{Instances: 1}}, {store, nil}, {store, &layer.DegradedOptions{}}, {store, &layer.DegradedOptions{Instances: 1, MaxKeys: -1}}} {
-		if s, err := layer.NewDegraded(tt.store, tt.opts); !errors.Is(err, layer.ErrInvalidOptions) || s != nil {
+	}{{nil, &layer.DegradedOptions{Instances: 1}}, {store, nil}, {store, &layer.DegradedOptions{}},
+		{store, &layer.DegradedOptions{Instances: 1, MaxKeys: -1}}} {
+		s, err := layer.NewDegraded(tt.store, tt.opts)
+		if !errors.Is(err, ratelimit.ErrInvalidOptions) || s != nil {
 			t.Errorf("%+v: %v, %v", tt.opts, s, err)
 		}
 	}
@@ -415,21 +427,23 @@ func TestDegradedClose(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		ask(t, s, ratelimit.Take, "k", 1)
+		ask(t, s, ratelimit.OpTake, "k", 1)
 		for range 2 {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight, N: 1}); !errors.Is(err, ratelimit.ErrUnavailable) {
+		if res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight,
+			N: 1}); !errors.Is(err, ratelimit.ErrUnavailable) {
 			t.Errorf("%+v, %v", res, err)
 		}
 		store.mode.Store(up)
-		ask(t, s, ratelimit.Take, "k", 1)
+		ask(t, s, ratelimit.OpTake, "k", 1)
 	})
 }
 
-// TestDegradedBound: in no window around outages is more admitted than the limit and everyone's share.
+// TestDegradedBound: in no window around outages is more admitted than the limit and everyone's
+// share.
 func TestDegradedBound(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -446,7 +460,8 @@ func TestDegradedBound(t *testing.T) {
 				wg.Go(func() {
 					for time.Now().Before(end) {
 						time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
-						res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: a, N: 1})
+						res, err := s.Take(t.Context(),
+							ratelimit.Demand{Key: "k", Algorithm: a, N: 1})
 						if err != nil {
 							t.Error(err)
 						} else if res.Allowed {

@@ -10,7 +10,7 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// Four processes share a store. While it is away, each admits a fourth of every limit.
+// Four processes share a store. While it is unavailable, each admits a fourth of every limit.
 func ExampleNewDegraded() {
 	var shared ratelimit.Store = unplugged{} // such as one of package redisstore
 
@@ -19,7 +19,7 @@ func ExampleNewDegraded() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(8)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 8)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func ExampleNewDegraded() {
 	// false 0 local <nil>
 }
 
-// unplugged is a store that is always away.
+// unplugged is a store that is always unavailable.
 type unplugged struct{}
 
 func (unplugged) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {

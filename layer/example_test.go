@@ -25,7 +25,7 @@ func ExampleNewPrefix() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(1)))
+		limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -38,43 +38,16 @@ func ExampleNewPrefix() {
 }
 
 // A store that has no deadline of its own gets one.
-func ExampleNewDeadline() {
-	store, err := layer.NewDeadline(hanging{}, 20*time.Millisecond)
+func ExampleNewTimeout() {
+	store, err := layer.NewTimeout(hanging{}, 20*time.Millisecond)
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(1)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)))
 	if err != nil {
 		log.Fatal(err)
 	}
 	_, err = limiter.Allow(context.Background(), "user:42")
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	// Output: true
-}
-
-// What was decided is counted by limit, never by key.
-func ExampleNewObserved() {
-	memory, err := memorystore.New(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer memory.Close()
-	store, err := layer.NewObserved(memory, func(_ context.Context, o layer.Observation) {
-		fmt.Println(o.Demand.Op, o.Limit(), o.Admitted, o.Result.Source, o.Err)
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(1)))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 2 {
-		if _, err := limiter.Allow(context.Background(), "user:42"); err != nil {
-			log.Fatal(err)
-		}
-	}
-	// Output:
-	// take 1/1m0s true store <nil>
-	// take 1/1m0s false store <nil>
 }

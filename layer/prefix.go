@@ -8,7 +8,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// Prefix is a store that keeps its keys apart from those of others in the store inside. Create one with [NewPrefix]. It is safe for simultaneous use.
+// Prefix is a store that puts a prefix before every key, so that several users of the store inside
+// share nothing. Create one with [NewPrefix]. It is safe for simultaneous use.
 type Prefix struct {
 	store   ratelimit.Store
 	prefix  string
@@ -20,17 +21,18 @@ const maxScratch = 1024
 
 var _ ratelimit.Store = (*Prefix)(nil)
 
-// NewPrefix returns a store that asks store about prefix followed by the key. The prefix may be any bytes, at least one. An error wraps
-// [ErrInvalidOptions].
+// NewPrefix returns a store that asks store about prefix followed by the key. The prefix may be any
+// bytes, at least one. An error wraps [ratelimit.ErrInvalidOptions].
 //
-// Two prefixes share nothing if neither begins with the other. That is so when each ends in a byte that it has nowhere else, as "api:"
-// and "mail:" do. But "a:" and "a:b:" share keys, and so do a prefix and whoever uses store without one.
+// Two prefixes share nothing if neither begins with the other. That is so when each ends in a byte
+// that it has nowhere else, as "api:" and "mail:" do. But "a:" and "a:b:" share keys, and so does a
+// prefix with users of store that have none.
 func NewPrefix(store ratelimit.Store, prefix string) (*Prefix, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
 	}
 	if prefix == "" {
-		return nil, fmt.Errorf("%w: no prefix", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no prefix", ratelimit.ErrInvalidOptions)
 	}
 	s := &Prefix{store: store, prefix: prefix}
 	s.scratch.New = func() any { return new([]ratelimit.Demand) }
@@ -58,7 +60,8 @@ func (s *Prefix) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratel
 	return s.store.TakeAll(ctx, *scratch, out)
 }
 
-// release drops the keys before the scratch is pooled, so that the pool keeps no user's bytes alive.
+// release drops the keys before the scratch is pooled, so that the pool keeps no user's bytes
+// alive.
 func (s *Prefix) release(scratch *[]ratelimit.Demand) {
 	if cap(*scratch) > maxScratch {
 		return

@@ -1,23 +1,17 @@
 #!/bin/bash
-# Build the Redis and Valkey images of the container tests from Debian packages, for machines that reach no
-# container registry: packages in, `docker import` out.
+# Build the Redis and Valkey images of the tests from Debian packages, where no container registry
+# answers. The tests call this script themselves; it takes about half a minute.
 #
-#   scripts/offline-images.sh               build those images that the engine lacks
+#   scripts/offline-images.sh               build the images that the engine lacks
 #   scripts/offline-images.sh redis:8 ...   only these
-#   FORCE=1 scripts/offline-images.sh       build them anew, from fresh package lists
 #
-# Needs apt, dpkg, tar, Debian's archive keyring and a running engine that the user may talk to; not root.
+# It needs Debian with apt, the archive's keyring, and an engine that the user may talk to, but not
+# root. The packages come from the mirrors that the machine's own apt sources name, whatever Debian
+# release the machine runs. WORK (~/.cache/ratelimit-images) caches them.
 #
-#   WORK       cache of packages and room to work in  (~/.cache/ratelimit-images)
-#   MIRROR     Debian mirror                          (the one that this machine's apt uses)
-#   SECMIRROR  security mirror, empty to leave it out (likewise)
-#
-# An image behaves like the official one as far as testcontainers' modules go: port 6379, all interfaces, protected-mode
-# off, arguments are options of the server or a command, logs on stdout. It has busybox as /bin/sh and the
+# An image works like the official one: port 6379 on all interfaces, protected mode off, arguments
+# are options of the server or a command, the log goes to stdout. It has busybox as /bin/sh and the
 # client. It lacks the official image's modules, and the server runs as root.
-#
-# With CLOCKSTEP_FILE=/run/clock in a container's environment, `docker exec C clockstep -3600` steps the wall clock of its
-# server (see clockstep.c; needs a C compiler here).
 set -euo pipefail
 
 # tag              family  suite
@@ -27,25 +21,61 @@ redis:8            redis   trixie
 valkey/valkey:8    valkey  trixie
 '
 
-apt_uri() { # pattern: the first package source of this machine's apt that matches
-  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sort -u | sed 's,/$,,' | grep -m 1 -E "$1" || true
-}
-WORK=${WORK:-${XDG_CACHE_HOME:-$HOME/.cache}/ratelimit-images}
-MIRROR=${MIRROR:-$(apt_uri '/debian$')}
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
-SECMIRROR=${SECMIRROR-$(apt_uri '/debian-security$')}
+say() { printf '%s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+for command in apt-get apt-cache dpkg-deb tar flock docker; do
+  command -v "$command" >/dev/null || fail "the images cannot be built here: there is no $command"
+done
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -r "$KEYRING" ] || fail "the images cannot be built here: there is no $KEYRING"
 ARCH=$(dpkg --print-architecture)
 case $ARCH in
   amd64) TRIPLE=x86_64-linux-gnu LDSO=/lib64/ld-linux-x86-64.so.2 ;;
   arm64) TRIPLE=aarch64-linux-gnu LDSO=/lib/ld-linux-aarch64.so.1 ;;
-  *) echo "unsupported architecture $ARCH" >&2; exit 1 ;;
+  *) fail "the images cannot be built here: unsupported architecture $ARCH" ;;
 esac
-HERE=$(cd "$(dirname "$0")" && pwd)
-SRC=$WORK/src.$$ DST=$WORK/rootfs.$$
+
+for want in "$@"; do
+  awk -v w="$want" '$1 == w { f = 1 } END { exit !f }' <<<"$TABLE" || fail "there is no recipe for an image $want"
+done
+
+WORK=${WORK:-${XDG_CACHE_HOME:-$HOME/.cache}/ratelimit-images}
+SRC=$WORK/src DST=$WORK/rootfs
+mkdir -p "$WORK"
+exec 9>"$WORK/lock"
+flock 9 # another run may be building the same images
 trap 'rm -rf "$SRC" "$SRC.list" "$DST" "$DST.tar"' EXIT
 
-say() { printf '%s %s\n' "$(date +%T)" "$*" >&2; }
+# The hooks of Docker's Debian images would delete the packages.
+cat >"$WORK/apt.conf" <<'W'
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+APT::Sandbox::User "";
+APT::Update::Error-Mode "any";
+Acquire::Retries "1";
+Acquire::http::Timeout "20";
+Acquire::https::Timeout "20";
+W
+
+mirrors() { # [option of apt-get]...: "label URI" of each Debian source of this machine
+  apt-get -c "$WORK/apt.conf" "$@" indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' |
+    awk -F '|' '$1 == "Debian" { gsub(" ", "-", $2); print $2, $3 }' | sort -u
+}
+
+# find_mirrors sets MIRROR and SECMIRROR. apt knows what a source is once it has the source's lists.
+find_mirrors() {
+  local all lists=$WORK/apt/machine
+  all=$(mirrors)
+  if [ -z "$all" ]; then
+    mkdir -p "$lists/partial"
+    apt-get -qq -c "$WORK/apt.conf" -o Dir::State::lists="$lists" update >&2 || true
+    all=$(mirrors -o Dir::State::lists="$lists")
+  fi
+  MIRROR=$(awk '$1 == "Debian" { print $2; exit }' <<<"$all")
+  SECMIRROR=$(awk '$1 == "Debian-Security" { print $2; exit }' <<<"$all")
+  [ -n "$MIRROR" ] || fail "the images cannot be built here: apt has no Debian source that answers"
+}
 
 # apt with its own state and without the machine's sources, preferences and hooks.
 apt_setup() { # suite
@@ -54,17 +84,12 @@ apt_setup() { # suite
   : >"$APTDIR/status"
   echo "deb [signed-by=$KEYRING] $MIRROR $1 main" >"$APTDIR/sources.list"
   [ -z "$SECMIRROR" ] || echo "deb [signed-by=$KEYRING] $SECMIRROR $1-security main" >>"$APTDIR/sources.list"
-  printf '#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n' >"$APTDIR/apt.conf"
   APTO=(-o Dir::Etc::sourcelist="$APTDIR/sources.list" -o Dir::Etc::sourceparts=/dev/null
         -o Dir::Etc::preferencesparts=/dev/null -o Dir::Etc::preferences=/dev/null
         -o Dir::State="$APTDIR" -o Dir::State::lists="$APTDIR/lists" -o Dir::State::status="$APTDIR/status"
         -o Dir::Cache="$APTDIR/cache" -o APT::Architecture="$ARCH" -o APT::Architectures="$ARCH"
-        -o Acquire::Languages=none -o APT::Install-Recommends=false -o APT::Sandbox::User= -qq
-        -c "$APTDIR/apt.conf")
-  if [ ! -e "$APTDIR/updated" ] || [ -n "${FORCE:-}" ]; then
-    apt-get "${APTO[@]}" update >&2
-    touch "$APTDIR/updated"
-  fi
+        -o Acquire::Languages=none -o APT::Install-Recommends=false -qq -c "$WORK/apt.conf")
+  apt-get "${APTO[@]}" update >&2
 }
 
 # "package version" of the named packages and of every library package that they depend on, directly or not.
@@ -105,40 +130,6 @@ take() { # binaries
   done
 }
 
-clockstep() {
-  command -v cc >/dev/null || { say "no C compiler: images without clockstep"; return 0; }
-  cc -Wall -O2 -fPIC -shared -nostdlib -s -o "$DST/usr/local/lib/libclockstep.so" "$HERE/clockstep.c"
-  cat >"$DST/usr/local/bin/clockstep" <<'W'
-#!/bin/sh
-# clockstep SECONDS: offset of the server's wall clock from the true time
-n=$(( $1 * 1000000000 )) i=0 b=
-while [ $i -lt 8 ]; do b="$b\\$(printf %03o $(( (n >> (8 * i)) & 255 )))"; i=$((i + 1)); done
-printf "$b" | busybox dd of="${CLOCKSTEP_FILE:?}" bs=8 conv=notrunc 2>/dev/null
-W
-}
-
-# The wrapper comes first in PATH and switches protected-mode off, as the official images do. An entrypoint script would not
-# do: testcontainers' valkey module replaces it by plain "valkey-server".
-wrapper() { # program
-  cat >"$DST/usr/local/bin/$1" <<W
-#!/bin/sh
-real=/usr/bin/$1
-if [ -n "\${CLOCKSTEP_FILE-}" ] && [ -e /usr/local/lib/libclockstep.so ]; then
-  [ -s "\$CLOCKSTEP_FILE" ] || head -c 8 /dev/zero >"\$CLOCKSTEP_FILE"
-  export LD_PRELOAD=/usr/local/lib/libclockstep.so
-fi
-case "\${1-}" in
-  --version|-v|--help|-h|--check-system|--test-memory) exec "\$real" "\$@" ;;
-  ''|-?*) exec "\$real" --protected-mode no "\$@" ;; # of an option given twice the later wins
-esac
-conf=\$1; shift # a configuration file must stay the first argument
-if [ -f "\$conf" ] && grep -qiE '^[[:space:]]*protected-mode[[:space:]]' "\$conf"; then
-  exec "\$real" "\$conf" "\$@"
-fi
-exec "\$real" "\$conf" --protected-mode no "\$@"
-W
-}
-
 build() { # family suite
   local l p
   rm -rf "$SRC" "$DST"
@@ -159,15 +150,16 @@ build() { # family suite
   for p in sh ls cat sleep kill ps env grep sed awk head tail date hostname id ip ping nc mkdir rm cp mv chmod stat wc sort true false test; do
     ln -s busybox "$DST/usr/bin/$p"
   done
-  clockstep
-  wrapper "$1-server"
-  wrapper "$1-sentinel"
   cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<W
 #!/bin/sh
-# As in the official image: options or a .conf file mean the server.
+# As in the official image, options alone are the server's, and protected mode is off.
 case "\${1-}" in
-  -*|*.conf) set -- $1-server "\$@" ;;
+  -*) set -- $1-server "\$@" ;;
 esac
+if [ "\${1-}" = $1-server ]; then
+  shift
+  set -- $1-server --protected-mode no "\$@" # of an option given twice the later wins
+fi
 exec "\$@"
 W
   chmod 755 "$DST"/usr/local/bin/*
@@ -182,20 +174,14 @@ import() { # tag family
   docker import -c 'ENV PATH=/usr/local/bin:/usr/bin:/bin' -c 'WORKDIR /data' -c 'EXPOSE 6379/tcp' \
     -c 'ENTRYPOINT ["docker-entrypoint.sh"]' -c "CMD [\"$2-server\"]" \
     -c "LABEL offline-images.package=$2-server_$VERSION" -m "$2-server $VERSION" "$DST.tar" "$1" >/dev/null
-  say "$1 is $2-server $VERSION, $(du -k "$DST.tar" | cut -f1) KiB"
+  say "$1 is $2-server $VERSION"
 }
 
-mkdir -p "$WORK"
-for want in "$@"; do
-  awk -v w="$want" '$1 == w { f = 1 } END { exit !f }' <<<"$TABLE" || { echo "unknown image $want; known are:$TABLE" >&2; exit 2; }
-done
+find_mirrors
 while read -r tag family suite; do
   [ -n "$tag" ] || continue
   [ $# -eq 0 ] || [[ " $* " == *" $tag "* ]] || continue
-  if [ -z "${FORCE:-}" ] && docker image inspect "$tag" >/dev/null 2>&1; then
-    say "$tag is there"
-    continue
-  fi
+  docker image inspect "$tag" >/dev/null 2>&1 && continue
   build "$family" "$suite"
   import "$tag" "$family"
 done <<<"$TABLE"

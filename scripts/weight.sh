@@ -27,9 +27,10 @@ weigh() { # bound, packages below the module's root
   [ "$lines" -le "$bound" ] || failed=1
 }
 
-weigh 0 . ./algorithm ./backend/memory ./conformance ./httplimit ./layer
+weigh 0 . ./algorithm ./backend ./backend/memory ./conformance ./httplimit ./layer
 weigh 20 ./backend/redis
-weigh 20 ./backend/rueidis
-weigh 20 ./backend/valkey
+weigh 14 ./backend/rueidis
+weigh 14 ./backend/valkey
 weigh 6 ./layer/breaker
+weigh 22 ./daemon
 exit $failed

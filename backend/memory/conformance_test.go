@@ -13,7 +13,11 @@ func newHarness(t testing.TB, now func() int64) conformance.Harness {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	return conformance.Harness{Store: store, Close: store.Close}
+	return conformance.Harness{
+		Store: store,
+		Close: store.Close,
+		Sweep: func() error { store.Sweep(); return nil },
+	}
 }
 
 func TestConformance(t *testing.T) {

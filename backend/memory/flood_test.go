@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/internal/heap"
 )
 
-// TestFloodOfMillions throws half a million distinct keys, ten millions in a full run, at a store of 100,000 under either WhenFull: its memory stays
-// what that of 100,000 is, keys that count keep their history, and none has more than its limit.
+// TestFloodOfMillions throws half a million distinct keys, ten millions in a full run, at a store
+// of 100,000 under either WhenFull: its memory stays what that of 100,000 is, keys that count keep
+// their history, and none has more than its limit.
 func TestFloodOfMillions(t *testing.T) {
 	const maxKeys, live, windows, again = 100_000, 1000, 2, 997
 	flood := 500_000 / windows
@@ -25,53 +28,58 @@ func TestFloodOfMillions(t *testing.T) {
 	for name, whenFull := range map[string]WhenFull{"refuse": Refuse, "overflow": Overflow} {
 		t.Run(name, func(t *testing.T) {
 			c := newClock()
-			empty := heap()
+			empty := heap.Live()
 			s := open(t, &Options{MaxKeys: maxKeys, WhenFull: whenFull, Now: c.now})
 			var filled, flooded int64
 			for window := range windows {
 				key := func(i int) string { return strconv.Itoa(window*flood + i) }
 				for i := range live {
-					must(t, s, demand(ratelimit.Take, "live"+strconv.Itoa(i), 2), true)
+					must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), true)
 				}
 				admitted := throw(t, s, maxKeys-live, key)
 				if window == 0 {
-					filled = heap() - empty
+					filled = heap.Live() - empty
 				}
-				rest := throw(t, s, flood-(maxKeys-live), func(i int) string { return key(maxKeys - live + i) })
-				flooded = max(flooded, heap()-empty)
+				rest := throw(t, s, flood-(maxKeys-live),
+					func(i int) string { return key(maxKeys - live + i) })
+				flooded = max(flooded, heap.Live()-empty)
 
 				shared := int64(0)
 				if whenFull == Overflow {
 					shared = 1 // which takes all that unknown keys may have together
 				}
 				if admitted != maxKeys-live || rest != shared {
-					t.Errorf("admitted %d keys, and %d when it was full; want %d and %d", admitted, rest, maxKeys-live, shared)
+					t.Errorf("admitted %d keys, and %d when it was full; want %d and %d",
+						admitted, rest, maxKeys-live, shared)
 				}
 				for i := 0; i < flood; i += again {
-					res, err := s.Take(t.Context(), demand(ratelimit.Take, key(i), 1))
+					res, err := s.Take(t.Context(), demand(ratelimit.OpTake, key(i), 1))
 					if res.Allowed || err != nil && !errors.Is(err, ratelimit.ErrCapacity) {
 						t.Fatalf("beyond the limit: %+v, %v", res, err)
 					}
 				}
 				for i := range live {
-					must(t, s, demand(ratelimit.Take, "live"+strconv.Itoa(i), 2), false)
-					must(t, s, demand(ratelimit.Take, "live"+strconv.Itoa(i), 1), true)
+					must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), false)
+					must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 1), true)
 				}
 				c.advance(61 * time.Second)
 			}
-			t.Logf("%d keys in %d windows: %d MiB with %d states, at most %d MiB after the flood; %+v",
+			t.Logf("%d keys in %d windows: %d MiB with %d states, at most %d MiB after the "+
+				"flood; %+v",
 				windows*flood, windows, filled>>20, maxKeys, flooded>>20, s.Stats())
 			if most := filled + filled/8 + 1<<20; flooded > most {
 				t.Errorf("%d bytes after the flood, %d before: more than %d", flooded, filled, most)
 			}
-			if st := s.Stats(); st.Keys != maxKeys || (st.Refused > 0) == (whenFull == Overflow) || (st.Overflowed > 0) == (whenFull == Refuse) {
+			if st := s.Stats(); st.Keys != maxKeys || (st.Refused > 0) == (whenFull == Overflow) ||
+				(st.Overflowed > 0) == (whenFull == Refuse) {
 				t.Errorf("%+v", st)
 			}
 		})
 	}
 }
 
-// throw takes all of the limit of n keys, each once, from several goroutines, and returns how many were admitted.
+// throw takes all of the limit of n keys, each once, from several goroutines, and returns how many
+// were admitted.
 func throw(t *testing.T, s *Store, n int, key func(i int) string) int64 {
 	t.Helper()
 	var admitted atomic.Int64
@@ -80,7 +88,7 @@ func throw(t *testing.T, s *Store, n int, key func(i int) string) int64 {
 	for w := range workers {
 		wg.Go(func() {
 			for i := w; i < n; i += workers {
-				res, err := s.Take(t.Context(), demand(ratelimit.Take, key(i), 3))
+				res, err := s.Take(t.Context(), demand(ratelimit.OpTake, key(i), 3))
 				switch {
 				case err == nil && res.Allowed:
 					admitted.Add(1)
@@ -94,12 +102,41 @@ func throw(t *testing.T, s *Store, n int, key func(i int) string) int64 {
 	return admitted.Load()
 }
 
-// heap returns the bytes that are in use.
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+// TestBurstGivesBack: keys that once had many records, and are then asked about once a window, take
+// no more memory than others.
+func TestBurstGivesBack(t *testing.T) {
+	const keys, burst = 20, 10_000
+	var now atomic.Int64
+	now.Store(time.Now().UnixMicro())
+	empty := heap.Live()
+	s := open(t, &Options{Now: now.Load})
+	limit := algorithm.SlidingLog(ratelimit.PerMinute("minute", burst))
+	take := func(i int) {
+		must(t, s, ratelimit.Demand{Key: strconv.Itoa(i), Algorithm: limit, N: 1}, true)
+	}
+	for range burst {
+		now.Add(1)
+		for i := range keys {
+			take(i)
+		}
+	}
+	full := heap.Live()
+	for range 2 {
+		now.Add(time.Minute.Microseconds())
+		for i := range keys {
+			take(i)
+		}
+	}
+	idle := heap.Live()
+	if held := idle - empty; held > 1<<19 {
+		t.Errorf("%d bytes are held for %d keys", held, keys)
+	}
+	if given := full - idle; given < keys*burst*11 {
+		t.Errorf("%d bytes were given back by %d keys with %d records each", given, keys, burst)
+	}
+	if s.Stats().Keys != keys {
+		t.Errorf("%d states", s.Stats().Keys)
+	}
 }
 
 // TestStats counts what finds no room.
@@ -116,13 +153,15 @@ func TestStats(t *testing.T) {
 					t.Errorf("%+v, want %+v", got, want)
 				}
 			}
-			must(t, s, demand(ratelimit.Take, "a", 1), true)
-			must(t, s, demand(ratelimit.Take, "b", 1), true)
+			must(t, s, demand(ratelimit.OpTake, "a", 1), true)
+			must(t, s, demand(ratelimit.OpTake, "b", 1), true)
 			want(Stats{Keys: 2, MaxKeys: 2})
-			for _, op := range []ratelimit.Op{ratelimit.Take, ratelimit.Look, ratelimit.Force} {
+			for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek,
+				ratelimit.OpForce} {
 				_, _ = s.Take(t.Context(), demand(op, "c", 1))
 			}
-			ds := []ratelimit.Demand{demand(ratelimit.Take, "a", 1), demand(ratelimit.Take, "c", 1), demand(ratelimit.Take, "d", 1)}
+			ds := []ratelimit.Demand{demand(ratelimit.OpTake, "a", 1),
+				demand(ratelimit.OpTake, "c", 1), demand(ratelimit.OpTake, "d", 1)}
 			_ = s.TakeAll(t.Context(), ds, make([]ratelimit.Result, len(ds)))
 			want(full)
 			time.Sleep(62 * time.Second)

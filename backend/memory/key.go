@@ -1,39 +1,23 @@
 package memorystore
 
 import (
-	"crypto/sha512"
-	"encoding/hex"
-
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
-// maxKey is the length of the longest key that is held as it is, so that MaxKeys bounds the memory for keys whatever users send.
-const maxKey = 2 * sha512.Size
-
-// keyOf returns what is held of a key: of a long one its hash, which is longer than any key that is held as it is, so that no two are taken for
-// one another.
-func keyOf(key string) string {
-	if len(key) <= maxKey {
-		return key
-	}
-	sum := sha512.Sum512([]byte(key))
-	return hex.EncodeToString(sum[:]) + "#"
-}
-
-// keysOf returns ds with what is held of each key. It changes nothing of the caller's.
-func keysOf(ds []ratelimit.Demand) []ratelimit.Demand {
-	for i := range ds {
-		if len(ds[i].Key) > maxKey {
-			return shortened(ds)
-		}
-	}
-	return ds
-}
-
+// shortened returns ds with each key as the store holds it, so that MaxKeys bounds the memory for
+// keys. It does not change ds.
 func shortened(ds []ratelimit.Demand) []ratelimit.Demand {
+	long := false
+	for i := range ds {
+		long = long || len(ds[i].Key) > longkey.Max
+	}
+	if !long {
+		return ds
+	}
 	short := make([]ratelimit.Demand, len(ds))
 	for i, d := range ds {
-		d.Key = keyOf(d.Key)
+		d.Key = longkey.Shorten(d.Key)
 		short[i] = d
 	}
 	return short

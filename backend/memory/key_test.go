@@ -7,36 +7,42 @@ import (
 	"testing"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
-// TestLongKeys: keys of any length are told apart, also from what is held of them, and the longest take no more memory than short ones.
+// TestLongKeys: keys of any length are told apart, also from what is held of them, and the longest
+// take no more memory than short ones.
 func TestLongKeys(t *testing.T) {
 	s := open(t, nil)
 	var keys []string
-	for _, n := range []int{2, maxKey - 1, maxKey, maxKey + 1, maxKey + 2, 64 << 10, 10 << 20} {
+	for _, n := range []int{2, longkey.Max - 1, longkey.Max, longkey.Max + 1, longkey.Max + 2,
+		64 << 10, 10 << 20} {
 		for _, last := range []string{"a", "b"} {
 			key := strings.Repeat("k", n-1) + last
-			keys = append(keys, key, keyOf(key)[1:])
-			if n > maxKey {
-				keys = append(keys, keyOf(key)) // which is a long key itself
+			keys = append(keys, key, longkey.Shorten(key)[1:])
+			if n > longkey.Max {
+				keys = append(keys, longkey.Shorten(key)) // which is a long key itself
 			}
 		}
 	}
 	slices.Sort(keys)
 	for i, key := range slices.Compact(keys) {
-		must(t, s, demand(ratelimit.Take, key, 2), true)
-		ds := []ratelimit.Demand{demand(ratelimit.Take, key, 1), demand(ratelimit.Look, "other"+strconv.Itoa(i), 1)}
+		must(t, s, demand(ratelimit.OpTake, key, 2), true)
+		ds := []ratelimit.Demand{demand(ratelimit.OpTake, key, 1),
+			demand(ratelimit.OpPeek, "other"+strconv.Itoa(i), 1)}
 		out := make([]ratelimit.Result, 2)
-		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed || ds[0].Key != key {
+		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed ||
+			ds[0].Key != key {
 			t.Fatalf("key %d: %+v, %v", i, out, err)
 		}
-		must(t, s, demand(ratelimit.Take, key, 1), false)
+		must(t, s, demand(ratelimit.OpTake, key, 1), false)
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		for _, chunk := range sh.chunks {
+		for _, chunk := range sh.entries.chunks {
 			for j := range chunk {
-				if n := len(chunk[j].key); n > maxKey+1 {
+				if n := len(chunk[j].key); n > longkey.Max+1 {
 					t.Errorf("a key is held in %d bytes", n)
 				}
 			}
@@ -44,19 +50,20 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// TestFloodOfLongKeys throws keys of 64 KiB at a store, which hold no more memory than as many short ones.
+// TestFloodOfLongKeys throws keys of 64 KiB at a store, which hold no more memory than as many
+// short ones.
 func TestFloodOfLongKeys(t *testing.T) {
 	const n = 1000
-	empty := heap()
+	empty := heap.Live()
 	s := open(t, nil)
 	long := strings.Repeat("k", 64<<10)
 	for i := range n {
-		must(t, s, demand(ratelimit.Take, strconv.Itoa(i)+long, 1), true)
+		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i)+long, 1), true)
 	}
-	if grown := heap() - empty; grown > 1<<20 {
+	if grown := heap.Live() - empty; grown > 1<<20 {
 		t.Errorf("%d keys of %d bytes take %d bytes", n, len(long), grown)
 	}
-	if s.Len() != n {
-		t.Errorf("%d states", s.Len())
+	if s.Stats().Keys != n {
+		t.Errorf("%d states", s.Stats().Keys)
 	}
 }

@@ -44,7 +44,7 @@ func open(t testing.TB, opts *Options) *Store {
 	return s
 }
 
-var perMinute = algorithm.SlidingLog(ratelimit.PerMinute(3))
+var perMinute = algorithm.SlidingLog(ratelimit.PerMinute("minute", 3))
 
 func demand(op ratelimit.Op, key string, n int64) ratelimit.Demand {
 	return ratelimit.Demand{Key: key, Algorithm: perMinute, Op: op, N: n}
@@ -65,7 +65,7 @@ func must(t *testing.T, s *Store, d ratelimit.Demand, want bool) ratelimit.Resul
 
 func TestOptions(t *testing.T) {
 	for _, opts := range []*Options{{MaxKeys: -1}, {WhenFull: Overflow + 1}} {
-		if s, err := New(opts); !errors.Is(err, ErrInvalidOptions) {
+		if s, err := New(opts); !errors.Is(err, ratelimit.ErrInvalidOptions) {
 			t.Errorf("%+v: got %v, %v", opts, s, err)
 		}
 	}
@@ -75,105 +75,109 @@ func TestRefuseWhenFull(t *testing.T) {
 	c := newClock()
 	s := open(t, &Options{MaxKeys: 10, Now: c.now})
 	for i := range 10 {
-		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 2), true)
+		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 2), true)
 	}
-	for _, op := range []ratelimit.Op{ratelimit.Take, ratelimit.Look, ratelimit.Force} {
-		if _, err := s.Take(t.Context(), demand(op, "new", 1)); !errors.Is(err, ratelimit.ErrCapacity) {
+	for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce} {
+		if _, err := s.Take(t.Context(),
+			demand(op, "new", 1)); !errors.Is(err, ratelimit.ErrCapacity) {
 			t.Errorf("%v of a new key: %v, want ErrCapacity", op, err)
 		}
 	}
-	for _, op := range []ratelimit.Op{ratelimit.GiveBack, ratelimit.Reset} {
+	for _, op := range []ratelimit.Op{ratelimit.OpGiveBack, ratelimit.OpReset} {
 		must(t, s, demand(op, "new", 1), true)
 	}
-	ds := []ratelimit.Demand{demand(ratelimit.Take, "0", 1), demand(ratelimit.Take, "new", 1)}
-	if err := s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrCapacity) {
+	ds := []ratelimit.Demand{demand(ratelimit.OpTake, "0", 1), demand(ratelimit.OpTake, "new", 1)}
+	if err := s.TakeAll(t.Context(), ds,
+		make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrCapacity) {
 		t.Errorf("TakeAll with a new key: %v, want ErrCapacity", err)
 	}
 	for i := range 10 { // live keys keep their history, and the TakeAll left no trace
-		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 2), false)
-		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 2), false)
+		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
 	}
 
 	c.advance(61 * time.Second)
 	for i := range 10 { // expired keys go first
-		must(t, s, demand(ratelimit.Take, "fresh"+strconv.Itoa(i), 3), true)
+		must(t, s, demand(ratelimit.OpTake, "fresh"+strconv.Itoa(i), 3), true)
 	}
-	if s.Len() != 10 {
-		t.Errorf("%d states, want 10", s.Len())
+	if s.Stats().Keys != 10 {
+		t.Errorf("%d states, want 10", s.Stats().Keys)
 	}
-	must(t, s, demand(ratelimit.Reset, "fresh0", 0), true)
-	must(t, s, demand(ratelimit.Take, "another", 1), true)
+	must(t, s, demand(ratelimit.OpReset, "fresh0", 0), true)
+	must(t, s, demand(ratelimit.OpTake, "another", 1), true)
 }
 
-// TestFlood throws new keys at a full store from many goroutines: the bound holds at every moment, and keys that count are not forgotten.
+// TestFlood throws new keys at a full store from many goroutines: the bound holds at every moment,
+// and keys that count are not forgotten.
 func TestFlood(t *testing.T) {
 	const maxKeys, workers, each = 1000, 16, 5000
 	c := newClock()
 	s := open(t, &Options{MaxKeys: maxKeys, Now: c.now})
-	must(t, s, demand(ratelimit.Take, "live", 3), true)
+	must(t, s, demand(ratelimit.OpTake, "live", 3), true)
 	var wg sync.WaitGroup
 	var admitted atomic.Int64
 	for w := range workers {
 		wg.Go(func() {
 			for i := range each {
-				res, err := s.Take(t.Context(), demand(ratelimit.Take, fmt.Sprint(w, "-", i), 1))
+				res, err := s.Take(t.Context(), demand(ratelimit.OpTake, fmt.Sprint(w, "-", i), 1))
 				switch {
 				case err == nil && res.Allowed:
 					admitted.Add(1)
 				case !errors.Is(err, ratelimit.ErrCapacity):
 					t.Errorf("%+v, %v", res, err)
 				}
-				if n := s.Len(); n > maxKeys+workers {
+				if n := s.Stats().Keys; n > maxKeys+workers {
 					t.Errorf("%d states and reservations", n)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if admitted.Load() != maxKeys-1 || s.Len() != maxKeys {
-		t.Errorf("%d new keys admitted and %d states, want %d and %d", admitted.Load(), s.Len(), maxKeys-1, maxKeys)
+	if admitted.Load() != maxKeys-1 || s.Stats().Keys != maxKeys {
+		t.Errorf("%d new keys admitted and %d states, want %d and %d", admitted.Load(),
+			s.Stats().Keys, maxKeys-1, maxKeys)
 	}
-	must(t, s, demand(ratelimit.Take, "live", 1), false)
+	must(t, s, demand(ratelimit.OpTake, "live", 1), false)
 }
 
 func TestOverflow(t *testing.T) {
 	c := newClock()
 	s := open(t, &Options{MaxKeys: 2, WhenFull: Overflow, Now: c.now})
-	must(t, s, demand(ratelimit.Take, "a", 3), true)
+	must(t, s, demand(ratelimit.OpTake, "a", 3), true)
 	c.advance(30 * time.Second)
-	must(t, s, demand(ratelimit.Take, "b", 1), true)
+	must(t, s, demand(ratelimit.OpTake, "b", 1), true)
 
-	must(t, s, demand(ratelimit.Take, "c", 1), true) // all unknown keys together have 3 units
-	first := must(t, s, demand(ratelimit.Take, "d", 1), true)
-	must(t, s, demand(ratelimit.Take, "e", 1), true)
-	if res := must(t, s, demand(ratelimit.Take, "f", 1), false); res.RetryAfter != time.Minute {
+	must(t, s, demand(ratelimit.OpTake, "c", 1), true) // all unknown keys together have 3 units
+	first := must(t, s, demand(ratelimit.OpTake, "d", 1), true)
+	must(t, s, demand(ratelimit.OpTake, "e", 1), true)
+	if res := must(t, s, demand(ratelimit.OpTake, "f", 1), false); res.RetryAfter != time.Minute {
 		t.Errorf("RetryAfter %v, want 1m", res.RetryAfter)
 	}
-	must(t, s, demand(ratelimit.Look, "g", 1), false)
-	must(t, s, demand(ratelimit.Reset, "c", 0), true) // of a key that shares: forgets nothing
-	must(t, s, demand(ratelimit.Take, "c", 1), false)
-	must(t, s, demand(ratelimit.Take, "b", 2), true) // known keys do not share
+	must(t, s, demand(ratelimit.OpPeek, "g", 1), false)
+	must(t, s, demand(ratelimit.OpReset, "c", 0), true) // of a key that shares: forgets nothing
+	must(t, s, demand(ratelimit.OpTake, "c", 1), false)
+	must(t, s, demand(ratelimit.OpTake, "b", 2), true) // known keys do not share
 
-	back := demand(ratelimit.GiveBack, "d", 1)
+	back := demand(ratelimit.OpGiveBack, "d", 1)
 	back.At = first.At
 	must(t, s, back, true)
-	must(t, s, demand(ratelimit.Take, "h", 1), true)
+	must(t, s, demand(ratelimit.OpTake, "h", 1), true)
 
-	other := demand(ratelimit.Take, "h", 1)
-	other.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute(4))
+	other := demand(ratelimit.OpTake, "h", 1)
+	other.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute("minute", 4))
 	must(t, s, other, true) // another algorithm value shares another state
 
 	c.advance(30 * time.Second) // a has run out: there is room, but the overflow still counts
-	must(t, s, demand(ratelimit.Take, "i", 1), false)
+	must(t, s, demand(ratelimit.OpTake, "i", 1), false)
 	c.advance(30 * time.Second) // and now it does not
-	must(t, s, demand(ratelimit.Take, "i", 3), true)
-	must(t, s, demand(ratelimit.Take, "j", 3), true)
+	must(t, s, demand(ratelimit.OpTake, "i", 3), true)
+	must(t, s, demand(ratelimit.OpTake, "j", 3), true)
 }
 
 func TestOverflowTakeAll(t *testing.T) {
 	c := newClock()
 	s := open(t, &Options{MaxKeys: 1, WhenFull: Overflow, Now: c.now})
-	must(t, s, demand(ratelimit.Take, "known", 1), true)
+	must(t, s, demand(ratelimit.OpTake, "known", 1), true)
 	all := func(want bool, ds ...ratelimit.Demand) {
 		t.Helper()
 		out := make([]ratelimit.Result, len(ds))
@@ -184,7 +188,7 @@ func TestOverflowTakeAll(t *testing.T) {
 			t.Fatalf("got %+v, want allowed %v", out, want)
 		}
 	}
-	take := func(key string, n int64) ratelimit.Demand { return demand(ratelimit.Take, key, n) }
+	take := func(key string, n int64) ratelimit.Demand { return demand(ratelimit.OpTake, key, n) }
 	all(false, take("known", 1), take("x", 2), take("y", 2)) // each alone would fit
 	all(true, take("known", 1), take("x", 1), take("y", 2))
 	must(t, s, take("z", 1), false)
@@ -197,72 +201,73 @@ func TestCleaner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, nil)
 		for i := range 2000 {
-			must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+			must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
 		}
 		time.Sleep(30 * time.Second)
 		for i := range 1000 {
-			must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+			must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
 		}
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
-		if s.Len() != 1000 {
-			t.Errorf("%d states, want those 1000 that still count", s.Len())
+		if s.Stats().Keys != 1000 {
+			t.Errorf("%d states, want those 1000 that still count", s.Stats().Keys)
 		}
 		for i := range 1000 {
-			must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 3), false)
+			must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 3), false)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s.Len() != 0 {
-			t.Errorf("%d states, want none", s.Len())
+		if s.Stats().Keys != 0 {
+			t.Errorf("%d states, want none", s.Stats().Keys)
 		}
-		must(t, s, demand(ratelimit.Take, "0", 3), true)
+		must(t, s, demand(ratelimit.OpTake, "0", 3), true)
 	}) // which fails if Close leaves a goroutine
 }
 
 func TestOverflowIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, &Options{MaxKeys: 1, WhenFull: Overflow})
-		must(t, s, demand(ratelimit.Take, "a", 1), true)
-		must(t, s, demand(ratelimit.Take, "b", 1), true)
+		must(t, s, demand(ratelimit.OpTake, "a", 1), true)
+		must(t, s, demand(ratelimit.OpTake, "b", 1), true)
 		time.Sleep(62 * time.Second)
 		synctest.Wait()
-		if n := s.overflow.n.Load(); n != 0 || len(s.overflow.logs) != 0 {
+		if n := s.overflow.n.Load(); n != 0 || len(s.overflow.states) != 0 {
 			t.Errorf("%d overflow states", n)
 		}
 	})
 }
 
-// TestKnownAlgorithm asks for what may not be decided where the store has just decided under the same algorithm.
+// TestKnownAlgorithm asks for what may not be decided where the store has just decided under the
+// same algorithm.
 func TestKnownAlgorithm(t *testing.T) {
 	s := open(t, nil)
 	for i := range 2000 { // which no shard is without
-		must(t, s, demand(ratelimit.Take, strconv.Itoa(i), 1), true)
+		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
 	}
 	for _, tt := range []struct {
 		d    ratelimit.Demand
 		want error
 	}{
-		{demand(ratelimit.Take, "", 1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.Take, "7", 0), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.Look, "7", -1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.Reset+1, "7", 1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.Force, "7", ratelimit.MaxUnits+1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.Take, "7", 4), ratelimit.ErrExceedsLimit},
-		{demand(ratelimit.Look, "7", 4), ratelimit.ErrExceedsLimit},
+		{demand(ratelimit.OpTake, "", 1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.OpTake, "7", 0), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.OpPeek, "7", -1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.OpReset+1, "7", 1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.OpForce, "7", ratelimit.MaxUnits+1), ratelimit.ErrInvalidDemand},
+		{demand(ratelimit.OpTake, "7", 4), ratelimit.ErrExceedsLimit},
+		{demand(ratelimit.OpPeek, "7", 4), ratelimit.ErrExceedsLimit},
 		{ratelimit.Demand{Key: "7", N: 1}, ratelimit.ErrInvalidDemand},
 	} {
 		if _, err := s.Take(t.Context(), tt.d); !errors.Is(err, tt.want) {
 			t.Errorf("%v of %d: %v, want %v", tt.d.Op, tt.d.N, err, tt.want)
 		}
 	}
-	must(t, s, demand(ratelimit.Take, "7", 2), true)
+	must(t, s, demand(ratelimit.OpTake, "7", 2), true)
 
 	// The same limit under another Max is the same history.
-	more := demand(ratelimit.Take, "7", 2)
-	more.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute(5))
+	more := demand(ratelimit.OpTake, "7", 2)
+	more.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute("minute", 5))
 	must(t, s, more, true)
-	must(t, s, demand(ratelimit.Take, "7", 1), false)
+	must(t, s, demand(ratelimit.OpTake, "7", 1), false)
 }
 
 func TestClosed(t *testing.T) {
@@ -270,11 +275,13 @@ func TestClosed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Take(t.Context(), demand(ratelimit.Take, "k", 1)); !errors.Is(err, ratelimit.ErrClosed) {
+	if _, err := s.Take(t.Context(),
+		demand(ratelimit.OpTake, "k", 1)); !errors.Is(err, ratelimit.ErrClosed) {
 		t.Errorf("Take: %v", err)
 	}
-	ds := []ratelimit.Demand{demand(ratelimit.Take, "k", 1)}
-	if err := s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrClosed) {
+	ds := []ratelimit.Demand{demand(ratelimit.OpTake, "k", 1)}
+	if err := s.TakeAll(t.Context(), ds,
+		make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrClosed) {
 		t.Errorf("TakeAll: %v", err)
 	}
 }
@@ -301,9 +308,10 @@ func TestNoAllocations(t *testing.T) {
 	s := open(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	day := algorithm.SlidingLog(ratelimit.PerDay(1_000_000_000)).WithResolution(time.Hour)
-	second := algorithm.SlidingLog(ratelimit.PerSecond(100))
-	for name, algorithms := range map[string][]ratelimit.Algorithm{"one": {second}, "several": {second, day}} {
+	day := algorithm.SlidingLog(ratelimit.PerDay("day", 1_000_000_000)).WithResolution(time.Hour)
+	second := algorithm.SlidingLog(ratelimit.PerSecond("second", 100))
+	for name, algorithms := range map[string][]ratelimit.Algorithm{"one": {second},
+		"several": {second, day}} {
 		l, err := ratelimit.New(s, algorithms...)
 		if err != nil {
 			t.Fatal(err)
@@ -323,7 +331,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestCleanClockSetBack sets the clock back between the cleaner's reading it and its lock, and takes: what is new to the clock is kept.
+// TestCleanClockSetBack sets the clock back between the cleaner's reading it and its lock, and
+// takes: what is new to the clock is kept.
 func TestCleanClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const early, late = int64(1_000_000_000), int64(2_000_000_000)
@@ -342,7 +351,7 @@ func TestCleanClockSetBack(t *testing.T) {
 		s = open(t, &Options{Now: func() int64 {
 			stamp, first := read()
 			if first { // by the cleaner, since nobody else asks
-				if _, err := s.Take(t.Context(), demand(ratelimit.Take, "k", 1)); err != nil {
+				if _, err := s.Take(t.Context(), demand(ratelimit.OpTake, "k", 1)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -353,14 +362,14 @@ func TestCleanClockSetBack(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(2 * cleanInterval)
 		synctest.Wait()
-		if n := s.Len(); n != 1 {
+		if n := s.Stats().Keys; n != 1 {
 			t.Errorf("%d states, want the one that was taken after the clock was set back", n)
 		}
 	})
 }
 
-// TestTakeAllKeepsWhatItFound: a TakeAll that needs room for an unknown key does not forget the state, run out though it has, of a known one of the same
-// shard that it is about to record on.
+// TestTakeAllKeepsWhatItFound: a TakeAll that needs room for an unknown key does not forget the
+// state, run out though it has, of a known one of the same shard that it is about to record on.
 func TestTakeAllKeepsWhatItFound(t *testing.T) {
 	c := newClock()
 	s := open(t, &Options{MaxKeys: 2, Now: c.now})
@@ -370,17 +379,19 @@ func TestTakeAllKeepsWhatItFound(t *testing.T) {
 		unknown = "unknown" + strconv.Itoa(i)
 	}
 	for range 50 {
-		must(t, s, demand(ratelimit.Take, "known", 3), true)
-		must(t, s, demand(ratelimit.Take, "other", 3), true)
+		must(t, s, demand(ratelimit.OpTake, "known", 3), true)
+		must(t, s, demand(ratelimit.OpTake, "other", 3), true)
 		c.advance(61 * time.Second)
 		out := make([]ratelimit.Result, 2)
-		ds := []ratelimit.Demand{demand(ratelimit.Take, "known", 3), demand(ratelimit.Take, unknown, 3)}
-		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed || !out[1].Allowed {
+		ds := []ratelimit.Demand{demand(ratelimit.OpTake, "known", 3),
+			demand(ratelimit.OpTake, unknown, 3)}
+		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed ||
+			!out[1].Allowed {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		must(t, s, demand(ratelimit.Look, "known", 1), false)
-		must(t, s, demand(ratelimit.Look, unknown, 1), false)
-		if n := s.Len(); n > 2 {
+		must(t, s, demand(ratelimit.OpPeek, "known", 1), false)
+		must(t, s, demand(ratelimit.OpPeek, unknown, 1), false)
+		if n := s.Stats().Keys; n > 2 {
 			t.Fatalf("%d states", n)
 		}
 		c.advance(61 * time.Second)

@@ -2,7 +2,6 @@ package memorystore
 
 import (
 	"hash/maphash"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,118 +13,123 @@ import (
 
 const (
 	numShards  = 64
-	shardShift = 64 - 6 // the shard is the top bits of the hash
-
-	// chunkSize is the number of entries allocated at a time: with the allocator's header they fill 4 KiB. Their indices begin at
-	// multiples of chunkStride.
-	chunkSize   = 63
-	chunkStride = 64
-
-	none  = math.MaxUint32 // no entry
-	never = math.MaxInt64  // no stamp
+	shardShift = 64 - 6 // the top bits of a hash choose the shard
 )
 
-// shard holds the states of the keys with certain hashes. An entry is named by its index, so that neither the table nor the
-// queue has pointers for the garbage collector to follow.
+// shard holds the states of the keys with certain hashes.
 type shard struct {
-	mu     sync.Mutex
-	last   known
-	table  table
-	chunks []*[chunkSize]entry
-	free   uint32 // first of the entries not in use, linked by next
-	used   uint32 // indices ever used
-	seed   maphash.Seed
-	keys   *atomic.Int64 // of the store: each entry is counted there
-	queue  wheel
+	mu      sync.Mutex
+	last    described
+	table   table
+	entries entries
+	seed    maphash.Seed
+	keys    *atomic.Int64 // Store.keys, which counts each entry
+	wheel   wheel         // has each entry
 
-	due atomic.Int64 // no state runs out before this stamp; to be read without the lock
-	_   [112]byte    // makes up whole lines of the cache, an odd number, so that the locks do not compete for a place there
+	nextExpiry atomic.Int64 // no state expires before this stamp; read without the lock
+
+	others [3]described // algorithms before last, replaced in turn
+	turn   int
+
+	// With this padding a shard fills an odd number of cache lines, so that the locks of the shards
+	// do not compete for the same cache sets.
+	_ [8]byte
 }
 
-// entry is a state, in a line of the cache.
-type entry struct {
-	key     string
-	history unique.Handle[history]
-	state   []byte
-	expires int64 // stamp from which on it may be forgotten
-	link
-}
-
-// known is an algorithm and what it says of itself, which never changes, so that the next demand under it need not ask again.
-type known struct {
+// described is an algorithm with what its methods return, which never changes. The next demand with
+// an equal algorithm needs no calls.
+type described struct {
 	algorithm ratelimit.Algorithm
 	max       int64
 	history   unique.Handle[history]
 }
 
-// history is what, beside the key, tells two states apart.
-type history struct{ limit, algorithm string }
-
-func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>shardShift] }
-
 func (sh *shard) init(seed maphash.Seed, keys *atomic.Int64, now int64) {
 	sh.seed, sh.keys = seed, keys
-	sh.queue.init(now)
+	sh.wheel.init(now)
 	sh.reset()
 }
 
 // reset returns the memory of a shard without entries.
 func (sh *shard) reset() {
-	sh.table, sh.chunks = table{}, nil
-	sh.free, sh.used = none, 0
-	sh.due.Store(never)
+	sh.table = table{}
+	sh.entries.reset()
+	sh.nextExpiry.Store(never)
 }
 
-func (sh *shard) entry(id uint32) *entry {
-	return &sh.chunks[id/chunkStride][id%chunkStride]
+// known returns what the shard knows of an algorithm, nil if nothing.
+func (sh *shard) known(a ratelimit.Algorithm) *described {
+	if a == sh.last.algorithm {
+		return &sh.last
+	}
+	for i := range sh.others {
+		if a == sh.others[i].algorithm {
+			return &sh.others[i]
+		}
+	}
+	return nil
 }
 
-// find returns the entry of d's state, or none. known says that d's algorithm is that of sh.last.
-func (sh *shard) find(hash uint64, d *ratelimit.Demand, known bool) uint32 {
+// remember makes an algorithm that is not known the last one.
+func (sh *shard) remember(k described) {
+	sh.others[sh.turn] = sh.last
+	sh.turn = (sh.turn + 1) % len(sh.others)
+	sh.last = k
+}
+
+// find returns the entry of a key's state, or none. known is what the shard knows of algorithm a.
+func (sh *shard) find(
+	hash uint64, key string, a ratelimit.Algorithm, known *described,
+) uint32 {
 	for t := &sh.table; t != nil; t = t.old {
-		mask := uint64(len(t.slots) - 1)
 		if len(t.slots) == 0 {
 			break
 		}
-		for i := uint64(uint32(hash)) & mask; t.slots[i] != 0; i = (i + 1) & mask {
-			if s := t.slots[i]; uint32(s>>32) == uint32(hash) {
-				id := uint32(s) - 1
-				if e := sh.entry(id); e.key == d.Key && (known && e.history == sh.last.history || !known && sh.learn(e, d)) {
-					return id
-				}
+		for i := t.home(hash << 32); t.slots[i] != 0; i = t.after(i) {
+			s := t.slots[i]
+			if uint32(s>>32) != uint32(hash) {
+				continue
+			}
+			id := uint32(s) - 1
+			e := sh.entries.at(id)
+			if e.key != key {
+				continue
+			}
+			if known != nil && e.history == known.history || known == nil && sh.sameHistory(e, a) {
+				return id
 			}
 		}
 	}
 	return none
 }
 
-// learn reports whether e is of d's history, and if so remembers d's algorithm.
-func (sh *shard) learn(e *entry, d *ratelimit.Demand) bool {
-	limit := d.Algorithm.Limit()
-	if h := e.history.Value(); h.limit != limit.Name || h.algorithm != d.Algorithm.Name() {
+// sameHistory reports whether e is of a's history. If so, it remembers a, which is not known.
+func (sh *shard) sameHistory(e *entry, a ratelimit.Algorithm) bool {
+	limit := a.Limit()
+	if h := e.history.Value(); h.limit != limit.Name || h.algorithm != a.Name() {
 		return false
 	}
-	sh.last = known{d.Algorithm, limit.Max, e.history}
+	sh.remember(described{a, limit.Max, e.history})
 	return true
 }
 
-// step runs d on an entry.
-func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand) (ratelimit.Result, error) {
-	e := sh.entry(id)
-	next, keep, res := d.Algorithm.Step(e.state, now, *d)
+// step runs d on the state of an entry.
+func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand, out *ratelimit.Result) error {
+	next, keep, res := d.Algorithm.Step(sh.entries.at(id).state, now, *d)
 	if keep > 0 {
 		sh.store(id, next, now, keep)
 	} else if keep < 0 {
-		return ratelimit.Result{}, ratelimit.ErrCorruptState
+		return ratelimit.ErrCorruptState
 	}
-	return res, nil
+	*out = res
+	return nil
 }
 
-// store keeps what a step returned.
+// store writes what a step returned.
 func (sh *shard) store(id uint32, next []byte, now int64, keep time.Duration) {
-	e := sh.entry(id)
+	e := sh.entries.at(id)
 	if len(next) == 0 {
-		sh.queue.remove(sh, id)
+		sh.wheel.remove(&sh.entries, id)
 		sh.drop(id)
 		return
 	}
@@ -133,71 +137,77 @@ func (sh *shard) store(id uint32, next []byte, now int64, keep time.Duration) {
 	before := e.expires
 	e.expires = expiry(now, keep)
 	if e.expires < before {
-		sh.queue.remove(sh, id)
-		sh.enqueue(id)
+		sh.wheel.remove(&sh.entries, id)
+		sh.schedule(id)
 	}
 }
 
-// enqueue has the entry looked at when it runs out. Later, while it lives on, it stays where it is in the queue until then.
-func (sh *shard) enqueue(id uint32) {
-	tick := tickOf(sh.entry(id).expires)
-	sh.queue.add(sh, id, tick)
-	sh.due.Store(min(sh.due.Load(), stampOf(tick)))
-}
-
-// forget drops entries that have run out, looking at no more than most, and returns how many.
-func (sh *shard) forget(now int64, most int) int {
-	n := sh.queue.advance(sh, now, most)
-	if sh.table.len() == 0 {
-		sh.reset()
-	} else {
-		sh.due.Store(stampOf(sh.queue.next()))
-	}
-	return n
-}
-
-// forgetSome drops entries that have run out, if there are any, and returns how many.
-func (sh *shard) forgetSome(now int64) (n int) {
-	for n == 0 && sh.due.Load() <= now {
-		n = sh.forget(now, cleanBatch)
-	}
-	return n
-}
-
-// drop takes an entry that is not in the queue out of the table and of Store.keys.
-func (sh *shard) drop(id uint32) {
-	e := sh.entry(id)
-	sh.table.remove(maphash.String(sh.seed, e.key), id)
-	*e = entry{link: link{next: sh.free}}
-	sh.free = id
-	sh.keys.Add(-1)
-}
-
-// insert adds an entry for a key that find does not know. Store.keys counts it already.
+// insert adds an entry for a key that find has not found. Store.keys counts it already.
 func (sh *shard) insert(hash uint64, d ratelimit.Demand, state []byte, expires int64) {
-	id := sh.free
-	if id != none {
-		sh.free = sh.entry(id).next
-	} else {
-		if sh.used%chunkStride == chunkSize {
-			sh.used++
-		}
-		if sh.used%chunkStride == 0 {
-			sh.chunks = append(sh.chunks, new([chunkSize]entry))
-		}
-		id = sh.used
-		sh.used++
-	}
-	if d.Algorithm != sh.last.algorithm {
+	id := sh.entries.add()
+	known := sh.known(d.Algorithm)
+	if known == nil {
 		limit := d.Algorithm.Limit()
-		sh.last = known{d.Algorithm, limit.Max, unique.Make(history{limit.Name, d.Algorithm.Name()})}
+		h := unique.Make(history{limit.Name, d.Algorithm.Name()})
+		sh.remember(described{d.Algorithm, limit.Max, h})
+		known = &sh.last
 	}
-	*sh.entry(id) = entry{
+	*sh.entries.at(id) = entry{
 		key:     strings.Clone(d.Key), // the caller's may be a part of something large
-		history: sh.last.history,
+		history: known.history,
 		state:   state,
 		expires: expires,
 	}
 	sh.table.insert(hash, id)
-	sh.enqueue(id)
+	sh.schedule(id)
+}
+
+// drop removes an entry that is not in the wheel.
+func (sh *shard) drop(id uint32) {
+	sh.table.remove(maphash.String(sh.seed, sh.entries.at(id).key), id)
+	sh.entries.remove(id)
+	sh.keys.Add(-1)
+}
+
+// schedule puts an entry into the wheel, which checks it at its present expiry. If the expiry moves
+// to a later time, the entry stays where it is until then.
+func (sh *shard) schedule(id uint32) {
+	tick := tickOf(sh.entries.at(id).expires)
+	sh.wheel.add(&sh.entries, id, tick)
+	sh.nextExpiry.Store(min(sh.nextExpiry.Load(), stampOf(tick)))
+}
+
+// expire drops expired entries and returns how many. It checks no more than most.
+func (sh *shard) expire(now int64, most int) int {
+	n := sh.wheel.advance(&sh.entries, now, most, sh.drop)
+	if sh.table.len() == 0 {
+		sh.reset()
+	} else {
+		sh.nextExpiry.Store(stampOf(sh.wheel.next()))
+	}
+	return n
+}
+
+// expireSome drops some expired entries, if there are any, and returns how many.
+func (sh *shard) expireSome(now int64) (n int) {
+	for n == 0 && sh.nextExpiry.Load() <= now {
+		n = sh.expire(now, expireBatch)
+	}
+	return n
+}
+
+// expireAll drops all expired entries.
+func (sh *shard) expireAll(now int64) {
+	for sh.nextExpiry.Load() <= now {
+		sh.expire(now, expireBatch)
+	}
+}
+
+// expireBatch is the most entries that the cleaner, and a demand without room, check under one
+// lock.
+const expireBatch = 256
+
+// expiry returns the stamp from which on a state may be removed.
+func expiry(now int64, keep time.Duration) int64 {
+	return now + int64((keep+time.Microsecond-1)/time.Microsecond)
 }

@@ -1,27 +1,46 @@
 package memorystore
 
-// table finds entries by hash: open addressing with linear probing. A slot has 32 bits of the hash and the index of an entry, so
-// neither finding nor growing touches entries whose hashes differ. A table that grows moves a few slots with each
-// insertion, so that no decision waits for all of them.
+// table finds entries by hash: open addressing with linear probing. A slot has 32 bits of the hash
+// and the index of an entry, so neither finding nor growing touches entries whose hashes differ. A
+// table that grows moves a few slots with each insertion, so that no decision waits for all of
+// them.
 type table struct {
-	slots []uint64 // a power of two of them, or none
-	used  int      // slots in use
-	old   *table   // the smaller table that is being emptied; nil: none
-	moved int      // slots of old that are empty for good
+	slots []uint64
+	used  int    // slots in use
+	old   *table // the smaller table that is being emptied; nil: none
+	moved int    // slots of old that are empty for good
 }
 
 const (
 	minSlots = 8
-	// moveBatch is the number of steps that each insertion moves a growing table on. The old table is empty after an eighth of the insertions
-	// that it takes to fill the new one.
-	moveBatch = 16
+	// moveBatch is the number of slots of the old table that each insertion moves or passes over.
+	// The old table is empty after a seventh of the insertions that it takes to fill the new one.
+	moveBatch = 64
 )
 
-// slot is what the table holds for an entry; a free slot is 0. The shard is chosen by other bits of the hash.
+// slot is what the table holds for an entry; a free slot is 0. Other bits of the hash choose the
+// shard.
 func slot(hash uint64, id uint32) uint64 { return hash<<32 | uint64(id+1) }
 
-// home is the index at which the search for a slot begins.
-func (t *table) home(slot uint64) int { return int(slot>>32) & (len(t.slots) - 1) }
+// home is the index at which the search for a slot begins: its 32 bits of hash as a fraction of the
+// number of slots, which need not be a power of two.
+func (t *table) home(slot uint64) int { return int(slot >> 32 * uint64(len(t.slots)) >> 32) }
+
+// after is the index that follows i.
+func (t *table) after(i int) int {
+	if i++; i == len(t.slots) {
+		return 0
+	}
+	return i
+}
+
+// distance is how many slots to is after from.
+func (t *table) distance(from, to int) int {
+	if to < from {
+		to += len(t.slots)
+	}
+	return to - from
+}
 
 func (t *table) len() int {
 	if t.old != nil {
@@ -31,9 +50,10 @@ func (t *table) len() int {
 }
 
 func (t *table) insert(hash uint64, id uint32) {
-	if t.old == nil && 4*(t.used+1) > 3*len(t.slots) {
+	if t.old == nil && 5*(t.used+1) > 4*len(t.slots) {
 		old := *t
-		*t = table{slots: make([]uint64, max(minSlots, 2*len(old.slots))), old: &old}
+		size := max(minSlots, len(old.slots)+len(old.slots)/4)
+		*t = table{slots: make([]uint64, size), old: &old}
 	}
 	t.add(slot(hash, id))
 	t.move()
@@ -42,7 +62,7 @@ func (t *table) insert(hash uint64, id uint32) {
 func (t *table) add(slot uint64) {
 	i := t.home(slot)
 	for t.slots[i] != 0 {
-		i = (i + 1) & (len(t.slots) - 1)
+		i = t.after(i)
 	}
 	t.slots[i] = slot
 	t.used++
@@ -73,17 +93,17 @@ func (t *table) remove(hash uint64, id uint32) {
 	}
 }
 
-// cut takes a slot out and moves those behind it up, so that each is still found from its home on. It reports whether the slot was there.
+// cut removes a slot and moves those behind it up, so that each is still found from its home on. It
+// reports whether the slot was there.
 func (t *table) cut(slot uint64) bool {
-	mask := len(t.slots) - 1
 	i := t.home(slot)
-	for ; t.slots[i] != slot; i = (i + 1) & mask {
+	for ; t.slots[i] != slot; i = t.after(i) {
 		if t.slots[i] == 0 {
 			return false
 		}
 	}
-	for j := (i + 1) & mask; t.slots[j] != 0; j = (j + 1) & mask {
-		if (j-t.home(t.slots[j]))&mask >= (j-i)&mask {
+	for j := t.after(i); t.slots[j] != 0; j = t.after(j) {
+		if t.distance(t.home(t.slots[j]), j) >= t.distance(i, j) {
 			t.slots[i] = t.slots[j]
 			i = j
 		}

@@ -1,87 +1,141 @@
 package memorystore
 
 import (
+	"context"
+	"hash/maphash"
 	"math/bits"
+	"slices"
 
 	"github.com/truewindow/ratelimit"
 )
 
-// target is where one demand of a TakeAll is decided.
-type target struct {
-	hash  uint64
-	id    uint32 // in its shard; none if the key is unknown
-	place place
+// takeAll is a TakeAll under way. With the shards of all its keys locked, it
+//
+//   - finds the state of each key,
+//   - reserves room for the states of new keys, or fails,
+//   - peeks: answers each demand without applying it, and ends here if one is refused,
+//   - takes: applies all demands,
+//   - and releases the reserved room that no new state uses.
+//
+// The demands, their targets and the results are arguments of the steps, not fields: the compiler
+// would put fields on the heap.
+type takeAll struct {
+	store    *Store
+	now      int64
+	locked   uint64 // set of shards
+	reserved int64  // states counted in Store.keys that do not exist yet
+	shared   bool   // some demands are decided on overflow states
 }
 
-// takeAll looks at all demands and takes when all are admitted. The shards of all targets, mine, are locked.
-func (s *Store) takeAll(mine uint64, targets []target, now int64, ds []ratelimit.Demand, out []ratelimit.Result) (err error) {
-	defer func() { s.release(targets) }()
-	if unknown := s.find(targets, ds); unknown > 0 && s.keys.Load()+int64(unknown) > s.maxKeys {
-		// Later nothing may be forgotten here: it might be what was found.
-		s.forgetAll(mine, now)
-		s.find(targets, ds)
+// target is the state that a demand is decided on.
+type target struct {
+	hash uint64
+	id   uint32 // in its shard; none if the key is new
+	room room   // of a new key
+}
+
+// TakeAll decides several demands as one. Errors are those of Take and of [ratelimit.CheckTakeAll].
+func (s *Store) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+		return err
 	}
-	overflowing := false
-	for i := range targets {
-		t := &targets[i]
-		if t.id != none {
-			continue
-		}
-		if t.place, err = s.place(nil, mine, now, ds[i]); err != nil {
-			return err
-		}
-		overflowing = overflowing || t.place == inOverflow
+	if s.closed.Load() {
+		return ratelimit.ErrClosed
 	}
-	if overflowing {
+	ds = shortened(ds)
+	var few [8]target
+	targets := few[:0]
+	t := takeAll{store: s}
+	for i := range ds {
+		var hash uint64
+		if i > 0 && ds[i].Key == ds[i-1].Key { // the limits of a limiter
+			hash = targets[i-1].hash
+		} else {
+			hash = maphash.String(s.seed, ds[i].Key)
+		}
+		targets = append(targets, target{hash: hash})
+		t.locked |= setOf(hash)
+	}
+	s.lock(t.locked)
+	defer s.unlock(t.locked)
+	t.now = s.now()
+
+	t.find(targets, ds)
+	defer t.release()
+	if err := t.reserve(targets, ds); err != nil {
+		return err
+	}
+	if t.shared {
 		s.overflow.mu.Lock()
 		defer s.overflow.mu.Unlock()
 	}
-
-	admitted, err := s.look(targets, now, ds, out)
-	if err != nil || !admitted {
+	if admitted, err := t.peek(targets, ds, out); err != nil || !admitted {
 		return err
 	}
-	if overflowing {
-		if admitted, err = s.overflow.takeAll(targets, now, ds, out); err != nil || !admitted {
-			return err
-		}
-	}
-	for i := range targets {
-		if err := s.takeTarget(&targets[i], now, ds[i], &out[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.take(targets, ds, out)
 }
 
-// find finds the states of targets, and returns how many are unknown.
-func (s *Store) find(targets []target, ds []ratelimit.Demand) (unknown int) {
+// find finds the states of all keys. If there is no room for those of new keys, it expires states
+// in the locked shards. The later steps may not: they could remove a state that was found.
+func (t *takeAll) find(targets []target, ds []ratelimit.Demand) {
+	unknown := t.findStates(targets, ds)
+	if unknown == 0 || t.store.keys.Load()+unknown <= t.store.maxKeys {
+		return
+	}
+	for set := t.locked; set != 0; set &= set - 1 {
+		t.store.shards[bits.TrailingZeros64(set)].expireAll(t.now)
+	}
+	t.findStates(targets, ds)
+}
+
+// findStates finds the states of all keys and returns how many there are none of.
+func (t *takeAll) findStates(targets []target, ds []ratelimit.Demand) (unknown int64) {
 	for i := range targets {
-		t := &targets[i]
-		sh := s.shard(t.hash)
-		if t.id = sh.find(t.hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); t.id == none {
+		at := &targets[i]
+		sh, d := t.store.shard(at.hash), &ds[i]
+		if at.id = sh.find(at.hash, d.Key, d.Algorithm, sh.known(d.Algorithm)); at.id == none {
 			unknown++
 		}
 	}
 	return unknown
 }
 
-// forgetAll forgets what has run out in a set of shards, which are locked.
-func (s *Store) forgetAll(set uint64, now int64) {
-	for ; set != 0; set &= set - 1 {
-		sh := &s.shards[bits.TrailingZeros64(set)]
-		for sh.due.Load() <= now {
-			sh.forget(now, cleanBatch)
+// reserve finds room for the states of new keys.
+func (t *takeAll) reserve(targets []target, ds []ratelimit.Demand) (err error) {
+	for i := range targets {
+		at := &targets[i]
+		if at.id != none {
+			continue
 		}
+		if at.room, err = t.store.findRoom(nil, t.locked, t.now, ds[i]); err != nil {
+			return err
+		}
+		switch at.room {
+		case ownRoom:
+			t.reserved++
+		case sharedRoom:
+			t.shared = true
+		}
+	}
+	return nil
+}
+
+// release returns the reserved room that no new state uses.
+func (t *takeAll) release() {
+	if t.reserved != 0 {
+		t.store.keys.Add(-t.reserved)
 	}
 }
 
-// look answers each demand with its Look and reports whether all are allowed.
-func (s *Store) look(targets []target, now int64, ds []ratelimit.Demand, out []ratelimit.Result) (allowed bool, err error) {
+// peek answers each demand without applying it, and reports whether all are allowed.
+func (t *takeAll) peek(
+	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
+) (allowed bool, err error) {
 	allowed = true
 	for i := range targets {
-		t := &targets[i]
-		if out[i], err = s.lookTarget(t, now, ds[i]); err != nil {
+		if err = t.peekOne(&targets[i], &ds[i], &out[i]); err != nil {
 			return false, err
 		}
 		allowed = allowed && out[i].Allowed
@@ -89,51 +143,89 @@ func (s *Store) look(targets []target, now int64, ds []ratelimit.Demand, out []r
 	return allowed, nil
 }
 
-func (s *Store) lookTarget(t *target, now int64, d ratelimit.Demand) (ratelimit.Result, error) {
-	sh := s.shard(t.hash)
+func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result) error {
+	sh, overflow := t.store.shard(at.hash), t.store.overflow
+	exists, shared := at.id != none, at.room == sharedRoom
 	var state []byte
-	switch {
-	case t.id != none:
-		state = sh.entry(t.id).state
-	case t.place == inOverflow:
-		state = s.overflow.state(d)
+	if exists {
+		state = sh.entries.at(at.id).state
+	} else if shared {
+		state = overflow.state(*d)
 	}
-	next, keep, res := d.Look(state, now)
+	next, keep, res := d.Peek(state, t.now)
 	switch {
 	case keep < 0:
-		return ratelimit.Result{}, ratelimit.ErrCorruptState
-	case keep > 0 && t.id != none:
-		sh.store(t.id, next, now, keep)
-	case keep > 0 && t.place == inOverflow:
-		s.overflow.store(d, next, now, keep)
+		return ratelimit.ErrCorruptState
+	case keep == 0: // nothing to write
+	case exists && len(next) == 0:
+		// The entry stays until it expires: the demand may be recorded on it.
+		sh.entries.at(at.id).state = nil
+	case exists:
+		sh.store(at.id, next, t.now, keep)
+	case shared:
+		overflow.store(*d, next, t.now, keep)
 	}
-	return res, nil
+	*out = res
+	return nil
 }
 
-// takeTarget takes after all demands were found to be admitted.
-func (s *Store) takeTarget(t *target, now int64, d ratelimit.Demand, out *ratelimit.Result) (err error) {
-	sh := s.shard(t.hash)
-	switch {
-	case t.id != none:
-		*out, err = sh.step(t.id, now, &d)
-		return err
-	case t.place == inOverflow:
-		return nil
+// take applies all demands, each of which its peek has allowed.
+func (t *takeAll) take(
+	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if t.shared {
+		if admitted, err := t.takeShared(targets, ds, out); err != nil || !admitted {
+			return err
+		}
 	}
-	next, keep, res := d.Step(nil, now)
-	*out = res
-	if keep > 0 && len(next) > 0 {
-		sh.insert(t.hash, d, next, expiry(now, keep))
-		t.place = nowhere
+	for i := range targets {
+		if err := t.takeOne(&targets[i], &ds[i], &out[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// release gives back the room that was reserved and not used.
-func (s *Store) release(targets []target) {
+// takeShared applies the demands on overflow states. Several of them may share a state, so one may
+// be refused whose peek was allowed. Then its Result is set, and nothing else changes.
+func (t *takeAll) takeShared(
+	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
+) (admitted bool, err error) {
+	steps := t.store.overflow.tentative(t.now)
+	results := slices.Clone(out)
 	for i := range targets {
-		if targets[i].place == inShard {
-			s.keys.Add(-1)
+		if targets[i].room != sharedRoom {
+			continue
 		}
+		res, err := steps.step(ds[i])
+		if err != nil {
+			return false, err
+		}
+		if !res.Allowed {
+			out[i] = res
+			return false, nil
+		}
+		results[i] = res
 	}
+	steps.commit()
+	copy(out, results)
+	return true, nil
+}
+
+// takeOne applies a demand, unless takeShared has.
+func (t *takeAll) takeOne(at *target, d *ratelimit.Demand, out *ratelimit.Result) error {
+	sh := t.store.shard(at.hash)
+	switch {
+	case at.id != none:
+		return sh.step(at.id, t.now, d, out)
+	case at.room == sharedRoom:
+		return nil
+	}
+	next, keep, res := d.Step(nil, t.now)
+	*out = res
+	if keep > 0 && len(next) > 0 {
+		sh.insert(at.hash, *d, next, expiry(t.now, keep))
+		t.reserved--
+	}
+	return nil
 }

@@ -1,6 +1,9 @@
 package memorystore
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 const (
 	tickShift = 14 // a tick is 2^14 µs, about 16 ms
@@ -8,26 +11,27 @@ const (
 	numSlots  = 1 << slotBits
 	numLevels = 7 // 2^42 ticks: beyond any stamp
 
-	// headMark in link.prev says that the entry is the first of its list, the rest of it which list.
+	// headMark in link.prev says that the entry is the first of its list. The other bits say which
+	// list.
 	headMark = 1 << 31
+
+	never = math.MaxInt64 // beyond any stamp
 )
 
-// wheel is the queue of a shard's entries in the order in which they may run out: a hierarchical timing wheel (Varghese and Lauck, 1987).
-// Adding and removing cost the same for any number of entries.
-// An entry in level l and slot s is looked at when the clock's l-th digit, in base 64, becomes s; then it is dropped
-// or moved to a lower level.
+// wheel holds entries in the order in which they may expire: a hierarchical timing wheel (Varghese
+// and Lauck, 1987). Adding and removing cost the same for any number of entries. An entry in level
+// l and slot s is checked when the l-th digit of the clock, in base 64, becomes s. Then it is
+// dropped or moved to a lower level.
 type wheel struct {
-	now      uint64 // tick up to which all was looked at
+	now      uint64 // tick up to which all entries are checked
 	occupied [numLevels]uint64
 	heads    [numLevels * numSlots]uint32
 }
 
-// link is an entry's place in a list.
-type link struct{ prev, next uint32 }
-
-// tickOf returns the first tick at which the stamp has come; stampOf the first stamp of a tick.
+// tickOf returns the first tick that begins at the stamp or later.
 func tickOf(stamp int64) uint64 { return uint64(stamp+1<<tickShift-1) >> tickShift }
 
+// stampOf returns the first stamp of a tick.
 func stampOf(tick uint64) int64 { return int64(min(tick, never>>tickShift) << tickShift) }
 
 func (w *wheel) init(now int64) {
@@ -37,7 +41,7 @@ func (w *wheel) init(now int64) {
 	}
 }
 
-func (w *wheel) add(sh *shard, id uint32, tick uint64) {
+func (w *wheel) add(es *entries, id uint32, tick uint64) {
 	level := 0
 	if tick > w.now {
 		level = (bits.Len64(tick^w.now) - 1) / slotBits
@@ -47,21 +51,21 @@ func (w *wheel) add(sh *shard, id uint32, tick uint64) {
 	slot := tick >> (slotBits * level) % numSlots
 	list := uint32(level*numSlots) + uint32(slot)
 	first := w.heads[list]
-	sh.entry(id).link = link{headMark | list, first}
+	es.at(id).link = link{headMark | list, first}
 	if first != none {
-		sh.entry(first).prev = id
+		es.at(first).prev = id
 	}
 	w.heads[list] = id
 	w.occupied[level] |= 1 << slot
 }
 
-func (w *wheel) remove(sh *shard, id uint32) {
-	l := sh.entry(id).link
+func (w *wheel) remove(es *entries, id uint32) {
+	l := es.at(id).link
 	if l.next != none {
-		sh.entry(l.next).prev = l.prev
+		es.at(l.next).prev = l.prev
 	}
 	if l.prev&headMark == 0 {
-		sh.entry(l.prev).next = l.next
+		es.at(l.prev).next = l.next
 		return
 	}
 	list := l.prev &^ headMark
@@ -71,9 +75,9 @@ func (w *wheel) remove(sh *shard, id uint32) {
 	}
 }
 
-// advance moves the wheel to now and drops the entries that have run out. It stops after looking at most of them, to
-// be called again. It returns the number dropped.
-func (w *wheel) advance(sh *shard, now int64, most int) (dropped int) {
+// advance moves the wheel to now, removes the expired entries from it, calls drop for each and
+// returns how many there were. It checks no more than most entries; then it must be called again.
+func (w *wheel) advance(es *entries, now int64, most int, drop func(id uint32)) (dropped int) {
 	target := uint64(now) >> tickShift
 	for w.now <= target {
 		for level := numLevels - 1; level >= 0; level-- {
@@ -86,12 +90,12 @@ func (w *wheel) advance(sh *shard, now int64, most int) (dropped int) {
 					return dropped
 				}
 				most--
-				w.remove(sh, id)
-				if e := sh.entry(id); e.expires <= now {
-					sh.drop(id)
+				w.remove(es, id)
+				if e := es.at(id); e.expires <= now {
+					drop(id)
 					dropped++
 				} else {
-					w.add(sh, id, tickOf(e.expires))
+					w.add(es, id, tickOf(e.expires))
 				}
 			}
 		}
@@ -105,7 +109,7 @@ func (w *wheel) advance(sh *shard, now int64, most int) (dropped int) {
 	return dropped
 }
 
-// next returns the tick at which there is something to look at: the current one, a later one, or beyond any stamp.
+// next returns the tick at which entries are to be checked: the current one, a later one, or never.
 func (w *wheel) next() uint64 {
 	for level := range numLevels {
 		if digit := w.now >> (slotBits * level) % numSlots; w.occupied[level]&(1<<digit) != 0 {

@@ -12,12 +12,14 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// TestWheel holds the queue against a map that is searched anew: what has run out goes, all of it, and nothing else, however the
-// clock jumps and however small the batches are. Three limits of a key share a chain.
+// TestWheel holds the queue against a map that is searched anew: what has run out goes, all of it,
+// and nothing else, however the clock jumps and however small the batches are. Three limits of a
+// key share a chain.
 func TestWheel(t *testing.T) {
 	var limits [3]ratelimit.Demand
 	for i := range limits {
-		limits[i] = ratelimit.Demand{Algorithm: algorithm.SlidingLog(ratelimit.PerSecond(1).Named(strconv.Itoa(i))), N: 1}
+		once := algorithm.SlidingLog(ratelimit.PerSecond(strconv.Itoa(i), 1))
+		limits[i] = ratelimit.Demand{Algorithm: once, N: 1}
 	}
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -31,7 +33,7 @@ func TestWheel(t *testing.T) {
 			d := limits[n.limit]
 			d.Key = strconv.Itoa(n.key)
 			hash := maphash.String(sh.seed, d.Key)
-			return hash, d, sh.find(hash, &d, d.Algorithm == sh.last.algorithm)
+			return hash, d, sh.find(hash, d.Key, d.Algorithm, sh.known(d.Algorithm))
 		}
 		span := func() int64 { return 1 + r.Int64N(1<<(10+r.IntN(36))) }
 		for range 3000 {
@@ -52,8 +54,8 @@ func TestWheel(t *testing.T) {
 			}
 			now += span() >> 6
 			most := 1 + r.IntN(5)
-			for i := 0; sh.due.Load() <= now; i++ {
-				sh.forget(now, most)
+			for i := 0; sh.nextExpiry.Load() <= now; i++ {
+				sh.expire(now, most)
 				if i > 100_000 {
 					t.Fatalf("seed %d: the queue does not come to an end", seed)
 				}
@@ -81,17 +83,22 @@ func TestCollision(t *testing.T) {
 	const hash = 1<<32 - 1
 	var ds []ratelimit.Demand
 	for i := range 50 {
-		limit := ratelimit.PerSecond(1).Named(strconv.Itoa(i % 5))
-		ds = append(ds, ratelimit.Demand{Key: strconv.Itoa(i / 5), Algorithm: algorithm.SlidingLog(limit), N: 1})
+		limit := ratelimit.PerSecond(strconv.Itoa(i%5), 1)
+		ds = append(ds, ratelimit.Demand{Key: strconv.Itoa(i / 5),
+			Algorithm: algorithm.SlidingLog(limit), N: 1})
+	}
+	find := func(d ratelimit.Demand) uint32 {
+		return sh.find(hash, d.Key, d.Algorithm, sh.known(d.Algorithm))
 	}
 	for i := range ds {
-		if id := sh.find(hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); id != none {
+		if id := find(ds[i]); id != none {
 			t.Fatalf("%d is taken for %d", i, id)
 		}
 		sh.insert(hash, ds[i], []byte{byte(i)}, 1)
 	}
 	for i := range ds {
-		if id := sh.find(hash, &ds[i], ds[i].Algorithm == sh.last.algorithm); id == none || sh.entry(id).state[0] != byte(i) {
+		if id := find(ds[i]); id == none ||
+			sh.entries.at(id).state[0] != byte(i) {
 			t.Fatalf("%d is taken for %d", i, id)
 		}
 	}

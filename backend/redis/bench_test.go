@@ -10,24 +10,29 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// BenchmarkOverhead holds a decision of the store against the same script sent by the client's own EVALSHA: what it costs to answer by the
-// deadline and to send once.
+// BenchmarkOverhead holds a decision of the store against the same script sent by the client's own
+// EVALSHA: what it costs to answer by the deadline and to send once.
 func BenchmarkOverhead(b *testing.B) {
 	eachServer(b, func(name string, open func(testing.TB) *redis.Client) {
 		ctx := context.Background()
 		client := open(b)
-		s, err := redisstore.New(client, ratelimit.FailClosed, &redisstore.Options{Prefix: "overhead:", Timeout: time.Minute})
+		s, err := redisstore.New(client,
+			&serverstore.Options{Prefix: "overhead:", Timeout: time.Minute})
 		if err != nil {
 			b.Fatal(err)
 		}
-		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.PerDay(1)), Op: ratelimit.Look, N: 1}
+		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", 1)),
+			Op: ratelimit.OpPeek, N: 1}
 
-		var call algorithm.Call
+		var call lua.Call
 		call.Begin(0)
-		if err := call.Add([]string{"overhead:{=k}:24h0m0s:log1"}, []ratelimit.Demand{d}); err != nil {
+		if err := call.Add([]string{"overhead:{=k}:24h0m0s:log2"},
+			[]ratelimit.Demand{d}); err != nil {
 			b.Fatal(err)
 		}
 		args := make([]any, len(call.Args()))
@@ -40,7 +45,8 @@ func BenchmarkOverhead(b *testing.B) {
 			name   string
 			decide func() error
 		}{
-			{"evalsha", func() error { return client.EvalSha(ctx, sha, call.Keys(), args...).Err() }},
+			{"evalsha",
+				func() error { return client.EvalSha(ctx, sha, call.Keys(), args...).Err() }},
 			{"store", func() error { _, err := s.Take(ctx, d); return err }},
 		} {
 			b.Run(name+"/c=1/"+way.name, func(b *testing.B) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/truewindow/ratelimit/backend/internal/gate"
 	"github.com/truewindow/ratelimit/backend/internal/server"
 )
 
@@ -18,8 +19,9 @@ type client struct {
 	redis   redis.UniversalClient
 	cluster *redis.ClusterClient // redis, if it is one
 
-	started    time.Time
-	nextReload atomic.Int64 // earliest time since started at which the cluster's state is asked for again
+	started time.Time
+	// earliest time since started at which the cluster's state is asked for again
+	nextReload atomic.Int64
 	reloads    atomic.Int64 // under way
 
 	known atomic.Bool // the cluster's state, to the client
@@ -27,25 +29,25 @@ type client struct {
 
 var _ server.Client = (*client)(nil)
 
-func (c *client) Run(ctx context.Context, gate *server.Gate, verb, script string, keys, argv []string) (string, error) {
-	cmd := newCommand(ctx, gate, verb, script, keys, argv)
-	if err := c.redis.Process(ctx, cmd); err != nil {
-		return "", err
+func (c *client) Run(ctx context.Context, cmd *server.Command) {
+	sent := newCommand(ctx, cmd)
+	if cmd.Err = c.redis.Process(ctx, sent); cmd.Err != nil {
+		return
 	}
 	c.answered()
-	return cmd.Result()
+	cmd.Reply, cmd.Err = sent.Result()
 }
 
-func newCommand(ctx context.Context, gate *server.Gate, verb, script string, keys, argv []string) command {
-	args := make([]any, 0, firstKey+len(keys)+len(argv))
-	name := &gated{gate: gate, script: script, blank: blank[verb]}
-	args = append(args, verb, name, len(keys))
+func newCommand(ctx context.Context, c *server.Command) command {
+	args := make([]any, 0, firstKey+len(c.Keys)+len(c.Args))
+	name := &gated{gate: c.Gate, script: c.Script, blank: blank[c.Verb]}
+	args = append(args, c.Verb, name, len(c.Keys))
 	// By pointer: no allocation for each, and tracing hooks that print arguments print no keys.
-	for i := range keys {
-		args = append(args, &keys[i])
+	for i := range c.Keys {
+		args = append(args, &c.Keys[i])
 	}
-	for i := range argv {
-		args = append(args, &argv[i])
+	for i := range c.Args {
+		args = append(args, &c.Args[i])
 	}
 	cmd := command{redis.NewStringCmd(ctx, args...), name}
 	cmd.SetFirstKeyPos(firstKey)
@@ -56,8 +58,8 @@ func newCommand(ctx context.Context, gate *server.Gate, verb, script string, key
 // firstKey is the position of the first key in EVAL and EVALSHA.
 const firstKey = 3
 
-// command is a command that go-redis sends once, whatever it is set to; only where a server answers that it did not run it,
-// with MOVED, ASK or READONLY, does it go to another.
+// command is a command that go-redis sends once, whatever it is set to; only where a server answers
+// that it did not run it, with MOVED, ASK or READONLY, does it go to another.
 type command struct {
 	*redis.StringCmd
 	name *gated
@@ -69,11 +71,12 @@ func (c command) Clone() redis.Cmder {
 	return command{c.StringCmd.Clone().(*redis.StringCmd), c.name}
 }
 
-// gated is the argument of EVALSHA or EVAL that names the script. The client asks for its bytes when it writes the command, which is how we
-// know whether the command may have been sent. When the caller has left by then, the argument is blank and the server runs
-// nothing; an error in its place would cost the connection, and fail others' commands in a pipeline.
+// gated is the argument of EVALSHA or EVAL that names the script. The client asks for its bytes
+// when it writes the command, which is how we know whether the command may have been sent. When the
+// caller has left by then, the argument is blank and the server runs nothing; an error in its place
+// would cost the connection, and fail others' commands in a pipeline.
 type gated struct {
-	gate          *server.Gate
+	gate          *gate.Gate
 	script, blank string
 
 	open       bool // written, and what came of it is not known
@@ -136,10 +139,11 @@ const (
 	maxReloads     = 64 // under way
 )
 
-// Lost asks a cluster's client to learn anew who serves which slot. The client does not do so when a server stops answering, and would
-// find the new primary only a minute later. It asks one node, which may be the one that is lost, and then waits for it as long as for any
-// command: 5s by default, and half a minute where it has to connect. ReloadState would wait as well and begin no other
-// reload meanwhile, so each reload here is one by itself.
+// Lost asks a cluster's client to learn anew who serves which slot. The client does not do so when
+// a server stops answering, and would find the new primary only a minute later. It asks one node,
+// which may be the one that is lost, and then waits for it as long as for any command: 5s by
+// default, and half a minute where it has to connect. ReloadState would wait as well and begin no
+// other reload meanwhile, so each reload here is one by itself.
 func (c *client) Lost(err error) {
 	if c.cluster == nil || errors.Is(err, context.Canceled) {
 		return
@@ -157,9 +161,16 @@ func (c *client) Lost(err error) {
 		defer c.reloads.Add(-1)
 		ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 		defer cancel()
-		// It is the one function that reloads at once, and then does nothing on the primaries that it has found.
+		// It is the one function that reloads at once, and then does nothing on the primaries that
+		// it has found.
 		_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 	}()
 }
 
 func (c *client) Cluster() bool { return c.cluster != nil }
+
+func (c *client) answered() {
+	if !c.known.Load() {
+		c.known.Store(true)
+	}
+}

@@ -11,14 +11,15 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/conformance"
 )
 
 // addresses are the environment variables with the host:port of servers to test on.
 var addresses = []string{"RATELIMIT_REDIS_ADDR", "RATELIMIT_VALKEY_ADDR"}
 
-// eachServer runs f on the servers whose addresses are given. Package integration runs the same and more on containers of its own, so
-// without an address it skips, unless servers are required.
+// eachServer runs f on the servers whose addresses are given. Package integration runs the same and
+// more on containers of its own, so without an address it skips, unless servers are required.
 func eachServer(t testing.TB, f func(name string, open func(testing.TB) *redis.Client)) {
 	t.Helper()
 	found := false
@@ -42,9 +43,10 @@ func eachServer(t testing.TB, f func(name string, open func(testing.TB) *redis.C
 // harness opens stores on one prefix, which no other has.
 func harness(open func(testing.TB) *redis.Client) conformance.NewStore {
 	return func(t testing.TB, now func() int64) conformance.Harness {
-		opts := &redisstore.Options{Prefix: "conformance:" + crand.Text() + ":", Timeout: 10 * time.Second, Now: now}
+		opts := &serverstore.Options{Prefix: "conformance:" + crand.Text() + ":",
+			Timeout: 10 * time.Second, Now: now}
 		store := func(client *redis.Client) *redisstore.Store {
-			s, err := redisstore.New(client, ratelimit.FailClosed, opts)
+			s, err := redisstore.New(client, opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,10 +54,11 @@ func harness(open func(testing.TB) *redis.Client) conformance.NewStore {
 		}
 		client, control := open(t), open(t)
 		return conformance.Harness{
-			Store:       store(client),
-			Second:      func(t testing.TB) ratelimit.Store { return store(open(t)) },
-			DropScripts: func() error { return control.ScriptFlush(context.Background()).Err() },
-			Close:       client.Close,
+			Store:        store(client),
+			Second:       func(t testing.TB) ratelimit.Store { return store(open(t)) },
+			DropScripts:  func() error { return control.ScriptFlush(context.Background()).Err() },
+			Close:        client.Close,
+			ClosesClient: true,
 		}
 	}
 }

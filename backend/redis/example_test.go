@@ -12,16 +12,17 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
 func Example() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer client.Close()
-	store, err := redisstore.New(client, ratelimit.FailClosed, nil)
+	store, err := redisstore.New(client, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func ExampleOptions_tag() {
 		DialerRetries: 1,
 	})
 	defer client.Close()
-	store, err := redisstore.New(client, ratelimit.FailClosed, &redisstore.Options{
+	store, err := redisstore.New(client, &serverstore.Options{
 		Prefix: "api:",
 		Tag: func(key string) string { // "tenant:42:user:7" belongs to "tenant:42"
 			tenant, _, _ := strings.Cut(key, ":user:")
@@ -54,8 +55,8 @@ func ExampleOptions_tag() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	perTenant := algorithm.SlidingLog(ratelimit.PerMinute(1000))
-	perUser := algorithm.SlidingLog(ratelimit.PerMinute(10))
+	perTenant := algorithm.SlidingLog(ratelimit.PerMinute("minute", 1000))
+	perUser := algorithm.SlidingLog(ratelimit.PerMinute("minute", 10))
 	results := make([]ratelimit.Result, 2)
 	err = store.TakeAll(context.Background(), []ratelimit.Demand{
 		{Key: "tenant:42", Algorithm: perTenant, N: 1},
@@ -68,7 +69,7 @@ func ExampleOptions_tag() {
 func ExampleStore_Probe() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer client.Close()
-	store, err := redisstore.New(client, ratelimit.FailClosed, nil)
+	store, err := redisstore.New(client, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -16,18 +17,21 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-var perMinute = algorithm.SlidingLog(ratelimit.PerMinute(10))
+var perMinute = algorithm.SlidingLog(ratelimit.PerMinute("minute", 10))
 
 func take(key string) ratelimit.Demand {
 	return ratelimit.Demand{Key: key, Algorithm: perMinute, N: 1}
 }
 
-func newStore(t *testing.T, client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
+func newStore(
+	t *testing.T, client redis.UniversalClient, opts *serverstore.Options,
+) *redisstore.Store {
 	t.Helper()
 	t.Cleanup(func() { client.Close() })
-	s, err := redisstore.New(client, ratelimit.FailClosed, opts)
+	s, err := redisstore.New(client, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +53,7 @@ func TestNewRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
 		client redis.UniversalClient
-		opts   *redisstore.Options
+		opts   *serverstore.Options
 		ok     bool
 	}{
 		{"no client", nil, nil, false},
@@ -58,16 +62,18 @@ func TestNewRefuses(t *testing.T) {
 		{"nil *Ring", (*redis.Ring)(nil), nil, false},
 		{"Ring of two shards", shards(2), nil, false},
 		{"Ring of one shard", shards(1), nil, true},
-		{"brace in the prefix", client, &redisstore.Options{Prefix: "a{b"}, false},
-		{"negative Timeout", client, &redisstore.Options{Timeout: -1}, false},
+		{"brace in the prefix", client, &serverstore.Options{Prefix: "a{b"}, false},
+		{"negative Timeout", client, &serverstore.Options{Timeout: -1}, false},
 		{"no options", client, nil, true},
-		{"zero options", client, &redisstore.Options{}, true},
+		{"zero options", client, &serverstore.Options{}, true},
 	} {
-		s, err := redisstore.New(tt.client, ratelimit.FailClosed, tt.opts)
-		if ok := err == nil; ok != tt.ok || ok != (s != nil) || !ok && !errors.Is(err, redisstore.ErrInvalidOptions) {
+		s, err := redisstore.New(tt.client, tt.opts)
+		if ok := err == nil; ok != tt.ok || ok != (s != nil) ||
+			!ok && !errors.Is(err, ratelimit.ErrInvalidOptions) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
-		if ring := strings.HasPrefix(tt.what, "Ring of two"); ring != errors.Is(err, errors.ErrUnsupported) {
+		if ring := strings.HasPrefix(tt.what, "Ring of two"); ring != errors.Is(err,
+			errors.ErrUnsupported) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
 	}
@@ -76,7 +82,8 @@ func TestNewRefuses(t *testing.T) {
 // TestRefusedBeforeIO calls with what CheckTake refuses on a client that counts what it dials.
 func TestRefusedBeforeIO(t *testing.T) {
 	dialled := 0
-	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string,
+		string) (net.Conn, error) {
 		dialled++
 		return nil, errors.New("no network")
 	}})
@@ -94,7 +101,8 @@ func TestRefusedBeforeIO(t *testing.T) {
 		{t.Context(), []ratelimit.Demand{take("")}, ratelimit.ErrInvalidDemand},
 		{t.Context(), []ratelimit.Demand{big}, ratelimit.ErrExceedsLimit},
 		{t.Context(), []ratelimit.Demand{take("k"), take("k")}, ratelimit.ErrDuplicateDemand},
-		{t.Context(), []ratelimit.Demand{{Key: "k", Algorithm: noScript{perMinute}, N: 1}}, ratelimit.ErrNoScript},
+		{t.Context(), []ratelimit.Demand{{Key: "k", Algorithm: noScript{perMinute}, N: 1}},
+			ratelimit.ErrNoScript},
 		{ended, []ratelimit.Demand{take("k")}, context.Canceled},
 	} {
 		if len(tt.ds) == 1 {
@@ -102,7 +110,8 @@ func TestRefusedBeforeIO(t *testing.T) {
 				t.Errorf("Take: %v, want %v", err, tt.want)
 			}
 		}
-		if err := s.TakeAll(tt.ctx, tt.ds, make([]ratelimit.Result, len(tt.ds))); !errors.Is(err, tt.want) {
+		if err := s.TakeAll(tt.ctx, tt.ds, make([]ratelimit.Result, len(tt.ds))); !errors.Is(err,
+			tt.want) {
 			t.Errorf("TakeAll: %v, want %v", err, tt.want)
 		}
 	}
@@ -116,7 +125,8 @@ type noScript struct{ algorithm.Log }
 
 func (noScript) Script() ratelimit.Script { return ratelimit.Script{} }
 
-// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of several slots.
+// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of
+// several slots.
 func TestSeveralSlots(t *testing.T) {
 	var asked atomic.Bool
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -126,12 +136,14 @@ func TestSeveralSlots(t *testing.T) {
 		},
 	})
 	s := newStore(t, client, nil)
-	err := s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")}, make([]ratelimit.Result, 2))
+	err := s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")},
+		make([]ratelimit.Result, 2))
 	if !errors.Is(err, errors.ErrUnsupported) || asked.Load() {
 		t.Errorf("TakeAll of two slots: %v; I/O: %t", err, asked.Load())
 	}
-	tagged := newStore(t, client, &redisstore.Options{Tag: func(string) string { return "t" }})
-	err = tagged.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")}, make([]ratelimit.Result, 2))
+	tagged := newStore(t, client, &serverstore.Options{Tag: func(string) string { return "t" }})
+	err = tagged.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")},
+		make([]ratelimit.Result, 2))
 	if errors.Is(err, errors.ErrUnsupported) || !asked.Load() {
 		t.Errorf("TakeAll of one slot: %v; I/O: %t", err, asked.Load())
 	}
@@ -144,7 +156,8 @@ func TestNoServer(t *testing.T) {
 	closedCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{refused(t)}})
 	closedCluster.Close()
 	silent := listen(t, func(net.Conn) {})
-	busy := redis.NewClient(&redis.Options{Addr: silent, PoolSize: 1, PoolTimeout: 10 * time.Millisecond})
+	busy := redis.NewClient(&redis.Options{Addr: silent, PoolSize: 1,
+		PoolTimeout: 10 * time.Millisecond})
 	for _, tt := range []struct {
 		what   string
 		client redis.UniversalClient
@@ -153,7 +166,8 @@ func TestNoServer(t *testing.T) {
 		{"closed client", closed, redis.ErrClosed},
 		{"closed cluster client", closedCluster, nil},
 		{"refused", redis.NewClient(&redis.Options{Addr: refused(t)}), nil},
-		{"refused by a cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{refused(t)}}), nil},
+		{"refused by a cluster",
+			redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{refused(t)}}), nil},
 		{"no handshake", redis.NewClient(&redis.Options{Addr: silent}), context.DeadlineExceeded},
 		{"no connection free", busy, redis.ErrPoolTimeout},
 		{"not a Redis", redis.NewClient(&redis.Options{Addr: listen(t, func(c net.Conn) {
@@ -168,20 +182,22 @@ func TestNoServer(t *testing.T) {
 					time.Sleep(time.Millisecond) // until the only connection is taken
 				}
 			}
-			start := time.Now()
-			_, err := s.Take(t.Context(), take("secret"))
-			if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-				t.Errorf("%v, want ErrUnavailable", err)
-			}
-			if tt.cause != nil && !errors.Is(err, tt.cause) {
-				t.Errorf("%v does not wrap %v", err, tt.cause)
-			}
-			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("%v has the key", err)
-			}
-			if d := time.Since(start); d > 150*time.Millisecond {
-				t.Errorf("answered after %v", d)
-			}
+			onceInTime(t, func() error {
+				start := time.Now()
+				_, err := s.Take(t.Context(), take("secret"))
+				took := time.Since(start)
+				if !errors.Is(err, ratelimit.ErrUnavailable) ||
+					errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+					t.Errorf("%v, want ErrUnavailable", err)
+				}
+				if strings.Contains(err.Error(), "secret") {
+					t.Errorf("%v has the key", err)
+				}
+				if took > 150*time.Millisecond || tt.cause != nil && !errors.Is(err, tt.cause) {
+					return fmt.Errorf("%w after %v, want %w within 150ms", err, took, tt.cause)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -189,7 +205,8 @@ func TestNoServer(t *testing.T) {
 // TestDeadline holds that a call is answered in time by a client that hangs, and says so.
 func TestDeadline(t *testing.T) {
 	silent := listen(t, func(net.Conn) {})
-	s := newStore(t, redis.NewClient(&redis.Options{Addr: silent}), &redisstore.Options{Timeout: 50 * time.Millisecond})
+	s := newStore(t, redis.NewClient(&redis.Options{Addr: silent}),
+		&serverstore.Options{Timeout: 50 * time.Millisecond})
 	for _, tt := range []struct {
 		what  string
 		ctx   func(context.Context) (context.Context, context.CancelFunc)
@@ -206,20 +223,37 @@ func TestDeadline(t *testing.T) {
 			return ctx, cancel
 		}, 10 * time.Millisecond, context.Canceled},
 	} {
-		ctx, cancel := tt.ctx(t.Context())
-		defer cancel()
-		start := time.Now()
-		_, err := s.Take(ctx, take("k"))
-		if d := time.Since(start); d < tt.after/2 || d > tt.after+50*time.Millisecond {
-			t.Errorf("%s: answered after %v, want %v", tt.what, d, tt.after)
-		}
-		if !errors.Is(err, tt.cause) || !errors.Is(err, ratelimit.ErrUnavailable) {
-			t.Errorf("%s: %v does not wrap %v", tt.what, err, tt.cause)
-		}
+		onceInTime(t, func() error {
+			ctx, cancel := tt.ctx(t.Context())
+			defer cancel()
+			start := time.Now()
+			_, err := s.Take(ctx, take("k"))
+			took := time.Since(start)
+			if !errors.Is(err, ratelimit.ErrUnavailable) || took < tt.after/2 {
+				t.Errorf("%s: %v after %v, want %v after %v", tt.what, err, took, ratelimit.ErrUnavailable, tt.after)
+			}
+			if !errors.Is(err, tt.cause) || took > tt.after+50*time.Millisecond {
+				return fmt.Errorf("%s: %w after %v, want %w after %v", tt.what, err, took, tt.cause, tt.after)
+			}
+			return nil
+		})
 	}
 }
 
-// TestPanickingHook holds that a hook of the caller's own panics where the caller can recover, not in a goroutine of ours.
+// onceInTime tries up to ten times, since a busy machine may make any of them late.
+func onceInTime(t *testing.T, try func() error) {
+	t.Helper()
+	var err error
+	for range 10 {
+		if err = try(); err == nil {
+			return
+		}
+	}
+	t.Error(err)
+}
+
+// TestPanickingHook holds that a hook of the caller's own panics where the caller can recover, not
+// in a goroutine of ours.
 func TestPanickingHook(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	client.AddHook(panicking{})
@@ -252,7 +286,8 @@ func TestKeyIsNotTraced(t *testing.T) {
 	s.Take(t.Context(), take("secret"))
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	if !slices.ContainsFunc(tr.seen, func(s string) bool { return strings.HasPrefix(s, "evalsha ") }) {
+	if !slices.ContainsFunc(tr.seen,
+		func(s string) bool { return strings.HasPrefix(s, "evalsha ") }) {
 		t.Errorf("the hook saw %q", tr.seen)
 	}
 	if strings.Contains(strings.Join(tr.seen, " "), "secret") {
@@ -286,7 +321,8 @@ func refused(t *testing.T) (addr string) {
 	return l.Addr().String()
 }
 
-// listen accepts connections, keeps them open to the end of the test and lets each first be greeted.
+// listen accepts connections, keeps them open to the end of the test and lets each first be
+// greeted.
 func listen(t *testing.T, greet func(net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

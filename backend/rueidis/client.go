@@ -6,30 +6,49 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/truewindow/ratelimit/backend/internal/server"
+	"github.com/truewindow/ratelimit/backend/internal/pipelined"
 )
 
-// piped is rueidis as package server wants it.
-type piped struct {
+// adapter makes a [pipelined.Client] of rueidis.
+type adapter struct {
 	client rueidis.Client
 }
 
-var _ server.Piped = piped{}
+var _ pipelined.Client = adapter{}
 
-func (p piped) Do(ctx context.Context, words, keys, args []string) (string, error) {
-	cmd := p.client.B().Arbitrary(words...).Keys(keys...).Args(args...).Build()
-	return p.client.Do(ctx, cmd).ToString()
+func (a adapter) Do(ctx context.Context, words, keys, args []string) (string, error) {
+	cmd := a.client.B().Arbitrary(words...).Keys(keys...).Args(args...).Build()
+	return a.client.Do(ctx, cmd).ToString()
 }
 
-func (p piped) Nodes() []server.Piped {
-	var nodes []server.Piped
-	for _, client := range p.client.Nodes() {
-		nodes = append(nodes, piped{client})
+func (a adapter) DoTracked(ctx context.Context, words, keys, args []string) (string, error) {
+	replies := a.client.DoMulti(ctx,
+		a.client.B().Multi().Build(),
+		a.client.B().ClientCaching().Yes().Build(),
+		a.client.B().Arbitrary(words...).Keys(keys...).Args(args...).Build(),
+		a.client.B().Exec().Build())
+	results, err := replies[len(replies)-1].ToArray()
+	if err != nil {
+		return "", err
+	}
+	if len(results) != 2 {
+		return "", errors.New("the reply to EXEC is not that of two commands")
+	}
+	if err := results[0].Error(); err != nil {
+		return "", err
+	}
+	return results[1].ToString()
+}
+
+func (a adapter) Nodes() []pipelined.Client {
+	var nodes []pipelined.Client
+	for _, client := range a.client.Nodes() {
+		nodes = append(nodes, adapter{client})
 	}
 	return nodes
 }
 
-func (p piped) ErrorReply(err error) (string, bool) {
+func (a adapter) ErrorReply(err error) (string, bool) {
 	var reply *rueidis.RedisError
 	if errors.As(err, &reply) && !reply.IsNil() {
 		return reply.Error(), true
@@ -37,9 +56,9 @@ func (p piped) ErrorReply(err error) (string, bool) {
 	return "", false
 }
 
-// NotSent knows that no server has the slot, and that a new connection was refused the tracking of its cache.
-func (p piped) NotSent(err error) bool {
+// NotSent recognizes that no server has the slot, and that a new connection may not track.
+func (a adapter) NotSent(err error) bool {
 	return errors.Is(err, rueidis.ErrNoSlot) || errors.Is(err, rueidis.ErrNoCache)
 }
 
-func (p piped) Cluster() bool { return p.client.Mode() == rueidis.ClientModeCluster }
+func (a adapter) Cluster() bool { return a.client.Mode() == rueidis.ClientModeCluster }

@@ -1,59 +1,85 @@
-// Package rueidisstore keeps the state of limits on Redis or Valkey, 7.0 or later, through rueidis. All who use the
-// same servers with the same prefix share the limits, whatever their client.
+// Package rueidisstore keeps the state of limits on Redis or Valkey, 7.0 or later, through rueidis.
+// All processes that use the same servers with the same prefix share the limits, whatever their
+// client.
 //
-//	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
+//	option := rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}
+//	client, err := rueidis.NewClient(option)
 //	…
-//	store, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
+//	store, err := rueidisstore.New(client, nil)
 //	…
-//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
+//
+// Package serverstore has the options and statistics of the store.
 //
 // # What it guarantees
 //
-// A decision is one script and one round trip, atomic on the server and by the server's clock. A look and a refusal write nothing. Decisions
-// of many callers share a few connections.
+// A decision is one script and one round trip, atomic on the server and by the server's clock. A
+// peek and a refusal write nothing. Decisions of many callers share a few connections.
 //
-// No demand is recorded twice: the script is never sent again once it may have been received, whatever retries the client is set to. (It follows
-// MOVED and ASK, with which a server says that it did not run the script.) ConnLifetime is the exception, see below.
+// No demand is recorded twice: the store never sends the script again once it may have been
+// received, whatever retries the client is set to. (It follows MOVED and ASK, with which a server
+// says that it did not run the script.) ConnLifetime is the exception, see below.
 //
-// Every call is answered at the context's deadline or after Options.Timeout, whichever is sooner, even when the client hangs.
-// The error tells what is known: ratelimit.ErrUnavailable means that nothing was recorded, be it that no server could be reached or that the server
-// refused to run the script; ratelimit.ErrOutcomeUnknown, that the script may have been sent and no answer came. The client does not tell when it
-// sends, so a call that waits for a connection until its deadline, and one on a closed client, end with the latter too. No error holds a key.
+// Every call returns at the context's deadline or after Options.Timeout, whichever is sooner, even
+// when the client hangs. The error says what is known: [ratelimit.ErrUnavailable] means that
+// nothing was recorded, because no server could be reached or the server refused to run the script;
+// [ratelimit.ErrOutcomeUnknown], that the script may have been sent and no answer came. The client
+// does not report when it sends, so a call that waits for a connection until its deadline, and one
+// on a closed client, end with the latter too. No error holds a key.
 //
-// Replication is asynchronous, so a failover can lose the admissions of the last moments; and a server that evicts keys forgets
-// what was admitted. Use maxmemory-policy noeviction; [Store.Probe] warns where it is another.
+// Replication is asynchronous, so a failover can lose the admissions of the last moments, and a
+// server that evicts keys forgets what was admitted. Use maxmemory-policy noeviction; [Store.Probe]
+// warns about any other.
 //
-// # Refusals that are not asked for twice
+// # Cached refusals
 //
-// [New] asks the server for each decision. [Open] makes a client of its own, and a store that remembers what the server has refused: the same Take is
-// refused again without a word to the server, until its RetryAfter is over or the server tells that somebody has changed the state. A flood of
-// refused calls then costs no network. No admission is decided so, and what another client resets, gives back or raises is seen as soon as the server's word arrives.
+// [New] asks the server for each decision. [Open] makes a client of its own, and a store that
+// caches what the server has refused: the same take, or the same takes of one TakeAll, are refused
+// again without a request to the server, until a RetryAfter has passed or the server reports that
+// a state has changed. A flood of refused calls then costs no network. The cache admits nothing,
+// and what another client resets, gives back or raises takes effect as soon as the server's
+// notification arrives.
 //
-//	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}, ratelimit.FailClosed, nil)
+// The server tracks only what is cached: after a refusal that lasts for long enough the store peeks
+// at the same demands, in the background and in a transaction with CLIENT CACHING YES. Demands that
+// are admitted cost the server no more than with [New].
+//
+//	store, err := rueidisstore.Open(option, nil)
 //	…
 //	defer store.Close()
 //
-// Result.Source is ratelimit.SourceCache where a refusal was remembered, and [Store.CacheStats] counts.
+// Result.Source is [ratelimit.SourceCache] for a refusal from the cache, and Cache of [Store.Stats]
+// counts them.
 //
 // # What to set on the client
 //
-// The client of [New] is the caller's, who also closes it. The store works with the client's defaults; these settings matter:
+// The caller of [New] owns the client and closes it. The store works with the client's defaults;
+// these settings matter:
 //
-//   - ConnLifetime must be zero. The client sends a command again that was on its way on a connection that reaches its lifetime and
-//     breaks before the answer, and then one demand may be recorded twice.
-//   - Dialer.KeepAlive and ConnWriteTimeout tell how soon a server that stopped answering is given up: by default after 11s, and on a cluster only
-//     then does the client look for the new primary. With 200ms and 500ms it is less than a second.
-//   - Dialer.Timeout, 5s by default, bounds the making of a connection, in which the decisions on it wait. 500ms is better. Sentinels have a
-//     Dialer of their own, Sentinel.Dialer.
-//   - DisableCache spares servers the tracking of clients, where nothing else uses the client's cache.
-//   - DisableRetry and RetryDelay do not apply to decisions, and SendToReplicas must not choose a replica for them.
+//   - ConnLifetime must be zero. When a connection reaches its lifetime and breaks before an
+//     answer, the client sends the command again, and then one demand may be recorded twice.
+//   - Dialer.KeepAlive and ConnWriteTimeout bound how soon the client gives up a server that has
+//     stopped answering: by default after 11s, and on a cluster only then does the client look for
+//     the new primary. With 200ms and 500ms it takes less than a second.
+//   - Dialer.Timeout, 5s by default, bounds a dial, for which the decisions on that connection
+//     wait. 500ms is better. Sentinels have a Dialer of their own, Sentinel.Dialer.
+//   - DisableCache spares servers the tracking of clients, where nothing else uses the client's
+//     cache.
+//   - DisableRetry and RetryDelay do not apply to decisions, and SendToReplicas must not choose a
+//     replica for them.
 //
-// # What a user may have to be granted
+// # What a user has to be granted
 //
 // On keys that begin with the prefix, here the default one, a user on the server needs:
 //
-//	~rl:* +evalsha +eval +time +getrange +set +setrange +pexpireat +pexpire +del
+//	~rl:* +evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire +del
 //
-// On a cluster +cluster|slots and +cluster|shards as well. [Open] wants +client|tracking, and makes a store that caches nothing where it is not granted; the
-// client of [New] needs it too unless DisableCache is set. With +info [Store.Probe] can tell the server's version and its eviction policy.
+// On a cluster it needs +cluster|slots and +cluster|shards as well. With +info [Store.Probe] can
+// report the server's version and its eviction policy.
+//
+// [Open] makes a store that caches nothing unless it is granted
+//
+//	+client|tracking +client|caching +multi +exec +eval_ro +evalsha_ro
+//
+// too. The client of [New] needs +client|tracking unless DisableCache is set.
 package rueidisstore

@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
 func Example() {
@@ -21,11 +22,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	store, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
+	store, err := rueidisstore.New(client, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,15 +44,17 @@ func Example() {
 // A cluster decides on several keys at once if a tag keeps them together.
 func ExampleOptions_tag() {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress:      []string{"10.0.0.1:6379", "10.0.0.2:6379"},
-		Dialer:           net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 200 * time.Millisecond},
+		InitAddress: []string{"10.0.0.1:6379", "10.0.0.2:6379"},
+		Dialer: net.Dialer{
+			Timeout: 500 * time.Millisecond, KeepAlive: 200 * time.Millisecond,
+		},
 		ConnWriteTimeout: 500 * time.Millisecond,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	store, err := rueidisstore.New(client, ratelimit.FailClosed, &rueidisstore.Options{
+	store, err := rueidisstore.New(client, &serverstore.Options{
 		Prefix: "api:",
 		Tag: func(key string) string { // "tenant:42:user:7" belongs to "tenant:42"
 			tenant, _, _ := strings.Cut(key, ":user:")
@@ -61,8 +64,8 @@ func ExampleOptions_tag() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	perTenant := algorithm.SlidingLog(ratelimit.PerMinute(1000))
-	perUser := algorithm.SlidingLog(ratelimit.PerMinute(10))
+	perTenant := algorithm.SlidingLog(ratelimit.PerMinute("minute", 1000))
+	perUser := algorithm.SlidingLog(ratelimit.PerMinute("minute", 10))
 	results := make([]ratelimit.Result, 2)
 	err = store.TakeAll(context.Background(), []ratelimit.Demand{
 		{Key: "tenant:42", Algorithm: perTenant, N: 1},
@@ -78,7 +81,7 @@ func ExampleStore_Probe() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	store, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
+	store, err := rueidisstore.New(client, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -94,12 +97,13 @@ func ExampleStore_Probe() {
 
 // A caller who is over the limit and keeps asking is refused without a word to the server.
 func ExampleOpen() {
-	store, err := rueidisstore.Open(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}, ratelimit.FailClosed, nil)
+	option := rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}
+	store, err := rueidisstore.Open(option, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -107,5 +111,5 @@ func ExampleOpen() {
 		res, err := limiter.Allow(context.Background(), "user:42")
 		fmt.Println(res.Allowed, res.Source, err)
 	}
-	fmt.Println(store.CacheStats().Refusals, "of them did not ask the server")
+	fmt.Println(store.Stats().Cache.Hits, "of them did not ask the server")
 }

@@ -1,66 +1,71 @@
 package rueidisstore
 
 import (
+	"context"
 	"errors"
-	"time"
 
 	"github.com/redis/rueidis"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/denycache"
+	"github.com/truewindow/ratelimit/backend/internal/pipelined"
 	"github.com/truewindow/ratelimit/backend/internal/server"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// OpenOptions are the options of [Open]. The zero OpenOptions are the defaults.
-type OpenOptions struct {
-	Options
-
-	// CacheEntries is the most refusals that are cached. Zero means 65,536. Beyond it any other is forgotten.
-	CacheEntries int
-
-	// CacheBytes is the most memory that cached refusals take, nearly. Zero means 32 MiB.
-	CacheBytes int
-
-	// CacheAge is how long a refusal is given again without asking the server, at most. It bounds the harm when a server changes a state
-	// without telling, as SWAPDB does, and a clock that steps. Zero means 5s.
-	CacheAge time.Duration
-}
-
-// Open returns a store on a client of its own that caches refusals: a Take that the server has refused is refused again, without asking it,
-// until its RetryAfter has passed or the server tells that the state has changed. policy is that of [New]. [Store.Close] closes the client.
+// Open returns a store on a client of its own that caches refusals: what the server has refused, a
+// Take or a TakeAll of Takes, is refused again, without asking the server, until a RetryAfter has
+// passed or the server reports that a state has changed. [Store.Close] closes the client. Nil
+// options are the zero OpenOptions.
 //
-// option is for the client. Open sets its ClientTrackingOptions, and calls its OnInvalidations after the cache has heard of them. Where they are
-// zero it sets Dialer.KeepAlive to 200ms and ConnWriteTimeout and Dialer.Timeout to 500ms (Sentinel.Dialer as well): they bound how long the
-// refusals of a server that stopped answering are given.
+// option is for the client. Open sets its ClientTrackingOptions, and calls its OnInvalidations
+// after the cache has handled the notification. Where they are zero it sets Dialer.KeepAlive to
+// 200ms and ConnWriteTimeout and Dialer.Timeout to 500ms (Sentinel.Dialer as well): they bound how
+// long cached refusals are returned after a server has stopped answering.
 //
-// Open connects to the server. A server that cannot track what its clients cache, or does not let this user have it tracked, gets a store without a
-// cache: [Store.CacheStats] says so, and [Store.Probe] warns. An error wraps [ErrInvalidOptions] if option rules caching out, as AlwaysRESP2,
-// DisableCache, DisableAutoPipelining, ConnLifetime and SendToReplicas do, before anything is sent; otherwise [ratelimit.ErrUnavailable].
-func Open(option rueidis.ClientOption, policy ratelimit.Policy, opts *OpenOptions) (*Store, error) {
+// Open connects to the server. If the server cannot track what its clients cache, or does not let
+// this user have it tracked, the store caches nothing: [Store.Stats] reports it and [Store.Probe]
+// warns. An error wraps [ratelimit.ErrInvalidOptions] if option rules caching out, as AlwaysRESP2,
+// DisableCache, DisableAutoPipelining, ConnLifetime and SendToReplicas do, before anything is sent;
+// otherwise [ratelimit.ErrUnavailable].
+func Open(option rueidis.ClientOption, opts *serverstore.OpenOptions) (*Store, error) {
 	if opts == nil {
-		opts = &OpenOptions{}
+		opts = &serverstore.OpenOptions{}
 	}
-	bounds := server.CacheOptions{MaxEntries: opts.CacheEntries, MaxBytes: opts.CacheBytes, MaxAge: opts.CacheAge}
-	if err := errors.Join(server.Options(opts.Options).Check(words, policy), bounds.Check(words), words.CheckSettings(settings(option))); err != nil {
+	if err := errors.Join(server.CheckOptions(*opts),
+		pipelined.CheckSettings(settings(option))); err != nil {
 		return nil, err
 	}
-	cache, bare := server.NewDenyCache(bounds, opts.Now), ""
+	cache, warning := denycache.New(*opts), ""
 	client, err := connect(tracking(option, cache))
 	if errors.Is(err, rueidis.ErrNoCache) {
-		cache, bare = nil, "The server does not track for this user what clients cache, so each refusal asks it."
+		cache, warning = nil, untracked
 		option.DisableCache = true
-		client, err = connect(impatient(option))
+		client, err = connect(withTimeouts(option))
 	}
 	if err != nil {
 		return nil, words.Refused(err)
 	}
-	store, err := server.NewPiped(piped{client}, words, policy, server.Options(opts.Options))
+	if cache != nil {
+		tracks, err := pipelined.Tracks(context.Background(), adapter{client})
+		if err != nil {
+			client.Close()
+			return nil, words.Refused(err)
+		}
+		if !tracks {
+			cache, warning = nil, untracked
+		}
+	}
+	store, err := pipelined.NewStore(adapter{client}, words, opts.Options)
 	if err != nil {
 		client.Close()
 		return nil, err
 	}
-	store.Remember(cache, bare)
+	store.UseCache(cache, warning)
 	return &Store{store: store, owned: client}, nil
 }
+
+const untracked = "The server does not track for this user what clients cache, " +
+	"so each refusal asks it."
 
 // connect returns a client that is connected.
 func connect(option rueidis.ClientOption) (rueidis.Client, error) {
@@ -71,17 +76,20 @@ func connect(option rueidis.ClientOption) (rueidis.Client, error) {
 	return client, err
 }
 
-func settings(option rueidis.ClientOption) server.Settings {
-	return server.Settings{
-		AlwaysRESP2: option.AlwaysRESP2, DisableCache: option.DisableCache, DisableAutoPipelining: option.DisableAutoPipelining,
-		ConnLifetime: option.ConnLifetime, TrackingOptions: option.ClientTrackingOptions,
-		Replicas: option.SendToReplicas != nil || option.ReplicaOnly,
+func settings(option rueidis.ClientOption) pipelined.Settings {
+	return pipelined.Settings{
+		AlwaysRESP2:           option.AlwaysRESP2,
+		DisableCache:          option.DisableCache,
+		DisableAutoPipelining: option.DisableAutoPipelining,
+		ConnLifetime:          option.ConnLifetime,
+		TrackingOptions:       option.ClientTrackingOptions,
+		Replicas:              option.SendToReplicas != nil || option.ReplicaOnly,
 	}
 }
 
-// tracking returns option for a client whose server tells cache of changes.
-func tracking(option rueidis.ClientOption, cache *server.DenyCache) rueidis.ClientOption {
-	option.ClientTrackingOptions = server.TrackingOptions()
+// tracking returns option for a client whose server reports changes to cache.
+func tracking(option rueidis.ClientOption, cache *denycache.Cache) rueidis.ClientOption {
+	option.ClientTrackingOptions = pipelined.TrackingOptions()
 	next := option.OnInvalidations
 	option.OnInvalidations = func(keys []rueidis.RedisMessage) {
 		if keys == nil {
@@ -98,49 +106,26 @@ func tracking(option rueidis.ClientOption, cache *server.DenyCache) rueidis.Clie
 			next(keys)
 		}
 	}
-	return impatient(option)
+	return withTimeouts(option)
 }
 
-// impatient returns option for a client that soon gives up a server that does not answer, unless it says how soon.
-func impatient(option rueidis.ClientOption) rueidis.ClientOption {
+// withTimeouts returns option with short timeouts where it has none, so that a server that does not
+// answer is soon found out.
+func withTimeouts(option rueidis.ClientOption) rueidis.ClientOption {
 	if option.Dialer.KeepAlive == 0 {
-		option.Dialer.KeepAlive = server.KeepAlive
+		option.Dialer.KeepAlive = pipelined.KeepAlive
 	}
 	if option.Dialer.Timeout == 0 {
-		option.Dialer.Timeout = server.DialTimeout
+		option.Dialer.Timeout = pipelined.DialTimeout
 	}
 	if option.Sentinel.Dialer.KeepAlive == 0 {
-		option.Sentinel.Dialer.KeepAlive = server.KeepAlive
+		option.Sentinel.Dialer.KeepAlive = pipelined.KeepAlive
 	}
 	if option.Sentinel.Dialer.Timeout == 0 {
-		option.Sentinel.Dialer.Timeout = server.DialTimeout
+		option.Sentinel.Dialer.Timeout = pipelined.DialTimeout
 	}
 	if option.ConnWriteTimeout == 0 {
-		option.ConnWriteTimeout = server.WriteTimeout
+		option.ConnWriteTimeout = pipelined.WriteTimeout
 	}
 	return option
 }
-
-// Close closes the client of a store that [Open] has made, after which the store decides nothing. The client of [New] stays open: it is the
-// caller's.
-func (s *Store) Close() {
-	if s.owned != nil {
-		s.store.Close()
-		s.owned.Close()
-	}
-}
-
-// CacheStats are counts since the store was made; Entries and Bytes are those of now.
-type CacheStats struct {
-	Enabled  bool  // whether refusals are cached; not so after New, and on a server without tracking
-	Refusals int64 // given from the cache, as [ratelimit.SourceCache] says
-	Stored   int64 // refusals of the server that were kept
-	Poisoned int64 // refusals that were not kept, since the state changed before they came
-	Pushes   int64 // states that the server said have changed
-	Flushes  int64 // times when all was dropped, since a connection broke or the server forgot everything
-	Entries  int64 // refusals that are cached, and those that may come
-	Bytes    int64 // memory that they take, nearly
-}
-
-// CacheStats returns what the cache has done so far.
-func (s *Store) CacheStats() CacheStats { return CacheStats(s.store.CacheStats()) }

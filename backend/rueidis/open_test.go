@@ -13,47 +13,66 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// TestOpenRefuses holds that options which rule caching out, or are wrong otherwise, are an error before any connection is made.
+// TestOpenRefuses holds that options which rule caching out, or are wrong otherwise, are an error
+// before any connection is made.
 func TestOpenRefuses(t *testing.T) {
-	for name, set := range map[string]func(*rueidis.ClientOption, *rueidisstore.OpenOptions){
-		"AlwaysRESP2":           func(c *rueidis.ClientOption, _ *rueidisstore.OpenOptions) { c.AlwaysRESP2 = true },
-		"DisableCache":          func(c *rueidis.ClientOption, _ *rueidisstore.OpenOptions) { c.DisableCache = true },
-		"DisableAutoPipelining": func(c *rueidis.ClientOption, _ *rueidisstore.OpenOptions) { c.DisableAutoPipelining = true },
-		"ConnLifetime":          func(c *rueidis.ClientOption, _ *rueidisstore.OpenOptions) { c.ConnLifetime = time.Hour },
-		"ClientTrackingOptions": func(c *rueidis.ClientOption, _ *rueidisstore.OpenOptions) {
+	for name, set := range map[string]func(*rueidis.ClientOption, *serverstore.OpenOptions){
+		"AlwaysRESP2": func(c *rueidis.ClientOption, _ *serverstore.OpenOptions) {
+			c.AlwaysRESP2 = true
+		},
+		"DisableCache": func(c *rueidis.ClientOption, _ *serverstore.OpenOptions) {
+			c.DisableCache = true
+		},
+		"DisableAutoPipelining": func(c *rueidis.ClientOption, _ *serverstore.OpenOptions) {
+			c.DisableAutoPipelining = true
+		},
+		"ConnLifetime": func(c *rueidis.ClientOption, _ *serverstore.OpenOptions) {
+			c.ConnLifetime = time.Hour
+		},
+		"ClientTrackingOptions": func(c *rueidis.ClientOption, _ *serverstore.OpenOptions) {
 			c.ClientTrackingOptions = []string{"OPTIN"}
 		},
-		"SendToReplicas": func(c *rueidis.ClientOption, _ *rueidisstore.OpenOptions) {
+		"SendToReplicas": func(c *rueidis.ClientOption, _ *serverstore.OpenOptions) {
 			c.SendToReplicas = func(rueidis.Completed) bool { return true }
 		},
-		"ReplicaOnly":  func(c *rueidis.ClientOption, _ *rueidisstore.OpenOptions) { c.ReplicaOnly = true },
-		"CacheEntries": func(_ *rueidis.ClientOption, o *rueidisstore.OpenOptions) { o.CacheEntries = -1 },
-		"CacheBytes":   func(_ *rueidis.ClientOption, o *rueidisstore.OpenOptions) { o.CacheBytes = -1 },
-		"CacheAge":     func(_ *rueidis.ClientOption, o *rueidisstore.OpenOptions) { o.CacheAge = -1 },
-		"Timeout":      func(_ *rueidis.ClientOption, o *rueidisstore.OpenOptions) { o.Timeout = -1 },
-		"Prefix":       func(_ *rueidis.ClientOption, o *rueidisstore.OpenOptions) { o.Prefix = "a{b" },
+		"ReplicaOnly": func(c *rueidis.ClientOption, _ *serverstore.OpenOptions) {
+			c.ReplicaOnly = true
+		},
+		"CacheEntries": func(_ *rueidis.ClientOption, o *serverstore.OpenOptions) {
+			o.CacheEntries = -1
+		},
+		"CacheBytes": func(_ *rueidis.ClientOption, o *serverstore.OpenOptions) {
+			o.CacheBytes = -1
+		},
+		"CacheAge": func(_ *rueidis.ClientOption, o *serverstore.OpenOptions) { o.CacheAge = -1 },
+		"Timeout":  func(_ *rueidis.ClientOption, o *serverstore.OpenOptions) { o.Timeout = -1 },
+		"Prefix":   func(_ *rueidis.ClientOption, o *serverstore.OpenOptions) { o.Prefix = "a{b" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			option := rueidis.ClientOption{
 				InitAddress: []string{"127.0.0.1:1"},
-				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+				DialCtxFn: func(context.Context, string, *net.Dialer,
+					*tls.Config) (net.Conn, error) {
 					t.Error("a connection was made")
 					return noNetwork()
 				},
 			}
-			var opts rueidisstore.OpenOptions
+			var opts serverstore.OpenOptions
 			set(&option, &opts)
-			s, err := rueidisstore.Open(option, ratelimit.FailClosed, &opts)
-			if s != nil || !errors.Is(err, rueidisstore.ErrInvalidOptions) || !strings.Contains(err.Error(), name) {
+			s, err := rueidisstore.Open(option, &opts)
+			if s != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+				!strings.Contains(err.Error(), name) {
 				t.Errorf("%v, want ErrInvalidOptions for %s", err, name)
 			}
 		})
 	}
 }
 
-// TestOpenWithoutServer holds that a server that cannot be reached is ErrUnavailable, whatever kind of client it is for.
+// TestOpenWithoutServer holds that a server that cannot be reached is ErrUnavailable, whatever kind
+// of client it is for.
 func TestOpenWithoutServer(t *testing.T) {
 	for name, set := range map[string]func(*rueidis.ClientOption){
 		"single":   func(c *rueidis.ClientOption) { c.ForceSingleClient = true },
@@ -63,20 +82,23 @@ func TestOpenWithoutServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			option := rueidis.ClientOption{
 				InitAddress: []string{"127.0.0.1:1"},
-				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+				DialCtxFn: func(context.Context, string, *net.Dialer,
+					*tls.Config) (net.Conn, error) {
 					return noNetwork()
 				},
 			}
 			set(&option)
-			s, err := rueidisstore.Open(option, ratelimit.FailClosed, nil)
-			if s != nil || !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, rueidisstore.ErrInvalidOptions) {
+			s, err := rueidisstore.Open(option, nil)
+			if s != nil || !errors.Is(err, ratelimit.ErrUnavailable) ||
+				errors.Is(err, ratelimit.ErrInvalidOptions) {
 				t.Errorf("%v, want ErrUnavailable", err)
 			}
 		})
 	}
 }
 
-// TestOpenGivesUpSoon holds what Open sets on the client where it is zero, and leaves where it is not.
+// TestOpenGivesUpSoon holds what Open sets on the client where it is zero, and leaves where it is
+// not.
 func TestOpenGivesUpSoon(t *testing.T) {
 	type timeouts struct{ keepAlive, dial time.Duration }
 	for name, tt := range map[string]struct{ set, want timeouts }{
@@ -88,12 +110,13 @@ func TestOpenGivesUpSoon(t *testing.T) {
 			option := rueidis.ClientOption{
 				InitAddress: []string{"127.0.0.1:1"}, ForceSingleClient: true,
 				Dialer: net.Dialer{KeepAlive: tt.set.keepAlive, Timeout: tt.set.dial},
-				DialCtxFn: func(_ context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				DialCtxFn: func(_ context.Context, _ string, d *net.Dialer,
+					_ *tls.Config) (net.Conn, error) {
 					got = timeouts{d.KeepAlive, d.Timeout}
 					return noNetwork()
 				},
 			}
-			if s, err := rueidisstore.Open(option, ratelimit.FailClosed, nil); err == nil {
+			if s, err := rueidisstore.Open(option, nil); err == nil {
 				s.Close()
 				t.Fatal("no error without a server")
 			}
@@ -104,18 +127,20 @@ func TestOpenGivesUpSoon(t *testing.T) {
 	}
 }
 
-// TestNewCachesNothing holds what a store on the caller's client says of a cache, and that it leaves the client open.
+// TestNewCachesNothing holds what a store on the caller's client says of a cache, and that it
+// leaves the client open.
 func TestNewCachesNothing(t *testing.T) {
 	client := unconnected(t, noNetwork)
-	s, err := rueidisstore.New(client, ratelimit.FailClosed, nil)
+	s, err := rueidisstore.New(client, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.CacheStats(); got != (rueidisstore.CacheStats{}) {
+	if got := s.Stats().Cache; got != (serverstore.CacheStats{}) {
 		t.Errorf("%+v", got)
 	}
 	s.Close()
-	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); errors.Is(err, rueidis.ErrClosing) {
+	if err := client.Do(t.Context(), client.B().Ping().Build()).
+		Error(); errors.Is(err, rueidis.ErrClosing) {
 		t.Error("the caller's client is closed")
 	}
 }

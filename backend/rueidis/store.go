@@ -2,41 +2,15 @@ package rueidisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/pipelined"
 	"github.com/truewindow/ratelimit/backend/internal/server"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
-
-// ErrInvalidOptions says that New or Open cannot make a store of what it was given.
-var ErrInvalidOptions = errors.New("rueidisstore: invalid options")
-
-// Options are the options of [New], and some of those of [Open]. The zero Options are the defaults.
-type Options struct {
-	// Prefix begins every stored key. Empty means "rl:". It may not hold braces. Stores with different prefixes share nothing.
-	Prefix string
-
-	// Tag names the group of a key. A cluster keeps a group together on one server, so that TakeAll can decide demands on several of its
-	// keys: with a Tag that returns "42" for both "tenant:42" and "tenant:42:user:7", for example. The tag is part of the stored key: all
-	// who share a store need the same Tag. Nil, and an empty result, mean that the key is its own group.
-	Tag func(key string) string
-
-	// Timeout is how long a decision may take, waiting for a connection included. Zero means 100ms. A context with an earlier deadline
-	// shortens it.
-	Timeout time.Duration
-
-	// Now replaces the server's clock, in microseconds since the Unix epoch. It is for tests: those who share a
-	// store would each use their own. Nil means the server's clock.
-	Now func() int64
-
-	// Alone sends each demand, and each TakeAll, in a call of its own. Otherwise concurrent demands travel together: the first goes at once, and
-	// those that come while calls are under way go with the next, each with a decision of its own.
-	Alone bool
-}
 
 // A Store keeps its state on Redis or Valkey. Create one with [New] or [Open].
 type Store struct {
@@ -48,22 +22,21 @@ var _ ratelimit.Store = (*Store)(nil)
 
 var words = server.Words{
 	Package:  "rueidisstore",
-	Single:   "a client for one server",
-	Cluster:  "a client without ForceSingleClient",
-	Sentinel: "a client with Sentinel.MasterSet",
-	Invalid:  ErrInvalidOptions,
+	Single:   "a client for one server, rueidis:// in a URL",
+	Cluster:  "a client without ForceSingleClient, rueidis+cluster:// in a URL",
+	Sentinel: "a client with Sentinel.MasterSet, rueidis+sentinel:// in a URL",
 }
 
-// New returns a store on client's servers. policy says what becomes of demands while they are away: there is no default, and
-// docs/operations.md helps to choose. It does no I/O; [Store.Probe] does. An error wraps [ErrInvalidOptions].
-func New(client rueidis.Client, policy ratelimit.Policy, opts *Options) (*Store, error) {
+// New returns a store on client's servers; nil options are the zero Options. It does no I/O;
+// [Store.Probe] does. An error wraps [ratelimit.ErrInvalidOptions].
+func New(client rueidis.Client, opts *serverstore.Options) (*Store, error) {
 	if opts == nil {
-		opts = &Options{}
+		opts = &serverstore.Options{}
 	}
 	if client == nil {
-		return nil, fmt.Errorf("%w: no client", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no client", ratelimit.ErrInvalidOptions)
 	}
-	s, err := server.NewPiped(piped{client}, words, policy, server.Options(*opts))
+	s, err := pipelined.NewStore(adapter{client}, words, *opts)
 	if err != nil {
 		return nil, err
 	}
@@ -72,46 +45,39 @@ func New(client rueidis.Client, policy ratelimit.Policy, opts *Options) (*Store,
 
 // Take decides one demand.
 //
-// Besides the errors of [ratelimit.CheckTake] it returns one that wraps [ratelimit.ErrNoScript], [ratelimit.ErrUnavailable] or
-// [ratelimit.ErrOutcomeUnknown], with the cause wrapped. Only after the last may the demand have been recorded.
+// Besides the errors of [ratelimit.CheckTake] it returns one that wraps [ratelimit.ErrNoScript],
+// [ratelimit.ErrUnavailable] or [ratelimit.ErrOutcomeUnknown], with the cause wrapped. Only after
+// the last may the demand have been recorded.
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	return s.store.Take(ctx, d)
 }
 
-// TakeAll decides several demands as one. On a cluster their keys must be of one slot (see Options.Tag), or else the error wraps
-// [errors.ErrUnsupported]; the other errors are those of Take.
+// TakeAll decides several demands as one. On a cluster their keys must be of one slot (see
+// [serverstore.Options].Tag), or else the error wraps [errors.ErrUnsupported]; the other errors are
+// those of Take.
 func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
 	return s.store.TakeAll(ctx, ds, out)
 }
 
-// Server is what [Store.Probe] found.
-type Server struct {
-	Name           string   // "redis" or "valkey"; what else the server calls itself
-	Version        string   // such as "8.0.2", on a cluster the lowest; empty if the server does not tell
-	EvictionPolicy string   // maxmemory-policy, such as "noeviction"; empty if the server does not tell
-	Warnings       []string // what works but may go wrong, one sentence each
-}
-
-// Probe finds out whether the store can work: whether the server answers, is Redis or Valkey 7.0 or later, runs scripts, and lets this user
-// run the commands that decisions need. It is for the start of a program, takes no longer than the context or 5s, and
-// leaves nothing on the server. On a cluster the servers that answer are asked what they are, and one primary runs the script.
+// Probe finds out whether the store can work: whether the server answers, is Redis or Valkey 7.0 or
+// later, runs scripts, and lets this user run the commands that decisions need. It is for the start
+// of a program, takes no longer than the context or 5s, and leaves nothing on the server. On a
+// cluster it asks the servers that answer what they are, and runs the script on one primary.
 //
-// An error says what is missing, and wraps [errors.ErrUnsupported] when it is the wrong type of server or of client, otherwise
-// [ratelimit.ErrUnavailable].
-func (s *Store) Probe(ctx context.Context) (Server, error) {
-	info, err := s.store.Probe(ctx)
-	return Server(info), err
-}
+// An error says what is missing, and wraps [errors.ErrUnsupported] when it is the wrong type of
+// server or of client, otherwise [ratelimit.ErrUnavailable], and [serverstore.ErrDenied] as well
+// when the server refuses the user.
+func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) { return s.store.Probe(ctx) }
 
-// Stats tells how near a store is to its bounds. Refused is a count since the store was made. While the server answers in time Hung is
-// 0, and Waiting is small.
-type Stats struct {
-	Waiting    int   // places for demands that wait to be sent, of which at least half are taken
-	MaxWaiting int   // the most that there may be
-	Hung       int   // calls that the client has not ended though nobody waits for them any longer
-	MaxHung    int   // from which on no more are begun; on a cluster each server may add a few
-	Refused    int64 // demands that found one of the bounds reached, answered at once with [ratelimit.ErrUnavailable]
-}
+// Stats returns the statistics of the store. Each number was right at some moment of the call.
+// Stats takes no lock and costs decisions nothing.
+func (s *Store) Stats() serverstore.Stats { return s.store.Stats() }
 
-// Stats returns counts that were right one after the other, not all at the same moment. It takes no lock and costs decisions nothing.
-func (s *Store) Stats() Stats { return Stats(s.store.Stats()) }
+// Close makes all later calls fail with [ratelimit.ErrClosed]. It closes the client that [Open]
+// made; the client of [New] is the caller's and stays open. Its error is nil.
+func (s *Store) Close() error {
+	if s.owned != nil {
+		defer s.owned.Close()
+	}
+	return s.store.Close()
+}

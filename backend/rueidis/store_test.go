@@ -15,10 +15,12 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
 func take(key string) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: algorithm.SlidingLog(ratelimit.PerMinute(10)), N: 1}
+	return ratelimit.Demand{Key: key,
+		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 10)), N: 1}
 }
 
 // unconnected returns a client that dials with dial when it is first used.
@@ -47,25 +49,27 @@ func TestNewRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
 		client rueidis.Client
-		opts   *rueidisstore.Options
+		opts   *serverstore.Options
 		ok     bool
 	}{
 		{"no client", nil, nil, false},
-		{"brace in the prefix", client, &rueidisstore.Options{Prefix: "a{b"}, false},
-		{"negative Timeout", client, &rueidisstore.Options{Timeout: -1}, false},
+		{"brace in the prefix", client, &serverstore.Options{Prefix: "a{b"}, false},
+		{"negative Timeout", client, &serverstore.Options{Timeout: -1}, false},
 		{"no options", client, nil, true},
-		{"zero options", client, &rueidisstore.Options{}, true},
+		{"zero options", client, &serverstore.Options{}, true},
 	} {
-		s, err := rueidisstore.New(tt.client, ratelimit.FailClosed, tt.opts)
-		if ok := err == nil; ok != tt.ok || ok != (s != nil) || !ok && !errors.Is(err, rueidisstore.ErrInvalidOptions) {
+		s, err := rueidisstore.New(tt.client, tt.opts)
+		if ok := err == nil; ok != tt.ok || ok != (s != nil) ||
+			!ok && !errors.Is(err, ratelimit.ErrInvalidOptions) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
 	}
 }
 
-// TestNoServer holds that a demand for which no connection could be made is ErrUnavailable and nothing more.
+// TestNoServer holds that a demand for which no connection could be made is ErrUnavailable and
+// nothing more.
 func TestNoServer(t *testing.T) {
-	s, err := rueidisstore.New(unconnected(t, noNetwork), ratelimit.FailClosed, nil)
+	s, err := rueidisstore.New(unconnected(t, noNetwork), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,27 +96,31 @@ func TestDeadline(t *testing.T) {
 		return noNetwork()
 	})
 	defer close(hang)
-	s, err := rueidisstore.New(client, ratelimit.FailClosed, &rueidisstore.Options{Timeout: 20 * time.Millisecond})
+	s, err := rueidisstore.New(client, &serverstore.Options{Timeout: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Take(t.Context(), take("k")); !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.Take(t.Context(), take("k")); !errors.Is(err, ratelimit.ErrUnavailable) ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want ErrUnavailable and the context's error", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := s.Take(ctx, take("k")); !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+	if _, err := s.Take(ctx, take("k")); !errors.Is(err, ratelimit.ErrUnavailable) ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want ErrUnavailable and the context's error", err)
 	}
 }
 
-// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of several slots.
+// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of
+// several slots.
 func TestSeveralSlots(t *testing.T) {
-	s, err := rueidisstore.New(cluster{}, ratelimit.FailClosed, nil)
+	s, err := rueidisstore.New(cluster{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")}, make([]ratelimit.Result, 2))
+	err = s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")},
+		make([]ratelimit.Result, 2))
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("%v, want ErrUnsupported", err)
 	}

@@ -15,15 +15,16 @@ import (
 const now = int64(1_800_000_000_000_000)
 
 var (
-	two   = algorithm.SlidingLog(ratelimit.PerMinute(2))
-	three = algorithm.SlidingLog(ratelimit.PerMinute(3).Named("three"))
+	two   = algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
+	three = algorithm.SlidingLog(ratelimit.PerMinute("three", 3))
 )
 
 func take(a ratelimit.Algorithm) ratelimit.Demand {
 	return ratelimit.Demand{Key: "k", Algorithm: a, N: 1}
 }
 
-// call is an operation at a point in time of the recording, with the result of a take when used units had been taken.
+// call is an operation at a point in time of the recording, with the result of a take when used
+// units had been taken.
 func call(from, to time.Duration, used int64, ds ...ratelimit.Demand) conformance.Operation {
 	op := conformance.Operation{Call: from, Return: to, Now: now, Demands: ds}
 	for _, d := range ds {
@@ -44,13 +45,21 @@ func TestCheck(t *testing.T) {
 		legal   bool
 	}{
 		{"nothing", nil, true},
-		{"one after the other", []conformance.Operation{call(0, 1, 0, take(two)), call(2, 3, 1, take(two)), call(4, 5, 2, take(two))}, true},
-		{"overlapping, in the order of the results", []conformance.Operation{call(0, 9, 1, take(two)), call(1, 5, 0, take(two))}, true},
-		{"two first results", []conformance.Operation{call(0, 9, 0, take(two)), call(1, 5, 0, take(two))}, false},
-		{"second result before the first was called", []conformance.Operation{call(0, 1, 1, take(two)), call(2, 3, 0, take(two))}, false},
-		{"refused too early", []conformance.Operation{call(0, 1, 0, take(two)), call(2, 3, 2, take(two))}, false},
-		{"several at once", []conformance.Operation{call(0, 9, 0, take(two), take(three)), call(1, 5, 1, take(three))}, true},
-		{"between the parts of several", []conformance.Operation{call(0, 9, 0, take(two), take(three)), call(1, 5, 0, take(three)), call(6, 7, 1, take(three))}, false},
+		{"one after the other", []conformance.Operation{call(0, 1, 0, take(two)),
+			call(2, 3, 1, take(two)), call(4, 5, 2, take(two))}, true},
+		{"overlapping, in the order of the results",
+			[]conformance.Operation{call(0, 9, 1, take(two)), call(1, 5, 0, take(two))}, true},
+		{"two first results",
+			[]conformance.Operation{call(0, 9, 0, take(two)), call(1, 5, 0, take(two))}, false},
+		{"second result before the first was called",
+			[]conformance.Operation{call(0, 1, 1, take(two)), call(2, 3, 0, take(two))}, false},
+		{"refused too early",
+			[]conformance.Operation{call(0, 1, 0, take(two)), call(2, 3, 2, take(two))}, false},
+		{"several at once", []conformance.Operation{call(0, 9, 0, take(two), take(three)),
+			call(1, 5, 1, take(three))}, true},
+		{"between the parts of several",
+			[]conformance.Operation{call(0, 9, 0, take(two), take(three)),
+				call(1, 5, 0, take(three)), call(6, 7, 1, take(three))}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,27 +80,30 @@ func TestCheckRefusedTogether(t *testing.T) {
 	refused.Demands = slices.Clone(refused.Demands)
 	for i := range refused.Demands {
 		state, _, _ := full.Demands[i].Step(nil, now)
-		_, _, refused.Results[i] = refused.Demands[i].Look(state, now)
+		_, _, refused.Results[i] = refused.Demands[i].Peek(state, now)
 	}
 	after := call(4, 5, 1, take(three))
 	if err := Check([]conformance.Operation{full, refused, after}); err != nil {
 		t.Errorf("a refused TakeAll that left no trace: %v", err)
 	}
 	after = call(4, 5, 2, take(three))
-	if err := Check([]conformance.Operation{full, refused, after}); !errors.Is(err, ErrNotLinearizable) {
+	if err := Check([]conformance.Operation{full, refused,
+		after}); !errors.Is(err, ErrNotLinearizable) {
 		t.Errorf("a refused TakeAll that was charged in part: %v", err)
 	}
 }
 
 func TestCheckRejectsWhatIsNoOperation(t *testing.T) {
 	for _, op := range []conformance.Operation{{}, {Demands: []ratelimit.Demand{take(two)}}} {
-		if err := Check([]conformance.Operation{op}); err == nil || errors.Is(err, ErrNotLinearizable) {
+		if err := Check([]conformance.Operation{op}); err == nil ||
+			errors.Is(err, ErrNotLinearizable) {
 			t.Errorf("Check of %+v returned %v", op, err)
 		}
 	}
 }
 
-// TestMemoryStore runs the suite with the check on the memory store, whose own tests may not have the check's dependency.
+// TestMemoryStore runs the suite with the check on the memory store, whose own tests may not have
+// the check's dependency.
 func TestMemoryStore(t *testing.T) {
 	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
 		store, err := memorystore.New(&memorystore.Options{Now: now})

@@ -13,7 +13,8 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// cell is one state, that forgets what others wrote between its reading and its writing if it loses updates.
+// cell is one state, that forgets what others wrote between its reading and its writing if it loses
+// updates.
 type cell struct {
 	mu    sync.Mutex
 	state []byte
@@ -40,11 +41,12 @@ func record(c *cell) (history []conformance.Operation) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	begin := time.Now()
-	a := algorithm.SlidingLog(ratelimit.PerMinute(100))
+	a := algorithm.SlidingLog(ratelimit.PerMinute("minute", 100))
 	for client := range 8 {
 		wg.Go(func() {
 			for range 20 {
-				op := conformance.Operation{Client: client, Now: now, Demands: []ratelimit.Demand{take(a)}, Call: time.Since(begin)}
+				op := conformance.Operation{Client: client, Now: now,
+					Demands: []ratelimit.Demand{take(a)}, Call: time.Since(begin)}
 				op.Results = []ratelimit.Result{c.take(op.Demands[0])}
 				op.Return = time.Since(begin)
 				mu.Lock()

@@ -21,10 +21,10 @@ type server struct {
 
 func (s *server) take(d ratelimit.Demand, now int64) ratelimit.Result {
 	id := identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
-	if s.bug == "lost give-back" && d.Op == ratelimit.GiveBack {
-		look := d
-		look.Op, look.N, look.At = ratelimit.Look, 1, 0
-		_, _, res := look.Step(bytes.Clone(s.states[id]), now)
+	if s.bug == "lost give-back" && d.Op == ratelimit.OpGiveBack {
+		peek := d
+		peek.Op, peek.N, peek.At = ratelimit.OpPeek, 1, 0
+		_, _, res := peek.Step(bytes.Clone(s.states[id]), now)
 		res.Allowed, res.RetryAfter = true, 0
 		res.Remaining = min(res.Limit, res.Remaining+d.N)
 		return res
@@ -44,9 +44,11 @@ type run struct {
 	twice  bool
 }
 
-// simulate returns a history of random demands by several clients, some of which got no answer, on a server whose clock is that of the
-// recording plus steps.
-func simulate(r *rand.Rand, window time.Duration, steps bool, bug string) (history []conformance.Operation) {
+// simulate returns a history of random demands by several clients, some of which got no answer, on
+// a server whose clock is that of the recording plus steps.
+func simulate(
+	r *rand.Rand, window time.Duration, steps bool, bug string,
+) (history []conformance.Operation) {
 	limits := []ratelimit.Algorithm{
 		algorithm.SlidingLog(ratelimit.Limit{Name: "a", Max: 5, Window: window}),
 		algorithm.SlidingLog(ratelimit.Limit{Name: "a", Max: 7, Window: window}),
@@ -57,7 +59,8 @@ func simulate(r *rand.Rand, window time.Duration, steps bool, bug string) (histo
 		at := time.Duration(r.IntN(1000))
 		for range 25 {
 			at += time.Duration(1 + r.IntN(4000))
-			op := &run{Operation: conformance.Operation{Client: client, Call: at}, effect: at + 1 + time.Duration(r.IntN(1500))}
+			op := &run{Operation: conformance.Operation{Client: client, Call: at}, effect: at + 1 +
+				time.Duration(r.IntN(1500))}
 			op.Return = op.effect + 1 + time.Duration(r.IntN(500))
 			a := limits[r.IntN(len(limits))]
 			keys := [][]string{{"k", "l"}, {"l", "k"}}[r.IntN(2)]
@@ -72,15 +75,16 @@ func simulate(r *rand.Rand, window time.Duration, steps bool, bug string) (histo
 			}
 			switch r.IntN(10) {
 			case 0:
-				op.Demands[0].Op = ratelimit.Look
+				op.Demands[0].Op = ratelimit.OpPeek
 			case 1:
-				op.Demands[0].Op = ratelimit.Force
+				op.Demands[0].Op = ratelimit.OpForce
 			case 2, 3, 4:
-				op.Demands[0].Op = ratelimit.GiveBack // of what is chosen below
+				op.Demands[0].Op = ratelimit.OpGiveBack // of what is chosen below
 			case 5:
-				op.Demands[0].Op = ratelimit.Reset
+				op.Demands[0].Op = ratelimit.OpReset
 			case 6, 7:
-				op.Demands = append(op.Demands, ratelimit.Demand{Key: keys[1], Algorithm: limits[2], N: 1})
+				op.Demands = append(op.Demands,
+					ratelimit.Demand{Key: keys[1], Algorithm: limits[2], N: 1})
 			}
 			runs = append(runs, op)
 			at = op.Return
@@ -91,7 +95,7 @@ func simulate(r *rand.Rand, window time.Duration, steps bool, bug string) (histo
 	var stamps []int64
 	offset, half := int64(0), runs[len(runs)/2].effect
 	for _, op := range runs {
-		if op.Demands[0].Op == ratelimit.GiveBack && len(stamps) > 0 {
+		if op.Demands[0].Op == ratelimit.OpGiveBack && len(stamps) > 0 {
 			op.Demands[0].At = stamps[max(0, len(stamps)-1-r.IntN(4))]
 		}
 		if steps && op.effect > half {
@@ -111,7 +115,7 @@ func simulate(r *rand.Rand, window time.Duration, steps bool, bug string) (histo
 		}
 		if op.lost {
 			op.Results = nil
-		} else if op.Demands[0].Op == ratelimit.Take && op.Results[0].Allowed {
+		} else if op.Demands[0].Op == ratelimit.OpTake && op.Results[0].Allowed {
 			stamps = append(stamps, op.Results[0].At)
 		}
 		if bug == "recorded though said not to be" && op.lost {
@@ -137,13 +141,15 @@ func (s *server) runAll(ds []ratelimit.Demand, now int64) []ratelimit.Result {
 	if refused && len(ds) > 1 {
 		s.states = before
 		for i, d := range ds {
-			_, _, results[i] = d.Look(bytes.Clone(s.states[identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}]), now)
+			_, _, results[i] = d.Peek(bytes.Clone(s.states[identity{d.Key, d.Algorithm.Limit().Name,
+				d.Algorithm.Name()}]), now)
 		}
 	}
 	return results
 }
 
-// TestCheckRunning: histories of a right server pass, whatever its windows are against the length of the history, and of a wrong one nearly none does.
+// TestCheckRunning: histories of a right server pass, whatever its windows are against the length
+// of the history, and of a wrong one nearly none does.
 func TestCheckRunning(t *testing.T) {
 	const histories = 16
 	for _, tt := range []struct {
@@ -166,7 +172,8 @@ func TestCheckRunning(t *testing.T) {
 			begin := time.Now()
 			for seed := range uint64(histories) {
 				steps := tt.clock == Stepped || tt.bug == "steps"
-				err := CheckRunning(simulate(rand.New(rand.NewPCG(seed, 1)), tt.window, steps, tt.bug), tt.clock)
+				err := CheckRunning(simulate(rand.New(rand.NewPCG(seed, 1)), tt.window, steps,
+					tt.bug), tt.clock)
 				switch {
 				case err == nil:
 					passed++
@@ -176,8 +183,10 @@ func TestCheckRunning(t *testing.T) {
 					failed++
 				}
 			}
-			t.Logf("%d passed, %d failed, %d undecided in %v", passed, failed, undecided, time.Since(begin))
-			if tt.bug == "" && failed > 0 || tt.bug != "" && failed < histories/2 || undecided > histories/4 {
+			t.Logf("%d passed, %d failed, %d undecided in %v",
+				passed, failed, undecided, time.Since(begin))
+			if tt.bug == "" && failed > 0 || tt.bug != "" && failed < histories/2 ||
+				undecided > histories/4 {
 				t.Errorf("%d passed, %d failed, %d undecided", passed, failed, undecided)
 			}
 		})

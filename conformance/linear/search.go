@@ -25,17 +25,8 @@ type search struct {
 	budget   int       // worlds that may still be made
 }
 
-// operation is one of a history, with the numbers of its states.
-type operation struct {
-	conformance.Operation
-	states []int
-	kind   int   // of an unknown outcome
-	reach  []int // of an answered one: its states, and those that operations of unknown outcome may share with them
-}
-
-func (op operation) unknown() bool { return len(op.Results) == 0 }
-
-// worldBudget bounds the memory and the time of a search: some hundred bytes, and a microsecond or two, for each world.
+// worldBudget bounds the memory and the time of a search: some hundred bytes, and a microsecond or
+// two, for each world.
 const worldBudget = 15_000
 
 type identity struct{ key, limit, algorithm string }
@@ -78,8 +69,8 @@ func newSearch(history []conformance.Operation, clock Clock) *search {
 	return s
 }
 
-// reach returns states and all that operations of unknown outcome on several states connect them with: what happened to those decides what such an
-// operation did.
+// reach returns states and all that operations of unknown outcome on several states connect them
+// with: what happened to those decides what such an operation did.
 func (s *search) reach(states []int) []int {
 	reach := slices.Clone(states)
 	for again := true; again; {
@@ -144,7 +135,8 @@ func (ws worlds) equal(others worlds) bool {
 
 func (s *search) begin() worlds {
 	return worlds{world{
-		states: make([]string, s.states), clocks: make([]int64, s.states), pending: make([]int, len(s.kinds)),
+		states: make([]string, s.states), clocks: make([]int64, s.states),
+		pending: make([]int, len(s.kinds)),
 	}.identified()}
 }
 
@@ -172,8 +164,9 @@ func (s *search) step(before worlds, i int) (bool, worlds) {
 	return len(after) > 0, after
 }
 
-// answer finds the worlds in which op was answered as it was, when none, some or all of what was pending had taken effect on its states. In
-// haste it tries first what looks nearest to the answer, and is content with little.
+// answer finds the worlds in which op was answered as it was, when none, some or all of what was
+// pending had taken effect on its states. In haste it tries first what looks nearest to the answer,
+// and is content with little.
 func (s *search) answer(before worlds, op operation, now int64, found map[string]world) {
 	var open attempts
 	try := func(w world, happened int) {
@@ -202,7 +195,8 @@ func (s *search) answer(before worlds, op operation, now int64, found map[string
 	}
 }
 
-// hastyTries is in how many worlds a hasty search lets something happen that is pending, to explain one operation.
+// hastyTries is in how many worlds a hasty search lets something happen that is pending, to explain
+// one operation.
 const hastyTries = 60
 
 // An attempt is to explain an operation in a world in which some of what was pending has happened.
@@ -228,7 +222,8 @@ func intersect(a, b []int) bool {
 	return slices.ContainsFunc(a, func(n int) bool { return slices.Contains(b, n) })
 }
 
-// explain returns what is after op in w and how far that is from how op was answered, at least: 0 if it was answered so.
+// explain returns what is after op in w and how far that is from how op was answered, at least: 0
+// if it was answered so.
 func (s *search) explain(w world, op operation, now int64) (after world, distance int) {
 	if s.clock == Steady && now < w.clock {
 		return w, math.MaxInt32
@@ -258,7 +253,8 @@ func distanceOf(want, got []ratelimit.Result) (distance int) {
 	return distance
 }
 
-// happen returns the worlds, but those seen, in which one operation of a kind has taken effect before until.
+// happen returns the worlds, but those seen, in which one operation of a kind has taken effect
+// before until.
 func (s *search) happen(w world, kind int, until int64, seen map[string]bool) (next worlds) {
 	op := s.kinds[kind]
 	from := int64(0)
@@ -285,9 +281,11 @@ func (s *search) happen(w world, kind int, until int64, seen map[string]bool) (n
 }
 
 // decide returns what is after op at now, without an id, and what a store returns.
-func (s *search) decide(w world, op operation, now int64) (after world, results []ratelimit.Result) {
+func (s *search) decide(
+	w world, op operation, now int64,
+) (after world, results []ratelimit.Result) {
 	if len(op.Demands) > 1 {
-		after, results = s.run(w, op, now, ratelimit.Demand.Look)
+		after, results = s.run(w, op, now, ratelimit.Demand.Peek)
 		if slices.ContainsFunc(results, func(r ratelimit.Result) bool { return !r.Allowed }) {
 			return after, results
 		}

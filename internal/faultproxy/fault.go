@@ -13,13 +13,15 @@ const (
 	None Kind = iota
 	// CutBefore resets the connection before the server has got what the client sent.
 	CutBefore
-	// CutAfter resets the connection when the answer is there, which is lost: the server has got all that the client sent.
+	// CutAfter resets the connection when the answer is there, which is lost: the server has got
+	// all that the client sent.
 	CutAfter
 	// Delay lets what the client sends arrive later.
 	Delay
 	// Freeze holds back what both sides send. It is accepted, and goes on when the fault has ended.
 	Freeze
-	// LoseRequests loses what the client sends, and leaves the connection open until the fault has ended, when it is reset.
+	// LoseRequests loses what the client sends, and leaves the connection open until the fault has
+	// ended, when it is reset.
 	LoseRequests
 	// LoseAnswers is LoseRequests for what the server sends.
 	LoseAnswers
@@ -29,7 +31,8 @@ const (
 	Refuse
 )
 
-var kindNames = [...]string{"none", "cut before", "cut after", "delay", "freeze", "lose requests", "lose answers", "drip", "refuse"}
+var kindNames = [...]string{"none", "cut before", "cut after", "delay", "freeze", "lose requests",
+	"lose answers", "drip", "refuse"}
 
 // String returns the name of the kind, such as "cut before".
 func (k Kind) String() string { return kindNames[k] }
@@ -37,10 +40,12 @@ func (k Kind) String() string { return kindNames[k] }
 // A Fault is what befalls connections through a Proxy. The zero Fault is none.
 type Fault struct {
 	Kind Kind
-	// Pause is how much later what Delay delays arrives, and how far apart the bytes are that Drip drips.
+	// Pause is how much later what Delay delays arrives, and how far apart the bytes are that Drip
+	// drips.
 	Pause time.Duration
-	// Holding limits the fault to what a client sends that holds these bytes, such as "evalsha", and to what becomes of the connection then.
-	// Empty means whatever is sent. Refuse does not look.
+	// Holding limits the fault to what a client sends that holds these bytes, such as "evalsha",
+	// and to what becomes of the connection then. Empty means whatever is sent. Refuse does not
+	// look.
 	Holding string
 	// Times is after how often the fault has ended by itself, for what comes later; 0 is never.
 	Times int
@@ -55,7 +60,8 @@ const (
 	down                  // back
 )
 
-// befalls tells whether f befalls what is sent in that direction. tail is what was sent just before.
+// befalls tells whether f befalls what is sent in that direction. tail is what was sent just
+// before.
 func (f *Fault) befalls(way direction, tail, sent []byte) bool {
 	switch f.Kind {
 	case None, Refuse:

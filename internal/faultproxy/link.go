@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// link is a connection through a proxy. Each direction has a goroutine that reads and one that writes, so that what is held back is nevertheless
-// accepted.
+// link is a connection through a proxy. Each direction has a goroutine that reads and one that
+// writes, so that what is held back is nevertheless accepted.
 type link struct {
 	proxy          *Proxy
 	client, server *net.TCPConn
@@ -19,8 +19,9 @@ type link struct {
 	gone    chan struct{} // closed by cut
 	goneNow sync.Once
 
-	lost [2]atomic.Bool // by direction: something is missing, so nothing that comes later makes sense
-	tail []byte         // the last bytes sent up, for who writes up
+	// by direction: something is missing, so nothing that comes later makes sense
+	lost [2]atomic.Bool
+	tail []byte // the last bytes sent up, for who writes up
 
 	mu     sync.Mutex // held while something goes up, so that no answer to it overtakes doomed
 	doomed bool       // the next answer is lost, and the connection with it
@@ -175,7 +176,9 @@ func (l *link) isDoomed() bool {
 	return l.doomed
 }
 
-func (l *link) drip(way direction, to *net.TCPConn, b []byte, pause time.Duration, changed <-chan struct{}) bool {
+func (l *link) drip(
+	way direction, to *net.TCPConn, b []byte, pause time.Duration, changed <-chan struct{},
+) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for i := range b {

@@ -1,4 +1,5 @@
-// Package faultproxy is a TCP proxy whose connections fail as they are told to: for tests of what clients make of it.
+// Package faultproxy is a TCP proxy whose connections fail as they are told to: for tests of what
+// clients make of it.
 package faultproxy
 
 import (
@@ -8,7 +9,8 @@ import (
 	"sync"
 )
 
-// A Proxy forwards connections to a server. Create one with [Listen]. Its methods are safe for simultaneous use.
+// A Proxy forwards connections to a server. Create one with [Listen]. Its methods are safe for
+// simultaneous use.
 type Proxy struct {
 	target   string
 	listener *net.TCPListener
@@ -30,17 +32,21 @@ type Stats struct {
 	Accepted int // connections, without those refused
 	Refused  int // connections, also for want of a server
 	Open     int // connections at present
-	Met      int // how often a fault began to befall something: what was sent and read at once, or a connection that was refused
-	Cut      int // connections that were reset
+	// how often a fault began to befall something: what was sent and read at once, or a connection
+	// that was refused
+	Met int
+	Cut int // connections that were reset
 }
 
-// Listen returns a proxy for the server at target, host:port, that listens on a free port of 127.0.0.1.
+// Listen returns a proxy for the server at target, host:port, that listens on a free port of
+// 127.0.0.1.
 func Listen(target string) (*Proxy, error) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, listener: l, changed: make(chan struct{}), links: make(map[*link]struct{})}
+	p := &Proxy{target: target, listener: l, changed: make(chan struct{}),
+		links: make(map[*link]struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.running.Go(p.accept)
 	return p, nil
@@ -49,7 +55,8 @@ func Listen(target string) (*Proxy, error) {
 // Addr returns the proxy's own address, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Set lets f befall the connections, in place of the fault before. Connections on which something was lost are reset.
+// Set lets f befall the connections, in place of the fault before. Connections on which something
+// was lost are reset.
 func (p *Proxy) Set(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,6 +139,10 @@ func (p *Proxy) accept() {
 func (p *Proxy) refuses() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.refusesLocked()
+}
+
+func (p *Proxy) refusesLocked() bool {
 	if p.fault.Kind != Refuse {
 		return false
 	}
@@ -165,11 +176,12 @@ func (p *Proxy) connect(client *net.TCPConn) {
 	}
 }
 
-// enter reports whether l may run: not when the proxy is closed.
+// enter reports whether l may run: not when the proxy is closed, or refuses connections since it
+// began to connect this one.
 func (p *Proxy) enter(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
+	if p.ctx.Err() != nil || p.refusesLocked() {
 		l.cut()
 		return false
 	}
@@ -185,7 +197,8 @@ func (p *Proxy) leave(l *link) {
 	delete(p.links, l)
 }
 
-// meet returns the fault that befalls what l has to forward, and what is closed when the fault changes.
+// meet returns the fault that befalls what l has to forward, and what is closed when the fault
+// changes.
 func (p *Proxy) meet(l *link, way direction, sent []byte) (Fault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -330,7 +330,32 @@ func TestRefuse(t *testing.T) {
 	c.ask(t, "two")
 	wantRefused(t, p)
 	dial(t, p).ask(t, "three")
+	for deadline := time.Now().Add(soon); p.Stats().Refused < 2 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // the client may see the end before it is counted
+	}
 	if s := p.Stats(); s.Refused != 2 || s.Met != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestRefuseWhileConnecting: a connection that was accepted before the fault, and reached the
+// server after it, does not run.
+func TestRefuseWhileConnecting(t *testing.T) {
+	p, _ := newProxy(t)
+	to := p.listener.Addr().(*net.TCPAddr)
+	client, err := net.DialTCP("tcp", nil, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := net.DialTCP("tcp", nil, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Set(Fault{Kind: Refuse, Times: 1})
+	if p.enter(&link{proxy: p, client: client, server: server, gone: make(chan struct{})}) {
+		t.Error("it runs")
+	}
+	if s := p.Stats(); s.Refused != 1 || s.Met != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -354,6 +379,9 @@ func TestServerGone(t *testing.T) {
 	p, e := newProxy(t)
 	e.listener.Close()
 	wantRefused(t, p)
+	for deadline := time.Now().Add(soon); p.Stats().Refused == 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // the client may see the end before it is counted
+	}
 	if s := p.Stats(); s.Refused != 1 || s.Accepted != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -363,7 +391,8 @@ func TestServerGone(t *testing.T) {
 func TestClose(t *testing.T) {
 	e := newEcho(t)
 	before := runtime.NumGoroutine()
-	for _, f := range []Fault{{}, {Kind: Freeze}, {Kind: Delay, Pause: time.Hour}, {Kind: Drip, Pause: time.Hour}, {Kind: LoseAnswers}, {Kind: LoseRequests}} {
+	for _, f := range []Fault{{}, {Kind: Freeze}, {Kind: Delay, Pause: time.Hour},
+		{Kind: Drip, Pause: time.Hour}, {Kind: LoseAnswers}, {Kind: LoseRequests}} {
 		p, err := Listen(e.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -375,7 +404,8 @@ func TestClose(t *testing.T) {
 		p.Set(f)
 		c := &client{conn, bufio.NewReader(conn)}
 		c.send(t, "hello")
-		for deadline := time.Now().Add(soon); f.Kind != None && p.Stats().Met == 0 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(soon); f.Kind != None && p.Stats().Met == 0 &&
+			time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 		if err := p.Close(); err != nil {
@@ -386,7 +416,9 @@ func TestClose(t *testing.T) {
 		}
 		conn.Close()
 	}
-	for deadline := time.Now().Add(soon); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) { // those of the server
+	// those of the server
+	for deadline := time.Now().
+		Add(soon); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines, were %d", runtime.NumGoroutine(), before)
 		}

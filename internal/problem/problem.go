@@ -15,7 +15,8 @@ const ContentType = "application/problem+json"
 // ViolatedPolicies.
 const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// A Problem is why a request was not served. It goes to the client: it holds no key and nothing about the insides of the server.
+// A Problem is why a request was not served. It goes to the client: it holds no key and nothing
+// about the insides of the server.
 type Problem struct {
 	Type             string   `json:"type,omitempty"`  // a URI; empty means that Status says it all
 	Title            string   `json:"title,omitempty"` // filled in from Status if empty

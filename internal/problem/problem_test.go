@@ -14,10 +14,12 @@ func TestWrite(t *testing.T) {
 		p    problem.Problem
 		body string
 	}{
-		{"status only", problem.Problem{Status: 503}, `{"title":"Service Unavailable","status":503}`},
+		{"status only", problem.Problem{Status: 503},
+			`{"title":"Service Unavailable","status":503}`},
 		{
 			"everything",
-			problem.Problem{Type: problem.QuotaExceeded, Title: "Quota Exceeded", Status: 429, Detail: "d", ViolatedPolicies: []string{"burst"}},
+			problem.Problem{Type: problem.QuotaExceeded, Title: "Quota Exceeded",
+				Status: 429, Detail: "d", ViolatedPolicies: []string{"burst"}},
 			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"d","violated-policies":["burst"]}`,
 		},
 	} {

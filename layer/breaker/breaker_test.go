@@ -16,7 +16,7 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-var perMinute = algorithm.SlidingLog(ratelimit.PerMinute(7))
+var perMinute = algorithm.SlidingLog(ratelimit.PerMinute("minute", 7))
 
 func demand(op ratelimit.Op) ratelimit.Demand {
 	return ratelimit.Demand{Key: "secret", Algorithm: perMinute, Op: op, N: 1}
@@ -26,8 +26,7 @@ var errPanic = errors.New("planted")
 
 // inside is a store that answers, or fails, as it is told to. What waits is let go by answers.
 type inside struct {
-	policy ratelimit.Policy
-	asked  atomic.Int64
+	asked atomic.Int64
 
 	mu      sync.Mutex
 	err     error
@@ -74,7 +73,7 @@ func (s *inside) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result
 		err = s.ask(ctx)
 	}
 	if err != nil {
-		return s.policy.Undecided(d, err), err
+		return ratelimit.Result{}, err
 	}
 	return ratelimit.Result{Allowed: true, Limit: 7, At: 1}, nil
 }
@@ -84,30 +83,27 @@ func (s *inside) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratel
 	if err == nil {
 		err = s.ask(ctx)
 	}
-	for i, d := range ds {
-		if i < len(out) {
-			out[i] = s.policy.Undecided(d, err)
-		}
-	}
 	return err
 }
 
-// bench is a breaker that opens after three failures and pauses for a second, with what is inside and the changes of its state.
+// bench is a breaker that opens after three failures and pauses for a second, with what is inside
+// and the changes of its state.
 type bench struct {
 	*breaker.Store
 	inside  *inside
 	changes []string
 }
 
-func newBench(t testing.TB, policy ratelimit.Policy) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{inside: &inside{policy: policy}}
-	store, err := breaker.New(b.inside, &breaker.Options{Failures: 3, Pause: time.Second, OnChange: func(from, to breaker.State) {
-		if got := b.State(); got != to {
-			t.Errorf("the state is %v in the change to %v", got, to)
-		}
-		b.changes = append(b.changes, fmt.Sprint(from, " to ", to))
-	}})
+	b := &bench{inside: &inside{}}
+	store, err := breaker.New(b.inside,
+		&breaker.Options{Failures: 3, Pause: time.Second, OnChange: func(from, to breaker.State) {
+			if got := b.State(); got != to {
+				t.Errorf("the state is %v in the change to %v", got, to)
+			}
+			b.changes = append(b.changes, fmt.Sprint(from, " to ", to))
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +116,8 @@ func (b *bench) fails(t *testing.T, n int, with error) {
 	t.Helper()
 	b.inside.fail(with)
 	for range n {
-		if _, err := b.Take(t.Context(), demand(ratelimit.Take)); !errors.Is(err, with) || errors.Is(err, breaker.ErrOpen) {
+		if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); !errors.Is(err, with) ||
+			errors.Is(err, breaker.ErrOpen) {
 			t.Fatalf("%v, want %v from inside", err, with)
 		}
 	}
@@ -130,7 +127,7 @@ func (b *bench) answers(t *testing.T, n int) {
 	t.Helper()
 	b.inside.fail(nil)
 	for range n {
-		if res, err := b.Take(t.Context(), demand(ratelimit.Take)); err != nil || !res.Allowed {
+		if res, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil || !res.Allowed {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	}
@@ -140,26 +137,22 @@ func (b *bench) answers(t *testing.T, n int) {
 func (b *bench) refuses(t *testing.T) {
 	t.Helper()
 	asked, refused := b.inside.asked.Load(), b.Stats().Refused
-	want := func(res ratelimit.Result, d ratelimit.Demand, err error) {
+	want := func(d ratelimit.Demand, err error) {
 		t.Helper()
-		if !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		if !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, ratelimit.ErrUnavailable) ||
+			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 			t.Errorf("%v: error %v, want that the breaker is open", d.Op, err)
 		}
-		if res != b.inside.policy.Undecided(d, ratelimit.ErrUnavailable) {
-			t.Errorf("%v: %+v beside the error, which is not of the policy %v", d.Op, res, b.inside.policy)
-		}
 	}
-	ds := []ratelimit.Demand{demand(ratelimit.Take), demand(ratelimit.GiveBack)}
+	ds := []ratelimit.Demand{demand(ratelimit.OpTake), demand(ratelimit.OpGiveBack)}
 	for _, d := range ds {
 		res, err := b.Take(t.Context(), d)
-		want(res, d, err)
+		if want(d, err); res != (ratelimit.Result{}) {
+			t.Errorf("%v: %+v beside the error", d.Op, res)
+		}
 	}
-	ds[1].Algorithm = algorithm.SlidingLog(ratelimit.PerHour(9))
-	out := []ratelimit.Result{{Allowed: true}, {Allowed: true}} // as a caller left it
-	err := b.TakeAll(t.Context(), ds, out)
-	for i, d := range ds {
-		want(out[i], d, err)
-	}
+	ds[1].Algorithm = algorithm.SlidingLog(ratelimit.PerHour("hour", 9))
+	want(ds[1], b.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)))
 	if got := b.inside.asked.Load(); got != asked {
 		t.Errorf("the store inside was asked %d times", got-asked)
 	}
@@ -177,46 +170,45 @@ func (b *bench) wantChanges(t *testing.T, want ...string) {
 }
 
 const (
-	opens, opensAgain, tries, closes = "closed to open", "half-open to open", "open to half-open", "half-open to closed"
+	opens, opensAgain, tries, closes = "closed to open", "half-open to open", "open to half-open",
+		"half-open to closed"
 
 	past = time.Second + time.Nanosecond // when the pause is over
 )
 
 func TestOpensAndCloses(t *testing.T) {
-	for _, policy := range []ratelimit.Policy{0, ratelimit.FailClosed, ratelimit.FailOpen, ratelimit.FailLocal} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, policy)
-			b.answers(t, 5)
-			b.fails(t, 3, ratelimit.ErrOutcomeUnknown)
-			b.wantChanges(t, opens)
-			b.refuses(t)
-			time.Sleep(past - 2*time.Nanosecond)
-			b.refuses(t)
-			b.wantChanges(t)
-			time.Sleep(2 * time.Nanosecond)
-			b.fails(t, 1, ratelimit.ErrUnavailable)
-			b.wantChanges(t, tries, opensAgain)
-			b.refuses(t)
-			time.Sleep(time.Hour)
-			if got := b.State(); got != breaker.Open {
-				t.Errorf("%v, and nobody has asked", got)
-			}
-			b.answers(t, 5)
-			b.wantChanges(t, tries, closes)
-			b.fails(t, 2, ratelimit.ErrUnavailable)
-			b.answers(t, 1)
-			b.wantChanges(t)
-			if got := b.Stats(); got.Opened != 2 || got.Failures != 6 {
-				t.Errorf("%+v", got)
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.answers(t, 5)
+		b.fails(t, 3, ratelimit.ErrOutcomeUnknown)
+		b.wantChanges(t, opens)
+		b.refuses(t)
+		time.Sleep(past - 2*time.Nanosecond)
+		b.refuses(t)
+		b.wantChanges(t)
+		time.Sleep(2 * time.Nanosecond)
+		b.fails(t, 1, ratelimit.ErrUnavailable)
+		b.wantChanges(t, tries, opensAgain)
+		b.refuses(t)
+		time.Sleep(time.Hour)
+		if got := b.State(); got != breaker.Open {
+			t.Errorf("%v, and nobody has asked", got)
+		}
+		b.answers(t, 5)
+		b.wantChanges(t, tries, closes)
+		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.answers(t, 1)
+		b.wantChanges(t)
+		if got := b.Stats(); got.Opened != 2 || got.Failures != 6 {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 // TestInARow: an answer between them makes failures none in a row, whichever way it was got.
 func TestInARow(t *testing.T) {
-	b := newBench(t, ratelimit.FailClosed)
-	two := []ratelimit.Demand{demand(ratelimit.Take)}
+	b := newBench(t)
+	two := []ratelimit.Demand{demand(ratelimit.OpTake)}
 	for range 5 {
 		b.fails(t, 2, ratelimit.ErrUnavailable)
 		b.inside.fail(nil)
@@ -224,23 +216,25 @@ func TestInARow(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.fails(t, 2, ratelimit.ErrUnavailable)
-		if !b.Troubled() {
-			t.Error("no trouble after a failure")
+		if !b.Failing() {
+			t.Error("not failing after a failure")
 		}
 		b.answers(t, 1)
-		if b.Troubled() {
-			t.Error("trouble after an answer: every call takes a lock")
+		if b.Failing() {
+			t.Error("failing after an answer: every call takes a lock")
 		}
 	}
 	b.wantChanges(t)
 	b.fails(t, 2, ratelimit.ErrUnavailable)
-	if err := b.TakeAll(t.Context(), two, make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
+	if err := b.TakeAll(t.Context(), two,
+		make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	b.wantChanges(t, opens)
 }
 
-// TestCachedRefusals: a refusal that the store inside remembers says nothing about whether it is there.
+// TestCachedRefusals: a refusal that the store inside remembers says nothing about whether it is
+// there.
 func TestCachedRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &remembering{inside: &inside{}}
@@ -250,8 +244,9 @@ func TestCachedRefusals(t *testing.T) {
 		}
 		in.fail(ratelimit.ErrUnavailable)
 		for range 3 {
-			_, _ = s.Take(t.Context(), demand(ratelimit.Look))
-			if res, err := s.Take(t.Context(), demand(ratelimit.Take)); err == nil && res.Source != ratelimit.SourceCache {
+			_, _ = s.Take(t.Context(), demand(ratelimit.OpPeek))
+			if res, err := s.Take(t.Context(), demand(ratelimit.OpTake)); err == nil &&
+				res.Source != ratelimit.SourceCache {
 				t.Fatalf("%+v", res)
 			}
 		}
@@ -265,7 +260,7 @@ func TestCachedRefusals(t *testing.T) {
 type remembering struct{ *inside }
 
 func (s *remembering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op == ratelimit.Take {
+	if d.Op == ratelimit.OpTake {
 		return ratelimit.Result{Source: ratelimit.SourceCache, Limit: 7}, nil
 	}
 	return s.inside.Take(ctx, d)
@@ -274,11 +269,12 @@ func (s *remembering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.R
 // TestNoFailure: errors that say nothing about the whole store neither open a breaker nor close it.
 func TestNoFailure(t *testing.T) {
 	for _, harmless := range []error{
-		ratelimit.ErrCorruptState, ratelimit.ErrCapacity, ratelimit.ErrClosed, ratelimit.ErrNoScript, ratelimit.ErrExceedsLimit, errors.New("other"),
+		ratelimit.ErrCorruptState, ratelimit.ErrCapacity, ratelimit.ErrClosed,
+		ratelimit.ErrNoScript, ratelimit.ErrExceedsLimit, errors.New("other"),
 	} {
 		t.Run(harmless.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, ratelimit.FailClosed)
+				b := newBench(t)
 				b.fails(t, 9, harmless)
 				b.fails(t, 2, ratelimit.ErrUnavailable)
 				b.fails(t, 9, harmless)
@@ -295,75 +291,97 @@ func TestNoFailure(t *testing.T) {
 	}
 }
 
-// TestContexts: a deadline that passes is a failure of the store, a caller who leaves is none, nor is one who has left before.
+// TestContexts: a call whose context has ended, before it or during it, by cancellation or by its
+// deadline, is no failure.
 func TestContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, ratelimit.FailOpen)
+		b := newBench(t)
 		ended, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
-		for range 9 {
-			if res, err := b.Take(ended, demand(ratelimit.Take)); !errors.Is(err, context.DeadlineExceeded) || res.Source != ratelimit.SourceOpen {
-				t.Fatalf("%+v, %v", res, err)
+		before := func() {
+			t.Helper()
+			_, err := b.Take(ended, demand(ratelimit.OpTake))
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, breaker.ErrOpen) {
+				t.Fatal(err)
 			}
 		}
-		b.inside.wait()
-		left := func() {
+		during := func(newContext func() (context.Context, context.CancelFunc), want error) {
 			t.Helper()
-			for range 5 {
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(time.Millisecond, cancel)
-				if res, err := b.Take(ctx, demand(ratelimit.Take)); !errors.Is(err, context.Canceled) || res.Source != ratelimit.SourceOpen {
-					t.Fatalf("%+v, %v", res, err)
-				}
-			}
-		}
-		left()
-		late := func() {
-			t.Helper()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			ctx, cancel := newContext()
 			defer cancel()
-			if res, err := b.Take(ctx, demand(ratelimit.Take)); !errors.Is(err, context.DeadlineExceeded) || res.Source != ratelimit.SourceOpen {
-				t.Fatalf("%+v, %v", res, err)
+			if _, err := b.Take(ctx, demand(ratelimit.OpTake)); !errors.Is(err, want) {
+				t.Fatalf("%v, want %v", err, want)
 			}
 		}
-		late()
-		left()
-		late()
-		b.wantChanges(t)
-		late()
-		b.wantChanges(t, opens)
-		if res, err := b.Take(ended, demand(ratelimit.Take)); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, breaker.ErrOpen) || res.Source != ratelimit.SourceOpen {
-			t.Errorf("open, for a caller who has left: %+v, %v", res, err)
+		canceled := func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			return ctx, cancel
 		}
+		expired := func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(t.Context(), time.Millisecond)
+		}
+		for range 9 {
+			before()
+		}
+		answers := b.inside.wait()
+		for range 9 {
+			during(canceled, context.Canceled)
+			during(expired, context.DeadlineExceeded)
+		}
+		answers <- nil // to the peek
+		synctest.Wait()
+		b.wantChanges(t)
+		if got := b.Stats(); got != (breaker.Stats{}) {
+			t.Errorf("%+v, want none", got)
+		}
+
+		b.fails(t, 3, ratelimit.ErrUnavailable)
+		b.wantChanges(t, opens)
+		before()
 		time.Sleep(past)
-		left() // or no demand would ever be let through again
+		answers = b.inside.wait()
+		during(expired, context.DeadlineExceeded) // the peek after it is let through in its place
+		synctest.Wait()
+		b.refuses(t)
 		b.wantChanges(t, tries)
-		b.answers(t, 1)
-		b.wantChanges(t, closes)
+		answers <- ratelimit.ErrUnavailable
+		synctest.Wait()
+		b.wantChanges(t, opensAgain)
+		time.Sleep(past)
+		answers = b.inside.wait()
+		during(canceled, context.Canceled)
+		answers <- nil
+		synctest.Wait()
+		b.wantChanges(t, tries, closes)
 	})
 }
 
 // TestValidation: what cannot be decided is told as it is, in whatever state.
 func TestValidation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, ratelimit.FailClosed)
+		b := newBench(t)
 		check := func() {
 			t.Helper()
 			asked := b.inside.asked.Load()
-			wrong := demand(ratelimit.Take)
+			wrong := demand(ratelimit.OpTake)
 			wrong.N = 8
-			if res, err := b.Take(t.Context(), wrong); err == nil || err.Error() != ratelimit.CheckTake(t.Context(), wrong).Error() || res != (ratelimit.Result{}) {
+			if res, err := b.Take(t.Context(), wrong); err == nil ||
+				err.Error() != ratelimit.CheckTake(t.Context(), wrong).Error() ||
+				res != (ratelimit.Result{}) {
 				t.Errorf("%+v, %v", res, err)
 			}
-			twice := []ratelimit.Demand{demand(ratelimit.Take), demand(ratelimit.Look)}
-			if err := b.TakeAll(t.Context(), twice, make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrDuplicateDemand) {
+			twice := []ratelimit.Demand{demand(ratelimit.OpTake), demand(ratelimit.OpPeek)}
+			if err := b.TakeAll(t.Context(), twice,
+				make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrDuplicateDemand) {
 				t.Error(err)
 			}
-			if err := b.TakeAll(t.Context(), twice[:1], nil); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+			if err := b.TakeAll(t.Context(), twice[:1],
+				nil); !errors.Is(err, ratelimit.ErrInvalidDemand) {
 				t.Error(err)
 			}
 			if b.inside.asked.Load() != asked {
-				t.Error("it was looked at inside")
+				t.Error("the store inside was called")
 			}
 		}
 		check()
@@ -375,16 +393,44 @@ func TestValidation(t *testing.T) {
 	})
 }
 
-// TestOneAtATime: while one demand is let through, others are refused. What was asked before is answered nevertheless, and changes nothing.
+// TestUncheckedResults: a store inside that does not check the lengths makes the breaker fail
+// neither on no demands nor on too few results.
+func TestUncheckedResults(t *testing.T) {
+	for _, err := range []error{nil, ratelimit.ErrUnavailable} {
+		s, newErr := breaker.New(unchecked{err}, nil)
+		if newErr != nil {
+			t.Fatal(newErr)
+		}
+		for _, ds := range [][]ratelimit.Demand{nil, {demand(ratelimit.OpTake)}} {
+			if got := s.TakeAll(t.Context(), ds, nil); !errors.Is(got, err) {
+				t.Errorf("%d demands: %v, want %v", len(ds), got, err)
+			}
+		}
+	}
+}
+
+// unchecked is a store that answers everything with an error, or none.
+type unchecked struct{ err error }
+
+func (s unchecked) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+	return ratelimit.Result{}, s.err
+}
+
+func (s unchecked) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+	return s.err
+}
+
+// TestOneAtATime: while one demand is let through, others are refused. What was asked before is
+// answered nevertheless, and changes nothing.
 func TestOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, ratelimit.FailClosed)
+		b := newBench(t)
 		errs := make(chan error, 4)
 		ask := func(n int) chan<- error {
 			answers := b.inside.wait()
 			for range n {
 				go func() {
-					_, err := b.Take(t.Context(), demand(ratelimit.Take))
+					_, err := b.Take(t.Context(), demand(ratelimit.OpTake))
 					errs <- err
 				}()
 			}
@@ -433,7 +479,7 @@ func TestOneAtATime(t *testing.T) {
 // TestPanic: a store inside that panics leaves a breaker that can be tried again.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, ratelimit.FailClosed)
+		b := newBench(t)
 		b.fails(t, 3, ratelimit.ErrUnavailable)
 		time.Sleep(past)
 		b.inside.fail(errPanic)
@@ -443,7 +489,7 @@ func TestPanic(t *testing.T) {
 					t.Errorf("recovered %v", got)
 				}
 			}()
-			_, _ = b.Take(t.Context(), demand(ratelimit.Take))
+			_, _ = b.Take(t.Context(), demand(ratelimit.OpTake))
 		}()
 		b.wantChanges(t, opens, tries, opensAgain)
 		time.Sleep(past)
@@ -452,28 +498,20 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// TestOpenResult: what is proposed while open is what the store inside was made to propose, whatever failed last.
-func TestOpenResult(t *testing.T) {
-	for _, policy := range []ratelimit.Policy{0, ratelimit.FailClosed, ratelimit.FailOpen, ratelimit.FailLocal} {
-		b := newBench(t, policy)
-		b.inside.fail(ratelimit.ErrUnavailable)
-		ds := []ratelimit.Demand{demand(ratelimit.Reset), {Key: "other", Algorithm: perMinute, N: 1}}
-		if err := b.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		for _, op := range []ratelimit.Op{ratelimit.GiveBack, ratelimit.Reset} {
-			if _, err := b.Take(t.Context(), demand(op)); errors.Is(err, breaker.ErrOpen) {
-				t.Fatal(err)
-			}
-		}
-		b.refuses(t)
+// TestOpenUnderPolicies: the policy of the limiter decides what an open breaker refuses.
+func TestOpenUnderPolicies(t *testing.T) {
+	b := newBench(t)
+	b.fails(t, 3, ratelimit.ErrUnavailable)
+	b.wantChanges(t, opens)
+	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 		limiter, err := ratelimit.New(b, perMinute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := limiter.Allow(t.Context(), "k")
-		if open := policy == ratelimit.FailOpen; (err == nil) != open || res.Allowed != open {
-			t.Errorf("a limiter on a store of policy %v: %+v, %v", policy, res, err)
+		res, err := limiter.With(policy).Allow(t.Context(), "k")
+		if open := policy == ratelimit.FailOpen; (err == nil) != open || res.Allowed != open ||
+			!open && !errors.Is(err, breaker.ErrOpen) {
+			t.Errorf("%v: %+v, %v", policy, res, err)
 		}
 	}
 }
@@ -481,7 +519,7 @@ func TestOpenResult(t *testing.T) {
 // TestManyAtOnce asks from many goroutines through changes, and counts.
 func TestManyAtOnce(t *testing.T) {
 	const workers, rounds = 4, 50
-	b := newBench(t, ratelimit.FailClosed)
+	b := newBench(t)
 	fast, err := breaker.New(b.inside, &breaker.Options{Failures: 3, Pause: 50 * time.Microsecond})
 	if err != nil {
 		t.Fatal(err)
@@ -497,7 +535,7 @@ func TestManyAtOnce(t *testing.T) {
 					return
 				default:
 				}
-				switch _, err := fast.Take(t.Context(), demand(ratelimit.Take)); {
+				switch _, err := fast.Take(t.Context(), demand(ratelimit.OpTake)); {
 				case err == nil:
 					answered.Add(1)
 				case errors.Is(err, breaker.ErrOpen):
@@ -521,14 +559,18 @@ func TestManyAtOnce(t *testing.T) {
 	close(end)
 	wg.Wait()
 	if asked := b.inside.asked.Load(); asked != answered.Load()+failed.Load() {
-		t.Errorf("asked inside %d times, for %d answers and %d failures", asked, answered.Load(), failed.Load())
+		t.Errorf("asked inside %d times, for %d answers and %d failures",
+			asked, answered.Load(), failed.Load())
 	}
-	if got := fast.Stats(); got.Failures != failed.Load() || got.Refused != open.Load() || got.Opened < rounds {
-		t.Errorf("%+v, and callers counted %d failures and %d refusals", got, failed.Load(), open.Load())
+	if got := fast.Stats(); got.Failures != failed.Load() || got.Refused != open.Load() ||
+		got.Opened < rounds {
+		t.Errorf("%+v, and callers counted %d failures and %d refusals",
+			got, failed.Load(), open.Load())
 	}
-	// After all that it is as it was: a few failures open it, and an answer in between makes them none in a row.
+	// After all that it is as it was: a few failures open it, and an answer in between makes them
+	// none in a row.
 	for fast.State() != breaker.Closed {
-		_, _ = fast.Take(t.Context(), demand(ratelimit.Take))
+		_, _ = fast.Take(t.Context(), demand(ratelimit.OpTake))
 		time.Sleep(50 * time.Microsecond)
 	}
 	opened := fast.Stats().Opened
@@ -537,7 +579,7 @@ func TestManyAtOnce(t *testing.T) {
 		if i%3 > 0 {
 			b.inside.fail(ratelimit.ErrUnavailable)
 		}
-		_, _ = fast.Take(t.Context(), demand(ratelimit.Take))
+		_, _ = fast.Take(t.Context(), demand(ratelimit.OpTake))
 	}
 	if got := fast.Stats().Opened; got != opened {
 		t.Error("two failures opened it")
@@ -547,11 +589,11 @@ func TestManyAtOnce(t *testing.T) {
 func TestNew(t *testing.T) {
 	tooMany := int64(1) << 32
 	for _, opts := range []*breaker.Options{{Failures: -1}, {Failures: int(tooMany)}, {Pause: -1}} {
-		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, breaker.ErrInvalidOptions) {
+		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, ratelimit.ErrInvalidOptions) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}
-	if _, err := breaker.New(nil, nil); !errors.Is(err, breaker.ErrInvalidOptions) {
+	if _, err := breaker.New(nil, nil); !errors.Is(err, ratelimit.ErrInvalidOptions) {
 		t.Errorf("no store: %v", err)
 	}
 	s, err := breaker.New(&inside{err: ratelimit.ErrUnavailable}, nil)
@@ -559,14 +601,16 @@ func TestNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range breaker.DefaultFailures + 1 {
-		if _, err := s.Take(t.Context(), demand(ratelimit.Take)); errors.Is(err, breaker.ErrOpen) != (i == breaker.DefaultFailures) {
+		_, err := s.Take(t.Context(), demand(ratelimit.OpTake))
+		if errors.Is(err, breaker.ErrOpen) != (i == breaker.DefaultFailures) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
 }
 
 func TestStateNames(t *testing.T) {
-	for state, want := range map[breaker.State]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half-open", 9: "state(9)"} {
+	for state, want := range map[breaker.State]string{breaker.Closed: "closed",
+		breaker.Open: "open", breaker.HalfOpen: "half-open", 9: "state(9)"} {
 		if got := state.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}

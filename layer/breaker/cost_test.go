@@ -14,23 +14,26 @@ import (
 // opened returns a store that is open and stays so.
 func opened(t testing.TB) *breaker.Store {
 	t.Helper()
-	s, err := breaker.New(&inside{policy: ratelimit.FailClosed, err: ratelimit.ErrUnavailable}, &breaker.Options{Failures: 1, Pause: time.Hour})
+	s, err := breaker.New(&inside{err: ratelimit.ErrUnavailable},
+		&breaker.Options{Failures: 1, Pause: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Take(t.Context(), demand(ratelimit.Take)); err == nil || s.State() != breaker.Open {
+	if _, err := s.Take(t.Context(), demand(ratelimit.OpTake)); err == nil ||
+		s.State() != breaker.Open {
 		t.Fatalf("%v, and the breaker is %v", err, s.State())
 	}
 	return s
 }
 
-// TestAllocations: a breaker allocates nothing, open or closed, also after trouble.
+// TestAllocations: a breaker allocates nothing, open or closed, also after a failure.
 func TestAllocations(t *testing.T) {
-	after := newBench(t, ratelimit.FailClosed)
+	after := newBench(t)
 	after.fails(t, 2, ratelimit.ErrUnavailable)
 	after.answers(t, 1)
-	for s, want := range map[*breaker.Store]error{newBench(t, ratelimit.FailClosed).Store: nil, after.Store: nil, opened(t): breaker.ErrOpen} {
-		d := demand(ratelimit.Take)
+	for s, want := range map[*breaker.Store]error{newBench(t).Store: nil, after.Store: nil,
+		opened(t): breaker.ErrOpen} {
+		d := demand(ratelimit.OpTake)
 		ds, out := []ratelimit.Demand{d}, make([]ratelimit.Result, 1)
 		got := testing.AllocsPerRun(1000, func() {
 			if _, err := s.Take(t.Context(), d); !errors.Is(err, want) {
@@ -57,7 +60,7 @@ func BenchmarkTake(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	d := demand(ratelimit.Look)
+	d := demand(ratelimit.OpPeek)
 	for _, bb := range []struct {
 		name  string
 		store ratelimit.Store

@@ -12,19 +12,22 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// While the server is away, each demand costs the caller the store's timeout, until the breaker opens: then it costs next to nothing.
+// While the server is away, each demand costs the caller the store's timeout, until the breaker
+// opens: then it costs next to nothing.
 func Example() {
 	var server ratelimit.Store = unplugged{} // such as one of package redisstore
 
 	store, err := breaker.New(server, &breaker.Options{
 		Failures: 2,
 		Pause:    500 * time.Millisecond,
-		OnChange: func(from, to breaker.State) { fmt.Println("the breaker was", from, "and is", to) },
+		OnChange: func(from, to breaker.State) {
+			fmt.Println("the breaker was", from, "and is", to)
+		},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute(60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,4 +1,4 @@
 package breaker
 
-// Troubled tells that calls go the long way, with a lock.
-func (s *Store) Troubled() bool { return s.troubled() }
+// Failing reports whether calls go by way of the breaker, with a lock, after a failure.
+func (s *Store) Failing() bool { return s.failing() }

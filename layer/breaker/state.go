@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"github.com/truewindow/ratelimit"
 )
 
 // State is what a breaker does with demands.
@@ -14,15 +16,19 @@ type State uint8
 const (
 	Closed   State = iota // lets all through
 	Open                  // lets none through
-	HalfOpen              // lets one through and then decides: the pause of Open is over
+	HalfOpen              // the pause of Open is over: lets one through, as a trial
 
 	numStates
 )
 
 var stateNames = [numStates]string{"closed", "open", "half-open"}
 
-// states has ours for gobreaker's.
-var states = [numStates]State{gobreaker.StateClosed: Closed, gobreaker.StateOpen: Open, gobreaker.StateHalfOpen: HalfOpen}
+// states has the State for each state of gobreaker.
+var states = [numStates]State{
+	gobreaker.StateClosed:   Closed,
+	gobreaker.StateOpen:     Open,
+	gobreaker.StateHalfOpen: HalfOpen,
+}
 
 // String returns "closed", "open" or "half-open".
 func (s State) String() string {
@@ -32,7 +38,8 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// State returns the state. An open breaker stays open until it is asked again, however long its pause is over.
+// State returns the state. An open breaker stays open until the next demand, even if its pause is
+// over.
 func (s *Store) State() State { return State(s.state.Load()) }
 
 // changed is called with the lock of s.breaker.
@@ -49,7 +56,12 @@ func (s *Store) changed(from, to State) {
 	}
 }
 
-// pausing tells that the breaker is open and would let nobody through yet. It spares demands the lock that they would all wait for.
+// ErrOpen means that the store inside was not called, so nothing was recorded. It wraps
+// [ratelimit.ErrUnavailable].
+var ErrOpen = fmt.Errorf("%w: the breaker is open", ratelimit.ErrUnavailable)
+
+// pausing reports whether the breaker is open and its pause not over. It saves refused demands from
+// waiting for the lock of s.breaker.
 func (s *Store) pausing() bool {
 	until := s.until.Load()
 	return until != 0 && int64(time.Since(s.start)) < until

@@ -1,98 +1,88 @@
 package server
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
+	"crypto/sha1"
+	"encoding/hex"
 
-	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/internal/batch"
+	"github.com/truewindow/ratelimit/backend/internal/denycache"
+	"github.com/truewindow/ratelimit/backend/internal/gate"
+	"github.com/truewindow/ratelimit/backend/lua"
 )
 
-// call is one run of a script on its way to the server and back. It belongs to the client until run returns, also when its caller
-// has left, so it holds copies of all it needs.
+// call is one run of a script, which decides groups.
 type call struct {
-	store  *Store
-	script algorithm.Call
-	keys   []string
-	gate   Gate
-	reply  string
-	groups [1]Group // what the deny cache wants to know
+	groups  []batch.Group
+	script  lua.Call
+	program lua.Program
+	command Command
+	gate    gate.Gate // of a call that is one of several in a batch
+
+	cached []denycache.Group // groups as the cache sees them; none without a cache
+	flight denycache.Flight
 }
 
-// prepare makes c the call that decides ds together.
-func (c *call) prepare(ds []ratelimit.Demand) error {
-	c.begin()
-	clear(c.keys)
-	c.keys = c.keys[:0]
-	for i := range ds {
-		c.keys = append(c.keys, c.store.keys.Key(ds[i]))
-	}
-	if err := c.store.oneServer(c.keys); err != nil {
-		return err
-	}
-	if c.store.deny != nil {
-		c.groups[0] = Group{Keys: c.keys, Demands: slices.Clone(ds), Results: make([]ratelimit.Result, len(ds))}
-	}
-	return c.script.Add(c.keys, ds)
-}
-
-// begin makes c a call that decides nothing yet.
-func (c *call) begin() {
-	c.gate.Reset()
-	c.reply = ""
-	now := int64(0)
-	if c.store.now != nil {
-		now = c.store.now()
-	}
+// load makes c the call that decides groups at now. It leaves out groups whose algorithm fails, and
+// sets their Err or Panic.
+func (c *call) load(groups []batch.Group, now int64) {
 	c.script.Begin(now)
+	n := 0
+	for i := range groups {
+		if c.add(&groups[i]) {
+			groups[n], groups[i] = groups[i], groups[n]
+			n++
+		}
+	}
+	c.groups = groups[:n]
 }
 
-// oneServer reports keys that no server has all of.
-func (s *Store) oneServer(keys []string) error {
-	if s.cluster && !OneSlot(keys) {
-		return fmt.Errorf("%s: keys of several slots in one TakeAll on a cluster: %w", s.words.Package, errors.ErrUnsupported)
+// add adds g, and reports whether it could.
+func (c *call) add(g *batch.Group) bool {
+	done := false
+	defer func() {
+		if !done {
+			g.Panic = recover()
+		}
+	}()
+	if g.Times > 1 {
+		g.Err = c.script.AddSame(g.Keys[0], g.Demands[0], g.Times)
+	} else {
+		g.Err = c.script.Add(g.Keys, g.Demands)
 	}
-	return nil
+	done = true
+	return g.Err == nil
 }
 
-// run may go on when the caller has left.
-func (c *call) run(ctx context.Context) (err error) {
-	program, keys, args := c.script.Program(), c.script.Keys(), c.script.Args()
-	deny, groups := c.store.deny, c.groups[:]
-	if deny == nil {
-		c.reply, err = c.store.run(ctx, &c.gate, program, keys, args)
-		return err
+// prepare makes the command that sends c through gate.
+func (c *call) prepare(gate *gate.Gate, cache *denycache.Cache) {
+	c.program = c.script.Program()
+	c.command = newCommand(gate, c.program, c.script.Keys(), c.script.Args())
+	if cache == nil {
+		return
 	}
-	sent := deny.depart(groups)
-	if c.reply, err = c.store.run(ctx, &c.gate, program, keys, args); err != nil {
-		deny.lose(groups)
-		return err
+	for i := range c.groups {
+		g := &c.groups[i]
+		c.cached = append(c.cached, denycache.Group{
+			Keys: g.Keys, Demands: g.Demands, Results: g.Results,
+		})
 	}
-	groups[0].Err = c.script.Results(c.reply, 0, groups[0].Results)
-	deny.arrive(groups, sent, func(int) bool { return c.script.Wrote(c.reply, 0) })
-	return nil
+	c.flight = cache.Send(c.cached)
 }
 
-// run sends a script by its name, and whole to a server that does not know the name.
-func (s *Store) run(ctx context.Context, gate *Gate, program algorithm.Program, keys, args []string) (string, error) {
-	reply, err := s.client.Run(ctx, gate, "evalsha", program.SHA, keys, args)
-	if err == nil {
-		return reply, nil
-	}
-	if s.noScript(err) && gate.Shut() {
-		return s.client.Run(ctx, gate, "eval", program.Source, keys, args)
-	}
-	return "", err
+// newProgram returns the program with this source.
+func newProgram(source string) lua.Program {
+	sum := sha1.Sum([]byte(source))
+	return lua.Program{Source: source, SHA: hex.EncodeToString(sum[:])}
 }
 
-// noScript tells that err is the answer of a server that does not know a script by its name.
-func (s *Store) noScript(err error) bool {
-	if err == nil {
-		return false
-	}
-	text, ok := s.client.ErrorReply(err)
-	return ok && strings.HasPrefix(text, "NOSCRIPT ")
+func newCommand(g *gate.Gate, program lua.Program, keys, args []string) Command {
+	return Command{Gate: g, Verb: "evalsha", Script: program.SHA, Keys: keys, Args: args}
+}
+
+// clear drops what c refers to and keeps its arrays.
+func (c *call) clear() {
+	c.groups, c.command = nil, Command{}
+	clear(c.cached)
+	c.cached = c.cached[:0]
+	c.script.Begin(0)
 }

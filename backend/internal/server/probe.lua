@@ -1,4 +1,4 @@
--- Runs each command of the frame on a key that no state has, as the frame does, and leaves nothing behind.
+-- Runs each command that scripts call, on a key that no state has, and leaves nothing behind.
 -- KEYS  the key
 -- reply the name of what the server refused, a line feed and the server's words; or nothing
 
@@ -6,6 +6,7 @@ if type(struct) ~= 'table' then return 'struct\nno such library' end
 for _, command in ipairs({
   {'TIME'},
   {'GETRANGE', KEYS[1], '-1', '-1'},
+  {'STRLEN', KEYS[1]},
   {'SET', KEYS[1], '', 'PXAT', '4102444800000'},
   {'SET', KEYS[1], '', 'PX', '1000'},
   {'SET', KEYS[1], '', 'KEEPTTL'},

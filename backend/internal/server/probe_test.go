@@ -8,13 +8,17 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// TestProbeRunsWhatDecisionsRun holds that the probe's script tries every command of the script that decides.
+// TestProbeRunsWhatDecisionsRun holds that the probe's script tries every command of the script
+// that decides.
 func TestProbeRunsWhatDecisionsRun(t *testing.T) {
-	var call algorithm.Call
+	var call lua.Call
 	call.Begin(0)
-	d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.PerMinute(1)), N: 1}
+	d := ratelimit.Demand{Key: "k",
+		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)), N: 1}
 	if err := call.Add([]string{"k"}, []ratelimit.Demand{d}); err != nil {
 		t.Fatal(err)
 	}
@@ -39,21 +43,31 @@ func TestDescribe(t *testing.T) {
 	for _, tt := range []struct {
 		what     string
 		infos    []string
-		want     Info
+		want     serverstore.Server
 		warnings []string // what they hold
 		err      string   // what it holds
 	}{
-		{what: "Redis", infos: []string{redis7}, want: Info{Name: "redis", Version: "7.0.15", EvictionPolicy: "noeviction"}},
-		{what: "Valkey", infos: []string{valkey}, want: Info{Name: "valkey", Version: "8.1.1", EvictionPolicy: "noeviction"}},
-		{what: "cluster", infos: []string{redis10, redis7, redis8}, want: Info{Name: "redis", Version: "7.0.15", EvictionPolicy: "allkeys-lru"},
+		{what: "Redis", infos: []string{redis7},
+			want: serverstore.Server{Name: "redis", Version: "7.0.15",
+				EvictionPolicy: "noeviction"}},
+		{what: "Valkey", infos: []string{valkey},
+			want: serverstore.Server{Name: "valkey", Version: "8.1.1",
+				EvictionPolicy: "noeviction"}},
+		{what: "cluster", infos: []string{redis10, redis7, redis8},
+			want: serverstore.Server{Name: "redis", Version: "7.0.15",
+				EvictionPolicy: "allkeys-lru"},
 			warnings: []string{"allkeys-lru"}},
-		{what: "no INFO", want: Info{}},
-		{what: "other", infos: []string{"redis_version:7.4.0\r\nserver_name:other\r\n"}, want: Info{Name: "other", Version: "7.4.0"},
+		{what: "no INFO", want: serverstore.Server{}},
+		{what: "other", infos: []string{"redis_version:7.4.0\r\nserver_name:other\r\n"},
+			want:     serverstore.Server{Name: "other", Version: "7.4.0"},
 			warnings: []string{"not tested"}},
-		{what: "old", infos: []string{redis8, "redis_version:6.2.14\r\n"}, err: "redis 6.2.14, and 7.0 is the oldest"},
+		{what: "old", infos: []string{redis8, "redis_version:6.2.14\r\n"},
+			err: "redis 6.2.14, and 7.0 is the oldest"},
 		{what: "no Redis", infos: []string{"version:1\r\n"}, err: "neither Redis nor Valkey"},
-		{what: "Sentinel", infos: []string{"redis_version:7.0.15\r\nredis_mode:sentinel\r\n"}, err: "wants a client for it"},
-		{what: "Valkey's Sentinel", infos: []string{"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\nserver_mode:sentinel\r\n"}, err: "wants a client for it"},
+		{what: "Sentinel", infos: []string{"redis_version:7.0.15\r\nredis_mode:sentinel\r\n"},
+			err: "wants a client for it"},
+		{what: "Valkey's Sentinel",
+			infos: []string{"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\nserver_mode:sentinel\r\n"}, err: "wants a client for it"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			var infos []map[string]string
@@ -62,7 +76,8 @@ func TestDescribe(t *testing.T) {
 			}
 			got, err := Words{Sentinel: "a client for it"}.describe(infos)
 			if tt.err != "" {
-				if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), tt.err) {
+				if !errors.Is(err, errors.ErrUnsupported) ||
+					!strings.Contains(err.Error(), tt.err) {
 					t.Errorf("%v, want %q", err, tt.err)
 				}
 				return
@@ -70,7 +85,8 @@ func TestDescribe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Name != tt.want.Name || got.Version != tt.want.Version || got.EvictionPolicy != tt.want.EvictionPolicy ||
+			if got.Name != tt.want.Name || got.Version != tt.want.Version ||
+				got.EvictionPolicy != tt.want.EvictionPolicy ||
 				len(got.Warnings) != len(tt.warnings) {
 				t.Errorf("%+v, want %+v", got, tt.want)
 			}
@@ -86,7 +102,8 @@ func TestDescribe(t *testing.T) {
 // FuzzInfo reads what is no answer to INFO: the server is refused, or it is one of 7.0 or later.
 func FuzzInfo(f *testing.F) {
 	f.Add("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:noeviction\r\n", "redis_version:8.0.2\r\n")
-	f.Add("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n", "redis_version:10\r\nserver_name:other")
+	f.Add("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n",
+		"redis_version:10\r\nserver_name:other")
 	f.Add("redis_version:7.0.15\r\nredis_mode:sentinel\r\n", "")
 	f.Add("redis_version:-1.\r\n", "redis_version:99999999999999999999\r\n:\n::")
 	f.Fuzz(func(t *testing.T, one, other string) {

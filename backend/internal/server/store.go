@@ -1,209 +1,184 @@
+// Package server has what the stores on Redis and Valkey servers share, whatever their client
+// library: a store that batches demands, runs them as scripts and reads the replies.
+//
+// A Take goes from [Store] to the queue of its server ([batch.Queue]), and with others to the
+// executor, which makes a script of them (package lua), sends it through the [Client] and sets the
+// results.
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/batch"
+	"github.com/truewindow/ratelimit/backend/internal/denycache"
+	"github.com/truewindow/ratelimit/backend/internal/detached"
+	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-const (
-	defaultPrefix  = "rl:"
-	defaultTimeout = 100 * time.Millisecond
-)
-
-// A Client is a client library, as far as stores need it. Its methods are called by many goroutines.
-type Client interface {
-	// Run sends the command verb, "evalsha" or "eval", for script, to the server that has keys, and returns the reply. It opens gate before the
-	// first byte may be on its way, and does not send where the gate says no. It never sends the command again once it may have been
-	// received, and does not keep keys and args.
-	Run(ctx context.Context, gate *Gate, verb, script string, keys, args []string) (reply string, err error)
-
-	// Infos returns what INFO says on the server, or on the servers of a cluster.
-	Infos(ctx context.Context) ([]string, error)
-
-	// ErrorReply returns the server's words if err is an error reply of a server.
-	ErrorReply(err error) (text string, ok bool)
-
-	// Unsent tells that Run failed with err for want of a connection, so that only an attempt before, one that a server
-	// redirected, has been sent.
-	Unsent(err error) bool
-
-	// Lost is called after an error that was no reply of a server. It does not wait.
-	Lost(err error)
-
-	// Cluster tells that keys are on several servers, by their slots.
-	Cluster() bool
-}
-
-// Words are how a store's package speaks of itself and its client in errors.
-type Words struct {
-	Package  string // that begins an error
-	Single   string // the client that a single server wants
-	Cluster  string // the client that a cluster wants
-	Sentinel string // the client that a Sentinel wants
-
-	Invalid error // what an error of New wraps
-}
-
-// Options are what the stores' packages document as theirs.
-type Options struct {
-	Prefix  string
-	Tag     func(key string) string
-	Timeout time.Duration
-	Now     func() int64
-	Alone   bool // each demand, and each TakeAll, in a call of its own
-}
-
-// A Store is what a store on servers is behind its package's own type.
+// A Store is the store behind the type of a client's package.
 type Store struct {
-	client  Client
-	words   Words
-	keys    Keyspace
-	timeout time.Duration
-	now     func() int64
-	policy  ratelimit.Policy
-	cluster bool
-	deny    *DenyCache // or nil
-	bare    string     // why there is none, where one was wanted
-	closed  atomic.Bool
-
-	alone   bool
-	calls   Calls     // if alone
-	lanes   lanes     // else
-	scratch sync.Pool // of *call
+	executor executor
+	queues   queues
+	calls    detached.Calls // that decide nothing
+	warning  string         // why there is no cache, where one was wanted
+	closed   atomic.Bool
 }
 
-// New returns a store on client's servers, or an error that says which option is wrong.
-func New(client Client, words Words, policy ratelimit.Policy, opts Options) (*Store, error) {
-	keys, err := opts.check(words, policy)
+// New returns a store on client's servers. An error wraps [ratelimit.ErrInvalidOptions].
+func New(client Client, words Words, opts serverstore.Options) (*Store, error) {
+	keys, err := keyspaceOf(opts)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{
-		client: client, words: words, keys: keys, timeout: opts.Timeout, now: opts.Now, policy: policy, cluster: client.Cluster(), alone: opts.Alone,
+		executor: executor{
+			servers: servers{client: client, cluster: client.Cluster(), words: words, keys: keys},
+			now:     opts.Now,
+		},
+		calls: detached.Calls{Max: batch.MaxAbandoned, Prefix: words.Package},
 	}
-	if s.timeout == 0 {
-		s.timeout = defaultTimeout
+	if pipeliner, ok := client.(Pipeliner); ok && s.executor.cluster {
+		s.executor.pipeliner, s.executor.moving = pipeliner, newMovingSlots()
 	}
-	s.scratch.New = func() any { return &call{store: s} }
-	s.openLanes()
+	s.queues.open(&s.executor, cmp.Or(opts.Timeout, DefaultTimeout), opts.NoBatching)
 	return s, nil
 }
 
-// Check returns an error that says which option is wrong.
-func (o Options) Check(w Words, policy ratelimit.Policy) error {
-	_, err := o.check(w, policy)
-	return err
-}
-
-func (o Options) check(w Words, policy ratelimit.Policy) (Keyspace, error) {
-	if !policy.Valid() {
-		return Keyspace{}, fmt.Errorf("%w: the policy is none of FailClosed, FailOpen and FailLocal", w.Invalid)
-	}
-	if o.Timeout < 0 {
-		return Keyspace{}, fmt.Errorf("%w: Timeout %v is negative", w.Invalid, o.Timeout)
-	}
-	prefix := o.Prefix
-	if prefix == "" {
-		prefix = defaultPrefix
-	}
-	keys, err := NewKeyspace(prefix, o.Tag)
-	if err != nil {
-		return Keyspace{}, fmt.Errorf("%w: Prefix: %w", w.Invalid, err)
-	}
-	return keys, nil
+// UseCache makes s return refusals from c, or if c is nil, makes Probe warn why there is no cache.
+// It is called before the first demand. With a cache the client is a [Tracker].
+func (s *Store) UseCache(c *denycache.Cache, warning string) {
+	s.executor.cache, s.warning = c, warning
+	s.executor.tracker, _ = s.executor.client.(Tracker)
 }
 
 // Take is that of [ratelimit.Store].
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return s.policy.Undecided(d, err), err
+		return ratelimit.Result{}, err
 	}
-	if res, ok := s.deny.Lookup(d); ok {
-		return res, nil
+	var cached [1]ratelimit.Result
+	if s.executor.cache.Lookup([]ratelimit.Demand{d}, cached[:]) {
+		return cached[0], nil
 	}
 	if s.closed.Load() {
-		err := s.errClosed()
-		return s.policy.Undecided(d, err), err
+		return ratelimit.Result{}, s.errClosed()
 	}
-	ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
-	ds[0].Policy = 0 // so that demands that differ in it only are equal
-	if err := s.decide(ctx, ds[:], out[:]); err != nil {
-		return s.policy.Undecided(d, err), err
+	return s.take(ctx, d)
+}
+
+// take sends one demand.
+func (s *Store) take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if err := checkAlgorithm(d.Algorithm); err != nil {
+		return ratelimit.Result{}, err
 	}
-	return out[0], nil
+	key := s.executor.keys.Key(d)
+	d.Key = s.executor.cache.CopyKey(d.Key)
+	return s.queues.queue(key).Take(ctx, key, d)
 }
 
 // TakeAll is that of [ratelimit.Store].
 func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	err := ratelimit.CheckTakeAll(ctx, ds, out)
-	if err == nil && s.closed.Load() {
-		err = s.errClosed()
+	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.decideAll(ctx, ds, out)
+	if s.executor.cache.Lookup(ds, out) {
+		return nil
 	}
-	if err != nil {
-		s.policy.UndecidedAll(ds, out, err)
+	if s.closed.Load() {
+		return s.errClosed()
 	}
-	return err
+	if len(ds) == 1 {
+		res, err := s.take(ctx, ds[0])
+		if err == nil {
+			out[0] = res
+		}
+		return err
+	}
+	keys, owned := make([]string, len(ds)), slices.Clone(ds)
+	for i := range ds {
+		if err := checkAlgorithm(ds[i].Algorithm); err != nil {
+			return err
+		}
+		keys[i] = s.executor.keys.Key(ds[i])
+		owned[i].Key = s.executor.cache.CopyKey(ds[i].Key)
+	}
+	if !s.executor.cluster {
+		return s.queues.queue(keys[0]).TakeAll(ctx, keys, owned, out)
+	}
+	if !keyspace.OneSlot(keys) {
+		return fmt.Errorf("%s: keys of several slots in one TakeAll on a cluster: %w",
+			s.executor.words.Package, errors.ErrUnsupported)
+	}
+	decide := func(ctx context.Context) error {
+		return s.queues.queue(keys[0]).TakeAll(ctx, keys, owned, out)
+	}
+	deadline := time.Now().Add(s.queues.shared.Timeout)
+	err := decide(ctx)
+	if !s.executor.isTryAgain(err) {
+		return err
+	}
+	return s.executor.retryTryAgain(ctx, deadline, err, func(ctx context.Context) error {
+		s.createKeys(ctx, keys)
+		return decide(ctx)
+	})
 }
 
-// Close lets nothing more be decided.
-func (s *Store) Close() {
+// createKeys calls that of the executor, which may hang.
+func (s *Store) createKeys(ctx context.Context, keys []string) {
+	create := func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.executor.createKeys(ctx, keys)
+	}
+	_, _ = detached.Do(ctx, &s.calls, s.queues.shared.Timeout, create)
+}
+
+// checkAlgorithm returns an error for an algorithm without a script. It panics, in the caller, for
+// one that cannot be compared.
+func checkAlgorithm(a ratelimit.Algorithm) error {
+	if a.Script().Source == "" {
+		return fmt.Errorf("%w: %q", ratelimit.ErrNoScript, a.Name())
+	}
+	equal(a, a)
+	return nil
+}
+
+func equal(a, b ratelimit.Algorithm) bool { return a == b }
+
+// Probe finds out whether the store can work.
+func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) {
+	probe := func(ctx context.Context) (serverstore.Server, error) {
+		return s.executor.probe(ctx, s.warning)
+	}
+	return detached.Do(ctx, &s.calls, probeTimeout, probe)
+}
+
+// Stats returns counts that were each right at some moment of the call. It takes no lock.
+func (s *Store) Stats() serverstore.Stats {
+	return serverstore.Stats{
+		Queued:       s.queues.shared.Queued(),
+		MaxQueued:    batch.MaxQueued,
+		Abandoned:    s.queues.shared.Abandoned() + int(s.calls.Abandoned()),
+		MaxAbandoned: batch.MaxAbandoned,
+		Refused:      s.queues.shared.Refused() + s.calls.Refused(),
+		Cache:        s.executor.cache.Stats(),
+	}
+}
+
+// Close makes all later calls fail with [ratelimit.ErrClosed]. It does not close the client. Its
+// error is nil.
+func (s *Store) Close() error {
 	s.closed.Store(true)
-	s.deny.Close()
+	s.executor.cache.Close()
+	return nil
 }
 
 func (s *Store) errClosed() error {
-	return fmt.Errorf("%w (%s)", ratelimit.ErrClosed, s.words.Package)
-}
-
-func (s *Store) decide(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	if !s.alone {
-		return s.travel(ctx, ds, out)
-	}
-	c := s.scratch.Get().(*call)
-	if err := c.prepare(ds); err != nil {
-		s.scratch.Put(c)
-		return err
-	}
-	left, err := s.calls.Do(ctx, s.timeout, &c.gate, c.run)
-	if left { // the client still has c
-		s.client.Lost(err)
-		return err
-	}
-	if err != nil {
-		err = s.failure(err, c.gate.Opened())
-	} else {
-		err = c.script.Results(c.reply, 0, out)
-	}
-	s.scratch.Put(c)
-	return err
-}
-
-// failure returns the error for a demand that the client could not get decided. sent tells that it may have been written to
-// a connection.
-func (s *Store) failure(err error, sent bool) error {
-	cause := s.keys.Scrub(err)
-	if text, ok := s.client.ErrorReply(err); ok {
-		kind := ratelimit.ErrUnavailable // a connection that was refused, such as by NOAUTH
-		if sent {
-			kind = ReplyKind(text)
-		}
-		if errors.Is(kind, errors.ErrUnsupported) {
-			return fmt.Errorf("%s: keys of several slots in one TakeAll: %w: %w", s.words.Package, kind, cause)
-		}
-		return fmt.Errorf("%w: %w", kind, cause)
-	}
-	s.client.Lost(err)
-	if sent && !s.client.Unsent(err) {
-		return fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, cause)
-	}
-	return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, cause)
+	return fmt.Errorf("%w (%s)", ratelimit.ErrClosed, s.executor.words.Package)
 }

@@ -1,0 +1,114 @@
+package algorithm
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/luaconst"
+)
+
+// Block refuses a key until the end of a time for which it was blocked, and counts nothing. It is
+// not a rate: beside the limits of a key it is another claim of one [ratelimit.AllowAll]. Create
+// one with [Blocking]. Values are immutable and comparable.
+//
+//	blocked, err := ratelimit.New(store, algorithm.Blocking("blocked", 24*time.Hour))
+//	…
+//	_, err = blocked.Force(ctx, user, algorithm.BlockFor(15*time.Minute)) // block
+//	res, err := blocked.Allow(ctx, user)                                  // is it blocked?
+//	err = blocked.Reset(ctx, user)                                        // unblock
+//
+// A Force of n units blocks for n milliseconds from now, for the longest time at most; of two
+// blocks the one that ends later holds. A take is refused until then, whatever its units, and
+// records nothing. Units that are given back change nothing.
+type Block struct{ limit ratelimit.Limit }
+
+var _ ratelimit.Algorithm = Block{}
+
+// Blocking returns the algorithm that blocks keys, for longest at most. [ratelimit.New] reports a
+// name that is missing and a longest that is no Window of a limit.
+func Blocking(name string, longest time.Duration) Block {
+	return Block{ratelimit.Limit{Name: name, Max: BlockFor(longest), Window: longest}}
+}
+
+// BlockFor returns the units of a Force that blocks for d: milliseconds, rounded up.
+func BlockFor(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// Name returns "block1", the name of the encoding.
+func (b Block) Name() string { return "block1" }
+
+// Limit returns a limit whose Window is the longest time for which a key can be blocked, and whose
+// Max is the same in milliseconds.
+func (b Block) Limit() ratelimit.Limit { return b.limit }
+
+// Validate reports a name or a longest time that is out of range.
+func (b Block) Validate() error { return b.limit.Validate() }
+
+// endSize is the bytes of a state: a big-endian integer, when the block ends in µs since the
+// epoch.
+const endSize = 8
+
+// Step decides d; see [ratelimit.Algorithm].
+func (b Block) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) (next []byte, keep time.Duration, res ratelimit.Result) {
+	res = ratelimit.Result{Allowed: true, Limit: b.limit.Max, Remaining: b.limit.Max, At: now}
+	if d.Op == ratelimit.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		return nil, keep, res
+	}
+	end, ok := decodeBlock(state)
+	if !ok {
+		return nil, -1, ratelimit.Result{}
+	}
+	longest := now + b.limit.Window.Microseconds()
+	write := end > longest // the clock was ahead, or the longest time was longer
+	end = min(end, longest)
+	if d.Op == ratelimit.OpForce {
+		if forced := now + min(1000*d.N, longest-now); forced > end {
+			end, write = forced, true
+		}
+	}
+	if left := time.Duration(end-now) * time.Microsecond; left > 0 {
+		res.Remaining, res.ResetAfter = 0, left
+		if d.Op <= ratelimit.OpPeek {
+			res.Allowed, res.RetryAfter = false, left
+		}
+	}
+	if !write {
+		return state, 0, res
+	}
+	return binary.BigEndian.AppendUint64(state[:0], uint64(end)), res.ResetAfter, res
+}
+
+// decodeBlock returns when a block ends, and whether state is one that Step writes.
+func decodeBlock(state []byte) (end int64, ok bool) {
+	if len(state) == 0 {
+		return 0, true
+	}
+	if len(state) != endSize {
+		return 0, false
+	}
+	end = int64(binary.BigEndian.Uint64(state))
+	return end, end > 0 && end < 1<<53
+}
+
+//go:embed block.lua
+var blockFile string
+
+var blockScript = luaconst.Inline(blockFile)
+
+// Script returns the step in Lua. Its args are Max and the longest time in microseconds.
+func (b Block) Script() ratelimit.Script {
+	return ratelimit.Script{Name: b.Name(), Source: blockScript, Args: blockArgs}
+}
+
+func blockArgs(dst []int64, d ratelimit.Demand) []int64 {
+	limit := d.Algorithm.Limit()
+	return append(dst, limit.Max, limit.Window.Microseconds())
+}

@@ -1,0 +1,129 @@
+package algorithm_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/conformance"
+)
+
+// TestBlock: a key is refused until its block ends, and not one microsecond longer.
+func TestBlock(t *testing.T) {
+	now := time.Now().UnixMicro()
+	store, err := memorystore.New(&memorystore.Options{Now: func() int64 { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	l, err := ratelimit.New(store, algorithm.Blocking("blocked", time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(d time.Duration) {
+		t.Helper()
+		if res, err := l.Force(t.Context(), "k", algorithm.BlockFor(d)); err != nil || !res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	want := func(left time.Duration) {
+		t.Helper()
+		for range 2 { // a take counts nothing
+			res, err := l.AllowN(t.Context(), "k", 1000)
+			if err != nil || res.Allowed != (left == 0) || res.RetryAfter != left ||
+				res.ResetAfter != left {
+				t.Fatalf("%+v, %v; want %v left", res, err, left)
+			}
+		}
+	}
+	advance := func(d time.Duration) { now += d.Microseconds() }
+	want(0)
+	block(time.Second)
+	want(time.Second)
+	advance(400 * time.Millisecond)
+	block(100 * time.Millisecond) // ends sooner, so it changes nothing
+	want(600 * time.Millisecond)
+	block(time.Minute)
+	advance(time.Minute - time.Microsecond)
+	want(time.Microsecond)
+	advance(time.Microsecond)
+	want(0)
+	block(9 * time.Hour) // longer than the longest
+	want(time.Hour)
+	if err := l.Reset(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	want(0)
+	block(time.Hour)
+	advance(-24 * time.Hour) // the clock is put right
+	want(time.Hour)
+}
+
+// TestBlockValidate: a block has a name and a longest time.
+func TestBlockValidate(t *testing.T) {
+	for _, b := range []algorithm.Block{
+		{}, algorithm.Blocking("", time.Hour), algorithm.Blocking("b", 0), algorithm.Blocking("b", -time.Hour),
+		algorithm.Blocking("b", 1000*24*time.Hour),
+	} {
+		if _, err := ratelimit.New(stubStore{}, b); !errors.Is(err, ratelimit.ErrInvalidLimit) {
+			t.Errorf("%v: %v", b, err)
+		}
+	}
+	if n := algorithm.BlockFor(1500 * time.Microsecond); n != 2 {
+		t.Errorf("BlockFor rounds 1.5 ms to %d", n)
+	}
+}
+
+type stubStore struct{ ratelimit.Store }
+
+// TestBlockSuite: blocks beside logs pass the suite.
+func TestBlockSuite(t *testing.T) {
+	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+		store, err := memorystore.New(&memorystore.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		return conformance.Harness{Store: store}
+	}, &conformance.Options{
+		Algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{
+			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
+			func(l ratelimit.Limit) ratelimit.Algorithm {
+				return algorithm.Blocking(l.Name, l.Window)
+			},
+		},
+		Except: map[string]string{
+			"window":                  "a Block counts nothing",
+			"clock/back-up-to-window": "a Block counts nothing",
+			"algorithm/values":        "the Max of a Block follows from its Window",
+		},
+	})
+}
+
+// FuzzBlock: whatever the state, Step does not panic and answers within the longest time.
+func FuzzBlock(f *testing.F) {
+	f.Add([]byte{}, int64(1), int64(5), uint8(2))
+	f.Add([]byte{0, 6, 0, 0, 0, 0, 0, 0}, int64(1_800_000_000_000_000), int64(5), uint8(0))
+	f.Fuzz(func(t *testing.T, state []byte, now, n int64, op uint8) {
+		now &= 1<<52 - 1
+		d := ratelimit.Demand{Op: ratelimit.Op(op % 5), N: 1 + n&(ratelimit.MaxUnits-1)}
+		b := algorithm.Blocking("b", time.Hour)
+		next, keep, res := b.Step(state, now, d)
+		if keep < 0 {
+			return
+		}
+		if res.RetryAfter < 0 || res.RetryAfter > time.Hour ||
+			res.Allowed != (res.RetryAfter == 0) {
+			t.Errorf("%+v", res)
+		}
+		if keep > 0 && len(next) > 0 {
+			peek := ratelimit.Demand{Op: ratelimit.OpPeek, N: 1}
+			if _, again, res := b.Step(next, now, peek); again != 0 || res.Allowed {
+				t.Errorf("Step does not read what it has written: %v, %+v", again, res)
+			}
+		}
+	})
+}

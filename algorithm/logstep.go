@@ -1,0 +1,140 @@
+package algorithm
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// Step decides d; see [ratelimit.Algorithm].
+func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (
+	next []byte, keep time.Duration, res ratelimit.Result,
+) {
+	next, keep, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter, res.At =
+		l.Decide(state, now, d.Op, d.N, d.At)
+	if keep < 0 {
+		return nil, -1, ratelimit.Result{}
+	}
+	res.Limit = l.params().max
+	return next, keep, res
+}
+
+// Decide is Step with a demand and a result in words, which fit registers, for a store in which
+// copies of the two would be a good part of a decision. stamp is the At of an OpGiveBack, and the
+// limit's Max the only part of the result that is not returned.
+func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
+	next []byte, keep time.Duration, allowed bool,
+	remaining int64, retryAfter, resetAfter time.Duration, at int64,
+) {
+	p := l.params()
+	if op == ratelimit.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		return nil, keep, true, p.max, 0, 0, now
+	}
+	var g logState
+	if !g.decode(state) {
+		return nil, -1, false, 0, 0, 0, 0
+	}
+	window := int64(p.window / time.Microsecond)
+	t, write := now, false
+	if now < g.newest && g.count > 0 {
+		t, write = g.hold(now, window)
+	} else if now-g.newest >= g.window && g.count > 0 {
+		g.clear()
+	}
+	edge := t - window
+	first, used := 0, g.used
+	if g.head > 0 || g.front <= edge { // decode has read front already
+		first, used = g.expire(edge)
+	}
+	if !g.consistent(first, used, edge) {
+		return nil, -1, false, 0, 0, 0, 0
+	}
+
+	// Decide. Units are admitted in this function, since a call with all it needs costs 2 ns.
+	at, allowed = t, true
+	retry := int64(0)
+	switch fits := n <= p.max-used; {
+	case op == ratelimit.OpForce, op == ratelimit.OpTake && fits:
+		at, g.exponent = g.stamp(p, t)
+		g.window = window
+		drop, held := first, used
+		if at != t || g.exponent > 0 {
+			drop, held = g.expire(at - g.slop() - window)
+		}
+		units := min(n, max48-held) // all, until a Force takes the sum beyond 48 bits
+		g.used, used = held+units, used+units
+		g.add(drop, at, units, p.max)
+		write = true
+	case op == ratelimit.OpGiveBack:
+		back := g.giveBack(first, stamp, n, p.max)
+		used -= back
+		write = write || back > 0
+	case !fits:
+		allowed = false
+		if need := used + min(n, p.max) - p.max; need > 0 {
+			if retry = g.wait(first, need, edge, window, now); retry < 0 {
+				return nil, -1, false, 0, 0, 0, 0
+			}
+		}
+	}
+
+	remaining = min(max(0, p.max-used), p.max)
+	retryAfter = time.Duration(retry) * time.Microsecond
+	resetAfter = time.Duration(g.resetAfter(used, window, now)) * time.Microsecond
+	if !write {
+		return state, 0, allowed, remaining, retryAfter, resetAfter, at
+	}
+	keep = time.Duration(g.newest+g.window-now) * time.Microsecond
+	return g.encode(), keep, allowed, remaining, retryAfter, resetAfter, at
+}
+
+// hold returns the instant of a decision on a log whose newest stamp is ahead of now: the
+// earliest time at which the newest record may have been written. The stamp may have been rounded
+// up, or the clock stepped back. If that was by more than a window, hold shifts all stamps.
+func (g *logState) hold(now, window int64) (t int64, shifted bool) {
+	earliest := g.newest - g.slop()
+	if back := earliest - now; back > window {
+		g.shift(back)
+		return now, true
+	}
+	return max(now, earliest), false
+}
+
+// consistent reports false for a corrupt state: its stamps do not ascend, or its units have
+// another sum. All records have expired if and only if the newest has.
+func (g *logState) consistent(first int, used, edge int64) bool {
+	all := first == g.count
+	return used >= 0 && (!all || used == 0) && (g.count == 0 || all == (g.newest <= edge))
+}
+
+// stamp returns the stamp of a record that is admitted at t: a multiple of the resolution, and
+// not before the newest. The stamp is less than 2^exponent µs ahead of t.
+func (g *logState) stamp(p params, t int64) (stamp int64, exponent uint16) {
+	stamp = t
+	if p.resolution > time.Microsecond {
+		stamp, exponent = p.roundUp(t)
+	}
+	if g.newest >= stamp && g.count > 0 {
+		stamp, exponent = g.newest, max(exponent, g.exponent)
+	}
+	return stamp, exponent
+}
+
+// roundUp returns t rounded up to a multiple of the resolution, and the smallest exponent for
+// which that is always less than 2^exponent µs ahead of t.
+func (p params) roundUp(t int64) (stamp int64, exponent uint16) {
+	r := int64(p.resolution / time.Microsecond)
+	return (t + r - 1) / r * r, uint16(min(bits.Len64(uint64(r-1)), maxExponent))
+}
+
+// resetAfter returns how long until the used units in the window have expired.
+func (g *logState) resetAfter(used, window, now int64) int64 {
+	if used <= 0 {
+		return 0
+	}
+	return g.newest + min(window, g.window) - now
+}

@@ -1,0 +1,83 @@
+package batch
+
+import (
+	"slices"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// A Group is what a batch decides together: the demands of one TakeAll, or equal Takes of one key
+// that were enqueued one after another. A client may hold it after the callers have left, so the
+// keys of Demands are not the callers' strings.
+type Group struct {
+	Keys    []string           // stored keys of Demands
+	Demands []ratelimit.Demand // whose Key is a copy, a hash or empty
+	Times   int                // number of equal Takes; 1 for other groups
+	Results []ratelimit.Result // one for each demand, or for each of the equal Takes
+	Err     error              // why those without a Result were not decided; a Result has a Limit
+	Panic   any                // what the algorithm panicked with, for the callers
+
+	requests []*request
+}
+
+// set makes g the group of r.
+func (g *Group) set(r *request) {
+	g.Keys, g.Demands, g.Times, g.Err, g.Panic = r.keys, r.demands, 1, nil, nil
+	g.requests = append(g.requests[:0], r)
+}
+
+// merge adds r to g if all of both are equal Takes, and reports whether it did.
+func (g *Group) merge(r *request) bool {
+	if len(g.Demands) > 1 || g.Demands[0].Op != ratelimit.OpTake || g.Demands[0] != r.demands[0] {
+		return false
+	}
+	g.Times++
+	g.requests = append(g.requests, r)
+	return true
+}
+
+// markSent marks the requests of g as sent in b, and drops the abandoned ones. It reports whether
+// any are left.
+func (g *Group) markSent(b *batch) bool {
+	g.requests = slices.DeleteFunc(g.requests, func(r *request) bool {
+		r.batch = b
+		return !r.state.CompareAndSwap(queued, sent)
+	})
+	if len(g.Demands) == 1 {
+		g.Times = len(g.requests)
+	}
+	n := max(g.Times, len(g.Demands))
+	g.Results = slices.Grow(g.Results[:0], n)[:n]
+	clear(g.Results)
+	return len(g.requests) > 0
+}
+
+// deliver passes the outcome to the callers that wait for it. panicked is what the batch panicked
+// with, or nil.
+func (g *Group) deliver(panicked any) {
+	if panicked == nil {
+		panicked = g.Panic
+	}
+	for i, r := range g.requests {
+		if !r.state.CompareAndSwap(sent, answered) {
+			continue
+		}
+		switch {
+		case panicked != nil:
+			r.panic = panicked
+		case g.Err != nil && (len(g.Demands) > 1 || g.Results[i].Limit == 0):
+			r.err = g.Err
+		case len(g.Demands) > 1:
+			copy(r.results, g.Results)
+		default:
+			r.results[0] = g.Results[i]
+		}
+		r.done <- struct{}{}
+	}
+}
+
+// clear makes g empty and keeps its arrays.
+func (g *Group) clear() {
+	clear(g.requests[:cap(g.requests)])
+	*g = Group{requests: g.requests[:0], Results: g.Results[:0]}
+}

@@ -1,0 +1,261 @@
+// Package batch sends the demands of concurrent callers together: the first is sent at once, and
+// those that arrive while batches are on their way wait for the next one. No request waits for
+// others to arrive.
+//
+// A [Queue] holds requests. A worker takes them from it, makes groups of them and sends these as
+// one batch, which the server runs as one script. A caller that no longer waits abandons its
+// request, and the last one its batch. A batch that takes longer than the timeout is abandoned with
+// its worker, and another worker begins.
+package batch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/gate"
+)
+
+// maxWorkers is the number of batches under way: while the server runs one, the other is on the
+// network.
+const maxWorkers = 2
+
+// A Queue batches requests. The methods are safe for concurrent use; the fields are set before the
+// first call.
+type Queue struct {
+	// Execute sends groups in one batch and sets their Results, which are zero, or their Err or
+	// Panic. It opens the gate before the first byte may be sent, and sends nothing if the gate
+	// stays shut. It runs in a goroutine of its own. A panic is passed on to the callers.
+	Execute func(ctx context.Context, g *gate.Gate, groups []Group)
+	// OnTimeout is called when a batch has taken longer than the timeout.
+	OnTimeout func()
+	// Shared is what several queues have in common.
+	Shared *Shared
+	// Single makes each request a batch of its own, sent at once.
+	Single bool
+
+	mu        sync.Mutex
+	requests  []*request // those before head have been dequeued
+	head      int
+	reserved  int       // requests for which Shared has given room
+	workers   []*worker // with a batch
+	running   int       // workers that are not abandoned
+	abandoned int       // workers that are
+	watched   bool      // by the ticker of Shared
+}
+
+// Take decides one demand, whose stored key is key. It may hold d.Key after it has returned.
+func (q *Queue) Take(
+	ctx context.Context, key string, d ratelimit.Demand,
+) (ratelimit.Result, error) {
+	r := q.Shared.newRequest()
+	r.setOne(key, d)
+	if err := q.do(ctx, r); err != nil {
+		return ratelimit.Result{}, err
+	}
+	res := r.result[0]
+	q.Shared.release(r)
+	return res, nil
+}
+
+// TakeAll decides ds as one. It may hold keys and ds after it has returned.
+func (q *Queue) TakeAll(
+	ctx context.Context, keys []string, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	r := q.Shared.newRequest()
+	r.keys, r.demands, r.results = keys, ds, make([]ratelimit.Result, len(ds))
+	if err := q.do(ctx, r); err != nil {
+		return err
+	}
+	copy(out, r.results)
+	q.Shared.release(r)
+	return nil
+}
+
+// do enqueues r and waits until it is answered, ctx ends or the time is over. After an error the
+// caller must not use r again.
+func (q *Queue) do(ctx context.Context, r *request) error {
+	if err := q.enqueue(r); err != nil {
+		q.Shared.refused.Add(1)
+		q.Shared.release(r)
+		return err
+	}
+	done := ctx.Done()
+	if done == nil { // waiting for one channel costs less than for two
+		<-r.done
+		return q.finish(r)
+	}
+	select {
+	case <-r.done:
+		return q.finish(r)
+	case <-done:
+	}
+	switch r.state.Swap(abandoned) {
+	case answered: // both at once: an answer is better than none
+		<-r.done
+		return q.finish(r)
+	case sent:
+		if r.batch.abandon() {
+			return fmt.Errorf("%w: no answer in time: %w", ratelimit.ErrOutcomeUnknown, ctx.Err())
+		}
+	}
+	return fmt.Errorf("%w: not sent in time: %w", ratelimit.ErrUnavailable, ctx.Err())
+}
+
+// finish returns the error of r, which is answered.
+func (q *Queue) finish(r *request) error {
+	if r.panic != nil {
+		panic(r.panic)
+	}
+	err := r.err
+	if err != nil && !r.timedOut {
+		q.Shared.release(r)
+	}
+	return err
+}
+
+// enqueue adds r to the queue, and begins to work on it unless enough workers do.
+func (q *Queue) enqueue(r *request) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.abandoned > 0 && q.Shared.abandoned.Load() >= MaxAbandoned {
+		return fmt.Errorf("%w: the client has not ended %d batches in time",
+			ratelimit.ErrUnavailable, MaxAbandoned)
+	}
+	if !q.reserve() {
+		return fmt.Errorf("%w: %d requests wait already", ratelimit.ErrUnavailable, MaxQueued)
+	}
+	r.enqueued = q.Shared.tick.Load()
+	q.requests = append(q.requests, r)
+	if !q.watched {
+		q.watched = true
+		q.Shared.watch(q)
+	}
+	q.startWorker()
+	return nil
+}
+
+// reserve makes sure that there is room for one more request. It takes as much from Shared as the
+// queue has, so that few requests touch what all queues share. mu is held.
+func (q *Queue) reserve() bool {
+	if len(q.waiting()) < q.reserved {
+		return true
+	}
+	more := max(q.reserved, 1)
+	if q.Shared.queued.Add(int64(more)) > MaxQueued {
+		q.Shared.queued.Add(int64(-more))
+		return false
+	}
+	q.reserved += more
+	return true
+}
+
+// waiting returns the requests that have not been dequeued. mu is held.
+func (q *Queue) waiting() []*request { return q.requests[q.head:] }
+
+// dequeue removes the first n requests that wait. It moves the others only when they are no more
+// than half of all, so that a long queue costs each request little. mu is held.
+func (q *Queue) dequeue(n int) {
+	clear(q.waiting()[:n])
+	if q.head += n; 2*q.head >= len(q.requests) {
+		q.requests = slices.Delete(q.requests, 0, q.head)
+		q.head = 0
+	}
+	left := len(q.waiting())
+	q.Shared.queued.Add(int64(left - q.reserved))
+	q.reserved = left
+}
+
+// startWorker starts a worker if there are requests and fewer workers than may run. mu is held.
+func (q *Queue) startWorker() {
+	most := maxWorkers
+	if q.Single {
+		most = MaxAbandoned
+	}
+	if len(q.waiting()) > 0 && q.running < most {
+		q.running++
+		go q.work()
+	}
+}
+
+// work sends batches until the queue is empty, or w has been abandoned.
+func (q *Queue) work() {
+	w := q.Shared.newWorker()
+	for q.next(w) {
+		w.group()
+		for groups := w.groups; len(groups) > 0; {
+			n := min(len(groups), maxGroups)
+			q.send(w, groups[:n], n == len(groups))
+			groups = groups[n:]
+		}
+		w.clear() // keys are users' data: keep none alive
+	}
+}
+
+// next gives w the first requests of the queue, and reports whether there are any for it.
+func (q *Queue) next(w *worker) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.forget()
+	if w.abandoned {
+		q.abandoned--
+		q.Shared.abandoned.Add(-1)
+		q.remove(w)
+		return false
+	}
+	n := min(len(q.waiting()), maxRequests)
+	if q.Single {
+		n = min(n, 1)
+	}
+	if n == 0 {
+		q.running--
+		q.remove(w)
+		q.Shared.workers.Put(w)
+		return false
+	}
+	if w.index < 0 {
+		w.index = len(q.workers)
+		q.workers = append(q.workers, w)
+	}
+	w.requests = append(w.requests, q.waiting()[:n]...)
+	w.started = q.Shared.tick.Load()
+	q.dequeue(n)
+	return true
+}
+
+// remove removes w from the list of workers, if it is there. mu is held.
+func (q *Queue) remove(w *worker) {
+	if w.index < 0 {
+		return
+	}
+	last := q.workers[len(q.workers)-1]
+	last.index = w.index
+	q.workers[w.index] = last
+	q.workers[len(q.workers)-1] = nil
+	q.workers = q.workers[:len(q.workers)-1]
+	w.index = -1
+}
+
+// send sends one batch of groups, which are the last of w or not, and delivers the outcome.
+func (q *Queue) send(w *worker, groups []Group, last bool) {
+	b, groups := begin(groups)
+	if len(groups) == 0 {
+		return
+	}
+	ctx := batchContext{context.Background(), time.Now().Add(q.Shared.Timeout), w.done}
+	panicked := guard(func() { q.Execute(ctx, &b.gate, groups) })
+	q.mu.Lock()
+	if last {
+		w.forget()
+	} else {
+		w.requests = slices.DeleteFunc(w.requests, func(r *request) bool { return r.batch == b })
+		w.started = q.Shared.tick.Load() // the next batch begins
+	}
+	q.mu.Unlock() // from here on w no longer refers to requests that may be used again
+	for i := range groups {
+		groups[i].deliver(panicked)
+	}
+}

@@ -1,0 +1,61 @@
+package batch
+
+import (
+	"sync/atomic"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/gate"
+)
+
+// request is one call of Take or TakeAll that waits for its results.
+type request struct {
+	keys    []string
+	demands []ratelimit.Demand
+	results []ratelimit.Result
+	err     error
+	panic   any
+	done    chan struct{}
+
+	state    atomic.Uint32
+	batch    *batch // once sent
+	enqueued int64  // tick
+	timedOut bool   // the ticker has answered it and may still refer to it
+
+	// The arrays behind keys, demands and results of a Take.
+	key    [1]string
+	demand [1]ratelimit.Demand
+	result [1]ratelimit.Result
+}
+
+// The states of a request.
+const (
+	queued    = iota
+	sent      // it may be on its way to the server
+	answered  // its results, err or panic are set
+	abandoned // its caller no longer waits
+)
+
+// setOne makes r a request for one demand.
+func (r *request) setOne(key string, d ratelimit.Demand) {
+	r.key[0], r.demand[0] = key, d
+	r.keys, r.demands, r.results = r.key[:], r.demand[:], r.result[:]
+}
+
+// clear makes r as good as new. It keeps no bytes of a caller.
+func (r *request) clear() {
+	r.keys, r.demands, r.results, r.err, r.batch = nil, nil, nil, nil, nil
+	r.key[0], r.demand[0] = "", ratelimit.Demand{}
+	r.state.Store(queued)
+}
+
+// batch is one request to the server, which carries those of several callers.
+type batch struct {
+	gate    gate.Gate
+	waiting atomic.Int32 // requests whose callers have not abandoned them
+}
+
+// abandon removes one waiting request from b, and reports whether b may have been sent. When the
+// last request is abandoned, b is not sent if it has not been yet.
+func (b *batch) abandon() (sent bool) {
+	return b.waiting.Add(-1) > 0 || b.gate.Abandon()
+}

@@ -1,0 +1,100 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// onTick answers requests that have waited for the timeout, less a tick at most, and abandons
+// workers whose batches have taken as long. It reports whether requests or workers are left.
+//
+// Ticks may be late, so a request or a batch that is dated before may have begun just now. Its
+// date becomes now-1.
+func (q *Queue) onTick(now, before int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.postpone(before, now-1)
+	overdue := now - ticksPerTimeout
+	n := 0
+	for _, r := range q.waiting() {
+		if r.enqueued > overdue {
+			break
+		}
+		q.fail(r, queued)
+		n++
+	}
+	if n > 0 {
+		q.dequeue(n)
+	}
+	wait := len(q.waiting()) > 0
+	for _, w := range q.workers {
+		for _, r := range w.requests {
+			if r.enqueued <= overdue {
+				q.fail(r, queued)
+				q.fail(r, sent)
+			} else {
+				wait = true
+			}
+		}
+		if w.started <= overdue && !w.abandoned {
+			q.abandon(w)
+		}
+		wait = wait || !w.abandoned
+	}
+	q.watched = wait
+	return wait
+}
+
+// postpone changes the date of requests and batches from one tick to another. mu is held.
+func (q *Queue) postpone(from, to int64) {
+	if from == to {
+		return
+	}
+	for _, r := range slices.Backward(q.waiting()) {
+		if r.enqueued != from {
+			break
+		}
+		r.enqueued = to
+	}
+	for _, w := range q.workers {
+		for _, r := range w.requests {
+			if r.enqueued == from {
+				r.enqueued = to
+			}
+		}
+		if w.started == from {
+			w.started = to
+		}
+	}
+}
+
+// fail answers r, if it is in this state, that its time is over. mu is held.
+func (q *Queue) fail(r *request, state uint32) {
+	if !r.state.CompareAndSwap(state, answered) {
+		return
+	}
+	kind, what := ratelimit.ErrUnavailable, "not sent"
+	if state == sent && r.batch.abandon() {
+		kind, what = ratelimit.ErrOutcomeUnknown, "no answer"
+	}
+	r.timedOut = true
+	r.err = fmt.Errorf("%w: %s within %v: %w",
+		kind, what, q.Shared.Timeout, context.DeadlineExceeded)
+	r.done <- struct{}{}
+}
+
+// abandon starts another worker in place of w, which ends when its batch does. mu is held.
+func (q *Queue) abandon(w *worker) {
+	w.abandoned = true
+	close(w.done)
+	q.running--
+	q.abandoned++
+	q.Shared.abandoned.Add(1)
+	if q.OnTimeout != nil {
+		go q.OnTimeout()
+	}
+	q.startWorker()
+}

@@ -1,0 +1,199 @@
+// Package denycache caches refusals that a server has given, and returns them until they may no
+// longer be right: until their RetryAfter has passed, or until the server reports that one of their
+// states has changed.
+//
+// The server reports changes of what was read in a transaction with CLIENT CACHING YES (CLIENT
+// TRACKING ON OPTIN NOLOOP), and of nothing else, so that demands which are admitted cost it
+// nothing more. A refusal is therefore followed by a [Look]: peeks at the same demands, sent in
+// such a transaction while no caller waits. Their results are what is cached.
+//
+// A look gets its entries before it is sent, and fills those that are still there when the reply
+// comes: a change that the server reports meanwhile removes the entry. The server does not report
+// changes made by the connection that has read the state, and none after such a change, so changes
+// by this client remove entries as well. While a demand is in flight that may free units, no look
+// at its state gets an entry, since other callers may see its effect before its own reply comes.
+//
+// An entry stands in two indexes: by its demands, for lookups, and by each of its stored keys, for
+// changes. Each index has shards with a mutex each. A goroutine that holds the mutex of a shard by
+// demands may lock one by stored key, never the other way round; and it locks a second shard by
+// demands only with TryLock, to evict an entry there.
+package denycache
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/internal/longkey"
+)
+
+const (
+	defaultEntries = 1 << 16
+	defaultBytes   = 32 << 20
+	defaultAge     = 5 * time.Second
+)
+
+// A Cache holds refusals. The methods are safe for concurrent use. A nil Cache holds none.
+type Cache struct {
+	maxAge time.Duration
+	clock  clock
+	closed atomic.Bool
+	index  index
+	looks  atomic.Int64 // in flight
+
+	stored, discarded, invalidations, flushes atomic.Int64
+}
+
+// CheckOptions returns an error that wraps [ratelimit.ErrInvalidOptions] for options that are out
+// of range.
+func CheckOptions(opts serverstore.OpenOptions) error {
+	wrong := ""
+	switch {
+	case opts.CacheEntries < 0:
+		wrong = fmt.Sprintf("CacheEntries %d", opts.CacheEntries)
+	case opts.CacheBytes < 0:
+		wrong = fmt.Sprintf("CacheBytes %d", opts.CacheBytes)
+	case opts.CacheAge < 0:
+		wrong = fmt.Sprintf("CacheAge %v", opts.CacheAge)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s is negative", ratelimit.ErrInvalidOptions, wrong)
+}
+
+// New returns an empty cache.
+func New(opts serverstore.OpenOptions) *Cache {
+	c := &Cache{
+		maxAge: cmp.Or(opts.CacheAge, defaultAge),
+		clock:  clock{now: opts.Now, start: time.Now()},
+	}
+	entries := cmp.Or(opts.CacheEntries, defaultEntries)
+	bytes := cmp.Or(opts.CacheBytes, defaultBytes)
+	c.index.init(int64(entries), int64(bytes))
+	return c
+}
+
+// CopyKey returns a key as the cache holds it: a copy, so that no larger string of the caller's is
+// held, or the hash of a long key. The demands of a [Group] have such keys. A nil Cache holds none.
+func (c *Cache) CopyKey(key string) string {
+	if c == nil {
+		return ""
+	}
+	return strings.Clone(longkey.Shorten(key))
+}
+
+// Lookup sets out to the refusal of ds, decided together, if there is one that still holds, and
+// reports whether there is.
+func (c *Cache) Lookup(ds []ratelimit.Demand, out []ratelimit.Result) bool {
+	if c == nil || c.closed.Load() || !onlyTakes(ds) {
+		return false
+	}
+	ds = shorten(ds)
+	hash := c.index.hash(ds)
+	shard := c.index.byDemands(hash)
+	shard.mu.RLock()
+	e := shard.find(hash, ds)
+	shard.mu.RUnlock()
+	if e == nil {
+		return false
+	}
+	r := e.refusal.Load()
+	if r == nil || r == removed || !r.covers(ds) {
+		return false
+	}
+	elapsed, ok := r.holds(c.clock.read(), c.maxAge)
+	if !ok {
+		return false
+	}
+	shard.hits.Add(1)
+	r.results(out, elapsed)
+	return true
+}
+
+func onlyTakes(ds []ratelimit.Demand) bool {
+	for i := range ds {
+		if ds[i].Op != ratelimit.OpTake {
+			return false
+		}
+	}
+	return true
+}
+
+// shorten returns ds with keys as CopyKey returns them. It does not change ds.
+func shorten(ds []ratelimit.Demand) []ratelimit.Demand {
+	for i := range ds {
+		if len(ds[i].Key) > longkey.Max {
+			return shortenAll(ds)
+		}
+	}
+	return ds
+}
+
+func shortenAll(ds []ratelimit.Demand) []ratelimit.Demand {
+	ds = slices.Clone(ds)
+	for i := range ds {
+		ds[i].Key = longkey.Shorten(ds[i].Key)
+	}
+	return ds
+}
+
+// Invalidate removes what is cached of the state under a stored key: the server reports that it has
+// changed.
+func (c *Cache) Invalidate(storedKey string) {
+	c.invalidations.Add(1)
+	c.index.removeState(storedKey, 0)
+}
+
+// removeFreed removes the entries of each state of which g may free units. It adds n to the number
+// of demands in flight that may free units of that state.
+func (c *Cache) removeFreed(g *Group, n int) {
+	for i, d := range g.Demands {
+		if d.Op == ratelimit.OpGiveBack || d.Op == ratelimit.OpReset {
+			c.index.removeState(g.Keys[i], n)
+		}
+	}
+}
+
+func (c *Cache) removeStates(g *Group) {
+	for _, key := range g.Keys {
+		c.index.removeState(key, 0)
+	}
+}
+
+// Flush removes everything: the server, or a connection that was to report changes, has lost what
+// this client has read.
+func (c *Cache) Flush() {
+	c.flushes.Add(1)
+	c.index.removeAll()
+}
+
+// Close removes everything for good.
+func (c *Cache) Close() {
+	if c == nil {
+		return
+	}
+	c.closed.Store(true)
+	c.Flush()
+}
+
+// Stats returns the statistics.
+func (c *Cache) Stats() serverstore.CacheStats {
+	if c == nil {
+		return serverstore.CacheStats{}
+	}
+	return serverstore.CacheStats{
+		Enabled:       true,
+		Hits:          c.index.hits(),
+		Stored:        c.stored.Load(),
+		Discarded:     c.discarded.Load(),
+		Invalidations: c.invalidations.Load(),
+		Flushes:       c.flushes.Load(),
+		Entries:       c.index.usage.entries.Load(),
+		Bytes:         c.index.usage.bytes.Load(),
+	}
+}

@@ -1,0 +1,135 @@
+package denycache
+
+import (
+	"slices"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// maxLooks is the number of looks in flight. While there are as many, refusals are not cached.
+const maxLooks = 8
+
+// A Look is a request that peeks at demands which were refused. Its refusals are cached.
+type Look struct {
+	Groups []Group // whose Results are to be set; the demands are peeks
+
+	entries []*entry // of Groups
+	sent    instant  // or a little earlier
+}
+
+// newLook returns the look that should follow the refusals in groups, whose request took roundTrip,
+// or nil if it sends none.
+func (c *Cache) newLook(groups []Group, roundTrip time.Duration) *Look {
+	var l *Look
+	for i := range groups {
+		g := &groups[i]
+		// The look takes as long again, and then half of the time should be left.
+		wait, refused := g.retryAfter()
+		if g.Err != nil || !refused || wait < 4*roundTrip || !onlyTakes(g.Demands) {
+			continue
+		}
+		if l == nil {
+			if c.looks.Add(1) > maxLooks {
+				c.looks.Add(-1)
+				return nil
+			}
+			l = &Look{sent: c.clock.read()}
+		}
+		if e := c.acquire(g); e != nil {
+			l.add(g, e)
+		}
+	}
+	if l != nil && l.entries == nil {
+		c.looks.Add(-1)
+		return nil
+	}
+	return l
+}
+
+// add adds peeks at the demands of g.
+func (l *Look) add(g *Group, e *entry) {
+	peeks := slices.Clone(g.Demands)
+	for i := range peeks {
+		peeks[i].Op = ratelimit.OpPeek
+	}
+	l.Groups = append(l.Groups, Group{
+		Keys: slices.Clone(g.Keys), Demands: peeks, Results: make([]ratelimit.Result, len(peeks)),
+	})
+	l.entries = append(l.entries, e)
+}
+
+// Fill is called when the reply to l has come and is in its groups, or when there is none.
+func (c *Cache) Fill(l *Look, answered bool) {
+	roundTrip := time.Since(c.clock.start) - l.sent.since
+	for i := range l.Groups {
+		g := &l.Groups[i]
+		if !answered || g.changed() {
+			c.removeStates(g)
+		}
+	}
+	for i, e := range l.entries {
+		var r *refusal
+		if g := &l.Groups[i]; answered && g.Err == nil {
+			r = newRefusal(g, l.sent)
+		}
+		if r != nil && r.ends < 2*roundTrip {
+			r = nil
+		}
+		c.release(e, r)
+	}
+	c.looks.Add(-1)
+}
+
+// acquire returns the entry of g for a look in flight, or nil if there is none to be had.
+func (c *Cache) acquire(g *Group) *entry {
+	hash := c.index.hash(g.Demands)
+	shard := c.index.byDemands(hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if e := shard.find(hash, g.Demands); e != nil {
+		r := e.refusal.Load()
+		switch {
+		case r == removed:
+			c.index.remove(shard, e)
+		case e.looking || r != nil && c.answers(r, g.Demands):
+			return nil
+		default:
+			e.looking = true
+			return e
+		}
+	}
+	e := newEntry(hash, g)
+	if c.closed.Load() || !c.index.addEvicting(shard, e) {
+		return nil
+	}
+	freeing := c.index.add(shard, e)
+	if freeing || c.closed.Load() { // Close may have removed all others before e was added
+		c.index.remove(shard, e)
+		return nil
+	}
+	return e
+}
+
+// answers reports whether r is a refusal of ds that holds now.
+func (c *Cache) answers(r *refusal, ds []ratelimit.Demand) bool {
+	_, ok := r.holds(c.clock.read(), c.maxAge)
+	return ok && r.covers(ds)
+}
+
+// release ends the look that has e, and stores its refusal if there is one.
+func (c *Cache) release(e *entry, r *refusal) {
+	if r != nil {
+		if old := e.refusal.Load(); old != removed && e.refusal.CompareAndSwap(old, r) {
+			c.stored.Add(1)
+		} else {
+			c.discarded.Add(1)
+		}
+	}
+	shard := c.index.byDemands(e.hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if e.looking = false; e.refusal.Load() == nil {
+		c.index.remove(shard, e)
+	}
+}

@@ -1,0 +1,90 @@
+// Package detached runs calls of a client library that may hang.
+package detached
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// Calls bounds the calls that have not ended although their callers no longer wait. The fields are
+// set before the first call.
+type Calls struct {
+	Max    int64  // number of abandoned calls from which on no more are begun
+	Prefix string // of errors
+
+	abandoned atomic.Int64
+	refused   atomic.Int64
+}
+
+// Abandoned returns the number of calls that go on although their callers no longer wait.
+func (c *Calls) Abandoned() int64 { return c.abandoned.Load() }
+
+// Refused returns how many calls were not begun because there were Max abandoned ones.
+func (c *Calls) Refused() int64 { return c.refused.Load() }
+
+// Do runs call in a goroutine of its own and returns what it returns, or an error that wraps
+// [ratelimit.ErrUnavailable] when ctx ends, after timeout, or if too many calls go on already. A
+// panic of call is passed on, unless the caller no longer waits.
+func Do[T any](
+	ctx context.Context, c *Calls, timeout time.Duration, call func(context.Context) (T, error),
+) (T, error) {
+	var none T
+	if c.abandoned.Load() >= c.Max {
+		c.refused.Add(1)
+		return none, fmt.Errorf("%s: %w: the client has not ended %d abandoned calls",
+			c.Prefix, ratelimit.ErrUnavailable, c.Max)
+	}
+	within, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	done := make(chan outcome[T], 1)
+	go func() {
+		o := outcome[T]{panicked: true}
+		defer func() {
+			if o.panicked {
+				o.panic = recover()
+			}
+			done <- o
+		}()
+		o.value, o.err = call(within)
+		o.panicked = false
+	}()
+	select {
+	case o := <-done:
+		return o.result()
+	case <-within.Done():
+	}
+	select {
+	case o := <-done: // both at once
+		return o.result()
+	default:
+	}
+	c.abandoned.Add(1)
+	go func() {
+		<-done
+		c.abandoned.Add(-1)
+	}()
+	when, cause := "in time", ctx.Err()
+	if cause == nil {
+		when, cause = fmt.Sprint("within ", timeout), within.Err()
+	}
+	return none,
+		fmt.Errorf("%s: %w: no answer %s: %w", c.Prefix, ratelimit.ErrUnavailable, when, cause)
+}
+
+type outcome[T any] struct {
+	value    T
+	err      error
+	panicked bool
+	panic    any
+}
+
+func (o outcome[T]) result() (T, error) {
+	if o.panicked {
+		panic(o.panic)
+	}
+	return o.value, o.err
+}

@@ -1,0 +1,76 @@
+package pipelined
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// The settings of a client with a cache, where the caller sets none: the store stops using a server
+// that does not answer, and cached refusals whose changes it cannot report, within a second.
+const (
+	KeepAlive    = 200 * time.Millisecond
+	WriteTimeout = 500 * time.Millisecond
+	DialTimeout  = 500 * time.Millisecond
+)
+
+// TrackingOptions make a server report changes of what a client has read after CLIENT CACHING YES,
+// except its own changes.
+func TrackingOptions() []string { return []string{"OPTIN", "NOLOOP"} }
+
+// Tracks reports whether the server lets this user have it report changes, by transactions that
+// read nothing. The error is none that the server replied.
+func Tracks(ctx context.Context, client Client) (bool, error) {
+	for _, words := range [][]string{
+		{"eval_ro", "return ''", "0"},
+		{"evalsha_ro", strings.Repeat("0", 40), "0"}, // no script has this SHA-1
+	} {
+		_, err := client.DoTracked(ctx, words, nil, nil)
+		if text, refused := client.ErrorReply(err); refused &&
+			!strings.HasPrefix(text, "NOSCRIPT") {
+			return false, nil
+		} else if err != nil && !refused {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Settings are those of a caller's options for a client that matter to a cache.
+type Settings struct {
+	AlwaysRESP2, DisableCache, DisableAutoPipelining bool
+
+	ConnLifetime    time.Duration
+	TrackingOptions []string
+	Replicas        bool // commands may go to replicas
+}
+
+// CheckSettings returns an error that names the settings that rule caching out.
+func CheckSettings(s Settings) error {
+	var wrong []string
+	for _, rule := range []struct {
+		broken bool
+		what   string
+	}{
+		{s.AlwaysRESP2, "AlwaysRESP2: a server reports changes over RESP3 only"},
+		{s.DisableCache, "DisableCache: without the client's tracking no changes are reported"},
+		{s.DisableAutoPipelining,
+			"DisableAutoPipelining: a pooled connection reports changes when it is used next"},
+		{s.ConnLifetime != 0,
+			"ConnLifetime: at its end the client may send a demand a second time"},
+		{s.TrackingOptions != nil, "ClientTrackingOptions: Open sets its own"},
+		{s.Replicas, "SendToReplicas, ReplicaOnly: a replica cannot decide"},
+	} {
+		if rule.broken {
+			wrong = append(wrong, rule.what)
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: Open cannot cache with these: %s",
+		ratelimit.ErrInvalidOptions, strings.Join(wrong, "; "))
+}

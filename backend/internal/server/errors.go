@@ -1,0 +1,103 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+)
+
+// notExecuted are the beginnings of the error replies with which a server refuses a script, or the
+// first write of one: it has written nothing. (After its first write, servers let a script write to
+// its end whatever the memory, the role or the disk.)
+var notExecuted = []string{
+	"ASK ",
+	"BUSY ",
+	"CLUSTERDOWN ",
+	"DENIED ",
+	"ERR Error compiling script",
+	"ERR Protocol error",
+	"ERR max number of clients reached",
+	"ERR unknown command",
+	"LOADING ",
+	"MASTERDOWN ",
+	"MISCONF ",
+	"MOVED ",
+	"NOAUTH ",
+	"NOPERM ",
+	"NOREPLICAS ",
+	"NOSCRIPT ",
+	"OOM ",
+	"READONLY ",
+	"TRYAGAIN ",
+	"WRONGPASS ",
+}
+
+// replyKind returns the error that the text of an error reply to a script stands for:
+// [errors.ErrUnsupported] for keys of several slots, [ratelimit.ErrUnavailable] if nothing was
+// recorded, and [ratelimit.ErrOutcomeUnknown] for a script that may have ended after a write.
+func replyKind(text string) error {
+	if strings.HasPrefix(text, "CROSSSLOT ") {
+		return errors.ErrUnsupported
+	}
+	for _, prefix := range notExecuted {
+		if strings.HasPrefix(text, prefix) {
+			return ratelimit.ErrUnavailable
+		}
+	}
+	return ratelimit.ErrOutcomeUnknown
+}
+
+// servers are those of a store, with what their errors need.
+type servers struct {
+	client  Client
+	cluster bool
+	words   Words
+	keys    keyspace.Keyspace
+}
+
+// hasReply reports whether err is an error reply with one of these beginnings.
+func (s *servers) hasReply(err error, prefixes ...string) bool {
+	if err == nil {
+		return false
+	}
+	text, ok := s.client.ErrorReply(err)
+	if !ok {
+		return false
+	}
+	for _, prefix := range prefixes {
+		if strings.HasPrefix(text, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// isTryAgain reports whether err is the reply TRYAGAIN, also if it is wrapped.
+func (s *servers) isTryAgain(err error) bool {
+	return err != nil && s.cluster && s.hasReply(err, "TRYAGAIN ")
+}
+
+// failure returns the error for demands that the client could not get decided. sent is whether they
+// may have been written to a connection.
+func (s *servers) failure(err error, sent bool) error {
+	cause := s.keys.Scrub(err)
+	if text, ok := s.client.ErrorReply(err); ok {
+		kind := ratelimit.ErrUnavailable // a connection that was refused, such as by NOAUTH
+		if sent {
+			kind = replyKind(text)
+		}
+		if errors.Is(kind, errors.ErrUnsupported) {
+			return fmt.Errorf("%s: keys of several slots in one TakeAll: %w: %w",
+				s.words.Package, kind, cause)
+		}
+		return fmt.Errorf("%w: %w", kind, cause)
+	}
+	s.client.Lost(err)
+	if sent && !s.client.Unsent(err) {
+		return fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, cause)
+	}
+	return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, cause)
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+)
+
+func TestReplyKind(t *testing.T) {
+	for text, want := range map[string]error{
+		"CROSSSLOT Keys in request don't hash to the same slot": errors.ErrUnsupported,
+
+		"READONLY You can't write against a read only " +
+			"replica.": ratelimit.ErrUnavailable,
+		"READONLY You can't write against a read only replica. script: 0a, on " +
+			"@user_script:9.": ratelimit.ErrUnavailable,
+		"LOADING Redis is loading the dataset in " +
+			"memory": ratelimit.ErrUnavailable,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to " +
+			"'no'.": ratelimit.ErrUnavailable,
+		"CLUSTERDOWN The cluster is " +
+			"down": ratelimit.ErrUnavailable,
+		"TRYAGAIN Multiple keys request during rehashing of " +
+			"slot": ratelimit.ErrUnavailable,
+		"OOM command not allowed when used memory > 'maxmemory'. script: 0a, on " +
+			"@user_script:9.": ratelimit.ErrUnavailable,
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN " +
+			"NOSAVE.": ratelimit.ErrUnavailable,
+		"NOPERM User limiter has no permissions to run the 'evalsha' " +
+			"command": ratelimit.ErrUnavailable,
+		"NOAUTH Authentication " +
+			"required.": ratelimit.ErrUnavailable,
+		"WRONGPASS invalid username-password pair or user is " +
+			"disabled.": ratelimit.ErrUnavailable,
+		"NOREPLICAS Not enough good replicas to " +
+			"write.": ratelimit.ErrUnavailable,
+		"MISCONF Errors writing to the AOF file: No space left on " +
+			"device": ratelimit.ErrUnavailable,
+		"NOSCRIPT No matching " +
+			"script.": ratelimit.ErrUnavailable,
+		"MOVED 12182 127.0.0.1:7002": ratelimit.ErrUnavailable,
+		"ASK 12182 127.0.0.1:7002":   ratelimit.ErrUnavailable,
+		"ERR max number of clients " +
+			"reached": ratelimit.ErrUnavailable,
+		"ERR Protocol error: unauthenticated multibulk " +
+			"length": ratelimit.ErrUnavailable,
+		"ERR unknown command 'evalsha', with args beginning with: '0a' " +
+			"'1'": ratelimit.ErrUnavailable,
+		"ERR Error compiling script (new function): user_script:1: '=' expected near " +
+			"'is'": ratelimit.ErrUnavailable,
+		"ERR The user executing the script can't run this command or subcommand script: 0a, on " +
+			"@u:1.": ratelimit.ErrOutcomeUnknown,
+		"ERR ACL failure in script: User limiter has no permissions to run the 'del' " +
+			"command": ratelimit.ErrOutcomeUnknown,
+		"ERR user_script:9: attempt to index a nil value script: 0a, on " +
+			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
+		"OOMPH": ratelimit.ErrOutcomeUnknown,
+		"":      ratelimit.ErrOutcomeUnknown,
+	} {
+		if got := replyKind(text); got != want {
+			t.Errorf("replyKind(%q) = %v, want %v", text, got, want)
+		}
+	}
+}
+
+// replying is a client all of whose errors are replies of a server.
+type replying struct{ Client }
+
+func (replying) ErrorReply(err error) (string, bool) { return err.Error(), true }
+
+// FuzzErrorReply: no error reply is a decision, and no error has a key that the reply repeats.
+func FuzzErrorReply(f *testing.F) {
+	for _, code := range append(notExecuted, "CROSSSLOT ", "WRONGTYPE ", "") {
+		f.Add(code, " script: 0a, on @user_script:9.", "user:42")
+	}
+	f.Add("ERR unknown command 'evalsha', with args beginning with: '0123' '1' '", "' ''",
+		"user:42")
+	f.Add("", "", "a}b{c%d\r\n")
+	keys, err := keyspace.New("rl:", nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := &servers{client: replying{}, keys: keys, words: Words{Package: "fuzzed"}}
+	f.Fuzz(func(t *testing.T, before, after, key string) {
+		kind := replyKind(before + after)
+		if kind != errors.ErrUnsupported && kind != ratelimit.ErrUnavailable &&
+			kind != ratelimit.ErrOutcomeUnknown {
+			t.Fatalf("%q is %v", before+after, kind)
+		}
+		if key == "" {
+			t.Skip("CheckTake refuses it")
+		}
+		stored := keys.Key(demandOn("\x02"+key+"\x02", 1)) // nothing else in the text is like it
+		for _, sent := range []bool{false, true} {
+			err := s.failure(errors.New(before+stored+after), sent)
+			if !errors.Is(err, ratelimit.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) {
+				t.Fatalf("%q is %v", before, err)
+			}
+			if !strings.Contains(before, "%02") && strings.Contains(err.Error(), "%02") {
+				t.Fatalf("a key in %q", err)
+			}
+		}
+	})
+}

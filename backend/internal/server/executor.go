@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/truewindow/ratelimit/backend/internal/batch"
+	"github.com/truewindow/ratelimit/backend/internal/denycache"
+	"github.com/truewindow/ratelimit/backend/internal/gate"
+	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+	"github.com/truewindow/ratelimit/backend/lua"
+)
+
+// executor runs scripts on the servers of a store.
+type executor struct {
+	servers
+	pipeliner Pipeliner        // the client of a cluster, if it is one
+	now       func() int64     // or nil for the server's clock
+	cache     *denycache.Cache // or nil
+	tracker   Tracker          // the client of a store with a cache
+	moving    movingSlots
+	calls     sync.Pool // of *call
+}
+
+// execute decides groups and sets their Results, Err or Panic. It runs one script for all of them,
+// or where they may be of several slots, one for each slot, all in one pipeline.
+func (e *executor) execute(ctx context.Context, g *gate.Gate, groups []batch.Group) {
+	var one [1][]batch.Group
+	parts := append(one[:0], groups)
+	if e.pipeliner != nil && len(groups) > 1 {
+		parts = bySlot(groups)
+	}
+	now := int64(0)
+	if e.now != nil {
+		now = e.now()
+	}
+	var buf [1]*call
+	calls := buf[:0]
+	for _, part := range parts {
+		c, ok := e.calls.Get().(*call)
+		if !ok {
+			c = new(call)
+		}
+		defer e.calls.Put(c)
+		defer c.clear()
+		if c.load(part, now); len(c.groups) > 0 {
+			calls = append(calls, c)
+		}
+	}
+	for _, c := range calls {
+		gate := g
+		if len(calls) > 1 {
+			c.gate.Reset(g)
+			gate = &c.gate
+		}
+		c.prepare(gate, e.cache)
+	}
+	e.send(ctx, calls)
+	for _, c := range calls {
+		e.receive(ctx, c)
+	}
+}
+
+// bySlot sorts groups by slot, those of a slot in the order in which they come, and returns the
+// groups of each slot.
+func bySlot(groups []batch.Group) (parts [][]batch.Group) {
+	slot := func(g batch.Group) int { return keyspace.Slot(g.Keys[0]) }
+	slices.SortStableFunc(groups, func(a, b batch.Group) int { return slot(a) - slot(b) })
+	for first, i := 0, 1; i <= len(groups); i++ {
+		if i == len(groups) || slot(groups[i]) != slot(groups[first]) {
+			parts = append(parts, groups[first:i])
+			first = i
+		}
+	}
+	return parts
+}
+
+// send sends the commands of calls, and the source of scripts that a server does not know by their
+// name.
+func (e *executor) send(ctx context.Context, calls []*call) {
+	e.run(ctx, calls)
+	var unknown []*call
+	for _, c := range calls {
+		if e.hasReply(c.command.Err, "NOSCRIPT ") && c.command.Gate.Shut() {
+			c.command.Verb, c.command.Script = "eval", c.program.Source
+			c.command.Err = nil
+			unknown = append(unknown, c)
+		}
+	}
+	e.run(ctx, unknown)
+}
+
+// run runs the commands of calls.
+func (e *executor) run(ctx context.Context, calls []*call) {
+	switch len(calls) {
+	case 0:
+	case 1:
+		e.client.Run(ctx, &calls[0].command)
+	default:
+		commands := make([]*Command, len(calls))
+		for i, c := range calls {
+			commands[i] = &c.command
+		}
+		e.pipeliner.RunPipeline(ctx, commands)
+	}
+}
+
+// receive sets the outcome of the groups of c.
+func (e *executor) receive(ctx context.Context, c *call) {
+	err := c.command.Err
+	if c.command.Redirected || e.isTryAgain(err) {
+		e.moving.mark(c.groups[0].Keys[0])
+	}
+	if err != nil {
+		e.cache.Lose(c.cached)
+		if len(c.groups) > 1 && e.divisible(err) && c.command.Gate.Shut() {
+			e.executeEach(ctx, c.command.Gate, c.groups)
+			return
+		}
+		err = e.failure(err, c.command.Gate.Opened())
+		for i := range c.groups {
+			c.groups[i].Err = err
+		}
+		return
+	}
+	for i := range c.groups {
+		g := &c.groups[i]
+		g.Err = e.results(c, i)
+		if e.cache != nil {
+			c.cached[i].Err, c.cached[i].Wrote = g.Err, c.script.Wrote(c.command.Reply, i)
+		}
+	}
+	if l := e.cache.Receive(c.flight, c.cached); l != nil {
+		e.startLook(l)
+	}
+}
+
+// results reads the results of a group from the reply to c. No error has a key in its text.
+func (e *executor) results(c *call, group int) error {
+	err := c.script.Results(c.command.Reply, group, c.groups[group].Results)
+	var failed *lua.StepError
+	if errors.As(err, &failed) {
+		return fmt.Errorf("%w: the step failed: %w", failed.Unwrap(), e.keys.Scrub(err))
+	}
+	return err
+}
+
+// divisible reports whether the server refused a whole script without running it, and may accept
+// some of its groups by themselves: a slot moves, or one of the steps does not compile.
+func (e *executor) divisible(err error) bool {
+	return e.isTryAgain(err) || e.hasReply(err, "ERR Error compiling script")
+}
+
+// executeEach decides each group by a script of its own. It opens g first: from here on some groups
+// may have been sent, so callers that stop waiting get an unknown outcome.
+func (e *executor) executeEach(ctx context.Context, g *gate.Gate, groups []batch.Group) {
+	waiting := g.Open()
+	for i := range groups {
+		if waiting {
+			e.execute(ctx, new(gate.Gate), groups[i:i+1])
+		} else {
+			groups[i].Err = context.Canceled
+		}
+	}
+}
+
+// runScript runs a script that decides nothing.
+func (e *executor) runScript(ctx context.Context, program lua.Program, key string) (string, error) {
+	c := &call{program: program}
+	c.command = newCommand(&c.gate, program, []string{key}, nil)
+	e.send(ctx, []*call{c})
+	return c.command.Reply, c.command.Err
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+
+	"github.com/truewindow/ratelimit/backend/internal/batch"
+	"github.com/truewindow/ratelimit/backend/internal/denycache"
+)
+
+// startLook sends l. No caller waits for it, unless the clock is the caller's: then a look that
+// came later would bring a time that has passed.
+func (e *executor) startLook(l *denycache.Look) {
+	if e.now != nil {
+		e.look(l)
+	} else {
+		go e.look(l)
+	}
+}
+
+// look sends l and gives the cache what it brings. It returns no error: another look follows
+// the next refusal.
+func (e *executor) look(l *denycache.Look) {
+	answered := false
+	defer func() { e.cache.Fill(l, answered) }()
+	c := new(call)
+	now := int64(0)
+	if e.now != nil {
+		now = e.now()
+	}
+	c.script.Begin(now)
+	for _, g := range l.Groups {
+		if !c.add(&batch.Group{Keys: g.Keys, Demands: g.Demands, Times: 1}) {
+			return
+		}
+	}
+	c.program = c.script.Program()
+	c.command = newCommand(&c.gate, c.program, c.script.Keys(), c.script.Args())
+	// after a step back of the clock a peek writes, and a look must not
+	c.command.Verb = "evalsha_ro"
+	e.tracker.RunTracked(context.Background(), &c.command)
+	if e.hasReply(c.command.Err, "NOSCRIPT ") {
+		c.command.Verb, c.command.Script, c.command.Err = "eval_ro", c.program.Source, nil
+		e.tracker.RunTracked(context.Background(), &c.command)
+	}
+	if c.command.Err != nil {
+		return
+	}
+	for i := range l.Groups {
+		g := &l.Groups[i]
+		g.Err = c.script.Results(c.command.Reply, i, g.Results)
+		g.Wrote = c.script.Wrote(c.command.Reply, i)
+	}
+	answered = true
+}

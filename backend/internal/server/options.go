@@ -1,0 +1,40 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/denycache"
+	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+)
+
+const defaultPrefix = "rl:"
+
+// DefaultTimeout is how long a decision may take where Options.Timeout is zero.
+const DefaultTimeout = 100 * time.Millisecond
+
+// CheckOptions returns an error that wraps [ratelimit.ErrInvalidOptions] for options that [New] or
+// a cache would refuse.
+func CheckOptions(opts serverstore.OpenOptions) error {
+	if err := denycache.CheckOptions(opts); err != nil {
+		return err
+	}
+	_, err := keyspaceOf(opts.Options)
+	return err
+}
+
+// keyspaceOf checks opts and returns their keyspace.
+func keyspaceOf(opts serverstore.Options) (keys keyspace.Keyspace, err error) {
+	if opts.Timeout < 0 {
+		return keys,
+			fmt.Errorf("%w: Timeout %v is negative", ratelimit.ErrInvalidOptions, opts.Timeout)
+	}
+	keys, err = keyspace.New(cmp.Or(opts.Prefix, defaultPrefix), opts.Tag)
+	if err != nil {
+		return keys, fmt.Errorf("%w: Prefix: %w", ratelimit.ErrInvalidOptions, err)
+	}
+	return keys, nil
+}

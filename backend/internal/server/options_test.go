@@ -1,0 +1,36 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+)
+
+func TestCheckOptions(t *testing.T) {
+	for name, o := range map[string]serverstore.OpenOptions{
+		"CacheEntries": {CacheEntries: -1}, "CacheBytes": {CacheBytes: -1},
+		"CacheAge": {CacheAge: -1},
+	} {
+		if err := CheckOptions(o); !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+			!strings.Contains(err.Error(), name+" -1") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, o := range []serverstore.OpenOptions{{}, {CacheEntries: 1, CacheBytes: 1, CacheAge: 1}} {
+		if err := CheckOptions(o); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	cause := errors.New("no route")
+	err := Words{Package: "teststore"}.Refused(cause)
+	if !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, cause) ||
+		!strings.HasPrefix(err.Error(), "teststore: ") {
+		t.Error(err)
+	}
+}

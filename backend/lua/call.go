@@ -1,0 +1,222 @@
+// Package lua builds the calls that run algorithms on a server with Lua, and reads their replies.
+// It is for authors of stores on Redis or Valkey through a client library of their own. Such a
+// store names its keys, sends the script and maps the client's errors; docs/writing-a-store.md
+// describes it.
+//
+// A script is a frame with the steps of one or several algorithms in it. The frame reads the
+// clock and the states, runs the steps, and writes what they return: once all demands of a group
+// are admitted, or not at all.
+package lua
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// A Call builds one run of a [Program] and reads its reply. Call Begin, then Add or AddSame for
+// each group of demands, send Program, Keys and Args, and pass the reply to Results. A Call may
+// be used again after Begin, and by one goroutine at a time. The zero Call is ready for Begin.
+type Call struct {
+	keys    []string
+	demands []callDemand
+	groups  []int  // index in demands of each group's first
+	located string // the reply for which demands know where their part is
+	now     int64
+	args    []string
+	ints    []int64 // of all demands
+	bytes   []byte
+
+	scripts []ratelimit.Script // distinct, in order of Name
+	built   []ratelimit.Script
+	one     Program // of the scripts in built, for a single demand
+	many    Program // and for several
+}
+
+// callDemand is a demand of a call, with all that its algorithm says of it: nothing asks the
+// algorithm again once the call has been sent. It holds the stored key only, not the caller's.
+type callDemand struct {
+	op     ratelimit.Op
+	n, at  int64
+	max    int64
+	key    int // index in keys
+	script ratelimit.Script
+	args   []int64
+	last   bool // of its group
+	times  int  // equal takes that it stands for
+	reply  int  // where its part of the reply begins
+}
+
+// Begin removes what was added. now is the clock to run on, in µs since the Unix epoch. It is for
+// tests; 0 means the server's own.
+func (c *Call) Begin(now int64) {
+	clear(c.keys) // keys are users' data: keep none alive
+	clear(c.demands)
+	c.keys, c.demands, c.groups = c.keys[:0], c.demands[:0], c.groups[:0]
+	c.scripts, c.ints = c.scripts[:0], c.ints[:0]
+	c.now, c.located = now, ""
+}
+
+// Add adds a group: demands that are all admitted, or none leaves a trace. keys[i] is the stored
+// key of ds[i]; within a group they differ. Groups are independent and run in order. An error
+// wraps [ratelimit.ErrNoScript]. After an error, and after a panic of an algorithm, the Call is
+// as it was.
+func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
+	first := len(c.demands)
+	if err := c.ask(ds...); err != nil {
+		return err
+	}
+	c.demands[len(c.demands)-1].last = true
+	before := c.keys // the only ones that can occur again
+	for i := range keys {
+		c.bind(&c.demands[first+i], before, keys[i])
+	}
+	c.groups = append(c.groups, first)
+	return nil
+}
+
+// AddSame adds one group of so many equal demands on one key. They are independent and run in
+// order, each as if it were a group of its own; times is at least 1. If they are Takes and their
+// script says [ratelimit.Script].Sums, the server runs the step three times at most for all of
+// them, and a few times more where the clock or the resolution has just changed; else once for
+// each.
+//
+// An error wraps [ratelimit.ErrNoScript] or [ratelimit.ErrInvalidDemand]. After an error, and
+// after a panic of the algorithm, the Call is as it was.
+func (c *Call) AddSame(key string, d ratelimit.Demand, times int) error {
+	if times < 1 {
+		return fmt.Errorf("%w: %d times", ratelimit.ErrInvalidDemand, times)
+	}
+	first := len(c.demands)
+	if err := c.ask(d); err != nil {
+		return err
+	}
+	same := &c.demands[first]
+	same.last = true
+	c.bind(same, c.keys, key)
+	if d.Op == ratelimit.OpTake && same.script.Sums {
+		same.times = times
+	} else {
+		for range times - 1 {
+			c.demands = append(c.demands, c.demands[first])
+		}
+	}
+	c.groups = append(c.groups, first)
+	return nil
+}
+
+// ask adds demands with all that the call has to know of their algorithms, or none of them.
+func (c *Call) ask(ds ...ratelimit.Demand) error {
+	demands, ints, done := len(c.demands), len(c.ints), false
+	defer func() {
+		if !done {
+			clear(c.demands[demands:])
+			c.demands, c.ints = c.demands[:demands], c.ints[:ints]
+		}
+	}()
+	for _, d := range ds {
+		script := d.Algorithm.Script()
+		if script.Source == "" {
+			return fmt.Errorf("%w: %q", ratelimit.ErrNoScript, d.Algorithm.Name())
+		}
+		from := len(c.ints)
+		c.ints = append(c.ints, script.Args(c.ints[from:from], d)...)
+		c.demands = append(c.demands, callDemand{
+			op: d.Op, n: d.N, at: d.At, max: d.Algorithm.Limit().Max,
+			script: script, args: c.ints[from:], times: 1,
+		})
+	}
+	done = true
+	return nil
+}
+
+// bind gives d its key, which may be among before, and its script a place in the program.
+func (c *Call) bind(d *callDemand, before []string, key string) {
+	if d.key = slices.Index(before, key); d.key < 0 {
+		d.key = len(c.keys)
+		c.keys = append(c.keys, key)
+	}
+	if at, found := c.index(d.script); !found {
+		c.scripts = slices.Insert(c.scripts, at, d.script)
+	}
+	c.located = ""
+}
+
+// index returns where a script is, or belongs, in scripts.
+func (c *Call) index(script ratelimit.Script) (at int, found bool) {
+	byName := func(s ratelimit.Script, name string) int { return strings.Compare(s.Name, name) }
+	return slices.BinarySearchFunc(c.scripts, script.Name, byName)
+}
+
+// Program returns the script to run.
+func (c *Call) Program() Program {
+	same := slices.EqualFunc(c.scripts, c.built, func(a, b ratelimit.Script) bool {
+		return a.Name == b.Name && a.Source == b.Source
+	})
+	if !same {
+		c.built = slices.Clone(c.scripts)
+		c.one, c.many = Program{}, Program{}
+	}
+	program, frame := &c.many, manyFrame
+	if len(c.demands) == 1 && c.demands[0].times == 1 {
+		program, frame = &c.one, oneFrame
+	}
+	if program.Source == "" {
+		*program = newProgram(frame, c.built)
+	}
+	return *program
+}
+
+// Keys returns the script's KEYS, each state once. The slice is good until Begin.
+func (c *Call) Keys() []string { return c.keys }
+
+// Args returns the script's ARGV, in binary. The slice is good until Begin.
+func (c *Call) Args() []string {
+	clear(c.args)
+	c.args = c.args[:0]
+	for i := range c.demands {
+		d := &c.demands[i]
+		step, _ := c.index(d.script)
+		more := byte(1)
+		if d.last {
+			more = 0
+		}
+		b := appendInt(c.bytes[:0], c.now, 7)
+		n, at := d.n, d.at
+		switch d.op {
+		case ratelimit.OpTake:
+			at = int64(d.times - 1)
+		case ratelimit.OpReset:
+			n = 0 // it may be anything
+		}
+		b = appendInt(b, n<<3|int64(d.op), 7)
+		b = appendInt(b, stampOrZero(at), 7)
+		b = appendInt(b, int64(d.key+1), 4)
+		b = append(b, byte(step+1), more)
+		for _, v := range d.args {
+			b = appendInt(b, v, 7)
+		}
+		c.bytes = b
+		c.args = append(c.args, string(b))
+	}
+	return c.args
+}
+
+// stampOrZero returns 0, which is no record's stamp, for what a step in Lua cannot calculate
+// with.
+func stampOrZero(at int64) int64 {
+	if at < 0 || at >= 1<<53 {
+		return 0
+	}
+	return at
+}
+
+// appendInt appends the low n bytes of v, big-endian.
+func appendInt(b []byte, v int64, n int) []byte {
+	for n--; n >= 0; n-- {
+		b = append(b, byte(v>>(8*n)))
+	}
+	return b
+}

@@ -1,0 +1,431 @@
+package lua
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// other is an algorithm with another script and no args.
+type other struct{ algorithm.Log }
+
+func (other) Script() ratelimit.Script {
+	return ratelimit.Script{Name: "an", Source: "local function step() end",
+		Args: func(dst []int64, _ ratelimit.Demand) []int64 { return dst }}
+}
+
+// scriptless is an algorithm that only Go can run.
+type scriptless struct{ algorithm.Log }
+
+func (scriptless) Script() ratelimit.Script { return ratelimit.Script{} }
+
+// packed is the reply for one demand of several.
+func packed(kind, remaining, retry, reset, at int64) string {
+	b := appendInt(nil, kind|remaining, 6)
+	for _, v := range []int64{retry, reset, at} {
+		b = appendInt(b, v, replyInt)
+	}
+	return string(b)
+}
+
+// hexOf returns values, each with its number of bytes, as hexadecimal digits.
+func hexOf(valuesAndBytes ...int64) string {
+	var b strings.Builder
+	for i := 0; i < len(valuesAndBytes); i += 2 {
+		fmt.Fprintf(&b, "%0*x", int(2*valuesAndBytes[i+1]), valuesAndBytes[i])
+	}
+	return b.String()
+}
+
+func TestCall(t *testing.T) {
+	minute, hour := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)),
+		algorithm.SlidingLog(ratelimit.PerHour("hour", 9)).WithResolution(time.Second)
+	var c Call
+	for range 2 { // a Call forgets at Begin
+		c.Begin(1_790_000_000_000_000)
+		groups := []struct {
+			keys []string
+			ds   []ratelimit.Demand
+		}{
+			{[]string{"k1", "k2"}, []ratelimit.Demand{{Key: "k", Algorithm: minute, N: 1},
+				{Key: "k", Algorithm: hour, Op: ratelimit.OpPeek, N: 2}}},
+			{[]string{"k1"}, []ratelimit.Demand{{Key: "k", Algorithm: other{minute},
+				Op: ratelimit.OpGiveBack, N: 3, At: 1_780_000_000_000_000}}},
+			{[]string{"k2"},
+				[]ratelimit.Demand{{Key: "k", Algorithm: other{hour},
+					Op: ratelimit.OpReset, N: -1}}},
+		}
+		for _, g := range groups {
+			if err := c.Add(g.keys, g.ds); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := c.Keys(); !slices.Equal(got, []string{"k1", "k2"}) {
+			t.Errorf("keys %q", got)
+		}
+		const now = 1_790_000_000_000_000
+		want := []string{ // now, 8·n + op, at, key, step, more; args
+			hexOf(now, 7, 8, 7, 0, 7, 1, 4, 2, 1, 1, 1, 2, 7, 60_000_000, 7),
+			hexOf(now, 7, 17, 7, 0, 7, 2, 4, 2, 1, 0, 1, 9, 7, 3_600_000_000, 7, 1_000_000, 7),
+			hexOf(now, 7, 27, 7, 1_780_000_000_000_000, 7, 1, 4, 1, 1, 0, 1),
+			hexOf(now, 7, 4, 7, 0, 7, 2, 4, 1, 1, 0, 1),
+		}
+		for i, arg := range c.Args() {
+			if got := fmt.Sprintf("%x", arg); got != want[i] {
+				t.Errorf("arg %d is\n%s, want\n%s", i, got, want[i])
+			}
+		}
+	}
+
+	reply := packed(0, 1, 0, 60_000_000, 7) + packed(replyRefused, 3, 5, 6, 8) +
+		packed(replyCorrupt, 0, 0, 0, 0) + packed(0, 9, 0, 0, 9)
+	out := make([]ratelimit.Result, 2)
+	if err := c.Results(reply, 0, out); err != nil {
+		t.Fatal(err)
+	}
+	if want := (ratelimit.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: time.Minute,
+		At: 7}); out[0] != want {
+		t.Errorf("got %+v, want %+v", out[0], want)
+	}
+	if want := (ratelimit.Result{Limit: 9, Remaining: 3, RetryAfter: 5 * time.Microsecond,
+		ResetAfter: 6 * time.Microsecond, At: 8}); out[1] != want {
+		t.Errorf("got %+v, want %+v", out[1], want)
+	}
+	if err := c.Results(reply, 1, out[:1]); !errors.Is(err, ratelimit.ErrCorruptState) {
+		t.Errorf("corrupt state: %v", err)
+	}
+	c.Begin(0)
+	if err := c.Add([]string{"k1"},
+		[]ratelimit.Demand{{Key: "k", Algorithm: minute, N: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	short := packed(0, 1, 0, 60_000_000, 7)
+	if err := c.Results(short[:6]+short[6+replyInt:], 0, out[:1]); err != nil ||
+		out[0] != (ratelimit.Result{Allowed: true, Limit: 2, Remaining: 1,
+			ResetAfter: time.Minute, At: 7}) {
+		t.Errorf("one admitted demand: %v, %+v", err, out[0])
+	}
+	if err := c.Results(short[1:], 0, out[:1]); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		t.Errorf("short reply: %v", err)
+	}
+	if err := c.Results(reply[:replySize-1], 0, out[:1]); !errors.Is(err,
+		ratelimit.ErrOutcomeUnknown) {
+		t.Errorf("short reply: %v", err)
+	}
+}
+
+// unsummed is the log with a script that does not say that equal takes add up.
+type unsummed struct{ algorithm.Log }
+
+func (u unsummed) Script() ratelimit.Script {
+	script := u.Log.Script()
+	script.Name, script.Sums = "unsummed", false
+	args := script.Args
+	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+		d.Algorithm = d.Algorithm.(unsummed).Log
+		return args(dst, d)
+	}
+	return script
+}
+
+func TestCallOfSame(t *testing.T) {
+	const now = 1_790_000_000_000_000
+	minute := algorithm.SlidingLog(ratelimit.PerMinute("minute", 100))
+	take := ratelimit.Demand{Key: "k", Algorithm: minute, N: 3, At: 5}
+	peek, plain := take, take
+	peek.Op, plain.Algorithm = ratelimit.OpPeek, unsummed{minute}
+	var c Call
+	add := func(key string, d ratelimit.Demand, times int) {
+		t.Helper()
+		if err := c.AddSame(key, d, times); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		c.Begin(now)
+		add("k1", take, 1000)
+		if err := c.Add([]string{"k2", "k1"}, []ratelimit.Demand{take, peek}); err != nil {
+			t.Fatal(err)
+		}
+		add("k2", peek, 2)
+		add("k2", plain, 2)
+		add("k3", take, 1)
+		add("k1", take, 3)
+	}
+	log := []int64{100, 7, 60_000_000, 7}
+	want := []string{
+		hexOf(append([]int64{now, 7, 24, 7, 999, 7, 1, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 2, 4, 1, 1, 1, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 25, 7, 5, 7, 1, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 25, 7, 5, 7, 2, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 25, 7, 5, 7, 2, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 2, 4, 2, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 2, 4, 2, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 0, 7, 3, 4, 1, 1, 0, 1}, log...)...),
+		hexOf(append([]int64{now, 7, 24, 7, 2, 7, 1, 4, 1, 1, 0, 1}, log...)...),
+	}
+	args := c.Args()
+	if len(args) != len(want) {
+		t.Fatalf("%d args, want %d", len(args), len(want))
+	}
+	for i, arg := range args {
+		if got := fmt.Sprintf("%x", arg); got != want[i] {
+			t.Errorf("arg %d is\n%s, want\n%s", i, got, want[i])
+		}
+	}
+	if keys := c.Keys(); !slices.Equal(keys, []string{"k1", "k2", "k3"}) {
+		t.Errorf("keys %q", keys)
+	}
+
+	count := func(n int64) string { return string(appendInt(nil, n, replyInt)) }
+	reply := count(1) + packed(0, 40, 0, 60, 7) + count(12) + packed(0, 1, 0, 61, 8) + count(987) +
+		packed(replyRefused, 1, 9, 61, 8) +
+		packed(replyRefused, 1, 2, 3, 4) + packed(0, 5, 0, 6, 7) +
+		packed(0, 11, 0, 60, 7) + packed(0, 12, 0, 60, 7) +
+		packed(0, 13, 0, 60, 7) + packed(replyRefused, 14, 15, 60, 7) +
+		packed(0, 16, 0, 60, 7) +
+		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
+	allowed := func(remaining, reset, at int64) ratelimit.Result {
+		return ratelimit.Result{Allowed: true, Limit: 100, Remaining: remaining,
+			ResetAfter: time.Duration(reset) * time.Microsecond, At: at}
+	}
+	refused := func(remaining, retry, reset, at int64) ratelimit.Result {
+		res := allowed(remaining, reset, at)
+		res.Allowed, res.RetryAfter = false, time.Duration(retry)*time.Microsecond
+		return res
+	}
+	thousand := []ratelimit.Result{allowed(40, 60, 7)}
+	for i := range int64(12) {
+		thousand = append(thousand, allowed(34-3*i, 61, 8))
+	}
+	for len(thousand) < 1000 {
+		thousand = append(thousand, refused(1, 9, 61, 8))
+	}
+	results := [][]ratelimit.Result{
+		thousand,
+		{refused(1, 2, 3, 4), allowed(5, 6, 7)},
+		{allowed(11, 60, 7), allowed(12, 60, 7)},
+		{allowed(13, 60, 7), refused(14, 15, 60, 7)},
+		{allowed(16, 60, 7)},
+		{allowed(20, 60, 7), allowed(17, 60, 7), {}},
+	}
+	for _, group := range []int{5, 1, 0, 2, 3, 4} {
+		out := make([]ratelimit.Result, len(results[group]))
+		for i := range out {
+			out[i].Limit = 1 // as if it had been used before
+		}
+		err := c.Results(reply, group, out)
+		if corrupt := group == 5; errors.Is(err, ratelimit.ErrCorruptState) != corrupt ||
+			err != nil && !corrupt {
+			t.Errorf("group %d: %v", group, err)
+		}
+		for i := range out {
+			if out[i] != results[group][i] {
+				t.Errorf("group %d, result %d: got %+v, want %+v",
+					group, i, out[i], results[group][i])
+			}
+		}
+	}
+
+	single := packed(0, 1, 0, 60, 7)
+	for name, reply := range map[string]string{
+		"empty":        "",
+		"short":        reply[:len(reply)-1],
+		"long":         reply + " ",
+		"too few":      count(999) + reply[replyInt:],
+		"too many":     count(1001) + reply[replyInt:],
+		"none":         count(0) + reply[replyInt:],
+		"without":      strings.Repeat(single, 9),
+		"only a count": count(1),
+	} {
+		if err := c.Results(reply, 1, make([]ratelimit.Result, 2)); !errors.Is(err,
+			ratelimit.ErrOutcomeUnknown) {
+			t.Errorf("reply %s: %v", name, err)
+		}
+	}
+
+	many := c.Program()
+	c.Begin(now)
+	add("k", take, 1)
+	one := c.Program()
+	if out := make([]ratelimit.Result, 1); c.Results(single, 0, out) != nil ||
+		out[0] != allowed(1, 60, 7) {
+		t.Errorf("once: %+v", out[0])
+	}
+	c.Begin(now)
+	add("k", take, 2)
+	if several := c.Program(); several == one || several == many {
+		t.Error("two takes run as one, or with scripts that are not theirs")
+	}
+	if err := c.AddSame("k", take, 0); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+		t.Errorf("0 times: %v", err)
+	}
+	take.Algorithm = scriptless{}
+	if err := c.AddSame("k", take, 2); !errors.Is(err, ratelimit.ErrNoScript) {
+		t.Errorf("without script: %v", err)
+	}
+	if len(c.Args()) != 1 {
+		t.Errorf("added %q", c.Args())
+	}
+}
+
+// TestCallOfManyKeys: each demand names its own key, however many there are.
+func TestCallOfManyKeys(t *testing.T) {
+	const n = 1<<16 + 10
+	keys, ds := make([]string, n), make([]ratelimit.Demand, n)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+		ds[i] = ratelimit.Demand{Key: keys[i],
+			Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)), N: 1}
+	}
+	var c Call
+	c.Begin(0)
+	if err := c.Add(keys, ds); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool, n)
+	for _, arg := range c.Args() {
+		seen[arg[21:25]] = true
+	}
+	if len(c.Keys()) != n || len(seen) != n {
+		t.Errorf("%d keys and %d indexes of them, want %d", len(c.Keys()), len(seen), n)
+	}
+}
+
+func TestCallWithoutScript(t *testing.T) {
+	var c Call
+	c.Begin(0)
+	d := ratelimit.Demand{Key: "k",
+		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)), N: 1}
+	bad := d
+	bad.Algorithm = scriptless{}
+	err := c.Add([]string{"a", "b"}, []ratelimit.Demand{d, bad})
+	if !errors.Is(err, ratelimit.ErrNoScript) || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+	if len(c.Keys()) != 0 || len(c.Args()) != 0 {
+		t.Errorf("added %q, %q", c.Keys(), c.Args())
+	}
+}
+
+// TestProgram: the text depends on which algorithms there are and whether there is one demand, not
+// on how many more, in which order and with which parameters.
+func TestProgram(t *testing.T) {
+	log := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
+	program := func(algorithms ...ratelimit.Algorithm) Program {
+		var c Call
+		c.Begin(0)
+		for _, a := range algorithms {
+			if err := c.Add([]string{"k"},
+				[]ratelimit.Demand{{Key: "k", Algorithm: a, N: 1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c.Program()
+	}
+	one := program(log)
+	if sum := sha1.Sum([]byte(one.Source)); one.SHA != hex.EncodeToString(sum[:]) {
+		t.Errorf("SHA %s", one.SHA)
+	}
+	if program(log.WithResolution(time.Second)) != one ||
+		program(log, log) != program(log.WithResolution(time.Second), log, log) {
+		t.Error("parameters change the program")
+	}
+	both := program(log, other{log})
+	if both == one || both != program(other{log}, log) {
+		t.Error("the order of demands changes the program")
+	}
+}
+
+// FuzzReply reads what is no reply of the script: an error that says so, or results that a caller
+// can calculate with.
+func FuzzReply(f *testing.F) {
+	short := packed(0, 1, 0, 60_000_000, 7)
+	f.Add([]byte(short[:6]+short[6+replyInt:]), uint8(0))
+	f.Add([]byte(packed(replyRefused, 1, 2, 3, 4)), uint8(0))
+	f.Add([]byte(packed(replyCorrupt, 0, 0, 0, 0)), uint8(0))
+	f.Add([]byte(packed(0, 1, 0, 60_000_000, 7)+packed(replyRefused|replyWrote, 3, 5, 6, 8)),
+		uint8(1))
+	f.Add([]byte(bigEndian(2, replyInt)+packed(0, 1, 0, 60_000_000, 7)+bigEndian(1, replyInt)+
+		packed(replyRefused, 0, 1, 2, 3)+short), uint8(2))
+	f.Add(slices.Repeat([]byte{0xff}, replySize), uint8(0))
+	f.Add(slices.Repeat([]byte{0xff}, 2*replySize), uint8(1))
+	f.Add([]byte("OK"), uint8(2))
+	f.Add([]byte(failedPart("ERR planted", replyWrote)), uint8(0))
+	f.Add([]byte(bigEndian(1, replyInt)+packed(0, 1, 0, 60, 7)+bigEndian(2, replyInt)+
+		failedPart("x", replyWrote)+short), uint8(2))
+	minute, hour := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)),
+		algorithm.SlidingLog(ratelimit.PerHour("hour", 9))
+	var c Call // is used again, as stores do
+	f.Fuzz(func(t *testing.T, bytes []byte, shape uint8) {
+		reply := string(bytes)
+		c.Begin(0)
+		var sizes []int
+		switch shape % 3 {
+		case 0:
+			sizes = addFuzzed(t, &c, []int{1}, minute)
+		case 1:
+			sizes = addFuzzed(t, &c, []int{1}, minute, hour)
+		case 2:
+			sizes = addFuzzed(t, &c, []int{3, 1}, minute)
+		}
+		for group, size := range sizes {
+			out := make([]ratelimit.Result, size)
+			err := c.Results(reply, group, out)
+			// of a group, of which equal takes before it may have been decided
+			var failed *StepError
+			if err != nil && !errors.As(err, &failed) && !errors.Is(err,
+				ratelimit.ErrCorruptState) && !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+				t.Fatal(err)
+			}
+			for _, res := range out {
+				if res != (ratelimit.Result{}) && res.Limit != 2 && res.Limit != 9 ||
+					res.Remaining < 0 || res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 {
+					t.Fatalf("%x: %+v", reply, res)
+				}
+				if errors.Is(err, ratelimit.ErrOutcomeUnknown) && failed == nil && res.Allowed {
+					t.Fatalf("%x: allowed beside %v", reply, err)
+				}
+			}
+			if err == nil {
+				c.Wrote(reply, group)
+			}
+		}
+	})
+}
+
+// addFuzzed adds, for each of times, a group of one demand under each of logs, or of that many
+// equal takes, and returns the groups' lengths.
+func addFuzzed(t *testing.T, c *Call, times []int, logs ...algorithm.Log) (sizes []int) {
+	t.Helper()
+	for i, n := range times {
+		keys, ds := make([]string, len(logs)), make([]ratelimit.Demand, len(logs))
+		for j, l := range logs {
+			keys[j], ds[j] = fmt.Sprint(i, j), ratelimit.Demand{Key: "k", Algorithm: l, N: 1}
+		}
+		err := error(nil)
+		if n > 1 {
+			err = c.AddSame(keys[0], ds[0], n)
+			sizes = append(sizes, n)
+		} else {
+			err = c.Add(keys, ds)
+			sizes = append(sizes, len(ds))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sizes
+}
+
+// bigEndian is v in n bytes.
+func bigEndian(v int64, n int) string { return string(appendInt(nil, v, n)) }

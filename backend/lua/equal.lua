@@ -1,0 +1,26 @@
+-- Part of many.lua: equal takes.
+
+--include run.lua
+
+-- decide_equal decides d.left equal takes, and counts down what is left. One take is decided
+-- alone, then as many as still fit in one step. That step counts only if it answers what the last
+-- of them alone would get, which a clock or a resolution that has just changed may prevent; then
+-- the next one is decided alone.
+decide_equal = function(d, reply)
+  while d.left > 0 do
+    local r, count = run(d, TAKE, d.n, 0), d.left
+    local answer, allowed = commit(d, r, true)
+    if allowed == 1 then
+      count = 1
+      local fit = math.min(d.left - 1, math.floor(r[2] / d.n))
+      if fit > 0 then
+        local s = run(d, TAKE, fit * d.n, 0)
+        if s[1] == 1 and s[2] == r[2] - fit * d.n and s[4] == r[4] and s[5] == r[5] then
+          answer, count = commit(d, s, true), fit + 1
+        end
+      end
+    end
+    reply[#reply + 1] = pack('>I7', count) .. answer
+    d.left = d.left - count
+  end
+end

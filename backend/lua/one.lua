@@ -1,0 +1,32 @@
+-- The frame of a call with one demand, as most are. many.lua documents the arguments and the
+-- reply; here an error is the reply to the call.
+
+local PEEK <const>, GIVEBACK <const>, RESET <const> = 1, 3, 4
+local REFUSED <const>, CORRUPT <const>, WROTE <const> = 2 ^ 44, 2 ^ 45, 2 ^ 46
+
+--STEPS--
+
+local redis, struct, key, arg = redis, struct, KEYS[1], ARGV[1]
+local call, pack, now, n = redis.call, struct.pack, struct.unpack('>I7I7', arg)
+local op, at, clock = n % 8, 0
+n = (n - op) / 8
+if op == GIVEBACK then at = struct.unpack('>I7', arg, 15) end
+if now == 0 then
+  clock = true
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+local tail = redis.pcall('GETRANGE', key, '-160', '-1')
+if tail.err then
+  if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err) end
+  if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
+  call('DEL', key)
+  tail = ''
+end
+local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more =
+  step1(key, tail, now, op, n, at, arg, 28)
+local wrote
+--include write.lua
+if allowed == 1 then return pack('>I6I7I7', remaining, reset, stamp) end
+return pack('>I6I7I7I7', remaining + REFUSED, retry, reset, stamp)

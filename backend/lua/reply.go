@@ -1,0 +1,229 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// The reply of a script is a string of big-endian integers; many.lua documents them.
+const (
+	replyInt      = 7
+	replySize     = 6 + 3*replyInt
+	replyAdmitted = 6 + 2*replyInt // of one admitted demand alone
+
+	replyRefused = 1 << 44
+	replyCorrupt = 1 << 45
+	replyWrote   = 1 << 46
+	replyFailed  = 1 << 47
+)
+
+// A StepError is what a server said when a step, or the writing of what it returned, ended with
+// an error. It concerns the demands of its group only. It wraps [ratelimit.ErrUnavailable], and
+// [ratelimit.ErrOutcomeUnknown] if the group had written something by then.
+type StepError struct {
+	Text  string // the server's words, which may hold stored keys
+	Wrote bool   // whether the group had written something
+}
+
+// Error returns the text.
+func (e *StepError) Error() string { return e.Text }
+
+// Unwrap returns what the error says about the demands.
+func (e *StepError) Unwrap() error {
+	if e.Wrote {
+		return ratelimit.ErrOutcomeUnknown
+	}
+	return ratelimit.ErrUnavailable
+}
+
+// part is what a reply says of one demand, or of some of the equal takes that it stands for.
+type part struct {
+	count     int
+	flags     int64
+	remaining int64
+	retry     int64
+	reset     int64
+	at        int64
+	text      string // of a group that failed
+}
+
+// parts walks the parts of a reply in the order of the demands that they answer.
+type parts struct {
+	reply   string
+	offset  int          // of the next part
+	demands []callDemand // that have parts still; the next part is of the first
+	taken   int          // equal takes of that demand that have been answered
+}
+
+// next returns the next part and its demand. ok is false after the last, and where the reply has
+// no such part.
+func (w *parts) next() (d *callDemand, p part, ok bool) {
+	if len(w.demands) == 0 {
+		return nil, part{}, false
+	}
+	d = &w.demands[0]
+	if p, ok = w.decode(d); ok {
+		if w.taken += p.count; w.taken == d.times {
+			w.demands, w.taken = w.demands[1:], 0
+		}
+	}
+	return d, p, ok
+}
+
+// decode reads the part of d at offset, and moves offset to its end.
+func (w *parts) decode(d *callDemand) (p part, ok bool) {
+	rest := w.reply[w.offset:]
+	p.count = 1
+	if d.times > 1 {
+		count := cutInt(&rest, replyInt)
+		if count < 1 || count > int64(d.times-w.taken) {
+			return part{}, false
+		}
+		p.count = int(count)
+	}
+	alone := w.offset == 0 && d.times == 1 && len(w.reply) == replyAdmitted // without RetryAfter
+	if !alone && len(rest) < replySize {
+		return part{}, false
+	}
+	remaining := cutInt(&rest, 6)
+	p.flags, p.remaining = remaining&^(replyRefused-1), remaining&(replyRefused-1)
+	if !alone {
+		p.retry = cutInt(&rest, replyInt)
+	}
+	p.reset, p.at = cutInt(&rest, replyInt), cutInt(&rest, replyInt)
+	if alone && p.flags&^replyWrote != 0 {
+		return part{}, false
+	}
+	if p.flags&replyFailed != 0 {
+		if int64(len(rest)) < p.retry {
+			return part{}, false
+		}
+		p.text, rest = rest[:p.retry], rest[p.retry:]
+	}
+	w.offset = len(w.reply) - len(rest)
+	return p, true
+}
+
+// cutInt removes an integer of n bytes from the beginning of rest, and returns it. It is -1 if
+// there are not so many.
+func cutInt(rest *string, n int) (v int64) {
+	if len(*rest) < n {
+		return -1
+	}
+	for _, c := range []byte((*rest)[:n]) {
+		v = v<<8 | int64(c)
+	}
+	*rest = (*rest)[n:]
+	return v
+}
+
+// result returns what p says of d. The error wraps [ratelimit.ErrCorruptState], is a
+// [*StepError], or errForeign for numbers that are no step's: times that are negative, or more
+// than a Duration holds.
+func (p part) result(d *callDemand) (ratelimit.Result, error) {
+	switch {
+	case p.flags&replyFailed != 0:
+		return ratelimit.Result{}, &StepError{Text: p.text, Wrote: p.flags&replyWrote != 0}
+	case p.flags&replyCorrupt != 0:
+		return ratelimit.Result{}, ratelimit.ErrCorruptState
+	case p.retry|p.reset|p.at >= 1<<53:
+		return ratelimit.Result{}, errForeign
+	}
+	return ratelimit.Result{
+		Allowed:    p.flags&replyRefused == 0,
+		Limit:      d.max,
+		Remaining:  p.remaining,
+		RetryAfter: time.Duration(p.retry) * time.Microsecond,
+		ResetAfter: time.Duration(p.reset) * time.Microsecond,
+		At:         p.at,
+	}, nil
+}
+
+// errForeign is about a reply of the right length.
+var errForeign = fmt.Errorf("%w: the script replied with numbers out of range",
+	ratelimit.ErrOutcomeUnknown)
+
+// locate finds each demand's part of a reply and reports whether it is a reply for these demands.
+func (c *Call) locate(reply string) bool {
+	if c.located != "" && c.located == reply {
+		return true
+	}
+	w := parts{reply: reply, demands: c.demands}
+	for len(w.demands) > 0 {
+		if w.taken == 0 {
+			w.demands[0].reply = w.offset
+		}
+		if _, _, ok := w.next(); !ok {
+			return false
+		}
+	}
+	if w.offset != len(reply) {
+		return false
+	}
+	c.located = reply
+	return true
+}
+
+// parts returns the parts of a group of a reply that has been located.
+func (c *Call) parts(reply string, group int) parts {
+	demands := c.demands[c.groups[group]:]
+	if group+1 < len(c.groups) {
+		demands = c.demands[c.groups[group]:c.groups[group+1]]
+	}
+	return parts{reply: reply, offset: demands[0].reply, demands: demands}
+}
+
+// Results reads the answer of a group, counted from 0 in the order of Add and AddSame, from the
+// script's reply. out has the length of the group. An error wraps [ratelimit.ErrCorruptState], is
+// a [*StepError], or wraps [ratelimit.ErrOutcomeUnknown] for a reply that is none of this
+// script's. A state may turn out to be corrupt, and a step may fail, only after some of the equal
+// demands of AddSame: those decided before have their Result then, and the others the zero
+// Result, whose Limit is 0.
+func (c *Call) Results(reply string, group int, out []ratelimit.Result) error {
+	if !c.locate(reply) {
+		return fmt.Errorf("%w: the script replied %d bytes for %d demands",
+			ratelimit.ErrOutcomeUnknown, len(reply), len(c.demands))
+	}
+	var first error // of the parts: the others of a group that failed say nothing
+	w, i := c.parts(reply, group), 0
+	for {
+		d, p, ok := w.next()
+		if !ok {
+			return first
+		}
+		res, err := p.result(d)
+		if errors.Is(err, errForeign) {
+			clear(out)
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+		for left := p.count - 1; left >= 0; left-- {
+			out[i] = res
+			if res.Allowed {
+				out[i].Remaining += int64(left) * d.n
+			}
+			i++
+		}
+	}
+}
+
+// Wrote reports whether the server wrote for a group that recorded nothing: a peek, or one that
+// was refused, after the server's clock has stepped back. Of other groups it says nothing.
+// Results has been called with reply.
+func (c *Call) Wrote(reply string, group int) bool {
+	if c.located == "" || c.located != reply {
+		return false
+	}
+	w := c.parts(reply, group)
+	for {
+		_, p, ok := w.next()
+		if !ok || p.flags&replyWrote != 0 {
+			return ok
+		}
+	}
+}

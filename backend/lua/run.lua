@@ -1,0 +1,24 @@
+-- Part of equal.lua and group.lua: run and commit, the two halves of a decision.
+
+-- run returns what the step of d returns, for op instead of its own; nothing if the state is
+-- corrupt.
+run = function(d, op, n, at)
+  local tail = pcall('GETRANGE', d.key, '-160', '-1')
+  if not tail.err then return {d.step(d.key, tail, now, op, n, at, d.arg, 28)} end
+  if sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
+  if op ~= RESET then return {} end
+  local r = {d.step(d.key, '', now, op, n, at, d.arg, 28)}
+  r[7] = ''
+  return r
+end
+
+-- commit writes what run returned for d, r. It returns the answer to d, and 1 if d is admitted.
+-- recorded tells whether the group is: if not, r is the result of a peek.
+commit = function(d, r, recorded)
+  local key, op = d.key, recorded and d.op or PEEK
+  local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more =
+    values(r, 1, 15)
+--include write.lua
+  if allowed ~= 1 then remaining = remaining + REFUSED end
+  return pack('>I6I7I7I7', remaining, retry, reset, stamp), allowed
+end

@@ -1,0 +1,36 @@
+-- Part of one.lua, single.lua and run.lua: it writes what a step returned, and returns from the
+-- function if the state turns out to be corrupt. wrote tells that something has been written.
+if whole or o1 then
+  if whole or us then
+    -- The server expires by its own clock and whole milliseconds: an absolute time in those is
+    -- never early. A clock that is given moves apart from the server's, so there only the length
+    -- counts.
+    if us and clock then
+      us = string.format('%.0f', math.ceil((now + us) / 1000))
+    elseif us then
+      us = string.format('%.0f', math.ceil(us / 1000) + 1)
+    end
+    if not whole then
+      call(clock and 'PEXPIREAT' or 'PEXPIRE', key, us)
+    elseif whole == '' then
+      call('DEL', key)
+    elseif us then
+      call('SET', key, whole, clock and 'PXAT' or 'PX', us)
+    else
+      call('SET', key, whole, 'KEEPTTL')
+    end
+    wrote = true
+  end
+  if o1 then
+    local length = call('SETRANGE', key, o1, b1)
+    wrote = true
+    if o2 then length = call('SETRANGE', key, o2, b2) end
+    if o3 then length = call('SETRANGE', key, o3, b3) end
+    if more then
+      for i = 1, #more, 2 do call('SETRANGE', key, more[i], more[i + 1]) end
+    end
+    if length ~= size and size then allowed = nil end -- the state ends elsewhere than it says
+  end
+  if allowed ~= 1 or op == PEEK then remaining = remaining + WROTE end
+end
+if not allowed then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end

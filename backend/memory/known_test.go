@@ -1,0 +1,41 @@
+package memorystore
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// TestMoreLimitsThanAreKnown uses more limits on a key than its shard remembers algorithms: each
+// keeps a history of its own and its own Max, in single demands and together.
+func TestMoreLimitsThanAreKnown(t *testing.T) {
+	s := open(t, nil)
+	const limits = 7
+	var ds []ratelimit.Demand
+	for i := range limits {
+		limit := ratelimit.Limit{Name: strconv.Itoa(i), Max: int64(10 + i), Window: time.Hour}
+		ds = append(ds, ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1})
+	}
+	out := make([]ratelimit.Result, limits)
+	for round := range int64(5) {
+		for i, d := range ds {
+			if got, want := must(t, s, d, true).Remaining, 10+int64(i)-2*round-1; got != want {
+				t.Fatalf("limit %d: %d units remain, want %d", i, got, want)
+			}
+		}
+		if err := s.TakeAll(t.Context(), ds, out); err != nil {
+			t.Fatal(err)
+		}
+		for i, res := range out {
+			if want := 10 + int64(i) - 2*round - 2; !res.Allowed || res.Remaining != want {
+				t.Fatalf("limit %d: %+v, want %d units to remain", i, res, want)
+			}
+		}
+	}
+	if n := s.Stats().Keys; n != limits {
+		t.Errorf("%d states, want %d", n, limits)
+	}
+}

@@ -1,0 +1,133 @@
+package memorystore
+
+import (
+	"context"
+	"hash/maphash"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/internal/direct"
+	"github.com/truewindow/ratelimit/internal/longkey"
+)
+
+// Take decides one demand. Errors are those of [ratelimit.CheckTake], [ratelimit.ErrCapacity],
+// [ratelimit.ErrCorruptState] and [ratelimit.ErrClosed].
+func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (res ratelimit.Result, err error) {
+	res.Allowed, res.Source, res.Limit, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
+		(*directStore)(s).TakeDirect(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
+	return res, err
+}
+
+// directStore is the direct form of a Store.
+type directStore Store
+
+func init() {
+	direct.Of = func(store any) any {
+		if s, ok := store.(*Store); ok {
+			return (*directStore)(s)
+		}
+		return nil
+	}
+}
+
+// TakeDirect is Take with a demand and a result in words, which fit registers.
+func (ds *directStore) TakeDirect(
+	ctx context.Context, key string, a ratelimit.Algorithm, op ratelimit.Op, n, stamp int64,
+) (
+	allowed bool, source ratelimit.Source, limit, remaining int64,
+	retryAfter, resetAfter time.Duration, at int64, err error,
+) {
+	s := (*Store)(ds)
+	if ctx.Err() != nil {
+		return failed(ratelimit.CheckTake(ctx, ratelimit.Demand{}))
+	}
+	if len(key) > longkey.Max {
+		key = longkey.Shorten(key)
+	}
+	hash := maphash.String(s.seed, key)
+	sh := s.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	known := &sh.last
+	if a != known.algorithm {
+		known = sh.known(a)
+	}
+	if known == nil || op > ratelimit.OpPeek || n < 1 || n > known.max || key == "" {
+		d := ratelimit.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
+		if err := ratelimit.CheckTake(context.Background(), d); err != nil {
+			return failed(err)
+		}
+	}
+	if s.closed.Load() {
+		return failed(ratelimit.ErrClosed)
+	}
+	now := s.now()
+	id := sh.find(hash, key, a, known)
+	log, isLog := a.(algorithm.Log)
+	if id == none || !isLog {
+		d := ratelimit.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
+		return words(s.takeAny(sh, hash, id, now, d))
+	}
+	var next []byte
+	var keep time.Duration
+	next, keep, allowed, remaining, retryAfter, resetAfter, at =
+		log.Decide(sh.entries.at(id).state, now, op, n, stamp)
+	if keep > 0 {
+		sh.store(id, next, now, keep)
+	} else if keep < 0 {
+		return failed(ratelimit.ErrCorruptState)
+	}
+	limit = log.Limit().Max
+	return allowed, ratelimit.SourceStore, limit, remaining, retryAfter, resetAfter, at, nil
+}
+
+// words returns the fields of a result.
+func words(res ratelimit.Result, err error) (
+	allowed bool, source ratelimit.Source, limit, remaining int64,
+	retryAfter, resetAfter time.Duration, at int64, _ error,
+) {
+	return res.Allowed, res.Source, res.Limit, res.Remaining,
+		res.RetryAfter, res.ResetAfter, res.At, err
+}
+
+func failed(err error) (
+	allowed bool, source ratelimit.Source, limit, remaining int64,
+	retryAfter, resetAfter time.Duration, at int64, _ error,
+) {
+	return words(ratelimit.Result{}, err)
+}
+
+// takeAny decides a demand of a key without a state, or of any algorithm. Its shard is locked.
+func (s *Store) takeAny(
+	sh *shard, hash uint64, id uint32, now int64, d ratelimit.Demand,
+) (res ratelimit.Result, err error) {
+	if id == none {
+		return s.takeNew(sh, hash, now, d)
+	}
+	err = sh.step(id, now, &d, &res)
+	return res, err
+}
+
+// takeNew decides a demand of a key without a state. Its shard is locked.
+func (s *Store) takeNew(
+	sh *shard, hash uint64, now int64, d ratelimit.Demand,
+) (ratelimit.Result, error) {
+	room, err := s.findRoom(sh, setOf(hash), now, d)
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	if room == sharedRoom {
+		return s.overflow.take(now, d)
+	}
+	next, keep, res := d.Step(nil, now)
+	if keep > 0 && len(next) > 0 {
+		sh.insert(hash, d, next, expiry(now, keep))
+	} else if room == ownRoom {
+		s.keys.Add(-1) // the reservation is not used
+	}
+	if keep < 0 {
+		return ratelimit.Result{}, ratelimit.ErrCorruptState
+	}
+	return res, nil
+}

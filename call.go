@@ -1,0 +1,120 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	"github.com/truewindow/ratelimit/internal/deadline"
+	"github.com/truewindow/ratelimit/internal/longkey"
+)
+
+// call is one call of a Limiter's method.
+type call struct {
+	op        Op
+	key       string
+	n         int64
+	admission []Result // OpGiveBack only: whose units are given back
+	wait      bool     // repeat the call until it is admitted
+}
+
+func take(key string, n int64) call {
+	if n == 0 {
+		return call{op: OpPeek, key: key, n: 1}
+	}
+	return call{op: OpTake, key: key, n: n}
+}
+
+// scratch is the room for one call, with a demand and a result for each limit.
+type scratch struct {
+	demands []Demand
+	results []Result
+}
+
+// fill writes the demands of c to s.
+func (l *Limiter) fill(c call, s *scratch) {
+	for i, a := range l.algorithms {
+		s.demands[i] = Demand{Key: c.key, Algorithm: a, Op: c.op, N: c.n}
+		if c.op == OpGiveBack {
+			s.demands[i].At = c.admission[i].At
+		}
+	}
+}
+
+// historiesOf returns a demand on each history of key.
+func (l *Limiter) historiesOf(key string) []Demand {
+	s := scratch{demands: make([]Demand, len(l.limits))}
+	l.fill(call{key: key}, &s)
+	return s.demands
+}
+
+// ask asks the store once, and the policy if the store leaves the call undecided.
+func (l *Limiter) ask(ctx context.Context, c call, s *scratch) (err error) {
+	l.fill(c, s)
+	if len(s.demands) == 1 {
+		err = l.askOne(ctx, &s.demands[0], &s.results[0])
+	} else {
+		err = l.store.TakeAll(ctx, s.demands, s.results)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case !l.admits(ctx, c.op, err):
+		clear(s.results)
+		return err
+	}
+	for i, limit := range l.limits {
+		s.results[i] = open(limit)
+	}
+	return nil
+}
+
+// directStore is the direct form of a store: Take with a demand and a result in words. The compiler
+// keeps words in registers, and a struct of more than four in memory, where a copy of what was just
+// written has to wait for the writes.
+type directStore interface {
+	TakeDirect(ctx context.Context, key string, a Algorithm, op Op, n, stamp int64) (
+		allowed bool, source Source, limit, remaining int64,
+		retryAfter, resetAfter time.Duration, at int64, err error,
+	)
+}
+
+// askOne asks the store about one demand.
+func (l *Limiter) askOne(ctx context.Context, d *Demand, res *Result) (err error) {
+	if l.direct == nil {
+		*res, err = l.store.Take(ctx, *d)
+		return err
+	}
+	res.Allowed, res.Source, res.Limit, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
+		l.direct.TakeDirect(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
+	return err
+}
+
+// admits reports whether the policy admits an op that the store has left undecided with err.
+func (l *Limiter) admits(ctx context.Context, op Op, err error) bool {
+	return l.policy == FailOpen && op <= OpForce && errors.Is(err, ErrUnavailable) &&
+		!errors.Is(err, ErrCorruptState) && !deadline.Passed(ctx)
+}
+
+func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l.Max} }
+
+// release returns s to the pool without the key, which is the caller's memory, and without results,
+// which the next call's store may leave as they are.
+func (l *Limiter) release(s *scratch) {
+	clear(s.demands)
+	clear(s.results)
+	l.pool.Put(s)
+}
+
+// wake lets the first call of this process that waits for key ask again.
+func (l *Limiter) wake(key string) {
+	if l.inFlight {
+		l.waiting.release(longkey.Shorten(key))
+	}
+}
+
+// sameStore reports whether a and b are the same store. Values that == cannot compare are not.
+func sameStore(a, b Store) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+}

@@ -1,0 +1,97 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+)
+
+// CheckTake reports why a store must not decide d: an error that wraps [ErrInvalidDemand],
+// [ErrInvalidLimit] or [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's
+// error.
+func CheckTake(ctx context.Context, d Demand) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return d.check()
+}
+
+// CheckTakeAll is [CheckTake] for all of ds. It also reports [ErrDuplicateDemand], and
+// [ErrInvalidDemand] if ds is empty or out has another length.
+func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if len(ds) == 0 || len(ds) != len(out) {
+		return fmt.Errorf("%w: %d demands with room for %d results",
+			ErrInvalidDemand, len(ds), len(out))
+	}
+	for i := range ds {
+		if err := ds[i].check(); err != nil {
+			return err
+		}
+	}
+	return checkDistinct(ds)
+}
+
+func (d *Demand) check() error {
+	switch {
+	case d.Key == "":
+		return fmt.Errorf("%w: empty key", ErrInvalidDemand)
+	case d.Algorithm == nil:
+		return fmt.Errorf("%w: no algorithm", ErrInvalidDemand)
+	case d.Op >= numOps:
+		return fmt.Errorf("%w: unknown %v", ErrInvalidDemand, d.Op)
+	case d.Op != OpReset && (d.N < 1 || d.N > MaxUnits):
+		return fmt.Errorf("%w: %d units are not between 1 and %d", ErrInvalidDemand, d.N, MaxUnits)
+	}
+	limit := d.Algorithm.Limit()
+	if limit.Max < 1 || limit.Max > MaxUnits || limit.Window < MinWindow ||
+		limit.Window > MaxWindow {
+		return limit.Validate()
+	}
+	if d.N > limit.Max && d.Op <= OpPeek {
+		return fmt.Errorf("%w: %d units, and %v admits at most %d",
+			ErrExceedsLimit, d.N, limit, limit.Max)
+	}
+	return nil
+}
+
+// maxPairwise is the number of demands up to which comparing all pairs is cheaper than building a
+// set.
+const maxPairwise = 16
+
+func checkDistinct(ds []Demand) error {
+	if len(ds) <= maxPairwise {
+		for i := range ds {
+			for j := range i {
+				if ds[i].Key == ds[j].Key &&
+					historyOf(ds[i].Algorithm) == historyOf(ds[j].Algorithm) {
+					return duplicate(ds[i])
+				}
+			}
+		}
+		return nil
+	}
+	type state struct {
+		key string
+		history
+	}
+	seen := make(map[state]struct{}, len(ds))
+	for i := range ds {
+		s := state{ds[i].Key, historyOf(ds[i].Algorithm)}
+		if _, ok := seen[s]; ok {
+			return duplicate(ds[i])
+		}
+		seen[s] = struct{}{}
+	}
+	return nil
+}
+
+// history is what, beside the key, tells two states apart.
+type history struct{ limit, algorithm string }
+
+func historyOf(a Algorithm) history { return history{a.Limit().Name, a.Name()} }
+
+func duplicate(d Demand) error {
+	return fmt.Errorf("%w: limit %q", ErrDuplicateDemand, d.Algorithm.Limit().Name)
+}

@@ -1,0 +1,175 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Claim is N units of a key under the limits of a limiter. [AllowAll], [PeekAll] and [ReserveAll]
+// decide several claims as one.
+type Claim struct {
+	Limiter *Limiter
+	Key     string
+	N       int64 // units, from 0 to MaxUnits; 0 asks whether one unit is free and takes nothing
+}
+
+// AllowAll takes the units of all claims if all limits of all of them admit them now, in one atomic
+// decision: if one claim is refused, none takes anything. It returns a result for each claim, that
+// of the limit that binds; the claims were admitted if all results are Allowed, that is if the one
+// at [Binding] is.
+//
+//	results, err := ratelimit.AllowAll(ctx,
+//		ratelimit.Claim{Limiter: requests, Key: tenant, N: 1},
+//		ratelimit.Claim{Limiter: tokens, Key: tenant, N: estimate},
+//	)
+//
+// All limiters must be on the same store, and no two claims on the same key and limit. When the
+// store is unavailable, the claims are admitted only if the policy of each limiter admits its
+// claim. The observer of each limiter gets an [Observation] of its claim.
+//
+// Errors are those of [Limiter.AllowN]. Besides, an error wraps [ErrInvalidDemand] without a claim,
+// for a claim without a limiter, and for limiters on different stores, and [ErrDuplicateDemand] for
+// two claims on one history. A server that cannot decide the keys together, such as Redis Cluster
+// with keys of several hash slots, answers with an error that wraps [errors.ErrUnsupported];
+// nothing was taken then.
+func AllowAll(ctx context.Context, claims ...Claim) ([]Result, error) {
+	parts := make([]part, len(claims))
+	for i, c := range claims {
+		parts[i] = part{limiter: c.Limiter, call: take(c.Key, c.N)}
+	}
+	return decideAll(ctx, parts)
+}
+
+// PeekAll returns what [AllowAll] would, and takes nothing. Remaining does not count the units
+// asked about.
+func PeekAll(ctx context.Context, claims ...Claim) ([]Result, error) {
+	parts := make([]part, len(claims))
+	for i, c := range claims {
+		if c.N == 0 {
+			c.N = 1
+		}
+		parts[i] = part{limiter: c.Limiter, call: call{op: OpPeek, key: c.Key, n: c.N}}
+	}
+	return decideAll(ctx, parts)
+}
+
+func decideAll(ctx context.Context, parts []part) ([]Result, error) {
+	if err := together(ctx, parts, withPolicy); err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(parts))
+	for i, p := range parts {
+		results[i] = p.results[Binding(p.results)]
+	}
+	return results, nil
+}
+
+// part is what one limiter does in a call that several make together.
+type part struct {
+	limiter *Limiter
+	call
+	scratch // its part of the demands and of the results of the call
+}
+
+// Whether the limiters' policies apply to a call.
+const (
+	withPolicy    = true
+	withoutPolicy = false
+)
+
+// together makes the calls of several limiters as one decision, writes the results to parts and
+// tells the observers.
+func together(ctx context.Context, parts []part, policy bool) (err error) {
+	store, err := sharedStore(parts)
+	if err != nil {
+		return err
+	}
+	demands, results := split(parts)
+	for _, p := range parts {
+		tell := p.limiter.shadowed(ctx, p.call)
+		defer func() { tell(p.results, err) }() // also if the store panics
+	}
+	began := time.Now()
+	if len(demands) == 1 {
+		results[0], err = store.Take(ctx, demands[0])
+	} else {
+		err = store.TakeAll(ctx, demands, results)
+	}
+	if err != nil {
+		clear(results)
+		if policy && admitAll(ctx, parts, err) {
+			err = nil
+		}
+	}
+	observeAll(ctx, parts, results, err, time.Since(began))
+	return err
+}
+
+// observeAll tells the observers of parts, and the calls that wait for units that they release.
+func observeAll(
+	ctx context.Context, parts []part, results []Result, err error, elapsed time.Duration,
+) {
+	refused := err == nil && !results[Binding(results)].Allowed
+	for _, p := range parts {
+		if err == nil && p.op == OpGiveBack {
+			p.limiter.wake(p.key)
+		}
+		if p.limiter.observe != nil {
+			p.limiter.observe(ctx, Observation{
+				Key: p.key, Op: p.op, N: p.n,
+				Limits: p.limiter.limits, Results: p.results, Err: err,
+				RefusedByOther: refused && p.results[Binding(p.results)].Allowed, Elapsed: elapsed,
+			})
+		}
+	}
+}
+
+// sharedStore returns the store of all parts.
+func sharedStore(parts []part) (Store, error) {
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("%w: no claim", ErrInvalidDemand)
+	}
+	for i, p := range parts {
+		if p.limiter == nil {
+			return nil, fmt.Errorf("%w: claim %d has no limiter", ErrInvalidDemand, i+1)
+		}
+		if i > 0 && !sameStore(parts[0].limiter.store, p.limiter.store) {
+			return nil, fmt.Errorf("%w: claims 1 and %d are on different stores", ErrInvalidDemand, i+1)
+		}
+	}
+	return parts[0].limiter.store, nil
+}
+
+// split gives each part its demands and the room for its results, out of two slices for all.
+func split(parts []part) ([]Demand, []Result) {
+	size := 0
+	for _, p := range parts {
+		size += len(p.limiter.limits)
+	}
+	demands, results := make([]Demand, size), make([]Result, size)
+	at := 0
+	for i := range parts {
+		p := &parts[i]
+		end := at + len(p.limiter.limits)
+		p.scratch = scratch{demands[at:end:end], results[at:end:end]}
+		p.limiter.fill(p.call, &p.scratch)
+		at = end
+	}
+	return demands, results
+}
+
+// admitAll reports whether the policies of all parts admit what the store has left undecided with
+// err, and sets their results if so.
+func admitAll(ctx context.Context, parts []part, err error) bool {
+	if slices.ContainsFunc(parts, func(p part) bool { return !p.limiter.admits(ctx, p.op, err) }) {
+		return false
+	}
+	for _, p := range parts {
+		for i, limit := range p.limiter.limits {
+			p.results[i] = open(limit)
+		}
+	}
+	return true
+}

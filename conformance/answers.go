@@ -1,0 +1,51 @@
+package conformance
+
+import (
+	"slices"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// Answers tells whether Results are those that the algorithm returned, or refusals from a cache
+// that promise no more.
+func (op Operation) Answers(returned []ratelimit.Result) bool {
+	return sameAll(op.Results, returned)
+}
+
+// same tells whether a store's result is the one that the step returned, or one of a refusal from a
+// cache that promises no more.
+func same(got, want ratelimit.Result) bool {
+	if got.Source != ratelimit.SourceCache {
+		return got == want
+	}
+	waits := 0 < got.RetryAfter && got.RetryAfter <= want.RetryAfter
+	if want.Allowed {
+		waits = got.RetryAfter == 0
+	}
+	return waits && got.Allowed == want.Allowed && got.Limit == want.Limit && got.At <= want.At &&
+		got.ResetAfter <= want.ResetAfter && 0 <= got.Remaining && got.Remaining <= want.Remaining
+}
+
+// sameAll tells whether the results of a store are those that the steps returned, all of them, or
+// those of a refusal from a cache that promises no more.
+func sameAll(got, want []ratelimit.Result) bool {
+	if !slices.EqualFunc(got, want, same) {
+		return false
+	}
+	for i := range got {
+		cached := got[i].Source == ratelimit.SourceCache
+		if cached != (got[0].Source == ratelimit.SourceCache) || cached && allowed(want) {
+			return false
+		}
+	}
+	return true
+}
+
+func allowed(results []ratelimit.Result) bool {
+	for i := range results {
+		if !results[i].Allowed {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,169 @@
+package conformance
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+var orderRules = []rule{
+	{name: "clock/order", says: saysClock + " " + saysShared, needs: ownClock,
+		check: func(e *env) { checkClockOrder(e, only) }},
+	{name: "clock/order-two-clients", says: saysClock + " " + saysShared, needs: ownClock | second,
+		check: func(e *env) { checkClockOrder(e, either) }},
+}
+
+// numbered is an algorithm that admits everything and numbers the takes on a state: the n-th has n
+// less Remaining than Limit. At is the clock as Step got it, even if it is behind that of the step
+// before.
+type numbered struct{ limit ratelimit.Limit }
+
+func newNumbered(name string) numbered {
+	return numbered{ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits, Window: window}}
+}
+
+func (numbered) Name() string             { return "numbered1" }
+func (n numbered) Limit() ratelimit.Limit { return n.limit }
+func (n numbered) Validate() error        { return n.limit.Validate() }
+
+func (n numbered) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
+	taken := uint64(0)
+	switch len(state) {
+	case 0:
+	case 8:
+		taken = binary.BigEndian.Uint64(state)
+	default:
+		return nil, -1, ratelimit.Result{}
+	}
+	res := ratelimit.Result{Allowed: true, Limit: n.limit.Max,
+		Remaining: n.limit.Max - int64(taken), At: now}
+	if d.Op != ratelimit.OpTake {
+		return state, 0, res
+	}
+	res.Remaining--
+	return binary.BigEndian.AppendUint64(nil, taken+1), n.limit.Window, res
+}
+
+const numberedSource = `
+local function step(key, tail, now, op, n, at, args, pos)
+  local max, keep = struct.unpack('>I7I7', args, pos)
+  local taken = 0
+  if #tail > 0 then
+    if #tail ~= 8 then return nil end
+    taken = struct.unpack('>I8', tail)
+  end
+  if op ~= 0 then return 1, max - taken, 0, 0, now, nil, nil end
+  return 1, max - taken - 1, 0, 0, now, keep, struct.pack('>I8', taken + 1)
+end
+`
+
+func (numbered) Script() ratelimit.Script {
+	return ratelimit.Script{Name: "numbered1", Source: numberedSource,
+		Args: func(dst []int64, d ratelimit.Demand) []int64 {
+			limit := d.Algorithm.Limit()
+			return append(dst, limit.Max, limit.Window.Microseconds())
+		}}
+}
+
+// A numberedTake is what a take of a numbered algorithm tells.
+type numberedTake struct {
+	called, returned time.Duration
+	number, at       int64
+}
+
+// The size of checkClockOrder: each goroutine calls for orderTime, at least orderLeast times and at
+// most orderMost times.
+const (
+	orderGoroutines = 24
+	orderLeast      = 12
+	orderMost       = 1000
+	orderTime       = 300 * time.Millisecond
+)
+
+// checkClockOrder has many goroutines take on two states. A clock that is read before the state is
+// locked goes back from one step on a state to the next where callers get the lock in another
+// order. TakeAlls of both states wait for two locks, so they do so even where each lock is handed
+// on in order.
+func checkClockOrder(e *env, client func(*env, int) ratelimit.Store) {
+	key, a, b := e.key(), newNumbered("a"), newNumbered("b")
+	_, single := e.except["takeall"]
+	var mu sync.Mutex
+	takes := make(map[ratelimit.Algorithm][]numberedTake)
+	begin := time.Now()
+	e.together(orderGoroutines, func(g int) error {
+		mine := make(map[ratelimit.Algorithm][]numberedTake)
+		for i := 0; i < orderLeast || i < orderMost && time.Since(begin) < orderTime; i++ {
+			ds := [][]ratelimit.Demand{
+				{take(key, a, 1)}, {take(key, b, 1)}, {take(key, a, 1), take(key, b, 1)},
+				{take(key, b, 1), take(key, a, 1)},
+			}[(g+i)%4]
+			if single {
+				ds = ds[:1]
+			}
+			out := make([]ratelimit.Result, len(ds))
+			called := time.Since(begin)
+			var err error
+			if store := client(e, g+i/4); len(ds) == 1 {
+				out[0], err = store.Take(e.ctx, ds[0])
+			} else if err = store.TakeAll(e.ctx, ds, out); errors.Is(err, errors.ErrUnsupported) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			returned := time.Since(begin)
+			for j, res := range out {
+				if !res.Allowed || res.Source != ratelimit.SourceStore {
+					return fmt.Errorf("an algorithm that admits everything is answered %+v", res)
+				}
+				alg := ds[j].Algorithm
+				mine[alg] = append(mine[alg],
+					numberedTake{called, returned, res.Limit - res.Remaining, res.At})
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for alg, some := range mine {
+			takes[alg] = append(takes[alg], some...)
+		}
+		return nil
+	})
+	for _, some := range takes {
+		if err := ordered(some); err != nil {
+			e.fatalf("of %d takes on one state: %w", len(some), err)
+		}
+	}
+}
+
+// ordered returns an error if takes on one state were not decided one after the other, by a clock
+// that does not go back.
+func ordered(takes []numberedTake) error {
+	slices.SortFunc(takes, func(a, b numberedTake) int { return cmp.Compare(a.number, b.number) })
+	for i, t := range takes {
+		if t.number != int64(i)+1 {
+			return fmt.Errorf("%d takes have the number %d or less", i+1, t.number)
+		}
+		if i > 0 && t.at < takes[i-1].at {
+			return fmt.Errorf("the clock of take %d is %v behind that of the take before: the "+
+				"store reads its clock before it has the state to itself",
+				t.number, time.Duration(takes[i-1].at-t.at)*time.Microsecond)
+		}
+	}
+	first := time.Duration(1<<63 - 1) // return of this take or a later one
+	for i := len(takes) - 1; i >= 0; i-- {
+		if takes[i].called > first {
+			return fmt.Errorf("take %d was called after a take with a greater number had returned",
+				takes[i].number)
+		}
+		first = min(first, takes[i].returned)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+var sweepRules = []rule{
+	{name: "expiry/sweep", says: saysExpiry, needs: sweep, check: differential{store: swept}.check},
+	{name: "expiry/sweep-not-early", says: saysExpiry, needs: sweep, check: checkSweepNotEarly},
+	{name: "expiry/sweep-storm",
+		says: saysExpiry + " " + saysShared, needs: ownClock | sweep, check: checkSweepStorm},
+}
+
+// swept is only with a sweep before.
+func swept(e *env, i int) ratelimit.Store {
+	e.sweepIfCan()
+	return only(e, i)
+}
+
+// sweepIfCan sweeps if the harness has the hook.
+func (e *env) sweepIfCan() {
+	if e.harness.Sweep == nil {
+		return
+	}
+	if err := e.harness.Sweep(); err != nil {
+		e.fatalf("Sweep: %w", err)
+	}
+}
+
+// checkSweepNotEarly sweeps when a state is about to run out, and when it has.
+func checkSweepNotEarly(e *env) {
+	for range 20 {
+		e.clock.add(time.Duration(e.rand.Int64N(5000)) * time.Microsecond)
+		key, a := e.key(), e.alg(2)
+		begin := e.clock.now()
+		e.admit(take(key, a, 1))
+		e.sweepIfCan()
+		e.clock.after(begin, window/2)
+		e.admit(take(key, a, 1))
+		for _, at := range []time.Duration{window / 2, window - time.Millisecond,
+			window - time.Microsecond} {
+			e.clock.after(begin, at)
+			e.sweepIfCan()
+			e.refuse(take(key, a, 1))
+		}
+		for _, at := range []time.Duration{window, window*3/2 - time.Millisecond,
+			window*3/2 - time.Microsecond} {
+			e.clock.after(begin, at)
+			e.sweepIfCan()
+			e.wantLeft(key, a, 1, "a window since the first take but not since the second")
+		}
+		e.clock.after(begin, window*3/2)
+		e.sweepIfCan()
+		e.wantLeft(key, a, 2, "a window since both takes")
+		e.admit(take(key, a, 2))
+		e.sweepIfCan()
+		e.refuse(take(key, a, 1))
+	}
+}
+
+// checkSweepStorm sweeps all the time, while each goroutine renews a state just when it has run
+// out, and counts by the store's stamps. A busy machine has as many rounds as an idle one.
+func checkSweepStorm(e *env) {
+	const goroutines, most, rounds = 8, 3, 12
+	const short, burst = 50 * time.Millisecond, 10 * time.Millisecond
+	a := e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
+	keys := make([]string, goroutines)
+	for g := range keys {
+		keys[g] = e.key()
+	}
+	done, swept := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-done:
+				swept <- nil
+				return
+			default:
+			}
+			if err := e.harness.Sweep(); err != nil {
+				swept <- err
+				return
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	defer func() {
+		close(done)
+		if err := <-swept; err != nil {
+			e.fatalf("Sweep: %w", err)
+		}
+	}()
+	end := time.Now().Add(16 * short)
+	e.together(goroutines, func(g int) error {
+		r := newRand(e.seed, g)
+		var stamps []int64
+		for round := 0; round < rounds || time.Now().Before(end); round++ {
+			var full, took time.Duration // when all is available again, and how long a call takes
+			for begin := time.Now(); time.Since(begin) < burst; {
+				called := time.Now()
+				res, err := e.store.Take(e.ctx, take(keys[g], a, 1))
+				if err != nil {
+					return err
+				}
+				took = time.Since(called)
+				if full = res.ResetAfter; res.Allowed {
+					stamps = append(stamps, res.At)
+				} else {
+					time.Sleep(200 * time.Microsecond)
+				}
+			}
+			// the store decides somewhere in the next call
+			time.Sleep(full - took + time.Duration(r.Int64N(int64(took+time.Millisecond))))
+		}
+		slices.Sort(stamps)
+		for i := most; i < len(stamps); i++ {
+			if apart := time.Duration(stamps[i]-stamps[i-most]) * time.Microsecond; apart < short {
+				return fmt.Errorf("%d were admitted within %v, %d in any %v is the limit",
+					most+1, apart, most, short)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,223 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/truewindow/ratelimit"
+)
+
+var takeAllManyRules = []rule{
+	{name: "takeall/order", says: saysOut, check: func(e *env) { checkAnyOrder(e, e.limits(7)) }},
+	{name: "takeall/out", says: saysOut, check: checkOut},
+	{name: "takeall/hundreds", says: saysAtomic + " " + saysUnsupported,
+		check: func(e *env) { checkHundreds(e, (*env).limits) }},
+	{name: "takeall/storm-of-hundreds", says: saysAtomic + " " + saysShared,
+		check: func(e *env) { checkHundredsAtOnce(e, (*env).limits) }},
+	{name: "takeall/never-in-part", says: saysAtomic + " " + saysShared,
+		check: func(e *env) { checkNeverInPart(e, false) }},
+
+	{name: "takeall-keys/order", says: saysOut,
+		check: func(e *env) { checkAnyOrder(e, e.spread(7)) }},
+	{name: "takeall-keys/hundreds", says: saysAtomic + " " + saysUnsupported,
+		check: func(e *env) { checkHundreds(e, (*env).spread) }},
+	{name: "takeall-keys/storm-of-hundreds", says: saysAtomic + " " + saysShared,
+		check: func(e *env) { checkHundredsAtOnce(e, (*env).spread) }},
+	{name: "takeall-keys/never-in-part", says: saysAtomic + " " + saysShared,
+		check: func(e *env) { checkNeverInPart(e, true) }},
+}
+
+// checkAnyOrder asks for the same in several orders. Each result tells which demand it belongs to.
+func checkAnyOrder(e *env, ds []ratelimit.Demand) {
+	used := int64(0)
+	for round := range 8 {
+		asked := slices.Clone(ds)
+		switch round {
+		case 0:
+		case 1:
+			slices.Reverse(asked)
+		default:
+			e.rand.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+		}
+		used++
+		for i, res := range e.all(asked...) {
+			limit := asked[i].Algorithm.Limit()
+			if !res.Allowed || res.Limit != limit.Max || res.Remaining != limit.Max-used {
+				e.fatalf("in order %d demand %d, under %v, is answered %+v", round, i, limit, res)
+			}
+		}
+	}
+}
+
+// checkOut gives the store results that hold something, with more of them and more demands behind
+// the end of both slices.
+func checkOut(e *env) {
+	mark := ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: -1, Remaining: -1,
+		RetryAfter: -1, ResetAfter: -1, At: -1}
+	for _, refused := range []bool{false, true} {
+		ds := e.limits(5)
+		if refused {
+			e.admit(force(ds[1].Key, ds[1].Algorithm, 50))
+		}
+		out := slices.Repeat([]ratelimit.Result{mark}, 5)
+		if err := e.store.TakeAll(e.ctx, ds[:3], out[:3]); err != nil {
+			e.fatalf("TakeAll: %w", err)
+		}
+		for i, res := range out {
+			if i >= 3 && res != mark {
+				e.fatalf("the store wrote to out behind its end")
+			}
+			if i < 3 && (res.Allowed == (refused && i == 1) ||
+				res.Limit != ds[i].Algorithm.Limit().Max || res.Remaining < 0 ||
+				res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 ||
+				res.Source != ratelimit.SourceStore) {
+				e.fatalf("result %d is %+v", i, res)
+			}
+		}
+		for _, d := range ds[3:] {
+			e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max,
+				"a TakeAll of the demands before it")
+		}
+	}
+}
+
+// checkHundreds decides so many demands as one that a store may be tempted to split them. One of
+// them is refused.
+func checkHundreds(e *env, demands func(*env, int) []ratelimit.Demand) {
+	for _, n := range []int{61, 101, 129, 257, 1100} {
+		ds := demands(e, n)
+		for _, full := range []int{n - 1, 0, n / 2} {
+			e.admit(force(ds[full].Key, ds[full].Algorithm, 2000))
+			out := make([]ratelimit.Result, n)
+			err := e.store.TakeAll(e.ctx, ds, out)
+			if err == nil && (allowed(out) || out[full].Allowed || !out[(full+1)%n].Allowed) {
+				e.fatalf("%d demands of which only demand %d does not fit are answered %+v and %+v",
+					n, full, out[full], out[(full+1)%n])
+			}
+			if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+				e.fatalf("a TakeAll of %d demands: %w", n, err)
+			}
+			for i := 0; i < n; i += 1 + n/20 {
+				if i != full {
+					e.wantLeft(ds[i].Key, ds[i].Algorithm, ds[i].Algorithm.Limit().Max,
+						fmt.Sprintf("a refused TakeAll of %d demands", n))
+				}
+			}
+			e.admit(reset(ds[full].Key, ds[full].Algorithm))
+		}
+		out, taken := make([]ratelimit.Result, n), int64(1)
+		err := e.store.TakeAll(e.ctx, ds, out)
+		if errors.Is(err, errors.ErrUnsupported) {
+			taken = 0
+		} else if err != nil || !allowed(out) {
+			e.fatalf("a TakeAll of %d demands that fit is answered with the error %v", n, err)
+		}
+		for i := 0; i < n; i += 1 + n/20 {
+			e.wantLeft(ds[i].Key, ds[i].Algorithm, ds[i].Algorithm.Limit().Max-taken,
+				fmt.Sprintf("a TakeAll of %d demands", n))
+		}
+	}
+}
+
+// checkHundredsAtOnce has goroutines take most of many units at once, until none of some is left.
+// The units of all demands must add up: those of a TakeAll that is refused are not taken, wherever
+// in it the one is that does not fit.
+func checkHundredsAtOnce(e *env, demands func(*env, int) []ratelimit.Demand) {
+	const goroutines, each, size = 12, 4, 130
+	ds := demands(e, size)
+	admitted := make([]atomic.Int64, size)
+	e.together(goroutines, func(g int) error {
+		r := rand.New(rand.NewPCG(e.seed, uint64(g)))
+		for range each {
+			chosen := r.Perm(size)[:size-10]
+			asked, out := make([]ratelimit.Demand, len(chosen)),
+				make([]ratelimit.Result, len(chosen))
+			for i, j := range chosen {
+				asked[i] = ds[j]
+			}
+			if err := e.store.TakeAll(e.ctx, asked, out); errors.Is(err, errors.ErrUnsupported) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if allowed(out) {
+				for _, j := range chosen {
+					admitted[j].Add(1)
+				}
+			}
+		}
+		return nil
+	})
+	for i, d := range ds {
+		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-admitted[i].Load(),
+			fmt.Sprintf("TakeAlls of %d demands at once", size-10))
+	}
+}
+
+// checkNeverInPart has goroutines compete for one unit, each together with a unit of its own that
+// no other wants. Who peeks at the own unit of one that is refused must never see it taken, not
+// even for a moment.
+func checkNeverInPart(e *env, keys bool) {
+	const takers, peekers = 8, 4
+	for range e.scale(12) {
+		shared := e.key()
+		last := take(shared, e.named("last", 1), 1)
+		own := make([]ratelimit.Demand, takers)
+		for i := range own {
+			if own[i] = take(shared, e.named(fmt.Sprint("own", i), 3), 1); keys {
+				own[i].Key = e.key()
+			}
+		}
+		var mu sync.Mutex
+		won, seen := make([]bool, takers), make([]bool, takers)
+		var running atomic.Int64
+		running.Store(takers)
+		e.together(takers+peekers, func(g int) error {
+			if g < takers {
+				defer running.Add(-1)
+				ds, out := []ratelimit.Demand{own[g], last}, make([]ratelimit.Result, 2)
+				if g%2 == 0 {
+					slices.Reverse(ds)
+				}
+				err := e.store.TakeAll(e.ctx, ds, out)
+				won[g] = allowed(out)
+				return err
+			}
+			for i := g; running.Load() > 0; i++ {
+				d := own[i%takers]
+				res, err := e.store.Take(e.ctx, peek(d.Key, d.Algorithm, 1))
+				if err != nil {
+					return err
+				}
+				if res.Remaining != 3 {
+					mu.Lock()
+					seen[i%takers] = true
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
+		winners := 0
+		for i, d := range own {
+			left := int64(3)
+			if won[i] {
+				winners++
+				left = 2
+			} else if seen[i] {
+				e.fatalf("a peek saw a unit taken by a TakeAll that was refused")
+			}
+			spied := spy(d.Algorithm)
+			e.wantLeft(d.Key, spied, left, "a TakeAll")
+			if states := spied.seen.states; !won[i] && len(states) > 0 && len(states[0]) > 0 {
+				e.fatalf("a TakeAll that was refused left a state")
+			}
+		}
+		if winners != 1 {
+			e.fatalf("%d of %d TakeAlls that want the same unit were admitted", winners, takers)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const (
+	saysTake = "OpTake admits and records N units, or refuses and records nothing."
+	saysPeek = "OpPeek returns what OpTake would, and records nothing. Remaining does not count " +
+		"the N units."
+)
+
+var volumeRules = []rule{
+	{name: "op/many-records",
+		says: saysTake + " " + saysKeep + " " + saysClock, check: checkManyRecords},
+	{name: "step/large-state", says: saysKeep, check: checkLargeState},
+	{name: "concurrency/many-calls", says: saysShared + " " + saysTake + " " + saysPeek + " " +
+		saysClock, check: checkManyCalls},
+}
+
+// checkManyRecords takes one unit at a time, each at another instant, as often as it can in a few
+// seconds. Each must be there until it leaves the window, and no longer.
+func checkManyRecords(e *env) {
+	records, least, budget := 5_600, 1_100, e.atMost(1500*time.Millisecond, time.Minute)
+	if e.full {
+		records = 100_000
+	}
+	key, a, begin := e.key(), e.named("l", ratelimit.MaxUnits), time.Now()
+	var stamps []int64
+	for len(stamps) < records && (len(stamps) < least || time.Since(begin) < budget) {
+		e.clock.add(time.Duration(1+e.rand.IntN(1000)) * time.Microsecond)
+		res := e.admit(take(key, a, 1))
+		if now := e.clock.us.Load(); res.At != now {
+			e.fatalf("after %d calls At is %d, and the clock is at %d", len(stamps), res.At, now)
+		}
+		stamps = append(stamps, res.At)
+		if left := ratelimit.MaxUnits - int64(len(stamps)); res.Remaining != left {
+			e.fatalf("%d units are left after %d takes of one unit, want %d",
+				res.Remaining, len(stamps), left)
+		}
+	}
+	full := e.named("l", int64(len(stamps)))
+	if res := e.refuse(take(key, full,
+		1)); res.RetryAfter != time.Duration(stamps[0]-e.clock.us.Load())*time.Microsecond+window {
+		e.fatalf("RetryAfter with %d records is %v", len(stamps), res.RetryAfter)
+	}
+	for _, gone := range []int{1, 2, 63, len(stamps) / 3, len(stamps) - 1000, len(stamps) - 1,
+		len(stamps)} {
+		e.clock.after(stamps[gone-1], window-time.Microsecond)
+		e.wantLeft(key, full, int64(gone)-1,
+			fmt.Sprintf("all but %d of %d records have left the window",
+				len(stamps)-gone+1, len(stamps)))
+		e.clock.after(stamps[gone-1], window)
+		e.wantLeft(key, full, int64(gone),
+			fmt.Sprintf("all but %d of %d records have left the window",
+				len(stamps)-gone, len(stamps)))
+	}
+	e.admit(reset(key, a))
+}
+
+// padded is an algorithm whose state has so many random bytes before that of another.
+type padded struct {
+	ratelimit.Algorithm
+	padding string
+}
+
+func (p padded) Name() string { return "padded-" + p.Algorithm.Name() }
+
+func (p padded) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
+	d.Algorithm = p.Algorithm
+	inner := state
+	if len(state) > 0 {
+		if len(state) < len(p.padding) || string(state[:len(p.padding)]) != p.padding {
+			return nil, -1, ratelimit.Result{}
+		}
+		inner = state[len(p.padding):]
+	}
+	next, keep, res := p.Algorithm.Step(inner, now, d)
+	if keep > 0 && len(next) > 0 {
+		next = append([]byte(p.padding), next...)
+	}
+	return next, keep, res
+}
+
+func (p padded) Script() ratelimit.Script { return scriptOf(p.Algorithm) }
+
+// checkLargeState has the store keep states of up to 256 KiB that cannot be compressed, as logs of
+// 20,000 records have.
+func checkLargeState(e *env) {
+	for _, size := range []int{1 << 8, 1 << 12, 1<<16 - 8, 1 << 16, 1 << 18} {
+		padding := make([]byte, size)
+		for i := range padding {
+			padding[i] = byte(e.rand.Uint32())
+		}
+		key, a := e.key(), padded{e.alg(5), string(padding)}
+		for want := int64(4); want >= 2; want-- {
+			res, err := e.store.Take(e.ctx, take(key, a, 1))
+			if err != nil || res.Remaining != want {
+				e.fatalf("a take on a state of about %d bytes is answered %+v and the error %v, "+
+					"want %d left", size, res, err, want)
+			}
+			e.clock.add(time.Second)
+		}
+		e.wantLeft(key, a, 2, fmt.Sprintf("three takes on a state of about %d bytes", size))
+		e.admit(reset(key, a))
+		e.wantLeft(key, a, 5, "a reset")
+	}
+}
+
+// tally is what was recorded under a key, as far as the store has said.
+type tally struct {
+	key  string
+	used atomic.Int64
+}
+
+// checkManyCalls makes as many calls as it can in a few seconds. What they record must add up: a
+// fault that befalls one call in a thousand is seen.
+func checkManyCalls(e *env) {
+	const goroutines, each = 64, 50
+	rounds, budget := 8, e.atMost(1500*time.Millisecond, time.Minute)
+	if e.full {
+		rounds = 400
+	}
+	c := &calls{env: e, free: e.named("free", ratelimit.MaxUnits),
+		other: e.named("other", ratelimit.MaxUnits), most: e.named("most", 5)}
+	c.tallies, c.others = make([]tally, 8), make([]tally, 8)
+	for i := range c.tallies {
+		c.tallies[i].key = e.key()
+		c.others[i].key = c.tallies[i].key
+		e.admit(take(c.tallies[i].key, c.most, 4))
+	}
+	own := make([]string, goroutines)
+	for i := range own {
+		own[i] = e.key()
+	}
+	begin := time.Now()
+	for round := 0; round < rounds && (round == 0 || time.Since(begin) < budget); round++ {
+		e.clock.add(time.Duration(e.rand.IntN(2_000_000)) * time.Microsecond)
+		c.now = e.clock.now()
+		e.together(goroutines, func(g int) error {
+			r := rand.New(rand.NewPCG(e.seed, uint64(round*goroutines+g)))
+			for range each {
+				if err := c.call(r, own[g]); err != nil {
+					return fmt.Errorf("after about %d calls %w", (round*goroutines+g)*each, err)
+				}
+			}
+			return nil
+		})
+		for i := range c.tallies {
+			after := fmt.Sprintf("%d calls at once", goroutines*each)
+			e.wantLeft(c.tallies[i].key, c.free, ratelimit.MaxUnits-c.tallies[i].used.Load(), after)
+			e.wantLeft(c.others[i].key, c.other, ratelimit.MaxUnits-c.others[i].used.Load(), after)
+			e.wantLeft(c.tallies[i].key, c.most, 1, after)
+		}
+	}
+}
+
+// calls are what checkManyCalls makes: on limits that never refuse, and on one that has a unit
+// left.
+type calls struct {
+	*env
+	free, other, most ratelimit.Algorithm
+	tallies, others   []tally
+	now               int64
+}
+
+// call makes a random call, or two that belong together. own is a key that no other goroutine uses.
+func (c *calls) call(r *rand.Rand, own string) error {
+	i := r.IntN(len(c.tallies))
+	key, n := c.tallies[i].key, 1+r.Int64N(3)
+	switch op := r.IntN(16); op {
+	case 0, 1, 2, 3:
+		return c.want(peek(key, c.free, n), true)
+	case 4, 5:
+		return c.want(take(key, c.most, 2), false)
+	case 6:
+		c.tallies[i].used.Add(n)
+		return c.want(force(key, c.free, n), true)
+	case 7:
+		if err := c.want(take(own, c.most, n), true); err != nil {
+			return err
+		}
+		return c.want(reset(own, c.most), true)
+	case 8, 9:
+		if c.lacks("takeall") {
+			return nil
+		}
+		c.tallies[i].used.Add(n)
+		c.others[i].used.Add(1)
+		out := make([]ratelimit.Result, 2)
+		err := c.store.TakeAll(c.ctx,
+			[]ratelimit.Demand{take(key, c.free, n), take(key, c.other, 1)}, out)
+		if err == nil && !allowed(out) {
+			err = fmt.Errorf("a TakeAll that fits is answered %+v", out)
+		}
+		return err
+	case 10, 11:
+		c.tallies[i].used.Add(1)
+		if err := c.want(take(key, c.free, n+1), true); err != nil {
+			return err
+		}
+		return c.want(giveBack(key, c.free, n, c.now), true)
+	}
+	c.tallies[i].used.Add(n)
+	return c.want(take(key, c.free, n), true)
+}
+
+// want asks the store for d.
+func (c *calls) want(d ratelimit.Demand, admitted bool) error {
+	res, err := c.store.Take(c.ctx, d)
+	if err == nil && (res.Allowed != admitted || admitted && res.At != c.now) {
+		err = fmt.Errorf("%v of %d at %d is answered %+v", d.Op, d.N, c.now, res)
+	}
+	return err
+}

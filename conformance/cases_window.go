@@ -1,0 +1,166 @@
+package conformance
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+var windowRules = []rule{
+	{name: "window/short", says: saysRetry, needs: ownClock, check: checkShortWindows},
+	{name: "window/long", says: saysRetry, check: checkLongWindows},
+	{name: "result/large-numbers", says: saysStep, check: checkLargeNumbers},
+	{name: "op/give-back-anywhere", says: saysGiveBack, check: checkGiveBackAnywhere},
+	{name: "expiry/real-fractions", says: saysExpiry, needs: ownClock, check: checkRealFractions},
+}
+
+// checkShortWindows uses windows of a few milliseconds on the store's own clock.
+func checkShortWindows(e *env) {
+	const us = time.Microsecond
+	for _, w := range []time.Duration{ratelimit.MinWindow, 1001 * us, 1999 * us, 2500 * us,
+		5 * time.Millisecond, 9999 * us, 10 * time.Millisecond, 15 * time.Millisecond,
+		99_999 * us} {
+		key, a := e.key(), e.algorithms[0](ratelimit.Limit{Max: 1, Window: w})
+		first := e.admit(take(key, a, 1))
+		if first.ResetAfter != w {
+			e.fatalf("ResetAfter of the only take in a window of %v is %v", w, first.ResetAfter)
+		}
+		for {
+			res := e.do(take(key, a, 1))
+			age := time.Duration(res.At-first.At) * time.Microsecond
+			if res.Allowed {
+				if age < w {
+					e.fatalf("two units were admitted within %v, one in any %v is the limit",
+						age, w)
+				}
+				break
+			}
+			if res.RetryAfter > w || res.Source == ratelimit.SourceStore &&
+				res.RetryAfter != w-age {
+				e.fatalf("%v after the only take in a window of %v another is refused for %v",
+					age, w, res.RetryAfter)
+			}
+			if res.RetryAfter > 3*time.Millisecond {
+				time.Sleep(res.RetryAfter - 3*time.Millisecond)
+			}
+		}
+	}
+}
+
+// checkLongWindows uses windows that do not fit into 31 or 32 bits of microseconds, milliseconds or
+// seconds.
+func checkLongWindows(e *env) {
+	const us, ms = time.Microsecond, time.Millisecond
+	for _, w := range []time.Duration{
+		math.MaxInt32 * us, (1 << 31) * us, (1<<32 + 1) * us, math.MaxInt32 * ms, (1 << 31) * ms,
+		(1<<31+1)*ms + us,
+		math.MaxUint32 * ms, (1<<32+1)*ms + 999*us, ratelimit.MaxWindow - us, ratelimit.MaxWindow,
+	} {
+		key, a := e.key(), e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: w})
+		begin := e.clock.now()
+		if res := e.admit(take(key, a, 1)); res.ResetAfter != w {
+			e.fatalf("ResetAfter of the only take in a window of %v is %v", w, res.ResetAfter)
+		}
+		e.clock.after(begin, w/2)
+		e.admit(take(key, a, 1))
+		if res := e.refuse(take(key, a, 1)); res.RetryAfter != w-(w/2).Truncate(us) {
+			e.fatalf("half a window of %v after the first take RetryAfter is %v", w, res.RetryAfter)
+		}
+		e.clock.after(begin, w-us)
+		e.refuse(take(key, a, 1))
+		e.clock.after(begin, w)
+		e.wantLeft(key, a, 1, "the first of two takes has left the window")
+		e.clock.after(begin, w/2)
+		e.clock.add(w)
+		e.wantLeft(key, a, 2, "both takes have left the window")
+		e.admit(reset(key, a))
+		e.clock.set(begin)
+	}
+}
+
+// checkLargeNumbers takes units up to limits that do not fit into 24, 31, 32 or 40 bits.
+func checkLargeNumbers(e *env) {
+	for _, most := range []int64{1<<24 + 1, math.MaxInt32, 1 << 31, 1<<31 + 1, math.MaxUint32,
+		1 << 32, 1<<32 + 1, 1<<33 + 3, ratelimit.MaxUnits - 1, ratelimit.MaxUnits} {
+		key, a := e.key(), e.alg(most)
+		used := int64(0)
+		for _, n := range []int64{1, most / 2, 1, most/2 - 5, 1, 1} {
+			used += n
+			if res := e.admit(take(key, a, n)); res.Remaining != most-used || res.Limit != most {
+				e.fatalf("with %d of %d units taken Remaining and Limit are %d and %d",
+					used, most, res.Remaining, res.Limit)
+			}
+			e.clock.add(time.Second)
+		}
+		e.refuse(take(key, a, most-used+1))
+		if res := e.do(peek(key, a, most)); res.Allowed || res.Remaining != most-used {
+			e.fatalf("with %d of %d units taken a peek for all is answered %+v", used, most, res)
+		}
+		e.admit(take(key, a, most-used))
+		e.refuse(take(key, a, 1))
+		e.admit(reset(key, a))
+	}
+}
+
+// checkGiveBackAnywhere gives back to stamps that no record has. Some become that of a record if
+// bits of them are lost.
+func checkGiveBackAnywhere(e *env) {
+	key, a := e.key(), e.alg(5)
+	at := e.admit(take(key, a, 3)).At
+	e.clock.add(time.Second)
+	for _, wrong := range []int64{
+		0, 1, -1, -at, math.MinInt64, math.MaxInt64, at - 1, at + 1, at - at%1000, at/1000 +
+			at%1000, at / 1000, at * 1000, at - at%1_000_000,
+		at + 1<<31, at + 1<<32, at - 1<<32, at + 1<<48, at + 1<<53, at + 1<<56, at - 1<<56, at +
+			1<<62, at & math.MaxUint32, at + 500_000,
+	} {
+		if wrong == at {
+			continue
+		}
+		e.admit(giveBack(key, a, 3, wrong))
+		if left := e.left(key, a); left != 2 {
+			e.fatalf("units were given back to the stamp %d, and the only record has the stamp "+
+				"%d: %d are left, want 2", wrong, at, left)
+		}
+	}
+	e.admit(giveBack(key, a, 3, at))
+	e.wantLeft(key, a, 5, "the units were given back")
+}
+
+// checkRealFractions has states run out in real time, under windows that are nearly a millisecond
+// longer than whole ones. A round in which a busy machine lets it ask only when the state has run
+// out proves nothing, and there is another.
+func checkRealFractions(e *env) {
+	const goroutines, enough, rounds = 4, 5, 50
+	keys := make([]string, goroutines)
+	for i := range keys {
+		keys[i] = e.key()
+	}
+	const short = 40_900 * time.Microsecond
+	a := e.algorithms[0](ratelimit.Limit{Max: 1, Window: short})
+	e.together(goroutines, func(g int) error {
+		last, refused := int64(0), false
+		for round, proved := 0, 0; proved < enough && round < rounds; {
+			res, err := e.store.Take(e.ctx, take(keys[g], a, 1))
+			if err != nil {
+				return err
+			}
+			if !res.Allowed {
+				refused = true
+				continue
+			}
+			if age := time.Duration(res.At-last) * time.Microsecond; age < short {
+				return fmt.Errorf("two units were admitted within %v, one in any %v is the limit",
+					age, short)
+			}
+			if round++; refused {
+				proved++
+			}
+			last, refused = res.At, false
+			time.Sleep(short - 3*time.Millisecond)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,145 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// writeRules count what the store writes. Where that cannot be counted they are skipped: other
+// cases then see that nothing was written only by what the steps and peeks after it return.
+var writeRules = []rule{
+	{name: "step/peeks-write-nothing", says: saysWrites, needs: counts,
+		check: checkPeeksWriteNothing},
+	{name: "step/refusals-write-nothing", says: saysWrites, needs: counts,
+		check: checkRefusalsWriteNothing},
+	{name: "step/nothing-to-change-writes-nothing", says: saysWrites, needs: counts,
+		check: checkVoidWritesNothing},
+	{name: "takeall/refusals-write-nothing", says: saysWrites + " " + saysAtomic, needs: counts,
+		check: func(e *env) { checkRefusedTakeAllWritesNothing(e, (*env).limits) }},
+	{name: "takeall-keys/refusals-write-nothing", says: saysWrites + " " + saysAtomic,
+		needs: counts, check: func(e *env) { checkRefusedTakeAllWritesNothing(e, (*env).spread) }},
+	{name: "errors/invalid-writes-nothing", says: saysCheck, needs: counts,
+		check: checkInvalidWritesNothing},
+	{name: "errors/corrupt-state-writes-nothing", says: saysCorrupt, needs: counts,
+		check: checkCorruptWritesNothing},
+}
+
+// writes returns how many writes there were.
+func (e *env) writes() int64 {
+	n, err := e.harness.Writes()
+	if err != nil {
+		e.fatalf("Writes: %w", err)
+	}
+	return n
+}
+
+// unwritten runs f, which may not write.
+func (e *env) unwritten(what string, f func()) {
+	writes := e.writes()
+	f()
+	if n := e.writes() - writes; n != 0 {
+		e.fatalf("%s wrote %d times", what, n)
+	}
+}
+
+func checkPeeksWriteNothing(e *env) {
+	peeks := func(key string, a ratelimit.Algorithm) {
+		for i := range 5 {
+			e.do(peek(key, a, int64(i)+1))
+			e.clock.add(time.Second)
+		}
+	}
+	e.unwritten("peeks at keys without a state", func() {
+		for range 20 {
+			peeks(e.key(), e.alg(5))
+		}
+	})
+	key, a := e.key(), e.alg(5)
+	e.admit(take(key, a, 3))
+	e.unwritten("peeks at a state", func() { peeks(key, a) })
+	e.admit(take(key, a, 2))
+	e.unwritten("peeks that are refused", func() { peeks(key, a) })
+	e.clock.add(window)
+	e.unwritten("peeks at a state that has run out", func() { peeks(key, a) })
+}
+
+func checkRefusalsWriteNothing(e *env) {
+	key, a := e.key(), e.alg(5)
+	e.admit(take(key, a, 2))
+	e.clock.add(time.Second)
+	e.admit(take(key, a, 3))
+	e.unwritten("refused takes", func() {
+		for i := range 30 {
+			e.refuse(take(key, a, int64(i%5)+1))
+			e.clock.add(time.Second)
+		}
+	})
+	e.refuse(take(key, e.alg(3), 1))
+	e.unwritten("takes that are refused under another limit of that name",
+		func() { e.refuse(take(key, e.alg(3), 1)) })
+}
+
+// checkVoidWritesNothing gives back to records that are not there, and resets states that are not
+// there. If the step returns keep == 0, the store writes nothing.
+func checkVoidWritesNothing(e *env) {
+	key, a := e.key(), e.alg(5)
+	now := e.clock.now()
+	for _, d := range []ratelimit.Demand{giveBack(key, a, 1, now), reset(key, a)} {
+		if _, keep, _ := d.Step(nil, now); keep == 0 {
+			e.unwritten(fmt.Sprintf("a %v without a state", d.Op), func() { e.admit(d) })
+		}
+	}
+	e.admit(take(key, a, 1))
+	state, _, _ := take(key, a, 1).Step(nil, e.clock.now())
+	d := giveBack(key, a, 1, now-1)
+	if _, keep, _ := d.Step(state, e.clock.now()); keep == 0 {
+		e.unwritten("a giveback to a stamp without a record", func() { e.admit(d) })
+	}
+}
+
+func checkRefusedTakeAllWritesNothing(e *env, demands func(*env, int) []ratelimit.Demand) {
+	for full := range 3 {
+		ds := demands(e, 3)
+		e.admit(force(ds[full].Key, ds[full].Algorithm, 100))
+		refused := func() {
+			for range 3 {
+				if allowed(e.all(ds...)) {
+					e.fatalf("a TakeAll is admitted with demand %d beyond its limit", full)
+				}
+			}
+		}
+		e.unwritten("a refused TakeAll on states of which only one exists", refused)
+		for _, d := range ds {
+			e.admit(force(d.Key, d.Algorithm, 1))
+		}
+		e.unwritten("a refused TakeAll on states that exist", refused)
+	}
+}
+
+func checkInvalidWritesNothing(e *env) {
+	for _, d := range e.invalid(e.key()) {
+		e.unwritten(fmt.Sprintf("an invalid %v of %d", d.Op, d.N), func() {
+			if _, err := e.store.Take(e.ctx, d); err == nil {
+				e.fatalf("an invalid %v of %d is decided", d.Op, d.N)
+			}
+		})
+	}
+}
+
+func checkCorruptWritesNothing(e *env) {
+	key, a := e.key(), e.alg(5)
+	e.admit(take(key, a, 2))
+	e.vandalize(key, a)
+	for _, d := range []ratelimit.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
+		giveBack(key, a, 1, e.clock.now())} {
+		e.unwritten(fmt.Sprintf("a %v on a corrupt state", d.Op), func() {
+			if _, err := e.store.Take(e.ctx, d); !errors.Is(err, ratelimit.ErrCorruptState) {
+				e.fatalf("a %v on a corrupt state is answered with the error %v, want "+
+					"ErrCorruptState", d.Op, err)
+			}
+		})
+	}
+}

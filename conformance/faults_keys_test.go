@@ -1,0 +1,147 @@
+package conformance
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// keyed returns a bug that changes what stands for the key.
+func keyed(change func(key string) string) bugs {
+	return identify(func(_ ratelimit.Demand, id *identity) { id.key = change(id.key) })
+}
+
+// hashed returns a bug that tells keys apart by the low bits of a hash.
+func hashed(bits int) bugs {
+	seed := maphash.MakeSeed()
+	return keyed(func(key string) string {
+		return fmt.Sprint(maphash.String(seed, key) % (1 << bits))
+	})
+}
+
+// compressed is what a database keeps of a long key.
+func compressed(key string) string {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err != nil {
+		panic(err)
+	}
+	w.Write([]byte(key))
+	w.Close()
+	return b.String()
+}
+
+var keyFaults = []fault{
+	{name: "states by a random hash of 32 bits", always: true, rules: "identity/many-keys",
+		bugs: hashed(32)},
+	{name: "states by a random hash of 16 bits", always: true, rules: "identity/many-keys",
+		bugs: hashed(16)},
+	{name: "states evicted beyond 1,000 keys", always: true, rules: "identity/many-keys",
+		bugs: bugs{put: func(r *reference, id identity, now int64, s step) {
+			if s.err != nil || s.keep <= 0 {
+				return
+			}
+			r.write(id, now, s)
+			for other := range r.states {
+				if len(r.states) <= 1000 {
+					break
+				}
+				delete(r.states, other)
+			}
+		}}},
+	{name: "no room is any error", always: true, rules: "identity/many-keys",
+		bugs: bounded(10_000, ratelimit.ErrUnavailable)},
+	{name: "keys cut at 100,000 bytes", always: true, rules: "identity/long-keys",
+		bugs: keyed(func(key string) string { return key[:min(len(key), 100_000)] })},
+	{name: "compressed keys cut at 2,700 bytes", always: true, rules: "identity/long-keys",
+		bugs: keyed(func(key string) string {
+			if len(key) < 2000 {
+				return key
+			}
+			key = compressed(key)
+			return key[:min(len(key), 2700)]
+		})},
+	{name: "no compressed keys above 2,700 bytes", always: true, rules: "identity/long-keys",
+		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+			if len(d.Key) > 2000 && len(compressed(d.Key)) > 2700 {
+				return step{err: ratelimit.ErrUnavailable}
+			}
+			return r.one(d)
+		}}},
+	{name: "keys of seven bits", always: true, rules: "identity/every-byte",
+		bugs: keyed(func(key string) string {
+			seven := []byte(key)
+			for i := range seven {
+				seven[i] &= 0x7f
+			}
+			return string(seven)
+		})},
+	{name: "keys as paths", always: true, rules: "identity/similar-keys", bugs: keyed(path.Clean)},
+	{name: "keys folded", always: true, rules: "identity/similar-keys",
+		bugs: keyed(func(key string) string { return strings.ToLower(strings.ToUpper(key)) })},
+	{name: "key in the error of a call that ends midway", always: true,
+		rules: "identity/no-key-in-errors",
+		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+			if err := ctx.Err(); err != nil {
+				return step{err: fmt.Errorf("%w: take of %q: %w",
+					ratelimit.ErrUnavailable, d.Key, err)}
+			}
+			return r.one(d)
+		}}},
+}
+
+// bounded returns a bug: a store that holds so many states, and returns an error for a new one.
+func bounded(states int, err error) bugs {
+	full := func(r *reference, d ratelimit.Demand) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		_, ok := r.states[identityOf(d)]
+		return !ok && len(r.states) >= states
+	}
+	return bugs{
+		take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+			if full(r, d) {
+				return step{err: err}
+			}
+			return r.one(d)
+		},
+		all: func(
+			r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		) error {
+			for _, d := range ds {
+				if full(r, d) {
+					return err
+				}
+			}
+			return r.several(ds, out)
+		},
+	}
+}
+
+// hashFaults are stores that tell keys apart by a hash of which collisions are known.
+func hashFaults() (faults []fault) {
+	for name, sum := range knownSums() {
+		faults = append(faults, fault{name: "states by " + name, rules: "identity/hashed-keys",
+			bugs: keyed(func(key string) string { return fmt.Sprint(sum(key)) })})
+	}
+	return faults
+}
+
+// TestBoundedStore holds that a store may be bounded. The suite accepts ErrCapacity for a new key.
+func TestBoundedStore(t *testing.T) {
+	if err := tryRule(t, newReference(bounded(20_000, ratelimit.ErrCapacity)), nil,
+		"identity/many-keys"); err != nil {
+		t.Error(err)
+	}
+	if err := tryRule(t, newReference(bounded(0, ratelimit.ErrCapacity)), nil,
+		"identity/many-keys"); err == nil {
+		t.Error("a store without room for a key passes")
+	}
+}

@@ -1,0 +1,94 @@
+package conformance
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// A serverFault is a store on a server that is broken as authors of such stores break theirs, and
+// the rules that must name what is broken.
+type serverFault struct {
+	name   string
+	rules  string // separated by spaces
+	faults remoteFaults
+}
+
+var serverFaults = []serverFault{
+	{"clock of the transaction", "clock/order clock/order-two-clients",
+		remoteFaults{clockAtBegin: true}},
+	{"clock of the client", "clock/skewed", remoteFaults{clockOfClient: true}},
+	{"clock of another time zone", "clock/epoch clock/skewed", remoteFaults{clockOff: time.Hour}},
+	{"clock in seconds", "clock/epoch", remoteFaults{clockSeconds: true}},
+	{"lost answer is unavailable", "errors/lost-answer errors/ending-context errors/frozen",
+		remoteFaults{lostUnavailable: true}},
+	{"lost answer is repeated", "errors/lost-answer", remoteFaults{repeats: true}},
+	{"lost answer is the driver's error", "errors/lost-answer errors/ending-context errors/frozen",
+		remoteFaults{lostOther: true}},
+	{"key in the server's errors", "errors/no-key-after-lost-answer errors/no-key-while-frozen",
+		remoteFaults{keyInErrors: true}},
+	{"no deadline of its own", "errors/frozen-without-deadline", remoteFaults{noDeadline: true}},
+	{"context ignored", "errors/frozen", remoteFaults{deafToContext: true}},
+	{"context ignored and no deadline", "errors/frozen",
+		remoteFaults{deafToContext: true, noDeadline: true}},
+	{"end by the client's clock", "expiry/skewed", remoteFaults{expiresByClient: true}},
+	{"sweep by the client's clock", "expiry/skewed", remoteFaults{sweepsByClient: true}},
+	{"sweep a millisecond early", "expiry/sweep expiry/sweep-not-early",
+		remoteFaults{sweepsEarly: time.Millisecond}},
+	{"sweep a microsecond early", "expiry/sweep-not-early",
+		remoteFaults{sweepsEarly: time.Microsecond}},
+	{"sweep of what was renewed", "expiry/sweep-storm", remoteFaults{sweepsBlind: true}},
+}
+
+// TestServerFaultsAreNamed tries each rule three times, all at once: none of these faults may
+// escape a run.
+func TestServerFaultsAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, f := range serverFaults {
+		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
+			for name := range strings.FieldsSeq(f.rules) {
+				var wg sync.WaitGroup
+				for range 3 {
+					wg.Go(func() {
+						if err := tryRule(t, newRemote(f.faults), nil, name); err == nil {
+							t.Errorf("%s does not see this fault", name)
+						} else {
+							t.Logf("%s: %.200v", name, err)
+						}
+					})
+				}
+				wg.Wait()
+			}
+		})
+	}
+}
+
+// TestRemotePasses: nothing is wrong with a remote in which nothing is broken.
+func TestRemotePasses(t *testing.T) {
+	t.Parallel()
+	except := make(map[string]string)
+	for _, group := range strings.Fields("identity step op result window takeall takeall-keys " +
+		"concurrency algorithm") {
+		except[group] = "TestReferencePasses tries it, on a store that does not wait"
+	}
+	Run(t, newRemote(remoteFaults{}), &Options{Except: except})
+}
+
+// lockOrder returns the indices of ds in the order of their identities.
+func lockOrder(ds []ratelimit.Demand) []int {
+	order := make([]int, len(ds))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := identityOf(ds[i]), identityOf(ds[j])
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.limit, b.limit),
+			cmp.Compare(a.algorithm, b.algorithm))
+	})
+	return order
+}

@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// capped returns a bug: so many records of a key at most, of which the oldest is dropped for a new
+// one.
+func capped(records int) bugs {
+	var mu sync.Mutex
+	kept := make(map[string][]int64)
+	return bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		s := r.one(d)
+		if d.Op != ratelimit.OpTake || !s.res.Allowed {
+			return s
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		stamps := append(kept[d.Key], s.res.At)
+		if len(stamps) > records {
+			r.one(giveBack(d.Key, d.Algorithm, d.N, stamps[0]))
+			stamps = stamps[1:]
+		}
+		kept[d.Key] = stamps
+		return s
+	}}
+}
+
+// sometimes returns a bug in every thousandth call of an operation.
+func sometimes(befall func(r *reference, d ratelimit.Demand) step, op ratelimit.Op) bugs {
+	var calls atomic.Int64
+	return bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		if d.Op == op && calls.Add(1)%1000 == 0 {
+			return befall(r, d)
+		}
+		return r.one(d)
+	}}
+}
+
+var volumeFaults = []fault{
+	{name: "300 records at most", always: true, rules: "op/many-records", bugs: capped(300)},
+	{name: "1,000 records at most", always: true, rules: "op/many-records", bugs: capped(1000)},
+	{name: "states cut at 64 KiB", always: true, rules: "step/large-state",
+		bugs: bugs{stepped: func(_ *reference, _ ratelimit.Demand, _ []byte, s *step) {
+			s.next = s.next[:min(len(s.next), 1<<16-1)]
+		}}},
+	{name: "one record in a thousand lost", always: true, rules: "concurrency/many-calls",
+		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.run(d, r.now(), ratelimit.Demand.Step)
+		}, ratelimit.OpTake)},
+	{name: "one take in a thousand recorded twice", always: true, rules: "concurrency/many-calls",
+		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
+			r.one(d)
+			return r.one(d)
+		}, ratelimit.OpTake)},
+	{name: "one peek in a thousand takes", always: true, rules: "concurrency/many-calls",
+		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
+			d.Op = ratelimit.OpTake
+			return r.one(d)
+		}, ratelimit.OpPeek)},
+	{name: "one give-back in a thousand lost", always: true, rules: "concurrency/many-calls",
+		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
+			d.Op = ratelimit.OpPeek
+			return r.one(d)
+		}, ratelimit.OpGiveBack)},
+	{name: "another clock after 10,000 readings", always: true, rules: "concurrency/many-calls",
+		bugs: bugs{clock: func(r *reference, now int64) int64 {
+			if r.last++; r.last > 10_000 {
+				now = time.Now().UnixMicro()
+			}
+			return now
+		}}},
+	{name: "another clock after 1,000 readings", always: true,
+		rules: "concurrency/many-calls op/many-records",
+		bugs: bugs{clock: func(r *reference, now int64) int64 {
+			if r.last++; r.last > 1000 {
+				now = time.Now().UnixMicro()
+			}
+			return now
+		}}},
+}
+
+// ofWindow returns a bug that changes the Window of limits.
+func ofWindow(change func(time.Duration) time.Duration) bugs {
+	return asks(func(d *ratelimit.Demand) {
+		if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
+			limit := d.Algorithm.Limit()
+			limit.Window = change(limit.Window)
+			d.Algorithm = naive{limit: limit, resolution: a.Resolution()}
+		}
+	})
+}
+
+var windowFaults = []fault{
+	{name: "windows of 10 ms at least", always: true, rules: "window/short",
+		bugs: ofWindow(func(w time.Duration) time.Duration { return max(w, 10*time.Millisecond) })},
+	{name: "windows in whole milliseconds", always: true, rules: "window/short window/long",
+		bugs: ofWindow(func(w time.Duration) time.Duration {
+			return w.Truncate(time.Millisecond)
+		})},
+	{name: "windows in milliseconds of 31 bits", always: true, rules: "window/long",
+		bugs: ofWindow(func(w time.Duration) time.Duration {
+			return min(w, (1<<31-1)*time.Millisecond)
+		})},
+	{name: "windows in milliseconds of 32 bits", always: true, rules: "window/long",
+		bugs: ofWindow(func(w time.Duration) time.Duration {
+			return max(w%(1<<32*time.Millisecond), time.Millisecond)
+		})},
+	{name: "remaining in 32 bits", always: true, rules: "result/large-numbers",
+		bugs: answers(func(_ ratelimit.Demand, res *ratelimit.Result) {
+			res.Remaining = int64(int32(res.Remaining))
+		})},
+	{name: "remaining as a number of 24 bits and an exponent", always: true,
+		rules: "result/large-numbers",
+		bugs: answers(func(_ ratelimit.Demand, res *ratelimit.Result) {
+			res.Remaining = int64(float32(res.Remaining))
+		})},
+	{name: "units of 32 bits", always: true, rules: "result/large-numbers",
+		bugs: asks(func(d *ratelimit.Demand) { d.N &= 1<<32 - 1 })},
+	{name: "units given back by the low 32 bits of a stamp", always: true,
+		rules: "op/give-back-anywhere",
+		bugs: bugs{demand: func(
+			r *reference, d ratelimit.Demand, now int64,
+		) (ratelimit.Demand, int64) {
+			if d.Op == ratelimit.OpGiveBack {
+				d.At = r.last&^(1<<32-1) | d.At&(1<<32-1)
+			}
+			return d, now
+		}, stepped: func(r *reference, d ratelimit.Demand, _ []byte, s *step) {
+			if d.Op == ratelimit.OpTake && s.res.Allowed {
+				r.last = s.res.At
+			}
+		}}},
+	{name: "forced units up to Max", always: true, rules: "op/force",
+		bugs: asks(func(d *ratelimit.Demand) {
+			if d.Op == ratelimit.OpForce {
+				d.N = min(d.N, d.Algorithm.Limit().Max)
+			}
+		})},
+	{name: "time to live cut to milliseconds", always: true, rules: "expiry/not-early",
+		bugs: bugs{until: func(_ cell, now int64, keep time.Duration) int64 {
+			return now + keep.Milliseconds()*1000
+		}}},
+	{name: "time to live cut to seconds", always: true,
+		rules: "expiry/not-early expiry/real-fractions",
+		bugs: bugs{until: func(_ cell, now int64, keep time.Duration) int64 {
+			return now + keep.Truncate(time.Second).Microseconds()
+		}}},
+	{name: "time to live in milliseconds of the clock", rules: "expiry/real-fractions",
+		bugs: bugs{until: func(_ cell, now int64, keep time.Duration) int64 {
+			return now/1000*1000 + keep.Milliseconds()*1000
+		}}},
+}
+
+var writeFaults = []fault{
+	{name: "a row for every key that is asked for", always: true,
+		rules: "step/peeks-write-nothing step/nothing-to-change-writes-nothing " +
+			"takeall/refusals-write-nothing takeall-keys/refusals-write-nothing",
+		bugs: bugs{put: func(r *reference, id identity, now int64, s step) {
+			_, known := r.states[id]
+			switch {
+			case s.err == nil && s.keep > 0:
+				r.write(id, now, s)
+			case s.err == nil && !known:
+				r.writes++
+				r.states[id] = cell{nil, now + time.Hour.Microseconds()}
+			}
+		}}},
+	{name: "a row written for every call", always: true,
+		rules: "step/refusals-write-nothing step/peeks-write-nothing " +
+			"errors/corrupt-state-writes-nothing",
+		bugs: bugs{put: func(r *reference, id identity, now int64, s step) {
+			r.writes++
+			if s.err == nil && s.keep > 0 {
+				r.write(id, now, s)
+			}
+		}}},
+	{name: "calls counted before they are checked", always: true,
+		rules: "errors/invalid-writes-nothing",
+		bugs:  bugs{counted: true}},
+}

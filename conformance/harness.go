@@ -1,0 +1,108 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// A NewStore returns a harness for one case, on a store that may hold states of other keys. now is
+// the clock to run on, in microseconds since the Unix epoch; it is safe for simultaneous use and
+// may step back. If now is nil, the store runs on its own clock. It is called once a case, so it
+// should be cheap: share servers, not stores. What it opens it closes by t.Cleanup.
+type NewStore func(t testing.TB, now func() int64) Harness
+
+// A Harness is a store and what can be done to it. All but Store may be nil: the cases that need it
+// are then skipped.
+type Harness struct {
+	// Store is the store that is tried.
+	Store ratelimit.Store
+	// Second returns another client of the state behind Store, on the same clock: what another
+	// process would use. It is called at most once, before the case begins.
+	Second func(testing.TB) ratelimit.Store
+	// Settle returns when Store and what Second returned know what each other has done, for stores
+	// that learn of it a little later, as those do that cache refusals. It is called while no
+	// demand is under way. Without it both are held to know at once.
+	Settle func() error
+	// DropScripts makes the server forget the scripts it was sent, as SCRIPT FLUSH does.
+	DropScripts func() error
+	// Writes returns how many writes the server or the map behind Store has had. It only has to
+	// stay the same while nothing is written, so it is of use only where nothing else writes.
+	// Without it all cases whose names end in write-nothing or writes-nothing are skipped, but
+	// errors/unsupported-writes-nothing.
+	Writes func() (int64, error)
+	// Close closes Store, or the client that Store runs on. It is called at most once; what
+	// t.Cleanup does must bear that.
+	Close func() error
+	// ClosesClient says that Close closes only the client. The store then need not return
+	// ErrClosed.
+	ClosesClient bool
+
+	// LoseAnswer makes one answer of the server get lost: the next one that confirms a write, such
+	// as the answer to COMMIT or to a script. The server applies the write, and the connection
+	// breaks before its answer arrives. Later answers arrive. The suite calls it before a call,
+	// while no other call is under way. Without it errors/lost-answer and
+	// errors/no-key-after-lost-answer are skipped.
+	LoseAnswer func() error
+
+	// Freeze makes the server stop answering, as SIGSTOP or LOCK TABLE does, until thaw is called:
+	// connections stay open, and nothing is refused. The server may apply what it was sent, at once
+	// or after thaw. The suite calls Freeze while calls are under way, and thaw at most five
+	// seconds later. Calls whose context has no deadline must return by then, so give the store a
+	// shorter deadline of its own. Without it errors/frozen, errors/frozen-without-deadline and
+	// errors/no-key-while-frozen are skipped.
+	Freeze func() (thaw func() error, err error)
+
+	// SkewClock sets the server's clock so far ahead of this process's clock, or behind it if ahead
+	// is negative. The suite skews it by hours, and sets it right with zero at the end of a case.
+	// No other test may use the server meanwhile. Without it clock/skewed and expiry/skewed are
+	// skipped.
+	SkewClock func(ahead time.Duration) error
+
+	// Sweep makes the store forget all states that have run out by the clock that it runs on, and
+	// returns when they are forgotten: what the store or the server otherwise does in the
+	// background. The suite calls it between calls and while calls are under way. Without it
+	// expiry/sweep, expiry/sweep-not-early and expiry/sweep-storm are skipped.
+	Sweep func() error
+}
+
+// Options say how the suite is run. The zero value runs all of it at the depth that suits every
+// commit.
+type Options struct {
+	// Except maps what the store does not keep to the reason, which is printed when it is skipped:
+	// a rule such as "concurrency/history", or a group of them such as "takeall". A store without
+	// TakeAll excepts takeall and takeall-keys; it is still held to
+	// errors/unsupported-writes-nothing.
+	Except map[string]string
+
+	// Full runs more, longer and other random cases. It takes a minute on memory, and six minutes
+	// on a Redis server on the same machine. The race detector and a server farther away take
+	// longer, so a full run fails at once if go test's -timeout leaves it less than half an hour:
+	// use -timeout=2h. It prints a line for each rule on standard error, which go test shows at
+	// once with -v. The environment variable RATELIMIT_CONFORMANCE_FULL=1 does the same.
+	Full bool
+
+	// Algorithms make the algorithms that the store is tried with; nil means the sliding-window
+	// log, exact and at coarser resolutions. The cases that are about one history use the first,
+	// and expect it to be exact; the random ones change from one to the other under way. An author
+	// of an exact algorithm puts it first, of another one second.
+	Algorithms []func(ratelimit.Limit) ratelimit.Algorithm
+
+	// CheckHistory returns an error if a recorded history is not linearizable. Check of package
+	// conformance/linear is one; without it concurrency/history is skipped, so that this package
+	// needs nothing but the standard library.
+	CheckHistory func([]Operation) error
+}
+
+// An Operation is one call of a recorded history: a Take if it has one demand, otherwise a TakeAll.
+// All succeeded.
+type Operation struct {
+	Client int // who called: 0, 1, …
+	// when it was called and when it returned, since the recording began; a refusal from a cache
+	// may be as old as Call
+	Call, Return time.Duration
+	Now          int64              // the store's clock, which stood still between Call and Return
+	Demands      []ratelimit.Demand // what was asked
+	Results      []ratelimit.Result // what was answered
+}

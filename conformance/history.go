@@ -1,0 +1,261 @@
+package conformance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// lives are how many rounds in turn use one key before they change to another. What is recorded of
+// one key is a history of its own, and the shorter it is the easier a failure is to read.
+var lives = []int{1, 2, 5, 1, 1, 10, 5}
+
+// checkRecorded records what clients do at once, in rounds in which the clock stands still, and has
+// the history checked.
+func checkRecorded(e *env, client func(*env, int) ratelimit.Store) {
+	const clients = 6
+	rec := &recorder{env: e, client: client,
+		limits: []ratelimit.Algorithm{e.named("a", 4), e.named("b", 7)}, begin: time.Now()}
+	rec.at = e.clock.now()
+	life := 0
+	for round := range e.scale(25) {
+		if life == 0 {
+			rec.key, life = e.key(), lives[len(rec.keys)%len(lives)]
+			rec.keys = append(rec.keys, nil)
+		}
+		life--
+		e.clock.add(time.Duration(e.rand.Int64N(int64(window/4))) - time.Second)
+		rec.now = e.clock.now()
+		e.settle()
+		rec.settled = time.Since(rec.begin)
+		recorded := make([][]Operation, clients)
+		e.together(clients, func(c int) (err error) {
+			recorded[c], err = rec.calls(c, rand.New(rand.NewPCG(e.seed, uint64(round*clients+c))))
+			return err
+		})
+		for _, ops := range recorded {
+			rec.keys[len(rec.keys)-1] = append(rec.keys[len(rec.keys)-1], ops...)
+			rec.at = ops[len(ops)-1].Results[0].At
+		}
+	}
+	for _, history := range rec.keys {
+		if err := e.checkHistory(history); err != nil {
+			part := shorten(rec.keys, err, e.checkHistory, time.Now().Add(5*time.Second))
+			if part == nil {
+				part = history
+			}
+			e.fatalf("the history of %d calls is not linearizable (%s=%d makes the same calls "+
+				"again): %w\n"+
+				"These %d of the calls are enough:\n%s",
+				len(history), seedVar, e.seed, err, len(part), table(part))
+		}
+	}
+}
+
+// recorder makes calls and notes them.
+type recorder struct {
+	*env
+	client  func(*env, int) ratelimit.Store
+	limits  []ratelimit.Algorithm
+	begin   time.Time
+	settled time.Duration
+	key     string
+	now, at int64 // the clock, and the stamp of a call of the round before
+	keys    [][]Operation
+}
+
+// calls makes four calls as client c.
+func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
+	for range 4 {
+		ds := []ratelimit.Demand{take(rec.key, rec.limits[r.IntN(2)], 1+r.Int64N(2))}
+		if !rec.lacks("takeall") && r.IntN(3) == 0 {
+			ds = []ratelimit.Demand{take(rec.key, rec.limits[0], 1),
+				take(rec.key, rec.limits[1], 1)}
+		}
+		switch d := &ds[0]; r.IntN(8) {
+		case 0:
+			d.Op = ratelimit.OpPeek
+		case 1:
+			d.Op, d.At = ratelimit.OpGiveBack, pick(r, rec.now, rec.at)
+		case 2:
+			if r.IntN(4) == 0 {
+				d.Op = pick(r, ratelimit.OpForce, ratelimit.OpReset)
+			}
+		}
+		op := Operation{Client: c, Now: rec.now, Demands: ds,
+			Results: make([]ratelimit.Result, len(ds)), Call: time.Since(rec.begin)}
+		if len(ds) == 1 {
+			op.Results[0], err = rec.client(rec.env, c).Take(rec.ctx, ds[0])
+		} else {
+			err = rec.client(rec.env, c).TakeAll(rec.ctx, ds, op.Results)
+		}
+		op.Return = time.Since(rec.begin)
+		if rec.second != nil && op.Results[0].Source == ratelimit.SourceCache {
+			op.Call = rec.settled // what the other client has done since may not be known
+		}
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op)
+	}
+	return ops, nil
+}
+
+// A shortener looks for a small part of a history that fails the check in the same way as the
+// whole.
+type shortener struct {
+	check    func([]Operation) error
+	whole    error
+	deadline time.Time
+}
+
+// shorten returns the shortest part that it finds until the deadline, or nil. histories have no
+// state in common. Each of them begins without a state, so a part must begin where one of them
+// begins.
+func shorten(
+	histories [][]Operation, whole error, check func([]Operation) error, deadline time.Time,
+) []Operation {
+	s := shortener{check, whole, deadline}
+	var shortest []Operation
+	for _, ops := range histories {
+		if s.fails(ops) {
+			if ops = s.without(s.prefix(ops)); shortest == nil || len(ops) < len(shortest) {
+				shortest = ops
+			}
+		}
+	}
+	return shortest
+}
+
+func (s shortener) fails(ops []Operation) bool {
+	if time.Now().After(s.deadline) {
+		return false
+	}
+	err := s.check(ops)
+	return err != nil && (errors.Is(err, s.whole) || err.Error() == s.whole.Error())
+}
+
+// prefix returns the shortest beginning of ops that fails. A history that is linearizable is so up
+// to any instant.
+func (s shortener) prefix(ops []Operation) []Operation {
+	ends := slices.SortedFunc(slices.Values(ops),
+		func(a, b Operation) int { return cmp.Compare(a.Return, b.Return) })
+	low, high := 0, len(ends)-1
+	for low < high {
+		middle := (low + high) / 2
+		if s.failsUntil(ops, ends[middle].Return) {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return until(ops, ends[high].Return)
+}
+
+// until returns the calls that had returned at an instant, and then those that were under way.
+func until(ops []Operation, end time.Duration) []Operation {
+	part := slices.DeleteFunc(slices.Clone(ops), func(op Operation) bool { return op.Call > end })
+	slices.SortFunc(part, func(a, b Operation) int { return cmp.Compare(a.Return, b.Return) })
+	return part
+}
+
+// mostUnderway bounds what failsUntil tries. There are more only where results came from a cache.
+const mostUnderway = 8
+
+// failsUntil tells whether the calls that had returned at an instant fail, with whichever of those
+// that were under way and may have taken effect.
+func (s shortener) failsUntil(ops []Operation, end time.Duration) bool {
+	part := until(ops, end)
+	returned := 0
+	for returned < len(part) && part[returned].Return <= end {
+		returned++
+	}
+	underway := part[returned:]
+	if len(underway) > mostUnderway {
+		return false
+	}
+	for chosen := range 1 << len(underway) {
+		tried := slices.Clone(part[:returned])
+		for i, op := range underway {
+			if chosen>>i&1 == 1 {
+				tried = append(tried, op)
+			}
+		}
+		if !s.fails(tried) {
+			return false
+		}
+	}
+	return true
+}
+
+// without leaves out peeks and refused calls, as long as the others still fail. The clock of a
+// recording never steps back by a Window, so these calls change nothing.
+func (s shortener) without(ops []Operation) []Operation {
+	if !s.fails(ops) {
+		return ops
+	}
+	for i := len(ops) - 1; i >= 0; i-- {
+		changesNothing := !slices.ContainsFunc(ops[i].Demands,
+			func(d ratelimit.Demand) bool { return d.Op != ratelimit.OpPeek }) ||
+			!allowed(ops[i].Results)
+		if !changesNothing {
+			continue
+		}
+		if less := slices.Delete(slices.Clone(ops), i, i+1); s.fails(less) {
+			ops = less
+		}
+	}
+	return ops
+}
+
+// table lists calls in the order in which they were made.
+func table(ops []Operation) string {
+	ops = slices.SortedFunc(slices.Values(ops),
+		func(a, b Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var b strings.Builder
+	for i, op := range ops {
+		if i == 0 || op.Now != ops[i-1].Now {
+			fmt.Fprintf(&b, "at %d:\n", op.Now)
+		}
+		fmt.Fprintf(&b, "\tclient %d, %8v to %8v: ", op.Client,
+			(op.Call - ops[0].Call).Round(time.Microsecond),
+			(op.Return - ops[0].Call).Round(time.Microsecond))
+		for j, d := range op.Demands {
+			if j > 0 {
+				b.WriteString(" and ")
+			}
+			b.WriteString(outcome(d, op.Results[j]))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// outcome says what a demand was and how it was answered.
+func outcome(d ratelimit.Demand, res ratelimit.Result) string {
+	limit := d.Algorithm.Limit()
+	what := fmt.Sprintf("%v %d of %s", d.Op, d.N, limit.Name)
+	switch d.Op {
+	case ratelimit.OpReset:
+		what = "reset " + limit.Name
+	case ratelimit.OpGiveBack:
+		what += fmt.Sprintf(" to %d", d.At)
+	}
+	what += fmt.Sprintf(": %d of %d left", res.Remaining, res.Limit)
+	if !res.Allowed {
+		what += fmt.Sprintf(", refused for %v", res.RetryAfter)
+	}
+	if res.ResetAfter > 0 {
+		what += fmt.Sprintf(", all in %v", res.ResetAfter)
+	}
+	if res.Source != ratelimit.SourceStore {
+		what += fmt.Sprintf(" (%v)", res.Source)
+	}
+	return what
+}

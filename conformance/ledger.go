@@ -1,0 +1,59 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// lateAtMost is how long after its deadline a call may return, which a busy machine may keep
+// waiting.
+const lateAtMost = 5 * time.Second
+
+// A ledger counts what callers were told about takes of one unit.
+type ledger struct {
+	done, unknown atomic.Int64
+}
+
+func (l *ledger) note(err error) error {
+	switch {
+	case err == nil:
+		l.done.Add(1)
+	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+		l.unknown.Add(1)
+	case !errors.Is(err, ratelimit.ErrUnavailable):
+		return fmt.Errorf("the error is not ErrUnavailable: %w", err)
+	}
+	return nil
+}
+
+// wantRecorded checks the ledger of takes on a key against what is recorded.
+func (e *env) wantRecorded(l *ledger, key string, a ratelimit.Algorithm) {
+	used := a.Limit().Max - e.awaitLeft(key, a)
+	if low, high := l.done.Load(), l.done.Load()+l.unknown.Load(); used < low || used > high {
+		e.fatalf("%d takes succeeded and the outcome of %d is unknown, but %d were recorded",
+			low, high-low, used)
+	}
+}
+
+// takeWithin takes a unit with a context that ends after within, and tells whether that was
+// decided.
+func (e *env) takeWithin(
+	key string, a ratelimit.Algorithm, within time.Duration, l *ledger,
+) (decided bool, err error) {
+	ctx, cancel := context.WithTimeout(e.ctx, within)
+	defer cancel()
+	begin := time.Now()
+	_, err = e.store.Take(ctx, take(key, a, 1))
+	if late := time.Since(begin) - within; late > lateAtMost {
+		return false, fmt.Errorf("a call returned %v after its context had ended", late)
+	}
+	return err == nil, l.note(err)
+}
+
+// arrival is how long what was abandoned may take to arrive.
+const arrival = 100 * time.Millisecond

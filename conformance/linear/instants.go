@@ -1,0 +1,89 @@
+package linear
+
+import (
+	"slices"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/conformance"
+)
+
+// name notes the instants that results name: readings of the clock, stamps of records, and when
+// what an operation sees leaves a window.
+func (s *search) name() {
+	for _, op := range s.ops {
+		for _, now := range s.nows(op) {
+			for i, res := range op.Results {
+				named := append(s.named[op.states[i]], now, res.At)
+				for _, w := range s.windows {
+					named = append(named, now-w, now-w+1)
+					for _, wait := range []time.Duration{res.ResetAfter, res.RetryAfter} {
+						if wait > 0 {
+							named = append(named, now+wait.Microseconds()-w)
+						}
+					}
+				}
+				s.named[op.states[i]] = named
+			}
+		}
+	}
+	for i := range s.named {
+		slices.Sort(s.named[i])
+		s.named[i] = slices.Compact(s.named[i])
+	}
+}
+
+// nows returns what the clock may have been when op was answered.
+func (s *search) nows(op operation) []int64 {
+	if s.clock == held {
+		return []int64{op.Now}
+	}
+	var nows []int64
+	for _, res := range op.Results {
+		nows = append(nows, res.At)
+		for _, w := range s.windows {
+			if now := res.At + w - res.ResetAfter.Microseconds(); s.clock == Stepped &&
+				res.ResetAfter > 0 && now < res.At {
+				nows = append(nows, now)
+			}
+		}
+	}
+	slices.Sort(nows)
+	return slices.Compact(nows)
+}
+
+// between returns the instants to try for an operation of unknown outcome on some states. On a
+// Steady clock they are from from, which is 0 where nothing is known, to until.
+func (s *search) between(states []int, from, until int64) (instants []int64) {
+	var named []int64
+	for _, n := range states {
+		all := s.named[n]
+		if s.clock == Steady {
+			first, _ := slices.BinarySearch(all, from)
+			end, _ := slices.BinarySearch(all, until)
+			all = all[min(first, end):end]
+		}
+		named = append(named, all...)
+	}
+	if s.clock == Steady {
+		if from == 0 {
+			from = slices.Min(append(named, until)) - 1
+		}
+		named = append(named, from, until)
+	}
+	slices.Sort(named)
+	named = slices.Compact(named)
+	for i, t := range named {
+		instants = append(instants, t)
+		if i+1 < len(named) && named[i+1] > t+1 && (s.thorough || t == from) {
+			instants = append(instants, t+1)
+		}
+	}
+	return instants
+}
+
+// effective tells whether an operation of unknown outcome may change a state.
+func (s *search) effective(op conformance.Operation) bool {
+	return s.clock != Steady || slices.ContainsFunc(op.Demands,
+		func(d ratelimit.Demand) bool { return d.Op != ratelimit.OpPeek })
+}

@@ -1,0 +1,53 @@
+package conformance
+
+import (
+	"os"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// suite is Options with the defaults filled in.
+type suite struct {
+	except       map[string]string
+	full         bool
+	algorithms   []func(ratelimit.Limit) ratelimit.Algorithm
+	checkHistory func([]Operation) error
+	deadline     time.Time // of the test binary, if it has one
+	// a factor: how many times the usual time cases may take that do as much as they can
+	patience time.Duration
+}
+
+func newSuite(opts *Options) *suite {
+	if opts == nil {
+		opts = new(Options)
+	}
+	s := &suite{
+		except:       opts.Except,
+		full:         opts.Full || os.Getenv("RATELIMIT_CONFORMANCE_FULL") == "1",
+		algorithms:   opts.Algorithms,
+		checkHistory: opts.CheckHistory,
+		patience:     1,
+	}
+	if len(s.algorithms) == 0 {
+		s.algorithms = []func(ratelimit.Limit) ratelimit.Algorithm{slidingLog(1), slidingLog(100),
+			slidingLog(37_777)}
+	}
+	return s
+}
+
+// slidingLog makes sliding-window logs of a window's parts, exact ones for 1.
+func slidingLog(parts time.Duration) func(ratelimit.Limit) ratelimit.Algorithm {
+	return func(limit ratelimit.Limit) ratelimit.Algorithm {
+		log := algorithm.SlidingLog(limit)
+		if parts > 1 {
+			log = log.WithResolution((limit.Window / parts).Truncate(time.Microsecond))
+		}
+		return log
+	}
+}
+
+// watchdog is how long a case may last at the usual depth. It is also the shortest time to live, in
+// real time, of what a case on an injected clock leaves on a server and reads again.
+const watchdog = time.Minute

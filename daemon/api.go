@@ -1,0 +1,174 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/problem"
+)
+
+// api answers the daemon's HTTP requests:
+//
+//	POST /v1/take   takes n units for the key, or none: 200 or 429, and a decision
+//	POST /v1/peek   tells what take would answer: 200 and a decision, refused ones too
+//	POST /v1/reset  forgets what the key has spent: 204
+//	GET  /healthz   200 while the process is up, whatever the state of the store
+//
+// A browser that sends another site's request gets 403: the daemon asks for no credentials, so
+// being reachable is all that such a request would need. See hosts for sites whose name means the
+// daemon's address.
+//
+// Everything else is answered with problem details (RFC 9457). A request that is undecided, and
+// that the policy does not let pass, is a 503 whose type is the documentation of the error; only
+// that of ErrOutcomeUnknown may have been recorded.
+type api struct {
+	limiter *ratelimit.Limiter
+	limits  []ratelimit.Limit
+	log     *slog.Logger
+	gate    gate
+	origins http.CrossOriginProtection
+}
+
+func newAPI(limiter *ratelimit.Limiter, log *slog.Logger) *api {
+	return &api{limiter: limiter, limits: limiter.Limits(), log: log}
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	if a.origins.Check(r) != nil {
+		problem.Problem{Status: http.StatusForbidden,
+			Detail: "The request comes from another site's page."}.Write(w)
+		return
+	}
+	switch r.URL.Path {
+	case "/v1/take":
+		a.decide(w, r, a.limiter.AllowEach, http.StatusTooManyRequests)
+	case "/v1/peek":
+		a.decide(w, r, a.limiter.PeekEach, http.StatusOK)
+	case "/v1/reset":
+		a.reset(w, r)
+	case "/healthz":
+		health(w, r)
+	default:
+		problem.Problem{Status: http.StatusNotFound,
+			Detail: "There are /v1/take, /v1/peek, /v1/reset and /healthz."}.Write(w)
+	}
+}
+
+type decideFunc func(ctx context.Context, key string, n int64,
+	dst []ratelimit.Result) ([]ratelimit.Result, error)
+
+func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, refused int) {
+	if !methodIsOneOf(w, r, http.MethodPost) {
+		return
+	}
+	d, p := readDemand(w, r, true)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	if d.n > ratelimit.MaxUnits {
+		exceedsLimit.Write(w)
+		return
+	}
+	results, err := decide(r.Context(), d.key, d.n, nil)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	binding := ratelimit.Binding(results)
+	answer := answer{limitState: newLimitState(a.limits[binding], results[binding])}
+	for i, res := range results {
+		answer.Limits = append(answer.Limits, newLimitState(a.limits[i], res))
+	}
+	status := http.StatusOK
+	if !answer.Allowed {
+		status = refused
+	}
+	if status == http.StatusTooManyRequests {
+		problem.SetRetryAfter(w.Header(), results[binding].RetryAfter)
+	}
+	writeJSON(w, status, answer)
+}
+
+func (a *api) reset(w http.ResponseWriter, r *http.Request) {
+	if !methodIsOneOf(w, r, http.MethodPost) {
+		return
+	}
+	d, p := readDemand(w, r, false)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	if err := a.limiter.Reset(r.Context(), d.key); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func health(w http.ResponseWriter, r *http.Request) {
+	if !methodIsOneOf(w, r, http.MethodGet, http.MethodHead) {
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+func methodIsOneOf(w http.ResponseWriter, r *http.Request, allowed ...string) bool {
+	if slices.Contains(allowed, r.Method) {
+		return true
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	problem.Problem{Status: http.StatusMethodNotAllowed}.Write(w)
+	return false
+}
+
+// answer is the body of a decision: that of the limit that binds, and that of each limit, in the
+// order of the flags.
+type answer struct {
+	limitState
+	Limits []limitState `json:"limits"`
+}
+
+// limitState is how one limit decided. Durations are rounded up.
+type limitState struct {
+	Name         string  `json:"name"`
+	WindowMS     float64 `json:"window_ms"` // whole but for windows with microseconds
+	Allowed      bool    `json:"allowed"`
+	Source       string  `json:"source"` // store, local or open
+	Limit        int64   `json:"limit"`
+	Remaining    int64   `json:"remaining"`
+	RetryAfterMS int64   `json:"retry_after_ms"`
+	ResetAfterMS int64   `json:"reset_after_ms"`
+}
+
+func newLimitState(l ratelimit.Limit, res ratelimit.Result) limitState {
+	return limitState{
+		Name:         l.Name,
+		WindowMS:     float64(l.Window.Microseconds()) / 1000,
+		Allowed:      res.Allowed,
+		Source:       res.Source.String(),
+		Limit:        res.Limit,
+		Remaining:    res.Remaining,
+		RetryAfterMS: ceilMS(res.RetryAfter),
+		ResetAfterMS: ceilMS(res.ResetAfter),
+	}
+}
+
+func ceilMS(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // it fails only if the client has gone
+}

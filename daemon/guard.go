@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/layer"
+	"github.com/truewindow/ratelimit/layer/breaker"
+)
+
+// onFailure says what decides while the server is unavailable.
+type onFailure string
+
+const (
+	failClosed onFailure = "closed"
+	failOpen   onFailure = "open"
+	failLocal  onFailure = "local"
+)
+
+func (f *onFailure) UnmarshalText(text []byte) error {
+	*f = onFailure(text)
+	switch *f {
+	case "", failClosed, failOpen, failLocal:
+		return nil
+	}
+	return fmt.Errorf("%q is none of closed, open and local", text)
+}
+
+// policy returns the policy of the limiter. Local decisions are made by its store.
+func (f onFailure) policy() ratelimit.Policy {
+	if f == failOpen {
+		return ratelimit.FailOpen
+	}
+	return ratelimit.FailClosed
+}
+
+var (
+	errNoPolicy = errors.New("a store that is not in memory needs --on-failure, which has no default: it says what to answer while the store is unavailable. " +
+		"closed answers 503; open admits all; local, with --instances=N, lets each of N processes admit its part of the limit")
+	errNoInstances = errors.New("--on-failure=local needs --instances=N, the number of processes that share the server: each admits one part in N of the limit")
+)
+
+// guard puts a breaker around the store on a server, so that callers do not wait for one that
+// fails, and for local decisions a Degraded store around both.
+func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) error {
+	guarded, err := breaker.New(s.Store, &breaker.Options{
+		Failures: c.BreakerFailures,
+		Pause:    c.BreakerPause,
+		OnChange: func(from, to breaker.State) { logBreaker(log, from, to) },
+	})
+	if err != nil {
+		return err
+	}
+	s.Store = guarded
+	if c.OnFailure != failLocal {
+		return nil
+	}
+	local, err := layer.NewDegraded(guarded, &layer.DegradedOptions{
+		Instances: c.Instances,
+		OnChange:  func(unavailable bool) { logLocal(log, unavailable) },
+	})
+	if err != nil {
+		return err
+	}
+	s.Store = local
+	closeStore := s.Close
+	s.Close = func() error { return errors.Join(local.Close(), closeStore()) }
+	return nil
+}
+
+// logBreaker logs the states that last. An open breaker tries again and again.
+func logBreaker(log *slog.Logger, from, to breaker.State) {
+	switch {
+	case from == breaker.Closed:
+		log.Warn("the store fails and is not called", "breaker", to.String())
+	case to == breaker.Closed:
+		log.Info("the store answers again", "breaker", to.String())
+	default:
+		log.Debug("the store is tried", "breaker", to.String())
+	}
+}
+
+func logLocal(log *slog.Logger, unavailable bool) {
+	if unavailable {
+		log.Warn("deciding locally")
+	} else {
+		log.Info("the store decides again")
+	}
+}

@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDNSRebinding: a page of another site whose name has come to mean this machine is of the same
+// origin as the daemon to a browser. Only the name in Host tells.
+func TestDNSRebinding(t *testing.T) {
+	url, _, _ := start(t, "--limit=1/1h", "--host=limits.internal", "--host=Other.Internal.")
+	take := func(host string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/take",
+			strings.NewReader(`{"key":"k"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		r.Header.Set("Origin", "http://"+host)
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		return res.StatusCode
+	}
+	port := url[strings.LastIndexByte(url, ':'):]
+	if status := take("elsewhere.example" + port); status != http.StatusMisdirectedRequest {
+		t.Errorf("another site's name: %d", status)
+	}
+	if status := take("limits.internal"); status != http.StatusOK {
+		t.Errorf("a name of the daemon: %d", status)
+	}
+	if status := take("other.internal" + port); status != http.StatusTooManyRequests {
+		t.Errorf("another name of the daemon: %d", status)
+	}
+}
+
+func TestHosts(t *testing.T) {
+	served := newHosts("Limits.example:8080", []hostFlag{"rate-limit", "a.b.example"})
+	handler := served.only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+	}))
+	for host, want := range map[string]bool{
+		"localhost": true, "LocalHost:8080": true, "localhost.": true, "localhost.:80": true,
+		"app.localhost:3000": true,
+		"127.0.0.1":          true, "127.0.0.1:8080": true, "10.1.2.3:80": true, "[::1]": true,
+		"[::1]:8080": true, "[2001:db8::1]:1": true,
+		"limits.example": true, "limits.example:8080": true, "LIMITS.example.:1": true,
+		"rate-limit:80": true, "a.b.example": true,
+
+		"": false, ".": false, ":8080": false, "elsewhere.example": false,
+		"elsewhere.example:8080":      false,
+		"localhost.elsewhere.example": false, "elsewherelocalhost": false,
+		"127.0.0.1.elsewhere.example": false,
+		"b.example":                   false, "x.a.b.example": false,
+		"rate-limit.elsewhere.example": false, "localhost..": false,
+		"::1": false, "[::1": false, "[localhost]": false, "[127.0.0.1]": false, "127.1": false,
+		"0x7f000001":      false,
+		"localhost:80:80": false, "elsewhere.example@localhost": false,
+		"localhost, elsewhere.example": false,
+	} {
+		r := request(http.MethodGet, "/healthz", "")
+		r.Host = host
+		if want {
+			if status, _, _ := call(t, handler, r); status != http.StatusOK {
+				t.Errorf("%q: status %d", host, status)
+			}
+		} else {
+			checkProblem(t, handler, r, http.StatusMisdirectedRequest)
+		}
+	}
+	for _, addr := range []string{":8080", "0.0.0.0:8080", "[::]:8080", "127.0.0.1:8080",
+		"no address"} {
+		if names := newHosts(addr, nil); len(names) != 0 {
+			t.Errorf("%q: %v", addr, names)
+		}
+	}
+}
+
+// TestWithoutHost: no browser sends a request without a name, and health checks of load balancers
+// do, by HTTP/1.0.
+func TestWithoutHost(t *testing.T) {
+	url, _, _ := start(t)
+	for request, want := range map[string]string{
+		"GET /healthz HTTP/1.0\r\n\r\n":                                                                 "200 OK",
+		"GET /healthz HTTP/1.0\r\nHost: elsewhere.example\r\n\r\n":                                      "421 Misdirected Request",
+		"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n":                                              "200 OK",
+		"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n":                                            "400 Bad Request",
+		"GET /healthz HTTP/1.1\r\nConnection: close\r\nHost:\r\n\r\n":                                   "421 Misdirected Request",
+		"GET /healthz HTTP/1.1\r\nConnection: close\r\nHost: a b\r\n\r\n":                               "400 Bad Request",
+		"GET http://elsewhere.example/healthz HTTP/1.0\r\n\r\n":                                         "421 Misdirected Request",
+		"GET http://elsewhere.example/healthz HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n": "421 Misdirected Request",
+	} {
+		conn, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprint(conn, request); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		conn.Close()
+		if line, _, _ := strings.Cut(string(answer), "\r\n"); err != nil ||
+			!strings.Contains(line, want) {
+			t.Errorf("%q: %q, %v; want %s", request, line, err, want)
+		}
+	}
+}
+
+func TestHostFlag(t *testing.T) {
+	for _, name := range []string{
+		"http://limits.example", "limits.example:8080", "*.example", "a b", "limits.example/",
+		strings.Repeat("a", 254),
+	} {
+		var stderr bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		args := []string{"serve", "--addr=127.0.0.1:0", "--host=good", "--host", name}
+		if code := run(ctx, args, io.Discard, &stderr); code != exitUsage ||
+			!strings.Contains(stderr.String(), "--host") {
+			t.Errorf("%q: exit code %d: %s", name, code, &stderr)
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,118 @@
+// Package daemon is the command ratelimit, which answers rate-limit decisions over HTTP, and shows
+// what an exact limit is. A program that calls [Main] is that command with the stores that it
+// imports; cmd/ratelimit imports all of this module.
+//
+//	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
+//	ratelimit demo --limit 20/2s --svg demo.svg
+//
+// "ratelimit serve --help" lists the flags, each of which has an environment variable.
+//
+//	POST /v1/take   {"key":"user:42","n":1}  take n units, or 1: 200, or 429 with Retry-After
+//	POST /v1/peek   {"key":"user:42","n":1}  what take would answer, always as 200; takes nothing
+//	POST /v1/reset  {"key":"user:42"}        forget what the key has spent: 204
+//	GET  /healthz                            200 while the process is up, even if its store is not
+//
+// A decision is JSON: allowed, source, limit, remaining, retry_after_ms and reset_after_ms of the
+// limit that binds, its name and window_ms, and the same for each limit in limits. Milliseconds are
+// rounded up. The body of a request is strict JSON of at most 64 KiB; keys are Unicode text.
+//
+// The daemon answers under localhost, IP addresses, the host of --addr and the names that --host
+// gives it. A request for another host gets 421: a page that makes its own site's name mean this
+// machine does not reach the daemon. HTTP/1.0 without a host is answered, since no browser sends
+// it.
+//
+// All else is answered with problem details (RFC 9457): 400 and 413 for a body that is wrong, 422
+// for more units than a limit ever admits, and 503 for a request that is undecided because the
+// store is unavailable. The type of the 503 says whether the units may have been recorded
+// (ErrOutcomeUnknown) or were not.
+//
+// --store is a URL for [github.com/truewindow/ratelimit/backend.Open]. Package serverstore
+// documents those of servers, and "memory:" has the parameter max-keys, as in
+// memory:?max-keys=100000.
+//
+// The daemon starts even if its server is unavailable, and keeps running when the server fails.
+// Until the server recovers, --on-failure says how requests are answered: with 503 (closed), with
+// 200 whatever the limit (open; the source is "open", and of the numbers only limit is known), or
+// by each process within its part of the limit (local; the source is "local"). After 20 failures
+// in a row the daemon asks the server only now and then, so that requests do not wait for it.
+//
+// A limit that is given without a name has its window as its name.
+//
+// The daemon does not start on a server that is of the wrong type or that refuses the user. It ends
+// on SIGINT and SIGTERM, when the requests in flight have been answered, or after 10s.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes of run.
+const (
+	exitOK    = 0
+	exitError = 1 // it could not do its work
+	exitUsage = 2 // the command line or the environment is wrong
+)
+
+// commandLine is what kong parses: one field a verb, each in a file of its own, which has a Run
+// method.
+type commandLine struct {
+	Serve   serveCmd         `cmd:"" help:"Answer rate-limit decisions over HTTP."`
+	Demo    demoCmd          `cmd:"" help:"Show bursts at the edges of a fixed window, against the exact log."`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+// Main runs the command with the arguments and the environment of the process, and ends the
+// process.
+func Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is Main but for the process: it ends when its work is done or ctx has ended, and returns the
+// exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	done := false // kong asks to exit after --help and --version, and goes on if that returns
+	var cl commandLine
+	parser, err := kong.New(&cl,
+		kong.Name("ratelimit"),
+		kong.Description("Exact rate limits over HTTP, and a demonstration of what exact means."),
+		kong.Vars{"version": version()},
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { done = true }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindTo(stderr, (*io.Writer)(nil)),
+	)
+	if err != nil {
+		panic(err) // the struct tags are wrong
+	}
+	command, err := parser.Parse(args)
+	if done {
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "error: %v\nTry \"ratelimit --help\".\n", err)
+		return exitUsage
+	}
+	if err := command.Run(); err != nil {
+		fmt.Fprintf(stderr, "error: %v\n", err)
+		return exitError
+	}
+	return exitOK
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend"
+)
+
+// shutdownTimeout is how long requests in flight may take after the signal to end.
+const shutdownTimeout = 10 * time.Second
+
+type serveCmd struct {
+	Store           string            `env:"RATELIMIT_STORE" default:"memory" placeholder:"URL" help:"Where the state lives: memory, or a URL such as redis://user:password@host:port/0, redis+cluster://host1,host2 or rediss+sentinel://host1,host2/primary; rueidis and valkey instead of redis choose another client, with cached refusals. Parameters follow, as in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app: (${default})."`
+	OnFailure       onFailure         `env:"RATELIMIT_ON_FAILURE" placeholder:"POLICY" help:"What to answer while the server is unavailable: closed answers 503, open admits all and records nothing, local lets each process admit its part of the limit. A server needs one; there is no default."`
+	Instances       int               `env:"RATELIMIT_INSTANCES" placeholder:"N" help:"How many processes share the server; each has one part in N of the limit while --on-failure=local decides, which needs it."`
+	Limit           []ratelimit.Limit `env:"RATELIMIT_LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW" help:"At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat it, or separate by commas, for limits that must all admit (${default})."`
+	Addr            string            `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
+	Host            []hostFlag        `env:"RATELIMIT_HOST" placeholder:"NAME" help:"Name under which clients reach the daemon, without a port. Requests for other hosts get 421, but for localhost, addresses and the host of --addr. Repeat it, or separate by commas."`
+	BreakerFailures int               `env:"RATELIMIT_BREAKER_FAILURES" default:"20" placeholder:"N" help:"After so many failures in a row the server is not asked for a while (${default})."`
+	BreakerPause    time.Duration     `env:"RATELIMIT_BREAKER_PAUSE" default:"500ms" placeholder:"DURATION" help:"How long it is not asked, before one demand tries (${default})."`
+	LogFormat       string            `env:"RATELIMIT_LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Format of the log on standard error: text or json (${default})."`
+	LogLevel        slog.Level        `env:"RATELIMIT_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error (${default})."`
+}
+
+// Validate is called by kong when it has parsed the command line.
+func (c *serveCmd) Validate() error {
+	switch {
+	case !mayFail(c.Store):
+		return nil
+	case c.OnFailure == "":
+		return errNoPolicy
+	case c.OnFailure == failLocal && c.Instances < 1:
+		return errNoInstances
+	}
+	return nil
+}
+
+// Run serves until ctx has ended.
+func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
+	log := c.logger(stderr)
+	store, err := backend.Open(ctx, c.Store)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			log.Error("closing the store", "error", err)
+		}
+	}()
+	if mayFail(c.Store) {
+		if err := c.guard(store, log); err != nil {
+			return err
+		}
+	}
+	limiter, err := c.newLimiter(store)
+	if err != nil {
+		return err
+	}
+	if mayFail(c.Store) {
+		if err := checkStore(ctx, store, log); err != nil {
+			return err
+		}
+	}
+	listener, err := net.Listen("tcp", c.Addr)
+	if err != nil {
+		return err
+	}
+	log.Info("listening", "addr", listener.Addr().String(), "store", store.Name, "limits",
+		fmt.Sprint(limiter.Limits()))
+	return serve(ctx, listener, newHosts(c.Addr, c.Host).only(newAPI(limiter, log)), log)
+}
+
+func (c *serveCmd) logger(w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: c.LogLevel}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error) {
+	algorithms := make([]ratelimit.Algorithm, len(c.Limit))
+	for i, l := range c.Limit {
+		algorithms[i] = algorithm.SlidingLog(named(l))
+	}
+	limiter, err := ratelimit.New(store, algorithms...)
+	if errors.Is(err, ratelimit.ErrDuplicateDemand) {
+		return nil, fmt.Errorf("%w; limits of the same window need names: --limit NAME=MAX/WINDOW",
+			err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return limiter.With(c.OnFailure.policy()), nil
+}
+
+// named returns l with its window as its name if it has none. All limits of the daemon come from
+// one command line, where two of the same window are refused.
+func named(l ratelimit.Limit) ratelimit.Limit {
+	if l.Name == "" {
+		l.Name = l.Window.String()
+	}
+	return l
+}
+
+// serve answers on listener until ctx has ended, and then lets the requests in flight finish.
+func serve(
+	ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger,
+) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      20 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("shutting down")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close()
+		return fmt.Errorf("requests were still in flight %v after the signal: %w",
+			shutdownTimeout, err)
+	}
+	log.Info("stopped")
+	return nil
+}

@@ -1,0 +1,419 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	_ "github.com/truewindow/ratelimit/backend/redis"
+)
+
+// syncBuffer is a bytes.Buffer for several goroutines.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// start calls run with "serve" and args on a free port. It returns the daemon's address, its log,
+// and a function that ends it and returns its exit code.
+func start(t *testing.T, args ...string) (url string, log *syncBuffer, stop func() int) {
+	t.Helper()
+	log = new(syncBuffer)
+	reader, writer := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	args = append([]string{"serve", "--addr=127.0.0.1:0", "--log-format=json"}, args...)
+	go func() {
+		defer writer.Close()
+		code <- run(ctx, args, io.Discard, io.MultiWriter(log, writer))
+	}()
+	stop = sync.OnceValue(func() int {
+		cancel()
+		return <-code
+	})
+	t.Cleanup(func() { stop() })
+	lines := bufio.NewScanner(reader)
+	for lines.Scan() {
+		var line struct{ Msg, Addr string }
+		if err := json.Unmarshal(lines.Bytes(), &line); err == nil && line.Msg == "listening" {
+			go func() { _, _ = io.Copy(io.Discard, reader) }()
+			return "http://" + line.Addr, log, stop
+		}
+	}
+	t.Fatalf("it ended with code %d: %s", stop(), log)
+	return "", nil, nil
+}
+
+func post(t *testing.T, url, body string) (int, string) {
+	t.Helper()
+	res, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+func TestServe(t *testing.T) {
+	url, log, stop := start(t, "--limit=2/1h,day=5/24h")
+	for i, want := range []int{200, 200, 429} {
+		if status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`); status != want {
+			t.Errorf("take %d: %d %s", i, status, body)
+		}
+	}
+	if status, body := post(t, url+"/v1/reset",
+		`{"key":"secret-key"}`); status != http.StatusNoContent {
+		t.Errorf("reset: %d %s", status, body)
+	}
+	if status, body := post(t, url+"/v1/take",
+		`{"key":"secret-key","n":2}`); status != http.StatusOK {
+		t.Errorf("take after the reset: %d %s", status, body)
+	}
+	res, err := http.Get(url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("healthz: %d", res.StatusCode)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d: %s", code, log)
+	}
+	if got := log.String(); strings.Contains(got, secret) ||
+		!strings.Contains(got, `"limits":"[1h0m0s=2/1h0m0s day=5/24h0m0s]"`) {
+		t.Errorf("log: %s", got)
+	}
+	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"),
+		time.Second); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+func TestServeFromEnvironment(t *testing.T) {
+	t.Setenv("RATELIMIT_LIMIT", "burst=1/1h,3/24h")
+	t.Setenv("RATELIMIT_STORE", "memory:?max-keys=2")
+	t.Setenv("RATELIMIT_ON_FAILURE", "")
+	t.Setenv("RATELIMIT_LOG_LEVEL", "error")
+	t.Setenv("RATELIMIT_ADDR", "no address")
+	log := new(syncBuffer)
+	if code := run(t.Context(), []string{"serve"}, io.Discard, log); code != exitError ||
+		!strings.Contains(log.String(), "no address") {
+		t.Errorf("RATELIMIT_ADDR: exit code %d: %s", code, log)
+	}
+	url, _, _ := start(t, "--log-level=info")
+	status, body := post(t, url+"/v1/take", `{"key":"first"}`)
+	if status != http.StatusOK ||
+		!strings.Contains(body,
+			`"name":"burst","window_ms":3600000,"allowed":true,"source":"store","limit":1,"remaining":0,`) || !strings.Contains(body, `"name":"24h0m0s"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := post(t, url+"/v1/take",
+		`{"key":"second"}`); status != http.StatusServiceUnavailable {
+		t.Errorf("RATELIMIT_STORE: %d %s", status, body)
+	}
+}
+
+// TestServeWhileTheStoreIsAway: the daemon starts all the same, and answers by the policy that it
+// was given.
+func TestServeWhileTheStoreIsAway(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		args     []string
+		statuses []int  // of takes of one unit each
+		body     string // of the first
+		log      string
+	}{
+		{"closed", []string{"--on-failure=closed"}, []int{503, 503, 503}, "#ErrUnavailable",
+			"request undecided"},
+		{"open", []string{"--on-failure=open", "--limit=1/1h"}, []int{200, 200, 200},
+			`"allowed":true,"source":"open","limit":1,`, "is not called"},
+		{"local", []string{"--on-failure=local", "--instances=3", "--limit=7/1h"},
+			[]int{200, 200, 429}, `"allowed":true,"source":"local","limit":2,"remaining":1`,
+			"deciding locally"},
+		{"local, several", []string{"--on-failure=local", "--instances=3", "--limit=7/1h,4/24h"},
+			[]int{200, 429, 429}, `"source":"local","limit":1,`, "deciding locally"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append(tt.args, "--store=redis://user:secret-key@"+nobodyListens(t), "--breaker-failures=1", "--breaker-pause=1h")
+			began := time.Now()
+			url, log, stop := start(t, args...)
+			took := time.Since(began)
+			for tries := 1; took > 900*time.Millisecond && tries < 5; tries++ { // on a busy machine
+				stop()
+				began = time.Now()
+				url, log, stop = start(t, args...)
+				took = time.Since(began)
+			}
+			if took > 900*time.Millisecond {
+				t.Errorf("it took %v to start", took)
+			}
+			for i, want := range tt.statuses {
+				status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`)
+				if status != want || i == 0 && !strings.Contains(body, tt.body) {
+					t.Errorf("take %d: %d %s", i, status, body)
+				}
+			}
+			if status, body := post(t, url+"/v1/reset",
+				`{"key":"secret-key"}`); status != http.StatusServiceUnavailable {
+				t.Errorf("nothing was reset, and the answer is %d %s", status, body)
+			}
+			res, err := http.Get(url + "/healthz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusOK {
+				t.Errorf("healthz: %d", res.StatusCode)
+			}
+			if code := stop(); code != exitOK {
+				t.Errorf("exit code %d", code)
+			}
+			got := log.String()
+			for _, want := range []string{"the store cannot decide",
+				"the store fails and is not called", tt.log} {
+				if !strings.Contains(got, want) {
+					t.Errorf("the log does not tell of %q: %s", want, got)
+				}
+			}
+			if strings.Contains(got, secret) {
+				t.Errorf("log: %s", got)
+			}
+		})
+	}
+}
+
+func nobodyListens(t *testing.T) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// TestServeFullMemory: the memory store is never away, but it can be full.
+func TestServeFullMemory(t *testing.T) {
+	for policy, want := range map[string]int{"": 503, "closed": 503, "open": 200, "local": 503} {
+		url, _, _ := start(t, "--store=memory:?max-keys=1", "--on-failure="+policy)
+		if status, body := post(t, url+"/v1/take", `{"key":"first"}`); status != http.StatusOK {
+			t.Errorf("%d %s", status, body)
+		}
+		if status, body := post(t, url+"/v1/take", `{"key":"second"}`); status != want ||
+			want == 200 && !strings.Contains(body, `"source":"open"`) {
+			t.Errorf("policy %q: %d %s, want %d", policy, status, body, want)
+		}
+	}
+}
+
+func TestServeRefusesToStart(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	t.Setenv("RATELIMIT_ON_FAILURE", "closed")
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{}, exitUsage, "serve"},
+		{[]string{"secret-key"}, exitUsage, ""},
+		{[]string{"serve", "--limit=10"}, exitUsage, "--limit: ratelimit: invalid limit"},
+		{[]string{"serve", "--limit="}, exitError, "no limit"},
+		{[]string{"serve", "--limit=10/1m", "--limit=0/1m"}, exitUsage, "Max 0"},
+		{[]string{"serve", "--limit=10/1m,20/1m"}, exitError, "--limit NAME=MAX/WINDOW"},
+		{[]string{"serve", "--store=memory:?max-keys=many"}, exitError, `"max-keys"`},
+		{[]string{"serve", "--store=redis://localhost?timeout=-1s"}, exitError, `"timeout"`},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure="}, exitUsage,
+			"local, with --instances=N"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=perhaps"},
+			exitUsage, "none of closed, open and local"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local"},
+			exitUsage, "needs --instances=N"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local",
+			"--instances=-1"}, exitUsage, "needs --instances=N"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--breaker-failures=-1"},
+			exitError, "Failures"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost", "--breaker-pause=-1s"},
+			exitError, "Pause"},
+		{[]string{"serve", "--store=redis://localhost?prefix={}"}, exitError, "Prefix"},
+		{[]string{"serve", "--log-format=xml"}, exitUsage, "--log-format"},
+		{[]string{"serve", "--log-level=loud"}, exitUsage, "--log-level"},
+		{[]string{"serve", "--addr=" + taken.Addr().String()}, exitError, "address already in use"},
+		{[]string{"serve", "--store=postgres://user:secret-key@localhost"}, exitError, "redis://"},
+		{[]string{"serve", "--store=redis:secret-key:6379"}, exitError, "no host"},
+		{[]string{"serve", "--store=redis+ring://user:secret-key@localhost"},
+			exitError, "redis://"},
+		{[]string{"serve", "--store=redis://user:%zzsecret-key@localhost"}, exitError,
+			"percent-encoded"},
+		{[]string{"serve", "--store=redis://user:/secret-key@localhost"}, exitError, "%40"},
+		{[]string{"serve", "--store=redis://user:12/secret-key@localhost"}, exitError, "%40"},
+		{[]string{"serve", "--store=redis://user:12?secret-key@localhost"}, exitError, "%40"},
+		{[]string{"serve", "--store=redis://user:12#secret-key@localhost"}, exitError, "%40"},
+		{[]string{"serve", "--store=redis://:secret-key@localhost/first"}, exitError,
+			"database is not a number"},
+		{[]string{"serve", "--store=redis+cluster://:secret-key@localhost?colour=red"},
+			exitError, "colour"},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			var stderr bytes.Buffer
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if code := run(ctx, tt.args, io.Discard, &stderr); code != tt.code {
+				t.Errorf("exit code %d, want %d: %s", code, tt.code, &stderr)
+			}
+			got := stderr.String()
+			if !strings.Contains(got, tt.want) || !strings.HasPrefix(got, "error: ") {
+				t.Errorf("%q does not tell of %q", got, tt.want)
+			}
+			if len(tt.args) > 1 && strings.Contains(got, secret) {
+				t.Errorf("the password is shown: %s", got)
+			}
+		})
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--help"}, []string{"serve"}},
+		{[]string{"--version"}, []string{"\n"}},
+		{[]string{"serve", "--help"}, []string{
+			"$RATELIMIT_STORE", "$RATELIMIT_LIMIT", "$RATELIMIT_ADDR", "$RATELIMIT_HOST",
+			"$RATELIMIT_ON_FAILURE", "$RATELIMIT_INSTANCES", "$RATELIMIT_BREAKER_FAILURES",
+			"$RATELIMIT_BREAKER_PAUSE", "$RATELIMIT_LOG_FORMAT", "$RATELIMIT_LOG_LEVEL", "10/1m",
+			"127.0.0.1:8080",
+		}},
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), tt.args, &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
+			t.Errorf("%v: exit code %d, %s", tt.args, code, &stderr)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(stdout.String(), want) {
+				t.Errorf("%v does not show %q:\n%s", tt.args, want, &stdout)
+			}
+		}
+	}
+}
+
+// pipeListener accepts connections that stay in the process.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// get sends a request and returns what comes back.
+func (l *pipeListener) get() (string, error) {
+	client, server := net.Pipe()
+	l.conns <- server
+	if _, err := fmt.Fprint(client,
+		"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(client)
+	return string(answer), err
+}
+
+func TestShutdown(t *testing.T) {
+	for name, tt := range map[string]struct {
+		handler time.Duration // how long the handler goes on after the signal
+		err     error
+		after   time.Duration // how long after the signal serve returns
+		answer  string
+	}{
+		"in time": {handler: shutdownTimeout - time.Second, after: shutdownTimeout - time.Second,
+			answer: "HTTP/1.1 200 OK"},
+		"too late": {handler: shutdownTimeout + time.Second, after: shutdownTimeout,
+			err: context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				listener := newPipeListener()
+				began, ended := make(chan struct{}), make(chan struct{})
+				handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+					defer close(ended)
+					close(began)
+					time.Sleep(tt.handler)
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				answer := make(chan string, 1)
+				go func() {
+					got, _ := listener.get()
+					answer <- got
+				}()
+				go func() {
+					<-began
+					cancel()
+				}()
+				signal := time.Now()
+				err := serve(ctx, listener, handler, nobody)
+				if !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {
+					t.Errorf("error %v, want %v", err, tt.err)
+				}
+				// Shutdown polls, at intervals of up to half a second.
+				if took := time.Since(signal); took < tt.after || took > tt.after+time.Second {
+					t.Errorf("serve returned after %v, want %v", took, tt.after)
+				}
+				if got := <-answer; !strings.HasPrefix(got, tt.answer) ||
+					tt.answer == "" && got != "" {
+					t.Errorf("answer %q, want %q", got, tt.answer)
+				}
+				<-ended
+			})
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package ratelimit
+
+import (
+	"fmt"
+	"time"
+)
+
+// Op is what a demand asks for.
+type Op uint8
+
+const (
+	// OpTake admits and records N units, or refuses and records nothing.
+	OpTake Op = iota
+	// OpPeek returns what OpTake would, and records nothing. Remaining does not count the N units.
+	OpPeek
+	// OpForce records N units whether they fit or not, and is always allowed. N may exceed Max.
+	OpForce
+	// OpGiveBack removes up to N units from the record with the stamp At, by whichever call they
+	// were recorded: never more than the record still holds, and nothing after the record has left
+	// the window. It is always allowed.
+	OpGiveBack
+	// OpReset deletes the state. It is always allowed.
+	OpReset
+
+	numOps
+)
+
+var opNames = [numOps]string{"take", "peek", "force", "giveback", "reset"}
+
+// String returns the name of the operation, such as "take".
+func (o Op) String() string {
+	if o >= numOps {
+		return fmt.Sprintf("op(%d)", uint8(o))
+	}
+	return opNames[o]
+}
+
+// A Demand is one (key, algorithm, n) to be decided.
+type Demand struct {
+	Key       string    // what is limited: any bytes, at least one
+	Algorithm Algorithm // the rule that decides
+	Op        Op        // zero is OpTake
+	N         int64     // units, from 1 to MaxUnits; OpReset ignores it
+	At        int64     // OpGiveBack only: Result.At of the admission whose units are given back
+}
+
+// Step runs d's algorithm on a state; see [Algorithm].
+func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
+	return d.Algorithm.Step(state, now, d)
+}
+
+// Peek evaluates d on a state without applying it. Stores call it in TakeAll, and only there:
+//
+//   - Call Peek for every demand, with one reading of the clock.
+//   - If a Result is not Allowed, these Results are the answer. Treat next and keep like those of
+//     Step: keep is 0, so nothing is written, unless the clock has stepped back by more than a
+//     Window.
+//   - If all are Allowed, drop what Peek returned and call Step for every demand.
+//
+// Peek does not change the bytes of state unless keep > 0.
+//
+// For an OpTake it returns what an OpPeek for N units returns. OpForce, OpGiveBack and OpReset are
+// always allowed, so for these it returns what an OpPeek for one unit returns, with Allowed set.
+// For an OpReset a corrupt state counts as an empty one.
+func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
+	op, always := d.Op, d.Op > OpPeek
+	d.Op = OpPeek // d is a copy already
+	if always {
+		d.N, d.At = 1, 0
+	}
+	next, keep, res = d.Algorithm.Step(state, now, d)
+	if keep < 0 && op == OpReset {
+		d.Op = OpReset
+		_, _, res = d.Algorithm.Step(nil, now, d)
+		return state, 0, res
+	}
+	if always {
+		res.Allowed, res.RetryAfter = true, 0
+	}
+	return next, keep, res
+}
+
+// An Algorithm is a rule as a pure state machine. Values are immutable, comparable with == and hold
+// their own parameters. Package algorithm has those of this module.
+type Algorithm interface {
+	// Name names the encoding of the state and is part of the stored key. A new encoding gets a new
+	// name.
+	Name() string
+
+	// Limit returns the limit.
+	Limit() Limit
+
+	// Validate reports, as an error that wraps ErrInvalidLimit, which parameter is out of range.
+	// New calls it.
+	Validate() error
+
+	// Step decides d on a state.
+	//
+	// Step is pure: no clock, no I/O, no randomness. It is total: whatever the state and the
+	// demand, it does not panic. now is in microseconds since the Unix epoch on the store's clock,
+	// from 0 to the year 2112, and may be earlier than in the step before. An empty state is a key
+	// without history. d.Key is ignored and d.Algorithm is the receiver.
+	//
+	// keep > 0 means: store next, and forget it no sooner than keep from now; with an empty next:
+	// delete the state.
+	// keep == 0 means: write nothing; state is then byte for byte what it was.
+	// keep < 0 means: state is not one that this Name writes; nothing may be written.
+	//
+	// Unless keep == 0, Step may write into state: next may reuse its array, and the store may not
+	// use state again. Pass a copy unless the store may overwrite the bytes: memory that a database
+	// lends or maps is not the store's own. A store that may have to undo calls Peek for all
+	// demands first; one that compares and swaps passes a copy.
+	//
+	// A state written under other parameters is accepted: limits change in production, and a change
+	// takes effect at once.
+	Step(state []byte, now int64, d Demand) (next []byte, keep time.Duration, res Result)
+
+	// Script returns the same step for servers that run Lua. The zero Script means that there is
+	// none.
+	Script() Script
+}
+
+// A Script is Step for servers that run Lua. It has only the step function: the stores add the code
+// that reads the clock, runs steps and writes states.
+type Script struct {
+	// Name identifies Source: scripts with the same name have the same Source.
+	Name string
+	// Source is Lua 5.1 that defines "local function step(key, tail, now, op, n, at, args, pos)"
+	// and is constant for the algorithm's type. docs/writing-an-algorithm.md describes what step
+	// receives and returns.
+	Source string
+	// Args appends the parameters of d.Algorithm that step finds in args, each below 2^53. It must
+	// not keep dst.
+	Args func(dst []int64, d Demand) []int64
+	// Sums reports that k Takes of n units at one instant equal one Take of k·n units: if a Take of
+	// n units is admitted and then one of k·n units is admitted with the same At and ResetAfter and
+	// with k·n less Remaining, then k Takes of n units instead are all admitted with that At and
+	// ResetAfter, each with n less Remaining than the one before, and leave the same state. A store
+	// may then decide many equal Takes in a few steps. False is always right.
+	Sums bool
+}

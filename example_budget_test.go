@@ -1,0 +1,151 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// errBusy means that a tenant has used up one of its budgets.
+type errBusy struct{ retryAfter time.Duration }
+
+func (e errBusy) Error() string { return fmt.Sprintf("try again in %v", e.retryAfter) }
+
+// gateway forwards prompts to a language model within the budgets of each tenant.
+type gateway struct {
+	requests, tokens, calls, blocked *ratelimit.Limiter
+}
+
+func newGateway(store ratelimit.Store) (g gateway, err error) {
+	limiter := func(a ratelimit.Algorithm) *ratelimit.Limiter {
+		l, e := ratelimit.New(store, a)
+		err = errors.Join(err, e)
+		return l
+	}
+	g.requests = limiter(algorithm.SlidingLog(ratelimit.PerMinute("requests", 60)))
+	g.tokens = limiter(algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000)))
+	g.blocked = limiter(algorithm.Blocking("blocked", 24*time.Hour))
+	calls, e := ratelimit.NewInFlight(store,
+		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute}))
+	g.calls = calls
+	return g, errors.Join(err, e)
+}
+
+// stream calls the model, which says how many tokens it has used after each chunk.
+type stream func(chunk func(used int64) error) (used int64, err error)
+
+func (g gateway) forward(ctx context.Context, tenant string, estimate int64, model stream) error {
+	estimate = min(estimate, g.tokens.Max())
+	r, err := ratelimit.ReserveAll(ctx,
+		ratelimit.Claim{Limiter: g.blocked, Key: tenant},
+		ratelimit.Claim{Limiter: g.requests, Key: tenant, N: 1},
+		ratelimit.Claim{Limiter: g.tokens, Key: tenant, N: estimate},
+		ratelimit.Claim{Limiter: g.calls, Key: tenant, N: 1},
+	)
+	if err != nil {
+		return err
+	}
+	if !r.Allowed() {
+		return errBusy{r.Result().RetryAfter}
+	}
+	defer r.Cancel(ctx) // a call that fails costs nothing
+	used, err := model(func(used int64) error {
+		if used <= estimate {
+			return nil
+		}
+		more, err := r.Extend(ctx, 0, 0, 1000, 0)
+		if err != nil || !more.Allowed {
+			return errBusy{more.RetryAfter} // ends the stream
+		}
+		estimate += 1000
+		return nil
+	})
+	if err != nil && used == 0 {
+		return err
+	}
+	// A stream that was cut has used what it has used.
+	return errors.Join(err, r.Commit(ctx, 0, 1, used, 0))
+}
+
+// A gateway to a language model reserves the estimate of a call on all budgets of a tenant at once,
+// reserves more while the answer is longer, and charges what was used in the end.
+func Example_budgets() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	gateway, err := newGateway(store)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	left := func() {
+		tokens, _ := gateway.tokens.Peek(ctx, "acme")
+		calls, _ := gateway.calls.Peek(ctx, "acme")
+		fmt.Println(tokens.Remaining, "tokens and", calls.Remaining, "calls are left")
+	}
+	answer := func(tokens int64) stream {
+		return func(chunk func(int64) error) (int64, error) {
+			left()
+			for used := int64(500); used < tokens; used += 500 {
+				if err := chunk(used); err != nil {
+					return used, err
+				}
+			}
+			return tokens, nil
+		}
+	}
+
+	fmt.Println(gateway.forward(ctx, "acme", 4000, answer(1500)))
+	left()
+	fmt.Println(gateway.forward(ctx, "acme", 4000, answer(7000)))
+	left()
+	fmt.Println(gateway.forward(ctx, "acme", 4000, answer(1)))
+
+	_, _ = gateway.blocked.Force(ctx, "acme", algorithm.BlockFor(15*time.Minute))
+	fmt.Println(gateway.forward(ctx, "acme", 100, answer(1)))
+	// Output:
+	// 6000 tokens and 4 calls are left
+	// <nil>
+	// 8500 tokens and 5 calls are left
+	// 4500 tokens and 4 calls are left
+	// <nil>
+	// 1500 tokens and 5 calls are left
+	// try again in 1m0s
+	// try again in 15m0s
+}
+
+// At most two calls of a tenant are in flight at once, over all processes.
+func ExampleLimiter_Acquire() {
+	store := newExampleStore(&testClock{})
+	defer store.Close()
+	calls, err := ratelimit.NewInFlight(store,
+		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 2, Window: 10 * time.Minute}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	call := func(ctx context.Context, next func(context.Context) error) error {
+		lease, err := calls.Acquire(ctx, "tenant")
+		if err != nil {
+			return err
+		}
+		defer lease.Release(ctx)
+		return next(ctx)
+	}
+	state := func(ctx context.Context) error {
+		res, err := calls.Peek(ctx, "tenant")
+		fmt.Println(res.Remaining, "more may begin")
+		return err
+	}
+	ctx := context.Background()
+	_ = call(ctx, func(ctx context.Context) error { return call(ctx, state) })
+	_ = state(ctx)
+	// Output:
+	// 0 more may begin
+	// 2 more may begin
+}

@@ -1,0 +1,37 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+)
+
+// giveBack is decide for an OpGiveBack.
+func (l *Limiter) giveBack(ctx context.Context, c call, s *scratch) error {
+	if len(c.admission) != len(l.limits) {
+		return fmt.Errorf("%w: %d results of an admission under %d limits",
+			ErrInvalidDemand, len(c.admission), len(l.limits))
+	}
+	recorded := false
+	for _, res := range c.admission {
+		if !res.Allowed {
+			return fmt.Errorf("%w: a refusal has taken no units that could be given back",
+				ErrInvalidDemand)
+		}
+		recorded = recorded || res.At != 0
+	}
+	if recorded && c.n != 0 {
+		defer l.wake(c.key)
+		return l.ask(ctx, c, s)
+	}
+	d := Demand{Key: c.key, Algorithm: l.algorithms[0], Op: c.op, N: c.n}
+	if c.n == 0 {
+		d.N = 1
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	for i, limit := range l.limits {
+		s.results[i] = Result{Allowed: true, Limit: limit.Max}
+	}
+	return nil
+}

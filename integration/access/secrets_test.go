@@ -1,0 +1,165 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/daemon"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+const markedPassword = "marked-password"
+
+// wantNoSecret holds that none of secrets is in err, however it is printed, or in an error that it
+// wraps.
+func wantNoSecret(t *testing.T, what string, err error, secrets ...string) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	for _, text := range []string{err.Error(), fmt.Sprintf("%+v", err), fmt.Sprintf("%q", err),
+		fmt.Sprintf("%#v", err)} {
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s: %q in %s", what, secret, text)
+			}
+		}
+	}
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		wantNoSecret(t, what, err.Unwrap(), secrets...)
+	case interface{ Unwrap() []error }:
+		for _, wrapped := range err.Unwrap() {
+			wantNoSecret(t, what, wrapped, secrets...)
+		}
+	}
+}
+
+// TestSecretsStaySecret asks servers that refuse in all the ways in which they, or the clients, say
+// much, and finds neither keys nor passwords in what they say.
+func TestSecretsStaySecret(t *testing.T) {
+	t.Parallel()
+	bin := daemon.Build(t)
+	servers.EachImage(t, func(t *testing.T, image string) {
+		strict := servers.Start(t, image, "--requirepass", markedPassword)
+		mute := servers.Start(t, image, "--rename-command", "EVALSHA", "")
+		strange := servers.Start(t, image, "--rename-command", "AUTH", "",
+			"--rename-command", "HELLO", "")
+		admin := redis.NewClient(&redis.Options{Addr: strict.Addr, Password: markedPassword})
+		defer admin.Close()
+		for user, rights := range map[string]string{
+			"reader": "~* +@all -evalsha", "stranger": "~other:* +@all",
+			"idler":  "~* +@all -set -setrange",
+			"worker": "~* +@all",
+		} {
+			args := []any{"ACL", "SETUSER", user, "on", ">" + markedPassword}
+			for rule := range strings.FieldsSeq(rights) {
+				args = append(args, rule)
+			}
+			if err := admin.Do(t.Context(), args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for what, d := range map[string]clients.Dialing{
+			"no password": {Addrs: []string{strict.Addr}},
+			"wrong password": {Addrs: []string{strict.Addr},
+				Password: markedPassword + "-not"},
+			"wrong user": {Addrs: []string{strict.Addr}, Username: "nobody",
+				Password: markedPassword},
+			"no EVALSHA": {Addrs: []string{strict.Addr}, Username: "reader",
+				Password: markedPassword},
+			"other keys": {Addrs: []string{strict.Addr}, Username: "stranger",
+				Password: markedPassword},
+			"no writing": {Addrs: []string{strict.Addr}, Username: "idler",
+				Password: markedPassword},
+			"unknown EVALSHA": {Addrs: []string{mute.Addr}},
+			"unknown AUTH":    {Addrs: []string{strange.Addr}, Password: markedPassword},
+			"unknown AUTH and user": {Addrs: []string{strange.Addr}, Username: "default",
+				Password: markedPassword},
+			"nobody listens": {Addrs: []string{"127.0.0.1:1"}, Password: markedPassword},
+			"no cluster":     {Addrs: []string{mute.Addr}, Cluster: true, Password: markedPassword},
+		} {
+			clients.Each(t, func(t *testing.T, lib clients.Library) {
+				wantDiscreet(t, what, lib, d)
+			})
+		}
+		out := daemon.RunRefused(t, bin, "--store=redis://:"+markedPassword+"-not@"+strict.Addr) +
+			daemon.RunRefused(t, bin, "--store=redis://:"+markedPassword+"@"+strange.Addr)
+		for _, scheme := range []string{"rueidis", "valkey", "valkey+cluster"} {
+			d := daemon.Start(t, bin, "--store="+scheme+"://:"+markedPassword+"@"+strange.Addr,
+				"--on-failure=closed", "--log-level=debug")
+			if status, body, _ := d.Post(t, "/v1/take",
+				"marked-key"); status != http.StatusServiceUnavailable {
+				t.Errorf("%s: %d %s", scheme, status, body)
+			}
+			out += d.Logged()
+		}
+		out += daemon.RunRefused(t, bin, "--store=redis://idler:"+markedPassword+"@"+strict.Addr)
+		failing := daemon.Start(t, bin, "--store=redis://worker:"+markedPassword+"@"+strict.Addr+
+			"?timeout=5s", "--on-failure=closed", "--log-level=debug")
+		if err := admin.Do(t.Context(), "ACL", "SETUSER", "worker", "-set", "-setrange").
+			Err(); err != nil {
+			t.Fatal(err)
+		}
+		status, body, _ := failing.Post(t, "/v1/take", "marked-key")
+		if status != http.StatusServiceUnavailable {
+			t.Errorf("%d %s", status, body)
+		}
+		if out += body + failing.Logged(); strings.Contains(out, "marked-") {
+			t.Errorf("the daemon says: %s", out)
+		}
+	})
+}
+
+// wantDiscreet makes everything that a store does fail, and looks into the errors.
+func wantDiscreet(t *testing.T, what string, lib clients.Library, d clients.Dialing) {
+	t.Helper()
+	if lib.Caching != nil {
+		_, err := lib.OpenCache(d,
+			clients.CacheOptions{Options: serverstore.Options{Timeout: time.Second}})
+		wantNoSecret(t, what+": Open", err, "marked-")
+	}
+	c, err := lib.Open(d)
+	if err != nil {
+		return // it is the client's own
+	}
+	s := c.NewStore(t, &serverstore.Options{Timeout: 2 * time.Second})
+	try := func(ctx context.Context, when string) (failed int) {
+		check := func(err error) {
+			t.Helper()
+			wantNoSecret(t, what+", "+when, err, "marked-")
+			if err != nil {
+				failed++
+			}
+		}
+		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce,
+			ratelimit.OpGiveBack, ratelimit.OpReset} {
+			d := clients.Take("marked-key")
+			d.Op = op
+			_, err := s.Take(ctx, d)
+			check(err)
+		}
+		check(s.TakeAll(ctx, []ratelimit.Demand{clients.Take("marked-key"),
+			clients.Take("marked-key-2")}, make([]ratelimit.Result, 2)))
+		_, err := s.Probe(ctx)
+		check(err)
+		return failed
+	}
+	if try(t.Context(), "asked") == 0 {
+		t.Errorf("%s: nothing failed", what)
+	}
+	c.Close()
+	try(t.Context(), "closed")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	try(ended, "ended")
+}

@@ -1,0 +1,274 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// A cacheRace is a change by another client while refusals of a cached store are on their way.
+type cacheRace struct {
+	name   string
+	change func(full ratelimit.Result) ratelimit.Demand // what the other asks for
+	after  algorithm.Log                                // under which there is room then
+	// there is a second limit, which refuses nothing
+	beside bool
+}
+
+// demands are those for one unit of key under a and, if race has it, the second limit, in an order
+// that is the key's.
+func (race cacheRace) demands(key string, a algorithm.Log) []ratelimit.Demand {
+	ds := []ratelimit.Demand{{Key: key, Algorithm: a, N: 1}}
+	if race.beside {
+		ds = append(ds, ratelimit.Demand{Key: key, Algorithm: besideLog, N: 1})
+		if len(key)%2 == 0 {
+			slices.Reverse(ds)
+		}
+	}
+	return ds
+}
+
+const (
+	racedUnits  = 8
+	racedTakers = 3
+	staleAfter  = servers.FaultTimeout // a stale refusal would be given for an hour
+)
+
+var (
+	racedLog  = algorithm.SlidingLog(ratelimit.PerHour("raced", racedUnits))
+	raisedLog = algorithm.SlidingLog(ratelimit.PerHour("raced", 2*racedUnits))
+
+	// besideLog is a limit that refuses nothing, beside the one that does.
+	besideLog = algorithm.SlidingLog(ratelimit.PerDay("beside", 1_000_000))
+)
+
+// promptly is how soon nearly all changes are seen on a machine that has time.
+const promptly = 50 * time.Millisecond
+
+var cacheRaces = []cacheRace{
+	{"reset", func(ratelimit.Result) ratelimit.Demand {
+		return ratelimit.Demand{Algorithm: racedLog, Op: ratelimit.OpReset}
+	}, racedLog, false},
+	{"giveback", func(full ratelimit.Result) ratelimit.Demand {
+		return ratelimit.Demand{Algorithm: racedLog, Op: ratelimit.OpGiveBack,
+			N: racedUnits, At: full.At}
+	}, racedLog, false},
+	{"raised limit",
+		func(ratelimit.Result) ratelimit.Demand {
+			return ratelimit.Demand{Algorithm: raisedLog,
+				N: 1}
+		}, raisedLog, false},
+}
+
+// TestCacheRaces changes states that a cached store is just being refused, under one limit or two,
+// from another client: it sees every change at once. With RATELIMIT_FULL set there are 10,000
+// changes of each kind on a server.
+func TestCacheRaces(t *testing.T) {
+	t.Parallel()
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		rounds := 100
+		switch {
+		case servers.Full && !tgt.Cluster:
+			rounds = 10_000
+		case tgt.Image == servers.Newest():
+			rounds = 300
+		}
+		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			for _, race := range cacheRaces {
+				for _, beside := range []bool{false, true} {
+					race.beside = beside
+					t.Run(fmt.Sprintf("%s/two=%t", race.name, beside), func(t *testing.T) {
+						opts := serverstore.Options{Prefix: servers.UniquePrefix(),
+							Timeout: clients.Patient}
+						store := lib.NewCache(t, clients.To(tgt),
+							clients.CacheOptions{Options: opts, Age: time.Hour})
+						nearly := race.rounds(t, tgt.Name+", "+lib.Name, rounds, store,
+							clients.CalmStore(t, tgt, &opts))
+						if servers.Full && nearly > promptly {
+							t.Errorf("1 %% of the changes were seen after more than %v", nearly)
+						}
+						if s := store.Stats().Cache; s.Hits == 0 || s.Discarded == 0 ||
+							s.Invalidations == 0 {
+							t.Errorf("%+v: this test proves nothing", s)
+						}
+					})
+				}
+			}
+		})
+	})
+}
+
+// TestCacheRacesWhileSlotsMove is TestCacheRaces in a slot of a cluster that moves from one server
+// to another all the time.
+func TestCacheRacesWhileSlotsMove(t *testing.T) {
+	t.Parallel()
+	rounds := 100
+	if servers.Full {
+		rounds = 3000
+	}
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		cl := servers.StartCluster(t, image)
+		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.Addrs()})
+		defer admin.Close()
+		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			for _, race := range cacheRaces {
+				for _, beside := range []bool{false, true} {
+					race.beside = beside
+					t.Run(fmt.Sprintf("%s/two=%t", race.name, beside), func(t *testing.T) {
+						// a slot without the keys of others, so that it moves soon
+						tag := servers.FreshKey(t)
+						opts := serverstore.Options{Prefix: servers.UniquePrefix(),
+							Timeout: clients.Patient, Tag: func(string) string { return tag }}
+						store := lib.NewCache(t, clients.Dialing{Addrs: cl.Addrs(), Cluster: true},
+							clients.CacheOptions{Options: opts, Age: time.Hour})
+						other, err := redisstore.New(admin, &opts)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer other.Close()
+						var over atomic.Bool
+						var moves atomic.Int64
+						var mover sync.WaitGroup
+						mover.Go(func() {
+							for !over.Load() && !t.Failed() {
+								moveSlot(t, admin, "{="+tag+"}")
+								moves.Add(1)
+								time.Sleep(20 * time.Millisecond)
+							}
+						})
+						// moves take long on a busy machine
+						for first := true; first || moves.Load() < 2 && !t.Failed(); first = false {
+							race.rounds(t, image+" cluster whose slots move, "+lib.Name,
+								rounds, store, other)
+						}
+						over.Store(true)
+						mover.Wait()
+						if stats := store.Stats().Cache; stats.Hits == 0 {
+							t.Errorf("%+v: this test proves nothing", stats)
+						}
+					})
+				}
+			}
+		})
+	})
+}
+
+// rounds runs race so often, each on a key of its own, and records how soon store sees the changes.
+// It returns how soon it sees 99 % of them.
+func (race cacheRace) rounds(
+	t *testing.T, where string, rounds int, store clients.Caching, other ratelimit.Store,
+) (nearly time.Duration) {
+	t.Helper()
+	seen, most, prefix := make([]time.Duration, rounds), 0, servers.FreshKey(t)
+	r := rand.New(rand.NewPCG(uint64(rounds), 6))
+	for i := range seen {
+		after, given, err := race.run(t.Context(), store, other, fmt.Sprint(prefix, i), r)
+		if err != nil {
+			t.Errorf("round %d: %v; %+v", i, err, store.Stats().Cache)
+			return 0
+		}
+		seen[i], most = after, max(most, given)
+	}
+	slices.Sort(seen)
+	limits := "one limit"
+	if race.beside {
+		limits = "two limits"
+	}
+	servers.Measured("%s, %d × %s by another client, %s: seen after %v at the median, %v at 99 %%, %v at most; "+
+		"%d refusals given meanwhile at most, %d in all that came too late to be kept",
+		where, rounds, race.name, limits, micros(seen[rounds/2]), micros(seen[rounds*99/100]),
+		micros(seen[rounds-1]), most, store.Stats().Cache.Discarded)
+	return seen[rounds*99/100]
+}
+
+func micros(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
+
+// run fills the log of key, has several ask for more, and has other change it at some moment
+// meanwhile. It returns how long after that store admits, and how often it was asked until then in
+// vain.
+func (race cacheRace) run(
+	ctx context.Context, store, other ratelimit.Store, key string, r *rand.Rand,
+) (seen time.Duration, given int, err error) {
+	filled, err := other.Take(ctx, ratelimit.Demand{Key: key, Algorithm: racedLog, N: racedUnits})
+	if err != nil {
+		return 0, 0, err
+	}
+	one := race.demands(key, racedLog)
+	takers, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	failed := make([]error, racedTakers)
+	for i := range failed {
+		wg.Go(func() {
+			for takers.Err() == nil {
+				if admitted, err := asked(ctx, store, one...); admitted || err != nil {
+					failed[i] = err
+					return
+				}
+			}
+		})
+	}
+	for range r.IntN(4) { // none: the first refusals are on their way; three: one is cached
+		if _, err := asked(ctx, store, one...); err != nil {
+			return 0, 0, err
+		}
+	}
+	change := race.change(filled)
+	change.Key = key
+	if res, err := other.Take(ctx, change); err != nil || !res.Allowed {
+		return 0, 0, fmt.Errorf("the change: %+v, %v", res, err)
+	}
+	changed := time.Now()
+	after := race.demands(key, race.after)
+	for admitted := false; !admitted; given++ {
+		if admitted, err = asked(ctx, store, after...); err != nil {
+			return 0, 0, err
+		}
+		if time.Since(changed) > staleAfter {
+			return 0, 0, fmt.Errorf("still refused after %v", staleAfter)
+		}
+	}
+	seen = time.Since(changed)
+	// for which the takers have asked: they are admitted too, all by themselves
+	if race.after == racedLog {
+		within := time.AfterFunc(staleAfter, stop)
+		wg.Wait()
+		if !within.Stop() {
+			return 0, 0, fmt.Errorf("refused to others after %v", staleAfter)
+		}
+	} else {
+		stop()
+		wg.Wait()
+	}
+	return seen, given - 1, errors.Join(failed...)
+}
+
+// asked is a TakeAll that leaves the processor to the client after a refusal that cost nothing.
+func asked(
+	ctx context.Context, store ratelimit.Store, ds ...ratelimit.Demand,
+) (admitted bool, err error) {
+	began := time.Now()
+	out := make([]ratelimit.Result, len(ds))
+	if err := store.TakeAll(ctx, ds, out); err != nil {
+		return false, fmt.Errorf("after %v: %w", time.Since(began), err)
+	}
+	if out[0].Source == ratelimit.SourceCache {
+		time.Sleep(20 * time.Microsecond)
+	}
+	return !slices.ContainsFunc(out, func(res ratelimit.Result) bool { return !res.Allowed }), nil
+}

@@ -1,0 +1,228 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestCacheRights opens stores as users with few rights. Without the tracking there is no cache,
+// and all the rest is as ever.
+func TestCacheRights(t *testing.T) {
+	t.Parallel()
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		admin := servers.Connect(t, server.Addr)
+		for _, tt := range []struct {
+			what, rights string
+			any          bool // the client is to find out what kind of server it is
+			enabled      bool
+		}{
+			{what: "the least rights", rights: clients.DecisionRights + " " + clients.CacheRights,
+				enabled: true},
+			{what: "the least rights, any server", rights: clients.DecisionRights + " " +
+				clients.CacheRights, any: true, enabled: true},
+			{what: "no tracking", rights: clients.DecisionRights},
+			{what: "no caching", rights: clients.DecisionRights +
+				" +client|tracking +multi +exec +eval_ro +evalsha_ro"},
+			{what: "no transactions", rights: clients.DecisionRights +
+				" +client|tracking +client|caching +exec +eval_ro +evalsha_ro", any: true},
+			{what: "no end of transactions", rights: clients.DecisionRights +
+				" +client|tracking +client|caching +multi +eval_ro +evalsha_ro"},
+			{what: "no scripts that only read", rights: clients.DecisionRights +
+				" +client|tracking +client|caching +multi +exec +evalsha_ro"},
+			{what: "no known scripts that only read", rights: clients.DecisionRights +
+				" +client|tracking +client|caching +multi +exec +eval_ro"},
+			{what: "no tracking, any server", rights: clients.DecisionRights, any: true},
+			{what: "all but tracking", rights: "+@all -client|tracking", any: true},
+		} {
+			t.Run(tt.what, func(t *testing.T) {
+				if err := admin.Do(t.Context(), clients.ACL(tt.rights)...).Err(); err != nil {
+					t.Fatal(err)
+				}
+				clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+					d := clients.Dialing{Addrs: []string{server.Addr}, Username: "cacher",
+						Password: "hunter2", Cluster: tt.any}
+					s := lib.NewCache(t, d, clients.CacheOptions{Age: time.Hour, Hasty: true})
+					clients.CheckCacheEnabled(t, s, tt.enabled)
+					if tt.enabled { // the connection outlives its signs of life
+						time.Sleep(3 * openKeepAlive)
+						if stats := s.Stats().Cache; stats.Flushes != 0 {
+							t.Errorf("%+v", stats)
+						}
+					}
+				})
+			})
+		}
+	})
+}
+
+// TestCacheRightsOnCluster is the same on a cluster, whose client also asks who serves what.
+func TestCacheRightsOnCluster(t *testing.T) {
+	t.Parallel()
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		cl := servers.StartCluster(t, image)
+		for _, enabled := range []bool{true, false} {
+			rights := clients.DecisionRights + " " + clients.ClusterRights
+			if enabled {
+				rights += " " + clients.CacheRights
+			}
+			for _, addr := range cl.Addrs() {
+				if err := servers.Connect(t, addr).Do(t.Context(), clients.ACL(rights)...).
+					Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clients.Each(t, func(t *testing.T, lib clients.Library) {
+				d := clients.Dialing{Addrs: cl.Addrs(), Username: "cacher", Password: "hunter2",
+					Cluster: true}
+				if lib.Caching == nil {
+					clients.Ask(t, lib.Client(t, d).
+						NewStore(t, &serverstore.Options{Timeout: clients.Patient}),
+						clients.Take(servers.FreshKey(t)))
+					return
+				}
+				clients.CheckCacheEnabled(t,
+					lib.NewCache(t, d, clients.CacheOptions{Age: time.Hour}), enabled)
+			})
+		}
+	})
+}
+
+const openKeepAlive = 200 * time.Millisecond
+
+// TestCacheWithoutHello opens a store on a server that speaks the older protocol only, in which
+// nothing can be told unasked.
+func TestCacheWithoutHello(t *testing.T) {
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		server := servers.Start(t, image, "--rename-command", "HELLO", "HELLO-NO-MORE")
+		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			s := lib.NewCache(t, clients.Dialing{Addrs: []string{server.Addr}},
+				clients.CacheOptions{Age: time.Hour})
+			clients.CheckCacheEnabled(t, s, false)
+		})
+	})
+}
+
+// TestCacheOpenRefused holds that a server that does not let the client in, or cannot be reached,
+// is ErrUnavailable.
+func TestCacheOpenRefused(t *testing.T) {
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			for what, d := range map[string]clients.Dialing{
+				"wrong password": {Addrs: []string{server.Addr}, Username: "nobody",
+					Password: "hunter2"},
+				"nobody listens": {Addrs: []string{"127.0.0.1:1"}},
+				"no cluster":     {Addrs: []string{"127.0.0.1:1"}, Cluster: true},
+			} {
+				_, err := lib.OpenCache(d, clients.CacheOptions{})
+				if !errors.Is(err, ratelimit.ErrUnavailable) {
+					t.Errorf("%s: %v, want ErrUnavailable", what, err)
+				}
+				if err != nil && strings.Contains(err.Error(), "hunter2") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	})
+}
+
+// TestCacheInvalidationsPassedOn holds that the caller's own OnInvalidations is still called.
+func TestCacheInvalidationsPassedOn(t *testing.T) {
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			var heard atomic.Int64
+			opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
+			s := lib.NewCache(t, clients.To(tgt),
+				clients.CacheOptions{Options: opts, Age: time.Hour,
+					OnInvalidation: func() { heard.Add(1) }})
+			d := useUp(t, s)
+			before := heard.Load()
+			d.Op = ratelimit.OpReset
+			clients.Ask(t, clients.CalmStore(t, tgt, &opts), d)
+			servers.Within(t, func() bool { return heard.Load() > before }, "not called")
+			if stats := s.Stats().Cache; stats.Entries != 0 {
+				t.Errorf("%+v: called before the cache had heard", stats)
+			}
+		})
+	})
+}
+
+// TestCacheClose closes stores while they are used. Whoever waits is answered; then there is
+// nothing but ErrUnavailable, and no goroutine stays.
+func TestCacheClose(t *testing.T) {
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			goroutines := runtime.NumGoroutine()
+			for range 5 {
+				opts := serverstore.Options{Prefix: servers.UniquePrefix(),
+					Timeout: clients.Patient}
+				s := lib.NewCache(t, clients.To(tgt),
+					clients.CacheOptions{Options: opts, Age: time.Hour})
+				d := useUp(t, s)
+				var wg sync.WaitGroup
+				begun := make(chan struct{}, 16)
+				for c := range cap(begun) {
+					wg.Go(func() {
+						d := d
+						d.Key += string(rune('a' + c%4))
+						for first := true; ; first = false {
+							_, err := s.Take(t.Context(), d)
+							if first {
+								begun <- struct{}{}
+							}
+							if err == nil {
+								continue
+							}
+							if !errors.Is(err, ratelimit.ErrUnavailable) &&
+								!errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+								t.Errorf("%v, want ErrUnavailable", err)
+							}
+							return
+						}
+					})
+				}
+				for range cap(begun) {
+					<-begun
+				}
+				s.Close()
+				wg.Wait()
+				s.Close()
+				for _, demand := range []ratelimit.Demand{d,
+					{Key: "other", Algorithm: clients.ThreeAnHour, N: 1}} {
+					if _, err := s.Take(t.Context(), demand); !errors.Is(err,
+						ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+						t.Errorf("%v, want ErrUnavailable", err)
+					}
+				}
+				if err := s.TakeAll(t.Context(), []ratelimit.Demand{d},
+					make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
+					t.Errorf("TakeAll: %v, want ErrUnavailable", err)
+				}
+				if stats := s.Stats().Cache; stats.Entries != 0 || stats.Bytes != 0 {
+					t.Errorf("%+v", stats)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), servers.FaultTimeout)
+			defer cancel()
+			if err := servers.Poll(ctx,
+				func() (bool, error) {
+					return runtime.NumGoroutine() <= goroutines,
+						nil
+				}); err != nil {
+				t.Errorf("%d goroutines, were %d", runtime.NumGoroutine(), goroutines)
+			}
+		})
+	})
+}

@@ -1,0 +1,107 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestCacheRefusalThatWrote steps a clock back by more than a window, so that a refusal writes. The
+// server then tells nobody that has read the state before of later changes, nor whoever is refused,
+// so that refusal is not cached and those before are forgotten.
+func TestCacheRefusalThatWrote(t *testing.T) {
+	const back = 3 * time.Hour
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+			for _, act := range []struct {
+				what  string
+				do    func(t testing.TB, s ratelimit.Store, d ratelimit.Demand)
+				after time.Duration // when what is cached wrongly would be given
+			}{
+				{"refused Take", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+					clients.WantRefused(t, s, d, ratelimit.SourceStore)
+				}, time.Minute},
+				{"refused equal Takes", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+					done := make(chan error)
+					for range 8 {
+						go func() {
+							_, err := s.Take(context.WithoutCancel(t.Context()),
+								d)
+							done <- err
+						}()
+					}
+					for range 8 {
+						if err := <-done; err != nil {
+							t.Error(err)
+						}
+					}
+				}, time.Minute},
+				{"Peek", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+					d.Op = ratelimit.OpPeek
+					clients.Ask(t, s, d)
+				}, back + time.Minute},
+				{"Peek for less", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+					d.Op, d.N = ratelimit.OpPeek, 1
+					clients.Ask(t, s, d)
+				}, back + time.Minute},
+				{"refused TakeAll", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+					full := ratelimit.Demand{Key: servers.FreshKey(t),
+						Algorithm: clients.ThreeAnHour, N: 3}
+					clients.Ask(t, s, full)
+					one := d
+					one.N = 1 // for which there is room
+					if err := s.TakeAll(t.Context(), []ratelimit.Demand{full, one},
+						make([]ratelimit.Result, 2)); err != nil {
+						t.Fatal(err)
+					}
+				}, back + time.Minute},
+			} {
+				for _, alone := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/alone=%t", act.what, alone), func(t *testing.T) {
+						var now steppedClock
+						now.step(time.Duration(time.Now().UnixMicro()) * time.Microsecond)
+						opts := serverstore.Options{
+							Prefix: servers.UniquePrefix(), Timeout: clients.Patient, Now: now.read,
+							NoBatching: alone, Tag: func(string) string {
+								return "one"
+							},
+						}
+						d := clients.To(tgt)
+						d.Multiplex = -1 // NOLOOP is of a connection
+						s, other := lib.NewCache(t, d,
+							clients.CacheOptions{Options: opts, Age: time.Hour}),
+							clients.CalmStore(t, tgt, &opts)
+						demand := ratelimit.Demand{Key: servers.FreshKey(t),
+							Algorithm: tenAnHour, N: 8}
+						clients.Ask(t, other, demand)
+						demand.N = 5
+						clients.WantRefused(t, s, demand, ratelimit.SourceStore)
+						clients.WantCached(t, s, demand)
+
+						now.step(-back)
+						act.do(t, s, demand)
+						now.step(act.after)
+						reset := demand
+						reset.Op = ratelimit.OpReset
+						clients.Ask(t, other, reset)
+						servers.Within(t, func() bool { return clients.Ask(t, s, demand).Allowed },
+							"the Reset is not seen")
+					})
+				}
+			}
+		})
+	})
+}
+
+// A steppedClock goes when it is told to.
+type steppedClock struct{ now atomic.Int64 }
+
+func (c *steppedClock) read() int64          { return c.now.Load() }
+func (c *steppedClock) step(d time.Duration) { c.now.Add(d.Microseconds()) }

@@ -1,0 +1,105 @@
+package clients
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/truewindow/ratelimit"
+	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// CacheOptions are the options of a store that caches refusals.
+type CacheOptions struct {
+	serverstore.Options
+	Entries, Bytes int
+	Age            time.Duration
+	Hasty          bool   // the client gives up as soon as Open lets it
+	OnInvalidation func() // called by the client, which is set so
+}
+
+// OpenCache returns a new store that caches refusals.
+func (lib Library) OpenCache(d Dialing, o CacheOptions) (Caching, error) {
+	if lib.Name == "valkey-go" {
+		option := d.ValkeyOption()
+		if o.OnInvalidation != nil {
+			option.OnInvalidations = func([]valkey.ValkeyMessage) { o.OnInvalidation() }
+		}
+		return valkeystore.Open(option, &serverstore.OpenOptions{
+			Options: o.Options, CacheEntries: o.Entries, CacheBytes: o.Bytes, CacheAge: o.Age,
+		})
+	}
+	option := d.RueidisOption()
+	if o.OnInvalidation != nil {
+		option.OnInvalidations = func([]rueidis.RedisMessage) { o.OnInvalidation() }
+	}
+	return rueidisstore.Open(option, &serverstore.OpenOptions{
+		Options: o.Options, CacheEntries: o.Entries, CacheBytes: o.Bytes, CacheAge: o.Age,
+	})
+}
+
+// NewCache is OpenCache with a store that is closed at the end of the test. The store and its
+// client are patient unless o is hasty. The client of a cluster gets the address of one server:
+// with several, it gives up first connections of which it has two, and that is a flush.
+func (lib Library) NewCache(t testing.TB, d Dialing, o CacheOptions) Caching {
+	t.Helper()
+	d.Addrs, d.Patient = d.Addrs[:1], !o.Hasty
+	if o.Timeout == 0 {
+		o.Timeout = Patient
+	}
+	s, err := lib.OpenCache(d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// CheckCacheEnabled holds that s says whether it caches, does so or not, and decides rightly
+// anyway.
+func CheckCacheEnabled(t *testing.T, s Caching, enabled bool) {
+	t.Helper()
+	found, err := s.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warned := strings.Contains(strings.Join(found.Warnings, " "),
+		"does not track"); warned == enabled {
+		t.Errorf("warnings: %q", found.Warnings)
+	}
+	d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: ThreeAnHour, N: 1}
+	for i := range 10 {
+		if enabled && i == 4 {
+			WantCached(t, s, d)
+		}
+		res := Ask(t, s, d)
+		if res.Allowed != (i < 3) || (res.Source == ratelimit.SourceCache) != (enabled && i > 3) {
+			t.Errorf("attempt %d: %+v", i, res)
+		}
+	}
+	stats := s.Stats().Cache
+	hits, stored, entries := stats.Hits > 0, stats.Stored > 0, stats.Entries > 0
+	if stats.Enabled != enabled || hits != enabled || stored != enabled || entries != enabled {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// EachCaching runs f, as a subtest, with every client library that can cache refusals.
+func EachCaching(t *testing.T, f func(t *testing.T, lib Library)) {
+	t.Helper()
+	Each(t, func(t *testing.T, lib Library) {
+		if lib.Caching != nil {
+			f(t, lib)
+		}
+	})
+}

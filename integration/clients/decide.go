@@ -1,0 +1,98 @@
+package clients
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// ThreeAnHour is a limit that is soon used up and whose window no test outlasts.
+var ThreeAnHour = algorithm.SlidingLog(ratelimit.PerHour("hour", 3))
+
+// Ask decides d, and wants no error.
+func Ask(t testing.TB, s ratelimit.Store, d ratelimit.Demand) ratelimit.Result {
+	t.Helper()
+	res, err := s.Take(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// WantRefused holds that s refuses d, and where that was decided.
+func WantRefused(t testing.TB, s ratelimit.Store, d ratelimit.Demand, source ratelimit.Source) {
+	t.Helper()
+	if res := Ask(t, s, d); res.Allowed || res.Source != source {
+		t.Fatalf("%+v, want a refusal from %v", res, source)
+	}
+}
+
+// WantCached holds that s refuses d, which its cache answers in the end: a refusal is cached in the
+// background. Each of the demands until then takes a round trip.
+func WantCached(t testing.TB, s ratelimit.Store, ds ...ratelimit.Demand) (out []ratelimit.Result) {
+	t.Helper()
+	out = make([]ratelimit.Result, len(ds))
+	for range 100_000 {
+		if err := s.TakeAll(t.Context(), ds, out); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(out, func(res ratelimit.Result) bool { return !res.Allowed }) {
+			t.Fatalf("%+v, want a refusal", out)
+		}
+		if out[0].Source == ratelimit.SourceCache {
+			return out
+		}
+	}
+	t.Fatalf("%+v, want a refusal from the cache", out)
+	return nil
+}
+
+// Decided wants no more than an answer, which an unsettled connection may deny for a while.
+func Decided(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (res ratelimit.Result) {
+	t.Helper()
+	servers.Within(t, func() bool {
+		var err error
+		res, err = s.Take(t.Context(), d)
+		return err == nil
+	}, "no decision")
+	return res
+}
+
+// PerDay is a limit whose window no test outlasts.
+var PerDay = algorithm.SlidingLog(ratelimit.PerDay("day", 1000))
+
+// Take returns a demand for one unit of key under PerDay.
+func Take(key string) ratelimit.Demand {
+	return ratelimit.Demand{Key: key, Algorithm: PerDay, N: 1}
+}
+
+// CalmStore returns a store on tgt that nothing disturbs, and that is patient where opts is nil.
+func CalmStore(t testing.TB, tgt *servers.Target, opts *serverstore.Options) ratelimit.Store {
+	t.Helper()
+	if opts == nil {
+		opts = &serverstore.Options{Timeout: Patient}
+	}
+	s, err := redisstore.New(tgt.Client(t), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Recorded returns how many units of key are recorded, by a store that nothing disturbs.
+func Recorded(t testing.TB, s ratelimit.Store, key string) int64 {
+	t.Helper()
+	d := Take(key)
+	d.Op = ratelimit.OpPeek
+	res, err := s.Take(context.Background(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Limit - res.Remaining
+}

@@ -1,0 +1,107 @@
+package clients
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// A Dialing is how a client finds servers.
+type Dialing struct {
+	Addrs              []string
+	Cluster            bool
+	Username, Password string
+	TLS                *tls.Config // nil: none
+	Dial               DialFunc    // nil: the library's own
+	Style              Style       // of piped libraries
+	MasterSet          string      // of the Sentinels at Addrs; empty where there are none
+	Patient            bool        // piped libraries wait long for a busy machine
+	Prompt             bool        // give up a server as soon as the stores' packages advise
+
+	// Multiplex is how many connections a piped library has to a server, as a power of two; 0 for
+	// the library's own number, -1 for one.
+	Multiplex int
+}
+
+// DialFunc opens a connection.
+type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// A Style is a way in which a piped library sends commands.
+type Style struct {
+	Name             string
+	always, disabled bool // AlwaysPipelining, DisableAutoPipelining
+}
+
+// Styles are the ways that tests try.
+var Styles = []Style{
+	{Name: "default"},
+	{Name: "pipelined", always: true},
+	{Name: "pooled", disabled: true},
+}
+
+// PromptTimeout is the timeout of clients that give up as soon as the stores' packages advise.
+const PromptTimeout = 500 * time.Millisecond
+
+var promptDialer = net.Dialer{KeepAlive: 200 * time.Millisecond, Timeout: PromptTimeout}
+
+func (d Dialing) rueidis(
+	ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config,
+) (net.Conn, error) {
+	return d.Dial(ctx, "tcp", addr)
+}
+
+// RueidisOption returns d as rueidis takes it.
+func (d Dialing) RueidisOption() rueidis.ClientOption {
+	opts := rueidis.ClientOption{
+		InitAddress: d.Addrs, ForceSingleClient: !d.Cluster && d.MasterSet == "",
+		Username: d.Username, Password: d.Password, TLSConfig: d.TLS,
+		AlwaysPipelining: d.Style.always, DisableAutoPipelining: d.Style.disabled,
+		PipelineMultiplex: d.Multiplex,
+	}
+	if d.Dial != nil {
+		opts.DialCtxFn = d.rueidis
+	}
+	if opts.Sentinel.MasterSet = d.MasterSet; d.Prompt {
+		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer,
+			PromptTimeout
+	}
+	if d.Patient {
+		opts.Dialer, opts.ConnWriteTimeout = net.Dialer{Timeout: Patient, KeepAlive: Patient},
+			Patient
+	}
+	return opts
+}
+
+// ValkeyOption returns d as valkey-go takes it.
+func (d Dialing) ValkeyOption() valkey.ClientOption {
+	opts := valkey.ClientOption{
+		InitAddress: d.Addrs, ForceSingleClient: !d.Cluster && d.MasterSet == "",
+		Username: d.Username, Password: d.Password, TLSConfig: d.TLS,
+		AlwaysPipelining: d.Style.always, DisableAutoPipelining: d.Style.disabled,
+		PipelineMultiplex: d.Multiplex,
+	}
+	if d.Dial != nil {
+		opts.DialCtxFn = d.rueidis
+	}
+	if opts.Sentinel.MasterSet = d.MasterSet; d.Prompt {
+		opts.Dialer, opts.Sentinel.Dialer, opts.ConnWriteTimeout = promptDialer, promptDialer,
+			PromptTimeout
+	}
+	if d.Patient {
+		opts.Dialer, opts.ConnWriteTimeout = net.Dialer{Timeout: Patient, KeepAlive: Patient},
+			Patient
+	}
+	return opts
+}
+
+// To returns how a client finds tgt.
+func To(tgt *servers.Target) Dialing { return Dialing{Addrs: tgt.Addrs, Cluster: tgt.Cluster} }
+
+// Patient is the timeout of stores in tests of what they decide, not when: a busy machine is slow.
+const Patient = 10 * time.Second

@@ -1,0 +1,76 @@
+package clocks
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestClockOfClient decides in turn through a client that knows the time and one for which it is
+// the year 2000, as it is in a bubble of synctest. Both count the same units at stamps of the
+// server's clock, and are told truly how long to wait.
+func TestClockOfClient(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			clockOfClient(t, func(t testing.TB, opts *serverstore.Options) ratelimit.Store {
+				return lib.Client(t, clients.To(tgt)).NewStore(t, opts)
+			}, func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+				clients.WantRefused(t, s, d, ratelimit.SourceStore)
+			})
+		})
+		t.Run("cached", func(t *testing.T) {
+			clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+				clockOfClient(t, func(t testing.TB, opts *serverstore.Options) ratelimit.Store {
+					return lib.Caching(clients.To(tgt)).Store(t, opts)
+				}, func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+					clients.WantCached(t, s, d)
+				})
+			})
+		})
+	})
+}
+
+// clockOfClient calls again with what was refused.
+func clockOfClient(
+	t *testing.T, open func(testing.TB, *serverstore.Options) ratelimit.Store,
+	again func(testing.TB, ratelimit.Store, ratelimit.Demand),
+) {
+	opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
+	limit := ratelimit.PerMinute("minute", 9)
+	d := ratelimit.Demand{Key: "key", Algorithm: algorithm.SlidingLog(limit), N: 3}
+	var results []ratelimit.Result
+	right := open(t, &opts)
+	start := time.Now()
+	for range 2 {
+		results = append(results, clients.Ask(t, right, d))
+		synctest.Test(t, func(t *testing.T) {
+			if year := time.Now().UTC().Year(); year != 2000 {
+				t.Fatalf("the client knows that it is %d", year)
+			}
+			wrong := open(t, &opts)
+			res := clients.Ask(t, wrong, d)
+			if results = append(results, res); !res.Allowed {
+				again(t, wrong, d)
+			}
+		})
+	}
+	for i, res := range results {
+		if i < 3 != res.Allowed || res.Remaining != max(0, limit.Max-d.N*int64(i+1)) ||
+			res.Source != ratelimit.SourceStore {
+			t.Errorf("%d: %+v", i, res)
+		}
+		since := time.Duration(res.At-results[0].At) * time.Microsecond
+		if since < 0 || since > time.Since(start)+stepSlack {
+			t.Errorf("%d: stamped %v after the first", i, since)
+		}
+		if !res.Allowed && res.RetryAfter != limit.Window-since {
+			t.Errorf("%d: RetryAfter %v, want %v", i, res.RetryAfter, limit.Window-since)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package clocks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+const (
+	stepMax    = 40
+	stepWindow = 2 * time.Second
+	stepPace   = 5 * time.Millisecond
+
+	// stepSlack is what a busy machine may add to times. A clock that a store does not allow for
+	// delays by an hour.
+	stepSlack = 5 * time.Second
+)
+
+var stepLog = algorithm.SlidingLog(ratelimit.Limit{Max: stepMax, Window: stepWindow})
+
+// TestClockSteps steps a server's wall clock under traffic, an hour and less, forwards and back. In
+// true time no window admits more than the limit and one more of it for each step forward, and
+// refusals end at most one window later than without the step.
+func TestClockSteps(t *testing.T) {
+	t.Parallel()
+	servers.EachClocked(t, func(t *testing.T, image string) {
+		s := servers.StartClocked(t, image)
+		tr := newTraffic(t, timedStores(t, clients.Dialing{Addrs: []string{s.Addr}, Patient: true}))
+		for i, step := range []struct {
+			to   time.Duration
+			what string
+		}{
+			{-time.Hour, "an hour back"},
+			{0, "an hour forward"},
+			{time.Hour, "an hour forward"},
+			{0, "an hour back"},
+			{-time.Second, "half a window back"},
+			{-2 * time.Second, "half a window back again"},
+			{time.Minute, "a minute forward"},
+			{-time.Minute, "two minutes back"},
+			{0, "a minute forward"},
+		} {
+			tr.step(t, s, step.to)
+			worst := tr.admit(t)
+			servers.Measured("%s, clock steps %d: %s: all admit again after %v at most",
+				image, i, step.what, worst.Round(time.Millisecond))
+		}
+		// before anybody is admitted again
+		for _, to := range []time.Duration{time.Hour, 0, -time.Hour, time.Hour, -time.Hour, 0} {
+			tr.step(t, s, to)
+		}
+		tr.admit(t)
+		tr.stop(t)
+	})
+}
+
+// traffic asks for units without a pause: through each store on a key of its own, and through all
+// on one.
+type traffic struct {
+	askers []*stepAsker
+	steps  []clockStep
+	start  time.Time
+	done   chan struct{}
+	wg     sync.WaitGroup
+}
+
+// A clockStep came at an instant between two.
+type clockStep struct {
+	forward     bool
+	began, done time.Duration
+	to          time.Duration
+}
+
+// stepAsker asks for one key through one store.
+type stepAsker struct {
+	timed
+	key string
+
+	mu       sync.Mutex
+	admitted []admission
+	wrong    error
+}
+
+// An admission was decided at an instant between two.
+type admission struct{ asked, answered time.Duration }
+
+func newTraffic(t *testing.T, stores []timed) *traffic {
+	t.Helper()
+	tr := &traffic{start: time.Now(), done: make(chan struct{})}
+	for _, s := range stores {
+		for _, key := range []string{s.name, "shared"} {
+			a := &stepAsker{timed: s, key: key}
+			tr.askers = append(tr.askers, a)
+			tr.wg.Go(func() { tr.ask(t, a) })
+		}
+	}
+	t.Cleanup(func() { tr.end() })
+	return tr
+}
+
+func (tr *traffic) ask(t *testing.T, a *stepAsker) {
+	tick := time.NewTicker(stepPace)
+	defer tick.Stop()
+	d := ratelimit.Demand{Key: a.key, Algorithm: stepLog, N: 1}
+	for {
+		select {
+		case <-tr.done:
+			return
+		case <-tick.C:
+		}
+		asked := time.Since(tr.start)
+		res, err := a.store.Take(t.Context(), d)
+		a.mu.Lock()
+		switch {
+		case err != nil:
+			a.wrong = err
+		case res.Allowed:
+			a.admitted = append(a.admitted, admission{asked, time.Since(tr.start)})
+		}
+		a.mu.Unlock()
+	}
+}
+
+// step sets s's clock.
+func (tr *traffic) step(t *testing.T, s *servers.Server, to time.Duration) {
+	t.Helper()
+	last := clockStep{}
+	if len(tr.steps) > 0 {
+		last = tr.steps[len(tr.steps)-1]
+	}
+	began := time.Since(tr.start)
+	s.SetClock(t, to)
+	tr.steps = append(tr.steps,
+		clockStep{forward: to > last.to, began: began, done: time.Since(tr.start), to: to})
+}
+
+// admit waits until every key has had an admission that was asked for after the last step, and
+// returns how long that took.
+func (tr *traffic) admit(t *testing.T) (longest time.Duration) {
+	t.Helper()
+	since := tr.steps[len(tr.steps)-1].done
+	for key, askers := range tr.keys() {
+		servers.Within(t, func() bool {
+			first, ok := firstAfter(askers, since)
+			if ok {
+				longest = max(longest, first-since)
+			}
+			return ok
+		}, "no admission of "+key)
+	}
+	if longest > stepWindow+stepSlack {
+		t.Errorf("after a step to %v a key was refused for %v, the window is %v",
+			tr.steps[len(tr.steps)-1].to, longest, stepWindow)
+	}
+	return longest
+}
+
+func firstAfter(askers []*stepAsker, since time.Duration) (first time.Duration, ok bool) {
+	for _, a := range askers {
+		a.mu.Lock()
+		for _, ad := range slices.Backward(a.admitted) {
+			if ad.asked < since {
+				break
+			}
+			if !ok || ad.answered < first {
+				first, ok = ad.answered, true
+			}
+		}
+		a.mu.Unlock()
+	}
+	return first, ok
+}
+
+func admissions(askers []*stepAsker) (n int) {
+	for _, a := range askers {
+		a.mu.Lock()
+		n += len(a.admitted)
+		a.mu.Unlock()
+	}
+	return n
+}
+
+func (tr *traffic) keys() map[string][]*stepAsker {
+	keys := make(map[string][]*stepAsker)
+	for _, a := range tr.askers {
+		keys[a.key] = append(keys[a.key], a)
+	}
+	return keys
+}
+
+func (tr *traffic) end() {
+	select {
+	case <-tr.done:
+	default:
+		close(tr.done)
+	}
+	tr.wg.Wait()
+}
+
+// stop ends the traffic when every key has had admissions of several windows, and counts what was
+// admitted in every window.
+func (tr *traffic) stop(t *testing.T) {
+	t.Helper()
+	for key, askers := range tr.keys() {
+		servers.Within(t, func() bool { return admissions(askers) >= 3*stepMax },
+			"too few admissions of "+key)
+	}
+	tr.end()
+	for key, askers := range tr.keys() {
+		var all []admission
+		for _, a := range askers {
+			all = append(all, a.admitted...)
+			if a.wrong != nil {
+				t.Errorf("%s, key %s: %v", a.name, a.key, a.wrong)
+			}
+		}
+		if over := tr.overLimit(all); over != "" {
+			t.Errorf("key %s: %s", key, over)
+		}
+	}
+}
+
+// overLimit looks for a window in which surely more was admitted than its steps forward allow for:
+// it counts what was both asked for and answered in it.
+func (tr *traffic) overLimit(all []admission) string {
+	slices.SortFunc(all, func(a, b admission) int { return int(a.asked - b.asked) })
+	for i, first := range all {
+		end := first.asked + stepWindow
+		inside := 0
+		for _, a := range all[i:] {
+			if a.asked >= end {
+				break
+			}
+			if a.answered < end {
+				inside++
+			}
+		}
+		allowed := stepMax
+		var steps []string
+		for _, s := range tr.steps {
+			if s.forward && s.began < end && s.done > first.asked {
+				allowed += stepMax
+				steps = append(steps, fmt.Sprint(s.to))
+			}
+		}
+		if inside > allowed {
+			return fmt.Sprintf("%d admitted in %v from %v on, with steps forward to [%s] the limit is %d",
+				inside, stepWindow, first.asked, strings.Join(steps, " "), allowed)
+		}
+	}
+	return ""
+}

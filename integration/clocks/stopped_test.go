@@ -1,0 +1,411 @@
+package clocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/leak"
+)
+
+const (
+	stoppedMax      = 5 // of a key that one process has, used up before it is stopped
+	stoppedCacheAge = time.Second
+	stoppedPace     = 2 * time.Millisecond
+	stoppedAskers   = 4 // of each key
+)
+
+var (
+	// of a key that all processes share
+	stoppedBusy   = algorithm.SlidingLog(ratelimit.Limit{Max: 50, Window: 2 * time.Second})
+	stoppedDenied = algorithm.SlidingLog(ratelimit.PerHour("hour", stoppedMax))
+)
+
+// stoppedEnv makes the test binary a process that is stopped: it holds a stoppedTask.
+const stoppedEnv = "RATELIMIT_TEST_STOPPED"
+
+type stoppedTask struct{ Addr, Library, Prefix string }
+
+func (task stoppedTask) busy() ratelimit.Demand {
+	return ratelimit.Demand{Key: "busy", Algorithm: stoppedBusy, N: 1}
+}
+
+func (task stoppedTask) denied() ratelimit.Demand {
+	return ratelimit.Demand{Key: "denied to " + task.Library, Algorithm: stoppedDenied, N: 1}
+}
+
+// stoppedAnswers are what a process was answered. Instants are since its start.
+type stoppedAnswers struct {
+	Busy, Denied []stoppedAnswer
+	Slept, Woke  time.Duration // between which it stood still for longest
+	Still        time.Duration // for which it stood still at most besides
+	Left         []string      // goroutines
+}
+
+type stoppedAnswer struct {
+	Asked, Answered time.Duration
+	Allowed         bool
+	Source          ratelimit.Source
+	At              int64
+	Unknown         bool
+	Err             string
+}
+
+// TestStoppedProcess stops processes that have demands under way and refusals cached, for 3s, or
+// 30s in a full run. When they go on every call is answered, no more than the limit is admitted, no
+// cached refusal is given for longer than it may be, and the server is asked no more than once for
+// each demand.
+func TestStoppedProcess(t *testing.T) {
+	t.Parallel()
+	stop := 3 * time.Second
+	if servers.Full {
+		stop = 30 * time.Second
+	}
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		s := servers.Start(t, image)
+		control := servers.Connect(t, s.Addr)
+		prefix := servers.UniquePrefix()
+		own := clients.GoRedis(control).
+			NewStore(t, &serverstore.Options{Prefix: prefix, Timeout: clients.Patient})
+		processes := make([]*stoppedProcess, len(clients.Libraries))
+		for i, lib := range clients.Libraries {
+			processes[i] = startStopped(t, stoppedTask{s.Addr, lib.Name, prefix})
+		}
+		time.Sleep(time.Second) // of traffic
+		for _, p := range processes {
+			p.signal(t, syscall.SIGSTOP)
+		}
+		time.Sleep(stop)
+		var stamps []int64
+		for _, p := range processes {
+			reset := p.task.denied()
+			reset.Op = ratelimit.OpReset
+			clients.Ask(t, own, reset)
+		}
+		for res := clients.Ask(t, own, processes[0].task.busy()); res.Allowed; res = clients.Ask(t,
+			own, processes[0].task.busy()) {
+			stamps = append(stamps, res.At)
+		}
+		scripts, connections := servers.CountScripts(t, control), countConnections(t, control)
+		for _, p := range processes {
+			p.signal(t, syscall.SIGCONT)
+		}
+		time.Sleep(2 * time.Second)
+		asked := int64(0)
+		for _, p := range processes {
+			a := p.finish(t)
+			stamps = append(stamps, p.check(t, a, stop)...)
+			asked += a.sentSince(a.Slept)
+		}
+		if n := len(stamps); n < 2*int(stoppedBusy.Limit().Max) {
+			t.Errorf("only %d admissions", n)
+		}
+		checkStamps(t, stamps)
+		// No demand is sent twice; a client that reconnects sends none of ours.
+		if n := servers.CountScripts(t, control) - scripts; n > asked {
+			t.Errorf("the server ran %d scripts for %d demands", n, asked)
+		}
+		if n := countConnections(t, control) - connections; n > int64(16*len(processes)) {
+			t.Errorf("%d new connections from %d processes", n, len(processes))
+		}
+	})
+}
+
+// checkStamps holds that no window admits more than the limit of the busy key, by the server's
+// stamps.
+func checkStamps(t *testing.T, stamps []int64) {
+	t.Helper()
+	limit := stoppedBusy.Limit()
+	slices.Sort(stamps)
+	for i := int(limit.Max); i < len(stamps); i++ {
+		if apart := time.Duration(stamps[i]-
+			stamps[i-int(limit.Max)]) * time.Microsecond; apart < limit.Window {
+			t.Fatalf("%d admitted within %v", limit.Max+1, apart)
+		}
+	}
+}
+
+func countConnections(t testing.TB, c *redis.Client) int64 {
+	t.Helper()
+	stats, err := c.InfoMap(t.Context(), "stats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseInt(stats["Stats"]["total_connections_received"], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// sentSince counts demands that the server may have been asked for since then.
+func (a *stoppedAnswers) sentSince(since time.Duration) (n int64) {
+	for _, answers := range [][]stoppedAnswer{a.Busy, a.Denied} {
+		for _, ans := range answers {
+			if ans.Answered >= since && ans.Source != ratelimit.SourceCache {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// stoppedProcess is a process from the test's side.
+type stoppedProcess struct {
+	*servers.Process
+	task stoppedTask
+}
+
+func startStopped(t *testing.T, task stoppedTask) *stoppedProcess {
+	t.Helper()
+	return &stoppedProcess{servers.StartProcess(t, stoppedEnv, task), task}
+}
+
+func (p *stoppedProcess) signal(t *testing.T, sig os.Signal) {
+	t.Helper()
+	if err := p.Cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *stoppedProcess) finish(t *testing.T) *stoppedAnswers {
+	t.Helper()
+	a := new(stoppedAnswers)
+	if err := p.Commands.Encode(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Answers.Decode(a); err != nil {
+		t.Fatalf("%s: %v", p.task.Library, err)
+	}
+	if err := p.Cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	return a
+}
+
+// check returns the stamps of what was admitted of the busy key.
+func (p *stoppedProcess) check(
+	t *testing.T, a *stoppedAnswers, stop time.Duration,
+) (stamps []int64) {
+	t.Helper()
+	name := p.task.Library
+	if gap := a.Woke - a.Slept; gap < stop*9/10 {
+		t.Fatalf("%s: stood still for %v only", name, gap)
+	}
+	if len(a.Left) > 0 {
+		t.Errorf("%s: %d goroutines are left: %s", name, len(a.Left), a.Left[0])
+	}
+	var longest, back time.Duration
+	unknown, failed := 0, 0
+	for _, ans := range slices.Concat(a.Busy, a.Denied) {
+		took := ans.Answered - ans.Asked
+		if ans.Asked < a.Woke && ans.Answered > a.Slept {
+			took = ans.Answered - a.Woke
+		}
+		longest = max(longest, took)
+		switch {
+		case ans.Unknown:
+			unknown++
+		case ans.Err != "":
+			failed++
+		case ans.Source == ratelimit.SourceStore && ans.Asked > a.Woke &&
+			(back == 0 || ans.Answered-a.Woke < back):
+			back = ans.Answered - a.Woke
+		}
+	}
+	servers.Measured("stopped for %v, %s: decides again after %v, slowest answer %v after; %d outcomes unknown, %d not sent", stop, name,
+		back.Round(time.Millisecond), longest.Round(time.Millisecond), unknown, failed)
+	if longest > servers.LatestAnswer(100*time.Millisecond, a.Still) {
+		t.Errorf("%s: a call was answered after %v, by a process that stood still for %v", name, longest, a.Still)
+	}
+	if back == 0 {
+		t.Errorf("%s: nothing was decided after it went on", name)
+	}
+	p.checkDenied(t, a)
+	for _, ans := range a.Busy {
+		if ans.Allowed {
+			stamps = append(stamps, ans.At)
+		}
+	}
+	return stamps
+}
+
+// checkDenied looks at the key that was reset while the process stood still: it is refused again
+// only when its limit is used up again.
+func (p *stoppedProcess) checkDenied(t *testing.T, a *stoppedAnswers) {
+	t.Helper()
+	var asked []time.Duration // for what was admitted since, or may have been
+	// some may have been answered before it was noticed that the process goes on
+	still := (a.Slept + a.Woke) / 2
+	for _, ans := range a.Denied {
+		if ans.Answered >= still && (ans.Allowed || ans.Unknown) {
+			asked = append(asked, ans.Asked)
+		}
+	}
+	slices.Sort(asked)
+	if len(asked) < stoppedMax {
+		t.Errorf("%s: %d admitted after a reset, want %d", p.task.Library, len(asked), stoppedMax)
+		return
+	}
+	cached, admitted := 0, 0
+	for _, ans := range a.Denied {
+		switch {
+		case ans.Source == ratelimit.SourceCache:
+			cached++
+		case ans.Asked >= a.Woke && ans.Allowed:
+			admitted++
+		}
+		if ans.Asked >= a.Woke && ans.Err == "" && !ans.Allowed &&
+			ans.Answered < asked[stoppedMax-1] {
+			t.Errorf("%s: a refusal from before the reset was given %v after the process went on, from %v",
+				p.task.Library, ans.Asked-a.Woke, ans.Source)
+			return
+		}
+	}
+	if admitted > stoppedMax {
+		t.Errorf("%s: %d admitted after a reset, want %d", p.task.Library, admitted, stoppedMax)
+	}
+	if p.task.Library != "go-redis" && cached == 0 {
+		t.Errorf("%s: nothing came from the cache", p.task.Library)
+	}
+}
+
+// stoppedProcessMain is the other side of a stoppedProcess. It returns the exit code.
+func stoppedProcessMain(env string) int {
+	var task stoppedTask
+	err := json.Unmarshal([]byte(env), &task)
+	if err == nil {
+		err = task.run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func (task stoppedTask) run() error {
+	store, closeStore, err := task.open()
+	if err != nil {
+		return err
+	}
+	for used := false; !used; { // on a busy machine a take may have no answer in time
+		res, err := store.Take(context.Background(), task.denied())
+		if err != nil && !errors.Is(err, ratelimit.ErrUnavailable) {
+			return fmt.Errorf("%s: %w", task.Library, err)
+		}
+		used = err == nil && !res.Allowed
+	}
+	commands, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	if err := answers.Encode(true); err != nil {
+		return err
+	}
+	log := &stoppedLog{start: time.Now(), done: make(chan struct{})}
+	log.wg.Go(log.watch)
+	for range stoppedAskers {
+		log.wg.Go(func() { log.ask(store, task.busy(), &log.Busy) })
+		log.wg.Go(func() { log.ask(store, task.denied(), &log.Denied) })
+	}
+	var end bool
+	err = commands.Decode(&end)
+	close(log.done)
+	log.wg.Wait()
+	closeStore()
+	if err != nil {
+		return err
+	}
+	log.Left = leak.Left(servers.FaultTimeout)
+	return answers.Encode(log.stoppedAnswers)
+}
+
+// open returns a store that caches refusals, where the library can.
+func (task stoppedTask) open() (s ratelimit.Store, closeStore func(), err error) {
+	opts := serverstore.Options{Prefix: task.Prefix}
+	d := clients.Dialing{Addrs: []string{task.Addr}}
+	switch task.Library {
+	case "rueidis":
+		s, err := rueidisstore.Open(d.RueidisOption(),
+			&serverstore.OpenOptions{Options: opts, CacheAge: stoppedCacheAge})
+		return s, func() { s.Close() }, err
+	case "valkey-go":
+		s, err := valkeystore.Open(d.ValkeyOption(),
+			&serverstore.OpenOptions{Options: opts, CacheAge: stoppedCacheAge})
+		return s, func() { s.Close() }, err
+	}
+	c, err := clients.OpenGoRedis(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err = c.Store(&opts)
+	return s, c.Close, err
+}
+
+// stoppedLog is what a process writes down.
+type stoppedLog struct {
+	start time.Time
+	done  chan struct{}
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	stoppedAnswers
+}
+
+func (l *stoppedLog) ask(store ratelimit.Store, d ratelimit.Demand, to *[]stoppedAnswer) {
+	tick := time.NewTicker(stoppedPace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-l.done:
+			return
+		case <-tick.C:
+		}
+		ans := stoppedAnswer{Asked: time.Since(l.start)}
+		res, err := store.Take(context.Background(), d)
+		ans.Answered = time.Since(l.start)
+		if err == nil {
+			ans.Allowed, ans.Source, ans.At = res.Allowed, res.Source, res.At
+		} else {
+			ans.Err, ans.Unknown = err.Error(), errors.Is(err, ratelimit.ErrOutcomeUnknown)
+		}
+		l.mu.Lock()
+		*to = append(*to, ans)
+		l.mu.Unlock()
+	}
+}
+
+// watch finds out when the process stood still.
+func (l *stoppedLog) watch() {
+	tick := time.NewTicker(stoppedPace)
+	defer tick.Stop()
+	for last := time.Since(l.start); ; {
+		select {
+		case <-l.done:
+			return
+		case <-tick.C:
+		}
+		now := time.Since(l.start)
+		if still := now - last; still > l.Woke-l.Slept {
+			l.Still = l.Woke - l.Slept
+			l.Slept, l.Woke = last, now
+		} else {
+			l.Still = max(l.Still, still)
+		}
+		last = now
+	}
+}

@@ -1,0 +1,11 @@
+// Package commands tests the commands of cmd/ratelimit as processes.
+package commands
+
+import (
+	"os"
+	"testing"
+
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }

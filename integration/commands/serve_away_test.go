@@ -1,0 +1,125 @@
+package commands
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit/integration/daemon"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestServeOnFailure freezes the server under daemons of each policy. While it is away each answers
+// by its policy, at once when the breaker is open, and when it is back the store decides.
+func TestServeOnFailure(t *testing.T) {
+	t.Parallel()
+	const (
+		limit, instances = 40, 2
+		timeout          = 100 * time.Millisecond
+		failures         = 20 // that open the breaker
+		calls            = 2 * failures
+	)
+	bin := daemon.Build(t)
+	servers.EachImage(t, func(t *testing.T, image string) {
+		t.Parallel()
+		s := servers.Start(t, image)
+		daemon := func(policy string) *awayDaemon {
+			d := daemon.Start(t, bin, fmt.Sprintf("--store=redis://%s?timeout=%v", s.Addr, timeout),
+				"--on-failure="+policy, fmt.Sprintf("--instances=%d", instances),
+				fmt.Sprintf("--limit=%d/1h", limit))
+			return &awayDaemon{Daemon: d, policy: policy}
+		}
+		var daemons []*awayDaemon
+		for _, policy := range []string{"closed", "open", "local", "local"} {
+			var d *awayDaemon
+			// on a busy machine the store's answer may come too late
+			servers.Within(t, func() bool {
+				d = daemon(policy)
+				d.AwaitStore(t, policy)
+				d.take(t, 1)
+				return d.seen["200 store"] == 1
+			}, policy+", before the fault")
+			daemons = append(daemons, d)
+		}
+		s.Pause(t)
+		for _, d := range daemons {
+			clear(d.seen)
+			d.take(t, failures)
+			d.took = nil
+			d.take(t, calls-failures)
+			slices.Sort(d.took)
+			if d.took[0] > timeout/2 { // without a breaker none would be faster than the timeout
+				t.Errorf("%s: the fastest answer after %d failures took %v",
+					d.policy, failures, d.took[0])
+			}
+			servers.Measured("serve --on-failure=%s on %s, frozen: answers after %d failures took %v in the median, %v at most",
+				d.policy, image, failures, d.took[len(d.took)/2].Round(10*time.Microsecond),
+				d.took[len(d.took)-1].Round(time.Millisecond))
+		}
+		if closed := daemons[0].seen; closed["503 "] != calls {
+			t.Errorf("closed: %v", closed)
+		}
+		if open := daemons[1].seen; open["200 open"] != calls {
+			t.Errorf("open: %v", open)
+		}
+		for _, local := range daemons[2:] {
+			if seen := local.seen; seen["200 local"] != limit/instances-1 ||
+				seen["429 local"] != calls-seen["200 local"] {
+				t.Errorf("local: %v, want the share of %d but for the one that was taken before",
+					seen, limit/instances)
+			}
+		}
+
+		s.Unpause(t)
+		for _, d := range daemons {
+			took := d.AwaitStore(t, d.policy)
+			servers.Measured("serve --on-failure=%s on %s: the store decides %v after the server was frozen", d.policy, image, took.Round(time.Millisecond))
+		}
+		// Each of the local ones has recorded what it admitted, so that what is left to admit is
+		// less than the whole limit.
+		local := daemons[2:]
+		admitted := 2 + local[0].seen["200 local"] + local[1].seen["200 local"]
+		for _, d := range local {
+			clear(d.seen)
+			d.take(t, limit+1)
+			// on a machine so busy that an answer comes too late
+			admitted += d.seen["200 store"] + d.seen["200 local"]
+			if d.seen["429 store"] == 0 {
+				t.Errorf("local, with the server back: %v", d.seen)
+			}
+		}
+		if most := limit + instances*(limit/instances); admitted > most {
+			t.Errorf("%d were admitted around the outage, %d is the most", admitted, most)
+		}
+		servers.Measured("serve --on-failure=local on %s: %d were admitted around an outage, at a limit of %d and with %d parts of it", image, admitted, limit, instances)
+	})
+}
+
+// awayDaemon is a daemon with what it has answered, such as "200 store".
+type awayDaemon struct {
+	*daemon.Daemon
+	policy string
+	seen   map[string]int
+	took   []time.Duration
+}
+
+// take asks n times for a unit. All daemons of a policy share the key.
+func (d *awayDaemon) take(t *testing.T, n int) {
+	t.Helper()
+	if d.seen == nil {
+		d.seen = make(map[string]int)
+	}
+	for range n {
+		status, body, took := d.Post(t, "/v1/take", d.policy)
+		_, source, _ := strings.Cut(body, `"source":"`)
+		source, _, _ = strings.Cut(source, `"`)
+		d.seen[fmt.Sprint(status, " ", source)]++
+		d.took = append(d.took, took)
+		if status == http.StatusInternalServerError {
+			t.Error(body)
+		}
+	}
+}

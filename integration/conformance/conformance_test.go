@@ -1,0 +1,210 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/conformance/linear"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestConformance runs the suite with every client library on every target: one TakeAll for each
+// slot, and all keys in one slot. With RATELIMIT_FULL set it does so with and without a cache of
+// refusals, with demands that travel together and alone, and in layers; without, with less of it on
+// each target and all of it on some.
+func TestConformance(t *testing.T) {
+	t.Parallel() // it mostly waits for answers
+	servers.EachOwnTarget(t, func(
+		t *testing.T, kind *servers.Target, start func(*testing.T) *servers.Target,
+	) {
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			cases := conformanceCases(kind, lib)
+			if len(cases) == 0 {
+				return
+			}
+			tgt := start(t)
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) { c.run(t, tgt, lib) })
+			}
+		})
+	})
+}
+
+// volumeRules are the cases that make as many calls as they can in a few seconds. At every commit
+// they run on one server through go-redis and rueidis, and once with a cache: valkey-go is rueidis
+// under another name.
+const volumeRules = "identity/many-keys identity/hashed-keys op/many-records concurrency/many-calls takeall/hundreds takeall/storm-of-hundreds " +
+	"takeall-keys/hundreds takeall-keys/storm-of-hundreds"
+
+type conformanceCase struct {
+	name          string
+	tag           bool // all keys in one slot
+	cached, alone bool
+	layers        bool // around the store
+}
+
+func conformanceCases(tgt *servers.Target, lib clients.Library) (cases []conformanceCase) {
+	for _, tag := range []bool{false, true} {
+		for _, cached := range []bool{false, true} {
+			for _, alone := range []bool{false, true} {
+				c := conformanceCase{name: "keys", tag: tag, cached: cached, alone: alone}
+				if tag {
+					c.name = "tag"
+				}
+				if cached {
+					c.name += "-cached"
+				}
+				if alone {
+					c.name += "-alone"
+				}
+				possible := (tgt.Cluster || !tag) && (lib.Caching != nil || !cached)
+				if possible && (servers.Full || c.usual(tgt, lib)) {
+					cases = append(cases, c)
+				}
+			}
+		}
+	}
+	if servers.Full && !tgt.Cluster ||
+		tgt.Name == servers.Newest() && lib.Name == clients.Libraries[0].Name {
+		cases = append(cases, conformanceCase{name: "keys-layers", layers: true})
+	}
+	return cases
+}
+
+// usual reports which combinations are tried at every commit: each pair of library and image, and
+// on the newest image each of the rest at least once, but for those of valkey-go: it is rueidis
+// under another name, and so is its store.
+func (c conformanceCase) usual(tgt *servers.Target, lib clients.Library) bool {
+	newest := tgt.Image == servers.Newest()
+	first := lib.Name == clients.Libraries[0].Name
+	switch {
+	case lib.Name == "valkey-go":
+		return !tgt.Cluster && c.name == "keys"
+	case c.cached && tgt.Cluster:
+		return newest && !c.tag && !c.alone && lib.Name == "rueidis"
+	case c.cached:
+		return newest && !c.alone
+	case c.alone:
+		return newest && !tgt.Cluster && first
+	case tgt.Cluster && c.tag:
+		return newest && first
+	case tgt.Cluster:
+		return newest
+	}
+	return true
+}
+
+func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Library) {
+	control := tgt.Client(t)
+	opts := serverstore.Options{Timeout: clients.Patient, NoBatching: c.alone}
+	except := map[string]string{}
+	if c.tag {
+		opts.Tag = func(string) string { return "one slot" }
+	} else if tgt.Cluster {
+		except["takeall-keys"] = "a cluster decides keys together only in one slot"
+	}
+	volume := c.name == "keys" && lib.Name != "valkey-go" ||
+		c.name == "keys-cached" && lib.Name == "rueidis"
+	if !servers.Full && (tgt.Name != servers.Newest() || !volume) {
+		for rule := range strings.FieldsSeq(volumeRules) {
+			except[rule] = "tried on the newest server through other clients"
+		}
+	}
+	var served atomic.Int64 // from caches
+	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+		servers.CountTest(t, tgt.Name)
+		opts := opts
+		opts.Prefix, opts.Now = servers.UniquePrefix(), now
+		h := conformance.Harness{
+			DropScripts: func() error { return servers.DropScripts(context.Background(), control) },
+			Writes: func() (int64, error) {
+				return servers.CountWrites(context.Background(), control)
+			},
+		}
+		if c.cached {
+			c.harnessCached(t, tgt, lib, &opts, &h, &served)
+			return h
+		}
+		client := lib.Client(t, clients.To(tgt))
+		h.Store, h.Close, h.ClosesClient = client.NewStore(t, &opts), client.CloseAll, true
+		h.Second = func(t testing.TB) ratelimit.Store {
+			return lib.Client(t, clients.To(tgt)).NewStore(t, &opts)
+		}
+		if c.layers {
+			h.Store = inLayers(t, h.Store)
+			second := h.Second
+			h.Second = func(t testing.TB) ratelimit.Store { return inLayers(t, second(t)) }
+		}
+		return h
+	}, &conformance.Options{CheckHistory: linear.Check, Except: except})
+	if c.cached && served.Load() == 0 {
+		t.Error("no refusal came from a cache")
+	}
+}
+
+func (c conformanceCase) harnessCached(
+	t testing.TB, tgt *servers.Target, lib clients.Library, opts *serverstore.Options,
+	h *conformance.Harness, served *atomic.Int64,
+) {
+	// With one connection to a server, an answer on it comes after what the server told before.
+	dial := clients.To(tgt)
+	dial.Multiplex, dial.Patient = -1, true
+	open := lib.Caching(dial)
+	stores := []clients.Caching{open.Store(t, opts)}
+	t.Cleanup(func() {
+		for _, s := range stores {
+			served.Add(s.Stats().Cache.Hits)
+		}
+	})
+	h.Store = stores[0]
+	h.Close = stores[0].Close
+	h.Second = func(t testing.TB) ratelimit.Store {
+		stores = append(stores, open.Store(t, opts))
+		return stores[1]
+	}
+	keys := keyOfEachServer(t, tgt, opts.Tag != nil)
+	h.Settle = func() error {
+		for _, s := range stores {
+			for _, key := range keys {
+				d := ratelimit.Demand{Key: key,
+					Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)),
+					Op:        ratelimit.OpPeek, N: 1}
+				if _, err := s.Take(context.Background(), d); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// keyOfEachServer returns keys of which each primary of a cluster has one; one key, if all are in
+// one slot anyway.
+func keyOfEachServer(t testing.TB, tgt *servers.Target, oneSlot bool) []string {
+	t.Helper()
+	if !tgt.Cluster || oneSlot {
+		return []string{"settled"}
+	}
+	keys := make([]string, servers.ClusterPrimaries)
+	control := tgt.Client(t)
+	for i, found := 0, 0; found < len(keys); i++ {
+		key := fmt.Sprint("settled", i)
+		slot, err := control.ClusterKeySlot(t.Context(), "{="+key+"}").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := int(slot) * servers.ClusterPrimaries / servers.ClusterSlots; keys[n] == "" {
+			keys[n] = key
+			found++
+		}
+	}
+	return keys
+}

@@ -1,0 +1,29 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/layer"
+	"github.com/truewindow/ratelimit/layer/breaker"
+)
+
+// inLayers puts those layers around store that change no decision of one that is there.
+func inLayers(t testing.TB, store ratelimit.Store) ratelimit.Store {
+	t.Helper()
+	prefix, err := layer.NewPrefix(store, "inside:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline, err := layer.NewTimeout(prefix, clients.Patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// the suite leaves many calls before they are answered
+	guarded, err := breaker.New(deadline, &breaker.Options{Failures: 1_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guarded
+}

@@ -1,0 +1,78 @@
+package conformance
+
+import (
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// opener opens a store on a clock, nil for the store's own. Stores opened on the same clock share
+// their states, each server store with a client of its own.
+type opener func(t testing.TB, now func() int64) ratelimit.Store
+
+// eachStore runs f, as a subtest, on the memory store and on go-redis on every target; on the
+// newest server also on valkey-go, and on rueidis with a cache of refusals; in a full run on all
+// libraries, with and without a cache, on every target. tgt is nil for the memory store.
+func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Target, open opener)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		var own ratelimit.Store
+		f(t, "memory", nil, func(_ testing.TB, now func() int64) ratelimit.Store {
+			if now != nil {
+				return newMemoryStore(t, now)
+			}
+			if own == nil {
+				own = newMemoryStore(t, nil)
+			}
+			return own
+		})
+	})
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		for _, lib := range clients.Libraries {
+			newest := tgt.Name == servers.Newest()
+			opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
+			if servers.Full || lib.Name == "go-redis" || newest && lib.Name == "valkey-go" {
+				t.Run(lib.Name, func(t *testing.T) {
+					f(t, lib.Name+" on "+tgt.Name, tgt,
+						func(t testing.TB, now func() int64) ratelimit.Store {
+							opts := opts
+							opts.Now = now
+							return lib.Client(t, clients.To(tgt)).NewStore(t, &opts)
+						})
+				})
+			}
+			if lib.Caching == nil || !servers.Full && (!newest || lib.Name != "rueidis") {
+				continue
+			}
+			opts.Prefix = servers.UniquePrefix()
+			t.Run(lib.Name+"-cached", func(t *testing.T) {
+				f(t, lib.Name+", cached, on "+tgt.Name, tgt,
+					func(t testing.TB, now func() int64) ratelimit.Store {
+						opts := opts
+						opts.Now = now
+						dial := clients.To(tgt)
+						dial.Patient = true
+						return lib.Caching(dial).Store(t, &opts)
+					})
+			})
+		}
+	})
+}
+
+func newMemoryStore(t testing.TB, now func() int64) *memorystore.Store {
+	t.Helper()
+	store, err := memorystore.New(&memorystore.Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}

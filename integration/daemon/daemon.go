@@ -1,0 +1,202 @@
+// Package daemon runs the command of cmd/ratelimit as a process, for tests on servers.
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// RunRefused runs the daemon, which must refuse to start, and returns what it says. On a machine so
+// busy that the server does not answer the daemon's question in time the daemon starts all the
+// same, and is tried again.
+func RunRefused(t *testing.T, bin string, args ...string) string {
+	t.Helper()
+	args = append([]string{"serve", "--addr=127.0.0.1:0", "--on-failure=closed"}, args...)
+	const tries, longest = 3, 10 * time.Second
+	var out []byte
+	var err error
+	for range tries {
+		ctx, cancel := context.WithTimeout(t.Context(), longest)
+		out, err = exec.CommandContext(ctx, bin, args...).CombinedOutput()
+		started := ctx.Err() != nil
+		cancel()
+		if !started {
+			break
+		}
+	}
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("%v, %s; want exit code 1", err, out)
+	}
+	return string(out)
+}
+
+// A Daemon is a process of "ratelimit serve".
+type Daemon struct {
+	url    string
+	client *http.Client
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Logged returns what d has logged so far.
+func (d *Daemon) Logged() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
+}
+
+// Build returns the path of the command's binary, which is built once for all tests.
+func Build(t *testing.T) string { return BuildOf(t, "cmd/ratelimit") }
+
+// BuildOf is Build for a program of the module at a directory below its root.
+func BuildOf(t *testing.T, dir string) string {
+	t.Helper()
+	build, _ := builds.LoadOrStore(dir, sync.OnceValues(func() (string, error) {
+		return build(dir)
+	}))
+	bin, err := build.(func() (string, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+var builds sync.Map // from directories to functions that build once
+
+func build(dir string) (string, error) {
+	temporary, err := os.MkdirTemp("", "ratelimit-daemon-")
+	if err != nil {
+		return "", err
+	}
+	servers.AtEnd(func() error { return os.RemoveAll(temporary) })
+	bin := filepath.Join(temporary, "ratelimit")
+	build := exec.Command("go", "build", "-o", bin, servers.Module+"/"+dir)
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+// Start starts bin on a free port. At the end of the test it is asked to stop, and must do so in
+// good order.
+func Start(t *testing.T, bin string, args ...string) *Daemon {
+	t.Helper()
+	args = append([]string{"serve", "--addr=127.0.0.1:0", "--log-format=json"}, args...)
+	cmd := exec.Command(bin, args...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	d := &Daemon{client: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
+	url, read := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(url)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			d.mu.Lock()
+			d.log.Write(append(lines.Bytes(), '\n'))
+			d.mu.Unlock()
+			var line struct{ Msg, Addr string }
+			if err := json.Unmarshal(lines.Bytes(), &line); err == nil && line.Msg == "listening" {
+				url <- "http://" + line.Addr
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		d.client.CloseIdleConnections()
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		<-read
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("ratelimit serve: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("ratelimit serve logged:\n%s", d.Logged())
+		}
+	})
+	if d.url = <-url; d.url == "" {
+		t.Fatal("ratelimit serve did not listen")
+	}
+	return d
+}
+
+// Post returns the status and the body of the answer, and how long it took.
+func (d *Daemon) Post(
+	t *testing.T, path, key string,
+) (status int, body string, took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	text := strings.NewReader(fmt.Sprintf(`{"key":%q}`, key))
+	res, err := d.client.Post(d.url+path, "application/json", text)
+	if err != nil {
+		t.Error(err)
+		return 0, "", 0
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode, string(b), time.Since(began)
+}
+
+// WatchHealth asks d again and again for what it answers without its store, until stop is called.
+// stop returns how long that took at most: what the machine adds to the answers of d.
+func (d *Daemon) WatchHealth(t *testing.T) (stop func() time.Duration) {
+	done, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		slowest := time.Duration(0)
+		for {
+			select {
+			case <-done:
+				longest <- slowest
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			began := time.Now()
+			if res, err := d.client.Get(d.url + "/healthz"); err == nil {
+				res.Body.Close()
+				slowest = max(slowest, time.Since(began))
+			}
+		}
+	}()
+	stop = sync.OnceValue(func() time.Duration {
+		close(done)
+		return <-longest
+	})
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// AwaitStore waits until the store of d decides again, and returns for how long.
+func (d *Daemon) AwaitStore(t *testing.T, key string) time.Duration {
+	t.Helper()
+	const longest = servers.FaultTimeout
+	for began := time.Now(); time.Since(began) < longest; time.Sleep(10 * time.Millisecond) {
+		if _, body, _ := d.Post(t, "/v1/peek", key); strings.Contains(body, `"source":"store"`) {
+			return time.Since(began)
+		}
+	}
+	t.Fatalf("the store is away %v after its server came back", longest)
+	return 0
+}

@@ -1,0 +1,105 @@
+// Package teamstore is a store of a team's own, which the daemon serves: it keeps states in memory,
+// and in a file while the process is down.
+package teamstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend"
+)
+
+func init() { backend.Register("file", open) }
+
+// open opens the store of a URL such as file:/var/lib/limits.json.
+func open(_ context.Context, u *backend.URL) (*backend.Store, error) {
+	if err := u.Check(); err != nil { // that there is no parameter, since it has asked for none
+		return nil, err
+	}
+	if u.Path == "" {
+		return nil, fmt.Errorf("%w: no file", ratelimit.ErrInvalidOptions)
+	}
+	store := &Store{file: u.Path, now: func() int64 { return time.Now().UnixMicro() }}
+	if err := store.load(); err != nil {
+		return nil, err
+	}
+	return &backend.Store{Store: store, Close: store.save}, nil
+}
+
+// A Store keeps states in a map. It never deletes one, as a store that runs for long has to.
+type Store struct {
+	file   string
+	now    func() int64 // microseconds since the Unix epoch
+	mu     sync.Mutex
+	states map[string][]byte
+}
+
+var _ ratelimit.Store = (*Store)(nil)
+
+// Take is that of [ratelimit.Store].
+func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	var out [1]ratelimit.Result
+	err := s.TakeAll(ctx, []ratelimit.Demand{d}, out[:])
+	return out[0], err
+}
+
+// TakeAll is that of [ratelimit.Store].
+func (s *Store) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, run := range []step{ratelimit.Demand.Peek, ratelimit.Demand.Step} {
+		admitted := true
+		for i, d := range ds {
+			next, keep, res := run(d, s.states[d.StoredKey()], now)
+			if keep < 0 {
+				return ratelimit.ErrCorruptState
+			} else if keep > 0 {
+				s.states[d.StoredKey()] = next
+			}
+			out[i], admitted = res, admitted && res.Allowed
+		}
+		if !admitted {
+			break
+		}
+	}
+	return nil
+}
+
+type step func(
+	d ratelimit.Demand, state []byte, now int64,
+) ([]byte, time.Duration, ratelimit.Result)
+
+func (s *Store) load() error {
+	s.states = make(map[string][]byte)
+	text, err := os.ReadFile(s.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, &s.states)
+}
+
+func (s *Store) save() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, err := json.Marshal(s.states)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.file, text, 0o600)
+}

@@ -1,0 +1,179 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/layer/breaker"
+)
+
+// breakerFaults are the ways in which a server is away, as far as a breaker may tell them apart.
+var breakerFaults = []string{
+	"SIGSTOP", "SIGKILL, restart with an append-only file", resetBefore, "half-open: requests lost",
+	"half-open: answers lost", "everything arrives 1 s late",
+}
+
+const (
+	// breakerReturn is thrice the second within which a return is to be noticed.
+	breakerReturn = 3 * time.Second
+	// openAnswer is ten times what an answer of an open breaker may take: the rest is for the race
+	// detector and busy machines.
+	openAnswer = 100 * time.Microsecond
+)
+
+// TestFaultsBreaker has a breaker around the store of each client. It opens after 20 calls that
+// failed, answers at once while it is open, and lets demands through again soon after the server is
+// back.
+func TestFaultsBreaker(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for i, image := range faultImages() {
+		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
+			t.Parallel()
+			stages := newStages(t, image)
+			for j, name := range breakerFaults {
+				b := breakages[slices.IndexFunc(breakages,
+					func(b breakage) bool { return b.name == name })]
+				if servers.Full || j%len(faultImages()) == i {
+					t.Run(name, func(t *testing.T) {
+						breakUp(t, b, newScene(t, stages(b.durable), b.way))
+					})
+				}
+			}
+		})
+	}
+}
+
+func breakUp(t *testing.T, b breakage, s *scene) {
+	rows, inRow := make([]breakerRow, len(s.witnesses)), make([]failuresInRow, len(s.witnesses))
+	breakers, opened := make([]*breaker.Store, len(rows)), make([]chan breaker.Stats, len(rows))
+	for i, w := range s.witnesses {
+		opened[i] = make(chan breaker.Stats, 1)
+		var err error
+		inRow[i].Store = w.callers[0].store
+		breakers[i], err = breaker.New(&inRow[i],
+			&breaker.Options{OnChange: func(_, to breaker.State) {
+				if to == breaker.Open {
+					if inRow[i].atOpening == 0 {
+						inRow[i].atOpening = inRow[i].n.Load()
+					}
+					select {
+					case opened[i] <- breakers[i].Stats():
+					default: // not for the first time
+					}
+				}
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range w.callers {
+			c.store = breakers[i]
+		}
+	}
+	begin, wait := b.begin, max(b.lasts, breakageLasts)
+	before := make([]int64, len(rows)) // failures, on a machine that is busy
+	b.begin = func(t testing.TB, s *scene) {
+		for i, breaker := range breakers {
+			before[i] = breaker.Stats().Failures
+		}
+		begin(t, s)
+	}
+	b.during = func(t testing.TB, s *scene) {
+		began := time.Now()
+		for i, breaker := range breakers {
+			select {
+			case stats := <-opened[i]:
+				rows[i].opened, rows[i].failures = time.Since(began), stats.Failures-before[i]
+			case <-time.After(servers.FaultTimeout):
+				t.Fatal("a breaker does not open")
+			}
+			rows[i].median, rows[i].longest = askOpen(t, breaker)
+		}
+		pause(wait - time.Since(began))
+	}
+	still := b.act(t, s)
+	for i, w := range s.witnesses {
+		row := w.judge(t, b, s, still)
+		rows[i].faultRow = row
+		t.Logf("%+v, %+v", rows[i], breakers[i].Stats())
+		// Other calls of its callers may have been under way when the last of 20 failed.
+		n, most := inRow[i].atOpening, int64(breaker.DefaultFailures+len(w.callers))
+		if rows[i].failures+before[i] < breaker.DefaultFailures || n > most {
+			t.Errorf("%s: opened after %d calls that failed, %d of them in a row",
+				w.lib.Name, rows[i].failures, n)
+		}
+		if rows[i].median > openAnswer {
+			t.Errorf("%s: an open breaker answers after %v", w.lib.Name, rows[i].median)
+		}
+		if row.noticed > breakerReturn+2*still {
+			t.Errorf("%s: the return was noticed after %v", w.lib.Name, row.noticed)
+		}
+		breakerTable.add(rows[i])
+	}
+}
+
+// failuresInRow counts the calls of a store that failed since the last one that was answered.
+type failuresInRow struct {
+	ratelimit.Store
+	n         atomic.Int64
+	atOpening int64
+}
+
+func (s *failuresInRow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	res, err := s.Store.Take(ctx, d)
+	if err != nil {
+		s.n.Add(1)
+	} else {
+		s.n.Store(0)
+	}
+	return res, err
+}
+
+// askOpen returns how long an open breaker takes to answer: the median, and the longest, of those
+// calls that it answered itself.
+func askOpen(t testing.TB, b *breaker.Store) (median, longest time.Duration) {
+	t.Helper()
+	var took []time.Duration
+	for range 2000 {
+		start := time.Now()
+		_, err := b.Take(context.Background(),
+			ratelimit.Demand{Key: "open", Algorithm: faultLog, N: 1})
+		if d := time.Since(start); errors.Is(err, breaker.ErrOpen) {
+			took = append(took, d)
+		}
+	}
+	if len(took) < 1000 {
+		t.Fatalf("an open breaker answered %d of 2000 calls itself", len(took))
+	}
+	slices.Sort(took)
+	return took[len(took)/2], took[len(took)-1]
+}
+
+// breakerTable is what the breaker tests saw: a second table of docs/operations.md.
+var breakerTable table[breakerRow]
+
+// A breakerRow is a faultRow with a breaker around the store.
+type breakerRow struct {
+	faultRow
+	opened          time.Duration // from the beginning of the fault
+	failures        int64         // until then
+	median, longest time.Duration // of answers of the open breaker
+}
+
+var breakerColumns = []string{"opened after", "failed till then",
+	"answers while open: median, longest", "slowest answer", "return noticed after"}
+
+func (r breakerRow) cells() []string {
+	micros := func(d time.Duration) string {
+		return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1000)
+	}
+	return []string{inMillis(r.opened), fmt.Sprint(r.failures),
+		micros(r.median) + ", " + micros(r.longest), inMillis(r.slowest), after(r.noticed)}
+}

@@ -1,0 +1,449 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/faultproxy"
+)
+
+// A breakage is something that befalls a server, or the way to it, and ends again.
+type breakage struct {
+	name string
+	gets outcomes // what calls made meanwhile may get: no other
+	// forgets tells what becomes of what a server has acknowledged, where it forgets that by its
+	// own promise.
+	forgets string
+
+	way        bool // befalls the way to the server, so there is a proxy on it
+	durable    bool // on a server that writes to a file what it acknowledges
+	begin, end func(testing.TB, *scene)
+	during     func(testing.TB, *scene) // nil: wait
+	lasts      time.Duration            // how long to wait
+}
+
+// outcomes are what a caller may get.
+type outcomes uint8
+
+const (
+	answers outcomes = 1 << iota
+	unavailable
+	unknown
+
+	noAnswers = unavailable | unknown
+	anything  = answers | unavailable | unknown
+)
+
+var breakages = slices.Concat(wayBreakages, serverBreakages)
+
+const (
+	breakageLasts  = time.Second
+	breakageRepeat = 50 * time.Millisecond // between acts of those that are over at once
+
+	callPace    = 10 * time.Millisecond
+	normalCalls = 10 // of each caller, one after the other: then all is normal
+	normalAfter = servers.FaultTimeout
+	calmUnits   = 20 // of a key that nobody asks for meanwhile
+
+	faultUser, faultPassword = "app", "hunter2" // as whom the clients log in
+)
+
+// faultLog is a limit that no test reaches.
+var faultLog = algorithm.SlidingLog(ratelimit.PerDay("day", 1<<20))
+
+// A scene is where a breakage happens: one server, and a client of each library with traffic.
+type scene struct {
+	server    *servers.Server
+	prefix    string
+	admin     *redis.Conn // one connection, so that it is spared where others are not
+	witnesses []*witness
+	// when the server was back; set by an end that knows better than when it returns
+	healed time.Time
+}
+
+// set lets a fault befall the way of each client to the server.
+func (s *scene) set(f faultproxy.Fault) {
+	for _, w := range s.witnesses {
+		w.proxy.Set(f)
+	}
+}
+
+func (s *scene) do(t testing.TB, args ...any) {
+	t.Helper()
+	if err := s.admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// A witness is one client, and what its callers saw.
+type witness struct {
+	lib     clients.Library
+	proxy   *faultproxy.Proxy // or nil
+	callers []*caller
+	calm    string // key of which calmUnits were taken before
+	patient ratelimit.Store
+}
+
+// A caller asks for one unit of its key again and again, and keeps count.
+type caller struct {
+	store ratelimit.Store
+	key   string
+	phase *atomic.Int32
+
+	streak  atomic.Int32 // decisions one after the other, asked for when the fault was over
+	lastBad atomic.Int64 // when the last call without a decision ended, in nanoseconds since 1970
+
+	mu                sync.Mutex
+	admitted, unknown int
+	got               got
+	// that the server is back: when the first call was answered since the fault began to end
+	noticed time.Time
+	slowest time.Duration
+	wrong   error
+}
+
+// got counts calls that were made and answered while the fault was there.
+type got struct{ answers, unavailable, unknown int }
+
+func (a *got) count(err error) {
+	switch {
+	case err == nil:
+		a.answers++
+	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+		a.unknown++
+	default:
+		a.unavailable++
+	}
+}
+
+func (a got) plus(b got) got {
+	return got{a.answers + b.answers, a.unavailable + b.unavailable, a.unknown + b.unknown}
+}
+
+// beside tells whether callers got what is not among o: an answer, or failures more often than not.
+// A few are of deadlines that a busy machine misses.
+func (a got) beside(o outcomes) bool {
+	failures := 0
+	if o&unavailable == 0 {
+		failures += a.unavailable
+	}
+	if o&unknown == 0 {
+		failures += a.unknown
+	}
+	return o&answers == 0 && a.answers > 0 || 2*failures > a.answers+a.unavailable+a.unknown
+}
+
+const (
+	phaseBefore = iota
+	phaseBroken
+	phaseHealing
+	phaseHealed
+)
+
+func (c *caller) run(stop <-chan struct{}) {
+	tick := time.NewTicker(callPace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		phase, began := c.phase.Load(), time.Now()
+		_, err := c.store.Take(context.Background(),
+			ratelimit.Demand{Key: c.key, Algorithm: faultLog, N: 1})
+		c.heard(phase, began, err)
+	}
+}
+
+func (c *caller) heard(phase int32, began time.Time, err error) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slowest = max(c.slowest, now.Sub(began))
+	switch {
+	case err == nil:
+		c.admitted++
+		if c.noticed.IsZero() && phase >= phaseHealing {
+			c.noticed = now
+		}
+	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+		c.unknown++
+	case !errors.Is(err, ratelimit.ErrUnavailable):
+		c.wrong = err
+	}
+	if phase == phaseBroken && c.phase.Load() == phaseBroken {
+		c.got.count(err)
+	}
+	switch {
+	case err != nil:
+		c.lastBad.Store(now.UnixNano())
+		c.streak.Store(0)
+	case phase == phaseHealed:
+		c.streak.Add(1)
+	}
+}
+
+// TestFaults lets everything befall servers that clients of all libraries ask at that time.
+// Whatever happens, each call is answered in time, no unit is recorded twice, none that was
+// acknowledged is lost but where the server forgets by its own promise, and all is normal soon
+// after. At every commit each fault happens on one of the servers, in a full run on all of them.
+func TestFaults(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for i, image := range faultImages() {
+		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
+			t.Parallel()
+			stages := newStages(t, image)
+			for j, b := range breakages {
+				if servers.Full || j%len(faultImages()) == i {
+					t.Run(b.name, func(t *testing.T) { b.play(t, stages(b.durable)) })
+				}
+			}
+		})
+	}
+}
+
+// faultImages are the newest servers.
+func faultImages() []string {
+	newest := slices.DeleteFunc(slices.Clone(servers.Images()), func(image string) bool {
+		return strings.HasSuffix(image, ":7")
+	})
+	if len(newest) == 0 {
+		return servers.Images()
+	}
+	return newest
+}
+
+// newStages returns what starts a server, or returns the one that was started before.
+func newStages(t *testing.T, image string) func(durable bool) *servers.Server {
+	t.Helper()
+	servers.NeedOwn(t) // a subtest cannot skip t
+	var running [2]*servers.Server
+	return func(durable bool) *servers.Server {
+		i, file := 0, "no"
+		if durable {
+			i, file = 1, "yes"
+		}
+		if running[i] == nil {
+			running[i] = servers.Start(t, image, "--save", "", "--appendonly", file, "--user",
+				faultUser, "on", ">"+faultPassword, "~*", "+@all")
+		}
+		return running[i]
+	}
+}
+
+func (b breakage) play(t *testing.T, on *servers.Server) {
+	s := newScene(t, on, b.way)
+	still := b.act(t, s)
+	for _, w := range s.witnesses {
+		faultTable.add(w.judge(t, b, s, still))
+	}
+}
+
+// act lets b befall s until all is normal again, and returns for how long the machine stood still.
+func (b breakage) act(t *testing.T, s *scene) (still time.Duration) {
+	t.Helper()
+	phase := new(atomic.Int32)
+	for _, w := range s.witnesses {
+		for _, c := range w.callers {
+			c.phase = phase
+		}
+	}
+	stop := make(chan struct{})
+	var traffic sync.WaitGroup
+	halt := sync.OnceFunc(func() { close(stop); traffic.Wait() })
+	watched := servers.WatchStandstill()
+	defer watched()
+	defer halt()
+	for _, w := range s.witnesses {
+		for _, c := range w.callers {
+			traffic.Go(func() { c.run(stop) })
+		}
+	}
+	pause(10 * callPace) // the fault shall meet traffic
+
+	if b.begin != nil {
+		b.begin(t, s)
+	}
+	phase.Store(phaseBroken)
+	if b.during != nil {
+		b.during(t, s)
+	} else {
+		pause(max(b.lasts, breakageLasts))
+	}
+	phase.Store(phaseHealing)
+	if b.end != nil {
+		b.end(t, s)
+	}
+	if s.healed.IsZero() {
+		s.healed = time.Now()
+	}
+	phase.Store(phaseHealed)
+	s.awaitNormal(t)
+	halt()
+	return watched()
+}
+
+func pause(d time.Duration) { <-time.After(d) }
+
+// newScene returns a scene on a server whose clients have had traffic.
+func newScene(t *testing.T, on *servers.Server, way bool) *scene {
+	s := &scene{server: on, prefix: servers.UniquePrefix()}
+	client := servers.Connect(t, on.Addr)
+	s.admin = client.Conn()
+	t.Cleanup(func() { s.admin.Close() })
+	patiently := clients.GoRedis(client).
+		NewStore(t, &serverstore.Options{Prefix: s.prefix, Timeout: clients.Patient})
+	for _, lib := range clients.Libraries {
+		w := &witness{lib: lib, calm: lib.Name + "-calm", patient: patiently}
+		d := clients.Dialing{Addrs: []string{on.Addr}, Username: faultUser, Password: faultPassword,
+			Prompt: true}
+		if way {
+			w.proxy = servers.Proxy(t, on.Addr)
+			d.Addrs[0] = w.proxy.Addr()
+		}
+		store := lib.Client(t, d).NewStore(t, &serverstore.Options{Prefix: s.prefix})
+		for i := range 4 { // two of each key, so that calls travel together
+			w.callers = append(w.callers,
+				&caller{store: store, key: fmt.Sprintf("%s-%d", lib.Name, i/2)})
+		}
+		for range calmUnits {
+			if _, err := patiently.Take(t.Context(),
+				ratelimit.Demand{Key: w.calm, Algorithm: faultLog, N: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.warm(t)
+		s.witnesses = append(s.witnesses, w)
+	}
+	return s
+}
+
+// warm asks until there is a connection.
+func (w *witness) warm(t testing.TB) {
+	t.Helper()
+	servers.Await(t, func() (bool, error) {
+		_, err := w.callers[0].store.Take(t.Context(),
+			ratelimit.Demand{Key: "warm", Algorithm: faultLog, N: 1})
+		return err == nil, nil
+	})
+}
+
+func (s *scene) awaitNormal(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), normalAfter)
+	defer cancel()
+	for _, w := range s.witnesses {
+		if err := servers.Poll(ctx, func() (bool, error) {
+			return !slices.ContainsFunc(w.callers,
+				func(c *caller) bool { return c.streak.Load() < normalCalls }), nil
+		}); err != nil {
+			t.Errorf("%s: not normal after %v", w.lib.Name, normalAfter)
+		}
+	}
+}
+
+// judge holds that what w's callers saw is true and was in time, and returns it.
+func (w *witness) judge(t *testing.T, b breakage, s *scene, still time.Duration) faultRow {
+	t.Helper()
+	row := faultRow{fault: b.name, client: w.lib.Name, image: s.server.Image, forgets: b.forgets}
+	asked := map[string]*[2]int{w.calm: {calmUnits, 0}} // admitted and unknown
+	var lastBad, noticed time.Time
+	for _, c := range w.callers {
+		row.got = row.got.plus(c.got)
+		row.slowest = max(row.slowest, c.slowest)
+		if asked[c.key] == nil {
+			asked[c.key] = new([2]int)
+		}
+		asked[c.key][0] += c.admitted
+		asked[c.key][1] += c.unknown
+		if at := time.Unix(0, c.lastBad.Load()); at.After(lastBad) {
+			lastBad = at
+		}
+		if noticed.IsZero() || c.noticed.Before(noticed) {
+			noticed = c.noticed
+		}
+		if c.wrong != nil {
+			t.Errorf("%s: %v, want ErrUnavailable or ErrOutcomeUnknown", w.lib.Name, c.wrong)
+		}
+	}
+	row.noticed, row.normal = max(0, noticed.Sub(s.healed)), max(0, lastBad.Sub(s.healed))
+	for key, n := range asked {
+		recorded, admitted, unknown := used(t, w.patient, key), n[0], n[1]
+		row.admitted, row.unknown, row.recorded = row.admitted+admitted, row.unknown+unknown,
+			row.recorded+recorded
+		if recorded > admitted+unknown {
+			t.Errorf("%s: %d units are recorded, %d admitted and %d unknown",
+				w.lib.Name, recorded, admitted, unknown)
+		}
+		if recorded < admitted && b.forgets == "" {
+			t.Errorf("%s: %d units are recorded of %d admitted", w.lib.Name, recorded, admitted)
+		}
+	}
+	t.Logf("%+v, the machine stood still for %v", row, still)
+	if row.slowest > servers.LatestAnswer(100*time.Millisecond, still) {
+		t.Errorf("%s: an answer took %v, on a machine that stood still for %v", w.lib.Name, row.slowest, still)
+	}
+	if row.got == (got{}) {
+		t.Errorf("%s: no call was made meanwhile: this test proves nothing", w.lib.Name)
+	}
+	if row.got.beside(b.gets) {
+		t.Errorf("%s: callers got %+v", w.lib.Name, row.got)
+	}
+	return row
+}
+
+// revive calls what brings a server back, and finds out when it was.
+func (s *scene) revive(t testing.TB, act func(testing.TB)) {
+	t.Helper()
+	back := make(chan time.Time, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), servers.FaultTimeout)
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if pong(s.server.Addr) {
+				back <- time.Now()
+				return
+			}
+			pause(2 * time.Millisecond)
+		}
+	}()
+	act(t)
+	select {
+	case s.healed = <-back:
+	case <-ctx.Done():
+		t.Fatal("the server does not come back")
+	}
+}
+
+// pong tells whether a server answers a PING on a new connection.
+func pong(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	answer := make([]byte, len("+PONG"))
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return false
+	}
+	_, err = io.ReadFull(conn, answer)
+	return err == nil && string(answer) == "+PONG"
+}

@@ -1,0 +1,30 @@
+package faults
+
+import (
+	"testing"
+
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestSentinelFailover loses three primaries, each in another way. Sentinels take their time to
+// make a primary that came back a replica, so nobody waits for each alone.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel() // it mostly waits for elections
+	servers.OneImage(t, "valkey/valkey:8", func(t *testing.T, image string) {
+		w := servers.StartSentinels(t, image, len(faults))
+		var struck []*failover
+		for i, f := range faults {
+			d := clients.Dialing{Addrs: w.Addrs(), MasterSet: servers.MasterSet(i), Prompt: true}
+			struck = append(struck,
+				strike(t, f, w.Pairs[i], d, func(_ testing.TB, name string) failoverKeys {
+					return failoverKeys{own: name, calm: name + "-calm", shared: "shared",
+						group: [2]string{name + "/1", name + "/2"}}
+				}))
+			struck[i].heal()
+		}
+		for _, fo := range struck {
+			fo.finish(t)
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package faults
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit/integration/clients"
+)
+
+// faultTable is what the fault tests saw: the table of docs/operations.md, which
+// RATELIMIT_FAULTS_MD names where it is to be written.
+var faultTable table[faultRow]
+
+const faultTableEnv = "RATELIMIT_FAULTS_MD"
+
+// writeFaults writes the tables if the environment says where, and fails where a cell would be
+// empty.
+func writeFaults() error {
+	page := os.Getenv(faultTableEnv)
+	if page == "" {
+		return nil
+	}
+	faults, err := faultTable.markdown(faultNames(), faultImages(), faultColumns)
+	if err != nil {
+		return err
+	}
+	breakers, err := breakerTable.markdown(breakerFaults, faultImages(), breakerColumns)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeBetween(page, "faults", faults),
+		writeBetween(page, "breaker", breakers))
+}
+
+// writeBetween replaces what stands on a page between the marks of a table.
+func writeBetween(path, name, text string) error {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	begin, end := fmt.Sprintf("<!-- %s: written by make faults -->\n", name),
+		fmt.Sprintf("<!-- end of %s -->\n", name)
+	before, rest, ok1 := bytes.Cut(page, []byte(begin))
+	_, after, ok2 := bytes.Cut(rest, []byte(end))
+	if !ok1 || !ok2 {
+		return fmt.Errorf("%s has no place for the table of %s", path, name)
+	}
+	return os.WriteFile(path, slices.Concat(before, []byte(begin+"\n"+text+"\n"+end), after), 0o644)
+}
+
+// A table has one line for each fault and client, and in its cells the images one after the other.
+type table[R row] struct {
+	mu   sync.Mutex
+	rows []R
+}
+
+type row interface {
+	of() [3]string // fault, client and image
+	cells() []string
+}
+
+func (tb *table[R]) add(r R) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	tb.rows = append(tb.rows, r)
+}
+
+func (tb *table[R]) markdown(faults, images, columns []string) (string, error) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "Each cell: %s.\n\n", strings.Join(images, " / "))
+	fmt.Fprintf(&b, "| fault | client | %s |\n|---|---|%s\n",
+		strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	var missing []error
+	for _, fault := range faults {
+		name := fault
+		for _, lib := range clients.Libraries {
+			fmt.Fprintf(&b, "| %s | %s |", name, lib.Name)
+			name = "″"
+			cells := make([][]string, len(columns))
+			for _, image := range images {
+				k := slices.IndexFunc(tb.rows, func(r R) bool {
+					return r.of() == [3]string{fault, lib.Name, image}
+				})
+				if k < 0 {
+					missing = append(missing,
+						fmt.Errorf("nothing was measured of %s, %s, %s", fault, lib.Name, image))
+					continue
+				}
+				for i, cell := range tb.rows[k].cells() {
+					cells[i] = append(cells[i], cell)
+				}
+			}
+			for _, both := range cells {
+				fmt.Fprintf(&b, " %s |", strings.Join(both, " / "))
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String(), errors.Join(missing...)
+}
+
+// A faultRow is one fault, seen by one client of one server.
+type faultRow struct {
+	fault, client, image string
+
+	got     got
+	slowest time.Duration
+
+	admitted, unknown, recorded int
+	forgets                     string // what may forget what was admitted; "" for nothing
+
+	noticed time.Duration // the first answer, after the end of the fault
+	// the last failed call, after the end of the fault, or the first answer after the election of
+	// another primary
+	normal   time.Duration
+	election time.Duration // of another primary, from the fault; 0 where there was none
+}
+
+var faultColumns = []string{"answered", "unavailable", "unknown", "slowest answer", "recorded",
+	"normal after"}
+
+func (r faultRow) of() [3]string { return [3]string{r.fault, r.client, r.image} }
+
+func (r faultRow) cells() []string {
+	return []string{
+		fmt.Sprint(r.got.answers), fmt.Sprint(r.got.unavailable), fmt.Sprint(r.got.unknown),
+		inMillis(r.slowest), r.account(), r.normalCell(),
+	}
+}
+
+func (r faultRow) normalCell() string {
+	if r.election > 0 {
+		return fmt.Sprintf("%s (elected after %s)", after(r.normal), inMillis(r.election))
+	}
+	return after(r.normal)
+}
+
+func after(d time.Duration) string {
+	if d == 0 {
+		return "at once"
+	}
+	return inMillis(d)
+}
+
+// account compares what is recorded with what was admitted.
+func (r faultRow) account() string {
+	switch more := r.recorded - r.admitted; {
+	case more < 0:
+		return fmt.Sprintf("−%d: %s", -more, r.forgets)
+	case r.unknown == 0:
+		return "all admitted"
+	default:
+		return fmt.Sprintf("all admitted, %d of %d unknown", more, r.unknown)
+	}
+}
+
+func inMillis(d time.Duration) string {
+	if d >= 10*time.Second {
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	}
+	if d >= time.Second {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return fmt.Sprintf("%d ms", max(1, d.Round(time.Millisecond).Milliseconds()))
+}
+
+// faultNames are the faults in the order of the table.
+func faultNames() (names []string) {
+	for _, b := range breakages {
+		names = append(names, b.name)
+	}
+	for _, kind := range []string{"cluster", "Sentinel"} {
+		for _, f := range faults {
+			names = append(names, failoverName(kind, f))
+		}
+	}
+	return append(names, slotMoves)
+}
+
+func failoverName(kind string, f fault) string { return kind + ", primary lost: " + f.name }
+
+const slotMoves = "cluster, a slot moves"

@@ -1,0 +1,76 @@
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit/internal/faultproxy"
+)
+
+// wayBreakages befall the connections between clients and server. The libraries send all decisions
+// with EVALSHA.
+var wayBreakages = []breakage{
+	wayFault(resetBefore, noAnswers,
+		faultproxy.Fault{Kind: faultproxy.CutBefore, Holding: "evalsha"}),
+	wayFault("connection reset after the script ran, answer lost",
+		noAnswers, faultproxy.Fault{Kind: faultproxy.CutAfter, Holding: "evalsha"}),
+	{
+		name: "all connections reset, again and again", gets: anything, way: true,
+		during: repeatedly(func(_ testing.TB, s *scene) {
+			for _, w := range s.witnesses {
+				w.proxy.CutAll()
+			}
+		}),
+	},
+	{
+		name: "all connections reset, new ones reset at once", gets: noAnswers, way: true,
+		begin: func(_ testing.TB, s *scene) {
+			for _, w := range s.witnesses {
+				w.proxy.Set(faultproxy.Fault{Kind: faultproxy.Refuse})
+				w.proxy.CutAll()
+			}
+		},
+		end: heal,
+	},
+	{
+		name: "everything arrives 1 s late", gets: noAnswers, way: true,
+		lasts: 1500 * time.Millisecond,
+		begin: func(_ testing.TB, s *scene) {
+			s.set(faultproxy.Fault{Kind: faultproxy.Delay, Pause: time.Second})
+		},
+		end: heal,
+	},
+	wayFault("frozen way, nothing lost", noAnswers, faultproxy.Fault{Kind: faultproxy.Freeze}),
+	wayFault("half-open: requests lost",
+		noAnswers, faultproxy.Fault{Kind: faultproxy.LoseRequests}),
+	wayFault("half-open: answers lost", noAnswers, faultproxy.Fault{Kind: faultproxy.LoseAnswers}),
+	{
+		name: "half-open: open connections dead, new ones work", gets: anything, way: true,
+		lasts: 2 * time.Second,
+		begin: func(_ testing.TB, s *scene) {
+			s.set(faultproxy.Fault{Kind: faultproxy.LoseAnswers, Old: true})
+		},
+		end: heal,
+	},
+	wayFault("one byte a millisecond",
+		noAnswers, faultproxy.Fault{Kind: faultproxy.Drip, Pause: time.Millisecond}),
+}
+
+const resetBefore = "connection reset before the server got the script"
+
+func wayFault(name string, gets outcomes, f faultproxy.Fault) breakage {
+	return breakage{name: name, gets: gets, way: true,
+		begin: func(_ testing.TB, s *scene) { s.set(f) }, end: heal}
+}
+
+func heal(_ testing.TB, s *scene) { s.set(faultproxy.Fault{}) }
+
+// repeatedly acts for as long as a fault lasts.
+func repeatedly(act func(testing.TB, *scene)) func(testing.TB, *scene) {
+	return func(t testing.TB, s *scene) {
+		for start := time.Now(); time.Since(start) < breakageLasts; {
+			act(t, s)
+			pause(breakageRepeat)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package scripts
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestBlockLuaStepIsGoStep holds one form of the step against the other, the bytes included.
+func TestBlockLuaStepIsGoStep(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		r := rand.New(rand.NewPCG(6, 9))
+		w := newTwin(t, tgt.Client(t), "block")
+		now := time.Now().UnixMicro()
+		for i := range 1000 {
+			b := algorithm.Blocking("twin", time.Duration(1+r.IntN(3))*time.Hour)
+			d := ratelimit.Demand{
+				Key: "k", Algorithm: b, Op: ratelimit.Op(r.IntN(5)), N: 1 + r.Int64N(b.Limit().Max), At: now,
+			}
+			if r.IntN(20) == 0 {
+				d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
+			}
+			now += randomTick(r, b.Limit().Window.Microseconds())
+			look := d
+			look.Op, look.N = ratelimit.OpPeek, 1
+			if _, _, res := look.Step(bytes.Clone(w.state), now); res.ResetAfter > 0 &&
+				res.ResetAfter < time.Minute {
+				// or the server, whose keys expire in real time, forgets it meanwhile
+				now += res.ResetAfter.Microseconds()
+			}
+			w.step(t, now, d)
+			if i%7 == 0 {
+				w.swap(t)
+			}
+		}
+		w.compare(t)
+	})
+}

@@ -1,0 +1,50 @@
+package scripts
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit/backend/lua"
+)
+
+// runCall sends a call as it is, without any store, and its script if the server lacks it.
+func runCall(t testing.TB, client redis.UniversalClient, call *lua.Call) string {
+	t.Helper()
+	program := call.Program()
+	reply, err := client.EvalSha(t.Context(), program.SHA, call.Keys(), argsOf(call)...).Text()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = client.Eval(t.Context(), program.Source, call.Keys(), argsOf(call)...).Text()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+func argsOf(call *lua.Call) []any {
+	args := make([]any, len(call.Args()))
+	for i, a := range call.Args() {
+		args[i] = a
+	}
+	return args
+}
+
+// A pipeline sends calls that run on one server, and each script once.
+type pipeline struct {
+	redis.Pipeliner
+	sent map[string]bool // scripts, by their SHA
+}
+
+func newPipeline(client redis.UniversalClient) *pipeline {
+	return &pipeline{client.Pipeline(), make(map[string]bool)}
+}
+
+func (p *pipeline) run(t testing.TB, call *lua.Call) *redis.Cmd {
+	program := call.Program()
+	if p.sent[program.SHA] {
+		return p.EvalSha(t.Context(), program.SHA, call.Keys(), argsOf(call)...)
+	}
+	p.sent[program.SHA] = true
+	return p.Eval(t.Context(), program.Source, call.Keys(), argsOf(call)...)
+}

@@ -1,0 +1,333 @@
+package scripts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+const corruptNow = int64(1_790_000_000_000_000)
+
+// A realState is one that the step wrote, with the stamp of a record in its middle.
+type realState struct {
+	log   algorithm.Log
+	bytes []byte
+	at    int64
+}
+
+// realStates returns a state of each form, used until now: small, line and ring, and a ring that
+// has come around; and a line and a ring whose newest records are empty.
+func realStates(until int64) map[string]realState {
+	states := make(map[string]realState)
+	for name, n := range map[string]int64{"one record": 1, "small": 9, "line": 60, "ring": 900,
+		"ring come around": 2500} {
+		log := algorithm.SlidingLog(ratelimit.PerMinute("minute", 1000))
+		s := realState{log: log}
+		gap := min(int64(time.Second/time.Microsecond), 2*int64(time.Minute/time.Microsecond)/n)
+		now := until - n*gap
+		var stamps []int64
+		for i := range n {
+			now += gap
+			stamps = append(stamps, now)
+			next, keep, res := log.Step(s.bytes, now, ratelimit.Demand{N: 1})
+			if keep > 0 {
+				s.bytes = next
+			}
+			if i == n-n/4-1 {
+				s.at = res.At
+			}
+		}
+		states[name] = s
+		if n > 10 {
+			states[name+" with empty records"] = emptied(s, stamps[n*3/4:])
+		}
+	}
+	return states
+}
+
+// emptied returns s after the units of records with these stamps have been given back.
+func emptied(s realState, stamps []int64) realState {
+	s.bytes = bytes.Clone(s.bytes)
+	for _, at := range stamps {
+		d := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: at}
+		if next, keep, _ := s.log.Step(s.bytes, stamps[len(stamps)-1], d); keep > 0 {
+			s.bytes = next
+		}
+	}
+	return s
+}
+
+// spoil returns a copy of state as somebody else may have left it: with some bits or bytes that are
+// others, cut, longer, or another text.
+func spoil(r *rand.Rand, state []byte) []byte {
+	b := bytes.Clone(state)
+	flip := func(from int) {
+		at := from + r.IntN(len(b)-from)
+		b[at] ^= 1 << r.IntN(8)
+	}
+	switch r.IntN(8) {
+	case 0, 1, 2: // where all but the records is
+		flip(max(0, len(b)-160))
+	case 3:
+		for range 1 + r.IntN(8) {
+			flip(0)
+		}
+	case 4:
+		b = b[:r.IntN(len(b))]
+	case 5:
+		b = b[r.IntN(len(b)):]
+	case 6:
+		from := r.IntN(len(b))
+		run := b[from:min(len(b), from+1+r.IntN(40))]
+		for i, fill := range []byte{0, 0xff, byte(r.Uint32())} {
+			if i == r.IntN(3) {
+				copy(run, bytes.Repeat([]byte{fill}, len(run)))
+			}
+		}
+		flip(from)
+	default:
+		b = make([]byte, 1+r.IntN(400))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+	}
+	return b
+}
+
+// TestCorruptStateInLua gives the Lua step states that somebody else has changed. Each is corrupt,
+// or it decides within the limit; the script never breaks off, which would leave unknown what
+// became of the demands of others that travel with it, and never makes a large string of a small
+// one.
+func TestCorruptStateInLua(t *testing.T) {
+	t.Parallel()
+	const batch = 250
+	batches := 3
+	if servers.Full {
+		batches = 40
+	}
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		states := realStates(corruptNow)
+		for _, name := range slices.Sorted(maps.Keys(states)) {
+			real := states[name]
+			t.Run(name, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(1, uint64(len(real.bytes))))
+				corrupt := 0
+				calls := make([]lua.Call, batch)
+				for range batches {
+					corrupt += runSpoiled(t, client, r, real, calls)
+				}
+				if n := batches * batch; corrupt == 0 || corrupt == n {
+					t.Errorf("%d of %d states are corrupt", corrupt, n)
+				}
+			})
+		}
+	})
+}
+
+// runSpoiled decides on a state in each of calls and returns how many were corrupt.
+func runSpoiled(
+	t *testing.T, client redis.UniversalClient, r *rand.Rand, real realState, calls []lua.Call,
+) (corrupt int) {
+	t.Helper()
+	limit := real.log.Limit().Max
+	prefix := fmt.Sprintf("{spoiled:%d}", time.Now().UnixNano())
+	type attempt struct {
+		what  string
+		state []byte
+		call  *lua.Call
+		times int
+		set   *redis.StatusCmd
+		reply *redis.Cmd
+		size  *redis.IntCmd
+	}
+	attempts := make([]attempt, len(calls))
+	pipe := newPipeline(client)
+	for i := range attempts {
+		a := &attempts[i]
+		a.state, a.call, a.times = spoil(r, real.bytes), &calls[i], 1
+		key := fmt.Sprintf("%s%d", prefix, i)
+		d := ratelimit.Demand{Key: "k", Algorithm: real.log, N: 1, At: real.at}
+		now := corruptNow + r.Int64N(3)*r.Int64N(int64(time.Minute/time.Microsecond)) -
+			r.Int64N(2)*int64(time.Hour/time.Microsecond)
+		a.call.Begin(now)
+		var err error
+		switch r.IntN(6) {
+		case 0:
+			d.N = 1 + r.Int64N(limit)
+		case 1:
+			d.Op = ratelimit.OpPeek
+			d.N = 1 + r.Int64N(limit)
+		case 2:
+			d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
+		case 3:
+			d.Op, d.N = ratelimit.OpGiveBack, 1+r.Int64N(3)
+		default:
+			a.times = int(limit) + 5
+		}
+		if a.times > 1 {
+			err = a.call.AddSame(key, d, a.times)
+		} else {
+			err = a.call.Add([]string{key}, []ratelimit.Demand{d})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.what = fmt.Sprintf("%v of %d × %d at %d on %x", d.Op, d.N, a.times, now, a.state)
+		a.set = pipe.Set(t.Context(), key, a.state, time.Minute)
+		a.reply = pipe.run(t, a.call)
+		a.size = pipe.StrLen(t.Context(), key)
+	}
+	_, _ = pipe.Exec(t.Context()) // each has its own error
+	for i := range attempts {
+		a := &attempts[i]
+		reply, err := a.reply.Text()
+		if err := errors.Join(a.set.Err(), err, a.size.Err()); err != nil {
+			t.Fatalf("%s: %v", a.what, err)
+		}
+		out := make([]ratelimit.Result, a.times)
+		err = a.call.Results(reply, 0, out)
+		if errors.Is(err, ratelimit.ErrCorruptState) {
+			corrupt++
+		} else if err != nil {
+			t.Fatalf("%s: %v", a.what, err)
+		}
+		admitted := int64(0)
+		for _, res := range out {
+			if res.Remaining < 0 || res.Remaining > limit || res.RetryAfter < 0 ||
+				res.ResetAfter < 0 {
+				t.Fatalf("%s: %+v", a.what, res)
+			}
+			if res.Allowed {
+				admitted++
+			}
+		}
+		if admitted > limit {
+			t.Fatalf("%s: %d admitted", a.what, admitted)
+		}
+		if size := a.size.Val(); size > int64(2*len(real.bytes)+1<<20) {
+			t.Fatalf("%s: has become %d bytes", a.what, size)
+		}
+	}
+	return corrupt
+}
+
+// TestCorruptStateInGroup decides on a state that somebody else has changed together with one that
+// is well. They are both admitted, or neither is changed.
+func TestCorruptStateInGroup(t *testing.T) {
+	t.Parallel()
+	const batch = 250
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		states := realStates(corruptNow)
+		for _, name := range slices.Sorted(maps.Keys(states)) {
+			real := states[name]
+			t.Run(name, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(2, uint64(len(real.bytes))))
+				pipe, call := newPipeline(client), new(lua.Call)
+				for i, spoiled := range spoilMany(r, real.bytes, batch) {
+					wantTogether(t, pipe, call, fmt.Sprintf("{group:%d}%d", time.Now().UnixNano(), i), real.log, spoiled)
+				}
+			})
+		}
+	})
+}
+
+// spoilMany returns n spoiled states, and two that have become longer.
+func spoilMany(r *rand.Rand, state []byte, n int) [][]byte {
+	many := [][]byte{append([]byte{0}, state...),
+		append(bytes.Repeat([]byte{'x'}, 2*len(state)), state...)}
+	for range n {
+		many = append(many, spoil(r, state))
+	}
+	return many
+}
+
+func wantTogether(
+	t *testing.T, pipe *pipeline, call *lua.Call, key string, log algorithm.Log, spoiled []byte,
+) {
+	t.Helper()
+	keys := []string{key + "well", key + "spoiled"}
+	demands := []ratelimit.Demand{{Key: "well", Algorithm: log, N: 1}, {Key: "spoiled", Algorithm: log, N: 1}}
+	call.Begin(corruptNow + 1)
+	if err := call.Add(keys, demands); err != nil {
+		t.Fatal(err)
+	}
+	set := pipe.Set(t.Context(), keys[1], spoiled, time.Minute)
+	run := pipe.run(t, call)
+	well, after := pipe.StrLen(t.Context(), keys[0]), pipe.Get(t.Context(), keys[1])
+	_, _ = pipe.Exec(t.Context()) // each has its own error
+	reply, err := run.Text()
+	if err := errors.Join(set.Err(), err, well.Err(), after.Err()); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]ratelimit.Result, len(demands))
+	err = call.Results(reply, 0, out)
+	switch {
+	case err != nil && !errors.Is(err, ratelimit.ErrCorruptState):
+		t.Fatal(err)
+	case err == nil && out[0].Allowed && out[1].Allowed:
+		if well.Val() == 0 {
+			t.Fatalf("nothing was recorded beside %s: %+v", brief(spoiled), out)
+		}
+	case well.Val() != 0 || err != nil && after.Val() != string(spoiled):
+		t.Fatalf("%v: the other is %d bytes long, the state was %s and is %s",
+			err, well.Val(), brief(spoiled), brief([]byte(after.Val())))
+	}
+}
+
+// brief shows the part of a state that tells about the rest.
+func brief(state []byte) string {
+	return fmt.Sprintf("%d bytes that end with %x", len(state), state[max(0, len(state)-160):])
+}
+
+// TestStampsThatDescend decides on a log whose newest record has left the window and whose oldest
+// has not: on both sides it is corrupt, and stays as it is.
+func TestStampsThatDescend(t *testing.T) {
+	long := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Hour})
+	short := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Minute})
+	const second = int64(time.Second / time.Microsecond)
+	state, _, _ := long.Step(nil, corruptNow, ratelimit.Demand{N: 2})
+	state, _, _ = long.Step(state, corruptNow+second, ratelimit.Demand{N: 2})
+	copy(state[6:12], []byte{0, 0, 0x10, 0, 0, 0}) // the oldest record's stamp: 268s instead of 0
+	now := corruptNow + 62*second
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		for op := ratelimit.OpTake; op < ratelimit.OpReset; op++ {
+			d := ratelimit.Demand{Key: "k", Algorithm: short, Op: op, N: 1, At: corruptNow + second}
+			if _, keep, res := d.Step(bytes.Clone(state), now); keep >= 0 {
+				t.Errorf("Go, %v: %+v", op, res)
+			}
+			key := servers.FreshKey(t)
+			if err := client.Set(t.Context(), key, state, time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+			var call lua.Call
+			call.Begin(now)
+			if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+				t.Fatal(err)
+			}
+			var out [1]ratelimit.Result
+			if err := call.Results(runCall(t, client, &call), 0, out[:]); !errors.Is(err,
+				ratelimit.ErrCorruptState) {
+				t.Errorf("Lua, %v: %+v, %v", op, out, err)
+			}
+			if after, err := client.Get(t.Context(), key).Bytes(); err != nil ||
+				!bytes.Equal(after, state) {
+				t.Errorf("Lua, %v: %x, was %x, %v", op, after, state, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,331 @@
+package scripts
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// faulty is an algorithm whose script, or its Args, fails in a certain way. In memory it is the
+// log.
+type faulty struct {
+	algorithm.Log
+	how string
+}
+
+// faultyScripts define the step of a faulty algorithm. Each fails for a take, but not for a look,
+// and where it fails late has written something.
+var faultyScripts = map[string]struct {
+	source string
+	wrote  bool
+}{
+	"raises":             {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end error('planted') end"},
+	"calls what is none": {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end redis.call('NOSUCH', key) end"},
+	"returns no numbers": {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end return 1, 'many', {}, 0, now end"},
+	"writes no string":   {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end return 1, 1, 0, 0, now, 1e9, {} end"},
+	"fails after a write": {
+		source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end return 1, 1, 0, 0, now, 1e9, 'x', -1, 'y' end",
+		wrote:  true,
+	},
+	"fails to patch":     {source: "local function step(key, tail, now, op) return 1, 1, 0, 0, now, nil, nil, -1, 'y' end"},
+	"does not compile":   {source: "local function step( syntax error"},
+	"fails when defined": {source: "error('planted')\nlocal function step() end"},
+	"defines no step":    {source: "local stride = 1"},
+	"panics in Args":     {source: "local function step() end"},
+}
+
+func (a faulty) Name() string { return "faulty-" + strings.ReplaceAll(a.how, " ", "-") }
+
+func (a faulty) Script() ratelimit.Script {
+	return ratelimit.Script{Name: a.Name(), Source: faultyScripts[a.how].source,
+		Args: func(dst []int64, _ ratelimit.Demand) []int64 {
+			if a.how == "panics in Args" {
+				panic("planted")
+			}
+			return dst
+		}}
+}
+
+// TestStepFails lets callers of a faulty algorithm share a store with others, whose demands travel
+// in the same calls. Every fault is the answer of its own callers alone.
+func TestStepFails(t *testing.T) {
+	t.Parallel()
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			if !servers.Full && lib.Name != "go-redis" && tgt.Image != servers.Newest() {
+				return
+			}
+			s := lib.Client(t, clients.To(tgt)).
+				NewStore(t, &serverstore.Options{Timeout: clients.Patient,
+					Prefix: servers.UniquePrefix(), Tag: func(string) string { return "t" }})
+			for how, fault := range faultyScripts {
+				t.Run(how, func(t *testing.T) { stepFails(t, s, how, fault.wrote) })
+			}
+		})
+	})
+}
+
+func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
+	const callers, each = 16, 10
+	bad := ratelimit.Demand{Key: "secret", Algorithm: faulty{threeADay, how}, N: 1}
+	good, pair := clients.Take(servers.FreshKey(t)),
+		[]ratelimit.Demand{clients.Take(servers.FreshKey(t)), clients.Take(servers.FreshKey(t))}
+	pair[1].Algorithm = algorithm.SlidingLog(ratelimit.PerHour("hour", 1000))
+	check := func(err error) error {
+		switch unknown := errors.Is(err, ratelimit.ErrOutcomeUnknown); {
+		case !errors.Is(err, ratelimit.ErrUnavailable):
+			return fmt.Errorf("the faulty demand is answered with %w", err)
+		case wrote && !unknown:
+			return fmt.Errorf("the outcome is not unknown after a write: %w", err)
+		case strings.Contains(err.Error(), "secret"):
+			return fmt.Errorf("the key is in the error: %w", err)
+		}
+		return nil
+	}
+	var others, panics atomic.Int64
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for range each {
+				var err error
+				switch i % 4 {
+				case 0:
+					if _, err = s.Take(t.Context(), good); err == nil {
+						others.Add(1)
+					}
+				case 1:
+					if err = s.TakeAll(t.Context(), pair, make([]ratelimit.Result, 2)); err == nil {
+						others.Add(1)
+					}
+				case 2:
+					err = caught(&panics, func() error {
+						_, err := s.Take(t.Context(), bad)
+						return check(err)
+					})
+				case 3:
+					err = caught(&panics, func() error {
+						return check(s.TakeAll(t.Context(),
+							[]ratelimit.Demand{bad, clients.Take(servers.FreshKey(t))},
+							make([]ratelimit.Result, 2)))
+					})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := others.Load(); n != callers/2*each {
+		t.Errorf("%d demands of others were decided, want %d", n, callers/2*each)
+	}
+	for _, d := range append(pair, good) {
+		look := d
+		look.Op = ratelimit.OpPeek
+		if res := clients.Ask(t, s, look); res.Limit-res.Remaining != callers/4*each {
+			t.Errorf("%d units recorded, want %d", res.Limit-res.Remaining, callers/4*each)
+		}
+	}
+	if want := how == "panics in Args"; (panics.Load() == callers/2*each) != want ||
+		!want && panics.Load() > 0 {
+		t.Errorf("%d panics", panics.Load())
+	}
+}
+
+// TestGroupFailsAfterWrite: a group has written something if its first demand has, wherever the
+// second fails.
+func TestGroupFailsAfterWrite(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		bad := ratelimit.Demand{Key: "k", Algorithm: faulty{threeADay, "fails to patch"}, N: 1}
+		good := ratelimit.Demand{Key: "k", Algorithm: threeADay, N: 1}
+		var call lua.Call
+		call.Begin(0)
+		first := servers.FreshKey(t)
+		if err := call.Add([]string{first, first + "second"},
+			[]ratelimit.Demand{good, bad}); err != nil {
+			t.Fatal(err)
+		}
+		err := call.Results(runCall(t, tgt.Client(t), &call), 0, make([]ratelimit.Result, 2))
+		if failed := (*lua.StepError)(nil); !errors.As(err, &failed) || !failed.Wrote {
+			t.Errorf("%v, want a failure after a write", err)
+		}
+	})
+}
+
+// caught counts a panic of f that was planted.
+func caught(panics *atomic.Int64, f func() error) error {
+	defer func() {
+		if recover() == "planted" {
+			panics.Add(1)
+		}
+	}()
+	return f()
+}
+
+// uncomparable is an algorithm whose values == cannot compare. A store that batches compares the
+// demands of different callers.
+type uncomparable struct {
+	faulty
+	_ []int
+}
+
+// TestUncomparableAlgorithm: only its own callers meet the panic of such an algorithm.
+func TestUncomparableAlgorithm(t *testing.T) {
+	t.Parallel()
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			s := lib.Client(t, clients.To(tgt)).NewStore(t,
+				&serverstore.Options{Timeout: clients.Patient, Prefix: servers.UniquePrefix()})
+			good := clients.Take(servers.FreshKey(t))
+			bad := ratelimit.Demand{Key: good.Key,
+				Algorithm: uncomparable{faulty: faulty{threeADay, "raises"}}, N: 1}
+			var panics atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 32 {
+				wg.Go(func() {
+					for range 10 {
+						if i%2 == 0 {
+							clients.Ask(t, s, good)
+						} else if !panicked(func() { _, _ = s.Take(t.Context(), bad) }) {
+							t.Error("decided")
+						} else {
+							panics.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if n := clients.Recorded(t, s, good.Key); n != 160 || panics.Load() != 160 {
+				t.Errorf("%d units recorded and %d panics, want 160 each", n, panics.Load())
+			}
+		})
+	})
+}
+
+func panicked(f func()) (yes bool) {
+	defer func() { yes = recover() != nil }()
+	f()
+	return false
+}
+
+// TestStepFailsInOrder puts faulty demands between others of one call, and reads what the server
+// says of each.
+func TestStepFailsInOrder(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		prefix := servers.UniquePrefix()
+		log := ratelimit.Demand{Key: "k", Algorithm: threeADay, N: 1}
+		bad := func(how string) ratelimit.Demand {
+			return ratelimit.Demand{Key: "k", Algorithm: faulty{threeADay, how}, N: 1}
+		}
+		var call lua.Call
+		call.Begin(time.Now().UnixMicro())
+		add := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(call.AddSame(prefix+"a", log, 2))
+		add(call.Add([]string{prefix + "x"}, []ratelimit.Demand{bad("raises")}))
+		add(call.Add([]string{prefix + "a", prefix + "y"}, []ratelimit.Demand{log, bad("raises")}))
+		add(call.Add([]string{prefix + "a", prefix + "y"},
+			[]ratelimit.Demand{log, bad("fails after a write")}))
+		add(call.AddSame(prefix+"z", summing{bad("raises")}.demand(), 7))
+		add(call.Add([]string{prefix + "a"}, []ratelimit.Demand{log}))
+		reply := runCall(t, client, &call)
+		want := []struct {
+			out []ratelimit.Result
+			err error
+		}{
+			{make([]ratelimit.Result, 2), nil},
+			{make([]ratelimit.Result, 1), ratelimit.ErrUnavailable},
+			{make([]ratelimit.Result, 2), ratelimit.ErrUnavailable},
+			{make([]ratelimit.Result, 2), ratelimit.ErrOutcomeUnknown},
+			{make([]ratelimit.Result, 7), ratelimit.ErrUnavailable},
+			{make([]ratelimit.Result, 1), nil},
+		}
+		for i, w := range want {
+			err := call.Results(reply, i, w.out)
+			if !errors.Is(err, w.err) || w.err == nil && err != nil ||
+				errors.Is(err,
+					ratelimit.ErrOutcomeUnknown) != (w.err == ratelimit.ErrOutcomeUnknown) {
+				t.Errorf("group %d: %v, want %v", i, err, w.err)
+			}
+			for _, res := range w.out {
+				if (res.Limit == 0) != (w.err != nil) {
+					t.Errorf("group %d: %+v beside the error %v", i, res, err)
+				}
+			}
+		}
+		if last := want[5].out[0]; last.Allowed {
+			t.Errorf("two takes and the group that failed after a write used up three units, but %+v", last)
+		}
+	})
+}
+
+// summing is a demand whose script says that equal takes add up.
+type summing struct{ ratelimit.Demand }
+
+func (s summing) demand() ratelimit.Demand {
+	s.Algorithm = summed{s.Algorithm.(faulty)}
+	return s.Demand
+}
+
+type summed struct{ faulty }
+
+func (s summed) Script() ratelimit.Script {
+	script := s.faulty.Script()
+	script.Sums = true
+	return script
+}
+
+// TestServerRefusesToWrite: an error that is about the server and not about one group is the answer
+// to the whole call, in the server's words, so that the client library sees it.
+func TestServerRefusesToWrite(t *testing.T) {
+	servers.EachImage(t, func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		client := servers.Connect(t, server.Addr)
+		var call lua.Call
+		call.Begin(0)
+		for i := range 3 {
+			if err := call.Add([]string{fmt.Sprint("k", i)},
+				[]ratelimit.Demand{clients.Take("k")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for what, refuse := range map[string][2][]any{
+			"OOM": {{"config", "set", "maxmemory", "1"},
+				{"config", "set", "maxmemory", "0"}},
+			"READONLY": {{"replicaof", "127.0.0.1", "1"}, {"replicaof", "no", "one"}},
+			"NOREPLICAS": {{"config", "set", "min-replicas-to-write", "1"},
+				{"config", "set", "min-replicas-to-write", "0"}},
+		} {
+			if err := client.Do(t.Context(), refuse[0]...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			err := client.Eval(t.Context(), call.Program().Source, call.Keys(),
+				argsOf(&call)...).Err()
+			if err == nil || !strings.HasPrefix(err.Error(), what+" ") {
+				t.Errorf("%v, want %s", err, what)
+			}
+			if err := client.Do(t.Context(), refuse[1]...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := client.DBSize(t.Context()).Val(); n != 0 {
+			t.Errorf("%d keys were written", n)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package scripts
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestStateFormat hands full logs of every size between Go and Lua: Go fills one, a server goes on
+// with its bytes, Go with the server's, and so on, with the same result at every step.
+func TestStateFormat(t *testing.T) {
+	t.Parallel()
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		for _, limit := range []int64{1, 60, 1000, 100_000} {
+			for _, resolution := range []time.Duration{time.Microsecond, 600 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%d at %v", limit, resolution), func(t *testing.T) {
+					w := newTwin(t, tgt.Client(t), "format")
+					log := algorithm.SlidingLog(ratelimit.PerMinute("minute", limit)).WithResolution(resolution)
+					testHandOver(t, w, log)
+				})
+			}
+		}
+	})
+}
+
+const (
+	handOvers        = 8
+	stepsPerHandOver = 20
+)
+
+func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
+	limit, window := log.Limit().Max, log.Limit().Window.Microseconds()
+	r := rand.New(rand.NewPCG(uint64(limit), uint64(log.Resolution())))
+	now := time.Now().UnixMicro()
+
+	var stamps []int64
+	for used := int64(0); used < limit; { // units of one and more, over all of a window
+		d := ratelimit.Demand{Key: "k", Algorithm: log, N: min(1+r.Int64N(3)/2, limit-used)}
+		next, keep, res := d.Step(w.state, now)
+		if keep <= 0 || !res.Allowed {
+			t.Fatalf("could not fill the log at %d of %d units", used, limit)
+		}
+		w.state, used = next, used+d.N
+		stamps = append(stamps, res.At)
+		now += window / limit * 4 / 5
+	}
+	if err := w.client.Set(t.Context(), w.key, w.state, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	var admitted, refused, givenBack int
+	for range handOvers {
+		for range stepsPerHandOver {
+			now += r.Int64N(window / 50)
+			d := ratelimit.Demand{Key: "k", Algorithm: log, N: 1 + r.Int64N(max(1, limit/20))}
+			switch r.IntN(10) {
+			case 0, 1, 2:
+				d.Op, d.At = ratelimit.OpGiveBack,
+					stamps[len(stamps)-1-r.IntN(min(len(stamps), int(limit)))]
+			case 3:
+				d.Op = ratelimit.OpPeek
+			case 4:
+				d.Op = ratelimit.OpForce
+			}
+			before := w.step(t, now,
+				ratelimit.Demand{Key: "k", Algorithm: log, Op: ratelimit.OpPeek, N: 1}).Remaining
+			res := w.step(t, now, d)
+			switch {
+			case d.Op == ratelimit.OpGiveBack && res.Remaining > before:
+				givenBack++
+			case d.Op == ratelimit.OpGiveBack || d.Op == ratelimit.OpPeek:
+			case res.Allowed:
+				stamps = append(stamps, res.At)
+				admitted++
+			default:
+				refused++
+			}
+		}
+		w.swap(t)
+	}
+	if admitted == 0 || refused == 0 || givenBack == 0 {
+		t.Errorf("admitted %d, refused %d, given back %d: the histories are too one-sided to tell anything", admitted, refused, givenBack)
+	}
+}

@@ -1,0 +1,90 @@
+package scripts
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestGroups holds the frame to its word: a group is admitted whole or leaves no trace, groups are
+// independent and see each other.
+func TestGroups(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		tag := fmt.Sprintf("{groups:%d}", time.Now().UnixNano())
+		now := time.Now().UnixMicro()
+		small := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
+		large := algorithm.SlidingLog(ratelimit.PerHour("hour", 10))
+		take := func(a ratelimit.Algorithm, n int64) ratelimit.Demand {
+			return ratelimit.Demand{Key: "k", Algorithm: a, N: n}
+		}
+		var call lua.Call
+		call.Begin(now)
+		groups := [][]ratelimit.Demand{
+			{take(small, 1), take(large, 3)}, // admitted
+			{take(small, 2), take(large, 1)}, // refused by small
+			{take(large, 7)},                 // admitted: the refused group took nothing
+			{take(small, 1)},                 // admitted
+			// refused by large
+			{take(large, 1), {Key: "k", Algorithm: small, Op: ratelimit.OpForce, N: 5}},
+		}
+		for _, g := range groups {
+			keys := make([]string, len(g))
+			for i, d := range g {
+				keys[i] = tag + d.Algorithm.Limit().Name
+			}
+			if err := call.Add(keys, g); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(call.Keys()) != 2 {
+			t.Errorf("keys %d, want each state once", len(call.Keys()))
+		}
+		reply := runCall(t, client, &call)
+		for i, want := range [][]struct {
+			allowed   bool
+			remaining int64
+		}{
+			{{true, 1}, {true, 7}},
+			{{false, 1}, {true, 7}},
+			{{true, 0}},
+			{{true, 0}},
+			{{false, 0}, {true, 0}},
+		} {
+			out := make([]ratelimit.Result, len(want))
+			if err := call.Results(reply, i, out); err != nil {
+				t.Fatal(err)
+			}
+			for j, w := range want {
+				if out[j].Allowed != w.allowed || out[j].Remaining != w.remaining {
+					t.Errorf("group %d, demand %d: got %+v, want %+v", i, j, out[j], w)
+				}
+			}
+		}
+		for _, d := range groups[0] {
+			if ttl := client.PTTL(t.Context(), tag+d.Algorithm.Limit().Name).
+				Val(); ttl < d.Algorithm.Limit().Window-time.Minute/2 {
+				t.Errorf("%v expires in %v", d.Algorithm.Limit(), ttl)
+			}
+		}
+	})
+}
+
+// unsummed is the log with a script that does not say that equal takes add up.
+type unsummed struct{ algorithm.Log }
+
+func (u unsummed) Script() ratelimit.Script {
+	script := u.Log.Script()
+	args := script.Args
+	script.Name, script.Sums = "unsummed", false
+	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+		d.Algorithm = d.Algorithm.(unsummed).Log
+		return args(dst, d)
+	}
+	return script
+}

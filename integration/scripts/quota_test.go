@@ -1,0 +1,184 @@
+package scripts
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/binary"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// Quota admits Max units from the first admission until a Window later, then all of them again. It
+// is not exact: around the end of such a period up to 2·Max units lie in one Window. It is the
+// example of docs/writing-an-algorithm.md.
+type Quota struct{ limit ratelimit.Limit }
+
+func NewQuota(limit ratelimit.Limit) Quota { return Quota{limit} }
+
+func (q Quota) Name() string           { return "quota1" }
+func (q Quota) Limit() ratelimit.Limit { return q.limit }
+func (q Quota) Validate() error        { return q.limit.Validate() }
+
+// The state is three big-endian integers of 8 bytes: the stamp of the first admission, the Window
+// of the last, and the units taken.
+const (
+	quotaSize = 24
+	maxUsed   = 1 << 48
+)
+
+func (q Quota) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) (next []byte, keep time.Duration, res ratelimit.Result) {
+	res = ratelimit.Result{Allowed: true, Limit: q.limit.Max, Remaining: q.limit.Max, At: now}
+	if d.Op == ratelimit.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		return nil, keep, res
+	}
+	window := q.limit.Window.Microseconds()
+	first, last, used, write := now, window, int64(0), false
+	if len(state) > 0 {
+		if len(state) != quotaSize {
+			return nil, -1, ratelimit.Result{}
+		}
+		first = int64(binary.BigEndian.Uint64(state))
+		last = int64(binary.BigEndian.Uint64(state[8:]))
+		used = int64(binary.BigEndian.Uint64(state[16:]))
+		if first>>53 != 0 || last < 1 || last>>53 != 0 || used < 0 || used > maxUsed {
+			return nil, -1, ratelimit.Result{}
+		}
+		if now-first >= min(last, window) { // it has run out
+			first, last, used = now, window, 0
+		} else if first-now > window { // the clock was ahead
+			first, write = now, true
+		}
+	}
+
+	fits := d.N <= q.limit.Max-used
+	switch {
+	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+		used, last, write = min(used+d.N, maxUsed), window, true
+		res.At = first
+	case d.Op == ratelimit.OpGiveBack:
+		if back := min(d.N, used); d.At == first && back > 0 {
+			used, write = used-back, true
+		}
+	case !fits:
+		res.Allowed = false
+		res.RetryAfter = time.Duration(first+min(last, window)-now) * time.Microsecond
+	}
+	res.Remaining = max(0, q.limit.Max-used)
+	if used > 0 {
+		res.ResetAfter = time.Duration(first+min(last, window)-now) * time.Microsecond
+	}
+	if !write {
+		return state, 0, res
+	}
+	next = binary.BigEndian.AppendUint64(state[:0], uint64(first))
+	next = binary.BigEndian.AppendUint64(next, uint64(last))
+	next = binary.BigEndian.AppendUint64(next, uint64(used))
+	return next, time.Duration(first+last-now) * time.Microsecond, res
+}
+
+//go:embed testdata/quota.lua
+var quotaSource string
+
+func (q Quota) Script() ratelimit.Script {
+	return ratelimit.Script{Name: q.Name(), Source: quotaSource, Args: quotaArgs, Sums: true}
+}
+
+func quotaArgs(dst []int64, d ratelimit.Demand) []int64 {
+	limit := d.Algorithm.Limit()
+	return append(dst, limit.Max, limit.Window.Microseconds())
+}
+
+// TestQuotaLuaStepIsGoStep holds one form of the step against the other, the bytes included.
+func TestQuotaLuaStepIsGoStep(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		r := rand.New(rand.NewPCG(5, 8))
+		w := newTwin(t, tgt.Client(t), "quota")
+		now := time.Now().UnixMicro()
+		var stamps []int64
+		for i := range 1000 {
+			q := NewQuota(ratelimit.Limit{Name: "twin",
+				Max: 1 + r.Int64N(5), Window: time.Duration(1+r.IntN(2)) * time.Hour})
+			now += randomTick(r, q.Limit().Window.Microseconds())
+			d := ratelimit.Demand{Key: "k", Algorithm: q, Op: ratelimit.Op(r.IntN(5)),
+				N: 1 + r.Int64N(q.Limit().Max)}
+			if d.Op == ratelimit.OpReset && r.IntN(4) > 0 {
+				d.Op = ratelimit.OpTake
+			}
+			if len(stamps) > 0 {
+				d.At = stamps[max(0, len(stamps)-1-r.IntN(3))]
+			}
+			look := d
+			look.Op, look.N = ratelimit.OpPeek, 1
+			if _, _, res := look.Step(bytes.Clone(w.state), now); res.ResetAfter > 0 &&
+				res.ResetAfter < time.Minute {
+				// or the server, whose keys expire in real time, forgets it meanwhile
+				now += res.ResetAfter.Microseconds()
+			}
+			stamps = append(stamps, w.step(t, now, d).At)
+			if i%7 == 0 {
+				w.swap(t)
+			}
+		}
+		w.compare(t)
+	})
+}
+
+var quotaOptions = &conformance.Options{
+	Algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{
+		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
+		func(l ratelimit.Limit) ratelimit.Algorithm { return NewQuota(l) },
+	},
+	Except: map[string]string{"window": "a Quota lets two Max into one rolling Window"},
+}
+
+func TestQuotaOnMemory(t *testing.T) {
+	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+		store, err := memorystore.New(&memorystore.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		return conformance.Harness{Store: store}
+	}, quotaOptions)
+}
+
+// TestQuotaOnServers leaves out the cases of many keys and calls, which use the first algorithm
+// only: TestConformance of integration/conformance and TestQuotaOnMemory try them.
+func TestQuotaOnServers(t *testing.T) {
+	t.Parallel()
+	opts := *quotaOptions
+	opts.Except = maps.Clone(opts.Except)
+	for _, rule := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",
+		"concurrency/many-calls"} {
+		opts.Except[rule] = "TestConformance tries it"
+	}
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		if tgt.Cluster {
+			return
+		}
+		conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+			store, err := redisstore.New(tgt.Client(t),
+				&serverstore.Options{Timeout: clients.Patient, Now: now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conformance.Harness{Store: store}
+		}, &opts)
+	})
+}

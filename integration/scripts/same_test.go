@@ -1,0 +1,269 @@
+package scripts
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestSameTakes holds equal takes, which the server decides in a few steps, to what the Go step
+// answers to one after the other.
+func TestSameTakes(t *testing.T) {
+	t.Parallel()
+	few := func(r *rand.Rand, window int64) int64 {
+		return max(0, r.Int64N(window/1000)-window/8000)
+	}
+	for name, game := range map[string]sameGame{
+		"log": {algorithm: func(r *rand.Rand) ratelimit.Algorithm { return randomLog(r) },
+			tick: randomTick},
+		"large log": {records: 400, tick: few, algorithm: func(r *rand.Rand) ratelimit.Algorithm {
+			limit := ratelimit.Limit{Name: "twin", Max: []int64{700, 5000}[r.IntN(2)],
+				Window: 10 * time.Minute}
+			return algorithm.SlidingLog(limit).
+				WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)])
+		}},
+		"unsummed": {most: 20,
+			algorithm: func(r *rand.Rand) ratelimit.Algorithm { return unsummed{randomLog(r)} },
+			tick:      randomTick},
+		"quota": {tick: randomTick, algorithm: func(r *rand.Rand) ratelimit.Algorithm {
+			return NewQuota(ratelimit.Limit{Name: "twin",
+				Max: 1 + r.Int64N(60), Window: time.Duration(1+r.IntN(2)) * time.Hour})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+				// each server has histories of its own
+				first := 2 * uint64(slices.Index(servers.Images(), tgt.Image)+1)
+				for seed := range uint64(2) {
+					game.play(t, tgt.Client(t), rand.New(rand.NewPCG(first+seed, 6)))
+				}
+			})
+		})
+	}
+}
+
+// sameGame says how a random history with equal takes is made.
+type sameGame struct {
+	most      int // equal takes, 1000 unless said
+	records   int // in each log at first
+	algorithm func(*rand.Rand) ratelimit.Algorithm
+	tick      func(r *rand.Rand, window int64) int64
+}
+
+func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Rand) {
+	t.Helper()
+	twins := make([]*twin, 3)
+	tag := fmt.Sprintf("{same:%d:%d}", r.Uint64(), time.Now().UnixNano())
+	for i := range twins {
+		twins[i] = newTwin(t, client, fmt.Sprint(tag, i))
+	}
+	now := time.Now().UnixMicro()
+	a := game.algorithm(r)
+	for range game.records {
+		now += game.tick(r, a.Limit().Window.Microseconds())
+		for _, w := range twins {
+			w.state, _, _ = ratelimit.Demand{Key: "k", Algorithm: a, N: 1}.Step(w.state, now)
+		}
+	}
+	for _, w := range twins {
+		if err := client.Set(t.Context(), w.key, w.state, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stamps []int64
+	var call lua.Call
+	pipe := newPipeline(client)
+	for range 500 {
+		if r.IntN(8) == 0 {
+			a = game.algorithm(r)
+		}
+		now = max(1, now+game.tick(r, a.Limit().Window.Microseconds()))
+		call.Begin(now)
+		var said []string
+		var want [][]ratelimit.Result
+		for range 1 + r.IntN(4) {
+			w, d, times := twins[r.IntN(len(twins))], randomDemand(r, a, stamps), 1+r.IntN(3)
+			if d.Op == ratelimit.OpTake {
+				times = min([]int{1, 2, 3, 4 + r.IntN(60), 1000}[r.IntN(5)],
+					cmp.Or(game.most, 1000))
+				if r.IntN(20) == 0 {
+					d.N = 1 + r.Int64N(a.Limit().Max)
+				}
+			}
+			if err := call.AddSame(w.key, d, times); err != nil {
+				t.Fatal(err)
+			}
+			results := make([]ratelimit.Result, times)
+			for i := range results {
+				next, keep, res := d.Step(w.state, now)
+				if keep > 0 {
+					w.state = next
+				}
+				results[i] = res
+			}
+			want = append(want, results)
+			said = append(said, fmt.Sprintf("%d times %v of %d on %s", times, d.Op, d.N, w.key))
+			stamps = append(stamps[max(0, len(stamps)-20):], results[0].At)
+		}
+		run := pipe.run(t, &call)
+		for _, w := range twins {
+			// A clock that steps back must find what a short time to live would have dropped.
+			pipe.Persist(t.Context(), w.key)
+		}
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		reply := run.Val().(string)
+		for g := range want {
+			got := make([]ratelimit.Result, len(want[g]))
+			if err := call.Results(reply, g, got); err != nil {
+				t.Fatal(err)
+			}
+			for i := range got {
+				if got[i] != want[g][i] {
+					t.Fatalf("%s at %d under %v, number %d: Lua %+v, Go %+v",
+						said[g], now, a.Limit(), i, got[i], want[g][i])
+				}
+			}
+		}
+		if w := twins[r.IntN(len(twins))]; r.IntN(10) == 0 {
+			w.swap(t)
+		}
+	}
+}
+
+// TestSameTakesAfterAChange is where the first of equal takes changes the instant at which the next
+// are decided: a coarser resolution comes when the clock has stepped back.
+func TestSameTakesAfterAChange(t *testing.T) {
+	const minute = int64(time.Minute / time.Microsecond)
+	base := time.Now().Truncate(24 * time.Hour).UnixMicro()
+	log := func(window, resolution time.Duration) algorithm.Log {
+		return algorithm.SlidingLog(ratelimit.Limit{Name: "twin", Max: 9, Window: window}).
+			WithResolution(resolution)
+	}
+	for name, c := range map[string]struct {
+		before []int64 // stamps of takes under two minutes
+		now    int64
+		log    algorithm.Log
+		times  int
+	}{
+		"an older record is back": {[]int64{base - minute - 3, base}, base - 10,
+			log(time.Minute, 8*time.Microsecond), 3},
+		"an older record is back, and full": {[]int64{base - minute - 3, base}, base - 10,
+			log(time.Minute, 8*time.Microsecond), 6},
+		"an older record is back, coarsest": {[]int64{base - minute - 3, base}, base - 10,
+			log(time.Minute, time.Minute), 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+				w := newTwin(t, tgt.Client(t), "change")
+				for _, now := range c.before {
+					w.step(t, now, ratelimit.Demand{Key: "k",
+						Algorithm: log(2*time.Minute, 0), N: 1})
+				}
+				d := ratelimit.Demand{Key: "k", Algorithm: c.log, N: 2}
+				w.compare(t)
+				var call lua.Call
+				call.Begin(c.now)
+				if err := call.AddSame(w.key, d, c.times); err != nil {
+					t.Fatal(err)
+				}
+				got, want := make([]ratelimit.Result, c.times), make([]ratelimit.Result, c.times)
+				if err := call.Results(runCall(t, w.client, &call), 0, got); err != nil {
+					t.Fatal(err)
+				}
+				for i := range want {
+					next, keep, res := d.Step(w.state, c.now)
+					if keep > 0 {
+						w.state = next
+					}
+					want[i] = res
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("got %+v, want %+v", got, want)
+				}
+				if want[1].At == want[0].At && want[1].Remaining == want[0].Remaining-d.N {
+					t.Errorf("nothing changed after the first: %+v", want)
+				}
+				w.step(t, c.now, ratelimit.Demand{Key: "k", Algorithm: c.log, Op: ratelimit.OpPeek, N: 9})
+				w.compare(t)
+			})
+		})
+	}
+}
+
+// TestSameTakesUnlikeTheirSum lets the step tell that a sum is not what single takes are: these are
+// then decided one by one.
+func TestSameTakesUnlikeTheirSum(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		const source = `
+local function step(key, tail, now, op, n, at, args, pos)
+  local used = #tail
+  if n > 12 - used then return 0, 12 - used, 7, used, now end
+  return 1, 12 - used - n, 0, %s, %s, 60000000, tail .. string.rep('x', n)
+end`
+		for name, text := range map[string]string{
+			"reset": fmt.Sprintf(source, "used + n", "now"),
+			"stamp": fmt.Sprintf(source, "12", "now + used + n"),
+		} {
+			key := fmt.Sprintf("unlike:%s:%d", name, time.Now().UnixNano())
+			d := ratelimit.Demand{Key: "k",
+				Algorithm: unlike{algorithm.SlidingLog(ratelimit.PerMinute("minute", 12)),
+					name, text}, N: 5}
+			run := func(add func(*lua.Call)) (out [4]ratelimit.Result) {
+				t.Helper()
+				defer tgt.Client(t).Del(t.Context(), key)
+				var call lua.Call
+				call.Begin(1_000_000)
+				add(&call)
+				reply := runCall(t, tgt.Client(t), &call)
+				for i := range len(out) {
+					group, to := i, out[i:i+1]
+					if len(call.Args()) == 1 {
+						group, to = 0, out[:]
+					}
+					if err := call.Results(reply, group, to); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return out
+			}
+			got := run(func(c *lua.Call) {
+				if err := c.AddSame(key, d, 4); err != nil {
+					t.Fatal(err)
+				}
+			})
+			want := run(func(c *lua.Call) {
+				for range 4 {
+					if err := c.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			if got != want || !got[1].Allowed || got[2].Allowed {
+				t.Errorf("%s: got %+v, want %+v", name, got, want)
+			}
+		}
+	})
+}
+
+// unlike is an algorithm that says of its takes that they add up, and they do not.
+type unlike struct {
+	ratelimit.Algorithm
+	name, source string
+}
+
+func (u unlike) Script() ratelimit.Script {
+	return ratelimit.Script{Name: u.name, Source: u.source, Sums: true,
+		Args: func(dst []int64, _ ratelimit.Demand) []int64 { return dst }}
+}

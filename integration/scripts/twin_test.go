@@ -1,0 +1,216 @@
+package scripts
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
+)
+
+// twin is one state kept twice: by the Lua step on a server and by the Go step in memory. Now and
+// then each takes over the other's bytes.
+type twin struct {
+	client redis.UniversalClient
+	key    string
+	state  []byte
+	around int // admissions that left a large state as long as it was
+	calls  []lua.Call
+	steps  []twinStep // decided in Go, and not yet on the server
+}
+
+// twinStep is a step as the Go side decided it.
+type twinStep struct {
+	now  int64
+	d    ratelimit.Demand
+	want ratelimit.Result
+}
+
+// stepsAtOnce is how many steps go to the server together.
+const stepsAtOnce = 64
+
+// newTwin returns a twin whose last steps are compared, and whose key is deleted, at the end of the
+// test.
+func newTwin(t testing.TB, client redis.UniversalClient, name string) *twin {
+	t.Helper()
+	w := &twin{client: client, key: fmt.Sprintf("%s:%d", name, time.Now().UnixNano())}
+	w.calls = make([]lua.Call, stepsAtOnce)
+	t.Cleanup(func() {
+		if !t.Failed() && len(w.steps) > 0 {
+			t.Errorf("%d steps were not compared", len(w.steps))
+		}
+		client.Del(context.Background(), w.key)
+	})
+	return w
+}
+
+// step decides d in Go. The server decides it no later than compare returns.
+func (w *twin) step(t testing.TB, now int64, d ratelimit.Demand) ratelimit.Result {
+	t.Helper()
+	next, keep, want := d.Step(w.state, now)
+	if keep > 0 {
+		if d.Op == ratelimit.OpTake && len(next) == len(w.state) && len(next) > 5000 {
+			w.around++
+		}
+		w.state = next
+	}
+	w.steps = append(w.steps, twinStep{now, d, want})
+	if len(w.steps) == stepsAtOnce {
+		w.compare(t)
+	}
+	return want
+}
+
+// compare has the server decide what it has not, and compares the results.
+func (w *twin) compare(t testing.TB) {
+	t.Helper()
+	if len(w.steps) == 0 {
+		return
+	}
+	pipe := newPipeline(w.client)
+	replies := make([]*redis.Cmd, len(w.steps))
+	for i, s := range w.steps {
+		w.calls[i].Begin(s.now)
+		if err := w.calls[i].Add([]string{w.key}, []ratelimit.Demand{s.d}); err != nil {
+			t.Fatal(err)
+		}
+		replies[i] = pipe.run(t, &w.calls[i])
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range w.steps {
+		var got [1]ratelimit.Result
+		if err := w.calls[i].Results(replies[i].Val().(string), 0, got[:]); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != s.want {
+			t.Fatalf("%v of %d at %d under %v: Lua %+v, Go %+v",
+				s.d.Op, s.d.N, s.now, s.d.Algorithm.Limit(), got[0], s.want)
+		}
+	}
+	w.steps = w.steps[:0]
+}
+
+// swap gives each side the bytes that the other wrote.
+func (w *twin) swap(t testing.TB) {
+	t.Helper()
+	w.compare(t)
+	lua, err := w.client.Get(t.Context(), w.key).Bytes()
+	if err != nil && err != redis.Nil {
+		t.Fatal(err)
+	}
+	if len(w.state) == 0 {
+		err = w.client.Del(t.Context(), w.key).Err()
+	} else {
+		err = w.client.Set(t.Context(), w.key, w.state, time.Hour).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.state = bytes.Clone(lua)
+}
+
+// recipe says how a random history is made: a change of the log every so many steps, give-backs to
+// one of so many stamps back.
+type recipe struct {
+	calm                bool // nothing that empties or fills the log at once
+	wide                bool // looks for any number of units
+	steps, change, back int
+	swap                int // so many steps on average until each side takes over the other's bytes
+	log                 func(*rand.Rand) algorithm.Log
+	tick                func(r *rand.Rand, window int64) int64
+}
+
+func playTwin(t *testing.T, client redis.UniversalClient, r *rand.Rand, h recipe) *twin {
+	t.Helper()
+	w := newTwin(t, client, fmt.Sprintf("twin:%d", r.Uint64()))
+	now := time.Now().UnixMicro()
+	var stamps []int64
+	log := h.log(r)
+	for range h.steps {
+		if r.IntN(h.change) == 0 {
+			log = h.log(r)
+		}
+		now = max(1, now+h.tick(r, log.Limit().Window.Microseconds()))
+		stamps = stamps[max(0, len(stamps)-h.back):]
+		d := randomDemand(r, log, stamps)
+		if h.calm && (d.Op == ratelimit.OpReset || d.Op == ratelimit.OpForce) {
+			d.Op, d.N = ratelimit.OpPeek, min(d.N, d.Algorithm.Limit().Max)
+		}
+		if h.wide && d.Op == ratelimit.OpPeek {
+			d.N = 1 + r.Int64N(log.Limit().Max)
+		}
+		res := w.step(t, now, d)
+		if res.Allowed && (d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce) {
+			stamps = append(stamps, res.At)
+		}
+		if r.IntN(h.swap) == 0 {
+			w.swap(t)
+		}
+	}
+	w.compare(t)
+	return w
+}
+
+func randomLog(r *rand.Rand) algorithm.Log {
+	limit := ratelimit.Limit{
+		Name: "twin",
+		Max:  []int64{1, 5, 60, 1000}[r.IntN(4)],
+		Window: []time.Duration{time.Minute, 10 * time.Minute, 24 * time.Hour,
+			ratelimit.MaxWindow}[r.IntN(4)],
+	}
+	return algorithm.SlidingLog(limit).
+		WithResolution([]time.Duration{0, 0, 7 * time.Microsecond, time.Second,
+			time.Minute}[r.IntN(5)])
+}
+
+func randomTick(r *rand.Rand, window int64) int64 {
+	switch r.IntN(12) {
+	case 0:
+		return window - 1 + r.Int64N(3)
+	case 1:
+		return -r.Int64N(window)
+	case 2:
+		return -window - r.Int64N(window)
+	case 3:
+		return r.Int64N(2 * window)
+	case 4:
+		return 0
+	case 5:
+		return -window + r.Int64N(8) - 4
+	}
+	return r.Int64N(window/20 + 1)
+}
+
+func randomDemand(r *rand.Rand, log ratelimit.Algorithm, stamps []int64) ratelimit.Demand {
+	limit := log.Limit().Max
+	d := ratelimit.Demand{Key: "twin", Algorithm: log, N: 1 + r.Int64N(min(limit, 7))}
+	switch r.IntN(16) {
+	case 0, 1, 2:
+		d.Op = ratelimit.OpPeek
+	case 3:
+		d.Op, d.N = ratelimit.OpForce, 1+r.Int64N(2*limit)
+	case 4:
+		if r.IntN(8) == 0 {
+			d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
+		}
+	case 5, 6, 7:
+		d.Op = ratelimit.OpGiveBack
+		if len(stamps) > 0 {
+			d.At = stamps[r.IntN(len(stamps))]
+		}
+	case 8:
+		if r.IntN(10) == 0 {
+			d.Op = ratelimit.OpReset
+		}
+	}
+	return d
+}

@@ -1,0 +1,98 @@
+package servers
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// EachClocked runs f, as a subtest, on the images whose wall clock tests step at every commit, and
+// on all in a full run.
+func EachClocked(t *testing.T, f func(t *testing.T, image string)) {
+	t.Helper()
+	for _, image := range Images() {
+		if image == "redis:7" && !Full && len(Images()) > 1 {
+			continue
+		}
+		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
+			t.Parallel() // it mostly waits for windows
+			f(t, image)
+		})
+	}
+}
+
+// StartClocked starts a server of the test's own whose wall clock [Server.SetClock] can step.
+func StartClocked(t testing.TB, image string, args ...string) *Server {
+	t.Helper()
+	library, err := clockLibrary()
+	if err != nil {
+		skip(t, fmt.Sprintf("clocks cannot be stepped: %v", err))
+	}
+	return StartWith(t, image, Launch{
+		Args:  args,
+		env:   []string{"LD_PRELOAD=./" + clockLibraryFile, "CLOCKSTEP_FILE=" + clockFile},
+		Files: map[string][]byte{clockLibraryFile: library, clockFile: clockOffset(0)},
+	})
+}
+
+const (
+	clockLibraryFile = "libclockstep.so"
+	clockFile        = "clock"
+)
+
+//go:embed testdata/clockstep.c
+var clockSource string
+
+// clockLibrary compiles the library that adds the offset in clockFile to a server's wall clock.
+var clockLibrary = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "ratelimit-clock-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, clockLibraryFile)
+	cc := exec.Command("cc", "-Wall", "-O2", "-fPIC", "-shared", "-nostdlib", "-o", file, "-x", "c",
+		"-")
+	cc.Stdin = strings.NewReader(clockSource)
+	if out, err := cc.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("clockstep.c does not compile: %w %s", err, out)
+	}
+	return os.ReadFile(file)
+})
+
+func clockOffset(offset time.Duration) []byte {
+	return binary.LittleEndian.AppendUint64(nil, uint64(offset))
+}
+
+// StepClock sets the server's wall clock so far from the true time, and does not look at it.
+func (s *Server) StepClock(ctx context.Context, offset time.Duration) error {
+	return s.write(ctx, clockFile, clockOffset(offset))
+}
+
+// SetClock sets the server's wall clock so far from the true time.
+func (s *Server) SetClock(t testing.TB, offset time.Duration) {
+	t.Helper()
+	s.fault(t, "setClock", func(ctx context.Context) error {
+		return s.StepClock(ctx, offset)
+	})
+	c := Connect(t, s.Addr)
+	before := time.Now()
+	now, err := c.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const apart = 10 * time.Millisecond // clocks of one machine, read in different ways
+	if was := now.Add(-offset); was.Before(before.Add(-apart)) || was.After(time.Now().Add(apart)) {
+		t.Fatalf("the clock of %s is %v from the true time, not %v",
+			s.Image, now.Sub(before), offset)
+	}
+	c.Close()
+}

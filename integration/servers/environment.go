@@ -1,0 +1,322 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"github.com/redis/go-redis/v9"
+	"github.com/testcontainers/testcontainers-go"
+	tclog "github.com/testcontainers/testcontainers-go/log"
+)
+
+// oldest is the first version of Redis that the stores promise to work with.
+const oldest = 7
+
+// environment is what the tests of one process run on. It is found when a test first needs a
+// server.
+type environment struct {
+	// images are the images that can be had. Without an engine they are programs in PATH.
+	images   []string
+	programs bool // images are programs of this machine, which run without containers
+	lacking  lacking
+
+	// running has one server of each image, which starts when a test first asks for it.
+	running map[string]func() (*Server, error)
+}
+
+// lacking tells why tests cannot have something. An empty field means that they can.
+type lacking struct {
+	servers  string // any server
+	own      string // a server of a test's own
+	clusters string // a cluster of a test's own
+	networks string // a network of a test's own
+}
+
+var env = sync.OnceValue(func() *environment {
+	e := &environment{images: wantedImages(), running: make(map[string]func() (*Server, error))}
+	e.find()
+	if reason := e.lacking.servers; reason != "" {
+		say("no tests on servers: %s", reason)
+	}
+	return e
+})
+
+// wantedImages are those that RATELIMIT_IMAGES names, separated by commas, or all that are
+// promised.
+func wantedImages() []string {
+	if names := os.Getenv("RATELIMIT_IMAGES"); names != "" {
+		return strings.Split(names, ",")
+	}
+	return []string{"redis:7", "redis:8", "valkey/valkey:8"}
+}
+
+// Images are the servers that every test runs on, the oldest first.
+func Images() []string { return env().images }
+
+// Newest is the image of the newest server.
+func Newest() string {
+	all := Images()
+	return all[len(all)-1]
+}
+
+// EachImage runs f, as a subtest, on every image.
+func EachImage(t *testing.T, f func(t *testing.T, image string)) {
+	t.Helper()
+	onImages(t, Images(), f)
+}
+
+// OneImage runs f, as a subtest, on one image, and on all of them in a full run.
+func OneImage(t *testing.T, one string, f func(t *testing.T, image string)) {
+	t.Helper()
+	on := Images()
+	if !Full && slices.Contains(on, one) {
+		on = []string{one}
+	}
+	onImages(t, on, f)
+}
+
+func onImages(t *testing.T, on []string, f func(t *testing.T, image string)) {
+	t.Helper()
+	for _, image := range on {
+		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) { f(t, image) })
+	}
+}
+
+// needServers skips a test where there is no server at all.
+func needServers(t testing.TB) {
+	t.Helper()
+	need(t, env().lacking.servers)
+}
+
+// NeedOwn skips a test where it cannot have a server of its own.
+func NeedOwn(t testing.TB) {
+	t.Helper()
+	need(t, env().lacking.own)
+}
+
+// needCluster skips a test where it cannot have a cluster.
+func needCluster(t testing.TB) {
+	t.Helper()
+	need(t, env().lacking.clusters)
+}
+
+// NeedNetwork skips a test where it cannot have a network of containers.
+func NeedNetwork(t testing.TB) {
+	t.Helper()
+	need(t, env().lacking.networks)
+}
+
+func need(t testing.TB, lacking string) {
+	t.Helper()
+	if lacking != "" {
+		skip(t, lacking)
+	}
+}
+
+// find looks for the servers given by address, and for containers where an engine answers, or else
+// for the programs in PATH.
+func (e *environment) find() {
+	noContainers := e.findContainers()
+	if noContainers == "" {
+		return
+	}
+	e.lacking.networks = "a network of containers is needed, and " + noContainers
+	noPrograms := e.findPrograms(noContainers)
+	if noPrograms == "" {
+		return
+	}
+	e.images = wantedImages() // the tests on them are skipped
+	e.lacking.own = noContainers + "; " + noPrograms
+	e.lacking.clusters = e.lacking.own
+	if len(givenAddresses()) == 0 {
+		e.lacking.servers = e.lacking.own
+	}
+}
+
+// findContainers tells why tests cannot have containers, or nothing. It gets the images that the
+// engine lacks, and starts the server of the first image: the engine may be unable to.
+func (e *environment) findContainers() string {
+	tclog.SetDefault(tclog.NewNoopLogger())
+	setDefaultEnv("TESTCONTAINERS_RYUK_DISABLED", "true")
+	// Where /.dockerenv exists, testcontainers looks for published ports on the default gateway.
+	// The bridge of an engine shows that the engine runs on this machine.
+	if _, err := net.InterfaceByName("docker0"); err == nil {
+		setDefaultEnv("TESTCONTAINERS_HOST_OVERRIDE", "localhost")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := dockerAnswers(ctx); err != nil {
+		return fmt.Sprintf("no Docker engine answers (%s)", firstLine(err))
+	}
+	if err := sweep(ctx); err != nil {
+		say("containers of earlier runs: %v", err)
+	}
+	if err := e.keep(getImages(e.images)); err != nil {
+		return firstLine(err)
+	}
+	for _, image := range e.images {
+		e.running[image] = e.starter(image)
+	}
+	first, err := e.running[e.images[0]]()
+	if err != nil {
+		return firstLine(err)
+	}
+	e.lacking.clusters = noWayToContainers(first)
+	e.lacking.networks = e.lacking.clusters
+	return ""
+}
+
+// findPrograms tells why tests cannot run the programs of this machine either, or nothing.
+func (e *environment) findPrograms(noContainers string) string {
+	e.images = nil
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if _, err := exec.LookPath(name); err == nil {
+			e.images = append(e.images, name)
+		}
+	}
+	if len(e.images) == 0 {
+		return "neither redis-server nor valkey-server is in PATH"
+	}
+	say("programs instead of containers, since %s", noContainers)
+	e.programs = true
+	tooOld := make(map[string]error)
+	for _, image := range e.images {
+		e.running[image] = e.starter(image)
+		if _, err := e.running[image](); err != nil {
+			tooOld[image] = err
+		}
+	}
+	if err := e.keep(tooOld); err != nil {
+		return firstLine(err)
+	}
+	return ""
+}
+
+// keep leaves out the images that cannot be had. It returns an error if that is all of them.
+func (e *environment) keep(cannot map[string]error) error {
+	kept := slices.DeleteFunc(slices.Clone(e.images),
+		func(image string) bool { return cannot[image] != nil })
+	if len(kept) == 0 {
+		return errors.Join(slices.Collect(maps.Values(cannot))...)
+	}
+	e.images = kept
+	for image, err := range cannot {
+		if err != nil {
+			ran.skip(fmt.Sprintf("all tests on %s: %s", image, firstLine(err)))
+			say("no tests on %s: %s", image, firstLine(err))
+		}
+	}
+	return nil
+}
+
+// starter returns what starts the server of an image that all tests share, once.
+func (e *environment) starter(image string) func() (*Server, error) {
+	return sync.OnceValues(func() (*Server, error) {
+		s, err := e.newServer(image, Launch{})
+		if err != nil {
+			return nil, err
+		}
+		AtEnd(s.close)
+		version, err := versionOf(s.Addr)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", image, err)
+		}
+		Measured("%s is %s", image, version)
+		return s, nil
+	})
+}
+
+func versionOf(addr string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), FaultTimeout)
+	defer cancel()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	defer c.Close()
+	all, err := c.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return "", err
+	}
+	info := all["Server"]
+	if version := info["valkey_version"]; version != "" {
+		return "valkey " + version, nil
+	}
+	version := info["redis_version"]
+	var major int
+	if _, err := fmt.Sscanf(version, "%d.", &major); err != nil || major < oldest {
+		return "", fmt.Errorf("redis %s is older than %d.0", version, oldest)
+	}
+	return "redis " + version, nil
+}
+
+// noWayToContainers tells why the tests cannot connect to containers by the containers' own
+// addresses, as clients of a cluster have to. They cannot where the engine runs in a virtual
+// machine.
+func noWayToContainers(s *Server) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	ip, err := s.container.ContainerIP(ctx)
+	if err == nil {
+		var dialer net.Dialer
+		var conn net.Conn
+		if conn, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, "6379")); err == nil {
+			conn.Close()
+			return ""
+		}
+	}
+	return fmt.Sprintf("containers do not answer at their own addresses (%s)", firstLine(err))
+}
+
+func setDefaultEnv(name, value string) {
+	if _, ok := os.LookupEnv(name); !ok {
+		os.Setenv(name, value)
+	}
+}
+
+// dockerAnswers asks the engine for a sign of life: the one that DOCKER_HOST names, if it is set.
+// Testcontainers would try others after it, and panics where it finds no socket.
+func dockerAnswers(ctx context.Context) (err error) {
+	if os.Getenv("DOCKER_HOST") != "" {
+		docker, err := client.New(client.FromEnv)
+		if err != nil {
+			return err
+		}
+		defer docker.Close()
+		if _, err := docker.Info(ctx, client.InfoOptions{}); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	provider, err := testcontainers.NewDockerProvider()
+	if err != nil {
+		return err
+	}
+	defer provider.Close()
+	return provider.Health(ctx)
+}
+
+func givenAddresses() []given {
+	var all []given
+	for _, g := range []given{
+		{"given redis", "RATELIMIT_REDIS_ADDR"},
+		{"given valkey", "RATELIMIT_VALKEY_ADDR"},
+	} {
+		if addr := os.Getenv(g.addr); addr != "" {
+			all = append(all, given{g.name, addr})
+		}
+	}
+	return all
+}

@@ -1,0 +1,4 @@
+package servers
+
+// Module is the root of the module as the tests of every folder see it from where they run.
+const Module = "../.."

@@ -1,0 +1,91 @@
+// Package servers starts the Redis and Valkey servers, clusters and Sentinels that tests run on,
+// does to them what tests ask for, and reports which tests ran on which of them.
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit/internal/leak"
+)
+
+// A Task is what a process does instead of running tests when the environment variable Env is set.
+// Run gets the variable's value and returns the exit code.
+type Task struct {
+	Env string
+	Run func(value string) int
+}
+
+// Run is TestMain of every folder: it runs the tests, or the task that the environment names,
+// reports what ran on which servers, closes what the tests shared, and returns the exit code.
+func Run(m *testing.M, tasks ...Task) int {
+	redis.SetLogger(silent{})
+	for _, task := range tasks {
+		if value := os.Getenv(task.Env); value != "" {
+			return task.Run(value)
+		}
+	}
+	stop := ran.progress()
+	code := m.Run()
+	stop()
+	if err := closeShared(); err != nil {
+		fmt.Println("closing what the tests shared:", err)
+		code = 1
+	}
+	code = leak.Check(code)
+	if skipped := ran.finish(); skipped > 0 && required {
+		fmt.Println("servers are required")
+		code = max(code, 1)
+	}
+	return code
+}
+
+// silent drops what go-redis would log of the faults that tests inject.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// Full is whether to try all combinations, and tests in their long form.
+var Full = os.Getenv("RATELIMIT_FULL") != ""
+
+// required is whether a test that lacks a server fails.
+var required = os.Getenv("RATELIMIT_REQUIRE_SERVERS") == "1"
+
+// skip skips a test that lacks a server, or fails it where servers are required.
+func skip(t testing.TB, reason string) {
+	t.Helper()
+	if required {
+		t.Fatalf("a server is required: %s", reason)
+	}
+	ran.skip(reason)
+	t.Skip(reason)
+}
+
+// shared is what the tests of a process share and the end of the run closes.
+var shared struct {
+	mu      sync.Mutex
+	closers []func() error
+}
+
+// AtEnd has f called when all tests of the process have ended.
+func AtEnd(f func() error) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	shared.closers = append(shared.closers, f)
+}
+
+func closeShared() error {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	var errs []error
+	for _, f := range shared.closers {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}

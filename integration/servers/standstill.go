@@ -1,0 +1,42 @@
+package servers
+
+import (
+	"sync"
+	"time"
+)
+
+// AnswerSlack is what a busy machine may add to the 100ms in which a store answers, besides the
+// time for which the machine is seen to stand still.
+const AnswerSlack = 400 * time.Millisecond
+
+// LatestAnswer returns how long a call with a timeout may take on a machine that stood still for
+// no longer than still.
+func LatestAnswer(timeout, still time.Duration) time.Duration {
+	return timeout + AnswerSlack + 2*still
+}
+
+// WatchStandstill has a goroutine look at a clock until stop is called. stop returns the longest
+// time for which the goroutine was kept from it.
+func WatchStandstill() (stop func() time.Duration) {
+	const pace = 10 * time.Millisecond
+	done, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		still := time.Duration(0)
+		for last := time.Now(); ; {
+			select {
+			case <-done:
+				longest <- still
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			still, last = max(still, now.Sub(last)-pace), now
+		}
+	}()
+	return sync.OnceValue(func() time.Duration {
+		close(done)
+		return <-longest
+	})
+}

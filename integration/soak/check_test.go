@@ -1,0 +1,416 @@
+package soak
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/conformance/linear"
+)
+
+// What is checked of a group's calls in a round, beside that no call fails in a way that is not
+// promised:
+//
+//   - order: the calls that the server answered are linearizable on its clock. Those of unknown
+//     outcome may have happened at any time after their call or never, and those that failed
+//     otherwise have not (linear.CheckRunning).
+//   - limit: the units that were admitted and neither given back nor reset never exceed Max in any
+//     Window of the stamps; this knows nothing of how the algorithm works.
+//   - books: what is recorded in the end is no less than what was acknowledged, and no more than
+//     that and what is unknown.
+//   - cache: a cached refusal follows one that the server gave the same process before, for no more
+//     units and, unless the state has changed meanwhile, with no less to wait. It is no older than
+//     CacheAge, from before nothing that this process itself has since freed, and from before
+//     nothing that another freed longer than soakWord ago.
+
+// soakWord is how long the server's word may take that a state has changed: the second and a half
+// after which a client gives up a connection on which it hears nothing, and time for a busy
+// machine.
+const soakWord = 3 * time.Second
+
+// soakCacheAge is the default of CacheAge.
+const soakCacheAge = 5 * time.Second
+
+// A violation is a promise that was not kept, and by what.
+type violation struct {
+	promise string
+	calls   []soakCall
+}
+
+func (v violation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", v.promise)
+	for _, c := range v.calls {
+		fmt.Fprintf(&b, "%v\n", c)
+	}
+	return b.String()
+}
+
+func (c soakCall) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%14v +%-10v %d/%-2d", c.Call, c.Return-c.Call, c.Process, c.Worker)
+	for i, d := range c.Demands {
+		fmt.Fprintf(&b, " %v %d of %s by %v", d.Op, d.N, d.Key, d.Limit)
+		if d.Op == ratelimit.OpGiveBack {
+			fmt.Fprintf(&b, " at %d", d.At)
+		}
+		if len(c.Results) > 0 {
+			fmt.Fprintf(&b, ": %+v", c.Results[i])
+		}
+	}
+	if c.Err != "" {
+		fmt.Fprintf(&b, ": %s %s", c.Err, c.Text)
+	}
+	return b.String()
+}
+
+func (c soakCall) cached() bool {
+	return len(c.Results) > 0 && c.Results[0].Source == ratelimit.SourceCache
+}
+
+// soakJudgement is what came of the check of a group's calls.
+type soakJudgement struct {
+	operations int // whose order was checked
+	cached     int // refusals that were
+	unknown    int
+	undecided  bool
+	violations []violation
+}
+
+// judge checks the calls of one group in one round.
+func (r soakRound) judge(g soakGroup, calls []soakCall) (j soakJudgement) {
+	slices.SortFunc(calls, func(a, b soakCall) int { return cmp.Compare(a.Call, b.Call) })
+	var history, cached []soakCall
+	for _, c := range calls {
+		switch {
+		case c.Err == soakUnexpected:
+			j.violations = append(j.violations,
+				violation{"an error that no call may end with", []soakCall{c}})
+		case c.cached():
+			cached = append(cached, c)
+		case c.Err != soakUnavailable:
+			history = append(history, c)
+		}
+		if c.Err == soakUnknown {
+			j.unknown++
+		}
+	}
+	j.operations, j.cached = len(history), len(cached)
+	for _, c := range cached {
+		if wrong := r.judgeCached(c, calls); wrong != "" {
+			j.violations = append(j.violations, violation{"cache: " + wrong, touching(calls, c)})
+			break
+		}
+	}
+	for _, v := range []*violation{r.judgeOrder(history, &j.undecided), r.judgeLimit(history)} {
+		if v != nil {
+			j.violations = append(j.violations, *v)
+		}
+	}
+	if v := judgeBooks(history); v != nil && !r.Clock {
+		j.violations = append(j.violations, *v)
+	}
+	return j
+}
+
+// touching returns the calls about the state that c is about, up to c.
+func touching(calls []soakCall, c soakCall) (found []soakCall) {
+	for _, o := range calls {
+		if o.about(stateOf(c.Demands[0].demand())) != nil && o.Call <= c.Call &&
+			(!o.cached() || o.Call == c.Call) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// about returns c's demand on a state, or nil.
+func (c soakCall) about(s soakState) *soakDemand {
+	for i := range c.Demands {
+		if c.Demands[i].Key == s.key && c.Demands[i].Limit.Name == s.limit {
+			return &c.Demands[i]
+		}
+	}
+	return nil
+}
+
+func (r soakRound) clock() linear.Clock {
+	if r.Clock {
+		return linear.Stepped
+	}
+	return linear.Steady
+}
+
+// judgeOrder shows the last calls before the order was lost.
+func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
+	var ops []conformance.Operation
+	for _, c := range history {
+		op := conformance.Operation{Client: c.Worker, Call: c.Call, Return: c.Return,
+			Results: c.Results}
+		for _, d := range c.Demands {
+			op.Demands = append(op.Demands, d.demand())
+		}
+		ops = append(ops, op)
+	}
+	err := linear.CheckRunning(ops, r.clock())
+	*undecided = errors.Is(err, linear.ErrUndecided)
+	if err == nil || *undecided {
+		return nil
+	}
+	const shown = 60
+	var lost *linear.Disorder
+	if errors.As(err, &lost) {
+		end := slices.IndexFunc(history, func(c soakCall) bool { return c.Call > lost.Until() })
+		if end >= 0 {
+			history = history[:end]
+		}
+	}
+	return &violation{fmt.Sprintf("order: %v; the last calls of %d:", err, len(history)),
+		history[max(0, len(history)-shown):]}
+}
+
+// record is what is known of the units at a stamp.
+type soakRecord struct {
+	at, n, max int64
+	take       bool
+}
+
+// judgeLimit goes by the stamps. On a clock that steps they say little, and there it goes by the
+// sum, to which a step forward adds once Max.
+func (r soakRound) judgeLimit(history []soakCall) *violation {
+	states := make(map[soakState][]soakCall)
+	for _, c := range history {
+		for _, d := range c.Demands {
+			s := stateOf(d.demand())
+			states[s] = append(states[s], c)
+		}
+	}
+	for s, calls := range states {
+		if wrong := r.limitBroken(s, calls); wrong != "" {
+			return &violation{"limit: " + wrong, calls}
+		}
+	}
+	return nil
+}
+
+func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
+	var records []soakRecord
+	given := make(map[int64]int64) // back, by stamp; perhaps less was
+	var window time.Duration
+	reset := int64(0)
+	for _, c := range calls {
+		for i, d := range c.Demands {
+			if d.Key != s.key || d.Limit.Name != s.limit {
+				continue
+			}
+			if window == 0 {
+				window = d.Limit.Window
+			}
+			switch {
+			case d.Limit.Window != window, d.Op == ratelimit.OpReset && (r.Clock || c.Err != ""):
+				return "" // which is for the order to tell
+			case d.Op == ratelimit.OpGiveBack:
+				given[d.At] += d.N
+			case d.Op == ratelimit.OpReset:
+				reset = max(reset, c.Results[i].At)
+			case d.Op != ratelimit.OpPeek && admitted(c.Results):
+				records = append(records,
+					soakRecord{c.Results[i].At, d.N, d.Limit.Max, d.Op == ratelimit.OpTake})
+			}
+		}
+	}
+	if r.Clock {
+		return sumBroken(records, given)
+	}
+	// Of records with one stamp the answers do not tell the order, which their Max may need: takes
+	// come before forced units, and a take under a smaller Max before one under a larger.
+	slices.SortFunc(records, func(a, b soakRecord) int {
+		switch {
+		case a.at != b.at:
+			return cmp.Compare(a.at, b.at)
+		case a.take != b.take && a.take:
+			return -1
+		case a.take != b.take:
+			return 1
+		}
+		return cmp.Compare(a.max, b.max)
+	})
+	for i, last := range records {
+		if !last.take || last.at <= reset {
+			continue
+		}
+		used, back := int64(0), make(map[int64]int64)
+		for _, o := range records[:i+1] {
+			if o.at > last.at-window.Microseconds() && o.at > reset {
+				used += o.n
+				back[o.at] += o.n
+			}
+		}
+		for at, n := range back {
+			used -= min(n, given[at])
+		}
+		if used > last.max {
+			return fmt.Sprintf("%d units of %d in the window that ends at %d",
+				used, last.max, last.at)
+		}
+	}
+	return ""
+}
+
+func sumBroken(records []soakRecord, given map[int64]int64) string {
+	sum, most := int64(0), int64(0)
+	for _, o := range records {
+		if o.take {
+			sum, most = sum+o.n, max(most, o.max)
+		}
+	}
+	for _, n := range given {
+		sum -= n
+	}
+	if sum > 2*most {
+		return fmt.Sprintf("%d units of %d within a window and a step", sum, most)
+	}
+	return ""
+}
+
+// judgeBooks compares what is recorded in the end with what callers were told.
+func judgeBooks(history []soakCall) *violation {
+	type book struct{ told, unknown, given int64 }
+	books := make(map[soakState]*book)
+	closed := make(map[soakState]bool) // of which nothing can be said
+	for _, c := range history {
+		for i, d := range c.Demands {
+			s := stateOf(d.demand())
+			b := books[s]
+			if b == nil {
+				b = new(book)
+				books[s] = b
+			}
+			switch {
+			case d.Limit.Window != longWindow, d.Op == ratelimit.OpReset:
+				closed[s] = true
+			case d.Op == ratelimit.OpGiveBack:
+				b.given += d.N
+			case d.Op == ratelimit.OpPeek && c.Process == soakJudge && c.Err == "":
+				recorded := d.Limit.Max - c.Results[i].Remaining
+				if !closed[s] && (recorded < min(b.told-b.given, d.Limit.Max) ||
+					recorded > b.told+b.unknown) {
+					return &violation{fmt.Sprintf("books: %d units are recorded, %d were acknowledged, %d may be given back, %d unknown",
+						recorded, b.told, b.given, b.unknown), touching(history, c)}
+				}
+			case d.Op == ratelimit.OpPeek:
+			case c.Err == soakUnknown:
+				b.unknown += d.N
+			case admitted(c.Results):
+				b.told += d.N
+			}
+		}
+	}
+	return nil
+}
+
+// judgeCached tells what is wrong with a cached refusal.
+func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
+	for i, res := range c.Results {
+		d := c.Demands[i]
+		if d.Op != ratelimit.OpTake || res.Source != ratelimit.SourceCache ||
+			res.Limit != d.Limit.Max || res.Allowed != (res.RetryAfter <= 0) {
+			return "what was answered is no refusal"
+		}
+	}
+	if admitted(c.Results) {
+		return "what was answered is no refusal"
+	}
+	wrong = "nobody gave this refusal"
+	for _, source := range r.sources(c, calls) {
+		passed := c.Call - source.Return
+		switch {
+		case source.Err != "": // its answer came when its caller had left
+			return r.judgeFreed(c, calls)
+		case passed >= soakCacheAge:
+			wrong = fmt.Sprintf("a refusal of %v ago", passed)
+			continue
+		}
+		wrong = ""
+		for i, res := range c.Results {
+			was := source.Results[i].RetryAfter
+			// A look after a step of the clock finds another refusal than any caller got.
+			if res.RetryAfter > was-passed && !res.Allowed && !r.Clock &&
+				!changedMeanwhile(source, c, i, calls) {
+				wrong = fmt.Sprintf("RetryAfter is %v, and was %v before %v",
+					res.RetryAfter, was, passed)
+			}
+		}
+		if wrong == "" {
+			return r.judgeFreed(c, calls)
+		}
+	}
+	return wrong
+}
+
+// judgeFreed tells whether a cached refusal is from before units of it were freed.
+func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
+	if r.Clock {
+		return ""
+	}
+	for i, d := range c.Demands {
+		for _, o := range calls {
+			freed := o.about(stateOf(d.demand()))
+			if freed == nil || freed.Op != ratelimit.OpGiveBack && freed.Op != ratelimit.OpReset ||
+				!admitted(o.Results) || o.Results[0].At <= c.Results[i].At {
+				continue
+			}
+			if since := c.Call - o.Return; since > soakWord || since > 0 && o.Process == c.Process {
+				return fmt.Sprintf("a refusal from before what process %d has freed %v ago:\n%v",
+					o.Process, since, o)
+			}
+		}
+	}
+	return ""
+}
+
+// sources returns the calls of the same process that the server may have refused before the process
+// cached what c got.
+func (r soakRound) sources(c soakCall, calls []soakCall) (sources []soakCall) {
+	for _, o := range calls {
+		if o.Process == c.Process && !o.cached() && o.Call <= c.Return && r.isSource(o, c) {
+			sources = append(sources, o)
+		}
+	}
+	return sources
+}
+
+func (r soakRound) isSource(o, c soakCall) bool {
+	if len(o.Demands) != len(c.Demands) || o.Err != "" && o.Err != soakUnknown ||
+		o.Err == "" && admitted(o.Results) {
+		return false
+	}
+	for i, d := range c.Demands {
+		q, res := o.Demands[i], c.Results[i]
+		if q.Op != ratelimit.OpTake || q.Key != d.Key || q.Limit != d.Limit ||
+			res.Allowed && q.N < d.N || !res.Allowed && q.N > d.N {
+			return false
+		}
+		if o.Err == "" && !r.Clock && o.Results[i].At > res.At {
+			return false
+		}
+	}
+	return true
+}
+
+// changedMeanwhile reports whether a demand on the state of c's i-th one may have changed it since
+// source was refused.
+func changedMeanwhile(source, c soakCall, i int, calls []soakCall) bool {
+	for _, o := range calls {
+		if o.about(stateOf(c.Demands[i].demand())) != nil && o.Return >= source.Call &&
+			o.Call <= c.Return && (o.Err == soakUnknown || o.Err == "" && admitted(o.Results)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,163 @@
+package soak
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// soakScript builds calls as processes would have recorded them, one after the other unless they
+// say otherwise.
+type soakScript struct {
+	calls []soakCall
+	at    time.Duration
+}
+
+func (s *soakScript) add(
+	process int, d soakDemand, res ratelimit.Result, err soakError,
+) *soakScript {
+	if d.Key == "" {
+		d.Key = "k"
+	}
+	if d.Limit.Max == 0 {
+		d.Limit = ratelimit.Limit{Name: "long", Max: 2, Window: longWindow}
+	}
+	if d.N == 0 {
+		d.N = 1
+	}
+	res.Limit = d.Limit.Max
+	s.at += time.Millisecond
+	c := soakCall{Process: process, Worker: process, Call: s.at, Return: s.at + time.Microsecond,
+		Demands: []soakDemand{d}, Err: err}
+	if err == "" {
+		c.Results = []ratelimit.Result{res}
+	}
+	s.calls = append(s.calls, c)
+	return s
+}
+
+func (s *soakScript) take(process int, at int64) *soakScript {
+	return s.add(process, soakDemand{}, ratelimit.Result{Allowed: true, At: at}, "")
+}
+
+// takeUnder takes n units under a Max.
+func (s *soakScript) takeUnder(units, n, at int64) *soakScript {
+	d := soakDemand{N: n, Limit: ratelimit.Limit{Name: "long", Max: units, Window: longWindow}}
+	return s.add(0, d, ratelimit.Result{Allowed: true, At: at}, "")
+}
+
+func (s *soakScript) forced(n, at int64) *soakScript {
+	return s.add(0, soakDemand{Op: ratelimit.OpForce, N: n},
+		ratelimit.Result{Allowed: true, At: at}, "")
+}
+
+func (s *soakScript) refuse(process int, at int64, retry time.Duration) *soakScript {
+	return s.add(process, soakDemand{}, ratelimit.Result{At: at, RetryAfter: retry}, "")
+}
+
+func (s *soakScript) cached(process int, at int64, retry time.Duration) *soakScript {
+	return s.add(process, soakDemand{},
+		ratelimit.Result{At: at, RetryAfter: retry, Source: ratelimit.SourceCache}, "")
+}
+
+func (s *soakScript) giveBack(process int, at, now int64) *soakScript {
+	return s.add(process, soakDemand{Op: ratelimit.OpGiveBack, At: at},
+		ratelimit.Result{Allowed: true, At: now}, "")
+}
+
+func (s *soakScript) lost(process int) *soakScript {
+	return s.add(process, soakDemand{}, ratelimit.Result{}, soakUnknown)
+}
+
+func (s *soakScript) look(remaining int64) *soakScript {
+	return s.add(soakJudge, soakDemand{Op: ratelimit.OpPeek},
+		ratelimit.Result{Allowed: remaining > 0, Remaining: remaining, At: 1 << 50}, "")
+}
+
+func (s *soakScript) wait(d time.Duration) *soakScript {
+	s.at += d
+	return s
+}
+
+// TestSoakJudges tries each check, but that of the order, on calls that keep a promise and on calls
+// that do not.
+func TestSoakJudges(t *testing.T) {
+	script := func() *soakScript { return &soakScript{at: time.Hour} }
+	window := longWindow.Microseconds()
+	limit := func(s *soakScript) string { return promiseOf(soakRound{}.judgeLimit(s.calls)) }
+	stepped := func(s *soakScript) string {
+		return promiseOf(soakRound{Clock: true}.judgeLimit(s.calls))
+	}
+	books := func(s *soakScript) string { return promiseOf(judgeBooks(s.calls)) }
+	cache := func(s *soakScript) string {
+		return soakRound{}.judgeCached(s.calls[len(s.calls)-1], s.calls)
+	}
+	for _, tt := range []struct {
+		name  string
+		judge func(*soakScript) string
+		calls *soakScript
+		wrong string // a part of what is wrong
+	}{
+		{"a window apart", limit, script().take(0, 1).take(1, 2).take(2, 1+window), ""},
+		{"three of two in a window", limit, script().take(0, 1).take(1, 2).take(2, window),
+			"3 units of 2"},
+		{"a larger limit in one microsecond", limit,
+			script().takeUnder(5, 3, 1).takeUnder(2, 1, 2).takeUnder(5, 1, 2), "4 units of 2"},
+		{"a larger limit after a smaller in one microsecond",
+			limit, script().takeUnder(5, 3, 2).takeUnder(2, 2, 2), ""},
+		{"a smaller limit and forced units in one microsecond",
+			limit, script().forced(4, 2).takeUnder(2, 2, 2), ""},
+		{"three of two in one microsecond", limit, script().takeUnder(2, 1, 2).takeUnder(2, 2, 2),
+			"3 units of 2"},
+		{"three of two, of which one went back",
+			limit, script().take(0, 1).take(1, 2).giveBack(0, 1, 3).take(2, 4), ""},
+		{"twice Max by a step forward",
+			stepped, script().take(0, 1).take(0, 1).take(1, 5).take(2, 9), ""},
+		{"more than twice Max", stepped,
+			script().take(0, 1).take(0, 1).take(1, 5).take(2, 9).take(2, 11), "5 units of 2"},
+
+		{"all that was acknowledged is recorded", books, script().take(0, 1).look(1), ""},
+		{"what is unknown is recorded", books, script().take(0, 1).lost(1).look(0), ""},
+		{"what is unknown is not recorded", books, script().take(0, 1).lost(1).look(1), ""},
+		{"an acknowledged unit is not recorded", books, script().take(0, 1).look(2),
+			"0 units are recorded, 1 were acknowledged"},
+		{"one unit is recorded twice", books, script().take(0, 1).look(0),
+			"2 units are recorded, 1 were acknowledged"},
+
+		{"a refusal again", cache, script().refuse(0, 5, time.Minute).cached(0, 5, time.Second),
+			""},
+		{"a refusal to another process",
+			cache, script().refuse(1, 5, time.Minute).cached(0, 5, time.Second), "nobody gave"},
+		{"a refusal whose own answer came late",
+			cache, script().lost(0).cached(0, 5, time.Second), ""},
+		{"a refusal with more to wait",
+			cache, script().refuse(0, 5, time.Minute).cached(0, 5, time.Minute), "RetryAfter"},
+		{"an old refusal", cache, script().refuse(0, 5, time.Minute).wait(soakCacheAge).
+			cached(0, 5, time.Second), "a refusal of"},
+		{"freed by this process before", cache,
+			script().giveBack(0, 1, 4).refuse(0, 5, time.Minute).cached(0, 5, time.Second), ""},
+		{"freed by this process since", cache, script().refuse(0, 5, time.Minute).giveBack(0, 1, 6).
+			cached(0, 5, time.Second), "process 0 has freed"},
+		{"freed by another just now", cache,
+			script().refuse(0, 5, time.Minute).giveBack(1, 1, 6).cached(0, 5, time.Second), ""},
+		{"freed by another long ago", cache, script().refuse(0, 5, time.Minute).giveBack(1, 1, 6).
+			wait(soakWord).cached(0, 5, time.Second), "process 1 has freed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := tt.judge(tt.calls)
+			if got == "" && tt.wrong != "" || tt.wrong == "" && got != "" ||
+				!strings.Contains(got, tt.wrong) {
+				t.Errorf("found %q, want %q", got, tt.wrong)
+			}
+		})
+	}
+}
+
+func promiseOf(v *violation) string {
+	if v == nil {
+		return ""
+	}
+	return v.promise
+}

@@ -1,0 +1,14 @@
+// Package soak makes random demands while random things go wrong, and checks the history of every
+// key.
+package soak
+
+import (
+	"os"
+	"testing"
+
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(servers.Run(m, servers.Task{Env: soakEnv, Run: runSoakProcess}))
+}

@@ -1,0 +1,121 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// soakPlants are bugs of stores that a soak has to catch, by the name that RATELIMIT_SOAK_PLANT
+// plants them by.
+var soakPlants = map[string]func(ratelimit.Store) ratelimit.Store{
+	"double-record": func(s ratelimit.Store) ratelimit.Store { return retrying{s} },
+	"stale-cache": func(s ratelimit.Store) ratelimit.Store {
+		return &stale{Store: s, refusals: map[ratelimit.Demand]staleRefusal{}}
+	},
+	"lost-giveback": func(s ratelimit.Store) ratelimit.Store { return keeping{s} },
+	"clock-step":    func(s ratelimit.Store) ratelimit.Store { return unclamped{s} },
+}
+
+// plant returns s with the task's bug, if any. Only stores that do not cache lose give-backs, or
+// the cache would be what is wrong.
+func (task soakTask) plant(s ratelimit.Store) ratelimit.Store {
+	with := soakPlants[task.Plant]
+	if with == nil || task.Cached && task.Plant == "lost-giveback" {
+		return s
+	}
+	return with(s)
+}
+
+// retrying sends a demand again whose outcome is unknown.
+type retrying struct{ ratelimit.Store }
+
+func (s retrying) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	res, err := s.Store.Take(ctx, d)
+	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), soakTimeout)
+		defer cancel()
+		return s.Store.Take(again, d)
+	}
+	return res, err
+}
+
+// stale goes on with refusals until their RetryAfter has passed, whatever happens to the state.
+type stale struct {
+	ratelimit.Store
+	mu       sync.Mutex
+	refusals map[ratelimit.Demand]staleRefusal
+}
+
+type staleRefusal struct {
+	ratelimit.Result
+	at time.Time
+}
+
+func (s *stale) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	s.mu.Lock()
+	refusal, ok := s.refusals[d]
+	s.mu.Unlock()
+	if passed := time.Since(refusal.at); ok && passed < refusal.RetryAfter {
+		refusal.Source = ratelimit.SourceCache
+		refusal.RetryAfter -= passed
+		refusal.ResetAfter = max(0, refusal.ResetAfter-passed)
+		return refusal.Result, nil
+	}
+	at := time.Now()
+	res, err := s.Store.Take(ctx, d)
+	if err == nil && d.Op == ratelimit.OpTake && !res.Allowed &&
+		res.Source == ratelimit.SourceStore {
+		s.mu.Lock()
+		s.refusals[d] = staleRefusal{res, at}
+		s.mu.Unlock()
+	}
+	return res, err
+}
+
+// keeping says that it gave back.
+type keeping struct{ ratelimit.Store }
+
+func (s keeping) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if d.Op != ratelimit.OpGiveBack {
+		return s.Store.Take(ctx, d)
+	}
+	n := d.N
+	d.Op, d.N, d.At = ratelimit.OpPeek, 1, 0
+	res, err := s.Store.Take(ctx, d)
+	if err == nil {
+		res.Allowed, res.RetryAfter, res.Remaining = true, 0, min(res.Limit, res.Remaining+n)
+	}
+	return res, err
+}
+
+// unclamped decides at the clock as it is, even where the newest stamp is ahead of it.
+type unclamped struct{ ratelimit.Store }
+
+func (s unclamped) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	d.Algorithm = unclampedLog{d.Algorithm.(algorithm.Log)}
+	return s.Store.Take(ctx, d)
+}
+
+type unclampedLog struct{ algorithm.Log }
+
+func (l unclampedLog) Script() ratelimit.Script {
+	script := l.Log.Script()
+	const clamp = "if newest > now then"
+	if strings.Count(script.Source, clamp) != 1 {
+		panic("the log's script has no line to spoil")
+	}
+	args := script.Args
+	script.Name += " unclamped"
+	script.Source = strings.Replace(script.Source, clamp, "if false then", 1)
+	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+		d.Algorithm = l.Log
+		return args(dst, d)
+	}
+	return script
+}

@@ -1,0 +1,204 @@
+package stores
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+func TestRedisProbe(t *testing.T) {
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			s := lib.Client(t, clients.To(tgt)).NewStore(t, &serverstore.Options{Prefix: "probe:"})
+			if err := servers.DropScripts(t.Context(), client); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // with the script unknown and known
+				got, err := s.Probe(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantName := "redis"
+				if strings.Contains(tgt.Name, "valkey") {
+					wantName = "valkey"
+				}
+				major, _, _ := strings.Cut(got.Version, ".")
+				if got.Name != wantName || major != "7" && major != "8" && major != "9" ||
+					got.EvictionPolicy != "noeviction" || len(got.Warnings) > 0 {
+					t.Errorf("%+v", got)
+				}
+				if _, image, ok := strings.Cut(strings.TrimSuffix(tgt.Name, " cluster"), ":"); ok &&
+					image != major {
+					t.Errorf("%s is said to be %s", tgt.Name, got.Version)
+				}
+				if n, err := client.Exists(t.Context(), "probe:{=}").Result(); n != 0 ||
+					err != nil {
+					t.Errorf("the probe left its key behind: %v", err)
+				}
+			}
+		})
+	})
+}
+
+// TestRedisProbeFinds holds that the probe says what is missing.
+func TestRedisProbeFinds(t *testing.T) {
+	t.Parallel()
+	servers.EachImage(t, func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		admin := redis.NewClient(&redis.Options{Addr: server.Addr})
+		defer admin.Close()
+		do := func(args ...any) {
+			t.Helper()
+			if err := admin.Do(t.Context(), args...).Err(); err != nil {
+				t.Fatalf("%v: %v", args, err)
+			}
+		}
+		for _, tt := range []struct {
+			what       string
+			acl        string // of the user, if not the default user
+			begin, end func()
+			says       string // in the error, or in the warning if works
+			works      bool
+		}{
+			{what: "the least rights", acl: "~rl:* " + clients.DecisionRights,
+				says: "may not run INFO", works: true},
+			{what: "and INFO", acl: "~rl:* +info " + clients.DecisionRights, works: true},
+			{what: "no EVALSHA", acl: "~rl:* " + clients.DecisionRights + " -evalsha",
+				says: "does not permit this user to run scripts"},
+			{what: "no EVAL", acl: "~rl:* " + clients.DecisionRights + " -eval",
+				says: "does not permit this user to run scripts"},
+			{what: "no SET", acl: "~rl:* " + clients.DecisionRights + " -set",
+				says: "does not permit this user to run SET in a script"},
+			{what: "no DEL", acl: "~rl:* " + clients.DecisionRights + " -del",
+				says: "does not permit this user to run DEL in a script"},
+			{what: "no TIME", acl: "~rl:* " + clients.DecisionRights + " -time",
+				says: "does not permit this user to run TIME in a script"},
+			{what: "other keys", acl: "~other:* " + clients.DecisionRights,
+				says: "on keys that begin with the store's prefix"},
+			{what: "keys to read only", acl: "%R~rl:* " + clients.DecisionRights,
+				says: "does not permit this user to run"},
+			{
+				what:  "replica",
+				begin: func() { do("REPLICAOF", "127.0.0.1", "1") },
+				end:   func() { do("REPLICAOF", "NO", "ONE") },
+				says:  "read-only replica",
+			},
+			{
+				what:  "eviction",
+				begin: func() { do("CONFIG", "SET", "maxmemory-policy", "volatile-lru") },
+				end:   func() { do("CONFIG", "SET", "maxmemory-policy", "noeviction") },
+				says:  "With maxmemory-policy volatile-lru",
+				works: true,
+			},
+			{
+				what:  "password",
+				begin: func() { do("CONFIG", "SET", "requirepass", "hunter2") },
+				end:   func() { do("CONFIG", "SET", "requirepass", "") },
+				says:  "wants another user or password",
+			},
+		} {
+			t.Run(tt.what, func(t *testing.T) {
+				d := clients.Dialing{Addrs: []string{server.Addr}}
+				if tt.acl != "" {
+					d.Username, d.Password = "limiter", "hunter2"
+					do("ACL", "DELUSER", "limiter")
+					args := []any{"ACL", "SETUSER", "limiter", "on", ">hunter2"}
+					for rule := range strings.FieldsSeq(tt.acl) {
+						args = append(args, rule)
+					}
+					do(args...)
+				}
+				if tt.begin != nil {
+					tt.begin()
+					defer tt.end()
+				}
+				clients.Each(t, func(t *testing.T, lib clients.Library) {
+					do("SCRIPT", "FLUSH")
+					s := lib.Client(t, d).NewStore(t,
+						&serverstore.Options{Timeout: clients.Patient})
+					found, err := s.Probe(t.Context())
+					if tt.works {
+						if err != nil {
+							t.Fatal(err)
+						}
+						if got := strings.Join(found.Warnings, " "); !strings.Contains(got,
+							tt.says) || (got == "") != (tt.says == "") {
+							t.Errorf("warnings: %q, want %q", got, tt.says)
+						}
+						if _, err := s.Take(t.Context(),
+							clients.Take(servers.FreshKey(t))); err != nil {
+							t.Errorf("the probe found no fault, but a Take: %v", err)
+						}
+						return
+					}
+					if err == nil || !strings.Contains(err.Error(), tt.says) ||
+						!errors.Is(err, ratelimit.ErrUnavailable) {
+						t.Errorf("%v, want %q", err, tt.says)
+					}
+					if denied := tt.what != "replica"; errors.Is(err,
+						serverstore.ErrDenied) != denied {
+						t.Errorf("%v; ErrDenied: %t", err, denied)
+					}
+					if strings.Contains(fmt.Sprint(err), "hunter2") {
+						t.Errorf("%v", err)
+					}
+				})
+			})
+		}
+	})
+}
+
+// TestRedisProbeWrongClient gives the probe a client for one server where there is a cluster, and
+// the other way round.
+func TestRedisProbeWrongClient(t *testing.T) {
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		check := func(t *testing.T, lib clients.Library, d clients.Dialing, want string) {
+			s := lib.Client(t, d).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
+			if _, err := s.Probe(t.Context()); !errors.Is(err, errors.ErrUnsupported) ||
+				!strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+		if !tgt.Cluster { // for which the piped libraries have no client that works
+			check(t, clients.Libraries[0], clients.Dialing{Addrs: tgt.Addrs, Cluster: true},
+				"wants a *redis.Client")
+			return
+		}
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			want := "wants a *redis.ClusterClient"
+			if lib.Piped {
+				want = "wants a client without ForceSingleClient"
+			}
+			check(t, lib, clients.Dialing{Addrs: []string{strangerTo(t, tgt, "rl:{=}")}}, want)
+		})
+	})
+}
+
+// strangerTo returns the address of a primary that does not have key.
+func strangerTo(t *testing.T, tgt *servers.Target, key string) string {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: tgt.Addrs})
+	defer client.Close()
+	owner, err := client.MasterForKey(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		other, err := client.MasterForKey(t.Context(), fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if addr := other.Options().Addr; addr != owner.Options().Addr {
+			return addr
+		}
+	}
+}

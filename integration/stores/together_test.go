@@ -1,0 +1,95 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestTravellingTogether asks for many units of a few hot keys and one each of many cold ones from
+// many goroutines, of which some leave at any moment. Nothing is admitted above a limit, nothing is
+// refused below it, and no goroutine stays.
+func TestTravellingTogether(t *testing.T) {
+	const callers, each, hot, cold, limit = 96, 150, 4, 1000, 400
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		store := clients.CalmStore(t, tgt,
+			&serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient})
+		log := algorithm.SlidingLog(ratelimit.PerHour("hour", limit))
+		demand := func(key string) ratelimit.Demand {
+			return ratelimit.Demand{Key: key, Algorithm: log, N: 1}
+		}
+		if _, err := store.Take(t.Context(), demand("first")); err != nil {
+			t.Fatal(err)
+		}
+		goroutines := runtime.NumGoroutine()
+		var admitted, unknown [hot]atomic.Int64
+		var wg sync.WaitGroup
+		for c := range callers {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(c), 5))
+				for range each {
+					k := r.IntN(hot + 2)
+					key := fmt.Sprint("hot", k)
+					if k >= hot {
+						key = fmt.Sprint("cold", r.IntN(cold))
+					}
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if r.IntN(20) == 0 {
+						ctx, cancel = context.WithTimeout(ctx,
+							time.Duration(r.IntN(1000))*time.Microsecond)
+					}
+					res, err := store.Take(ctx, demand(key))
+					cancel()
+					switch {
+					case errors.Is(err, ratelimit.ErrOutcomeUnknown) &&
+						errors.Is(err, context.DeadlineExceeded):
+						if k < hot {
+							unknown[k].Add(1)
+						}
+					case err != nil && !errors.Is(err, context.DeadlineExceeded):
+						t.Error(err)
+					case err == nil && k < hot && res.Allowed:
+						admitted[k].Add(1)
+					case err == nil && k >= hot && !res.Allowed:
+						t.Errorf("a cold key is refused: %+v", res)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		var left int64
+		for k := range hot {
+			n, lost := admitted[k].Load(), unknown[k].Load()
+			left += lost
+			if n > limit || n+lost < limit {
+				t.Errorf("key %d: %d admitted and %d of unknown outcome, limit %d",
+					k, n, lost, limit)
+			}
+		}
+		if left == 0 {
+			t.Error("nobody left on the way")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), servers.FaultTimeout)
+		defer cancel()
+		// A client keeps goroutines for a cluster's connections.
+		if err := servers.Poll(ctx,
+			func() (bool, error) {
+				return runtime.NumGoroutine() <= goroutines+8,
+					nil
+			}); err != nil {
+			t.Errorf("%d goroutines, were %d", runtime.NumGoroutine(), goroutines)
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package budgetmodel
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// A Client is one user of a store: a limiter for each budget. The last one is of calls in flight.
+// The limits of all clients are the same.
+type Client []*ratelimit.Limiter
+
+// A Clock is the store's clock. Without Advance it is one on which nothing leaves a window during
+// the test.
+type Clock struct {
+	Now     func() int64
+	Advance func(time.Duration)
+}
+
+// game is one history so far.
+type game struct {
+	t       testing.TB
+	ctx     context.Context
+	rand    *rand.Rand
+	key     string
+	clients []Client
+	clock   Clock
+	budgets []budget
+	open    []*pending
+	steps   []string // the last ones, for the error
+}
+
+// pending is a reservation that is not settled.
+type pending struct {
+	real  *ratelimit.Reservation
+	model []*reservation // of each budget
+	n     []int64
+}
+
+// Play makes steps random calls on key and fails t where the store decides or holds something else
+// than the model.
+func Play(t testing.TB, seed uint64, key string, clock Clock, steps int, clients ...Client) {
+	t.Helper()
+	g := &game{
+		t: t, ctx: t.Context(), rand: rand.New(rand.NewPCG(seed, 0)),
+		key: key, clients: clients, clock: clock,
+	}
+	if clock.Now == nil {
+		g.clock.Now = func() int64 { return 1 }
+	}
+	for _, l := range clients[0] {
+		g.budgets = append(g.budgets, newBudget(l.Limits()))
+	}
+	for range steps {
+		g.step()
+		g.compare(seed)
+	}
+}
+
+func (g *game) step() {
+	c := g.clients[g.rand.IntN(len(g.clients))]
+	switch p := g.rand.IntN(20); {
+	case p < 3:
+		g.allow(c)
+	case p < 9:
+		g.reserve(c)
+	case p < 17 && len(g.open) > 0:
+		g.settle(c)
+	case p < 19 && len(g.open) > 0:
+		g.extend()
+	case g.clock.Advance != nil:
+		limits := g.clients[0][g.rand.IntN(len(g.clients[0]))].Limits()
+		d := time.Duration(g.rand.Int64N(int64(limits[0].Window))).Truncate(time.Microsecond)
+		g.note("advance by %v", d)
+		g.clock.Advance(d)
+	}
+}
+
+// units returns random units for each budget, mostly small.
+func (g *game) units(limiters []*ratelimit.Limiter) []int64 {
+	n := make([]int64, len(limiters))
+	for i, l := range limiters {
+		n[i] = g.rand.Int64N(l.Max()/2 + 1)
+		if g.rand.IntN(8) == 0 {
+			n[i] = g.rand.Int64N(l.Max() + 1)
+		}
+	}
+	return n
+}
+
+func (g *game) claims(c Client, n []int64) []ratelimit.Claim {
+	claims := make([]ratelimit.Claim, len(n))
+	for i := range n {
+		claims[i] = ratelimit.Claim{Limiter: c[i], Key: g.key, N: n[i]}
+	}
+	return claims
+}
+
+// admits compares results with the model's, and returns whether all claims were admitted.
+func (g *game) admits(n []int64, results []ratelimit.Result, err error) bool {
+	g.t.Helper()
+	if err != nil {
+		g.fatalf("%v", err)
+	}
+	all := true
+	for i, b := range g.budgets {
+		want := b.admits(g.clock.Now(), n[i])
+		if results[i].Allowed != want {
+			g.fatalf("claim %d: %+v; want allowed %t", i, results[i], want)
+		}
+		all = all && want
+	}
+	return all
+}
+
+func (g *game) allow(c Client) {
+	n := g.units(c)
+	n[len(n)-1] = 0 // a call in flight that is not released would block the history
+	g.note("allow %v", n)
+	results, err := ratelimit.AllowAll(g.ctx, g.claims(c, n)...)
+	if g.admits(n, results, err) {
+		for i, b := range g.budgets {
+			b.charge(g.clock.Now(), n[i])
+		}
+	}
+}
+
+func (g *game) reserve(c Client) {
+	n := g.units(c)
+	g.note("reserve %v", n)
+	r, err := ratelimit.ReserveAll(g.ctx, g.claims(c, n)...)
+	if err != nil {
+		g.fatalf("%v", err)
+	}
+	if !g.admits(n, r.Results(), nil) {
+		return
+	}
+	p := &pending{real: r, n: n}
+	for i, b := range g.budgets {
+		p.model = append(p.model, &reservation{
+			budget: b, held: i == len(g.budgets)-1,
+			charges: []charge{b.charge(g.clock.Now(), n[i])},
+		})
+	}
+	g.open = append(g.open, p)
+}
+
+// settle commits or cancels a reservation, sometimes by another client.
+func (g *game) settle(c Client) {
+	i := g.rand.IntN(len(g.open))
+	p := g.open[i]
+	g.open = append(g.open[:i], g.open[i+1:]...)
+	r := p.real
+	if g.rand.IntN(3) == 0 {
+		text, err := r.Token()
+		if err != nil {
+			g.fatalf("Token: %v", err)
+		}
+		if r, err = ratelimit.Resume(text, c...); err != nil {
+			g.fatalf("Resume: %v", err)
+		}
+	}
+	used := make([]int64, len(p.n))
+	switch g.rand.IntN(4) {
+	case 0:
+		g.note("cancel %v", p.n)
+		if err := r.Cancel(g.ctx); err != nil {
+			g.fatalf("%v", err)
+		}
+	case 1:
+		copy(used, p.n)
+		g.note("commit %v", p.n)
+		if err := r.Commit(g.ctx); err != nil {
+			g.fatalf("%v", err)
+		}
+	default:
+		for i, n := range p.n {
+			used[i] = g.rand.Int64N(n + n/2 + 2)
+		}
+		g.note("commit %v of %v", used, p.n)
+		if err := r.Commit(g.ctx, used...); err != nil {
+			g.fatalf("%v", err)
+		}
+	}
+	for i, m := range p.model {
+		m.settle(g.clock.Now(), used[i])
+	}
+	if err := r.Cancel(g.ctx); err != nil { // a second call does nothing
+		g.fatalf("%v", err)
+	}
+}
+
+func (g *game) extend() {
+	p := g.open[g.rand.IntN(len(g.open))]
+	more := g.units(g.clients[0])
+	if g.rand.IntN(2) == 0 {
+		more[g.rand.IntN(len(more))] = 0
+	}
+	g.note("extend %v by %v", p.n, more)
+	res, err := p.real.Extend(g.ctx, more...)
+	if err != nil {
+		g.fatalf("%v", err)
+	}
+	want := true
+	for i, b := range g.budgets {
+		want = want && (more[i] == 0 || b.admits(g.clock.Now(), more[i]))
+	}
+	if res.Allowed != want {
+		g.fatalf("%+v; want allowed %t", res, want)
+	}
+	if want {
+		for i, b := range g.budgets {
+			p.n[i] += more[i]
+			p.model[i].charges = append(p.model[i].charges, b.charge(g.clock.Now(), more[i]))
+		}
+	}
+}
+
+// compare compares what is left of each budget.
+func (g *game) compare(seed uint64) {
+	g.t.Helper()
+	claims := g.claims(g.clients[0], make([]int64, len(g.budgets)))
+	results, err := ratelimit.PeekAll(g.ctx, claims...)
+	if err != nil {
+		g.fatalf("PeekAll: %v", err)
+	}
+	for i, b := range g.budgets {
+		if want := b.left(g.clock.Now()); results[i].Remaining != want {
+			g.fatalf("seed %d: %d units are left of budget %d; want %d", seed, results[i].Remaining, i, want)
+		}
+	}
+}
+
+func (g *game) note(format string, args ...any) {
+	g.steps = append(g.steps, fmt.Sprintf(format, args...))
+	if len(g.steps) > 12 {
+		g.steps = g.steps[1:]
+	}
+}
+
+func (g *game) fatalf(format string, args ...any) {
+	g.t.Helper()
+	g.t.Fatalf("%s\nafter: %s", fmt.Sprintf(format, args...), strings.Join(g.steps, "\n       "))
+}

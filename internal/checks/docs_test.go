@@ -1,0 +1,128 @@
+package checks
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit/conformance"
+)
+
+// TestDocsCode keeps the Go code of README.md, CONTRIBUTING.md and docs/*.md true. A block that
+// begins with a package clause, after comments at most, is vetted as a program of its own. The
+// lines of any other block stand together in some Go file of the module, such as a tested example;
+// only the indentation may differ.
+func TestDocsCode(t *testing.T) {
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := goSources(t)
+	blocks := 0
+	for _, name := range append(files, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range goBlocks(string(text)) {
+			blocks++
+			if b.isFile() {
+				vet(t, name, b)
+			} else if !strings.Contains(sources, "\n"+unindent(b.code)) {
+				t.Errorf("%s:%d: the lines of this block are in no Go file of the module:\n%s",
+					name, b.line, b.code)
+			}
+		}
+	}
+	if blocks == 0 {
+		t.Error("found no block of Go code")
+	}
+}
+
+// TestHarnessFieldsAreListed keeps the table of the harness in docs/writing-a-store.md complete.
+func TestHarnessFieldsAreListed(t *testing.T) {
+	page, err := os.ReadFile("docs/writing-a-store.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f := range reflect.TypeFor[conformance.Harness]().Fields() {
+		if f.Name != "Store" && !strings.Contains(string(page), "\n| `"+f.Name+"` | ") {
+			t.Errorf("the page does not list %s", f.Name)
+		}
+	}
+}
+
+type block struct {
+	line int // of the fence
+	code string
+}
+
+// goBlocks returns the blocks fenced as go, also those inside of lists.
+func goBlocks(markdown string) (blocks []block) {
+	var b *block
+	for i, line := range strings.Split(markdown, "\n") {
+		switch fence := strings.TrimSpace(line); {
+		case b == nil && fence == "```go":
+			b = &block{line: i + 1}
+		case b != nil && fence == "```":
+			blocks = append(blocks, *b)
+			b = nil
+		case b != nil:
+			b.code += line + "\n"
+		}
+	}
+	return blocks
+}
+
+func (b block) isFile() bool {
+	for line := range strings.Lines(b.code) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+			return strings.HasPrefix(line, "package ")
+		}
+	}
+	return false
+}
+
+func vet(t *testing.T, name string, b block) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(b.code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).
+		CombinedOutput(); err != nil {
+		t.Errorf("%s:%d: %v\n%s", name, b.line, err, out)
+	}
+}
+
+// goSources returns all Go code of the module without indentation and blank lines.
+func goSources(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.WriteString("\n" + unindent(string(text)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+func unindent(code string) string {
+	var lines strings.Builder
+	for line := range strings.Lines(code) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines.WriteString(line + "\n")
+		}
+	}
+	return lines.String()
+}

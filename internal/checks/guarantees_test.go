@@ -1,0 +1,69 @@
+package checks
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	inBackquotes = regexp.MustCompile("`([^`\n]+)`")
+	ruleName     = regexp.MustCompile(`\bname: "([a-z-]+)/[a-z-]+"`)
+	wholeGroup   = regexp.MustCompile("[Aa]ll of `([a-z-]+)`")
+	testFunc     = regexp.MustCompile(`^Test[A-Z]\w*$`)
+)
+
+// TestGuaranteesAreProved holds that the cases of the conformance suite and the tests that
+// docs/guarantees.md names are there.
+func TestGuaranteesAreProved(t *testing.T) {
+	text, err := os.ReadFile("docs/guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := goSources(t)
+	groups := make(map[string]bool)
+	for _, m := range ruleName.FindAllStringSubmatch(sources, -1) {
+		groups[m[1]] = true
+	}
+	cases, tests := 0, 0
+	for _, m := range inBackquotes.FindAllStringSubmatch(string(text), -1) {
+		name := m[1]
+		group, _, isCase := strings.Cut(name, "/")
+		switch {
+		case isCase && groups[group]:
+			cases++
+			if !strings.Contains(sources, `name: "`+name+`"`) {
+				t.Errorf("the conformance suite has no case %s", name)
+			}
+		case testFunc.MatchString(name):
+			tests++
+			if !strings.Contains(sources, "\nfunc "+name+"(") {
+				t.Errorf("there is no test %s", name)
+			}
+		}
+	}
+	for _, m := range wholeGroup.FindAllStringSubmatch(string(text), -1) {
+		if !groups[m[1]] {
+			t.Errorf("the conformance suite has no group %s", m[1])
+		}
+	}
+	if cases == 0 || tests == 0 {
+		t.Errorf("found %d cases and %d tests", cases, tests)
+	}
+}
+
+// TestDocsLua keeps the Lua of docs/writing-an-algorithm.md the one that is tested.
+func TestDocsLua(t *testing.T) {
+	page, err := os.ReadFile("docs/writing-an-algorithm.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested, err := os.ReadFile("integration/scripts/testdata/quota.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "\n```lua\n"+string(tested)+"```\n") {
+		t.Error("the page does not have integration/scripts/testdata/quota.lua as a block")
+	}
+}

@@ -1,0 +1,36 @@
+package heap_test
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/truewindow/ratelimit/internal/heap"
+)
+
+// TestLive: what is held counts, also when it is held late; what a pool, a finalizer or an ending
+// goroutine held does not.
+func TestLive(t *testing.T) {
+	const size, slack = 16 << 20, 1 << 20
+	empty := heap.Live()
+	held := make([]byte, size)
+	if grown := heap.Live() - empty; grown < size || grown > size+slack {
+		t.Errorf("%d bytes are live, with %d held", grown, size)
+	}
+	runtime.KeepAlive(held)
+
+	var pool sync.Pool
+	pooled := make([]byte, size)
+	pool.Put(&pooled)
+	finalized := &struct{ bytes []byte }{make([]byte, size)}
+	runtime.SetFinalizer(finalized, func(*struct{ bytes []byte }) {})
+	ended := make(chan struct{})
+	go func(bytes []byte) {
+		<-ended
+		runtime.KeepAlive(bytes)
+	}(make([]byte, size))
+	close(ended)
+	if grown := heap.Live() - empty; grown > slack {
+		t.Errorf("%d bytes are live, with none held", grown)
+	}
+}

@@ -1,0 +1,228 @@
+package breaker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/layer"
+	"github.com/truewindow/ratelimit/layer/breaker"
+)
+
+const (
+	ownTimeout = 100 * time.Millisecond // of the store, as on servers
+	short      = 20 * time.Millisecond  // what the callers allow
+)
+
+// slow is a store with a timeout of its own. It answers after latency, which is above the timeout
+// while it is frozen.
+type slow struct {
+	latency atomic.Int64 // a time.Duration
+	peeks   atomic.Int64
+	panics  atomic.Bool
+}
+
+func (s *slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if err := ratelimit.CheckTake(ctx, d); err != nil {
+		return ratelimit.Result{}, err
+	}
+	if d.Op == ratelimit.OpPeek {
+		s.peeks.Add(1)
+		if s.panics.Load() {
+			panic("planted")
+		}
+	}
+	latency := time.Duration(s.latency.Load())
+	within, cancel := context.WithTimeout(ctx, ownTimeout)
+	defer cancel()
+	select {
+	case <-time.After(latency):
+		return ratelimit.Result{Allowed: true, Limit: 7, At: 1}, nil
+	case <-within.Done():
+		return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, within.Err())
+	}
+}
+
+func (s *slow) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) (err error) {
+	out[0], err = s.Take(ctx, ds[0])
+	return err
+}
+
+func newSlow(t *testing.T, latency time.Duration) (*slow, *breaker.Store) {
+	t.Helper()
+	inner := &slow{}
+	inner.latency.Store(int64(latency))
+	b, err := breaker.New(inner, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inner, b
+}
+
+// callers runs n callers that give each call as long as within, until stop is called.
+func callers(t *testing.T, s ratelimit.Store, n int, within time.Duration) (stop func()) {
+	var wg sync.WaitGroup
+	end := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			for {
+				select {
+				case <-end:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				if i%2 == 0 {
+					_, _ = s.Take(ctx, demand(ratelimit.OpTake))
+				} else {
+					_ = s.TakeAll(ctx, []ratelimit.Demand{demand(ratelimit.OpTake)},
+						make([]ratelimit.Result, 1))
+				}
+				cancel()
+			}
+		})
+	}
+	return func() { close(end); wg.Wait() }
+}
+
+// TestShortDeadlinesOfCallers: callers that allow less time than a healthy store needs open no
+// breaker and count as no failure. The breaker peeks itself at most once a pause.
+func TestShortDeadlinesOfCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, b := newSlow(t, 5*time.Millisecond)
+		stop := callers(t, b, 25, 100*time.Microsecond) // enough to open it, were they failures
+		time.Sleep(4 * breaker.DefaultPause)
+		stop()
+		if got := b.State(); got != breaker.Closed {
+			t.Errorf("the breaker is %v", got)
+		}
+		if got := b.Stats(); got != (breaker.Stats{}) {
+			t.Errorf("%+v, want none", got)
+		}
+		if got := inner.peeks.Load(); got < 4 || got > 5 {
+			t.Errorf("%d peeks in 4 pauses", got)
+		}
+		if b.Failing() {
+			t.Error("calls take a lock")
+		}
+		if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFrozenBehindShortDeadlines: a store that does not answer is found out though every caller
+// leaves before the store's own timeout. Callers that have time left are then answered at once.
+func TestFrozenBehindShortDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, b := newSlow(t, time.Hour)
+		local, err := layer.NewDegraded(b, &layer.DegradedOptions{Instances: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer local.Close()
+		stop := callers(t, local, 25, short)
+		time.Sleep(time.Second)
+		if got := b.Stats(); got.Opened == 0 {
+			t.Fatalf("%v after a second: %+v", b.State(), got)
+		}
+		for b.State() != breaker.Open { // it tries the store now and then
+			time.Sleep(10 * time.Millisecond)
+		}
+		if res, err := local.Take(t.Context(), demand(ratelimit.OpPeek)); err != nil ||
+			res.Source != ratelimit.SourceLocal {
+			t.Errorf("Degraded: %+v, %v", res, err)
+		}
+		limiter, err := ratelimit.New(b, perMinute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), short)
+		defer cancel()
+		begin := time.Now()
+		if res, err := limiter.With(ratelimit.FailOpen).Allow(ctx, "k"); err != nil ||
+			res.Source != ratelimit.SourceOpen {
+			t.Errorf("FailOpen: %+v, %v", res, err)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("an open breaker answers after %v", took)
+		}
+
+		inner.latency.Store(int64(time.Millisecond))
+		time.Sleep(3 * breaker.DefaultPause)
+		if got := b.State(); got != breaker.Closed {
+			t.Errorf("%v after the store is back", got)
+		}
+		stop()
+	})
+}
+
+// TestPeekCountsForFew: a peek that fails counts for the callers that left, and no more. A breaker
+// that opens after 20 failures stays closed after one of them.
+func TestPeekCountsForFew(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, b := newSlow(t, time.Hour)
+			inner.panics.Store(panics)
+			ctx, cancel := context.WithTimeout(t.Context(), short)
+			defer cancel()
+			if _, err := b.Take(ctx,
+				demand(ratelimit.OpTake)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if got := b.Stats(); got.Failures != 1 || got.Opened != 0 || inner.peeks.Load() != 1 {
+				t.Errorf("%+v after one peek of %d", got, inner.peeks.Load())
+			}
+			inner.latency.Store(0)
+			if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil || b.Failing() {
+				t.Errorf("%v, failing %t", err, b.Failing())
+			}
+		})
+	}
+}
+
+// TestOneSlowAnswer: a store that does not answer one peek in time is not unavailable, however many
+// callers with short deadlines there are.
+func TestOneSlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, b := newSlow(t, time.Hour)
+		stop := callers(t, b, 25, short)
+		for b.Stats().Failures == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		inner.latency.Store(int64(time.Millisecond))
+		time.Sleep(time.Second)
+		stop()
+		if got := b.Stats(); got.Failures != 1 || got.Opened != 0 || b.Failing() {
+			t.Errorf("%+v, failing %t", got, b.Failing())
+		}
+	})
+}
+
+// TestAnswersEndWhatAPeekFound: calls that the store answers while a peek waits show that it is
+// there for others, so the callers that left before count no more.
+func TestAnswersEndWhatAPeekFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, b := newSlow(t, time.Hour)
+		stop := callers(t, b, 25, short)
+		time.Sleep(short + 70*time.Millisecond) // the peek waits
+		stop()
+		inner.latency.Store(0)
+		if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := b.State(); got != breaker.Closed || inner.peeks.Load() != 1 {
+			t.Errorf("%v after %d peeks", got, inner.peeks.Load())
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// abandon notes that the caller of d left before there was a verdict. A peek finds out instead.
+func (s *Store) abandon(d ratelimit.Demand) {
+	s.abandoned.Add(1)
+	s.peeks.Go(func() { s.peek(d) })
+}
+
+// note tells the breaker the verdict of a call for d that did not go by way of it.
+func (s *Store) note(d ratelimit.Demand, verdict error) {
+	switch {
+	case errors.Is(verdict, errAbandoned):
+		s.abandon(d)
+		return
+	case !errors.Is(verdict, errFailure):
+		return
+	}
+	if s.State() == Closed { // in a half-open breaker it would count as the failure of the trial
+		_, _ = s.breaker.Execute(func() (struct{}, error) { return struct{}{}, verdict })
+	}
+	s.noteFailure()
+}
+
+// execute makes a call for d by way of the breaker, or returns ErrOpen. call returns its verdict.
+func (s *Store) execute(d ratelimit.Demand, call func() error) error {
+	if s.pausing() {
+		return s.refuse()
+	}
+	var seen uint64
+	_, verdict := s.breaker.Execute(func() (struct{}, error) {
+		err := call()
+		seen = s.failed.Load()
+		return struct{}{}, err
+	})
+	switch {
+	case verdict == nil:
+		s.abandoned.Store(0)
+		s.noteSuccess(seen)
+	case errors.Is(verdict, errFailure):
+		s.noteFailure()
+	case errors.Is(verdict, errAbandoned):
+		s.abandon(d) // now: while a trial is under way the breaker would refuse the peek
+	case errors.Is(verdict, gobreaker.ErrOpenState),
+		errors.Is(verdict, gobreaker.ErrTooManyRequests):
+		return s.refuse()
+	}
+	return nil
+}
+
+// peek asks the store inside about d's state. It has no caller, so it ends at the store's own
+// timeout. It follows a call whose caller allowed less time than that: such a call does not tell
+// whether the store is slower than its caller or does not answer at all. A peek that fails counts
+// as one failure. If there was no answer since an earlier failure, it counts as a failure for each
+// call that was abandoned since it began, unless one was answered meanwhile: one slow answer is no
+// outage.
+func (s *Store) peek(d ratelimit.Demand) {
+	repeated := s.failing()
+	s.abandoned.Store(1)
+	d = ratelimit.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: ratelimit.OpPeek, N: 1}
+	var verdict error
+	refused := s.execute(d, func() error {
+		verdict = s.peekInside(d)
+		return verdict
+	})
+	if refused != nil || !errors.Is(verdict, errFailure) || !repeated {
+		return
+	}
+	for range s.abandoned.Load() - 1 {
+		if s.State() != Closed {
+			return
+		}
+		s.note(d, errFailure)
+	}
+}
+
+// peekInside calls the store inside for peek and returns the verdict. A panic is a failure: callers
+// meet it in their own calls, and here it would end the program.
+func (s *Store) peekInside(d ratelimit.Demand) (verdict error) {
+	defer func() {
+		if recover() != nil {
+			s.failures.Add(1)
+			verdict = errFailure
+		}
+	}()
+	ctx := context.Background()
+	_, err := s.inner.Take(ctx, d)
+	return s.verdictOn(ctx, err)
+}

@@ -1,0 +1,83 @@
+package layer_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/layer"
+)
+
+// TestDegradedMemory: what is owed for MaxKeys keys takes at most 128 bytes a key beside what a
+// debt itself takes, whatever callers send, and however often they ask again.
+func TestDegradedMemory(t *testing.T) {
+	const maxKeys, more, each = 4000, 200, 128 + 1000
+	for _, tt := range []struct {
+		name      string
+		n, from   int // bytes of a key, and of the string that it is cut from
+		admission int // keys that find room
+	}{
+		{"short", 8, 8, maxKeys},
+		{"short, of large strings", 16, 16 << 10, maxKeys},
+		{"128 bytes, of large strings", 128, 16 << 10, maxKeys},
+		{"129 bytes", 129, 129, maxKeys * 128 / 129},
+		{"60 KiB", 60 << 10, 60 << 10, maxKeys * 128 / (60 << 10)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			key := func(i int) string {
+				number := strconv.Itoa(i)
+				return (number + strings.Repeat("k", tt.from-len(number)))[:tt.n]
+			}
+			store := newOutage(t)
+			store.mode.Store(gone)
+			empty := heap.Live()
+			s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2, MaxKeys: maxKeys})
+			for i := range tt.admission + more {
+				for range 2 {
+					d := ratelimit.Demand{Key: key(i), Algorithm: eight, N: 1}
+					res, err := s.Take(t.Context(), d)
+					if i < tt.admission && (err != nil || !res.Allowed) {
+						t.Fatalf("key %d: %+v, %v", i, res, err)
+					}
+					if i >= tt.admission &&
+						(!errors.Is(err, ratelimit.ErrUnavailable) || res.Allowed) {
+						t.Fatalf("key %d, for which there is no room: %+v, %v", i, res, err)
+					}
+				}
+			}
+			held := heap.Live() - empty
+			t.Logf("%d keys of %d bytes hold %d bytes", tt.admission, tt.n, held)
+			if held > maxKeys*each {
+				t.Errorf("%d bytes are held for %d keys", held, maxKeys)
+			}
+
+			// All of it comes to the store under its true key, and leaves room.
+			store.mode.Store(up)
+			for start := time.Now(); s.Stats().Pending > 0; time.Sleep(time.Millisecond) {
+				if time.Since(start) > time.Minute {
+					t.Fatalf("%+v", s.Stats())
+				}
+			}
+			for _, i := range []int{0, tt.admission - 1} {
+				d := ratelimit.Demand{Key: key(i), Algorithm: eight, Op: ratelimit.OpPeek, N: 1}
+				if res, err := store.Store.Take(context.Background(), d); err != nil ||
+					res.Remaining != 6 {
+					t.Errorf("key %d in the store: %+v, %v", i, res, err)
+				}
+			}
+			store.mode.Store(gone)
+			for i := range tt.admission {
+				if res, err := s.Take(t.Context(),
+					ratelimit.Demand{Key: key(i), Algorithm: eight, N: 1}); err != nil ||
+					!res.Allowed {
+					t.Fatalf("key %d, after debts were recorded: %+v, %v", i, res, err)
+				}
+			}
+		})
+	}
+}

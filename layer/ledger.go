@@ -1,0 +1,318 @@
+package layer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/truewindow/ratelimit"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/internal/longkey"
+)
+
+// ledger decides demands from memory, within this process's share of each limit. What it admits on
+// a state becomes a debt: units that the store inside has not recorded yet. The life of a debt:
+//
+//	none: no entry in debts
+//	  → owed        take admits units on the state
+//	owed: an entry without an attempt; take adds units, giveBack removes some
+//	  → recording   begin
+//	  → none        giveBack removes the last unit, or expire finds that none counts any more
+//	recording: an entry with an attempt; take adds units
+//	  → none        finish: the units are recorded or never will be, or a third outcome is unknown
+//	  → owed        finish: they are not sent or the outcome is unknown, or take has added units
+//
+// A reset of the state removes its debt, also while an attempt is under way.
+type ledger struct {
+	local     *memorystore.Store // what the store inside and take have admitted for this process
+	instances int64
+	maxDebts  int
+	pending   atomic.Int64 // len(debts), read without the lock
+	untracked atomic.Int64 // admissions of the store inside that have no room in local
+
+	mu       sync.Mutex // makes a local decision and its debt one step
+	debts    map[stateID]*debt
+	keyBytes int // of the keys in debts
+}
+
+// debt is what is owed on one state. The ledger's mu guards it.
+type debt struct {
+	force   ratelimit.Demand // records the debt; has a copy of the key, and no N
+	units   int64
+	attempt *attempt // nil: owed
+	unknown int      // attempts whose outcome is unknown
+}
+
+// attempt is a try to record a debt. Its fields do not change, except for err.
+type attempt struct {
+	debt  *debt
+	units int64            // owed when it began
+	force ratelimit.Demand // N is what still counts of them, which may be 0
+	done  chan struct{}
+	err   error // after done: why the debt is not recorded
+}
+
+// outcome is what came of an attempt.
+type outcome uint8
+
+const (
+	notSent outcome = iota
+	unknown         // sent, but not answered
+	settled         // the units are recorded or have expired, or the store will never record them
+)
+
+// stateID identifies a state.
+type stateID struct{ key, limit, algorithm string }
+
+func idOf(d ratelimit.Demand) stateID {
+	return stateID{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
+}
+
+const (
+	// maxUnknown is the number of attempts with an unknown outcome after which a debt is given up.
+	// If several of them were recorded, the store refuses too much; if none was, it admits too
+	// much.
+	maxUnknown = 3
+	// bytesPerKey times maxDebts bounds the bytes of all keys.
+	bytesPerKey = longkey.Max
+	// expireBatch is the most debts that expire checks under the lock.
+	expireBatch = 4096
+)
+
+var (
+	errNotLocal  = errors.New("only the store can give back or reset")
+	errOverShare = errors.New("more units than this process's share")
+	errNoRoom    = errors.New("no room for another key")
+)
+
+// take decides ds locally. What it admits becomes debts.
+func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
+	scaled := make([]ratelimit.Demand, len(ds))
+	for i, d := range ds {
+		switch {
+		case d.Op > ratelimit.OpForce:
+			return errNotLocal
+		case !l.scale(&d), d.Op != ratelimit.OpForce && d.N > d.Algorithm.Limit().Max:
+			return errOverShare
+		}
+		scaled[i] = d
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.hasRoom(ds) {
+		return errNoRoom
+	}
+	if err := l.local.TakeAll(context.Background(), scaled, out); err != nil {
+		return err
+	}
+	admitted := true
+	for i := range out {
+		out[i] = l.unscale(out[i])
+		admitted = admitted && out[i].Allowed
+	}
+	if !admitted {
+		return nil
+	}
+	for _, d := range ds {
+		if d.Op != ratelimit.OpPeek {
+			l.owe(d)
+		}
+	}
+	return nil
+}
+
+// giveBack gives back units that are owed, if d asks for that. Those that are being recorded it
+// leaves to the store.
+func (l *ledger) giveBack(d ratelimit.Demand) (res ratelimit.Result, ok bool) {
+	if d.Op != ratelimit.OpGiveBack {
+		return res, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.debts[idOf(d)]
+	if o == nil || o.attempt != nil {
+		return res, false
+	}
+	before, err := l.local.Take(context.Background(), peekOf(d))
+	if err != nil {
+		return res, false
+	}
+	d.N = min(d.N, o.units)
+	if !l.scale(&d) {
+		return res, false
+	}
+	res, err = l.local.Take(context.Background(), d)
+	if err != nil || res.Remaining == before.Remaining {
+		return res, false
+	}
+	l.reduce(o, (res.Remaining-before.Remaining)/l.instances)
+	return l.unscale(res), true
+}
+
+// track tracks what the store inside has decided, so that it counts in local decisions.
+func (l *ledger) track(d ratelimit.Demand, res ratelimit.Result) {
+	switch {
+	case d.Op == ratelimit.OpReset:
+		l.reset(d)
+		return
+	case !res.Allowed || d.Op != ratelimit.OpTake && d.Op != ratelimit.OpForce:
+		return
+	}
+	d.Op = ratelimit.OpForce
+	if !l.scale(&d) {
+		l.untracked.Add(1)
+	} else if _, err := l.local.Take(context.Background(), d); err != nil {
+		l.untracked.Add(1)
+	}
+}
+
+// reset removes what is known of d's state.
+func (l *ledger) reset(d ratelimit.Demand) {
+	d.Op, d.N, d.At = ratelimit.OpReset, 0, 0
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = l.local.Take(context.Background(), d) // it fails only when closed
+	if o := l.debts[idOf(d)]; o != nil {
+		l.reduce(o, o.units)
+	}
+}
+
+// begin returns the attempt to record the debt on d's state, or nil if there is no debt. The caller
+// runs a new attempt, and calls finish.
+func (l *ledger) begin(d ratelimit.Demand) (a *attempt, isNew bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.debts[idOf(d)]
+	switch {
+	case o == nil:
+		return nil, false
+	case o.attempt != nil:
+		return o.attempt, false
+	}
+	return l.newAttempt(o), true
+}
+
+// beginSome returns new attempts to record debts, as many as there are and at most n.
+func (l *ledger) beginSome(n int) []*attempt {
+	attempts := make([]*attempt, 0, n)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range l.debts {
+		if len(attempts) == n {
+			break
+		}
+		if o.attempt == nil {
+			attempts = append(attempts, l.newAttempt(o))
+		}
+	}
+	return attempts
+}
+
+// finish ends an attempt. It removes the units from the debt, unless they are to be sent again.
+func (l *ledger) finish(a *attempt, result outcome, err error) {
+	l.mu.Lock()
+	o := a.debt
+	if result == unknown {
+		o.unknown++
+	}
+	if result == settled || o.unknown == maxUnknown {
+		l.reduce(o, a.units)
+		o.unknown = 0
+	}
+	o.attempt, a.err = nil, err
+	l.mu.Unlock()
+	close(a.done)
+}
+
+// expire removes some debts of which no unit counts any more.
+func (l *ledger) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	checked := 0
+	for _, o := range l.debts {
+		if checked++; checked > expireBatch {
+			return
+		}
+		if o.attempt == nil && l.unexpired(o) == 0 {
+			l.reduce(o, o.units)
+		}
+	}
+}
+
+// hasRoom reports whether there is room for the debts that ds may become. Both their number and the
+// bytes of their keys are bounded: a key is held whole, since the store needs it. mu is held, as in
+// owe, reduce, newAttempt and counting.
+func (l *ledger) hasRoom(ds []ratelimit.Demand) bool {
+	more, bytes := 0, 0
+	for _, d := range ds {
+		if l.debts[idOf(d)] == nil {
+			more++
+			bytes += len(d.Key)
+		}
+	}
+	keys := (l.keyBytes + bytes + bytesPerKey - 1) / bytesPerKey
+	return more == 0 || len(l.debts)+more <= l.maxDebts && keys <= l.maxDebts
+}
+
+// owe adds d's units to the debt on its state.
+func (l *ledger) owe(d ratelimit.Demand) {
+	o := l.debts[idOf(d)]
+	if o == nil {
+		d.Key = strings.Clone(d.Key) // the caller's may be a part of something large
+		o = new(debt)
+		l.debts[idOf(d)] = o
+		l.keyBytes += len(d.Key)
+		l.pending.Add(1)
+	} else {
+		d.Key = o.force.Key
+	}
+	o.units = min(o.units+d.N, ratelimit.MaxUnits)
+	o.force = ratelimit.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: ratelimit.OpForce}
+}
+
+// reduce removes units from a debt, and the debt with the last of them.
+func (l *ledger) reduce(o *debt, units int64) {
+	o.units -= units
+	id := idOf(o.force)
+	if o.units <= 0 && l.debts[id] == o { // a reset may have removed it during an attempt
+		delete(l.debts, id)
+		l.keyBytes -= len(id.key)
+		l.pending.Add(-1)
+	}
+}
+
+// newAttempt begins an attempt on a debt that has none.
+func (l *ledger) newAttempt(o *debt) *attempt {
+	o.attempt = &attempt{debt: o, units: o.units, force: o.force, done: make(chan struct{})}
+	o.attempt.force.N = l.unexpired(o)
+	return o.attempt
+}
+
+// unexpired returns how many units of o are still in the window, by the local store.
+func (l *ledger) unexpired(o *debt) int64 {
+	res, err := l.local.Take(context.Background(), peekOf(o.force))
+	if err != nil || res.Remaining == 0 { // forced units may be more than there is room for
+		return o.units
+	}
+	return min(o.units, (res.Limit-res.Remaining+l.instances-1)/l.instances)
+}
+
+// scale multiplies d's units by the number of instances. So d is decided on the whole limit as it
+// would be on this process's share. It reports false if there are too many units.
+func (l *ledger) scale(d *ratelimit.Demand) bool {
+	if d.N > ratelimit.MaxUnits/l.instances {
+		return false
+	}
+	d.N *= l.instances
+	return true
+}
+
+// unscale returns the Result of a scaled demand in units of this process's share.
+func (l *ledger) unscale(res ratelimit.Result) ratelimit.Result {
+	res.Limit /= l.instances
+	res.Remaining /= l.instances
+	res.Source = ratelimit.SourceLocal
+	return res
+}

@@ -1,0 +1,122 @@
+package layer
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+)
+
+// TestDebt leads a debt through its states.
+func TestDebt(t *testing.T) {
+	five := algorithm.SlidingLog(ratelimit.Limit{Name: "five", Max: 5, Window: time.Minute})
+	on := func(op ratelimit.Op, n int64) ratelimit.Demand {
+		return ratelimit.Demand{Key: "k", Algorithm: five, Op: op, N: n}
+	}
+	var l *ledger
+	take := func(n int64) {
+		t.Helper()
+		out := make([]ratelimit.Result, 1)
+		err := l.take([]ratelimit.Demand{on(ratelimit.OpTake, n)}, out)
+		if err != nil || !out[0].Allowed {
+			t.Fatalf("take of %d: %+v, %v", n, out[0], err)
+		}
+	}
+	begin := func() *attempt {
+		t.Helper()
+		a, isNew := l.begin(on(ratelimit.OpTake, 1))
+		if a == nil || !isNew {
+			t.Fatalf("no new attempt: %+v", a)
+		}
+		return a
+	}
+	unknownTimes := func(n int) {
+		for range n {
+			l.finish(begin(), unknown, ratelimit.ErrOutcomeUnknown)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		do   func()
+		want int64 // units owed at the end
+	}{
+		{"peeked", func() {
+			d := []ratelimit.Demand{on(ratelimit.OpPeek, 2)}
+			if err := l.take(d, make([]ratelimit.Result, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}, 0},
+		{"admitted twice", func() { take(2); take(1) }, 3},
+		{"recorded", func() { take(2); l.finish(begin(), settled, nil) }, 0},
+		{"not sent", func() { take(2); l.finish(begin(), notSent, ratelimit.ErrUnavailable) }, 2},
+		{"unknown twice", func() { take(2); unknownTimes(2) }, 2},
+		{"unknown three times", func() { take(2); unknownTimes(3) }, 0},
+		{"admitted while being recorded", func() {
+			take(2)
+			a := begin()
+			take(1)
+			l.finish(a, settled, nil)
+		}, 1},
+		{"one attempt at a time", func() {
+			take(2)
+			a := begin()
+			if b, isNew := l.begin(on(ratelimit.OpTake, 1)); b != a || isNew {
+				t.Errorf("another attempt: %+v", b)
+			}
+			if more := l.beginSome(9); len(more) != 0 {
+				t.Errorf("%d other attempts", len(more))
+			}
+		}, 2},
+		{"reset", func() { take(2); l.reset(on(ratelimit.OpReset, 0)) }, 0},
+		{"reset and admitted while being recorded", func() {
+			take(2)
+			a := begin()
+			l.reset(on(ratelimit.OpReset, 0))
+			take(1)
+			l.finish(a, settled, nil)
+		}, 1},
+		{"expired", func() { take(2); time.Sleep(time.Minute); l.expire() }, 0},
+		{"not expired", func() { take(2); time.Sleep(time.Minute - 1000); l.expire() }, 2},
+		{"expired while being recorded", func() {
+			take(2)
+			begin()
+			time.Sleep(time.Minute)
+			l.expire()
+		}, 2},
+		{"nothing counts any more", func() {
+			take(2)
+			time.Sleep(time.Minute)
+			if a := begin(); a.force.N != 0 || a.units != 2 {
+				t.Errorf("%d of %d units are to be recorded", a.force.N, a.units)
+			}
+		}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				local, err := memorystore.New(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer local.Close()
+				l = &ledger{
+					local: local, instances: 1, maxDebts: 9, debts: make(map[stateID]*debt),
+				}
+				tt.do()
+				var owed int64
+				for _, o := range l.debts {
+					owed += o.units
+				}
+				if owed != tt.want {
+					t.Errorf("%d units are owed, want %d", owed, tt.want)
+				}
+				n, bytes := l.pending.Load(), l.keyBytes
+				if n != int64(len(l.debts)) || bytes != len("k")*len(l.debts) {
+					t.Errorf("%d debts, %d pending, with %d bytes of keys", len(l.debts), n, bytes)
+				}
+			})
+		})
+	}
+}

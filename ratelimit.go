@@ -1,0 +1,354 @@
+// Package ratelimit answers one question, exactly: may this key spend n more units now?
+//
+// An [Algorithm] decides, a [Store] keeps the state and makes the decision atomic, and a [Limiter]
+// joins the two. The first algorithm is the exact sliding-window log of package algorithm: in every
+// window (t−W, t] at most Max units are admitted, wherever the window begins.
+//
+//	store, err := memorystore.New(nil)
+//	…
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
+//	…
+//	res, err := limiter.Allow(ctx, "user:42")
+//	switch {
+//	case err != nil: // undecided: the store is unavailable
+//	case !res.Allowed: // refused: try again after res.RetryAfter
+//	}
+//
+// # Terms
+//
+// A limit is at most Max units in any Window. A unit is what a request costs, by default one. A key
+// names what is limited, such as a user or a tenant; it is any non-empty string of bytes and never
+// appears in an error. The name of a limit and a key identify one history. A demand is one (key,
+// algorithm, n) to be decided. A stamp is an instant on the store's clock in microseconds since the
+// Unix epoch. A demand is admitted or refused; a refusal is a [Result], never an error.
+//
+// # Clock
+//
+// Every promise is made on the store's own clock, which all users of one store share: the server's
+// for Redis and Valkey, the process's monotonic clock for memory. The caller's clock does not
+// matter.
+//
+// # Errors
+//
+// An error means undecided. [ErrUnavailable] says that nothing was recorded; [ErrOutcomeUnknown],
+// which wraps it, that the demand was sent and may have been recorded. This module retries neither,
+// except that a wait under [FailWait] asks again if nothing was recorded. The [Policy] of a limiter
+// says whether it admits a demand that the store leaves undecided. [ErrQueueFull] means that too
+// many calls wait already. The remaining errors report a call that no state of the store could
+// decide ([ErrInvalidLimit], [ErrInvalidDemand], [ErrExceedsLimit], [ErrDuplicateDemand]); they are
+// returned before any I/O.
+//
+// # Concurrency
+//
+// All types of this module are safe for simultaneous use by multiple goroutines, unless they say
+// otherwise.
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit/internal/direct"
+)
+
+// A Limiter decides demands under one limit, or under several together, on one store. Limiters are
+// immutable and cheap, and many may share a store. Create one with [New].
+//
+// A Limiter of several limits admits a demand only if all limits admit it, and then records it
+// under each; if one refuses, none records it. Its methods return the result of the limit that
+// binds ([Binding]); AllowEach and PeekEach return one for each limit.
+//
+// When the store is unavailable, the [Policy] decides; see [Limiter.With]. Beside an error the
+// Result is zero, except as [Limiter.WaitN] says.
+//
+// All methods return an error that wraps [ErrInvalidDemand] for an empty key or a negative n,
+// [ErrExceedsLimit] for an n that the smallest limit can never admit, [ErrUnavailable] if the
+// demand is undecided, which includes a context that has ended, and [errors.ErrUnsupported] if the
+// store cannot run the algorithm ([ErrNoScript]) or cannot decide several limits together. A call
+// that fails with [ErrOutcomeUnknown] may have been recorded; no other failed call was.
+type Limiter struct {
+	store      Store
+	algorithms []Algorithm
+	limits     []Limit // of algorithms
+	policy     Policy
+	observe    func(context.Context, Observation) // or nil
+	// single is the only algorithm, if there is neither an observer nor a shadow, else nil.
+	single   Algorithm
+	direct   directStore // of store, or nil
+	pool     *sync.Pool  // of *scratch
+	inFlight bool        // units are held, not spent
+	shadow   *shadow     // or nil
+	waiting  *waitQueues // shared by the copies of With and WithObserver
+}
+
+// New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
+//
+// Every limit needs a name, which together with the key identifies its history. An error wraps
+// [ErrInvalidLimit], [ErrInvalidOptions] without a store or an algorithm, or [ErrDuplicateDemand]
+// if two limits have the same name.
+func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
+	if store == nil {
+		return nil, fmt.Errorf("%w: no store", ErrInvalidOptions)
+	}
+	if len(algorithms) == 0 {
+		return nil, fmt.Errorf("%w: no limit", ErrInvalidOptions)
+	}
+	limits, ds := make([]Limit, len(algorithms)), make([]Demand, len(algorithms))
+	for i, a := range algorithms {
+		if err := checkAlgorithm(a); err != nil {
+			return nil, err
+		}
+		limits[i], ds[i].Algorithm = a.Limit(), a
+	}
+	if err := checkDistinct(ds); err != nil {
+		return nil, err
+	}
+	l := &Limiter{
+		store: store, algorithms: slices.Clone(algorithms), limits: limits,
+		waiting: newWaitQueues(),
+	}
+	l.pool = &sync.Pool{New: func() any {
+		return &scratch{make([]Demand, len(limits)), make([]Result, len(limits))}
+	}}
+	l.direct, _ = direct.Of(store).(directStore)
+	return l.WithObserver(nil), nil
+}
+
+func checkAlgorithm(a Algorithm) error {
+	if a == nil {
+		return fmt.Errorf("%w: an algorithm is nil", ErrInvalidOptions)
+	}
+	if !reflect.ValueOf(a).Comparable() {
+		return fmt.Errorf("%w: values of %T cannot be compared with ==", ErrInvalidOptions, a)
+	}
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	if l := a.Limit(); l.Name == "" {
+		return fmt.Errorf("%w: the limit %v has no name, and limits of one name share a history: "+
+			"name it, as in ratelimit.PerMinute(\"login\", 60)", ErrInvalidLimit, l)
+	}
+	return nil
+}
+
+// With returns a limiter like l with another policy for when the store is unavailable. Without it
+// the policy is [FailClosed], and so is an unknown one.
+func (l *Limiter) With(p Policy) *Limiter {
+	with := *l
+	with.policy = p
+	return &with
+}
+
+// WithObserver returns a limiter like l that calls observe once at the end of each call of its
+// methods, after the policy has decided; nil removes the observer. The caller waits for observe,
+// which must be safe for simultaneous use and should return soon.
+func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limiter {
+	with := *l
+	with.observe, with.single = observe, nil
+	if observe == nil && l.shadow == nil && len(l.algorithms) == 1 {
+		with.single = l.algorithms[0]
+	}
+	return &with
+}
+
+// WithShadow returns a limiter like l that asks shadow for the same units whenever l is asked to
+// take some, by [AllowAll] and [ReserveAll] too. It is for trying a limit, an algorithm or a store
+// before it is used: the answers of l do not depend on shadow, and its callers do not wait for it.
+// Shadow takes the units if its own limits admit them.
+//
+// The observer of shadow gets each of its decisions, and in [Observation.Shadowed] what l answered.
+// Shadow is asked once for a call of [Limiter.WaitN]. It is not asked while 1,000 of its calls are
+// under way. It gets no units back that are given back to l.
+//
+// An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or
+// [ErrDuplicateDemand] if it has a limit of the same name as l on the same store: both would then
+// count in one history.
+func (l *Limiter) WithShadow(other *Limiter) (*Limiter, error) {
+	if other == nil || other.shadow != nil {
+		return nil, fmt.Errorf("%w: the shadow is nil or has a shadow itself", ErrInvalidOptions)
+	}
+	if sameStore(l.store, other.store) {
+		histories := slices.Concat(l.historiesOf(""), other.historiesOf(""))
+		if err := checkDistinct(histories); err != nil {
+			return nil, err
+		}
+	}
+	with := *l
+	with.shadow, with.single = newShadow(other.compare), nil
+	return &with, nil
+}
+
+// Limits returns the limits in the order of New's arguments, which is the order of the results of
+// AllowEach and PeekEach.
+func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
+
+// Max returns the most units that a call can be admitted for: the smallest Max of l's limits.
+func (l *Limiter) Max() int64 {
+	most := l.limits[0].Max
+	for _, limit := range l.limits[1:] {
+		most = min(most, limit.Max)
+	}
+	return most
+}
+
+// Allow is AllowN of one unit.
+func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN takes n units for key if all limits admit them now. A refusal is a Result with Allowed
+// false, not an error. An n of 0 is Peek.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, err error) {
+	if l.single == nil || n == 0 {
+		return l.binding(ctx, take(key, n))
+	}
+	if l.direct != nil {
+		res.Allowed, res.Source, res.Limit, res.Remaining,
+			res.RetryAfter, res.ResetAfter, res.At, err =
+			l.direct.TakeDirect(ctx, key, l.single, OpTake, n, 0)
+	} else {
+		res, err = l.store.Take(ctx, Demand{Key: key, Algorithm: l.single, N: n})
+	}
+	if err == nil {
+		return res, nil
+	}
+	if l.admits(ctx, OpTake, err) {
+		return open(l.limits[0]), nil
+	}
+	return Result{}, err
+}
+
+// AllowEach is AllowN with the result of each limit appended to dst, in the order of Limits. The
+// demand was admitted if all of them are Allowed. After an error dst is returned unchanged.
+func (l *Limiter) AllowEach(
+	ctx context.Context, key string, n int64, dst []Result,
+) ([]Result, error) {
+	return l.each(ctx, take(key, n), dst)
+}
+
+// Force records n units for key under all limits, whether they fit or not: for what was spent
+// already, or must not be refused. A limit may then hold more than its Max, which n may exceed; it
+// admits again when enough units have left the window. The Result is Allowed. An n of 0 is Peek.
+func (l *Limiter) Force(ctx context.Context, key string, n int64) (Result, error) {
+	c := take(key, n)
+	if n != 0 {
+		c.op = OpForce
+	}
+	return l.binding(ctx, c)
+}
+
+// Peek returns what Allow would, and takes nothing. Remaining does not count the unit asked about.
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
+	return l.binding(ctx, call{op: OpPeek, key: key, n: 1})
+}
+
+// PeekEach returns what AllowEach would, and takes nothing. An n of 0 is an n of 1.
+func (l *Limiter) PeekEach(
+	ctx context.Context, key string, n int64, dst []Result,
+) ([]Result, error) {
+	if n == 0 {
+		n = 1
+	}
+	return l.each(ctx, call{op: OpPeek, key: key, n: n}, dst)
+}
+
+// Wait is WaitN of one unit.
+func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
+	return l.WaitN(ctx, key, 1)
+}
+
+// WaitN takes n units as soon as they are free. An n of 0 waits until one unit is free and takes
+// nothing.
+//
+// Calls that wait for the same key are admitted in the order in which they began, also when a later
+// one needs fewer units. Only the first asks the store: it sleeps for exactly RetryAfter and asks
+// again, because others may have been admitted meanwhile. The order is that of one Limiter as New
+// made it, together with what With and WithObserver made of it; there is none between these and
+// calls of AllowN, other limiters or other processes.
+//
+// If RetryAfter does not end before the context's deadline, WaitN returns at once, with the refusal
+// and an error that wraps [context.DeadlineExceeded]. A call behind the first does the same if the
+// first was refused, needs no more units than this call, and must wait until this call's deadline
+// or longer. The refusal is then that of the first, with [SourceCache]. If the context ends during
+// the wait, WaitN returns an error that wraps the context's, with the refusal if the store was
+// asked. In all of these cases nothing was taken.
+//
+// At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. An error of the store
+// ends the first call, unless the policy is [FailWait]; then the next in the queue asks.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error) {
+	c := take(key, n)
+	c.wait = true
+	return l.binding(ctx, c)
+}
+
+// GiveBack gives n units of an admission back, so that others can take them. The admission is the
+// results of the call that took the units: the Result of a limiter of one limit, or for several
+// limits all results of AllowEach. No limit gets back more than the admission's record still holds,
+// and nothing is given back after the record has left the window. Calls of the same instant share a
+// record, so an n larger than what the call took gives back units of others.
+//
+// An n of 0 does nothing. Nor does an admission of [SourceOpen], which recorded nothing. An error
+// wraps [ErrInvalidDemand], before any I/O, if there is not one result for each limit or one of
+// them is a refusal. No policy turns the error of a store into a success.
+func (l *Limiter) GiveBack(ctx context.Context, key string, n int64, admission ...Result) error {
+	_, err := l.binding(ctx, call{op: OpGiveBack, key: key, n: n, admission: admission})
+	return err
+}
+
+// Reset deletes the history of key under all limits of l.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	_, err := l.binding(ctx, call{op: OpReset, key: key})
+	return err
+}
+
+// binding makes a call and returns the result of the limit that binds.
+func (l *Limiter) binding(ctx context.Context, c call) (Result, error) {
+	s := l.pool.Get().(*scratch)
+	defer l.release(s)
+	err := l.do(ctx, c, s)
+	return s.results[Binding(s.results)], err
+}
+
+// each makes a call and appends the result of each limit to dst.
+func (l *Limiter) each(ctx context.Context, c call, dst []Result) ([]Result, error) {
+	s := l.pool.Get().(*scratch)
+	defer l.release(s)
+	if err := l.do(ctx, c, s); err != nil {
+		return dst, err
+	}
+	return append(dst, s.results...), nil
+}
+
+// do makes a call, writes the results to s and tells the observer.
+func (l *Limiter) do(ctx context.Context, c call, s *scratch) (err error) {
+	if l.shadow != nil {
+		tell := l.shadowed(ctx, c)
+		defer func() { tell(s.results, err) }() // also if the store panics
+	}
+	if l.observe == nil {
+		_, err = l.decide(ctx, c, s)
+		return err
+	}
+	began := time.Now()
+	waited, err := l.decide(ctx, c, s)
+	l.observe(ctx, Observation{
+		Key: c.key, Op: c.op, N: c.n, Limits: l.limits, Results: s.results, Err: err,
+		Elapsed: time.Since(began), Waited: waited,
+	})
+	return err
+}
+
+// decide asks the store, and returns how long it waited.
+func (l *Limiter) decide(ctx context.Context, c call, s *scratch) (time.Duration, error) {
+	switch {
+	case c.wait:
+		return l.wait(ctx, c, s)
+	case c.op == OpGiveBack:
+		return 0, l.giveBack(ctx, c, s)
+	}
+	return 0, l.ask(ctx, c, s)
+}

@@ -1,0 +1,277 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// A Reservation is units that were taken for an estimate, to be settled when the truth is known:
+// [Reservation.Commit] corrects what was taken to what was used, and [Reservation.Cancel] gives all
+// of it back. [Limiter.Reserve] and [ReserveAll] make one. It is safe for simultaneous use.
+//
+//	r, err := tokens.Reserve(ctx, tenant, min(estimate, tokens.Max()))
+//	switch {
+//	case err != nil: // undecided
+//	case !r.Allowed(): // refused: try again after r.Result().RetryAfter
+//	}
+//	defer r.Cancel(ctx) // does nothing after Commit
+//	used, err := call()
+//	…
+//	err = r.Commit(ctx, used)
+//
+// A reservation that is never settled, for instance because the process ended, stays charged until
+// it leaves the window: the limit is never exceeded, and nothing has to be cleaned up.
+//
+// Units of calls in flight ([NewInFlight]) are held and not spent: Commit and Cancel release them.
+type Reservation struct {
+	claims  []Claim  // N is what was reserved, extensions included
+	results []Result // of the first call, one for each claim
+
+	mu      sync.Mutex
+	charges []charge // what the store has recorded for it, oldest first
+	settled bool     // or refused: pending says what is left to do
+	pending [][]part // the calls of a settlement that have not succeeded
+}
+
+// charge is what one call recorded, for each claim.
+type charge struct {
+	units      []int64    // 0 where nothing was recorded
+	admissions [][]Result // of each limit of the claim
+}
+
+// Reserve takes n units for key as AllowN does, to be settled later. An n of 0 reserves nothing but
+// is refused if no unit is free. A refusal is a Reservation that is not Allowed, not an error.
+//
+// An estimate that no window has room for is an error that wraps [ErrExceedsLimit]; to reserve what
+// the limit has instead, reserve min(estimate, [Limiter.Max]()).
+func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
+	return ReserveAll(ctx, Claim{Limiter: l, Key: key, N: n})
+}
+
+// ReserveAll takes the units of all claims as [AllowAll] does, to be settled together.
+func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
+	r := &Reservation{claims: make([]Claim, len(claims))}
+	parts := make([]part, len(claims))
+	for i, c := range claims {
+		r.claims[i] = Claim{Limiter: c.Limiter, Key: strings.Clone(c.Key), N: c.N}
+		parts[i] = part{limiter: c.Limiter, call: take(r.claims[i].Key, c.N)}
+	}
+	results, err := decideAll(ctx, parts)
+	if err != nil {
+		return nil, err
+	}
+	r.results = results
+	if !r.Allowed() {
+		r.settled = true
+		return r, nil
+	}
+	r.record(parts)
+	return r, nil
+}
+
+// Allowed reports whether the units were reserved. If not, nothing was taken, and there is nothing
+// to settle.
+func (r *Reservation) Allowed() bool { return r.Result().Allowed }
+
+// Result returns the result that binds among those of all claims. It is the one to wait for if they
+// were refused.
+func (r *Reservation) Result() Result { return r.results[Binding(r.results)] }
+
+// Results returns a result for each claim, as [AllowAll] does.
+func (r *Reservation) Results() []Result { return append([]Result(nil), r.results...) }
+
+// Extend reserves more units, n[i] for claim i, all of them or none, and returns the result that
+// binds. A claim whose n is 0 takes no part. What was reserved before stays reserved if more is
+// refused. An error leaves the reservation as it was, except that units of an unknown outcome
+// ([ErrOutcomeUnknown]) may stay charged until they leave the window.
+//
+// An error wraps [ErrInvalidDemand] if there is not one n for each claim, or if the reservation was
+// refused or is settled.
+func (r *Reservation) Extend(ctx context.Context, n ...int64) (Result, error) {
+	if err := r.check(n); err != nil {
+		return Result{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.settled {
+		return Result{}, fmt.Errorf("%w: the reservation is settled or was refused", ErrInvalidDemand)
+	}
+	parts := make([]part, len(n))
+	var asked []part
+	for i, c := range r.claims {
+		if c.N+n[i] > MaxUnits {
+			return Result{}, fmt.Errorf("%w: more than %d units in all", ErrInvalidDemand, MaxUnits)
+		}
+		parts[i] = part{limiter: c.Limiter, call: call{op: OpPeek, key: c.Key}}
+		if n[i] > 0 {
+			parts[i].op, parts[i].n = OpTake, n[i]
+			asked = append(asked, parts[i])
+		}
+	}
+	if len(asked) == 0 {
+		return r.Result(), nil
+	}
+	results, err := decideAll(ctx, asked)
+	if err != nil {
+		return Result{}, err
+	}
+	res := results[Binding(results)]
+	if !res.Allowed {
+		return res, nil
+	}
+	for i, j := 0, 0; i < len(parts); i++ {
+		if n[i] > 0 {
+			parts[i].scratch = asked[j].scratch
+			r.claims[i].N += n[i]
+			j++
+		}
+	}
+	r.record(parts)
+	return res, nil
+}
+
+// record notes what parts, which were admitted, have recorded.
+func (r *Reservation) record(parts []part) {
+	c := charge{make([]int64, len(parts)), make([][]Result, len(parts))}
+	for i, p := range parts {
+		if p.op == OpTake && p.results[0].Source != SourceOpen {
+			c.units[i], c.admissions[i] = p.n, p.results
+		}
+	}
+	r.charges = append(r.charges, c)
+}
+
+// Commit settles the reservation: actual[i] is what claim i has used. If that is less than was
+// reserved, the difference is given back, to the very records that the reservation made, if they
+// are still in the window; if it is more, the difference is recorded as by [Limiter.Force], so that
+// the limit may hold more than its Max until enough units have left. Without an argument what was
+// reserved is what was used. Units of calls in flight are released, whatever their actual.
+//
+// Where the policy admitted the reservation ([SourceOpen]) nothing is recorded yet, and Commit
+// records all of actual. If the outcome of the reservation was unknown, its units may then count
+// twice: the limit refuses more, not less.
+//
+// Commit does not end with ctx, since callers settle after they were canceled; the store's own
+// timeout bounds it. No policy turns an error into a success. After an error that wraps
+// [ErrOutcomeUnknown] what the failed call was to settle may stay as it was: an estimate charged
+// until it leaves the window, or an excess not charged. After another error nothing of that was
+// settled. In both cases Commit can be called again and settles what is left, without counting
+// anything twice. A call when all is settled does nothing.
+//
+// An error wraps [ErrInvalidDemand] if there is not one actual for each claim, if one is not
+// between 0 and [MaxUnits], or if the reservation was refused.
+func (r *Reservation) Commit(ctx context.Context, actual ...int64) error {
+	if !r.Allowed() {
+		return fmt.Errorf("%w: the reservation was refused", ErrInvalidDemand)
+	}
+	if len(actual) > 0 {
+		if err := r.check(actual); err != nil {
+			return err
+		}
+	}
+	return r.settle(ctx, actual)
+}
+
+// Cancel settles the reservation as one of which nothing was used: it gives all of it back. For a
+// refusal it does nothing. Errors are those of [Reservation.Commit].
+func (r *Reservation) Cancel(ctx context.Context) error {
+	return r.settle(ctx, make([]int64, len(r.claims)))
+}
+
+func (r *Reservation) check(n []int64) error {
+	if len(n) != len(r.claims) {
+		return fmt.Errorf("%w: %d numbers of units for %d claims", ErrInvalidDemand, len(n), len(r.claims))
+	}
+	for _, n := range n {
+		if n < 0 || n > MaxUnits {
+			return fmt.Errorf("%w: %d units are not between 0 and %d", ErrInvalidDemand, n, MaxUnits)
+		}
+	}
+	return nil
+}
+
+// settle makes the calls of a settlement that have not succeeded yet. An unknown outcome is not
+// repeated: units given back twice would be units that were used.
+func (r *Reservation) settle(ctx context.Context, actual []int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.settled {
+		r.pending, r.settled = r.plan(actual), true
+	}
+	for len(r.pending) > 0 {
+		err := together(context.WithoutCancel(ctx), r.pending[0], withoutPolicy)
+		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
+			r.pending = r.pending[1:]
+		}
+		if err != nil {
+			return fmt.Errorf("ratelimit: the reservation is not settled: %w", err)
+		}
+	}
+	return nil
+}
+
+// plan returns the calls that settle r. Each gives back of one charge, the newest first, because
+// two records of one state cannot be in one call; the first one also records what exceeds the
+// reservation.
+func (r *Reservation) plan(actual []int64) [][]part {
+	first, surplus := r.balance(actual)
+	calls := [][]part{first}
+	for k := len(r.charges) - 1; k >= 0; k-- {
+		var gives []part
+		for i, c := range r.claims {
+			n := min(surplus[i], r.charges[k].units[i])
+			if n > 0 {
+				surplus[i] -= n
+				gives = append(gives, part{limiter: c.Limiter, call: call{
+					op: OpGiveBack, key: c.Key, n: n, admission: r.charges[k].admissions[i],
+				}})
+			}
+		}
+		if k == len(r.charges)-1 {
+			calls[0] = append(calls[0], gives...)
+		} else {
+			calls = append(calls, gives)
+		}
+	}
+	r.charges = nil
+	return nonEmpty(calls)
+}
+
+// balance returns what to record besides the charges, and for each claim how many units of them to
+// give back.
+func (r *Reservation) balance(actual []int64) (excess []part, surplus []int64) {
+	surplus = make([]int64, len(r.claims))
+	for i, c := range r.claims {
+		used := c.N
+		if actual != nil {
+			used = actual[i]
+		}
+		if c.Limiter.inFlight {
+			used = 0
+		}
+		var charged int64
+		for _, ch := range r.charges {
+			charged += ch.units[i]
+		}
+		surplus[i] = max(0, charged-used)
+		if used > charged {
+			excess = append(excess, part{limiter: c.Limiter, call: call{
+				op: OpForce, key: c.Key, n: used - charged,
+			}})
+		}
+	}
+	return excess, surplus
+}
+
+func nonEmpty(calls [][]part) [][]part {
+	kept := calls[:0]
+	for _, parts := range calls {
+		if len(parts) > 0 {
+			kept = append(kept, parts)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,247 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+func mustReserve(t *testing.T, claims ...ratelimit.Claim) *ratelimit.Reservation {
+	t.Helper()
+	r, err := ratelimit.ReserveAll(t.Context(), claims...)
+	if err != nil || !r.Allowed() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	return r
+}
+
+func noErr(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCommit: what was reserved becomes what was used, by one call of the store.
+func TestCommit(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		actual     []int64
+		calls      int
+		requests   int64 // left of 3
+		tokens     int64 // left of 100
+		nextMinute int64 // left of tokens when the minute is over
+	}{
+		{"as reserved", nil, 0, 2, 40, 90},
+		{"as reserved, said so", []int64{1, 60}, 0, 2, 40, 90},
+		{"less", []int64{1, 10}, 1, 2, 90, 100},
+		{"nothing", []int64{0, 0}, 1, 3, 100, 100},
+		{"more", []int64{1, 75}, 1, 2, 25, 75},
+		{"more than the limit", []int64{1, 170}, 1, 2, 0, 0},
+		{"less of one and more of the other", []int64{2, 10}, 1, 1, 90, 100},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBudget(t)
+			r := mustReserve(t, b.claims(1, 60)...)
+			b.clock.advance(time.Second)
+			b.store.made()
+			for range 2 {
+				noErr(t, r.Commit(t.Context(), tt.actual...))
+				noErr(t, r.Cancel(t.Context()))
+			}
+			if calls := b.store.made(); len(calls) != tt.calls {
+				t.Errorf("%d calls of the store: %q", len(calls), calls)
+			}
+			b.left(t, tt.requests, tt.tokens)
+			b.clock.advance(time.Minute)
+			b.left(t, 3, tt.nextMinute)
+		})
+	}
+}
+
+// TestReserveRefused: a refusal takes nothing, says when to retry, and cannot be settled as used.
+func TestReserveRefused(t *testing.T) {
+	b := newBudget(t)
+	mustReserve(t, b.claims(2, 60)...)
+	r, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 60)...)
+	if err != nil || r.Allowed() || r.Result().RetryAfter != time.Minute || len(r.Results()) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.store.made()
+	noErr(t, r.Cancel(t.Context()))
+	wantErr(t, r.Commit(t.Context(), 1, 60), ratelimit.ErrInvalidDemand)
+	_, err = r.Extend(t.Context(), 0, 1)
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	_, err = r.Token()
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantCalls(t, b.store)
+	b.left(t, 1, 40)
+}
+
+// TestReserveMax: an estimate that no window has room for is an error, or reserves what there is.
+func TestReserveMax(t *testing.T) {
+	b := newBudget(t)
+	_, err := b.tokens.Reserve(t.Context(), "k", 1000)
+	wantErr(t, err, ratelimit.ErrExceedsLimit)
+	r, err := b.tokens.Reserve(t.Context(), "k", min(1000, b.tokens.Max()))
+	if err != nil || !r.Allowed() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.left(t, 3, 0)
+	noErr(t, r.Commit(t.Context(), 30))
+	b.left(t, 3, 70)
+}
+
+// TestExtend: more is reserved or refused, and all parts are settled, the newest first.
+func TestExtend(t *testing.T) {
+	b := newBudget(t)
+	r := mustReserve(t, b.claims(1, 40)...)
+	b.clock.advance(20 * time.Second)
+	for _, step := range []struct {
+		n    int64
+		want bool
+	}{{30, true}, {40, false}, {10, true}, {0, true}} {
+		res, err := r.Extend(t.Context(), 0, step.n)
+		if err != nil || res.Allowed != step.want {
+			t.Fatalf("extend by %d: %+v, %v", step.n, res, err)
+		}
+		b.clock.advance(time.Second)
+	}
+	b.left(t, 2, 20)
+	noErr(t, r.Commit(t.Context(), 1, 50)) // 30 of the 40 that came later are given back
+	b.left(t, 2, 50)
+	b.clock.advance(36 * time.Second) // the first 40 leave
+	b.left(t, 3, 90)
+	_, err := r.Extend(t.Context(), 0, 1)
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+}
+
+// TestReservationArguments: a wrong number of units is an error before any I/O, and settles
+// nothing.
+func TestReservationArguments(t *testing.T) {
+	b := newBudget(t)
+	r := mustReserve(t, b.claims(1, 40)...)
+	b.store.made()
+	for _, n := range [][]int64{{1}, {1, 2, 3}, {1, -1}, {1, ratelimit.MaxUnits + 1}} {
+		wantErr(t, r.Commit(t.Context(), n...), ratelimit.ErrInvalidDemand)
+		_, err := r.Extend(t.Context(), n...)
+		wantErr(t, err, ratelimit.ErrInvalidDemand)
+	}
+	_, err := r.Extend(t.Context(), 0, ratelimit.MaxUnits)
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantCalls(t, b.store)
+	noErr(t, r.Commit(t.Context(), 1, 10))
+	b.left(t, 2, 90)
+}
+
+// TestSettleAfterErrors: a settlement that was not recorded is repeated, one whose outcome is
+// unknown is not, and none is counted twice.
+func TestSettleAfterErrors(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		left int64
+	}{
+		{ratelimit.ErrUnavailable, 75},    // 15 of 30 and 10 of 10 are given back
+		{ratelimit.ErrOutcomeUnknown, 65}, // the newest part stays charged
+	} {
+		b := newBudget(t)
+		r := mustReserve(t, b.claims(1, 40)...)
+		b.clock.advance(time.Second)
+		if res, err := r.Extend(t.Context(), 0, 10); err != nil || !res.Allowed {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		open := b.tokens.With(ratelimit.FailOpen)
+		r2, err := open.Reserve(t.Context(), "other", 1)
+		noErr(t, err)
+		b.store.err = tt.err
+		wantErr(t, r.Commit(t.Context(), 1, 25), tt.err)
+		wantErr(t, r2.Commit(t.Context(), 2), tt.err) // also where the policy would admit
+		b.store.err = nil
+		noErr(t, r.Commit(t.Context(), 1, 40)) // the first call says how much was used
+		b.left(t, 2, tt.left)
+		noErr(t, r.Cancel(t.Context()))
+		b.left(t, 2, tt.left)
+	}
+}
+
+// TestSettleAfterCancel: a caller that was canceled still settles.
+func TestSettleAfterCancel(t *testing.T) {
+	b := newBudget(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := ratelimit.ReserveAll(ctx, b.claims(1, 40)...)
+	noErr(t, err)
+	cancel()
+	if _, err := r.Extend(ctx, 0, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Extend: %v", err)
+	}
+	noErr(t, r.Cancel(ctx))
+	b.left(t, 3, 100)
+}
+
+// TestSettleOpen: what the policy admitted is charged when it is known.
+func TestSettleOpen(t *testing.T) {
+	b := newBudget(t)
+	claims := b.claims(1, 40)
+	claims[0].Limiter = b.requests.With(ratelimit.FailOpen)
+	claims[1].Limiter = b.tokens.With(ratelimit.FailOpen)
+	for _, tt := range []struct {
+		settle func(*ratelimit.Reservation) error
+		left   [2]int64
+	}{
+		{func(r *ratelimit.Reservation) error { return r.Cancel(t.Context()) }, [2]int64{3, 100}},
+		{func(r *ratelimit.Reservation) error { return r.Commit(t.Context(), 1, 10) },
+			[2]int64{2, 90}},
+		{func(r *ratelimit.Reservation) error { return r.Commit(t.Context()) }, [2]int64{1, 50}},
+	} {
+		b.store.err = ratelimit.ErrUnavailable
+		r := mustReserve(t, claims...)
+		if r.Result().Source != ratelimit.SourceOpen {
+			t.Errorf("%+v", r.Result())
+		}
+		b.store.err = nil
+		noErr(t, tt.settle(r))
+		b.left(t, tt.left[0], tt.left[1])
+	}
+}
+
+// TestSettleLate: units that have left the window are not given back to others, and an excess is
+// charged when it is known.
+func TestSettleLate(t *testing.T) {
+	b := newBudget(t)
+	less := mustReserve(t, b.claims(1, 40)...)
+	more := mustReserve(t, b.claims(1, 40)...)
+	b.clock.advance(time.Minute)
+	mustReserve(t, b.claims(1, 10)...)
+	noErr(t, less.Commit(t.Context(), 1, 0))
+	b.left(t, 2, 90)
+	noErr(t, more.Commit(t.Context(), 1, 60))
+	b.left(t, 2, 70) // the excess of 20 is taken beside the 10
+}
+
+// TestReservationObserved: a settlement is observed as the units that it gives back or records.
+func TestReservationObserved(t *testing.T) {
+	b := newBudget(t)
+	var seen recorder
+	claims := b.claims(1, 60)
+	claims[1].Limiter = b.tokens.WithObserver(seen.observe)
+	noErr(t, mustReserve(t, claims...).Commit(t.Context(), 1, 50))
+	noErr(t, mustReserve(t, claims[0], ratelimit.Claim{Limiter: claims[1].Limiter, Key: "k2", N: 60}).Commit(t.Context(), 1, 65))
+	want := []struct {
+		op ratelimit.Op
+		n  int64
+	}{
+		{ratelimit.OpTake, 60}, {ratelimit.OpGiveBack, 10},
+		{ratelimit.OpTake, 60}, {ratelimit.OpForce, 5},
+	}
+	if len(seen.seen) != len(want) {
+		t.Fatalf("%+v", seen.seen)
+	}
+	for i, o := range seen.seen {
+		if o.Op != want[i].op || o.N != want[i].n || !o.Admitted() {
+			t.Errorf("%+v, want %+v", o, want[i])
+		}
+	}
+}

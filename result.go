@@ -1,0 +1,88 @@
+package ratelimit
+
+import (
+	"fmt"
+	"time"
+)
+
+// Source says where a decision was made.
+type Source uint8
+
+// The sources.
+const (
+	SourceStore Source = iota // the store's state
+	SourceCache               // an earlier refusal of the store that still holds
+	SourceLocal               // the memory of this process, while the store is unavailable
+	SourceOpen                // the policy [FailOpen], while the store is unavailable
+
+	numSources
+)
+
+var sourceNames = [numSources]string{"store", "cache", "local", "open"}
+
+// String returns "store", "cache", "local" or "open".
+func (s Source) String() string {
+	if s >= numSources {
+		return fmt.Sprintf("source(%d)", uint8(s))
+	}
+	return sourceNames[s]
+}
+
+// A Result is a decision.
+type Result struct {
+	// Allowed reports whether the demand was admitted; for OpPeek, whether it would be.
+	Allowed bool
+	// Source says where the decision was made.
+	//
+	// A refusal from SourceCache was made earlier by the store, for the same demand or for one of
+	// fewer units, and still holds. Its RetryAfter and ResetAfter are never too long but may be too
+	// short, and its Remaining and At are those of the earlier refusal. A refused TakeAll is from
+	// SourceCache as a whole: its demands that are not refused were not refused then either, for
+	// as many units or more, and their Remaining, ResetAfter and At are bound in the same way. A
+	// decision from SourceLocal is about the share of the limit that this process has while the
+	// store is unavailable. One from SourceOpen was made by no limit: of its numbers only Limit is
+	// known, the others are 0.
+	Source Source
+	// Limit is the Max of the limit that decided.
+	Limit int64
+	// Remaining is the number of units that are free now, after the decision; never negative.
+	Remaining int64
+	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this
+	// long, provided that nothing else is admitted meanwhile, and not one microsecond sooner (at a
+	// Resolution of 1µs).
+	RetryAfter time.Duration
+	// ResetAfter is how long it takes, with nothing else admitted, until all units are free. It is
+	// never too short; after units were given back it may be too long. Zero means that all are free
+	// now.
+	ResetAfter time.Duration
+	// At is the stamp of the decision. For an admission it identifies the record, as OpGiveBack
+	// needs it.
+	At int64
+}
+
+// Binding returns the index of the result that stands for all results of a demand under several
+// limits: among those refused the one that takes longest to retry; if none is refused, the one with
+// the least remaining. Ties go to the one with the least remaining, then to the one that takes
+// longest to reset, then to the first. It panics if results is empty.
+func Binding(results []Result) int {
+	best := 0
+	for i := 1; i < len(results); i++ {
+		if binds(results[i], results[best]) {
+			best = i
+		}
+	}
+	_ = results[best]
+	return best
+}
+
+func binds(a, b Result) bool {
+	switch {
+	case a.Allowed != b.Allowed:
+		return !a.Allowed
+	case a.RetryAfter != b.RetryAfter:
+		return a.RetryAfter > b.RetryAfter
+	case a.Remaining != b.Remaining:
+		return a.Remaining < b.Remaining
+	}
+	return a.ResetAfter > b.ResetAfter
+}

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Run the tests on servers, which are the folders of integration. While they run, print how far each
+# folder is; at the end, print how many tests ran in all, and on which servers. Arguments are those
+# of go test.
+#
+# Each folder is a process that starts servers of its own. Two run at the same time, with three
+# tests each: with more, tests of faults fail on a small machine. The folders that take the longest
+# come first.
+set -euo pipefail
+cd "$(dirname "$0")/../integration"
+
+RATELIMIT_PROGRESS=$(mktemp)
+export RATELIMIT_PROGRESS
+tail -n +1 -f "$RATELIMIT_PROGRESS" &
+printer=$!
+trap 'kill "$printer"; rm -f "$RATELIMIT_PROGRESS"' EXIT
+
+rm -rf measured
+status=0
+${GO:-go} test -p=2 -parallel=3 "$@" ./conformance ./scripts ./... || status=$?
+sleep 1 # for tail
+
+reports=$(grep -E ': [0-9]+ tests on servers ran' "$RATELIMIT_PROGRESS" || true)
+on=$(sed -n 's/.* ran on \([^;]*\);.*/\1/p' <<<"$reports" | sed 's/, /\n/g' | sort -u | paste -sd, | sed 's/,/, /g')
+awk -v on="${on:+ on $on}" -v measured="$PWD/measured" '
+  match($0, /: [0-9]+ tests/) { tests += substr($0, RSTART + 2); time = $1 }
+  match($0, /; [0-9]+ skipped/) { skipped += substr($0, RSTART + 2) }
+  END { printf "%s %d tests on servers ran%s; %d skipped; measurements are in %s\n", time, tests, on, skipped, measured }
+' <<<"$reports"
+exit "$status"

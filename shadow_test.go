@@ -1,0 +1,157 @@
+package ratelimit_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// shadowed returns a limiter of 5 a minute with a shadow of 2 a minute, and what the shadow's
+// observer sees.
+func shadowed(t *testing.T, store, other ratelimit.Store) (*ratelimit.Limiter, *recorder) {
+	t.Helper()
+	seen := new(recorder)
+	l, err := newLimiter(t, store, ratelimit.PerMinute("real", 5)).
+		WithShadow(newLimiter(t, other, ratelimit.PerMinute("tried", 2)).WithObserver(seen.observe))
+	noErr(t, err)
+	return l.WithObserver(nil), seen // which keeps the shadow
+}
+
+// TestShadow: the shadow decides by its own limit what the limiter is asked to take, and its
+// observer gets both answers.
+func TestShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		l, seen := shadowed(t, store, store)
+		other := newLimiter(t, store, ratelimit.PerMinute("other", 9))
+		ask := []func() error{
+			func() error { _, err := l.Allow(t.Context(), "k"); return err },
+			func() error { _, err := l.AllowEach(t.Context(), "k", 1, nil); return err },
+			func() error { _, err := l.Wait(t.Context(), "k"); return err },
+			func() error { _, err := l.Reserve(t.Context(), "k", 1); return err },
+			func() error {
+				_, err := ratelimit.AllowAll(t.Context(),
+					ratelimit.Claim{Limiter: other, Key: "k", N: 1}, ratelimit.Claim{Limiter: l, Key: "k", N: 1})
+				return err
+			},
+			func() error { _, err := l.Allow(t.Context(), "k"); return err },
+		}
+		for _, f := range ask {
+			noErr(t, f())
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		_, err := l.Peek(t.Context(), "k")
+		noErr(t, err)
+		noErr(t, l.Reset(t.Context(), "k"))
+		synctest.Wait()
+		if len(seen.seen) != len(ask) {
+			t.Fatalf("%d observations: %+v", len(seen.seen), seen.seen)
+		}
+		for i, o := range seen.seen {
+			if o.Key != "k" || o.N != 1 || o.Limits[0].Name != "tried" || o.Err != nil ||
+				o.Admitted() != (i < 2) || len(o.Shadowed) != 1 ||
+				o.Shadowed[0].Allowed != (i < 5) {
+				t.Errorf("observation %d: %+v", i, o)
+			}
+		}
+	})
+}
+
+// stuckStore answers nothing until the context ends.
+type stuckStore struct{ ratelimit.Store }
+
+func (stuckStore) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+	}
+	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+// TestShadowKeepsNobody: callers wait for no shadow, whose calls are bounded and outlive theirs.
+func TestShadowKeepsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := new(recorder)
+		l, err := newLimiter(t, &mapStore{}, ratelimit.PerMinute("real", 5000)).
+			WithShadow(newLimiter(t, stuckStore{}, ratelimit.PerMinute("tried", 2)).WithObserver(seen.observe))
+		noErr(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		for range 1500 {
+			res, err := l.Allow(ctx, "k")
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		cancel()
+		if d := time.Since(began); d != 0 {
+			t.Errorf("the callers waited for %v", d)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(seen.seen) != 1000 {
+			t.Errorf("%d observations, want 1000", len(seen.seen))
+		}
+		wantErr(t, seen.seen[0].Err, ratelimit.ErrUnavailable)
+		if o := seen.seen[0]; len(o.Shadowed) != 1 || o.Elapsed != time.Minute {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// TestShadowErrors: a shadow has histories of its own, and none itself.
+func TestShadowErrors(t *testing.T) {
+	store := &mapStore{}
+	l, _ := shadowed(t, store, store)
+	_, err := l.WithShadow(nil)
+	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	_, err = newLimiter(t, store, ratelimit.PerHour("hourly", 1)).WithShadow(l)
+	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	same := newLimiter(t, store, ratelimit.PerHour("real", 1))
+	_, err = l.WithShadow(same)
+	wantErr(t, err, ratelimit.ErrDuplicateDemand)
+	elsewhere := newLimiter(t, &mapStore{}, ratelimit.PerHour("real", 1))
+	_, err = l.WithShadow(elsewhere)
+	noErr(t, err)
+}
+
+// TestShadowAfterAnError: the shadow's observer gets no results of a call that failed.
+func TestShadowAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, seen := shadowed(t, &mapStore{err: ratelimit.ErrUnavailable}, &mapStore{})
+		_, err := l.Allow(t.Context(), "k")
+		wantErr(t, err, ratelimit.ErrUnavailable)
+		synctest.Wait()
+		if o := seen.seen[0]; o.Shadowed != nil || !o.Admitted() {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// panicStore panics.
+type panicStore struct{ ratelimit.Store }
+
+func (panicStore) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+	panic("store")
+}
+
+// TestShadowOfAPanic: a store that panics keeps none of the shadow's calls.
+func TestShadowOfAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, seen := shadowed(t, panicStore{}, &mapStore{})
+		for range 1001 {
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = l.Allow(t.Context(), "k")
+			}()
+			synctest.Wait()
+		}
+		if len(seen.seen) != 1001 {
+			t.Errorf("%d observations, want 1001", len(seen.seen))
+		}
+	})
+}

@@ -1,0 +1,40 @@
+package ratelimit
+
+import "github.com/truewindow/ratelimit/internal/storedkey"
+
+// The most bytes of each part of a stored key: 250 with the colons between them.
+const (
+	maxStoredKey  = 120
+	maxStoredName = 64
+)
+
+var (
+	escapedInKey  = storedkey.NewSet(func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '#' })
+	escapedInName = storedkey.NewSet(func(c byte) bool { return escapedInKey[c] || c == ':' })
+)
+
+// StoredKey returns a name for the state of d, for stores that keep states by one string. It is at
+// most 250 bytes of printable ASCII without space, such as "user:42:login:log2": the key, the
+// limit's name and the algorithm's name.
+//
+// Other bytes, "%" and "#" are written as "%" and two hexadecimal digits. A key of more than 120
+// bytes as written, or a name of more than 64, is "#" and its SHA-256. So two demands have the same
+// stored key only if they have the same state.
+//
+// Compare stored keys byte by byte: a column that ignores case or trailing spaces mixes up states.
+//
+// d is one that [CheckTake] accepts. The stores of this module have stored keys of their own.
+func (d Demand) StoredKey() string {
+	var buf [256]byte
+	b := appendStored(buf[:0], d.Key, escapedInKey, maxStoredKey)
+	b = appendStored(append(b, ':'), d.Algorithm.Limit().Name, escapedInName, maxStoredName)
+	b = appendStored(append(b, ':'), d.Algorithm.Name(), escapedInName, maxStoredName)
+	return string(b)
+}
+
+func appendStored(b []byte, s string, set *storedkey.Set, most int) []byte {
+	if !set.Fits(s, most) {
+		return storedkey.AppendHash(append(b, '#'), s)
+	}
+	return set.AppendEscaped(b, s)
+}

@@ -1,0 +1,173 @@
+package ratelimit
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ErrInvalidToken means that a text is not a token of [Reservation.Token], or one whose limits are
+// not those of the limiters that [Resume] got.
+var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
+
+// maxToken bounds the bytes of a token that Resume reads.
+const maxToken = 1 << 20
+
+// tokenVersion is the version of the form of tokens.
+const tokenVersion = 1
+
+// token is what a token holds, as JSON in base64.
+type token struct {
+	Version int           `json:"v"`
+	Claims  []tokenClaim  `json:"c"`
+	Charges []tokenCharge `json:"p,omitempty"`
+}
+
+type tokenClaim struct {
+	Key    []byte   `json:"k"`
+	Limits []string `json:"l"` // names
+	N      int64    `json:"n"`
+}
+
+// tokenCharge is one charge: units and stamps of each claim, stamps of each limit.
+type tokenCharge struct {
+	Units  []int64   `json:"u"`
+	Stamps [][]int64 `json:"s"`
+}
+
+// Token returns the reservation as text without spaces, which [Resume] turns into a reservation
+// again, also in another process. It holds the keys, the names of the limits, the units and the
+// stamps of what was recorded. It is neither encrypted nor signed: whoever has it can read the keys
+// and, by changing it, give back what others have taken.
+//
+// Settle a reservation once: r or one that was resumed from its token, not both, because what is
+// given back twice are units that were used. An error wraps [ErrInvalidDemand] if the reservation
+// was refused or is settled.
+func (r *Reservation) Token() (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.settled {
+		return "", fmt.Errorf("%w: the reservation is settled or was refused", ErrInvalidDemand)
+	}
+	t := token{Version: tokenVersion}
+	for _, c := range r.claims {
+		t.Claims = append(t.Claims, tokenClaim{[]byte(c.Key), limitNames(c.Limiter), c.N})
+	}
+	for _, ch := range r.charges {
+		stamps := make([][]int64, len(r.claims))
+		for i, admission := range ch.admissions {
+			for _, res := range admission {
+				stamps[i] = append(stamps[i], res.At)
+			}
+		}
+		t.Charges = append(t.Charges, tokenCharge{ch.units, stamps})
+	}
+	text, err := json.Marshal(t)
+	return base64.RawURLEncoding.EncodeToString(text), err
+}
+
+// Resume returns the reservation of a token, to be settled or extended. The limiters are those of
+// its claims, in any order, and may be more; a claim gets the limiter whose limits have the same
+// names. It does no I/O. The results of the reservation are Allowed and otherwise not known.
+//
+// An error wraps [ErrInvalidToken].
+func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
+	t, err := parseToken(text)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reservation{}
+	for _, c := range t.Claims {
+		l := limiterOf(c.Limits, limiters)
+		if l == nil {
+			return nil, fmt.Errorf("%w: no limiter has the limits %q", ErrInvalidToken, c.Limits)
+		}
+		r.claims = append(r.claims, Claim{Limiter: l, Key: string(c.Key), N: c.N})
+		r.results = append(r.results, Result{Allowed: true, Limit: l.Max()})
+	}
+	for _, ch := range t.Charges {
+		r.charges = append(r.charges, ch.charge())
+	}
+	return r, nil
+}
+
+func parseToken(text string) (t token, err error) {
+	if len(text) > maxToken {
+		return t, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidToken, maxToken)
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return t, fmt.Errorf("%w: it is not base64", ErrInvalidToken)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(raw)))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&t); err != nil || dec.More() {
+		return t, fmt.Errorf("%w: it has another form", ErrInvalidToken)
+	}
+	return t, t.check()
+}
+
+// check reports what no reservation writes.
+func (t token) check() error {
+	bad := fmt.Errorf("%w: its parts do not fit together", ErrInvalidToken)
+	if t.Version != tokenVersion {
+		return fmt.Errorf("%w: its version is %d, not %d", ErrInvalidToken, t.Version, tokenVersion)
+	}
+	if len(t.Claims) == 0 {
+		return bad
+	}
+	total := make([]int64, len(t.Claims))
+	for _, ch := range t.Charges {
+		if len(ch.Units) != len(t.Claims) || len(ch.Stamps) != len(t.Claims) {
+			return bad
+		}
+		for i, c := range t.Claims {
+			stamps := ch.Stamps[i]
+			recorded := len(stamps) == len(c.Limits) && !slices.ContainsFunc(stamps, outOfTime)
+			if ch.Units[i] < 0 || ch.Units[i] > MaxUnits || ch.Units[i] > 0 && !recorded {
+				return bad
+			}
+			total[i] += ch.Units[i]
+		}
+	}
+	for i, c := range t.Claims {
+		if len(c.Key) == 0 || len(c.Limits) == 0 || c.N < total[i] || c.N > MaxUnits {
+			return bad
+		}
+	}
+	return nil
+}
+
+// outOfTime reports whether no clock of a store shows this stamp.
+func outOfTime(stamp int64) bool { return stamp <= 0 || stamp >= 1<<53 }
+
+func (c tokenCharge) charge() charge {
+	ch := charge{c.Units, make([][]Result, len(c.Units))}
+	for i, stamps := range c.Stamps {
+		for _, at := range stamps {
+			ch.admissions[i] = append(ch.admissions[i], Result{Allowed: true, At: at})
+		}
+	}
+	return ch
+}
+
+func limitNames(l *Limiter) []string {
+	names := make([]string, len(l.limits))
+	for i, limit := range l.limits {
+		names[i] = limit.Name
+	}
+	return names
+}
+
+// limiterOf returns the limiter whose limits have these names, or nil.
+func limiterOf(names []string, limiters []*Limiter) *Limiter {
+	for _, l := range limiters {
+		if l != nil && slices.Equal(limitNames(l), names) {
+			return l
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/truewindow/ratelimit/internal/longkey"
+)
+
+// wait waits until c is the first of its queue, and then until it is admitted.
+func (l *Limiter) wait(ctx context.Context, c call, s *scratch) (time.Duration, error) {
+	key := longkey.Shorten(c.key)
+	var queued time.Duration
+	if !l.waiting.enter(key) {
+		l.fill(c, s)
+		if err := CheckTakeAll(ctx, s.demands, s.results); err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		err := l.waiting.await(ctx, key, c.n, s.results)
+		queued = time.Since(began)
+		if err != nil {
+			return queued, err
+		}
+	}
+	defer l.waiting.leave(key)
+	slept, err := l.askUntilAdmitted(ctx, key, c, s)
+	return queued + slept, err
+}
+
+// askUntilAdmitted makes a call that is the first of its queue: it asks the store again after each
+// RetryAfter, until the call is admitted or fails.
+func (l *Limiter) askUntilAdmitted(
+	ctx context.Context, key string, c call, s *scratch,
+) (slept time.Duration, err error) {
+	var released <-chan struct{} // nil unless units may be released before RetryAfter
+	if l.inFlight {
+		released = l.waiting.released(key)
+	}
+	for failures, refusals := 0, 0; ; {
+		err := l.ask(ctx, c, s)
+		var pause time.Duration
+		switch {
+		case err == nil:
+			res := &s.results[Binding(s.results)]
+			if res.Allowed {
+				return slept, nil
+			}
+			failures, pause = 0, res.RetryAfter
+			if l.inFlight {
+				pause = min(pause, backoff(min(refusals, releaseDoublings)))
+				refusals++
+			} else {
+				l.waiting.refuse(key, c.n, s.results, pause)
+			}
+		case l.waitsOut(err):
+			pause = backoff(failures)
+			failures++
+		default:
+			return slept, err
+		}
+		began := time.Now()
+		ended := sleep(ctx, pause, released)
+		slept += time.Since(began)
+		switch {
+		case ended != nil && err != nil:
+			return slept, fmt.Errorf("%w: %w", ended, err)
+		case ended != nil:
+			return slept, ended
+		}
+	}
+}
+
+// waitsOut reports whether a wait goes on after err of the store.
+func (l *Limiter) waitsOut(err error) bool {
+	return l.policy == FailWait && errors.Is(err, ErrUnavailable) &&
+		!errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrCorruptState) &&
+		!errors.Is(err, ErrClosed)
+}
+
+// The first and the longest pause between calls of an unavailable store. Each pause is shortened at
+// random, by less than half.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// releaseDoublings bounds the pauses, to 160 ms, between two questions whether another process has
+// released a unit in flight.
+const releaseDoublings = 4
+
+// backoff returns the pause after a failure that followed so many others.
+func backoff(failures int) time.Duration {
+	pause := lastPause
+	if failures < 7 {
+		pause = min(pause, firstPause<<failures)
+	}
+	return pause - rand.N(pause/2)
+}
+
+// sleep sleeps for d, until early has a value, or until the context ends; the error then wraps the
+// context's. Without early it returns at once if the context's deadline is before the end of d.
+func sleep(ctx context.Context, d time.Duration, early <-chan struct{}) error {
+	if at, ok := ctx.Deadline(); ok && early == nil && time.Until(at) <= d {
+		return tooLate(d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-early:
+		return nil
+	case <-ctx.Done():
+		return gaveUp(ctx)
+	}
+}

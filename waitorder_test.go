@@ -1,0 +1,505 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// waits are calls of WaitN on one key that begin one after another.
+type waits struct {
+	t     *testing.T
+	start time.Time
+	wg    sync.WaitGroup
+
+	mu    sync.Mutex
+	ended []string // "name after time: outcome", in order
+	res   map[string]ratelimit.Result
+	err   map[string]error
+}
+
+func newWaits(t *testing.T) *waits {
+	return &waits{t: t, start: time.Now(), res: make(map[string]ratelimit.Result),
+		err: make(map[string]error)}
+}
+
+// begin begins a call and returns when it waits or has ended.
+func (w *waits) begin(ctx context.Context, l *ratelimit.Limiter, name string, n int64) {
+	w.t.Helper()
+	w.wg.Go(func() {
+		res, err := l.WaitN(ctx, "k", n)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.res[name], w.err[name] = res, err
+		w.ended = append(w.ended,
+			fmt.Sprintf("%s after %v: %s", name, time.Since(w.start), waitOutcome(res, err)))
+	})
+	synctest.Wait()
+}
+
+// want waits for the end of all calls. Those that end at the same time may do so in any order.
+func (w *waits) want(want ...string) {
+	w.t.Helper()
+	w.wg.Wait()
+	slices.Sort(w.ended)
+	slices.Sort(want)
+	if !slices.Equal(w.ended, want) {
+		w.t.Errorf("calls ended so:\n%q\nwant\n%q", w.ended, want)
+	}
+}
+
+// wantNobody checks that nothing is left of the queues of l.
+func wantNobody(t *testing.T, l *ratelimit.Limiter) {
+	t.Helper()
+	if keys := ratelimit.WaitingKeys(l); len(keys) > 0 {
+		t.Errorf("queues are left: %q", keys)
+	}
+}
+
+// tenSeconds is a limit of at most n units in ten seconds.
+func tenSeconds(n int64) ratelimit.Limit {
+	return ratelimit.Limit{Name: "w", Max: n, Window: 10 * time.Second}
+}
+
+// TestWaitInOrder: calls are admitted in the order in which they began, and one that needs fewer
+// units does not overtake. Only the first asks the store.
+func TestWaitInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		limiter := newLimiter(t, store, tenSeconds(2))
+		mustAllow(t, limiter, 2)
+		store.made()
+		w := newWaits(t)
+		w.begin(t.Context(), limiter, "a", 1)
+		w.begin(t.Context(), limiter, "b", 2)
+		w.begin(t.Context(), limiter, "c", 0)
+		w.begin(t.Context(), limiter, "d", 1)
+		w.want("a after 10s: admitted", "b after 20s: admitted", "c after 30s: admitted",
+			"d after 30s: admitted")
+		// a is refused and admitted; b, which comes next, too; so is c, and d is admitted at once.
+		wantCalls(t, store, "one take", "one take", "one take", "one take", "one peek",
+			"one peek", "one take")
+		wantNobody(t, limiter)
+	})
+}
+
+// TestWaitBurst: from units that are free at once, each call is admitted with one call of the
+// store.
+func TestWaitBurst(t *testing.T) {
+	const n = 50
+	for _, limits := range [][]ratelimit.Limit{{tenSeconds(n)},
+		{tenSeconds(n), ratelimit.PerHour("hour", 2*n)}} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &mapStore{}
+			limiter := newLimiter(t, store, limits...)
+			mustAllow(t, limiter, n)
+			store.made()
+			w := newWaits(t)
+			for i := range n {
+				w.begin(t.Context(), limiter, fmt.Sprint(i), 1)
+			}
+			w.wg.Wait()
+			if calls := len(store.made()); calls != n+1 {
+				t.Errorf("%d calls of the store for %d admissions after one refusal", calls, n)
+			}
+			if took := time.Since(w.start); took != 10*time.Second {
+				t.Errorf("took %v", took)
+			}
+			wantNobody(t, limiter)
+		})
+	}
+}
+
+// TestWaitGivesUp: one that gives up takes nothing, and lets the others move on.
+func TestWaitGivesUp(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave []string
+		want  []string
+		calls int
+	}{
+		{"the first", []string{"a"},
+			[]string{"a after 3s: canceled", "b after 10s: admitted", "c after 20s: admitted"}, 5},
+		{"one in the middle", []string{"b"},
+			[]string{"a after 10s: admitted", "b after 3s: canceled", "c after 20s: admitted"}, 4},
+		{"the last", []string{"c"},
+			[]string{"a after 10s: admitted", "b after 20s: admitted", "c after 3s: canceled"}, 4},
+		{"the first two", []string{"b", "a"},
+			[]string{"a after 3s: canceled", "b after 3s: canceled", "c after 10s: admitted"}, 3},
+		{"all", []string{"c", "b", "a"},
+			[]string{"a after 3s: canceled", "b after 3s: canceled", "c after 3s: canceled"}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &mapStore{}
+				limiter := newLimiter(t, store, tenSeconds(1))
+				mustAllow(t, limiter, 1)
+				store.made()
+				w := newWaits(t)
+				cancel := make(map[string]func())
+				for _, name := range []string{"a", "b", "c"} {
+					var ctx context.Context
+					ctx, cancel[name] = context.WithCancel(t.Context())
+					w.begin(ctx, limiter, name, 1)
+				}
+				time.Sleep(3 * time.Second)
+				for _, name := range tt.leave {
+					cancel[name]()
+					synctest.Wait()
+				}
+				w.want(tt.want...)
+				if calls := len(store.made()); calls != tt.calls {
+					t.Errorf("%d calls of the store, want %d", calls, tt.calls)
+				}
+				wantNobody(t, limiter)
+				for _, name := range []string{"a", "b", "c"} {
+					// Only the first has been refused by the store.
+					asked := name == "a"
+					if w.err[name] != nil && (w.res[name].RetryAfter > 0) != asked {
+						t.Errorf("%s: %+v beside %v", name, w.res[name], w.err[name])
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestWaitBehindTooLate: a call behind others is told at once, with their refusal, that it cannot
+// be admitted before its deadline, if that is certain; otherwise it waits.
+func TestWaitBehindTooLate(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		n        int64 // the first needs 2
+		deadline time.Duration
+		want     string
+	}{
+		{"before the first", 2, 9 * time.Second, "b after 3s: deadline exceeded"},
+		{"with the first", 2, 10 * time.Second, "b after 3s: deadline exceeded"},
+		{"more units", 3, 10 * time.Second, "b after 3s: deadline exceeded"},
+		{"fewer units", 1, 9 * time.Second, "b after 9s: deadline exceeded"},
+		{"after the first, too early", 2, 19 * time.Second, "b after 10s: deadline exceeded"},
+		{"after the first", 2, 21 * time.Second, "b after 20s: admitted"},
+		{"none", 2, math.MaxInt64, "b after 20s: admitted"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := newLimiter(t, &mapStore{}, tenSeconds(3))
+				mustAllow(t, limiter, 3)
+				w := newWaits(t)
+				ctx, cancel := context.WithDeadline(t.Context(), w.start.Add(tt.deadline))
+				defer cancel()
+				w.begin(t.Context(), limiter, "a", 2)
+				time.Sleep(3 * time.Second)
+				w.begin(ctx, limiter, "b", tt.n)
+				w.want("a after 10s: admitted", tt.want)
+				if tt.want == "b after 3s: deadline exceeded" {
+					want := ratelimit.Result{
+						Source: ratelimit.SourceCache, Limit: 3, RetryAfter: 7 * time.Second,
+						ResetAfter: 7 * time.Second, At: w.start.UnixMicro(),
+					}
+					if w.res["b"] != want {
+						t.Errorf("told %+v, want %+v", w.res["b"], want)
+					}
+				}
+				wantNobody(t, limiter)
+			})
+		})
+	}
+}
+
+// TestWaitAllTooLate: when the first is refused for longer than others have, they are told at once,
+// without asking the store each; also if the first itself gives up for that.
+func TestWaitAllTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{}
+		limiter := newLimiter(t, store, ratelimit.PerMinute("minute", 1),
+			ratelimit.PerDay("day", 1))
+		mustAllow(t, limiter, 1)
+		store.made()
+		store.latency = time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		patient, cancel := context.WithTimeout(t.Context(), 25*time.Hour)
+		defer cancel()
+		w := newWaits(t)
+		w.begin(ctx, limiter, "a", 1)
+		w.begin(ctx, limiter, "b", 1)
+		w.begin(patient, limiter, "c", 1)
+		w.begin(ctx, limiter, "d", 1)
+		w.want("a after 1s: deadline exceeded", "b after 1s: deadline exceeded",
+			"c after 24h0m1s: admitted", "d after 1s: deadline exceeded")
+		wantCalls(t, &store.mapStore, "all take", "all take", "all take")
+		for _, name := range []string{"b", "d"} {
+			if res := w.res[name]; res.Source != ratelimit.SourceCache ||
+				res.RetryAfter != w.res["a"].RetryAfter {
+				t.Errorf("%s: %+v, want the refusal of the first, %+v", name, res, w.res["a"])
+			}
+		}
+		wantNobody(t, limiter)
+	})
+}
+
+// TestWaitRefusalOfOneThatLeft: nobody is told a refusal of one that is no longer the first.
+func TestWaitRefusalOfOneThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{}
+		limiter := newLimiter(t, store, tenSeconds(2))
+		mustAllow(t, limiter, 2)
+		w := newWaits(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		w.begin(ctx, limiter, "a", 1)
+		w.begin(t.Context(), limiter, "b", 1)
+		time.Sleep(3 * time.Second)
+		if err := limiter.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		store.latency = time.Second
+		cancel()
+		synctest.Wait() // b asks
+		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		w.begin(ctx, limiter, "c", 1)
+		w.want("a after 3s: canceled", "b after 4s: admitted", "c after 5s: admitted")
+	})
+}
+
+// slowStore is a mapStore whose calls take some time before they are decided.
+type slowStore struct {
+	mapStore
+	latency time.Duration
+}
+
+func (s *slowStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	time.Sleep(s.latency)
+	return s.mapStore.Take(ctx, d)
+}
+
+func (s *slowStore) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	time.Sleep(s.latency)
+	return s.mapStore.TakeAll(ctx, ds, out)
+}
+
+// TestWaitCopiesShareTheQueue: With and WithObserver make limiters that wait in the same queue; New
+// makes one with queues of its own.
+func TestWaitCopiesShareTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		limiter := newLimiter(t, store, tenSeconds(1))
+		mustAllow(t, limiter, 1)
+		store.made()
+		var r recorder
+		w := newWaits(t)
+		w.begin(t.Context(), limiter, "a", 1)
+		w.begin(t.Context(), limiter.With(ratelimit.FailOpen), "b", 1)
+		w.begin(t.Context(), limiter.WithObserver(r.observe), "c", 1)
+		wantCalls(t, store, "one take")
+		other := newLimiter(t, store, ratelimit.Limit{Name: "another", Max: 1, Window: time.Second})
+		if _, err := other.Wait(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+		w.want("a after 10s: admitted", "b after 20s: admitted", "c after 30s: admitted")
+		if o := r.seen[0]; o.Waited != 30*time.Second || o.Elapsed != o.Waited || !o.Admitted() {
+			t.Errorf("observed %+v, want a wait of 30 s", o)
+		}
+		wantNobody(t, limiter)
+	})
+}
+
+// TestWaitOfOtherKeys: calls that wait for one key do not hold those of another back.
+func TestWaitOfOtherKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := newLimiter(t, &mapStore{}, tenSeconds(1))
+		mustAllow(t, limiter, 1)
+		w := newWaits(t)
+		w.begin(t.Context(), limiter, "a", 1)
+		if _, err := limiter.Wait(t.Context(), "another"); err != nil || time.Since(w.start) != 0 {
+			t.Errorf("after %v: %v", time.Since(w.start), err)
+		}
+		w.want("a after 10s: admitted")
+	})
+}
+
+// TestWaitInvalidBehindOthers: what can never be admitted is an error at once, in a queue too.
+func TestWaitInvalidBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		limiter := newLimiter(t, store, tenSeconds(1))
+		mustAllow(t, limiter, 1)
+		w := newWaits(t)
+		w.begin(t.Context(), limiter, "a", 1)
+		store.made()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, tt := range []struct {
+			ctx  context.Context
+			n    int64
+			want error
+		}{
+			{t.Context(), 2, ratelimit.ErrExceedsLimit},
+			{t.Context(), -1, ratelimit.ErrInvalidDemand},
+			{ended, 1, context.Canceled},
+		} {
+			_, err := limiter.WaitN(tt.ctx, "k", tt.n)
+			wantErr(t, err, tt.want)
+		}
+		if time.Since(w.start) != 0 {
+			t.Errorf("errors after %v, want at once", time.Since(w.start))
+		}
+		wantCalls(t, store)
+		w.want("a after 10s: admitted")
+		wantNobody(t, limiter)
+	})
+}
+
+// panickingStore panics as often as it is told to.
+type panickingStore struct {
+	mapStore
+	panics int
+}
+
+func (s *panickingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if s.panics > 0 {
+		s.panics--
+		time.Sleep(time.Second)
+		panic("planted")
+	}
+	return s.mapStore.Take(ctx, d)
+}
+
+// TestWaitPanic: a store that panics does not block the queue.
+func TestWaitPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &panickingStore{panics: 1}
+		limiter := newLimiter(t, store, tenSeconds(1))
+		go func() {
+			defer func() { _ = recover() }()
+			_, _ = limiter.Wait(t.Context(), "k")
+			t.Error("the store did not panic")
+		}()
+		synctest.Wait()
+		w := newWaits(t)
+		w.begin(t.Context(), limiter, "a", 1)
+		w.begin(t.Context(), limiter, "b", 1)
+		w.want("a after 1s: admitted", "b after 11s: admitted")
+		wantNobody(t, limiter)
+	})
+}
+
+// fail makes a store fail with err, or decide again if that is nil.
+func (s *mapStore) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// TestWaitUnavailable: an error of the store ends the wait of the first, and the next asks.
+func TestWaitUnavailable(t *testing.T) {
+	for _, cause := range []error{
+		ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown, ratelimit.ErrCapacity,
+		ratelimit.ErrCorruptState, ratelimit.ErrClosed, errors.New("another"),
+	} {
+		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen,
+			ratelimit.FailWait} {
+			t.Run(fmt.Sprintf("%v, %v", cause, policy), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &mapStore{}
+					limiter := newLimiter(t, store, tenSeconds(1))
+					mustAllow(t, limiter, 1)
+					w := newWaits(t)
+					w.begin(t.Context(), limiter.With(policy), "a", 1)
+					w.begin(t.Context(), limiter, "b", 1)
+					time.Sleep(5 * time.Second)
+					store.fail(cause)
+					time.Sleep(10 * time.Second)
+					store.fail(nil)
+					w.wg.Wait()
+
+					waitsOut := policy == ratelimit.FailWait &&
+						(cause == ratelimit.ErrUnavailable || cause == ratelimit.ErrCapacity)
+					opens := policy == ratelimit.FailOpen && errors.Is(cause,
+						ratelimit.ErrUnavailable) && cause != ratelimit.ErrCorruptState
+					switch a, b := w.err["a"], w.err["b"]; {
+					case waitsOut:
+						if a != nil || b != nil || w.res["a"].Source != ratelimit.SourceStore {
+							t.Errorf("did not wait until the store was available: %v, %v", a, b)
+						}
+						if took := time.Since(w.start); took < 25*time.Second ||
+							took > 26*time.Second {
+							t.Errorf("both were admitted after %v, want up to a second more than 25 s", took)
+						}
+					case opens:
+						if a != nil || w.res["a"].Source != ratelimit.SourceOpen || b != cause {
+							t.Errorf("%+v, %v, %v", w.res["a"], a, b)
+						}
+					case a != cause || b != cause:
+						t.Errorf("%v, %v; want %v", a, b, cause)
+					}
+					wantNobody(t, limiter)
+				})
+			})
+		}
+	}
+}
+
+// TestWaitOutageEnds: waiting for a store that is unavailable ends with the context, with an error
+// that says both, and the store is not asked often meanwhile.
+func TestWaitOutageEnds(t *testing.T) {
+	for _, name := range []string{"deadline", "cancel"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &mapStore{err: ratelimit.ErrUnavailable}
+				limiter := newLimiter(t, store, tenSeconds(1)).With(ratelimit.FailWait)
+				ctx, cancel := context.WithCancel(t.Context())
+				want := context.Canceled
+				if name == "deadline" {
+					want = context.DeadlineExceeded
+					ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+				}
+				defer cancel()
+				stop := time.AfterFunc(time.Minute, cancel)
+				defer stop.Stop()
+				start := time.Now()
+				res, err := limiter.Wait(ctx, "k")
+				wantErr(t, err, want, ratelimit.ErrUnavailable)
+				if res != (ratelimit.Result{}) {
+					t.Errorf("%+v beside the error", res)
+				}
+				if took := time.Since(start); took > time.Minute || took < 59*time.Second {
+					t.Errorf("ended after %v", took)
+				}
+				if calls := len(store.made()); calls < 60 || calls > 140 {
+					t.Errorf("%d calls of the store in a minute", calls)
+				}
+				wantNobody(t, limiter)
+			})
+		})
+	}
+}
+
+// TestWaitUnknownAfterOutage: an unknown outcome ends a wait that an outage does not end, since the
+// units may have been taken.
+func TestWaitUnknownAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{err: ratelimit.ErrUnavailable}
+		limiter := newLimiter(t, store, tenSeconds(1)).With(ratelimit.FailWait)
+		w := newWaits(t)
+		w.begin(t.Context(), limiter, "a", 1)
+		time.Sleep(3 * time.Second)
+		store.fail(ratelimit.ErrOutcomeUnknown)
+		w.wg.Wait()
+		if err := w.err["a"]; err != ratelimit.ErrOutcomeUnknown ||
+			time.Since(w.start) > 4*time.Second {
+			t.Errorf("after %v: %v", time.Since(w.start), err)
+		}
+	})
+}
