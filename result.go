@@ -36,12 +36,12 @@ type Result struct {
 	//
 	// A refusal from SourceCache was made earlier by the store, for the same demand or for one of
 	// fewer units, and still holds. Its RetryAfter and ResetAfter are never too long but may be too
-	// short, and its Remaining and At are those of the earlier refusal. A refused TakeAll is from
-	// SourceCache as a whole: its demands that are not refused were not refused then either, for
-	// as many units or more, and their Remaining, ResetAfter and At are bound in the same way. A
-	// decision from SourceLocal is about the share of the limit that this process has while the
-	// store is unavailable. One from SourceOpen was made by no limit: of its numbers only Limit is
-	// known, the others are 0.
+	// short, and its Remaining and At are those of the earlier refusal, which may be from before
+	// calls that have not returned yet. A refused TakeAll is from SourceCache as a whole: its
+	// demands that are not refused were not refused then either, for as many units or more, and
+	// their Remaining, ResetAfter and At are bound in the same way. A decision from SourceLocal is
+	// about the share of the limit that this process has while the store is unavailable. One from
+	// SourceOpen was made by no limit: of its numbers only Limit is known, the others are 0.
 	Source Source
 	// Limit is the Max of the limit that decided.
 	Limit int64

@@ -25,7 +25,7 @@ var concurrencyRules = []rule{
 	{name: "concurrency/keys", says: saysSafe, check: checkManyKeys},
 	{name: "concurrency/rolling-window",
 		says: saysShared, needs: ownClock, check: checkRollingStorm},
-	{name: "concurrency/history", says: saysShared, needs: history,
+	{name: "concurrency/history", says: saysShared + " " + saysRepeated, needs: history,
 		check: func(e *env) { checkRecorded(e, only) }},
 	{name: "concurrency/history-two-clients", says: saysShared, needs: history | second,
 		check: func(e *env) { checkRecorded(e, either) }},

@@ -9,7 +9,8 @@ import (
 const saysRepeated = "A refusal from SourceCache was made earlier by the store, for the same " +
 	"demand or for one of fewer units, and still holds. " +
 	"Its RetryAfter and ResetAfter are never too long but may be too short, and its Remaining " +
-	"and At are those of the earlier refusal."
+	"and At are those of the earlier refusal, which may be from before calls that have not " +
+	"returned yet."
 
 var resultRules = []rule{
 	{name: "result/retry-after", says: saysRetry, check: checkRetryAfter},

@@ -183,6 +183,8 @@ func isOp(op ratelimit.Op) func(ratelimit.Demand) bool {
 }
 
 var cacheFaults = []fault{
+	{name: "cached refusal outlives an admission", rules: "result/repeated",
+		bugs: caching(cacheFault{keeps: isOp(ratelimit.OpTake)})},
 	{name: "cached refusal outlives a reset", rules: "result/repeated",
 		bugs: caching(cacheFault{keeps: isOp(ratelimit.OpReset)})},
 	{name: "cached refusal outlives a give-back", rules: "result/repeated",

@@ -39,6 +39,7 @@ func checkRecorded(e *env, client func(*env, int) ratelimit.Store) {
 			recorded[c], err = rec.calls(c, rand.New(rand.NewPCG(e.seed, uint64(round*clients+c))))
 			return err
 		})
+		rec.extendCached(recorded)
 		for _, ops := range recorded {
 			rec.keys[len(rec.keys)-1] = append(rec.keys[len(rec.keys)-1], ops...)
 			rec.at = ops[len(ops)-1].Results[0].At
@@ -96,15 +97,36 @@ func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 			err = rec.client(rec.env, c).TakeAll(rec.ctx, ds, op.Results)
 		}
 		op.Return = time.Since(rec.begin)
-		if rec.second != nil && op.Results[0].Source == ratelimit.SourceCache {
-			op.Call = rec.settled // what the other client has done since may not be known
-		}
 		if err != nil {
 			return nil, err
 		}
 		ops = append(ops, op)
 	}
 	return ops, nil
+}
+
+// extendCached lets refusals from a cache begin before the calls that they need not count: those
+// that had not returned, and with two clients any of this round.
+func (rec *recorder) extendCached(recorded [][]Operation) {
+	made := slices.Concat(recorded...)
+	for _, ops := range recorded {
+		for i := range ops {
+			op := &ops[i]
+			if op.Results[0].Source != ratelimit.SourceCache {
+				continue
+			}
+			if rec.second != nil {
+				op.Call = rec.settled
+				continue
+			}
+			asked := op.Call
+			for _, other := range made {
+				if other.Call <= asked && asked <= other.Return {
+					op.Call = min(op.Call, other.Call)
+				}
+			}
+		}
+	}
 }
 
 // A shortener looks for a small part of a history that fails the check in the same way as the

@@ -78,6 +78,10 @@ func TestHistories(t *testing.T) {
 		if err := tryRule(t, newReference(bugs{}), opts, name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		outlives := caching(cacheFault{keeps: isOp(ratelimit.OpTake)})
+		if err := tryRule(t, newReference(outlives), opts, name); !errors.Is(err, errNoOrder) {
+			t.Errorf("%s of a cache that outlives admissions: %v, want %v", name, err, errNoOrder)
+		}
 		err := tryRule(t, newReference(lostUpdate), opts, name)
 		if !errors.Is(err, errNoOrder) {
 			t.Fatalf("%s of a store that loses updates: %v, want %v", name, err, errNoOrder)
@@ -149,4 +153,26 @@ func tryRule(t testing.TB, newStore NewStore, opts *Options, name string) error 
 	}
 	t.Fatalf("there is no rule %q", name)
 	return nil
+}
+
+// TestExtendCached lets a refusal from a cache begin with the first call that was under way, and
+// after those that had returned.
+func TestExtendCached(t *testing.T) {
+	refusal := []ratelimit.Result{{Source: ratelimit.SourceCache}}
+	stored := []ratelimit.Result{{}}
+	recorded := [][]Operation{
+		{{Call: 1, Return: 2, Results: stored}, {Call: 3, Return: 9, Results: stored}},
+		{{Call: 4, Return: 5, Results: stored}, {Call: 6, Return: 7, Results: refusal}},
+		{{Call: 2, Return: 6, Results: refusal}},
+	}
+	(&recorder{env: new(env)}).extendCached(recorded)
+	var calls []time.Duration
+	for _, ops := range recorded {
+		for _, op := range ops {
+			calls = append(calls, op.Call)
+		}
+	}
+	if want := []time.Duration{1, 3, 4, 2, 1}; !slices.Equal(calls, want) {
+		t.Errorf("the calls begin at %v, want %v", calls, want)
+	}
 }
