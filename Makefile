@@ -2,7 +2,7 @@
 
 GO ?= go
 RACE := $(if $(shell command -v "$$($(GO) env CC)"),-race)
-TESTFLAGS ?= $(RACE) -shuffle=on -count=1 -timeout=20m
+TESTFLAGS ?= $(RACE) -shuffle=on -count=1 -timeout=40m
 FUZZTIME ?= 150000x
 SOAK ?= 10m
 PACKAGES = $$($(GO) list ./... | grep -v /integration)
