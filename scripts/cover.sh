@@ -12,7 +12,7 @@ profile=${PROFILE:-$(mktemp)}
 # What these tests run of the packages others run as well, and they take long.
 skip='^Test(CacheRaces|Clock.*|ClusterFailover|ClusterNodeComesBack|DegradedOutage|Demo|Exactness|Faults|FaultsBreaker|Guard(Calls|Reads|Same|Sizes)|LeastRights|LuaStepOnLargeLogs|MillionDemands|PausedServerKeepsNobodyElse|QuotaOnServers|SameTakes|SecretsStaySecret|SentinelFailover|Serve.*|SlotMigration|StoppedProcess)$'
 measured=$(go list . ./algorithm/... ./backend/... ./layer/... | paste -sd,)
-log=$(RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:8} go test -count=1 -timeout=20m -p=2 -parallel=3 -skip "$skip" -coverpkg="$measured" -coverprofile="$profile" ./... 2>&1) || { grep -v "coverage: .* of statements" <<<"$log"; exit 1; }
+log=$(RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:8} go test -count=1 -timeout=40m -p=2 -parallel=3 -skip "$skip" -coverpkg="$measured" -coverprofile="$profile" ./... 2>&1) || { grep -v "coverage: .* of statements" <<<"$log"; exit 1; }
 
 # The profile has each block once for every test binary: it was run if any of them ran it.
 awk -v minimum="${MINIMUM:-90}" '

@@ -1,0 +1,35 @@
+package commands
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit/integration/daemon"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestTokenBudget runs the example with a short window. It fails by itself if a window holds more
+// than the budget.
+func TestTokenBudget(t *testing.T) {
+	t.Parallel()
+	bin := daemon.BuildOf(t, "integration/examples/tokenbudget")
+	killed := regexp.MustCompile(`killed a process with [1-9]\d* calls in flight`)
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		cmd := exec.CommandContext(t.Context(), bin, "-store=redis://"+server.Addr+"?timeout=10s",
+			"-window=3s", "-call=200ms", "-lease=2s", "-for=9s")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if !killed.Match(out) {
+			t.Errorf("no process was killed in the middle of its calls:\n%s", out)
+		}
+		// The leases of the killed process have ended, and the others are released.
+		if !strings.Contains(string(out), " 0 calls are in flight\n") {
+			t.Errorf("calls are in flight in the end:\n%s", out)
+		}
+	})
+}

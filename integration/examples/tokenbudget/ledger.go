@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// A ledger knows all calls of all processes. The zero value is empty.
+type ledger struct {
+	mu        sync.Mutex
+	calls     map[entryKey]event
+	undecided int    // decisions that the store did not make
+	err       string // of one of them
+}
+
+type entryKey struct {
+	process *process
+	call    uint64
+}
+
+func (l *ledger) add(p *process, e event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.Err != "" {
+		l.undecided++
+		l.err = e.Err
+		return
+	}
+	if l.calls == nil {
+		l.calls = make(map[entryKey]event)
+	}
+	l.calls[entryKey{p, e.Call}] = e
+}
+
+// inFlight returns how many calls of p have not ended, and the tokens that they have reserved.
+func (l *ledger) inFlight(p *process) (calls int, tokens int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, e := range l.calls {
+		if key.process == p && !e.Ended {
+			calls++
+			tokens += e.Reserved
+		}
+	}
+	return calls, tokens
+}
+
+// judge writes what was used, and returns an error if a window held more than the budget.
+//
+// The budget bounds what was reserved and not given back. What a call used beyond its estimate is
+// known only at its end: it is recorded as debt, which keeps others out until it has left.
+func (l *ledger) judge(c config, out io.Writer) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	calls := slices.SortedFunc(maps.Values(l.calls),
+		func(a, b event) int { return cmp.Compare(a.At, b.At) })
+	var used, beyond int64
+	for _, e := range calls {
+		used += e.Used
+		if e.Ended {
+			beyond += max(0, e.Used-e.Reserved)
+		}
+	}
+	fmt.Fprintf(out, "%d calls used %d tokens, %d of them beyond their estimates\n",
+		len(calls), used, beyond)
+	if l.undecided > 0 {
+		fmt.Fprintf(out, "%d decisions were not made, such as: %s\n", l.undecided, l.err)
+	}
+	most := mostInWindow(calls, c.Window.Microseconds())
+	fmt.Fprintf(out, "the fullest window held %d of %d tokens\n", most, c.Tokens)
+	if most > c.Tokens {
+		return fmt.Errorf("a window held %d tokens, more than the budget of %d", most, c.Tokens)
+	}
+	return nil
+}
+
+// mostInWindow returns the most that any window held of what calls, in the order of their stamps,
+// had reserved and not given back.
+func mostInWindow(calls []event, window int64) (most int64) {
+	var sum int64
+	first := 0
+	for _, e := range calls {
+		sum += e.charged()
+		for ; calls[first].At <= e.At-window; first++ {
+			sum -= calls[first].charged()
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// charged is the least that a reservation holds in the end.
+func (e event) charged() int64 {
+	if !e.Ended {
+		return e.Reserved
+	}
+	return min(e.Reserved, e.Used)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// workerEnv names the environment variable that holds the config of a process of workers.
+const workerEnv = "TOKENBUDGET_WORKER"
+
+// An event is what a worker writes when it has reserved, when its call has ended, and when the store
+// has not decided.
+type event struct {
+	Call     uint64 // its number
+	At       int64  // the stamp of the reservation, in µs
+	Reserved int64
+	Used     int64
+	Ended    bool // Used is known
+	Err      string
+}
+
+// work runs the workers of one process until its standard input ends, and returns the exit code.
+func work(task string) int {
+	var c config
+	if err := json.Unmarshal([]byte(task), &c); err != nil {
+		log.Print(err)
+		return 2
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	b, err := openBudget(ctx, c)
+	if err != nil {
+		log.Print(err)
+		return 1
+	}
+	defer b.store.Close()
+	w := worker{config: c, budget: b, out: json.NewEncoder(os.Stdout)}
+	var all sync.WaitGroup
+	for range c.Workers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := w.call(ctx); err != nil && ctx.Err() == nil {
+					w.tell(event{Err: err.Error()})
+					w.sleep(ctx, w.Call)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return 0
+}
+
+// worker is the workers of a process.
+type worker struct {
+	config
+	*budget
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+// call reserves, makes a call and commits. If it is refused, it waits.
+func (w *worker) call(ctx context.Context) error {
+	mean := max(2, w.Tokens/2500)
+	estimate := mean/2 + rand.Int64N(mean)
+	r, err := ratelimit.ReserveAll(ctx, w.claims(estimate)...)
+	if err != nil {
+		return err
+	}
+	if !r.Allowed() {
+		// Those that were refused together do not come back together.
+		w.sleep(ctx, r.Result().RetryAfter+rand.N(w.Call))
+		return nil
+	}
+	e := event{Call: rand.Uint64(), At: r.Results()[0].At, Reserved: estimate}
+	w.tell(e)
+	ctx = context.WithoutCancel(ctx) // a call that has begun is finished and charged
+	w.sleep(ctx, w.Call/2+rand.N(w.Call))
+	e.Used, e.Ended = estimate/2+rand.Int64N(estimate+1), true
+	w.tell(e)
+	return w.commit(ctx, r, e.Used)
+}
+
+// commit tries again while nothing was settled, for as long as calls in flight are held.
+func (w *worker) commit(ctx context.Context, r *ratelimit.Reservation, used int64) error {
+	for began := time.Now(); ; w.sleep(ctx, w.Call) {
+		err := r.Commit(ctx, used, 0)
+		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || time.Since(began) > w.Lease {
+			return err
+		}
+	}
+}
+
+func (w *worker) tell(e event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.out.Encode(e)
+}
+
+func (w *worker) sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
