@@ -59,7 +59,7 @@ func run(ctx context.Context, c config, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer b.store.Close()
+	defer func() { err = errors.Join(err, b.store.Close()) }()
 	var book ledger
 	stays, err := startProcess(c, &book)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
-	ended chan error
+	ended chan struct{}
+	err   error // of the process, set before ended is closed
 }
 
 // startProcess starts a process of workers, whose events go to book.
@@ -33,7 +34,7 @@ func startProcess(c config, book *ledger) (*process, error) {
 	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		return nil, err
 	}
-	p := &process{cmd, stdin, make(chan error, 1)}
+	p := &process{cmd: cmd, stdin: stdin, ended: make(chan struct{})}
 	go func() {
 		events := json.NewDecoder(stdout)
 		for {
@@ -43,7 +44,7 @@ func startProcess(c config, book *ledger) (*process, error) {
 			}
 			book.add(p, e)
 		}
-		p.ended <- cmd.Wait()
+		p.err = cmd.Wait()
 		close(p.ended)
 	}()
 	return p, nil
@@ -51,7 +52,9 @@ func startProcess(c config, book *ledger) (*process, error) {
 
 // end lets the workers finish their calls, and waits until they have.
 func (p *process) end() error {
-	return errors.Join(p.stdin.Close(), <-p.ended)
+	err := p.stdin.Close()
+	<-p.ended
+	return errors.Join(err, p.err)
 }
 
 // kill ends the process at once. If it has ended, kill does nothing.

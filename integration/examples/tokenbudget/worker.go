@@ -17,8 +17,8 @@ import (
 // workerEnv names the environment variable that holds the config of a process of workers.
 const workerEnv = "TOKENBUDGET_WORKER"
 
-// An event is what a worker writes when it has reserved, when its call has ended, and when the store
-// has not decided.
+// An event is what a worker writes when it has reserved, when its call has ended, and when the
+// store has not decided.
 type event struct {
 	Call     uint64 // its number
 	At       int64  // the stamp of the reservation, in µs
@@ -45,7 +45,7 @@ func work(task string) int {
 		log.Print(err)
 		return 1
 	}
-	defer b.store.Close()
+	defer func() { _ = b.store.Close() }()
 	w := worker{config: c, budget: b, out: json.NewEncoder(os.Stdout)}
 	var all sync.WaitGroup
 	for range c.Workers {
@@ -94,9 +94,9 @@ func (w *worker) call(ctx context.Context) error {
 
 // commit tries again while nothing was settled, for as long as calls in flight are held.
 func (w *worker) commit(ctx context.Context, r *ratelimit.Reservation, used int64) error {
-	for began := time.Now(); ; w.sleep(ctx, w.Call) {
+	for end := time.Now().Add(w.Lease); ; w.sleep(ctx, w.Call) {
 		err := r.Commit(ctx, used, 0)
-		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || time.Since(began) > w.Lease {
+		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || time.Now().After(end) {
 			return err
 		}
 	}
