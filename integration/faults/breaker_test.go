@@ -43,7 +43,9 @@ func TestFaultsBreaker(t *testing.T) {
 					func(b breakage) bool { return b.name == name })]
 				if servers.Full || j%len(faultImages()) == i {
 					t.Run(name, func(t *testing.T) {
-						breakUp(t, b, newScene(t, stages(b.durable), b.way))
+						inTime(t, func(late *lateness) {
+							breakUp(t, b, newScene(t, stages(b.durable), b.way), late)
+						})
 					})
 				}
 			}
@@ -51,7 +53,7 @@ func TestFaultsBreaker(t *testing.T) {
 	}
 }
 
-func breakUp(t *testing.T, b breakage, s *scene) {
+func breakUp(t *testing.T, b breakage, s *scene, late *lateness) {
 	rows, inRow := make([]breakerRow, len(s.witnesses)), make([]failuresInRow, len(s.witnesses))
 	breakers, opened := make([]*breaker.Store, len(rows)), make([]chan breaker.Stats, len(rows))
 	for i, w := range s.witnesses {
@@ -98,9 +100,9 @@ func breakUp(t *testing.T, b breakage, s *scene) {
 		}
 		pause(wait - time.Since(began))
 	}
-	still := b.act(t, s)
+	b.act(t, s, late)
 	for i, w := range s.witnesses {
-		row := w.judge(t, b, s, still)
+		row := w.judge(t, b, s, late)
 		rows[i].faultRow = row
 		t.Logf("%+v, %+v", rows[i], breakers[i].Stats())
 		// Other calls of its callers may have been under way when the last of 20 failed.
@@ -110,10 +112,10 @@ func breakUp(t *testing.T, b breakage, s *scene) {
 				w.lib.Name, rows[i].failures, n)
 		}
 		if rows[i].median > openAnswer {
-			t.Errorf("%s: an open breaker answers after %v", w.lib.Name, rows[i].median)
+			late.errorf("%s: an open breaker answers after %v", w.lib.Name, rows[i].median)
 		}
-		if row.noticed > breakerReturn+2*still {
-			t.Errorf("%s: the return was noticed after %v", w.lib.Name, row.noticed)
+		if row.noticed > breakerReturn+2*late.still {
+			late.errorf("%s: the return was noticed after %v", w.lib.Name, row.noticed)
 		}
 		breakerTable.add(rows[i])
 	}

@@ -249,15 +249,49 @@ func newStages(t *testing.T, image string) func(durable bool) *servers.Server {
 }
 
 func (b breakage) play(t *testing.T, on *servers.Server) {
-	s := newScene(t, on, b.way)
-	still := b.act(t, s)
-	for _, w := range s.witnesses {
-		faultTable.add(w.judge(t, b, s, still))
+	inTime(t, func(late *lateness) {
+		s := newScene(t, on, b.way)
+		b.act(t, s, late)
+		for _, w := range s.witnesses {
+			faultTable.add(w.judge(t, b, s, late))
+		}
+	})
+}
+
+// lateness is what was too late in a scene, and for how long the machine stood still.
+type lateness struct {
+	still time.Duration
+	wrong []string
+}
+
+func (l *lateness) errorf(format string, args ...any) {
+	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
+}
+
+// inTime plays a scene, and fails if something in it was too late. If the machine stood still for
+// half of the time in which a store answers, lateness proves nothing, and the scene is played again,
+// thrice at most.
+func inTime(t *testing.T, play func(late *lateness)) {
+	t.Helper()
+	const plays, stoodStill = 3, 50 * time.Millisecond
+	for i := 1; ; i++ {
+		late := new(lateness)
+		play(late)
+		if len(late.wrong) == 0 || t.Failed() {
+			return
+		}
+		wrong := fmt.Sprintf("%s\nthe machine stood still for %v",
+			strings.Join(late.wrong, "\n"), late.still)
+		if late.still < stoodStill || i == plays {
+			t.Error(wrong)
+			return
+		}
+		t.Log("played again: ", wrong)
 	}
 }
 
-// act lets b befall s until all is normal again, and returns for how long the machine stood still.
-func (b breakage) act(t *testing.T, s *scene) (still time.Duration) {
+// act lets b befall s until all is normal again.
+func (b breakage) act(t *testing.T, s *scene, late *lateness) {
 	t.Helper()
 	phase := new(atomic.Int32)
 	for _, w := range s.witnesses {
@@ -269,7 +303,7 @@ func (b breakage) act(t *testing.T, s *scene) (still time.Duration) {
 	var traffic sync.WaitGroup
 	halt := sync.OnceFunc(func() { close(stop); traffic.Wait() })
 	watched := servers.WatchStandstill()
-	defer watched()
+	defer func() { late.still = watched() }()
 	defer halt()
 	for _, w := range s.witnesses {
 		for _, c := range w.callers {
@@ -295,9 +329,7 @@ func (b breakage) act(t *testing.T, s *scene) (still time.Duration) {
 		s.healed = time.Now()
 	}
 	phase.Store(phaseHealed)
-	s.awaitNormal(t)
-	halt()
-	return watched()
+	s.awaitNormal(t, late)
 }
 
 func pause(d time.Duration) { <-time.After(d) }
@@ -345,7 +377,7 @@ func (w *witness) warm(t testing.TB) {
 	})
 }
 
-func (s *scene) awaitNormal(t testing.TB) {
+func (s *scene) awaitNormal(t testing.TB, late *lateness) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), normalAfter)
 	defer cancel()
@@ -354,13 +386,13 @@ func (s *scene) awaitNormal(t testing.TB) {
 			return !slices.ContainsFunc(w.callers,
 				func(c *caller) bool { return c.streak.Load() < normalCalls }), nil
 		}); err != nil {
-			t.Errorf("%s: not normal after %v", w.lib.Name, normalAfter)
+			late.errorf("%s: not normal after %v", w.lib.Name, normalAfter)
 		}
 	}
 }
 
 // judge holds that what w's callers saw is true and was in time, and returns it.
-func (w *witness) judge(t *testing.T, b breakage, s *scene, still time.Duration) faultRow {
+func (w *witness) judge(t *testing.T, b breakage, s *scene, late *lateness) faultRow {
 	t.Helper()
 	row := faultRow{fault: b.name, client: w.lib.Name, image: s.server.Image, forgets: b.forgets}
 	asked := map[string]*[2]int{w.calm: {calmUnits, 0}} // admitted and unknown
@@ -396,15 +428,15 @@ func (w *witness) judge(t *testing.T, b breakage, s *scene, still time.Duration)
 			t.Errorf("%s: %d units are recorded of %d admitted", w.lib.Name, recorded, admitted)
 		}
 	}
-	t.Logf("%+v, the machine stood still for %v", row, still)
-	if row.slowest > servers.LatestAnswer(100*time.Millisecond, still) {
-		t.Errorf("%s: an answer took %v, on a machine that stood still for %v", w.lib.Name, row.slowest, still)
+	t.Logf("%+v, the machine stood still for %v", row, late.still)
+	if row.slowest > servers.LatestAnswer(100*time.Millisecond, late.still) {
+		late.errorf("%s: an answer took %v", w.lib.Name, row.slowest)
 	}
 	if row.got == (got{}) {
 		t.Errorf("%s: no call was made meanwhile: this test proves nothing", w.lib.Name)
 	}
 	if row.got.beside(b.gets) {
-		t.Errorf("%s: callers got %+v", w.lib.Name, row.got)
+		late.errorf("%s: callers got %+v", w.lib.Name, row.got)
 	}
 	return row
 }
