@@ -20,9 +20,7 @@ func TestFrozenAnswers(t *testing.T) {
 	for _, lib := range clients.Libraries {
 		store := lib.Client(t, clients.Dialing{Addrs: []string{server.Addr}, Prompt: true}).
 			NewStore(t, nil)
-		if _, err := store.Take(t.Context(), clients.Take(servers.FreshKey(t))); err != nil {
-			t.Fatal(err)
-		}
+		clients.Decided(t, store, clients.Take(servers.FreshKey(t)))
 		server.Signal(t, "SIGSTOP")
 		watched := servers.WatchStandstill()
 		var wg sync.WaitGroup
