@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/layer"
@@ -39,7 +40,9 @@ func TestShortDeadlines(t *testing.T) {
 
 			// The limit is used up, and the server is healthy.
 			key := servers.FreshKey(t)
-			if res, err := open.AllowN(t.Context(), key, 2); err != nil || !res.Allowed {
+			patient := c.NewStore(t, &serverstore.Options{Timeout: clients.Patient})
+			if res, err := twoAnHour(t, patient).AllowN(t.Context(), key, 2); err != nil ||
+				!res.Allowed {
 				t.Fatalf("%+v, %v", res, err)
 			}
 			var admitted atomic.Int64
@@ -72,7 +75,7 @@ func TestShortDeadlines(t *testing.T) {
 			}
 			servers.Measured("%s frozen, %s: with deadlines of 20ms the breaker opened after %v",
 				image, lib.Name, time.Since(began).Round(time.Millisecond))
-			within, cancel := context.WithTimeout(t.Context(), time.Second)
+			within, cancel := context.WithTimeout(t.Context(), clients.Patient)
 			defer cancel()
 			if res, err := open.Allow(within, key); err != nil ||
 				res.Source != ratelimit.SourceOpen {
