@@ -88,6 +88,10 @@ func (l *Lease) Allowed() bool { return l.reservation.Allowed() }
 // Result returns the decision. Its RetryAfter is when a unit is free if nobody releases one before.
 func (l *Lease) Result() Result { return l.reservation.Result() }
 
+// Token returns the lease as text, as [Reservation.Token] does. [Resume] makes a reservation of it,
+// and [Reservation.Cancel] of that releases the lease, also in another process.
+func (l *Lease) Token() (string, error) { return l.reservation.Token() }
+
 // Release ends the call in flight. It does not end with ctx; the store's own timeout bounds it. A
 // second call does nothing. After an error that does not wrap [ErrOutcomeUnknown] it can be called
 // again; what is not released is free again when the limit's Window has passed.

@@ -61,6 +61,22 @@ func TestTryAcquire(t *testing.T) {
 	try(false)
 }
 
+// TestLeaseToken: another process releases a lease from its token.
+func TestLeaseToken(t *testing.T) {
+	clock := newClock()
+	calls := newCalls(t, &mapStore{now: clock.now}, 1)
+	lease := mustAcquire(t, calls)
+	text, err := lease.Token()
+	noErr(t, err)
+	resumed, err := ratelimit.Resume(text, calls)
+	noErr(t, err)
+	noErr(t, resumed.Cancel(t.Context()))
+	noErr(t, mustAcquire(t, calls).Release(t.Context()))
+	noErr(t, lease.Release(t.Context()))
+	_, err = lease.Token()
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+}
+
 // TestAcquireNeedsInFlight: a limiter of rates has no leases.
 func TestAcquireNeedsInFlight(t *testing.T) {
 	store := &mapStore{}

@@ -83,6 +83,13 @@ func (r *Reservation) Result() Result { return r.results[Binding(r.results)] }
 // Results returns a result for each claim, as [AllowAll] does.
 func (r *Reservation) Results() []Result { return append([]Result(nil), r.results...) }
 
+// Claims returns what is reserved, extensions included, in the order of the claims.
+func (r *Reservation) Claims() []Claim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Claim(nil), r.claims...)
+}
+
 // Extend reserves more units, n[i] for claim i, all of them or none, and returns the result that
 // binds. A claim whose n is 0 takes no part. What was reserved before stays reserved if more is
 // refused. An error leaves the reservation as it was, except that units of an unknown outcome
@@ -91,20 +98,40 @@ func (r *Reservation) Results() []Result { return append([]Result(nil), r.result
 // An error wraps [ErrInvalidDemand] if there is not one n for each claim, or if the reservation was
 // refused or is settled.
 func (r *Reservation) Extend(ctx context.Context, n ...int64) (Result, error) {
-	if err := r.check(n); err != nil {
+	results, err := r.ExtendEach(ctx, n...)
+	if err != nil {
 		return Result{}, err
+	}
+	var asked []Result
+	for i, res := range results {
+		if n[i] > 0 {
+			asked = append(asked, res)
+		}
+	}
+	if len(asked) == 0 {
+		return r.Result(), nil
+	}
+	return asked[Binding(asked)], nil
+}
+
+// ExtendEach is Extend with the result of each claim. That of a claim whose n is 0 is Allowed and
+// has only a Limit. The units were reserved if all results are Allowed.
+func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, error) {
+	if err := r.check(n); err != nil {
+		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.settled {
-		return Result{}, fmt.Errorf("%w: the reservation is settled or was refused", ErrInvalidDemand)
+		return nil, fmt.Errorf("%w: the reservation is settled or was refused", ErrInvalidDemand)
 	}
-	parts := make([]part, len(n))
+	results, parts := make([]Result, len(n)), make([]part, len(n))
 	var asked []part
 	for i, c := range r.claims {
 		if c.N+n[i] > MaxUnits {
-			return Result{}, fmt.Errorf("%w: more than %d units in all", ErrInvalidDemand, MaxUnits)
+			return nil, fmt.Errorf("%w: more than %d units in all", ErrInvalidDemand, MaxUnits)
 		}
+		results[i] = Result{Allowed: true, Limit: c.Limiter.Max()}
 		parts[i] = part{limiter: c.Limiter, call: call{op: OpPeek, key: c.Key}}
 		if n[i] > 0 {
 			parts[i].op, parts[i].n = OpTake, n[i]
@@ -112,25 +139,26 @@ func (r *Reservation) Extend(ctx context.Context, n ...int64) (Result, error) {
 		}
 	}
 	if len(asked) == 0 {
-		return r.Result(), nil
+		return results, nil
 	}
-	results, err := decideAll(ctx, asked)
+	decided, err := decideAll(ctx, asked)
 	if err != nil {
-		return Result{}, err
-	}
-	res := results[Binding(results)]
-	if !res.Allowed {
-		return res, nil
+		return nil, err
 	}
 	for i, j := 0, 0; i < len(parts); i++ {
 		if n[i] > 0 {
-			parts[i].scratch = asked[j].scratch
-			r.claims[i].N += n[i]
+			results[i], parts[i].scratch = decided[j], asked[j].scratch
 			j++
 		}
 	}
+	if !decided[Binding(decided)].Allowed {
+		return results, nil
+	}
+	for i := range r.claims {
+		r.claims[i].N += n[i]
+	}
 	r.record(parts)
-	return res, nil
+	return results, nil
 }
 
 // record notes what parts, which were admitted, have recorded.

@@ -119,6 +119,35 @@ func TestExtend(t *testing.T) {
 	wantErr(t, err, ratelimit.ErrInvalidDemand)
 }
 
+// TestExtendEach: each claim has its result, also when another is refused.
+func TestExtendEach(t *testing.T) {
+	b := newBudget(t)
+	r := mustReserve(t, b.claims(1, 40)...)
+	for _, step := range []struct {
+		n       []int64
+		allowed []bool
+		claimed []int64
+	}{
+		{[]int64{0, 0}, []bool{true, true}, []int64{1, 40}},
+		{[]int64{0, 10}, []bool{true, true}, []int64{1, 50}},
+		{[]int64{1, 51}, []bool{true, false}, []int64{1, 50}},
+		{[]int64{3, 50}, []bool{false, true}, []int64{1, 50}},
+		{[]int64{2, 50}, []bool{true, true}, []int64{3, 100}},
+	} {
+		results, err := r.ExtendEach(t.Context(), step.n...)
+		noErr(t, err)
+		for i, c := range r.Claims() {
+			if results[i].Allowed != step.allowed[i] || results[i].Limit != c.Limiter.Max() ||
+				c.N != step.claimed[i] {
+				t.Errorf("extend by %d: claim %d: %+v, %d claimed", step.n, i, results[i], c.N)
+			}
+		}
+	}
+	r.Claims()[0].N = 7 // a copy
+	noErr(t, r.Commit(t.Context()))
+	b.left(t, 0, 0)
+}
+
 // TestReservationArguments: a wrong number of units is an error before any I/O, and settles
 // nothing.
 func TestReservationArguments(t *testing.T) {

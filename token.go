@@ -13,6 +13,10 @@ import (
 // not those of the limiters that [Resume] got.
 var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
 
+// ErrUnknownLimit means that a token is of limits that no limiter that [Resume] got has. It wraps
+// [ErrInvalidToken].
+var ErrUnknownLimit = fmt.Errorf("%w: no limiter has its limits", ErrInvalidToken)
+
 // maxToken bounds the bytes of a token that Resume reads.
 const maxToken = 1 << 20
 
@@ -73,7 +77,7 @@ func (r *Reservation) Token() (string, error) {
 // its claims, in any order, and may be more; a claim gets the limiter whose limits have the same
 // names. It does no I/O. The results of the reservation are Allowed and otherwise not known.
 //
-// An error wraps [ErrInvalidToken].
+// An error wraps [ErrInvalidToken], and [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	t, err := parseToken(text)
 	if err != nil {
@@ -83,7 +87,7 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	for _, c := range t.Claims {
 		l := limiterOf(c.Limits, limiters)
 		if l == nil {
-			return nil, fmt.Errorf("%w: no limiter has the limits %q", ErrInvalidToken, c.Limits)
+			return nil, fmt.Errorf("%w: %q", ErrUnknownLimit, c.Limits)
 		}
 		r.claims = append(r.claims, Claim{Limiter: l, Key: string(c.Key), N: c.N})
 		r.results = append(r.results, Result{Allowed: true, Limit: l.Max()})

@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,9 @@ func TestTokenGarbage(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 		wantErr(t, err, ratelimit.ErrInvalidToken)
+		if got := errors.Is(err, ratelimit.ErrUnknownLimit); got != (name == "unknown limit") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	wantCalls(t, b.store)
 	_, err = ratelimit.Resume(encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[1],"s":[[1]]}]}`), b.requests)
