@@ -21,6 +21,8 @@ import (
 //	POST /v1/reset  forgets what the key has spent: 204
 //	GET  /healthz   200 while the process is up, whatever the state of the store
 //
+// and those of budgetPaths, which name limits and are documented in docs/daemon.md.
+//
 // A browser that sends another site's request gets 403: the daemon asks for no credentials, so
 // being reachable is all that such a request would need. See hosts for sites whose name means the
 // daemon's address.
@@ -31,6 +33,7 @@ import (
 type api struct {
 	limiter *ratelimit.Limiter
 	limits  []ratelimit.Limit
+	budgets *budgets // nil if there are no limits to name
 	log     *slog.Logger
 	gate    gate
 	origins http.CrossOriginProtection
@@ -57,8 +60,12 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/healthz":
 		health(w, r)
 	default:
-		problem.Problem{Status: http.StatusNotFound,
-			Detail: "There are /v1/take, /v1/peek, /v1/reset and /healthz."}.Write(w)
+		if answer, ok := budgetPaths[r.URL.Path]; ok {
+			answer(a, w, r)
+			return
+		}
+		problem.Problem{Status: http.StatusNotFound, Detail: "There are /v1/take, /v1/peek, " +
+			"/v1/reset and /healthz, and for limits by name " + budgetPathNames + "."}.Write(w)
 	}
 }
 

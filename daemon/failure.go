@@ -55,9 +55,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 		exceedsLimit.Write(w)
 		return
 	}
-	if r.Context().Err() == nil { // a client that left is no failure of the store
-		a.logFailure(err)
-	}
+	a.logUndecided(r, err)
 	for _, u := range undecided {
 		if errors.Is(err, u.err) {
 			u.problem.Status = http.StatusServiceUnavailable
@@ -68,7 +66,10 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	problem.Problem{Status: http.StatusInternalServerError}.Write(w)
 }
 
-func (a *api) logFailure(err error) {
+func (a *api) logUndecided(r *http.Request, err error) {
+	if r.Context().Err() != nil { // a client that left is no failure of the store
+		return
+	}
 	if open, held := a.gate.pass(time.Now()); open {
 		a.log.Error("request undecided", "error", err, "suppressed", held)
 	}

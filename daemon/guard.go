@@ -44,31 +44,32 @@ var (
 )
 
 // guard puts a breaker around the store on a server, so that callers do not wait for one that
-// fails, and for local decisions a Degraded store around both.
-func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) error {
+// fails, and for local decisions a Degraded store around both. It returns the store without local
+// decisions.
+func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (ratelimit.Store, error) {
 	guarded, err := breaker.New(s.Store, &breaker.Options{
 		Failures: c.BreakerFailures,
 		Pause:    c.BreakerPause,
 		OnChange: func(from, to breaker.State) { logBreaker(log, from, to) },
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.Store = guarded
 	if c.OnFailure != failLocal {
-		return nil
+		return guarded, nil
 	}
 	local, err := layer.NewDegraded(guarded, &layer.DegradedOptions{
 		Instances: c.Instances,
 		OnChange:  func(unavailable bool) { logLocal(log, unavailable) },
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.Store = local
 	closeStore := s.Close
 	s.Close = func() error { return errors.Join(local.Close(), closeStore()) }
-	return nil
+	return guarded, nil
 }
 
 // logBreaker logs the states that last. An open breaker tries again and again.

@@ -24,17 +24,25 @@ type demand struct {
 // readDemand reads the body of r, whatever its Content-Type says. A problem tells what is wrong
 // with it, without repeating any of it. withN tells whether the body may have an n.
 func readDemand(w http.ResponseWriter, r *http.Request, withN bool) (demand, *problem.Problem) {
+	body, p := readBody(w, r)
+	if p != nil {
+		return demand{}, p
+	}
+	return parseDemand(body, withN)
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return demand{}, &problem.Problem{
+		return nil, &problem.Problem{
 			Status: http.StatusRequestEntityTooLarge,
 			Detail: "The body is larger than 64 KiB.",
 		}
 	}
 	if err != nil {
-		return demand{}, badRequest("The body could not be read.")
+		return nil, badRequest("The body could not be read.")
 	}
-	return parseDemand(body, withN)
+	return body, nil
 }
 
 func badRequest(detail string) *problem.Problem {

@@ -23,6 +23,8 @@ type serveCmd struct {
 	OnFailure       onFailure         `env:"RATELIMIT_ON_FAILURE" placeholder:"POLICY" help:"What to answer while the server is unavailable: closed answers 503, open admits all and records nothing, local lets each process admit its part of the limit. A server needs one; there is no default."`
 	Instances       int               `env:"RATELIMIT_INSTANCES" placeholder:"N" help:"How many processes share the server; each has one part in N of the limit while --on-failure=local decides, which needs it."`
 	Limit           []ratelimit.Limit `env:"RATELIMIT_LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW" help:"At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat it, or separate by commas, for limits that must all admit (${default})."`
+	InFlight        []ratelimit.Limit `env:"RATELIMIT_IN_FLIGHT" placeholder:"NAME=MAX/WINDOW" help:"At most MAX calls in flight at once, each for WINDOW at most, such as calls=20/10m. Requests name it. Repeat it, or separate by commas."`
+	Block           []blockFlag       `env:"RATELIMIT_BLOCK" placeholder:"NAME=LONGEST" help:"Blocks keys, each for LONGEST at most, such as blocked=24h. Requests name it. Repeat it, or separate by commas."`
 	Addr            string            `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
 	Host            []hostFlag        `env:"RATELIMIT_HOST" placeholder:"NAME" help:"Name under which clients reach the daemon, without a port. Requests for other hosts get 421, but for localhost, addresses and the host of --addr. Repeat it, or separate by commas."`
 	BreakerFailures int               `env:"RATELIMIT_BREAKER_FAILURES" default:"20" placeholder:"N" help:"After so many failures in a row the server is not asked for a while (${default})."`
@@ -56,13 +58,18 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 			log.Error("closing the store", "error", err)
 		}
 	}()
+	server := store.Store
 	if mayFail(c.Store) {
-		if err := c.guard(store, log); err != nil {
+		if server, err = c.guard(store, log); err != nil {
 			return err
 		}
 	}
 	limiter, err := c.newLimiter(store)
 	if err != nil {
+		return err
+	}
+	handler := newAPI(limiter, log)
+	if handler.budgets, err = c.newBudgets(store, server); err != nil {
 		return err
 	}
 	if mayFail(c.Store) {
@@ -75,8 +82,9 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	log.Info("listening", "addr", listener.Addr().String(), "store", store.Name, "limits",
-		fmt.Sprint(limiter.Limits()))
-	return serve(ctx, listener, newHosts(c.Addr, c.Host).only(newAPI(limiter, log)), log)
+		fmt.Sprint(limiter.Limits()), "in-flight", fmt.Sprint(c.InFlight),
+		"blocks", fmt.Sprint(c.Block))
+	return serve(ctx, listener, newHosts(c.Addr, c.Host).only(handler), log)
 }
 
 func (c *serveCmd) logger(w io.Writer) *slog.Logger {

@@ -30,8 +30,14 @@ func (p Problem) Write(w http.ResponseWriter) {
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)
 	}
-	body, err := json.Marshal(p)
-	if err != nil { // strings and integers only
+	Send(w, p.Status, p)
+}
+
+// Send is Write for problem details with members of their own: details is a struct that embeds a
+// Problem with a Title, and can be written as JSON.
+func Send(w http.ResponseWriter, status int, details any) {
+	body, err := json.Marshal(details)
+	if err != nil { // strings, numbers and booleans only
 		panic(err)
 	}
 	body = append(body, '\n')
@@ -44,7 +50,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(p.Status)
+	w.WriteHeader(status)
 	_, _ = w.Write(body) // it fails only if the client has gone
 }
 

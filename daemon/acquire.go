@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
+	rule := fmt.Sprintf(`"wait_ms" must be an integer from 0 to %d.`, maxWait)
+	var body claimBody
+	var wait *int64
+	f := body.target()
+	f["wait_ms"] = value(&wait, rule)
+	if !readFields(w, r, f) {
+		return
+	}
+	b, key, p := a.budgets.target(&body, "The request", inFlight)
+	if p == nil && wait != nil && (*wait < 0 || *wait > maxWait) {
+		p = invalid(rule)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	var longest time.Duration
+	if wait != nil {
+		longest = time.Duration(*wait) * time.Millisecond
+	}
+	lease, err := b.acquire(r.Context(), key, longest)
+	var text string
+	if err == nil && lease.Allowed() {
+		text, err = token(lease, newID(), false)
+	}
+	if err != nil {
+		a.failClaims(w, r, err)
+		return
+	}
+	a.writeClaims(w, []ratelimit.Claim{{Limiter: b.Limiter, Key: key, N: 1}},
+		[]ratelimit.Result{lease.Result()}, text)
+}
+
+// acquire waits for a call in flight, for longest at most. The lease is not Allowed if none is free
+// then.
+func (b *budget) acquire(
+	ctx context.Context, key string, longest time.Duration,
+) (*ratelimit.Lease, error) {
+	if longest > 0 {
+		waiting, cancel := context.WithTimeout(ctx, longest)
+		defer cancel()
+		lease, err := b.Acquire(waiting, key)
+		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || waiting.Err() == nil {
+			return lease, err
+		}
+	}
+	return b.TryAcquire(ctx, key)
+}
+
+func (a *api) release(w http.ResponseWriter, r *http.Request) {
+	t, ok := a.readTicket(w, r)
+	if !ok {
+		return
+	}
+	for _, c := range t.claims {
+		if a.budgets.of(c).kind != inFlight {
+			notALease.Write(w)
+			return
+		}
+	}
+	a.settle(w, r, t, t.Cancel)
+}

@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/problem"
+)
+
+// Bounds of a request about budgets, which keep every token that is answered below maxToken.
+const (
+	maxClaims = 16
+	maxKey    = 1 << 10  // bytes of a key
+	maxToken  = 48 << 10 // bytes; a body of maxBody has room for it
+	maxWait   = 5000     // ms that a request waits for a call in flight
+)
+
+// A field reads the value of a field of a JSON object.
+type field func(*json.Decoder) *problem.Problem
+
+// fields are the fields that an object may have.
+type fields map[string]field
+
+// readFields reads the body of a POST request into f, or answers what is wrong with the request.
+func readFields(w http.ResponseWriter, r *http.Request, f fields) bool {
+	if !methodIsOneOf(w, r, http.MethodPost) {
+		return false
+	}
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/json" {
+		problem.Problem{
+			Type: problemDocs + "invalid-request", Status: http.StatusUnsupportedMediaType,
+			Detail: `The body must be of the type application/json, as "curl --json" says.`,
+		}.Write(w)
+		return false
+	}
+	body, p := readBody(w, r)
+	if p == nil {
+		p = f.parse(body)
+	}
+	if p != nil {
+		if p.Type == "" {
+			typed := *p
+			typed.Type, p = problemDocs+"invalid-request", &typed
+		}
+		p.Write(w)
+		return false
+	}
+	return true
+}
+
+// parse reads one JSON object and nothing else.
+func (f fields) parse(body []byte) *problem.Problem {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if p := f.decode(dec); p != nil {
+		return p
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return trailer
+	}
+	return nil
+}
+
+// decode reads one JSON object. It is strict, as parseDemand is.
+func (f fields) decode(dec *json.Decoder) *problem.Problem {
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return f.wrong()
+	}
+	seen := make(map[string]bool)
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return f.wrong()
+		}
+		name, _ := tok.(string)
+		read, known := f[name]
+		switch {
+		case !known:
+			return badRequest("An object has a field other than " + f.names() + ".")
+		case seen[name]:
+			return twice
+		}
+		seen[name] = true
+		if p := read(dec); p != nil {
+			return p
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return f.wrong()
+	}
+	return nil
+}
+
+func (f fields) wrong() *problem.Problem {
+	return badRequest("The body is not JSON, or has something else where an object with " +
+		f.names() + " is expected.")
+}
+
+// names returns the names of the fields, quoted.
+func (f fields) names() string {
+	var names []string
+	for name := range f {
+		names = append(names, fmt.Sprintf("%q", name))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// value returns the field that is read into dst. Rule says what the field must be.
+func value[T any](dst **T, rule string) field {
+	return func(dec *json.Decoder) *problem.Problem {
+		p := decodeField(dec, dst, badRequest(rule))
+		if p == badSyntax {
+			return notJSON
+		}
+		return p
+	}
+}
+
+var notJSON = badRequest("The body is not JSON.")
+
+// claimBody is a claim as requests write it.
+type claimBody struct {
+	limit *string
+	key   *string
+	n     *int64
+}
+
+func (c *claimBody) fields() fields {
+	f := c.target()
+	f["n"] = value(&c.n, `"n" must be an integer.`)
+	return f
+}
+
+// target returns the fields of a claim without its units.
+func (c *claimBody) target() fields {
+	return fields{
+		"limit": value(&c.limit, `"limit" must be a string.`),
+		"key":   value(&c.key, `"key" must be a string.`),
+	}
+}
+
+// claimList returns the field of a list of claims.
+func claimList(dst *[]claimBody) field {
+	return list(func(dec *json.Decoder) *problem.Problem {
+		if len(*dst) == maxClaims {
+			return badRequest(fmt.Sprintf("There are more than %d claims.", maxClaims))
+		}
+		var c claimBody
+		p := c.fields().decode(dec)
+		*dst = append(*dst, c)
+		return p
+	})
+}
+
+// unitList returns the field of a list of units, one for each claim. It sets dst also for an empty
+// list.
+func unitList(dst *[]int64, rule string) field {
+	read := list(func(dec *json.Decoder) *problem.Problem {
+		var n *int64
+		p := value(&n, rule)(dec)
+		if p == nil && (*n < 0 || *n > ratelimit.MaxUnits || len(*dst) == maxClaims) {
+			p = badRequest(rule)
+		}
+		if p == nil {
+			*dst = append(*dst, *n)
+		}
+		return p
+	})
+	return func(dec *json.Decoder) *problem.Problem {
+		*dst = []int64{}
+		return read(dec)
+	}
+}
+
+// list returns a field that has each element of an array read by element.
+func list(element field) field {
+	return func(dec *json.Decoder) *problem.Problem {
+		wrong := badRequest("The body is not JSON, or has something else where a list is expected.")
+		if tok, err := dec.Token(); err != nil || tok != json.Delim('[') {
+			return wrong
+		}
+		for dec.More() {
+			if p := element(dec); p != nil {
+				return p
+			}
+		}
+		if _, err := dec.Token(); err != nil {
+			return wrong
+		}
+		return nil
+	}
+}
+
+// checkKey reports a key that is missing, too long or not Unicode text.
+func checkKey(key *string) *problem.Problem {
+	switch {
+	case key == nil || *key == "" || strings.ContainsRune(*key, utf8.RuneError):
+		return badKey
+	case len(*key) > maxKey:
+		return badRequest(fmt.Sprintf(`"key" is longer than %d bytes.`, maxKey))
+	}
+	return nil
+}

@@ -1,0 +1,521 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+)
+
+// checkTyped is checkProblem with what the problem's type ends with.
+func checkTyped(t *testing.T, h http.Handler, r *http.Request, status int, typ string) {
+	t.Helper()
+	_, p := checkProblem(t, h, r, status)
+	got, _ := p["type"].(string)
+	if _, after, _ := strings.Cut(got, "#"); after != typ {
+		t.Errorf("type %q, want %q: %v", got, typ, p)
+	}
+}
+
+// goodBodies has a request for each path that is answered without a problem, but for its token.
+func goodBodies(token string) map[string]string {
+	return map[string]string{
+		"/v1/take-all": of("tokens"),
+		"/v1/peek-all": of("tokens"),
+		"/v1/reserve":  of("tokens"),
+		"/v1/extend":   `{"token":"` + token + `","n":[1]}`,
+		"/v1/commit":   `{"token":"` + token + `","actual":[1]}`,
+		"/v1/cancel":   `{"token":"` + token + `"}`,
+		"/v1/acquire":  one("calls", ""),
+		"/v1/release":  `{"token":"` + token + `"}`,
+		"/v1/force":    one("tokens", `"n":1`),
+		"/v1/block":    one("blocked", `"for_ms":1`),
+		"/v1/unblock":  one("blocked", ""),
+	}
+}
+
+// TestBudgetForms: the form of each request is checked before its store is asked.
+func TestBudgetForms(t *testing.T) {
+	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
+	bodies := goodBodies("token")
+	if len(bodies) != len(budgetPaths) {
+		t.Fatalf("%d bodies for %d paths", len(bodies), len(budgetPaths))
+	}
+	long := strings.Repeat("k", maxBody)
+	for path, good := range bodies {
+		for _, tt := range []struct {
+			name, method, contentType, body string
+			status                          int
+			typ                             string
+		}{
+			{"GET", "GET", "", ``, 405, ""},
+			{"PUT", "PUT", "application/json", good, 405, ""},
+			{"form", "POST", "application/x-www-form-urlencoded", good, 415, "invalid-request"},
+			{"no content type", "POST", "", good, 415, "invalid-request"},
+			{"bad content type", "POST", "application/json; =", good, 415, "invalid-request"},
+			{"large", "POST", "application/json", `{"token":"` + long + `"}`, 413, "invalid-request"},
+			{"empty", "POST", "application/json", ``, 400, "invalid-request"},
+			{"no JSON", "POST", "application/json", `secret-key`, 400, "invalid-request"},
+			{"list", "POST", "application/json", `[` + good + `]`, 400, "invalid-request"},
+			{"null", "POST", "application/json", `null`, 400, "invalid-request"},
+			{"no field", "POST", "application/json", `{}`, 400, "invalid-request"},
+			{"cut off", "POST", "application/json", good[:len(good)-1], 400, "invalid-request"},
+			{"trailing", "POST", "application/json", good + `{}`, 400, "invalid-request"},
+			{"unknown field", "POST", "application/json", `{"secret-key":1,` + good[1:], 400,
+				"invalid-request"},
+			{"field twice", "POST", "application/json", good[:len(good)-1] + `,` + good[1:], 400,
+				"invalid-request"},
+			{"comma at the end", "POST", "application/json", good[:len(good)-1] + `,}`, 400,
+				"invalid-request"},
+		} {
+			t.Run(path+" "+tt.name, func(t *testing.T) {
+				r := request(tt.method, path, tt.body)
+				r.Header.Set("Content-Type", tt.contentType)
+				checkTyped(t, h, r, tt.status, tt.typ)
+			})
+		}
+	}
+}
+
+// asked is a store that must not be asked.
+type asked struct{ t *testing.T }
+
+func (a asked) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+	a.t.Error("the store is asked")
+	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+func (a asked) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+	a.t.Error("the store is asked")
+	return ratelimit.ErrUnavailable
+}
+
+// reserveToken returns the token of a reservation of claims, as of writes them.
+func reserveToken(t *testing.T, claims string) string {
+	t.Helper()
+	s := newScene(t)
+	if status, _, answer := s.post("/v1/reserve", of(claims)); status != http.StatusOK {
+		t.Fatal(answer)
+	}
+	return s.tokens[0]
+}
+
+// TestBudgetValues: values that no store could decide are answered before the store is asked.
+func TestBudgetValues(t *testing.T) {
+	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
+	token := reserveToken(t, "tokens 5, blocked")
+	claim := func(fields string) string { return `{"claims":[{` + fields + `}]}` }
+	settle := func(fields string) string { return `{"token":"` + token + `"` + fields + `}` }
+	var many []string
+	for range maxClaims + 1 {
+		many = append(many, "tokens")
+	}
+	most := int64(ratelimit.MaxUnits)
+	for _, tt := range []struct {
+		name, path, body string
+		status           int
+		typ              string
+	}{
+		{"no claim", "/v1/take-all", `{"claims":[]}`, 400, "invalid-request"},
+		{"claims are an object", "/v1/take-all", `{"claims":{}}`, 400, "invalid-request"},
+		{"claims are null", "/v1/take-all", `{"claims":null}`, 400, "invalid-request"},
+		{"claims are not closed", "/v1/take-all", `{"claims":[}`, 400, "invalid-request"},
+		{"a claim is null", "/v1/take-all", `{"claims":[null]}`, 400, "invalid-request"},
+		{"a claim is a list", "/v1/take-all", `{"claims":[[]]}`, 400, "invalid-request"},
+		{"too many claims", "/v1/take-all", of(strings.Join(many, ", ")), 400, "invalid-request"},
+		{"no limit", "/v1/reserve", claim(`"key":"secret-key"`), 400, "invalid-request"},
+		{"limit is null", "/v1/reserve", claim(`"key":"secret-key","limit":null`), 400,
+			"invalid-request"},
+		{"no key", "/v1/reserve", claim(`"limit":"tokens"`), 400, "invalid-request"},
+		{"empty key", "/v1/reserve", claim(`"limit":"tokens","key":""`), 400, "invalid-request"},
+		{"key is no text", "/v1/reserve", claim(`"limit":"tokens","key":"` + "\xff" + `"`), 400,
+			"invalid-request"},
+		{"long key", "/v1/reserve",
+			claim(`"limit":"tokens","key":"` + strings.Repeat("k", maxKey+1) + `"`),
+			400, "invalid-request"},
+		{"unknown field of a claim", "/v1/reserve", claim(`"limit":"tokens","key":"k","N":1`), 400,
+			"invalid-request"},
+		{"field of a claim twice", "/v1/reserve", claim(`"limit":"tokens","key":"k","key":"l"`),
+			400, "invalid-request"},
+		{"n is a fraction", "/v1/peek-all", of("tokens 1.5"), 400, "invalid-request"},
+		{"n is text", "/v1/peek-all", of(`tokens "1"`), 400, "invalid-request"},
+		{"n is null", "/v1/peek-all", of(`tokens null`), 400, "invalid-request"},
+		{"n is negative", "/v1/peek-all", of("tokens -1"), 400, "invalid-request"},
+		{"n is not JSON", "/v1/peek-all", of("tokens 01"), 400, "invalid-request"},
+		{"n exceeds the limit", "/v1/peek-all", of("requests, tokens 101"), 422, "ErrExceedsLimit"},
+		{"n exceeds the calls", "/v1/reserve", of("calls 3"), 422, "ErrExceedsLimit"},
+		{"n of a block", "/v1/reserve", of("blocked 1"), 422, "wrong-kind"},
+		{"unknown limit", "/v1/reserve", of("secret-key"), 422, "ErrUnknownLimit"},
+		{"one budget twice", "/v1/reserve", of("tokens, tokens"), 422, "ErrDuplicateDemand"},
+		{"calls without a token", "/v1/take-all", of("calls"), 422, "wrong-kind"},
+
+		{"force of nothing", "/v1/force", one("tokens", `"n":0`), 400, "invalid-request"},
+		{"force without n", "/v1/force", one("tokens", ``), 400, "invalid-request"},
+		{"force of too much", "/v1/force", one("tokens", fmt.Sprintf(`"n":%d`, most+1)), 400,
+			"invalid-request"},
+		{"force of calls", "/v1/force", one("calls", `"n":1`), 422, "wrong-kind"},
+		{"force of a block", "/v1/force", one("blocked", `"n":1`), 422, "wrong-kind"},
+		{"force of an unknown limit", "/v1/force", one("x", `"n":1`), 422, "ErrUnknownLimit"},
+		{"block for no time", "/v1/block", one("blocked", `"for_ms":0`), 400, "invalid-request"},
+		{"block without a time", "/v1/block", one("blocked", ``), 400, "invalid-request"},
+		{"block for too long", "/v1/block", one("blocked", `"for_ms":3600001`), 422,
+			"ErrExceedsLimit"},
+		{"block of a rate", "/v1/block", one("tokens", `"for_ms":1`), 422, "wrong-kind"},
+		{"unblock of a rate", "/v1/unblock", one("tokens", ``), 422, "wrong-kind"},
+		{"acquire of a rate", "/v1/acquire", one("tokens", ``), 422, "wrong-kind"},
+		{"acquire of nothing known", "/v1/acquire", one("x", ``), 422, "ErrUnknownLimit"},
+		{"wait is negative", "/v1/acquire", one("calls", `"wait_ms":-1`), 400, "invalid-request"},
+		{"wait is too long", "/v1/acquire", one("calls", fmt.Sprintf(`"wait_ms":%d`, maxWait+1)),
+			400, "invalid-request"},
+
+		{"token is null", "/v1/cancel", `{"token":null}`, 400, "invalid-request"},
+		{"token is a number", "/v1/cancel", `{"token":1}`, 400, "invalid-request"},
+		{"actual is null", "/v1/commit", settle(`,"actual":null`), 400, "invalid-request"},
+		{"actual is empty", "/v1/commit", settle(`,"actual":[]`), 400, "invalid-request"},
+		{"actual of one claim", "/v1/commit", settle(`,"actual":[1]`), 400, "invalid-request"},
+		{"actual of three claims", "/v1/commit", settle(`,"actual":[1,0,0]`), 400,
+			"invalid-request"},
+		{"actual is negative", "/v1/commit", settle(`,"actual":[-1,0]`), 400, "invalid-request"},
+		{"an actual is null", "/v1/commit", settle(`,"actual":[null,0]`), 400, "invalid-request"},
+		{"an actual is a list", "/v1/commit", settle(`,"actual":[[],0]`), 400, "invalid-request"},
+		{"actual is too much", "/v1/commit", settle(fmt.Sprintf(`,"actual":[%d,0]`, most+1)), 400,
+			"invalid-request"},
+		{"actual of a block", "/v1/commit", settle(`,"actual":[5,1]`), 422, "wrong-kind"},
+		{"extend without n", "/v1/extend", settle(``), 400, "invalid-request"},
+		{"extend of one claim", "/v1/extend", settle(`,"n":[1]`), 400, "invalid-request"},
+		{"extend of a block", "/v1/extend", settle(`,"n":[0,1]`), 422, "wrong-kind"},
+		{"extend beyond the limit", "/v1/extend", settle(`,"n":[101,0]`), 422, "ErrExceedsLimit"},
+		{"release of a reservation", "/v1/release", settle(``), 422, "wrong-kind"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			checkTyped(t, h, request(http.MethodPost, tt.path, tt.body), tt.status, tt.typ)
+		})
+	}
+}
+
+// TestTokens: what is no token of this daemon's limits is answered before the store is asked.
+func TestTokens(t *testing.T) {
+	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
+	good := reserveToken(t, "tokens")
+	id, rest, _ := strings.Cut(good, ".")
+	elsewhere := base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"v":1,"c":[{"k":"aw==","l":["elsewhere"],"n":1}]}`))
+	for _, tt := range []struct{ name, token, typ string }{
+		{"empty", "", "ErrInvalidToken"},
+		{"garbage", "secret-key", "ErrInvalidToken"},
+		{"only the identity", id, "ErrInvalidToken"},
+		{"nothing after the identity", id + ".", "ErrInvalidToken"},
+		{"without identity", rest, "ErrInvalidToken"},
+		{"short identity", good[1:], "ErrInvalidToken"},
+		{"unknown form", "x" + good[1:], "ErrInvalidToken"},
+		{"identity is not base64", "r!" + good[2:], "ErrInvalidToken"},
+		{"cut", good[:len(good)-5], "ErrInvalidToken"},
+		{"line end", good + `\n`, "ErrInvalidToken"},
+		{"too long", good + strings.Repeat("A", maxToken), "ErrInvalidToken"},
+		{"unknown limit", id + "." + elsewhere, "ErrUnknownLimit"},
+	} {
+		for _, path := range []string{"/v1/extend", "/v1/commit", "/v1/cancel", "/v1/release"} {
+			t.Run(tt.name+path, func(t *testing.T) {
+				checkTyped(t, h, request(http.MethodPost, path, goodBodies(tt.token)[path]), 422, tt.typ)
+			})
+		}
+	}
+}
+
+// TestTokenBounds: the largest reservation has a token that can be extended and settled, and
+// extensions end before the token is too long.
+func TestTokenBounds(t *testing.T) {
+	c := &serveCmd{}
+	var claims []string
+	key := strings.Repeat("k", maxKey)
+	for i := range maxClaims {
+		name := fmt.Sprintf("%064d", i)
+		c.Limit = append(c.Limit, ratelimit.PerDay(name, ratelimit.MaxUnits))
+		claims = append(claims, fmt.Sprintf(`{"limit":%q,"key":%q,"n":%d}`, name, key,
+			ratelimit.MaxUnits/1000))
+	}
+	store, err := memorystore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	s := &scene{T: t, api: budgetAPI(t, c, store, store), store: store}
+	status, _, _ := s.post("/v1/reserve", `{"claims":[`+strings.Join(claims, ",")+`]}`)
+	n := strings.TrimSuffix(strings.Repeat("1099511627,", maxClaims), ",")
+	extensions := 0
+	for ; status == http.StatusOK && extensions < 100; extensions++ {
+		token := s.tokens[len(s.tokens)-1]
+		s.tokens = nil
+		if status, _, _ = s.post("/v1/extend", `{"token":"`+token+`","n":[`+n+`]}`); status != 200 {
+			s.tokens = []string{token}
+		}
+	}
+	if extensions < 10 || status != http.StatusUnprocessableEntity ||
+		len(s.tokens[0]) <= maxToken-roomToExtend || len(s.tokens[0]) > maxToken {
+		t.Errorf("%d extensions, status %d", extensions, status)
+	}
+	if status, _, answer := s.post("/v1/commit", `{"token":"$1"}`); status != 204 {
+		t.Errorf("%d %v", status, answer)
+	}
+}
+
+// TestBudgetUndecided: each failure of a store has a type of its own, and settlements say whether
+// they may be sent again.
+func TestBudgetUndecided(t *testing.T) {
+	token := reserveToken(t, "tokens")
+	leases := newScene(t)
+	leases.post("/v1/acquire", one("calls", ""))
+	for _, tt := range []struct {
+		err    error
+		status int
+		typ    string
+	}{
+		{ratelimit.ErrUnavailable, 503, "ErrUnavailable"},
+		{ratelimit.ErrClosed, 503, "ErrUnavailable"},
+		{fmt.Errorf("%w: read tcp", ratelimit.ErrOutcomeUnknown), 503, "ErrOutcomeUnknown"},
+		{ratelimit.ErrCapacity, 503, "ErrCapacity"},
+		{ratelimit.ErrCorruptState, 503, "ErrCorruptState"},
+		{ratelimit.ErrQueueFull, 503, "ErrQueueFull"},
+		{ratelimit.ErrNoScript, 500, ""},
+		{fmt.Errorf("several slots: %w", errors.ErrUnsupported), 422, "claims-not-together"},
+		{errors.New(secret), 500, ""},
+	} {
+		h := budgetAPI(t, budgetFlags(), broken{tt.err}, broken{tt.err})
+		for path, body := range goodBodies(token) {
+			if path == "/v1/release" {
+				body = goodBodies(leases.tokens[0])[path]
+			}
+			t.Run(tt.err.Error()+path, func(t *testing.T) {
+				checkTyped(t, h, request(http.MethodPost, path, body), tt.status, tt.typ)
+			})
+		}
+	}
+}
+
+// faltering is a store that fails with the next of its errors, if that is not nil.
+type faltering struct {
+	ratelimit.Store
+	errs []error
+}
+
+func (f *faltering) next() error {
+	if len(f.errs) == 0 {
+		return nil
+	}
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return err
+}
+
+func (f *faltering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if err := f.next(); err != nil {
+		return ratelimit.Result{}, err
+	}
+	return f.Store.Take(ctx, d)
+}
+
+func (f *faltering) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if err := f.next(); err != nil {
+		return err
+	}
+	return f.Store.TakeAll(ctx, ds, out)
+}
+
+// TestSettlementFails: a settlement that was not recorded can be sent again, and one whose outcome
+// is unknown settles nothing twice.
+func TestSettlementFails(t *testing.T) {
+	down, unknown := ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown
+	for _, tt := range []struct {
+		name     string
+		extended bool
+		errs     []error // of the mark, of the settlement, of the removal of the mark
+		typ      string
+		again    int // the status of the same request after it
+		left     string
+	}{
+		{"no mark", false, []error{down}, "ErrUnavailable", 204, "tokens=90"},
+		{"mark unknown", false, []error{unknown}, "ErrOutcomeUnknown", 204, "tokens=90"},
+		{"no settlement", false, []error{nil, down}, "ErrUnavailable", 204, "tokens=90"},
+		{"mark stays", false, []error{nil, down, down}, "ErrOutcomeUnknown", 409, "tokens=40"},
+		{"settlement unknown", false, []error{nil, unknown}, "ErrOutcomeUnknown", 409, "tokens=40"},
+		{"first half", true, []error{nil, down}, "ErrOutcomeUnknown", 409, "tokens=30"},
+		{"second half", true, []error{nil, nil, down}, "ErrOutcomeUnknown", 409, "tokens=40"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScene(t)
+			store := &faltering{Store: s.store}
+			s.api = budgetAPI(t, budgetFlags(), store, store)
+			s.play([]step{{"/v1/reserve", of("tokens 60"), 200, "", "tokens=40", 0}})
+			body := `{"token":"$1","actual":[10]}`
+			if tt.extended {
+				s.play([]step{{"/v1/extend", `{"token":"$1","n":[10]}`, 200, "", "tokens=30",
+					time.Second}})
+				body = `{"token":"$2","actual":[10]}`
+			}
+			store.errs = tt.errs
+			s.play([]step{{"/v1/commit", body, 503, tt.typ, "", 0}})
+			store.errs = nil
+			if status, _, answer := s.post("/v1/commit", body); status != tt.again {
+				t.Errorf("again: %d %v, want %d", status, answer, tt.again)
+			}
+			s.checkLeft(tt.left)
+		})
+	}
+}
+
+// TestSettlementOutlivesItsClient: a client that leaves does not keep its units charged.
+func TestSettlementOutlivesItsClient(t *testing.T) {
+	s := newScene(t)
+	s.play([]step{{"/v1/reserve", of("tokens 60"), 200, "", "tokens=40", 0}})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := request(http.MethodPost, "/v1/cancel", `{"token":"`+s.tokens[0]+`"}`).WithContext(gone)
+	if status, _, body := call(t, s.api, r); status != http.StatusNoContent {
+		t.Errorf("%d %s", status, body)
+	}
+	s.checkLeft("tokens=100")
+}
+
+// TestAcquireWaits: a request waits for a release, and no longer than it asks for.
+func TestAcquireWaits(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		released time.Duration // 0 is never
+		wait     int64
+		status   int
+		took     time.Duration
+		retry    string // Retry-After
+	}{
+		{"released", 2 * time.Second, maxWait, 200, 2 * time.Second, ""},
+		{"too late", 0, 3000, 429, 3 * time.Second, "597"},
+		{"no wait", time.Second, 0, 429, 0, "600"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, err := memorystore.New(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer store.Close()
+				s := &scene{T: t, api: budgetAPI(t, budgetFlags(), store, store), store: store}
+				s.post("/v1/acquire", one("calls", ""))
+				s.post("/v1/acquire", one("calls", ""))
+				if tt.released > 0 {
+					body := `{"token":"` + s.tokens[0] + `"}`
+					go func() {
+						time.Sleep(tt.released)
+						if status, _, _ := call(t, s.api,
+							request(http.MethodPost, "/v1/release", body)); status != 204 {
+							t.Errorf("release: %d", status)
+						}
+					}()
+				}
+				began := time.Now()
+				status, header, answer := s.post("/v1/acquire",
+					one("calls", fmt.Sprintf(`"wait_ms":%d`, tt.wait)))
+				if took := time.Since(began); status != tt.status || took != tt.took {
+					t.Errorf("%d after %v: %v", status, took, answer)
+				}
+				if got := header.Get("Retry-After"); got != tt.retry {
+					t.Errorf("Retry-After %q", got)
+				}
+				time.Sleep(5 * time.Second) // until all goroutines have ended
+			})
+		})
+	}
+}
+
+// TestBudgetPolicies: a policy decides about units, and neither settles nor blocks.
+func TestBudgetPolicies(t *testing.T) {
+	c := budgetFlags()
+	c.OnFailure = failOpen
+	s := newScene(t)
+	store := &faltering{Store: s.store}
+	s.api = budgetAPI(t, c, store, store)
+	down := slices.Repeat([]error{ratelimit.ErrUnavailable}, 100)
+	store.errs = down
+	s.play([]step{
+		{"/v1/take-all", of("requests 3, tokens"), 200, "", "", 0},
+		{"/v1/reserve", of("tokens 70, blocked"), 200, "", "", 0},
+		{"/v1/extend", `{"token":"$1","n":[5,0]}`, 503, "ErrUnavailable", "", 0},
+		{"/v1/commit", `{"token":"$1"}`, 503, "ErrUnavailable", "", 0},
+		{"/v1/acquire", one("calls", `"wait_ms":10`), 200, "", "", 0},
+		{"/v1/release", `{"token":"$2"}`, 503, "ErrUnavailable", "", 0},
+		{"/v1/block", one("blocked", `"for_ms":1`), 503, "ErrUnavailable", "", 0},
+		{"/v1/unblock", one("blocked", ``), 503, "ErrUnavailable", "", 0},
+	})
+	store.errs = nil
+	s.play([]step{
+		{"/v1/commit", `{"token":"$1","actual":[30,0]}`, 204, "", "tokens=70 requests=3", 0},
+		{"/v1/release", `{"token":"$2"}`, 204, "", "calls=2", 0},
+	})
+}
+
+// TestBudgetFlags: what the command line says of limits by name.
+func TestBudgetFlags(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--limit=a=1/1m", "--in-flight=a=1/1m"}, exitError, `"a" is taken`},
+		{[]string{"--limit=10/1m", "--in-flight=5/1m"}, exitError, `"1m0s" is taken`},
+		{[]string{"--in-flight=a=1/1m,a=2/1h"}, exitError, `"a" is taken`},
+		{[]string{"--limit=a=1/1m", "--block=a=1m"}, exitError, `"a" is taken`},
+		{[]string{"--limit=ratelimit:settled=1/1m"}, exitError, `is taken`},
+		{[]string{"--in-flight=5"}, exitUsage, "MAX/WINDOW"},
+		{[]string{"--block=24h"}, exitUsage, "NAME=LONGEST"},
+		{[]string{"--block==24h"}, exitUsage, "NAME=LONGEST"},
+		{[]string{"--block=a=1/24h"}, exitUsage, "NAME=LONGEST"},
+		{[]string{"--block=a=400d"}, exitUsage, "Window"},
+		{[]string{"--block=a b=1h"}, exitUsage, "NAME=LONGEST"},
+	} {
+		var stderr bytes.Buffer
+		args := append([]string{"serve", "--addr=no address"}, tt.args...)
+		if code := run(t.Context(), args, io.Discard, &stderr); code != tt.code ||
+			!strings.Contains(stderr.String(), tt.want) {
+			t.Errorf("%v: exit code %d: %s", tt.args, code, &stderr)
+		}
+	}
+}
+
+// TestServeBudgets starts the command with limits of each kind, from flags and the environment.
+func TestServeBudgets(t *testing.T) {
+	t.Setenv("RATELIMIT_IN_FLIGHT", "calls=1/1h")
+	t.Setenv("RATELIMIT_BLOCK", "x=y=1d,blocked=24h")
+	url, log, _ := start(t, "--limit=tokens=10/1h,5/1h30m")
+	for _, step := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/v1/take-all", of("tokens 10, 1h30m0s 5, x=y, blocked"), 200, `"name":"tokens"`},
+		{"/v1/block", one("x=y", `"for_ms":86400000`), 200, `"reset_after_ms":86400000`},
+		{"/v1/acquire", one("calls", ""), 200, `"token":"r`},
+		{"/v1/reserve", of("calls, tokens, x=y"), 429, `"violated-policies":["calls","tokens","x=y"]`},
+		{"/v1/nothing", `{}`, 404, "/v1/take-all, /v1/unblock."},
+	} {
+		if status, body := post(t, url+step.path, step.body); status != step.status ||
+			!strings.Contains(body, step.want) {
+			t.Errorf("%s %s: %d %s", step.path, step.body, status, body)
+		}
+	}
+	if got := log.String(); !strings.Contains(got, `"in-flight":"[calls=1/1h0m0s]"`) ||
+		!strings.Contains(got, `"blocks":"[x=y=24h0m0s blocked=24h0m0s]"`) ||
+		strings.Contains(got, secret) {
+		t.Errorf("log: %s", got)
+	}
+}
