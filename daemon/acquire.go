@@ -40,7 +40,7 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
 		a.failClaims(w, r, err)
 		return
 	}
-	a.writeClaims(w, []ratelimit.Claim{{Limiter: b.Limiter, Key: key, N: 1}},
+	writeClaims(w, []ratelimit.Claim{{Limiter: b.Limiter, Key: key, N: 1}},
 		[]ratelimit.Result{lease.Result()}, text)
 }
 

@@ -33,14 +33,14 @@ import (
 type api struct {
 	limiter *ratelimit.Limiter
 	limits  []ratelimit.Limit
-	budgets *budgets // nil if there are no limits to name
+	budgets *budgets
 	log     *slog.Logger
 	gate    gate
 	origins http.CrossOriginProtection
 }
 
 func newAPI(limiter *ratelimit.Limiter, log *slog.Logger) *api {
-	return &api{limiter: limiter, limits: limiter.Limits(), log: log}
+	return &api{limiter: limiter, limits: limiter.Limits(), budgets: new(budgets), log: log}
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -233,6 +233,14 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// TestNoBudgets: an API without limits to name knows none.
+func TestNoBudgets(t *testing.T) {
+	h := newAPI(testLimiter(t, asked{t}, ratelimit.PerMinute("tokens", 1)), nobody)
+	for path, body := range goodBodies(reserveToken(t, "tokens")) {
+		checkTyped(t, h, request(http.MethodPost, path, body), 422, "ErrUnknownLimit")
+	}
+}
+
 // TestTokenBounds: the largest reservation has a token that can be extended and settled, and
 // extensions end before the token is too long.
 func TestTokenBounds(t *testing.T) {

@@ -48,7 +48,7 @@ func (a *api) takeAll(w http.ResponseWriter, r *http.Request) {
 		a.failClaims(w, r, err)
 		return
 	}
-	a.writeClaims(w, claims, results, "")
+	writeClaims(w, claims, results, "")
 }
 
 func (a *api) peekAll(w http.ResponseWriter, r *http.Request) {
@@ -155,10 +155,7 @@ func (b *budgets) target(
 	if p := checkKey(body.key); p != nil {
 		return nil, "", invalid(p.Detail)
 	}
-	var l *budget
-	if b != nil {
-		l = b.byName[*body.limit]
-	}
+	l := b.byName[*body.limit]
 	if l == nil {
 		return nil, "", unknownLimit(where)
 	}
@@ -180,7 +177,7 @@ func invalid(detail string) *problem.Problem {
 }
 
 // writeClaims answers what was decided about claims: 200, with the token if there is one, or 429.
-func (a *api) writeClaims(
+func writeClaims(
 	w http.ResponseWriter, claims []ratelimit.Claim, results []ratelimit.Result, token string,
 ) {
 	if !results[ratelimit.Binding(results)].Allowed {

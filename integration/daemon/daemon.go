@@ -50,6 +50,7 @@ func RunRefused(t *testing.T, bin string, args ...string) string {
 type Daemon struct {
 	url    string
 	client *http.Client
+	kill   func() error
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -123,11 +124,21 @@ func Start(t *testing.T, bin string, args ...string) *Daemon {
 			}
 		}
 	}()
+	ended := sync.OnceValue(func() error {
+		<-read
+		return cmd.Wait()
+	})
+	killed := false
+	d.kill = func() error {
+		killed = true
+		err := cmd.Process.Kill()
+		_ = ended() // it was killed
+		return err
+	}
 	t.Cleanup(func() {
 		d.client.CloseIdleConnections()
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		<-read
-		if err := cmd.Wait(); err != nil {
+		if err := ended(); err != nil && !killed {
 			t.Errorf("ratelimit serve: %v", err)
 		}
 		if t.Failed() {
@@ -140,14 +151,29 @@ func Start(t *testing.T, bin string, args ...string) *Daemon {
 	return d
 }
 
+// Kill ends d at once.
+func (d *Daemon) Kill(t *testing.T) {
+	t.Helper()
+	if err := d.kill(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Post returns the status and the body of the answer, and how long it took.
 func (d *Daemon) Post(
 	t *testing.T, path, key string,
 ) (status int, body string, took time.Duration) {
 	t.Helper()
+	return d.PostJSON(t, path, fmt.Sprintf(`{"key":%q}`, key))
+}
+
+// PostJSON is Post with the whole body of the request.
+func (d *Daemon) PostJSON(
+	t *testing.T, path, request string,
+) (status int, body string, took time.Duration) {
+	t.Helper()
 	began := time.Now()
-	text := strings.NewReader(fmt.Sprintf(`{"key":%q}`, key))
-	res, err := d.client.Post(d.url+path, "application/json", text)
+	res, err := d.client.Post(d.url+path, "application/json", strings.NewReader(request))
 	if err != nil {
 		t.Error(err)
 		return 0, "", 0
