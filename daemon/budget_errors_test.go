@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -209,8 +210,10 @@ func TestTokens(t *testing.T) {
 	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
 	good := reserveToken(t, "tokens")
 	id, rest, _ := strings.Cut(good, ".")
-	elsewhere := base64.RawURLEncoding.EncodeToString(
-		[]byte(`{"v":1,"c":[{"k":"aw==","l":["elsewhere"],"n":1}]}`))
+	claimOf := func(limit, more string) string {
+		return base64.RawURLEncoding.EncodeToString(
+			[]byte(`{"v":1,"c":[{"k":"aw==","l":["` + limit + `"],"n":1}]}` + more))
+	}
 	for _, tt := range []struct{ name, token, typ string }{
 		{"empty", "", "ErrInvalidToken"},
 		{"garbage", "secret-key", "ErrInvalidToken"},
@@ -222,8 +225,9 @@ func TestTokens(t *testing.T) {
 		{"identity is not base64", "r!" + good[2:], "ErrInvalidToken"},
 		{"cut", good[:len(good)-5], "ErrInvalidToken"},
 		{"line end", good + `\n`, "ErrInvalidToken"},
-		{"too long", good + strings.Repeat("A", maxToken), "ErrInvalidToken"},
-		{"unknown limit", id + "." + elsewhere, "ErrUnknownLimit"},
+		{"too long", id + "." + claimOf("tokens", strings.Repeat(" ", maxToken*3/4)),
+			"ErrInvalidToken"},
+		{"unknown limit", id + "." + claimOf("elsewhere", ""), "ErrUnknownLimit"},
 	} {
 		for _, path := range []string{"/v1/extend", "/v1/commit", "/v1/cancel", "/v1/release"} {
 			t.Run(tt.name+path, func(t *testing.T) {
@@ -446,6 +450,60 @@ func TestAcquireWaits(t *testing.T) {
 	}
 }
 
+// slow is a store that takes a second to answer, and fails with err if the context ends before.
+type slow struct {
+	ratelimit.Store
+	err error // of every call, if it is not nil
+}
+
+func (s slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return ratelimit.Result{}, ratelimit.ErrOutcomeUnknown
+	}
+	if s.err != nil {
+		return ratelimit.Result{}, s.err
+	}
+	return s.Store.Take(ctx, d)
+}
+
+// TestAcquireWaitsForTheStore: a wait that ends during a call of the store gets its answer, and
+// does not take again what that call may have taken.
+func TestAcquireWaitsForTheStore(t *testing.T) {
+	for _, tt := range []struct {
+		held   int64
+		err    error
+		status int
+		typ    string
+		took   time.Duration
+		left   string
+	}{
+		{1, nil, 200, "", time.Second, "calls=0"},
+		{2, nil, 429, "quota-exceeded", 2 * time.Second, "calls=0"},
+		{0, ratelimit.ErrOutcomeUnknown, 503, "ErrOutcomeUnknown", time.Second, "calls=2"},
+		{0, ratelimit.ErrUnavailable, 503, "ErrUnavailable", 2 * time.Second, "calls=2"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			direct := s.api
+			if _, err := direct.budgets.byName["calls"].AllowN(t.Context(), secret,
+				tt.held); err != nil {
+				t.Fatal(err)
+			}
+			store := slow{s.store, tt.err}
+			s.api = budgetAPI(t, budgetFlags(), store, store)
+			began := time.Now()
+			s.play([]step{{"/v1/acquire", one("calls", `"wait_ms":500`), tt.status, tt.typ, "", 0}})
+			if took := time.Since(began); took != tt.took {
+				t.Errorf("%d held, %v: it took %v, want %v", tt.held, tt.err, took, tt.took)
+			}
+			s.api = direct
+			s.checkLeft(tt.left)
+		})
+	}
+}
+
 // TestBudgetPolicies: a policy decides about units, and neither settles nor blocks.
 func TestBudgetPolicies(t *testing.T) {
 	c := budgetFlags()
@@ -470,6 +528,35 @@ func TestBudgetPolicies(t *testing.T) {
 		{"/v1/commit", `{"token":"$1","actual":[30,0]}`, 204, "", "tokens=70 requests=3", 0},
 		{"/v1/release", `{"token":"$2"}`, 204, "", "calls=2", 0},
 	})
+}
+
+// TestBudgetsLocally: a process that decides locally neither settles nor blocks.
+func TestBudgetsLocally(t *testing.T) {
+	url, _, _ := start(t, "--store=redis://"+nobodyListens(t), "--on-failure=local", "--instances=2",
+		"--limit=tokens=100/1h", "--in-flight=calls=4/1h", "--block=blocked=1h")
+	status, body := post(t, url+"/v1/reserve", of("tokens 30, calls, blocked"))
+	var answer struct{ Token, Source string }
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK ||
+		answer.Source != "local" {
+		t.Fatalf("%d %s", status, body)
+	}
+	token := `{"token":"` + answer.Token + `"}`
+	for _, step := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/v1/take-all", of("tokens 21"), 429, `"source":"local","limit":50,"remaining":20,`},
+		{"/v1/commit", token, 503, "Nothing was settled"},
+		{"/v1/cancel", token, 503, "Nothing was settled"},
+		{"/v1/block", one("blocked", `"for_ms":1`), 503, "#ErrUnavailable"},
+		{"/v1/unblock", one("blocked", ""), 503, "#ErrUnavailable"},
+	} {
+		if status, body := post(t, url+step.path, step.body); status != step.status ||
+			!strings.Contains(body, step.want) {
+			t.Errorf("%s: %d %s", step.path, status, body)
+		}
+	}
 }
 
 // TestBudgetFlags: what the command line says of limits by name.

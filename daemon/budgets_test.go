@@ -236,6 +236,11 @@ func TestReserveAndSettle(t *testing.T) {
 			{"/v1/extend", `{"token":"$1","n":[0,1,0,0]}`, 409, "already-settled", "tokens=80", 0},
 			{"/v1/commit", `{"token":"$1"}`, 409, "already-settled", "tokens=100",
 				10*time.Minute - time.Second}}},
+		{"twice, with the longest window first", []step{
+			{"/v1/reserve", of("calls, tokens 30"), 200, "", "tokens=10", 0},
+			{"/v1/commit", `{"token":"$2"}`, 204, "", "", 0},
+			{"/v1/commit", `{"token":"$2","actual":[0,50]}`, 409, "already-settled", "tokens=100",
+				9 * time.Minute}}},
 		{"as reserved, then canceled", []step{
 			{"/v1/commit", `{"token":"$1"}`, 204, "", "tokens=40", 0},
 			{"/v1/cancel", `{"token":"$1"}`, 409, "already-settled", "requests=2 tokens=40", 0}}},
