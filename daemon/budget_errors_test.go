@@ -122,7 +122,7 @@ func TestBudgetValues(t *testing.T) {
 	for range maxClaims + 1 {
 		many = append(many, "tokens")
 	}
-	most := int64(ratelimit.MaxUnits)
+	most := ratelimit.MaxUnits
 	for _, tt := range []struct {
 		name, path, body string
 		status           int
@@ -231,7 +231,8 @@ func TestTokens(t *testing.T) {
 	} {
 		for _, path := range []string{"/v1/extend", "/v1/commit", "/v1/cancel", "/v1/release"} {
 			t.Run(tt.name+path, func(t *testing.T) {
-				checkTyped(t, h, request(http.MethodPost, path, goodBodies(tt.token)[path]), 422, tt.typ)
+				r := request(http.MethodPost, path, goodBodies(tt.token)[path])
+				checkTyped(t, h, r, 422, tt.typ)
 			})
 		}
 	}
@@ -532,8 +533,8 @@ func TestBudgetPolicies(t *testing.T) {
 
 // TestBudgetsLocally: a process that decides locally neither settles nor blocks.
 func TestBudgetsLocally(t *testing.T) {
-	url, _, _ := start(t, "--store=redis://"+nobodyListens(t), "--on-failure=local", "--instances=2",
-		"--limit=tokens=100/1h", "--in-flight=calls=4/1h", "--block=blocked=1h")
+	url, _, _ := start(t, "--store=redis://"+nobodyListens(t), "--on-failure=local",
+		"--instances=2", "--limit=tokens=100/1h", "--in-flight=calls=4/1h", "--block=blocked=1h")
 	status, body := post(t, url+"/v1/reserve", of("tokens 30, calls, blocked"))
 	var answer struct{ Token, Source string }
 	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != http.StatusOK ||

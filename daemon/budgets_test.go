@@ -148,7 +148,8 @@ func TestTakeAll(t *testing.T) {
 	newScene(t).play([]step{
 		{"/v1/peek-all", of("requests 3, tokens 100"), 200, "", "requests=3 tokens=100", 0},
 		{"/v1/take-all", of("requests, tokens 60, blocked"), 200, "", "requests=2 tokens=40", 0},
-		{"/v1/take-all", of("requests, tokens 41"), 429, "quota-exceeded", "requests=2 tokens=40", 0},
+		{"/v1/take-all", of("requests, tokens 41"), 429, "quota-exceeded",
+			"requests=2 tokens=40", 0},
 		{"/v1/take-all", of("requests, tokens 40"), 200, "", "requests=1 tokens=0", 0},
 		{"/v1/take-all", of("requests, tokens 0"), 429, "quota-exceeded", "requests=1 tokens=0", 0},
 		{"/v1/peek-all", of("requests, tokens"), 200, "", "requests=1 tokens=0", 0},
@@ -163,7 +164,8 @@ func TestTakeAll(t *testing.T) {
 // TestTakeAllAnswer: the answer has the limit that binds, and that of each claim.
 func TestTakeAllAnswer(t *testing.T) {
 	s := newScene(t)
-	_, _, body := call(t, s.api, request(http.MethodPost, "/v1/take-all", of("tokens 98, requests")))
+	r := request(http.MethodPost, "/v1/take-all", of("tokens 98, requests"))
+	_, _, body := call(t, s.api, r)
 	want := `{"name":"tokens","window_ms":60000,"allowed":true,"source":"store","limit":100,` +
 		`"remaining":2,"retry_after_ms":0,"reset_after_ms":60000,"limits":[` +
 		`{"name":"tokens","window_ms":60000,"allowed":true,"source":"store","limit":100,` +
@@ -260,7 +262,8 @@ func TestReserveAndSettle(t *testing.T) {
 		{"extended by nothing", []step{
 			{"/v1/extend", `{"token":"$1","n":[0,0,0,0]}`, 400, "invalid-request", "tokens=40", 0}}},
 		{"refused", []step{
-			{"/v1/reserve", of("requests, tokens 41"), 429, "quota-exceeded", "requests=2 tokens=40", 0},
+			{"/v1/reserve", of("requests, tokens 41"), 429, "quota-exceeded",
+				"requests=2 tokens=40", 0},
 			{"/v1/reserve", of("calls 2"), 429, "quota-exceeded", "calls=1", 0}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

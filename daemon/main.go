@@ -21,11 +21,11 @@
 // machine does not reach the daemon. HTTP/1.0 without a host is answered, since no browser sends
 // it.
 //
-// Further requests are about limits by name: those of --limit, of --in-flight (calls in flight) and of
-// --block (blocked keys). They take several claims as one, reserve and settle units, acquire calls
-// in flight, force units and block keys. The daemon keeps no state: a reservation is a token, which
-// any process with the same store and limits settles, once. docs/daemon.md of the module has each of
-// them with an example.
+// Further requests are about limits by name: those of --limit, of --in-flight (calls in flight) and
+// of --block (blocked keys). They take several claims as one, reserve and settle units, acquire
+// calls in flight, force units and block keys. The daemon keeps no state: a reservation is a token,
+// which any process with the same store and limits settles, once. docs/daemon.md of the module has
+// each of them with an example.
 //
 // All else is answered with problem details (RFC 9457): 400 and 413 for a body that is wrong, 422
 // for more units than a limit ever admits, and 503 for a request that is undecided because the

@@ -94,7 +94,8 @@ func shareBudget(t *testing.T, first, second *daemon.Daemon, key string) {
 		wg.Go(func() { work(second, first) })
 	}
 	wg.Wait()
-	if got := admitted.Load(); got != budgetLimit || late.Load() != got || most.Load() > budgetCalls {
+	if got := admitted.Load(); got != budgetLimit || late.Load() != got ||
+		most.Load() > budgetCalls {
 		t.Errorf("%d admitted, %d at once, %d settled late", got, most.Load(), late.Load())
 	}
 	for _, d := range []*daemon.Daemon{first, second} {
