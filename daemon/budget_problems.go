@@ -25,8 +25,8 @@ var (
 	tooManyUnits = unprocessable(errorDocs+"ErrInvalidDemand", "Too many units",
 		fmt.Sprintf("A claim would have more than %d units in all.", ratelimit.MaxUnits))
 	notTogether = unprocessable(problemDocs+"claims-not-together", "Claims not decided together",
-		"The server cannot decide these claims as one: on a cluster their keys need one hash tag, "+
-			"such as {tenant:7}:calls and {tenant:7}:tokens. Nothing was recorded.")
+		"The server cannot decide these claims as one: on a cluster they need the same key, or keys "+
+			"of one group, as the parameter tag of --store says. Nothing was recorded.")
 	invalidToken = unprocessable(errorDocs+"ErrInvalidToken", "Invalid token",
 		"The token is not one that a reservation, an extension or a lease was answered with.")
 	unknownToken = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",

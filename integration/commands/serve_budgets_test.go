@@ -23,7 +23,8 @@ func TestServeBudgets(t *testing.T) {
 			d.kind, d.addrs = "+cluster", tgt.Addrs
 		}
 		begin := func() *daemon.Daemon {
-			return daemon.Start(t, bin, "--store="+d.url("redis", d.addrs), "--on-failure=closed",
+			return daemon.Start(t, bin, "--store="+d.url("redis", d.addrs)+"&tag=/",
+				"--on-failure=closed",
 				fmt.Sprintf("--limit=requests=%d/1h,tokens=%d/1h", budgetLimit, 20*budgetLimit),
 				fmt.Sprintf("--in-flight=calls=%d/1h,short=1/%v", budgetCalls, shortLease),
 				"--block=blocked=1h")
@@ -31,6 +32,9 @@ func TestServeBudgets(t *testing.T) {
 		first, second := begin(), begin()
 		t.Run("reserve here, commit there", func(t *testing.T) {
 			shareBudget(t, first, second, freshKey(t))
+		})
+		t.Run("several keys", func(t *testing.T) {
+			severalKeys(t, first, tgt.Cluster, freshKey(t))
 		})
 		t.Run("killed", func(t *testing.T) { leaseOfKilled(t, first, second, freshKey(t)) })
 	})
@@ -112,6 +116,23 @@ func shareBudget(t *testing.T, first, second *daemon.Daemon, key string) {
 	if status, body, _ := second.PostJSON(t, "/v1/take-all",
 		claimsOf(key, "tokens 1", "blocked 0")); status != http.StatusTooManyRequests {
 		t.Errorf("blocked by the other process: %d %s", status, body)
+	}
+}
+
+// severalKeys takes claims on two keys as one. A cluster can do so if the keys are of one group.
+func severalKeys(t *testing.T, d *daemon.Daemon, cluster bool, key string) {
+	for _, tt := range []struct {
+		one, other string
+		together   bool
+	}{{"a/", "a/b/", true}, {"a/", "b/", !cluster}} {
+		status, body, _ := d.PostJSON(t, "/v1/take-all", fmt.Sprintf(
+			`{"claims":[{"limit":"tokens","key":%q},{"limit":"tokens","key":%q}]}`,
+			tt.one+key, tt.other+key))
+		refused := status == http.StatusUnprocessableEntity &&
+			strings.Contains(body, "#claims-not-together")
+		if (status == http.StatusOK) != tt.together || refused == tt.together {
+			t.Errorf("%s and %s: %d %s", tt.one, tt.other, status, body)
+		}
 	}
 }
 
