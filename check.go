@@ -18,8 +18,8 @@ func CheckTake(ctx context.Context, d Demand) error {
 // CheckTakeAll is [CheckTake] for all of ds. It also reports [ErrDuplicateDemand], and
 // [ErrInvalidDemand] if ds is empty or out has another length.
 func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	if err := ended(ctx); err != nil {
+		return err
 	}
 	if len(ds) == 0 || len(ds) != len(out) {
 		return fmt.Errorf("%w: %d demands with room for %d results",
@@ -31,6 +31,14 @@ func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
 		}
 	}
 	return checkDistinct(ds)
+}
+
+// ended returns an error that wraps [ErrUnavailable] if ctx has ended.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
 }
 
 func (d *Demand) check() error {

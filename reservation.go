@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -52,12 +53,20 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 }
 
 // ReserveAll takes the units of all claims as [AllowAll] does, to be settled together.
+//
+// If ctx has ended, nothing is taken. If it ends later, ReserveAll still waits for the store's
+// answer, for the store's own timeout at most: units of an answer that nobody waits for could not
+// be given back. The same holds for [Reservation.Extend] and [Limiter.Acquire].
 func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 	r := &Reservation{claims: make([]Claim, len(claims))}
 	parts := make([]part, len(claims))
 	for i, c := range claims {
 		r.claims[i] = Claim{Limiter: c.Limiter, Key: strings.Clone(c.Key), N: c.N}
 		parts[i] = part{limiter: c.Limiter, call: take(r.claims[i].Key, c.N)}
+	}
+	ctx, err := patient(ctx)
+	if err != nil {
+		return nil, err
 	}
 	results, err := decideAll(ctx, parts)
 	if err != nil {
@@ -70,6 +79,11 @@ func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 	}
 	r.record(parts)
 	return r, nil
+}
+
+// patient returns a context that does not end with ctx, or an error if that has ended already.
+func patient(ctx context.Context) (context.Context, error) {
+	return context.WithoutCancel(ctx), ended(ctx)
 }
 
 // Allowed reports whether the units were reserved. If not, nothing was taken, and there is nothing
@@ -141,6 +155,10 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 	if len(asked) == 0 {
 		return results, nil
 	}
+	ctx, err := patient(ctx)
+	if err != nil {
+		return nil, err
+	}
 	decided, err := decideAll(ctx, asked)
 	if err != nil {
 		return nil, err
@@ -209,6 +227,44 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.settle(ctx, make([]int64, len(r.claims)))
 }
 
+// Release releases the calls in flight of the reservation and leaves the rest of it to be settled:
+// for a call that has ended before it is known what it has used. It does not end with ctx. After an
+// error that does not wrap [ErrOutcomeUnknown] it can be called again; what is not released is free
+// when the Window of its limit has passed. It does nothing after a settlement.
+func (r *Reservation) Release(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ch := range slices.Backward(r.charges) {
+		var gives []part
+		for i, c := range r.claims {
+			if c.Limiter.inFlight && ch.units[i] > 0 {
+				gives = append(gives, giveBack(c, ch.units[i], ch.admissions[i]))
+			}
+		}
+		if len(gives) == 0 {
+			continue
+		}
+		err := together(context.WithoutCancel(ctx), gives, withoutPolicy)
+		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
+			for i, c := range r.claims {
+				if c.Limiter.inFlight {
+					ch.units[i] = 0
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("ratelimit: the calls in flight are not released: %w", err)
+		}
+	}
+	return nil
+}
+
+// giveBack returns what gives back n units of an admission of c.
+func giveBack(c Claim, n int64, admission []Result) part {
+	return part{limiter: c.Limiter,
+		call: call{op: OpGiveBack, key: c.Key, n: n, admission: admission}}
+}
+
 func (r *Reservation) check(n []int64) error {
 	if len(n) != len(r.claims) {
 		return fmt.Errorf("%w: %d numbers of units for %d claims", ErrInvalidDemand, len(n), len(r.claims))
@@ -253,9 +309,7 @@ func (r *Reservation) plan(actual []int64) [][]part {
 			n := min(surplus[i], r.charges[k].units[i])
 			if n > 0 {
 				surplus[i] -= n
-				gives = append(gives, part{limiter: c.Limiter, call: call{
-					op: OpGiveBack, key: c.Key, n: n, admission: r.charges[k].admissions[i],
-				}})
+				gives = append(gives, giveBack(c, n, r.charges[k].admissions[i]))
 			}
 		}
 		if k == len(r.charges)-1 {

@@ -41,7 +41,13 @@ func (l *Limiter) askUntilAdmitted(
 		released = l.waiting.released(key)
 	}
 	for failures, refusals := 0, 0; ; {
-		err := l.ask(ctx, c, s)
+		asking := ctx
+		if l.inFlight { // a unit that is taken and not known of is released by nobody
+			if asking, err = patient(ctx); err != nil {
+				return slept, err
+			}
+		}
+		err := l.ask(asking, c, s)
 		var pause time.Duration
 		switch {
 		case err == nil:
