@@ -32,6 +32,7 @@ type game struct {
 	clock   Clock
 	budgets []budget
 	open    []*pending
+	leases  []held
 	steps   []string // the last ones, for the error
 }
 
@@ -40,6 +41,12 @@ type pending struct {
 	real  *ratelimit.Reservation
 	model []*reservation // of each budget
 	n     []int64
+}
+
+// held is a lease that is not released.
+type held struct {
+	real  *ratelimit.Lease
+	model charge
 }
 
 // Play makes steps random calls on key and fails t where the store decides or holds something else
@@ -64,15 +71,21 @@ func Play(t testing.TB, seed uint64, key string, clock Clock, steps int, clients
 
 func (g *game) step() {
 	c := g.clients[g.rand.IntN(len(g.clients))]
-	switch p := g.rand.IntN(20); {
-	case p < 3:
+	switch p := g.rand.IntN(24); {
+	case p < 2:
 		g.allow(c)
+	case p < 3:
+		g.take(c)
 	case p < 9:
 		g.reserve(c)
 	case p < 17 && len(g.open) > 0:
 		g.settle(c)
 	case p < 19 && len(g.open) > 0:
 		g.extend()
+	case p < 21:
+		g.acquire(c)
+	case p < 23 && len(g.leases) > 0:
+		g.release()
 	case g.clock.Advance != nil:
 		limits := g.clients[0][g.rand.IntN(len(g.clients[0]))].Limits()
 		d := time.Duration(g.rand.Int64N(int64(limits[0].Window))).Truncate(time.Microsecond)
@@ -128,6 +141,53 @@ func (g *game) allow(c Client) {
 			b.charge(g.clock.Now(), n[i])
 		}
 	}
+}
+
+// take takes or forces units of one budget.
+func (g *game) take(c Client) {
+	i := g.rand.IntN(len(c) - 1)
+	n := g.units(c)[i] + 1
+	call, want := c[i].AllowN, g.budgets[i].admits(g.clock.Now(), n)
+	if g.rand.IntN(4) == 0 {
+		call, want = c[i].Force, true
+	}
+	if n > c[i].Max() {
+		return
+	}
+	g.note("take %d of budget %d, allowed %t", n, i, want)
+	res, err := call(g.ctx, g.key, n)
+	if err != nil || res.Allowed != want {
+		g.fatalf("%+v, %v; want allowed %t", res, err, want)
+	}
+	if want {
+		g.budgets[i].charge(g.clock.Now(), n)
+	}
+}
+
+func (g *game) acquire(c Client) {
+	b := g.budgets[len(c)-1]
+	want := b.admits(g.clock.Now(), 1)
+	g.note("acquire, allowed %t", want)
+	lease, err := c[len(c)-1].TryAcquire(g.ctx, g.key)
+	if err != nil || lease.Allowed() != want {
+		g.fatalf("%+v, %v; want allowed %t", lease, err, want)
+	}
+	if want {
+		g.leases = append(g.leases, held{lease, b.charge(g.clock.Now(), 1)})
+	}
+}
+
+func (g *game) release() {
+	i := g.rand.IntN(len(g.leases))
+	h := g.leases[i]
+	g.leases = append(g.leases[:i], g.leases[i+1:]...)
+	g.note("release")
+	for range 2 { // the second call does nothing
+		if err := h.real.Release(g.ctx); err != nil {
+			g.fatalf("%v", err)
+		}
+	}
+	h.model.giveBack(1)
 }
 
 func (g *game) reserve(c Client) {

@@ -1,0 +1,60 @@
+package memorystore_test
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/internal/budgetmodel"
+)
+
+// TestBudgetHistories: after random claims, reservations and leases of two clients, while units
+// leave their windows, the store holds what the model does. RATELIMIT_FULL=1 plays 10,000
+// histories.
+func TestBudgetHistories(t *testing.T) {
+	histories := uint64(100)
+	if os.Getenv("RATELIMIT_FULL") != "" {
+		histories = 10_000
+	}
+	for seed := range histories {
+		var now atomic.Int64
+		now.Store(1_800_000_000_000_000)
+		clock := budgetmodel.Clock{
+			Now:     now.Load,
+			Advance: func(d time.Duration) { now.Add(d.Microseconds()) },
+		}
+		store, err := memorystore.New(&memorystore.Options{Now: clock.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		budgetmodel.Play(t, seed, fmt.Sprint("key", seed), clock, 60,
+			budgetClient(t, store), budgetClient(t, store))
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func budgetClient(t *testing.T, store ratelimit.Store) budgetmodel.Client {
+	t.Helper()
+	requests, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("requests", 20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("tokens", 100)),
+		algorithm.SlidingLog(ratelimit.PerHour("hourly", 1000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := ratelimit.NewInFlight(store,
+		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return budgetmodel.Client{requests, tokens, calls}
+}
