@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
 )
@@ -33,28 +32,17 @@ func TestBudgetHistories(t *testing.T) {
 			t.Fatal(err)
 		}
 		budgetmodel.Play(t, seed, fmt.Sprint("key", seed), clock, 60,
-			budgetClient(t, store), budgetClient(t, store))
+			budgetmodel.NewClient(t, store, budgetLimits),
+			budgetmodel.NewClient(t, store, budgetLimits))
 		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func budgetClient(t *testing.T, store ratelimit.Store) budgetmodel.Client {
-	t.Helper()
-	requests, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("requests", 20)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("tokens", 100)),
-		algorithm.SlidingLog(ratelimit.PerHour("hourly", 1000)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls, err := ratelimit.NewInFlight(store,
-		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return budgetmodel.Client{requests, tokens, calls}
+var budgetLimits = budgetmodel.Limits{
+	Requests:  ratelimit.PerMinute("requests", 20),
+	Tokens:    ratelimit.PerMinute("tokens", 100),
+	AllTokens: ratelimit.PerHour("hourly", 1000),
+	Calls:     ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute},
 }

@@ -3,11 +3,10 @@ package stores
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
@@ -21,13 +20,9 @@ func TestBudgets(t *testing.T) {
 		histories = 10_000
 	}
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		prefix := servers.UniquePrefix()
 		var budgets []budgetmodel.Client
-		for _, lib := range clients.Libraries {
-			client := lib.Client(t, clients.To(tgt))
-			options := serverstore.Options{Prefix: prefix, Timeout: clients.Patient}
-			store := client.NewStore(t, &options)
-			budgets = append(budgets, budgetClient(t, store))
+		for _, store := range budgetStores(t, tgt) {
+			budgets = append(budgets, budgetmodel.NewClient(t, store, budgetLimits))
 		}
 		for i := range histories {
 			budgetmodel.Play(t, uint64(i), fmt.Sprint("tenant", i), budgetmodel.Clock{}, 40, budgets...)
@@ -35,22 +30,52 @@ func TestBudgets(t *testing.T) {
 	})
 }
 
-// budgetClient returns a client whose windows are longer than the test.
-func budgetClient(t *testing.T, store ratelimit.Store) budgetmodel.Client {
+// TestBudgetsAtOnce: the calls that several goroutines of clients on different libraries make for
+// their reservations and leases at once are linearizable on each server, and what is charged in the
+// end is the sum of what was settled.
+func TestBudgetsAtOnce(t *testing.T) {
+	histories := 10
+	if servers.Full {
+		histories = 300
+	}
+	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
+		stores := budgetStores(t, tgt)
+		operations := 0
+		for i := range histories {
+			recorder := budgetmodel.NewRecorder(nil)
+			storm := budgetmodel.Storm{
+				Key: servers.UniquePrefix() + "tenant", Workers: 6, Seed: uint64(i),
+			}
+			for i, store := range stores {
+				storm.Clients = append(storm.Clients,
+					budgetmodel.NewClient(t, recorder.Store(i, store), budgetLimits))
+			}
+			storm.Round(t, 30)
+			storm.Check(t, stores[0], storm.Settle(t))
+			history := recorder.History()
+			operations += len(history)
+			if err := linear.CheckRunning(history, linear.Steady); err != nil {
+				t.Errorf("seed %d: %d operations: %v", i, len(history), err)
+			}
+		}
+		servers.Measured("%s: %d histories, %d operations", t.Name(), histories, operations)
+	})
+}
+
+// budgetStores returns a store on each library, all of one prefix.
+func budgetStores(t *testing.T, tgt *servers.Target) (stores []ratelimit.Store) {
 	t.Helper()
-	requests, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("requests", 200)))
-	if err != nil {
-		t.Fatal(err)
+	options := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
+	for _, lib := range clients.Libraries {
+		stores = append(stores, lib.Client(t, clients.To(tgt)).NewStore(t, &options))
 	}
-	tokens, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("tokens", 1000)),
-		algorithm.SlidingLog(ratelimit.PerDay("daily", 3000)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls, err := ratelimit.NewInFlight(store,
-		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 5, Window: time.Hour}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return budgetmodel.Client{requests, tokens, calls}
+	return stores
+}
+
+// budgetLimits have windows that are longer than the test.
+var budgetLimits = budgetmodel.Limits{
+	Requests:  ratelimit.PerHour("requests", 200),
+	Tokens:    ratelimit.PerHour("tokens", 1000),
+	AllTokens: ratelimit.PerDay("daily", 3000),
+	Calls:     ratelimit.PerHour("calls", 5),
 }

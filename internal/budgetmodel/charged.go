@@ -1,0 +1,37 @@
+package budgetmodel
+
+import (
+	"context"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// Charged returns how many units of key are charged to a limit, also if they are more than its Max.
+func Charged(t testing.TB, store ratelimit.Store, limit ratelimit.Limit, key string) int64 {
+	t.Helper()
+	limit.Max = ratelimit.MaxUnits
+	res, err := store.Take(context.Background(), ratelimit.Demand{
+		Key: key, Algorithm: algorithm.SlidingLog(limit), Op: ratelimit.OpPeek, N: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Limit - res.Remaining
+}
+
+// Check fails t unless store holds what the callers of a storm know: under each limit no less than
+// what is certain and no more than what is possible.
+func (s *Storm) Check(t testing.TB, store ratelimit.Store, books []Books) {
+	t.Helper()
+	for i, l := range s.Clients[0] {
+		for _, limit := range l.Limits() {
+			charged := Charged(t, store, limit, s.Key)
+			if charged < books[i].Certain || charged > books[i].Possible {
+				t.Errorf("seed %d: %d units of %s are charged; want %d to %d",
+					s.Seed, charged, limit.Name, books[i].Certain, books[i].Possible)
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package budgetmodel
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/conformance"
+)
+
+// A Recorder records the calls of stores, to be checked by package conformance/linear.
+type Recorder struct {
+	now   func() int64
+	begin time.Time
+
+	mu      sync.Mutex
+	history []conformance.Operation
+}
+
+// NewRecorder returns a recorder of stores whose clock is now. A nil now is the store's own clock.
+func NewRecorder(now func() int64) *Recorder {
+	if now == nil {
+		now = func() int64 { return 0 }
+	}
+	return &Recorder{now: now, begin: time.Now()}
+}
+
+// History returns what was recorded. A call of unknown outcome has no results. Calls that recorded
+// nothing, by their error, are not in it.
+func (r *Recorder) History() []conformance.Operation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.history)
+}
+
+// Store returns a store that forwards to s and records its calls as those of a client.
+func (r *Recorder) Store(client int, s ratelimit.Store) ratelimit.Store {
+	return &recorded{r, client, s}
+}
+
+type recorded struct {
+	recorder *Recorder
+	client   int
+	store    ratelimit.Store
+}
+
+func (s *recorded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	out := make([]ratelimit.Result, 1)
+	err := s.record([]ratelimit.Demand{d}, out, func() (err error) {
+		out[0], err = s.store.Take(ctx, d)
+		return err
+	})
+	return out[0], err
+}
+
+func (s *recorded) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	return s.record(ds, out, func() error { return s.store.TakeAll(ctx, ds, out) })
+}
+
+func (s *recorded) record(ds []ratelimit.Demand, out []ratelimit.Result, call func() error) error {
+	r := s.recorder
+	op := conformance.Operation{
+		Client: s.client, Now: r.now(), Demands: slices.Clone(ds), Call: time.Since(r.begin),
+	}
+	err := call()
+	op.Return = time.Since(r.begin)
+	switch {
+	case err == nil:
+		op.Results = slices.Clone(out)
+	case !errors.Is(err, ratelimit.ErrOutcomeUnknown):
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history = append(r.history, op)
+	return err
+}
