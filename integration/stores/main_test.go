@@ -10,5 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(servers.Run(m, servers.Task{Env: waitEnv, Run: waitProcess}))
+	os.Exit(servers.Run(m, servers.Task{Env: waitEnv, Run: waitProcess},
+		servers.Task{Env: holderEnv, Run: holder}))
 }
