@@ -61,7 +61,8 @@ type DegradedOptions struct {
 // twice. These remain undecided, with the error of the store inside: a demand for more units than
 // the share, one for a key for which there is no room, a reset, and a give-back of units that the
 // store has admitted. A give-back of units that were admitted locally has no effect after they were
-// forced into the store.
+// forced into the store: their stamps are later than any clock, so that nothing is given back to a
+// record of others. Together with other demands it is undecided until the store decides again.
 //
 // When the process ends, it loses what it has admitted locally and not yet recorded. To keep a call
 // site from being decided locally, make its limiter on the store inside.
@@ -133,9 +134,10 @@ func NewDegraded(store ratelimit.Store, opts *DegradedOptions) (*Degraded, error
 // Take decides one demand: the store inside does, or this process while that is unavailable.
 func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if s.ledger.pending.Load() > 0 && ratelimit.CheckTake(ctx, d) == nil {
-		if res, ok := s.ledger.giveBack(d); ok {
+		ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
+		if s.ledger.giveBack(ds[:], out[:]) {
 			s.decided.Add(1)
-			return res, nil
+			return out[0], nil
 		}
 		if err := s.recorder.recordBefore(ctx, d); err != nil {
 			return s.decide(ctx, d, err)
@@ -159,6 +161,10 @@ func (s *Degraded) TakeAll(
 	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
 ) error {
 	if s.ledger.pending.Load() > 0 && ratelimit.CheckTakeAll(ctx, ds, out) == nil {
+		if s.ledger.giveBack(ds, out) {
+			s.decided.Add(1)
+			return nil
+		}
 		for i := range ds {
 			if err := s.recorder.recordBefore(ctx, ds[i]); err != nil {
 				return s.decideAll(ctx, ds, out, err)

@@ -77,6 +77,9 @@ const (
 	maxUnknown = 3
 	// bytesPerKey times maxDebts bounds the bytes of all keys.
 	bytesPerKey = longkey.Max
+	// localStamp is added to the stamps of local admissions. It is later than any clock, so that no
+	// record of the store inside has such a stamp, and none of a local one has that of the store.
+	localStamp = int64(1) << 52
 	// expireBatch is the most debts that expire checks under the lock.
 	expireBatch = 4096
 )
@@ -115,40 +118,50 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 	if !admitted {
 		return nil
 	}
-	for _, d := range ds {
+	for i, d := range ds {
 		if d.Op != ratelimit.OpPeek {
+			out[i].At += localStamp
 			l.owe(d)
 		}
 	}
 	return nil
 }
 
-// giveBack gives back units that are owed, if d asks for that. Those that are being recorded it
-// leaves to the store.
-func (l *ledger) giveBack(d ratelimit.Demand) (res ratelimit.Result, ok bool) {
-	if d.Op != ratelimit.OpGiveBack {
-		return res, false
-	}
+// giveBack gives back units that are owed, if ds ask for nothing else. Those that are being recorded
+// it leaves to the store, which has no record with their stamps.
+func (l *ledger) giveBack(ds []ratelimit.Demand, out []ratelimit.Result) (ok bool) {
+	scaled := make([]ratelimit.Demand, len(ds))
+	before := make([]ratelimit.Result, len(ds))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.debts[idOf(d)]
-	if o == nil || o.attempt != nil {
-		return res, false
+	for i, d := range ds {
+		o := l.debts[idOf(d)]
+		if d.Op != ratelimit.OpGiveBack || d.At < localStamp || o == nil || o.attempt != nil {
+			return false
+		}
+		var err error
+		if before[i], err = l.local.Take(context.Background(), peekOf(d)); err != nil {
+			return false
+		}
+		d.At -= localStamp
+		if d.N = min(d.N, o.units); !l.scale(&d) {
+			return false
+		}
+		scaled[i] = d
 	}
-	before, err := l.local.Take(context.Background(), peekOf(d))
-	if err != nil {
-		return res, false
+	if err := l.local.TakeAll(context.Background(), scaled, out); err != nil {
+		return false
 	}
-	d.N = min(d.N, o.units)
-	if !l.scale(&d) {
-		return res, false
+	for i, d := range scaled {
+		// Meanwhile other records may have left the window, or been made.
+		given := min(d.N, out[i].Remaining-before[i].Remaining)
+		if given > 0 {
+			l.reduce(l.debts[idOf(d)], given/l.instances)
+			ok = true
+		}
+		out[i] = l.unscale(out[i])
 	}
-	res, err = l.local.Take(context.Background(), d)
-	if err != nil || res.Remaining == before.Remaining {
-		return res, false
-	}
-	l.reduce(o, (res.Remaining-before.Remaining)/l.instances)
-	return l.unscale(res), true
+	return ok
 }
 
 // track tracks what the store inside has decided, so that it counts in local decisions.
