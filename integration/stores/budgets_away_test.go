@@ -1,0 +1,184 @@
+package stores
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/faultproxy"
+	"github.com/truewindow/ratelimit/layer"
+)
+
+// awayScene is a store on a server behind a proxy, and another one that has no proxy before it.
+type awayScene struct {
+	store, calm ratelimit.Store
+	proxy       *faultproxy.Proxy
+	key         string
+}
+
+var awayTokens = ratelimit.PerHour("tokens", 1000)
+
+func newAwayScene(t *testing.T, lib clients.Library, tgt *servers.Target) *awayScene {
+	t.Helper()
+	s := &awayScene{
+		calm: clients.CalmStore(t, tgt, nil), proxy: servers.Proxy(t, tgt.Addrs[0]),
+		key: servers.FreshKey(t),
+	}
+	s.store = lib.Client(t, clients.Dialing{Addrs: []string{s.proxy.Addr()}}).
+		NewStore(t, &serverstore.Options{Timeout: clients.Patient})
+	return s
+}
+
+func (s *awayScene) limiter(t *testing.T, policy ratelimit.Policy) *ratelimit.Limiter {
+	t.Helper()
+	l, err := ratelimit.New(s.store, algorithm.SlidingLog(awayTokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.With(policy)
+}
+
+// reserve reserves 40 units.
+func (s *awayScene) reserve(
+	t *testing.T, l *ratelimit.Limiter, source ratelimit.Source,
+) *ratelimit.Reservation {
+	t.Helper()
+	r, err := l.Reserve(t.Context(), s.key, 40)
+	if err != nil || !r.Allowed() || r.Result().Source != source {
+		t.Fatalf("%+v, %v; want 40 units from %v", r, err, source)
+	}
+	return r
+}
+
+// commit commits r until it is settled, when the server is back.
+func (s *awayScene) commit(t *testing.T, r *ratelimit.Reservation, used int64) {
+	t.Helper()
+	servers.Within(t, func() bool {
+		err := r.Commit(t.Context(), used)
+		if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			t.Skip("the machine stood still for longer than the store waits")
+		}
+		return err == nil
+	}, "not settled")
+}
+
+// heal returns when the server is back.
+func (s *awayScene) heal(t *testing.T) {
+	t.Helper()
+	s.proxy.Heal()
+	clients.Decided(t, s.store, clients.Take(servers.FreshKey(t)))
+}
+
+// commitAway commits r while the server is away, and wants an error. It returns whether the outcome
+// is unknown, so that r is not settled: nothing arrives.
+func (s *awayScene) commitAway(t *testing.T, r *ratelimit.Reservation, used int64) (unknown bool) {
+	t.Helper()
+	err := r.Commit(t.Context(), used)
+	if !errors.Is(err, ratelimit.ErrUnavailable) {
+		t.Errorf("%v, want %v", err, ratelimit.ErrUnavailable)
+	}
+	return errors.Is(err, ratelimit.ErrOutcomeUnknown)
+}
+
+func (s *awayScene) wantCharged(t *testing.T, want int64) {
+	t.Helper()
+	if got := budgetmodel.Charged(t, s.calm, awayTokens, s.key); got != want {
+		t.Errorf("%d units are charged, want %d", got, want)
+	}
+}
+
+// TestBudgetsAway: what a reservation charges that is made or settled while the server is away,
+// under each policy.
+func TestBudgetsAway(t *testing.T) {
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		tgt := &servers.Target{Addrs: []string{servers.Start(t, image).Addr}}
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			t.Run("closed", func(t *testing.T) { awayClosed(t, newAwayScene(t, lib, tgt)) })
+			t.Run("open", func(t *testing.T) { awayOpen(t, newAwayScene(t, lib, tgt)) })
+			t.Run("degraded", func(t *testing.T) { awayDegraded(t, newAwayScene(t, lib, tgt)) })
+		})
+	})
+}
+
+// awayClosed: nothing is reserved, and the settlement of what was reserved before can be repeated.
+func awayClosed(t *testing.T, s *awayScene) {
+	tokens := s.limiter(t, ratelimit.FailClosed)
+	less, more := s.reserve(t, tokens, ratelimit.SourceStore),
+		s.reserve(t, tokens, ratelimit.SourceStore)
+	s.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutBefore})
+	_, err := tokens.Reserve(t.Context(), s.key, 40)
+	if !errors.Is(err, ratelimit.ErrUnavailable) {
+		t.Errorf("Reserve: %v", err)
+	}
+	want := int64(10 + 45)
+	if s.commitAway(t, less, 10) {
+		want += 30 // not given back
+	}
+	if s.commitAway(t, more, 45) {
+		want -= 5 // not charged
+	}
+	s.wantCharged(t, 80)
+	s.heal(t)
+	s.commit(t, less, 10)
+	s.commit(t, more, 45)
+	s.wantCharged(t, want)
+}
+
+// awayOpen: what the policy admits is charged when it is settled and the server is back.
+func awayOpen(t *testing.T, s *awayScene) {
+	tokens := s.limiter(t, ratelimit.FailOpen)
+	s.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutBefore})
+	used, canceled := s.reserve(t, tokens, ratelimit.SourceOpen),
+		s.reserve(t, tokens, ratelimit.SourceOpen)
+	want := int64(10)
+	if s.commitAway(t, used, 10) {
+		want = 0
+	}
+	if err := canceled.Cancel(t.Context()); err != nil {
+		t.Errorf("Cancel of what was recorded nowhere: %v", err)
+	}
+	s.wantCharged(t, 0)
+	s.heal(t)
+	s.commit(t, used, 10)
+	s.wantCharged(t, want)
+}
+
+// awayDegraded: what is settled while the server is away is recorded as what was used, and the
+// estimate of what is settled later stays charged. What the server has admitted is not given back
+// locally.
+func awayDegraded(t *testing.T, s *awayScene) {
+	degraded, err := layer.NewDegraded(s.store, &layer.DegradedOptions{Instances: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer degraded.Close()
+	s.store = degraded
+	tokens := s.limiter(t, ratelimit.FailClosed)
+	before := s.reserve(t, tokens, ratelimit.SourceStore)
+	s.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutBefore})
+	less := s.reserve(t, tokens, ratelimit.SourceLocal)
+	more := s.reserve(t, tokens, ratelimit.SourceLocal)
+	late := s.reserve(t, tokens, ratelimit.SourceLocal)
+	want := int64(10 + 45 + 40 + 5) // all but the 40 of late are what was used
+	if err := errors.Join(less.Commit(t.Context(), 10), more.Commit(t.Context(), 45)); err != nil {
+		t.Error(err)
+	}
+	if s.commitAway(t, before, 5) {
+		want += 35
+	}
+	s.wantCharged(t, 40)
+	s.heal(t)
+	servers.Within(t, func() bool { return degraded.Stats().Pending == 0 }, "not recorded")
+	if degraded.Stats().Unconfirmed > 0 {
+		t.Skip("the machine stood still while the units were recorded, so they may count twice")
+	}
+	s.wantCharged(t, 40+10+45+40)
+	s.commit(t, before, 5)
+	s.commit(t, late, 10)
+	s.wantCharged(t, want)
+}
