@@ -164,6 +164,9 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 // Shadow is asked once for a call of [Limiter.WaitN]. It is not asked while 1,000 of its calls are
 // under way. It gets no units back that are given back to l.
 //
+// A panic of shadow's store or algorithm does not end the process: the observer gets it as a
+// [ShadowPanicError]. A panic of shadow's observer is dropped.
+//
 // An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or
 // [ErrDuplicateDemand] if it has a limit of the same name as l on the same store: both would then
 // count in one history.

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,16 @@ import (
 
 // maxShadows is how many calls of a limiter may wait for its shadow at the same time.
 const maxShadows = 1000
+
+// A ShadowPanicError is the Err of an [Observation] when the store or the algorithm of a shadow has
+// panicked ([Limiter.WithShadow]).
+type ShadowPanicError struct {
+	Value any    // of the panic; it may hold the key
+	Stack []byte // as of [runtime/debug.Stack]
+}
+
+// Error says that a shadow has panicked. It does not have the Value.
+func (*ShadowPanicError) Error() string { return "ratelimit: the shadow has panicked" }
 
 // shadow asks a limiter what another one is asked.
 type shadow struct {
@@ -44,12 +55,14 @@ func (l *Limiter) shadowed(ctx context.Context, c call) (tell func([]Result, err
 	}
 }
 
-// compare makes a call, waits for the answer that the caller got, and tells the observer both.
+// compare makes a call, waits for the answer that the caller got, and tells the observer both. No
+// panic ends the process, which does not depend on the shadow.
 func (l *Limiter) compare(ctx context.Context, c call, answers <-chan []Result) {
+	defer func() { _ = recover() }() // of the observer: there is nobody to tell
 	s := l.pool.Get().(*scratch)
 	defer l.release(s)
 	began := time.Now()
-	err := l.ask(ctx, c, s)
+	err := l.askRecovered(ctx, c, s)
 	elapsed := time.Since(began)
 	if answer := <-answers; l.observe != nil {
 		l.observe(ctx, Observation{
@@ -57,4 +70,15 @@ func (l *Limiter) compare(ctx context.Context, c call, answers <-chan []Result) 
 			Elapsed: elapsed, Shadowed: answer,
 		})
 	}
+}
+
+// askRecovered is ask with a panic as an error.
+func (l *Limiter) askRecovered(ctx context.Context, c call, s *scratch) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			clear(s.results)
+			err = &ShadowPanicError{value, debug.Stack()}
+		}
+	}()
+	return l.ask(ctx, c, s)
 }

@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,6 +153,40 @@ func TestShadowOfAPanic(t *testing.T) {
 		}
 		if len(seen.seen) != 1001 {
 			t.Errorf("%d observations, want 1001", len(seen.seen))
+		}
+	})
+}
+
+// TestShadowPanics: a shadow whose store and observer panic ends neither the process nor a call, and
+// keeps no slot. The observer gets the panic of the store.
+func TestShadowPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen recorder
+		tried := newLimiter(t, panicStore{}, ratelimit.PerMinute("tried", 2)).WithObserver(
+			func(ctx context.Context, o ratelimit.Observation) {
+				seen.observe(ctx, o)
+				panic("observer")
+			})
+		l, err := newLimiter(t, &mapStore{}, ratelimit.PerMinute("real", 5000)).WithShadow(tried)
+		noErr(t, err)
+		const calls = 1001 // one more than may be under way
+		for range calls {
+			res, err := l.Allow(t.Context(), "k")
+			if err != nil || !res.Allowed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			synctest.Wait()
+		}
+		if len(seen.seen) != calls {
+			t.Fatalf("%d observations, want %d", len(seen.seen), calls)
+		}
+		for _, o := range seen.seen {
+			var panicked *ratelimit.ShadowPanicError
+			if !errors.As(o.Err, &panicked) || panicked.Value != "store" ||
+				len(panicked.Stack) == 0 || o.Admitted() || !o.Shadowed[0].Allowed ||
+				o.Results[0] != (ratelimit.Result{}) {
+				t.Fatalf("%+v", o)
+			}
 		}
 	})
 }
