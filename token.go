@@ -5,19 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
 
 // ErrInvalidToken means that a text is not a token of [Reservation.Token], or one whose limits are
-// not those of the limiters that [Resume] got.
+// not those of the limiters that [Resume] got, or that a token would be longer than 1 MiB.
 var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
 
 // ErrUnknownLimit means that a token is of limits that no limiter that [Resume] got has. It wraps
 // [ErrInvalidToken].
 var ErrUnknownLimit = fmt.Errorf("%w: no limiter has its limits", ErrInvalidToken)
 
-// maxToken bounds the bytes of a token that Resume reads.
+// maxToken bounds the bytes of a token, which its reader may have from a stranger.
 const maxToken = 1 << 20
 
 // tokenVersion is the version of the form of tokens.
@@ -49,7 +50,8 @@ type tokenCharge struct {
 //
 // Settle a reservation once: r or one that was resumed from its token, not both, because what is
 // given back twice are units that were used. An error wraps [ErrInvalidDemand] if the reservation
-// was refused or is settled.
+// was refused or is settled, and [ErrInvalidToken] if the token would be longer than 1 MiB, as with
+// keys of 700 KB or after thousands of extensions; r can still be settled.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +72,13 @@ func (r *Reservation) Token() (string, error) {
 		t.Charges = append(t.Charges, tokenCharge{ch.units, stamps})
 	}
 	text, err := json.Marshal(t)
-	return base64.RawURLEncoding.EncodeToString(text), err
+	if err != nil {
+		return "", err
+	}
+	if base64.RawURLEncoding.EncodedLen(len(text)) > maxToken {
+		return "", tooLong()
+	}
+	return base64.RawURLEncoding.EncodeToString(text), nil
 }
 
 // Resume returns the reservation of a token, to be settled or extended. The limiters are those of
@@ -98,9 +106,13 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	return r, nil
 }
 
+func tooLong() error {
+	return fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidToken, maxToken)
+}
+
 func parseToken(text string) (t token, err error) {
 	if len(text) > maxToken {
-		return t, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidToken, maxToken)
+		return t, tooLong()
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
@@ -108,7 +120,8 @@ func parseToken(text string) (t token, err error) {
 	}
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&t); err != nil || dec.More() {
+	err = dec.Decode(&t)
+	if _, end := dec.Token(); err != nil || !errors.Is(end, io.EOF) {
 		return t, fmt.Errorf("%w: it has another form", ErrInvalidToken)
 	}
 	return t, t.check()

@@ -1,8 +1,14 @@
 package ratelimit_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +65,7 @@ func TestTokenGarbage(t *testing.T) {
 		"another version":   encode(`{"v":2,"c":[` + claim + `]}`),
 		"unknown field":     encode(`{"v":1,"x":1,"c":[` + claim + `]}`),
 		"trailing":          encode(`{"v":1,"c":[` + claim + `]}{}`),
+		"trailing bracket":  encode(`{"v":1,"c":[` + claim + `]}}`),
 		"no key":            encode(`{"v":1,"c":[{"k":"","l":["requests"],"n":1}]}`),
 		"unknown limit":     encode(`{"v":1,"c":[{"k":"aw==","l":["other"],"n":1}]}`),
 		"negative units":    encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[-1],"s":[[1]]}]}`),
@@ -83,25 +90,166 @@ func TestTokenGarbage(t *testing.T) {
 	noErr(t, err) // the one that the bad ones differ from
 }
 
-// FuzzResume: whatever the token, Resume does not panic, and settling what it returns never leaves
-// less charged than nothing.
+// TestTokenTooLong: a token that Resume would not read is not made, and the reservation is settled
+// without one.
+func TestTokenTooLong(t *testing.T) {
+	b := newBudget(t)
+	for _, tt := range []struct {
+		key  int // bytes
+		want error
+	}{{500_000, nil}, {700_000, ratelimit.ErrInvalidToken}} {
+		key := strings.Repeat("k", tt.key)
+		r := mustReserve(t, ratelimit.Claim{Limiter: b.tokens, Key: key, N: 40})
+		text, err := r.Token()
+		if !errors.Is(err, tt.want) || (err == nil) != (text != "") {
+			t.Fatalf("a key of %d bytes: %d bytes of a token, %v", tt.key, len(text), err)
+		}
+		if err == nil {
+			r, err = ratelimit.Resume(text, b.tokens)
+			noErr(t, err)
+		} else if strings.Contains(err.Error(), "kk") {
+			t.Error("the error has the key")
+		}
+		noErr(t, r.Commit(t.Context(), 10))
+		if res, err := b.tokens.Peek(t.Context(), key); err != nil || res.Remaining != 90 {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+}
+
+// wroteStore notes the demands that it is asked.
+type wroteStore struct {
+	*mapStore
+	asked []ratelimit.Demand
+}
+
+func (s *wroteStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	s.asked = append(s.asked, d)
+	return s.mapStore.Take(ctx, d)
+}
+
+func (s *wroteStore) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	s.asked = append(s.asked, ds...)
+	return s.mapStore.TakeAll(ctx, ds, out)
+}
+
+// tokenText is what a token says.
+type tokenText struct {
+	V int `json:"v"`
+	C []struct {
+		K []byte   `json:"k"`
+		L []string `json:"l"`
+		N int64    `json:"n"`
+	} `json:"c"`
+	P []struct {
+		U []int64   `json:"u"`
+		S [][]int64 `json:"s"`
+	} `json:"p"`
+}
+
+// gives reports whether the token says that d gives back what was recorded.
+func (tok tokenText) gives(d ratelimit.Demand) bool {
+	for i, c := range tok.C {
+		limit := slices.Index(c.L, d.Algorithm.Limit().Name)
+		if string(c.K) != d.Key || limit < 0 {
+			continue
+		}
+		for _, p := range tok.P {
+			if p.U[i] >= d.N && limit < len(p.S[i]) && p.S[i][limit] == d.At {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// cancelToken cancels the reservation of a token, if it is one, and wants only those records to
+// change that the token names. It reports whether it is one.
+func cancelToken(t *testing.T, text string) bool {
+	t.Helper()
+	clock := newClock()
+	store := &wroteStore{mapStore: &mapStore{now: clock.now}}
+	b := budget{clock, store.mapStore,
+		newLimiter(t, store, ratelimit.PerMinute("requests", 3)),
+		newLimiter(t, store, ratelimit.PerMinute("tokens", 100), ratelimit.PerHour("hourly", 150))}
+	r, err := ratelimit.Resume(text, b.requests, b.tokens)
+	if err != nil {
+		wantErr(t, err, ratelimit.ErrInvalidToken)
+		return false
+	}
+	var says tokenText
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	noErr(t, err)
+	noErr(t, json.Unmarshal(raw, &says))
+	again, err := r.Token()
+	noErr(t, err)
+	if _, err := ratelimit.Resume(again, b.requests, b.tokens); err != nil {
+		t.Errorf("a token of a resumed reservation: %v", err)
+	}
+	if err := r.Cancel(t.Context()); err != nil {
+		wantErr(t, err, ratelimit.ErrDuplicateDemand) // of two claims on one history
+	}
+	for _, d := range store.asked {
+		if d.Op != ratelimit.OpGiveBack || !says.gives(d) {
+			t.Errorf("%s: Cancel asked for %+v", raw, d)
+		}
+	}
+	return true
+}
+
+// TestTokenMutated: a token of which some bytes were changed is not one, or gives back nothing but
+// what it names.
+func TestTokenMutated(t *testing.T) {
+	b := newBudget(t)
+	r := mustReserve(t, b.claims(1, 40)...)
+	b.clock.advance(time.Second)
+	_, err := r.Extend(t.Context(), 0, 20)
+	noErr(t, err)
+	text, err := r.Token()
+	noErr(t, err)
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	noErr(t, err)
+	mutations := 1000
+	if os.Getenv("RATELIMIT_FULL") != "" {
+		mutations = 1_000_000
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	tokens := 0
+	const written = `0123456789-.eE"[]{}:,kuspncvl AZaz=`
+	for range mutations {
+		mutated := bytes.Clone(raw)
+		for range 1 + random.IntN(3) {
+			i := random.IntN(len(mutated))
+			switch with := written[random.IntN(len(written))]; random.IntN(4) {
+			case 0:
+				mutated = slices.Delete(mutated, i, min(len(mutated), i+1+random.IntN(4)))
+			case 1:
+				mutated = slices.Insert(mutated, i, with)
+			case 2:
+				mutated[i] ^= 1 << random.IntN(8)
+			default:
+				mutated[i] = with
+			}
+		}
+		if cancelToken(t, base64.RawURLEncoding.EncodeToString(mutated)) {
+			tokens++
+		}
+	}
+	if tokens == 0 || tokens == mutations {
+		t.Errorf("%d of %d are tokens: this test proves nothing", tokens, mutations)
+	}
+	t.Logf("%d of %d are tokens", tokens, mutations)
+}
+
+// FuzzResume: whatever the token, Resume does not panic, and settling what it returns changes
+// nothing but what the token names.
 func FuzzResume(f *testing.F) {
 	f.Add("")
 	f.Add(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[1],"s":[[1]]}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		b := newBudget(t)
-		for _, token := range []string{text, base64.RawURLEncoding.EncodeToString([]byte(text))} {
-			r, err := ratelimit.Resume(token, b.requests, b.tokens)
-			if err != nil {
-				wantErr(t, err, ratelimit.ErrInvalidToken)
-				continue
-			}
-			again, err := r.Token()
-			noErr(t, err)
-			if _, err := ratelimit.Resume(again, b.requests, b.tokens); err != nil {
-				t.Errorf("a token of a resumed reservation: %v", err)
-			}
-			noErr(t, r.Cancel(t.Context()))
-		}
+		cancelToken(t, text)
+		cancelToken(t, base64.RawURLEncoding.EncodeToString([]byte(text)))
 	})
 }
