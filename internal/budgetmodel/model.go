@@ -1,5 +1,6 @@
 // Package budgetmodel plays random histories of claims, reservations and leases by several clients
-// of one store, and compares what is left of each budget with a model after every step.
+// of one store: one call after the other, each compared with a model, or many at once, whose calls
+// are recorded and whose sum is compared in the end.
 package budgetmodel
 
 import (
