@@ -157,8 +157,8 @@ func TestShadowOfAPanic(t *testing.T) {
 	})
 }
 
-// TestShadowPanics: a shadow whose store and observer panic ends neither the process nor a call, and
-// keeps no slot. The observer gets the panic of the store.
+// TestShadowPanics: a shadow whose store and observer panic ends neither the process nor a call,
+// and keeps no slot. The observer gets the panic of the store.
 func TestShadowPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder

@@ -45,8 +45,8 @@ func charged(t *testing.T, s ratelimit.Store) int64 {
 	return res.Limit - res.Remaining
 }
 
-// TestDegradedReservation: a reservation that was admitted locally is settled as what was used, also
-// under two limits, whether the store is back or not. When it is back the estimate stays charged.
+// TestDegradedReservation: a reservation that was admitted locally is settled as what was used,
+// under two limits too. If the store is back before, the estimate stays charged.
 func TestDegradedReservation(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -127,8 +127,8 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 	return nil
 }
 
-// giveBack gives back units that are owed, if ds ask for nothing else. Those that are being recorded
-// it leaves to the store, which has no record with their stamps.
+// giveBack gives back units that are owed, if ds ask for nothing else. Units that are being
+// recorded it leaves to the store, which has no record with their stamps.
 func (l *ledger) giveBack(ds []ratelimit.Demand, out []ratelimit.Result) (ok bool) {
 	scaled := make([]ratelimit.Demand, len(ds))
 	before := make([]ratelimit.Result, len(ds))

@@ -28,10 +28,10 @@ func (s *lossy) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 
 func (s *lossy) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
 	fate := rand.IntN(10)
-	switch {
-	case fate == 0:
+	switch fate {
+	case 0:
 		return ratelimit.ErrUnavailable
-	case fate == 1:
+	case 1:
 		s.lost.Add(1)
 		return ratelimit.ErrOutcomeUnknown
 	}

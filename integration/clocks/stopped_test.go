@@ -288,18 +288,7 @@ func (p *stoppedProcess) checkDenied(t *testing.T, a *stoppedAnswers) {
 }
 
 // stoppedProcessMain is the other side of a stoppedProcess. It returns the exit code.
-func stoppedProcessMain(env string) int {
-	var task stoppedTask
-	err := json.Unmarshal([]byte(env), &task)
-	if err == nil {
-		err = task.run()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
+func stoppedProcessMain(env string) int { return servers.RunTask(env, stoppedTask.run) }
 
 func (task stoppedTask) run() error {
 	store, closeStore, err := task.open()

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -44,4 +45,19 @@ func StartProcess(t testing.TB, env string, task any) *Process {
 		t.Fatalf("a process is not ready: %v", err)
 	}
 	return p
+}
+
+// RunTask is the other side of StartProcess: it runs the task that env holds, and returns the exit
+// code of the process.
+func RunTask[T any](env string, run func(T) error) int {
+	var task T
+	err := json.Unmarshal([]byte(env), &task)
+	if err == nil {
+		err = run(task)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -38,20 +37,10 @@ type held struct {
 	SecondStamp int64
 }
 
-// holder is the side of the process. It commits what it reads, until there is no more.
-func holder(env string) int {
-	var task holderTask
-	err := json.Unmarshal([]byte(env), &task)
-	if err == nil {
-		err = task.run()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
+// holder is the side of the process.
+func holder(env string) int { return servers.RunTask(env, holderTask.run) }
 
+// run reserves, and then commits what it reads, until there is no more.
 func (task holderTask) run() error {
 	client := (&servers.Target{Addrs: []string{task.Addr}}).Open()
 	defer client.Close()
@@ -101,7 +90,9 @@ func (task holderTask) run() error {
 	}
 }
 
-func (task holderTask) limiters(store ratelimit.Store) (tokens, calls *ratelimit.Limiter, err error) {
+func (task holderTask) limiters(
+	store ratelimit.Store,
+) (tokens, calls *ratelimit.Limiter, err error) {
 	tokens, err = ratelimit.New(store, algorithm.SlidingLog(task.Tokens))
 	if err != nil {
 		return nil, nil, err

@@ -34,7 +34,7 @@ func TestBudgets(t *testing.T) {
 // their reservations and leases at once are linearizable on each server, and what is charged in the
 // end is the sum of what was settled.
 func TestBudgetsAtOnce(t *testing.T) {
-	histories := 10
+	histories := 5
 	if servers.Full {
 		histories = 300
 	}
