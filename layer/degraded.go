@@ -135,8 +135,7 @@ func NewDegraded(store ratelimit.Store, opts *DegradedOptions) (*Degraded, error
 func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if s.ledger.pending.Load() > 0 && ratelimit.CheckTake(ctx, d) == nil {
 		ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
-		if s.ledger.giveBack(ds[:], out[:]) {
-			s.decided.Add(1)
+		if s.giveBack(ctx, ds[:], out[:]) {
 			return out[0], nil
 		}
 		if err := s.recorder.recordBefore(ctx, d); err != nil {
@@ -161,8 +160,7 @@ func (s *Degraded) TakeAll(
 	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
 ) error {
 	if s.ledger.pending.Load() > 0 && ratelimit.CheckTakeAll(ctx, ds, out) == nil {
-		if s.ledger.giveBack(ds, out) {
-			s.decided.Add(1)
+		if s.giveBack(ctx, ds, out) {
 			return nil
 		}
 		for i := range ds {
@@ -189,6 +187,28 @@ func (s *Degraded) TakeAll(
 		s.ledger.track(ds[i], out[i])
 	}
 	return nil
+}
+
+// giveBack gives units back that were admitted locally and are not recorded in the store yet, if ds
+// ask for nothing else.
+func (s *Degraded) giveBack(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) bool {
+	for range len(ds) + 1 {
+		ok, busy := s.ledger.giveBack(ds, out)
+		if ok {
+			s.decided.Add(1)
+		}
+		if busy == nil {
+			return ok
+		}
+		select {
+		case <-busy.done:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
 }
 
 // decide decides d locally if err, with which the store inside left it undecided, says that the

@@ -127,30 +127,37 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 	return nil
 }
 
-// giveBack gives back units that are owed, if ds ask for nothing else. Units that are being
-// recorded it leaves to the store, which has no record with their stamps.
-func (l *ledger) giveBack(ds []ratelimit.Demand, out []ratelimit.Result) (ok bool) {
+// giveBack gives back units that are owed, if ds ask for nothing else. It returns an attempt that
+// has to end first: units that it records are the store's, which has no record with their stamps.
+func (l *ledger) giveBack(
+	ds []ratelimit.Demand, out []ratelimit.Result,
+) (ok bool, busy *attempt) {
+	for _, d := range ds {
+		if d.Op != ratelimit.OpGiveBack || d.At < localStamp {
+			return false, nil
+		}
+	}
 	scaled := make([]ratelimit.Demand, len(ds))
 	before := make([]ratelimit.Result, len(ds))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, d := range ds {
 		o := l.debts[idOf(d)]
-		if d.Op != ratelimit.OpGiveBack || d.At < localStamp || o == nil || o.attempt != nil {
-			return false
+		if o == nil || o.attempt != nil {
+			return false, l.attemptOn(ds)
 		}
 		var err error
 		if before[i], err = l.local.Take(context.Background(), peekOf(d)); err != nil {
-			return false
+			return false, nil
 		}
 		d.At -= localStamp
 		if d.N = min(d.N, o.units); !l.scale(&d) {
-			return false
+			return false, nil
 		}
 		scaled[i] = d
 	}
 	if err := l.local.TakeAll(context.Background(), scaled, out); err != nil {
-		return false
+		return false, nil
 	}
 	for i, d := range scaled {
 		// Meanwhile other records may have left the window, or been made.
@@ -161,7 +168,17 @@ func (l *ledger) giveBack(ds []ratelimit.Demand, out []ratelimit.Result) (ok boo
 		}
 		out[i] = l.unscale(out[i])
 	}
-	return ok
+	return ok, nil
+}
+
+// attemptOn returns an attempt to record the debt on a state of ds, or nil. mu is held.
+func (l *ledger) attemptOn(ds []ratelimit.Demand) *attempt {
+	for _, d := range ds {
+		if o := l.debts[idOf(d)]; o != nil && o.attempt != nil {
+			return o.attempt
+		}
+	}
+	return nil
 }
 
 // track tracks what the store inside has decided, so that it counts in local decisions.
