@@ -22,10 +22,11 @@ const (
 	fillTimeout   = 10 * time.Second
 )
 
-// Where cost has the command time and the bytes in.
+// Where cost has the command time, the commands and the bytes in.
 const (
-	costTime    = 0
-	costBytesIn = 3
+	costTime     = 0
+	costCommands = 1
+	costBytesIn  = 3
 )
 
 // commandTime measures what a decision costs on the server and on the wire.

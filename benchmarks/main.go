@@ -165,7 +165,7 @@ func allSubjects(srv **server, quick bool) []subject {
 	}
 	for _, s := range []subject{
 		exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick),
-		replication(srv, quick), weights(srv, quick), load(srv, quick),
+		replication(srv, quick), weights(srv, quick), budgets(srv, quick), load(srv, quick),
 		cachedRefusalsOf(srv, quick),
 	} {
 		s.onServer = true
