@@ -70,8 +70,12 @@ func (g *logState) wait(first int, need, edge, window, now int64) int64 {
 	return min(stamp+window, g.newest+g.window) - now
 }
 
-// find returns the record at a stamp, from first on. It reports false if there is none.
+// find returns the record at a stamp, from first on. It reports false if there is none. The newest
+// record, which a reservation made if nothing came after it, needs no search.
 func (g *logState) find(first int, stamp int64) (i int, ok bool) {
+	if stamp == g.newest && first < g.count {
+		first = g.count - 1
+	}
 	stamp -= g.base
 	end := g.count
 	if g.sweeping && g.gap > 0 {

@@ -1,7 +1,9 @@
 -- find sets i to the first record whose stamp is not before at, by binary search. The search is
--- from record i to before record after. chunk holds records, the first of which is record from.
-at = at - base
+-- from record i to before record after. chunk holds records, the first of which is record from. The
+-- newest record, which a reservation made if nothing came after it, needs no search.
 local i, after, chunk, from = first, count, tail, 0
+if at == newest and first < count then i = count - 1 end
+at = at - base
 if large then
   local function read(i, k) -- k records from i on
     local slot = (head + i) % slots
