@@ -9,6 +9,7 @@ import (
 	"unique"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 )
 
 const (
@@ -115,14 +116,31 @@ func (sh *shard) sameHistory(e *entry, a ratelimit.Algorithm) bool {
 
 // step runs d on the state of an entry.
 func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand, out *ratelimit.Result) error {
-	next, keep, res := d.Algorithm.Step(sh.entries.at(id).state, now, *d)
+	next, keep := decide(sh.entries.at(id).state, now, d, d.Op, out)
 	if keep > 0 {
 		sh.store(id, next, now, keep)
 	} else if keep < 0 {
 		return ratelimit.ErrCorruptState
 	}
-	*out = res
 	return nil
+}
+
+// decide runs d on a state, with another op, and writes the result to out. For a log, no demand and
+// no result is copied.
+func decide(
+	state []byte, now int64, d *ratelimit.Demand, op ratelimit.Op, out *ratelimit.Result,
+) (next []byte, keep time.Duration) {
+	log, ok := d.Algorithm.(algorithm.Log)
+	if !ok {
+		other := *d
+		other.Op = op
+		next, keep, *out = d.Algorithm.Step(state, now, other)
+		return next, keep
+	}
+	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter, out.At =
+		log.Decide(state, now, op, d.N, d.At)
+	out.Source, out.Limit = ratelimit.SourceStore, log.Limit().Max
+	return next, keep
 }
 
 // store writes what a step returned.

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 )
@@ -152,7 +153,13 @@ func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result
 	} else if shared {
 		state = overflow.state(*d)
 	}
-	next, keep, res := d.Peek(state, t.now)
+	var next []byte
+	var keep time.Duration
+	if d.Op <= ratelimit.OpPeek {
+		next, keep = decide(state, t.now, d, ratelimit.OpPeek, out)
+	} else {
+		next, keep, *out = d.Peek(state, t.now)
+	}
 	switch {
 	case keep < 0:
 		return ratelimit.ErrCorruptState
@@ -165,7 +172,6 @@ func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result
 	case shared:
 		overflow.store(*d, next, t.now, keep)
 	}
-	*out = res
 	return nil
 }
 
