@@ -183,6 +183,7 @@ func (q *Queue) startWorker() {
 
 // work sends batches until the queue is empty, or w has been abandoned.
 func (q *Queue) work() {
+	growStack(false)
 	w := q.Shared.newWorker()
 	for q.next(w) {
 		w.group()
