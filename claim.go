@@ -87,10 +87,7 @@ func together(ctx context.Context, parts []part, policy bool) (err error) {
 		return err
 	}
 	demands, results := split(parts)
-	for _, p := range parts {
-		tell := p.limiter.shadowed(ctx, p.call)
-		defer func() { tell(p.results, err) }() // also if the store panics
-	}
+	defer func() { askShadows(ctx, parts, err) }() // also if the store panics
 	began := time.Now()
 	if len(demands) == 1 {
 		results[0], err = store.Take(ctx, demands[0])
@@ -103,15 +100,12 @@ func together(ctx context.Context, parts []part, policy bool) (err error) {
 			err = nil
 		}
 	}
-	observeAll(ctx, parts, results, err, time.Since(began))
+	observeAll(ctx, parts, err, time.Since(began))
 	return err
 }
 
 // observeAll tells the observers of parts, and the calls that wait for units that they release.
-func observeAll(
-	ctx context.Context, parts []part, results []Result, err error, elapsed time.Duration,
-) {
-	refused := err == nil && !results[Binding(results)].Allowed
+func observeAll(ctx context.Context, parts []part, err error, elapsed time.Duration) {
 	for _, p := range parts {
 		if err == nil && p.op == OpGiveBack {
 			p.limiter.wake(p.key)
@@ -120,10 +114,26 @@ func observeAll(
 			p.limiter.observe(ctx, Observation{
 				Key: p.key, Op: p.op, N: p.n,
 				Limits: p.limiter.limits, Results: p.results, Err: err,
-				RefusedByOther: refused && p.results[Binding(p.results)].Allowed, Elapsed: elapsed,
+				RefusedByOther: err == nil && p.refusedByOther(parts), Elapsed: elapsed,
 			})
 		}
 	}
+}
+
+// askShadows has the shadows asked about the parts that no other part has refused.
+func askShadows(ctx context.Context, parts []part, err error) {
+	for _, p := range parts {
+		if err != nil || !p.refusedByOther(parts) {
+			p.limiter.askShadow(ctx, p.call, p.results, err)
+		}
+	}
+}
+
+func (p part) allowed() bool { return p.results[Binding(p.results)].Allowed }
+
+// refusedByOther reports whether one of parts was refused, and p was not.
+func (p part) refusedByOther(parts []part) bool {
+	return p.allowed() && slices.ContainsFunc(parts, func(q part) bool { return !q.allowed() })
 }
 
 // sharedStore returns the store of all parts.

@@ -187,3 +187,46 @@ func TestAcquireCounts(t *testing.T) {
 		}
 	})
 }
+
+// TestRelease: calls in flight are released before the reservation is settled, those of extensions
+// too, and the rest of it is settled afterwards.
+func TestRelease(t *testing.T) {
+	clock := newClock()
+	store := &mapStore{now: clock.now}
+	calls := newCalls(t, store, 2)
+	tokens := newLimiter(t, store, ratelimit.PerMinute("tokens", 100))
+	left := func(wantCalls, wantTokens int64) {
+		t.Helper()
+		results, err := ratelimit.PeekAll(t.Context(),
+			ratelimit.Claim{Limiter: calls, Key: "k"}, ratelimit.Claim{Limiter: tokens, Key: "k"})
+		noErr(t, err)
+		if results[0].Remaining != wantCalls || results[1].Remaining != wantTokens {
+			t.Errorf("%d calls and %d tokens are left, want %d and %d",
+				results[0].Remaining, results[1].Remaining, wantCalls, wantTokens)
+		}
+	}
+	r := mustReserve(t, ratelimit.Claim{Limiter: calls, Key: "k", N: 1},
+		ratelimit.Claim{Limiter: tokens, Key: "k", N: 40})
+	clock.advance(time.Second)
+	_, err := r.Extend(t.Context(), 1, 20)
+	noErr(t, err)
+	left(0, 40)
+	store.err = ratelimit.ErrUnavailable
+	wantErr(t, r.Release(t.Context()), ratelimit.ErrUnavailable)
+	store.err = nil
+	for range 2 {
+		noErr(t, r.Release(t.Context()))
+		left(2, 40)
+	}
+	other := mustAcquire(t, calls)
+	text, err := r.Token()
+	noErr(t, err)
+	r, err = ratelimit.Resume(text, tokens, calls)
+	noErr(t, err)
+	noErr(t, r.Commit(t.Context(), 2, 70))
+	left(1, 30) // the other call is still in flight
+	noErr(t, r.Release(t.Context()))
+	left(1, 30)
+	noErr(t, other.Release(t.Context()))
+	left(2, 30)
+}

@@ -158,11 +158,14 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 // WithShadow returns a limiter like l that asks shadow for the same units whenever l is asked to
 // take some, by [AllowAll] and [ReserveAll] too. It is for trying a limit, an algorithm or a store
 // before it is used: the answers of l do not depend on shadow, and its callers do not wait for it.
-// Shadow takes the units if its own limits admit them.
+// Shadow takes the units if its own limits admit them. It is asked after l has answered, at the end
+// of a call of [Limiter.WaitN], and not at all if another claim of the call was refused and that of
+// l was not.
 //
 // The observer of shadow gets each of its decisions, and in [Observation.Shadowed] what l answered.
-// Shadow is asked once for a call of [Limiter.WaitN]. It is not asked while 1,000 of its calls are
-// under way. It gets no units back that are given back to l.
+// Shadow is not asked while 1,000 of its calls are under way. It hears of no settlement, Force or
+// GiveBack: the shadow of a budget counts estimates, and one of calls in flight counts them until
+// they have left the window.
 //
 // A panic of shadow's store or algorithm does not end the process: the observer gets it as a
 // [ShadowPanicError]. A panic of shadow's observer is dropped.
@@ -170,18 +173,18 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 // An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or
 // [ErrDuplicateDemand] if it has a limit of the same name as l on the same store: both would then
 // count in one history.
-func (l *Limiter) WithShadow(other *Limiter) (*Limiter, error) {
-	if other == nil || other.shadow != nil {
+func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
+	if shadow == nil || shadow.shadow != nil {
 		return nil, fmt.Errorf("%w: the shadow is nil or has a shadow itself", ErrInvalidOptions)
 	}
-	if sameStore(l.store, other.store) {
-		histories := slices.Concat(l.historiesOf(""), other.historiesOf(""))
+	if sameStore(l.store, shadow.store) {
+		histories := slices.Concat(l.historiesOf(""), shadow.historiesOf(""))
 		if err := checkDistinct(histories); err != nil {
 			return nil, err
 		}
 	}
 	with := *l
-	with.shadow, with.single = newShadow(other.compare), nil
+	with.shadow, with.single = newShadow(shadow.compare), nil
 	return &with, nil
 }
 
@@ -329,8 +332,7 @@ func (l *Limiter) each(ctx context.Context, c call, dst []Result) ([]Result, err
 // do makes a call, writes the results to s and tells the observer.
 func (l *Limiter) do(ctx context.Context, c call, s *scratch) (err error) {
 	if l.shadow != nil {
-		tell := l.shadowed(ctx, c)
-		defer func() { tell(s.results, err) }() // also if the store panics
+		defer func() { l.askShadow(ctx, c, s.results, err) }() // also if the store panics
 	}
 	if l.observe == nil {
 		_, err = l.decide(ctx, c, s)

@@ -34,6 +34,7 @@ type Reservation struct {
 	mu      sync.Mutex
 	charges []charge // what the store has recorded for it, oldest first
 	settled bool     // or refused: pending says what is left to do
+	tokened bool     // its token has taken its place
 	pending [][]part // the calls of a settlement that have not succeeded
 }
 
@@ -213,12 +214,21 @@ func (r *Reservation) Commit(ctx context.Context, actual ...int64) error {
 	if !r.Allowed() {
 		return fmt.Errorf("%w: the reservation was refused", ErrInvalidDemand)
 	}
+	if r.hasToken() {
+		return fmt.Errorf("%w: the token has taken the place of the reservation", ErrInvalidDemand)
+	}
 	if len(actual) > 0 {
 		if err := r.check(actual); err != nil {
 			return err
 		}
 	}
 	return r.settle(ctx, actual)
+}
+
+func (r *Reservation) hasToken() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tokened
 }
 
 // Cancel settles the reservation as one of which nothing was used: it gives all of it back. For a

@@ -274,3 +274,56 @@ func TestReservationObserved(t *testing.T) {
 		}
 	}
 }
+
+// leavingStore is a store whose callers leave while it decides.
+type leavingStore struct {
+	*mapStore
+	leave func()
+}
+
+func (s leavingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	s.leave()
+	return s.mapStore.Take(ctx, d)
+}
+
+func (s leavingStore) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	s.leave()
+	return s.mapStore.TakeAll(ctx, ds, out)
+}
+
+// TestReserveOutlivesCaller: what is taken for a caller who leaves meanwhile can be given back, and
+// nothing is taken for one who has left before.
+func TestReserveOutlivesCaller(t *testing.T) {
+	store := leavingStore{mapStore: &mapStore{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	again := func() { ctx, cancel = context.WithCancel(t.Context()) }
+	store.leave = func() { cancel() }
+	calls := newCalls(t, &store, 1)
+	tokens := newLimiter(t, &store, ratelimit.PerMinute("tokens", 100))
+
+	r, err := ratelimit.ReserveAll(ctx, ratelimit.Claim{Limiter: calls, Key: "k", N: 1},
+		ratelimit.Claim{Limiter: tokens, Key: "k", N: 40})
+	noErr(t, err)
+	again()
+	res, err := r.Extend(ctx, 0, 10)
+	if err != nil || !res.Allowed {
+		t.Errorf("%+v, %v", res, err)
+	}
+	noErr(t, r.Cancel(ctx))
+	for _, acquire := range []func(context.Context, string) (*ratelimit.Lease, error){
+		calls.Acquire, calls.TryAcquire,
+	} {
+		again()
+		lease, err := acquire(ctx, "k")
+		noErr(t, err)
+		noErr(t, lease.Release(ctx))
+		store.made()
+		_, err = acquire(ctx, "k")
+		wantErr(t, err, ratelimit.ErrUnavailable, context.Canceled)
+	}
+	_, err = ratelimit.ReserveAll(ctx, ratelimit.Claim{Limiter: tokens, Key: "k", N: 1})
+	wantErr(t, err, ratelimit.ErrUnavailable, context.Canceled)
+	wantCalls(t, store.mapStore)
+}

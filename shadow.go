@@ -21,53 +21,49 @@ type ShadowPanicError struct {
 // Error says that a shadow has panicked. It does not have the Value.
 func (*ShadowPanicError) Error() string { return "ratelimit: the shadow has panicked" }
 
-// shadow asks a limiter what another one is asked.
+// shadow asks a limiter what another one was asked.
 type shadow struct {
-	compare func(context.Context, call, <-chan []Result)
+	compare func(context.Context, call, []Result)
 	slots   chan struct{} // of its calls
 }
 
-func newShadow(compare func(context.Context, call, <-chan []Result)) *shadow {
+func newShadow(compare func(context.Context, call, []Result)) *shadow {
 	return &shadow{compare, make(chan struct{}, maxShadows)}
 }
 
-// shadowed asks the shadow what c asks, and returns a function that tells it l's answer.
-func (l *Limiter) shadowed(ctx context.Context, c call) (tell func([]Result, error)) {
+// askShadow has the shadow asked what c has asked, after l's answer. The caller does not wait.
+func (l *Limiter) askShadow(ctx context.Context, c call, results []Result, err error) {
 	if l.shadow == nil || c.op != OpTake {
-		return func([]Result, error) {}
+		return
 	}
 	select {
 	case l.shadow.slots <- struct{}{}:
 	default:
-		return func([]Result, error) {}
+		return
 	}
-	answers := make(chan []Result, 1)
+	var answer []Result
+	if err == nil {
+		answer = slices.Clone(results)
+	}
 	c.key, c.wait = strings.Clone(c.key), false
 	go func() {
 		defer func() { <-l.shadow.slots }()
-		l.shadow.compare(context.WithoutCancel(ctx), c, answers)
+		l.shadow.compare(context.WithoutCancel(ctx), c, answer)
 	}()
-	return func(results []Result, err error) {
-		if err != nil {
-			results = nil
-		}
-		answers <- slices.Clone(results)
-	}
 }
 
-// compare makes a call, waits for the answer that the caller got, and tells the observer both. No
+// compare makes a call, and tells the observer of it and of the answer that the caller got. No
 // panic ends the process, which does not depend on the shadow.
-func (l *Limiter) compare(ctx context.Context, c call, answers <-chan []Result) {
+func (l *Limiter) compare(ctx context.Context, c call, answer []Result) {
 	defer func() { _ = recover() }() // of the observer: there is nobody to tell
 	s := l.pool.Get().(*scratch)
 	defer l.release(s)
 	began := time.Now()
 	err := l.askRecovered(ctx, c, s)
-	elapsed := time.Since(began)
-	if answer := <-answers; l.observe != nil {
+	if l.observe != nil {
 		l.observe(ctx, Observation{
 			Key: c.key, Op: c.op, N: c.n, Limits: l.limits, Results: s.results, Err: err,
-			Elapsed: elapsed, Shadowed: answer,
+			Elapsed: time.Since(began), Shadowed: answer,
 		})
 	}
 }

@@ -190,3 +190,30 @@ func TestShadowPanics(t *testing.T) {
 		}
 	})
 }
+
+// TestShadowOfRefusedClaims: a shadow takes nothing for a claim that another claim refused, and is
+// asked about one that its own limiter refused.
+func TestShadowOfRefusedClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		l, seen := shadowed(t, store, store)
+		other := newLimiter(t, store, ratelimit.PerMinute("other", 5))
+		ask := func(n, others int64) {
+			t.Helper()
+			_, err := ratelimit.AllowAll(t.Context(),
+				ratelimit.Claim{Limiter: l, Key: "k", N: n},
+				ratelimit.Claim{Limiter: other, Key: "k", N: others})
+			noErr(t, err)
+			synctest.Wait()
+		}
+		ask(1, 5)
+		ask(1, 1) // refused by the other
+		if len(seen.seen) != 1 {
+			t.Errorf("%d observations: %+v", len(seen.seen), seen.seen)
+		}
+		ask(5, 0) // refused by both
+		if len(seen.seen) != 2 || seen.seen[1].Shadowed[0].Allowed {
+			t.Errorf("%d observations: %+v", len(seen.seen), seen.seen)
+		}
+	})
+}

@@ -14,8 +14,8 @@ import (
 // not those of the limiters that [Resume] got, or that a token would be longer than 1 MiB.
 var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
 
-// ErrUnknownLimit means that a token is of limits that no limiter that [Resume] got has. It wraps
-// [ErrInvalidToken].
+// ErrUnknownLimit means that a token is of limits that no limiter that [Resume] got has, or that
+// only one of them is of calls in flight ([NewInFlight]). It wraps [ErrInvalidToken].
 var ErrUnknownLimit = fmt.Errorf("%w: no limiter has its limits", ErrInvalidToken)
 
 // maxToken bounds the bytes of a token, which its reader may have from a stranger.
@@ -32,9 +32,10 @@ type token struct {
 }
 
 type tokenClaim struct {
-	Key    []byte   `json:"k"`
-	Limits []string `json:"l"` // names
-	N      int64    `json:"n"`
+	Key      []byte   `json:"k"`
+	Limits   []string `json:"l"` // names
+	N        int64    `json:"n"`
+	InFlight bool     `json:"f,omitempty"`
 }
 
 // tokenCharge is one charge: units and stamps of each claim, stamps of each limit.
@@ -48,10 +49,14 @@ type tokenCharge struct {
 // stamps of what was recorded. It is neither encrypted nor signed: whoever has it can read the keys
 // and, by changing it, give back what others have taken.
 //
-// Settle a reservation once: r or one that was resumed from its token, not both, because what is
-// given back twice are units that were used. An error wraps [ErrInvalidDemand] if the reservation
-// was refused or is settled, and [ErrInvalidToken] if the token would be longer than 1 MiB, as with
-// keys of 700 KB or after thousands of extensions; r can still be settled.
+// The token takes the place of r: from then on Cancel does nothing, and Commit and Extend are
+// errors. Settle a token once, because what is given back twice are units that were used. Nothing
+// detects a second settlement: where messages are delivered more than once, remember which tokens
+// are settled.
+//
+// An error wraps [ErrInvalidDemand] if the reservation was refused or is settled, also if its
+// settlement has failed, and [ErrInvalidToken] if the token would be longer than 1 MiB, as with keys
+// of 700 KB or after thousands of extensions. After an error r can be settled as before.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +65,8 @@ func (r *Reservation) Token() (string, error) {
 	}
 	t := token{Version: tokenVersion}
 	for _, c := range r.claims {
-		t.Claims = append(t.Claims, tokenClaim{[]byte(c.Key), limitNames(c.Limiter), c.N})
+		t.Claims = append(t.Claims,
+			tokenClaim{[]byte(c.Key), limitNames(c.Limiter), c.N, c.Limiter.inFlight})
 	}
 	for _, ch := range r.charges {
 		stamps := make([][]int64, len(r.claims))
@@ -78,12 +84,14 @@ func (r *Reservation) Token() (string, error) {
 	if base64.RawURLEncoding.EncodedLen(len(text)) > maxToken {
 		return "", tooLong()
 	}
+	r.settled, r.tokened, r.charges = true, true, nil
 	return base64.RawURLEncoding.EncodeToString(text), nil
 }
 
 // Resume returns the reservation of a token, to be settled or extended. The limiters are those of
-// its claims, in any order, and may be more; a claim gets the limiter whose limits have the same
-// names. It does no I/O. The results of the reservation are Allowed and otherwise not known.
+// its claims, in any order, and may be more. A claim gets the limiter whose limits have the same
+// names, with whatever Max, and that is of calls in flight if the claim is; Extend asks this one. It
+// does no I/O. The results of the reservation are Allowed and otherwise not known.
 //
 // An error wraps [ErrInvalidToken], and [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
@@ -93,7 +101,7 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	}
 	r := &Reservation{}
 	for _, c := range t.Claims {
-		l := limiterOf(c.Limits, limiters)
+		l := c.limiter(limiters)
 		if l == nil {
 			return nil, fmt.Errorf("%w: %q", ErrUnknownLimit, c.Limits)
 		}
@@ -179,10 +187,10 @@ func limitNames(l *Limiter) []string {
 	return names
 }
 
-// limiterOf returns the limiter whose limits have these names, or nil.
-func limiterOf(names []string, limiters []*Limiter) *Limiter {
+// limiter returns the one that a claim of a token is on, or nil.
+func (c tokenClaim) limiter(limiters []*Limiter) *Limiter {
 	for _, l := range limiters {
-		if l != nil && slices.Equal(limitNames(l), names) {
+		if l != nil && l.inFlight == c.InFlight && slices.Equal(limitNames(l), c.Limits) {
 			return l
 		}
 	}

@@ -253,3 +253,45 @@ func FuzzResume(f *testing.F) {
 		cancelToken(t, base64.RawURLEncoding.EncodeToString([]byte(text)))
 	})
 }
+
+// TestTokenTakesOver: a reservation whose token was made is settled from the token only.
+func TestTokenTakesOver(t *testing.T) {
+	b := newBudget(t)
+	r := mustReserve(t, b.claims(1, 40)...)
+	text, err := r.Token()
+	noErr(t, err)
+	noErr(t, r.Cancel(t.Context()))
+	wantErr(t, r.Commit(t.Context(), 1, 10), ratelimit.ErrInvalidDemand)
+	_, err = r.Extend(t.Context(), 0, 1)
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	_, err = r.Token()
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	b.left(t, 2, 60)
+	r, err = ratelimit.Resume(text, b.requests, b.tokens)
+	noErr(t, err)
+	noErr(t, r.Commit(t.Context(), 1, 10))
+	b.left(t, 2, 90)
+}
+
+// TestTokenOfCallsInFlight: a token of calls in flight is not settled as one of a rate, which would
+// not release them, nor the other way round.
+func TestTokenOfCallsInFlight(t *testing.T) {
+	store := &mapStore{}
+	held := newCalls(t, store, 2)
+	rate, err := ratelimit.New(store, naiveLog{held.Limits()[0]})
+	noErr(t, err)
+	for _, made := range []*ratelimit.Limiter{held, rate} {
+		r, err := made.Reserve(t.Context(), "k", 1)
+		noErr(t, err)
+		text, err := r.Token()
+		noErr(t, err)
+		for _, given := range []*ratelimit.Limiter{held, rate} {
+			_, err := ratelimit.Resume(text, given)
+			if given == made {
+				noErr(t, err)
+			} else {
+				wantErr(t, err, ratelimit.ErrUnknownLimit)
+			}
+		}
+	}
+}

@@ -32,6 +32,9 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
 		longest = time.Duration(*wait) * time.Millisecond
 	}
 	lease, err := b.acquire(r.Context(), key, longest)
+	if err == nil && a.gone(r, lease.Release) {
+		return
+	}
 	var text string
 	if err == nil && lease.Allowed() {
 		text, err = token(lease, newID(), false)
@@ -50,7 +53,7 @@ func (b *budget) acquire(
 	ctx context.Context, key string, longest time.Duration,
 ) (*ratelimit.Lease, error) {
 	if longest > 0 {
-		waiting, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, ctx), longest)
+		waiting, cancel := context.WithTimeout(ctx, longest)
 		defer cancel()
 		lease, err := b.Acquire(waiting, key)
 		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || waiting.Err() == nil {
@@ -58,32 +61,6 @@ func (b *budget) acquire(
 		}
 	}
 	return b.TryAcquire(ctx, key)
-}
-
-// An unhurried store does not end a call with the wait that makes it: a call that is cut off may
-// have taken a unit that no token can release.
-type unhurried struct{ ratelimit.Store }
-
-// callKey is the key of the context that calls of the store get during a wait.
-type callKey struct{}
-
-func callContext(ctx context.Context) context.Context {
-	if call, ok := ctx.Value(callKey{}).(context.Context); ok {
-		return call
-	}
-	return ctx
-}
-
-// Take decides one demand.
-func (s unhurried) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	return s.Store.Take(callContext(ctx), d)
-}
-
-// TakeAll decides several demands as one.
-func (s unhurried) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
-) error {
-	return s.Store.TakeAll(callContext(ctx), ds, out)
 }
 
 func (a *api) release(w http.ResponseWriter, r *http.Request) {

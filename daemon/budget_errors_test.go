@@ -402,6 +402,35 @@ func TestSettlementOutlivesItsClient(t *testing.T) {
 	s.checkLeft("tokens=100")
 }
 
+// leaving is a store whose client leaves while it decides.
+type leaving struct {
+	ratelimit.Store
+	leave context.CancelFunc
+}
+
+func (s *leaving) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	s.leave()
+	return s.Store.Take(ctx, d)
+}
+
+// TestClientLeaves: what was taken for a client that has left since is given back.
+func TestClientLeaves(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/reserve": of("tokens 60"), "/v1/acquire": one("calls", `"wait_ms":500`),
+	} {
+		s := newScene(t)
+		store := &leaving{Store: s.store}
+		s.api = budgetAPI(t, budgetFlags(), store, store)
+		ctx, cancel := context.WithCancel(t.Context())
+		store.leave = cancel
+		_, _, answer := call(t, s.api, request(http.MethodPost, path, body).WithContext(ctx))
+		if len(answer) > 0 {
+			t.Errorf("%s: %s", path, answer)
+		}
+		s.checkLeft("tokens=100 calls=2")
+	}
+}
+
 // TestAcquireWaits: a request waits for a release, and no longer than it asks for.
 func TestAcquireWaits(t *testing.T) {
 	for _, tt := range []struct {

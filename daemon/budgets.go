@@ -48,7 +48,6 @@ var errNames = errors.New("limits that have no name of their own have their wind
 // decisions.
 func (c *serveCmd) newBudgets(store, server ratelimit.Store) (*budgets, error) {
 	b := &budgets{byName: make(map[string]*budget), server: server}
-	store = unhurried{store}
 	policy := c.OnFailure.policy()
 	for _, l := range c.Limit {
 		err := b.add(rate, algorithm.SlidingLog(named(l)), store, policy, ratelimit.New)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 	"slices"
 
@@ -14,6 +15,9 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reserved, err := ratelimit.ReserveAll(r.Context(), claims...)
+	if err == nil && a.gone(r, reserved.Cancel) {
+		return
+	}
 	var text string
 	if err == nil && reserved.Allowed() {
 		text, err = token(reserved, newID(), false)
@@ -23,6 +27,18 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeClaims(w, claims, reserved.Results(), text)
+}
+
+// gone reports whether the client of r has left, and if so gives back what it would have got: nobody
+// has a token to settle it with.
+func (a *api) gone(r *http.Request, giveBack func(context.Context) error) bool {
+	if r.Context().Err() == nil {
+		return false
+	}
+	if err := giveBack(r.Context()); err != nil {
+		a.log.Warn("a client has left, and its units stay charged", "error", err)
+	}
+	return true
 }
 
 func (a *api) extend(w http.ResponseWriter, r *http.Request) {
