@@ -51,18 +51,21 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 		return err
 	}
 	if !r.Allowed() {
-		return errBusy{r.Result().RetryAfter}
+		results := r.Results()
+		results[3].RetryAfter = min(results[3].RetryAfter, time.Second) // calls end sooner
+		return errBusy{results[ratelimit.Binding(results)].RetryAfter}
 	}
 	defer r.Cancel(ctx) // a call that fails costs nothing
 	used, err := model(func(used int64) error {
 		if used <= estimate {
 			return nil
 		}
-		more, err := r.Extend(ctx, 0, 0, 1000, 0)
+		n := used - estimate + 1000
+		more, err := r.Extend(ctx, 0, 0, n, 0)
 		if err != nil || !more.Allowed {
 			return errBusy{more.RetryAfter} // ends the stream
 		}
-		estimate += 1000
+		estimate += n
 		return nil
 	})
 	if err != nil && used == 0 {
@@ -70,6 +73,12 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 	}
 	// A stream that was cut has used what it has used.
 	return errors.Join(err, r.Commit(ctx, 0, 1, used, 0))
+}
+
+// block refuses all calls of a tenant for d from now.
+func (g gateway) block(ctx context.Context, tenant string, d time.Duration) error {
+	_, err := g.blocked.Force(ctx, tenant, algorithm.BlockFor(d))
+	return err
 }
 
 // A gateway to a language model reserves the estimate of a call on all budgets of a tenant at once,
@@ -107,7 +116,7 @@ func Example_budgets() {
 	left()
 	fmt.Println(gateway.forward(ctx, "acme", 4000, answer(1)))
 
-	_, _ = gateway.blocked.Force(ctx, "acme", algorithm.BlockFor(15*time.Minute))
+	_ = gateway.block(ctx, "acme", 15*time.Minute)
 	fmt.Println(gateway.forward(ctx, "acme", 100, answer(1)))
 	// Output:
 	// 6000 tokens and 4 calls are left
