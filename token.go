@@ -55,8 +55,8 @@ type tokenCharge struct {
 // are settled.
 //
 // An error wraps [ErrInvalidDemand] if the reservation was refused or is settled, also if its
-// settlement has failed, and [ErrInvalidToken] if the token would be longer than 1 MiB, as with keys
-// of 700 KB or after thousands of extensions. After an error r can be settled as before.
+// settlement has failed, and [ErrInvalidToken] if the token would be longer than 1 MiB, as with
+// keys of 700 KB or after thousands of extensions. After an error r can be settled as before.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,8 +90,8 @@ func (r *Reservation) Token() (string, error) {
 
 // Resume returns the reservation of a token, to be settled or extended. The limiters are those of
 // its claims, in any order, and may be more. A claim gets the limiter whose limits have the same
-// names, with whatever Max, and that is of calls in flight if the claim is; Extend asks this one. It
-// does no I/O. The results of the reservation are Allowed and otherwise not known.
+// names, with whatever Max, and that is of calls in flight if the claim is; Extend asks this one.
+// It does no I/O. The results of the reservation are Allowed and otherwise not known.
 //
 // An error wraps [ErrInvalidToken], and [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {

@@ -29,8 +29,8 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	writeClaims(w, claims, reserved.Results(), text)
 }
 
-// gone reports whether the client of r has left, and if so gives back what it would have got: nobody
-// has a token to settle it with.
+// gone reports whether the client of r has left, and if so gives back what it would have got:
+// nobody has a token to settle it with.
 func (a *api) gone(r *http.Request, giveBack func(context.Context) error) bool {
 	if r.Context().Err() == nil {
 		return false
