@@ -64,8 +64,11 @@ func (task holderTask) run() error {
 		return err
 	}
 	h := held{Stamp: first.Results()[0].At, SecondStamp: second.Results()[0].At}
-	for i, r := range []*ratelimit.Reservation{first, second} {
-		if h.Tokens[i], err = r.Token(); err != nil {
+	for i, r := range []**ratelimit.Reservation{&first, &second} {
+		if h.Tokens[i], err = (*r).Token(); err != nil {
+			return err
+		}
+		if *r, err = ratelimit.Resume(h.Tokens[i], tokens, calls); err != nil {
 			return err
 		}
 	}
