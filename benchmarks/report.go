@@ -204,9 +204,10 @@ func (r *report) writeMisses(b *strings.Builder) {
 	fmt.Fprintf(b, "\n## Targets\n\n%d of %d targets hold; they stand below each subject.",
 		len(r.Targets)-len(missed), len(r.Targets))
 	if len(missed) > 0 {
-		b.WriteString(" These do not:\n\n| missed | measured | target |\n|---|---|---|\n")
+		b.WriteString(" These do not:\n\n| missed | measured | target | bounded by |\n" +
+			"|---|---|---|---|\n")
 		for _, v := range missed {
-			fmt.Fprintf(b, "| %s | %s | %s |\n", v.What, v.measured(), v.Target)
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", v.What, v.measured(), v.Target, bound(v.What))
 		}
 	} else {
 		b.WriteString("\n")

@@ -70,7 +70,7 @@ func TestMarkdown(t *testing.T) {
 		"| ratelimit | 17.5 [5–30] **×1 [0.50–1.50]** | – |",
 		"admitted, share. Everywhere 1.",
 		"1 of 2 targets hold; they stand below each subject. These do not:",
-		"| cost | 1 [0.50–1.50] | ≤ 0.70 |",
+		"| cost | 1 [0.50–1.50] | ≤ 0.70 | – |",
 		"| cost | 1 [0.50–1.50] | ≤ 0.70 | **misses** |",
 		"| records | 3 | ≤ 4 | holds |",
 		"| zset | server | example.com/zset | v1.2.3 | MIT | sorted set |",
