@@ -120,7 +120,7 @@ func observeAll(ctx context.Context, parts []part, err error, elapsed time.Durat
 	}
 }
 
-// askShadows has the shadows asked about the parts that no other part has refused.
+// askShadows asks the shadow of each part, except where only another part has refused the call.
 func askShadows(ctx context.Context, parts []part, err error) {
 	for _, p := range parts {
 		if err != nil || !p.refusedByOther(parts) {

@@ -55,7 +55,7 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 		results[3].RetryAfter = min(results[3].RetryAfter, time.Second) // calls end sooner
 		return errBusy{results[ratelimit.Binding(results)].RetryAfter}
 	}
-	defer r.Cancel(ctx) // a call that fails costs nothing
+	defer r.Cancel(ctx) // a call that used nothing costs nothing
 	used, err := model(func(used int64) error {
 		if used <= estimate {
 			return nil
@@ -63,7 +63,7 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 		n := used - estimate + 1000
 		more, err := r.Extend(ctx, 0, 0, n, 0)
 		if err != nil || !more.Allowed {
-			return errBusy{more.RetryAfter} // ends the stream
+			return errors.Join(err, errBusy{more.RetryAfter}) // ends the stream
 		}
 		estimate += n
 		return nil
@@ -77,7 +77,7 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 
 // block refuses all calls of a tenant for d from now.
 func (g gateway) block(ctx context.Context, tenant string, d time.Duration) error {
-	_, err := g.blocked.Force(ctx, tenant, algorithm.BlockFor(d))
+	_, err := g.blocked.With(ratelimit.FailClosed).Force(ctx, tenant, algorithm.BlockFor(d))
 	return err
 }
 

@@ -24,7 +24,7 @@ import (
 //	err = r.Commit(ctx, used)
 //
 // A reservation that is never settled, for instance because the process ended, stays charged until
-// it leaves the window: the limit is never exceeded, and nothing has to be cleaned up.
+// it leaves the window: nothing has to be cleaned up.
 //
 // Units of calls in flight ([NewInFlight]) are held and not spent: Commit and Cancel release them.
 type Reservation struct {
@@ -205,8 +205,8 @@ func (r *Reservation) record(parts []part) {
 // timeout bounds it. No policy turns an error into a success. After an error that wraps
 // [ErrOutcomeUnknown] what the failed call was to settle may stay as it was: an estimate charged
 // until it leaves the window, or an excess not charged. After another error nothing of that was
-// settled. In both cases Commit can be called again and settles what is left, without counting
-// anything twice. A call when all is settled does nothing.
+// settled. In both cases Commit or Cancel, called again, settles what is left by the numbers of the
+// first call, and counts nothing twice. A call when all is settled does nothing.
 //
 // An error wraps [ErrInvalidDemand] if there is not one actual for each claim, if one is not
 // between 0 and [MaxUnits], or if the reservation was refused.
@@ -231,8 +231,8 @@ func (r *Reservation) hasToken() bool {
 	return r.tokened
 }
 
-// Cancel settles the reservation as one of which nothing was used: it gives all of it back. For a
-// refusal it does nothing. Errors are those of [Reservation.Commit].
+// Cancel gives back all of the reservation. After a Commit that failed it finishes that Commit
+// instead. For a refusal it does nothing. Errors are those of [Reservation.Commit].
 func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.settle(ctx, make([]int64, len(r.claims)))
 }

@@ -56,7 +56,7 @@ type Result struct {
 	// now.
 	ResetAfter time.Duration
 	// At is the stamp of the decision. For an admission it identifies the record, as OpGiveBack
-	// needs it. For an admission of SourceLocal it does only that.
+	// needs it. For an admission of SourceLocal it identifies the record and is no instant.
 	At int64
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// maxShadows is how many calls of a limiter may wait for its shadow at the same time.
+// maxShadows is how many calls of the shadow of a limiter may be under way at the same time.
 const maxShadows = 1000
 
 // A ShadowPanicError is the Err of an [Observation] when the store or the algorithm of a shadow has

@@ -14,8 +14,8 @@ import (
 // not those of the limiters that [Resume] got, or that a token would be longer than 1 MiB.
 var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
 
-// ErrUnknownLimit means that a token is of limits that no limiter that [Resume] got has, or that
-// only one of them is of calls in flight ([NewInFlight]). It wraps [ErrInvalidToken].
+// ErrUnknownLimit means that [Resume] got no limiter for a claim of the token: none with limits of
+// the same names that is of calls in flight exactly if the claim is. It wraps [ErrInvalidToken].
 var ErrUnknownLimit = fmt.Errorf("%w: no limiter has its limits", ErrInvalidToken)
 
 // maxToken bounds the bytes of a token, which its reader may have from a stranger.
@@ -88,10 +88,11 @@ func (r *Reservation) Token() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), nil
 }
 
-// Resume returns the reservation of a token, to be settled or extended. The limiters are those of
-// its claims, in any order, and may be more. A claim gets the limiter whose limits have the same
-// names, with whatever Max, and that is of calls in flight if the claim is; Extend asks this one.
-// It does no I/O. The results of the reservation are Allowed and otherwise not known.
+// Resume returns the reservation of a token, to be settled or extended. Pass the limiters of its
+// claims, in any order, and others if you like. Each claim gets the first limiter whose limits have
+// the same names in the same order, whatever their Max, and that is of calls in flight if the claim
+// is; Extend asks that limiter. Resume does no I/O. The results are Allowed; only their Limit is
+// known.
 //
 // An error wraps [ErrInvalidToken], and [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {

@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// boundedBy says for targets that begin with a text by what they are bounded where they are missed.
-// docs/design.md tells what was tried.
+// boundedBy says what bounds the missed targets whose names begin with a text. docs/design.md tells
+// what was tried.
 var boundedBy = []struct{ target, by string }{
 	{"one hot key",
 		"reading the clock, the lock of a shard and the step, each of which an exact log needs"},
@@ -28,7 +28,7 @@ var boundedBy = []struct{ target, by string }{
 	{"heap a key", "the records of the log"},
 }
 
-// bound returns by what a target that was missed is bounded, or a dash.
+// bound returns what bounds a missed target, or a dash.
 func bound(what string) string {
 	for _, b := range boundedBy {
 		if strings.HasPrefix(what, b.target) {

@@ -78,8 +78,8 @@ func (l *ledger) judge(c config, out io.Writer) error {
 	return nil
 }
 
-// mostInWindow returns the most that any window held of what calls, in the order of their stamps,
-// had reserved and not given back.
+// mostInWindow returns the most that any window held of what calls had reserved and not given back.
+// The calls are in the order of their stamps.
 func mostInWindow(calls []event, window int64) (most int64) {
 	var sum int64
 	first := 0

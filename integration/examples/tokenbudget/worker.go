@@ -62,7 +62,7 @@ func work(task string) int {
 	return 0
 }
 
-// worker is the workers of a process.
+// worker is what the workers of a process share.
 type worker struct {
 	config
 	*budget
