@@ -1,0 +1,70 @@
+package clientip
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// A lastOf takes the last element off a line of a list, and returns its address, the zero Addr if
+// it has none, and the line left of it. There is always one: that of an empty line is empty.
+type lastOf func(line string) (addr netip.Addr, rest string, more bool)
+
+// each calls visit with the elements of a header from right to left, until visit returns false.
+// All lines of the header are one list.
+func each(h http.Header, name string, last lastOf, visit func(netip.Addr) bool) {
+	lines := h[name]
+	for i := len(lines) - 1; i >= 0; i-- {
+		line, more := lines[i], true
+		for more {
+			var addr netip.Addr
+			if addr, line, more = last(line); !visit(addr) {
+				return
+			}
+		}
+	}
+}
+
+func rightmostUntrusted(name string, last lastOf, trusted []netip.Prefix) Source {
+	proxies := newRanges(trusted)
+	return Source{find: func(r *http.Request) netip.Addr {
+		client := parse(r.RemoteAddr)
+		if !proxies.contain(client) && !onUnixSocket(r.RemoteAddr) {
+			return client
+		}
+		each(r.Header, name, last, func(addr netip.Addr) bool {
+			client = addr
+			return proxies.contain(addr)
+		})
+		return client
+	}}
+}
+
+func at(name string, last lastOf, n int) Source {
+	if n < 1 {
+		panic("clientip: addresses are counted from 1")
+	}
+	return Source{find: func(r *http.Request) (client netip.Addr) {
+		left := n
+		each(r.Header, name, last, func(addr netip.Addr) bool {
+			left--
+			if left == 0 {
+				client = addr
+			}
+			return left > 0
+		})
+		return client
+	}}
+}
+
+// onUnixSocket reports whether net/http has got a request on a Unix socket: its RemoteAddr is the
+// path of the client's socket, or "@" if that has none.
+func onUnixSocket(remoteAddr string) bool {
+	return strings.HasPrefix(remoteAddr, "@") || strings.HasPrefix(remoteAddr, "/")
+}
+
+// lastField is the lastOf of a list of plain addresses.
+func lastField(line string) (addr netip.Addr, rest string, more bool) {
+	i := strings.LastIndexByte(line, ',')
+	return parse(strings.Trim(line[i+1:], " \t")), line[:max(i, 0)], i >= 0
+}
