@@ -39,10 +39,11 @@ unit: ## Run the tests that need no server
 	@GOGC=400 $(GO) test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: lint
-lint: ## Check format, vet and lint, also of the benchmarks, and that backend/valkey is written from backend/rueidis
+lint: ## Check format, vet and lint, also of the benchmarks and examples, and that backend/valkey is written from backend/rueidis
 	scripts/twins.sh
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 	$(GO) -C benchmarks tool -modfile=../tools/go.mod golangci-lint run ./...
+	$(GO) -C examples tool -modfile=../tools/go.mod golangci-lint run ./...
 
 .PHONY: twins
 twins: ## Write backend/valkey from backend/rueidis, its twin

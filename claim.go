@@ -42,6 +42,23 @@ func AllowAll(ctx context.Context, claims ...Claim) ([]Result, error) {
 	return decideAll(ctx, parts)
 }
 
+// AllowAllEach is AllowAll with the result of each limit appended to dst: those of the first claim
+// in the order of its limiter's Limits, then those of the next. The claims were admitted if all
+// results are Allowed. After an error dst is returned unchanged.
+func AllowAllEach(ctx context.Context, dst []Result, claims ...Claim) ([]Result, error) {
+	parts := make([]part, len(claims))
+	for i, c := range claims {
+		parts[i] = part{limiter: c.Limiter, call: take(c.Key, c.N)}
+	}
+	if err := together(ctx, parts, withPolicy); err != nil {
+		return dst, err
+	}
+	for _, p := range parts {
+		dst = append(dst, p.results...)
+	}
+	return dst, nil
+}
+
 // PeekAll returns what [AllowAll] would, and takes nothing. Remaining does not count the units
 // asked about.
 func PeekAll(ctx context.Context, claims ...Claim) ([]Result, error) {

@@ -153,3 +153,42 @@ func TestAllowAllObserved(t *testing.T) {
 		}
 	}
 }
+
+// TestAllowAllEach: the result of each limit of each claim, in their order, as AllowAll decides.
+func TestAllowAllEach(t *testing.T) {
+	b := newBudget(t)
+	first := ratelimit.Result{Remaining: 42}
+	each := func(claims ...ratelimit.Claim) []ratelimit.Result {
+		t.Helper()
+		results, err := ratelimit.AllowAllEach(t.Context(), []ratelimit.Result{first}, claims...)
+		if err != nil || results[0] != first {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		return results[1:]
+	}
+	check := func(results []ratelimit.Result, allowed [3]bool, remaining [3]int64) {
+		t.Helper()
+		for i, res := range results {
+			if len(results) != 3 || res.Allowed != allowed[i] || res.Remaining != remaining[i] {
+				t.Fatalf("%+v, want %v and %v", results, allowed, remaining)
+			}
+		}
+	}
+	all := [3]bool{true, true, true}
+	check(each(b.claims(1, 90)...), all, [3]int64{2, 10, 60})
+	check(each(b.claims(1, 20)...), [3]bool{true, false, true}, [3]int64{2, 10, 60})
+	r := mustReserve(t, b.claims(1, 10)...)
+	check(r.ResultsEach(), all, [3]int64{1, 0, 50})
+	noErr(t, r.Cancel(t.Context()))
+	b.left(t, 2, 10)
+	r, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 20)...)
+	noErr(t, err)
+	check(r.ResultsEach(), [3]bool{true, false, true}, [3]int64{2, 10, 60})
+
+	dst := []ratelimit.Result{first}
+	results, err := ratelimit.AllowAllEach(t.Context(), dst)
+	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	if len(results) != 1 || results[0] != first {
+		t.Errorf("after an error: %+v", results)
+	}
+}

@@ -36,6 +36,9 @@ func NewInFlight(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	return l, nil
 }
 
+// InFlight reports whether l was made by [NewInFlight]: its units have to be released.
+func (l *Limiter) InFlight() bool { return l.inFlight }
+
 // A Lease is a call in flight. [Limiter.Acquire] and [Limiter.TryAcquire] make one. It is safe for
 // simultaneous use.
 type Lease struct{ reservation *Reservation }

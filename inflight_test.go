@@ -28,6 +28,18 @@ func mustAcquire(t *testing.T, calls *ratelimit.Limiter) *ratelimit.Lease {
 	return lease
 }
 
+// TestInFlight: copies of a limiter know what it is, too.
+func TestInFlight(t *testing.T) {
+	store := &mapStore{now: newClock().now}
+	calls := newCalls(t, store, 1)
+	if !calls.InFlight() || !calls.With(ratelimit.FailOpen).InFlight() {
+		t.Error("a limiter of calls in flight is not InFlight")
+	}
+	if newLimiter(t, store, ratelimit.PerMinute("minute", 1)).InFlight() {
+		t.Error("another limiter is InFlight")
+	}
+}
+
 // TestTryAcquire: a lease is held until it is released, once, or until the window ends.
 func TestTryAcquire(t *testing.T) {
 	clock := newClock()

@@ -30,6 +30,7 @@ import (
 type Reservation struct {
 	claims  []Claim  // N is what was reserved, extensions included
 	results []Result // of the first call, one for each claim
+	each    []Result // of the first call, one for each limit of each claim
 
 	mu      sync.Mutex
 	charges []charge // what the store has recorded for it, oldest first
@@ -74,6 +75,9 @@ func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 		return nil, err
 	}
 	r.results = results
+	for _, p := range parts {
+		r.each = append(r.each, p.results...)
+	}
 	if !r.Allowed() {
 		r.settled = true
 		return r, nil
@@ -97,6 +101,10 @@ func (r *Reservation) Result() Result { return r.results[Binding(r.results)] }
 
 // Results returns a result for each claim, as [AllowAll] does.
 func (r *Reservation) Results() []Result { return append([]Result(nil), r.results...) }
+
+// ResultsEach returns a result for each limit of each claim, as [AllowAllEach] does. It returns
+// none for what [Resume] made of a token, which does not have them.
+func (r *Reservation) ResultsEach() []Result { return append([]Result(nil), r.each...) }
 
 // Claims returns what is reserved, extensions included, in the order of the claims.
 func (r *Reservation) Claims() []Claim {

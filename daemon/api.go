@@ -21,7 +21,8 @@ import (
 //	POST /v1/reset  forgets what the key has spent: 204
 //	GET  /healthz   200 while the process is up, whatever the state of the store
 //
-// and those of budgetPaths, which name limits and are documented in docs/daemon.md.
+// and those of budgetPaths, which name limits and are documented in docs/daemon.md. The handler
+// around it, metrics.measure, answers those for /metrics.
 //
 // A browser that sends another site's request gets 403: the daemon asks for no credentials, so
 // being reachable is all that such a request would need. See hosts for sites whose name means the
@@ -50,23 +51,35 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Detail: "The request comes from another site's page."}.Write(w)
 		return
 	}
-	switch r.URL.Path {
-	case "/v1/take":
-		a.decide(w, r, a.limiter.AllowEach, http.StatusTooManyRequests)
-	case "/v1/peek":
-		a.decide(w, r, a.limiter.PeekEach, http.StatusOK)
-	case "/v1/reset":
-		a.reset(w, r)
-	case "/healthz":
-		health(w, r)
-	default:
-		if answer, ok := budgetPaths[r.URL.Path]; ok {
-			answer(a, w, r)
-			return
-		}
-		problem.Problem{Status: http.StatusNotFound, Detail: "There are /v1/take, /v1/peek, " +
-			"/v1/reset and /healthz, and for limits by name " + budgetPathNames + "."}.Write(w)
+	if answer := answerOf(r.URL.Path); answer != nil {
+		answer(a, w, r)
+		return
 	}
+	problem.Problem{Status: http.StatusNotFound, Detail: "There are /v1/take, /v1/peek, " +
+		"/v1/reset, /healthz and /metrics, and for limits by name " + budgetPathNames + "."}.Write(w)
+}
+
+// answerOf returns what answers the requests for a path, or nil.
+func answerOf(path string) answerFunc {
+	switch path {
+	case "/v1/take":
+		return (*api).take
+	case "/v1/peek":
+		return (*api).peek
+	case "/v1/reset":
+		return (*api).reset
+	case "/healthz":
+		return (*api).health
+	}
+	return budgetPaths[path]
+}
+
+func (a *api) take(w http.ResponseWriter, r *http.Request) {
+	a.decide(w, r, a.limiter.AllowEach, http.StatusTooManyRequests)
+}
+
+func (a *api) peek(w http.ResponseWriter, r *http.Request) {
+	a.decide(w, r, a.limiter.PeekEach, http.StatusOK)
 }
 
 type decideFunc func(ctx context.Context, key string, n int64,
@@ -121,7 +134,7 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func health(w http.ResponseWriter, r *http.Request) {
+func (*api) health(w http.ResponseWriter, r *http.Request) {
 	if !methodIsOneOf(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}

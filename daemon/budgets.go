@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -90,6 +91,16 @@ func (b *budgets) add(
 	b.byName[name] = &budget{limiter, a.Limit(), k, server}
 	b.limiters = append(b.limiters, limiter)
 	return nil
+}
+
+// observe has all calls under the limits observed. The marks of settled reservations and what is
+// asked of the server itself are not.
+func (b *budgets) observe(observe func(context.Context, ratelimit.Observation)) {
+	b.limiters = nil
+	for _, budget := range b.byName {
+		budget.Limiter = budget.WithObserver(observe)
+		b.limiters = append(b.limiters, budget.Limiter)
+	}
 }
 
 // of returns the budget of a claim.

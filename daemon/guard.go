@@ -46,7 +46,7 @@ var (
 // guard puts a breaker around the store on a server, so that callers do not wait for one that
 // fails, and for local decisions a Degraded store around both. It returns the store without local
 // decisions.
-func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (ratelimit.Store, error) {
+func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, error) {
 	guarded, err := breaker.New(s.Store, &breaker.Options{
 		Failures: c.BreakerFailures,
 		Pause:    c.BreakerPause,

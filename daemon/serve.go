@@ -13,6 +13,8 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/layer"
+	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // shutdownTimeout is how long requests in flight may take after the signal to end.
@@ -58,20 +60,32 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 			log.Error("closing the store", "error", err)
 		}
 	}()
+	counts, err := newMetrics()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = counts.Close() }()
 	server := store.Store
+	var guarded *breaker.Store
 	if mayFail(c.Store) {
-		if server, err = c.guard(store, log); err != nil {
+		if guarded, err = c.guard(store, log); err != nil {
 			return err
 		}
+		server = guarded
+	}
+	local, _ := store.Store.(*layer.Degraded)
+	if err := counts.watch(store, guarded, local); err != nil {
+		return err
 	}
 	limiter, err := c.newLimiter(store)
 	if err != nil {
 		return err
 	}
-	handler := newAPI(limiter, log)
+	handler := newAPI(limiter.WithObserver(counts.Observe), log)
 	if handler.budgets, err = c.newBudgets(store, server); err != nil {
 		return err
 	}
+	handler.budgets.observe(counts.Observe)
 	if mayFail(c.Store) {
 		if err := checkStore(ctx, store, log); err != nil {
 			return err
@@ -84,7 +98,8 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	log.Info("listening", "addr", listener.Addr().String(), "store", store.Name, "limits",
 		fmt.Sprint(limiter.Limits()), "in-flight", fmt.Sprint(c.InFlight),
 		"blocks", fmt.Sprint(c.Block))
-	return serve(ctx, listener, newHosts(c.Addr, c.Host).only(handler), log)
+	return serve(ctx, listener,
+		newHosts(c.Addr, c.Host).only(counts.measure(handler)), log)
 }
 
 func (c *serveCmd) logger(w io.Writer) *slog.Logger {

@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/clientip"
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
@@ -26,7 +27,7 @@ func ExampleHandler() {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "hello")
 	})
-	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, hello)
+	handler := httplimit.Handler(limiter, clientip.RemoteAddr, hello)
 
 	for range 3 {
 		w := httptest.NewRecorder()

@@ -1,105 +1,213 @@
-// Package httplimit puts a [ratelimit.Limiter] in front of an [http.Handler].
-//
-//	handler := httplimit.Handler(limiter, httplimit.RemoteAddr, mux)
-//
-// A request costs one unit of the key that a [KeyFunc] finds for it. It is passed on when the
-// limiter admits it, and otherwise answered with problem details (RFC 9457) that no cache may
-// store:
-//
-//   - 429 with Retry-After, in whole seconds rounded up, when the limiter refuses. The type is the
-//     registered one, #quota-exceeded, and violated-policies lists the names of the limits that
-//     refused.
-//   - 503 when the limiter leaves the request undecided: the store is unavailable and the limiter's
-//     policy does not admit it (see [ratelimit.Limiter.With]), or the request's context has ended.
-//   - 400 when the request cannot be attributed: its KeyFunc returned an error or no key.
-//   - 500 when the limiter can decide no request at all, which is a mistake in its configuration.
-//
-// No answer holds a key or the text of an error.
 package httplimit
 
 import (
-	"errors"
+	"context"
+	"fmt"
 	"net/http"
+	"unsafe"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/internal/problem"
+	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
 // Handler returns a handler that passes to next the requests that limiter admits, one unit each,
-// and answers the others as the package comment describes.
+// and answers the others as the package comment describes. It is New(PerKey(limiter, key))(next).
 //
 // It panics if limiter, key or next is nil. Route requests that are not limited around it.
 func Handler(limiter *ratelimit.Limiter, key KeyFunc, next http.Handler) http.Handler {
-	switch {
-	case limiter == nil:
-		panic("httplimit: no limiter")
-	case key == nil:
-		panic("httplimit: no key function")
-	case next == nil:
-		panic("httplimit: no handler")
-	}
-	return &handler{limiter, limiter.Limits(), key, next}
+	return New(PerKey(limiter, key))(next)
 }
 
-type handler struct {
-	limiter *ratelimit.Limiter
-	limits  []ratelimit.Limit
-	key     KeyFunc
-	next    http.Handler
+// New returns middleware that passes on the requests whose claims are admitted, and answers the
+// others as the package comment describes. The handlers that it passes them to find the decision
+// with [FromContext].
+//
+// New panics if choose is nil or an option is out of range, and the middleware if its handler is
+// nil.
+func New(choose Choose, opts ...Option) func(http.Handler) http.Handler {
+	if choose == nil {
+		panic("httplimit: no function that chooses the claims")
+	}
+	m := &middleware{choose: choose, known: newKnown(), refuse: refuse}
+	for _, opt := range opts {
+		opt(m)
+	}
+	if _, err := m.format.MarshalText(); err != nil {
+		panic("httplimit: " + err.Error())
+	}
+	if m.refuse == nil {
+		panic("httplimit: no function that refuses")
+	}
+	return func(next http.Handler) http.Handler {
+		if next == nil {
+			panic("httplimit: no handler")
+		}
+		with := *m
+		with.next = next
+		return &with
+	}
 }
 
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key, err := h.key(r)
-	if err != nil || key == "" {
-		problem.Problem{
-			Status: http.StatusBadRequest,
-			Detail: "The request cannot be attributed to anyone whose requests are limited.",
-		}.Write(w)
-		return
+func refuse(w http.ResponseWriter, _ *http.Request, d Decision) { d.problem().Write(w) }
+
+type middleware struct {
+	choose Choose
+	next   http.Handler
+	known  *known
+
+	format headers.Format
+	expose bool
+	units  map[string]headers.Unit
+	blocks map[string]bool
+	refuse func(http.ResponseWriter, *http.Request, Decision)
+	counts func(status int) bool // or nil
+}
+
+// roomItems is the number of limits whose results take no allocation of their own.
+const roomItems = 2
+
+// limited is the one allocation that a limited request needs: its context, its copy with that
+// context, the decision and the fields.
+type limited struct {
+	context.Context // that of the request as it came
+	decision        Decision
+	request         http.Request
+	items           [roomItems]headers.Item
+	fields          [2]string
+	room            [96]byte // of fields[1], if that is no longer
+}
+
+// Value adds the decision to the values of the context.
+func (l *limited) Value(key any) any {
+	if key == (decisionKey{}) {
+		return &l.decision
 	}
-	var room [4]ratelimit.Result // keeps the results of up to four limits off the heap
-	results, err := h.limiter.AllowEach(r.Context(), key, 1, room[:0])
+	return l.Context.Value(key)
+}
+
+func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	claims, err := m.choose(r)
 	if err != nil {
-		h.undecided(w, r, err)
+		err = fmt.Errorf("%w: %w", ErrUnattributed, err)
+	} else if len(claims) == 0 {
+		m.next.ServeHTTP(w, r)
+		return
+	} else {
+		err = checkClaims(claims)
+	}
+	if err != nil {
+		m.refuse(w, r, Decision{Err: err})
 		return
 	}
-	binding := results[ratelimit.Binding(results)]
-	if !binding.Allowed {
-		h.refuse(w, results, binding)
+	l := &limited{Context: r.Context()}
+	var room [4]*description
+	descriptions, err := m.describe(room[:0], claims)
+	var reservation *ratelimit.Reservation
+	if err == nil {
+		reservation, err = m.decide(l, claims, descriptions)
+	}
+	if err != nil {
+		l.decision = Decision{Err: err, ended: l.Err() != nil}
+	}
+	m.writeFields(w.Header(), l, descriptions)
+	if !l.decision.Allowed() {
+		setRetryAfter(w.Header(), l.decision)
+		m.refuse(w, r, l.decision)
 		return
 	}
-	h.next.ServeHTTP(w, r)
+	l.request = *r.WithContext(l)
+	if reservation == nil {
+		m.next.ServeHTTP(w, &l.request)
+	} else {
+		m.serveReserved(w, &l.request, reservation)
+	}
 }
 
-func (h *handler) refuse(
-	w http.ResponseWriter, results []ratelimit.Result, binding ratelimit.Result,
-) {
-	p := problem.Problem{
-		Type:   problem.QuotaExceeded,
-		Title:  "Quota Exceeded",
-		Status: http.StatusTooManyRequests,
+// decide asks the limiters and writes their decision to l. It returns a reservation if there is
+// something to settle after the handler.
+func (m *middleware) decide(
+	l *limited, claims []ratelimit.Claim, descriptions []*description,
+) (*ratelimit.Reservation, error) {
+	settles := m.counts != nil
+	d := &l.decision
+	d.blocks, d.Items = m.blocks, l.items[:0]
+	for _, desc := range descriptions {
+		d.Items = append(d.Items, desc.items...)
+		settles = settles || desc.inFlight
 	}
-	for i := range results {
-		if !results[i].Allowed {
-			p.ViolatedPolicies = append(p.ViolatedPolicies, h.limits[i].Name)
+	var (
+		room        [4]ratelimit.Result // keeps the results of up to four limits off the heap
+		results     = room[:0]
+		reservation *ratelimit.Reservation
+		err         error
+	)
+	switch {
+	case settles:
+		reservation, err = ratelimit.ReserveAll(l.Context, claims...)
+		if err == nil {
+			results = reservation.ResultsEach()
+		}
+	case len(claims) == 1:
+		c := &claims[0]
+		results, err = c.Limiter.AllowEach(l.Context, c.Key, c.N, results)
+	default:
+		results, err = ratelimit.AllowAllEach(l.Context, results, claims...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range d.Items {
+		d.Items[i].Result = results[i]
+	}
+	return reservation, nil
+}
+
+// writeFields tells the client about the limits.
+func (m *middleware) writeFields(h http.Header, l *limited, descriptions []*description) {
+	if m.expose {
+		headers.Expose(h, m.format)
+	}
+	items := m.told(l.decision.Items)
+	if m.format != headers.Draft11 {
+		headers.Write(h, m.format, items...)
+		return
+	}
+	if len(items) == 0 {
+		return
+	}
+	var room [256]byte
+	if len(descriptions) == 1 && !reducedAny(items) {
+		l.fields[0] = descriptions[0].policy
+	} else {
+		l.fields[0] = string(headers.AppendPolicy(room[:0], items))
+	}
+	l.fields[1] = l.text(headers.AppendRateLimit(l.room[:0], items))
+	for i, name := range [...]string{"Ratelimit-Policy", "Ratelimit"} {
+		switch {
+		case l.fields[i] == "":
+		case len(h[name]) == 0:
+			h[name] = l.fields[i : i+1 : i+1] // no allocation
+		default: // of another middleware: these fields are lists
+			h[name] = append(h[name], l.fields[i])
 		}
 	}
-	problem.SetRetryAfter(w.Header(), binding.RetryAfter)
-	p.Write(w)
 }
 
-func (h *handler) undecided(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case r.Context().Err() != nil:
-		problem.Problem{Status: http.StatusServiceUnavailable}.Write(w)
-	case !errors.Is(err, ratelimit.ErrUnavailable):
-		problem.Problem{Status: http.StatusInternalServerError}.Write(w)
-	default:
-		// How long the store will be away is not known: this is the shortest there is.
-		problem.SetRetryAfter(w.Header(), 0)
-		problem.Problem{
-			Status: http.StatusServiceUnavailable,
-			Detail: "Whether the request is within its limits cannot be decided at the moment.",
-		}.Write(w)
+// text returns b as a string. If b is in l.room, the string is that memory: nothing writes to it
+// again, and it lives as long as the string does.
+func (l *limited) text(b []byte) string {
+	if len(b) == 0 || &b[0] != &l.room[0] {
+		return string(b)
 	}
+	return unsafe.String(&b[0], len(b))
+}
+
+// reducedAny reports whether a degraded store has held the request to a share of a limit.
+func reducedAny(items []headers.Item) bool {
+	for i := range items {
+		if items[i].Result.Source == ratelimit.SourceLocal {
+			return true
+		}
+	}
+	return false
 }

@@ -6,6 +6,7 @@
 //	clocks       clocks that step, processes that stand still
 //	commands     the commands of cmd/ratelimit
 //	conformance  the conformance suite and exactness, on every server and client library
+//	edges        clients behind nginx and Caddy, and forward auth
 //	examples     programs that the documents quote
 //	faults       what callers get while servers and networks fail
 //	scripts      the Lua scripts, the states that they store, and what a decision costs

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Print what part of the statements of the root package, algorithm, each backend and the layers all tests together run, the integration
+# Print what part of the statements of the packages for users all tests together run, the integration
 # tests on one type of server included, and fail if it is less than MINIMUM percent of one of them.
 #
 #   MINIMUM   percent   (90)
@@ -10,8 +10,8 @@ profile=${PROFILE:-$(mktemp)}
 [ -n "${PROFILE:-}" ] || trap 'rm -f "$profile"' EXIT
 
 # What these tests run of the packages others run as well, and they take long.
-skip='^Test(CacheRaces|Clock.*|ClusterFailover|ClusterNodeComesBack|DegradedOutage|Demo|Exactness|Faults|FaultsBreaker|Guard(Calls|Reads|Same|Sizes)|LeastRights|LuaStepOnLargeLogs|MillionDemands|PausedServerKeepsNobodyElse|QuotaOnServers|SameTakes|SecretsStaySecret|SentinelFailover|Serve.*|SlotMigration|StoppedProcess)$'
-measured=$(go list . ./algorithm/... ./backend/... ./layer/... | paste -sd,)
+skip='^Test(CacheRaces|Clock.*|ClusterFailover|ClusterNodeComesBack|DegradedOutage|Demo|Exactness|Faults|FaultsBreaker|Guard(Calls|Reads|Same|Sizes)|LeastRights|LuaStepOnLargeLogs|MillionDemands|PausedServerKeepsNobodyElse|QuotaOnServers|Quickstart|SameTakes|SecretsStaySecret|SentinelFailover|Serve([A-Z].*)?|SlotMigration|StoppedProcess)$'
+measured=$(go list . ./algorithm/... ./backend/... ./clientip ./grpclimit ./httplimit/... ./layer/... ./otellimit ./upstream | paste -sd,)
 log=$(RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:8} go test -count=1 -timeout=40m -p=2 -parallel=3 -skip "$skip" -coverpkg="$measured" -coverprofile="$profile" ./... 2>&1) || { grep -v "coverage: .* of statements" <<<"$log"; exit 1; }
 
 # The profile has each block once for every test binary: it was run if any of them ran it.

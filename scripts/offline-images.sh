@@ -1,6 +1,6 @@
 #!/bin/bash
-# Build the Redis and Valkey images of the tests from Debian packages, where no container registry
-# answers. The tests call this script themselves; it takes about half a minute.
+# Build the images of the tests, of Redis, Valkey, nginx and Caddy, from Debian packages, where no
+# container registry answers. The tests call this script themselves; it takes about half a minute.
 #
 #   scripts/offline-images.sh               build the images that the engine lacks
 #   scripts/offline-images.sh redis:8 ...   only these
@@ -9,9 +9,11 @@
 # root. The packages come from the mirrors that the machine's own apt sources name, whatever Debian
 # release the machine runs. WORK (~/.cache/ratelimit-images) caches them.
 #
-# An image works like the official one: port 6379 on all interfaces, protected mode off, arguments
-# are options of the server or a command, the log goes to stdout. It has busybox as /bin/sh and the
-# client. It lacks the official image's modules, and the server runs as root.
+# An image works like the official one. Redis and Valkey: port 6379 on all interfaces, protected mode
+# off, arguments are options of the server or a command, the log goes to stdout. They have the client,
+# and lack the official image's modules. nginx and Caddy: the configuration is where the official
+# image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. All have busybox as
+# /bin/sh, and what they run runs as root.
 set -euo pipefail
 
 # tag              family  suite
@@ -19,6 +21,8 @@ TABLE='
 redis:7            redis   bookworm
 redis:8            redis   trixie
 valkey/valkey:8    valkey  trixie
+nginx:1            nginx   trixie
+caddy:2            caddy   trixie
 '
 
 say() { printf '%s\n' "$*" >&2; }
@@ -102,16 +106,30 @@ closure() { # packages
     awk '/^[a-z0-9]/ { p = $1; sub(/:$/, "", p) } /^ +Candidate: [^(]/ { print p, $2 }'
 }
 
-unpack() { # family: its packages and their libraries into SRC
+# recipe sets PACKAGES of a family, MAIN, the one that has the version, and BINARIES.
+recipe() { # family
+  case $1 in
+    nginx)
+      MAIN=nginx PACKAGES=(nginx nginx-common curl)
+      BINARIES=(/usr/sbin/nginx /usr/bin/curl) ;;
+    caddy) MAIN=caddy PACKAGES=(caddy) BINARIES=(/usr/bin/caddy) ;;
+    *)
+      MAIN=$1-server PACKAGES=("$1-server" "$1-tools")
+      BINARIES=("/usr/bin/$1-server" "/usr/bin/$1-cli" "/usr/bin/$1-benchmark"
+                "/usr/bin/$1-check-aof" "/usr/bin/$1-check-rdb") ;;
+  esac
+}
+
+unpack() { # the packages of the recipe and their libraries into SRC
   local p v f
-  closure "$1-server" "$1-tools" busybox-static >"$SRC.list"
+  closure "${PACKAGES[@]}" busybox-static >"$SRC.list"
   ( cd "$APTDIR/debs" && tr ' ' '=' <"$SRC.list" | xargs apt-get "${APTO[@]}" download >&2 )
   while read -r p v; do
     for f in "$APTDIR/debs/${p}_${v//:/%3a}"_*.deb; do
       dpkg-deb --fsys-tarfile "$f" | tar -x --keep-directory-symlink --no-same-owner -C "$SRC" \
         --exclude=./usr/share/doc --exclude=./usr/share/man --exclude=./usr/share/locale
     done
-    [ "$p" != "$1-server" ] || VERSION=$v
+    [ "$p" != "$MAIN" ] || VERSION=$v
   done <"$SRC.list"
 }
 
@@ -130,26 +148,8 @@ take() { # binaries
   done
 }
 
-build() { # family suite
-  local l p
-  rm -rf "$SRC" "$DST"
-  mkdir -p "$SRC/usr"/{lib,lib64,bin,sbin} "$DST/usr"/{lib/$TRIPLE,lib64,bin,sbin,local/bin,local/lib}
-  for l in lib lib64 bin sbin; do ln -s "usr/$l" "$SRC/$l"; ln -s "usr/$l" "$DST/$l"; done
-  mkdir -p "$DST"/{data,etc,proc,sys,dev,run,root}
-  mkdir -m 1777 "$DST/tmp"
-  chmod 777 "$DST/data"
-
-  apt_setup "$2"
-  unpack "$1"
-
-  cp -L "$SRC/usr$LDSO" "$DST/usr$LDSO"
-  take "/usr/bin/$1-server" "/usr/bin/$1-cli" "/usr/bin/$1-benchmark" "/usr/bin/$1-check-aof" "/usr/bin/$1-check-rdb"
+finish_server() { # redis or valkey
   [ -e "$DST/usr/bin/$1-sentinel" ] || ln -s "$1-server" "$DST/usr/bin/$1-sentinel"
-  cp -L "$SRC/usr/lib/$TRIPLE/libgcc_s.so.1" "$DST/usr/lib/$TRIPLE/" # loaded when a thread is cancelled
-  cp -L "$SRC/bin/busybox" "$DST/usr/bin/busybox"
-  for p in sh ls cat sleep kill ps env grep sed awk head tail date hostname id ip ping nc mkdir rm cp mv chmod stat wc sort true false test; do
-    ln -s busybox "$DST/usr/bin/$p"
-  done
   cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<W
 #!/bin/sh
 # As in the official image, options alone are the server's, and protected mode is off.
@@ -162,6 +162,57 @@ if [ "\${1-}" = $1-server ]; then
 fi
 exec "\$@"
 W
+  CHANGES=(-c 'EXPOSE 6379/tcp' -c "CMD [\"$1-server\"]")
+}
+
+finish_nginx() {
+  mkdir -p "$DST"/etc/nginx/conf.d "$DST"/var/{log,lib,cache}/nginx
+  cp "$SRC"/etc/nginx/{mime.types,fastcgi_params,uwsgi_params,scgi_params,proxy_params} "$DST/etc/nginx/"
+  printf 'events {}\nhttp {\n  include mime.types;\n  include conf.d/*.conf;\n}\n' >"$DST/etc/nginx/nginx.conf"
+  ln -s /dev/stdout "$DST/var/log/nginx/access.log"
+  ln -s /dev/stderr "$DST/var/log/nginx/error.log"
+  plain_entrypoint
+  CHANGES=(-c 'EXPOSE 80/tcp' -c 'CMD ["nginx", "-g", "daemon off;"]')
+}
+
+finish_caddy() {
+  mkdir -p "$DST"/etc/caddy "$DST"/config "$DST"/srv
+  printf ':80\nrespond "Caddy works"\n' >"$DST/etc/caddy/Caddyfile"
+  plain_entrypoint
+  CHANGES=(-c 'ENV XDG_CONFIG_HOME=/config XDG_DATA_HOME=/data' -c 'EXPOSE 80/tcp'
+           -c 'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]')
+}
+
+plain_entrypoint() {
+  printf '#!/bin/sh\nexec "$@"\n' >"$DST/usr/local/bin/docker-entrypoint.sh"
+}
+
+build() { # family suite
+  local l p
+  rm -rf "$SRC" "$DST"
+  mkdir -p "$SRC/usr"/{lib,lib64,bin,sbin} "$DST/usr"/{lib/$TRIPLE,lib64,bin,sbin,local/bin,local/lib}
+  for l in lib lib64 bin sbin; do ln -s "usr/$l" "$SRC/$l"; ln -s "usr/$l" "$DST/$l"; done
+  mkdir -p "$DST"/{data,etc,proc,sys,dev,run,root}
+  mkdir -m 1777 "$DST/tmp"
+  chmod 777 "$DST/data"
+
+  apt_setup "$2"
+  recipe "$1"
+  unpack
+
+  cp -L "$SRC/usr$LDSO" "$DST/usr$LDSO"
+  take "${BINARIES[@]}"
+  [ ! -e "$SRC/usr/lib/$TRIPLE/libgcc_s.so.1" ] || # loaded when a thread is cancelled
+    cp -L "$SRC/usr/lib/$TRIPLE/libgcc_s.so.1" "$DST/usr/lib/$TRIPLE/"
+  cp -L "$SRC/bin/busybox" "$DST/usr/bin/busybox"
+  for p in sh ls cat sleep kill ps env grep sed awk head tail date hostname id ip ping nc mkdir rm cp mv chmod stat wc sort true false test; do
+    ln -s busybox "$DST/usr/bin/$p"
+  done
+  case $1 in
+    nginx) finish_nginx ;;
+    caddy) finish_caddy ;;
+    *) finish_server "$1" ;;
+  esac
   chmod 755 "$DST"/usr/local/bin/*
 
   printf 'root:x:0:0:root:/root:/bin/sh\n%s:x:999:999::/data:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n' "$1" >"$DST/etc/passwd"
@@ -169,12 +220,12 @@ W
   echo 'hosts: files dns' >"$DST/etc/nsswitch.conf"
 }
 
-import() { # tag family
+import() { # tag
   tar -C "$DST" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$DST.tar" .
-  docker import -c 'ENV PATH=/usr/local/bin:/usr/bin:/bin' -c 'WORKDIR /data' -c 'EXPOSE 6379/tcp' \
-    -c 'ENTRYPOINT ["docker-entrypoint.sh"]' -c "CMD [\"$2-server\"]" \
-    -c "LABEL offline-images.package=$2-server_$VERSION" -m "$2-server $VERSION" "$DST.tar" "$1" >/dev/null
-  say "$1 is $2-server $VERSION"
+  docker import -c 'ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin' -c 'WORKDIR /data' \
+    -c 'ENTRYPOINT ["docker-entrypoint.sh"]' "${CHANGES[@]}" \
+    -c "LABEL offline-images.package=${MAIN}_$VERSION" -m "$MAIN $VERSION" "$DST.tar" "$1" >/dev/null
+  say "$1 is $MAIN $VERSION"
 }
 
 find_mirrors
@@ -183,5 +234,5 @@ while read -r tag family suite; do
   [ $# -eq 0 ] || [[ " $* " == *" $tag "* ]] || continue
   docker image inspect "$tag" >/dev/null 2>&1 && continue
   build "$family" "$suite"
-  import "$tag" "$family"
+  import "$tag"
 done <<<"$TABLE"

@@ -27,10 +27,12 @@ weigh() { # bound, packages below the module's root
   [ "$lines" -le "$bound" ] || failed=1
 }
 
-weigh 0 . ./algorithm ./backend ./backend/memory ./conformance ./httplimit ./layer
+weigh 0 . ./algorithm ./backend ./backend/memory ./clientip ./conformance ./httplimit ./httplimit/headers ./layer ./upstream
 weigh 20 ./backend/redis
 weigh 14 ./backend/rueidis
 weigh 14 ./backend/valkey
 weigh 6 ./layer/breaker
-weigh 22 ./daemon
+weigh 18 ./grpclimit
+weigh 22 ./otellimit
+weigh 73 ./daemon
 exit $failed

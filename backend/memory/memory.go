@@ -43,7 +43,8 @@ type Options struct {
 	// WhenFull says what happens to a new key beyond MaxKeys. Zero is Refuse.
 	WhenFull WhenFull
 	// Now is the clock, in µs since the Unix epoch, for tests. It must be safe for simultaneous
-	// use. Nil means the monotonic clock of the process.
+	// use. Nil means the monotonic clock of the process. Limiter.Wait sleeps by the process's clock
+	// and not by this one: test code that waits in a bubble of testing/synctest, without a Now.
 	Now func() int64
 }
 

@@ -186,6 +186,22 @@ func (d *Daemon) PostJSON(
 	return res.StatusCode, string(b), time.Since(began)
 }
 
+// Get returns the status and the body of the answer to a GET.
+func (d *Daemon) Get(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	res, err := d.client.Get(d.url + path)
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode, string(b)
+}
+
 // WatchHealth asks d again and again for what it answers without its store, until stop is called.
 // stop returns how long that took at most: what the machine adds to the answers of d.
 func (d *Daemon) WatchHealth(t *testing.T) (stop func() time.Duration) {

@@ -120,7 +120,7 @@ func (e *environment) newServer(image string, l Launch) (*Server, error) {
 func newContainer(image string, l Launch) (*Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,9 @@ import (
 // busOffset is how far the port of a cluster's bus is from the port of the node.
 const busOffset = 10000
 
-// freePort returns a port that is free, as is the port of the bus that belongs to it. Both are
+// FreePort returns a port that is free, as is the port of the bus that belongs to it. Both are
 // below those that systems give to outgoing connections, so they stay free while a server is down.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	for range 100 {
 		port := busOffset + rand.IntN(busOffset)
 		if free(port) && free(port+busOffset) {

@@ -40,7 +40,7 @@ func (p *program) launch(name string, l Launch) error {
 			return err
 		}
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ func TestStandardLibraryOnly(t *testing.T) {
 	args := []string{"list", "-deps", "-f",
 		"{{with .Module}}{{if not .Main}}{{$.ImportPath}}{{end}}{{end}}",
 		".", "./algorithm", "./backend/lua", "./backend/memory", "./backend/serverstore",
-		"./conformance", "./httplimit", "./layer"}
+		"./clientip", "./conformance", "./httplimit", "./httplimit/headers",
+		"./layer", "./upstream"}
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	var problems strings.Builder
 	cmd.Stderr = &problems

@@ -15,6 +15,12 @@ const ContentType = "application/problem+json"
 // ViolatedPolicies.
 const QuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
+// The registered types of a refusal at limits that are lower than usual, and of one by a block.
+const (
+	ReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	AbnormalUsage   = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
+)
+
 // A Problem is why a request was not served. It goes to the client: it holds no key and nothing
 // about the insides of the server.
 type Problem struct {

@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// scrape returns what /metrics of a daemon shows.
+func scrape(t *testing.T, url string) string {
+	t.Helper()
+	res, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK ||
+		!strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
+		t.Fatalf("%d %v: %s", res.StatusCode, res.Header, body)
+	}
+	if strings.Contains(string(body), secret) {
+		t.Errorf("it shows the key: %s", body)
+	}
+	return string(body)
+}
+
+// wantSeries reports series that are not in a scrape with that value. A series is its name and
+// parts of its labels, separated by spaces.
+func wantSeries(t *testing.T, scraped string, want map[string]string) {
+	t.Helper()
+series:
+	for series, value := range want {
+		for line := range strings.Lines(scraped) {
+			if hasAll(line, strings.Fields(series)) && strings.HasSuffix(line, " "+value+"\n") {
+				continue series
+			}
+		}
+		t.Errorf("no %s %s in:\n%s", series, value, scraped)
+	}
+}
+
+func hasAll(line string, parts []string) bool {
+	for i, part := range parts {
+		if i == 0 && !strings.HasPrefix(line, part+"{") || i > 0 && !strings.Contains(line, part) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestMetrics(t *testing.T) {
+	url, _, _ := start(t, "--limit=all=2/1h", "--in-flight=calls=1/1h", "--block=blocked=1h")
+	for i, want := range []int{200, 200, 429} {
+		if status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`); status != want {
+			t.Errorf("take %d: %d %s", i, status, body)
+		}
+	}
+	for range 2 {
+		post(t, url+"/v1/acquire", `{"limit":"calls","key":"secret-key"}`)
+	}
+	post(t, url+"/v1/"+secret, "")
+	wantSeries(t, scrape(t, url), map[string]string{
+		`ratelimit_decisions_total limit="all" outcome="admitted" source="store"`:             "2",
+		`ratelimit_decisions_total limit="all" outcome="refused"`:                             "1",
+		`ratelimit_decisions_total limit="calls" outcome="refused"`:                           "1",
+		`ratelimit_decision_duration_seconds_count limit="all" outcome="refused"`:             "1",
+		`ratelimit_limit_max limit="all"`:                                                     "2",
+		`ratelimit_limit_window_seconds limit="all"`:                                          "3600",
+		`ratelimit_store_keys store="main"`:                                                   "2",
+		`http_server_request_duration_seconds_count route="/v1/take" status_code="429" "POST`: "1",
+		`http_server_request_duration_seconds_count route="other" status_code="404"`:          "1",
+		`go_build_info`: "1",
+	})
+	if status, _ := post(t, url+"/metrics", ""); status != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", status)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "attacker.example"
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("another host: %d", res.StatusCode)
+	}
+}
+
+func TestMetricsWhileTheStoreIsAway(t *testing.T) {
+	url, _, _ := start(t, "--on-failure=local", "--instances=1", "--limit=all=7/1h",
+		"--store=redis://"+nobodyListens(t), "--breaker-failures=1", "--breaker-pause=1h")
+	for range 3 {
+		post(t, url+"/v1/take", fmt.Sprintf(`{"key":%q}`, secret))
+	}
+	wantSeries(t, scrape(t, url), map[string]string{
+		`ratelimit_decisions_total limit="all" outcome="admitted" source="local"`: "3",
+		`ratelimit_breaker_state state="open" store="breaker"`:                    "1",
+		`ratelimit_breaker_state state="closed"`:                                  "0",
+		`ratelimit_local_active store="local"`:                                    "1",
+		`ratelimit_local_decisions_total`:                                         "3",
+		`ratelimit_store_queued store="main"`:                                     "0",
+	})
+}

@@ -1,0 +1,13 @@
+//go:build !race
+
+package grpclimit_test
+
+import "testing"
+
+// The race detector drops pooled values at random, so this figure holds without it only.
+func TestGuardAllocations(t *testing.T) {
+	call := unaryCall(t.Context(), manyUnits(t))
+	if n := testing.AllocsPerRun(200, call); n > 3 {
+		t.Errorf("a unary call allocates %v times more than without limits, want 3 at most", n)
+	}
+}

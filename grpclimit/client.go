@@ -1,0 +1,93 @@
+package grpclimit
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// UnaryClientInterceptor returns an interceptor that limits the unary calls of a client. It panics
+// if choose is nil or an option is not for clients.
+func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInterceptor {
+	e := newEdge(client, choose, opts)
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if e.exempts(method) {
+			return invoker(ctx, method, req, reply, cc, opts...)
+		}
+		a, err := e.admit(ctx, method, req)
+		if err != nil {
+			return err
+		}
+		code := codes.Internal // unless the invoker returns
+		defer func() { a.settle(e.counts, code) }()
+		err = invoker(ctx, method, req, reply, cc, opts...)
+		code = codeOf(err)
+		return err
+	}
+}
+
+// StreamClientInterceptor returns an interceptor that limits the opening of the streams of a
+// client, and their messages with [WithMessages]. It panics if choose is nil or an option is not
+// for clients. With a choose that returns no claims only messages are limited.
+//
+// A stream has ended when RecvMsg, or SendMsg or Header, has returned its last error, when the only
+// message of a server that does not stream was received, or when its context has ended.
+func StreamClientInterceptor(choose Choose, opts ...Option) grpc.StreamClientInterceptor {
+	e := newEdge(client, choose, opts)
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		streamer grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		if e.exempts(method) {
+			return streamer(ctx, desc, cc, method, opts...)
+		}
+		a, err := e.admit(ctx, method, nil)
+		if err != nil {
+			return nil, err
+		}
+		if a == nil && e.messages == nil {
+			return streamer(ctx, desc, cc, method, opts...)
+		}
+		return e.open(ctx, a, desc, cc, method, streamer, opts...)
+	}
+}
+
+// open opens a stream that was admitted.
+func (e *edge) open(
+	ctx context.Context, a *admission, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var once sync.Once
+	end := func(code codes.Code) {
+		once.Do(func() { a.settle(e.counts, code) })
+	}
+	opened := false
+	defer func() {
+		if !opened { // also if the streamer panics
+			cancel()
+			end(codes.Internal)
+		}
+	}()
+	stream, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil {
+		end(codeOf(err))
+		return nil, err
+	}
+	opened = true
+	stop := context.AfterFunc(ctx, func() { end(codeOf(ctx.Err())) })
+	return &clientStream{
+		ClientStream: stream, ctx: ctx, cancel: cancel, edge: e, method: method,
+		response: !desc.ServerStreams,
+		end: func(code codes.Code) {
+			stop()
+			end(code)
+			cancel()
+		},
+	}, nil
+}

@@ -1,0 +1,126 @@
+package grpclimit
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// DefaultDomain is the domain of an ErrorInfo without [WithDomain].
+const DefaultDomain = "github.com/truewindow/ratelimit"
+
+// The reasons of an ErrorInfo.
+const (
+	// ReasonExceeded means that a limit refuses the call. The metadata has the names of the limits
+	// that refuse under [MetadataLimits].
+	ReasonExceeded = "RATE_LIMIT_EXCEEDED"
+	// ReasonUndecided means that whether the call is within its limits cannot be decided now.
+	ReasonUndecided = "RATE_LIMIT_UNDECIDED"
+)
+
+// The keys of the metadata of an ErrorInfo.
+const (
+	// MetadataLimits has the names of the limits that refuse, separated by commas.
+	MetadataLimits = "limits"
+	// MetadataOrigin is "client" if an interceptor of a client refused the call, so that it was not
+	// sent, and absent otherwise. A server that passes the error of such a call on to its own
+	// caller passes this on too; see [IsLocal].
+	MetadataOrigin = "origin"
+)
+
+// originClient is the value of MetadataOrigin.
+const originClient = "client"
+
+// IsLocal reports whether err was made by an interceptor of a client in this process: the call was
+// not sent, and the server that it was for has not refused it.
+func IsLocal(err error) bool {
+	var local *localError
+	return errors.As(err, &local)
+}
+
+// localError is a status that a client's interceptor made. The type is lost when the status is sent
+// to another process, where it is not local.
+type localError struct{ status *status.Status }
+
+func (e *localError) Error() string { return e.status.Err().Error() }
+
+// GRPCStatus returns the status; [status.FromError] calls it.
+func (e *localError) GRPCStatus() *status.Status { return e.status }
+
+// Is reports whether target is the same status.
+func (e *localError) Is(target error) bool { return errors.Is(e.status.Err(), target) }
+
+// refusal is why a call is refused.
+type refusal struct {
+	violations []*errdetails.QuotaFailure_Violation
+	delay      time.Duration // until the call may be admitted; never if 0
+}
+
+// refused returns the error of a call that is refused.
+func (e *edge) refused(r refusal) error {
+	names := make([]string, len(r.violations))
+	for i, v := range r.violations {
+		names[i] = v.GetQuotaId()
+	}
+	limits := strings.Join(names, ",")
+	details := []protoadapt.MessageV1{
+		e.info(ReasonExceeded, map[string]string{MetadataLimits: limits}),
+		&errdetails.QuotaFailure{Violations: r.violations},
+	}
+	if r.delay > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.delay)})
+	}
+	return e.fail(codes.ResourceExhausted, "rate limit exceeded: "+limits, details...)
+}
+
+// info returns an ErrorInfo.
+func (e *edge) info(reason string, metadata map[string]string) *errdetails.ErrorInfo {
+	if e.side == client {
+		if metadata == nil {
+			metadata = make(map[string]string, 1)
+		}
+		metadata[MetadataOrigin] = originClient
+	}
+	return &errdetails.ErrorInfo{Reason: reason, Domain: e.domain, Metadata: metadata}
+}
+
+// fail returns the error of a call that is not passed on.
+func (e *edge) fail(code codes.Code, message string, details ...protoadapt.MessageV1) error {
+	s := status.New(code, message)
+	if len(details) > 0 {
+		if with, err := s.WithDetails(details...); err == nil {
+			s = with
+		}
+	}
+	if e.side == client {
+		return &localError{s}
+	}
+	return s.Err()
+}
+
+// codeOf returns the code that a client gets if a handler returns err.
+func codeOf(err error) codes.Code {
+	if s, ok := status.FromError(err); ok {
+		return s.Code()
+	}
+	return status.FromContextError(err).Code()
+}
+
+func violation(name string, most int64, description string) *errdetails.QuotaFailure_Violation {
+	return &errdetails.QuotaFailure_Violation{
+		QuotaId: name, QuotaValue: most, Description: description,
+	}
+}
+
+func rate(most int64, window time.Duration) string {
+	return fmt.Sprintf("at most %d in any %v", most, window)
+}
+
+func atOnce(most int64) string { return fmt.Sprintf("at most %d at once", most) }

@@ -1,0 +1,120 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+// serverStream is a stream of a server whose messages may be limited.
+type serverStream struct {
+	grpc.ServerStream
+	ctx     context.Context
+	edge    *edge
+	method  string
+	refused error // of a message
+}
+
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+func (s *serverStream) RecvMsg(m any) error {
+	if s.refused != nil {
+		return s.refused
+	}
+	if err := s.ServerStream.RecvMsg(m); err != nil || s.edge.messages == nil {
+		return err
+	}
+	if err := s.edge.admitMessage(s.ctx, s.method, m); err != nil {
+		s.refused = err
+		s.edge.pushBack(err, s.SetTrailer)
+		return err
+	}
+	return nil
+}
+
+// clientStream is a stream of a client. It settles the admission once, when the stream has ended.
+type clientStream struct {
+	grpc.ClientStream
+	ctx      context.Context
+	cancel   context.CancelFunc
+	edge     *edge
+	method   string
+	response bool // the server sends one message only
+	end      func(codes.Code)
+
+	mu      sync.Mutex
+	refused error // of a message
+}
+
+func (s *clientStream) Header() (metadata.MD, error) {
+	md, err := s.ClientStream.Header()
+	if err != nil {
+		err = s.ended(err)
+	}
+	return md, err
+}
+
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	switch {
+	case err != nil:
+		err = s.ended(err)
+	case s.response:
+		s.end(codes.OK)
+	}
+	return err
+}
+
+func (s *clientStream) SendMsg(m any) error {
+	if s.edge.messages != nil {
+		if err := s.admit(m); err != nil {
+			return err
+		}
+	}
+	err := s.ClientStream.SendMsg(m)
+	if err != nil && !errors.Is(err, io.EOF) { // RecvMsg has the status after io.EOF
+		err = s.ended(err)
+	}
+	return err
+}
+
+// admit decides a message. The stream ends if the message is refused.
+func (s *clientStream) admit(m any) error {
+	if err := s.refusal(); err != nil {
+		return err
+	}
+	err := s.edge.admitMessage(s.ctx, s.method, m)
+	if err != nil {
+		s.mu.Lock()
+		s.refused = err
+		s.mu.Unlock()
+		s.cancel()
+		s.end(codeOf(err))
+	}
+	return err
+}
+
+func (s *clientStream) refusal() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
+// ended ends the stream with err, and returns the error that the caller gets: that of the message
+// that was refused if the stream was canceled for it.
+func (s *clientStream) ended(err error) error {
+	if refused := s.refusal(); refused != nil {
+		return refused
+	}
+	if errors.Is(err, io.EOF) {
+		s.end(codes.OK)
+	} else {
+		s.end(codeOf(err))
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/httplimit"
+	"github.com/truewindow/ratelimit/httplimit/headers"
+)
+
+// TestFromContext: handlers see the decision, also through contexts of others, and none if the
+// request was not limited.
+func TestFromContext(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerMinute("minute", 9),
+		ratelimit.PerHour("hour", 8), ratelimit.PerDay("day", 7))
+	skip := false
+	type name struct{}
+	calls := 0
+	h := httplimit.New(func(*http.Request) ([]ratelimit.Claim, error) {
+		if skip {
+			return nil, nil
+		}
+		return []ratelimit.Claim{{Limiter: limiter, Key: secret, N: 2}}, nil
+	})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		calls++
+		ctx, cancel := context.WithCancel(context.WithValue(r.Context(), name{}, "inner"))
+		defer cancel()
+		d, ok := httplimit.FromContext(ctx)
+		if r.Context().Value(name{}) != "outer" || r.PathValue("id") != "7" {
+			t.Error("what the request had is lost")
+		}
+		if skip {
+			if ok || d.Items != nil {
+				t.Errorf("a decision without a limit: %+v", d)
+			}
+			return
+		}
+		var got []string
+		for _, it := range d.Items {
+			got = append(got, fmt.Sprint(it.Limit.Name, it.Result.Remaining))
+		}
+		if !ok || fmt.Sprint(got) != "[minute7 hour6 day5]" || !d.Allowed() ||
+			d.Status() != 200 || d.RetryAfter() != 0 {
+			t.Errorf("%t %v %d", ok, got, d.Status())
+		}
+		if strings.Contains(fmt.Sprintf("%+v", d), secret) {
+			t.Error("the decision holds the key")
+		}
+	}))
+	r := get()
+	r.SetPathValue("id", "7")
+	r = r.WithContext(context.WithValue(r.Context(), name{}, "outer"))
+	serve(h, r)
+	skip = true
+	serve(h, r)
+	if calls != 2 {
+		t.Errorf("%d calls of the handler", calls)
+	}
+	if _, ok := httplimit.FromContext(r.Context()); ok {
+		t.Error("the caller's request was changed")
+	}
+}
+
+// TestContextEnds: the context that handlers get ends with the request's.
+func TestContextEnds(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerMinute("minute", 9))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	h := httplimit.New(claiming(one(limiter)))(http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) {
+			below, stop := context.WithTimeout(r.Context(), time.Hour)
+			defer stop()
+			cancel(gone)
+			<-below.Done()
+			if context.Cause(below) != gone {
+				t.Errorf("cause %v", context.Cause(below))
+			}
+		}))
+	serve(h, get().WithContext(ctx))
+}
+
+// TestRefusal: an own answer gets the request and the decision, after the fields are set, and may
+// fall back on Refuse.
+func TestRefusal(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerMinute("minute", 1))
+	var err error
+	h := httplimit.New(func(*http.Request) ([]ratelimit.Claim, error) {
+		return []ratelimit.Claim{one(limiter)}, err
+	}, httplimit.WithRefusal(func(w http.ResponseWriter, r *http.Request, d httplimit.Decision) {
+		if errors.Is(d.Err, httplimit.ErrUnattributed) && errors.Is(d.Err, err) {
+			httplimit.Refuse(w, d)
+			return
+		}
+		w.WriteHeader(d.Status())
+		fmt.Fprint(w, r.URL.Path, d.RetryAfter(), d.Items[0].Limit.Name)
+	}))(passed)
+	serve(h, get())
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, get())
+	if rec.Code != 429 || rec.Body.String() != "/path1m0sminute" ||
+		rec.Header().Get("Retry-After") != "60" || rec.Header().Get("RateLimit") == "" {
+		t.Errorf("%d %s %v", rec.Code, rec.Body, rec.Header())
+	}
+	err = errors.New(secret)
+	checkProblem(t, serve(h, get()), 400)
+}
+
+// TestRefuse: what the exported writer answers to each decision.
+func TestRefuse(t *testing.T) {
+	item := func(unit headers.Unit, res ratelimit.Result) httplimit.Decision {
+		return httplimit.Decision{Items: []headers.Item{
+			{Limit: ratelimit.PerDay("day", 9), Result: res, Unit: unit}}}
+	}
+	both := item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: 3})
+	both.Items = append(both.Items, headers.Item{Limit: ratelimit.PerDay("other", 9),
+		Result: ratelimit.Result{RetryAfter: 1500 * time.Millisecond}})
+	for _, tt := range []struct {
+		name   string
+		d      httplimit.Decision
+		status int
+		retry  string
+	}{
+		{"refused", item("", ratelimit.Result{RetryAfter: 61 * time.Second}), 429, "61"},
+		{"refused by the cache", item("", ratelimit.Result{Source: ratelimit.SourceCache}), 429, "1"},
+		{"in flight: the end of the window is not told", item(headers.ConcurrentRequests,
+			ratelimit.Result{RetryAfter: time.Hour}), 429, "1"},
+		{"a reduced share", item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: 3,
+			RetryAfter: 2 * time.Second}), 503, "2"},
+		{"a reduced share and a whole limit", both, 429, "2"},
+		{"unavailable", httplimit.Decision{Err: ratelimit.ErrOutcomeUnknown}, 503, "1"},
+		{"exceeds", httplimit.Decision{Err: ratelimit.ErrExceedsLimit}, 422, ""},
+		{"unattributed", httplimit.Decision{Err: httplimit.ErrUnattributed}, 400, ""},
+		{"other", httplimit.Decision{Err: errors.New(secret)}, 500, ""},
+		{"allowed", item("", ratelimit.Result{Allowed: true}), 500, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rec := httptest.NewRecorder()
+			httplimit.Refuse(rec, tt.d)
+			checkProblem(t, rec.Result(), tt.status)
+			wantField(t, rec.Result(), "Retry-After", tt.retry)
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package headers_test
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/httplimit/headers"
+)
+
+var (
+	admitted = ratelimit.Result{Allowed: true, Limit: 60, Remaining: 59,
+		ResetAfter: 59*time.Second + 1}
+	refused = ratelimit.Result{Limit: 60, RetryAfter: 10*time.Second - 1,
+		ResetAfter: time.Minute}
+	open  = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: 60}
+	local = ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: 15,
+		Remaining: 14, ResetAfter: time.Second}
+)
+
+func minute(res ratelimit.Result) headers.Item {
+	return headers.Item{Limit: ratelimit.PerMinute("minute", 60), Result: res}
+}
+
+func TestWriteDraft11(t *testing.T) {
+	const policy = `"minute";q=60;w=60`
+	bytes := minute(admitted)
+	bytes.Unit = headers.ContentBytes
+	calls := minute(refused)
+	calls.Unit = headers.ConcurrentRequests
+	odd := minute(admitted)
+	odd.Unit = "a\nb"
+	for _, tt := range []struct {
+		name           string
+		items          []headers.Item
+		policy, limits string
+	}{
+		{"none", nil, "", ""},
+		{"admitted", []headers.Item{minute(admitted)}, policy, `"minute";r=59;t=60`},
+		{"refused: t is RetryAfter", []headers.Item{minute(refused)},
+			policy, `"minute";r=0;t=10`},
+		{"all units free: no t", []headers.Item{minute(ratelimit.Result{Allowed: true,
+			Remaining: 60})}, policy, `"minute";r=60`},
+		{"from the cache", []headers.Item{minute(ratelimit.Result{Source: ratelimit.SourceCache,
+			RetryAfter: time.Nanosecond})}, policy, `"minute";r=0;t=1`},
+		{"open: policy only", []headers.Item{minute(open)}, policy, ""},
+		{"local: the share", []headers.Item{minute(local)},
+			`"minute";q=15;w=60`, `"minute";r=14;t=1`},
+		{"bytes", []headers.Item{bytes},
+			`"minute";q=60;w=60;qu="content-bytes"`, `"minute";r=59;t=60`},
+		{"calls in flight", []headers.Item{calls},
+			`"minute";q=60;qu="concurrent-requests"`, `"minute";r=0`},
+		{"a unit that is no String", []headers.Item{odd}, policy, `"minute";r=59;t=60`},
+		{"two", []headers.Item{
+			{Limit: ratelimit.PerSecond("burst", 10), Result: admitted}, minute(open),
+			{Limit: ratelimit.PerDay("day", 5000), Result: refused}},
+			`"burst";q=10;w=1, "minute";q=60;w=60, "day";q=5000;w=86400`,
+			`"burst";r=59;t=60, "day";r=0;t=10`},
+		{"a window of a millisecond", []headers.Item{{Limit: ratelimit.Limit{Name: "ms", Max: 1,
+			Window: time.Millisecond}, Result: admitted}}, `"ms";q=1;w=1`, `"ms";r=59;t=60`},
+		{"out of range", []headers.Item{{Limit: ratelimit.Limit{Name: "x", Max: math.MaxInt64,
+			Window: math.MinInt64}, Result: ratelimit.Result{Allowed: true,
+			Remaining: math.MinInt64, ResetAfter: math.MaxInt64}}},
+			`"x";q=999999999999999`, `"x";r=0;t=9223372037`},
+		{"quotation", []headers.Item{{Limit: ratelimit.Limit{Name: `a"\ b`, Max: 1}, Result: open}},
+			`"a\"\\ b";q=1`, ""},
+		{"names that are no Strings", []headers.Item{
+			{Limit: ratelimit.PerSecond("", 1), Result: admitted},
+			{Limit: ratelimit.PerSecond("é", 1), Result: admitted},
+			{Limit: ratelimit.PerSecond("a\r\nb", 1), Result: admitted},
+			minute(admitted)}, policy, `"minute";r=59;t=60`},
+		{"no name at all", []headers.Item{{Limit: ratelimit.PerSecond("", 1)}}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := http.Header{}
+			headers.Write(h, headers.Draft11, tt.items...)
+			if got := h.Get("RateLimit-Policy"); got != tt.policy {
+				t.Errorf("RateLimit-Policy: %s\nwant              %s", got, tt.policy)
+			}
+			if got := h.Get("RateLimit"); got != tt.limits {
+				t.Errorf("RateLimit: %s\nwant       %s", got, tt.limits)
+			}
+		})
+	}
+}
+
+// TestWriteTwice: the lists of draft-11 grow, the other fields are replaced.
+func TestWriteTwice(t *testing.T) {
+	h := http.Header{}
+	headers.Write(h, headers.Draft11, minute(admitted))
+	headers.Write(h, headers.Draft11, headers.Item{Limit: ratelimit.PerDay("day", 9), Result: open})
+	want := http.Header{"Ratelimit-Policy": {`"minute";q=60;w=60`, `"day";q=9;w=86400`},
+		"Ratelimit": {`"minute";r=59;t=60`}}
+	if fmt.Sprint(h) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", h, want)
+	}
+	h = http.Header{}
+	headers.Write(h, headers.Draft06, minute(admitted))
+	headers.Write(h, headers.Draft06, minute(open))
+	calls := minute(refused)
+	calls.Unit = headers.ConcurrentRequests
+	for range 2 {
+		headers.Write(h, headers.XDelta, minute(admitted))
+		headers.Write(h, headers.XDelta, calls)
+	}
+	if got := h.Get("X-RateLimit-Remaining") + h.Get("X-RateLimit-Reset"); got != "0" {
+		t.Errorf("calls in flight: %v", h)
+	}
+	h.Del("X-RateLimit-Limit")
+	h.Del("X-RateLimit-Remaining")
+	if want := (http.Header{"Ratelimit-Limit": {"60"}}); fmt.Sprint(h) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", h, want)
+	}
+}
+
+// TestWriteOlder: the limit that binds, in the form of each older format and in no other.
+func TestWriteOlder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Synthetic time begins at a whole second: half of one more shows the rounding.
+		time.Sleep(500 * time.Millisecond)
+		epoch := time.Now().Unix() // rounded down
+		day := headers.Item{Limit: ratelimit.PerDay("day", 5000), Result: admitted}
+		for _, tt := range []struct {
+			format        headers.Format
+			items         []headers.Item
+			limit, remain string
+			reset         int64
+		}{
+			{headers.Draft06, []headers.Item{minute(admitted)}, "60", "59", 60},
+			{headers.Draft06, []headers.Item{day, minute(refused)}, "60", "0", 10},
+			{headers.Draft06, []headers.Item{minute(local)}, "15", "14", 1},
+			{headers.XDelta, []headers.Item{day, minute(refused)}, "60", "0", 10},
+			{headers.XEpoch, []headers.Item{day, minute(refused)}, "60", "0", epoch + 11},
+			{headers.XEpoch, []headers.Item{minute(ratelimit.Result{Allowed: true,
+				ResetAfter: math.MaxInt64})}, "60", "0", 9223372037},
+		} {
+			h := http.Header{}
+			headers.Write(h, tt.format, tt.items...)
+			prefix := "X-Ratelimit-"
+			if tt.format == headers.Draft06 {
+				prefix = "Ratelimit-"
+			}
+			want := http.Header{prefix + "Limit": {tt.limit}, prefix + "Remaining": {tt.remain},
+				prefix + "Reset": {fmt.Sprint(tt.reset)}}
+			if fmt.Sprint(h) != fmt.Sprint(want) {
+				t.Errorf("%v: %v, want %v", tt.format, h, want)
+			}
+		}
+	})
+	for _, f := range []headers.Format{headers.None, 99} {
+		h := http.Header{}
+		headers.Write(h, f, minute(admitted))
+		if len(h) != 0 {
+			t.Errorf("%v writes %v", f, h)
+		}
+	}
+}

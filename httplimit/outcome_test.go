@@ -1,0 +1,373 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/httplimit"
+)
+
+func newInFlight(t *testing.T, store ratelimit.Store, most int64) *ratelimit.Limiter {
+	t.Helper()
+	calls, err := ratelimit.NewInFlight(store, algorithm.SlidingLog(
+		ratelimit.Limit{Name: "calls", Max: most, Window: time.Minute}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// serveAnyway serves a request and recovers from the handler's panic.
+func serveAnyway(h http.Handler, r *http.Request) (panicked any) {
+	defer func() { panicked = recover() }()
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	return nil
+}
+
+// TestCounting: the status that the handler answers with decides, however the handler ends.
+func TestCounting(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	for _, tt := range []struct {
+		name    string
+		handler http.HandlerFunc
+		status  int
+	}{
+		{"nothing", func(http.ResponseWriter, *http.Request) {}, 200},
+		{"a body", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") }, 200},
+		{"a status", status(401), 401},
+		{"two statuses", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(401)
+			w.WriteHeader(200)
+		}, 401},
+		{"after early hints", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(401)
+		}, 401},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			w.WriteHeader(401)
+		}, 200},
+		{"flushed by a controller", func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(401)
+		}, 200},
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic("x") }, 500},
+		{"a panic after a status", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(401)
+			panic(http.ErrAbortHandler)
+		}, 401},
+		{"the client left", func(http.ResponseWriter, *http.Request) { cancel() }, 499},
+		{"the client left after a status", func(w http.ResponseWriter, _ *http.Request) {
+			cancel()
+			w.WriteHeader(401)
+		}, 401},
+	} {
+		for _, counted := range []bool{true, false} {
+			t.Run(fmt.Sprint(tt.name, counted), func(t *testing.T) {
+				limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9),
+					ratelimit.PerDay("day", 9))
+				var got []int
+				h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
+					func(status int) bool { got = append(got, status); return counted },
+				))(tt.handler)
+				ended, cancel = context.WithCancel(t.Context())
+				defer cancel()
+				serveAnyway(h, get().WithContext(ended))
+				if fmt.Sprint(got) != fmt.Sprint([]int{tt.status}) {
+					t.Errorf("status %d, want %d", got, tt.status)
+				}
+				if counted {
+					remaining(t, limiter, 8)
+				} else {
+					remaining(t, limiter, 9)
+				}
+			})
+		}
+	}
+}
+
+// TestCountingRefused: units that are given back are free again, and a refusal settles nothing.
+func TestCountingRefused(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 2),
+		ratelimit.PerDay("day", 2))
+	code, calls := 200, 0
+	h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(func(status int) bool {
+		calls++
+		return status == http.StatusUnauthorized
+	}))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+	for range 5 {
+		if res := serve(h, get()); res.StatusCode != 200 {
+			t.Fatalf("status %d", res.StatusCode)
+		}
+	}
+	code = 401
+	for _, want := range []int{401, 401, 429, 429} {
+		if res := serve(h, get()); res.StatusCode != want {
+			t.Errorf("status %d, want %d", res.StatusCode, want)
+		}
+	}
+	if calls != 7 {
+		t.Errorf("%d outcomes, want 7", calls)
+	}
+	p := checkProblem(t, serve(h, get()), 429)
+	if fmt.Sprint(p["violated-policies"]) != "[hour day]" {
+		t.Errorf("violated-policies %v", p["violated-policies"])
+	}
+}
+
+// TestCountingConcurrent: no more handlers run at once than there are units, although all give
+// theirs back.
+func TestCountingConcurrent(t *testing.T) {
+	const limit, requests = 5, 200
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", limit))
+	var running, most, admitted atomic.Int64
+	h := httplimit.New(claiming(one(limiter)),
+		httplimit.WithCounting(func(int) bool { return false }),
+	)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		n := running.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		admitted.Add(1)
+		running.Add(-1)
+	}))
+	var wg sync.WaitGroup
+	var refused atomic.Int64
+	for range requests {
+		wg.Go(func() {
+			if serve(h, get()).StatusCode == 429 {
+				refused.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > limit || admitted.Load()+refused.Load() != requests {
+		t.Errorf("%d at once, %d admitted, %d refused", most.Load(), admitted.Load(), refused.Load())
+	}
+	remaining(t, limiter, limit)
+}
+
+// TestInFlight: claims of calls in flight are released without an option, other claims beside them
+// stay charged.
+func TestInFlight(t *testing.T) {
+	for name, end := range map[string]func(http.ResponseWriter){
+		"returns": func(http.ResponseWriter) {},
+		"panics":  func(http.ResponseWriter) { panic("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t, newClock())
+			calls := newInFlight(t, store, 1)
+			rate := newLimiter(t, store, ratelimit.PerHour("hour", 9))
+			var h http.Handler
+			var inner *http.Response
+			h = httplimit.New(claiming(one(calls), one(rate)))(http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) {
+					if inner == nil {
+						inner = serve(h, get())
+					}
+					end(w)
+				}))
+			serveAnyway(h, get())
+			p := checkProblem(t, inner, 429)
+			if fmt.Sprint(p["violated-policies"]) != "[calls]" {
+				t.Errorf("violated-policies %v", p["violated-policies"])
+			}
+			wantField(t, inner, "Retry-After", "1")
+			wantField(t, inner, "RateLimit-Policy",
+				`"calls";q=1;qu="concurrent-requests", "hour";q=9;w=3600`)
+			wantField(t, inner, "RateLimit", `"calls";r=0, "hour";r=8;t=3600`)
+			remaining(t, calls, 1)
+			remaining(t, rate, 8)
+		})
+	}
+}
+
+// TestInFlightAndCounting: a panic of the function that counts leaves no call in flight.
+func TestInFlightAndCounting(t *testing.T) {
+	calls := newInFlight(t, newStore(t, newClock()), 1)
+	h := httplimit.New(claiming(one(calls)), httplimit.WithCounting(
+		func(int) bool { panic("counting") }))(passed)
+	if got := serveAnyway(h, get()); got != "counting" {
+		t.Errorf("panic %v", got)
+	}
+	remaining(t, calls, 1)
+}
+
+// TestSettlementFails: an error of a settlement changes no answer, and the observer hears of it.
+func TestSettlementFails(t *testing.T) {
+	store := &flaky{Store: newStore(t, newClock())}
+	var errs []error
+	limiter := newLimiter(t, store, ratelimit.PerHour("hour", 1)).WithObserver(
+		func(_ context.Context, o ratelimit.Observation) { errs = append(errs, o.Err) })
+	h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
+		func(int) bool { return false },
+	))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		store.away.Store(true)
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	if res := serve(h, get()); res.StatusCode != http.StatusTeapot {
+		t.Errorf("status %d", res.StatusCode)
+	}
+	if len(errs) != 2 || errs[0] != nil || !errors.Is(errs[1], ratelimit.ErrUnavailable) {
+		t.Errorf("observed %v", errs)
+	}
+}
+
+// bare is a ResponseWriter without optional methods.
+type bare struct{ http.ResponseWriter }
+
+// TestRecorderKeepsMethods: on a server of the standard library handlers find all that they would
+// find without the middleware.
+func TestRecorderKeepsMethods(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1000))
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", 100_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	statuses := make(chan int, 1)
+	limit := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
+		func(status int) bool { statuses <- status; return true }))
+	mux := http.NewServeMux()
+	mux.HandleFunc("/file", func(w http.ResponseWriter, _ *http.Request) {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		if _, err := w.(io.ReaderFrom).ReadFrom(f); err != nil {
+			t.Error(err)
+		}
+	})
+	mux.HandleFunc("/deadline", func(w http.ResponseWriter, _ *http.Request) {
+		c := http.NewResponseController(w)
+		if err := c.SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
+			t.Error(err)
+		}
+		w.(http.Flusher).Flush()
+	})
+	mux.HandleFunc("/hijack", func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+	})
+	server := httptest.NewServer(limit(mux))
+	defer server.Close()
+	for path, want := range map[string]int{"/file": 200, "/deadline": 200, "/hijack": 101} {
+		res, err := server.Client().Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, res.Body); path == "/file" && n != 100_000 || err != nil {
+			t.Errorf("%s: %d bytes, %v", path, n, err)
+		}
+		res.Body.Close()
+		if got := <-statuses; got != want {
+			t.Errorf("%s: status %d, want %d", path, got, want)
+		}
+	}
+
+	// No method is made up.
+	h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, flushes := w.(http.Flusher)
+		_, hijacks := w.(http.Hijacker)
+		_, reads := w.(io.ReaderFrom)
+		if flushes || hijacks || reads {
+			t.Error("the writer has methods that the one below lacks")
+		}
+		if err := http.NewResponseController(w).Flush(); err == nil {
+			t.Error("flushed what cannot flush")
+		}
+	}))
+	h.ServeHTTP(struct{ http.ResponseWriter }{bare{httptest.NewRecorder()}}, get())
+}
+
+// hijackable is a ResponseWriter as of HTTP/1.
+type hijackable struct {
+	*httptest.ResponseRecorder
+	err error
+}
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, h.err }
+func (h hijackable) ReadFrom(src io.Reader) (int64, error) {
+	return io.Copy(h.ResponseRecorder, src)
+}
+
+// TestHijack: a hijacked connection has the status 101, and one that could not be hijacked has not.
+func TestHijack(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9))
+	for err, want := range map[error]int{nil: 101, errors.New("no"): 500} {
+		got := 0
+		h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
+			func(status int) bool { got = status; return false },
+		))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if _, _, err := w.(http.Hijacker).Hijack(); err != nil {
+				w.WriteHeader(500)
+			}
+		}))
+		h.ServeHTTP(hijackable{httptest.NewRecorder(), err}, get())
+		if got != want {
+			t.Errorf("status %d, want %d", got, want)
+		}
+	}
+	remaining(t, limiter, 9)
+}
+
+// TestCountingWithoutStore: where the policy has admitted a request, nothing is left to settle, and
+// no request pays for a second call of a store that is away.
+func TestCountingWithoutStore(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		store := &countingStore{Store: broken{ratelimit.ErrUnavailable}}
+		limiter := newLimiter(t, store, ratelimit.PerHour("hour", 9)).With(ratelimit.FailOpen)
+		h := httplimit.New(claiming(one(limiter)),
+			httplimit.WithCounting(func(int) bool { return counted }))(passed)
+		if res := serve(h, get()); res.StatusCode != 200 {
+			t.Errorf("status %d", res.StatusCode)
+		}
+		if store.calls != 1 {
+			t.Errorf("counted %v: the store was called %d times, want once", counted, store.calls)
+		}
+	}
+}
+
+// countingStore counts the calls of a store.
+type countingStore struct {
+	ratelimit.Store
+	calls int
+}
+
+func (s *countingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	s.calls++
+	return s.Store.Take(ctx, d)
+}
+
+func (s *countingStore) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	s.calls++
+	return s.Store.TakeAll(ctx, ds, out)
+}

@@ -1,0 +1,53 @@
+package httplimit
+
+import (
+	"net/http"
+
+	"github.com/truewindow/ratelimit/internal/problem"
+)
+
+// Refuse answers a request that is not passed on, as the package comment describes: with problem
+// details and, if waiting helps, Retry-After. It does not write the fields of package headers. An
+// allowed request it answers with 500, since that is a mistake of the caller.
+func Refuse(w http.ResponseWriter, d Decision) {
+	setRetryAfter(w.Header(), d)
+	d.problem().Write(w)
+}
+
+func setRetryAfter(h http.Header, d Decision) {
+	if wait := d.RetryAfter(); wait > 0 {
+		problem.SetRetryAfter(h, wait)
+	}
+}
+
+// problem returns the problem details of a request that is not passed on.
+func (d Decision) problem() problem.Problem {
+	p := problem.Problem{Status: d.Status()}
+	if d.Err == nil {
+		p.ViolatedPolicies = d.violated()
+	}
+	switch p.Status {
+	case http.StatusTooManyRequests:
+		p.Type, p.Title = problem.QuotaExceeded, "Quota Exceeded"
+		if d.blocked() {
+			p.Type, p.Title = problem.AbnormalUsage, "Abnormal Usage Detected"
+		}
+	case http.StatusServiceUnavailable:
+		if d.ended {
+			return p
+		}
+		p.Type, p.Title = problem.ReducedCapacity, "Temporary Reduced Capacity"
+		if d.Err != nil {
+			p.Detail = "Whether the request is within its limits cannot be decided at the moment."
+		} else {
+			p.Detail = "The limits are lower than usual at the moment."
+		}
+	case http.StatusBadRequest:
+		p.Detail = "The request cannot be attributed to anyone whose requests are limited."
+	case http.StatusUnprocessableEntity:
+		p.Detail = "The request costs more than its limits ever admit."
+	case http.StatusOK:
+		p.Status = http.StatusInternalServerError
+	}
+	return p
+}

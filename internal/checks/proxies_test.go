@@ -1,0 +1,29 @@
+package checks
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestProxyConfigurations: docs/proxies.md has the configurations that the tests on proxies run.
+func TestProxyConfigurations(t *testing.T) {
+	page, err := os.ReadFile("docs/proxies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("integration/edges/testdata/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), "\n"+string(text)+"```\n") {
+			t.Errorf("the page does not have %s as a block", file)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package fieldstest
+
+import (
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"pgregory.net/rapid"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/httplimit/headers"
+)
+
+// The largest Integer of RFC 9651.
+const maxInt = 999_999_999_999_999
+
+func anyInt() *rapid.Generator[int64] {
+	return rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 5000),
+		rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64, maxInt, maxInt + 1,
+			ratelimit.MaxUnits}))
+}
+
+func anyDuration() *rapid.Generator[time.Duration] {
+	return rapid.Map(rapid.OneOf(anyInt(), rapid.Int64Range(0, int64(ratelimit.MaxWindow))),
+		func(n int64) time.Duration { return time.Duration(n) })
+}
+
+func anyItem() *rapid.Generator[headers.Item] {
+	return rapid.Custom(func(t *rapid.T) headers.Item {
+		return headers.Item{
+			Limit: ratelimit.Limit{
+				Name: rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]{1,64}`)).
+					Draw(t, "name"),
+				Max:    anyInt().Draw(t, "max"),
+				Window: anyDuration().Draw(t, "window"),
+			},
+			Result: ratelimit.Result{
+				Allowed:    rapid.Bool().Draw(t, "allowed"),
+				Source:     ratelimit.Source(rapid.Uint8Range(0, 3).Draw(t, "source")),
+				Limit:      anyInt().Draw(t, "limit"),
+				Remaining:  anyInt().Draw(t, "remaining"),
+				RetryAfter: anyDuration().Draw(t, "retryAfter"),
+				ResetAfter: anyDuration().Draw(t, "resetAfter"),
+			},
+			Unit: rapid.SampledFrom([]headers.Unit{"", headers.ContentBytes,
+				headers.ConcurrentRequests, `to"ke\ns`, "\n"}).Draw(t, "unit"),
+		}
+	})
+}
+
+// entry is one item of a list, as it should be read.
+type entry struct {
+	name   string
+	params map[string]any
+}
+
+// writable reports whether RFC 9651 has a String for s.
+func writable(s string) bool {
+	_, err := httpsfv.Marshal(httpsfv.NewItem(s))
+	return s != "" && err == nil
+}
+
+func clamp(n int64) int64 { return max(0, min(n, maxInt)) }
+
+// ceil returns d in seconds by other arithmetic than that of the package.
+func ceil(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d > 0 && d%time.Second != 0 {
+		n++
+	}
+	return max(0, n)
+}
+
+func expect(items []headers.Item) (policy, limits []entry) {
+	for _, it := range items {
+		if !writable(it.Limit.Name) {
+			continue
+		}
+		flight := it.Unit == headers.ConcurrentRequests
+		params := map[string]any{"q": clamp(it.Limit.Max)}
+		if it.Result.Source == ratelimit.SourceLocal && it.Result.Limit > 0 {
+			params["q"] = clamp(it.Result.Limit)
+		}
+		if it.Limit.Window > 0 && !flight {
+			params["w"] = ceil(it.Limit.Window)
+		}
+		if writable(string(it.Unit)) {
+			params["qu"] = string(it.Unit)
+		}
+		policy = append(policy, entry{it.Limit.Name, params})
+		if it.Result.Source == ratelimit.SourceOpen {
+			continue
+		}
+		params = map[string]any{"r": clamp(it.Result.Remaining)}
+		t := it.Result.RetryAfter
+		if it.Result.Allowed {
+			t = it.Result.ResetAfter
+		}
+		if t > 0 && !flight {
+			params["t"] = ceil(t)
+		}
+		limits = append(limits, entry{it.Limit.Name, params})
+	}
+	return policy, limits
+}
+
+func check(t *rapid.T, lines []string, want []entry) {
+	if len(want) == 0 {
+		if len(lines) != 0 {
+			t.Fatalf("an empty list is written as %q", lines)
+		}
+		return
+	}
+	list, err := httpsfv.UnmarshalList(lines)
+	if err != nil {
+		t.Fatalf("%q: %v", lines, err)
+	}
+	if len(list) != len(want) {
+		t.Fatalf("%q has %d items, want %d", lines, len(list), len(want))
+	}
+	for i, member := range list {
+		item, ok := member.(httpsfv.Item)
+		if !ok || item.Value != want[i].name {
+			t.Fatalf("%q: item %d is %v, want %q", lines, i, member, want[i].name)
+		}
+		if got := len(item.Params.Names()); got != len(want[i].params) {
+			t.Fatalf("%q: item %d has %d parameters, want %v", lines, i, got, want[i].params)
+		}
+		for name, value := range want[i].params {
+			if got, _ := item.Params.Get(name); got != value {
+				t.Fatalf("%q: %s of item %d is %v, want %v", lines, name, i, got, value)
+			}
+		}
+	}
+	// One form for one meaning: what is read is written as it was.
+	again, err := httpsfv.Marshal(list)
+	if err != nil || len(lines) == 1 && again != lines[0] {
+		t.Fatalf("%q is written as %q, %v", lines, again, err)
+	}
+}
+
+// TestWriteReadsBack: an implementation that knows nothing of this one reads what was written,
+// whatever the limits and the results.
+func TestWriteReadsBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := http.Header{}
+		var items []headers.Item
+		for range rapid.IntRange(1, 2).Draw(t, "middlewares") {
+			some := rapid.SliceOfN(anyItem(), 0, 4).Draw(t, "items")
+			headers.Write(h, headers.Draft11, some...)
+			items = append(items, some...)
+		}
+		policy, limits := expect(items)
+		check(t, h["Ratelimit-Policy"], policy)
+		check(t, h["Ratelimit"], limits)
+	})
+}

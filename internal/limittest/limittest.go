@@ -1,0 +1,57 @@
+// Package limittest makes the clocks, stores and limiters that the tests of the edges use.
+package limittest
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+)
+
+// Clock is a clock that a test sets, in microseconds since the Unix epoch.
+type Clock struct{ now atomic.Int64 }
+
+// NewClock returns a clock that stands in the year 2027.
+func NewClock() *Clock {
+	c := new(Clock)
+	c.now.Store(1_800_000_000_000_000)
+	return c
+}
+
+// Advance moves the clock forward.
+func (c *Clock) Advance(d time.Duration) { c.now.Add(d.Microseconds()) }
+
+// NewStore returns a memory store on c, or on its own clock if c is nil. It closes when the test
+// ends.
+func NewStore(tb testing.TB, c *Clock) ratelimit.Store {
+	tb.Helper()
+	opts := new(memorystore.Options)
+	if c != nil {
+		opts.Now = c.now.Load
+	}
+	store, err := memorystore.New(opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// NewLimiter returns a limiter of exact logs.
+func NewLimiter(
+	tb testing.TB, store ratelimit.Store, limits ...ratelimit.Limit,
+) *ratelimit.Limiter {
+	tb.Helper()
+	var algorithms []ratelimit.Algorithm
+	for _, l := range limits {
+		algorithms = append(algorithms, algorithm.SlidingLog(l))
+	}
+	limiter, err := ratelimit.New(store, algorithms...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return limiter
+}

@@ -1,0 +1,218 @@
+package otellimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+)
+
+const scope = "github.com/truewindow/ratelimit/otellimit"
+
+const (
+	limitKey   = attribute.Key("ratelimit.limit")
+	opKey      = attribute.Key("ratelimit.op")
+	outcomeKey = attribute.Key("ratelimit.outcome")
+	sourceKey  = attribute.Key("ratelimit.source")
+	liveKey    = attribute.Key("ratelimit.live")
+	storeKey   = attribute.Key("ratelimit.store")
+	stateKey   = attribute.Key("ratelimit.state")
+	errorKey   = attribute.Key("error.type")
+)
+
+// buckets are the bounds of the histograms, in seconds.
+var buckets = []float64{
+	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
+}
+
+// Metrics records the decisions of limiters and the statistics of stores. It is safe for
+// simultaneous use. Create one with [New].
+type Metrics struct {
+	decisions, units, near, errors, shadows metric.Int64Counter
+	duration, waited                        metric.Float64Histogram
+
+	limits   limits
+	failures [numOps]map[string]*options // by the class of the error
+
+	stats        *statsInstruments
+	registration metric.Registration
+
+	mu      sync.Mutex
+	watched map[string]func() any
+}
+
+// New returns Metrics with the meter of provider. An error wraps [ratelimit.ErrInvalidOptions] if
+// provider is nil, and is else one of the provider.
+func New(provider metric.MeterProvider) (*Metrics, error) {
+	if provider == nil {
+		return nil, fmt.Errorf("%w: no meter provider", ratelimit.ErrInvalidOptions)
+	}
+	m := &Metrics{watched: make(map[string]func() any)}
+	for op := range m.failures {
+		m.failures[op] = make(map[string]*options)
+		for _, class := range errorClasses() {
+			m.failures[op][class] = newOptions([]attribute.KeyValue{
+				opKey.String(ratelimit.Op(op).String()), errorKey.String(class)})
+		}
+	}
+	meter := provider.Meter(scope)
+	var problems []error
+	counter := func(name, unit, what string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
+		problems = append(problems, err)
+		return c
+	}
+	histogram := func(name, what string) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"),
+			metric.WithDescription(what), metric.WithExplicitBucketBoundaries(buckets...))
+		problems = append(problems, err)
+		return h
+	}
+	m.decisions = counter("ratelimit.decisions", "{decision}",
+		"Decisions, one for each limit of a call.")
+	m.units = counter("ratelimit.units", "{unit}", "Units that were asked for.")
+	m.near = counter("ratelimit.near_limit", "{decision}",
+		"Takes admitted with at most 20 % remaining.")
+	m.errors = counter("ratelimit.errors", "{error}", "Calls that failed.")
+	m.shadows = counter("ratelimit.shadow.decisions", "{decision}",
+		"Decisions of shadows, one for each limit of a call.")
+	m.duration = histogram("ratelimit.decision.duration", "How long calls took.")
+	m.waited = histogram("ratelimit.decision.waited", "How long calls of Wait waited.")
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return m, m.registerStats(meter)
+}
+
+// Close ends the collection of the statistics. Decisions are counted until the provider ends.
+func (m *Metrics) Close() error { return m.registration.Unregister() }
+
+// Observe records a call; it is for [ratelimit.Limiter.WithObserver]. It sets the attributes of the
+// current span, and makes no span.
+func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
+	if int(o.Op) >= numOps || len(o.Limits) == 0 {
+		return
+	}
+	binding := 0
+	if o.Err == nil {
+		binding = ratelimit.Binding(o.Results)
+	}
+	for i, limit := range o.Limits {
+		series := m.limits.of(limit)
+		res := o.Results[i]
+		opts := series.decision(o.Op, outcomeOf(&o, i), sourceOf(res))
+		m.decisions.Add(ctx, 1, opts.add...)
+		if o.N > 0 {
+			m.units.Add(ctx, o.N, opts.add...)
+		}
+		if o.Op == ratelimit.OpTake && o.N > 0 && o.Admitted() && nearLimit(res) {
+			m.near.Add(ctx, 1, series.only.add...)
+		}
+	}
+	decided := m.limits.of(o.Limits[binding]).decision(
+		o.Op, outcomeOf(&o, binding), sourceOf(o.Results[binding]))
+	m.duration.Record(ctx, o.Elapsed.Seconds(), decided.record...)
+	if o.Waited > 0 {
+		m.waited.Record(ctx, o.Waited.Seconds(), decided.record...)
+	}
+	if o.Err != nil {
+		m.errors.Add(ctx, 1, m.failures[o.Op][errorClass(o.Err)].add...)
+	}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(decided.attributes...)
+	}
+}
+
+// ObserveShadow records a decision of a shadow; it is for the observer of the limiter that
+// [ratelimit.Limiter.WithShadow] gets. Shadows are in ratelimit.shadow.decisions only.
+func (m *Metrics) ObserveShadow(ctx context.Context, o ratelimit.Observation) {
+	if int(o.Op) >= numOps {
+		return
+	}
+	live := failed
+	if o.Shadowed != nil {
+		live = refused
+		if o.Shadowed[ratelimit.Binding(o.Shadowed)].Allowed {
+			live = admitted
+		}
+	}
+	for i, limit := range o.Limits {
+		opts := m.limits.of(limit).shadow(o.Op, outcomeOf(&o, i), live)
+		m.shadows.Add(ctx, 1, opts.add...)
+	}
+}
+
+// outcomeOf returns the outcome of a call for one of its limits.
+func outcomeOf(o *ratelimit.Observation, i int) outcome {
+	switch {
+	case o.Err != nil:
+		return failed
+	case o.Op > ratelimit.OpPeek: // never refused
+		return admitted
+	case !o.Results[i].Allowed:
+		return refused
+	case !o.Admitted():
+		return refusedByOther
+	}
+	return admitted
+}
+
+func sourceOf(res ratelimit.Result) ratelimit.Source {
+	return min(res.Source, ratelimit.SourceOpen)
+}
+
+// nearLimit reports whether at least 80 % of a limit are used.
+func nearLimit(res ratelimit.Result) bool {
+	return res.Source != ratelimit.SourceOpen && res.Remaining <= res.Limit/5
+}
+
+// classes are the classes of errors, the more special before those that they wrap.
+var classes = []struct {
+	err  error
+	name string
+}{
+	{context.Canceled, "canceled"},
+	{context.DeadlineExceeded, "deadline_exceeded"},
+	{ratelimit.ErrQueueFull, "queue_full"},
+	{ratelimit.ErrExceedsLimit, "exceeds_limit"},
+	{ratelimit.ErrInvalidDemand, "invalid"},
+	{ratelimit.ErrInvalidLimit, "invalid"},
+	{ratelimit.ErrDuplicateDemand, "invalid"},
+	{ratelimit.ErrOutcomeUnknown, "outcome_unknown"},
+	{ratelimit.ErrCapacity, "capacity"},
+	{ratelimit.ErrCorruptState, "corrupt_state"},
+	{ratelimit.ErrClosed, "closed"},
+	{serverstore.ErrDenied, "denied"},
+	{ratelimit.ErrUnavailable, "unavailable"},
+}
+
+const otherError = "other"
+
+func errorClasses() []string {
+	names := []string{otherError}
+	for _, c := range classes {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// errorClass returns the class of an error. An outcome that is unknown is more than the end of the
+// context that has caused it.
+func errorClass(err error) string {
+	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		return "outcome_unknown"
+	}
+	for _, c := range classes {
+		if errors.Is(err, c.err) {
+			return c.name
+		}
+	}
+	return otherError
+}

@@ -1,0 +1,42 @@
+package ratelimit_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+)
+
+// TestSyntheticTime is the recipe of docs/cookbook.md for tests of code that is limited.
+func TestSyntheticTime(t *testing.T) {
+	began := time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if res, err := limiter.Allow(t.Context(), "user:42"); err != nil || !res.Allowed {
+			t.Fatalf("the first: %+v, %v", res, err)
+		}
+		time.Sleep(20 * time.Second) // takes no time
+		res, err := limiter.Allow(t.Context(), "user:42")
+		if err != nil || res.Allowed || res.RetryAfter != 40*time.Second {
+			t.Errorf("after 20 s: %+v, %v", res, err)
+		}
+		if _, err := limiter.Wait(t.Context(), "user:42"); err != nil { // sleeps for 40 s of the test
+			t.Error(err)
+		}
+	})
+	if real := time.Since(began); real > 30*time.Second {
+		t.Errorf("took %v of real time", real)
+	}
+}

@@ -1,0 +1,120 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/upstream"
+)
+
+// trip is one request from the decision to its arrival, as times since a start.
+type trip struct{ decided, arrived time.Duration }
+
+// stampKey is the key of a *time.Time in the context of a request, for when it was admitted.
+type stampKey struct{}
+
+// TestArrival counts at an upstream, in real time, what two transports on one store let through: no
+// window of a second holds more than the limit. It is tried again on a machine that is so busy that
+// the times to the upstream differ by more than the margin, which promises nothing then.
+func TestArrival(t *testing.T) {
+	const (
+		limit  = 50
+		margin = upstream.DefaultMargin
+		tries  = 5
+	)
+	for range tries {
+		trips := arrivals(t, limit, 1900*time.Millisecond)
+		var at []time.Duration
+		shortest, longest := time.Hour, time.Duration(0)
+		for _, p := range trips {
+			at = append(at, p.arrived)
+			shortest = min(shortest, p.arrived-p.decided)
+			longest = max(longest, p.arrived-p.decided)
+		}
+		most := mostInWindow(at, time.Second)
+		t.Logf("%d requests, from %v to %v on their way; the fullest second held %d of %d",
+			len(trips), shortest, longest, most, limit)
+		switch {
+		case len(trips) != 2*limit:
+			t.Fatalf("%d requests arrived, want %d", len(trips), 2*limit)
+		case most <= limit:
+			return
+		case longest-shortest < margin:
+			t.Fatalf("a second held %d requests, more than the limit of %d", most, limit)
+		}
+	}
+	t.Skip("the machine is too busy: the times to the upstream differ by more than the margin")
+}
+
+// arrivals lets workers of two transports send all they can for some time, and returns the trips of
+// the requests.
+func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip) {
+	t.Helper()
+	const workers = 40 // of each transport
+	store, err := memorystore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	start := time.Now()
+	var mu sync.Mutex
+	arrived := make(map[string]time.Duration)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		at := time.Since(start)
+		mu.Lock()
+		defer mu.Unlock()
+		arrived[r.Header.Get("Name")] = at
+	}))
+	defer server.Close()
+	decided := make(map[string]time.Duration)
+	ctx, cancel := context.WithDeadline(t.Context(), start.Add(length))
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range 2 {
+		base := &http.Transport{MaxIdleConnsPerHost: workers}
+		defer base.CloseIdleConnections()
+		rt := newTransport(t, store, upstream.Options{
+			Base: base,
+			Observe: func(ctx context.Context, o ratelimit.Observation) {
+				if o.Admitted() {
+					*ctx.Value(stampKey{}).(*time.Time) = time.UnixMicro(o.Results[0].At)
+				}
+			},
+		}, ratelimit.PerSecond("maps", limit))
+		for j := range workers {
+			all.Go(func() {
+				for k := 0; ; k++ {
+					name := fmt.Sprint(i, j, k)
+					var stamp time.Time
+					r := getFrom(context.WithValue(ctx, stampKey{}, &stamp), server.URL)
+					r.Header.Set("Name", name)
+					res, err := rt.RoundTrip(r)
+					if _, ok := errors.AsType[*upstream.LimitError](err); ok {
+						return // the deadline is too near
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					res.Body.Close()
+					mu.Lock()
+					decided[name] = stamp.Sub(start)
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	all.Wait()
+	for name, at := range arrived {
+		trips = append(trips, trip{decided[name], at})
+	}
+	return trips
+}

@@ -1,0 +1,221 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/upstream"
+)
+
+// TestCoolDown says which answers begin a cool-down, and for how long.
+func TestCoolDown(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		status int
+		fields []string
+		want   time.Duration
+	}{
+		{"200", 200, nil, 0},
+		{"429 alone", 429, nil, 0},
+		{"429", 429, []string{"Retry-After", "7"}, 7 * time.Second},
+		{"429 with a date", 429, []string{"Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT"},
+			30 * time.Second},
+		{"429 with a date in the past", 429,
+			[]string{"Retry-After", "Fri, 31 Dec 1999 00:00:30 GMT"}, 0},
+		{"503", 503, []string{"Retry-After", "7"}, 7 * time.Second},
+		{"202 asks to poll", 202, []string{"Retry-After", "7"}, 0},
+		{"500", 500, []string{"Retry-After", "7"}, 0},
+		{"no wait", 429, []string{"Retry-After", "0"}, 0},
+		{"nonsense", 429, []string{"Retry-After", "soon"}, 0},
+		{"capped", 429, []string{"Retry-After", "86400"}, upstream.DefaultMaxCoolDown},
+		{"more than a duration holds", 503, []string{"Retry-After", "99999999999999999999"},
+			upstream.DefaultMaxCoolDown},
+		{"used up", 200, []string{"RateLimit-Remaining", "0", "RateLimit-Reset", "9"},
+			9 * time.Second},
+		{"used up, X-", 200, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"},
+			9 * time.Second},
+		{"used up until an instant", 403,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684860"}, time.Minute},
+		{"used up until the past", 200,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684000"}, 0},
+		{"used up for long", 200,
+			[]string{"RateLimit-Remaining", "0", "RateLimit-Reset", "86400"},
+			upstream.DefaultMaxCoolDown},
+		{"not used up", 200, []string{"RateLimit-Remaining", "1", "RateLimit-Reset", "9"}, 0},
+		{"no renewal", 200, []string{"RateLimit-Remaining", "0"}, 0},
+		{"renewal alone", 200, []string{"RateLimit-Reset", "9"}, 0},
+		{"out of a cache", 200,
+			[]string{"RateLimit-Remaining", "0", "RateLimit-Reset", "9", "Age", "3"}, 0},
+		{"the longer of two", 429, []string{"Retry-After", "5", "RateLimit-Remaining", "0",
+			"RateLimit-Reset", "9"}, 9 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, store ratelimit.Store) {
+				base := newBase()
+				opts := upstream.Options{Base: base, Cost: secretKey, NoWait: true}
+				rt := newTransport(t, store, opts, ratelimit.PerHour("maps", 100))
+				base.say(tt.status, tt.fields...)
+				wantStatus(t.Context(), t, rt, tt.status)
+				_, err := send(t.Context(), rt)
+				switch {
+				case tt.want > 0:
+					wantLimited(t, err, "maps.cooldown", true, tt.want)
+				case err != nil:
+					t.Errorf("the next request: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestCoolDownShared: the answer to one process stops the requests of all for the same key, those
+// that wait already too, and these go on after it. Other keys and other limits go on.
+func TestCoolDownShared(t *testing.T) {
+	bubble(t, func(t *testing.T, store ratelimit.Store) {
+		base := newBase()
+		opts := upstream.Options{Base: base, Margin: noMargin,
+			Cost: func(r *http.Request) (string, int64, error) {
+				return r.Header.Get("Name"), 1, nil
+			}}
+		limit := ratelimit.PerSecond("maps", 2)
+		one, two := newTransport(t, store, opts, limit), newTransport(t, store, opts, limit)
+		other := newTransport(t, store, opts, ratelimit.PerSecond("mail", 2))
+		as := func(account string) *http.Request {
+			r := get(t.Context())
+			r.Header.Set("Name", account)
+			return r
+		}
+		do := func(rt http.RoundTripper, account string, status int) {
+			t.Helper()
+			res, err := rt.RoundTrip(as(account))
+			if err != nil || res.StatusCode != status {
+				t.Errorf("%v %v, want %d", res, err, status)
+			}
+		}
+		do(two, "ann", 200)
+		release := make(chan struct{})
+		slow := opts
+		slow.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-release
+			return base.RoundTrip(r)
+		})
+		var all sync.WaitGroup
+		all.Go(func() { do(newTransport(t, store, slow, limit), "ann", 429) })
+		synctest.Wait()
+		for range 4 { // two go after a second, two after another one
+			all.Go(func() { do(two, "ann", 200) })
+		}
+		synctest.Wait()
+		time.Sleep(time.Second / 2)
+		base.say(429, "Retry-After", "30")
+		close(release)
+		synctest.Wait()
+		base.say(200)
+		do(one, "bob", 200)
+		do(other, "ann", 200)
+		if took := time.Since(base.start); took != time.Second/2 {
+			t.Errorf("another key or limit waited until %v", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err := one.RoundTrip(as("ann").WithContext(ctx))
+		e := wantLimited(t, err, "maps.cooldown", true, 30*time.Second)
+		if !errors.Is(e, context.DeadlineExceeded) {
+			t.Errorf("%v", e)
+		}
+		do(one, "ann", 200)
+		all.Wait()
+		if took := time.Since(base.start); took != 32500*time.Millisecond {
+			t.Errorf("the last request was sent after %v", took)
+		}
+		if most := mostInWindow(base.arrivals[4:], time.Second); most != 2 || base.count() != 9 {
+			t.Errorf("a second held %d of 2, of %d requests", most, base.count())
+		}
+	})
+}
+
+// roundTripper is a function as an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestCoolDownEnd: of two cool-downs the one that ends later holds, within the cap of each
+// transport, and a request whose caller has left still begins one.
+func TestCoolDownEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, store ratelimit.Store) {
+		base := newBase()
+		opts := upstream.Options{Base: base, Cost: secretKey, NoWait: true}
+		limit := ratelimit.PerHour("maps", 100)
+		long := opts
+		long.MaxCoolDown = time.Hour
+		rt, patient := newTransport(t, store, opts, limit), newTransport(t, store, long, limit)
+		cut := opts
+		ctx, cancel := context.WithCancel(t.Context())
+		cut.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			// Both are sent before either is answered.
+			base.say(429, "Retry-After", "7200")
+			wantStatus(context.Background(), t, patient, 429)
+			base.say(429, "Retry-After", "3")
+			cancel()
+			return base.RoundTrip(r)
+		})
+		wantStatus(ctx, t, newTransport(t, store, cut, limit), 429)
+		_, err := send(t.Context(), rt)
+		wantLimited(t, err, "maps.cooldown", true, time.Hour)
+		time.Sleep(time.Hour)
+		base.say(429, "Retry-After", "7200")
+		wantStatus(t.Context(), t, rt, 429)
+		_, err = send(t.Context(), patient)
+		wantLimited(t, err, "maps.cooldown", true, upstream.DefaultMaxCoolDown)
+
+		time.Sleep(time.Hour)
+		base.say(429, "Retry-After", "3")
+		left, leave := context.WithCancel(t.Context())
+		cut.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			leave()
+			return base.RoundTrip(r)
+		})
+		wantStatus(left, t, newTransport(t, store, cut, limit), 429)
+		_, err = send(t.Context(), rt)
+		wantLimited(t, err, "maps.cooldown", true, 3*time.Second)
+	})
+}
+
+// TestCoolDownNotRecorded: the answer comes back as it is if the store does not record the
+// cool-down, and the observer hears of it.
+func TestCoolDownNotRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T, memory ratelimit.Store) {
+		base := newBase()
+		var seen []string
+		rt := newTransport(t, forceless{memory}, upstream.Options{
+			Base: base, Cost: secretKey,
+			Observe: func(_ context.Context, o ratelimit.Observation) {
+				seen = append(seen, fmt.Sprint(o.Op, o.N, o.Admitted(), o.Err))
+			},
+		}, ratelimit.PerHour("maps", 100))
+		base.say(429, "Retry-After", "3")
+		wantStatus(t.Context(), t, rt, 429)
+		want := []string{"take 1 true <nil>", "force 3000 false " + ratelimit.ErrUnavailable.Error()}
+		if !slices.Equal(seen, want) {
+			t.Errorf("observed %q, want %q", seen, want)
+		}
+	})
+}
+
+// forceless is a store that is unavailable for what is forced.
+type forceless struct{ ratelimit.Store }
+
+func (f forceless) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if d.Op == ratelimit.OpForce {
+		return ratelimit.Result{}, ratelimit.ErrUnavailable
+	}
+	return f.Store.Take(ctx, d)
+}

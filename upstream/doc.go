@@ -1,0 +1,42 @@
+// Package upstream keeps the requests that a fleet of processes sends to an upstream, such as the
+// API of another company, within the upstream's limits.
+//
+//	transport, err := upstream.New(store, nil, ratelimit.PerSecond("maps", 50))
+//	…
+//	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
+//
+// Processes whose transports are on one store share the limits of a key: together they send no more
+// than one of them alone may. A request waits for its turn, first come, first served within a
+// process, and then goes out through [Options.Base].
+//
+// # Deadlines
+//
+// A request that would wait until its deadline or longer fails at once with a [LimitError], which
+// names the limit and says when to try again. The deadline is that of the request's context, which
+// [http.Client.Timeout] sets too. A request without a deadline waits for as long as it takes. With
+// [Options.NoWait] no request waits.
+//
+// # Margin
+//
+// Requests arrive at the upstream with other distances than they left with: some take longer for a
+// new connection, a queue or a busy processor. A fleet that uses a limit exactly would exceed it
+// there. So each limit's window is longer here by [Options.Margin]: 50 requests in any 1.1 s for a
+// limit of 50 in a second. If the times from the decision to the arrival differ by less than the
+// margin, no window of the upstream holds more than its limit.
+//
+// # Cool-down
+//
+// An upstream may know better: others may use the same account. It can say so in two ways, and both
+// begin a cool-down, in which no process of the fleet sends a request of the same key:
+//
+//   - Status 429 or 503 with Retry-After (RFC 9110, section 10.2.3).
+//   - A quota that is used up and the time of its renewal, whatever the status: RateLimit-Remaining
+//     of 0 with RateLimit-Reset, as in the drafts 00 to 06 of the Internet-Draft, or
+//     X-RateLimit-Remaining with X-RateLimit-Reset. The time is in seconds from now or, where it
+//     would be decades, since the Unix epoch. Answers out of a cache (Age) tell of the past and do
+//     not count.
+//
+// A cool-down lasts [Options.MaxCoolDown] at most. Requests wait for its end as for a limit, and a
+// later one that ends sooner does not shorten it. The caller gets the answer as it is: the
+// transport repeats no request.
+package upstream
