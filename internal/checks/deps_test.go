@@ -13,7 +13,7 @@ func TestStandardLibraryOnly(t *testing.T) {
 		"{{with .Module}}{{if not .Main}}{{$.ImportPath}}{{end}}{{end}}",
 		".", "./algorithm", "./backend/lua", "./backend/memory", "./backend/serverstore",
 		"./clientip", "./conformance", "./httplimit", "./httplimit/headers",
-		"./layer", "./upstream"}
+		"./layer", "./topkeys", "./upstream"}
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	var problems strings.Builder
 	cmd.Stderr = &problems

@@ -17,6 +17,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/otellimit"
+	"github.com/truewindow/ratelimit/topkeys"
 )
 
 // Prometheus scrapes the metrics of a limiter.
@@ -65,4 +66,41 @@ func Example() {
 	// Output:
 	// ratelimit_decisions_total 1
 	// ratelimit_store_keys 1
+}
+
+// The most refused keys are found by a second observer.
+func Example_topKeys() {
+	store, err := memorystore.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 2)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	metrics, err := otellimit.New(sdkmetric.NewMeterProvider())
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys, err := topkeys.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter = limiter.WithObserver(func(ctx context.Context, o ratelimit.Observation) {
+		metrics.Observe(ctx, o)
+		keys.Observe(ctx, o)
+	})
+	for range 5 {
+		if _, err := limiter.Allow(context.Background(), "user:42"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, limit := range keys.Top() {
+		for _, k := range limit.Keys {
+			fmt.Printf("%s: %t %.0f\n", limit.Name, k.Name == keys.Name("user:42"), k.Count)
+		}
+	}
+	// Output:
+	// login: true 3
 }

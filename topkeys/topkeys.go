@@ -1,0 +1,214 @@
+// Package topkeys tells which keys are refused most now, in bounded memory: it is an observer of
+// limiters.
+//
+//	keys, err := topkeys.New(nil)
+//	…
+//	limiter = limiter.WithObserver(keys.Observe)
+//	…
+//	for _, limit := range keys.Top() { … }
+//
+// For each limit it keeps a number of keys with a count of their refusals. The counts decay: after
+// each half-life, a refusal counts half of what it did. So the keys at the top are those that are
+// refused now, and one that has stopped leaves the list.
+//
+// The keys and counts are those of the algorithm Space-Saving (Metwally, Agrawal and El Abbadi,
+// "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005), with weights
+// that grow in time in place of counts that shrink (Cormode, Shkapenyuk, Srivastava and Xu,
+// "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009). What it
+// promises is with [Key] and [Limit].
+//
+// Keys are user data. The list names a key by a keyed hash, unless [Options] ask for the keys
+// themselves. Neither belongs in a label of a metric: the list changes all the time.
+package topkeys
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/longkey"
+)
+
+// What zero [Options] mean, and their bounds.
+const (
+	DefaultSize     = 100
+	DefaultHalfLife = 10 * time.Minute
+
+	MaxSize   = 100_000
+	MinSecret = 16 // bytes
+)
+
+// maxLimits is how many limits have a list of their own. Further ones share the list of otherName.
+const (
+	maxLimits = 1000
+	otherName = "_other"
+)
+
+// nameBytes is the length of a name before it is written in hexadecimal: half of the hash, the
+// least that RFC 2104 recommends.
+const nameBytes = sha256.Size / 2
+
+// Options of a sketch. The zero value is ready for use.
+type Options struct {
+	// Size is the number of keys that are kept for each limit, up to MaxSize. 0 is DefaultSize.
+	Size int
+	// HalfLife is how long it takes until a refusal counts half. 0 is DefaultHalfLife.
+	HalfLife time.Duration
+	// Secret is the key of the hashes that name keys, of at least MinSecret bytes. Sketches with
+	// the same secret have the same names. Nil is a random secret, which no other sketch has.
+	Secret []byte
+	// Plain lists keys as they are. It excludes a Secret.
+	Plain bool
+	// Now is the clock. Nil is time.Now. While it stands or steps back, nothing decays.
+	Now func() time.Time
+}
+
+// A Sketch counts the refusals of keys. It is safe for simultaneous use. Create one with [New].
+//
+// It holds at most Size keys for each of at most 1,000 limits; further limits share one list with
+// the name "_other". Of a key longer than 128 bytes it holds the SHA-512 hash.
+type Sketch struct {
+	options Options
+	start   time.Time
+
+	mu     sync.RWMutex
+	limits map[string]*summary
+}
+
+// A Limit is the list of the keys that one limit refuses most.
+type Limit struct {
+	Name string
+	// Refusals is the count of all refusals of the limit, decayed as those of the keys. Every key
+	// with a count above Refusals divided by [Options.Size] is in the list.
+	Refusals float64
+	// Keys are those with the highest counts, the highest first. Counts below 0.001 are left out.
+	Keys []Key
+}
+
+// A Key is a key and how often it was refused. The count of its refusals, each decayed by its age,
+// is at most Count and at least Count - Error. Error is at most [Limit.Refusals] divided by
+// [Options.Size], and 0 as long as the limit has refused no more than Size keys. These bounds hold
+// up to the rounding of float64.
+type Key struct {
+	// Name names the key: the first 16 bytes of its HMAC-SHA256 in hexadecimal, or the key if the
+	// options are Plain.
+	Name         string
+	Count, Error float64
+}
+
+// New returns an empty sketch; nil options are the zero Options. An error wraps
+// [ratelimit.ErrInvalidOptions].
+func New(opts *Options) (*Sketch, error) {
+	s := &Sketch{limits: make(map[string]*summary)}
+	if opts != nil {
+		s.options = *opts
+	}
+	o := &s.options
+	switch {
+	case o.Size < 0 || o.Size > MaxSize:
+		return nil, invalid("Size %d is not between 0 and %d", o.Size, MaxSize)
+	case o.HalfLife < 0:
+		return nil, invalid("HalfLife %v is negative", o.HalfLife)
+	case o.Secret != nil && len(o.Secret) < MinSecret:
+		return nil, invalid("a Secret of %d bytes is shorter than %d", len(o.Secret), MinSecret)
+	case o.Secret != nil && o.Plain:
+		return nil, invalid("a Secret is of no use with Plain")
+	}
+	if o.Size == 0 {
+		o.Size = DefaultSize
+	}
+	if o.HalfLife == 0 {
+		o.HalfLife = DefaultHalfLife
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.Secret = slices.Clone(o.Secret)
+	if o.Secret == nil {
+		o.Secret = make([]byte, sha256.Size)
+		_, _ = rand.Read(o.Secret) // it never fails
+	}
+	s.start = o.Now()
+	return s, nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ratelimit.ErrInvalidOptions}, args...)...)
+}
+
+// Observe counts the limits that refuse a take, for its key; it is for
+// [ratelimit.Limiter.WithObserver]. The last refusal of a wait that was given up counts too.
+// Limits that admit, other operations and errors do not, whatever else happened to the call.
+func (s *Sketch) Observe(_ context.Context, o ratelimit.Observation) {
+	if o.Op != ratelimit.OpTake {
+		return
+	}
+	for i, res := range o.Results {
+		if !res.Allowed && res != (ratelimit.Result{}) {
+			s.summary(o.Limits[i].Name).refuse(o.Key, s.halfLives())
+		}
+	}
+}
+
+// halfLives returns how many half-lives have passed since the start.
+func (s *Sketch) halfLives() float64 {
+	return float64(s.options.Now().Sub(s.start)) / float64(s.options.HalfLife)
+}
+
+// summary returns that of a limit.
+func (s *Sketch) summary(limit string) *summary {
+	s.mu.RLock()
+	found := s.limits[limit]
+	s.mu.RUnlock()
+	if found != nil {
+		return found
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.limits) >= maxLimits && s.limits[limit] == nil {
+		limit = otherName
+	}
+	if s.limits[limit] == nil {
+		s.limits[strings.Clone(limit)] = newSummary(s.options.Size)
+	}
+	return s.limits[limit]
+}
+
+// Top returns a list for each limit that has refused a key, in the order of their names. It is not
+// one instant of all limits: calls may be counted between two of them.
+func (s *Sketch) Top() []Limit {
+	s.mu.RLock()
+	limits := maps.Clone(s.limits)
+	s.mu.RUnlock()
+	var all []Limit
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		refusals, keys := limits[name].top(s.halfLives())
+		for i := range keys {
+			keys[i].Name = s.name(keys[i].Name)
+		}
+		all = append(all, Limit{Name: name, Refusals: refusals, Keys: keys})
+	}
+	return all
+}
+
+// Name returns what Top names a key, to tell whether a key is in the list.
+func (s *Sketch) Name(key string) string { return s.name(longkey.Shorten(key)) }
+
+// name returns the name of a key that is short enough to be held.
+func (s *Sketch) name(key string) string {
+	if s.options.Plain {
+		return key
+	}
+	hash := hmac.New(sha256.New, s.options.Secret)
+	_, _ = hash.Write([]byte(key)) // it never fails
+	return hex.EncodeToString(hash.Sum(nil)[:nameBytes])
+}
