@@ -4,7 +4,7 @@
 //	access       passwords, rights and TLS
 //	cache        the cache of refusals
 //	clocks       clocks that step, processes that stand still
-//	commands     the commands of cmd/ratelimit
+//	commands     the commands of cmd/ratelimit, and a Prometheus that scrapes the daemon
 //	conformance  the conformance suite and exactness, on every server and client library
 //	edges        clients behind nginx and Caddy, and forward auth
 //	examples     programs that the documents quote

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Build the images of the tests, of Redis, Valkey, nginx and Caddy, from Debian packages, where no
-# container registry answers. The tests call this script themselves; it takes about half a minute.
+# Build the images of the tests, of Redis, Valkey, nginx, Caddy and Prometheus, from Debian packages,
+# where no container registry answers. The tests call this script themselves; it takes about half a
+# minute.
 #
 #   scripts/offline-images.sh               build the images that the engine lacks
 #   scripts/offline-images.sh redis:8 ...   only these
@@ -12,17 +13,19 @@
 # An image works like the official one. Redis and Valkey: port 6379 on all interfaces, protected mode
 # off, arguments are options of the server or a command, the log goes to stdout. They have the client,
 # and lack the official image's modules. nginx and Caddy: the configuration is where the official
-# image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. All have busybox as
-# /bin/sh, and what they run runs as root.
+# image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. Prometheus is the
+# entrypoint of its image, which has promtool. All have busybox as /bin/sh, and what they run runs as
+# root.
 set -euo pipefail
 
-# tag              family  suite
+# tag                    family      suite
 TABLE='
-redis:7            redis   bookworm
-redis:8            redis   trixie
-valkey/valkey:8    valkey  trixie
-nginx:1            nginx   trixie
-caddy:2            caddy   trixie
+redis:7                  redis       bookworm
+redis:8                  redis       trixie
+valkey/valkey:8          valkey      trixie
+nginx:1                  nginx       trixie
+caddy:2                  caddy       trixie
+prom/prometheus:v2.53.3  prometheus  trixie
 '
 
 say() { printf '%s\n' "$*" >&2; }
@@ -113,6 +116,9 @@ recipe() { # family
       MAIN=nginx PACKAGES=(nginx nginx-common curl)
       BINARIES=(/usr/sbin/nginx /usr/bin/curl) ;;
     caddy) MAIN=caddy PACKAGES=(caddy) BINARIES=(/usr/bin/caddy) ;;
+    prometheus)
+      MAIN=prometheus PACKAGES=(prometheus promtool)
+      BINARIES=(/usr/bin/prometheus /usr/bin/promtool) ;;
     *)
       MAIN=$1-server PACKAGES=("$1-server" "$1-tools")
       BINARIES=("/usr/bin/$1-server" "/usr/bin/$1-cli" "/usr/bin/$1-benchmark"
@@ -183,6 +189,14 @@ finish_caddy() {
            -c 'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]')
 }
 
+finish_prometheus() {
+  mkdir -p "$DST/etc/prometheus" "$DST/prometheus"
+  cp "$SRC/etc/prometheus/prometheus.yml" "$DST/etc/prometheus/"
+  plain_entrypoint
+  CHANGES=(-c 'EXPOSE 9090/tcp' -c 'ENTRYPOINT ["prometheus"]'
+           -c 'CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]')
+}
+
 plain_entrypoint() {
   printf '#!/bin/sh\nexec "$@"\n' >"$DST/usr/local/bin/docker-entrypoint.sh"
 }
@@ -211,6 +225,7 @@ build() { # family suite
   case $1 in
     nginx) finish_nginx ;;
     caddy) finish_caddy ;;
+    prometheus) finish_prometheus ;;
     *) finish_server "$1" ;;
   esac
   chmod 755 "$DST"/usr/local/bin/*

@@ -151,6 +151,9 @@ func Start(t *testing.T, bin string, args ...string) *Daemon {
 	return d
 }
 
+// Port returns the port on which d listens.
+func (d *Daemon) Port() string { return d.url[strings.LastIndexByte(d.url, ':')+1:] }
+
 // Kill ends d at once.
 func (d *Daemon) Kill(t *testing.T) {
 	t.Helper()

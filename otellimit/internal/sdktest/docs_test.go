@@ -115,17 +115,59 @@ func ruleQueries(t *testing.T) (queries []string) {
 	var rules struct {
 		Groups []struct{ Rules []struct{ Expr string } }
 	}
-	data, err := os.ReadFile("../../../docs/metrics/alerts.yml")
-	if err == nil {
-		err = yaml.Unmarshal(data, &rules)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	readYAML(t, "alerts.yml", &rules)
 	for _, group := range rules.Groups {
 		for _, rule := range group.Rules {
 			queries = append(queries, rule.Expr)
 		}
 	}
 	return queries
+}
+
+// TestAlertsAreTested: alerts_test.yml, which promtool runs, has for each alert a time when it
+// fires and one when it does not.
+func TestAlertsAreTested(t *testing.T) {
+	var rules struct {
+		Groups []struct{ Rules []struct{ Alert string } }
+	}
+	var file struct {
+		Tests []struct {
+			Times []struct {
+				Alert  string `yaml:"alertname"`
+				Expect []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	readYAML(t, "alerts.yml", &rules)
+	readYAML(t, "alerts_test.yml", &file)
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, test := range file.Tests {
+		for _, at := range test.Times {
+			if len(at.Expect) > 0 {
+				fires[at.Alert] = true
+			} else {
+				silent[at.Alert] = true
+			}
+		}
+	}
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			if !fires[rule.Alert] || !silent[rule.Alert] {
+				t.Errorf("%s: tested to fire %t, not to fire %t",
+					rule.Alert, fires[rule.Alert], silent[rule.Alert])
+			}
+		}
+	}
+}
+
+// readYAML reads a file of docs/metrics.
+func readYAML(t *testing.T, name string, into any) {
+	t.Helper()
+	data, err := os.ReadFile("../../../docs/metrics/" + name)
+	if err == nil {
+		err = yaml.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
