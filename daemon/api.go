@@ -16,10 +16,11 @@ import (
 
 // api answers the daemon's HTTP requests:
 //
-//	POST /v1/take   takes n units for the key, or none: 200 or 429, and a decision
-//	POST /v1/peek   tells what take would answer: 200 and a decision, refused ones too
-//	POST /v1/reset  forgets what the key has spent: 204
-//	GET  /healthz   200 while the process is up, whatever the state of the store
+//	POST /v1/take     takes n units for the key, or none: 200 or 429, and a decision
+//	POST /v1/peek     tells what take would answer: 200 and a decision, refused ones too
+//	POST /v1/reset    forgets what the key has spent: 204
+//	GET  /healthz     200 while the process is up, whatever the state of the store
+//	GET  /v1/top-keys the keys that are refused most: 200
 //
 // and those of budgetPaths, which name limits and are documented in docs/daemon.md. The handler
 // around it, metrics.measure, answers those for /metrics.
@@ -35,6 +36,7 @@ type api struct {
 	limiter *ratelimit.Limiter
 	limits  []ratelimit.Limit
 	budgets *budgets
+	top     *topKeys
 	log     *slog.Logger
 	gate    gate
 	origins http.CrossOriginProtection
@@ -56,7 +58,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	problem.Problem{Status: http.StatusNotFound, Detail: "There are /v1/take, /v1/peek, " +
-		"/v1/reset, /healthz and /metrics, and for limits by name " + budgetPathNames + "."}.Write(w)
+		"/v1/reset, /v1/top-keys, /healthz and /metrics, and for limits by name " + budgetPathNames + "."}.Write(w)
 }
 
 // answerOf returns what answers the requests for a path, or nil.
@@ -68,6 +70,8 @@ func answerOf(path string) answerFunc {
 		return (*api).peek
 	case "/v1/reset":
 		return (*api).reset
+	case "/v1/top-keys":
+		return (*api).topKeys
 	case "/healthz":
 		return (*api).health
 	}

@@ -56,6 +56,15 @@ func budgetAPI(t *testing.T, c *serveCmd, store, server ratelimit.Store) *api {
 		t.Fatal(err)
 	}
 	h.budgets = b
+	began := time.Now()
+	h.top, err = c.newTopKeys(func() time.Time { return began })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.top != nil {
+		h.limiter = h.limiter.WithObserver(h.top.Observe)
+		h.budgets.observe(h.top.Observe)
+	}
 	return h
 }
 
@@ -63,10 +72,18 @@ func budgetAPI(t *testing.T, c *serveCmd, store, server ratelimit.Store) *api {
 // on. It returns what the answer holds.
 func (s *scene) post(path, body string) (status int, header http.Header, answer map[string]any) {
 	s.Helper()
+	return s.request(http.MethodPost, path, body)
+}
+
+// request is post with a method.
+func (s *scene) request(
+	method, path, body string,
+) (status int, header http.Header, answer map[string]any) {
+	s.Helper()
 	for i, token := range s.tokens {
 		body = strings.ReplaceAll(body, fmt.Sprintf("$%d", i+1), token)
 	}
-	status, header, text := call(s.T, s.api, request(http.MethodPost, path, body))
+	status, header, text := call(s.T, s.api, request(method, path, body))
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &answer); err != nil {
 			s.Fatalf("%v: %s", err, text)

@@ -12,6 +12,7 @@
 //	POST /v1/reset  {"key":"user:42"}        forget what the key has spent: 204
 //	GET  /healthz                            200 while the process is up, even if its store is not
 //	GET  /metrics                            metrics for Prometheus, as docs/metrics.md lists them
+//	GET  /v1/top-keys                        the keys that are refused most, if --top-keys=N keeps them
 //
 // A decision is JSON: allowed, source, limit, remaining, retry_after_ms and reset_after_ms of the
 // limit that binds, its name and window_ms, and the same for each limit in limits. Milliseconds are

@@ -27,6 +27,8 @@ type serveCmd struct {
 	Limit           []ratelimit.Limit `env:"RATELIMIT_LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW" help:"At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat it, or separate by commas, for limits that must all admit (${default})."`
 	InFlight        []ratelimit.Limit `env:"RATELIMIT_IN_FLIGHT" placeholder:"NAME=MAX/WINDOW" help:"At most MAX calls in flight at once, each for WINDOW at most, such as calls=20/10m. Requests name it. Repeat it, or separate by commas."`
 	Block           []blockFlag       `env:"RATELIMIT_BLOCK" placeholder:"NAME=LONGEST" help:"Blocks keys, each for LONGEST at most, such as blocked=24h. Requests name it. Repeat it, or separate by commas."`
+	TopKeys         int               `env:"RATELIMIT_TOP_KEYS" placeholder:"N" help:"Keep the N most refused keys of each limit, up to 100000, for GET /v1/top-keys. 0 keeps none, and is the default."`
+	TopKeysPlain    bool              `env:"RATELIMIT_TOP_KEYS_PLAIN" help:"Show these keys as they are, instead of hashes with a secret of the process."`
 	Addr            string            `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
 	Host            []hostFlag        `env:"RATELIMIT_HOST" placeholder:"NAME" help:"Name under which clients reach the daemon, without a port. Requests for other hosts get 421, but for localhost, addresses and the host of --addr. Repeat it, or separate by commas."`
 	BreakerFailures int               `env:"RATELIMIT_BREAKER_FAILURES" default:"20" placeholder:"N" help:"After so many failures in a row the server is not asked for a while (${default})."`
@@ -37,6 +39,9 @@ type serveCmd struct {
 
 // Validate is called by kong when it has parsed the command line.
 func (c *serveCmd) Validate() error {
+	if err := c.checkTopKeys(); err != nil {
+		return err
+	}
 	switch {
 	case !mayFail(c.Store):
 		return nil
@@ -81,11 +86,17 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	handler := newAPI(limiter.WithObserver(counts.Observe), log)
+	top, err := c.newTopKeys(time.Now)
+	if err != nil {
+		return err
+	}
+	observe := top.and(counts.Observe)
+	handler := newAPI(limiter.WithObserver(observe), log)
+	handler.top = top
 	if handler.budgets, err = c.newBudgets(store, server); err != nil {
 		return err
 	}
-	handler.budgets.observe(counts.Observe)
+	handler.budgets.observe(observe)
 	if mayFail(c.Store) {
 		if err := checkStore(ctx, store, log); err != nil {
 			return err

@@ -81,6 +81,20 @@ func post(t *testing.T, url, body string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
 func TestServe(t *testing.T) {
 	url, log, stop := start(t, "--limit=2/1h,day=5/24h")
 	for i, want := range []int{200, 200, 429} {
@@ -121,6 +135,8 @@ func TestServeFromEnvironment(t *testing.T) {
 	t.Setenv("RATELIMIT_LIMIT", "burst=1/1h,3/24h")
 	t.Setenv("RATELIMIT_STORE", "memory:?max-keys=2")
 	t.Setenv("RATELIMIT_ON_FAILURE", "")
+	t.Setenv("RATELIMIT_TOP_KEYS", "1")
+	t.Setenv("RATELIMIT_TOP_KEYS_PLAIN", "true")
 	t.Setenv("RATELIMIT_LOG_LEVEL", "error")
 	t.Setenv("RATELIMIT_ADDR", "no address")
 	log := new(syncBuffer)
@@ -138,6 +154,14 @@ func TestServeFromEnvironment(t *testing.T) {
 	if status, body := post(t, url+"/v1/take",
 		`{"key":"second"}`); status != http.StatusServiceUnavailable {
 		t.Errorf("RATELIMIT_STORE: %d %s", status, body)
+	}
+	if status, body := post(t, url+"/v1/take",
+		`{"key":"first"}`); status != http.StatusTooManyRequests {
+		t.Errorf("RATELIMIT_LIMIT: %d %s", status, body)
+	}
+	if status, body := get(t, url+"/v1/top-keys"); status != http.StatusOK ||
+		!strings.Contains(body, `"key":"first"`) {
+		t.Errorf("RATELIMIT_TOP_KEYS, RATELIMIT_TOP_KEYS_PLAIN: %d %s", status, body)
 	}
 }
 
@@ -267,6 +291,9 @@ func TestServeRefusesToStart(t *testing.T) {
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--breaker-pause=-1s"},
 			exitError, "Pause"},
 		{[]string{"serve", "--store=redis://localhost?prefix={}"}, exitError, "Prefix"},
+		{[]string{"serve", "--top-keys=-1"}, exitUsage, "--top-keys=-1 is not between 0 and"},
+		{[]string{"serve", "--top-keys=1000000"}, exitUsage, "--top-keys=1000000 is not between"},
+		{[]string{"serve", "--top-keys-plain"}, exitUsage, "needs --top-keys=N"},
 		{[]string{"serve", "--log-format=xml"}, exitUsage, "--log-format"},
 		{[]string{"serve", "--log-level=loud"}, exitUsage, "--log-level"},
 		{[]string{"serve", "--addr=" + taken.Addr().String()}, exitError, "address already in use"},
@@ -315,6 +342,7 @@ func TestHelpAndVersion(t *testing.T) {
 			"$RATELIMIT_ON_FAILURE", "$RATELIMIT_INSTANCES", "$RATELIMIT_BREAKER_FAILURES",
 			"$RATELIMIT_BREAKER_PAUSE", "$RATELIMIT_LOG_FORMAT", "$RATELIMIT_LOG_LEVEL", "10/1m",
 			"127.0.0.1:8080", "$RATELIMIT_IN_FLIGHT", "$RATELIMIT_BLOCK",
+			"$RATELIMIT_TOP_KEYS", "$RATELIMIT_TOP_KEYS_PLAIN",
 		}},
 	} {
 		var stdout, stderr bytes.Buffer

@@ -145,11 +145,12 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ratelimit.ErrInvalidOptions}, args...)...)
 }
 
-// Observe counts the limits that refuse a take, for its key; it is for
-// [ratelimit.Limiter.WithObserver]. The last refusal of a wait that was given up counts too.
-// Limits that admit, other operations and errors do not, whatever else happened to the call.
+// Observe counts a refusal of the key for each limit that refuses the call; it is for
+// [ratelimit.Limiter.WithObserver]. Refused peeks count too: a claim of no units is one, such as on
+// a block, and some callers peek first. A wait that was given up counts once, if it was refused.
+// Nothing else counts: neither limits that admit a call that another refuses, nor errors.
 func (s *Sketch) Observe(_ context.Context, o ratelimit.Observation) {
-	if o.Op != ratelimit.OpTake {
+	if o.Op != ratelimit.OpTake && o.Op != ratelimit.OpPeek {
 		return
 	}
 	for i, res := range o.Results {

@@ -81,7 +81,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestWhatCounts: what counts is each limit that refuses a take, as the limiter observes it.
+// TestWhatCounts: what counts is each limit that refuses a call, as the limiter observes it.
 func TestWhatCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memorystore.New(nil)
@@ -110,10 +110,11 @@ func TestWhatCounts(t *testing.T) {
 		for range 2 {
 			_, _ = limiter.Allow(ctx, "a")
 		}
-		_, _ = limiter.Peek(ctx, "a")
+		_, _ = limiter.Peek(ctx, "b")
+		_, _ = limiter.Force(ctx, "b", 2)
 		_ = limiter.Reset(ctx, "b")
 		expect("admissions", nil, nil)
-		_, _ = limiter.Allow(ctx, "a")
+		_, _ = limiter.Peek(ctx, "a")
 		expect("a refusal", []string{"a=1"}, nil)
 		_, _ = limiter.AllowN(ctx, "a", 2)
 		expect("a refusal by both", []string{"a=2"}, []string{"a=1"})

@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/topkeys"
+)
+
+// topList returns the answer to a request for the most refused keys.
+func topList(t *testing.T, h http.Handler) (list topAnswer) {
+	t.Helper()
+	status, header, body := call(t, h, request(http.MethodGet, "/v1/top-keys", ""))
+	if err := json.Unmarshal([]byte(body), &list); err != nil || status != http.StatusOK ||
+		header.Get("Content-Type") != "application/json" ||
+		header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("%d %v %v: %s", status, header, err, body)
+	}
+	return list
+}
+
+// TestTopKeys: refusals of all requests count under the limits that refuse, and decay.
+func TestTopKeys(t *testing.T) {
+	flags := budgetFlags()
+	flags.TopKeys, flags.TopKeysPlain = 2, true
+	s := newScene(t)
+	s.api = budgetAPI(t, flags, s.store, s.store)
+	now := time.Now()
+	top, err := flags.newTopKeys(func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.api.top = top
+	counted := 0
+	observe := top.and(func(context.Context, ratelimit.Observation) { counted++ })
+	s.api.limiter = s.api.limiter.WithObserver(observe)
+	s.api.budgets.observe(observe)
+
+	empty := topAnswer{topkeys.DefaultHalfLife.Milliseconds(), []topLimit{}}
+	if got := topList(t, s.api); !reflect.DeepEqual(got, empty) {
+		t.Errorf("%+v, want %+v", got, empty)
+	}
+	for range 5 {
+		s.post("/v1/take", `{"key":"a"}`)
+	}
+	s.post("/v1/peek", `{"key":"a"}`)
+	s.post("/v1/take-all", `{"claims":[{"limit":"requests","key":"a"},{"limit":"tokens","key":"b"}]}`)
+	for range 3 {
+		s.post("/v1/acquire", `{"limit":"calls","key":"b"}`)
+	}
+	s.post("/v1/block", `{"limit":"blocked","key":"c","for_ms":1000}`)
+	s.post("/v1/reserve", `{"claims":[{"limit":"blocked","key":"c"}]}`)
+	want := topAnswer{empty.HalfLifeMS, []topLimit{
+		{"blocked", 1, []topKey{{Key: "c", Count: 1}}},
+		{"calls", 1, []topKey{{Key: "b", Count: 1}}},
+		{"requests", 4, []topKey{{Key: "a", Count: 4}}},
+	}}
+	if got := topList(t, s.api); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if counted == 0 {
+		t.Error("the other observer is not called")
+	}
+
+	now = now.Add(2 * topkeys.DefaultHalfLife)
+	for _, key := range []string{"d", "e"} {
+		s.post("/v1/block", `{"limit":"blocked","key":"`+key+`","for_ms":1000}`)
+		s.post("/v1/reserve", `{"claims":[{"limit":"blocked","key":"`+key+`"}]}`)
+	}
+	want.Limits = []topLimit{
+		{"blocked", 2.25, []topKey{{Key: "e", Count: 1.25, Error: .25}, {Key: "d", Count: 1}}},
+		{"calls", .25, []topKey{{Key: "b", Count: .25}}},
+		{"requests", 1, []topKey{{Key: "a", Count: 1}}},
+	}
+	if got := topList(t, s.api); !reflect.DeepEqual(got, want) {
+		t.Errorf("later %+v, want %+v", got, want)
+	}
+}
+
+// TestTopKeysHashed: without --top-keys-plain no key is shown, and without --top-keys nothing is.
+func TestTopKeysHashed(t *testing.T) {
+	url, log, _ := start(t, "--limit=all=1/1h", "--top-keys=10")
+	for range 3 {
+		post(t, url+"/v1/take", `{"key":"secret-key"}`)
+	}
+	status, body := get(t, url+"/v1/top-keys")
+	var list topAnswer
+	if err := json.Unmarshal([]byte(body), &list); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %v: %s", status, err, body)
+	}
+	if len(list.Limits) != 1 || len(list.Limits[0].Keys) != 1 || list.Limits[0].Name != "all" ||
+		len(list.Limits[0].Keys[0].Hash) != 32 || strings.Contains(body+log.String(), secret) {
+		t.Errorf("%s", body)
+	}
+	wantSeries(t, scrape(t, url), map[string]string{
+		`ratelimit_decisions_total limit="all" outcome="refused"`:               "2",
+		`http_server_request_duration_seconds_count route="/v1/top-keys" "200"`: "1",
+	})
+	if status, body := post(t, url+"/v1/top-keys", "{}"); status != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d %s", status, body)
+	}
+	url, _, _ = start(t)
+	if status, body := get(t, url+"/v1/top-keys"); status != http.StatusNotFound ||
+		!strings.Contains(body, "--top-keys=N") {
+		t.Errorf("without --top-keys: %d %s", status, body)
+	}
+}
