@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,17 +86,26 @@ func TestTopKeys(t *testing.T) {
 
 // TestTopKeysHashed: without --top-keys-plain no key is shown, and without --top-keys nothing is.
 func TestTopKeysHashed(t *testing.T) {
-	url, log, _ := start(t, "--limit=all=1/1h", "--top-keys=10")
+	url, log, _ := start(t, "--limit=all=1/1h", "--in-flight=calls=1/1h", "--top-keys=10")
 	for range 3 {
 		post(t, url+"/v1/take", `{"key":"secret-key"}`)
+		post(t, url+"/v1/acquire", `{"limit":"calls","key":"secret-key"}`)
 	}
 	status, body := get(t, url+"/v1/top-keys")
 	var list topAnswer
 	if err := json.Unmarshal([]byte(body), &list); err != nil || status != http.StatusOK {
 		t.Fatalf("%d %v: %s", status, err, body)
 	}
-	if len(list.Limits) != 1 || len(list.Limits[0].Keys) != 1 || list.Limits[0].Name != "all" ||
-		len(list.Limits[0].Keys[0].Hash) != 32 || strings.Contains(body+log.String(), secret) {
+	var names []string
+	hashes := map[string]bool{}
+	for _, limit := range list.Limits {
+		names = append(names, limit.Name)
+		for _, k := range limit.Keys {
+			hashes[k.Hash] = len(k.Hash) == 32
+		}
+	}
+	if !slices.Equal(names, []string{"all", "calls"}) || len(hashes) != 1 || hashes[""] ||
+		strings.Contains(body+log.String(), secret) {
 		t.Errorf("%s", body)
 	}
 	wantSeries(t, scrape(t, url), map[string]string{

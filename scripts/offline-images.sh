@@ -1,7 +1,7 @@
 #!/bin/bash
-# Build the images of the tests, of Redis, Valkey, nginx, Caddy and Prometheus, from Debian packages,
-# where no container registry answers. The tests call this script themselves; it takes about half a
-# minute.
+# Build the images of the tests, of Redis, Valkey, nginx, Caddy and Prometheus, from Debian
+# packages, where no container registry answers. The tests call this script themselves; it takes
+# about half a minute.
 #
 #   scripts/offline-images.sh               build the images that the engine lacks
 #   scripts/offline-images.sh redis:8 ...   only these
@@ -14,8 +14,8 @@
 # off, arguments are options of the server or a command, the log goes to stdout. They have the client,
 # and lack the official image's modules. nginx and Caddy: the configuration is where the official
 # image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. Prometheus is the
-# entrypoint of its image, which has promtool. All have busybox as /bin/sh, and what they run runs as
-# root.
+# entrypoint of its image, which has promtool. All have busybox as /bin/sh, and what they run runs
+# as root.
 set -euo pipefail
 
 # tag                    family      suite
@@ -193,8 +193,8 @@ finish_prometheus() {
   mkdir -p "$DST/etc/prometheus" "$DST/prometheus"
   cp "$SRC/etc/prometheus/prometheus.yml" "$DST/etc/prometheus/"
   plain_entrypoint
-  CHANGES=(-c 'EXPOSE 9090/tcp' -c 'ENTRYPOINT ["prometheus"]'
-           -c 'CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]')
+  local config=--config.file=/etc/prometheus/prometheus.yml data=--storage.tsdb.path=/prometheus
+  CHANGES=(-c 'EXPOSE 9090/tcp' -c 'ENTRYPOINT ["prometheus"]' -c "CMD [\"$config\", \"$data\"]")
 }
 
 plain_entrypoint() {

@@ -111,7 +111,7 @@ scrape_configs:
 		files[configDir+name] = string(content)
 	}
 	o := servers.StartOther(t, prometheusImage, files, "prometheus",
-		"--config.file="+configDir+"prometheus.yml", "--storage.tsdb.path=/tmp/prometheus")
+		"--config.file="+configDir+"prometheus.yml", "--storage.tsdb.path=/prometheus")
 	p := &scraper{o, &http.Client{Timeout: 10 * time.Second}}
 	t.Cleanup(p.client.CloseIdleConnections)
 	return p
