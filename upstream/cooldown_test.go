@@ -54,8 +54,29 @@ func TestCoolDown(t *testing.T) {
 		{"renewal alone", 200, []string{"RateLimit-Reset", "9"}, 0},
 		{"out of a cache", 200,
 			[]string{"RateLimit-Remaining", "0", "RateLimit-Reset", "9", "Age", "3"}, 0},
-		{"the longer of two", 429, []string{"Retry-After", "5", "RateLimit-Remaining", "0",
-			"RateLimit-Reset", "9"}, 9 * time.Second},
+		{"Retry-After has precedence", 429, []string{"Retry-After", "5",
+			"RateLimit-Remaining", "0", "RateLimit-Reset", "9"}, 5 * time.Second},
+		{"a malformed Retry-After has none", 429, []string{"Retry-After", "soon",
+			"RateLimit-Remaining", "0", "RateLimit-Reset", "9"}, 9 * time.Second},
+		{"the longest of several", 200, []string{
+			"RateLimit", `"second";r=0;t=1, "day";r=0;t=90, "hour";r=1;t=300`}, 90 * time.Second},
+		{"draft-11", 200, []string{"RateLimit-Policy", `"hour";q=100;w=3600`,
+			"RateLimit", `"hour";r=0;t=9`}, 9 * time.Second},
+		{"draft-11, calls in flight", 429, []string{
+			"RateLimit-Policy", `"calls";q=4;qu="concurrent-requests"`,
+			"RateLimit", `"calls";r=0;t=9`}, 0},
+		{"draft-07", 200, []string{"RateLimit", "limit=100, remaining=0, reset=9"},
+			9 * time.Second},
+		{"GitHub", 403, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0",
+			"X-RateLimit-Used", "60", "X-RateLimit-Resource", "core",
+			"X-RateLimit-Reset", "946684860"}, time.Minute},
+		{"OpenAI", 200, []string{
+			"X-RateLimit-Remaining-Requests", "59", "X-RateLimit-Reset-Requests", "8m30s",
+			"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "1m6s"},
+			66 * time.Second},
+		{"Anthropic", 200, []string{
+			"Anthropic-RateLimit-Output-Tokens-Remaining", "0",
+			"Anthropic-RateLimit-Output-Tokens-Reset", "2000-01-01T00:00:30Z"}, 30 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, store ratelimit.Store) {
