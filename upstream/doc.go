@@ -30,11 +30,10 @@
 // begin a cool-down, in which no process of the fleet sends a request of the same key:
 //
 //   - Status 429 or 503 with Retry-After (RFC 9110, section 10.2.3).
-//   - A quota that is used up and the time of its renewal, whatever the status: RateLimit-Remaining
-//     of 0 with RateLimit-Reset, as in the drafts 00 to 06 of the Internet-Draft, or
-//     X-RateLimit-Remaining with X-RateLimit-Reset. The time is in seconds from now or, where it
-//     would be decades, since the Unix epoch. Answers out of a cache (Age) tell of the past and do
-//     not count.
+//   - Without that, whatever the status: a quota of which nothing remains and the time until it is
+//     renewed, in any form that [github.com/truewindow/ratelimit/httplimit/headers.Parse] reads:
+//     RateLimit of the Internet-Draft, X-RateLimit-Remaining, the fields of GitHub, OpenAI and
+//     Anthropic, and others. Quotas of calls in flight begin none.
 //
 // A cool-down lasts [Options.MaxCoolDown] at most. Requests wait for its end as for a limit, and a
 // later one that ends sooner does not shorten it. The caller gets the answer as it is: the

@@ -9,4 +9,6 @@
 //
 // A client that uses no more than r units within the next t seconds is not refused. Other forms are
 // older and in wide use; [Format] lists them. An answer has the fields of one form only.
+//
+// For clients, [Parse] and [RetryAfter] read what servers send: these forms and those of vendors.
 package headers

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// What follows reads Lists and Dictionaries of Structured Fields as RFC 9651, section 4.2, says, but
-// for inner lists, which no field of this package has: a field with one is malformed.
+// This file reads Lists and Dictionaries of Structured Fields (RFC 9651, section 4.2) without inner
+// lists. No field of this package has one, so a field with an inner list is malformed.
 
 // kind is the type of a value.
 type kind uint8
@@ -265,7 +265,8 @@ func (p *fieldReader) displayString() (v value, ok bool) {
 		case p.take('"'):
 			return v, utf8.Valid(decoded)
 		case p.take('%') && len(p.rest) >= 2:
-			high, low := strings.IndexByte(hexDigits, p.rest[0]), strings.IndexByte(hexDigits, p.rest[1])
+			high := strings.IndexByte(hexDigits, p.rest[0])
+			low := strings.IndexByte(hexDigits, p.rest[1])
 			if high < 0 || low < 0 {
 				return v, false
 			}
