@@ -57,6 +57,7 @@ const (
 	goLimiter     = "go-limiter"
 	ululeName     = "ulule"
 	throttledName = "throttled"
+	httprateName  = "httprate"
 	oursName      = "github.com/truewindow/ratelimit"
 	maxKeys       = 16_000_000
 )
@@ -71,7 +72,7 @@ var memoryEntries = []memoryEntry{
 		openThrottledMemory},
 	{about{goLimiter, "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"},
 		openGoLimiter},
-	{about{"httprate", "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"},
+	{about{httprateName, "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"},
 		openHTTPRate},
 	{about{"failsafe", "github.com/failsafe-go/failsafe-go", "MIT",
 		"fixed window, one limiter per key in a sync.Map"}, openFailsafe},

@@ -3,6 +3,7 @@
 //
 //	go -C benchmarks run . [-quick] [-md file] [-json file] [-readme file] [-run regexp]
 //	go -C benchmarks run . -from file [-md file] [-readme file]
+//	go -C benchmarks run . -run regexp [-quick] -merge file [-md file] [-readme file]
 //
 // Every round measures all entries in turn; a quotient is taken within one round, and the report
 // has the median and the range over the rounds. A new entry is one more value in memoryEntries or
@@ -56,6 +57,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		"also write the comparison into `file`, between its markers")
 	stored := flags.String("from", "",
 		"measure nothing: write the report that -json has written to `file`")
+	merged := flags.String("merge", "",
+		"replace what is measured in the report that -json has written to `file`, and keep its rest")
 	pattern := flags.String("run", "",
 		"measure only what matches `regexp`, as subject/case such as commands/100")
 	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 4, or 2 with -quick")
@@ -71,6 +74,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if *merged != "" && (*jsonFile != "" || *stored != "") {
+		return errors.New("-merge stands without -json and -from")
 	}
 	if *stored != "" {
 		rep, err := readReport(*stored)
@@ -128,6 +134,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	rep.Targets, rep.Tables, rep.Failures = res.judge(targets), res.tables(subjects), res.errors
 	rep.describeEntries(local, remote)
+	if *merged != "" {
+		whole, err := readReport(*merged)
+		if err != nil {
+			return err
+		}
+		if err := whole.merge(rep); err != nil {
+			return fmt.Errorf("%s: %w", *merged, err)
+		}
+		rep, *jsonFile = whole, *merged
+	}
 	return rep.write(stdout, *markdown, *jsonFile, *readme)
 }
 
@@ -161,7 +177,7 @@ func (r *report) write(stdout io.Writer, markdown, jsonFile, readme string) erro
 func allSubjects(srv **server, quick bool) []subject {
 	subjects := []subject{
 		exactMemory(quick), inProcess(quick), growing(quick), together(quick), heap(quick),
-		scale(quick),
+		scale(quick), httpEdges(quick), otherEdges(quick),
 	}
 	for _, s := range []subject{
 		exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick),

@@ -37,6 +37,7 @@ type report struct {
 	Tables   []table
 	Limits   []fact   // what the server can do at most, by redis-benchmark
 	Failures []string // measurements that failed
+	Parts    []part   `json:",omitempty"` // measured apart, in the order of the runs
 }
 
 const (
@@ -108,7 +109,8 @@ func (r *report) writeJSON(w io.Writer) error {
 		return err
 	}
 	_, err := strings.NewReplacer(`{"Subject"`, "\n"+`{"Subject"`, `{"Entry"`, "\n"+`{"Entry"`,
-		`"Tables":`, "\n"+`"Tables":`, `"Limits":`, "\n"+`"Limits":`).
+		`"Tables":`, "\n"+`"Tables":`, `"Limits":`, "\n"+`"Limits":`,
+		`"Parts":`, "\n"+`"Parts":`).
 		WriteString(w, b.String())
 	return err
 }
@@ -136,7 +138,7 @@ measured in turn. Before you use a figure:
 - The server is on loopback, on the same cores as its clients. Over a network a round trip takes far longer than any decision here.
 - The libraries promise different things. A token bucket, GCRA or fixed window keeps a few bytes a key and is meant to admit up to twice its limit
   in a window; the quotients tell what exactness costs and saves, not who is better.
-- A target is a bound that this project set itself. The median is held against it, in this one run.
+- A target is a bound that this project set itself. The median is held against it, in the one run that measured it.
 `
 
 // writeMarkdown writes everything, subject by subject.
@@ -145,6 +147,7 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	fmt.Fprintf(&b,
 		"# Benchmarks\n\nWritten by `%s`, %s, in %s, rounds: %d. A change by hand would be overwritten.\n\n", r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
 		r.Took.Round(time.Second), r.Rounds)
+	r.writeParts(&b)
 	if r.Quick {
 		b.WriteString("**This was a quick run**: it measures short and leaves much out. Its figures are rougher than those of a full run.\n\n")
 	}
@@ -188,6 +191,30 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeParts says what was not measured in the whole run.
+func (r *report) writeParts(b *strings.Builder) {
+	titles := make(map[string]string)
+	for _, t := range r.Tables {
+		titles[t.Subject] = t.Title
+	}
+	for _, p := range r.Parts {
+		var names, machine []string
+		for _, s := range p.Subjects {
+			names = append(names, titles[s])
+		}
+		for _, f := range p.Machine {
+			machine = append(machine, f.Name+" "+f.Value)
+		}
+		kind := ""
+		if p.Quick {
+			kind = ", a quick and rough run"
+		}
+		fmt.Fprintf(b, "Measured apart: %s, by `%s`, %s, in %s, rounds: %d%s. Machine: %s.\n\n",
+			strings.Join(names, "; "), p.Command, p.Started.UTC().Format("2006-01-02 15:04 MST"),
+			p.Took.Round(time.Second), p.Rounds, kind, strings.Join(machine, ", "))
+	}
 }
 
 // writeMisses says first what does not hold.

@@ -104,7 +104,7 @@ var targets = append([]target{
 	absolute("bytes a key at limit 10,000", "memory", "worst", "10000", 300_000),
 	absolute("replication bytes a decision at limit 10,000", "replication", "bytes",
 		"10000 admitted", 300),
-}, slices.Concat(budgetTargets(), clientTargets(), cachedTargets())...)
+}, slices.Concat(budgetTargets(), clientTargets(), cachedTargets(), edgeTargets())...)
 
 // clientTargets bound what every client of ours has to reach.
 func clientTargets() []target {
