@@ -17,11 +17,11 @@ type Adapter struct{ edge *edge }
 // NewAdapter returns an adapter for the interceptors of a server. The method that choose gets is
 // that of the server's context, and the request is nil. Claims of calls in flight are a mistake
 // here: nobody says when the call ends. NewAdapter panics if choose is nil or an option is another
-// than [WithDomain] and [WithExempt].
+// than [WithBlocks], [WithDomain] and [WithExempt].
 func NewAdapter(choose Choose, opts ...Option) *Adapter {
 	e := newEdge(server, choose, opts)
 	if e.pushback || e.counts != nil || e.messages != nil {
-		panic("grpclimit: an adapter has only the options WithDomain and WithExempt")
+		panic("grpclimit: an adapter has only the options WithBlocks, WithDomain and WithExempt")
 	}
 	e.messages = choose
 	return &Adapter{e}

@@ -11,9 +11,14 @@
 // call is passed on when all of them are admitted, and otherwise ends with a status:
 //
 //   - RESOURCE_EXHAUSTED when a limit refuses. Its details are an ErrorInfo with the reason
-//     [ReasonExceeded] and the names of the limits that refused, a QuotaFailure with a violation
-//     for each of them, and a RetryInfo with the time to wait. There is no RetryInfo where waiting
-//     does not help: for a call of more units than a limit ever admits.
+//     [ReasonExceeded], or [ReasonBlocked] for a block ([WithBlocks]), and the names of the limits
+//     that refused, a QuotaFailure with a violation for each of them, and a RetryInfo with the time
+//     to wait. There is no RetryInfo where waiting does not help: for a call of more units than a
+//     limit ever admits.
+//   - UNAVAILABLE when only the reduced limits of a degraded store refuse
+//     ([ratelimit.SourceLocal]): the caller may well be within the real limits, and
+//     RESOURCE_EXHAUSTED would blame the caller for a fault of the server. An ErrorInfo has the
+//     reason [ReasonReduced] and the names of these limits, and a RetryInfo the time to wait.
 //   - UNAVAILABLE when the limiter leaves the call undecided: the store is unavailable and the
 //     limiter's policy does not admit it (see [ratelimit.Limiter.With]). An ErrorInfo has the
 //     reason [ReasonUndecided].

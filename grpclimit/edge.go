@@ -74,7 +74,7 @@ func (e *edge) admit(ctx context.Context, method string, request any) (*admissio
 		return nil, e.undecided(ctx, claims, err)
 	}
 	if !a.decision.allowed() {
-		return nil, e.refused(refusalOf(&a.decision))
+		return nil, e.refused(e.refusalOf(&a.decision))
 	}
 	return a, nil
 }
@@ -95,7 +95,7 @@ func (e *edge) admitMessage(ctx context.Context, method string, message any) err
 		return e.undecided(ctx, claims, err)
 	}
 	if !a.decision.allowed() {
-		return e.refused(refusalOf(&a.decision))
+		return e.refused(e.refusalOf(&a.decision))
 	}
 	return nil
 }
@@ -187,18 +187,23 @@ func hold(claims []ratelimit.Claim) bool {
 const maxInFlightDelay = time.Second
 
 // refusalOf returns why d was refused.
-func refusalOf(d *Decision) (r refusal) {
+func (e *edge) refusalOf(d *Decision) (r refusal) {
+	r.reduced = true
 	for i := range d.Results {
 		res := &d.Results[i]
 		if res.Allowed {
 			continue
 		}
 		limiter, limit := d.limit(i)
-		description, delay := rate(limit.Max, limit.Window), res.RetryAfter
-		if limiter.InFlight() {
+		r.reduced = r.reduced && res.Source == ratelimit.SourceLocal && res.Limit < limit.Max
+		most, description, delay := limit.Max, rate(limit.Max, limit.Window), res.RetryAfter
+		switch {
+		case e.blocks[limit.Name]:
+			r.blocked, most, description = true, 0, "blocked"
+		case limiter.InFlight():
 			description, delay = atOnce(limit.Max), min(delay, maxInFlightDelay)
 		}
-		r.violations = append(r.violations, violation(limit.Name, limit.Max, description))
+		r.violations = append(r.violations, violation(limit.Name, most, description))
 		r.delay = max(r.delay, delay)
 	}
 	return r

@@ -8,6 +8,7 @@ type Option func(*options)
 type options struct {
 	domain   string
 	exempt   map[string]bool // services
+	blocks   map[string]bool // names of limits
 	pushback bool
 	wait     bool
 	messages Choose
@@ -33,6 +34,18 @@ func WithExempt(services ...string) Option {
 		o.exempt = make(map[string]bool, len(services))
 		for _, s := range services {
 			o.exempt[s] = true
+		}
+	}
+}
+
+// WithBlocks says that the limits with the given names are blocks, such as those of
+// [github.com/truewindow/ratelimit/algorithm.Block]. A refusal by one of them has the reason
+// [ReasonBlocked], and its violation has no quota.
+func WithBlocks(limits ...string) Option {
+	return func(o *options) {
+		o.blocks = make(map[string]bool, len(limits))
+		for _, name := range limits {
+			o.blocks[name] = true
 		}
 	}
 }

@@ -67,7 +67,7 @@ func StreamServerInterceptor(choose Choose, opts ...Option) grpc.StreamServerInt
 
 // pushBack sets the trailer that the retries of clients follow.
 func (e *edge) pushBack(err error, setTrailer func(metadata.MD)) {
-	if !e.pushback || status.Code(err) != codes.ResourceExhausted {
+	if !e.pushback {
 		return
 	}
 	ms := int64(-1) // do not retry
@@ -76,6 +76,9 @@ func (e *edge) pushBack(err error, setTrailer func(metadata.MD)) {
 			delay := retry.GetRetryDelay().AsDuration()
 			ms = int64((delay + time.Millisecond - 1) / time.Millisecond)
 		}
+	}
+	if ms < 0 && status.Code(err) != codes.ResourceExhausted {
+		return // no limit has refused the call
 	}
 	setTrailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(ms, 10)))
 }

@@ -21,6 +21,12 @@ const (
 	// ReasonExceeded means that a limit refuses the call. The metadata has the names of the limits
 	// that refuse under [MetadataLimits].
 	ReasonExceeded = "RATE_LIMIT_EXCEEDED"
+	// ReasonBlocked means the same, and that one of the limits is a block ([WithBlocks]).
+	ReasonBlocked = "RATE_LIMIT_BLOCKED"
+	// ReasonReduced means that only the reduced limits of a degraded store refuse the call
+	// ([ratelimit.SourceLocal]), whose names are under [MetadataLimits]. The call may be within the
+	// real limits.
+	ReasonReduced = "RATE_LIMIT_REDUCED"
 	// ReasonUndecided means that whether the call is within its limits cannot be decided now.
 	ReasonUndecided = "RATE_LIMIT_UNDECIDED"
 )
@@ -61,6 +67,8 @@ func (e *localError) Is(target error) bool { return errors.Is(e.status.Err(), ta
 type refusal struct {
 	violations []*errdetails.QuotaFailure_Violation
 	delay      time.Duration // until the call may be admitted; never if 0
+	blocked    bool          // a limit that refuses is a block
+	reduced    bool          // no limit refuses but those that a degraded store has reduced
 }
 
 // refused returns the error of a call that is refused.
@@ -70,14 +78,22 @@ func (e *edge) refused(r refusal) error {
 		names[i] = v.GetQuotaId()
 	}
 	limits := strings.Join(names, ",")
-	details := []protoadapt.MessageV1{
-		e.info(ReasonExceeded, map[string]string{MetadataLimits: limits}),
-		&errdetails.QuotaFailure{Violations: r.violations},
+	code, reason, message := codes.ResourceExhausted, ReasonExceeded, "rate limit exceeded: "
+	switch {
+	case r.reduced:
+		code, reason = codes.Unavailable, ReasonReduced
+		message = "the limits are lower than usual at the moment: "
+	case r.blocked:
+		reason, message = ReasonBlocked, "blocked: "
+	}
+	details := []protoadapt.MessageV1{e.info(reason, map[string]string{MetadataLimits: limits})}
+	if !r.reduced {
+		details = append(details, &errdetails.QuotaFailure{Violations: r.violations})
 	}
 	if r.delay > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.delay)})
 	}
-	return e.fail(codes.ResourceExhausted, "rate limit exceeded: "+limits, details...)
+	return e.fail(code, message+limits, details...)
 }
 
 // info returns an ErrorInfo.

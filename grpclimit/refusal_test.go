@@ -1,0 +1,120 @@
+package grpclimit_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/grpclimit"
+	"github.com/truewindow/ratelimit/layer"
+)
+
+// flaky is a store that may be away.
+type flaky struct {
+	ratelimit.Store
+	away atomic.Bool
+}
+
+func (f *flaky) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if f.away.Load() {
+		return ratelimit.Result{}, ratelimit.ErrUnavailable
+	}
+	return f.Store.Take(ctx, d)
+}
+
+func (f *flaky) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if f.away.Load() {
+		return ratelimit.ErrUnavailable
+	}
+	return f.Store.TakeAll(ctx, ds, out)
+}
+
+// TestRefusedByShare: a refusal by the reduced share of a limit is the server's fault, and one by a
+// share that is the whole limit is the caller's. Both tell when to come again.
+func TestRefusedByShare(t *testing.T) {
+	for _, tt := range []struct {
+		instances int
+		code      codes.Code
+		reason    string
+	}{
+		{1, codes.ResourceExhausted, grpclimit.ReasonExceeded},
+		{2, codes.Unavailable, grpclimit.ReasonReduced},
+	} {
+		inside := &flaky{Store: newStore(t, newClock())}
+		store, err := layer.NewDegraded(inside, &layer.DegradedOptions{Instances: tt.instances})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		limiter := newLimiter(t, store, ratelimit.PerHour("hour", 4))
+		inside.away.Store(true)
+		cc := start(t, &echo{},
+			limited(grpclimit.PerCall(limiter, secretKey), grpclimit.WithPushback()))
+		for range 4 / tt.instances {
+			if err := call(t.Context(), cc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var trailer metadata.MD
+		d := checkStatus(t, call(t.Context(), cc, grpc.Trailer(&trailer)), tt.code)
+		if d.info.GetReason() != tt.reason || d.info.GetMetadata()["limits"] != "hour" {
+			t.Errorf("ErrorInfo %v, want %s of hour", d.info, tt.reason)
+		}
+		// The quota of the caller is not what a reduced share is.
+		if (d.quota == nil) != (tt.code == codes.Unavailable) {
+			t.Errorf("%v: QuotaFailure %v", tt.code, d.quota)
+		}
+		if got := d.retry.GetRetryDelay().AsDuration(); got < 59*time.Minute {
+			t.Errorf("RetryInfo %v, want nearly an hour", got)
+		}
+		if got := trailer.Get("grpc-retry-pushback-ms"); len(got) != 1 || got[0] < "3540000" {
+			t.Errorf("pushback %v", got)
+		}
+	}
+}
+
+// TestRefusedByBlock: the status tells a block from a limit, and when it ends.
+func TestRefusedByBlock(t *testing.T) {
+	store := newStore(t, newClock())
+	blocked, err := ratelimit.New(store, algorithm.Blocking("blocked", 24*time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter := newLimiter(t, store, ratelimit.PerHour("hour", 1))
+	cc := start(t, &echo{}, limited(fixed(
+		ratelimit.Claim{Limiter: blocked, Key: secret, N: 1},
+		ratelimit.Claim{Limiter: limiter, Key: secret, N: 1},
+	), grpclimit.WithBlocks("blocked")))
+	if err := call(t.Context(), cc); err != nil {
+		t.Fatal(err)
+	}
+	d := checkStatus(t, call(t.Context(), cc), codes.ResourceExhausted)
+	if d.info.GetReason() != grpclimit.ReasonExceeded {
+		t.Errorf("ErrorInfo %v of a limit", d.info)
+	}
+	if _, err := blocked.Force(t.Context(), secret, algorithm.BlockFor(2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	d = checkStatus(t, call(t.Context(), cc), codes.ResourceExhausted)
+	if d.info.GetReason() != grpclimit.ReasonBlocked ||
+		d.info.GetMetadata()["limits"] != "blocked,hour" {
+		t.Errorf("ErrorInfo %v of a block and a limit", d.info)
+	}
+	v := d.quota.GetViolations()
+	if len(v) != 2 || v[0].GetDescription() != "blocked" || v[0].GetQuotaValue() != 0 ||
+		v[1].GetQuotaValue() != 1 {
+		t.Errorf("violations %v: a block has no quota", v)
+	}
+	if got := d.retry.GetRetryDelay().AsDuration(); got != 2*time.Hour {
+		t.Errorf("RetryInfo %v, want 2h", got)
+	}
+}
