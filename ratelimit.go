@@ -189,7 +189,7 @@ func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 }
 
 // Limits returns the limits in the order of New's arguments, which is the order of the results of
-// AllowEach and PeekEach.
+// AllowEach, PeekEach and WaitEach.
 func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
 
 // Max returns the most units that a call can be admitted for: the smallest Max of l's limits.
@@ -289,6 +289,23 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error
 	c := take(key, n)
 	c.wait = true
 	return l.binding(ctx, c)
+}
+
+// WaitEach is WaitN with the result of each limit appended to dst, in the order of Limits. Where
+// WaitN returns a refusal with its error, WaitEach appends the results of that refusal; beside any
+// other error dst is returned unchanged.
+func (l *Limiter) WaitEach(
+	ctx context.Context, key string, n int64, dst []Result,
+) ([]Result, error) {
+	s := l.pool.Get().(*scratch)
+	defer l.release(s)
+	c := take(key, n)
+	c.wait = true
+	err := l.do(ctx, c, s)
+	if err != nil && (s.results[0] == Result{}) {
+		return dst, err
+	}
+	return append(dst, s.results...), err
 }
 
 // GiveBack gives n units of an admission back, so that others can take them. The admission is the

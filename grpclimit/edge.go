@@ -131,20 +131,17 @@ func (e *edge) take(ctx context.Context, a *admission) (err error) {
 	claims, d := a.decision.Claims, &a.decision
 	switch {
 	case len(claims) > 1 && e.wait:
-		d.each = true
 		return e.waitAll(ctx, d, func() (err error) {
 			d.Results, err = ratelimit.AllowAllEach(ctx, a.room[:0], claims...)
 			return err
 		})
 	case len(claims) > 1:
-		d.each = true
 		d.Results, err = ratelimit.AllowAllEach(ctx, a.room[:0], claims...)
 	case e.wait:
-		d.Results, err = e.waitOne(ctx, claims[0])
+		d.Results, err = waitOne(ctx, claims[0], a.room[:0])
 	default:
 		c := &claims[0]
 		d.Results, err = c.Limiter.AllowEach(ctx, c.Key, c.N, a.room[:0])
-		d.each = true
 	}
 	return err
 }
@@ -156,7 +153,7 @@ func (e *edge) reserve(ctx context.Context, a *admission) (err error) {
 		if a.reservation, err = ratelimit.ReserveAll(ctx, claims...); err != nil {
 			return err
 		}
-		d.Results, d.each = a.reservation.ResultsEach(), true
+		d.Results = a.reservation.ResultsEach()
 		return nil
 	}
 	switch {

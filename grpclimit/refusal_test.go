@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -117,4 +118,31 @@ func TestRefusedByBlock(t *testing.T) {
 	if got := d.retry.GetRetryDelay().AsDuration(); got != 2*time.Hour {
 		t.Errorf("RetryInfo %v, want 2h", got)
 	}
+}
+
+// TestWaitNamesTheLimit: of two limits of one Max the refusal of a wait names the one that refuses.
+func TestWaitNamesTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := newLimiter(t, newStore(t, nil),
+			ratelimit.PerSecond("burst", 2), ratelimit.PerMinute("steady", 2))
+		i := grpclimit.UnaryClientInterceptor(
+			grpclimit.PerCall(limiter, secretKey), grpclimit.WithWait())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		ok := func() error { return nil }
+		for range 2 {
+			if _, err := invoke(ctx, i, ok); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		_, err := invoke(ctx, i, ok)
+		d := checkStatus(t, err, codes.ResourceExhausted)
+		if got := d.info.GetMetadata()["limits"]; got != "steady" {
+			t.Errorf("refused by %q, want steady", got)
+		}
+		if got := d.retry.GetRetryDelay().AsDuration(); got != 59*time.Second {
+			t.Errorf("RetryInfo %v, want 59s", got)
+		}
+	})
 }

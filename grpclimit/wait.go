@@ -10,12 +10,14 @@ import (
 
 // waitOne waits until a claim that is not of calls in flight is admitted. A call that would not be
 // admitted in time is refused.
-func (e *edge) waitOne(ctx context.Context, c ratelimit.Claim) ([]ratelimit.Result, error) {
-	res, err := c.Limiter.WaitN(ctx, c.Key, c.N)
-	if err != nil && (ctx.Err() != nil || res == ratelimit.Result{}) {
+func waitOne(
+	ctx context.Context, c ratelimit.Claim, dst []ratelimit.Result,
+) ([]ratelimit.Result, error) {
+	results, err := c.Limiter.WaitEach(ctx, c.Key, c.N, dst)
+	if err != nil && (ctx.Err() != nil || len(results) == 0) {
 		return nil, err
 	}
-	return []ratelimit.Result{res}, nil
+	return results, nil
 }
 
 // The first and the longest pause between two questions whether a call in flight has ended.
