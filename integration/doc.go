@@ -6,7 +6,7 @@
 //	clocks       clocks that step, processes that stand still
 //	commands     the commands of cmd/ratelimit, and a Prometheus that scrapes the daemon
 //	conformance  the conformance suite and exactness, on every server and client library
-//	edges        clients behind nginx and Caddy, and forward auth
+//	edges        clients behind nginx and Caddy, forward auth, and two processes under load
 //	examples     programs that the documents quote
 //	faults       what callers get while servers and networks fail
 //	scripts      the Lua scripts, the states that they store, and what a decision costs

@@ -1,5 +1,5 @@
-// Package edges tests limits by client address behind proxies that others wrote, nginx and Caddy,
-// with curl as the client.
+// Package edges tests HTTP servers with programs of others: limits by client address behind nginx
+// and Caddy, with curl as the client, and limits that two processes share, with a load generator.
 package edges
 
 import (
@@ -9,4 +9,4 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-func TestMain(m *testing.M) { os.Exit(servers.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(servers.Run(m, servers.Task{Env: loadEnv, Run: serveLoad})) }
