@@ -145,11 +145,21 @@ func (s Source) Addr(r *http.Request) netip.Addr {
 // Key returns the key of the client, as the package comment describes; the error is always nil.
 // The method value is a key function of package httplimit. A key has at most 43 bytes.
 func (s Source) Key(r *http.Request) (string, error) {
+	var addr netip.Addr
+	if s.find != nil {
+		addr = s.find(r)
+	} else {
+		var host string
+		if addr, host = split(r.RemoteAddr); addr.Is4() {
+			return host, nil // an IPv4 address has one spelling
+		}
+		addr = plain(addr)
+	}
 	bits := s.bits
 	if bits == 0 {
 		bits = DefaultIPv6Prefix
 	}
-	return key(s.Addr(r), bits), nil
+	return key(addr, bits), nil
 }
 
 func checkBits(bits int) {

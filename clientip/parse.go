@@ -1,8 +1,8 @@
 package clientip
 
 import (
+	"math"
 	"net/netip"
-	"strconv"
 	"strings"
 )
 
@@ -13,29 +13,38 @@ const maxText = 128
 // parse reads an address, with or without brackets, a zone and a port. It returns the zero Addr if
 // s is anything else. What it returns is not IPv4-mapped and has no zone.
 func parse(s string) netip.Addr {
+	addr, _ := split(s)
+	return plain(addr)
+}
+
+// plain returns addr not IPv4-mapped and without a zone.
+func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+// split is parse with the address as it is written in s, and that text.
+func split(s string) (addr netip.Addr, host string) {
 	if len(s) > maxText {
-		return netip.Addr{}
+		return netip.Addr{}, ""
 	}
 	host, port, hasPort, bracketed := s, "", false, false
 	if strings.HasPrefix(s, "[") {
 		var after string
 		if host, after, bracketed = strings.Cut(s[1:], "]"); !bracketed {
-			return netip.Addr{}
+			return netip.Addr{}, ""
 		}
 		if port, hasPort = strings.CutPrefix(after, ":"); after != "" && !hasPort {
-			return netip.Addr{}
+			return netip.Addr{}, ""
 		}
 	} else if strings.Count(s, ":") == 1 {
 		host, port, hasPort = strings.Cut(s, ":")
 	}
 	if hasPort && !isPort(port) {
-		return netip.Addr{}
+		return netip.Addr{}, ""
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil || bracketed && addr.Is4() {
-		return netip.Addr{}
+		return netip.Addr{}, ""
 	}
-	return addr.Unmap().WithZone("")
+	return addr, host
 }
 
 // isPort reports whether s is a port: a number, or an obfuscated one of RFC 7239, such as "_a1".
@@ -44,6 +53,14 @@ func isPort(s string) bool {
 		return hidden != "" && strings.Trim(hidden, "._-0123456789"+
 			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 	}
-	_, err := strconv.ParseUint(s, 10, 16)
-	return err == nil
+	port := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		if port = 10*port + int(s[i]-'0'); port > math.MaxUint16 {
+			return false
+		}
+	}
+	return s != ""
 }

@@ -15,7 +15,9 @@ import (
 //
 // It panics if limiter, key or next is nil. Route requests that are not limited around it.
 func Handler(limiter *ratelimit.Limiter, key KeyFunc, next http.Handler) http.Handler {
-	return New(PerKey(limiter, key))(next)
+	h := New(PerKey(limiter, key))(next).(*middleware)
+	h.limiter, h.key = limiter, key
+	return h
 }
 
 // New returns middleware that passes on the requests whose claims are admitted, and answers the
@@ -51,9 +53,11 @@ func New(choose Choose, opts ...Option) func(http.Handler) http.Handler {
 func refuse(w http.ResponseWriter, _ *http.Request, d Decision) { d.problem().Write(w) }
 
 type middleware struct {
-	choose Choose
-	next   http.Handler
-	known  *known
+	choose  Choose
+	limiter *ratelimit.Limiter // of choose, if that is PerKey of it and key, else nil
+	key     KeyFunc
+	next    http.Handler
+	known   *known
 
 	format headers.Format
 	expose bool
@@ -86,7 +90,8 @@ func (l *limited) Value(key any) any {
 }
 
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	claims, err := m.choose(r)
+	var one [1]ratelimit.Claim
+	claims, err := m.claims(r, &one)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUnattributed, err)
 	} else if len(claims) == 0 {
@@ -121,6 +126,18 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		m.serveReserved(w, &l.request, reservation)
 	}
+}
+
+// claims calls choose, or sets one to what it would return.
+func (m *middleware) claims(
+	r *http.Request, one *[1]ratelimit.Claim,
+) ([]ratelimit.Claim, error) {
+	if m.limiter == nil {
+		return m.choose(r)
+	}
+	key, err := m.key(r)
+	one[0] = ratelimit.Claim{Limiter: m.limiter, Key: key, N: 1}
+	return one[:], err
 }
 
 // decide asks the limiters and writes their decision to l. It returns a reservation if there is
