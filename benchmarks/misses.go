@@ -26,6 +26,8 @@ var boundedBy = []struct{ target, by string }{
 	{"decisions/s", "processor time of the client, which has the server's cores: a call is handed " +
 		"to a second thread, so that callers can leave and calls travel together"},
 	{"heap a key", "the records of the log"},
+	{"HTTP middleware, two limits, ns", "the decision, two steps of each log, 41 % of a profile " +
+		"with the limiter, and the memory of a request, 17 % with the garbage collection"},
 }
 
 // bound returns what bounds a missed target, or a dash.
