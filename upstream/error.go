@@ -55,8 +55,8 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Unwrap() error { return e.Err }
 
 // failure returns the error of a request that was refused, or whose decision failed with err.
-func (t *Transport) failure(ctx context.Context, a answer, err error) error {
-	asked := a.result.Limit > 0
+func (t *Transport) failure(ctx context.Context, results []ratelimit.Result, err error) error {
+	asked := len(results) > 0
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	switch {
 	case err != nil && (!ended || !asked && errors.Is(err, ratelimit.ErrUnavailable)):
@@ -64,10 +64,10 @@ func (t *Transport) failure(ctx context.Context, a answer, err error) error {
 	case !asked:
 		return &LimitError{Err: err}
 	}
-	limits := t.limiter.Limits()
-	e := &LimitError{Limit: limits[a.limit].Name, CoolDown: a.limit == len(limits)-1, Err: err}
+	limits, i := t.limiter.Limits(), ratelimit.Binding(results)
+	e := &LimitError{Limit: limits[i].Name, CoolDown: i == len(limits)-1, Err: err}
 	if ctx.Err() == nil { // the result is of now
-		e.RetryAt = time.Now().Add(a.result.RetryAfter)
+		e.RetryAt = time.Now().Add(results[i].RetryAfter)
 	}
 	return e
 }

@@ -90,7 +90,7 @@ func New(store ratelimit.Store, opts *Options, limits ...ratelimit.Limit) (*Tran
 	if err != nil {
 		return nil, err
 	}
-	t.limiter = limiter.With(t.options.Policy).WithObserver(t.observe)
+	t.limiter = limiter.With(t.options.Policy).WithObserver(t.options.Observe)
 	t.cooling = cooling.WithObserver(t.options.Observe)
 	return t, nil
 }
@@ -164,34 +164,15 @@ func (t *Transport) admit(r *http.Request) (key string, units int64, err error) 
 	case units == 0:
 		return key, 0, nil
 	}
-	take := t.limiter.WaitN
+	var room [4]ratelimit.Result
+	results := room[:0]
 	if t.options.NoWait {
-		take = t.limiter.AllowN
+		results, err = t.limiter.AllowEach(r.Context(), key, units, results)
+	} else {
+		results, err = t.limiter.WaitEach(r.Context(), key, units, results)
 	}
-	var answer answer
-	res, err := take(context.WithValue(r.Context(), answerKey{}, &answer), key, units)
-	if err == nil && res.Allowed {
+	if err == nil && results[ratelimit.Binding(results)].Allowed {
 		return key, units, nil
 	}
-	return "", 0, t.failure(r.Context(), answer, err)
-}
-
-// answer is what the store has said last about a request, for the limit that binds.
-type answer struct {
-	limit  int // its index
-	result ratelimit.Result
-}
-
-// answerKey is the key of an *answer in the context of a decision.
-type answerKey struct{}
-
-// observe notes which limit binds, which the results of WaitN do not say.
-func (t *Transport) observe(ctx context.Context, o ratelimit.Observation) {
-	if a, ok := ctx.Value(answerKey{}).(*answer); ok {
-		a.limit = ratelimit.Binding(o.Results)
-		a.result = o.Results[a.limit]
-	}
-	if t.options.Observe != nil {
-		t.options.Observe(ctx, o)
-	}
+	return "", 0, t.failure(r.Context(), results, err)
 }
