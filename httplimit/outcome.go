@@ -52,18 +52,46 @@ type recorder struct {
 	status int // 0 as long as there is none
 }
 
-// record returns a recorder on w, and a ResponseWriter on it that has those optional methods of the
-// standard library's servers that w has. [http.ResponseController] finds all others.
+// record returns a recorder on w, and a ResponseWriter on it with the optional methods of the
+// standard library's servers that w has. [http.ResponseController] finds all others. A
+// [io.ReaderFrom] is kept where it has a use of its own, with HTTP/1.
 func record(w http.ResponseWriter) (*recorder, http.ResponseWriter) {
 	seen := &recorder{ResponseWriter: w}
 	flusher, flushes := w.(http.Flusher)
 	hijacker, hijacks := w.(http.Hijacker)
 	readerFrom, reads := w.(io.ReaderFrom)
+	pusher, pushes := w.(http.Pusher)
+	f, h, r := flushing{seen, flusher}, hijacking{seen, hijacker}, reading{seen, readerFrom}
 	switch {
 	case flushes && hijacks && reads: // HTTP/1
-		return seen, http1Recorder{flushRecorder{seen, flusher}, hijacker, readerFrom}
-	case flushes: // HTTP/2
-		return seen, flushRecorder{seen, flusher}
+		return seen, struct {
+			*recorder
+			flushing
+			hijacking
+			reading
+		}{seen, f, h, r}
+	case flushes && hijacks:
+		return seen, struct {
+			*recorder
+			flushing
+			hijacking
+		}{seen, f, h}
+	case hijacks:
+		return seen, struct {
+			*recorder
+			hijacking
+		}{seen, h}
+	case flushes && pushes: // HTTP/2
+		return seen, struct {
+			*recorder
+			flushing
+			http.Pusher
+		}{seen, f, pusher}
+	case flushes:
+		return seen, struct {
+			*recorder
+			flushing
+		}{seen, f}
 	}
 	return seen, seen
 }
@@ -100,38 +128,48 @@ func (w *recorder) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-type flushRecorder struct {
-	*recorder
+// flushing has the methods of a ResponseWriter that flushes.
+type flushing struct {
+	seen    *recorder
 	flusher http.Flusher
 }
 
-func (w flushRecorder) Flush() {
-	w.note(http.StatusOK)
+func (w flushing) Flush() {
+	w.seen.note(http.StatusOK)
 	w.flusher.Flush()
 }
 
 // FlushError is for [http.ResponseController], which would otherwise get no error from Flush.
-func (w flushRecorder) FlushError() error {
-	w.note(http.StatusOK)
-	return http.NewResponseController(w.ResponseWriter).Flush()
+func (w flushing) FlushError() error {
+	w.seen.note(http.StatusOK)
+	return http.NewResponseController(w.seen.ResponseWriter).Flush()
 }
 
-type http1Recorder struct {
-	flushRecorder
-	hijacker   http.Hijacker
-	readerFrom io.ReaderFrom
+// hijacking has the method of a ResponseWriter that hands its connection over.
+type hijacking struct {
+	seen     *recorder
+	hijacker http.Hijacker
 }
 
-func (w http1Recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (w hijacking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := w.hijacker.Hijack()
 	if err == nil {
-		w.note(http.StatusSwitchingProtocols)
+		w.seen.note(http.StatusSwitchingProtocols)
 	}
 	return conn, buf, err
 }
 
-// ReadFrom keeps what the server has for files, such as sendfile.
-func (w http1Recorder) ReadFrom(src io.Reader) (int64, error) {
-	w.note(http.StatusOK)
-	return w.readerFrom.ReadFrom(src)
+// reading keeps what the server has for files, such as sendfile.
+type reading struct {
+	seen       *recorder
+	readerFrom io.ReaderFrom
+}
+
+// ReadFrom writes no status if there is nothing to read: the handler can still answer with another.
+func (w reading) ReadFrom(src io.Reader) (int64, error) {
+	n, err := w.readerFrom.ReadFrom(src)
+	if n > 0 {
+		w.seen.note(http.StatusOK)
+	}
+	return n, err
 }
