@@ -62,6 +62,6 @@ func Send(w http.ResponseWriter, status int, details any) {
 
 // SetRetryAfter sets Retry-After to d in whole seconds, rounded up, and to at least one.
 func SetRetryAfter(h http.Header, d time.Duration) {
-	seconds := max(1, (d+time.Second-1)/time.Second)
+	seconds := max(1, (d-1)/time.Second+1) // which does not overflow
 	h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
 }

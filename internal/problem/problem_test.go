@@ -1,6 +1,7 @@
 package problem_test
 
 import (
+	"math"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -58,6 +59,7 @@ func TestSetRetryAfter(t *testing.T) {
 		366*24*time.Hour - 1:            "31622400",
 		366 * 24 * time.Hour:            "31622400",
 		2*time.Second - time.Nanosecond: "2",
+		math.MaxInt64:                   "9223372037",
 	} {
 		rec := httptest.NewRecorder()
 		problem.SetRetryAfter(rec.Header(), d)
