@@ -26,10 +26,16 @@ func (a *admission) settle(counts func(codes.Code) bool, code codes.Code) {
 		_ = a.lease.Release(a.Context)
 	case a.reservation == nil, a.reservation.Result().Source == ratelimit.SourceOpen:
 		// Nothing was recorded.
-	case counts != nil && !counts(code):
-		_ = a.reservation.Cancel(a.Context)
 	default:
-		_ = a.reservation.Commit(a.Context)
+		keep := true
+		defer func() { // also if counts panics
+			if keep {
+				_ = a.reservation.Commit(a.Context)
+			} else {
+				_ = a.reservation.Cancel(a.Context)
+			}
+		}()
+		keep = counts == nil || counts(code)
 	}
 }
 
