@@ -82,12 +82,12 @@ func (e *edge) open(
 	opened = true
 	stop := context.AfterFunc(ctx, func() { end(codeOf(ctx.Err())) })
 	return &clientStream{
-		ClientStream: stream, ctx: ctx, cancel: cancel, edge: e, method: method,
+		ClientStream: stream, ctx: ctx, edge: e, method: method,
 		response: !desc.ServerStreams,
 		end: func(code codes.Code) {
 			stop()
-			end(code)
 			cancel()
+			end(code)
 		},
 	}, nil
 }

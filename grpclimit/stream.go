@@ -38,10 +38,10 @@ func (s *serverStream) RecvMsg(m any) error {
 }
 
 // clientStream is a stream of a client. It settles the admission once, when the stream has ended.
+// Its end also cancels the stream.
 type clientStream struct {
 	grpc.ClientStream
 	ctx      context.Context
-	cancel   context.CancelFunc
 	edge     *edge
 	method   string
 	response bool // the server sends one message only
@@ -93,7 +93,6 @@ func (s *clientStream) admit(m any) error {
 		s.mu.Lock()
 		s.refused = err
 		s.mu.Unlock()
-		s.cancel()
 		s.end(codeOf(err))
 	}
 	return err
