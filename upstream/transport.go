@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ type Options struct {
 	Base http.RoundTripper
 	// Cost returns whose limits a request counts under, and its units. A request of no units is not
 	// limited. An error fails the request, and the caller gets it. Many goroutines call Cost at
-	// once; it must not change the request. Nil is one unit under the host of the URL.
+	// once; it must not change the request. Nil is one unit under the host of the URL, with its
+	// port if that is not the default of http or https.
 	Cost func(*http.Request) (key string, units int64, err error)
 	// Margin is how much longer the window of each limit is here than at the upstream, in whole
 	// microseconds. 0 is DefaultMargin; a negative one is none.
@@ -120,8 +122,18 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// perHost makes one key of all spellings of a host.
-func perHost(r *http.Request) (string, int64, error) { return strings.ToLower(r.URL.Host), 1, nil }
+// perHost makes one key of all spellings of a host and port.
+func perHost(r *http.Request) (string, int64, error) {
+	host := strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), ".")
+	switch port := r.URL.Port(); port {
+	case "", defaultPorts[r.URL.Scheme]:
+		return host, 1, nil
+	default:
+		return net.JoinHostPort(host, port), 1, nil
+	}
+}
+
+var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
 // RoundTrip sends a request when its limits admit it, and returns the answer as it is.
 //

@@ -337,7 +337,7 @@ func TestCost(t *testing.T) {
 	})
 }
 
-// TestPerHost: without Cost each host has limits of its own.
+// TestPerHost: without Cost each host has limits of its own, however it is spelled.
 func TestPerHost(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base := newBase()
@@ -347,13 +347,18 @@ func TestPerHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tt := range []struct {
-			host string
+			url  string
 			sent bool
-		}{{"a.example", true}, {"A.Example", false}, {"b.example", true}} {
-			r := get(t.Context())
-			r.URL.Host = tt.host
-			if _, err := rt.RoundTrip(r); (err == nil) != tt.sent {
-				t.Errorf("%s: %v", tt.host, err)
+		}{
+			{"http://a.example", true}, {"http://A.Example", false},
+			{"http://a.example:80", false}, {"https://a.example:443", false},
+			{"http://a.example.", false}, {"http://a.example:", false},
+			{"http://a.example:443", true}, {"https://a.example.:80", true},
+			{"http://b.example", true},
+			{"http://[2001:db8::80]", true}, {"https://[2001:DB8::80]:443", false},
+		} {
+			if _, err := rt.RoundTrip(getFrom(t.Context(), tt.url)); (err == nil) != tt.sent {
+				t.Errorf("%s: %v", tt.url, err)
 			}
 		}
 	})
