@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -77,7 +78,8 @@ const metricsPath = "/metrics"
 func (m *metrics) measure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		answer := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		answer := &statusWriter{ResponseWriter: w}
+		unwritten := http.StatusInternalServerError // unless the handler returns
 		defer func() {
 			route, method := r.URL.Path, r.Method
 			if route != metricsPath && answerOf(route) == nil {
@@ -89,20 +91,20 @@ func (m *metrics) measure(next http.Handler) http.Handler {
 			m.seconds.Record(r.Context(), time.Since(began).Seconds(), metric.WithAttributes(
 				attribute.String("http.route", route),
 				attribute.String("http.request.method", method),
-				attribute.Int("http.response.status_code", answer.status)))
+				attribute.Int("http.response.status_code", cmp.Or(answer.status, unwritten))))
 		}()
-		if r.URL.Path != metricsPath {
+		switch {
+		case r.URL.Path != metricsPath:
 			next.ServeHTTP(answer, r)
-			return
-		}
-		answer.Header().Set("Cache-Control", "no-store")
-		if methodIsOneOf(answer, r, http.MethodGet, http.MethodHead) {
+		case methodIsOneOf(answer, r, http.MethodGet, http.MethodHead):
+			answer.Header().Set("Cache-Control", "no-store")
 			m.scrape.ServeHTTP(answer, r)
 		}
+		unwritten = http.StatusOK
 	})
 }
 
-// statusWriter keeps the status of an answer.
+// statusWriter keeps the status of an answer, 0 if none was written.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -111,6 +113,11 @@ type statusWriter struct {
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(p []byte) (int, error) {
+	w.status = cmp.Or(w.status, http.StatusOK)
+	return w.ResponseWriter.Write(p)
 }
 
 // Unwrap is for [http.ResponseController].

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -108,5 +109,32 @@ func TestMetricsWhileTheStoreIsAway(t *testing.T) {
 		`ratelimit_local_active store="local"`:                                    "1",
 		`ratelimit_local_decisions_total`:                                         "3",
 		`ratelimit_store_queued store="main"`:                                     "0",
+	})
+}
+
+// TestMetricsOfPanics: a request whose handler panics is not counted as answered with 200.
+func TestMetricsOfPanics(t *testing.T) {
+	m, err := newMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	h := m.measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			w.WriteHeader(http.StatusNoContent)
+		}
+		panic(http.ErrAbortHandler)
+	}))
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for _, path := range []string{"/v1/take", "/healthz"} {
+		if res, err := http.Get(server.URL + path); err == nil {
+			res.Body.Close()
+			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+	wantSeries(t, scrape(t, server.URL), map[string]string{
+		`http_server_request_duration_seconds_count route="/v1/take" status_code="500"`: "1",
+		`http_server_request_duration_seconds_count route="/healthz" status_code="204"`: "1",
 	})
 }
