@@ -71,9 +71,11 @@ func (d Decision) Status() int {
 		return http.StatusServiceUnavailable
 	case d.Err == nil:
 		return http.StatusTooManyRequests
+	case d.ended:
+		return http.StatusServiceUnavailable
 	case errors.Is(d.Err, ErrUnattributed):
 		return http.StatusBadRequest
-	case d.ended || errors.Is(d.Err, ratelimit.ErrUnavailable):
+	case errors.Is(d.Err, ratelimit.ErrUnavailable):
 		return http.StatusServiceUnavailable
 	case errors.Is(d.Err, ratelimit.ErrExceedsLimit):
 		return http.StatusUnprocessableEntity

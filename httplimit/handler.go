@@ -101,7 +101,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = checkClaims(claims)
 	}
 	if err != nil {
-		m.refuse(w, r, Decision{Err: err})
+		m.refuse(w, r, Decision{Err: err, ended: r.Context().Err() != nil})
 		return
 	}
 	l := &limited{Context: r.Context()}

@@ -211,6 +211,21 @@ func TestHandlerContextEnded(t *testing.T) {
 	}
 }
 
+// TestChooseContextEnded: a function that could not choose since the context has ended blames the
+// client for nothing.
+func TestChooseContextEnded(t *testing.T) {
+	h := httplimit.New(func(r *http.Request) ([]ratelimit.Claim, error) {
+		return nil, r.Context().Err()
+	})(passed)
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	res := serve(h, get().WithContext(ctx))
+	if p := checkProblem(t, res, http.StatusServiceUnavailable); p["type"] != nil {
+		t.Errorf("type %v", p["type"])
+	}
+	wantField(t, res, "Retry-After", "")
+}
+
 func TestHandlerUnattributed(t *testing.T) {
 	for name, key := range map[string]httplimit.KeyFunc{
 		"error":     func(*http.Request) (string, error) { return secret, errors.New(secret) },
