@@ -106,3 +106,42 @@ func TestNothingToReadFrom(t *testing.T) {
 type failingReader struct{}
 
 func (failingReader) Read([]byte) (int, error) { return 0, errors.New("away") }
+
+// TestRecorderOnHTTP2: what a handler finds with HTTP/2 is what it finds without the middleware.
+func TestRecorderOnHTTP2(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
+	statuses := make(chan int, 1)
+	limit := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
+		func(status int) bool { statuses <- status; return true }))
+	server := httptest.NewUnstartedServer(limit(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			flushes, hijacks, pushes := optional(w)
+			if r.ProtoMajor != 2 || !flushes || hijacks || !pushes {
+				t.Errorf("%s: flushes %v, hijacks %v, pushes %v", r.Proto, flushes, hijacks, pushes)
+			}
+			w.Header().Set("Trailer", "Sum")
+			w.WriteHeader(http.StatusAccepted)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			fmt.Fprint(w, "body")
+			w.Header().Set("Sum", "4")
+		})))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	res, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err := io.ReadAll(res.Body); string(body) != "body" || err != nil {
+		t.Errorf("%q %v", body, err)
+	}
+	if got := res.Trailer.Get("Sum"); got != "4" {
+		t.Errorf("trailer %q", got)
+	}
+	if got := <-statuses; got != http.StatusAccepted {
+		t.Errorf("status %d", got)
+	}
+}
