@@ -10,7 +10,10 @@
 // # Metrics
 //
 // No metric and no span has a key: keys are user data. The attributes are names of limits, of which
-// the first 1,000 are told apart, names of watched stores, and words from fixed lists.
+// the first 1,000 are told apart, names of watched stores, and words from fixed lists. The SDK has
+// a bound of its own: it merges what exceeds 2,000 sets of attributes of one metric into a set
+// with otel.metric.overflow. A limit has a set for each op, outcome and source that occurs, so
+// programs with hundreds of limits need a higher one (sdkmetric.WithCardinalityLimit).
 //
 //	metric                              unit         what
 //	ratelimit.decisions                 {decision}   decisions, one for each limit of a call
