@@ -110,7 +110,7 @@ func (e *edge) claims(
 			return nil, e.ended(ctx)
 		}
 		code := codes.InvalidArgument
-		if s, ok := status.FromError(err); ok {
+		if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
 			code = s.Code()
 		}
 		return nil, e.unattributed(code)

@@ -182,6 +182,9 @@ func TestServerUnattributed(t *testing.T) {
 		"status": {func(context.Context, string, any) ([]ratelimit.Claim, error) {
 			return nil, status.Error(codes.Unauthenticated, secret)
 		}, codes.Unauthenticated},
+		"status OK": {func(context.Context, string, any) ([]ratelimit.Claim, error) {
+			return nil, fmt.Errorf("no user: %w", okError{})
+		}, codes.InvalidArgument},
 		"error of a key": {grpclimit.PerCall(limiter,
 			func(context.Context, string) (string, error) { return secret, errors.New(secret) }),
 			codes.InvalidArgument},
@@ -206,6 +209,12 @@ func TestServerUnattributed(t *testing.T) {
 		})
 	}
 }
+
+// okError is an error that says of itself to be none.
+type okError struct{}
+
+func (okError) Error() string              { return secret }
+func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, secret) }
 
 func TestServerContextEnded(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.PerSecond("second", 1))
