@@ -2,10 +2,14 @@ package grpclimit_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/grpclimit"
@@ -62,6 +66,117 @@ func TestCountingRefusedMessage(t *testing.T) {
 		checkStatus(t, s.SendMsg(nil), codes.ResourceExhausted)
 		if code := <-ended; code != codes.ResourceExhausted {
 			t.Fatalf("the stream has ended with %v", code)
+		}
+	}
+}
+
+// TestStreamPanics: a stream whose handler panics ends with Internal, and leaves no call in flight.
+func TestStreamPanics(t *testing.T) {
+	calls := newInFlight(t, newStore(t, newClock()), 1)
+	var ended []codes.Code
+	i := grpclimit.StreamServerInterceptor(grpclimit.PerCall(calls, secretKey),
+		grpclimit.WithCounting(func(code codes.Code) bool {
+			ended = append(ended, code)
+			return true
+		}))
+	func() {
+		defer func() {
+			if got := recover(); got != "planned" {
+				t.Errorf("panic %v", got)
+			}
+		}()
+		_ = i(nil, serverStream{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: talkMethod},
+			func(any, grpc.ServerStream) error { panic("planned") })
+	}()
+	if !slices.Equal(ended, []codes.Code{codes.Internal}) {
+		t.Errorf("ended with %v", ended)
+	}
+	if got := free(t, calls); got != 1 {
+		t.Errorf("%d calls are free, want 1", got)
+	}
+}
+
+// serverStream is a stream that has a context only.
+type serverStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s serverStream) Context() context.Context { return s.ctx }
+
+// TestCountingClientStream: a stream of a client has the code with which it has ended.
+func TestCountingClientStream(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("streams", 100))
+	result := codes.OK
+	e := &echo{stream: func(grpc.ServerStream) error { return status.Error(result, "") }}
+	ended := make(chan codes.Code, 1)
+	cc := start(t, e, nil, limitedClient(grpclimit.PerCall(limiter, secretKey),
+		grpclimit.WithCounting(func(code codes.Code) bool { ended <- code; return true }))...)
+	for _, result = range []codes.Code{codes.OK, codes.NotFound} {
+		s := open(t, cc, talkDesc, talkMethod)
+		_ = s.RecvMsg(new(wrapperspb.StringValue))
+		if got := <-ended; got != result {
+			t.Errorf("counted as %v, want %v", got, result)
+		}
+	}
+	upload := open(t, cc, uploadDesc, uploadMethod)
+	_ = upload.CloseSend()
+	if err := upload.RecvMsg(new(wrapperspb.StringValue)); err != nil {
+		t.Error(err)
+	}
+	if got := <-ended; got != codes.OK {
+		t.Errorf("an upload counted as %v", got)
+	}
+}
+
+// TestPushback: the trailer is sent with the option only, for a message that is refused too.
+func TestPushback(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1))
+	if _, err := limiter.Allow(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	choose := grpclimit.PerCall(limiter, secretKey)
+	for _, tt := range []struct {
+		opts []grpclimit.Option
+		want []string
+	}{
+		{nil, nil},
+		{[]grpclimit.Option{grpclimit.WithPushback()}, []string{"3600000"}},
+	} {
+		var trailer metadata.MD
+		cc := start(t, &echo{}, limited(choose, tt.opts...))
+		checkStatus(t, call(t.Context(), cc, grpc.Trailer(&trailer)), codes.ResourceExhausted)
+		if got := trailer.Get("grpc-retry-pushback-ms"); !slices.Equal(got, tt.want) {
+			t.Errorf("a call: push-back %q, want %q", got, tt.want)
+		}
+		cc = start(t, &echo{}, limited(fixed(),
+			append(tt.opts, grpclimit.WithMessages(choose))...))
+		s := open(t, cc, talkDesc, talkMethod)
+		checkStatus(t, talk(s), codes.ResourceExhausted)
+		if got := s.Trailer().Get("grpc-retry-pushback-ms"); !slices.Equal(got, tt.want) {
+			t.Errorf("a message: push-back %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// TestExemptByExactName: what only resembles an exempt service is limited.
+func TestExemptByExactName(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1))
+	if _, err := limiter.Allow(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	i := grpclimit.UnaryServerInterceptor(grpclimit.PerCall(limiter, secretKey),
+		grpclimit.WithDomain(""))
+	for _, method := range []string{
+		"//grpc.health.v1.Health/Check", "/grpc.health.v1.Health//Check",
+		"/Grpc.health.v1.Health/Check", "/grpc.health.v1.Healthy/Check",
+		"/test.grpc.health.v1.Health/Check", "/grpc.health.v1.Health", "",
+	} {
+		_, err := i(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: method},
+			func(context.Context, any) (any, error) { return nil, nil })
+		d := checkStatus(t, err, codes.ResourceExhausted)
+		if got := d.info.GetDomain(); got != grpclimit.DefaultDomain {
+			t.Errorf("domain %q", got)
 		}
 	}
 }
