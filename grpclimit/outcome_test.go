@@ -180,3 +180,21 @@ func TestExemptByExactName(t *testing.T) {
 		}
 	}
 }
+
+// TestCountingWithoutStore: where the policy has admitted a call, nothing is left to settle, and no
+// call pays for a second call of a store that is away.
+func TestCountingWithoutStore(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		asked := 0
+		limiter := newLimiter(t, broken{ratelimit.ErrUnavailable}, ratelimit.PerHour("hour", 9)).
+			With(ratelimit.FailOpen).WithObserver(
+			func(context.Context, ratelimit.Observation) { asked++ })
+		i := grpclimit.UnaryServerInterceptor(grpclimit.PerCall(limiter, secretKey),
+			grpclimit.WithCounting(func(codes.Code) bool { return counted }))
+		_, err := i(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: echoMethod},
+			func(context.Context, any) (any, error) { return nil, nil })
+		if err != nil || asked != 1 {
+			t.Errorf("counted %v: %v, the store was asked %d times, want once", counted, err, asked)
+		}
+	}
+}
