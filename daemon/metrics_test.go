@@ -25,6 +25,9 @@ func scrape(t *testing.T, url string) string {
 		!strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
 		t.Fatalf("%d %v: %s", res.StatusCode, res.Header, body)
 	}
+	if got := res.Header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control %q", got)
+	}
 	if strings.Contains(string(body), secret) {
 		t.Errorf("it shows the key: %s", body)
 	}

@@ -337,6 +337,23 @@ func TestCost(t *testing.T) {
 	})
 }
 
+// TestCostNothing: what costs nothing begins no cool-down and does not wait for the end of one.
+func TestCostNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, store ratelimit.Store) {
+		base, units := newBase(), int64(0)
+		rt := newTransport(t, store, upstream.Options{Base: base, NoWait: true,
+			Cost: func(*http.Request) (string, int64, error) { return secret, units, nil },
+		}, ratelimit.PerSecond("maps", 10))
+		base.say(429, "Retry-After", "60")
+		for _, units = range []int64{0, 1, 0} {
+			wantStatus(t.Context(), t, rt, 429)
+		}
+		units = 1
+		_, err := send(t.Context(), rt)
+		wantLimited(t, err, "maps.cooldown", true, time.Minute)
+	})
+}
+
 // TestPerHost: without Cost each host has limits of its own, however it is spelled.
 func TestPerHost(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {

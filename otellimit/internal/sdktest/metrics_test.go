@@ -266,6 +266,9 @@ func TestSourcesAndErrors(t *testing.T) {
 			if n := got.sum("ratelimit.decisions", "limit=a,op=take,"+tt.source); n != 1 {
 				t.Errorf("decisions: %v", got)
 			}
+			if n := got.sum("ratelimit.near_limit") + got.sum("ratelimit.decision.waited"); n != 0 {
+				t.Errorf("near its limit, or waited: %v", got)
+			}
 			failures := got.sum("ratelimit.errors")
 			if tt.class == "" && failures != 0 || tt.class != "" &&
 				got.sum("ratelimit.errors", "error.type="+tt.class+",op=take") != 1 {
