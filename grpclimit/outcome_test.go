@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"io"
 	"slices"
 	"testing"
 
@@ -197,4 +198,71 @@ func TestCountingWithoutStore(t *testing.T) {
 			t.Errorf("counted %v: %v, the store was asked %d times, want once", counted, err, asked)
 		}
 	}
+}
+
+// TestSendAfterEnd: sending on a stream that the server has ended returns io.EOF, as without the
+// interceptor, and takes no unit.
+func TestSendAfterEnd(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("messages", 9))
+	result := codes.OK
+	e := &echo{stream: func(grpc.ServerStream) error { return status.Error(result, "") }}
+	messages := grpclimit.WithMessages(grpclimit.PerCall(limiter, secretKey))
+	for name, opts := range map[string][]grpc.DialOption{
+		"without":  nil,
+		"messages": limitedClient(fixed(), messages),
+		"calls":    limitedClient(grpclimit.PerCall(limiter, secretKey)),
+	} {
+		cc := start(t, e, nil, opts...)
+		for _, result = range []codes.Code{codes.OK, codes.NotFound} {
+			s := open(t, cc, talkDesc, talkMethod)
+			before := free(t, limiter)
+			end := s.RecvMsg(new(wrapperspb.StringValue))
+			if end != io.EOF {
+				checkStatus(t, end, result)
+			}
+			for range 2 {
+				if err := s.SendMsg(wrapperspb.String("late")); err != io.EOF {
+					t.Errorf("%s, %v: %v, want io.EOF", name, result, err)
+				}
+			}
+			again := s.RecvMsg(new(wrapperspb.StringValue))
+			if status.Code(again) != status.Code(end) {
+				t.Errorf("%s, %v: then received %v", name, result, again)
+			}
+			if got := free(t, limiter); got != before {
+				t.Errorf("%s, %v: %d units were taken", name, result, before-got)
+			}
+		}
+	}
+}
+
+// TestSendWaitsUntilEnd: the end of the stream ends the wait of a message, and stays what it was.
+func TestSendWaitsUntilEnd(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, nil), ratelimit.PerHour("messages", 1))
+	if _, err := limiter.Allow(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	asked, proceed := make(chan struct{}), make(chan struct{})
+	e := &echo{stream: func(grpc.ServerStream) error {
+		<-proceed
+		return status.Error(codes.NotFound, "")
+	}}
+	choose := func(context.Context, string, any) ([]ratelimit.Claim, error) {
+		close(asked)
+		return []ratelimit.Claim{{Limiter: limiter, Key: secret, N: 1}}, nil
+	}
+	cc := start(t, e, nil, limitedClient(fixed(), grpclimit.WithMessages(choose),
+		grpclimit.WithWait())...)
+	s := open(t, cc, talkDesc, talkMethod)
+	sent := make(chan error)
+	go func() { sent <- s.SendMsg(wrapperspb.String("hello")) }()
+	<-asked
+	close(proceed)
+	for range 2 {
+		checkStatus(t, s.RecvMsg(new(wrapperspb.StringValue)), codes.NotFound)
+	}
+	if err := <-sent; err != io.EOF {
+		t.Errorf("%v, want io.EOF", err)
+	}
+	checkStatus(t, s.RecvMsg(new(wrapperspb.StringValue)), codes.NotFound)
 }

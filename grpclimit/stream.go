@@ -83,18 +83,26 @@ func (s *clientStream) SendMsg(m any) error {
 	return err
 }
 
-// admit decides a message. The stream ends if the message is refused.
+// admit decides a message. The stream ends if the message is refused. It returns io.EOF if the
+// stream has ended already, as SendMsg of grpc-go does: RecvMsg has the status.
 func (s *clientStream) admit(m any) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	err := s.edge.admitMessage(s.ctx, s.method, m)
-	if err != nil {
-		s.mu.Lock()
-		s.refused = err
-		s.mu.Unlock()
-		s.end(codeOf(err))
+	if s.ctx.Err() != nil {
+		return io.EOF
 	}
+	err := s.edge.admitMessage(s.ctx, s.method, m)
+	switch {
+	case err == nil:
+		return nil
+	case s.ctx.Err() != nil: // while the message waited
+		return io.EOF
+	}
+	s.mu.Lock()
+	s.refused = err
+	s.mu.Unlock()
+	s.end(codeOf(err))
 	return err
 }
 
