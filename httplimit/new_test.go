@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
@@ -328,12 +330,15 @@ func TestNewOpen(t *testing.T) {
 
 // TestNewManyLimiters: limiters that come and go are described rightly and not kept for ever.
 func TestNewManyLimiters(t *testing.T) {
+	const workers, each, kept = 4, 150, 256
 	store := newStore(t, newClock())
 	var i atomic.Int64
+	limiters := make([]weak.Pointer[ratelimit.Limiter], workers*each)
 	h := httplimit.New(func(*http.Request) ([]ratelimit.Claim, error) {
 		n := i.Add(1)
-		return []ratelimit.Claim{{N: 1, Key: fmt.Sprint("k", n),
-			Limiter: newLimiter(t, store, ratelimit.PerHour("hour", n))}}, nil
+		limiter := newLimiter(t, store, ratelimit.PerHour("hour", n))
+		limiters[n-1] = weak.Make(limiter)
+		return []ratelimit.Claim{{N: 1, Key: fmt.Sprint("k", n), Limiter: limiter}}, nil
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, _ := httplimit.FromContext(r.Context())
 		want := fmt.Sprintf(`"hour";q=%d;w=3600`, d.Items[0].Limit.Max)
@@ -342,14 +347,25 @@ func TestNewManyLimiters(t *testing.T) {
 		}
 	}))
 	var wg sync.WaitGroup
-	for range 4 {
+	for range workers {
 		wg.Go(func() {
-			for range 150 {
+			for range each {
 				serve(h, get())
 			}
 		})
 	}
 	wg.Wait()
+	runtime.GC()
+	held := 0
+	for _, p := range limiters {
+		if p.Value() != nil {
+			held++
+		}
+	}
+	if held > kept+workers {
+		t.Errorf("%d limiters are kept, want %d at most", held, kept)
+	}
+	runtime.KeepAlive(h)
 }
 
 func TestNewPanics(t *testing.T) {
