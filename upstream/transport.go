@@ -138,10 +138,11 @@ var defaultPorts = map[string]string{"http": "80", "https": "443"}
 // RoundTrip sends a request when its limits admit it, and returns the answer as it is.
 //
 // An error of the limits is a [LimitError] if the request would have to wait longer than it may. It
-// wraps [ratelimit.ErrUnavailable] if the store is unavailable, and otherwise is one of
-// [ratelimit.Limiter.WaitN], such as [ratelimit.ErrExceedsLimit] for a request that costs more than
-// a limit ever admits, or that of [Options.Cost]. The request was not sent then. What a request
-// costs is spent also if sending it fails, since the upstream may have counted it.
+// wraps [ratelimit.ErrUnavailable] if the store is unavailable, the error of the context if that
+// has ended before, and otherwise is one of [ratelimit.Limiter.WaitN], such as
+// [ratelimit.ErrExceedsLimit] for a request that costs more than a limit ever admits, or that of
+// [Options.Cost]. The request was not sent then. What a request costs is spent also if sending it
+// fails, since the upstream may have counted it.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	key, units, err := t.admit(r)
 	if err != nil {
@@ -168,6 +169,9 @@ func (t *Transport) CloseIdleConnections() {
 func (t *Transport) admit(r *http.Request) (key string, units int64, err error) {
 	if r.URL == nil {
 		return "", 0, errNoURL
+	}
+	if err := r.Context().Err(); err != nil { // which a store would call its own failure
+		return "", 0, fmt.Errorf("upstream: %w", err)
 	}
 	key, units, err = t.options.Cost(r)
 	switch {

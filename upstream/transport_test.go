@@ -265,6 +265,27 @@ func TestCanceled(t *testing.T) {
 	})
 }
 
+// TestEndedBefore: a context that has ended before is no limit's and no store's fault.
+func TestEndedBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, store ratelimit.Store) {
+		for _, noWait := range []bool{false, true} {
+			rt := newTransport(t, store, upstream.Options{Base: newBase(), NoWait: noWait},
+				ratelimit.PerSecond("maps", 1))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			body := new(spyBody)
+			r := get(ctx)
+			r.Body = body
+			_, err := rt.RoundTrip(r)
+			_, limited := errors.AsType[*upstream.LimitError](err)
+			if !errors.Is(err, context.Canceled) || errors.Is(err, ratelimit.ErrUnavailable) ||
+				limited || body.closed != 1 {
+				t.Errorf("%v, closed %d times", err, body.closed)
+			}
+		}
+	})
+}
+
 // TestNoWait: with NoWait a refused request fails at once, without an error of a context.
 func TestNoWait(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
