@@ -121,6 +121,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l.request = *r.WithContext(l)
+	defer l.removeFiles(r)
 	if reservation == nil {
 		m.next.ServeHTTP(w, &l.request)
 	} else {
@@ -138,6 +139,14 @@ func (m *middleware) claims(
 	key, err := m.key(r)
 	one[0] = ratelimit.Claim{Limiter: m.limiter, Key: key, N: 1}
 	return one[:], err
+}
+
+// removeFiles removes the temporary files of a form that a handler has read from the copy of r. The
+// server does that too, but it looks at r only.
+func (l *limited) removeFiles(r *http.Request) {
+	if form := l.request.MultipartForm; form != nil && r.MultipartForm == nil {
+		_ = form.RemoveAll()
+	}
 }
 
 // decide asks the limiters and writes their decision to l. It returns a reservation if there is
