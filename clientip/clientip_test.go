@@ -2,6 +2,7 @@ package clientip_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -361,5 +362,27 @@ func TestPanics(t *testing.T) {
 			}()
 			f()
 		})
+	}
+}
+
+// TestUnixSocketWithoutName: a peer on a Unix socket that has no name has no RemoteAddr on systems
+// such as macOS and FreeBSD, where the address of the listener tells what it is.
+func TestUnixSocketWithoutName(t *testing.T) {
+	source := clientip.XForwardedFor(netip.MustParsePrefix("10.0.0.0/8"))
+	for _, tt := range []struct {
+		local net.Addr
+		want  string
+	}{
+		{&net.UnixAddr{Name: "/run/server", Net: "unix"}, "198.51.100.7"},
+		{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 80}, clientip.Unknown},
+		{nil, clientip.Unknown},
+	} {
+		r := httptest.NewRequestWithContext(
+			context.WithValue(t.Context(), http.LocalAddrContextKey, tt.local), "GET", "/", nil)
+		r.RemoteAddr = ""
+		r.Header.Set("X-Forwarded-For", "203.0.113.66, 198.51.100.7")
+		if got, _ := source.Key(r); got != tt.want {
+			t.Errorf("listening on %v: %s, want %s", tt.local, got, tt.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package clientip
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -29,7 +30,7 @@ func rightmostUntrusted(name string, last lastOf, trusted []netip.Prefix) Source
 	proxies := newRanges(trusted)
 	return Source{find: func(r *http.Request) netip.Addr {
 		client := parse(r.RemoteAddr)
-		if !proxies.contain(client) && !onUnixSocket(r.RemoteAddr) {
+		if !proxies.contain(client) && !onUnixSocket(r) {
 			return client
 		}
 		each(r.Header, name, last, func(addr netip.Addr) bool {
@@ -58,9 +59,13 @@ func at(name string, last lastOf, n int) Source {
 }
 
 // onUnixSocket reports whether net/http has got a request on a Unix socket: its RemoteAddr is the
-// path of the client's socket, or "@" if that has none.
-func onUnixSocket(remoteAddr string) bool {
-	return strings.HasPrefix(remoteAddr, "@") || strings.HasPrefix(remoteAddr, "/")
+// path of the client's socket. If that has none, it is "@" on Linux and empty on other systems.
+func onUnixSocket(r *http.Request) bool {
+	if r.RemoteAddr == "" {
+		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		return ok && local.Network() == "unix"
+	}
+	return strings.HasPrefix(r.RemoteAddr, "@") || strings.HasPrefix(r.RemoteAddr, "/")
 }
 
 // lastField is the lastOf of a list of plain addresses.
