@@ -23,7 +23,7 @@ func (t *Transport) coolDown(ctx context.Context, key string, res *http.Response
 // quotas.
 func pauseOf(res *http.Response, now time.Time) (pause time.Duration) {
 	switch res.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if wait, ok := headers.RetryAfter(res.Header, now); ok {
 			return wait
 		}

@@ -31,6 +31,7 @@ func TestCoolDown(t *testing.T) {
 		{"429 with a date in the past", 429,
 			[]string{"Retry-After", "Fri, 31 Dec 1999 00:00:30 GMT"}, 0},
 		{"503", 503, []string{"Retry-After", "7"}, 7 * time.Second},
+		{"403, as GitHub answers", 403, []string{"Retry-After", "7"}, 7 * time.Second},
 		{"202 asks to poll", 202, []string{"Retry-After", "7"}, 0},
 		{"500", 500, []string{"Retry-After", "7"}, 0},
 		{"no wait", 429, []string{"Retry-After", "0"}, 0},

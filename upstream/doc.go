@@ -29,7 +29,7 @@
 // An upstream may know better: others may use the same account. It can say so in two ways, and both
 // begin a cool-down, in which no process of the fleet sends a request of the same key:
 //
-//   - Status 429 or 503 with Retry-After (RFC 9110, section 10.2.3).
+//   - Status 403, 429 or 503 with Retry-After (RFC 9110, section 10.2.3).
 //   - Without that, whatever the status: a quota of which nothing remains and the time until it is
 //     renewed, in any form that [github.com/truewindow/ratelimit/httplimit/headers.Parse] reads:
 //     RateLimit of the Internet-Draft, X-RateLimit-Remaining, the fields of GitHub, OpenAI and

@@ -66,6 +66,7 @@ func expectQuotas(policy, limits string) (quotas []headers.Quota) {
 		}
 	}
 	if q, ok := readDictionary(limits); ok {
+		q.Window = windowOf(policy, q.Limit)
 		quotas = append(quotas, q)
 	}
 	return quotas
@@ -178,6 +179,25 @@ func readDictionary(field string) (q headers.Quota, ok bool) {
 	}
 	return headers.Quota{Limit: limit, Remaining: remaining, Reset: duration(numbers["reset"])},
 		limited || remains
+}
+
+// windowOf returns the first window of a limit in a list of limits.
+func windowOf(policy string, limit int64) time.Duration {
+	list, _ := httpsfv.UnmarshalList([]string{policy})
+	for _, m := range list {
+		if _, ok := m.(httpsfv.Item); !ok {
+			return 0
+		}
+	}
+	for _, m := range list {
+		item := m.(httpsfv.Item)
+		w, found := item.Params.Get("w")
+		n, ok := w.(int64)
+		if v, isInt := item.Value.(int64); found && ok && isInt && v == limit {
+			return duration(max(0, n))
+		}
+	}
+	return 0
 }
 
 func natural(params *httpsfv.Params, key string) (int64, bool) {
