@@ -99,8 +99,8 @@ func Join(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// JoinKeys joins the parts of a key with "/", and writes "%2F" for a "/" in a part and "%25" for a
-// "%": two lists of parts of which one is not empty have the same key only if they are equal.
+// JoinKeys joins the parts of a key with "/". In a part it writes "%2F" for "/" and "%25" for "%".
+// Different lists of parts have different keys, but for no part and one empty part.
 func JoinKeys(parts ...string) string {
 	var b strings.Builder
 	for i, part := range parts {
@@ -115,7 +115,7 @@ func JoinKeys(parts ...string) string {
 var escaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 var (
-	errNoHeader  = errors.New("httplimit: the request has not one value of the header field")
+	errNoHeader  = errors.New("httplimit: the request does not have exactly one value of the header field")
 	errNoCookie  = errors.New("httplimit: the request does not have the cookie")
 	errNoPattern = errors.New("httplimit: no pattern of an http.ServeMux has matched the request")
 	errNoValue   = errors.New("httplimit: the context of the request does not have the value")

@@ -9,11 +9,11 @@
 //
 // # Metrics
 //
-// No metric and no span has a key: keys are user data. The attributes are names of limits, of which
-// the first 1,000 are told apart, names of watched stores, and words from fixed lists. The SDK has
-// a bound of its own: it merges what exceeds 2,000 sets of attributes of one metric into a set
-// with otel.metric.overflow. A limit has a set for each op, outcome and source that occurs, so
-// programs with hundreds of limits need a higher one (sdkmetric.WithCardinalityLimit).
+// No metric and no span has a key, because keys are user data. Attributes are the names of the
+// first 1,000 limits, the names of watched stores, and words from fixed lists. The SDK has a bound
+// of its own: beyond 2,000 sets of attributes of one metric, it merges the others into a set
+// with otel.metric.overflow. A limit has a set for each op, outcome and source that occurs, so a
+// program with hundreds of limits needs a higher bound (sdkmetric.WithCardinalityLimit).
 //
 //	metric                              unit         what
 //	ratelimit.decisions                 {decision}   decisions, one for each limit of a call
@@ -77,6 +77,6 @@
 //
 // # Spans
 //
-// Observe sets ratelimit.limit, ratelimit.outcome and ratelimit.source on the current span, if it
-// is recorded. Those of the last call stand.
+// Observe sets ratelimit.limit, ratelimit.outcome and ratelimit.source on the current span, if that
+// is recording. A later call in the same span overwrites them.
 package otellimit

@@ -48,8 +48,8 @@ type Metrics struct {
 	watched map[string]func() any
 }
 
-// New returns Metrics with the meter of provider. An error wraps [ratelimit.ErrInvalidOptions] if
-// provider is nil, and is else one of the provider.
+// New returns Metrics with a meter of provider. It returns an error that wraps
+// [ratelimit.ErrInvalidOptions] if provider is nil, and any error of the provider.
 func New(provider metric.MeterProvider) (*Metrics, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("%w: no meter provider", ratelimit.ErrInvalidOptions)
@@ -91,11 +91,11 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 	return m, m.registerStats(meter)
 }
 
-// Close ends the collection of the statistics. Decisions are counted until the provider ends.
+// Close stops the collection of statistics. Decisions are counted until the provider shuts down.
 func (m *Metrics) Close() error { return m.registration.Unregister() }
 
-// Observe records a call; it is for [ratelimit.Limiter.WithObserver]. It sets the attributes of the
-// current span, and makes no span.
+// Observe records a call; it is for [ratelimit.Limiter.WithObserver]. It sets attributes of the
+// current span and starts no span.
 func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 	if int(o.Op) >= numOps || len(o.Limits) == 0 {
 		return
@@ -173,7 +173,7 @@ func nearLimit(res ratelimit.Result) bool {
 	return res.Source != ratelimit.SourceOpen && res.Remaining <= res.Limit/5
 }
 
-// classes are the classes of errors, the more special before those that they wrap.
+// classes are the classes of errors. An error comes before those that it wraps.
 var classes = []struct {
 	err  error
 	name string
@@ -203,8 +203,8 @@ func errorClasses() []string {
 	return names
 }
 
-// errorClass returns the class of an error. An outcome that is unknown is more than the end of the
-// context that has caused it.
+// errorClass returns the class of an error. An unknown outcome comes before the end of the context
+// that has caused it.
 func errorClass(err error) string {
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		return "outcome_unknown"

@@ -48,8 +48,8 @@ func newOptions(attributes []attribute.KeyValue, extra ...attribute.KeyValue) *o
 	return &options{attributes, []metric.AddOption{set}, []metric.RecordOption{set}}
 }
 
-// limitSeries has the attributes of the series of one limit. They are made when they are needed
-// first, so that a decision allocates nothing.
+// limitSeries has the attributes of the series of one limit. They are made on first use, so
+// that later decisions allocate nothing.
 type limitSeries struct {
 	name    string
 	max     atomic.Int64
@@ -103,7 +103,7 @@ func (s *limitSeries) shadow(op ratelimit.Op, o, live outcome) *options {
 	return p.Load()
 }
 
-// limits finds the series of limits by name. Reading takes no lock.
+// limits finds the series of a limit by its name. Reading takes no lock.
 type limits struct {
 	byName atomic.Pointer[map[string]*limitSeries]
 	mu     sync.Mutex // of writers
@@ -116,7 +116,7 @@ func (l *limits) all() map[string]*limitSeries {
 	return nil
 }
 
-// of returns the series of a limit, or those of all others if there are too many.
+// of returns the series of a limit, or the shared series if there are too many limits.
 func (l *limits) of(limit ratelimit.Limit) *limitSeries {
 	known := l.all()
 	s := known[limit.Name]

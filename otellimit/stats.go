@@ -29,9 +29,9 @@ var breakerStates = []string{"closed", "half-open", "open"}
 
 // Watch shows the statistics that stats returns whenever metrics are collected, under a name for
 // the store: memorystore.Stats, [serverstore.Stats], [layer.DegradedStats] or [BreakerStats]. The
-// Stats of a backend.Store fits. Nothing is shown of what stats returns else, such as nil. A layer
-// and the store inside have names of their own. An error wraps [ratelimit.ErrInvalidOptions] if the
-// name is empty or taken, or stats is nil.
+// Stats method of a backend.Store returns one of them. Values of other types, such as nil, are
+// ignored. A layer and the store inside it need a name each. An error wraps
+// [ratelimit.ErrInvalidOptions] if the name is empty or taken, or stats is nil.
 func (m *Metrics) Watch(name string, stats func() any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -34,7 +34,7 @@ func appendLists(quotas []Quota, policyLines, limitLines []string) []Quota {
 	return quotas
 }
 
-// limitsOf returns the members of a RateLimit of the drafts 08 to 11, or nil if the lines hold none.
+// limitsOf returns the members of RateLimit of the drafts 08 to 11, or nil if the lines hold none.
 func limitsOf(lines []string) []member {
 	all, ok := list(lines)
 	if !ok || slices.ContainsFunc(all, func(m member) bool {

@@ -135,7 +135,7 @@ func units(lines []string) int64 {
 	return -1
 }
 
-// leadingInt returns the digits at the beginning of s as a number, the largest for one that is larger.
+// leadingInt returns the digits at the beginning of s as a number, or the largest int64.
 func leadingInt(s string) int64 {
 	n := 0
 	for n < len(s) && isDigit(s[n]) {
