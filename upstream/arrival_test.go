@@ -30,8 +30,9 @@ func TestArrival(t *testing.T) {
 		margin = upstream.DefaultMargin
 		tries  = 5
 	)
+	failed := false
 	for range tries {
-		trips := arrivals(t, limit, 1900*time.Millisecond)
+		trips, err := arrivals(t, limit, 1900*time.Millisecond)
 		var at []time.Duration
 		shortest, longest := time.Hour, time.Duration(0)
 		for _, p := range trips {
@@ -43,20 +44,24 @@ func TestArrival(t *testing.T) {
 		t.Logf("%d requests, from %v to %v on their way; the fullest second held %d of %d",
 			len(trips), shortest, longest, most, limit)
 		switch {
-		case len(trips) != 2*limit:
-			t.Fatalf("%d requests arrived, want %d", len(trips), 2*limit)
+		case err != nil || len(trips) != 2*limit: // on a busy machine some end at the deadline
+			failed = true
+			t.Logf("%d requests arrived, want %d: %v", len(trips), 2*limit, err)
 		case most <= limit:
 			return
 		case longest-shortest < margin:
 			t.Fatalf("a second held %d requests, more than the limit of %d", most, limit)
 		}
 	}
+	if failed {
+		t.Fatal("requests fail, or others than those that the limit admits arrive")
+	}
 	t.Skip("the machine is too busy: the times to the upstream differ by more than the margin")
 }
 
 // arrivals lets workers of two transports send all they can for some time, and returns the trips of
-// the requests.
-func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip) {
+// the requests. An error is that of a request that did not fail by the limit.
+func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip, failure error) {
 	t.Helper()
 	const workers = 40 // of each transport
 	store, err := memorystore.New(nil)
@@ -101,7 +106,9 @@ func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip) {
 						return // the deadline is too near
 					}
 					if err != nil {
-						t.Error(err)
+						mu.Lock()
+						failure = err
+						mu.Unlock()
 						return
 					}
 					res.Body.Close()
@@ -116,5 +123,5 @@ func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip) {
 	for name, at := range arrived {
 		trips = append(trips, trip{decided[name], at})
 	}
-	return trips
+	return trips, failure
 }
