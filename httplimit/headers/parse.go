@@ -31,7 +31,7 @@ import (
 //
 // [RetryAfter] has precedence over the Reset of a quota.
 func Parse(h http.Header, now time.Time) []Quota {
-	if units(h["Age"]) > 0 {
+	if !hasAny(h) || units(h["Age"]) > 0 {
 		return nil
 	}
 	now = sent(h, now)
@@ -45,6 +45,16 @@ func Parse(h http.Header, now time.Time) []Quota {
 	}
 	quotas = appendNamed(quotas, h, openAI, now)
 	return appendNamed(quotas, h, anthropic, now)
+}
+
+// hasAny reports whether h has a field that may be about limits, which most answers do not.
+func hasAny(h http.Header) bool {
+	for field := range h {
+		if strings.Contains(field, "Ratelimit") || strings.HasPrefix(field, "X-Rate-Limit-") {
+			return true
+		}
+	}
+	return false
 }
 
 // appendSingle appends the quota of the fields that begin with prefix and end with Limit, Remaining
@@ -88,9 +98,9 @@ func anthropic(word string) (prefix, suffix string) { return "Anthropic-Ratelimi
 // names.
 func appendNamed(quotas []Quota, h http.Header, around around, now time.Time) []Quota {
 	var names []string
-	for field := range h {
-		for _, word := range [...]string{"Limit", "Remaining"} {
-			prefix, suffix := around(word)
+	for _, word := range [...]string{"Limit", "Remaining"} {
+		prefix, suffix := around(word)
+		for field := range h {
 			name, begins := strings.CutPrefix(field, prefix)
 			name, ends := strings.CutSuffix(name, suffix)
 			if begins && ends && name != "" && len(name) <= maxValue {

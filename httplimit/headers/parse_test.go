@@ -278,3 +278,19 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkParse(b *testing.B) {
+	for name, h := range map[string]http.Header{
+		"nothing": fields("Content-Type: application/json", "Content-Length: 2",
+			"Date: Mon, 23 Nov 2026 12:00:00 GMT"),
+		"draft-11": fields(`RateLimit-Policy: "hour";q=1000;w=3600, "day";q=5000;w=86400`,
+			`RateLimit: "hour";r=1;t=60, "day";r=100;t=36000`),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				headers.Parse(h, noon)
+			}
+		})
+	}
+}
