@@ -166,7 +166,8 @@ func TestOthersOnServers(t *testing.T) {
 	t.Parallel()
 	opts := *quotaOptions
 	opts.Algorithms = append(slices.Clone(opts.Algorithms),
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) })
+		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
+		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) })
 	opts.Except = maps.Clone(opts.Except)
 	opts.Except["clock/back-up-to-window"] = "it looks into a rolling Window"
 	for _, rule := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",
