@@ -16,7 +16,8 @@ import (
 )
 
 // TestQuickstart does what docs/quickstart.md says, in its order: all commands run, but on free
-// ports, and with the module of this tree instead of a released one.
+// ports, with a timeout for busy machines, and with the module of this tree instead of a released
+// one.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"curl", "docker"} {
@@ -98,7 +99,8 @@ func newQuickstart(t *testing.T) *quickstart {
 		t.Fatal(err)
 	}
 	text := strings.NewReplacer(
-		"6379:6379", port(2)+":6379", "redis://127.0.0.1:6379", "redis://"+q.addrs[2],
+		"6379:6379", port(2)+":6379",
+		"redis://127.0.0.1:6379", "redis://"+q.addrs[2]+"?timeout=5s",
 		"8080", port(0), "8081", port(1), "shop-redis", q.name,
 		"go get "+module, "go mod edit -require="+module+"@v0.0.0 -replace="+module+"="+root,
 		"\ngo run .\n", "\ngo build -o shop .\n```\n```sh\nexec ./shop\n",
