@@ -213,6 +213,8 @@ func TestCacheFlushes(t *testing.T) {
 					s := lib.NewCache(t, clients.Dialing{Addrs: []string{server.Addr}},
 						clients.CacheOptions{Age: time.Hour})
 					d := useUp(t, s)
+					servers.Within(t, func() bool { return s.Stats().Cache.Stored > 0 },
+						"not counted")
 					if stats := s.Stats().Cache; stats.Flushes != 0 || stats.Stored != 1 ||
 						stats.Hits != 1 || stats.Entries != 1 || stats.Discarded != 0 {
 						t.Errorf("before: %+v", stats)

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -159,17 +158,12 @@ func TestQuotaOnMemory(t *testing.T) {
 	}, quotaOptions)
 }
 
-// TestOthersOnServers runs the suite with the algorithms that are not exact. It leaves out the
-// cases of many keys and calls, which use the first algorithm only: TestConformance of
-// integration/conformance and TestQuotaOnMemory try them.
-func TestOthersOnServers(t *testing.T) {
+// TestQuotaOnServers leaves out the cases of many keys and calls, which use the first algorithm
+// only: TestConformance of integration/conformance and TestQuotaOnMemory try them.
+func TestQuotaOnServers(t *testing.T) {
 	t.Parallel()
 	opts := *quotaOptions
-	opts.Algorithms = append(slices.Clone(opts.Algorithms),
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) })
 	opts.Except = maps.Clone(opts.Except)
-	opts.Except["clock/back-up-to-window"] = "it looks into a rolling Window"
 	for _, rule := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",
 		"concurrency/many-calls"} {
 		opts.Except[rule] = "TestConformance tries it"
