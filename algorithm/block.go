@@ -1,7 +1,6 @@
 package algorithm
 
 import (
-	_ "embed"
 	"encoding/binary"
 	"time"
 
@@ -98,10 +97,7 @@ func decodeBlock(state []byte) (end int64, ok bool) {
 	return end, end > 0 && end < 1<<53
 }
 
-//go:embed block.lua
-var blockFile string
-
-var blockScript = luaconst.Inline(blockFile)
+var blockScript = luaconst.Source(luaFiles, "block.lua")
 
 // Script returns the step in Lua. Its args are Max and the longest time in microseconds.
 func (b Block) Script() ratelimit.Script {

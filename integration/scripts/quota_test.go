@@ -1,22 +1,15 @@
 package scripts
 
 import (
-	"bytes"
 	_ "embed"
 	"encoding/binary"
-	"maps"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
-	redisstore "github.com/truewindow/ratelimit/backend/redis"
-	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/conformance"
-	"github.com/truewindow/ratelimit/integration/clients"
-	"github.com/truewindow/ratelimit/integration/servers"
 )
 
 // Quota admits Max units from the first admission until a Window later, then all of them again. It
@@ -104,41 +97,6 @@ func quotaArgs(dst []int64, d ratelimit.Demand) []int64 {
 	return append(dst, limit.Max, limit.Window.Microseconds())
 }
 
-// TestQuotaLuaStepIsGoStep holds one form of the step against the other, the bytes included.
-func TestQuotaLuaStepIsGoStep(t *testing.T) {
-	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		r := rand.New(rand.NewPCG(5, 8))
-		w := newTwin(t, tgt.Client(t), "quota")
-		now := time.Now().UnixMicro()
-		var stamps []int64
-		for i := range 1000 {
-			q := NewQuota(ratelimit.Limit{Name: "twin",
-				Max: 1 + r.Int64N(5), Window: time.Duration(1+r.IntN(2)) * time.Hour})
-			now += randomTick(r, q.Limit().Window.Microseconds())
-			d := ratelimit.Demand{Key: "k", Algorithm: q, Op: ratelimit.Op(r.IntN(5)),
-				N: 1 + r.Int64N(q.Limit().Max)}
-			if d.Op == ratelimit.OpReset && r.IntN(4) > 0 {
-				d.Op = ratelimit.OpTake
-			}
-			if len(stamps) > 0 {
-				d.At = stamps[max(0, len(stamps)-1-r.IntN(3))]
-			}
-			look := d
-			look.Op, look.N = ratelimit.OpPeek, 1
-			if _, _, res := look.Step(bytes.Clone(w.state), now); res.ResetAfter > 0 &&
-				res.ResetAfter < time.Minute {
-				// or the server, whose keys expire in real time, forgets it meanwhile
-				now += res.ResetAfter.Microseconds()
-			}
-			stamps = append(stamps, w.step(t, now, d).At)
-			if i%7 == 0 {
-				w.swap(t)
-			}
-		}
-		w.compare(t)
-	})
-}
-
 var quotaOptions = &conformance.Options{
 	Algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{
 		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
@@ -156,29 +114,4 @@ func TestQuotaOnMemory(t *testing.T) {
 		t.Cleanup(func() { store.Close() })
 		return conformance.Harness{Store: store}
 	}, quotaOptions)
-}
-
-// TestQuotaOnServers leaves out the cases of many keys and calls, which use the first algorithm
-// only: TestConformance of integration/conformance and TestQuotaOnMemory try them.
-func TestQuotaOnServers(t *testing.T) {
-	t.Parallel()
-	opts := *quotaOptions
-	opts.Except = maps.Clone(opts.Except)
-	for _, rule := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",
-		"concurrency/many-calls"} {
-		opts.Except[rule] = "TestConformance tries it"
-	}
-	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		if tgt.Cluster {
-			return
-		}
-		conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
-			store, err := redisstore.New(tgt.Client(t),
-				&serverstore.Options{Timeout: clients.Patient, Now: now})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return conformance.Harness{Store: store}
-		}, &opts)
-	})
 }

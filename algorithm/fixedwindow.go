@@ -1,0 +1,170 @@
+package algorithm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/luaconst"
+)
+
+// Fixed admits up to twice its Max in one rolling Window: Max just before one window ends and Max
+// just after the next begins. It counts the units of the current window, and admits while the count
+// is within Max. Use it where an upstream or a contract counts in the same way, such as by calendar
+// days in UTC. Create one with [FixedWindow]. Values are immutable and comparable.
+//
+// Windows begin at multiples of Window since the Unix epoch, on the clock of the store; see
+// [Fixed.WithOffset]. A state is 32 bytes, whatever the limit. Units are given back to the window
+// in which they were admitted, and not after it has ended.
+type Fixed struct {
+	limit  ratelimit.Limit
+	offset time.Duration
+}
+
+var _ ratelimit.Algorithm = Fixed{}
+
+// FixedWindow returns the algorithm that counts in fixed windows. [ratelimit.New] reports a limit
+// that is out of range.
+func FixedWindow(limit ratelimit.Limit) Fixed { return Fixed{limit: limit} }
+
+// WithOffset returns f with windows that begin offset later, from 0 to less than a Window: a day
+// with an offset of 5 hours begins at 05:00 UTC. [ratelimit.New] reports another offset.
+//
+// The distance to UTC is fixed. Time zones with daylight saving have none, and windows that follow
+// them are not possible: servers know no zones, and the clocks of callers do not decide.
+func (f Fixed) WithOffset(offset time.Duration) Fixed {
+	f.offset = offset
+	return f
+}
+
+// Name returns "fixed1", the name of the encoding.
+func (f Fixed) Name() string { return "fixed1" }
+
+// Limit returns the limit.
+func (f Fixed) Limit() ratelimit.Limit { return f.limit }
+
+// Validate reports a limit or an offset that is out of range.
+func (f Fixed) Validate() error {
+	if err := f.limit.Validate(); err != nil {
+		return err
+	}
+	if f.offset < 0 || f.offset >= f.limit.Window {
+		return fmt.Errorf("%w: offset %v is not from 0 to less than the Window %v",
+			ratelimit.ErrInvalidLimit, f.offset, f.limit.Window)
+	}
+	return nil
+}
+
+// fixedState is the state, as big-endian integers of 8 bytes. Times are in µs since the epoch.
+type fixedState struct {
+	begin   int64 // of the window that is counted
+	length  int64 // the Window of the limit that has counted last
+	used    int64 // units, at most maxFixedUsed
+	written int64 // the last count
+}
+
+const (
+	fixedSize    = 32
+	maxFixedUsed = 1 << 48
+	maxLength    = 1 << 45 // more than ratelimit.MaxWindow
+	endOfTime    = 1 << 52 // in 2112
+)
+
+// Step decides d; see [ratelimit.Algorithm].
+func (f Fixed) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) (next []byte, keep time.Duration, res ratelimit.Result) {
+	res = ratelimit.Result{Allowed: true, Limit: f.limit.Max, Remaining: f.limit.Max, At: now}
+	if d.Op == ratelimit.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		return nil, keep, res
+	}
+	s, ok := decodeFixed(state)
+	if !ok {
+		return nil, -1, ratelimit.Result{}
+	}
+	window, write := f.limit.Window.Microseconds(), false
+	fresh := fixedState{begin: max(0, f.end(now)-window), length: window, written: now}
+	if s.written-now > window { // the clock was ahead
+		fresh.used = s.used
+		s, write = fresh, true
+	} else if now >= f.until(s) { // the window has ended
+		s = fresh
+	}
+
+	fits := d.N <= f.limit.Max-s.used
+	switch {
+	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+		s.used = min(s.used+d.N, maxFixedUsed)
+		s.length, s.written, write = window, max(now, s.written), true
+		res.At = max(now, s.begin)
+	case d.Op == ratelimit.OpGiveBack:
+		back := min(d.N, s.used)
+		if s.begin <= d.At && d.At < f.until(s) && back > 0 {
+			s.used, write = s.used-back, true
+		}
+	case !fits:
+		res.Allowed = false
+		res.RetryAfter = time.Duration(f.until(s)-now) * time.Microsecond
+	}
+	res.Remaining = max(0, f.limit.Max-s.used)
+	if s.used > 0 {
+		res.ResetAfter = time.Duration(f.until(s)-now) * time.Microsecond
+	}
+	if !write {
+		return state, 0, res
+	}
+	return s.encode(state[:0]), time.Duration(s.begin+s.length-now) * time.Microsecond, res
+}
+
+// end returns when the window ends that t lies in.
+func (f Fixed) end(t int64) int64 {
+	window := f.limit.Window.Microseconds()
+	into := (t - f.offset.Microseconds()) % window
+	if into < 0 {
+		into += window
+	}
+	return t - into + window
+}
+
+// until returns until when the units of s count: as long as the window lasts that they began in,
+// and no longer than the state was to be kept when it was written under another limit.
+func (f Fixed) until(s fixedState) int64 { return min(f.end(s.begin), s.begin+s.length) }
+
+// decodeFixed returns a state, and whether it is one that Step writes.
+func decodeFixed(state []byte) (s fixedState, ok bool) {
+	if len(state) == 0 {
+		return s, true
+	}
+	if len(state) != fixedSize {
+		return s, false
+	}
+	s.begin = int64(binary.BigEndian.Uint64(state))
+	s.length = int64(binary.BigEndian.Uint64(state[8:]))
+	s.used = int64(binary.BigEndian.Uint64(state[16:]))
+	s.written = int64(binary.BigEndian.Uint64(state[24:]))
+	return s, uint64(s.begin|s.written) < endOfTime && s.length > 0 && s.length <= maxLength &&
+		s.used >= 0 && s.used <= maxFixedUsed
+}
+
+func (s fixedState) encode(dst []byte) []byte {
+	for _, n := range [...]int64{s.begin, s.length, s.used, s.written} {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
+	}
+	return dst
+}
+
+var fixedScript = luaconst.Source(luaFiles, "fixedwindow.lua")
+
+// Script returns the step in Lua. Its args are Max, and the Window and the offset in microseconds.
+func (f Fixed) Script() ratelimit.Script {
+	return ratelimit.Script{Name: f.Name(), Source: fixedScript, Args: fixedArgs, Sums: true}
+}
+
+func fixedArgs(dst []int64, d ratelimit.Demand) []int64 {
+	f := d.Algorithm.(Fixed)
+	return append(dst, f.limit.Max, f.limit.Window.Microseconds(), f.offset.Microseconds())
+}

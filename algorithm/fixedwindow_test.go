@@ -1,0 +1,99 @@
+package algorithm_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// TestFixedWindow: what a window admits, and what begins with the next one.
+func TestFixedWindow(t *testing.T) {
+	a := algorithm.FixedWindow(ratelimit.PerMinute("f", 3))
+	at := func(clock string) int64 {
+		when, err := time.Parse(time.TimeOnly, clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return when.AddDate(2026, 0, 0).UnixMicro()
+	}
+	s := &stepper{}
+	for _, tt := range []struct {
+		clock            string
+		n                int64
+		allowed          bool
+		remaining        int64
+		retry, untilFree time.Duration
+	}{
+		{"12:00:50", 2, true, 1, 0, 10 * time.Second},
+		{"12:00:59", 2, false, 1, time.Second, time.Second},
+		{"12:00:59", 1, true, 0, 0, time.Second},
+		{"12:01:00", 3, true, 0, 0, time.Minute}, // six within eleven seconds
+		{"12:01:30", 1, false, 0, 30 * time.Second, 30 * time.Second},
+		{"12:00:59", 1, false, 0, 61 * time.Second, 61 * time.Second}, // a small step back
+		{"11:59:00", 1, false, 0, time.Minute, time.Minute},           // a large one
+		{"12:00:00", 1, true, 2, 0, time.Minute},
+	} {
+		s.now = at(tt.clock)
+		res := s.take(t, a, tt.n)
+		if res.Allowed != tt.allowed || res.Remaining != tt.remaining ||
+			res.RetryAfter != tt.retry || res.ResetAfter != tt.untilFree {
+			t.Errorf("%s, %d units: %+v, want %+v", tt.clock, tt.n, res, tt)
+		}
+	}
+}
+
+// TestFixedWindowOffset: windows begin at the offset.
+func TestFixedWindowOffset(t *testing.T) {
+	day := algorithm.FixedWindow(ratelimit.PerDay("f", 1)).WithOffset(5 * time.Hour)
+	s := &stepper{now: time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC).UnixMicro()}
+	if res := s.take(t, day, 1); !res.Allowed || res.ResetAfter != time.Hour {
+		t.Errorf("at 04:00: %+v", res)
+	}
+	s.now += time.Hour.Microseconds()
+	if res := s.take(t, day, 1); !res.Allowed || res.ResetAfter != 24*time.Hour {
+		t.Errorf("at 05:00: %+v", res)
+	}
+	s = &stepper{now: 1} // before the first window that begins after the epoch
+	if res := s.take(t, day, 1); !res.Allowed || res.ResetAfter != 5*time.Hour-time.Microsecond {
+		t.Errorf("in 1970: %+v", res)
+	}
+}
+
+func TestFixedWindowInvalid(t *testing.T) {
+	day := ratelimit.PerDay("f", 1)
+	for name, a := range map[string]algorithm.Fixed{
+		"no limit":          {},
+		"a negative offset": algorithm.FixedWindow(day).WithOffset(-1),
+		"a whole window":    algorithm.FixedWindow(day).WithOffset(24 * time.Hour),
+	} {
+		if err := a.Validate(); !errors.Is(err, ratelimit.ErrInvalidLimit) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFixedWindowGivesBack: units go back to their window, not more than were taken, and not after
+// its end.
+func TestFixedWindowGivesBack(t *testing.T) {
+	a := algorithm.FixedWindow(ratelimit.PerMinute("f", 5))
+	s := &stepper{now: 90_000_000}
+	first := s.take(t, a, 3)
+	s.now += 20_000_000
+	s.take(t, a, 1)
+	back := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 2, At: first.At}
+	if res := s.step(t, a, back); res.Remaining != 3 {
+		t.Errorf("two of four given back: %+v", res)
+	}
+	back.N = 100
+	if res := s.step(t, a, back); res.Remaining != 5 {
+		t.Errorf("more than there are: %+v", res)
+	}
+	s.now = 120_000_000 // the next window
+	s.take(t, a, 5)
+	if res := s.step(t, a, back); res.Remaining != 0 {
+		t.Errorf("after the window: %+v", res)
+	}
+}

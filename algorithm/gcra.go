@@ -1,0 +1,205 @@
+package algorithm
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/luaconst"
+)
+
+// Bucket admits up to twice its Max in one rolling Window: Max at once, and as many again while the
+// bucket fills. It holds up to Max units, the burst, and fills at the rate of Max in a Window. A
+// demand is admitted if the bucket holds its units. Use it to smooth traffic, and not for budgets.
+// Create one with [TokenBucket] or [GCRA], which are the same. Values are immutable and comparable.
+//
+// It is computed as the Generic Cell Rate Algorithm in the form of virtual scheduling (ITU-T
+// I.371): the state has the time at which the bucket is full. That time is exact, with a remainder
+// in parts of a microsecond, so no rate is rounded. A state is 32 bytes, whatever the limit. As a
+// Window has at least a millisecond, a rate of more than 1,000 units a second needs a burst of at
+// least a thousandth of it.
+//
+// Result.At of an admission is the time at which the bucket is full again if nothing else is
+// admitted. Of units that are given back, those return that the bucket has not filled up since.
+// That the same units are given back twice is not noticed.
+type Bucket struct{ limit ratelimit.Limit }
+
+var _ ratelimit.Algorithm = Bucket{}
+
+// TokenBucket returns the algorithm of a bucket that holds Max units and fills in a Window.
+// [ratelimit.New] reports a limit that is out of range.
+func TokenBucket(limit ratelimit.Limit) Bucket { return Bucket{limit} }
+
+// GCRA returns TokenBucket(limit), under the name of its computation.
+func GCRA(limit ratelimit.Limit) Bucket { return Bucket{limit} }
+
+// Name returns "gcra1", the name of the encoding.
+func (b Bucket) Name() string { return "gcra1" }
+
+// Limit returns the limit.
+func (b Bucket) Limit() ratelimit.Limit { return b.limit }
+
+// Validate reports a limit that is out of range.
+func (b Bucket) Validate() error { return b.limit.Validate() }
+
+// An instant is a time with a part of a microsecond. As a difference of two, it is a duration.
+type instant struct {
+	us   int64 // µs since the epoch
+	part int64 // of a µs, in units of 1/Max µs; less than Max
+}
+
+// bucketState is the state, as four big-endian integers of 8 bytes: full.us, full.part, the Max
+// that full.part is for, and written.
+type bucketState struct {
+	full    instant // when the bucket is full
+	written int64   // when the state was written, in µs since the epoch
+}
+
+const (
+	bucketSize = 32
+	// maxDebt bounds how far ahead the bucket is full, in µs. Only an OpForce gets there.
+	maxDebt = 1 << 50
+)
+
+// Step decides d; see [ratelimit.Algorithm].
+func (b Bucket) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) (next []byte, keep time.Duration, res ratelimit.Result) {
+	res = ratelimit.Result{Allowed: true, Limit: b.limit.Max, Remaining: b.limit.Max, At: now}
+	if d.Op == ratelimit.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		return nil, keep, res
+	}
+	s, ok := b.decode(state)
+	if !ok {
+		return nil, -1, ratelimit.Result{}
+	}
+	window, write := b.limit.Window.Microseconds(), false
+	if ahead := s.written - now; ahead > window { // the clock was ahead
+		s.full.us, s.written, write = max(0, s.full.us-ahead), now, true
+	}
+	if s.full.us < now {
+		s.full = instant{us: now}
+	}
+
+	cost := b.cost(d.N)
+	full := b.add(s.full, cost)
+	fits := full.us < now+window || full == instant{us: now + window}
+	switch {
+	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+		s.full, s.written, write = atMost(full, now+maxDebt), max(now, s.written), true
+		res.At = s.full.us
+	case d.Op == ratelimit.OpGiveBack:
+		if full := min(d.At, s.full.us); full > now {
+			s.full, write = b.subtract(s.full, atMost(cost, full-now)), true
+		}
+	case !fits:
+		res.Allowed = false
+		res.RetryAfter = time.Duration(full.ceil()-window-now) * time.Microsecond
+	}
+	res.Remaining = b.remaining(instant{s.full.us - now, s.full.part})
+	res.ResetAfter = time.Duration(s.full.ceil()-now) * time.Microsecond
+	switch {
+	case !write:
+		return state, 0, res
+	case res.ResetAfter == 0: // a full bucket is no state
+		return nil, time.Microsecond, res
+	}
+	return b.encode(state[:0], s), res.ResetAfter, res
+}
+
+// cost returns how long the bucket takes to get n units, at most maxDebt.
+func (b Bucket) cost(n int64) instant {
+	us, part := product(n, b.limit.Window.Microseconds(), b.limit.Max)
+	return atMost(instant{us, part}, maxDebt)
+}
+
+// remaining returns the units in a bucket that is full after the given time.
+func (b Bucket) remaining(missing instant) int64 {
+	window := b.limit.Window.Microseconds()
+	if missing.us >= window {
+		return 0
+	}
+	units, rest := product(window-missing.us, b.limit.Max, window)
+	if missing.part > rest {
+		units -= (missing.part - rest + window - 1) / window
+	}
+	return units
+}
+
+func (b Bucket) add(x, y instant) instant {
+	sum := instant{x.us + y.us, x.part + y.part}
+	if sum.part >= b.limit.Max {
+		sum.us, sum.part = sum.us+1, sum.part-b.limit.Max
+	}
+	return sum
+}
+
+func (b Bucket) subtract(x, y instant) instant {
+	rest := instant{x.us - y.us, x.part - y.part}
+	if rest.part < 0 {
+		rest.us, rest.part = rest.us-1, rest.part+b.limit.Max
+	}
+	return rest
+}
+
+// atMost returns x, or us microseconds if x is more.
+func atMost(x instant, us int64) instant {
+	if x.us >= us {
+		return instant{us: us}
+	}
+	return x
+}
+
+// ceil returns x in whole microseconds, rounded up.
+func (x instant) ceil() int64 {
+	if x.part > 0 {
+		return x.us + 1
+	}
+	return x.us
+}
+
+// decode returns a state, and whether it is one that Step writes. A part that is for another Max is
+// rounded up to a microsecond.
+func (b Bucket) decode(state []byte) (s bucketState, ok bool) {
+	if len(state) == 0 {
+		return s, true
+	}
+	if len(state) != bucketSize {
+		return s, false
+	}
+	s.full.us = int64(binary.BigEndian.Uint64(state))
+	s.full.part = int64(binary.BigEndian.Uint64(state[8:]))
+	most := int64(binary.BigEndian.Uint64(state[16:]))
+	s.written = int64(binary.BigEndian.Uint64(state[24:]))
+	if most < 1 || most > ratelimit.MaxUnits || s.full.part < 0 || s.full.part >= most ||
+		s.written < 0 || s.written >= endOfTime || s.full.us < 0 ||
+		s.full.us > s.written+maxDebt {
+		return s, false
+	}
+	if most != b.limit.Max {
+		s.full = instant{us: s.full.ceil()}
+	}
+	return s, true
+}
+
+func (b Bucket) encode(dst []byte, s bucketState) []byte {
+	for _, n := range [...]int64{s.full.us, s.full.part, b.limit.Max, s.written} {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
+	}
+	return dst
+}
+
+var bucketScript = luaconst.Source(luaFiles, "gcra.lua")
+
+// Script returns the step in Lua. Its args are Max and the Window in microseconds.
+func (b Bucket) Script() ratelimit.Script {
+	return ratelimit.Script{Name: b.Name(), Source: bucketScript, Args: bucketArgs}
+}
+
+func bucketArgs(dst []int64, d ratelimit.Demand) []int64 {
+	limit := d.Algorithm.Limit()
+	return append(dst, limit.Max, limit.Window.Microseconds())
+}

@@ -1,0 +1,224 @@
+package algorithm_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/conformance"
+)
+
+// inexact has the algorithms that admit more than their limit in a rolling window.
+var inexact = map[string]func(ratelimit.Limit) ratelimit.Algorithm{
+	"bucket":  func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) },
+	"fixed":   func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
+	"counter": func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingWindowCounter(l) },
+}
+
+// stepper runs an algorithm on a state of its own.
+type stepper struct {
+	state []byte
+	now   int64
+}
+
+// step decides d and checks what every step keeps: that refusals and peeks write nothing unless the
+// clock was ahead, and that numbers are in range.
+func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) ratelimit.Result {
+	t.Helper()
+	d.Algorithm = a
+	before := bytes.Clone(s.state)
+	next, keep, res := d.Step(bytes.Clone(s.state), s.now)
+	switch {
+	case keep < 0:
+		t.Fatalf("%v: a state of the algorithm is corrupt: %x", d.Op, before)
+	case keep > 0:
+		s.state = next
+	case !bytes.Equal(next, before):
+		t.Fatalf("%v: another state without a keep: %x, was %x", d.Op, next, before)
+	}
+	if res.Remaining < 0 || res.Remaining > a.Limit().Max || res.RetryAfter < 0 ||
+		res.ResetAfter < 0 || res.Allowed != (res.RetryAfter == 0) || keep > 0 && len(next) > 0 &&
+		keep < res.ResetAfter {
+		t.Fatalf("%v: %+v, keep %v", d.Op, res, keep)
+	}
+	return res
+}
+
+func (s *stepper) take(t testing.TB, a ratelimit.Algorithm, n int64) ratelimit.Result {
+	t.Helper()
+	return s.step(t, a, ratelimit.Demand{N: n})
+}
+
+// wantExactRetry checks that n units are admitted after RetryAfter of res, which refused them, and
+// that they are not one microsecond sooner.
+func (s stepper) wantExactRetry(
+	t testing.TB, a ratelimit.Algorithm, n int64, res ratelimit.Result,
+) {
+	t.Helper()
+	peek := ratelimit.Demand{Op: ratelimit.OpPeek, N: n}
+	s.now += res.RetryAfter.Microseconds()
+	if !s.step(t, a, peek).Allowed {
+		t.Fatalf("refused after RetryAfter of %v", res.RetryAfter)
+	}
+	s.now--
+	if s.step(t, a, peek).Allowed {
+		t.Fatalf("admitted before RetryAfter of %v", res.RetryAfter)
+	}
+}
+
+// TestInexactRetryAfter: RetryAfter is exact whatever the history, with limits that change, units
+// that come back and a clock that steps.
+func TestInexactRetryAfter(t *testing.T) {
+	for name, newAlgorithm := range inexact {
+		random := rand.New(rand.NewPCG(1, 2))
+		refusals := 0
+		for range 300 {
+			s := &stepper{now: 1e15}
+			var admitted []ratelimit.Demand
+			for range 100 {
+				window := time.Duration(1+random.Int64N(50)) * time.Second
+				a := newAlgorithm(ratelimit.Limit{Name: name, Max: 1 + random.Int64N(9),
+					Window: window})
+				s.now += random.Int64N(40_000_000) - 10_000_000
+				d := ratelimit.Demand{N: 1 + random.Int64N(a.Limit().Max)}
+				switch random.IntN(6) {
+				case 0:
+					d.Op = ratelimit.OpForce
+				case 1:
+					if len(admitted) > 0 {
+						d = admitted[max(0, len(admitted)-1-random.IntN(3))]
+						d.Op = ratelimit.OpGiveBack
+					}
+				}
+				res := s.step(t, a, d)
+				if res.Allowed {
+					admitted = append(admitted, ratelimit.Demand{N: d.N, At: res.At})
+					continue
+				}
+				refusals++
+				s.wantExactRetry(t, a, d.N, res)
+				if res.RetryAfter > 3*50*time.Second {
+					t.Fatalf("%s: RetryAfter %v under %v", name, res.RetryAfter, a.Limit())
+				}
+			}
+		}
+		if refusals < 1000 {
+			t.Errorf("%s: only %d refusals", name, refusals)
+		}
+	}
+}
+
+// TestInexactWorst: two Max are admitted in a rolling window, and never more.
+func TestInexactWorst(t *testing.T) {
+	const limit = 10
+	for name, newAlgorithm := range inexact {
+		a := newAlgorithm(ratelimit.PerSecond(name, limit))
+		random := rand.New(rand.NewPCG(3, 4))
+		s := &stepper{now: 1e15}
+		var admitted []int64
+		for range 20_000 {
+			switch random.IntN(10) {
+			case 0: // to the end of a window
+				s.now += 999_999 - s.now%1_000_000
+			case 1: // until nothing counts, and to the end of a window
+				s.now += 3_000_000 - 1 - s.now%1_000_000
+			}
+			for range random.IntN(15) {
+				if s.take(t, a, 1).Allowed {
+					admitted = append(admitted, s.now)
+				}
+			}
+			s.now += random.Int64N(300_000)
+		}
+		if most := fullest(admitted, 1_000_000); most < 2*limit-1 || most > 2*limit {
+			t.Errorf("%s: the fullest window holds %d, want %d", name, most, 2*limit)
+		}
+	}
+}
+
+// fullest returns how many of the times, which are in order, one rolling window has at most.
+func fullest(times []int64, window int64) (most int) {
+	for first, last := 0, 0; last < len(times); last++ {
+		for times[last]-times[first] >= window {
+			first++
+		}
+		most = max(most, last-first+1)
+	}
+	return most
+}
+
+// FuzzInexact: whatever the state, a step does not panic, returns numbers in range, and reads what
+// it has written.
+func FuzzInexact(f *testing.F) {
+	f.Add(make([]byte, 32), int64(1e15), int64(5), int64(0), uint8(0), int64(60), int64(3))
+	for name, newAlgorithm := range inexact {
+		s := &stepper{now: 1e15}
+		s.take(f, newAlgorithm(ratelimit.PerMinute(name, 7)), 2)
+		f.Add(s.state, int64(1e15), int64(5), int64(1e15), uint8(3), int64(60), int64(3))
+	}
+	f.Fuzz(func(t *testing.T, state []byte, now, n, at int64, op uint8, window, most int64) {
+		now = max(0, now) % (1 << 52)
+		limit := ratelimit.Limit{Name: "f", Max: 1 + max(0, most)%ratelimit.MaxUnits,
+			Window: ratelimit.MinWindow + time.Duration(max(0, window)%
+				int64(ratelimit.MaxWindow-ratelimit.MinWindow))}
+		for _, newAlgorithm := range inexact {
+			d := ratelimit.Demand{Algorithm: newAlgorithm(limit), Op: ratelimit.Op(op % 5),
+				N: 1 + max(0, n)%limit.Max, At: at}
+			if _, keep, _ := d.Step(bytes.Clone(state), now); keep < 0 {
+				continue
+			}
+			s := &stepper{state: bytes.Clone(state), now: now}
+			res := s.step(t, d.Algorithm, d)
+			if !res.Allowed {
+				s.wantExactRetry(t, d.Algorithm, d.N, res)
+			}
+			d.Op = ratelimit.OpPeek
+			s.step(t, d.Algorithm, d)
+		}
+	})
+}
+
+// TestInexactOnMemory runs the public suite.
+func TestInexactOnMemory(t *testing.T) {
+	algorithms := []func(ratelimit.Limit) ratelimit.Algorithm{
+		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
+	}
+	for _, newAlgorithm := range inexact {
+		algorithms = append(algorithms, newAlgorithm)
+	}
+	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+		store, err := memorystore.New(&memorystore.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { store.Close() })
+		return conformance.Harness{Store: store}
+	}, &conformance.Options{
+		Algorithms: algorithms,
+		Except: map[string]string{
+			"window":                  "they let two Max into one rolling Window",
+			"clock/back-up-to-window": "it looks into a rolling Window",
+		},
+	})
+}
+
+func BenchmarkInexact(b *testing.B) {
+	for name, newAlgorithm := range inexact {
+		b.Run(name, func(b *testing.B) {
+			d := ratelimit.Demand{N: 1, Algorithm: newAlgorithm(ratelimit.PerSecond(name, 1000))}
+			var state []byte
+			now := int64(1e15)
+			b.ReportAllocs()
+			for b.Loop() {
+				now += 100
+				if next, keep, _ := d.Step(state, now); keep > 0 {
+					state = next
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,192 @@
+package algorithm
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/luaconst"
+)
+
+// Counter admits up to twice its Max in one rolling Window, and refuses demands that fit: it does
+// not know when the units of the previous window were admitted, and takes them as spread evenly.
+// It counts the units of two fixed windows. Those of the current one count whole, and those of the
+// previous one by the part of it that a Window until now still covers. Use it beside systems that
+// count so, and [SlidingLog] or [TokenBucket] elsewhere. Create one with [SlidingWindowCounter].
+// Values are immutable and comparable.
+//
+// Windows begin at multiples of Window since the Unix epoch, on the clock of the store. The units
+// of the previous window are rounded up to whole units. A state is 32 bytes, whatever the limit.
+// Units are given back to the window in which they were admitted, until the one after it has ended.
+type Counter struct{ limit ratelimit.Limit }
+
+var _ ratelimit.Algorithm = Counter{}
+
+// SlidingWindowCounter returns the algorithm that counts in two windows and takes the earlier one
+// in part. [ratelimit.New] reports a limit that is out of range.
+func SlidingWindowCounter(limit ratelimit.Limit) Counter { return Counter{limit} }
+
+// Name returns "counter1", the name of the encoding.
+func (c Counter) Name() string { return "counter1" }
+
+// Limit returns the limit.
+func (c Counter) Limit() ratelimit.Limit { return c.limit }
+
+// Validate reports a limit that is out of range.
+func (c Counter) Validate() error { return c.limit.Validate() }
+
+// counterState is the state, as big-endian integers of 8 bytes. Times are in µs since the epoch.
+// Until another limit counts, the current window is the one of length that has written in it.
+type counterState struct {
+	written  int64 // the last count
+	length   int64 // the Window of the limit that has counted last
+	previous int64 // units of the window before, at most maxCounted
+	current  int64 // units of the window of written, at most maxCounted
+}
+
+const (
+	counterSize = 32
+	maxCounted  = 1 << 44
+)
+
+// Step decides d; see [ratelimit.Algorithm].
+func (c Counter) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) (next []byte, keep time.Duration, res ratelimit.Result) {
+	res = ratelimit.Result{Allowed: true, Limit: c.limit.Max, Remaining: c.limit.Max, At: now}
+	if d.Op == ratelimit.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		return nil, keep, res
+	}
+	s, ok := decodeCounter(state)
+	if !ok {
+		return nil, -1, ratelimit.Result{}
+	}
+	window, write := c.limit.Window.Microseconds(), false
+	if s.written-now > window { // the clock was ahead
+		s.written, s.length, write = now, window, true
+	}
+	if now >= s.end() {
+		s = counterState{written: now, length: window}
+	}
+	if d.Op == ratelimit.OpGiveBack {
+		write = s.giveBack(d, window) || write
+	}
+
+	counted := s.at(now, window)
+	begin := counted.written - counted.written%window
+	covered := min(window, begin+window-now) // of the previous window
+	fits := d.N <= c.limit.Max-counted.units(covered, window)
+	switch {
+	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+		counted.current = min(counted.current+d.N, maxCounted)
+		counted.length, write = window, true
+		s, res.At = counted, counted.written
+	case d.Op != ratelimit.OpGiveBack && !fits:
+		res.Allowed = false
+		at := begin + counted.free(c.limit.Max-d.N, window)
+		res.RetryAfter = time.Duration(min(at, s.end())-now) * time.Microsecond
+	}
+	used := counted.units(covered, window)
+	res.Remaining = max(0, c.limit.Max-used)
+	if used > 0 {
+		at := begin + counted.free(0, window)
+		res.ResetAfter = time.Duration(min(at, s.end())-now) * time.Microsecond
+	}
+	if !write {
+		return state, 0, res
+	}
+	return s.encode(state[:0]), time.Duration(s.end()-now) * time.Microsecond, res
+}
+
+// end returns when the units of s no longer count under the limit that has written it. Until then
+// the state is kept, so they do not count longer under any other limit.
+func (s counterState) end() int64 { return s.written - s.written%s.length + 2*s.length }
+
+// giveBack takes the units of d from the window of window µs in which they were admitted, and
+// returns whether it took any.
+func (s *counterState) giveBack(d ratelimit.Demand, window int64) bool {
+	units := &s.current
+	begin := s.written - s.written%window
+	if d.At < begin {
+		units, begin = &s.previous, begin-window
+	}
+	if d.At < begin || d.At >= begin+window || *units == 0 {
+		return false
+	}
+	*units = max(0, *units-d.N)
+	return true
+}
+
+// at returns s with the window of now as the current one, unless that of s is later.
+func (s counterState) at(now, window int64) counterState {
+	switch passed := now/window - s.written/window; {
+	case passed == 1:
+		s.previous, s.current = s.current, 0
+	case passed > 1:
+		s.previous, s.current = 0, 0
+	}
+	s.written = max(s.written, now)
+	return s
+}
+
+// units returns the units that count if so many µs of the previous window do.
+func (s counterState) units(covered, window int64) int64 {
+	units, rest := product(s.previous, covered, window)
+	if rest > 0 {
+		units++
+	}
+	return s.current + units
+}
+
+// free returns how long after the begin of the current window no more than room units count.
+func (s counterState) free(room, window int64) int64 {
+	passed, units := window, s.previous // the end of the current window, if its units fit then
+	room -= s.current
+	if room < 0 {
+		passed, room, units = 2*window, room+s.current, s.current
+	}
+	if units <= room {
+		return passed - window
+	}
+	covered, _ := product(room, window, units)
+	return passed - covered
+}
+
+// decodeCounter returns a state, and whether it is one that Step writes.
+func decodeCounter(state []byte) (s counterState, ok bool) {
+	if len(state) == 0 {
+		return counterState{length: 1}, true
+	}
+	if len(state) != counterSize {
+		return s, false
+	}
+	s.written = int64(binary.BigEndian.Uint64(state))
+	s.length = int64(binary.BigEndian.Uint64(state[8:]))
+	s.previous = int64(binary.BigEndian.Uint64(state[16:]))
+	s.current = int64(binary.BigEndian.Uint64(state[24:]))
+	return s, uint64(s.written) < endOfTime && s.length > 0 && s.length <= maxLength &&
+		uint64(s.previous|s.current) < 2*maxCounted &&
+		max(s.previous, s.current) <= maxCounted
+}
+
+func (s counterState) encode(dst []byte) []byte {
+	for _, n := range [...]int64{s.written, s.length, s.previous, s.current} {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
+	}
+	return dst
+}
+
+var counterScript = luaconst.Source(luaFiles, "slidingcounter.lua")
+
+// Script returns the step in Lua. Its args are Max and the Window in microseconds.
+func (c Counter) Script() ratelimit.Script {
+	return ratelimit.Script{Name: c.Name(), Source: counterScript, Args: counterArgs, Sums: true}
+}
+
+func counterArgs(dst []int64, d ratelimit.Demand) []int64 {
+	limit := d.Algorithm.Limit()
+	return append(dst, limit.Max, limit.Window.Microseconds())
+}

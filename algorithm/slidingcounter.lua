@@ -1,0 +1,90 @@
+-- The step of Counter. args: Max and the Window in µs.
+local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
+-- A state: the last count, Window of the limit that counted last, units of the window before and of
+-- the window of the last count
+local SIZE <const>, MOST <const> = 32, 2 ^ 44 -- bytes, units
+local LONGEST <const>, LAST <const> = 2 ^ 45, 2 ^ 52 -- µs
+
+--include product.lua
+
+-- Returns the units that count if so many µs of the previous window do.
+local function counted(previous, current, covered, window)
+  local units, rest = product(previous, covered, window)
+  if rest > 0 then units = units + 1 end
+  return current + units
+end
+
+-- Returns how long after the begin of the current window no more than room units count.
+local function free(previous, current, room, window)
+  local passed, units = window, previous
+  room = room - current
+  if room < 0 then passed, room, units = 2 * window, room + current, current end
+  if units <= room then return passed - window end
+  local covered = product(room, window, units)
+  return passed - covered
+end
+
+local function step(key, tail, now, op, n, at, args, pos)
+  local max, window = struct.unpack('>I7I7', args, pos)
+  if op == RESET then
+    return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil
+  end
+  local written, length, previous, current = 0, 1, 0, 0
+  if #tail > 0 then
+    if #tail ~= SIZE then return nil end
+    written, length, previous, current = struct.unpack('>I8I8I8I8', tail)
+    if written >= LAST or length < 1 or length > LONGEST or previous > MOST or current > MOST then
+      return nil
+    end
+  end
+
+  local write = false
+  if written - now > window then -- the clock was ahead
+    written, length, write = now, window, true
+  end
+  local stop = written - written % length + 2 * length
+  if now >= stop then
+    written, length, previous, current = now, window, 0, 0
+    stop = written - written % length + 2 * length
+  end
+  local begin = written - written % window
+  if op == GIVEBACK then
+    if begin <= at and at < begin + window then
+      write = write or current > 0
+      current = math.max(0, current - n)
+    elseif begin - window <= at and at < begin then
+      write = write or previous > 0
+      previous = math.max(0, previous - n)
+    end
+  end
+  local state = nil
+  if write then state = struct.pack('>I8I8I8I8', written, length, previous, current) end
+
+  local latest = math.max(written, now)
+  begin = latest - latest % window
+  local passed = (begin - (written - written % window)) / window
+  if passed == 1 then
+    previous, current = current, 0
+  elseif passed > 1 then
+    previous, current = 0, 0
+  end
+  local covered = math.min(window, begin + window - now)
+  local used = counted(previous, current, covered, window)
+
+  local allowed, retry, decided = 1, 0, now
+  local fits = n <= max - used
+  if op == FORCE or (op == TAKE and fits) then
+    local more = math.min(current + n, MOST) - current
+    current, used = current + more, used + more
+    decided, stop = latest, latest - latest % window + 2 * window
+    state = struct.pack('>I8I8I8I8', latest, window, previous, current)
+  elseif op ~= GIVEBACK and not fits then
+    allowed = 0
+    retry = math.min(begin + free(previous, current, max - n, window), stop) - now
+  end
+  local reset = 0
+  if used > 0 then reset = math.min(begin + free(previous, current, 0, window), stop) - now end
+  local us = nil
+  if state then us = stop - now end
+  return allowed, math.max(0, max - used), retry, reset, decided, us, state
+end

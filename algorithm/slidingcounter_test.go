@@ -1,0 +1,103 @@
+package algorithm_test
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// TestSlidingWindowCounter: the previous window counts by the part that is covered, rounded up.
+func TestSlidingWindowCounter(t *testing.T) {
+	a := algorithm.SlidingWindowCounter(ratelimit.PerMinute("c", 10))
+	s := &stepper{}
+	const s1 = int64(1_000_000)
+	for _, tt := range []struct {
+		at               int64 // µs
+		n                int64
+		allowed          bool
+		remaining        int64
+		retry, untilFree time.Duration
+	}{
+		{110 * s1, 8, true, 2, 0, 70 * time.Second}, // it counts until the end of the next window
+		{120 * s1, 3, false, 2, 7500 * time.Millisecond, time.Minute},
+		{120*s1 + 7_499_999, 3, false, 2, time.Microsecond, 52_500_001 * time.Microsecond},
+		{120*s1 + 7_500_000, 3, true, 0, 0, 112_500 * time.Millisecond},
+		{150 * s1, 3, true, 0, 0, 90 * time.Second}, // half of 8 and 3
+		{150 * s1, 10, false, 0, 90 * time.Second, 90 * time.Second},
+		{300 * s1, 10, true, 0, 0, 2 * time.Minute}, // both windows are over
+	} {
+		s.now = tt.at
+		res := s.take(t, a, tt.n)
+		if res.Allowed != tt.allowed || res.Remaining != tt.remaining ||
+			res.RetryAfter != tt.retry || res.ResetAfter != tt.untilFree {
+			t.Errorf("at %d, %d units: %+v, want %+v", tt.at, tt.n, res, tt)
+		}
+	}
+}
+
+// TestSlidingWindowCounterGivesBack: units go back to the window that has them, and not more than
+// it has.
+func TestSlidingWindowCounterGivesBack(t *testing.T) {
+	a := algorithm.SlidingWindowCounter(ratelimit.PerMinute("c", 10))
+	s := &stepper{now: 90_000_000}
+	first := s.take(t, a, 4)
+	s.now = 120_000_000
+	s.take(t, a, 5)
+	for _, tt := range []struct{ n, at, remaining int64 }{
+		{1, first.At, 2},
+		{100, first.At, 5},
+		{2, s.now, 7},
+		{100, s.now - 120_000_000, 7},
+		{100, s.now + 60_000_000, 7},
+		{100, s.now, 10},
+	} {
+		back := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: tt.n, At: tt.at}
+		if res := s.step(t, a, back); res.Remaining != tt.remaining {
+			t.Errorf("%d units of %d: %+v, want %d", tt.n, tt.at, res, tt.remaining)
+		}
+	}
+}
+
+// TestSlidingWindowCounterIsModel compares with a map of units by window and rational numbers, with
+// all sizes of limits.
+func TestSlidingWindowCounterIsModel(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 10))
+	refusals := 0
+	for range 3000 {
+		limit := ratelimit.Limit{Name: "c", Max: 1 + random.Int64N(1<<random.IntN(41)),
+			Window: time.Millisecond + time.Duration(random.Int64N(
+				int64(ratelimit.MaxWindow-time.Millisecond)>>random.IntN(34)))}
+		window := limit.Window.Microseconds()
+		a := algorithm.SlidingWindowCounter(limit)
+		s, taken := &stepper{now: 1e15}, map[int64]int64{}
+		for range 40 {
+			s.now = min(s.now+random.Int64N(window), 4e15)
+			d := ratelimit.Demand{Op: ratelimit.Op(random.IntN(3)), N: 1 + random.Int64N(limit.Max)}
+			place, into := s.now/window, s.now%window
+			part := new(big.Rat).Mul(rat(taken[place-1]), big.NewRat(window-into, window))
+			used := taken[place] + ceil(part)
+			fits := used+d.N <= limit.Max
+			if fits && d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce {
+				taken[place] += d.N
+				used += d.N
+			}
+			got := s.step(t, a, d)
+			if want := max(0, limit.Max-used); got.Remaining != want ||
+				got.Allowed != (fits || d.Op == ratelimit.OpForce) {
+				t.Fatalf("%v of %d at %d, limit %v: %+v, want %d remaining, fits %v",
+					d.Op, d.N, s.now, limit, got, want, fits)
+			}
+			if !got.Allowed {
+				refusals++
+				s.wantExactRetry(t, a, d.N, got)
+			}
+		}
+	}
+	if refusals < 1000 {
+		t.Errorf("only %d refusals", refusals)
+	}
+}

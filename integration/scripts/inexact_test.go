@@ -1,0 +1,125 @@
+package scripts
+
+import (
+	"bytes"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestInexactLuaStepIsGoStep holds one form of each step against the other, the bytes included,
+// with limits whose products exceed what a double holds.
+func TestInexactLuaStepIsGoStep(t *testing.T) {
+	for name, newAlgorithm := range map[string]func(
+		*rand.Rand, ratelimit.Limit) ratelimit.Algorithm{
+		"bucket": func(_ *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm {
+			return algorithm.TokenBucket(l)
+		},
+		"fixed": func(r *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm {
+			return algorithm.FixedWindow(l).WithOffset(time.Duration(r.Int64N(int64(l.Window))))
+		},
+		"counter": func(_ *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm {
+			return algorithm.SlidingWindowCounter(l)
+		},
+		"quota": func(_ *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm { return NewQuota(l) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+				r := rand.New(rand.NewPCG(8, 11))
+				w := newTwin(t, tgt.Client(t), name)
+				now := time.Now().UnixMicro()
+				var stamps []int64
+				var a ratelimit.Algorithm
+				for i := range 3000 {
+					if i%5 == 0 {
+						a = newAlgorithm(r, randomLimit(r))
+					}
+					d := randomInexact(r, a, stamps)
+					now = min(now+randomTick(r, a.Limit().Window.Microseconds()), 4e15)
+					stamps = append(stamps, w.stepAndForget(t, now, d).At)
+					if i%7 == 0 {
+						w.swap(t)
+					}
+				}
+				w.compare(t)
+			})
+		})
+	}
+}
+
+func randomLimit(r *rand.Rand) ratelimit.Limit {
+	more := time.Duration(r.Int64N(int64(365*24*time.Hour) >> r.IntN(20)))
+	return ratelimit.Limit{Name: "twin", Max: 1 + r.Int64N(1<<r.IntN(41)), Window: time.Hour + more}
+}
+
+// randomInexact returns a random demand, mostly a take, and rarely a reset or a large force.
+func randomInexact(r *rand.Rand, a ratelimit.Algorithm, stamps []int64) ratelimit.Demand {
+	d := ratelimit.Demand{Key: "k", Algorithm: a, Op: ratelimit.Op(r.IntN(5)),
+		N: 1 + r.Int64N(a.Limit().Max)}
+	if r.IntN(3) == 0 {
+		d.N = 1 + r.Int64N(min(a.Limit().Max, 20))
+	}
+	switch r.IntN(20) {
+	case 0:
+		d.Op, d.N = ratelimit.OpForce, 1+r.Int64N(ratelimit.MaxUnits)
+	case 1, 2, 3, 4, 5, 6, 7, 8:
+		d.Op = ratelimit.OpTake
+	}
+	if len(stamps) > 0 {
+		d.At = stamps[max(0, len(stamps)-1-r.IntN(3))]
+	}
+	return d
+}
+
+// stepAndForget is step. It then resets a state that the server, where keys expire in real time,
+// may forget before the Go side does.
+func (w *twin) stepAndForget(t *testing.T, now int64, d ratelimit.Demand) ratelimit.Result {
+	t.Helper()
+	res := w.step(t, now, d)
+	d.Op, d.N = ratelimit.OpPeek, 1
+	if _, _, left := d.Step(bytes.Clone(w.state), now); left.ResetAfter < 10*time.Minute && len(w.state) > 0 {
+		d.Op = ratelimit.OpReset
+		w.step(t, now, d)
+	}
+	return res
+}
+
+// TestInexactOnServers leaves out the cases of many keys and calls, which use the first algorithm
+// only: TestConformance of integration/conformance and TestQuotaOnMemory try them.
+func TestInexactOnServers(t *testing.T) {
+	t.Parallel()
+	opts := *quotaOptions
+	opts.Algorithms = append(slices.Clone(opts.Algorithms),
+		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) },
+		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
+		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingWindowCounter(l) })
+	opts.Except = maps.Clone(opts.Except)
+	opts.Except["clock/back-up-to-window"] = "it looks into a rolling Window"
+	for _, rule := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",
+		"concurrency/many-calls"} {
+		opts.Except[rule] = "TestConformance tries it"
+	}
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		if tgt.Cluster {
+			return
+		}
+		conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+			store, err := redisstore.New(tgt.Client(t),
+				&serverstore.Options{Timeout: clients.Patient, Now: now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conformance.Harness{Store: store}
+		}, &opts)
+	})
+}
