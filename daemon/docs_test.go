@@ -61,7 +61,7 @@ func TestDocsExamples(t *testing.T) {
 func parseServe(t *testing.T, args []string) *serveCmd {
 	t.Helper()
 	var cl commandLine
-	parser, err := kong.New(&cl, kong.Vars{"version": ""})
+	parser, err := kong.New(&cl, vars())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,10 @@
-// Package daemon is the command ratelimit, which answers rate-limit decisions over HTTP, and shows
-// what an exact limit is. A program that calls [Main] is that command with the stores that it
-// imports; cmd/ratelimit imports all of this module.
+// Package daemon is the command ratelimit, which answers rate-limit decisions over HTTP, shows what
+// an exact limit is, and replays logs under proposed limits. A program that calls [Main] is that
+// command with the stores that it imports; cmd/ratelimit imports all of this module.
 //
 //	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
 //	ratelimit demo --limit 20/2s --svg demo.svg
+//	ratelimit replay --log access.log --limit 100/1m
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
 //
@@ -57,9 +58,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
 // Exit codes of run.
@@ -74,6 +78,7 @@ const (
 type commandLine struct {
 	Serve   serveCmd         `cmd:"" help:"Answer rate-limit decisions over HTTP."`
 	Demo    demoCmd          `cmd:"" help:"Show bursts at the edges of a fixed window, against the exact log."`
+	Replay  replayCmd        `cmd:"" help:"Tell whom proposed limits would have refused, from a log of requests."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
 
@@ -92,8 +97,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
-		kong.Description("Exact rate limits over HTTP, and a demonstration of what exact means."),
-		kong.Vars{"version": version()},
+		kong.Description("Exact rate limits over HTTP, a demonstration of what exact means, and replays of logs."),
+		vars(),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { done = true }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
@@ -115,6 +120,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	return exitOK
+}
+
+// vars are the values that help texts name.
+func vars() kong.Vars {
+	return kong.Vars{"version": version(), "algorithms": strings.Join(algorithms.Names(), ", ")}
 }
 
 func version() string {

@@ -1,4 +1,5 @@
-// Command ratelimit answers rate-limit decisions over HTTP, and shows what an exact limit is.
+// Command ratelimit answers rate-limit decisions over HTTP, shows what an exact limit is, and
+// replays logs under proposed limits.
 // Package daemon documents it, and package serverstore the URLs of its stores.
 package main
 

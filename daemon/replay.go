@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/internal/algorithms"
+	"github.com/truewindow/ratelimit/internal/replay"
+)
+
+type replayCmd struct {
+	Log        string            `required:"" placeholder:"FILE" help:"The log to replay, compressed with gzip or not; - is standard input."`
+	Limit      []ratelimit.Limit `required:"" placeholder:"MAX/WINDOW" help:"A proposed limit, such as 100/1m. Repeat it, or separate by commas, for several, each by itself."`
+	Algorithm  []string          `default:"log" placeholder:"NAME" help:"An algorithm to try with each limit: ${algorithms}. Repeat it, or separate by commas (${default})."`
+	Format     replay.Format     `placeholder:"FORMAT" help:"How lines are written: json, common or combined. The default is as the first line looks."`
+	KeyField   string            `placeholder:"FIELD" help:"What is limited. In JSON lines: a field, or a path such as request.remote_ip (key). In access logs: client, user, method, path, status, bytes, referer or agent (client)."`
+	TimeField  string            `placeholder:"FIELD" help:"The field of JSON lines with the time: RFC 3339, or Unix time in seconds, ms, µs or ns (time)."`
+	UnitsField string            `placeholder:"FIELD" help:"The field with the units that a request takes; without it each takes 1."`
+	SVG        string            `name:"svg" placeholder:"FILE" help:"Write a picture to FILE."`
+	JSON       bool              `name:"json" help:"Print the report as JSON."`
+	Progress   bool              `help:"Show progress on standard error, even if that is no terminal."`
+}
+
+// Validate is called by kong when it has parsed the command line.
+func (c *replayCmd) Validate() error {
+	options, err := c.options()
+	if err != nil {
+		return err
+	}
+	return options.Validate()
+}
+
+func (c *replayCmd) options() (o replay.Options, err error) {
+	o = replay.Options{Format: c.Format, KeyField: c.KeyField, TimeField: c.TimeField,
+		UnitsField: c.UnitsField}
+	for _, limit := range c.Limit {
+		for _, name := range c.Algorithm {
+			named, err := algorithms.ByName(name)
+			if err != nil {
+				return o, err
+			}
+			o.Proposals = append(o.Proposals,
+				replay.Proposal{Name: name, Algorithm: named.New(limit)})
+		}
+	}
+	return o, nil
+}
+
+// Run replays the log and prints the report. When ctx ends before that, or reading fails, it
+// reports what was read until then and returns an error.
+func (c *replayCmd) Run(ctx context.Context, k *kong.Context, stderr io.Writer) error {
+	options, err := c.options()
+	if err != nil {
+		return err
+	}
+	log, err := openLog(c.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	var svg io.WriteCloser
+	if c.SVG != "" {
+		if svg, err = os.Create(c.SVG); err != nil {
+			return err
+		}
+	}
+	done := func() {}
+	if c.Progress || isTerminal(stderr) {
+		options.Progress = new(replay.Progress)
+		done = showProgress(stderr, log, options.Progress)
+	}
+	report, err := replay.Run(ctx, log, options)
+	done()
+	if report == nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("interrupted after %d lines", report.Input.Lines)
+	}
+	if svg != nil {
+		err = errors.Join(report.WriteSVG(svg), svg.Close(), err)
+	}
+	if !c.JSON {
+		return errors.Join(report.WriteText(k.Stdout), err)
+	}
+	encoder := json.NewEncoder(k.Stdout)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return errors.Join(encoder.Encode(report), err)
+}

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit/internal/replay"
+)
+
+// A replayLog counts what is read of a log.
+type replayLog struct {
+	io.ReadCloser
+	size int64 // 0 if unknown
+	read atomic.Int64
+}
+
+// openLog opens a file, or standard input for "-".
+func openLog(name string) (*replayLog, error) {
+	if name == "-" {
+		return &replayLog{ReadCloser: os.Stdin}, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	l := &replayLog{ReadCloser: f}
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		l.size = info.Size()
+	}
+	return l, nil
+}
+
+func (l *replayLog) Read(p []byte) (int, error) {
+	n, err := l.ReadCloser.Read(p)
+	l.read.Add(int64(n))
+	return n, err
+}
+
+// showProgress writes a line every second, or redraws one where w is a terminal, until done is
+// called.
+func showProgress(w io.Writer, log *replayLog, p *replay.Progress) (done func()) {
+	begin, end := "", "\n"
+	if isTerminal(w) {
+		begin, end = "\r\x1b[K", ""
+	}
+	start := time.Now()
+	show := func() {
+		fmt.Fprint(w, begin+replayProgress(log, p.Lines.Load(), time.Since(start))+end)
+	}
+	ticker, stop, stopped := time.NewTicker(time.Second), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-ticker.C:
+				show()
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(stop)
+		<-stopped
+		show()
+		fmt.Fprint(w, strings.Repeat("\n", 1-len(end)))
+	}
+}
+
+func replayProgress(log *replayLog, lines int64, took time.Duration) string {
+	part := ""
+	if log.size > 0 {
+		part = fmt.Sprintf("%3d %%  ", min(100, 100*log.read.Load()/log.size))
+	}
+	return fmt.Sprintf("%s%.1f MB, %d lines, %.0f lines/s", part,
+		float64(log.read.Load())/1e6, lines, float64(lines)/max(took.Seconds(), 1e-3))
+}

@@ -1,0 +1,41 @@
+// Package algorithms has the names under which commands offer the algorithms of this module.
+package algorithms
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// table has a line for each algorithm, the exact log first.
+var table = []Named{
+	{"log", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) }},
+}
+
+// Named is an algorithm with the name that users give it.
+type Named struct {
+	Name string
+	New  func(ratelimit.Limit) ratelimit.Algorithm
+}
+
+// ByName returns the algorithm of a name. An error wraps [ratelimit.ErrInvalidOptions].
+func ByName(name string) (Named, error) {
+	for _, n := range table {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return Named{}, fmt.Errorf("%w: no algorithm is named %q; there are: %s",
+		ratelimit.ErrInvalidOptions, name, strings.Join(Names(), ", "))
+}
+
+// Names returns all names, that of the exact log first.
+func Names() []string {
+	names := make([]string, len(table))
+	for i, n := range table {
+		names[i] = n.Name
+	}
+	return names
+}

@@ -1,0 +1,169 @@
+package replay
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Fields of an access log, in the order of the names.
+const (
+	fieldClient = iota
+	fieldUser
+	fieldMethod
+	fieldPath
+	fieldStatus
+	fieldBytes
+	commonFields // are those before
+	fieldReferer = iota - 1
+	fieldAgent
+	numAccessFields
+)
+
+var fieldNames = [numAccessFields]string{
+	"client", "user", "method", "path", "status", "bytes", "referer", "agent",
+}
+
+// accessFields are the fields of a line, as they are written there: quotation marks and bytes that
+// do not print stay escaped.
+type accessFields struct {
+	time   []byte // without brackets
+	fields [numAccessFields][]byte
+}
+
+// split finds the fields of a line, of which the combined format has two more:
+//
+//	client ident user [time] "method path protocol" status bytes "referer" "agent"
+//
+// The path has no query. What follows is passed over: servers append fields of their own.
+func (f *accessFields) split(line []byte, combined bool) error {
+	client, rest, ok := bytes.Cut(line, []byte(" "))
+	if !ok || len(client) == 0 {
+		return errSyntax
+	}
+	f.fields[fieldClient] = client
+	_, rest, _ = bytes.Cut(rest, []byte(" ")) // the identity, which nobody knows
+	// a user may have spaces
+	if f.fields[fieldUser], rest, ok = bytes.Cut(rest, []byte(" [")); !ok {
+		return errSyntax
+	}
+	if f.time, rest, ok = bytes.Cut(rest, []byte("] ")); !ok {
+		return errSyntax
+	}
+	request, rest, ok := quoted(rest)
+	if !ok {
+		return errSyntax
+	}
+	f.splitRequest(request)
+	f.fields[fieldStatus], rest, _ = bytes.Cut(rest, []byte(" "))
+	f.fields[fieldBytes], rest, _ = bytes.Cut(rest, []byte(" "))
+	if !isNumber(f.fields[fieldStatus]) || !isNumber(f.fields[fieldBytes]) {
+		return errSyntax
+	}
+	if !combined {
+		return nil
+	}
+	if f.fields[fieldReferer], rest, ok = quoted(rest); !ok {
+		return errSyntax
+	}
+	if f.fields[fieldAgent], _, ok = quoted(rest); !ok {
+		return errSyntax
+	}
+	return nil
+}
+
+// splitRequest finds the method and the path. A request that is not of HTTP has no path.
+func (f *accessFields) splitRequest(request []byte) {
+	method, target, _ := bytes.Cut(request, []byte(" "))
+	target, _, _ = bytes.Cut(target, []byte(" "))
+	path, _, _ := bytes.Cut(target, []byte("?"))
+	f.fields[fieldMethod], f.fields[fieldPath] = method, path
+}
+
+// quoted returns what stands between quotation marks at the start, and what follows the space after
+// them. A mark after a backslash does not end it.
+func quoted(b []byte) (text, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != '"' {
+		return nil, nil, false
+	}
+	end := closing(b)
+	if end < 0 {
+		return nil, nil, false
+	}
+	text, rest = b[1:end], b[end+1:]
+	if len(rest) > 0 {
+		if rest[0] != ' ' {
+			return nil, nil, false
+		}
+		rest = rest[1:]
+	}
+	return text, rest, true
+}
+
+// closing returns the index of the quotation mark that ends a string, which begins with one, or -1.
+func closing(b []byte) int {
+	for i := 1; ; i++ {
+		j := bytes.IndexByte(b[i:], '"')
+		if j < 0 {
+			return -1
+		}
+		i += j
+		backslashes := 0
+		for b[i-1-backslashes] == '\\' { // b[0] is a quotation mark
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return i
+		}
+	}
+}
+
+// isNumber reports whether a field has digits, or the hyphen that stands for none.
+func isNumber(b []byte) bool {
+	if len(b) == 0 {
+		return false
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return len(b) == 1 && c == '-'
+		}
+	}
+	return true
+}
+
+// accessParser reads the common and the combined log format.
+type accessParser struct {
+	combined   bool
+	key, units int // fields; units may be -1
+	line       accessFields
+	clock      clock
+}
+
+func newAccessParser(f Format, key, units string) *accessParser {
+	return &accessParser{
+		combined: f == Combined,
+		key:      slices.Index(fieldNames[:], key),
+		units:    slices.Index(fieldNames[:], units),
+	}
+}
+
+func (p *accessParser) parse(line []byte, a *arrival) (err error) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return errBlank
+	}
+	if err := p.line.split(line, p.combined); err != nil {
+		return err
+	}
+	var ok bool
+	if a.at, ok = p.clock.access(p.line.time); !ok {
+		return errBadTime
+	}
+	a.key = p.line.fields[p.key]
+	if len(a.key) == 0 || len(a.key) == 1 && a.key[0] == '-' {
+		return errNoKey
+	}
+	a.units = 1
+	if p.units >= 0 {
+		a.units, err = parseUnits(p.line.fields[p.units])
+	}
+	return err
+}

@@ -1,0 +1,92 @@
+// Package replay runs recorded arrivals through algorithms under proposed limits: who would have
+// been refused, when and how often.
+//
+// A file is read as a stream. What stays in memory is a few numbers for each key and, for keys that
+// have admitted units in their window, the states of the algorithms.
+package replay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// A Proposal is a limit with the algorithm that would enforce it.
+type Proposal struct {
+	Name      string // of the algorithm, for the report
+	Algorithm ratelimit.Algorithm
+}
+
+// Options say what is replayed, and how it is read.
+type Options struct {
+	Format     Format // empty: as the first line looks
+	KeyField   string // empty: "key" in JSON lines, "client" in access logs
+	TimeField  string // of JSON lines; empty: "time"
+	UnitsField string // empty: each line takes one unit
+	Proposals  []Proposal
+	Progress   *Progress // may be nil
+}
+
+// Progress is updated while Run reads. It is safe for concurrent use.
+type Progress struct {
+	Lines atomic.Int64 // read and decided
+}
+
+// Run replays what it reads from log, which may be compressed with gzip. When ctx ends, or when
+// reading fails, it returns the report of what was read until then, with the error. Other errors
+// come with no report and wrap [ratelimit.ErrInvalidOptions] or [ratelimit.ErrInvalidLimit].
+//
+// If ctx ends while log blocks, the goroutine that reads is left behind.
+func Run(ctx context.Context, log io.Reader, o Options) (*Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	plain, err := decompressed(log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	stream := newStream(ctx, plain)
+	first, err := stream.first()
+	if err != nil {
+		return nil, err
+	}
+	parser, err := newParser(&o, first)
+	if err != nil {
+		return nil, err
+	}
+	e := newEngine(o.Proposals)
+	parsed := stream.parse(parser)
+	for {
+		select {
+		case <-ctx.Done():
+			return e.report(&o), context.Cause(ctx)
+		case b, more := <-parsed:
+			if !more {
+				return e.report(&o), stream.err
+			}
+			e.decide(b)
+			stream.recycle(b)
+			if o.Progress != nil {
+				o.Progress.Lines.Store(e.input.Lines)
+			}
+		}
+	}
+}
+
+// Validate reports what is out of range or missing.
+func (o *Options) Validate() error {
+	if len(o.Proposals) == 0 {
+		return fmt.Errorf("%w: there is no limit to replay", ratelimit.ErrInvalidOptions)
+	}
+	for _, p := range o.Proposals {
+		if err := p.Algorithm.Validate(); err != nil {
+			return err
+		}
+	}
+	return o.validateFormat()
+}

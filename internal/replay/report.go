@@ -1,0 +1,176 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const (
+	worstKeys   = 10
+	shownUnread = 5
+	shownText   = 60 // bytes of a line that was not read
+)
+
+// A Report is what a replay has found. It is made to be written as JSON, too.
+type Report struct {
+	Input     Input     `json:"input"`
+	Proposals []Outcome `json:"proposals"`
+	OverTime  OverTime  `json:"over_time"`
+
+	timeline timeline
+}
+
+// Input is what was read.
+type Input struct {
+	Format   Format        `json:"format"`
+	KeyField string        `json:"key_field"`
+	Lines    int64         `json:"lines"`
+	Requests int64         `json:"requests"` // lines that were read
+	Units    int64         `json:"units"`
+	Keys     int           `json:"keys"`
+	First    time.Time     `json:"first,omitzero"`
+	Last     time.Time     `json:"last,omitzero"`
+	Late     int64         `json:"late"`       // earlier than a line before, and decided at its time
+	MostLate time.Duration `json:"late_by_ns"` // at most
+	Unread   []Unread      `json:"unread"`
+	Examples []UnreadLine  `json:"unread_examples"`
+}
+
+// Unread is the number of lines that were not read for a reason.
+type Unread struct {
+	Reason string `json:"reason"`
+	Lines  int64  `json:"lines"`
+}
+
+// UnreadLine is one of the first lines that were not read.
+type UnreadLine struct {
+	Line   int64  `json:"line"`
+	Reason string `json:"reason"`
+	Text   string `json:"text"` // the beginning
+}
+
+// An Outcome is what a proposal would have done.
+type Outcome struct {
+	Limit        ratelimit.Limit `json:"limit"`
+	Algorithm    string          `json:"algorithm"`
+	Refused      int64           `json:"refused"`
+	RefusedUnits int64           `json:"refused_units"`
+	TooLarge     int64           `json:"too_large"` // refused since they ask for more than Max
+	KeysRefused  int             `json:"keys_refused"`
+	First        *time.Time      `json:"first_refusal"` // nil without refusals
+	Last         *time.Time      `json:"last_refusal"`
+	Longest      *Stretch        `json:"longest_stretch"`
+	WorstKeys    []WorstKey      `json:"worst_keys"`
+	Exactness    *Exactness      `json:"exactness"` // nil for the exact log
+}
+
+// A Stretch is the longest time for which a key got refusals only.
+type Stretch struct {
+	Key     string    `json:"key"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Refused int64     `json:"refused"`
+}
+
+// WorstKey is a key that was refused often.
+type WorstKey struct {
+	Key      string `json:"key"`
+	Refused  int64  `json:"refused"`
+	Requests int64  `json:"requests"`
+}
+
+// Exactness tells how an algorithm differs from its limit: at most Max units in any Window, and
+// nothing refused that this admits.
+type Exactness struct {
+	MostInWindow  int64 `json:"most_in_window"` // units of a key
+	OverLimit     int64 `json:"over_limit"`     // requests admitted above Max
+	WrongRefusals int64 `json:"wrong_refusals"` // requests refused though there was room
+}
+
+// OverTime has requests in intervals of the same length.
+type OverTime struct {
+	From     time.Time     `json:"from"`
+	Interval time.Duration `json:"interval_ns"`
+	Requests []int64       `json:"requests"`
+	Refused  [][]int64     `json:"refused"` // of each proposal
+}
+
+func instant(at int64) time.Time { return time.UnixMicro(at).UTC() }
+
+// addUnread counts a line. before is the number of lines in the blocks before its own.
+func (in *Input) addUnread(before int64, u *unread) {
+	reason := u.reason.Error()
+	i := slices.IndexFunc(in.Unread, func(r Unread) bool { return r.Reason == reason })
+	if i < 0 {
+		i = len(in.Unread)
+		in.Unread = append(in.Unread, Unread{Reason: reason})
+	}
+	in.Unread[i].Lines++
+	if len(in.Examples) < shownUnread {
+		text := u.text[:min(len(u.text), shownText)]
+		in.Examples = append(in.Examples, UnreadLine{before + u.line, reason, string(text)})
+	}
+}
+
+// report returns what was found until now.
+func (e *engine) report(o *Options) *Report {
+	e.input.Format, e.input.KeyField = o.Format, o.KeyField
+	e.input.Keys = len(e.keys)
+	if e.input.Requests > 0 {
+		e.input.Last = instant(e.now)
+	}
+	r := &Report{Input: e.input, timeline: e.timeline}
+	for _, t := range e.trials {
+		r.Proposals = append(r.Proposals, e.outcome(t))
+	}
+	r.OverTime = e.timeline.overTime()
+	return r
+}
+
+func (e *engine) outcome(t *trial) Outcome {
+	o := Outcome{Limit: t.proposal.Algorithm.Limit(), Algorithm: t.proposal.Name,
+		Refused: t.refused, RefusedUnits: t.refusedUnits, TooLarge: t.tooLarge}
+	if a := t.audit; a != nil {
+		o.Exactness = &Exactness{a.most, a.over, a.wrong}
+	}
+	if t.refused == 0 {
+		return o
+	}
+	first, last := instant(t.first), instant(t.last)
+	o.First, o.Last = &first, &last
+	o.Longest = &Stretch{e.keys[t.longest.key].name,
+		instant(t.longest.from), instant(t.longest.to), t.longest.refused}
+	for id := range t.tallies {
+		refused := t.tallies[id].refused
+		if refused == 0 {
+			continue
+		}
+		o.KeysRefused++
+		o.addWorst(WorstKey{e.keys[id].name, refused, e.keys[id].requests})
+	}
+	return o
+}
+
+// addWorst keeps the keys with most refusals; of equal ones, those that arrived first.
+func (o *Outcome) addWorst(k WorstKey) {
+	i, _ := slices.BinarySearchFunc(o.WorstKeys, k, func(a, b WorstKey) int {
+		if a.Refused == b.Refused {
+			return -1
+		}
+		return cmp.Compare(b.Refused, a.Refused)
+	})
+	if i < worstKeys {
+		o.WorstKeys = slices.Insert(o.WorstKeys, i, k)
+		o.WorstKeys = o.WorstKeys[:min(len(o.WorstKeys), worstKeys)]
+	}
+}
+
+// overTime returns the intervals of the SVG picture.
+func (l *timeline) overTime() OverTime {
+	c := l.atMost(svgIntervals)
+	return OverTime{instant(c.from), time.Duration(widths[c.width]) * time.Microsecond,
+		c.series[0], c.series[1:]}
+}

@@ -1,0 +1,204 @@
+package replay
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"slices"
+)
+
+const (
+	blockSize = 256 << 10
+	maxLine   = 1 << 20 // a longer line is not read
+	numBlocks = 6       // that are read, parsed or decided at a time
+)
+
+// decompressed returns what a reader has, without compression by gzip.
+func decompressed(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, blockSize)
+	if magic, _ := b.Peek(2); string(magic) != "\x1f\x8b" { // an error comes again with the data
+		return b, nil
+	}
+	return gzip.NewReader(b)
+}
+
+// A block is some whole lines, and what a parser has read in them.
+type block struct {
+	data    []byte
+	cut     []byte // the lines, a part of data
+	tooLong int64  // lines before them that were too long
+
+	lines    int64 // all of them
+	arrivals []arrival
+	unread   []unread
+}
+
+// An arrival is a line that was read.
+type arrival struct {
+	at    int64 // µs since the Unix epoch
+	units int64
+	key   []byte // mostly a part of the block
+}
+
+// An unread line is one that a parser could not read.
+type unread struct {
+	line   int64 // in its block, from 1
+	reason error
+	text   []byte
+}
+
+// A stream reads blocks in a goroutine, and parses them in another one.
+type stream struct {
+	ctx    context.Context
+	reader io.Reader
+	free   chan *block
+	read   chan *block
+	err    error // of reading; set before read is closed
+	begun  *block
+}
+
+func newStream(ctx context.Context, r io.Reader) *stream {
+	s := &stream{ctx: ctx, reader: r,
+		free: make(chan *block, numBlocks), read: make(chan *block, numBlocks)}
+	for range numBlocks {
+		s.free <- new(block)
+	}
+	go s.fill()
+	return s
+}
+
+// first returns the first line that is not blank, or nil if there is none.
+func (s *stream) first() ([]byte, error) {
+	select {
+	case <-s.ctx.Done():
+		return nil, context.Cause(s.ctx)
+	case b, ok := <-s.read:
+		if !ok {
+			return nil, s.err
+		}
+		s.begun = b
+		for line := range bytes.Lines(b.cut) {
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				return line, nil
+			}
+		}
+		return nil, nil
+	}
+}
+
+// recycle gives back a block of which nothing is needed any more.
+func (s *stream) recycle(b *block) { s.free <- b } // has room for all
+
+// next returns a block to write to, or nil when ctx has ended.
+func (s *stream) next() *block {
+	select {
+	case <-s.ctx.Done():
+		return nil
+	case b := <-s.free:
+		return b
+	}
+}
+
+// fill reads until the end, an error or the end of ctx.
+func (s *stream) fill() {
+	defer close(s.read)
+	var rest []byte // of the block before: a line that has not ended
+	skipping := false
+	tooLong := int64(0)
+	for {
+		b := s.next()
+		if b == nil {
+			return
+		}
+		b.data = append(b.data[:0], rest...)
+		ended := s.readInto(b)
+		if skipping {
+			b.data, skipping = afterLine(b.data)
+		}
+		end := bytes.LastIndexByte(b.data, '\n') + 1
+		if ended {
+			end = len(b.data)
+		}
+		b.cut, rest = b.data[:end], b.data[end:]
+		b.tooLong, tooLong = tooLong, 0
+		if len(rest) > maxLine {
+			rest, skipping, tooLong = nil, true, 1
+		}
+		rest = bytes.Clone(rest) // b belongs to the parser from now on
+		s.read <- b              // has room for all
+		if ended {
+			return
+		}
+	}
+}
+
+// readInto appends a block of data to b and reports whether it was the last.
+func (s *stream) readInto(b *block) (ended bool) {
+	b.data = slices.Grow(b.data, blockSize)
+	for space := b.data[len(b.data):cap(b.data)]; len(space) > 0; {
+		n, err := s.reader.Read(space)
+		b.data, space = b.data[:len(b.data)+n], space[n:]
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				s.err = err
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// afterLine returns what follows the first line, and whether that has not ended yet.
+func afterLine(data []byte) (rest []byte, unended bool) {
+	i := bytes.IndexByte(data, '\n')
+	if i < 0 {
+		return data[:0], true
+	}
+	return data[i+1:], false
+}
+
+// parse returns the blocks in their order, parsed.
+func (s *stream) parse(p parser) <-chan *block {
+	parsed := make(chan *block, numBlocks)
+	go func() {
+		defer close(parsed)
+		if s.begun != nil {
+			s.begun.parse(p)
+			parsed <- s.begun
+		}
+		for b := range s.read {
+			b.parse(p)
+			parsed <- b
+		}
+	}()
+	return parsed
+}
+
+// parse reads the lines of b. Blank ones count as lines and are neither arrivals nor unread.
+func (b *block) parse(p parser) {
+	b.lines, b.arrivals, b.unread = b.tooLong, b.arrivals[:0], b.unread[:0]
+	for line := range b.tooLong {
+		b.unread = append(b.unread, unread{line + 1, errTooLong, nil})
+	}
+	for rest := b.cut; len(rest) > 0; {
+		line := rest
+		if i := bytes.IndexByte(rest, '\n'); i >= 0 {
+			line, rest = rest[:i], rest[i+1:]
+		} else {
+			rest = nil
+		}
+		b.lines++
+		if n := len(line); n > 0 && line[n-1] == '\r' {
+			line = line[:n-1]
+		}
+		var a arrival
+		if err := p.parse(line, &a); err == nil {
+			b.arrivals = append(b.arrivals, a)
+		} else if !errors.Is(err, errBlank) {
+			b.unread = append(b.unread, unread{b.lines, err, line})
+		}
+	}
+}
