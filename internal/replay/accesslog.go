@@ -132,18 +132,19 @@ func isNumber(b []byte) bool {
 
 // accessParser reads the common and the combined log format.
 type accessParser struct {
-	combined   bool
-	key, units int // fields; units may be -1
+	combined   bool // whether the key is a field of the combined format only
+	key, units int  // fields; units may be -1
 	line       accessFields
 	clock      clock
 }
 
-func newAccessParser(f Format, key, units string) *accessParser {
-	return &accessParser{
-		combined: f == Combined,
-		key:      slices.Index(fieldNames[:], key),
-		units:    slices.Index(fieldNames[:], units),
+func newAccessParser(key, units string) *accessParser {
+	p := &accessParser{
+		key:   slices.Index(fieldNames[:], key),
+		units: slices.Index(fieldNames[:], units),
 	}
+	p.combined = max(p.key, p.units) >= commonFields
+	return p
 }
 
 func (p *accessParser) parse(line []byte, a *arrival) (err error) {

@@ -43,7 +43,7 @@ func (a *audit) check(id uint32, now, units int64, admitted bool) {
 	}
 	next, keep, res := a.log.Step(e.state, now, d)
 	if keep > 0 {
-		e.state, e.expires = next, now+keep.Microseconds()+1
+		e.state, e.expires = next, expiry(now, keep)
 	}
 	used := ratelimit.MaxUnits - res.Remaining
 	switch {

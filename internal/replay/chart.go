@@ -27,7 +27,8 @@ func (r *Report) writeArrivals(b *strings.Builder) {
 		if row == chartRows {
 			label = grouped(most)
 		}
-		fmt.Fprintf(b, "%*s ┤%s\n", chartLabel, label, bars(arrivals, most, row, chartRows))
+		fmt.Fprintf(b, "%*s ┤%s\n", chartLabel, label,
+			strings.TrimRight(bars(arrivals, most, row, chartRows), " "))
 	}
 	width := columnWidth(arrivals) * len(arrivals)
 	fmt.Fprintf(b, "%*s └%s\n", chartLabel, "0", strings.Repeat("─", width))

@@ -133,7 +133,7 @@ func (t *trial) decide(id uint32, now, units int64, keys int) (admitted bool) {
 	next, keep, res := t.proposal.Algorithm.Step(k.state, now,
 		ratelimit.Demand{Algorithm: t.proposal.Algorithm, Op: ratelimit.OpTake, N: units})
 	if keep > 0 {
-		k.state, k.expires = next, now+keep.Microseconds()+1
+		k.state, k.expires = next, expiry(now, keep)
 	}
 	if t.audit != nil {
 		t.audit.check(id, now, units, res.Allowed)
@@ -144,6 +144,11 @@ func (t *trial) decide(id uint32, now, units int64, keys int) (admitted bool) {
 	}
 	t.refuse(k, id, now, units)
 	return false
+}
+
+// expiry returns the instant from which on a state may be forgotten.
+func expiry(now int64, keep time.Duration) int64 {
+	return now + int64((keep+time.Microsecond-1)/time.Microsecond)
 }
 
 func (t *trial) refuse(k *tally, id uint32, now, units int64) {

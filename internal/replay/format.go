@@ -86,7 +86,7 @@ func newParser(o *Options, first []byte) (parser, error) {
 	if err := o.validateFields(o.Format); err != nil {
 		return nil, err
 	}
-	return newAccessParser(o.Format, o.KeyField, o.UnitsField), nil
+	return newAccessParser(o.KeyField, o.UnitsField), nil
 }
 
 func orElse(s, other string) string {

@@ -70,7 +70,7 @@ func (r *Report) WriteSVG(w io.Writer) error {
 
 // sentence says what a proposal would have done.
 func (r *Report) sentence(o *Outcome) string {
-	return fmt.Sprintf("%v, %s: %s of %s refused (%s), of %s", o.Limit, o.Algorithm,
+	return fmt.Sprintf("%s, %s: %s of %s refused (%s), of %s", limitText(o.Limit), o.Algorithm,
 		grouped(o.Refused), counted(r.Input.Requests, "request"),
 		percent(o.Refused, r.Input.Requests), counted(int64(o.KeysRefused), "key"))
 }

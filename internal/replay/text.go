@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
+
+	"github.com/truewindow/ratelimit"
 )
 
 const (
@@ -41,6 +43,10 @@ func (r *Report) writeInput(b *strings.Builder) {
 	if in.Late > 0 {
 		fmt.Fprintf(b, "%s out of order, by at most %v: decided at the latest time before\n",
 			counted(in.Late, "line"), in.MostLate)
+		if window := r.shortestWindow(); in.MostLate > window/10 {
+			fmt.Fprintf(b, "  that is much for a window of %s; sort the log by time first\n",
+				short(window))
+		}
 	}
 	for _, u := range in.Unread {
 		fmt.Fprintf(b, "%s not read: %s\n", counted(u.Lines, "line"), u.Reason)
@@ -48,6 +54,14 @@ func (r *Report) writeInput(b *strings.Builder) {
 	for _, u := range in.Examples {
 		fmt.Fprintf(b, "  line %s: %s: %q\n", grouped(u.Line), u.Reason, u.Text)
 	}
+}
+
+func (r *Report) shortestWindow() time.Duration {
+	shortest := r.Proposals[0].Limit.Window
+	for _, o := range r.Proposals {
+		shortest = min(shortest, o.Limit.Window)
+	}
+	return shortest
 }
 
 // writeComparison writes a line for each of several proposals.
@@ -63,7 +77,7 @@ func (r *Report) writeComparison(b *strings.Builder) {
 		if e := o.Exactness; e != nil {
 			most, wrong = times(e.MostInWindow, o.Limit.Max), grouped(e.WrongRefusals)
 		}
-		fmt.Fprintf(w, "%v\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", o.Limit, o.Algorithm,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", limitText(o.Limit), o.Algorithm,
 			grouped(o.Refused), percent(o.Refused, r.Input.Requests),
 			grouped(int64(o.KeysRefused)), percent(int64(o.KeysRefused), int64(r.Input.Keys)),
 			most, wrong)
@@ -76,7 +90,7 @@ func (r *Report) writeProposal(b *strings.Builder, i int) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "  %-16s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(b, "\nLimit %v, algorithm %s\n\n", o.Limit, o.Algorithm)
+	fmt.Fprintf(b, "\nLimit %s, algorithm %s\n\n", limitText(o.Limit), o.Algorithm)
 	line("refused", "%s of %s (%s), %s of %s", grouped(o.Refused),
 		counted(r.Input.Requests, "request"), percent(o.Refused, r.Input.Requests),
 		grouped(o.RefusedUnits), counted(r.Input.Units, "unit"))
@@ -159,6 +173,12 @@ func percent(n, of int64) string {
 // times returns n as a multiple of a limit.
 func times(n, limit int64) string {
 	return fmt.Sprintf("%.2f × limit", float64(n)/float64(limit))
+}
+
+// limitText returns a limit as users write it.
+func limitText(l ratelimit.Limit) string {
+	full := l.Window.String()
+	return strings.TrimSuffix(l.String(), full) + short(l.Window)
 }
 
 // short returns a duration without units that are zero, such as 1m instead of 1m0s.

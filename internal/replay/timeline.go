@@ -19,7 +19,7 @@ var widths = func() []int64 {
 	w := []int64{
 		millisecond, 5 * millisecond, 10 * millisecond, 50 * millisecond, 100 * millisecond,
 		500 * millisecond, second, 5 * second, 10 * second, 30 * second, minute, 5 * minute,
-		10 * minute, 30 * minute, hour, 6 * hour, 12 * hour, day,
+		10 * minute, 30 * minute, hour, 2 * hour, 6 * hour, 12 * hour, day,
 	}
 	for w[len(w)-1] < maxInstant {
 		w = append(w, 2*w[len(w)-1])
@@ -76,7 +76,7 @@ func (l *timeline) coarsen() {
 	l.from, l.end = from, from+int64(l.last+1)*w
 }
 
-// copy returns the timeline with at most so many intervals.
+// atMost returns a copy with at most so many intervals, 2 or more.
 func (l *timeline) atMost(intervals int) timeline {
 	c := *l
 	c.series = make([][]int64, len(l.series))

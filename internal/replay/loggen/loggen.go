@@ -9,13 +9,11 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
-
-	"github.com/truewindow/ratelimit/internal/replay"
 )
 
 // Options say what a log is like.
 type Options struct {
-	Format   replay.Format
+	Format   string // json, common or combined
 	Seed     uint64
 	Keys     int // clients; few of them make most requests
 	Lines    int64
@@ -50,9 +48,9 @@ func Write(w io.Writer, o Options) error {
 	line, lines, written := []byte(nil), int64(0), int64(0)
 	for lines < o.Lines || written < o.Bytes {
 		switch o.Format {
-		case replay.JSONLines:
+		case "json":
 			line = g.json(line[:0])
-		case replay.Common, replay.Combined:
+		case "common", "combined":
 			line = g.access(line[:0])
 		default:
 			return errors.New("no such format")
@@ -114,7 +112,7 @@ func (g *generator) access(b []byte) []byte {
 	b = append(b, g.pick(statuses)...)
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, 100+g.random.Int64N(20_000), 10)
-	if g.Format == replay.Combined {
+	if g.Format == "combined" {
 		b = append(b, ` "-" "`...)
 		b = append(b, g.pick(agents)...)
 		b = append(b, '"')

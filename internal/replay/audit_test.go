@@ -1,0 +1,94 @@
+package replay
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// fixed counts in windows that begin at whole multiples of the Window. It is not exact in both
+// directions: it also refuses everything in the first microsecond of a window.
+type fixed struct{ limit ratelimit.Limit }
+
+func (f fixed) Name() string             { return "fixed" }
+func (f fixed) Limit() ratelimit.Limit   { return f.limit }
+func (f fixed) Validate() error          { return f.limit.Validate() }
+func (f fixed) Script() ratelimit.Script { return ratelimit.Script{} }
+
+func (f fixed) Step(state []byte, now int64, d ratelimit.Demand) (
+	next []byte, keep time.Duration, res ratelimit.Result,
+) {
+	window := f.limit.Window.Microseconds()
+	start, used := now-now%window, int64(0)
+	if len(state) > 0 && int64(binary.BigEndian.Uint64(state)) == start {
+		used = int64(binary.BigEndian.Uint64(state[8:]))
+	}
+	if used+d.N > f.limit.Max || now == start {
+		return state, 0, ratelimit.Result{}
+	}
+	next = binary.BigEndian.AppendUint64(nil, uint64(start))
+	next = binary.BigEndian.AppendUint64(next, uint64(used+d.N))
+	return next, time.Duration(start+window-now) * time.Microsecond, ratelimit.Result{Allowed: true}
+}
+
+// TestExactness compares with sums over all that was admitted.
+func TestExactness(t *testing.T) {
+	limit := ratelimit.Limit{Max: 6, Window: 3 * time.Second}
+	var sum Exactness
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		as := randomArrivals(r, 1000)
+		for i := range as {
+			if r.IntN(20) == 0 {
+				as[i].at -= as[i].at % 3e6 // where all is refused
+			}
+		}
+		_, report := replayed(t, []Proposal{{"fixed", fixed{limit}}}, as)
+		got, want := *report.Proposals[0].Exactness, naiveExactness(limit, as)
+		if got != want {
+			t.Fatalf("seed %d: got %+v, want %+v", seed, got, want)
+		}
+		sum.OverLimit += got.OverLimit
+		sum.WrongRefusals += got.WrongRefusals
+		sum.MostInWindow = max(sum.MostInWindow, got.MostInWindow)
+	}
+	if sum.OverLimit == 0 || sum.WrongRefusals == 0 || sum.MostInWindow <= limit.Max {
+		t.Errorf("the algorithm did nothing wrong: %+v", sum)
+	}
+}
+
+func naiveExactness(l ratelimit.Limit, as []arrival) (e Exactness) {
+	keys, counters, now := map[string]*naive{}, map[string][]byte{}, int64(0)
+	window := l.Window.Microseconds()
+	for _, a := range as {
+		now = max(now, a.at)
+		name := string(a.key)
+		if keys[name] == nil {
+			keys[name] = new(naive)
+		}
+		if a.units == 0 {
+			continue
+		}
+		k := keys[name]
+		next, keep, res := fixed{l}.Step(counters[name], now, ratelimit.Demand{N: a.units})
+		if keep > 0 {
+			counters[name] = next
+		}
+		if !res.Allowed {
+			if k.used(now, window)+a.units <= l.Max {
+				e.WrongRefusals++
+			}
+			continue
+		}
+		k.admitted = append(k.admitted, arrival{at: now, units: a.units})
+		used := k.used(now, window)
+		e.MostInWindow = max(e.MostInWindow, used)
+		if used > l.Max {
+			e.OverLimit++
+		}
+	}
+	return e
+}

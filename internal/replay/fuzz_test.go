@@ -1,0 +1,150 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// Package time takes more than these: hours of one digit, zones of a day.
+var (
+	isoTime  = regexp.MustCompile(`^[\d-]{10}[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+	isoSpace = regexp.MustCompile(`^([\d-]{10}) `)
+	logTime  = regexp.MustCompile(`^.{11}:\d\d:\d\d:\d\d [+-]([01]\d|2[0-3])[0-5]\d$`)
+)
+
+// FuzzTime compares times of all three forms with those of package time.
+func FuzzTime(f *testing.F) {
+	for _, s := range []string{
+		"2023-11-14T22:13:20.123456789Z", "2024-02-29 00:00:00+23:59", "2023-02-29T00:00:00Z",
+		"10/Oct/2000:13:55:36 -0700", "1700000000.5", "1700000000123", "1.7e9",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var c, warm clock
+		warm.rfc3339([]byte("2023-11-14T22:13:20Z")) // a date that is remembered changes nothing
+		at, ok := c.rfc3339([]byte(s))
+		if again, same := warm.rfc3339([]byte(s)); again != at || same != ok {
+			t.Errorf("%q is another time after a date", s)
+		}
+		upper := isoSpace.ReplaceAllString(strings.ToUpper(s), "${1}T")
+		want, err := time.Parse(time.RFC3339Nano, upper)
+		compareTime(t, s, at, ok, want, err == nil && isoTime.MatchString(s))
+
+		at, ok = new(clock).access([]byte(s))
+		want, err = time.Parse(accessTime, s)
+		compareTime(t, s, at, ok, want, err == nil && logTime.MatchString(s))
+
+		if at, ok := unixTime([]byte(s)); ok && (at < 0 || at >= maxInstant) {
+			t.Errorf("%q is %d", s, at)
+		}
+	})
+}
+
+func compareTime(t *testing.T, s string, at int64, ok bool, want time.Time, wantOK bool) {
+	t.Helper()
+	switch micros := want.UnixMicro(); {
+	case ok && (!wantOK || at != micros):
+		t.Errorf("%q is %d, not %d", s, at, micros)
+	case !ok && wantOK && micros >= 0 && micros < maxInstant:
+		t.Errorf("%q is not read; it is %v", s, want)
+	}
+}
+
+// FuzzJSONLine compares the scan with the decoder of encoding/json, on lines that are JSON.
+func FuzzJSONLine(f *testing.F) {
+	for _, s := range []string{
+		`{"time":1,"key":"a","n":2}`, `{"a":{"key":"b","time":"x"},"key":[1]}`,
+		`{"key":"\u0061","k\u0065y":null}`, `{"a.b":1,"a":{"b":{"c":"d"}}}`, ` {"x":"\\\"}"} `,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		if strings.ContainsAny(line, "\n") {
+			return
+		}
+		paths := jsonPaths{"key", "a.b", "a.b.c"}
+		p := jsonParser{paths: paths}
+		var a arrival
+		_ = p.parse([]byte(line), &a) // does not panic, whatever the line
+		if !json.Valid([]byte(line)) || !utf8.ValidString(line) ||
+			!strings.HasPrefix(strings.TrimSpace(line), "{") {
+			return
+		}
+		for i, path := range paths {
+			got, err := jsonText(p.found[i], errNoKey, errBadKey)
+			want, wantErr := textAt(t, line, path)
+			if string(got) != want || !errors.Is(err, wantErr) {
+				t.Errorf("%s in %s is %q, %v; not %q, %v", path, line, got, err, want, wantErr)
+			}
+		}
+	})
+}
+
+// textAt returns the text of the last value at a path.
+func textAt(t *testing.T, line, path string) (text string, err error) {
+	t.Helper()
+	var value json.RawMessage
+	collect(t, json.NewDecoder(strings.NewReader(line)), path, &value)
+	value = bytes.TrimSpace(value)
+	switch {
+	case len(value) == 0 || string(value) == "null":
+		return "", errNoKey
+	case value[0] == '{' || value[0] == '[':
+		return "", errBadKey
+	case value[0] != '"':
+		return string(value), nil
+	}
+	if err := json.Unmarshal(value, &text); err != nil {
+		t.Fatal(err)
+	}
+	return text, nil
+}
+
+func collect(t *testing.T, d *json.Decoder, path string, found *json.RawMessage) {
+	t.Helper()
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil && !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if name == path {
+			*found = value
+		} else if rest, ok := strings.CutPrefix(path, name.(string)+"."); ok && rest != "" {
+			collect(t, json.NewDecoder(bytes.NewReader(value)), rest, found)
+		}
+	}
+}
+
+func FuzzAccessLine(f *testing.F) {
+	f.Add(commonLine)
+	f.Add(combinedLine)
+	f.Add(strings.Replace(combinedLine, "[en]", `\"[en]\\`, 1))
+	f.Fuzz(func(t *testing.T, line string) {
+		_ = formatOf([]byte(line))
+		for _, key := range fieldNames {
+			var a arrival
+			if newAccessParser(key, "bytes").parse([]byte(line), &a) != nil {
+				continue
+			}
+			if a.at < 0 || a.at >= maxInstant || a.units < 0 || len(a.key) == 0 ||
+				!strings.Contains(line, string(a.key)) {
+				t.Errorf("%q: %+v", line, a)
+			}
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package replay
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// logOf returns so many JSON lines, one each second, and their arrivals.
+func logOf(lines int) (log string, as []arrival) {
+	var b strings.Builder
+	for i := range lines {
+		key := strings.Repeat("k", 1+i*7919%300)
+		fmt.Fprintf(&b, `{"time":%d,"key":"%s"}`+"\n", 1_700_000_000+i, key)
+		as = append(as, arrival{int64(1_700_000_000+i) * 1e6, 1, []byte(key)})
+	}
+	return b.String(), as
+}
+
+var proposals = exactly(ratelimit.PerMinute("", 1), ratelimit.PerHour("", 2))
+
+func compressed(t *testing.T, s string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := io.WriteString(w, s)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestRunReadsAllLines(t *testing.T) {
+	log, as := logOf(10_000) // several blocks
+	if len(log) < 4*blockSize {
+		t.Fatal("the log is short")
+	}
+	_, want := replayed(t, proposals, as)
+	if want.Proposals[1].Refused == 0 {
+		t.Fatal("nothing is refused")
+	}
+	half := len(log) / 2
+	for name, r := range map[string]io.Reader{
+		"whole":         strings.NewReader(log),
+		"small reads":   iotest.HalfReader(strings.NewReader(log)),
+		"data with EOF": iotest.DataErrReader(strings.NewReader(log)),
+		"no last end":   strings.NewReader(strings.TrimSuffix(log, "\n")),
+		"CRLF":          strings.NewReader(strings.ReplaceAll(log, "\n", "\r\n")),
+		"gzip":          strings.NewReader(compressed(t, log)),
+		"gzip twice":    strings.NewReader(compressed(t, log[:half]) + compressed(t, log[half:])),
+	} {
+		got, err := Run(t.Context(), r, Options{Proposals: proposals})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if !reflect.DeepEqual(got.Proposals, want.Proposals) || got.Input.Lines != 10_000 ||
+			got.Input.Unread != nil {
+			t.Errorf("%s: got\n%+v\nwant\n%+v", name, got, want)
+		}
+	}
+}
+
+func TestUnreadLines(t *testing.T) {
+	good := `{"time":1700000000,"key":"a"}` + "\n"
+	long := `{"time":1700000000,"key":"` + strings.Repeat("x", 3*maxLine) + `"}` + "\n"
+	log := good + "\n  \nnot JSON\x1b[2J\n" + good + long + good + strings.Repeat("{}\n", 7) + long +
+		strings.TrimSuffix(good, "\n")
+	progress := new(Progress)
+	report, err := Run(t.Context(), strings.NewReader(log),
+		Options{Proposals: proposals, Progress: progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := report.Input
+	if in.Lines != 16 || in.Requests != 4 || in.Keys != 1 || progress.Lines.Load() != 16 {
+		t.Errorf("%+v", in)
+	}
+	if want := []Unread{{errSyntax.Error(), 1}, {errTooLong.Error(), 2},
+		{errNoKey.Error(), 7}}; !reflect.DeepEqual(in.Unread, want) {
+		t.Errorf("%+v", in.Unread)
+	}
+	if want := []UnreadLine{{4, errSyntax.Error(), "not JSON\x1b[2J"}, {6, errTooLong.Error(), ""},
+		{8, errNoKey.Error(), "{}"}, {9, errNoKey.Error(), "{}"},
+		{10, errNoKey.Error(), "{}"}}; !reflect.DeepEqual(in.Examples, want) {
+		t.Errorf("%+v", in.Examples)
+	}
+	var text strings.Builder
+	if err := report.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"7 lines not read: no key\n",
+		`line 4: not of the format: "not JSON\x1b[2J"`} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, &text)
+		}
+	}
+}
+
+func TestEmptyLog(t *testing.T) {
+	for _, log := range []string{"", "\n\n"} {
+		report, err := Run(t.Context(), strings.NewReader(log), Options{Proposals: proposals})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text, svg strings.Builder
+		if err := errors.Join(report.WriteText(&text), report.WriteSVG(&svg)); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(text.String(), "0 requests of 0 keys") {
+			t.Errorf("%q: %s", log, &text)
+		}
+		checkXML(t, svg.String())
+	}
+}
+
+// TestReadFails holds that what was read until then is reported.
+func TestReadFails(t *testing.T) {
+	log, _ := logOf(3)
+	broken := errors.New("broken")
+	whole := compressed(t, strings.Repeat(log, 1000))
+	for name, tt := range map[string]struct {
+		log   io.Reader
+		want  error
+		lines int64
+	}{
+		"at the end": {io.MultiReader(strings.NewReader(log), iotest.ErrReader(broken)), broken, 3},
+		"cut gzip":   {strings.NewReader(whole[:len(whole)-9]), io.ErrUnexpectedEOF, 3000},
+	} {
+		report, err := Run(t.Context(), tt.log, Options{Proposals: proposals})
+		if !errors.Is(err, tt.want) || report == nil || report.Input.Lines != tt.lines {
+			t.Errorf("%s: %v, %+v", name, err, report)
+		}
+	}
+	if _, err := Run(t.Context(), iotest.ErrReader(broken),
+		Options{Proposals: proposals}); !errors.Is(err, broken) {
+		t.Errorf("at once: %v", err)
+	}
+	if _, err := Run(t.Context(), strings.NewReader("\x1f\x8bzip"),
+		Options{Proposals: proposals}); err == nil {
+		t.Error("what is no gzip was read")
+	}
+}
+
+// endless is a log that ends with its context only.
+type endless struct {
+	line string
+	at   int
+	stop func()
+	left int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.left--; e.left == 0 {
+		e.stop()
+	}
+	for i := range p {
+		p[i] = e.line[e.at]
+		e.at = (e.at + 1) % len(e.line)
+	}
+	return len(p), nil
+}
+
+func TestInterrupted(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	log := &endless{line: `{"time":1700000000,"key":"a"}` + "\n", stop: stop, left: 40}
+	report, err := Run(ctx, log, Options{Proposals: proposals})
+	if !errors.Is(err, context.Canceled) || report == nil {
+		t.Fatalf("%v, %v", err, report)
+	}
+	if in := report.Input; in.Requests != in.Lines || in.Requests == 0 {
+		t.Errorf("%+v", in)
+	}
+}
