@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,13 +42,13 @@ func (l *replayLog) Read(p []byte) (int, error) {
 // showProgress writes a line every second, or redraws one where w is a terminal, until done is
 // called.
 func showProgress(w io.Writer, log *replayLog, p *replay.Progress) (done func()) {
-	begin, end := "", "\n"
+	form := "%s\n"
 	if isTerminal(w) {
-		begin, end = "\r\x1b[K", ""
+		form = "\r\x1b[K%s"
 	}
 	start := time.Now()
 	show := func() {
-		fmt.Fprint(w, begin+replayProgress(log, p.Lines.Load(), time.Since(start))+end)
+		fmt.Fprintf(w, form, replayProgress(log, p.Lines.Load(), time.Since(start)))
 	}
 	ticker, stop, stopped := time.NewTicker(time.Second), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -68,7 +67,9 @@ func showProgress(w io.Writer, log *replayLog, p *replay.Progress) (done func())
 		close(stop)
 		<-stopped
 		show()
-		fmt.Fprint(w, strings.Repeat("\n", 1-len(end)))
+		if isTerminal(w) {
+			fmt.Fprintln(w)
+		}
 	}
 }
 

@@ -344,6 +344,11 @@ func TestHelpAndVersion(t *testing.T) {
 			"127.0.0.1:8080", "$RATELIMIT_IN_FLIGHT", "$RATELIMIT_BLOCK",
 			"$RATELIMIT_TOP_KEYS", "$RATELIMIT_TOP_KEYS_PLAIN",
 		}},
+		{[]string{"replay", "--help"}, []string{
+			"--log", "--limit", "--algorithm", "try with each limit: log.", "--format",
+			"--key-field", "request.remote_ip", "--time-field", "--units-field", "--svg", "--json",
+			"--progress",
+		}},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), tt.args, &stdout, &stderr); code != exitOK || stderr.Len() > 0 {

@@ -194,11 +194,13 @@ func (b *block) parse(p parser) {
 		if n := len(line); n > 0 && line[n-1] == '\r' {
 			line = line[:n-1]
 		}
-		var a arrival
-		if err := p.parse(line, &a); err == nil {
-			b.arrivals = append(b.arrivals, a)
-		} else if !errors.Is(err, errBlank) {
-			b.unread = append(b.unread, unread{b.lines, err, line})
+		n := len(b.arrivals)
+		b.arrivals = append(b.arrivals, arrival{}) // one outside would be allocated for each line
+		if err := p.parse(line, &b.arrivals[n]); err != nil {
+			b.arrivals = b.arrivals[:n]
+			if !errors.Is(err, errBlank) {
+				b.unread = append(b.unread, unread{b.lines, err, line})
+			}
 		}
 	}
 }

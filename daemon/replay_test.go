@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit/internal/replay"
+)
+
+const sampleLog = "../internal/replay/testdata/access.log"
+
+// replayed runs the command and returns its output.
+func replayed(t *testing.T, wantCode int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, problems bytes.Buffer
+	code := run(t.Context(), append([]string{"replay"}, args...), &out, &problems)
+	if code != wantCode {
+		t.Fatalf("%v: exit code %d: %s", args, code, &problems)
+	}
+	return out.String(), problems.String()
+}
+
+// TestReplayDocs runs the commands of docs/replay.md and compares what they print. Where the page
+// shows a part only, it has a line with an ellipsis.
+func TestReplayDocs(t *testing.T) {
+	t.Chdir("..")
+	page, err := os.ReadFile("docs/replay.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp := t.TempDir()
+	commands := 0
+	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {
+		command, want, _ := strings.Cut(strings.TrimPrefix(block[1], "$ ratelimit replay "), "\n")
+		commands++
+		args := strings.Fields(strings.ReplaceAll(command, "/tmp", temp))
+		got, problems := replayed(t, exitOK, args...)
+		parts := strings.Split(want, "…\n")
+		ok := problems == "" && len(want) > 0 && strings.HasPrefix(got, parts[0])
+		if len(parts) == 1 {
+			ok = ok && got == want
+		}
+		for _, part := range parts[1:] {
+			_, got, ok = cutIf(ok, got, part)
+		}
+		if !ok {
+			t.Errorf("%s prints\n%s\nnot\n%s", command, got, want)
+		}
+	}
+	if svg, err := os.ReadFile(filepath.Join(temp, "replay.svg")); err != nil {
+		t.Error(err)
+	} else if texts := parseSVG(t, svg); !strings.Contains(texts["desc"], "10/1m, log") {
+		t.Errorf("the picture says %s", texts["desc"])
+	}
+	if commands < 4 {
+		t.Errorf("the page has %d commands", commands)
+	}
+}
+
+func cutIf(ok bool, s, sep string) (before, after string, _ bool) {
+	before, after, found := strings.Cut(s, sep)
+	return before, after, ok && found
+}
+
+func TestReplayUsage(t *testing.T) {
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage")
+	if err := os.WriteFile(garbage, []byte("time,key\n1,a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--limit=10/1m", exitUsage, "--log"},
+		{"--log=x", exitUsage, "no limit to replay"},
+		{"--log=x --limit=10", exitUsage, "MAX/WINDOW"},
+		{"--log=x --limit=10/1m --algorithm=log,magic", exitUsage,
+			`no algorithm is named "magic"; there are: log`},
+		{"--log=x --limit=10/1m --format=xml", exitUsage, `"xml" is no format`},
+		{"--log=x --limit=10/1m --format=common --key-field=agent", exitUsage,
+			`the common format has no field "agent"`},
+		{"--log=" + filepath.Join(dir, "none") + " --limit=10/1m", exitError, "no such file"},
+		{"--log=" + garbage + " --limit=10/1m", exitError, "the first line is neither"},
+		{"--log=" + sampleLog + " --limit=10/1m --svg=" + filepath.Join(dir, "none", "x.svg"),
+			exitError, "no such file"},
+	} {
+		stdout, stderr := replayed(t, tt.code, strings.Fields(tt.args)...)
+		if !strings.Contains(stderr, tt.want) || stdout != "" {
+			t.Errorf("%s: %s%s", tt.args, stdout, stderr)
+		}
+	}
+}
+
+func TestReplayJSON(t *testing.T) {
+	stdout, _ := replayed(t, exitOK, "--log", sampleLog, "--limit=10/1m,50/10m", "--json")
+	var report replay.Report
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("%v:\n%s", err, stdout)
+	}
+	if in := report.Input; in.Requests != 1000 || in.Keys != 60 || in.Format != replay.Combined ||
+		in.KeyField != "client" || len(report.Proposals) != 2 || report.Proposals[1].Refused != 12 {
+		t.Errorf("%s", stdout)
+	}
+}
+
+func TestReplayProgress(t *testing.T) {
+	_, stderr := replayed(t, exitOK, "--log", sampleLog, "--limit=10/1m", "--progress")
+	if !regexp.MustCompile(`(?m)^100 %  0\.2 MB, 1000 lines, \d+ lines/s\n$`).MatchString(stderr) {
+		t.Errorf("progress: %q", stderr)
+	}
+	for _, tt := range []struct {
+		size, read, lines int64
+		took              time.Duration
+		want              string
+	}{
+		{0, 2_000_000, 1000, time.Second, "2.0 MB, 1000 lines, 1000 lines/s"},
+		{4_000_000, 2_000_000, 3000, 2 * time.Second, " 50 %  2.0 MB, 3000 lines, 1500 lines/s"},
+		{1, 2, 0, 0, "100 %  0.0 MB, 0 lines, 0 lines/s"},
+	} {
+		log := &replayLog{size: tt.size}
+		log.read.Store(tt.read)
+		if got := replayProgress(log, tt.lines, tt.took); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestProgressIsShownEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, p := &replayLog{size: 100}, new(replay.Progress)
+		var w bytes.Buffer
+		done := showProgress(&w, log, p)
+		log.read.Store(50)
+		p.Lines.Store(7)
+		time.Sleep(1500 * time.Millisecond) // of a clock that does not take this long
+		log.read.Store(100)
+		done()
+		const want = " 50 %  0.0 MB, 7 lines, 7 lines/s\n100 %  0.0 MB, 7 lines, 5 lines/s\n"
+		if w.String() != want {
+			t.Errorf("got %q", &w)
+		}
+	})
+}
+
+// TestReplayStandardInput replays what a pipe has.
+func TestReplayStandardInput(t *testing.T) {
+	want, _ := replayed(t, exitOK, "--log", sampleLog, "--limit=10/1m")
+	text, err := os.ReadFile(sampleLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin := os.Stdin
+	os.Stdin = r
+	defer func() { os.Stdin = stdin }()
+	go func() {
+		_, _ = io.Copy(w, bytes.NewReader(text))
+		w.Close()
+	}()
+	if got, _ := replayed(t, exitOK, "--log=-", "--limit=10/1m"); got != want {
+		t.Errorf("got\n%s", got)
+	}
+}
