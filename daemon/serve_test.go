@@ -345,7 +345,7 @@ func TestHelpAndVersion(t *testing.T) {
 			"$RATELIMIT_TOP_KEYS", "$RATELIMIT_TOP_KEYS_PLAIN",
 		}},
 		{[]string{"replay", "--help"}, []string{
-			"--log", "--limit", "--algorithm", "try with each limit: log.", "--format",
+			"--log", "--limit", "--algorithm", "try with each limit: log, gcra,", "--format",
 			"--key-field", "request.remote_ip", "--time-field", "--units-field", "--svg", "--json",
 			"--progress",
 		}},

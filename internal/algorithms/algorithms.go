@@ -12,6 +12,11 @@ import (
 // table has a line for each algorithm, the exact log first.
 var table = []Named{
 	{"log", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) }},
+	{"gcra", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.GCRA(l) }},
+	{"fixed", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) }},
+	{"counter", func(l ratelimit.Limit) ratelimit.Algorithm {
+		return algorithm.SlidingWindowCounter(l)
+	}},
 }
 
 // Named is an algorithm with the name that users give it.
