@@ -87,7 +87,8 @@ func (w *twin) stepAndForget(t *testing.T, now int64, d ratelimit.Demand) rateli
 	t.Helper()
 	res := w.step(t, now, d)
 	d.Op, d.N = ratelimit.OpPeek, 1
-	if _, _, left := d.Step(bytes.Clone(w.state), now); left.ResetAfter < 10*time.Minute && len(w.state) > 0 {
+	_, _, left := d.Step(bytes.Clone(w.state), now)
+	if left.ResetAfter < 10*time.Minute && len(w.state) > 0 {
 		d.Op = ratelimit.OpReset
 		w.step(t, now, d)
 	}
