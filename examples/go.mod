@@ -12,6 +12,7 @@ require (
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/truewindow/ratelimit v0.0.0
 	github.com/tsenart/vegeta/v12 v12.13.0
+	go.etcd.io/bbolt v1.5.0
 )
 
 require (

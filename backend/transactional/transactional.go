@@ -1,0 +1,145 @@
+// Package transactional makes a store of a database with transactions. The author writes a [Tx],
+// which locks, loads and saves states; the package does the rest: it checks demands, names states,
+// runs steps, decides several demands as one, and tells errors apart.
+//
+//	store, err := transactional.New(begin, nil)
+//
+// docs/writing-a-store.md has a store on bbolt in full. Package conformance proves yours.
+package transactional
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/detached"
+)
+
+// A Tx is one transaction. It decides one call of the store. Its methods are called one after the
+// other: Load, Save for each state to be written, and Commit if there was one; Rollback at last.
+// Their errors must not have keys or passwords in their texts.
+type Tx interface {
+	// Load locks the states of keys until the transaction ends, so that no other transaction reads
+	// or writes them, and returns them in the order of keys: nil for a key that has none. Then it
+	// reads the clock, in microseconds since the Unix epoch. All processes that share the database
+	// must have the same clock, so it is the server's.
+	//
+	// The keys are sorted and distinct, so transactions that lock them in order do not deadlock. If
+	// locks are numbers that several keys may have, lock in the order of the numbers. A key is one
+	// of [ratelimit.Demand.StoredKey]: at most 250 bytes, to be compared byte by byte. Read the
+	// clock last: a decision that waited for a lock must not use the time before it.
+	Load(ctx context.Context, keys []string) (states [][]byte, now int64, err error)
+
+	// Save stores state for a key of Load, and forgets it no sooner than expires, on the clock of
+	// Load. An empty state may be deleted instead. Save must not keep state after it returns.
+	Save(ctx context.Context, key string, state []byte, expires int64) error
+
+	// Commit makes what was saved last. After an error it is not known whether it did, unless the
+	// error wraps [ratelimit.ErrUnavailable]: then the server has said that it did not.
+	Commit(ctx context.Context) error
+
+	// Rollback ends the transaction and its locks. After Commit it does nothing.
+	Rollback()
+}
+
+// Options are the options of a [Store]. The zero value is good.
+type Options struct {
+	// Timeout is how long a decision may take, the wait for locks included. Zero means a second. A
+	// context may end it sooner.
+	Timeout time.Duration
+	// Now is used instead of the clock that Load returns, for tests. It returns microseconds since
+	// the Unix epoch.
+	Now func() int64
+}
+
+const (
+	defaultTimeout = time.Second
+	maxAbandoned   = 1024    // transactions that go on although their callers no longer wait
+	endOfTime      = 1 << 52 // µs, in 2112
+)
+
+// Store is a store on a database. All methods are safe for simultaneous use.
+type Store struct {
+	begin   func(context.Context) (Tx, error)
+	timeout time.Duration
+	now     func() int64 // or nil
+	calls   detached.Calls
+	closed  atomic.Bool
+}
+
+var _ ratelimit.Store = (*Store)(nil)
+
+// New returns a store that begins a transaction for each call. An error wraps
+// [ratelimit.ErrInvalidOptions].
+//
+// A Tx may ignore its context: a call returns in time all the same, and a transaction that has not
+// reached Commit by then is rolled back when its method returns.
+func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	s := &Store{begin: begin, timeout: opts.Timeout, now: opts.Now,
+		calls: detached.Calls{Max: maxAbandoned, Prefix: "transaction"}}
+	switch {
+	case begin == nil:
+		return nil, fmt.Errorf("%w: transactional: begin is nil", ratelimit.ErrInvalidOptions)
+	case s.timeout < 0:
+		return nil, fmt.Errorf("%w: transactional: Timeout %v is negative",
+			ratelimit.ErrInvalidOptions, s.timeout)
+	case s.timeout == 0:
+		s.timeout = defaultTimeout
+	}
+	return s, nil
+}
+
+// Close makes further calls return [ratelimit.ErrClosed]. It does not close the database. The error
+// is nil.
+func (s *Store) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+// Take decides one demand.
+func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	if err := ratelimit.CheckTake(ctx, d); err != nil {
+		return ratelimit.Result{}, err
+	}
+	results, err := s.run(ctx, []ratelimit.Demand{d})
+	if err != nil {
+		return ratelimit.Result{}, err
+	}
+	return results[0], nil
+}
+
+// TakeAll decides several demands as one.
+func (s *Store) TakeAll(
+	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+		return err
+	}
+	results, err := s.run(ctx, slices.Clone(ds)) // an abandoned transaction still reads them
+	copy(out, results)
+	return err
+}
+
+// run decides ds in a goroutine of its own, which it leaves when the time is over.
+func (s *Store) run(
+	ctx context.Context, ds []ratelimit.Demand,
+) ([]ratelimit.Result, error) {
+	if s.closed.Load() {
+		return nil, fmt.Errorf("transactional: %w", ratelimit.ErrClosed)
+	}
+	t := &transaction{store: s, demands: ds, results: make([]ratelimit.Result, len(ds))}
+	_, err := detached.Do(ctx, &s.calls, s.timeout, t.run)
+	if err == nil {
+		return t.results, nil
+	}
+	if !t.phase.CompareAndSwap(pending, abandoned) {
+		err = fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, err)
+	}
+	return nil, fmt.Errorf("transactional: %w", err)
+}

@@ -1,0 +1,209 @@
+package transactional_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/transactional"
+	"github.com/truewindow/ratelimit/conformance"
+)
+
+func newStore(
+	t testing.TB, db *database, opts *transactional.Options,
+) *transactional.Store {
+	t.Helper()
+	store, err := transactional.New(db.tx, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestConformance runs the public suite.
+func TestConformance(t *testing.T) {
+	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+		db := newDatabase()
+		opts := &transactional.Options{Now: now, Timeout: 4 * time.Second}
+		store := newStore(t, db, opts)
+		clock := now
+		if clock == nil {
+			clock = func() int64 { return time.Now().UnixMicro() }
+		}
+		return conformance.Harness{
+			Store:  store,
+			Second: func(t testing.TB) ratelimit.Store { return newStore(t, db, opts) },
+			Writes: func() (int64, error) {
+				db.mu.Lock()
+				defer db.mu.Unlock()
+				return db.writes, nil
+			},
+			Close: store.Close,
+			LoseAnswer: func() error {
+				db.mu.Lock()
+				defer db.mu.Unlock()
+				db.lose = true
+				return nil
+			},
+			Freeze: db.freeze,
+			Sweep: func() error {
+				db.sweep(clock())
+				return nil
+			},
+		}
+	}, nil)
+}
+
+var hourly = algorithm.SlidingLog(ratelimit.PerHour("hourly", 3))
+
+func take(t testing.TB, store ratelimit.Store) (ratelimit.Result, error) {
+	t.Helper()
+	return store.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: hourly, N: 1})
+}
+
+// used returns how many units of the key are recorded.
+func used(t testing.TB, db *database) int64 {
+	t.Helper()
+	d := ratelimit.Demand{Key: "k", Algorithm: hourly, N: 1, Op: ratelimit.OpPeek}
+	res, err := newStore(t, db, nil).Take(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hourly.Limit().Max - res.Remaining
+}
+
+func TestInvalidOptions(t *testing.T) {
+	if _, err := transactional.New(nil, nil); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		t.Errorf("no begin: %v", err)
+	}
+	_, err := transactional.New(newDatabase().tx, &transactional.Options{Timeout: -1})
+	if !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		t.Errorf("a negative Timeout: %v", err)
+	}
+}
+
+// TestErrors: what fails before Commit records nothing and says so. After Commit nobody knows.
+func TestErrors(t *testing.T) {
+	boom := errors.New("boom")
+	conflict := fmt.Errorf("%w: serialization failure", ratelimit.ErrUnavailable)
+	full := fmt.Errorf("%w: the disk is full", ratelimit.ErrCapacity)
+	for name, tt := range map[string]struct {
+		fail    func(*database)
+		cause   error
+		text    string
+		unknown bool
+	}{
+		"begin":       {fail: func(db *database) { db.begin = boom }, cause: boom},
+		"load":        {fail: func(db *database) { db.load = boom }, cause: boom},
+		"too few":     {fail: func(db *database) { db.short = true }, text: "0 states for 1 keys"},
+		"past":        {fail: func(db *database) { db.clock = -1 }, text: "out of range"},
+		"nanoseconds": {fail: func(db *database) { db.clock = 1e18 }, text: "out of range"},
+		"save":        {fail: func(db *database) { db.save = boom }, cause: boom},
+		"capacity":    {fail: func(db *database) { db.save = full }, cause: ratelimit.ErrCapacity},
+		"commit":      {fail: func(db *database) { db.commit = boom }, cause: boom, unknown: true},
+		"conflict":    {fail: func(db *database) { db.commit = conflict }, cause: conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newDatabase()
+			store := newStore(t, db, nil)
+			tt.fail(db)
+			_, err := take(t, store)
+			if !errors.Is(err, ratelimit.ErrUnavailable) ||
+				errors.Is(err, ratelimit.ErrOutcomeUnknown) != tt.unknown ||
+				tt.cause != nil && !errors.Is(err, tt.cause) ||
+				!strings.Contains(err.Error(), tt.text) {
+				t.Errorf("error %v", err)
+			}
+			db.begin, db.load, db.save, db.commit, db.short, db.clock = nil, nil, nil, nil, false, 0
+			if n := used(t, db); n != 0 {
+				t.Errorf("%d units are recorded", n)
+			}
+		})
+	}
+}
+
+// TestAbandonedBeforeCommit: a call that has said that nothing was recorded records nothing later.
+func TestAbandonedBeforeCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, hang := newDatabase(), make(chan struct{})
+		db.beforeLoad = func() { <-hang }
+		_, err := take(t, newStore(t, db, &transactional.Options{Timeout: time.Minute}))
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			t.Errorf("error %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+		if n := used(t, db); n != 0 {
+			t.Errorf("%d units are recorded", n)
+		}
+	})
+}
+
+// TestAbandonedInCommit: a call that ends while Commit runs does not know the outcome.
+func TestAbandonedInCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, hang := newDatabase(), make(chan struct{})
+		db.beforeCommit = func() { <-hang }
+		store := newStore(t, db, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		ds := []ratelimit.Demand{{Key: "k", Algorithm: hourly, N: 1}}
+		err := store.TakeAll(ctx, ds, make([]ratelimit.Result, 1))
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			t.Errorf("error %v", err)
+		}
+		clear(ds) // the caller may use its slice again
+		close(hang)
+		synctest.Wait()
+		if n := used(t, db); n != 1 {
+			t.Errorf("%d units are recorded", n)
+		}
+	})
+}
+
+// TestPanicRollsBack: the caller gets the panic, and the next call gets the lock.
+func TestPanicRollsBack(t *testing.T) {
+	db := newDatabase()
+	store := newStore(t, db, nil)
+	db.beforeCommit = func() { panic("in Commit") }
+	func() {
+		defer func() {
+			if p := recover(); p != "in Commit" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_, _ = take(t, store)
+	}()
+	if n := used(t, db); n != 0 {
+		t.Errorf("%d units are recorded", n)
+	}
+}
+
+// TestStatesStayTheDatabases: the adapter passes copies of states to steps, which write into them.
+func TestStatesStayTheDatabases(t *testing.T) {
+	db := newDatabase()
+	store := newStore(t, db, nil)
+	if _, err := take(t, store); err != nil {
+		t.Fatal(err)
+	}
+	before := make(map[string]string)
+	for key, r := range db.rows {
+		before[key] = string(r.state)
+	}
+	db.commit = errLost // what is saved does not come in the place of what was
+	if _, err := take(t, store); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		t.Fatal(err)
+	}
+	for key, r := range db.rows {
+		if string(r.state) != before[key] {
+			t.Errorf("the state of %s has changed", key)
+		}
+	}
+}
