@@ -4,18 +4,25 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/transactional"
 )
 
 // database is a map behind one lock, whose transactions ignore contexts.
 type database struct {
-	mu     sync.Mutex // held by a transaction from Load on
-	rows   map[string]row
-	writes int64
+	mu      sync.Mutex // held by a transaction from Load on
+	memory  sync.Mutex // held while rows are read or written
+	rows    map[string]row
+	writes  int64
+	mistake string // of its author; see mistakes_test.go
 
 	// What a test sets to make a method fail.
 	begin, load, save, commit error
@@ -51,10 +58,16 @@ func (t *transaction) Load(
 	if t.db.beforeLoad != nil {
 		t.db.beforeLoad()
 	}
-	t.db.mu.Lock()
-	t.locked = true
-	for _, key := range keys {
-		states = append(states, t.db.rows[key].state)
+	if t.db.mistake == "lock after read" {
+		states = t.read(keys)
+		runtime.Gosched()
+	}
+	if t.db.mistake != "no lock" {
+		t.db.mu.Lock()
+		t.locked = true
+	}
+	if states == nil {
+		states = t.read(keys)
 	}
 	if t.db.short {
 		states = states[1:]
@@ -62,11 +75,53 @@ func (t *transaction) Load(
 	if now = t.db.clock; now == 0 {
 		now = time.Now().UnixMicro()
 	}
+	if t.db.mistake == "clock in milliseconds" {
+		now /= 1000
+	}
 	return states, now, t.db.load
 }
 
+func (t *transaction) read(keys []string) (states [][]byte) {
+	t.db.memory.Lock()
+	defer t.db.memory.Unlock()
+	for _, key := range keys {
+		states = append(states, t.db.rows[t.db.name(key)].state)
+	}
+	if t.db.mistake == "states in another order" {
+		slices.Reverse(states)
+	}
+	return states
+}
+
+// name returns the name of a row.
+func (db *database) name(key string) string {
+	switch db.mistake {
+	case "ignores case":
+		return strings.ToLower(key)
+	case "cuts keys":
+		return key[:min(64, len(key))]
+	}
+	return key
+}
+
 func (t *transaction) Save(_ context.Context, key string, state []byte, expires int64) error {
-	t.saved[key] = row{bytes.Clone(state), expires}
+	switch t.db.mistake {
+	case "cuts states":
+		state = state[:min(100, len(state))]
+	case "expires early":
+		expires -= time.Millisecond.Microseconds()
+	case "keeps what is deleted":
+		if len(state) == 0 {
+			return t.db.save
+		}
+	case "inserts only":
+		t.db.memory.Lock()
+		defer t.db.memory.Unlock()
+		if _, ok := t.db.rows[key]; ok {
+			return t.db.save
+		}
+	}
+	t.saved[t.db.name(key)] = row{bytes.Clone(state), expires}
 	return t.db.save
 }
 
@@ -77,10 +132,15 @@ func (t *transaction) Commit(context.Context) error {
 	if t.db.commit != nil {
 		return t.db.commit
 	}
+	t.db.memory.Lock()
+	defer t.db.memory.Unlock()
 	t.db.writes++
 	maps.Copy(t.db.rows, t.saved)
 	if t.db.lose {
 		t.db.lose = false
+		if t.db.mistake == "takes a lost answer for a rollback" {
+			return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, errLost)
+		}
 		return errLost
 	}
 	return nil
@@ -103,6 +163,9 @@ func (db *database) freeze() (thaw func() error, err error) {
 }
 
 func (db *database) sweep(now int64) {
+	if db.mistake == "sweeps by another clock" {
+		now += time.Hour.Microseconds()
+	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	maps.DeleteFunc(db.rows, func(_ string, r row) bool { return r.expires <= now })

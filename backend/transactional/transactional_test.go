@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,10 +27,11 @@ func newStore(
 	return store
 }
 
-// TestConformance runs the public suite.
+// TestConformance runs the public suite. TestMistakes runs it in processes with mistakes.
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
 		db := newDatabase()
+		db.mistake = os.Getenv(mistakeVariable)
 		opts := &transactional.Options{Now: now, Timeout: 4 * time.Second}
 		store := newStore(t, db, opts)
 		clock := now
@@ -40,14 +42,14 @@ func TestConformance(t *testing.T) {
 			Store:  store,
 			Second: func(t testing.TB) ratelimit.Store { return newStore(t, db, opts) },
 			Writes: func() (int64, error) {
-				db.mu.Lock()
-				defer db.mu.Unlock()
+				db.memory.Lock()
+				defer db.memory.Unlock()
 				return db.writes, nil
 			},
 			Close: store.Close,
 			LoseAnswer: func() error {
-				db.mu.Lock()
-				defer db.mu.Unlock()
+				db.memory.Lock()
+				defer db.memory.Unlock()
 				db.lose = true
 				return nil
 			},
@@ -135,7 +137,8 @@ func TestAbandonedBeforeCommit(t *testing.T) {
 		db.beforeLoad = func() { <-hang }
 		_, err := take(t, newStore(t, db, &transactional.Options{Timeout: time.Minute}))
 		if !errors.Is(err, context.DeadlineExceeded) ||
-			!errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			!errors.Is(err, ratelimit.ErrUnavailable) ||
+			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 			t.Errorf("error %v", err)
 		}
 		close(hang)
@@ -156,7 +159,8 @@ func TestAbandonedInCommit(t *testing.T) {
 		defer cancel()
 		ds := []ratelimit.Demand{{Key: "k", Algorithm: hourly, N: 1}}
 		err := store.TakeAll(ctx, ds, make([]ratelimit.Result, 1))
-		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 			t.Errorf("error %v", err)
 		}
 		clear(ds) // the caller may use its slice again

@@ -1,0 +1,48 @@
+package transactional_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// mistakeVariable names, in the environment of a process, the mistake of its database.
+const mistakeVariable = "RATELIMIT_TRANSACTIONAL_MISTAKE"
+
+// TestMistakes plants what an author of a Tx does wrong. The suite names a rule that is about it.
+func TestMistakes(t *testing.T) {
+	if os.Getenv(mistakeVariable) != "" {
+		t.Skip("this is the process of a mistake")
+	}
+	for mistake, rule := range map[string]string{
+		"no lock":                            "concurrency/count",
+		"lock after read":                    "concurrency/count",
+		"clock in milliseconds":              "clock/epoch",
+		"states in another order":            "takeall/state",
+		"ignores case":                       "identity/similar-keys",
+		"cuts keys":                          "identity/adversarial-keys",
+		"cuts states":                        "step/large-state",
+		"expires early":                      "expiry/sweep-not-early",
+		"sweeps by another clock":            "expiry/sweep-not-early",
+		"keeps what is deleted":              "op/reset",
+		"inserts only":                       "op/take",
+		"takes a lost answer for a rollback": "errors/lost-answer",
+	} {
+		t.Run(strings.ReplaceAll(mistake, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			var out []byte
+			for range 5 { // a race may be missed now and then
+				suite := exec.CommandContext(t.Context(), os.Args[0], "-test.count=1",
+					"-test.run=^TestConformance$/^"+strings.ReplaceAll(rule, "/", "$/^")+"$")
+				suite.Env = append(os.Environ(), mistakeVariable+"="+mistake)
+				var err error
+				out, err = suite.CombinedOutput()
+				if err != nil && strings.Contains(string(out), "The rule "+rule+":") {
+					return
+				}
+			}
+			t.Errorf("%s", out)
+		})
+	}
+}
