@@ -78,10 +78,12 @@ func (c *replayCmd) Run(ctx context.Context, k *kong.Context, stderr io.Writer) 
 	}
 	report, err := replay.Run(ctx, log, options)
 	done()
-	if report == nil {
+	switch {
+	case report == nil && ctx.Err() != nil:
+		return errors.New("interrupted before anything was read")
+	case report == nil:
 		return err
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		err = fmt.Errorf("interrupted after %d lines", report.Input.Lines)
 	}
 	if svg != nil {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -172,5 +173,27 @@ func TestReplayStandardInput(t *testing.T) {
 	}()
 	if got, _ := replayed(t, exitOK, "--log=-", "--limit=10/1m"); got != want {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestReplayInterruptedAtOnce ends a run that waits for the first line.
+func TestReplayInterruptedAtOnce(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin := os.Stdin
+	os.Stdin = r
+	defer func() {
+		os.Stdin = stdin
+		w.Close()
+	}()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, []string{"replay", "--log=-", "--limit=10/1m"}, &stdout, &stderr)
+	if code != exitError || stdout.Len() > 0 ||
+		stderr.String() != "error: interrupted before anything was read\n" {
+		t.Errorf("exit code %d: %s\n%s", code, &stderr, &stdout)
 	}
 }

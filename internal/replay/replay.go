@@ -44,13 +44,9 @@ func Run(ctx context.Context, log io.Reader, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	plain, err := decompressed(log)
-	if err != nil {
-		return nil, err
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	stream := newStream(ctx, plain)
+	stream := newStream(ctx, log)
 	first, err := stream.first()
 	if err != nil {
 		return nil, err
