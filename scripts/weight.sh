@@ -27,7 +27,7 @@ weigh() { # bound, packages below the module's root
   [ "$lines" -le "$bound" ] || failed=1
 }
 
-weigh 0 . ./algorithm ./backend ./backend/memory ./clientip ./conformance ./httplimit ./httplimit/headers ./layer ./topkeys ./upstream
+weigh 0 . ./algorithm ./backend ./backend/memory ./backend/transactional ./clientip ./conformance ./httplimit ./httplimit/headers ./layer ./topkeys ./upstream
 weigh 20 ./backend/redis
 weigh 14 ./backend/rueidis
 weigh 14 ./backend/valkey
