@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -153,41 +152,73 @@ func TestProgressIsShownEachSecond(t *testing.T) {
 	})
 }
 
-// TestReplayStandardInput replays what a pipe has.
-func TestReplayStandardInput(t *testing.T) {
-	want, _ := replayed(t, exitOK, "--log", sampleLog, "--limit=10/1m")
-	text, err := os.ReadFile(sampleLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+// feed makes a log the standard input until the test ends. It ends with the test if it is open.
+func feed(t *testing.T, log []byte, open bool) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	stdin := os.Stdin
 	os.Stdin = r
-	defer func() { os.Stdin = stdin }()
-	go func() {
-		_, _ = io.Copy(w, bytes.NewReader(text))
+	t.Cleanup(func() {
+		os.Stdin = stdin
 		w.Close()
+	})
+	go func() {
+		_, _ = w.Write(log)
+		if !open {
+			w.Close()
+		}
 	}()
+}
+
+func TestReplayStandardInput(t *testing.T) {
+	want, _ := replayed(t, exitOK, "--log", sampleLog, "--limit=10/1m")
+	log, err := os.ReadFile(sampleLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed(t, log, false)
 	if got, _ := replayed(t, exitOK, "--log=-", "--limit=10/1m"); got != want {
 		t.Errorf("got\n%s", got)
 	}
 }
 
-// TestReplayInterruptedAtOnce ends a run that waits for the first line.
-func TestReplayInterruptedAtOnce(t *testing.T) {
-	r, w, err := os.Pipe()
+// stopper ends a run that has shown progress.
+type stopper struct {
+	bytes.Buffer
+	stop func()
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	if !bytes.Contains(p, []byte(" 0 lines")) {
+		s.stop()
+	}
+	return s.Buffer.Write(p)
+}
+
+// TestReplayInterrupted ends a run whose log goes on: what was read until then is reported.
+func TestReplayInterrupted(t *testing.T) {
+	log, err := os.ReadFile(sampleLog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdin := os.Stdin
-	os.Stdin = r
-	defer func() {
-		os.Stdin = stdin
-		w.Close()
-	}()
+	feed(t, bytes.Repeat(log, 4), true)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	stderr := &stopper{stop: stop}
+	var stdout bytes.Buffer
+	code := run(ctx, []string{"replay", "--log=-", "--limit=10/1m", "--progress"}, &stdout, stderr)
+	if code != exitError ||
+		!regexp.MustCompile(`error: interrupted after [1-9]\d* lines\n$`).MatchString(stderr.String()) ||
+		!regexp.MustCompile(`^[1-9],\d{3} requests of 60 keys`).MatchString(stdout.String()) {
+		t.Errorf("exit code %d: %s\n%s", code, stderr.String(), stdout.String())
+	}
+}
+
+func TestReplayInterruptedAtOnce(t *testing.T) {
+	feed(t, nil, true)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	var stdout, stderr bytes.Buffer

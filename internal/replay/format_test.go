@@ -166,6 +166,41 @@ func TestJSONLines(t *testing.T) {
 	}
 }
 
+func TestUnixTime(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0":                   0,
+		"1":                   1e6,
+		"4503599627":          4503599627e6,
+		"4503599628":          -1, // after 2112
+		"99999999999":         -1,
+		"100000000000":        1e14, // ms, in 1973
+		"99999999999999":      -1,
+		"100000000000000":     1e14, // µs
+		"4503599627370495":    maxInstant - 1,
+		"4503599627370496":    -1,
+		"99999999999999999":   -1,
+		"100000000000000000":  1e14, // ns
+		"9223372036854775807": -1,
+		"9223372036854775808": -1,
+		"1.0000019":           1_000_001,
+		"100000000000.0019":   100_000_000_000_001,
+		"1.":                  1e6,
+		"1.5x":                -1,
+		"1.5e1":               15e6,
+		"1e400":               -1,
+		"-1":                  -1,
+		"":                    -1,
+	} {
+		at, ok := unixTime([]byte(text))
+		if !ok {
+			at = -1
+		}
+		if at != want {
+			t.Errorf("%s is %d, not %d", text, at, want)
+		}
+	}
+}
+
 func TestFormatOfFirstLine(t *testing.T) {
 	for line, want := range map[string]Format{
 		"":                                 Combined,

@@ -36,8 +36,8 @@ type Progress struct {
 }
 
 // Run replays what it reads from log, which may be compressed with gzip. When ctx ends, or when
-// reading fails, it returns the report of what was read until then, with the error. Other errors
-// come with no report and wrap [ratelimit.ErrInvalidOptions] or [ratelimit.ErrInvalidLimit].
+// reading fails, it returns the report of what was read until then, with the error, or no report if
+// that was nothing. Other errors wrap [ratelimit.ErrInvalidOptions] or [ratelimit.ErrInvalidLimit].
 //
 // If ctx ends while log blocks, the goroutine that reads is left behind.
 func Run(ctx context.Context, log io.Reader, o Options) (*Report, error) {

@@ -105,12 +105,9 @@ func (s *stream) next() *block {
 // fill reads until the end, an error or the end of ctx.
 func (s *stream) fill() {
 	defer close(s.read)
-	plain, err := decompressed(s.reader) // reads already
-	if err != nil {
-		s.err = err
+	if s.reader, s.err = decompressed(s.reader); s.err != nil {
 		return
 	}
-	s.reader = plain
 	var rest []byte // of the block before: a line that has not ended
 	skipping := false
 	tooLong := int64(0)
