@@ -101,10 +101,5 @@ var blockScript = luaconst.Source(luaFiles, "block.lua")
 
 // Script returns the step in Lua. Its args are Max and the longest time in microseconds.
 func (b Block) Script() ratelimit.Script {
-	return ratelimit.Script{Name: b.Name(), Source: blockScript, Args: blockArgs}
-}
-
-func blockArgs(dst []int64, d ratelimit.Demand) []int64 {
-	limit := d.Algorithm.Limit()
-	return append(dst, limit.Max, limit.Window.Microseconds())
+	return ratelimit.Script{Name: b.Name(), Source: blockScript, Args: limitArgs}
 }

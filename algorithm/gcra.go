@@ -196,10 +196,5 @@ var bucketScript = luaconst.Source(luaFiles, "gcra.lua")
 
 // Script returns the step in Lua. Its args are Max and the Window in microseconds.
 func (b Bucket) Script() ratelimit.Script {
-	return ratelimit.Script{Name: b.Name(), Source: bucketScript, Args: bucketArgs}
-}
-
-func bucketArgs(dst []int64, d ratelimit.Demand) []int64 {
-	limit := d.Algorithm.Limit()
-	return append(dst, limit.Max, limit.Window.Microseconds())
+	return ratelimit.Script{Name: b.Name(), Source: bucketScript, Args: limitArgs}
 }

@@ -1,8 +1,18 @@
 package algorithm
 
-import "embed"
+import (
+	"embed"
+
+	"github.com/truewindow/ratelimit"
+)
 
 // luaFiles has the Lua steps that are one file each, and product.lua, which some include.
 //
 //go:embed *.lua
 var luaFiles embed.FS
+
+// limitArgs are the args of steps that have only their limit: Max and the Window in microseconds.
+func limitArgs(dst []int64, d ratelimit.Demand) []int64 {
+	limit := d.Algorithm.Limit()
+	return append(dst, limit.Max, limit.Window.Microseconds())
+}

@@ -36,7 +36,6 @@ func (c Counter) Limit() ratelimit.Limit { return c.limit }
 func (c Counter) Validate() error { return c.limit.Validate() }
 
 // counterState is the state, as big-endian integers of 8 bytes. Times are in µs since the epoch.
-// Until another limit counts, the current window is the one of length that has written in it.
 type counterState struct {
 	written  int64 // the last count
 	length   int64 // the Window of the limit that has counted last
@@ -141,7 +140,7 @@ func (s counterState) units(covered, window int64) int64 {
 	return s.current + units
 }
 
-// free returns how long after the begin of the current window no more than room units count.
+// free returns from how long after the begin of the current window on at most room units count.
 func (s counterState) free(room, window int64) int64 {
 	passed, units := window, s.previous // the end of the current window, if its units fit then
 	room -= s.current
@@ -183,10 +182,5 @@ var counterScript = luaconst.Source(luaFiles, "slidingcounter.lua")
 
 // Script returns the step in Lua. Its args are Max and the Window in microseconds.
 func (c Counter) Script() ratelimit.Script {
-	return ratelimit.Script{Name: c.Name(), Source: counterScript, Args: counterArgs, Sums: true}
-}
-
-func counterArgs(dst []int64, d ratelimit.Demand) []int64 {
-	limit := d.Algorithm.Limit()
-	return append(dst, limit.Max, limit.Window.Microseconds())
+	return ratelimit.Script{Name: c.Name(), Source: counterScript, Args: limitArgs, Sums: true}
 }

@@ -14,7 +14,7 @@ local function counted(previous, current, covered, window)
   return current + units
 end
 
--- Returns how long after the begin of the current window no more than room units count.
+-- Returns from how long after the begin of the current window on at most room units count.
 local function free(previous, current, room, window)
   local passed, units = window, previous
   room = room - current

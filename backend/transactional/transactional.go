@@ -76,7 +76,8 @@ var _ ratelimit.Store = (*Store)(nil)
 // [ratelimit.ErrInvalidOptions].
 //
 // A Tx may ignore its context: a call returns in time all the same, and a transaction that has not
-// reached Commit by then is rolled back when its method returns.
+// reached Commit by then is rolled back when its method returns. While 1,024 transactions go on
+// whose calls have returned, further calls return [ratelimit.ErrUnavailable] at once.
 func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}

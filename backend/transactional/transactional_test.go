@@ -135,7 +135,9 @@ func TestAbandonedBeforeCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, hang := newDatabase(), make(chan struct{})
 		db.beforeLoad = func() { <-hang }
-		_, err := take(t, newStore(t, db, &transactional.Options{Timeout: time.Minute}))
+		store := newStore(t, db, &transactional.Options{Timeout: time.Minute})
+		ds := []ratelimit.Demand{{Key: "k", Algorithm: hourly, N: 1}}
+		err := store.TakeAll(t.Context(), ds, make([]ratelimit.Result, 1))
 		if !errors.Is(err, context.DeadlineExceeded) ||
 			!errors.Is(err, ratelimit.ErrUnavailable) ||
 			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
@@ -163,7 +165,6 @@ func TestAbandonedInCommit(t *testing.T) {
 			!errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 			t.Errorf("error %v", err)
 		}
-		clear(ds) // the caller may use its slice again
 		close(hang)
 		synctest.Wait()
 		if n := used(t, db); n != 1 {
@@ -194,15 +195,18 @@ func TestPanicRollsBack(t *testing.T) {
 func TestStatesStayTheDatabases(t *testing.T) {
 	db := newDatabase()
 	store := newStore(t, db, nil)
-	if _, err := take(t, store); err != nil {
+	// The state of a bucket has always the same size, so a step writes it in its place.
+	d := ratelimit.Demand{Key: "k", N: 1,
+		Algorithm: algorithm.TokenBucket(ratelimit.PerHour("hourly", 3))}
+	if _, err := store.Take(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	before := make(map[string]string)
 	for key, r := range db.rows {
 		before[key] = string(r.state)
 	}
-	db.commit = errLost // what is saved does not come in the place of what was
-	if _, err := take(t, store); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+	db.commit = errLost // so what was saved does not replace what there was
+	if _, err := store.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		t.Fatal(err)
 	}
 	for key, r := range db.rows {
@@ -210,4 +214,63 @@ func TestStatesStayTheDatabases(t *testing.T) {
 			t.Errorf("the state of %s has changed", key)
 		}
 	}
+}
+
+// hooked is an algorithm that calls before at the begin of each step.
+type hooked struct {
+	ratelimit.Algorithm
+	before *func()
+}
+
+func (h hooked) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
+	(*h.before)()
+	return h.Algorithm.Step(state, now, d)
+}
+
+// TestDemandsAreCopied: the caller uses its slice again while an abandoned transaction goes on.
+func TestDemandsAreCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, used := make(chan struct{}), false
+		wait, use := func() { <-hang }, func() { used = true }
+		ds := []ratelimit.Demand{
+			{Key: "a", Algorithm: hooked{hourly, &wait}, N: 1},
+			{Key: "b", Algorithm: hourly, N: 1},
+		}
+		store := newStore(t, newDatabase(), nil)
+		err := store.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2))
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		ds[1].Algorithm = hooked{hourly, &use}
+		close(hang)
+		synctest.Wait()
+		if used {
+			t.Error("the transaction has used the caller's slice")
+		}
+	})
+}
+
+// TestAbandonedAreBounded: calls that would be left behind without end are refused.
+func TestAbandonedAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, hang := newDatabase(), make(chan struct{})
+		db.beforeLoad = func() { <-hang }
+		store := newStore(t, db, nil)
+		for range 1024 {
+			go store.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: hourly, N: 1})
+		}
+		time.Sleep(time.Minute)
+		began := time.Now()
+		_, err := take(t, store)
+		if took := time.Since(began); took > 0 || !errors.Is(err, ratelimit.ErrUnavailable) {
+			t.Errorf("%v after %v", err, took)
+		}
+		close(hang)
+		synctest.Wait()
+		if n := used(t, db); n != 0 {
+			t.Errorf("%d units are recorded", n)
+		}
+	})
 }

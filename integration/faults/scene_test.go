@@ -269,11 +269,11 @@ func (l *lateness) errorf(format string, args ...any) {
 }
 
 // inTime plays a scene, and fails if something in it was too late. If the machine stood still for
-// a fifth of the time in which a store answers, lateness proves nothing, and the scene is played
+// half of the time in which a store answers, lateness proves nothing, and the scene is played
 // again, thrice at most.
 func inTime(t *testing.T, play func(late *lateness)) {
 	t.Helper()
-	const plays, stoodStill = 3, 20 * time.Millisecond
+	const plays, stoodStill = 3, 50 * time.Millisecond
 	for i := 1; ; i++ {
 		late := new(lateness)
 		play(late)

@@ -37,7 +37,8 @@ var serverBreakages = []breakage{
 	{
 		name: "CLIENT PAUSE", gets: noAnswers,
 		begin: func(t testing.TB, s *scene) {
-			s.do(t, "CLIENT", "PAUSE", breakageLasts.Milliseconds())
+			// longer than the scene, which is slower than the server on a busy machine
+			s.do(t, "CLIENT", "PAUSE", (breakageLasts + 300*time.Millisecond).Milliseconds())
 		},
 		end: func(t testing.TB, s *scene) { s.do(t, "PING") }, // is answered when the pause is over
 	},
