@@ -14,9 +14,11 @@ import (
 
 // inexact has the algorithms that admit more than their limit in a rolling window.
 var inexact = map[string]func(ratelimit.Limit) ratelimit.Algorithm{
-	"bucket":  func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) },
-	"fixed":   func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
-	"counter": func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingWindowCounter(l) },
+	"bucket": func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) },
+	"fixed":  func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
+	"counter": func(l ratelimit.Limit) ratelimit.Algorithm {
+		return algorithm.SlidingWindowCounter(l)
+	},
 }
 
 // stepper runs an algorithm on a state of its own.

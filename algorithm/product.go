@@ -2,8 +2,8 @@ package algorithm
 
 import "math/bits"
 
-// product returns a·b ÷ m, rounded down, and the remainder. A quotient of 2^63 or more is returned
-// as 2^63 - 1. None of the numbers is negative, and m is not 0.
+// product returns a·b ÷ m, rounded down, and the remainder. A quotient of 2^63 or more becomes
+// 2^63 - 1. None of the numbers is negative, and m is not 0.
 func product(a, b, m int64) (quotient, remainder int64) {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	if high >= uint64(m) {
