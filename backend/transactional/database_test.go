@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +36,9 @@ type row struct {
 	expires int64
 }
 
+// roundTrip is how long the next statement of a transaction takes to arrive.
+const roundTrip = 100 * time.Microsecond
+
 var errLost = errors.New("the connection broke")
 
 func newDatabase() *database { return &database{rows: make(map[string]row)} }
@@ -60,7 +62,6 @@ func (t *transaction) Load(
 	}
 	if t.db.mistake == "lock after read" {
 		states = t.read(keys)
-		runtime.Gosched()
 	}
 	if t.db.mistake != "no lock" {
 		t.db.mu.Lock()
@@ -68,6 +69,9 @@ func (t *transaction) Load(
 	}
 	if states == nil {
 		states = t.read(keys)
+	}
+	if !t.locked || t.db.mistake == "lock after read" {
+		time.Sleep(roundTrip) // in which another transaction reads the same states
 	}
 	if t.db.short {
 		states = states[1:]
