@@ -1,7 +1,7 @@
 #!/bin/bash
-# Build the images of the tests, of Redis, Valkey, nginx, Caddy and Prometheus, from Debian
-# packages, where no container registry answers. The tests call this script themselves; it takes
-# about half a minute.
+# Build the images of the tests, of Redis, Valkey, PostgreSQL, nginx, Caddy and Prometheus, from
+# Debian packages, where no container registry answers. The tests call this script themselves; it
+# takes about half a minute.
 #
 #   scripts/offline-images.sh               build the images that the engine lacks
 #   scripts/offline-images.sh redis:8 ...   only these
@@ -14,8 +14,9 @@
 # off, arguments are options of the server or a command, the log goes to stdout. They have the client,
 # and lack the official image's modules. nginx and Caddy: the configuration is where the official
 # image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. Prometheus is the
-# entrypoint of its image, which has promtool. All have busybox as /bin/sh, and what they run runs
-# as root.
+# entrypoint of its image, which has promtool. PostgreSQL has one database and one user, postgres,
+# with the password of POSTGRES_PASSWORD; it runs as that user, the others run as root. All have
+# busybox as /bin/sh.
 set -euo pipefail
 
 # tag                    family      suite
@@ -26,6 +27,7 @@ valkey/valkey:8          valkey      trixie
 nginx:1                  nginx       trixie
 caddy:2                  caddy       trixie
 prom/prometheus:v2.53.3  prometheus  trixie
+postgres:17              postgres    trixie
 '
 
 say() { printf '%s\n' "$*" >&2; }
@@ -104,7 +106,7 @@ closure() { # packages
   { printf '%s\n' "$@"
     apt-cache "${APTO[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts \
       --no-breaks --no-replaces --no-enhances "$@" |
-      grep -E '^(lib|lua-)[a-z0-9.+-]+$' | grep -vE '^lib(perl|apt|debconf|pam|semanage)|-(dev|dbg)$'
+      grep -E '^(lib|lua-)[a-z0-9.+-]+$' | grep -vE '^lib(perl|apt|debconf|pam-|semanage|llvm)|-(dev|dbg)$'
   } | sort -u | xargs apt-cache "${APTO[@]}" policy |
     awk '/^[a-z0-9]/ { p = $1; sub(/:$/, "", p) } /^ +Candidate: [^(]/ { print p, $2 }'
 }
@@ -119,6 +121,9 @@ recipe() { # family
     prometheus)
       MAIN=prometheus PACKAGES=(prometheus promtool)
       BINARIES=(/usr/bin/prometheus /usr/bin/promtool) ;;
+    postgres)
+      MAIN=postgresql-17 PACKAGES=(postgresql-17 postgresql-client-17 tzdata)
+      BINARIES=(/usr/lib/postgresql/17/bin/{postgres,initdb,psql}) ;;
     *)
       MAIN=$1-server PACKAGES=("$1-server" "$1-tools")
       BINARIES=("/usr/bin/$1-server" "/usr/bin/$1-cli" "/usr/bin/$1-benchmark"
@@ -145,6 +150,7 @@ take() { # binaries
   for bin in "$@"; do
     [ -e "$SRC$bin" ] || continue
     real=$(readlink -f "$SRC$bin")
+    mkdir -p "$DST$(dirname "$bin")"
     cp -a "$real" "$DST$(dirname "$bin")/$(basename "$real")"
     [ "$(basename "$real")" = "$(basename "$bin")" ] || ln -sf "$(basename "$real")" "$DST$bin"
     "$SRC/usr$LDSO" --inhibit-cache --library-path "$SRC/usr/lib/$TRIPLE" --list "$real" |
@@ -197,6 +203,34 @@ finish_prometheus() {
   CHANGES=(-c 'EXPOSE 9090/tcp' -c 'ENTRYPOINT ["prometheus"]' -c "CMD [\"$config\", \"$data\"]")
 }
 
+finish_postgres() {
+  mkdir -p "$DST/usr/share" "$DST/var/lib/postgresql" "$DST/run/postgresql"
+  ln -s /run "$DST/var/run"
+  cp -a "$SRC/usr/lib/postgresql/17/lib" "$DST/usr/lib/postgresql/17/"
+  rm -rf "$DST"/usr/lib/postgresql/17/lib/{bitcode,llvmjit*}
+  cp -a "$SRC"/usr/share/{postgresql,zoneinfo} "$DST/usr/share/"
+  ln -s ../lib/postgresql/17/bin/{postgres,initdb,psql} "$DST/usr/bin/"
+  chmod 777 "$DST/var/lib/postgresql" "$DST/run/postgresql"
+  cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<'W'
+#!/bin/sh
+# As in the official image, options alone are the server's, and the first start makes the database.
+case "${1-}" in
+  -*) set -- postgres "$@" ;;
+esac
+if [ "${1-}" = postgres ] && [ ! -s "$PGDATA/PG_VERSION" ]; then
+  : "${POSTGRES_PASSWORD:?the password of the user postgres is not set}"
+  printf '%s\n' "$POSTGRES_PASSWORD" >/tmp/password
+  initdb -U postgres -A scram-sha-256 --pwfile=/tmp/password -E UTF8 --no-locale --no-sync || exit 1
+  rm /tmp/password
+  echo 'host all all all scram-sha-256' >>"$PGDATA/pg_hba.conf"
+  echo "listen_addresses = '*'" >>"$PGDATA/postgresql.conf"
+fi
+exec "$@"
+W
+  CHANGES=(-c 'USER postgres' -c 'ENV PGDATA=/var/lib/postgresql/data' -c 'EXPOSE 5432/tcp'
+           -c 'CMD ["postgres"]')
+}
+
 plain_entrypoint() {
   printf '#!/bin/sh\nexec "$@"\n' >"$DST/usr/local/bin/docker-entrypoint.sh"
 }
@@ -226,6 +260,7 @@ build() { # family suite
     nginx) finish_nginx ;;
     caddy) finish_caddy ;;
     prometheus) finish_prometheus ;;
+    postgres) finish_postgres ;;
     *) finish_server "$1" ;;
   esac
   chmod 755 "$DST"/usr/local/bin/*

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Run the tests on servers, which are the folders of integration. While they run, print how far each
-# folder is; at the end, print how many tests ran in all, and on which servers. Arguments are those
-# of go test.
+# Run the tests on servers, which are in the folders of integration and in examples/postgres. While
+# they run, print how far each folder is; at the end, print how many tests ran in all, and on which
+# servers. Arguments are those of go test.
 #
 # Each folder is a process that starts servers of its own. Two run at the same time, with three
 # tests each: with more, tests of faults fail on a small machine. The folders that take the longest
@@ -18,6 +18,7 @@ trap 'kill "$printer"; rm -f "$RATELIMIT_PROGRESS"' EXIT
 rm -rf measured
 status=0
 ${GO:-go} test -p=2 -parallel=3 "$@" ./conformance ./scripts ./... || status=$?
+${GO:-go} -C ../examples test -parallel=3 "$@" ./postgres || status=$?
 sleep 1 # for tail
 
 reports=$(grep -E ': [0-9]+ tests on servers ran' "$RATELIMIT_PROGRESS" || true)

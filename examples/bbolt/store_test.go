@@ -63,6 +63,23 @@ func TestConformance(t *testing.T) {
 	}, nil)
 }
 
+// BenchmarkStore measures a file whose commits wait for the disk, and one whose commits do not.
+func BenchmarkStore(b *testing.B) {
+	for _, noSync := range []bool{false, true} {
+		b.Run(fmt.Sprintf("NoSync=%v", noSync), func(b *testing.B) {
+			db := open(b)
+			db.NoSync = noSync
+			conformance.Benchmark(b, func(t testing.TB, _ func() int64) conformance.Harness {
+				s, err := store.New(db, &transactional.Options{Timeout: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return conformance.Harness{Store: s}
+			})
+		})
+	}
+}
+
 // TestFileKeepsHistory closes the file between two calls.
 func TestFileKeepsHistory(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "limits.db")

@@ -1,0 +1,58 @@
+// Package postgres keeps limits in a table of a PostgreSQL database.
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/truewindow/ratelimit/backend/transactional"
+)
+
+// Schema creates the table: states by stored key, with the time in µs at which each has run out.
+const Schema = `CREATE TABLE IF NOT EXISTS ratelimit_states (
+	key text COLLATE "C" PRIMARY KEY, state bytea NOT NULL, expires bigint NOT NULL)`
+
+// Sweep deletes what has run out. Run it every few minutes.
+const Sweep = `DELETE FROM ratelimit_states
+	WHERE expires <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint`
+
+var ( // statements in the order of a transaction
+	lock = `SELECT pg_advisory_xact_lock(n) FROM (SELECT DISTINCT hashtextextended(key, 0) AS n
+		FROM unnest($1::text[]) AS key ORDER BY n) AS sorted`
+	read = `SELECT array_agg(state ORDER BY i) FROM unnest($1::text[]) WITH ORDINALITY AS k (key, i)
+		LEFT JOIN ratelimit_states USING (key)`
+	clock = `SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+	write = `INSERT INTO ratelimit_states VALUES ($1, coalesce($2::bytea, ''), $3)
+		ON CONFLICT (key) DO UPDATE SET state = excluded.state, expires = excluded.expires`
+)
+
+type tx struct {
+	pgx.Tx
+	ctx context.Context // of the call
+}
+
+// New returns a store on pool, whose transactions must be READ COMMITTED, as they are by default.
+func New(pool *pgxpool.Pool, opts *transactional.Options) (*transactional.Store, error) {
+	return transactional.New(func(ctx context.Context) (transactional.Tx, error) {
+		t, err := pool.Begin(ctx)
+		return tx{t, ctx}, err
+	}, opts)
+}
+
+func (t tx) Load(ctx context.Context, keys []string) (states [][]byte, now int64, err error) {
+	var b pgx.Batch // one round trip; each statement sees what was committed when it began
+	b.Queue(lock, keys)
+	b.Queue(read, keys).QueryRow(func(row pgx.Row) error { return row.Scan(&states) })
+	b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+	err = t.SendBatch(ctx, &b).Close()
+	return states, now, err
+}
+
+func (t tx) Save(ctx context.Context, key string, state []byte, expires int64) (err error) {
+	_, err = t.Exec(ctx, write, key, state, expires)
+	return err
+}
+
+func (t tx) Rollback() { _ = t.Tx.Rollback(t.ctx) }

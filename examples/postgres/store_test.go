@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/transactional"
+	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/conformance/linear"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(servers.Run(m, servers.Task{Env: mistakeVariable, Run: func(mistake string) int {
+		mistakes[mistake].plant()
+		return m.Run()
+	}}))
+}
+
+// newStore returns a store whose pool is closed at the end of the test.
+func newStore(t testing.TB, db *database, now func() int64) *transactional.Store {
+	t.Helper()
+	s, err := New(db.connect(t), &transactional.Options{Now: now, Timeout: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestConformance runs the public suite on a server.
+func TestConformance(t *testing.T) {
+	address := start(t, "fsync=off")
+	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
+		db := newDatabase(t, address)
+		db.countWrites(t)
+		s := newStore(t, db, now)
+		return conformance.Harness{
+			Store:      s,
+			Second:     func(t testing.TB) ratelimit.Store { return newStore(t, db, now) },
+			Writes:     db.writes,
+			Close:      s.Close,
+			LoseAnswer: db.loseAnswer,
+			Freeze:     db.freeze,
+			Sweep:      func() error { return db.sweep(now) },
+		}
+	}, &conformance.Options{CheckHistory: linear.Check})
+}
+
+// TestClockIsReadLast lets a call wait for its lock while the state of its key runs out and is
+// deleted. A clock that was read before the wait would admit it too early.
+func TestClockIsReadLast(t *testing.T) {
+	db := newDatabase(t, start(t))
+	s := newStore(t, db, nil)
+	limit := ratelimit.Limit{Name: "calls", Max: 1, Window: 50 * time.Millisecond}
+	d := ratelimit.Demand{Key: "user:42", Algorithm: algorithm.SlidingLog(limit), N: 1}
+	first, err := s.Take(t.Context(), d)
+	if err != nil || !first.Allowed {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	holder, err := db.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec(t.Context(), lock, []string{d.StoredKey()}); err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan ratelimit.Result)
+	go func() {
+		res, err := s.Take(t.Context(), d)
+		if err != nil {
+			t.Error(err)
+		}
+		second <- res
+	}()
+	servers.Await(t, db.waits)
+	time.Sleep(limit.Window)
+	if err := errors.Join(db.sweep(nil), holder.Rollback(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	res := <-second
+	if apart := time.Duration(res.At-first.At) * time.Microsecond; apart < limit.Window {
+		t.Errorf("the clock of the second decision is %v after the first: %+v", apart, res)
+	}
+}
+
+// BenchmarkStore measures a server whose commits wait for the disk, and one whose commits do not.
+func BenchmarkStore(b *testing.B) {
+	for _, commit := range []string{"on", "off"} {
+		b.Run("synchronous_commit="+commit, func(b *testing.B) {
+			address := start(b, "synchronous_commit="+commit)
+			db := newDatabase(b, address)
+			conformance.Benchmark(b, func(t testing.TB, _ func() int64) conformance.Harness {
+				s, err := New(pool(t, url(address, db.schema)), &transactional.Options{Timeout: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return conformance.Harness{Store: s}
+			})
+		})
+	}
+}
+
+// TestStoreIsShort counts the lines that a store needs.
+func TestStoreIsShort(t *testing.T) {
+	source, err := os.ReadFile("store.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(source, []byte("\n")); lines >= 60 {
+		t.Errorf("store.go has %d lines", lines)
+	}
+}
