@@ -95,7 +95,8 @@ func BenchmarkStore(b *testing.B) {
 			address := start(b, "synchronous_commit="+commit)
 			db := newDatabase(b, address)
 			conformance.Benchmark(b, func(t testing.TB, _ func() int64) conformance.Harness {
-				s, err := New(pool(t, url(address, db.schema)), &transactional.Options{Timeout: time.Minute})
+				opts := &transactional.Options{Timeout: time.Minute}
+				s, err := New(pool(t, url(address, db.schema)), opts)
 				if err != nil {
 					t.Fatal(err)
 				}
