@@ -66,8 +66,8 @@ bench: ## Run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
 .PHONY: faults
-faults: ## Let faults befall real servers for seven minutes; write the tables of docs/operations.md
-	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_FAULTS_MD=../../docs/operations.md \
+faults: ## Let faults befall real servers for seven minutes; write the tables of docs/faults.md
+	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_FAULTS_MD=../../docs/faults.md \
 		$(GO) -C integration/faults test -count=1 -timeout=30m -parallel=1 -run '^Test(Faults|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
 
 .PHONY: compare

@@ -158,7 +158,7 @@ func askOpen(t testing.TB, b *breaker.Store) (median, longest time.Duration) {
 	return took[len(took)/2], took[len(took)-1]
 }
 
-// breakerTable is what the breaker tests saw: a second table of docs/operations.md.
+// breakerTable is what the breaker tests saw: a second table of docs/faults.md.
 var breakerTable table[breakerRow]
 
 // A breakerRow is a faultRow with a breaker around the store.

@@ -1,5 +1,5 @@
 // Package faults tests what callers get while servers and networks fail. "make faults" writes what
-// it measures into docs/operations.md.
+// it measures into docs/faults.md.
 package faults
 
 import (

@@ -13,7 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 )
 
-// faultTable is what the fault tests saw: the table of docs/operations.md, which
+// faultTable is what the fault tests saw: the table of docs/faults.md, which
 // RATELIMIT_FAULTS_MD names where it is to be written.
 var faultTable table[faultRow]
 
