@@ -12,18 +12,13 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// TestDocsCode keeps the Go code of README.md, CONTRIBUTING.md and docs/*.md true. A block that
-// begins with a package clause, after comments at most, is vetted as a program of its own. The
-// lines of any other block stand together in some Go file of the module, such as a tested example;
-// only the indentation may differ.
+// TestDocsCode keeps the Go code of the pages true. A block that begins with a package clause, after
+// comments at most, is vetted as a program of its own. The lines of any other block stand together
+// in some Go file of the module, such as a tested example; only the indentation may differ.
 func TestDocsCode(t *testing.T) {
-	files, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	sources := goSources(t)
 	blocks := 0
-	for _, name := range append(files, "README.md", "CONTRIBUTING.md") {
+	for _, name := range pages(t) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,117 @@
+package checks
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var (
+	inlineCode = regexp.MustCompile("`+[^`\n]*`+")
+	linkTarget = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	linkText   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// TestLinks holds that each link of a page to a file of the module, or to a heading, finds it.
+func TestLinks(t *testing.T) {
+	anchors := make(map[string][]string)
+	for _, page := range pages(t) {
+		anchors[page] = headings(prose(t, page))
+	}
+	links := 0
+	for page := range anchors {
+		for _, m := range linkTarget.FindAllStringSubmatch(prose(t, page), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			file, anchor, hasAnchor := strings.Cut(m[1], "#")
+			target := page
+			if file != "" {
+				target = path.Join(path.Dir(page), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			} else if hasAnchor && !slices.Contains(anchors[target], anchor) {
+				t.Errorf("%s links to %s: there is no such heading", page, m[1])
+			}
+		}
+	}
+	if links == 0 {
+		t.Error("found no link")
+	}
+}
+
+// pages returns the pages of the module: those in its root, and all below docs.
+func pages(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir("docs", func(file string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(file) == ".md" {
+			pages = append(pages, filepath.ToSlash(file))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+// prose returns a page without its code.
+func prose(t *testing.T, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	inBlock := false
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			inBlock = !inBlock
+		} else if !inBlock && strings.HasPrefix(line, "#") {
+			b.WriteString(line) // code in a heading is a part of its anchor
+		} else if !inBlock {
+			b.WriteString(inlineCode.ReplaceAllString(line, ""))
+		}
+	}
+	return b.String()
+}
+
+// headings returns the anchors of the headings of a page, as GitHub makes them.
+func headings(text string) (anchors []string) {
+	seen := make(map[string]int)
+	for line := range strings.Lines(text) {
+		title, isHeading := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		if !strings.HasPrefix(line, "#") || !isHeading {
+			continue
+		}
+		anchor := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, strings.TrimSpace(linkText.ReplaceAllString(title, "$1")))
+		if n := seen[anchor]; n > 0 {
+			anchors = append(anchors, anchor+"-"+strconv.Itoa(n))
+		} else {
+			anchors = append(anchors, anchor)
+		}
+		seen[anchor]++
+	}
+	return anchors
+}
