@@ -9,6 +9,7 @@ import (
 // TestStandardLibraryOnly guards the packages that a user gets without a client: none of them needs
 // a module besides this one.
 func TestStandardLibraryOnly(t *testing.T) {
+	t.Chdir(root)
 	args := []string{"list", "-deps", "-f",
 		"{{with .Module}}{{if not .Main}}{{$.ImportPath}}{{end}}{{end}}",
 		".", "./algorithm", "./backend/lua", "./backend/memory", "./backend/serverstore",

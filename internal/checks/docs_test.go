@@ -12,10 +12,12 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// TestDocsCode keeps the Go code of the pages true. A block that begins with a package clause, after
-// comments at most, is vetted as a program of its own. The lines of any other block stand together
-// in some Go file of the module, such as a tested example; only the indentation may differ.
+// TestDocsCode keeps the Go code of the pages true. A block that begins with a package clause,
+// after comments at most, is vetted as a program of its own. The lines of any other block stand
+// together in some Go file of the module, such as a tested example; only the indentation may
+// differ.
 func TestDocsCode(t *testing.T) {
+	t.Chdir(root)
 	sources := goSources(t)
 	blocks := 0
 	for _, name := range pages(t) {
@@ -40,6 +42,7 @@ func TestDocsCode(t *testing.T) {
 
 // TestHarnessFieldsAreListed keeps the table of the harness in docs/writing-a-store.md complete.
 func TestHarnessFieldsAreListed(t *testing.T) {
+	t.Chdir(root)
 	page, err := os.ReadFile("docs/writing-a-store.md")
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ var (
 // TestGuaranteesAreProved holds that the cases of the conformance suite and the tests that
 // docs/guarantees.md names are there.
 func TestGuaranteesAreProved(t *testing.T) {
+	t.Chdir(root)
 	text, err := os.ReadFile("docs/guarantees.md")
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +56,7 @@ func TestGuaranteesAreProved(t *testing.T) {
 
 // TestDocsLua keeps the Lua of docs/writing-an-algorithm.md the one that is tested.
 func TestDocsLua(t *testing.T) {
+	t.Chdir(root)
 	page, err := os.ReadFile("docs/writing-an-algorithm.md")
 	if err != nil {
 		t.Fatal(err)

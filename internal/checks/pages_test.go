@@ -1,3 +1,4 @@
+// Package checks tests the pages and the dependencies of the module.
 package checks
 
 import (
@@ -13,6 +14,10 @@ import (
 	"unicode"
 )
 
+// root is the root of the module. Each test changes to it by itself: after a change of directory in
+// TestMain "go test" does not see which files are read, and caches the result although they change.
+const root = "../.."
+
 var (
 	inlineCode = regexp.MustCompile("`+[^`\n]*`+")
 	linkTarget = regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -21,6 +26,7 @@ var (
 
 // TestLinks holds that each link of a page to a file of the module, or to a heading, finds it.
 func TestLinks(t *testing.T) {
+	t.Chdir(root)
 	anchors := make(map[string][]string)
 	for _, page := range pages(t) {
 		anchors[page] = headings(prose(t, page))

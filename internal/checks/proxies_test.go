@@ -9,6 +9,7 @@ import (
 
 // TestProxyConfigurations: docs/proxies.md has the configurations that the tests on proxies run.
 func TestProxyConfigurations(t *testing.T) {
+	t.Chdir(root)
 	page, err := os.ReadFile("docs/proxies.md")
 	if err != nil {
 		t.Fatal(err)
