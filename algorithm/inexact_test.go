@@ -27,8 +27,8 @@ type stepper struct {
 	now   int64
 }
 
-// step decides d and checks what every step keeps: that refusals and peeks write nothing unless the
-// clock was ahead, and that numbers are in range.
+// step decides d and checks what every step keeps: that states are small, that refusals and peeks
+// write nothing unless the clock was ahead, and that numbers are in range.
 func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) ratelimit.Result {
 	t.Helper()
 	d.Algorithm = a
@@ -37,6 +37,8 @@ func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) 
 	switch {
 	case keep < 0:
 		t.Fatalf("%v: a state of the algorithm is corrupt: %x", d.Op, before)
+	case len(next) > 32:
+		t.Fatalf("%v: a state of %d bytes", d.Op, len(next))
 	case keep > 0:
 		s.state = next
 	case !bytes.Equal(next, before):
