@@ -78,6 +78,11 @@ compare: ## Measure this module and others side by side, in two minutes
 report: ## Measure for ten minutes; write docs/benchmarks.md and the README's comparison
 	$(GO) -C benchmarks run . -json ../docs/benchmarks.json -md ../docs/benchmarks.md -readme ../README.md
 
+.PHONY: exactness
+exactness: ## Play the same traces with every algorithm on every store; write the table of docs/choosing.md
+	RATELIMIT_FULL=1 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_EXACTNESS_MD=../../docs/choosing.md \
+		$(GO) -C integration/conformance test -count=1 -timeout=30m -run '^TestExactness$$'
+
 .PHONY: weight
 weight: ## Count the go.sum lines that importing us costs a user
 	scripts/weight.sh

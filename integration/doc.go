@@ -40,6 +40,7 @@
 //	                           tests in their long form
 //	RATELIMIT_FAULTS_MD        page to which the measured effects of faults are written, from
 //	                           the folder faults; only "make faults" measures all
+//	RATELIMIT_EXACTNESS_MD     page to which TestExactness writes its table
 //	RATELIMIT_SOAK             how long TestSoak runs, such as 10m
 //	RATELIMIT_SOAK_SEED        makes TestSoak repeat the demands and faults of the run that
 //	                           printed this seed

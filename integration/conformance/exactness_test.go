@@ -2,35 +2,65 @@ package conformance
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/algorithms"
 )
+
+// exactnessEnv names the page on which the table is written.
+const exactnessEnv = "RATELIMIT_EXACTNESS_MD"
 
 // TestExactness measures what a limit promises, on every store: the most that any window admits,
 // over the limit; refusals that an exact log would not have made; whether RetryAfter is right to
 // the microsecond; and what storms of goroutines and of processes on one key are admitted in all.
-// None of it has a tolerance.
+// None of it has a tolerance. The other algorithms are measured with the same traces: they do on
+// every store what they do in memory.
 func TestExactness(t *testing.T) {
 	t.Parallel()
+	inMemory := make(map[string]verdict)
+	var mu sync.Mutex
+	var stores []string
+	t.Cleanup(func() {
+		if page := os.Getenv(exactnessEnv); page != "" && !t.Failed() {
+			err := servers.WriteTable(page, "exactness", "make exactness",
+				exactnessTable(inMemory, stores))
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, a := range algorithms.All() {
+		inMemory[a.Name] = trace(t, a, func(_ testing.TB, now func() int64) ratelimit.Store {
+			return newMemoryStore(t, now)
+		})
+	}
 	eachStore(t, func(t *testing.T, name string, tgt *servers.Target, open opener) {
 		t.Parallel()
 		row := fmt.Sprintf("exactness: %-42s", name)
-		t.Run("edges", func(t *testing.T) {
-			row += " edges " + traceEdges(t, open).String()
-		})
-		t.Run("traces", func(t *testing.T) {
-			row += "; traces " + traceBursts(t, open).String()
-		})
+		for _, a := range algorithms.All() {
+			t.Run(a.Name, func(t *testing.T) {
+				v := trace(t, a, open)
+				row += fmt.Sprintf(" %s %s;", a.Name, v)
+				if want := inMemory[a.Name]; v.most != want.most || v.refusals != want.refusals ||
+					v.wrong != want.wrong {
+					t.Errorf("it did %v; in memory %v", v, want)
+				}
+				if a.Name == "log" {
+					v.check(t)
+				} else if v.most > 2 || v.refusals == 0 {
+					t.Errorf("%v", v)
+				}
+			})
+		}
 		t.Run("own clock", func(t *testing.T) {
-			row += "; own clock " + hammer(t, open).String()
+			row += " own clock " + hammer(t, open).String()
 		})
 		t.Run("goroutines", func(t *testing.T) {
 			row += "; 64×2 goroutines " + stormGoroutines(t, open).String()
@@ -41,6 +71,9 @@ func TestExactness(t *testing.T) {
 			})
 		}
 		servers.Measured("%s", row)
+		mu.Lock()
+		defer mu.Unlock()
+		stores = append(stores, name)
 	})
 }
 
@@ -82,6 +115,13 @@ func (v verdict) String() string {
 	return s
 }
 
+func (v *verdict) add(w verdict) {
+	v.most = max(v.most, w.most)
+	v.refusals += w.refusals
+	v.wrong += w.wrong
+	v.retries += w.retries
+}
+
 func (v *verdict) judge(h *history) {
 	for _, e := range h.admitted {
 		v.most = max(v.most, float64(h.used(e.at))/float64(h.limit.Max))
@@ -100,112 +140,6 @@ func (v *verdict) check(t *testing.T) {
 	if v.most != 1 || v.wrong != 0 || v.refusals == 0 {
 		t.Errorf("most in a window over the limit %.3f, want 1; %d of %d refusals wrong, want none of some", v.most, v.wrong, v.refusals)
 	}
-}
-
-// tracer asks a store on a clock that it sets.
-type tracer struct {
-	t     *testing.T
-	store ratelimit.Store
-	clock atomic.Int64
-	verdict
-}
-
-func newTracer(t *testing.T, open opener) *tracer {
-	tr := &tracer{t: t}
-	tr.clock.Store(time.Now().UnixMicro())
-	tr.store = open(t, tr.clock.Load)
-	return tr
-}
-
-func (tr *tracer) decide(d ratelimit.Demand) ratelimit.Result {
-	tr.t.Helper()
-	res, err := tr.store.Take(tr.t.Context(), d)
-	if err != nil {
-		tr.t.Fatal(err)
-	}
-	return res
-}
-
-// take asks for n units now and enters the answer into h.
-func (tr *tracer) take(h *history, key string, n int64, tryRetry bool) {
-	tr.t.Helper()
-	now := tr.clock.Load()
-	d := ratelimit.Demand{Key: key, Algorithm: algorithm.SlidingLog(h.limit), N: n}
-	res := tr.decide(d)
-	if res.Allowed {
-		h.admitted = append(h.admitted, event{now, n})
-		return
-	}
-	h.refused = append(h.refused, event{now, n})
-	if !tryRetry || res.Source == ratelimit.SourceCache { // whose RetryAfter may be of fewer units
-		return
-	}
-	d.Op = ratelimit.OpPeek
-	retry := now + res.RetryAfter.Microseconds()
-	tr.clock.Store(retry - 1)
-	early := tr.decide(d)
-	tr.clock.Store(retry)
-	exact := tr.decide(d)
-	tr.clock.Store(now)
-	if early.Allowed || !exact.Allowed {
-		tr.t.Errorf("RetryAfter %v: one microsecond earlier allowed is %v, then %v",
-			res.RetryAfter, early.Allowed, exact.Allowed)
-	}
-	tr.retries++
-}
-
-// traceEdges aims bursts at the edges of windows that begin at whole minutes, and at those of the
-// windows that the bursts begin.
-func traceEdges(t *testing.T, open opener) verdict {
-	tr := newTracer(t, open)
-	start := tr.clock.Load() / time.Minute.Microseconds() * time.Minute.Microseconds()
-	for _, limit := range []int64{1, 10, 100} {
-		h := &history{limit: ratelimit.PerMinute("minute", limit)}
-		for window := range int64(3) {
-			for _, offset := range []int64{-1, 0, 1, h.limit.Window.Microseconds() / 2} {
-				tr.clock.Store(start + window*h.limit.Window.Microseconds() + offset)
-				for i := range 2 * limit {
-					tr.take(h, fmt.Sprintf("edges:%d", limit), 1, i == limit)
-				}
-			}
-		}
-		tr.judge(h)
-	}
-	tr.check(t)
-	return tr.verdict
-}
-
-// traceBursts plays 200 random traces: bursts, pauses, and demands at the microsecond when
-// something leaves the window.
-func traceBursts(t *testing.T, open opener) verdict {
-	tr := newTracer(t, open)
-	r := rand.New(rand.NewPCG(1, 2))
-	for trace := range 200 {
-		h := &history{limit: ratelimit.PerMinute("minute", 1+r.Int64N(20))}
-		window := h.limit.Window.Microseconds()
-		for range 40 {
-			now := tr.clock.Load()
-			switch r.IntN(10) {
-			case 0:
-				now += r.Int64N(window)
-			case 1, 2:
-				now += r.Int64N(window / 10)
-			case 3, 4:
-				if len(h.admitted) > 0 {
-					edge := h.admitted[r.IntN(len(h.admitted))].at + window
-					now = max(now, edge-1+r.Int64N(3))
-				}
-			case 5:
-				now += r.Int64N(3)
-			}
-			tr.clock.Store(now)
-			tr.take(h, fmt.Sprintf("bursts:%d", trace), 1+r.Int64N(min(h.limit.Max, 3)),
-				r.IntN(4) == 0)
-		}
-		tr.judge(h)
-	}
-	tr.check(t)
-	return tr.verdict
 }
 
 // hammer keeps one key saturated for ten windows of the store's own clock, from two clients, and

@@ -48,12 +48,12 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 			if lib.Caching == nil || !servers.Full && (!newest || lib.Name != "rueidis") {
 				continue
 			}
-			opts.Prefix = servers.UniquePrefix()
+			cachedPrefix := servers.UniquePrefix() // the store without a cache runs at the same time
 			t.Run(lib.Name+"-cached", func(t *testing.T) {
 				f(t, lib.Name+", cached, on "+tgt.Name, tgt,
 					func(t testing.TB, now func() int64) ratelimit.Store {
 						opts := opts
-						opts.Now = now
+						opts.Prefix, opts.Now = cachedPrefix, now
 						dial := clients.To(tgt)
 						dial.Patient = true
 						return lib.Caching(dial).Store(t, &opts)

@@ -1,8 +1,6 @@
 package faults
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +8,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 )
 
-// TestFaultTable holds that the table has a line for each fault and client, no empty cell, and
-// stands between its marks.
+// TestFaultTable holds that the table has a line for each fault and client, no empty cell.
 func TestFaultTable(t *testing.T) {
 	var tb table[faultRow]
 	for _, lib := range clients.Libraries {
@@ -34,30 +31,5 @@ func TestFaultTable(t *testing.T) {
 	if _, err := tb.markdown([]string{"fire", "flood"}, []string{"a", "b"},
 		faultColumns); err == nil || !strings.Contains(err.Error(), "flood, rueidis, b") {
 		t.Errorf("%v for a table with empty cells", err)
-	}
-}
-
-func TestFaultTablePlace(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
-	if err := writeBetween(page, "x", "new\n"); err == nil {
-		t.Error("written to a page that is not there")
-	}
-	const begin, end = "<!-- x: written by make faults -->\n", "<!-- end of x -->\n"
-	for _, tt := range []struct{ before, after string }{
-		{"a\n" + begin + "old\n" + end + "b\n", "a\n" + begin + "\nnew\n\n" + end + "b\n"},
-		{"a\n" + begin + "old\n", ""},
-	} {
-		if err := os.WriteFile(page, []byte(tt.before), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		err := writeBetween(page, "x", "new\n")
-		got, _ := os.ReadFile(page)
-		if tt.after == "" {
-			if err == nil || string(got) != tt.before {
-				t.Errorf("%v, and the page is\n%s", err, got)
-			}
-		} else if err != nil || string(got) != tt.after {
-			t.Errorf("%v, and the page is\n%s", err, got)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
 )
 
 // faultTable is what the fault tests saw: the table of docs/faults.md, which
@@ -34,24 +34,8 @@ func writeFaults() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeBetween(page, "faults", faults),
-		writeBetween(page, "breaker", breakers))
-}
-
-// writeBetween replaces what stands on a page between the marks of a table.
-func writeBetween(path, name, text string) error {
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	begin, end := fmt.Sprintf("<!-- %s: written by make faults -->\n", name),
-		fmt.Sprintf("<!-- end of %s -->\n", name)
-	before, rest, ok1 := bytes.Cut(page, []byte(begin))
-	_, after, ok2 := bytes.Cut(rest, []byte(end))
-	if !ok1 || !ok2 {
-		return fmt.Errorf("%s has no place for the table of %s", path, name)
-	}
-	return os.WriteFile(path, slices.Concat(before, []byte(begin+"\n"+text+"\n"+end), after), 0o644)
+	return errors.Join(servers.WriteTable(page, "faults", "make faults", faults),
+		servers.WriteTable(page, "breaker", "make faults", breakers))
 }
 
 // A table has one line for each fault and client, and in its cells the images one after the other.

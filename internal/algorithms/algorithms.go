@@ -3,6 +3,7 @@ package algorithms
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/truewindow/ratelimit"
@@ -24,6 +25,9 @@ type Named struct {
 	Name string
 	New  func(ratelimit.Limit) ratelimit.Algorithm
 }
+
+// All returns all algorithms, the exact log first.
+func All() []Named { return slices.Clone(table) }
 
 // ByName returns the algorithm of a name. An error wraps [ratelimit.ErrInvalidOptions].
 func ByName(name string) (Named, error) {
