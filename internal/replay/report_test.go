@@ -57,20 +57,20 @@ func TestSVG(t *testing.T) {
 	}
 	checkXML(t, svg.String())
 	for _, want := range []string{"prefers-color-scheme: dark",
-		`y="-14">a&lt;b&amp;c=10/1m, log: 5 of 1,000 requests refused (0.5 %), of 1 key</text>`,
-		`y="-14">10/1m, log: 5 of 1,000 requests refused (0.5 %), of 1 key</text>`} {
+		`y="-14" text-anchor="start">a&lt;b&amp;c=10/1m, log: 5 of 1,000 requests refused (0.5 %), of 1 key</text>`,
+		`y="-14" text-anchor="start">10/1m, log: 5 of 1,000 requests refused (0.5 %), of 1 key</text>`} {
 		if !strings.Contains(svg.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, &svg)
 		}
 	}
-	if n := strings.Count(svg.String(), `<path class="refused"`); n != 2 {
+	if n := strings.Count(svg.String(), `<path class="alert"`); n != 2 {
 		t.Errorf("%d proposals show refusals", n)
 	}
 }
 
 // TestArea draws bars of which one is too small to be seen, and one is the last.
 func TestArea(t *testing.T) {
-	const want = "M0 96H88.0V95.0H176.0V96.0H440.0V0.0H528.0V48.0H704V96Z"
+	const want = "M0 96H88V95H176V96H440V0H528V48H704V96Z"
 	if got := area([]int64{0, 1, 0, 0, 0, 1000, 500, 500}, 1000); got != want {
 		t.Errorf("got %s", got)
 	}
