@@ -13,7 +13,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
 )
 
@@ -26,8 +25,8 @@ const (
 )
 
 type demoCmd struct {
-	Store string          `default:"memory" placeholder:"URL" help:"Where the exact log keeps its state: memory, or a URL as for serve (${default})."`
-	Limit ratelimit.Limit `default:"20/2s" placeholder:"MAX/WINDOW" help:"The limit that both are held to; the run takes five to six windows (${default})."`
+	Store string          `default:"memory" placeholder:"URL" help:"The store that decides: memory, or a URL as for serve (${default})."`
+	Limit ratelimit.Limit `default:"20/2s" placeholder:"MAX/WINDOW" help:"The limit of each algorithm; the run takes five to six windows (${default})."`
 	SVG   string          `name:"svg" placeholder:"FILE" help:"Write the picture to FILE, too, as SVG."`
 }
 
@@ -40,21 +39,17 @@ func (c *demoCmd) Validate() error {
 	return nil
 }
 
-// Run offers the same bursts to a fixed window and to the exact log, and shows what each admitted.
-// When ctx ends before the run does, it shows what there is and returns an error.
+// Run offers the same bursts to four algorithms on one store, and shows what each admitted. When
+// ctx ends before the run does, it shows what there is and returns an error.
 func (c *demoCmd) Run(ctx context.Context, k *kong.Context) error {
 	store, err := backend.Open(ctx, c.Store)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(named(c.Limit)))
+	traffic, err := newTraffic(ctx, c.Limit, store)
 	if err != nil {
 		return err
-	}
-	traffic, err := newTraffic(ctx, c.Limit, limiter)
-	if err != nil {
-		return fmt.Errorf("the store cannot decide: %w", err)
 	}
 	var svg io.WriteCloser
 	if c.SVG != "" {
@@ -65,8 +60,8 @@ func (c *demoCmd) Run(ctx context.Context, k *kong.Context) error {
 
 	rec := &traffic.recording
 	fmt.Fprintf(k.Stdout,
-		"Limit %d/%v, bursts of %d on each side of window edges,\nand between them, offered to both. This takes %v.\n\n",
-		rec.limit.Max, rec.limit.Window, rec.burst, rec.duration())
+		"Bursts of %d units around the edges of windows, for four algorithms\nwith the limit %d/%v on %s. This takes %v.\n\n",
+		rec.burst, rec.limit.Max, rec.limit.Window, store.Name, rec.duration())
 	progress := func() {}
 	if isTerminal(k.Stdout) {
 		progress = func() { fmt.Fprint(k.Stdout, "\r\x1b[K"+progressLine(rec)) }
@@ -75,7 +70,7 @@ func (c *demoCmd) Run(ctx context.Context, k *kong.Context) error {
 	if isTerminal(k.Stdout) {
 		fmt.Fprint(k.Stdout, "\r\x1b[K")
 	}
-	writeReport(k.Stdout, rec, store.Name)
+	writeReport(k.Stdout, rec)
 	if svg != nil {
 		err = errors.Join(err, writeSVG(svg, rec, store.Name), svg.Close())
 	}
@@ -86,30 +81,31 @@ func (c *demoCmd) Run(ctx context.Context, k *kong.Context) error {
 	return errors.Join(err, rec.check())
 }
 
-// writeReport writes the picture and the figures in lines of at most chartWidth columns.
-func writeReport(w io.Writer, r *recording, store string) {
-	fmt.Fprintf(w, "Units in the trailing %v; ╌ the limit, ┴ edges of the fixed window\n\n",
-		r.limit.Window)
-	fmt.Fprintf(w, "Fixed window, a counter in this process that starts over at every edge\n")
-	writeChart(w, r, &r.fixed)
-	fmt.Fprintf(w, "\nExact log, on %s\n", store)
-	writeChart(w, r, &r.exact)
-	fmt.Fprintf(w, "\n%14smost in any rolling %-10v  offered  admitted  refused\n", "",
-		r.limit.Window)
-	for _, s := range r.both() {
-		most := s.most(r.limit.Window)
-		fmt.Fprintf(w, "%-14s%-31s%7d%10d%9d\n",
-			s.name, fmt.Sprintf("%d = %s × limit", most, r.quotient(most)),
-			len(s.attempts), len(s.admitted), len(s.attempts)-len(s.admitted))
+// writeReport writes the charts and the figures in lines of at most chartWidth columns.
+func writeReport(w io.Writer, r *recording) {
+	fmt.Fprintf(w, "Units in the trailing %v; ▔ the limit, ┴ edges of windows\n\n", r.limit.Window)
+	for i := range r.series {
+		fmt.Fprintln(w, r.series[i].name)
+		writeChart(w, r, &r.series[i])
 	}
+	writeTimes(w, r)
+	fmt.Fprintf(w, "\n%-22s%6s%9s%9s%10s%9s%7s\n",
+		fmt.Sprintf("In any rolling %v", r.limit.Window),
+		"most", "÷ limit", "offered", "admitted", "refused", "wrong")
+	for i := range r.series {
+		s := &r.series[i]
+		most := s.most(r.limit.Window)
+		fmt.Fprintf(w, "%-22s%6d%9s%9d%10d%9d%7d\n", s.name, most, r.quotient(most),
+			len(s.attempts), len(s.admitted), len(s.attempts)-len(s.admitted), s.wrong(r.limit))
+	}
+	fmt.Fprint(w, "wrong: refused, though an exact log with the same admissions admits it\n")
 }
 
 func progressLine(r *recording) string {
 	const width = 16
 	done := min(int(r.elapsed()*width/r.duration()), width)
-	return fmt.Sprintf("%s%s %4.1fs of %v  fixed window %d, exact log %d admitted",
-		strings.Repeat("█", done), strings.Repeat("░", width-done),
-		r.elapsed().Seconds(), r.duration(), len(r.fixed.admitted), len(r.exact.admitted))
+	return fmt.Sprintf("%s%s %4.1fs of %v", strings.Repeat("█", done),
+		strings.Repeat("░", width-done), r.elapsed().Seconds(), r.duration())
 }
 
 // isTerminal reports whether lines on w can be redrawn.

@@ -13,52 +13,60 @@ const (
 	labelWidth = 6
 	// one column is the axis; 13 for each window keep both sides of an edge apart from it
 	plotWidth = chartWidth - labelWidth - 1
-	limitRows = 4 // rows from zero to the limit
+	limitRows = 2 // rows from zero to the limit
 )
 
 // eighths are the blocks that fill a cell from below by so many eighths.
 var eighths = [...]rune{' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'}
 
 // writeChart draws the units in the trailing window over time, with the limit as a line, and below
-// it the admissions, in lines of chartWidth columns. A column shows the most of its time.
+// it the admissions of each burst, in lines of chartWidth columns. A column shows the most of its
+// time.
 func writeChart(w io.Writer, r *recording, s *series) {
 	limit := int(r.limit.Max)
-	trailing, admitted := columns(r, s)
+	trailing := columns(r, s)
 	top := slices.Max(trailing)
 	rows := max(limitRows, (top*limitRows+limit-1)/limit)
 	for row := rows; row > 0; row-- {
-		if row == limitRows {
-			writeRow(w, fmt.Sprint(limit, " "), '┼', func(i int) rune {
-				if trailing[i] > limit {
-					return '█'
-				}
-				return '╌'
-			})
-		}
-		label := ""
-		if row == rows && row > limitRows {
+		label, empty := "", ' '
+		switch row {
+		case limitRows:
+			label, empty = fmt.Sprint(limit, " "), '▔'
+		case rows:
 			label = fmt.Sprint(top, " ")
 		}
-		writeRow(w, label, '┤', func(i int) rune { return cell(trailing[i], limit, row) })
+		cells := make([]rune, plotWidth)
+		for i := range cells {
+			if cells[i] = cell(trailing[i], limit, row); cells[i] == ' ' {
+				cells[i] = empty
+			}
+		}
+		writeRow(w, label, '┤', cells)
 	}
-	labels := writeAxis(w, r)
-	writeRow(w, "", ' ', func(i int) rune { return labels[i] })
-	writeRow(w, "admits", ' ', func(i int) rune { return cell(admitted[i]*limitRows, limit, 1) })
+	axis := []rune(strings.Repeat("─", plotWidth))
+	for _, edge := range r.edges() {
+		axis[column(r, edge)] = '┴'
+	}
+	writeRow(w, "0 ", '└', axis)
+	writeRow(w, "admits", ' ', admissions(r, s))
 }
 
-// columns returns, for each column of the plot, the most units in the trailing window and the units
-// admitted.
-func columns(r *recording, s *series) (trailing, admitted []int) {
-	trailing, admitted = make([]int, plotWidth), make([]int, plotWidth)
+// columns returns, for each column of the plot, the most units in the trailing window.
+func columns(r *recording, s *series) []int {
+	trailing := make([]int, plotWidth)
 	span := r.duration().Microseconds()
-	for i := range plotWidth {
+	for i := range trailing {
 		from, to := r.start+span*int64(i)/plotWidth, r.start+span*int64(i+1)/plotWidth
 		if from <= r.until {
 			trailing[i] = s.mostIn(from, to, r.limit.Window)
-			admitted[i] = s.trailing(to-1, time.Duration(to-from)*time.Microsecond)
 		}
 	}
-	return trailing, admitted
+	return trailing
+}
+
+// column returns the column of an instant.
+func column(r *recording, instant int64) int {
+	return int((instant - r.start) * plotWidth / r.duration().Microseconds())
 }
 
 // cell returns what a bar of n units shows in a row, of which the lowest is 1. A bar that is not
@@ -68,24 +76,33 @@ func cell(n, limit, row int) rune {
 	return eighths[min(max(filled, 0), 8)]
 }
 
-func writeRow(w io.Writer, label string, axis rune, plot func(column int) rune) {
-	cells := make([]rune, plotWidth)
-	for i := range cells {
-		cells[i] = plot(i)
+// admissions returns a row with the number of units admitted of each burst, at its column.
+func admissions(r *recording, s *series) []rune {
+	cells := []rune(strings.Repeat(" ", plotWidth))
+	for i := range demoBursts {
+		offered, admitted := s.ofBurst(i)
+		if offered == 0 {
+			continue
+		}
+		number, at := []rune(fmt.Sprint(admitted)), column(r, r.burstAt(i))
+		if crowded(i) {
+			at -= len(number) - 1
+		}
+		copy(cells[max(0, at):], number)
 	}
-	fmt.Fprintf(w, "%*s%c%s\n", labelWidth, label, axis, string(cells))
+	return cells
 }
 
-// writeAxis draws the axis with a mark for each edge of the fixed window, and returns the labels of
-// the edges.
-func writeAxis(w io.Writer, r *recording) []rune {
-	axis, labels := []rune(strings.Repeat("─", plotWidth)), []rune(strings.Repeat(" ", plotWidth))
+// writeTimes writes the time of each edge.
+func writeTimes(w io.Writer, r *recording) {
+	cells := []rune(strings.Repeat(" ", plotWidth))
 	for _, edge := range r.edges() {
-		i := int((edge - r.start) * plotWidth / r.duration().Microseconds())
-		axis[i] = '┴'
 		label := []rune((time.Duration(edge-r.start) * time.Microsecond).String())
-		copy(labels[max(0, i-len(label)/2):], label)
+		copy(cells[max(0, column(r, edge)-len(label)/2):], label)
 	}
-	writeRow(w, "0 ", '└', func(i int) rune { return axis[i] })
-	return labels
+	writeRow(w, "", ' ', cells)
+}
+
+func writeRow(w io.Writer, label string, axis rune, cells []rune) {
+	fmt.Fprintf(w, "%*s%c%s\n", labelWidth, label, axis, string(cells))
 }

@@ -1,176 +1,134 @@
 package daemon
 
 import (
-	"encoding/xml"
 	"fmt"
 	"io"
-	"strings"
 	"time"
+
+	"github.com/truewindow/ratelimit/internal/svg"
 )
 
 // Sizes of the picture, in pixels. Panels stand below each other and have coordinates of their own:
 // the plot begins at (0, 0).
 const (
-	svgWidth     = 800
-	svgHeight    = 494
+	svgHeight    = 662
 	svgLeft      = 64
 	svgPlotWidth = 704
-	svgPlot      = 110 // height of the plot
-	svgPanel     = 206 // from one plot to the next
+	svgPlot      = 72  // height of the plot
+	svgPanel     = 142 // from one plot to the next
 	svgFirst     = 116 // the first plot
 	svgBurst     = 16  // height of the bar of a burst
+	svgLine      = 14  // from one small line of text to the next
 )
-
-const svgStyle = `
-    text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
-    .card { fill: #ffffff; stroke: #d1d9e0 }
-    .title { font-size: 18px; font-weight: 600 }
-    .name { font-size: 15px; font-weight: 600 }
-    .small { font-size: 12px; fill: #59636e }
-    .axis { stroke: #818b98; fill: none }
-    .edge { stroke: #818b98; stroke-dasharray: 1 4; stroke-linecap: round }
-    .limit { stroke: #1f2328; stroke-dasharray: 6 4; fill: none }
-    .units { fill: #218bff; fill-opacity: .75 }
-    .over { fill: #cf222e }
-    .offered { fill: none; stroke: #818b98 }
-    @media (prefers-color-scheme: dark) {
-      text { fill: #f0f6fc }
-      .card { fill: #0d1117; stroke: #3d444d }
-      .small { fill: #9198a1 }
-      .limit { stroke: #f0f6fc }
-      .over { fill: #ff5a52 }
-    }
-`
-
-// svgWriter remembers the first error.
-type svgWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (s *svgWriter) printf(format string, args ...any) {
-	if s.err == nil {
-		_, s.err = fmt.Fprintf(s.w, format, args...)
-	}
-}
 
 // writeSVG draws what writeReport tells, for light and dark backgrounds.
 func writeSVG(w io.Writer, r *recording, store string) error {
-	s := &svgWriter{w: w}
-	window := r.limit.Window
-	s.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="title desc">`+"\n",
-		svgWidth, svgHeight, svgWidth, svgHeight)
-	s.printf("  <title id=\"title\">Bursts at the edges of a fixed window: %d units in %v</title>\n", r.limit.Max, window)
-	s.printf("  <desc id=\"desc\">Units admitted in the trailing %v over the %v of one run.",
+	window, top := r.limit.Window, r.limit.Max
+	description := fmt.Sprintf("Units admitted in the trailing %v over the %v of one run.",
 		window, r.duration())
-	for _, series := range r.both() {
-		most := series.most(window)
-		s.printf(" %s: at most %d units in any window, %s times the limit; %d admitted of %d offered.",
-			series.name, most, r.quotient(most), len(series.admitted), len(series.attempts))
+	for i := range r.series {
+		s := &r.series[i]
+		most := s.most(window)
+		top = max(top, int64(most))
+		description += fmt.Sprintf(" %s: at most %d units in any window, %s times the limit; %s.",
+			s.name, most, r.quotient(most), figures(r, s))
 	}
-	s.printf("</desc>\n  <style>%s  </style>\n", svgStyle)
-	s.printf(`  <rect class="card" x=".5" y=".5" width="%d" height="%d" rx="8"/>`+"\n",
-		svgWidth-1, svgHeight-1)
-	s.printf(`  <text class="title" x="24" y="34">At most %d units in any %v?</text>`+"\n",
-		r.limit.Max, window)
-	s.printf(`  <text class="small" x="24" y="55">Units admitted in the trailing %v, and under the axis those of each burst. The same bursts were offered to both.</text>`+"\n", window)
-
-	top := r.limit.Max
-	for _, series := range r.both() {
-		top = max(top, int64(series.most(window)))
-	}
+	p := svg.New(svgHeight, fmt.Sprintf("At most %d units in any %v?", r.limit.Max, window),
+		description)
+	p.Text("small", svgLeft+svgPlotWidth, 34, "end", "on "+store)
+	p.Text("small", 24, 55, "start", fmt.Sprintf("Units admitted in the trailing %v and, under the axis, of each burst of %d. All algorithms got the same bursts.", window, r.burst))
+	p.Text("small", 24, 72, "start", "Dotted: edges of windows. Refused wrongly: an exact log with the same admissions would have admitted it.")
 	scale := svgPlot / float64(top)
-	s.printf(`  <clipPath id="over"><rect width="%d" height="%.1f"/></clipPath>`+"\n",
+	p.Printf(`<clipPath id="over"><rect width="%d" height="%.1f"/></clipPath>`,
 		svgPlotWidth, svgPlot-scale*float64(r.limit.Max))
-	notes := [...]string{"a counter that starts over at every edge (dotted)", "on " + store}
-	for i, series := range r.both() {
-		s.printf(`  <g transform="translate(%d %d)">`+"\n", svgLeft, svgFirst+i*svgPanel)
-		s.panel(r, series, notes[i], scale)
-		s.printf("  </g>\n")
+	for i := range r.series {
+		p.Printf(`<g transform="translate(%d %d)">`, svgLeft, svgFirst+i*svgPanel)
+		drawPanel(p, r, &r.series[i], scale)
+		if i == len(r.series)-1 {
+			drawTimes(p, r)
+		}
+		p.Printf("</g>")
 	}
-	s.printf("</svg>\n")
-	return s.err
+	_, err := p.WriteTo(w)
+	return err
 }
 
-// panel draws one series.
-func (s *svgWriter) panel(r *recording, series *series, note string, scale float64) {
-	most := series.most(r.limit.Window)
-	s.printf(`    <text class="name" x="-40" y="-18">%s: %d in %v, %s × the limit <tspan class="small" font-weight="400">— %s</tspan></text>`+"\n",
-		series.name, most, r.limit.Window, r.quotient(most), escape(note))
-	x := func(instant int64) float64 {
-		return float64(instant-r.start) * svgPlotWidth / float64(r.duration().Microseconds())
-	}
+// figures says how much of what was offered was admitted.
+func figures(r *recording, s *series) string {
+	return fmt.Sprintf("%d of %d admitted, %d refused wrongly",
+		len(s.admitted), len(s.attempts), s.wrong(r.limit))
+}
+
+// plotX returns where an instant is in a plot.
+func plotX(r *recording, instant int64) float64 {
+	return float64(instant-r.start) * svgPlotWidth / float64(r.duration().Microseconds())
+}
+
+func drawPanel(p *svg.Picture, r *recording, s *series, scale float64) {
+	most := s.most(r.limit.Window)
+	p.Text("name", -40, -svgLine, "start",
+		fmt.Sprintf("%s: %s × the limit", s.name, r.quotient(most)))
+	p.Text("small", svgPlotWidth, -svgLine, "end", figures(r, s))
 	for _, edge := range r.edges() {
-		s.printf(`    <path class="edge" d="M%.1f 0V%d"/>`+"\n", x(edge), svgPlot)
-		s.printf(`    <text class="small" x="%.1f" y="%d" text-anchor="middle">%v</text>`+"\n",
-			x(edge), svgPlot+svgBurst+28, time.Duration(edge-r.start)*time.Microsecond)
+		p.Printf(`<path class="edge" d="M%.1f 0V%d"/>`, plotX(r, edge), svgPlot)
 	}
-	d := area(r, series, scale)
-	s.printf(`    <path class="units" d="%s"/>`+"\n", d)
-	if int64(most) > r.limit.Max {
-		s.printf(`    <path class="over" clip-path="url(#over)" d="%s"/>`+"\n", d)
-		s.printf(`    <text class="small" x="-8" y="%.1f" text-anchor="end">%d</text>`+"\n",
-			svgPlot-scale*float64(most)+4, most)
-	}
+	d := area(r, s, scale)
+	p.Printf(`<path class="area" d="%s"/>`, d)
 	limit := svgPlot - scale*float64(r.limit.Max)
-	s.printf(`    <path class="limit" d="M0 %.1fH%d"/>`+"\n", limit, svgPlotWidth)
-	s.printf(`    <text class="small" x="-8" y="%.1f" text-anchor="end">%d</text>`+"\n",
-		limit+4, r.limit.Max)
-	s.printf(`    <text class="small" x="%d" y="%.1f" text-anchor="end">limit</text>`+"\n",
-		svgPlotWidth, limit-5)
-	s.printf(`    <text class="small" x="-8" y="%d" text-anchor="end">0</text>`+"\n", svgPlot+4)
-	s.printf(`    <path class="axis" d="M0 0V%dH%d"/>`+"\n", svgPlot, svgPlotWidth)
+	if int64(most) > r.limit.Max {
+		p.Printf(`<path class="alert" clip-path="url(#over)" d="%s"/>`, d)
+		if y := svgPlot - scale*float64(most); limit-y >= svgLine {
+			p.Text("small", -8, y+4, "end", fmt.Sprint(most))
+		}
+	}
+	p.Printf(`<path class="limit" d="M0 %.1fH%d"/>`, limit, svgPlotWidth)
+	p.Text("small", -8, limit+4, "end", fmt.Sprint(r.limit.Max))
+	p.Text("small", svgPlotWidth, limit-5, "end", "limit")
+	p.Text("small", -8, svgPlot+4, "end", "0")
+	p.Printf(`<path class="axis" d="M0 0V%dH%d"/>`, svgPlot, svgPlotWidth)
 	for i := range demoBursts {
-		s.burst(r, series, i, x(r.burstAt(i)))
+		drawBurst(p, r, s, i)
 	}
 }
 
-// burst draws what a burst asked for, and how much of it was admitted.
-func (s *svgWriter) burst(r *recording, series *series, i int, x float64) {
-	offered, admitted := series.ofBurst(i)
+// drawBurst draws how much of a burst was admitted.
+func drawBurst(p *svg.Picture, r *recording, s *series, i int) {
+	offered, admitted := s.ofBurst(i)
 	if offered == 0 {
 		return
 	}
 	const y, width = svgPlot + 4, 5
+	x := plotX(r, r.burstAt(i))
 	height := svgBurst * float64(admitted) / float64(r.burst)
-	s.printf(`    <rect class="units" x="%.1f" y="%d" width="%d" height="%.1f"/>`+"\n",
-		x-width/2., y, width, height)
-	s.printf(`    <rect class="offered" x="%.1f" y="%d" width="%d" height="%d"/>`+"\n",
+	p.Printf(`<rect class="area" x="%.1f" y="%.1f" width="%d" height="%.1f"/>`,
+		x-width/2., y+svgBurst-height, width, height)
+	p.Printf(`<rect class="outline" x="%.1f" y="%d" width="%d" height="%d"/>`,
 		x-width/2., y, width, svgBurst)
 	anchor, dx := "start", 8.
-	if demoBursts[i]%20 == 9 || i == len(demoBursts)-1 { // there is no room on the right
+	if crowded(i) {
 		anchor, dx = "end", -8
 	}
-	s.printf(`    <text class="small" x="%.1f" y="%d" text-anchor="%s">%d of %d</text>`+"\n",
-		x+dx, y+svgBurst-3, anchor, admitted, offered)
+	p.Text("small", x+dx, y+svgBurst-3, anchor, fmt.Sprint(admitted))
+}
+
+// drawTimes writes the time of each edge.
+func drawTimes(p *svg.Picture, r *recording) {
+	for _, edge := range r.edges() {
+		p.Text("small", plotX(r, edge), svgPlot+svgBurst+18, "middle",
+			(time.Duration(edge-r.start) * time.Microsecond).String())
+	}
 }
 
 // area returns the outline of the trailing count, each half pixel with the most of its time.
 func area(r *recording, s *series, scale float64) string {
 	const samples = 2 * svgPlotWidth
-	var d strings.Builder
-	fmt.Fprintf(&d, "M0 %d", svgPlot)
-	span, last := r.duration().Microseconds(), 0
+	steps, span := svg.NewSteps(svgPlot), r.duration().Microseconds()
 	for i := range int64(samples) {
 		from, to := r.start+span*i/samples, r.start+span*(i+1)/samples
 		if from > r.until {
 			break
 		}
-		if n := s.mostIn(from, to, r.limit.Window); n != last {
-			fmt.Fprintf(&d, "H%.1fV%.1f", float64(i)/2, svgPlot-scale*float64(n))
-			last = n
-		}
+		steps.To(float64(i)/2, svgPlot-scale*float64(s.mostIn(from, to, r.limit.Window)))
 	}
-	if last > 0 {
-		end := min(float64(svgPlotWidth), float64(r.until-r.start)*svgPlotWidth/float64(span))
-		fmt.Fprintf(&d, "H%.1fV%d", end, svgPlot)
-	}
-	d.WriteString("Z")
-	return d.String()
-}
-
-func escape(s string) string {
-	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s))
-	return b.String()
+	return steps.End(min(svgPlotWidth, plotX(r, r.until)))
 }

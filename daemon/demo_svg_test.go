@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -50,16 +51,15 @@ func TestSVG(t *testing.T) {
 		}
 		texts := parseSVG(t, b.Bytes())
 		for element, wants := range map[string][]string{
-			"title": {"30 units in 1.5s"},
+			"title": {"At most 30 units in any 1.5s?"},
 			"desc": {
-				"Fixed window: at most 60 units in any window, 2.00 times the limit; 180 admitted of 228 offered.",
-				"Exact log: at most 30 units in any window, 1.00 times the limit; 120 admitted of 228 offered.",
+				"Fixed window: at most 60 units in any window, 2.00 times the limit; 120 of 190 admitted, 0 refused wrongly.",
+				"Exact log: at most 30 units in any window, 1.00 times the limit; 90 of 190 admitted, 0 refused wrongly.",
 			},
-			"text": {"Fixed window: 60 in 1.5s, 2.00 × the limit",
-				"Exact log: 30 in 1.5s, 1.00 × the limit", "\n0 of 38", "\n30 of 38",
-				"\nlimit", "\n750ms"},
-			"tspan": {"redis://<&>"},
-			"style": {"prefers-color-scheme: dark"},
+			"text": {"on redis://<&>", "\nFixed window: 2.00 × the limit",
+				"\nSliding window counter: 1.73 × the limit", "\nToken bucket: 1.90 × the limit",
+				"\nExact log: 1.00 × the limit", "\n87 of 190 admitted, 33 refused wrongly",
+				"\n60\n", "\n0\n", "\n30\n", "\nlimit", "\n750ms"},
 		} {
 			for _, want := range wants {
 				if !strings.Contains(texts[element], want) {
@@ -67,35 +67,44 @@ func TestSVG(t *testing.T) {
 				}
 			}
 		}
-		if n := strings.Count(b.String(), `class="over"`); n != 1 {
-			t.Errorf("%d of the two are above the limit", n)
+		if n := strings.Count(b.String(), `class="alert"`); n != 3 {
+			t.Errorf("%d of the four are above the limit", n)
 		}
 	})
 }
 
+// TestSVGLabels checks that the label of the most units does not stand on that of the limit.
+func TestSVGLabels(t *testing.T) {
+	r := newRecording(ratelimit.PerSecond("second", 40))
+	for _, units := range []int{41, 60} {
+		for len(r.series[0].admitted) < units {
+			r.series[0].add(attempt{burst: -1, admitted: true}) // of none that has a label
+		}
+		var b bytes.Buffer
+		if err := writeSVG(&b, &r, "memory"); err != nil {
+			t.Fatal(err)
+		}
+		label := fmt.Sprintf(">%d</text>", units)
+		if got := strings.Contains(b.String(), label); got != (units == 60) {
+			t.Errorf("%d units have a label: %t", units, got)
+		}
+	}
+}
+
 func TestSVGOfNothing(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeSVG(&b, &recording{limit: ratelimit.PerSecond("second", 5)},
-		"memory"); err != nil {
+	r := newRecording(ratelimit.PerSecond("second", 5))
+	if err := writeSVG(&b, &r, "memory"); err != nil {
 		t.Fatal(err)
 	}
 	parseSVG(t, b.Bytes())
 }
 
-// hiccup is a writer whose third write fails, and no other.
-type hiccup int
-
-func (h *hiccup) Write(p []byte) (int, error) {
-	if *h++; *h == 3 {
-		return 0, io.ErrShortWrite
-	}
-	return len(p), nil
-}
-
 func TestSVGWriteFails(t *testing.T) {
-	var w hiccup
-	err := writeSVG(&w, &recording{limit: ratelimit.PerSecond("second", 5)}, "memory")
-	if !errors.Is(err, io.ErrShortWrite) || w != 3 {
-		t.Errorf("after %d writes: %v", w, err)
+	r := newRecording(ratelimit.PerSecond("second", 5))
+	pipe, w := io.Pipe()
+	pipe.Close()
+	if err := writeSVG(w, &r, "memory"); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
@@ -28,11 +26,7 @@ func record(t *testing.T, limit ratelimit.Limit, ahead time.Duration) *recording
 		t.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(named(limit)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	traffic, err := newTraffic(t.Context(), limit, limiter)
+	traffic, err := newTraffic(t.Context(), limit, store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,55 +39,150 @@ func record(t *testing.T, limit ratelimit.Limit, ahead time.Duration) *recording
 	return &traffic.recording
 }
 
+// TestTraffic checks what each algorithm admits of each burst, whatever the store's clock says.
 func TestTraffic(t *testing.T) {
-	for _, limit := range []ratelimit.Limit{{Max: 20, Window: 2 * time.Second},
-		{Max: 1, Window: time.Minute}, {Max: 1000, Window: 333333 * time.Microsecond}} {
-		for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+	for _, test := range []struct {
+		limit    ratelimit.Limit
+		admitted [4][]int // by series
+		most     [4]int
+		wrong    int // of the counter; of the others none
+	}{
+		{ratelimit.Limit{Max: 20, Window: 2 * time.Second},
+			[4][]int{{20, 20, 0, 20, 20}, {20, 1, 14, 20, 3}, {20, 4, 14, 20, 20},
+				{20, 0, 0, 20, 20}}, [4]int{40, 35, 38, 20}, 22},
+		{ratelimit.Limit{Max: 1, Window: time.Minute},
+			[4][]int{{1, 1, 0, 1, 1}, {1, 0, 0, 1, 0}, {1, 0, 0, 1, 1}, {1, 0, 0, 1, 1}},
+			[4]int{2, 1, 1, 1}, 2},
+		{ratelimit.Limit{Max: 7, Window: 333_300 * time.Microsecond},
+			[4][]int{{7, 7, 0, 7, 7}, {7, 0, 5, 7, 1}, {7, 1, 5, 7, 7}, {7, 0, 0, 7, 7}},
+			[4]int{14, 12, 13, 7}, 8},
+	} {
+		for _, ahead := range []time.Duration{0, time.Hour + 7*time.Millisecond,
+			-77 * time.Millisecond} {
 			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(rand.N(limit.Window)) // a run may begin at any time
-				checkTraffic(t, record(t, limit, ahead))
+				time.Sleep(rand.N(test.limit.Window)) // a run may begin at any time
+				r := record(t, test.limit, ahead)
+				checkInstants(t, r)
+				for i := range r.series {
+					s, wrong := &r.series[i], 0
+					if i == 1 {
+						wrong = test.wrong
+					}
+					if got := s.most(r.limit.Window); got != test.most[i] {
+						t.Errorf("%v: at most %d of the %s in a window, want %d",
+							r.limit, got, s.name, test.most[i])
+					}
+					if got := s.wrong(r.limit); got != wrong {
+						t.Errorf("%v: %d of the %s refused wrongly", r.limit, got, s.name)
+					}
+					for burst, want := range test.admitted[i] {
+						if offered, got := s.ofBurst(burst); got != want || offered != r.burst ||
+							offered <= int(r.limit.Max) {
+							t.Errorf("%v, burst %d: %d of %d of the %s, want %d",
+								r.limit, burst, got, offered, s.name, want)
+						}
+					}
+				}
+				if err := r.check(); err != nil {
+					t.Error(err)
+				}
 			})
 		}
 	}
 }
 
-func checkTraffic(t *testing.T, r *recording) {
+func checkInstants(t *testing.T, r *recording) {
 	t.Helper()
-	units, window := int(r.limit.Max), r.limit.Window.Microseconds()
-	if got := r.fixed.most(r.limit.Window); got != 2*units {
-		t.Errorf("%v: the fixed window admitted %d in a window", r.limit, got)
-	}
-	if got := r.exact.most(r.limit.Window); got != units {
-		t.Errorf("%v: the exact log admitted %d in a window", r.limit, got)
-	}
-	if err := r.check(); err != nil {
-		t.Error(err)
-	}
-	for i, wantExact := range []int{units, 0, units, units, 0, units} {
-		offered, fixed := r.fixed.ofBurst(i)
-		offeredExact, exact := r.exact.ofBurst(i)
-		if offered != r.burst || offeredExact != r.burst || offered <= units || fixed != units ||
-			exact != wantExact {
-			t.Errorf("%v, burst %d: %d of %d and %d of %d",
-				r.limit, i, fixed, offered, exact, offeredExact)
-		}
-	}
+	window := r.limit.Window.Microseconds()
 	for _, edge := range r.edges() {
 		if edge%window != 0 || edge < r.start || edge >= r.start+demoWindows*window {
 			t.Errorf("%v: %d is no edge of the run", r.limit, edge)
 		}
 	}
-	for _, s := range r.both() {
+	for _, s := range r.series {
 		if !slices.IsSorted(s.admitted) {
 			t.Errorf("%v: the admissions of the %s are out of order", r.limit, s.name)
 		}
 		for _, a := range s.attempts {
-			// the instants are cut to µs
-			if late := a.at - r.burstAt(a.burst); late < 0 || late > 1 {
+			// the instants are cut to µs, and those of a bucket may be 1 µs early
+			if late := a.at - r.burstAt(a.burst); late < -1 || late > 1 {
 				t.Fatalf("%v, burst %d: the %s got it %dµs late", r.limit, a.burst, s.name, late)
 			}
 		}
 	}
+}
+
+// TestDistantStore checks that bursts do not arrive early where some of the requests that read the
+// clock took longer than others.
+func TestDistantStore(t *testing.T) {
+	for first := range int64(3) { // of the requests that take less
+		synctest.Test(t, func(t *testing.T) {
+			memory, err := memorystore.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer memory.Close()
+			store := &distant{Store: memory, slow: 30 * time.Millisecond}
+			store.calls.Store(first)
+			traffic, err := newTraffic(t.Context(), ratelimit.PerSecond("second", 20), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store.slow = fast
+			if err := traffic.run(t.Context(), func() {}); err != nil {
+				t.Fatal(err)
+			}
+			checkInstants(t, &traffic.recording)
+		})
+	}
+}
+
+// fast is how long every third request to a distant store takes to arrive.
+const fast = 5 * time.Millisecond
+
+type distant struct {
+	ratelimit.Store
+	slow  time.Duration
+	calls atomic.Int64
+}
+
+func (d *distant) Take(ctx context.Context, demand ratelimit.Demand) (ratelimit.Result, error) {
+	if d.calls.Add(1)%3 == 0 {
+		time.Sleep(fast)
+	} else {
+		time.Sleep(d.slow)
+	}
+	return d.Store.Take(ctx, demand)
+}
+
+// TestCachedRefusals checks that a refusal counts when it was given, and not when it was cached.
+func TestCachedRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer memory.Close()
+		traffic, err := newTraffic(t.Context(), ratelimit.PerSecond("second", 20), cached{memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := traffic.run(t.Context(), func() {}); err != nil {
+			t.Fatal(err)
+		}
+		checkInstants(t, &traffic.recording)
+	})
+}
+
+// cached is a store whose refusals come from a cache.
+type cached struct{ ratelimit.Store }
+
+func (c cached) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	res, err := c.Store.Take(ctx, d)
+	if !res.Allowed {
+		res.Source, res.At = ratelimit.SourceCache, res.At-time.Second.Microseconds()
+	}
+	return res, err
 }
 
 // failing is a store that decides so many demands and no more.
@@ -118,20 +207,21 @@ func TestTrafficWithoutStore(t *testing.T) {
 		}
 		defer store.Close()
 		failing := &failing{Store: store}
-		failing.left.Store(130)
+		const decided = 4*125 + 5
+		failing.left.Store(decided)
 		limit := ratelimit.Limit{Max: 100, Window: time.Second}
-		limiter, err := ratelimit.New(failing, algorithm.SlidingLog(named(limit)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		traffic, err := newTraffic(t.Context(), limit, limiter)
+		traffic, err := newTraffic(t.Context(), limit, failing)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := traffic.run(t.Context(), func() {}); !errors.Is(err, ratelimit.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
-		if got := len(traffic.exact.attempts); got != 130 {
+		got := 0
+		for _, s := range traffic.series {
+			got += len(s.attempts)
+		}
+		if got != decided {
 			t.Errorf("%d attempts are recorded", got)
 		}
 		if got := failing.failed.Load(); got < 1 || got > demoWorkers {
@@ -141,56 +231,4 @@ func TestTrafficWithoutStore(t *testing.T) {
 			t.Errorf("it ended at %d, want %d", traffic.until, want)
 		}
 	})
-}
-
-// TestMost compares with a count of every window.
-func TestMost(t *testing.T) {
-	if got := new(series).most(time.Second); got != 0 {
-		t.Errorf("%d without an admission", got)
-	}
-	for range 200 {
-		var s series
-		for range 1 + rand.IntN(30) {
-			s.add(attempt{at: rand.Int64N(100), admitted: rand.IntN(4) > 0})
-		}
-		window := 1 + rand.Int64N(40)
-		from, to := rand.Int64N(100), rand.Int64N(100)
-		from, to = min(from, to), max(from, to)+1
-		most, mostIn := 0, 0
-		for end := range int64(100) {
-			n := 0
-			for _, a := range s.attempts {
-				if a.admitted && end-window < a.at && a.at <= end {
-					n++
-				}
-			}
-			most = max(most, n)
-			if from <= end && end < to {
-				mostIn = max(mostIn, n)
-			}
-		}
-		w := time.Duration(window) * time.Microsecond
-		if got := s.most(w); got != most {
-			t.Errorf("most %d, want %d: %v, window %d", got, most, s.admitted, window)
-		}
-		if got := s.mostIn(from, to, w); got != mostIn {
-			t.Errorf("most in [%d, %d) %d, want %d: %v, window %d",
-				from, to, got, mostIn, s.admitted, window)
-		}
-	}
-}
-
-func TestCheckExact(t *testing.T) {
-	r := &recording{limit: ratelimit.PerSecond("second", 2)}
-	for _, at := range []int64{0, 999_999, 1_000_000} {
-		r.exact.add(attempt{at: at, admitted: true})
-		if err := r.check(); err != nil {
-			t.Errorf("after %d: %v", at, err)
-		}
-	}
-	r.exact.add(attempt{at: 1_999_998, admitted: true})
-	if err := r.check(); err == nil ||
-		!strings.Contains(err.Error(), "admitted 3 units within 1s") {
-		t.Errorf("three in a window: %v", err)
-	}
 }

@@ -77,7 +77,7 @@ const (
 // method.
 type commandLine struct {
 	Serve   serveCmd         `cmd:"" help:"Answer rate-limit decisions over HTTP."`
-	Demo    demoCmd          `cmd:"" help:"Show bursts at the edges of a fixed window, against the exact log."`
+	Demo    demoCmd          `cmd:"" help:"Show what four algorithms admit of the same bursts."`
 	Replay  replayCmd        `cmd:"" help:"Tell whom proposed limits would have refused, from a log of requests."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
