@@ -31,7 +31,7 @@ var resultRules = []rule{
 	{name: "result/repeated-two-clients", says: saysRepeated, needs: second,
 		check: func(e *env) { checkRepeated(e, alternate) }},
 	{name: "window/rolling",
-		says:  "In every window (t−W, t] at most Max units are admitted, at no edge of any clock.",
+		says:  "In every window (t−W, t], wherever it begins, at most Max units are admitted.",
 		check: checkRolling},
 }
 
