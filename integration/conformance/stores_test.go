@@ -48,7 +48,7 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 			if lib.Caching == nil || !servers.Full && (!newest || lib.Name != "rueidis") {
 				continue
 			}
-			cachedPrefix := servers.UniquePrefix() // the store without a cache runs at the same time
+			cachedPrefix := servers.UniquePrefix() // the other store runs meanwhile
 			t.Run(lib.Name+"-cached", func(t *testing.T) {
 				f(t, lib.Name+", cached, on "+tgt.Name, tgt,
 					func(t testing.TB, now func() int64) ratelimit.Store {

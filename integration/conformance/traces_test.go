@@ -11,7 +11,7 @@ import (
 )
 
 // Instants and distances of traces, in µs. Traces begin at the beginning of an hour, the window of
-// their limits. Servers forget in real time what has run out in the time of a trace, so a burst just
+// their limits. Servers forget in real time what has run out in the time of a trace, so a burst
 // before the end of a window comes so long before it that no burst takes longer.
 const (
 	tracesBegin = int64(1_800_000_000_000_000)
