@@ -1,0 +1,20 @@
+package migrating
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/truewindow/ratelimit/internal/leak"
+)
+
+// TestMain collects garbage before it looks for goroutines: ulule's store in memory stops its own
+// when it is collected.
+func TestMain(m *testing.M) { leak.Main(collected{m}) }
+
+type collected struct{ *testing.M }
+
+func (m collected) Run() int {
+	code := m.M.Run()
+	runtime.GC()
+	return code
+}

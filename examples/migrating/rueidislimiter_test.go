@@ -1,0 +1,69 @@
+package migrating
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislimiter"
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
+)
+
+func rueidisBefore(option rueidis.ClientOption) (allowFunc, error) {
+	limiter, err := rueidislimiter.NewRateLimiter(rueidislimiter.RateLimiterOption{
+		ClientOption: option, Limit: 60, Window: time.Minute,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, key string) (bool, error) {
+		res, err := limiter.Allow(ctx, key)
+		return res.Allowed, err
+	}, nil
+}
+
+func rueidisStore(option rueidis.ClientOption) (*rueidisstore.Store, error) {
+	return rueidisstore.Open(option, nil)
+}
+
+func rueidisAfter(store ratelimit.Store) (allowFunc, error) {
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("api", 60)))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, key string) (bool, error) {
+		res, err := limiter.Allow(ctx, key)
+		return res.Allowed, err
+	}, nil
+}
+
+// TestRueidisAfter tests in memory what is the same as with rueidislimiter: a burst, and the next
+// one a window later.
+func TestRueidisAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		after, err := rueidisAfter(newStore(t, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, []burst{
+			{0, 70, 60},
+			{59 * time.Second, 10, 0},
+			{2 * time.Second, 70, 60},
+		}, after)
+	})
+}
+
+// TestRueidisUnavailable tests that both connect at once.
+func TestRueidisUnavailable(t *testing.T) {
+	option := rueidis.ClientOption{InitAddress: []string{closedAddr(t)}}
+	if _, err := rueidisBefore(option); err == nil {
+		t.Error("before: no error without a server")
+	}
+	if _, err := rueidisStore(option); err == nil {
+		t.Error("after: no error without a server")
+	}
+}
