@@ -60,7 +60,8 @@ func (c *demoCmd) Run(ctx context.Context, k *kong.Context) error {
 
 	rec := &traffic.recording
 	fmt.Fprintf(k.Stdout,
-		"Bursts of %d units around the edges of windows, for four algorithms\nwith the limit %d/%v on %s. This takes %v.\n\n",
+		"Bursts of %d units around the edges of windows, for four algorithms\n"+
+			"with the limit %d/%v on %s. This takes %v.\n\n",
 		rec.burst, rec.limit.Max, rec.limit.Window, store.Name, rec.duration())
 	progress := func() {}
 	if isTerminal(k.Stdout) {

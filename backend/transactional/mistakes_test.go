@@ -2,9 +2,10 @@ package transactional_test
 
 import (
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/truewindow/ratelimit/internal/planted"
 )
 
 // mistakeVariable names, in the environment of a process, the mistake of its database.
@@ -31,18 +32,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(mistake, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			var out []byte
-			for range 5 { // a race may be missed now and then
-				suite := exec.CommandContext(t.Context(), os.Args[0], "-test.count=1",
-					"-test.run=^TestConformance$/^"+strings.ReplaceAll(rule, "/", "$/^")+"$")
-				suite.Env = append(os.Environ(), mistakeVariable+"="+mistake)
-				var err error
-				out, err = suite.CombinedOutput()
-				if err != nil && strings.Contains(string(out), "The rule "+rule+":") {
-					return
-				}
-			}
-			t.Errorf("%s", out)
+			planted.WantCaught(t, rule, nil, mistakeVariable+"="+mistake)
 		})
 	}
 }

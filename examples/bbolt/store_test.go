@@ -2,6 +2,7 @@ package bbolt_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -106,6 +107,23 @@ func TestFileKeepsHistory(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestClosed tests a file that is closed.
+func TestClosed(t *testing.T) {
+	db := open(t)
+	s, err := store.New(db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := ratelimit.Demand{Key: "user:42", N: 1,
+		Algorithm: algorithm.SlidingLog(ratelimit.PerHour("calls", 1))}
+	if _, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }
 

@@ -2,9 +2,10 @@ package postgres
 
 import (
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/truewindow/ratelimit/internal/planted"
 )
 
 // mistakeVariable names, in the environment of a process, the mistake of its store.
@@ -61,7 +62,8 @@ var mistakes = map[string]struct {
 	}},
 	"ignores case": {"identity/similar-keys", func() {
 		write = strings.Replace(write, "$1", "lower($1)", 1)
-		read = strings.Replace(read, "unnest($1::text[])", "unnest(lower($1::text)::text[])", 1)
+		read = strings.Replace(read, "unnest($1::text[])",
+			"unnest(ARRAY(SELECT lower(key) FROM unnest($1::text[]) AS key))", 1)
 	}},
 	"cuts keys": {"identity/adversarial-keys", func() {
 		write = strings.Replace(write, "$1", "left($1, 64)", 1)
@@ -85,19 +87,8 @@ func TestMistakes(t *testing.T) {
 	for mistake, m := range mistakes {
 		t.Run(strings.ReplaceAll(mistake, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			var out []byte
-			for range 5 { // a race may be missed now and then
-				suite := exec.CommandContext(t.Context(), os.Args[0], "-test.count=1",
-					"-test.run=^TestConformance$/^"+strings.ReplaceAll(m.rule, "/", "$/^")+"$")
-				suite.Env = append(os.Environ(),
-					mistakeVariable+"="+mistake, addressVariable+"="+address)
-				var err error
-				out, err = suite.CombinedOutput()
-				if err != nil && strings.Contains(string(out), "The rule "+m.rule+":") {
-					return
-				}
-			}
-			t.Errorf("%s", out)
+			planted.WantCaught(t, m.rule, []string{"SQLSTATE 42", "unable to encode"},
+				mistakeVariable+"="+mistake, addressVariable+"="+address)
 		})
 	}
 }

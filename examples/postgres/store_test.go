@@ -3,9 +3,14 @@ package postgres
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
@@ -85,6 +90,32 @@ func TestClockIsReadLast(t *testing.T) {
 	res := <-second
 	if apart := time.Duration(res.At-first.At) * time.Microsecond; apart < limit.Window {
 		t.Errorf("the clock of the second decision is %v after the first: %+v", apart, res)
+	}
+}
+
+// TestUnavailable tests a server that does not listen, and a pool that is closed.
+func TestUnavailable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	refused, closed := pool(t, url(listener.Addr().String(), "")), pool(t, url("127.0.0.1:1", ""))
+	closed.Close()
+	for name, p := range map[string]*pgxpool.Pool{"refused": refused, "closed": closed} {
+		s, err := New(p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := ratelimit.PerHour("calls", 1)
+		d := ratelimit.Demand{Key: "user:42", Algorithm: algorithm.SlidingLog(limit), N: 1}
+		_, err = s.Take(t.Context(), d)
+		if !errors.Is(err, ratelimit.ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+		}
+		if strings.Contains(fmt.Sprint(err), password) {
+			t.Errorf("%s: the password is in %q", name, err)
+		}
 	}
 }
 

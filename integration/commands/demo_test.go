@@ -38,7 +38,7 @@ func TestDemo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Units of one burst travel together, and are written together.
+			// Units of one burst are batched, and written together.
 			admitted := d.exact().admitted
 			if after-before < int64(admitted)/demoLimit {
 				t.Errorf("the server wrote %d times for %d units", after-before, admitted)

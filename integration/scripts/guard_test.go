@@ -21,6 +21,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
 // The guards hold the cost of a decision to counts, which are the same on every machine at every
@@ -50,11 +51,18 @@ func (g *guarded) limiter(
 	t *testing.T, limit ratelimit.Limit, now func() int64,
 ) *ratelimit.Limiter {
 	t.Helper()
+	return g.limiterOf(t, algorithm.SlidingLog(limit), now)
+}
+
+func (g *guarded) limiterOf(
+	t *testing.T, a ratelimit.Algorithm, now func() int64,
+) *ratelimit.Limiter {
+	t.Helper()
 	store, err := redisstore.New(g.client, &serverstore.Options{Timeout: clients.Patient, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := ratelimit.New(store, algorithm.SlidingLog(limit))
+	l, err := ratelimit.New(store, a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +176,13 @@ var guardCalls = []struct {
 	},
 }
 
+// guardSmall are the commands of a decision with an algorithm whose states are small: an admission
+// and a refusal.
+const (
+	guardSmallAdmitted = "evalsha 1, getrange 1, set 1, time 1"
+	guardSmallRefused  = "evalsha 1, getrange 1, time 1"
+)
+
 // TestGuardCalls counts the commands of a decision.
 func TestGuardCalls(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
@@ -200,6 +215,33 @@ func TestGuardCalls(t *testing.T) {
 			got.whole = decide(want.limit, false)
 			if got != want {
 				t.Errorf("limit %d:\n got %+v\nwant %+v", want.limit, got, want)
+			}
+		}
+	})
+}
+
+// TestGuardCallsSmall counts the commands of a decision with the algorithms other than the log.
+func TestGuardCallsSmall(t *testing.T) {
+	eachGuarded(t, func(t *testing.T, g *guarded) {
+		limit := ratelimit.PerDay("day", 100)
+		for _, a := range algorithms.All()[1:] {
+			l := g.limiterOf(t, a.New(limit), nil)
+			if _, err := l.Allow(t.Context(), "script"); err != nil { // the server learns the script
+				t.Fatal(err)
+			}
+			for i := range limit.Max + 1 {
+				g.calls(t)
+				res, err := l.Allow(t.Context(), "key")
+				if err != nil || res.Allowed != (i < limit.Max) {
+					t.Fatalf("%s, unit %d: %+v, %v", a.Name, i, res, err)
+				}
+				want := guardSmallAdmitted
+				if !res.Allowed {
+					want = guardSmallRefused
+				}
+				if got := g.calls(t); got != want {
+					t.Fatalf("%s, unit %d: %s, want %s", a.Name, i, got, want)
+				}
 			}
 		}
 	})

@@ -1,8 +1,8 @@
 // Package svg writes charts as SVG, in one style for light and dark backgrounds.
 //
-// What a chart draws has one of these classes. Text: "title", "name" and "small". Lines: "axis",
-// "edge" (dotted) and "limit" (dashed). Areas: "area", and "alert" for the part of it that matters.
-// "outline" is a box without a fill.
+// The classes of elements are "title", "name" and "small" for text; "axis", "edge" (dotted) and
+// "limit" (dashed) for lines; "area", "alert" for the part of an area that matters, and "outline"
+// for a box without a fill.
 package svg
 
 import (
@@ -19,7 +19,8 @@ import (
 const Width = 800
 
 const style = `
-    text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
+    text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif }
+    text { fill: #1f2328 }
     .card { fill: #ffffff; stroke: #d1d9e0 }
     .title { font-size: 18px; font-weight: 600 }
     .name { font-size: 15px; font-weight: 600 }
@@ -42,11 +43,11 @@ const style = `
 // Picture is a picture that is being drawn. Create one with [New].
 type Picture struct{ b bytes.Buffer }
 
-// New returns a picture with a title and, for those who do not see it, a description.
+// New returns a picture with a title, and with a description for screen readers.
 func New(height int, title, description string) *Picture {
 	p := new(Picture)
-	p.Printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="title desc">`,
-		Width, height, Width, height)
+	p.Printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" `+
+		`role="img" aria-labelledby="title desc">`, Width, height, Width, height)
 	p.Printf(`<title id="title">%s</title>`, Escape(title))
 	p.Printf(`<desc id="desc">%s</desc>`, Escape(description))
 	p.Printf("<style>%s</style>", style)
@@ -93,7 +94,7 @@ func NewSteps(base float64) *Steps {
 	return s
 }
 
-// To lets the line be at y from x on.
+// To moves the line to y at x.
 func (s *Steps) To(x, y float64) {
 	if y != s.y {
 		s.path.WriteString("H" + number(x) + "V" + number(y))
