@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// boundedBy says what bounds the missed targets whose names begin with a text. docs/design.md tells
-// what was tried.
+// boundedBy says what bounds the missed targets whose names begin with a text. memory.md and
+// scripts.md of docs/internals say what was tried.
 var boundedBy = []struct{ target, by string }{
 	{"one hot key",
 		"reading the clock, the lock of a shard and the step, each of which an exact log needs"},
