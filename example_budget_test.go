@@ -158,3 +158,22 @@ func ExampleLimiter_Acquire() {
 	// 0 more may begin
 	// 2 more may begin
 }
+
+// A call is charged an estimate and settled with what it used.
+func ExampleLimiter_Reserve() {
+	store := newExampleStore(&testClock{})
+	defer store.Close()
+	tokens, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	r, err := tokens.Reserve(ctx, "tenant:7", 4000) // an estimate
+	if err != nil || !r.Allowed() {
+		log.Fatal("no call: ", err)
+	}
+	err = r.Commit(ctx, 1500) // the units used; the rest is given back
+	res, _ := tokens.Peek(ctx, "tenant:7")
+	fmt.Println(res.Remaining, err)
+	// Output: 8500 <nil>
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -65,13 +66,25 @@ var (
 	}
 )
 
-const reading = `"Most admitted" is the most units that a library admitted in any rolling window, divided by its limit: 1 never exceeds it. "Wrong refusals" are
-refusals that an exact log of what was admitted would not have made. Both are the worst of bursts aimed at the edges of windows and of random bursty traces.
-For token buckets, GCRA and fixed windows twice the limit is the contract, not a defect. It surprises those who read "10 per
-second" as at most ten in any second. "zset" is a sorted set with a member for each request, which is what most people write who need an exact log on Redis.
+const reading = `"Most admitted" counts the units in any rolling window, and a refusal is wrong if an exact log would
+not have made it: both are the worst of bursts at the edges of windows and of random traces. Twice
+the limit is the contract of token buckets, GCRA and fixed windows, and not a defect. "zset" is a
+Lua script on a sorted set with a member for each request, the usual way to an exact log on Redis.
 `
 
-// comparison is what helps to choose, in two tables.
+// The comparison of the README is small: the rows that most readers know, and few columns.
+var (
+	readmeEntries = []string{zset, "redis_rate", "ulule", "throttled", "rueidislimiter",
+		"httprate-redis", ours, oursRueidis}
+	readmeColumns = []column{
+		{"most admitted ÷ limit", "exact-redis", "worst", "aimed and random", median},
+		{"wrong refusals", "exact-redis", "wrong", "aimed and random", percent},
+		{"decisions/s, 64 callers, ÷ zset", "load", "rate", "10k keys, c=64", factor},
+		{"bytes a key, limit 100", "memory", "worst", "100", median},
+	}
+)
+
+// comparison is what the README has: one table, and where the rest is.
 func (r *report) comparison() string {
 	var b strings.Builder
 	facts := make(map[string]string)
@@ -84,27 +97,38 @@ func (r *report) comparison() string {
 	}
 	server, _, _ := strings.Cut(facts["server"], ",")
 	goVersion, _, _ := strings.Cut(facts["Go"], " ")
-	fmt.Fprintf(&b,
-		"Measured in %s by %sthe program in `benchmarks/`, with Go %s and %s on %s shared cores. [docs/benchmarks.md](docs/benchmarks.md) has the whole run, its caveats",
-		r.Started.Format("January 2006"), kind, strings.TrimPrefix(goVersion, "go"), server,
-		facts["cores"])
+	fmt.Fprintf(&b, "Measured in %s by %sthe program in `benchmarks/`, with Go %s\n"+
+		"and %s on %s shared cores:\n", r.Started.Format("January 2006"), kind,
+		strings.TrimPrefix(goVersion, "go"), server, facts["cores"])
+	var entries []about
+	for _, e := range r.Entries[serverEntries] {
+		if slices.Contains(readmeEntries, e.Name) {
+			entries = append(entries, e)
+		}
+	}
+	r.writeComparison(&b, "on Redis", entries, readmeColumns)
+	b.WriteString("\n" + reading)
+	b.WriteString("[Benchmarks](docs/benchmarks.md) has all libraries, in memory too,")
 	missed := 0
 	for _, v := range r.Targets {
 		if !v.Holds {
 			missed++
 		}
 	}
-	switch {
-	case missed > 0:
-		fmt.Fprintf(&b, ", and the %d of our %d targets that were missed.\n",
+	if missed > 0 {
+		fmt.Fprintf(&b, " and the %d of our %d targets\nthat were missed.\n",
 			missed, len(r.Targets))
-	default:
-		b.WriteString(", and our targets.\n")
+	} else {
+		b.WriteString(" and our targets.\n")
 	}
-	r.writeComparison(&b, "in process", r.Entries[inProcessEntries], inProcessColumns)
-	r.writeComparison(&b, "on Redis", r.Entries[serverEntries], serverColumns)
-	b.WriteString("\n" + reading)
 	return b.String()
+}
+
+// writeSideBySide writes the two tables with all libraries that help to choose.
+func (r *report) writeSideBySide(b *strings.Builder) {
+	b.WriteString("\n## Side by side\n\n" + reading)
+	r.writeComparison(b, "in process", r.Entries[inProcessEntries], inProcessColumns)
+	r.writeComparison(b, "on Redis", r.Entries[serverEntries], serverColumns)
 }
 
 // writeComparison writes a row for each entry of which the first column is known; the others are

@@ -155,6 +155,7 @@ func (r *report) writeMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "- %s: %s\n", f.Name, f.Value)
 	}
 	b.WriteString("\n" + caveats)
+	r.writeSideBySide(&b)
 	r.writeMisses(&b)
 	subject := ""
 	for i, t := range r.Tables {

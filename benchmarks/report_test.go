@@ -137,10 +137,12 @@ func TestComparison(t *testing.T) {
 	rep := sampleReport()
 	rep.Tables[0].Columns[0] = "100 admitted"
 	rep.Tables = append(rep.Tables, exact("worst", zset, 1.9), exact("worst", ours, 1),
-		exact("worst", oursRueidis, 1), exact("wrong", zset, 0.26))
+		exact("worst", oursRueidis, 1), exact("worst", cachingRueidis, 1),
+		exact("wrong", zset, 0.26))
 	rep.Entries[serverEntries] = append(rep.Entries[serverEntries],
 		about{ours, oursName, "MIT", "exact log"}, about{zsetRetry, "", "", ""},
-		about{oursRueidis, oursName, "MIT", "the same"})
+		about{oursRueidis, oursName, "MIT", "the same"},
+		about{cachingRueidis, oursName, "MIT", "cached"})
 	const rest = "before\n" + beginComparison + "%s" + endComparison + "after\n"
 	got, err := rep.insertComparison(fmt.Sprintf(rest, "old\n"))
 	if err != nil {
@@ -151,20 +153,33 @@ func TestComparison(t *testing.T) {
 	}
 	lines := strings.Split(got, "\n")
 	for _, want := range []string{
-		"| zset | sorted set | 1.90 | 26 % | 1 | – | – | – | – | – |",
-		"| **this module** | exact log | 1 | – | 1 | – | – | – | – | – |",
-		"| **this module**, rueidis | the same | 1 | – | – | – | – | – | – | – |",
+		"| zset | sorted set | 1.90 | 26 % | – | – |",
+		"| **this module** | exact log | 1 | – | – | – |",
+		"| **this module**, rueidis | the same | 1 | – | – | – |",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("no line %q in\n%s", want, got)
 		}
 	}
+	if strings.Contains(got, cachingRueidis) {
+		t.Error("the README has an entry that is not among readmeEntries")
+	}
 	if strings.Contains(got, zsetRetry) {
 		t.Error("an entry of which nothing is known has a row")
 	}
-	if !strings.Contains(got, "the 1 of our 2 targets that were missed") ||
+	if !strings.Contains(got, "the 1 of our 2 targets\nthat were missed") ||
 		!strings.Contains(got, "quick") {
 		t.Errorf("does not say what misses and that the run was quick:\n%s", got)
+	}
+	var all strings.Builder
+	rep.writeSideBySide(&all)
+	for _, want := range []string{
+		"| zset | sorted set | 1.90 | 26 % | 1 | – | – | – | – | – |\n",
+		"| **this module** | exact log | 1 | – | 1 | – | – | – | – | – |\n",
+	} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("no line %q in\n%s", want, &all)
+		}
 	}
 	for _, bad := range []string{"", beginComparison, endComparison + beginComparison} {
 		if _, err := rep.insertComparison(bad); !errors.Is(err, errNoMarkers) {

@@ -15,7 +15,7 @@ import (
 // TestDocsCode keeps the Go code of the pages true. A block that begins with a package clause,
 // after comments at most, is vetted as a program of its own. The lines of any other block stand
 // together in some Go file of the module, such as a tested example; only the indentation may
-// differ.
+// differ. A program that says after "// Output:" what it prints is run and has to print that.
 func TestDocsCode(t *testing.T) {
 	t.Chdir(root)
 	sources := goSources(t)
@@ -29,6 +29,7 @@ func TestDocsCode(t *testing.T) {
 			blocks++
 			if b.isFile() {
 				vet(t, name, b)
+				runProgram(t, name, b)
 			} else if !strings.Contains(sources, "\n"+unindent(b.code)) {
 				t.Errorf("%s:%d: the lines of this block are in no Go file of the module:\n%s",
 					name, b.line, b.code)
@@ -94,6 +95,23 @@ func vet(t *testing.T, name string, b block) {
 	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).
 		CombinedOutput(); err != nil {
 		t.Errorf("%s:%d: %v\n%s", name, b.line, err, out)
+	}
+}
+
+func runProgram(t *testing.T, name string, b block) {
+	t.Helper()
+	_, want, ok := strings.Cut(b.code, "// Output: ")
+	if !ok {
+		return
+	}
+	want, _, _ = strings.Cut(want, "\n")
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(b.code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "run", file).CombinedOutput()
+	if got := strings.TrimSpace(string(out)); err != nil || got != want {
+		t.Errorf("%s:%d: the program prints %q and %v, want %q", name, b.line, got, err, want)
 	}
 }
 
