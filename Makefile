@@ -91,6 +91,10 @@ weight: ## Count the go.sum lines that importing us costs a user
 map: ## Draw docs/map.svg and list the packages in docs/map.md
 	$(GO) run ./internal/map
 
+.PHONY: charts
+charts: ## Draw docs/charts from docs/benchmarks.json
+	$(GO) -C benchmarks run . -from ../docs/benchmarks.json -charts ../docs/charts
+
 .PHONY: measure
 measure: ## Print for each package its size, the levels of its files and its longest function
 	$(GO) run ./internal/measure -up

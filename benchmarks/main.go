@@ -3,6 +3,7 @@
 //
 //	go -C benchmarks run . [-quick] [-md file] [-json file] [-readme file] [-run regexp]
 //	go -C benchmarks run . -from file [-md file] [-readme file]
+//	go -C benchmarks run . -from file -charts directory
 //	go -C benchmarks run . -run regexp [-quick] -merge file [-md file] [-readme file]
 //
 // Every round measures all entries in turn; a quotient is taken within one round, and the report
@@ -59,6 +60,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		"measure nothing: write the report that -json has written to `file`")
 	merged := flags.String("merge", "",
 		"replace what is measured in the report that -json has written to `file`, and keep its rest")
+	chartsDir := flags.String("charts", "",
+		"measure nothing: draw the charts of the report of -from into `directory`")
 	pattern := flags.String("run", "",
 		"measure only what matches `regexp`, as subject/case such as commands/100")
 	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 4, or 2 with -quick")
@@ -78,10 +81,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *merged != "" && (*jsonFile != "" || *stored != "") {
 		return errors.New("-merge stands without -json and -from")
 	}
+	if *chartsDir != "" && *stored == "" {
+		return errors.New("-charts needs -from")
+	}
 	if *stored != "" {
 		rep, err := readReport(*stored)
 		if err != nil {
 			return err
+		}
+		if *chartsDir != "" {
+			return rep.writeCharts(*chartsDir)
 		}
 		return rep.write(stdout, *markdown, "", *readme)
 	}
