@@ -3,11 +3,33 @@ package main
 import (
 	"io"
 	"path/filepath"
+
+	"github.com/truewindow/ratelimit/internal/svg"
 )
 
 // charts has the function that writes each chart, by the name of its file.
 func (r *report) charts() map[string]func(io.Writer) error {
-	return map[string]func(io.Writer) error{"exactness.svg": r.writeExactness}
+	draw := func(p *svg.Picture) func(io.Writer) error {
+		return func(w io.Writer) error {
+			_, err := p.WriteTo(w)
+			return err
+		}
+	}
+	shown := []string{ours, oursRueidis, oursValkey, zset, "redis_rate", "rueidislimiter", "throttled"}
+	return map[string]func(io.Writer) error{
+		"exactness.svg": r.writeExactness,
+		"callers.svg": draw(r.linesChart("Decisions per second over concurrent callers",
+			"Server on loopback, on the same cores as its clients. Both axes are logarithmic.",
+			panel{"10k keys", "load", "rate", "10k keys, c=", shown},
+			panel{"one hot key", "load", "rate", "hot key, c=", shown})),
+		"memory.svg": draw(r.linesChart("Memory of a key on the server over its limit",
+			"Bytes a key, the most that it takes. Both axes are logarithmic.",
+			panel{"bytes a key", "memory", "worst", "", nil})),
+		"keys.svg": draw(r.linesChart("Many keys in process",
+			"Over the number of keys. Both axes are logarithmic.",
+			panel{"ns a decision", "scale", "time", "", nil},
+			panel{"heap bytes a key", "scale", "heap", "", nil})),
+	}
 }
 
 // writeCharts draws all charts into a directory.
