@@ -15,7 +15,8 @@ func (r *report) charts() map[string]func(io.Writer) error {
 			return err
 		}
 	}
-	shown := []string{ours, oursRueidis, oursValkey, zset, "redis_rate", "rueidislimiter", "throttled"}
+	shown := []string{ours, oursRueidis, oursValkey, zset,
+		"redis_rate", "rueidislimiter", "throttled"}
 	return map[string]func(io.Writer) error{
 		"exactness.svg": r.writeExactness,
 		"callers.svg": draw(r.linesChart("Decisions per second over concurrent callers",
