@@ -58,7 +58,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	problem.Problem{Status: http.StatusNotFound, Detail: "There are /v1/take, /v1/peek, " +
-		"/v1/reset, /v1/top-keys, /healthz and /metrics, and for limits by name " + budgetPathNames + "."}.Write(w)
+		"/v1/reset, /v1/top-keys, /healthz and /metrics, and for limits by name " +
+		budgetPathNames + "."}.Write(w)
 }
 
 // answerOf returns what answers the requests for a path, or nil.

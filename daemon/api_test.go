@@ -129,35 +129,45 @@ func TestTake(t *testing.T) {
 	}{
 		{"/v1/peek", `{"key":"secret-key"}`,
 			200,
-			`{W,"allowed":true,"source":"store","limit":3,"remaining":3,"retry_after_ms":0,"reset_after_ms":0}`, "", 0},
+			`{W,"allowed":true,"source":"store","limit":3,"remaining":3,"retry_after_ms":0,` +
+				`"reset_after_ms":0}`, "", 0},
 		{"/v1/take", `{"key":"secret-key"}`,
 			200,
-			`{W,"allowed":true,"source":"store","limit":3,"remaining":2,"retry_after_ms":0,"reset_after_ms":1501}`, "", 0},
+			`{W,"allowed":true,"source":"store","limit":3,"remaining":2,"retry_after_ms":0,` +
+				`"reset_after_ms":1501}`, "", 0},
 		{"/v1/take", ` {"n":2,"key":"secret-key"} `,
 			200,
-			`{W,"allowed":true,"source":"store","limit":3,"remaining":0,"retry_after_ms":0,"reset_after_ms":1501}`, "", 0},
+			`{W,"allowed":true,"source":"store","limit":3,"remaining":0,"retry_after_ms":0,` +
+				`"reset_after_ms":1501}`, "", 0},
 		{"/v1/peek", `{"key":"secret-key"}`,
 			200,
-			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":1501,"reset_after_ms":1501}`, "", 0},
+			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":1501,` +
+				`"reset_after_ms":1501}`, "", 0},
 		{"/v1/take", `{"key":"secret-key","n":1}`,
 			429,
-			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":1501,"reset_after_ms":1501}`, "2", time.Second},
+			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":1501,` +
+				`"reset_after_ms":1501}`, "2", time.Second},
 		{"/v1/take", `{"key":"secret-key"}`,
 			429,
-			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":501,"reset_after_ms":501}`, "1", 500 * time.Millisecond},
+			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":501,` +
+				`"reset_after_ms":501}`, "1", 500 * time.Millisecond},
 		{"/v1/take", `{"key":"secret-key"}`,
 			429,
-			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":1,"reset_after_ms":1}`, "1", 500 * time.Microsecond},
+			`{W,"allowed":false,"source":"store","limit":3,"remaining":0,"retry_after_ms":1,` +
+				`"reset_after_ms":1}`, "1", 500 * time.Microsecond},
 		{"/v1/peek", `{"key":"secret-key","n":3}`,
 			200,
-			`{W,"allowed":true,"source":"store","limit":3,"remaining":3,"retry_after_ms":0,"reset_after_ms":0}`, "", 0},
+			`{W,"allowed":true,"source":"store","limit":3,"remaining":3,"retry_after_ms":0,` +
+				`"reset_after_ms":0}`, "", 0},
 		{"/v1/take", `{"key":"secret-key","n":3}`,
 			200,
-			`{W,"allowed":true,"source":"store","limit":3,"remaining":0,"retry_after_ms":0,"reset_after_ms":1501}`, "", 0},
+			`{W,"allowed":true,"source":"store","limit":3,"remaining":0,"retry_after_ms":0,` +
+				`"reset_after_ms":1501}`, "", 0},
 		{"/v1/reset", `{"key":"secret-key"}`, 204, ``, "", 0},
 		{"/v1/take", `{"key":"secret-key"}`,
 			200,
-			`{W,"allowed":true,"source":"store","limit":3,"remaining":2,"retry_after_ms":0,"reset_after_ms":1501}`, "", 0},
+			`{W,"allowed":true,"source":"store","limit":3,"remaining":2,"retry_after_ms":0,` +
+				`"reset_after_ms":1501}`, "", 0},
 	}
 	for i, step := range steps {
 		status, header, body := call(t, h, request(http.MethodPost, step.path, step.body))

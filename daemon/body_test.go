@@ -63,7 +63,8 @@ func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil &&
 func FuzzTicket(f *testing.F) {
 	const id = "rAAAAAAAAAAAAAAAAAAAAAA."
 	for _, text := range []string{
-		id, "", ".", id + "e30", id + "eyJ2IjoxLCJjIjpbeyJrIjoiYXc9PSIsImwiOlsidG9rZW5zIl0sIm4iOjF9XX0",
+		id, "", ".", id + "e30", id +
+			"eyJ2IjoxLCJjIjpbeyJrIjoiYXc9PSIsImwiOlsidG9rZW5zIl0sIm4iOjF9XX0",
 	} {
 		f.Add(text)
 	}

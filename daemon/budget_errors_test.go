@@ -65,7 +65,8 @@ func TestBudgetForms(t *testing.T) {
 			{"form", "POST", "application/x-www-form-urlencoded", good, 415, "invalid-request"},
 			{"no content type", "POST", "", good, 415, "invalid-request"},
 			{"bad content type", "POST", "application/json; =", good, 415, "invalid-request"},
-			{"large", "POST", "application/json", `{"token":"` + long + `"}`, 413, "invalid-request"},
+			{"large", "POST", "application/json", `{"token":"` + long + `"}`, 413,
+				"invalid-request"},
 			{"empty", "POST", "application/json", ``, 400, "invalid-request"},
 			{"no JSON", "POST", "application/json", `secret-key`, 400, "invalid-request"},
 			{"list", "POST", "application/json", `[` + good + `]`, 400, "invalid-request"},
@@ -630,7 +631,8 @@ func TestServeBudgets(t *testing.T) {
 		{"/v1/take-all", of("tokens 10, 1h30m0s 5, x=y, blocked"), 200, `"name":"tokens"`},
 		{"/v1/block", one("x=y", `"for_ms":86400000`), 200, `"reset_after_ms":86400000`},
 		{"/v1/acquire", one("calls", ""), 200, `"token":"r`},
-		{"/v1/reserve", of("calls, tokens, x=y"), 429, `"violated-policies":["calls","tokens","x=y"]`},
+		{"/v1/reserve", of("calls, tokens, x=y"), 429,
+			`"violated-policies":["calls","tokens","x=y"]`},
 		{"/v1/nothing", `{}`, 404, "/v1/take-all, /v1/unblock."},
 	} {
 		if status, body := post(t, url+step.path, step.body); status != step.status ||

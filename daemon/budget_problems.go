@@ -25,10 +25,10 @@ var (
 	tooManyUnits = unprocessable(errorDocs+"ErrInvalidDemand", "Too many units",
 		fmt.Sprintf("A claim would have more than %d units in all.", ratelimit.MaxUnits))
 	notTogether = unprocessable(problemDocs+"claims-not-together", "Claims not decided together",
-		"The server cannot decide these claims as one: on a cluster they need the same key, or keys "+
-			"of one group, as the parameter tag of --store says. Nothing was recorded.")
+		"The server cannot decide these claims as one: on a cluster they need the same key, "+
+			"or keys of one group, as the parameter tag of --store says. Nothing was recorded.")
 	invalidToken = unprocessable(errorDocs+"ErrInvalidToken", "Invalid token",
-		"The token is not one that a reservation, an extension or a lease was answered with.")
+		"The token is not one that POST /v1/reserve, /v1/extend or /v1/acquire has returned.")
 	unknownToken = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
 		"The token is of a limit that this daemon does not have.")
 	tokenFull = unprocessable(problemDocs+"too-many-extensions", "Too many extensions",
@@ -38,8 +38,8 @@ var (
 	alreadySettled = &problem.Problem{
 		Type: problemDocs + "already-settled", Title: "Already settled",
 		Status: http.StatusConflict,
-		Detail: "A request before this one has settled the token, or has tried to with an unknown " +
-			"outcome. This one changed nothing.",
+		Detail: "A request before this one has settled the token, or has tried to with " +
+			"an unknown outcome. This one changed nothing.",
 	}
 	queueFull = &problem.Problem{
 		Type: errorDocs + "ErrQueueFull", Title: "Too many requests wait",
@@ -56,7 +56,8 @@ var (
 		Type: errorDocs + "ErrOutcomeUnknown", Title: "Outcome unknown",
 		Status: http.StatusServiceUnavailable,
 		Detail: "The store did not answer in time. The token may be settled or not; at worst its " +
-			"units stay charged until they leave the window. Sending it again settles nothing twice.",
+			"units stay charged until they leave the window. Sending it again settles nothing " +
+			"twice.",
 	}
 	unavailableSettlement = &problem.Problem{
 		Type: errorDocs + "ErrUnavailable", Title: "Store unavailable",
@@ -68,7 +69,7 @@ var (
 // unknownLimit is the answer to a request that names a limit which the daemon does not have.
 func unknownLimit(where string) *problem.Problem {
 	return unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
-		where+` names no limit of this daemon's --limit, --in-flight and --block.`)
+		where+` names a limit that this daemon does not have.`)
 }
 
 func wrongKind(detail string) *problem.Problem {
@@ -78,7 +79,7 @@ func wrongKind(detail string) *problem.Problem {
 // exceeds is the answer to a claim that can never be admitted.
 func exceeds(where string, l ratelimit.Limit) *problem.Problem {
 	p := exceedsLimit
-	p.Detail = fmt.Sprintf("%s is of more units than the limit %q ever admits, which is %d.",
+	p.Detail = fmt.Sprintf("%s asks for more units than the limit %q ever admits, which is %d.",
 		where, l.Name, l.Max)
 	return &p
 }

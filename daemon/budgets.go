@@ -42,8 +42,8 @@ type budgets struct {
 // settledName is the limit of the marks that settled reservations leave: one unit for each.
 const settledName = "ratelimit:settled"
 
-var errNames = errors.New("limits that have no name of their own have their window as their name; " +
-	"the names of --limit, --in-flight and --block must differ")
+var errNames = errors.New("the names of --limit, --in-flight and --block must differ; a limit " +
+	"without a name is named after its window")
 
 // newBudgets returns the limits of the command line. The server is the store without local
 // decisions.

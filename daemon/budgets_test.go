@@ -216,7 +216,8 @@ func TestRefusal(t *testing.T) {
 			`{"allowed":false,"claim":1,"limit":100,"name":"tokens","remaining":10,` +
 			`"reset_after_ms":30500,"retry_after_ms":30500,"source":"store","window_ms":60000},` +
 			`{"allowed":false,"claim":2,"limit":3600000,"name":"blocked","remaining":0,` +
-			`"reset_after_ms":90500,"retry_after_ms":90500,"source":"store","window_ms":3600000}],` +
+			`"reset_after_ms":90500,"retry_after_ms":90500,"source":"store",` +
+			`"window_ms":3600000}],` +
 			`"retry_after_ms":90500,"status":429,"title":"Quota Exceeded",` +
 			`"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
 			`"violated-policies":["tokens","blocked"]}`
@@ -249,8 +250,10 @@ func TestReserveAndSettle(t *testing.T) {
 			{"/v1/peek-all", of("tokens"), 200, "", "requests=3 tokens=100 calls=1", time.Minute},
 			{"/v1/peek-all", of("tokens"), 200, "", "calls=2", 9 * time.Minute}}},
 		{"twice", []step{
-			{"/v1/commit", `{"token":"$1","actual":[1,20,0,0]}`, 204, "", "requests=2 tokens=80", 0},
-			{"/v1/commit", `{"token":"$1","actual":[1,20,0,0]}`, 409, "already-settled", "tokens=80", 0},
+			{"/v1/commit", `{"token":"$1","actual":[1,20,0,0]}`, 204, "", "requests=2 tokens=80",
+				0},
+			{"/v1/commit", `{"token":"$1","actual":[1,20,0,0]}`, 409, "already-settled",
+				"tokens=80", 0},
 			{"/v1/cancel", `{"token":"$1"}`, 409, "already-settled", "tokens=80 requests=2", 0},
 			{"/v1/extend", `{"token":"$1","n":[0,1,0,0]}`, 409, "already-settled", "tokens=80", 0},
 			{"/v1/commit", `{"token":"$1"}`, 409, "already-settled", "tokens=100",
@@ -271,13 +274,15 @@ func TestReserveAndSettle(t *testing.T) {
 		{"extended", []step{
 			{"/v1/extend", `{"token":"$1","n":[0,30,0,0]}`, 200, "", "tokens=10", time.Second},
 			{"/v1/extend", `{"token":"$2","n":[0,11,0,0]}`, 429, "quota-exceeded", "tokens=10", 0},
-			{"/v1/extend", `{"token":"$2","n":[0,10,1,0]}`, 200, "", "tokens=0 calls=0", time.Second},
+			{"/v1/extend", `{"token":"$2","n":[0,10,1,0]}`, 200, "", "tokens=0 calls=0",
+				time.Second},
 			{"/v1/commit", `{"token":"$3","actual":[1,55,0,0]}`, 204, "",
 				"requests=2 tokens=45 calls=2", 0},
 			{"/v1/cancel", `{"token":"$1"}`, 409, "already-settled", "tokens=45", 0},
 			{"/v1/cancel", `{"token":"$3"}`, 409, "already-settled", "tokens=45", 0}}},
 		{"extended by nothing", []step{
-			{"/v1/extend", `{"token":"$1","n":[0,0,0,0]}`, 400, "invalid-request", "tokens=40", 0}}},
+			{"/v1/extend", `{"token":"$1","n":[0,0,0,0]}`, 400, "invalid-request", "tokens=40",
+				0}}},
 		{"refused", []step{
 			{"/v1/reserve", of("requests, tokens 41"), 429, "quota-exceeded",
 				"requests=2 tokens=40", 0},

@@ -138,7 +138,8 @@ func (b *budgets) checkUnits(i int, c ratelimit.Claim) *problem.Problem {
 	l := b.of(c)
 	switch {
 	case l.kind == block && c.N > 0:
-		return wrongKind(where(i) + ` is of a block, which has no units: leave "n" out, or make it 0.`)
+		return wrongKind(where(i) + ` is of a block, which has no units: leave "n" out, ` +
+			`or make it 0.`)
 	case c.N > l.limit.Max:
 		return exceeds(where(i), l.limit)
 	}
@@ -160,7 +161,8 @@ func (b *budgets) target(
 		return nil, "", unknownLimit(where)
 	}
 	if !slices.Contains(kinds, l.kind) {
-		return nil, "", wrongKind(fmt.Sprintf("The limit %q is of %v; this request needs one of %v.",
+		return nil, "", wrongKind(fmt.Sprintf("The limit %q is of %v; this request needs "+
+			"one of %v.",
 			l.limit.Name, l.kind, kinds[0]))
 	}
 	return l, *body.key, nil

@@ -25,9 +25,9 @@ const (
 )
 
 type demoCmd struct {
-	Store string          `default:"memory" placeholder:"URL" help:"The store that decides: memory, or a URL as for serve (${default})."`
-	Limit ratelimit.Limit `default:"20/2s" placeholder:"MAX/WINDOW" help:"The limit of each algorithm; the run takes five to six windows (${default})."`
-	SVG   string          `name:"svg" placeholder:"FILE" help:"Write the picture to FILE, too, as SVG."`
+	Store string          `default:"memory" placeholder:"URL"`
+	Limit ratelimit.Limit `default:"20/2s" placeholder:"MAX/WINDOW"`
+	SVG   string          `name:"svg" placeholder:"FILE"`
 }
 
 // Validate is called by kong when it has parsed the command line.

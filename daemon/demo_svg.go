@@ -36,8 +36,9 @@ func writeSVG(w io.Writer, r *recording, store string) error {
 	p := svg.New(svgHeight, fmt.Sprintf("At most %d units in any %v?", r.limit.Max, window),
 		description)
 	p.Text("small", svgLeft+svgPlotWidth, 34, "end", "on "+store)
-	p.Text("small", 24, 55, "start", fmt.Sprintf("Units admitted in the trailing %v and, under the axis, "+
-		"of each burst of %d. All algorithms got the same bursts.", window, r.burst))
+	p.Text("small", 24, 55, "start", fmt.Sprintf("Units admitted in the trailing %v and, "+
+		"under the axis, of each burst of %d. All algorithms got the same bursts.",
+		window, r.burst))
 	p.Text("small", 24, 72, "start", "Dotted: edges of windows. Refused wrongly: "+
 		"an exact log with the same admissions would have admitted it.")
 	scale := svgPlot / float64(top)

@@ -53,8 +53,10 @@ func TestSVG(t *testing.T) {
 		for element, wants := range map[string][]string{
 			"title": {"At most 30 units in any 1.5s?"},
 			"desc": {
-				"Fixed window: at most 60 units in any window, 2.00 times the limit; 120 of 190 admitted, 0 refused wrongly.",
-				"Exact log: at most 30 units in any window, 1.00 times the limit; 90 of 190 admitted, 0 refused wrongly.",
+				"Fixed window: at most 60 units in any window, 2.00 times the limit; " +
+					"120 of 190 admitted, 0 refused wrongly.",
+				"Exact log: at most 30 units in any window, 1.00 times the limit; " +
+					"90 of 190 admitted, 0 refused wrongly.",
 			},
 			"text": {"on redis://<&>", "\nFixed window: 2.00 × the limit",
 				"\nSliding window counter: 1.73 × the limit", "\nToken bucket: 1.90 × the limit",

@@ -66,8 +66,10 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Fixed window: at most 14 units in any window, 2.00 times the limit; 28 of 45 admitted, 0 refused wrongly.",
-		"Exact log: at most 7 units in any window, 1.00 times the limit; 21 of 45 admitted, 0 refused wrongly.",
+		"Fixed window: at most 14 units in any window, 2.00 times the limit; " +
+			"28 of 45 admitted, 0 refused wrongly.",
+		"Exact log: at most 7 units in any window, 1.00 times the limit; " +
+			"21 of 45 admitted, 0 refused wrongly.",
 	} {
 		if got := parseSVG(t, svg)["desc"]; !strings.Contains(got, want) {
 			t.Errorf("the picture's description lacks %q: %s", want, got)

@@ -27,9 +27,10 @@ var undecided = []struct {
 	problem problem.Problem
 }{
 	{ratelimit.ErrOutcomeUnknown, problem.Problem{
-		Type:   errorDocs + "ErrOutcomeUnknown",
-		Title:  "Outcome unknown",
-		Detail: "The store did not answer in time. The demand may have been recorded; sending it again may count it twice.",
+		Type:  errorDocs + "ErrOutcomeUnknown",
+		Title: "Outcome unknown",
+		Detail: "The store did not answer in time. The demand may have been recorded; sending it " +
+			"again may count it twice.",
 	}},
 	{ratelimit.ErrCapacity, problem.Problem{
 		Type:   errorDocs + "ErrCapacity",
@@ -37,9 +38,10 @@ var undecided = []struct {
 		Detail: "The store holds as many keys as it may. Nothing was recorded.",
 	}},
 	{ratelimit.ErrCorruptState, problem.Problem{
-		Type:   errorDocs + "ErrCorruptState",
-		Title:  "Stored state is corrupt",
-		Detail: "What is stored for this key is not readable. Nothing was recorded; POST /v1/reset removes it.",
+		Type:  errorDocs + "ErrCorruptState",
+		Title: "Stored state is corrupt",
+		Detail: "What is stored for this key is not readable. Nothing was recorded; " +
+			"POST /v1/reset removes it.",
 	}},
 	{ratelimit.ErrUnavailable, problem.Problem{
 		Type:   errorDocs + "ErrUnavailable",

@@ -26,7 +26,7 @@ func (f *onFailure) UnmarshalText(text []byte) error {
 	case "", failClosed, failOpen, failLocal:
 		return nil
 	}
-	return fmt.Errorf("%q is none of closed, open and local", text)
+	return fmt.Errorf("%q is not closed, open or local", text)
 }
 
 // policy returns the policy of the limiter. Local decisions are made by its store.
@@ -38,9 +38,12 @@ func (f onFailure) policy() ratelimit.Policy {
 }
 
 var (
-	errNoPolicy = errors.New("a store that is not in memory needs --on-failure, which has no default: it says what to answer while the store is unavailable. " +
-		"closed answers 503; open admits all; local, with --instances=N, lets each of N processes admit its part of the limit")
-	errNoInstances = errors.New("--on-failure=local needs --instances=N, the number of processes that share the server: each admits one part in N of the limit")
+	errNoPolicy = errors.New("a store on a server needs --on-failure, which says what to " +
+		"answer while the store is unavailable and has no default: closed answers 503; open " +
+		"admits all; local, with --instances=N, lets each of N processes admit its part of the " +
+		"limit")
+	errNoInstances = errors.New("--on-failure=local needs --instances=N, the number of " +
+		"processes that share the server: each admits one part in N of the limit")
 )
 
 // guard puts a breaker around the store on a server, so that callers do not wait for one that
@@ -76,17 +79,17 @@ func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, er
 func logBreaker(log *slog.Logger, from, to breaker.State) {
 	switch {
 	case from == breaker.Closed:
-		log.Warn("the store fails and is not called", "breaker", to.String())
+		log.Warn("the breaker is open: the store fails and is not called", "breaker", to.String())
 	case to == breaker.Closed:
-		log.Info("the store answers again", "breaker", to.String())
+		log.Info("the breaker is closed: the store answers again", "breaker", to.String())
 	default:
-		log.Debug("the store is tried", "breaker", to.String())
+		log.Debug("the breaker lets one demand try the store", "breaker", to.String())
 	}
 }
 
 func logLocal(log *slog.Logger, unavailable bool) {
 	if unavailable {
-		log.Warn("deciding locally")
+		log.Warn("the store is unavailable: deciding locally")
 	} else {
 		log.Info("the store decides again")
 	}

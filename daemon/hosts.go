@@ -88,7 +88,8 @@ func (f *hostFlag) UnmarshalText(text []byte) error {
 	name := string(text)
 	isOther := func(c rune) bool { return !strings.ContainsRune(hostLetters, c) }
 	if name == "" || len(name) > maxHostName || strings.ContainsFunc(name, isOther) {
-		return fmt.Errorf("%q is not a host's name without scheme and port, such as limits.internal", name)
+		return fmt.Errorf("%q is not a host name without scheme and port, "+
+			"such as limits.internal", name)
 	}
 	*f = hostFlag(name)
 	return nil

@@ -90,16 +90,19 @@ func TestHosts(t *testing.T) {
 // do, by HTTP/1.0.
 func TestWithoutHost(t *testing.T) {
 	url, _, _ := start(t)
-	for request, want := range map[string]string{
-		"GET /healthz HTTP/1.0\r\n\r\n":                                                                 "200 OK",
-		"GET /healthz HTTP/1.0\r\nHost: elsewhere.example\r\n\r\n":                                      "421 Misdirected Request",
-		"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n":                                              "200 OK",
-		"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n":                                            "400 Bad Request",
-		"GET /healthz HTTP/1.1\r\nConnection: close\r\nHost:\r\n\r\n":                                   "421 Misdirected Request",
-		"GET /healthz HTTP/1.1\r\nConnection: close\r\nHost: a b\r\n\r\n":                               "400 Bad Request",
-		"GET http://elsewhere.example/healthz HTTP/1.0\r\n\r\n":                                         "421 Misdirected Request",
-		"GET http://elsewhere.example/healthz HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n\r\n": "421 Misdirected Request",
+	const misdirected = "421 Misdirected Request"
+	for _, tt := range []struct{ head, want string }{
+		{"GET /healthz HTTP/1.0\n", "200 OK"},
+		{"GET /healthz HTTP/1.0\nHost: elsewhere.example\n", misdirected},
+		{"GET /healthz HTTP/1.0\nHost: localhost\n", "200 OK"},
+		{"GET /healthz HTTP/1.1\nConnection: close\n", "400 Bad Request"},
+		{"GET /healthz HTTP/1.1\nConnection: close\nHost:\n", misdirected},
+		{"GET /healthz HTTP/1.1\nConnection: close\nHost: a b\n", "400 Bad Request"},
+		{"GET http://elsewhere.example/healthz HTTP/1.0\n", misdirected},
+		{"GET http://elsewhere.example/healthz HTTP/1.1\nConnection: close\nHost: localhost\n",
+			misdirected},
 	} {
+		request := strings.ReplaceAll(tt.head+"\n", "\n", "\r\n")
 		conn, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "http://"), 5*time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -110,8 +113,8 @@ func TestWithoutHost(t *testing.T) {
 		answer, err := io.ReadAll(conn)
 		conn.Close()
 		if line, _, _ := strings.Cut(string(answer), "\r\n"); err != nil ||
-			!strings.Contains(line, want) {
-			t.Errorf("%q: %q, %v; want %s", request, line, err, want)
+			!strings.Contains(line, tt.want) {
+			t.Errorf("%q: %q, %v; want %s", request, line, err, tt.want)
 		}
 	}
 }

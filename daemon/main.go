@@ -13,7 +13,7 @@
 //	POST /v1/reset  {"key":"user:42"}        forget what the key has spent: 204
 //	GET  /healthz                            200 while the process is up, even if its store is not
 //	GET  /metrics                            metrics for Prometheus, as docs/metrics.md lists them
-//	GET  /v1/top-keys                        the keys that are refused most, if --top-keys=N keeps them
+//	GET  /v1/top-keys                        the keys that are refused most, with --top-keys=N
 //
 // A decision is JSON: allowed, source, limit, remaining, retry_after_ms and reset_after_ms of the
 // limit that binds, its name and window_ms, and the same for each limit in limits. Milliseconds are
@@ -76,9 +76,9 @@ const (
 // commandLine is what kong parses: one field a verb, each in a file of its own, which has a Run
 // method.
 type commandLine struct {
-	Serve   serveCmd         `cmd:"" help:"Answer rate-limit decisions over HTTP."`
+	Serve   serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
 	Demo    demoCmd          `cmd:"" help:"Show what four algorithms admit of the same bursts."`
-	Replay  replayCmd        `cmd:"" help:"Tell whom proposed limits would have refused, from a log of requests."`
+	Replay  replayCmd        `cmd:"" help:"Replay a log of requests under proposed limits."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
 
@@ -97,7 +97,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
-		kong.Description("Exact rate limits over HTTP, a demonstration of what exact means, and replays of logs."),
+		kong.Description("Exact rate limits: a daemon with an HTTP API, a demonstration of "+
+			"what exact means, and replays of logs."),
+		kong.PostBuild(setHelp),
 		vars(),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { done = true }),

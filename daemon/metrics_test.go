@@ -70,12 +70,13 @@ func TestMetrics(t *testing.T) {
 	}
 	post(t, url+"/v1/"+secret, "")
 	wantSeries(t, scrape(t, url), map[string]string{
+		`ratelimit_limit_window_seconds limit="all"`: "3600",
+
 		`ratelimit_decisions_total limit="all" outcome="admitted" source="store"`:             "2",
 		`ratelimit_decisions_total limit="all" outcome="refused"`:                             "1",
 		`ratelimit_decisions_total limit="calls" outcome="refused"`:                           "1",
 		`ratelimit_decision_duration_seconds_count limit="all" outcome="refused"`:             "1",
 		`ratelimit_limit_max limit="all"`:                                                     "2",
-		`ratelimit_limit_window_seconds limit="all"`:                                          "3600",
 		`ratelimit_store_keys store="main"`:                                                   "2",
 		`http_server_request_duration_seconds_count route="/v1/take" status_code="429" "POST`: "1",
 		`http_server_request_duration_seconds_count route="other" status_code="404"`:          "1",

@@ -16,16 +16,16 @@ import (
 )
 
 type replayCmd struct {
-	Log        string            `required:"" placeholder:"FILE" help:"The log to replay, compressed with gzip or not; - is standard input."`
-	Limit      []ratelimit.Limit `required:"" placeholder:"MAX/WINDOW" help:"A proposed limit, such as 100/1m. Repeat it, or separate by commas, for several, each by itself."`
-	Algorithm  []string          `default:"log" placeholder:"NAME" help:"An algorithm to try with each limit: ${algorithms}. Repeat it, or separate by commas (${default})."`
-	Format     replay.Format     `placeholder:"FORMAT" help:"How lines are written: json, common or combined. The default is as the first line looks."`
-	KeyField   string            `placeholder:"FIELD" help:"What is limited. In JSON lines: a field, or a path such as request.remote_ip (key). In access logs: client, user, method, path, status, bytes, referer or agent (client)."`
-	TimeField  string            `placeholder:"FIELD" help:"The field of JSON lines with the time: RFC 3339, or Unix time in seconds, ms, µs or ns (time)."`
-	UnitsField string            `placeholder:"FIELD" help:"The field with the units that a request takes; without it each takes 1."`
-	SVG        string            `name:"svg" placeholder:"FILE" help:"Write a picture to FILE."`
-	JSON       bool              `name:"json" help:"Print the report as JSON."`
-	Progress   bool              `help:"Show progress on standard error, even if that is no terminal."`
+	Log        string            `required:"" placeholder:"FILE"`
+	Limit      []ratelimit.Limit `required:"" placeholder:"MAX/WINDOW"`
+	Algorithm  []string          `default:"log" placeholder:"NAME"`
+	Format     replay.Format     `placeholder:"FORMAT"`
+	KeyField   string            `placeholder:"FIELD"`
+	TimeField  string            `placeholder:"FIELD"`
+	UnitsField string            `placeholder:"FIELD"`
+	SVG        string            `name:"svg" placeholder:"FILE"`
+	JSON       bool              `name:"json"`
+	Progress   bool
 }
 
 // Validate is called by kong when it has parsed the command line.

@@ -85,8 +85,8 @@ func TestReplayUsage(t *testing.T) {
 		{"--log=x", exitUsage, "no limit to replay"},
 		{"--log=x --limit=10", exitUsage, "MAX/WINDOW"},
 		{"--log=x --limit=10/1m --algorithm=log,magic", exitUsage,
-			`no algorithm is named "magic"; there are: log`},
-		{"--log=x --limit=10/1m --format=xml", exitUsage, `"xml" is no format`},
+			`"magic" is not an algorithm; the algorithms are log`},
+		{"--log=x --limit=10/1m --format=xml", exitUsage, `"xml" is not a format`},
 		{"--log=x --limit=10/1m --format=common --key-field=agent", exitUsage,
 			`the common format has no field "agent"`},
 		{"--log=" + filepath.Join(dir, "none") + " --limit=10/1m", exitError, "no such file"},
@@ -211,7 +211,7 @@ func TestReplayInterrupted(t *testing.T) {
 	var stdout bytes.Buffer
 	code := run(ctx, []string{"replay", "--log=-", "--limit=10/1m", "--progress"}, &stdout, stderr)
 	if code != exitError ||
-		!regexp.MustCompile(`error: interrupted after [1-9]\d* lines\n$`).MatchString(stderr.String()) ||
+		!regexp.MustCompile(`interrupted after [1-9]\d* lines\n$`).MatchString(stderr.String()) ||
 		!regexp.MustCompile(`^[1-9],\d{3} requests of 60 keys`).MatchString(stdout.String()) {
 		t.Errorf("exit code %d: %s\n%s", code, stderr.String(), stdout.String())
 	}

@@ -36,7 +36,7 @@ func (a *api) gone(r *http.Request, giveBack func(context.Context) error) bool {
 		return false
 	}
 	if err := giveBack(r.Context()); err != nil {
-		a.log.Warn("a client has left, and its units stay charged", "error", err)
+		a.log.Warn("a client left before its answer, and its units stay charged", "error", err)
 	}
 	return true
 }

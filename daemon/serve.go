@@ -21,20 +21,24 @@ import (
 const shutdownTimeout = 10 * time.Second
 
 type serveCmd struct {
-	Store           string            `env:"RATELIMIT_STORE" default:"memory" placeholder:"URL" help:"Where the state lives: memory, or a URL such as redis://user:password@host:port/0, redis+cluster://host1,host2 or rediss+sentinel://host1,host2/primary; rueidis and valkey instead of redis choose another client, with cached refusals. Parameters follow, as in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app: (${default})."`
-	OnFailure       onFailure         `env:"RATELIMIT_ON_FAILURE" placeholder:"POLICY" help:"What to answer while the server is unavailable: closed answers 503, open admits all and records nothing, local lets each process admit its part of the limit. A server needs one; there is no default."`
-	Instances       int               `env:"RATELIMIT_INSTANCES" placeholder:"N" help:"How many processes share the server; each has one part in N of the limit while --on-failure=local decides, which needs it."`
-	Limit           []ratelimit.Limit `env:"RATELIMIT_LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW" help:"At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat it, or separate by commas, for limits that must all admit (${default})."`
-	InFlight        []ratelimit.Limit `env:"RATELIMIT_IN_FLIGHT" placeholder:"NAME=MAX/WINDOW" help:"At most MAX calls in flight at once, each for WINDOW at most, such as calls=20/10m. Requests name it. Repeat it, or separate by commas."`
-	Block           []blockFlag       `env:"RATELIMIT_BLOCK" placeholder:"NAME=LONGEST" help:"Blocks keys, each for LONGEST at most, such as blocked=24h. Requests name it. Repeat it, or separate by commas."`
-	TopKeys         int               `env:"RATELIMIT_TOP_KEYS" placeholder:"N" help:"Keep the N most refused keys of each limit, up to 100000, for GET /v1/top-keys. 0 keeps none, and is the default."`
-	TopKeysPlain    bool              `env:"RATELIMIT_TOP_KEYS_PLAIN" help:"Show these keys as they are, instead of hashes with a secret of the process."`
-	Addr            string            `env:"RATELIMIT_ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to listen on (${default})."`
-	Host            []hostFlag        `env:"RATELIMIT_HOST" placeholder:"NAME" help:"Name under which clients reach the daemon, without a port. Requests for other hosts get 421, but for localhost, addresses and the host of --addr. Repeat it, or separate by commas."`
-	BreakerFailures int               `env:"RATELIMIT_BREAKER_FAILURES" default:"20" placeholder:"N" help:"After so many failures in a row the server is not asked for a while (${default})."`
-	BreakerPause    time.Duration     `env:"RATELIMIT_BREAKER_PAUSE" default:"500ms" placeholder:"DURATION" help:"How long it is not asked, before one demand tries (${default})."`
-	LogFormat       string            `env:"RATELIMIT_LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT" help:"Format of the log on standard error: text or json (${default})."`
-	LogLevel        slog.Level        `env:"RATELIMIT_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error (${default})."`
+	Store     string            `env:"STORE" default:"memory" placeholder:"URL"`
+	OnFailure onFailure         `env:"ON_FAILURE" placeholder:"POLICY"`
+	Instances int               `env:"INSTANCES" placeholder:"N"`
+	Limit     []ratelimit.Limit `env:"LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW"`
+	InFlight  []ratelimit.Limit `env:"IN_FLIGHT" placeholder:"NAME=MAX/WINDOW"`
+	Block     []blockFlag       `env:"BLOCK" placeholder:"NAME=LONGEST"`
+
+	TopKeys      int  `env:"TOP_KEYS" placeholder:"N"`
+	TopKeysPlain bool `env:"TOP_KEYS_PLAIN"`
+
+	Addr string     `env:"ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Host []hostFlag `env:"HOST" placeholder:"NAME"`
+
+	BreakerFailures int           `env:"BREAKER_FAILURES" default:"20" placeholder:"N"`
+	BreakerPause    time.Duration `env:"BREAKER_PAUSE" default:"500ms" placeholder:"DURATION"`
+
+	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT"`
+	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL"`
 }
 
 // Validate is called by kong when it has parsed the command line.

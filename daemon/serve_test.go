@@ -148,7 +148,8 @@ func TestServeFromEnvironment(t *testing.T) {
 	status, body := post(t, url+"/v1/take", `{"key":"first"}`)
 	if status != http.StatusOK ||
 		!strings.Contains(body,
-			`"name":"burst","window_ms":3600000,"allowed":true,"source":"store","limit":1,"remaining":0,`) || !strings.Contains(body, `"name":"24h0m0s"`) {
+			`"name":"burst","window_ms":3600000,"allowed":true,"source":"store","limit":1,`+
+				`"remaining":0,`) || !strings.Contains(body, `"name":"24h0m0s"`) {
 		t.Errorf("%d %s", status, body)
 	}
 	if status, body := post(t, url+"/v1/take",
@@ -186,7 +187,8 @@ func TestServeWhileTheStoreIsAway(t *testing.T) {
 			[]int{200, 429, 429}, `"source":"local","limit":1,`, "deciding locally"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			args := append(tt.args, "--store=redis://user:secret-key@"+nobodyListens(t), "--breaker-failures=1", "--breaker-pause=1h")
+			args := append(tt.args, "--store=redis://user:secret-key@"+nobodyListens(t),
+				"--breaker-failures=1", "--breaker-pause=1h")
 			began := time.Now()
 			url, log, stop := start(t, args...)
 			took := time.Since(began)
@@ -222,7 +224,7 @@ func TestServeWhileTheStoreIsAway(t *testing.T) {
 			}
 			got := log.String()
 			for _, want := range []string{"the store cannot decide",
-				"the store fails and is not called", tt.log} {
+				"the breaker is open: the store fails and is not called", tt.log} {
 				if !strings.Contains(got, want) {
 					t.Errorf("the log does not tell of %q: %s", want, got)
 				}
@@ -281,7 +283,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure="}, exitUsage,
 			"local, with --instances=N"},
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=perhaps"},
-			exitUsage, "none of closed, open and local"},
+			exitUsage, "not closed, open or local"},
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local"},
 			exitUsage, "needs --instances=N"},
 		{[]string{"serve", "--store=redis://:secret-key@localhost", "--on-failure=local",

@@ -10,7 +10,8 @@ import (
 )
 
 func (a *api) commit(w http.ResponseWriter, r *http.Request) {
-	const rule = `"actual" must be a list of the units used, one integer of at least 0 for each claim.`
+	const rule = `"actual" must be a list of the units used, one integer of at least 0 for ` +
+		`each claim.`
 	var text *string
 	var actual []int64
 	f := fields{"token": value(&text, tokenRequired), "actual": unitList(&actual, rule)}

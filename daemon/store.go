@@ -30,7 +30,7 @@ func checkStore(ctx context.Context, store *backend.Store, log *slog.Logger) err
 		return err
 	}
 	if err != nil {
-		log.Error("the store cannot decide; until it can, the policy of --on-failure does",
+		log.Error("the store cannot decide: until it can, --on-failure decides",
 			"error", err)
 		return nil
 	}

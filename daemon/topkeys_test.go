@@ -51,7 +51,8 @@ func TestTopKeys(t *testing.T) {
 		s.post("/v1/take", `{"key":"a"}`)
 	}
 	s.post("/v1/peek", `{"key":"a"}`)
-	s.post("/v1/take-all", `{"claims":[{"limit":"requests","key":"a"},{"limit":"tokens","key":"b"}]}`)
+	s.post("/v1/take-all", `{"claims":[{"limit":"requests","key":"a"},`+
+		`{"limit":"tokens","key":"b"}]}`)
 	for range 3 {
 		s.post("/v1/acquire", `{"limit":"calls","key":"b"}`)
 	}
