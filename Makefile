@@ -28,18 +28,19 @@ servers: ## Run the tests on Redis and Valkey servers; get the servers first
 	@GOGC=400 GO=$(GO) scripts/servers.sh $(TESTFLAGS)
 
 .PHONY: test-all
-test-all: unit ## Run the suite in all combinations, at full depth once for each client, and long tests, in an hour or two
+test-all: unit ## Run the long tests and the whole suite on every store, in an hour or two
 	RATELIMIT_FULL=1 $(GO) test $(TESTFLAGS) -run Millions ./backend/memory
 	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh $(TESTFLAGS) -timeout=3h
-	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h -run 'TestConformance/redis:8$$/.*/keys(-cached)?$$'
+	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h \
+		-run 'TestConformance/redis:8$$/.*/keys(-cached)?$$'
 
 .PHONY: unit
 unit: ## Run the tests that need no server
-	$(SAY) "tests without servers$(if $(RACE),,, and without the race detector: there is no C compiler)"
+	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
 	@GOGC=400 $(GO) test $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: lint
-lint: ## Check format, vet and lint, also of the benchmarks and examples, and that backend/valkey is written from backend/rueidis
+lint: ## Lint all modules, and check that backend/valkey is the twin of backend/rueidis
 	scripts/twins.sh
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 	$(GO) -C benchmarks tool -modfile=../tools/go.mod golangci-lint run ./...
@@ -54,8 +55,9 @@ fuzz: ## Fuzz every target for FUZZTIME (150000x: inputs)
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: soak
-soak: ## Make random demands while random things go wrong, for SOAK (10m); check every history, and that planted bugs are caught
-	RATELIMIT_SOAK=$(SOAK) $(GO) -C integration/soak test -race -count=1 -v -timeout=3h -run '^TestSoak'
+soak: ## Make random demands during random faults, for SOAK (10m), and check every history
+	RATELIMIT_SOAK=$(SOAK) \
+		$(GO) -C integration/soak test -race -count=1 -v -timeout=3h -run '^TestSoak'
 
 .PHONY: cover
 cover: ## Measure coverage with all tests; fail below 90 % of a package
@@ -67,8 +69,10 @@ bench: ## Run the benchmarks
 
 .PHONY: faults
 faults: ## Let faults befall real servers for seven minutes; write the tables of docs/faults.md
-	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_FAULTS_MD=../../docs/faults.md \
-		$(GO) -C integration/faults test -count=1 -timeout=30m -parallel=1 -run '^Test(Faults|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
+	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 \
+		RATELIMIT_FAULTS_MD=../../docs/faults.md \
+		$(GO) -C integration/faults test -count=1 -timeout=30m -parallel=1 \
+		-run '^Test(Faults|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
 
 .PHONY: compare
 compare: ## Measure this module and others side by side, in two minutes
@@ -76,10 +80,11 @@ compare: ## Measure this module and others side by side, in two minutes
 
 .PHONY: report
 report: ## Measure for ten minutes; write docs/benchmarks.md and the README's comparison
-	$(GO) -C benchmarks run . -json ../docs/benchmarks.json -md ../docs/benchmarks.md -readme ../README.md
+	$(GO) -C benchmarks run . -json ../docs/benchmarks.json -md ../docs/benchmarks.md \
+		-readme ../README.md
 
 .PHONY: exactness
-exactness: ## Play the same traces with every algorithm on every store; write the table of docs/choosing.md
+exactness: ## Play the same traces on every store; write the table of docs/choosing.md
 	RATELIMIT_FULL=1 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_EXACTNESS_MD=../../docs/choosing.md \
 		$(GO) -C integration/conformance test -count=1 -timeout=30m -run '^TestExactness$$'
 
@@ -92,8 +97,10 @@ map: ## Draw docs/map.svg and list the packages in docs/map.md
 	$(GO) run ./internal/map
 
 .PHONY: charts
-charts: ## Draw docs/charts from docs/benchmarks.json
+charts: ## Draw docs/charts from docs/benchmarks.json, and from an outage in synthetic time
 	$(GO) -C benchmarks run . -from ../docs/benchmarks.json -charts ../docs/charts
+	RATELIMIT_CHARTS=../../docs/charts \
+		$(GO) test -count=1 -run '^TestOutageChart$$' ./layer/breaker
 
 .PHONY: measure
 measure: ## Print for each package its size, the levels of its files and its longest function

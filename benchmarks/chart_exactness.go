@@ -10,8 +10,8 @@ import (
 
 // Sizes of the bars, in pixels.
 const (
-	barLeft = 250
-	barFull = 320 // length of the longest bar
+	barLeft = 275
+	barFull = 300 // length of the longest bar
 	barStep = 22  // from one bar to the next
 )
 
@@ -34,7 +34,8 @@ func (r *report) writeExactness(w io.Writer) error {
 				continue
 			}
 			most = max(most, v.Median)
-			texts = append(texts, fmt.Sprintf("%s, %s: %v", chartName(e.Name), place.title, v.Median))
+			texts = append(texts, fmt.Sprintf("%s, %s: %v", chartName(e.Name), place.title,
+				v.Median))
 			rows++
 		}
 	}
@@ -42,7 +43,8 @@ func (r *report) writeExactness(w io.Writer) error {
 	p := svg.New(height, "Most admitted in any rolling window, divided by the limit",
 		strings.Join(texts, "; ")+".")
 	p.Text("small", 24, 55, "start",
-		"Bursts aimed at the edges of windows, and random bursty traces. 1 never exceeds the limit.")
+		"Bursts aimed at the edges of windows, and random bursty traces. 1 never exceeds the "+
+			"limit.")
 	at := func(v number) float64 { return barLeft + barFull*float64(v)/float64(most) }
 	y := 92.0
 	for _, place := range places {
@@ -60,8 +62,8 @@ func (r *report) writeExactness(w io.Writer) error {
 				text += ", " + percent(w) + " of refusals wrong"
 			}
 			p.Text("small", barLeft-8, y, "end", chartName(e.Name))
-			p.Printf(`<rect class="area" x="%d" y="%.0f" width="%.1f" height="14"/>`,
-				barLeft, y-11, at(v.Median)-barLeft)
+			p.Printf(`<rect fill="%s" x="%d" y="%.0f" width="%.1f" height="14"/>`,
+				colourOf(e.Name), barLeft, y-11, at(v.Median)-barLeft)
 			p.Text("small", at(v.Median)+8, y, "start", text)
 			y += barStep
 		}

@@ -15,8 +15,9 @@ import (
 const (
 	panelWidth  = 500
 	panelHeight = 220
-	panelLeft   = 80
+	panelLeft   = 96
 	labelStep   = 14
+	leader      = 22 // from the end of a line to its label
 )
 
 // A panel has a line for each entry over the cases of a metric, both axes logarithmic.
@@ -106,27 +107,43 @@ func drawPanel(p *svg.Picture, title string, top float64, lines []line) {
 	for _, v := range xs {
 		p.Text("small", x(v), top+panelHeight+18, "middle", number(v).String())
 	}
-	end := func(l line) float64 { return y(l.points[len(l.points)-1][1]) }
-	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(end(a), end(b)) })
-	label := math.Inf(-1)
-	for i, l := range lines {
-		stroke := `class="axis"`
-		if strings.HasPrefix(l.entry, ours) {
-			stroke = `fill="none" stroke="#218bff" stroke-width="2.5"`
+	end := func(l line) (float64, float64) {
+		last := l.points[len(l.points)-1]
+		return x(last[0]), y(last[1])
+	}
+	slices.SortStableFunc(lines, func(a, b line) int {
+		_, aY := end(a)
+		_, bY := end(b)
+		return cmp.Compare(aY, bY)
+	})
+	labels := make(map[float64]float64) // the lowest label yet, by the end of its line
+	for _, l := range lines {
+		colour, width := colourOf(l.entry), 1.2
+		if colour == ourColour {
+			width = 2.5
 		}
 		var d strings.Builder
-		for _, at := range l.points {
+		for i, at := range l.points {
 			command := "L"
-			if d.Len() == 0 {
+			if i == 0 {
 				command = "M"
 			}
 			fmt.Fprintf(&d, "%s%.1f %.1f", command, x(at[0]), y(at[1]))
-			p.Printf(`<circle class="area" cx="%.1f" cy="%.1f" r="3"/>`, x(at[0]), y(at[1]))
 		}
-		p.Printf(`<path %s d="%s"/>`, stroke, d.String())
-		lowest := top + panelHeight - labelStep*float64(len(lines)-1-i)
-		label = max(label+labelStep, min(end(l)+4, lowest))
-		p.Text("small", panelLeft+panelWidth+10, label, "start", chartName(l.entry))
+		p.Printf(`<path fill="none" stroke="%s" stroke-width="%.1f" d="%s"/>`,
+			colour, width, d.String())
+		for _, at := range l.points {
+			p.Printf(`<circle fill="%s" cx="%.1f" cy="%.1f" r="3"/>`, colour, x(at[0]), y(at[1]))
+		}
+		endX, endY := end(l)
+		labelY := endY
+		if above, ok := labels[endX]; ok {
+			labelY = max(labelY, above+labelStep)
+		}
+		labels[endX] = labelY
+		p.Printf(`<path fill="none" stroke="%s" stroke-width=".7" d="M%.1f %.1fL%.1f %.1f"/>`,
+			colour, endX+5, endY, endX+leader, labelY)
+		p.Text("small", endX+leader+4, labelY+4, "start", chartName(l.entry))
 	}
 }
 

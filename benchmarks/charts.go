@@ -3,9 +3,24 @@ package main
 import (
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/truewindow/ratelimit/internal/svg"
 )
+
+// Colours that are seen on light and dark backgrounds.
+const (
+	ourColour  = "#218bff"
+	peerColour = "#818b98"
+)
+
+// colourOf tells this module from the others.
+func colourOf(entry string) string {
+	if strings.HasPrefix(entry, ours) {
+		return ourColour
+	}
+	return peerColour
+}
 
 // charts has the function that writes each chart, by the name of its file.
 func (r *report) charts() map[string]func(io.Writer) error {
