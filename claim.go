@@ -163,7 +163,8 @@ func sharedStore(parts []part) (Store, error) {
 			return nil, fmt.Errorf("%w: claim %d has no limiter", ErrInvalidDemand, i+1)
 		}
 		if i > 0 && !sameStore(parts[0].limiter.store, p.limiter.store) {
-			return nil, fmt.Errorf("%w: claims 1 and %d are on different stores", ErrInvalidDemand, i+1)
+			return nil, fmt.Errorf("%w: claims 1 and %d are on different stores", ErrInvalidDemand,
+				i+1)
 		}
 	}
 	return parts[0].limiter.store, nil

@@ -80,13 +80,16 @@ func TestAllowAllErrors(t *testing.T) {
 		claims []ratelimit.Claim
 		want   error
 	}{
-		"no claim":        {nil, ratelimit.ErrInvalidDemand},
-		"no limiter":      {[]ratelimit.Claim{{Key: "k", N: 1}}, ratelimit.ErrInvalidDemand},
-		"no key":          {[]ratelimit.Claim{{Limiter: b.requests, N: 1}}, ratelimit.ErrInvalidDemand},
-		"negative":        {b.claims(1, -1), ratelimit.ErrInvalidDemand},
-		"too many":        {b.claims(4, 1), ratelimit.ErrExceedsLimit},
-		"one limit twice": {append(b.claims(1, 1), b.claims(1, 1)[0]), ratelimit.ErrDuplicateDemand},
-		"two stores":      {append(b.claims(1, 1), other.claims(1, 1)[0]), ratelimit.ErrInvalidDemand},
+		"no claim":   {nil, ratelimit.ErrInvalidDemand},
+		"no limiter": {[]ratelimit.Claim{{Key: "k", N: 1}}, ratelimit.ErrInvalidDemand},
+		"no key": {[]ratelimit.Claim{{Limiter: b.requests, N: 1}},
+			ratelimit.ErrInvalidDemand},
+		"negative": {b.claims(1, -1), ratelimit.ErrInvalidDemand},
+		"too many": {b.claims(4, 1), ratelimit.ErrExceedsLimit},
+		"one limit twice": {append(b.claims(1, 1), b.claims(1, 1)[0]),
+			ratelimit.ErrDuplicateDemand},
+		"two stores": {append(b.claims(1, 1), other.claims(1, 1)[0]),
+			ratelimit.ErrInvalidDemand},
 		"two stores in a type == cannot compare": {
 			[]ratelimit.Claim{{Limiter: odd, Key: "a", N: 1}, {Limiter: odd, Key: "b", N: 1}},
 			ratelimit.ErrInvalidDemand,

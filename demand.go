@@ -15,8 +15,8 @@ const (
 	OpPeek
 	// OpForce records N units whether they fit or not, and is always allowed. N may exceed Max.
 	OpForce
-	// OpGiveBack removes up to N units from the record with the stamp At, by whichever call they
-	// were recorded: never more than the record still holds, and nothing after the record has left
+	// OpGiveBack removes up to N units from the record with the stamp At, even if another call
+	// recorded them: never more than the record still holds, and nothing after the record has left
 	// the window. It is always allowed.
 	OpGiveBack
 	// OpReset deletes the state. It is always allowed.

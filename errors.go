@@ -33,8 +33,7 @@ var (
 	ErrQueueFull = errors.New("ratelimit: too many calls wait for the key")
 
 	// ErrNoScript means that a store on a server cannot run an algorithm that has no script. It
-	// wraps
-	// [errors.ErrUnsupported].
+	// wraps [errors.ErrUnsupported].
 	ErrNoScript = fmt.Errorf("ratelimit: algorithm has no script: %w", errors.ErrUnsupported)
 )
 

@@ -14,7 +14,8 @@ import (
 
 func newCalls(t *testing.T, store ratelimit.Store, most int64) *ratelimit.Limiter {
 	t.Helper()
-	calls, err := ratelimit.NewInFlight(store, naiveLog{ratelimit.Limit{Name: "calls", Max: most, Window: time.Minute}})
+	calls, err := ratelimit.NewInFlight(store,
+		naiveLog{ratelimit.Limit{Name: "calls", Max: most, Window: time.Minute}})
 	noErr(t, err)
 	return calls
 }

@@ -182,7 +182,8 @@ func TestLimitText(t *testing.T) {
 		Plans  map[string][]ratelimit.Limit
 		Policy ratelimit.Policy
 	}
-	const text = `{"Login":"login=5/1m0s","Plans":{"free":["burst=2/1s","day=100/24h0m0s"]},"Policy":"open"}`
+	const text = `{"Login":"login=5/1m0s","Plans":{"free":["burst=2/1s","day=100/24h0m0s"]},` +
+		`"Policy":"open"}`
 	want := config{
 		ratelimit.PerMinute("login", 5),
 		map[string][]ratelimit.Limit{"free": {ratelimit.PerSecond("burst", 2),

@@ -13,7 +13,8 @@ func TestPlans(t *testing.T) {
 	clock := newClock()
 	store := &mapStore{now: clock.now}
 	plan := func(limit ratelimit.Limit) *ratelimit.Limiter { return newLimiter(t, store, limit) }
-	small, large := plan(ratelimit.PerMinute("tokens", 10)), plan(ratelimit.PerMinute("tokens", 100))
+	small, large := plan(ratelimit.PerMinute("tokens", 10)),
+		plan(ratelimit.PerMinute("tokens", 100))
 	long := plan(ratelimit.PerHour("tokens", 100))
 	left := func(l *ratelimit.Limiter, want int64) {
 		t.Helper()

@@ -1,7 +1,7 @@
 // Package ratelimit answers one question, exactly: may this key spend n more units now?
 //
 // An [Algorithm] decides, a [Store] keeps the state and makes the decision atomic, and a [Limiter]
-// joins the two. The first algorithm is the exact sliding-window log of package algorithm: in every
+// joins the two. The main algorithm is the exact sliding-window log of package algorithm: in every
 // window (t−W, t] at most Max units are admitted, wherever the window begins.
 //
 //	store, err := memorystore.New(nil)

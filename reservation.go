@@ -200,10 +200,10 @@ func (r *Reservation) record(parts []part) {
 }
 
 // Commit settles the reservation: actual[i] is what claim i has used. If that is less than was
-// reserved, the difference is given back, to the very records that the reservation made, if they
-// are still in the window; if it is more, the difference is recorded as by [Limiter.Force], so that
-// the limit may hold more than its Max until enough units have left. Without an argument what was
-// reserved is what was used. Units of calls in flight are released, whatever their actual.
+// reserved, the difference is given back to the records that the reservation made, if they are
+// still in the window; if it is more, the difference is recorded as by [Limiter.Force], so that the
+// limit may hold more than its Max until enough units have left. Without arguments, all that was
+// reserved counts as used. Units of calls in flight are released, whatever their actual.
 //
 // Where the policy admitted the reservation ([SourceOpen]) nothing is recorded yet, and Commit
 // records all of actual. If the outcome of the reservation was unknown, its units may then count
@@ -285,11 +285,13 @@ func giveBack(c Claim, n int64, admission []Result) part {
 
 func (r *Reservation) check(n []int64) error {
 	if len(n) != len(r.claims) {
-		return fmt.Errorf("%w: %d numbers of units for %d claims", ErrInvalidDemand, len(n), len(r.claims))
+		return fmt.Errorf("%w: %d numbers of units for %d claims", ErrInvalidDemand, len(n),
+			len(r.claims))
 	}
 	for _, n := range n {
 		if n < 0 || n > MaxUnits {
-			return fmt.Errorf("%w: %d units are not between 0 and %d", ErrInvalidDemand, n, MaxUnits)
+			return fmt.Errorf("%w: %d units are not between 0 and %d", ErrInvalidDemand, n,
+				MaxUnits)
 		}
 	}
 	return nil

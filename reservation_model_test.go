@@ -15,7 +15,8 @@ func TestReservationModel(t *testing.T) {
 		clock := newClock()
 		store := &mapStore{now: clock.now}
 		client := func() budgetmodel.Client {
-			calls, err := ratelimit.NewInFlight(store, naiveLog{ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute}})
+			calls, err := ratelimit.NewInFlight(store,
+				naiveLog{ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -26,7 +27,8 @@ func TestReservationModel(t *testing.T) {
 				calls,
 			}
 		}
-		budgetmodel.Play(t, seed, fmt.Sprint("key", seed), budgetmodel.Clock{Now: clock.now, Advance: clock.advance}, 60,
+		budgetmodel.Play(t, seed, fmt.Sprint("key", seed),
+			budgetmodel.Clock{Now: clock.now, Advance: clock.advance}, 60,
 			client(), client())
 	}
 }

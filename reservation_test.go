@@ -257,7 +257,8 @@ func TestReservationObserved(t *testing.T) {
 	claims := b.claims(1, 60)
 	claims[1].Limiter = b.tokens.WithObserver(seen.observe)
 	noErr(t, mustReserve(t, claims...).Commit(t.Context(), 1, 50))
-	noErr(t, mustReserve(t, claims[0], ratelimit.Claim{Limiter: claims[1].Limiter, Key: "k2", N: 60}).Commit(t.Context(), 1, 65))
+	noErr(t, mustReserve(t, claims[0], ratelimit.Claim{Limiter: claims[1].Limiter, Key: "k2",
+		N: 60}).Commit(t.Context(), 1, 65))
 	want := []struct {
 		op ratelimit.Op
 		n  int64

@@ -60,10 +60,10 @@ type Result struct {
 	At int64
 }
 
-// Binding returns the index of the result that stands for all results of a demand under several
-// limits: among those refused the one that takes longest to retry; if none is refused, the one with
-// the least remaining. Ties go to the one with the least remaining, then to the one that takes
-// longest to reset, then to the first. It panics if results is empty.
+// Binding returns the index of the result that decides for a demand under several limits: of the
+// refusals the one with the longest RetryAfter, or, without a refusal, the one with the least
+// Remaining. Ties go to the one with the least Remaining, then to the longest ResetAfter, then to
+// the first. It panics if results is empty.
 func Binding(results []Result) int {
 	best := 0
 	for i := 1; i < len(results); i++ {

@@ -35,7 +35,8 @@ func TestShadow(t *testing.T) {
 			func() error { _, err := l.Reserve(t.Context(), "k", 1); return err },
 			func() error {
 				_, err := ratelimit.AllowAll(t.Context(),
-					ratelimit.Claim{Limiter: other, Key: "k", N: 1}, ratelimit.Claim{Limiter: l, Key: "k", N: 1})
+					ratelimit.Claim{Limiter: other, Key: "k", N: 1},
+					ratelimit.Claim{Limiter: l, Key: "k", N: 1})
 				return err
 			},
 			func() error { _, err := l.Allow(t.Context(), "k"); return err },
@@ -78,7 +79,8 @@ func TestShadowKeepsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := new(recorder)
 		l, err := newLimiter(t, &mapStore{}, ratelimit.PerMinute("real", 5000)).
-			WithShadow(newLimiter(t, stuckStore{}, ratelimit.PerMinute("tried", 2)).WithObserver(seen.observe))
+			WithShadow(newLimiter(t, stuckStore{}, ratelimit.PerMinute("tried", 2)).
+				WithObserver(seen.observe))
 		noErr(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()

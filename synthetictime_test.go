@@ -32,7 +32,8 @@ func TestSyntheticTime(t *testing.T) {
 		if err != nil || res.Allowed || res.RetryAfter != 40*time.Second {
 			t.Errorf("after 20 s: %+v, %v", res, err)
 		}
-		if _, err := limiter.Wait(t.Context(), "user:42"); err != nil { // sleeps for 40 s of the test
+		// Wait sleeps for 40 s of the test's time.
+		if _, err := limiter.Wait(t.Context(), "user:42"); err != nil {
 			t.Error(err)
 		}
 	})

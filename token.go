@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-// ErrInvalidToken means that a text is not a token of [Reservation.Token], or one whose limits are
-// not those of the limiters that [Resume] got, or that a token would be longer than 1 MiB.
+// ErrInvalidToken means that the text for [Resume] is not a token of [Reservation.Token], or that
+// Resume lacks a limiter of the token, or that a token would be longer than 1 MiB.
 var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
 
-// ErrUnknownLimit means that [Resume] got no limiter for a claim of the token: none with limits of
-// the same names that is of calls in flight exactly if the claim is. It wraps [ErrInvalidToken].
+// ErrUnknownLimit means that [Resume] got no limiter for a claim of the token: one with limits of
+// the same names and of the same kind, which is made by [New] or by [NewInFlight]. It wraps
+// [ErrInvalidToken].
 var ErrUnknownLimit = fmt.Errorf("%w: no limiter has its limits", ErrInvalidToken)
 
 // maxToken bounds the bytes of a token, which its reader may have from a stranger.

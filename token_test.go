@@ -19,7 +19,9 @@ import (
 // TestToken: another process settles a reservation from its token alone.
 func TestToken(t *testing.T) {
 	b := newBudget(t)
-	claims := []ratelimit.Claim{{Limiter: b.requests, Key: "a\x00\xff", N: 1}, {Limiter: b.tokens, Key: "k", N: 40}}
+	claims := []ratelimit.Claim{
+		{Limiter: b.requests, Key: "a\x00\xff", N: 1}, {Limiter: b.tokens, Key: "k", N: 40},
+	}
 	r := mustReserve(t, claims...)
 	b.clock.advance(time.Second)
 	_, err := r.Extend(t.Context(), 0, 20)
@@ -55,6 +57,9 @@ func TestTokenGarbage(t *testing.T) {
 	noErr(t, err)
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	claim := `{"k":"aw","l":["requests"],"n":1}`
+	part := func(units string) string {
+		return encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":` + units + `}]}`)
+	}
 	bad := map[string]string{
 		"empty":             "",
 		"not base64":        "!!",
@@ -68,11 +73,11 @@ func TestTokenGarbage(t *testing.T) {
 		"trailing bracket":  encode(`{"v":1,"c":[` + claim + `]}}`),
 		"no key":            encode(`{"v":1,"c":[{"k":"","l":["requests"],"n":1}]}`),
 		"unknown limit":     encode(`{"v":1,"c":[{"k":"aw==","l":["other"],"n":1}]}`),
-		"negative units":    encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[-1],"s":[[1]]}]}`),
-		"more than claimed": encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[2],"s":[[1]]}]}`),
-		"no stamp":          encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[1],"s":[[]]}]}`),
-		"a stamp of 0":      encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[1],"s":[[0]]}]}`),
-		"no units":          encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[],"s":[]}]}`),
+		"negative units":    part(`[-1],"s":[[1]]`),
+		"more than claimed": part(`[2],"s":[[1]]`),
+		"no stamp":          part(`[1],"s":[[]]`),
+		"a stamp of 0":      part(`[1],"s":[[0]]`),
+		"no units":          part(`[],"s":[]`),
 	}
 	b.store.made()
 	for name, text := range bad {
@@ -86,7 +91,7 @@ func TestTokenGarbage(t *testing.T) {
 		}
 	}
 	wantCalls(t, b.store)
-	_, err = ratelimit.Resume(encode(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[1],"s":[[1]]}]}`), b.requests)
+	_, err = ratelimit.Resume(part(`[1],"s":[[1]]`), b.requests)
 	noErr(t, err) // the one that the bad ones differ from
 }
 

@@ -435,7 +435,8 @@ func TestWaitUnavailable(t *testing.T) {
 						}
 						if took := time.Since(w.start); took < 25*time.Second ||
 							took > 26*time.Second {
-							t.Errorf("both were admitted after %v, want up to a second more than 25 s", took)
+							t.Errorf("both were admitted after %v, want up to a second more than "+
+								"25 s", took)
 						}
 					case opens:
 						if a != nil || w.res["a"].Source != ratelimit.SourceOpen || b != cause {

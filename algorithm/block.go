@@ -26,7 +26,7 @@ type Block struct{ limit ratelimit.Limit }
 var _ ratelimit.Algorithm = Block{}
 
 // Blocking returns the algorithm that blocks keys, for longest at most. [ratelimit.New] reports a
-// name that is missing and a longest that is no Window of a limit.
+// missing name, and a longest time that cannot be the Window of a limit.
 func Blocking(name string, longest time.Duration) Block {
 	return Block{ratelimit.Limit{Name: name, Max: BlockFor(longest), Window: longest}}
 }

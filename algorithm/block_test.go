@@ -25,7 +25,8 @@ func TestBlock(t *testing.T) {
 	}
 	block := func(d time.Duration) {
 		t.Helper()
-		if res, err := l.Force(t.Context(), "k", algorithm.BlockFor(d)); err != nil || !res.Allowed {
+		if res, err := l.Force(t.Context(), "k", algorithm.BlockFor(d)); err != nil ||
+			!res.Allowed {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	}
@@ -65,7 +66,8 @@ func TestBlock(t *testing.T) {
 // TestBlockValidate: a block has a name and a longest time.
 func TestBlockValidate(t *testing.T) {
 	for _, b := range []algorithm.Block{
-		{}, algorithm.Blocking("", time.Hour), algorithm.Blocking("b", 0), algorithm.Blocking("b", -time.Hour),
+		{}, algorithm.Blocking("", time.Hour), algorithm.Blocking("b", 0),
+		algorithm.Blocking("b", -time.Hour),
 		algorithm.Blocking("b", 1000*24*time.Hour),
 	} {
 		if _, err := ratelimit.New(stubStore{}, b); !errors.Is(err, ratelimit.ErrInvalidLimit) {

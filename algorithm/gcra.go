@@ -20,8 +20,8 @@ import (
 // least a thousandth of it.
 //
 // Result.At of an admission is the time at which the bucket is full again if nothing else is
-// admitted. Of units that are given back, those return that the bucket has not filled up since.
-// That the same units are given back twice is not noticed.
+// admitted. When units are given back, only those return that the bucket has not refilled since.
+// Giving the same units back twice is not noticed.
 type Bucket struct{ limit ratelimit.Limit }
 
 var _ ratelimit.Algorithm = Bucket{}

@@ -20,9 +20,10 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (
 	return next, keep, res
 }
 
-// Decide is Step with a demand and a result in words, which fit registers, for a store in which
-// copies of the two would be a good part of a decision. stamp is the At of an OpGiveBack, and the
-// limit's Max the only part of the result that is not returned.
+// Decide is Step with the fields of the demand and of the result as parameters, which fit
+// registers. It is for stores in memory, where copying the two structs would be a good part of a
+// decision. stamp is the At of an OpGiveBack, and the limit's Max the only part of the result that
+// is not returned.
 func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
 	next []byte, keep time.Duration, allowed bool,
 	remaining int64, retryAfter, resetAfter time.Duration, at int64,

@@ -60,7 +60,8 @@ func TestMostRecords(t *testing.T) {
 				last := g.record(g.count - 1)
 				if g.count != n || g.newest != newest || g.base+last.stamp() != newest ||
 					last.units() != units || g.used != used {
-					t.Fatalf("%d records of %d units, the newest at %d of %d units, want %d, %d, %d, %d",
+					t.Fatalf("%d records of %d units, the newest at %d of %d units, want %d, %d, "+
+						"%d, %d",
 						g.count, g.used, g.newest-epoch, last.units(), n, used, newest-epoch, units)
 				}
 			}

@@ -41,7 +41,8 @@ func play(t *testing.T, l Log, lines []scripted) {
 		}
 		if res.Allowed != line.allowed || res.Remaining != line.remaining ||
 			res.RetryAfter != line.retry || res.ResetAfter != line.reset {
-			t.Errorf("line %d: %v %d at %v s: got allowed %v, remaining %d, retry %v, reset %v; want %v, %d, %v, %v",
+			t.Errorf("line %d: %v %d at %v s: got allowed %v, remaining %d, retry %v, reset %v; "+
+				"want %v, %d, %v, %v",
 				i, line.demand.Op, line.demand.N, line.at, res.Allowed, res.Remaining,
 				res.RetryAfter, res.ResetAfter,
 				line.allowed, line.remaining, line.retry, line.reset)
@@ -488,7 +489,8 @@ func TestLargeLogs(t *testing.T) {
 			next, keep, res := l.Step(state, now, d)
 			want, wantKeep := model.step(l, now, d)
 			if res != want || keep < 0 || keep > 0 && keep != wantKeep {
-				t.Fatalf("seed %d, step %d: %v of %d at %d under %v: got %+v keep %v, want %+v keep %v", seed, i, d.Op, d.N, now, l.Limit(), res, keep, want, wantKeep)
+				t.Fatalf("seed %d, step %d: %v of %d at %d under %v: got %+v keep %v, want %+v "+
+					"keep %v", seed, i, d.Op, d.N, now, l.Limit(), res, keep, want, wantKeep)
 			}
 			if keep > 0 {
 				state = next

@@ -79,15 +79,16 @@ func TestParseURL(t *testing.T) {
 
 func TestParams(t *testing.T) {
 	for query, want := range map[string]string{ // of the error of Check
-		"":                             "",
-		"n=3&d=5ms&s=a%26b%3Dc&":       "",
-		"n=x":                          `parameter "n": it is not a whole number of at least 2`,
-		"n=1":                          `parameter "n": it is not a whole number of at least 2`,
-		"d=5":                          `parameter "d": it is not a duration above zero`,
-		"d=0s":                         `parameter "d": it is not a duration above zero`,
-		"d=-1s":                        `parameter "d": it is not a duration above zero`,
-		"s=a&s=a":                      `parameter "s": it is given twice`,
-		"colour=red&taste=sweet":       `parameter "colour" is unknown; parameter "taste" is unknown`,
+		"":                       "",
+		"n=3&d=5ms&s=a%26b%3Dc&": "",
+		"n=x":                    `parameter "n": it is not a whole number of at least 2`,
+		"n=1":                    `parameter "n": it is not a whole number of at least 2`,
+		"d=5":                    `parameter "d": it is not a duration above zero`,
+		"d=0s":                   `parameter "d": it is not a duration above zero`,
+		"d=-1s":                  `parameter "d": it is not a duration above zero`,
+		"s=a&s=a":                `parameter "s": it is given twice`,
+		"colour=red&taste=sweet": `parameter "colour" is unknown; ` +
+			`parameter "taste" is unknown`,
 		"any-password=pass&word=b":     "a parameter is unknown",
 		"s=no&n=many&d=marked-no&e=no": `parameter "e" is unknown`,
 	} {

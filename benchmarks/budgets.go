@@ -40,7 +40,8 @@ func budgets(s **server, quick bool) subject {
 		name: "budgets", title: "Reservations and claims on the server", rounds: rounds,
 		metrics: []metric{
 			{"time", "µs of command time a decision",
-				fmt.Sprintf("A decision is all that the case names. Steady logs of some %d records; each decision has a call of its own.",
+				fmt.Sprintf("A decision is all that the case names. Steady logs of some %d "+
+					"records; each decision has a call of its own.",
 					budgetRecords), true},
 			{"commands", "a decision", "", true},
 			{"bytes in", "a decision", "", true},

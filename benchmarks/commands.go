@@ -35,14 +35,17 @@ func commandTime(s **server, quick bool) subject {
 		name: "commands", title: "Cost of a decision on the server", reference: zset, rounds: 3,
 		metrics: []metric{
 			{"time", "µs of command time a decision",
-				"From commandstats. The case is the limit, with full logs; 16 callers share the admissions, and some travel together unless each goes alone. throttled counts the GET in its script twice.", false},
+				"From commandstats. The case is the limit, with full logs; 16 callers share the " +
+					"admissions, and some travel together unless each goes alone. throttled " +
+					"counts the GET in its script twice.", false},
 			{"commands", "a decision", "", true},
 			{"round trips", "reads of the server a decision", "", true},
 			{"bytes in", "a decision", "", false},
 			{"bytes out", "a decision", "", false},
 			{"admitted", "share of the decisions", "", true},
 			{"longest", "µs",
-				"The longest single call, by SLOWLOG, which notes those of 50 µs and more. The machine's own pauses count: the least over the rounds says most.", true},
+				"The longest single call, by SLOWLOG, which notes those of 50 µs and more. The " +
+					"machine's own pauses count: the least over the rounds says most.", true},
 			{"errors", "share of the calls", "Calls that failed; they are no decisions.", true},
 			{"fill", "records ÷ limit", "How full the logs were.", true},
 		},

@@ -66,10 +66,11 @@ var (
 	}
 )
 
-const reading = `"Most admitted" counts the units in any rolling window, and a refusal is wrong if an exact log would
-not have made it: both are the worst of bursts at the edges of windows and of random traces. Twice
-the limit is the contract of token buckets, GCRA and fixed windows, and not a defect. "zset" is a
-Lua script on a sorted set with a member for each request, the usual way to an exact log on Redis.
+const reading = `"Most admitted" is the most units in any rolling window. A refusal is wrong if an
+exact log would have admitted. Both are the worst of bursts at the edges of windows and of random
+traces. Token buckets, GCRA and fixed windows admit up to twice the limit by design; that is not a
+defect. "zset" is a Lua script on a sorted set with a member for each request, the usual exact log
+on Redis. A dash means that it was not measured.
 `
 
 // The comparison of the README is small: the rows that most readers know, and few columns.

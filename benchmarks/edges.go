@@ -70,9 +70,9 @@ func httpEdges(quick bool) subject {
 		name: "http", title: "HTTP middleware in process", reference: xTime,
 		metrics: []metric{
 			{"time", "ns a request over the bare handler", "One CPU, one peer, the libraries' " +
-				"fields in each answer. x/time/rate: the address of the peer, a limiter for it in " +
-				"a sync.Map, and no fields. Two limits: ours decides them together; of the others " +
-				"two middlewares stand one behind the other.", false},
+				"fields in each answer. x/time/rate: the address of the peer, a limiter for it " +
+				"in a sync.Map, and no fields. Two limits: ours decides them together; of the " +
+				"others two middlewares stand one behind the other.", false},
 			{"allocations", "a request", "", true},
 			{"admitted", "share of the requests", "Where nothing should be refused, an entry " +
 				"below 1 does not refill as its limit says.", true},

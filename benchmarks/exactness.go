@@ -38,7 +38,9 @@ func exactness(
 		name: name, title: title, rounds: 1,
 		metrics: []metric{
 			{"worst", "most admitted in any rolling window ÷ limit",
-				"Only admissions certain to lie in one window count: the last call ended less than a window after the first one began, by a clock that counts microseconds.", true},
+				"Only admissions certain to lie in one window count: the last call ended less " +
+					"than a window after the first one began, by a clock that counts microseconds.",
+				true},
 			{"wrong", "share of the refusals",
 				"Refusals that an exact log of the same admissions would not have made.", true},
 			{"storm", "admitted ÷ limit",

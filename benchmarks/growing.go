@@ -18,7 +18,8 @@ func growing(quick bool) subject {
 		name: "growing", title: "Growing histories in process", reference: xTime,
 		metrics: []metric{
 			{"time", "ns a decision",
-				"Wall time ÷ decisions of two goroutines on two CPUs. Each of 100,000 keys has decided once before.", false},
+				"Wall time ÷ decisions of two goroutines on two CPUs. Each of 100,000 keys has " +
+					"decided once before.", false},
 			{"allocations", "a decision", "", true},
 			{"bytes", "a decision", "Bytes allocated, those for longer histories included.", true},
 		},

@@ -25,7 +25,8 @@ func heap(quick bool) subject {
 	return subject{
 		name: "heap", title: "Memory in process", reference: xTime, rounds: 1,
 		metrics: []metric{{"heap", "bytes a key",
-			"Sparse: 1M keys (quick: 100k), 5 requests at 100/min. Saturated: 10k keys (quick: 1k), 1,000 requests at 1,000/min; coarse: with Resolution = Window/100.", false}},
+			"Sparse: 1M keys (quick: 100k), 5 requests at 100/min. Saturated: 10k keys (quick: " +
+				"1k), 1,000 requests at 1,000/min; coarse: with Resolution = Window/100.", false}},
 		cases: []testCase{
 			{name: "sparse", entries: memoryNames(),
 				measure: measure(quota{100, time.Minute}, sparseKeys, 5)},

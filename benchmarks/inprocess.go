@@ -26,7 +26,8 @@ func inProcess(quick bool) subject {
 			{"allocations", "a decision",
 				"With 100k keys it includes histories that still grow.", true},
 			{"admitted", "share of the decisions",
-				"Where nothing should be refused, an entry below 1 does not refill as its limit says.", true},
+				"Where nothing should be refused, an entry below 1 does not refill as its limit " +
+					"says.", true},
 		},
 	}
 	hot := make([]string, 1)

@@ -59,16 +59,20 @@ func load(s **server, quick bool) subject {
 		name: "load", title: "Decisions under load", reference: zset, rounds: 3,
 		metrics: []metric{
 			{"rate", "decisions/s",
-				fmt.Sprintf("c is the number of callers, who share the machine with the server. go-redis has %d connections. "+
-					"%q is what the callers themselves can do at most: a figure near it would be theirs and not the entry's.", connections, atOnce), false},
+				fmt.Sprintf("c is the number of callers, who share the machine with the server. "+
+					"go-redis has %d connections. %q is what the callers themselves can do at "+
+					"most: a figure near it would be theirs and not the entry's.",
+					connections, atOnce), false},
 			{"p50", "µs",
-				"The latencies are those of every nth decision, so that measuring them costs nothing: some 50,000 a round, or all.", false},
+				"The latencies are those of every nth decision, so that measuring them costs " +
+					"nothing: some 50,000 a round, or all.", false},
 			{"p99", "µs", "", false},
 			{"p999", "µs", "", false},
 			{"server CPU", "µs a decision", "", false},
 			{"client CPU", "µs a decision", "", false},
 			{"commands", "a decision",
-				"Calls of scripts; throttled and httprate-redis send other commands too. Below 1, decisions travelled together.", true},
+				"Calls of scripts; throttled and httprate-redis send other commands too. " +
+					"Below 1, decisions travelled together.", true},
 			{"reads", "of the server a decision",
 				"Below 1, what was sent was read together.", true},
 			{"admitted", "share of the decisions",

@@ -59,7 +59,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	stored := flags.String("from", "",
 		"measure nothing: write the report that -json has written to `file`")
 	merged := flags.String("merge", "",
-		"replace what is measured in the report that -json has written to `file`, and keep its rest")
+		"replace what is measured in the report that -json has written to `file`, and keep its "+
+			"rest")
 	chartsDir := flags.String("charts", "",
 		"measure nothing: draw the charts of the report of -from into `directory`")
 	pattern := flags.String("run", "",
@@ -79,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if *merged != "" && (*jsonFile != "" || *stored != "") {
-		return errors.New("-merge stands without -json and -from")
+		return errors.New("-merge cannot be combined with -json or -from")
 	}
 	if *chartsDir != "" && *stored == "" {
 		return errors.New("-charts needs -from")

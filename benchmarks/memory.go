@@ -21,7 +21,8 @@ func serverMemory(s **server, quick bool) subject {
 		name: "memory", title: "Memory on the server", reference: zset, rounds: rounds,
 		metrics: []metric{
 			{"worst", "bytes a key",
-				"MEMORY USAGE of a key whose limit, the case, is always used up; the most that was seen.", false},
+				"MEMORY USAGE of a key whose limit, the case, is always used up; the most that " +
+					"was seen.", false},
 			{"least", "bytes a key", "The least that was seen.", false},
 		},
 	}

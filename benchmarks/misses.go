@@ -19,12 +19,12 @@ var boundedBy = []struct{ target, by string }{
 	{"command time, three claims", "a state and a step for each claim, and the check of each " +
 		"before the first is written"},
 	{"command time with cached refusals", "the noise of the machine: no command is for the cache"},
-	{"command time", "what EVALSHA costs any script; by instructions, which the noise of a machine " +
-		"does not change, the quotient is 0.69 to the sorted set, 0.99 to redis_rate and 0.68 where " +
-		"refused"},
+	{"command time", "what EVALSHA costs any script; by instructions, which the noise of a " +
+		"machine does not change, the quotient is 0.69 to the sorted set, 0.99 to redis_rate and " +
+		"0.68 where refused"},
 	{"decisions/s with cached refusals", "the noise of the machine: no command is for the cache"},
-	{"decisions/s", "processor time of the client, which has the server's cores: a call is handed " +
-		"to a second thread, so that callers can leave and calls travel together"},
+	{"decisions/s", "processor time of the client, which has the server's cores: a call is " +
+		"handed to a second thread, so that callers can leave and calls travel together"},
 	{"heap a key", "the records of the log"},
 	{"HTTP middleware, two limits, ns", "the decision, two steps of each log, 41 % of a profile " +
 		"with the limiter, and the memory of a request, 17 % with the garbage collection"},

@@ -130,26 +130,32 @@ func readReport(name string) (*report, error) {
 	return rep, nil
 }
 
-const caveats = `Medians, with the range over the rounds in brackets. **×** is the quotient by the reference within the same round, in which all entries are
-measured in turn. Before you use a figure:
+const caveats = `Medians, with the range over the rounds in brackets. **×** is the quotient by the
+reference within the same round, in which all entries are measured in turn. Before you use a figure:
 
-- Compare within one table, and quotients rather than times. The machine is shared: when it is busy, times double and
-  quotients move by a third from one run to the next, and the longest of anything is mostly the machine's doing. The brackets tell how quiet it was.
-- The server is on loopback, on the same cores as its clients. Over a network a round trip takes far longer than any decision here.
-- The libraries promise different things. A token bucket, GCRA or fixed window keeps a few bytes a key and is meant to admit up to twice its limit
-  in a window; the quotients tell what exactness costs and saves, not who is better.
-- A target is a bound that this project set itself. The median is held against it, in the one run that measured it.
+- Compare within one table, and compare quotients rather than times. The machine is shared: when it
+  is busy, times double and quotients differ by a third between runs, and the longest of anything
+  comes mostly from the machine. The brackets show how quiet it was.
+- The server is on loopback, on the same cores as its clients. Over a network a round trip takes far
+  longer than any decision here.
+- The libraries promise different things. A token bucket, GCRA or fixed window keeps a few bytes a
+  key and may by design admit up to twice its limit in a window; the quotients show what exactness
+  costs and saves, not which library is better.
+- A target is a bound that this project set itself. The median is compared with it, in the one run
+  that measured it.
 `
 
 // writeMarkdown writes everything, subject by subject.
 func (r *report) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b,
-		"# Benchmarks\n\nWritten by `%s`, %s, in %s, rounds: %d. A change by hand would be overwritten.\n\n", r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
+	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s`, %s, in %s, rounds: %d. "+
+		"Do not edit: the next run overwrites this page.\n\n",
+		r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
 		r.Took.Round(time.Second), r.Rounds)
 	r.writeParts(&b)
 	if r.Quick {
-		b.WriteString("**This was a quick run**: it measures short and leaves much out. Its figures are rougher than those of a full run.\n\n")
+		b.WriteString("**This was a quick run**: it measures for a short time and leaves much " +
+			"out. Its figures are less precise than those of a full run.\n\n")
 	}
 	for _, f := range r.Machine {
 		fmt.Fprintf(&b, "- %s: %s\n", f.Name, f.Value)
@@ -172,12 +178,14 @@ func (r *report) writeMarkdown(w io.Writer) error {
 		}
 	}
 	if len(r.Limits) > 0 {
-		b.WriteString("\n## What the server can do\n\nBy redis-benchmark: no decision is faster than an empty script.\n\n")
+		b.WriteString("\n## What the server can do\n\n" +
+			"By redis-benchmark: no decision is faster than an empty script.\n\n")
 		for _, f := range r.Limits {
 			fmt.Fprintf(&b, "- %s: %s\n", f.Name, f.Value)
 		}
 	}
-	b.WriteString("\n## Entries\n\n| entry | where | module | version | licence | algorithm |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Entries\n\n" +
+		"| entry | where | module | version | licence | algorithm |\n|---|---|---|---|---|---|\n")
 	for _, where := range []string{inProcessEntries, serverEntries} {
 		for _, e := range r.Entries[where] {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
@@ -190,7 +198,7 @@ func (r *report) writeMarkdown(w io.Writer) error {
 			fmt.Fprintf(&b, "- %s\n", f)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, wrapProse(b.String()))
 	return err
 }
 

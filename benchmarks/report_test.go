@@ -115,7 +115,8 @@ func TestJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line := `{"Entry":"ratelimit","Cells":[[17.5,5,30,2,1,0.5,1.5],null]}`; !strings.Contains(string(text), "\n"+line) {
+	line := `{"Entry":"ratelimit","Cells":[[17.5,5,30,2,1,0.5,1.5],null]}`
+	if !strings.Contains(string(text), "\n"+line) {
 		t.Errorf("no line begins with %s:\n%s", line, text)
 	}
 	for _, bad := range []string{`{"Tables":[{"Rows":[{"Cells":[[1,2]]}]}]}`, `{"Unknown":1}`} {
@@ -190,7 +191,8 @@ func TestComparison(t *testing.T) {
 
 // The documents say what the program writes from the run that is committed.
 func TestDocumentsAreWritten(t *testing.T) {
-	const again = "go -C benchmarks run . -from ../docs/benchmarks.json -md ../docs/benchmarks.md -readme ../README.md"
+	const again = "go -C benchmarks run . -from ../docs/benchmarks.json " +
+		"-md ../docs/benchmarks.md -readme ../README.md"
 	rep, err := readReport("../docs/benchmarks.json")
 	if err != nil {
 		t.Fatal(err)

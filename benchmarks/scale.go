@@ -41,12 +41,15 @@ func scale(quick bool) subject {
 				"All keys alike, 2 goroutines. The case is the number of keys.", false},
 			{"heap", "bytes a key", "After one request of each key.", false},
 			{"GC pause", "µs",
-				"The longest that the garbage collector stopped all goroutines while the keys were added and decided on.", true},
+				"The longest that the garbage collector stopped all goroutines while the keys " +
+					"were added and decided on.", true},
 			{"GC", "ms", "Wall time of one collection with all keys there.", false},
 			{"longest", "µs",
-				"The longest decision that one goroutine saw in half a second with nothing else to do: mostly the machine.", true},
+				"The longest decision that one goroutine saw in half a second with nothing else " +
+					"to do: mostly the machine.", true},
 			{"longest while forgetting", "µs",
-				"The same while all keys run out at once and the cleaner drops them. x/time/rate in a map forgets nothing.", true},
+				"The same while all keys run out at once and the cleaner drops them. x/time/rate " +
+					"in a map forgets nothing.", true},
 			{"forgetting", "ms", "From the first key that the cleaner dropped to the last.", true},
 		},
 	}

@@ -91,7 +91,8 @@ func (s *server) connect(ctx context.Context, foreign bool) error {
 			return err
 		}
 		if keys > 0 {
-			return fmt.Errorf("the server at %s holds %d keys; it must be empty, since the measurements delete all keys", s.addr, keys)
+			return fmt.Errorf("the server at %s holds %d keys; it must be empty, since the "+
+				"measurements delete all keys", s.addr, keys)
 		}
 	}
 	stop := s.stop

@@ -29,7 +29,8 @@ func together(quick bool) subject {
 		name: "together", title: "Two limits in process", reference: xTime,
 		metrics: []metric{
 			{"time", "ns a decision", "Wall time ÷ decisions of all goroutines, one a CPU. " +
-				"x/time/rate: two limiters for each key in one sync.Map; where the first refuses, the second is not asked.", false},
+				"x/time/rate: two limiters for each key in one sync.Map; where the first " +
+				"refuses, the second is not asked.", false},
 			{"allocations", "a decision",
 				"With 100k keys it includes histories that still grow.", true},
 			{"admitted", "share of the decisions", "", true},

@@ -26,7 +26,8 @@ func weights(s **server, quick bool) subject {
 				"The case is the units of each demand.", false},
 			{"bytes in", "a decision", "", false},
 			{"bytes", "of memory a decision",
-				fmt.Sprintf("MEMORY USAGE of one key after %d decisions that all count, divided by them.", heldDecisions), false},
+				fmt.Sprintf("MEMORY USAGE of one key after %d decisions that all count, divided "+
+					"by them.", heldDecisions), false},
 		},
 	}
 	for _, units := range []int64{1, 10_000} {

@@ -4,9 +4,9 @@
 //
 // Without a proxy in front of the server, the client is the peer: [RemoteAddr]. Behind proxies the
 // peer is a proxy, and the client's address is in a header that the proxies write. The client can
-// send that header too. Proxies append to a list, so the right end of the list is theirs, and
-// everything left of the first address that is not a proxy's is the client's own invention. Which
-// header to read, and where in it, depends on the proxies; there is no default:
+// send that header too. Proxies append to a list, so the right end of the list is theirs, and the
+// client wrote everything left of the first address that is not a proxy's. Which header to read,
+// and where in it, depends on the proxies; there is no default:
 //
 //	proxy                              setting
 //	none                               RemoteAddr
@@ -37,7 +37,7 @@
 //
 // All requests whose client cannot be told share the key [Unknown], and thus one limit: they are
 // neither free nor refused. The client's address cannot be told if the place where it has to be is
-// missing, or holds no IP address. What stands left of that place is not asked instead.
+// missing, or holds no IP address. Addresses further left are not used instead.
 package clientip
 
 import (
@@ -73,9 +73,9 @@ type Source struct {
 }
 
 // XForwardedFor is the right-most address in X-Forwarded-For that is not trusted: trusted has the
-// proxies that append to that header. The peer counts as the address right of the header, so the
-// client is the peer if it is not trusted, and always if nothing is. A peer on a Unix socket is
-// trusted. If all addresses are trusted, the client is the left-most.
+// proxies that append to that header. The peer counts as the right-most address. So the client is
+// the peer if the peer is not trusted, which is always so without prefixes. A peer on a Unix socket
+// is trusted. If all addresses are trusted, the client is the left-most.
 //
 // The time to look up an address grows with the logarithm of the number of prefixes. XForwardedFor
 // panics if a prefix is not valid, or has a length of 0 and thus trusts everybody.
@@ -102,8 +102,8 @@ func ForwardedAt(n int) Source {
 	return at("Forwarded", lastElement, n)
 }
 
-// Header is the address in a header that the own proxy sets on each request, in place of what the
-// client sent, such as X-Real-IP or CF-Connecting-IP. Should there be several addresses, it is the
+// Header is the address in a header that your own proxy sets on each request, in place of what the
+// client sent, such as X-Real-IP or CF-Connecting-IP. If there are several addresses, it is the
 // last. It panics if name is empty, or Forwarded, which has its own function.
 //
 // A client that can connect past the proxy chooses its own address.

@@ -53,7 +53,8 @@ func FuzzHeader(f *testing.F) {
 	for _, sent := range []string{"", "203.0.113.66", "10.0.0.1, 10.0.0.2", `for="`, `for="\`,
 		`for=203.0.113.66;x="`, "unknown, _x,,", "[::1]:80%", `for="[::ffff:10.0.0.9]"`} {
 		f.Add(sent, []byte{198, 51, 100, 7}, uint8(0))
-		f.Add(sent, []byte("\x20\x01\x0d\xb8\x00\x01\x00\x02\x00\x03\x00\x04\x00\x05\x00\x06"), uint8(3))
+		f.Add(sent, []byte("\x20\x01\x0d\xb8\x00\x01\x00\x02\x00\x03\x00\x04\x00\x05\x00\x06"),
+			uint8(3))
 	}
 	trusted := prefixes("10.0.0.0/8")
 	f.Fuzz(func(t *testing.T, sent string, addr []byte, how uint8) {

@@ -6,7 +6,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// Answers tells whether Results are those that the algorithm returned, or refusals from a cache
+// Answers reports whether Results are those that the algorithm returned, or refusals from a cache
 // that promise no more.
 func (op Operation) Answers(returned []ratelimit.Result) bool {
 	return sameAll(op.Results, returned)

@@ -30,8 +30,9 @@
 // # Effort
 //
 // A run takes 10 to 40 seconds. Cases that look for rare faults do as much as they can in a bounded
-// time, so a slow store is tried less: identity/many-keys uses up to 250,000 keys, op/many-records
-// up to 5,600 records of one key, and concurrency/many-calls about 30,000 calls. A run does not see
+// time, so a slow store gets fewer calls: identity/many-keys uses up to 250,000 keys,
+// op/many-records up to 5,600 records of one key, and concurrency/many-calls about 30,000 calls. A
+// run does not see
 //
 //   - states by a random hash of 32 bits, unless the store manages 25,000 decisions a second. With
 //     5,000 a second it is seen in one run of twenty. Hashes in common use are always seen, by keys
@@ -49,7 +50,7 @@
 //
 // # Hooks
 //
-// What happens between a store and its server is tried only if the [Harness] says how to make it
+// What happens between a store and its server is tested only if the [Harness] says how to make it
 // happen: LoseAnswer, Freeze, SkewClock and Sweep. A case whose hook is missing is skipped, and
 // says which.
 package conformance

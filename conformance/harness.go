@@ -85,8 +85,8 @@ type Options struct {
 
 	// Algorithms make the algorithms that the store is tried with; nil means the sliding-window
 	// log, exact and at coarser resolutions. The cases that are about one history use the first,
-	// and expect it to be exact; the random ones change from one to the other under way. An author
-	// of an exact algorithm puts it first, of another one second.
+	// and expect it to be exact; the random ones switch between them. Put your algorithm first if
+	// it is exact, and second otherwise.
 	Algorithms []func(ratelimit.Limit) ratelimit.Algorithm
 
 	// CheckHistory returns an error if a recorded history is not linearizable. Check of package

@@ -17,8 +17,8 @@ const (
 	saysExpiry = "Expiry is only garbage collection: a state is forgotten no sooner than keep " +
 		"after the step that returned it, and whether a state " +
 		"that has run out was forgotten yet changes no decision."
-	saysGiveBack = "OpGiveBack removes up to N units from the record with the stamp At, by " +
-		"whichever call they were recorded: never more than the record " +
+	saysGiveBack = "OpGiveBack removes up to N units from the record with the stamp At, even " +
+		"if another call recorded them: never more than the record " +
 		"still holds, and nothing after the record has left the window. It is always allowed."
 	saysIdentity = "A state belongs to the key, the limit's name and the algorithm's name, and " +
 		"to nothing else: the same three are the same " +

@@ -452,7 +452,9 @@ func TestPanicsOfConstructors(t *testing.T) {
 		"no choose":          func() { grpclimit.UnaryServerInterceptor(nil) },
 		"no choose, stream":  func() { grpclimit.StreamClientInterceptor(nil) },
 		"no choose, adapter": func() { grpclimit.NewAdapter(nil) },
-		"waiting server":     func() { grpclimit.StreamServerInterceptor(choose, grpclimit.WithWait()) },
+		"waiting server": func() {
+			grpclimit.StreamServerInterceptor(choose, grpclimit.WithWait())
+		},
 		"push-back of client": func() {
 			grpclimit.UnaryClientInterceptor(choose, grpclimit.WithPushback())
 		},

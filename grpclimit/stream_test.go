@@ -173,7 +173,8 @@ func TestInFlight(t *testing.T) {
 			for range 2 {
 				go func() { done <- call(t.Context(), cc) }()
 			}
-			eventually(t, side+": two calls do not begin", func() bool { return free(t, calls) == 0 })
+			eventually(t, side+": two calls do not begin",
+				func() bool { return free(t, calls) == 0 })
 			d := checkStatus(t, call(t.Context(), cc), codes.ResourceExhausted)
 			if got := d.retry.GetRetryDelay().AsDuration(); got != time.Second {
 				t.Errorf("%s: RetryInfo %v, want a second", side, got)
@@ -222,7 +223,8 @@ func TestInFlight(t *testing.T) {
 		if err := upload.RecvMsg(new(wrapperspb.StringValue)); err != nil {
 			t.Error(err)
 		}
-		eventually(t, side+": an upload stays in flight", func() bool { return free(t, calls) == 2 })
+		eventually(t, side+": an upload stays in flight",
+			func() bool { return free(t, calls) == 2 })
 	}
 }
 

@@ -36,9 +36,9 @@ func (d Decision) Allowed() bool {
 	return true
 }
 
-// RetryAfter returns when the request may be repeated, at least a second from now, or 0 if that is
-// no use or the request is allowed. It is the longest RetryAfter of the limits that refused. Calls
-// in flight do not count, since they mostly end long before the RetryAfter of their limit.
+// RetryAfter returns when the request may be repeated, at least a second from now, or 0 if waiting
+// does not help or the request is allowed. It is the longest RetryAfter of the limits that refused.
+// Calls in flight do not count, since they mostly end long before the RetryAfter of their limit.
 func (d Decision) RetryAfter() time.Duration {
 	if d.Err != nil {
 		if d.Status() == http.StatusServiceUnavailable && !d.ended {

@@ -128,7 +128,8 @@ func TestRefuse(t *testing.T) {
 		retry  string
 	}{
 		{"refused", item("", ratelimit.Result{RetryAfter: 61 * time.Second}), 429, "61"},
-		{"refused by the cache", item("", ratelimit.Result{Source: ratelimit.SourceCache}), 429, "1"},
+		{"refused by the cache", item("", ratelimit.Result{Source: ratelimit.SourceCache}), 429,
+			"1"},
 		{"in flight: the end of the window is not told", item(headers.ConcurrentRequests,
 			ratelimit.Result{RetryAfter: time.Hour}), 429, "1"},
 		{"a reduced share", item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: 3,

@@ -25,8 +25,8 @@
 // 9457) that no cache may store:
 //
 //   - 429 with Retry-After, in whole seconds rounded up, when a limit refuses. The type is
-//     #quota-exceeded, or #abnormal-usage-detected for a block ([WithBlocks]), and
-//     violated-policies has the names of the limits that refused.
+//     https://iana.org/assignments/http-problem-types#quota-exceeded, or #abnormal-usage-detected
+//     there for a block ([WithBlocks]). violated-policies has the names of the limits that refused.
 //   - 503 with Retry-After and the type #temporary-reduced-capacity when only the reduced limits of
 //     a store that is degraded refuse ([ratelimit.SourceLocal]): the client may well be within its
 //     real limits, and 429 would blame it for a fault of the server. Limits that are not reduced
@@ -35,7 +35,7 @@
 //     admit the request (see [ratelimit.Limiter.With]).
 //   - 503 without a type when the request's context has ended.
 //   - 422 when the request costs more than one of its limits admits in a whole window
-//     ([ratelimit.ErrExceedsLimit]): to repeat it is no use.
+//     ([ratelimit.ErrExceedsLimit]): repeating it does not help.
 //   - 400 when the request cannot be attributed: Choose returned an error, or a claim without a
 //     key.
 //   - 500 when the limiters can decide no such request at all, which is a mistake in their
@@ -48,14 +48,14 @@
 //
 // Every answer that a limit decides, admitted or refused, has the fields RateLimit-Policy and
 // RateLimit of draft-11 of the Internet-Draft, or those of another format ([WithFormat]); see
-// package headers. Units of calls in flight have no known end: they have a Remaining but no time,
-// and a refusal by them alone says that the client may try again in a second.
+// package headers. It is not known when calls in flight end: their fields have what remains but no
+// time, and a refusal by them alone says that the client may try again in a second.
 //
 // # Calls in flight and units that depend on the outcome
 //
 // Claims of a limiter that [ratelimit.NewInFlight] made are released when the handler returns or
 // panics. [WithCounting] decides after the handler, by the status that it answered with, whether
-// the units count or are given back. The client's leaving does not prevent either. The observers of
-// the limiters hear of errors of these settlements; units that could not be settled count until
-// they leave the window.
+// the units count or are given back. Both happen even if the client has left. Errors of these
+// settlements go to the observers of the limiters; units that could not be settled count until they
+// leave the window.
 package httplimit

@@ -32,12 +32,12 @@ func ExampleHandler() {
 	for range 3 {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		fmt.Println(w.Code, w.Header().Get("Retry-After"), w.Body)
+		fmt.Println(w.Code, w.Header().Get("Retry-After"), w.Header().Get("Content-Type"))
 	}
 	// Output:
-	// 200  hello
-	// 200  hello
-	// 429 3600 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"violated-policies":["hour"]}
+	// 200  text/plain; charset=utf-8
+	// 200  text/plain; charset=utf-8
+	// 429 3600 application/problem+json
 }
 
 // Any function of the request makes a key: here the user that an earlier handler has authenticated.

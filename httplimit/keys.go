@@ -42,9 +42,9 @@ func Cookie(name string) KeyFunc {
 	}
 }
 
-// Pattern is the KeyFunc of the pattern of [http.ServeMux] that matched the request, such as
-// "GET /users/{id}". The middleware has to stand behind the mux, around the handlers that are
-// registered there: before it there is no pattern yet, and the request cannot be attributed.
+// Pattern is the KeyFunc of the pattern of [http.ServeMux] that matched the request, such as "GET
+// /users/{id}". The middleware has to be around the handlers that are registered in the mux: before
+// the mux has run there is no pattern, and the request cannot be attributed.
 func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", errNoPattern
@@ -100,7 +100,8 @@ func Join(keys ...KeyFunc) KeyFunc {
 }
 
 // JoinKeys joins the parts of a key with "/". In a part it writes "%2F" for "/" and "%25" for "%".
-// Different lists of parts have different keys, but for no part and one empty part.
+// Different lists of parts have different keys, except that no part and one empty part have the
+// same.
 func JoinKeys(parts ...string) string {
 	var b strings.Builder
 	for i, part := range parts {
@@ -115,7 +116,8 @@ func JoinKeys(parts ...string) string {
 var escaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 var (
-	errNoHeader  = errors.New("httplimit: the request does not have exactly one value of the header field")
+	errNoHeader = errors.New("httplimit: the request does not have exactly one value of " +
+		"the header field")
 	errNoCookie  = errors.New("httplimit: the request does not have the cookie")
 	errNoPattern = errors.New("httplimit: no pattern of an http.ServeMux has matched the request")
 	errNoValue   = errors.New("httplimit: the context of the request does not have the value")

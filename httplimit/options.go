@@ -36,7 +36,7 @@ func WithUnit(limit string, unit headers.Unit) Option {
 
 // WithBlocks says that the limits with the given names are blocks, such as those of
 // [github.com/truewindow/ratelimit/algorithm.Block]. A refusal by one of them has the problem type
-// #abnormal-usage-detected. The fields do not tell of blocks, which have no quota.
+// #abnormal-usage-detected. The fields leave out blocks, which have no quota.
 func WithBlocks(limits ...string) Option {
 	return func(m *middleware) {
 		m.blocks = maps.Clone(m.blocks)

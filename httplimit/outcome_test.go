@@ -162,7 +162,8 @@ func TestCountingConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 	if most.Load() > limit || admitted.Load()+refused.Load() != requests {
-		t.Errorf("%d at once, %d admitted, %d refused", most.Load(), admitted.Load(), refused.Load())
+		t.Errorf("%d at once, %d admitted, %d refused", most.Load(), admitted.Load(),
+			refused.Load())
 	}
 	remaining(t, limiter, limit)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Refuse answers a request that is not passed on, as the package comment describes: with problem
-// details and, if waiting helps, Retry-After. It does not write the fields of package headers. An
-// allowed request it answers with 500, since that is a mistake of the caller.
+// details and, if waiting helps, Retry-After. It does not write the fields of package headers. It
+// answers an allowed request with 500, since calling it was a mistake.
 func Refuse(w http.ResponseWriter, d Decision) {
 	setRetryAfter(w.Header(), d)
 	d.problem().Write(w)

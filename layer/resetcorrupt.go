@@ -15,9 +15,9 @@ import (
 // Without it such a key is refused, whatever the policy, until the state is reset or expires. With
 // it the key has its whole limit again at once, so whoever can corrupt a state, but not delete it,
 // can use the limit again and again. It also resets for an OpPeek. What a corrupt state held is
-// lost in either case. What others have admitted between the failure and the reset is lost here:
-// within a process that cannot happen; of several processes that find the same state corrupt at the
-// same moment each may admit as much as the limit.
+// lost in either case. What others admit between the failure and the reset is lost too. Within a
+// process that cannot happen. If several processes find the same state corrupt at the same moment,
+// each may admit as much as the limit.
 type ResetCorrupt struct {
 	store    ratelimit.Store
 	resets   atomic.Int64

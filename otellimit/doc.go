@@ -17,7 +17,7 @@
 //
 //	metric                              unit         what
 //	ratelimit.decisions                 {decision}   decisions, one for each limit of a call
-//	ratelimit.decision.duration         s            histogram of how long calls took, one for each
+//	ratelimit.decision.duration         s            histogram of how long each call took
 //	ratelimit.decision.waited           s            histogram of how long calls of Wait waited
 //	ratelimit.units                     {unit}       units that were asked for, as decisions
 //	ratelimit.near_limit                {decision}   takes admitted with at most 20 % remaining
@@ -42,7 +42,7 @@
 //	ratelimit.cache.discarded           {refusal}    refusals that changed before they were cached
 //	ratelimit.cache.invalidations       {state}      states that the server reported as changed
 //	ratelimit.cache.flushes             {flush}      times when the cache was emptied
-//	ratelimit.local.active              {store}      1 while a Degraded store decides locally, else 0
+//	ratelimit.local.active              {store}      1 while a Degraded store decides, else 0
 //	ratelimit.local.decisions           {call}       calls decided locally
 //	ratelimit.local.undecided           {call}       calls that it could not decide either
 //	ratelimit.local.pending             {state}      states with units that are not recorded yet

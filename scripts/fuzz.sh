@@ -3,9 +3,10 @@
 #
 #   scripts/fuzz.sh [TIME]    for TIME each, a duration or a number of inputs; 150000x unless said
 #
-# A number of inputs, since a run that ends by the clock fails now and then with "context deadline exceeded" and no input. Go spends up to a
-# minute, beyond TIME, on making an input smaller: the limit of a second keeps a run to its time. An input that fails is kept as it is
-# found, or nearly so.
+# The default is a number of inputs, since a run that ends by the clock sometimes fails with
+# "context deadline exceeded" and no input. Beyond TIME, Go spends up to a minute on making an input
+# smaller; the limit of a second keeps a run to its time. An input that fails is then hardly made
+# smaller.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-150000x}

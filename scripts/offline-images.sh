@@ -10,13 +10,13 @@
 # root. The packages come from the mirrors that the machine's own apt sources name, whatever Debian
 # release the machine runs. WORK (~/.cache/ratelimit-images) caches them.
 #
-# An image works like the official one. Redis and Valkey: port 6379 on all interfaces, protected mode
-# off, arguments are options of the server or a command, the log goes to stdout. They have the client,
-# and lack the official image's modules. nginx and Caddy: the configuration is where the official
-# image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. Prometheus is the
-# entrypoint of its image, which has promtool. PostgreSQL has one database and one user, postgres,
-# with the password of POSTGRES_PASSWORD; it runs as that user, the others run as root. All have
-# busybox as /bin/sh.
+# An image works like the official one. Redis and Valkey: port 6379 on all interfaces, protected
+# mode off, arguments are options of the server or a command, the log goes to stdout. They have the
+# client, and lack the official image's modules. nginx and Caddy: the configuration is where the
+# official image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. Prometheus
+# is the entrypoint of its image, which has promtool. PostgreSQL has one database and one user,
+# postgres, with the password of POSTGRES_PASSWORD; it runs as that user, the others run as root.
+# All have busybox as /bin/sh.
 set -euo pipefail
 
 # tag                    family      suite
@@ -46,7 +46,8 @@ case $ARCH in
 esac
 
 for want in "$@"; do
-  awk -v w="$want" '$1 == w { f = 1 } END { exit !f }' <<<"$TABLE" || fail "there is no recipe for an image $want"
+  awk -v w="$want" '$1 == w { f = 1 } END { exit !f }' <<<"$TABLE" ||
+    fail "there is no recipe for an image $want"
 done
 
 WORK=${WORK:-${XDG_CACHE_HOME:-$HOME/.cache}/ratelimit-images}
@@ -68,7 +69,8 @@ Acquire::https::Timeout "20";
 W
 
 mirrors() { # [option of apt-get]...: "label URI" of each Debian source of this machine
-  apt-get -c "$WORK/apt.conf" "$@" indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' |
+  apt-get -c "$WORK/apt.conf" "$@" indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' \
+    'Created-By: Packages' |
     awk -F '|' '$1 == "Debian" { gsub(" ", "-", $2); print $2, $3 }' | sort -u
 }
 
@@ -92,21 +94,25 @@ apt_setup() { # suite
   mkdir -p "$APTDIR"/{lists/partial,cache/archives/partial,debs}
   : >"$APTDIR/status"
   echo "deb [signed-by=$KEYRING] $MIRROR $1 main" >"$APTDIR/sources.list"
-  [ -z "$SECMIRROR" ] || echo "deb [signed-by=$KEYRING] $SECMIRROR $1-security main" >>"$APTDIR/sources.list"
+  [ -z "$SECMIRROR" ] ||
+    echo "deb [signed-by=$KEYRING] $SECMIRROR $1-security main" >>"$APTDIR/sources.list"
   APTO=(-o Dir::Etc::sourcelist="$APTDIR/sources.list" -o Dir::Etc::sourceparts=/dev/null
         -o Dir::Etc::preferencesparts=/dev/null -o Dir::Etc::preferences=/dev/null
-        -o Dir::State="$APTDIR" -o Dir::State::lists="$APTDIR/lists" -o Dir::State::status="$APTDIR/status"
+        -o Dir::State="$APTDIR" -o Dir::State::lists="$APTDIR/lists"
+        -o Dir::State::status="$APTDIR/status"
         -o Dir::Cache="$APTDIR/cache" -o APT::Architecture="$ARCH" -o APT::Architectures="$ARCH"
         -o Acquire::Languages=none -o APT::Install-Recommends=false -qq -c "$WORK/apt.conf")
   apt-get "${APTO[@]}" update >&2
 }
 
-# "package version" of the named packages and of every library package that they depend on, directly or not.
+# "package version" of the named packages and of every library package that they depend on,
+# directly or not.
 closure() { # packages
   { printf '%s\n' "$@"
     apt-cache "${APTO[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts \
       --no-breaks --no-replaces --no-enhances "$@" |
-      grep -E '^(lib|lua-)[a-z0-9.+-]+$' | grep -vE '^lib(perl|apt|debconf|pam-|semanage|llvm)|-(dev|dbg)$'
+      grep -E '^(lib|lua-)[a-z0-9.+-]+$' |
+      grep -vE '^lib(perl|apt|debconf|pam-|semanage|llvm)|-(dev|dbg)$'
   } | sort -u | xargs apt-cache "${APTO[@]}" policy |
     awk '/^[a-z0-9]/ { p = $1; sub(/:$/, "", p) } /^ +Candidate: [^(]/ { print p, $2 }'
 }
@@ -179,8 +185,10 @@ W
 
 finish_nginx() {
   mkdir -p "$DST"/etc/nginx/conf.d "$DST"/var/{log,lib,cache}/nginx
-  cp "$SRC"/etc/nginx/{mime.types,fastcgi_params,uwsgi_params,scgi_params,proxy_params} "$DST/etc/nginx/"
-  printf 'events {}\nhttp {\n  include mime.types;\n  include conf.d/*.conf;\n}\n' >"$DST/etc/nginx/nginx.conf"
+  cp "$SRC"/etc/nginx/{mime.types,fastcgi_params,uwsgi_params,scgi_params,proxy_params} \
+    "$DST/etc/nginx/"
+  printf 'events {}\nhttp {\n  include mime.types;\n  include conf.d/*.conf;\n}\n' \
+    >"$DST/etc/nginx/nginx.conf"
   ln -s /dev/stdout "$DST/var/log/nginx/access.log"
   ln -s /dev/stderr "$DST/var/log/nginx/error.log"
   plain_entrypoint
@@ -238,7 +246,8 @@ plain_entrypoint() {
 build() { # family suite
   local l p
   rm -rf "$SRC" "$DST"
-  mkdir -p "$SRC/usr"/{lib,lib64,bin,sbin} "$DST/usr"/{lib/$TRIPLE,lib64,bin,sbin,local/bin,local/lib}
+  mkdir -p "$SRC/usr"/{lib,lib64,bin,sbin}
+  mkdir -p "$DST/usr"/{lib/$TRIPLE,lib64,bin,sbin,local/bin,local/lib}
   for l in lib lib64 bin sbin; do ln -s "usr/$l" "$SRC/$l"; ln -s "usr/$l" "$DST/$l"; done
   mkdir -p "$DST"/{data,etc,proc,sys,dev,run,root}
   mkdir -m 1777 "$DST/tmp"
@@ -253,7 +262,8 @@ build() { # family suite
   [ ! -e "$SRC/usr/lib/$TRIPLE/libgcc_s.so.1" ] || # loaded when a thread is cancelled
     cp -L "$SRC/usr/lib/$TRIPLE/libgcc_s.so.1" "$DST/usr/lib/$TRIPLE/"
   cp -L "$SRC/bin/busybox" "$DST/usr/bin/busybox"
-  for p in sh ls cat sleep kill ps env grep sed awk head tail date hostname id ip ping nc mkdir rm cp mv chmod stat wc sort true false test; do
+  for p in sh ls cat sleep kill ps env grep sed awk head tail date hostname id ip ping nc \
+    mkdir rm cp mv chmod stat wc sort true false test; do
     ln -s busybox "$DST/usr/bin/$p"
   done
   case $1 in
@@ -265,7 +275,11 @@ build() { # family suite
   esac
   chmod 755 "$DST"/usr/local/bin/*
 
-  printf 'root:x:0:0:root:/root:/bin/sh\n%s:x:999:999::/data:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n' "$1" >"$DST/etc/passwd"
+  {
+    echo root:x:0:0:root:/root:/bin/sh
+    echo "$1:x:999:999::/data:/bin/sh"
+    echo nobody:x:65534:65534::/:/bin/false
+  } >"$DST/etc/passwd"
   printf 'root:x:0:\n%s:x:999:\nnogroup:x:65534:\n' "$1" >"$DST/etc/group"
   echo 'hosts: files dns' >"$DST/etc/nsswitch.conf"
 }
@@ -274,7 +288,8 @@ import() { # tag
   tar -C "$DST" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$DST.tar" .
   docker import -c 'ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin' -c 'WORKDIR /data' \
     -c 'ENTRYPOINT ["docker-entrypoint.sh"]' "${CHANGES[@]}" \
-    -c "LABEL offline-images.package=${MAIN}_$VERSION" -m "$MAIN $VERSION" "$DST.tar" "$1" >/dev/null
+    -c "LABEL offline-images.package=${MAIN}_$VERSION" -m "$MAIN $VERSION" \
+    "$DST.tar" "$1" >/dev/null
   say "$1 is $MAIN $VERSION"
 }
 

@@ -18,14 +18,18 @@ trap 'kill "$printer"; rm -f "$RATELIMIT_PROGRESS"' EXIT
 rm -rf measured
 status=0
 ${GO:-go} test -p=2 -parallel=3 "$@" ./conformance ./scripts ./... || status=$?
-${GO:-go} -C ../examples test -parallel=3 "$@" ./postgres || status=$?
+${GO:-go} -C ../examples test -parallel=3 "$@" -bench Store -benchtime 1x ./postgres || status=$?
 sleep 1 # for tail
 
 reports=$(grep -E ': [0-9]+ tests on servers ran' "$RATELIMIT_PROGRESS" || true)
-on=$(sed -n 's/.* ran on \([^;]*\);.*/\1/p' <<<"$reports" | sed 's/, /\n/g' | sort -u | paste -sd, | sed 's/,/, /g')
+on=$(sed -n 's/.* ran on \([^;]*\);.*/\1/p' <<<"$reports" | sed 's/, /\n/g' | sort -u |
+  paste -sd, | sed 's/,/, /g')
 awk -v on="${on:+ on $on}" -v measured="$PWD/measured" '
   match($0, /: [0-9]+ tests/) { tests += substr($0, RSTART + 2); time = $1 }
   match($0, /; [0-9]+ skipped/) { skipped += substr($0, RSTART + 2) }
-  END { printf "%s %d tests on servers ran%s; %d skipped; measurements are in %s\n", time, tests, on, skipped, measured }
+  END {
+    printf "%s %d tests on servers ran%s; %d skipped; measurements are in %s\n",
+      time, tests, on, skipped, measured
+  }
 ' <<<"$reports"
 exit "$status"

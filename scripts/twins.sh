@@ -1,5 +1,5 @@
 #!/bin/bash
-# valkey-go is rueidis under another name, and so is the store on it: backend/valkey is written from backend/rueidis.
+# Write backend/valkey from backend/rueidis: valkey-go is a fork of rueidis with the same API.
 #
 #   scripts/twins.sh          fail if backend/valkey is not what would be written
 #   scripts/twins.sh write    write it

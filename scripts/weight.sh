@@ -1,6 +1,6 @@
 #!/bin/bash
-# Count the go.sum lines that a user of this module gets, by building throw-away modules that import it, and fail above
-# the bounds.
+# Count the go.sum lines that a user of this module gets, by building temporary modules that import
+# it, and fail above the bounds.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 module=$(sed -n 's/^module //p' "$root/go.mod")
@@ -19,7 +19,8 @@ weigh() { # bound, packages below the module's root
     for package in "$@"; do echo "import _ \"$module${package#.}\""; done
     echo 'func main() {}'
   } >main.go
-  printf 'module consumer\n\n%s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n' "$(grep '^go ' "$root/go.mod")" "$module" "$module" "$root" >go.mod
+  printf 'module consumer\n\n%s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n' \
+    "$(grep '^go ' "$root/go.mod")" "$module" "$module" "$root" >go.mod
   go mod tidy 2>"$work/log" && go build . 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
   lines=0
   [ ! -e go.sum ] || lines=$(wc -l <go.sum)
@@ -27,7 +28,8 @@ weigh() { # bound, packages below the module's root
   [ "$lines" -le "$bound" ] || failed=1
 }
 
-weigh 0 . ./algorithm ./backend ./backend/memory ./backend/transactional ./clientip ./conformance ./httplimit ./httplimit/headers ./layer ./topkeys ./upstream
+weigh 0 . ./algorithm ./backend ./backend/memory ./backend/transactional ./clientip ./conformance \
+  ./httplimit ./httplimit/headers ./layer ./topkeys ./upstream
 weigh 20 ./backend/redis
 weigh 14 ./backend/rueidis
 weigh 14 ./backend/valkey

@@ -226,7 +226,8 @@ func TestSimultaneousUse(t *testing.T) {
 	for range goroutines {
 		wg.Go(func() {
 			for i := range rounds * keys {
-				sketch.Observe(t.Context(), refused("limit "+strconv.Itoa(i%2), strconv.Itoa(i%keys)))
+				sketch.Observe(t.Context(), refused("limit "+strconv.Itoa(i%2),
+					strconv.Itoa(i%keys)))
 				if i%1000 == 0 {
 					sketch.Top()
 				}

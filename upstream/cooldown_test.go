@@ -225,7 +225,8 @@ func TestCoolDownNotRecorded(t *testing.T) {
 		}, ratelimit.PerHour("maps", 100))
 		base.say(429, "Retry-After", "3")
 		wantStatus(t.Context(), t, rt, 429)
-		want := []string{"take 1 true <nil>", "force 3000 false " + ratelimit.ErrUnavailable.Error()}
+		want := []string{"take 1 true <nil>",
+			"force 3000 false " + ratelimit.ErrUnavailable.Error()}
 		if !slices.Equal(seen, want) {
 			t.Errorf("observed %q, want %q", seen, want)
 		}

@@ -18,11 +18,11 @@
 //
 // # Margin
 //
-// Requests arrive at the upstream with other distances than they left with: some take longer for a
-// new connection, a queue or a busy processor. A fleet that uses a limit exactly would exceed it
-// there. So each limit's window is longer here by [Options.Margin]: 50 requests in any 1.1 s for a
-// limit of 50 in a second. If the times from the decision to the arrival differ by less than the
-// margin, no window of the upstream holds more than its limit.
+// Requests arrive at the upstream at other intervals than they left at: some take longer for a new
+// connection, a queue or a busy processor. A fleet that uses a limit exactly would exceed it there.
+// So each limit's window is longer here by [Options.Margin]: 50 requests in any 1.1 s for a limit
+// of 50 in a second. If the times from the decision to the arrival differ by less than the margin,
+// no window of the upstream holds more than its limit.
 //
 // # Cool-down
 //

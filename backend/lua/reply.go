@@ -177,11 +177,11 @@ func (c *Call) parts(reply string, group int) parts {
 }
 
 // Results reads the answer of a group, counted from 0 in the order of Add and AddSame, from the
-// script's reply. out has the length of the group. An error wraps [ratelimit.ErrCorruptState], is
-// a [*StepError], or wraps [ratelimit.ErrOutcomeUnknown] for a reply that is none of this
-// script's. A state may turn out to be corrupt, and a step may fail, only after some of the equal
-// demands of AddSame: those decided before have their Result then, and the others the zero
-// Result, whose Limit is 0.
+// script's reply. out has the length of the group. An error wraps [ratelimit.ErrCorruptState], is a
+// [*StepError], or wraps [ratelimit.ErrOutcomeUnknown] for a reply that is not from this script. A
+// state may turn out to be corrupt, and a step may fail, only after some of the equal demands of
+// AddSame: those decided before have their Result then, and the others the zero Result, whose Limit
+// is 0.
 func (c *Call) Results(reply string, group int, out []ratelimit.Result) error {
 	if !c.locate(reply) {
 		return fmt.Errorf("%w: the script replied %d bytes for %d demands",

@@ -8,7 +8,7 @@
 // The store is bounded. A state takes about 120 bytes, its key, and 12 to 18 bytes for each record;
 // a key of more than 128 bytes is held as a hash of that length. [Options.MaxKeys] says how many
 // states there may be, and [Options.WhenFull] what happens then. A key that still counts is never
-// forgotten, since to forget is to admit.
+// forgotten, since forgetting it would admit too much.
 package memorystore
 
 import (
@@ -28,8 +28,8 @@ const DefaultMaxKeys = 1_000_000
 type WhenFull uint8
 
 const (
-	// Refuse returns [ratelimit.ErrCapacity]. No retry time would be true, so the limiter's policy
-	// decides.
+	// Refuse returns [ratelimit.ErrCapacity]. Nobody knows when a retry would succeed, so the
+	// limiter's policy decides.
 	Refuse WhenFull = iota
 	// Overflow lets new keys share one overflow state for each algorithm, together within its
 	// limit, until that state has run out. A reset of such a key does nothing to it.

@@ -48,7 +48,8 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 		}
 		if shards := len(c.Options().Addrs); shards > 1 {
 			return nil,
-				fmt.Errorf("%w: a Ring of %d shards forgets the history of a key that it moves to another shard: %w",
+				fmt.Errorf("%w: a Ring of %d shards forgets the history of a key that it moves to "+
+					"another shard: %w",
 					ratelimit.ErrInvalidOptions, shards, errors.ErrUnsupported)
 		}
 	}

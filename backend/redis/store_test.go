@@ -230,10 +230,12 @@ func TestDeadline(t *testing.T) {
 			_, err := s.Take(ctx, take("k"))
 			took := time.Since(start)
 			if !errors.Is(err, ratelimit.ErrUnavailable) || took < tt.after/2 {
-				t.Errorf("%s: %v after %v, want %v after %v", tt.what, err, took, ratelimit.ErrUnavailable, tt.after)
+				t.Errorf("%s: %v after %v, want %v after %v", tt.what, err, took,
+					ratelimit.ErrUnavailable, tt.after)
 			}
 			if !errors.Is(err, tt.cause) || took > tt.after+50*time.Millisecond {
-				return fmt.Errorf("%s: %w after %v, want %w after %v", tt.what, err, took, tt.cause, tt.after)
+				return fmt.Errorf("%s: %w after %v, want %w after %v", tt.what, err, took, tt.cause,
+					tt.after)
 			}
 			return nil
 		})

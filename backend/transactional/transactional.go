@@ -19,8 +19,8 @@ import (
 )
 
 // A Tx is one transaction. It decides one call of the store. Its methods are called one after the
-// other: Load, Save for each state to be written, and Commit if there was one; Rollback at last.
-// Their errors must not have keys or passwords in their texts.
+// other: Load, Save for each state to be written, then Commit if there was one, and Rollback at the
+// end. Their errors must not have keys or passwords in their texts.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
 	// or writes them, and returns them in the order of keys: nil for a key that has none. Then it
@@ -37,15 +37,15 @@ type Tx interface {
 	// Load. An empty state may be deleted instead. Save must not keep state after it returns.
 	Save(ctx context.Context, key string, state []byte, expires int64) error
 
-	// Commit makes what was saved last. After an error it is not known whether it did, unless the
-	// error wraps [ratelimit.ErrUnavailable]: then the server has said that it did not.
+	// Commit makes what was saved durable. After an error the outcome is unknown, unless the error
+	// wraps [ratelimit.ErrUnavailable]: then the server has said that nothing was saved.
 	Commit(ctx context.Context) error
 
 	// Rollback ends the transaction and its locks. After Commit it does nothing.
 	Rollback()
 }
 
-// Options are the options of a [Store]. The zero value is good.
+// Options are the options of a [Store]. The zero value is ready for use.
 type Options struct {
 	// Timeout is how long a decision may take, the wait for locks included. Zero means a second. A
 	// context may end it sooner.

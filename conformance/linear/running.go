@@ -23,17 +23,17 @@ import (
 // That goes for algorithms whose results have the clock in At, as the log has at a Resolution of
 // 1µs. A state that a store may have forgotten must decide as if it were still there, which is so
 // unless the clock steps back from beyond its end. Refusals from a cache are about an earlier
-// instant than that of their call and do not belong into history, nor do operations of which it is
+// instant than that of their call and do not belong in history, nor do operations of which it is
 // known that nothing was recorded.
 //
 // There are infinitely many instants for an unknown outcome, of which it is enough to try some: all
 // that a result names (as now + ResetAfter - Window does), all at which something leaves a window
-// that an operation sees, and one between each two of these. Two instants without one of them in
-// between are told apart by no result.
+// that an operation sees, and one between each two of these. No result tells apart two instants
+// that have none of these between them.
 //
-// An operation of unknown outcome that nothing tells of is taken not to have happened yet. Should
-// no order be found so, all possibilities are tried, or ErrUndecided is returned if they are too
-// many. The error of a history without an order is a [*Disorder].
+// An operation of unknown outcome that shows in no result is first taken as not happened. If that
+// leaves no order, all possibilities are tried, or ErrUndecided is returned if they are too many.
+// The error of a history without an order is a [*Disorder].
 //
 // CheckRunning takes a minute and a half at most. It returns ErrUndecided at once if the stamps are
 // whole milliseconds: too many operations then have the same stamp, and [ratelimit.Store] wants
@@ -92,8 +92,8 @@ type Disorder struct {
 	until time.Duration
 }
 
-// Until returns by when it was lost: what had been called by then, with the results that had been
-// returned by then, has no order.
+// Until returns the time from which on there is no order: what had been called by then, with the
+// results that had been returned by then, has no order.
 func (d *Disorder) Until() time.Duration { return d.until }
 
 // Error says that there is no order.

@@ -55,7 +55,8 @@ func TestAddresses(t *testing.T) {
 			for i, header := range c.header {
 				status := login(t, server, header)
 				if status != c.want[i] {
-					t.Errorf("request %d, of %q: answered with %d, want %d", i, header, status, c.want[i])
+					t.Errorf("request %d, of %q: answered with %d, want %d", i, header, status,
+						c.want[i])
 				}
 				if c.want[i] == http.StatusOK {
 					passed++

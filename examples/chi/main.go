@@ -56,8 +56,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	limitLogins := httplimit.New(httplimit.PerKey(logins, address.Key))
 	// The proxy is on this machine.
 	fromProxy := middleware.ClientIPFromXFF("127.0.0.1/32", "::1/128")
-	router.With(fromProxy, limitLogins).Post("/login", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, work("login"))
-	})
+	login := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, work("login")) }
+	router.With(fromProxy, limitLogins).Post("/login", login)
 	return router, nil
 }

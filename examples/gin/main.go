@@ -41,7 +41,8 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	limited := router.Group("/", middleware(limit))
 	get := func(c *gin.Context) {
 		decision, _ := httplimit.FromContext(c.Request.Context())
-		c.String(http.StatusOK, "%s, %d left", work(c.Param("id")), decision.Items[0].Result.Remaining)
+		c.String(http.StatusOK, "%s, %d left", work(c.Param("id")),
+			decision.Items[0].Result.Remaining)
 	}
 	limited.GET("/users/:id", get)
 	limited.GET("/reports/:id", get)

@@ -127,7 +127,8 @@ func (db *database) writes() (n int64, err error) {
 
 // waits tells whether a transaction waits for a lock.
 func (db *database) waits() (found bool, err error) {
-	const waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+	const waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE " +
+		"locktype = 'advisory' AND NOT granted)"
 	err = db.admin.QueryRow(context.Background(), waiting).Scan(&found)
 	return found, err
 }

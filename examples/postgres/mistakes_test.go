@@ -71,7 +71,8 @@ var mistakes = map[string]struct {
 			"unnest(ARRAY(SELECT left(key, 64) FROM unnest($1::text[]) AS key))", 1)
 	}},
 	"states as text": {"op/take", func() {
-		write = strings.Replace(write, "$2::bytea", "convert_to(convert_from($2, 'UTF8'), 'UTF8')", 1)
+		write = strings.Replace(write, "$2::bytea", "convert_to(convert_from($2, 'UTF8'), 'UTF8')",
+			1)
 	}},
 	"reads only the rows that are there": {"op/take", func() {
 		read = `SELECT array_agg(state) FROM ratelimit_states WHERE key = ANY($1::text[])`

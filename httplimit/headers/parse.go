@@ -26,8 +26,8 @@ import (
 // Dates count from the Date of the answer or, without one, from now.
 //
 // A malformed field is ignored, and so is one of more than 8 KiB or 64 members. An answer out of a
-// cache, with an Age above 0, has no quotas, since its fields tell of another request. If an answer
-// has several forms, Parse returns the quotas of all. The result is nil if there is none.
+// cache, with an Age above 0, has no quotas, since its fields are about another request. If an
+// answer has several forms, Parse returns the quotas of all. The result is nil if there is none.
 //
 // [RetryAfter] has precedence over the Reset of a quota.
 func Parse(h http.Header, now time.Time) []Quota {

@@ -35,8 +35,8 @@ type Item struct {
 
 // Write writes the fields of items in the format f to h.
 //
-// The fields of [Draft11] are lists, and Write adds lines to those that h has, so that the limits
-// of several middlewares are all told. Fields of the other formats have one value, which Write
+// The fields of [Draft11] are lists, and Write adds lines to those that h has, so that an answer
+// has the limits of all middlewares. Fields of the other formats have one value, which Write
 // replaces. Without items, and for an unknown format, it writes nothing.
 //
 // Of a decision of [ratelimit.SourceOpen] only the limit is known, and only it is written. Of one

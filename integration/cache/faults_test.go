@@ -76,9 +76,11 @@ func TestCacheFrozen(t *testing.T) {
 			d := useUp(t, s)
 			server.Pause(t)
 			served, n, still := servedFromCache(t, s, d)
-			servers.Measured("%s frozen, %s: %d refusals were given from the cache, for %v", image, lib.Name, n, served.Round(time.Millisecond))
+			servers.Measured("%s frozen, %s: %d refusals were given from the cache, for %v", image,
+				lib.Name, n, served.Round(time.Millisecond))
 			if served > longest+2*still {
-				t.Errorf("refusals were given for %v, on a machine that stood still for %v", served, still)
+				t.Errorf("refusals were given for %v, on a machine that stood still for %v", served,
+					still)
 			}
 			if n == 0 || s.Stats().Cache.Flushes == 0 {
 				t.Errorf("%d refusals, %+v", n, s.Stats().Cache)
@@ -145,9 +147,11 @@ func TestCacheServerGone(t *testing.T) {
 					d := useUp(t, s)
 					fault.act(t)
 					served, _, still := servedFromCache(t, s, d)
-					servers.Measured("%s, %s after %s: refusals were given for %v", image, lib.Name, fault.what, served.Round(time.Millisecond))
+					servers.Measured("%s, %s after %s: refusals were given for %v", image, lib.Name,
+						fault.what, served.Round(time.Millisecond))
 					if served > longest+2*still {
-						t.Errorf("refusals were given for %v, on a machine that stood still for %v", served, still)
+						t.Errorf("refusals were given for %v, on a machine that stood still for %v",
+							served, still)
 					}
 					if stats := s.Stats().Cache; stats.Flushes == 0 || stats.Entries != 0 {
 						t.Errorf("%+v", stats)

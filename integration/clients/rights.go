@@ -6,9 +6,10 @@ import (
 
 // What the packages' documentation says that a user needs.
 const (
-	DecisionRights = "+evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire +del"
-	CacheRights    = "+client|tracking +client|caching +multi +exec +eval_ro +evalsha_ro"
-	ClusterRights  = "+cluster|slots +cluster|shards"
+	DecisionRights = "+evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire " +
+		"+del"
+	CacheRights   = "+client|tracking +client|caching +multi +exec +eval_ro +evalsha_ro"
+	ClusterRights = "+cluster|slots +cluster|shards"
 )
 
 // ACL makes the user "cacher", whose password is "hunter2", one with these rights.

@@ -252,7 +252,8 @@ func (tr *traffic) overLimit(all []admission) string {
 			}
 		}
 		if inside > allowed {
-			return fmt.Sprintf("%d admitted in %v from %v on, with steps forward to [%s] the limit is %d",
+			return fmt.Sprintf("%d admitted in %v from %v on, with steps forward to [%s] the "+
+				"limit is %d",
 				inside, stepWindow, first.asked, strings.Join(steps, " "), allowed)
 		}
 	}

@@ -230,10 +230,12 @@ func (p *stoppedProcess) check(
 			back = ans.Answered - a.Woke
 		}
 	}
-	servers.Measured("stopped for %v, %s: decides again after %v, slowest answer %v after; %d outcomes unknown, %d not sent", stop, name,
+	servers.Measured("stopped for %v, %s: decides again after %v, slowest answer %v after; %d "+
+		"outcomes unknown, %d not sent", stop, name,
 		back.Round(time.Millisecond), longest.Round(time.Millisecond), unknown, failed)
 	if longest > servers.LatestAnswer(100*time.Millisecond, a.Still) {
-		t.Errorf("%s: a call was answered after %v, by a process that stood still for %v", name, longest, a.Still)
+		t.Errorf("%s: a call was answered after %v, by a process that stood still for %v", name,
+			longest, a.Still)
 	}
 	if back == 0 {
 		t.Errorf("%s: nothing was decided after it went on", name)
@@ -274,7 +276,8 @@ func (p *stoppedProcess) checkDenied(t *testing.T, a *stoppedAnswers) {
 		}
 		if ans.Asked >= a.Woke && ans.Err == "" && !ans.Allowed &&
 			ans.Answered < asked[stoppedMax-1] {
-			t.Errorf("%s: a refusal from before the reset was given %v after the process went on, from %v",
+			t.Errorf("%s: a refusal from before the reset was given %v after the process went on, "+
+				"from %v",
 				p.task.Library, ans.Asked-a.Woke, ans.Source)
 			return
 		}

@@ -156,7 +156,8 @@ func (s demoSeries) quotient() string { return fmt.Sprintf("%.2f", float64(s.mos
 
 // described is what the picture's description says of the algorithm.
 func (s demoSeries) described() string {
-	return fmt.Sprintf("%s: at most %d units in any window, %s times the limit; %d of %d admitted, %d refused wrongly.",
+	return fmt.Sprintf("%s: at most %d units in any window, %s times the limit; %d of %d "+
+		"admitted, %d refused wrongly.",
 		s.name, s.most, s.quotient(), s.admitted, s.offered, s.wrongly)
 }
 

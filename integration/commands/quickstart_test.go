@@ -30,7 +30,7 @@ func TestQuickstart(t *testing.T) {
 			t.Skip("the page starts redis:8")
 		}
 		q := newQuickstart(t)
-		t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", q.name).Run() }) // if there is one
+		t.Cleanup(func() { _ = exec.Command("docker", "rm", "-f", q.name).Run() })
 
 		q.shell("mkdir")
 		q.dir = filepath.Join(q.dir, "shop")
@@ -39,7 +39,8 @@ func TestQuickstart(t *testing.T) {
 		stop := q.start(q.addrs[0])
 		want(t, "statuses", q.shell("for i"), "200\n200\n200\n200\n200\n429\n")
 		answer := q.shell("curl -i")
-		for _, line := range []string{"HTTP/1.1 429 ", "Retry-After: ", `Ratelimit: "page";r=0;t=`} {
+		for _, line := range []string{"HTTP/1.1 429 ", "Retry-After: ",
+			`Ratelimit: "page";r=0;t=`} {
 			if !strings.Contains(answer, line) {
 				t.Errorf("the answer has no %q:\n%s", line, answer)
 			}

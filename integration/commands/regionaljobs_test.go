@@ -41,7 +41,8 @@ func TestRegionalJobs(t *testing.T) {
 
 var (
 	countedUnits = regexp.MustCompile(`the upstream has counted (\d+) units\n$`)
-	stoppedJob   = regexp.MustCompile(`region \d: \d+ tasks are done, the others can begin in 2[34]h`)
+	stoppedJob   = regexp.MustCompile(`region \d: \d+ tasks are done, the others can begin in ` +
+		`2[34]h`)
 )
 
 // runRegionalJobs runs the example, all jobs of which stop because the quota is used up, and

@@ -46,7 +46,8 @@ func TestReplayLargeLog(t *testing.T) {
 			}
 			cpu := r.cpu / time.Duration(lines)
 			measured := fmt.Sprintf("replay, %s, %s: %.2f GB, %d lines of %d keys: %.0f lines/s, "+
-				"%v of processors for a line, VmHWM %d MB", c.format, c.algorithms, float64(bytes)/1e9, lines,
+				"%v of processors for a line, VmHWM %d MB", c.format, c.algorithms,
+				float64(bytes)/1e9, lines,
 				r.Input.Keys, float64(lines)/r.took.Seconds(), cpu, r.peak>>10)
 			servers.Measured("%s", measured)
 			t.Log(measured)

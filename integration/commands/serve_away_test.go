@@ -55,7 +55,8 @@ func TestServeOnFailure(t *testing.T) {
 				t.Errorf("%s: the fastest answer after %d failures took %v",
 					d.policy, failures, d.took[0])
 			}
-			servers.Measured("serve --on-failure=%s on %s, frozen: answers after %d failures took %v in the median, %v at most",
+			servers.Measured("serve --on-failure=%s on %s, frozen: answers after %d failures took "+
+				"%v in the median, %v at most",
 				d.policy, image, failures, d.took[len(d.took)/2].Round(10*time.Microsecond),
 				d.took[len(d.took)-1].Round(time.Millisecond))
 		}
@@ -76,7 +77,8 @@ func TestServeOnFailure(t *testing.T) {
 		s.Unpause(t)
 		for _, d := range daemons {
 			took := d.AwaitStore(t, d.policy)
-			servers.Measured("serve --on-failure=%s on %s: the store decides %v after the server was frozen", d.policy, image, took.Round(time.Millisecond))
+			servers.Measured("serve --on-failure=%s on %s: the store decides %v after the server "+
+				"was frozen", d.policy, image, took.Round(time.Millisecond))
 		}
 		// Each of the local ones has recorded what it admitted, so that what is left to admit is
 		// less than the whole limit.
@@ -94,7 +96,8 @@ func TestServeOnFailure(t *testing.T) {
 		if most := limit + instances*(limit/instances); admitted > most {
 			t.Errorf("%d were admitted around the outage, %d is the most", admitted, most)
 		}
-		servers.Measured("serve --on-failure=local on %s: %d were admitted around an outage, at a limit of %d and with %d parts of it", image, admitted, limit, instances)
+		servers.Measured("serve --on-failure=local on %s: %d were admitted around an outage, at a "+
+			"limit of %d and with %d parts of it", image, admitted, limit, instances)
 	})
 }
 

@@ -69,8 +69,9 @@ func shareBudget(t *testing.T, first, second *daemon.Daemon, key string) {
 			}
 			admitted.Add(1)
 			running.Add(1)
-			if status, body, _ := commit.PostJSON(t, "/v1/peek-all", claims); status != http.StatusOK {
-				t.Errorf("peek: %d %s", status, body)
+			status, peeked, _ := commit.PostJSON(t, "/v1/peek-all", claims)
+			if status != http.StatusOK {
+				t.Errorf("peek: %d %s", status, peeked)
 			}
 			for n := running.Load(); n > most.Load(); n = running.Load() {
 				most.Store(n)

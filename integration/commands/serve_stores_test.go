@@ -156,7 +156,8 @@ func (d *deployment) awayAtStart(t *testing.T, bin, scheme string) {
 		f()
 	}
 	took := p.AwaitStore(t, key)
-	servers.Measured("serve with %s on %s, away at the start: the store decides %v after it is back",
+	servers.Measured("serve with %s on %s, away at the start: the store decides %v after it is "+
+		"back",
 		scheme, d.name, took.Round(time.Millisecond))
 	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 		if status, body, _ := p.Post(t, "/v1/take", key); status != want {

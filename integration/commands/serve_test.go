@@ -133,9 +133,11 @@ func TestServeWithoutServer(t *testing.T) {
 			unknown += u.unknown
 		}
 		if health := watched(); count.slowest > timeout+slack+2*health {
-			t.Errorf("an answer took %v at a deadline of %v, and one without the store %v", count.slowest, timeout, health)
+			t.Errorf("an answer took %v at a deadline of %v, and one without the store %v",
+				count.slowest, timeout, health)
 		}
-		servers.Measured("serve on %s: %d demands on %d keys while the server stopped, %d with an unknown outcome; slowest answer %v at a deadline of %v",
+		servers.Measured("serve on %s: %d demands on %d keys while the server stopped, %d with an "+
+			"unknown outcome; slowest answer %v at a deadline of %v",
 			image, demands.Load(), len(count.keys), unknown,
 			count.slowest.Round(time.Millisecond), timeout)
 	})

@@ -41,7 +41,8 @@ func TestConformance(t *testing.T) {
 // volumeRules are the cases that make as many calls as they can in a few seconds. At every commit
 // they run on one server through go-redis and rueidis, and once with a cache: valkey-go is rueidis
 // under another name.
-const volumeRules = "identity/many-keys identity/hashed-keys op/many-records concurrency/many-calls takeall/hundreds takeall/storm-of-hundreds " +
+const volumeRules = "identity/many-keys identity/hashed-keys op/many-records " +
+	"concurrency/many-calls takeall/hundreds takeall/storm-of-hundreds " +
 	"takeall-keys/hundreds takeall-keys/storm-of-hundreds"
 
 type conformanceCase struct {

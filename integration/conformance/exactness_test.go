@@ -138,7 +138,8 @@ func (v *verdict) judge(h *history) {
 func (v *verdict) check(t *testing.T) {
 	t.Helper()
 	if v.most != 1 || v.wrong != 0 || v.refusals == 0 {
-		t.Errorf("most in a window over the limit %.3f, want 1; %d of %d refusals wrong, want none of some", v.most, v.wrong, v.refusals)
+		t.Errorf("most in a window over the limit %.3f, want 1; %d of %d refusals wrong, want "+
+			"none of some", v.most, v.wrong, v.refusals)
 	}
 }
 

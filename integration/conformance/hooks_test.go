@@ -27,7 +27,8 @@ func TestConformanceHooks(t *testing.T) {
 				return s.StepClock(context.Background(), ahead)
 			}
 			except := make(map[string]string)
-			for group := range strings.FieldsSeq("identity step op result window takeall takeall-keys concurrency algorithm") {
+			for group := range strings.FieldsSeq("identity step op result window takeall " +
+				"takeall-keys concurrency algorithm") {
 				except[group] = "TestConformance tries it"
 			}
 			conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {

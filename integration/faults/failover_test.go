@@ -347,7 +347,9 @@ func (fo *failover) judge(t *testing.T) {
 			others = fmt.Sprintf(", longest gap on another primary %v",
 				q.elsewhere.gap.Round(time.Millisecond))
 		}
-		servers.Measured("%s %s, %s: longest answer %v (the machine stood still for %v), elected after %v, first decision %v later, admitted/limit %d/%d (%d unknown), without traffic %d/%d%s",
+		servers.Measured("%s %s, %s: longest answer %v (the machine stood still for %v), elected "+
+			"after %v, first decision %v later, admitted/limit %d/%d (%d unknown), without "+
+			"traffic %d/%d%s",
 			fo.pair, fo.name, q.name, longest.Round(time.Millisecond),
 			fo.still.Round(time.Millisecond), fo.election.Round(10*time.Millisecond),
 			returned.Round(time.Millisecond),
@@ -362,7 +364,8 @@ func (fo *failover) judge(t *testing.T) {
 			normal: returned, election: fo.election,
 		})
 		if longest > servers.LatestAnswer(100*time.Millisecond, fo.still) {
-			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", q.name, longest, fo.still)
+			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", q.name, longest,
+				fo.still)
 		}
 		if n := failoverHalf + q.calm.admitted; n != failoverLimit {
 			t.Errorf("%s: %d admitted of a key that the replica knew all of, want %d",

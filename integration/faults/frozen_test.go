@@ -46,11 +46,13 @@ func TestFrozenAnswers(t *testing.T) {
 
 		all := slices.Concat(waited...)
 		slices.Sort(all)
-		servers.Measured("%s frozen, %s: %d calls with a deadline of 100ms were answered after %v at the least, p50 %v, p99 %v, %v at the most (the machine stood still for %v)",
+		servers.Measured("%s frozen, %s: %d calls with a deadline of 100ms were answered after %v "+
+			"at the least, p50 %v, p99 %v, %v at the most (the machine stood still for %v)",
 			image, lib.Name, len(all), tenth(all[0]), tenth(all[len(all)/2]),
 			tenth(all[len(all)*99/100]), tenth(all[len(all)-1]), still.Round(time.Millisecond))
 		if longest := all[len(all)-1]; longest > servers.LatestAnswer(100*time.Millisecond, still) {
-			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", lib.Name, longest, still)
+			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", lib.Name,
+				longest, still)
 		}
 	}
 }

@@ -201,7 +201,8 @@ func TestSlotMigration(t *testing.T) {
 					for _, keys := range m.absent {
 						if servers.Poll(ctx,
 							func() (bool, error) { return m.count(keys).Load() > 0, nil }) != nil {
-							t.Errorf("%s: %q, which nobody had, is decided only when the slot has moved", m.name, keys)
+							t.Errorf("%s: %q, which nobody had, is decided only when the slot has "+
+								"moved", m.name, keys)
 						}
 					}
 				}

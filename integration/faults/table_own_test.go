@@ -24,7 +24,8 @@ func TestFaultTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "| fire | go-redis | 1 / 0 | 2 / 1 | 3 / 0 | 1 ms / 1.2 s | all admitted, 2 of 3 unknown / −3: heat | at once / 20 ms (elected after 12 s) |\n"
+	const want = "| fire | go-redis | 1 / 0 | 2 / 1 | 3 / 0 | 1 ms / 1.2 s | " +
+		"all admitted, 2 of 3 unknown / −3: heat | at once / 20 ms (elected after 12 s) |\n"
 	if !strings.Contains(text, want) || strings.Count(text, "\n") != 4+len(clients.Libraries) {
 		t.Errorf("%s\nwant\n%s", text, want)
 	}

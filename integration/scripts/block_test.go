@@ -20,7 +20,8 @@ func TestBlockLuaStepIsGoStep(t *testing.T) {
 		for i := range 1000 {
 			b := algorithm.Blocking("twin", time.Duration(1+r.IntN(3))*time.Hour)
 			d := ratelimit.Demand{
-				Key: "k", Algorithm: b, Op: ratelimit.Op(r.IntN(5)), N: 1 + r.Int64N(b.Limit().Max), At: now,
+				Key: "k", Algorithm: b, Op: ratelimit.Op(r.IntN(5)), N: 1 + r.Int64N(b.Limit().Max),
+				At: now,
 			}
 			if r.IntN(20) == 0 {
 				d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits

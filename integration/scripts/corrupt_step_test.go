@@ -238,7 +238,8 @@ func TestCorruptStateInGroup(t *testing.T) {
 				r := rand.New(rand.NewPCG(2, uint64(len(real.bytes))))
 				pipe, call := newPipeline(client), new(lua.Call)
 				for i, spoiled := range spoilMany(r, real.bytes, batch) {
-					wantTogether(t, pipe, call, fmt.Sprintf("{group:%d}%d", time.Now().UnixNano(), i), real.log, spoiled)
+					group := fmt.Sprintf("{group:%d}%d", time.Now().UnixNano(), i)
+					wantTogether(t, pipe, call, group, real.log, spoiled)
 				}
 			})
 		}
@@ -260,7 +261,8 @@ func wantTogether(
 ) {
 	t.Helper()
 	keys := []string{key + "well", key + "spoiled"}
-	demands := []ratelimit.Demand{{Key: "well", Algorithm: log, N: 1}, {Key: "spoiled", Algorithm: log, N: 1}}
+	demands := []ratelimit.Demand{{Key: "well", Algorithm: log, N: 1},
+		{Key: "spoiled", Algorithm: log, N: 1}}
 	call.Begin(corruptNow + 1)
 	if err := call.Add(keys, demands); err != nil {
 		t.Fatal(err)

@@ -24,21 +24,30 @@ type faulty struct {
 	how string
 }
 
-// faultyScripts define the step of a faulty algorithm. Each fails for a take, but not for a look,
+// peeksThen is the source of a step that answers a peek, and runs then for every other operation.
+func peeksThen(then string) string {
+	return "local function step(key, tail, now, op)\n" +
+		"if op == 1 then return 1, 1, 0, 0, now end\n" + then + " end"
+}
+
+// faultyScripts define the step of a faulty algorithm. Each fails for a take, but not for a peek,
 // and where it fails late has written something.
 var faultyScripts = map[string]struct {
 	source string
 	wrote  bool
 }{
-	"raises":             {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end error('planted') end"},
-	"calls what is none": {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end redis.call('NOSUCH', key) end"},
-	"returns no numbers": {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end return 1, 'many', {}, 0, now end"},
-	"writes no string":   {source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end return 1, 1, 0, 0, now, 1e9, {} end"},
+	"raises":             {source: peeksThen("error('planted')")},
+	"calls what is none": {source: peeksThen("redis.call('NOSUCH', key)")},
+	"returns no numbers": {source: peeksThen("return 1, 'many', {}, 0, now")},
+	"writes no string":   {source: peeksThen("return 1, 1, 0, 0, now, 1e9, {}")},
 	"fails after a write": {
-		source: "local function step(key, tail, now, op) if op == 1 then return 1, 1, 0, 0, now end return 1, 1, 0, 0, now, 1e9, 'x', -1, 'y' end",
+		source: peeksThen("return 1, 1, 0, 0, now, 1e9, 'x', -1, 'y'"),
 		wrote:  true,
 	},
-	"fails to patch":     {source: "local function step(key, tail, now, op) return 1, 1, 0, 0, now, nil, nil, -1, 'y' end"},
+	"fails to patch": {
+		source: "local function step(key, tail, now, op)\n" +
+			"return 1, 1, 0, 0, now, nil, nil, -1, 'y' end",
+	},
 	"does not compile":   {source: "local function step( syntax error"},
 	"fails when defined": {source: "error('planted')\nlocal function step() end"},
 	"defines no step":    {source: "local stride = 1"},
@@ -270,7 +279,8 @@ func TestStepFailsInOrder(t *testing.T) {
 			}
 		}
 		if last := want[5].out[0]; last.Allowed {
-			t.Errorf("two takes and the group that failed after a write used up three units, but %+v", last)
+			t.Errorf("two takes and the group that failed after a write used up three units, "+
+				"but %+v", last)
 		}
 	})
 }

@@ -20,7 +20,8 @@ func TestStateFormat(t *testing.T) {
 			for _, resolution := range []time.Duration{time.Microsecond, 600 * time.Millisecond} {
 				t.Run(fmt.Sprintf("%d at %v", limit, resolution), func(t *testing.T) {
 					w := newTwin(t, tgt.Client(t), "format")
-					log := algorithm.SlidingLog(ratelimit.PerMinute("minute", limit)).WithResolution(resolution)
+					perMinute := ratelimit.PerMinute("minute", limit)
+					log := algorithm.SlidingLog(perMinute).WithResolution(resolution)
 					testHandOver(t, w, log)
 				})
 			}
@@ -84,6 +85,7 @@ func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
 		w.swap(t)
 	}
 	if admitted == 0 || refused == 0 || givenBack == 0 {
-		t.Errorf("admitted %d, refused %d, given back %d: the histories are too one-sided to tell anything", admitted, refused, givenBack)
+		t.Errorf("admitted %d, refused %d, given back %d: the histories are too one-sided to tell "+
+			"anything", admitted, refused, givenBack)
 	}
 }

@@ -304,7 +304,8 @@ func TestLuaCopiesAfterSweep(t *testing.T) {
 	const minute = int64(time.Minute / time.Microsecond)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		w := newTwin(t, tgt.Client(t), "copies")
-		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 2000)), N: 1}
+		d := ratelimit.Demand{Key: "k",
+			Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 2000)), N: 1}
 		now, begin := time.Now().UnixMicro(), time.Now().UnixMicro()
 		for i := range int64(1000) {
 			now = begin + i*10_000

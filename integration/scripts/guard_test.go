@@ -226,7 +226,8 @@ func TestGuardCallsSmall(t *testing.T) {
 		limit := ratelimit.PerDay("day", 100)
 		for _, a := range algorithms.All()[1:] {
 			l := g.limiterOf(t, a.New(limit), nil)
-			if _, err := l.Allow(t.Context(), "script"); err != nil { // the server learns the script
+			// The server learns the script.
+			if _, err := l.Allow(t.Context(), "script"); err != nil {
 				t.Fatal(err)
 			}
 			for i := range limit.Max + 1 {
@@ -375,7 +376,8 @@ func TestGuardSizes(t *testing.T) {
 				if length <= before { // what has left was dropped
 					compacted++
 					if per := float64(length) / float64(limit.Max); limit.Max >= 100 && per > 16 {
-						t.Errorf("limit %d: %.1f bytes a record just after a compaction, want at most 16", limit.Max, per)
+						t.Errorf("limit %d: %.1f bytes a record just after a compaction, want at "+
+							"most 16", limit.Max, per)
 					}
 				}
 				before, got.length, got.memory = length, max(got.length, length),

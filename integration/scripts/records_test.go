@@ -56,7 +56,8 @@ func TestLuaMostRecords(t *testing.T) {
 				80:]) >> 34; records != 1<<25 {
 				t.Errorf("%d records", records)
 			}
-			w.step(t, now+half+8, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.OpPeek, N: 3})
+			w.step(t, now+half+8, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm,
+				Op: ratelimit.OpPeek, N: 3})
 			w.compare(t)
 			client.Del(t.Context(), w.key)
 		}

@@ -195,7 +195,8 @@ func TestSameTakesAfterAChange(t *testing.T) {
 				if want[1].At == want[0].At && want[1].Remaining == want[0].Remaining-d.N {
 					t.Errorf("nothing changed after the first: %+v", want)
 				}
-				w.step(t, c.now, ratelimit.Demand{Key: "k", Algorithm: c.log, Op: ratelimit.OpPeek, N: 9})
+				w.step(t, c.now, ratelimit.Demand{Key: "k", Algorithm: c.log, Op: ratelimit.OpPeek,
+					N: 9})
 				w.compare(t)
 			})
 		})

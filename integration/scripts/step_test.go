@@ -91,16 +91,20 @@ func TestLuaRingFillsUp(t *testing.T) {
 		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.OpPeek,
 			N: limit.Max})
 		w.swap(t)
-		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.OpPeek, N: limit.Max})
+		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.OpPeek,
+			N: limit.Max})
 		w.compare(t)
 	})
 }
+
+// forever is a limit whose window never ends in a test.
+var forever = ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow}
 
 // TestLuaRebase keeps a log alive for longer than an offset of 48 bits reaches.
 func TestLuaRebase(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		w := newTwin(t, tgt.Client(t), "rebase")
-		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow}), N: 1}
+		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(forever), N: 1}
 		now := int64(1_700_000_000_000_000)
 		for i := range 80 {
 			now += int64(91 * 24 * time.Hour / time.Microsecond)
@@ -120,7 +124,7 @@ func TestLuaRebaseTimeToLive(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		for i := range int64(8) {
 			w := newTwin(t, tgt.Client(t), fmt.Sprintf("reach:%d", i))
-			d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow}), N: 1}
+			d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(forever), N: 1}
 			now, moved := int64(1_700_000_000_000_000), false
 			var base int64
 			for range 40 {

@@ -66,7 +66,8 @@ func TestCallWrote(t *testing.T) {
 						changed = changed || before[key] != after[key]
 					}
 					if got := call.Wrote(reply, i); got != changed {
-						t.Fatalf("group %d of %d, %d × %+v: Wrote %t, and the states changed: %t; %+v", i, len(groups), g.times, g.demands, got, changed, out)
+						t.Fatalf("group %d of %d, %d × %+v: Wrote %t, and the states changed: %t; "+
+							"%+v", i, len(groups), g.times, g.demands, got, changed, out)
 					}
 					if changed {
 						wrote[several]++

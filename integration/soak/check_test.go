@@ -300,7 +300,8 @@ func judgeBooks(history []soakCall) *violation {
 				recorded := d.Limit.Max - c.Results[i].Remaining
 				if !closed[s] && (recorded < min(b.told-b.given, d.Limit.Max) ||
 					recorded > b.told+b.unknown) {
-					return &violation{fmt.Sprintf("books: %d units are recorded, %d were acknowledged, %d may be given back, %d unknown",
+					return &violation{fmt.Sprintf("books: %d units are recorded, %d were "+
+						"acknowledged, %d may be given back, %d unknown",
 						recorded, b.told, b.given, b.unknown), touching(history, c)}
 				}
 			case d.Op == ratelimit.OpPeek:

@@ -123,7 +123,9 @@ type soakTally struct {
 }
 
 func (s soakTally) String() string {
-	return fmt.Sprintf("%v, seed %x, %d rounds; %d calls: %s; faults: %s; %d histories checked, %d of them undecided, %d operations, %d cached refusals, at most %v for one; %d violations",
+	return fmt.Sprintf("%v, seed %x, %d rounds; %d calls: %s; faults: %s; %d histories checked, "+
+		"%d of them undecided, %d operations, %d cached refusals, at most %v for one; %d "+
+		"violations",
 		s.lasted.Round(time.Second), s.seed, s.rounds, s.calls, counts(s.by), counts(s.faults),
 		s.histories, s.undecided, s.operations, s.cached, s.longest.Round(time.Millisecond),
 		s.violations)

@@ -393,9 +393,11 @@ func TestPausedServerKeepsNobodyElse(t *testing.T) {
 			}
 			paused.Wait()
 			if still := watched(); late > servers.LatestAnswer(timeout, still) {
-				t.Errorf("a Take of the paused server ended after %v, on a machine that stood still for %v", late, still)
+				t.Errorf("a Take of the paused server ended after %v, on a machine that stood "+
+					"still for %v", late, still)
 			}
-			servers.Measured("%s, one server of a cluster paused, %s: slowest of 800 Takes of the others %v", image, lib.Name, slowest.Round(time.Millisecond))
+			servers.Measured("%s, one server of a cluster paused, %s: slowest of 800 Takes of the "+
+				"others %v", image, lib.Name, slowest.Round(time.Millisecond))
 		})
 	})
 }

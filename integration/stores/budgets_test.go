@@ -25,7 +25,8 @@ func TestBudgets(t *testing.T) {
 			budgets = append(budgets, budgetmodel.NewClient(t, store, budgetLimits))
 		}
 		for i := range histories {
-			budgetmodel.Play(t, uint64(i), fmt.Sprint("tenant", i), budgetmodel.Clock{}, 40, budgets...)
+			budgetmodel.Play(t, uint64(i), fmt.Sprint("tenant", i), budgetmodel.Clock{}, 40,
+				budgets...)
 		}
 	})
 }

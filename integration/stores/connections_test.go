@@ -69,7 +69,8 @@ func TestRedisLostAnswer(t *testing.T) {
 			}()
 			for ran := 0; ran < 2; time.Sleep(time.Millisecond) {
 				if ran, _ = control.Get(t.Context(), counter).Int(); within.Err() != nil {
-					t.Fatalf("a script that may be sent again ran %d times: this test proves nothing", ran)
+					t.Fatalf("a script that may be sent again ran %d times: this test proves "+
+						"nothing", ran)
 				}
 			}
 			cancel()
@@ -399,7 +400,8 @@ func freeze(t *testing.T, server *servers.Server, lib clients.Library) {
 	wg.Wait()
 	// The aim is 110ms; the rest is room for a machine that is busy with other tests.
 	d, still := slices.Max(slowest), watched()
-	servers.Measured("%s frozen, %s: slowest of 96 calls with a deadline of 100ms answered after %v", server.Image, lib.Name, d.Round(100*time.Microsecond))
+	servers.Measured("%s frozen, %s: slowest of 96 calls with a deadline of 100ms answered after "+
+		"%v", server.Image, lib.Name, d.Round(100*time.Microsecond))
 	if d > servers.LatestAnswer(100*time.Millisecond, still) {
 		t.Errorf("a call was answered after %v, on a machine that stood still for %v", d, still)
 	}

@@ -179,7 +179,9 @@ func TestMillionDemands(t *testing.T) {
 		}
 
 		a, b := p99(alone), p99(among)
-		servers.Measured("%s, %s: %d demands of %d callers in %v; %d refused, %d left before and %d after they were sent; p99 of %d on cold keys %v, of %d among those on hot keys %v: × %.1f",
+		servers.Measured("%s, %s: %d demands of %d callers in %v; %d refused, %d left before and "+
+			"%d after they were sent; p99 of %d on cold keys %v, of %d among those on hot keys "+
+			"%v: × %.1f",
 			image, lib.Name, demands, manyCallers, took.Round(time.Millisecond), c.refused.Load(),
 			c.gone.Load(), unknown,
 			len(alone), a.Round(10*time.Microsecond), len(among), b.Round(10*time.Microsecond),

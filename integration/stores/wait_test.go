@@ -291,8 +291,9 @@ func runWaiters(t *testing.T, processes []*servers.Process, task waitTask, bound
 	admitted := len(all.Stamps)
 	perAdmission := float64(all.Calls) / float64(admitted)
 	inWindow := most(all.Stamps, task.Limit.Window)
-	servers.Measured("%s: %d waiters in each of %d processes at %v: %d admitted, %v to each waiter by process, %d waits given up, "+
-		"%.2f calls of the store for an admission, at most %d admitted in a window",
+	servers.Measured("%s: %d waiters in each of %d processes at %v: %d admitted, %v to each "+
+		"waiter by process, %d waits given up, %.2f calls of the store for an admission, at most "+
+		"%d admitted in a window",
 		t.Name(), task.Waiters, waitProcesses, task.Limit, admitted, spreads, all.Left,
 		perAdmission, inWindow)
 	if inWindow > int(task.Limit.Max) {

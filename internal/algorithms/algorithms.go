@@ -36,7 +36,7 @@ func ByName(name string) (Named, error) {
 			return n, nil
 		}
 	}
-	return Named{}, fmt.Errorf("%w: no algorithm is named %q; there are: %s",
+	return Named{}, fmt.Errorf("%w: %q is not an algorithm; the algorithms are %s",
 		ratelimit.ErrInvalidOptions, name, strings.Join(Names(), ", "))
 }
 

@@ -291,7 +291,8 @@ func (g *game) compare(seed uint64) {
 	}
 	for i, b := range g.budgets {
 		if want := b.left(g.clock.Now()); results[i].Remaining != want {
-			g.fatalf("seed %d: %d units are left of budget %d; want %d", seed, results[i].Remaining, i, want)
+			g.fatalf("seed %d: %d units are left of budget %d; want %d", seed, results[i].Remaining,
+				i, want)
 		}
 	}
 }

@@ -18,6 +18,7 @@ var (
 	identifier = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$`)
 	testName   = regexp.MustCompile(`^(Test|Fuzz)[A-Z]\w*$`)
 	makeTarget = regexp.MustCompile(`^make ([a-z-]+)`)
+	lineBreak  = regexp.MustCompile(`\n +([^ *\d-])`) // in a paragraph of a list
 	luaName    = regexp.MustCompile(`\blocal (?:function )?([\w, <>]+)|\bfunction ([\w.]+)`)
 )
 
@@ -37,7 +38,7 @@ func TestMapIsTrue(t *testing.T) {
 	_, text, _ := strings.Cut(string(page), "<!-- end of rooms -->")
 	before, _, _ := strings.Cut(string(page), "<!-- rooms")
 	found := 0
-	for line := range strings.Lines(before + text) {
+	for line := range strings.Lines(lineBreak.ReplaceAllString(before+text, " $1")) {
 		var names []string // that the files of the line declare
 		spans := inBackquotes.FindAllStringSubmatch(line, -1)
 		for _, span := range spans {

@@ -29,8 +29,10 @@ func TestInline(t *testing.T) {
 
 func TestSource(t *testing.T) {
 	files := fstest.MapFS{
-		"step/main.lua": {Data: []byte("-- Comment.\nlocal A <const> = 1\nif x then\n--include part.lua\nend\n")},
-		"step/part.lua": {Data: []byte("  -- A comment.\n  x = A -- another\n--include more.lua\n")},
+		"step/main.lua": {Data: []byte("-- Comment.\nlocal A <const> = 1\n" +
+			"if x then\n--include part.lua\nend\n")},
+		"step/part.lua": {Data: []byte("  -- A comment.\n  x = A -- another\n" +
+			"--include more.lua\n")},
 		"step/more.lua": {Data: []byte("y = '-- A'\n")},
 	}
 	want := "if x then\n  x = (1) -- another\ny = '-- (1)'\nend\n"

@@ -21,7 +21,8 @@ func TestWrite(t *testing.T) {
 			"everything",
 			problem.Problem{Type: problem.QuotaExceeded, Title: "Quota Exceeded",
 				Status: 429, Detail: "d", ViolatedPolicies: []string{"burst"}},
-			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"detail":"d","violated-policies":["burst"]}`,
+			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+				`"title":"Quota Exceeded","status":429,"detail":"d","violated-policies":["burst"]}`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -24,13 +24,13 @@ const (
 var (
 	errBlank    = errors.New("blank")
 	errTooLong  = errors.New("longer than 1 MiB")
-	errSyntax   = errors.New("not of the format")
+	errSyntax   = errors.New("not in the format of the log")
 	errNoKey    = errors.New("no key")
-	errBadKey   = errors.New("the key is no text")
+	errBadKey   = errors.New("the key is not text")
 	errNoTime   = errors.New("no time")
-	errBadTime  = errors.New("the time is not one")
+	errBadTime  = errors.New("the time is not readable")
 	errNoUnits  = errors.New("no units")
-	errBadUnits = errors.New("the units are no integer from 0 to 2^40")
+	errBadUnits = errors.New("the units are not an integer from 0 to 2^40")
 )
 
 // A parser reads a line. The key may be a part of the line.
@@ -45,7 +45,7 @@ func (o *Options) validateFormat() error {
 	case Common, Combined:
 		return o.validateFields(o.Format)
 	}
-	return fmt.Errorf("%w: %q is no format; there are: json, common, combined",
+	return fmt.Errorf("%w: %q is not a format; the formats are json, common and combined",
 		ratelimit.ErrInvalidOptions, string(o.Format))
 }
 

@@ -10,9 +10,11 @@ import (
 
 // Lines of the documentation of Apache httpd 2.4 and of nginx's default formats.
 const (
-	commonLine   = `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326`
-	combinedLine = commonLine + ` "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)"`
-	frankAt      = 971_211_336_000_000 // µs
+	commonLine = `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] ` +
+		`"GET /apache_pb.gif HTTP/1.0" 200 2326`
+	combinedLine = commonLine +
+		` "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)"`
+	frankAt = 971_211_336_000_000 // µs
 )
 
 func TestAccessLines(t *testing.T) {
@@ -62,7 +64,8 @@ func TestAccessLines(t *testing.T) {
 		{"no end of the request", commonLine[:70], "client", "", arrival{}, errSyntax},
 		{"no status", commonLine[:len(commonLine)-len(" 200 2326")], "client", "", arrival{},
 			errSyntax},
-		{"a status that is no number", strings.Replace(commonLine, " 200 ", " OK ", 1), "client", "",
+		{"a status that is no number", strings.Replace(commonLine, " 200 ", " OK ", 1),
+			"client", "",
 			arrival{}, errSyntax},
 		{"the 31st of June", strings.Replace(commonLine, "10/Oct", "31/Jun", 1), "client", "",
 			arrival{}, errBadTime},
@@ -224,7 +227,7 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		want    string
 	}{
 		{Options{Proposals: []Proposal{}}, "", "no limit"},
-		{Options{Format: "xml"}, "", `"xml" is no format`},
+		{Options{Format: "xml"}, "", `"xml" is not a format`},
 		{Options{Format: Common, KeyField: "agent"}, "", `no field "agent"`},
 		{Options{Format: Combined, KeyField: "ip"}, "", `no field "ip"`},
 		{Options{Format: Combined, UnitsField: "tokens"}, "", `no field "tokens"`},

@@ -14,7 +14,8 @@ import (
 
 // Package time takes more than these: hours of one digit, zones of a day.
 var (
-	isoTime  = regexp.MustCompile(`^[\d-]{10}[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+	isoTime = regexp.MustCompile(`^[\d-]{10}[Tt ]\d\d:\d\d:\d\d(\.\d+)?` +
+		`([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 	isoSpace = regexp.MustCompile(`^([\d-]{10}) `)
 	logTime  = regexp.MustCompile(`^.{11}:\d\d:\d\d:\d\d [+-]([01]\d|2[0-3])[0-5]\d$`)
 )

@@ -33,7 +33,7 @@ type Input struct {
 	Keys     int           `json:"keys"`
 	First    time.Time     `json:"first,omitzero"`
 	Last     time.Time     `json:"last,omitzero"`
-	Late     int64         `json:"late"`       // earlier than a line before, and decided at its time
+	Late     int64         `json:"late"`       // earlier than a line before; decided at its time
 	MostLate time.Duration `json:"late_by_ns"` // at most
 	Unread   []Unread      `json:"unread"`
 	Examples []UnreadLine  `json:"unread_examples"`

@@ -57,8 +57,10 @@ func TestSVG(t *testing.T) {
 	}
 	checkXML(t, svg.String())
 	for _, want := range []string{"prefers-color-scheme: dark",
-		`y="-14" text-anchor="start">a&lt;b&amp;c=10/1m, log: 5 of 1,000 requests refused (0.5 %), of 1 key</text>`,
-		`y="-14" text-anchor="start">10/1m, log: 5 of 1,000 requests refused (0.5 %), of 1 key</text>`} {
+		`y="-14" text-anchor="start">a&lt;b&amp;c=10/1m, log: ` +
+			`5 of 1,000 requests refused (0.5 %), of 1 key</text>`,
+		`y="-14" text-anchor="start">10/1m, log: ` +
+			`5 of 1,000 requests refused (0.5 %), of 1 key</text>`} {
 		if !strings.Contains(svg.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, &svg)
 		}

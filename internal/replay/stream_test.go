@@ -73,7 +73,8 @@ func TestRunReadsAllLines(t *testing.T) {
 func TestUnreadLines(t *testing.T) {
 	good := `{"time":1700000000,"key":"a"}` + "\n"
 	long := `{"time":1700000000,"key":"` + strings.Repeat("x", 3*maxLine) + `"}` + "\n"
-	log := good + "\n  \nnot JSON\x1b[2J\n" + good + long + good + strings.Repeat("{}\n", 7) + long +
+	log := good + "\n  \nnot JSON\x1b[2J\n" + good + long + good + strings.Repeat("{}\n", 7) +
+		long +
 		strings.TrimSuffix(good, "\n")
 	progress := new(Progress)
 	report, err := Run(t.Context(), strings.NewReader(log),
@@ -99,7 +100,7 @@ func TestUnreadLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"7 lines not read: no key\n",
-		`line 4: not of the format: "not JSON\x1b[2J"`} {
+		`line 4: not in the format of the log: "not JSON\x1b[2J"`} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("there is no %q in\n%s", want, &text)
 		}

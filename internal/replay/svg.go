@@ -31,7 +31,8 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	}
 	p := svg.New(svgFirst+svgBand*len(r.Proposals)-24,
 		"Recorded requests under proposed limits", description)
-	p.Printf(`<text class="small" x="24" y="55">%s. In each %s: <tspan class="area">■</tspan> requests, `+
+	p.Printf(`<text class="small" x="24" y="55">%s. In each %s: `+
+		`<tspan class="area">■</tspan> requests, `+
 		`of which <tspan class="alert">■</tspan> would be refused.</text>`,
 		input, short(r.OverTime.Interval))
 	for i := range r.Proposals {

@@ -71,7 +71,8 @@ func (r *Report) writeComparison(b *strings.Builder) {
 	}
 	b.WriteString("\n")
 	w := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "limit\talgorithm\trefused\t\tkeys refused\t\tmost in a window\twrongly refused\t\n")
+	fmt.Fprintf(w, "limit\talgorithm\trefused\t\tkeys refused\t\t"+
+		"most in a window\twrongly refused\t\n")
 	for _, o := range r.Proposals {
 		most, wrong := "≤ limit", "0"
 		if e := o.Exactness; e != nil {

@@ -35,10 +35,12 @@ func TestProbeRunsWhatDecisionsRun(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	const (
-		redis7  = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:noeviction\r\n"
+		redis7 = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n" +
+			"maxmemory_policy:noeviction\r\n"
 		redis8  = "redis_version:8.0.2\r\nredis_mode:standalone\r\nmaxmemory_policy:noeviction\r\n"
 		redis10 = "redis_version:10.0.0\r\nmaxmemory_policy:allkeys-lru\r\n"
-		valkey  = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\nmaxmemory_policy:noeviction\r\n"
+		valkey  = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n" +
+			"maxmemory_policy:noeviction\r\n"
 	)
 	for _, tt := range []struct {
 		what     string
@@ -67,7 +69,10 @@ func TestDescribe(t *testing.T) {
 		{what: "Sentinel", infos: []string{"redis_version:7.0.15\r\nredis_mode:sentinel\r\n"},
 			err: "wants a client for it"},
 		{what: "Valkey's Sentinel",
-			infos: []string{"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\nserver_mode:sentinel\r\n"}, err: "wants a client for it"},
+			infos: []string{
+				"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\nserver_mode:sentinel\r\n",
+			},
+			err: "wants a client for it"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			var infos []map[string]string
@@ -101,7 +106,8 @@ func TestDescribe(t *testing.T) {
 
 // FuzzInfo reads what is no answer to INFO: the server is refused, or it is one of 7.0 or later.
 func FuzzInfo(f *testing.F) {
-	f.Add("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nmaxmemory_policy:noeviction\r\n", "redis_version:8.0.2\r\n")
+	f.Add("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"+
+		"maxmemory_policy:noeviction\r\n", "redis_version:8.0.2\r\n")
 	f.Add("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n",
 		"redis_version:10\r\nserver_name:other")
 	f.Add("redis_version:7.0.15\r\nredis_mode:sentinel\r\n", "")

@@ -29,7 +29,8 @@ var (
 	statuses = []string{"200", "200", "200", "304", "404", "500"}
 	agents   = []string{
 		"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
-		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36",
+		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) " +
+			"Chrome/126.0.0.0 Safari/537.36",
 		"curl/8.8.0",
 	}
 )

@@ -366,8 +366,9 @@ func TestLimitNamesAreBounded(t *testing.T) {
 func TestWatch(t *testing.T) {
 	m, collect := newTest(t)
 	for name, stats := range map[string]any{
-		"memory":   memorystore.Stats{Keys: 1, MaxKeys: 2, Shared: 3, Refused: 4, Overflowed: 5},
-		"server":   serverstore.Stats{Queued: 6, Cache: serverstore.CacheStats{Enabled: true, Hits: 7}},
+		"memory": memorystore.Stats{Keys: 1, MaxKeys: 2, Shared: 3, Refused: 4, Overflowed: 5},
+		"server": serverstore.Stats{Queued: 6, Cache: serverstore.CacheStats{Enabled: true,
+			Hits: 7}},
 		"degraded": layer.DegradedStats{Unavailable: true, Local: 8},
 		"breaker":  otellimit.BreakerStats{State: "open", Opened: 9},
 		"none":     nil,

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+const pageColumns = 100
+
+// wrapProse breaks the lines of Markdown prose and lists that have more than pageColumns. Tables
+// and headings stay as they are.
+func wrapProse(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#") ||
+			utf8.RuneCountInString(line) <= pageColumns+len("\n") {
+			b.WriteString(line)
+			continue
+		}
+		indent := ""
+		if strings.HasPrefix(line, "- ") {
+			indent = "  "
+		}
+		columns := 0
+		for i, word := range strings.Fields(line) {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case i == 0:
+			case columns+1+n > pageColumns:
+				b.WriteString("\n" + indent)
+				columns = len(indent)
+			default:
+				b.WriteString(" ")
+				columns++
+			}
+			b.WriteString(word)
+			columns += n
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
