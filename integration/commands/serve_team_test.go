@@ -15,6 +15,8 @@ func TestServeTeamStore(t *testing.T) {
 	t.Parallel()
 	bin := daemon.BuildOf(t, "integration/examples/teamdaemon")
 	file := filepath.Join(t.TempDir(), "limits.json")
+	args := pageArgs(t, "docs/writing-a-store.md", "teamdaemon serve",
+		"/var/lib/limits.json", file, "10/1m", "3/1h")
 	for _, run := range []struct {
 		name     string
 		statuses []int
@@ -23,7 +25,7 @@ func TestServeTeamStore(t *testing.T) {
 		{"started again", []int{http.StatusOK, http.StatusTooManyRequests}},
 	} {
 		t.Run(run.name, func(t *testing.T) {
-			d := daemon.Start(t, bin, "--store=file:"+file, "--on-failure=closed", "--limit=3/1h")
+			d := daemon.Start(t, bin, args...)
 			for i, status := range run.statuses {
 				if got, body, _ := d.Post(t, "/v1/take", "key"); got != status {
 					t.Errorf("take %d: %d %s, want %d", i, got, body, status)

@@ -10,17 +10,18 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestTokenBudget runs the example with a short window. It fails by itself if a window holds more
-// than the budget.
+// TestTokenBudget runs the example as docs/budgets.md does, but with a short window. The program
+// fails if a window holds more than the budget.
 func TestTokenBudget(t *testing.T) {
 	t.Parallel()
 	bin := daemon.BuildOf(t, "integration/examples/tokenbudget")
 	killed := regexp.MustCompile(`killed a process with [1-9]\d* calls in flight`)
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
-		cmd := exec.CommandContext(t.Context(), bin, "-store=redis://"+server.Addr+"?timeout=10s",
-			"-window=3s", "-call=200ms", "-lease=2s", "-for=9s")
-		out, err := cmd.CombinedOutput()
+		args := pageArgs(t, "docs/budgets.md", "go run ./integration/examples/tokenbudget",
+			"127.0.0.1:6379", server.Addr, "timeout=1s", "timeout=10s")
+		args = append(args, "-window=3s", "-call=200ms", "-lease=2s", "-for=9s")
+		out, err := exec.CommandContext(t.Context(), bin, args...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

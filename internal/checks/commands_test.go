@@ -1,0 +1,158 @@
+package checks
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// testsOf has the test that runs the commands of each page. It reads them from the page.
+var testsOf = map[string]string{
+	"README.md":               "TestReadme", // make test is what CI runs
+	"docs/budgets.md":         "TestTokenBudget",
+	"docs/daemon.md":          "TestDocsExamples",
+	"docs/quickstart.md":      "TestQuickstart",
+	"docs/replay.md":          "TestReplayDocs",
+	"docs/upstream.md":        "TestRegionalJobs",
+	"docs/writing-a-store.md": "TestServeTeamStore", // CI runs the benchmarks
+}
+
+var (
+	commandBlock = regexp.MustCompile("(?ms)^ *```(?:sh|console)\n(.*?)^ *```")
+	anyBlock     = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	inlineSpan   = regexp.MustCompile("`([^`]+)`")
+	variables    = regexp.MustCompile(`^(RATELIMIT_\w+=\S+ )+`)
+	testRun      = regexp.MustCompile(`-(?:run|bench) '?\^?(\w+)`)
+)
+
+// TestCommandsAreTested holds that each page with commands has a test that reads them from it.
+func TestCommandsAreTested(t *testing.T) {
+	t.Chdir(root)
+	tests := testFiles(t)
+	for _, page := range pages(t) {
+		text := readPage(t, page)
+		name, ok := testsOf[page]
+		hasCommands := commandBlock.MatchString(text)
+		if hasCommands && !ok {
+			t.Errorf("%s has commands, and no test runs them", page)
+		} else if ok && !hasCommands {
+			t.Errorf("%s has no commands for %s", page, name)
+		}
+		isTest := func(file string) bool {
+			return strings.Contains(file, "\nfunc "+name+"(") &&
+				strings.Contains(file, filepath.Base(page))
+		}
+		if ok && !slices.ContainsFunc(tests, isTest) {
+			t.Errorf("no file of tests has %s and reads %s", name, page)
+		}
+	}
+}
+
+// TestInlineCommands holds that the commands in the sentences of pages name targets of make, tests
+// and programs that exist.
+func TestInlineCommands(t *testing.T) {
+	t.Chdir(root)
+	makefile := readPage(t, "Makefile")
+	found := 0
+	for _, page := range pages(t) {
+		if page == "CHANGELOG.md" {
+			continue
+		}
+		text := anyBlock.ReplaceAllString(readPage(t, page), "")
+		for _, span := range inlineSpan.FindAllStringSubmatch(text, -1) {
+			words := strings.Fields(variables.ReplaceAllString(span[1], ""))
+			if len(words) < 2 {
+				continue
+			}
+			switch {
+			case words[0] == "make":
+				for _, target := range words[1:] {
+					if !strings.Contains(target, "=") &&
+						!strings.Contains(makefile, "\n"+target+": ") {
+						t.Errorf("%s: there is no target %s", page, target)
+					}
+				}
+			case words[0] == "go" && slices.Contains(words, "test"):
+				checkTestCommand(t, page, words)
+			case words[0] == "go" && slices.Contains(words, "run"):
+				checkDirectories(t, page, words)
+			default:
+				continue
+			}
+			found++
+		}
+	}
+	if found < 20 {
+		t.Errorf("found only %d commands", found)
+	}
+}
+
+// checkTestCommand holds that the directories of "go test" exist, and that one of them has the test.
+func checkTestCommand(t *testing.T, page string, words []string) {
+	t.Helper()
+	var all strings.Builder
+	for _, dir := range checkDirectories(t, page, words) {
+		files, err := filepath.Glob(dir + "/*_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			all.WriteString("\n" + readPage(t, file))
+		}
+	}
+	command := strings.Join(words, " ")
+	for _, m := range testRun.FindAllStringSubmatch(command, -1) {
+		name := regexp.MustCompile(`\nfunc (Test|Benchmark)?\w*` + m[1])
+		if !name.MatchString(all.String()) {
+			t.Errorf("%s: no package of %q has a test %s", page, command, m[1])
+		}
+	}
+}
+
+// checkDirectories holds that the directories that a command names exist, and returns them.
+func checkDirectories(t *testing.T, page string, words []string) (dirs []string) {
+	t.Helper()
+	base := "."
+	if i := slices.Index(words, "-C"); i >= 0 && i+1 < len(words) {
+		base = words[i+1]
+	}
+	for _, word := range words {
+		if !strings.HasPrefix(word, "./") || word == "./..." {
+			continue
+		}
+		dir := filepath.Join(base, word)
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			t.Errorf("%s: %q: %s is not a directory", page, strings.Join(words, " "), dir)
+		}
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}
+
+// testFiles returns the text of each file of tests.
+func testFiles(t *testing.T) (texts []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(file, "_test.go") {
+			texts = append(texts, readPage(t, file))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+func readPage(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
