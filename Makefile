@@ -19,7 +19,7 @@ run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
 	$(GO) run ./cmd/ratelimit serve
 
 .PHONY: test
-test: ## Run all tests, those on Redis and Valkey servers included; get the servers first
+test: ## Run all tests, also on Redis and Valkey servers; get the servers first
 	@$(MAKE) --no-print-directory -j2 unit servers # the latter mostly wait
 
 .PHONY: servers
@@ -51,7 +51,7 @@ twins: ## Write backend/valkey from backend/rueidis, its twin
 	scripts/twins.sh write
 
 .PHONY: fuzz
-fuzz: ## Fuzz every target for FUZZTIME (150000x: inputs)
+fuzz: ## Fuzz every target for FUZZTIME (150000x, a number of inputs)
 	scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: soak
@@ -68,7 +68,7 @@ bench: ## Run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
 
 .PHONY: faults
-faults: ## Let faults befall real servers for seven minutes; write the tables of docs/faults.md
+faults: ## Cause faults on real servers for seven minutes; write the tables of docs/faults.md
 	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 \
 		RATELIMIT_FAULTS_MD=../../docs/faults.md \
 		$(GO) -C integration/faults test -count=1 -timeout=30m -parallel=1 \
@@ -84,12 +84,12 @@ report: ## Measure for ten minutes; write docs/benchmarks.md and the README's co
 		-readme ../README.md
 
 .PHONY: exactness
-exactness: ## Play the same traces on every store; write the table of docs/choosing.md
+exactness: ## Run the same traces on every store; write the table of docs/choosing.md
 	RATELIMIT_FULL=1 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_EXACTNESS_MD=../../docs/choosing.md \
 		$(GO) -C integration/conformance test -count=1 -timeout=30m -run '^TestExactness$$'
 
 .PHONY: weight
-weight: ## Count the go.sum lines that importing us costs a user
+weight: ## Count the go.sum lines that an import of this module adds for a user
 	scripts/weight.sh
 
 .PHONY: map

@@ -26,7 +26,7 @@ func (s constStore) TakeAll(
 	return ratelimit.CheckTakeAll(ctx, ds, out)
 }
 
-// The race detector drops pooled values at random, so these figures hold without it only.
+// The race detector drops pooled values at random, so these figures hold only without it.
 func TestNoAllocations(t *testing.T) {
 	ctx := t.Context()
 	for _, tt := range []struct {

@@ -26,7 +26,7 @@ func take(key string, n int64) call {
 	return call{op: OpTake, key: key, n: n}
 }
 
-// scratch is the room for one call, with a demand and a result for each limit.
+// scratch is the memory of one call: a demand and a result for each limit.
 type scratch struct {
 	demands []Demand
 	results []Result
@@ -49,7 +49,7 @@ func (l *Limiter) historiesOf(key string) []Demand {
 	return s.demands
 }
 
-// ask asks the store once, and the policy if the store leaves the call undecided.
+// ask calls the store once, and applies the policy if the store leaves the call undecided.
 func (l *Limiter) ask(ctx context.Context, c call, s *scratch) (err error) {
 	l.fill(c, s)
 	if len(s.demands) == 1 {
@@ -70,9 +70,9 @@ func (l *Limiter) ask(ctx context.Context, c call, s *scratch) (err error) {
 	return nil
 }
 
-// directStore is the direct form of a store: Take with a demand and a result in words. The compiler
-// keeps words in registers, and a struct of more than four in memory, where a copy of what was just
-// written has to wait for the writes.
+// directStore is the direct form of a store: Take with the fields of the demand and of the result
+// as parameters. The compiler keeps these in registers. It keeps a struct of more than four words
+// in memory, where a copy of what was just written has to wait for the writes.
 type directStore interface {
 	TakeDirect(ctx context.Context, key string, a Algorithm, op Op, n, stamp int64) (
 		allowed bool, source Source, limit, remaining int64,
@@ -80,7 +80,7 @@ type directStore interface {
 	)
 }
 
-// askOne asks the store about one demand.
+// askOne calls the store with one demand.
 func (l *Limiter) askOne(ctx context.Context, d *Demand, res *Result) (err error) {
 	if l.direct == nil {
 		*res, err = l.store.Take(ctx, *d)
@@ -99,22 +99,24 @@ func (l *Limiter) admits(ctx context.Context, op Op, err error) bool {
 
 func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l.Max} }
 
-// release returns s to the pool without the key, which is the caller's memory, and without results,
-// which the next call's store may leave as they are.
+// release clears s and returns it to the pool. The key is memory of the caller, and a store may
+// leave results as they are when it fails.
 func (l *Limiter) release(s *scratch) {
 	clear(s.demands)
 	clear(s.results)
 	l.pool.Put(s)
 }
 
-// wake lets the first call of this process that waits for key ask again.
+// wake makes the first call of this process that waits for key try again, if l is of calls in
+// flight.
 func (l *Limiter) wake(key string) {
 	if l.inFlight {
 		l.waiting.release(longkey.Shorten(key))
 	}
 }
 
-// sameStore reports whether a and b are the same store. Values that == cannot compare are not.
+// sameStore reports whether a and b are the same store. Stores of a type that == cannot compare
+// never are.
 func sameStore(a, b Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// CheckTake reports why a store must not decide d: an error that wraps [ErrInvalidDemand],
+// CheckTake returns nil if a store may decide d. Otherwise the error wraps [ErrInvalidDemand],
 // [ErrInvalidLimit] or [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's
-// error.
+// error. Stores call it at the beginning of Take.
 func CheckTake(ctx context.Context, d Demand) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -15,8 +15,8 @@ func CheckTake(ctx context.Context, d Demand) error {
 	return d.check()
 }
 
-// CheckTakeAll is [CheckTake] for all of ds. It also reports [ErrDuplicateDemand], and
-// [ErrInvalidDemand] if ds is empty or out has another length.
+// CheckTakeAll is [CheckTake] for all of ds, for TakeAll. It also returns [ErrDuplicateDemand] if
+// two demands are on one state, and [ErrInvalidDemand] if ds is empty or out has another length.
 func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
 	if err := ended(ctx); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (d *Demand) check() error {
 	case d.Op >= numOps:
 		return fmt.Errorf("%w: unknown %v", ErrInvalidDemand, d.Op)
 	case d.Op != OpReset && (d.N < 1 || d.N > MaxUnits):
-		return fmt.Errorf("%w: %d units are not between 1 and %d", ErrInvalidDemand, d.N, MaxUnits)
+		return fmt.Errorf("%w: n is %d, not between 1 and %d", ErrInvalidDemand, d.N, MaxUnits)
 	}
 	limit := d.Algorithm.Limit()
 	if limit.Max < 1 || limit.Max > MaxUnits || limit.Window < MinWindow ||
@@ -58,7 +58,7 @@ func (d *Demand) check() error {
 		return limit.Validate()
 	}
 	if d.N > limit.Max && d.Op <= OpPeek {
-		return fmt.Errorf("%w: %d units, and %v admits at most %d",
+		return fmt.Errorf("%w: %d units, but %v admits at most %d",
 			ErrExceedsLimit, d.N, limit, limit.Max)
 	}
 	return nil
@@ -95,11 +95,12 @@ func checkDistinct(ds []Demand) error {
 	return nil
 }
 
-// history is what, beside the key, tells two states apart.
+// history identifies a state, together with the key.
 type history struct{ limit, algorithm string }
 
 func historyOf(a Algorithm) history { return history{a.Limit().Name, a.Name()} }
 
 func duplicate(d Demand) error {
-	return fmt.Errorf("%w: limit %q", ErrDuplicateDemand, d.Algorithm.Limit().Name)
+	return fmt.Errorf("%w: the limit name %q occurs twice for one key",
+		ErrDuplicateDemand, d.Algorithm.Limit().Name)
 }

@@ -12,28 +12,29 @@ import (
 type Claim struct {
 	Limiter *Limiter
 	Key     string
-	N       int64 // units, from 0 to MaxUnits; 0 asks whether one unit is free and takes nothing
+	N       int64 // units, from 0 to MaxUnits; 0 takes nothing, but is refused if no unit is free
 }
 
-// AllowAll takes the units of all claims if all limits of all of them admit them now, in one atomic
-// decision: if one claim is refused, none takes anything. It returns a result for each claim, that
-// of the limit that binds; the claims were admitted if all results are Allowed, that is if the one
-// at [Binding] is.
+// AllowAll takes the units of all claims if all limits of all claims admit them now, in one atomic
+// decision: if one claim is refused, none takes anything. It returns one result for each claim,
+// that of the limit that binds. The claims were admitted if all results are Allowed; it is enough
+// to look at the one at [Binding].
 //
 //	results, err := ratelimit.AllowAll(ctx,
 //		ratelimit.Claim{Limiter: requests, Key: tenant, N: 1},
 //		ratelimit.Claim{Limiter: tokens, Key: tenant, N: estimate},
 //	)
 //
-// All limiters must be on the same store, and no two claims on the same key and limit. When the
-// store is unavailable, the claims are admitted only if the policy of each limiter admits its
+// All limiters must be on the same store, and no two claims may be on the same key and limit. When
+// the store is unavailable, the claims are admitted only if the policy of each limiter admits its
 // claim. The observer of each limiter gets an [Observation] of its claim.
 //
-// Errors are those of [Limiter.AllowN]. Besides, an error wraps [ErrInvalidDemand] without a claim,
-// for a claim without a limiter, and for limiters on different stores, and [ErrDuplicateDemand] for
-// two claims on one history. A server that cannot decide the keys together, such as Redis Cluster
-// with keys of several hash slots, answers with an error that wraps [errors.ErrUnsupported];
-// nothing was taken then.
+// Errors are those of [Limiter.AllowN], and these:
+//   - [ErrInvalidDemand]: there is no claim, a claim has no limiter, or the limiters are on
+//     different stores.
+//   - [ErrDuplicateDemand]: two claims are on one history.
+//   - [errors.ErrUnsupported]: the server cannot decide the keys together, such as Redis Cluster
+//     with keys of several hash slots. Nothing was taken.
 func AllowAll(ctx context.Context, claims ...Claim) ([]Result, error) {
 	parts := make([]part, len(claims))
 	for i, c := range claims {
@@ -59,8 +60,8 @@ func AllowAllEach(ctx context.Context, dst []Result, claims ...Claim) ([]Result,
 	return dst, nil
 }
 
-// PeekAll returns what [AllowAll] would, and takes nothing. Remaining does not count the units
-// asked about.
+// PeekAll returns what [AllowAll] would, and takes nothing. Remaining is not reduced by the units
+// of the claims. A claim with N = 0 peeks for one unit.
 func PeekAll(ctx context.Context, claims ...Claim) ([]Result, error) {
 	parts := make([]part, len(claims))
 	for i, c := range claims {
@@ -83,7 +84,7 @@ func decideAll(ctx context.Context, parts []part) ([]Result, error) {
 	return results, nil
 }
 
-// part is what one limiter does in a call that several make together.
+// part is the part of one limiter in a call that several limiters make together.
 type part struct {
 	limiter *Limiter
 	call
@@ -97,7 +98,7 @@ const (
 )
 
 // together makes the calls of several limiters as one decision, writes the results to parts and
-// tells the observers.
+// calls the observers.
 func together(ctx context.Context, parts []part, policy bool) (err error) {
 	store, err := sharedStore(parts)
 	if err != nil {
@@ -121,7 +122,8 @@ func together(ctx context.Context, parts []part, policy bool) (err error) {
 	return err
 }
 
-// observeAll tells the observers of parts, and the calls that wait for units that they release.
+// observeAll calls the observers of parts, and wakes the calls that wait for units that parts have
+// released.
 func observeAll(ctx context.Context, parts []part, err error, elapsed time.Duration) {
 	for _, p := range parts {
 		if err == nil && p.op == OpGiveBack {
@@ -137,7 +139,8 @@ func observeAll(ctx context.Context, parts []part, err error, elapsed time.Durat
 	}
 }
 
-// askShadows asks the shadow of each part, except where only another part has refused the call.
+// askShadows calls the shadow of each part, except of a part that was refused only because of
+// another one.
 func askShadows(ctx context.Context, parts []part, err error) {
 	for _, p := range parts {
 		if err != nil || !p.refusedByOther(parts) {
@@ -170,7 +173,8 @@ func sharedStore(parts []part) (Store, error) {
 	return parts[0].limiter.store, nil
 }
 
-// split gives each part its demands and the room for its results, out of two slices for all.
+// split makes a slice of demands and one of results for all parts, and gives each part its range of
+// both.
 func split(parts []part) ([]Demand, []Result) {
 	size := 0
 	for _, p := range parts {

@@ -41,7 +41,8 @@ func (b budget) left(t *testing.T, requests, tokens int64) {
 	}
 }
 
-// TestAllowAll: claims of different units are admitted together or not at all, by one call.
+// TestAllowAll: claims of different units are admitted together or not at all, in one call of the
+// store.
 func TestAllowAll(t *testing.T) {
 	b := newBudget(t)
 	ask := func(requests, tokens int64, want ...bool) {
@@ -68,7 +69,7 @@ func TestAllowAll(t *testing.T) {
 	b.left(t, 3, 90)
 }
 
-// TestAllowAllErrors: what cannot be decided together is an error before any I/O.
+// TestAllowAllErrors: claims that cannot be decided together are an error before any I/O.
 func TestAllowAllErrors(t *testing.T) {
 	b, other := newBudget(t), newBudget(t)
 	type uncomparable struct {
@@ -113,7 +114,8 @@ func TestAllowAllErrors(t *testing.T) {
 	}
 }
 
-// TestAllowAllPolicies: claims are admitted without the store only if all policies say so.
+// TestAllowAllPolicies: claims are admitted without the store only if the policies of all limiters
+// admit them.
 func TestAllowAllPolicies(t *testing.T) {
 	b := newBudget(t)
 	b.store.err = ratelimit.ErrUnavailable
@@ -157,7 +159,8 @@ func TestAllowAllObserved(t *testing.T) {
 	}
 }
 
-// TestAllowAllEach: the result of each limit of each claim, in their order, as AllowAll decides.
+// TestAllowAllEach returns the result of each limit of each claim, in their order, and decides as
+// AllowAll does.
 func TestAllowAllEach(t *testing.T) {
 	b := newBudget(t)
 	first := ratelimit.Result{Remaining: 42}

@@ -232,7 +232,7 @@ func TestDemandPeek(t *testing.T) {
 			t.Errorf("%v: keep of a corrupt state is %v", tt.d.Op, keep)
 		}
 	}
-	// N counts: two of three units are spent.
+	// Peek uses N: two of three units are spent.
 	two, _, _ := ratelimit.Demand{Algorithm: log, N: 2}.Step(nil, now)
 	for n, want := range map[int64]bool{1: true, 2: false} {
 		d := ratelimit.Demand{Key: "k", Algorithm: log, N: n}
@@ -242,7 +242,7 @@ func TestDemandPeek(t *testing.T) {
 	}
 }
 
-// spyLog keeps the demand that it was asked last.
+// spyLog keeps the demand of its last step.
 type spyLog struct {
 	naiveLog
 	asked *ratelimit.Demand
@@ -337,7 +337,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// namedAlgorithm is an algorithm of which only the names matter.
+// namedAlgorithm is an algorithm that has only names.
 type namedAlgorithm struct{ limit, algorithm string }
 
 func (n namedAlgorithm) Name() string             { return n.algorithm }
@@ -392,8 +392,8 @@ func TestStoredKeyAllocates(t *testing.T) {
 	}
 }
 
-// FuzzStoredKey holds that a stored key is bounded and printable, and can be taken apart into what
-// it was made of, hashes aside, so that no two states share one.
+// FuzzStoredKey holds that a stored key is bounded and printable, and that its parts, hashes aside,
+// can be decoded to the key and the names: no two states share one.
 func FuzzStoredKey(f *testing.F) {
 	f.Add("user:42", "1m0s", "log2")
 	f.Add("a:b", "c", "d:e")
@@ -420,7 +420,7 @@ func FuzzStoredKey(f *testing.F) {
 	})
 }
 
-// isStored reports whether part is s, or the hash of s where that is longer as written.
+// isStored reports whether part is s, or the hash of s if s is too long as written.
 func isStored(part, s string, most int) bool {
 	if hash, ok := strings.CutPrefix(part, "#"); ok {
 		return hash == hashOf(s) && len(s)*3 > most

@@ -14,7 +14,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// around is a store around the memory store, which embeds it and has a Take of its own.
+// around wraps the memory store: it embeds it and has a Take of its own.
 type around struct {
 	*memorystore.Store
 	takes *int
@@ -25,7 +25,7 @@ func (s around) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 	return s.Store.Take(ctx, d)
 }
 
-// aroundLog is an algorithm around the log, which embeds it and has a Step of its own.
+// aroundLog wraps the log: it embeds it and has a Step of its own.
 type aroundLog struct {
 	algorithm.Log
 	corrupt bool
@@ -42,8 +42,8 @@ func (a aroundLog) Step(state []byte, now int64, d ratelimit.Demand) (
 	return next, keep, res
 }
 
-// TestAllowDirect compares the way that Allow has to the memory store with Take, which a store
-// around that store is asked with: they return equal results and errors.
+// TestAllowDirect compares two ways to the memory store: the direct one of Allow, and Take, which
+// Allow uses if another store is around it. They return equal results and errors.
 func TestAllowDirect(t *testing.T) {
 	limit := ratelimit.Limit{Name: "direct", Max: 5, Window: 100 * time.Millisecond}
 	log := algorithm.SlidingLog(limit)
@@ -85,7 +85,7 @@ func TestAllowDirect(t *testing.T) {
 					t.Fatalf("%+v, %v; with a store around it %+v, %v", got, gotErr, want, wantErr)
 				}
 				if takes != before+1 {
-					t.Fatalf("the store around was asked %d times", takes-before)
+					t.Fatalf("the store around it was called %d times, want 1", takes-before)
 				}
 				_, wrapped := a.(aroundLog)
 				own := got.Source == ratelimit.SourceLocal && got.Limit == 77

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of a call that no state of the store could decide. They are returned before any I/O; test
-// for them with [errors.Is].
+// Errors that are returned before any I/O: nothing was recorded. Test for them with [errors.Is].
 var (
 	// ErrInvalidLimit means that a limit or another parameter of an algorithm is out of range, or
 	// that a limit has no name; see [Limit.Validate] and [New].
@@ -17,23 +16,24 @@ var (
 	ErrInvalidOptions = errors.New("ratelimit: invalid options")
 
 	// ErrInvalidDemand means that a demand is out of range: no key, no algorithm, an unknown Op, or
-	// a number of units that is not between 1 and [MaxUnits].
+	// a number of units that is not between 1 and [MaxUnits]. It also reports claims that do not
+	// fit together, and a [Reservation] whose state does not allow the call.
 	ErrInvalidDemand = errors.New("ratelimit: invalid demand")
 
-	// ErrExceedsLimit means that a demand asks for more units than the limit admits in one Window.
-	// It can never be admitted, so there is no time to wait for.
+	// ErrExceedsLimit means that a demand is for more units than the limit admits in one Window. It
+	// can never be admitted, so waiting does not help.
 	ErrExceedsLimit = errors.New("ratelimit: demand exceeds the limit")
 
 	// ErrDuplicateDemand means that two demands of one TakeAll (or two limits of one Limiter) have
 	// the same state: the same key, limit name and algorithm name.
 	ErrDuplicateDemand = errors.New("ratelimit: two demands on one state")
 
-	// ErrQueueFull means that no more calls may wait for a key; see [Limiter.WaitN]. Nothing was
-	// recorded, and the store was not asked.
+	// ErrQueueFull means that too many calls wait for a key already; see [Limiter.WaitN]. The store
+	// was not called.
 	ErrQueueFull = errors.New("ratelimit: too many calls wait for the key")
 
-	// ErrNoScript means that a store on a server cannot run an algorithm that has no script. It
-	// wraps [errors.ErrUnsupported].
+	// ErrNoScript means that an algorithm has no [Script], which stores on servers need to run it.
+	// It wraps [errors.ErrUnsupported].
 	ErrNoScript = fmt.Errorf("ratelimit: algorithm has no script: %w", errors.ErrUnsupported)
 )
 
@@ -44,8 +44,8 @@ var (
 	// [ErrOutcomeUnknown], that nothing was recorded.
 	ErrUnavailable = errors.New("ratelimit: store unavailable")
 
-	// ErrOutcomeUnknown means that the demand was sent and no answer came: its units may have been
-	// recorded or not. Repeating it may count it twice. It wraps [ErrUnavailable].
+	// ErrOutcomeUnknown means that the demand was sent and no answer arrived: its units may or may
+	// not have been recorded. Repeating the demand may count it twice. It wraps [ErrUnavailable].
 	ErrOutcomeUnknown = fmt.Errorf("%w: outcome unknown", ErrUnavailable)
 
 	// ErrCapacity means that a bounded store has no room for a new key. It wraps [ErrUnavailable].
@@ -54,7 +54,7 @@ var (
 	// ErrClosed means that the store was closed. It wraps [ErrUnavailable].
 	ErrClosed = fmt.Errorf("%w: store is closed", ErrUnavailable)
 
-	// ErrCorruptState means that the stored state is not one that the algorithm wrote. No unit was
-	// recorded; a Reset of the key removes it. It wraps [ErrUnavailable].
+	// ErrCorruptState means that the stored state is not one that the algorithm wrote. Nothing was
+	// recorded. [Limiter.Reset] removes the state. It wraps [ErrUnavailable].
 	ErrCorruptState = fmt.Errorf("%w: stored state is corrupt", ErrUnavailable)
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// errBusy means that a tenant has used up one of its budgets.
+// errBusy means that a limit of the tenant refuses the call; it says when to try again.
 type errBusy struct{ retryAfter time.Duration }
 
 func (e errBusy) Error() string { return fmt.Sprintf("try again in %v", e.retryAfter) }
@@ -36,7 +36,8 @@ func newGateway(store ratelimit.Store) (g gateway, err error) {
 	return g, errors.Join(err, e)
 }
 
-// stream calls the model, which says how many tokens it has used after each chunk.
+// stream calls the model, and calls chunk after each part of the answer with the number of tokens
+// used so far.
 type stream func(chunk func(used int64) error) (used int64, err error)
 
 func (g gateway) forward(ctx context.Context, tenant string, estimate int64, model stream) error {
@@ -71,7 +72,7 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 	if err != nil && used == 0 {
 		return err
 	}
-	// A stream that was cut has used what it has used.
+	// A stream that was cut is charged what it used.
 	return errors.Join(err, r.Commit(ctx, 0, 1, used, 0))
 }
 
@@ -81,8 +82,8 @@ func (g gateway) block(ctx context.Context, tenant string, d time.Duration) erro
 	return err
 }
 
-// A gateway to a language model reserves the estimate of a call on all budgets of a tenant at once,
-// reserves more while the answer is longer, and charges what was used in the end.
+// A gateway to a language model reserves an estimate on all budgets of a tenant at once, reserves
+// more while the answer exceeds it, and finally charges what was used.
 func Example_budgets() {
 	var clock testClock
 	store := newExampleStore(&clock)
@@ -159,7 +160,7 @@ func ExampleLimiter_Acquire() {
 	// 2 more may begin
 }
 
-// A call is charged an estimate and settled with what it used.
+// A call is charged an estimate, and settled with the units it used.
 func ExampleLimiter_Reserve() {
 	store := newExampleStore(&testClock{})
 	defer store.Close()

@@ -21,7 +21,7 @@ func (awayStore) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result
 	return ratelimit.ErrUnavailable
 }
 
-// Each place where a limiter is used has the policy that suits it.
+// Each use of a limiter can have its own policy.
 func ExampleLimiter_With() {
 	closed, err := ratelimit.New(awayStore{}, algorithm.SlidingLog(ratelimit.PerHour("hour", 10)))
 	if err != nil {

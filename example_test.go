@@ -103,7 +103,8 @@ func ExampleLimiter_AllowN() {
 	// 20000 can never be admitted
 }
 
-// Ten a second and 1,000 a day, decided together: what one refuses is charged to neither.
+// Ten a second and 1,000 a day, decided together: a demand that one limit refuses is charged to
+// neither.
 func ExampleLimiter_AllowEach() {
 	var clock testClock
 	store := newExampleStore(&clock)
@@ -159,8 +160,8 @@ func ExampleLimiter_Peek() {
 	// true 5
 }
 
-// A call of a model is charged an estimate and settled when its cost is known: what it did not use
-// is given back, and what it used on top is forced.
+// A call of a model is charged an estimate, and corrected when its cost is known: unused units are
+// given back, and the excess is forced.
 func ExampleLimiter_GiveBack() {
 	var clock testClock
 	store := newExampleStore(&clock)
@@ -195,7 +196,8 @@ func ExampleLimiter_GiveBack() {
 	// used 4200 remaining 4300 <nil>
 }
 
-// What is spent already is recorded whether it fits or not: later calls wait until it does.
+// Units that are already spent are recorded even if they do not fit. Later calls are refused until
+// enough units have left the window.
 func ExampleLimiter_Force() {
 	var clock testClock
 	store := newExampleStore(&clock)
@@ -214,8 +216,8 @@ func ExampleLimiter_Force() {
 	// false 1m0s <nil>
 }
 
-// The third call of two per 20 ms waits for the first to leave the window. A wait that the deadline
-// does not allow is given up at once.
+// With a limit of two calls in 20 ms, the third waits until the first has left the window. A wait
+// that would not end before the deadline is given up at once.
 func ExampleLimiter_Wait() {
 	store, err := memorystore.New(nil)
 	if err != nil {
@@ -293,7 +295,7 @@ func ExampleParseLimit() {
 	// ratelimit: invalid limit: Max 0 is not between 1 and 1099511627776
 }
 
-// Limits and policies read themselves from JSON, YAML and flags.
+// Limits and policies can be read from JSON, YAML and flags.
 func ExampleLimit_UnmarshalText() {
 	var config struct {
 		Plans     map[string][]ratelimit.Limit
@@ -310,7 +312,8 @@ func ExampleLimit_UnmarshalText() {
 	// Output: [burst=2/1s day=100/24h0m0s] 10000 open <nil>
 }
 
-// Count decisions with one observer. The key is user data and stays out of the counters' labels.
+// Count decisions with one observer. Do not use the key as a label of the counters: it is user
+// data.
 func ExampleLimiter_WithObserver() {
 	var clock testClock
 	store := newExampleStore(&clock)
@@ -319,7 +322,7 @@ func ExampleLimiter_WithObserver() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	counts := make(map[string]int) // concurrent callers need a lock
+	counts := make(map[string]int) // with concurrent callers, guard it with a lock
 	limiter = limiter.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 		switch {
 		case o.Err != nil:

@@ -144,7 +144,7 @@ func (s *mapStore) run(call string, ds []ratelimit.Demand, out []ratelimit.Resul
 	return nil
 }
 
-// made returns the calls that passed validation since it was called last.
+// made returns the calls that passed validation since made was last called.
 func (s *mapStore) made() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 // giveBack is decide for an OpGiveBack.
 func (l *Limiter) giveBack(ctx context.Context, c call, s *scratch) error {
 	if len(c.admission) != len(l.limits) {
-		return fmt.Errorf("%w: %d results of an admission under %d limits",
+		return fmt.Errorf("%w: got %d results of an admission, want one for each of %d limits",
 			ErrInvalidDemand, len(c.admission), len(l.limits))
 	}
 	recorded := false
 	for _, res := range c.admission {
 		if !res.Allowed {
-			return fmt.Errorf("%w: a refusal has taken no units that could be given back",
+			return fmt.Errorf("%w: the call was refused, so it has no units to give back",
 				ErrInvalidDemand)
 		}
 		recorded = recorded || res.At != 0

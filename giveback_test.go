@@ -7,7 +7,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// TestGiveBack: each limit gets the units back that its own result stands for.
+// TestGiveBack: each limit gets the units back that its own result identifies.
 func TestGiveBack(t *testing.T) {
 	clock := newClock()
 	store := &mapStore{now: clock.now}
@@ -53,8 +53,8 @@ func TestGiveBack(t *testing.T) {
 	remaining(5, 8)
 }
 
-// TestGiveBackOfNothing: what recorded nothing is given back without asking the store, and what is
-// no admission is an error.
+// TestGiveBackOfNothing: an admission that recorded nothing is given back without calling the
+// store, and results that are not an admission are an error.
 func TestGiveBackOfNothing(t *testing.T) {
 	one := ratelimit.Result{Allowed: true, At: 1}
 	open := ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen}
@@ -93,8 +93,8 @@ func TestGiveBackOfNothing(t *testing.T) {
 	}
 }
 
-// TestForce: units are recorded whether they fit or not, by all limits, and are given back like
-// others.
+// TestForce: units are recorded even if they do not fit, under all limits, and can be given back
+// like others.
 func TestForce(t *testing.T) {
 	clock := newClock()
 	store := &mapStore{now: clock.now}

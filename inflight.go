@@ -8,10 +8,12 @@ import (
 )
 
 // NewInFlight returns a limiter of calls in flight: at most Max at once, over all processes that
-// share the store. The limit's Window is the longest that a call may take. A unit is held from the
-// call that takes it until it is released, and is free again after Window at the latest, so that a
-// process that ends without releasing blocks nobody for longer. A call that takes longer than
-// Window is no longer counted.
+// share the store. Window is the longest time that a call may take. A call holds its unit until it
+// releases it, for Window at most: a process that ends without releasing blocks others for no
+// longer, and a call that takes longer than Window is no longer counted.
+//
+// Use it with the sliding-window log. The other algorithms free units before Window has passed.
+// Errors are those of [New].
 //
 //	calls, err := ratelimit.NewInFlight(store,
 //		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 20, Window: 10 * time.Minute}))
@@ -22,11 +24,12 @@ import (
 //	}
 //	defer lease.Release(ctx)
 //
-// The limiter is like one that [New] returns, with three differences. [Limiter.Acquire] and
-// [Limiter.TryAcquire] return a lease. A [Reservation] releases its units when it is settled,
-// whatever was used. RetryAfter is an upper bound, since units are mostly released before the
-// Window ends: Wait and Acquire ask again sooner, and do not give up because RetryAfter is beyond
-// the context's deadline.
+// The limiter is like one that [New] returns, with three differences:
+//   - [Limiter.Acquire] and [Limiter.TryAcquire] return a lease.
+//   - A [Reservation] releases its units when it is settled, whatever was used.
+//   - RetryAfter is an upper bound, since most units are released before Window has passed. Wait
+//     and Acquire try again sooner, after 160 ms at most, and do not give up because RetryAfter is
+//     beyond the context's deadline.
 func NewInFlight(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	l, err := New(store, algorithms...)
 	if err != nil {
@@ -36,16 +39,16 @@ func NewInFlight(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	return l, nil
 }
 
-// InFlight reports whether l was made by [NewInFlight]: its units have to be released.
+// InFlight reports whether l was made by [NewInFlight], so that its units have to be released.
 func (l *Limiter) InFlight() bool { return l.inFlight }
 
-// A Lease is a call in flight. [Limiter.Acquire] and [Limiter.TryAcquire] make one. It is safe for
-// simultaneous use.
+// A Lease is the unit of a call in flight. [Limiter.Acquire] and [Limiter.TryAcquire] make one. It
+// is safe for concurrent use.
 type Lease struct{ reservation *Reservation }
 
-// TryAcquire takes one call in flight for key if one is free now. If none is, the lease is not
-// Allowed; that is not an error. An error wraps [ErrInvalidOptions] if l was not made by
-// [NewInFlight]; the others are those of [Limiter.AllowN].
+// TryAcquire takes one unit for key if one is free now. If none is free, the lease is not Allowed;
+// that is not an error. An error wraps [ErrInvalidOptions] if l was not made by [NewInFlight];
+// other errors are those of [Limiter.AllowN].
 func (l *Limiter) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.checkInFlight(); err != nil {
 		return nil, err
@@ -57,8 +60,8 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return &Lease{r}, nil
 }
 
-// Acquire waits until a call in flight is free for key and takes it. It waits as [Limiter.Wait]
-// does; errors are those of WaitN and of TryAcquire.
+// Acquire waits until a unit is free for key and takes it. It waits as [Limiter.Wait] does; errors
+// are those of WaitN and of TryAcquire. See [ReserveAll] for a context that ends.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.checkInFlight(); err != nil {
 		return nil, err
@@ -79,7 +82,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 func (l *Limiter) checkInFlight() error {
 	if !l.inFlight {
-		return fmt.Errorf("%w: the limiter is not one of calls in flight, which NewInFlight makes",
+		return fmt.Errorf("%w: Acquire and TryAcquire need a limiter that NewInFlight made",
 			ErrInvalidOptions)
 	}
 	return nil
@@ -88,14 +91,17 @@ func (l *Limiter) checkInFlight() error {
 // Allowed reports whether the call may begin. If not, there is nothing to release.
 func (l *Lease) Allowed() bool { return l.reservation.Allowed() }
 
-// Result returns the decision. Its RetryAfter is when a unit is free if nobody releases one before.
+// Result returns the decision. Its RetryAfter is the time until a unit is free if none is released
+// before.
 func (l *Lease) Result() Result { return l.reservation.Result() }
 
-// Token returns the lease as text, as [Reservation.Token] does. [Resume] makes a reservation of it,
-// and [Reservation.Cancel] of that releases the lease, also in another process.
+// Token returns the lease as text, which takes its place: Release then does nothing. [Resume] makes
+// a reservation of the text, also in another process, and [Reservation.Cancel] releases the lease.
+// Errors are those of [Reservation.Token].
 func (l *Lease) Token() (string, error) { return l.reservation.Token() }
 
-// Release ends the call in flight. It does not end with ctx; the store's own timeout bounds it. A
-// second call does nothing. After an error that does not wrap [ErrOutcomeUnknown] it can be called
-// again; what is not released is free again when the limit's Window has passed.
+// Release releases the unit, even if ctx has ended; only the store's own timeout bounds it. A
+// second call does nothing, and neither does a call on a lease that is not Allowed. After an error
+// that does not wrap [ErrOutcomeUnknown] Release can be called again. A unit that is not released
+// is free again after the Window of the limit.
 func (l *Lease) Release(ctx context.Context) error { return l.reservation.Cancel(ctx) }

@@ -29,7 +29,7 @@ func mustAcquire(t *testing.T, calls *ratelimit.Limiter) *ratelimit.Lease {
 	return lease
 }
 
-// TestInFlight: copies of a limiter know what it is, too.
+// TestInFlight: copies of a limiter of calls in flight are InFlight, too.
 func TestInFlight(t *testing.T) {
 	store := &mapStore{now: newClock().now}
 	calls := newCalls(t, store, 1)
@@ -90,7 +90,7 @@ func TestLeaseToken(t *testing.T) {
 	wantErr(t, err, ratelimit.ErrInvalidDemand)
 }
 
-// TestAcquireNeedsInFlight: a limiter of rates has no leases.
+// TestAcquireNeedsInFlight: Acquire and TryAcquire fail on a limiter of a rate.
 func TestAcquireNeedsInFlight(t *testing.T) {
 	store := &mapStore{}
 	limiter := newLimiter(t, store, ratelimit.PerMinute("requests", 1))
@@ -121,7 +121,7 @@ func TestReservationReleases(t *testing.T) {
 	b.left(t, 3, 85)
 }
 
-// TestAcquireWaits: a call that waits begins as soon as another of this process is released.
+// TestAcquireWaits: a call that waits begins as soon as another call of this process is released.
 func TestAcquireWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := newCalls(t, &mapStore{}, 1)
@@ -149,8 +149,8 @@ func TestAcquireWaits(t *testing.T) {
 	})
 }
 
-// TestAcquireAsksForOthers: a call that waits also begins soon after another process has released
-// one, and does not give up because RetryAfter is beyond its deadline.
+// TestAcquireAsksForOthers: a call that waits also begins soon after another process has released a
+// unit, and does not give up because RetryAfter is beyond its deadline.
 func TestAcquireAsksForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{}
@@ -168,7 +168,7 @@ func TestAcquireAsksForOthers(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 		if asked := len(store.made()); asked > 70 {
-			t.Errorf("asked %d times in 5 s", asked)
+			t.Errorf("%d calls of the store in 5 s", asked)
 		}
 		_, err = there.Acquire(ctx, "k")
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 10*time.Second {
@@ -177,7 +177,7 @@ func TestAcquireAsksForOthers(t *testing.T) {
 	})
 }
 
-// TestAcquireCounts: at most Max calls are in flight at any time, and all of them come to run.
+// TestAcquireCounts: at most Max calls are in flight at any time, and all calls run in the end.
 func TestAcquireCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, callers = 7, 200

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Bounds of what can be limited. They keep every number of the module below 2^53, so that Go and
-// Lua calculate with the same integers.
+// Bounds of limits and demands. They keep every number of the module below 2^53, so that Go and Lua
+// calculate with the same integers.
 const (
-	MaxUnits  = int64(1) << 40       // most units of one limit, and of one demand
+	MaxUnits  = int64(1) << 40       // largest Max of a limit, and largest N of a demand
 	MinWindow = time.Millisecond     // shortest Window
 	MaxWindow = 366 * 24 * time.Hour // longest Window
 
@@ -18,8 +18,8 @@ const (
 )
 
 // A Limit is at most Max units in any Window. Limits are values; compare them with ==. A Limit
-// reads and writes itself as text, as [ParseLimit] and [Limit.String] do, so it can be a field of
-// what is decoded from JSON or YAML and the value of a flag ([flag.TextVar]).
+// marshals to the text of [Limit.String] and unmarshals with [ParseLimit], so it can be a field in
+// JSON or YAML and the value of a flag ([flag.TextVar]).
 type Limit struct {
 	// Name identifies the limit among those of one key, and is part of the stored key: limits with
 	// the same name share one history, whatever Max and Window. [New] requires it. It has at most
@@ -32,20 +32,20 @@ type Limit struct {
 	Window time.Duration
 }
 
-// PerSecond returns the limit of at most units in any second.
+// PerSecond returns a limit of at most the given units in any second.
 func PerSecond(name string, units int64) Limit { return Limit{name, units, time.Second} }
 
-// PerMinute returns the limit of at most units in any minute.
+// PerMinute returns a limit of at most the given units in any minute.
 func PerMinute(name string, units int64) Limit { return Limit{name, units, time.Minute} }
 
-// PerHour returns the limit of at most units in any hour.
+// PerHour returns a limit of at most the given units in any hour.
 func PerHour(name string, units int64) Limit { return Limit{name, units, time.Hour} }
 
-// PerDay returns the limit of at most units in any 24 hours.
+// PerDay returns a limit of at most the given units in any 24 hours.
 func PerDay(name string, units int64) Limit { return Limit{name, units, 24 * time.Hour} }
 
-// Validate reports, as an error that wraps [ErrInvalidLimit], what is out of range. A limit without
-// a name is valid.
+// Validate returns an error that wraps [ErrInvalidLimit] if a field is out of range. A limit
+// without a name is valid, but [New] does not accept it.
 func (l Limit) Validate() error {
 	switch {
 	case l.Max < 1 || l.Max > MaxUnits:
@@ -54,19 +54,22 @@ func (l Limit) Validate() error {
 		return fmt.Errorf("%w: Window %v is not between %v and %v",
 			ErrInvalidLimit, l.Window, MinWindow, MaxWindow)
 	case l.Window%time.Microsecond != 0:
-		return fmt.Errorf("%w: Window %v is not in whole microseconds", ErrInvalidLimit, l.Window)
+		return fmt.Errorf("%w: Window %v is not a whole number of microseconds",
+			ErrInvalidLimit, l.Window)
 	case len(l.Name) > maxNameLen:
 		return fmt.Errorf("%w: Name is longer than %d bytes", ErrInvalidLimit, maxNameLen)
 	}
 	for i := range len(l.Name) {
 		if c := l.Name[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			return fmt.Errorf("%w: Name %q has a byte that is not allowed", ErrInvalidLimit, l.Name)
+			return fmt.Errorf("%w: Name %q has a byte that is not allowed: use printable ASCII "+
+				"without space, quotation mark and backslash", ErrInvalidLimit, l.Name)
 		}
 	}
 	return nil
 }
 
-// String returns the limit in the form that [ParseLimit] reads, such as "login=60/1m0s".
+// String returns the limit in the form that [ParseLimit] reads, such as "login=60/1m0s", or
+// "60/1m0s" without a name.
 func (l Limit) String() string {
 	s := strconv.FormatInt(l.Max, 10) + "/" + l.Window.String()
 	if l.Name != "" {
@@ -75,7 +78,7 @@ func (l Limit) String() string {
 	return s
 }
 
-// MarshalText returns what [Limit.String] does, or the error of [Limit.Validate].
+// MarshalText returns the text of [Limit.String], or the error of [Limit.Validate].
 func (l Limit) MarshalText() ([]byte, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -83,7 +86,7 @@ func (l Limit) MarshalText() ([]byte, error) {
 	return []byte(l.String()), nil
 }
 
-// UnmarshalText sets l to what [ParseLimit] reads in text. After an error l is unchanged.
+// UnmarshalText sets l to the result of [ParseLimit]. After an error l is unchanged.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
 	if err == nil {
@@ -94,7 +97,8 @@ func (l *Limit) UnmarshalText(text []byte) error {
 
 // ParseLimit reads "NAME=MAX/WINDOW", or "MAX/WINDOW" for a limit without a name. WINDOW is a
 // duration as in [time.ParseDuration], a whole number of days ("7d"), or a unit alone ("10/s",
-// "100/m", "1000/h", "5000/d"). An error wraps [ErrInvalidLimit].
+// "100/m", "1000/h", "5000/d"). An error wraps [ErrInvalidLimit]; a limit that is out of range is
+// an error too.
 func ParseLimit(s string) (Limit, error) {
 	var l Limit
 	rest := s

@@ -147,8 +147,8 @@ func TestParseLimitErrors(t *testing.T) {
 	}
 }
 
-// FuzzLimitText: text is either a limit, which is valid and the same after another round, or an
-// error that changes nothing.
+// FuzzLimitText: a text is a valid limit, which is the same after it is written and read again, or
+// an error that changes nothing.
 func FuzzLimitText(f *testing.F) {
 	for _, unit := range []string{"ms", "s", "m", "h", "d", "us", "µs", "ns"} {
 		f.Add("10/" + unit)
@@ -175,7 +175,7 @@ func FuzzLimitText(f *testing.F) {
 	})
 }
 
-// TestLimitText: limits are fields of JSON, keys of a map and flags without glue.
+// TestLimitText: limits can be fields of JSON, keys of a map and flags without further code.
 func TestLimitText(t *testing.T) {
 	type config struct {
 		Login  ratelimit.Limit

@@ -2,37 +2,39 @@ package ratelimit
 
 import "time"
 
-// An Observation is one call of a [Limiter]'s method and its outcome, as the caller gets it. See
+// An Observation is one call of a method of a [Limiter] and its outcome, as the caller gets it. See
 // [Limiter.WithObserver].
 type Observation struct {
 	// Key is user data: do not write it to logs or use it as a label of a metric.
 	Key string
-	// Op is what was asked for; OpTake for a wait. A call for no units is an OpPeek for one, but
-	// for an OpGiveBack, which then does nothing.
+	// Op is the operation; OpTake for a wait. With n = 0 a call is observed as an OpPeek for one
+	// unit, except that GiveBack, which then does nothing, is observed as an OpGiveBack.
 	Op Op
-	// N is the number of units of Op; 0 for an OpReset.
+	// N is the number of units; 0 for an OpReset, and for a GiveBack of no units.
 	N int64
 	// Limits are the limits of the limiter, in the order of New's arguments. Do not change them.
 	Limits []Limit
-	// Results has the result of each limit. They are zero beside an error, except that a wait that
-	// was given up has its last refusal, if it got one. They are valid until the observer returns.
+	// Results has the result of each limit. After an error they are zero, except that a wait that
+	// gave up has its last refusal, if it got one. They are valid only until the observer returns:
+	// copy them to keep them.
 	Results []Result
 	// RefusedByOther means that another claim of the same [AllowAll] or [ReserveAll] was refused,
 	// so that nothing was taken, whatever Results say.
 	RefusedByOther bool
-	// Shadowed has the results that the caller got from the limiter of which this one is the shadow
-	// ([Limiter.WithShadow]); nil if it got an error, and in all other observations.
+	// Shadowed is set in the observations of a shadow ([Limiter.WithShadow]): it has the results of
+	// the limiter that is shadowed, or is nil if that limiter returned an error.
 	Shadowed []Result
-	// Err is the error that the caller gets, or nil. One that wraps [ErrUnavailable] means that the
-	// store left the demand undecided and that the policy does not admit it.
+	// Err is the error that the caller gets, or nil. If it wraps [ErrUnavailable], the store left
+	// the demand undecided and the policy did not admit it.
 	Err error
 	// Elapsed is how long the call took, Waited included.
 	Elapsed time.Duration
-	// Waited is for how long [Limiter.WaitN] slept or was in the queue behind others.
+	// Waited is how long a wait slept or was behind others in the queue; 0 for other calls.
 	Waited time.Duration
 }
 
-// Admitted reports whether the caller was told to go ahead: no error, and no limit refused.
+// Admitted reports whether the call was admitted: there was no error, no limit refused, and no
+// other claim of the call was refused.
 func (o Observation) Admitted() bool {
 	return o.Err == nil && !o.RefusedByOther && o.Results[Binding(o.Results)].Allowed
 }

@@ -60,7 +60,7 @@ func TestObservation(t *testing.T) {
 	}
 }
 
-// TestObservationZeroUnits: AllowN of no units is observed as what it is, a peek of one.
+// TestObservationZeroUnits: AllowN of no units is observed as a peek for one.
 func TestObservationZeroUnits(t *testing.T) {
 	var r recorder
 	l := newLimiter(t, &mapStore{}, ratelimit.PerDay("day", 3)).WithObserver(r.observe)
@@ -72,7 +72,7 @@ func TestObservationZeroUnits(t *testing.T) {
 	}
 }
 
-// TestObservationNothingToGiveBack: a GiveBack that has nothing to do is observed as one that the
+// TestObservationNothingToGiveBack: a GiveBack that does nothing is observed like one that the
 // store has allowed.
 func TestObservationNothingToGiveBack(t *testing.T) {
 	var r recorder
@@ -117,7 +117,7 @@ func TestObservationErrors(t *testing.T) {
 	}
 }
 
-// TestObservationOpen: what the policy admits is observed as admitted.
+// TestObservationOpen: a call that the policy admits is observed as admitted.
 func TestObservationOpen(t *testing.T) {
 	var r recorder
 	l := newLimiter(t, failing{err: ratelimit.ErrUnavailable}, minuteAndHour...).
@@ -132,7 +132,8 @@ func TestObservationOpen(t *testing.T) {
 	}
 }
 
-// TestObservationWait: a wait is one observation with what it slept, be it admitted or given up.
+// TestObservationWait: a wait is one observation with the time that it slept, whether it was
+// admitted or given up.
 func TestObservationWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r recorder

@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// TestPlans: limiters of one name share a history, so a limit changes at once, in both directions,
-// and a reservation that is open while it does is settled under either.
+// TestPlans: limiters with the same limit name share a history. So a limit can be raised and
+// lowered at once, and a reservation that is open meanwhile is settled under either limit.
 func TestPlans(t *testing.T) {
 	clock := newClock()
 	store := &mapStore{now: clock.now}

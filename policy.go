@@ -2,9 +2,9 @@ package ratelimit
 
 import "fmt"
 
-// A Policy says what a [Limiter] does with a demand that the store leaves undecided because it is
-// unavailable, that is with an error that wraps [ErrUnavailable]. It reads and writes itself as
-// text: "closed", "open" or "wait".
+// A Policy says what a [Limiter] does when the store leaves a demand undecided, that is, when it
+// returns an error that wraps [ErrUnavailable]. The zero Policy is FailClosed. The text of a Policy
+// is "closed", "open" or "wait".
 type Policy uint8
 
 // The policies.
@@ -12,15 +12,15 @@ const (
 	// FailClosed returns the error.
 	FailClosed Policy = iota
 	// FailOpen admits the demand without an error, with a Result of [SourceOpen]. Nothing is
-	// recorded: there is no limit while the store is unavailable. It applies to takes, forced ones
-	// included, and to peeks, not to a reset or to units that are given back. Two errors are
-	// returned nevertheless, because clients could cause them to avoid the limit: that of a corrupt
-	// state ([ErrCorruptState]), and that of a call whose context has ended.
+	// recorded: there is no limit while the store is unavailable. FailOpen applies to takes, Force
+	// and peeks, but not to Reset and GiveBack. Two errors are returned all the same, because
+	// clients could provoke them to evade the limit: [ErrCorruptState], and the error of a call
+	// whose context has ended.
 	FailOpen
-	// FailWait returns the error, except that Wait and WaitN ask again until the store is available
-	// or the context ends, after pauses that grow from about 10 ms to a second. Three errors end a
-	// wait nevertheless: that of an unknown outcome ([ErrOutcomeUnknown]), since the demand might
-	// count twice, of a corrupt state ([ErrCorruptState]) and of a closed store ([ErrClosed]).
+	// FailWait returns the error, except that the waits (Wait, WaitN, WaitEach and Acquire) retry
+	// until the store is available or the context ends, after pauses that grow from about 10 ms to
+	// a second. Three errors end a wait all the same: [ErrOutcomeUnknown], since the demand might
+	// count twice, [ErrCorruptState] and [ErrClosed].
 	FailWait
 
 	numPolicies
@@ -36,7 +36,8 @@ func (p Policy) String() string {
 	return policyNames[p]
 }
 
-// MarshalText returns "closed", "open" or "wait". An error wraps [ErrInvalidOptions].
+// MarshalText returns "closed", "open" or "wait". For an unknown policy it returns an error that
+// wraps [ErrInvalidOptions].
 func (p Policy) MarshalText() ([]byte, error) {
 	if p >= numPolicies {
 		return nil, fmt.Errorf("%w: unknown %v", ErrInvalidOptions, p)
@@ -44,8 +45,8 @@ func (p Policy) MarshalText() ([]byte, error) {
 	return []byte(policyNames[p]), nil
 }
 
-// UnmarshalText sets p to the policy that [Policy.MarshalText] writes as text. After an error,
-// which wraps [ErrInvalidOptions], p is unchanged.
+// UnmarshalText reads what [Policy.MarshalText] writes. After an error, which wraps
+// [ErrInvalidOptions], p is unchanged.
 func (p *Policy) UnmarshalText(text []byte) error {
 	for i, name := range policyNames {
 		if string(text) == name {

@@ -27,8 +27,8 @@ func (s failing) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimi
 	return s.err
 }
 
-// TestPolicy shows what each policy makes of each error of a store. What the store returns beside
-// the error does not matter.
+// TestPolicy holds what each policy does with each error of a store. The result that the store
+// returns with the error does not matter.
 func TestPolicy(t *testing.T) {
 	beside := []ratelimit.Result{
 		{},
@@ -129,9 +129,9 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 	}
 }
 
-// TestPolicyEndedContext: no policy admits a call whose context has ended, before the call or
-// during it, by cancellation or by its deadline. Callers choose their deadlines, so a short one
-// would be a way around the limit.
+// TestPolicyEndedContext: no policy admits a call whose context ended before or during the call, by
+// cancellation or by its deadline. Callers choose their deadlines, so a short one would be a way
+// around the limit.
 func TestPolicyEndedContext(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -173,7 +173,8 @@ func (s silent) TakeAll(ctx context.Context, ds []ratelimit.Demand, _ []ratelimi
 	return err
 }
 
-// TestWithChangesNothingElse: With and WithObserver return new limiters and leave theirs as it is.
+// TestWithChangesNothingElse: With and WithObserver return new limiters and do not change the
+// limiter that they are called on.
 func TestWithChangesNothingElse(t *testing.T) {
 	for limits := 1; limits <= 2; limits++ {
 		closed := newLimiter(t, failing{err: ratelimit.ErrUnavailable}, minuteAndHour[:limits]...)

@@ -1,8 +1,9 @@
 // Package ratelimit answers one question, exactly: may this key spend n more units now?
 //
 // An [Algorithm] decides, a [Store] keeps the state and makes the decision atomic, and a [Limiter]
-// joins the two. The main algorithm is the exact sliding-window log of package algorithm: in every
-// window (t−W, t] at most Max units are admitted, wherever the window begins.
+// joins the two. The main algorithm is the exact sliding-window log of package algorithm: at most
+// Max units are admitted in every window (t−W, t], where W is the Window of the limit and t is any
+// instant.
 //
 //	store, err := memorystore.New(nil)
 //	…
@@ -16,31 +17,38 @@
 //
 // # Terms
 //
-// A limit is at most Max units in any Window. A unit is what a request costs, by default one. A key
-// names what is limited, such as a user or a tenant; it is any non-empty string of bytes and never
-// appears in an error. The name of a limit and a key identify one history. A demand is one (key,
-// algorithm, n) to be decided. A stamp is an instant on the store's clock in microseconds since the
-// Unix epoch. A demand is admitted or refused; a refusal is a [Result], never an error.
+//   - A unit is what a limit counts. A request costs one unit unless the caller says otherwise.
+//   - A limit is at most Max units in any Window.
+//   - A key names what is limited, such as a user or a tenant. It is any non-empty string of bytes
+//     and never appears in an error.
+//   - A demand is one (key, algorithm, n) to be decided. It is admitted or refused; a refusal is a
+//     [Result], never an error.
+//   - A state, or history, is what a store keeps of the past admissions of a key. The key, the name
+//     of the limit and the name of the algorithm identify it.
+//   - A stamp is an instant on the store's clock, in microseconds since the Unix epoch.
 //
 // # Clock
 //
-// Every promise is made on the store's own clock, which all users of one store share: the server's
-// for Redis and Valkey, the process's monotonic clock for memory. The caller's clock does not
-// matter.
+// All windows and waiting times are measured by the store's clock, which all users of one store
+// share: the server's clock for Redis and Valkey, the process's monotonic clock for memory. The
+// caller's clock does not matter.
 //
 // # Errors
 //
-// An error means undecided. [ErrUnavailable] says that nothing was recorded; [ErrOutcomeUnknown],
-// which wraps it, that the demand was sent and may have been recorded. This module retries neither,
-// except that a wait under [FailWait] asks again if nothing was recorded. The [Policy] of a limiter
-// says whether it admits a demand that the store leaves undecided. [ErrQueueFull] means that too
-// many calls wait already. The remaining errors report a call that no state of the store could
-// decide ([ErrInvalidLimit], [ErrInvalidDemand], [ErrExceedsLimit], [ErrDuplicateDemand]); they are
-// returned before any I/O.
+// An error means that the demand is undecided. [ErrUnavailable] means that nothing was recorded.
+// [ErrOutcomeUnknown], which wraps it, means that the demand was sent and may have been recorded.
+// The module retries neither, except that a wait under [FailWait] retries if nothing was recorded.
+// The [Policy] of a limiter says whether it admits a demand that the store leaves undecided.
+//
+// All other errors are returned before anything is recorded. They report a call that is wrong
+// whatever the state of the store ([ErrInvalidLimit], [ErrInvalidOptions], [ErrInvalidDemand],
+// [ErrExceedsLimit], [ErrDuplicateDemand], [ErrInvalidToken]), an algorithm or a combination of
+// keys that the store does not support ([errors.ErrUnsupported]), or a queue that is full
+// ([ErrQueueFull]).
 //
 // # Concurrency
 //
-// All types of this module are safe for simultaneous use by multiple goroutines, unless they say
+// All types of this module are safe for concurrent use by multiple goroutines, unless they say
 // otherwise.
 package ratelimit
 
@@ -60,16 +68,22 @@ import (
 //
 // A Limiter of several limits admits a demand only if all limits admit it, and then records it
 // under each; if one refuses, none records it. Its methods return the result of the limit that
-// binds ([Binding]); AllowEach and PeekEach return one for each limit.
+// binds, which [Binding] defines. AllowEach, PeekEach and WaitEach return the results of all
+// limits.
 //
-// When the store is unavailable, the [Policy] decides; see [Limiter.With]. Beside an error the
-// Result is zero, except as [Limiter.WaitN] says.
+// When the store is unavailable, the [Policy] decides; see [Limiter.With]. If a method returns an
+// error, its Result is zero, except as described at [Limiter.WaitN].
 //
-// All methods return an error that wraps [ErrInvalidDemand] for an empty key or a negative n,
-// [ErrExceedsLimit] for an n that the smallest limit can never admit, [ErrUnavailable] if the
-// demand is undecided, which includes a context that has ended, and [errors.ErrUnsupported] if the
-// store cannot run the algorithm ([ErrNoScript]) or cannot decide several limits together. A call
-// that fails with [ErrOutcomeUnknown] may have been recorded; no other failed call was.
+// The errors of its methods wrap one of these:
+//   - [ErrInvalidDemand]: the key is empty, or n is negative or more than [MaxUnits].
+//   - [ErrExceedsLimit]: n is more than [Limiter.Max]. Force and GiveBack accept a larger n.
+//   - [ErrUnavailable]: the demand is undecided. This includes a call whose context has ended.
+//   - [errors.ErrUnsupported]: the store cannot run the algorithm ([ErrNoScript]), or cannot decide
+//     several limits together.
+//
+// Waits and reservations have further errors; see [Limiter.WaitN], [Reservation.Commit] and
+// [NewInFlight]. A call that fails with [ErrOutcomeUnknown] may have been recorded. No other call
+// that fails was recorded.
 type Limiter struct {
 	store      Store
 	algorithms []Algorithm
@@ -89,7 +103,7 @@ type Limiter struct {
 //
 // Every limit needs a name, which together with the key identifies its history. An error wraps
 // [ErrInvalidLimit], [ErrInvalidOptions] without a store or an algorithm, or [ErrDuplicateDemand]
-// if two limits have the same name.
+// if two limits have the same name and algorithms of the same name.
 func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: no store", ErrInvalidOptions)
@@ -129,23 +143,24 @@ func checkAlgorithm(a Algorithm) error {
 		return err
 	}
 	if l := a.Limit(); l.Name == "" {
-		return fmt.Errorf("%w: the limit %v has no name, and limits of one name share a history: "+
-			"name it, as in ratelimit.PerMinute(\"login\", 60)", ErrInvalidLimit, l)
+		return fmt.Errorf("%w: the limit %v has no name, and limits with the same name share a "+
+			"history: name it, as in ratelimit.PerMinute(\"login\", 60)", ErrInvalidLimit, l)
 	}
 	return nil
 }
 
-// With returns a limiter like l with another policy for when the store is unavailable. Without it
-// the policy is [FailClosed], and so is an unknown one.
+// With returns a copy of l with the policy p, which applies when the store is unavailable. Without
+// With the policy is [FailClosed]. An unknown p acts like FailClosed.
 func (l *Limiter) With(p Policy) *Limiter {
 	with := *l
 	with.policy = p
 	return &with
 }
 
-// WithObserver returns a limiter like l that calls observe once at the end of each call of its
-// methods, after the policy has decided; nil removes the observer. The caller waits for observe,
-// which must be safe for simultaneous use and should return soon.
+// WithObserver returns a copy of l that calls observe once at the end of each call that decides,
+// records or resets something, after the policy has been applied. A nil observe removes the
+// observer. The caller waits for observe, which must be safe for concurrent use and should return
+// soon.
 func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limiter {
 	with := *l
 	with.observe, with.single = observe, nil
@@ -155,24 +170,24 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 	return &with
 }
 
-// WithShadow returns a limiter like l that asks shadow for the same units whenever l is asked to
-// take some, by [AllowAll] and [ReserveAll] too. It is for trying a limit, an algorithm or a store
-// before it is used: the answers of l do not depend on shadow, and its callers do not wait for it.
-// Shadow takes the units if its own limits admit them. It is asked after l has answered, at the end
-// of a call of [Limiter.WaitN], and not at all if another claim of the call was refused and that of
-// l was not.
+// WithShadow returns a copy of l that repeats each call for units on shadow, including the claims
+// of [AllowAll] and [ReserveAll]. Use it to try a limit, an algorithm or a store before you rely on
+// it: the results of l do not depend on shadow, and callers of l do not wait for it. Shadow takes
+// the units if its own limits admit them. It is called after l has decided; for [Limiter.WaitN],
+// when the wait has ended. It is not called for a claim that was refused only because of another
+// claim.
 //
-// The observer of shadow gets each of its decisions, and in [Observation.Shadowed] what l answered.
-// Shadow is not asked while 1,000 of its calls are under way. It hears of no settlement, Force or
-// GiveBack: the shadow of a budget counts estimates, and one of calls in flight counts them until
-// they have left the window.
+// The observer of shadow gets each decision of shadow, and in [Observation.Shadowed] the results of
+// l. While 1,000 calls of shadow are in flight, further ones are dropped. Settlements, Force and
+// GiveBack are not repeated on shadow: the shadow of a budget counts estimates, and the shadow of a
+// limiter of calls in flight counts each call until it has left the window.
 //
-// A panic of shadow's store or algorithm does not end the process: the observer gets it as a
-// [ShadowPanicError]. A panic of shadow's observer is dropped.
+// A panic in shadow's store or algorithm does not end the process: shadow's observer gets it as a
+// [ShadowPanicError]. A panic in that observer is recovered and dropped.
 //
 // An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or
-// [ErrDuplicateDemand] if it has a limit of the same name as l on the same store: both would then
-// count in one history.
+// [ErrDuplicateDemand] if both have a limit of the same name, under algorithms of the same name, on
+// the same store: both would then count in one history.
 func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 	if shadow == nil || shadow.shadow != nil {
 		return nil, fmt.Errorf("%w: the shadow is nil or has a shadow itself", ErrInvalidOptions)
@@ -188,8 +203,8 @@ func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 	return &with, nil
 }
 
-// Limits returns the limits in the order of New's arguments, which is the order of the results of
-// AllowEach, PeekEach and WaitEach.
+// Limits returns a copy of the limits, in the order of New's arguments. AllowEach, PeekEach and
+// WaitEach return their results in the same order.
 func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
 
 // Max returns the most units that a call can be admitted for: the smallest Max of l's limits.
@@ -207,7 +222,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 }
 
 // AllowN takes n units for key if all limits admit them now. A refusal is a Result with Allowed
-// false, not an error. An n of 0 is Peek.
+// false, not an error. With n = 0 it is [Limiter.Peek].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, err error) {
 	if l.single == nil || n == 0 {
 		return l.binding(ctx, take(key, n))
@@ -236,9 +251,10 @@ func (l *Limiter) AllowEach(
 	return l.each(ctx, take(key, n), dst)
 }
 
-// Force records n units for key under all limits, whether they fit or not: for what was spent
-// already, or must not be refused. A limit may then hold more than its Max, which n may exceed; it
-// admits again when enough units have left the window. The Result is Allowed. An n of 0 is Peek.
+// Force records n units for key under all limits, even if they do not fit. Use it for units that
+// are already spent, or that must not be refused. A limit may then hold more than its Max, and n
+// may be more than Max; the limit admits again when enough units have left the window. The Result
+// is Allowed. With n = 0 it is [Limiter.Peek].
 func (l *Limiter) Force(ctx context.Context, key string, n int64) (Result, error) {
 	c := take(key, n)
 	if n != 0 {
@@ -247,12 +263,12 @@ func (l *Limiter) Force(ctx context.Context, key string, n int64) (Result, error
 	return l.binding(ctx, c)
 }
 
-// Peek returns what Allow would, and takes nothing. Remaining does not count the unit asked about.
+// Peek returns what Allow would, and takes nothing. Remaining is not reduced by that unit.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.binding(ctx, call{op: OpPeek, key: key, n: 1})
 }
 
-// PeekEach returns what AllowEach would, and takes nothing. An n of 0 is an n of 1.
+// PeekEach returns what AllowEach would, and takes nothing. With n = 0 it peeks for one unit.
 func (l *Limiter) PeekEach(
 	ctx context.Context, key string, n int64, dst []Result,
 ) ([]Result, error) {
@@ -267,33 +283,36 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN takes n units as soon as they are free. An n of 0 waits until one unit is free and takes
-// nothing.
+// WaitN takes n units as soon as they are free. With n = 0 it waits until one unit is free and
+// takes nothing.
 //
-// Calls that wait for the same key are admitted in the order in which they began, also when a later
-// one needs fewer units. Only the first asks the store: it sleeps for exactly RetryAfter and asks
-// again, because others may have been admitted meanwhile. The order is that of one Limiter as New
-// made it, together with what With and WithObserver made of it; there is none between these and
-// calls of AllowN, other limiters or other processes.
+// Calls that wait for the same key are admitted in the order in which they began, even if a later
+// one needs fewer units. Only the first calls the store: it sleeps for exactly RetryAfter and tries
+// again, because others may have been admitted meanwhile. A limiter of [NewInFlight] tries again
+// sooner.
+//
+// A limiter from New shares its queues with all copies that With, WithObserver and WithShadow make
+// of it. There is no order between these and calls of AllowN, other limiters or other processes.
 //
 // If RetryAfter does not end before the context's deadline, WaitN returns at once, with the refusal
-// and an error that wraps [context.DeadlineExceeded]. A call behind the first does the same if the
-// first was refused, needs no more units than this call, and must wait until this call's deadline
-// or longer. The refusal is then that of the first, with [SourceCache]. If the context ends during
-// the wait, WaitN returns an error that wraps the context's, with the refusal if the store was
-// asked. In all of these cases nothing was taken.
+// and an error that wraps [context.DeadlineExceeded]. A call behind the first returns in the same
+// way, with the refusal of the first and [SourceCache], if two conditions hold: the first needs no
+// more units than this call, and must wait until this call's deadline or longer. If the context
+// ends during the wait, WaitN returns an error that wraps the context's error, with the last
+// refusal if the store returned one. In all of these cases nothing was taken.
 //
-// At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. An error of the store
-// ends the first call, unless the policy is [FailWait]; then the next in the queue asks.
+// At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. If the store returns
+// an error, only the first call fails, and the next in the queue becomes the first. Under
+// [FailWait] the first call retries instead.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error) {
 	c := take(key, n)
 	c.wait = true
 	return l.binding(ctx, c)
 }
 
-// WaitEach is WaitN with the result of each limit appended to dst, in the order of Limits. Where
-// WaitN returns a refusal with its error, WaitEach appends the results of that refusal; beside any
-// other error dst is returned unchanged.
+// WaitEach is WaitN with the result of each limit appended to dst, in the order of Limits. If WaitN
+// returns a refusal with its error, WaitEach appends the results of that refusal. After any other
+// error dst is returned unchanged.
 func (l *Limiter) WaitEach(
 	ctx context.Context, key string, n int64, dst []Result,
 ) ([]Result, error) {
@@ -308,21 +327,22 @@ func (l *Limiter) WaitEach(
 	return append(dst, s.results...), err
 }
 
-// GiveBack gives n units of an admission back, so that others can take them. The admission is the
-// results of the call that took the units: the Result of a limiter of one limit, or for several
-// limits all results of AllowEach. No limit gets back more than the admission's record still holds,
-// and nothing is given back after the record has left the window. Calls of the same instant share a
-// record, so an n larger than what the call took gives back units of others.
+// GiveBack gives n units of an admission back, so that others can take them. Pass the results of
+// the call that took the units: its Result if the limiter has one limit, or all results of
+// AllowEach if it has several. A limit gets back no more units than the record of the admission
+// still holds, and none after the record has left the window. Calls of the same instant share a
+// record, so an n larger than what the call took may give back units of others.
 //
-// An n of 0 does nothing. Nor does an admission of [SourceOpen], which recorded nothing. An error
-// wraps [ErrInvalidDemand], before any I/O, if there is not one result for each limit or one of
-// them is a refusal. No policy turns the error of a store into a success.
+// With n = 0, or for an admission of [SourceOpen], which recorded nothing, GiveBack does nothing.
+// An error wraps [ErrInvalidDemand], before any I/O, if there is not one result for each limit or
+// if one of them is a refusal. No policy applies: an error of the store is returned.
 func (l *Limiter) GiveBack(ctx context.Context, key string, n int64, admission ...Result) error {
 	_, err := l.binding(ctx, call{op: OpGiveBack, key: key, n: n, admission: admission})
 	return err
 }
 
-// Reset deletes the history of key under all limits of l.
+// Reset deletes the history of key under all limits of l. No policy applies: an error of the store
+// is returned.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	_, err := l.binding(ctx, call{op: OpReset, key: key})
 	return err
@@ -346,7 +366,7 @@ func (l *Limiter) each(ctx context.Context, c call, dst []Result) ([]Result, err
 	return append(dst, s.results...), nil
 }
 
-// do makes a call, writes the results to s and tells the observer.
+// do makes a call, writes the results to s and calls the observer.
 func (l *Limiter) do(ctx context.Context, c call, s *scratch) (err error) {
 	if l.shadow != nil {
 		defer func() { l.askShadow(ctx, c, s.results, err) }() // also if the store panics
@@ -364,7 +384,7 @@ func (l *Limiter) do(ctx context.Context, c call, s *scratch) (err error) {
 	return err
 }
 
-// decide asks the store, and returns how long it waited.
+// decide makes a call without observing it, and returns how long it waited.
 func (l *Limiter) decide(ctx context.Context, c call, s *scratch) (time.Duration, error) {
 	switch {
 	case c.wait:

@@ -62,8 +62,8 @@ func TestNewWantsNames(t *testing.T) {
 	}
 }
 
-// TestLimitsShareNothing: two limiters on one store never share the history of a key, because their
-// limits have names.
+// TestLimitsShareNothing: two limiters on one store never share the history of a key by accident,
+// because limits have names.
 func TestLimitsShareNothing(t *testing.T) {
 	store := &mapStore{now: newClock().now}
 	pages := newLimiter(t, store, ratelimit.PerMinute("pages", 60))
@@ -213,7 +213,7 @@ func TestValidationBeforeIO(t *testing.T) {
 					err := m.call(limiter, tt.ctx, tt.key, tt.n)
 					wantErr(t, err, tt.want...)
 					if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-						t.Errorf("%v says that it may have been sent", err)
+						t.Errorf("%v means that the demand may have been sent", err)
 					}
 					wantCalls(t, store)
 				})
@@ -444,7 +444,7 @@ func TestEachAppends(t *testing.T) {
 				}
 			}
 		}
-		// Three units no longer fit in some limit; one, which is what n = 0 asks for, fits in all.
+		// Three units no longer fit in some limit; one unit, which n = 0 means, fits in all.
 		got, err := limiter.PeekEach(t.Context(), "k", 0, nil)
 		if err != nil || !got[0].Allowed || got[0].Remaining != 1 {
 			t.Errorf("PeekEach(0): %+v, %v", got, err)

@@ -9,9 +9,10 @@ import (
 	"sync"
 )
 
-// A Reservation is units that were taken for an estimate, to be settled when the truth is known:
-// [Reservation.Commit] corrects what was taken to what was used, and [Reservation.Cancel] gives all
-// of it back. [Limiter.Reserve] and [ReserveAll] make one. It is safe for simultaneous use.
+// A Reservation holds units that were taken for an estimate, and is settled when the actual number
+// is known: [Reservation.Commit] corrects what was taken to what was used, and [Reservation.Cancel]
+// gives all of it back. [Limiter.Reserve] and [ReserveAll] make one. It is safe for simultaneous
+// use.
 //
 //	r, err := tokens.Reserve(ctx, tenant, min(estimate, tokens.Max()))
 //	switch {
@@ -23,10 +24,10 @@ import (
 //	…
 //	err = r.Commit(ctx, used)
 //
-// A reservation that is never settled, for instance because the process ended, stays charged until
-// it leaves the window: nothing has to be cleaned up.
+// A reservation that is never settled, for example because the process ended, stays charged until
+// its units leave the window. Nothing has to be cleaned up.
 //
-// Units of calls in flight ([NewInFlight]) are held and not spent: Commit and Cancel release them.
+// Units of calls in flight ([NewInFlight]) are held, not spent: Commit and Cancel release them.
 type Reservation struct {
 	claims  []Claim  // N is what was reserved, extensions included
 	results []Result // of the first call, one for each claim
@@ -34,8 +35,8 @@ type Reservation struct {
 
 	mu      sync.Mutex
 	charges []charge // what the store has recorded for it, oldest first
-	settled bool     // or refused: pending says what is left to do
-	tokened bool     // its token has taken its place
+	settled bool     // or refused; pending has the calls left to make
+	tokened bool     // a token has taken its place
 	pending [][]part // the calls of a settlement that have not succeeded
 }
 
@@ -45,20 +46,23 @@ type charge struct {
 	admissions [][]Result // of each limit of the claim
 }
 
-// Reserve takes n units for key as AllowN does, to be settled later. An n of 0 reserves nothing but
-// is refused if no unit is free. A refusal is a Reservation that is not Allowed, not an error.
+// Reserve takes n units for key as AllowN does, to be settled later. With n = 0 it reserves
+// nothing, but is refused if no unit is free. A refusal is a Reservation that is not Allowed, not
+// an error.
 //
-// An estimate that no window has room for is an error that wraps [ErrExceedsLimit]; to reserve what
-// the limit has instead, reserve min(estimate, [Limiter.Max]()).
+// If n is more than [Limiter.Max], the error wraps [ErrExceedsLimit]. To reserve what the limit has
+// instead, reserve min(n, l.Max()). Errors are those of [Limiter.AllowN]; see [ReserveAll] for a
+// context that ends.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
 	return ReserveAll(ctx, Claim{Limiter: l, Key: key, N: n})
 }
 
-// ReserveAll takes the units of all claims as [AllowAll] does, to be settled together.
+// ReserveAll takes the units of all claims as [AllowAll] does, to be settled together. Errors are
+// those of AllowAll.
 //
-// If ctx has ended, nothing is taken. If it ends later, ReserveAll still waits for the store's
-// answer, for the store's own timeout at most: units of an answer that nobody waits for could not
-// be given back. The same holds for [Reservation.Extend] and [Limiter.Acquire].
+// If ctx has ended before the call, nothing is taken. If it ends during the call, ReserveAll still
+// waits for the store's answer, at most until the store's own timeout: without the answer the units
+// could not be given back. The same holds for [Reservation.Extend] and [Limiter.Acquire].
 func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 	r := &Reservation{claims: make([]Claim, len(claims))}
 	parts := make([]part, len(claims))
@@ -86,7 +90,7 @@ func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 	return r, nil
 }
 
-// patient returns a context that does not end with ctx, or an error if that has ended already.
+// patient returns a context that does not end with ctx, or an error if ctx has already ended.
 func patient(ctx context.Context) (context.Context, error) {
 	return context.WithoutCancel(ctx), ended(ctx)
 }
@@ -95,18 +99,18 @@ func patient(ctx context.Context) (context.Context, error) {
 // to settle.
 func (r *Reservation) Allowed() bool { return r.Result().Allowed }
 
-// Result returns the result that binds among those of all claims. It is the one to wait for if they
-// were refused.
+// Result returns the result that binds among those of all claims. If the reservation was refused,
+// wait for its RetryAfter.
 func (r *Reservation) Result() Result { return r.results[Binding(r.results)] }
 
 // Results returns a result for each claim, as [AllowAll] does.
 func (r *Reservation) Results() []Result { return append([]Result(nil), r.results...) }
 
-// ResultsEach returns a result for each limit of each claim, as [AllowAllEach] does. It returns
-// none for what [Resume] made of a token, which does not have them.
+// ResultsEach returns a result for each limit of each claim, as [AllowAllEach] does. It returns nil
+// for a reservation that [Resume] made: a token does not hold the results.
 func (r *Reservation) ResultsEach() []Result { return append([]Result(nil), r.each...) }
 
-// Claims returns what is reserved, extensions included, in the order of the claims.
+// Claims returns the claims with the units that are reserved, extensions included.
 func (r *Reservation) Claims() []Claim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,12 +118,12 @@ func (r *Reservation) Claims() []Claim {
 }
 
 // Extend reserves more units, n[i] for claim i, all of them or none, and returns the result that
-// binds. A claim whose n is 0 takes no part. What was reserved before stays reserved if more is
-// refused. An error leaves the reservation as it was, except that units of an unknown outcome
-// ([ErrOutcomeUnknown]) may stay charged until they leave the window.
+// binds. A claim with n[i] = 0 takes no part. If the extension is refused, the units that were
+// reserved before stay reserved. An error leaves the reservation as it was, except that after
+// [ErrOutcomeUnknown] the units of the extension may stay charged until they leave the window.
 //
-// An error wraps [ErrInvalidDemand] if there is not one n for each claim, or if the reservation was
-// refused or is settled.
+// Errors are those of [AllowAll], and one that wraps [ErrInvalidDemand] if there is not one n for
+// each claim, or if the reservation was refused or is settled. The policies apply as in AllowAll.
 func (r *Reservation) Extend(ctx context.Context, n ...int64) (Result, error) {
 	results, err := r.ExtendEach(ctx, n...)
 	if err != nil {
@@ -137,8 +141,8 @@ func (r *Reservation) Extend(ctx context.Context, n ...int64) (Result, error) {
 	return asked[Binding(asked)], nil
 }
 
-// ExtendEach is Extend with the result of each claim. That of a claim whose n is 0 is Allowed and
-// has only a Limit. The units were reserved if all results are Allowed.
+// ExtendEach is Extend with the result of each claim. The units were reserved if all results are
+// Allowed. The result of a claim with n[i] = 0 is Allowed, and of its numbers only Limit is set.
 func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, error) {
 	if err := r.check(n); err != nil {
 		return nil, err
@@ -152,7 +156,8 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 	var asked []part
 	for i, c := range r.claims {
 		if c.N+n[i] > MaxUnits {
-			return nil, fmt.Errorf("%w: more than %d units in all", ErrInvalidDemand, MaxUnits)
+			return nil, fmt.Errorf("%w: the claim would have more than %d units in all",
+				ErrInvalidDemand, MaxUnits)
 		}
 		results[i] = Result{Allowed: true, Limit: c.Limiter.Max()}
 		parts[i] = part{limiter: c.Limiter, call: call{op: OpPeek, key: c.Key}}
@@ -188,7 +193,7 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 	return results, nil
 }
 
-// record notes what parts, which were admitted, have recorded.
+// record adds what parts, which were admitted, have recorded to the charges.
 func (r *Reservation) record(parts []part) {
 	c := charge{make([]int64, len(parts)), make([][]Result, len(parts))}
 	for i, p := range parts {
@@ -199,31 +204,35 @@ func (r *Reservation) record(parts []part) {
 	r.charges = append(r.charges, c)
 }
 
-// Commit settles the reservation: actual[i] is what claim i has used. If that is less than was
-// reserved, the difference is given back to the records that the reservation made, if they are
-// still in the window; if it is more, the difference is recorded as by [Limiter.Force], so that the
-// limit may hold more than its Max until enough units have left. Without arguments, all that was
-// reserved counts as used. Units of calls in flight are released, whatever their actual.
+// Commit settles the reservation: actual[i] is the number of units that claim i has used. If that
+// is less than was reserved, the difference is given back to the records that the reservation made,
+// unless they have left the window. If it is more, the difference is recorded as by
+// [Limiter.Force], so that the limit may hold more than its Max until enough units have left.
+// Without arguments, all that was reserved counts as used. Units of calls in flight are released,
+// whatever their actual.
 //
-// Where the policy admitted the reservation ([SourceOpen]) nothing is recorded yet, and Commit
-// records all of actual. If the outcome of the reservation was unknown, its units may then count
-// twice: the limit refuses more, not less.
+// If the policy admitted the reservation ([SourceOpen]), nothing was recorded, and Commit records
+// all of actual. If the units of that reservation were recorded all the same, because the outcome
+// was unknown, they count twice: the limit refuses more, not less.
 //
-// Commit does not end with ctx, since callers settle after they were canceled; the store's own
-// timeout bounds it. No policy turns an error into a success. After an error that wraps
-// [ErrOutcomeUnknown] what the failed call was to settle may stay as it was: an estimate charged
-// until it leaves the window, or an excess not charged. After another error nothing of that was
-// settled. In both cases Commit or Cancel, called again, settles what is left by the numbers of the
-// first call, and counts nothing twice. A call when all is settled does nothing.
+// Commit settles even if ctx has ended; only the store's own timeout bounds it. No policy applies:
+// an error of the store is returned.
 //
-// An error wraps [ErrInvalidDemand] if there is not one actual for each claim, if one is not
-// between 0 and [MaxUnits], or if the reservation was refused.
+// After an error call Commit or Cancel again. It settles what is left, with the numbers of the
+// first call, and counts nothing twice. If the error does not wrap [ErrOutcomeUnknown], what is
+// left includes the units of the failed call. If it does, these are not settled again: an estimate
+// may stay charged until it leaves the window, and an excess may not be charged. When all is
+// settled, a further call does nothing.
+//
+// An error wraps [ErrInvalidDemand] if there is not one actual for each claim, if an actual is not
+// between 0 and [MaxUnits], or if the reservation was refused or replaced by its token.
 func (r *Reservation) Commit(ctx context.Context, actual ...int64) error {
 	if !r.Allowed() {
 		return fmt.Errorf("%w: the reservation was refused", ErrInvalidDemand)
 	}
 	if r.hasToken() {
-		return fmt.Errorf("%w: the token has taken the place of the reservation", ErrInvalidDemand)
+		return fmt.Errorf("%w: its token has replaced the reservation: settle the token",
+			ErrInvalidDemand)
 	}
 	if len(actual) > 0 {
 		if err := r.check(actual); err != nil {
@@ -239,16 +248,18 @@ func (r *Reservation) hasToken() bool {
 	return r.tokened
 }
 
-// Cancel gives back all of the reservation. After a Commit that failed it finishes that Commit
-// instead. For a refusal it does nothing. Errors are those of [Reservation.Commit].
+// Cancel gives back all units of the reservation, like Commit with zeros. After a Commit that
+// failed it finishes that Commit instead. After a refusal, a settlement or [Reservation.Token] it
+// does nothing. Errors are those of [Reservation.Commit].
 func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.settle(ctx, make([]int64, len(r.claims)))
 }
 
-// Release releases the calls in flight of the reservation and leaves the rest of it to be settled:
-// for a call that has ended before it is known what it has used. It does not end with ctx. After an
-// error that does not wrap [ErrOutcomeUnknown] it can be called again; what is not released is free
-// when the Window of its limit has passed. It does nothing after a settlement.
+// Release releases the calls in flight of the reservation, and leaves its other units to be
+// settled. Use it when a call has ended and what it used is not known yet. It releases even if ctx
+// has ended. After an error that does not wrap [ErrOutcomeUnknown] it can be called again; units
+// that are not released are free after the Window of their limit. After a settlement it does
+// nothing.
 func (r *Reservation) Release(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,7 +288,7 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return nil
 }
 
-// giveBack returns what gives back n units of an admission of c.
+// giveBack returns the part that gives back n units of an admission of c.
 func giveBack(c Claim, n int64, admission []Result) part {
 	return part{limiter: c.Limiter,
 		call: call{op: OpGiveBack, key: c.Key, n: n, admission: admission}}
@@ -285,20 +296,21 @@ func giveBack(c Claim, n int64, admission []Result) part {
 
 func (r *Reservation) check(n []int64) error {
 	if len(n) != len(r.claims) {
-		return fmt.Errorf("%w: %d numbers of units for %d claims", ErrInvalidDemand, len(n),
+		return fmt.Errorf("%w: got %d numbers of units for %d claims", ErrInvalidDemand, len(n),
 			len(r.claims))
 	}
 	for _, n := range n {
 		if n < 0 || n > MaxUnits {
-			return fmt.Errorf("%w: %d units are not between 0 and %d", ErrInvalidDemand, n,
+			return fmt.Errorf("%w: %d is not a number of units from 0 to %d", ErrInvalidDemand, n,
 				MaxUnits)
 		}
 	}
 	return nil
 }
 
-// settle makes the calls of a settlement that have not succeeded yet. An unknown outcome is not
-// repeated: units given back twice would be units that were used.
+// settle makes the calls of a settlement that have not succeeded yet. A call with an unknown
+// outcome is not repeated: it might give the same units back twice, and the second time they would
+// be units of others.
 func (r *Reservation) settle(ctx context.Context, actual []int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -317,9 +329,9 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) error {
 	return nil
 }
 
-// plan returns the calls that settle r. Each gives back of one charge, the newest first, because
-// two records of one state cannot be in one call; the first one also records what exceeds the
-// reservation.
+// plan returns the calls that settle r. Each call gives back units of one charge, the newest charge
+// first, because one call cannot change two records of one state. The first call also records the
+// excess over the reservation.
 func (r *Reservation) plan(actual []int64) [][]part {
 	first, surplus := r.balance(actual)
 	calls := [][]part{first}
@@ -342,8 +354,8 @@ func (r *Reservation) plan(actual []int64) [][]part {
 	return nonEmpty(calls)
 }
 
-// balance returns what to record besides the charges, and for each claim how many units of them to
-// give back.
+// balance returns the excess to record beyond the charges, and the number of charged units to give
+// back for each claim.
 func (r *Reservation) balance(actual []int64) (excess []part, surplus []int64) {
 	surplus = make([]int64, len(r.claims))
 	for i, c := range r.claims {

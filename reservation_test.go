@@ -25,7 +25,7 @@ func noErr(t *testing.T, err error) {
 	}
 }
 
-// TestCommit: what was reserved becomes what was used, by one call of the store.
+// TestCommit: one call of the store corrects what was reserved to what was used.
 func TestCommit(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -62,7 +62,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestReserveRefused: a refusal takes nothing, says when to retry, and cannot be settled as used.
+// TestReserveRefused: a refused reservation takes nothing, has a RetryAfter, and cannot be
+// committed.
 func TestReserveRefused(t *testing.T) {
 	b := newBudget(t)
 	mustReserve(t, b.claims(2, 60)...)
@@ -81,7 +82,8 @@ func TestReserveRefused(t *testing.T) {
 	b.left(t, 1, 40)
 }
 
-// TestReserveMax: an estimate that no window has room for is an error, or reserves what there is.
+// TestReserveMax: an estimate above Max is an error; min(estimate, Max) reserves what the limit
+// has.
 func TestReserveMax(t *testing.T) {
 	b := newBudget(t)
 	_, err := b.tokens.Reserve(t.Context(), "k", 1000)
@@ -119,7 +121,7 @@ func TestExtend(t *testing.T) {
 	wantErr(t, err, ratelimit.ErrInvalidDemand)
 }
 
-// TestExtendEach: each claim has its result, also when another is refused.
+// TestExtendEach: each claim has its own result, even if another claim is refused.
 func TestExtendEach(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
@@ -166,8 +168,8 @@ func TestReservationArguments(t *testing.T) {
 	b.left(t, 2, 90)
 }
 
-// TestSettleAfterErrors: a settlement that was not recorded is repeated, one whose outcome is
-// unknown is not, and none is counted twice.
+// TestSettleAfterErrors: a settlement that was not recorded is repeated, a settlement with an
+// unknown outcome is not, and nothing is counted twice.
 func TestSettleAfterErrors(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -210,7 +212,7 @@ func TestSettleAfterCancel(t *testing.T) {
 	b.left(t, 3, 100)
 }
 
-// TestSettleOpen: what the policy admitted is charged when it is known.
+// TestSettleOpen: a reservation that the policy admitted is charged when it is committed.
 func TestSettleOpen(t *testing.T) {
 	b := newBudget(t)
 	claims := b.claims(1, 40)
@@ -236,8 +238,8 @@ func TestSettleOpen(t *testing.T) {
 	}
 }
 
-// TestSettleLate: units that have left the window are not given back to others, and an excess is
-// charged when it is known.
+// TestSettleLate: units that have left the window are not given back, and an excess is charged at
+// the time of Commit.
 func TestSettleLate(t *testing.T) {
 	b := newBudget(t)
 	less := mustReserve(t, b.claims(1, 40)...)
@@ -276,7 +278,7 @@ func TestReservationObserved(t *testing.T) {
 	}
 }
 
-// leavingStore is a store whose callers leave while it decides.
+// leavingStore is a store that cancels the context of its caller while it decides.
 type leavingStore struct {
 	*mapStore
 	leave func()
@@ -294,8 +296,8 @@ func (s leavingStore) TakeAll(
 	return s.mapStore.TakeAll(ctx, ds, out)
 }
 
-// TestReserveOutlivesCaller: what is taken for a caller who leaves meanwhile can be given back, and
-// nothing is taken for one who has left before.
+// TestReserveOutlivesCaller: units that are taken for a call whose context ends meanwhile can be
+// given back, and nothing is taken if the context has ended before.
 func TestReserveOutlivesCaller(t *testing.T) {
 	store := leavingStore{mapStore: &mapStore{}}
 	ctx, cancel := context.WithCancel(t.Context())

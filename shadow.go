@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// maxShadows is how many calls of the shadow of a limiter may be under way at the same time.
+// maxShadows is how many calls of the shadow of a limiter may be in flight at the same time.
 const maxShadows = 1000
 
 // A ShadowPanicError is the Err of an [Observation] when the store or the algorithm of a shadow has
 // panicked ([Limiter.WithShadow]).
 type ShadowPanicError struct {
-	Value any    // of the panic; it may hold the key
-	Stack []byte // as of [runtime/debug.Stack]
+	Value any    // the value of the panic; it may hold the key
+	Stack []byte // the stack, as [runtime/debug.Stack] returns it
 }
 
-// Error says that a shadow has panicked. It does not have the Value.
+// Error returns a text without the Value.
 func (*ShadowPanicError) Error() string { return "ratelimit: the shadow has panicked" }
 
-// shadow asks a limiter what another one was asked.
+// shadow repeats the takes of one limiter on another.
 type shadow struct {
 	compare func(context.Context, call, []Result)
 	slots   chan struct{} // of its calls
@@ -31,7 +31,8 @@ func newShadow(compare func(context.Context, call, []Result)) *shadow {
 	return &shadow{compare, make(chan struct{}, maxShadows)}
 }
 
-// askShadow has the shadow asked what c has asked, after l's answer. The caller does not wait.
+// askShadow starts the call of c on l's shadow, after l has decided it. It does not wait for the
+// shadow.
 func (l *Limiter) askShadow(ctx context.Context, c call, results []Result, err error) {
 	if l.shadow == nil || c.op != OpTake {
 		return
@@ -52,10 +53,10 @@ func (l *Limiter) askShadow(ctx context.Context, c call, results []Result, err e
 	}()
 }
 
-// compare makes a call, and tells the observer of it and of the answer that the caller got. No
-// panic ends the process, which does not depend on the shadow.
+// compare makes a call, and reports it to the observer together with the answer that the caller
+// got. It recovers from any panic, since no caller may depend on its shadow.
 func (l *Limiter) compare(ctx context.Context, c call, answer []Result) {
-	defer func() { _ = recover() }() // of the observer: there is nobody to tell
+	defer func() { _ = recover() }() // of the observer: there is nothing to report it to
 	s := l.pool.Get().(*scratch)
 	defer l.release(s)
 	began := time.Now()
@@ -68,7 +69,7 @@ func (l *Limiter) compare(ctx context.Context, c call, answer []Result) {
 	}
 }
 
-// askRecovered is ask with a panic as an error.
+// askRecovered is ask, and returns a panic as an error.
 func (l *Limiter) askRecovered(ctx context.Context, c call, s *scratch) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

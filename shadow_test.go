@@ -21,8 +21,8 @@ func shadowed(t *testing.T, store, other ratelimit.Store) (*ratelimit.Limiter, *
 	return l.WithObserver(nil), seen // which keeps the shadow
 }
 
-// TestShadow: the shadow decides by its own limit what the limiter is asked to take, and its
-// observer gets both answers.
+// TestShadow: the shadow decides each take of the limiter by its own limit, and its observer gets
+// both results.
 func TestShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{}
@@ -63,7 +63,7 @@ func TestShadow(t *testing.T) {
 	})
 }
 
-// stuckStore answers nothing until the context ends.
+// stuckStore does not answer until the context ends.
 type stuckStore struct{ ratelimit.Store }
 
 func (stuckStore) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
@@ -74,8 +74,9 @@ func (stuckStore) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Resul
 	return ratelimit.Result{}, ratelimit.ErrUnavailable
 }
 
-// TestShadowKeepsNobody: callers wait for no shadow, whose calls are bounded and outlive theirs.
-func TestShadowKeepsNobody(t *testing.T) {
+// TestShadowDelaysNoCall: callers do not wait for the shadow. Its calls are bounded in number and
+// continue after those of the callers.
+func TestShadowDelaysNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := new(recorder)
 		l, err := newLimiter(t, &mapStore{}, ratelimit.PerMinute("real", 5000)).
@@ -106,7 +107,7 @@ func TestShadowKeepsNobody(t *testing.T) {
 	})
 }
 
-// TestShadowErrors: a shadow has histories of its own, and none itself.
+// TestShadowErrors: a shadow must have histories of its own and no shadow itself.
 func TestShadowErrors(t *testing.T) {
 	store := &mapStore{}
 	l, _ := shadowed(t, store, store)
@@ -122,7 +123,7 @@ func TestShadowErrors(t *testing.T) {
 	noErr(t, err)
 }
 
-// TestShadowAfterAnError: the shadow's observer gets no results of a call that failed.
+// TestShadowAfterAnError: if a call fails, the shadow's observer gets no results of it.
 func TestShadowAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, seen := shadowed(t, &mapStore{err: ratelimit.ErrUnavailable}, &mapStore{})
@@ -142,7 +143,8 @@ func (panicStore) Take(context.Context, ratelimit.Demand) (ratelimit.Result, err
 	panic("store")
 }
 
-// TestShadowOfAPanic: a store that panics keeps none of the shadow's calls.
+// TestShadowOfAPanic: when the store of the limiter panics, the slots of the shadow become free
+// again.
 func TestShadowOfAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, seen := shadowed(t, panicStore{}, &mapStore{})
@@ -159,8 +161,8 @@ func TestShadowOfAPanic(t *testing.T) {
 	})
 }
 
-// TestShadowPanics: a shadow whose store and observer panic ends neither the process nor a call,
-// and keeps no slot. The observer gets the panic of the store.
+// TestShadowPanics: a panic of the store or the observer of a shadow ends neither the process nor a
+// call, and frees its slot. The observer gets the panic of the store.
 func TestShadowPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen recorder
@@ -193,8 +195,8 @@ func TestShadowPanics(t *testing.T) {
 	})
 }
 
-// TestShadowOfRefusedClaims: a shadow takes nothing for a claim that another claim refused, and is
-// asked about one that its own limiter refused.
+// TestShadowOfRefusedClaims: a shadow is not called for a claim that was refused because of another
+// claim. It is called for a claim that its own limiter refused.
 func TestShadowOfRefusedClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{}

@@ -3,8 +3,8 @@ package ratelimit
 import "context"
 
 // A Store keeps algorithm state by key and runs steps on it atomically. It is the contract for
-// authors of backends; to limit something, use a [Limiter]. Package conformance proves every rule
-// below by name.
+// authors of stores; to limit something, use a [Limiter]. Package conformance tests every rule
+// below, and docs/writing-a-store.md shows how to write a store.
 //
 // Identity
 //
@@ -22,8 +22,8 @@ import "context"
 //     Result.
 //   - Steps on one state are atomic and linearizable, also across processes that share the store.
 //   - A peek and a refusal write nothing: when Step returns keep == 0 the stored state does not
-//     change, its time to live included. (Step returns another keep for one only after the clock
-//     has stepped back by more than a Window.)
+//     change, its time to live included. (For these Step returns another keep only after the
+//     clock has stepped back by more than a Window.)
 //   - TakeAll is atomic over its states: all demands are admitted, or none leaves a trace. All are
 //     evaluated even after one is refused, and when one is, each Result is that of [Demand.Peek].
 //   - A refusal is a Result, never an error.
@@ -39,8 +39,8 @@ import "context"
 //
 // Errors
 //
-//   - Take begins with [CheckTake] and TakeAll with [CheckTakeAll]: what they refuse is returned as
-//     it is, before any I/O.
+//   - Take begins with [CheckTake] and TakeAll with [CheckTakeAll]: their errors are returned
+//     unchanged, before any I/O.
 //   - An error means undecided. ErrUnavailable says that nothing was recorded; ErrOutcomeUnknown
 //     that the demand was sent and may have been recorded. A store never sends a demand twice once
 //     it may have been received.
@@ -51,17 +51,17 @@ import "context"
 //
 // Concurrency
 //
-//   - All methods are safe for simultaneous use. They return when the context ends, at the latest
+//   - All methods are safe for concurrent use. They return when the context ends, at the latest
 //     by the store's own deadline.
 //
-// There are no optional methods, so a store around another one forwards two methods and loses
-// nothing but the shorter way that a Limiter has to the memory store. Package layer has some.
+// There are no optional methods, so a store that wraps another forwards two methods and loses only
+// the shortcut that a Limiter has to the memory store. Package layer has such stores.
 type Store interface {
 	// Take decides one demand.
 	Take(ctx context.Context, d Demand) (Result, error)
 
-	// TakeAll decides several demands as one: all are admitted, or none leaves a trace. out[i] is
-	// set to the Result of ds[i]; it has the same length. After an error out holds no decision,
+	// TakeAll decides several demands as one: all are admitted, or none leaves a trace. out has the
+	// length of ds, and out[i] is set to the Result of ds[i]. After an error out holds no decision,
 	// whatever the store has written to it. A store that cannot decide these demands together
 	// (Redis Cluster, keys of several slots) returns an error that wraps [errors.ErrUnsupported]
 	// before anything was written. The store keeps neither slice.

@@ -10,7 +10,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// TestSyntheticTime is the recipe of docs/cookbook.md for tests of code that is limited.
+// TestSyntheticTime is the recipe in docs/cookbook.md for testing code that uses a limiter.
 func TestSyntheticTime(t *testing.T) {
 	began := time.Now()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// ErrInvalidToken means that the text for [Resume] is not a token of [Reservation.Token], or that
-// Resume lacks a limiter of the token, or that a token would be longer than 1 MiB.
+// ErrInvalidToken means that the text passed to [Resume] is not a token that [Reservation.Token]
+// made, or that Token would make a text of more than 1 MiB. [ErrUnknownLimit] wraps it.
 var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
 
-// ErrUnknownLimit means that [Resume] got no limiter for a claim of the token: one with limits of
-// the same names and of the same kind, which is made by [New] or by [NewInFlight]. It wraps
-// [ErrInvalidToken].
-var ErrUnknownLimit = fmt.Errorf("%w: no limiter has its limits", ErrInvalidToken)
+// ErrUnknownLimit means that [Resume] got no limiter that fits a claim of the token. A limiter fits
+// if its limits have the same names in the same order, and if it was made by the same function,
+// [New] or [NewInFlight]. It wraps [ErrInvalidToken].
+var ErrUnknownLimit = fmt.Errorf("%w: no limiter was passed for its limits", ErrInvalidToken)
 
-// maxToken bounds the bytes of a token, which its reader may have from a stranger.
+// maxToken is the largest size of a token in bytes. Resume may get tokens from untrusted sources.
 const maxToken = 1 << 20
 
 // tokenVersion is the version of the form of tokens.
 const tokenVersion = 1
 
-// token is what a token holds, as JSON in base64.
+// token is the content of a token, which is encoded as JSON in base64.
 type token struct {
 	Version int           `json:"v"`
 	Claims  []tokenClaim  `json:"c"`
@@ -45,19 +45,19 @@ type tokenCharge struct {
 	Stamps [][]int64 `json:"s"`
 }
 
-// Token returns the reservation as text without spaces, which [Resume] turns into a reservation
-// again, also in another process. It holds the keys, the names of the limits, the units and the
-// stamps of what was recorded. It is neither encrypted nor signed: whoever has it can read the keys
-// and, by changing it, give back what others have taken.
+// Token returns the reservation as text without spaces. [Resume] makes a reservation of it again,
+// also in another process. The text holds the keys, the names of the limits, the units and the
+// stamps of what was recorded. It is neither encrypted nor signed: anyone who has it can read the
+// keys and, by changing it, give back what others have taken.
 //
-// The token takes the place of r: from then on Cancel does nothing, and Commit and Extend are
-// errors. Settle a token once, because what is given back twice are units that were used. Nothing
-// detects a second settlement: where messages are delivered more than once, remember which tokens
+// The token takes the place of r: from then on Commit and Extend return an error, and Cancel and
+// Release do nothing. Settle a token only once: a second settlement gives back units that were
+// used, and nothing detects it. If messages can be delivered more than once, remember which tokens
 // are settled.
 //
-// An error wraps [ErrInvalidDemand] if the reservation was refused or is settled, also if its
-// settlement has failed, and [ErrInvalidToken] if the token would be longer than 1 MiB, as with
-// keys of 700 KB or after thousands of extensions. After an error r can be settled as before.
+// An error wraps [ErrInvalidDemand] if the reservation was refused or is settled, even if a
+// settlement has failed. It wraps [ErrInvalidToken] if the token would be longer than 1 MiB, as
+// with keys of 700 KB or after thousands of extensions. After an error r can be settled as before.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,12 +90,14 @@ func (r *Reservation) Token() (string, error) {
 }
 
 // Resume returns the reservation of a token, to be settled or extended. Pass the limiters of its
-// claims, in any order, and others if you like. Each claim gets the first limiter whose limits have
-// the same names in the same order, whatever their Max, and that is of calls in flight if the claim
-// is; Extend asks that limiter. Resume does no I/O. The results are Allowed; only their Limit is
-// known.
+// claims, in any order; other limiters are ignored. They must be on the store that the reservation
+// was made on, which the token does not name. Each claim gets the first limiter that fits, whatever
+// its Max; see [ErrUnknownLimit]. Extend uses the limits of that limiter.
 //
-// An error wraps [ErrInvalidToken], and [ErrUnknownLimit] if a limiter is missing.
+// Resume does no I/O. The results of the reservation are Allowed, and of their numbers only Limit
+// is set. The units of a token that is never settled stay charged until they leave the window.
+//
+// An error wraps [ErrInvalidToken]. It also wraps [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	t, err := parseToken(text)
 	if err != nil {
@@ -126,20 +128,20 @@ func parseToken(text string) (t token, err error) {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil {
-		return t, fmt.Errorf("%w: it is not base64", ErrInvalidToken)
+		return t, fmt.Errorf("%w: it is not base64url", ErrInvalidToken)
 	}
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(&t)
 	if _, end := dec.Token(); err != nil || !errors.Is(end, io.EOF) {
-		return t, fmt.Errorf("%w: it has another form", ErrInvalidToken)
+		return t, fmt.Errorf("%w: it is not the JSON of a token", ErrInvalidToken)
 	}
 	return t, t.check()
 }
 
-// check reports what no reservation writes.
+// check returns an error for a token that no reservation writes.
 func (t token) check() error {
-	bad := fmt.Errorf("%w: its parts do not fit together", ErrInvalidToken)
+	bad := fmt.Errorf("%w: its claims, units and stamps do not match", ErrInvalidToken)
 	if t.Version != tokenVersion {
 		return fmt.Errorf("%w: its version is %d, not %d", ErrInvalidToken, t.Version, tokenVersion)
 	}
@@ -168,7 +170,7 @@ func (t token) check() error {
 	return nil
 }
 
-// outOfTime reports whether no clock of a store shows this stamp.
+// outOfTime reports whether a stamp is outside the range of a store's clock.
 func outOfTime(stamp int64) bool { return stamp <= 0 || stamp >= 1<<53 }
 
 func (c tokenCharge) charge() charge {
@@ -189,7 +191,7 @@ func limitNames(l *Limiter) []string {
 	return names
 }
 
-// limiter returns the one that a claim of a token is on, or nil.
+// limiter returns the first limiter that fits a claim of a token, or nil.
 func (c tokenClaim) limiter(limiters []*Limiter) *Limiter {
 	for _, l := range limiters {
 		if l != nil && l.inFlight == c.InFlight && slices.Equal(limitNames(l), c.Limits) {

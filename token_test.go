@@ -16,7 +16,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// TestToken: another process settles a reservation from its token alone.
+// TestToken: another process can settle a reservation from its token alone.
 func TestToken(t *testing.T) {
 	b := newBudget(t)
 	claims := []ratelimit.Claim{
@@ -50,7 +50,7 @@ func TestToken(t *testing.T) {
 	wantErr(t, err, ratelimit.ErrInvalidDemand)
 }
 
-// TestTokenGarbage: what is no token is a typed error and no panic.
+// TestTokenGarbage: a text that is not a token is an ErrInvalidToken and not a panic.
 func TestTokenGarbage(t *testing.T) {
 	b := newBudget(t)
 	good, err := mustReserve(t, b.claims(1, 40)...).Token()
@@ -95,8 +95,8 @@ func TestTokenGarbage(t *testing.T) {
 	noErr(t, err) // the one that the bad ones differ from
 }
 
-// TestTokenTooLong: a token that Resume would not read is not made, and the reservation is settled
-// without one.
+// TestTokenTooLong: Token does not make a token that Resume would not accept, and the reservation
+// can then be settled without one.
 func TestTokenTooLong(t *testing.T) {
 	b := newBudget(t)
 	for _, tt := range []struct {
@@ -122,7 +122,7 @@ func TestTokenTooLong(t *testing.T) {
 	}
 }
 
-// wroteStore notes the demands that it is asked.
+// wroteStore keeps the demands of its calls.
 type wroteStore struct {
 	*mapStore
 	asked []ratelimit.Demand
@@ -140,7 +140,7 @@ func (s *wroteStore) TakeAll(
 	return s.mapStore.TakeAll(ctx, ds, out)
 }
 
-// tokenText is what a token says.
+// tokenText is the content of a token.
 type tokenText struct {
 	V int `json:"v"`
 	C []struct {
@@ -154,7 +154,7 @@ type tokenText struct {
 	} `json:"p"`
 }
 
-// gives reports whether the token says that d gives back what was recorded.
+// gives reports whether the token names the record, and at least the units, that d gives back.
 func (tok tokenText) gives(d ratelimit.Demand) bool {
 	for i, c := range tok.C {
 		limit := slices.Index(c.L, d.Algorithm.Limit().Name)
@@ -170,8 +170,8 @@ func (tok tokenText) gives(d ratelimit.Demand) bool {
 	return false
 }
 
-// cancelToken cancels the reservation of a token, if it is one, and wants only those records to
-// change that the token names. It reports whether it is one.
+// cancelToken resumes and cancels a reservation if the text is a token, and checks that only
+// records which the token names change. It reports whether the text is a token.
 func cancelToken(t *testing.T, text string) bool {
 	t.Helper()
 	clock := newClock()
@@ -204,7 +204,7 @@ func cancelToken(t *testing.T, text string) bool {
 	return true
 }
 
-// TestTokenMutated: a token of which some bytes were changed is not one, or gives back nothing but
+// TestTokenMutated: after some of its bytes have changed, a token is refused, or gives back only
 // what it names.
 func TestTokenMutated(t *testing.T) {
 	b := newBudget(t)
@@ -248,8 +248,8 @@ func TestTokenMutated(t *testing.T) {
 	t.Logf("%d of %d are tokens", tokens, mutations)
 }
 
-// FuzzResume: whatever the token, Resume does not panic, and settling what it returns changes
-// nothing but what the token names.
+// FuzzResume: whatever the text, Resume does not panic, and settling the reservation changes only
+// what the token names.
 func FuzzResume(f *testing.F) {
 	f.Add("")
 	f.Add(`{"v":1,"c":[{"k":"aw==","l":["requests"],"n":1}],"p":[{"u":[1],"s":[[1]]}]}`)
@@ -259,7 +259,7 @@ func FuzzResume(f *testing.F) {
 	})
 }
 
-// TestTokenTakesOver: a reservation whose token was made is settled from the token only.
+// TestTokenTakesOver: after Token a reservation can be settled only from the token.
 func TestTokenTakesOver(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
@@ -278,8 +278,8 @@ func TestTokenTakesOver(t *testing.T) {
 	b.left(t, 2, 90)
 }
 
-// TestTokenOfCallsInFlight: a token of calls in flight is not settled as one of a rate, which would
-// not release them, nor the other way round.
+// TestTokenOfCallsInFlight: a token of calls in flight is not resumed with a limiter of a rate,
+// which would not release them, nor the other way round.
 func TestTokenOfCallsInFlight(t *testing.T) {
 	store := &mapStore{}
 	held := newCalls(t, store, 2)

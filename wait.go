@@ -31,7 +31,7 @@ func (l *Limiter) wait(ctx context.Context, c call, s *scratch) (time.Duration, 
 	return queued + slept, err
 }
 
-// askUntilAdmitted makes a call that is the first of its queue: it asks the store again after each
+// askUntilAdmitted makes a call that is the first of its queue: it calls the store again after each
 // RetryAfter, until the call is admitted or fails.
 func (l *Limiter) askUntilAdmitted(
 	ctx context.Context, key string, c call, s *scratch,
@@ -42,7 +42,7 @@ func (l *Limiter) askUntilAdmitted(
 	}
 	for failures, refusals := 0, 0; ; {
 		asking := ctx
-		if l.inFlight { // a unit that is taken and not known of is released by nobody
+		if l.inFlight { // a unit that was taken can be released only after an answer
 			if asking, err = patient(ctx); err != nil {
 				return slept, err
 			}
@@ -80,25 +80,25 @@ func (l *Limiter) askUntilAdmitted(
 	}
 }
 
-// waitsOut reports whether a wait goes on after err of the store.
+// waitsOut reports whether a wait continues after the store has returned err.
 func (l *Limiter) waitsOut(err error) bool {
 	return l.policy == FailWait && errors.Is(err, ErrUnavailable) &&
 		!errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrCorruptState) &&
 		!errors.Is(err, ErrClosed)
 }
 
-// The first and the longest pause between calls of an unavailable store. Each pause is shortened at
-// random, by less than half.
+// The first and the longest pause between calls of an unavailable store. Each pause is shortened by
+// a random part of less than half.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// releaseDoublings bounds the pauses, to 160 ms, between two questions whether another process has
-// released a unit in flight.
+// releaseDoublings bounds the pauses between two calls that check whether another process has
+// released a unit in flight: to 160 ms.
 const releaseDoublings = 4
 
-// backoff returns the pause after a failure that followed so many others.
+// backoff returns the pause after a failure that followed this number of failures.
 func backoff(failures int) time.Duration {
 	pause := lastPause
 	if failures < 7 {

@@ -15,7 +15,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// modelWait is a call of WaitN in a random history. Times are milliseconds from its begin.
+// modelWait is a call of WaitN in a random history. Times are in milliseconds from the beginning of
+// the history.
 type modelWait struct {
 	begin    int
 	n        int64
@@ -39,9 +40,9 @@ const modelWindow = 1000
 // modelQueue is the queue of a key as WaitN describes it, written for clarity.
 type modelQueue struct {
 	most   int64
-	taken  []modelWait // of which end is when it took its units
+	taken  []modelWait // end is when the call took its units
 	queue  []*modelWait
-	wakeUp int // when the first asks again, or 0
+	wakeUp int // when the first calls the store again, or 0
 	calls  int
 }
 
@@ -89,7 +90,8 @@ func (m *modelQueue) begin(w *modelWait, now int) {
 	}
 }
 
-// cannotBeInTime: the first needs no more units and will not be admitted before w's deadline.
+// cannotBeInTime reports whether w cannot be admitted before its deadline: the first needs no more
+// units and is not admitted before then.
 func (m *modelQueue) cannotBeInTime(w *modelWait) bool {
 	return w.n >= m.queue[0].n && w.deadline > 0 && w.deadline <= m.wakeUp
 }
@@ -106,7 +108,7 @@ func (m *modelQueue) leave(w *modelWait, now int, what string) {
 	}
 }
 
-// ask is what the first and those after it do until one has to sleep.
+// ask calls the store for the first and those behind it, until one has to sleep.
 func (m *modelQueue) ask(now int) {
 	m.wakeUp = 0
 	if len(m.queue) == 0 {
@@ -144,7 +146,7 @@ func (m *modelQueue) ask(now int) {
 	}
 }
 
-// randomWaits returns calls that begin and leave at random.
+// randomWaits returns calls that begin and give up at random.
 func randomWaits(rng *rand.Rand, most int64) []*modelWait {
 	residues := rng.Perm(modelWindow - 1)
 	at := func(windows int) int {
@@ -170,8 +172,9 @@ func randomWaits(rng *rand.Rand, most int64) []*modelWait {
 	return waits
 }
 
-// TestWaitModel compares 10,000 random histories of calls that begin, and leave by cancellation or
-// by their deadline, with a simple model: when and how each ends, and how often the store is asked.
+// TestWaitModel compares 10,000 random histories with a simple model: when and how each call ends,
+// and how often the store is called. Calls begin at random, and some end by cancellation or by
+// their deadline.
 func TestWaitModel(t *testing.T) {
 	const histories = 10_000
 	outcomes := make(map[string]int)

@@ -142,8 +142,8 @@ func TestWaitDeadline(t *testing.T) {
 	}
 }
 
-// TestWaitEach: the results are those of all limits, also of a refusal, and none where the store
-// was not asked.
+// TestWaitEach: the results are those of all limits, also of a refusal. There are none if the store
+// was not called.
 func TestWaitEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := newLimiter(t, &mapStore{},

@@ -52,12 +52,12 @@ func (w *waits) want(want ...string) {
 	slices.Sort(w.ended)
 	slices.Sort(want)
 	if !slices.Equal(w.ended, want) {
-		w.t.Errorf("calls ended so:\n%q\nwant\n%q", w.ended, want)
+		w.t.Errorf("calls ended as\n%q\nwant\n%q", w.ended, want)
 	}
 }
 
-// wantNobody checks that nothing is left of the queues of l.
-func wantNobody(t *testing.T, l *ratelimit.Limiter) {
+// wantNoQueue checks that no queue of l is left.
+func wantNoQueue(t *testing.T, l *ratelimit.Limiter) {
 	t.Helper()
 	if keys := ratelimit.WaitingKeys(l); len(keys) > 0 {
 		t.Errorf("queues are left: %q", keys)
@@ -69,8 +69,8 @@ func tenSeconds(n int64) ratelimit.Limit {
 	return ratelimit.Limit{Name: "w", Max: n, Window: 10 * time.Second}
 }
 
-// TestWaitInOrder: calls are admitted in the order in which they began, and one that needs fewer
-// units does not overtake. Only the first asks the store.
+// TestWaitInOrder: calls are admitted in the order in which they began, and a call that needs fewer
+// units does not overtake. Only the first calls the store.
 func TestWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{}
@@ -87,12 +87,11 @@ func TestWaitInOrder(t *testing.T) {
 		// a is refused and admitted; b, which comes next, too; so is c, and d is admitted at once.
 		wantCalls(t, store, "one take", "one take", "one take", "one take", "one peek",
 			"one peek", "one take")
-		wantNobody(t, limiter)
+		wantNoQueue(t, limiter)
 	})
 }
 
-// TestWaitBurst: from units that are free at once, each call is admitted with one call of the
-// store.
+// TestWaitBurst: when many units become free at once, each admission takes one call of the store.
 func TestWaitBurst(t *testing.T) {
 	const n = 50
 	for _, limits := range [][]ratelimit.Limit{{tenSeconds(n)},
@@ -113,12 +112,12 @@ func TestWaitBurst(t *testing.T) {
 			if took := time.Since(w.start); took != 10*time.Second {
 				t.Errorf("took %v", took)
 			}
-			wantNobody(t, limiter)
+			wantNoQueue(t, limiter)
 		})
 	}
 }
 
-// TestWaitGivesUp: one that gives up takes nothing, and lets the others move on.
+// TestWaitGivesUp: a call that gives up takes nothing, and the others move on.
 func TestWaitGivesUp(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -159,7 +158,7 @@ func TestWaitGivesUp(t *testing.T) {
 				if calls := len(store.made()); calls != tt.calls {
 					t.Errorf("%d calls of the store, want %d", calls, tt.calls)
 				}
-				wantNobody(t, limiter)
+				wantNoQueue(t, limiter)
 				for _, name := range []string{"a", "b", "c"} {
 					// Only the first has been refused by the store.
 					asked := name == "a"
@@ -172,8 +171,8 @@ func TestWaitGivesUp(t *testing.T) {
 	}
 }
 
-// TestWaitBehindTooLate: a call behind others is told at once, with their refusal, that it cannot
-// be admitted before its deadline, if that is certain; otherwise it waits.
+// TestWaitBehindTooLate: a call behind others that certainly cannot be admitted before its deadline
+// ends at once, with the refusal of the first. Otherwise it waits.
 func TestWaitBehindTooLate(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -206,17 +205,18 @@ func TestWaitBehindTooLate(t *testing.T) {
 						ResetAfter: 7 * time.Second, At: w.start.UnixMicro(),
 					}
 					if w.res["b"] != want {
-						t.Errorf("told %+v, want %+v", w.res["b"], want)
+						t.Errorf("the result is %+v, want %+v", w.res["b"], want)
 					}
 				}
-				wantNobody(t, limiter)
+				wantNoQueue(t, limiter)
 			})
 		})
 	}
 }
 
-// TestWaitAllTooLate: when the first is refused for longer than others have, they are told at once,
-// without asking the store each; also if the first itself gives up for that.
+// TestWaitAllTooLate: when the first is refused for longer than the deadlines behind it allow,
+// those calls end at once without calling the store, even if the first gives up for the same
+// reason.
 func TestWaitAllTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{}
@@ -243,11 +243,11 @@ func TestWaitAllTooLate(t *testing.T) {
 				t.Errorf("%s: %+v, want the refusal of the first, %+v", name, res, w.res["a"])
 			}
 		}
-		wantNobody(t, limiter)
+		wantNoQueue(t, limiter)
 	})
 }
 
-// TestWaitRefusalOfOneThatLeft: nobody is told a refusal of one that is no longer the first.
+// TestWaitRefusalOfOneThatLeft: a refusal of a call that is no longer the first ends no other call.
 func TestWaitRefusalOfOneThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{}
@@ -263,7 +263,7 @@ func TestWaitRefusalOfOneThatLeft(t *testing.T) {
 		}
 		store.latency = time.Second
 		cancel()
-		synctest.Wait() // b asks
+		synctest.Wait() // b calls the store
 		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		w.begin(ctx, limiter, "c", 1)
@@ -311,11 +311,11 @@ func TestWaitCopiesShareTheQueue(t *testing.T) {
 		if o := r.seen[0]; o.Waited != 30*time.Second || o.Elapsed != o.Waited || !o.Admitted() {
 			t.Errorf("observed %+v, want a wait of 30 s", o)
 		}
-		wantNobody(t, limiter)
+		wantNoQueue(t, limiter)
 	})
 }
 
-// TestWaitOfOtherKeys: calls that wait for one key do not hold those of another back.
+// TestWaitOfOtherKeys: calls that wait for one key do not delay those of another.
 func TestWaitOfOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := newLimiter(t, &mapStore{}, tenSeconds(1))
@@ -329,7 +329,8 @@ func TestWaitOfOtherKeys(t *testing.T) {
 	})
 }
 
-// TestWaitInvalidBehindOthers: what can never be admitted is an error at once, in a queue too.
+// TestWaitInvalidBehindOthers: a demand that can never be admitted fails at once, even behind
+// others.
 func TestWaitInvalidBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{}
@@ -357,11 +358,11 @@ func TestWaitInvalidBehindOthers(t *testing.T) {
 		}
 		wantCalls(t, store)
 		w.want("a after 10s: admitted")
-		wantNobody(t, limiter)
+		wantNoQueue(t, limiter)
 	})
 }
 
-// panickingStore panics as often as it is told to.
+// panickingStore panics in its next calls, panics times.
 type panickingStore struct {
 	mapStore
 	panics int
@@ -391,18 +392,19 @@ func TestWaitPanic(t *testing.T) {
 		w.begin(t.Context(), limiter, "a", 1)
 		w.begin(t.Context(), limiter, "b", 1)
 		w.want("a after 1s: admitted", "b after 11s: admitted")
-		wantNobody(t, limiter)
+		wantNoQueue(t, limiter)
 	})
 }
 
-// fail makes a store fail with err, or decide again if that is nil.
+// fail makes a store return err, or decide again if err is nil.
 func (s *mapStore) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// TestWaitUnavailable: an error of the store ends the wait of the first, and the next asks.
+// TestWaitUnavailable: an error of the store ends the wait of the first, and the next calls the
+// store.
 func TestWaitUnavailable(t *testing.T) {
 	for _, cause := range []error{
 		ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown, ratelimit.ErrCapacity,
@@ -445,7 +447,7 @@ func TestWaitUnavailable(t *testing.T) {
 					case a != cause || b != cause:
 						t.Errorf("%v, %v; want %v", a, b, cause)
 					}
-					wantNobody(t, limiter)
+					wantNoQueue(t, limiter)
 				})
 			})
 		}
@@ -453,7 +455,7 @@ func TestWaitUnavailable(t *testing.T) {
 }
 
 // TestWaitOutageEnds: waiting for a store that is unavailable ends with the context, with an error
-// that says both, and the store is not asked often meanwhile.
+// that wraps both causes. The store is not called often meanwhile.
 func TestWaitOutageEnds(t *testing.T) {
 	for _, name := range []string{"deadline", "cancel"} {
 		t.Run(name, func(t *testing.T) {
@@ -481,14 +483,14 @@ func TestWaitOutageEnds(t *testing.T) {
 				if calls := len(store.made()); calls < 60 || calls > 140 {
 					t.Errorf("%d calls of the store in a minute", calls)
 				}
-				wantNobody(t, limiter)
+				wantNoQueue(t, limiter)
 			})
 		})
 	}
 }
 
-// TestWaitUnknownAfterOutage: an unknown outcome ends a wait that an outage does not end, since the
-// units may have been taken.
+// TestWaitUnknownAfterOutage: an unknown outcome ends a wait under FailWait, although an outage
+// does not: the units may have been taken.
 func TestWaitUnknownAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{err: ratelimit.ErrUnavailable}

@@ -12,27 +12,27 @@ import (
 // maxWaiting is how many calls may wait for a key behind the first.
 const maxWaiting = 10_000 - 1
 
-// waitQueues has a queue for each key that calls wait for. The first of a queue asks the store; the
-// others wait for their turn.
+// waitQueues has a queue for each key that calls wait for. The first of a queue calls the store;
+// the others wait for their turn.
 type waitQueues struct {
 	mu sync.Mutex
-	// lone is the key of the only call that waits, until a second one arrives or the store refuses
-	// it. It saves that call the time of the map. Otherwise it is empty.
+	// lone is the key of the only call that waits, until a second one begins to wait or the store
+	// refuses it; otherwise it is empty. It saves that call the time of the map.
 	lone string
-	// byKey has an entry for each key that calls wait for. It is nil while only one call does and
-	// has not been refused; the key is then the caller's.
+	// byKey has an entry for each key that calls wait for. The entry is nil while only one call
+	// waits for the key and has not been refused; the bytes of the key then belong to the caller.
 	byKey map[string]*waitQueue
 }
 
 func newWaitQueues() *waitQueues { return &waitQueues{byKey: make(map[string]*waitQueue)} }
 
-// waitQueue is the queue of a key. The first is not in its list.
+// waitQueue is the queue of a key. Its list has all calls but the first.
 type waitQueue struct {
 	behind  list.List // of *waiter
 	refusal refusal   // of the first
 	// soonest is no later than the deadline of any waiter, or zero if none has one.
 	soonest time.Time
-	// released gets a value when units in flight were released; nil if nobody waits for that.
+	// released receives a value when units in flight are released; nil if no call waits for that.
 	released chan struct{}
 }
 
@@ -40,12 +40,12 @@ type waitQueue struct {
 type waiter struct {
 	n        int64
 	deadline time.Time     // or zero
-	results  []Result      // gets the refusal beside an error
+	results  []Result      // receives the refusal if the waiter gives up
 	turn     chan error    // receives nil when the waiter is first, or why it gives up
 	element  *list.Element // in the queue; nil once turn has a value
 }
 
-// refusal is the store's answer to a demand that waits.
+// refusal is the store's last refusal of the first call; zero before.
 type refusal struct {
 	n       int64
 	results []Result
@@ -53,7 +53,7 @@ type refusal struct {
 	until   time.Time // when the demand may be admitted
 }
 
-// enter reports whether no call waits for key, and makes the caller the first if so.
+// enter reports whether no call waits for key yet. If so, it makes the caller the first.
 func (w *waitQueues) enter(key string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *waitQueues) join(key string, self *waiter) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.enterLone()
-	if _, ok := w.byKey[key]; !ok { // it emptied since enter
+	if _, ok := w.byKey[key]; !ok { // the queue has ended since enter
 		w.byKey[key] = nil
 		self.turn <- nil
 		return nil
@@ -126,7 +126,8 @@ func (w *waitQueues) join(key string, self *waiter) error {
 	return nil
 }
 
-// remove removes a waiter whose turn has not come, and reports whether that is so.
+// remove removes a waiter from the queue. It reports false if the turn of the waiter has come
+// already.
 func (w *waitQueues) remove(key string, self *waiter) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +138,7 @@ func (w *waitQueues) remove(key string, self *waiter) bool {
 	return true
 }
 
-// leave ends the turn of the first and begins that of the next.
+// leave ends the turn of the first call and begins that of the next.
 func (w *waitQueues) leave(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +155,8 @@ func (w *waitQueues) leave(key string) {
 	q.pop(q.behind.Front()).turn <- nil
 }
 
-// refuse notes that the first was refused. It ends the waits that cannot succeed in time either.
+// refuse keeps the refusal of the first call, and ends the waits behind it that cannot succeed in
+// time.
 func (w *waitQueues) refuse(key string, n int64, results []Result, retryAfter time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,7 +180,7 @@ func (w *waitQueues) refuse(key string, n int64, results []Result, retryAfter ti
 	}
 }
 
-// released returns the channel that gets a value when this process releases units of key.
+// released returns the channel that receives a value when this process releases units of key.
 func (w *waitQueues) released(key string) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +199,7 @@ func (w *waitQueues) release(key string) {
 	if q := w.byKey[key]; q != nil && q.released != nil {
 		select {
 		case q.released <- struct{}{}:
-		default: // it has not seen the last one yet
+		default: // the last value was not received yet
 		}
 	}
 }
@@ -207,14 +209,14 @@ func (w *waitQueues) queue(key string) *waitQueue {
 	q := w.byKey[key]
 	if q == nil {
 		q = new(waitQueue)
-		// The bytes of the key belong to the first caller, whose call the queue may outlive.
+		// The queue may outlive the first call, to which the bytes of the key belong.
 		delete(w.byKey, key)
 		w.byKey[strings.Clone(key)] = q
 	}
 	return q
 }
 
-// expect notes the deadline of a waiter.
+// expect updates soonest for the deadline of a waiter.
 func (q *waitQueue) expect(self *waiter) {
 	if !self.deadline.IsZero() && (q.soonest.IsZero() || self.deadline.Before(q.soonest)) {
 		q.soonest = self.deadline
@@ -248,7 +250,7 @@ func (r *refusal) tell(self *waiter) error {
 }
 
 func tooLate(d time.Duration) error {
-	return fmt.Errorf("ratelimit: the wait of %v does not end before the context: %w",
+	return fmt.Errorf("ratelimit: the wait of %v would not end before the deadline: %w",
 		d, context.DeadlineExceeded)
 }
 

@@ -9,7 +9,8 @@ import (
 	"unsafe"
 )
 
-// TestWaitQueueFull: as many wait for a key as the documentation of WaitN says, and no more.
+// TestWaitQueueFull: as many calls can wait for a key as the documentation of WaitN says, and no
+// more.
 func TestWaitQueueFull(t *testing.T) {
 	w := newWaitQueues()
 	if !w.enter("k") || w.enter("k") {
@@ -28,15 +29,15 @@ func TestWaitQueueFull(t *testing.T) {
 		t.Errorf("one too many: %v, want ErrQueueFull", err)
 	}
 	if !w.enter("another") {
-		t.Error("a queue that is full concerns another key")
+		t.Error("a full queue blocks another key")
 	}
 	if !w.remove("k", last) || w.join("k", last) != nil {
-		t.Error("there is no room for one when one has left")
+		t.Error("the queue has no room after a call has left it")
 	}
 }
 
-// TestWaitQueueKeys: a queue that outlives the call that began it holds no bytes of that call's
-// key, and no queue is left when nobody waits.
+// TestWaitQueueKeys: a queue that outlives its first call does not hold the memory of that call's
+// key, and no queue is left when no call waits.
 func TestWaitQueueKeys(t *testing.T) {
 	w := newWaitQueues()
 	key := strings.Repeat("k", 10)
@@ -54,17 +55,17 @@ func TestWaitQueueKeys(t *testing.T) {
 	}
 	w.leave(key)
 	if len(self.turn) != 1 || held() != key || unsafe.StringData(held()) == unsafe.StringData(key) {
-		t.Errorf("the queue of the second holds %q, the first's memory", held())
+		t.Errorf("the queue of the second call holds %q, memory of the first", held())
 	}
 	w.leave(key)
 	if held() != "" {
-		t.Errorf("a queue of nobody: %q", held())
+		t.Errorf("a queue without calls: %q", held())
 	}
 
 	w.enter(key)
 	w.refuse(key, 1, make([]Result, 1), time.Second)
 	if unsafe.StringData(held()) == unsafe.StringData(key) {
-		t.Error("a queue with a refusal holds the first's memory")
+		t.Error("a queue with a refusal holds memory of the first call")
 	}
 	w.leave(key)
 
@@ -80,7 +81,7 @@ func TestWaitQueueKeys(t *testing.T) {
 
 // TestWaitQueueTurnOfTheEnded: a turn that comes when the context has ended is passed on.
 func TestWaitQueueTurnOfTheEnded(t *testing.T) {
-	for range 100 { // of a select that chooses at random
+	for range 100 { // because select chooses at random
 		w := newWaitQueues()
 		w.enter("k")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +95,7 @@ func TestWaitQueueTurnOfTheEnded(t *testing.T) {
 		w.leave("k")
 		cancel()
 		if err := w.awaitTurn(ctx, "k", self); !errors.Is(err, context.Canceled) {
-			t.Fatalf("%v, want that of the context", err)
+			t.Fatalf("%v, want the error of the context", err)
 		}
 		if len(next.turn) != 1 {
 			t.Fatal("the next has not got its turn")

@@ -8,9 +8,9 @@ import (
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
-// Block refuses a key until the end of a time for which it was blocked, and counts nothing. It is
-// not a rate: beside the limits of a key it is another claim of one [ratelimit.AllowAll]. Create
-// one with [Blocking]. Values are immutable and comparable.
+// Block refuses a key while it is blocked, and counts nothing. It is not a rate limit: use it
+// beside the limits of a key, as another claim of one [ratelimit.AllowAll]. Create one with
+// [Blocking]. Values are immutable and comparable.
 //
 //	blocked, err := ratelimit.New(store, algorithm.Blocking("blocked", 24*time.Hour))
 //	…
@@ -18,20 +18,23 @@ import (
 //	res, err := blocked.Allow(ctx, user)                                  // is it blocked?
 //	err = blocked.Reset(ctx, user)                                        // unblock
 //
-// A Force of n units blocks for n milliseconds from now, for the longest time at most; of two
-// blocks the one that ends later holds. A take is refused until then, whatever its units, and
-// records nothing. Units that are given back change nothing.
+// Force with n units blocks the key for n milliseconds from now, at most for the longest time;
+// [BlockFor] returns n. If two blocks overlap, the one that ends later holds. Until the end of the
+// block every take is refused, whatever its units. Takes and units that are given back change
+// nothing. A state is 8 bytes.
 type Block struct{ limit ratelimit.Limit }
 
 var _ ratelimit.Algorithm = Block{}
 
-// Blocking returns the algorithm that blocks keys, for longest at most. [ratelimit.New] reports a
-// missing name, and a longest time that cannot be the Window of a limit.
+// Blocking returns the algorithm that blocks keys, for longest at most. [ratelimit.New] returns an
+// error if the name is missing, or if longest is not between [ratelimit.MinWindow] and
+// [ratelimit.MaxWindow].
 func Blocking(name string, longest time.Duration) Block {
 	return Block{ratelimit.Limit{Name: name, Max: BlockFor(longest), Window: longest}}
 }
 
-// BlockFor returns the units of a Force that blocks for d: milliseconds, rounded up.
+// BlockFor returns the units of a Force that blocks for d: milliseconds, rounded up. d must be
+// positive.
 func BlockFor(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
@@ -39,15 +42,15 @@ func BlockFor(d time.Duration) int64 {
 // Name returns "block1", the name of the encoding.
 func (b Block) Name() string { return "block1" }
 
-// Limit returns a limit whose Window is the longest time for which a key can be blocked, and whose
-// Max is the same in milliseconds.
+// Limit returns a limit whose Window is the longest time of a block, and whose Max is that time in
+// milliseconds.
 func (b Block) Limit() ratelimit.Limit { return b.limit }
 
-// Validate reports a name or a longest time that is out of range.
+// Validate returns an error if the name or the longest time is out of range.
 func (b Block) Validate() error { return b.limit.Validate() }
 
-// endSize is the bytes of a state: a big-endian integer, when the block ends in µs since the
-// epoch.
+// endSize is the size of a state in bytes: a big-endian integer, the end of the block in µs since
+// the epoch.
 const endSize = 8
 
 // Step decides d; see [ratelimit.Algorithm].

@@ -32,7 +32,7 @@ func TestBlock(t *testing.T) {
 	}
 	want := func(left time.Duration) {
 		t.Helper()
-		for range 2 { // a take counts nothing
+		for range 2 { // a take records nothing
 			res, err := l.AllowN(t.Context(), "k", 1000)
 			if err != nil || res.Allowed != (left == 0) || res.RetryAfter != left ||
 				res.ResetAfter != left {
@@ -59,7 +59,7 @@ func TestBlock(t *testing.T) {
 	}
 	want(0)
 	block(time.Hour)
-	advance(-24 * time.Hour) // the clock is put right
+	advance(-24 * time.Hour) // the clock steps back
 	want(time.Hour)
 }
 
@@ -105,7 +105,7 @@ func TestBlockSuite(t *testing.T) {
 	})
 }
 
-// FuzzBlock: whatever the state, Step does not panic and answers within the longest time.
+// FuzzBlock: whatever the state, Step does not panic, and its times are within the longest time.
 func FuzzBlock(f *testing.F) {
 	f.Add([]byte{}, int64(1), int64(5), uint8(2))
 	f.Add([]byte{0, 6, 0, 0, 0, 0, 0, 0}, int64(1_800_000_000_000_000), int64(5), uint8(0))

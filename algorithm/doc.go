@@ -1,13 +1,14 @@
-// Package algorithm has the rules that decide, each as a pure state machine in Go and, for stores
-// on servers, the same in Lua.
+// Package algorithm has the rate-limiting algorithms, each as a pure state machine in Go and, for
+// stores on servers, in Lua.
 //
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
-// [SlidingLog] is exact. The others admit up to twice their Max in a rolling Window and keep 32
-// bytes for each key: [TokenBucket] (or [GCRA]) spreads what it admits, [FixedWindow] counts in
-// windows of the calendar, and [SlidingWindowCounter] estimates a rolling window from two of them.
-// [Blocking] refuses keys for a time.
+// [SlidingLog] is exact, and the one to choose unless its memory is too much. [TokenBucket] (or
+// [GCRA]), [FixedWindow] and [SlidingWindowCounter] keep 32 bytes for each key, and admit up to
+// twice their Max in a rolling Window: a token bucket spreads what it admits, a fixed window starts
+// anew at fixed times, and the counter estimates a rolling window from two fixed ones. [Blocking]
+// refuses a key for some time.
 //
-// The two forms of an algorithm have one byte format: what either writes the other reads, and both
-// decide alike. Package lua in backend/lua has the code that runs the Lua form.
+// The Go and the Lua form of an algorithm use the same byte format: each reads what the other
+// writes, and both decide alike. Package backend/lua runs the Lua form.
 package algorithm

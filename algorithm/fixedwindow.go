@@ -9,14 +9,15 @@ import (
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
-// Fixed admits up to twice its Max in one rolling Window: Max just before one window ends and Max
-// just after the next begins. It counts the units of the current window, and admits while the count
-// is within Max. Use it where an upstream or a contract counts in the same way, such as by calendar
-// days in UTC. Create one with [FixedWindow]. Values are immutable and comparable.
+// Fixed counts the units of fixed windows, and admits while the count of the current window is
+// within Max. So in one rolling Window it admits up to twice its Max: Max just before one window
+// ends and Max just after the next begins. Use it where an upstream or a contract counts in the
+// same way, such as by calendar days in UTC. Create one with [FixedWindow]. Values are immutable
+// and comparable.
 //
 // Windows begin at multiples of Window since the Unix epoch, on the clock of the store; see
-// [Fixed.WithOffset]. A state is 32 bytes, whatever the limit. Units are given back to the window
-// in which they were admitted, and not after it has ended.
+// [Fixed.WithOffset]. A state is 32 bytes, whatever the limit. Units can be given back until the
+// end of the window in which they were admitted.
 type Fixed struct {
 	limit  ratelimit.Limit
 	offset time.Duration
@@ -24,15 +25,16 @@ type Fixed struct {
 
 var _ ratelimit.Algorithm = Fixed{}
 
-// FixedWindow returns the algorithm that counts in fixed windows. [ratelimit.New] reports a limit
-// that is out of range.
+// FixedWindow returns the algorithm that counts in fixed windows. [ratelimit.New] returns an error
+// if the limit is out of range.
 func FixedWindow(limit ratelimit.Limit) Fixed { return Fixed{limit: limit} }
 
-// WithOffset returns f with windows that begin offset later, from 0 to less than a Window: a day
-// with an offset of 5 hours begins at 05:00 UTC. [ratelimit.New] reports another offset.
+// WithOffset returns f with windows that begin offset later: with an offset of 5 hours, a day
+// begins at 05:00 UTC. [ratelimit.New] returns an error unless the offset is from 0 to less than
+// Window. 0 is the default.
 //
-// The distance to UTC is fixed. Time zones with daylight saving have none, and windows that follow
-// them are not possible: servers know no zones, and the clocks of callers do not decide.
+// Windows cannot follow a time zone with daylight saving time. The store's clock has no time zone,
+// and the clocks of callers do not decide.
 func (f Fixed) WithOffset(offset time.Duration) Fixed {
 	f.offset = offset
 	return f
@@ -44,7 +46,7 @@ func (f Fixed) Name() string { return "fixed1" }
 // Limit returns the limit.
 func (f Fixed) Limit() ratelimit.Limit { return f.limit }
 
-// Validate reports a limit or an offset that is out of range.
+// Validate returns an error if the limit or the offset is out of range.
 func (f Fixed) Validate() error {
 	if err := f.limit.Validate(); err != nil {
 		return err
@@ -59,9 +61,9 @@ func (f Fixed) Validate() error {
 // fixedState is the state, as big-endian integers of 8 bytes. Times are in µs since the epoch.
 type fixedState struct {
 	begin   int64 // of the window that is counted
-	length  int64 // the Window of the limit that has counted last
+	length  int64 // the Window of the limit that counted last
 	used    int64 // units, at most maxFixedUsed
-	written int64 // the last count
+	written int64 // when a unit was counted last
 }
 
 const (
@@ -120,7 +122,7 @@ func (f Fixed) Step(
 	return s.encode(state[:0]), time.Duration(s.begin+s.length-now) * time.Microsecond, res
 }
 
-// end returns when the window ends that t lies in.
+// end returns the end of the window that contains t.
 func (f Fixed) end(t int64) int64 {
 	window := f.limit.Window.Microseconds()
 	into := (t - f.offset.Microseconds()) % window
@@ -130,8 +132,9 @@ func (f Fixed) end(t int64) int64 {
 	return t - into + window
 }
 
-// until returns until when the units of s count: as long as the window lasts that they began in,
-// and no longer than the state was to be kept when it was written under another limit.
+// until returns when the units of s stop counting: at the end of the window that s began in, and no
+// later than the time until which the last write keeps the state, which may have been under another
+// limit.
 func (f Fixed) until(s fixedState) int64 { return min(f.end(s.begin), s.begin+s.length) }
 
 // decodeFixed returns a state, and whether it is one that Step writes.

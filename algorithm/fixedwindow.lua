@@ -1,6 +1,6 @@
 -- The step of Fixed. args: Max, the Window and the offset in µs.
 local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
--- A state: begin of the window, Window of the limit that counted last, units, the last count
+-- A state: beginning of the window, Window of the limit that counted last, units, when it counted
 local SIZE <const>, MOST <const> = 32, 2 ^ 48 -- bytes, units
 local LONGEST <const>, LAST <const> = 2 ^ 45, 2 ^ 52 -- µs
 

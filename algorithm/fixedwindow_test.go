@@ -9,7 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// TestFixedWindow: what a window admits, and what begins with the next one.
+// TestFixedWindow: a window admits up to Max, and the next one begins anew.
 func TestFixedWindow(t *testing.T) {
 	a := algorithm.FixedWindow(ratelimit.PerMinute("f", 3))
 	at := func(clock string) int64 {
@@ -75,8 +75,8 @@ func TestFixedWindowInvalid(t *testing.T) {
 	}
 }
 
-// TestFixedWindowGivesBack: units go back to their window, not more than were taken, and not after
-// its end.
+// TestFixedWindowGivesBack: units are given back to their window, no more than it has, and none
+// after its end.
 func TestFixedWindowGivesBack(t *testing.T) {
 	a := algorithm.FixedWindow(ratelimit.PerMinute("f", 5))
 	s := &stepper{now: 90_000_000}

@@ -8,26 +8,27 @@ import (
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
-// Bucket admits up to twice its Max in one rolling Window: Max at once, and as many again while the
-// bucket fills. It holds up to Max units, the burst, and fills at the rate of Max in a Window. A
-// demand is admitted if the bucket holds its units. Use it to smooth traffic, and not for budgets.
-// Create one with [TokenBucket] or [GCRA], which are the same. Values are immutable and comparable.
+// Bucket is a token bucket: it holds up to Max units, the burst, and fills at the rate of Max in a
+// Window. A demand is admitted if the bucket holds its units. So in one rolling Window it admits up
+// to twice its Max: Max at once, and as many again while the bucket fills. Use it to smooth
+// traffic, and not for budgets. Create one with [TokenBucket] or [GCRA], which are the same. Values
+// are immutable and comparable.
 //
 // It is computed as the Generic Cell Rate Algorithm in the form of virtual scheduling (ITU-T
-// I.371): the state has the time at which the bucket is full. That time is exact, with a remainder
-// in parts of a microsecond, so no rate is rounded. A state is 32 bytes, whatever the limit. As a
-// Window has at least a millisecond, a rate of more than 1,000 units a second needs a burst of at
-// least a thousandth of it.
+// I.371): the state holds the time at which the bucket is full. That time has a remainder in parts
+// of a microsecond, so no rate is rounded. A state is 32 bytes, whatever the limit. The shortest
+// Window is a millisecond, so a rate of more than 1,000 units a second needs a Max of at least a
+// thousandth of the rate.
 //
 // Result.At of an admission is the time at which the bucket is full again if nothing else is
-// admitted. When units are given back, only those return that the bucket has not refilled since.
-// Giving the same units back twice is not noticed.
+// admitted. A give-back returns only units that the bucket has not refilled since the admission.
+// Giving the same units back twice is not detected.
 type Bucket struct{ limit ratelimit.Limit }
 
 var _ ratelimit.Algorithm = Bucket{}
 
 // TokenBucket returns the algorithm of a bucket that holds Max units and fills in a Window.
-// [ratelimit.New] reports a limit that is out of range.
+// [ratelimit.New] returns an error if the limit is out of range.
 func TokenBucket(limit ratelimit.Limit) Bucket { return Bucket{limit} }
 
 // GCRA returns TokenBucket(limit), under the name of its computation.
@@ -39,10 +40,11 @@ func (b Bucket) Name() string { return "gcra1" }
 // Limit returns the limit.
 func (b Bucket) Limit() ratelimit.Limit { return b.limit }
 
-// Validate reports a limit that is out of range.
+// Validate returns an error if the limit is out of range.
 func (b Bucket) Validate() error { return b.limit.Validate() }
 
-// An instant is a time with a part of a microsecond. As a difference of two, it is a duration.
+// An instant is a time with a part of a microsecond. A difference of two instants has the same type
+// and is a duration.
 type instant struct {
 	us   int64 // µs since the epoch
 	part int64 // of a µs, in units of 1/Max µs; less than Max
@@ -57,7 +59,7 @@ type bucketState struct {
 
 const (
 	bucketSize = 32
-	// maxDebt bounds how far ahead the bucket is full, in µs. Only an OpForce gets there.
+	// maxDebt is the longest time until the bucket is full, in µs. Only an OpForce reaches it.
 	maxDebt = 1 << 50
 )
 
@@ -104,13 +106,13 @@ func (b Bucket) Step(
 	switch {
 	case !write:
 		return state, 0, res
-	case res.ResetAfter == 0: // a full bucket is no state
+	case res.ResetAfter == 0: // a full bucket needs no state
 		return nil, time.Microsecond, res
 	}
 	return b.encode(state[:0], s), res.ResetAfter, res
 }
 
-// cost returns how long the bucket takes to get n units, at most maxDebt.
+// cost returns how long the bucket takes to refill n units, at most maxDebt.
 func (b Bucket) cost(n int64) instant {
 	us, part := product(n, b.limit.Window.Microseconds(), b.limit.Max)
 	return atMost(instant{us, part}, maxDebt)

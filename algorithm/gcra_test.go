@@ -10,7 +10,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// TestTokenBucket: a burst, and then the rate.
+// TestTokenBucket: the bucket admits a burst, and then at its rate.
 func TestTokenBucket(t *testing.T) {
 	a := algorithm.TokenBucket(ratelimit.PerSecond("b", 3))
 	if a != algorithm.GCRA(ratelimit.PerSecond("b", 3)) {
@@ -41,13 +41,14 @@ func TestTokenBucket(t *testing.T) {
 	}
 }
 
-// TestTokenBucketGivesBack: what the bucket has not filled up since comes back, and no more.
+// TestTokenBucketGivesBack: a give-back returns the units that the bucket has not refilled since,
+// and no more.
 func TestTokenBucketGivesBack(t *testing.T) {
 	a := algorithm.TokenBucket(ratelimit.PerSecond("b", 10))
 	s := &stepper{now: 1_000_000}
 	first := s.take(t, a, 5)
 	back := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 5, At: first.At}
-	s.now += 300_000 // three units have come back
+	s.now += 300_000 // three units have been refilled
 	if res := s.step(t, a, back); res.Remaining != 10 {
 		t.Errorf("the two others: %+v", res)
 	}
@@ -59,7 +60,7 @@ func TestTokenBucketGivesBack(t *testing.T) {
 	s.step(t, a, ratelimit.Demand{Op: ratelimit.OpReset})
 	s.take(t, a, 10)
 	if res := s.step(t, a, back); res.Remaining != 0 {
-		t.Errorf("after the bucket has got them: %+v", res)
+		t.Errorf("after the bucket has refilled them: %+v", res)
 	}
 	back.At, back.N = second.At+5_000_000, 100
 	if res := s.step(t, a, back); res.Remaining != 10 {
@@ -84,7 +85,7 @@ func ceil(x *big.Rat) int64 {
 	return q.Int64()
 }
 
-// step decides a take, a peek, a force or a give-back without the bounds of states.
+// step decides a take, a peek, a force or a give-back, without bounds of its numbers.
 func (m *bucketModel) step(l ratelimit.Limit, d ratelimit.Demand, now int64) ratelimit.Result {
 	window, wrote := l.Window.Microseconds(), false
 	if m.most != l.Max {
@@ -136,7 +137,7 @@ func (m *bucketModel) step(l ratelimit.Limit, d ratelimit.Demand, now int64) rat
 	return res
 }
 
-// TestTokenBucketIsModel compares with rational numbers, with all sizes of limits, limits that
+// TestTokenBucketIsModel compares Step with the model, with limits of all sizes, limits that
 // change, and a clock that steps.
 func TestTokenBucketIsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))

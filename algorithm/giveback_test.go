@@ -24,9 +24,9 @@ var orders = []struct {
 	}},
 }
 
-// TestGivenBackIsBounded takes 100,000 times within a window, or with RATELIMIT_FULL=1 a million
-// times, and gives each unit back: at once, or when the limit is used up. The bytes of the log then
-// follow from what it still holds.
+// TestGivenBackIsBounded takes 100,000 times within a window, or a million times with
+// RATELIMIT_FULL=1, and gives each unit back, at once or when the limit is used up. The size of the
+// log then depends only on what it still holds.
 func TestGivenBackIsBounded(t *testing.T) {
 	takes := int64(100_000)
 	if os.Getenv("RATELIMIT_FULL") != "" {
@@ -41,7 +41,7 @@ func TestGivenBackIsBounded(t *testing.T) {
 			for i, order := range orders {
 				for _, at := range []int64{1, tt.limit - held} {
 					if at == 1 && i > 0 {
-						continue // all orders are one
+						continue // there is only one order
 					}
 					t.Run(fmt.Sprintf("%d/held %d/%d at a time %s", tt.limit, held, at, order.name),
 						func(t *testing.T) {
@@ -88,7 +88,7 @@ func (c *costs) String() string {
 	return fmt.Sprintf("%v, slowest %v", c.sum/time.Duration(max(1, c.calls)), c.slowest)
 }
 
-// backAndForth is a log on which units are taken and given back.
+// backAndForth is a log whose units are taken and given back.
 type backAndForth struct {
 	log   Log
 	state []byte
@@ -115,7 +115,7 @@ func (b *backAndForth) take(t *testing.T) {
 	b.ats = append(b.ats, b.step(t, take(1)).At)
 }
 
-// round takes so many times and gives back each unit in an order.
+// round takes this number of times, and gives each unit back in an order.
 func (b *backAndForth) round(t *testing.T, takes int64, order func(*rand.Rand, []int64), c *costs) {
 	t.Helper()
 	timed := func(f func()) {
@@ -134,8 +134,8 @@ func (b *backAndForth) round(t *testing.T, takes int64, order func(*rand.Rand, [
 	b.ats = b.ats[:0]
 }
 
-// TestMostIsGivenBack holds Step against the model, which keeps all records, on logs of which four
-// of five units are given back, at once or later, in any order. compare holds the bound.
+// TestMostIsGivenBack compares Step with the model, which keeps all records, on logs that give four
+// of five units back, at once or later, in any order. compare checks the bound.
 func TestMostIsGivenBack(t *testing.T) {
 	for _, limit := range []int64{3, 40, 300, 2000} {
 		for _, window := range []time.Duration{time.Second, time.Hour} {
@@ -210,8 +210,8 @@ func playGivenBack(t *testing.T, l Log, r *rand.Rand, order func(*rand.Rand, []i
 	return swept
 }
 
-// TestGiveBackWhereNothingIs: a give-back at the stamp of a record that is gone, and one at stamp
-// 0, give back nothing and write nothing, in each form.
+// TestGiveBackWhereNothingIs: a give-back at the stamp of a dropped record, or at stamp 0, gives
+// back nothing and writes nothing, in each form.
 func TestGiveBackWhereNothingIs(t *testing.T) {
 	for _, records := range []int64{1, 9, 100, 1000} {
 		l := SlidingLog(ratelimit.PerHour("hour", 2*records))
@@ -240,8 +240,8 @@ func TestGiveBackWhereNothingIs(t *testing.T) {
 	}
 }
 
-// TestMassExpiry: what is left when the records that are not empty have left the window is bounded
-// after the next admission.
+// TestMassExpiry: after all records with units have left the window, the next admission leaves a
+// log of bounded size.
 func TestMassExpiry(t *testing.T) {
 	const records = 4000
 	l := SlidingLog(ratelimit.PerHour("hour", 2*records))
@@ -266,8 +266,8 @@ func TestMassExpiry(t *testing.T) {
 	}
 }
 
-// TestSweepMovesLittle: no call writes more than an eighth of a large ring and some blocks, however
-// many records become empty.
+// TestSweepMovesLittle: no call writes more than an eighth of a large ring plus some blocks,
+// however many records become empty.
 func TestSweepMovesLittle(t *testing.T) {
 	const records = 4000
 	l := SlidingLog(ratelimit.PerHour("hour", records))

@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// TestGrowthUsesWholeArrays: a log that grows moves to a new array only when the one that it has,
-// with all bytes that the allocator handed out for it, is full.
+// TestGrowthUsesWholeArrays: a log that grows moves to a new array only when its array is full,
+// including all bytes that the allocator handed out for it.
 func TestGrowthUsesWholeArrays(t *testing.T) {
 	const records = 300
 	l := SlidingLog(ratelimit.Limit{Name: "growing", Max: records, Window: time.Hour})
@@ -30,8 +30,8 @@ func TestGrowthUsesWholeArrays(t *testing.T) {
 	}
 }
 
-// TestBurstIsForgotten: a key that was saturated once and is then used a little takes, one window
-// later, at most twice what it would take without the burst.
+// TestBurstIsForgotten: a key that is used a little takes, one window after a burst, at most twice
+// the memory that it would take without the burst.
 func TestBurstIsForgotten(t *testing.T) {
 	const window = 60 * second
 	for _, limit := range []int64{100, 1000, 10_000} {

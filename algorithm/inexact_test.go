@@ -27,8 +27,8 @@ type stepper struct {
 	now   int64
 }
 
-// step decides d and checks what every step keeps: that states are small, that refusals and peeks
-// write nothing unless the clock was ahead, and that numbers are in range.
+// step decides d, and checks what holds for every step: states are small, refusals and peeks write
+// nothing unless the clock was ahead, and numbers are in range.
 func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) ratelimit.Result {
 	t.Helper()
 	d.Algorithm = a
@@ -42,7 +42,7 @@ func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) 
 	case keep > 0:
 		s.state = next
 	case !bytes.Equal(next, before):
-		t.Fatalf("%v: another state without a keep: %x, was %x", d.Op, next, before)
+		t.Fatalf("%v: the state has changed although keep is 0: %x, was %x", d.Op, next, before)
 	}
 	if res.Remaining < 0 || res.Remaining > a.Limit().Max || res.RetryAfter < 0 ||
 		res.ResetAfter < 0 || res.Allowed != (res.RetryAfter == 0) || keep > 0 && len(next) > 0 &&
@@ -57,8 +57,8 @@ func (s *stepper) take(t testing.TB, a ratelimit.Algorithm, n int64) ratelimit.R
 	return s.step(t, a, ratelimit.Demand{N: n})
 }
 
-// wantExactRetry checks that n units are admitted after RetryAfter of res, which refused them, and
-// that they are not one microsecond sooner.
+// wantExactRetry checks that n units, which were refused with res, are admitted after its
+// RetryAfter, and not one microsecond sooner.
 func (s stepper) wantExactRetry(
 	t testing.TB, a ratelimit.Algorithm, n int64, res ratelimit.Result,
 ) {
@@ -75,7 +75,7 @@ func (s stepper) wantExactRetry(
 }
 
 // TestInexactRetryAfter: RetryAfter is exact whatever the history, with limits that change, units
-// that come back and a clock that steps.
+// that are given back and a clock that steps.
 func TestInexactRetryAfter(t *testing.T) {
 	for name, newAlgorithm := range inexact {
 		random := rand.New(rand.NewPCG(1, 2))
@@ -116,7 +116,7 @@ func TestInexactRetryAfter(t *testing.T) {
 	}
 }
 
-// TestInexactWorst: two Max are admitted in a rolling window, and never more.
+// TestInexactWorst: a rolling window can admit twice Max, and never more.
 func TestInexactWorst(t *testing.T) {
 	const limit = 10
 	for name, newAlgorithm := range inexact {
@@ -144,7 +144,7 @@ func TestInexactWorst(t *testing.T) {
 	}
 }
 
-// fullest returns how many of the times, which are in order, one rolling window has at most.
+// fullest returns the most of the times, which are sorted, in one rolling window.
 func fullest(times []int64, window int64) (most int) {
 	for first, last := 0, 0; last < len(times); last++ {
 		for times[last]-times[first] >= window {
@@ -155,8 +155,8 @@ func fullest(times []int64, window int64) (most int) {
 	return most
 }
 
-// FuzzInexact: whatever the state, a step does not panic, returns numbers in range, and reads what
-// it has written.
+// FuzzInexact: whatever the state, a step does not panic, returns numbers in range, and accepts the
+// state that it has written.
 func FuzzInexact(f *testing.F) {
 	f.Add(make([]byte, 32), int64(1e15), int64(5), int64(0), uint8(0), int64(60), int64(3))
 	for name, newAlgorithm := range inexact {
@@ -186,7 +186,7 @@ func FuzzInexact(f *testing.F) {
 	})
 }
 
-// TestInexactOnMemory runs the public suite.
+// TestInexactOnMemory runs the conformance suite.
 func TestInexactOnMemory(t *testing.T) {
 	algorithms := []func(ratelimit.Limit) ratelimit.Algorithm{
 		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },

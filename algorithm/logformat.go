@@ -25,29 +25,31 @@ import "encoding/binary"
 //	       number of blocks (4 bytes each); a copy of the newest record; trailer; copies. Slot 0
 //	       follows the last slot. "gap at" is 1 + the slot of the gap, or 0 without a sweep.
 //
-// So the newest record is before the trailer in each form. An admission changes one range of
-// bytes, and two in a ring, and a server reads that range with the last 160 bytes, which are all
-// of a small state.
+// So the newest record is before the trailer in each form. An admission changes one range of bytes,
+// or two in a ring. A server reads the last 160 bytes of a state, which are all bytes of a small
+// state.
 //
-// The copies are four records, the oldest when they were made, from which a server sees what has
-// expired. Those whose records have been dropped since are stale; all are after a change of one.
+// The copies are the four records that were the oldest when the copies were made. From them a
+// server sees what has expired. A copy is stale when its record has been dropped. When one of the
+// four records changes, all copies are stale.
 //
-// An entry of a ring's index has the form of a record: the units of the 64 records of a block,
-// and the first stamp. Blocks that are followed by a record have one. With the index a step skips
-// many expired records, and finds the record to wait for, without reading each record.
+// An entry of a ring's index has the form of a record: the units of the 64 records of a block, and
+// the stamp of the first. A block has an entry when a record follows it. With the index a step
+// skips many expired records, and finds the record to wait for, without reading each record.
 //
-// No form is moved as a whole while it is large. A ring grows only at its end, when the next
-// record would go to slot 0 and the limit may need more slots. A ring that is full or much too
-// long is rewritten, which is rare.
+// A large state is not moved as a whole when it grows. A ring grows only at its end, when the next
+// record would go to slot 0 and the limit may need more slots. A ring that is full or much too long
+// is rewritten, which is rare.
 //
-// A record whose units have all been given back is empty. The newest stays, since its stamp
-// bounds the clock, until the next admission takes its slot. Emptied counts the others, at least,
-// since the log was last rewritten or a sweep began. When they are more than a quarter of the
-// records and 32, the log is rewritten without them, or, if it has more than 384 records, swept by
-// the next calls. A small log has no emptied: each admission rewrites it.
+// A record whose units have all been given back is empty. The newest record stays when it is empty,
+// since its stamp bounds the clock, until the next admission takes its slot. emptied is at least
+// the number of the other empty records since the log was last rewritten or a sweep began. When
+// emptied is more than a quarter of the records plus 32, the log is rewritten without empty
+// records, or, if it has more than 384 records, swept by the next calls. A small log has no
+// emptied: each admission rewrites it.
 //
-// A shift of all stamps is a change of base. Which records count follows from the trailer: those
-// after newest - (2^exponent - 1) - window. So the bytes may hold more or fewer of the others and
+// To shift all stamps, base is changed. Which records count follows from the trailer: those after
+// newest - (2^exponent - 1) - window. So two states that differ only in records that do not count
 // mean the same.
 const (
 	recordSize  = 12
@@ -86,7 +88,7 @@ func lineSize(slots int) int { return slots*recordSize + lineEnd }
 
 func ringSize(blocks int) int { return blocks*blockSize + ringEnd }
 
-// isLarge reports whether a state of so many bytes is a line or a ring.
+// isLarge reports whether a state of size bytes is a line or a ring.
 func isLarge(size int) bool { return size > smallMax*recordSize+trailerSize }
 
 // ending returns the newest record and the trailer of a state that is not empty.

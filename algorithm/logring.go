@@ -18,8 +18,9 @@ func newSlots(n, limit int64) int {
 	return slots
 }
 
-// ringHasRoom reports whether a ring with so many records before slot end may have one more. At
-// the end of a block, a ring with more than eight slots a record may not: it is rewritten.
+// ringHasRoom reports whether a ring, with this number of records before slot end, has room for one
+// more. At the end of a block, a ring with more than eight slots for each record has none, so that
+// it is rewritten.
 func (g *logState) ringHasRoom(end, records int) bool {
 	return records < g.slots && (end%block != 0 || 8*records >= g.slots)
 }
@@ -48,8 +49,8 @@ func (g *logState) writeEntry(slot int) {
 	g.entry(slot).put(g.at(slot).stamp(), units)
 }
 
-// writeIndex writes the index of a new ring with so many records, and the number of blocks. It
-// clears all else after the records.
+// writeIndex writes the index of a new ring with this number of records, and the number of blocks.
+// It clears everything else after the records.
 func (g *logState) writeIndex(records int) {
 	clear(g.buf[records*recordSize:])
 	for slot := 0; slot+block <= records; slot += block {

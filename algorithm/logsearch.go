@@ -48,9 +48,9 @@ func (g *logState) seek(i int, edge, need int64) (stop int, passed int64) {
 	return i, passed
 }
 
-// wait returns how long it takes until need units, more than 0, have expired. edge is that of the
-// window now, first the first record after it. A negative result says that the state is corrupt:
-// it has fewer units, or its stamps do not ascend.
+// wait returns how long it takes until need units, more than 0, have expired. edge is the edge of
+// the window now, and first the first record after it. A negative result means that the state is
+// corrupt: it has fewer units, or its stamps do not ascend.
 func (g *logState) wait(first int, need, edge, window, now int64) int64 {
 	if first == g.count {
 		return -1
@@ -70,8 +70,9 @@ func (g *logState) wait(first int, need, edge, window, now int64) int64 {
 	return min(stamp+window, g.newest+g.window) - now
 }
 
-// find returns the record at a stamp, from first on. It reports false if there is none. The newest
-// record, which a reservation made if nothing came after it, needs no search.
+// find returns the record with a stamp, searching from first on. It reports false if there is none.
+// It looks at the newest record first: that is the record of a reservation if nothing was admitted
+// after it.
 func (g *logState) find(first int, stamp int64) (i int, ok bool) {
 	if stamp == g.newest && first < g.count {
 		first = g.count - 1
@@ -91,6 +92,6 @@ func (g *logState) find(first int, stamp int64) (i int, ok bool) {
 	return i, i < end && g.record(i).stamp() == stamp
 }
 
-// isGap reports whether the gap begins with record i, whose stamp then says nothing of the records
-// before.
+// isGap reports whether the gap begins with record i. The stamp of such a record says nothing about
+// the records before it.
 func (g *logState) isGap(i int) bool { return g.sweeping && g.slot(i) == g.gapAt }

@@ -13,9 +13,9 @@ type logState struct {
 	newest int64 // stamp of the newest record, if any
 	slots  int   // of a ring; 0 in the other forms
 
-	sweeping bool // a ring; the records after the gap have been moved
-	gapAt    int  // its slot, the first of a block
-	gap      int  // its slots
+	sweeping bool // in a ring: a sweep has begun, and has moved the records after the gap
+	gapAt    int  // slot of the gap, the first of a block
+	gap      int  // number of its slots
 }
 
 // decode sets g, which is zero. It reads the newest record, the trailer and slot 0, and reports
@@ -53,7 +53,7 @@ func (g *logState) decode(state []byte) bool {
 		g.head < g.slots && uint(g.count-1) < uint(g.slots) && (!g.empties || g.decodeGap())
 }
 
-// decodeEmptied sets what is set while some records may be empty.
+// decodeEmptied sets the fields of a state that may have empty records.
 func (g *logState) decodeEmptied() {
 	g.empties = true
 	switch size := len(g.buf); {
@@ -114,8 +114,8 @@ func (g *logState) resize(size int) {
 	g.buf = g.buf[:size]
 }
 
-// grow moves buf to an array with room for size bytes and some more, rounded up by slices.Grow to
-// what the allocator hands out. A ring that lengthens has more slots than it needs already.
+// grow moves buf to an array with room for size bytes and some more; slices.Grow rounds that up to
+// a size of the allocator. A ring that lengthens already has more slots than it needs.
 func (g *logState) grow(size int) {
 	more := size / 16
 	if size < 512 {

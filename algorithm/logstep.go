@@ -20,10 +20,10 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (
 	return next, keep, res
 }
 
-// Decide is Step with the fields of the demand and of the result as parameters, which fit
-// registers. It is for stores in memory, where copying the two structs would be a good part of a
-// decision. stamp is the At of an OpGiveBack, and the limit's Max the only part of the result that
-// is not returned.
+// Decide is Step with the fields of the demand and of the result as parameters and results, which
+// fit in registers. It is for stores in memory, where copying the two structs would take a good
+// part of the time of a decision. stamp is the At of an OpGiveBack. Of the fields of the result,
+// Limit and Source are not returned. keep and next are those of [ratelimit.Algorithm].
 func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
 	next []byte, keep time.Duration, allowed bool,
 	remaining int64, retryAfter, resetAfter time.Duration, at int64,
@@ -55,7 +55,8 @@ func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
 		return nil, -1, false, 0, 0, 0, 0
 	}
 
-	// Decide. Units are admitted in this function, since a call with all it needs costs 2 ns.
+	// Decide. Units are admitted in this function: a call with all the parameters that it needs
+	// would cost 2 ns.
 	at, allowed = t, true
 	retry := int64(0)
 	switch fits := n <= p.max-used; {
@@ -66,7 +67,7 @@ func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
 		if at != t || g.exponent > 0 {
 			drop, held = g.expire(at - g.slop() - window)
 		}
-		units := min(n, max48-held) // all, until a Force takes the sum beyond 48 bits
+		units := min(n, max48-held) // n, unless a Force takes the sum beyond 48 bits
 		g.used, used = held+units, used+units
 		g.add(drop, at, units, p.max)
 		write = true
@@ -93,9 +94,10 @@ func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
 	return g.encode(), keep, allowed, remaining, retryAfter, resetAfter, at
 }
 
-// hold returns the instant of a decision on a log whose newest stamp is ahead of now: the
-// earliest time at which the newest record may have been written. The stamp may have been rounded
-// up, or the clock stepped back. If that was by more than a window, hold shifts all stamps.
+// hold returns the instant of a decision on a log whose newest stamp is ahead of now: the earliest
+// time at which the newest record may have been written, or now if that is later. The stamp may
+// have been rounded up, or the clock may have stepped back. If the clock stepped back by more than
+// a window, hold shifts all stamps.
 func (g *logState) hold(now, window int64) (t int64, shifted bool) {
 	earliest := g.newest - g.slop()
 	if back := earliest - now; back > window {
@@ -105,8 +107,8 @@ func (g *logState) hold(now, window int64) (t int64, shifted bool) {
 	return max(now, earliest), false
 }
 
-// consistent reports false for a corrupt state: its stamps do not ascend, or its units have
-// another sum. All records have expired if and only if the newest has.
+// consistent reports false for a corrupt state: its stamps do not ascend, or the sum of its units
+// is wrong. All records have expired if and only if the newest has.
 func (g *logState) consistent(first int, used, edge int64) bool {
 	all := first == g.count
 	return used >= 0 && (!all || used == 0) && (g.count == 0 || all == (g.newest <= edge))
@@ -125,14 +127,14 @@ func (g *logState) stamp(p params, t int64) (stamp int64, exponent uint16) {
 	return stamp, exponent
 }
 
-// roundUp returns t rounded up to a multiple of the resolution, and the smallest exponent for
-// which that is always less than 2^exponent µs ahead of t.
+// roundUp returns t rounded up to a multiple of the resolution, and the smallest exponent for which
+// a rounded stamp is always less than 2^exponent µs ahead of t.
 func (p params) roundUp(t int64) (stamp int64, exponent uint16) {
 	r := int64(p.resolution / time.Microsecond)
 	return (t + r - 1) / r * r, uint16(min(bits.Len64(uint64(r-1)), maxExponent))
 }
 
-// resetAfter returns how long until the used units in the window have expired.
+// resetAfter returns how long it takes until the used units in the window have expired.
 func (g *logState) resetAfter(used, window, now int64) int64 {
 	if used <= 0 {
 		return 0

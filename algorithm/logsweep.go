@@ -6,7 +6,7 @@ import "encoding/binary"
 // sweeps some blocks. From the block of the newest record to the oldest record, the sweep moves the
 // records that have units up over a gap, which grows with each empty record. The slots of the gap
 // are zeros, that is, empty records whose stamps are in no order, and count as records. When the
-// sweep has come to the oldest record, the gap is before it and is dropped.
+// sweep reaches the oldest record, the gap is before that record and is dropped.
 
 // writeGap writes emptied and the fields of the gap.
 func (g *logState) writeGap() {
@@ -20,8 +20,9 @@ func (g *logState) writeGap() {
 	binary.BigEndian.PutUint32(end[emptiedSize+gapSize/2:], uint32(g.gap))
 }
 
-// sweep moves the records of some blocks, so that 16 calls or so move all. It begins when there
-// may be too many empty records; those of the newest block, which it leaves, are counted again.
+// sweep moves the records of some blocks, so that about 16 calls move all. It begins when there may
+// be too many empty records. It leaves the newest block, so the empty records of that block are
+// counted again.
 func (g *logState) sweep() {
 	if !g.sweeping {
 		if !g.crowded(g.count) {
@@ -61,7 +62,7 @@ func (g *logState) sweep() {
 	}
 }
 
-// crowded reports whether too many of so many records may be empty.
+// crowded reports whether too many of this number of records may be empty.
 func (g *logState) crowded(records int) bool { return 4*g.emptied > int64(records)+128 }
 
 // writeEntries writes the index entries of the blocks that begin among records from to end.

@@ -70,15 +70,15 @@ func (g *logState) empty(i int, limit int64) {
 	}
 }
 
-// mustCompact reports whether a line or a ring of so many records is rewritten without the empty
-// ones. A ring with more is swept.
+// mustCompact reports whether a line, or a ring of few records, is rewritten without its empty
+// records. A ring of more than lineMax records is swept instead.
 func (g *logState) mustCompact(records int) bool {
 	return (g.slots == 0 || records <= lineMax) && (g.sweeping || g.crowded(records))
 }
 
-// add drops the oldest records and adds one of so many units. stamp is not before the newest
-// record. If it is the same, the two become one. So they do in a log of maxRecords: the units of
-// the newest then expire late, never early. The new record replaces a newest one that is empty.
+// add drops the oldest records and adds one with these units. stamp is not before the newest
+// record. If it is the same, or if the log has maxRecords, the new record is merged with the
+// newest, whose units may then expire late, never early. A newest record that is empty is replaced.
 // limit is Max.
 func (g *logState) add(drop int, stamp, units, limit int64) {
 	if g.count == 0 {
@@ -141,8 +141,8 @@ func (g *logState) add(drop int, stamp, units, limit int64) {
 }
 
 // planEmpties reports how a record is added to a log that may have empty ones: whether it replaces
-// the newest, and whether the log is rewritten without the empty records. It ends a sweep whose gap
-// is dropped.
+// the newest record, and whether the log is rewritten without empty records. If the gap of a sweep
+// is dropped, it ends the sweep.
 func (g *logState) planEmpties(drop int, merge bool) (replace, filter bool) {
 	newest, _ := ending(g.buf)
 	stay := g.count - drop
@@ -159,8 +159,8 @@ func (g *logState) planEmpties(drop int, merge bool) (replace, filter bool) {
 	return replace, filter
 }
 
-// replaceNewest gives the newest record its stamp and so many units. newest is the record before
-// the trailer.
+// replaceNewest sets the stamp and the units of the newest record. newest is the record before the
+// trailer.
 func (g *logState) replaceNewest(newest *recordBytes, units int64) {
 	g.empties = g.empties || units == 0
 	newest.put(g.newest-g.base, units)
@@ -181,8 +181,8 @@ func (g *logState) sweepAfterAdd() {
 	g.writeGap()
 }
 
-// lineHasRoom reports whether a line with records in slots from to end may have one more. It
-// bounds the slots of dropped records, which cost memory.
+// lineHasRoom reports whether a line with records in slots from to end has room for one more. It
+// bounds the number of slots of dropped records, which cost memory.
 func lineHasRoom(from, end int) bool { return end < lineMax && 16*(from-12) <= end }
 
 // moveToFront moves the records in slots from to end to slot 0.
@@ -192,11 +192,12 @@ func (g *logState) moveToFront(from, end int) {
 	}
 }
 
-// setExpiry sets the expiry that follows from the newest record.
+// setExpiry computes the expiry from the newest record.
 func (g *logState) setExpiry() { g.expiry = (g.newest + g.window - g.base) >> expiryBits }
 
-// rewrite makes a new state of stay records, from slot from on, with room for one more. Where the
-// expiry is too large, it moves base. It leaves out empty records, and returns how many it keeps.
+// rewrite makes a new state of stay records, from slot from on, with room for one more. If the
+// expiry is too large, it moves base. It leaves out empty records, and returns how many records it
+// keeps.
 func (g *logState) rewrite(from, stay int, limit int64) (kept int) {
 	if g.empties {
 		stay = g.compact(from, stay)
@@ -225,8 +226,8 @@ func (g *logState) rewrite(from, stay int, limit int64) (kept int) {
 	return stay
 }
 
-// compact moves those of stay records that are not empty together, from slot from on, and returns
-// how many these are.
+// compact moves those of stay records, from slot from on, that are not empty to consecutive slots,
+// and returns their number.
 func (g *logState) compact(from, stay int) (kept int) {
 	to, slot := from, from
 	for range stay {
@@ -260,8 +261,8 @@ func (g *logState) setForm(limit int64) (size int) {
 	return ringSize(g.slots / block)
 }
 
-// moveBase moves base to the stamp of the first of so many records, or of the newest if there are
-// none.
+// moveBase moves base to the stamp of the first of these records, or of the newest record if there
+// are none.
 func (g *logState) moveBase(records int) {
 	delta := g.newest - g.base
 	if records > 0 {

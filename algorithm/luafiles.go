@@ -6,7 +6,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// luaFiles has the Lua steps that are one file each, and product.lua, which some include.
+// luaFiles has the Lua steps that consist of one file, and product.lua, which some of them include.
 //
 //go:embed *.lua
 var luaFiles embed.FS

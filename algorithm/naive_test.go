@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// naive is the sliding-window log as one would write it on a blackboard: a slice that is filtered
-// and summed anew for every question. It is the model that Step is held against.
+// naive is the sliding-window log in its simplest form: a slice that is filtered and summed again
+// for every step. It is the model for tests of Step.
 type naive struct {
 	records []record
 	slop    int64 // the newest stamp is at most this far ahead of the clock that wrote it
@@ -106,7 +106,7 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 		keep = time.Duration(m.newest()+m.window-now) * time.Microsecond
 	}
 	if !res.Allowed || d.Op == ratelimit.OpPeek || d.Op == ratelimit.OpGiveBack {
-		*m = kept // what ran out is not there, but only a record takes it away
+		*m = kept // expired records do not count, but only a new record removes them
 	}
 	return res, keep
 }

@@ -1,5 +1,6 @@
--- Returns a·b ÷ m, rounded down, and the remainder, of integers below 2^45. A larger product than a
--- double holds is divided in digits of 7 bits, so that no step of it exceeds 2^53.
+-- Returns a·b ÷ m, rounded down, and the remainder. The arguments are integers below 2^45. If a
+-- double cannot hold the product, a is processed in digits of 7 bits, so that no intermediate
+-- result exceeds 2^53.
 local function product(a, b, m)
   local whole = a * b
   if whole < 2 ^ 53 then

@@ -7,9 +7,9 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// sparseRing returns the state of a log of n records in so many slots. All are empty and stand at
-// now, but the oldest, which is half a minute older, and the newest, which has one unit. Pages of
-// the array that a step does not touch take no memory.
+// sparseRing returns the state of a log of n records in a ring with this number of slots. All
+// records are empty and have the stamp now, except the oldest, which is half a minute older, and
+// the newest, which has one unit. Pages of the array that a step does not touch take no memory.
 func sparseRing(n, slots, head int, now int64) []byte {
 	half := 30 * second
 	g := logState{
@@ -26,8 +26,8 @@ func sparseRing(n, slots, head int, now int64) []byte {
 	return g.encode()
 }
 
-// TestMostRecords: a log at its largest puts what comes next into its newest record, whose stamp
-// moves on: units leave late and never early, and there is room again when records leave.
+// TestMostRecords: a log of the largest size adds further units to its newest record, whose stamp
+// moves forward. Units leave late and never early, and there is room again when records leave.
 func TestMostRecords(t *testing.T) {
 	large := SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: time.Minute})
 	small := SlidingLog(ratelimit.Limit{Max: 10, Window: time.Minute})
@@ -79,7 +79,7 @@ func TestMostRecords(t *testing.T) {
 			g, _ = step(epoch+30*second+7, d)
 			want(g, maxRecords, epoch+30*second+7, 4, 9)
 			if tt.log == small {
-				// What was admitted at 1 µs and merged at 5 µs leaves with the latter.
+				// The units admitted at 1 µs and merged at 5 µs leave with the latter.
 				_, res = step(epoch+30*second+10, ratelimit.Demand{Op: ratelimit.OpTake, N: 3})
 				if want := 30*second - 5; res.Allowed || res.RetryAfter.Microseconds() != want {
 					t.Fatalf("want to wait %d µs, got %+v", want, res)

@@ -8,22 +8,22 @@ import (
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
-// Counter admits up to twice its Max in one rolling Window, and refuses demands that fit: it does
-// not know when the units of the previous window were admitted, and takes them as spread evenly.
-// It counts the units of two fixed windows. Those of the current one count whole, and those of the
-// previous one by the part of it that a Window until now still covers. Use it beside systems that
-// count so, and [SlidingLog] or [TokenBucket] elsewhere. Create one with [SlidingWindowCounter].
-// Values are immutable and comparable.
+// Counter estimates a rolling window from two fixed ones. The units of the current window count in
+// full. Those of the previous window count in proportion to the part of it that a Window until now
+// still covers, as if they had been admitted evenly. So it admits up to twice its Max in one
+// rolling Window, and it refuses demands that fit. Use it beside systems that count in the same
+// way, and [SlidingLog] or [TokenBucket] elsewhere. Create one with [SlidingWindowCounter]. Values
+// are immutable and comparable.
 //
-// Windows begin at multiples of Window since the Unix epoch, on the clock of the store. The units
-// of the previous window are rounded up to whole units. A state is 32 bytes, whatever the limit.
-// Units are given back to the window in which they were admitted, until the one after it has ended.
+// Windows begin at multiples of Window since the Unix epoch, on the clock of the store. What counts
+// of the previous window is rounded up to whole units. A state is 32 bytes, whatever the limit.
+// Units can be given back until the end of the window after the one in which they were admitted.
 type Counter struct{ limit ratelimit.Limit }
 
 var _ ratelimit.Algorithm = Counter{}
 
-// SlidingWindowCounter returns the algorithm that counts in two windows and takes the earlier one
-// in part. [ratelimit.New] reports a limit that is out of range.
+// SlidingWindowCounter returns the algorithm that counts in the current and the previous fixed
+// window. [ratelimit.New] returns an error if the limit is out of range.
 func SlidingWindowCounter(limit ratelimit.Limit) Counter { return Counter{limit} }
 
 // Name returns "counter1", the name of the encoding.
@@ -32,13 +32,13 @@ func (c Counter) Name() string { return "counter1" }
 // Limit returns the limit.
 func (c Counter) Limit() ratelimit.Limit { return c.limit }
 
-// Validate reports a limit that is out of range.
+// Validate returns an error if the limit is out of range.
 func (c Counter) Validate() error { return c.limit.Validate() }
 
 // counterState is the state, as big-endian integers of 8 bytes. Times are in µs since the epoch.
 type counterState struct {
-	written  int64 // the last count
-	length   int64 // the Window of the limit that has counted last
+	written  int64 // when a unit was counted last
+	length   int64 // the Window of the limit that counted last
 	previous int64 // units of the window before, at most maxCounted
 	current  int64 // units of the window of written, at most maxCounted
 }
@@ -105,7 +105,7 @@ func (c Counter) Step(
 func (s counterState) end() int64 { return s.written - s.written%s.length + 2*s.length }
 
 // giveBack takes the units of d from the window of window µs in which they were admitted, and
-// returns whether it took any.
+// reports whether it took any.
 func (s *counterState) giveBack(d ratelimit.Demand, window int64) bool {
 	units := &s.current
 	begin := s.written - s.written%window
@@ -131,7 +131,7 @@ func (s counterState) at(now, window int64) counterState {
 	return s
 }
 
-// units returns the units that count if so many µs of the previous window do.
+// units returns the units that count when covered µs of the previous window do.
 func (s counterState) units(covered, window int64) int64 {
 	units, rest := product(s.previous, covered, window)
 	if rest > 0 {
@@ -140,9 +140,9 @@ func (s counterState) units(covered, window int64) int64 {
 	return s.current + units
 }
 
-// free returns from how long after the begin of the current window on at most room units count.
+// free returns how long after the beginning of the current window at most room units count.
 func (s counterState) free(room, window int64) int64 {
-	passed, units := window, s.previous // the end of the current window, if its units fit then
+	passed, units := window, s.previous // the end of the current window, if its units fit in room
 	room -= s.current
 	if room < 0 {
 		passed, room, units = 2*window, room+s.current, s.current

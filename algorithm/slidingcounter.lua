@@ -1,20 +1,20 @@
 -- The step of Counter. args: Max and the Window in µs.
 local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
--- A state: the last count, Window of the limit that counted last, units of the window before and of
--- the window of the last count
+-- A state: when a unit was counted last, Window of the limit that counted it, units of the window
+-- before and of that window
 local SIZE <const>, MOST <const> = 32, 2 ^ 44 -- bytes, units
 local LONGEST <const>, LAST <const> = 2 ^ 45, 2 ^ 52 -- µs
 
 --include product.lua
 
--- Returns the units that count if so many µs of the previous window do.
+-- Returns the units that count when covered µs of the previous window do.
 local function counted(previous, current, covered, window)
   local units, rest = product(previous, covered, window)
   if rest > 0 then units = units + 1 end
   return current + units
 end
 
--- Returns from how long after the begin of the current window on at most room units count.
+-- Returns how long after the beginning of the current window at most room units count.
 local function free(previous, current, room, window)
   local passed, units = window, previous
   room = room - current

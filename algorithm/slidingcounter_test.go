@@ -10,7 +10,8 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// TestSlidingWindowCounter: the previous window counts by the part that is covered, rounded up.
+// TestSlidingWindowCounter: the previous window counts in proportion to the part that is covered,
+// rounded up.
 func TestSlidingWindowCounter(t *testing.T) {
 	a := algorithm.SlidingWindowCounter(ratelimit.PerMinute("c", 10))
 	s := &stepper{}
@@ -39,8 +40,7 @@ func TestSlidingWindowCounter(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowCounterGivesBack: units go back to the window that has them, and not more than
-// it has.
+// TestSlidingWindowCounterGivesBack: units are given back to their window, and no more than it has.
 func TestSlidingWindowCounterGivesBack(t *testing.T) {
 	a := algorithm.SlidingWindowCounter(ratelimit.PerMinute("c", 10))
 	s := &stepper{now: 90_000_000}
@@ -62,8 +62,8 @@ func TestSlidingWindowCounterGivesBack(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowCounterIsModel compares with a map of units by window and rational numbers, with
-// all sizes of limits.
+// TestSlidingWindowCounterIsModel compares Step with a map of units by window and rational numbers,
+// with limits of all sizes.
 func TestSlidingWindowCounterIsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 10))
 	refusals := 0

@@ -10,24 +10,24 @@ import (
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
-// Log is the exact sliding-window log: in every window (t−W, t] of the store's clock at most Max
-// units are admitted, and nothing is refused that this rule would admit. Create one with
+// Log is the exact sliding-window log: at most Max units are admitted in every window (t−W, t] of
+// the store's clock, where W is Window, and no demand that fits is refused. Create one with
 // [SlidingLog]. Values are immutable and comparable.
 //
-// It costs memory: a record of 12 bytes for each call that was admitted and is not yet a Window
-// old, whatever it took; calls within one microsecond share a record. Where that is too much, see
+// It costs memory: a record of 12 bytes for each admitted call that is not yet a Window old,
+// however many units it took. Calls within one microsecond share a record. If that is too much, use
 // [Log.WithResolution].
 //
-// A log holds at most 2^25 records. While it has that many, each further admission joins the
-// newest record and moves its stamp on: those units leave the window late by less than a Window,
-// never early.
+// A log holds at most 2^25 records. When it is full, each further admission is added to the newest
+// record, which gets the stamp of that admission: the units of that record leave the window late,
+// by less than a Window, never early.
 type Log struct {
 	// One word, which an interface holds as it is: a call through it copies no parameters, and
 	// two values compare as pointers.
 	handle unique.Handle[params]
 }
 
-// params are four words at most: the compiler keeps no more of a struct in registers.
+// params has four words: the compiler keeps no larger struct in registers.
 type params struct {
 	name               unique.Handle[string]
 	max                int64
@@ -39,14 +39,14 @@ var _ ratelimit.Algorithm = Log{}
 // maxWindow is the longest window in microseconds.
 const maxWindow = int64(ratelimit.MaxWindow / time.Microsecond)
 
-// SlidingLog returns the exact sliding-window log of a limit. [ratelimit.New] reports a limit
-// that is out of range.
+// SlidingLog returns the exact sliding-window log of a limit. [ratelimit.New] returns an error if
+// the limit is out of range.
 func SlidingLog(limit ratelimit.Limit) Log {
 	name := unique.Make(limit.Name)
 	return Log{unique.Make(params{name, limit.Max, limit.Window, time.Microsecond})}
 }
 
-// params returns l's parameters: of the zero Log, zeros.
+// params returns l's parameters, which are zeros for the zero Log.
 func (l Log) params() (p params) {
 	if l != (Log{}) {
 		p = l.handle.Value()
@@ -54,10 +54,10 @@ func (l Log) params() (p params) {
 	return p
 }
 
-// WithResolution returns l with stamps rounded up to whole multiples of d, in whole microseconds
-// from 1µs to the Window; 0 is 1µs, which is exact. A log then holds at most ⌈Window/d⌉ + 1 live
-// records whatever the limit. It never admits more than the limit, and a unit leaves the window
-// late by less than d.
+// WithResolution returns l with stamps rounded up to multiples of d, a whole number of microseconds
+// from 1µs to the Window. 0 means 1µs, which is exact. A log then holds at most ⌈Window/d⌉ + 1 live
+// records, whatever the limit. It never admits more than the limit, and a unit leaves the window
+// late by less than d. [ratelimit.New] returns an error if d is out of range.
 func (l Log) WithResolution(d time.Duration) Log {
 	if d == 0 {
 		d = time.Microsecond
@@ -79,17 +79,18 @@ func (l Log) Limit() ratelimit.Limit {
 	return ratelimit.Limit{Name: p.name.Value(), Max: p.max, Window: p.window}
 }
 
-// Resolution returns the multiple to which stamps are rounded up.
+// Resolution returns the time to whose multiples stamps are rounded up: 1µs unless
+// [Log.WithResolution] has set it.
 func (l Log) Resolution() time.Duration { return l.params().resolution }
 
-// Validate reports a limit or a resolution that is out of range.
+// Validate returns an error if the limit or the resolution is out of range.
 func (l Log) Validate() error {
 	if err := l.Limit().Validate(); err != nil {
 		return err
 	}
 	p := l.params()
 	if r := p.resolution; r < time.Microsecond || r > p.window || r%time.Microsecond != 0 {
-		return fmt.Errorf("%w: Resolution %v is not in whole microseconds from 1µs to the Window",
+		return fmt.Errorf("%w: Resolution %v is not a multiple of 1µs from 1µs to the Window",
 			ratelimit.ErrInvalidLimit, r)
 	}
 	return nil
@@ -100,8 +101,8 @@ var logFiles embed.FS
 
 var logScript = luaconst.Source(logFiles, "slidinglog/step.lua")
 
-// Script returns the step in Lua. Its args are Max and Window and, unless it is 1, Resolution, in
-// microseconds.
+// Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless it is 1,
+// the resolution in microseconds.
 func (l Log) Script() ratelimit.Script {
 	return ratelimit.Script{Name: l.Name(), Source: logScript, Args: logArgs, Sums: true}
 }

@@ -20,7 +20,7 @@ const epoch = int64(1_790_000_000) * second
 func take(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpTake, N: n} }
 func peek(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpPeek, N: n} }
 
-// scripted is one line of a history: a step on the state that the line before left.
+// scripted is one line of a history: a step on the state that the previous line left.
 type scripted struct {
 	at        float64 // seconds after epoch
 	demand    ratelimit.Demand
@@ -264,8 +264,8 @@ func (h *history) demand() ratelimit.Demand {
 	return d
 }
 
-// FuzzStep holds Step against the naive model over whole histories, and every refusal against its
-// own RetryAfter.
+// FuzzStep compares Step with the naive model over whole histories, and checks the RetryAfter of
+// every refusal.
 func FuzzStep(f *testing.F) {
 	for seed := range uint64(8) {
 		data := make([]byte, 600)
@@ -338,7 +338,7 @@ func checkRetry(
 	}
 }
 
-// compare holds the meaning of the bytes against the model's records.
+// compare compares the meaning of the bytes with the model's records.
 func compare(t *testing.T, i int, state []byte, now int64, model *naive) {
 	t.Helper()
 	g, ok := decodeLog(state)
@@ -347,7 +347,7 @@ func compare(t *testing.T, i int, state []byte, now int64, model *naive) {
 	}
 	if g.count > 0 && now >= g.newest+g.window {
 		if len(model.records) > 0 && now < model.newest()+model.window {
-			t.Fatalf("step %d: ran out before the model", i)
+			t.Fatalf("step %d: expired before the model", i)
 		}
 		return
 	}
@@ -403,7 +403,7 @@ func filled(records []record) (some []record) {
 	return some
 }
 
-// checkEmpties holds the bound of a log, and what it says of its empty records.
+// checkEmpties checks the bound of a log, and its fields about empty records.
 func checkEmpties(t *testing.T, i int, g *logState) {
 	t.Helper()
 	records := recordsOf(g)
@@ -436,7 +436,7 @@ func checkEmpties(t *testing.T, i int, g *logState) {
 	}
 }
 
-// TestLargeLogs holds Step against the model on logs of thousands of records, which are rings with
+// TestLargeLogs compares Step with the model on logs of thousands of records, which are rings with
 // an index.
 func TestLargeLogs(t *testing.T) {
 	for seed := range uint64(4) {
@@ -452,7 +452,7 @@ func TestLargeLogs(t *testing.T) {
 		var model naive
 		var ats []int64
 		now, most, longer, wrapped, slots := epoch, 0, 0, 0, 0
-		pace := int64(20_000) // so many µs between calls on average: at most 3000 a minute
+		pace := int64(20_000) // µs between calls on average: at most 3000 a minute
 		for i := range 9000 {
 			switch r.IntN(4000) {
 			case 0:
@@ -544,8 +544,8 @@ func TestSmallAgain(t *testing.T) {
 	}
 }
 
-// TestRunOutGivesBack: a log that has run out gives a large array back at the next admission, and
-// keeps a small one, so that small logs which run out all the time allocate nothing.
+// TestRunOutGivesBack: a log that has expired frees a large array at the next admission and keeps a
+// small one, so that small logs which expire all the time allocate nothing.
 func TestRunOutGivesBack(t *testing.T) {
 	l := SlidingLog(ratelimit.PerMinute("minute", 10_000))
 	for _, tt := range []struct {
@@ -583,8 +583,8 @@ func TestRunOutGivesBack(t *testing.T) {
 	}
 }
 
-// TestExactWindow drives bursts at window edges and random traces through Step and counts every
-// rolling window.
+// TestExactWindow runs bursts at window edges and random traces through Step, and counts the units
+// of every rolling window.
 func TestExactWindow(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -654,7 +654,8 @@ func TestBoundedByResolution(t *testing.T) {
 	}
 }
 
-// TestSteadyState allocates nothing and stays within 16.5 bytes a record, and 12 for sweeps.
+// TestSteadyState: a log in steady use allocates nothing, and stays within 16.5 bytes a record, and
+// 12 more for sweeps.
 func TestSteadyState(t *testing.T) {
 	l := SlidingLog(ratelimit.PerMinute("minute", 1000))
 	var state []byte
@@ -705,8 +706,8 @@ func TestRebase(t *testing.T) {
 	}
 }
 
-// FuzzState gives Step bytes that it did not write: no panic, no result out of range, no more
-// memory than a state needs, and whatever they are, no more admitted at one time than the limit.
+// FuzzState passes bytes to Step that it did not write: it does not panic, returns no number out of
+// range, takes no more memory than a state needs, and never admits more than the limit at one time.
 func FuzzState(f *testing.F) {
 	l := SlidingLog(ratelimit.PerMinute("minute", 3))
 	var state []byte
@@ -755,8 +756,8 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// admittedAt returns how many of so many takes are admitted on a state, until it turns out to be
-// corrupt.
+// admittedAt returns how many of this number of takes are admitted on a state, until the state
+// turns out to be corrupt.
 func admittedAt(l Log, state []byte, now, times int64) (admitted int64) {
 	state = bytes.Clone(state)
 	for range times {
@@ -801,8 +802,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// TestSumOfUnits: a state whose sum of units is not that of its records is not one that a step
-// wrote.
+// TestSumOfUnits: a state is corrupt if its sum of units is not that of its records.
 func TestSumOfUnits(t *testing.T) {
 	log := SlidingLog(ratelimit.Limit{Max: 3, Window: 10 * time.Second})
 	const now = int64(1_790_000_000_000_000)
@@ -831,8 +831,8 @@ func TestSumOfUnits(t *testing.T) {
 	}
 }
 
-// TestExponentOutOfRange: an exponent of more than 45 is not one that a step wrote, whichever of
-// its 11 bits say so.
+// TestExponentOutOfRange: a state is corrupt if its exponent is more than 45, whichever of its 11
+// bits are set.
 func TestExponentOutOfRange(t *testing.T) {
 	log := SlidingLog(ratelimit.PerMinute("minute", 3))
 	for e, want := range map[uint64]bool{0: true, 45: true, 46: false, 64: false, 256: false,
@@ -847,8 +847,8 @@ func TestExponentOutOfRange(t *testing.T) {
 	}
 }
 
-// TestDroppedSlots: a line keeps as many dropped records at its front as it may, which is no more
-// than 1/16 of it and 12.
+// TestDroppedSlots: a line keeps dropped records at its front up to its bound, which is 1/16 of it
+// plus 12.
 func TestDroppedSlots(t *testing.T) {
 	l := SlidingLog(ratelimit.PerMinute("minute", 200))
 	var state []byte

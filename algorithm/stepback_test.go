@@ -8,8 +8,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// TestStepsBack drives logs of every kind of Resolution by a clock that steps back, by a few
-// microseconds, by up to a Window and by more. Windows are counted in elapsed time, which is what
+// TestStepsBack runs logs of every kind of resolution on a clock that steps back by a few
+// microseconds, by up to a Window, and by more. Windows are counted in elapsed time, which is what
 // the clock would show if it had never stepped: none may hold more than Max units.
 func TestStepsBack(t *testing.T) {
 	const window = 1000 // µs
@@ -75,8 +75,9 @@ func pickPass(r *rand.Rand, most int64) int64 {
 	return most
 }
 
-// TestSmallStepBack is the smallest history in which the rounding of a stamp could be taken for a
-// step of the clock: the newest stamp is nearly a Window ahead, and the clock steps back by 3 µs.
+// TestSmallStepBack runs the smallest history in which the rounding of a stamp could be mistaken
+// for a step of the clock: the newest stamp is nearly a Window ahead, and the clock steps back by 3
+// µs.
 func TestSmallStepBack(t *testing.T) {
 	const minute = 60 * second
 	l := SlidingLog(ratelimit.PerMinute("minute", 10)).WithResolution(time.Minute)
@@ -88,8 +89,8 @@ func TestSmallStepBack(t *testing.T) {
 	}
 }
 
-// TestStepBackMovesToSlop: beyond a Window the stamps move so far that the earliest time at which
-// the newest may have been written is now, and a peek writes that.
+// TestStepBackMovesToSlop: when the clock steps back by more than a Window, the stamps move so far
+// that the newest record may have been written now at the earliest, and a peek writes that.
 func TestStepBackMovesToSlop(t *testing.T) {
 	const minute = 60 * second
 	l := SlidingLog(ratelimit.PerMinute("minute", 10)).WithResolution(time.Second)

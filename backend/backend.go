@@ -1,6 +1,6 @@
-// Package backend opens stores by URL, so that a deployment chooses where the state of its limits
-// lives and the program stays the same. A program imports the backends that it wants to offer; each
-// registers its schemes:
+// Package backend opens stores by URL, so that a deployment chooses where limits are stored without
+// a change to the program. A program imports the backends that it offers; each registers its
+// schemes:
 //
 //	import _ "github.com/truewindow/ratelimit/backend/redis"
 //	…
@@ -25,32 +25,35 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// A Store is a store that [Open] has opened, with what a program does to it besides deciding. An
-// [Opener] sets the fields, and Open those that are nil.
+// A Store is a store that [Open] opened, with functions to probe it, to read its statistics and to
+// close it. An [Opener] returns one; Open sets Name and each function that is nil. All functions
+// are safe for concurrent use.
 type Store struct {
 	ratelimit.Store
 
 	// Name is the URL without user, password and parameters, for logs. Open sets it.
 	Name string
 
-	// Probe finds out whether the store can decide, for the start of a program. An error wraps
+	// Probe reports whether the store can decide; call it at the start of a program. An error wraps
 	// [errors.ErrUnsupported] if the server is of the wrong type, [serverstore.ErrDenied] if it
-	// refuses the user, and [ratelimit.ErrUnavailable] if the store may yet recover. Where it is
-	// nil, Open sets one that finds nothing wrong.
+	// refuses the user, and [ratelimit.ErrUnavailable] if the store may recover. If the opener
+	// leaves it nil, Open sets one that returns the scheme as the server's name and no error.
 	Probe func(context.Context) (serverstore.Server, error)
 
 	// Stats returns the statistics of the store as a struct of its package, such as
-	// [serverstore.Stats] or memorystore.Stats. Where it is nil, Open sets one that returns nil.
+	// [serverstore.Stats] or memorystore.Stats. If the opener leaves it nil, Open sets one that
+	// returns nil.
 	Stats func() any
 
-	// Close closes the store, and the client that Open has made for it. Where it is nil, Open sets
-	// one that does nothing.
+	// Close closes the store and the client that Open made for it. If the opener leaves it nil,
+	// Open sets one that does nothing.
 	Close func() error
 }
 
-// An Opener opens the store that a URL names. It calls [URL.Check] before any I/O, and returns no
-// later than ctx ends. It connects to no server that may be away, or does so in the background: a
-// program should start without it. No error may hold the URL's password.
+// An Opener opens the store that a URL names. It calls [URL.Check] before any I/O, and returns when
+// ctx ends. A program should start while its server is unavailable, so an opener does not wait for
+// a connection. If a client library connects when its client is created, the opener creates the
+// client in the background. No error may contain the URL's password.
 type Opener func(ctx context.Context, u *URL) (*Store, error)
 
 var registry struct {
@@ -58,9 +61,9 @@ var registry struct {
 	openers map[string]Opener
 }
 
-// Register makes open the opener of the URLs with a scheme. Packages of stores call it when they
-// are imported. It panics if open is nil, if the scheme is not one in lower case, and if it is
-// registered already. It is safe for concurrent use.
+// Register registers the opener for the URLs of a scheme. Packages of stores call it in an init
+// function. It panics if open is nil, if scheme is not a URL scheme in lower case, or if it is
+// already registered. It is safe for concurrent use.
 func Register(scheme string, open Opener) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -87,8 +90,8 @@ func Schemes() []string {
 
 // Open returns the store that a URL names; see [URL]. It does not wait for a server: [Store.Probe]
 // does. An error wraps [ratelimit.ErrInvalidOptions] if the URL is wrong, and is an
-// [UnknownSchemeError] if no imported package has registered its scheme. No error shows the
-// password of the URL, neither of Open nor of the store. Open is safe for concurrent use.
+// [*UnknownSchemeError] if no imported package has registered its scheme. No error of Open or of
+// the store contains the password of the URL. Open is safe for concurrent use.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	u, err := ParseURL(rawURL)
 	if err != nil {
@@ -129,7 +132,7 @@ type UnknownSchemeError struct {
 
 const importPath = "github.com/truewindow/ratelimit/backend/"
 
-// usual are the backends of this module by the schemes that they register.
+// usual maps the schemes of this module to the packages that register them.
 var usual = map[string]string{
 	"memory":  "memory",
 	"redis":   "redis",
@@ -143,13 +146,13 @@ func (e *UnknownSchemeError) Error() string {
 	if len(e.Known) > 0 {
 		known = strings.Join(e.Known, ", ")
 	}
-	text := fmt.Sprintf("%v: no store is registered for the scheme %q; registered are: %s. ",
+	text := fmt.Sprintf("%v: no store is registered for the scheme %q; registered: %s. ",
 		ratelimit.ErrInvalidOptions, e.Scheme, known)
 	base, _, _ := strings.Cut(e.Scheme, "+")
 	if usual[base] != "" && !slices.Contains(e.Known, base) {
-		return text + fmt.Sprintf("The import of %q adds it", importPath+usual[base])
+		return text + fmt.Sprintf("Import %q to add it", importPath+usual[base])
 	}
-	return text + fmt.Sprintf("An import adds more, such as that of %q for redis://host:port",
+	return text + fmt.Sprintf("Import a package that adds it, such as %q for redis://host:port",
 		importPath+"redis")
 }
 

@@ -62,8 +62,8 @@ type fakeStore struct{ ratelimit.Store }
 
 var runs int // of TestRegister, each of which registers a scheme for good
 
-// TestRegister: a scheme has one opener, which gets the URL, and what it leaves out of the store is
-// filled in.
+// TestRegister: a scheme has one opener, which receives the URL. Open sets the fields that it
+// leaves empty.
 func TestRegister(t *testing.T) {
 	inner, failure := fakeStore{}, errors.New("not today")
 	open := func(_ context.Context, u *backend.URL) (*backend.Store, error) {
@@ -97,13 +97,13 @@ func TestRegister(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	for what, register := range map[string]func(){
-		"twice":       func() { backend.Register(scheme, open) },
-		"memory":      func() { backend.Register("memory", open) },
-		"nil":         func() { backend.Register("new", nil) },
-		"empty":       func() { backend.Register("", open) },
-		"upper case":  func() { backend.Register("New", open) },
-		"not a name":  func() { backend.Register("a:b", open) },
-		"no beginner": func() { backend.Register("1a", open) },
+		"twice":         func() { backend.Register(scheme, open) },
+		"memory":        func() { backend.Register("memory", open) },
+		"nil":           func() { backend.Register("new", nil) },
+		"empty":         func() { backend.Register("", open) },
+		"upper case":    func() { backend.Register("New", open) },
+		"not a scheme":  func() { backend.Register("a:b", open) },
+		"leading digit": func() { backend.Register("1a", open) },
 	} {
 		func() {
 			defer func() {
@@ -119,17 +119,17 @@ func TestRegister(t *testing.T) {
 func TestUnknownScheme(t *testing.T) {
 	const path = "github.com/truewindow/ratelimit/backend/"
 	for url, want := range map[string]string{
-		"postgres://user:marked@h": `An import adds more, such as that of "` + path + `redis"`,
-		"redis+ring://marked@h":    `The import of "` + path + `redis" adds it`,
-		"valkeys+cluster://h":      `The import of "` + path + `valkey" adds it`,
-		"memory+file:":             "An import adds more",
+		"postgres://user:marked@h": `Import a package that adds it, such as "` + path + `redis"`,
+		"redis+ring://marked@h":    `Import "` + path + `redis" to add it`,
+		"valkeys+cluster://h":      `Import "` + path + `valkey" to add it`,
+		"memory+file:":             "Import a package that adds it",
 	} {
 		_, err := backend.Open(t.Context(), url)
 		var unknown *backend.UnknownSchemeError
 		if !errors.As(err, &unknown) || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
 			!slices.Contains(unknown.Known, "memory") ||
 			!strings.HasPrefix(url, unknown.Scheme+":") ||
-			!strings.Contains(err.Error(), "registered are: ") ||
+			!strings.Contains(err.Error(), "registered: ") ||
 			!strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "marked") {
 			t.Errorf("%s: %v", url, err)

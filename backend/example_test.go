@@ -13,8 +13,8 @@ import (
 	_ "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// A deployment says where the state of limits lives: in memory unless an environment variable says
-// redis://…, where the program imports backend/redis as well.
+// A deployment chooses where limits are stored: in memory, unless an environment variable holds the
+// URL of another store. For redis://… the program also imports backend/redis.
 func ExampleOpen() {
 	url := os.Getenv("EXAMPLE_STORE")
 	if url == "" {

@@ -12,34 +12,35 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A URL names a store and has its parameters. It is written in one of the forms
+// A URL names a store and holds its parameters. It has one of the forms
 //
 //	scheme[:path][?name=value&…]
 //	scheme://[[user]:password@][host[:port][,host[:port]…]][/path][?name=value&…]
 //
-// Any character may be percent-encoded. @ and # must be, and whatever would end the part that it is
-// in, such as / and ? in a password, and & in the value of a parameter. + is a plus sign.
+// In a user, a password, a path and the value of a parameter any character may be percent-encoded.
+// Some must be: @, #, % and those that would end the part, such as / and ? in a password or & in a
+// value. A + is a plus sign, not a space.
 //
-// An [Opener] asks for each parameter that it knows, and then calls Check. A URL is not safe for
-// concurrent use.
+// An [Opener] reads each parameter that it supports, with Param, Int or Duration, and then calls
+// Check. A URL is not safe for concurrent use.
 type URL struct {
 	Scheme   string   // in lower case
 	Username string   // empty if there is none
-	Hosts    []string // each as host or host:port, addresses of IPv6 in brackets
-	Path     string   // with its slash, if there is one
+	Hosts    []string // each as host or host:port, IPv6 addresses in brackets
+	Path     string   // with its leading slash, if there is one
 
-	password string // unexported, so that no formatting verb and no encoder prints it by accident
+	password string // unexported: encoders skip it, and String and GoString do not show it
 	params   []param
-	wrong    []string // parameters, and why
+	wrong    []string // what is wrong with parameters
 }
 
 type param struct {
 	name, value string
-	known       bool // the opener has asked for it
+	known       bool // the opener has read it
 }
 
-// ParseURL parses a URL. An error wraps [ratelimit.ErrInvalidOptions] and quotes nothing of the
-// URL: a password with unencoded characters could be any part of it.
+// ParseURL parses a URL. An error wraps [ratelimit.ErrInvalidOptions] and quotes no part of the
+// URL, since any part may belong to a password with unencoded characters.
 func ParseURL(raw string) (*URL, error) {
 	scheme, rest := raw, ""
 	if i := strings.IndexAny(raw, ":?"); i >= 0 {
@@ -58,8 +59,8 @@ func ParseURL(raw string) (*URL, error) {
 		user, hosts = "", authority
 	}
 	if strings.Contains(hosts+path+query, "@") || strings.Contains(raw, "#") {
-		return nil, invalid("an @ or a # in a wrong place; in a user, a password or a parameter " +
-			"they are written as %%40 and %%23")
+		return nil, invalid("an @ or a # is in the wrong place; in a user, a password or a " +
+			"parameter write them as %%40 and %%23")
 	}
 	if !isScheme(scheme) {
 		return nil, invalid("it does not begin with a scheme, such as redis://host:port")
@@ -67,7 +68,8 @@ func ParseURL(raw string) (*URL, error) {
 	u := &URL{Scheme: strings.ToLower(scheme)}
 	var err error
 	if u.Path, err = url.PathUnescape(path); err != nil || hasControl(u.Path) {
-		return nil, invalid("the path is not percent-encoded")
+		return nil, invalid("the path has a control character, or a %% that is not " +
+			"percent-encoded; write it as %%25")
 	}
 	if hasAuthority {
 		if err := u.setAuthority(user, hosts); err != nil {
@@ -94,7 +96,7 @@ func (u *URL) setAuthority(user, hosts string) error {
 	u.Username, errUser = url.PathUnescape(name)
 	u.password, errPassword = url.PathUnescape(password)
 	if errUser != nil || errPassword != nil {
-		return invalid("the user or the password is not percent-encoded")
+		return invalid("a %% in the user or the password is not percent-encoded; write it as %%25")
 	}
 	if hosts == "" {
 		return nil
@@ -141,12 +143,13 @@ func (u *URL) setParams(query string) error {
 		name, value, ok := strings.Cut(text, "=")
 		isOther := func(c rune) bool { return !isLetter(c) && !isDigit(c) && c != '-' && c != '_' }
 		if !ok || name == "" || strings.ContainsFunc(name, isOther) {
-			return invalid("its parameter %d is not written as name=value, with an & in values "+
+			return invalid("parameter %d is not written as name=value; write an & in a value "+
 				"as %%26", i+1)
 		}
 		value, err := url.PathUnescape(value)
 		if err != nil {
-			return invalid("the value of its parameter %d is not percent-encoded", i+1)
+			return invalid("a %% in the value of parameter %d is not percent-encoded; "+
+				"write it as %%25", i+1)
 		}
 		u.params = append(u.params, param{name: name, value: value})
 	}
@@ -170,7 +173,7 @@ func hasControl(s string) bool {
 // Password returns the password, empty if there is none.
 func (u *URL) Password() string { return u.password }
 
-// String returns u without user, password and parameters: what a log may show.
+// String returns u without user, password and parameters, for logs.
 func (u URL) String() string {
 	path := (&url.URL{Path: u.Path}).EscapedPath()
 	switch {
@@ -185,7 +188,8 @@ func (u URL) String() string {
 // GoString returns what String does.
 func (u URL) GoString() string { return u.String() }
 
-// Param returns the value of a parameter, and whether u has it.
+// Param returns the value of a parameter, and whether u has it. Check accepts the parameters that
+// Param, Int and Duration have read; one that is given twice is an error.
 func (u *URL) Param(name string) (value string, ok bool) {
 	for i := range u.params {
 		p := &u.params[i]
@@ -201,8 +205,8 @@ func (u *URL) Param(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// Int returns the value of a parameter that is a whole number of at least least, and whether u has
-// it and it is one.
+// Int returns the value of a parameter as a whole number. ok is false if u does not have the
+// parameter, or if the value is not a whole number or is below least: then Check returns an error.
 func (u *URL) Int(name string, least int) (n int, ok bool) {
 	value, ok := u.Param(name)
 	if !ok {
@@ -216,8 +220,8 @@ func (u *URL) Int(name string, least int) (n int, ok bool) {
 	return n, true
 }
 
-// Duration returns the value of a parameter that is a duration above zero, such as 100ms, and
-// whether u has it and it is one.
+// Duration returns the value of a parameter as a duration, such as 100ms. ok is false if u does not
+// have the parameter, or if the value is not a duration above zero: then Check returns an error.
 func (u *URL) Duration(name string) (d time.Duration, ok bool) {
 	value, ok := u.Param(name)
 	if !ok {
@@ -231,14 +235,16 @@ func (u *URL) Duration(name string) (d time.Duration, ok bool) {
 	return d, true
 }
 
-// Invalid makes Check return an error that says what is wrong with a parameter. why should not
-// quote its value.
+// Invalid makes Check return an error that names a parameter and says why it is wrong. why should
+// not quote the value, which may be secret.
 func (u *URL) Invalid(name, why string) {
 	u.wrong = append(u.wrong, fmt.Sprintf("parameter %q: %s", name, why))
 }
 
 // Check returns an error that wraps [ratelimit.ErrInvalidOptions] if u has a parameter that was not
-// asked for, twice or with a wrong value. It names the parameter.
+// read, that is given twice, or whose value is wrong. It names the parameter. If u has a parameter
+// for a password it does not name those that were not read: their names may be the rest of a
+// password.
 func (u *URL) Check() error {
 	wrong := slices.Clone(u.wrong)
 	isPassword := func(p param) bool { return strings.Contains(p.name, "password") }
@@ -246,7 +252,7 @@ func (u *URL) Check() error {
 		switch {
 		case p.known:
 		case slices.ContainsFunc(u.params, isPassword): // its name may be the rest of a password
-			wrong = append(wrong, "a parameter is unknown; in a password, & is written as %26")
+			wrong = append(wrong, "a parameter is unknown; write an & in a password as %26")
 		default:
 			wrong = append(wrong, fmt.Sprintf("parameter %q is unknown", p.name))
 		}

@@ -78,7 +78,7 @@ func TestParseURL(t *testing.T) {
 }
 
 func TestParams(t *testing.T) {
-	for query, want := range map[string]string{ // of the error of Check
+	for query, want := range map[string]string{ // part of Check's error
 		"":                       "",
 		"n=3&d=5ms&s=a%26b%3Dc&": "",
 		"n=x":                    `parameter "n": it is not a whole number of at least 2`,
@@ -115,7 +115,7 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// FuzzParseURL: neither an error nor a URL that is printed in any way shows any of the password.
+// FuzzParseURL: the password is neither in an error nor in a URL that is printed.
 func FuzzParseURL(f *testing.F) {
 	for _, scheme := range []string{"redis://", "rediss+sentinel://", "memory:", "://", ":", ""} {
 		f.Add(scheme+"user:", "", "", "localhost:6379/0", "")
@@ -128,7 +128,7 @@ func FuzzParseURL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, more, evenMore, after, end string) {
 		if strings.Contains(before+more+evenMore+after+end, password) ||
 			!strings.Contains(before, ":") || strings.ContainsAny(end, "@#") {
-			t.Skip("no password, or one that is another part as well")
+			t.Skip("no password, or it is in another part too")
 		}
 		for _, raw := range []string{
 			before + more + password + evenMore + "@" + after,

@@ -20,8 +20,8 @@ const (
 	threeClaims = "three claims"
 )
 
-// A budget uses budgetTokens of the tokens of a key and reserves budgetReserved before; each of
-// budgetKeys keys has room for budgetRecords times the tokens used.
+// A decision reserves budgetReserved tokens of a key and uses budgetTokens. Each of budgetKeys keys
+// has room for budgetRecords such decisions.
 const (
 	budgetTokens   = 100
 	budgetReserved = 150
@@ -29,8 +29,8 @@ const (
 	budgetKeys     = 25
 )
 
-// budgets measures a reservation with its settlement, and several claims in one call, against one
-// take of the same tokens.
+// budgets compares a reservation with its settlement, and several claims in one call, with one take
+// of the same tokens.
 func budgets(s **server, quick bool) subject {
 	rounds, duration := 3, 600*time.Millisecond
 	if quick {
@@ -40,8 +40,8 @@ func budgets(s **server, quick bool) subject {
 		name: "budgets", title: "Reservations and claims on the server", rounds: rounds,
 		metrics: []metric{
 			{"time", "µs of command time a decision",
-				fmt.Sprintf("A decision is all that the case names. Steady logs of some %d "+
-					"records; each decision has a call of its own.",
+				fmt.Sprintf("A decision is everything that the case names. Logs hold about "+
+					"%d records. Decisions are not batched.",
 					budgetRecords), true},
 			{"commands", "a decision", "", true},
 			{"bytes in", "a decision", "", true},
@@ -83,8 +83,8 @@ func (s *server) budgetCost(
 	return []float64{costs[costTime], costs[costCommands], costs[costBytesIn]}, nil
 }
 
-// openBudget opens this module on the server. Its requests, tokens and calls in flight have room
-// for the reservations that are not settled yet besides budgetRecords decisions of each key.
+// openBudget opens this module on the server. Its limits have room for unsettled reservations
+// besides budgetRecords decisions of each key.
 func openBudget(addr, name string) (decider, error) {
 	client := newGoRedis(addr)
 	store, err := redisstore.New(client,
@@ -136,7 +136,7 @@ func openBudget(addr, name string) (decider, error) {
 	return d, nil
 }
 
-// budgetTargets bound what a decision of several calls or claims costs against one take.
+// budgetTargets bound the cost of a decision of several calls or claims relative to one take.
 func budgetTargets() (ts []target) {
 	for _, b := range []struct {
 		column   string

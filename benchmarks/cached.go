@@ -35,7 +35,7 @@ func cachedRefusalsOf(s **server, quick bool) subject {
 		name: "cached", title: "The cache of refusals", reference: zset, rounds: 7,
 		metrics: []metric{
 			{"rate", "decisions/s", "", false},
-			{"time", "µs of scripts a decision", "Of a server that does nothing else.", false},
+			{"time", "µs of scripts a decision", "The server does nothing else.", false},
 			{"commands", "a decision", "Calls of scripts.", true},
 		},
 		cases: []testCase{
@@ -62,7 +62,7 @@ func cachedRefusalsOf(s **server, quick bool) subject {
 	}
 }
 
-// cached lets the callers decide, when what can be cached is.
+// cached measures decisions after refusals have been cached.
 func (s *server) cached(
 	ctx context.Context, e redisEntry, d decider, w *workload, duration time.Duration,
 ) ([]float64, error) {

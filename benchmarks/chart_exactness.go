@@ -43,8 +43,8 @@ func (r *report) writeExactness(w io.Writer) error {
 	p := svg.New(height, "Most admitted in any rolling window, divided by the limit",
 		strings.Join(texts, "; ")+".")
 	p.Text("small", 24, 55, "start",
-		"Bursts aimed at the edges of windows, and random bursty traces. 1 never exceeds the "+
-			"limit.")
+		"Bursts aimed at the edges of windows, and random bursts. 1 means that the limit is "+
+			"never exceeded.")
 	at := func(v number) float64 { return barLeft + barFull*float64(v)/float64(most) }
 	y := 92.0
 	for _, place := range places {
@@ -75,7 +75,7 @@ func (r *report) writeExactness(w io.Writer) error {
 	return err
 }
 
-// chartName calls the entries of this module so.
+// chartName returns the name of an entry in charts.
 func chartName(entry string) string {
 	if client, ok := strings.CutPrefix(entry, ours); ok {
 		return "this module" + client

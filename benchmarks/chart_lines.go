@@ -24,7 +24,7 @@ const (
 type panel struct {
 	title           string
 	subject, metric string
-	prefix          string   // of the names of the cases, before a number
+	prefix          string   // part of the names of cases before a number
 	entries         []string // nil means all
 }
 
@@ -33,7 +33,7 @@ type line struct {
 	points [][2]float64 // x and y
 }
 
-// lines returns what the report has for a panel.
+// lines returns the lines of a panel.
 func (r *report) lines(c panel) []line {
 	var lines []line
 	for _, t := range r.Tables {
@@ -60,7 +60,7 @@ func (r *report) lines(c panel) []line {
 	return lines
 }
 
-// describe tells the figures of a panel.
+// describe returns the figures of a panel as text.
 func describe(c panel, lines []line) string {
 	var b strings.Builder
 	b.WriteString(c.title + ".")
@@ -77,7 +77,7 @@ func describe(c panel, lines []line) string {
 	return b.String()
 }
 
-// drawPanel draws lines with the top of their plot at top.
+// drawPanel draws lines in a plot whose top is at top.
 func drawPanel(p *svg.Picture, title string, top float64, lines []line) {
 	var xs, ys []float64
 	for _, l := range lines {
@@ -116,7 +116,7 @@ func drawPanel(p *svg.Picture, title string, top float64, lines []line) {
 		_, bY := end(b)
 		return cmp.Compare(aY, bY)
 	})
-	labels := make(map[float64]float64) // the lowest label yet, by the end of its line
+	labels := make(map[float64]float64) // lowest label so far, by the x of the line's end
 	for _, l := range lines {
 		colour, width := colourOf(l.entry), 1.2
 		if colour == ourColour {
@@ -147,7 +147,7 @@ func drawPanel(p *svg.Picture, title string, top float64, lines []line) {
 	}
 }
 
-// linesChart draws panels below each other.
+// linesChart draws panels, one below the other.
 func (r *report) linesChart(title, subtitle string, panels ...panel) *svg.Picture {
 	var texts []string
 	for _, c := range panels {

@@ -30,8 +30,8 @@ func TestChartsAreDrawn(t *testing.T) {
 	}
 }
 
-// TestChartSentence checks the sentence on docs/choosing.md about an entry that the chart of
-// callers does not show in full.
+// TestChartSentence: docs/choosing.md has the right figure for an entry that the chart of callers
+// does not show in full.
 func TestChartSentence(t *testing.T) {
 	rep, err := readReport("../docs/benchmarks.json")
 	if err != nil {
@@ -40,7 +40,7 @@ func TestChartSentence(t *testing.T) {
 	failed := rep.find(column{subject: "load", metric: "errors", where: "hot key, c=512"},
 		"throttled")
 	if failed == nil {
-		t.Fatal("not measured")
+		t.Fatal("the report lacks the errors of throttled")
 	}
 	want := fmt.Sprintf("512 callers %.0f %% of the calls of throttled fail", 100*failed.Median)
 	if !strings.Contains(read(t, "../docs/choosing.md"), want) {

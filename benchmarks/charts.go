@@ -8,13 +8,13 @@ import (
 	"github.com/truewindow/ratelimit/internal/svg"
 )
 
-// Colours that are seen on light and dark backgrounds.
+// Colours that are visible on light and dark backgrounds.
 const (
 	ourColour  = "#218bff"
 	peerColour = "#818b98"
 )
 
-// colourOf tells this module from the others.
+// colourOf returns the colour of an entry: this module differs from the others.
 func colourOf(entry string) string {
 	if strings.HasPrefix(entry, ours) {
 		return ourColour
@@ -22,7 +22,7 @@ func colourOf(entry string) string {
 	return peerColour
 }
 
-// charts has the function that writes each chart, by the name of its file.
+// charts returns the functions that write the charts, by file name.
 func (r *report) charts() map[string]func(io.Writer) error {
 	draw := func(p *svg.Picture) func(io.Writer) error {
 		return func(w io.Writer) error {
@@ -39,7 +39,7 @@ func (r *report) charts() map[string]func(io.Writer) error {
 			panel{"10k keys", "load", "rate", "10k keys, c=", shown},
 			panel{"one hot key", "load", "rate", "hot key, c=", shown})),
 		"memory.svg": draw(r.linesChart("Memory of a key on the server over its limit",
-			"Bytes a key, the most that it takes. Both axes are logarithmic.",
+			"The most bytes that a key takes. Both axes are logarithmic.",
 			panel{"bytes a key", "memory", "worst", "", nil})),
 		"keys.svg": draw(r.linesChart("Many keys in process",
 			"Over the number of keys. Both axes are logarithmic.",

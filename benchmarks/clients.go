@@ -10,7 +10,7 @@ import (
 
 const (
 	connections   = 64
-	clientTimeout = 10 * time.Second // so that a stall is seen as latency and not as an error
+	clientTimeout = 10 * time.Second // long, so that a stall shows as latency and not as an error
 )
 
 func newGoRedis(addr string) *redis.Client {

@@ -14,7 +14,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// Steady logs: steadyRecords records in steadyWindow over all keys, which leaves each log just
+// Steady logs have steadyRecords records in steadyWindow over all keys, which keeps each log just
 // below its limit: every decision is admitted, and for each one an older one leaves.
 const (
 	steadyRecords = 10_000
@@ -22,7 +22,7 @@ const (
 	fillTimeout   = 10 * time.Second
 )
 
-// Where cost has the command time, the commands and the bytes in.
+// Indices of results of cost.
 const (
 	costTime     = 0
 	costCommands = 1
@@ -35,18 +35,20 @@ func commandTime(s **server, quick bool) subject {
 		name: "commands", title: "Cost of a decision on the server", reference: zset, rounds: 3,
 		metrics: []metric{
 			{"time", "µs of command time a decision",
-				"From commandstats. The case is the limit, with full logs; 16 callers share the " +
-					"admissions, and some travel together unless each goes alone. throttled " +
-					"counts the GET in its script twice.", false},
+				"From INFO commandstats. The case is the limit; all logs are full. 16 callers " +
+					"make the admissions, so some are batched, except for the entry \"alone\". " +
+					"The GET in throttled's script is counted twice.", false},
 			{"commands", "a decision", "", true},
 			{"round trips", "reads of the server a decision", "", true},
 			{"bytes in", "a decision", "", false},
 			{"bytes out", "a decision", "", false},
 			{"admitted", "share of the decisions", "", true},
 			{"longest", "µs",
-				"The longest single call, by SLOWLOG, which notes those of 50 µs and more. The " +
-					"machine's own pauses count: the least over the rounds says most.", true},
-			{"errors", "share of the calls", "Calls that failed; they are no decisions.", true},
+				"The longest call, from SLOWLOG, which records calls of 50 µs or more. It " +
+					"includes pauses of the machine: the lowest value of the rounds says most.",
+				true},
+			{"errors", "share of the calls",
+				"Calls that failed. They do not count as decisions.", true},
 			{"fill", "records ÷ limit", "How full the logs were.", true},
 		},
 	}
@@ -105,7 +107,7 @@ func commandTime(s **server, quick bool) subject {
 	return sub
 }
 
-// admissionCost measures decisions that are all admitted, on steady logs.
+// admissionCost measures admitted decisions on steady logs.
 func (s *server) admissionCost(
 	ctx context.Context, name string, limit int64, duration time.Duration,
 ) ([]float64, error) {
@@ -125,11 +127,11 @@ func (s *server) admissionCost(
 	return append(costs, perWindow/steadyRecords), nil
 }
 
-// hugeQuota is a limit whose log takes too long to fill by deciding.
+// hugeQuota is a limit whose log takes too long to fill by decisions.
 var hugeQuota = quota{100_000, 8 * time.Second}
 
-// hugeCost measures admissions on one log of 100,000 records, for more than half a window, so that
-// what is dropped now and then is.
+// hugeCost measures admissions on one log of 100,000 records, for more than half a window, to
+// include the occasional dropping of old records.
 func (s *server) hugeCost(ctx context.Context, name string) ([]float64, error) {
 	entry, p, err := s.open(ctx, name, hugeQuota)
 	if err != nil {
@@ -140,7 +142,7 @@ func (s *server) hugeCost(ctx context.Context, name string) ([]float64, error) {
 	if err := s.prefill(ctx, p, hugeQuota, int(0.95*float64(hugeQuota.max))); err != nil {
 		return nil, err
 	}
-	// the first to come drops what ran out while the log was filled
+	// the first decisions drop what left the window while the log was filled
 	p.run(ctx, paceWorkers, 300*time.Millisecond, nil)
 	duration := hugeQuota.window * 5 / 8
 	costs, n, err := s.cost(ctx, entry, func() count {
@@ -153,8 +155,8 @@ func (s *server) hugeCost(ctx context.Context, name string) ([]float64, error) {
 	return append(costs, float64(n.admitted)/float64(hugeQuota.max)/windows), nil
 }
 
-// prefill gives the first key n records, evenly over the window that ends now. It knows the keys of
-// the sorted set and of ours.
+// prefill gives the first key n records, spread evenly over the window that ends now. It handles
+// only the sorted set and this module.
 func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
 	if _, err := p.allow(ctx, p.keys[0]); err != nil {
 		return err
@@ -192,7 +194,7 @@ func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
 	for i := range n {
 		next, keep, res := d.Step(state, stamp(i))
 		if keep <= 0 || !res.Allowed {
-			return fmt.Errorf("record %d of %d was not taken", i+1, n)
+			return fmt.Errorf("prefilling the log: record %d of %d was not admitted", i+1, n)
 		}
 		state = next
 	}
@@ -220,7 +222,7 @@ func (s *server) refusalCost(
 	return append(costs, min(float64(filled.admitted)/float64(limit), 1)), nil
 }
 
-// cost returns what each of the decisions cost the server.
+// cost returns what a decision costs the server.
 func (s *server) cost(
 	ctx context.Context, entry redisEntry, decide func() count,
 ) ([]float64, count, error) {
@@ -252,8 +254,8 @@ func (s *server) cost(
 	}, n, nil
 }
 
-// slowLog makes the server note the calls that take noticeable or more, from now on. longest
-// returns the µs of the longest among the named commands, or scripts if there are none.
+// slowLog makes the server record calls that take noticeable or more. longest returns the µs of the
+// longest since then, of the named commands or, if commands is nil, of scripts.
 func (s *server) slowLog(
 	ctx context.Context,
 ) (longest func(commands []string) (float64, error), err error) {
@@ -283,7 +285,7 @@ func (s *server) slowLog(
 
 const noticeable = 50 * time.Microsecond
 
-// stopAfter stops one worker's run after n answers.
+// stopAfter stops a run of one worker after n answers.
 func stopAfter(n int) func(bool) bool {
 	return func(bool) bool {
 		n--
@@ -291,7 +293,7 @@ func stopAfter(n int) func(bool) bool {
 	}
 }
 
-// open empties the server and opens an entry on one key.
+// open deletes all keys on the server and opens an entry on one key.
 func (s *server) open(ctx context.Context, name string, q quota) (redisEntry, *pacer, error) {
 	entry, err := findRedisEntry(name)
 	if err != nil {
@@ -307,8 +309,8 @@ func (s *server) open(ctx context.Context, name string, q quota) (redisEntry, *p
 	return entry, &pacer{decider: d, keys: keyNames(1)}, nil
 }
 
-// openSteady opens an entry and brings the logs of as many keys as the limit allows to their steady
-// size. An entry that cannot keep the pace gets another chance with a longer window.
+// openSteady opens an entry and fills the logs of its keys to their steady size. An entry that
+// cannot keep the pace is opened again with a longer window.
 func (s *server) openSteady(
 	ctx context.Context, name string, limit int64,
 ) (redisEntry, *pacer, time.Duration, error) {
@@ -364,7 +366,8 @@ func replication(s **server, quick bool) subject {
 	sub := subject{
 		name: "replication", title: "Replication and persistence", reference: zset, rounds: rounds,
 		metrics: []metric{
-			{"bytes", "to a replica a decision", "The case is the limit, with full logs.", false},
+			{"bytes", "to a replica a decision", "The case is the limit; all logs are full.",
+				false},
 			{"appended", "bytes to the append-only file a decision", "", false},
 		},
 		cases: []testCase{{name: "10000 admitted", entries: entries, measure: measure(10_000)}},

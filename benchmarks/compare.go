@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// What is between the markers is the program's.
+// The program writes the text between the markers.
 const (
 	beginComparison = "<!-- comparison: written by the program in benchmarks -->\n"
 	endComparison   = "<!-- end of comparison -->\n"
 )
 
-var errNoMarkers = errors.New("no markers for the comparison")
+var errNoMarkers = errors.New("the file lacks the markers of the comparison")
 
-// insertComparison puts the comparison between the markers of text.
+// insertComparison replaces the text between the markers by the comparison.
 func (r *report) insertComparison(text string) (string, error) {
 	before, rest, ok := strings.Cut(text, beginComparison)
 	_, after, closed := strings.Cut(rest, endComparison)
@@ -34,7 +34,7 @@ type column struct {
 
 func median(v *value) string { return v.Median.String() }
 
-// factor writes the quotient by the reference, which itself is 1.
+// factor writes the quotient by the reference, 1 for the reference itself.
 func factor(v *value) string {
 	if v.Ratio == nil {
 		return "1"
@@ -66,14 +66,14 @@ var (
 	}
 )
 
-const reading = `"Most admitted" is the most units in any rolling window. A refusal is wrong if an
-exact log would have admitted. Both are the worst of bursts at the edges of windows and of random
-traces. Token buckets, GCRA and fixed windows admit up to twice the limit by design; that is not a
-defect. "zset" is a Lua script on a sorted set with a member for each request, the usual exact log
-on Redis. A dash means that it was not measured.
-`
+const reading = `"Most admitted" is the most units admitted in any rolling window. A refusal is ` +
+	"wrong if an exact log would have admitted the request. Both are measured with bursts aimed " +
+	"at the edges of windows and with random bursts. Token buckets, GCRA and fixed windows admit " +
+	"up to twice the limit by design; that is not a defect. " +
+	`"zset" is a Lua script on a sorted set with a member for each request, the usual exact ` +
+	"log on Redis. A dash means that nothing was measured."
 
-// The comparison of the README is small: the rows that most readers know, and few columns.
+// The comparison in the README has only the best-known entries, and few columns.
 var (
 	readmeEntries = []string{zset, "redis_rate", "ulule", "throttled", "rueidislimiter",
 		"httprate-redis", ours, oursRueidis}
@@ -85,7 +85,7 @@ var (
 	}
 )
 
-// comparison is what the README has: one table, and where the rest is.
+// comparison returns the text of the README: one table, and a link to the rest.
 func (r *report) comparison() string {
 	var b strings.Builder
 	facts := make(map[string]string)
@@ -94,11 +94,11 @@ func (r *report) comparison() string {
 	}
 	kind := ""
 	if r.Quick {
-		kind = "a quick and rough run of "
+		kind = "a quick run, with less precise figures, of "
 	}
 	server, _, _ := strings.Cut(facts["server"], ",")
 	goVersion, _, _ := strings.Cut(facts["Go"], " ")
-	fmt.Fprintf(&b, "Measured in %s by %sthe program in `benchmarks/`, with Go %s\n"+
+	fmt.Fprintf(&b, "Measured in %s by %sthe program in `benchmarks/`, with Go %s "+
 		"and %s on %s shared cores:\n", r.Started.Format("January 2006"), kind,
 		strings.TrimPrefix(goVersion, "go"), server, facts["cores"])
 	var entries []about
@@ -108,32 +108,27 @@ func (r *report) comparison() string {
 		}
 	}
 	r.writeComparison(&b, "on Redis", entries, readmeColumns)
-	b.WriteString("\n" + reading)
-	b.WriteString("[Benchmarks](docs/benchmarks.md) has all libraries, in memory too,")
 	missed := 0
 	for _, v := range r.Targets {
 		if !v.Holds {
 			missed++
 		}
 	}
-	if missed > 0 {
-		fmt.Fprintf(&b, " and the %d of our %d targets\nthat were missed.\n",
-			missed, len(r.Targets))
-	} else {
-		b.WriteString(" and our targets.\n")
-	}
-	return b.String()
+	fmt.Fprintf(&b, "\n%s [Benchmarks](docs/benchmarks.md) compares all libraries, also in "+
+		"process, and lists the %d of our %d targets that were missed.\n",
+		reading, missed, len(r.Targets))
+	return wrapProse(b.String())
 }
 
-// writeSideBySide writes the two tables with all libraries that help to choose.
+// writeSideBySide writes the two tables that compare all libraries.
 func (r *report) writeSideBySide(b *strings.Builder) {
-	b.WriteString("\n## Side by side\n\n" + reading)
+	b.WriteString("\n## Side by side\n\n" + reading + "\n")
 	r.writeComparison(b, "in process", r.Entries[inProcessEntries], inProcessColumns)
 	r.writeComparison(b, "on Redis", r.Entries[serverEntries], serverColumns)
 }
 
-// writeComparison writes a row for each entry of which the first column is known; the others are
-// there to measure against.
+// writeComparison writes a row for each entry with a value in the first column. The others are
+// only references.
 func (r *report) writeComparison(
 	b *strings.Builder, title string, entries []about, columns []column,
 ) {
@@ -164,7 +159,7 @@ func (r *report) writeComparison(
 	}
 }
 
-// find returns what the report has of an entry in a column, nil if nothing.
+// find returns the value of an entry in a column, or nil.
 func (r *report) find(c column, entry string) *value {
 	for _, t := range r.Tables {
 		if t.Subject != c.subject || t.Metric.Name != c.metric {

@@ -23,21 +23,21 @@ const (
 	unaryCall = "gRPC, unary call"
 )
 
-// The quotas of edges admit all that one CPU can ask for.
+// The quotas of edges admit as much as one CPU can request.
 var (
 	edgeQuota   = quota{100_000, time.Millisecond}
 	secondQuota = quota{1_000_000, 10 * time.Millisecond}
 )
 
-// An edge is what limits requests or calls, and the same without limits. call reports whether the
-// request was admitted.
+// An edge is a call of middleware or of a client, and the same call without limits. call reports
+// whether it was admitted.
 type edge struct {
 	call, bare func() (bool, error)
 	close      func()
 }
 
-// over measures what the call costs more than the bare one: nanoseconds and allocations, and which
-// share was admitted.
+// over returns how many nanoseconds and allocations the call costs more than the bare one, and the
+// admitted share.
 func (e edge) over(ctx context.Context, duration time.Duration) ([]float64, error) {
 	if e.close != nil {
 		defer e.close()
@@ -69,13 +69,13 @@ func httpEdges(quick bool) subject {
 	s := subject{
 		name: "http", title: "HTTP middleware in process", reference: xTime,
 		metrics: []metric{
-			{"time", "ns a request over the bare handler", "One CPU, one peer, the libraries' " +
-				"fields in each answer. x/time/rate: the address of the peer, a limiter for it " +
-				"in a sync.Map, and no fields. Two limits: ours decides them together; of the " +
-				"others two middlewares stand one behind the other.", false},
+			{"time", "ns a request over the bare handler", "One CPU and one peer. Each response " +
+				"has the library's header fields. x/time/rate: a limiter per peer address in a " +
+				"sync.Map, without fields. Two limits: this module decides them together; of " +
+				"the other libraries, two middlewares are chained.", false},
 			{"allocations", "a request", "", true},
-			{"admitted", "share of the requests", "Where nothing should be refused, an entry " +
-				"below 1 does not refill as its limit says.", true},
+			{"admitted", "share of the requests", "If nothing should be refused, an entry " +
+				"below 1 does not refill as its limit requires.", true},
 		},
 	}
 	for _, c := range []struct {
@@ -100,7 +100,7 @@ func httpEdges(quick bool) subject {
 	return s
 }
 
-// answer is a ResponseWriter that keeps the header and the status, as that of a server would.
+// answer is a ResponseWriter that keeps the header and the status, like a server's.
 type answer struct {
 	header http.Header
 	status int
@@ -116,33 +116,33 @@ func httpEdge(m middleware) edge {
 	})
 	request, err := http.NewRequest(http.MethodGet, "/", nil)
 	if err != nil {
-		panic(err) // a constant is wrong
+		panic(err) // a constant is invalid
 	}
 	request.RemoteAddr = "192.0.2.1:1234"
 	serve := func(h http.Handler) func() (bool, error) {
 		w := &answer{header: http.Header{}}
 		return func() (bool, error) {
-			clear(w.header) // each request has its own
+			clear(w.header) // each request has its own header
 			h.ServeHTTP(w, request)
 			switch w.status {
 			case http.StatusOK, http.StatusTooManyRequests:
 				return w.status == http.StatusOK, nil
 			}
-			return false, fmt.Errorf("status %d", w.status)
+			return false, fmt.Errorf("got status %d, want 200 or 429", w.status)
 		}
 	}
 	return edge{call: serve(m.wrap(bare)), bare: serve(bare), close: m.close}
 }
 
-// otherEdges measures those parts of edges that no other library here has.
+// otherEdges measures middleware, clients and parts of them that no other library here has.
 func otherEdges(quick bool) subject {
 	s := subject{
 		name: "edges", title: "Other edges in process",
 		metrics: []metric{
-			{"time", "ns a call over the bare one", "One CPU, one key, one limit. gRPC: the " +
-				"interceptor of a server with a key from metadata. Outgoing: a RoundTripper over " +
-				"one that answers at once. Client: its address, from the peer, and as the " +
-				"right-most of three in X-Forwarded-For that is not trusted. Fields: those of " +
+			{"time", "ns a call over the bare one", "One CPU, one key, one limit. gRPC: a " +
+				"server interceptor with a key from metadata. Outgoing: a RoundTripper around " +
+				"one that returns at once. Client: finding its address, from the peer or as the " +
+				"right-most untrusted of three in X-Forwarded-For. Fields: writing those of " +
 				"draft-11.", false},
 			{"allocations", "a call", "", true},
 			{"admitted", "share of the calls", "", true},
@@ -212,7 +212,7 @@ func grpcEdge() (edge, error) {
 	}, nil
 }
 
-// atHand is a RoundTripper that has its answer.
+// atHand is a RoundTripper that returns its response at once.
 type atHand struct{ response *http.Response }
 
 func (t atHand) RoundTrip(*http.Request) (*http.Response, error) { return t.response, nil }
@@ -232,7 +232,7 @@ func upstreamEdge() (edge, error) {
 	}
 	request, err := http.NewRequest(http.MethodGet, "https://api.example.com/", nil)
 	if err != nil {
-		panic(err) // a constant is wrong
+		panic(err) // a constant is invalid
 	}
 	call := func(t http.RoundTripper) func() (bool, error) {
 		return func() (bool, error) {
@@ -251,7 +251,7 @@ func nothing() (bool, error) { return true, nil }
 func addressEdge(source clientip.Source, peer string) edge {
 	request, err := http.NewRequest(http.MethodGet, "/", nil)
 	if err != nil {
-		panic(err) // a constant is wrong
+		panic(err) // a constant is invalid
 	}
 	request.RemoteAddr = peer
 	request.Header.Set("X-Forwarded-For", "203.0.113.66, 198.51.100.7, 10.0.0.2")
@@ -286,7 +286,7 @@ func fieldsEdge(quotas ...quota) edge {
 	}
 }
 
-// edgeTargets bound what limits cost a request or a call.
+// edgeTargets bound the cost of limits for a request or a call.
 func edgeTargets() (ts []target) {
 	for _, c := range []struct{ what, subject, column string }{
 		{"HTTP middleware, one limit", "http", oneLimit},

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Each middleware keeps a limit, and all but the one without fields tell about it.
+// TestHTTPEntriesDecide: each middleware enforces its limits per peer, and all except x/time/rate
+// write header fields.
 func TestHTTPEntriesDecide(t *testing.T) {
 	for _, e := range httpEntries {
 		if _, err := openMemoryEntry(e.name, quota{1, time.Hour}); err != nil {
@@ -20,7 +21,8 @@ func TestHTTPEntriesDecide(t *testing.T) {
 		edge := httpEdge(m)
 		for i := range 4 {
 			if ok, err := edge.call(); err != nil || ok != (i < 2) {
-				t.Errorf("%s, request %d: %v, %v", e.name, i+1, ok, err)
+				t.Errorf("%s, request %d: got admitted %t, %v; want %t", e.name, i+1, ok, err,
+					i < 2)
 			}
 		}
 		w := &answer{header: http.Header{}}
@@ -31,20 +33,20 @@ func TestHTTPEntriesDecide(t *testing.T) {
 		request.RemoteAddr = "192.0.2.2:1"
 		m.wrap(http.NotFoundHandler()).ServeHTTP(w, request)
 		if w.status != http.StatusNotFound {
-			t.Errorf("%s: another peer gets %d", e.name, w.status)
+			t.Errorf("%s: another peer got status %d, want 404", e.name, w.status)
 		}
 		if fields := len(w.header) > 2; fields == (e.name == xTime) {
-			t.Errorf("%s: the header is %v", e.name, w.header)
+			t.Errorf("%s: got header %v, want fields: %t", e.name, w.header, e.name != xTime)
 		}
 	}
 }
 
-// Each edge admits, and the bare call is the same without the limits.
+// TestEdgesAdmit: each edge admits all its calls.
 func TestEdgesAdmit(t *testing.T) {
 	for _, c := range otherEdges(true).cases {
 		values, err := c.measure(t.Context(), ours)
 		if err != nil || values[2] != 1 {
-			t.Errorf("%s: %v, %v", c.name, values, err)
+			t.Errorf("%s: got %v, %v; want all calls admitted", c.name, values, err)
 		}
 	}
 }

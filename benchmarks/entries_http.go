@@ -27,7 +27,7 @@ type middleware struct {
 	close func() // or nil
 }
 
-// httpEntry is middleware under measurement. Each has an entry of the same name in memoryEntries.
+// httpEntry is a measured middleware. Each has an entry of the same name in memoryEntries.
 type httpEntry struct {
 	name string
 	open func(q quota) (middleware, error)
@@ -50,8 +50,8 @@ func httpNames() []string {
 	return names
 }
 
-// openHTTPEntry opens the middleware of an entry for several limits. Ours decides them together;
-// those of others stand one behind the other.
+// openHTTPEntry opens the middleware of an entry for several limits. This module decides them
+// together; the middlewares of others are chained.
 func openHTTPEntry(name string, quotas ...quota) (m middleware, err error) {
 	if name == ours {
 		return openOursHTTP(quotas...)
@@ -75,7 +75,7 @@ func openHTTPEntry(name string, quotas ...quota) (m middleware, err error) {
 		}
 		return m, nil
 	}
-	return middleware{}, fmt.Errorf("no entry %q", name)
+	return middleware{}, fmt.Errorf("unknown entry %q", name)
 }
 
 func (m middleware) stop() {
@@ -113,7 +113,7 @@ func newLogs(store ratelimit.Store, quotas ...quota) (*ratelimit.Limiter, error)
 	return ratelimit.New(store, logs...)
 }
 
-// openXTimeHTTP is what programs write that have no middleware. It writes no fields.
+// openXTimeHTTP is what a program writes without a middleware library. It writes no fields.
 func openXTimeHTTP(q quota) (middleware, error) {
 	d, err := openXTime(q)
 	return middleware{wrap: func(next http.Handler) http.Handler {

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A quota is what every entry is told to keep to: at most Max requests in Window, as near to it as
-// the library can say.
+// A quota is the limit of an entry: at most max units in window, or the nearest limit that the
+// library can express.
 type quota struct {
 	max    int64
 	window time.Duration
@@ -32,15 +32,15 @@ func (q quota) limit() ratelimit.Limit {
 	return ratelimit.Limit{Name: "api", Max: q.max, Window: q.window}
 }
 
-// A decider is one limiter under measurement. It is safe for simultaneous use.
+// A decider is a measured limiter. It is safe for concurrent use.
 type decider struct {
 	allow func(ctx context.Context, key string) (bool, error)
-	// nil if the library knows requests of one unit only
+	// nil if the library has only requests of one unit
 	allowN func(ctx context.Context, key string, n int64) (bool, error)
 	close  func()
 }
 
-// An about tells in the report what an entry is.
+// An about describes an entry in the report.
 type about struct {
 	Name, Module, Licence, Algorithm string
 }
@@ -78,7 +78,7 @@ var memoryEntries = []memoryEntry{
 		"fixed window, one limiter per key in a sync.Map"}, openFailsafe},
 }
 
-// memoryNames returns the names of all entries but those left out.
+// memoryNames returns the names of all entries except those in without.
 func memoryNames(without ...string) []string {
 	var names []string
 	for _, e := range memoryEntries {
@@ -95,10 +95,10 @@ func openMemoryEntry(name string, q quota) (decider, error) {
 			return e.open(q)
 		}
 	}
-	return decider{}, fmt.Errorf("no entry %q", name)
+	return decider{}, fmt.Errorf("unknown entry %q", name)
 }
 
-// openMemory opens ours. Resolution 0 is the finest; now nil is the store's clock.
+// openMemory opens this module. Resolution 0 is the finest, a nil now is the store's clock.
 func openMemory(q quota, resolution time.Duration, now func() int64) (decider, error) {
 	store, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys, Now: now})
 	if err != nil {
@@ -126,7 +126,7 @@ func openMemory(q quota, resolution time.Duration, now func() int64) (decider, e
 	}, nil
 }
 
-// perKey keeps one limiter a key, as programs do whose library limits one thing only.
+// perKey keeps one limiter per key, as programs do if a limiter of the library has no keys.
 func perKey[L any](create func() L, allow func(L) bool, allowN func(L, int64) bool) decider {
 	var limiters sync.Map
 	return decider{
@@ -226,7 +226,7 @@ func openGoLimiter(q quota) (decider, error) {
 	}, nil
 }
 
-// openHTTPRate leaves the response headers out, which the others do not write either.
+// openHTTPRate omits the response headers, which the other entries do not write either.
 func openHTTPRate(q quota) (decider, error) {
 	limiter := httprate.NewRateLimiter(int(q.max), q.window,
 		httprate.WithResponseHeaders(httprate.ResponseHeaders{}))

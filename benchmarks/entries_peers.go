@@ -110,15 +110,15 @@ func openValkeyLimiter(addr string, q quota) (decider, error) {
 	}, nil
 }
 
-// failure is where httprate writes its answer. It keeps the error that else would look like a
+// failure is a ResponseWriter that keeps the error of httprate, which would otherwise look like a
 // refusal.
 type failure struct {
 	http.ResponseWriter
 	err error
 }
 
-// openHTTPRateRedis has no local counter in place of a server that fails: that is another limiter.
-// It leaves the response headers out.
+// openHTTPRateRedis disables the local counter for an unavailable server, which is another limiter.
+// It omits the response headers.
 func openHTTPRateRedis(addr string, q quota) (decider, error) {
 	client := newGoRedis(addr)
 	limiter := httprate.NewRateLimiter(int(q.max), q.window,
@@ -144,7 +144,7 @@ func openHTTPRateRedis(addr string, q quota) (decider, error) {
 	}, nil
 }
 
-// openGoRedisstore has a pool that keeps its connections, as those of the others do.
+// openGoRedisstore uses a pool that keeps its connections, like those of the other entries.
 func openGoRedisstore(addr string, q quota) (decider, error) {
 	store, err := sethvargo.NewWithPool(&sethvargo.Config{Tokens: uint64(q.max),
 		Interval: q.window}, &redigo.Pool{

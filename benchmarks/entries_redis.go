@@ -15,11 +15,11 @@ import (
 	"github.com/valkey-io/valkey-go"
 )
 
-// A redisEntry is a limiter on a server. Every decider that it opens has connections of its own.
+// A redisEntry is a limiter on a server. Every decider that it opens has its own connections.
 type redisEntry struct {
 	about
 	open  func(addr string, q quota) (decider, error)
-	calls []string // the commands that it sends, as in commandstats; nil means scripts only
+	calls []string // commands that it sends, as in commandstats; nil means only scripts
 }
 
 const (
@@ -82,9 +82,11 @@ var redisEntries = []redisEntry{
 		openOursRueidis, nil},
 	{about{oursValkey, oursName, "MIT", "exact log in Lua, through valkey-go"},
 		openOursValkey, nil},
-	{about{cachingRueidis, oursName, "MIT", "the same through rueidis, opened by us"},
+	{about{cachingRueidis, oursName, "MIT",
+		"the same through rueidis, with the client that Open makes"},
 		openCachingRueidis, nil},
-	{about{cachingValkey, oursName, "MIT", "the same through valkey-go, opened by us"},
+	{about{cachingValkey, oursName, "MIT",
+		"the same through valkey-go, with the client that Open makes"},
 		openCachingValkey, nil},
 }
 
@@ -92,15 +94,15 @@ var (
 	// oursOnServers is this module through each client.
 	oursOnServers = []string{ours, oursRueidis, oursValkey}
 
-	// notQuick are left out of a quick run where others are like them, or where they take long.
+	// notQuick are omitted from a quick run, because others are similar or they take long.
 	notQuick = []string{zsetValkey, ululeName, throttledName, valkeyLimiter, httprateRedis,
 		goRedisstore, cachingValkey}
 
-	// cachedRefusals is this module where it opens the client and caches refusals.
+	// cachedRefusals is this module with its own client and a cache of refusals.
 	cachedRefusals = []string{cachingRueidis, cachingValkey}
 )
 
-// redisNames returns the names of all entries but those left out.
+// redisNames returns the names of all entries except those in without.
 func redisNames(without ...string) []string {
 	var names []string
 	for _, e := range redisEntries {
@@ -117,11 +119,11 @@ func findRedisEntry(name string) (redisEntry, error) {
 			return e, nil
 		}
 	}
-	return redisEntry{}, fmt.Errorf("no entry %q", name)
+	return redisEntry{}, fmt.Errorf("unknown entry %q", name)
 }
 
-// limiting is this module on a store, unless that failed to open. closeClient follows the last
-// decision, or the failure.
+// limiting returns this module on a store, or the error of opening the store. It closes the client
+// on an error; otherwise the decider does.
 func limiting(store ratelimit.Store, err error, q quota, closeClient func()) (decider, error) {
 	if err != nil {
 		closeClient()
@@ -192,7 +194,7 @@ func openCachingValkey(addr string, q quota) (decider, error) {
 	return limiting(store, nil, q, func() { store.Close() })
 }
 
-// admitting is a store that knows no history.
+// admitting is a store that admits everything.
 type admitting struct{}
 
 func (admitting) Take(_ context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
@@ -206,8 +208,8 @@ func (admitting) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimi
 	return nil
 }
 
-// openAtOnce is what is left of a decision without a server: what the callers that measure can do
-// at most.
+// openAtOnce opens a store without a server. Its rate is the most that the measuring callers can
+// reach.
 func openAtOnce(_ string, q quota) (decider, error) {
 	return limiting(admitting{}, nil, q, func() {})
 }

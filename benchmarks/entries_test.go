@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// startTestServer starts a server of the test's own. stop may be called more than once.
+// startTestServer starts a server for this test. stop may be called more than once.
 func startTestServer(t *testing.T) (s *server, stop func()) {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -29,8 +29,8 @@ func startTestServer(t *testing.T) (s *server, stop func()) {
 	return s, stop
 }
 
-// Each entry keeps a limit, and says so when it cannot decide: else an error would be counted as a
-// refusal.
+// TestRedisEntriesDecideOrFail: each entry enforces its limit, and returns an error when it cannot
+// decide: otherwise the error would be counted as a refusal.
 func TestRedisEntriesDecideOrFail(t *testing.T) {
 	s, stop := startTestServer(t)
 	const limit = 5
@@ -72,16 +72,16 @@ func TestRedisEntriesDecideOrFail(t *testing.T) {
 			continue
 		}
 		wg.Go(func() {
-			// a cached refusal of "user" would be right
+			// another key, because a cached refusal of "user" would be right
 			if ok, err := d.allow(t.Context(), "somebody else"); ok || err == nil {
-				t.Errorf("%s without a server: %v, %v; want an error", name, ok, err)
+				t.Errorf("%s without a server: got %v, %v; want an error", name, ok, err)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// What a load measures is there for every kind of entry.
+// TestLoadOfEntries: a load measures all metrics of every kind of entry.
 func TestLoadOfEntries(t *testing.T) {
 	s, _ := startTestServer(t)
 	w := workload{quota: quota{10, time.Hour}, keys: keyNames(1)}
@@ -96,16 +96,17 @@ func TestLoadOfEntries(t *testing.T) {
 			got[m.Name] = values[i]
 		}
 		if got["rate"] <= 0 || got["p50"] <= 0 || got["p999"] < got["p50"] || got["errors"] != 0 {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v, want plausible figures without errors", name, got)
 		}
 		if local := name == atOnce; (got["commands"] == 0) != local ||
 			(got["reads"] == 0) != local {
-			t.Errorf("%s: %v commands and %v reads a decision", name, got["commands"], got["reads"])
+			t.Errorf("%s: got %v commands and %v reads a decision, want none: %t", name,
+				got["commands"], got["reads"], local)
 		}
 	}
 }
 
-// A refusal that is cached costs no command, and one that is not costs one.
+// TestCachedRefusalsSendNothing: a cached refusal sends no command, any other refusal sends one.
 func TestCachedRefusalsSendNothing(t *testing.T) {
 	s, _ := startTestServer(t)
 	const limit, again = 2, 10
@@ -119,13 +120,13 @@ func TestCachedRefusalsSendNothing(t *testing.T) {
 			t.Helper()
 			for range calls {
 				if ok, err := p.allow(t.Context(), p.keys[0]); ok || err != nil {
-					t.Fatalf("%s: %v, %v; want a refusal", name, ok, err)
+					t.Fatalf("%s: got %v, %v; want a refusal", name, ok, err)
 				}
 			}
 		}
 		for range limit {
 			if ok, err := p.allow(t.Context(), p.keys[0]); !ok || err != nil {
-				t.Fatalf("%s: %v, %v; want an admission", name, ok, err)
+				t.Fatalf("%s: got %v, %v; want an admission", name, ok, err)
 			}
 		}
 		want := 0.0
@@ -133,7 +134,7 @@ func TestCachedRefusalsSendNothing(t *testing.T) {
 			want = again
 		}
 		got := -1.0
-		for try := 0; got != want && try < 1000; try++ { // it is cached in the background
+		for try := 0; got != want && try < 1000; try++ { // refusals are cached in the background
 			before, err := s.snapshot(t.Context(), entry.calls)
 			if err != nil {
 				t.Fatal(err)
@@ -146,7 +147,7 @@ func TestCachedRefusalsSendNothing(t *testing.T) {
 			got = after.since(before).calls
 		}
 		if got != want {
-			t.Errorf("%s: %v commands for %d refusals, want %v", name, got, again, want)
+			t.Errorf("%s: got %v commands for %d refusals, want %v", name, got, again, want)
 		}
 	}
 }

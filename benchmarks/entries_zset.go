@@ -11,8 +11,8 @@ import (
 	"github.com/valkey-io/valkey-go"
 )
 
-// The plain sorted-set log. KEYS[1]: the log. ARGV: limit, window in µs, window in ms, a member
-// that no other call has. Returns 1 or 0; the second script {1 or 0, µs until a retry}.
+// The plain sorted-set log. KEYS[1]: the log. ARGV: limit, window in µs, window in ms, a unique
+// member. The first script returns 1 or 0, the second {1 or 0, µs until a retry}.
 const (
 	zsetBegin = `
 local t = redis.call('TIME')
@@ -32,7 +32,7 @@ local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 return {0, oldest[2] + ARGV[2] - now}`
 )
 
-// zsetUnits is the plain sorted-set log for demands of ARGV[5] units: a member for each.
+// zsetUnits is the plain sorted-set log for demands of ARGV[5] units, with a member for each unit.
 var zsetUnits = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -50,7 +50,7 @@ end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1`)
 
-// members makes the members of a sorted set: one for each call, also between clients.
+// members makes members of a sorted set that are unique across calls and clients.
 type members struct {
 	prefix string
 	count  atomic.Int64
@@ -60,7 +60,7 @@ func newMembers() *members { return &members{prefix: rand.Text()[:8]} }
 
 func (m *members) next() string { return m.prefix + strconv.FormatInt(m.count.Add(1), 10) }
 
-// scriptArgs are the arguments of the sorted-set scripts but the member.
+// scriptArgs returns the arguments of the sorted-set scripts, without the member.
 func scriptArgs(q quota) [3]string {
 	return [3]string{
 		strconv.FormatInt(q.max, 10), strconv.FormatInt(q.window.Microseconds(), 10),

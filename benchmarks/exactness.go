@@ -13,19 +13,19 @@ const (
 	exactMax    = 10
 	aimedTraces = 20
 
-	// exactTick is the unit of the finest clock that decides: what lies in one window to the
-	// nanosecond, it may find a window apart.
+	// exactTick is the resolution of the finest clock of an entry. What lies in one window to the
+	// nanosecond can be a whole window apart on such a clock.
 	exactTick = time.Microsecond
 )
 
-// A call is one decision as its caller saw it: it was taken between before and after.
+// A call is one decision as its caller saw it: it was made between before and after.
 type call struct {
 	before, after time.Duration
 	admitted      bool
 }
 
-// exactness measures how far the entries exceed the limit, and how often they refuse without need.
-// Where processes can share a limiter, addr tells where.
+// exactness measures how far the entries exceed the limit, and how often they refuse wrongly. addr
+// returns the server's address; it is nil if processes cannot share a limiter.
 func exactness(
 	name, title string, entries []string, window time.Duration, quick bool,
 	open func(ctx context.Context, entry string, q quota) ([]decider, error), addr func() string,
@@ -38,15 +38,15 @@ func exactness(
 		name: name, title: title, rounds: 1,
 		metrics: []metric{
 			{"worst", "most admitted in any rolling window ÷ limit",
-				"Only admissions certain to lie in one window count: the last call ended less " +
-					"than a window after the first one began, by a clock that counts microseconds.",
+				"Counts only admissions that certainly lie in one window: the last call ended " +
+					"less than a window, minus a microsecond, after the first one began.",
 				true},
 			{"wrong", "share of the refusals",
 				"Refusals that an exact log of the same admissions would not have made.", true},
 			{"storm", "admitted ÷ limit",
-				"64 goroutines on one fresh key; on a server through two clients.", true},
+				"64 goroutines on one fresh key; on a server they share two clients.", true},
 			{"two processes", "admitted ÷ limit",
-				"The same by two processes, each with a client of 64 goroutines.", true},
+				"The same in two processes, each with one client and 64 goroutines.", true},
 			{"errors", "share of the calls", "", true},
 		},
 		cases: []testCase{{name: "aimed and random",
@@ -81,7 +81,7 @@ func closeAll(ds []decider) {
 	}
 }
 
-// playTraces lets each key have its own pattern of calls, all at the same time.
+// playTraces plays a trace on each key, all at the same time.
 func playTraces(
 	ctx context.Context, ds []decider, random int, window time.Duration, windows int,
 ) (worst, wrong, failed float64) {
@@ -111,8 +111,8 @@ func playTraces(
 		float64(bad) / float64(max(calls, 1))
 }
 
-// play makes the bursts that next gives, after the pause that it gives, and alternates between the
-// deciders.
+// play makes the bursts of calls that next returns, each after its pause. It uses the deciders in
+// turn.
 func play(
 	ctx context.Context, ds []decider, key string, start time.Time, length time.Duration,
 	next func() (pause time.Duration, calls int),
@@ -138,7 +138,7 @@ func play(
 	return trace, failed
 }
 
-// randomBursts are 1 to 12 calls every 0 to 0.7 windows.
+// randomBursts returns bursts of 1 to 12 calls, 0 to 0.7 windows apart.
 func randomBursts(window time.Duration, seed uint64) func() (time.Duration, int) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	return func() (time.Duration, int) {
@@ -146,8 +146,8 @@ func randomBursts(window time.Duration, seed uint64) func() (time.Duration, int)
 	}
 }
 
-// aimedBursts begin the window with one call, wait for the phase of the window, and then try the
-// whole limit every twentieth of a window: on both sides of every window edge.
+// aimedBursts begins a window with one call, waits for a phase, and then calls as often as the
+// limit every twentieth of a window: on both sides of every window edge.
 func aimedBursts(window time.Duration, phase float64) func() (time.Duration, int) {
 	n := 0
 	return func() (time.Duration, int) {
@@ -162,8 +162,8 @@ func aimedBursts(window time.Duration, phase float64) func() (time.Duration, int
 	}
 }
 
-// examine returns the most admissions certain to lie in one window, the number of refusals, and of
-// those the number that are certain to be wrong, by a clock that counts in exactTick.
+// examine returns the most admissions that certainly lie in one window, the number of refusals, and
+// the number of those that are certainly wrong, for a clock of the resolution exactTick.
 func examine(trace []call, q quota) (most, refused, wrong int) {
 	var admitted []call
 	first := 0

@@ -7,8 +7,7 @@ import (
 )
 
 // growing measures decisions that all add to the history of their key: nothing is refused, and no
-// unit leaves its window. An exact log then needs memory for each, and a library that counts does
-// not.
+// unit leaves its window. An exact log needs memory for each of them, a counter does not.
 func growing(quick bool) subject {
 	duration := 250 * time.Millisecond
 	if quick {
@@ -19,9 +18,10 @@ func growing(quick bool) subject {
 		metrics: []metric{
 			{"time", "ns a decision",
 				"Wall time ÷ decisions of two goroutines on two CPUs. Each of 100,000 keys has " +
-					"decided once before.", false},
+					"one earlier decision.", false},
 			{"allocations", "a decision", "", true},
-			{"bytes", "a decision", "Bytes allocated, those for longer histories included.", true},
+			{"bytes", "a decision", "Bytes allocated, including those for growing histories.",
+				true},
 		},
 	}
 	if runtime.NumCPU() < growingCPUs {

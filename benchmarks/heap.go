@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// coarse is the column in which only ours has an entry.
+// coarse is a case of this module only.
 const coarse = "saturated, coarse"
 
-// heap measures the memory that the limiter of many keys keeps.
+// heap measures the memory of a limiter of many keys.
 func heap(quick bool) subject {
 	sparseKeys, fullKeys := 1_000_000, 10_000
 	if quick {
@@ -25,8 +25,9 @@ func heap(quick bool) subject {
 	return subject{
 		name: "heap", title: "Memory in process", reference: xTime, rounds: 1,
 		metrics: []metric{{"heap", "bytes a key",
-			"Sparse: 1M keys (quick: 100k), 5 requests at 100/min. Saturated: 10k keys (quick: " +
-				"1k), 1,000 requests at 1,000/min; coarse: with Resolution = Window/100.", false}},
+			"Sparse: 1M keys (quick: 100k) with 5 requests each, limit 100/min. Saturated: " +
+				"10k keys (quick: 1k) with 1,000 requests each, limit 1,000/min; coarse: the " +
+				"same with Resolution = Window/100.", false}},
 		cases: []testCase{
 			{name: "sparse", entries: memoryNames(),
 				measure: measure(quota{100, time.Minute}, sparseKeys, 5)},
@@ -34,7 +35,7 @@ func heap(quick bool) subject {
 				measure: measure(quota{1000, time.Minute}, fullKeys, 1000)},
 			{name: coarse, entries: []string{ours},
 				measure: func(ctx context.Context, _ string) ([]float64, error) {
-					// one request each 60 ms: as many records as the resolution allows
+					// a request every 60 ms makes as many records as the resolution allows
 					var clock atomic.Int64
 					clock.Store(time.Now().UnixMicro())
 					open := func() (decider, error) {
@@ -47,8 +48,8 @@ func heap(quick bool) subject {
 	}
 }
 
-// heapOf returns the heap that each key costs once it has made its requests, in turn with the other
-// keys. after follows every turn.
+// heapOf returns the heap bytes per key after the requests of all keys, in turn. It calls after, if
+// not nil, after each turn of all keys.
 func heapOf(
 	ctx context.Context, open func() (decider, error), keys, requests int, after func(),
 ) ([]float64, error) {

@@ -22,12 +22,13 @@ func inProcess(quick bool) subject {
 	s := subject{
 		name: "inprocess", title: "In process", reference: xTime,
 		metrics: []metric{
-			{"time", "ns a decision", "Wall time ÷ decisions of all goroutines, one a CPU.", false},
+			{"time", "ns a decision",
+				"Wall time ÷ decisions of all goroutines, one per CPU.", false},
 			{"allocations", "a decision",
-				"With 100k keys it includes histories that still grow.", true},
+				"With 100k keys this includes growing histories.", true},
 			{"admitted", "share of the decisions",
-				"Where nothing should be refused, an entry below 1 does not refill as its limit " +
-					"says.", true},
+				"If nothing should be refused, an entry below 1 does not refill as its limit " +
+					"requires.", true},
 		},
 	}
 	hot := make([]string, 1)
@@ -56,7 +57,7 @@ func inProcess(quick bool) subject {
 			}
 			entries := memoryNames()
 			if w.units > 1 {
-				// the one has no demands of several units, the other no limit as high
+				// the first has no demands of several units, the second no limit as high
 				entries = memoryNames(goLimiter, throttledName)
 			}
 			plural := ""
@@ -85,8 +86,8 @@ type workload struct {
 	name  string
 	quota quota
 	keys  []string
-	order []uint32 // indices of keys, read in a circle; nil means the first key only
-	units int64    // of each demand; 0 means that it is asked for one by the shortest call
+	order []uint32 // indices of keys, used cyclically; nil means the first key only
+	units int64    // of each demand; 0 means one, by the shortest call
 	warm  int      // decisions of every key before the measurement
 }
 
@@ -101,7 +102,7 @@ func uniform(keys int) []uint32 {
 	return order
 }
 
-// zipf draws key k about as often as 1/k^1.1, as the visitors of a site are distributed.
+// zipf draws key k about as often as 1/k^1.1, like the visitors of a site.
 func zipf(keys int) []uint32 {
 	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(keys-1))
 	order := make([]uint32, orderLen)
@@ -113,7 +114,7 @@ func zipf(keys int) []uint32 {
 
 func keyName(i int) string { return "user:" + strconv.Itoa(1_000_000+i) }
 
-// measure warms d up and lets it decide.
+// measure warms d up and measures its decisions.
 func (w *workload) measure(
 	ctx context.Context, d decider, cpus int, duration time.Duration,
 ) (rush, error) {
@@ -143,18 +144,18 @@ func (w *workload) measure(
 	return r, nil
 }
 
-// A rush is what came of decisions made as fast as possible.
+// A rush is the result of decisions made as fast as possible.
 type rush struct {
 	decisions, admitted float64
 	took                time.Duration
-	mallocs, bytes      float64 // allocated a decision, where measured
+	mallocs, bytes      float64 // allocated per decision, if measured
 }
 
 func (r rush) nanoseconds() float64 { return float64(r.took.Nanoseconds()) / r.decisions }
 
 func (r rush) admittedShare() float64 { return r.admitted / r.decisions }
 
-// decide lets as many goroutines as there are cpus decide for the duration.
+// decide makes decisions for the duration, in one goroutine per CPU.
 func (w *workload) decide(
 	ctx context.Context, d decider, cpus int, duration time.Duration,
 ) (rush, error) {
@@ -178,7 +179,7 @@ func (w *workload) decide(
 	return rush{decisions: n, admitted: float64(admitted.Load()), took: took}, nil
 }
 
-// loop decides until the deadline.
+// loop makes decisions until the deadline.
 func (w *workload) loop(
 	ctx context.Context, d decider, at int, deadline time.Time,
 ) (n, admitted, failed int64) {

@@ -19,13 +19,13 @@ const (
 // loadCase names the column of a load.
 func loadCase(load string, callers int) string { return fmt.Sprintf("%s, c=%d", load, callers) }
 
-// everywhere are those who take part in each load.
+// everywhere returns the entries that take part in each load.
 func everywhere() []string {
 	return slices.Concat([]string{zset, zsetRueidis, zsetValkey}, oursOnServers)
 }
 
-// loadEntries are all who take part in a load. Those who are not everywhere are where they tell
-// most: a run has to end.
+// loadEntries returns the entries of a load. Those not in everywhere take part in the most telling
+// cases only, to limit the time of a run.
 func loadEntries(load string, callers int) []string {
 	entries := everywhere()
 	switch loadCase(load, callers) {
@@ -37,7 +37,7 @@ func loadEntries(load string, callers int) []string {
 	case "10k keys, c=512":
 		return append(entries, emptyScript, atOnce, redisRate, ululeName, rueidisLimiter,
 			valkeyLimiter)
-	// httprate-redis and go-redisstore do not know windows of less than a second
+	// httprate-redis and go-redisstore have no windows below a second
 	case "hot key, c=512":
 		return append(entries, atOnce, redisRate, ululeName, throttledName, rueidisLimiter,
 			valkeyLimiter)
@@ -49,7 +49,7 @@ func loadEntries(load string, callers int) []string {
 	return entries
 }
 
-// load measures throughput and latency under simultaneous callers.
+// load measures throughput and latency with concurrent callers.
 func load(s **server, quick bool) subject {
 	callers, duration := []int{1, 64, 512}, 300*time.Millisecond
 	if quick {
@@ -59,26 +59,27 @@ func load(s **server, quick bool) subject {
 		name: "load", title: "Decisions under load", reference: zset, rounds: 3,
 		metrics: []metric{
 			{"rate", "decisions/s",
-				fmt.Sprintf("c is the number of callers, who share the machine with the server. "+
-					"go-redis has %d connections. %q is what the callers themselves can do at "+
-					"most: a figure near it would be theirs and not the entry's.",
+				fmt.Sprintf("c is the number of concurrent callers, on the same machine as the "+
+					"server. go-redis has %d connections. %q is a store without a server: the "+
+					"callers limit an entry whose rate comes near it.",
 					connections, atOnce), false},
 			{"p50", "µs",
-				"The latencies are those of every nth decision, so that measuring them costs " +
-					"nothing: some 50,000 a round, or all.", false},
+				"Latencies are those of every nth decision, about 50,000 a round or all, so " +
+					"that measuring them costs little.", false},
 			{"p99", "µs", "", false},
 			{"p999", "µs", "", false},
 			{"server CPU", "µs a decision", "", false},
 			{"client CPU", "µs a decision", "", false},
 			{"commands", "a decision",
-				"Calls of scripts; throttled and httprate-redis send other commands too. " +
-					"Below 1, decisions travelled together.", true},
+				"Calls of scripts; of throttled and httprate-redis, of all their commands. " +
+					"Below 1, decisions were batched.", true},
 			{"reads", "of the server a decision",
-				"Below 1, what was sent was read together.", true},
+				"Below 1, the server read several requests at once.", true},
 			{"admitted", "share of the decisions",
-				"The hot key has room for 10,000 a second: whoever decides faster refuses more.",
+				"The hot key admits 10,000 a second: a faster entry refuses more.",
 				true},
-			{"errors", "share of the calls", "Calls that failed; they are no decisions.", true},
+			{"errors", "share of the calls",
+				"Calls that failed. They do not count as decisions.", true},
 		},
 	}
 	manyOrder := uniform(10_000)
@@ -98,7 +99,7 @@ func load(s **server, quick bool) subject {
 					return slices.Contains(notQuick, name)
 				})
 			}
-			if len(entries) == len(everywhere()) { // what no other is compared with
+			if len(entries) == len(everywhere()) { // no other library takes part
 				rounds = 2
 			}
 			sub.cases = append(sub.cases,
@@ -113,10 +114,10 @@ func load(s **server, quick bool) subject {
 
 const (
 	loadWarm    = 100 * time.Millisecond // connections, scripts, first records
-	loadSamples = 50_000                 // latencies that are enough
+	loadSamples = 50_000                 // enough latencies
 )
 
-// load lets the callers decide as fast as they get answers.
+// load makes each caller decide as fast as it gets answers.
 func (s *server) load(
 	ctx context.Context, name string, w *workload, callers int, duration time.Duration,
 ) ([]float64, error) {
@@ -156,8 +157,8 @@ func (s *server) load(
 	}, nil
 }
 
-// hammer lets the callers decide for the duration, at least once, and returns the latency of every
-// nth call of each caller, unless it failed.
+// hammer makes each caller decide for the duration, at least once, and returns the latency of every
+// nth call of each caller, except of calls that failed.
 func hammer(
 	ctx context.Context, d decider, w *workload, callers int, duration time.Duration, every int,
 ) (sum count, latencies []time.Duration) {
@@ -169,7 +170,7 @@ func hammer(
 	var wg sync.WaitGroup
 	for g := range callers {
 		wg.Go(func() {
-			ctx, cancel := context.WithCancel(ctx) // each of its own, as requests have
+			ctx, cancel := context.WithCancel(ctx) // one for each caller, as requests have
 			defer cancel()
 			var n count
 			own, key, at := make([]time.Duration, 0, 2*loadSamples/callers), w.keys[0],
@@ -209,7 +210,7 @@ func hammer(
 	return sum, latencies
 }
 
-// ownCPU returns the processor time of this process.
+// ownCPU returns the processor time of this process so far.
 func ownCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

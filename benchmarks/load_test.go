@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// What callers count is what the limiter saw, and of every caller every nth call is timed, unless
-// it failed.
+// TestHammerCounts: the callers' counts equal the limiter's, and every nth call of each caller is
+// timed unless it failed.
 func TestHammerCounts(t *testing.T) {
 	const callers, every = 6, 7
 	for _, tt := range []struct {
@@ -49,7 +49,7 @@ func TestHammerCounts(t *testing.T) {
 			}
 			most := int(sum.decisions)/every + callers
 			if len(latencies) > most || len(latencies) < int(sum.decisions-sum.failed)/every/2 {
-				t.Errorf("%d latencies of %d calls, want every %dth that did not fail",
+				t.Errorf("got %d latencies of %d calls, want every %dth unless it failed",
 					len(latencies), sum.decisions, every)
 			}
 			if want := min(len(tt.order), 2) + 1; len(seen) != want {
@@ -59,7 +59,7 @@ func TestHammerCounts(t *testing.T) {
 	}
 }
 
-// A latency is that of its own call, which did not fail.
+// TestHammerTimesCalls: latencies are those of single calls, without failed ones.
 func TestHammerTimesCalls(t *testing.T) {
 	const held = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestHammerTimesCalls(t *testing.T) {
 	}}
 	_, latencies := hammer(ctx, d, &workload{keys: keyNames(1)}, 1, 10*time.Second, 1)
 	if len(latencies) != 3 || latencies[2] < held {
-		t.Errorf("got %v, want three of which the last is at least %v", latencies, held)
+		t.Errorf("got %v, want three latencies, the last at least %v", latencies, held)
 	}
 }
 
@@ -87,22 +87,23 @@ func TestHammerEndsInTime(t *testing.T) {
 	sum, _ := hammer(t.Context(), d, &workload{keys: keyNames(1)}, 100, 20*time.Millisecond, 1000)
 	if took := time.Since(start); took < 20*time.Millisecond || took > 10*time.Second ||
 		sum.decisions < 100 {
-		t.Errorf("%d decisions in %v", sum.decisions, took)
+		t.Errorf("got %d decisions in %v, want 100 or more in 20ms to 10s", sum.decisions, took)
 	}
 }
 
-// An entry takes part in a load once, beside the sorted set and all of ours.
+// TestLoadEntries: no entry takes part in a load twice, and the sorted set and this module take
+// part in every load.
 func TestLoadEntries(t *testing.T) {
 	var srv *server
 	for _, c := range load(&srv, false).cases {
 		for i, name := range c.entries {
 			if _, err := findRedisEntry(name); err != nil || slices.Contains(c.entries[:i], name) {
-				t.Errorf("%s: %s is there twice, or not an entry: %v", c.name, name, err)
+				t.Errorf("%s: %s takes part twice, or is unknown: %v", c.name, name, err)
 			}
 		}
 		for _, name := range append([]string{zset, zsetRueidis, zsetValkey}, oursOnServers...) {
 			if !slices.Contains(c.entries, name) {
-				t.Errorf("%s: %s does not take part", c.name, name)
+				t.Errorf("%s: %s does not take part, want it in every load", c.name, name)
 			}
 		}
 	}

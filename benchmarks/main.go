@@ -1,17 +1,16 @@
-// Command benchmarks measures this module and what else Go programs use to limit rates, side by
-// side.
+// Command benchmarks compares this module with other rate limiters for Go.
 //
 //	go -C benchmarks run . [-quick] [-md file] [-json file] [-readme file] [-run regexp]
 //	go -C benchmarks run . -from file [-md file] [-readme file]
 //	go -C benchmarks run . -from file -charts directory
 //	go -C benchmarks run . -run regexp [-quick] -merge file [-md file] [-readme file]
 //
-// Every round measures all entries in turn; a quotient is taken within one round, and the report
+// Every round measures all entries in turn. A quotient is taken within one round, and the report
 // has the median and the range over the rounds. A new entry is one more value in memoryEntries or
 // redisEntries.
 //
-// The server under measurement is a redis-server that is installed, or else a container; see the
-// flags. It is stopped at the end.
+// The server is an installed redis-server or else a container; see the flags. It is stopped at the
+// end.
 package main
 
 import (
@@ -50,21 +49,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	quick := flags.Bool("quick", false,
-		"measure less and shorter: below two minutes instead of ten")
+		"measure less, in under two minutes instead of ten")
 	markdown := flags.String("md", "",
 		"write the Markdown report to `file` instead of standard output")
 	jsonFile := flags.String("json", "", "also write the report as JSON to `file`")
 	readme := flags.String("readme", "",
 		"also write the comparison into `file`, between its markers")
 	stored := flags.String("from", "",
-		"measure nothing: write the report that -json has written to `file`")
+		"measure nothing, but write the report in `file`, which -json wrote")
 	merged := flags.String("merge", "",
-		"replace what is measured in the report that -json has written to `file`, and keep its "+
-			"rest")
+		"replace the measured subjects of the report in `file`, which -json wrote, and keep "+
+			"the others")
 	chartsDir := flags.String("charts", "",
-		"measure nothing: draw the charts of the report of -from into `directory`")
+		"measure nothing, but draw the charts of the report of -from into `directory`")
 	pattern := flags.String("run", "",
-		"measure only what matches `regexp`, as subject/case such as commands/100")
+		"measure only cases that match `regexp`, as subject/case, such as commands/100")
 	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 4, or 2 with -quick")
 	var from source
 	flags.StringVar(&from.addr, "addr", "",
@@ -111,7 +110,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	local := slices.ContainsFunc(subjects, func(s subject) bool { return !s.onServer })
 	remote := slices.ContainsFunc(subjects, func(s subject) bool { return s.onServer })
 	if len(subjects) == 0 {
-		return fmt.Errorf("nothing matches %q", *pattern)
+		return fmt.Errorf("no subject/case matches -run %q", *pattern)
 	}
 
 	started := time.Now()
@@ -139,7 +138,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	rep.Took = time.Since(started).Round(time.Second)
 	if !*quick && memoryAvailable() < hugeKeysMemory {
 		res.errors = append(res.errors,
-			fmt.Sprintf("scale, %d keys: left out, since %d GiB of memory were not available",
+			fmt.Sprintf("scale, %d keys: left out, because it needs %d GiB of available memory",
 				hugeKeys, hugeKeysMemory>>30))
 	}
 	rep.Targets, rep.Tables, rep.Failures = res.judge(targets), res.tables(subjects), res.errors
@@ -157,7 +156,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return rep.write(stdout, *markdown, *jsonFile, *readme)
 }
 
-// write writes the report to the files that are named, and as Markdown to stdout if it has no file.
+// write writes the report to the named files, and as Markdown to stdout if markdown is empty.
 func (r *report) write(stdout io.Writer, markdown, jsonFile, readme string) error {
 	if jsonFile != "" {
 		if err := writeFile(jsonFile, r.writeJSON); err != nil {
@@ -183,7 +182,7 @@ func (r *report) write(stdout io.Writer, markdown, jsonFile, readme string) erro
 	return r.writeMarkdown(stdout)
 }
 
-// allSubjects returns what a run measures. The server has to be there only when it is measured.
+// allSubjects returns what a run measures. *srv must be set only while a subject is measured.
 func allSubjects(srv **server, quick bool) []subject {
 	subjects := []subject{
 		exactMemory(quick), inProcess(quick), growing(quick), together(quick), heap(quick),
@@ -200,7 +199,7 @@ func allSubjects(srv **server, quick bool) []subject {
 	return subjects
 }
 
-// choose leaves the cases that match "subject/case".
+// choose returns the subjects with the cases that match wanted, as subject/case.
 func choose(subjects []subject, wanted *regexp.Regexp) []subject {
 	var chosen []subject
 	for _, s := range subjects {
@@ -225,7 +224,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-// machine tells where the run took place, and how busy it was there.
+// machine describes the machine and its load.
 func machine() []fact {
 	facts := []fact{
 		{"CPU", field("/proc/cpuinfo", "model name", ":")},
@@ -236,12 +235,12 @@ func machine() []fact {
 	}
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		load, _, _ := strings.Cut(string(text), " ")
-		facts = append(facts, fact{"load of the machine when it began", load})
+		facts = append(facts, fact{"load average at the start", load})
 	}
 	return slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" })
 }
 
-// field returns the value of the first line that has the name, empty if there is none.
+// field returns the value of the first line with the name, or "".
 func field(file, name, separator string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -255,7 +254,7 @@ func field(file, name, separator string) string {
 	return ""
 }
 
-// describeEntries tells what was measured, with versions.
+// describeEntries adds the entries that were measured, and the versions of modules.
 func (r *report) describeEntries(local, remote bool) {
 	r.Entries, r.Versions = make(map[string][]about), map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverMemory measures what a saturated key takes on the server, as its window moves on.
+// serverMemory measures the memory of a saturated key on the server, over several windows.
 func serverMemory(s **server, quick bool) subject {
 	rounds := 2
 	if quick {
@@ -21,9 +21,9 @@ func serverMemory(s **server, quick bool) subject {
 		name: "memory", title: "Memory on the server", reference: zset, rounds: rounds,
 		metrics: []metric{
 			{"worst", "bytes a key",
-				"MEMORY USAGE of a key whose limit, the case, is always used up; the most that " +
-					"was seen.", false},
-			{"least", "bytes a key", "The least that was seen.", false},
+				"The largest MEMORY USAGE of a key whose limit is always used up. The case is " +
+					"the limit.", false},
+			{"least", "bytes a key", "The smallest MEMORY USAGE of that key.", false},
 		},
 	}
 	for _, c := range []struct {
@@ -54,7 +54,7 @@ func serverMemory(s **server, quick bool) subject {
 	return sub
 }
 
-// keyBytes samples one saturated key while it is tried a tenth more often than its limit allows.
+// keyBytes samples the size of a key under 1.1 times as much demand as its limit.
 func (s *server) keyBytes(ctx context.Context, name string, q quota) ([]float64, error) {
 	_, p, err := s.open(ctx, name, q)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *server) keyBytes(ctx context.Context, name string, q quota) ([]float64,
 			}
 			windows := duration.Seconds() / q.window.Seconds()
 			if fill := float64(n.admitted) / float64(q.max) / windows; fill < 0.9 {
-				return nil, fmt.Errorf("not saturated, since it kept only %.2f of the pace", fill)
+				return nil, fmt.Errorf("the key is not saturated: %.2f of its limit admitted", fill)
 			}
 			return []float64{float64(most), float64(least)}, nil
 		case <-time.After(2 * time.Millisecond):
@@ -92,7 +92,7 @@ func (s *server) keyBytes(ctx context.Context, name string, q quota) ([]float64,
 	}
 }
 
-// allBytes returns the size of all keys together.
+// allBytes returns the total size of all keys.
 func (s *server) allBytes(ctx context.Context) (int64, error) {
 	keys, err := s.control.Keys(ctx, "*").Result()
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *server) allBytes(ctx context.Context) (int64, error) {
 	var sum int64
 	for _, key := range keys {
 		n, err := s.control.MemoryUsage(ctx, key).Result()
-		if err != nil && !errors.Is(err, redis.Nil) { // expired meanwhile
+		if err != nil && !errors.Is(err, redis.Nil) { // redis.Nil: the key has expired
 			return 0, err
 		}
 		sum += n

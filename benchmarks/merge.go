@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A part tells how the subjects of a report were measured that did not come from its whole run.
+// A part describes a separate run that measured some subjects of a report.
 type part struct {
 	Subjects []string
 	Started  time.Time
@@ -19,7 +19,7 @@ type part struct {
 	Rounds   int
 }
 
-// merge replaces in r the subjects that newer has measured, each as a whole, and adds those that r
+// merge replaces the subjects that newer has measured, each as a whole, and adds those that r
 // lacks.
 func (r *report) merge(newer *report) error {
 	var measured []string
@@ -55,7 +55,7 @@ func (r *report) merge(newer *report) error {
 	return nil
 }
 
-// replaceTables replaces the tables of a subject by those among newer, or adds them at the end.
+// replaceTables replaces the tables of a subject by those in newer, or adds them at the end.
 func (r *report) replaceTables(subject string, newer []table) {
 	isOf := func(t table) bool { return t.Subject == subject }
 	at := slices.IndexFunc(r.Tables, isOf)
@@ -71,7 +71,7 @@ func (r *report) replaceTables(subject string, newer []table) {
 	}
 }
 
-// keepsColumns returns an error if newer has measured a subject of r, but not all of its cases.
+// keepsColumns returns an error if newer has measured only some cases of a subject of r.
 func (r *report) keepsColumns(newer *report) error {
 	for _, t := range newer.Tables {
 		for _, old := range r.Tables {
@@ -90,7 +90,7 @@ func (r *report) keepsColumns(newer *report) error {
 }
 
 // mergeEntries adds the entries and versions that r lacks. It returns an error if r has another
-// version of an entry, whose figures would then be of two.
+// version of an entry, because the figures of both would be mixed.
 func (r *report) mergeEntries(newer *report) error {
 	for where, entries := range newer.Entries {
 		for _, e := range entries {

@@ -44,14 +44,14 @@ func TestMerge(t *testing.T) {
 	}
 	text := "\n" + b.String()
 	for _, want := range []string{
-		"Measured apart: Cost, by `run of commands`, 2026-11-30 13:00 UTC, in 1m0s, rounds: 2, " +
-			"a quick and rough run. Machine: Go go1.26 linux/amd64.",
-		"Measured apart: Edges, by `run of edges`, 2026-11-30 13:00 UTC, in 1m0s, rounds: 2, " +
-			"a quick and rough run. Machine: Go go1.26 linux/amd64.",
+		"Measured in a separate run: Cost. By `run of commands`, 2026-11-30 13:00 UTC, in 1m0s, " +
+			"rounds: 2, a quick run with less precise figures. Machine: Go go1.26 linux/amd64.",
+		"Measured in a separate run: Edges. By `run of edges`, 2026-11-30 13:00 UTC, in 1m0s, " +
+			"rounds: 2, a quick run with less precise figures. Machine: Go go1.26 linux/amd64.",
 		"| time | 100 | 1000 |",
 		"| time | one | two |",
 		"| ratelimit | 7 | 8 |",
-		"0 of 2 targets hold; they stand below each subject. These do not:",
+		"0 of 2 targets hold. Each subject ends with its targets. These are missed:",
 		"| zset | server | example.com/zset | v1.2.3 | MIT | sorted set |",
 		"| ratelimit | in process | " + oursName + " | this | MIT | exact log |",
 	} {
@@ -59,11 +59,11 @@ func TestMerge(t *testing.T) {
 			t.Errorf("no line %q", want)
 		}
 	}
-	if got := strings.Count(b.String(), "Measured apart"); got != 2 {
-		t.Errorf("%d parts, want 2: the last edges replace the first", got)
+	if got := strings.Count(b.String(), "Measured in a separate run"); got != 2 {
+		t.Errorf("got %d parts, want 2: the second run of edges replaces the first", got)
 	}
 	if strings.Contains(b.String(), "broken") {
-		t.Error("a failure of a subject that was measured again stays")
+		t.Error("the failure of a subject that was measured again is still there")
 	}
 	if strings.Index(b.String(), "## Cost") > strings.Index(b.String(), "## Edges") {
 		t.Error("a subject that was measured again has moved")
@@ -83,10 +83,10 @@ func TestMergeKeepsTheRest(t *testing.T) {
 	} {
 		rep := sampleReport()
 		if err := rep.merge(newer); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+			t.Errorf("got %v, want %q", err, want)
 		}
 		if len(rep.Tables) != len(sampleReport().Tables) || len(rep.Parts) != 0 {
-			t.Error("the report has changed")
+			t.Error("the report was changed, want it kept")
 		}
 	}
 }

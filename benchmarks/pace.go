@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A count is how decisions came out.
+// A count counts decisions by result.
 type count struct{ decisions, admitted, failed int64 }
 
-// A pacer takes decisions at a steady rate, on its keys in turn.
+// A pacer makes decisions at a steady rate, on its keys in turn.
 type pacer struct {
 	decider
 	keys []string
@@ -20,7 +20,7 @@ type pacer struct {
 
 const paceWorkers = 16
 
-// run decides for the duration, or until stop returns true for an answer; stop may be nil.
+// run makes decisions for the duration, or until stop, if not nil, returns true.
 func (p *pacer) run(
 	ctx context.Context, workers int, duration time.Duration, stop func(admitted bool) bool,
 ) count {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// startAppending makes the server write an append-only file, until stop. It returns when what
-// follows is appended only.
+// startAppending makes the server write an append-only file until stop. It returns when the initial
+// rewrite is done.
 func (s *server) startAppending(ctx context.Context) (stop func(), err error) {
-	// a server that is gone appends nothing
+	// the error does not matter: a server that has ended appends nothing
 	stop = func() { _ = s.configure(context.Background(), "appendonly", "no") }
 	if err := errors.Join(
 		s.configure(ctx, "appendfsync", "no"),
@@ -25,7 +25,7 @@ func (s *server) startAppending(ctx context.Context) (stop func(), err error) {
 		stop()
 		return nil, err
 	}
-	for { // the file begins with all that is there
+	for { // the file begins with a copy of all keys
 		fields, err := s.info(ctx, "persistence")
 		if err != nil {
 			stop()
@@ -44,8 +44,7 @@ func (s *server) startAppending(ctx context.Context) (stop func(), err error) {
 	}
 }
 
-// attachReplica makes the server replicate, to a connection that reads everything and keeps
-// nothing.
+// attachReplica makes the server replicate to a connection that discards everything.
 func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
 	if err := s.configure(ctx, "repl-diskless-sync-delay", "0"); err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
 			return nil, err
 		}
 		line := "\n"
-		for err == nil && line == "\n" { // the server keeps the connection alive with them
+		for err == nil && line == "\n" { // keep-alives
 			line, err = r.ReadString('\n')
 		}
 		if err != nil {
@@ -77,7 +76,7 @@ func (s *server) attachReplica(ctx context.Context) (detach func(), err error) {
 		}
 		if !strings.HasPrefix(line, step.answer) {
 			conn.Close()
-			return nil, fmt.Errorf("the server does not replicate: %q", line)
+			return nil, fmt.Errorf("the server does not replicate: it answered %q", line)
 		}
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {

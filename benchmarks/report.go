@@ -23,7 +23,7 @@ type row struct {
 	Cells []*value // nil where nothing was measured
 }
 
-// A report is all that a run found.
+// A report is the result of a run.
 type report struct {
 	Started  time.Time
 	Took     time.Duration
@@ -35,9 +35,9 @@ type report struct {
 	Rounds   int
 	Targets  []verdict
 	Tables   []table
-	Limits   []fact   // what the server can do at most, by redis-benchmark
+	Limits   []fact   // upper bounds of the server's rate, by redis-benchmark
 	Failures []string // measurements that failed
-	Parts    []part   `json:",omitempty"` // measured apart, in the order of the runs
+	Parts    []part   `json:",omitempty"` // subjects measured in separate runs, in their order
 }
 
 const (
@@ -45,7 +45,7 @@ const (
 	serverEntries    = "server"
 )
 
-// tables sets out what was measured of the subjects.
+// tables returns the tables of the subjects.
 func (r *results) tables(subjects []subject) []table {
 	var ts []table
 	for _, s := range subjects {
@@ -81,7 +81,7 @@ func (r *results) tables(subjects []subject) []table {
 	return ts
 }
 
-// value summarizes a cell; nil if there is none.
+// value summarizes a cell. It returns nil if nothing was measured.
 func (r *results) value(c cell, reference string) *value {
 	rounds := r.values[c]
 	s := summarize(rounds)
@@ -100,7 +100,7 @@ func (r *results) value(c cell, reference string) *value {
 	return v
 }
 
-// writeJSON writes a line for each table and for each row, so that changes can be read.
+// writeJSON writes a line for each table and each row, for readable diffs.
 func (r *report) writeJSON(w io.Writer) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -130,26 +130,34 @@ func readReport(name string) (*report, error) {
 	return rep, nil
 }
 
-const caveats = `Medians, with the range over the rounds in brackets. **×** is the quotient by the
-reference within the same round, in which all entries are measured in turn. Before you use a figure:
+const caveats = `A figure is the median over the rounds, with the range in brackets. Each round
+measures all entries in turn. **×** is the quotient by the table's reference in the same round. A
+dash means that nothing was measured.
+
+A row is an [entry](#entries): a library, or a script to compare with. "ratelimit" is this module. A
+column is a case. "hot" means one key for all decisions; "uniform" draws all keys equally often,
+"zipf" draws key k about as often as 1/k^1.1. "c=64" means 64 concurrent callers. "refused" means
+that every decision is a refusal; in the other cases all should be admitted unless the text says
+otherwise.
+
+Before you use a figure:
 
 - Compare within one table, and compare quotients rather than times. The machine is shared: when it
-  is busy, times double and quotients differ by a third between runs, and the longest of anything
-  comes mostly from the machine. The brackets show how quiet it was.
-- The server is on loopback, on the same cores as its clients. Over a network a round trip takes far
-  longer than any decision here.
-- The libraries promise different things. A token bucket, GCRA or fixed window keeps a few bytes a
-  key and may by design admit up to twice its limit in a window; the quotients show what exactness
+  is busy, times double, quotients differ by a third between runs, and the longest times come mostly
+  from the machine. The brackets show how quiet it was.
+- The server runs on loopback, on the same cores as its clients. Over a network a round trip takes
+  far longer than any decision here.
+- The libraries promise different things. A token bucket, GCRA or fixed window keeps a few bytes per
+  key and may by design admit up to twice its limit in a window. The quotients show what exactness
   costs and saves, not which library is better.
-- A target is a bound that this project set itself. The median is compared with it, in the one run
-  that measured it.
+- A target is a bound that this project set itself. It is compared with the median of one run.
 `
 
-// writeMarkdown writes everything, subject by subject.
+// writeMarkdown writes the page.
 func (r *report) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s`, %s, in %s, rounds: %d. "+
-		"Do not edit: the next run overwrites this page.\n\n",
+	fmt.Fprintf(&b, "# Benchmarks\n\nMeasured by `%s`, %s, in %s, rounds: %d. "+
+		"Do not edit this page: the next run overwrites it.\n\n",
 		r.Command, r.Started.UTC().Format("2006-01-02 15:04 MST"),
 		r.Took.Round(time.Second), r.Rounds)
 	r.writeParts(&b)
@@ -179,7 +187,7 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	}
 	if len(r.Limits) > 0 {
 		b.WriteString("\n## What the server can do\n\n" +
-			"By redis-benchmark: no decision is faster than an empty script.\n\n")
+			"Measured by redis-benchmark. No decision can be faster than an empty script.\n\n")
 		for _, f := range r.Limits {
 			fmt.Fprintf(&b, "- %s: %s\n", f.Name, f.Value)
 		}
@@ -202,7 +210,7 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	return err
 }
 
-// writeParts says what was not measured in the whole run.
+// writeParts writes which subjects were measured in separate runs.
 func (r *report) writeParts(b *strings.Builder) {
 	titles := make(map[string]string)
 	for _, t := range r.Tables {
@@ -218,15 +226,16 @@ func (r *report) writeParts(b *strings.Builder) {
 		}
 		kind := ""
 		if p.Quick {
-			kind = ", a quick and rough run"
+			kind = ", a quick run with less precise figures"
 		}
-		fmt.Fprintf(b, "Measured apart: %s, by `%s`, %s, in %s, rounds: %d%s. Machine: %s.\n\n",
+		fmt.Fprintf(b, "Measured in a separate run: %s. By `%s`, %s, in %s, rounds: %d%s. "+
+			"Machine: %s.\n\n",
 			strings.Join(names, "; "), p.Command, p.Started.UTC().Format("2006-01-02 15:04 MST"),
 			p.Took.Round(time.Second), p.Rounds, kind, strings.Join(machine, ", "))
 	}
 }
 
-// writeMisses says first what does not hold.
+// writeMisses writes the missed targets.
 func (r *report) writeMisses(b *strings.Builder) {
 	var missed []verdict
 	for _, v := range r.Targets {
@@ -237,10 +246,10 @@ func (r *report) writeMisses(b *strings.Builder) {
 	if len(r.Targets) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n## Targets\n\n%d of %d targets hold; they stand below each subject.",
+	fmt.Fprintf(b, "\n## Targets\n\n%d of %d targets hold. Each subject ends with its targets.",
 		len(r.Targets)-len(missed), len(r.Targets))
 	if len(missed) > 0 {
-		b.WriteString(" These do not:\n\n| missed | measured | target | bounded by |\n" +
+		b.WriteString(" These are missed:\n\n| target | measured | bound | what limits it |\n" +
 			"|---|---|---|---|\n")
 		for _, v := range missed {
 			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", v.What, v.measured(), v.Target, bound(v.What))
@@ -251,14 +260,14 @@ func (r *report) writeMisses(b *strings.Builder) {
 }
 
 func (r *report) writeTargets(b *strings.Builder, subject string) {
-	header := "\nTargets.\n\n| target | measured | bound | |\n|---|---|---|---|\n"
+	header := "\nTargets:\n\n| target | measured | bound | |\n|---|---|---|---|\n"
 	for _, v := range r.Targets {
 		if v.Subject != subject {
 			continue
 		}
 		b.WriteString(header)
 		header = ""
-		holds := "**misses**"
+		holds := "**missed**"
 		if v.Holds {
 			holds = "holds"
 		}
@@ -269,12 +278,12 @@ func (r *report) writeTargets(b *strings.Builder, subject string) {
 func (v verdict) measured() string { return withRange(v.Measured, v.Range[0], v.Range[1], 2) }
 
 func (t *table) writeMarkdown(b *strings.Builder) {
-	fmt.Fprintf(b, "\n%s, %s.", t.Metric.Name, t.Metric.Unit)
+	fmt.Fprintf(b, "\n**%s**, %s.", t.Metric.Name, t.Metric.Unit)
 	if t.Metric.Note != "" {
 		fmt.Fprintf(b, " %s", t.Metric.Note)
 	}
 	if same, ok := t.same(); ok {
-		fmt.Fprintf(b, " Everywhere %s.\n", same)
+		fmt.Fprintf(b, " All values are %s.\n", same)
 		return
 	}
 	fmt.Fprintf(b, "\n\n| %s | %s |\n|---|%s\n", t.Metric.Name, strings.Join(t.Columns, " | "),
@@ -288,7 +297,7 @@ func (t *table) writeMarkdown(b *strings.Builder) {
 	}
 }
 
-// same returns the value that all cells have, if there are several and they have one.
+// same returns the common value of all cells, if there are several and all are equal.
 func (t *table) same() (text string, ok bool) {
 	cells := 0
 	for _, row := range t.Rows {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// sample returns two rounds of two entries, of which "slow" lacks the second column.
+// sample returns two rounds of two entries. The second entry has no time in the second column.
 func sample() (*results, []subject) {
 	r := newResults()
 	for c, values := range map[cell][]float64{
@@ -63,15 +63,15 @@ func TestMarkdown(t *testing.T) {
 	lines := strings.Split(b.String(), "\n")
 	for _, want := range []string{
 		"## Cost",
-		"time, µs. A note.",
+		"**time**, µs. A note.",
 		"| time | 100 | 1000 |",
 		"|---|---|---|",
 		"| zset | 15 [10–20] | 1,234 |",
 		"| ratelimit | 17.5 [5–30] **×1 [0.50–1.50]** | – |",
-		"admitted, share. Everywhere 1.",
-		"1 of 2 targets hold; they stand below each subject. These do not:",
+		"**admitted**, share. All values are 1.",
+		"1 of 2 targets hold. Each subject ends with its targets. These are missed:",
 		"| cost | 1 [0.50–1.50] | ≤ 0.70 | – |",
-		"| cost | 1 [0.50–1.50] | ≤ 0.70 | **misses** |",
+		"| cost | 1 [0.50–1.50] | ≤ 0.70 | **missed** |",
 		"| records | 3 | ≤ 4 | holds |",
 		"| zset | server | example.com/zset | v1.2.3 | MIT | sorted set |",
 		"- commands, 1000, ours: broken",
@@ -82,17 +82,17 @@ func TestMarkdown(t *testing.T) {
 		}
 	}
 	if strings.Contains(b.String(), "never") {
-		t.Error("a metric without values has a table")
+		t.Error("a metric without values has a table, want none")
 	}
 	if !strings.Contains(b.String(), "quick run") {
-		t.Error("does not say that the run was quick")
+		t.Error("the page does not say that the run was quick")
 	}
 	if t.Failed() {
 		t.Log(b.String())
 	}
 }
 
-// What is read from JSON is written as what was measured.
+// TestJSON: a report that was read from JSON is written as the measured one.
 func TestJSON(t *testing.T) {
 	rep := sampleReport()
 	rep.Tables[0].Rows[0].Cells[0].Ratio = &ratio{round5(1.0 / 3), 1e-7, number(math.NaN())}
@@ -124,7 +124,7 @@ func TestJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := readReport(name); err == nil {
-			t.Errorf("%s was read without an error", bad)
+			t.Errorf("no error for %s", bad)
 		}
 	}
 }
@@ -166,11 +166,11 @@ func TestComparison(t *testing.T) {
 		t.Error("the README has an entry that is not among readmeEntries")
 	}
 	if strings.Contains(got, zsetRetry) {
-		t.Error("an entry of which nothing is known has a row")
+		t.Error("an entry without a measurement has a row, want none")
 	}
-	if !strings.Contains(got, "the 1 of our 2 targets\nthat were missed") ||
+	if !strings.Contains(got, "the 1 of our 2 targets that were missed") ||
 		!strings.Contains(got, "quick") {
-		t.Errorf("does not say what misses and that the run was quick:\n%s", got)
+		t.Errorf("the text lacks the missed targets, or that the run was quick:\n%s", got)
 	}
 	var all strings.Builder
 	rep.writeSideBySide(&all)
@@ -184,12 +184,12 @@ func TestComparison(t *testing.T) {
 	}
 	for _, bad := range []string{"", beginComparison, endComparison + beginComparison} {
 		if _, err := rep.insertComparison(bad); !errors.Is(err, errNoMarkers) {
-			t.Errorf("%q: %v, want %v", bad, err, errNoMarkers)
+			t.Errorf("%q: got %v, want %v", bad, err, errNoMarkers)
 		}
 	}
 }
 
-// The documents say what the program writes from the run that is committed.
+// TestDocumentsAreWritten: the pages are what the program writes from the committed report.
 func TestDocumentsAreWritten(t *testing.T) {
 	const again = "go -C benchmarks run . -from ../docs/benchmarks.json " +
 		"-md ../docs/benchmarks.md -readme ../README.md"
@@ -246,7 +246,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Each target names a cell that the full run measures.
+// TestTargetsAreMeasured: each target names cells that a full run measures.
 func TestTargetsAreMeasured(t *testing.T) {
 	var srv *server
 	measured := make(map[cell]bool)
@@ -261,10 +261,10 @@ func TestTargetsAreMeasured(t *testing.T) {
 	}
 	for _, target := range targets {
 		if !measured[target.value] {
-			t.Errorf("%s: nothing measures %+v", target.what, target.value)
+			t.Errorf("%s: no case measures %+v", target.what, target.value)
 		}
 		if target.over != nil && !measured[*target.over] {
-			t.Errorf("%s: nothing measures %+v", target.what, *target.over)
+			t.Errorf("%s: no case measures %+v", target.what, *target.over)
 		}
 	}
 }
@@ -276,7 +276,7 @@ func TestNumber(t *testing.T) {
 		number(math.NaN()): "–",
 	} {
 		if got := v.String(); got != want {
-			t.Errorf("%v is written %q, want %q", float64(v), got, want)
+			t.Errorf("got %q for %v, want %q", got, float64(v), want)
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 // A metric is one number that a measurement yields, and one table of the report.
 type metric struct {
-	Name string // what targets refer to
+	Name string // targets refer to it
 	Unit string
-	Note string // what is counted; may be empty
-	// Alone says that the value is no cost, so that quotients by the reference mean nothing.
+	Note string // explains what is measured; may be empty
+	// Alone means that the metric has no quotients, because it is not a cost.
 	Alone bool `json:"-"`
 }
 
@@ -26,7 +26,7 @@ type subject struct {
 	metrics   []metric
 	cases     []testCase
 	rounds    int  // 0 means the number of rounds of the run
-	onServer  bool // it needs a server
+	onServer  bool // whether it needs a server
 }
 
 // A testCase measures its entries one by one. measure returns one value for each metric of the
@@ -35,7 +35,7 @@ type testCase struct {
 	name    string
 	entries []string
 	measure func(ctx context.Context, entry string) ([]float64, error)
-	rounds  int // 0 means those of the subject
+	rounds  int // 0 means the number of the subject
 }
 
 // A cell names what is measured once a round.
@@ -60,9 +60,9 @@ func (r *results) add(c cell, round int, value float64) {
 	r.values[c] = vs
 }
 
-// run measures the rounds in turn. A round measures every entry of every case, and begins at
-// another entry than the one before. An entry that fails is noted and has no value in that round.
-// The error is that of ctx.
+// run measures the rounds in turn. A round measures every entry of every case, starting at another
+// entry than the previous round. An entry that fails is added to r.errors and has no value in that
+// round. The returned error is that of ctx.
 func (r *results) run(
 	ctx context.Context, subjects []subject, rounds int, progress func(string),
 ) error {
@@ -94,7 +94,7 @@ func (r *results) run(
 	return nil
 }
 
-// A summary is the median and the range of the values that are there. All are NaN if there is none.
+// A summary is the median and range of the values except NaN. All are NaN if there are none.
 type summary struct {
 	Median, Min, Max float64
 	N                int
@@ -115,8 +115,8 @@ func summarize(values []float64) summary {
 	return summary{Median: median, Min: vs[0], Max: vs[len(vs)-1], N: len(vs)}
 }
 
-// quotients divides round by round. A round that lacks one of the two values, or in which over is
-// 0, has no quotient.
+// quotients divides round by round. If one of the two values is missing or over is 0, the quotient
+// is NaN.
 func quotients(values, over []float64) []float64 {
 	qs := make([]float64, min(len(values), len(over)))
 	for i := range qs {

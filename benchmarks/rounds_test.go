@@ -26,16 +26,16 @@ func TestSummarize(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 			if slices.Compare(before, tt.values) != 0 {
-				t.Errorf("the values were changed to %v", tt.values)
+				t.Errorf("summarize changed the values to %v", tt.values)
 			}
 		})
 	}
 	if got := summarize([]float64{nan}); !math.IsNaN(got.Median) || got.N != 0 {
-		t.Errorf("of no value: got %+v, want NaN", got)
+		t.Errorf("without values: got %+v, want NaN", got)
 	}
 }
 
-// The quotient of medians would be 1; within the rounds it is 2 each time but the last.
+// The quotient of the medians would be 1, but within each round except the last it is 2.
 func TestQuotientsAreTakenWithinARound(t *testing.T) {
 	ours := []float64{2, 20, 200, 7}
 	reference := []float64{1, 10, 100, 0}
@@ -44,7 +44,7 @@ func TestQuotientsAreTakenWithinARound(t *testing.T) {
 		t.Errorf("got %v, want %v and NaN", got, want)
 	}
 	if got := summarize(got); got.Median != 2 || got.Min != 2 || got.Max != 2 || got.N != 3 {
-		t.Errorf("summary %+v, want 2 everywhere, of 3 rounds", got)
+		t.Errorf("got summary %+v, want 2 in 3 rounds", got)
 	}
 	if got := quotients([]float64{1, 2}, []float64{math.NaN(), 1}); !math.IsNaN(got[0]) ||
 		got[1] != 2 {
@@ -72,21 +72,21 @@ func TestRunMeasuresAllEntriesEveryRound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"a", "b", "c", "b", "c", "a"}; !slices.Equal(order, want) {
-		t.Errorf("measured %v, want %v", order, want)
+		t.Errorf("got order %v, want %v", order, want)
 	}
 	if got, want := r.values[cell{"time", "ns", "hot", "a"}],
 		[]float64{1, 6}; !slices.Equal(got, want) {
-		t.Errorf("a has %v, want %v", got, want)
+		t.Errorf("a: got %v, want %v", got, want)
 	}
 	if got := r.values[cell{"time", "ns", "hot", "b"}]; !slices.Equal(got, []float64{2}) ||
 		len(r.errors) != 1 {
-		t.Errorf("b has %v with errors %q, want only the first round and one error", got, r.errors)
+		t.Errorf("b: got %v with errors %q, want only the first round and one error", got, r.errors)
 	}
 	if err := r.run(t.Context(), []subject{once}, 2, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.values[cell{"once", "ns", "hot", "c"}]; len(got) != 1 {
-		t.Errorf("a subject of one round has %v", got)
+		t.Errorf("a subject of one round: got %v, want one value", got)
 	}
 	rare := s
 	rare.name, rare.cases = "rare", []testCase{s.cases[0]}
@@ -95,7 +95,7 @@ func TestRunMeasuresAllEntriesEveryRound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.values[cell{"rare", "ns", "hot", "c"}]; len(got) != 1 {
-		t.Errorf("a case of one round has %v", got)
+		t.Errorf("a case of one round: got %v, want one value", got)
 	}
 }
 

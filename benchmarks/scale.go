@@ -21,36 +21,36 @@ import (
 
 const (
 	scaleCPUs  = 2
-	sampleKeys = 1 << 20 // how many of the keys are decided on, drawn from all
+	sampleKeys = 1 << 20 // number of keys that are measured, drawn from all
 	probeKeys  = 1 << 10
 	probeTime  = 500 * time.Millisecond
 
 	hugeKeys       = 10_000_000
-	hugeKeysMemory = 10 << 30 // bytes that the machine must have to spare for hugeKeys
+	hugeKeysMemory = 10 << 30 // bytes of memory that must be available for hugeKeys
 )
 
 var scaleQuota = quota{100, time.Hour}
 
-// scale measures how the cost of a decision grows with the number of keys, and what forgetting them
-// costs those who decide.
+// scale measures how the cost of a decision grows with the number of keys, and how dropping expired
+// keys affects decisions.
 func scale(quick bool) subject {
 	sub := subject{
 		name: "scale", title: "Many keys in process", reference: xTime, rounds: 1,
 		metrics: []metric{
 			{"time", "ns a decision",
-				"All keys alike, 2 goroutines. The case is the number of keys.", false},
+				"2 goroutines, all keys equally often. The case is the number of keys.", false},
 			{"heap", "bytes a key", "After one request of each key.", false},
 			{"GC pause", "µs",
-				"The longest that the garbage collector stopped all goroutines while the keys " +
-					"were added and decided on.", true},
-			{"GC", "ms", "Wall time of one collection with all keys there.", false},
+				"The longest stop of all goroutines by the garbage collector while keys were " +
+					"added and used.", true},
+			{"GC", "ms", "Wall time of one collection with all keys in memory.", false},
 			{"longest", "µs",
-				"The longest decision that one goroutine saw in half a second with nothing else " +
-					"to do: mostly the machine.", true},
+				"The longest decision of one goroutine in half a second without other load: " +
+					"mostly noise of the machine.", true},
 			{"longest while forgetting", "µs",
-				"The same while all keys run out at once and the cleaner drops them. x/time/rate " +
-					"in a map forgets nothing.", true},
-			{"forgetting", "ms", "From the first key that the cleaner dropped to the last.", true},
+				"The same while all keys expire at once and are dropped. x/time/rate in a map " +
+					"drops nothing.", true},
+			{"forgetting", "ms", "Time from the first dropped key to the last.", true},
 		},
 	}
 	sizes := []int{10_000, 1_000_000}
@@ -71,10 +71,10 @@ func scale(quick bool) subject {
 	return sub
 }
 
-// A crowd is a limiter whose keys can all be made to run out at once.
+// A crowd is a limiter whose keys can all expire at once.
 type crowd struct {
 	decider
-	size   func() int // states that are there; nil if they are never dropped
+	size   func() int // number of states; nil if they are never dropped
 	expire func()
 }
 
@@ -188,8 +188,8 @@ func addKeys(ctx context.Context, d decider, keys int) error {
 	return errors.Join(errs...)
 }
 
-// probe decides on its keys in turn, for at least probeTime and as long as more says, which it asks
-// now and then, and returns the longest decision in µs.
+// probe makes decisions on its keys in turn, for at least probeTime and as long as more, called
+// every 100 decisions, returns true. It returns the longest decision in µs.
 func probe(ctx context.Context, d decider, keys []string, more func() bool) (float64, error) {
 	var longest time.Duration
 	begin := time.Now()
@@ -221,8 +221,8 @@ func readPauses() *metrics.Float64Histogram {
 	return sample[0].Value.Float64Histogram()
 }
 
-// longestPause returns the bound in µs of the longest pause between two readings: 0 without any,
-// NaN if unknown.
+// longestPause returns an upper bound in µs of the longest pause between two readings: 0 if there
+// is none, NaN if unknown.
 func longestPause(before, after *metrics.Float64Histogram) float64 {
 	if before == nil || after == nil {
 		return math.NaN()
@@ -239,7 +239,7 @@ func longestPause(before, after *metrics.Float64Histogram) float64 {
 	return 0
 }
 
-// memoryAvailable returns the bytes of memory that the machine can spare, 0 if unknown.
+// memoryAvailable returns the bytes of available memory, 0 if unknown.
 func memoryAvailable() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

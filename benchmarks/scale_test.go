@@ -33,7 +33,7 @@ func TestLongestPause(t *testing.T) {
 	}
 }
 
-// A decision that is held up is seen, and probing goes on for as long as it should.
+// TestProbe: probe finds a slow decision, and continues as long as more returns true.
 func TestProbe(t *testing.T) {
 	const held = 30 * time.Millisecond
 	calls, asked := 0, 0
@@ -53,21 +53,22 @@ func TestProbe(t *testing.T) {
 	}
 	if took := time.Since(begin); longest < float64(held.Microseconds()) || took < 2*probeTime ||
 		asked != calls/100+1 {
-		t.Errorf("longest %v µs of %d calls in %v, asked %d times", longest, calls, took, asked)
+		t.Errorf("got longest %v µs of %d calls in %v, with %d calls of more; want %v or longer",
+			longest, calls, took, asked, held)
 	}
 }
 
-// A limiter that fails has no time of a decision.
+// TestProbeFails: probe returns the error of a failed decision.
 func TestProbeFails(t *testing.T) {
 	failed := errors.New("failed")
 	d := decider{allow: func(context.Context, string) (bool, error) { return false, failed }}
 	if _, err := probe(t.Context(), d, []string{"a"},
 		func() bool { return true }); !errors.Is(err, failed) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, failed)
 	}
 }
 
-// The store's keys run out at once and are forgotten.
+// TestCrowdIsForgotten: all keys of a store expire at once and are dropped.
 func TestCrowdIsForgotten(t *testing.T) {
 	values, err := scaleOf(t.Context(), ours, 5_000)
 	if err != nil {
@@ -75,7 +76,7 @@ func TestCrowdIsForgotten(t *testing.T) {
 	}
 	for i, m := range scale(true).metrics {
 		if math.IsNaN(values[i]) || values[i] < 0 {
-			t.Errorf("%s: %v", m.Name, values[i])
+			t.Errorf("%s: got %v, want a measured value", m.Name, values[i])
 		}
 	}
 }

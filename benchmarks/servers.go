@@ -16,18 +16,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A server is the Redis or Valkey under measurement.
+// A server is the measured Redis or Valkey.
 type server struct {
 	addr      string
 	origin    string // how it was started
 	control   *redis.Client
 	stop      func()
-	benchmark []string          // the command that runs redis-benchmark, nil if there is none
-	settings  map[string]string // what configure has changed, as it was
+	benchmark []string          // command that runs redis-benchmark, nil if not installed
+	settings  map[string]string // original values of changed settings
 }
 
-// A source says where the server comes from. The first that is set counts; none means a
-// redis-server binary, or else a container of defaultImage.
+// A source says where the server comes from. The first field that is set counts. None means an
+// installed redis-server, or else a container of defaultImage.
 type source struct {
 	addr, binary, image string
 }
@@ -37,8 +37,7 @@ const (
 	startTimeout = 30 * time.Second
 )
 
-// startServer starts a server that keeps everything in memory, and connects to it. The caller stops
-// it.
+// startServer starts a server without persistence and connects to it. The caller must call stop.
 func startServer(ctx context.Context, from source) (*server, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -70,8 +69,8 @@ func startServer(ctx context.Context, from source) (*server, error) {
 	return s, nil
 }
 
-// connect waits until the server answers. A server that was not started by us must be empty, since
-// it is flushed.
+// connect waits until the server answers. A foreign server, one that this program has not started,
+// must be empty, because the measurements delete all keys.
 func (s *server) connect(ctx context.Context, foreign bool) error {
 	s.control = newGoRedis(s.addr)
 	for {
@@ -91,7 +90,7 @@ func (s *server) connect(ctx context.Context, foreign bool) error {
 			return err
 		}
 		if keys > 0 {
-			return fmt.Errorf("the server at %s holds %d keys; it must be empty, since the "+
+			return fmt.Errorf("the server at %s holds %d keys; it must be empty, because the "+
 				"measurements delete all keys", s.addr, keys)
 		}
 	}
@@ -109,7 +108,7 @@ func (s *server) connect(ctx context.Context, foreign bool) error {
 	return nil
 }
 
-// configure changes a setting. A server that goes on after the run gets back what it had.
+// configure changes a setting, which stop restores on a foreign server.
 func (s *server) configure(ctx context.Context, name, value string) error {
 	if _, ok := s.settings[name]; !ok {
 		before, err := s.control.ConfigGet(ctx, name).Result()
@@ -143,7 +142,7 @@ func startBinary(path string) (*server, error) {
 	}
 	s := &server{addr: "127.0.0.1:" + port, origin: path, stop: func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // says that it was killed
+		_ = cmd.Wait() // returns that it was killed
 		os.RemoveAll(dir)
 	}}
 	for _, name := range []string{"redis-benchmark", "valkey-benchmark"} {
@@ -160,11 +159,12 @@ func startContainer(ctx context.Context, image string) (*server, error) {
 	remove := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		_ = exec.CommandContext(ctx, "docker", "rm", "-f", "-v", name).Run() // it may not be there
+		// the container may not exist
+		_ = exec.CommandContext(ctx, "docker", "rm", "-f", "-v", name).Run()
 	}
 	if _, err := docker(ctx, "run", "-d", "--rm", "--name", name, "-p", "127.0.0.1::6379",
 		image, "--save", "", "--appendonly", "no"); err != nil {
-		remove() // the client may have been stopped after the container had started
+		remove() // the container may have started although the client failed
 		return nil, err
 	}
 	addr, err := containerAddr(ctx, name)
@@ -182,8 +182,8 @@ func startContainer(ctx context.Context, image string) (*server, error) {
 	return s, nil
 }
 
-// containerAddr prefers the container's own address, where it can be reached, to the published port
-// with its proxy.
+// containerAddr returns the container's own address if it can be reached, and otherwise the
+// published port, which has a proxy.
 func containerAddr(ctx context.Context, name string) (string, error) {
 	ip, err := docker(ctx, "inspect", "-f",
 		"{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", name)
@@ -205,7 +205,7 @@ func containerAddr(ctx context.Context, name string) (string, error) {
 	return addr, nil
 }
 
-// docker runs the command line client and returns what it prints.
+// docker runs the docker command and returns its output.
 func docker(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "docker", args...)
@@ -216,7 +216,7 @@ func docker(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// version tells the server's name and version.
+// version returns the server's name and version.
 func (s *server) version(ctx context.Context) string {
 	info, err := s.info(ctx, "server")
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *server) version(ctx context.Context) string {
 	return "Redis " + info["redis_version"]
 }
 
-// limits asks redis-benchmark how fast the server is at the least that a decision could be.
+// limits measures with redis-benchmark the rate of the cheapest commands that a decision could use.
 func (s *server) limits(ctx context.Context, quick bool) ([]fact, error) {
 	if s.benchmark == nil {
 		return nil, nil

@@ -10,13 +10,13 @@ import (
 
 // A snapshot is what the server has counted so far.
 type snapshot struct {
-	calls, usec   float64 // of the commands that clients sent
+	calls, usec   float64 // of commands from clients
 	reads         float64
 	in, out       float64 // bytes, without replication
 	offset        float64 // of replication
 	appended      float64 // bytes of the append-only file, 0 if there is none
 	cpu           float64 // seconds
-	inOwn, outOwn float64 // bytes of the snapshot's own command and answer
+	inOwn, outOwn float64 // bytes of the snapshot's own command and reply
 }
 
 // info returns the fields of INFO.
@@ -36,8 +36,8 @@ func (s *server) info(ctx context.Context, sections ...string) (map[string]strin
 
 var scriptCommands = []string{"evalsha", "eval"}
 
-// snapshot counts the calls of the named commands, or of scripts if there are none. Commands that
-// scripts run are part of the script's time.
+// snapshot counts the calls of the named commands, or of scripts if commands is nil. The time of a
+// script includes that of the commands that it runs.
 func (s *server) snapshot(ctx context.Context, commands []string) (snapshot, error) {
 	if commands == nil {
 		commands = scriptCommands
@@ -53,7 +53,7 @@ func (s *server) snapshot(ctx context.Context, commands []string) (snapshot, err
 		}
 		return v
 	}
-	orNone := func(name string) float64 { // for what not all servers count
+	orNone := func(name string) float64 { // some servers lack the field
 		if v := get(name); !math.IsNaN(v) {
 			return v
 		}
@@ -89,7 +89,7 @@ func (s *server) snapshot(ctx context.Context, commands []string) (snapshot, err
 	return snap, nil
 }
 
-// since returns what was counted after before, without the command that took before.
+// since returns the counts since before, without those of the snapshots themselves.
 func (s snapshot) since(before snapshot) snapshot {
 	return snapshot{
 		calls: s.calls - before.calls, usec: s.usec - before.usec,
@@ -100,5 +100,5 @@ func (s snapshot) since(before snapshot) snapshot {
 	}
 }
 
-// round2 drops the little that belongs to the measurement.
+// round2 rounds to two digits, to remove the small cost of measuring.
 func round2(v float64) float64 { return float64(int64(v*100+0.5)) / 100 }

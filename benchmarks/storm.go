@@ -18,7 +18,7 @@ import (
 const (
 	stormKey     = "storm"
 	stormCallers = 64
-	stormCalls   = 20 // of each caller
+	stormCalls   = 20 // per caller
 )
 
 var stormQuota = quota{50, 30 * time.Second}
@@ -35,7 +35,7 @@ func (c stormCount) share() float64 {
 
 func (c stormCount) failed() float64 { return float64(c.Failed) / float64(max(c.Calls, 1)) }
 
-// playStorm lets many goroutines try one key at once.
+// playStorm makes stormCallers goroutines decide on one key at once.
 func playStorm(ctx context.Context, ds []decider) stormCount {
 	var yes, bad atomic.Int64
 	var wg sync.WaitGroup
@@ -56,12 +56,12 @@ func playStorm(ctx context.Context, ds []decider) stormCount {
 	return stormCount{stormCallers * stormCalls, yes.Load(), bad.Load()}
 }
 
-// stormEnv makes this program one process of a storm; it holds the stormTask.
+// stormEnv makes this program a process of a storm: it holds a stormTask.
 const stormEnv = "RATELIMIT_BENCHMARKS_STORM"
 
 type stormTask struct{ Entry, Addr string }
 
-// stormProcesses empties the server and has two processes storm it at the same time.
+// stormProcesses deletes all keys and runs a storm in two processes at the same time.
 func stormProcesses(ctx context.Context, task stormTask) (sum stormCount, err error) {
 	control := newGoRedis(task.Addr)
 	defer control.Close()
@@ -85,7 +85,7 @@ func stormProcesses(ctx context.Context, task stormTask) (sum stormCount, err er
 	defer func() {
 		for _, p := range ps {
 			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait() // says that it was killed, unless it had ended
+			_ = p.cmd.Wait() // returns that it was killed, unless it had ended
 		}
 	}()
 	for range 2 {
@@ -101,7 +101,7 @@ func stormProcesses(ctx context.Context, task stormTask) (sum stormCount, err er
 	for _, p := range ps {
 		var ready bool
 		if err := p.answers.Decode(&ready); err != nil {
-			return sum, fmt.Errorf("a process of the storm is not ready: %w", err)
+			return sum, fmt.Errorf("a process of the storm did not become ready: %w", err)
 		}
 	}
 	for _, p := range ps {
@@ -112,15 +112,15 @@ func stormProcesses(ctx context.Context, task stormTask) (sum stormCount, err er
 	for _, p := range ps {
 		var c stormCount
 		if err := p.answers.Decode(&c); err != nil {
-			return sum, fmt.Errorf("a process of the storm did not end well: %w", err)
+			return sum, fmt.Errorf("a process of the storm failed: %w", err)
 		}
 		sum = stormCount{sum.Calls + c.Calls, sum.Admitted + c.Admitted, sum.Failed + c.Failed}
 	}
 	return sum, nil
 }
 
-// stormProcess is the other side of stormProcesses: it says that it is ready, waits for a byte, and
-// tells its count.
+// stormProcess runs in a process of stormProcesses: it reports that it is ready, waits for a byte,
+// and reports its count.
 func stormProcess(ctx context.Context, env string, stdin io.Reader, stdout io.Writer) error {
 	var task stormTask
 	if err := json.Unmarshal([]byte(env), &task); err != nil {
@@ -136,7 +136,7 @@ func stormProcess(ctx context.Context, env string, stdin io.Reader, stdout io.Wr
 	}
 	defer d.close()
 	answers := json.NewEncoder(stdout)
-	if _, err := d.allow(ctx, "warm"); err != nil { // connection and script
+	if _, err := d.allow(ctx, "warm"); err != nil { // connects and loads the script
 		return err
 	}
 	if err := answers.Encode(true); err != nil {

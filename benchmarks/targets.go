@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// A target is a bound on the median of a cell or, with over, of its quotient by another in the same
-// round.
+// A target is a bound on the median of a cell or, if over is set, of its quotient by that cell in
+// the same round.
 type target struct {
 	what   string
 	value  cell
 	over   *cell
-	atMost float64 // 0 if the bound is atLeast
+	atMost float64 // upper bound; unused if least is set
 	least  float64
 }
 
-// perReference bounds ours against another entry in the same case.
+// perReference bounds this module relative to another entry in the same case.
 func perReference(what, subject, metric, column, reference string, atMost float64) target {
 	return target{what: what, value: cell{subject, metric, column, ours},
 		over: &cell{subject, metric, column, reference}, atMost: atMost}
 }
 
-// alone bounds the command time of ours where each decision has a call of its own.
+// alone bounds the command time of this module without batching.
 func alone(what, column string, over cell, atMost float64) target {
 	over.Subject, over.Metric = "commands", "time"
 	return target{what: what, value: cell{"commands", "time", column, oursAlone}, over: &over,
 		atMost: atMost}
 }
 
-// absolute bounds ours itself.
+// absolute bounds a value of this module.
 func absolute(what, subject, metric, column string, atMost float64) target {
 	return target{what: what, value: cell{subject, metric, column, ours}, atMost: atMost}
 }
@@ -106,7 +106,7 @@ var targets = append([]target{
 		"10000 admitted", 300),
 }, slices.Concat(budgetTargets(), clientTargets(), cachedTargets(), edgeTargets())...)
 
-// clientTargets bound what every client of ours has to reach.
+// clientTargets are the targets of this module through each client library.
 func clientTargets() []target {
 	var ts []target
 	for _, entry := range slices.Concat(oursOnServers, cachedRefusals) {
@@ -145,7 +145,7 @@ func clientTargets() []target {
 	return ts
 }
 
-// onServer names an entry of ours among targets.
+// onServer returns the name of an entry of this module in targets.
 func onServer(entry string) string {
 	if client, ok := strings.CutPrefix(entry, ours+", "); ok {
 		return client
@@ -153,7 +153,7 @@ func onServer(entry string) string {
 	return "go-redis"
 }
 
-// atLeast bounds decisions/s of an entry of ours against the sorted set from below.
+// atLeast is a lower bound on decisions/s of an entry of this module relative to the sorted set.
 func atLeast(entry, load string, callers int, least float64) target {
 	column := loadCase(load, callers)
 	return target{
@@ -163,7 +163,7 @@ func atLeast(entry, load string, callers int, least float64) target {
 	}
 }
 
-// A verdict is a target beside what was measured.
+// A verdict is a target with the measured value.
 type verdict struct {
 	Subject  string
 	What     string
@@ -173,7 +173,7 @@ type verdict struct {
 	Holds    bool
 }
 
-// judge compares the targets that were measured.
+// judge returns the verdicts of the targets that were measured.
 func (r *results) judge(ts []target) []verdict {
 	var vs []verdict
 	for _, t := range ts {
@@ -197,8 +197,8 @@ func (r *results) judge(ts []target) []verdict {
 	return vs
 }
 
-// cachedTargets bound what the cache of refusals costs where all is admitted, and what it saves
-// where several limits refuse.
+// cachedTargets bound the cost of the cache of refusals when everything is admitted, and what it
+// saves when several limits refuse.
 func cachedTargets() (ts []target) {
 	for i, cached := range cachedRefusals {
 		without := []string{oursRueidis, oursValkey}[i]

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// togetherKeys is the number of keys of the case with many.
+// togetherKeys is the number of keys in the case with many keys.
 const togetherKeys = manyKeys
 
-// together measures decisions under two limits on one key: as one call of ours, which takes from
-// both or from neither, and as two limiters of x/time/rate, of which the first has taken when the
+// together measures decisions under two limits on one key: one call of this module, which records
+// under both or neither, and two limiters of x/time/rate, where the first keeps its record if the
 // second refuses.
 func together(quick bool) subject {
 	duration := 250 * time.Millisecond
@@ -28,11 +28,11 @@ func together(quick bool) subject {
 	sub := subject{
 		name: "together", title: "Two limits in process", reference: xTime,
 		metrics: []metric{
-			{"time", "ns a decision", "Wall time ÷ decisions of all goroutines, one a CPU. " +
-				"x/time/rate: two limiters for each key in one sync.Map; where the first " +
-				"refuses, the second is not asked.", false},
+			{"time", "ns a decision", "Wall time ÷ decisions of all goroutines, one per " +
+				"CPU. x/time/rate: two limiters for each key in one sync.Map; if the first " +
+				"refuses, the second is not called.", false},
 			{"allocations", "a decision",
-				"With 100k keys it includes histories that still grow.", true},
+				"With 100k keys this includes growing histories.", true},
 			{"admitted", "share of the decisions", "", true},
 		},
 	}
@@ -86,7 +86,7 @@ func openTwo(entry string, first, second quota) (decider, error) {
 	case xTime:
 		return openTwoXTime(first, second), nil
 	}
-	return decider{}, fmt.Errorf("%q has no two limits on one key", entry)
+	return decider{}, fmt.Errorf("entry %q cannot be opened with two limits", entry)
 }
 
 func openTwoLogs(first, second quota) (decider, error) {

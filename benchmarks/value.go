@@ -10,7 +10,7 @@ import (
 // A number is written with about three digits, and as null in JSON if it is NaN.
 type number float64
 
-// round5 keeps five digits, so that what is read from JSON is written as what was measured.
+// round5 rounds to five digits, so that a report is written the same after it was read from JSON.
 func round5(v float64) number {
 	if n, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64); err == nil {
 		return number(n)
@@ -48,7 +48,7 @@ func (n number) String() string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// thousands sets commas into the digits of a whole number.
+// thousands inserts commas into the digits of a whole number.
 func thousands(digits string) string {
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -56,9 +56,9 @@ func thousands(digits string) string {
 	return digits
 }
 
-// A value is a summary over rounds. Ratio is that of the quotients by the reference within each
-// round. In JSON it is the array of median, least, most, number of rounds, and of the three of the
-// ratio if there is one.
+// A value is a summary over rounds. Ratio summarizes the quotients by the reference within each
+// round. In JSON it is an array: median, least, most, number of rounds and, if there is a ratio,
+// its median, least and most.
 type value struct {
 	Median, Min, Max number
 	Rounds           int
@@ -79,7 +79,7 @@ func (v *value) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	if len(list) != 4 && len(list) != 7 {
-		return fmt.Errorf("a value of %d numbers", len(list))
+		return fmt.Errorf("a value has %d numbers, want 4 or 7", len(list))
 	}
 	*v = value{Median: list[0], Min: list[1], Max: list[2], Rounds: int(list[3])}
 	if len(list) == 7 {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// weightQuota has room for all that a fast caller can take of many units, and a window that moves
-// on while it is measured. weightHeld keeps what was taken.
+// weightQuota admits any rate of demands of many units, and its window is short enough to move
+// during a measurement. Nothing leaves the window of weightHeld.
 var (
 	weightQuota = quota{100_000_000, 100 * time.Millisecond}
 	weightHeld  = quota{100_000_000, time.Hour}
 )
 
-// weights measures demands of many units against demands of one.
+// weights compares demands of many units with demands of one.
 func weights(s **server, quick bool) subject {
 	rounds := 2
 	if quick {
@@ -23,11 +23,11 @@ func weights(s **server, quick bool) subject {
 		name: "weights", title: "Demands of many units", reference: zset, rounds: rounds,
 		metrics: []metric{
 			{"time", "µs of command time a decision",
-				"The case is the units of each demand.", false},
+				"The case is the number of units of each demand.", false},
 			{"bytes in", "a decision", "", false},
 			{"bytes", "of memory a decision",
-				fmt.Sprintf("MEMORY USAGE of one key after %d decisions that all count, divided "+
-					"by them.", heldDecisions), false},
+				fmt.Sprintf("MEMORY USAGE of a key after %[1]d decisions within the window, "+
+					"divided by %[1]d.", heldDecisions), false},
 		},
 	}
 	for _, units := range []int64{1, 10_000} {

@@ -7,8 +7,8 @@ import (
 
 const pageColumns = 100
 
-// wrapProse breaks the lines of Markdown prose and lists that have more than pageColumns. Tables
-// and headings stay as they are.
+// wrapProse breaks lines of Markdown prose and lists that are longer than pageColumns. Tables and
+// headings do not change.
 func wrapProse(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

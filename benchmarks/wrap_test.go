@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWrapProse: prose and lists have at most 100 columns, and nothing else changes.
+// TestWrapProse: long lines of prose and lists are broken at 100 columns; nothing else changes.
 func TestWrapProse(t *testing.T) {
 	long := strings.TrimSpace(strings.Repeat("wörd ", 30))
 	text := "# " + long + "\n\n" + long + "\n- " + long + "\n\n| " + long + " |\nshort\n"
@@ -15,6 +15,6 @@ func TestWrapProse(t *testing.T) {
 	want := "# " + long + "\n\n" + first + "\n" + rest + "\n- " + item + "\n  wörd " + rest +
 		"\n\n| " + long + " |\nshort\n"
 	if got := wrapProse(text); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -1,12 +1,13 @@
-// Package clientip tells who the client of an HTTP request is, for limits by address.
+// Package clientip finds the address of the client of an HTTP request, for limits by address.
 //
 //	handler := httplimit.Handler(limiter, clientip.RemoteAddr, mux)
 //
-// Without a proxy in front of the server, the client is the peer: [RemoteAddr]. Behind proxies the
-// peer is a proxy, and the client's address is in a header that the proxies write. The client can
-// send that header too. Proxies append to a list, so the right end of the list is theirs, and the
-// client wrote everything left of the first address that is not a proxy's. Which header to read,
-// and where in it, depends on the proxies; there is no default:
+// The peer is the other end of the connection. Without a proxy in front of the server, the client
+// is the peer: [RemoteAddr]. Behind proxies the peer is a proxy, and the proxies write the client's
+// address into a header. The client can send that header too. Proxies append to it, so it is read
+// from the right: the first address that is not a proxy's is the client's, and the client may have
+// written everything to its left. Which header to read, and where in it, depends on the proxies;
+// there is no default:
 //
 //	proxy                              setting
 //	none                               RemoteAddr
@@ -25,19 +26,19 @@
 //	chi's ClientIPFrom… middleware     FromContext(middleware.GetClientIP)
 //
 // [XForwardedFor] and [Forwarded] are the safe choice: they read the header only if the peer is a
-// trusted proxy. The others believe whoever connects, so use them only where nobody but the proxies
-// can connect to the server, and, for Header, where the proxy replaces what the client sent.
+// trusted proxy. The others trust every peer. Use them only if nothing but the proxies can connect
+// to the server and, for [Header], if the proxy replaces what the client sent.
 //
 // # Keys
 //
 // The key of an IPv4 address is the address. The key of an IPv6 address is its /64 network, the
-// least that one subscriber has; [Source.WithIPv6Prefix] changes the length. All spellings of one
+// smallest that a subscriber gets; [Source.WithIPv6Prefix] changes the length. All spellings of an
 // address have the same key: ports, brackets and zones do not matter, and an IPv4-mapped IPv6
 // address counts as the IPv4 address.
 //
-// All requests whose client cannot be told share the key [Unknown], and thus one limit: they are
-// neither free nor refused. The client's address cannot be told if the place where it has to be is
-// missing, or holds no IP address. Addresses further left are not used instead.
+// The client is unknown if its place in the header is missing or does not hold an IP address.
+// Addresses further to the left are not used instead. All requests from unknown clients have the
+// key [Unknown], so they share one limit.
 package clientip
 
 import (
@@ -46,53 +47,54 @@ import (
 	"net/netip"
 )
 
-// Unknown is the key of all requests whose client cannot be told.
+// Unknown is the key of all requests from unknown clients.
 const Unknown = "unknown"
 
 // DefaultIPv6Prefix is the length in bits of the IPv6 networks that have one key each, unless
-// [Source.WithIPv6Prefix] says otherwise.
+// [Source.WithIPv6Prefix] sets another.
 const DefaultIPv6Prefix = 64
 
-// RemoteAddr is the key of the peer, from [http.Request.RemoteAddr]: Key of the zero [Source]. The
-// error is always nil.
+// RemoteAddr returns the key of the peer, from [http.Request.RemoteAddr]. It is Key of the zero
+// [Source]. The error is always nil.
 func RemoteAddr(r *http.Request) (string, error) { return Source{}.Key(r) }
 
-// AddrKey returns the key of an address that the caller has found, such as the peer of a gRPC call.
-// IPv6 addresses have one key for each network of the given length in bits. It panics if bits is
-// not between 1 and 128.
+// AddrKey returns the key of an address that the caller has found, such as the peer of a gRPC call,
+// or [Unknown] for the zero Addr. An IPv6 address has the key of its network of the given length in
+// bits; bits do not matter for IPv4. AddrKey panics if bits is not between 1 and 128.
 func AddrKey(addr netip.Addr, bits int) string {
 	checkBits(bits)
 	return key(addr.Unmap(), bits)
 }
 
 // A Source is where the address of a client is found. The zero Source is the peer,
-// [http.Request.RemoteAddr]. A Source does not change, and any number of goroutines can use it.
+// [http.Request.RemoteAddr]. A Source is immutable and safe for concurrent use.
 type Source struct {
 	find func(*http.Request) netip.Addr // nil for the peer
 	bits int                            // 0 for DefaultIPv6Prefix
 }
 
-// XForwardedFor is the right-most address in X-Forwarded-For that is not trusted: trusted has the
-// proxies that append to that header. The peer counts as the right-most address. So the client is
-// the peer if the peer is not trusted, which is always so without prefixes. A peer on a Unix socket
-// is trusted. If all addresses are trusted, the client is the left-most.
+// XForwardedFor returns the Source for proxies that append to X-Forwarded-For; trusted are the
+// networks of these proxies. The client is the right-most address in the header that is not
+// trusted. The peer counts as the address to the right of the header, so if the peer is not
+// trusted, it is the client. A peer on a Unix socket is always trusted. If all addresses are
+// trusted, the client is the left-most.
 //
 // The time to look up an address grows with the logarithm of the number of prefixes. XForwardedFor
-// panics if a prefix is not valid, or has a length of 0 and thus trusts everybody.
+// panics if a prefix is not valid or contains all IPv4 or IPv6 addresses.
 func XForwardedFor(trusted ...netip.Prefix) Source {
 	return rightmostUntrusted("X-Forwarded-For", lastField, trusted)
 }
 
-// XForwardedForAt is the n-th address from the right in X-Forwarded-For, for n proxies that each
-// append one: 1 is the right-most. It panics if n is less than 1.
+// XForwardedForAt returns the Source of the n-th address from the right in X-Forwarded-For, for n
+// proxies that append one address each; 1 is the right-most. It panics if n is less than 1.
 //
-// A client that can connect past a proxy chooses its own address.
+// A client that can bypass a proxy can choose its own address.
 func XForwardedForAt(n int) Source {
 	return at("X-Forwarded-For", lastField, n)
 }
 
-// Forwarded is [XForwardedFor] for the "for" parameters of the header Forwarded (RFC 7239). The
-// identifier "unknown" and obfuscated identifiers, such as "_hidden", are no addresses.
+// Forwarded is [XForwardedFor] for the parameter "for" of the header Forwarded (RFC 7239). The
+// identifier "unknown" and obfuscated identifiers, such as "_hidden", are not addresses.
 func Forwarded(trusted ...netip.Prefix) Source {
 	return rightmostUntrusted("Forwarded", lastElement, trusted)
 }
@@ -102,30 +104,32 @@ func ForwardedAt(n int) Source {
 	return at("Forwarded", lastElement, n)
 }
 
-// Header is the address in a header that your own proxy sets on each request, in place of what the
-// client sent, such as X-Real-IP or CF-Connecting-IP. If there are several addresses, it is the
-// last. It panics if name is empty, or Forwarded, which has its own function.
+// Header returns the Source of the address in a header, such as X-Real-IP or CF-Connecting-IP, that
+// your own proxy sets on each request in place of what the client sent. If the header has several
+// addresses, the last counts. Header panics if name is empty or Forwarded; use [Forwarded] for that
+// header.
 //
-// A client that can connect past the proxy chooses its own address.
+// A client that can bypass the proxy can choose its own address.
 func Header(name string) Source {
 	name = http.CanonicalHeaderKey(name)
 	if name == "" || name == "Forwarded" {
-		panic("clientip: a header that holds one address is required")
+		panic("clientip: Header needs a name, and not Forwarded: use clientip.Forwarded for that")
 	}
 	return at(name, lastField, 1)
 }
 
-// FromContext is the address that get returns for the request's context, as text: for chi,
-// middleware.GetClientIP, where one of its ClientIPFrom middlewares has run before. Text that is
-// not an address, the empty one too, means that the client is unknown. It panics if get is nil.
+// FromContext returns the Source of the address, as text, that get returns for the request's
+// context. For chi, get is middleware.GetClientIP, and one of its ClientIPFrom middlewares has to
+// run before. If the text is empty or not an address, the client is unknown. get must be safe for
+// concurrent use. FromContext panics if get is nil.
 func FromContext(get func(context.Context) string) Source {
 	if get == nil {
-		panic("clientip: no function of the context")
+		panic("clientip: the function of FromContext is nil")
 	}
 	return Source{find: func(r *http.Request) netip.Addr { return parse(get(r.Context())) }}
 }
 
-// WithIPv6Prefix returns a Source whose keys are of IPv6 networks of the given length in bits. It
+// WithIPv6Prefix returns a copy of s whose keys are IPv6 networks of the given length in bits. It
 // panics if bits is not between 1 and 128.
 func (s Source) WithIPv6Prefix(bits int) Source {
 	checkBits(bits)
@@ -133,8 +137,8 @@ func (s Source) WithIPv6Prefix(bits int) Source {
 	return s
 }
 
-// Addr returns the address of the client: never IPv4-mapped, and without a zone. It returns the
-// zero Addr if the client cannot be told.
+// Addr returns the address of the client, not IPv4-mapped and without a zone. It returns the zero
+// Addr if the client is unknown.
 func (s Source) Addr(r *http.Request) netip.Addr {
 	if s.find == nil {
 		return parse(r.RemoteAddr)
@@ -142,8 +146,8 @@ func (s Source) Addr(r *http.Request) netip.Addr {
 	return s.find(r)
 }
 
-// Key returns the key of the client, as the package comment describes; the error is always nil.
-// The method value is a key function of package httplimit. A key has at most 43 bytes.
+// Key returns the key of the client, as the package comment describes. The error is always nil: it
+// makes the method value a key function of package httplimit. A key has at most 43 bytes.
 func (s Source) Key(r *http.Request) (string, error) {
 	var addr netip.Addr
 	if s.find != nil {
@@ -177,6 +181,6 @@ func key(addr netip.Addr, bits int) string {
 	case addr.Is4():
 		return string(addr.AppendTo(buf[:0]))
 	}
-	prefix, _ := addr.Prefix(bits) // which has no zone
+	prefix, _ := addr.Prefix(bits) // a Prefix has no zone
 	return string(prefix.AppendTo(buf[:0]))
 }

@@ -124,8 +124,8 @@ func TestXForwardedFor(t *testing.T) {
 		{"all trusted", trusting, proxy, []string{"10.0.0.9, 10.0.0.2"}, "10.0.0.9"},
 		{"nothing trusted", clientip.XForwardedFor(), client + ":1", []string{spoof}, client},
 
-		{"peer is no proxy", trusting, client + ":1", []string{spoof}, client},
-		{"peer is no proxy and says it is behind one", trusting, client + ":1",
+		{"peer is not a proxy", trusting, client + ":1", []string{spoof}, client},
+		{"peer is not a proxy and says it is behind one", trusting, client + ":1",
 			[]string{spoof + ", 10.0.0.2"}, client},
 		{"peer unreadable", trusting, "example.com:1", []string{spoof}, "unknown"},
 		{"no peer", trusting, "", []string{spoof}, "unknown"},
@@ -149,12 +149,12 @@ func TestXForwardedFor(t *testing.T) {
 		{"semicolons", trusting, proxy, []string{spoof + "; " + client}, "unknown"},
 		{"long zone", trusting, proxy, []string{"fe80::1%" + string(make([]byte, 200))}, "unknown"},
 
-		// The spoofs that deceive others, by where they are described.
+		// Spoofs that other packages accept, by where they are described.
 		{"GHSA-3fxj-6jh8-hvhx: left-most address of X-Forwarded-For", trusting, proxy,
 			[]string{spoof + ", " + client}, client},
 		{"GHSA-9g5q-2w5x-hmxf: left-most address becomes RemoteAddr", trusting, proxy,
 			[]string{"127.0.0.1, " + client}, client},
-		{"GHSA-rjr7-jggh-pgcp: header of a peer that is no proxy", trusting, client + ":1",
+		{"GHSA-rjr7-jggh-pgcp: header of a peer that is not a proxy", trusting, client + ":1",
 			[]string{"127.0.0.1"}, client},
 		{"httprate#53: another address with each request", trusting, proxy,
 			[]string{"203.0.113.1, 203.0.113.2, " + client}, client},
@@ -215,7 +215,7 @@ func TestForwarded(t *testing.T) {
 		{"two proxies", trusting, proxy, []string{"for=198.51.100.7, for=10.0.0.2"}, client},
 		{"two lines", trusting, proxy, []string{"for=198.51.100.7", "for=10.0.0.2"}, client},
 		{"all trusted", trusting, proxy, []string{"for=10.0.0.3"}, "10.0.0.3"},
-		{"peer is no proxy", trusting, client + ":1", []string{"for=203.0.113.66"}, client},
+		{"peer is not a proxy", trusting, client + ":1", []string{"for=203.0.113.66"}, client},
 		{"second", second, proxy, []string{"for=1.1.1.1,for=198.51.100.7,for=10.0.0.2"}, client},
 		{"too few", second, proxy, []string{"for=203.0.113.66"}, "unknown"},
 
@@ -313,7 +313,7 @@ func TestAddrKey(t *testing.T) {
 	}
 }
 
-// TestTrustedPrefixes compares the search in many prefixes with asking each of them.
+// TestTrustedPrefixes compares the search in many prefixes with a check of each prefix.
 func TestTrustedPrefixes(t *testing.T) {
 	trusted := prefixes("10.0.0.0/8", "10.1.2.0/24", "192.0.2.1/32", "192.0.2.2/31",
 		"2001:db8::/32", "2001:db8:1::/48", "fd00::/8", "::1/128", "128.0.0.0/1")
@@ -365,8 +365,8 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestUnixSocketWithoutName: a peer on a Unix socket that has no name has no RemoteAddr on systems
-// such as macOS and FreeBSD, where the address of the listener tells what it is.
+// TestUnixSocketWithoutName: on systems such as macOS and FreeBSD, RemoteAddr is empty for a peer
+// on a Unix socket without a name. The address of the listener then shows that it is a Unix socket.
 func TestUnixSocketWithoutName(t *testing.T) {
 	source := clientip.XForwardedFor(netip.MustParsePrefix("10.0.0.0/8"))
 	for _, tt := range []struct {

@@ -9,8 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/clientip"
 )
 
-// A client behind a proxy at 10.0.0.1 sends an address that it has invented. The proxy appends the
-// client's own.
+// A client behind a proxy at 10.0.0.1 sends a made-up address. The proxy appends the real one.
 func ExampleXForwardedFor() {
 	source := clientip.XForwardedFor(netip.MustParsePrefix("10.0.0.0/8"))
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// lastElement is the lastOf of Forwarded. It finds the comma from the right: the client writes what
-// is left of it, and can leave a quoted string open there.
+// lastElement is the lastOf of Forwarded. It searches for the comma from the right, because the
+// client may have left a quoted string open further to the left.
 func lastElement(line string) (addr netip.Addr, rest string, more bool) {
 	quoted := false
 	for i := len(line) - 1; i >= 0; i-- {
@@ -26,8 +26,8 @@ func escaped(line string, i int) bool {
 	return (len(before)-len(strings.TrimRight(before, `\`)))%2 == 1
 }
 
-// forParameter returns the address of an element's only parameter "for". An element that is not
-// well-formed has none.
+// forParameter returns the address in the parameter "for" of an element. It returns the zero Addr
+// if the element is not well-formed or has more than one "for".
 func forParameter(element string) (addr netip.Addr) {
 	found := false
 	for more := true; more; {
@@ -49,8 +49,8 @@ func forParameter(element string) (addr netip.Addr) {
 	return addr
 }
 
-// parameterValue splits s behind a parameter's value, and reports whether another parameter
-// follows. A value that ought to be quoted, such as an IPv6 address, need not be.
+// parameterValue splits s after the value of a parameter, and reports whether another parameter
+// follows. It also accepts values that have to be quoted, such as an IPv6 address, without quotes.
 func parameterValue(s string) (value, rest string, more, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		value, rest, more = strings.Cut(s, ";")

@@ -9,8 +9,8 @@ import (
 	"github.com/truewindow/ratelimit/clientip"
 )
 
-// FuzzRemoteAddr: whatever is in RemoteAddr, the key is one address or one network, in one form, or
-// Unknown.
+// FuzzRemoteAddr: for any RemoteAddr, the key is Unknown, or one address or network in one
+// spelling.
 func FuzzRemoteAddr(f *testing.F) {
 	for _, addr := range []string{"192.0.2.1:1234", "[2001:db8:1:2:3:4:5:6]:1234",
 		"[::ffff:192.0.2.1%eth0]:1", "fe80::1%eth0", "@", "", "a:b", "[::]:0"} {
@@ -21,7 +21,7 @@ func FuzzRemoteAddr(f *testing.F) {
 		source := clientip.Source{}.WithIPv6Prefix(length)
 		key, _ := source.Key(&http.Request{RemoteAddr: addr})
 		checkForm(t, key, length)
-		again := key // as of a peer without a port
+		again := key // a RemoteAddr without a port
 		if prefix, _, ok := strings.Cut(key, "/"); ok {
 			again = prefix
 		}
@@ -46,9 +46,10 @@ func checkForm(t *testing.T, key string, bits int) {
 	}
 }
 
-// FuzzHeader: whatever the client sends, in lines of its own or in the one to which the proxies
-// append, and however the proxies write the client's address, the key is that of the client. What a
-// single proxy that is not ours writes makes a key in the right form.
+// FuzzHeader: the key is that of the client, whatever the client sends, whether it is in lines of
+// its own or in the line to which the proxies append, and in whatever spelling the proxies write
+// the client's address. If only an untrusted proxy writes the header, the key still has the right
+// form.
 func FuzzHeader(f *testing.F) {
 	for _, sent := range []string{"", "203.0.113.66", "10.0.0.1, 10.0.0.2", `for="`, `for="\`,
 		`for=203.0.113.66;x="`, "unknown, _x,,", "[::1]:80%", `for="[::ffff:10.0.0.9]"`} {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A lastOf takes the last element off a line of a list, and returns its address, the zero Addr if
-// it has none, and the line left of it. There is always one: that of an empty line is empty.
+// A lastOf splits the last element off a line of a list. It returns the address of the element, or
+// the zero Addr if it has none, and the rest of the line. An empty line has one empty element.
 type lastOf func(line string) (addr netip.Addr, rest string, more bool)
 
 // each calls visit with the elements of a header from right to left, until visit returns false.
@@ -43,7 +43,7 @@ func rightmostUntrusted(name string, last lastOf, trusted []netip.Prefix) Source
 
 func at(name string, last lastOf, n int) Source {
 	if n < 1 {
-		panic("clientip: addresses are counted from 1")
+		panic("clientip: n is less than 1; the right-most address is 1")
 	}
 	return Source{find: func(r *http.Request) (client netip.Addr) {
 		left := n
@@ -58,8 +58,9 @@ func at(name string, last lastOf, n int) Source {
 	}}
 }
 
-// onUnixSocket reports whether net/http has got a request on a Unix socket: its RemoteAddr is the
-// path of the client's socket. If that has none, it is "@" on Linux and empty on other systems.
+// onUnixSocket reports whether net/http received the request on a Unix socket. RemoteAddr is then
+// the path of the client's socket. If that socket has no path, RemoteAddr is "@" on Linux and empty
+// on other systems.
 func onUnixSocket(r *http.Request) bool {
 	if r.RemoteAddr == "" {
 		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

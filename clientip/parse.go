@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxText is the length of the longest text that is read as an address. Zones have no limit of
-// their own.
+// maxText is the length in bytes of the longest text that is read as an address, because zones may
+// have any length.
 const maxText = 128
 
 // parse reads an address, with or without brackets, a zone and a port. It returns the zero Addr if
@@ -20,7 +20,7 @@ func parse(s string) netip.Addr {
 // plain returns addr not IPv4-mapped and without a zone.
 func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// split is parse with the address as it is written in s, and that text.
+// split returns the address in s, as [netip.ParseAddr] reads it, and its text.
 func split(s string) (addr netip.Addr, host string) {
 	if len(s) > maxText {
 		return netip.Addr{}, ""

@@ -14,11 +14,11 @@ func newRanges(prefixes []netip.Prefix) ranges {
 	all := make(ranges, 0, len(prefixes))
 	for _, p := range prefixes {
 		if !p.IsValid() || p.Bits() == 0 {
-			panic("clientip: a trusted prefix is not valid, or trusts everybody")
+			panic("clientip: a trusted prefix is not valid, or contains all addresses")
 		}
 		if addr := p.Addr(); addr.Is4In6() {
 			if p.Bits() <= 96 {
-				panic("clientip: a trusted prefix trusts all IPv4 addresses")
+				panic("clientip: a trusted prefix contains all IPv4 addresses")
 			}
 			p = netip.PrefixFrom(addr.Unmap(), p.Bits()-96)
 		}
@@ -38,7 +38,7 @@ func newRanges(prefixes []netip.Prefix) ranges {
 	return merged
 }
 
-// contain reports whether one of the ranges has addr; the zero Addr is in none.
+// contain reports whether one of the ranges contains addr. None contains the zero Addr.
 func (rs ranges) contain(addr netip.Addr) bool {
 	i, found := slices.BinarySearchFunc(rs, addr, func(r addrRange, a netip.Addr) int {
 		return r.first.Compare(a)

@@ -6,14 +6,14 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// Answers reports whether Results are those that the algorithm returned, or refusals from a cache
-// that promise no more.
+// Answers reports whether Results are those that the algorithm returned, or cached refusals that
+// promise no more: no longer RetryAfter, no more Remaining.
 func (op Operation) Answers(returned []ratelimit.Result) bool {
 	return sameAll(op.Results, returned)
 }
 
-// same tells whether a store's result is the one that the step returned, or one of a refusal from a
-// cache that promises no more.
+// same reports whether a store's result is the one that the step returned, or a cached refusal that
+// promises no more.
 func same(got, want ratelimit.Result) bool {
 	if got.Source != ratelimit.SourceCache {
 		return got == want
@@ -26,8 +26,8 @@ func same(got, want ratelimit.Result) bool {
 		got.ResetAfter <= want.ResetAfter && 0 <= got.Remaining && got.Remaining <= want.Remaining
 }
 
-// sameAll tells whether the results of a store are those that the steps returned, all of them, or
-// those of a refusal from a cache that promises no more.
+// sameAll reports whether the results of a store are those that the steps returned, all of them, or
+// those of a cached refusal that promises no more.
 func sameAll(got, want []ratelimit.Result) bool {
 	if !slices.EqualFunc(got, want, same) {
 		return false

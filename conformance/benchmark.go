@@ -111,7 +111,7 @@ func benchmarkContended(b *testing.B, newStore NewStore, d ratelimit.Demand, gor
 		wg.Go(func() {
 			for begun.Add(1) <= int64(b.N) {
 				if res, err := store.Take(ctx, d); err != nil || !res.Allowed {
-					b.Errorf("answered %+v, %v", res, err)
+					b.Errorf("Take returned %+v, %v", res, err)
 					return
 				}
 			}
@@ -127,7 +127,7 @@ func benchmarkTake(b *testing.B, newStore NewStore, d ratelimit.Demand, want boo
 	for b.Loop() {
 		res, err := store.Take(ctx, d)
 		if err != nil || res.Allowed != want {
-			b.Fatalf("answered %+v, %v", res, err)
+			b.Fatalf("Take returned %+v, %v", res, err)
 		}
 	}
 }

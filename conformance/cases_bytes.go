@@ -57,7 +57,7 @@ func (s scribbling) scribble(state []byte) {
 
 func (s scribbling) Script() ratelimit.Script { return scriptOf(s.Algorithm) }
 
-// checkOwnBytes takes on so many keys that a database has pages for them.
+// checkOwnBytes makes takes on so many keys that a database uses several pages.
 func checkOwnBytes(e *env) {
 	fault := new(firstFault)
 	a := scribbling{e.alg(5), fault}

@@ -10,7 +10,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-const saysSafe = "All methods are safe for simultaneous use."
+const saysSafe = "All methods are safe for concurrent use."
 
 var concurrencyRules = []rule{
 	{name: "concurrency/count", says: saysShared + " " + saysSafe,
@@ -31,7 +31,7 @@ var concurrencyRules = []rule{
 		check: func(e *env) { checkRecorded(e, either) }},
 }
 
-// checkCount lets 64 goroutines take twice as much as there is.
+// checkCount has 64 goroutines take twice as many units as there are.
 func checkCount(e *env, client func(*env, int) ratelimit.Store) {
 	const goroutines = 64
 	each := e.scale(12)
@@ -113,7 +113,7 @@ func checkCountGiveBacks(e *env) {
 		for i := range each {
 			res, err := e.store.Take(e.ctx, take(key, a, 2))
 			if err == nil && !res.Allowed {
-				err = fmt.Errorf("a take was refused with units left: %+v", res)
+				err = fmt.Errorf("a take was refused although units were left: %+v", res)
 			}
 			if err == nil && i%2 == 0 {
 				_, err = e.store.Take(e.ctx, giveBack(key, a, 2, res.At))
@@ -127,8 +127,7 @@ func checkCountGiveBacks(e *env) {
 	e.wantLeft(key, a, most-goroutines*each, "half of the units were given back")
 }
 
-// checkManyKeys lets goroutines use keys that others use at the same time, so that what is shared
-// between keys is under load.
+// checkManyKeys has goroutines use the same keys at the same time, to load what keys share.
 func checkManyKeys(e *env) {
 	const goroutines, most = 32, 16
 	keys := make([]string, 50)
@@ -160,7 +159,7 @@ func checkManyKeys(e *env) {
 // checkRollingStorm takes as fast as it can in real time, and counts by the store's stamps.
 func checkRollingStorm(e *env) {
 	const goroutines, most = 16, 40
-	// admissions that end it, and calls, on a busy machine too
+	// the admissions and calls after which it ends, on a busy machine too
 	const least, enough = 3 * most, 8_000
 	const short = 50 * time.Millisecond
 	key, a := e.key(), e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
@@ -189,7 +188,7 @@ func checkRollingStorm(e *env) {
 	slices.Sort(stamps)
 	for i := most; i < len(stamps); i++ {
 		if apart := time.Duration(stamps[i]-stamps[i-most]) * time.Microsecond; apart < short {
-			e.fatalf("%d were admitted within %v, %d in any %v is the limit",
+			e.fatalf("%d units were admitted within %v, the limit is %d in any %v",
 				most+1, apart, most, short)
 		}
 	}

@@ -25,8 +25,8 @@ func checkEndingContext(e *env) {
 	alone()
 }
 
-// endCompeting ends the contexts of calls on one key, at any time up to that which the slowest of
-// them takes. It returns what checks what was recorded.
+// endCompeting ends the contexts of calls on one key, at any time up to the duration of the
+// slowest. It returns a function that checks what was recorded.
 func (e *env) endCompeting() (check func()) {
 	const goroutines = 32
 	key, a := e.key(), e.alg(ratelimit.MaxUnits)
@@ -59,7 +59,7 @@ func (e *env) endCompeting() (check func()) {
 
 // endAlone ends the contexts of calls that compete with no other: a little later if the call before
 // failed, and a little sooner if it did not, so that most of them end near the instant from which
-// on the store can no longer take the call back. It returns what endCompeting does.
+// on the store cannot withdraw the call. It returns a function like that of endCompeting.
 func (e *env) endAlone() (check func()) {
 	const goroutines = 8
 	a := e.alg(ratelimit.MaxUnits)

@@ -52,13 +52,13 @@ func (e *env) invalid(key string) []ratelimit.Demand {
 	return ds
 }
 
-// wantCheck fails unless err is what CheckTake or CheckTakeAll returned.
+// wantCheck checks that got is what CheckTake or CheckTakeAll returned.
 func (e *env) wantCheck(what string, got, want error) {
 	if want == nil {
 		e.fatalf("%s: the suite expects an error", what)
 	}
 	if got == nil || got.Error() != want.Error() {
-		e.fatalf("%s is answered with the error %v, want %q", what, got, want)
+		e.fatalf("%s returned the error %v, want %q", what, got, want)
 	}
 	for _, kind := range []error{ratelimit.ErrInvalidDemand, ratelimit.ErrInvalidLimit,
 		ratelimit.ErrExceedsLimit, ratelimit.ErrDuplicateDemand,
@@ -144,14 +144,14 @@ func checkClosed(e *env) {
 	for _, d := range []ratelimit.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 1),
 		giveBack(key, a, 1, 1), reset(key, a)} {
 		if res, err := e.store.Take(e.ctx, d); !errors.Is(err, want) {
-			e.fatalf("%v on %s is answered %+v and the error %v, want %q",
+			e.fatalf("%v on %s returned %+v and the error %v, want %q",
 				d.Op, closed, res, err, want)
 		}
 	}
 	if _, ok := e.except["takeall"]; !ok {
 		if err := e.store.TakeAll(e.ctx, e.limits(2),
 			make([]ratelimit.Result, 2)); !errors.Is(err, want) {
-			e.fatalf("TakeAll on %s is answered with the error %v, want %q", closed, err, want)
+			e.fatalf("TakeAll on %s returned the error %v, want %q", closed, err, want)
 		}
 	}
 }
@@ -189,12 +189,12 @@ func checkCorrupt(e *env) {
 	for _, d := range []ratelimit.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
 		giveBack(key, a, 1, e.clock.now()), take(key, a, 5)} {
 		if res, err := e.store.Take(e.ctx, d); !errors.Is(err, ratelimit.ErrCorruptState) {
-			e.fatalf("%v on a state that is none is answered %+v and the error %v, want "+
+			e.fatalf("%v on a corrupt state returned %+v and the error %v, want "+
 				"ErrCorruptState", d.Op, res, err)
 		}
 	}
 	e.admit(reset(key, a))
-	e.wantLeft(key, a, 5, "the reset of a state that is none")
+	e.wantLeft(key, a, 5, "the reset of a corrupt state")
 	e.admit(take(key, a, 5))
 }
 
@@ -208,7 +208,7 @@ func checkTakeAllCorrupt(e *env) {
 		for range 2 {
 			if err := e.store.TakeAll(e.ctx, ds,
 				make([]ratelimit.Result, 3)); !errors.Is(err, ratelimit.ErrCorruptState) {
-				e.fatalf("a TakeAll on states of which one is none is answered with the error "+
+				e.fatalf("a TakeAll on states of which one is corrupt returned the error "+
 					"%v, want ErrCorruptState", err)
 			}
 		}
@@ -224,8 +224,7 @@ func checkTakeAllCorrupt(e *env) {
 		other.N = other.Algorithm.Limit().Max
 		if out := e.all(resetting...); allowed(out) || !out[corrupt].Allowed ||
 			out[corrupt].Remaining != limit {
-			e.fatalf("a TakeAll that is refused, with a Reset of a state that is none, is "+
-				"answered %+v", out)
+			e.fatalf("a refused TakeAll with a Reset of a corrupt state returned %+v", out)
 		}
 		if err := e.store.TakeAll(e.ctx, ds,
 			make([]ratelimit.Result, 3)); !errors.Is(err, ratelimit.ErrCorruptState) {
@@ -233,11 +232,11 @@ func checkTakeAllCorrupt(e *env) {
 		}
 		other.N = 1
 		if out := e.all(resetting...); !allowed(out) {
-			e.fatalf("a TakeAll with a Reset of a state that is none is answered %+v", out)
+			e.fatalf("a TakeAll with a Reset of a corrupt state returned %+v", out)
 		}
 		if out := e.all(ds...); !allowed(out) ||
 			out[corrupt].Remaining != ds[corrupt].Algorithm.Limit().Max-1 {
-			e.fatalf("after the reset a TakeAll is answered %+v", out)
+			e.fatalf("after the reset a TakeAll returned %+v", out)
 		}
 	}
 }
@@ -248,11 +247,11 @@ func checkNoScript(e *env) {
 	_, _, want := d.Step(nil, e.clock.now())
 	switch res, err := e.store.Take(e.ctx, d); {
 	case err == nil && res != want:
-		e.fatalf("an algorithm without a script is answered %+v, want %+v", res, want)
+		e.fatalf("a take without a script returned %+v, want %+v", res, want)
 	case err == nil:
 		e.wantLeft(key, a, 3, "a take of two")
 	case !errors.Is(err, ratelimit.ErrNoScript):
-		e.fatalf("an algorithm without a script is answered with the error %v, want ErrNoScript "+
+		e.fatalf("a take without a script returned the error %v, want ErrNoScript "+
 			"or a decision", err)
 	default:
 		e.wantLeft(key, a, 5, "a take that failed")
@@ -267,7 +266,7 @@ func checkUnsupported(e *env) {
 		if errors.Is(err, errors.ErrUnsupported) {
 			taken = 0
 		} else if err != nil || !allowed(out) {
-			e.fatalf("TakeAll is answered %+v and the error %v, want all admitted or "+
+			e.fatalf("TakeAll returned %+v and the error %v, want all admitted or "+
 				"ErrUnsupported", out, err)
 		}
 		for _, d := range ds {

@@ -223,7 +223,7 @@ func checkFrozenKey(e *env) {
 		case err := <-errs:
 			for err := range allErrors([]error{err}) {
 				if strings.Contains(err.Error(), secret) {
-					e.fatalf("an error holds the key: %q", err)
+					e.fatalf("an error contains the key: %q", err)
 				}
 			}
 		case <-timer.C: // errors/frozen-without-deadline fails for it

@@ -65,7 +65,7 @@ func checkAlgorithmNames(e *env) {
 	e.wantLeft(key, b, 3, "the state of the other algorithm was reset")
 }
 
-// adversarial are keys that a careless encoding confuses with each other or chokes on.
+// adversarial are keys that a careless encoding confuses with each other or cannot hold.
 func adversarial() []string {
 	long := strings.Repeat("k", 1<<16)
 	return []string{
@@ -92,7 +92,7 @@ func checkAdversarialKeys(e *env) {
 	for _, key := range adversarial() {
 		ds = append(ds, take(key+id, e.named("l", most), 1), take(id+key, e.named("l", most), 1))
 	}
-	// Key, limit and algorithm that read alike when they are joined.
+	// Keys, limits and algorithms whose names are equal when they are joined.
 	for _, split := range [][2]string{{"a:b", "c"}, {"a", "b:c"}, {"a:b:c", "l2"}, {"a:c", "b"},
 		{"a}", "b"}, {"a", "}b"}, {"a/b", "c"}, {"a", "b/c"}, {"a|b", "c"}, {"a", "b|c"},
 		{"ab", "c2"}, {"a", "bc2"}} {
@@ -133,7 +133,7 @@ func checkNoKeyInErrors(e *env) {
 	}
 	for err := range allErrors(errs) {
 		if strings.Contains(err.Error(), secret) {
-			e.fatalf("an error holds the key: %q", err)
+			e.fatalf("an error contains the key: %q", err)
 		}
 	}
 }
@@ -170,8 +170,7 @@ func (e *env) hangUp(key string, a ratelimit.Algorithm) []error {
 	return errs
 }
 
-// endsWhenSeen is a context that ends when it has been asked for its error, which is the first
-// thing that a call does.
+// endsWhenSeen is a context that ends after its first Err, with which every call begins.
 type endsWhenSeen struct {
 	context.Context
 	mu   sync.Mutex

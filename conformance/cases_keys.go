@@ -27,8 +27,8 @@ var keyRules = []rule{
 	{name: "identity/similar-keys", says: saysKeys, check: checkSimilarKeys},
 }
 
-// manyKeys are so many that with a probability of 99.9 % two of them have the same random hash of
-// 32 bits.
+// manyKeys is so large that with a probability of 99.9 % two keys have the same random hash of 32
+// bits.
 const manyKeys = 250_000
 
 // population is a number of keys of which each has taken the one unit of its limit.
@@ -43,12 +43,12 @@ type population struct {
 	full      atomic.Bool
 }
 
-// group is how many keys are asked for in one TakeAll.
+// group is the number of keys of one TakeAll.
 const group = 100
 
-// checkManyStates takes the one unit of as many keys as it can in a few seconds. A key that shares
-// a state with another is refused. The first keys, and some of the others, must still be refused in
-// the end.
+// checkManyStates takes the only unit of as many keys as it can in a few seconds. A refusal shows
+// that a key shares a state with another. At the end the first keys, and some of the others, must
+// still be refused.
 func checkManyStates(e *env) {
 	keys, budget := manyKeys, e.atMost(10*time.Second, time.Minute)
 	if e.full {
@@ -73,7 +73,7 @@ func checkManyStates(e *env) {
 	}
 }
 
-// lacks tells whether a group of rules is excepted.
+// lacks reports whether a group of rules is excepted.
 func (e *env) lacks(group string) bool {
 	_, ok := e.except[group]
 	return ok
@@ -108,8 +108,8 @@ func (p *population) take(from, to int) {
 			}
 			for _, res := range results {
 				if !res.Allowed {
-					return fmt.Errorf("the first take of one key is refused when about %d other "+
-						"keys have been used: %+v", g*group, res)
+					return fmt.Errorf("the first take of a key was refused after about %d other "+
+						"keys were used: %+v", g*group, res)
 				}
 			}
 			p.taken[g] = true
@@ -121,8 +121,8 @@ func (p *population) take(from, to int) {
 	}
 }
 
-// late tells whether there is no time for another group. A store that is too slow for all keys is
-// given up early.
+// late reports whether there is no time for another group. It gives up early if the store is too
+// slow for all keys.
 func (p *population) late(g int) bool {
 	spent := time.Since(p.began)
 	return spent > p.budget || spent > p.budget*2/5 && g < len(p.taken)*2/5
@@ -146,14 +146,14 @@ func (p *population) wantTaken(from, to int) {
 		}
 		for _, res := range results {
 			if res.Remaining != 0 {
-				p.fatalf("after other keys have been used, a key whose only unit was taken has "+
+				p.fatalf("after other keys were used, a key whose only unit was taken has "+
 					"%d left", res.Remaining)
 			}
 		}
 	}
 }
 
-// ask asks for one unit of each key of a group.
+// ask makes a demand for one unit of each key of a group.
 func (p *population) ask(
 	g int, op ratelimit.Op, ds []ratelimit.Demand, results []ratelimit.Result,
 ) (err error) {
@@ -169,7 +169,7 @@ func (p *population) ask(
 	return err
 }
 
-// checkHashedKeys takes the one unit of two keys that a hash takes for one.
+// checkHashedKeys takes the only unit of each of two keys that collide under a hash.
 func checkHashedKeys(e *env) {
 	prefix := e.key() + "-"
 	for i, c := range linear {
@@ -180,12 +180,12 @@ func checkHashedKeys(e *env) {
 	}
 }
 
-// wantApart holds that the keys of the i-th collision have states of their own.
+// wantApart checks that the keys of the i-th collision have different states.
 func (e *env) wantApart(i int, c collision) {
 	a := e.named("l"+strconv.Itoa(i), 1) // another collision may have one of the keys
 	for _, key := range c.keys {
 		if res := e.do(take(key, a, 1)); !res.Allowed {
-			e.fatalf("two keys share a state that are the same under %s", c.hash)
+			e.fatalf("two keys that collide under %s share a state", c.hash)
 		}
 	}
 	for _, key := range c.keys {
@@ -216,7 +216,7 @@ func checkLongKeys(e *env) {
 	for _, d := range ds {
 		res, err := e.store.Take(e.ctx, d)
 		if err != nil || res.Remaining != most-d.N {
-			e.fatalf("the first take of a key of %d random bytes is answered %+v and the error "+
+			e.fatalf("the first take of a key of %d random bytes returned %+v and the error "+
 				"%v, want %d left", len(d.Key), res, err, most-d.N)
 		}
 	}
@@ -226,7 +226,7 @@ func checkLongKeys(e *env) {
 	}
 }
 
-// checkEveryByte uses keys that differ in one byte, which has each value.
+// checkEveryByte uses keys that differ in one byte, for each value of the byte.
 func checkEveryByte(e *env) {
 	prefix, a := e.key(), e.alg(1)
 	for b := range 256 {
@@ -240,8 +240,8 @@ func checkEveryByte(e *env) {
 	}
 }
 
-// similar are groups of keys that people, file systems, parsers of numbers and Unicode take for
-// one.
+// similar are groups of keys that people, file systems, parsers of numbers or Unicode treat as
+// equal.
 var similar = [][]string{
 	{"é", "e\u0301", "e", "É", "E\u0301", "è"},
 	{"ﬁ", "fi"}, {"ａ", "a"}, {"①", "1"}, {"²", "2"}, {"ß", "ss", "ẞ", "SS"}, {"ſ", "s", "S"},
@@ -259,7 +259,7 @@ var similar = [][]string{
 	{"\"a\"", "'a'", "a", "`a`"},
 }
 
-// checkSimilarKeys takes the one unit of each key.
+// checkSimilarKeys takes the only unit of each key.
 func checkSimilarKeys(e *env) {
 	a := e.alg(1)
 	for i, keys := range similar {

@@ -15,7 +15,7 @@ var lostRules = []rule{
 		says: saysKeys, needs: loseAnswer, check: checkLostKey},
 }
 
-// lossTimeout is how long a call whose answer was lost may take, should the store wait for it.
+// lossTimeout is how long a call whose answer was lost may take, if the store waits for it.
 const lossTimeout = 2 * time.Second
 
 // loseOne makes one call whose answer is lost.
@@ -32,7 +32,7 @@ func (e *env) loseOne(ds ...ratelimit.Demand) error {
 	return e.store.TakeAll(ctx, ds, make([]ratelimit.Result, len(ds)))
 }
 
-// checkLostAnswer loses the answers to takes, one after the other, and looks at what was recorded
+// checkLostAnswer loses the answers to takes, one after the other, and checks what was recorded
 // each time.
 func checkLostAnswer(e *env) {
 	const units = 3
@@ -60,12 +60,12 @@ func checkLostAnswer(e *env) {
 					"recorded; it may have been sent twice", d.Op, units, err, recorded)
 			case errors.Is(err, ratelimit.ErrOutcomeUnknown):
 			case err == nil && recorded == 0:
-				e.fatalf("%v whose answer was lost is answered without an error, and nothing is "+
+				e.fatalf("%v whose answer was lost returned no error, but nothing is "+
 					"recorded", d.Op)
 			case errors.Is(err, ratelimit.ErrUnavailable) && recorded != 0:
-				e.fatalf("%v is recorded, and the error is not ErrOutcomeUnknown: %w", d.Op, err)
+				e.fatalf("%v was recorded, but the error is not ErrOutcomeUnknown: %w", d.Op, err)
 			case err != nil && !errors.Is(err, ratelimit.ErrUnavailable):
-				e.fatalf("%v whose answer was lost is answered with the error %w, want "+
+				e.fatalf("%v whose answer was lost returned the error %w, want "+
 					"ErrOutcomeUnknown", d.Op, err)
 			}
 		}
@@ -74,7 +74,7 @@ func checkLostAnswer(e *env) {
 		}
 	}
 	if unknown == 0 {
-		e.fatalf("LoseAnswer was called before each of six calls, and no outcome is unknown: no " +
+		e.fatalf("LoseAnswer was called before each of six calls, but no outcome is unknown: no " +
 			"answer was lost")
 	}
 }
@@ -86,7 +86,7 @@ func checkLostKey(e *env) {
 		e.awaitLeft(key, a)
 		for err := range allErrors([]error{e.loseOne(take(key, a, 1))}) {
 			if strings.Contains(err.Error(), secret) {
-				e.fatalf("an error holds the key: %q", err)
+				e.fatalf("an error contains the key: %q", err)
 			}
 		}
 	}

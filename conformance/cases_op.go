@@ -9,7 +9,8 @@ import (
 var opRules = []rule{
 	{name: "op/take", says: "OpTake admits and records N units, or refuses and records nothing.",
 		check: checkTake},
-	{name: "op/weights", says: "units, from 1 to MaxUnits; ignored by Reset", check: checkWeights},
+	{name: "op/weights", says: "units, from 1 to MaxUnits; OpReset ignores it",
+		check: checkWeights},
 	{name: "op/peek",
 		says: "OpPeek returns what OpTake would, and records nothing. Remaining does not count " +
 			"the N units.", check: checkPeek},
@@ -73,7 +74,7 @@ func checkPeek(e *env) {
 				continue
 			}
 			if refused := e.refuse(take(key, a, n)); !same(refused, peeked) {
-				e.fatalf("a peek for %d is answered %+v and a take %+v", n, peeked, refused)
+				e.fatalf("a peek for %d returned %+v and a take %+v", n, peeked, refused)
 			}
 		}
 		if used < 5 {
@@ -89,7 +90,7 @@ func checkForce(e *env) {
 	e.wantLeft(key, a, 1, "a forced take of 4")
 	res := e.admit(force(key, a, 8))
 	if res.Remaining != 0 || res.RetryAfter != 0 {
-		e.fatalf("a forced take beyond the limit is answered %+v", res)
+		e.fatalf("a forced take beyond the limit returned %+v", res)
 	}
 	if refused := e.refuse(take(key, a, 1)); refused.Remaining != 0 {
 		e.fatalf("Remaining is %d beyond the limit", refused.Remaining)
@@ -162,7 +163,7 @@ func checkReset(e *env) {
 	e.admit(reset(key, a))
 	e.admit(take(key, a, 5))
 	if res := e.admit(reset(key, a)); res.Remaining != 5 || res.ResetAfter != 0 {
-		e.fatalf("a reset is answered %+v", res)
+		e.fatalf("a reset returned %+v", res)
 	}
 	e.wantLeft(key, a, 5, "a reset")
 	e.admit(take(key, a, 5))

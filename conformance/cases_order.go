@@ -73,7 +73,7 @@ func (numbered) Script() ratelimit.Script {
 		}}
 }
 
-// A numberedTake is what a take of a numbered algorithm tells.
+// A numberedTake is a take of a numbered algorithm.
 type numberedTake struct {
 	called, returned time.Duration
 	number, at       int64
@@ -88,10 +88,9 @@ const (
 	orderTime       = 300 * time.Millisecond
 )
 
-// checkClockOrder has many goroutines take on two states. A clock that is read before the state is
-// locked goes back from one step on a state to the next where callers get the lock in another
-// order. TakeAlls of both states wait for two locks, so they do so even where each lock is handed
-// on in order.
+// checkClockOrder has many goroutines take on two states. If the clock is read before the state is
+// locked, it goes back between two steps when callers get the lock in another order. TakeAlls of
+// both states wait for two locks, so this happens even if each lock is granted in order.
 func checkClockOrder(e *env, client func(*env, int) ratelimit.Store) {
 	key, a, b := e.key(), newNumbered("a"), newNumbered("b")
 	_, single := e.except["takeall"]
@@ -122,7 +121,7 @@ func checkClockOrder(e *env, client func(*env, int) ratelimit.Store) {
 			returned := time.Since(begin)
 			for j, res := range out {
 				if !res.Allowed || res.Source != ratelimit.SourceStore {
-					return fmt.Errorf("an algorithm that admits everything is answered %+v", res)
+					return fmt.Errorf("a take that is always admitted returned %+v", res)
 				}
 				alg := ds[j].Algorithm
 				mine[alg] = append(mine[alg],

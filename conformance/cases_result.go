@@ -9,7 +9,7 @@ import (
 const saysRepeated = "A refusal from SourceCache was made earlier by the store, for the same " +
 	"demand or for one of fewer units, and still holds. " +
 	"Its RetryAfter and ResetAfter are never too long but may be too short, and its Remaining " +
-	"and At are those of the earlier refusal, which may be from before calls that have not " +
+	"and At are those of the earlier refusal, which need not count calls that have not " +
 	"returned yet."
 
 var resultRules = []rule{
@@ -24,8 +24,8 @@ var resultRules = []rule{
 			"negative. " +
 			"Limit is the Max of the limit that decided.", check: checkRemaining},
 	{name: "result/at",
-		says: "At is the stamp of the decision. For an admission it identifies the record, as " +
-			"OpGiveBack needs it. " +
+		says: "At is the stamp of the decision. For an admission it identifies the record, for a " +
+			"later OpGiveBack. " +
 			"Source says where the decision was made.", check: checkAt},
 	{name: "result/repeated", says: saysRepeated, check: func(e *env) { checkRepeated(e, only) }},
 	{name: "result/repeated-two-clients", says: saysRepeated, needs: second,
@@ -52,7 +52,7 @@ func checkRetryAfter(e *env) {
 			now := e.clock.now()
 			e.clock.after(now, res.RetryAfter-time.Microsecond)
 			if early := e.refuse(take(key, a, n)); early.RetryAfter != time.Microsecond {
-				e.fatalf("RetryAfter is %v where it was %v one microsecond before its end",
+				e.fatalf("RetryAfter is %v one microsecond before the end of a RetryAfter of %v",
 					early.RetryAfter, res.RetryAfter)
 			}
 			e.clock.after(now, res.RetryAfter)
@@ -79,11 +79,11 @@ func checkResetAfter(e *env) {
 	e.clock.after(now, res.ResetAfter-time.Microsecond)
 	if early := e.do(peek(key, a, 1)); early.Remaining == 5 ||
 		early.ResetAfter != time.Microsecond {
-		e.fatalf("one microsecond before ResetAfter has passed a peek is answered %+v", early)
+		e.fatalf("one microsecond before ResetAfter has passed a peek returned %+v", early)
 	}
 	e.clock.after(now, res.ResetAfter)
 	if full := e.do(peek(key, a, 5)); !full.Allowed || full.Remaining != 5 || full.ResetAfter != 0 {
-		e.fatalf("after ResetAfter a peek for all is answered %+v", full)
+		e.fatalf("after ResetAfter a peek for all returned %+v", full)
 	}
 }
 
@@ -117,7 +117,7 @@ func checkAt(e *env) {
 	}
 }
 
-// checkRolling takes greedily where the edges of windows are, under every algorithm, and sums what
+// checkRolling takes all it can around the edges of windows, under every algorithm, and sums what
 // each window admitted.
 func checkRolling(e *env) {
 	type admission struct{ now, n int64 }
@@ -140,7 +140,7 @@ func checkRolling(e *env) {
 						sum+n, a.Limit(), a)
 				}
 			} else if i == 0 && sum+n <= most {
-				e.fatalf("%d of %v were refused with %d in the window", n, a.Limit(), sum)
+				e.fatalf("%d of %v were refused with only %d in the window", n, a.Limit(), sum)
 			}
 			switch e.rand.IntN(4) {
 			case 0:
@@ -156,8 +156,8 @@ func checkRolling(e *env) {
 	}
 }
 
-// checkRepeated asks for the same again and again when the log is full, and after everything that
-// may make a refusal false.
+// checkRepeated repeats a demand when the limit is used up, and after each call that may end the
+// refusal.
 func checkRepeated(e *env, client func(*env, int) ratelimit.Store) {
 	const most = 5
 	log, larger := e.alg(most), e.alg(most+1)
@@ -197,7 +197,7 @@ func checkRepeated(e *env, client func(*env, int) ratelimit.Store) {
 	}
 }
 
-// asks asks store and model for ds.
+// asks makes ds on the store and on the model.
 func (r *run) asks(ds ...ratelimit.Demand) {
 	r.asked++
 	r.ask(r.asked, ds)

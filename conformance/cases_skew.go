@@ -15,7 +15,7 @@ var skewRules = []rule{
 // skews are how far the server's clock is set ahead of the right time.
 var skews = []time.Duration{-3 * time.Hour, 2 * time.Hour}
 
-// skewed sets the server's clock, and returns what sets it right.
+// skewed sets the server's clock, and returns a function that sets it right.
 func (e *env) skewed(ahead time.Duration) (right func()) {
 	set := func(ahead time.Duration) {
 		if err := e.harness.SkewClock(ahead); err != nil {
@@ -26,7 +26,7 @@ func (e *env) skewed(ahead time.Duration) (right func()) {
 	return func() { set(0) }
 }
 
-// checkSkewed sets the server's clock and looks at what the store's clock is then.
+// checkSkewed sets the server's clock and reads the store's.
 func checkSkewed(e *env) {
 	const slack = time.Minute
 	want := func(ahead time.Duration) {
@@ -46,8 +46,7 @@ func checkSkewed(e *env) {
 	want(0)
 }
 
-// checkExpirySkewed holds that what the store forgets is forgotten by the same clock by which it
-// decides.
+// checkExpirySkewed checks that the store forgets states by the clock by which it decides.
 func checkExpirySkewed(e *env) {
 	a := e.algorithms[0](ratelimit.Limit{Max: 2, Window: time.Minute})
 	for _, ahead := range skews {

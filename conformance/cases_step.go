@@ -23,13 +23,13 @@ var stepRules = []rule{
 		check: differential{every: drop}.check},
 }
 
-// alternate asks the two clients in turn, each when it knows what the other has done.
+// alternate returns the two clients in turn, each after it has received what the other did.
 func alternate(e *env, i int) ratelimit.Store {
 	e.settle()
 	return either(e, i)
 }
 
-// settle waits until the clients know what each other has done.
+// settle waits until each client has received what the other did.
 func (e *env) settle() {
 	if e.harness.Settle == nil {
 		return
@@ -39,7 +39,7 @@ func (e *env) settle() {
 	}
 }
 
-// either asks the two clients in turn, whatever they know.
+// either returns the two clients in turn, without settle.
 func either(e *env, i int) ratelimit.Store {
 	if i%2 == 0 {
 		return e.store
@@ -67,10 +67,10 @@ func (e *env) unchanged(key string, a ratelimit.Algorithm, f func(spied)) {
 	f(watched)
 	e.clock.set(now)
 	if after := e.do(peek(key, watched, 1)); after != before {
-		e.fatalf("the state changed: a peek answers %+v, and did %+v before", after, before)
+		e.fatalf("the state changed: a peek returned %+v, and %+v before", after, before)
 	}
 	if watched.seen.changed(0) {
-		e.fatalf("Step was given other bytes than before")
+		e.fatalf("Step got other bytes than before")
 	}
 }
 
@@ -116,12 +116,12 @@ func checkRefusalsAreResults(e *env) {
 	for _, d := range []ratelimit.Demand{take(key, a, 1), take(key, a, 3), peek(key, a, 2)} {
 		res, err := e.store.Take(e.ctx, d)
 		if err != nil || res.Allowed || res.Limit != 3 || res.Remaining != 0 {
-			e.fatalf("%v of %d beyond the limit is answered %+v, %v", d.Op, d.N, res, err)
+			e.fatalf("%v of %d beyond the limit returned %+v, %v", d.Op, d.N, res, err)
 		}
 	}
 }
 
-// algorithmRules are about the algorithm alone, which an author of one cannot see through a store.
+// algorithmRules are about the algorithm alone, without a store.
 var algorithmRules = []rule{
 	{name: "algorithm/pure",
 		says: "Step is pure: no clock, no I/O, no randomness. It is total: whatever the state " +
@@ -157,7 +157,7 @@ func checkPure(e *env) {
 		}
 		next2, keep2, res2 := d.Step(slices.Clone(state), now)
 		if res != res2 || keep != keep2 || keep > 0 && !slices.Equal(next, next2) {
-			e.fatalf("Step answered %+v and then %+v to the same", res, res2)
+			e.fatalf("Step returned %+v and then %+v for the same arguments", res, res2)
 		}
 		if keep > 0 {
 			states = append(states, slices.Clone(next))
@@ -173,7 +173,7 @@ func checkValues(e *env) {
 		otherLimit.Name = "other"
 		a, b, other := newAlgorithm(limit), newAlgorithm(limit), newAlgorithm(otherLimit)
 		if a != b || a == other {
-			e.fatalf("two values of %q of one limit are not equal, or those of two limits are",
+			e.fatalf("two values of %q of one limit are not equal, or values of two limits are",
 				a.Name())
 		}
 		if got := a.Limit(); got != limit {

@@ -15,7 +15,7 @@ var sweepRules = []rule{
 		says: saysExpiry + " " + saysShared, needs: ownClock | sweep, check: checkSweepStorm},
 }
 
-// swept is only with a sweep before.
+// swept is only, after a sweep.
 func swept(e *env, i int) ratelimit.Store {
 	e.sweepIfCan()
 	return only(e, i)
@@ -99,7 +99,7 @@ func checkSweepStorm(e *env) {
 		r := newRand(e.seed, g)
 		var stamps []int64
 		for round := 0; round < rounds || time.Now().Before(end); round++ {
-			var full, took time.Duration // when all is available again, and how long a call takes
+			var full, took time.Duration // when all units are free again, and how long a call takes
 			for begin := time.Now(); time.Since(begin) < burst; {
 				called := time.Now()
 				res, err := e.store.Take(e.ctx, take(keys[g], a, 1))
@@ -119,7 +119,7 @@ func checkSweepStorm(e *env) {
 		slices.Sort(stamps)
 		for i := most; i < len(stamps); i++ {
 			if apart := time.Duration(stamps[i]-stamps[i-most]) * time.Microsecond; apart < short {
-				return fmt.Errorf("%d were admitted within %v, %d in any %v is the limit",
+				return fmt.Errorf("%d units were admitted within %v, the limit is %d in any %v",
 					most+1, apart, most, short)
 			}
 		}

@@ -12,9 +12,9 @@ import (
 const (
 	saysEach = "All are evaluated even after one is refused, and when one is, each Result is " +
 		"that of [Demand.Peek]."
-	saysAsAWhole = "A refused TakeAll is from SourceCache as a whole: its demands that are not " +
-		"refused were not refused then either, for as many units or more, and their Remaining, " +
-		"ResetAfter and At are bound in the same way."
+	saysAsAWhole = "The results of a refused TakeAll are from SourceCache all together or not at " +
+		"all: those that are Allowed were Allowed earlier too, for as many units or more, and " +
+		"the same bounds hold for their Remaining, ResetAfter and At."
 )
 
 var takeAllRules = []rule{
@@ -65,7 +65,7 @@ func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
 			limit := ds[i].Algorithm.Limit()
 			if want := limit.Max - round*ds[i].N; !res.Allowed || res.Remaining != want ||
 				res.Limit != limit.Max {
-				e.fatalf("demand %d of %d is answered %+v, want %d remaining",
+				e.fatalf("demand %d of %d returned %+v, want %d remaining",
 					i, len(ds), res, want)
 			}
 		}
@@ -95,7 +95,7 @@ func checkNoTrace(e *env, demands func() []ratelimit.Demand) {
 		}
 		for range 3 {
 			if out := e.all(asked...); allowed(out) || out[full].Allowed {
-				e.fatalf("with demand %d beyond its limit a TakeAll is answered %+v", full, out)
+				e.fatalf("with demand %d beyond its limit a TakeAll returned %+v", full, out)
 			}
 		}
 		for i, d := range ds {
@@ -109,7 +109,7 @@ func checkNoTrace(e *env, demands func() []ratelimit.Demand) {
 		}
 		e.admit(giveBack(ds[full].Key, ds[full].Algorithm, 100, res.At))
 		if !allowed(e.all(ds...)) {
-			e.fatalf("a TakeAll is refused where all demands fit")
+			e.fatalf("a TakeAll was refused although all demands fit")
 		}
 	}
 }
@@ -120,7 +120,7 @@ func checkResultsOfRefusal(e *env) {
 		ds[i].At = e.admit(take(ds[i].Key, ds[i].Algorithm, 5)).At
 		e.clock.add(time.Second)
 	}
-	ds[0].N = 6 // refused, as is the next, which has longer to wait
+	ds[0].N = 6 // refused, as is the next, whose RetryAfter is longer
 	ds[1].N = 7
 	ds[2].N = 3
 	ds[3].Op, ds[3].N = ratelimit.OpForce, 50
@@ -140,15 +140,15 @@ func checkResultsOfRefusal(e *env) {
 				want.Allowed, want.RetryAfter = true, 0
 			}
 			if res != want {
-				e.fatalf("%v of %d in a refused TakeAll is answered %+v, want %+v",
+				e.fatalf("%v of %d in a refused TakeAll returned %+v, want %+v",
 					d.Op, d.N, res, want)
 			}
 		}
 	}
 }
 
-// checkRepeatedAll asks for the same TakeAll again and again while one of its demands is refused,
-// or both are, and after everything that may change the answer to either.
+// checkRepeatedAll repeats a TakeAll while one of its demands is refused, or both are, and after
+// each call that may change the result of either.
 func checkRepeatedAll(e *env, client func(*env, int) ratelimit.Store) {
 	const most = 5
 	logs := []ratelimit.Algorithm{e.named("narrow", most), e.named("wide", 2*most)}
@@ -224,7 +224,7 @@ func checkTakeAllOps(e *env) {
 	ds[2].Op = ratelimit.OpReset
 	ds[3].Op, ds[3].N = ratelimit.OpPeek, 13
 	if out := e.all(ds...); !allowed(out) {
-		e.fatalf("a TakeAll of what is always allowed and a peek that fits is answered %+v", out)
+		e.fatalf("a TakeAll of allowed demands and a peek that fits returned %+v", out)
 	}
 	e.wantLeft(ds[1].Key, ds[1].Algorithm, 11, "the units were given back")
 	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a reset")
@@ -232,7 +232,7 @@ func checkTakeAllOps(e *env) {
 	e.admit(take(ds[3].Key, ds[3].Algorithm, 1))
 	ds[2].Op, ds[2].N = ratelimit.OpTake, 1
 	if out := e.all(ds...); allowed(out) || !out[2].Allowed || out[3].Allowed {
-		e.fatalf("a TakeAll with a peek that does not fit is answered %+v", out)
+		e.fatalf("a TakeAll with a peek that does not fit returned %+v", out)
 	}
 	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a TakeAll that a peek refused")
 }
@@ -241,18 +241,18 @@ func checkMany(e *env) {
 	ds := e.limits(60)
 	for range 10 {
 		if out := e.all(ds...); !allowed(out) {
-			e.fatalf("60 demands that all fit are answered %+v", out)
+			e.fatalf("60 demands that all fit returned %+v", out)
 		}
 	}
 	out := e.all(ds...)
 	if out[0].Allowed || allowed(out) {
-		e.fatalf("60 demands of which the first does not fit are answered %+v", out)
+		e.fatalf("60 demands of which the first does not fit returned %+v", out)
 	}
 	for _, d := range ds[1:] {
 		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-10, "ten TakeAll")
 	}
 	if out := e.all(e.limits(1)...); !out[0].Allowed || out[0].Remaining != 9 {
-		e.fatalf("a TakeAll of one demand is answered %+v", out[0])
+		e.fatalf("a TakeAll of one demand returned %+v", out[0])
 	}
 }
 
@@ -270,7 +270,7 @@ func checkOneReading(e *env) {
 }
 
 // checkSlices uses the slices again as soon as TakeAll has returned, also when it returned because
-// the context ended. Under the race detector that shows more.
+// the context ended. The race detector finds more.
 func checkSlices(e *env) {
 	key := e.key()
 	a, b := e.named("a", 1000), e.named("b", 1000)
@@ -311,8 +311,8 @@ func checkSlices(e *env) {
 	}
 }
 
-// checkStorm lets many take two or three of ds at once, in any order, until nothing is left. Every
-// state must have what was admitted of it.
+// checkStorm has many goroutines make two or three of ds at once, in any order, until nothing is
+// left. Every state must hold what was admitted under it.
 func checkStorm(e *env, ds []ratelimit.Demand) {
 	admitted := make([][]int64, 32)
 	e.together(len(admitted), func(g int) error {
@@ -350,7 +350,7 @@ func checkStorm(e *env, ds []ratelimit.Demand) {
 		full := e.left(pair[0].Key, pair[0].Algorithm) == 0 ||
 			e.left(pair[1].Key, pair[1].Algorithm) == 0
 		if allowed(e.all(pair...)) == full {
-			e.fatalf("after the storm a TakeAll has Allowed %t", !full)
+			e.fatalf("after the concurrent calls a TakeAll returned Allowed %t", !full)
 		}
 	}
 }

@@ -31,7 +31,8 @@ var takeAllManyRules = []rule{
 		check: func(e *env) { checkNeverInPart(e, true) }},
 }
 
-// checkAnyOrder asks for the same in several orders. Each result tells which demand it belongs to.
+// checkAnyOrder makes the same demands in several orders. Each result shows which demand it belongs
+// to.
 func checkAnyOrder(e *env, ds []ratelimit.Demand) {
 	used := int64(0)
 	for round := range 8 {
@@ -47,14 +48,14 @@ func checkAnyOrder(e *env, ds []ratelimit.Demand) {
 		for i, res := range e.all(asked...) {
 			limit := asked[i].Algorithm.Limit()
 			if !res.Allowed || res.Limit != limit.Max || res.Remaining != limit.Max-used {
-				e.fatalf("in order %d demand %d, under %v, is answered %+v", round, i, limit, res)
+				e.fatalf("in order %d demand %d, under %v, returned %+v", round, i, limit, res)
 			}
 		}
 	}
 }
 
-// checkOut gives the store results that hold something, with more of them and more demands behind
-// the end of both slices.
+// checkOut passes an out that is not zero, and slices that have more demands and results beyond
+// their ends.
 func checkOut(e *env) {
 	mark := ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: -1, Remaining: -1,
 		RetryAfter: -1, ResetAfter: -1, At: -1}
@@ -69,7 +70,7 @@ func checkOut(e *env) {
 		}
 		for i, res := range out {
 			if i >= 3 && res != mark {
-				e.fatalf("the store wrote to out behind its end")
+				e.fatalf("the store wrote beyond the end of out")
 			}
 			if i < 3 && (res.Allowed == (refused && i == 1) ||
 				res.Limit != ds[i].Algorithm.Limit().Max || res.Remaining < 0 ||
@@ -95,7 +96,7 @@ func checkHundreds(e *env, demands func(*env, int) []ratelimit.Demand) {
 			out := make([]ratelimit.Result, n)
 			err := e.store.TakeAll(e.ctx, ds, out)
 			if err == nil && (allowed(out) || out[full].Allowed || !out[(full+1)%n].Allowed) {
-				e.fatalf("%d demands of which only demand %d does not fit are answered %+v and %+v",
+				e.fatalf("%d demands of which only demand %d does not fit returned %+v and %+v",
 					n, full, out[full], out[(full+1)%n])
 			}
 			if err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -114,7 +115,7 @@ func checkHundreds(e *env, demands func(*env, int) []ratelimit.Demand) {
 		if errors.Is(err, errors.ErrUnsupported) {
 			taken = 0
 		} else if err != nil || !allowed(out) {
-			e.fatalf("a TakeAll of %d demands that fit is answered with the error %v", n, err)
+			e.fatalf("a TakeAll of %d demands that fit returned the error %v", n, err)
 		}
 		for i := 0; i < n; i += 1 + n/20 {
 			e.wantLeft(ds[i].Key, ds[i].Algorithm, ds[i].Algorithm.Limit().Max-taken,
@@ -125,7 +126,7 @@ func checkHundreds(e *env, demands func(*env, int) []ratelimit.Demand) {
 
 // checkHundredsAtOnce has goroutines take most of many units at once, until none of some is left.
 // The units of all demands must add up: those of a TakeAll that is refused are not taken, wherever
-// in it the one is that does not fit.
+// the demand is that does not fit.
 func checkHundredsAtOnce(e *env, demands func(*env, int) []ratelimit.Demand) {
 	const goroutines, each, size = 12, 4, 130
 	ds := demands(e, size)
@@ -158,9 +159,8 @@ func checkHundredsAtOnce(e *env, demands func(*env, int) []ratelimit.Demand) {
 	}
 }
 
-// checkNeverInPart has goroutines compete for one unit, each together with a unit of its own that
-// no other wants. Who peeks at the own unit of one that is refused must never see it taken, not
-// even for a moment.
+// checkNeverInPart has goroutines compete for one unit, each together with a unit that no other
+// takes. A peek at that unit of a refused TakeAll must never see it taken.
 func checkNeverInPart(e *env, keys bool) {
 	const takers, peekers = 8, 4
 	for range e.scale(12) {
@@ -217,7 +217,7 @@ func checkNeverInPart(e *env, keys bool) {
 			}
 		}
 		if winners != 1 {
-			e.fatalf("%d of %d TakeAlls that want the same unit were admitted", winners, takers)
+			e.fatalf("%d of %d TakeAlls that need the same unit were admitted", winners, takers)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 const (
 	saysBack = "now is in microseconds since the Unix epoch on the store's clock, from 0 to the " +
 		"year 2112, and may be earlier than in the step before. " +
-		"(Step returns another keep for one only after the clock has stepped back by more than a " +
-		"Window.)"
+		"(For these Step returns another keep only after the clock has stepped back by more than " +
+		"a Window.)"
 	saysChange = "A state written under other parameters is accepted: limits change in " +
 		"production, and a change takes effect at once."
 )
@@ -35,18 +35,17 @@ func checkMicroseconds(e *env) {
 		d := take(e.key(), e.algorithms[i%len(e.algorithms)](limit), 1)
 		_, _, want := d.Step(nil, e.clock.now())
 		if got := e.do(d); got != want {
-			e.fatalf("at %d a first take is answered %+v, want %+v", e.clock.now(), got, want)
+			e.fatalf("at %d a first take returned %+v, want %+v", e.clock.now(), got, want)
 		}
 	}
 }
 
-// checkOwnClock makes random calls on one key. Each must be answered as by Step at the instant that
-// At says.
+// checkOwnClock makes random calls on one key. Each result must be that of Step at the instant At.
 func checkOwnClock(e *env) {
 	a := e.algorithms[0](ratelimit.Limit{Max: 5, Window: 50 * time.Millisecond})
 	state, _, _ := take("k", a, 1).Step(nil, start)
 	if _, _, later := take("k", a, 1).Step(state, start+1); later.At != start+1 {
-		return // with this algorithm At does not tell the instant of the call
+		return // with this algorithm At is not the instant of the call
 	}
 	d := take(e.key(), a, 1)
 	state = nil
@@ -62,7 +61,7 @@ func checkOwnClock(e *env) {
 		}
 		next, keep, want := d.Step(slices.Clone(state), got.At)
 		if got != want {
-			e.fatalf("call %d, %v of %d, is answered %+v, want %+v", i, d.Op, d.N, got, want)
+			e.fatalf("call %d, %v of %d, returned %+v, want %+v", i, d.Op, d.N, got, want)
 		}
 		if keep > 0 {
 			state = next
@@ -286,13 +285,13 @@ func checkWindowGrows(e *env) {
 	e.wantLeft(key, long, 2, "the first record has left the larger window")
 }
 
-// checkRealTime lets a state run out in real time. Then it takes greedily, and peeks and is refused
-// in between; the first of these takes are spread over a window, so that a state that lives no
-// longer than its first record is seen to be gone.
+// checkRealTime lets a state run out in real time. Then it takes all it can, with peeks and
+// refusals in between. The first of these takes are spread over a window, so that it notices a
+// state that is deleted with its first record.
 func checkRealTime(e *env) {
 	const short = 240_700 * time.Microsecond
 	const most, windows = 3, 3
-	const patience = 10 // windows in which the case asks: a busy machine may keep it from asking
+	const patience = 10 // windows in which the case makes calls, which a busy machine may delay
 	key := e.key()
 	a := e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
 	full := e.admit(take(key, a, most))
@@ -308,7 +307,7 @@ func checkRealTime(e *env) {
 
 	key = e.key()
 	var stamps []int64
-	var asked, last int64 // microseconds in which it has asked, and when it did last
+	var asked, last int64 // microseconds in which it made calls, and the time of the last
 	for {
 		res := e.do(take(key, a, 1))
 		if res.Allowed {
@@ -320,7 +319,7 @@ func checkRealTime(e *env) {
 		last = res.At
 		if n := len(stamps) - 1 - most; n >= 0 && res.Allowed &&
 			stamps[n+most]-stamps[n] < short.Microseconds() {
-			e.fatalf("%d were admitted within %v, %d in any %v is the limit", most+1,
+			e.fatalf("%d units were admitted within %v, the limit is %d in any %v", most+1,
 				time.Duration(stamps[n+most]-stamps[n])*time.Microsecond, most, short)
 		}
 		past := res.At - stamps[0]
@@ -329,7 +328,7 @@ func checkRealTime(e *env) {
 			break
 		}
 		if asked > patience*short.Microseconds() {
-			e.fatalf("only %d were admitted in %d windows, %d in any is the limit",
+			e.fatalf("only %d units were admitted in %d windows, each of which allows %d",
 				len(stamps), patience, most)
 		}
 		e.do(peek(key, a, most))

@@ -63,7 +63,7 @@ func checkManyRecords(e *env) {
 	e.admit(reset(key, a))
 }
 
-// padded is an algorithm whose state has so many random bytes before that of another.
+// padded is an algorithm that adds random bytes before the state of another.
 type padded struct {
 	ratelimit.Algorithm
 	padding string
@@ -103,7 +103,7 @@ func checkLargeState(e *env) {
 		for want := int64(4); want >= 2; want-- {
 			res, err := e.store.Take(e.ctx, take(key, a, 1))
 			if err != nil || res.Remaining != want {
-				e.fatalf("a take on a state of about %d bytes is answered %+v and the error %v, "+
+				e.fatalf("a take on a state of about %d bytes returned %+v and the error %v, "+
 					"want %d left", size, res, err, want)
 			}
 			e.clock.add(time.Second)
@@ -114,14 +114,14 @@ func checkLargeState(e *env) {
 	}
 }
 
-// tally is what was recorded under a key, as far as the store has said.
+// tally is what was recorded under a key, according to the store's results.
 type tally struct {
 	key  string
 	used atomic.Int64
 }
 
 // checkManyCalls makes as many calls as it can in a few seconds. What they record must add up: a
-// fault that befalls one call in a thousand is seen.
+// fault of one call in a thousand shows.
 func checkManyCalls(e *env) {
 	const goroutines, each = 64, 50
 	rounds, budget := 8, e.atMost(1500*time.Millisecond, time.Minute)
@@ -162,7 +162,7 @@ func checkManyCalls(e *env) {
 	}
 }
 
-// calls are what checkManyCalls makes: on limits that never refuse, and on one that has a unit
+// calls are what checkManyCalls makes: on limits that never refuse, and on one that has one unit
 // left.
 type calls struct {
 	*env
@@ -198,7 +198,7 @@ func (c *calls) call(r *rand.Rand, own string) error {
 		err := c.store.TakeAll(c.ctx,
 			[]ratelimit.Demand{take(key, c.free, n), take(key, c.other, 1)}, out)
 		if err == nil && !allowed(out) {
-			err = fmt.Errorf("a TakeAll that fits is answered %+v", out)
+			err = fmt.Errorf("a TakeAll that fits returned %+v", out)
 		}
 		return err
 	case 10, 11:
@@ -212,11 +212,11 @@ func (c *calls) call(r *rand.Rand, own string) error {
 	return c.want(take(key, c.free, n), true)
 }
 
-// want asks the store for d.
+// want makes d on the store, and checks whether it is admitted.
 func (c *calls) want(d ratelimit.Demand, admitted bool) error {
 	res, err := c.store.Take(c.ctx, d)
 	if err == nil && (res.Allowed != admitted || admitted && res.At != c.now) {
-		err = fmt.Errorf("%v of %d at %d is answered %+v", d.Op, d.N, c.now, res)
+		err = fmt.Errorf("%v of %d at %d returned %+v", d.Op, d.N, c.now, res)
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func checkShortWindows(e *env) {
 			age := time.Duration(res.At-first.At) * time.Microsecond
 			if res.Allowed {
 				if age < w {
-					e.fatalf("two units were admitted within %v, one in any %v is the limit",
+					e.fatalf("two units were admitted within %v, the limit is one in any %v",
 						age, w)
 				}
 				break
@@ -96,7 +96,7 @@ func checkLargeNumbers(e *env) {
 		}
 		e.refuse(take(key, a, most-used+1))
 		if res := e.do(peek(key, a, most)); res.Allowed || res.Remaining != most-used {
-			e.fatalf("with %d of %d units taken a peek for all is answered %+v", used, most, res)
+			e.fatalf("with %d of %d units taken a peek for all returned %+v", used, most, res)
 		}
 		e.admit(take(key, a, most-used))
 		e.refuse(take(key, a, 1))
@@ -130,8 +130,8 @@ func checkGiveBackAnywhere(e *env) {
 }
 
 // checkRealFractions has states run out in real time, under windows that are nearly a millisecond
-// longer than whole ones. A round in which a busy machine lets it ask only when the state has run
-// out proves nothing, and there is another.
+// longer than whole ones. A round is repeated if a busy machine delays its call until the state has
+// run out.
 func checkRealFractions(e *env) {
 	const goroutines, enough, rounds = 4, 5, 50
 	keys := make([]string, goroutines)
@@ -152,7 +152,7 @@ func checkRealFractions(e *env) {
 				continue
 			}
 			if age := time.Duration(res.At-last) * time.Microsecond; age < short {
-				return fmt.Errorf("two units were admitted within %v, one in any %v is the limit",
+				return fmt.Errorf("two units were admitted within %v, the limit is one in any %v",
 					age, short)
 			}
 			if round++; refused {

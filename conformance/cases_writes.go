@@ -8,8 +8,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// writeRules count what the store writes. Where that cannot be counted they are skipped: other
-// cases then see that nothing was written only by what the steps and peeks after it return.
+// writeRules count what the store writes. Without a count they are skipped; other cases then check
+// only what later steps and peeks return.
 var writeRules = []rule{
 	{name: "step/peeks-write-nothing", says: saysWrites, needs: counts,
 		check: checkPeeksWriteNothing},
@@ -107,7 +107,7 @@ func checkRefusedTakeAllWritesNothing(e *env, demands func(*env, int) []ratelimi
 		refused := func() {
 			for range 3 {
 				if allowed(e.all(ds...)) {
-					e.fatalf("a TakeAll is admitted with demand %d beyond its limit", full)
+					e.fatalf("a TakeAll was admitted with demand %d beyond its limit", full)
 				}
 			}
 		}
@@ -123,7 +123,7 @@ func checkInvalidWritesNothing(e *env) {
 	for _, d := range e.invalid(e.key()) {
 		e.unwritten(fmt.Sprintf("an invalid %v of %d", d.Op, d.N), func() {
 			if _, err := e.store.Take(e.ctx, d); err == nil {
-				e.fatalf("an invalid %v of %d is decided", d.Op, d.N)
+				e.fatalf("an invalid %v of %d was decided", d.Op, d.N)
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func checkCorruptWritesNothing(e *env) {
 		giveBack(key, a, 1, e.clock.now())} {
 		e.unwritten(fmt.Sprintf("a %v on a corrupt state", d.Op), func() {
 			if _, err := e.store.Take(e.ctx, d); !errors.Is(err, ratelimit.ErrCorruptState) {
-				e.fatalf("a %v on a corrupt state is answered with the error %v, want "+
+				e.fatalf("a %v on a corrupt state returned the error %v, want "+
 					"ErrCorruptState", d.Op, err)
 			}
 		})

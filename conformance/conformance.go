@@ -1,5 +1,5 @@
-// Package conformance proves that a store keeps the rules of [ratelimit.Store]. An author runs it
-// in one test:
+// Package conformance tests that a store keeps the rules of [ratelimit.Store]. An author runs it in
+// one test:
 //
 //	func TestConformance(t *testing.T) {
 //		conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
@@ -16,43 +16,43 @@
 // check that failed. The groups are
 //
 //   - identity: which demands share a history
-//   - step: the store returns what [ratelimit.Demand.Step] returns, whatever is asked in which
+//   - step: the store returns what [ratelimit.Demand.Step] returns, for random demands in random
 //     order
 //   - op, result, window: what each operation does, what a result means, and that no window admits
 //     more than Max
 //   - clock, expiry: clocks that stand, jump and step back; states that run out
 //   - takeall, takeall-keys: several demands as one, on one key and on several
-//   - errors: what is refused before any I/O, what each error says about what was recorded
+//   - errors: which calls fail before any I/O, and what each error says about what was recorded
 //   - concurrency: how many are admitted under contention, and whether recorded histories are
 //     linearizable
-//   - algorithm: what the algorithm itself must keep for a store to be able to
+//   - algorithm: the rules for the algorithm itself, on which a store relies
 //
 // # Effort
 //
 // A run takes 10 to 40 seconds. Cases that look for rare faults do as much as they can in a bounded
 // time, so a slow store gets fewer calls: identity/many-keys uses up to 250,000 keys,
 // op/many-records up to 5,600 records of one key, and concurrency/many-calls about 30,000 calls. A
-// run does not see
+// run does not find
 //
-//   - states by a random hash of 32 bits, unless the store manages 25,000 decisions a second. With
-//     5,000 a second it is seen in one run of twenty. Hashes in common use are always seen, by keys
-//     that collide;
-//   - states by a random hash of more than 32 bits;
-//   - a fault of less than one call in 3,000, and on a slow store of more than that;
+//   - a store that keeps states by a random hash of 32 bits, unless it makes 25,000 decisions a
+//     second. At 5,000 a second one run of twenty finds it. Hashes in common use are always found,
+//     by keys that collide;
+//   - a store that keeps states by a random hash of more than 32 bits;
+//   - a fault in fewer than one call of 3,000, or of fewer on a slow store;
 //   - a bound of more keys, or of more records of a key, than these cases use.
 //
 // # Clock
 //
-// Most cases run on a clock of the suite's and never sleep. Windows on it are minutes long, since a
-// server lets keys expire in real time. The cases that need it run on the store's own clock and
-// last about a second each. All cases are meant to run under the race detector, which is what shows
-// that a store uses a caller's slice too late.
+// Most cases run on a clock of the suite and never sleep. Windows on it are minutes long, since a
+// server lets keys expire in real time. Other cases run on the store's own clock and last about a
+// second each. Run all cases under the race detector: only that shows that a store uses a caller's
+// slice after it has returned.
 //
 // # Hooks
 //
-// What happens between a store and its server is tested only if the [Harness] says how to make it
-// happen: LoseAnswer, Freeze, SkewClock and Sweep. A case whose hook is missing is skipped, and
-// says which.
+// Faults between a store and its server are tested only if the [Harness] has the functions that
+// cause them: LoseAnswer, Freeze, SkewClock and Sweep. If one is missing, its cases are skipped; go
+// test -v shows which.
 package conformance
 
 import (
@@ -65,7 +65,7 @@ import (
 	"time"
 )
 
-// Run tries all rules on the stores that newStore returns, each as a subtest of t named after the
+// Run tests all rules on the stores that newStore returns, each as a subtest of t named after the
 // rule.
 func Run(t *testing.T, newStore NewStore, opts *Options) {
 	t.Helper()

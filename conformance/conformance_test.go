@@ -16,7 +16,7 @@ func TestReferencePasses(t *testing.T) {
 	Run(t, newReference(bugs{}), &Options{CheckHistory: acceptAll})
 }
 
-// TestNaivePasses runs the suite on another algorithm than its own.
+// TestNaivePasses runs the suite with another algorithm than the default.
 func TestNaivePasses(t *testing.T) {
 	t.Parallel()
 	Run(t, newReference(bugs{}), &Options{
@@ -38,8 +38,8 @@ func slow() map[string]string {
 	return except
 }
 
-// TestLogDecidesLikeNaive holds the sliding-window log against its definition: a store that decides
-// by the naive log in its place must not be told from one that does not.
+// TestLogDecidesLikeNaive compares the sliding-window log with its definition: the suite must not
+// find a difference in a store that decides by the naive log instead.
 func TestLogDecidesLikeNaive(t *testing.T) {
 	t.Parallel()
 	impostor := bugs{demand: func(

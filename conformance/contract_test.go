@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// elsewhere are sentences of the contract that nothing can be proved of through a store, by how
-// they begin.
+// elsewhere are the beginnings of sentences of the contract that cannot be tested through a store.
 var elsewhere = []string{
 	"A Store keeps algorithm state by key",
-	"Package conformance proves every rule",
+	"Package conformance tests every rule",
 	"There are no optional methods",   // of decorators, which the root package's tests have
-	"Package layer has some",          // which says where they are
+	"Package layer has such stores",   // which says where they are
 	"One from SourceOpen was made by", // which limiters return
 	"Take decides one demand",         // what a take is: op/take
 	"Step decides d on a state",       // what Step is

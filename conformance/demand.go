@@ -90,7 +90,7 @@ func (e *env) wantLeft(key string, a ratelimit.Algorithm, want int64, after stri
 	}
 }
 
-// awaitLeft is left for a store that may fail for a while, until its connections are made anew.
+// awaitLeft is left for a store that may fail for a while, until it has connected again.
 func (e *env) awaitLeft(key string, a ratelimit.Algorithm) int64 {
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		res, err := e.store.Take(e.ctx, peek(key, a, 1))
@@ -98,10 +98,10 @@ func (e *env) awaitLeft(key string, a ratelimit.Algorithm) int64 {
 			return res.Remaining
 		}
 		if !errors.Is(err, ratelimit.ErrUnavailable) {
-			e.fatalf("a peek is answered with the error %w", err)
+			e.fatalf("a peek returned the error %w", err)
 		}
 		if time.Since(begin) > recovery {
-			e.fatalf("%v after the fault has ended a peek still fails: %w", recovery, err)
+			e.fatalf("a peek still fails %v after the end of the fault: %w", recovery, err)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (e *env) awaitLeft(key string, a ratelimit.Algorithm) int64 {
 // recovery is how long a store may fail after a fault has ended.
 const recovery = 10 * time.Second
 
-// limits returns n demands for one unit under as many limits of one key: of 10 units, 11, …
+// limits returns n demands for one unit of one key, under n limits: of 10 units, 11, …
 func (e *env) limits(n int) (ds []ratelimit.Demand) {
 	key := e.key()
 	for i := range n {
@@ -118,7 +118,7 @@ func (e *env) limits(n int) (ds []ratelimit.Demand) {
 	return ds
 }
 
-// spread is limits for as many keys.
+// spread is limits with a key for each demand.
 func (e *env) spread(n int) (ds []ratelimit.Demand) {
 	for i := range n {
 		ds = append(ds, take(e.key(), e.alg(int64(10+i)), 1))

@@ -9,15 +9,15 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// differential is a random run in which a store must answer as the model does. The zero value asks
-// single demands of one store.
+// differential is a random run in which a store must return what the model returns. The zero value
+// makes single demands on one store.
 type differential struct {
 	several bool // TakeAll too, of limits of one key
 	keys    bool // TakeAll of several keys too
 
 	// what the store is given instead of the algorithm
 	wrap func(ratelimit.Algorithm) ratelimit.Algorithm
-	// which store is asked, by the number of the operation
+	// which store is called, by the number of the operation
 	store func(*env, int) ratelimit.Store
 	// what happens before an operation, by its number
 	every func(*env, int)
@@ -43,7 +43,7 @@ type run struct {
 	keyNames []string
 	limits   []ratelimit.Algorithm // one a name; their parameters change
 	admitted []ratelimit.Demand    // what could be given back: the last admissions, with At
-	retry    int64                 // when the last refusal said to come again
+	retry    int64                 // when the RetryAfter of the last refusal ends
 	asked    int                   // operations so far, where a case counts them
 	trace    []string
 }
@@ -95,7 +95,7 @@ func (r *run) play(ops int) {
 	r.clean()
 }
 
-// clean resets what the run has left, which might stay on a server for a year.
+// clean resets the states that the run has left, which a server might otherwise keep for a year.
 func (r *run) clean() {
 	for id := range r.model.states {
 		for _, newAlgorithm := range r.e.algorithms {
@@ -108,7 +108,7 @@ func (r *run) clean() {
 	}
 }
 
-// move moves the clock: to where something is about to be decided otherwise, by anything, or not at
+// move moves the clock: to an instant around which decisions change, by a random time, or not at
 // all.
 func (r *run) move() {
 	now := r.model.now
@@ -174,7 +174,7 @@ func (r *run) demands() []ratelimit.Demand {
 	return ds
 }
 
-// demand returns a random demand that is not refused out of hand.
+// demand returns a random demand that CheckTake accepts.
 func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
 	most := a.Limit().Max
 	d := take(key, a, 1)
@@ -205,7 +205,7 @@ func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
 	return d
 }
 
-// ask asks store and model.
+// ask makes ds on the store and on the model, and compares.
 func (r *run) ask(i int, ds []ratelimit.Demand) {
 	for j, name := range r.keyNames {
 		for _, d := range ds {
@@ -222,15 +222,15 @@ func (r *run) ask(i int, ds []ratelimit.Demand) {
 	got, err := r.tell(i, ds)
 	r.note("at %d: %s\n\tgot  %+v, %v\n\twant %+v", r.model.now, describe(ds), got, err, want)
 	if err != nil || !sameAll(got, want) {
-		r.e.fatalf("operation %d of a random run is not answered as by the step (repeat it "+
-			"with %s=%d)\n%s",
+		r.e.fatalf("operation %d of a random run, the last of these, did not return what the step "+
+			"returned (to repeat the run set %s=%d)\n%s",
 			i, seedVar, r.seed, strings.Join(r.trace, "\n"))
 	}
 	r.model.commit(writes)
 	r.remember(ds, got)
 }
 
-// tell asks the store: single demands by Take, others by TakeAll.
+// tell makes ds on the store: a single demand mostly by Take, several by TakeAll.
 func (r *run) tell(i int, ds []ratelimit.Demand) (got []ratelimit.Result, err error) {
 	store := r.e.store
 	if r.store != nil {

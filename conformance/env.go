@@ -28,7 +28,7 @@ type env struct {
 	clock   *clock          // nil if the store runs on its own
 	rand    *rand.Rand
 	seed    uint64
-	prefix  string // of all keys, so that runs on one server do not meet
+	prefix  string // of all keys, so that runs on one server share none
 	keys    int
 }
 
@@ -118,7 +118,7 @@ func (e *env) scale(n int) int {
 	return n
 }
 
-// atMost returns how long a case may go on that does as much as it can.
+// atMost returns how long a case may run that makes as many calls as it can.
 func (e *env) atMost(usual, full time.Duration) time.Duration {
 	if e.full {
 		return full
@@ -126,7 +126,7 @@ func (e *env) atMost(usual, full time.Duration) time.Duration {
 	return usual * e.patience
 }
 
-// start is an instant in 2027 on no round microsecond.
+// start is an instant in 2027 that is not a whole millisecond.
 const start = int64(1_800_000_000_123_457)
 
 // begin returns where the clock of a case starts: a microsecond of any year from 2002 to 2108.
@@ -169,5 +169,5 @@ func newOrder(seed uint64, goroutine, n int) func() []int {
 	return func() []int { return r.Perm(n)[:2+r.IntN(2)] }
 }
 
-// only asks the one client.
+// only returns the store of the harness.
 func only(e *env, _ int) ratelimit.Store { return e.store }

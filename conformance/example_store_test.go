@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// A MapStore keeps states in a map. It never deletes one, as a store that runs for long has to.
+// A MapStore keeps states in a map. It never deletes one, which a store for production must do.
 type MapStore struct {
 	now    func() int64 // microseconds since the Unix epoch
 	mu     sync.Mutex
@@ -59,7 +59,7 @@ type step func(
 
 func TestMapStore(t *testing.T) {
 	conformance.Run(t, func(_ testing.TB, now func() int64) conformance.Harness {
-		if now == nil { // the rule wants the store's own clock
+		if now == nil { // the rule needs the store's own clock
 			now = func() int64 { return time.Now().UnixMicro() }
 		}
 		store := &MapStore{now: now, states: make(map[string][]byte)}
@@ -70,7 +70,7 @@ func TestMapStore(t *testing.T) {
 	}, nil)
 }
 
-// A limiter on a store of one's own.
+// A limiter on a store of your own.
 func Example_mapStore() {
 	now := func() int64 { return time.Now().UnixMicro() }
 	store := &MapStore{now: now, states: make(map[string][]byte)}

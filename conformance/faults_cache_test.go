@@ -13,20 +13,20 @@ import (
 
 // cacheFault is what is wrong with a cache of refusals. The zero value is nothing.
 type cacheFault struct {
-	keeps     func(d ratelimit.Demand) bool // what changes a state and drops nothing
+	keeps     func(d ratelimit.Demand) bool // demands that change a state and drop nothing
 	deaf      bool                          // to what other clients do
-	fewer     bool                          // answers fewer units too
-	anyParams bool                          // answers other parameters too
+	fewer     bool                          // also used for fewer units
+	anyParams bool                          // also used for other parameters
 	frozen    bool                          // RetryAfter stands still
 	forever   bool                          // does not look at the clock
-	quiet     bool                          // does not say that it is a cache
+	quiet     bool                          // does not set SourceCache
 
 	// of a refused TakeAll of two
 	onlyFirst   bool // is dropped only when the state of the first demand changes
 	onlySecond  bool // or of the second
 	last        bool // ends with the last RetryAfter, not with the first
-	moreOfOther bool // answers more units of a demand that is not refused
-	quietOther  bool // says of a demand that is not refused that it is the store's
+	moreOfOther bool // used for more units of a demand that is not refused
+	quietOther  bool // sets SourceStore for demands that are not refused
 }
 
 type cached struct {
@@ -215,7 +215,7 @@ var cacheFaults = []fault{
 		bugs: caching(cacheFault{deaf: true})},
 }
 
-// TestSoundCache sees to it that the suite accepts a store with a cache in which nothing is wrong.
+// TestSoundCache checks that the suite accepts a store with a correct cache.
 func TestSoundCache(t *testing.T) {
 	Run(t, newReference(caching(cacheFault{})), &Options{Except: slow()})
 }

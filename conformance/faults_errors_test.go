@@ -114,7 +114,7 @@ var errorFaults = []fault{
 		}}},
 }
 
-// lostUpdate reads and writes a state without holding on to it in between.
+// lostUpdate reads and writes a state without a lock in between.
 var lostUpdate = bugs{
 	take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
 		r.mu.Lock()

@@ -13,12 +13,12 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// keyed returns a bug that changes what stands for the key.
+// keyed returns a bug that replaces the key by another.
 func keyed(change func(key string) string) bugs {
 	return identify(func(_ ratelimit.Demand, id *identity) { id.key = change(id.key) })
 }
 
-// hashed returns a bug that tells keys apart by the low bits of a hash.
+// hashed returns a bug that replaces the key by the low bits of a hash.
 func hashed(bits int) bugs {
 	seed := maphash.MakeSeed()
 	return keyed(func(key string) string {
@@ -125,7 +125,7 @@ func bounded(states int, err error) bugs {
 	}
 }
 
-// hashFaults are stores that tell keys apart by a hash of which collisions are known.
+// hashFaults are stores that replace the key by a hash with known collisions.
 func hashFaults() (faults []fault) {
 	for name, sum := range knownSums() {
 		faults = append(faults, fault{name: "states by " + name, rules: "identity/hashed-keys",
@@ -134,7 +134,7 @@ func hashFaults() (faults []fault) {
 	return faults
 }
 
-// TestBoundedStore holds that a store may be bounded. The suite accepts ErrCapacity for a new key.
+// TestBoundedStore checks that a store may be bounded. The suite accepts ErrCapacity for a new key.
 func TestBoundedStore(t *testing.T) {
 	if err := tryRule(t, newReference(bounded(20_000, ratelimit.ErrCapacity)), nil,
 		"identity/many-keys"); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// mapped returns a copy of b in memory that cannot be written, as a database that maps its file
-// lends it.
+// mapped returns a copy of b in memory that cannot be written, like that of a database that maps
+// its file.
 func mapped(t testing.TB, b []byte) []byte {
 	if len(b) == 0 {
 		return nil
@@ -34,8 +34,8 @@ func mapped(t testing.TB, b []byte) []byte {
 	return m[:len(b):len(b)]
 }
 
-// TestMappedStates: a store that passes bytes which are not its own to write is told so, by the
-// rule of its own and by those before it.
+// TestMappedStates: the suite reports a store that passes read-only bytes to Step, by the rule for
+// it and by those before it.
 func TestMappedStates(t *testing.T) {
 	newStore := newReference(bugs{demand: func(
 		r *reference, d ratelimit.Demand, now int64,

@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A serverFault is a store on a server that is broken as authors of such stores break theirs, and
-// the rules that must name what is broken.
+// A serverFault is a mistake that authors of stores on servers make, and the rules that must find
+// it.
 type serverFault struct {
 	name   string
 	rules  string // separated by spaces
@@ -45,8 +45,8 @@ var serverFaults = []serverFault{
 	{"sweep of what was renewed", "expiry/sweep-storm", remoteFaults{sweepsBlind: true}},
 }
 
-// TestServerFaultsAreNamed tries each rule three times, all at once: none of these faults may
-// escape a run.
+// TestServerFaultsAreNamed tries each rule three times, all at once: every run must find these
+// faults.
 func TestServerFaultsAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, f := range serverFaults {
@@ -56,7 +56,7 @@ func TestServerFaultsAreNamed(t *testing.T) {
 				for range 3 {
 					wg.Go(func() {
 						if err := tryRule(t, newRemote(f.faults), nil, name); err == nil {
-							t.Errorf("%s does not see this fault", name)
+							t.Errorf("%s does not find this fault", name)
 						} else {
 							t.Logf("%s: %.200v", name, err)
 						}
@@ -68,7 +68,7 @@ func TestServerFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// TestRemotePasses: nothing is wrong with a remote in which nothing is broken.
+// TestRemotePasses: the suite accepts a remote without faults.
 func TestRemotePasses(t *testing.T) {
 	t.Parallel()
 	except := make(map[string]string)

@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A fault is a broken store, and the rules that must name what is broken.
+// A fault is a broken store, and the rules that must find it.
 type fault struct {
 	name       string
 	rules      string // separated by spaces
@@ -29,7 +29,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	for _, f := range faults() {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			s := newSuite(&Options{Algorithms: f.algorithms, CheckHistory: acceptAll})
-			s.patience = 5 // so that a busy machine tries as much as an idle one
+			s.patience = 5 // so that a busy machine makes as many calls as an idle one
 			for name := range strings.FieldsSeq(f.rules) {
 				r, ok := byName[name]
 				if !ok {
@@ -54,7 +54,7 @@ func seeOnce(t *testing.T, s *suite, f fault, r rule) {
 			return
 		}
 	}
-	t.Errorf("%s does not see this fault", r.name)
+	t.Errorf("%s does not find this fault", r.name)
 }
 
 // seeEvery tries a rule three times, and each must see the fault.
@@ -63,13 +63,13 @@ func seeEvery(t *testing.T, s *suite, f fault, r rule) {
 	for i := range 3 {
 		_, err := s.try(t, newReference(f.bugs), r)
 		if err == nil {
-			t.Fatalf("%s does not see this fault in run %d", r.name, i+1)
+			t.Fatalf("%s does not find this fault in run %d", r.name, i+1)
 		}
 		t.Logf("%s: %.300v", r.name, err)
 	}
 }
 
-// TestEveryRuleCanFail sees to it that each rule names at least one fault.
+// TestEveryRuleCanFail checks that each rule finds at least one fault.
 func TestEveryRuleCanFail(t *testing.T) {
 	named := map[string]bool{
 		"concurrency/history": true, "concurrency/history-two-clients": true, // by TestHistories

@@ -32,11 +32,11 @@ func capped(records int) bugs {
 }
 
 // sometimes returns a bug in every thousandth call of an operation.
-func sometimes(befall func(r *reference, d ratelimit.Demand) step, op ratelimit.Op) bugs {
+func sometimes(fault func(r *reference, d ratelimit.Demand) step, op ratelimit.Op) bugs {
 	var calls atomic.Int64
 	return bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
 		if d.Op == op && calls.Add(1)%1000 == 0 {
-			return befall(r, d)
+			return fault(r, d)
 		}
 		return r.one(d)
 	}}

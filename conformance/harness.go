@@ -7,48 +7,48 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A NewStore returns a harness for one case, on a store that may hold states of other keys. now is
-// the clock to run on, in microseconds since the Unix epoch; it is safe for simultaneous use and
-// may step back. If now is nil, the store runs on its own clock. It is called once a case, so it
-// should be cheap: share servers, not stores. What it opens it closes by t.Cleanup.
+// A NewStore returns a harness for one case. Its store may hold states of other keys. now is the
+// clock to run on, in microseconds since the Unix epoch; it is safe for concurrent use and may
+// step back. If now is nil, the store runs on its own clock. NewStore is called once for each case,
+// so it should be cheap: share servers, not stores. It closes by t.Cleanup what it opens.
 type NewStore func(t testing.TB, now func() int64) Harness
 
-// A Harness is a store and what can be done to it. All but Store may be nil: the cases that need it
-// are then skipped.
+// A Harness is a store and what can be done to it. All fields but Store may be nil: the cases that
+// need them are then skipped.
 type Harness struct {
-	// Store is the store that is tried.
+	// Store is the store under test.
 	Store ratelimit.Store
 	// Second returns another client of the state behind Store, on the same clock: what another
 	// process would use. It is called at most once, before the case begins.
 	Second func(testing.TB) ratelimit.Store
-	// Settle returns when Store and what Second returned know what each other has done, for stores
-	// that learn of it a little later, as those do that cache refusals. It is called while no
-	// demand is under way. Without it both are held to know at once.
+	// Settle waits until Store and what Second returned have each received what the other has done,
+	// for stores that receive it a little later, such as those that cache refusals. It is called
+	// while no call is in flight. Without it, both are expected to receive it at once.
 	Settle func() error
-	// DropScripts makes the server forget the scripts it was sent, as SCRIPT FLUSH does.
+	// DropScripts deletes all scripts from the server, as SCRIPT FLUSH does.
 	DropScripts func() error
-	// Writes returns how many writes the server or the map behind Store has had. It only has to
-	// stay the same while nothing is written, so it is of use only where nothing else writes.
-	// Without it all cases whose names end in write-nothing or writes-nothing are skipped, but
+	// Writes returns how many writes the server or the map behind Store has had. The suite only
+	// checks that it stays the same, so nothing else may write to the server. Without it all cases
+	// whose names end in write-nothing or writes-nothing are skipped, but
 	// errors/unsupported-writes-nothing.
 	Writes func() (int64, error)
-	// Close closes Store, or the client that Store runs on. It is called at most once; what
-	// t.Cleanup does must bear that.
+	// Close closes Store, or the client that Store runs on. It is called at most once, and before
+	// the functions of t.Cleanup.
 	Close func() error
 	// ClosesClient says that Close closes only the client. The store then need not return
 	// ErrClosed.
 	ClosesClient bool
 
-	// LoseAnswer makes one answer of the server get lost: the next one that confirms a write, such
-	// as the answer to COMMIT or to a script. The server applies the write, and the connection
-	// breaks before its answer arrives. Later answers arrive. The suite calls it before a call,
-	// while no other call is under way. Without it errors/lost-answer and
-	// errors/no-key-after-lost-answer are skipped.
+	// LoseAnswer drops one answer of the server: the next one that confirms a write, such as the
+	// answer to COMMIT or to a script. The server applies the write, and the connection breaks
+	// before its answer arrives. Later answers arrive. The suite calls it before a call, while no
+	// other call is in flight. Without it errors/lost-answer and errors/no-key-after-lost-answer
+	// are skipped.
 	LoseAnswer func() error
 
 	// Freeze makes the server stop answering, as SIGSTOP or LOCK TABLE does, until thaw is called:
-	// connections stay open, and nothing is refused. The server may apply what it was sent, at once
-	// or after thaw. The suite calls Freeze while calls are under way, and thaw at most five
+	// connections stay open, and nothing is refused. The server may apply what it has received, at
+	// once or after thaw. The suite calls Freeze while calls are in flight, and thaw at most five
 	// seconds later. Calls whose context has no deadline must return by then, so give the store a
 	// shorter deadline of its own. Without it errors/frozen, errors/frozen-without-deadline and
 	// errors/no-key-while-frozen are skipped.
@@ -60,20 +60,20 @@ type Harness struct {
 	// skipped.
 	SkewClock func(ahead time.Duration) error
 
-	// Sweep makes the store forget all states that have run out by the clock that it runs on, and
-	// returns when they are forgotten: what the store or the server otherwise does in the
-	// background. The suite calls it between calls and while calls are under way. Without it
-	// expiry/sweep, expiry/sweep-not-early and expiry/sweep-storm are skipped.
+	// Sweep deletes all states that have run out by the clock that the store runs on, which the
+	// store or the server otherwise does in the background. It returns when they are deleted. The
+	// suite calls it between calls and while calls are in flight. Without it expiry/sweep,
+	// expiry/sweep-not-early and expiry/sweep-storm are skipped.
 	Sweep func() error
 }
 
 // Options say how the suite is run. The zero value runs all of it at the depth that suits every
 // commit.
 type Options struct {
-	// Except maps what the store does not keep to the reason, which is printed when it is skipped:
-	// a rule such as "concurrency/history", or a group of them such as "takeall". A store without
-	// TakeAll excepts takeall and takeall-keys; it is still held to
-	// errors/unsupported-writes-nothing.
+	// Except has the rules that the store does not keep, such as "concurrency/history", or groups
+	// of rules, such as "takeall", each with the reason, which is printed when it is skipped. A
+	// store without TakeAll lists takeall and takeall-keys; errors/unsupported-writes-nothing still
+	// checks it.
 	Except map[string]string
 
 	// Full runs more, longer and other random cases. It takes a minute on memory, and six minutes
@@ -83,10 +83,10 @@ type Options struct {
 	// once with -v. The environment variable RATELIMIT_CONFORMANCE_FULL=1 does the same.
 	Full bool
 
-	// Algorithms make the algorithms that the store is tried with; nil means the sliding-window
-	// log, exact and at coarser resolutions. The cases that are about one history use the first,
-	// and expect it to be exact; the random ones switch between them. Put your algorithm first if
-	// it is exact, and second otherwise.
+	// Algorithms make the algorithms that the store is tested with; nil means the sliding-window
+	// log, exact and at coarser resolutions. Most cases use the first, and expect it to be exact;
+	// the random cases and a few others use all. Put your algorithm first if it is exact, and
+	// second otherwise.
 	Algorithms []func(ratelimit.Limit) ratelimit.Algorithm
 
 	// CheckHistory returns an error if a recorded history is not linearizable. Check of package
@@ -103,6 +103,6 @@ type Operation struct {
 	// may be as old as Call
 	Call, Return time.Duration
 	Now          int64              // the store's clock, which stood still between Call and Return
-	Demands      []ratelimit.Demand // what was asked
-	Results      []ratelimit.Result // what was answered
+	Demands      []ratelimit.Demand // the demands of the call
+	Results      []ratelimit.Result // what the call returned
 }

@@ -14,14 +14,14 @@ import (
 	"sync"
 )
 
-// A hash32 is a hash of 32 bits by which a store might tell keys apart.
+// A hash32 is a hash of 32 bits that a store might use in place of keys.
 type hash32 struct {
 	name string
 	sum  func(string) uint32
 }
 
-// hashes32 are 32-bit hashes that libraries and servers offer. Keys that collide under one of them
-// are searched for.
+// hashes32 are 32-bit hashes that libraries and servers offer. The suite searches keys that collide
+// under each.
 var hashes32 = []hash32{
 	{"FNV-1", fnv1},
 	{"FNV-1a", fnv1a},
@@ -30,24 +30,24 @@ var hashes32 = []hash32{
 	{"one-at-a-time", oneAtATime},
 	{"MurmurHash3", murmur3},
 	{"xxHash32", xxHash32},
-	{"the begin of MD5",
+	{"the first 32 bits of MD5",
 		func(s string) uint32 {
 			sum := md5.Sum([]byte(s))
 			return binary.BigEndian.Uint32(sum[:])
 		}},
-	{"the begin of SHA-1",
+	{"the first 32 bits of SHA-1",
 		func(s string) uint32 {
 			sum := sha1.Sum([]byte(s))
 			return binary.BigEndian.Uint32(sum[:])
 		}},
-	{"the begin of SHA-256",
+	{"the first 32 bits of SHA-256",
 		func(s string) uint32 {
 			sum := sha256.Sum256([]byte(s))
 			return binary.BigEndian.Uint32(sum[:])
 		}},
 }
 
-// A collision is two keys that a hash takes for one.
+// A collision is two keys that have the same hash.
 type collision struct {
 	hash string
 	keys [2]string
@@ -79,8 +79,8 @@ func added(polynomial uint64, size int) [2]string {
 	return [2]string{message, string(other)}
 }
 
-// The loops call no function for a byte: under the race detector that would take most of their
-// time.
+// The loops do not call a function for each byte: under the race detector that would take most of
+// the time.
 
 func djb2a(s string) uint32 {
 	h := uint32(5381)

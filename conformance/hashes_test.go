@@ -18,9 +18,9 @@ func TestHashes(t *testing.T) {
 			"The quick brown fox jumps over the lazy dog": 0x2e4ff723},
 		"xxHash32": {"": 0x02cc5d05, "a": 0x550d7456, "abc": 0x32d153ff,
 			"Nobody inspects the spammish repetition": 0xe2293b2f},
-		"the begin of MD5":     {"": 0xd41d8cd9},
-		"the begin of SHA-1":   {"": 0xda39a3ee},
-		"the begin of SHA-256": {"": 0xe3b0c442},
+		"the first 32 bits of MD5":     {"": 0xd41d8cd9},
+		"the first 32 bits of SHA-1":   {"": 0xda39a3ee},
+		"the first 32 bits of SHA-256": {"": 0xe3b0c442},
 	}
 	for _, h := range hashes32 {
 		for s, sum := range want[h.name] {
@@ -71,7 +71,7 @@ func knownSums() map[string]func(string) uint64 {
 	return sums
 }
 
-// TestCollisions holds that a pair of keys is found for every hash, whatever the prefix.
+// TestCollisions checks that a pair of keys is found for every hash, whatever the prefix.
 func TestCollisions(t *testing.T) {
 	sums := knownSums()
 	for _, prefix := range []string{"", "5FZ3L2-", "user:\xff"} {

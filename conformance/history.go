@@ -12,8 +12,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// lives are how many rounds in turn use one key before they change to another. What is recorded of
-// one key is a history of its own, and the shorter it is the easier a failure is to read.
+// lives are the numbers of rounds after which a new key is used. Each key has a history of its own,
+// and a failure in a short history is easier to read.
 var lives = []int{1, 2, 5, 1, 1, 10, 5}
 
 // checkRecorded records what clients do at once, in rounds in which the clock stands still, and has
@@ -59,7 +59,7 @@ func checkRecorded(e *env, client func(*env, int) ratelimit.Store) {
 	}
 }
 
-// recorder makes calls and notes them.
+// recorder makes calls and records them.
 type recorder struct {
 	*env
 	client  func(*env, int) ratelimit.Store
@@ -105,8 +105,8 @@ func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 	return ops, nil
 }
 
-// extendCached lets refusals from a cache begin before the calls that they need not count: those
-// that had not returned, and with two clients any of this round.
+// extendCached moves the beginning of each cached refusal before the calls that it need not count:
+// those that had not returned, and with two clients any of this round.
 func (rec *recorder) extendCached(recorded [][]Operation) {
 	made := slices.Concat(recorded...)
 	for _, ops := range recorded {
@@ -180,7 +180,7 @@ func (s shortener) prefix(ops []Operation) []Operation {
 	return until(ops, ends[high].Return)
 }
 
-// until returns the calls that had returned at an instant, and then those that were under way.
+// until returns the calls that had returned at an instant, and then those in flight.
 func until(ops []Operation, end time.Duration) []Operation {
 	part := slices.DeleteFunc(slices.Clone(ops), func(op Operation) bool { return op.Call > end })
 	slices.SortFunc(part, func(a, b Operation) int { return cmp.Compare(a.Return, b.Return) })
@@ -190,8 +190,8 @@ func until(ops []Operation, end time.Duration) []Operation {
 // mostUnderway bounds what failsUntil tries. There are more only where results came from a cache.
 const mostUnderway = 8
 
-// failsUntil tells whether the calls that had returned at an instant fail, with whichever of those
-// that were under way and may have taken effect.
+// failsUntil reports whether the calls that had returned at an instant fail together with any
+// choice of those in flight, which may have taken effect.
 func (s shortener) failsUntil(ops []Operation, end time.Duration) bool {
 	part := until(ops, end)
 	returned := 0

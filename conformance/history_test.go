@@ -15,8 +15,8 @@ import (
 
 var errNoOrder = errors.New("no order explains the results")
 
-// search looks for an order that explains a history by trying all. Package linear does so better,
-// but importing it here would make its dependency one of everybody's who imports this package.
+// search finds an order that explains a history by trying all. Package linear is better at it, but
+// importing it here would give this package its dependency.
 type search struct {
 	clients map[int][]Operation
 	failed  map[string]bool
@@ -33,7 +33,7 @@ func checkOrder(history []Operation) error {
 	return nil
 }
 
-// from tells whether what is left of each client's calls, from done on, has an order after what m
+// from reports whether what is left of each client's calls, from done on, has an order after what m
 // has seen.
 func (s search) from(done []int, m *model) bool {
 	first := time.Duration(math.MaxInt64) // return of the call that returned first
@@ -70,8 +70,7 @@ func (s search) from(done []int, m *model) bool {
 	return false
 }
 
-// TestHistories: the rules that record histories hand them to the check, and fail with what it
-// returns.
+// TestHistories: the rules that record histories pass them to the check, and fail with its error.
 func TestHistories(t *testing.T) {
 	opts := &Options{CheckHistory: checkOrder}
 	for _, name := range []string{"concurrency/history", "concurrency/history-two-clients"} {

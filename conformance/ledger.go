@@ -10,11 +10,10 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// lateAtMost is how long after its deadline a call may return, which a busy machine may keep
-// waiting.
+// lateAtMost is how long after its deadline a call may return, since a busy machine may delay it.
 const lateAtMost = 5 * time.Second
 
-// A ledger counts what callers were told about takes of one unit.
+// A ledger counts the outcomes of takes of one unit, as their callers saw them.
 type ledger struct {
 	done, unknown atomic.Int64
 }
@@ -40,7 +39,7 @@ func (e *env) wantRecorded(l *ledger, key string, a ratelimit.Algorithm) {
 	}
 }
 
-// takeWithin takes a unit with a context that ends after within, and tells whether that was
+// takeWithin takes a unit with a context that ends after within, and reports whether it was
 // decided.
 func (e *env) takeWithin(
 	key string, a ratelimit.Algorithm, within time.Duration, l *ledger,
@@ -55,5 +54,5 @@ func (e *env) takeWithin(
 	return err == nil, l.note(err)
 }
 
-// arrival is how long what was abandoned may take to arrive.
+// arrival is how long an abandoned call may take to reach the server.
 const arrival = 100 * time.Millisecond

@@ -14,8 +14,8 @@ func identityOf(d ratelimit.Demand) identity {
 	return identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
 }
 
-// model is a store as the contract has it, for one goroutine and without errors. It never forgets a
-// state, but knows from when on a store may.
+// model is a store that keeps the contract, for one goroutine and without errors. It never forgets
+// a state, but records from when on a store may.
 type model struct {
 	now    int64
 	states map[identity]kept
@@ -24,10 +24,10 @@ type model struct {
 type kept struct {
 	state []byte
 	until int64
-	over  bool // the clock has been at until: a store may have forgotten the state
+	over  bool // the clock has reached until: a store may have forgotten the state
 }
 
-// write is what a step wants done.
+// write is what a step returned to be written.
 type write struct {
 	id   identity
 	next []byte
@@ -48,7 +48,7 @@ func (m *model) set(now int64) {
 	}
 }
 
-// doubtful tells whether a store may or may not know the state of d: it may have forgotten it, and
+// doubtful reports whether a store may or may not still have the state of d: it had run out, and
 // the clock has stepped back since.
 func (m *model) doubtful(d ratelimit.Demand) bool {
 	k := m.states[identityOf(d)]
@@ -87,8 +87,8 @@ func (m *model) run(
 	return write{id, next, keep}, res
 }
 
-// brief tells whether one of writes is for so short a time that a server, whose keys expire in real
-// time, may forget it while the case is still running.
+// brief reports whether the keep of one of writes is so short that a server, whose keys expire in
+// real time, may forget the state while the case is still running.
 func brief(writes []write) bool {
 	for _, w := range writes {
 		if len(w.next) > 0 && w.keep < watchdog {

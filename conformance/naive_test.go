@@ -16,7 +16,7 @@ type naive struct {
 	hasty      bool // a planted fault: it takes the rounding of a stamp for a step of the clock
 }
 
-// naiveLog makes naive logs like slidingLog makes fast ones.
+// naiveLog makes naive logs as slidingLog makes fast ones.
 func naiveLog(parts time.Duration) func(ratelimit.Limit) ratelimit.Algorithm {
 	return func(limit ratelimit.Limit) ratelimit.Algorithm {
 		resolution := time.Microsecond

@@ -20,7 +20,7 @@ func tooSoon(deadline, now time.Time) string {
 		fullRun, left.Round(time.Second))
 }
 
-// progress tells how far a full run is. go test shows it at once with -v, or when no package is
+// progress prints how far a full run is. go test shows it at once with -v, or when no package is
 // named.
 type progress struct {
 	to    io.Writer
@@ -31,7 +31,7 @@ type progress struct {
 	every time.Duration // between two lines about one rule
 }
 
-// rule says that a rule is tried, and goes on saying so until done is called with how it ended.
+// rule prints at intervals that a rule is running, until done is called with how it ended.
 func (p *progress) rule(name string) (done func(how string)) {
 	if p == nil {
 		return func(string) {}

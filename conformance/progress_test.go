@@ -42,7 +42,7 @@ conformance: TestStore: 1m5s: rule 2 of 2, op/peek, failed after 0s
 	none.rule("op/take")("passed")
 }
 
-// TestDeadlineOfARun holds that a rule that does not end fails before the deadline of the test
+// TestDeadlineOfARun checks that a rule that does not end fails before the deadline of the test
 // binary.
 func TestDeadlineOfARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

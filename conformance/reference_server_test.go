@@ -169,8 +169,8 @@ func (db *database) trip(ctx context.Context) error {
 
 var errBroken = errors.New("the connection is broken")
 
-// commit applies what a transaction has written, then and only then. An error tells that the answer
-// did not come; if sent is false, the COMMIT was not sent either.
+// commit applies what a transaction has written, then and only then. An error means that no answer
+// came; if sent is false, the COMMIT was not sent either.
 func (db *database) commit(ctx context.Context, apply func()) (sent bool, err error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -254,7 +254,7 @@ func (r *remote) decide(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, err)
 }
 
-// transact decides in one transaction. sent tells that COMMIT was.
+// transact decides in one transaction. sent reports whether COMMIT was sent.
 func (r *remote) transact(
 	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
 ) (sent bool, err error) {
@@ -377,7 +377,7 @@ func (r *remote) write(row *row, s step, now int64) {
 	r.server.writes++
 }
 
-// sweep forgets what has run out: it finds it, and then deletes it if that is still so.
+// sweep finds states that have run out, and then deletes those that still have.
 func (r *remote) sweep() error {
 	db := r.server
 	past := func() int64 {

@@ -11,8 +11,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// reference is a store that keeps all rules, as simply as can be, and in which anything can be
-// broken by bugs.
+// reference is a simple store that keeps all rules, and in which bugs can break anything.
 type reference struct {
 	*shared
 	clock func() int64
@@ -60,7 +59,7 @@ type bugs struct {
 	stepped func(r *reference, d ratelimit.Demand, old []byte, s *step)
 	// replaces the writing
 	put func(r *reference, id identity, now int64, s step)
-	// replaces Take behind the validation
+	// replaces Take after the validation
 	take func(r *reference, ctx context.Context, d ratelimit.Demand) step
 	all  func(r *reference, ctx context.Context, ds []ratelimit.Demand,
 		out []ratelimit.Result) error

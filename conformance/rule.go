@@ -17,7 +17,7 @@ func (r rule) group() string {
 	return group
 }
 
-// needs tells what a case wants beside a store on the case's clock.
+// needs is what a case requires besides a store on the case's clock.
 type needs uint16
 
 const (

@@ -4,8 +4,8 @@ package conformance
 const (
 	saysAtomic = "TakeAll is atomic over its states: all demands are admitted, or none leaves a " +
 		"trace."
-	saysCheck = "Take begins with [CheckTake] and TakeAll with [CheckTakeAll]: what they refuse " +
-		"is returned as it is, before any I/O."
+	saysCheck = "Take begins with [CheckTake] and TakeAll with [CheckTakeAll]: their errors are " +
+		"returned unchanged, before any I/O."
 	saysClock = "The store owns the clock: microseconds since the Unix epoch, one reading for a " +
 		"call, the same clock for all who share the store."
 	saysCorrupt = "A negative keep means that the state is not one the algorithm wrote: the " +
@@ -32,8 +32,8 @@ const (
 		"swaps passes a copy."
 	saysKeys = "Keys are arbitrary bytes that come from end users: a store isolates them " +
 		"whatever they hold, and never writes one to an error or a log."
-	saysOut = "out[i] is set to the Result of ds[i]; it has the same length, and holds " +
-		"nothing of meaning after an error. The store keeps neither slice."
+	saysOut = "out has the length of ds, and out[i] is set to the Result of ds[i]. The store " +
+		"keeps neither slice."
 	saysRetry = "RetryAfter is zero if allowed. If refused, the same demand is admitted after " +
 		"exactly this long, provided that nothing else is " +
 		"admitted meanwhile, and not one microsecond sooner (at a Resolution of 1µs)."
@@ -48,7 +48,7 @@ const (
 		"before anything was written."
 	saysWrites = "A peek and a refusal write nothing: when Step returns keep == 0 the stored " +
 		"state does not change, its time to live included. " +
-		"(Step returns another keep for one only after the clock has stepped back by more than a " +
-		"Window.) " +
+		"(For these Step returns another keep only after the clock has stepped back by more than " +
+		"a Window.) " +
 		"keep == 0 means: write nothing; state is then byte for byte what it was."
 )

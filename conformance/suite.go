@@ -15,7 +15,7 @@ type suite struct {
 	algorithms   []func(ratelimit.Limit) ratelimit.Algorithm
 	checkHistory func([]Operation) error
 	deadline     time.Time // of the test binary, if it has one
-	// a factor: how many times the usual time cases may take that do as much as they can
+	// multiplies the time of cases that make as many calls as they can
 	patience time.Duration
 }
 
@@ -37,7 +37,8 @@ func newSuite(opts *Options) *suite {
 	return s
 }
 
-// slidingLog makes sliding-window logs of a window's parts, exact ones for 1.
+// slidingLog makes sliding-window logs with a Resolution of Window / parts. They are exact if parts
+// is 1.
 func slidingLog(parts time.Duration) func(ratelimit.Limit) ratelimit.Algorithm {
 	return func(limit ratelimit.Limit) ratelimit.Algorithm {
 		log := algorithm.SlidingLog(limit)

@@ -8,8 +8,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// Algorithms that wrap another. A store that runs Step shows through them how it treats the state;
-// a store that runs the script does not see them, and is held to what follows from the rules.
+// Algorithms that wrap another. They show how a store that runs Step treats the state. A store that
+// runs the script does not call them, so the cases check only what it returns.
 
 // scriptOf returns inner's script for demands whose algorithm wraps inner.
 func scriptOf(inner ratelimit.Algorithm) ratelimit.Script {
@@ -40,8 +40,8 @@ func (r renamed) Step(
 
 func (r renamed) Script() ratelimit.Script { return scriptOf(r.Algorithm) }
 
-// hostile takes all that the contract of Step lets an algorithm take: what it was given is ruined
-// or reused, and what is not to be written is no state.
+// hostile does all that the contract of Step permits: it overwrites or reuses the state that it
+// got, and returns bytes that are not a state if nothing is to be written.
 type hostile struct{ ratelimit.Algorithm }
 
 func (h hostile) Step(
@@ -65,7 +65,7 @@ func (h hostile) Script() ratelimit.Script { return scriptOf(h.Algorithm) }
 
 func beHostile(a ratelimit.Algorithm) ratelimit.Algorithm { return hostile{a} }
 
-// spied is an algorithm that notes the states that it is given.
+// spied is an algorithm that records the states that it gets.
 type spied struct {
 	ratelimit.Algorithm
 	seen *sightings
@@ -90,7 +90,7 @@ func (s spied) Step(
 
 func (s spied) Script() ratelimit.Script { return scriptOf(s.Algorithm) }
 
-// changed tells whether two of the states seen from the i-th on differ.
+// changed reports whether two of the states seen from the i-th on differ.
 func (s *sightings) changed(i int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s scriptless) Step(
 
 func (s scriptless) Script() ratelimit.Script { return ratelimit.Script{} }
 
-// vandal leaves bytes that are no state of the algorithm whose name and limit it has.
+// vandal writes bytes that are not a state of the algorithm whose name and limit it has.
 type vandal struct {
 	ratelimit.Algorithm
 	junk string
@@ -126,7 +126,7 @@ func (v vandal) Step(
 	return []byte(v.junk), time.Hour, ratelimit.Result{Allowed: true, Limit: v.Limit().Max, At: now}
 }
 
-// vandalSource leaves the byte that args give.
+// vandalSource writes the byte that args hold.
 const vandalSource = `
 local function step(key, tail, now, op, n, at, args, pos)
   return 1, 0, 0, 0, now, 3600000000, string.char((struct.unpack('>I7', args, pos)))
@@ -140,7 +140,7 @@ func (v vandal) Script() ratelimit.Script {
 		}}
 }
 
-// vandalize leaves what is no state of a for key.
+// vandalize writes a corrupt state of a for key.
 func (e *env) vandalize(key string, a ratelimit.Algorithm) {
 	for _, junk := range []string{"?", "\xff", "\x00"} {
 		if _, keep, _ := take(key, a, 1).Step([]byte(junk), start); keep < 0 {
@@ -148,5 +148,5 @@ func (e *env) vandalize(key string, a ratelimit.Algorithm) {
 			return
 		}
 	}
-	e.fatalf("the algorithm %q takes any byte for its state", a.Name())
+	e.fatalf("the algorithm %q accepts any byte as its state", a.Name())
 }

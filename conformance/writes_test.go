@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWithoutWrites holds that the rules that count writes are skipped where they cannot be
+// TestWithoutWrites checks that the rules that count writes are skipped where they cannot be
 // counted.
 func TestWithoutWrites(t *testing.T) {
 	withoutWrites := func(t testing.TB, now func() int64) Harness {
@@ -33,8 +33,8 @@ func TestWithoutWrites(t *testing.T) {
 	}
 }
 
-// TestKeysAndClocksVary holds that a store cannot tell the suite by what its keys look like or by
-// where its clock starts.
+// TestKeysAndClocksVary checks that a store cannot recognize the suite by its keys or by the start
+// of its clock.
 func TestKeysAndClocksVary(t *testing.T) {
 	seen := make(map[string]bool)
 	years := make(map[int64]bool)

@@ -47,8 +47,8 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
 		[]ratelimit.Result{lease.Result()}, text)
 }
 
-// acquire waits for a call in flight, for longest and a call of the store at most. The lease is not
-// Allowed if none is free then.
+// acquire acquires a call in flight. It waits for longest at most, and for one more call of the
+// store. If none is free then, the lease is not Allowed.
 func (b *budget) acquire(
 	ctx context.Context, key string, longest time.Duration,
 ) (*ratelimit.Lease, error) {

@@ -17,7 +17,7 @@ import (
 // api answers the daemon's HTTP requests:
 //
 //	POST /v1/take     takes n units for the key, or none: 200 or 429, and a decision
-//	POST /v1/peek     tells what take would answer: 200 and a decision, refused ones too
+//	POST /v1/peek     what take would answer, taking nothing: always 200, and a decision
 //	POST /v1/reset    forgets what the key has spent: 204
 //	GET  /healthz     200 while the process is up, whatever the state of the store
 //	GET  /v1/top-keys the keys that are refused most: 200
@@ -25,13 +25,13 @@ import (
 // and those of budgetPaths, which name limits and are documented in docs/daemon.md. The handler
 // around it, metrics.measure, answers those for /metrics.
 //
-// A browser that sends another site's request gets 403: the daemon asks for no credentials, so
-// being reachable is all that such a request would need. See hosts for sites whose name means the
-// daemon's address.
+// A request that a browser sends for a page of another site gets 403: the daemon requires no
+// credentials, so any page could otherwise use it. See hosts for pages whose host name resolves to
+// the daemon's address.
 //
-// Everything else is answered with problem details (RFC 9457). A request that is undecided, and
-// that the policy does not let pass, is a 503 whose type is the documentation of the error; only
-// that of ErrOutcomeUnknown may have been recorded.
+// All other answers are problem details (RFC 9457). A request that is undecided and that the policy
+// does not admit is a 503, whose type is the documentation of the error; only a request that got
+// ErrOutcomeUnknown may have been recorded.
 type api struct {
 	limiter *ratelimit.Limiter
 	limits  []ratelimit.Limit
@@ -50,19 +50,19 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if a.origins.Check(r) != nil {
 		problem.Problem{Status: http.StatusForbidden,
-			Detail: "The request comes from another site's page."}.Write(w)
+			Detail: "The request comes from a web page of another site."}.Write(w)
 		return
 	}
 	if answer := answerOf(r.URL.Path); answer != nil {
 		answer(a, w, r)
 		return
 	}
-	problem.Problem{Status: http.StatusNotFound, Detail: "There are /v1/take, /v1/peek, " +
+	problem.Problem{Status: http.StatusNotFound, Detail: "The paths are /v1/take, /v1/peek, " +
 		"/v1/reset, /v1/top-keys, /healthz and /metrics, and for limits by name " +
 		budgetPathNames + "."}.Write(w)
 }
 
-// answerOf returns what answers the requests for a path, or nil.
+// answerOf returns the function that answers requests for a path, or nil.
 func answerOf(path string) answerFunc {
 	switch path {
 	case "/v1/take":
@@ -156,8 +156,8 @@ func methodIsOneOf(w http.ResponseWriter, r *http.Request, allowed ...string) bo
 	return false
 }
 
-// answer is the body of a decision: that of the limit that binds, and that of each limit, in the
-// order of the flags.
+// answer is the body of a decision: the state of the limit that binds, and that of each limit, in
+// the order of the flags.
 type answer struct {
 	limitState
 	Limits []limitState `json:"limits"`
@@ -166,9 +166,9 @@ type answer struct {
 // limitState is how one limit decided. Durations are rounded up.
 type limitState struct {
 	Name         string  `json:"name"`
-	WindowMS     float64 `json:"window_ms"` // whole but for windows with microseconds
+	WindowMS     float64 `json:"window_ms"` // not whole if the window has microseconds
 	Allowed      bool    `json:"allowed"`
-	Source       string  `json:"source"` // store, local or open
+	Source       string  `json:"source"` // store, cache, local or open
 	Limit        int64   `json:"limit"`
 	Remaining    int64   `json:"remaining"`
 	RetryAfterMS int64   `json:"retry_after_ms"`
@@ -195,5 +195,5 @@ func ceilMS(d time.Duration) int64 {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // it fails only if the client has gone
+	_ = json.NewEncoder(w).Encode(v) // it fails only if the client has disconnected
 }

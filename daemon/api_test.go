@@ -21,12 +21,12 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// secret is a key that may be found neither in the log nor in an answer.
+// secret is a key that must be neither in the log nor in an answer.
 const secret = "secret-key"
 
-var nobody = slog.New(slog.DiscardHandler)
+var discard = slog.New(slog.DiscardHandler)
 
-// testAPI returns the API of a memory store whose clock stands until advance is called.
+// testAPI returns the API of a memory store whose clock moves only when advance is called.
 func testAPI(t *testing.T, limits ...ratelimit.Limit) (h *api, advance func(time.Duration)) {
 	t.Helper()
 	var now atomic.Int64
@@ -36,7 +36,7 @@ func testAPI(t *testing.T, limits ...ratelimit.Limit) (h *api, advance func(time
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return newAPI(testLimiter(t, store, limits...), nobody), func(d time.Duration) {
+	return newAPI(testLimiter(t, store, limits...), discard), func(d time.Duration) {
 		now.Add(d.Microseconds())
 	}
 }
@@ -383,7 +383,7 @@ func TestUndecided(t *testing.T) {
 		for _, path := range []string{"/v1/take", "/v1/peek", "/v1/reset"} {
 			t.Run(tt.err.Error()+path, func(t *testing.T) {
 				h := newAPI(testLimiter(t, broken{tt.err}, ratelimit.PerSecond("second", 1),
-					ratelimit.PerDay("day", 1)), nobody)
+					ratelimit.PerDay("day", 1)), discard)
 				header, p := checkProblem(t, h,
 					request(http.MethodPost, path, `{"key":"secret-key"}`), tt.status)
 				var want any
@@ -394,7 +394,7 @@ func TestUndecided(t *testing.T) {
 					t.Errorf("type %v, want %v", p["type"], want)
 				}
 				if got := header.Get("Retry-After"); got != "" {
-					t.Errorf("Retry-After %q, which nobody knows", got)
+					t.Errorf("got Retry-After %q, want none", got)
 				}
 			})
 		}
@@ -403,7 +403,7 @@ func TestUndecided(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	h := newAPI(testLimiter(t, broken{ratelimit.ErrUnavailable}, ratelimit.PerSecond("second", 1)),
-		nobody)
+		discard)
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		if status, _, _ := call(t, h, request(method, "/healthz", "")); status != http.StatusOK {
 			t.Errorf("%s: status %d", method, status)

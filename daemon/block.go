@@ -4,7 +4,7 @@ import (
 	"net/http"
 )
 
-// blockState is how long a key stays blocked, rounded up.
+// blockState is the answer to a block: for how long the key stays blocked, rounded up.
 type blockState struct {
 	Name         string `json:"name"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
@@ -24,7 +24,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 	case ms == nil || *ms < 1:
 		p = invalid(`"for_ms" must be an integer of at least 1.`)
 	case *ms > b.limit.Max:
-		p = exceeds("The block", b.limit)
+		p = exceeds(`"for_ms"`, b.limit)
 	}
 	if p != nil {
 		p.Write(w)

@@ -15,7 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// Bounds of a request about budgets, which keep every token that is answered below maxToken.
+// Bounds of a request about budgets. They keep every token that the daemon returns below maxToken.
 const (
 	maxClaims = 16
 	maxKey    = 1 << 10  // bytes of a key
@@ -26,10 +26,11 @@ const (
 // A field reads the value of a field of a JSON object.
 type field func(*json.Decoder) *problem.Problem
 
-// fields are the fields that an object may have.
+// fields has the reader of each field that an object may have.
 type fields map[string]field
 
-// readFields reads the body of a POST request into f, or answers what is wrong with the request.
+// readFields reads the body of a POST request into f. If the request is wrong, it answers why and
+// returns false.
 func readFields(w http.ResponseWriter, r *http.Request, f fields) bool {
 	if !methodIsOneOf(w, r, http.MethodPost) {
 		return false
@@ -38,7 +39,7 @@ func readFields(w http.ResponseWriter, r *http.Request, f fields) bool {
 	if err != nil || mediaType != "application/json" {
 		problem.Problem{
 			Type: problemDocs + "invalid-request", Status: http.StatusUnsupportedMediaType,
-			Detail: `The body must be of the type application/json, as "curl --json" says.`,
+			Detail: `The Content-Type must be application/json, which "curl --json" sends.`,
 		}.Write(w)
 		return false
 	}
@@ -84,7 +85,7 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 		read, known := f[name]
 		switch {
 		case !known:
-			return badRequest("An object has a field other than " + f.names() + ".")
+			return badRequest("An object has an unknown field; the fields are " + f.names() + ".")
 		case seen[name]:
 			return twice
 		}
@@ -100,7 +101,7 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 }
 
 func (f fields) wrong() *problem.Problem {
-	return badRequest("The body is not JSON, or has something else where an object with " +
+	return badRequest("The body is not JSON, or lacks an object where one with the fields " +
 		f.names() + " is expected.")
 }
 
@@ -114,7 +115,7 @@ func (f fields) names() string {
 	return strings.Join(names, ", ")
 }
 
-// value returns the field that is read into dst. Rule says what the field must be.
+// value returns a field that is read into dst. rule is the answer to a value of another type.
 func value[T any](dst **T, rule string) field {
 	return func(dec *json.Decoder) *problem.Problem {
 		p := decodeField(dec, dst, badRequest(rule))
@@ -184,7 +185,7 @@ func unitList(dst *[]int64, rule string) field {
 // list returns a field that has each element of an array read by element.
 func list(element field) field {
 	return func(dec *json.Decoder) *problem.Problem {
-		wrong := badRequest("The body is not JSON, or has something else where a list is expected.")
+		wrong := badRequest("The body is not JSON, or lacks a list where one is expected.")
 		if tok, err := dec.Token(); err != nil || tok != json.Delim('[') {
 			return wrong
 		}

@@ -59,7 +59,7 @@ func FuzzClaims(f *testing.F) {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// FuzzTicket: a text is the token of a reservation, or gets an answer; none panics.
+// FuzzTicket: a text is the token of a reservation or is refused with a problem; none panics.
 func FuzzTicket(f *testing.F) {
 	const id = "rAAAAAAAAAAAAAAAAAAAAAA."
 	for _, text := range []string{

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestHeadersAreBounded sends a header that nobody needs, and one that is usual.
+// TestHeadersAreBounded sends a header that is far too long, and one of usual length.
 func TestHeadersAreBounded(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

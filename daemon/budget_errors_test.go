@@ -29,7 +29,7 @@ func checkTyped(t *testing.T, h http.Handler, r *http.Request, status int, typ s
 	}
 }
 
-// goodBodies has a request for each path that is answered without a problem, but for its token.
+// goodBodies has a valid request for each path, except for its token.
 func goodBodies(token string) map[string]string {
 	return map[string]string{
 		"/v1/take-all": of("tokens"),
@@ -46,7 +46,7 @@ func goodBodies(token string) map[string]string {
 	}
 }
 
-// TestBudgetForms: the form of each request is checked before its store is asked.
+// TestBudgetForms: the form of each request is checked before the store is called.
 func TestBudgetForms(t *testing.T) {
 	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
 	bodies := goodBodies("token")
@@ -90,7 +90,7 @@ func TestBudgetForms(t *testing.T) {
 	}
 }
 
-// asked is a store that must not be asked.
+// asked is a store that must not be called.
 type asked struct{ t *testing.T }
 
 func (a asked) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
@@ -103,7 +103,7 @@ func (a asked) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) 
 	return ratelimit.ErrUnavailable
 }
 
-// reserveToken returns the token of a reservation of claims, as of writes them.
+// reserveToken returns the token of a reservation of claims, written as for of.
 func reserveToken(t *testing.T, claims string) string {
 	t.Helper()
 	s := newScene(t)
@@ -113,7 +113,7 @@ func reserveToken(t *testing.T, claims string) string {
 	return s.tokens[0]
 }
 
-// TestBudgetValues: values that no store could decide are answered before the store is asked.
+// TestBudgetValues: values that no store could decide are refused before the store is called.
 func TestBudgetValues(t *testing.T) {
 	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
 	token := reserveToken(t, "tokens 5, blocked")
@@ -206,7 +206,8 @@ func TestBudgetValues(t *testing.T) {
 	}
 }
 
-// TestTokens: what is no token of this daemon's limits is answered before the store is asked.
+// TestTokens: a text that is not a token of this daemon's limits is refused before the store is
+// called.
 func TestTokens(t *testing.T) {
 	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
 	good := reserveToken(t, "tokens")
@@ -239,9 +240,9 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestNoBudgets: an API without limits to name knows none.
+// TestNoBudgets: an API without named limits refuses every name.
 func TestNoBudgets(t *testing.T) {
-	h := newAPI(testLimiter(t, asked{t}, ratelimit.PerMinute("tokens", 1)), nobody)
+	h := newAPI(testLimiter(t, asked{t}, ratelimit.PerMinute("tokens", 1)), discard)
 	for path, body := range goodBodies(reserveToken(t, "tokens")) {
 		checkTyped(t, h, request(http.MethodPost, path, body), 422, "ErrUnknownLimit")
 	}
@@ -284,8 +285,8 @@ func TestTokenBounds(t *testing.T) {
 	}
 }
 
-// TestBudgetUndecided: each failure of a store has a type of its own, and settlements say whether
-// they may be sent again.
+// TestBudgetUndecided: each failure of a store has a type of its own, and answers to settlements
+// say whether the request may be sent again.
 func TestBudgetUndecided(t *testing.T) {
 	token := reserveToken(t, "tokens")
 	leases := newScene(t)
@@ -390,7 +391,7 @@ func TestSettlementFails(t *testing.T) {
 	}
 }
 
-// TestSettlementOutlivesItsClient: a client that leaves does not keep its units charged.
+// TestSettlementOutlivesItsClient: a settlement is completed even if its client disconnects.
 func TestSettlementOutlivesItsClient(t *testing.T) {
 	s := newScene(t)
 	s.play([]step{{"/v1/reserve", of("tokens 60"), 200, "", "tokens=40", 0}})
@@ -403,7 +404,7 @@ func TestSettlementOutlivesItsClient(t *testing.T) {
 	s.checkLeft("tokens=100")
 }
 
-// leaving is a store whose client leaves while it decides.
+// leaving is a store during whose decisions the client disconnects.
 type leaving struct {
 	ratelimit.Store
 	leave context.CancelFunc
@@ -414,7 +415,7 @@ func (s *leaving) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resul
 	return s.Store.Take(ctx, d)
 }
 
-// TestClientLeaves: what was taken for a client that has left since is given back.
+// TestClientLeaves: what was taken for a client that has disconnected since is given back.
 func TestClientLeaves(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/reserve": of("tokens 60"), "/v1/acquire": one("calls", `"wait_ms":500`),
@@ -432,7 +433,7 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// TestAcquireWaits: a request waits for a release, and no longer than it asks for.
+// TestAcquireWaits: a request waits for a release, and no longer than its wait_ms.
 func TestAcquireWaits(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -499,8 +500,8 @@ func (s slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, e
 	return s.Store.Take(ctx, d)
 }
 
-// TestAcquireWaitsForTheStore: a wait that ends during a call of the store gets its answer, and
-// does not take again what that call may have taken.
+// TestAcquireWaitsForTheStore: a wait that ends during a call of the store gets the answer of that
+// call, and does not take again what it may have taken.
 func TestAcquireWaitsForTheStore(t *testing.T) {
 	for _, tt := range []struct {
 		held   int64
@@ -535,7 +536,7 @@ func TestAcquireWaitsForTheStore(t *testing.T) {
 	}
 }
 
-// TestBudgetPolicies: a policy decides about units, and neither settles nor blocks.
+// TestBudgetPolicies: a policy applies to takes, and not to settlements and blocks.
 func TestBudgetPolicies(t *testing.T) {
 	c := budgetFlags()
 	c.OnFailure = failOpen
@@ -561,9 +562,9 @@ func TestBudgetPolicies(t *testing.T) {
 	})
 }
 
-// TestBudgetsLocally: a process that decides locally neither settles nor blocks.
+// TestBudgetsLocally: local decisions apply to takes, and not to settlements and blocks.
 func TestBudgetsLocally(t *testing.T) {
-	url, _, _ := start(t, "--store=redis://"+nobodyListens(t), "--on-failure=local",
+	url, _, _ := start(t, "--store=redis://"+unusedAddr(t), "--on-failure=local",
 		"--instances=2", "--limit=tokens=100/1h", "--in-flight=calls=4/1h", "--block=blocked=1h")
 	status, body := post(t, url+"/v1/reserve", of("tokens 30, calls, blocked"))
 	var answer struct{ Token, Source string }
@@ -590,7 +591,7 @@ func TestBudgetsLocally(t *testing.T) {
 	}
 }
 
-// TestBudgetFlags: what the command line says of limits by name.
+// TestBudgetFlags: errors in the flags of named limits.
 func TestBudgetFlags(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -601,7 +602,7 @@ func TestBudgetFlags(t *testing.T) {
 		{[]string{"--limit=10/1m", "--in-flight=5/1m"}, exitError, `"1m0s" is taken`},
 		{[]string{"--in-flight=a=1/1m,a=2/1h"}, exitError, `"a" is taken`},
 		{[]string{"--limit=a=1/1m", "--block=a=1m"}, exitError, `"a" is taken`},
-		{[]string{"--limit=ratelimit:settled=1/1m"}, exitError, `is taken`},
+		{[]string{"--limit=ratelimit:settled=1/1m"}, exitError, `"ratelimit:settled" is taken`},
 		{[]string{"--in-flight=5"}, exitUsage, "MAX/WINDOW"},
 		{[]string{"--block=24h"}, exitUsage, "NAME=LONGEST"},
 		{[]string{"--block==24h"}, exitUsage, "NAME=LONGEST"},

@@ -9,10 +9,10 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// problemDocs is where problems are documented that are no error of the module.
+// problemDocs is the address of the documentation of problems that are not errors of the module.
 const problemDocs = "https://github.com/truewindow/ratelimit/blob/main/docs/daemon.md#"
 
-// unprocessable returns the answer to a request of the right form that no state can decide.
+// unprocessable returns the answer to a request that has the right form and can never be decided.
 func unprocessable(typ, title, detail string) *problem.Problem {
 	return &problem.Problem{
 		Type: typ, Title: title, Status: http.StatusUnprocessableEntity, Detail: detail,
@@ -20,44 +20,45 @@ func unprocessable(typ, title, detail string) *problem.Problem {
 }
 
 var (
-	duplicateClaims = unprocessable(errorDocs+"ErrDuplicateDemand", "Two claims on one budget",
-		"Two claims are of the same limit and key.")
+	duplicateClaims = unprocessable(errorDocs+"ErrDuplicateDemand",
+		"Two claims on one limit and key", "Two claims name the same limit and key.")
 	tooManyUnits = unprocessable(errorDocs+"ErrInvalidDemand", "Too many units",
 		fmt.Sprintf("A claim would have more than %d units in all.", ratelimit.MaxUnits))
 	notTogether = unprocessable(problemDocs+"claims-not-together", "Claims not decided together",
-		"The server cannot decide these claims as one: on a cluster they need the same key, "+
-			"or keys of one group, as the parameter tag of --store says. Nothing was recorded.")
+		"The store cannot decide these claims together: on a cluster they need the same key, or "+
+			"keys of one group, which the parameter tag of --store defines. Nothing was recorded.")
 	invalidToken = unprocessable(errorDocs+"ErrInvalidToken", "Invalid token",
 		"The token is not one that POST /v1/reserve, /v1/extend or /v1/acquire has returned.")
 	unknownToken = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
-		"The token is of a limit that this daemon does not have.")
+		"The token names a limit that this daemon does not have.")
 	tokenFull = unprocessable(problemDocs+"too-many-extensions", "Too many extensions",
-		"The token has no room for another extension. Nothing was recorded; commit it.")
+		"The token has no room for another extension. Nothing was recorded. Commit the token and "+
+			"reserve again.")
 	notALease = unprocessable(problemDocs+"wrong-kind", "Wrong kind of limit",
-		"The token is of a reservation, which is settled by POST /v1/commit or POST /v1/cancel.")
+		"The token is one of a reservation: settle it with POST /v1/commit or POST /v1/cancel.")
 	alreadySettled = &problem.Problem{
 		Type: problemDocs + "already-settled", Title: "Already settled",
 		Status: http.StatusConflict,
-		Detail: "A request before this one has settled the token, or has tried to with " +
-			"an unknown outcome. This one changed nothing.",
+		Detail: "An earlier request settled the token, or tried to with an unknown outcome. " +
+			"This one changed nothing.",
 	}
 	queueFull = &problem.Problem{
-		Type: errorDocs + "ErrQueueFull", Title: "Too many requests wait",
+		Type: errorDocs + "ErrQueueFull", Title: "Too many waiting requests",
 		Status: http.StatusServiceUnavailable,
-		Detail: "Too many requests wait for this key. Nothing was recorded.",
+		Detail: "Too many requests wait for this key already. Nothing was recorded.",
 	}
 	corruptBudget = &problem.Problem{
 		Type: errorDocs + "ErrCorruptState", Title: "Stored state is corrupt",
 		Status: http.StatusServiceUnavailable,
-		Detail: "What is stored for a key of this request is not readable. Nothing was recorded. " +
+		Detail: "The stored state of a key of this request cannot be read. Nothing was recorded. " +
 			"POST /v1/reset removes it for the limits of --limit, POST /v1/unblock for a block.",
 	}
 	unknownSettlement = &problem.Problem{
 		Type: errorDocs + "ErrOutcomeUnknown", Title: "Outcome unknown",
 		Status: http.StatusServiceUnavailable,
-		Detail: "The store did not answer in time. The token may be settled or not; at worst its " +
-			"units stay charged until they leave the window. Sending it again settles nothing " +
-			"twice.",
+		Detail: "The store did not answer in time, so the token may be settled or not. Send it " +
+			"again: nothing is settled twice. At worst its units stay charged until they leave " +
+			"the window.",
 	}
 	unavailableSettlement = &problem.Problem{
 		Type: errorDocs + "ErrUnavailable", Title: "Store unavailable",
@@ -79,7 +80,7 @@ func wrongKind(detail string) *problem.Problem {
 // exceeds is the answer to a claim that can never be admitted.
 func exceeds(where string, l ratelimit.Limit) *problem.Problem {
 	p := exceedsLimit
-	p.Detail = fmt.Sprintf("%s asks for more units than the limit %q ever admits, which is %d.",
+	p.Detail = fmt.Sprintf("%s is more than the limit %q ever admits, which is %d.",
 		where, l.Name, l.Max)
 	return &p
 }

@@ -28,7 +28,7 @@ type budget struct {
 	*ratelimit.Limiter
 	limit ratelimit.Limit
 	kind  kind
-	// server asks the store on the server itself: no policy and no local decision stands in for it.
+	// server calls the store on the server itself, without a policy and without local decisions.
 	server *ratelimit.Limiter
 }
 
@@ -39,11 +39,11 @@ type budgets struct {
 	server   ratelimit.Store      // keeps the marks of settled reservations
 }
 
-// settledName is the limit of the marks that settled reservations leave: one unit for each.
+// settledName is the name of the limit of the marks of settled reservations: one unit for each.
 const settledName = "ratelimit:settled"
 
-var errNames = errors.New("the names of --limit, --in-flight and --block must differ; a limit " +
-	"without a name is named after its window")
+var errNames = errors.New("each limit of --limit, --in-flight and --block needs its own name; " +
+	"without one, its window is its name")
 
 // newBudgets returns the limits of the command line. The server is the store without local
 // decisions.
@@ -77,7 +77,7 @@ func (b *budgets) add(
 ) error {
 	name := a.Limit().Name
 	if b.byName[name] != nil || name == settledName {
-		return fmt.Errorf("%w: %q is taken: %w", ratelimit.ErrInvalidLimit, name, errNames)
+		return fmt.Errorf("%w: the name %q is taken: %w", ratelimit.ErrInvalidLimit, name, errNames)
 	}
 	limiter, err := create(store, a)
 	if err != nil {
@@ -93,8 +93,8 @@ func (b *budgets) add(
 	return nil
 }
 
-// observe has all calls under the limits observed. The marks of settled reservations and what is
-// asked of the server itself are not.
+// observe sets the observer of all limits. Calls for the marks of settled reservations and calls to
+// the server itself are not observed.
 func (b *budgets) observe(observe func(context.Context, ratelimit.Observation)) {
 	b.limiters = nil
 	for _, budget := range b.byName {
@@ -106,7 +106,8 @@ func (b *budgets) observe(observe func(context.Context, ratelimit.Observation)) 
 // of returns the budget of a claim.
 func (b *budgets) of(c ratelimit.Claim) *budget { return b.byName[c.Limiter.Limits()[0].Name] }
 
-// mark returns the limiter that admits each key once, for as long as units of claims count.
+// mark returns a limiter that admits each key once within the longest window of claims, so for as
+// long as their units count.
 func (b *budgets) mark(claims []ratelimit.Claim) (*ratelimit.Limiter, error) {
 	var longest time.Duration
 	for _, c := range claims {
@@ -122,7 +123,7 @@ type blockFlag struct{ algorithm.Block }
 // UnmarshalText is called by kong.
 func (f *blockFlag) UnmarshalText(text []byte) error {
 	form := fmt.Errorf("%q is not of the form NAME=LONGEST, such as blocked=24h", text)
-	at := strings.LastIndexByte(string(text), '=') // a name may hold one
+	at := strings.LastIndexByte(string(text), '=') // a name may contain one
 	if at < 0 {
 		return form
 	}

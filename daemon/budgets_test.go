@@ -15,7 +15,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// budgetFlags are the limits that the tests of budgets name.
+// budgetFlags are the limits of the tests of budgets.
 func budgetFlags() *serveCmd {
 	return &serveCmd{
 		Limit: []ratelimit.Limit{
@@ -26,7 +26,7 @@ func budgetFlags() *serveCmd {
 	}
 }
 
-// A scene is an API with budgets, the tokens that it has answered, and the clock of its store.
+// A scene is an API with budgets, the tokens that it has returned, and the clock of its store.
 type scene struct {
 	*testing.T
 	api     *api
@@ -50,7 +50,7 @@ func newScene(t *testing.T) *scene {
 
 func budgetAPI(t *testing.T, c *serveCmd, store, server ratelimit.Store) *api {
 	t.Helper()
-	h := newAPI(testLimiter(t, store, c.Limit...), nobody)
+	h := newAPI(testLimiter(t, store, c.Limit...), discard)
 	b, err := c.newBudgets(store, server)
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +68,8 @@ func budgetAPI(t *testing.T, c *serveCmd, store, server ratelimit.Store) *api {
 	return h
 }
 
-// post sends a request in whose body $1 is the first token that was answered, $2 the second, and so
-// on. It returns what the answer holds.
+// post sends a request in whose body $1 is the first token that was returned, $2 the second, and so
+// on. It returns the parsed answer.
 func (s *scene) post(path, body string) (status int, header http.Header, answer map[string]any) {
 	s.Helper()
 	return s.request(http.MethodPost, path, body)
@@ -95,7 +95,7 @@ func (s *scene) request(
 	return status, header, answer
 }
 
-// checkLeft compares what is left of budgets of secret, as in "requests=2 tokens=40".
+// checkLeft compares what remains of the budgets of the key secret, as in "requests=2 tokens=40".
 func (s *scene) checkLeft(want string) {
 	s.Helper()
 	var got []string
@@ -112,7 +112,7 @@ func (s *scene) checkLeft(want string) {
 	}
 }
 
-// step is one request of a story and what it leaves.
+// step is one request of a sequence, and what remains after it.
 type step struct {
 	path, body string
 	status     int

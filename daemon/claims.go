@@ -38,8 +38,8 @@ func (a *api) takeAll(w http.ResponseWriter, r *http.Request) {
 	}
 	for i, c := range claims {
 		if c.N > 0 && a.budgets.of(c).kind == inFlight {
-			wrongKind(where(i) + " is of calls in flight, which end: POST /v1/reserve and " +
-				"POST /v1/acquire answer a token to release them with.").Write(w)
+			wrongKind(where(i) + " is a call in flight, which has to be released: use " +
+				"POST /v1/reserve or POST /v1/acquire, whose token does that.").Write(w)
 			return
 		}
 	}
@@ -85,7 +85,7 @@ func (a *api) force(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, newLimitState(b.limit, res))
 }
 
-// readClaims reads the claims of a request, or answers what is wrong with them.
+// readClaims reads the claims of a request. If they are wrong, it answers why and returns false.
 func (a *api) readClaims(w http.ResponseWriter, r *http.Request) ([]ratelimit.Claim, bool) {
 	var bodies []claimBody
 	if !readFields(w, r, fields{"claims": claimList(&bodies)}) {
@@ -133,13 +133,13 @@ func (b *budgets) claim(i int, body *claimBody) (ratelimit.Claim, *problem.Probl
 	return c, b.checkUnits(i, c)
 }
 
-// checkUnits reports a claim, or an extension of one, that no state admits.
+// checkUnits reports a claim, or an extension of one, that is never admitted.
 func (b *budgets) checkUnits(i int, c ratelimit.Claim) *problem.Problem {
 	l := b.of(c)
 	switch {
 	case l.kind == block && c.N > 0:
-		return wrongKind(where(i) + ` is of a block, which has no units: leave "n" out, ` +
-			`or make it 0.`)
+		return wrongKind(where(i) + ` is on a block, which has no units: leave out "n", ` +
+			`or set it to 0.`)
 	case c.N > l.limit.Max:
 		return exceeds(where(i), l.limit)
 	}
@@ -161,8 +161,8 @@ func (b *budgets) target(
 		return nil, "", unknownLimit(where)
 	}
 	if !slices.Contains(kinds, l.kind) {
-		return nil, "", wrongKind(fmt.Sprintf("The limit %q is of %v; this request needs "+
-			"one of %v.",
+		return nil, "", wrongKind(fmt.Sprintf("The limit %q was set by %v; this request "+
+			"needs one of %v.",
 			l.limit.Name, l.kind, kinds[0]))
 	}
 	return l, *body.key, nil
@@ -178,7 +178,7 @@ func invalid(detail string) *problem.Problem {
 	return p
 }
 
-// writeClaims answers what was decided about claims: 200, with the token if there is one, or 429.
+// writeClaims answers with the decision about claims: 200, with the token if there is one, or 429.
 func writeClaims(
 	w http.ResponseWriter, claims []ratelimit.Claim, results []ratelimit.Result, token string,
 ) {

@@ -16,8 +16,8 @@ import (
 	"github.com/truewindow/ratelimit/backend"
 )
 
-// Bounds of the demonstration's limit: a run takes five to six windows, and a burst is over long
-// before the next one.
+// Bounds of the demonstration's limit. A run takes five to six windows, and each burst has to end
+// long before the next one.
 const (
 	demoMaxUnits  = 10_000
 	demoMinWindow = 200 * time.Millisecond
@@ -33,7 +33,7 @@ type demoCmd struct {
 // Validate is called by kong when it has parsed the command line.
 func (c *demoCmd) Validate() error {
 	if l := c.Limit; l.Max > demoMaxUnits || l.Window < demoMinWindow || l.Window > demoMaxWindow {
-		return fmt.Errorf("%w: the demonstration wants at most %d units in a window from %v to %v",
+		return fmt.Errorf("%w: the demonstration takes at most %d units in a window of %v to %v",
 			ratelimit.ErrInvalidLimit, demoMaxUnits, demoMinWindow, demoMaxWindow)
 	}
 	return nil

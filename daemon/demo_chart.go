@@ -11,17 +11,18 @@ import (
 const (
 	chartWidth = 72
 	labelWidth = 6
-	// one column is the axis; 13 for each window keep both sides of an edge apart from it
+	// one column is the axis; with 13 columns for each window, bursts on both sides of an edge are
+	// not in its column
 	plotWidth = chartWidth - labelWidth - 1
 	limitRows = 2 // rows from zero to the limit
 )
 
-// eighths are the blocks that fill a cell from below by so many eighths.
+// eighths has the blocks that fill a cell from below, by the number of eighths.
 var eighths = [...]rune{' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'}
 
 // writeChart draws the units in the trailing window over time, with the limit as a line, and below
-// it the admissions of each burst, in lines of chartWidth columns. A column shows the most of its
-// time.
+// it the admissions of each burst, in lines of chartWidth columns. A column shows the largest count
+// of its time.
 func writeChart(w io.Writer, r *recording, s *series) {
 	limit := int(r.limit.Max)
 	trailing := columns(r, s)
@@ -69,8 +70,8 @@ func column(r *recording, instant int64) int {
 	return int((instant - r.start) * plotWidth / r.duration().Microseconds())
 }
 
-// cell returns what a bar of n units shows in a row, of which the lowest is 1. A bar that is not
-// empty shows.
+// cell returns the block of a bar of n units in a row; the lowest row is 1. A bar that is not empty
+// shows at least one eighth.
 func cell(n, limit, row int) rune {
 	filled := (n*limitRows*8+limit-1)/limit - (row-1)*8
 	return eighths[min(max(filled, 0), 8)]

@@ -17,8 +17,8 @@ func chart(r *recording, s *series) []string {
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 }
 
-// TestChart compares the charts of a run with ones that were read with care. There are 13 columns
-// in a window, so what a burst adds to the trailing window stays for 13 or 14.
+// TestChart compares the charts of a run with ones that were checked by hand. There are 13 columns
+// in a window, so a burst stays in the trailing window for 13 or 14.
 func TestChart(t *testing.T) {
 	const axis = "    0 └──────┴────────────┴────────────┴────────────┴────────────┴──────"
 	want := [4][]string{{
@@ -74,8 +74,8 @@ func TestChart(t *testing.T) {
 	})
 }
 
-// TestChartOfPart checks that nothing is drawn that has not happened yet, and that little is not
-// nothing.
+// TestChartOfPart checks that nothing is drawn that has not happened yet, and that a small count is
+// still visible.
 func TestChartOfPart(t *testing.T) {
 	// a column is a second
 	r := newRecording(ratelimit.Limit{Max: 1000, Window: 13 * time.Second})

@@ -15,21 +15,21 @@ const demoWindows = 5
 // demoBursts are the instants of the bursts, in hundredths of a window from the start. The start is
 // half a window after an edge, so edges are at 50, 150, 250, 350 and 450.
 //
-// The first three show what is admitted beyond the limit: the second comes just after an edge, and
-// the third just before the first is a window ago. The fourth comes when nothing counts any more,
-// and the fifth more than a window later: an exact log admits the limit of each.
+// The first three show what is admitted beyond the limit: the second is just after an edge, and the
+// third just before the first leaves the window. At the fourth nothing counts any more, and the
+// fifth is more than a window later: of each of these an exact log admits the limit.
 //
-// Where a burst has to come before an edge or within a window, it is due 9 hundredths of a window
-// earlier or more: so long may it take. None is due where a limit of 20 gets room for another unit:
-// there a microsecond would decide what is admitted.
+// A burst that has to end before an edge or within a window is due at least 9 hundredths of a
+// window earlier: it may take that long. No burst is due when a token bucket with a limit of 20
+// gets room for another unit: a microsecond would decide what is admitted.
 var demoBursts = []int64{35, 56, 126, 255, 367}
 
 // recording is a run so far. Instants are in µs since the Unix epoch, on the store's clock.
 type recording struct {
 	limit        ratelimit.Limit
-	burst        int      // units that a burst asks for: more than the limit
+	burst        int      // units of a burst: more than the limit
 	series       []series // the last is that of the exact log
-	start, until int64    // when the run began, and how far it has come
+	start, until int64    // when the run began, and until when it is recorded
 }
 
 func newRecording(limit ratelimit.Limit) recording {
@@ -57,7 +57,8 @@ func (r *recording) burstAt(i int) int64 {
 	return r.start + r.limit.Window.Microseconds()*demoBursts[i]/100
 }
 
-// crowded reports whether there is more room on the left of a burst than between it and the next.
+// crowded reports whether a label has more room on the left of a burst than between it and the
+// next.
 func crowded(burst int) bool {
 	return burst+1 < len(demoBursts) && demoBursts[burst+1]-demoBursts[burst] < 50
 }
@@ -95,7 +96,7 @@ type series struct {
 	admitted  []int64 // the instants of the admissions, in order
 }
 
-// An attempt is one unit asked for.
+// An attempt is a take of one unit.
 type attempt struct {
 	burst    int // index of demoBursts
 	at       int64
@@ -110,7 +111,7 @@ func (s *series) add(a attempt) {
 	}
 }
 
-// instant returns when the store decided res. Of a token bucket it may be 1 µs early.
+// instant returns when the store decided res. For a token bucket it may be 1 µs too early.
 func (s *series) instant(res ratelimit.Result) int64 {
 	if _, ok := s.algorithm.(algorithm.Bucket); ok && res.Allowed {
 		return res.At - res.ResetAfter.Microseconds() // At is when the bucket is full again
@@ -130,7 +131,7 @@ func (s *series) mostIn(from, to int64, window time.Duration) int {
 	most := s.trailing(from, window)
 	first, _ := slices.BinarySearch(s.admitted, from)
 	last, _ := slices.BinarySearch(s.admitted, to)
-	for _, at := range s.admitted[first:last] { // only an admission makes it more
+	for _, at := range s.admitted[first:last] { // the count grows only at an admission
 		most = max(most, s.trailing(at, window))
 	}
 	return most
@@ -155,7 +156,7 @@ func (s *series) wrong(limit ratelimit.Limit) (n int) {
 	return n
 }
 
-// ofBurst returns how many units a burst asked for, and how many were admitted.
+// ofBurst returns how many units of a burst were offered, and how many were admitted.
 func (s *series) ofBurst(i int) (offered, admitted int) {
 	for _, a := range s.attempts {
 		if a.burst == i {

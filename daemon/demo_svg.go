@@ -8,8 +8,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/svg"
 )
 
-// Sizes of the picture, in pixels. Panels stand below each other and have coordinates of their own:
-// the plot begins at (0, 0).
+// Sizes of the picture, in pixels. Panels are drawn one below the other. Each has coordinates of
+// its own, in which its plot begins at (0, 0).
 const (
 	svgHeight    = 662
 	svgLeft      = 64
@@ -21,7 +21,7 @@ const (
 	svgLine      = 14  // from one small line of text to the next
 )
 
-// writeSVG draws what writeReport tells, for light and dark backgrounds.
+// writeSVG draws the report of writeReport, for light and dark backgrounds.
 func writeSVG(w io.Writer, r *recording, store string) error {
 	window, top := r.limit.Window, r.limit.Max
 	description := fmt.Sprintf("Units admitted in the trailing %v over the %v of one run.",
@@ -56,7 +56,7 @@ func writeSVG(w io.Writer, r *recording, store string) error {
 	return err
 }
 
-// figures says how much of what was offered was admitted.
+// figures returns the numbers of units that were offered, admitted and wrongly refused, as text.
 func figures(r *recording, s *series) string {
 	return fmt.Sprintf("%d of %d admitted, %d refused wrongly",
 		len(s.admitted), len(s.attempts), s.wrong(r.limit))
@@ -122,7 +122,8 @@ func drawTimes(p *svg.Picture, r *recording) {
 	}
 }
 
-// area returns the outline of the trailing count, each half pixel with the most of its time.
+// area returns the outline of the trailing count. Each half pixel shows the largest count of its
+// time.
 func area(r *recording, s *series, scale float64) string {
 	const samples = 2 * svgPlotWidth
 	steps, span := svg.NewSteps(svgPlot), r.duration().Microseconds()

@@ -75,12 +75,12 @@ func TestSVG(t *testing.T) {
 	})
 }
 
-// TestSVGLabels checks that the label of the most units does not stand on that of the limit.
+// TestSVGLabels checks that the label of the most units does not overlap that of the limit.
 func TestSVGLabels(t *testing.T) {
 	r := newRecording(ratelimit.PerSecond("second", 40))
 	for _, units := range []int{41, 60} {
 		for len(r.series[0].admitted) < units {
-			r.series[0].add(attempt{burst: -1, admitted: true}) // of none that has a label
+			r.series[0].add(attempt{burst: -1, admitted: true}) // of a burst without a label
 		}
 		var b bytes.Buffer
 		if err := writeSVG(&b, &r, "memory"); err != nil {

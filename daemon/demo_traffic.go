@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	demoWorkers = 256                    // goroutines that offer a burst: one a call, by default
+	demoWorkers = 256                    // goroutines that offer a burst
 	demoPeeks   = 5                      // requests that read the store's clock
 	demoTick    = 100 * time.Millisecond // how often progress is shown
 )
@@ -24,10 +24,10 @@ type traffic struct {
 	limiters []*ratelimit.Limiter // by series
 	key      string
 	began    time.Time
-	zero     int64 // when it began, on the store's clock
+	zero     int64 // began, on the store's clock
 }
 
-// newTraffic asks the store whether it decides at all, and for its clock.
+// newTraffic checks that the store decides, and reads its clock.
 func newTraffic(
 	ctx context.Context, limit ratelimit.Limit, store ratelimit.Store,
 ) (*traffic, error) {
@@ -58,17 +58,17 @@ func newTraffic(
 		if err != nil {
 			return nil, fmt.Errorf("the store cannot decide: %w", err)
 		}
-		// Of the request that takes the least time to arrive; so no other arrives early.
+		// The request that takes the least time to arrive counts, so that no other arrives early.
 		t.zero = min(t.zero, res.At-sent)
 	}
 	return t, nil
 }
 
-// now returns what the store's clock will say when a request arrives that is sent now.
+// now returns the time on the store's clock at which a request arrives that is sent now.
 func (t *traffic) now() int64 { return t.zero + time.Since(t.began).Microseconds() }
 
-// run makes all bursts and calls progress now and then. It returns when the record is complete, the
-// context has ended or the store does not decide.
+// run makes all bursts and calls progress every demoTick. It returns when the recording is
+// complete, the context ends or a call fails.
 func (t *traffic) run(ctx context.Context, progress func()) error {
 	defer func() {
 		t.until = t.now()
@@ -89,7 +89,7 @@ func (t *traffic) run(ctx context.Context, progress func()) error {
 	return t.sleepUntil(ctx, t.start+t.duration().Microseconds(), progress)
 }
 
-// offer makes a burst, which all algorithms get at the same time.
+// offer makes a burst, to all algorithms at the same time.
 func (t *traffic) offer(ctx context.Context, burst int) error {
 	var mu sync.Mutex // of t.series
 	calls := t.burst * len(t.series)
@@ -102,7 +102,7 @@ func (t *traffic) offer(ctx context.Context, burst int) error {
 		mu.Lock()
 		defer mu.Unlock()
 		s := &t.series[i]
-		if res.Source != ratelimit.SourceCache { // a cached refusal has an earlier time
+		if res.Source != ratelimit.SourceCache { // a cached refusal has the time of the first
 			at = s.instant(res)
 		}
 		s.add(attempt{burst, at, res.Allowed})

@@ -14,8 +14,8 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// record makes a run on a memory store whose clock is ahead of this process's. It belongs into a
-// bubble, where it takes no time.
+// record makes a run on a memory store whose clock is ahead of this process's. Call it in a
+// synctest bubble, where it takes no time.
 func record(t *testing.T, limit ratelimit.Limit, ahead time.Duration) *recording {
 	t.Helper()
 	store, err := memorystore.New(&memorystore.Options{Now: func() int64 {
@@ -155,7 +155,8 @@ func (d *distant) Take(ctx context.Context, demand ratelimit.Demand) (ratelimit.
 	return d.Store.Take(ctx, demand)
 }
 
-// TestCachedRefusals checks that a refusal counts when it was given, and not when it was cached.
+// TestCachedRefusals checks that a cached refusal is recorded at the time of the call, not at the
+// time when it was cached.
 func TestCachedRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, err := memorystore.New(nil)
@@ -185,7 +186,7 @@ func (c cached) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 	return res, err
 }
 
-// failing is a store that decides so many demands and no more.
+// failing is a store that fails after a number of demands.
 type failing struct {
 	ratelimit.Store
 	left, failed atomic.Int64
@@ -225,7 +226,7 @@ func TestTrafficWithoutStore(t *testing.T) {
 			t.Errorf("%d attempts are recorded", got)
 		}
 		if got := failing.failed.Load(); got < 1 || got > demoWorkers {
-			t.Errorf("the store was asked %d times after it had failed", got)
+			t.Errorf("the store was called %d times after it had failed", got)
 		}
 		if want := traffic.burstAt(1); traffic.until < want || traffic.until > want+1 {
 			t.Errorf("it ended at %d, want %d", traffic.until, want)

@@ -20,8 +20,8 @@ var (
 	curlCommand  = regexp.MustCompile(`^curl -i (?:--json '(.*)' )?localhost:8080(/\S+)$`)
 )
 
-// TestDocsExamples runs the examples of docs/daemon.md in their order, on a clock that stands, and
-// compares the answers: the status, the headers that are shown, and the whole body.
+// TestDocsExamples runs the examples of docs/daemon.md in their order, with a clock that does not
+// move, and compares the answers: the status, the headers that are shown, and the whole body.
 func TestDocsExamples(t *testing.T) {
 	page, err := os.ReadFile("../docs/daemon.md")
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *scene) checkExample(command, path, body, want string) {
 	}
 }
 
-// hideHashes replaces the hashes of keys, which are others in each process.
+// hideHashes replaces the hashes of keys, which differ between processes.
 func hideHashes(answer any) {
 	switch v := answer.(type) {
 	case map[string]any:

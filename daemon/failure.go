@@ -10,18 +10,18 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// errorDocs is where each error of the module is documented, which makes the address the type of
-// its problem.
+// errorDocs is the address of the documentation of the module's errors. With the name of an error
+// it is the type of a problem.
 const errorDocs = "https://pkg.go.dev/github.com/truewindow/ratelimit#"
 
 var exceedsLimit = problem.Problem{
 	Type:   errorDocs + "ErrExceedsLimit",
 	Title:  "Demand exceeds the limit",
 	Status: http.StatusUnprocessableEntity,
-	Detail: `"n" is more than the limit ever admits.`,
+	Detail: `"n" is more than one of the limits ever admits.`,
 }
 
-// undecided lists the errors of a store with what they mean to a client, the most particular first.
+// undecided has the problem for each error of a store, the most specific error first.
 var undecided = []struct {
 	err     error
 	problem problem.Problem
@@ -35,12 +35,12 @@ var undecided = []struct {
 	{ratelimit.ErrCapacity, problem.Problem{
 		Type:   errorDocs + "ErrCapacity",
 		Title:  "No room for another key",
-		Detail: "The store holds as many keys as it may. Nothing was recorded.",
+		Detail: "The store holds the largest number of keys it may hold. Nothing was recorded.",
 	}},
 	{ratelimit.ErrCorruptState, problem.Problem{
 		Type:  errorDocs + "ErrCorruptState",
 		Title: "Stored state is corrupt",
-		Detail: "What is stored for this key is not readable. Nothing was recorded; " +
+		Detail: "The stored state of this key cannot be read. Nothing was recorded; " +
 			"POST /v1/reset removes it.",
 	}},
 	{ratelimit.ErrUnavailable, problem.Problem{
@@ -69,7 +69,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func (a *api) logUndecided(r *http.Request, err error) {
-	if r.Context().Err() != nil { // a client that left is no failure of the store
+	if r.Context().Err() != nil { // the client disconnected: the store has not failed
 		return
 	}
 	if open, held := a.gate.pass(time.Now()); open {
@@ -77,14 +77,14 @@ func (a *api) logUndecided(r *http.Request, err error) {
 	}
 }
 
-// A gate lets one event pass a second and counts those that it holds back. The zero gate is open.
+// A gate lets one event pass a second and counts those that it suppresses. The zero gate is open.
 type gate struct {
 	mu   sync.Mutex
 	next time.Time
 	held int
 }
 
-// pass tells whether the event of now passes, and how many were held back before it.
+// pass reports whether an event at now passes, and how many were suppressed before it.
 func (g *gate) pass(now time.Time) (open bool, held int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// onFailure says what decides while the server is unavailable.
+// onFailure is what the daemon does while the server is unavailable.
 type onFailure string
 
 const (
@@ -29,7 +29,8 @@ func (f *onFailure) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is not closed, open or local", text)
 }
 
-// policy returns the policy of the limiter. Local decisions are made by its store.
+// policy returns the policy of the limiter. For local decisions it is FailClosed: the store makes
+// them.
 func (f onFailure) policy() ratelimit.Policy {
 	if f == failOpen {
 		return ratelimit.FailOpen
@@ -38,17 +39,16 @@ func (f onFailure) policy() ratelimit.Policy {
 }
 
 var (
-	errNoPolicy = errors.New("a store on a server needs --on-failure, which says what to " +
-		"answer while the store is unavailable and has no default: closed answers 503; open " +
-		"admits all; local, with --instances=N, lets each of N processes admit its part of the " +
-		"limit")
+	errNoPolicy = errors.New("a store on a server needs --on-failure, which has no default. " +
+		"While the server is unavailable, closed answers 503; open admits everything; local, " +
+		"with --instances=N, lets each of N processes admit its share of the limit")
 	errNoInstances = errors.New("--on-failure=local needs --instances=N, the number of " +
-		"processes that share the server: each admits one part in N of the limit")
+		"processes that share the server: each admits one N-th of every limit")
 )
 
-// guard puts a breaker around the store on a server, so that callers do not wait for one that
-// fails, and for local decisions a Degraded store around both. It returns the store without local
-// decisions.
+// guard puts a breaker around the store on a server, so that callers do not wait for a server that
+// fails. With --on-failure=local it puts a Degraded store around both. It returns the store without
+// local decisions.
 func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, error) {
 	guarded, err := breaker.New(s.Store, &breaker.Options{
 		Failures: c.BreakerFailures,
@@ -75,7 +75,8 @@ func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, er
 	return guarded, nil
 }
 
-// logBreaker logs the states that last. An open breaker tries again and again.
+// logBreaker logs that the breaker opened or closed. The trials of an open breaker, one in each
+// pause, are for debugging.
 func logBreaker(log *slog.Logger, from, to breaker.State) {
 	switch {
 	case from == breaker.Closed:
@@ -83,7 +84,7 @@ func logBreaker(log *slog.Logger, from, to breaker.State) {
 	case to == breaker.Closed:
 		log.Info("the breaker is closed: the store answers again", "breaker", to.String())
 	default:
-		log.Debug("the breaker lets one demand try the store", "breaker", to.String())
+		log.Debug("the breaker sends the store one demand as a trial", "breaker", to.String())
 	}
 }
 
@@ -91,6 +92,6 @@ func logLocal(log *slog.Logger, unavailable bool) {
 	if unavailable {
 		log.Warn("the store is unavailable: deciding locally")
 	} else {
-		log.Info("the store decides again")
+		log.Info("the store is available again: it decides")
 	}
 }

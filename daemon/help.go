@@ -12,31 +12,32 @@ var helpTexts = map[string]map[string]string{
 		"store": "Where the state is kept: memory, or a URL such as " +
 			"redis://user:password@host:port/0, redis+cluster://host1,host2 or " +
 			"rediss+sentinel://host1,host2/primary. The schemes rueidis and valkey choose " +
-			"another client, which also caches refusals. Parameters follow the URL, as in " +
-			"memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app: (${default}).",
+			"another client library, which also caches refusals. Parameters follow the URL, as " +
+			"in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app: (${default}).",
 		"on-failure": "What to answer while the server is unavailable: closed answers 503; open " +
-			"admits all and records nothing; local lets each process admit its part of the " +
-			"limit. Required for every store but memory.",
-		"instances": "How many processes share the server. With --on-failure=local, which needs " +
-			"it, each process admits one part in N of the limit while the server is unavailable.",
+			"admits everything and records nothing; local lets each process admit its share of " +
+			"the limit. Required unless the store is memory.",
+		"instances": "How many processes share the server. Required by --on-failure=local: each " +
+			"process admits one N-th of every limit while the server is unavailable.",
 		"limit": "At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat the " +
-			"flag, or separate limits by commas: a request is admitted if all admit it " +
+			"flag, or separate limits by commas: a request is admitted if all limits admit it " +
 			"(${default}).",
-		"in-flight": "At most MAX calls in flight at once, each for at most WINDOW, such as " +
-			"calls=20/10m. Requests refer to it by name. Repeat the flag, or separate by commas.",
+		"in-flight": "At most MAX calls in flight at once, such as calls=20/10m. A call that is " +
+			"not released ends after WINDOW. Requests name the limit. Repeat the flag, or " +
+			"separate by commas.",
 		"block": "Lets requests block keys, each for at most LONGEST, such as blocked=24h. " +
-			"Requests refer to it by name. Repeat the flag, or separate by commas.",
-		"top-keys": "Keep the N most refused keys of each limit, up to 100000, for " +
-			"GET /v1/top-keys. The default, 0, keeps none.",
-		"top-keys-plain": "Show these keys in plain text, not as hashes with a secret of the " +
-			"process.",
-		"addr": "Address to listen on (${default}).",
-		"host": "Host name under which clients reach the daemon, without a port. Requests for " +
-			"other hosts get 421, except localhost, addresses and the host of --addr. Repeat " +
-			"the flag, or separate by commas.",
-		"breaker-failures": "The breaker opens after N failures in a row (${default}).",
-		"breaker-pause": "How long the open breaker sends nothing to the server, before one " +
-			"demand tries it (${default}).",
+			"Requests name the limit. Repeat the flag, or separate by commas.",
+		"top-keys": "Count refused keys, and list the N most refused of each limit, up to " +
+			"100000, at GET /v1/top-keys. The default, 0, counts none.",
+		"top-keys-plain": "List the keys themselves, not hashes with a secret of the process.",
+		"addr":           "Address to listen on (${default}).",
+		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
+			"addresses and the host of --addr always work; other hosts get 421. Repeat the " +
+			"flag, or separate by commas.",
+		"breaker-failures": "After N failed calls in a row the daemon stops calling the server: " +
+			"the breaker opens (${default}).",
+		"breaker-pause": "While the breaker is open, one call in each such pause tries the " +
+			"server (${default}).",
 		"log-format": "Format of the log on standard error: text or json (${default}).",
 		"log-level":  "Lowest level that is logged: debug, info, warn or error (${default}).",
 	},
@@ -53,19 +54,19 @@ var helpTexts = map[string]map[string]string{
 			"referer or agent (client).",
 		"time-field": "The field of JSON lines that has the time: RFC 3339, or Unix time in " +
 			"seconds, ms, µs or ns (time).",
-		"units-field": "The field that has the units of a request. By default each takes 1.",
-		"svg":         "Write a picture to FILE.",
+		"units-field": "The field that has the units of a request. By default each takes 1 unit.",
+		"svg":         "Also draw the report as SVG to FILE.",
 		"json":        "Print the report as JSON.",
 		"progress":    "Show progress on standard error, even if that is not a terminal.",
 	},
 	"demo": {
 		"store": "The store that decides: memory, or a URL as for serve (${default}).",
 		"limit": "The limit of each algorithm; the run takes five to six windows (${default}).",
-		"svg":   "Also write the picture to FILE, as SVG.",
+		"svg":   "Also draw the charts as SVG to FILE.",
 	},
 }
 
-// setHelp gives the flags of each command their texts from helpTexts. A flag without a text and a
+// setHelp sets the help of the flags of each command from helpTexts. A flag without a text and a
 // text without a flag are errors.
 func setHelp(k *kong.Kong) error {
 	for _, command := range k.Model.Children {

@@ -10,12 +10,11 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// hosts are the names under which the daemon answers, in lower case, beside localhost and
-// addresses.
+// hosts are the names that the daemon serves, in lower case, besides localhost and IP addresses.
 //
-// A page can make its own site's name mean the address of the daemon (DNS rebinding). To a browser
-// the daemon is then of the page's origin, and only the name in Host tells that the request is not
-// for it.
+// A web site can make its own name resolve to the address of the daemon (DNS rebinding). To a
+// browser the daemon then has the origin of that site, and only the name in Host shows that the
+// request is not for the daemon.
 type hosts map[string]bool
 
 // newHosts returns the host in the address that the daemon listens on, if that is a name, and
@@ -44,8 +43,8 @@ func (h hosts) only(next http.Handler) http.Handler {
 		if !h.serve(r) {
 			problem.Problem{
 				Status: http.StatusMisdirectedRequest,
-				Detail: "The daemon does not answer for the host of this request. " +
-					"It answers for localhost, for addresses, and for what --host names.",
+				Detail: "The daemon does not serve the host name of this request. It serves " +
+					"localhost, IP addresses, the host of --addr, and the names of --host.",
 			}.Write(w)
 			return
 		}
@@ -53,8 +52,8 @@ func (h hosts) only(next http.Handler) http.Handler {
 	})
 }
 
-// serve reports whether r is for the daemon. Browsers always send a host, so a request without one
-// is no page's; HTTP/1.0 allows it.
+// serve reports whether r is for the daemon. Browsers always send a host, so a request without one,
+// which HTTP/1.0 allows, does not come from a page.
 func (h hosts) serve(r *http.Request) bool {
 	if r.Host == "" {
 		return !r.ProtoAtLeast(1, 1)
@@ -88,8 +87,8 @@ func (f *hostFlag) UnmarshalText(text []byte) error {
 	name := string(text)
 	isOther := func(c rune) bool { return !strings.ContainsRune(hostLetters, c) }
 	if name == "" || len(name) > maxHostName || strings.ContainsFunc(name, isOther) {
-		return fmt.Errorf("%q is not a host name without scheme and port, "+
-			"such as limits.internal", name)
+		return fmt.Errorf("%q is not a plain host name, such as limits.internal: "+
+			"leave out scheme and port", name)
 	}
 	*f = hostFlag(name)
 	return nil

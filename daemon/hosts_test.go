@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestDNSRebinding: a page of another site whose name has come to mean this machine is of the same
-// origin as the daemon to a browser. Only the name in Host tells.
+// TestDNSRebinding: if the name of another site resolves to this machine, its pages have the same
+// origin as the daemon in a browser. Only the name in Host shows the difference.
 func TestDNSRebinding(t *testing.T) {
 	url, _, _ := start(t, "--limit=1/1h", "--host=limits.internal", "--host=Other.Internal.")
 	take := func(host string) int {
@@ -86,8 +86,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestWithoutHost: no browser sends a request without a name, and health checks of load balancers
-// do, by HTTP/1.0.
+// TestWithoutHost: HTTP/1.0 requests without a host are answered. Health checks of load balancers
+// send them, and no browser does.
 func TestWithoutHost(t *testing.T) {
 	url, _, _ := start(t)
 	const misdirected = "421 Misdirected Request"

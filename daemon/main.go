@@ -1,6 +1,6 @@
-// Package daemon is the command ratelimit, which answers rate-limit decisions over HTTP, shows what
+// Package daemon is the command ratelimit, which serves rate-limit decisions over HTTP, shows what
 // an exact limit is, and replays logs under proposed limits. A program that calls [Main] is that
-// command with the stores that it imports; cmd/ratelimit imports all of this module.
+// command with the stores that it imports; cmd/ratelimit imports all stores of this module.
 //
 //	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
 //	ratelimit demo --limit 20/2s --svg demo.svg
@@ -19,20 +19,20 @@
 // limit that binds, its name and window_ms, and the same for each limit in limits. Milliseconds are
 // rounded up. The body of a request is strict JSON of at most 64 KiB; keys are Unicode text.
 //
-// The daemon answers under localhost, IP addresses, the host of --addr and the names that --host
-// gives it. A request for another host gets 421: a page that makes its own site's name mean this
-// machine does not reach the daemon. HTTP/1.0 without a host is answered, since no browser sends
-// it.
+// The daemon serves the host names localhost, the host of --addr and those of --host, and IP
+// addresses. A request for another host gets 421, so that a web site that makes its own name
+// resolve to this machine does not reach the daemon (DNS rebinding). HTTP/1.0 without a host is
+// answered, since no browser sends it.
 //
-// Further requests are about limits by name: those of --limit, of --in-flight (calls in flight) and
-// of --block (blocked keys). They take several claims as one, reserve and settle units, acquire
-// calls in flight, force units and block keys. The daemon keeps no state: a reservation is a token,
-// which any process with the same store and limits settles, once. docs/daemon.md of the module has
-// each of them with an example.
+// Further requests name limits: those of --limit, of --in-flight (calls in flight) and of --block
+// (blocked keys). They take several claims together, reserve and settle units, acquire calls in
+// flight, force units and block keys. The daemon keeps no state: a reservation is a token, which
+// any process with the same store and limits can settle, once. docs/daemon.md of the module has an
+// example of each.
 //
-// All else is answered with problem details (RFC 9457): 400 and 413 for a body that is wrong, 422
-// for more units than a limit ever admits, and 503 for a request that is undecided because the
-// store is unavailable. The type of the 503 says whether the units may have been recorded
+// All other answers are problem details (RFC 9457): 400 and 413 for a body that is wrong, 422 for
+// more units than a limit ever admits, and 503 for a request that is undecided because the store is
+// unavailable. The type of the 503 says whether the units may have been recorded
 // (ErrOutcomeUnknown) or were not.
 //
 // --store is a URL for [github.com/truewindow/ratelimit/backend.Open]. Package serverstore
@@ -42,13 +42,13 @@
 // The daemon starts even if its server is unavailable, and keeps running when the server fails.
 // Until the server recovers, --on-failure says how requests are answered: with 503 (closed), with
 // 200 whatever the limit (open; the source is "open", and of the numbers only limit is known), or
-// by each process within its part of the limit (local; the source is "local"). After 20 failures
-// in a row the daemon asks the server only now and then, so that requests do not wait for it.
+// by each process within its share of the limit (local; the source is "local"). After 20 failures
+// in a row the daemon tries the server only once in 500ms, so that requests do not wait for it.
 //
-// A limit that is given without a name has its window as its name.
+// A limit without a name has its window as its name.
 //
-// The daemon does not start on a server that is of the wrong type or that refuses the user. It ends
-// on SIGINT and SIGTERM, when the requests in flight have been answered, or after 10s.
+// The daemon does not start if the server is of the wrong type or refuses the user. On SIGINT and
+// SIGTERM it ends when the requests in flight have been answered, or after 10s.
 package daemon
 
 import (
@@ -69,15 +69,15 @@ import (
 // Exit codes of run.
 const (
 	exitOK    = 0
-	exitError = 1 // it could not do its work
+	exitError = 1 // the command failed
 	exitUsage = 2 // the command line or the environment is wrong
 )
 
-// commandLine is what kong parses: one field a verb, each in a file of its own, which has a Run
-// method.
+// commandLine is what kong parses: one field for each command, whose type has a Run method and a
+// file of its own.
 type commandLine struct {
 	Serve   serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
-	Demo    demoCmd          `cmd:"" help:"Show what four algorithms admit of the same bursts."`
+	Demo    demoCmd          `cmd:"" help:"Compare what four algorithms admit of the same bursts."`
 	Replay  replayCmd        `cmd:"" help:"Replay a log of requests under proposed limits."`
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
@@ -90,15 +90,14 @@ func Main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is Main but for the process: it ends when its work is done or ctx has ended, and returns the
-// exit code.
+// run is Main without the process: it returns the exit code when the command has ended or ctx has.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	done := false // kong asks to exit after --help and --version, and goes on if that returns
+	done := false // kong calls Exit after --help and --version, and continues if that returns
 	var cl commandLine
 	parser, err := kong.New(&cl,
 		kong.Name("ratelimit"),
 		kong.Description("Exact rate limits: a daemon with an HTTP API, a demonstration of "+
-			"what exact means, and replays of logs."),
+			"what exact means, and replays of logs under proposed limits."),
 		kong.PostBuild(setHelp),
 		vars(),
 		kong.Writers(stdout, stderr),
@@ -124,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// vars are the values that help texts name.
+// vars are the values of the variables in help texts.
 func vars() kong.Vars {
 	return kong.Vars{"version": version(), "algorithms": strings.Join(algorithms.Names(), ", ")}
 }

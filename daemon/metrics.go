@@ -22,7 +22,7 @@ import (
 	"github.com/truewindow/ratelimit/otellimit"
 )
 
-// metrics answers scrapes of Prometheus. It shows no key.
+// metrics answers scrapes by Prometheus. It shows no key.
 type metrics struct {
 	*otellimit.Metrics
 	scrape  http.Handler
@@ -51,7 +51,8 @@ func newMetrics() (*metrics, error) {
 	return m, err
 }
 
-// watch shows the statistics of a store and of what guard has put around it.
+// watch exports the statistics of a store and of what guard has put around it. b and local may be
+// nil.
 func (m *metrics) watch(s *backend.Store, b *breaker.Store, local *layer.Degraded) error {
 	problems := []error{m.Watch("main", s.Stats)}
 	if b != nil {
@@ -67,19 +68,19 @@ func (m *metrics) watch(s *backend.Store, b *breaker.Store, local *layer.Degrade
 	return errors.Join(problems...)
 }
 
-// methods are those that metrics tell apart.
+// methods are the values of the label for the method; any other method is _OTHER.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
 	http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace}
 
 const metricsPath = "/metrics"
 
 // measure counts and times the requests that next answers, and answers those for /metrics. Clients
-// choose paths and methods, so those that the daemon does not know are not told apart.
+// choose paths and methods, so all unknown ones share a label.
 func (m *metrics) measure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		answer := &statusWriter{ResponseWriter: w}
-		unwritten := http.StatusInternalServerError // unless the handler returns
+		unwritten := http.StatusInternalServerError // the status if the handler panics
 		defer func() {
 			route, method := r.URL.Path, r.Method
 			if route != metricsPath && answerOf(route) == nil {
@@ -104,7 +105,7 @@ func (m *metrics) measure(next http.Handler) http.Handler {
 	})
 }
 
-// statusWriter keeps the status of an answer, 0 if none was written.
+// statusWriter remembers the status of an answer, 0 if none was written.
 type statusWriter struct {
 	http.ResponseWriter
 	status int

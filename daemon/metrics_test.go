@@ -100,9 +100,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func TestMetricsWhileTheStoreIsAway(t *testing.T) {
+func TestMetricsWhileUnavailable(t *testing.T) {
 	url, _, _ := start(t, "--on-failure=local", "--instances=1", "--limit=all=7/1h",
-		"--store=redis://"+nobodyListens(t), "--breaker-failures=1", "--breaker-pause=1h")
+		"--store=redis://"+unusedAddr(t), "--breaker-failures=1", "--breaker-pause=1h")
 	for range 3 {
 		post(t, url+"/v1/take", fmt.Sprintf(`{"key":%q}`, secret))
 	}

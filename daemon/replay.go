@@ -53,8 +53,8 @@ func (c *replayCmd) options() (o replay.Options, err error) {
 	return o, nil
 }
 
-// Run replays the log and prints the report. When ctx ends before that, or reading fails, it
-// reports what was read until then and returns an error.
+// Run replays the log and prints the report. If ctx ends first or reading fails, it reports what
+// was read until then and returns an error.
 func (c *replayCmd) Run(ctx context.Context, k *kong.Context, stderr io.Writer) error {
 	options, err := c.options()
 	if err != nil {

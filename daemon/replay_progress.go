@@ -10,7 +10,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/replay"
 )
 
-// A replayLog counts what is read of a log.
+// A replayLog counts the bytes that are read of a log.
 type replayLog struct {
 	io.ReadCloser
 	size int64 // 0 if unknown

@@ -28,8 +28,8 @@ func replayed(t *testing.T, wantCode int, args ...string) (stdout, stderr string
 	return out.String(), problems.String()
 }
 
-// TestReplayDocs runs the commands of docs/replay.md and compares what they print. Where the page
-// shows a part only, it has a line with an ellipsis.
+// TestReplayDocs runs the commands of docs/replay.md and compares their output. A line with an
+// ellipsis on the page stands for any lines.
 func TestReplayDocs(t *testing.T) {
 	t.Chdir("..")
 	page, err := os.ReadFile("docs/replay.md")
@@ -142,7 +142,7 @@ func TestProgressIsShownEachSecond(t *testing.T) {
 		done := showProgress(&w, log, p)
 		log.read.Store(50)
 		p.Lines.Store(7)
-		time.Sleep(1500 * time.Millisecond) // of a clock that does not take this long
+		time.Sleep(1500 * time.Millisecond) // of synthetic time
 		log.read.Store(100)
 		done()
 		const want = " 50 %  0.0 MB, 7 lines, 7 lines/s\n100 %  0.0 MB, 7 lines, 5 lines/s\n"
@@ -152,7 +152,8 @@ func TestProgressIsShownEachSecond(t *testing.T) {
 	})
 }
 
-// feed makes a log the standard input until the test ends. It ends with the test if it is open.
+// feed makes a log the standard input until the test ends. If open, the log does not end before
+// that.
 func feed(t *testing.T, log []byte, open bool) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -198,7 +199,7 @@ func (s *stopper) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// TestReplayInterrupted ends a run whose log goes on: what was read until then is reported.
+// TestReplayInterrupted interrupts a run before the end of its log: what was read is reported.
 func TestReplayInterrupted(t *testing.T) {
 	log, err := os.ReadFile(sampleLog)
 	if err != nil {

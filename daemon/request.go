@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// maxBody is the most bytes of a request's body, and so bounds a key.
+// maxBody is the largest size of a request's body in bytes. It also bounds the key.
 const maxBody = 64 << 10
 
 // demand is the body of a request: {"key":"user:42","n":1}.
@@ -21,8 +21,8 @@ type demand struct {
 	n   int64 // 1 if left out
 }
 
-// readDemand reads the body of r, whatever its Content-Type says. A problem tells what is wrong
-// with it, without repeating any of it. withN tells whether the body may have an n.
+// readDemand reads the body of r, whatever its Content-Type. The problem says what is wrong with
+// the body and repeats nothing of it. withN reports whether the body may have an n.
 func readDemand(w http.ResponseWriter, r *http.Request, withN bool) (demand, *problem.Problem) {
 	body, p := readBody(w, r)
 	if p != nil {
@@ -53,14 +53,14 @@ var (
 	badSyntax  = badRequest(`The body is not a JSON object of the form {"key":"user:42","n":1}.`)
 	badField   = badRequest(`The body has a field other than "key" and "n".`)
 	badN       = badRequest(`"n" must be an integer of at least 1; POST /v1/peek takes nothing.`)
-	badKey     = badRequest(`"key" must be a string that is not empty and has no U+FFFD.`)
+	badKey     = badRequest(`"key" must be a string of Unicode text, not empty and without U+FFFD.`)
 	resetField = badRequest(`The body has a field other than "key".`)
 	twice      = badRequest("The body has the same field twice.")
-	trailer    = badRequest("The body goes on after the JSON object.")
+	trailer    = badRequest("The body has more data after the JSON object.")
 )
 
-// parseDemand is strict: json.Unmarshal would take a field twice, its name in any case, and null
-// for anything.
+// parseDemand is strict: json.Unmarshal would accept a field twice, its name in any case, and null
+// for any value.
 func parseDemand(body []byte, withN bool) (demand, *problem.Problem) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -98,8 +98,8 @@ func parseDemand(body []byte, withN bool) (demand, *problem.Problem) {
 	if _, err := dec.Token(); err != io.EOF {
 		return demand{}, trailer
 	}
-	// The decoder puts U+FFFD where the body is no Unicode text: keys that differ there only would
-	// share a limit.
+	// The decoder replaces invalid UTF-8 by U+FFFD: keys that differ only there would share a
+	// limit.
 	if key == nil || *key == "" || strings.ContainsRune(*key, utf8.RuneError) {
 		return demand{}, badKey
 	}
@@ -113,8 +113,8 @@ func parseDemand(body []byte, withN bool) (demand, *problem.Problem) {
 	return d, nil
 }
 
-// decodeField reads the next value into a new *field, or returns wrong if its type is another. null
-// is such a value.
+// decodeField reads the next value into a new *field. It returns wrong if the value is null or of
+// another type.
 func decodeField[T any](dec *json.Decoder, field **T, wrong *problem.Problem) *problem.Problem {
 	err := dec.Decode(field)
 	if mistyped := (*json.UnmarshalTypeError)(nil); errors.As(err, &mistyped) {

@@ -9,8 +9,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// FuzzParseDemand: whatever is accepted is what another parser of JSON reads, and whatever is not
-// gets an answer that repeats nothing of it.
+// FuzzParseDemand: what is accepted is what another JSON parser reads, and the answer to what is
+// not accepted repeats nothing of it.
 func FuzzParseDemand(f *testing.F) {
 	for _, body := range []string{
 		`{"key":"user:42","n":1}`, ` {"n":2,"key":"k"} `, `{"key":"k"}`, `{"key":"\ud800"}`,

@@ -29,21 +29,22 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	writeClaims(w, claims, reserved.Results(), text)
 }
 
-// gone reports whether the client of r has left, and if so gives back what it would have got:
-// nobody has a token to settle it with.
+// gone reports whether the client of r has disconnected. If so, it gives back what was taken: no
+// client has a token to settle it with.
 func (a *api) gone(r *http.Request, giveBack func(context.Context) error) bool {
 	if r.Context().Err() == nil {
 		return false
 	}
 	if err := giveBack(r.Context()); err != nil {
-		a.log.Warn("a client left before its answer, and its units stay charged", "error", err)
+		a.log.Warn("a client disconnected before its answer; its units could not be given back "+
+			"and stay charged until they leave the window", "error", err)
 	}
 	return true
 }
 
 func (a *api) extend(w http.ResponseWriter, r *http.Request) {
-	const rule = `"n" must be a list of units, one integer for each claim, none of them negative ` +
-		`and not all of them 0.`
+	const rule = `"n" must be a list of units, one integer of at least 0 for each claim, and not ` +
+		`all of them 0.`
 	var text *string
 	var n []int64
 	f := fields{"token": value(&text, tokenRequired), "n": unitList(&n, rule)}
@@ -82,8 +83,8 @@ func (a *api) extend(w http.ResponseWriter, r *http.Request) {
 	writeExtension(w, t.claims, n, results, extended)
 }
 
-// extension is the answer to an extension: the limit that binds, and one for each claim, or null
-// for a claim that takes no part.
+// extension is the answer to an extension: the limit that binds, and in Limits one for each claim,
+// or null for a claim that is not extended.
 type extension struct {
 	Token string `json:"token"`
 	limitState

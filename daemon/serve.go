@@ -17,7 +17,7 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// shutdownTimeout is how long requests in flight may take after the signal to end.
+// shutdownTimeout is how long requests in flight may take after the signal to stop.
 const shutdownTimeout = 10 * time.Second
 
 type serveCmd struct {
@@ -57,7 +57,7 @@ func (c *serveCmd) Validate() error {
 	return nil
 }
 
-// Run serves until ctx has ended.
+// Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	log := c.logger(stderr)
 	store, err := backend.Open(ctx, c.Store)
@@ -132,8 +132,8 @@ func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error)
 	}
 	limiter, err := ratelimit.New(store, algorithms...)
 	if errors.Is(err, ratelimit.ErrDuplicateDemand) {
-		return nil, fmt.Errorf("%w; limits of the same window need names: --limit NAME=MAX/WINDOW",
-			err)
+		return nil, fmt.Errorf("%w; each limit needs its own name: --limit NAME=MAX/WINDOW; "+
+			"without one, its window is its name", err)
 	}
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func named(l ratelimit.Limit) ratelimit.Limit {
 	return l
 }
 
-// serve answers on listener until ctx has ended, and then lets the requests in flight finish.
+// serve answers on listener until ctx ends. Then it lets the requests in flight finish.
 func serve(
 	ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger,
 ) error {
@@ -175,7 +175,7 @@ func serve(
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
 		_ = server.Close()
-		return fmt.Errorf("requests were still in flight %v after the signal: %w",
+		return fmt.Errorf("requests that were still in flight %v after the signal were cut off: %w",
 			shutdownTimeout, err)
 	}
 	log.Info("stopped")

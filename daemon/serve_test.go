@@ -166,9 +166,9 @@ func TestServeFromEnvironment(t *testing.T) {
 	}
 }
 
-// TestServeWhileTheStoreIsAway: the daemon starts all the same, and answers by the policy that it
-// was given.
-func TestServeWhileTheStoreIsAway(t *testing.T) {
+// TestServeWhileUnavailable: the daemon starts even if the store is unavailable, and answers
+// according to its policy.
+func TestServeWhileUnavailable(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		args     []string
@@ -187,7 +187,7 @@ func TestServeWhileTheStoreIsAway(t *testing.T) {
 			[]int{200, 429, 429}, `"source":"local","limit":1,`, "deciding locally"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			args := append(tt.args, "--store=redis://user:secret-key@"+nobodyListens(t),
+			args := append(tt.args, "--store=redis://user:secret-key@"+unusedAddr(t),
 				"--breaker-failures=1", "--breaker-pause=1h")
 			began := time.Now()
 			url, log, stop := start(t, args...)
@@ -226,7 +226,7 @@ func TestServeWhileTheStoreIsAway(t *testing.T) {
 			for _, want := range []string{"the store cannot decide",
 				"the breaker is open: the store fails and is not called", tt.log} {
 				if !strings.Contains(got, want) {
-					t.Errorf("the log does not tell of %q: %s", want, got)
+					t.Errorf("the log has no %q: %s", want, got)
 				}
 			}
 			if strings.Contains(got, secret) {
@@ -236,7 +236,7 @@ func TestServeWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-func nobodyListens(t *testing.T) (addr string) {
+func unusedAddr(t *testing.T) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -246,7 +246,7 @@ func nobodyListens(t *testing.T) (addr string) {
 	return listener.Addr().String()
 }
 
-// TestServeFullMemory: the memory store is never away, but it can be full.
+// TestServeFullMemory: the memory store is never unavailable, but it can be full.
 func TestServeFullMemory(t *testing.T) {
 	for policy, want := range map[string]int{"": 503, "closed": 503, "open": 200, "local": 503} {
 		url, _, _ := start(t, "--store=memory:?max-keys=1", "--on-failure="+policy)
@@ -323,7 +323,7 @@ func TestServeRefusesToStart(t *testing.T) {
 			}
 			got := stderr.String()
 			if !strings.Contains(got, tt.want) || !strings.HasPrefix(got, "error: ") {
-				t.Errorf("%q does not tell of %q", got, tt.want)
+				t.Errorf("%q does not contain %q", got, tt.want)
 			}
 			if len(tt.args) > 1 && strings.Contains(got, secret) {
 				t.Errorf("the password is shown: %s", got)
@@ -391,7 +391,7 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// get sends a request and returns what comes back.
+// get sends a request and returns the answer.
 func (l *pipeListener) get() (string, error) {
 	client, server := net.Pipe()
 	l.conns <- server
@@ -435,7 +435,7 @@ func TestShutdown(t *testing.T) {
 					cancel()
 				}()
 				signal := time.Now()
-				err := serve(ctx, listener, handler, nobody)
+				err := serve(ctx, listener, handler, discard)
 				if !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {
 					t.Errorf("error %v, want %v", err, tt.err)
 				}

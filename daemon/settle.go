@@ -24,7 +24,7 @@ func (a *api) commit(w http.ResponseWriter, r *http.Request) {
 	}
 	for i := 0; p == nil && i < len(actual); i++ {
 		if actual[i] > 0 && a.budgets.of(t.claims[i]).kind == block {
-			p = wrongKind(where(i) + " is of a block, which has no units: its actual is 0.")
+			p = wrongKind(where(i) + " is on a block, which has no units: its actual must be 0.")
 		}
 	}
 	if p != nil {
@@ -54,8 +54,8 @@ func (a *api) readTicket(w http.ResponseWriter, r *http.Request) (*ticket, bool)
 	return t, true
 }
 
-// settle settles a ticket once: the first request leaves a mark in the store, and those that find
-// it change nothing. It does not end when the client leaves.
+// settle settles a ticket once: the first request sets a mark in the store, and later ones find it
+// and change nothing. It does not stop when the client disconnects.
 func (a *api) settle(
 	w http.ResponseWriter, r *http.Request, t *ticket, settle func(context.Context) error,
 ) {
@@ -82,9 +82,9 @@ func (a *api) settle(
 }
 
 // unmark removes the mark of a settlement that failed with err and recorded nothing, so that the
-// token can be sent again. Otherwise the error it returns wraps ErrOutcomeUnknown: units given back
-// twice would be units that were used. The settlement of an extended reservation is several calls,
-// of which some may have been recorded.
+// token can be sent again. If the settlement may have been recorded, it leaves the mark and returns
+// an error that wraps ErrOutcomeUnknown: a second settlement could give back units that were used.
+// Settling an extended reservation takes several calls, some of which may have been recorded.
 func unmark(ctx context.Context, mark *ratelimit.Limiter, t *ticket, err error) error {
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		return err

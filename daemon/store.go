@@ -10,18 +10,18 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// probeTimeout bounds the question to the server at the start, so that a server that does not
-// answer delays nothing.
+// probeTimeout bounds the probe of the server at the start, so that a server that does not answer
+// delays the start by a second at most.
 const probeTimeout = time.Second
 
-// mayFail reports whether the store at a URL can be unavailable: all but that in memory.
+// mayFail reports whether the store at a URL can be unavailable. Only the store in memory cannot.
 func mayFail(url string) bool {
 	u, err := backend.ParseURL(url)
 	return err != nil || u.Scheme != "memory"
 }
 
-// checkStore asks the store what its server is. An error says that it is of the wrong type or
-// refuses the user; whatever else is wrong may pass, and is only logged.
+// checkStore probes the server of the store. It returns an error if the server is of the wrong type
+// or refuses the user. Other failures may be temporary and are only logged.
 func checkStore(ctx context.Context, store *backend.Store, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -30,7 +30,7 @@ func checkStore(ctx context.Context, store *backend.Store, log *slog.Logger) err
 		return err
 	}
 	if err != nil {
-		log.Error("the store cannot decide: until it can, --on-failure decides",
+		log.Error("the store cannot decide: --on-failure applies until it can",
 			"error", err)
 		return nil
 	}

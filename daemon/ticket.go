@@ -10,8 +10,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// A ticket is a reservation with what the daemon adds to its token: an identity, by which no two
-// requests settle it, and whether it was extended.
+// A ticket is a reservation with what the daemon adds to its token: an id, by which it is settled
+// only once, and whether it was extended.
 type ticket struct {
 	*ratelimit.Reservation
 	id       string // base64 of random bytes
@@ -19,19 +19,19 @@ type ticket struct {
 	claims   []ratelimit.Claim
 }
 
-// Forms of a token: one of these letters, the identity, a dot, and the token of the reservation.
+// A token of the daemon is one of these letters, the id, a dot, and the token of the reservation.
 const (
 	reservedToken = "r"
 	extendedToken = "e"
 
 	idBytes       = 16
-	roomToExtend  = 1 << 10 // bytes that an extension adds to a token at most
-	tokenRequired = `"token" must be the string that a request was answered with.`
+	roomToExtend  = 1 << 10 // the most bytes that an extension adds to a token
+	tokenRequired = `"token" must be a token that an earlier request returned.`
 )
 
 var idEncoding = base64.RawURLEncoding
 
-// newID returns the identity of a new reservation.
+// newID returns the id of a new reservation.
 func newID() string {
 	var id [idBytes]byte
 	_, _ = rand.Read(id[:]) // it never fails

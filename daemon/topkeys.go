@@ -13,7 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
-// topKeys are the most refused keys of each limit. Nil are none.
+// topKeys has the most refused keys of each limit. It is nil without --top-keys.
 type topKeys struct {
 	*topkeys.Sketch
 	plain bool
@@ -31,7 +31,7 @@ func (c *serveCmd) checkTopKeys() error {
 	return nil
 }
 
-// newTopKeys returns what the command line asks for, on a clock.
+// newTopKeys returns the topKeys of the command line, with now as its clock, or nil.
 func (c *serveCmd) newTopKeys(now func() time.Time) (*topKeys, error) {
 	if c.TopKeys == 0 {
 		return nil, nil
@@ -83,7 +83,7 @@ func (a *api) topKeys(w http.ResponseWriter, r *http.Request) {
 	}
 	if a.top == nil {
 		problem.Problem{Status: http.StatusNotFound,
-			Detail: "The daemon keeps the most refused keys only with --top-keys=N."}.Write(w)
+			Detail: "The daemon counts refused keys only with --top-keys=N."}.Write(w)
 		return
 	}
 	answer := topAnswer{
@@ -104,5 +104,5 @@ func (a *api) topKeys(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// thousandths returns a count with three decimals.
+// thousandths rounds a count to three decimals.
 func thousandths(count float64) float64 { return math.Round(count*1000) / 1000 }

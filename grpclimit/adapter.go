@@ -6,29 +6,29 @@ import (
 	"google.golang.org/grpc"
 )
 
-// An Adapter is a limiter for interceptors of others, such as those of go-grpc-middleware, that
-// take an interface with the method Limit(ctx context.Context) error. Create one with [NewAdapter].
+// An Adapter is a limiter for interceptors of other packages that call a method Limit(ctx
+// context.Context) error, such as those of go-grpc-middleware. Create one with [NewAdapter].
 //
-// These interceptors make the answer to the client. Those of go-grpc-middleware answer every error
-// with RESOURCE_EXHAUSTED and its text: details, trailers and the difference between a refusal and
-// an undecided call are lost.
+// Such an interceptor decides what the client gets. That of go-grpc-middleware turns every error
+// into RESOURCE_EXHAUSTED with the text of the error. So the client gets neither details nor
+// trailers, and cannot distinguish a refusal from an undecided call.
 type Adapter struct{ edge *edge }
 
-// NewAdapter returns an adapter for the interceptors of a server. The method that choose gets is
-// that of the server's context, and the request is nil. Claims of calls in flight are a mistake
-// here: nobody says when the call ends. NewAdapter panics if choose is nil or an option is not
-// [WithBlocks], [WithDomain] or [WithExempt].
+// NewAdapter returns an adapter for the interceptors of a server. It takes the method for choose
+// from the server's context; the request is nil. Do not return claims of calls in flight: the
+// adapter does not see when a call ends, so [Adapter.Limit] returns INTERNAL for them. NewAdapter
+// panics if choose is nil or an option is not [WithBlocks], [WithDomain] or [WithExempt].
 func NewAdapter(choose Choose, opts ...Option) *Adapter {
 	e := newEdge(server, choose, opts)
 	if e.pushback || e.counts != nil || e.messages != nil {
-		panic("grpclimit: an adapter has only the options WithBlocks, WithDomain and WithExempt")
+		panic("grpclimit: an adapter takes only WithBlocks, WithDomain and WithExempt")
 	}
 	e.messages = choose
 	return &Adapter{e}
 }
 
-// Limit returns nil if the call is admitted, or else the status that the interceptors of this
-// package would return.
+// Limit returns nil if the call is admitted or exempt. Otherwise it returns the status that the
+// interceptors of this package would return.
 func (a *Adapter) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
 	if a.edge.exempts(method) {

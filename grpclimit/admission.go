@@ -17,8 +17,8 @@ type admission struct {
 	room        [2]ratelimit.Result    // of decision
 }
 
-// settle settles what the call has taken, now that it has ended with a code. The observers of the
-// limiters see an error; nobody else could do anything about it.
+// settle settles the units of a call that has ended with code. It ignores errors: the observers of
+// the limiters get them.
 func (a *admission) settle(counts func(codes.Code) bool, code codes.Code) {
 	switch {
 	case a == nil:
@@ -39,7 +39,7 @@ func (a *admission) settle(counts func(codes.Code) bool, code codes.Code) {
 	}
 }
 
-// contextOr returns the context of the handler: that of the call, ctx, if it was not limited.
+// contextOr returns the context for the handler: a, or ctx if the call was not limited.
 func (a *admission) contextOr(ctx context.Context) context.Context {
 	if a == nil {
 		return ctx
@@ -49,7 +49,7 @@ func (a *admission) contextOr(ctx context.Context) context.Context {
 
 type decisionKey struct{}
 
-// Value returns the decision, and else what the context of the call has.
+// Value adds the decision to the values of the call's context.
 func (a *admission) Value(key any) any {
 	if key == (decisionKey{}) {
 		return &a.decision

@@ -4,7 +4,7 @@ package grpclimit_test
 
 import "testing"
 
-// The race detector drops pooled values at random, so this figure holds without it only.
+// The race detector drops pooled values at random, so the test runs only without it.
 func TestGuardAllocations(t *testing.T) {
 	call := unaryCall(t.Context(), manyUnits(t))
 	if n := testing.AllocsPerRun(200, call); n > 3 {

@@ -7,24 +7,23 @@ import (
 )
 
 // A Choose returns the claims of a call: which limiters, for which keys, and how many units. They
-// are admitted together or not at all, as by [ratelimit.AllowAll]. Without a claim the call is not
-// limited. An error means that the call cannot be attributed.
+// are admitted together or not at all, as by [ratelimit.AllowAll]. A call without claims is not
+// limited. An error, or a claim with an empty key, means that the call cannot be attributed; the
+// client does not get the text of the error.
 //
 // The method is the full one, such as "/grpc.health.v1.Health/Check". The request is that of a
-// unary call, or the message that [WithMessages] limits; it is nil when a stream is opened. Many
-// goroutines call a Choose at once.
-//
-// Each claim of a limiter of several limits counts under all of them.
+// unary call, or the message that [WithMessages] limits; it is nil when a stream is opened. A
+// Choose must be safe for concurrent use.
 type Choose func(ctx context.Context, method string, request any) ([]ratelimit.Claim, error)
 
-// PerCall returns the Choose of one unit of limiter for each call, or for each message, with the
-// key that a KeyFunc finds. It panics if limiter or key is nil.
+// PerCall returns a Choose that takes one unit of limiter for each call or, with [WithMessages],
+// for each message. It panics if limiter or key is nil.
 func PerCall(limiter *ratelimit.Limiter, key KeyFunc) Choose {
 	switch {
 	case limiter == nil:
-		panic("grpclimit: no limiter")
+		panic("grpclimit: the limiter is nil")
 	case key == nil:
-		panic("grpclimit: no key function")
+		panic("grpclimit: the key function is nil")
 	}
 	return func(ctx context.Context, method string, _ any) ([]ratelimit.Claim, error) {
 		k, err := key(ctx, method)

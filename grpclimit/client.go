@@ -9,7 +9,7 @@ import (
 )
 
 // UnaryClientInterceptor returns an interceptor that limits the unary calls of a client. It panics
-// if choose is nil or an option is not for clients.
+// if choose is nil or an option is only for servers.
 func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInterceptor {
 	e := newEdge(client, choose, opts)
 	return func(
@@ -31,12 +31,14 @@ func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInter
 	}
 }
 
-// StreamClientInterceptor returns an interceptor that limits the opening of the streams of a
-// client, and their messages with [WithMessages]. It panics if choose is nil or an option is not
-// for clients. With a choose that returns no claims only messages are limited.
+// StreamClientInterceptor returns an interceptor that limits the opening of a client's streams and,
+// with [WithMessages], the messages that they send. To limit only messages, return no claims from
+// choose. It panics if choose is nil or an option is only for servers.
 //
-// A stream has ended when RecvMsg, or SendMsg or Header, has returned its last error, when the only
-// message of a server that does not stream was received, or when its context has ended.
+// Units of calls in flight are released, and [WithCounting] decides, when the stream ends. A stream
+// ends when RecvMsg or Header returns an error, which may be io.EOF, when SendMsg returns an error
+// other than io.EOF, when the only message of a server that does not stream is received, or when
+// the context ends. So receive until RecvMsg returns an error, or cancel the context.
 func StreamClientInterceptor(choose Choose, opts ...Option) grpc.StreamClientInterceptor {
 	e := newEdge(client, choose, opts)
 	return func(

@@ -44,7 +44,7 @@ func TestClientRefusalIsLocal(t *testing.T) {
 	_, err = cc.NewStream(t.Context(), talkDesc, talkMethod)
 	checkStatus(t, err, codes.ResourceExhausted)
 
-	// A server that returns the error of its own client to its caller: not local there.
+	// If a server returns the error of its own client, it is not local for the caller.
 	front := start(t, &echo{unary: func(
 		ctx context.Context, in *wrapperspb.StringValue,
 	) (*wrapperspb.StringValue, error) {
@@ -93,7 +93,7 @@ func TestClientWait(t *testing.T) {
 					t.Errorf("%s: call %d took %v (%v), want %v", name, n, took, err, want)
 				}
 			}
-			// Not before the deadline: at once, and with what is known.
+			// A call that cannot be admitted in time is refused at once, with details.
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			took, err := invoke(ctx, i, ok)
 			d := checkStatus(t, err, codes.ResourceExhausted)
@@ -101,7 +101,7 @@ func TestClientWait(t *testing.T) {
 				t.Errorf("%s: took %v, details %v", name, took, d)
 			}
 			cancel()
-			// Canceled in the middle.
+			// A call is canceled while it waits.
 			ctx, cancel = context.WithCancel(t.Context())
 			stop := time.AfterFunc(100*time.Millisecond, cancel)
 			took, err = invoke(ctx, i, ok)
@@ -155,7 +155,7 @@ const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts":
 	"initialBackoff": "20s", "maxBackoff": "20s", "backoffMultiplier": 1,
 	"retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`
 
-// TestRetriesFollowPushback: grpc-go would pause for 16 s at least by itself.
+// TestRetriesFollowPushback: without the trailer, grpc-go would wait for 16 s or longer.
 func TestRetriesFollowPushback(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil),
 		ratelimit.Limit{Name: "short", Max: 1, Window: 50 * time.Millisecond})

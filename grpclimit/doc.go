@@ -1,5 +1,5 @@
-// Package grpclimit puts a [ratelimit.Limiter] in front of the methods of a gRPC server, or of the
-// calls of a gRPC client.
+// Package grpclimit limits the calls of gRPC servers and clients. It has interceptors for unary
+// calls and for streams.
 //
 //	choose := grpclimit.PerCall(limiter, grpclimit.PeerAddr)
 //	server := grpc.NewServer(
@@ -7,30 +7,35 @@
 //		grpc.ChainStreamInterceptor(grpclimit.StreamServerInterceptor(choose)),
 //	)
 //
-// A [Choose] says what a call costs: claims of one or more limiters, which are decided together. A
-// call is passed on when all of them are admitted, and otherwise ends with a status:
+// A [Choose] returns what a call costs: claims of one or more limiters, which are admitted together
+// or not at all. A call whose claims are admitted is passed on, and so is a call without claims.
+// Any other call ends with a status, whose details are messages of the package google.rpc:
 //
-//   - RESOURCE_EXHAUSTED when a limit refuses. Its details are an ErrorInfo with the reason
-//     [ReasonExceeded], or [ReasonBlocked] for a block ([WithBlocks]), and the names of the limits
-//     that refused, a QuotaFailure with a violation for each of them, and a RetryInfo with the time
-//     to wait. There is no RetryInfo where waiting does not help: for a call of more units than a
-//     limit ever admits.
-//   - UNAVAILABLE when only the reduced limits of a degraded store refuse
-//     ([ratelimit.SourceLocal]): the caller may well be within the real limits, and
-//     RESOURCE_EXHAUSTED would blame the caller for a fault of the server. An ErrorInfo has the
-//     reason [ReasonReduced] and the names of these limits, and a RetryInfo the time to wait.
-//   - UNAVAILABLE when the limiter leaves the call undecided: the store is unavailable and the
-//     limiter's policy does not admit it (see [ratelimit.Limiter.With]). An ErrorInfo has the
-//     reason [ReasonUndecided].
+//   - RESOURCE_EXHAUSTED when a limit refuses. The details are an ErrorInfo, a QuotaFailure and a
+//     RetryInfo. The ErrorInfo has the reason [ReasonExceeded], or [ReasonBlocked] for a block
+//     ([WithBlocks]), and the names of the limits that refuse. The QuotaFailure has a violation for
+//     each of them. The RetryInfo has the time to wait; if only calls in flight refuse, that is one
+//     second at most. There is no RetryInfo if waiting does not help, because the call has more
+//     units than a limit ever admits.
+//   - UNAVAILABLE when every limit that refuses is one that a degraded store has reduced
+//     ([ratelimit.SourceLocal]). The caller may be within its real limits, so RESOURCE_EXHAUSTED
+//     would blame it for a fault of the server. The details are an ErrorInfo with the reason
+//     [ReasonReduced] and the names of these limits, and a RetryInfo.
+//   - UNAVAILABLE when the store is unavailable and the policy of a limiter does not admit the call
+//     (see [ratelimit.Limiter.With]). The only detail is an ErrorInfo with the reason
+//     [ReasonUndecided].
 //   - DEADLINE_EXCEEDED or CANCELED when the call's context has ended.
-//   - INVALID_ARGUMENT when the call cannot be attributed: its Choose returned an error or a claim
-//     without a key. If that error is a status, its code takes the place of INVALID_ARGUMENT.
-//   - INTERNAL when the claims cannot be decided at all, which is a mistake in the configuration.
+//   - INVALID_ARGUMENT when the call cannot be attributed to a key: the Choose returned an error,
+//     or a claim without a key. If the error is a gRPC status, the call ends with the code of that
+//     status instead.
+//   - INTERNAL when the claims can never be decided, for example because their limiters are on
+//     different stores. This is a mistake in the Choose or in the configuration.
 //
-// No status holds a key or the text of an error.
+// No status contains a key or the text of an error.
 //
 // Units of calls in flight ([ratelimit.NewInFlight]) are held until the call or the stream ends,
-// also by a panic. A call that grpc-go retries by itself is one call.
+// even if it panics. When grpc-go retries a call by itself, the client's interceptor counts one
+// call, and the server's interceptor counts each attempt.
 //
 // Health checks and reflection are not limited; see [WithExempt].
 package grpclimit

@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// side is where an edge stands.
+// side is the side of a connection that an edge is on.
 type side bool
 
 const (
@@ -20,7 +20,7 @@ const (
 	client side = true
 )
 
-// edge is what the interceptors share: it decides calls and makes the errors of those that are not
+// edge is what all interceptors share: it decides calls, and makes the errors of those that are not
 // passed on.
 type edge struct {
 	options
@@ -41,7 +41,7 @@ func newEdge(side side, choose Choose, opts []Option) *edge {
 	}
 	switch {
 	case choose == nil:
-		panic("grpclimit: no Choose")
+		panic("grpclimit: the Choose function is nil")
 	case side == client && e.pushback:
 		panic("grpclimit: WithPushback is for servers")
 	case side == server && e.wait:
@@ -57,8 +57,8 @@ func (e *edge) exempts(method string) bool {
 	return end >= 0 && e.exempt[method[:end]]
 }
 
-// admit decides a call, or the opening of a stream. Without an error the call is admitted, and if
-// it has claims, the admission is to be settled when the call ends.
+// admit decides a call, or the opening of a stream. If it returns no error, the call is admitted.
+// Then the admission, which is nil for a call without claims, has to be settled when the call ends.
 func (e *edge) admit(ctx context.Context, method string, request any) (*admission, error) {
 	claims, err := e.claims(ctx, e.choose, method, request)
 	if err != nil || len(claims) == 0 {
@@ -100,7 +100,7 @@ func (e *edge) admitMessage(ctx context.Context, method string, message any) err
 	return nil
 }
 
-// claims asks a Choose.
+// claims calls a Choose and checks the claims that it returns.
 func (e *edge) claims(
 	ctx context.Context, choose Choose, method string, request any,
 ) ([]ratelimit.Claim, error) {
@@ -161,7 +161,7 @@ func (e *edge) reserve(ctx context.Context, a *admission) (err error) {
 		if a.lease, err = claims[0].Limiter.Acquire(ctx, claims[0].Key); err != nil {
 			return err
 		}
-		d.Results = append(a.room[:0], a.lease.Result())
+		d.Results = append(a.room[:0], a.lease.Result()) // only that of the limit that binds
 		return nil
 	case e.wait:
 		return e.waitAll(ctx, d, once)
@@ -169,7 +169,8 @@ func (e *edge) reserve(ctx context.Context, a *admission) (err error) {
 	return once()
 }
 
-// hold reports whether units of claims are held until the call ends.
+// hold reports whether one of the claims is of calls in flight, so that it is held until the call
+// ends.
 func hold(claims []ratelimit.Claim) bool {
 	for i := range claims {
 		if claims[i].Limiter.InFlight() {
@@ -179,7 +180,7 @@ func hold(claims []ratelimit.Claim) bool {
 	return false
 }
 
-// maxInFlightDelay bounds the time that a refusal by calls in flight tells to wait: they mostly end
+// maxInFlightDelay is the longest RetryInfo of a limit of calls in flight, because most calls end
 // before their window does.
 const maxInFlightDelay = time.Second
 
@@ -213,9 +214,9 @@ func (e *edge) undecided(ctx context.Context, claims []ratelimit.Claim, err erro
 		return e.ended(ctx)
 	case errors.Is(err, ratelimit.ErrUnavailable):
 		return e.fail(codes.Unavailable,
-			"whether the call is within its limits cannot be decided at the moment",
+			"the limits of the call cannot be checked at the moment",
 			e.info(ReasonUndecided, nil))
-	case errors.Is(err, context.DeadlineExceeded): // before the turn of a call that waits
+	case errors.Is(err, context.DeadlineExceeded): // while the call waits for its turn
 		return e.fail(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
 	}
 	var r refusal
@@ -240,7 +241,7 @@ func (e *edge) ended(ctx context.Context) error {
 }
 
 func (e *edge) unattributed(code codes.Code) error {
-	return e.fail(code, "the call cannot be attributed to anyone whose calls are limited")
+	return e.fail(code, "cannot determine whose limits apply to the call")
 }
 
 func (e *edge) misconfigured() error {

@@ -104,7 +104,7 @@ func ExampleChoose() {
 		log.Fatal(err)
 	}
 
-	user := grpclimit.Metadata("x-user") // which a proxy in front of the server has verified
+	user := grpclimit.Metadata("x-user") // verified by a proxy in front of the server
 	choose := func(ctx context.Context, method string, _ any) ([]ratelimit.Claim, error) {
 		key, err := user(ctx, method)
 		if err != nil {
@@ -122,7 +122,7 @@ func ExampleChoose() {
 
 	_, err = choose(context.Background(), "/reports.Reports/Export", nil)
 	fmt.Println(err)
-	// Output: grpclimit: the metadata does not have exactly one such value
+	// Output: grpclimit: the metadata value is missing or repeated
 }
 
 // A client that stays within the quota of a service: calls wait for their turn, up to the deadline

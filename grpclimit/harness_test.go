@@ -24,7 +24,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/limittest"
 )
 
-// secret is a key that may not be found in any status.
+// secret is a key that must not be in any status.
 const secret = "secret-key"
 
 func secretKey(context.Context, string) (string, error) { return secret, nil }

@@ -12,27 +12,28 @@ import (
 	"github.com/truewindow/ratelimit/clientip"
 )
 
-// A KeyFunc returns the key of a call: the user or address that it is from, or what it asks for. An
-// error or an empty key means that the call cannot be attributed; the client does not get the text
-// of the error. Many goroutines call it at once.
+// A KeyFunc returns the key of a call, such as the user or address that sent it, or the method that
+// it calls. An error or an empty key means that the call cannot be attributed; the client does not
+// get the text of the error. A KeyFunc must be safe for concurrent use.
 //
-// A key that the client can choose, such as metadata that nobody has verified, limits nothing: the
-// client chooses another one for each call.
+// A key that the client can choose, such as metadata that is not verified, limits nothing: the
+// client can send another one with each call.
 type KeyFunc func(ctx context.Context, method string) (string, error)
 
-// Errors of key functions. They quote nothing of the call.
+// Errors of key functions. They quote no data of the call.
 var (
 	errNoAddr     = errors.New("grpclimit: the peer has no IP address")
-	errNoMetadata = errors.New("grpclimit: the metadata does not have exactly one such value")
-	errNoValue    = errors.New("grpclimit: the context has no such value")
+	errNoMetadata = errors.New("grpclimit: the metadata value is missing or repeated")
+	errNoValue    = errors.New("grpclimit: the context of the call has no such string")
 )
 
-// Method is the KeyFunc of the full method: all callers share its limit.
+// Method is a KeyFunc whose key is the full method, so all callers of a method share one limit.
 func Method(_ context.Context, method string) (string, error) { return method, nil }
 
-// Metadata returns the KeyFunc of the value that the client has sent under this name. A call with
-// no value or with several cannot be attributed. It is for servers, and for metadata that the
-// server or a proxy in front of it verifies.
+// Metadata returns a KeyFunc for servers whose key is the value that the client has sent under
+// name, in upper or lower case. A call without this value, or with several, cannot be attributed.
+// The client can send any value: use Metadata only if the server or a proxy in front of it verifies
+// the value.
 func Metadata(name string) KeyFunc {
 	return func(ctx context.Context, _ string) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
@@ -43,8 +44,9 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// ContextValue returns the KeyFunc of the string that the call's context has under key: what an
-// interceptor before this one has put there, such as the user whom it has authenticated.
+// ContextValue returns a KeyFunc whose key is the string that the call's context has under key,
+// such as the user that an earlier interceptor has authenticated. A call without a string, or with
+// an empty one, cannot be attributed.
 func ContextValue(key any) KeyFunc {
 	return func(ctx context.Context, _ string) (string, error) {
 		value, ok := ctx.Value(key).(string)
@@ -55,11 +57,11 @@ func ContextValue(key any) KeyFunc {
 	}
 }
 
-// PeerAddr is the KeyFunc of the peer's IP address, for servers: an IPv4 address, or the /64
-// network of an IPv6 address, the least that one subscriber has. An IPv4-mapped IPv6 address counts
-// as the IPv4 address, and zones do not matter. A peer on a Unix socket cannot be attributed.
+// PeerAddr is a KeyFunc for servers whose key is the IP address of the peer. An IPv6 address counts
+// as its /64 network, the smallest that a subscriber gets, and an IPv4-mapped IPv6 address as the
+// IPv4 address. Ports and zones do not matter. A peer on a Unix socket cannot be attributed.
 //
-// Behind a proxy the peer is the proxy, and all its clients would share one limit.
+// Behind a proxy the peer is the proxy, and all its clients share one key.
 func PeerAddr(ctx context.Context, _ string) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

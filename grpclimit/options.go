@@ -2,7 +2,8 @@ package grpclimit
 
 import "google.golang.org/grpc/codes"
 
-// An Option changes what an interceptor or an [Adapter] does.
+// An Option changes a default of an interceptor or an [Adapter]. If an option is repeated, the last
+// one applies.
 type Option func(*options)
 
 type options struct {
@@ -15,8 +16,8 @@ type options struct {
 	counts   func(codes.Code) bool
 }
 
-// WithDomain sets the domain of each ErrorInfo: a name that is unique to what refuses, such as the
-// DNS name of the service. Without it, or if it is empty, the domain is [DefaultDomain].
+// WithDomain sets the domain of each ErrorInfo: a name that identifies the service that refuses,
+// such as its DNS name. The default, also for an empty domain, is [DefaultDomain].
 func WithDomain(domain string) Option {
 	return func(o *options) {
 		if domain != "" {
@@ -25,10 +26,10 @@ func WithDomain(domain string) Option {
 	}
 }
 
-// WithExempt sets the services whose methods are not limited, by their full names. Without it they
-// are those of health checks and reflection: grpc.health.v1.Health,
-// grpc.reflection.v1.ServerReflection and grpc.reflection.v1alpha.ServerReflection. Without an
-// argument no service is exempt.
+// WithExempt sets the services whose methods are not limited, by their full names. It replaces the
+// default, which is health checks and reflection: grpc.health.v1.Health,
+// grpc.reflection.v1.ServerReflection and grpc.reflection.v1alpha.ServerReflection. WithExempt()
+// exempts no service.
 func WithExempt(services ...string) Option {
 	return func(o *options) {
 		o.exempt = make(map[string]bool, len(services))
@@ -38,7 +39,7 @@ func WithExempt(services ...string) Option {
 	}
 }
 
-// WithBlocks says that the limits with the given names are blocks, such as those of
+// WithBlocks declares the limits with the given names to be blocks, such as those of
 // [github.com/truewindow/ratelimit/algorithm.Block]. A refusal by one of them has the reason
 // [ReasonBlocked], and its violation has no quota.
 func WithBlocks(limits ...string) Option {
@@ -50,38 +51,47 @@ func WithBlocks(limits ...string) Option {
 	}
 }
 
-// WithPushback makes a server send the time to wait in the trailer grpc-retry-pushback-ms too, in
-// milliseconds rounded up, and -1 where waiting does not help. The retries that a gRPC client makes
-// by itself follow the trailer; they do not read RetryInfo. A client waits as long as the trailer
-// says, up to its deadline.
+// WithPushback makes a server also send the time to wait in the trailer grpc-retry-pushback-ms
+// (gRPC proposal A6): in milliseconds, rounded up, or -1 if waiting does not help. The automatic
+// retries of gRPC clients follow this trailer and do not read RetryInfo. A client waits as long as
+// the trailer says, up to its deadline. The interceptors of clients panic if they get this option.
 func WithPushback() Option {
 	return func(o *options) { o.pushback = true }
 }
 
-// WithWait makes a client wait until a call is admitted instead of failing it at once. A call of
-// one limiter waits its turn, as [ratelimit.Limiter.WaitN] and [ratelimit.Limiter.Acquire] do; a
-// call of several, or one with [WithCounting], asks again when the limits that refused it may admit
-// it, in no order. A call that would not be admitted before the deadline of its context is refused
-// at once; one that waits for another call in flight is not, since that may end at any time.
+// WithWait makes a client wait until a call is admitted, instead of refusing it at once. A call
+// that cannot be admitted before the deadline of its context is refused at once. The exception is a
+// call that waits for calls in flight: they may end at any time.
+//
+// Calls with one claim are admitted in the order in which they began, as by
+// [ratelimit.Limiter.WaitN] and [ratelimit.Limiter.Acquire]. If too many wait for a key, the next
+// is refused at once, without a RetryInfo. There is no order among calls with several claims, with
+// several units in flight, or with [WithCounting]: each retries when its limits may admit it.
+//
+// With [WithMessages], SendMsg waits too. The interceptors of servers panic if they get this
+// option.
 func WithWait() Option {
 	return func(o *options) { o.wait = true }
 }
 
-// WithMessages limits the messages of a stream, one by one, besides its opening: those that a
-// server receives, or that a client sends. The request that choose gets is the message. Claims of
-// calls in flight are a mistake here.
+// WithMessages limits the messages of a stream one by one, besides its opening: those that a server
+// receives, or that a client sends. choose gets the message as its request. It must not return
+// claims of calls in flight: such a message ends the stream with INTERNAL. The option does not
+// change unary calls.
 //
-// The message that is refused ends the stream. On a server RecvMsg returns the status, then and
-// from then on, and the handler returns it to the client. On a client SendMsg returns it, the
+// A message that is refused ends the stream. On a server, RecvMsg returns the status from then on,
+// and the handler should return it to the client. On a client, SendMsg returns the status, the
 // message is not sent, and the stream is canceled.
 func WithMessages(choose Choose) Option {
 	return func(o *options) { o.messages = choose }
 }
 
-// WithCounting makes calls count by their outcome: the units of a call are taken when it begins,
-// and given back when it ends with a status code for which counted returns false. A call that
-// panics ends with Internal. It applies to unary calls and the opening of streams, not to their
-// messages.
+// WithCounting decides by the outcome of a call whether its units count. The units are taken when
+// the call begins, so concurrent calls cannot spend more than there is. When the call ends, they
+// are given back if counted returns false for its status code. The code of a call that panics is
+// Internal. The option applies to unary calls and to the opening of streams, not to messages.
+//
+// counted must be safe for concurrent use. If it panics, the units count.
 func WithCounting(counted func(codes.Code) bool) Option {
 	return func(o *options) { o.counts = counted }
 }

@@ -38,12 +38,12 @@ func TestCountingPanics(t *testing.T) {
 		t.Errorf("%d calls are free, want 1", got)
 	}
 	if got := free(t, rate); got != 8 {
-		t.Errorf("%d units are free, want 8: what is not decided counts", got)
+		t.Errorf("%d units are free, want 8: they count if counted panics", got)
 	}
 }
 
-// TestCountingRefusedMessage: a stream that a client's own limit of messages ends has the code of
-// that refusal, not that of the cancellation that follows from it.
+// TestCountingRefusedMessage: a stream that ends because a client's own limit refuses a message has
+// the code of that refusal, not that of the cancellation that follows.
 func TestCountingRefusedMessage(t *testing.T) {
 	store := newStore(t, newClock())
 	opening := newLimiter(t, store, ratelimit.PerHour("streams", 1_000_000))
@@ -97,7 +97,7 @@ func TestStreamPanics(t *testing.T) {
 	}
 }
 
-// serverStream is a stream that has a context only.
+// serverStream is a stream that has only a context.
 type serverStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -105,7 +105,7 @@ type serverStream struct {
 
 func (s serverStream) Context() context.Context { return s.ctx }
 
-// TestCountingClientStream: a stream of a client has the code with which it has ended.
+// TestCountingClientStream: a stream of a client counts by the code with which it has ended.
 func TestCountingClientStream(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("streams", 100))
 	result := codes.OK
@@ -130,7 +130,7 @@ func TestCountingClientStream(t *testing.T) {
 	}
 }
 
-// TestPushback: the trailer is sent with the option only, for a message that is refused too.
+// TestPushback: only with the option is the trailer sent, also for a message that is refused.
 func TestPushback(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1))
 	if _, err := limiter.Allow(t.Context(), secret); err != nil {
@@ -160,7 +160,7 @@ func TestPushback(t *testing.T) {
 	}
 }
 
-// TestExemptByExactName: what only resembles an exempt service is limited.
+// TestExemptByExactName: a service with a similar name is limited.
 func TestExemptByExactName(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1))
 	if _, err := limiter.Allow(t.Context(), secret); err != nil {
@@ -182,8 +182,8 @@ func TestExemptByExactName(t *testing.T) {
 	}
 }
 
-// TestCountingWithoutStore: where the policy has admitted a call, nothing is left to settle, and no
-// call pays for a second call of a store that is away.
+// TestCountingWithoutStore: if the policy has admitted a call, nothing is left to settle, and the
+// unavailable store is not called a second time.
 func TestCountingWithoutStore(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		asked := 0
@@ -195,7 +195,7 @@ func TestCountingWithoutStore(t *testing.T) {
 		_, err := i(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: echoMethod},
 			func(context.Context, any) (any, error) { return nil, nil })
 		if err != nil || asked != 1 {
-			t.Errorf("counted %v: %v, the store was asked %d times, want once", counted, err, asked)
+			t.Errorf("counted %v: %v, the store was called %d times, want 1", counted, err, asked)
 		}
 	}
 }
@@ -236,7 +236,8 @@ func TestSendAfterEnd(t *testing.T) {
 	}
 }
 
-// TestSendWaitsUntilEnd: the end of the stream ends the wait of a message, and stays what it was.
+// TestSendWaitsUntilEnd: when the stream ends, SendMsg stops waiting, and RecvMsg still returns the
+// status of the stream.
 func TestSendWaitsUntilEnd(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.PerHour("messages", 1))
 	if _, err := limiter.Allow(t.Context(), secret); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// flaky is a store that may be away.
+// flaky is a store that fails while away is set.
 type flaky struct {
 	ratelimit.Store
 	away atomic.Bool
@@ -39,8 +39,8 @@ func (f *flaky) TakeAll(
 	return f.Store.TakeAll(ctx, ds, out)
 }
 
-// TestRefusedByShare: a refusal by the reduced share of a limit is the server's fault, and one by a
-// share that is the whole limit is the caller's. Both tell when to come again.
+// TestRefusedByShare: a refusal by the reduced share of a limit is the server's fault. A refusal by
+// a share that is the whole limit is the caller's. Both have the time to wait.
 func TestRefusedByShare(t *testing.T) {
 	for _, tt := range []struct {
 		instances int
@@ -70,7 +70,7 @@ func TestRefusedByShare(t *testing.T) {
 		if d.info.GetReason() != tt.reason || d.info.GetMetadata()["limits"] != "hour" {
 			t.Errorf("ErrorInfo %v, want %s of hour", d.info, tt.reason)
 		}
-		// The quota of the caller is not what a reduced share is.
+		// A reduced share is not the caller's quota.
 		if (d.quota == nil) != (tt.code == codes.Unavailable) {
 			t.Errorf("%v: QuotaFailure %v", tt.code, d.quota)
 		}
@@ -83,7 +83,7 @@ func TestRefusedByShare(t *testing.T) {
 	}
 }
 
-// TestRefusedByBlock: the status tells a block from a limit, and when it ends.
+// TestRefusedByBlock: the status shows whether a block or a limit refuses, and when it ends.
 func TestRefusedByBlock(t *testing.T) {
 	store := newStore(t, newClock())
 	blocked, err := ratelimit.New(store, algorithm.Blocking("blocked", 24*time.Hour))
@@ -120,7 +120,8 @@ func TestRefusedByBlock(t *testing.T) {
 	}
 }
 
-// TestWaitNamesTheLimit: of two limits of one Max the refusal of a wait names the one that refuses.
+// TestWaitNamesTheLimit: if two limits have the same Max, the refusal of a wait names the one that
+// refuses.
 func TestWaitNamesTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := newLimiter(t, newStore(t, nil),

@@ -13,7 +13,7 @@ import (
 )
 
 // UnaryServerInterceptor returns an interceptor that limits the unary calls of a server. It panics
-// if choose is nil or an option is not for servers.
+// if choose is nil or an option is only for clients.
 func UnaryServerInterceptor(choose Choose, opts ...Option) grpc.UnaryServerInterceptor {
 	e := newEdge(server, choose, opts)
 	return func(
@@ -38,9 +38,9 @@ func UnaryServerInterceptor(choose Choose, opts ...Option) grpc.UnaryServerInter
 	}
 }
 
-// StreamServerInterceptor returns an interceptor that limits the opening of the streams of a
-// server, and their messages with [WithMessages]. It panics if choose is nil or an option is not
-// for servers. With a choose that returns no claims only messages are limited.
+// StreamServerInterceptor returns an interceptor that limits the opening of a server's streams and,
+// with [WithMessages], the messages that they receive. To limit only messages, return no claims
+// from choose. It panics if choose is nil or an option is only for clients.
 func StreamServerInterceptor(choose Choose, opts ...Option) grpc.StreamServerInterceptor {
 	e := newEdge(server, choose, opts)
 	return func(
@@ -65,7 +65,7 @@ func StreamServerInterceptor(choose Choose, opts ...Option) grpc.StreamServerInt
 	}
 }
 
-// pushBack sets the trailer that the retries of clients follow.
+// pushBack sets the trailer that the automatic retries of clients follow.
 func (e *edge) pushBack(err error, setTrailer func(metadata.MD)) {
 	if !e.pushback {
 		return

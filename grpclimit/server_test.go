@@ -117,7 +117,7 @@ func TestServerExceedsLimit(t *testing.T) {
 		err := call(t.Context(), cc, grpc.Trailer(&trailer))
 		d := checkStatus(t, err, codes.ResourceExhausted)
 		if d.retry != nil {
-			t.Errorf("%d units: RetryInfo %v, and waiting does not help", n, d.retry)
+			t.Errorf("%d units: RetryInfo %v, but waiting does not help", n, d.retry)
 		}
 		if v := d.quota.GetViolations(); v[0].GetQuotaId() != "burst" || v[0].GetQuotaValue() != 5 {
 			t.Errorf("%d units: violations %v", n, v)
@@ -163,7 +163,7 @@ func TestServerUndecided(t *testing.T) {
 					t.Errorf("ErrorInfo %v", d.info)
 				}
 				if d.retry != nil || d.quota != nil {
-					t.Errorf("details %v, and nothing was decided", d)
+					t.Errorf("details %v of an undecided call", d)
 				}
 			}
 		})
@@ -210,7 +210,7 @@ func TestServerUnattributed(t *testing.T) {
 	}
 }
 
-// okError is an error that says of itself to be none.
+// okError is an error with the status OK.
 type okError struct{}
 
 func (okError) Error() string              { return secret }
@@ -344,7 +344,7 @@ func TestServerDecisionInContext(t *testing.T) {
 				}
 			}
 			if _, ok := ctx.Deadline(); !ok || ctx.Value(value{}) != "value" {
-				t.Error("the context has lost what the call's has")
+				t.Error("the context has lost the deadline or the values of the call")
 			}
 		}
 		e := &echo{
@@ -401,7 +401,7 @@ func TestServerCounted(t *testing.T) {
 		unary: func(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
 			switch result {
 			case codes.DeadlineExceeded:
-				return nil, context.DeadlineExceeded // which is no status
+				return nil, context.DeadlineExceeded // not a status
 			case codes.Unknown:
 				return nil, errors.New("no status")
 			}

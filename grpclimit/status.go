@@ -13,21 +13,23 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// DefaultDomain is the domain of an ErrorInfo without [WithDomain].
+// DefaultDomain is the domain of an ErrorInfo, unless [WithDomain] sets another.
 const DefaultDomain = "github.com/truewindow/ratelimit"
 
 // The reasons of an ErrorInfo.
 const (
-	// ReasonExceeded means that a limit refuses the call. The metadata has the names of the limits
-	// that refuse under [MetadataLimits].
+	// ReasonExceeded means that a limit refuses the call. The names of the limits that refuse are
+	// in the metadata under [MetadataLimits].
 	ReasonExceeded = "RATE_LIMIT_EXCEEDED"
-	// ReasonBlocked means the same, and that one of the limits is a block ([WithBlocks]).
+	// ReasonBlocked means the same, and that at least one of these limits is a block
+	// ([WithBlocks]).
 	ReasonBlocked = "RATE_LIMIT_BLOCKED"
-	// ReasonReduced means that only the reduced limits of a degraded store refuse the call
-	// ([ratelimit.SourceLocal]), whose names are under [MetadataLimits]. The call may be within the
-	// real limits.
+	// ReasonReduced means that every limit that refuses the call is one that a degraded store has
+	// reduced ([ratelimit.SourceLocal]). The names of these limits are under [MetadataLimits]. The
+	// call may be within the real limits.
 	ReasonReduced = "RATE_LIMIT_REDUCED"
-	// ReasonUndecided means that whether the call is within its limits cannot be decided now.
+	// ReasonUndecided means that the store is unavailable, so the limits of the call cannot be
+	// checked.
 	ReasonUndecided = "RATE_LIMIT_UNDECIDED"
 )
 
@@ -35,24 +37,24 @@ const (
 const (
 	// MetadataLimits has the names of the limits that refuse, separated by commas.
 	MetadataLimits = "limits"
-	// MetadataOrigin is "client" if an interceptor of a client refused the call, so that it was not
-	// sent, and absent otherwise. A server that passes the error of such a call on to its own
-	// caller passes this on too; see [IsLocal].
+	// MetadataOrigin is "client" if an interceptor of a client made the error and the call was not
+	// sent. Otherwise it is absent. A server that returns such an error to its own caller sends
+	// this metadata too; see [IsLocal].
 	MetadataOrigin = "origin"
 )
 
 // originClient is the value of MetadataOrigin.
 const originClient = "client"
 
-// IsLocal reports whether err was made by an interceptor of a client in this process: the call was
-// not sent, and the server that it was for has not refused it.
+// IsLocal reports whether a client's interceptor in this process made err. If so, the call or the
+// message was not sent, and its server did not refuse it.
 func IsLocal(err error) bool {
 	var local *localError
 	return errors.As(err, &local)
 }
 
 // localError is a status that a client's interceptor made. The type is lost when the status is sent
-// to another process, where it is not local.
+// to another process, so the error is not local there.
 type localError struct{ status *status.Status }
 
 func (e *localError) Error() string { return e.status.Err().Error() }
@@ -66,9 +68,9 @@ func (e *localError) Is(target error) bool { return errors.Is(e.status.Err(), ta
 // refusal is why a call is refused.
 type refusal struct {
 	violations []*errdetails.QuotaFailure_Violation
-	delay      time.Duration // until the call may be admitted; never if 0
+	delay      time.Duration // until the call may be admitted; 0 if not known or never
 	blocked    bool          // a limit that refuses is a block
-	reduced    bool          // no limit refuses but those that a degraded store has reduced
+	reduced    bool          // a degraded store has reduced all limits that refuse
 }
 
 // refused returns the error of a call that is refused.

@@ -37,8 +37,7 @@ func (s *serverStream) RecvMsg(m any) error {
 	return nil
 }
 
-// clientStream is a stream of a client. It settles the admission once, when the stream has ended.
-// Its end also cancels the stream.
+// clientStream is a stream of a client. end settles the admission once, and cancels the stream.
 type clientStream struct {
 	grpc.ClientStream
 	ctx      context.Context
@@ -112,8 +111,8 @@ func (s *clientStream) refusal() error {
 	return s.refused
 }
 
-// ended ends the stream with err, and returns the error that the caller gets: that of the message
-// that was refused if the stream was canceled for it.
+// ended ends the stream with err, and returns the error for the caller: the refusal of a message if
+// that is why the stream was canceled, else err.
 func (s *clientStream) ended(err error) error {
 	if refused := s.refusal(); refused != nil {
 		return refused

@@ -60,7 +60,7 @@ func TestMessages(t *testing.T) {
 				t.Fatalf("%s: %v", side, err)
 			}
 		}
-		for range 2 { // the stream has ended, and stays so
+		for range 2 { // the stream stays ended
 			err := talk(second)
 			d := checkStatus(t, err, codes.ResourceExhausted)
 			if d.retry.GetRetryDelay().AsDuration() != time.Hour {
@@ -79,7 +79,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestMessagesRefusedOnce: a handler that goes on after a refusal receives nothing more.
+// TestMessagesRefusedOnce: a handler that continues after a refusal receives no more messages.
 func TestMessagesRefusedOnce(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("messages", 1))
 	e := &echo{stream: func(s grpc.ServerStream) error {
@@ -88,7 +88,7 @@ func TestMessagesRefusedOnce(t *testing.T) {
 		}
 		res, err := limiter.Peek(s.Context(), secret)
 		if err != nil || res.Remaining != 1 {
-			t.Errorf("%v, %v: a message was asked for after the refusal", res, err)
+			t.Errorf("%v, %v: a message took a unit after the refusal", res, err)
 		}
 		return nil
 	}}
@@ -118,7 +118,7 @@ func TestMessagesInFlightAreAMistake(t *testing.T) {
 	}
 }
 
-// eventually waits for what happens in another goroutine, such as the server's.
+// eventually waits for something that another goroutine does, such as one of the server.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {

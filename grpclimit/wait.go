@@ -8,8 +8,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// waitOne waits until a claim that is not of calls in flight is admitted. A call that would not be
-// admitted in time is refused.
+// waitOne waits until a claim, which is not of calls in flight, is admitted. If it cannot be
+// admitted in time, the result is a refusal.
 func waitOne(
 	ctx context.Context, c ratelimit.Claim, dst []ratelimit.Result,
 ) ([]ratelimit.Result, error) {
@@ -20,14 +20,14 @@ func waitOne(
 	return results, nil
 }
 
-// The first and the longest pause between two questions whether a call in flight has ended.
+// The first and the longest pause between two attempts while calls in flight are at their limit.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 160 * time.Millisecond
 )
 
-// waitAll calls ask, which sets d, until it admits the call, or fails, or the call would not be
-// admitted before the deadline of ctx.
+// waitAll repeats ask, which sets d, until d is admitted, ask fails, or d cannot be admitted before
+// the deadline of ctx.
 func (e *edge) waitAll(ctx context.Context, d *Decision, ask func() error) error {
 	for poll := firstPause; ; poll = min(2*poll, lastPause) {
 		if err := ask(); err != nil || d.allowed() {
@@ -46,8 +46,8 @@ func (e *edge) waitAll(ctx context.Context, d *Decision, ask func() error) error
 	}
 }
 
-// pause returns for how long the limits that refuse d, other than those of calls in flight, refuse
-// it at least.
+// pause returns the longest RetryAfter of the limits that refuse d, except those of calls in
+// flight.
 func (d *Decision) pause() (longest time.Duration) {
 	for i, res := range d.Results {
 		if res.Allowed {

@@ -13,7 +13,7 @@ import (
 
 // TestGuardAllocations: a limited request takes one allocation for the fields and the decision in
 // its context, and with New another one for its claims. The key of an IPv4 peer takes none. The
-// race detector drops pooled values at random, so these figures hold without it only.
+// race detector drops pooled values at random, so the test runs only without it.
 func TestGuardAllocations(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.Limit{Name: "all",
 		Max: ratelimit.MaxUnits, Window: ratelimit.MinWindow})

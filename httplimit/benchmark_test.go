@@ -12,8 +12,8 @@ import (
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
-// discard is a ResponseWriter that keeps its header map, as a server's would cost the same with and
-// without a limit.
+// discard is a ResponseWriter that reuses its header map. A new map for each request would cost the
+// same with and without a limit.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
@@ -31,7 +31,7 @@ func BenchmarkHandler(b *testing.B) {
 		for _, name := range names {
 			limit := ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits,
 				Window: ratelimit.MinWindow}
-			// A short log: the benchmark is of the handler.
+			// A short log, because the benchmark measures the handler.
 			algorithms = append(algorithms,
 				algorithm.SlidingLog(limit).WithResolution(ratelimit.MinWindow/10))
 		}

@@ -10,16 +10,16 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// A Decision is what the limits of a request answered. It holds no key.
+// A Decision is what the limits of a request have decided. It does not contain the key.
 type Decision struct {
-	// Items has each limit of the request with its result: those of the first claim in the order of
-	// its limiter's Limits, then those of the next. Do not change them. It is empty beside an Err.
+	// Items has each limit of the request with its result: first the limits of the first claim, in
+	// the order of its limiter's Limits. It is empty if Err is not nil. Do not change it.
 	Items []headers.Item
-	// Err is why the request is undecided, or nil. It wraps [ErrUnattributed] or is an error of
-	// [ratelimit.AllowAll]. Clients should not see its text.
+	// Err is why the request is undecided, or nil. It wraps [ErrUnattributed] or an error of
+	// [ratelimit.AllowAll], or says that a claim has no limiter. Do not show its text to clients.
 	Err error
 
-	blocks map[string]bool // names of limits that block
+	blocks map[string]bool // names of limits that are blocks
 	ended  bool            // the request's context had ended
 }
 
@@ -36,13 +36,15 @@ func (d Decision) Allowed() bool {
 	return true
 }
 
-// RetryAfter returns when the request may be repeated, at least a second from now, or 0 if waiting
-// does not help or the request is allowed. It is the longest RetryAfter of the limits that refused.
-// Calls in flight do not count, since they mostly end long before the RetryAfter of their limit.
+// RetryAfter returns how long the client should wait before it repeats the request: at least a
+// second, or 0 if waiting does not help or the request is allowed. It is the longest RetryAfter of
+// the limits that refuse. A limit of calls in flight counts as one second, because most calls end
+// long before the RetryAfter of the limit. If the store is unavailable, RetryAfter returns one
+// second.
 func (d Decision) RetryAfter() time.Duration {
 	if d.Err != nil {
 		if d.Status() == http.StatusServiceUnavailable && !d.ended {
-			// How long the store will be away is not known: this is the shortest that HTTP has.
+			// It is not known when the store recovers. This is the shortest Retry-After.
 			return time.Second
 		}
 		return 0
@@ -61,7 +63,7 @@ func (d Decision) RetryAfter() time.Duration {
 	return wait
 }
 
-// Status returns the status with which [Refuse] answers, and 200 if the request is allowed; see the
+// Status returns the status that [Refuse] answers with, or 200 if the request is allowed; see the
 // package comment.
 func (d Decision) Status() int {
 	switch {
@@ -83,7 +85,7 @@ func (d Decision) Status() int {
 	return http.StatusInternalServerError
 }
 
-// reduced reports whether no limit refuses but those that a degraded store has reduced.
+// reduced reports whether a degraded store has reduced all limits that refuse.
 func (d Decision) reduced() bool {
 	for i := range d.Items {
 		it := &d.Items[i]
@@ -95,7 +97,7 @@ func (d Decision) reduced() bool {
 	return true
 }
 
-// blocked reports whether one of the limits that refuse blocks.
+// blocked reports whether one of the limits that refuse is a block.
 func (d Decision) blocked() bool {
 	for i := range d.Items {
 		if it := &d.Items[i]; !it.Result.Allowed && d.blocks[it.Limit.Name] {
@@ -117,9 +119,9 @@ func (d Decision) violated() (names []string) {
 
 type decisionKey struct{}
 
-// FromContext returns the decision about the request whose context is ctx or one that ctx comes
-// from: that of the innermost middleware of this package that limited it. It returns false if the
-// request was not limited.
+// FromContext returns the decision about a request from the context that its handler gets, or from
+// a context derived from that. If several middlewares of this package have limited the request, the
+// decision is that of the innermost. FromContext returns false if the request was not limited.
 func FromContext(ctx context.Context) (Decision, bool) {
 	if d, ok := ctx.Value(decisionKey{}).(*Decision); ok {
 		return *d, true

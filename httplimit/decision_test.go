@@ -15,7 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// TestFromContext: handlers see the decision, also through contexts of others, and none if the
+// TestFromContext: handlers get the decision, also from derived contexts, and no decision if the
 // request was not limited.
 func TestFromContext(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerMinute("minute", 9),
@@ -34,7 +34,7 @@ func TestFromContext(t *testing.T) {
 		defer cancel()
 		d, ok := httplimit.FromContext(ctx)
 		if r.Context().Value(name{}) != "outer" || r.PathValue("id") != "7" {
-			t.Error("what the request had is lost")
+			t.Error("the request has lost its own values")
 		}
 		if skip {
 			if ok || d.Items != nil {
@@ -86,8 +86,8 @@ func TestContextEnds(t *testing.T) {
 	serve(h, get().WithContext(ctx))
 }
 
-// TestRefusal: an own answer gets the request and the decision, after the fields are set, and may
-// fall back on Refuse.
+// TestRefusal: a function of WithRefusal gets the request and the decision after the fields are
+// set, and may call Refuse.
 func TestRefusal(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerMinute("minute", 1))
 	var err error
@@ -112,7 +112,7 @@ func TestRefusal(t *testing.T) {
 	checkProblem(t, serve(h, get()), 400)
 }
 
-// TestRefuse: what the exported writer answers to each decision.
+// TestRefuse: the answer of Refuse to each decision.
 func TestRefuse(t *testing.T) {
 	item := func(unit headers.Unit, res ratelimit.Result) httplimit.Decision {
 		return httplimit.Decision{Items: []headers.Item{
@@ -130,7 +130,7 @@ func TestRefuse(t *testing.T) {
 		{"refused", item("", ratelimit.Result{RetryAfter: 61 * time.Second}), 429, "61"},
 		{"refused by the cache", item("", ratelimit.Result{Source: ratelimit.SourceCache}), 429,
 			"1"},
-		{"in flight: the end of the window is not told", item(headers.ConcurrentRequests,
+		{"in flight: not the end of the window", item(headers.ConcurrentRequests,
 			ratelimit.Result{RetryAfter: time.Hour}), 429, "1"},
 		{"a reduced share", item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: 3,
 			RetryAfter: 2 * time.Second}), 503, "2"},

@@ -1,11 +1,11 @@
-// Package httplimit limits the requests of HTTP servers, as middleware for net/http and for the
+// Package httplimit limits the requests of HTTP servers. It is middleware for net/http and for
 // routers that take a func(http.Handler) http.Handler.
 //
 //	limit := httplimit.New(func(r *http.Request) ([]ratelimit.Claim, error) {
 //		user, err := userOf(r)
 //		switch {
 //		case err != nil:
-//			return nil, err // 400: it is not known whose request this is
+//			return nil, err // answered with 400
 //		case user.Internal:
 //			return nil, nil // not limited
 //		case r.Pattern == "POST /export":
@@ -15,47 +15,46 @@
 //	})
 //	mux.Handle("POST /export", limit(export))
 //
-// A [Choose] function says what a request costs: which units of which keys under which limits.
-// Plans, costs by route and exemptions are ordinary code in it. [Handler] is the short form for one
-// limiter and one key.
+// A [Choose] function returns what a request costs: how many units, for which keys, under which
+// limits. Plans, costs by route and exemptions are ordinary code in it. [Handler] is the short form
+// for one unit of one limiter.
 //
 // # Answers
 //
-// A request is passed on when all limits admit it. Any other is answered with problem details (RFC
-// 9457) that no cache may store:
+// A request that all limits admit is passed on, and so is a request without claims. Any other
+// request is answered with problem details (RFC 9457) that caches must not store:
 //
 //   - 429 with Retry-After, in whole seconds rounded up, when a limit refuses. The type is
 //     https://iana.org/assignments/http-problem-types#quota-exceeded, or #abnormal-usage-detected
-//     there for a block ([WithBlocks]). violated-policies has the names of the limits that refused.
-//   - 503 with Retry-After and the type #temporary-reduced-capacity when only the reduced limits of
-//     a store that is degraded refuse ([ratelimit.SourceLocal]): the client may well be within its
-//     real limits, and 429 would blame it for a fault of the server. Limits that are not reduced
-//     still answer 429.
-//   - 503 with the same type when the store is unavailable and the policy of a limiter does not
-//     admit the request (see [ratelimit.Limiter.With]).
-//   - 503 without a type when the request's context has ended.
+//     for a block ([WithBlocks]).
+//   - 503 with Retry-After and the type #temporary-reduced-capacity when every limit that refuses
+//     is one that a degraded store has reduced ([ratelimit.SourceLocal]). The client may be within
+//     its real limits, so 429 would blame it for a fault of the server.
+//   - 503 with a Retry-After of one second and the same type when the store is unavailable and the
+//     policy of a limiter does not admit the request (see [ratelimit.Limiter.With]).
+//   - 503 without a type or Retry-After when the request's context has ended.
 //   - 422 when the request costs more than one of its limits admits in a whole window
-//     ([ratelimit.ErrExceedsLimit]): repeating it does not help.
-//   - 400 when the request cannot be attributed: Choose returned an error, or a claim without a
-//     key.
-//   - 500 when the limiters can decide no such request at all, which is a mistake in their
-//     configuration.
+//     ([ratelimit.ErrExceedsLimit]): waiting does not help.
+//   - 400 when the request cannot be attributed to a key: Choose returned an error, or a claim
+//     without a key.
+//   - 500 when the claims can never be decided, for example because their limiters are on different
+//     stores. This is a mistake in Choose or in the configuration.
 //
-// No answer holds a key or the text of an error. [WithRefusal] replaces these answers and [Refuse]
-// writes them.
+// The member violated-policies has the names of the limits that refuse. It and the types are from
+// the Internet-Draft draft-ietf-httpapi-ratelimit-headers-11. No answer contains a key or the text
+// of an error. [WithRefusal] replaces these answers; [Refuse] writes them.
 //
 // # Fields
 //
-// Every answer that a limit decides, admitted or refused, has the fields RateLimit-Policy and
-// RateLimit of draft-11 of the Internet-Draft, or those of another format ([WithFormat]); see
-// package headers. It is not known when calls in flight end: their fields have what remains but no
-// time, and a refusal by them alone says that the client may try again in a second.
+// If the limits have decided a request, its answer has the fields RateLimit-Policy and RateLimit of
+// the same draft, or those of another format ([WithFormat]); see package headers. The fields of
+// calls in flight have no time, since it is not known when the calls end. If only calls in flight
+// refuse a request, Retry-After is one second.
 //
 // # Calls in flight and units that depend on the outcome
 //
-// Claims of a limiter that [ratelimit.NewInFlight] made are released when the handler returns or
-// panics. [WithCounting] decides after the handler, by the status that it answered with, whether
-// the units count or are given back. Both happen even if the client has left. Errors of these
-// settlements go to the observers of the limiters; units that could not be settled count until they
-// leave the window.
+// Units of a limiter from [ratelimit.NewInFlight] are released when the handler returns or panics.
+// With [WithCounting], the status of the answer decides whether units count or are given back. Both
+// happen even if the client has disconnected. The observers of the limiters get the errors. Units
+// that could not be released or given back count until they leave the window.
 package httplimit

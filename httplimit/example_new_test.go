@@ -57,7 +57,7 @@ func ExampleNew() {
 		"paid": newLimiter(ratelimit.PerSecond("paid-burst", 50), ratelimit.PerHour("paid", 1000)),
 	}
 	planOf := map[string]string{"ann": "free", "bob": "paid"} // of authenticated users
-	costs := map[string]int64{"POST /export": 4}              // of routes; of others 1
+	costs := map[string]int64{"POST /export": 4}              // of routes; others cost 1
 
 	limit := httplimit.New(func(r *http.Request) ([]ratelimit.Claim, error) {
 		user := r.Header.Get("User")
@@ -138,8 +138,8 @@ func ExampleWithCounting() {
 	// Output: 200 200 200 401 401 429
 }
 
-// An own answer to requests that are not passed on. Here it is text, except for mistakes, which the
-// default answers.
+// A custom answer to requests that a limit refuses: plain text. The default answers the requests
+// that are undecided.
 func ExampleWithRefusal() {
 	store, newLimiter := limiters()
 	defer store.Close()
@@ -166,7 +166,7 @@ func ExampleWithRefusal() {
 	// 429 /items has to wait until 1h0m0s from now
 }
 
-// Clients that know older fields get these instead.
+// Clients that read older fields get those instead.
 func ExampleWithFormat() {
 	store, newLimiter := limiters()
 	defer store.Close()
@@ -183,7 +183,7 @@ func ExampleWithFormat() {
 	// X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After
 }
 
-// A rate and a bound of calls in flight, decided together. The call in flight is released when the
+// A rate and a limit of calls in flight, decided together. The call in flight is released when the
 // handler returns.
 func ExampleNew_inFlight() {
 	store, newLimiter := limiters()
@@ -218,7 +218,7 @@ func ExampleNew_inFlight() {
 	// 200 "hour";r=98;t=3600, "calls";r=0
 }
 
-// Handlers find the decision in the context of the request.
+// Handlers get the decision from the context of the request.
 func ExampleFromContext() {
 	store, newLimiter := limiters()
 	defer store.Close()

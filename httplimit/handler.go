@@ -10,10 +10,12 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// Handler returns a handler that passes to next the requests that limiter admits, one unit each,
-// and answers the others as the package comment describes. It is New(PerKey(limiter, key))(next).
+// Handler returns a handler that takes one unit of limiter for each request. It passes the requests
+// that are admitted to next, and answers the others as the package comment describes. It is
+// New(PerKey(limiter, key))(next).
 //
-// It panics if limiter, key or next is nil. Route requests that are not limited around it.
+// It panics if limiter, key or next is nil. To exempt requests, route them to next directly, or use
+// [New].
 func Handler(limiter *ratelimit.Limiter, key KeyFunc, next http.Handler) http.Handler {
 	h := New(PerKey(limiter, key))(next).(*middleware)
 	h.limiter, h.key = limiter, key
@@ -21,14 +23,12 @@ func Handler(limiter *ratelimit.Limiter, key KeyFunc, next http.Handler) http.Ha
 }
 
 // New returns middleware that passes on the requests whose claims are admitted, and answers the
-// others as the package comment describes. The handlers that it passes them to find the decision
-// with [FromContext].
+// others as the package comment describes. Handlers get the decision from [FromContext].
 //
-// New panics if choose is nil or an option is out of range, and the middleware if its handler is
-// nil.
+// New panics if choose is nil or an option is invalid. The middleware panics if its handler is nil.
 func New(choose Choose, opts ...Option) func(http.Handler) http.Handler {
 	if choose == nil {
-		panic("httplimit: no function that chooses the claims")
+		panic("httplimit: the Choose function is nil")
 	}
 	m := &middleware{choose: choose, known: newKnown(), refuse: refuse}
 	for _, opt := range opts {
@@ -38,11 +38,11 @@ func New(choose Choose, opts ...Option) func(http.Handler) http.Handler {
 		panic("httplimit: " + err.Error())
 	}
 	if m.refuse == nil {
-		panic("httplimit: no function that refuses")
+		panic("httplimit: the function of WithRefusal is nil")
 	}
 	return func(next http.Handler) http.Handler {
 		if next == nil {
-			panic("httplimit: no handler")
+			panic("httplimit: the handler is nil")
 		}
 		with := *m
 		with.next = next
@@ -54,7 +54,7 @@ func refuse(w http.ResponseWriter, _ *http.Request, d Decision) { d.problem().Wr
 
 type middleware struct {
 	choose  Choose
-	limiter *ratelimit.Limiter // of choose, if that is PerKey of it and key, else nil
+	limiter *ratelimit.Limiter // if choose is PerKey(limiter, key), else nil
 	key     KeyFunc
 	next    http.Handler
 	known   *known
@@ -70,15 +70,15 @@ type middleware struct {
 // roomItems is the number of limits whose results take no allocation of their own.
 const roomItems = 2
 
-// limited is the one allocation that a limited request needs: its context, its copy with that
-// context, the decision and the fields.
+// limited is the only allocation that a limited request needs. It holds the request's new context,
+// the copy of the request that has this context, the decision and the fields.
 type limited struct {
-	context.Context // that of the request as it came
+	context.Context // of the original request
 	decision        Decision
 	request         http.Request
 	items           [roomItems]headers.Item
 	fields          [2]string
-	room            [96]byte // of fields[1], if that is no longer
+	room            [96]byte // of fields[1], if that fits
 }
 
 // Value adds the decision to the values of the context.
@@ -142,15 +142,15 @@ func (m *middleware) claims(
 }
 
 // removeFiles removes the temporary files of a form that a handler has read from the copy of r. The
-// server does that too, but it looks at r only.
+// server removes only those of r.
 func (l *limited) removeFiles(r *http.Request) {
 	if form := l.request.MultipartForm; form != nil && r.MultipartForm == nil {
 		_ = form.RemoveAll()
 	}
 }
 
-// decide asks the limiters and writes their decision to l. It returns a reservation if there is
-// something to settle after the handler.
+// decide calls the limiters and writes their decision to l. It returns a reservation if something
+// has to be settled after the handler.
 func (m *middleware) decide(
 	l *limited, claims []ratelimit.Claim, descriptions []*description,
 ) (*ratelimit.Reservation, error) {
@@ -188,7 +188,7 @@ func (m *middleware) decide(
 	return reservation, nil
 }
 
-// writeFields tells the client about the limits.
+// writeFields writes the fields that describe the limits to the client.
 func (m *middleware) writeFields(h http.Header, l *limited, descriptions []*description) {
 	if m.expose {
 		headers.Expose(h, m.format)
@@ -213,14 +213,14 @@ func (m *middleware) writeFields(h http.Header, l *limited, descriptions []*desc
 		case l.fields[i] == "":
 		case len(h[name]) == 0:
 			h[name] = l.fields[i : i+1 : i+1] // no allocation
-		default: // of another middleware: these fields are lists
+		default: // another middleware has set it: these fields are lists
 			h[name] = append(h[name], l.fields[i])
 		}
 	}
 }
 
-// text returns b as a string. If b is in l.room, the string is that memory: nothing writes to it
-// again, and it lives as long as the string does.
+// text returns b as a string. If b is in l.room, the string shares that memory: nothing writes to
+// it again, and the string keeps it alive.
 func (l *limited) text(b []byte) string {
 	if len(b) == 0 || &b[0] != &l.room[0] {
 		return string(b)
@@ -228,7 +228,7 @@ func (l *limited) text(b []byte) string {
 	return unsafe.String(&b[0], len(b))
 }
 
-// reducedAny reports whether a degraded store has held the request to a share of a limit.
+// reducedAny reports whether a degraded store has decided an item by a share of its limit.
 func reducedAny(items []headers.Item) bool {
 	for i := range items {
 		if items[i].Result.Source == ratelimit.SourceLocal {

@@ -37,7 +37,7 @@ func (b broken) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result)
 	return b.err
 }
 
-// secret is a key that may not be found in any answer.
+// secret is a key that must not be in any answer.
 const secret = "secret-key"
 
 func secretKey(*http.Request) (string, error) { return secret, nil }
@@ -180,7 +180,7 @@ func TestHandlerUndecided(t *testing.T) {
 				res := serve(h, get())
 				if tt.status == http.StatusOK {
 					if res.StatusCode != http.StatusOK || res.Header.Get("Passed") != "yes" {
-						t.Errorf("status %d, and the request was to be passed on", res.StatusCode)
+						t.Errorf("status %d, want the request to be passed on", res.StatusCode)
 					}
 					continue
 				}
@@ -211,8 +211,8 @@ func TestHandlerContextEnded(t *testing.T) {
 	}
 }
 
-// TestChooseContextEnded: a function that could not choose since the context has ended blames the
-// client for nothing.
+// TestChooseContextEnded: if Choose fails because the context has ended, the answer does not blame
+// the client.
 func TestChooseContextEnded(t *testing.T) {
 	h := httplimit.New(func(r *http.Request) ([]ratelimit.Claim, error) {
 		return nil, r.Context().Err()

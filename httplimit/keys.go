@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// A KeyFunc returns the key of a request: the user or address that it is from, or what it asks for.
-// An error or an empty key means that the request cannot be attributed; the client gets that
-// answer, and not the text of the error. Many goroutines call it at once. Package clientip has the
-// key functions of addresses.
+// A KeyFunc returns the key of a request, such as the user or address that sent it, or the resource
+// that it asks for. An error or an empty key means that the request cannot be attributed; the
+// client does not get the text of the error. A KeyFunc must be safe for concurrent use. Package
+// clientip has key functions for the addresses of clients.
 //
 // A key that the client can choose, such as the first address in X-Forwarded-For, limits nothing:
-// the client chooses another one for each request.
+// the client can send another one with each request.
 type KeyFunc func(*http.Request) (string, error)
 
-// Header returns the KeyFunc of the value of a header field, such as an API key. A request without
-// the field, or with several lines of it, cannot be attributed.
+// Header returns a KeyFunc whose key is the value of a header field, such as an API key. The case
+// of name does not matter. A request cannot be attributed if the field is missing, empty or
+// repeated.
 //
-// The client chooses the value: use it only where an earlier handler has verified it, or a proxy
-// that all requests pass through has set it.
+// The client can send any value. Use Header only if an earlier handler verifies the value, or if a
+// proxy that all requests pass through sets it.
 func Header(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, error) {
@@ -31,8 +32,8 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Cookie returns the KeyFunc of the value of a cookie, such as a session. A request without the
-// cookie cannot be attributed. The client chooses the value; see [Header].
+// Cookie returns a KeyFunc whose key is the value of a cookie, such as a session. A request cannot
+// be attributed if the cookie is missing or empty. The client can send any value; see [Header].
 func Cookie(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if c, err := r.Cookie(name); err == nil && c.Value != "" {
@@ -42,9 +43,9 @@ func Cookie(name string) KeyFunc {
 	}
 }
 
-// Pattern is the KeyFunc of the pattern of [http.ServeMux] that matched the request, such as "GET
-// /users/{id}". The middleware has to be around the handlers that are registered in the mux: before
-// the mux has run there is no pattern, and the request cannot be attributed.
+// Pattern is a KeyFunc whose key is the pattern of [http.ServeMux] that matched the request, such
+// as "GET /users/{id}". Put the middleware around the handlers that are registered in the mux, not
+// around the mux: a request that no mux has matched yet has no pattern and cannot be attributed.
 func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", errNoPattern
@@ -52,9 +53,9 @@ func Pattern(r *http.Request) (string, error) {
 	return r.Pattern, nil
 }
 
-// ContextValue returns the KeyFunc of a value in the request's context, such as the user that an
-// earlier handler has authenticated: a string or a [fmt.Stringer]. A request without it cannot be
-// attributed.
+// ContextValue returns a KeyFunc whose key is the value that the request's context has under key,
+// such as the user that an earlier handler has authenticated. The value is a string or a
+// [fmt.Stringer]. A request without a value, or with an empty string, cannot be attributed.
 func ContextValue(key any) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		var s string
@@ -71,11 +72,11 @@ func ContextValue(key any) KeyFunc {
 	}
 }
 
-// Join returns the KeyFunc of several keys joined with [JoinKeys]. A request that one of them
-// cannot attribute cannot be attributed. It panics without a key function, or with one that is nil.
+// Join returns a KeyFunc whose key is several keys joined with [JoinKeys]. If one of keys cannot
+// attribute a request, neither can Join. It panics if there are no keys or one of them is nil.
 func Join(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
-		panic("httplimit: no key function")
+		panic("httplimit: Join needs a key function")
 	}
 	for _, key := range keys {
 		if key == nil {
@@ -99,9 +100,9 @@ func Join(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// JoinKeys joins the parts of a key with "/". In a part it writes "%2F" for "/" and "%25" for "%".
-// Different lists of parts have different keys, except that no part and one empty part have the
-// same.
+// JoinKeys joins parts to a key with "/". In each part it replaces "/" with "%2F" and "%" with
+// "%25", so different lists of parts have different keys, with one exception: no parts and one
+// empty part both have the empty key.
 func JoinKeys(parts ...string) string {
 	var b strings.Builder
 	for i, part := range parts {
@@ -116,9 +117,9 @@ func JoinKeys(parts ...string) string {
 var escaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 var (
-	errNoHeader = errors.New("httplimit: the request does not have exactly one value of " +
-		"the header field")
-	errNoCookie  = errors.New("httplimit: the request does not have the cookie")
-	errNoPattern = errors.New("httplimit: no pattern of an http.ServeMux has matched the request")
-	errNoValue   = errors.New("httplimit: the context of the request does not have the value")
+	errNoHeader  = errors.New("httplimit: the header field is missing, empty or repeated")
+	errNoCookie  = errors.New("httplimit: the cookie is missing or empty")
+	errNoPattern = errors.New("httplimit: the request has no pattern: Pattern needs a middleware " +
+		"around the handlers of an http.ServeMux, not around the mux")
+	errNoValue = errors.New("httplimit: the context of the request has no such string or Stringer")
 )

@@ -10,10 +10,10 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// maxKnown bounds the limiters that known remembers.
+// maxKnown is the largest number of limiters whose descriptions are kept.
 const maxKnown = 256
 
-// known remembers of each limiter what its requests need, since Limits returns a copy.
+// known caches the description of each limiter, because Limits returns a copy.
 type known struct {
 	byLimiter atomic.Pointer[map[*ratelimit.Limiter]*description] // never nil; maps do not change
 	adding    sync.Mutex
@@ -25,7 +25,7 @@ func newKnown() *known {
 	return k
 }
 
-// description is what a request needs to know of a limiter.
+// description is what the middleware needs of a limiter for each request.
 type description struct {
 	items    []headers.Item // with limits and units, without results
 	policy   string         // RateLimit-Policy, if the store is not degraded
@@ -67,7 +67,8 @@ func (m *middleware) describeNew(l *ratelimit.Limiter) *description {
 	return d
 }
 
-// add remembers d. When there is no room it forgets the others, which may no longer be in use.
+// add adds d. If there is no room, it drops all other descriptions: their limiters may no longer be
+// in use.
 func (k *known) add(l *ratelimit.Limiter, d *description) {
 	k.adding.Lock()
 	defer k.adding.Unlock()
@@ -79,7 +80,7 @@ func (k *known) add(l *ratelimit.Limiter, d *description) {
 	k.byLimiter.Store(&next)
 }
 
-// told returns the items that the fields tell of: all but blocks.
+// told returns the items that the fields describe: all except blocks.
 func (m *middleware) told(items []headers.Item) []headers.Item {
 	if len(m.blocks) == 0 {
 		return items

@@ -87,13 +87,13 @@ func TestNewByRoute(t *testing.T) {
 		if tt.status != 200 {
 			checkProblem(t, res, tt.status)
 		} else if res.Header.Get("Passed") == "" {
-			t.Errorf("request %d: status %d, and it was to be passed on", i, res.StatusCode)
+			t.Errorf("request %d: status %d, want it to be passed on", i, res.StatusCode)
 		}
 		wantField(t, res, "RateLimit", tt.limits)
 	}
 }
 
-// TestNewTogether: claims are decided together, and every limit of every claim is told.
+// TestNewTogether: claims are decided together, and the fields describe every limit of every claim.
 func TestNewTogether(t *testing.T) {
 	store := newStore(t, newClock())
 	user := newLimiter(t, store, ratelimit.PerSecond("burst", 5), ratelimit.PerHour("hour", 2))
@@ -126,7 +126,7 @@ func TestNewTogether(t *testing.T) {
 	checkProblem(t, as(""), 400)
 }
 
-// TestNewChained: middlewares in a chain, as chi has it, tell of all their limits.
+// TestNewChained: middlewares in a chain, as in chi, describe all their limits.
 func TestNewChained(t *testing.T) {
 	store := newStore(t, newClock())
 	outer := httplimit.New(claiming(one(newLimiter(t, store, ratelimit.PerHour("outer", 9)))))
@@ -183,7 +183,7 @@ func TestNewFormats(t *testing.T) {
 	}
 }
 
-// TestNewLongFields: a text that is longer than the room for it is not cut.
+// TestNewLongFields: a field that is longer than the memory reserved for it is not cut.
 func TestNewLongFields(t *testing.T) {
 	var limits []ratelimit.Limit
 	var want string
@@ -195,7 +195,7 @@ func TestNewLongFields(t *testing.T) {
 	wantField(t, serve(h, get()), "RateLimit", want[2:])
 }
 
-// TestNewBlocks: a block is told by the problem's type and not by the fields.
+// TestNewBlocks: the problem's type shows a block, and the fields do not.
 func TestNewBlocks(t *testing.T) {
 	store := newStore(t, newClock())
 	blocked, err := ratelimit.New(store, algorithm.Blocking("blocked", 24*time.Hour))
@@ -222,7 +222,7 @@ func TestNewBlocks(t *testing.T) {
 	wantField(t, serve(h, get()), "RateLimit-Policy", "")
 }
 
-// flaky is a store that fails while it is away.
+// flaky is a store that fails while away is set.
 type flaky struct {
 	ratelimit.Store
 	away atomic.Bool
@@ -244,8 +244,8 @@ func (f *flaky) TakeAll(
 	return f.Store.TakeAll(ctx, ds, out)
 }
 
-// TestNewDegraded: a refusal by the reduced share of a limit is the server's fault (503); one by a
-// share that is the whole limit is not (429).
+// TestNewDegraded: a refusal by the reduced share of a limit is the server's fault (503). A refusal
+// by a share that is the whole limit is not (429).
 func TestNewDegraded(t *testing.T) {
 	const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 	for _, tt := range []struct {
@@ -286,7 +286,7 @@ func TestNewDegraded(t *testing.T) {
 	}
 }
 
-// TestNewUndecidable: what no limiter can decide is not passed on.
+// TestNewUndecidable: requests with invalid claims are not passed on.
 func TestNewUndecidable(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9))
 	other := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("other", 9))
@@ -317,7 +317,7 @@ func TestNewUndecidable(t *testing.T) {
 	remaining(t, limiter, 9)
 }
 
-// TestNewOpen: admitted by the policy, the fields have the limits only.
+// TestNewOpen: if the policy admits a request, the fields have only the limits.
 func TestNewOpen(t *testing.T) {
 	limiter := newLimiter(t, broken{ratelimit.ErrUnavailable}, ratelimit.PerHour("hour", 4))
 	h := httplimit.New(claiming(one(limiter.With(ratelimit.FailOpen))))(passed)
@@ -328,7 +328,8 @@ func TestNewOpen(t *testing.T) {
 	wantField(t, res, "RateLimit-Policy", `"hour";q=4;w=3600`)
 }
 
-// TestNewManyLimiters: limiters that come and go are described rightly and not kept for ever.
+// TestNewManyLimiters: limiters that are made for each request have the right fields, and are not
+// kept forever.
 func TestNewManyLimiters(t *testing.T) {
 	const workers, each, kept = 4, 150, 256
 	store := newStore(t, newClock())

@@ -7,23 +7,24 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// An Option changes what [New] does by default.
+// An Option changes a default of [New].
 type Option func(*middleware)
 
-// WithFormat sets the fields that tell clients about their limits. Without it they are those of
-// [headers.Draft11]; [headers.None] writes none.
+// WithFormat sets the format of the fields that describe the limits to clients. The default is
+// [headers.Draft11]. [headers.None] writes no fields.
 func WithFormat(f headers.Format) Option {
 	return func(m *middleware) { m.format = f }
 }
 
-// WithExposed lets scripts of other origins read the fields: it adds their names to
-// Access-Control-Expose-Headers ([headers.Expose]).
+// WithExposed lets browser scripts of other origins (CORS) read the fields: it adds their names to
+// Access-Control-Expose-Headers, as [headers.Expose] does.
 func WithExposed() Option {
 	return func(m *middleware) { m.expose = true }
 }
 
-// WithUnit says what the limit with the given name counts, if not requests, such as
-// [headers.ContentBytes]. Limits of calls in flight are known without it.
+// WithUnit sets what the limit with the given name counts, such as [headers.ContentBytes]. The
+// default is requests or, for a limiter from [ratelimit.NewInFlight], [headers.ConcurrentRequests].
+// It changes only the fields, not what is counted.
 func WithUnit(limit string, unit headers.Unit) Option {
 	return func(m *middleware) {
 		m.units = maps.Clone(m.units)
@@ -34,9 +35,10 @@ func WithUnit(limit string, unit headers.Unit) Option {
 	}
 }
 
-// WithBlocks says that the limits with the given names are blocks, such as those of
+// WithBlocks declares the limits with the given names to be blocks, such as those of
 // [github.com/truewindow/ratelimit/algorithm.Block]. A refusal by one of them has the problem type
-// #abnormal-usage-detected. The fields leave out blocks, which have no quota.
+// #abnormal-usage-detected. The fields leave out blocks, because blocks have no quota. Repeated
+// options add names.
 func WithBlocks(limits ...string) Option {
 	return func(m *middleware) {
 		m.blocks = maps.Clone(m.blocks)
@@ -49,24 +51,29 @@ func WithBlocks(limits ...string) Option {
 	}
 }
 
-// WithRefusal has refuse answer every request that is not passed on. The fields and Retry-After are
-// set already. [Refuse] is the default, which refuse may call for what it does not answer itself.
+// WithRefusal sets the function that answers every request that is not passed on. When it is
+// called, the fields and Retry-After are already set. The default is [Refuse], which refuse may
+// call for cases that it does not answer itself. It must be safe for concurrent use. [New] panics
+// if it is nil.
 func WithRefusal(refuse func(http.ResponseWriter, *http.Request, Decision)) Option {
 	return func(m *middleware) { m.refuse = refuse }
 }
 
-// WithCounting decides after the handler whether the units of a request count: if counts, called
-// with the status of the answer, returns false, they are given back.
+// WithCounting decides after the handler whether the units of a request count. It calls counts with
+// the status of the answer, and gives the units back if counts returns false. Here only failed
+// logins count:
 //
 //	httplimit.WithCounting(func(status int) bool { return status == http.StatusUnauthorized })
 //
-// The units are taken before the handler runs, so that simultaneous requests cannot spend more than
-// there is. The status is the one that the handler wrote, and without one:
+// The units are taken before the handler runs, so concurrent requests cannot spend more than there
+// is. The status is the one that the handler wrote. If it wrote none, the status is:
 //
 //   - 500 if the handler panicked,
 //   - 101 if it hijacked the connection,
 //   - 499 if the request's context had ended,
 //   - 200 otherwise.
+//
+// counts must be safe for concurrent use. If it panics, the units count.
 func WithCounting(counts func(status int) bool) Option {
 	return func(m *middleware) { m.counts = counts }
 }

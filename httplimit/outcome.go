@@ -10,18 +10,18 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// statusClientLeft is for a handler that wrote nothing because the client left. No RFC has it;
-// nginx does.
+// statusClientLeft is the status of a handler that wrote nothing before the request's context
+// ended. It is nginx's; no RFC defines it.
 const statusClientLeft = 499
 
-// serveReserved calls next and settles the reservation when that returns or panics.
+// serveReserved calls next, and settles the reservation when next returns or panics.
 func (m *middleware) serveReserved(
 	w http.ResponseWriter, r *http.Request, reservation *ratelimit.Reservation,
 ) {
 	keep, returned := true, false
 	var seen *recorder
 	defer func() {
-		// Here too, since counts may panic.
+		// Deferred again, because counts may panic.
 		defer func() { settle(r.Context(), reservation, keep) }()
 		if seen != nil {
 			keep = m.counts(seen.outcome(r.Context(), returned))
@@ -34,11 +34,12 @@ func (m *middleware) serveReserved(
 	returned = true
 }
 
-// settle drops the error: the observers of the limiters have it, and the answer has been given.
+// settle ignores the error: the observers of the limiters get it, and the answer is already
+// written.
 func settle(ctx context.Context, reservation *ratelimit.Reservation, keep bool) {
 	switch {
 	case reservation.Result().Source == ratelimit.SourceOpen:
-		// Nothing was recorded. A Commit would ask a store again that was away a moment ago.
+		// Nothing was recorded, so there is no need to call a store that was just unavailable.
 	case keep:
 		_ = reservation.Commit(ctx)
 	default:
@@ -52,9 +53,10 @@ type recorder struct {
 	status int // 0 as long as there is none
 }
 
-// record returns a recorder on w, and a ResponseWriter on it with the optional methods of the
-// standard library's servers that w has. [http.ResponseController] finds all others. A
-// [io.ReaderFrom] is kept where it has a use of its own, with HTTP/1.
+// record returns a recorder around w, and a ResponseWriter around the recorder. The ResponseWriter
+// has the optional methods that w has, as far as servers of the standard library have them;
+// [http.ResponseController] finds all others. An [io.ReaderFrom] is kept only for HTTP/1, where it
+// has a use.
 func record(w http.ResponseWriter) (*recorder, http.ResponseWriter) {
 	seen := &recorder{ResponseWriter: w}
 	flusher, flushes := w.(http.Flusher)
@@ -159,13 +161,13 @@ func (w hijacking) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buf, err
 }
 
-// reading keeps what the server has for files, such as sendfile.
+// reading keeps the server's faster way to send files, such as sendfile.
 type reading struct {
 	seen       *recorder
 	readerFrom io.ReaderFrom
 }
 
-// ReadFrom writes no status if there is nothing to read: the handler can still answer with another.
+// ReadFrom notes no status if there is nothing to read: the handler can then still write another.
 func (w reading) ReadFrom(src io.Reader) (int64, error) {
 	n, err := w.readerFrom.ReadFrom(src)
 	if n > 0 {

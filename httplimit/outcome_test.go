@@ -168,8 +168,8 @@ func TestCountingConcurrent(t *testing.T) {
 	remaining(t, limiter, limit)
 }
 
-// TestInFlight: claims of calls in flight are released without an option, other claims beside them
-// stay charged.
+// TestInFlight: calls in flight are released without an option. Other claims beside them stay
+// charged.
 func TestInFlight(t *testing.T) {
 	for name, end := range map[string]func(http.ResponseWriter){
 		"returns": func(http.ResponseWriter) {},
@@ -214,7 +214,8 @@ func TestInFlightAndCounting(t *testing.T) {
 	remaining(t, calls, 1)
 }
 
-// TestSettlementFails: an error of a settlement changes no answer, and the observer hears of it.
+// TestSettlementFails: an error of a settlement does not change the answer, and the observer gets
+// it.
 func TestSettlementFails(t *testing.T) {
 	store := &flaky{Store: newStore(t, newClock())}
 	var errs []error
@@ -237,8 +238,8 @@ func TestSettlementFails(t *testing.T) {
 // bare is a ResponseWriter without optional methods.
 type bare struct{ http.ResponseWriter }
 
-// TestRecorderKeepsMethods: on a server of the standard library handlers find all that they would
-// find without the middleware.
+// TestRecorderKeepsMethods: on a server of the standard library, handlers find the same methods as
+// without the middleware.
 func TestRecorderKeepsMethods(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1000))
 	file := filepath.Join(t.TempDir(), "file")
@@ -292,7 +293,7 @@ func TestRecorderKeepsMethods(t *testing.T) {
 		}
 	}
 
-	// No method is made up.
+	// The middleware adds no method.
 	h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, flushes := w.(http.Flusher)
 		_, hijacks := w.(http.Hijacker)
@@ -301,13 +302,13 @@ func TestRecorderKeepsMethods(t *testing.T) {
 			t.Error("the writer has methods that the one below lacks")
 		}
 		if err := http.NewResponseController(w).Flush(); err == nil {
-			t.Error("flushed what cannot flush")
+			t.Error("Flush succeeded on a writer that cannot flush")
 		}
 	}))
 	h.ServeHTTP(struct{ http.ResponseWriter }{bare{httptest.NewRecorder()}}, get())
 }
 
-// hijackable is a ResponseWriter as of HTTP/1.
+// hijackable is a ResponseWriter like that of HTTP/1.
 type hijackable struct {
 	*httptest.ResponseRecorder
 	err error
@@ -318,7 +319,7 @@ func (h hijackable) ReadFrom(src io.Reader) (int64, error) {
 	return io.Copy(h.ResponseRecorder, src)
 }
 
-// TestHijack: a hijacked connection has the status 101, and one that could not be hijacked has not.
+// TestHijack: a hijacked connection has the status 101; one that could not be hijacked does not.
 func TestHijack(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9))
 	for err, want := range map[error]int{nil: 101, errors.New("no"): 500} {
@@ -338,8 +339,8 @@ func TestHijack(t *testing.T) {
 	remaining(t, limiter, 9)
 }
 
-// TestCountingWithoutStore: where the policy has admitted a request, nothing is left to settle, and
-// no request pays for a second call of a store that is away.
+// TestCountingWithoutStore: if the policy has admitted a request, nothing is left to settle, and
+// the unavailable store is not called a second time.
 func TestCountingWithoutStore(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		store := &countingStore{Store: broken{ratelimit.ErrUnavailable}}

@@ -105,9 +105,9 @@ func TestNothingToReadFrom(t *testing.T) {
 
 type failingReader struct{}
 
-func (failingReader) Read([]byte) (int, error) { return 0, errors.New("away") }
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("planned") }
 
-// TestRecorderOnHTTP2: what a handler finds with HTTP/2 is what it finds without the middleware.
+// TestRecorderOnHTTP2: with HTTP/2 a handler finds the same methods as without the middleware.
 func TestRecorderOnHTTP2(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
 	statuses := make(chan int, 1)

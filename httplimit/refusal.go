@@ -7,8 +7,8 @@ import (
 )
 
 // Refuse answers a request that is not passed on, as the package comment describes: with problem
-// details and, if waiting helps, Retry-After. It does not write the fields of package headers. It
-// answers an allowed request with 500, since calling it was a mistake.
+// details and, if waiting helps, Retry-After. It does not write the fields of package headers. Do
+// not call it for a request that is allowed: it would answer with 500.
 func Refuse(w http.ResponseWriter, d Decision) {
 	setRetryAfter(w.Header(), d)
 	d.problem().Write(w)
@@ -38,14 +38,14 @@ func (d Decision) problem() problem.Problem {
 		}
 		p.Type, p.Title = problem.ReducedCapacity, "Temporary Reduced Capacity"
 		if d.Err != nil {
-			p.Detail = "Whether the request is within its limits cannot be decided at the moment."
+			p.Detail = "The limits of the request cannot be checked at the moment."
 		} else {
 			p.Detail = "The limits are lower than usual at the moment."
 		}
 	case http.StatusBadRequest:
-		p.Detail = "The request cannot be attributed to anyone whose requests are limited."
+		p.Detail = "The server cannot determine whose limits apply to the request."
 	case http.StatusUnprocessableEntity:
-		p.Detail = "The request costs more than its limits ever admit."
+		p.Detail = "The request costs more than one of its limits ever admits."
 	case http.StatusOK:
 		p.Status = http.StatusInternalServerError
 	}

@@ -33,7 +33,7 @@ func TestUploads(t *testing.T) {
 			t.Error(err)
 		}
 		if files() == 0 {
-			t.Error("the upload is in no file")
+			t.Error("the upload is not in a file")
 		}
 	})
 	counting := httplimit.New(claiming(one(limiter)),

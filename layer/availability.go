@@ -14,8 +14,8 @@ import (
 // peekPause is the least time between two peeks of an availability.
 const peekPause = 500 * time.Millisecond
 
-// availability knows whether a store is available: by the outcomes of calls, and where their
-// callers allowed too little time to tell, by a peek of its own.
+// availability records whether a store is available: by the outcomes of calls or, if their callers
+// allowed too little time, by the outcome of a peek of its own.
 type availability struct {
 	store       ratelimit.Store
 	unavailable atomic.Bool
@@ -24,9 +24,9 @@ type availability struct {
 	peeks       *pace.Pacer
 }
 
-// failed notes that the store has answered d with err, and reports whether the store is
-// unavailable, so that d may be decided locally. If the caller's own time is over, the error does
-// not tell, and a peek finds out.
+// failed records that the store returned err for d, and reports whether the store is unavailable,
+// so that d may be decided locally. If the caller's own time is over, the error proves nothing, and
+// a peek finds out.
 func (a *availability) failed(ctx context.Context, d ratelimit.Demand, err error) bool {
 	switch {
 	case !errors.Is(err, ratelimit.ErrUnavailable),
@@ -44,7 +44,7 @@ func (a *availability) failed(ctx context.Context, d ratelimit.Demand, err error
 	return true
 }
 
-// answered notes that the store has decided, unless res is from a cache.
+// answered records that the store has decided, unless res is from a cache.
 func (a *availability) answered(res ratelimit.Result) {
 	if res.Source != ratelimit.SourceStore || !a.unavailable.Load() {
 		return
@@ -54,8 +54,8 @@ func (a *availability) answered(res ratelimit.Result) {
 	}
 }
 
-// peek asks the store about d's state and notes the outcome. It has no caller, so it ends at the
-// store's own timeout.
+// peek peeks at d's state and records the outcome. It has no caller, so it ends at the store's own
+// timeout.
 func (a *availability) peek(d ratelimit.Demand) {
 	if !a.background.enter() {
 		return
@@ -69,7 +69,7 @@ func (a *availability) peek(d ratelimit.Demand) {
 	}
 }
 
-// peekOf returns a demand that asks about d's state and changes nothing.
+// peekOf returns a peek at d's state.
 func peekOf(d ratelimit.Demand) ratelimit.Demand {
 	return ratelimit.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: ratelimit.OpPeek, N: 1}
 }

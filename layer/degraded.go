@@ -18,12 +18,12 @@ type DegradedOptions struct {
 	Instances int
 
 	// MaxKeys is the largest number of states that are tracked locally, one for each limit of each
-	// key. 0 is [memorystore.DefaultMaxKeys]. A key for which there is no room is refused while the
-	// store is unavailable.
+	// key. 0 is [memorystore.DefaultMaxKeys]. A demand on a key for which there is no room stays
+	// undecided while the store is unavailable.
 	//
 	// Keys are held as copies, and those of more than 128 bytes as hashes. Keys with units that are
 	// not recorded in the store yet are held whole as well, in MaxKeys × 128 bytes for all of them.
-	// While that is used up, keys without such units are refused while the store is unavailable.
+	// When that is used up, demands on further keys stay undecided while the store is unavailable.
 	MaxKeys int
 
 	// OnChange, if not nil, is called with true when the store becomes unavailable, and with false
@@ -32,40 +32,41 @@ type DegradedOptions struct {
 }
 
 // Degraded is a store that decides from the memory of this process while the store inside is
-// unavailable. Create one with [NewDegraded]. It is safe for simultaneous use.
+// unavailable. Create one with [NewDegraded]. It is safe for concurrent use.
 //
 // The same algorithm makes the local decisions, exactly, within this process's share of each limit.
-// They have [ratelimit.SourceLocal], and their Limit and Remaining are those of the share. What the
-// store has admitted for this process before counts. When the store decides again, what was
-// admitted locally and still counts is forced into it, before anything else is asked about the key,
-// and with the store's present time, which is later and so can only refuse more. So in any window
-// of time around an outage at most Max + Instances × (Max/Instances) units are admitted, provided
-// that the store has not lost its data. If the answer to a force never comes, the units are forced
-// again, twice at most.
+// They have [ratelimit.SourceLocal], and their Limit and Remaining are those of the share. Units
+// that the store has admitted for this process before count. When the store decides again, units
+// that were admitted locally and still count are recorded in it by OpForce, before any other demand
+// on the key. They get the store's present time, which is later, so this can only refuse more. So
+// in any window around an outage at most Max + Instances × (Max/Instances) units are admitted,
+// provided that the store has not lost its data. If an OpForce gets no answer, it is sent again,
+// twice at most.
 //
-// A call on a key with units that are not recorded yet may ask the store three times, one after the
-// other: whether it is available, to record those units, and for the demand. So it may take three
-// of the store's timeouts, and a TakeAll two for each such key and one more. A [Timeout] around the
-// layer bounds the whole.
+// A call on a key with units that are not recorded yet may call the store three times: for a peek
+// that finds out whether it is available, to record those units, and for the demand. So it may take
+// three of the store's timeouts, and a TakeAll two for each such key and one more. A [Timeout]
+// around the layer bounds the whole.
 //
 // The store inside is unavailable when it fails with an error that wraps
 // [ratelimit.ErrUnavailable], except for those that are about one key or permanent
 // ([ratelimit.ErrCorruptState], [ratelimit.ErrCapacity], [ratelimit.ErrClosed]) and those of a call
 // whose context has ended. Callers choose their deadlines, so a call is never decided locally
-// because its own time is over. After such a call the layer itself looks at the same key, in the
-// background, at most one at a time and twice a second, until the store's own timeout; the outcome
-// of that look counts. Where callers allow less time than the store's timeout, put a breaker around
-// the store inside: while it is open, it leaves time for a local decision.
+// because its own time is over. After such a call the layer peeks at the same key in the
+// background, at most one peek at a time and two a second. Only the store's own timeout ends the
+// peek, and its outcome counts. If callers allow less time than the store's timeout, put a breaker
+// around the store inside: while it is open, it leaves time for a local decision.
 //
-// A demand whose answer never came may have been recorded; admitted locally, it may then count
+// A demand without an answer may have been recorded; if it is then admitted locally, it counts
 // twice. These remain undecided, with the error of the store inside: a demand for more units than
 // the share, one for a key for which there is no room, a reset, and a give-back of units that the
 // store has admitted. A give-back of units that were admitted locally has no effect after they were
 // forced into the store: their stamps are later than any clock, so that nothing is given back to a
-// record of others. Together with other demands it is undecided until the store decides again.
+// record of others. In a TakeAll with other demands such a give-back is undecided until the store
+// decides again.
 //
-// When the process ends, it loses what it has admitted locally and not yet recorded. To keep a call
-// site from being decided locally, make its limiter on the store inside.
+// When the process ends, it loses what it has admitted locally and not yet recorded. If a call must
+// not be decided locally, make its limiter on the store inside.
 type Degraded struct {
 	store        ratelimit.Store
 	local        *memorystore.Store
@@ -87,8 +88,8 @@ type DegradedStats struct {
 	Local       int64 // calls decided locally
 	Undecided   int64 // calls that could not be decided locally either
 	Pending     int64 // states with units admitted locally and not recorded in the store yet
-	Recorded    int64 // units that were forced into the store
-	Unconfirmed int64 // units that were forced into the store and whose answer never came
+	Recorded    int64 // units that were admitted locally and are now recorded in the store
+	Unconfirmed int64 // units that were sent to the store, without an answer
 	Keys        int64 // states tracked locally
 	Untracked   int64 // admissions of the store that are not tracked because there was no room
 }
@@ -131,7 +132,7 @@ func NewDegraded(store ratelimit.Store, opts *DegradedOptions) (*Degraded, error
 	return s, nil
 }
 
-// Take decides one demand: the store inside does, or this process while that is unavailable.
+// Take decides one demand, by the store inside or, while that is unavailable, from memory.
 func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if s.ledger.pending.Load() > 0 && ratelimit.CheckTake(ctx, d) == nil {
 		ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
@@ -243,7 +244,7 @@ func (s *Degraded) decideLocally(
 	if err := s.ledger.take(ds, out); err != nil {
 		s.undecided.Add(1)
 		//nolint:errorlint // why there is no local decision is no property of the demand
-		return fmt.Errorf("%w; nor from memory: %v", cause, err)
+		return fmt.Errorf("%w; no decision from memory either: %v", cause, err)
 	}
 	s.decided.Add(1)
 	s.recorder.wake()

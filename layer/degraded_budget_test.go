@@ -45,13 +45,13 @@ func charged(t *testing.T, s ratelimit.Store) int64 {
 	return res.Limit - res.Remaining
 }
 
-// TestDegradedReservation: a reservation that was admitted locally is settled as what was used,
-// under two limits too. If the store is back before, the estimate stays charged.
+// TestDegradedReservation: a reservation that was admitted locally is settled to the units used,
+// under two limits too. If the store recovers before, the estimate stays charged.
 func TestDegradedReservation(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		limit []ratelimit.Limit
-		back  bool // the store, when the reservation is settled
+		back  bool // the store has recovered when the reservation is settled
 		used  int64
 		want  int64
 	}{
@@ -90,7 +90,7 @@ func TestDegradedReservation(t *testing.T) {
 }
 
 // TestDegradedSettlesStoreReservation: what the store has admitted is not given back locally, where
-// a local record may have the same stamp. It can be settled when the store is back.
+// a local record may have the same stamp. It can be settled when the store has recovered.
 func TestDegradedSettlesStoreReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -122,9 +122,9 @@ func TestDegradedSettlesStoreReservation(t *testing.T) {
 	})
 }
 
-// TestDegradedGivesBackToNobody: units that were admitted locally and recorded since are not given
-// back to a record that another process made at the same instant.
-func TestDegradedGivesBackToNobody(t *testing.T) {
+// TestDegradedGivesBackNothingRecorded: units that were admitted locally and recorded since are not
+// given back to a record that another process made at the same instant.
+func TestDegradedGivesBackNothingRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})

@@ -51,7 +51,8 @@ func (s *delayed) TakeAll(
 	return s.Store.TakeAll(context.WithoutCancel(ctx), ds, out)
 }
 
-// hurry lets 25 callers at a time allow a call 20 ms, for a second. None may be decided locally.
+// hurry makes calls with a deadline of 20 ms from 25 goroutines, for a second. None may be decided
+// locally.
 func hurry(t *testing.T, s ratelimit.Store) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -99,8 +100,8 @@ func TestDegradedShortDeadlines(t *testing.T) {
 	})
 }
 
-// TestDegradedFrozenBehindShortDeadlines: the layer finds out that the store does not answer though
-// all callers leave before the store's own timeout, and that it answers again.
+// TestDegradedFrozenBehindShortDeadlines: the layer detects that the store does not answer although
+// all callers give up before the store's own timeout, and that it answers again.
 func TestDegradedFrozenBehindShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &delayed{Store: newOutage(t)}

@@ -13,8 +13,8 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// TestDegradedMemory: what is owed for MaxKeys keys takes at most 128 bytes a key beside what a
-// debt itself takes, whatever callers send, and however often they ask again.
+// TestDegradedMemory: debts for MaxKeys keys take at most 128 bytes a key besides the debts
+// themselves, whatever keys callers send, and however often.
 func TestDegradedMemory(t *testing.T) {
 	const maxKeys, more, each = 4000, 200, 128 + 1000
 	for _, tt := range []struct {
@@ -56,7 +56,7 @@ func TestDegradedMemory(t *testing.T) {
 				t.Errorf("%d bytes are held for %d keys", held, maxKeys)
 			}
 
-			// All of it comes to the store under its true key, and leaves room.
+			// All debts are recorded in the store under their keys, and leave room.
 			store.mode.Store(up)
 			for start := time.Now(); s.Stats().Pending > 0; time.Sleep(time.Millisecond) {
 				if time.Since(start) > time.Minute {

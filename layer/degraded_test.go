@@ -28,7 +28,7 @@ type outage struct {
 const (
 	up      = iota
 	gone    // nothing arrives
-	frozen  // all arrives, and no answer comes
+	frozen  // demands arrive, but no answer comes
 	corrupt // answers that the state is corrupt
 	deaf    // the answers of what is forced are lost
 )
@@ -121,8 +121,8 @@ func TestDegradedConformance(t *testing.T) {
 	}, nil)
 }
 
-// TestDegradedShare: while the store is unavailable, each process has its part of the limit,
-// exactly.
+// TestDegradedShare: while the store is unavailable, each process admits exactly its share of the
+// limit.
 func TestDegradedShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -152,7 +152,7 @@ func TestDegradedShare(t *testing.T) {
 	})
 }
 
-// TestDegradedKnows: what the store admitted for this process before counts locally.
+// TestDegradedKnows: units that the store admitted for this process before count locally.
 func TestDegradedKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -180,8 +180,8 @@ func TestDegradedKnows(t *testing.T) {
 	})
 }
 
-// TestDegradedRecords: what was admitted locally is in the store before the store decides about the
-// key again.
+// TestDegradedRecords: units that were admitted locally are recorded before the store decides on
+// the key again.
 func TestDegradedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -203,13 +203,13 @@ func TestDegradedRecords(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if left := ask(t, store, ratelimit.OpPeek, "not asked", 1).Remaining; left != 4 {
-			t.Errorf("%d remain in the store of the key that nobody asked about, want 4", left)
+			t.Errorf("%d remain in the store of the key that was not asked for, want 4", left)
 		}
 		if st := s.Stats(); st.Unavailable || st.Pending != 0 || st.Recorded != 8 {
 			t.Errorf("%+v", st)
 		}
 		if len(changes) != 2 || !changes[0] || changes[1] {
-			t.Errorf("OnChange was told %v", changes)
+			t.Errorf("OnChange was called with %v", changes)
 		}
 	})
 }
@@ -235,8 +235,8 @@ func TestDegradedRecordsWhatCounts(t *testing.T) {
 	})
 }
 
-// TestDegradedFrozen: a server that stands still, and then does all it was sent, has each local
-// admission at most twice: by the demand itself, and by a force.
+// TestDegradedFrozen: a server that hangs, and then applies all demands that it received, records
+// each local admission at most twice: by the demand itself, and by a force.
 func TestDegradedFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -254,7 +254,7 @@ func TestDegradedFrozen(t *testing.T) {
 	})
 }
 
-// TestDegradedForcesSeldom: what was sent to be recorded is not sent for ever when no answer comes.
+// TestDegradedForcesSeldom: units are not sent to the store again and again if no answer comes.
 func TestDegradedForcesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -275,8 +275,8 @@ func TestDegradedForcesSeldom(t *testing.T) {
 	})
 }
 
-// TestDegradedLeavesUndecided: what only the store can do and what is more than the share is not
-// decided locally.
+// TestDegradedLeavesUndecided: demands that only the store can decide, or for more than the share,
+// are not decided locally.
 func TestDegradedLeavesUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -370,8 +370,8 @@ func TestDegradedTakeAll(t *testing.T) {
 	})
 }
 
-// TestDegradedBounded: a flood of keys while the store is unavailable takes no more memory than it
-// may, and who has a history keeps it.
+// TestDegradedBounded: a flood of keys while the store is unavailable takes bounded memory, and
+// keys with a history keep it.
 func TestDegradedBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
@@ -396,7 +396,7 @@ func TestDegradedBounded(t *testing.T) {
 			t.Errorf("%d keys of the flood admitted, want 99", n)
 		}
 		if ask(t, s, ratelimit.OpTake, "live", 1).Allowed {
-			t.Error("the flood washed a history away")
+			t.Error("the flood deleted a history")
 		}
 		time.Sleep(2 * time.Minute)
 		if n := flood(); n != 100 {
@@ -442,8 +442,8 @@ func TestDegradedClose(t *testing.T) {
 	})
 }
 
-// TestDegradedBound: in no window around outages is more admitted than the limit and everyone's
-// share.
+// TestDegradedBound: in no window around outages more is admitted than the limit and the shares of
+// all processes.
 func TestDegradedBound(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -9,5 +9,5 @@
 //     own because it needs another module.
 //
 // A layer sees only the calls that pass through it. From the outside to the inside a sensible order
-// is Degraded, which decides what the breaker refuses; the breaker; ResetCorrupt; Timeout; Prefix.
+// is Degraded, which decides while the breaker is open; the breaker; ResetCorrupt; Timeout; Prefix.
 package layer

@@ -9,7 +9,7 @@ import (
 )
 
 // Prefix is a store that puts a prefix before every key, so that several users of the store inside
-// share nothing. Create one with [NewPrefix]. It is safe for simultaneous use.
+// share nothing. Create one with [NewPrefix]. It is safe for concurrent use.
 type Prefix struct {
 	store   ratelimit.Store
 	prefix  string
@@ -21,12 +21,12 @@ const maxScratch = 1024
 
 var _ ratelimit.Store = (*Prefix)(nil)
 
-// NewPrefix returns a store that asks store about prefix followed by the key. The prefix may be any
+// NewPrefix returns a store that calls store with prefix followed by the key. The prefix may be any
 // bytes, at least one. An error wraps [ratelimit.ErrInvalidOptions].
 //
-// Two prefixes share nothing if neither begins with the other. That is so when each ends in a byte
-// that it has nowhere else, as "api:" and "mail:" do. But "a:" and "a:b:" share keys, and so does a
-// prefix with users of store that have none.
+// Two prefixes share nothing if neither begins with the other. That is so if each ends in a byte
+// that it has nowhere else, as "api:" and "mail:" do. But "a:" and "a:b:" can share keys, and so
+// can a prefix and a user of store without one.
 func NewPrefix(store ratelimit.Store, prefix string) (*Prefix, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
@@ -60,8 +60,8 @@ func (s *Prefix) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratel
 	return s.store.TakeAll(ctx, *scratch, out)
 }
 
-// release drops the keys before the scratch is pooled, so that the pool keeps no user's bytes
-// alive.
+// release drops the keys before the scratch is pooled, so that the pool does not hold keys of
+// callers.
 func (s *Prefix) release(scratch *[]ratelimit.Demand) {
 	if cap(*scratch) > maxScratch {
 		return

@@ -19,8 +19,8 @@ const (
 	recordWorkers = 16
 )
 
-// recorder records the debts of a ledger in the store: a single one before the store is asked about
-// its key, all others in the background.
+// recorder records the debts of a ledger in the store: a single one before a demand on its key, all
+// others in the background.
 type recorder struct {
 	store        ratelimit.Store
 	ledger       *ledger
@@ -31,8 +31,8 @@ type recorder struct {
 	unconfirmed  atomic.Int64
 }
 
-// recordBefore records the debt on d's state, before the store is asked about d. The attempt does
-// not end with ctx, since other callers may wait for it.
+// recordBefore records the debt on d's state, before the store decides d. The attempt does not end
+// with ctx, since other callers may wait for it.
 func (r *recorder) recordBefore(ctx context.Context, d ratelimit.Demand) error {
 	a, isNew := r.ledger.begin(d)
 	if a == nil {
@@ -45,7 +45,7 @@ func (r *recorder) recordBefore(ctx context.Context, d ratelimit.Demand) error {
 	case <-a.done:
 		return a.err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: what was admitted locally is not recorded yet: %w",
+		return fmt.Errorf("%w: units that were admitted locally are not recorded yet: %w",
 			ratelimit.ErrUnavailable, ctx.Err())
 	}
 }
@@ -61,8 +61,8 @@ func (r *recorder) start(a *attempt) {
 	}
 }
 
-// force records d in the store. If the store was unavailable, a peek has to be answered first: a
-// server that only stood still would in the end record every force that it was sent.
+// force records d in the store. If the store was unavailable, a peek has to succeed first: a server
+// that only hung would in the end record every force that was sent to it.
 func (r *recorder) force(d ratelimit.Demand) (outcome, error) {
 	if d.N == 0 {
 		return settled, nil
@@ -82,7 +82,7 @@ func (r *recorder) force(d ratelimit.Demand) (outcome, error) {
 		r.recorded.Add(d.N)
 		return settled, nil
 	}
-	// Without ctx: that recordTimeout is over is a failure of the store.
+	// Not ctx: the end of recordTimeout is a failure of the store.
 	r.availability.failed(context.Background(), d, err)
 	switch {
 	case errors.Is(err, ratelimit.ErrOutcomeUnknown):

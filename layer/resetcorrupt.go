@@ -9,12 +9,12 @@ import (
 )
 
 // ResetCorrupt is a store that resets corrupt states: when the store inside fails with
-// [ratelimit.ErrCorruptState] it resets that state and asks once more. Create one with
-// [NewResetCorrupt]. It is safe for simultaneous use.
+// [ratelimit.ErrCorruptState] it resets that state and calls the store again. Create one with
+// [NewResetCorrupt]. It is safe for concurrent use.
 //
-// Without it such a key is refused, whatever the policy, until the state is reset or expires. With
-// it the key has its whole limit again at once, so whoever can corrupt a state, but not delete it,
-// can use the limit again and again. It also resets for an OpPeek. What a corrupt state held is
+// Without it demands on such a key fail, whatever the policy, until the state is reset or expires.
+// With it the key has its whole limit again at once, so whoever can corrupt a state, but not delete
+// it, can use the limit again and again. It also resets for an OpPeek. What a corrupt state held is
 // lost in either case. What others admit between the failure and the reset is lost too. Within a
 // process that cannot happen. If several processes find the same state corrupt at the same moment,
 // each may admit as much as the limit.

@@ -103,8 +103,8 @@ func TestResetCorruptTakeAll(t *testing.T) {
 	}
 }
 
-// TestResetCorruptTogether lets many find the same state corrupt. The limit holds for all that they
-// are admitted.
+// TestResetCorruptTogether has many callers find the same state corrupt. Together they are admitted
+// up to the limit.
 func TestResetCorruptTogether(t *testing.T) {
 	const limit, callers = 5, 32
 	for range 50 {
@@ -163,7 +163,8 @@ func (s *stubborn) TakeAll(_ context.Context, ds []ratelimit.Demand, out []ratel
 	return ratelimit.ErrCorruptState
 }
 
-// TestResetCorruptInVain holds that a state that stays corrupt is refused, after one attempt more.
+// TestResetCorruptInVain checks that a demand on a state that stays corrupt fails after one more
+// attempt.
 func TestResetCorruptInVain(t *testing.T) {
 	for _, resetErr := range []error{nil, ratelimit.ErrOutcomeUnknown} {
 		inside := &stubborn{resetErr: resetErr}
@@ -207,7 +208,8 @@ func (s *waiting) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resul
 	return s.stubborn.Take(ctx, d)
 }
 
-// TestResetCorruptLeaves holds that who waits for another's reset leaves when his context ends.
+// TestResetCorruptLeaves checks that a call that waits for the reset of another returns when its
+// context ends.
 func TestResetCorruptLeaves(t *testing.T) {
 	inside := &waiting{resetting: make(chan struct{})}
 	s := layer.NewResetCorrupt(inside)

@@ -9,9 +9,9 @@ import (
 )
 
 // Timeout is a store whose calls end in time, provided that the store inside observes contexts as
-// the contract demands. The stores on servers have a Timeout of their own, which costs less; this
+// the contract requires. The stores on servers have a Timeout of their own, which costs less; this
 // one is for stores that have none, and for a shorter one where several limiters use one store.
-// Create one with [NewTimeout]. It is safe for simultaneous use.
+// Create one with [NewTimeout]. It is safe for concurrent use.
 type Timeout struct {
 	store ratelimit.Store
 	after time.Duration
@@ -27,7 +27,7 @@ func NewTimeout(store ratelimit.Store, after time.Duration) (*Timeout, error) {
 		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
 	}
 	if after <= 0 {
-		return nil, fmt.Errorf("%w: a timeout of %v", ratelimit.ErrInvalidOptions, after)
+		return nil, fmt.Errorf("%w: timeout %v is not positive", ratelimit.ErrInvalidOptions, after)
 	}
 	return &Timeout{store, after}, nil
 }

@@ -32,8 +32,8 @@ var buckets = []float64{
 	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
 }
 
-// Metrics records the decisions of limiters and the statistics of stores. It is safe for
-// simultaneous use. Create one with [New].
+// Metrics records the decisions of limiters and the statistics of stores. It is safe for concurrent
+// use. Create one with [New].
 type Metrics struct {
 	decisions, units, near, errors, shadows metric.Int64Counter
 	duration, waited                        metric.Float64Histogram
@@ -48,8 +48,8 @@ type Metrics struct {
 	watched map[string]func() any
 }
 
-// New returns Metrics with a meter of provider. It returns an error that wraps
-// [ratelimit.ErrInvalidOptions] if provider is nil, and any error of the provider.
+// New returns Metrics that record on a meter of provider. Errors are those of provider, and one
+// that wraps [ratelimit.ErrInvalidOptions] if provider is nil.
 func New(provider metric.MeterProvider) (*Metrics, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("%w: no meter provider", ratelimit.ErrInvalidOptions)
@@ -77,7 +77,7 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 	}
 	m.decisions = counter("ratelimit.decisions", "{decision}",
 		"Decisions, one for each limit of a call.")
-	m.units = counter("ratelimit.units", "{unit}", "Units that were asked for.")
+	m.units = counter("ratelimit.units", "{unit}", "Units requested, for each limit of a call.")
 	m.near = counter("ratelimit.near_limit", "{decision}",
 		"Takes admitted with at most 20 % remaining.")
 	m.errors = counter("ratelimit.errors", "{error}", "Calls that failed.")
@@ -91,11 +91,12 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 	return m, m.registerStats(meter)
 }
 
-// Close stops the collection of statistics. Decisions are counted until the provider shuts down.
+// Close stops the collection of statistics: those of [Metrics.Watch], and Max and Window of limits.
+// Decisions are counted until the provider shuts down.
 func (m *Metrics) Close() error { return m.registration.Unregister() }
 
-// Observe records a call; it is for [ratelimit.Limiter.WithObserver]. It sets attributes of the
-// current span and starts no span.
+// Observe records a call of a limiter, and sets attributes of the current span. Pass it to
+// [ratelimit.Limiter.WithObserver].
 func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 	if int(o.Op) >= numOps || len(o.Limits) == 0 {
 		return
@@ -130,8 +131,8 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 	}
 }
 
-// ObserveShadow records a decision of a shadow; it is for the observer of the limiter that
-// [ratelimit.Limiter.WithShadow] gets. Shadows are in ratelimit.shadow.decisions only.
+// ObserveShadow records a decision of a shadow, only in ratelimit.shadow.decisions. Pass it to
+// [ratelimit.Limiter.WithObserver] of the limiter that [ratelimit.Limiter.WithShadow] gets.
 func (m *Metrics) ObserveShadow(ctx context.Context, o ratelimit.Observation) {
 	if int(o.Op) >= numOps {
 		return

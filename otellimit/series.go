@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxLimits is how many names of limits are told apart.
+	// maxLimits is the number of limits that have attributes of their own.
 	maxLimits = 1000
 	otherName = "_other"
 )
@@ -63,7 +63,7 @@ func newLimitSeries(name string) *limitSeries {
 	return &limitSeries{name: name, only: newOptions([]attribute.KeyValue{limitKey.String(name)})}
 }
 
-// see keeps the numbers of the limit.
+// see stores Max and Window of the limit.
 func (s *limitSeries) see(l ratelimit.Limit) {
 	if s.max.Load() != l.Max {
 		s.max.Store(l.Max)

@@ -16,8 +16,8 @@ import (
 )
 
 // BreakerStats are the state and the statistics of a breaker of package
-// [github.com/truewindow/ratelimit/layer/breaker]. They are a type of this package so that programs
-// without a breaker do not get the library that it uses.
+// [github.com/truewindow/ratelimit/layer/breaker]. They are a type of this package, so that
+// programs without a breaker do not depend on its library.
 type BreakerStats struct {
 	State    string // closed, half-open or open
 	Opened   int64  // breaker.Stats.Opened
@@ -27,16 +27,19 @@ type BreakerStats struct {
 
 var breakerStates = []string{"closed", "half-open", "open"}
 
-// Watch shows the statistics that stats returns whenever metrics are collected, under a name for
-// the store: memorystore.Stats, [serverstore.Stats], [layer.DegradedStats] or [BreakerStats]. The
-// Stats method of a backend.Store returns one of them. Values of other types, such as nil, are
-// ignored. A layer and the store inside it need a name each. An error wraps
+// Watch adds the statistics of a store or a layer to the metrics, with name as ratelimit.store.
+// Whenever metrics are collected, it calls stats, which returns memorystore.Stats,
+// [serverstore.Stats], [layer.DegradedStats] or [BreakerStats]; the Stats method of a backend.Store
+// returns one of them. Values of other types, such as nil, are ignored. stats must be safe for
+// concurrent use.
+//
+// A layer and the store inside it need different names. An error wraps
 // [ratelimit.ErrInvalidOptions] if the name is empty or taken, or stats is nil.
 func (m *Metrics) Watch(name string, stats func() any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if name == "" || stats == nil || m.watched[name] != nil {
-		return fmt.Errorf("%w: Watch needs a name of its own for each store, and its statistics",
+		return fmt.Errorf("%w: Watch needs a name that is not taken, and a function",
 			ratelimit.ErrInvalidOptions)
 	}
 	m.watched[name] = stats
@@ -49,50 +52,50 @@ type statsInstruments struct {
 	window metric.Float64ObservableGauge
 }
 
-// A statsMetric is a row of the table of the package's comment.
+// A statsMetric is a row of the table in the package comment.
 type statsMetric struct {
 	name, unit, what string
 	counter          bool
 }
 
 var statsMetrics = []statsMetric{
-	{"ratelimit.limit.max", "{unit}", "Max of a limit that has decided.", false},
-	{"ratelimit.store.keys", "{key}", "States that a store in memory holds.", false},
-	{"ratelimit.store.keys.max", "{key}", "The most states that it may hold.", false},
-	{"ratelimit.store.overflow.keys", "{key}", "Overflow states.", false},
+	{"ratelimit.limit.max", "{unit}", "Max of each limit that has decided.", false},
+	{"ratelimit.store.keys", "{key}", "States in a memory store.", false},
+	{"ratelimit.store.keys.max", "{key}", "The most states that a memory store may hold.", false},
+	{"ratelimit.store.overflow.keys", "{key}", "Overflow states in a memory store.", false},
 	{"ratelimit.store.overflow.decisions", "{decision}",
 		"Demands decided on an overflow state.", true},
-	{"ratelimit.store.refusals", "{call}", "Calls that failed for want of room.", true},
-	{"ratelimit.store.queued", "{call}", "Slots for calls that are not sent yet.", false},
-	{"ratelimit.store.queued.max", "{call}", "The most slots for such calls.", false},
+	{"ratelimit.store.refusals", "{call}", "Calls that failed because the store was full.", true},
+	{"ratelimit.store.queued", "{call}", "Queue slots for calls that are not sent yet.", false},
+	{"ratelimit.store.queued.max", "{call}", "The most queue slots for such calls.", false},
 	{"ratelimit.store.abandoned", "{request}", "Requests that no caller waits for.", false},
 	{"ratelimit.store.abandoned.max", "{request}",
-		"The number of them from which on no request is sent.", false},
+		"The number of them at which no more requests are sent.", false},
 	{"ratelimit.cache.enabled", "{cache}", "1 if refusals are cached, else 0.", false},
 	{"ratelimit.cache.entries", "{refusal}", "Cached refusals.", false},
-	{"ratelimit.cache.size", "By", "Memory of the cached refusals, about.", false},
-	{"ratelimit.cache.hits", "{refusal}", "Refusals that came from the cache.", true},
-	{"ratelimit.cache.stored", "{refusal}", "Refusals that were cached.", true},
+	{"ratelimit.cache.size", "By", "Approximate memory of the cached refusals.", false},
+	{"ratelimit.cache.hits", "{refusal}", "Refusals that the cache answered.", true},
+	{"ratelimit.cache.stored", "{refusal}", "Refusals that were added to the cache.", true},
 	{"ratelimit.cache.discarded", "{refusal}",
-		"Refusals that changed before they were cached.", true},
+		"Refusals not cached because the state changed.", true},
 	{"ratelimit.cache.invalidations", "{state}",
 		"States that the server reported as changed.", true},
-	{"ratelimit.cache.flushes", "{flush}", "Times when the cache was emptied.", true},
-	{"ratelimit.local.active", "{store}", "1 while decisions are local, else 0.", false},
+	{"ratelimit.cache.flushes", "{flush}", "Times that the cache was emptied.", true},
+	{"ratelimit.local.active", "{store}", "1 while a Degraded store decides, else 0.", false},
 	{"ratelimit.local.decisions", "{call}", "Calls decided locally.", true},
 	{"ratelimit.local.undecided", "{call}",
-		"Calls that could not be decided locally either.", true},
-	{"ratelimit.local.pending", "{state}", "States with units that are not recorded yet.", false},
-	{"ratelimit.local.recorded", "{unit}", "Units recorded in the store later.", true},
+		"Calls that could not be decided locally.", true},
+	{"ratelimit.local.pending", "{state}", "States with units not yet in the store.", false},
+	{"ratelimit.local.recorded", "{unit}", "Local units that were recorded in the store.", true},
 	{"ratelimit.local.unconfirmed", "{unit}",
-		"Units recorded later whose answer never came.", true},
+		"Local units sent to the store, answer lost.", true},
 	{"ratelimit.local.keys", "{key}", "States tracked locally.", false},
 	{"ratelimit.local.untracked", "{admission}",
-		"Admissions that found no room to be tracked.", true},
-	{"ratelimit.breaker.state", "{breaker}", "1 for the state that a breaker has, else 0.", false},
-	{"ratelimit.breaker.opened", "{change}", "Times when a breaker opened.", true},
+		"Admissions not tracked for lack of room.", true},
+	{"ratelimit.breaker.state", "{breaker}", "1 for the current state, 0 for the others.", false},
+	{"ratelimit.breaker.opened", "{change}", "Times that a breaker opened.", true},
 	{"ratelimit.breaker.refusals", "{call}", "Calls that an open breaker refused.", true},
-	{"ratelimit.breaker.failures", "{call}", "Calls that failed.", true},
+	{"ratelimit.breaker.failures", "{call}", "Calls through a breaker that failed.", true},
 }
 
 func (m *Metrics) registerStats(meter metric.Meter) error {
@@ -112,7 +115,7 @@ func (m *Metrics) registerStats(meter metric.Meter) error {
 		all, problems = append(all, instrument), append(problems, err)
 	}
 	window, err := meter.Float64ObservableGauge("ratelimit.limit.window",
-		metric.WithUnit("s"), metric.WithDescription("Window of a limit that has decided."))
+		metric.WithUnit("s"), metric.WithDescription("Window of each limit that has decided."))
 	m.stats.window = window
 	if err := errors.Join(append(problems, err)...); err != nil {
 		return err
@@ -125,7 +128,7 @@ func (m *Metrics) registerStats(meter metric.Meter) error {
 func (m *Metrics) collect(_ context.Context, o metric.Observer) error {
 	for name, s := range m.limits.all() {
 		if name == otherName {
-			continue // limits of different numbers
+			continue // limits with different Max and Window
 		}
 		set := metric.WithAttributes(limitKey.String(name))
 		o.ObserveInt64(m.stats.ints["ratelimit.limit.max"], s.max.Load(), set)

@@ -1,19 +1,19 @@
 #!/bin/bash
-# Print for each package for users how many of its statements all tests together run, with the
-# integration tests on one type of server. Fail if it is less than MINIMUM percent for one of them.
+# Print for each package that users import what part of its statements all tests together run. The
+# tests on servers run on one type of server. Fail if a package has less than MINIMUM percent.
 #
 #   MINIMUM   percent   (90)
-#   PROFILE   file that keeps the profile for "go tool cover" (a temporary one)
+#   PROFILE   file for the profile, for "go tool cover" (a temporary file)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 profile=${PROFILE:-$(mktemp)}
 [ -n "${PROFILE:-}" ] || trap 'rm -f "$profile"' EXIT
 
-# These tests take long, and the statements that they run are run by other tests too.
+# These tests take long, and other tests run the same statements.
 slow=(
   CacheRaces 'Clock.*' ClusterFailover ClusterNodeComesBack DegradedOutage Demo Exactness Faults
   FaultsBreaker 'Guard(Calls|Reads|Same|Sizes)' InexactOnServers LeastRights LuaStepOnLargeLogs
-  MillionDemands PausedServerKeepsNobodyElse Quickstart SameTakes SecretsStaySecret SentinelFailover
+  MillionDemands PausedServerDelaysNoOther Quickstart SameTakes SecretsStaySecret SentinelFailover
   'Serve([A-Z].*)?' SlotMigration StoppedProcess
 )
 skip="^Test($(IFS='|'; echo "${slow[*]}"))$"
@@ -24,7 +24,7 @@ log=$(go test -count=1 -timeout=40m -p=2 -parallel=3 -skip "$skip" -coverpkg="$m
   -coverprofile="$profile" ./... 2>&1) ||
   { grep -v "coverage: .* of statements" <<<"$log"; exit 1; }
 
-# The profile has each block once for every test binary: it was run if any of them ran it.
+# The profile has each block once for every test binary. A block was run if any of them ran it.
 awk -v minimum="${MINIMUM:-90}" '
   FNR > 1 {
     statements[$1] = $2

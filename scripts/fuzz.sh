@@ -1,12 +1,11 @@
 #!/bin/bash
 # Fuzz every target of the module, one after the other.
 #
-#   scripts/fuzz.sh [TIME]    for TIME each, a duration or a number of inputs; 150000x unless said
+#   scripts/fuzz.sh [TIME]    for TIME each, a duration or a number of inputs (150000x)
 #
-# The default is a number of inputs, since a run that ends by the clock sometimes fails with
-# "context deadline exceeded" and no input. Beyond TIME, Go spends up to a minute on making an input
-# smaller; the limit of a second keeps a run to its time. An input that fails is then hardly made
-# smaller.
+# The default is a number of inputs, because a run for a duration sometimes fails with "context
+# deadline exceeded" and no input. After TIME, Go would spend up to a minute on minimizing an input.
+# -fuzzminimizetime bounds that to a second, so an input that fails is hardly minimized.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-150000x}

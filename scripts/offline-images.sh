@@ -1,21 +1,25 @@
 #!/bin/bash
-# Build the images of the tests, of Redis, Valkey, PostgreSQL, nginx, Caddy and Prometheus, from
-# Debian packages, where no container registry answers. The tests call this script themselves; it
-# takes about half a minute.
+# Build the images that the tests use, of Redis, Valkey, PostgreSQL, nginx, Caddy and Prometheus,
+# from Debian packages, where no container registry can be reached. The tests call this script
+# themselves; it takes about half a minute.
 #
-#   scripts/offline-images.sh               build the images that the engine lacks
+#   scripts/offline-images.sh               build the images that Docker lacks
 #   scripts/offline-images.sh redis:8 ...   only these
 #
-# It needs Debian with apt, the archive's keyring, and an engine that the user may talk to, but not
-# root. The packages come from the mirrors that the machine's own apt sources name, whatever Debian
-# release the machine runs. WORK (~/.cache/ratelimit-images) caches them.
+# It needs Debian with apt, the archive's keyring, and a Docker engine that the user may use; it
+# does not need root. The packages come from the mirrors in the machine's own apt sources, whatever
+# Debian release the machine runs. They are cached in the directory WORK
+# (~/.cache/ratelimit-images).
 #
-# An image works like the official one. Redis and Valkey: port 6379 on all interfaces, protected
-# mode off, arguments are options of the server or a command, the log goes to stdout. They have the
-# client, and lack the official image's modules. nginx and Caddy: the configuration is where the
-# official image has it, /etc/nginx/nginx.conf and /etc/caddy/Caddyfile; nginx has curl. Prometheus
-# is the entrypoint of its image, which has promtool. PostgreSQL has one database and one user,
-# postgres, with the password of POSTGRES_PASSWORD; it runs as that user, the others run as root.
+# The images work like the official ones:
+#
+#   Redis, Valkey  port 6379 on all interfaces, protected mode off, the log on stdout; arguments are
+#                  options of the server or a command; with the client, without modules
+#   nginx, Caddy   the configuration is /etc/nginx/nginx.conf, /etc/caddy/Caddyfile; nginx has curl
+#   Prometheus     the entrypoint is prometheus; with promtool
+#   PostgreSQL     one database and one user, postgres, with the password POSTGRES_PASSWORD; runs as
+#                  that user, while the others run as root
+#
 # All have busybox as /bin/sh.
 set -euo pipefail
 
@@ -47,7 +51,7 @@ esac
 
 for want in "$@"; do
   awk -v w="$want" '$1 == w { f = 1 } END { exit !f }' <<<"$TABLE" ||
-    fail "there is no recipe for an image $want"
+    fail "$want is not in the table of images in scripts/offline-images.sh"
 done
 
 WORK=${WORK:-${XDG_CACHE_HOME:-$HOME/.cache}/ratelimit-images}
@@ -74,7 +78,8 @@ mirrors() { # [option of apt-get]...: "label URI" of each Debian source of this 
     awk -F '|' '$1 == "Debian" { gsub(" ", "-", $2); print $2, $3 }' | sort -u
 }
 
-# find_mirrors sets MIRROR and SECMIRROR. apt knows what a source is once it has the source's lists.
+# find_mirrors sets MIRROR and SECMIRROR. apt reports the origin of a source only if it has the
+# source's lists.
 find_mirrors() {
   local all lists=$WORK/apt/machine
   all=$(mirrors)
@@ -88,7 +93,8 @@ find_mirrors() {
   [ -n "$MIRROR" ] || fail "the images cannot be built here: apt has no Debian source that answers"
 }
 
-# apt with its own state and without the machine's sources, preferences and hooks.
+# apt_setup prepares apt with a state of its own, without the machine's sources, preferences and
+# hooks.
 apt_setup() { # suite
   APTDIR=$WORK/apt/$1
   mkdir -p "$APTDIR"/{lists/partial,cache/archives/partial,debs}
@@ -105,8 +111,8 @@ apt_setup() { # suite
   apt-get "${APTO[@]}" update >&2
 }
 
-# "package version" of the named packages and of every library package that they depend on,
-# directly or not.
+# closure prints "package version" of the named packages and of every library package that they
+# depend on, directly or indirectly.
 closure() { # packages
   { printf '%s\n' "$@"
     apt-cache "${APTO[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts \
@@ -117,7 +123,7 @@ closure() { # packages
     awk '/^[a-z0-9]/ { p = $1; sub(/:$/, "", p) } /^ +Candidate: [^(]/ { print p, $2 }'
 }
 
-# recipe sets PACKAGES of a family, MAIN, the one that has the version, and BINARIES.
+# recipe sets the PACKAGES and BINARIES of a family, and MAIN, the package whose version counts.
 recipe() { # family
   case $1 in
     nginx)
@@ -150,7 +156,7 @@ unpack() { # the packages of the recipe and their libraries into SRC
   done <"$SRC.list"
 }
 
-# Copy binaries from SRC to DST with the libraries that SRC's own loader finds for them.
+# take copies binaries from SRC to DST, with the libraries that SRC's own loader finds for them.
 take() { # binaries
   local bin real lib
   for bin in "$@"; do
@@ -170,13 +176,13 @@ finish_server() { # redis or valkey
   [ -e "$DST/usr/bin/$1-sentinel" ] || ln -s "$1-server" "$DST/usr/bin/$1-sentinel"
   cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<W
 #!/bin/sh
-# As in the official image, options alone are the server's, and protected mode is off.
+# As in the official image, options alone start the server, and protected mode is off.
 case "\${1-}" in
   -*) set -- $1-server "\$@" ;;
 esac
 if [ "\${1-}" = $1-server ]; then
   shift
-  set -- $1-server --protected-mode no "\$@" # of an option given twice the later wins
+  set -- $1-server --protected-mode no "\$@" # if an option is given twice, the later one counts
 fi
 exec "\$@"
 W
@@ -221,7 +227,7 @@ finish_postgres() {
   chmod 777 "$DST/var/lib/postgresql" "$DST/run/postgresql"
   cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<'W'
 #!/bin/sh
-# As in the official image, options alone are the server's, and the first start makes the database.
+# As in the official image, options alone start the server; the first start makes the database.
 case "${1-}" in
   -*) set -- postgres "$@" ;;
 esac

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Run the tests on servers, which are in the folders of integration and in examples/postgres. While
-# they run, print how far each folder is; at the end, print how many tests ran in all, and on which
-# servers. Arguments are those of go test.
+# they run, print the progress of each folder; at the end, print how many tests ran in all, and on
+# which servers. The arguments are passed to go test.
 #
 # Each folder is a process that starts servers of its own. Two run at the same time, with three
-# tests each: with more, tests of faults fail on a small machine. The folders that take the longest
-# come first.
+# tests each: with more, tests of faults fail on a small machine. The folders that take longest
+# start first.
 set -euo pipefail
 cd "$(dirname "$0")/../integration"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Count the go.sum lines that a user of this module gets, by building temporary modules that import
-# it, and fail above the bounds.
+# Count the go.sum lines that an import of this module adds for a user, by building temporary
+# modules that import it. Fail above the bounds below.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 module=$(sed -n 's/^module //p' "$root/go.mod")

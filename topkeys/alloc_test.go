@@ -9,8 +9,8 @@ import (
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
-// TestAllocations: an admission and a refusal of a key in the list allocate nothing, a new key one
-// copy of itself.
+// TestAllocations: an admission, and a refusal of a key in the list, allocate nothing. A new key
+// allocates one copy of itself.
 func TestAllocations(t *testing.T) {
 	sketch := newSketch(t, &topkeys.Options{Size: 10})
 	keys := make([]string, 1000)

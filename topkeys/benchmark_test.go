@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkObserve measures what an observation costs the caller: of an admission, of a refusal of
-// keys that are all in the list, and of keys of which none is.
+// a key in the list, and of a refusal of a key that is not in the list.
 func BenchmarkObserve(b *testing.B) {
 	for _, size := range []int{10, 100, 1000} {
 		for _, c := range []struct {

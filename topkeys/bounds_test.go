@@ -14,13 +14,13 @@ import (
 
 const halfLife = time.Minute
 
-// A refusal is one of a key, some time after the one before.
+// A refusal is a refusal of key, some time after the one before.
 type refusal struct {
 	key   string
 	after time.Duration
 }
 
-// count is the exact count of a key, or of all.
+// count is the exact count of a key, or of all keys.
 type count struct {
 	value float64
 	at    time.Time
@@ -61,7 +61,7 @@ func checkBounds(t *testing.T, size int, refusals []refusal) {
 	}
 }
 
-// compare returns what in a list is not as the documentation says.
+// compare returns an error if the list is not as the documentation says.
 func compare(top []topkeys.Limit, size int, exact map[string]*count, all float64) error {
 	if len(top) != 1 {
 		return fmt.Errorf("%d limits", len(top))
@@ -102,7 +102,7 @@ func compare(top []topkeys.Limit, size int, exact map[string]*count, all float64
 	return nil
 }
 
-// TestBounds holds the promises on streams of few and many keys, skewed and not, quick and slow.
+// TestBounds checks the documented bounds with few and many keys, skewed and not, quick and slow.
 func TestBounds(t *testing.T) {
 	for _, size := range []int{1, 2, 10, 100} {
 		for _, keys := range []uint64{1, 10, 100, 2000} {
@@ -128,7 +128,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestBoundsAtWorst has every key but one come once, which is where the errors are greatest.
+// TestBoundsAtWorst refuses each key once, except for one key. Then the errors are largest.
 func TestBoundsAtWorst(t *testing.T) {
 	const size = 10
 	for _, every := range []int{2, size - 1, size, size + 1} {

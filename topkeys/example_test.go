@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
-// Example names the keys by a hash: Name tells whether a key is in the list.
+// The list has hashes of the keys. Name returns the hash of a key.
 func Example() {
 	ctx := context.Background()
 	store, err := memorystore.New(nil)

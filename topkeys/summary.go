@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// maxExponent is how many half-lives after base counts are scaled to a new base. A float64 has
-	// room for 2^1023.
+	// maxExponent is the number of half-lives after which counts are scaled to a new base. A
+	// float64 has room for 2^1023.
 	maxExponent = 64
-	// least is the least count that is listed.
+	// least is the lowest count that is listed.
 	least = .001
 )
 
@@ -26,9 +26,9 @@ type counter struct {
 	index      int // in the heap
 }
 
-// A summary has the counters of one limit. Counts are in units of the weight that a refusal had
-// base half-lives after the start. A refusal weighs twice as much after each half-life, so the
-// order of the counters changes only by refusals.
+// A summary has the counters of one limit. Counts are multiples of the weight that a refusal had at
+// base. A refusal weighs twice as much after each half-life, so the order of the counters changes
+// only with refusals.
 type summary struct {
 	mu       sync.Mutex
 	size     int
@@ -43,8 +43,8 @@ func newSummary(size int) *summary {
 	return &summary{size: size, counters: make(map[string]*counter)}
 }
 
-// refuse counts a refusal of key. A key without a counter takes over the lowest counter if there
-// are as many as there may be: it may have been refused as often before.
+// refuse counts a refusal of key. If all counters are in use, a key without a counter takes over
+// the lowest one and its count, because the key may have been refused as often before.
 func (s *summary) refuse(key string, now float64) {
 	key = longkey.Shorten(key)
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-// Package topkeys tells which keys are refused most now, in bounded memory: it is an observer of
+// Package topkeys lists the keys that are refused most now, in bounded memory. It is an observer of
 // limiters.
 //
 //	keys, err := topkeys.New(nil)
@@ -7,18 +7,18 @@
 //	…
 //	for _, limit := range keys.Top() { … }
 //
-// For each limit it keeps a number of keys with a count of their refusals. The counts decay: after
-// each half-life, a refusal counts half of what it did. So the keys at the top are those that are
-// refused now, and one that has stopped leaves the list.
+// For each limit it keeps the keys that are refused most, and a count of their refusals. The counts
+// decay: with each half-life, a refusal counts half as much. So the keys at the top are those that
+// are refused now, and a key that is no longer refused leaves the list.
 //
-// The keys and counts are those of the algorithm Space-Saving (Metwally, Agrawal and El Abbadi,
-// "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005), with weights
-// that grow in time in place of counts that shrink (Cormode, Shkapenyuk, Srivastava and Xu,
-// "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009). What it
-// promises is with [Key] and [Limit].
+// The algorithm is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of
+// Frequent and Top-k Elements in Data Streams", ICDT 2005). Instead of counts that shrink, it has
+// weights that grow with time (Cormode, Shkapenyuk, Srivastava and Xu, "Forward Decay: A Practical
+// Time Decay Model for Streaming Systems", ICDE 2009). [Key] and [Limit] state the bounds that it
+// guarantees.
 //
-// Keys are user data. The list names a key by a keyed hash, unless [Options] ask for the keys
-// themselves. Neither belongs in a label of a metric: the list changes all the time.
+// Keys are user data. The list has keyed hashes of the keys, unless [Options] ask for the keys
+// themselves. Do not use either as labels of a metric, because the list changes all the time.
 package topkeys
 
 import (
@@ -38,13 +38,13 @@ import (
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
-// What zero [Options] mean, and their bounds.
+// The defaults and the bounds of [Options].
 const (
-	DefaultSize     = 100
+	DefaultSize     = 100 // keys
 	DefaultHalfLife = 10 * time.Minute
 
-	MaxSize   = 100_000
-	MinSecret = 16 // bytes
+	MaxSize   = 100_000 // keys
+	MinSecret = 16      // bytes
 )
 
 // maxLimits is how many limits have a list of their own. Further ones share the list of otherName.
@@ -59,23 +59,25 @@ const nameBytes = sha256.Size / 2
 
 // Options of a sketch. The zero value is ready for use.
 type Options struct {
-	// Size is the number of keys that are kept for each limit, up to MaxSize. 0 is DefaultSize.
+	// Size is the number of keys that are kept for each limit, at most MaxSize. 0 means
+	// DefaultSize.
 	Size int
-	// HalfLife is how long it takes until a refusal counts half. 0 is DefaultHalfLife.
+	// HalfLife is the time after which a refusal counts half. 0 means DefaultHalfLife.
 	HalfLife time.Duration
-	// Secret is the key of the hashes that name keys, of at least MinSecret bytes. Sketches with
-	// the same secret have the same names. Nil is a random secret, which no other sketch has.
+	// Secret is the key of the hashes, of at least MinSecret bytes. Sketches with the same secret
+	// have the same hashes. Nil means a random secret, which no other sketch has.
 	Secret []byte
-	// Plain lists keys as they are. It excludes a Secret.
+	// Plain lists the keys themselves. It cannot be combined with a Secret.
 	Plain bool
-	// Now is the clock. Nil is time.Now. While it stands or steps back, nothing decays.
+	// Now is the clock, which must be safe for concurrent use. Nil means time.Now. While it stands
+	// still or steps back, nothing decays.
 	Now func() time.Time
 }
 
-// A Sketch counts the refusals of keys. It is safe for simultaneous use. Create one with [New].
+// A Sketch counts the refusals of keys. It is safe for concurrent use. Create one with [New].
 //
-// It holds at most Size keys for each of at most 1,000 limits; further limits share one list with
-// the name "_other". Of a key longer than 128 bytes it holds the SHA-512 hash.
+// It holds at most Size keys for each of at most 1,000 limits. All further limits share one list
+// with the name "_other". For a key longer than 128 bytes it holds the SHA-512 hash.
 type Sketch struct {
 	options Options
 	start   time.Time
@@ -84,28 +86,28 @@ type Sketch struct {
 	limits map[string]*summary
 }
 
-// A Limit is the list of the keys that one limit refuses most.
+// A Limit is a limit and the keys that it refuses most.
 type Limit struct {
 	Name string
-	// Refusals is the count of all refusals of the limit, decayed as those of the keys. Every key
+	// Refusals is the count of all refusals of the limit, decayed like those of the keys. Every key
 	// with a count above Refusals divided by [Options.Size] is in the list.
 	Refusals float64
 	// Keys are those with the highest counts, the highest first. Counts below 0.001 are left out.
 	Keys []Key
 }
 
-// A Key is a key and how often it was refused. The count of its refusals, each decayed by its age,
-// is at most Count and at least Count - Error. Error is at most [Limit.Refusals] divided by
-// [Options.Size], and 0 as long as the limit has refused no more than Size keys. These bounds hold
-// up to the rounding of float64.
+// A Key is a key and how often it was refused. The exact count of its refusals, each decayed by its
+// age, is between Count - Error and Count. Error is at most [Limit.Refusals] divided by
+// [Options.Size], and 0 as long as the limit has refused no more than Size different keys. The
+// bounds are exact except for the rounding of float64.
 type Key struct {
-	// Name names the key: the first 16 bytes of its HMAC-SHA256 in hexadecimal, or the key if the
-	// options are Plain.
+	// Name is the first 16 bytes of the HMAC-SHA256 of the key, in hexadecimal, or the key itself
+	// with [Options.Plain].
 	Name         string
 	Count, Error float64
 }
 
-// New returns an empty sketch; nil options are the zero Options. An error wraps
+// New returns an empty sketch. Nil options are the zero Options. An error wraps
 // [ratelimit.ErrInvalidOptions].
 func New(opts *Options) (*Sketch, error) {
 	s := &Sketch{limits: make(map[string]*summary)}
@@ -121,7 +123,7 @@ func New(opts *Options) (*Sketch, error) {
 	case o.Secret != nil && len(o.Secret) < MinSecret:
 		return nil, invalid("a Secret of %d bytes is shorter than %d", len(o.Secret), MinSecret)
 	case o.Secret != nil && o.Plain:
-		return nil, invalid("a Secret is of no use with Plain")
+		return nil, invalid("Secret and Plain cannot be combined")
 	}
 	if o.Size == 0 {
 		o.Size = DefaultSize
@@ -145,10 +147,10 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ratelimit.ErrInvalidOptions}, args...)...)
 }
 
-// Observe counts a refusal of the key for each limit that refuses the call; it is for
-// [ratelimit.Limiter.WithObserver]. Refused peeks count too: a claim of no units is one, such as on
-// a block, and some callers peek first. A wait that was given up counts once, if it was refused.
-// Nothing else counts: neither limits that admit a call that another refuses, nor errors.
+// Observe counts one refusal of the key for each limit that refuses the call, whatever the units of
+// the call. Pass it to [ratelimit.Limiter.WithObserver]. Refused peeks count too: a claim of no
+// units is one, such as a claim on a block. A wait that was given up counts once, if it was
+// refused. Errors do not count, and neither do limits that admit a call that another limit refuses.
 func (s *Sketch) Observe(_ context.Context, o ratelimit.Observation) {
 	if o.Op != ratelimit.OpTake && o.Op != ratelimit.OpPeek {
 		return
@@ -165,7 +167,7 @@ func (s *Sketch) halfLives() float64 {
 	return float64(s.options.Now().Sub(s.start)) / float64(s.options.HalfLife)
 }
 
-// summary returns that of a limit.
+// summary returns the summary of a limit.
 func (s *Sketch) summary(limit string) *summary {
 	s.mu.RLock()
 	found := s.limits[limit]
@@ -184,8 +186,8 @@ func (s *Sketch) summary(limit string) *summary {
 	return s.limits[limit]
 }
 
-// Top returns a list for each limit that has refused a key, in the order of their names. It is not
-// one instant of all limits: calls may be counted between two of them.
+// Top returns a list for each limit that has refused a key, sorted by the names of the limits. The
+// lists are not of the same instant: calls may be counted between them.
 func (s *Sketch) Top() []Limit {
 	s.mu.RLock()
 	limits := maps.Clone(s.limits)
@@ -201,10 +203,10 @@ func (s *Sketch) Top() []Limit {
 	return all
 }
 
-// Name returns what Top names a key, to tell whether a key is in the list.
+// Name returns the name that Top has for key. Compare the two to find a key in the list.
 func (s *Sketch) Name(key string) string { return s.name(longkey.Shorten(key)) }
 
-// name returns the name of a key that is short enough to be held.
+// name is Name for a key that is already shortened.
 func (s *Sketch) name(key string) string {
 	if s.options.Plain {
 		return key

@@ -81,7 +81,7 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestWhatCounts: what counts is each limit that refuses a call, as the limiter observes it.
+// TestWhatCounts: a refusal counts for each limit that refuses the call.
 func TestWhatCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memorystore.New(nil)
@@ -135,7 +135,8 @@ func TestWhatCounts(t *testing.T) {
 	})
 }
 
-// TestMostRefusedNow: refusals decay, so a key that is refused now passes one that was.
+// TestMostRefusedNow: refusals decay, so a key that is refused now passes one that was refused
+// before.
 func TestMostRefusedNow(t *testing.T) {
 	clock := &testClock{time.Unix(1e9, 0)}
 	sketch := newSketch(t, &topkeys.Options{HalfLife: time.Hour, Plain: true, Now: clock.now})
@@ -168,7 +169,7 @@ func TestMostRefusedNow(t *testing.T) {
 	expect("last=3")
 }
 
-// TestNames: names are keyed hashes, unless the keys are wanted.
+// TestNames: names are keyed hashes, or with Plain the keys.
 func TestNames(t *testing.T) {
 	const key = "user:42"
 	list := func(s *topkeys.Sketch, key string) string {
@@ -251,7 +252,7 @@ func TestSimultaneousUse(t *testing.T) {
 	}
 }
 
-// TestMemory bounds what a sketch holds, however many and long the keys are.
+// TestMemory: the memory of a sketch is bounded, however many and long the keys are.
 func TestMemory(t *testing.T) {
 	const size, perKey = 10_000, 400
 	before := heap.Live()

@@ -21,9 +21,9 @@ type trip struct{ decided, arrived time.Duration }
 // stampKey is the key of a *time.Time in the context of a request, for when it was admitted.
 type stampKey struct{}
 
-// TestArrival counts at an upstream, in real time, what two transports on one store let through: no
-// window of a second holds more than the limit. It is tried again on a machine that is so busy that
-// the times to the upstream differ by more than the margin, which promises nothing then.
+// TestArrival counts at an upstream, in real time, the requests of two transports on one store: no
+// window of a second holds more than the limit. It runs again if the machine is so busy that the
+// times to the upstream differ by more than the margin, because the margin then promises nothing.
 func TestArrival(t *testing.T) {
 	const (
 		limit  = 50
@@ -54,13 +54,14 @@ func TestArrival(t *testing.T) {
 		}
 	}
 	if failed {
-		t.Fatal("requests fail, or others than those that the limit admits arrive")
+		t.Fatal("requests failed, or not exactly those that the limit admits arrived")
 	}
 	t.Skip("the machine is too busy: the times to the upstream differ by more than the margin")
 }
 
-// arrivals lets workers of two transports send all they can for some time, and returns the trips of
-// the requests. An error is that of a request that did not fail by the limit.
+// arrivals lets workers of two transports send as many requests as they can for some time, and
+// returns the trips of the requests. failure is the error of a request that failed for another
+// reason than the limit.
 func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip, failure error) {
 	t.Helper()
 	const workers = 40 // of each transport

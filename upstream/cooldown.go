@@ -9,9 +9,9 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// coolDown begins a cool-down if the answer asks for one. Its observer hears of an error; the
-// answer goes to the caller whatever happens here. The caller's leaving does not end it, since
-// others have to know.
+// coolDown begins a cool-down if the answer requires one. The observer gets an error of the store;
+// the caller gets the answer in any case. It does not end with ctx, since the cool-down concerns
+// other callers too.
 func (t *Transport) coolDown(ctx context.Context, key string, res *http.Response) {
 	pause := min(pauseOf(res, time.Now()), t.options.MaxCoolDown)
 	if pause > 0 {
@@ -19,8 +19,8 @@ func (t *Transport) coolDown(ctx context.Context, key string, res *http.Response
 	}
 }
 
-// pauseOf returns for how long the answer asks to send nothing. Retry-After has precedence over
-// quotas.
+// pauseOf returns for how long no request may be sent according to the answer. Retry-After has
+// precedence over quotas.
 func pauseOf(res *http.Response, now time.Time) (pause time.Duration) {
 	switch res.StatusCode {
 	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:

@@ -15,7 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/upstream"
 )
 
-// TestCoolDown says which answers begin a cool-down, and for how long.
+// TestCoolDown: which answers begin a cool-down, and for how long.
 func TestCoolDown(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -98,8 +98,9 @@ func TestCoolDown(t *testing.T) {
 	}
 }
 
-// TestCoolDownShared: the answer to one process stops the requests of all for the same key, those
-// that wait already too, and these go on after it. Other keys and other limits go on.
+// TestCoolDownShared: the answer to one process stops the requests of all processes for the same
+// key, including those that wait already. They continue after the cool-down. Other keys and other
+// limits are not affected.
 func TestCoolDownShared(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base := newBase()
@@ -169,8 +170,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestCoolDownEnd: of two cool-downs the one that ends later holds, within the cap of each
-// transport, and a request whose caller has left still begins one.
+// TestCoolDownEnd: if two cool-downs overlap, the one that ends later holds, within the maximum of
+// each transport. A request whose context has ended still begins one.
 func TestCoolDownEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base := newBase()
@@ -211,8 +212,8 @@ func TestCoolDownEnd(t *testing.T) {
 	})
 }
 
-// TestCoolDownNotRecorded: the answer comes back as it is if the store does not record the
-// cool-down, and the observer hears of it.
+// TestCoolDownNotRecorded: if the store does not record the cool-down, the caller gets the answer
+// as it is, and the observer gets the error.
 func TestCoolDownNotRecorded(t *testing.T) {
 	bubble(t, func(t *testing.T, memory ratelimit.Store) {
 		base := newBase()

@@ -11,34 +11,35 @@ import (
 
 var errNoURL = errors.New("upstream: the request has no URL")
 
-// A LimitError says that a request was not sent because a limit or a cool-down refuses it for
-// longer than it may wait.
+// A LimitError means that a request was not sent because a limit or a cool-down refuses it for
+// longer than it may wait, or because its context ended while it waited.
 //
 //	if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
 //		// try again at limited.RetryAt
 //	}
 type LimitError struct {
-	// Limit is the name of the limit, or of the cool-down. It is empty for a request whose context
-	// ended while it was behind others of its process, before the store was asked for it.
+	// Limit is the name of the limit, or of the cool-down. It is empty if the context ended while
+	// the request waited behind others of its process, before the store was called for it.
 	Limit string
-	// CoolDown means that not a limit but the upstream itself has asked for the pause.
+	// CoolDown reports that a cool-down refuses the request, and not a limit.
 	CoolDown bool
-	// RetryAt is when the request can be sent at the earliest, and can if nothing else is sent
-	// meanwhile. It is zero if the context ended while the request waited.
+	// RetryAt is the time at which the request can be sent if nothing else is sent meanwhile, by
+	// the clock of this process. It is zero if the context ended while the request waited.
 	RetryAt time.Time
-	// Err is why the request did not wait: it wraps context.DeadlineExceeded or context.Canceled.
-	// It is nil with [Options.NoWait].
+	// Err is the reason why the request did not wait longer: it wraps context.DeadlineExceeded or
+	// context.Canceled. It is nil with [Options.NoWait].
 	Err error
 }
 
-// Error returns a text that names the limit and the time. It never has a key.
+// Error returns a text with the name of the limit and the time to try again. It does not contain
+// the key.
 func (e *LimitError) Error() string {
 	var s string
 	switch {
 	case e.Limit == "":
-		s = "upstream: the request is behind others"
+		s = "upstream: the request waited behind others"
 	case e.CoolDown:
-		s = fmt.Sprintf("upstream: the upstream has asked for a pause (%s)", e.Limit)
+		s = fmt.Sprintf("upstream: no request may be sent during the cool-down %s", e.Limit)
 	default:
 		s = fmt.Sprintf("upstream: the limit %s is used up", e.Limit)
 	}
@@ -66,7 +67,7 @@ func (t *Transport) failure(ctx context.Context, results []ratelimit.Result, err
 	}
 	limits, i := t.limiter.Limits(), ratelimit.Binding(results)
 	e := &LimitError{Limit: limits[i].Name, CoolDown: i == len(limits)-1, Err: err}
-	if ctx.Err() == nil { // the result is of now
+	if ctx.Err() == nil { // the result is current
 		e.RetryAt = time.Now().Add(results[i].RetryAfter)
 	}
 	return e

@@ -33,7 +33,8 @@ func newAPI(status int, fields ...string) *httptest.Server {
 	}))
 }
 
-// newClient waits up to five seconds for each request, its turn included.
+// newClient returns a client whose requests take at most five seconds, waiting for their turn
+// included.
 func newClient(store ratelimit.Store) (*http.Client, error) {
 	transport, err := upstream.New(store, nil,
 		ratelimit.PerSecond("maps", 50), ratelimit.PerDay("maps-day", 100_000))
@@ -81,7 +82,8 @@ func cost(r *http.Request) (account string, units int64, err error) {
 	return account, 1, nil
 }
 
-// Units by route under the key of an account. With NoWait what cannot be sent now fails.
+// Routes cost different units, and each account has a quota of its own. With NoWait a request that
+// cannot be sent now fails.
 func ExampleOptions_cost() {
 	store, api := newStore(), newAPI(http.StatusOK)
 	defer store.Close()
@@ -120,7 +122,7 @@ func ExampleOptions_cost() {
 	// GET /status 200
 }
 
-// What the upstream says to one process holds for all.
+// A cool-down that the answer to one process begins holds for all processes.
 func Example_coolDown() {
 	store, api := newStore(), newAPI(http.StatusTooManyRequests, "Retry-After", "30")
 	defer store.Close()

@@ -18,34 +18,36 @@ const (
 	DefaultMaxCoolDown = 10 * time.Minute
 )
 
-// Options of a transport. The zero value is ready for use.
+// Options are the options of a [Transport]. The zero value is ready for use.
 type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Cost returns whose limits a request counts under, and its units. A request of no units is not
-	// limited. An error fails the request, and the caller gets it. Many goroutines call Cost at
-	// once; it must not change the request. Nil is one unit under the host of the URL, with its
-	// port if that is not the default of http or https.
+	// Cost returns the key under which a request counts, and its units. A request of 0 units is not
+	// limited; negative units or an empty key are an error that wraps ratelimit.ErrInvalidDemand. A
+	// request for which Cost returns an error is not sent, and the caller gets the error. Cost must
+	// be safe for concurrent use and must not change the request. If Cost is nil, a request is
+	// one unit under the host of its URL, with the port unless it is the default of http or https.
 	Cost func(*http.Request) (key string, units int64, err error)
-	// Margin is how much longer the window of each limit is here than at the upstream, in whole
-	// microseconds. 0 is DefaultMargin; a negative one is none.
+	// Margin is how much longer the window of each limit is than at the upstream, in whole
+	// microseconds. 0 means DefaultMargin; a negative Margin means no margin.
 	Margin time.Duration
-	// MaxCoolDown bounds what the upstream can ask for, from 1ms to ratelimit.MaxWindow. 0 is
-	// DefaultMaxCoolDown.
+	// MaxCoolDown is the longest cool-down, whatever the upstream requires, from 1ms to
+	// ratelimit.MaxWindow. 0 means DefaultMaxCoolDown.
 	MaxCoolDown time.Duration
-	// NoWait fails a request at once if it may not be sent now.
+	// NoWait makes a request fail at once if it may not be sent now.
 	NoWait bool
 	// Policy says what happens while the store is unavailable. Under FailWait requests wait for the
-	// store, if they wait at all.
+	// store, unless NoWait is set.
 	Policy ratelimit.Policy
-	// Observe, if not nil, gets every decision, and an OpForce for each cool-down that begins, with
-	// its length in ms. The windows of the limits have the margin. The last limit is the cool-down;
-	// its name is that of the first limit and ".cooldown". See [ratelimit.Limiter.WithObserver].
+	// Observe, if not nil, gets every decision. It also gets an OpForce for each cool-down that
+	// begins, with the length in milliseconds as N. The windows of the limits include the margin.
+	// The last limit is the cool-down; its name is the name of the first limit with ".cooldown"
+	// appended. See [ratelimit.Limiter.WithObserver].
 	Observe func(context.Context, ratelimit.Observation)
 }
 
 // A Transport is an [http.RoundTripper] that keeps to the limits of an upstream. Create one with
-// [New]. It is safe for simultaneous use.
+// [New]. It is safe for concurrent use.
 type Transport struct {
 	options Options
 	limiter *ratelimit.Limiter // the limits with the margin, and last the cool-down
@@ -54,12 +56,12 @@ type Transport struct {
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// New returns a transport that keeps to limits, which all count the units of
-// [Options.Cost] and have their state in store. It does no I/O.
+// New returns a transport that keeps to limits, at least one. All of them count the units of
+// [Options.Cost] and have their state in store. Nil opts means the zero Options. New does no I/O.
 //
-// The limits are those that the upstream states. Transports share a limit, also with other
-// processes, if the store, its name and the key are the same. They share cool-downs if the name of
-// the first limit is the same, which has at most 55 bytes.
+// The limits are those that the upstream states. Transports share a limit, also across processes,
+// if the store, the name of the limit and the key are the same. They share cool-downs if the name
+// of their first limit is the same. That name has at most 55 bytes.
 //
 // An error wraps [ratelimit.ErrInvalidOptions] or, for a limit that is out of range with the
 // margin, [ratelimit.ErrInvalidLimit]; see [ratelimit.New].
@@ -82,7 +84,8 @@ func New(store ratelimit.Store, opts *Options, limits ...ratelimit.Limit) (*Tran
 		limit.Window += max(0, t.options.Margin)
 		algorithms = append(algorithms, algorithm.SlidingLog(limit))
 	}
-	// The longest time is that of all transports, since a block ends no later than it allows.
+	// The longest time is the same for all transports, because a block ends no later than the
+	// longest time of the transport that reads it.
 	block := algorithm.Blocking(limits[0].Name+".cooldown", ratelimit.MaxWindow)
 	limiter, err := ratelimit.New(store, append(algorithms, block)...)
 	if err != nil {
@@ -97,7 +100,7 @@ func New(store ratelimit.Store, opts *Options, limits ...ratelimit.Limit) (*Tran
 	return t, nil
 }
 
-// setDefaults replaces zeros by what they stand for.
+// setDefaults replaces zeros by their defaults, and checks the options.
 func (o *Options) setDefaults() error {
 	if o.Base == nil {
 		o.Base = http.DefaultTransport
@@ -122,7 +125,7 @@ func (o *Options) setDefaults() error {
 	return nil
 }
 
-// perHost makes one key of all spellings of a host and port.
+// perHost returns the same key for all spellings of a host and port.
 func perHost(r *http.Request) (string, int64, error) {
 	host := strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), ".")
 	switch port := r.URL.Port(); port {
@@ -137,11 +140,15 @@ var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
 // RoundTrip sends a request when its limits admit it, and returns the answer as it is.
 //
-// An error of the limits is a [LimitError] if the request would have to wait longer than it may. It
-// wraps [ratelimit.ErrUnavailable] if the store is unavailable, the error of the context if that
-// has ended before, and otherwise is one of [ratelimit.Limiter.WaitN], such as
-// [ratelimit.ErrExceedsLimit] for a request that costs more than a limit ever admits, or that of
-// [Options.Cost]. The request was not sent then. What a request costs is spent also if sending it
+// If the request was not sent, the error is one of these:
+//   - A [LimitError]: the request would have to wait longer than it may.
+//   - An error that wraps [ratelimit.ErrUnavailable]: the store is unavailable.
+//   - An error that wraps the context's error: the context had ended before the call.
+//   - Another error of [ratelimit.Limiter.WaitN], such as [ratelimit.ErrExceedsLimit] for a request
+//     that costs more than a limit ever admits, or [ratelimit.ErrQueueFull].
+//   - An error that wraps the one of [Options.Cost].
+//
+// Other errors are those of [Options.Base]. The cost of a request is spent even if sending it
 // fails, since the upstream may have counted it.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	key, units, err := t.admit(r)
@@ -158,25 +165,26 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// CloseIdleConnections closes those of Base, if it can; see [http.Client.CloseIdleConnections].
+// CloseIdleConnections closes the idle connections of Base, if it has such a method; see
+// [http.Client.CloseIdleConnections].
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.options.Base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// admit returns when r may be sent, or why it may not.
+// admit waits until r may be sent, or returns why it may not be sent.
 func (t *Transport) admit(r *http.Request) (key string, units int64, err error) {
 	if r.URL == nil {
 		return "", 0, errNoURL
 	}
-	if err := r.Context().Err(); err != nil { // which a store would call its own failure
+	if err := r.Context().Err(); err != nil { // a store would return it as ErrUnavailable
 		return "", 0, fmt.Errorf("upstream: %w", err)
 	}
 	key, units, err = t.options.Cost(r)
 	switch {
 	case err != nil:
-		return "", 0, fmt.Errorf("upstream: the cost of the request: %w", err)
+		return "", 0, fmt.Errorf("upstream: no cost for the request: %w", err)
 	case units == 0:
 		return key, 0, nil
 	}

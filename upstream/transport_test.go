@@ -18,7 +18,7 @@ import (
 	"github.com/truewindow/ratelimit/upstream"
 )
 
-// secret is a key that may not be found in any error.
+// secret is a key that must not be in any error.
 const secret = "secret-key"
 
 // noMargin keeps the numbers of a test round.
@@ -39,7 +39,8 @@ func bubble(t *testing.T, f func(t *testing.T, store ratelimit.Store)) {
 	})
 }
 
-// fakeBase is an upstream that notes when requests arrive. Its answer is 200 with the header.
+// fakeBase is an upstream that keeps the arrival times of requests. Its answer is 200 with the
+// header.
 type fakeBase struct {
 	start  time.Time
 	status int
@@ -69,7 +70,7 @@ func (b *fakeBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// say sets the next answers.
+// say sets the status and the header of the next answers.
 func (b *fakeBase) say(status int, fields ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +123,7 @@ func wantStatus(ctx context.Context, t *testing.T, rt http.RoundTripper, want in
 	}
 }
 
-// wantLimited checks that err is a LimitError of the limit, to be repeated after the time.
+// wantLimited checks that err is a LimitError of the limit, with a RetryAt after this time.
 func wantLimited(
 	t *testing.T, err error, limit string, coolDown bool, after time.Duration,
 ) *upstream.LimitError {
@@ -130,7 +131,7 @@ func wantLimited(
 	e, ok := errors.AsType[*upstream.LimitError](err)
 	switch {
 	case !ok:
-		t.Fatalf("%T %v is no LimitError", err, err)
+		t.Fatalf("%T %v is not a LimitError", err, err)
 	case e.Limit != limit || e.CoolDown != coolDown:
 		t.Errorf("limited by %q, cool-down %v, want %q, %v", e.Limit, e.CoolDown, limit, coolDown)
 	case strings.Contains(err.Error(), secret):
@@ -144,7 +145,7 @@ func wantLimited(
 	return e
 }
 
-// TestMargin: the windows are longer by the margin, and never shorter than the upstream's.
+// TestMargin: the windows are longer than those of the upstream by the margin, and never shorter.
 func TestMargin(t *testing.T) {
 	for _, tt := range []struct {
 		margin, want time.Duration
@@ -167,8 +168,8 @@ func TestMargin(t *testing.T) {
 	}
 }
 
-// TestOrder: requests of one process are sent in the order in which they began to wait. One is sent
-// at a time: goroutines that may send at the same instant run in any order.
+// TestOrder: requests of one process are sent in the order in which they began to wait. The test
+// sends one at a time, because goroutines that may send at the same instant run in any order.
 func TestOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base := newBase()
@@ -232,7 +233,8 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// TestCanceled: a context that ends during the wait ends it, also behind others, and takes nothing.
+// TestCanceled: a request whose context ends while it waits fails, even behind others, and takes
+// nothing.
 func TestCanceled(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base := newBase()
@@ -242,7 +244,7 @@ func TestCanceled(t *testing.T) {
 		wantStatus(t.Context(), t, rt, 200)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for _, limit := range []string{"maps", ""} { // the first asks the store
+		for _, limit := range []string{"maps", ""} { // the first calls the store
 			all.Go(func() {
 				_, err := send(ctx, rt)
 				e, ok := errors.AsType[*upstream.LimitError](err)
@@ -265,7 +267,8 @@ func TestCanceled(t *testing.T) {
 	})
 }
 
-// TestEndedBefore: a context that has ended before is no limit's and no store's fault.
+// TestEndedBefore: if the context has ended before the request, the error is neither a LimitError
+// nor one of the store.
 func TestEndedBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		for _, noWait := range []bool{false, true} {
@@ -301,7 +304,8 @@ func TestNoWait(t *testing.T) {
 	})
 }
 
-// TestCost: routes cost units of the key of an account, and what costs none is not limited.
+// TestCost: each route costs its own units under the key of an account, and a request that costs
+// nothing is not limited.
 func TestCost(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base := newBase()
@@ -358,7 +362,7 @@ func TestCost(t *testing.T) {
 	})
 }
 
-// TestCostNothing: what costs nothing begins no cool-down and does not wait for the end of one.
+// TestCostNothing: a request of no units begins no cool-down and does not wait for the end of one.
 func TestCostNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base, units := newBase(), int64(0)
@@ -410,8 +414,8 @@ type spyBody struct {
 
 func (b *spyBody) Close() error { b.closed++; return nil }
 
-// TestContract: the body is closed also if the request is not sent, the request stays as it is, and
-// the answer or error of the base comes back as it is.
+// TestContract: the body is closed even if the request is not sent, the request is not changed, and
+// the answer or error of the base is returned as it is.
 func TestContract(t *testing.T) {
 	bubble(t, func(t *testing.T, store ratelimit.Store) {
 		base := newBase()
@@ -439,7 +443,7 @@ func TestContract(t *testing.T) {
 		if _, body, err = post(); err != base.err || body.closed != 1 {
 			t.Errorf("%v, closed %d times", err, body.closed)
 		}
-		// What failed was spent.
+		// A request that failed has spent its units.
 		if _, body, err = post(); body.closed != 1 {
 			t.Errorf("a refused request: closed %d times", body.closed)
 		}
@@ -454,7 +458,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// idler notes that it was told to close idle connections.
+// idler keeps whether CloseIdleConnections was called.
 type idler struct {
 	http.RoundTripper
 	told bool
@@ -470,7 +474,7 @@ func TestCloseIdleConnections(t *testing.T) {
 			(&http.Client{Transport: rt}).CloseIdleConnections()
 		}
 		if !base.told {
-			t.Error("the base was not told")
+			t.Error("CloseIdleConnections of the base was not called")
 		}
 	})
 }
@@ -500,7 +504,7 @@ func (s *switched) TakeAll(
 	return s.Store.TakeAll(ctx, demands, results)
 }
 
-// TestPolicy: while the store is away, the policy decides.
+// TestPolicy: while the store is unavailable, the policy decides.
 func TestPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		policy ratelimit.Policy

@@ -1,4 +1,4 @@
--- admit sets what is written into the trailer, and the answer. If same is set, the bytes from the
+-- admit sets what is written into the trailer, and the results. If same is set, the bytes from the
 -- span on do not change. us is the new time to live in µs, or nil. It is a quarter of a Window
 -- longer than needed, so that most admissions need not change it.
 if count == 0 then base, expiry = new_stamp, 0 end

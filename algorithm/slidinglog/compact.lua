@@ -1,4 +1,4 @@
--- compact sets what rewrite needs for a state that gets no record, and of which record gone has
+-- compact sets what rewrite needs for a state that gets no new record and whose record gone has
 -- become empty.
 local stay, from, total, room, us = count - 1, head, count, true, nil
 local slot, new_stamp = from + stay, t

@@ -1,8 +1,7 @@
--- decode sets a variable for each field of the trailer, where window is last_window. An expired
--- state counts as empty, and no state as an expired one. Set besides: ending, the
--- offset of the newest record in tail; large, for a line or a ring; slots, those of a ring;
--- empties, if the newest record may be empty or emptied is not 0; and hole, during a sweep the slot
--- of the gap.
+-- decode sets a variable for each field of the trailer; that of window is last_window. An expired
+-- state counts as empty, and a missing state as an expired one. It also sets ending, the offset of
+-- the newest record in tail; large, for a line or a ring; slots, those of a ring; empties, if the
+-- newest record may be empty or emptied is not 0; and hole, the slot of the gap during a sweep.
 if size == 0 then
   tail, size = NONE, ENDING
 elseif size < ENDING then

@@ -1,7 +1,7 @@
 -- encode writes a small state whole. A line or a ring with room gets the record, its ending and,
--- when a block is complete, an entry of the index. stay records are kept, from slot from on. What
--- may have empty records is rewritten if it is small, or if they may be too many; a large ring is
--- swept instead.
+-- when a block is complete, an entry of the index. stay records are kept, from slot from on. A
+-- state that may have empty records is rewritten if it is small or if there may be too many of
+-- them; a large ring is swept instead.
 local from = (head + drop) % slots
 if merge then
   stay = stay - 1

@@ -6,8 +6,8 @@
 --   drop held    the record from which on an admission keeps records, and their units: drop is at
 --                most first, and less if the stamp of the admission is ahead of t
 --
--- A large state has copies of its oldest records in tail. If these do not suffice, the next four
--- records are read, or the index of a ring:
+-- A large state has copies of its oldest records in tail. If they do not suffice, the next four
+-- records or the index of a ring are read:
 --
 --   cache        bytes of some records
 --   origin       number of the first of these

@@ -1,4 +1,4 @@
--- filter removes the empty ones from the records in some.
+-- filter removes the empty records from some.
 local filled, first, at = {}, 1, string.find(some, NO_UNITS, 1, true)
 while at do
   local start = at - (at - 1) % RECORD -- of the record that has these bytes

@@ -1,6 +1,6 @@
--- find sets i to the first record whose stamp is not before at, by binary search. The search is
--- from record i to before record after. chunk holds records, the first of which is record from. The
--- newest record, which a reservation made if nothing came after it, needs no search.
+-- find sets i to the first record whose stamp is not before at, by binary search from record i to
+-- before record after. chunk holds records, the first of which is record from. The newest record
+-- needs no search: it is the record of a reservation if nothing was admitted after it.
 local i, after, chunk, from = first, count, tail, 0
 if at == newest and first < count then i = count - 1 end
 at = at - base

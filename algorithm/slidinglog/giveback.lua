@@ -1,5 +1,5 @@
--- giveback takes up to n units off the record at a stamp, its block and the sum. If there may be
--- too many empty records then, gone is set to the record.
+-- giveback takes up to n units off the record with a stamp, its block and the sum. If there may
+-- then be too many empty records, gone is set to the record.
 --include find.lua
 local held, stamp = 0, nil
 if i < count and (i - from) * RECORD < #chunk then

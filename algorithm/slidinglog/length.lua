@@ -1,5 +1,5 @@
--- length sets the length of the state and checks that of a large one, of which tail is only the
--- end.
+-- length sets the length of the state. Of a large state tail is only the end, so length checks that
+-- the state has this length.
 length = size
 if slots < NO_RING then
   length = slots / BLOCK * INDEXED_BLOCK + RING_ENDING

@@ -1,5 +1,5 @@
--- ranges defines what sweep reads and writes records with. more gets the ranges to write besides,
--- each an offset and its bytes.
+-- ranges defines the functions by which sweep reads and writes records. more receives the further
+-- ranges to write, each as an offset and its bytes.
 local call = redis.call
 local function read(i, k) -- k records from i on
   local slot = (oldest + i) % slots

@@ -1,4 +1,4 @@
--- refuse sets retry: the time until so many units have expired that n fit.
+-- refuse sets retry: the time until enough units have expired for n to fit.
 allowed = 0
 local need = live
 if n < max then need = live + n - max end

@@ -1,6 +1,6 @@
--- rewrite makes a new state of the records that stay, in the form for that many, without empty
--- ones. Record gone is empty, if any, whatever is stored. Where the expiry is too large, it moves
--- the base, which is once in 8.9 years.
+-- rewrite makes a new state of the records that stay, in the form for their number, without empty
+-- records. Record gone, if set, is dropped whatever is stored. If the expiry is too large, it moves
+-- the base, which happens once in 8.9 years.
 local records, call = '', redis.call
 if not large then
   if count > 0 then records = string.sub(tail, drop * RECORD + 1, (drop + stay) * RECORD) end

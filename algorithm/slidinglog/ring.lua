@@ -4,7 +4,7 @@ if not merge and slot % BLOCK == 0 then
 --include block.lua
 end
 local index_end = slots / BLOCK * INDEXED_BLOCK
--- SETRANGE would lengthen a ring that is shorter than its number of blocks says. Up to 16384
+-- SETRANGE would lengthen a ring that is shorter than its number of blocks requires. Up to 16384
 -- slots that does little harm; a longer ring is checked.
 if slots > 16384 and #redis.call('GETRANGE', key, index_end + RING_ENDING - 1, '-1') ~= 1 then
   return nil

@@ -1,4 +1,4 @@
--- shift writes the new base, with what is given back if there is any.
+-- shift writes the new base, together with the units that are given back, if any.
 local bytes = pack('>I7I7I4', exponent * SPAN_EXPONENT + last_window, base + BASE_BIAS, expiry)
 if o3 then
   b3 = b3 .. bytes

@@ -1,7 +1,7 @@
--- stamp sets t, the instant of the decision, and new_stamp and new_exponent, those of a record
--- that is admitted. With merge it becomes part of the newest record. The instant is not before the
--- earliest time at which the newest record may have been written. If that is more than a window
--- ahead, the clock has stepped back, and all stamps are shifted.
+-- stamp sets t, the instant of the decision, and new_stamp and new_exponent, those of a record that
+-- is admitted. If merge is set, that record is merged with the newest. The instant is not before
+-- the earliest time at which the newest record may have been written. If that time is more than a
+-- window ahead, the clock has stepped back, and all stamps are shifted.
 local t, new_stamp, new_exponent, merge, shifted = now, now, 0, nil, nil
 if newest > now then
   local back = newest - (2 ^ exponent - 1) - now -- by which the clock has stepped back, or more

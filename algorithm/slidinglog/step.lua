@@ -4,13 +4,13 @@
 --
 -- Before the script is sent, included files take the places of their lines, and constants are
 -- replaced by their values. A function would cost every call, whether it is used or not, and each
--- upvalue more: so the parts of the step are not functions but files, and what one sets the next
--- ones read.
+-- upvalue more. So the parts of the step are files, not functions, and each part uses the variables
+-- that the parts before it set.
 
 local TAKE <const>, PEEK <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 1, 2, 3, 4
 
--- Bytes of the parts of a state, and from a part to the end: from the newest record before the
--- trailer, from emptied in a ring, and from a field of the trailer.
+-- Sizes of the parts of a state in bytes, and distances from a part to the end: from the newest
+-- record before the trailer, from emptied in a ring, and from a field of the trailer.
 local RECORD <const>, TRAILER <const>, COPIES <const>, TAIL <const> = 12, 32, 48, 160
 local ENDING <const>, LARGE_ENDING <const>, RING_ENDING <const> = 44, 92, 108
 local LARGE_PLACE <const>, SUM <const>, LARGE_SUM <const> = 80, 25, 73
@@ -55,8 +55,8 @@ local function step(key, tail, now, op, n, at, args, pos)
 --include rewrite.lua
   end
 
-  -- Nothing is recorded. Up to three ranges of bytes are written: units that are given back, or
-  -- the base after a step back of the clock.
+  -- Nothing is recorded. Up to three ranges of bytes are written: for units that are given back, or
+  -- for the base after the clock has stepped back.
   local allowed, retry = 1, 0
   local length, o1, b1, o2, b2, o3, b3, gone, more
   if op == GIVEBACK or op == PEEK or shifted then -- a peek checks what a take would

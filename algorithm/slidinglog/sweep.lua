@@ -1,5 +1,5 @@
--- sweep moves the records of some blocks of a large ring, as sweep does in Go. The ring has so many
--- records, the first of them in slot oldest; record taken is empty, if any, whatever is stored.
+-- sweep moves the records of some blocks of a large ring, as sweep does in Go. The ring has records
+-- records, the first in slot oldest. Record taken, if set, counts as empty whatever is stored.
 if not hole and emptied * 4 > records + 128 then
   local slot = (oldest + records - 1) % slots
   hole, gap, emptied = slot - slot % BLOCK, 0, BLOCK

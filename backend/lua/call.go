@@ -1,11 +1,11 @@
 // Package lua builds the calls that run algorithms on a server with Lua, and reads their replies.
-// It is for authors of stores on Redis or Valkey through a client library of their own. Such a
-// store names its keys, sends the script and maps the client's errors; docs/writing-a-store.md
-// describes it.
+// It is for authors of stores on Redis or Valkey that use another client library. Such a store
+// names its keys, sends the script and maps the client's errors; docs/writing-a-store.md describes
+// it.
 //
-// A script is a frame with the steps of one or several algorithms in it. The frame reads the
-// clock and the states, runs the steps, and writes what they return: once all demands of a group
-// are admitted, or not at all.
+// A script is a frame with the steps of one or several algorithms in it. The frame reads the clock
+// and the states, runs the steps and writes what they return. It records a group only if all its
+// demands are admitted.
 package lua
 
 import (
@@ -23,7 +23,7 @@ type Call struct {
 	keys    []string
 	demands []callDemand
 	groups  []int  // index in demands of each group's first
-	located string // the reply for which demands know where their part is
+	located string // the reply whose parts have been located in demands
 	now     int64
 	args    []string
 	ints    []int64 // of all demands
@@ -35,8 +35,8 @@ type Call struct {
 	many    Program // and for several
 }
 
-// callDemand is a demand of a call, with all that its algorithm says of it: nothing asks the
-// algorithm again once the call has been sent. It holds the stored key only, not the caller's.
+// callDemand is a demand of a call, with everything that is needed of its algorithm, which is not
+// called after the call has been sent. It refers to the stored key only, not to the caller's.
 type callDemand struct {
 	op     ratelimit.Op
 	n, at  int64
@@ -45,12 +45,12 @@ type callDemand struct {
 	script ratelimit.Script
 	args   []int64
 	last   bool // of its group
-	times  int  // equal takes that it stands for
+	times  int  // number of equal takes that it stands for
 	reply  int  // where its part of the reply begins
 }
 
-// Begin removes what was added. now is the clock to run on, in µs since the Unix epoch. It is for
-// tests; 0 means the server's own.
+// Begin removes all demands. now, in µs since the Unix epoch, replaces the server's clock in tests;
+// 0 means the server's clock.
 func (c *Call) Begin(now int64) {
 	clear(c.keys) // keys are users' data: keep none alive
 	clear(c.demands)
@@ -59,10 +59,10 @@ func (c *Call) Begin(now int64) {
 	c.now, c.located = now, ""
 }
 
-// Add adds a group: demands that are all admitted, or none leaves a trace. keys[i] is the stored
-// key of ds[i]; within a group they differ. Groups are independent and run in order. An error
-// wraps [ratelimit.ErrNoScript]. After an error, and after a panic of an algorithm, the Call is
-// as it was.
+// Add adds a group: either all its demands are admitted, or none leaves a trace. keys[i] is the
+// stored key of ds[i]; within a group they differ. Groups are independent and run in order. An
+// error wraps [ratelimit.ErrNoScript]. After an error, and after a panic of an algorithm, the Call
+// is as it was.
 func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
 	first := len(c.demands)
 	if err := c.ask(ds...); err != nil {
@@ -77,11 +77,11 @@ func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
 	return nil
 }
 
-// AddSame adds one group of so many equal demands on one key. They are independent and run in
-// order, each as if it were a group of its own; times is at least 1. If they are Takes and their
-// script says [ratelimit.Script].Sums, the server runs the step three times at most for all of
-// them, and a few times more where the clock or the resolution has just changed; else once for
-// each.
+// AddSame adds one group of equal demands on one key; times is their number, at least 1. They are
+// independent and run in order, as if each were a group of its own. If they are Takes and their
+// script has [ratelimit.Script].Sums, the server runs the step at most three times for all of them,
+// or a few times more if the clock or the resolution has just changed. Otherwise it runs the step
+// once for each.
 //
 // An error wraps [ratelimit.ErrNoScript] or [ratelimit.ErrInvalidDemand]. After an error, and
 // after a panic of the algorithm, the Call is as it was.
@@ -107,7 +107,7 @@ func (c *Call) AddSame(key string, d ratelimit.Demand, times int) error {
 	return nil
 }
 
-// ask adds demands with all that the call has to know of their algorithms, or none of them.
+// ask adds demands, with everything that is needed of their algorithms, or none of them.
 func (c *Call) ask(ds ...ratelimit.Demand) error {
 	demands, ints, done := len(c.demands), len(c.ints), false
 	defer func() {
@@ -169,10 +169,10 @@ func (c *Call) Program() Program {
 	return *program
 }
 
-// Keys returns the script's KEYS, each state once. The slice is good until Begin.
+// Keys returns the script's KEYS, each state once. The slice is valid until the next Begin.
 func (c *Call) Keys() []string { return c.keys }
 
-// Args returns the script's ARGV, in binary. The slice is good until Begin.
+// Args returns the script's ARGV, in binary. The slice is valid until the next Begin.
 func (c *Call) Args() []string {
 	clear(c.args)
 	c.args = c.args[:0]
@@ -204,8 +204,7 @@ func (c *Call) Args() []string {
 	return c.args
 }
 
-// stampOrZero returns 0, which is no record's stamp, for what a step in Lua cannot calculate
-// with.
+// stampOrZero returns at, or 0, which no record has, if a step in Lua cannot calculate with it.
 func stampOrZero(at int64) int64 {
 	if at < 0 || at >= 1<<53 {
 		return 0

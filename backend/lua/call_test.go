@@ -123,7 +123,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// unsummed is the log with a script that does not say that equal takes add up.
+// unsummed is the log with a script without Sums.
 type unsummed struct{ algorithm.Log }
 
 func (u unsummed) Script() ratelimit.Script {
@@ -264,7 +264,7 @@ func TestCallOfSame(t *testing.T) {
 	c.Begin(now)
 	add("k", take, 2)
 	if several := c.Program(); several == one || several == many {
-		t.Error("two takes run as one, or with scripts that are not theirs")
+		t.Error("two takes run the program of one, or that of other scripts")
 	}
 	if err := c.AddSame("k", take, 0); !errors.Is(err, ratelimit.ErrInvalidDemand) {
 		t.Errorf("0 times: %v", err)
@@ -317,8 +317,8 @@ func TestCallWithoutScript(t *testing.T) {
 	}
 }
 
-// TestProgram: the text depends on which algorithms there are and whether there is one demand, not
-// on how many more, in which order and with which parameters.
+// TestProgram: the source depends on the algorithms and on whether there is one demand, not on the
+// number, the order and the parameters of several.
 func TestProgram(t *testing.T) {
 	log := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
 	program := func(algorithms ...ratelimit.Algorithm) Program {
@@ -346,8 +346,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// FuzzReply reads what is no reply of the script: an error that says so, or results that a caller
-// can calculate with.
+// FuzzReply: any reply is an error of the right kind, or results within their ranges.
 func FuzzReply(f *testing.F) {
 	short := packed(0, 1, 0, 60_000_000, 7)
 	f.Add([]byte(short[:6]+short[6+replyInt:]), uint8(0))
@@ -365,7 +364,7 @@ func FuzzReply(f *testing.F) {
 		failedPart("x", replyWrote)+short), uint8(2))
 	minute, hour := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)),
 		algorithm.SlidingLog(ratelimit.PerHour("hour", 9))
-	var c Call // is used again, as stores do
+	var c Call // reused, as by stores
 	f.Fuzz(func(t *testing.T, bytes []byte, shape uint8) {
 		reply := string(bytes)
 		c.Begin(0)
@@ -381,7 +380,7 @@ func FuzzReply(f *testing.F) {
 		for group, size := range sizes {
 			out := make([]ratelimit.Result, size)
 			err := c.Results(reply, group, out)
-			// of a group, of which equal takes before it may have been decided
+			// results of a group with an error: some of its equal takes may have been decided
 			var failed *StepError
 			if err != nil && !errors.As(err, &failed) && !errors.Is(err,
 				ratelimit.ErrCorruptState) && !errors.Is(err, ratelimit.ErrOutcomeUnknown) {

@@ -1,9 +1,9 @@
--- Part of many.lua: makes the answer of a group of an error, which is in answer. left is the
--- number of equal takes that are not decided.
+-- Part of many.lua: turns the error in answer into the answer of its group. left is the number of
+-- equal takes that are not decided, or nil.
 if type(answer) == 'table' then answer = answer.err end
 local text = tostring(answer)
--- Some errors are about the server and not about a group: it lets no script begin to write. The
--- client library has to see them, since it may know a server that does.
+-- Some errors concern the server and not a group: it lets no script begin to write. They are the
+-- reply, since the client library may have another server.
 local code = string.match(text, '^%u+')
 if not dirty and not wrote
   and (code == 'OOM' or code == 'READONLY' or code == 'MISCONF' or code == 'NOREPLICAS') then

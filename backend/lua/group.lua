@@ -2,14 +2,14 @@
 
 --include run.lua
 
--- decide_group decides the demands of a group together. Each answer takes the place of its demand,
--- and each result is a field of it: tables that grow would cost more.
+-- decide_group decides the demands of a group together. Answers replace demands in group, and
+-- results are fields of demands: tables that grow would cost more.
 decide_group = function(group)
   local admitted = true
   for i = 1, #group do
     local d = group[i]
     local r = run(d, d.op, d.n, d.at)
-    -- What commit would find out when others of the group are written.
+    -- A longer state is corrupt; commit would find out after others of the group were written.
     if r[14] and not r[7] and call('STRLEN', d.key) > r[14] then r = {} end
     d.result = r
     admitted = admitted and r[1] == 1
@@ -18,8 +18,8 @@ decide_group = function(group)
     local d = group[i]
     local r = d.result
     if not admitted and r[1] then
-      -- None is recorded, and each is answered as a peek. It may not see that a state is corrupt,
-      -- and to a reset a corrupt state is an empty one.
+      -- None is recorded, and each is answered as a peek. To a reset a corrupt state is an empty
+      -- one.
       if d.op <= PEEK then
         r = run(d, PEEK, d.n, 0)
       else

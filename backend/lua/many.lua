@@ -42,7 +42,7 @@ end
 local wrote -- whether the group has written something
 local dirty -- whether a group before it has
 
--- A function costs every call that makes it, so each is made when the first group needs it.
+-- Creating a function costs time in every call, so each is created when a group needs it.
 local run, commit, decide_one, decide_equal, decide_group
 
 local keys, args, reply, group = KEYS, ARGV, {}, {}

@@ -17,18 +17,18 @@ var (
 	files embed.FS
 
 	oneFrame, manyFrame = luaconst.Source(files, "one.lua"), luaconst.Source(files, "many.lua")
-	defineSource        = luaconst.Source(files, "define.lua") // for the second
+	defineSource        = luaconst.Source(files, "define.lua") // for manyFrame
 )
 
-// A Program is the text of a Lua script and its name in EVALSHA. It depends on the algorithms of
-// a call only, not on its demands.
+// A Program is the text of a Lua script and its name in EVALSHA. It depends only on the algorithms
+// of a call, and on whether it has one demand or several.
 type Program struct {
 	Source string // Lua 5.1
 	SHA    string // SHA-1 of Source in hexadecimal digits
 }
 
-// newProgram puts scripts into a frame. Where there are several, each stands in a function, so
-// that one that fails when it is defined concerns its own demands only.
+// newProgram puts scripts into a frame. If there are several, each is in a function, so that an
+// error in its definition fails only its own demands.
 func newProgram(frame string, scripts []ratelimit.Script) Program {
 	var steps strings.Builder
 	switch {

@@ -20,18 +20,18 @@ const (
 	replyFailed  = 1 << 47
 )
 
-// A StepError is what a server said when a step, or the writing of what it returned, ended with
-// an error. It concerns the demands of its group only. It wraps [ratelimit.ErrUnavailable], and
+// A StepError is a server's error from a step, or from writing what the step returned. It concerns
+// only the demands of its group. It wraps [ratelimit.ErrUnavailable], and
 // [ratelimit.ErrOutcomeUnknown] if the group had written something by then.
 type StepError struct {
-	Text  string // the server's words, which may hold stored keys
+	Text  string // the server's error, which may contain stored keys
 	Wrote bool   // whether the group had written something
 }
 
 // Error returns the text.
 func (e *StepError) Error() string { return e.Text }
 
-// Unwrap returns what the error says about the demands.
+// Unwrap returns ErrOutcomeUnknown if the group had written something, else ErrUnavailable.
 func (e *StepError) Unwrap() error {
 	if e.Wrote {
 		return ratelimit.ErrOutcomeUnknown
@@ -39,7 +39,7 @@ func (e *StepError) Unwrap() error {
 	return ratelimit.ErrUnavailable
 }
 
-// part is what a reply says of one demand, or of some of the equal takes that it stands for.
+// part is the part of a reply for one demand, or for some of the equal takes that it stands for.
 type part struct {
 	count     int
 	flags     int64
@@ -54,12 +54,12 @@ type part struct {
 type parts struct {
 	reply   string
 	offset  int          // of the next part
-	demands []callDemand // that have parts still; the next part is of the first
+	demands []callDemand // whose parts have not been read; the next part is for the first
 	taken   int          // equal takes of that demand that have been answered
 }
 
-// next returns the next part and its demand. ok is false after the last, and where the reply has
-// no such part.
+// next returns the next part and its demand. ok is false after the last part, and if the reply is
+// malformed.
 func (w *parts) next() (d *callDemand, p part, ok bool) {
 	if len(w.demands) == 0 {
 		return nil, part{}, false
@@ -107,8 +107,8 @@ func (w *parts) decode(d *callDemand) (p part, ok bool) {
 	return p, true
 }
 
-// cutInt removes an integer of n bytes from the beginning of rest, and returns it. It is -1 if
-// there are not so many.
+// cutInt removes an integer of n bytes from the beginning of rest and returns it, or returns -1 if
+// rest is shorter.
 func cutInt(rest *string, n int) (v int64) {
 	if len(*rest) < n {
 		return -1
@@ -120,9 +120,8 @@ func cutInt(rest *string, n int) (v int64) {
 	return v
 }
 
-// result returns what p says of d. The error wraps [ratelimit.ErrCorruptState], is a
-// [*StepError], or errForeign for numbers that are no step's: times that are negative, or more
-// than a Duration holds.
+// result returns the Result of d. The error wraps [ratelimit.ErrCorruptState], is a [*StepError],
+// or is errForeign for numbers that no step returns, of 2^53 or more.
 func (p part) result(d *callDemand) (ratelimit.Result, error) {
 	switch {
 	case p.flags&replyFailed != 0:
@@ -142,7 +141,7 @@ func (p part) result(d *callDemand) (ratelimit.Result, error) {
 	}, nil
 }
 
-// errForeign is about a reply of the right length.
+// errForeign is the error for a reply of the right length that is not from a step.
 var errForeign = fmt.Errorf("%w: the script replied with numbers out of range",
 	ratelimit.ErrOutcomeUnknown)
 
@@ -178,10 +177,9 @@ func (c *Call) parts(reply string, group int) parts {
 
 // Results reads the answer of a group, counted from 0 in the order of Add and AddSame, from the
 // script's reply. out has the length of the group. An error wraps [ratelimit.ErrCorruptState], is a
-// [*StepError], or wraps [ratelimit.ErrOutcomeUnknown] for a reply that is not from this script. A
-// state may turn out to be corrupt, and a step may fail, only after some of the equal demands of
-// AddSame: those decided before have their Result then, and the others the zero Result, whose Limit
-// is 0.
+// [*StepError], or wraps [ratelimit.ErrOutcomeUnknown] for a reply that is not from this script. If
+// a state turns out to be corrupt, or a step fails, after some of the equal demands of AddSame,
+// those decided before have their Result and the others the zero Result, whose Limit is 0.
 func (c *Call) Results(reply string, group int, out []ratelimit.Result) error {
 	if !c.locate(reply) {
 		return fmt.Errorf("%w: the script replied %d bytes for %d demands",
@@ -212,9 +210,9 @@ func (c *Call) Results(reply string, group int, out []ratelimit.Result) error {
 	}
 }
 
-// Wrote reports whether the server wrote for a group that recorded nothing: a peek, or one that
-// was refused, after the server's clock has stepped back. Of other groups it says nothing.
-// Results has been called with reply.
+// Wrote reports whether the server wrote a state although the group recorded nothing: a peek or a
+// refusal may do so after the server's clock has stepped back. For other groups it means nothing.
+// Call it after Results, with the same reply.
 func (c *Call) Wrote(reply string, group int) bool {
 	if c.located == "" || c.located != reply {
 		return false

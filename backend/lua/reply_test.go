@@ -15,8 +15,8 @@ func failedPart(text string, flags int64) string {
 	return packed(replyFailed|flags, 0, int64(len(text)), 0, 0) + text
 }
 
-// TestFailedGroups reads replies in which some groups have failed. The others are answered, and a
-// group knows whether it may have been recorded.
+// TestFailedGroups reads replies in which some groups have failed. The others are answered, and the
+// error of a failed group reports whether it may have been recorded.
 func TestFailedGroups(t *testing.T) {
 	d := ratelimit.Demand{Key: "k",
 		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 9)), N: 2}
@@ -60,7 +60,7 @@ func TestFailedGroups(t *testing.T) {
 		}
 		if errors.Is(err, ratelimit.ErrUnavailable) != want.failed ||
 			errors.Is(err, ratelimit.ErrOutcomeUnknown) != want.unknown {
-			t.Errorf("group %d: %v has another kind", group, err)
+			t.Errorf("group %d: %v has the wrong kind", group, err)
 		}
 		var limits []int64
 		for _, res := range out {
@@ -127,7 +127,7 @@ func TestAddLeavesNothing(t *testing.T) {
 			}
 		})
 		if !slices.Equal(gotArgs, args) || !slices.Equal(gotKeys, keys) || gotSource != source {
-			t.Errorf("%s: the call is another than before", what)
+			t.Errorf("%s: the call has changed", what)
 		}
 	}
 }

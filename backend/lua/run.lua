@@ -13,7 +13,7 @@ run = function(d, op, n, at)
 end
 
 -- commit writes what run returned for d, r. It returns the answer to d, and 1 if d is admitted.
--- recorded tells whether the group is: if not, r is the result of a peek.
+-- recorded is whether the group is recorded; if not, r is the result of a peek.
 commit = function(d, r, recorded)
   local key, op = d.key, recorded and d.op or PEEK
   local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more =

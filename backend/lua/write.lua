@@ -1,10 +1,9 @@
 -- Part of one.lua, single.lua and run.lua: it writes what a step returned, and returns from the
--- function if the state turns out to be corrupt. wrote tells that something has been written.
+-- function if the state turns out to be corrupt. It sets wrote when it has written something.
 if whole or o1 then
   if whole or us then
     -- The server expires by its own clock and whole milliseconds: an absolute time in those is
-    -- never early. A clock that is given moves apart from the server's, so there only the length
-    -- counts.
+    -- never early. A clock that is passed in is not the server's, so there only the length counts.
     if us and clock then
       us = string.format('%.0f', math.ceil((now + us) / 1000))
     elseif us then
@@ -29,7 +28,7 @@ if whole or o1 then
     if more then
       for i = 1, #more, 2 do call('SETRANGE', key, more[i], more[i + 1]) end
     end
-    if length ~= size and size then allowed = nil end -- the state ends elsewhere than it says
+    if length ~= size and size then allowed = nil end -- not the size that the state records
   end
   if allowed ~= 1 or op == PEEK then remaining = remaining + WROTE end
 end

@@ -43,7 +43,7 @@ func (s *Store) findRoom(
 }
 
 // reserve counts one more state if there is room for it. It never counts too many, not even for a
-// moment, in which others would find no room.
+// moment: other calls would then find no room.
 func (s *Store) reserve() bool {
 	for {
 		n := s.keys.Load()
@@ -56,8 +56,8 @@ func (s *Store) reserve() bool {
 	}
 }
 
-// maxSearches is how often a demand without room looks for expired states, while others take what
-// it finds or hold the locks.
+// maxSearches bounds how often a demand without room searches for expired states while other calls
+// take the room that it makes or hold the locks.
 const maxSearches = 1000
 
 // makeRoom expires states until it has reserved room for one, and reports whether it has. Another
@@ -82,8 +82,8 @@ func (s *Store) makeRoom(from *shard, locked uint64, now int64) bool {
 }
 
 // expireElsewhere expires states in one shard that is not locked, and reports whether it found any.
-// busy reports whether it passed over a shard that another goroutine has locked: to wait for it
-// would be a deadlock.
+// busy reports whether it skipped a shard that another goroutine has locked: waiting for it could
+// deadlock.
 func (s *Store) expireElsewhere(locked uint64, now int64) (expired, busy bool) {
 	for i := range s.shards {
 		other := &s.shards[i]

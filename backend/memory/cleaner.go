@@ -2,7 +2,7 @@ package memorystore
 
 import "time"
 
-// cleanInterval is the time between two sweeps. It matters for memory only.
+// cleanInterval is the time between two sweeps. It affects the memory in use, not decisions.
 const cleanInterval = time.Second
 
 // clean sweeps until the store is closed.

@@ -1,4 +1,4 @@
 package memorystore
 
-// Sweep is what the cleaner does now and then.
+// Sweep removes expired states, as the cleaner does.
 func (s *Store) Sweep() { s.sweep() }

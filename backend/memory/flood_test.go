@@ -16,9 +16,9 @@ import (
 	"github.com/truewindow/ratelimit/internal/heap"
 )
 
-// TestFloodOfMillions throws half a million distinct keys, ten millions in a full run, at a store
-// of 100,000 under either WhenFull: its memory stays what that of 100,000 is, keys that count keep
-// their history, and none has more than its limit.
+// TestFloodOfMillions sends half a million distinct keys, ten million in a full run, to a store of
+// 100,000 under either WhenFull. The store takes no more memory than with 100,000 keys, keys that
+// count keep their history, and no key is admitted more than its limit.
 func TestFloodOfMillions(t *testing.T) {
 	const maxKeys, live, windows, again = 100_000, 1000, 2, 997
 	flood := 500_000 / windows
@@ -46,7 +46,7 @@ func TestFloodOfMillions(t *testing.T) {
 
 				shared := int64(0)
 				if whenFull == Overflow {
-					shared = 1 // which takes all that unknown keys may have together
+					shared = 1 // it takes the whole limit that new keys share
 				}
 				if admitted != maxKeys-live || rest != shared {
 					t.Errorf("admitted %d keys, and %d when it was full; want %d and %d",
@@ -102,7 +102,7 @@ func throw(t *testing.T, s *Store, n int, key func(i int) string) int64 {
 	return admitted.Load()
 }
 
-// TestBurstGivesBack: keys that once had many records, and are then asked about once a window, take
+// TestBurstGivesBack: keys that once had many records, and then take one unit in each window, take
 // no more memory than others.
 func TestBurstGivesBack(t *testing.T) {
 	const keys, burst = 20, 10_000
@@ -132,14 +132,14 @@ func TestBurstGivesBack(t *testing.T) {
 		t.Errorf("%d bytes are held for %d keys", held, keys)
 	}
 	if given := full - idle; given < keys*burst*11 {
-		t.Errorf("%d bytes were given back by %d keys with %d records each", given, keys, burst)
+		t.Errorf("%d bytes were freed by %d keys with %d records each", given, keys, burst)
 	}
 	if s.Stats().Keys != keys {
 		t.Errorf("%d states", s.Stats().Keys)
 	}
 }
 
-// TestStats counts what finds no room.
+// TestStats: calls and demands that find no room are counted.
 func TestStats(t *testing.T) {
 	for whenFull, full := range []Stats{
 		Refuse:   {Keys: 2, MaxKeys: 2, Refused: 4},

@@ -11,8 +11,8 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// TestGuardMemoryAllocations holds a decision in memory to no allocation at all: on a hot key,
-// admitted and refused, and on keys whose windows are over.
+// TestGuardMemoryAllocations: a decision in memory allocates nothing, on a hot key that is admitted
+// or refused, and on keys whose windows are over.
 func TestGuardMemoryAllocations(t *testing.T) {
 	ctx := t.Context()
 	var clock atomic.Int64

@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
-// TestLongKeys: keys of any length are told apart, also from what is held of them, and the longest
-// take no more memory than short ones.
+// TestLongKeys: keys of any length have states of their own, even if one is the hash of another,
+// and the longest take no more memory than short ones.
 func TestLongKeys(t *testing.T) {
 	s := open(t, nil)
 	var keys []string
@@ -50,8 +50,7 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// TestFloodOfLongKeys throws keys of 64 KiB at a store, which hold no more memory than as many
-// short ones.
+// TestFloodOfLongKeys: keys of 64 KiB take no more memory than as many short ones.
 func TestFloodOfLongKeys(t *testing.T) {
 	const n = 1000
 	empty := heap.Live()

@@ -1,14 +1,15 @@
-// Package memorystore keeps the state of limits in the process's memory: the fastest store, for
-// limits that one process decides alone.
+// Package memorystore keeps the state of limits in the process's memory. It is the fastest store,
+// for limits that one process decides alone. [github.com/truewindow/ratelimit/backend.Open] opens
+// it by the URL "memory" or, with another MaxKeys, "memory:?max-keys=100000".
 //
-// A decision takes one lock of 64 and allocates nothing once the key is known. The clock is
-// monotonic, so a change of the wall clock does not matter; while the machine is suspended it
-// stands still, which frees units later and never sooner.
+// A decision locks one of 64 shards, and allocates nothing if the key has a state already. The
+// clock is monotonic, so a change of the wall clock does not matter. It stands still while the
+// machine is suspended, which frees units later and never sooner.
 //
-// The store is bounded. A state takes about 120 bytes, its key, and 12 to 18 bytes for each record;
-// a key of more than 128 bytes is held as a hash of that length. [Options.MaxKeys] says how many
-// states there may be, and [Options.WhenFull] what happens then. A key that still counts is never
-// forgotten, since forgetting it would admit too much.
+// The store is bounded. A state takes about 120 bytes plus its key plus 12 to 18 bytes for each
+// record; a key of more than 128 bytes is stored as its hash. [Options.MaxKeys] bounds the number
+// of states, and [Options.WhenFull] says what happens at the bound. A state with units that still
+// count is never evicted, since that would admit too many.
 package memorystore
 
 import (
@@ -21,34 +22,38 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// DefaultMaxKeys is the number of states that a store holds unless told otherwise.
+// DefaultMaxKeys is the MaxKeys of the zero Options.
 const DefaultMaxKeys = 1_000_000
 
-// WhenFull says how a store that holds MaxKeys states which still count decides for a new key.
+// WhenFull says what a store does with a new key while it holds MaxKeys states with units that
+// still count.
 type WhenFull uint8
 
 const (
-	// Refuse returns [ratelimit.ErrCapacity]. Nobody knows when a retry would succeed, so the
-	// limiter's policy decides.
+	// Refuse returns [ratelimit.ErrCapacity]. When a retry would succeed is unknown, so there is no
+	// RetryAfter and the limiter's policy decides.
 	Refuse WhenFull = iota
-	// Overflow lets new keys share one overflow state for each algorithm, together within its
-	// limit, until that state has run out. A reset of such a key does nothing to it.
+	// Overflow makes new keys share one overflow state for each algorithm value, until that state
+	// expires: together they are held to its limit. A reset of such a key does not change that
+	// state.
 	Overflow
 )
 
 // Options of a store. The zero value is ready for use.
 type Options struct {
-	// MaxKeys is the largest number of states, one for each limit of each key. 0 is DefaultMaxKeys.
+	// MaxKeys is the largest number of states, one for each limit of each key. Zero means
+	// DefaultMaxKeys.
 	MaxKeys int
-	// WhenFull says what happens to a new key beyond MaxKeys. Zero is Refuse.
+	// WhenFull says what happens to a new key beyond MaxKeys. Zero means Refuse.
 	WhenFull WhenFull
-	// Now is the clock, in µs since the Unix epoch, for tests. It must be safe for simultaneous
-	// use. Nil means the monotonic clock of the process. Limiter.Wait sleeps by the process's clock
-	// and not by this one: test code that waits in a bubble of testing/synctest, without a Now.
+	// Now replaces the clock for tests, in µs since the Unix epoch. It must be safe for
+	// concurrent use. Nil means the monotonic clock of the process. Limiter.Wait sleeps by the
+	// process's clock, not by Now: to test code that waits, use a bubble of testing/synctest and no
+	// Now.
 	Now func() int64
 }
 
-// Store is a [ratelimit.Store] in memory. It is safe for simultaneous use. Create one with [New].
+// Store is a [ratelimit.Store] in memory. It is safe for concurrent use. Create one with [New].
 type Store struct {
 	shards   [numShards]shard // first, so that each begins at a cache line
 	clock    func() int64     // nil: the monotonic clock
@@ -67,8 +72,7 @@ type Store struct {
 var _ ratelimit.Store = (*Store)(nil)
 
 // New returns an empty store; nil options are the zero Options. Close it when it is no longer
-// needed: it has a goroutine that deletes what has run out. An error wraps
-// [ratelimit.ErrInvalidOptions].
+// needed: a goroutine deletes its expired states. An error wraps [ratelimit.ErrInvalidOptions].
 func New(opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -106,7 +110,7 @@ func New(opts *Options) (*Store, error) {
 // shard returns the shard of the keys with a hash.
 func (s *Store) shard(hash uint64) *shard { return &s.shards[hash>>shardShift] }
 
-// setOf returns the set of shards that has only the one of hash. Bit i of a set is shard i.
+// setOf returns the set with only the shard of a hash. Bit i of a set stands for shard i.
 func setOf(hash uint64) uint64 { return 1 << (hash >> shardShift) }
 
 // lock locks a set of shards, in ascending order.
@@ -124,15 +128,15 @@ func (s *Store) unlock(set uint64) {
 
 // Stats are the statistics of a store. Refused and Overflowed are counts since it was made.
 type Stats struct {
-	Keys       int   // states held, including those that have run out and are not deleted yet
-	MaxKeys    int   // the largest number of states that still count
+	Keys       int   // states held, including expired ones that are not deleted yet
+	MaxKeys    int   // the bound on Keys
 	Shared     int   // overflow states, besides Keys; above 0 while the store overflows
 	Refused    int64 // calls that failed with [ratelimit.ErrCapacity]
 	Overflowed int64 // demands decided on an overflow state
 }
 
 // Stats returns the statistics of the store. Each number was right at some moment of the call.
-// Stats takes no lock and costs decisions nothing.
+// Stats takes no lock and does not slow decisions.
 func (s *Store) Stats() Stats {
 	st := Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.maxKeys), Refused: s.refused.Load()}
 	if s.overflow != nil {
@@ -142,7 +146,7 @@ func (s *Store) Stats() Stats {
 }
 
 // Close stops the store and waits for its goroutine to end. Later calls fail with
-// [ratelimit.ErrClosed]. Its error is nil, also when it is called again.
+// [ratelimit.ErrClosed]. Close always returns nil and may be called again.
 func (s *Store) Close() error {
 	if !s.closed.Swap(true) {
 		close(s.stop)

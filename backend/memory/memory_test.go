@@ -50,7 +50,7 @@ func demand(op ratelimit.Op, key string, n int64) ratelimit.Demand {
 	return ratelimit.Demand{Key: key, Algorithm: perMinute, Op: op, N: n}
 }
 
-// must decides d and fails the test where the answer is not want.
+// must decides d and fails the test if Allowed is not want.
 func must(t *testing.T, s *Store, d ratelimit.Demand, want bool) ratelimit.Result {
 	t.Helper()
 	res, err := s.Take(t.Context(), d)
@@ -107,8 +107,8 @@ func TestRefuseWhenFull(t *testing.T) {
 	must(t, s, demand(ratelimit.OpTake, "another", 1), true)
 }
 
-// TestFlood throws new keys at a full store from many goroutines: the bound holds at every moment,
-// and keys that count are not forgotten.
+// TestFlood sends new keys to a full store from many goroutines: the bound holds at every moment,
+// and keys that count keep their states.
 func TestFlood(t *testing.T) {
 	const maxKeys, workers, each = 1000, 16, 5000
 	c := newClock()
@@ -237,11 +237,11 @@ func TestOverflowIsForgotten(t *testing.T) {
 	})
 }
 
-// TestKnownAlgorithm asks for what may not be decided where the store has just decided under the
-// same algorithm.
+// TestKnownAlgorithm: invalid demands fail even if the store has just decided under the same
+// algorithm.
 func TestKnownAlgorithm(t *testing.T) {
 	s := open(t, nil)
-	for i := range 2000 { // which no shard is without
+	for i := range 2000 { // so that each shard has some
 		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
 	}
 	for _, tt := range []struct {
@@ -331,8 +331,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestCleanClockSetBack sets the clock back between the cleaner's reading it and its lock, and
-// takes: what is new to the clock is kept.
+// TestCleanClockSetBack sets the clock back and takes a unit after the cleaner has read the clock
+// and before it locks the shard: the new state is kept.
 func TestCleanClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const early, late = int64(1_000_000_000), int64(2_000_000_000)
@@ -350,7 +350,7 @@ func TestCleanClockSetBack(t *testing.T) {
 		}
 		s = open(t, &Options{Now: func() int64 {
 			stamp, first := read()
-			if first { // by the cleaner, since nobody else asks
+			if first { // by the cleaner, the only caller then
 				if _, err := s.Take(t.Context(), demand(ratelimit.OpTake, "k", 1)); err != nil {
 					t.Error(err)
 				}
@@ -368,8 +368,8 @@ func TestCleanClockSetBack(t *testing.T) {
 	})
 }
 
-// TestTakeAllKeepsWhatItFound: a TakeAll that needs room for an unknown key does not forget the
-// state, run out though it has, of a known one of the same shard that it is about to record on.
+// TestTakeAllKeepsWhatItFound: a TakeAll that makes room for a new key does not remove the expired
+// state of another of its keys in the same shard, on which it is about to record.
 func TestTakeAllKeepsWhatItFound(t *testing.T) {
 	c := newClock()
 	s := open(t, &Options{MaxKeys: 2, Now: c.now})

@@ -58,7 +58,7 @@ func (sh *shard) reset() {
 	sh.nextExpiry.Store(never)
 }
 
-// known returns what the shard knows of an algorithm, nil if nothing.
+// known returns what the shard remembers of an algorithm, or nil.
 func (sh *shard) known(a ratelimit.Algorithm) *described {
 	if a == sh.last.algorithm {
 		return &sh.last
@@ -71,14 +71,14 @@ func (sh *shard) known(a ratelimit.Algorithm) *described {
 	return nil
 }
 
-// remember makes an algorithm that is not known the last one.
+// remember makes k, an algorithm that is not known, the last one.
 func (sh *shard) remember(k described) {
 	sh.others[sh.turn] = sh.last
 	sh.turn = (sh.turn + 1) % len(sh.others)
 	sh.last = k
 }
 
-// find returns the entry of a key's state, or none. known is what the shard knows of algorithm a.
+// find returns the entry of a key's state, or none. known is sh.known(a).
 func (sh *shard) find(
 	hash uint64, key string, a ratelimit.Algorithm, known *described,
 ) uint32 {
@@ -125,8 +125,8 @@ func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand, out *ratelimit.
 	return nil
 }
 
-// decide runs d on a state, with another op, and writes the result to out. For a log, no demand and
-// no result is copied.
+// decide runs d on a state, with op instead of its own, and writes the result to out. For a log it
+// copies neither the demand nor the result.
 func decide(
 	state []byte, now int64, d *ratelimit.Demand, op ratelimit.Op, out *ratelimit.Result,
 ) (next []byte, keep time.Duration) {

@@ -8,7 +8,7 @@ type table struct {
 	slots []uint64
 	used  int    // slots in use
 	old   *table // the smaller table that is being emptied; nil: none
-	moved int    // slots of old that are empty for good
+	moved int    // slots of old that have been emptied, from the first on
 }
 
 const (
@@ -22,8 +22,8 @@ const (
 // shard.
 func slot(hash uint64, id uint32) uint64 { return hash<<32 | uint64(id+1) }
 
-// home is the index at which the search for a slot begins: its 32 bits of hash as a fraction of the
-// number of slots, which need not be a power of two.
+// home is the index at which the search for a slot begins: its 32 bits of hash, read as a fraction
+// of 2^32, times the number of slots, which need not be a power of two.
 func (t *table) home(slot uint64) int { return int(slot >> 32 * uint64(len(t.slots)) >> 32) }
 
 // after is the index that follows i.
@@ -93,8 +93,8 @@ func (t *table) remove(hash uint64, id uint32) {
 	}
 }
 
-// cut removes a slot and moves those behind it up, so that each is still found from its home on. It
-// reports whether the slot was there.
+// cut removes a slot and moves those after it forward, so that each is still found from its home.
+// It reports whether the slot was there.
 func (t *table) cut(slot uint64) bool {
 	i := t.home(slot)
 	for ; t.slots[i] != slot; i = t.after(i) {

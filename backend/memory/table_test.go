@@ -18,8 +18,8 @@ func (t *table) found(hash uint64, id uint32) bool {
 	return false
 }
 
-// TestTable holds the table against a map, with hashes that collide, around the end of the table
-// too, and with removals while it grows.
+// TestTable compares the table with a map: with hashes that collide, also around the end of the
+// table, and with removals while it grows.
 func TestTable(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -90,8 +90,8 @@ func TestTableGrowsInSteps(t *testing.T) {
 	}
 }
 
-// TestSizes: an entry is a line of the cache, a chunk with the allocator's 8 bytes is a page, and a
-// shard begins with a line that holds its lock, the last algorithm and the table.
+// TestSizes: an entry is a cache line, a chunk with the allocator's 8 bytes is a page, and a shard
+// begins with a cache line that holds its lock, the last algorithm and the table.
 func TestSizes(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("the sizes are those of 64-bit machines")

@@ -31,7 +31,7 @@ func init() {
 	}
 }
 
-// TakeDirect is Take with a demand and a result in words, which fit registers.
+// TakeDirect is Take with the fields of the demand and the result one by one, which fit registers.
 func (ds *directStore) TakeDirect(
 	ctx context.Context, key string, a ratelimit.Algorithm, op ratelimit.Op, n, stamp int64,
 ) (
@@ -98,7 +98,8 @@ func failed(err error) (
 	return words(ratelimit.Result{}, err)
 }
 
-// takeAny decides a demand of a key without a state, or of any algorithm. Its shard is locked.
+// takeAny decides a demand of a key without a state, or of an algorithm other than the log. sh is
+// locked.
 func (s *Store) takeAny(
 	sh *shard, hash uint64, id uint32, now int64, d ratelimit.Demand,
 ) (res ratelimit.Result, err error) {
@@ -109,7 +110,7 @@ func (s *Store) takeAny(
 	return res, err
 }
 
-// takeNew decides a demand of a key without a state. Its shard is locked.
+// takeNew decides a demand of a key without a state. sh is locked.
 func (s *Store) takeNew(
 	sh *shard, hash uint64, now int64, d ratelimit.Demand,
 ) (ratelimit.Result, error) {

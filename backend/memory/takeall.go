@@ -14,7 +14,7 @@ import (
 //
 //   - finds the state of each key,
 //   - reserves room for the states of new keys, or fails,
-//   - peeks: answers each demand without applying it, and ends here if one is refused,
+//   - peeks: evaluates each demand without applying it, and ends here if one is refused,
 //   - takes: applies all demands,
 //   - and releases the reserved room that no new state uses.
 //
@@ -91,7 +91,7 @@ func (t *takeAll) find(targets []target, ds []ratelimit.Demand) {
 	t.findStates(targets, ds)
 }
 
-// findStates finds the states of all keys and returns how many there are none of.
+// findStates finds the states of all keys and returns how many keys have none.
 func (t *takeAll) findStates(targets []target, ds []ratelimit.Demand) (unknown int64) {
 	for i := range targets {
 		at := &targets[i]
@@ -130,7 +130,7 @@ func (t *takeAll) release() {
 	}
 }
 
-// peek answers each demand without applying it, and reports whether all are allowed.
+// peek evaluates each demand without applying it, and reports whether all are allowed.
 func (t *takeAll) peek(
 	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
 ) (allowed bool, err error) {
@@ -175,7 +175,7 @@ func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result
 	return nil
 }
 
-// take applies all demands, each of which its peek has allowed.
+// take applies all demands, which peek has allowed.
 func (t *takeAll) take(
 	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
 ) error {
@@ -192,8 +192,8 @@ func (t *takeAll) take(
 	return nil
 }
 
-// takeShared applies the demands on overflow states. Several of them may share a state, so one may
-// be refused whose peek was allowed. Then its Result is set, and nothing else changes.
+// takeShared applies the demands on overflow states. Several of them may share a state, so a demand
+// may be refused although its peek was allowed. Then its Result is set, and nothing else changes.
 func (t *takeAll) takeShared(
 	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
 ) (admitted bool, err error) {
@@ -218,7 +218,7 @@ func (t *takeAll) takeShared(
 	return true, nil
 }
 
-// takeOne applies a demand, unless takeShared has.
+// takeOne applies a demand, unless takeShared has applied it.
 func (t *takeAll) takeOne(at *target, d *ratelimit.Demand, out *ratelimit.Result) error {
 	sh := t.store.shard(at.hash)
 	switch {

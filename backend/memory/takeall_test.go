@@ -38,8 +38,8 @@ func (a forgetful) Step(
 	return state, keep, res
 }
 
-// TestTakeAllPeekDeletes: a peek that deletes a state, as one may after the clock has stepped back,
-// leaves the demand of its TakeAll a state to be recorded on.
+// TestTakeAllPeekDeletes: if a peek deletes a state, as it may after the clock has stepped back,
+// the TakeAll can still record its demand.
 func TestTakeAllPeekDeletes(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_800_000_000_000_000)

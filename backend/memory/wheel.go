@@ -11,7 +11,7 @@ const (
 	numSlots  = 1 << slotBits
 	numLevels = 7 // 2^42 ticks: beyond any stamp
 
-	// headMark in link.prev says that the entry is the first of its list. The other bits say which
+	// headMark in link.prev marks the first entry of a list. The other bits are the index of the
 	// list.
 	headMark = 1 << 31
 
@@ -76,7 +76,8 @@ func (w *wheel) remove(es *entries, id uint32) {
 }
 
 // advance moves the wheel to now, removes the expired entries from it, calls drop for each and
-// returns how many there were. It checks no more than most entries; then it must be called again.
+// returns how many there were. It checks no more than most entries, and must be called again for
+// the rest.
 func (w *wheel) advance(es *entries, now int64, most int, drop func(id uint32)) (dropped int) {
 	target := uint64(now) >> tickShift
 	for w.now <= target {

@@ -12,9 +12,8 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// TestWheel holds the queue against a map that is searched anew: what has run out goes, all of it,
-// and nothing else, however the clock jumps and however small the batches are. Three limits of a
-// key share a chain.
+// TestWheel compares the wheel with a map: exactly the expired entries are dropped, however the
+// clock jumps and however small the batches are. Three limits of a key share a hash.
 func TestWheel(t *testing.T) {
 	var limits [3]ratelimit.Demand
 	for i := range limits {
@@ -57,7 +56,7 @@ func TestWheel(t *testing.T) {
 			for i := 0; sh.nextExpiry.Load() <= now; i++ {
 				sh.expire(now, most)
 				if i > 100_000 {
-					t.Fatalf("seed %d: the queue does not come to an end", seed)
+					t.Fatalf("seed %d: expire does not come to an end", seed)
 				}
 			}
 			for n, at := range expires {

@@ -15,8 +15,8 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// BenchmarkOverhead holds a decision of the store against the same script sent by the client's own
-// EVALSHA: what it costs to answer by the deadline and to send once.
+// BenchmarkOverhead compares a decision of the store with the same script sent by the client's own
+// EVALSHA. The difference is what the deadline and sending once cost.
 func BenchmarkOverhead(b *testing.B) {
 	eachServer(b, func(name string, open func(testing.TB) *redis.Client) {
 		ctx := context.Background()

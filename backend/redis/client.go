@@ -14,17 +14,17 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/server"
 )
 
-// client is go-redis as package server wants it.
+// client makes a [server.Client] of go-redis.
 type client struct {
 	redis   redis.UniversalClient
 	cluster *redis.ClusterClient // redis, if it is one
 
 	started time.Time
-	// earliest time since started at which the cluster's state is asked for again
+	// earliest time since started of the next reload of the cluster's state
 	nextReload atomic.Int64
 	reloads    atomic.Int64 // under way
 
-	known atomic.Bool // the cluster's state, to the client
+	known atomic.Bool // the client has the cluster's state
 }
 
 var _ server.Client = (*client)(nil)
@@ -51,15 +51,16 @@ func newCommand(ctx context.Context, c *server.Command) command {
 	}
 	cmd := command{redis.NewStringCmd(ctx, args...), name}
 	cmd.SetFirstKeyPos(firstKey)
-	cmd.SetStepCount(1) // or a cluster's client asks for the table of all commands
+	cmd.SetStepCount(1) // without it a cluster's client sends COMMAND first
 	return cmd
 }
 
 // firstKey is the position of the first key in EVAL and EVALSHA.
 const firstKey = 3
 
-// command is a command that go-redis sends once, whatever it is set to; only where a server answers
-// that it did not run it, with MOVED, ASK or READONLY, does it go to another.
+// command is a command that go-redis sends once, whatever its settings for retries. It goes to
+// another server only after MOVED, ASK or READONLY, by which a server reports that it did not run
+// the command.
 type command struct {
 	*redis.StringCmd
 	name *gated
@@ -71,15 +72,15 @@ func (c command) Clone() redis.Cmder {
 	return command{c.StringCmd.Clone().(*redis.StringCmd), c.name}
 }
 
-// gated is the argument of EVALSHA or EVAL that names the script. The client asks for its bytes
-// when it writes the command, which is how we know whether the command may have been sent. When the
-// caller has left by then, the argument is blank and the server runs nothing; an error in its place
-// would cost the connection, and fail others' commands in a pipeline.
+// gated is the argument of EVALSHA or EVAL that names the script. The client calls MarshalBinary
+// when it writes the command, which opens the gate. If no caller waits by then, the argument is
+// blank and the server runs nothing. An error instead would close the connection and fail the other
+// commands of a pipeline.
 type gated struct {
 	gate          *gate.Gate
 	script, blank string
 
-	open       bool // written, and what came of it is not known
+	open       bool // written and not answered yet
 	redirected bool // answered MOVED or ASK
 }
 
@@ -99,7 +100,7 @@ func (g *gated) MarshalBinary() ([]byte, error) {
 // String is what hooks print.
 func (g *gated) String() string { return g.script }
 
-// Infos asks all primaries of a cluster.
+// Infos sends INFO to all primaries of a cluster.
 func (c *client) Infos(ctx context.Context) ([]string, error) {
 	if c.cluster == nil {
 		text, err := c.redis.Info(ctx).Result()
@@ -139,11 +140,11 @@ const (
 	maxReloads     = 64 // under way
 )
 
-// Lost asks a cluster's client to learn anew who serves which slot. The client does not do so when
-// a server stops answering, and would find the new primary only a minute later. It asks one node,
-// which may be the one that is lost, and then waits for it as long as for any command: 5s by
-// default, and half a minute where it has to connect. ReloadState would wait as well and begin no
-// other reload meanwhile, so each reload here is one by itself.
+// Lost makes a cluster's client reload which server has which slot. By itself the client does not
+// do so when a server stops answering, and would find the new primary only a minute later. A reload
+// queries one node. If that is the lost one, it waits as long as for any command: 5s by default,
+// and half a minute if it has to connect. ReloadState would wait too and begin no other reload
+// meanwhile, so each reload here is independent.
 func (c *client) Lost(err error) {
 	if c.cluster == nil || errors.Is(err, context.Canceled) {
 		return
@@ -161,8 +162,8 @@ func (c *client) Lost(err error) {
 		defer c.reloads.Add(-1)
 		ctx, cancel := context.WithTimeout(context.Background(), reloadTimeout)
 		defer cancel()
-		// It is the one function that reloads at once, and then does nothing on the primaries that
-		// it has found.
+		// ForEachMaster is the only function that reloads at once. The function for the primaries
+		// does nothing.
 		_ = c.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 	}()
 }

@@ -18,8 +18,8 @@ import (
 // addresses are the environment variables with the host:port of servers to test on.
 var addresses = []string{"RATELIMIT_REDIS_ADDR", "RATELIMIT_VALKEY_ADDR"}
 
-// eachServer runs f on the servers whose addresses are given. Package integration runs the same and
-// more on containers of its own, so without an address it skips, unless servers are required.
+// eachServer runs f on the servers whose addresses are given. Without an address it skips the test,
+// since the packages in integration run the same and more on containers.
 func eachServer(t testing.TB, f func(name string, open func(testing.TB) *redis.Client)) {
 	t.Helper()
 	found := false
@@ -40,7 +40,7 @@ func eachServer(t testing.TB, f func(name string, open func(testing.TB) *redis.C
 	}
 }
 
-// harness opens stores on one prefix, which no other has.
+// harness opens stores with one prefix that no other harness has.
 func harness(open func(testing.TB) *redis.Client) conformance.NewStore {
 	return func(t testing.TB, now func() int64) conformance.Harness {
 		opts := &serverstore.Options{Prefix: "conformance:" + crand.Text() + ":",

@@ -6,24 +6,25 @@
 //	…
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
-// Package serverstore has the options and statistics of the store.
+// Package serverstore has the options, the statistics and the URLs of the store.
 //
 // # What it guarantees
 //
-// A decision is one script and one round trip, atomic on the server and by the server's clock. A
-// peek and a refusal write nothing.
+// A decision is one script and one round trip (two if the server does not have the script yet),
+// atomic on the server and by the server's clock. A peek and a refusal write nothing.
 //
 // No demand is recorded twice: the store never sends the script again once it may have been
-// received, whatever retries the client is set to. (It follows MOVED and ASK, with which a server
-// says that it did not run the script.)
+// received, whatever the client's settings for retries. (It follows MOVED and ASK, by which a
+// server reports that it did not run the script.)
 //
 // Every call returns at the context's deadline or after Options.Timeout, whichever is sooner, even
 // when the client hangs. The error says what is known: [ratelimit.ErrUnavailable] means that
 // nothing was recorded, because nothing was sent or the server refused to run the script;
-// [ratelimit.ErrOutcomeUnknown], that the script was sent and no answer came. No error holds a key.
+// [ratelimit.ErrOutcomeUnknown], that the script was sent and no answer came. No error contains a
+// key.
 //
 // Replication is asynchronous, so a failover can lose the admissions of the last moments, and a
-// server that evicts keys forgets what was admitted. Use maxmemory-policy noeviction; [Store.Probe]
+// server that evicts keys loses admissions too. Use maxmemory-policy noeviction; [Store.Probe]
 // warns about any other.
 //
 // # What to set on the client
@@ -31,30 +32,33 @@
 // The caller owns the client and closes it. The store works with go-redis's defaults; these
 // settings matter:
 //
-//   - PoolSize bounds the decisions under way at once. It should not be much below the number of
-//     goroutines that decide at the same time.
-//   - PipelinePoolSize bounds the pipelines under way at once to a server of a cluster, on
-//     connections of their own. The default of 10 is enough.
-//   - DialTimeout, DialerRetries, ReadTimeout and WriteTimeout bound how long a connection is held
-//     that does not answer, not how long a caller waits. With the default of 5 DialerRetries a
-//     refused connection becomes an error only after half a second, so the caller gets the error of
-//     a deadline and not that of the refusal; 1 is better. Behind Sentinels a DialTimeout of 500ms
+//   - PoolSize bounds the requests under way at once. The default is enough: a server gets two at a
+//     time, and those that have timed out hold their connections until they end. With
+//     Options.NoBatching it should not be much below the number of goroutines that decide at the
+//     same time.
+//   - PipelinePoolSize is the same for pipelines to a server of a cluster, which have their own
+//     connections. The default of 10 is enough.
+//   - DialTimeout, DialerRetries, ReadTimeout and WriteTimeout bound how long the client holds a
+//     connection that does not answer, not how long a caller waits. With the default of 5
+//     DialerRetries a refused connection is an error only after half a second, when the caller has
+//     already returned with a deadline error; 1 is better. With Sentinels, a DialTimeout of 500ms
 //     lets the client reach the new primary sooner after a failover: with the default of 5s, dials
 //     to the lost primary make others wait.
 //   - ContextTimeoutEnabled makes the client close the connections of abandoned requests. Without
-//     it they go on waiting for their answer and are used again, which is better where a server is
-//     slow but alive.
+//     it the connections wait for the answer and are used again, which is better if a server is
+//     only slow.
 //   - MaxRetries does not apply to decisions.
 //
 // A client for a cluster must be a *redis.ClusterClient. A *redis.Ring is refused unless it has one
 // shard: it moves keys to another shard when one fails, and the history of those keys is lost.
 //
-// # What a user has to be granted
+// # Rights of the user
 //
-// On keys that begin with the prefix, here the default one, a user on the server needs:
+// The client's user needs these rights on the server, here with the default prefix, as rules of ACL
+// SETUSER:
 //
 //	~rl:* +evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire +del
 //
-// On a cluster it needs +cluster|slots as well. With +info [Store.Probe] can report the server's
+// On a cluster it also needs +cluster|slots. With +info [Store.Probe] can report the server's
 // version and its eviction policy.
 package redisstore

@@ -37,7 +37,7 @@ func Example() {
 	}
 }
 
-// A cluster decides on several keys at once if a tag keeps them together.
+// A cluster decides on several keys at once if they have the same tag.
 func ExampleOptions_tag() {
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:         []string{"10.0.0.1:6379", "10.0.0.2:6379"},
@@ -65,7 +65,7 @@ func ExampleOptions_tag() {
 	fmt.Println(results, err)
 }
 
-// At the start of a program Probe says what is missing on the server.
+// At the start of a program Probe reports what is missing on the server.
 func ExampleStore_Probe() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer client.Close()

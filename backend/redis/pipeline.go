@@ -11,7 +11,7 @@ import (
 
 var _ server.Pipeliner = (*client)(nil)
 
-// Owner asks nobody: once a command has been answered the client knows the cluster's state, and
+// Owner does no I/O: once a command has been answered the client has the cluster's state, and
 // renews it in the background.
 func (c *client) Owner(key string) string {
 	if !c.known.Load() {
@@ -24,9 +24,8 @@ func (c *client) Owner(key string) string {
 	return node.Options().Addr
 }
 
-// RunPipeline sends a pipeline to each server. Commands that are not to be sent again keep go-redis
-// from repeating the pipeline; those that were redirected it sends to the other server, and the
-// rest no more.
+// RunPipeline sends a pipeline to each server. Because of NoRetry go-redis does not repeat a
+// pipeline; it sends only the redirected commands to the other server.
 func (c *client) RunPipeline(ctx context.Context, cs []*server.Command) {
 	pipe := c.redis.Pipeline()
 	cmds := make([]command, len(cs))
@@ -41,8 +40,7 @@ func (c *client) RunPipeline(ctx context.Context, cs []*server.Command) {
 		b.Reply, b.Err = cmds[i].Result()
 		switch {
 		case name.open:
-			// go-redis leaves a command the error with which it was redirected, whatever happens to
-			// it then.
+			// The command still has the error of its redirection, whatever happened afterwards.
 			b.Err = errUnanswered
 		case b.Err == nil && b.Reply == "": // a hook has not passed it on
 			b.Err = failed
@@ -50,7 +48,7 @@ func (c *client) RunPipeline(ctx context.Context, cs []*server.Command) {
 			c.answered()
 		}
 		if redis.HasErrorPrefix(b.Err, "READONLY") {
-			// a pipeline does not ask for the cluster's state as a single command does
+			// after READONLY a single command reloads the cluster's state, a pipeline does not
 			c.Lost(b.Err)
 		}
 	}
@@ -58,8 +56,8 @@ func (c *client) RunPipeline(ctx context.Context, cs []*server.Command) {
 
 var errUnanswered = errors.New("redisstore: no answer after a redirection")
 
-// SetErr is how go-redis tells a command its answer, and the commands of a pipeline that has failed
-// what failed, except those that have an error already.
+// SetErr is called by go-redis with the answer to a command, and with the error of a failed
+// pipeline for its commands that have no error yet.
 func (c command) SetErr(err error) {
 	c.name.open = false
 	if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {

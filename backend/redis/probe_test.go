@@ -13,8 +13,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// TestProbeOfNoRedis probes what is there, but is no Redis: a closed port, a web server, and one
-// that says nothing.
+// TestProbeOfNoRedis probes addresses without a Redis: a closed port, a web server, and a server
+// that does not answer.
 func TestProbeOfNoRedis(t *testing.T) {
 	for what, greeting := range map[string]string{
 		"closed": "",

@@ -14,9 +14,8 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// TestReload holds that a primary that does not answer makes the store ask anew for the state of
-// the cluster, not more often than every 200ms however many calls fail, and not when callers give
-// up.
+// TestReload: when a primary does not answer, the store reloads the state of the cluster, at most
+// every 200ms however many calls fail, and not when callers cancel.
 func TestReload(t *testing.T) {
 	silent := listen(t, func(net.Conn) {})
 	var asked atomic.Int64
@@ -28,6 +27,9 @@ func TestReload(t *testing.T) {
 		},
 	})
 	s := newStore(t, client, &serverstore.Options{Timeout: 20 * time.Millisecond})
+	if _, err := client.MasterForKey(t.Context(), "k"); err != nil { // loads the state by itself
+		t.Fatal(err)
+	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(5*time.Millisecond, cancel)
@@ -45,16 +47,16 @@ func TestReload(t *testing.T) {
 	}
 	wg.Wait()
 	for asked.Load() == before && time.Since(start) < 10*time.Second {
-		time.Sleep(time.Millisecond) // the client asks in a goroutine of its own
+		time.Sleep(time.Millisecond) // the client reloads in a goroutine of its own
 	}
 	most := 2 + int64(time.Since(start)/(200*time.Millisecond))
 	if n := asked.Load() - before; n < 1 || n > most {
-		t.Errorf("asked %d times, want 1 to %d", n, most)
+		t.Errorf("reloaded %d times, want 1 to %d", n, most)
 	}
 }
 
-// TestReloadAgain holds that a node which does not answer when asked for the state of the cluster
-// keeps nobody from asking another.
+// TestReloadAgain: a node that does not answer a reload does not keep the store from querying
+// another.
 func TestReloadAgain(t *testing.T) {
 	silent := listen(t, func(net.Conn) {})
 	var asked atomic.Int64
@@ -72,14 +74,14 @@ func TestReloadAgain(t *testing.T) {
 	s := newStore(t, client, &serverstore.Options{Timeout: 20 * time.Millisecond})
 	for start := time.Now(); asked.Load() < 4; {
 		if s.Take(t.Context(), take("k")); time.Since(start) > 10*time.Second {
-			t.Fatalf("asked %d times", asked.Load())
+			t.Fatalf("reloaded %d times", asked.Load())
 		}
 	}
 }
 
-// TestDesertedCallsEnd holds that calls to a server that does not answer end with their time, but
-// for those that have a connection.
-func TestDesertedCallsEnd(t *testing.T) {
+// TestAbandonedCallsEnd: calls to a server that does not answer end at their timeout, except those
+// that have a connection.
+func TestAbandonedCallsEnd(t *testing.T) {
 	const calls, pool, own = 60, 2, 10 // goroutines that the client may have of its own
 	silent := listen(t, func(net.Conn) {})
 	client := redis.NewClient(&redis.Options{Addr: silent, PoolSize: pool})
@@ -91,7 +93,7 @@ func TestDesertedCallsEnd(t *testing.T) {
 	n := runtime.NumGoroutine()
 	start := time.Now()
 	for ; n > before+pool+own && time.Since(start) < 10*time.Second; n = runtime.NumGoroutine() {
-		time.Sleep(time.Millisecond) // the last of them
+		time.Sleep(time.Millisecond) // until the last calls end
 	}
 	if n > before+pool+own {
 		t.Errorf("%d goroutines after %d calls, were %d", n, calls, before)

@@ -79,7 +79,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusedBeforeIO calls with what CheckTake refuses on a client that counts what it dials.
+// TestRefusedBeforeIO: demands that CheckTake refuses fail before the client dials.
 func TestRefusedBeforeIO(t *testing.T) {
 	dialled := 0
 	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string,
@@ -125,8 +125,7 @@ type noScript struct{ algorithm.Log }
 
 func (noScript) Script() ratelimit.Script { return ratelimit.Script{} }
 
-// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of
-// several slots.
+// TestSeveralSlots: TakeAll on a cluster fails before any I/O if the keys are in several slots.
 func TestSeveralSlots(t *testing.T) {
 	var asked atomic.Bool
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -149,7 +148,8 @@ func TestSeveralSlots(t *testing.T) {
 	}
 }
 
-// TestNoServer holds that a demand that reached no server is ErrUnavailable and nothing more.
+// TestNoServer: a demand that reaches no server fails with ErrUnavailable and not with
+// ErrOutcomeUnknown.
 func TestNoServer(t *testing.T) {
 	closed := redis.NewClient(&redis.Options{})
 	closed.Close()
@@ -202,7 +202,7 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// TestDeadline holds that a call is answered in time by a client that hangs, and says so.
+// TestDeadline: with a client that hangs, a call returns in time, with the cause in its error.
 func TestDeadline(t *testing.T) {
 	silent := listen(t, func(net.Conn) {})
 	s := newStore(t, redis.NewClient(&redis.Options{Addr: silent}),
@@ -254,8 +254,7 @@ func onceInTime(t *testing.T, try func() error) {
 	t.Error(err)
 }
 
-// TestPanickingHook holds that a hook of the caller's own panics where the caller can recover, not
-// in a goroutine of ours.
+// TestPanickingHook: a panic of a caller's hook reaches the caller, who can recover it.
 func TestPanickingHook(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	client.AddHook(panicking{})
@@ -279,7 +278,7 @@ func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// TestKeyIsNotTraced holds that what tracing hooks can print of a decision has no key in it.
+// TestKeyIsNotTraced: what tracing hooks can print of a command does not contain the key.
 func TestKeyIsNotTraced(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: refused(t)})
 	var tr tracing
@@ -323,8 +322,7 @@ func refused(t *testing.T) (addr string) {
 	return l.Addr().String()
 }
 
-// listen accepts connections, keeps them open to the end of the test and lets each first be
-// greeted.
+// listen accepts connections, calls greet for each and keeps them open to the end of the test.
 func listen(t *testing.T, greet func(net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

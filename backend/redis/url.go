@@ -14,8 +14,8 @@ func init() {
 	serverurl.Register(serverurl.Library{Plain: "redis", TLS: "rediss"}, openURL)
 }
 
-// The settings of clients that are made for URLs: such a client soon notices that a server is
-// unavailable, and that it answers again.
+// The settings of clients for URLs. With them a client soon detects that a server is unavailable,
+// and that it has recovered.
 const (
 	dialTimeout   = 500 * time.Millisecond
 	dialerRetries = 1

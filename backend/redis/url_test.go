@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// TestOpenURL: a store on a server that is away opens at once, and says what it is.
+// TestOpenURL: a store whose server is unavailable opens at once, and has a name and statistics.
 func TestOpenURL(t *testing.T) {
 	addr := refused(t)
 	for _, url := range []string{
@@ -65,8 +65,7 @@ func TestOpenURLRefuses(t *testing.T) {
 	}
 }
 
-// FuzzOpenURL: of whatever is given as a URL, neither the name of the store nor an error shows any
-// of the password.
+// FuzzOpenURL: whatever the URL, neither the name of the store nor an error contains the password.
 func FuzzOpenURL(f *testing.F) {
 	for _, scheme := range []string{
 		"redis://", "rediss://", "redis+cluster://", "rediss+sentinel://", "redis:", "postgres://",
@@ -82,7 +81,7 @@ func FuzzOpenURL(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, more, evenMore, after string) {
 		if strings.Contains(before+more+evenMore+after, password) ||
 			!strings.Contains(before, ":") {
-			t.Skip("no password, or one that is another part as well")
+			t.Skip("no password, or it is in another part too")
 		}
 		s, err := backend.Open(t.Context(), before+more+password+evenMore+"@"+after)
 		if err != nil {

@@ -9,36 +9,36 @@
 //	…
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
-// Package serverstore has the options and statistics of the store.
+// Package serverstore has the options, the statistics and the URLs of the store.
 //
 // # What it guarantees
 //
-// A decision is one script and one round trip, atomic on the server and by the server's clock. A
-// peek and a refusal write nothing. Decisions of many callers share a few connections.
+// A decision is one script and one round trip (two if the server does not have the script yet),
+// atomic on the server and by the server's clock. A peek and a refusal write nothing. Decisions of
+// many callers share a few connections.
 //
 // No demand is recorded twice: the store never sends the script again once it may have been
-// received, whatever retries the client is set to. (It follows MOVED and ASK, with which a server
-// says that it did not run the script.) ConnLifetime is the exception, see below.
+// received, whatever the client's settings for retries. (It follows MOVED and ASK, by which a
+// server reports that it did not run the script.) ConnLifetime is the exception; see below.
 //
 // Every call returns at the context's deadline or after Options.Timeout, whichever is sooner, even
 // when the client hangs. The error says what is known: [ratelimit.ErrUnavailable] means that
 // nothing was recorded, because no server could be reached or the server refused to run the script;
 // [ratelimit.ErrOutcomeUnknown], that the script may have been sent and no answer came. The client
 // does not report when it sends, so a call that waits for a connection until its deadline, and one
-// on a closed client, end with the latter too. No error holds a key.
+// on a closed client, end with the latter too. No error contains a key.
 //
 // Replication is asynchronous, so a failover can lose the admissions of the last moments, and a
-// server that evicts keys forgets what was admitted. Use maxmemory-policy noeviction; [Store.Probe]
+// server that evicts keys loses admissions too. Use maxmemory-policy noeviction; [Store.Probe]
 // warns about any other.
 //
 // # Cached refusals
 //
-// [New] asks the server for each decision. [Open] makes a client of its own, and a store that
-// caches what the server has refused: the same take, or the same takes of one TakeAll, are refused
-// again without a request to the server, until a RetryAfter has passed or the server reports that
-// a state has changed. A flood of refused calls then costs no network. The cache admits nothing,
-// and what another client resets, gives back or raises takes effect as soon as the server's
-// notification arrives.
+// A store of [New] sends each decision to the server. [Open] creates a client of its own and a
+// store that caches refusals: it refuses the same take, or the same takes of one TakeAll, without a
+// request to the server, until a RetryAfter has passed or the server reports that a state has
+// changed. A flood of refused calls then costs no network. The cache admits nothing, and what
+// another client resets or gives back takes effect as soon as the server's notification arrives.
 //
 // The server tracks only what is cached: after a refusal that lasts for long enough the store peeks
 // at the same demands, in the background and in a transaction with CLIENT CACHING YES. Demands that
@@ -58,28 +58,28 @@
 //
 //   - ConnLifetime must be zero. When a connection reaches its lifetime and breaks before an
 //     answer, the client sends the command again, and then one demand may be recorded twice.
-//   - Dialer.KeepAlive and ConnWriteTimeout bound how soon the client gives up a server that has
-//     stopped answering: by default after 11s, and on a cluster only then does the client look for
-//     the new primary. With 200ms and 500ms it takes less than a second.
-//   - Dialer.Timeout, 5s by default, bounds a dial, for which the decisions on that connection
-//     wait. 500ms is better. Sentinels have a Dialer of their own, Sentinel.Dialer.
-//   - DisableCache spares servers the tracking of clients, where nothing else uses the client's
-//     cache.
+//   - Dialer.KeepAlive and ConnWriteTimeout set when the client gives up on a server that has
+//     stopped answering; on a cluster it looks for the new primary only then. The defaults take
+//     11s; 200ms and 500ms take less than a second.
+//   - Dialer.Timeout, 5s by default, bounds a dial. Decisions on that connection wait for it, so
+//     500ms is better. Sentinels have their own Dialer, Sentinel.Dialer.
+//   - DisableCache saves servers the tracking of keys, if nothing else uses the client's cache.
 //   - DisableRetry and RetryDelay do not apply to decisions, and SendToReplicas must not choose a
 //     replica for them.
 //
-// # What a user has to be granted
+// # Rights of the user
 //
-// On keys that begin with the prefix, here the default one, a user on the server needs:
+// The client's user needs these rights on the server, here with the default prefix, as rules of ACL
+// SETUSER:
 //
 //	~rl:* +evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire +del
 //
-// On a cluster it needs +cluster|slots and +cluster|shards as well. With +info [Store.Probe] can
+// On a cluster it also needs +cluster|slots and +cluster|shards. With +info [Store.Probe] can
 // report the server's version and its eviction policy.
 //
-// [Open] makes a store that caches nothing unless it is granted
+// The store of [Open] caches refusals only if the user also has
 //
 //	+client|tracking +client|caching +multi +exec +eval_ro +evalsha_ro
 //
-// too. The client of [New] needs +client|tracking unless DisableCache is set.
+// The client of [New] needs +client|tracking unless DisableCache is set.
 package rueidisstore

@@ -41,7 +41,7 @@ func Example() {
 	}
 }
 
-// A cluster decides on several keys at once if a tag keeps them together.
+// A cluster decides on several keys at once if they have the same tag.
 func ExampleOptions_tag() {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{"10.0.0.1:6379", "10.0.0.2:6379"},
@@ -74,7 +74,7 @@ func ExampleOptions_tag() {
 	fmt.Println(results, err)
 }
 
-// At the start of a program Probe says what is missing on the server.
+// At the start of a program Probe reports what is missing on the server.
 func ExampleStore_Probe() {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
 	if err != nil {
@@ -95,7 +95,7 @@ func ExampleStore_Probe() {
 	}
 }
 
-// A caller who is over the limit and keeps asking is refused without a word to the server.
+// A caller that is over the limit and keeps calling is refused without a request to the server.
 func ExampleOpen() {
 	option := rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}
 	store, err := rueidisstore.Open(option, nil)
@@ -111,5 +111,5 @@ func ExampleOpen() {
 		res, err := limiter.Allow(context.Background(), "user:42")
 		fmt.Println(res.Allowed, res.Source, err)
 	}
-	fmt.Println(store.Stats().Cache.Hits, "of them did not ask the server")
+	fmt.Println(store.Stats().Cache.Hits, "of them came from the cache")
 }

@@ -12,21 +12,20 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// Open returns a store on a client of its own that caches refusals: what the server has refused, a
-// Take or a TakeAll of Takes, is refused again, without asking the server, until a RetryAfter has
-// passed or the server reports that a state has changed. [Store.Close] closes the client. Nil
-// options are the zero OpenOptions.
+// Open creates a client and returns a store on it that caches refusals; see the package comment.
+// [Store.Close] closes the client. Nil options are the zero OpenOptions.
 //
 // option is for the client. Open sets its ClientTrackingOptions, and calls its OnInvalidations
-// after the cache has handled the notification. Where they are zero it sets Dialer.KeepAlive to
-// 200ms and ConnWriteTimeout and Dialer.Timeout to 500ms (Sentinel.Dialer as well): they bound how
+// after the cache has handled the notification. If they are zero, Open sets Dialer.KeepAlive to
+// 200ms, and ConnWriteTimeout and Dialer.Timeout to 500ms (Sentinel.Dialer as well): they bound how
 // long cached refusals are returned after a server has stopped answering.
 //
-// Open connects to the server. If the server cannot track what its clients cache, or does not let
-// this user have it tracked, the store caches nothing: [Store.Stats] reports it and [Store.Probe]
-// warns. An error wraps [ratelimit.ErrInvalidOptions] if option rules caching out, as AlwaysRESP2,
-// DisableCache, DisableAutoPipelining, ConnLifetime and SendToReplicas do, before anything is sent;
-// otherwise [ratelimit.ErrUnavailable].
+// Open connects to the server. If the server cannot track keys (CLIENT TRACKING) or does not permit
+// it to this user, the store caches nothing: [Store.Stats] reports it and [Store.Probe] warns. An
+// error wraps [ratelimit.ErrInvalidOptions], before anything is sent, if opts are out of range or
+// option rules caching out (AlwaysRESP2, DisableCache, DisableAutoPipelining, ConnLifetime,
+// ClientTrackingOptions, SendToReplicas, ReplicaOnly). Otherwise it wraps
+// [ratelimit.ErrUnavailable].
 func Open(option rueidis.ClientOption, opts *serverstore.OpenOptions) (*Store, error) {
 	if opts == nil {
 		opts = &serverstore.OpenOptions{}
@@ -64,8 +63,8 @@ func Open(option rueidis.ClientOption, opts *serverstore.OpenOptions) (*Store, e
 	return &Store{store: store, owned: client}, nil
 }
 
-const untracked = "The server does not track for this user what clients cache, " +
-	"so each refusal asks it."
+const untracked = "The server does not track keys for this user (CLIENT TRACKING), " +
+	"so refusals are not cached."
 
 // connect returns a client that is connected.
 func connect(option rueidis.ClientOption) (rueidis.Client, error) {
@@ -110,7 +109,7 @@ func tracking(option rueidis.ClientOption, cache *denycache.Cache) rueidis.Clien
 }
 
 // withTimeouts returns option with short timeouts where it has none, so that a server that does not
-// answer is soon found out.
+// answer is soon detected.
 func withTimeouts(option rueidis.ClientOption) rueidis.ClientOption {
 	if option.Dialer.KeepAlive == 0 {
 		option.Dialer.KeepAlive = pipelined.KeepAlive

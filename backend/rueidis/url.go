@@ -17,8 +17,8 @@ func init() {
 		serverurl.Library{Plain: "rueidis", TLS: "rueidiss", Caches: true}, openURL)
 }
 
-// openURL connects in the background: the library makes no client for a cluster, or behind
-// Sentinels, while it reaches none of the servers.
+// openURL connects in the background: the library returns no client for a cluster or for Sentinels
+// until it reaches one of the servers.
 func openURL(c serverurl.Config) (*backend.Store, error) {
 	s := lazy.Open(func() (lazy.Inner, error) { return connectURL(c) },
 		cmp.Or(c.Options.Timeout, server.DefaultTimeout))

@@ -1,10 +1,10 @@
-// Package serverstore has the options, statistics and descriptions that the stores on Redis and
-// Valkey servers share: those of packages redisstore, rueidisstore and valkeystore.
+// Package serverstore has the options, the statistics and the URLs of the stores on Redis and
+// Valkey servers: packages redisstore, rueidisstore and valkeystore.
 //
 // # URLs
 //
-// [github.com/truewindow/ratelimit/backend.Open] opens the stores by URL. The scheme chooses the
-// client library, with TLS where it ends with s, and the servers:
+// [github.com/truewindow/ratelimit/backend.Open] opens the stores by URL. A scheme is redis,
+// rueidis or valkey (the client library), optionally s (TLS), and optionally +cluster or +sentinel:
 //
 //	redis://[[user]:password@]host[:port][/database]                   go-redis
 //	redis+cluster://[[user]:password@]host[:port][,host[:port]…]
@@ -13,26 +13,27 @@
 //	rueidis:// rueidiss:// rueidis+cluster:// …                        rueidis
 //	valkey:// valkeys:// valkey+cluster:// …                           valkey-go
 //
-// Some hosts of a cluster are enough. Behind Sentinels the hosts are theirs, primary is the name by
-// which they know the servers, and user and password are those of the servers. Ports are 6379, and
-// 26379 of Sentinels, where they are left out. The client is set as the packages of the stores
-// advise.
+// For a cluster some of its hosts are enough. With Sentinels the hosts are the Sentinels, primary
+// is the name under which they monitor the servers, and user and password are for the servers. The
+// default port is 6379, or 26379 for Sentinels; the default database is 0. The client has the
+// settings that the package of the store recommends.
 //
-// The parameters, each at most once:
+// These are the parameters. A parameter that is unknown, that the scheme does not support or that
+// is given twice is an error.
 //
 //	prefix             Options.Prefix
 //	timeout            Options.Timeout, such as 50ms
-//	tag                Options.Tag: what a key has before the first such text is its group
-//	cache-entries      OpenOptions.CacheEntries, with rueidis and valkey-go, which cache refusals
-//	                   unless it is 0
+//	tag                Options.Tag: the group of a key is its part before the first such text
+//	cache-entries      OpenOptions.CacheEntries, but 0 turns the cache off
 //	cache-bytes        OpenOptions.CacheBytes
 //	cache-age          OpenOptions.CacheAge, such as 2s
-//	sentinel-user      the user of the Sentinels
-//	sentinel-password  the password of the Sentinels
-//	tls-ca             file with the certificates of the authorities in PEM; without it those of
-//	                   the system
-//	tls-cert, tls-key  files with the client's certificate and its key in PEM
-//	tls-server-name    name in the server's certificate; the host if left out
+//	sentinel-user      the user for the Sentinels
+//	sentinel-password  the password for the Sentinels
+//	tls-ca             PEM file with the authorities' certificates; default: those of the system
+//	tls-cert, tls-key  PEM files with the client's certificate and its key, both or neither
+//	tls-server-name    name in the server's certificate; default: the host
+//
+// Only rueidis and valkey-go have the parameters of the cache. They cache refusals by default.
 package serverstore
 
 import (
@@ -40,36 +41,36 @@ import (
 	"time"
 )
 
-// ErrDenied means that the server refuses the user: it wants another user or password, or does not
-// let the user run what decisions need. Probe returns it, wrapped.
+// ErrDenied means that the server refuses the user: the user or the password is wrong or missing,
+// or the user may not run a command that decisions need. The error of Probe wraps it.
 var ErrDenied = errors.New("access denied")
 
 // Options are the options of a store. The zero Options are the defaults.
 type Options struct {
-	// Prefix begins every stored key. Empty means "rl:". It may not hold braces. Stores with
+	// Prefix begins every stored key. Empty means "rl:". It must not contain braces. Stores with
 	// different prefixes share nothing.
 	Prefix string
 
-	// Tag returns the group of a key. A cluster keeps a group together on one server, so that
-	// TakeAll can decide demands on several of its keys: with a Tag that returns "42" for both
-	// "tenant:42" and "tenant:42:user:7", for example. The tag is part of the stored key: all who
-	// share a store need the same Tag. If Tag is nil or returns an empty string, the key is a group
-	// of its own.
+	// Tag returns the group of a key. A cluster stores a group on one server, so that TakeAll can
+	// decide demands on several of its keys: for example with a Tag that returns "42" for both
+	// "tenant:42" and "tenant:42:user:7". The tag is part of the stored key: all processes that
+	// share limits need the same Tag. If Tag is nil or returns an empty string, the key is a group
+	// of its own. Tag must be safe for concurrent use.
 	Tag func(key string) string
 
 	// Timeout is how long a decision may take, the wait for a connection included. Zero means
 	// 100ms. A context with an earlier deadline shortens it.
 	Timeout time.Duration
 
-	// Now replaces the server's clock, in microseconds since the Unix epoch. It is for tests:
-	// processes that share a store would each use a clock of their own. Nil means the server's
-	// clock.
+	// Now replaces the server's clock, in microseconds since the Unix epoch. It is only for tests,
+	// since processes that share limits would each use their own clock. It must be safe for
+	// concurrent use. Nil means the server's clock.
 	Now func() int64
 
-	// NoBatching sends each Take and each TakeAll in a request of its own, at most 4,096 of them at
-	// once to a single server. Otherwise the first of several concurrent calls is sent at once, and
-	// those that arrive while requests are under way are sent together in the next one. Each call
-	// is decided by itself in either case.
+	// NoBatching sends each Take and each TakeAll in a request of its own, at most 4,096 at a time.
+	// If it is false, calls that arrive while two requests are under way wait and are sent together
+	// in the next one. Each call is decided by itself in either case. On a cluster the two numbers
+	// hold for each server or, with rueidis and valkey-go, for each slot.
 	NoBatching bool
 }
 
@@ -79,48 +80,49 @@ type OpenOptions struct {
 	Options
 
 	// CacheEntries is the largest number of cached refusals. Zero means 65,536. When the cache is
-	// full, an entry chosen at random is dropped.
+	// full, entries chosen at random are evicted.
 	CacheEntries int
 
 	// CacheBytes is the most memory that cached refusals take, keys included. Zero means 32 MiB.
 	CacheBytes int
 
-	// CacheAge is the longest time for which a refusal is returned without asking the server. It
-	// bounds the harm when the server changes a state without a notification, as SWAPDB does, and
-	// when its clock steps. Zero means 5s.
+	// CacheAge is the longest time for which a refusal is returned from the cache. It bounds the
+	// harm when the server changes a state without a notification, as with SWAPDB, and when its
+	// clock steps. Zero means 5s.
 	CacheAge time.Duration
 }
 
 // Server describes the server or the cluster that Probe found.
 type Server struct {
-	// Name is "redis", "valkey" or what else the server calls itself.
+	// Name is "redis", "valkey" or another name that the server reports. It is empty if it is
+	// unknown, as when the user may not run INFO.
 	Name string
-	// Version is one such as "8.0.2", on a cluster the lowest. It is empty if the server does not
-	// report it.
+	// Version is the server's version, such as "8.0.2"; on a cluster it is the lowest. It is empty
+	// if it is unknown.
 	Version string
-	// EvictionPolicy is maxmemory-policy, such as "noeviction". It is empty if the server does not
-	// report it.
+	// EvictionPolicy is the server's maxmemory-policy, such as "noeviction"; on a cluster it is one
+	// that evicts, if a server has one. It is empty if it is unknown.
 	EvictionPolicy string
-	// Warnings say what works but may go wrong, one sentence each.
+	// Warnings are about risks with which the store works, one sentence each.
 	Warnings []string
 }
 
 // Stats are the statistics of a store. Refused and most numbers of Cache are counts since the store
 // was made. While the server answers in time, Abandoned is 0 and Queued is small.
 type Stats struct {
-	// Queued is the number of slots of the queue for calls that are not sent yet. At least half of
-	// them are in use.
+	// Queued is the number of places in the queue that are reserved for calls not sent yet. At
+	// least half of them are in use.
 	Queued int
-	// MaxQueued is the largest number of such slots.
+	// MaxQueued is the largest Queued.
 	MaxQueued int
-	// Abandoned is the number of requests for which no caller waits any more, and which the client
-	// library has not ended yet.
+	// Abandoned is the number of requests that have timed out and that the client library has not
+	// ended yet.
 	Abandoned int
-	// MaxAbandoned is the number from which on no more requests are sent. On a cluster each server
-	// may add a few.
+	// MaxAbandoned is the Abandoned at which calls fail instead of being sent. On a cluster each
+	// server may add a few more.
 	MaxAbandoned int
-	// Refused counts the calls that met one of these bounds and failed at once with
-	// ratelimit.ErrUnavailable.
+	// Refused counts the calls that failed at once with ratelimit.ErrUnavailable because of one of
+	// these bounds.
 	Refused int64
 	// Cache has the statistics of the cache of refusals.
 	Cache CacheStats
@@ -129,10 +131,10 @@ type Stats struct {
 // CacheStats are the statistics of a cache of refusals. Entries and Bytes are current; the others
 // are counts since the store was made.
 type CacheStats struct {
-	// Enabled says whether refusals are cached: only in a store made by Open, on a server that
-	// tracks for its user.
+	// Enabled reports whether refusals are cached: in a store made by Open, if the server tracks
+	// keys for its user (CLIENT TRACKING).
 	Enabled bool
-	// Hits are refusals of a Take or a TakeAll that came from the cache, with
+	// Hits are the calls of Take and TakeAll that were refused from the cache, with
 	// ratelimit.SourceCache.
 	Hits int64
 	// Stored are refusals of the server that were cached.
@@ -142,10 +144,11 @@ type CacheStats struct {
 	Discarded int64
 	// Invalidations are states that the server reported as changed.
 	Invalidations int64
-	// Flushes are the times when the cache was emptied because a connection broke or the server
-	// lost its data.
+	// Flushes counts how often the cache was emptied: a connection broke, or the server lost its
+	// data.
 	Flushes int64
-	// Entries is the number of refusals in the cache, including slots reserved for peeks in flight.
+	// Entries is the number of refusals in the cache, including places reserved for peeks in
+	// flight.
 	Entries int64
 	// Bytes is the approximate memory of the entries.
 	Bytes int64

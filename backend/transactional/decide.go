@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// The phases of a transaction. Whoever leaves pending first decides: the transaction, which then
-// commits, or the caller, who then says that nothing was recorded.
+// The phases of a transaction. The first change from pending decides: either the transaction begins
+// to commit, or the caller abandons it and reports that nothing was recorded.
 const (
 	pending int32 = iota
 	committing
@@ -23,7 +23,7 @@ const (
 type transaction struct {
 	store   *Store
 	demands []ratelimit.Demand
-	results []ratelimit.Result // are read when run has returned nil
+	results []ratelimit.Result // read only after run has returned nil
 	phase   atomic.Int32
 }
 
@@ -100,7 +100,8 @@ func (t *transaction) load(ctx context.Context, tx Tx) (states []state, now int6
 	return states, now, nil
 }
 
-// decide runs the steps. Of several demands it peeks at all first, and takes if all are allowed.
+// decide runs the steps. For several demands it peeks at all first, and continues only if all are
+// allowed.
 func (t *transaction) decide(states []state, now int64) error {
 	if len(states) > 1 {
 		allowed, err := t.step(states, now, ratelimit.Demand.Peek)

@@ -11,7 +11,8 @@ import (
 // mistakeVariable names, in the environment of a process, the mistake of its database.
 const mistakeVariable = "RATELIMIT_TRANSACTIONAL_MISTAKE"
 
-// TestMistakes plants what an author of a Tx does wrong. The suite names a rule that is about it.
+// TestMistakes plants mistakes that an author of a Tx may make. The suite finds each by the rule
+// that is about it.
 func TestMistakes(t *testing.T) {
 	if os.Getenv(mistakeVariable) != "" {
 		t.Skip("this is the process of a mistake")

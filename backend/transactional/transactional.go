@@ -1,10 +1,11 @@
 // Package transactional makes a store of a database with transactions. The author writes a [Tx],
 // which locks, loads and saves states; the package does the rest: it checks demands, names states,
-// runs steps, decides several demands as one, and tells errors apart.
+// runs steps, decides several demands as one, and reports whether a failed call may have been
+// recorded.
 //
 //	store, err := transactional.New(begin, nil)
 //
-// docs/writing-a-store.md has a store on bbolt in full. Package conformance proves yours.
+// docs/writing-a-store.md has a store on bbolt in full. Package conformance tests yours.
 package transactional
 
 import (
@@ -19,13 +20,14 @@ import (
 )
 
 // A Tx is one transaction. It decides one call of the store. Its methods are called one after the
-// other: Load, Save for each state to be written, then Commit if there was one, and Rollback at the
-// end. Their errors must not have keys or passwords in their texts.
+// other: Load, Save for each state to be written, then Commit if there was a Save, and always
+// Rollback at the end. If Load or Save fails, the call returns [ratelimit.ErrUnavailable] and the
+// error. Errors must not contain keys or passwords.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
 	// or writes them, and returns them in the order of keys: nil for a key that has none. Then it
 	// reads the clock, in microseconds since the Unix epoch. All processes that share the database
-	// must have the same clock, so it is the server's.
+	// must use the same clock, so use the server's.
 	//
 	// The keys are sorted and distinct, so transactions that lock them in order do not deadlock. If
 	// locks are numbers that several keys may have, lock in the order of the numbers. A key is one
@@ -38,10 +40,10 @@ type Tx interface {
 	Save(ctx context.Context, key string, state []byte, expires int64) error
 
 	// Commit makes what was saved durable. After an error the outcome is unknown, unless the error
-	// wraps [ratelimit.ErrUnavailable]: then the server has said that nothing was saved.
+	// wraps [ratelimit.ErrUnavailable]: then the server has reported that nothing was saved.
 	Commit(ctx context.Context) error
 
-	// Rollback ends the transaction and its locks. After Commit it does nothing.
+	// Rollback ends the transaction and its locks. After Commit it must do nothing.
 	Rollback()
 }
 
@@ -57,11 +59,11 @@ type Options struct {
 
 const (
 	defaultTimeout = time.Second
-	maxAbandoned   = 1024    // transactions that go on although their callers no longer wait
+	maxAbandoned   = 1024    // transactions in progress whose callers no longer wait
 	endOfTime      = 1 << 52 // µs, in 2112
 )
 
-// Store is a store on a database. All methods are safe for simultaneous use.
+// Store is a store on a database. All methods are safe for concurrent use.
 type Store struct {
 	begin   func(context.Context) (Tx, error)
 	timeout time.Duration
@@ -75,9 +77,9 @@ var _ ratelimit.Store = (*Store)(nil)
 // New returns a store that begins a transaction for each call. An error wraps
 // [ratelimit.ErrInvalidOptions].
 //
-// A Tx may ignore its context: a call returns in time all the same, and a transaction that has not
-// reached Commit by then is rolled back when its method returns. While 1,024 transactions go on
-// whose calls have returned, further calls return [ratelimit.ErrUnavailable] at once.
+// A Tx may ignore its context: a call still returns in time, and a transaction that has not reached
+// Commit by then is rolled back when its method returns. While 1,024 such transactions are in
+// progress, further calls return [ratelimit.ErrUnavailable] at once.
 func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -127,7 +129,7 @@ func (s *Store) TakeAll(
 	return err
 }
 
-// run decides ds in a goroutine of its own, which it leaves when the time is over.
+// run decides ds in a goroutine of its own, and stops waiting for it when the time is over.
 func (s *Store) run(
 	ctx context.Context, ds []ratelimit.Demand,
 ) ([]ratelimit.Result, error) {

@@ -90,7 +90,8 @@ func TestInvalidOptions(t *testing.T) {
 	}
 }
 
-// TestErrors: what fails before Commit records nothing and says so. After Commit nobody knows.
+// TestErrors: a failure before Commit records nothing and is ErrUnavailable. A failure of Commit is
+// ErrOutcomeUnknown.
 func TestErrors(t *testing.T) {
 	boom := errors.New("boom")
 	conflict := fmt.Errorf("%w: serialization failure", ratelimit.ErrUnavailable)
@@ -130,7 +131,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestAbandonedBeforeCommit: a call that has said that nothing was recorded records nothing later.
+// TestAbandonedBeforeCommit: a call that has reported that nothing was recorded records nothing
+// later.
 func TestAbandonedBeforeCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, hang := newDatabase(), make(chan struct{})
@@ -151,7 +153,7 @@ func TestAbandonedBeforeCommit(t *testing.T) {
 	})
 }
 
-// TestAbandonedInCommit: a call that ends while Commit runs does not know the outcome.
+// TestAbandonedInCommit: a call that ends while Commit runs returns ErrOutcomeUnknown.
 func TestAbandonedInCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, hang := newDatabase(), make(chan struct{})
@@ -195,7 +197,7 @@ func TestPanicRollsBack(t *testing.T) {
 func TestStatesStayTheDatabases(t *testing.T) {
 	db := newDatabase()
 	store := newStore(t, db, nil)
-	// The state of a bucket has always the same size, so a step writes it in its place.
+	// The state of a bucket always has the same size, so a step writes into it.
 	d := ratelimit.Demand{Key: "k", N: 1,
 		Algorithm: algorithm.TokenBucket(ratelimit.PerHour("hourly", 3))}
 	if _, err := store.Take(t.Context(), d); err != nil {
@@ -216,7 +218,7 @@ func TestStatesStayTheDatabases(t *testing.T) {
 	}
 }
 
-// hooked is an algorithm that calls before at the begin of each step.
+// hooked is an algorithm that calls before at the beginning of each step.
 type hooked struct {
 	ratelimit.Algorithm
 	before *func()
@@ -229,7 +231,8 @@ func (h hooked) Step(
 	return h.Algorithm.Step(state, now, d)
 }
 
-// TestDemandsAreCopied: the caller uses its slice again while an abandoned transaction goes on.
+// TestDemandsAreCopied: the caller uses its slice again while an abandoned transaction is in
+// progress.
 func TestDemandsAreCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, used := make(chan struct{}), false
@@ -252,7 +255,7 @@ func TestDemandsAreCopied(t *testing.T) {
 	})
 }
 
-// TestAbandonedAreBounded: calls that would be left behind without end are refused.
+// TestAbandonedAreBounded: the number of abandoned transactions is bounded; further calls fail.
 func TestAbandonedAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, hang := newDatabase(), make(chan struct{})

@@ -34,7 +34,7 @@ func (a adapter) DoTracked(ctx context.Context, words, keys, args []string) (str
 		return "", err
 	}
 	if len(results) != 2 {
-		return "", errors.New("the reply to EXEC is not that of two commands")
+		return "", errors.New("EXEC did not reply with two results")
 	}
 	if err := results[0].Error(); err != nil {
 		return "", err
@@ -58,7 +58,8 @@ func (a adapter) ErrorReply(err error) (string, bool) {
 	return "", false
 }
 
-// NotSent recognizes that no server has the slot, and that a new connection may not track.
+// NotSent recognizes the errors for a slot without a server and for a connection that may not
+// track.
 func (a adapter) NotSent(err error) bool {
 	return errors.Is(err, valkey.ErrNoSlot) || errors.Is(err, valkey.ErrNoCache)
 }

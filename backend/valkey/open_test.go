@@ -18,8 +18,8 @@ import (
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
 )
 
-// TestOpenRefuses holds that options which rule caching out, or are wrong otherwise, are an error
-// before any connection is made.
+// TestOpenRefuses: options that rule caching out or are out of range are an error before any
+// connection is made.
 func TestOpenRefuses(t *testing.T) {
 	for name, set := range map[string]func(*valkey.ClientOption, *serverstore.OpenOptions){
 		"AlwaysRESP2": func(c *valkey.ClientOption, _ *serverstore.OpenOptions) {
@@ -73,8 +73,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutServer holds that a server that cannot be reached is ErrUnavailable, whatever kind
-// of client it is for.
+// TestOpenWithoutServer: Open fails with ErrUnavailable if no server can be reached, whatever the
+// kind of client.
 func TestOpenWithoutServer(t *testing.T) {
 	for name, set := range map[string]func(*valkey.ClientOption){
 		"single":   func(c *valkey.ClientOption) { c.ForceSingleClient = true },
@@ -99,8 +99,8 @@ func TestOpenWithoutServer(t *testing.T) {
 	}
 }
 
-// TestOpenGivesUpSoon holds what Open sets on the client where it is zero, and leaves where it is
-// not.
+// TestOpenGivesUpSoon: Open sets short timeouts on the client where they are zero, and leaves
+// others.
 func TestOpenGivesUpSoon(t *testing.T) {
 	type timeouts struct{ keepAlive, dial time.Duration }
 	for name, tt := range map[string]struct{ set, want timeouts }{
@@ -129,8 +129,8 @@ func TestOpenGivesUpSoon(t *testing.T) {
 	}
 }
 
-// TestNewCachesNothing holds what a store on the caller's client says of a cache, and that it
-// leaves the client open.
+// TestNewCachesNothing: a store on the caller's client reports no cache, and leaves the client
+// open.
 func TestNewCachesNothing(t *testing.T) {
 	client := unconnected(t, noNetwork)
 	s, err := valkeystore.New(client, nil)

@@ -17,7 +17,7 @@ import (
 // A Store keeps its state on Valkey or Redis. Create one with [New] or [Open].
 type Store struct {
 	store *server.Store
-	owned valkey.Client // by Open, or nil
+	owned valkey.Client // made by Open, or nil
 }
 
 var _ ratelimit.Store = (*Store)(nil)
@@ -48,35 +48,36 @@ func New(client valkey.Client, opts *serverstore.Options) (*Store, error) {
 // Take decides one demand.
 //
 // Besides the errors of [ratelimit.CheckTake] it returns one that wraps [ratelimit.ErrNoScript],
-// [ratelimit.ErrUnavailable] or [ratelimit.ErrOutcomeUnknown], with the cause wrapped. Only after
-// the last may the demand have been recorded.
+// [ratelimit.ErrUnavailable] or [ratelimit.ErrOutcomeUnknown], and the cause. Only with the last
+// may the demand have been recorded.
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	return s.store.Take(ctx, d)
 }
 
-// TakeAll decides several demands as one. On a cluster their keys must be of one slot (see
-// [serverstore.Options].Tag), or else the error wraps [errors.ErrUnsupported]; the other errors are
-// those of Take.
+// TakeAll decides several demands as one. On a cluster their keys must be in one slot (see
+// [serverstore.Options].Tag); otherwise the error wraps [errors.ErrUnsupported]. The other errors
+// are those of Take.
 func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
 	return s.store.TakeAll(ctx, ds, out)
 }
 
-// Probe finds out whether the store can work: whether the server answers, is Redis or Valkey 7.0 or
-// later, runs scripts, and lets this user run the commands that decisions need. It is for the start
-// of a program, takes no longer than the context or 5s, and leaves nothing on the server. On a
-// cluster it asks the servers that answer what they are, and runs the script on one primary.
+// Probe reports whether the store can work: whether the server answers, is Redis or Valkey 7.0 or
+// later, runs scripts, and lets this user run the commands that decisions need. Call it at the
+// start of a program. It takes 5s at most, ends when ctx ends, and leaves nothing on the server. On
+// a cluster it sends INFO to all servers, of which one must answer, and runs a script on one
+// primary.
 //
-// An error says what is missing, and wraps [errors.ErrUnsupported] when it is the wrong type of
-// server or of client, otherwise [ratelimit.ErrUnavailable], and [serverstore.ErrDenied] as well
-// when the server refuses the user.
+// An error wraps [errors.ErrUnsupported] if the server or the client is of the wrong type, and
+// [ratelimit.ErrUnavailable] otherwise; if the server refuses the user, it also wraps
+// [serverstore.ErrDenied].
 func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) { return s.store.Probe(ctx) }
 
 // Stats returns the statistics of the store. Each number was right at some moment of the call.
-// Stats takes no lock and costs decisions nothing.
+// Stats takes no lock and does not slow decisions.
 func (s *Store) Stats() serverstore.Stats { return s.store.Stats() }
 
 // Close makes all later calls fail with [ratelimit.ErrClosed]. It closes the client that [Open]
-// made; the client of [New] is the caller's and stays open. Its error is nil.
+// made, but not the client of [New], which is the caller's. Close always returns nil.
 func (s *Store) Close() error {
 	if s.owned != nil {
 		defer s.owned.Close()

@@ -68,8 +68,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNoServer holds that a demand for which no connection could be made is ErrUnavailable and
-// nothing more.
+// TestNoServer: a demand for which no connection could be made fails with ErrUnavailable and not
+// with ErrOutcomeUnknown.
 func TestNoServer(t *testing.T) {
 	s, err := valkeystore.New(unconnected(t, noNetwork), nil)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// TestDeadline holds that a call is answered in time while the client makes a connection.
+// TestDeadline: a call returns in time while the client makes a connection.
 func TestDeadline(t *testing.T) {
 	hang := make(chan struct{})
 	var dialled atomic.Int64
@@ -114,8 +114,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestSeveralSlots holds that TakeAll on a cluster is refused before any I/O when the keys are of
-// several slots.
+// TestSeveralSlots: TakeAll on a cluster fails before any I/O if the keys are in several slots.
 func TestSeveralSlots(t *testing.T) {
 	s, err := valkeystore.New(cluster{}, nil)
 	if err != nil {
@@ -128,7 +127,7 @@ func TestSeveralSlots(t *testing.T) {
 	}
 }
 
-// cluster is a client that can do nothing but say that it is one of a cluster.
+// cluster is a client that only reports that it is for a cluster.
 type cluster struct{ valkey.Client }
 
 func (cluster) Mode() valkey.ClientMode { return valkey.ClientModeCluster }

@@ -15,7 +15,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// TestOpenURL: a store on a server that is away opens at once, and says what it is.
+// TestOpenURL: a store whose server is unavailable opens at once, and has a name and statistics.
 func TestOpenURL(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

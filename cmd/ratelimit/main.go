@@ -1,4 +1,4 @@
-// Command ratelimit answers rate-limit decisions over HTTP, shows what an exact limit is, and
+// Command ratelimit serves rate-limit decisions over HTTP, shows what an exact limit is, and
 // replays logs under proposed limits.
 // Package daemon documents it, and package serverstore the URLs of its stores.
 package main
@@ -15,6 +15,6 @@ import (
 )
 
 func main() {
-	logging.Disable() // go-redis's lines are not structured, and its errors come with the store's
+	logging.Disable() // go-redis's log is not structured, and the store returns its errors
 	daemon.Main()
 }

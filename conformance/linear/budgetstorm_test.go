@@ -13,8 +13,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
 )
 
-// lossy is a store that is unavailable for some calls, and whose answers get lost for others,
-// before or after they were recorded.
+// lossy is a store that is unavailable for some calls, and loses the answers to others, before or
+// after they were recorded.
 type lossy struct {
 	ratelimit.Store
 	lost atomic.Int64

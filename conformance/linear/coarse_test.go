@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// coarse returns the history of eight clients of a right store whose clock stands still for a tick.
-// Each give-back is of a record that many calls share.
+// coarse returns the history of eight clients of a correct store whose clock stands still for a
+// tick. Each give-back is of a record that many calls share.
 func coarse(tick int64) (history []conformance.Operation) {
 	r := rand.New(rand.NewPCG(1, 2))
 	s := &server{states: map[identity][]byte{}}
@@ -35,7 +35,8 @@ func coarse(tick int64) (history []conformance.Operation) {
 	return history
 }
 
-// TestCoarseClock: a history by a clock without microseconds is refused at once, and says why.
+// TestCoarseClock: for a history by a clock without microseconds the check fails at once, and says
+// why.
 func TestCoarseClock(t *testing.T) {
 	for _, tick := range []int64{1e3, 1e6} {
 		begin := time.Now()
@@ -49,7 +50,7 @@ func TestCoarseClock(t *testing.T) {
 	}
 }
 
-// TestCheckRunningEnds: where the search is hopeless it is given up in time.
+// TestCheckRunningEnds: a hopeless search is given up in time.
 func TestCheckRunningEnds(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	begin := time.Now()

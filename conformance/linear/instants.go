@@ -8,7 +8,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// name notes the instants that results name: readings of the clock, stamps of records, and when
+// name records the instants that results name: readings of the clock, stamps of records, and when
 // what an operation sees leaves a window.
 func (s *search) name() {
 	for _, op := range s.ops {
@@ -33,7 +33,7 @@ func (s *search) name() {
 	}
 }
 
-// nows returns what the clock may have been when op was answered.
+// nows returns the possible readings of the clock for op.
 func (s *search) nows(op operation) []int64 {
 	if s.clock == held {
 		return []int64{op.Now}
@@ -53,7 +53,7 @@ func (s *search) nows(op operation) []int64 {
 }
 
 // between returns the instants to try for an operation of unknown outcome on some states. On a
-// Steady clock they are from from, which is 0 where nothing is known, to until.
+// Steady clock they lie between from, which is 0 if nothing is known, and until.
 func (s *search) between(states []int, from, until int64) (instants []int64) {
 	var named []int64
 	for _, n := range states {
@@ -82,7 +82,7 @@ func (s *search) between(states []int, from, until int64) (instants []int64) {
 	return instants
 }
 
-// effective tells whether an operation of unknown outcome may change a state.
+// effective reports whether an operation of unknown outcome may change a state.
 func (s *search) effective(op conformance.Operation) bool {
 	return s.clock != Steady || slices.ContainsFunc(op.Demands,
 		func(d ratelimit.Demand) bool { return d.Op != ratelimit.OpPeek })

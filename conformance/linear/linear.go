@@ -1,6 +1,7 @@
 // Package linear checks recorded histories of a store: those of conformance.Options, on a clock
-// that is held, and those of servers with a clock of their own, whose answers get lost. It is a
-// package of its own so that package conformance needs nothing but the standard library.
+// that stands still during each call, and those of servers on their own clock, some of whose
+// answers got lost. It is a package of its own so that package conformance needs nothing but the
+// standard library.
 package linear
 
 import (
@@ -26,7 +27,8 @@ var (
 	ErrNotLinearizable = errors.New("no order of these calls, each between its call and its " +
 		"return, explains their results")
 
-	// ErrUndecided says that the search took too long: no order was found, nor that there is none.
+	// ErrUndecided says that the search took too long: it neither found an order nor proved that
+	// there is none.
 	ErrUndecided = errors.New("the search for an order of these calls was given up")
 )
 
@@ -88,10 +90,9 @@ func (s *search) intervals() (ops []porcupine.Operation, ok bool) {
 }
 
 // byClock returns the intervals of operations that were decided one after the other on a Steady
-// clock: not those of time but of places in that order, to which the search need not find back.
-// Those of one reading of the clock share a place, and what comes first there is left to the
-// search. It is not ok if an operation was called only when one that was decided later had
-// returned.
+// clock: intervals of places in that order, not of time, so that the search need not find the
+// order. Operations of one reading of the clock share a place, and the search orders them. It is
+// not ok if an operation was called only after one that was decided later had returned.
 func (s *search) byClock() (ops []porcupine.Operation, ok bool) {
 	var order, unknown []int
 	for i, op := range s.ops {

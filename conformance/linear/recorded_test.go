@@ -13,8 +13,8 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// cell is one state, that forgets what others wrote between its reading and its writing if it loses
-// updates.
+// cell is one state. If it loses updates, it overwrites what others wrote between its read and its
+// write.
 type cell struct {
 	mu    sync.Mutex
 	state []byte

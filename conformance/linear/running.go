@@ -10,33 +10,32 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// CheckRunning is [Check] for a store whose clock nobody holds, and whose answers get lost. Instead
-// of Operation.Now it goes by the stamps:
+// CheckRunning is [Check] for a store whose clock runs, and whose answers may get lost. It ignores
+// Operation.Now and takes the time from the stamps:
 //
-//   - The clock of an answered operation is the At of its results, on which all of them must agree.
-//     On a Steady clock it never goes back from one operation to the next. A Stepped clock may be
-//     behind the newest stamp, which At is then; how far is in ResetAfter.
+//   - The clock of an operation with Results is their At, which must be the same in all. On a
+//     Steady clock it never goes back from one operation to the next. A Stepped clock may be behind
+//     the newest stamp. At is then that stamp, and ResetAfter shows how far the clock is behind.
 //   - An operation without Results is one whose outcome is unknown: it took effect at one instant
 //     after its Call, however late, or never. The clock then was anywhere between those of the
 //     operations before and after it.
 //
-// That goes for algorithms whose results have the clock in At, as the log has at a Resolution of
-// 1µs. A state that a store may have forgotten must decide as if it were still there, which is so
-// unless the clock steps back from beyond its end. Refusals from a cache are about an earlier
-// instant than that of their call and do not belong in history, nor do operations of which it is
-// known that nothing was recorded.
+// The algorithms must return the clock in At, as the log does at a Resolution of 1µs. A state that
+// a store may have forgotten must decide as if it were still there, which is so unless the clock
+// steps back from beyond its end. Leave out cached refusals, which are older than their call, and
+// operations that are known to have recorded nothing.
 //
-// There are infinitely many instants for an unknown outcome, of which it is enough to try some: all
-// that a result names (as now + ResetAfter - Window does), all at which something leaves a window
-// that an operation sees, and one between each two of these. No result tells apart two instants
-// that have none of these between them.
+// An operation of unknown outcome may have taken effect at infinitely many instants. It is enough
+// to try those that a result names (as now + ResetAfter - Window does), those at which units leave
+// a window that an operation sees, and one between each two of these: two instants with none of
+// these between them give the same results.
 //
-// An operation of unknown outcome that shows in no result is first taken as not happened. If that
-// leaves no order, all possibilities are tried, or ErrUndecided is returned if they are too many.
-// The error of a history without an order is a [*Disorder].
+// An operation of unknown outcome that shows in no result is first assumed not to have happened. If
+// there is no order then, all possibilities are tried, or ErrUndecided is returned if they are too
+// many. The error of a history without an order is a [*Disorder].
 //
 // CheckRunning takes a minute and a half at most. It returns ErrUndecided at once if the stamps are
-// whole milliseconds: too many operations then have the same stamp, and [ratelimit.Store] wants
+// whole milliseconds: too many operations then have the same stamp, and [ratelimit.Store] requires
 // microseconds.
 func CheckRunning(history []conformance.Operation, clock Clock) error {
 	for i, op := range history {
@@ -69,7 +68,7 @@ func coarseStamps(history []conformance.Operation) (n int) {
 	return n
 }
 
-// checkRunning takes as long as limit, three times at most.
+// checkRunning takes up to three times limit.
 func checkRunning(history []conformance.Operation, clock Clock, limit time.Duration) error {
 	if newSearch(history, clock).check(time.Now().Add(limit)) == nil {
 		return nil
@@ -121,8 +120,8 @@ func begun(history []conformance.Operation, until time.Duration) (known []confor
 	return known
 }
 
-// shortest returns the end of a short beginning of history, which has no order, that has none
-// either as far as is found in haste.
+// shortest returns the end of a short beginning of history that has no order either, as far as a
+// hasty search finds one. history has no order.
 func shortest(history []conformance.Operation, clock Clock, deadline time.Time) time.Duration {
 	ends := slices.SortedFunc(slices.Values(history), earlier)
 	low, high := 0, len(ends)-1

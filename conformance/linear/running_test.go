@@ -148,8 +148,8 @@ func (s *server) runAll(ds []ratelimit.Demand, now int64) []ratelimit.Result {
 	return results
 }
 
-// TestCheckRunning: histories of a right server pass, whatever its windows are against the length
-// of the history, and of a wrong one nearly none does.
+// TestCheckRunning: histories of a correct server pass, whether its windows are shorter or longer
+// than the history, and nearly none of a broken one.
 func TestCheckRunning(t *testing.T) {
 	const histories = 16
 	for _, tt := range []struct {

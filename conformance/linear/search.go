@@ -21,7 +21,7 @@ type search struct {
 	states   int
 	windows  []int64   // µs, of all limits
 	named    [][]int64 // by state: the instants that results name
-	thorough bool      // try what no result tells of
+	thorough bool      // also try operations that show in no result
 	budget   int       // worlds that may still be made
 }
 
@@ -69,8 +69,8 @@ func newSearch(history []conformance.Operation, clock Clock) *search {
 	return s
 }
 
-// reach returns states and all that operations of unknown outcome on several states connect them
-// with: what happened to those decides what such an operation did.
+// reach returns states and all that are connected with them by operations of unknown outcome on
+// several states: those show what such an operation did.
 func (s *search) reach(states []int) []int {
 	reach := slices.Clone(states)
 	for again := true; again; {
@@ -103,7 +103,8 @@ func (s *search) kindOf(op operation) int {
 	return len(s.kinds) - 1
 }
 
-// A world is what may be after some of the operations. It is never changed in place.
+// A world is a possible state of the store after some of the operations. It is never changed in
+// place.
 type world struct {
 	states  []string
 	clocks  []int64 // Steady: of the last decision on each state
@@ -126,7 +127,7 @@ func (w world) identified() world {
 	return w
 }
 
-// worlds are all that may be, in order.
+// worlds are all possible ones, in order.
 type worlds []world
 
 func (ws worlds) equal(others worlds) bool {
@@ -140,7 +141,7 @@ func (s *search) begin() worlds {
 	}.identified()}
 }
 
-// step tells whether the i-th operation may come next, and what may be then.
+// step reports whether the i-th operation may come next, and returns the worlds after it.
 func (s *search) step(before worlds, i int) (bool, worlds) {
 	op := s.ops[i]
 	if op.unknown() {
@@ -164,9 +165,9 @@ func (s *search) step(before worlds, i int) (bool, worlds) {
 	return len(after) > 0, after
 }
 
-// answer finds the worlds in which op was answered as it was, when none, some or all of what was
-// pending had taken effect on its states. In haste it tries first what looks nearest to the answer,
-// and is content with little.
+// answer finds the worlds in which op returned its results, after none, some or all of the pending
+// operations have taken effect on its states. In haste it tries the likeliest first and stops
+// early.
 func (s *search) answer(before worlds, op operation, now int64, found map[string]world) {
 	var open attempts
 	try := func(w world, happened int) {
@@ -195,11 +196,12 @@ func (s *search) answer(before worlds, op operation, now int64, found map[string
 	}
 }
 
-// hastyTries is in how many worlds a hasty search lets something happen that is pending, to explain
+// hastyTries is the number of worlds in which a hasty search tries pending operations, to explain
 // one operation.
 const hastyTries = 60
 
-// An attempt is to explain an operation in a world in which some of what was pending has happened.
+// An attempt explains an operation in a world in which some of the pending operations have
+// happened.
 type attempt struct {
 	world
 	happened, distance int
@@ -222,8 +224,8 @@ func intersect(a, b []int) bool {
 	return slices.ContainsFunc(a, func(n int) bool { return slices.Contains(b, n) })
 }
 
-// explain returns what is after op in w and how far that is from how op was answered, at least: 0
-// if it was answered so.
+// explain returns the world after op in w, and a lower bound of the distance between its results
+// and those of op: 0 if they are the same.
 func (s *search) explain(w world, op operation, now int64) (after world, distance int) {
 	if s.clock == Steady && now < w.clock {
 		return w, math.MaxInt32
@@ -280,7 +282,7 @@ func (s *search) happen(w world, kind int, until int64, seen map[string]bool) (n
 	return next
 }
 
-// decide returns what is after op at now, without an id, and what a store returns.
+// decide returns the world after op at now, without an id, and the results.
 func (s *search) decide(
 	w world, op operation, now int64,
 ) (after world, results []ratelimit.Result) {

@@ -1,4 +1,4 @@
-// Package bbolt keeps limits in a bbolt file, which one process has open.
+// Package bbolt keeps limits in a bbolt file, which only one process can open.
 package bbolt
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/transactional"
 )
 
-// The bucket has, by stored key, the time in µs at which a state has run out, and the state.
+// The bucket has, by stored key, the µs since the Unix epoch when a state expires, and the state.
 var bucket = []byte("ratelimit")
 
 type tx struct{ *bbolt.Tx }
@@ -41,7 +41,7 @@ func (t tx) Save(_ context.Context, key string, state []byte, expires int64) err
 func (t tx) Commit(context.Context) error { return t.Tx.Commit() }
 func (t tx) Rollback()                    { _ = t.Tx.Rollback() }
 
-// Sweep deletes what has run out by now, in µs since the Unix epoch. Call it every few minutes.
+// Sweep deletes states that expired by now, in µs since the Unix epoch. Call it every few minutes.
 func Sweep(db *bbolt.DB, now int64) error {
 	return db.Update(func(t *bbolt.Tx) error {
 		b, err := t.CreateBucketIfNotExists(bucket)

@@ -138,7 +138,7 @@ func TestStoreIsShort(t *testing.T) {
 	}
 }
 
-// TestSweep deletes what has run out, neighbours included, and nothing else.
+// TestSweep deletes expired states, adjacent ones included, and nothing else.
 func TestSweep(t *testing.T) {
 	db := open(t)
 	if err := store.Sweep(db, 1); err != nil {

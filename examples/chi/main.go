@@ -28,7 +28,7 @@ func main() {
 	log.Fatal(http.ListenAndServe("localhost:8080", handler))
 }
 
-// newHandler returns the routes of a service whose work is to look up what has an id.
+// newHandler returns the routes of a service. work returns what the service has for an id.
 func newHandler(store ratelimit.Store, work func(id string) string) (http.Handler, error) {
 	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("hour", 3)))
 	if err != nil {

@@ -26,7 +26,7 @@ func main() {
 	log.Fatal(http.ListenAndServe("localhost:8080", handler))
 }
 
-// newHandler returns the routes of a service whose work is to look up what has an id.
+// newHandler returns the routes of a service. work returns what the service has for an id.
 func newHandler(store ratelimit.Store, work func(id string) string) (http.Handler, error) {
 	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("hour", 3)))
 	if err != nil {
@@ -49,8 +49,8 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	return e, nil
 }
 
-// answerErrors answers the errors of handlers. Echo would do so after the middleware, too late to
-// tell httplimit.WithCounting of the outcome.
+// answerErrors writes the answers to errors of handlers. Echo would do so after the middleware, too
+// late for httplimit.WithCounting to see the status.
 func answerErrors(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c *echo.Context) error {
 		if err := next(c); err != nil {

@@ -28,7 +28,7 @@ func main() {
 	log.Fatal(app.Listen("localhost:8080"))
 }
 
-// newApp returns the routes of a service whose work is to look up what has an id.
+// newApp returns the routes of a service. work returns what the service has for an id.
 func newApp(store ratelimit.Store, work func(id string) string) (*fiber.App, error) {
 	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("hour", 3)))
 	if err != nil {
@@ -44,15 +44,15 @@ func newApp(store ratelimit.Store, work func(id string) string) (*fiber.App, err
 		text := fmt.Sprintf("%s, %d left", work(c.Params("id")), decision.Items[0].Result.Remaining)
 		return c.SendString(text)
 	}
-	// A middleware of Use would know its own route instead of the one that the request is for.
+	// A middleware of Use would see its own route instead of the route of the request.
 	app.Get("/users/:id", middleware(limit), get)
 	app.Get("/reports/:id", middleware(limit), get)
 	return app, nil
 }
 
-// middleware runs the rest of the chain within a middleware of net/http. Fiber's
-// adaptor.HTTPMiddleware would run it afterwards: too late for calls in flight and the outcome, and
-// without the decision in the context.
+// middleware runs the rest of the chain inside a middleware of net/http. Fiber's
+// adaptor.HTTPMiddleware would run it after that has returned: calls in flight are then released,
+// httplimit.WithCounting does not see the status, and the decision is not in the context.
 func middleware(m func(http.Handler) http.Handler) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		request, err := adaptor.ConvertRequest(c, true)
@@ -72,7 +72,7 @@ func middleware(m func(http.Handler) http.Handler) fiber.Handler {
 				status = http.StatusInternalServerError
 			}
 			answer.passed = true
-			w.WriteHeader(status) // tells httplimit.WithCounting of the outcome
+			w.WriteHeader(status) // reports the status to httplimit.WithCounting
 		})).ServeHTTP(answer, request.WithContext(c.Context()))
 		return err
 	}
@@ -82,7 +82,7 @@ func middleware(m func(http.Handler) http.Handler) fiber.Handler {
 type response struct {
 	ctx    fiber.Ctx
 	header http.Header
-	passed bool // the chain has answered
+	passed bool // the rest of the chain has answered
 }
 
 func (r *response) Header() http.Header { return r.header }

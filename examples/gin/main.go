@@ -25,7 +25,7 @@ func main() {
 	log.Fatal(http.ListenAndServe("localhost:8080", handler))
 }
 
-// newHandler returns the routes of a service whose work is to look up what has an id.
+// newHandler returns the routes of a service. work returns what the service has for an id.
 func newHandler(store ratelimit.Store, work func(id string) string) (http.Handler, error) {
 	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("hour", 3)))
 	if err != nil {
@@ -49,7 +49,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	return router, nil
 }
 
-// middleware runs the rest of the chain within a middleware of net/http.
+// middleware runs the rest of the chain inside a middleware of net/http.
 func middleware(m func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		passed := false
@@ -58,7 +58,7 @@ func middleware(m func(http.Handler) http.Handler) gin.HandlerFunc {
 			passed = true
 			c.Request = r
 			c.Next()
-			w.WriteHeader(c.Writer.Status()) // tells httplimit.WithCounting of the outcome
+			w.WriteHeader(c.Writer.Status()) // reports the status to httplimit.WithCounting
 		})).ServeHTTP(c.Writer, c.Request)
 		if !passed {
 			c.Abort()

@@ -58,9 +58,9 @@ func TestHTTPRate(t *testing.T) {
 	})
 }
 
-// TestHTTPRateLater tests what a user gets later who has used up the limit at once. httprate takes
-// the requests of the window before as spread evenly over it, and tells clients to wait for a whole
-// window.
+// TestHTTPRateLater tests what is admitted after a user has used up the limit in one burst.
+// httprate assumes that the requests of the previous window were spread evenly over it, and its
+// Retry-After is always a whole window.
 func TestHTTPRateLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		middleware, err := httprateAfter(newStore(t, nil))

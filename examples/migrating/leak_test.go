@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/leak"
 )
 
-// TestMain collects garbage before it looks for goroutines: ulule's store in memory stops its own
-// when it is collected.
+// TestMain collects garbage before it looks for goroutines: ulule's memory store stops its
+// goroutine when it is collected.
 func TestMain(m *testing.M) { leak.Main(collected{m}) }
 
 type collected struct{ *testing.M }

@@ -53,7 +53,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// TestRateTooMany tests calls for more units than there ever are.
+// TestRateTooMany tests calls for more units than the limit.
 func TestRateTooMany(t *testing.T) {
 	before := rate.NewLimiter(10, 20)
 	if before.AllowN(time.Now(), 21) || before.WaitN(t.Context(), 21) == nil {
@@ -69,7 +69,7 @@ func TestRateTooMany(t *testing.T) {
 	}
 }
 
-// TestRateDeadline tests waits that cannot end in time.
+// TestRateDeadline tests waits that cannot end before the deadline.
 func TestRateDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := rate.NewLimiter(10, 20)

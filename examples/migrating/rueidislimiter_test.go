@@ -41,8 +41,8 @@ func rueidisAfter(store ratelimit.Store) (allowFunc, error) {
 	}, nil
 }
 
-// TestRueidisAfter tests in memory what is the same as with rueidislimiter: a burst, and the next
-// one a window later.
+// TestRueidisAfter tests, in memory, that two bursts a window apart are admitted as by
+// rueidislimiter.
 func TestRueidisAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		after, err := rueidisAfter(newStore(t, nil))
@@ -57,7 +57,7 @@ func TestRueidisAfter(t *testing.T) {
 	})
 }
 
-// TestRueidisUnavailable tests that both connect at once.
+// TestRueidisUnavailable tests that both fail without a server.
 func TestRueidisUnavailable(t *testing.T) {
 	option := rueidis.ClientOption{InitAddress: []string{closedAddr(t)}}
 	if _, err := rueidisBefore(option); err == nil {

@@ -15,7 +15,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// An allowFunc tells whether a request of a key may be served now.
+// An allowFunc reports whether a request of a key is admitted now.
 type allowFunc func(ctx context.Context, key string) (bool, error)
 
 // A burst is calls that one key makes at one instant.
@@ -58,8 +58,8 @@ func admitted(t *testing.T, allow allowFunc, key string, calls int) (n int) {
 	return n
 }
 
-// requests returns an allowFunc that sends requests to a handler: from an address, which is the key
-// and the user as well.
+// requests returns an allowFunc that sends requests to a handler. The key is both the address and
+// the user of a request.
 func requests(handler http.Handler) allowFunc {
 	return func(ctx context.Context, key string) (bool, error) {
 		switch w := serve(ctx, handler, key); w.Code {

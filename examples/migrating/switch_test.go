@@ -10,7 +10,7 @@ import (
 	"github.com/throttled/throttled/v2/store/memstore"
 )
 
-// both admits what both limiters admit. What only after refuses is charged to before.
+// both admits what both limiters admit. A call that only after refuses is charged to before.
 func both(before, after allowFunc) allowFunc {
 	return func(ctx context.Context, key string) (bool, error) {
 		if ok, err := before(ctx, key); err != nil || !ok {
@@ -20,8 +20,8 @@ func both(before, after allowFunc) allowFunc {
 	}
 }
 
-// TestSwitch moves two processes from throttled to an exact log, while one key takes all that it
-// gets. Both processes use one store of each kind, and get a release ten seconds apart.
+// TestSwitch moves two processes from throttled to an exact log, while one key takes as much as it
+// can. The processes share one store of each kind, and each release reaches them 10 s apart.
 func TestSwitch(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -105,7 +105,7 @@ func TestThrottledMaxKeys(t *testing.T) {
 	}
 }
 
-// TestThrottledUnavailable tests what clients get while no server listens.
+// TestThrottledUnavailable tests the statuses while no server listens.
 func TestThrottledUnavailable(t *testing.T) {
 	client := unreachable(t)
 	storeBefore, err := throttledStoreBefore(client)

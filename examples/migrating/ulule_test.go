@@ -65,7 +65,7 @@ func TestUlule(t *testing.T) {
 	})
 }
 
-// TestUluleRefusedUnits tests that only one of both charges what it refuses.
+// TestUluleRefusedUnits tests that ulule charges refused units and ratelimit does not.
 func TestUluleRefusedUnits(t *testing.T) {
 	ctx := t.Context()
 	before := limiter.New(ululememory.NewStore(), limiter.Rate{Period: time.Hour, Limit: 10})
@@ -93,7 +93,7 @@ func TestUluleRefusedUnits(t *testing.T) {
 	}
 }
 
-// TestUlulePeek tests a look at a limit that is used up exactly.
+// TestUlulePeek peeks at a limit that is exactly used up.
 func TestUlulePeek(t *testing.T) {
 	ctx := t.Context()
 	before := limiter.New(ululememory.NewStore(), limiter.Rate{Period: time.Hour, Limit: 1})
@@ -115,7 +115,7 @@ func TestUlulePeek(t *testing.T) {
 	}
 }
 
-// TestUluleStoreUnavailable tests when a server is asked for the first time.
+// TestUluleStoreUnavailable tests that only ulule needs the server when its store is made.
 func TestUluleStoreUnavailable(t *testing.T) {
 	client := unreachable(t)
 	if _, err := ululeStoreBefore(client); err == nil {

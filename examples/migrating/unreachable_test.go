@@ -17,7 +17,7 @@ func unreachable(t *testing.T) *redis.Client {
 	return client
 }
 
-// closedAddr returns an address of this machine at which nobody listens.
+// closedAddr returns an address of this machine at which nothing listens.
 func closedAddr(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig

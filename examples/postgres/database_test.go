@@ -21,7 +21,7 @@ const (
 	image    = "postgres:17"
 	password = "of-a-test"
 
-	// addressVariable is where a process that another test has started finds the server.
+	// addressVariable has the server's address, in the environment of a process of a test.
 	addressVariable = "RATELIMIT_POSTGRES_ADDRESS"
 )
 
@@ -125,7 +125,7 @@ func (db *database) writes() (n int64, err error) {
 	return n, err
 }
 
-// waits tells whether a transaction waits for a lock.
+// waits reports whether a transaction waits for a lock.
 func (db *database) waits() (found bool, err error) {
 	const waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE " +
 		"locktype = 'advisory' AND NOT granted)"
@@ -133,7 +133,7 @@ func (db *database) waits() (found bool, err error) {
 	return found, err
 }
 
-// sweep deletes what has run out by now, or by the server's clock if now is nil.
+// sweep deletes the states that expired by now, or by the server's clock if now is nil.
 func (db *database) sweep(now func() int64) error {
 	statement, args := Sweep, []any(nil)
 	if now != nil {
@@ -143,13 +143,13 @@ func (db *database) sweep(now func() int64) error {
 	return err
 }
 
-// loseAnswer makes the connection of the next COMMIT break when the server has done it.
+// loseAnswer breaks the connection of the next COMMIT after the server has executed it.
 func (db *database) loseAnswer() error {
 	db.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutAfter, Holding: "commit", Times: 1})
 	return nil
 }
 
-// freeze makes the server answer nothing until thaw is called.
+// freeze stops the server from answering until thaw is called.
 func (db *database) freeze() (thaw func() error, err error) {
 	db.proxy.Set(faultproxy.Fault{Kind: faultproxy.Freeze})
 	return func() error {

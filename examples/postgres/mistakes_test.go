@@ -13,10 +13,10 @@ const mistakeVariable = "RATELIMIT_POSTGRES_MISTAKE"
 
 const noLock = `SELECT $1::text[]`
 
-// session is what a mistake adds to the URL of a pool.
+// session is appended to the URL of a pool by some mistakes.
 var session string
 
-// mistakes are what the author of a store does wrong in SQL, each with the rule that is about it.
+// mistakes are errors in the SQL of a store, each with the rule of the suite that it breaks.
 var mistakes = map[string]struct {
 	rule  string
 	plant func()
@@ -79,7 +79,7 @@ var mistakes = map[string]struct {
 	}},
 }
 
-// TestMistakes plants the mistakes. The suite names the rule that is about each.
+// TestMistakes plants the mistakes. The suite has to report the rule that each breaks.
 func TestMistakes(t *testing.T) {
 	if os.Getenv(mistakeVariable) != "" {
 		t.Skip("this is the process of a mistake")

@@ -10,11 +10,11 @@ import (
 	"github.com/truewindow/ratelimit/backend/transactional"
 )
 
-// Schema creates the table: states by stored key, with the time in µs at which each has run out.
+// Schema creates the table of states by stored key. expires is in µs since the Unix epoch.
 const Schema = `CREATE TABLE IF NOT EXISTS ratelimit_states (
 	key text COLLATE "C" PRIMARY KEY, state bytea NOT NULL, expires bigint NOT NULL)`
 
-// Sweep deletes what has run out. Run it every few minutes.
+// Sweep deletes expired states. Run it every few minutes.
 const Sweep = `DELETE FROM ratelimit_states
 	WHERE expires <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint`
 

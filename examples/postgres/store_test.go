@@ -56,8 +56,8 @@ func TestConformance(t *testing.T) {
 	}, &conformance.Options{CheckHistory: linear.Check})
 }
 
-// TestClockIsReadLast lets a call wait for its lock while the state of its key runs out and is
-// deleted. A clock that was read before the wait would admit it too early.
+// TestClockIsReadLast lets a call wait for its lock while the state of its key expires and is
+// deleted. With a clock that was read before the wait, it would be admitted too early.
 func TestClockIsReadLast(t *testing.T) {
 	db := newDatabase(t, start(t))
 	s := newStore(t, db, nil)

@@ -18,9 +18,9 @@ import (
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
-// TestRetryAfter has the client wait in real time, which is its subject. Its own waits are a
-// millisecond, so that it waits for a second only if it reads Retry-After. The clock of the store
-// moves by that second when the client gets the refusal.
+// TestRetryAfter lets the client wait in real time. The client's own backoff is a millisecond, so
+// it waits for a second only if it reads Retry-After. The clock of the store moves by that second
+// when the client gets the refusal.
 func TestRetryAfter(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)

@@ -8,7 +8,7 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// An answer of an API tells of two limits, and nothing remains of one.
+// An answer of an API describes two limits. Nothing remains of one of them.
 func ExampleParse() {
 	answer := http.Header{}
 	answer.Set("X-RateLimit-Limit-Requests", "500")

@@ -41,7 +41,7 @@ type member struct {
 	parameters []parameter
 }
 
-// get returns the parameter with the given key, or false. Of several the last one counts.
+// get returns the last parameter with the given key, or false.
 func (m *member) get(key string) (v value, found bool) {
 	for _, p := range m.parameters {
 		if p.key == key {
@@ -65,8 +65,8 @@ func list(lines []string) ([]member, bool) {
 	})
 }
 
-// dictionary returns the members of a Dictionary of items, or false if the lines hold none. Of
-// several with one key the last one counts.
+// dictionary returns the members of a Dictionary of items, or false if the lines hold none. If a
+// key is repeated, its last member counts.
 func dictionary(lines []string) ([]member, bool) {
 	return members(lines, func(p *fieldReader) (m member, ok bool) {
 		if m.key, ok = p.key(); !ok {
@@ -124,7 +124,7 @@ func (p *fieldReader) take(c byte) bool {
 	return true
 }
 
-// while returns the characters up to the first that ok does not want, and drops them.
+// while returns the characters before the first for which ok returns false, and drops them.
 func (p *fieldReader) while(ok func(c byte) bool) string {
 	n := 0
 	for n < len(p.rest) && ok(p.rest[n]) {
@@ -246,7 +246,7 @@ func (p *fieldReader) byteSequence() (v value, ok bool) {
 	p.rest = p.rest[end+1:]
 	decoded, err := base64.StdEncoding.DecodeString(encoded)
 	v = value{kind: bytes, text: string(decoded)}
-	return v, err == nil && !strings.ContainsAny(encoded, "\r\n") // which the decoder skips
+	return v, err == nil && !strings.ContainsAny(encoded, "\r\n") // the decoder skips these
 }
 
 // displayString reads a Display String, checks it and drops it.

@@ -7,24 +7,24 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A Format is a form of the fields. It reads and writes itself as text: "draft-11", "draft-06",
-// "x-delta", "x-epoch" or "none".
+// A Format is a format of the fields. Its text form is "draft-11", "draft-06", "x-delta", "x-epoch"
+// or "none". The zero Format is [Draft11].
 type Format uint8
 
-// The formats. The older ones have room for one limit and write the one that binds
+// The formats. Draft11 describes all limits. The older formats describe only the limit that binds
 // ([ratelimit.Binding]).
 const (
 	// Draft11 is RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11.
 	Draft11 Format = iota
-	// Draft06 is RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of draft 06. Reset is a
-	// number of seconds.
+	// Draft06 is RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of draft 06, with Reset
+	// in seconds from now.
 	Draft06
-	// XDelta is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, with a Reset in
+	// XDelta is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, with Reset in
 	// seconds from now.
 	XDelta
-	// XEpoch is XDelta with a Reset in seconds since the Unix epoch, on the clock of this process.
+	// XEpoch is XDelta with Reset in seconds since the Unix epoch, on the clock of this process.
 	XEpoch
-	// None writes nothing.
+	// None has no fields.
 	None
 
 	numFormats
@@ -32,7 +32,8 @@ const (
 
 var formatNames = [numFormats]string{"draft-11", "draft-06", "x-delta", "x-epoch", "none"}
 
-// String returns the name of the format, such as "draft-11".
+// String returns the text form of the format, such as "draft-11", or "format(9)" for an unknown
+// format.
 func (f Format) String() string {
 	if f >= numFormats {
 		return fmt.Sprintf("format(%d)", uint8(f))
@@ -40,7 +41,8 @@ func (f Format) String() string {
 	return formatNames[f]
 }
 
-// MarshalText returns the name of the format. An error wraps [ratelimit.ErrInvalidOptions].
+// MarshalText returns the text form of the format. For an unknown format it returns an error that
+// wraps [ratelimit.ErrInvalidOptions].
 func (f Format) MarshalText() ([]byte, error) {
 	if f >= numFormats {
 		return nil, fmt.Errorf("%w: %v is not a format", ratelimit.ErrInvalidOptions, f)
@@ -48,7 +50,8 @@ func (f Format) MarshalText() ([]byte, error) {
 	return []byte(formatNames[f]), nil
 }
 
-// UnmarshalText reads the name of a format. An error wraps [ratelimit.ErrInvalidOptions].
+// UnmarshalText reads the text form of a format. For any other text it returns an error that wraps
+// [ratelimit.ErrInvalidOptions].
 func (f *Format) UnmarshalText(text []byte) error {
 	for i, name := range formatNames {
 		if string(text) == name {
@@ -60,7 +63,7 @@ func (f *Format) UnmarshalText(text []byte) error {
 		ratelimit.ErrInvalidOptions, text)
 }
 
-// exposed are the names of the fields of each format, as clients know them.
+// exposed has the names of the fields of each format, in their usual spelling.
 var exposed = [numFormats]string{
 	Draft11: "RateLimit-Policy, RateLimit, Retry-After",
 	Draft06: "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After",
@@ -69,8 +72,9 @@ var exposed = [numFormats]string{
 	None:    "Retry-After",
 }
 
-// Expose adds the names of the fields, Retry-After included, to Access-Control-Expose-Headers, so
-// that scripts of other origins can read them. It writes nothing for an unknown format.
+// Expose adds the names of the fields of f, and Retry-After, to Access-Control-Expose-Headers in h,
+// so that browser scripts of other origins (CORS) can read them. It adds nothing for an unknown
+// format.
 func Expose(h http.Header, f Format) {
 	if f < numFormats {
 		h.Add("Access-Control-Expose-Headers", exposed[f])

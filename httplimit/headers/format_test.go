@@ -35,7 +35,7 @@ func TestFormatText(t *testing.T) {
 	}
 }
 
-// TestExpose: what is exposed is what Write writes, and Retry-After.
+// TestExpose: Expose names the fields that Write writes, and Retry-After.
 func TestExpose(t *testing.T) {
 	for f := headers.Draft11; f <= headers.None; f++ {
 		h := http.Header{}

@@ -45,7 +45,7 @@ func limitsOf(lines []string) []member {
 	return all
 }
 
-// policy is a quota of RateLimit-Policy, with nothing said about what remains.
+// policy is a quota of RateLimit-Policy, which has no Remaining.
 type policy struct {
 	Quota
 	partition string // its pk
@@ -80,8 +80,8 @@ func policiesOf(lines []string) []policy {
 
 func isNamed(m member) bool { return m.kind == text }
 
-// natural reports whether a parameter is an Integer that is not negative, or missing if it need not
-// be there.
+// natural reports whether a parameter is an Integer that is not negative, or is missing and not
+// required.
 func natural(m member, key string, required bool) bool {
 	v, found := m.get(key)
 	return !found && !required || found && v.kind == integer && v.number >= 0

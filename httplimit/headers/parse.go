@@ -8,28 +8,31 @@ import (
 	"time"
 )
 
-// Parse returns what the fields of an answer say about the client's limits. It reads:
+// Parse returns what the fields of an answer say about the client's limits; now is the current
+// time. The names in h must be canonical, as package net/http makes them. Parse reads:
 //
 //   - RateLimit-Policy and RateLimit of the drafts 08 to 11 of the Internet-Draft
 //     draft-ietf-httpapi-ratelimit-headers, also with the prefix Beta-.
 //   - RateLimit-Policy and RateLimit of draft 07.
 //   - RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the drafts 00 to 06, and the same
-//     with the prefixes X-RateLimit- and X-Rate-Limit-. The limit may have a list of windows
-//     ("10, 10;w=1"), as Envoy writes it. X-RateLimit-Resource is the name of the limit.
-//   - X-RateLimit-Limit-Tokens and the like: one quota for each name at the end. OpenAI has
-//     requests and tokens.
-//   - Anthropic-RateLimit-Tokens-Limit and the like, with the name in the middle.
+//     with the prefixes X-RateLimit- and X-Rate-Limit-. The limit may have a list of windows ("10,
+//     10;w=1"), as Envoy writes it. X-RateLimit-Resource is the name of the limit.
+//   - X-RateLimit-Limit-Tokens and the like, with the name of the limit at the end, as OpenAI
+//     writes them.
+//   - Anthropic-RateLimit-Tokens-Limit and the like, with the name of the limit in the middle.
 //
 // A reset is a number of seconds from now, a number of seconds or milliseconds since the Unix
-// epoch, a date of HTTP or of RFC 3339, or a duration such as 6m0s. Numbers from 900,000,000 on are
-// since the epoch. X-RateLimit-Reset-After is in seconds and comes before X-RateLimit-Reset.
-// Dates count from the Date of the answer or, without one, from now.
+// epoch, an HTTP date, a date of RFC 3339, or a duration such as 6m0s. A number of 900,000,000 or
+// more is since the epoch. X-RateLimit-Reset-After, in seconds, takes precedence over
+// X-RateLimit-Reset. Dates and times since the epoch are compared with the Date of the answer, so
+// the client's clock does not matter. Without a Date they are compared with now.
 //
-// A malformed field is ignored, and so is one of more than 8 KiB or 64 members. An answer out of a
-// cache, with an Age above 0, has no quotas, since its fields are about another request. If an
-// answer has several forms, Parse returns the quotas of all. The result is nil if there is none.
+// Parse ignores a field that is malformed, longer than 8 KiB, or has more than 64 members. It
+// returns no quotas for an answer from a cache (with an Age above 0), because its fields describe
+// another request. If an answer has fields of several formats, Parse returns the quotas of all. The
+// result is nil if there are none.
 //
-// [RetryAfter] has precedence over the Reset of a quota.
+// If an answer has a Retry-After, it takes precedence over the Reset of a quota; see [RetryAfter].
 func Parse(h http.Header, now time.Time) []Quota {
 	if !hasAny(h) || units(h["Age"]) > 0 {
 		return nil
@@ -47,7 +50,7 @@ func Parse(h http.Header, now time.Time) []Quota {
 	return appendNamed(quotas, h, anthropic, now)
 }
 
-// hasAny reports whether h has a field that may be about limits, which most answers do not.
+// hasAny reports whether h has a field that may describe limits. Most answers have none.
 func hasAny(h http.Header) bool {
 	for field := range h {
 		if strings.Contains(field, "Ratelimit") || strings.HasPrefix(field, "X-Rate-Limit-") {
@@ -87,15 +90,14 @@ func limitAndWindow(lines []string) (limit int64, window time.Duration) {
 	return all[0].number, windowOf(lines, all[0].number)
 }
 
-// around returns what stands before and after the name of a quota in the name of a field; word is
+// around returns the parts of the name of a field before and after the name of a quota; word is
 // Limit, Remaining or Reset.
 type around func(word string) (prefix, suffix string)
 
 func openAI(word string) (prefix, suffix string)    { return "X-Ratelimit-" + word + "-", "" }
 func anthropic(word string) (prefix, suffix string) { return "Anthropic-Ratelimit-", "-" + word }
 
-// appendNamed appends the quotas whose names are in the names of the fields, in the order of these
-// names.
+// appendNamed appends the quotas whose names are part of the names of the fields, sorted by name.
 func appendNamed(quotas []Quota, h http.Header, around around, now time.Time) []Quota {
 	var names []string
 	for _, word := range [...]string{"Limit", "Remaining"} {
@@ -127,8 +129,8 @@ func appendNamed(quotas []Quota, h http.Header, around around, now time.Time) []
 // maxValue bounds the length of a value that is not a List, in bytes.
 const maxValue = 64
 
-// single returns the value of a field with one line, or false if there is none or it is longer than
-// any that is well formed.
+// single returns the value of a field with one line, or false if there is no such line, or it is
+// empty or longer than maxValue.
 func single(lines []string) (string, bool) {
 	if len(lines) != 1 {
 		return "", false
@@ -151,7 +153,7 @@ func leadingInt(s string) int64 {
 	for n < len(s) && isDigit(s[n]) {
 		n++
 	}
-	i, _ := strconv.ParseInt(s[:n], 10, 64) // the largest if it is out of range
+	i, _ := strconv.ParseInt(s[:n], 10, 64) // the largest int64 if it is out of range
 	return i
 }
 
@@ -159,7 +161,7 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// isDecimal reports whether s has digits, and perhaps a fraction after them.
+// isDecimal reports whether s is digits, or digits and a fraction.
 func isDecimal(s string) bool {
 	whole, fraction, cut := strings.Cut(s, ".")
 	return isDigits(whole) && (!cut || isDigits(fraction))

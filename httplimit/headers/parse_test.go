@@ -29,7 +29,7 @@ const (
 	never = math.MaxInt64 / time.Second * time.Second
 )
 
-// TestParse reads the fields as those who write them document them.
+// TestParse reads the fields as their vendors and drafts document them.
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -164,9 +164,9 @@ func TestParse(t *testing.T) {
 		{"an exponent", []string{`X-RateLimit-Remaining: 1e3`}, nil},
 		{"no r", []string{`RateLimit: "a";t=1`}, nil},
 		{"no q", []string{`RateLimit-Policy: "a";w=1`}, nil},
-		{"r is no Integer", []string{`RateLimit: "a";r="1"`}, nil},
+		{"r is not an Integer", []string{`RateLimit: "a";r="1"`}, nil},
 		{"t is negative", []string{`RateLimit: "a";r=1;t=-1`}, nil},
-		{"qu is no String", []string{`RateLimit-Policy: "a";q=1;qu=1`}, nil},
+		{"qu is not a String", []string{`RateLimit-Policy: "a";q=1;qu=1`}, nil},
 		{"one malformed member", []string{`RateLimit: "a";r=1, "b"`}, nil},
 		{"a malformed policy alone", []string{`RateLimit-Policy: "a"`, `RateLimit: "a";r=1`},
 			[]headers.Quota{{Name: "a", Limit: -1, Remaining: 1}}},
@@ -212,7 +212,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestWriteParse: what Write writes in each format, Parse reads.
+// TestWriteParse: Parse reads what Write writes in each format.
 func TestWriteParse(t *testing.T) {
 	item := headers.Item{Limit: ratelimit.PerMinute("minute", 60), Result: ratelimit.Result{
 		Limit: 60, Remaining: 3, RetryAfter: 10 * time.Second, ResetAfter: time.Minute}}
@@ -241,7 +241,7 @@ func TestWriteParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever an answer has, Parse returns a bounded number of quotas within their ranges.
+// FuzzParse: for any answer, Parse returns a bounded number of quotas within their ranges.
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][3]string{
 		{`"a";q=1;w=2;pk=:YQ==:`, `"a";r=1;t=2;pk=:YQ==:`, "5"},

@@ -6,20 +6,21 @@ import "time"
 type Quota struct {
 	// Name is the server's name of the limit, such as "burst", "tokens" or "core", or empty.
 	Name string
-	// Unit is what the limit counts: empty for requests, and for what the fields do not say.
+	// Unit is what the limit counts. It is empty for requests, or if the fields do not say.
 	Unit Unit
-	// Limit is the units that the limit admits in its Window, or -1 if the fields do not say.
+	// Limit is the number of units that the limit admits in its Window, or -1 if the fields do not
+	// say.
 	Limit int64
 	// Window is the length of the limit's window, or 0 if the fields do not say.
 	Window time.Duration
-	// Remaining is the units that are left, or -1 if the fields do not say.
+	// Remaining is the number of units that are left, or -1 if the fields do not say.
 	Remaining int64
-	// Reset is how long Remaining is meant for: the server renews the quota then, or promises no
-	// more than Remaining until then. It is 0 if that is now or the fields do not say.
+	// Reset is how long Remaining is valid. After it, some servers renew the whole quota; others
+	// only no longer promise Remaining. It is 0 if that time is over or the fields do not say.
 	Reset time.Duration
 }
 
-// unknown is a Quota of which the fields have said nothing yet.
+// unknown is a Quota before any field is read.
 var unknown = Quota{Limit: -1, Remaining: -1}
 
 // told reports whether the quota has a number of units.

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// RetryAfter returns how long from now on the answer asks the client to wait, 0 if that is over. It
-// returns false without Retry-After (RFC 9110, section 10.2.3), which is a number of seconds or a
-// date of HTTP, and if that is malformed. A date counts from the Date of the answer or, without
-// one, from now.
+// RetryAfter returns how long the client should wait, from the field Retry-After of an answer (RFC
+// 9110, section 10.2.3): a number of seconds, or an HTTP date. It returns false if the field is
+// missing or malformed. A date is compared with the Date of the answer or, without one, with now;
+// RetryAfter returns 0 if it is over.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	s, ok := single(h["Retry-After"])
 	if !ok {
@@ -31,8 +31,8 @@ func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return max(0, at.Sub(sent(h, now))), true
 }
 
-// sent returns when the answer was sent by the clock of its server, so that it does not matter if
-// the client's differs. Without a Date it is now.
+// sent returns when the answer was sent, on the clock of its server, so that the client's clock
+// does not matter. Without a Date it returns now.
 func sent(h http.Header, now time.Time) time.Time {
 	if s, ok := single(h["Date"]); ok {
 		if at, err := http.ParseTime(s); err == nil {
@@ -42,15 +42,16 @@ func sent(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// The least numbers of a reset that are since the Unix epoch: seconds, milliseconds, and neither.
-// As a number of seconds from now the first would be decades.
+// A reset below firstSecond is in seconds from now. From firstSecond on it is in seconds since the
+// Unix epoch, from firstMilli on in milliseconds, and from endMilli on it is malformed. Taken as
+// seconds from now, firstSecond would be 28 years.
 const (
 	firstSecond = 900_000_000
 	firstMilli  = 1000 * firstSecond
 	endMilli    = 1000 * firstMilli
 )
 
-// reset returns how long from now on the time of a reset is, or 0.
+// reset returns the time from now until a reset, or 0 if that is over or malformed.
 func reset(lines []string, now time.Time) time.Duration {
 	s, ok := single(lines)
 	if !ok {

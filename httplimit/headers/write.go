@@ -15,33 +15,34 @@ const (
 	fieldRateLimit = "Ratelimit"
 )
 
-// A Unit is what a limit counts, the parameter qu of RateLimit-Policy. The empty one is a request.
+// A Unit is what a limit counts: the parameter qu of RateLimit-Policy. The empty Unit means
+// requests.
 type Unit string
 
-// The units of draft-11 beside a request.
+// The units of draft-11, besides requests.
 const (
 	ContentBytes       Unit = "content-bytes"
 	ConcurrentRequests Unit = "concurrent-requests"
 )
 
-// An Item is a limit and its result.
+// An Item is a limit and its result for a request.
 type Item struct {
 	Limit  ratelimit.Limit
 	Result ratelimit.Result
-	// Unit is what the limit counts. Calls in flight have neither w nor t nor a Reset, since it is
-	// not known when they end.
+	// Unit is what the limit counts. The fields of [ConcurrentRequests] have no w, t or Reset,
+	// because it is not known when calls in flight end.
 	Unit Unit
 }
 
 // Write writes the fields of items in the format f to h.
 //
-// The fields of [Draft11] are lists, and Write adds lines to those that h has, so that an answer
-// has the limits of all middlewares. Fields of the other formats have one value, which Write
-// replaces. Without items, and for an unknown format, it writes nothing.
+// The fields of [Draft11] are lists, and Write adds to those that h has, so that an answer
+// describes the limits of all middlewares. The fields of the other formats have one value, which
+// Write replaces. Write does nothing without items, or for an unknown format.
 //
-// Of a decision of [ratelimit.SourceOpen] only the limit is known, and only it is written. Of one
-// of [ratelimit.SourceLocal] the limit is the share of this process, which is what the request was
-// held to.
+// A result of [ratelimit.SourceOpen] says nothing about the units that remain, so Write writes only
+// its limit. For a result of [ratelimit.SourceLocal], it writes this process's share of the limit
+// as the limit.
 func Write(h http.Header, f Format, items ...Item) {
 	if len(items) == 0 {
 		return
@@ -64,8 +65,9 @@ func Write(h http.Header, f Format, items ...Item) {
 	}
 }
 
-// AppendPolicy appends the value of RateLimit-Policy of draft-11 to b: name, q, w and qu of each
-// limit. Limits that have no name, or one that is not printable ASCII, are left out.
+// AppendPolicy appends the value of RateLimit-Policy of draft-11 to b: for each limit its name, q
+// (units), w (the window in seconds, rounded up) and, if the limit does not count requests, qu (the
+// unit). It leaves out limits whose name is empty or not printable ASCII.
 func AppendPolicy(b []byte, items []Item) []byte {
 	begin := len(b)
 	for i := range items {
@@ -85,10 +87,10 @@ func AppendPolicy(b []byte, items []Item) []byte {
 	return b
 }
 
-// AppendRateLimit appends the value of RateLimit of draft-11 to b: name, r and t of each limit. r
-// is Remaining. t is ResetAfter if the limit admits the request, and RetryAfter if it refuses it,
-// in seconds rounded up; a t of 0 is left out. Decisions of [ratelimit.SourceOpen], and the limits
-// that [AppendPolicy] leaves out, are left out.
+// AppendRateLimit appends the value of RateLimit of draft-11 to b: for each limit its name, r
+// (Remaining, in units) and t, in seconds rounded up. If the limit admits the request, t is
+// ResetAfter, else RetryAfter. A t of 0 is left out. AppendRateLimit leaves out results of
+// [ratelimit.SourceOpen], and the limits that [AppendPolicy] leaves out.
 func AppendRateLimit(b []byte, items []Item) []byte {
 	begin := len(b)
 	for i := range items {
@@ -105,7 +107,8 @@ func AppendRateLimit(b []byte, items []Item) []byte {
 	return b
 }
 
-// quota returns the units that the request was held to.
+// quota returns the number of units that decided the request: the limit or, if a degraded store
+// decided, its share.
 func (it *Item) quota() int64 {
 	if it.Result.Source == ratelimit.SourceLocal && it.Result.Limit > 0 {
 		return it.Result.Limit
@@ -113,7 +116,7 @@ func (it *Item) quota() int64 {
 	return it.Limit.Max
 }
 
-// wait returns the time for which Remaining is meant.
+// wait returns how long Remaining is valid.
 func (it *Item) wait() time.Duration {
 	if it.Result.Allowed {
 		return it.Result.ResetAfter
@@ -121,7 +124,7 @@ func (it *Item) wait() time.Duration {
 	return it.Result.RetryAfter
 }
 
-// writeOne writes the fields of the limit that binds. Their Reset counts from the time epoch.
+// writeOne writes the fields of the limit that binds. It adds epoch to Reset.
 func writeOne(h http.Header, prefix string, items []Item, epoch time.Duration) {
 	it := &items[binding(items)]
 	h.Set(prefix+"Limit", string(appendInt(nil, it.quota())))
@@ -150,7 +153,7 @@ func binding(items []Item) int {
 // maxInt is the largest Integer of RFC 9651.
 const maxInt = 999_999_999_999_999
 
-// appendInt appends n, or the nearest of 0 and maxInt.
+// appendInt appends n, limited to the range from 0 to maxInt.
 func appendInt(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, max(0, min(n, maxInt)), 10)
 }

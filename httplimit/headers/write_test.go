@@ -54,7 +54,7 @@ func TestWriteDraft11(t *testing.T) {
 			`"minute";q=60;w=60;qu="content-bytes"`, `"minute";r=59;t=60`},
 		{"calls in flight", []headers.Item{calls},
 			`"minute";q=60;qu="concurrent-requests"`, `"minute";r=0`},
-		{"a unit that is no String", []headers.Item{odd}, policy, `"minute";r=59;t=60`},
+		{"a unit that is not a String", []headers.Item{odd}, policy, `"minute";r=59;t=60`},
 		{"two", []headers.Item{
 			{Limit: ratelimit.PerSecond("burst", 10), Result: admitted}, minute(open),
 			{Limit: ratelimit.PerDay("day", 5000), Result: refused}},
@@ -68,7 +68,7 @@ func TestWriteDraft11(t *testing.T) {
 			`"x";q=999999999999999`, `"x";r=0;t=9223372037`},
 		{"quotation", []headers.Item{{Limit: ratelimit.Limit{Name: `a"\ b`, Max: 1}, Result: open}},
 			`"a\"\\ b";q=1`, ""},
-		{"names that are no Strings", []headers.Item{
+		{"names that are not Strings", []headers.Item{
 			{Limit: ratelimit.PerSecond("", 1), Result: admitted},
 			{Limit: ratelimit.PerSecond("é", 1), Result: admitted},
 			{Limit: ratelimit.PerSecond("a\r\nb", 1), Result: admitted},
@@ -88,7 +88,7 @@ func TestWriteDraft11(t *testing.T) {
 	}
 }
 
-// TestWriteTwice: the lists of draft-11 grow, the other fields are replaced.
+// TestWriteTwice: Write adds to the lists of draft-11, and replaces the other fields.
 func TestWriteTwice(t *testing.T) {
 	h := http.Header{}
 	headers.Write(h, headers.Draft11, minute(admitted))
@@ -117,10 +117,10 @@ func TestWriteTwice(t *testing.T) {
 	}
 }
 
-// TestWriteOlder: the limit that binds, in the form of each older format and in no other.
+// TestWriteOlder: each older format describes the limit that binds, and writes no other fields.
 func TestWriteOlder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Synthetic time begins at a whole second: half of one more shows the rounding.
+		// Synthetic time begins at a whole second. Half a second more shows the rounding.
 		time.Sleep(500 * time.Millisecond)
 		epoch := time.Now().Unix() // rounded down
 		day := headers.Item{Limit: ratelimit.PerDay("day", 5000), Result: admitted}

@@ -1,5 +1,5 @@
-// Package access tests passwords, rights and TLS: what a store needs of a server, and what its
-// errors must not show.
+// Package access tests passwords, rights and TLS: what a store requires of a server, and what its
+// errors must not reveal.
 package access
 
 import (

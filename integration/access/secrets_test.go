@@ -19,8 +19,8 @@ import (
 
 const markedPassword = "marked-password"
 
-// wantNoSecret holds that none of secrets is in err, however it is printed, or in an error that it
-// wraps.
+// wantNoSecret checks that no secret appears in err or in an error that it wraps, whichever verb
+// prints it.
 func wantNoSecret(t *testing.T, what string, err error, secrets ...string) {
 	t.Helper()
 	if err == nil {
@@ -30,7 +30,7 @@ func wantNoSecret(t *testing.T, what string, err error, secrets ...string) {
 		fmt.Sprintf("%#v", err)} {
 		for _, secret := range secrets {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s: %q in %s", what, secret, text)
+				t.Errorf("%s: the error contains %q: %s", what, secret, text)
 			}
 		}
 	}
@@ -44,8 +44,8 @@ func wantNoSecret(t *testing.T, what string, err error, secrets ...string) {
 	}
 }
 
-// TestSecretsStaySecret asks servers that refuse in all the ways in which they, or the clients, say
-// much, and finds neither keys nor passwords in what they say.
+// TestSecretsStaySecret: no key and no password appears in an error or a log line, even where a
+// server or client repeats what it was sent.
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	bin := daemon.Build(t)
@@ -99,7 +99,7 @@ func TestSecretsStaySecret(t *testing.T) {
 				"--on-failure=closed", "--log-level=debug")
 			if status, body, _ := d.Post(t, "/v1/take",
 				"marked-key"); status != http.StatusServiceUnavailable {
-				t.Errorf("%s: %d %s", scheme, status, body)
+				t.Errorf("%s: got status %d, want 503: %s", scheme, status, body)
 			}
 			out += d.Logged()
 		}
@@ -112,15 +112,15 @@ func TestSecretsStaySecret(t *testing.T) {
 		}
 		status, body, _ := failing.Post(t, "/v1/take", "marked-key")
 		if status != http.StatusServiceUnavailable {
-			t.Errorf("%d %s", status, body)
+			t.Errorf("got status %d, want 503: %s", status, body)
 		}
 		if out += body + failing.Logged(); strings.Contains(out, "marked-") {
-			t.Errorf("the daemon says: %s", out)
+			t.Errorf("the daemon revealed a key or password: %s", out)
 		}
 	})
 }
 
-// wantDiscreet makes everything that a store does fail, and looks into the errors.
+// wantDiscreet makes every operation of a store fail and checks the errors.
 func wantDiscreet(t *testing.T, what string, lib clients.Library, d clients.Dialing) {
 	t.Helper()
 	if lib.Caching != nil {
@@ -130,7 +130,7 @@ func wantDiscreet(t *testing.T, what string, lib clients.Library, d clients.Dial
 	}
 	c, err := lib.Open(d)
 	if err != nil {
-		return // it is the client's own
+		return // the client's own error
 	}
 	s := c.NewStore(t, &serverstore.Options{Timeout: 2 * time.Second})
 	try := func(ctx context.Context, when string) (failed int) {
@@ -155,7 +155,7 @@ func wantDiscreet(t *testing.T, what string, lib clients.Library, d clients.Dial
 		return failed
 	}
 	if try(t.Context(), "asked") == 0 {
-		t.Errorf("%s: nothing failed", what)
+		t.Errorf("%s: no call failed, want all to fail", what)
 	}
 	c.Close()
 	try(t.Context(), "closed")

@@ -14,10 +14,9 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestTLSBrokenRecord spoils the answer of a server on an established TLS connection, so that the
-// client reads a record that is none of TLS. The server has run the script by then, so the outcome
-// is unknown. A tls.RecordHeaderError before the handshake has ended is another matter: nothing was
-// sent.
+// TestTLSBrokenRecord: if an answer on an established TLS connection is not a TLS record, the
+// outcome is unknown, because the server has run the script. A tls.RecordHeaderError during the
+// handshake is different: nothing was sent.
 func TestTLSBrokenRecord(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
@@ -26,14 +25,14 @@ func TestTLSBrokenRecord(t *testing.T) {
 		d := clients.Dialing{Addrs: []string{server.Addr}, TLS: ours.trusted()}
 		calm := lib.Client(t, d).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 		var s spoiler
-		// one connection, which is there
+		// one connection, opened before it is spoiled
 		d.TLS, d.Dial, d.Multiplex = nil, s.dialer(ours.trusted()), -1
 		faulty := lib.Client(t, d).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 		for range 4 {
 			// connected
 			if res, err := faulty.Take(t.Context(),
 				clients.Take(servers.FreshKey(t))); err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
+				t.Fatalf("got %+v, %v; want an admission", res, err)
 			}
 			key := servers.FreshKey(t)
 			s.on.Store(true)
@@ -50,7 +49,7 @@ func TestTLSBrokenRecord(t *testing.T) {
 	})
 }
 
-// spoiler spoils what a server sends while it is on.
+// spoiler corrupts what the server sends while it is on.
 type spoiler struct{ on atomic.Bool }
 
 func (s *spoiler) dialer(config *tls.Config) clients.DialFunc {

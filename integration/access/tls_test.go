@@ -43,7 +43,7 @@ func newAuthority(t testing.TB) *authority {
 	return a
 }
 
-// server returns the certificate of a server and its key, in PEM.
+// server returns a server certificate and its key, in PEM.
 func (a *authority) server(t testing.TB) (cert, key []byte) {
 	t.Helper()
 	private := newKey(t)
@@ -59,7 +59,7 @@ func (a *authority) server(t testing.TB) (cert, key []byte) {
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// trusted is the configuration of a client that trusts a, and nobody else.
+// trusted returns the configuration of a client that trusts only a.
 func (a *authority) trusted() *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
@@ -75,7 +75,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// issue returns a certificate of subject's key, signed by the parent's; no parent: by itself.
+// issue returns a certificate for subject's key, signed by parent, or self-signed if parent is nil.
 func issue(
 	t testing.TB, template, parent *x509.Certificate, subject, signer *ecdsa.PrivateKey,
 ) (*x509.Certificate, []byte) {
@@ -96,8 +96,8 @@ func issue(
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// startTLSServer starts a server that speaks TLS only, with a certificate of a, and wants a
-// password.
+// startTLSServer starts a server that accepts TLS only, with a certificate issued by a, and
+// requires a password.
 func startTLSServer(t *testing.T, image string, a *authority, password string) *servers.Server {
 	t.Helper()
 	cert, key := a.server(t)
@@ -109,9 +109,8 @@ func startTLSServer(t *testing.T, image string, a *authority, password string) *
 	})
 }
 
-// TestTLS decides over TLS with a password, with every client and with the daemon. A server whose
-// certificate is somebody else's gets no demand, and one that is given a wrong password answers
-// none.
+// TestTLS: every client and the daemon decide over TLS with a password. A server with another
+// authority's certificate receives no demand, and a server that gets a wrong password decides none.
 func TestTLS(t *testing.T) {
 	const right, wrong = "open-sesame", "marked-wrong-password"
 	bin := daemon.Build(t)
@@ -123,10 +122,10 @@ func TestTLS(t *testing.T) {
 			s := lib.Client(t, d).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 			key := servers.FreshKey(t)
 			if res := clients.Ask(t, s, clients.Take(key)); !res.Allowed {
-				t.Errorf("%+v", res)
+				t.Errorf("got %+v, want an admission", res)
 			}
 			if found, err := s.Probe(t.Context()); err != nil || len(found.Warnings) > 0 {
-				t.Errorf("%+v, %v", found, err)
+				t.Errorf("Probe: got %+v, %v; want no warning and no error", found, err)
 			}
 			if lib.Caching != nil {
 				clients.CheckCacheEnabled(t,
@@ -159,7 +158,7 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// serveOverTLS runs daemons on each client. They trust the authorities of the system, or those of a
+// serveOverTLS runs daemons on each client, which trust the system's authorities or those of a
 // file.
 func serveOverTLS(
 	t *testing.T, bin string, server *servers.Server, ours *authority, right, wrong string,
@@ -176,25 +175,25 @@ func serveOverTLS(
 		distrusting := daemon.Start(t, bin, url(right, ""), "--on-failure=closed")
 		status, body, _ := distrusting.Post(t, "/v1/take", "marked-key")
 		if status != http.StatusServiceUnavailable {
-			t.Errorf("%s without the authority: %d %s", scheme, status, body)
+			t.Errorf("%s without the authority: got status %d, want 503: %s", scheme, status, body)
 		}
 		trusting := daemon.Start(t, bin, url(right, "&tls-ca="+ca), "--on-failure=closed")
 		if status, body, _ := trusting.Post(t, "/v1/take", "marked-key"); status != http.StatusOK {
-			t.Errorf("%s with the authority: %d %s", scheme, status, body)
+			t.Errorf("%s with the authority: got status %d, want 200: %s", scheme, status, body)
 		}
 		t.Run(scheme+" and the system's authorities", func(t *testing.T) {
 			t.Setenv("SSL_CERT_FILE", ca)
 			trusting := daemon.Start(t, bin, url(right, ""), "--on-failure=closed")
 			if status, body, _ := trusting.Post(t, "/v1/take",
 				"marked-key"); status != http.StatusOK {
-				t.Errorf("%d %s", status, body)
+				t.Errorf("got status %d, want 200: %s", status, body)
 			}
 		})
 		out := daemon.RunRefused(t, bin, url(wrong, "&tls-ca="+ca))
 		for _, text := range []string{body, out, distrusting.Logged(), trusting.Logged()} {
 			for _, secret := range []string{"marked-key", right, wrong} {
 				if strings.Contains(text, secret) {
-					t.Errorf("%s: %q in %s", scheme, secret, text)
+					t.Errorf("%s: the output contains %q: %s", scheme, secret, text)
 				}
 			}
 		}

@@ -18,8 +18,8 @@ import (
 
 var tenAnHour = algorithm.SlidingLog(ratelimit.PerHour("acts", 10))
 
-// TestCacheOwnActs holds what of a store's own acts makes it forget a refusal that it has cached,
-// and what makes it ask all the same.
+// TestCacheOwnActs: which operations of a store make it drop its own cached refusal, and for which
+// demands it calls the server although a refusal is cached.
 func TestCacheOwnActs(t *testing.T) {
 	of := func(d ratelimit.Demand, op ratelimit.Op, n int64) ratelimit.Demand {
 		d.Op, d.N = op, n
@@ -42,20 +42,19 @@ func TestCacheOwnActs(t *testing.T) {
 		for _, res := range out {
 			all = all && res.Allowed
 			if res.Source != ratelimit.SourceStore {
-				t.Fatalf("%+v from a TakeAll", res)
+				t.Fatalf("TakeAll: got %+v, want a decision by the store", res)
 			}
 		}
 		if all != allowed {
-			t.Fatalf("%+v", out)
+			t.Fatalf("TakeAll: got %+v, want all admitted: %t", out, allowed)
 		}
 	}
-	// Each acts on a log of ten with eight units, of which five more were refused. d is the demand
-	// for these five.
+	// Each act operates on a log with 8 of 10 units used, after d, a demand for 5, was refused.
 	type act struct {
 		what     string
 		do       func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, filled ratelimit.Result)
 		kept     bool
-		admitted bool // d, afterwards
+		admitted bool // whether d is admitted afterwards
 	}
 	acts := []act{
 		{"nothing", func(testing.TB, ratelimit.Store, ratelimit.Demand, ratelimit.Result) {},
@@ -144,8 +143,8 @@ func TestCacheOwnActs(t *testing.T) {
 	})
 }
 
-// TestCacheUnknownOutcome holds that a demand whose answer was lost makes the store forget what it
-// may have made untrue.
+// TestCacheUnknownOutcome: when the answer to a demand is lost, the store drops the refusals that
+// the demand may have invalidated.
 func TestCacheUnknownOutcome(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
@@ -165,7 +164,8 @@ func TestCacheUnknownOutcome(t *testing.T) {
 					}
 					c.On.Store(false)
 					if res := clients.Decided(t, s, full); !res.Allowed {
-						t.Errorf("%+v after a Reset that the server has run", res)
+						t.Errorf("after a Reset without an answer: got %+v, want an admission",
+							res)
 					}
 				})
 			}
@@ -173,15 +173,15 @@ func TestCacheUnknownOutcome(t *testing.T) {
 	})
 }
 
-// patientCache are the options of a store that caches refusals for as long as a test runs.
+// patientCache returns options of a store that caches refusals for longer than a test runs.
 func patientCache(alone bool) clients.CacheOptions {
 	return clients.CacheOptions{Age: time.Hour, Options: serverstore.Options{
 		Prefix: servers.UniquePrefix(), Timeout: clients.Patient, NoBatching: alone,
 	}}
 }
 
-// TestCacheLeftBehind has callers leave whose demands the server decides later: their answers count
-// all the same.
+// TestCacheLeftBehind: demands that the server decides after their callers have left still
+// invalidate cached refusals.
 func TestCacheLeftBehind(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
@@ -219,7 +219,7 @@ func TestCacheLeftBehind(t *testing.T) {
 					}
 					release()
 					servers.Within(t, func() bool { return s.Stats().Cache.Entries == 0 },
-						"a refusal stays after an admission that nobody waited for")
+						"the refusal is still cached after an abandoned demand")
 					clients.WantRefused(t, s, full, ratelimit.SourceStore)
 				})
 			}
@@ -227,10 +227,10 @@ func TestCacheLeftBehind(t *testing.T) {
 	})
 }
 
-// A holder dials connections that can be made to deliver nothing for a while.
+// A holder dials connections whose delivery can be held up.
 type holder struct {
 	mu    sync.RWMutex
-	delay time.Duration // of all that they deliver; set before the first is dialled
+	delay time.Duration // of all data delivered; set before the first dial
 }
 
 func (h *holder) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -259,8 +259,8 @@ func (c *heldConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestCacheShortWaits holds that a refusal is not cached that is over within two round trips,
-// through connections that take a tenth of a second.
+// TestCacheShortWaits: a refusal that ends within two round trips is not cached, tested on
+// connections that take a tenth of a second.
 func TestCacheShortWaits(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -273,23 +273,23 @@ func TestCacheShortWaits(t *testing.T) {
 			short := algorithm.SlidingLog(ratelimit.Limit{Max: 1, Window: 190 * time.Millisecond})
 			demand := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: short, N: 1}
 			refused := 0
-			// on a busy machine the window may be over before it is asked again
+			// on a busy machine the window may end before the next call
 			servers.Within(t, func() bool {
 				if !clients.Ask(t, s, demand).Allowed {
 					refused++
 				}
 				return refused == 3
-			}, "never refused")
+			}, "not refused three times")
 			if stats := s.Stats().Cache; stats.Stored != 0 || stats.Hits != 0 {
-				t.Errorf("%+v", stats)
+				t.Errorf("got %+v, want no refusal stored and no hit", stats)
 			}
-			useUp(t, s) // an hour is worth it
+			useUp(t, s) // a refusal for an hour is cached
 		})
 	})
 }
 
-// TestCacheBounds refuses more keys than there is room for. Every decision is right, and the bounds
-// hold at every moment.
+// TestCacheBounds refuses more keys than the cache has room for: every decision is right, and the
+// bounds always hold.
 func TestCacheBounds(t *testing.T) {
 	const callers = 8
 	keys := 1000
@@ -317,7 +317,7 @@ func TestCacheBounds(t *testing.T) {
 									for try := range 4 {
 										res, err := s.Take(t.Context(), d)
 										if err != nil || res.Allowed != (try == 0) {
-											t.Errorf("%+v, %v at attempt %d", res, err, try)
+											t.Errorf("attempt %d: got %+v, %v", try, res, err)
 											return
 										}
 									}
@@ -334,7 +334,8 @@ func TestCacheBounds(t *testing.T) {
 						stats := s.Stats().Cache
 						if stats.Hits == 0 || stats.Stored == 0 || stats.Entries == 0 ||
 							stats.Flushes > 0 {
-							t.Errorf("%+v: this test proves nothing", stats)
+							t.Errorf("got %+v, want hits and no flush: this test proves nothing",
+								stats)
 						}
 					})
 			}

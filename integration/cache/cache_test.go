@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestCachedRefusals asks again for what was refused, and the server hears nothing of it.
+// TestCachedRefusals: repeated demands are refused from the cache and do not reach the server.
 func TestCachedRefusals(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
@@ -37,7 +37,7 @@ func TestCachedRefusals(t *testing.T) {
 			}
 			if s := store.Stats().Cache; !s.Enabled || s.Hits != 100 || s.Stored != 1 ||
 				s.Entries != 1 || s.Bytes <= 0 {
-				t.Errorf("%+v", s)
+				t.Errorf("got %+v, want 100 hits on one stored entry", s)
 			}
 		})
 	})

@@ -12,12 +12,12 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// useUp uses up a limit of three on a fresh key, and returns the demand whose refusal s has cached.
+// useUp uses up a limit of three on a fresh key and returns the demand, whose refusal s has cached.
 func useUp(t testing.TB, s ratelimit.Store) ratelimit.Demand {
 	t.Helper()
 	d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: clients.ThreeAnHour, N: 3}
 	if res := clients.Ask(t, s, d); !res.Allowed {
-		t.Fatalf("%+v", res)
+		t.Fatalf("got %+v, want an admission", res)
 	}
 	d.N = 1
 	clients.WantRefused(t, s, d, ratelimit.SourceStore)
@@ -25,7 +25,7 @@ func useUp(t testing.TB, s ratelimit.Store) ratelimit.Demand {
 	return d
 }
 
-// TestCacheAsksNothing counts the scripts that a server runs while refusals come from the cache.
+// TestCacheAsksNothing: a server runs no script for refusals from the cache.
 func TestCacheAsksNothing(t *testing.T) {
 	const callers, each = 8, 125
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -37,7 +37,7 @@ func TestCacheAsksNothing(t *testing.T) {
 			d := useUp(t, s)
 			before := servers.CountScripts(t, control)
 			if before == 0 {
-				t.Fatal("no script was counted")
+				t.Fatal("the server has counted no script: this test proves nothing")
 			}
 			var wg sync.WaitGroup
 			for range callers {
@@ -45,27 +45,27 @@ func TestCacheAsksNothing(t *testing.T) {
 					for range each {
 						if res, err := s.Take(t.Context(), d); err != nil || res.Allowed ||
 							res.Source != ratelimit.SourceCache {
-							t.Errorf("%+v, %v", res, err)
+							t.Errorf("got %+v, %v; want a refusal from the cache", res, err)
 						}
 					}
 				})
 			}
 			wg.Wait()
 			if n := servers.CountScripts(t, control) - before; n != 0 {
-				t.Errorf("%d scripts ran for %d refusals", n, callers*each)
+				t.Errorf("%d scripts ran for %d cached refusals, want none", n, callers*each)
 			}
 			if n := s.Stats().Cache.Hits; n != callers*each+1 {
-				t.Errorf("%d refusals counted", n)
+				t.Errorf("got %d hits, want %d", n, callers*each+1)
 			}
 		})
 	})
 }
 
-// TestCacheFrozen freezes a server whose refusals are cached. With what Open sets they are given
-// for no longer than 1.5s, then there are errors; nothing is admitted, and when the server is back
-// all is as before.
+// TestCacheFrozen freezes a server whose refusals are cached. With the timeouts of Open they are
+// returned for at most 1.5s, and errors follow; nothing is admitted, and everything works again
+// when the server recovers.
 func TestCacheFrozen(t *testing.T) {
-	// with room for a busy machine, besides that it stands still
+	// 1.5s, and room for a busy machine; standstills are added
 	const longest = 2500 * time.Millisecond
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -79,26 +79,27 @@ func TestCacheFrozen(t *testing.T) {
 			servers.Measured("%s frozen, %s: %d refusals were given from the cache, for %v", image,
 				lib.Name, n, served.Round(time.Millisecond))
 			if served > longest+2*still {
-				t.Errorf("refusals were given for %v, on a machine that stood still for %v", served,
-					still)
+				t.Errorf("the cache refused for %v, want at most %v; the machine stood still "+
+					"for %v", served, longest, still)
 			}
 			if n == 0 || s.Stats().Cache.Flushes == 0 {
-				t.Errorf("%d refusals, %+v", n, s.Stats().Cache)
+				t.Errorf("got %d cached refusals and %+v, want some and a flush", n,
+					s.Stats().Cache)
 			}
 			server.Unpause(t)
 			if res := clients.Decided(t, s, d); res.Allowed {
-				t.Errorf("%+v after the server is back", res)
+				t.Errorf("after the server recovered: got %+v, want a refusal", res)
 			}
 			servers.Within(t,
 				func() bool { return clients.Decided(t, s, d).Source == ratelimit.SourceCache },
-				"not cached again")
+				"no refusal was cached again")
 		})
 	})
 }
 
-// servedFromCache takes from a server that does not answer until the cache has nothing left, and a
-// while longer. It returns for how long, and how often, the cache refused, and for how long the
-// machine stood still meanwhile.
+// servedFromCache takes from a server that does not answer until the cache is empty and five calls
+// have failed. It returns for how long and how often the cache refused, and the longest time for
+// which the machine stood still.
 func servedFromCache(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (
 	served time.Duration, n int, still time.Duration,
 ) {
@@ -110,12 +111,12 @@ func servedFromCache(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (
 		res, err := s.Take(t.Context(), d)
 		switch {
 		case err == nil && res.Allowed:
-			t.Fatalf("%+v from a server that is away", res)
+			t.Fatalf("got %+v, want errors: the server is unavailable", res)
 		case err == nil && res.Source == ratelimit.SourceCache:
 			served, n, errs = time.Since(start), n+1, 0
 			time.Sleep(time.Millisecond)
 		case err == nil:
-			t.Fatalf("%+v from a server that is away", res)
+			t.Fatalf("got %+v, want errors: the server is unavailable", res)
 		case !errors.Is(err, ratelimit.ErrUnavailable) &&
 			!errors.Is(err, ratelimit.ErrOutcomeUnknown):
 			t.Fatal(err)
@@ -123,22 +124,23 @@ func servedFromCache(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (
 			errs++
 		}
 		if time.Since(start) > servers.FaultTimeout {
-			t.Fatalf("still given after %v", servers.FaultTimeout)
+			t.Fatalf("the cache still refuses after %v", servers.FaultTimeout)
 		}
 	}
 	return served, n, watched()
 }
 
-// TestCacheServerGone kills a server, and stops one: its clients learn of it at once.
+// TestCacheServerGone kills or stops a server: its clients notice at once and drop the cached
+// refusals.
 func TestCacheServerGone(t *testing.T) {
-	const longest = time.Second // on a busy machine, besides that it stands still
+	const longest = time.Second // on a busy machine; standstills are added
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
 			for _, fault := range []struct {
 				what string
 				act  func(testing.TB)
-				kept bool // the server has what it held
+				kept bool // the server keeps its data
 			}{{"kill", server.Kill, false}, {"stop", server.Stop, true}} {
 				t.Run(fault.what, func(t *testing.T) {
 					s := lib.NewCache(t, clients.Dialing{Addrs: []string{server.Addr}},
@@ -150,15 +152,16 @@ func TestCacheServerGone(t *testing.T) {
 					servers.Measured("%s, %s after %s: refusals were given for %v", image, lib.Name,
 						fault.what, served.Round(time.Millisecond))
 					if served > longest+2*still {
-						t.Errorf("refusals were given for %v, on a machine that stood still for %v",
-							served, still)
+						t.Errorf("the cache refused for %v, want at most %v; the machine stood "+
+							"still for %v", served, longest, still)
 					}
 					if stats := s.Stats().Cache; stats.Flushes == 0 || stats.Entries != 0 {
-						t.Errorf("%+v", stats)
+						t.Errorf("got %+v, want a flush and no entry", stats)
 					}
 					server.Start(t)
 					if res := clients.Decided(t, s, d); res.Allowed == fault.kept {
-						t.Errorf("%+v after the server is back", res)
+						t.Errorf("after the server recovered: got %+v, want Allowed %t", res,
+							!fault.kept)
 					}
 					useUp(t, s)
 				})
@@ -167,8 +170,8 @@ func TestCacheServerGone(t *testing.T) {
 	})
 }
 
-// TestCacheFlushes has another client do to a server what makes cached refusals untrue, or not, and
-// reads the counters.
+// TestCacheFlushes: which commands of another client invalidate cached refusals, and how the
+// statistics count them.
 func TestCacheFlushes(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -218,27 +221,28 @@ func TestCacheFlushes(t *testing.T) {
 						clients.CacheOptions{Age: time.Hour})
 					d := useUp(t, s)
 					servers.Within(t, func() bool { return s.Stats().Cache.Stored > 0 },
-						"not counted")
+						"no refusal was stored")
 					if stats := s.Stats().Cache; stats.Flushes != 0 || stats.Stored != 1 ||
 						stats.Hits != 1 || stats.Entries != 1 || stats.Discarded != 0 {
-						t.Errorf("before: %+v", stats)
+						t.Errorf("before: got %+v, want one entry and one hit", stats)
 					}
 					tt.act(t, d)
 					servers.Within(t, func() bool { return s.Stats().Cache.Entries == 0 },
-						"not dropped")
+						"the refusal was not dropped")
 					if stats := s.Stats().Cache; stats.Flushes > 0 != tt.flushes ||
 						stats.Invalidations < tt.pushes || stats.Bytes != 0 {
-						t.Errorf("%+v", stats)
+						t.Errorf("got %+v, want flushes: %t, invalidations: %d or more, no bytes",
+							stats, tt.flushes, tt.pushes)
 					}
-					// it was told of the new time to live, which is not over
+					// the server pushed the change of the time to live, before the key expires
 					if tt.what == "expiry" {
 						servers.Within(t, func() bool { return clients.Decided(t, s, d).Allowed },
-							"not expired")
+							"the key did not expire")
 						return
 					}
 					if res := clients.Decided(t, s, d); res.Allowed != tt.forgotten ||
 						res.Source != ratelimit.SourceStore {
-						t.Errorf("%+v", res)
+						t.Errorf("got %+v, want Allowed %t from the store", res, tt.forgotten)
 					}
 				})
 			})
@@ -252,15 +256,15 @@ func TestCacheFlushes(t *testing.T) {
 				for range 10 {
 					clients.WantRefused(t, s, d, ratelimit.SourceCache)
 				}
-				useUp(t, s) // with the script unknown
+				useUp(t, s) // loads the script again
 				clients.WantRefused(t, s, d, ratelimit.SourceCache)
 				if stats := s.Stats().Cache; stats.Flushes != 0 || stats.Stored != 2 ||
 					stats.Entries != 2 {
-					t.Errorf("%+v", stats)
+					t.Errorf("got %+v, want no flush and two entries", stats)
 				}
 			})
 		})
-		// No server tells of SWAPDB.
+		// SWAPDB pushes no invalidation on any server.
 		t.Run("SWAPDB", func(t *testing.T) {
 			clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
 				const age = 200 * time.Millisecond
@@ -271,17 +275,17 @@ func TestCacheFlushes(t *testing.T) {
 				do("SWAPDB", 0, 1)(t, d)
 				defer do("SWAPDB", 0, 1)(t, d)
 				servers.Within(t, func() bool { return clients.Decided(t, s, d).Allowed },
-					"never seen")
+					"the change was not seen")
 				if seen := time.Since(start); seen > age+staleAfter {
-					t.Errorf("seen after %v", seen)
+					t.Errorf("the change was seen after %v, want at most %v", seen, age+staleAfter)
 				}
 			})
 		})
 	})
 }
 
-// TestCacheFlushesMeanwhile holds that a refusal that is on its way when the server forgets
-// everything is not kept.
+// TestCacheFlushesMeanwhile: a refusal that is in flight when the server deletes everything is not
+// cached.
 func TestCacheFlushesMeanwhile(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)

@@ -20,9 +20,10 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// A lookHook dials connections on which something happens before a look is sent.
+// A lookHook dials connections that call a function before a look is sent: the read of a refused
+// state with which a store makes the server track it.
 type lookHook struct {
-	before func(conn net.Conn) // called once, by the next look, if it is set
+	before func(conn net.Conn) // called once, before the next look; may be nil
 	mu     sync.Mutex
 }
 
@@ -55,20 +56,20 @@ func (c *hookedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// refuseOnce uses up a limit of three on a fresh key, has the server refuse one more, and returns
-// the demand for it.
+// refuseOnce uses up a limit of three on a fresh key and returns the demand after the server has
+// refused it once.
 func refuseOnce(t testing.TB, s ratelimit.Store) ratelimit.Demand {
 	t.Helper()
 	d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: clients.ThreeAnHour, N: 3}
 	if res := clients.Ask(t, s, d); !res.Allowed {
-		t.Fatalf("%+v", res)
+		t.Fatalf("got %+v, want an admission", res)
 	}
 	d.N = 1
 	clients.WantRefused(t, s, d, ratelimit.SourceStore)
 	return d
 }
 
-// TestLookUnknownScript has a server forget its scripts between a refusal and the look.
+// TestLookUnknownScript: a look works on a server that has lost its scripts since the refusal.
 func TestLookUnknownScript(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -82,17 +83,19 @@ func TestLookUnknownScript(t *testing.T) {
 				flushed.Store(servers.DropScripts(context.WithoutCancel(t.Context()), admin) == nil)
 			})
 			full := refuseOnce(t, s)
-			servers.Within(t, func() bool { return s.Stats().Cache.Stored == 1 }, "not cached")
+			servers.Within(t, func() bool { return s.Stats().Cache.Stored == 1 },
+				"the refusal was not cached")
 			clients.WantRefused(t, s, full, ratelimit.SourceCache)
 			if !flushed.Load() {
-				t.Error("the scripts were not forgotten: this test proves nothing")
+				t.Error("the server did not lose its scripts: this test proves nothing")
 			}
 			wantSeen(t, s, admin, full)
 		})
 	})
 }
 
-// wantSeen holds that s sees that another client deletes the state of d, whose refusal is cached.
+// wantSeen checks that s notices when another client deletes the state of d, whose refusal is
+// cached.
 func wantSeen(t testing.TB, s clients.Caching, admin redis.UniversalClient, d ratelimit.Demand) {
 	t.Helper()
 	before := s.Stats().Cache.Invalidations
@@ -100,12 +103,12 @@ func wantSeen(t testing.TB, s clients.Caching, admin redis.UniversalClient, d ra
 		t.Fatal(err)
 	}
 	servers.Within(t, func() bool { return s.Stats().Cache.Invalidations > before },
-		"the server reports nothing")
+		"the server did not report the change")
 	servers.Within(t, func() bool { return clients.Decided(t, s, d).Allowed },
-		"refused after a reset")
+		"still refused after a Reset")
 }
 
-// TestLookLost cuts the connection on which a look is sent. The refusal is not cached, and the next
+// TestLookLost: if the connection is cut when a look is sent, the refusal is not cached; the next
 // one is.
 func TestLookLost(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
@@ -118,19 +121,19 @@ func TestLookLost(t *testing.T) {
 			h.set(func(conn net.Conn) { conn.Close(); cut.Store(true) })
 			full := refuseOnce(t, s)
 			servers.Within(t, func() bool { return cut.Load() && s.Stats().Cache.Entries == 0 },
-				"the entry of a look that was lost stays")
+				"the entry of a lost look was not removed")
 			if stats := s.Stats().Cache; stats.Stored != 0 {
-				t.Errorf("%+v", stats)
+				t.Errorf("got %+v, want nothing stored", stats)
 			}
 			servers.Within(t,
 				func() bool { return clients.Decided(t, s, full).Source == ratelimit.SourceCache },
-				"not cached again")
+				"the next refusal was not cached")
 		})
 	})
 }
 
-// TestLookAtMovedSlot moves a slot of a cluster between a refusal and the look. The look follows,
-// and where the slot is then, the server reports changes.
+// TestLookAtMovedSlot: if the slot moves between a refusal and the look, the look follows the
+// redirect, and the new server reports changes.
 func TestLookAtMovedSlot(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		cl := servers.StartCluster(t, image)
@@ -159,8 +162,7 @@ func TestLookAtMovedSlot(t *testing.T) {
 	})
 }
 
-// moveSlot moves the slot of key, with all that is in it, to another primary. It may be called by
-// any goroutine.
+// moveSlot moves the slot of key and its keys to another primary. Any goroutine may call it.
 func moveSlot(t *testing.T, admin *redis.ClusterClient, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
@@ -201,7 +203,7 @@ func move(ctx context.Context, admin *redis.ClusterClient, key string) error {
 		return err
 	}
 	if from == nil || to == nil {
-		return fmt.Errorf("no primary has slot %d, or there is no other", slot)
+		return fmt.Errorf("no primary has slot %d, or no other primary exists", slot)
 	}
 	fromID, toID := from.Do(ctx, "CLUSTER", "MYID").Val(), to.Do(ctx, "CLUSTER", "MYID").Val()
 	host, port, err := net.SplitHostPort(to.Options().Addr)
@@ -222,7 +224,7 @@ func move(ctx context.Context, admin *redis.ClusterClient, key string) error {
 		if len(keys) == 0 {
 			break
 		}
-		for _, key := range keys { // one that is gone meanwhile is no error
+		for _, key := range keys { // a key that has expired is not an error
 			if err := from.Migrate(ctx, host, port, key, 0, servers.FaultTimeout).
 				Err(); err != nil {
 				return err
@@ -237,8 +239,8 @@ func move(ctx context.Context, admin *redis.ClusterClient, key string) error {
 	return nil
 }
 
-// TestAdmittedTracksNothing: a server remembers nothing of demands that are admitted, and one state
-// for each that is refused.
+// TestAdmittedTracksNothing: a server tracks no state for admitted demands, and one for each
+// refused demand.
 func TestAdmittedTracksNothing(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -258,15 +260,15 @@ func TestAdmittedTracksNothing(t *testing.T) {
 				d := ratelimit.Demand{Key: fmt.Sprint("k", i%100),
 					Algorithm: algorithm.SlidingLog(ratelimit.PerHour("hour", 5)), N: 1}
 				if res := clients.Ask(t, s, d); !res.Allowed {
-					t.Fatalf("%+v", res)
+					t.Fatalf("got %+v, want an admission", res)
 				}
 			}
 			if n := tracked(); n != "0" {
-				t.Errorf("%s states are tracked", n)
+				t.Errorf("%s states are tracked, want none", n)
 			}
 			useUp(t, s)
 			if n := tracked(); n != "1" {
-				t.Errorf("%s states are tracked, want that of the refusal", n)
+				t.Errorf("%s states are tracked, want 1, that of the refusal", n)
 			}
 			if err := admin.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)

@@ -21,17 +21,17 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// A cacheRace is a change by another client while refusals of a cached store are on their way.
+// A cacheRace is a change by another client while a cached store is being refused.
 type cacheRace struct {
 	name   string
-	change func(full ratelimit.Result) ratelimit.Demand // what the other asks for
-	after  algorithm.Log                                // under which there is room then
-	// there is a second limit, which refuses nothing
+	change func(full ratelimit.Result) ratelimit.Demand // the other client's demand
+	after  algorithm.Log                                // a log that then has room
+	// whether a second limit, which refuses nothing, is beside the first
 	beside bool
 }
 
-// demands are those for one unit of key under a and, if race has it, the second limit, in an order
-// that is the key's.
+// demands returns demands for one unit of key under a and, if race.beside is set, under the second
+// limit. Their order depends on the key.
 func (race cacheRace) demands(key string, a algorithm.Log) []ratelimit.Demand {
 	ds := []ratelimit.Demand{{Key: key, Algorithm: a, N: 1}}
 	if race.beside {
@@ -46,18 +46,18 @@ func (race cacheRace) demands(key string, a algorithm.Log) []ratelimit.Demand {
 const (
 	racedUnits  = 8
 	racedTakers = 3
-	staleAfter  = servers.FaultTimeout // a stale refusal would be given for an hour
+	staleAfter  = servers.FaultTimeout // a stale refusal would last an hour
 )
 
 var (
 	racedLog  = algorithm.SlidingLog(ratelimit.PerHour("raced", racedUnits))
 	raisedLog = algorithm.SlidingLog(ratelimit.PerHour("raced", 2*racedUnits))
 
-	// besideLog is a limit that refuses nothing, beside the one that does.
+	// besideLog refuses nothing.
 	besideLog = algorithm.SlidingLog(ratelimit.PerDay("beside", 1_000_000))
 )
 
-// promptly is how soon changes are seen on a machine that has time.
+// promptly bounds how late a change is seen on an idle machine.
 const promptly = 50 * time.Millisecond
 
 var cacheRaces = []cacheRace{
@@ -75,9 +75,9 @@ var cacheRaces = []cacheRace{
 		}, raisedLog, false},
 }
 
-// TestCacheRaces changes states that a cached store is just being refused, under one limit or two,
-// from another client: it sees every change at once. With RATELIMIT_FULL set there are 10,000
-// changes of each kind on a server.
+// TestCacheRaces: a cached store sees every change that another client makes while the store is
+// being refused, under one limit or two. With RATELIMIT_FULL set each server gets 10,000 changes of
+// each kind.
 func TestCacheRaces(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -101,7 +101,8 @@ func TestCacheRaces(t *testing.T) {
 							clients.CalmStore(t, tgt, &opts))
 						if s := store.Stats().Cache; s.Hits == 0 || s.Discarded == 0 ||
 							s.Invalidations == 0 {
-							t.Errorf("%+v: this test proves nothing", s)
+							t.Errorf("got %+v, want hits, discards and invalidations: this test "+
+								"proves nothing", s)
 						}
 					})
 				}
@@ -110,8 +111,8 @@ func TestCacheRaces(t *testing.T) {
 	})
 }
 
-// TestCacheRacesWhileSlotsMove is TestCacheRaces in a slot of a cluster that moves from one server
-// to another all the time.
+// TestCacheRacesWhileSlotsMove is TestCacheRaces in a slot of a cluster that keeps moving from one
+// server to another.
 func TestCacheRacesWhileSlotsMove(t *testing.T) {
 	t.Parallel()
 	rounds := 100
@@ -127,7 +128,7 @@ func TestCacheRacesWhileSlotsMove(t *testing.T) {
 				for _, beside := range []bool{false, true} {
 					race.beside = beside
 					t.Run(fmt.Sprintf("%s/two=%t", race.name, beside), func(t *testing.T) {
-						// a slot without the keys of others, so that it moves soon
+						// a slot without other keys, so that it moves quickly
 						tag := servers.FreshKey(t)
 						opts := serverstore.Options{Prefix: servers.UniquePrefix(),
 							Timeout: clients.Patient, Tag: func(string) string { return tag }}
@@ -156,7 +157,7 @@ func TestCacheRacesWhileSlotsMove(t *testing.T) {
 						over.Store(true)
 						mover.Wait()
 						if stats := store.Stats().Cache; stats.Hits == 0 {
-							t.Errorf("%+v: this test proves nothing", stats)
+							t.Errorf("got %+v, want hits: this test proves nothing", stats)
 						}
 					})
 				}
@@ -165,8 +166,8 @@ func TestCacheRacesWhileSlotsMove(t *testing.T) {
 	})
 }
 
-// rounds runs race so often, each on a key of its own, and records how soon store sees the changes.
-// In a full run it fails if store gives a refusal from the cache that late after a change.
+// rounds runs race that many times, each on its own key, and records how soon store sees the
+// changes. In a full run it fails if a cached refusal comes too late after a change.
 func (race cacheRace) rounds(
 	t *testing.T, where string, rounds int, store clients.Caching, other ratelimit.Store,
 ) {
@@ -202,16 +203,15 @@ func (race cacheRace) rounds(
 		micros(admitted[rounds-1]), micros(refused[rounds*99/100]), micros(refused[rounds-1]),
 		given, store.Stats().Cache.Discarded, micros(still))
 	if late := refused[rounds-1]; servers.Full && late > promptly+2*still {
-		t.Errorf("a refusal came from the cache %v after the change; the machine stood still for "+
-			"up to %v", late, still)
+		t.Errorf("the cache refused %v after the change, want at most %v; the machine stood still "+
+			"for up to %v", late, promptly, still)
 	}
 }
 
-// A sighting is how soon a store has seen a change: when it admitted, and when the last refusal
-// came from its cache.
+// A sighting is how soon after a change a store admitted, and when its cache refused last.
 type sighting struct {
 	admitted, refused time.Duration
-	given             int // refusals after the change
+	given             int // number of refusals after the change
 }
 
 func sorted(all []sighting, of func(sighting) time.Duration) []time.Duration {
@@ -225,8 +225,8 @@ func sorted(all []sighting, of func(sighting) time.Duration) []time.Duration {
 
 func micros(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
 
-// run fills the log of key, has several ask for more, has other change it at some moment meanwhile,
-// and asks store until it admits.
+// run fills the log of key, has several goroutines ask for more, has other change the log
+// meanwhile, and asks store until it admits.
 func (race cacheRace) run(
 	ctx context.Context, store, other ratelimit.Store, key string, r *rand.Rand,
 ) (seen sighting, err error) {
@@ -249,7 +249,7 @@ func (race cacheRace) run(
 			}
 		})
 	}
-	for range r.IntN(4) { // none: the first refusals are on their way; three: one is cached
+	for range r.IntN(4) { // 0: the first refusals are in flight; 3: one is cached
 		if _, err := asked(ctx, store, one...); err != nil {
 			return sighting{}, err
 		}
@@ -257,7 +257,7 @@ func (race cacheRace) run(
 	change := race.change(filled)
 	change.Key = key
 	if res, err := other.Take(ctx, change); err != nil || !res.Allowed {
-		return sighting{}, fmt.Errorf("the change: %+v, %v", res, err)
+		return sighting{}, fmt.Errorf("the change got %+v, %v; want an admission", res, err)
 	}
 	changed := time.Now()
 	after := race.demands(key, race.after)
@@ -275,16 +275,16 @@ func (race cacheRace) run(
 			seen.refused = asking
 		}
 		if asking > staleAfter {
-			return sighting{}, fmt.Errorf("still refused after %v", staleAfter)
+			return sighting{}, fmt.Errorf("still refused %v after the change", staleAfter)
 		}
 	}
 	seen.admitted = time.Since(changed)
-	// for which the takers have asked: they are admitted too, all by themselves
+	// the takers ask for the same, so each of them is admitted in the end
 	if race.after == racedLog {
 		within := time.AfterFunc(staleAfter, stop)
 		wg.Wait()
 		if !within.Stop() {
-			return sighting{}, fmt.Errorf("refused to others after %v", staleAfter)
+			return sighting{}, fmt.Errorf("other goroutines are still refused %v later", staleAfter)
 		}
 	} else {
 		stop()
@@ -293,7 +293,7 @@ func (race cacheRace) run(
 	return seen, errors.Join(failed...)
 }
 
-// An answer of a store that caches.
+// An answer is how a caching store answered.
 type answer int
 
 const (
@@ -302,7 +302,7 @@ const (
 	cachedRefusal
 )
 
-// asked is a TakeAll that leaves the processor to the client after a refusal that cost nothing.
+// asked is a TakeAll that yields the processor after a refusal from the cache.
 func asked(
 	ctx context.Context, store ratelimit.Store, ds ...ratelimit.Demand,
 ) (answer, error) {

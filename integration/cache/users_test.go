@@ -16,8 +16,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestCacheRights opens stores as users with few rights. Without the tracking there is no cache,
-// and all the rest is as ever.
+// TestCacheRights opens stores as users with few rights. Without the right to track keys there is
+// no cache; everything else works.
 func TestCacheRights(t *testing.T) {
 	t.Parallel()
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
@@ -25,7 +25,7 @@ func TestCacheRights(t *testing.T) {
 		admin := servers.Connect(t, server.Addr)
 		for _, tt := range []struct {
 			what, rights string
-			any          bool // the client is to find out what kind of server it is
+			any          bool // the client detects the kind of server
 			enabled      bool
 		}{
 			{what: "the least rights", rights: clients.DecisionRights + " " + clients.CacheRights,
@@ -55,10 +55,10 @@ func TestCacheRights(t *testing.T) {
 						Password: "hunter2", Cluster: tt.any}
 					s := lib.NewCache(t, d, clients.CacheOptions{Age: time.Hour, Hasty: true})
 					clients.CheckCacheEnabled(t, s, tt.enabled)
-					if tt.enabled { // the connection outlives its signs of life
+					if tt.enabled { // the connection outlives several keep-alive periods
 						time.Sleep(3 * openKeepAlive)
 						if stats := s.Stats().Cache; stats.Flushes != 0 {
-							t.Errorf("%+v", stats)
+							t.Errorf("got %+v, want no flush", stats)
 						}
 					}
 				})
@@ -67,7 +67,8 @@ func TestCacheRights(t *testing.T) {
 	})
 }
 
-// TestCacheRightsOnCluster is the same on a cluster, whose client also asks who serves what.
+// TestCacheRightsOnCluster is the same on a cluster, whose clients also need the right to read the
+// slots.
 func TestCacheRightsOnCluster(t *testing.T) {
 	t.Parallel()
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
@@ -101,8 +102,8 @@ func TestCacheRightsOnCluster(t *testing.T) {
 
 const openKeepAlive = 200 * time.Millisecond
 
-// TestCacheWithoutHello opens a store on a server that speaks the older protocol only, in which
-// nothing can be told unasked.
+// TestCacheWithoutHello: on a server that has only the older protocol, which has no push messages,
+// the store works without a cache.
 func TestCacheWithoutHello(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image, "--rename-command", "HELLO", "HELLO-NO-MORE")
@@ -114,8 +115,8 @@ func TestCacheWithoutHello(t *testing.T) {
 	})
 }
 
-// TestCacheOpenRefused holds that a server that does not let the client in, or cannot be reached,
-// is ErrUnavailable.
+// TestCacheOpenRefused: Open returns ErrUnavailable for a server that rejects the client or cannot
+// be reached.
 func TestCacheOpenRefused(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -131,14 +132,14 @@ func TestCacheOpenRefused(t *testing.T) {
 					t.Errorf("%s: %v, want ErrUnavailable", what, err)
 				}
 				if err != nil && strings.Contains(err.Error(), "hunter2") {
-					t.Errorf("%s: %v", what, err)
+					t.Errorf("%s: the error contains the password: %v", what, err)
 				}
 			}
 		})
 	})
 }
 
-// TestCacheInvalidationsPassedOn holds that the caller's own OnInvalidations is still called.
+// TestCacheInvalidationsPassedOn: the caller's own OnInvalidations is still called.
 func TestCacheInvalidationsPassedOn(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
@@ -151,16 +152,17 @@ func TestCacheInvalidationsPassedOn(t *testing.T) {
 			before := heard.Load()
 			d.Op = ratelimit.OpReset
 			clients.Ask(t, clients.CalmStore(t, tgt, &opts), d)
-			servers.Within(t, func() bool { return heard.Load() > before }, "not called")
+			servers.Within(t, func() bool { return heard.Load() > before },
+				"OnInvalidations was not called")
 			if stats := s.Stats().Cache; stats.Entries != 0 {
-				t.Errorf("%+v: called before the cache had heard", stats)
+				t.Errorf("called before the cache dropped its entry: %+v", stats)
 			}
 		})
 	})
 }
 
-// TestCacheClose closes stores while they are used. Whoever waits is answered; then there is
-// nothing but ErrUnavailable, and no goroutine stays.
+// TestCacheClose closes stores in use. Waiting calls return, later calls return ErrUnavailable, and
+// no goroutine stays.
 func TestCacheClose(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
@@ -211,7 +213,7 @@ func TestCacheClose(t *testing.T) {
 					t.Errorf("TakeAll: %v, want ErrUnavailable", err)
 				}
 				if stats := s.Stats().Cache; stats.Entries != 0 || stats.Bytes != 0 {
-					t.Errorf("%+v", stats)
+					t.Errorf("got %+v, want no entry and no bytes", stats)
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), servers.FaultTimeout)
@@ -221,7 +223,7 @@ func TestCacheClose(t *testing.T) {
 					return runtime.NumGoroutine() <= goroutines,
 						nil
 				}); err != nil {
-				t.Errorf("%d goroutines, were %d", runtime.NumGoroutine(), goroutines)
+				t.Errorf("%d goroutines, want at most %d", runtime.NumGoroutine(), goroutines)
 			}
 		})
 	})

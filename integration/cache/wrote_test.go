@@ -13,9 +13,9 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestCacheRefusalThatWrote steps a clock back by more than a window, so that a refusal writes. The
-// server then tells nobody that has read the state before of later changes, nor whoever is refused,
-// so that refusal is not cached and those before are forgotten.
+// TestCacheRefusalThatWrote steps a clock back by more than a window, so that a refusal writes the
+// state. The server then no longer reports changes to clients that read the state before or were
+// refused, so this refusal is not cached and earlier ones are dropped.
 func TestCacheRefusalThatWrote(t *testing.T) {
 	const back = 3 * time.Hour
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -23,7 +23,7 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 			for _, act := range []struct {
 				what  string
 				do    func(t testing.TB, s ratelimit.Store, d ratelimit.Demand)
-				after time.Duration // when what is cached wrongly would be given
+				after time.Duration // when a wrongly cached refusal would be returned
 			}{
 				{"refused Take", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
 					clients.WantRefused(t, s, d, ratelimit.SourceStore)
@@ -56,7 +56,7 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 						Algorithm: clients.ThreeAnHour, N: 3}
 					clients.Ask(t, s, full)
 					one := d
-					one.N = 1 // for which there is room
+					one.N = 1 // fits
 					if err := s.TakeAll(t.Context(), []ratelimit.Demand{full, one},
 						make([]ratelimit.Result, 2)); err != nil {
 						t.Fatal(err)
@@ -74,7 +74,7 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 							},
 						}
 						d := clients.To(tgt)
-						d.Multiplex = -1 // NOLOOP is of a connection
+						d.Multiplex = -1 // NOLOOP applies to one connection
 						s, other := lib.NewCache(t, d,
 							clients.CacheOptions{Options: opts, Age: time.Hour}),
 							clients.CalmStore(t, tgt, &opts)
@@ -92,7 +92,7 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 						reset.Op = ratelimit.OpReset
 						clients.Ask(t, other, reset)
 						servers.Within(t, func() bool { return clients.Ask(t, s, demand).Allowed },
-							"the Reset is not seen")
+							"the store did not notice the Reset")
 					})
 				}
 			}
@@ -100,7 +100,7 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 	})
 }
 
-// A steppedClock goes when it is told to.
+// A steppedClock stands still until it is stepped.
 type steppedClock struct{ now atomic.Int64 }
 
 func (c *steppedClock) read() int64          { return c.now.Load() }

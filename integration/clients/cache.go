@@ -21,7 +21,7 @@ type CacheOptions struct {
 	Entries, Bytes int
 	Age            time.Duration
 	Hasty          bool   // the client gives up as soon as Open lets it
-	OnInvalidation func() // called by the client, which is set so
+	OnInvalidation func() // set as the client's own hook
 }
 
 // OpenCache returns a new store that caches refusals.
@@ -45,8 +45,9 @@ func (lib Library) OpenCache(d Dialing, o CacheOptions) (Caching, error) {
 }
 
 // NewCache is OpenCache with a store that is closed at the end of the test. The store and its
-// client are patient unless o is hasty. The client of a cluster gets the address of one server:
-// with several, it gives up first connections of which it has two, and that is a flush.
+// client use long timeouts unless o.Hasty is set. The client of a cluster gets one server's
+// address: with several addresses it would close duplicate connections at first, and each closed
+// connection flushes the cache.
 func (lib Library) NewCache(t testing.TB, d Dialing, o CacheOptions) Caching {
 	t.Helper()
 	d.Addrs, d.Patient = d.Addrs[:1], !o.Hasty
@@ -65,8 +66,8 @@ func (lib Library) NewCache(t testing.TB, d Dialing, o CacheOptions) Caching {
 	return s
 }
 
-// CheckCacheEnabled holds that s says whether it caches, does so or not, and decides rightly
-// anyway.
+// CheckCacheEnabled checks that s reports whether it caches, caches if enabled, and decides
+// correctly in both cases.
 func CheckCacheEnabled(t *testing.T, s Caching, enabled bool) {
 	t.Helper()
 	found, err := s.Probe(t.Context())
@@ -75,7 +76,7 @@ func CheckCacheEnabled(t *testing.T, s Caching, enabled bool) {
 	}
 	if warned := strings.Contains(strings.Join(found.Warnings, " "),
 		"does not track"); warned == enabled {
-		t.Errorf("warnings: %q", found.Warnings)
+		t.Errorf("got warnings %q, want one about tracking: %t", found.Warnings, !enabled)
 	}
 	d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: ThreeAnHour, N: 1}
 	for i := range 10 {
@@ -84,13 +85,13 @@ func CheckCacheEnabled(t *testing.T, s Caching, enabled bool) {
 		}
 		res := Ask(t, s, d)
 		if res.Allowed != (i < 3) || (res.Source == ratelimit.SourceCache) != (enabled && i > 3) {
-			t.Errorf("attempt %d: %+v", i, res)
+			t.Errorf("attempt %d: got %+v, want Allowed %t", i, res, i < 3)
 		}
 	}
 	stats := s.Stats().Cache
 	hits, stored, entries := stats.Hits > 0, stats.Stored > 0, stats.Entries > 0
 	if stats.Enabled != enabled || hits != enabled || stored != enabled || entries != enabled {
-		t.Errorf("%+v", stats)
+		t.Errorf("got %+v, want a cache in use: %t", stats, enabled)
 	}
 }
 

@@ -1,5 +1,4 @@
-// Package clients has the client libraries that stores run on, the stores on them, and the demands
-// that tests make of them.
+// Package clients opens client libraries and the stores on them, and makes the demands of tests.
 package clients
 
 import (
@@ -18,30 +17,30 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// A Library is a client library that a store runs on.
+// A Library is a client library with a store.
 type Library struct {
 	Name string
 	// Open returns a new client, connected or not.
 	Open func(Dialing) (Client, error)
-	// Caching returns what opens stores that cache refusals, each with a client of its own. It is
-	// nil where the library cannot.
+	// Caching returns a function that opens caching stores, each with its own client. It is nil
+	// where the library cannot cache refusals.
 	Caching func(Dialing) CacheOpener
-	// Piped means that the library does not tell when it sends, so that a store knows that nothing
-	// was sent only where the connection failed.
+	// Piped means that the library does not report when it sends, so a store is sure that nothing
+	// was sent only if connecting failed.
 	Piped bool
 }
 
-// Libraries are the client libraries that there is a store on.
+// Libraries are the client libraries with a store.
 var Libraries = []Library{
 	{Name: "go-redis", Open: OpenGoRedis},
 	{Name: "rueidis", Open: openRueidis, Caching: cachingRueidis, Piped: true},
 	{Name: "valkey-go", Open: openValkey, Caching: cachingValkey, Piped: true},
 }
 
-// A Client is a client of one of the libraries, and the stores on it.
+// A Client is a client of a library, with the stores on it.
 type Client struct {
 	Store func(*serverstore.Options) (Probing, error)
-	// Retry runs a script as the library does if it may run it again.
+	// Retry runs a script that the library may send again.
 	Retry func(ctx context.Context, script, key string) error
 	Close func()
 }
@@ -89,9 +88,9 @@ func GoRedis(c redis.UniversalClient) Client {
 
 func openRueidis(d Dialing) (Client, error) {
 	opts := d.RueidisOption()
-	opts.DisableCache = d.Username != "" // whose rights are the least
+	opts.DisableCache = d.Username != "" // such a user has the fewest rights
 	c, err := rueidis.NewClient(opts)
-	if c == nil { // a client for a single server dials again
+	if c == nil { // beside an error, a client for a single server still works and dials again
 		return Client{}, err
 	}
 	return Client{
@@ -154,16 +153,16 @@ func (c Client) NewStore(t testing.TB, opts *serverstore.Options) Probing {
 	return s
 }
 
-// CloseAll closes c and returns when every connection is closed: the piped libraries close those of
-// a cluster in the background. They leave a connection open that is being made meanwhile, so
-// CloseAll makes all of them first.
+// CloseAll closes c and returns when all its connections are closed. The piped libraries close the
+// connections of a cluster in the background and leak one that is still being opened, so CloseAll
+// opens all connections first.
 func (c Client) CloseAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), servers.FaultTimeout)
 	defer cancel()
 	works := func(i int) bool {
 		return c.Retry(ctx, "return 1", fmt.Sprintf("closed:%d", i)) == nil
 	}
-	const keys = 20 // of all primaries
+	const keys = 20 // enough to reach all primaries
 	for i := range keys {
 		works(i)
 	}

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// A Cutter dials connections on which the answers of scripts get lost after the server has run
-// them.
+// A Cutter dials connections that lose the answers of scripts after the server has run them.
 type Cutter struct {
 	On           atomic.Bool
 	Cut          atomic.Int64 // answers lost
@@ -30,18 +29,17 @@ type cutConn struct {
 	net.Conn
 	cutter *Cutter
 	addr   string
-	script atomic.Bool // a script was written that has no answer yet
+	script atomic.Bool // a script was sent and not answered
 }
 
 func (c *cutConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("eval")) { // what follows it, such as a ping, changes nothing
+	if bytes.Contains(b, []byte("eval")) { // a ping after it does not reset this
 		c.script.Store(true)
 	}
 	return c.Conn.Write(b)
 }
 
-// Read loses the first array, integer or string after a script. Errors and the OK of ASKING get
-// through.
+// Read loses the first array, integer or string after a script. Errors and the OK of ASKING pass.
 func (c *cutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if bytes.Contains(b[:n], []byte("-MOVED ")) {

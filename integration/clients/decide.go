@@ -15,7 +15,7 @@ import (
 // ThreeAnHour is a limit that is soon used up and whose window no test outlasts.
 var ThreeAnHour = algorithm.SlidingLog(ratelimit.PerHour("hour", 3))
 
-// Ask decides d, and wants no error.
+// Ask decides d and fails the test on an error.
 func Ask(t testing.TB, s ratelimit.Store, d ratelimit.Demand) ratelimit.Result {
 	t.Helper()
 	res, err := s.Take(t.Context(), d)
@@ -25,16 +25,16 @@ func Ask(t testing.TB, s ratelimit.Store, d ratelimit.Demand) ratelimit.Result {
 	return res
 }
 
-// WantRefused holds that s refuses d, and where that was decided.
+// WantRefused checks that s refuses d, and which source decided.
 func WantRefused(t testing.TB, s ratelimit.Store, d ratelimit.Demand, source ratelimit.Source) {
 	t.Helper()
 	if res := Ask(t, s, d); res.Allowed || res.Source != source {
-		t.Fatalf("%+v, want a refusal from %v", res, source)
+		t.Fatalf("got %+v, want a refusal from %v", res, source)
 	}
 }
 
-// WantCached holds that s refuses d, which its cache answers in the end: a refusal is cached in the
-// background. Each of the demands until then takes a round trip.
+// WantCached repeats ds until the cache of s refuses them: a refusal is cached in the background.
+// Until then each call takes a round trip.
 func WantCached(t testing.TB, s ratelimit.Store, ds ...ratelimit.Demand) (out []ratelimit.Result) {
 	t.Helper()
 	out = make([]ratelimit.Result, len(ds))
@@ -43,17 +43,18 @@ func WantCached(t testing.TB, s ratelimit.Store, ds ...ratelimit.Demand) (out []
 			t.Fatal(err)
 		}
 		if !slices.ContainsFunc(out, func(res ratelimit.Result) bool { return !res.Allowed }) {
-			t.Fatalf("%+v, want a refusal", out)
+			t.Fatalf("got %+v, want a refusal", out)
 		}
 		if out[0].Source == ratelimit.SourceCache {
 			return out
 		}
 	}
-	t.Fatalf("%+v, want a refusal from the cache", out)
+	t.Fatalf("got %+v, want a refusal from the cache", out)
 	return nil
 }
 
-// Decided wants no more than an answer, which an unsettled connection may deny for a while.
+// Decided takes until s answers: a connection that is being re-established returns errors for a
+// while.
 func Decided(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (res ratelimit.Result) {
 	t.Helper()
 	servers.Within(t, func() bool {
@@ -72,7 +73,7 @@ func Take(key string) ratelimit.Demand {
 	return ratelimit.Demand{Key: key, Algorithm: PerDay, N: 1}
 }
 
-// CalmStore returns a store on tgt that nothing disturbs, and that is patient where opts is nil.
+// CalmStore returns a store on tgt that no test disturbs. Nil opts mean a long timeout.
 func CalmStore(t testing.TB, tgt *servers.Target, opts *serverstore.Options) ratelimit.Store {
 	t.Helper()
 	if opts == nil {
@@ -85,7 +86,7 @@ func CalmStore(t testing.TB, tgt *servers.Target, opts *serverstore.Options) rat
 	return s
 }
 
-// Recorded returns how many units of key are recorded, by a store that nothing disturbs.
+// Recorded returns how many units of key are recorded, according to s.
 func Recorded(t testing.TB, s ratelimit.Store, key string) int64 {
 	t.Helper()
 	d := Take(key)

@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// A Dialing is how a client finds servers.
+// A Dialing describes how a client connects to servers.
 type Dialing struct {
 	Addrs              []string
 	Cluster            bool
@@ -20,12 +20,12 @@ type Dialing struct {
 	TLS                *tls.Config // nil: none
 	Dial               DialFunc    // nil: the library's own
 	Style              Style       // of piped libraries
-	MasterSet          string      // of the Sentinels at Addrs; empty where there are none
-	Patient            bool        // piped libraries wait long for a busy machine
-	Prompt             bool        // give up a server as soon as the stores' packages advise
+	MasterSet          string      // at Sentinels, the name of the monitored pair; else empty
+	Patient            bool        // long timeouts for piped libraries, for a busy machine
+	Prompt             bool        // use the short timeouts that the stores' packages recommend
 
-	// Multiplex is how many connections a piped library has to a server, as a power of two; 0 for
-	// the library's own number, -1 for one.
+	// Multiplex sets the number of connections of a piped library to a server, as a power of two: 0
+	// is the library's default, -1 is one connection.
 	Multiplex int
 }
 
@@ -45,7 +45,7 @@ var Styles = []Style{
 	{Name: "pooled", disabled: true},
 }
 
-// PromptTimeout is the timeout of clients that give up as soon as the stores' packages advise.
+// PromptTimeout is the timeout of clients that the stores' packages recommend.
 const PromptTimeout = 500 * time.Millisecond
 
 var promptDialer = net.Dialer{KeepAlive: 200 * time.Millisecond, Timeout: PromptTimeout}
@@ -56,7 +56,7 @@ func (d Dialing) rueidis(
 	return d.Dial(ctx, "tcp", addr)
 }
 
-// RueidisOption returns d as rueidis takes it.
+// RueidisOption returns d as options of rueidis.
 func (d Dialing) RueidisOption() rueidis.ClientOption {
 	opts := rueidis.ClientOption{
 		InitAddress: d.Addrs, ForceSingleClient: !d.Cluster && d.MasterSet == "",
@@ -78,7 +78,7 @@ func (d Dialing) RueidisOption() rueidis.ClientOption {
 	return opts
 }
 
-// ValkeyOption returns d as valkey-go takes it.
+// ValkeyOption returns d as options of valkey-go.
 func (d Dialing) ValkeyOption() valkey.ClientOption {
 	opts := valkey.ClientOption{
 		InitAddress: d.Addrs, ForceSingleClient: !d.Cluster && d.MasterSet == "",
@@ -100,8 +100,9 @@ func (d Dialing) ValkeyOption() valkey.ClientOption {
 	return opts
 }
 
-// To returns how a client finds tgt.
+// To returns the Dialing of tgt.
 func To(tgt *servers.Target) Dialing { return Dialing{Addrs: tgt.Addrs, Cluster: tgt.Cluster} }
 
-// Patient is the timeout of stores in tests of what they decide, not when: a busy machine is slow.
+// Patient is the timeout of stores in tests that check decisions and not their latency: long enough
+// for a busy machine.
 const Patient = 10 * time.Second

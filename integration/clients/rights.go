@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// What the packages' documentation says that a user needs.
+// The rights that the packages document.
 const (
 	DecisionRights = "+evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire " +
 		"+del"
@@ -12,7 +12,7 @@ const (
 	ClusterRights = "+cluster|slots +cluster|shards"
 )
 
-// ACL makes the user "cacher", whose password is "hunter2", one with these rights.
+// ACL returns the command that gives these rights to the user "cacher" with the password "hunter2".
 func ACL(rights string) []any {
 	args := []any{"ACL", "SETUSER", "cacher", "reset", "on", ">hunter2", "~rl:*"}
 	for rule := range strings.FieldsSeq(rights) {

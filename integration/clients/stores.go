@@ -10,20 +10,20 @@ import (
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
 )
 
-// Probing is what the stores on servers have in common.
+// Probing is the interface of the stores on servers.
 type Probing interface {
 	ratelimit.Store
 	Probe(context.Context) (serverstore.Server, error)
 }
 
-// Caching is a store that caches refusals, on a client of its own.
+// Caching is a store that caches refusals and owns its client.
 type Caching interface {
 	Probing
 	Stats() serverstore.Stats
 	Close() error
 }
 
-// A CacheOpener opens stores that cache refusals, each with a client of its own.
+// A CacheOpener opens stores that cache refusals, each with its own client.
 type CacheOpener func(*serverstore.Options) (Caching, error)
 
 func cachingRueidis(d Dialing) CacheOpener {

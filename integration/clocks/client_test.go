@@ -12,9 +12,9 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestClockOfClient decides in turn through a client that knows the time and one for which it is
-// the year 2000, as it is in a bubble of synctest. Both count the same units at stamps of the
-// server's clock, and are told truly how long to wait.
+// TestClockOfClient decides in turn through a client with the right time and one in a synctest
+// bubble, whose clock says 2000. Both count the same units at stamps of the server's clock, and
+// RetryAfter is exact.
 func TestClockOfClient(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
@@ -36,7 +36,7 @@ func TestClockOfClient(t *testing.T) {
 	})
 }
 
-// clockOfClient calls again with what was refused.
+// clockOfClient calls again after each refusal.
 func clockOfClient(
 	t *testing.T, open func(testing.TB, *serverstore.Options) ratelimit.Store,
 	again func(testing.TB, ratelimit.Store, ratelimit.Demand),
@@ -51,7 +51,7 @@ func clockOfClient(
 		results = append(results, clients.Ask(t, right, d))
 		synctest.Test(t, func(t *testing.T) {
 			if year := time.Now().UTC().Year(); year != 2000 {
-				t.Fatalf("the client knows that it is %d", year)
+				t.Fatalf("the year of the client's clock is %d, want 2000", year)
 			}
 			wrong := open(t, &opts)
 			res := clients.Ask(t, wrong, d)
@@ -63,11 +63,12 @@ func clockOfClient(
 	for i, res := range results {
 		if i < 3 != res.Allowed || res.Remaining != max(0, limit.Max-d.N*int64(i+1)) ||
 			res.Source != ratelimit.SourceStore {
-			t.Errorf("%d: %+v", i, res)
+			t.Errorf("%d: got %+v, want Allowed %t from the store", i, res, i < 3)
 		}
 		since := time.Duration(res.At-results[0].At) * time.Microsecond
 		if since < 0 || since > time.Since(start)+stepSlack {
-			t.Errorf("%d: stamped %v after the first", i, since)
+			t.Errorf("%d: the stamp is %v after the first, want the time that has passed", i,
+				since)
 		}
 		if !res.Allowed && res.RetryAfter != limit.Window-since {
 			t.Errorf("%d: RetryAfter %v, want %v", i, res.RetryAfter, limit.Window-since)

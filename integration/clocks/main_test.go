@@ -1,4 +1,4 @@
-// Package clocks tests stores on servers, and in processes, whose clocks step or stand still.
+// Package clocks tests stores whose server's clock steps, and stores in processes that are stopped.
 package clocks
 
 import (

@@ -12,18 +12,17 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// cacheAge is for how long a cached refusal may be given, unless OpenOptions say otherwise.
+// cacheAge is the default of OpenOptions.CacheAge.
 const cacheAge = 5 * time.Second
 
-// TestClockStepsBackOnRefusals: after a step back a refusal tells the truth about when to come
-// again, which is one window later at most.
+// TestClockStepsBackOnRefusals: after a step back, RetryAfter is right, and at most one window
+// longer than without the step.
 func TestClockStepsBackOnRefusals(t *testing.T) {
 	t.Parallel()
 	servers.EachClocked(t, func(t *testing.T, image string) {
 		s := servers.StartClocked(t, image)
 		for _, back := range []time.Duration{4 * time.Second, time.Hour} {
-			// So that nobody has let a window pass before the clock steps, on a busy machine
-			// either.
+			// Long enough for a busy machine to reach the step within the window.
 			limit := algorithm.SlidingLog(ratelimit.Limit{Max: 10, Window: stepSlack})
 			s.SetClock(t, 0)
 			eachRefused(t, timedStores(t, clients.Dialing{Addrs: []string{s.Addr}, Patient: true}),
@@ -37,9 +36,9 @@ func TestClockStepsBackOnRefusals(t *testing.T) {
 	})
 }
 
-// TestClockStepsForwardOnRefusals: after a step forward nobody is refused what the window has lost,
-// by a cache for no longer than CacheAge. A step that is shorter than a state's time to live makes
-// the server drop nothing and tell caches nothing.
+// TestClockStepsForwardOnRefusals: after a step forward the server refuses nothing that has left
+// the window, and a cache does so for at most CacheAge. A step shorter than a state's time to live
+// expires no key, so the server pushes no invalidation.
 func TestClockStepsForwardOnRefusals(t *testing.T) {
 	t.Parallel()
 	servers.EachClocked(t, func(t *testing.T, image string) {
@@ -63,15 +62,15 @@ func TestClockStepsForwardOnRefusals(t *testing.T) {
 	})
 }
 
-// refusedTimed is a store and a demand that it has refused.
+// refusedTimed is a store and a demand that it refused.
 type refusedTimed struct {
 	timed
 	d     ratelimit.Demand
-	used  time.Time // no later than all of the limit was taken
-	since time.Time // no sooner than the server was asked
+	used  time.Time // before the limit was used up
+	since time.Time // after the last call of the server
 }
 
-// eachRefused uses up limit through each store, steps, and runs f for all at once.
+// eachRefused uses up limit through each store, calls step, and runs f on all stores at once.
 func eachRefused(
 	t *testing.T, stores []timed, limit ratelimit.Algorithm, step func(),
 	f func(*refusedTimed) error,
@@ -83,7 +82,7 @@ func eachRefused(
 			d:    ratelimit.Demand{Key: s.name, Algorithm: limit, N: limit.Limit().Max},
 			used: time.Now()}
 		if !clients.Ask(t, s.store, r.d).Allowed {
-			t.Fatalf("%s: refused", s.name)
+			t.Fatalf("%s: the first take was refused, want it admitted", s.name)
 		}
 		r.d.N = 1
 		clients.WantRefused(t, s.store, r.d, ratelimit.SourceStore)
@@ -105,8 +104,8 @@ func eachRefused(
 	wg.Wait()
 }
 
-// comeAgain comes again when a refusal says, until all is admitted: the server refuses once, after
-// what the cache may know from before the step.
+// comeAgain takes, waits as long as each refusal says, and expects one refusal from the server,
+// after at most one from the cache from before the step.
 func (r *refusedTimed) comeAgain(t *testing.T, longest time.Duration) error {
 	refused := make(map[ratelimit.Source]time.Duration)
 	for {
@@ -116,36 +115,37 @@ func (r *refusedTimed) comeAgain(t *testing.T, longest time.Duration) error {
 		}
 		if res.Allowed {
 			if passed := time.Since(r.used); passed < r.d.Algorithm.Limit().Window {
-				return fmt.Errorf("admitted %v after all of the limit was taken", passed)
+				return fmt.Errorf("admitted %v after the limit was used up, want a window or more",
+					passed)
 			}
 			return r.takeRest(t, res)
 		}
 		if before, again := refused[res.Source]; again {
-			return fmt.Errorf("refused by the %v after the %v that it has named",
+			return fmt.Errorf("refused by the %v again after its RetryAfter of %v",
 				res.Source, before)
 		}
 		if refused[res.Source] = res.RetryAfter; res.RetryAfter <= 0 || res.RetryAfter > longest {
-			return fmt.Errorf("%+v, want a refusal for %v at most", res, longest)
+			return fmt.Errorf("got %+v, want a refusal for at most %v", res, longest)
 		}
 		time.Sleep(res.RetryAfter)
 	}
 }
 
-// takeRest takes what one admission has left of a limit of which nothing else is used any more.
+// takeRest checks that after the admission first exactly the rest of the limit is free.
 func (r *refusedTimed) takeRest(t *testing.T, first ratelimit.Result) error {
 	d := r.d
 	d.N = first.Limit - d.N
 	if res, err := r.store.Take(t.Context(), d); err != nil || !res.Allowed {
-		return fmt.Errorf("only a part is admitted: %+v, %v", res, err)
+		return fmt.Errorf("the rest of the limit got %+v, %v; want an admission", res, err)
 	}
 	if res, err := r.store.Take(t.Context(), r.d); err != nil || res.Allowed {
-		return fmt.Errorf("more than the limit is admitted: %+v, %v", res, err)
+		return fmt.Errorf("one unit more than the limit got %+v, %v; want a refusal", res, err)
 	}
 	return nil
 }
 
-// admitted asks until a unit is admitted, and then for the rest. It returns how long after the step
-// before it was refused.
+// admitted takes until a unit is admitted, and then the rest. It returns for how long after the
+// step the store refused.
 func (r *refusedTimed) admitted(t *testing.T) (refused time.Duration, err error) {
 	start := time.Now()
 	for {
@@ -157,11 +157,11 @@ func (r *refusedTimed) admitted(t *testing.T) (refused time.Duration, err error)
 		case res.Allowed:
 			return asked.Sub(start), r.takeRest(t, res)
 		case res.Source != ratelimit.SourceCache:
-			return 0, fmt.Errorf("%+v: the server refuses what its clock says has left the window",
+			return 0, fmt.Errorf("the server refused after all units left the window: %+v",
 				res)
 		case asked.Sub(r.since) > cacheAge:
-			return 0, fmt.Errorf("refused by the cache %v after it has asked the server",
-				asked.Sub(r.since))
+			return 0, fmt.Errorf("the cache refused %v after the last call of the server, "+
+				"want at most %v", asked.Sub(r.since), cacheAge)
 		}
 		time.Sleep(stepPace)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestClockOfReplica loses a primary whose replica has a clock of its own, minutes behind or ahead,
-// and makes that the primary. It is as if the one server's clock had stepped: behind, nobody is
-// admitted sooner than without it, and refusals end one window later at most; ahead, one more of
-// the limit is admitted and nobody is refused.
+// TestClockOfReplica: failing over to a replica whose clock is minutes behind or ahead is like a
+// step of the clock. Behind, nothing is admitted early, and refusals last at most one window
+// longer; ahead, the limit can be admitted once more, and the server refuses nothing that has left
+// the window.
 func TestClockOfReplica(t *testing.T) {
 	t.Parallel()
 	servers.EachClocked(t, func(t *testing.T, image string) {
@@ -55,8 +55,7 @@ func TestClockOfReplica(t *testing.T) {
 	})
 }
 
-// A detour dials the server that it points to, whichever is asked for, as a name or a virtual
-// address does.
+// A detour dials its current server, whatever the address, as a name or a virtual address does.
 type detour struct {
 	mu    sync.Mutex
 	to    string
@@ -78,7 +77,7 @@ func (d *detour) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	return conn, nil
 }
 
-// turn points d to another server.
+// turn points d to another server and closes the open connections.
 func (d *detour) turn(to string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,16 +19,16 @@ const (
 	stepWindow = 2 * time.Second
 	stepPace   = 5 * time.Millisecond
 
-	// stepSlack is what a busy machine may add to times. A clock that a store does not allow for
-	// delays by an hour.
+	// stepSlack is how much a busy machine may add to latencies. A store without an allowance for
+	// steps would refuse for an hour.
 	stepSlack = 5 * time.Second
 )
 
 var stepLog = algorithm.SlidingLog(ratelimit.Limit{Max: stepMax, Window: stepWindow})
 
-// TestClockSteps steps a server's wall clock under traffic, an hour and less, forwards and back. In
-// true time no window admits more than the limit and one more of it for each step forward, and
-// refusals end at most one window later than without the step.
+// TestClockSteps steps a server's wall clock under traffic, by up to an hour, forward and back. In
+// true time no window admits more than the limit, plus the limit once for each step forward, and
+// refusals last at most one window longer than without the step.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	servers.EachClocked(t, func(t *testing.T, image string) {
@@ -53,7 +53,7 @@ func TestClockSteps(t *testing.T) {
 			servers.Measured("%s, clock steps %d: %s: all admit again after %v at most",
 				image, i, step.what, worst.Round(time.Millisecond))
 		}
-		// before anybody is admitted again
+		// several steps before the next admission
 		for _, to := range []time.Duration{time.Hour, 0, -time.Hour, time.Hour, -time.Hour, 0} {
 			tr.step(t, s, to)
 		}
@@ -62,8 +62,8 @@ func TestClockSteps(t *testing.T) {
 	})
 }
 
-// traffic asks for units without a pause: through each store on a key of its own, and through all
-// on one.
+// traffic takes units all the time: through each store on its own key, and through all stores on a
+// shared key.
 type traffic struct {
 	askers []*stepAsker
 	steps  []clockStep
@@ -72,14 +72,14 @@ type traffic struct {
 	wg     sync.WaitGroup
 }
 
-// A clockStep came at an instant between two.
+// A clockStep happened between began and done.
 type clockStep struct {
 	forward     bool
 	began, done time.Duration
 	to          time.Duration
 }
 
-// stepAsker asks for one key through one store.
+// stepAsker takes units of one key through one store.
 type stepAsker struct {
 	timed
 	key string
@@ -89,7 +89,7 @@ type stepAsker struct {
 	wrong    error
 }
 
-// An admission was decided at an instant between two.
+// An admission was decided between asked and answered.
 type admission struct{ asked, answered time.Duration }
 
 func newTraffic(t *testing.T, stores []timed) *traffic {
@@ -142,8 +142,8 @@ func (tr *traffic) step(t *testing.T, s *servers.Server, to time.Duration) {
 		clockStep{forward: to > last.to, began: began, done: time.Since(tr.start), to: to})
 }
 
-// admit waits until every key has had an admission that was asked for after the last step, and
-// returns how long that took.
+// admit waits until every key has an admission that was asked for after the last step, and returns
+// how long that took.
 func (tr *traffic) admit(t *testing.T) (longest time.Duration) {
 	t.Helper()
 	since := tr.steps[len(tr.steps)-1].done
@@ -154,11 +154,11 @@ func (tr *traffic) admit(t *testing.T) (longest time.Duration) {
 				longest = max(longest, first-since)
 			}
 			return ok
-		}, "no admission of "+key)
+		}, "nothing was admitted for key "+key)
 	}
 	if longest > stepWindow+stepSlack {
-		t.Errorf("after a step to %v a key was refused for %v, the window is %v",
-			tr.steps[len(tr.steps)-1].to, longest, stepWindow)
+		t.Errorf("after a step to %v a key was refused for %v, want at most %v",
+			tr.steps[len(tr.steps)-1].to, longest, stepWindow+stepSlack)
 	}
 	return longest
 }
@@ -205,13 +205,12 @@ func (tr *traffic) end() {
 	tr.wg.Wait()
 }
 
-// stop ends the traffic when every key has had admissions of several windows, and counts what was
-// admitted in every window.
+// stop ends the traffic when every key has admissions of several windows, and checks every window.
 func (tr *traffic) stop(t *testing.T) {
 	t.Helper()
 	for key, askers := range tr.keys() {
 		servers.Within(t, func() bool { return admissions(askers) >= 3*stepMax },
-			"too few admissions of "+key)
+			"too few admissions for key "+key)
 	}
 	tr.end()
 	for key, askers := range tr.keys() {
@@ -228,8 +227,8 @@ func (tr *traffic) stop(t *testing.T) {
 	}
 }
 
-// overLimit looks for a window in which surely more was admitted than its steps forward allow for:
-// it counts what was both asked for and answered in it.
+// overLimit describes a window that certainly admitted more than its steps forward allow, or
+// returns "". It counts admissions both asked for and answered in the window.
 func (tr *traffic) overLimit(all []admission) string {
 	slices.SortFunc(all, func(a, b admission) int { return int(a.asked - b.asked) })
 	for i, first := range all {
@@ -252,8 +251,8 @@ func (tr *traffic) overLimit(all []admission) string {
 			}
 		}
 		if inside > allowed {
-			return fmt.Sprintf("%d admitted in %v from %v on, with steps forward to [%s] the "+
-				"limit is %d",
+			return fmt.Sprintf("%d admitted in %v from %v on; with steps forward to [%s] want "+
+				"at most %d",
 				inside, stepWindow, first.asked, strings.Join(steps, " "), allowed)
 		}
 	}

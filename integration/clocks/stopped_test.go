@@ -26,19 +26,19 @@ import (
 )
 
 const (
-	stoppedMax      = 5 // of a key that one process has, used up before it is stopped
+	stoppedMax      = 5 // limit of a process's own key, used up before it is stopped
 	stoppedCacheAge = time.Second
 	stoppedPace     = 2 * time.Millisecond
-	stoppedAskers   = 4 // of each key
+	stoppedAskers   = 4 // goroutines for each key
 )
 
 var (
-	// of a key that all processes share
+	// the limit of a key that all processes share
 	stoppedBusy   = algorithm.SlidingLog(ratelimit.Limit{Max: 50, Window: 2 * time.Second})
 	stoppedDenied = algorithm.SlidingLog(ratelimit.PerHour("hour", stoppedMax))
 )
 
-// stoppedEnv makes the test binary a process that is stopped: it holds a stoppedTask.
+// stoppedEnv makes the test binary a process to be stopped: it holds a stoppedTask.
 const stoppedEnv = "RATELIMIT_TEST_STOPPED"
 
 type stoppedTask struct{ Addr, Library, Prefix string }
@@ -51,12 +51,12 @@ func (task stoppedTask) denied() ratelimit.Demand {
 	return ratelimit.Demand{Key: "denied to " + task.Library, Algorithm: stoppedDenied, N: 1}
 }
 
-// stoppedAnswers are what a process was answered. Instants are since its start.
+// stoppedAnswers are the answers that a process got. Times are since its start.
 type stoppedAnswers struct {
 	Busy, Denied []stoppedAnswer
-	Slept, Woke  time.Duration // between which it stood still for longest
-	Still        time.Duration // for which it stood still at most besides
-	Left         []string      // goroutines
+	Slept, Woke  time.Duration // bounds of its longest standstill
+	Still        time.Duration // second longest standstill
+	Left         []string      // goroutines left behind
 }
 
 type stoppedAnswer struct {
@@ -68,10 +68,9 @@ type stoppedAnswer struct {
 	Err             string
 }
 
-// TestStoppedProcess stops processes that have demands under way and refusals cached, for 3s, or
-// 30s in a full run. When they go on every call is answered, no more than the limit is admitted, no
-// cached refusal is given for longer than it may be, and the server is asked no more than once for
-// each demand.
+// TestStoppedProcess stops processes with demands in flight and cached refusals, for 3s, or 30s in
+// a full run. When they continue, every call is answered, no more than the limit is admitted, no
+// cached refusal is older than CacheAge, and each demand reaches the server at most once.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
 	stop := 3 * time.Second
@@ -88,7 +87,7 @@ func TestStoppedProcess(t *testing.T) {
 		for i, lib := range clients.Libraries {
 			processes[i] = startStopped(t, stoppedTask{s.Addr, lib.Name, prefix})
 		}
-		time.Sleep(time.Second) // of traffic
+		time.Sleep(time.Second) // traffic
 		for _, p := range processes {
 			p.signal(t, syscall.SIGSTOP)
 		}
@@ -115,21 +114,22 @@ func TestStoppedProcess(t *testing.T) {
 			asked += a.sentSince(a.Slept)
 		}
 		if n := len(stamps); n < 2*int(stoppedBusy.Limit().Max) {
-			t.Errorf("only %d admissions", n)
+			t.Errorf("got %d admissions, want at least %d", n, 2*int(stoppedBusy.Limit().Max))
 		}
 		checkStamps(t, stamps)
-		// No demand is sent twice; a client that reconnects sends none of ours.
+		// No demand is sent twice, not even by a client that reconnects.
 		if n := servers.CountScripts(t, control) - scripts; n > asked {
-			t.Errorf("the server ran %d scripts for %d demands", n, asked)
+			t.Errorf("the server ran %d scripts for %d demands, want one each at most", n, asked)
 		}
 		if n := countConnections(t, control) - connections; n > int64(16*len(processes)) {
-			t.Errorf("%d new connections from %d processes", n, len(processes))
+			t.Errorf("%d new connections from %d processes, want 16 each at most", n,
+				len(processes))
 		}
 	})
 }
 
-// checkStamps holds that no window admits more than the limit of the busy key, by the server's
-// stamps.
+// checkStamps checks by the server's stamps that no window admits more than the limit of the busy
+// key.
 func checkStamps(t *testing.T, stamps []int64) {
 	t.Helper()
 	limit := stoppedBusy.Limit()
@@ -137,7 +137,8 @@ func checkStamps(t *testing.T, stamps []int64) {
 	for i := int(limit.Max); i < len(stamps); i++ {
 		if apart := time.Duration(stamps[i]-
 			stamps[i-int(limit.Max)]) * time.Microsecond; apart < limit.Window {
-			t.Fatalf("%d admitted within %v", limit.Max+1, apart)
+			t.Fatalf("%d admitted within %v, want at most %d in %v", limit.Max+1, apart,
+				limit.Max, limit.Window)
 		}
 	}
 }
@@ -155,7 +156,7 @@ func countConnections(t testing.TB, c *redis.Client) int64 {
 	return n
 }
 
-// sentSince counts demands that the server may have been asked for since then.
+// sentSince counts the demands that may have been sent since then.
 func (a *stoppedAnswers) sentSince(since time.Duration) (n int64) {
 	for _, answers := range [][]stoppedAnswer{a.Busy, a.Denied} {
 		for _, ans := range answers {
@@ -167,7 +168,7 @@ func (a *stoppedAnswers) sentSince(since time.Duration) (n int64) {
 	return n
 }
 
-// stoppedProcess is a process from the test's side.
+// stoppedProcess is the test's handle of a process.
 type stoppedProcess struct {
 	*servers.Process
 	task stoppedTask
@@ -200,17 +201,17 @@ func (p *stoppedProcess) finish(t *testing.T) *stoppedAnswers {
 	return a
 }
 
-// check returns the stamps of what was admitted of the busy key.
+// check checks the answers and returns the stamps of the admissions of the busy key.
 func (p *stoppedProcess) check(
 	t *testing.T, a *stoppedAnswers, stop time.Duration,
 ) (stamps []int64) {
 	t.Helper()
 	name := p.task.Library
 	if gap := a.Woke - a.Slept; gap < stop*9/10 {
-		t.Fatalf("%s: stood still for %v only", name, gap)
+		t.Fatalf("%s: stood still for %v, want %v", name, gap, stop)
 	}
 	if len(a.Left) > 0 {
-		t.Errorf("%s: %d goroutines are left: %s", name, len(a.Left), a.Left[0])
+		t.Errorf("%s: %d goroutines are left behind, such as: %s", name, len(a.Left), a.Left[0])
 	}
 	var longest, back time.Duration
 	unknown, failed := 0, 0
@@ -234,11 +235,11 @@ func (p *stoppedProcess) check(
 		"outcomes unknown, %d not sent", stop, name,
 		back.Round(time.Millisecond), longest.Round(time.Millisecond), unknown, failed)
 	if longest > servers.LatestAnswer(100*time.Millisecond, a.Still) {
-		t.Errorf("%s: a call was answered after %v, by a process that stood still for %v", name,
+		t.Errorf("%s: a call was answered after %v; besides, the process stood still for %v", name,
 			longest, a.Still)
 	}
 	if back == 0 {
-		t.Errorf("%s: nothing was decided after it went on", name)
+		t.Errorf("%s: the server decided nothing after the process continued", name)
 	}
 	p.checkDenied(t, a)
 	for _, ans := range a.Busy {
@@ -249,12 +250,12 @@ func (p *stoppedProcess) check(
 	return stamps
 }
 
-// checkDenied looks at the key that was reset while the process stood still: it is refused again
-// only when its limit is used up again.
+// checkDenied checks the key that was reset while the process was stopped: it is refused again only
+// when its limit is used up again.
 func (p *stoppedProcess) checkDenied(t *testing.T, a *stoppedAnswers) {
 	t.Helper()
-	var asked []time.Duration // for what was admitted since, or may have been
-	// some may have been answered before it was noticed that the process goes on
+	var asked []time.Duration // of demands that were, or may have been, admitted since the reset
+	// some answers may come before watch notices that the process continues
 	still := (a.Slept + a.Woke) / 2
 	for _, ans := range a.Denied {
 		if ans.Answered >= still && (ans.Allowed || ans.Unknown) {
@@ -276,21 +277,21 @@ func (p *stoppedProcess) checkDenied(t *testing.T, a *stoppedAnswers) {
 		}
 		if ans.Asked >= a.Woke && ans.Err == "" && !ans.Allowed &&
 			ans.Answered < asked[stoppedMax-1] {
-			t.Errorf("%s: a refusal from before the reset was given %v after the process went on, "+
-				"from %v",
-				p.task.Library, ans.Asked-a.Woke, ans.Source)
+			t.Errorf("%s: %v returned a refusal from before the reset %v after the process "+
+				"continued", p.task.Library, ans.Source, ans.Asked-a.Woke)
 			return
 		}
 	}
 	if admitted > stoppedMax {
-		t.Errorf("%s: %d admitted after a reset, want %d", p.task.Library, admitted, stoppedMax)
+		t.Errorf("%s: %d admitted after a reset, want at most %d", p.task.Library, admitted,
+			stoppedMax)
 	}
 	if p.task.Library != "go-redis" && cached == 0 {
-		t.Errorf("%s: nothing came from the cache", p.task.Library)
+		t.Errorf("%s: the cache refused nothing: this test proves nothing", p.task.Library)
 	}
 }
 
-// stoppedProcessMain is the other side of a stoppedProcess. It returns the exit code.
+// stoppedProcessMain runs in the process. It returns the exit code.
 func stoppedProcessMain(env string) int { return servers.RunTask(env, stoppedTask.run) }
 
 func (task stoppedTask) run() error {
@@ -298,7 +299,7 @@ func (task stoppedTask) run() error {
 	if err != nil {
 		return err
 	}
-	for used := false; !used; { // on a busy machine a take may have no answer in time
+	for used := false; !used; { // on a busy machine a take may time out
 		res, err := store.Take(context.Background(), task.denied())
 		if err != nil && !errors.Is(err, ratelimit.ErrUnavailable) {
 			return fmt.Errorf("%s: %w", task.Library, err)
@@ -327,7 +328,7 @@ func (task stoppedTask) run() error {
 	return answers.Encode(log.stoppedAnswers)
 }
 
-// open returns a store that caches refusals, where the library can.
+// open returns a store, which caches refusals if the library can.
 func (task stoppedTask) open() (s ratelimit.Store, closeStore func(), err error) {
 	opts := serverstore.Options{Prefix: task.Prefix}
 	d := clients.Dialing{Addrs: []string{task.Addr}}
@@ -349,7 +350,7 @@ func (task stoppedTask) open() (s ratelimit.Store, closeStore func(), err error)
 	return s, c.Close, err
 }
 
-// stoppedLog is what a process writes down.
+// stoppedLog collects the answers of a process.
 type stoppedLog struct {
 	start time.Time
 	done  chan struct{}
@@ -381,7 +382,7 @@ func (l *stoppedLog) ask(store ratelimit.Store, d ratelimit.Demand, to *[]stoppe
 	}
 }
 
-// watch finds out when the process stood still.
+// watch finds out when the process was stopped.
 func (l *stoppedLog) watch() {
 	tick := time.NewTicker(stoppedPace)
 	defer tick.Stop()

@@ -13,11 +13,11 @@ import (
 type timed struct {
 	name   string
 	store  ratelimit.Store
-	cached bool // refusals
+	cached bool // it caches refusals
 }
 
-// timedStores returns a store through every client, and one more that caches refusals through those
-// that can. All share their states.
+// timedStores returns a store through every client and, through each client that can, one that
+// caches refusals. All share their states.
 func timedStores(t testing.TB, d clients.Dialing) []timed {
 	t.Helper()
 	opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}

@@ -49,7 +49,7 @@ func TestDemo(t *testing.T) {
 			if d.showsAll() {
 				return
 			}
-			// On a machine that is busy at an edge a burst that belongs before it comes after it.
+			// On a busy machine a burst may come after the edge that it was due before.
 			t.Logf("a run that was too slow:\n%s", d.out)
 		}
 		t.Errorf("none of %d runs showed what each algorithm does", tries)
@@ -58,7 +58,7 @@ func TestDemo(t *testing.T) {
 
 const demoLimit, demoWindow = 5, "300ms"
 
-// demonstration is what one run told of each algorithm, the exact log last.
+// demonstration is what one run reported about each algorithm, the exact log last.
 type demonstration struct {
 	out    string
 	series [4]demoSeries
@@ -100,7 +100,7 @@ func runDemo(t *testing.T, bin, store string) *demonstration {
 		if s.most > demoLimit {
 			above++
 		}
-		// All is recorded with the server's own times, so this holds however slow the machine is.
+		// All times are the server's own, so this is true however slow the machine is.
 		if s.most > 2*demoLimit || s.wrongly > 0 && i != 1 {
 			t.Errorf("%s: %+v", name, s)
 		}
@@ -125,7 +125,7 @@ func runDemo(t *testing.T, bin, store string) *demonstration {
 
 func (d *demonstration) exact() demoSeries { return d.series[3] }
 
-// showsAll reports whether no burst was so late that the algorithms do not differ as they can.
+// showsAll reports whether the algorithms differ as they can, so whether no burst was too late.
 func (d *demonstration) showsAll() bool {
 	fixed, counter, bucket := d.series[0], d.series[1], d.series[2]
 	return fixed.most == 2*demoLimit && counter.most > demoLimit && bucket.most > demoLimit &&
@@ -154,7 +154,7 @@ func (d *demonstration) row(t *testing.T, name string) demoSeries {
 
 func (s demoSeries) quotient() string { return fmt.Sprintf("%.2f", float64(s.most)/demoLimit) }
 
-// described is what the picture's description says of the algorithm.
+// described returns what the picture's description says about the algorithm.
 func (s demoSeries) described() string {
 	return fmt.Sprintf("%s: at most %d units in any window, %s times the limit; %d of %d "+
 		"admitted, %d refused wrongly.",

@@ -15,9 +15,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestQuickstart does what docs/quickstart.md says, in its order: all commands run, but on free
-// ports, with a timeout for busy machines, and with the module of this tree instead of a released
-// one.
+// TestQuickstart runs all commands of docs/quickstart.md in their order, but on free ports, with a
+// timeout for busy machines, and with the module of this tree instead of a released one.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"curl", "docker"} {

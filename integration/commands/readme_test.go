@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestReadme serves as the README says, on a free port, and asks what the README asks.
+// TestReadme runs the commands of the README, with the daemon on a free port.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(servers.Module, "README.md"))

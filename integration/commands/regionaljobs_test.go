@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestRegionalJobs counts at the upstream what the jobs of the example have spent: the quota to the
-// unit, in one process on memory, and in two that share a server.
+// TestRegionalJobs counts at the upstream what the jobs of the example have used: exactly the
+// quota, in one process with a store in memory, and in two processes that share a server.
 func TestRegionalJobs(t *testing.T) {
 	t.Parallel()
 	const quota = 9500
@@ -46,7 +46,7 @@ var (
 		`2[34]h`)
 )
 
-// runRegionalJobs runs the example, all jobs of which stop because the quota is used up, and
+// runRegionalJobs runs the example until all its jobs stop because the quota is used up, and
 // returns what its upstream has counted.
 func runRegionalJobs(t *testing.T, bin string, jobs int, args ...string) int {
 	t.Helper()

@@ -20,9 +20,9 @@ import (
 	"github.com/truewindow/ratelimit/internal/replay/loggen"
 )
 
-// TestReplayLargeLog replays a generated log of 20 MB, or with RATELIMIT_FULL=1 of 1 GB. It holds
-// that a long log needs no more memory than its keys do, and no more time of processors than two
-// have for 500,000 lines in a second.
+// TestReplayLargeLog replays a generated log of 20 MB, or with RATELIMIT_FULL=1 of 1 GB. It checks
+// that the memory depends on the number of keys only, and that two processors replay at least
+// 500,000 lines a second.
 func TestReplayLargeLog(t *testing.T) {
 	bytes, keys := int64(20e6), 20_000
 	if servers.Full {
@@ -74,7 +74,7 @@ func generate(t *testing.T, name string, o loggen.Options) {
 	}
 }
 
-// replayRun is what a run said, and what it cost.
+// replayRun is the output and the cost of a run.
 type replayRun struct {
 	Input struct {
 		Lines, Requests int64

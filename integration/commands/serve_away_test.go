@@ -12,8 +12,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestServeOnFailure freezes the server under daemons of each policy. While it is away each answers
-// by its policy, at once when the breaker is open, and when it is back the store decides.
+// TestServeOnFailure freezes the server of daemons with each policy. During the outage each daemon
+// answers according to its policy, at once when the breaker is open. After it the store decides.
 func TestServeOnFailure(t *testing.T) {
 	t.Parallel()
 	const (
@@ -80,8 +80,8 @@ func TestServeOnFailure(t *testing.T) {
 			servers.Measured("serve --on-failure=%s on %s: the store decides %v after the server "+
 				"was frozen", d.policy, image, took.Round(time.Millisecond))
 		}
-		// Each of the local ones has recorded what it admitted, so that what is left to admit is
-		// less than the whole limit.
+		// Each daemon with local decisions has recorded what it admitted, so less than the whole
+		// limit is left.
 		local := daemons[2:]
 		admitted := 2 + local[0].seen["200 local"] + local[1].seen["200 local"]
 		for _, d := range local {
@@ -97,7 +97,7 @@ func TestServeOnFailure(t *testing.T) {
 			t.Errorf("%d were admitted around the outage, %d is the most", admitted, most)
 		}
 		servers.Measured("serve --on-failure=local on %s: %d were admitted around an outage, at a "+
-			"limit of %d and with %d parts of it", image, admitted, limit, instances)
+			"limit of %d and with %d shares of it", image, admitted, limit, instances)
 	})
 }
 
@@ -109,7 +109,7 @@ type awayDaemon struct {
 	took   []time.Duration
 }
 
-// take asks n times for a unit. All daemons of a policy share the key.
+// take takes a unit n times. All daemons of a policy share the key.
 func (d *awayDaemon) take(t *testing.T, n int) {
 	t.Helper()
 	if d.seen == nil {

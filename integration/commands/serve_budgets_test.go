@@ -137,8 +137,8 @@ func severalKeys(t *testing.T, d *daemon.Daemon, cluster bool, key string) {
 	}
 }
 
-// leaseOfKilled kills the process that has answered a lease. The lease is free again when it has
-// lasted as long as it may, and no sooner.
+// leaseOfKilled kills the process that has granted a lease. The call in flight ends after its
+// window, and no sooner.
 func leaseOfKilled(t *testing.T, killed, other *daemon.Daemon, key string) {
 	acquire := fmt.Sprintf(`{"limit":"short","key":%q,"wait_ms":1000}`, key)
 	began := time.Now()

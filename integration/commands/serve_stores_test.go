@@ -19,7 +19,7 @@ var libraries = []struct {
 	cached int // 1 if it caches refusals
 }{{"redis", 0}, {"rueidis", 1}, {"valkey", 1}}
 
-// A deployment is servers that daemons find by URL.
+// A deployment is a set of servers that daemons open by URL.
 type deployment struct {
 	name  string
 	kind  string // what the scheme ends with
@@ -136,8 +136,8 @@ func (d *deployment) storm(t *testing.T, bin, scheme string, cached bool) {
 	}
 }
 
-// awayAtStart starts a daemon while it reaches none of the servers. It answers, and decides when
-// they are back.
+// awayAtStart starts a daemon that cannot reach any of the servers. It answers, and decides when
+// they are available.
 func (d *deployment) awayAtStart(t *testing.T, bin, scheme string) {
 	var addrs []string
 	var heal []func()
@@ -166,8 +166,8 @@ func (d *deployment) awayAtStart(t *testing.T, bin, scheme string) {
 	}
 }
 
-// freshKey returns a key that no run of the tests has used: a server that was given by address
-// outlives them.
+// freshKey returns a key that no run of the tests has used: a server that was given by address may
+// have the keys of earlier runs.
 func freshKey(t *testing.T) string {
 	return fmt.Sprint(servers.FreshKey(t), ":", time.Now().UnixNano())
 }

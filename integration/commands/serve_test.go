@@ -22,8 +22,8 @@ type tally struct {
 
 type units struct{ admitted, unknown int }
 
-// take asks d for a unit, counts it, and returns the status. The answer must be a decision or that
-// there is none.
+// take takes a unit from d, counts it, and returns the status. The answer must be a decision or a
+// 503 without one.
 func (a *tally) take(t *testing.T, d *daemon.Daemon, key string) int {
 	t.Helper()
 	status, body, took := d.Post(t, "/v1/take", key)
@@ -46,9 +46,9 @@ func (a *tally) take(t *testing.T, d *daemon.Daemon, key string) int {
 	return status
 }
 
-// TestServeWithoutServer freezes the server of a daemon, and stops it in the middle of a storm. All
-// demands are answered in time, the limit holds over all faults for each of many keys, and the
-// daemon goes on by itself.
+// TestServeWithoutServer freezes the server of a daemon, and stops it under heavy traffic. All
+// demands are answered in time, the limit of each of many keys holds over all faults, and the
+// daemon recovers by itself.
 func TestServeWithoutServer(t *testing.T) {
 	const (
 		limit   = 10
@@ -143,7 +143,8 @@ func TestServeWithoutServer(t *testing.T) {
 	})
 }
 
-// TestServeRefusesToStart: with a wrong password, or none, no client starts, and none shows it.
+// TestServeRefusesToStart: with a wrong password, or none, the daemon does not start with any
+// client, and shows no password.
 func TestServeRefusesToStart(t *testing.T) {
 	t.Parallel()
 	bin := daemon.Build(t)

@@ -16,12 +16,11 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestConformance runs the suite with every client library on every target: one TakeAll for each
-// slot, and all keys in one slot. With RATELIMIT_FULL set it does so with and without a cache of
-// refusals, with demands that travel together and alone, and in layers; without, with less of it on
-// each target and all of it on some.
+// TestConformance runs the suite with every client library on every target, with one TakeAll per
+// slot and with all keys in one slot. With RATELIMIT_FULL set it also varies the cache of refusals,
+// batching and layers; without, it runs a part on each target and everything on some.
 func TestConformance(t *testing.T) {
-	t.Parallel() // it mostly waits for answers
+	t.Parallel() // mostly waits for answers
 	servers.EachOwnTarget(t, func(
 		t *testing.T, kind *servers.Target, start func(*testing.T) *servers.Target,
 	) {
@@ -39,8 +38,8 @@ func TestConformance(t *testing.T) {
 }
 
 // volumeRules are the cases that make as many calls as they can in a few seconds. At every commit
-// they run on one server through go-redis and rueidis, and once with a cache: valkey-go is rueidis
-// under another name.
+// they run on one server through go-redis and rueidis, and once with a cache. valkey-go is a fork
+// of rueidis and adds nothing.
 const volumeRules = "identity/many-keys identity/hashed-keys op/many-records " +
 	"concurrency/many-calls takeall/hundreds takeall/storm-of-hundreds " +
 	"takeall-keys/hundreds takeall-keys/storm-of-hundreds"
@@ -80,9 +79,9 @@ func conformanceCases(tgt *servers.Target, lib clients.Library) (cases []conform
 	return cases
 }
 
-// usual reports which combinations are tried at every commit: each pair of library and image, and
-// on the newest image each of the rest at least once, but for those of valkey-go: it is rueidis
-// under another name, and so is its store.
+// usual reports which combinations run at every commit: each pair of library and image, and on the
+// newest image every other option at least once, except for valkey-go, whose store is generated
+// from that of rueidis.
 func (c conformanceCase) usual(tgt *servers.Target, lib clients.Library) bool {
 	newest := tgt.Image == servers.Newest()
 	first := lib.Name == clients.Libraries[0].Name
@@ -147,7 +146,7 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 		return h
 	}, &conformance.Options{CheckHistory: linear.Check, Except: except})
 	if c.cached && served.Load() == 0 {
-		t.Error("no refusal came from a cache")
+		t.Error("no refusal came from a cache, want some")
 	}
 }
 
@@ -155,7 +154,7 @@ func (c conformanceCase) harnessCached(
 	t testing.TB, tgt *servers.Target, lib clients.Library, opts *serverstore.Options,
 	h *conformance.Harness, served *atomic.Int64,
 ) {
-	// With one connection to a server, an answer on it comes after what the server told before.
+	// On a single connection, an answer comes after the invalidations sent before it.
 	dial := clients.To(tgt)
 	dial.Multiplex, dial.Patient = -1, true
 	open := lib.Caching(dial)
@@ -187,8 +186,7 @@ func (c conformanceCase) harnessCached(
 	}
 }
 
-// keyOfEachServer returns keys of which each primary of a cluster has one; one key, if all are in
-// one slot anyway.
+// keyOfEachServer returns one key of each primary of a cluster, or one key if all are in one slot.
 func keyOfEachServer(t testing.TB, tgt *servers.Target, oneSlot bool) []string {
 	t.Helper()
 	if !tgt.Cluster || oneSlot {

@@ -8,7 +8,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
-// exactnessTable has a line for each algorithm, and the stores, which all did the same.
+// exactnessTable has a line for each algorithm, and the list of stores, which all gave the same
+// results.
 func exactnessTable(verdicts map[string]verdict, stores []string) string {
 	var b strings.Builder
 	b.WriteString("| algorithm | most in any window ÷ limit | refusals | wrong refusals |\n")

@@ -14,14 +14,13 @@ import (
 	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
-// exactnessEnv names the page on which the table is written.
+// exactnessEnv names the page to which the table is written.
 const exactnessEnv = "RATELIMIT_EXACTNESS_MD"
 
-// TestExactness measures what a limit promises, on every store: the most that any window admits,
-// over the limit; refusals that an exact log would not have made; whether RetryAfter is right to
-// the microsecond; and what storms of goroutines and of processes on one key are admitted in all.
-// None of it has a tolerance. The other algorithms are measured with the same traces: they do on
-// every store what they do in memory.
+// TestExactness measures every store: the most units admitted in any window, divided by the limit;
+// refusals that an exact log would not have made; whether RetryAfter is right to the microsecond;
+// and the total admitted to storms of goroutines and processes on one key. Nothing has a tolerance.
+// The other algorithms play the same traces and must give the results that they give in memory.
 func TestExactness(t *testing.T) {
 	t.Parallel()
 	inMemory := make(map[string]verdict)
@@ -50,12 +49,12 @@ func TestExactness(t *testing.T) {
 				row += fmt.Sprintf(" %s %s;", a.Name, v)
 				if want := inMemory[a.Name]; v.most != want.most || v.refusals != want.refusals ||
 					v.wrong != want.wrong {
-					t.Errorf("it did %v; in memory %v", v, want)
+					t.Errorf("got %v, want what it does in memory: %v", v, want)
 				}
 				if a.Name == "log" {
 					v.check(t)
 				} else if v.most > 2 || v.refusals == 0 {
-					t.Errorf("%v", v)
+					t.Errorf("got %v, want at most twice the limit, and refusals", v)
 				}
 			})
 		}
@@ -77,7 +76,7 @@ func TestExactness(t *testing.T) {
 	})
 }
 
-// history is what one key was answered, as an outsider sees it.
+// history is the answers for one key, as a caller sees them.
 type history struct {
 	limit    ratelimit.Limit
 	admitted []event // in order
@@ -99,12 +98,12 @@ func (h *history) used(t int64) (used int64) {
 	return used
 }
 
-// verdict sums up histories.
+// verdict summarizes histories.
 type verdict struct {
-	most     float64 // in any window, over the limit
+	most     float64 // units admitted in any window, divided by the limit
 	refusals int
 	wrong    int // refusals that an exact log would not have made
-	retries  int // values of RetryAfter tried out, and found right
+	retries  int // values of RetryAfter that were tried and right
 }
 
 func (v verdict) String() string {
@@ -134,17 +133,17 @@ func (v *verdict) judge(h *history) {
 	}
 }
 
-// check fails t unless v is that of an exact log under more demand than it admits.
+// check fails t unless v is the verdict of an exact log under more demand than its limit.
 func (v *verdict) check(t *testing.T) {
 	t.Helper()
 	if v.most != 1 || v.wrong != 0 || v.refusals == 0 {
-		t.Errorf("most in a window over the limit %.3f, want 1; %d of %d refusals wrong, want "+
-			"none of some", v.most, v.wrong, v.refusals)
+		t.Errorf("a window admitted %.3f times the limit, want 1; %d of %d refusals are wrong, "+
+			"want none", v.most, v.wrong, v.refusals)
 	}
 }
 
-// hammer keeps one key saturated for ten windows of the store's own clock, from two clients, and
-// goes by the stamps of the answers.
+// hammer saturates one key from two clients for ten windows of the store's clock, and judges by the
+// stamps of the answers.
 func hammer(t *testing.T, open opener) verdict {
 	const workers = 4
 	h := &history{limit: ratelimit.Limit{Max: 20, Window: 50 * time.Millisecond}}
@@ -165,7 +164,7 @@ func hammer(t *testing.T, open opener) verdict {
 					mu.Lock()
 					if res.Allowed {
 						h.admitted = append(h.admitted, event{res.At, d.N})
-					} else if len(h.refused) < 100_000 { // a cache gives millions
+					} else if len(h.refused) < 100_000 { // a cache makes millions
 						h.refused = append(h.refused, event{res.At, d.N})
 					}
 					mu.Unlock()

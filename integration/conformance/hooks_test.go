@@ -14,14 +14,14 @@ import (
 	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
-// TestConformanceHooks runs the cases of the suite that disturb what is between a store and its
-// server: lost answers, a frozen server, a wrong clock. TestConformance runs the others. Each
-// client has a server of its own.
+// TestConformanceHooks runs the cases of the suite that need hooks between a store and its server:
+// lost answers, a frozen server, a wrong clock. TestConformance runs the others. Each client has
+// its own server.
 func TestConformanceHooks(t *testing.T) {
 	t.Parallel()
 	servers.EachClocked(t, func(t *testing.T, image string) {
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
-			t.Parallel() // it mostly waits
+			t.Parallel() // mostly waits
 			s := servers.StartClocked(t, image)
 			skew := func(ahead time.Duration) error {
 				return s.StepClock(context.Background(), ahead)

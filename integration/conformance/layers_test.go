@@ -9,7 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// inLayers puts those layers around store that change no decision of one that is there.
+// inLayers wraps store in the layers that change no decision of an available store.
 func inLayers(t testing.TB, store ratelimit.Store) ratelimit.Store {
 	t.Helper()
 	prefix, err := layer.NewPrefix(store, "inside:")
@@ -20,7 +20,7 @@ func inLayers(t testing.TB, store ratelimit.Store) ratelimit.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the suite leaves many calls before they are answered
+	// the suite abandons many calls, which count as failures
 	guarded, err := breaker.New(deadline, &breaker.Options{Failures: 1_000_000})
 	if err != nil {
 		t.Fatal(err)

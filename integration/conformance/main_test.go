@@ -1,4 +1,4 @@
-// Package conformance runs the conformance suite, and measures exactness, on every server and
+// Package conformance runs the conformance suite and measures exactness on every server with every
 // client library.
 package conformance
 

@@ -10,8 +10,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// opener opens a store on a clock, nil for the store's own. Stores opened on the same clock share
-// their states, each server store with a client of its own.
+// opener opens a store on a clock; nil means the store's own. Stores on the same clock share their
+// states, and each server store has its own client.
 type opener func(t testing.TB, now func() int64) ratelimit.Store
 
 // eachStore runs f, as a subtest, on the memory store and on go-redis on every target; on the
@@ -48,7 +48,7 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 			if lib.Caching == nil || !servers.Full && (!newest || lib.Name != "rueidis") {
 				continue
 			}
-			cachedPrefix := servers.UniquePrefix() // the other store runs meanwhile
+			cachedPrefix := servers.UniquePrefix() // the other store runs at the same time
 			t.Run(lib.Name+"-cached", func(t *testing.T) {
 				f(t, lib.Name+", cached, on "+tgt.Name, tgt,
 					func(t testing.TB, now func() int64) ratelimit.Store {

@@ -17,16 +17,15 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// A storm is far more demand on one key than its limit admits: each of stormWorkers goroutines of
-// each of two clients takes one unit stormTakes times. One client alone has enough of them to
-// exhaust the limit.
+// A storm is far more demand on one key than its limit admits: two clients run stormWorkers
+// goroutines each, which take one unit stormTakes times. One client alone exhausts the limit.
 const (
 	stormWorkers = 64
 	stormTakes   = 20
 	stormMax     = 1000
 )
 
-// stormResult is what a storm was answered in all.
+// stormResult is the sum of a storm's answers.
 type stormResult struct {
 	Admitted, Errors int64
 	Err              string // one of the errors
@@ -48,12 +47,12 @@ func (r stormResult) add(o stormResult) stormResult {
 func (r stormResult) check(t *testing.T) {
 	t.Helper()
 	if r.Admitted != stormMax || r.Errors != 0 {
-		t.Errorf("admitted %d, want %d; %d errors, want none: %s",
+		t.Errorf("admitted %d, want %d; got %d errors, want none: %s",
 			r.Admitted, stormMax, r.Errors, r.Err)
 	}
 }
 
-// storm is one client's part. It begins when start is closed.
+// storm is the part of one client. It begins when start is closed.
 func storm(ctx context.Context, store ratelimit.Store, start <-chan struct{}) stormResult {
 	var admitted, failed atomic.Int64
 	var cause atomic.Value
@@ -129,7 +128,7 @@ func stormProcesses(t *testing.T, tgt *servers.Target) stormResult {
 	return sum
 }
 
-// stormProcess is the other side of stormProcesses. It returns the exit code.
+// stormProcess runs in the process. It returns the exit code.
 func stormProcess(env string) int {
 	err := func() error {
 		var task stormTask

@@ -10,15 +10,15 @@ import (
 	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
-// Instants and distances of traces, in µs. Traces begin at the beginning of an hour, the window of
-// their limits. Servers forget in real time what has run out in the time of a trace, so a burst
-// before the end of a window comes so long before it that no burst takes longer.
+// Times in traces, in µs. A trace begins at a full hour, and its limits' windows are an hour.
+// Servers expire keys in real time, so a burst near the end of a window starts early enough to
+// finish within it.
 const (
 	tracesBegin = int64(1_800_000_000_000_000)
 	beforeEnd   = int64(10_000_000)
 )
 
-// trace plays all traces with an algorithm, each on keys of its own.
+// trace plays all traces with an algorithm, each on its own keys.
 func trace(t *testing.T, a algorithms.Named, open opener) (sum verdict) {
 	t.Helper()
 	for _, play := range []func(*tracer){traceEdges, traceSteady, traceBursts} {
@@ -31,7 +31,7 @@ func trace(t *testing.T, a algorithms.Named, open opener) (sum verdict) {
 	return sum
 }
 
-// tracer asks a store on a clock that it sets.
+// tracer takes from a store whose clock it sets.
 type tracer struct {
 	t         *testing.T
 	algorithm algorithms.Named
@@ -49,7 +49,7 @@ func (tr *tracer) decide(d ratelimit.Demand) ratelimit.Result {
 	return res
 }
 
-// take asks for n units now and enters the answer into h.
+// take takes n units and adds the answer to h.
 func (tr *tracer) take(h *history, key string, n int64, tryRetry bool) {
 	tr.t.Helper()
 	now := tr.clock.Load()
@@ -60,7 +60,7 @@ func (tr *tracer) take(h *history, key string, n int64, tryRetry bool) {
 		return
 	}
 	h.refused = append(h.refused, event{now, n})
-	if !tryRetry || res.Source == ratelimit.SourceCache { // whose RetryAfter may be of fewer units
+	if !tryRetry || res.Source == ratelimit.SourceCache { // it may be that of fewer units
 		return
 	}
 	d.Op = ratelimit.OpPeek
@@ -71,14 +71,14 @@ func (tr *tracer) take(h *history, key string, n int64, tryRetry bool) {
 	exact := tr.decide(d)
 	tr.clock.Store(now)
 	if early.Allowed || !exact.Allowed {
-		tr.t.Errorf("RetryAfter %v: one microsecond earlier allowed is %v, then %v",
+		tr.t.Errorf("RetryAfter %v: Allowed is %t a microsecond early, want false, and then %t",
 			res.RetryAfter, early.Allowed, exact.Allowed)
 	}
 	tr.retries++
 }
 
-// traceEdges aims bursts at the edges of windows that begin at whole hours, and at those of the
-// windows that the bursts begin.
+// traceEdges places bursts at the edges of windows that begin at full hours, and at the edges of
+// the windows that the bursts begin.
 func traceEdges(tr *tracer) {
 	for _, limit := range []int64{1, 10, 100} {
 		h := &history{limit: ratelimit.PerHour("hour", limit)}
@@ -95,8 +95,8 @@ func traceEdges(tr *tracer) {
 	}
 }
 
-// traceSteady asks for the whole limit at the end of a window, and then for four times as much as
-// the limit, evenly, for one and a half windows.
+// traceSteady takes the whole limit at the end of a window, and then four times the limit, evenly
+// over one and a half windows.
 func traceSteady(tr *tracer) {
 	for _, limit := range []int64{1, 10, 100} {
 		h := &history{limit: ratelimit.PerHour("hour", limit)}
@@ -113,7 +113,7 @@ func traceSteady(tr *tracer) {
 	}
 }
 
-// traceBursts plays 200 random traces: bursts, pauses, and demands at the microsecond when
+// traceBursts plays 200 random traces: bursts, pauses, and demands at the microsecond at which
 // something leaves the window.
 func traceBursts(tr *tracer) {
 	r := rand.New(rand.NewPCG(1, 2))

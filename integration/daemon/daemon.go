@@ -22,9 +22,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// RunRefused runs the daemon, which must refuse to start, and returns what it says. On a machine so
-// busy that the server does not answer the daemon's question in time the daemon starts all the
-// same, and is tried again.
+// RunRefused runs the daemon, which must refuse to start, and returns its output. On a busy machine
+// the server may not answer the probe in time; then the daemon starts, and RunRefused tries again.
 func RunRefused(t *testing.T, bin string, args ...string) string {
 	t.Helper()
 	args = append([]string{"serve", "--addr=127.0.0.1:0", "--on-failure=closed"}, args...)
@@ -95,8 +94,8 @@ func build(dir string) (string, error) {
 	return bin, nil
 }
 
-// Start starts bin on a free port. At the end of the test it is asked to stop, and must do so in
-// good order.
+// Start starts bin on a free port. At the end of the test it gets SIGTERM, and must exit with code
+// 0.
 func Start(t *testing.T, bin string, args ...string) *Daemon {
 	t.Helper()
 	args = append([]string{"serve", "--addr=127.0.0.1:0", "--log-format=json"}, args...)
@@ -205,8 +204,8 @@ func (d *Daemon) Get(t *testing.T, path string) (status int, body string) {
 	return res.StatusCode, string(b)
 }
 
-// WatchHealth asks d again and again for what it answers without its store, until stop is called.
-// stop returns how long that took at most: what the machine adds to the answers of d.
+// WatchHealth requests /healthz of d, which needs no store, again and again until stop is called.
+// stop returns the longest time that an answer took: the delay that comes from the machine.
 func (d *Daemon) WatchHealth(t *testing.T) (stop func() time.Duration) {
 	done, longest := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -233,7 +232,7 @@ func (d *Daemon) WatchHealth(t *testing.T) (stop func() time.Duration) {
 	return stop
 }
 
-// AwaitStore waits until the store of d decides again, and returns for how long.
+// AwaitStore waits until the store of d decides again, and returns how long that took.
 func (d *Daemon) AwaitStore(t *testing.T, key string) time.Duration {
 	t.Helper()
 	const longest = servers.FaultTimeout
@@ -242,6 +241,6 @@ func (d *Daemon) AwaitStore(t *testing.T, key string) time.Duration {
 			return time.Since(began)
 		}
 	}
-	t.Fatalf("the store is away %v after its server came back", longest)
+	t.Fatalf("the store is unavailable %v after its server has recovered", longest)
 	return 0
 }

@@ -30,7 +30,7 @@ const (
 	limit = 5
 )
 
-// serve serves h on all addresses of this machine and returns where containers reach it.
+// serve serves h on all addresses of this machine and returns the address for containers.
 func serve(t *testing.T, h http.Handler) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "0.0.0.0:0")
@@ -43,8 +43,8 @@ func serve(t *testing.T, h http.Handler) (addr string) {
 	return fmt.Sprintf("%s:%d", servers.HostName, listener.Addr().(*net.TCPAddr).Port)
 }
 
-// start starts a proxy with a file of testdata, in which app takes the place of app:8080, and
-// returns when it accepts connections.
+// start starts a proxy with a configuration from testdata, in which it replaces app:8080 by app,
+// and returns when the proxy accepts connections.
 func start(t *testing.T, image, file, app string) *servers.Other {
 	t.Helper()
 	config, err := os.ReadFile("testdata/" + file)
@@ -66,12 +66,12 @@ func start(t *testing.T, image, file, app string) *servers.Other {
 		}
 		return err == nil, nil
 	}); err != nil {
-		t.Fatalf("%s with %s: %v", image, file, err)
+		t.Fatalf("%s with %s does not accept connections: %v", image, file, err)
 	}
 	return proxy
 }
 
-// startClient starts a container with an address of its own that has curl. The image of nginx does.
+// startClient starts a container that has curl and its own address. The image of nginx has curl.
 func startClient(t *testing.T) *servers.Other {
 	t.Helper()
 	return servers.StartOther(t, nginx, nil, "sleep", "600")
@@ -107,7 +107,7 @@ func (k *keys) of(key httplimit.KeyFunc) httplimit.KeyFunc {
 	}
 }
 
-// spoofs are headers with which a client claims to be somebody else.
+// spoofs are headers with which a client pretends to be another one.
 func spoofs(other string) [][]string {
 	return [][]string{
 		nil,
@@ -123,8 +123,8 @@ func spoofs(other string) [][]string {
 	}
 }
 
-// TestSpoofs: behind proxies, two clients are told apart, each is held to the limit exactly, and
-// nothing that they send makes them anybody else.
+// TestSpoofs: behind proxies, two clients are told apart, the limit is exact for each, and no
+// header that they send changes their identity.
 func TestSpoofs(t *testing.T) {
 	ann, bob := startClient(t), startClient(t)
 	mux := http.NewServeMux()
@@ -167,21 +167,21 @@ func TestSpoofs(t *testing.T) {
 				admitted := strings.Count(got, "200")
 				refused := strings.Count(got, "429")
 				if len(codes) != sent || admitted != limit || refused != sent-limit {
-					t.Errorf("%d answers: %d times 200, %d times 429; want %d: %d, %d: %v",
+					t.Errorf("got %d answers, %d with 200 and %d with 429; want %d, %d and %d: %v",
 						len(codes), admitted, refused, sent, limit, sent-limit, codes)
 				}
 			}
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
 			if len(seen.count) != 2 || seen.count[ann.IP] != sent || seen.count[bob.IP] != sent {
-				t.Errorf("requests by key: %v, want %d of %s and of %s",
+				t.Errorf("got requests by key %v, want %d each of %s and %s",
 					seen.count, sent, ann.IP, bob.IP)
 			}
 		})
 	}
 }
 
-// curl returns a command that sends a request with each set of headers, and prints the statuses.
+// curl returns a command that sends a request with each set of headers and prints the statuses.
 func curl(url string, headers [][]string) []string {
 	cmd := []string{"curl"}
 	for i, set := range headers {
@@ -197,14 +197,14 @@ func curl(url string, headers [][]string) []string {
 	return cmd
 }
 
-// TestForwardAuth: a proxy that asks whether it may pass a request on passes on what is admitted,
-// and otherwise gives the client the status and Retry-After of the refusal.
+// TestForwardAuth: a proxy that asks an authorization endpoint passes admitted requests on, and
+// returns status and Retry-After of a refusal to the client.
 func TestForwardAuth(t *testing.T) {
 	client := startClient(t)
 	for _, tt := range []struct {
 		image, file string
 		source      func(proxy netip.Prefix) clientip.Source
-		body        bool // the client gets the body of the refusal
+		body        bool // whether the client gets the body of the refusal
 	}{
 		{caddy, "Caddyfile.auth", func(proxy netip.Prefix) clientip.Source {
 			return clientip.XForwardedFor(proxy)
@@ -234,7 +234,7 @@ func TestForwardAuth(t *testing.T) {
 					"-H", fmt.Sprintf("X-Real-IP: 203.0.113.%d", i))
 				if !strings.HasPrefix(got, "HTTP/1.1 200") ||
 					!strings.Contains(got, "hello from /upstream/page") {
-					t.Errorf("request %d: %s", i, got)
+					t.Errorf("request %d: want status 200 from the upstream, got: %s", i, got)
 				}
 			}
 			for range 3 {
@@ -242,7 +242,7 @@ func TestForwardAuth(t *testing.T) {
 				header, body, _ := strings.Cut(got, "\r\n\r\n")
 				header = strings.ToLower(header)
 				if !strings.HasPrefix(header, "http/1.1 429") {
-					t.Errorf("want 429: %s", got)
+					t.Errorf("want status 429, got: %s", got)
 				}
 				wait := ""
 				if _, after, ok := strings.Cut(header, "retry-after: "); ok {
@@ -250,13 +250,13 @@ func TestForwardAuth(t *testing.T) {
 				}
 				seconds, err := strconv.Atoi(wait)
 				if err != nil || seconds < 3500 || seconds > 3600 {
-					t.Errorf("Retry-After %q: %s", wait, got)
+					t.Errorf("got Retry-After %q, want 3500 to 3600: %s", wait, got)
 				}
 				if !strings.Contains(header, "cache-control: no-store") {
-					t.Errorf("the refusal may be cached: %s", got)
+					t.Errorf("want Cache-Control no-store, got: %s", got)
 				}
 				if tt.body && !strings.Contains(body, `"violated-policies":["hour"]`) {
-					t.Errorf("no problem details: %s", got)
+					t.Errorf("want problem details, got: %s", got)
 				}
 			}
 			if got := passed.Load(); got != limit {

@@ -1,2 +1,2 @@
-// Package examples runs programs that the documents quote, on real servers.
+// Package examples runs programs that the documentation quotes, on real servers.
 package examples

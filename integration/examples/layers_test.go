@@ -14,8 +14,8 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// While the server is unavailable, each of four processes decides for a fourth of every limit, and
-// none of them waits for the server.
+// While the server is unavailable, each of four processes admits up to a fourth of every limit by
+// itself, and no call waits for the server.
 func Example_layers() {
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	defer client.Close()
@@ -42,7 +42,7 @@ func newLocalStore(client redis.UniversalClient) (*layer.Degraded, error) {
 	if err != nil {
 		return nil, err
 	}
-	guarded, err := breaker.New(server, nil) // and at once, while the server is unavailable
+	guarded, err := breaker.New(server, nil) // fails at once while the server is unavailable
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// planFile is a table of plans. A customer who changes plans keeps the history, because the limits
+// planFile is a table of plans. Customers who change plans keep their history, because the limits
 // have the same names in each plan.
 const planFile = `
 on_failure: open
@@ -65,7 +65,7 @@ func Example_plansFromYAML() {
 	// pro true 100 97
 }
 
-// newPlan returns a limiter that admits what all limits of a plan admit.
+// newPlan returns a limiter that admits a demand if all limits of a plan admit it.
 func newPlan(store ratelimit.Store, limits []ratelimit.Limit) (*ratelimit.Limiter, error) {
 	algorithms := make([]ratelimit.Algorithm, len(limits))
 	for i, limit := range limits {
@@ -74,7 +74,7 @@ func newPlan(store ratelimit.Store, limits []ratelimit.Limit) (*ratelimit.Limite
 	return ratelimit.New(store, algorithms...)
 }
 
-// One variable for each plan has its limits, separated by spaces.
+// One variable per plan holds its limits, separated by spaces.
 func Example_plansFromEnvironment() {
 	os.Setenv("PLAN_FREE", "requests=2/1s exports=10/1d")
 	os.Setenv("PLAN_PRO", "requests=100/1s exports=500/1d")

@@ -15,23 +15,23 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// breakerFaults are the ways in which a server is away, as far as a breaker may tell them apart.
+// breakerFaults are the faults that a breaker may see differently.
 var breakerFaults = []string{
 	"SIGSTOP", "SIGKILL, restart with an append-only file", resetBefore, "half-open: requests lost",
 	"half-open: answers lost", "everything arrives 1 s late",
 }
 
 const (
-	// breakerReturn is thrice the second within which a return is to be noticed.
+	// breakerReturn is three times the second within which a recovery is to be noticed.
 	breakerReturn = 3 * time.Second
-	// openAnswer is ten times what an answer of an open breaker may take: the rest is for the race
+	// openAnswer is ten times as long as an open breaker may take to answer, because of the race
 	// detector and busy machines.
 	openAnswer = 100 * time.Microsecond
 )
 
-// TestFaultsBreaker has a breaker around the store of each client. It opens after 20 calls that
-// failed, answers at once while it is open, and lets demands through again soon after the server is
-// back.
+// TestFaultsBreaker puts a breaker around the store of each client. The breaker opens after 20
+// failed calls in a row, answers at once while it is open, and lets demands through again soon
+// after the server has recovered.
 func TestFaultsBreaker(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for i, image := range faultImages() {
@@ -80,7 +80,7 @@ func breakUp(t *testing.T, b breakage, s *scene, late *lateness) {
 		}
 	}
 	begin, wait := b.begin, max(b.lasts, breakageLasts)
-	before := make([]int64, len(rows)) // failures, on a machine that is busy
+	before := make([]int64, len(rows)) // failures before the fault, on a busy machine
 	b.begin = func(t testing.TB, s *scene) {
 		for i, breaker := range breakers {
 			before[i] = breaker.Stats().Failures
@@ -105,17 +105,17 @@ func breakUp(t *testing.T, b breakage, s *scene, late *lateness) {
 		row := w.judge(t, b, s, late)
 		rows[i].faultRow = row
 		t.Logf("%+v, %+v", rows[i], breakers[i].Stats())
-		// Other calls of its callers may have been under way when the last of 20 failed.
+		// Other calls may have been in flight when the last of the 20 failed.
 		n, most := inRow[i].atOpening, int64(breaker.DefaultFailures+len(w.callers))
 		if rows[i].failures+before[i] < breaker.DefaultFailures || n > most {
-			t.Errorf("%s: opened after %d calls that failed, %d of them in a row",
+			t.Errorf("%s: opened after %d failed calls, %d of them in a row",
 				w.lib.Name, rows[i].failures, n)
 		}
 		if rows[i].median > openAnswer {
-			late.errorf("%s: an open breaker answers after %v", w.lib.Name, rows[i].median)
+			late.errorf("%s: an open breaker takes %v to answer", w.lib.Name, rows[i].median)
 		}
 		if row.noticed > breakerReturn+2*late.still {
-			late.errorf("%s: the return was noticed after %v", w.lib.Name, row.noticed)
+			late.errorf("%s: the recovery was noticed after %v", w.lib.Name, row.noticed)
 		}
 		breakerTable.add(rows[i])
 	}
@@ -138,8 +138,8 @@ func (s *failuresInRow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit
 	return res, err
 }
 
-// askOpen returns how long an open breaker takes to answer: the median, and the longest, of those
-// calls that it answered itself.
+// askOpen returns how long an open breaker takes to answer: the median and the longest of the calls
+// that it answered itself.
 func askOpen(t testing.TB, b *breaker.Store) (median, longest time.Duration) {
 	t.Helper()
 	var took []time.Duration
@@ -158,19 +158,19 @@ func askOpen(t testing.TB, b *breaker.Store) (median, longest time.Duration) {
 	return took[len(took)/2], took[len(took)-1]
 }
 
-// breakerTable is what the breaker tests saw: a second table of docs/faults.md.
+// breakerTable has the measurements of the breaker tests, for the second table of docs/faults.md.
 var breakerTable table[breakerRow]
 
 // A breakerRow is a faultRow with a breaker around the store.
 type breakerRow struct {
 	faultRow
-	opened          time.Duration // from the beginning of the fault
-	failures        int64         // until then
+	opened          time.Duration // since the beginning of the fault
+	failures        int64         // until it opened
 	median, longest time.Duration // of answers of the open breaker
 }
 
 var breakerColumns = []string{"opened after", "failed till then",
-	"answers while open: median, longest", "slowest answer", "return noticed after"}
+	"answers while open: median, longest", "slowest answer", "recovery noticed after"}
 
 func (r breakerRow) cells() []string {
 	micros := func(d time.Duration) string {

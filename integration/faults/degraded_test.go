@@ -13,14 +13,14 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// TestDegradedOutage kills and freezes the server under processes that then decide locally: what
-// all of them admit, in any window, and what the server knows of it when it is back.
+// TestDegradedOutage kills and freezes the server of processes that then decide locally. It checks
+// what they admit together in any window, and what the server has recorded after it has recovered.
 func TestDegradedOutage(t *testing.T) {
 	clients.Each(t, func(t *testing.T, lib clients.Library) {
-		t.Parallel() // all of it is waiting
+		t.Parallel() // it mostly waits
 		for name, fault := range map[string]struct {
 			begin, end func(*servers.Server, testing.TB)
-			twice      bool // what was sent before the local decision arrives later
+			twice      bool // what was sent before the local decision may still be recorded
 		}{
 			"kill":  {(*servers.Server).Kill, (*servers.Server).Start, false},
 			"pause": {(*servers.Server).Pause, (*servers.Server).Unpause, true},
@@ -48,7 +48,7 @@ const (
 	outageInstances = 3
 	outageLimit     = 30
 	outageWindow    = 2 * time.Second
-	// units of an instance on a key that nobody asks about when the server is back
+	// units of an instance on a key without calls after the server has recovered
 	quietEach = 5
 )
 
@@ -65,7 +65,7 @@ type degradedOutage struct {
 	local   int // decisions
 }
 
-// span is how long a call took that was admitted.
+// span is the beginning and the end of a call that was admitted.
 type span struct{ call, back time.Time }
 
 func newDegradedOutage(t *testing.T, lib clients.Library) *degradedOutage {
@@ -88,7 +88,7 @@ func newDegradedOutage(t *testing.T, lib clients.Library) *degradedOutage {
 	return o
 }
 
-// traffic asks for more than the limit, on every instance, until stop is called.
+// traffic takes more than the limit, on every instance, until stop is called.
 func (o *degradedOutage) traffic(t *testing.T) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -127,8 +127,8 @@ func (o *degradedOutage) traffic(t *testing.T) {
 	t.Cleanup(o.stop)
 }
 
-// await returns when every instance has found out that the server is away, or that it is back and
-// has all that was owed to it.
+// await returns when every instance has noticed that the server is unavailable (away), or that it
+// is available and has recorded everything.
 func (o *degradedOutage) await(t *testing.T, away bool) {
 	servers.Within(t, func() bool {
 		for _, s := range o.instances {
@@ -150,8 +150,8 @@ func (o *degradedOutage) spendQuiet(t *testing.T) {
 	}
 }
 
-// check looks for a window in which more was admitted than the limit and every share. What was
-// called after its beginning and had returned before its end was decided within.
+// check fails if in any window more was admitted than the limit and all shares. A call that began
+// after the beginning of the window and returned before its end was decided in it.
 func (o *degradedOutage) check(t *testing.T) {
 	const bound = outageLimit + outageInstances*(outageLimit/outageInstances)
 	most := 0
@@ -171,8 +171,8 @@ func (o *degradedOutage) check(t *testing.T) {
 	}
 }
 
-// checkQuiet holds that the server knows of what was admitted locally, and of no more than it was
-// sent.
+// checkQuiet fails unless the server has recorded what was admitted locally, and no more than was
+// sent to it.
 func (o *degradedOutage) checkQuiet(t *testing.T, twice bool) {
 	calm := clients.CalmStore(t, o.target,
 		&serverstore.Options{Prefix: o.prefix, Timeout: clients.Patient})

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// of each key: more than is asked for before the fault, reached soon after it
+	// of each key: more than is taken before the fault, reached soon after it
 	failoverLimit = 200
-	failoverHalf  = 100 // taken, and known to the replica, before there is traffic
+	failoverHalf  = 100 // taken, and received by the replica, before there is traffic
 	failoverPace  = 10 * time.Millisecond
-	// returnTimeout is more than twice the 2s within which a client shall decide again. One that
-	// does not look for the new primary needs a minute.
+	// returnTimeout is more than twice the 2s within which a client has to decide again. A client
+	// that does not look for the new primary needs a minute.
 	returnTimeout = 5 * time.Second
 )
 
 var failoverLog = algorithm.SlidingLog(ratelimit.PerDay("day", failoverLimit))
 
-// A fault takes a primary from its clients and from the other nodes, so that its replica is
-// elected, and gives it back.
+// A fault makes a primary unreachable for its clients and the other nodes, so that its replica is
+// elected. end makes it reachable again.
 type fault struct {
 	name       string
 	begin, end func(testing.TB, *servers.Pair)
@@ -48,17 +48,18 @@ var faults = []fault{
 		func(t testing.TB, p *servers.Pair) { p.Connect(t) }},
 }
 
-// An asker asks for one kind of decision through one client, again and again, and keeps count.
+// An asker requests one kind of decision through one client again and again, and counts the
+// outcomes.
 type asker struct {
 	ask    func(context.Context) (admitted bool, err error)
 	struck *atomic.Bool
 	since  *atomic.Int64 // the election, in nanoseconds since start
 
 	start    time.Time
-	began    atomic.Bool  // has had a decision
+	began    atomic.Bool  // there was a decision
 	returned atomic.Int64 // first decision after the election
 
-	// of the goroutine that asks
+	// used by the goroutine of run only
 	admitted, unknown, late int // late were admitted after the election
 	longest, gap            time.Duration
 	got                     got // from the fault to the first decision after the election
@@ -106,7 +107,7 @@ func (a *asker) run(stop <-chan struct{}) {
 	}
 }
 
-// exhaust asks until nothing is admitted any more.
+// exhaust takes units until one is refused.
 func (a *asker) exhaust(t testing.TB, ask func(context.Context) (bool, error)) {
 	t.Helper()
 	for must(t, 1, ask) > 0 {
@@ -115,8 +116,8 @@ func (a *asker) exhaust(t testing.TB, ask func(context.Context) (bool, error)) {
 	}
 }
 
-// A party is one client of a failover, and what it asks for: keys of the server that is lost, each
-// in a slot of its own, and one of another.
+// A party is one client of a failover with its askers: on keys of the server that is lost, each in
+// a slot of its own, and on one key of another server.
 type party struct {
 	name  string
 	store ratelimit.Store
@@ -125,8 +126,8 @@ type party struct {
 	own, calm, shared, group, elsewhere *asker // calm has no traffic
 }
 
-// failoverKeys are keys of the server that is lost, but for elsewhere, which is empty where there
-// is no other server.
+// failoverKeys are keys of the server that is lost. elsewhere is a key of another server, or empty
+// if there is none.
 type failoverKeys struct {
 	own, calm, shared string
 	group             [2]string // of one slot
@@ -163,7 +164,7 @@ func both(s ratelimit.Store, keys [2]string) func(context.Context) (bool, error)
 	}
 }
 
-// must asks n times, and returns how many were admitted.
+// must calls ask n times, and returns how many were admitted.
 func must(t testing.TB, n int, ask func(context.Context) (bool, error)) (admitted int) {
 	t.Helper()
 	for range n {
@@ -179,7 +180,7 @@ func must(t testing.TB, n int, ask func(context.Context) (bool, error)) (admitte
 	return admitted
 }
 
-// used returns how many units of key are recorded, were they more than the limit.
+// used returns how many units of key are recorded, even if they are more than the limit.
 func used(t testing.TB, s ratelimit.Store, key string) int {
 	t.Helper()
 	res, err := s.Take(t.Context(),
@@ -191,21 +192,21 @@ func used(t testing.TB, s ratelimit.Store, key string) int {
 	return int(res.Limit - res.Remaining)
 }
 
-// A failover is what befell a primary while clients asked for decisions.
+// A failover is the loss of a primary under traffic.
 type failover struct {
 	fault
 	pair     *servers.Pair
 	parties  []*party
 	after    ratelimit.Store // on the new primary alone, and patient
 	election time.Duration   // from the fault
-	still    time.Duration   // how long the machine stood still, known when the traffic has ended
+	still    time.Duration   // how long the machine stood still, set when the traffic has ended
 	heal     func()
 	halt     func() // ends the traffic
 }
 
-// strike lets f befall p while clients with dialing d ask for decisions, and holds that the replica
-// soon decides for all of them. The traffic goes on and the fault stays until finish. keys returns
-// the keys of a client; shared is the same for all.
+// strike begins f on p under the traffic of clients with dialing d, and fails unless the replica
+// soon decides for all of them. The traffic and the fault last until finish. keys returns the keys
+// of a client; shared is the same for all.
 func strike(
 	t *testing.T, f fault, p *servers.Pair, d clients.Dialing,
 	keys func(t testing.TB, name string) failoverKeys,
@@ -230,8 +231,8 @@ func strike(
 				&party{name: lib.Name + "-cached", store: lib.Caching(d).Store(t, &hasty)})
 		}
 	}
-	// Before and after the fault nobody shall be disturbed by a busy machine, so that all is
-	// counted.
+	// Before and after the fault a long timeout makes sure that every unit is counted on a busy
+	// machine.
 	calm := serverstore.Options{Prefix: prefix, Tag: tagged, Timeout: clients.Patient}
 	before := clients.CalmStore(t, &servers.Target{Addrs: []string{p.Primary.Addr}}, &calm)
 	for _, q := range parties {
@@ -268,7 +269,7 @@ func strike(
 	idle := func(a *asker) bool { return !a.began.Load() }
 	if err := servers.Poll(ctx,
 		func() (bool, error) { return !slices.ContainsFunc(askers, idle), nil }); err != nil {
-		t.Fatal("the fault would meet no traffic: not all clients are given a decision")
+		t.Fatal("there is no traffic before the fault: not all clients have had a decision")
 	}
 
 	replica := servers.Connect(t, p.Replica.Addr)
@@ -302,8 +303,9 @@ func strike(
 	return fo
 }
 
-// finish waits for the old primary to follow the new one, and holds that all calls were answered in
-// time, and that no more was admitted than the limits say and the replica had not heard of.
+// finish ends the fault and waits until the old primary follows the new one. It fails unless all
+// calls were answered in time, and no more was admitted than the limit and what the replica had not
+// received.
 func (fo *failover) finish(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
@@ -320,7 +322,7 @@ func (fo *failover) finish(t *testing.T) {
 		t.Fatalf("waiting for the old primary to follow the new one: %v", err)
 	}
 	fo.halt()
-	for _, q := range fo.parties { // whatever the traffic has left
+	for _, q := range fo.parties { // take what the traffic has left
 		q.own.exhaust(t, one(fo.after, q.keys.own))
 		q.shared.exhaust(t, one(fo.after, q.keys.shared))
 		q.group.exhaust(t, both(fo.after, q.keys.group))
@@ -368,10 +370,10 @@ func (fo *failover) judge(t *testing.T) {
 				fo.still)
 		}
 		if n := failoverHalf + q.calm.admitted; n != failoverLimit {
-			t.Errorf("%s: %d admitted of a key that the replica knew all of, want %d",
+			t.Errorf("%s: %d admitted of a key that the replica had received completely, want %d",
 				q.name, n, failoverLimit)
 		}
-		// What the replica knew and what it admitted itself.
+		// What the replica had received and what it admitted itself.
 		for what, n := range map[string]int{"own": failoverHalf + q.own.late,
 			"group": failoverHalf + q.group.late} {
 			if n > failoverLimit {
@@ -392,8 +394,8 @@ func (fo *failover) judge(t *testing.T) {
 	}
 }
 
-// replicated returns when the replica has what the primary has by now. key is one that it may write
-// to.
+// replicated returns when the replica has received all that the primary has now. It writes to a key
+// in the slot of key.
 func replicated(t testing.TB, p *servers.Pair, prefix, key string) {
 	t.Helper()
 	conn := servers.Connect(t, p.Primary.Addr).Conn()
@@ -436,8 +438,7 @@ func TestClusterFailover(t *testing.T) {
 	})
 }
 
-// servesSlots tells whether a node of a cluster says that it is a primary with slots, and that the
-// cluster is complete.
+// servesSlots reports whether a node of a cluster is a primary with slots in its own view.
 func servesSlots(ctx context.Context, node *redis.Client) (bool, error) {
 	nodes, err := node.ClusterNodes(ctx).Result()
 	if err != nil {
@@ -451,8 +452,8 @@ func servesSlots(ctx context.Context, node *redis.Client) (bool, error) {
 	return false, nil
 }
 
-// clusterKeys returns a function that returns keys in the slots that a cluster's i-th primary began
-// with.
+// clusterKeys returns a function that returns keys in the slots that the i-th primary of a cluster
+// had at the start.
 func clusterKeys(t testing.TB, cl *servers.Cluster, i int) func(name string) string {
 	t.Helper()
 	node := servers.Connect(t, cl.Nodes[(i+1)%servers.ClusterPrimaries].Addr)

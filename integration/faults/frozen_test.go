@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestFrozenAnswers measures when those who ask a frozen server are answered.
+// TestFrozenAnswers measures how long calls take while the server is frozen.
 func TestFrozenAnswers(t *testing.T) {
 	const callers, each = 16, 20
 	image := faultImages()[0]

@@ -25,12 +25,11 @@ var moveLog = algorithm.SlidingLog(ratelimit.PerDay("day", moveLimit))
 const (
 	moveLimit = 50
 	movePace  = 20 * time.Millisecond // between rounds of demands, and between keys that move
-	// moveTimeout is how long a demand may wait: much longer than any key does whose other half has
-	// moved.
+	// moveTimeout is how long a demand may wait: much longer than two keys are on two servers.
 	moveTimeout = 5 * time.Second
 )
 
-// A redirects dials connections and counts what servers answer on them while a slot moves.
+// A redirects dials connections and counts the redirections that servers answer on them.
 type redirects struct {
 	moved, ask, tryAgain atomic.Int64
 }
@@ -53,14 +52,15 @@ func (c redirectsConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A mover is one store on keys of the slot that moves, each history a list of one key or of two
+// A mover is one store with keys of the slot that moves. Its demands are on one key, or on two keys
 // that are decided together.
 type mover struct {
 	name  string
 	store ratelimit.Store
 	r     *redirects
 	alone bool
-	// there before the slot moves, and asked for only then; of some of these the first key is there
+	// there: keys with a state before the slot moves. absent: keys that are used only while it
+	// moves, some pairs of which have a state for the first key.
 	there, absent [][]string
 	admitted      sync.Map // *atomic.Int64 by the first key
 	answers       atomic.Int64
@@ -70,7 +70,7 @@ type mover struct {
 
 func (m *mover) all() [][]string { return slices.Concat(m.there, m.absent) }
 
-// take asks for a unit of each of keys.
+// take takes a unit of each of keys.
 func (m *mover) take(t testing.TB, keys []string) {
 	ds, out := make([]ratelimit.Demand, len(keys)), make([]ratelimit.Result, len(keys))
 	for i, key := range keys {
@@ -106,7 +106,7 @@ func (m *mover) count(keys []string) *atomic.Int64 {
 	return n.(*atomic.Int64)
 }
 
-// report writes down what the callers of m got while the slot moved.
+// report adds what the callers of m got while the slot moved to the table.
 func (m *mover) report(t testing.TB, image string) {
 	t.Helper()
 	row := faultRow{fault: slotMoves, client: m.name, image: image,
@@ -119,8 +119,8 @@ func (m *mover) report(t testing.TB, image string) {
 	faultTable.add(row)
 }
 
-// TestSlotMigration moves a slot key by key while callers ask for units of keys in it: of keys that
-// move, of keys that nobody has yet, and of two together of which only one has moved. All are
+// TestSlotMigration moves a slot key by key while callers take units of keys in it: of keys that
+// move, of keys that have no state yet, and of pairs of which one key has moved. All calls are
 // decided, and each key admits its limit.
 func TestSlotMigration(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
@@ -183,7 +183,7 @@ func TestSlotMigration(t *testing.T) {
 					if begun.Load() {
 						asked = m.all()
 					}
-					var round sync.WaitGroup // at once, so that they travel together
+					var round sync.WaitGroup // at once, so that they are batched
 					for _, keys := range asked {
 						round.Go(func() { m.take(t, keys) })
 					}
@@ -201,8 +201,8 @@ func TestSlotMigration(t *testing.T) {
 					for _, keys := range m.absent {
 						if servers.Poll(ctx,
 							func() (bool, error) { return m.count(keys).Load() > 0, nil }) != nil {
-							t.Errorf("%s: %q, which nobody had, is decided only when the slot has "+
-								"moved", m.name, keys)
+							t.Errorf("%s: %q, which had no state, is decided only when the slot "+
+								"has moved", m.name, keys)
 						}
 					}
 				}
@@ -211,7 +211,7 @@ func TestSlotMigration(t *testing.T) {
 			move(stored(order[i]))
 			return true
 		})
-		// for clients that have not learned yet who has the slot
+		// for clients that have not noticed yet which server has the slot
 		rounds := time.NewTimer(5 * movePace)
 		<-rounds.C
 		halt()
@@ -233,13 +233,13 @@ func TestSlotMigration(t *testing.T) {
 				}
 				for _, key := range keys {
 					if left := admin.PTTL(t.Context(), stored(key)).Val(); left < time.Hour {
-						t.Errorf("%s: the state of %q is forgotten after %v", m.name, key, left)
+						t.Errorf("%s: the state of %q expires after %v", m.name, key, left)
 					}
 				}
 			}
 			servers.Measured("%s slot moved, %s: longest answer %v, %d errors", image, m.name,
 				time.Duration(m.longest.Load()).Round(time.Millisecond), m.errors.Load())
-			if m.alone { // the counts are those of a client
+			if m.alone { // the counts are of the client, so both its movers have the same
 				continue
 			}
 			servers.Measured("%s slot moved, %s: %d MOVED, %d ASK, %d TRYAGAIN",
@@ -250,14 +250,14 @@ func TestSlotMigration(t *testing.T) {
 					m.name, m.r.ask.Load(), m.r.tryAgain.Load())
 			}
 		}
-		if moved == 0 { // a client may have learned in time, but not all
+		if moved == 0 { // one client may have noticed in time, but not all
 			t.Error("no MOVED: this test proves nothing")
 		}
 	})
 }
 
-// moveSlot moves key's slot to another primary while next moves its keys, one after the other,
-// until it returns false.
+// moveSlot moves the slot of key to another primary. It calls next, which moves keys of the slot
+// one after the other, until next returns false.
 func moveSlot(
 	t *testing.T, client *redis.ClusterClient, key string,
 	next func(i int, move func(key string)) bool,

@@ -23,22 +23,22 @@ import (
 	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
-// A breakage is something that befalls a server, or the way to it, and ends again.
+// A breakage is a fault of a server, or of the network between it and its clients.
 type breakage struct {
 	name string
-	gets outcomes // what calls made meanwhile may get: no other
-	// forgets tells what becomes of what a server has acknowledged, where it forgets that by its
-	// own promise.
+	gets outcomes // the only outcomes that calls during the fault may have
+	// forgets says why the server loses what it has acknowledged, if that is how it is documented
+	// to work. It is empty if nothing may be lost.
 	forgets string
 
-	way        bool // befalls the way to the server, so there is a proxy on it
-	durable    bool // on a server that writes to a file what it acknowledges
+	way        bool // a fault of the network, so there is a proxy before the server
+	durable    bool // on a server with an append-only file
 	begin, end func(testing.TB, *scene)
 	during     func(testing.TB, *scene) // nil: wait
 	lasts      time.Duration            // how long to wait
 }
 
-// outcomes are what a caller may get.
+// outcomes is a set of outcomes of calls.
 type outcomes uint8
 
 const (
@@ -54,12 +54,12 @@ var breakages = slices.Concat(wayBreakages, serverBreakages)
 
 const (
 	breakageLasts  = time.Second
-	breakageRepeat = 50 * time.Millisecond // between acts of those that are over at once
+	breakageRepeat = 50 * time.Millisecond // between repetitions of faults that are over at once
 
 	callPace    = 10 * time.Millisecond
-	normalCalls = 10 // of each caller, one after the other: then all is normal
+	normalCalls = 10 // decisions in a row, for each caller, after which all is normal
 	normalAfter = servers.FaultTimeout
-	calmUnits   = 20 // of a key that nobody asks for meanwhile
+	calmUnits   = 20 // of a key without traffic during the fault
 
 	faultUser, faultPassword = "app", "hunter2" // as whom the clients log in
 )
@@ -67,17 +67,17 @@ const (
 // faultLog is a limit that no test reaches.
 var faultLog = algorithm.SlidingLog(ratelimit.PerDay("day", 1<<20))
 
-// A scene is where a breakage happens: one server, and a client of each library with traffic.
+// A scene is one server, and a client of each library with traffic.
 type scene struct {
 	server    *servers.Server
 	prefix    string
-	admin     *redis.Conn // one connection, so that it is spared where others are not
+	admin     *redis.Conn // one connection, so that SKIPME spares it
 	witnesses []*witness
-	// when the server was back; set by an end that knows better than when it returns
+	// when the server had recovered; set by an end that can measure it more exactly
 	healed time.Time
 }
 
-// set lets a fault befall the way of each client to the server.
+// set begins a network fault between each client and the server.
 func (s *scene) set(f faultproxy.Fault) {
 	for _, w := range s.witnesses {
 		w.proxy.Set(f)
@@ -91,34 +91,34 @@ func (s *scene) do(t testing.TB, args ...any) {
 	}
 }
 
-// A witness is one client, and what its callers saw.
+// A witness is one client with its callers.
 type witness struct {
 	lib     clients.Library
 	proxy   *faultproxy.Proxy // or nil
 	callers []*caller
-	calm    string // key of which calmUnits were taken before
+	calm    string // key of which calmUnits were taken before the fault
 	patient ratelimit.Store
 }
 
-// A caller asks for one unit of its key again and again, and keeps count.
+// A caller takes one unit of its key again and again, and counts the outcomes.
 type caller struct {
 	store ratelimit.Store
 	key   string
 	phase *atomic.Int32
 
-	streak  atomic.Int32 // decisions one after the other, asked for when the fault was over
+	streak  atomic.Int32 // decisions in a row of calls that began after the fault
 	lastBad atomic.Int64 // when the last call without a decision ended, in nanoseconds since 1970
 
 	mu                sync.Mutex
 	admitted, unknown int
 	got               got
-	// that the server is back: when the first call was answered since the fault began to end
+	// when the first call was answered after the fault began to end
 	noticed time.Time
 	slowest time.Duration
 	wrong   error
 }
 
-// got counts calls that were made and answered while the fault was there.
+// got counts calls that began and ended during the fault.
 type got struct{ answers, unavailable, unknown int }
 
 func (a *got) count(err error) {
@@ -136,8 +136,8 @@ func (a got) plus(b got) got {
 	return got{a.answers + b.answers, a.unavailable + b.unavailable, a.unknown + b.unknown}
 }
 
-// beside tells whether callers got what is not among o: an answer, or failures more often than not.
-// A few are of deadlines that a busy machine misses.
+// beside reports whether calls had outcomes that are not in o: any answer, or more than half of
+// them failures. A few failures come from deadlines that a busy machine misses.
 func (a got) beside(o outcomes) bool {
 	failures := 0
 	if o&unavailable == 0 {
@@ -200,10 +200,10 @@ func (c *caller) heard(phase int32, began time.Time, err error) {
 	}
 }
 
-// TestFaults lets everything befall servers that clients of all libraries ask at that time.
-// Whatever happens, each call is answered in time, no unit is recorded twice, none that was
-// acknowledged is lost but where the server forgets by its own promise, and all is normal soon
-// after. At every commit each fault happens on one of the servers, in a full run on all of them.
+// TestFaults plays each fault under the traffic of clients of all libraries. Each call returns in
+// time, no unit is recorded twice, acknowledged units are lost only where the server is documented
+// to lose them, and soon after the fault all is normal. At every commit each fault is played on one
+// of the servers, in a full run on all of them.
 func TestFaults(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for i, image := range faultImages() {
@@ -230,7 +230,7 @@ func faultImages() []string {
 	return newest
 }
 
-// newStages returns what starts a server, or returns the one that was started before.
+// newStages returns a function that returns a server, started at its first call.
 func newStages(t *testing.T, image string) func(durable bool) *servers.Server {
 	t.Helper()
 	servers.NeedOwn(t) // a subtest cannot skip t
@@ -258,7 +258,7 @@ func (b breakage) play(t *testing.T, on *servers.Server) {
 	})
 }
 
-// lateness is what was too late in a scene, and for how long the machine stood still.
+// lateness is what took too long in a scene, and how long the machine stood still.
 type lateness struct {
 	still time.Duration
 	wrong []string
@@ -268,9 +268,9 @@ func (l *lateness) errorf(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// inTime plays a scene, and fails if something in it was too late. If the machine stood still for
-// half of the time in which a store answers, lateness proves nothing, and the scene is played
-// again, thrice at most.
+// inTime plays a scene, and fails if something in it took too long. If the machine stood still for
+// half the time in which a store answers, that proves nothing, and the scene is played again, three
+// times at most.
 func inTime(t *testing.T, play func(late *lateness)) {
 	t.Helper()
 	const plays, stoodStill = 3, 50 * time.Millisecond
@@ -290,7 +290,7 @@ func inTime(t *testing.T, play func(late *lateness)) {
 	}
 }
 
-// act lets b befall s until all is normal again.
+// act begins b on s, ends it, and returns when all is normal again.
 func (b breakage) act(t *testing.T, s *scene, late *lateness) {
 	t.Helper()
 	phase := new(atomic.Int32)
@@ -310,7 +310,7 @@ func (b breakage) act(t *testing.T, s *scene, late *lateness) {
 			traffic.Go(func() { c.run(stop) })
 		}
 	}
-	pause(10 * callPace) // the fault shall meet traffic
+	pause(10 * callPace) // so that there is traffic when the fault begins
 
 	if b.begin != nil {
 		b.begin(t, s)
@@ -351,7 +351,7 @@ func newScene(t *testing.T, on *servers.Server, way bool) *scene {
 			d.Addrs[0] = w.proxy.Addr()
 		}
 		store := lib.Client(t, d).NewStore(t, &serverstore.Options{Prefix: s.prefix})
-		for i := range 4 { // two of each key, so that calls travel together
+		for i := range 4 { // two for each key, so that calls are batched
 			w.callers = append(w.callers,
 				&caller{store: store, key: fmt.Sprintf("%s-%d", lib.Name, i/2)})
 		}
@@ -367,7 +367,7 @@ func newScene(t *testing.T, on *servers.Server, way bool) *scene {
 	return s
 }
 
-// warm asks until there is a connection.
+// warm calls the store until there is a connection.
 func (w *witness) warm(t testing.TB) {
 	t.Helper()
 	servers.Await(t, func() (bool, error) {
@@ -391,7 +391,8 @@ func (s *scene) awaitNormal(t testing.TB, late *lateness) {
 	}
 }
 
-// judge holds that what w's callers saw is true and was in time, and returns it.
+// judge fails unless the outcomes of w's callers agree with what is recorded and were in time. It
+// returns the row of the table.
 func (w *witness) judge(t *testing.T, b breakage, s *scene, late *lateness) faultRow {
 	t.Helper()
 	row := faultRow{fault: b.name, client: w.lib.Name, image: s.server.Image, forgets: b.forgets}
@@ -433,7 +434,7 @@ func (w *witness) judge(t *testing.T, b breakage, s *scene, late *lateness) faul
 		late.errorf("%s: an answer took %v", w.lib.Name, row.slowest)
 	}
 	if row.got == (got{}) {
-		t.Errorf("%s: no call was made meanwhile: this test proves nothing", w.lib.Name)
+		t.Errorf("%s: no call was made during the fault: this test proves nothing", w.lib.Name)
 	}
 	if row.got.beside(b.gets) {
 		late.errorf("%s: callers got %+v", w.lib.Name, row.got)
@@ -441,7 +442,7 @@ func (w *witness) judge(t *testing.T, b breakage, s *scene, late *lateness) faul
 	return row
 }
 
-// revive calls what brings a server back, and finds out when it was.
+// revive calls act, which ends the fault of a server, and measures when the server answers again.
 func (s *scene) revive(t testing.TB, act func(testing.TB)) {
 	t.Helper()
 	back := make(chan time.Time, 1)
@@ -460,11 +461,11 @@ func (s *scene) revive(t testing.TB, act func(testing.TB)) {
 	select {
 	case s.healed = <-back:
 	case <-ctx.Done():
-		t.Fatal("the server does not come back")
+		t.Fatal("the server does not recover")
 	}
 }
 
-// pong tells whether a server answers a PING on a new connection.
+// pong reports whether a server answers a PING on a new connection.
 func pong(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// serverBreakages befall a server.
+// serverBreakages are the faults of a server.
 var serverBreakages = []breakage{
 	{
 		name: "SIGSTOP", gets: noAnswers,
@@ -40,7 +40,7 @@ var serverBreakages = []breakage{
 			// longer than the scene, which is slower than the server on a busy machine
 			s.do(t, "CLIENT", "PAUSE", (breakageLasts + 300*time.Millisecond).Milliseconds())
 		},
-		end: func(t testing.TB, s *scene) { s.do(t, "PING") }, // is answered when the pause is over
+		end: func(t testing.TB, s *scene) { s.do(t, "PING") }, // answered when the pause is over
 	},
 	{
 		name: "BUSY with another script", gets: noAnswers,
@@ -72,7 +72,7 @@ var serverBreakages = []breakage{
 			s.do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 			s.do(t, "CONFIG", "SET", "maxmemory", s.usedMemory(t)+1<<20)
 		},
-		during: repeatedly(func(t testing.TB, s *scene) { // of which only a part has room
+		during: repeatedly(func(t testing.TB, s *scene) { // more than there is room for
 			for i := range 64 {
 				s.do(t, "SET", fmt.Sprintf("%sfill:%d:%d", s.prefix, time.Now().UnixNano(), i),
 					strings.Repeat("x", 4<<10), "EX", 10)
@@ -119,7 +119,7 @@ var serverBreakages = []breakage{
 	},
 }
 
-// doing does one thing to a server for as long as a fault lasts.
+// doing repeats a command on a server for as long as a fault lasts.
 func doing(args ...any) func(testing.TB, *scene) {
 	return repeatedly(func(t testing.TB, s *scene) { s.do(t, args...) })
 }

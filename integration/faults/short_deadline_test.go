@@ -16,10 +16,10 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// TestShortDeadlines lets callers choose deadlines that are too short, as clients of a service can.
-// On a healthy server they get no more than the limit and open no breaker. On a frozen one the
-// breaker opens all the same, within a second on a quiet machine, and callers that have time left
-// are answered at once.
+// TestShortDeadlines calls with deadlines that are too short, as clients of a service can. On a
+// healthy server such calls get no more than the limit and open no breaker. On a frozen server the
+// breaker still opens, within a second on a quiet machine, and calls that have time left are
+// answered at once.
 func TestShortDeadlines(t *testing.T) {
 	t.Parallel()
 	image := faultImages()[0]

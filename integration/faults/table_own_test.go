@@ -8,7 +8,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 )
 
-// TestFaultTable holds that the table has a line for each fault and client, no empty cell.
+// TestFaultTable checks that the table has a line for each fault and client, and no empty cell.
 func TestFaultTable(t *testing.T) {
 	var tb table[faultRow]
 	for _, lib := range clients.Libraries {

@@ -13,14 +13,14 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// faultTable is what the fault tests saw: the table of docs/faults.md, which
-// RATELIMIT_FAULTS_MD names where it is to be written.
+// faultTable has the measurements of the fault tests, for the first table of docs/faults.md. The
+// environment variable RATELIMIT_FAULTS_MD is the path of the page; if it is empty, nothing is
+// written.
 var faultTable table[faultRow]
 
 const faultTableEnv = "RATELIMIT_FAULTS_MD"
 
-// writeFaults writes the tables if the environment says where, and fails where a cell would be
-// empty.
+// writeFaults writes the tables if RATELIMIT_FAULTS_MD is set. It fails if a cell would be empty.
 func writeFaults() error {
 	page := os.Getenv(faultTableEnv)
 	if page == "" {
@@ -38,7 +38,7 @@ func writeFaults() error {
 		servers.WriteTable(page, "breaker", "make faults", breakers))
 }
 
-// A table has one line for each fault and client, and in its cells the images one after the other.
+// A table has one line for each fault and client. A cell has the values of all images.
 type table[R row] struct {
 	mu   sync.Mutex
 	rows []R
@@ -91,7 +91,7 @@ func (tb *table[R]) markdown(faults, images, columns []string) (string, error) {
 	return b.String(), errors.Join(missing...)
 }
 
-// A faultRow is one fault, seen by one client of one server.
+// A faultRow is what one client of one server got in one fault.
 type faultRow struct {
 	fault, client, image string
 
@@ -99,13 +99,13 @@ type faultRow struct {
 	slowest time.Duration
 
 	admitted, unknown, recorded int
-	forgets                     string // what may forget what was admitted; "" for nothing
+	forgets                     string // why admitted units may be lost; "" if they may not
 
-	noticed time.Duration // the first answer, after the end of the fault
-	// the last failed call, after the end of the fault, or the first answer after the election of
+	noticed time.Duration // the first answer, since the end of the fault
+	// the last failed call, since the end of the fault, or the first answer, since the election of
 	// another primary
 	normal   time.Duration
-	election time.Duration // of another primary, from the fault; 0 where there was none
+	election time.Duration // of another primary, since the fault; 0 if there was none
 }
 
 var faultColumns = []string{"answered", "unavailable", "unknown", "slowest answer", "recorded",

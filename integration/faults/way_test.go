@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
-// wayBreakages befall the connections between clients and server. The libraries send all decisions
-// with EVALSHA.
+// wayBreakages are the faults of the connections between clients and server. The libraries send all
+// decisions with EVALSHA.
 var wayBreakages = []breakage{
 	wayFault(resetBefore, noAnswers,
 		faultproxy.Fault{Kind: faultproxy.CutBefore, Holding: "evalsha"}),
@@ -40,7 +40,7 @@ var wayBreakages = []breakage{
 		},
 		end: heal,
 	},
-	wayFault("frozen way, nothing lost", noAnswers, faultproxy.Fault{Kind: faultproxy.Freeze}),
+	wayFault("network frozen, nothing lost", noAnswers, faultproxy.Fault{Kind: faultproxy.Freeze}),
 	wayFault("half-open: requests lost",
 		noAnswers, faultproxy.Fault{Kind: faultproxy.LoseRequests}),
 	wayFault("half-open: answers lost", noAnswers, faultproxy.Fault{Kind: faultproxy.LoseAnswers}),
@@ -65,7 +65,7 @@ func wayFault(name string, gets outcomes, f faultproxy.Fault) breakage {
 
 func heal(_ testing.TB, s *scene) { s.set(faultproxy.Fault{}) }
 
-// repeatedly acts for as long as a fault lasts.
+// repeatedly repeats act for as long as a fault lasts.
 func repeatedly(act func(testing.TB, *scene)) func(testing.TB, *scene) {
 	return func(t testing.TB, s *scene) {
 		for start := time.Now(); time.Since(start) < breakageLasts; {

@@ -11,7 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestBlockLuaStepIsGoStep holds one form of the step against the other, the bytes included.
+// TestBlockLuaStepIsGoStep: the Lua step and the Go step give the same results and write the same
+// bytes.
 func TestBlockLuaStepIsGoStep(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		r := rand.New(rand.NewPCG(6, 9))
@@ -31,7 +32,7 @@ func TestBlockLuaStepIsGoStep(t *testing.T) {
 			look.Op, look.N = ratelimit.OpPeek, 1
 			if _, _, res := look.Step(bytes.Clone(w.state), now); res.ResetAfter > 0 &&
 				res.ResetAfter < time.Minute {
-				// or the server, whose keys expire in real time, forgets it meanwhile
+				// else the server, whose keys expire in real time, drops the state during the test
 				now += res.ResetAfter.Microseconds()
 			}
 			w.step(t, now, d)

@@ -8,7 +8,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/lua"
 )
 
-// runCall sends a call as it is, without any store, and its script if the server lacks it.
+// runCall sends a call without a store, and its script if the server lacks it.
 func runCall(t testing.TB, client redis.UniversalClient, call *lua.Call) string {
 	t.Helper()
 	program := call.Program()
@@ -33,7 +33,7 @@ func argsOf(call *lua.Call) []any {
 // A pipeline sends calls that run on one server, and each script once.
 type pipeline struct {
 	redis.Pipeliner
-	sent map[string]bool // scripts, by their SHA
+	sent map[string]bool // loaded scripts, by SHA
 }
 
 func newPipeline(client redis.UniversalClient) *pipeline {

@@ -20,15 +20,15 @@ import (
 
 const corruptNow = int64(1_790_000_000_000_000)
 
-// A realState is one that the step wrote, with the stamp of a record in its middle.
+// A realState was written by the step. at is the stamp of a record in its middle.
 type realState struct {
 	log   algorithm.Log
 	bytes []byte
 	at    int64
 }
 
-// realStates returns a state of each form, used until now: small, line and ring, and a ring that
-// has come around; and a line and a ring whose newest records are empty.
+// realStates returns a state of each form, used until now: small, line, ring, and a ring that has
+// wrapped around; also a line and rings whose newest records are empty.
 func realStates(until int64) map[string]realState {
 	states := make(map[string]realState)
 	for name, n := range map[string]int64{"one record": 1, "small": 9, "line": 60, "ring": 900,
@@ -57,7 +57,7 @@ func realStates(until int64) map[string]realState {
 	return states
 }
 
-// emptied returns s after the units of records with these stamps have been given back.
+// emptied returns s after the units of the records with these stamps were given back.
 func emptied(s realState, stamps []int64) realState {
 	s.bytes = bytes.Clone(s.bytes)
 	for _, at := range stamps {
@@ -69,8 +69,7 @@ func emptied(s realState, stamps []int64) realState {
 	return s
 }
 
-// spoil returns a copy of state as somebody else may have left it: with some bits or bytes that are
-// others, cut, longer, or another text.
+// spoil returns a corrupted copy of state: with changed bits or bytes, cut, extended or replaced.
 func spoil(r *rand.Rand, state []byte) []byte {
 	b := bytes.Clone(state)
 	flip := func(from int) {
@@ -78,7 +77,7 @@ func spoil(r *rand.Rand, state []byte) []byte {
 		b[at] ^= 1 << r.IntN(8)
 	}
 	switch r.IntN(8) {
-	case 0, 1, 2: // where all but the records is
+	case 0, 1, 2: // in the trailer
 		flip(max(0, len(b)-160))
 	case 3:
 		for range 1 + r.IntN(8) {
@@ -106,10 +105,9 @@ func spoil(r *rand.Rand, state []byte) []byte {
 	return b
 }
 
-// TestCorruptStateInLua gives the Lua step states that somebody else has changed. Each is corrupt,
-// or it decides within the limit; the script never breaks off, which would leave unknown what
-// became of the demands of others that travel with it, and never makes a large string of a small
-// one.
+// TestCorruptStateInLua gives corrupted states to the Lua step. It reports each as corrupt or
+// decides within the limit. The script never aborts, which would leave the other demands of its
+// call undecided, and never makes a large string of a small one.
 func TestCorruptStateInLua(t *testing.T) {
 	t.Parallel()
 	const batch = 250
@@ -130,14 +128,14 @@ func TestCorruptStateInLua(t *testing.T) {
 					corrupt += runSpoiled(t, client, r, real, calls)
 				}
 				if n := batches * batch; corrupt == 0 || corrupt == n {
-					t.Errorf("%d of %d states are corrupt", corrupt, n)
+					t.Errorf("%d of %d states are corrupt, want some and not all", corrupt, n)
 				}
 			})
 		}
 	})
 }
 
-// runSpoiled decides on a state in each of calls and returns how many were corrupt.
+// runSpoiled decides one corrupted state per call and returns how many were reported as corrupt.
 func runSpoiled(
 	t *testing.T, client redis.UniversalClient, r *rand.Rand, real realState, calls []lua.Call,
 ) (corrupt int) {
@@ -190,7 +188,7 @@ func runSpoiled(
 		a.reply = pipe.run(t, a.call)
 		a.size = pipe.StrLen(t.Context(), key)
 	}
-	_, _ = pipe.Exec(t.Context()) // each has its own error
+	_, _ = pipe.Exec(t.Context()) // each command has its own error
 	for i := range attempts {
 		a := &attempts[i]
 		reply, err := a.reply.Text()
@@ -208,24 +206,24 @@ func runSpoiled(
 		for _, res := range out {
 			if res.Remaining < 0 || res.Remaining > limit || res.RetryAfter < 0 ||
 				res.ResetAfter < 0 {
-				t.Fatalf("%s: %+v", a.what, res)
+				t.Fatalf("%s: got %+v, which no log of this limit can return", a.what, res)
 			}
 			if res.Allowed {
 				admitted++
 			}
 		}
 		if admitted > limit {
-			t.Fatalf("%s: %d admitted", a.what, admitted)
+			t.Fatalf("%s: %d admitted, want at most %d", a.what, admitted, limit)
 		}
 		if size := a.size.Val(); size > int64(2*len(real.bytes)+1<<20) {
-			t.Fatalf("%s: has become %d bytes", a.what, size)
+			t.Fatalf("%s: the state grew to %d bytes from %d", a.what, size, len(real.bytes))
 		}
 	}
 	return corrupt
 }
 
-// TestCorruptStateInGroup decides on a state that somebody else has changed together with one that
-// is well. They are both admitted, or neither is changed.
+// TestCorruptStateInGroup decides a corrupted state together with an intact one. Both are admitted,
+// or neither is changed.
 func TestCorruptStateInGroup(t *testing.T) {
 	t.Parallel()
 	const batch = 250
@@ -246,7 +244,7 @@ func TestCorruptStateInGroup(t *testing.T) {
 	})
 }
 
-// spoilMany returns n spoiled states, and two that have become longer.
+// spoilMany returns n corrupted states, and two that are extended at the front.
 func spoilMany(r *rand.Rand, state []byte, n int) [][]byte {
 	many := [][]byte{append([]byte{0}, state...),
 		append(bytes.Repeat([]byte{'x'}, 2*len(state)), state...)}
@@ -270,7 +268,7 @@ func wantTogether(
 	set := pipe.Set(t.Context(), keys[1], spoiled, time.Minute)
 	run := pipe.run(t, call)
 	well, after := pipe.StrLen(t.Context(), keys[0]), pipe.Get(t.Context(), keys[1])
-	_, _ = pipe.Exec(t.Context()) // each has its own error
+	_, _ = pipe.Exec(t.Context()) // each command has its own error
 	reply, err := run.Text()
 	if err := errors.Join(set.Err(), err, well.Err(), after.Err()); err != nil {
 		t.Fatal(err)
@@ -282,22 +280,23 @@ func wantTogether(
 		t.Fatal(err)
 	case err == nil && out[0].Allowed && out[1].Allowed:
 		if well.Val() == 0 {
-			t.Fatalf("nothing was recorded beside %s: %+v", brief(spoiled), out)
+			t.Fatalf("admitted with a corrupted state, but not recorded: %+v; the state was %s",
+				out, brief(spoiled))
 		}
 	case well.Val() != 0 || err != nil && after.Val() != string(spoiled):
-		t.Fatalf("%v: the other is %d bytes long, the state was %s and is %s",
-			err, well.Val(), brief(spoiled), brief([]byte(after.Val())))
+		t.Fatalf("%v; want no change, but the intact state has %d bytes, and the corrupted one "+
+			"was %s and is %s", err, well.Val(), brief(spoiled), brief([]byte(after.Val())))
 	}
 }
 
-// brief shows the part of a state that tells about the rest.
+// brief shows the end of a state, which describes the rest.
 func brief(state []byte) string {
 	return fmt.Sprintf("%d bytes that end with %x", len(state), state[max(0, len(state)-160):])
 }
 
-// TestStampsThatDescend decides on a log whose newest record has left the window and whose oldest
-// has not: on both sides it is corrupt, and stays as it is.
-func TestStampsThatDescend(t *testing.T) {
+// TestDescendingStamps: a log whose newest record has left the window and whose oldest has not is
+// corrupt in Go and in Lua, and is not changed.
+func TestDescendingStamps(t *testing.T) {
 	long := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Hour})
 	short := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Minute})
 	const second = int64(time.Second / time.Microsecond)
@@ -310,7 +309,7 @@ func TestStampsThatDescend(t *testing.T) {
 		for op := ratelimit.OpTake; op < ratelimit.OpReset; op++ {
 			d := ratelimit.Demand{Key: "k", Algorithm: short, Op: op, N: 1, At: corruptNow + second}
 			if _, keep, res := d.Step(bytes.Clone(state), now); keep >= 0 {
-				t.Errorf("Go, %v: %+v", op, res)
+				t.Errorf("Go, %v: got %+v, want a corrupt state", op, res)
 			}
 			key := servers.FreshKey(t)
 			if err := client.Set(t.Context(), key, state, time.Minute).Err(); err != nil {
@@ -324,11 +323,12 @@ func TestStampsThatDescend(t *testing.T) {
 			var out [1]ratelimit.Result
 			if err := call.Results(runCall(t, client, &call), 0, out[:]); !errors.Is(err,
 				ratelimit.ErrCorruptState) {
-				t.Errorf("Lua, %v: %+v, %v", op, out, err)
+				t.Errorf("Lua, %v: got %+v, %v; want ErrCorruptState", op, out, err)
 			}
 			if after, err := client.Get(t.Context(), key).Bytes(); err != nil ||
 				!bytes.Equal(after, state) {
-				t.Errorf("Lua, %v: %x, was %x, %v", op, after, state, err)
+				t.Errorf("Lua, %v: the state is %x, %v; want it unchanged: %x", op, after, err,
+					state)
 			}
 		}
 	})

@@ -22,7 +22,7 @@ import (
 
 var threeADay = algorithm.SlidingLog(ratelimit.PerDay("day", 3))
 
-// foreignValues are what may stand where a state should be, and is none.
+// foreignValues store values that are not states under the key of a state.
 var foreignValues = map[string]func(pipe redis.Pipeliner, t *testing.T, key string){
 	"list": func(pipe redis.Pipeliner, t *testing.T, key string) {
 		pipe.RPush(t.Context(), key, "x")
@@ -69,9 +69,9 @@ func put(
 	}
 }
 
-// TestForeignValue finds what is no state where a state should be. All demands on it are undecided,
-// say so and change nothing, whatever the policy; those on other keys are decided. A Reset removes
-// it.
+// TestForeignValue: demands on a key whose value is not a state are undecided under every policy,
+// report ErrCorruptState and change nothing; demands on other keys are decided. A Reset removes the
+// value.
 func TestForeignValue(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -88,7 +88,7 @@ func TestForeignValue(t *testing.T) {
 				before := admin.Dump(t.Context(), stored).Val()
 				wantCorrupt(t, what, s, key)
 				if after := admin.Dump(t.Context(), stored).Val(); after != before {
-					t.Errorf("%s: it was changed", what)
+					t.Errorf("%s: the value was changed, want it kept", what)
 				}
 				wantAfterReset(t, what, s, key)
 			}
@@ -96,15 +96,15 @@ func TestForeignValue(t *testing.T) {
 	})
 }
 
-// wantCorrupt holds that every demand on key is answered with ErrCorruptState, admitted by no
-// policy and not decided locally.
+// wantCorrupt checks that every demand on key returns ErrCorruptState and is neither admitted by a
+// policy nor decided locally.
 func wantCorrupt(t *testing.T, what string, s ratelimit.Store, key string) {
 	t.Helper()
 	check := func(op string, err error) {
 		t.Helper()
 		if !errors.Is(err, ratelimit.ErrCorruptState) ||
 			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-			t.Errorf("%s: %s: %v, want ErrCorruptState", what, op, err)
+			t.Errorf("%s: %s: got %v, want ErrCorruptState", what, op, err)
 		}
 	}
 	d := ratelimit.Demand{Key: key, Algorithm: threeADay, N: 1}
@@ -119,7 +119,7 @@ func wantCorrupt(t *testing.T, what string, s ratelimit.Store, key string) {
 	check("TakeAll", s.TakeAll(t.Context(), []ratelimit.Demand{other, d},
 		make([]ratelimit.Result, 2)))
 	if res, err := s.Take(t.Context(), other); err != nil || !res.Allowed {
-		t.Errorf("%s: the other key of the TakeAll: %+v, %v", what, res, err)
+		t.Errorf("%s: the other key of the TakeAll got %+v, %v; want an admission", what, res, err)
 	}
 	l, err := ratelimit.New(s, threeADay)
 	if err != nil {
@@ -129,7 +129,7 @@ func wantCorrupt(t *testing.T, what string, s ratelimit.Store, key string) {
 		res, err := l.With(policy).Allow(t.Context(), key)
 		check(policy.String(), err)
 		if res != (ratelimit.Result{}) {
-			t.Errorf("%s: %v: %+v beside the error", what, policy, res)
+			t.Errorf("%s: %v: got %+v beside the error, want a zero Result", what, policy, res)
 		}
 	}
 	local, err := layer.NewDegraded(s, &layer.DegradedOptions{Instances: 1})
@@ -141,22 +141,22 @@ func wantCorrupt(t *testing.T, what string, s ratelimit.Store, key string) {
 	check("Degraded", err)
 }
 
-// wantAfterReset holds that a reset leaves nothing of what was stored for key.
+// wantAfterReset checks that a Reset removes what was stored for key.
 func wantAfterReset(t *testing.T, what string, s ratelimit.Store, key string) {
 	t.Helper()
 	d := ratelimit.Demand{Key: key, Algorithm: threeADay, Op: ratelimit.OpReset}
 	if _, err := s.Take(t.Context(), d); err != nil {
-		t.Errorf("%s: reset: %v", what, err)
+		t.Errorf("%s: Reset: got %v, want no error", what, err)
 	}
 	d.Op, d.N = ratelimit.OpTake, 3
 	for _, want := range []bool{true, false} {
 		if res, err := s.Take(t.Context(), d); err != nil || res.Allowed != want {
-			t.Errorf("%s: after the reset: %+v, %v", what, res, err)
+			t.Errorf("%s: after the Reset: got %+v, %v; want Allowed %t", what, res, err, want)
 		}
 	}
 }
 
-// TestResetCorruptOnServer is a store that resets what is no state, and decides.
+// TestResetCorruptOnServer: a layer.ResetCorrupt resets values that are not states, and decides.
 func TestResetCorruptOnServer(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -183,20 +183,20 @@ func TestResetCorruptOnServer(t *testing.T) {
 					}
 					if err != nil || !out[0].Allowed || out[0].Remaining != 2 ||
 						s.Resets() != want {
-						t.Errorf("%s, together %t: %+v, %v after %d resets, want %d",
+						t.Errorf("%s, together %t: got %+v, %v after %d resets; want %d resets",
 							what, together, out[0], err, s.Resets(), want)
 					}
 				}
 			}
 			if n := clients.Recorded(t, s, "other"); n != want/2 {
-				t.Errorf("%d units of the key that was never corrupt, want %d", n, want/2)
+				t.Errorf("%d units recorded for the key that was never corrupt, want %d", n, want/2)
 			}
 		})
 	})
 }
 
-// TestSpoiledState changes bits of states, or cuts them. What is no state any more is corrupt; what
-// still is one admits no more than the limit, whatever is asked.
+// TestSpoiledState changes bits of states or cuts them. What is no longer a state is corrupt; what
+// still is one admits no more than the limit, for any demand.
 func TestSpoiledState(t *testing.T) {
 	t.Parallel()
 	const limit = 12
@@ -213,7 +213,7 @@ func TestSpoiledState(t *testing.T) {
 			for i := range states {
 				key := fmt.Sprint("spoiled", i)
 				d := ratelimit.Demand{Key: key, Algorithm: log, N: 1}
-				for range 1 + i%limit { // also a state of more than ten records
+				for range 1 + i%limit { // up to more than ten records
 					clients.Ask(t, s, d)
 				}
 				stored := prefix + "{=" + key + "}:hour:log2"
@@ -228,22 +228,23 @@ func TestSpoiledState(t *testing.T) {
 				if admitted, ok := admittedOn(t, s, d, limit+3); !ok {
 					corrupt++
 				} else if admitted > limit {
-					t.Errorf("%d admitted on %x", admitted, spoiled)
+					t.Errorf("%d admitted on %x, want at most %d", admitted, spoiled, limit)
 				}
 				d.Op = ratelimit.OpReset
 				if res := clients.Ask(t, s, d); !res.Allowed || res.Remaining != limit {
-					t.Errorf("reset of %x: %+v", spoiled, res)
+					t.Errorf("Reset of %x: got %+v, want %d remaining", spoiled, res, limit)
 				}
 			}
 			if corrupt < states/10 || corrupt == states {
-				t.Errorf("%d of %d states are corrupt", corrupt, states)
+				t.Errorf("%d of %d states are corrupt, want a tenth or more and not all", corrupt,
+					states)
 			}
 		})
 	})
 }
 
-// admittedOn takes so many times, looks between, and returns how many were admitted; or false if
-// the state turned out to be corrupt.
+// admittedOn takes that many times, peeks in between, and returns how many takes were admitted, or
+// false if the state is corrupt.
 func admittedOn(
 	t *testing.T, s ratelimit.Store, d ratelimit.Demand, times int,
 ) (admitted int, ok bool) {
@@ -256,7 +257,7 @@ func admittedOn(
 				return admitted, false
 			}
 			if err != nil || res.Remaining < 0 || res.Remaining > res.Limit {
-				t.Fatalf("%v: %+v, %v", op, res, err)
+				t.Fatalf("%v: got %+v, %v; want a decision of the log", op, res, err)
 			}
 			if res.Allowed && op == ratelimit.OpTake {
 				admitted++

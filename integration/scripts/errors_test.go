@@ -17,21 +17,20 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// faulty is an algorithm whose script, or its Args, fails in a certain way. In memory it is the
-// log.
+// faulty is an algorithm whose script or Args fails in a certain way. In memory it is the log.
 type faulty struct {
 	algorithm.Log
 	how string
 }
 
-// peeksThen is the source of a step that answers a peek, and runs then for every other operation.
+// peeksThen returns the source of a step that answers a peek and runs then for other operations.
 func peeksThen(then string) string {
 	return "local function step(key, tail, now, op)\n" +
 		"if op == 1 then return 1, 1, 0, 0, now end\n" + then + " end"
 }
 
-// faultyScripts define the step of a faulty algorithm. Each fails for a take, but not for a peek,
-// and where it fails late has written something.
+// faultyScripts define the step of a faulty algorithm. Each fails for a take, but not for a peek.
+// wrote is set if it has written something before it fails.
 var faultyScripts = map[string]struct {
 	source string
 	wrote  bool
@@ -66,8 +65,8 @@ func (a faulty) Script() ratelimit.Script {
 		}}
 }
 
-// TestStepFails lets callers of a faulty algorithm share a store with others, whose demands travel
-// in the same calls. Every fault is the answer of its own callers alone.
+// TestStepFails: when callers of a faulty algorithm share a store with others, whose demands are in
+// the same batches, only their own calls fail.
 func TestStepFails(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -94,11 +93,11 @@ func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
 	check := func(err error) error {
 		switch unknown := errors.Is(err, ratelimit.ErrOutcomeUnknown); {
 		case !errors.Is(err, ratelimit.ErrUnavailable):
-			return fmt.Errorf("the faulty demand is answered with %w", err)
+			return fmt.Errorf("want ErrUnavailable for the faulty demand, got: %w", err)
 		case wrote && !unknown:
-			return fmt.Errorf("the outcome is not unknown after a write: %w", err)
+			return fmt.Errorf("want ErrOutcomeUnknown after a write, got: %w", err)
 		case strings.Contains(err.Error(), "secret"):
-			return fmt.Errorf("the key is in the error: %w", err)
+			return fmt.Errorf("the error contains the key: %w", err)
 		}
 		return nil
 	}
@@ -148,12 +147,12 @@ func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
 	}
 	if want := how == "panics in Args"; (panics.Load() == callers/2*each) != want ||
 		!want && panics.Load() > 0 {
-		t.Errorf("%d panics", panics.Load())
+		t.Errorf("got %d panics, want one for each faulty call: %t", panics.Load(), want)
 	}
 }
 
-// TestGroupFailsAfterWrite: a group has written something if its first demand has, wherever the
-// second fails.
+// TestGroupFailsAfterWrite: the failure of a group's second demand counts as one after a write if
+// the first demand has written.
 func TestGroupFailsAfterWrite(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		bad := ratelimit.Demand{Key: "k", Algorithm: faulty{threeADay, "fails to patch"}, N: 1}
@@ -167,12 +166,12 @@ func TestGroupFailsAfterWrite(t *testing.T) {
 		}
 		err := call.Results(runCall(t, tgt.Client(t), &call), 0, make([]ratelimit.Result, 2))
 		if failed := (*lua.StepError)(nil); !errors.As(err, &failed) || !failed.Wrote {
-			t.Errorf("%v, want a failure after a write", err)
+			t.Errorf("got %v, want a failure after a write", err)
 		}
 	})
 }
 
-// caught counts a panic of f that was planted.
+// caught counts the panics of f that were planted.
 func caught(panics *atomic.Int64, f func() error) error {
 	defer func() {
 		if recover() == "planted" {
@@ -182,14 +181,14 @@ func caught(panics *atomic.Int64, f func() error) error {
 	return f()
 }
 
-// uncomparable is an algorithm whose values == cannot compare. A store that batches compares the
-// demands of different callers.
+// uncomparable is an algorithm whose values cannot be compared with ==. A store that batches
+// compares the demands of different callers.
 type uncomparable struct {
 	faulty
 	_ []int
 }
 
-// TestUncomparableAlgorithm: only its own callers meet the panic of such an algorithm.
+// TestUncomparableAlgorithm: only the calls with such an algorithm panic.
 func TestUncomparableAlgorithm(t *testing.T) {
 	t.Parallel()
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -207,7 +206,7 @@ func TestUncomparableAlgorithm(t *testing.T) {
 						if i%2 == 0 {
 							clients.Ask(t, s, good)
 						} else if !panicked(func() { _, _ = s.Take(t.Context(), bad) }) {
-							t.Error("decided")
+							t.Error("the demand was decided, want a panic")
 						} else {
 							panics.Add(1)
 						}
@@ -228,8 +227,7 @@ func panicked(f func()) (yes bool) {
 	return false
 }
 
-// TestStepFailsInOrder puts faulty demands between others of one call, and reads what the server
-// says of each.
+// TestStepFailsInOrder: in a call with faulty and other demands, each group gets its own result.
 func TestStepFailsInOrder(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
@@ -270,22 +268,22 @@ func TestStepFailsInOrder(t *testing.T) {
 			if !errors.Is(err, w.err) || w.err == nil && err != nil ||
 				errors.Is(err,
 					ratelimit.ErrOutcomeUnknown) != (w.err == ratelimit.ErrOutcomeUnknown) {
-				t.Errorf("group %d: %v, want %v", i, err, w.err)
+				t.Errorf("group %d: got %v, want %v", i, err, w.err)
 			}
 			for _, res := range w.out {
 				if (res.Limit == 0) != (w.err != nil) {
-					t.Errorf("group %d: %+v beside the error %v", i, res, err)
+					t.Errorf("group %d: got %+v beside the error %v", i, res, err)
 				}
 			}
 		}
 		if last := want[5].out[0]; last.Allowed {
-			t.Errorf("two takes and the group that failed after a write used up three units, "+
-				"but %+v", last)
+			t.Errorf("got %+v, want a refusal: two takes and the group that failed after a write "+
+				"used up three units", last)
 		}
 	})
 }
 
-// summing is a demand whose script says that equal takes add up.
+// summing is a demand whose script has Sums set.
 type summing struct{ ratelimit.Demand }
 
 func (s summing) demand() ratelimit.Demand {
@@ -301,8 +299,8 @@ func (s summed) Script() ratelimit.Script {
 	return script
 }
 
-// TestServerRefusesToWrite: an error that is about the server and not about one group is the answer
-// to the whole call, in the server's words, so that the client library sees it.
+// TestServerRefusesToWrite: if the server refuses to write, the whole call fails with the server's
+// error, so that the client library can react to it.
 func TestServerRefusesToWrite(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -328,14 +326,14 @@ func TestServerRefusesToWrite(t *testing.T) {
 			err := client.Eval(t.Context(), call.Program().Source, call.Keys(),
 				argsOf(&call)...).Err()
 			if err == nil || !strings.HasPrefix(err.Error(), what+" ") {
-				t.Errorf("%v, want %s", err, what)
+				t.Errorf("got %v, want %s", err, what)
 			}
 			if err := client.Do(t.Context(), refuse[1]...).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if n := client.DBSize(t.Context()).Val(); n != 0 {
-			t.Errorf("%d keys were written", n)
+			t.Errorf("%d keys were written, want none", n)
 		}
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestStateFormat hands full logs of every size between Go and Lua: Go fills one, a server goes on
-// with its bytes, Go with the server's, and so on, with the same result at every step.
+// TestStateFormat: Go and Lua continue each other's full logs of every size: Go fills a log, a
+// server continues with its bytes, then Go with the server's, with equal results at every step.
 func TestStateFormat(t *testing.T) {
 	t.Parallel()
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -40,11 +40,11 @@ func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
 	now := time.Now().UnixMicro()
 
 	var stamps []int64
-	for used := int64(0); used < limit; { // units of one and more, over all of a window
+	for used := int64(0); used < limit; { // in demands of 1 or 2 units, spread over a window
 		d := ratelimit.Demand{Key: "k", Algorithm: log, N: min(1+r.Int64N(3)/2, limit-used)}
 		next, keep, res := d.Step(w.state, now)
 		if keep <= 0 || !res.Allowed {
-			t.Fatalf("could not fill the log at %d of %d units", used, limit)
+			t.Fatalf("a take was refused at %d of %d units, want the log filled", used, limit)
 		}
 		w.state, used = next, used+d.N
 		stamps = append(stamps, res.At)
@@ -85,7 +85,7 @@ func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
 		w.swap(t)
 	}
 	if admitted == 0 || refused == 0 || givenBack == 0 {
-		t.Errorf("admitted %d, refused %d, given back %d: the histories are too one-sided to tell "+
-			"anything", admitted, refused, givenBack)
+		t.Errorf("admitted %d, refused %d, given back %d; want some of each: this test proves "+
+			"nothing", admitted, refused, givenBack)
 	}
 }

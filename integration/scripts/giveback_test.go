@@ -18,7 +18,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// orders are the orders in which the units of some takes are given back.
+// orders are the orders in which units are given back.
 var orders = []struct {
 	name string
 	of   func(r *rand.Rand, stamps []int64)
@@ -30,10 +30,10 @@ var orders = []struct {
 	}},
 }
 
-// TestGivenBackIsBoundedOnServer takes thousands of times within a window, or with RATELIMIT_FULL=1
-// a million times, and gives each unit back: at once, or when the limit is used up. Half of the
-// limit stays in use. The bytes of the log then follow from what it still holds. A large limit has
-// one order at random, and all of them with RATELIMIT_FULL=1.
+// TestGivenBackIsBoundedOnServer takes as often as the limit within a window, or a million times
+// with RATELIMIT_FULL set, and gives each unit back, at once or when the limit is used up. Half of
+// the limit stays in use, and the size of the log depends only on what it still holds. Without
+// RATELIMIT_FULL, a large limit is tried in random order only.
 func TestGivenBackIsBoundedOnServer(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
 		for _, tt := range []struct{ limit, bytes int64 }{{100, 8192}, {10_000, 280_000}} {
@@ -45,7 +45,7 @@ func TestGivenBackIsBoundedOnServer(t *testing.T) {
 			for i, order := range orders {
 				for _, at := range []int64{1, half} {
 					if at == 1 && i > 0 {
-						continue // all orders are one
+						continue // the order makes no difference
 					}
 					if !servers.Full && tt.limit > 100 && order.name != "random" {
 						continue
@@ -74,15 +74,17 @@ func TestGivenBackIsBoundedOnServer(t *testing.T) {
 									t.Logf("round %d: %s", done/half, s.measure(t))
 								}
 							}
-							t.Logf("up to %d bytes", most)
+							t.Logf("the log took up to %d bytes", most)
 							if most > tt.bytes {
-								t.Errorf("up to %d bytes, want at most %d", most, tt.bytes)
+								t.Errorf("the log took up to %d bytes, want at most %d", most,
+									tt.bytes)
 							}
 							d := ratelimit.Demand{Key: "k",
 								Algorithm: s.log, Op: ratelimit.OpPeek, N: 1}
 							if res := s.send(t,
 								[]ratelimit.Demand{d})[0]; res.Remaining != tt.limit-half {
-								t.Errorf("%+v after all was given back", res)
+								t.Errorf("got %+v after all was given back, want %d remaining", res,
+									tt.limit-half)
 							}
 						})
 				}
@@ -91,7 +93,7 @@ func TestGivenBackIsBoundedOnServer(t *testing.T) {
 	})
 }
 
-// sender sends demands on one key in pipelines, each with the clock a microsecond later.
+// sender sends demands on one key in pipelines, each with a clock one microsecond later.
 type sender struct {
 	g   *guarded
 	key string
@@ -113,7 +115,7 @@ func (s *sender) takes(t *testing.T, n int64) (stamps []int64) {
 	return stamps
 }
 
-// takesAtOnce takes so many times, and gives each unit back before the next take.
+// takesAtOnce takes n times, and gives each unit back before the next take.
 func (s *sender) takesAtOnce(t *testing.T, n int64) {
 	t.Helper()
 	var ds []ratelimit.Demand
@@ -156,7 +158,7 @@ func (s *sender) send(t *testing.T, ds []ratelimit.Demand) (results []ratelimit.
 			var out [1]ratelimit.Result
 			err := s.calls[i].Results(replies[i].Val().(string), 0, out[:])
 			if err != nil || !out[0].Allowed {
-				t.Fatalf("%v: %+v, %v", some[i].Op, out[0], err)
+				t.Fatalf("%v: got %+v, %v; want an admission", some[i].Op, out[0], err)
 			}
 			results = append(results, out[0])
 		}
@@ -173,7 +175,7 @@ func (s *sender) length(t *testing.T) int64 {
 	return n
 }
 
-// measure tells the mean and the slowest time of a call since it was called before.
+// measure reports the mean and the longest time of a call since the last measure.
 func (s *sender) measure(t *testing.T) string {
 	t.Helper()
 	mean := "nothing"
@@ -203,8 +205,8 @@ func (s *sender) measure(t *testing.T) string {
 	return fmt.Sprintf("a call takes %s, the slowest %v, %d more than 1ms", mean, slowest, slow)
 }
 
-// TestLuaGivesBackAsGo runs histories of which four of five units are given back, in any order,
-// through both forms of the step, and compares what they write.
+// TestLuaGivesBackAsGo: in histories that give back many units, in any order, the Lua step and the
+// Go step write the same bytes.
 func TestLuaGivesBackAsGo(t *testing.T) {
 	t.Parallel()
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -223,7 +225,7 @@ func TestLuaGivesBackAsGo(t *testing.T) {
 			}
 		}
 		if swept < 20 {
-			t.Errorf("%d states in a sweep: too few for what this tests", swept)
+			t.Errorf("%d states in a sweep, want 20 or more: this test proves nothing", swept)
 		}
 	})
 }
@@ -256,7 +258,7 @@ func playGivenBack(
 					N: 1, At: at})
 			}
 			if n := len(w.state); n > 5000 && binary.BigEndian.Uint32(w.state[n-104:]) > 0 {
-				swept++ // it says where the gap is
+				swept++ // the state contains the position of a gap
 			}
 			if i%16 == 0 {
 				w.compareBytes(t)
@@ -272,7 +274,7 @@ func playGivenBack(
 	return swept
 }
 
-// compareBytes compares all that both sides have written, but the time to live, which a server
+// compareBytes compares what both sides have written, except the time to live, which a server
 // renews less often, and the copies.
 func (w *twin) compareBytes(t *testing.T) {
 	t.Helper()
@@ -289,7 +291,7 @@ func (w *twin) compareBytes(t *testing.T) {
 		expiry := len(state) - 4
 		if len(state) >= 160 {
 			expiry -= 48
-			state[expiry-15] &^= 7 // copies that are used up
+			state[expiry-15] &^= 7 // number of copies used
 		}
 		clear(state[expiry:])
 	}
@@ -298,8 +300,8 @@ func (w *twin) compareBytes(t *testing.T) {
 	}
 }
 
-// TestLuaCopiesAfterSweep: a sweep that removes empty records from the oldest ones makes the copies
-// of these stale.
+// TestLuaCopiesAfterSweep: a sweep that removes empty records among the oldest invalidates their
+// copies.
 func TestLuaCopiesAfterSweep(t *testing.T) {
 	const minute = int64(time.Minute / time.Microsecond)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {

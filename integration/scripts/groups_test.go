@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestGroups holds the frame to its word: a group is admitted whole or leaves no trace, groups are
-// independent and see each other.
+// TestGroups: a group is admitted as a whole or changes nothing, and the groups of a call are
+// independent and see each other's changes.
 func TestGroups(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
@@ -43,7 +43,7 @@ func TestGroups(t *testing.T) {
 			}
 		}
 		if len(call.Keys()) != 2 {
-			t.Errorf("keys %d, want each state once", len(call.Keys()))
+			t.Errorf("got %d keys, want each state once", len(call.Keys()))
 		}
 		reply := runCall(t, client, &call)
 		for i, want := range [][]struct {
@@ -69,13 +69,13 @@ func TestGroups(t *testing.T) {
 		for _, d := range groups[0] {
 			if ttl := client.PTTL(t.Context(), tag+d.Algorithm.Limit().Name).
 				Val(); ttl < d.Algorithm.Limit().Window-time.Minute/2 {
-				t.Errorf("%v expires in %v", d.Algorithm.Limit(), ttl)
+				t.Errorf("%v expires in %v, want its window", d.Algorithm.Limit(), ttl)
 			}
 		}
 	})
 }
 
-// unsummed is the log with a script that does not say that equal takes add up.
+// unsummed is the log with a script that does not have Sums set.
 type unsummed struct{ algorithm.Log }
 
 func (u unsummed) Script() ratelimit.Script {

@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestGuardAllocations bounds what a decision on a server allocates, the client included: go-redis
-// alone takes about half of it.
+// TestGuardAllocations bounds the allocations of a decision on a server, including the client's:
+// go-redis alone makes about half of them.
 func TestGuardAllocations(t *testing.T) {
 	s := servers.Start(t, servers.Images()[0])
 	g := &guarded{client: redis.NewClient(&redis.Options{Addr: s.Addr})}

@@ -24,12 +24,11 @@ import (
 	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
-// The guards hold the cost of a decision to counts, which are the same on every machine at every
-// load: commands, bytes, allocations. A change that makes a decision dearer changes a table here,
-// or does not pass.
+// The guards bound the cost of a decision in commands, bytes and allocations, which do not depend
+// on the machine or its load. A change that makes a decision more expensive fails here unless it
+// changes a table.
 
-// eachGuarded runs f on a server of each image that nobody else uses, so that what it counts is
-// ours.
+// eachGuarded runs f on a server of each image for this test alone, so that all counts are its own.
 func eachGuarded(t *testing.T, f func(t *testing.T, g *guarded)) {
 	t.Helper()
 	servers.EachImage(t, func(t *testing.T, image string) {
@@ -43,8 +42,8 @@ func eachGuarded(t *testing.T, f func(t *testing.T, g *guarded)) {
 }
 
 type guarded struct {
-	client  *redis.Client // the store's
-	control *redis.Client // that of the test
+	client  *redis.Client // of the store
+	control *redis.Client // of the test
 }
 
 func (g *guarded) limiter(
@@ -85,9 +84,9 @@ func (g *guarded) info(t *testing.T, section string) map[string]string {
 	return fields
 }
 
-// calls returns how often the server has run each command since the call before, those of scripts
-// included, such as "evalsha 1, getrange 1, time 1". Commands of the connection and of the test
-// itself are left out.
+// calls returns how often the server ran each command since the last call, including those of
+// scripts, such as "evalsha 1, getrange 1, time 1". It omits commands of the connection and of the
+// test.
 func (g *guarded) calls(t *testing.T) string {
 	t.Helper()
 	var all []string
@@ -108,8 +107,8 @@ func (g *guarded) calls(t *testing.T) string {
 	return strings.Join(all, ", ")
 }
 
-// replicate makes the server count what it would send to a replica: once one has asked, it keeps a
-// backlog.
+// replicate makes the server count what it would send to a replica: after the first request of a
+// replica it keeps a backlog.
 func (g *guarded) replicate(t *testing.T) {
 	t.Helper()
 	conn, err := net.Dial("tcp", g.client.Options().Addr)
@@ -131,13 +130,13 @@ func (g *guarded) replicate(t *testing.T) {
 			}
 			return
 		}
-		if line != "\n" { // which keeps the connection alive
+		if line != "\n" { // a keep-alive
 			t.Fatalf("PSYNC: %q", line)
 		}
 	}
 }
 
-// sent returns the bytes that went to replicas, and so to the append-only file, so far.
+// sent returns the bytes sent so far to replicas, which the append-only file gets as well.
 func (g *guarded) sent(t *testing.T) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(g.info(t, "replication")["master_repl_offset"], 10, 64)
@@ -148,14 +147,15 @@ func (g *guarded) sent(t *testing.T) int64 {
 }
 
 // guardCalls are the commands of one decision: the first of a key, the one that fills the log, and
-// when it is full a refusal of one unit and of as many as the limit has. Each costs about 1 µs.
+// on the full log the refusal of one unit and of as many units as the limit. A command costs about
+// 1 µs.
 var guardCalls = []struct {
 	limit                           int64
 	first, admitted, refused, whole string
 }{
 	{
 		10,
-		"evalsha 1, getrange 1, set 1, time 1", // the time to live goes with SET
+		"evalsha 1, getrange 1, set 1, time 1", // SET also sets the time to live
 		"evalsha 1, getrange 1, set 1, time 1", // a small log is written whole
 		"evalsha 1, getrange 1, time 1",
 		"evalsha 1, getrange 1, time 1",
@@ -165,19 +165,18 @@ var guardCalls = []struct {
 		"evalsha 1, getrange 1, set 1, time 1",
 		"evalsha 1, getrange 1, setrange 1, time 1",
 		"evalsha 1, getrange 1, time 1",
-		"evalsha 1, getrange 3, time 1", // to the last record, which has to leave
+		"evalsha 1, getrange 3, time 1", // up to the newest record, the last that must leave
 	},
 	{
 		10_000,
 		"evalsha 1, getrange 1, set 1, time 1",
-		"evalsha 1, getrange 1, setrange 2, time 1", // the record, and what is told of all
+		"evalsha 1, getrange 1, setrange 2, time 1", // the record and the trailer
 		"evalsha 1, getrange 1, time 1",
-		"evalsha 1, getrange 4, time 1", // by the index to the last record
+		"evalsha 1, getrange 4, time 1", // through the index to the newest record
 	},
 }
 
-// guardSmall are the commands of a decision with an algorithm whose states are small: an admission
-// and a refusal.
+// The commands of a decision with an algorithm that has small states: an admission and a refusal.
 const (
 	guardSmallAdmitted = "evalsha 1, getrange 1, set 1, time 1"
 	guardSmallRefused  = "evalsha 1, getrange 1, time 1"
@@ -195,12 +194,12 @@ func TestGuardCalls(t *testing.T) {
 				g.calls(t)
 				res, err := l.AllowN(ctx, key, n)
 				if err != nil || res.Allowed != allowed {
-					t.Fatalf("%d of %d units: %+v, %v, want allowed %v",
+					t.Fatalf("%d of %d units: got %+v, %v; want Allowed %t",
 						n, want.limit, res, err, allowed)
 				}
 				return g.calls(t)
 			}
-			if _, err := l.Allow(ctx, "script"+key); err != nil { // the server learns the script
+			if _, err := l.Allow(ctx, "script"+key); err != nil { // loads the script
 				t.Fatal(err)
 			}
 			got := want
@@ -226,7 +225,7 @@ func TestGuardCallsSmall(t *testing.T) {
 		limit := ratelimit.PerDay("day", 100)
 		for _, a := range algorithms.All()[1:] {
 			l := g.limiterOf(t, a.New(limit), nil)
-			// The server learns the script.
+			// This loads the script.
 			if _, err := l.Allow(t.Context(), "script"); err != nil {
 				t.Fatal(err)
 			}
@@ -234,22 +233,23 @@ func TestGuardCallsSmall(t *testing.T) {
 				g.calls(t)
 				res, err := l.Allow(t.Context(), "key")
 				if err != nil || res.Allowed != (i < limit.Max) {
-					t.Fatalf("%s, unit %d: %+v, %v", a.Name, i, res, err)
+					t.Fatalf("%s, unit %d: got %+v, %v; want Allowed %t", a.Name, i, res, err,
+						i < limit.Max)
 				}
 				want := guardSmallAdmitted
 				if !res.Allowed {
 					want = guardSmallRefused
 				}
 				if got := g.calls(t); got != want {
-					t.Fatalf("%s, unit %d: %s, want %s", a.Name, i, got, want)
+					t.Fatalf("%s, unit %d: got %s, want %s", a.Name, i, got, want)
 				}
 			}
 		}
 	})
 }
 
-// guardSame are the commands of equal takes of one key that come in one call, whether they are 2 or
-// 1,000: the step runs three times at most.
+// guardSame are the commands for equal takes of one key in one call, whether 2 or 1,000: the step
+// runs at most three times.
 var guardSame = []struct {
 	limit                 int64
 	admitted, in, refused string // all fit; some of them; none
@@ -282,7 +282,7 @@ func TestGuardSame(t *testing.T) {
 		if err := call.AddSame("script", clients.Take("k"), 2); err != nil {
 			t.Fatal(err)
 		}
-		runCall(t, g.client, &call) // the server learns the script
+		runCall(t, g.client, &call) // loads the script
 		for _, want := range guardSame {
 			limit := ratelimit.PerDay("day", want.limit)
 			d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
@@ -304,7 +304,7 @@ func TestGuardSame(t *testing.T) {
 					}
 				}
 				if allowed != 0 {
-					t.Errorf("limit %d: %d times: %d more admitted than should be",
+					t.Errorf("limit %d: of %d takes %d too many were admitted",
 						want.limit, times, -allowed)
 				}
 				return g.calls(t)
@@ -324,7 +324,7 @@ func TestGuardSame(t *testing.T) {
 	})
 }
 
-// guardSizes are the most that a key takes whose limit is always used up, compactions included.
+// guardSizes bound the size of a key whose limit is always used up, including compactions.
 var guardSizes = []struct {
 	limit   int64
 	length  int64 // of the state, in bytes
@@ -337,8 +337,7 @@ var guardSizes = []struct {
 	{10_000, 122_568, 262_216, 246},
 }
 
-// TestGuardSizes measures full logs after every decision, for as many as compact them at least
-// once.
+// TestGuardSizes measures full logs after every decision, until they have been compacted.
 func TestGuardSizes(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
 		ctx := t.Context()
@@ -355,7 +354,7 @@ func TestGuardSizes(t *testing.T) {
 				t.Helper()
 				clock.Add(limit.Window.Microseconds() / limit.Max)
 				if res, err := l.Allow(ctx, "user:1000000"); err != nil || !res.Allowed {
-					t.Fatalf("limit %d: %+v, %v", want.limit, res, err)
+					t.Fatalf("limit %d: got %+v, %v; want an admission", want.limit, res, err)
 				}
 			}
 			for range limit.Max {
@@ -373,7 +372,7 @@ func TestGuardSizes(t *testing.T) {
 					t.Fatal(err)
 				}
 				length := strlen.Val()
-				if length <= before { // what has left was dropped
+				if length <= before { // the log was compacted
 					compacted++
 					if per := float64(length) / float64(limit.Max); limit.Max >= 100 && per > 16 {
 						t.Errorf("limit %d: %.1f bytes a record just after a compaction, want at "+
@@ -385,7 +384,7 @@ func TestGuardSizes(t *testing.T) {
 			}
 			got.replica = (g.sent(t) - sent) / decisions
 			if limit.Max >= 100 && compacted == 0 {
-				t.Errorf("limit %d: never compacted", limit.Max)
+				t.Errorf("limit %d: the log was never compacted", limit.Max)
 			}
 			if got.length > want.length || got.memory > want.memory || got.replica > want.replica {
 				t.Errorf("limit %d: got %+v, want at most %+v", want.limit, got, want)
@@ -394,8 +393,8 @@ func TestGuardSizes(t *testing.T) {
 	})
 }
 
-// TestGuardReads bounds what the rarer demands read of a log of 10,000 records: at most 16 ranges
-// and 4 KiB, and a little more where a demand of many units comes when most of the log has left the
+// TestGuardReads bounds what the less common demands read of a log of 10,000 records: at most 16
+// ranges and 4 KiB, and 512 bytes more for a demand of many units when most of the log has left the
 // window.
 func TestGuardReads(t *testing.T) {
 	const records, ranges, bytes = 10_000, 16, 4096
@@ -406,11 +405,11 @@ func TestGuardReads(t *testing.T) {
 		l := g.limiter(t, limit, clock.Load)
 		step := limit.Window.Microseconds() / limit.Max
 		var ats []int64
-		for range records * 3 / 2 { // so that the ring has gone round
+		for range records * 3 / 2 { // until the ring has wrapped around
 			clock.Add(step)
 			res, err := l.Allow(t.Context(), "k")
 			if err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
+				t.Fatalf("got %+v, %v; want an admission", res, err)
 			}
 			ats = append(ats, res.At)
 		}
@@ -429,13 +428,13 @@ func TestGuardReads(t *testing.T) {
 			read()
 			res, err := store.Take(t.Context(), d)
 			if err != nil || res.Allowed != allowed {
-				t.Fatalf("%s: %+v, %v", what, res, err)
+				t.Fatalf("%s: got %+v, %v; want Allowed %t", what, res, err, allowed)
 			}
 			if n, size := read(); n > ranges || size > atMost {
-				t.Errorf("%s: %d ranges with %d bytes, want at most %d with %d",
+				t.Errorf("%s: read %d ranges with %d bytes, want at most %d with %d",
 					what, n, size, ranges, atMost)
 			} else {
-				t.Logf("%s: %d ranges with %d bytes", what, n, size)
+				t.Logf("%s: read %d ranges with %d bytes", what, n, size)
 			}
 		}
 		oldest := len(ats) - records
@@ -457,8 +456,8 @@ func TestGuardReads(t *testing.T) {
 	})
 }
 
-// reads returns a function that counts the ranges, and the bytes in them, that scripts have read
-// since it was called before.
+// reads returns a function that returns the number of ranges that scripts have read since its last
+// call, and the bytes in them.
 func (g *guarded) reads(t *testing.T) func() (ranges, bytes int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", g.client.Options().Addr)
@@ -474,7 +473,7 @@ func (g *guarded) reads(t *testing.T) func() (ranges, bytes int) {
 	}
 	r := bufio.NewReader(conn)
 	if line, err := r.ReadString('\n'); err != nil || line != "+OK\r\n" {
-		t.Fatalf("MONITOR: %q, %v", line, err)
+		t.Fatalf("MONITOR: got %q, %v; want OK", line, err)
 	}
 	return func() (ranges, bytes int) {
 		t.Helper()
@@ -497,7 +496,7 @@ func (g *guarded) reads(t *testing.T) func() (ranges, bytes int) {
 			}
 			from, _ := strconv.Atoi(fields[5])
 			to, _ := strconv.Atoi(fields[7])
-			if from >= 0 && to < 0 { // from where the last byte is to the end
+			if from >= 0 && to < 0 { // reads the last byte
 				to = from
 			}
 			ranges, bytes = ranges+1, bytes+to-from+1

@@ -17,8 +17,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestInexactLuaStepIsGoStep holds one form of each step against the other, the bytes included,
-// with limits whose products exceed what a double holds.
+// TestInexactLuaStepIsGoStep: the Lua and the Go step of each algorithm write the same bytes for
+// limits whose products exceed the precision of a double.
 func TestInexactLuaStepIsGoStep(t *testing.T) {
 	for name, newAlgorithm := range map[string]func(
 		*rand.Rand, ratelimit.Limit) ratelimit.Algorithm{
@@ -62,7 +62,7 @@ func randomLimit(r *rand.Rand) ratelimit.Limit {
 	return ratelimit.Limit{Name: "twin", Max: 1 + r.Int64N(1<<r.IntN(41)), Window: time.Hour + more}
 }
 
-// randomInexact returns a random demand, mostly a take, and rarely a reset or a large force.
+// randomInexact returns a random demand: mostly a take, rarely a reset or a large force.
 func randomInexact(r *rand.Rand, a ratelimit.Algorithm, stamps []int64) ratelimit.Demand {
 	d := ratelimit.Demand{Key: "k", Algorithm: a, Op: ratelimit.Op(r.IntN(5)),
 		N: 1 + r.Int64N(a.Limit().Max)}
@@ -81,8 +81,8 @@ func randomInexact(r *rand.Rand, a ratelimit.Algorithm, stamps []int64) ratelimi
 	return d
 }
 
-// stepAndForget is step. It then resets a state that the server, where keys expire in real time,
-// may forget before the Go side does.
+// stepAndForget is step, followed by a reset of a state that the server, whose keys expire in real
+// time, may drop before the Go side.
 func (w *twin) stepAndForget(t *testing.T, now int64, d ratelimit.Demand) ratelimit.Result {
 	t.Helper()
 	res := w.step(t, now, d)
@@ -95,8 +95,8 @@ func (w *twin) stepAndForget(t *testing.T, now int64, d ratelimit.Demand) rateli
 	return res
 }
 
-// TestInexactOnServers leaves out the cases of many keys and calls, which use the first algorithm
-// only: TestConformance of integration/conformance and TestQuotaOnMemory try them.
+// TestInexactOnServers omits the cases of many keys and calls, which use the first algorithm only:
+// TestConformance of integration/conformance and TestQuotaOnMemory run them.
 func TestInexactOnServers(t *testing.T) {
 	t.Parallel()
 	opts := *quotaOptions

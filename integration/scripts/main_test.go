@@ -1,5 +1,5 @@
-// Package scripts tests the Lua scripts on real servers: each step against its Go twin, the stored
-// states, and what a decision costs.
+// Package scripts tests the Lua scripts on real servers: each step against its Go implementation,
+// the stored states, and the cost of a decision.
 package scripts
 
 import (

@@ -13,11 +13,11 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestLuaMostRecords: at the largest number of records the Lua step writes what the Go step writes,
-// which TestMostRecords in package algorithm holds to its rule. The state has 409 MB, nearly all of
-// them zeros, so the servers are the test's own.
+// TestLuaMostRecords: with the largest number of records the Lua step writes what the Go step
+// writes, which TestMostRecords in package algorithm tests. The state takes 409 MB, nearly all
+// zeros, so the test starts its own servers.
 func TestLuaMostRecords(t *testing.T) {
-	t.Parallel() // on servers of its own
+	t.Parallel() // on its own servers
 	servers.EachImage(t, func(t *testing.T, image string) {
 		client := redis.NewClient(&redis.Options{Addr: servers.Start(t, image).Addr,
 			ReadTimeout: time.Minute})
@@ -28,8 +28,7 @@ func TestLuaMostRecords(t *testing.T) {
 			head := slots - 3
 			n := 1<<25 - 1
 			state := make([]byte, slots/64*65*12+108)
-			// The oldest record stands at the base, the next, and the newest, half a minute after
-			// it.
+			// the records lie at the base, just after it, and half a minute after it
 			for _, i := range []int{1, 2, 3, n - 1} {
 				putBig(state[(head+i)%slots*12:], 6, int64(i/(n-1)), half)
 			}
@@ -54,7 +53,7 @@ func TestLuaMostRecords(t *testing.T) {
 			}
 			if records := binary.BigEndian.Uint64(w.state[len(w.state)-
 				80:]) >> 34; records != 1<<25 {
-				t.Errorf("%d records", records)
+				t.Errorf("got %d records, want %d", records, 1<<25)
 			}
 			w.step(t, now+half+8, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm,
 				Op: ratelimit.OpPeek, N: 3})
@@ -64,7 +63,7 @@ func TestLuaMostRecords(t *testing.T) {
 	})
 }
 
-// putBig writes numbers of so many bytes each.
+// putBig writes big-endian numbers of size bytes each.
 func putBig(to []byte, size int, numbers ...int64) {
 	for i, n := range numbers {
 		var b [8]byte
@@ -73,7 +72,7 @@ func putBig(to []byte, size int, numbers ...int64) {
 	}
 }
 
-// setSparse stores a state of which only the ends of its slots and of itself are not zeros.
+// setSparse stores a state that is zero except in the parts that ends returns.
 func setSparse(t *testing.T, client *redis.Client, key string, state []byte) {
 	t.Helper()
 	for _, part := range ends(state) {
@@ -84,7 +83,8 @@ func setSparse(t *testing.T, client *redis.Client, key string, state []byte) {
 	}
 }
 
-// ends are the parts of a ring that the test changes: its first slots, its last ones and its end.
+// ends returns the ranges of a ring that the test changes: its first slots, its last slots and its
+// trailer.
 func ends(state []byte) [][2]int {
 	size := len(state)
 	slots := (size - 108) / 65 / 12 * 64
@@ -97,19 +97,20 @@ func compareEnds(t *testing.T, client *redis.Client, w *twin) {
 	w.compare(t)
 	size, err := client.StrLen(t.Context(), w.key).Result()
 	if err != nil || size != int64(len(w.state)) {
-		t.Fatalf("%d bytes of %d, %v", size, len(w.state), err)
+		t.Fatalf("Lua wrote %d bytes, %v; want %d", size, err, len(w.state))
 	}
 	for _, part := range ends(w.state) {
 		got, err := client.GetRange(t.Context(), w.key, int64(part[0]), int64(part[1]-1)).Bytes()
 		want := bytes.Clone(w.state[part[0]:part[1]])
 		if part[1] == len(w.state) {
 			for _, end := range [][]byte{got[len(got)-96:], want[len(want)-96:]} {
-				end[29] &^= 7   // copies that are used up
-				clear(end[44:]) // the time to live, which a server renews less often, and copies
+				end[29] &^= 7   // number of copies used
+				clear(end[44:]) // time to live, which a server renews less often, and copies
 			}
 		}
 		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("from %d on Lua wrote\n%x\nand Go\n%x, %v", part[0], got, want, err)
+			t.Fatalf("from byte %d on Lua wrote\n%x, %v\nwant, as Go wrote,\n%x", part[0], got, err,
+				want)
 		}
 	}
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestLeastRights grants a user the rights that the packages of the stores document. With all of
-// them everything works. On the newest server, and on all in a full run, it withdraws each, one by
-// one: then something does not work.
+// TestLeastRights: a user with exactly the rights that the stores' packages document can do
+// everything. Without any one of them something fails, checked on the newest server and, in a full
+// run, on all.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	servers.EachImage(t, func(t *testing.T, image string) {
@@ -33,7 +33,7 @@ func TestLeastRights(t *testing.T) {
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
 			rights := strings.Fields(clients.DecisionRights)
 			if err := useRights(t, lib, admin, server, rights); err != nil {
-				t.Errorf("with all rights: %v", err)
+				t.Errorf("with all rights: got %v, want no error", err)
 			}
 			if !servers.Full && image != servers.Newest() {
 				return
@@ -42,14 +42,14 @@ func TestLeastRights(t *testing.T) {
 				rest := slices.Delete(slices.Clone(rights), i, i+1)
 				if err := useRights(t, lib, admin, server, rest); !errors.Is(err,
 					ratelimit.ErrUnavailable) {
-					t.Errorf("without %s: %v, want ErrUnavailable", right, err)
+					t.Errorf("without %s: got %v, want ErrUnavailable", right, err)
 				}
 			}
 		})
 	})
 }
 
-// scriptSources are the files that hold Lua which stores run for decisions.
+// scriptSources are the files with the Lua that stores run for decisions.
 var scriptSources = []string{
 	servers.Module + "/algorithm/slidinglog/*.lua",
 	servers.Module + "/backend/lua/*.lua",
@@ -61,14 +61,14 @@ var (
 	scriptCommand = regexp.MustCompile(`'([A-Z]+)'`)
 )
 
-// TestRightsAreThoseOfScripts reads the scripts: the commands that they call, and those that run
-// them, are the rights that the documentation names and the probe tries.
+// TestRightsAreThoseOfScripts: the commands that the scripts call, and those that run the scripts,
+// are the rights that the documentation names and the probe tries.
 func TestRightsAreThoseOfScripts(t *testing.T) {
 	rights := map[string]bool{"+evalsha": true, "+eval": true}
 	for _, pattern := range scriptSources {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v", pattern, err)
+			t.Fatalf("no files match %s: %v", pattern, err)
 		}
 		for _, file := range files {
 			source, err := os.ReadFile(file)
@@ -78,7 +78,7 @@ func TestRightsAreThoseOfScripts(t *testing.T) {
 			for _, call := range scriptCall.FindAllStringSubmatch(string(source), -1) {
 				commands := scriptCommand.FindAllStringSubmatch(call[1], -1)
 				if len(commands) == 0 {
-					t.Errorf("%s: this test does not see which command %q is", file, call[0])
+					t.Errorf("%s: this test cannot read the command of %q", file, call[0])
 				}
 				for _, command := range commands {
 					rights["+"+strings.ToLower(command[1])] = true
@@ -91,7 +91,7 @@ func TestRightsAreThoseOfScripts(t *testing.T) {
 		documented[right] = true
 	}
 	if !maps.Equal(rights, documented) {
-		t.Errorf("the scripts need %v, and %v are documented", slices.Sorted(maps.Keys(rights)),
+		t.Errorf("the scripts need %v, but %v are documented", slices.Sorted(maps.Keys(rights)),
 			slices.Sorted(maps.Keys(documented)))
 	}
 	probe, err := os.ReadFile(servers.Module + "/backend/internal/server/probe.lua")
@@ -102,13 +102,12 @@ func TestRightsAreThoseOfScripts(t *testing.T) {
 		command := strings.ToUpper(strings.TrimPrefix(right, "+"))
 		if !strings.HasPrefix(command, "EVAL") &&
 			!strings.Contains(string(probe), "{'"+command+"'") {
-			t.Errorf("the probe does not try %s", command)
+			t.Errorf("the probe does not try %s, which the scripts use", command)
 		}
 	}
 }
 
-// TestRightsAreDocumented holds that the packages and docs/operations.md name the rights that the
-// tests try.
+// TestRightsAreDocumented: the packages and docs/operations.md name the rights that the tests use.
 func TestRightsAreDocumented(t *testing.T) {
 	wants := map[string][]string{servers.Module +
 		"/docs/operations.md": {"~rl:* " + clients.DecisionRights + "\n", "+cluster|slots",
@@ -133,7 +132,7 @@ func TestRightsAreDocumented(t *testing.T) {
 	}
 }
 
-// useRights does all that a store can do, as a user with these rights.
+// useRights does everything that a store can do, as a user with these rights.
 func useRights(
 	t *testing.T, lib clients.Library, admin *redis.Client, server *servers.Server, rights []string,
 ) error {
@@ -162,7 +161,7 @@ func useRights(
 	return errors.Join(append(errs, err)...)
 }
 
-// useAll makes every kind of demand, on states of each form.
+// useAll makes every kind of demand on states of each form.
 func useAll(t *testing.T, s ratelimit.Store) error {
 	var errs []error
 	do := func(d ratelimit.Demand) ratelimit.Result {
@@ -173,10 +172,10 @@ func useAll(t *testing.T, s ratelimit.Store) error {
 	d := ratelimit.Demand{Key: servers.FreshKey(t),
 		Algorithm: algorithm.SlidingLog(ratelimit.Limit{Max: 100, Window: time.Second}), N: 1}
 	var at int64
-	for range 20 { // small, then a line
+	for range 20 { // first a small log, then a line
 		at = do(d).At
 	}
-	// the time to live, which was a little longer than needed, is not long enough any more
+	// the time to live had a small reserve, which is now used up
 	time.Sleep(300 * time.Millisecond)
 	do(d)
 	for _, op := range []ratelimit.Op{ratelimit.OpPeek, ratelimit.OpForce, ratelimit.OpGiveBack,
@@ -190,7 +189,7 @@ func useAll(t *testing.T, s ratelimit.Store) error {
 			make([]ratelimit.Result, 2)))...)
 }
 
-// useForms makes every kind of demand, by itself, in a group and beside equal ones, on states of
+// useForms makes every kind of demand, alone, in a group and batched with equal ones, on states of
 // each form and on corrupt ones.
 func useForms(t *testing.T, s ratelimit.Store, admin *redis.Client, prefix string) error {
 	var errs []error
@@ -218,7 +217,7 @@ func useForms(t *testing.T, s ratelimit.Store, admin *redis.Client, prefix strin
 			d.Op = op
 			_, err := s.Take(t.Context(), d)
 			note(err, corrupt)
-			for _, n := range []int64{1, 1000} { // which is admitted, and refused
+			for _, n := range []int64{1, 1000} { // admitted, refused
 				group := []ratelimit.Demand{set(), clients.Take(servers.FreshKey(t))}
 				group[0].Op = op
 				group[1].N = n

@@ -16,8 +16,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestSameTakes holds equal takes, which the server decides in a few steps, to what the Go step
-// answers to one after the other.
+// TestSameTakes: equal takes in one call, which the server decides in few steps, get the results of
+// the Go step applied one by one.
 func TestSameTakes(t *testing.T) {
 	t.Parallel()
 	few := func(r *rand.Rand, window int64) int64 {
@@ -42,7 +42,7 @@ func TestSameTakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-				// each server has histories of its own
+				// each server gets its own histories
 				first := 2 * uint64(slices.Index(servers.Images(), tgt.Image)+1)
 				for seed := range uint64(2) {
 					game.play(t, tgt.Client(t), rand.New(rand.NewPCG(first+seed, 6)))
@@ -52,9 +52,9 @@ func TestSameTakes(t *testing.T) {
 	}
 }
 
-// sameGame says how a random history with equal takes is made.
+// sameGame describes a random history with equal takes.
 type sameGame struct {
-	most      int // equal takes, 1000 unless said
+	most      int // equal takes; 0 means 1000
 	records   int // in each log at first
 	algorithm func(*rand.Rand) ratelimit.Algorithm
 	tick      func(r *rand.Rand, window int64) int64
@@ -117,7 +117,7 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 		}
 		run := pipe.run(t, &call)
 		for _, w := range twins {
-			// A clock that steps back must find what a short time to live would have dropped.
+			// The server must not drop a state that is needed again when the clock steps back.
 			pipe.Persist(t.Context(), w.key)
 		}
 		if _, err := pipe.Exec(t.Context()); err != nil {
@@ -131,7 +131,7 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 			}
 			for i := range got {
 				if got[i] != want[g][i] {
-					t.Fatalf("%s at %d under %v, number %d: Lua %+v, Go %+v",
+					t.Fatalf("%s at %d under %v, take %d: got %+v in Lua, want %+v as in Go",
 						said[g], now, a.Limit(), i, got[i], want[g][i])
 				}
 			}
@@ -142,8 +142,8 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 	}
 }
 
-// TestSameTakesAfterAChange is where the first of equal takes changes the instant at which the next
-// are decided: a coarser resolution comes when the clock has stepped back.
+// TestSameTakesAfterAChange: the first of equal takes can change the instant at which the next ones
+// are decided, when the clock has stepped back and the resolution is coarser.
 func TestSameTakesAfterAChange(t *testing.T) {
 	const minute = int64(time.Minute / time.Microsecond)
 	base := time.Now().Truncate(24 * time.Hour).UnixMicro()
@@ -193,7 +193,8 @@ func TestSameTakesAfterAChange(t *testing.T) {
 					t.Errorf("got %+v, want %+v", got, want)
 				}
 				if want[1].At == want[0].At && want[1].Remaining == want[0].Remaining-d.N {
-					t.Errorf("nothing changed after the first: %+v", want)
+					t.Errorf("the first take changed nothing: %+v: this test proves nothing",
+						want)
 				}
 				w.step(t, c.now, ratelimit.Demand{Key: "k", Algorithm: c.log, Op: ratelimit.OpPeek,
 					N: 9})
@@ -203,8 +204,8 @@ func TestSameTakesAfterAChange(t *testing.T) {
 	}
 }
 
-// TestSameTakesUnlikeTheirSum lets the step tell that a sum is not what single takes are: these are
-// then decided one by one.
+// TestSameTakesUnlikeTheirSum: equal takes are decided one by one if the step reports that their
+// sum differs from single takes.
 func TestSameTakesUnlikeTheirSum(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		const source = `
@@ -258,7 +259,7 @@ end`
 	})
 }
 
-// unlike is an algorithm that says of its takes that they add up, and they do not.
+// unlike is an algorithm with Sums set whose takes do not add up.
 type unlike struct {
 	ratelimit.Algorithm
 	name, source string

@@ -16,8 +16,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestLuaStepIsGoStep runs random histories, limits and clocks that change under way included,
-// through both forms of the step.
+// TestLuaStepIsGoStep: in random histories, with changing limits and clocks, the Lua step and the
+// Go step give the same results.
 func TestLuaStepIsGoStep(t *testing.T) {
 	t.Parallel()
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -32,8 +32,8 @@ func TestLuaStepIsGoStep(t *testing.T) {
 	})
 }
 
-// TestLuaStepOnLargeLogs is the same on logs of several hundred records, rings that go round and
-// become longer and shorter, of which a server reads and writes only parts.
+// TestLuaStepOnLargeLogs is the same on logs of several hundred records and on rings that wrap
+// around, grow and shrink, of which a server reads and writes only parts.
 func TestLuaStepOnLargeLogs(t *testing.T) {
 	t.Parallel()
 	dense := func(r *rand.Rand) algorithm.Log {
@@ -63,13 +63,13 @@ func TestLuaStepOnLargeLogs(t *testing.T) {
 			around += w.around
 		}
 		if around < 800 {
-			t.Errorf("%d admissions changed no length: too few rings for what this tests", around)
+			t.Errorf("%d admissions kept the length of a ring, want 800 or more: this test proves "+
+				"nothing", around)
 		}
 	})
 }
 
-// TestLuaRingFillsUp brings a ring around while it is half empty, and then more records than it has
-// slots.
+// TestLuaRingFillsUp wraps a half-empty ring around, and then adds more records than it has slots.
 func TestLuaRingFillsUp(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		w := newTwin(t, tgt.Client(t), "ring")
@@ -80,7 +80,7 @@ func TestLuaRingFillsUp(t *testing.T) {
 			n    int
 			tick time.Duration
 		}{
-			{500, 100 * time.Millisecond}, {200, 300 * time.Millisecond}, // half a ring, and round
+			{500, 100 * time.Millisecond}, {200, 300 * time.Millisecond}, // half a ring
 			{900, time.Millisecond},
 		} {
 			for range phase.n {
@@ -100,7 +100,7 @@ func TestLuaRingFillsUp(t *testing.T) {
 // forever is a limit whose window never ends in a test.
 var forever = ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow}
 
-// TestLuaRebase keeps a log alive for longer than an offset of 48 bits reaches.
+// TestLuaRebase keeps a log alive for longer than an offset of 48 bits can express.
 func TestLuaRebase(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		w := newTwin(t, tgt.Client(t), "rebase")
@@ -117,8 +117,8 @@ func TestLuaRebase(t *testing.T) {
 	})
 }
 
-// TestLuaRebaseTimeToLive: when a state moves to a nearer base, it says that its time to live
-// reaches no further than it does. What it says decides when the time to live is renewed.
+// TestLuaRebaseTimeToLive: when a state moves to a nearer base, the time to live that it stores is
+// not later than its key's. The stored one decides when the key's is renewed.
 func TestLuaRebaseTimeToLive(t *testing.T) {
 	const day = int64(24 * time.Hour / time.Microsecond)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -142,13 +142,13 @@ func TestLuaRebaseTimeToLive(t *testing.T) {
 					ttl += time.Since(before) + 2*time.Millisecond
 					if says := time.Duration(base+trailer.reach<<16-
 						now) * time.Microsecond; says > ttl {
-						t.Errorf("the state says that it lives for %v, %v longer than it does",
+						t.Errorf("the state has a time to live of %v, %v longer than its key's",
 							says, says-ttl)
 					}
 				}
 			}
 			if !moved {
-				t.Error("the base has not moved")
+				t.Error("the base did not move: this test proves nothing")
 			}
 		}
 	})
@@ -156,12 +156,12 @@ func TestLuaRebaseTimeToLive(t *testing.T) {
 
 type trailer struct{ base, reach int64 }
 
-// trailerOf reads what the server has about the base and the time to live of a small state.
+// trailerOf reads base and time to live from a small state on the server.
 func trailerOf(t *testing.T, w *twin) trailer {
 	t.Helper()
 	state, err := w.client.Get(t.Context(), w.key).Bytes()
 	if err != nil || len(state) < 44 || len(state) > 152 {
-		t.Fatalf("%d bytes, %v", len(state), err)
+		t.Fatalf("got a state of %d bytes, %v; want a small one", len(state), err)
 	}
 	end := state[len(state)-11:]
 	var base [8]byte
@@ -170,8 +170,8 @@ func trailerOf(t *testing.T, w *twin) trailer {
 		int64(binary.BigEndian.Uint32(end[7:]))}
 }
 
-// TestCorruptState gives the Lua step what it did not write: an error for that group alone, nothing
-// changed, and a Reset that clears it.
+// TestCorruptState: a state that the Lua step did not write is an error for its group alone, is not
+// changed, and is removed by a Reset.
 func TestCorruptState(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
@@ -208,17 +208,17 @@ func TestCorruptState(t *testing.T) {
 			reply := runCall(t, client, &call)
 			if err := call.Results(reply, 2,
 				make([]ratelimit.Result, 7)); err != ratelimit.ErrCorruptState {
-				t.Errorf("%s: equal takes: %v", name, err)
+				t.Errorf("%s: equal takes: got %v, want ErrCorruptState", name, err)
 			}
 			out := make([]ratelimit.Result, 1)
 			if err := call.Results(reply, 0, out); err == nil || err != ratelimit.ErrCorruptState {
-				t.Errorf("%s: got %v, %+v", name, err, out[0])
+				t.Errorf("%s: got %v, %+v; want ErrCorruptState", name, err, out[0])
 			}
 			if err := call.Results(reply, 1, out); err != nil || !out[0].Allowed {
-				t.Errorf("%s: the other group: %v, %+v", name, err, out[0])
+				t.Errorf("%s: the other group got %v, %+v; want an admission", name, err, out[0])
 			}
 			if after := client.Dump(t.Context(), tag+"bad").Val(); after != before {
-				t.Errorf("%s: the state was changed", name)
+				t.Errorf("%s: the state was changed, want it kept", name)
 			}
 			d.Op = ratelimit.OpReset
 			call.Begin(now)
@@ -226,16 +226,16 @@ func TestCorruptState(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := call.Results(runCall(t, client, &call), 0, out); err != nil {
-				t.Errorf("%s: reset: %v", name, err)
+				t.Errorf("%s: Reset: got %v, want no error", name, err)
 			}
 			if client.Exists(t.Context(), tag+"bad").Val() != 0 {
-				t.Errorf("%s: still there after a reset", name)
+				t.Errorf("%s: the state is still stored after a Reset", name)
 			}
 		}
 	})
 }
 
-// partsScript is a step that writes in one way or another according to n.
+// partsScript is a step that writes in a way that n selects.
 const partsScript = `
 local function step(key, tail, now, op, n, at, args, pos)
   if n == 1 then
@@ -260,7 +260,7 @@ func (partsAlgorithm) Script() ratelimit.Script {
 		Args: func(dst []int64, _ ratelimit.Demand) []int64 { return append(dst, 1<<52) }}
 }
 
-// TestStateParts writes and reads a state that is larger than what the frame reads, in calls of one
+// TestStateParts writes and reads a state larger than the frame's first read, in calls of one
 // demand and of several.
 func TestStateParts(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -291,16 +291,16 @@ func TestStateParts(t *testing.T) {
 		check := func(what string, sizes, wantSizes []int64, want string, expires time.Duration) {
 			t.Helper()
 			if !slices.Equal(sizes, wantSizes) {
-				t.Errorf("%s: sizes %d, want %d", what, sizes, wantSizes)
+				t.Errorf("%s: got sizes %d, want %d", what, sizes, wantSizes)
 			}
 			got := strings.ReplaceAll(client.Get(t.Context(), key).Val(),
 				strings.Repeat("-", 100), ".")
 			if got = strings.ReplaceAll(got, "\x00", "0"); got != want {
-				t.Errorf("%s: state %q, want %q", what, got, want)
+				t.Errorf("%s: got state %q, want %q", what, got, want)
 			}
 			if ttl := client.PTTL(t.Context(), key).Val(); ttl < expires-5*time.Second ||
 				ttl > expires+time.Second {
-				t.Errorf("%s: expires in %v", what, ttl)
+				t.Errorf("%s: expires in %v, want about %v", what, ttl, expires)
 			}
 		}
 		const digits = "4503599627370496"
@@ -314,13 +314,13 @@ func TestStateParts(t *testing.T) {
 				run(now, 4), []int64{31}, "late89--end"+digits+"000]", 90*time.Second)
 			if sizes := run(now, 5); !slices.Equal(sizes, []int64{31}) ||
 				client.Exists(t.Context(), key).Val() != 0 {
-				t.Errorf("delete: sizes %d, or the state is still there", sizes)
+				t.Errorf("delete: got sizes %d, or the state is still stored", sizes)
 			}
 			check("all at once", run(now, 1, 2, 4, 3), []int64{0, 160, 160, 160},
 				"[ate89--end"+digits+"000]", 90*time.Second)
 			if sizes := run(now, 1, 5); !slices.Equal(sizes, []int64{31, 160}) ||
 				client.Exists(t.Context(), key).Val() != 0 {
-				t.Errorf("delete: sizes %d, or the state is still there", sizes)
+				t.Errorf("delete: got sizes %d, or the state is still stored", sizes)
 			}
 		}
 	})

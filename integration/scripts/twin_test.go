@@ -15,43 +15,43 @@ import (
 	"github.com/truewindow/ratelimit/backend/lua"
 )
 
-// twin is one state kept twice: by the Lua step on a server and by the Go step in memory. Now and
-// then each takes over the other's bytes.
+// twin keeps one state twice: by the Lua step on a server and by the Go step in memory. Sometimes
+// the sides swap their bytes.
 type twin struct {
 	client redis.UniversalClient
 	key    string
 	state  []byte
-	around int // admissions that left a large state as long as it was
+	around int // admissions that kept the length of a large state
 	calls  []lua.Call
-	steps  []twinStep // decided in Go, and not yet on the server
+	steps  []twinStep // decided in Go and not on the server
 }
 
-// twinStep is a step as the Go side decided it.
+// twinStep is a step with the Go result.
 type twinStep struct {
 	now  int64
 	d    ratelimit.Demand
 	want ratelimit.Result
 }
 
-// stepsAtOnce is how many steps go to the server together.
+// stepsAtOnce is the number of steps in a pipeline.
 const stepsAtOnce = 64
 
-// newTwin returns a twin whose last steps are compared, and whose key is deleted, at the end of the
-// test.
+// newTwin returns a twin. At the end of the test it must have compared all steps, and its key is
+// deleted.
 func newTwin(t testing.TB, client redis.UniversalClient, name string) *twin {
 	t.Helper()
 	w := &twin{client: client, key: fmt.Sprintf("%s:%d", name, time.Now().UnixNano())}
 	w.calls = make([]lua.Call, stepsAtOnce)
 	t.Cleanup(func() {
 		if !t.Failed() && len(w.steps) > 0 {
-			t.Errorf("%d steps were not compared", len(w.steps))
+			t.Errorf("%d steps were not compared, want all compared", len(w.steps))
 		}
 		client.Del(context.Background(), w.key)
 	})
 	return w
 }
 
-// step decides d in Go. The server decides it no later than compare returns.
+// step decides d in Go. The server decides it at the next compare or before.
 func (w *twin) step(t testing.TB, now int64, d ratelimit.Demand) ratelimit.Result {
 	t.Helper()
 	next, keep, want := d.Step(w.state, now)
@@ -68,7 +68,7 @@ func (w *twin) step(t testing.TB, now int64, d ratelimit.Demand) ratelimit.Resul
 	return want
 }
 
-// compare has the server decide what it has not, and compares the results.
+// compare has the server decide the pending steps and compares the results.
 func (w *twin) compare(t testing.TB) {
 	t.Helper()
 	if len(w.steps) == 0 {
@@ -92,14 +92,14 @@ func (w *twin) compare(t testing.TB) {
 			t.Fatal(err)
 		}
 		if got[0] != s.want {
-			t.Fatalf("%v of %d at %d under %v: Lua %+v, Go %+v",
+			t.Fatalf("%v of %d at %d under %v: got %+v in Lua, want %+v as in Go",
 				s.d.Op, s.d.N, s.now, s.d.Algorithm.Limit(), got[0], s.want)
 		}
 	}
 	w.steps = w.steps[:0]
 }
 
-// swap gives each side the bytes that the other wrote.
+// swap gives each side the bytes of the other.
 func (w *twin) swap(t testing.TB) {
 	t.Helper()
 	w.compare(t)
@@ -118,13 +118,13 @@ func (w *twin) swap(t testing.TB) {
 	w.state = bytes.Clone(lua)
 }
 
-// recipe says how a random history is made: a change of the log every so many steps, give-backs to
-// one of so many stamps back.
+// recipe describes a random history: the log changes every change steps on average, and a give-back
+// names one of the last back stamps.
 type recipe struct {
-	calm                bool // nothing that empties or fills the log at once
-	wide                bool // looks for any number of units
+	calm                bool // without demands that empty or fill the log at once
+	wide                bool // peeks for any number of units
 	steps, change, back int
-	swap                int // so many steps on average until each side takes over the other's bytes
+	swap                int // steps between swaps, on average
 	log                 func(*rand.Rand) algorithm.Log
 	tick                func(r *rand.Rand, window int64) int64
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestCallWrote compares what a call says of writing with the states themselves, before and after,
-// in random calls on clocks that step back.
+// TestCallWrote: Call.Wrote reports whether a group changed states, in random calls on clocks that
+// step back.
 func TestCallWrote(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
 		tag := fmt.Sprintf("{wrote:%d}", time.Now().UnixNano())
 		pipe := newPipeline(client)
-		var wrote, quiet [2]int // of a call with one demand, and with several
+		var wrote, quiet [2]int // groups in calls with one demand, and with several
 		for seed := range uint64(3) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			keys := make([]string, 6)
@@ -66,7 +66,7 @@ func TestCallWrote(t *testing.T) {
 						changed = changed || before[key] != after[key]
 					}
 					if got := call.Wrote(reply, i); got != changed {
-						t.Fatalf("group %d of %d, %d × %+v: Wrote %t, and the states changed: %t; "+
+						t.Fatalf("group %d of %d, %d × %+v: Wrote %t, but the states changed: %t; "+
 							"%+v", i, len(groups), g.times, g.demands, got, changed, out)
 					}
 					if changed {
@@ -78,12 +78,13 @@ func TestCallWrote(t *testing.T) {
 			}
 		}
 		if min(wrote[0], wrote[1], quiet[0], quiet[1]) < 10 {
-			t.Errorf("%d wrote and %d did not: too few for what this tests", wrote, quiet)
+			t.Errorf("%d groups wrote and %d did not, want 10 or more each: this test proves "+
+				"nothing", wrote, quiet)
 		}
 	})
 }
 
-// callGroup is a group of a call: demands, or one that is equal to others.
+// callGroup is a group of a call: several demands, or times equal ones.
 type callGroup struct {
 	keys    []string
 	demands []ratelimit.Demand
@@ -97,7 +98,7 @@ func (g callGroup) add(call *lua.Call) error {
 	return call.Add(g.keys, g.demands)
 }
 
-// changes tells that the outcome itself says that states may have changed.
+// changes reports whether the results alone imply that states may have changed.
 func (g callGroup) changes(out []ratelimit.Result) bool {
 	if len(g.demands) > 1 {
 		for _, res := range out {
@@ -115,7 +116,7 @@ func (g callGroup) changes(out []ratelimit.Result) bool {
 	return false
 }
 
-// randomGroups returns groups with a key of keys for each demand.
+// randomGroups returns groups whose demands use different keys of keys.
 func randomGroups(r *rand.Rand, keys []string) (groups []callGroup) {
 	log := func() ratelimit.Algorithm {
 		return algorithm.SlidingLog(ratelimit.PerHour("wrote", []int64{2, 3}[r.IntN(2)]))

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// EachClocked runs f, as a subtest, on the images whose wall clock tests step at every commit, and
-// on all in a full run.
+// EachClocked runs f, as a subtest, on the images whose wall clock tests step at every commit; in a
+// full run on all images.
 func EachClocked(t *testing.T, f func(t *testing.T, image string)) {
 	t.Helper()
 	for _, image := range Images() {
@@ -23,13 +23,13 @@ func EachClocked(t *testing.T, f func(t *testing.T, image string)) {
 			continue
 		}
 		t.Run(strings.ReplaceAll(image, "/", "-"), func(t *testing.T) {
-			t.Parallel() // it mostly waits for windows
+			t.Parallel() // mostly waits for windows to end
 			f(t, image)
 		})
 	}
 }
 
-// StartClocked starts a server of the test's own whose wall clock [Server.SetClock] can step.
+// StartClocked starts a server for this test alone whose wall clock [Server.SetClock] can step.
 func StartClocked(t testing.TB, image string, args ...string) *Server {
 	t.Helper()
 	library, err := clockLibrary()
@@ -72,12 +72,12 @@ func clockOffset(offset time.Duration) []byte {
 	return binary.LittleEndian.AppendUint64(nil, uint64(offset))
 }
 
-// StepClock sets the server's wall clock so far from the true time, and does not look at it.
+// StepClock sets the server's wall clock to the true time plus offset, without checking it.
 func (s *Server) StepClock(ctx context.Context, offset time.Duration) error {
 	return s.write(ctx, clockFile, clockOffset(offset))
 }
 
-// SetClock sets the server's wall clock so far from the true time.
+// SetClock sets the server's wall clock to the true time plus offset.
 func (s *Server) SetClock(t testing.TB, offset time.Duration) {
 	t.Helper()
 	s.fault(t, "setClock", func(ctx context.Context) error {
@@ -89,9 +89,9 @@ func (s *Server) SetClock(t testing.TB, offset time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const apart = 10 * time.Millisecond // clocks of one machine, read in different ways
+	const apart = 10 * time.Millisecond // tolerance between clocks of one machine
 	if was := now.Add(-offset); was.Before(before.Add(-apart)) || was.After(time.Now().Add(apart)) {
-		t.Fatalf("the clock of %s is %v from the true time, not %v",
+		t.Fatalf("the clock of %s is %v from the true time, want %v",
 			s.Image, now.Sub(before), offset)
 	}
 	c.Close()

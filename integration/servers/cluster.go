@@ -21,27 +21,27 @@ const (
 	// ClusterSlots is the number of slots of a cluster.
 	ClusterSlots = 16384
 
-	// ClusterPrimaries is the number of primaries of every cluster of the tests.
+	// ClusterPrimaries is the number of primaries of each cluster.
 	ClusterPrimaries = 3
 
 	clusterTimeout = 30 * time.Second // until all nodes agree
 )
 
-// A Cluster is a Redis or Valkey Cluster, where each node keeps its address when it is stopped and
-// started. The primaries, which are the first of the nodes, share the slots evenly, in order. The
-// nodes after them are replicas, one of each.
+// A Cluster is a Redis or Valkey Cluster whose nodes keep their addresses when they restart. The
+// primaries come first in Nodes and share the slots evenly, in order. The other nodes are replicas,
+// one of each primary.
 type Cluster struct {
 	Nodes   []*Server
-	Network *testcontainers.DockerNetwork // of the cluster's own, if its nodes are containers
+	Network *testcontainers.DockerNetwork // of the cluster, if its nodes are containers
 }
 
-// StartCluster starts a cluster of the test's own, without replicas, for tests that harm it.
+// StartCluster starts a cluster for this test alone, without replicas.
 func StartCluster(t testing.TB, image string) *Cluster {
 	t.Helper()
 	return StartClusterOf(t, image, ClusterPrimaries)
 }
 
-// StartClusterOf starts a cluster of that many nodes. args are options of the servers.
+// StartClusterOf starts a cluster with that many nodes. args are options of the servers.
 func StartClusterOf(t testing.TB, image string, nodes int, args ...string) *Cluster {
 	t.Helper()
 	needCluster(t)
@@ -73,12 +73,12 @@ func newCluster(image string, nodes int, args ...string) (*Cluster, error) {
 	return c, nil
 }
 
-// newNetwork returns a network with a subnet that it chooses: only there can containers have fixed
+// newNetwork returns a network with a subnet of its own choice: only then can containers have fixed
 // addresses.
 func newNetwork(
 	ctx context.Context,
 ) (nw *testcontainers.DockerNetwork, subnet netip.Prefix, err error) {
-	for range 20 { // others may have the subnet
+	for range 20 { // the subnet may be in use
 		subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(rand.IntN(256)), 0}), 24)
 		nw, err = tcnetwork.New(ctx,
 			tcnetwork.WithLabels(map[string]string{label: "1"}),
@@ -96,7 +96,7 @@ func (c *Cluster) run(ctx context.Context, image string, args []string) error {
 	if !env().programs {
 		nw, subnet, err := newNetwork(ctx)
 		if err != nil {
-			return fmt.Errorf("network: %w", err)
+			return fmt.Errorf("creating a network: %w", err)
 		}
 		c.Network = nw
 		ips := []netip.Addr{subnet.Addr().Next().Next()} // the first one is the gateway's
@@ -118,8 +118,8 @@ func (c *Cluster) run(ctx context.Context, image string, args []string) error {
 	return errors.Join(errs...)
 }
 
-// form hands out the slots, introduces the nodes to each other, and waits until all of them say
-// that the cluster is complete and the replicas follow their primaries.
+// form assigns the slots, introduces the nodes to each other, and waits until all of them report
+// that the cluster is complete and that the replicas follow their primaries.
 func (c *Cluster) form(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -148,7 +148,7 @@ func (c *Cluster) form(ctx context.Context) error {
 			return strings.Contains(info, "cluster_state:ok") &&
 				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.Nodes))), err
 		}); err != nil {
-			return fmt.Errorf("waiting for agreement: %w", err)
+			return fmt.Errorf("waiting for the nodes to agree on the cluster: %w", err)
 		}
 	}
 	for i := ClusterPrimaries; i < len(clients); i++ {
@@ -162,13 +162,13 @@ func (c *Cluster) form(ctx context.Context) error {
 	}
 	for _, client := range clients[ClusterPrimaries:] {
 		if err := Poll(ctx, func() (bool, error) { return InSync(ctx, client) }); err != nil {
-			return fmt.Errorf("waiting for a replica: %w", err)
+			return fmt.Errorf("waiting for a replica to catch up: %w", err)
 		}
 	}
 	return nil
 }
 
-// InSync tells that the server is a replica that has what its primary has.
+// InSync reports whether the server is a replica that has all data of its primary.
 func InSync(ctx context.Context, client *redis.Client) (bool, error) {
 	info, err := client.Info(ctx, "replication").Result()
 	return strings.Contains(info, "role:slave") &&

@@ -29,32 +29,32 @@ const (
 	serverPort  = 6379
 	exposedPort = "6379/tcp"
 
-	// containerDir is where a server starts in a container.
+	// containerDir is the working directory of a server in a container.
 	containerDir = "/data"
 
-	// label marks our containers and networks for sweep.
+	// label marks the containers and networks of these tests for sweep.
 	label = "com.github.truewindow.ratelimit.integration"
 
 	startTimeout = time.Minute
 )
 
-// A Server is one Redis or Valkey process, in a container or a program of this machine. Its address
-// stays the same when it is stopped and started again.
+// A Server is one Redis or Valkey process, in a container or as a program on this machine. It keeps
+// its address when it restarts.
 type Server struct {
 	Image     string
 	Addr      string // host:port
-	peer      string // host:port by which other servers reach it
+	peer      string // host:port for other servers
 	tls       bool
 	container testcontainers.Container
 	program   *program
 }
 
-// A Launch is what a server starts with, besides its port.
+// A Launch holds the options of a server, besides its port.
 type Launch struct {
 	Args  []string
-	env   []string          // such as "NAME=value"
-	Files map[string][]byte // in the directory where the server starts
-	TLS   bool              // the port is for TLS only
+	env   []string          // entries such as "NAME=value"
+	Files map[string][]byte // by name, in the server's working directory
+	TLS   bool              // the port accepts TLS only
 }
 
 func (l Launch) listen(port int) []string {
@@ -64,7 +64,7 @@ func (l Launch) listen(port int) []string {
 	return []string{"--port", strconv.Itoa(port)}
 }
 
-// options returns the options of a container.
+// options returns the options of the container.
 func (l Launch) options() []testcontainers.ContainerCustomizer {
 	env := make(map[string]string)
 	for _, e := range l.env {
@@ -84,14 +84,13 @@ func (l Launch) options() []testcontainers.ContainerCustomizer {
 	return opts
 }
 
-// Start starts a server of the test's own, for tests that harm it. args are options of the
-// server.
+// Start starts a server for this test alone. args are options of the server.
 func Start(t testing.TB, image string, args ...string) *Server {
 	t.Helper()
 	return StartWith(t, image, Launch{Args: args})
 }
 
-// StartWith starts a server of the test's own as l says.
+// StartWith starts a server for this test alone with the options of l.
 func StartWith(t testing.TB, image string, l Launch) *Server {
 	t.Helper()
 	NeedOwn(t)
@@ -115,8 +114,8 @@ func (e *environment) newServer(image string, l Launch) (*Server, error) {
 	return newContainer(image, l)
 }
 
-// newContainer publishes the server on a port chosen beforehand: one that the engine chooses
-// changes with every start.
+// newContainer publishes the server on a fixed port: a port that the engine chooses changes with
+// every restart.
 func newContainer(image string, l Launch) (*Server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -141,7 +140,7 @@ func newContainer(image string, l Launch) (*Server, error) {
 	return s, nil
 }
 
-// locate finds the addresses of a container, and returns when the server answers.
+// locate sets the addresses of a container and returns when the server answers.
 func (s *Server) locate(ctx context.Context) (err error) {
 	if s.Addr, err = s.container.PortEndpoint(ctx, exposedPort, ""); err != nil {
 		return err
@@ -154,7 +153,7 @@ func (s *Server) locate(ctx context.Context) (err error) {
 	return s.await(ctx)
 }
 
-// runImage starts a container and leaves none behind when that fails.
+// runImage starts a container and removes it if that fails.
 func runImage(
 	ctx context.Context, image string, opts ...testcontainers.ContainerCustomizer,
 ) (testcontainers.Container, error) {
@@ -169,7 +168,7 @@ func runImage(
 	return c, nil
 }
 
-// runAt starts a container with the fixed address addr in a network, and returns when it answers.
+// runAt starts a container at a fixed address in a network and returns when it answers.
 func runAt(
 	ctx context.Context, nw *testcontainers.DockerNetwork, s *Server,
 	opts ...testcontainers.ContainerCustomizer,
@@ -198,7 +197,7 @@ func (s *Server) await(ctx context.Context) error {
 		}
 		defer logs.Close()
 		text, _ := io.ReadAll(logs)
-		return false, fmt.Errorf("the server has ended: %s", bytes.TrimSpace(text))
+		return false, fmt.Errorf("the server exited: %s", bytes.TrimSpace(text))
 	})
 }
 
@@ -212,8 +211,7 @@ func (s *Server) close() error {
 	return nil
 }
 
-// Stop ends the server in good order. Its address refuses connections until start, which brings
-// back what the server held.
+// Stop shuts the server down. Its address refuses connections until Start, which restores the data.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	s.fault(t, "stop", func(ctx context.Context) error {
@@ -246,7 +244,7 @@ func (s *Server) Signal(t testing.TB, name string) {
 	})
 }
 
-// Start starts a server that was stopped or killed, and returns when it accepts connections.
+// Start restarts a server that was stopped or killed, and returns when it accepts connections.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	s.fault(t, "start", func(ctx context.Context) error {
@@ -260,7 +258,7 @@ func (s *Server) Start(t testing.TB) {
 	})
 }
 
-// answersPing tells whether a server answers a PING, by an error too, and has loaded its data.
+// answersPing reports whether a server answers PING, even with an error, and has loaded its data.
 func answersPing(ctx context.Context, addr string, overTLS bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -288,20 +286,20 @@ func answersPing(ctx context.Context, addr string, overTLS bool) bool {
 	return n > 0 && string(answer) != "-LOADING"
 }
 
-// Pause freezes the server: connections stay open and nothing answers until unpause.
+// Pause freezes the server: connections stay open, and nothing is answered until Unpause.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	s.Signal(t, "SIGSTOP")
 }
 
-// Unpause lets a frozen server go on.
+// Unpause continues a frozen server.
 func (s *Server) Unpause(t testing.TB) {
 	t.Helper()
 	s.Signal(t, "SIGCONT")
 }
 
-// write replaces the content of a file that the server was launched with. The length stays the
-// same, and a server that has mapped the file sees the change.
+// write replaces the content of a file from Launch.Files. The length stays the same, so a server
+// that has mapped the file sees the change.
 func (s *Server) write(ctx context.Context, file string, content []byte) error {
 	if s.program != nil {
 		return s.program.write(file, content)
@@ -338,8 +336,8 @@ func withDocker(ctx context.Context, f func(*testcontainers.DockerClient) error)
 	return f(docker)
 }
 
-// sweep removes our containers and networks of more than an hour ago. Younger ones may belong to a
-// run that goes on.
+// sweep removes containers and networks of these tests that are older than an hour. Younger ones
+// may belong to another run.
 func sweep(ctx context.Context) error {
 	return withDocker(ctx, func(docker *testcontainers.DockerClient) error {
 		ours := make(client.Filters).Add("label", label)

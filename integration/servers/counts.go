@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CountScripts returns how many scripts the servers behind c have run.
+// CountScripts returns how many scripts the servers behind c have run so far.
 func CountScripts(t testing.TB, c redis.UniversalClient) (sum int64) {
 	t.Helper()
 	var mu sync.Mutex
@@ -47,8 +47,8 @@ func CountScripts(t testing.TB, c redis.UniversalClient) (sum int64) {
 	return sum
 }
 
-// CountWrites returns how many commands that write the servers behind c have run, those of scripts
-// included and those that expire keys not.
+// CountWrites returns how many writing commands the servers behind c have run so far, including
+// those of scripts and excluding the expiry of keys.
 func CountWrites(ctx context.Context, c redis.UniversalClient) (int64, error) {
 	cluster, ok := c.(*redis.ClusterClient)
 	if !ok {
@@ -91,7 +91,7 @@ func countServerWrites(ctx context.Context, c redis.UniversalClient) (int64, err
 	return sum, nil
 }
 
-// DropScripts makes the server forget all scripts; in a cluster, each primary.
+// DropScripts makes the server, or each primary of a cluster, forget all scripts.
 func DropScripts(ctx context.Context, c redis.UniversalClient) error {
 	if cc, ok := c.(*redis.ClusterClient); ok {
 		return cc.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {

@@ -23,24 +23,24 @@ import (
 // oldest is the first version of Redis that the stores promise to work with.
 const oldest = 7
 
-// environment is what the tests of one process run on. It is found when a test first needs a
-// server.
+// environment describes the servers that this process can use. It is detected when a test first
+// needs a server.
 type environment struct {
-	// images are the images that can be had. Without an engine they are programs in PATH.
+	// images are the usable images. Without a container engine they are programs in PATH.
 	images   []string
-	programs bool // images are programs of this machine, which run without containers
+	programs bool // images are programs on this machine
 	lacking  lacking
 
-	// running has one server of each image, which starts when a test first asks for it.
+	// running has a function for each image that starts its shared server on the first call.
 	running map[string]func() (*Server, error)
 }
 
-// lacking tells why tests cannot have something. An empty field means that they can.
+// lacking holds the reasons why tests cannot have something. Empty means that they can.
 type lacking struct {
 	servers  string // any server
-	own      string // a server of a test's own
-	clusters string // a cluster of a test's own
-	networks string // a network of a test's own
+	own      string // a server for one test
+	clusters string // a cluster for one test
+	networks string // a network for one test
 }
 
 var env = sync.OnceValue(func() *environment {
@@ -52,8 +52,8 @@ var env = sync.OnceValue(func() *environment {
 	return e
 })
 
-// wantedImages are those that RATELIMIT_IMAGES names, separated by commas, or all that are
-// promised.
+// wantedImages returns the images in RATELIMIT_IMAGES, separated by commas, or else all supported
+// ones.
 func wantedImages() []string {
 	if names := os.Getenv("RATELIMIT_IMAGES"); names != "" {
 		return strings.Split(names, ",")
@@ -61,7 +61,7 @@ func wantedImages() []string {
 	return []string{"redis:7", "redis:8", "valkey/valkey:8"}
 }
 
-// Images are the servers that every test runs on, the oldest first.
+// Images are the servers that every test runs on, oldest first.
 func Images() []string { return env().images }
 
 // Newest is the image of the newest server.
@@ -76,7 +76,7 @@ func EachImage(t *testing.T, f func(t *testing.T, image string)) {
 	onImages(t, Images(), f)
 }
 
-// OneImage runs f, as a subtest, on one image, and on all of them in a full run.
+// OneImage runs f, as a subtest, on one image, in a full run on all of them.
 func OneImage(t *testing.T, one string, f func(t *testing.T, image string)) {
 	t.Helper()
 	on := Images()
@@ -93,25 +93,25 @@ func onImages(t *testing.T, on []string, f func(t *testing.T, image string)) {
 	}
 }
 
-// needServers skips a test where there is no server at all.
+// needServers skips a test if there is no server.
 func needServers(t testing.TB) {
 	t.Helper()
 	need(t, env().lacking.servers)
 }
 
-// NeedOwn skips a test where it cannot have a server of its own.
+// NeedOwn skips a test that cannot have its own server.
 func NeedOwn(t testing.TB) {
 	t.Helper()
 	need(t, env().lacking.own)
 }
 
-// needCluster skips a test where it cannot have a cluster.
+// needCluster skips a test that cannot have a cluster.
 func needCluster(t testing.TB) {
 	t.Helper()
 	need(t, env().lacking.clusters)
 }
 
-// NeedNetwork skips a test where it cannot have a network of containers.
+// NeedNetwork skips a test that cannot have a network of containers.
 func NeedNetwork(t testing.TB) {
 	t.Helper()
 	need(t, env().lacking.networks)
@@ -124,8 +124,8 @@ func need(t testing.TB, lacking string) {
 	}
 }
 
-// find looks for the servers given by address, and for containers where an engine answers, or else
-// for the programs in PATH.
+// find uses the servers given by address, or else containers if an engine answers, or else programs
+// in PATH.
 func (e *environment) find() {
 	noContainers := e.findContainers()
 	if noContainers == "" {
@@ -136,7 +136,7 @@ func (e *environment) find() {
 	if noPrograms == "" {
 		return
 	}
-	e.images = wantedImages() // the tests on them are skipped
+	e.images = wantedImages() // their tests are skipped
 	e.lacking.own = noContainers + "; " + noPrograms
 	e.lacking.clusters = e.lacking.own
 	if len(givenAddresses()) == 0 {
@@ -144,13 +144,13 @@ func (e *environment) find() {
 	}
 }
 
-// findContainers tells why tests cannot have containers, or nothing. It gets the images that the
-// engine lacks, and starts the server of the first image: the engine may be unable to.
+// findContainers returns why tests cannot use containers, or "". It gets the missing images and
+// starts the server of the first image, to check that the engine can.
 func (e *environment) findContainers() string {
 	tclog.SetDefault(tclog.NewNoopLogger())
 	setDefaultEnv("TESTCONTAINERS_RYUK_DISABLED", "true")
-	// Where /.dockerenv exists, testcontainers looks for published ports on the default gateway.
-	// The bridge of an engine shows that the engine runs on this machine.
+	// If /.dockerenv exists, testcontainers looks for published ports on the default gateway. An
+	// engine's bridge shows that the engine runs on this machine.
 	if _, err := net.InterfaceByName("docker0"); err == nil {
 		setDefaultEnv("TESTCONTAINERS_HOST_OVERRIDE", "localhost")
 	}
@@ -160,7 +160,7 @@ func (e *environment) findContainers() string {
 		return fmt.Sprintf("no Docker engine answers (%s)", firstLine(err))
 	}
 	if err := sweep(ctx); err != nil {
-		say("containers of earlier runs: %v", err)
+		say("removing containers of earlier runs: %v", err)
 	}
 	if err := e.keep(getImages(e.images)); err != nil {
 		return firstLine(err)
@@ -177,7 +177,7 @@ func (e *environment) findContainers() string {
 	return ""
 }
 
-// findPrograms tells why tests cannot run the programs of this machine either, or nothing.
+// findPrograms returns why tests cannot use programs on this machine either, or "".
 func (e *environment) findPrograms(noContainers string) string {
 	e.images = nil
 	for _, name := range []string{"redis-server", "valkey-server"} {
@@ -188,7 +188,7 @@ func (e *environment) findPrograms(noContainers string) string {
 	if len(e.images) == 0 {
 		return "neither redis-server nor valkey-server is in PATH"
 	}
-	say("programs instead of containers, since %s", noContainers)
+	say("using programs instead of containers: %s", noContainers)
 	e.programs = true
 	tooOld := make(map[string]error)
 	for _, image := range e.images {
@@ -203,7 +203,7 @@ func (e *environment) findPrograms(noContainers string) string {
 	return ""
 }
 
-// keep leaves out the images that cannot be had. It returns an error if that is all of them.
+// keep removes the images that are unavailable. It returns an error if none is left.
 func (e *environment) keep(cannot map[string]error) error {
 	kept := slices.DeleteFunc(slices.Clone(e.images),
 		func(image string) bool { return cannot[image] != nil })
@@ -220,7 +220,7 @@ func (e *environment) keep(cannot map[string]error) error {
 	return nil
 }
 
-// starter returns what starts the server of an image that all tests share, once.
+// starter returns a function that starts the shared server of an image once.
 func (e *environment) starter(image string) func() (*Server, error) {
 	return sync.OnceValues(func() (*Server, error) {
 		s, err := e.newServer(image, Launch{})
@@ -253,13 +253,13 @@ func versionOf(addr string) (string, error) {
 	version := info["redis_version"]
 	var major int
 	if _, err := fmt.Sscanf(version, "%d.", &major); err != nil || major < oldest {
-		return "", fmt.Errorf("redis %s is older than %d.0", version, oldest)
+		return "", fmt.Errorf("redis %s is not supported: it is older than %d.0", version, oldest)
 	}
 	return "redis " + version, nil
 }
 
-// noWayToContainers tells why the tests cannot connect to containers by the containers' own
-// addresses, as clients of a cluster have to. They cannot where the engine runs in a virtual
+// noWayToContainers returns why the tests cannot connect to containers by the containers' own
+// addresses, which cluster clients must do, or "". They cannot if the engine runs in a virtual
 // machine.
 func noWayToContainers(s *Server) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -282,8 +282,8 @@ func setDefaultEnv(name, value string) {
 	}
 }
 
-// dockerAnswers asks the engine for a sign of life: the one that DOCKER_HOST names, if it is set.
-// Testcontainers would try others after it, and panics where it finds no socket.
+// dockerAnswers pings the engine, the one in DOCKER_HOST if set. Testcontainers would try others
+// after it, and panics if it finds no socket.
 func dockerAnswers(ctx context.Context) (err error) {
 	if os.Getenv("DOCKER_HOST") != "" {
 		docker, err := client.New(client.FromEnv)

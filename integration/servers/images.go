@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	imagesTimeout = 10 * time.Minute // for all images
+	imagesTimeout = 10 * time.Minute // for all images together
 
 	// registryTimeout is how long a pull may go without progress.
 	registryTimeout = 15 * time.Second
 )
 
-// getImages gets the images that the engine lacks: it pulls them and builds those that no registry
-// gives. It returns why an image cannot be had, by image.
+// getImages gets the images that the engine lacks: it pulls them, and builds those that no registry
+// has. It returns, for each image that is unavailable, the reason.
 func getImages(images []string) map[string]error {
 	ctx, cancel := context.WithTimeout(context.Background(), imagesTimeout)
 	defer cancel()
 	docker, err := testcontainers.NewDockerClientWithOpts(ctx)
 	if err != nil {
-		return nil // and no container starts
+		return nil // starting a container reports the error
 	}
 	defer docker.Close()
 	has := func(image string) bool {
@@ -54,7 +54,7 @@ func getImages(images []string) map[string]error {
 		say("images: pulled")
 		return nil
 	}
-	say("images: the registry does not give them: %s", firstLine(errors.Join(errs...)))
+	say("images: pulling failed: %s", firstLine(errors.Join(errs...)))
 	say("images: building %s from Debian packages", strings.Join(missing, ", "))
 	err = buildImages(ctx, docker.DaemonHost(), missing)
 	lacking := make(map[string]error)
@@ -64,12 +64,12 @@ func getImages(images []string) map[string]error {
 	return lacking
 }
 
-// pull gives up when nothing arrives for a while.
+// pull gives up when nothing arrives for registryTimeout.
 func pull(ctx context.Context, docker *testcontainers.DockerClient, image string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(registryTimeout, func() {
-		cancel(fmt.Errorf("%s: nothing arrives for %v", image, registryTimeout))
+		cancel(fmt.Errorf("pulling %s: no data for %v", image, registryTimeout))
 	})
 	defer silence.Stop()
 	opts := client.ImagePullOptions{}
@@ -100,8 +100,8 @@ func pull(ctx context.Context, docker *testcontainers.DockerClient, image string
 	return nil
 }
 
-// buildImages runs the script that builds images, and passes on what it says. The script makes runs
-// at the same time wait for each other.
+// buildImages runs the script that builds images and reports its output. Scripts that run at the
+// same time wait for each other.
 func buildImages(ctx context.Context, host string, images []string) error {
 	script := Module + "/scripts/offline-images.sh"
 	cmd := exec.CommandContext(ctx, "bash", append([]string{script}, images...)...)

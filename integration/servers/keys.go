@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// FreshKey returns a key that no other test has.
+// FreshKey returns a key that no other test uses.
 func FreshKey(t testing.TB) string {
 	return fmt.Sprintf("%s:%d", t.Name(), FreshNumber())
 }
@@ -18,7 +18,8 @@ func FreshNumber() int64 { return numbers.Add(1) }
 
 var numbers atomic.Int64
 
-// UniquePrefix keeps the keys of a test apart from those of all other tests and runs.
+// UniquePrefix returns a prefix that separates the keys of a test from those of all other tests and
+// runs.
 func UniquePrefix() string {
 	return fmt.Sprintf("ratelimit-test:%x-%x:", time.Now().UnixNano(), rand.Uint32())
 }

@@ -1,4 +1,4 @@
 package servers
 
-// Module is the root of the module as the tests of every folder see it from where they run.
+// Module is the path from the folder of a test to the root of the module.
 const Module = "../.."

@@ -13,22 +13,22 @@ import (
 	"github.com/testcontainers/testcontainers-go/exec"
 )
 
-// HostName is the name by which the programs that StartOther starts reach this machine.
+// HostName is this machine's name in the containers that StartOther starts.
 const HostName = "app"
 
-// An Other is a program in a container that is neither Redis nor Valkey.
+// An Other is a container that runs neither Redis nor Valkey.
 type Other struct {
 	Image, IP string
 	container testcontainers.Container
 }
 
-// lackingOther tells why an image cannot be had, or is empty.
+// lackingOther returns why an image is unavailable, or "".
 var lackingOther = struct {
 	mu      sync.Mutex
 	reasons map[string]string
 }{reasons: make(map[string]string)}
 
-// needOther skips a test where it cannot have a container of an image.
+// needOther skips a test if an image is unavailable.
 func needOther(t testing.TB, image string) {
 	t.Helper()
 	NeedNetwork(t)
@@ -37,16 +37,16 @@ func needOther(t testing.TB, image string) {
 	reason, known := lackingOther.reasons[image]
 	if !known {
 		if err := getImages([]string{image})[image]; err != nil {
-			reason = fmt.Sprintf("%s cannot be had: %s", image, firstLine(err))
+			reason = fmt.Sprintf("the image %s is unavailable: %s", image, firstLine(err))
 		}
 		lackingOther.reasons[image] = reason
 	}
 	need(t, reason)
 }
 
-// StartOther starts a container of an image with files, by their absolute names, and with cmd in
-// place of the image's own command if there is one. It does not wait until the program answers. If
-// the test fails, what the program wrote is logged.
+// StartOther starts a container of an image with files, by absolute name, and with cmd instead of
+// the image's command, if given. It does not wait until the program answers. If the test fails, it
+// logs the program's output.
 func StartOther(t testing.TB, image string, files map[string]string, cmd ...string) *Other {
 	t.Helper()
 	needOther(t, image)
@@ -87,8 +87,8 @@ func StartOther(t testing.TB, image string, files map[string]string, cmd ...stri
 	return o
 }
 
-// Exec runs a command in the container and returns what it writes. The test fails if the command
-// does.
+// Exec runs a command in the container and returns its output. If the command fails, so does the
+// test.
 func (o *Other) Exec(t testing.TB, cmd ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

@@ -9,7 +9,7 @@ import (
 func TestWriteTable(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
 	if err := WriteTable(page, "x", "make faults", "new\n"); err == nil {
-		t.Error("written to a page that is not there")
+		t.Error("no error for a missing page")
 	}
 	const begin, end = "<!-- x: written by make faults -->\n", "<!-- end of x -->\n"
 	for _, tt := range []struct{ before, after string }{
@@ -23,10 +23,10 @@ func TestWriteTable(t *testing.T) {
 		got, _ := os.ReadFile(page)
 		if tt.after == "" {
 			if err == nil || string(got) != tt.before {
-				t.Errorf("%v, and the page is\n%s", err, got)
+				t.Errorf("got error %v, want one and an unchanged page, which is\n%s", err, got)
 			}
 		} else if err != nil || string(got) != tt.after {
-			t.Errorf("%v, and the page is\n%s", err, got)
+			t.Errorf("got error %v and page\n%s\nwant\n%s", err, got, tt.after)
 		}
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Within polls until done, for no longer than a fault may be felt.
+// Within polls until done returns true. It fails the test with what after FaultTimeout.
 func Within(t testing.TB, done func() bool, what string) {
 	t.Helper()
 	await(t, func() (bool, error) { return done(), nil }, what+": ")
 }
 
-// Poll asks until the answer is yes, an error comes, or ctx ends.
+// Poll calls done until it returns true or an error, or ctx ends.
 func Poll(ctx context.Context, done func() (bool, error)) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -28,7 +28,7 @@ func Poll(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// Await polls until done, for no longer than a fault may be felt. An error fails the test.
+// Await polls until done returns true. It fails the test on an error or after FaultTimeout.
 func Await(t testing.TB, done func() (bool, error)) {
 	t.Helper()
 	await(t, done, "")

@@ -7,11 +7,11 @@ import (
 	"net"
 )
 
-// busOffset is how far the port of a cluster's bus is from the port of the node.
+// busOffset is the distance of a node's cluster bus port from its port.
 const busOffset = 10000
 
-// FreePort returns a port that is free, as is the port of the bus that belongs to it. Both are
-// below those that systems give to outgoing connections, so they stay free while a server is down.
+// FreePort returns a port that is free, as is its cluster bus port. Both are below the range of
+// outgoing connections, so they stay free while a server is down.
 func FreePort() (int, error) {
 	for range 100 {
 		port := busOffset + rand.IntN(busOffset)

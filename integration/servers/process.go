@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A Process is the test binary once more, with a Task instead of tests. Both sides write JSON.
+// A Process is the test binary, running a Task instead of tests. Both sides exchange JSON.
 type Process struct {
 	Cmd      *exec.Cmd
 	Stdin    io.Closer
@@ -18,7 +18,7 @@ type Process struct {
 }
 
 // StartProcess starts a process with the environment variable env set to task, as JSON, and returns
-// when the process has answered true: it is ready.
+// when the process reports that it is ready.
 func StartProcess(t testing.TB, env string, task any) *Process {
 	t.Helper()
 	text, err := json.Marshal(task)
@@ -42,13 +42,13 @@ func StartProcess(t testing.TB, env string, task any) *Process {
 	p := &Process{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)}
 	var ready bool
 	if err := p.Answers.Decode(&ready); err != nil || !ready {
-		t.Fatalf("a process is not ready: %v", err)
+		t.Fatalf("the process did not become ready: %v", err)
 	}
 	return p
 }
 
-// RunTask is the other side of StartProcess: it runs the task that env holds, and returns the exit
-// code of the process.
+// RunTask runs the task that env holds, in a process started by StartProcess. It returns the exit
+// code.
 func RunTask[T any](env string, run func(T) error) int {
 	var task T
 	err := json.Unmarshal([]byte(env), &task)

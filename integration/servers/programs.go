@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// A program is a server that runs as a process of this machine, in a directory of its own.
+// A program is a server that runs as a process on this machine, in its own directory.
 type program struct {
 	cmd    *exec.Cmd
 	dir    string
@@ -21,7 +21,7 @@ type program struct {
 	exited chan struct{} // closed when the process has ended
 }
 
-// newProgram starts a program of PATH on a free port of the loopback interface.
+// newProgram starts a program in PATH on a free loopback port.
 func newProgram(name string, l Launch) (*Server, error) {
 	dir, err := os.MkdirTemp("", "ratelimit-"+name+"-")
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *program) launch(name string, l Launch) error {
 	return p.start(ctx)
 }
 
-// start starts the process, anew if it has ended, and returns when it answers.
+// start starts or restarts the process and returns when it answers.
 func (p *program) start(ctx context.Context) error {
 	log, err := os.Create(filepath.Join(p.dir, "log"))
 	if err != nil {
@@ -80,14 +80,14 @@ func (p *program) start(ctx context.Context) error {
 		case <-exited:
 			text, err := os.ReadFile(log.Name())
 			return false,
-				errors.Join(fmt.Errorf("the server has ended: %s", bytes.TrimSpace(text)), err)
+				errors.Join(fmt.Errorf("the server exited: %s", bytes.TrimSpace(text)), err)
 		default:
 			return answersPing(ctx, p.addr, p.tls), nil
 		}
 	})
 }
 
-// end sends a signal that ends the process, and returns when it has ended.
+// end sends a signal that ends the process, and waits for it.
 func (p *program) end(ctx context.Context, signal os.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -112,7 +112,8 @@ func (p *program) signal(ctx context.Context, name string) error {
 	return fmt.Errorf("unknown signal %s", name)
 }
 
-// write replaces the content of a file of the same length, which the process may have mapped.
+// write replaces the content of a file by one of the same length, because the process may have
+// mapped the file.
 func (p *program) write(file string, content []byte) error {
 	f, err := os.OpenFile(filepath.Join(p.dir, file), os.O_WRONLY, 0)
 	if err != nil {

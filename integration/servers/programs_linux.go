@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// endWithTests has the kernel end a program when the tests are killed.
+// endWithTests makes the kernel kill a program when the tests are killed.
 func endWithTests(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

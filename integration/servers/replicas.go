@@ -29,18 +29,18 @@ func (s *Server) Follow(t testing.TB, primary *Server) {
 		"the replica does not follow")
 }
 
-// AwaitReplica returns when one replica has all that s has written.
+// AwaitReplica returns when one replica has all writes of s.
 func (s *Server) AwaitReplica(t testing.TB) {
 	t.Helper()
 	c := Connect(t, s.Addr).Conn()
 	defer c.Close()
-	// WAIT waits for what the same connection has written.
+	// WAIT covers only writes of the same connection.
 	if err := c.Set(t.Context(), FreshKey(t), "", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	const timeout = 2 * time.Second // less than the client waits for an answer
+	const timeout = 2 * time.Second // shorter than the client's timeout
 	if n, err := c.Wait(t.Context(), 1, timeout).Result(); err != nil || n != 1 {
-		t.Fatalf("%d replicas have all, %v", n, err)
+		t.Fatalf("%d replicas have all writes, %v; want 1", n, err)
 	}
 }
 
@@ -49,7 +49,7 @@ type Pair struct {
 	Of               string // such as "redis:8 cluster"
 	Primary, Replica *Server
 	Network          *testcontainers.DockerNetwork
-	// Elected tells whether the replica has become the primary.
+	// Elected reports whether the replica has become the primary.
 	Elected func(ctx context.Context, replica *redis.Client) (bool, error)
 }
 
@@ -58,7 +58,7 @@ func (p *Pair) String() string { return p.Of }
 // Kind returns what p is part of, such as "cluster".
 func (p *Pair) Kind() string { return strings.TrimPrefix(p.Of, p.Primary.Image+" ") }
 
-// Disconnect takes the primary out of its network.
+// Disconnect removes the primary from its network.
 func (p *Pair) Disconnect(t testing.TB) {
 	t.Helper()
 	p.Primary.fault(t, "disconnect", func(ctx context.Context) error {
@@ -70,7 +70,7 @@ func (p *Pair) Disconnect(t testing.TB) {
 	})
 }
 
-// Connect gives the primary the address that it had.
+// Connect gives the primary its old address again.
 func (p *Pair) Connect(t testing.TB) {
 	t.Helper()
 	ip := netip.MustParseAddrPort(p.Primary.Addr).Addr()

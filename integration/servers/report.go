@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// began is when the run began: "make test" passes the time at which it began itself.
+// began is the start of the run: "make test" passes its own.
 var began = func() time.Time {
 	if seconds, err := strconv.ParseInt(os.Getenv("RATELIMIT_BEGAN"), 10, 64); err == nil {
 		return time.Unix(seconds, 0)
@@ -30,7 +30,7 @@ var folder = func() string {
 	return filepath.Base(dir)
 }()
 
-// progressEnv names a file to which all processes of a run append what they say.
+// progressEnv names a file to which all processes of a run append their progress lines.
 const progressEnv = "RATELIMIT_PROGRESS"
 
 // say prints a line with the time since the run began.
@@ -49,7 +49,7 @@ func say(format string, args ...any) {
 	fmt.Print(line)
 }
 
-// measuredDir has a file for each folder with what its tests measured.
+// measuredDir has a file for each folder with the measurements of its tests.
 const measuredDir = Module + "/integration/measured"
 
 // ran counts what ran on servers.
@@ -58,10 +58,10 @@ var ran report
 type report struct {
 	mu      sync.Mutex
 	tests   int
-	latest  string         // name of the test that began last
+	latest  string         // test that began last
 	skipped map[string]int // number of tests by reason
-	servers []string       // where tests ran, each once
-	lines   []string       // what tests measured
+	servers []string       // servers that tests ran on, without duplicates
+	lines   []string       // measurements
 }
 
 // CountTest counts a test that runs on a server.
@@ -84,14 +84,14 @@ func (r *report) skip(reason string) {
 	r.skipped[reason]++
 }
 
-// Measured keeps a line for the folder's file in measuredDir.
+// Measured adds a line to the folder's file in measuredDir.
 func Measured(format string, args ...any) {
 	ran.mu.Lock()
 	defer ran.mu.Unlock()
 	ran.lines = append(ran.lines, fmt.Sprintf(format, args...))
 }
 
-// progress says every half minute how many tests have run, until stop is called.
+// progress prints every half minute how many tests have run, until stop is called.
 func (r *report) progress() (stop func()) {
 	stopped, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -118,8 +118,8 @@ func (r *report) progress() (stop func()) {
 	}
 }
 
-// finish writes what was measured to its file and says what ran. It returns how many tests
-// were skipped.
+// finish writes the measurements to their file and prints what ran. It returns the number of
+// skipped tests.
 func (r *report) finish() (skipped int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package servers starts the Redis and Valkey servers, clusters and Sentinels that tests run on,
-// does to them what tests ask for, and reports which tests ran on which of them.
+// injects faults into them, and reports which tests ran on which servers.
 package servers
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/truewindow/ratelimit/internal/leak"
 )
 
-// A Task is what a process does instead of running tests when the environment variable Env is set.
-// Run gets the variable's value and returns the exit code.
+// A Task is what a process runs instead of tests when the environment variable Env is set. Run gets
+// the variable's value and returns the exit code.
 type Task struct {
 	Env string
 	Run func(value string) int
 }
 
 // Run is TestMain of every folder: it runs the tests, or the task that the environment names,
-// reports what ran on which servers, closes what the tests shared, and returns the exit code.
+// reports which tests ran on which servers, closes shared resources, and returns the exit code.
 func Run(m *testing.M, tasks ...Task) int {
 	redis.SetLogger(silent{})
 	for _, task := range tasks {
@@ -35,45 +35,45 @@ func Run(m *testing.M, tasks ...Task) int {
 	code := m.Run()
 	stop()
 	if err := closeShared(); err != nil {
-		fmt.Println("closing what the tests shared:", err)
+		fmt.Println("closing the shared servers and clients:", err)
 		code = 1
 	}
 	code = leak.Check(code)
 	if skipped := ran.finish(); skipped > 0 && required {
-		fmt.Println("servers are required")
+		fmt.Println("tests were skipped, but RATELIMIT_REQUIRE_SERVERS requires servers")
 		code = max(code, 1)
 	}
 	return code
 }
 
-// silent drops what go-redis would log of the faults that tests inject.
+// silent drops go-redis' log lines about the faults that tests inject.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Full is whether to try all combinations, and tests in their long form.
+// Full is whether to try all combinations, and to run tests in their long form.
 var Full = os.Getenv("RATELIMIT_FULL") != ""
 
-// required is whether a test that lacks a server fails.
+// required is whether a missing server fails a test instead of skipping it.
 var required = os.Getenv("RATELIMIT_REQUIRE_SERVERS") == "1"
 
-// skip skips a test that lacks a server, or fails it where servers are required.
+// skip skips a test for lack of a server, or fails it if servers are required.
 func skip(t testing.TB, reason string) {
 	t.Helper()
 	if required {
-		t.Fatalf("a server is required: %s", reason)
+		t.Fatalf("RATELIMIT_REQUIRE_SERVERS is set, but the test would be skipped: %s", reason)
 	}
 	ran.skip(reason)
 	t.Skip(reason)
 }
 
-// shared is what the tests of a process share and the end of the run closes.
+// shared holds what the tests of a process share until the end of the run.
 var shared struct {
 	mu      sync.Mutex
 	closers []func() error
 }
 
-// AtEnd has f called when all tests of the process have ended.
+// AtEnd calls f when all tests of the process have ended.
 func AtEnd(f func() error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()

@@ -20,20 +20,20 @@ const (
 	sentinelPort = 26379
 )
 
-// Sentinels are three Sentinels and the pairs that they watch, on a network of their own with fixed
+// Sentinels are three Sentinels and the pairs that they monitor, on their own network with fixed
 // addresses.
 type Sentinels struct {
 	Nodes   []*Server
 	Pairs   []*Pair
 	image   string
 	network *testcontainers.DockerNetwork
-	last    netip.Addr // that has been given to a container
+	last    netip.Addr // last address given to a container
 }
 
-// MasterSet is the name by which the Sentinels know the i-th pair.
+// MasterSet is the name under which the Sentinels monitor the i-th pair.
 func MasterSet(i int) string { return fmt.Sprintf("pair%d", i) }
 
-// StartSentinels starts Sentinels that watch so many pairs, for one test.
+// StartSentinels starts Sentinels that monitor that many pairs, for this test alone.
 func StartSentinels(t testing.TB, image string, pairs int) *Sentinels {
 	t.Helper()
 	NeedNetwork(t)
@@ -43,7 +43,7 @@ func StartSentinels(t testing.TB, image string, pairs int) *Sentinels {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Sentinels{image: image, network: nw, last: subnet.Addr().Next()} // the gateway's
+	w := &Sentinels{image: image, network: nw, last: subnet.Addr().Next()} // of the gateway
 	t.Cleanup(func() {
 		if err := w.close(); err != nil {
 			t.Error(err)
@@ -63,14 +63,14 @@ func StartSentinels(t testing.TB, image string, pairs int) *Sentinels {
 	return w
 }
 
-// newServer returns a server at the next address, which does not run yet.
+// newServer returns a server at the next address, not started yet.
 func (w *Sentinels) newServer(port uint16) *Server {
 	w.last = w.last.Next()
 	return &Server{Image: w.image, Addr: netip.AddrPortFrom(w.last, port).String()}
 }
 
-// startPairs starts the servers, waits for the replicas, and returns the configuration of
-// Sentinels: they look for replicas when they start, and then seldom.
+// startPairs starts the servers, waits for the replicas, and returns the configuration of the
+// Sentinels, which detect replicas fast only when they start.
 func (w *Sentinels) startPairs(ctx context.Context, pairs int) (conf string, err error) {
 	starting := parallel{network: w.network}
 	text := strings.Builder{}
@@ -98,7 +98,7 @@ func (w *Sentinels) startPairs(ctx context.Context, pairs int) (conf string, err
 		replica := redis.NewClient(&redis.Options{Addr: p.Replica.Addr})
 		defer replica.Close()
 		if err := Poll(ctx, func() (bool, error) { return InSync(ctx, replica) }); err != nil {
-			return "", fmt.Errorf("waiting for a replica: %w", err)
+			return "", fmt.Errorf("waiting for a replica to catch up: %w", err)
 		}
 	}
 	return text.String(), nil
@@ -114,8 +114,8 @@ func (w *Sentinels) startNodes(ctx context.Context, conf string) error {
 	return starting.wait()
 }
 
-// meet waits for the Sentinels to find each other, which they do sooner with shorter periods. A
-// primary that came back is a replica after four such periods.
+// meet waits for the Sentinels to find each other, with short periods to make it fast. A primary
+// that recovers becomes a replica after four periods.
 func (w *Sentinels) meet(ctx context.Context) error {
 	for _, s := range w.Nodes {
 		c := redis.NewClient(&redis.Options{Addr: s.Addr})
@@ -134,7 +134,7 @@ func (w *Sentinels) meet(ctx context.Context) error {
 	return nil
 }
 
-// parallel starts containers at the same time.
+// parallel starts containers concurrently.
 type parallel struct {
 	network *testcontainers.DockerNetwork
 	wg      sync.WaitGroup
@@ -163,7 +163,7 @@ func sentinelOptions(image, conf string) []testcontainers.ContainerCustomizer {
 	if strings.HasPrefix(image, "valkey/") {
 		program = "valkey-sentinel"
 	}
-	file := path.Join(containerDir, "sentinel.conf") // which it writes to
+	file := path.Join(containerDir, "sentinel.conf") // the Sentinel writes to it
 	return []testcontainers.ContainerCustomizer{
 		testcontainers.WithFiles(testcontainers.ContainerFile{
 			Reader: strings.NewReader(conf), ContainerFilePath: file, FileMode: 0o666,
@@ -172,7 +172,7 @@ func sentinelOptions(image, conf string) []testcontainers.ContainerCustomizer {
 	}
 }
 
-// knowsAll tells whether a Sentinel knows the others, and the replica of each pair.
+// knowsAll reports whether a Sentinel has found the others and the replica of each pair.
 func knowsAll(ctx context.Context, addr string, pairs int) (bool, error) {
 	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
 	defer c.Close()
@@ -186,7 +186,7 @@ func knowsAll(ctx context.Context, addr string, pairs int) (bool, error) {
 	return true, nil
 }
 
-// isPrimary tells whether a server says that it is a primary.
+// isPrimary reports whether a server has the role of a primary.
 func isPrimary(ctx context.Context, c *redis.Client) (bool, error) {
 	info, err := c.Info(ctx, "replication").Result()
 	return strings.Contains(info, "role:master"), err

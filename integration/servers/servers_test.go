@@ -34,10 +34,10 @@ func TestDropScripts(t *testing.T) {
 		if err := DropScripts(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		for i := range 20 { // keys of all primaries
+		for i := range 20 { // enough keys to reach all primaries
 			err := c.EvalSha(t.Context(), sha, []string{fmt.Sprintf("scripts:%d", i)}).Err()
 			if !redis.HasErrorPrefix(err, "NOSCRIPT") {
-				t.Fatalf("script after dropScripts: %v, want NOSCRIPT", err)
+				t.Fatalf("running a dropped script: got %v, want NOSCRIPT", err)
 			}
 		}
 	})
@@ -54,10 +54,10 @@ func TestServerFaults(t *testing.T) {
 	}
 	alive := func(want bool, after string) {
 		t.Helper()
-		if want { // a busy machine may make an answer late
+		if want { // on a busy machine an answer may be late
 			Within(t, answers, "no answer after "+after)
 		} else if answers() {
-			t.Fatalf("an answer after %s", after)
+			t.Fatalf("got an answer after %s, want none", after)
 		}
 	}
 	if err := c.Set(t.Context(), "kept", "yes", 0).Err(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MigrateSlot begins to move key's slot from one primary to another and leaves it so.
+// MigrateSlot begins to move key's slot to another primary and does not finish.
 func MigrateSlot(
 	t *testing.T, client *redis.ClusterClient, key string,
 ) (from, to *redis.Client, others []*redis.Client) {

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// AnswerSlack is what a busy machine may add to the 100ms in which a store answers, besides the
-// time for which the machine is seen to stand still.
+// AnswerSlack is how much a busy machine may add to a timeout, besides the time for which it is
+// known to have stood still.
 const AnswerSlack = 400 * time.Millisecond
 
-// LatestAnswer returns how long a call with a timeout may take on a machine that stood still for
-// no longer than still.
+// LatestAnswer returns how long a call with a timeout may take on a machine that stood still for up
+// to still.
 func LatestAnswer(timeout, still time.Duration) time.Duration {
 	return timeout + AnswerSlack + 2*still
 }
 
-// WatchStandstill has a goroutine look at a clock until stop is called. stop returns the longest
-// time for which the goroutine was kept from it.
+// WatchStandstill watches a clock in a goroutine until stop is called. stop returns the longest
+// time for which that goroutine did not run.
 func WatchStandstill() (stop func() time.Duration) {
 	const pace = 10 * time.Millisecond
 	done, longest := make(chan struct{}), make(chan time.Duration)

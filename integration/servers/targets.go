@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Target is a running server or cluster that the tests share. Each test keeps to keys of its own.
+// A Target is a running server or cluster that tests share. Each test uses its own keys.
 type Target struct {
 	Name    string // such as "redis:7" or "redis:7 cluster"
-	Image   string // or "" for a server that was given
+	Image   string // "" for a server given by address
 	Cluster bool
 	Addrs   []string // one, or some nodes of the cluster
 }
@@ -37,9 +37,9 @@ func eachOf(t *testing.T, wanted func(*sharedTarget) bool, f func(t *testing.T, 
 	}
 }
 
-// EachOwnTarget runs f, as a subtest, for every kind of server and of cluster. start makes its test
-// parallel and starts one for this test alone. A server that was given by address is shared, and
-// the tests use it one after the other.
+// EachOwnTarget runs f, as a subtest, for every kind of server and cluster. start makes the test
+// parallel and starts a target for it alone. A server given by address is shared, so its tests run
+// one after the other.
 func EachOwnTarget(
 	t *testing.T, f func(t *testing.T, kind *Target, start func(*testing.T) *Target),
 ) {
@@ -58,8 +58,8 @@ func EachOwnTarget(
 	}
 }
 
-// EachServer is EachTarget for what clusters do as single servers do: it leaves clusters out,
-// except in a full run.
+// EachServer is EachTarget without clusters, except in a full run: it is for what clusters do as
+// single servers do.
 func EachServer(t *testing.T, f func(t *testing.T, tgt *Target)) {
 	t.Helper()
 	eachOf(t, func(tgt *sharedTarget) bool { return Full || !tgt.cluster }, f)
@@ -85,19 +85,19 @@ func (tgt *Target) Open() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Addr: tgt.Addrs[0]})
 }
 
-// sharedTarget starts its target when a test first asks for it.
+// sharedTarget is a target that starts when a test first uses it.
 type sharedTarget struct {
 	name    string
 	cluster bool
 	get     func() (*Target, error)
-	own     func(t testing.TB) *Target // starts one for a test alone; nil for a given server
+	own     func(t testing.TB) *Target // starts one for one test; nil for a server given by address
 }
 
 func (s *sharedTarget) testName() string {
 	return strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)
 }
 
-// kind returns a target that may have no addresses, of a server that has not been started.
+// kind returns a target, without addresses if its server was not started.
 func (s *sharedTarget) kind(t testing.TB) *Target {
 	t.Helper()
 	if s.own != nil {
@@ -124,7 +124,8 @@ func (s *sharedTarget) shared(t testing.TB) *Target {
 	return tgt
 }
 
-// allTargets are the servers given by address or, if there are none, two of each image.
+// allTargets are the servers given by address or, if there are none, a server and a cluster of each
+// image.
 var allTargets = sync.OnceValue(func() []sharedTarget {
 	var all []sharedTarget
 	add := func(name string, start func() (*Target, error), own func(testing.TB) *Target) {
@@ -165,7 +166,7 @@ var allTargets = sync.OnceValue(func() []sharedTarget {
 
 type given struct{ name, addr string }
 
-// findTarget asks the server at addr whether it is a node of a cluster.
+// findTarget detects whether the server at addr is a node of a cluster.
 func findTarget(name, addr string) (*Target, error) {
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	defer c.Close()

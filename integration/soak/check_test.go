@@ -13,30 +13,29 @@ import (
 	"github.com/truewindow/ratelimit/conformance/linear"
 )
 
-// What is checked of a group's calls in a round, beside that no call fails in a way that is not
-// promised:
+// What is checked of the calls of a group in a round, besides that every error is one that the
+// contract permits:
 //
-//   - order: the calls that the server answered are linearizable on its clock. Those of unknown
-//     outcome may have happened at any time after their call or never, and those that failed
-//     otherwise have not (linear.CheckRunning).
-//   - limit: the units that were admitted and neither given back nor reset never exceed Max in any
-//     Window of the stamps; this knows nothing of how the algorithm works.
-//   - books: what is recorded in the end is no less than what was acknowledged, and no more than
-//     that and what is unknown.
-//   - cache: a cached refusal follows one that the server gave the same process before, for no more
-//     units and, unless the state has changed meanwhile, with no less to wait. It is no older than
-//     CacheAge, from before nothing that this process itself has since freed, and from before
-//     nothing that another freed longer than soakWord ago.
+//  - order: the calls that the server answered are linearizable on its clock. Calls of unknown
+//    outcome may have happened at any time after their start, or never; calls with other errors
+//    did not happen (linear.CheckRunning).
+//  - limit: the units that were admitted and neither given back nor reset never exceed Max in any
+//    Window of the stamps. This check does not depend on how the algorithm works.
+//  - books: in the end at least the acknowledged units are recorded, and at most those and the
+//    ones of unknown outcome.
+//  - cache: a cached refusal repeats one that the server gave the same process before, for at most
+//    as many units and, unless the state has changed, with a RetryAfter that is not longer. It is
+//    no older than CacheAge, than the last time that this process freed units, or, by more than
+//    soakWord, than the last time that another process did.
 
-// soakWord is how long the server's word may take that a state has changed: the second and a half
-// after which a client gives up a connection on which it hears nothing, and time for a busy
-// machine.
+// soakWord bounds how late a change of a state is seen: a client closes a connection after one and
+// a half seconds of silence, and a busy machine adds to that.
 const soakWord = 3 * time.Second
 
 // soakCacheAge is the default of CacheAge.
 const soakCacheAge = 5 * time.Second
 
-// A violation is a promise that was not kept, and by what.
+// A violation is a broken promise and the calls that broke it.
 type violation struct {
 	promise string
 	calls   []soakCall
@@ -73,10 +72,10 @@ func (c soakCall) cached() bool {
 	return len(c.Results) > 0 && c.Results[0].Source == ratelimit.SourceCache
 }
 
-// soakJudgement is what came of the check of a group's calls.
+// soakJudgement is the result of checking a group's calls.
 type soakJudgement struct {
-	operations int // whose order was checked
-	cached     int // refusals that were
+	operations int // calls whose order was checked
+	cached     int // refusals from the cache
 	unknown    int
 	undecided  bool
 	violations []violation
@@ -90,7 +89,7 @@ func (r soakRound) judge(g soakGroup, calls []soakCall) (j soakJudgement) {
 		switch {
 		case c.Err == soakUnexpected:
 			j.violations = append(j.violations,
-				violation{"an error that no call may end with", []soakCall{c}})
+				violation{"error: not permitted by the contract", []soakCall{c}})
 		case c.cached():
 			cached = append(cached, c)
 		case c.Err != soakUnavailable:
@@ -118,7 +117,7 @@ func (r soakRound) judge(g soakGroup, calls []soakCall) (j soakJudgement) {
 	return j
 }
 
-// touching returns the calls about the state that c is about, up to c.
+// touching returns the calls up to c on c's first state.
 func touching(calls []soakCall, c soakCall) (found []soakCall) {
 	for _, o := range calls {
 		if o.about(stateOf(c.Demands[0].demand())) != nil && o.Call <= c.Call &&
@@ -146,7 +145,7 @@ func (r soakRound) clock() linear.Clock {
 	return linear.Steady
 }
 
-// judgeOrder shows the last calls before the order was lost.
+// judgeOrder checks the order. Its violation shows the last calls before the order is broken.
 func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 	var ops []conformance.Operation
 	for _, c := range history {
@@ -174,14 +173,14 @@ func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 		history[max(0, len(history)-shown):]}
 }
 
-// record is what is known of the units at a stamp.
+// soakRecord is what is known of the units of a call at their stamp.
 type soakRecord struct {
 	at, n, max int64
 	take       bool
 }
 
-// judgeLimit goes by the stamps. On a clock that steps they say little, and there it goes by the
-// sum, to which a step forward adds once Max.
+// judgeLimit checks the units in every window of the stamps. On a clock that steps stamps say
+// little, so it checks the total, which a step forward may raise by Max.
 func (r soakRound) judgeLimit(history []soakCall) *violation {
 	states := make(map[soakState][]soakCall)
 	for _, c := range history {
@@ -200,7 +199,7 @@ func (r soakRound) judgeLimit(history []soakCall) *violation {
 
 func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 	var records []soakRecord
-	given := make(map[int64]int64) // back, by stamp; perhaps less was
+	given := make(map[int64]int64) // units asked to be given back, by stamp
 	var window time.Duration
 	reset := int64(0)
 	for _, c := range calls {
@@ -213,7 +212,7 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 			}
 			switch {
 			case d.Limit.Window != window, d.Op == ratelimit.OpReset && (r.Clock || c.Err != ""):
-				return "" // which is for the order to tell
+				return "" // left to judgeOrder
 			case d.Op == ratelimit.OpGiveBack:
 				given[d.At] += d.N
 			case d.Op == ratelimit.OpReset:
@@ -227,8 +226,8 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 	if r.Clock {
 		return sumBroken(records, given)
 	}
-	// Of records with one stamp the answers do not tell the order, which their Max may need: takes
-	// come before forced units, and a take under a smaller Max before one under a larger.
+	// The order of records with one stamp is unknown. The order that admits most is assumed: takes
+	// before forced units, and takes under a smaller Max before those under a larger.
 	slices.SortFunc(records, func(a, b soakRecord) int {
 		switch {
 		case a.at != b.at:
@@ -282,7 +281,7 @@ func sumBroken(records []soakRecord, given map[int64]int64) string {
 func judgeBooks(history []soakCall) *violation {
 	type book struct{ told, unknown, given int64 }
 	books := make(map[soakState]*book)
-	closed := make(map[soakState]bool) // of which nothing can be said
+	closed := make(map[soakState]bool) // states that cannot be checked
 	for _, c := range history {
 		for i, d := range c.Demands {
 			s := stateOf(d.demand())
@@ -301,7 +300,7 @@ func judgeBooks(history []soakCall) *violation {
 				if !closed[s] && (recorded < min(b.told-b.given, d.Limit.Max) ||
 					recorded > b.told+b.unknown) {
 					return &violation{fmt.Sprintf("books: %d units are recorded, %d were "+
-						"acknowledged, %d may be given back, %d unknown",
+						"acknowledged, %d may have been given back, %d are of unknown outcome",
 						recorded, b.told, b.given, b.unknown), touching(history, c)}
 				}
 			case d.Op == ratelimit.OpPeek:
@@ -315,35 +314,35 @@ func judgeBooks(history []soakCall) *violation {
 	return nil
 }
 
-// judgeCached tells what is wrong with a cached refusal.
+// judgeCached returns what is wrong with a cached refusal, or "".
 func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
 	for i, res := range c.Results {
 		d := c.Demands[i]
 		if d.Op != ratelimit.OpTake || res.Source != ratelimit.SourceCache ||
 			res.Limit != d.Limit.Max || res.Allowed != (res.RetryAfter <= 0) {
-			return "what was answered is no refusal"
+			return "the answer is not a refusal"
 		}
 	}
 	if admitted(c.Results) {
-		return "what was answered is no refusal"
+		return "the answer is not a refusal"
 	}
-	wrong = "nobody gave this refusal"
+	wrong = "the server gave no such refusal"
 	for _, source := range r.sources(c, calls) {
 		passed := c.Call - source.Return
 		switch {
-		case source.Err != "": // its answer came when its caller had left
+		case source.Err != "": // answered after its caller had left
 			return r.judgeFreed(c, calls)
 		case passed >= soakCacheAge:
-			wrong = fmt.Sprintf("a refusal of %v ago", passed)
+			wrong = fmt.Sprintf("the refusal is %v old", passed)
 			continue
 		}
 		wrong = ""
 		for i, res := range c.Results {
 			was := source.Results[i].RetryAfter
-			// A look after a step of the clock finds another refusal than any caller got.
+			// A look after a step of the clock can find another refusal than any caller got.
 			if res.RetryAfter > was-passed && !res.Allowed && !r.Clock &&
 				!changedMeanwhile(source, c, i, calls) {
-				wrong = fmt.Sprintf("RetryAfter is %v, and was %v before %v",
+				wrong = fmt.Sprintf("RetryAfter is %v, but was %v, and %v have passed",
 					res.RetryAfter, was, passed)
 			}
 		}
@@ -354,7 +353,8 @@ func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
 	return wrong
 }
 
-// judgeFreed tells whether a cached refusal is from before units of it were freed.
+// judgeFreed returns an error text if a cached refusal is older than a freeing of its units that it
+// should reflect.
 func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 	if r.Clock {
 		return ""
@@ -367,7 +367,7 @@ func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 				continue
 			}
 			if since := c.Call - o.Return; since > soakWord || since > 0 && o.Process == c.Process {
-				return fmt.Sprintf("a refusal from before what process %d has freed %v ago:\n%v",
+				return fmt.Sprintf("older than what process %d has freed %v ago:\n%v",
 					o.Process, since, o)
 			}
 		}
@@ -375,8 +375,7 @@ func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 	return ""
 }
 
-// sources returns the calls of the same process that the server may have refused before the process
-// cached what c got.
+// sources returns the calls of the same process whose refusal may be the cached one that c got.
 func (r soakRound) sources(c soakCall, calls []soakCall) (sources []soakCall) {
 	for _, o := range calls {
 		if o.Process == c.Process && !o.cached() && o.Call <= c.Return && r.isSource(o, c) {
@@ -404,8 +403,8 @@ func (r soakRound) isSource(o, c soakCall) bool {
 	return true
 }
 
-// changedMeanwhile reports whether a demand on the state of c's i-th one may have changed it since
-// source was refused.
+// changedMeanwhile reports whether the state of c's i-th demand may have changed since source was
+// refused.
 func changedMeanwhile(source, c soakCall, i int, calls []soakCall) bool {
 	for _, o := range calls {
 		if o.about(stateOf(c.Demands[i].demand())) != nil && o.Return >= source.Call &&

@@ -12,15 +12,15 @@ import (
 	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
-// A soakRig is a server, and what can be done to it and to the processes' connections.
+// A soakRig is a server with the means to disturb it and the processes' connections.
 type soakRig struct {
 	t       testing.TB
 	server  *servers.Server
 	proxies []*faultproxy.Proxy // one for each process
-	control *redis.Client       // that goes by no proxy
+	control *redis.Client       // without a proxy
 }
 
-// A soakFault goes wrong for a while, and is over when it returns.
+// A soakFault causes a fault for a while and returns when it is over.
 type soakFault struct {
 	name string
 	do   func(rig *soakRig, random *rand.Rand)
@@ -61,7 +61,7 @@ var soakFaults = []soakFault{
 	}},
 }
 
-// proxyFault befalls the connections of one process, or of all.
+// proxyFault causes f on the connections of one process, or of all.
 func proxyFault(f faultproxy.Fault) soakFault {
 	return soakFault{f.Kind.String(), func(rig *soakRig, random *rand.Rand) {
 		for _, p := range rig.victims(random) {
@@ -86,24 +86,23 @@ func (rig *soakRig) heal() {
 	}
 }
 
-// soakWhile is how long a fault lasts: for some calls longer than they wait.
+// soakWhile waits as long as a fault lasts: longer than some calls' timeout.
 func soakWhile(random *rand.Rand) {
 	time.Sleep(80*time.Millisecond + time.Duration(random.IntN(250))*time.Millisecond)
 }
 
-// do tells the server something until it has heard.
+// do repeats a command until the server has run it.
 func (rig *soakRig) do(args ...any) {
 	servers.Within(rig.t,
 		func() bool { return rig.control.Do(rig.t.Context(), args...).Err() == nil },
 		fmt.Sprint(args...))
 }
 
-// soakSteps are what a server's clock is set to. None but the true time is within the windows of a
-// round before.
+// soakSteps are the offsets to which a server's clock is set.
 var soakSteps = []time.Duration{-30 * time.Second, -5 * time.Second, -time.Hour,
 	20 * time.Second, time.Hour}
 
-// disturb lets faults happen during a round, and returns when they are over.
+// disturb causes faults during a round and returns when they are over.
 func (rig *soakRig) disturb(round soakRound, count func(fault string)) {
 	random := round.random(1 << 15)
 	rest := func() {

@@ -8,8 +8,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// soakScript builds calls as processes would have recorded them, one after the other unless they
-// say otherwise.
+// soakScript builds calls as processes record them, one after the other unless stated otherwise.
 type soakScript struct {
 	calls []soakCall
 	at    time.Duration
@@ -81,8 +80,8 @@ func (s *soakScript) wait(d time.Duration) *soakScript {
 	return s
 }
 
-// TestSoakJudges tries each check, but that of the order, on calls that keep a promise and on calls
-// that do not.
+// TestSoakJudges tries each check, except that of the order, on calls that keep a promise and on
+// calls that break it.
 func TestSoakJudges(t *testing.T) {
 	script := func() *soakScript { return &soakScript{at: time.Hour} }
 	window := longWindow.Microseconds()
@@ -98,7 +97,7 @@ func TestSoakJudges(t *testing.T) {
 		name  string
 		judge func(*soakScript) string
 		calls *soakScript
-		wrong string // a part of what is wrong
+		wrong string // part of the expected violation
 	}{
 		{"a window apart", limit, script().take(0, 1).take(1, 2).take(2, 1+window), ""},
 		{"three of two in a window", limit, script().take(0, 1).take(1, 2).take(2, window),
@@ -129,13 +128,14 @@ func TestSoakJudges(t *testing.T) {
 		{"a refusal again", cache, script().refuse(0, 5, time.Minute).cached(0, 5, time.Second),
 			""},
 		{"a refusal to another process",
-			cache, script().refuse(1, 5, time.Minute).cached(0, 5, time.Second), "nobody gave"},
+			cache, script().refuse(1, 5, time.Minute).cached(0, 5, time.Second),
+			"the server gave no such refusal"},
 		{"a refusal whose own answer came late",
 			cache, script().lost(0).cached(0, 5, time.Second), ""},
 		{"a refusal with more to wait",
 			cache, script().refuse(0, 5, time.Minute).cached(0, 5, time.Minute), "RetryAfter"},
 		{"an old refusal", cache, script().refuse(0, 5, time.Minute).wait(soakCacheAge).
-			cached(0, 5, time.Second), "a refusal of"},
+			cached(0, 5, time.Second), "the refusal is"},
 		{"freed by this process before", cache,
 			script().giveBack(0, 1, 4).refuse(0, 5, time.Minute).cached(0, 5, time.Second), ""},
 		{"freed by this process since", cache, script().refuse(0, 5, time.Minute).giveBack(0, 1, 6).
@@ -149,7 +149,7 @@ func TestSoakJudges(t *testing.T) {
 			got := tt.judge(tt.calls)
 			if got == "" && tt.wrong != "" || tt.wrong == "" && got != "" ||
 				!strings.Contains(got, tt.wrong) {
-				t.Errorf("found %q, want %q", got, tt.wrong)
+				t.Errorf("got violation %q, want %q", got, tt.wrong)
 			}
 		})
 	}

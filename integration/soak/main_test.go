@@ -1,5 +1,4 @@
-// Package soak makes random demands while random things go wrong, and checks the history of every
-// key.
+// Package soak makes random demands under random faults and checks the history of every key.
 package soak
 
 import (

@@ -9,26 +9,25 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// A soakRound is what all processes of a soak do for some seconds, on keys of its own. Its seed and
-// number make the rest of it.
+// A soakRound is what all processes of a soak do for some seconds, on the round's own keys. Seed
+// and Number determine everything.
 type soakRound struct {
 	Seed   uint64
 	Number int
-	Clock  bool // the server's clock steps, so nothing else goes wrong and callers wait long
+	Clock  bool // the server's clock steps, without other faults and with long timeouts
 }
 
-// A soakGroup is keys and limits whose demands are checked as one history, since a TakeAll is about
-// several of them.
+// A soakGroup is keys and limits whose demands are checked as one history, because a TakeAll can
+// contain several of them.
 type soakGroup struct {
 	keys   []string
-	limits []ratelimit.Algorithm // several of one name are one limit that changes
+	limits []ratelimit.Algorithm // several of one name are versions of one limit
 	frees  bool                  // units are given back, and states reset
 }
 
 const soakGroups = 6
 
-// longWindow outlasts a round, and so does what is left of it after a step of the clock back by
-// less.
+// longWindow is longer than a round, even after a step back of the clock that is shorter than it.
 const longWindow = time.Minute
 
 func (r soakRound) random(part int) *rand.Rand {
@@ -50,7 +49,7 @@ func (r soakRound) groups() []soakGroup {
 		most := 3 + random.Int64N(60)
 		add("long", most, longWindow)
 		if random.IntN(2) == 0 {
-			// a Max that differs from one deployment to the other
+			// a Max that differs between deployments
 			add("long", most+1+random.Int64N(5), longWindow)
 		}
 		switch random.IntN(3) {
@@ -70,14 +69,14 @@ func (r soakRound) groups() []soakGroup {
 	return groups
 }
 
-// A soakWorker draws demands. It knows the stamps that it was told, which it may give back.
+// A soakWorker draws random demands. It keeps the stamps of its admissions to give them back.
 type soakWorker struct {
 	random *rand.Rand
 	groups []soakGroup
 	stamps map[soakState][]int64
 }
 
-// soakState is what a state belongs to.
+// soakState identifies a state.
 type soakState struct{ key, limit string }
 
 func stateOf(d ratelimit.Demand) soakState {
@@ -88,7 +87,7 @@ func newSoakWorker(r soakRound, number int) *soakWorker {
 	return &soakWorker{r.random(1 + number), r.groups(), make(map[soakState][]int64)}
 }
 
-// group is a hot one most of the time.
+// group returns the index of a group, mostly the hot one.
 func (w *soakWorker) group() int {
 	switch w.random.IntN(10) {
 	case 0, 1:
@@ -99,7 +98,7 @@ func (w *soakWorker) group() int {
 	return w.random.IntN(len(w.groups))
 }
 
-// demands are one, or several for a TakeAll.
+// demands returns one demand, or several for a TakeAll.
 func (w *soakWorker) demands() (group int, ds []ratelimit.Demand) {
 	group = w.group()
 	g := &w.groups[group]
@@ -133,7 +132,7 @@ func (w *soakWorker) demand(g *soakGroup) ratelimit.Demand {
 	}
 }
 
-// operate makes of some takes another operation.
+// operate turns some takes into other operations.
 func (w *soakWorker) operate(g *soakGroup, d ratelimit.Demand) ratelimit.Demand {
 	draw := w.random.IntN(100)
 	switch {
@@ -151,7 +150,7 @@ func (w *soakWorker) operate(g *soakGroup, d ratelimit.Demand) ratelimit.Demand 
 	return d
 }
 
-// learn remembers the stamps of what was admitted.
+// learn keeps the stamps of admissions.
 func (w *soakWorker) learn(ds []ratelimit.Demand, results []ratelimit.Result) {
 	const most = 6
 	for i, d := range ds {
@@ -163,7 +162,7 @@ func (w *soakWorker) learn(ds []ratelimit.Demand, results []ratelimit.Result) {
 	}
 }
 
-// admitted tells whether all demands of a call were.
+// admitted reports whether all demands of a call were admitted.
 func admitted(results []ratelimit.Result) bool {
 	for _, r := range results {
 		if !r.Allowed {
@@ -173,7 +172,7 @@ func admitted(results []ratelimit.Result) bool {
 	return len(results) > 0
 }
 
-// pause is how long a caller rests after a call.
+// pause returns how long a caller waits after a call.
 func (w *soakWorker) pause(failed bool) time.Duration {
 	if failed {
 		return 100*time.Millisecond + time.Duration(w.random.IntN(400))*time.Millisecond

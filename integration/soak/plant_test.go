@@ -11,8 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// soakPlants are bugs of stores that a soak has to catch, by the name that RATELIMIT_SOAK_PLANT
-// plants them by.
+// soakPlants are the bugs that a soak has to catch, by their names in RATELIMIT_SOAK_PLANT.
 var soakPlants = map[string]func(ratelimit.Store) ratelimit.Store{
 	"double-record": func(s ratelimit.Store) ratelimit.Store { return retrying{s} },
 	"stale-cache": func(s ratelimit.Store) ratelimit.Store {
@@ -22,8 +21,8 @@ var soakPlants = map[string]func(ratelimit.Store) ratelimit.Store{
 	"clock-step":    func(s ratelimit.Store) ratelimit.Store { return unclamped{s} },
 }
 
-// plant returns s with the task's bug, if any. Only stores that do not cache lose give-backs, or
-// the cache would be what is wrong.
+// plant returns s with the task's bug, if any. Give-backs are lost only by stores without a cache:
+// otherwise the cache check would find the bug first.
 func (task soakTask) plant(s ratelimit.Store) ratelimit.Store {
 	with := soakPlants[task.Plant]
 	if with == nil || task.Cached && task.Plant == "lost-giveback" {
@@ -32,7 +31,7 @@ func (task soakTask) plant(s ratelimit.Store) ratelimit.Store {
 	return with(s)
 }
 
-// retrying sends a demand again whose outcome is unknown.
+// retrying resends a demand of unknown outcome.
 type retrying struct{ ratelimit.Store }
 
 func (s retrying) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
@@ -45,7 +44,7 @@ func (s retrying) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resul
 	return res, err
 }
 
-// stale goes on with refusals until their RetryAfter has passed, whatever happens to the state.
+// stale repeats refusals until their RetryAfter has passed, even if the state changes.
 type stale struct {
 	ratelimit.Store
 	mu       sync.Mutex
@@ -78,7 +77,7 @@ func (s *stale) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 	return res, err
 }
 
-// keeping says that it gave back.
+// keeping pretends to give back.
 type keeping struct{ ratelimit.Store }
 
 func (s keeping) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
@@ -94,7 +93,7 @@ func (s keeping) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result
 	return res, err
 }
 
-// unclamped decides at the clock as it is, even where the newest stamp is ahead of it.
+// unclamped decides at the clock's time even if the newest stamp is ahead of it.
 type unclamped struct{ ratelimit.Store }
 
 func (s unclamped) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
@@ -108,7 +107,7 @@ func (l unclampedLog) Script() ratelimit.Script {
 	script := l.Log.Script()
 	const clamp = "if newest > now then"
 	if strings.Count(script.Source, clamp) != 1 {
-		panic("the log's script has no line to spoil")
+		panic("the log's script lacks the line to replace")
 	}
 	args := script.Args
 	script.Name += " unclamped"

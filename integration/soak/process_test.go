@@ -28,7 +28,7 @@ type soakTask struct {
 	Library string
 	Cached  bool
 	Addr    string
-	Plant   string // a bug
+	Plant   string // name of a bug; may be empty
 }
 
 func (task soakTask) name() string {
@@ -39,12 +39,12 @@ func (task soakTask) name() string {
 }
 
 const (
-	soakWorkers = 3 // of a process
+	soakWorkers = 3 // per process
 	soakPrefix  = "soak:"
 	soakTimeout = 200 * time.Millisecond
 )
 
-// soakClock reads a clock that is the same in all processes and never steps.
+// soakClock reads a clock that all processes share and that never steps.
 func soakClock() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -58,9 +58,9 @@ type soakCall struct {
 	Process, Worker, Group int
 	Call, Return           time.Duration
 	Demands                []soakDemand
-	Results                []ratelimit.Result // none after an error
+	Results                []ratelimit.Result // nil after an error
 	Err                    soakError
-	Text                   string // of an error that is none of those that may be
+	Text                   string // of an unexpected error
 }
 
 type soakError string
@@ -83,7 +83,7 @@ func classify(err error) (class soakError, text string) {
 	return soakUnavailable, ""
 }
 
-// soakDemand is a demand as processes tell each other.
+// soakDemand is a demand as JSON.
 type soakDemand struct {
 	Key   string
 	Limit ratelimit.Limit
@@ -96,16 +96,16 @@ func (d soakDemand) demand() ratelimit.Demand {
 		N: d.N, At: d.At}
 }
 
-// soakCommand begins a round, or ends it if there is none.
+// soakCommand begins a round, or ends it if Round is nil.
 type soakCommand struct{ Round *soakRound }
 
-// A soakProcess is a process as its parent has it.
+// A soakProcess is the test's handle of a process.
 type soakProcess struct {
 	*servers.Process
 	task soakTask
 }
 
-// startSoakProcess starts a process that runs until the test ends, at the latest.
+// startSoakProcess starts a process that ends with the test at the latest.
 func startSoakProcess(t testing.TB, task soakTask) *soakProcess {
 	t.Helper()
 	p := &soakProcess{servers.StartProcess(t, soakEnv, task), task}
@@ -113,15 +113,15 @@ func startSoakProcess(t testing.TB, task soakTask) *soakProcess {
 	return p
 }
 
-// end closes the process's input, on which it ends by itself.
+// end closes the process's input, which makes it exit, and waits for it.
 func (p *soakProcess) end(t testing.TB) {
 	p.Stdin.Close()
 	if err := p.Cmd.Wait(); err != nil && t.Context().Err() == nil {
-		t.Errorf("%s: %v", p.task.name(), err)
+		t.Errorf("process %s: %v", p.task.name(), err)
 	}
 }
 
-// runSoakProcess is the other side of startSoakProcess. It returns the exit code.
+// runSoakProcess runs in the process. It returns the exit code.
 func runSoakProcess(env string) int {
 	err := func() error {
 		var task soakTask
@@ -187,10 +187,10 @@ func (task soakTask) open() (store ratelimit.Store, stop func(), err error) {
 		s, err := client.Store(&opts)
 		return task.plant(s), client.Close, err
 	}
-	return nil, nil, fmt.Errorf("no library %q", task.Library)
+	return nil, nil, fmt.Errorf("unknown library %q", task.Library)
 }
 
-// work does the process's part of a round until it is over.
+// work does the process's part of a round.
 func (task soakTask) work(
 	store ratelimit.Store, round soakRound, over <-chan struct{},
 ) (calls []soakCall) {

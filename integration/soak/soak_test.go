@@ -23,14 +23,14 @@ import (
 	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
-// TestSoak lets processes make random demands while random things go wrong, for as long as
-// RATELIMIT_SOAK says, and checks the history of each key. RATELIMIT_SOAK_SEED repeats the demands
-// and the faults of another run, though not who was faster; RATELIMIT_SOAK_PLANT gives the stores
-// one of soakPlants, which the soak has to catch.
+// TestSoak makes random demands from several processes under random faults, for as long as
+// RATELIMIT_SOAK says, and checks the history of each key. RATELIMIT_SOAK_SEED repeats demands and
+// faults of another run, but not their timing. RATELIMIT_SOAK_PLANT plants one of soakPlants, which
+// the soak has to catch.
 func TestSoak(t *testing.T) {
 	lasting, err := time.ParseDuration(os.Getenv("RATELIMIT_SOAK"))
 	if err != nil || lasting <= 0 {
-		t.Skip("RATELIMIT_SOAK does not say how long")
+		t.Skip("RATELIMIT_SOAK is not set to a duration")
 	}
 	seed := rand.Uint64()
 	if text := os.Getenv("RATELIMIT_SOAK_SEED"); text != "" {
@@ -58,15 +58,15 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestSoakCatches plants bugs. Each has to be caught within a few rounds.
+// TestSoakCatches plants bugs, each of which the soak must catch within 40 seconds.
 func TestSoakCatches(t *testing.T) {
 	if os.Getenv("RATELIMIT_SOAK") == "" {
-		t.Skip("RATELIMIT_SOAK does not ask for it")
+		t.Skip("RATELIMIT_SOAK is not set")
 	}
 	image := servers.Newest()
 	for _, bug := range slices.Sorted(maps.Keys(soakPlants)) {
 		t.Run(bug, func(t *testing.T) {
-			t.Parallel() // it mostly waits for what goes wrong
+			t.Parallel() // mostly waits for faults
 			s := startSoak(t, image, soakOptions{seed: 1, plant: bug})
 			begin := time.Now()
 			number := 0
@@ -75,16 +75,16 @@ func TestSoakCatches(t *testing.T) {
 			}
 			s.checks.Wait()
 			if !s.broken() {
-				t.Fatalf("not caught in %d rounds: %s", number, s.tally)
+				t.Fatalf("the bug was not caught in %d rounds: %s", number, s.tally)
 			}
 			promise, _, _ := strings.Cut(s.violations[0].promise, "\n")
-			t.Logf("caught in %v, round %d: %s", time.Since(begin).Round(time.Millisecond),
+			t.Logf("caught after %v in round %d: %s", time.Since(begin).Round(time.Millisecond),
 				number, promise)
 		})
 	}
 }
 
-// soakJudge is the process that looks at what is recorded when all others rest.
+// soakJudge is the number of the process that reads the states when all others are idle.
 const soakJudge = -1
 
 type soakOptions struct {
@@ -92,7 +92,7 @@ type soakOptions struct {
 	plant string
 }
 
-// A soak is processes on one server.
+// A soak runs processes on one server.
 type soak struct {
 	soakOptions
 	rig       *soakRig
@@ -109,11 +109,11 @@ type soak struct {
 // soakTally counts what happened.
 type soakTally struct {
 	lasted     time.Duration
-	longest    time.Duration // check of a history
+	longest    time.Duration // longest check of a history
 	seed       uint64
 	rounds     int
 	calls      int
-	by         map[string]int // answers by source, and errors
+	by         map[string]int // number of answers by source, and of errors
 	faults     map[string]int
 	histories  int
 	undecided  int
@@ -139,8 +139,8 @@ func counts(m map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// startSoak starts a server that loses nothing that it has acknowledged, and processes on each
-// library, with and without a cache of refusals.
+// startSoak starts a server that loses no acknowledged write, and processes on each library, with
+// and without a cache of refusals.
 func startSoak(t *testing.T, image string, opts soakOptions) *soak {
 	t.Helper()
 	server := servers.StartClocked(t, image, "--appendonly", "yes", "--appendfsync",
@@ -176,15 +176,15 @@ func (s *soak) start(t *testing.T, library string, cached bool) {
 	}))
 }
 
-// broken tells whether a promise was not kept so far.
+// broken reports whether a promise was broken so far.
 func (s *soak) broken() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.violations) > 0
 }
 
-// round lets the processes work for some seconds, and has checked what they recorded a little
-// later.
+// round runs one round and checks its calls in the background, after the check of the previous
+// round.
 func (s *soak) round(number int, clock bool) {
 	t := s.rig.t
 	t.Helper()
@@ -204,7 +204,7 @@ func (s *soak) round(number int, clock bool) {
 	if clock {
 		s.rig.server.SetClock(t, 0)
 	}
-	s.checks.Wait() // for the round before
+	s.checks.Wait() // of the previous round
 	s.tally.rounds++
 	s.tally.calls += len(calls)
 	for _, c := range calls {
@@ -225,7 +225,7 @@ func (s *soak) tell(c soakCommand) {
 	}
 }
 
-// look looks at what is recorded of every state.
+// look reads every state.
 func (s *soak) look(round soakRound) (calls []soakCall) {
 	for i, g := range round.groups() {
 		for _, key := range g.keys {
@@ -236,7 +236,7 @@ func (s *soak) look(round soakRound) (calls []soakCall) {
 					c.Process, c.Worker, c.Group = soakJudge, len(s.processes)*soakWorkers, i
 					calls = append(calls, c)
 					return c.Err == ""
-				}, "a last look")
+				}, "reading a state at the end of a round")
 			}
 		}
 	}
@@ -271,7 +271,7 @@ func (s *soak) check(round soakRound, calls []soakCall) {
 	}
 }
 
-// keep writes a history that broke a promise to where TestSoakAgain finds it.
+// keep writes a history that broke a promise to the directory that TestSoakAgain reads.
 func (s *soak) keep(round soakRound, group int, calls []soakCall, broken bool) {
 	dir := os.Getenv(soakHistoriesEnv)
 	if dir == "" || !broken {
@@ -287,7 +287,7 @@ func (s *soak) keep(round soakRound, group int, calls []soakCall, broken bool) {
 	}
 }
 
-// soakHistoriesEnv names the directory of the histories that broke a promise.
+// soakHistoriesEnv names the directory of histories that broke a promise.
 const soakHistoriesEnv = "RATELIMIT_SOAK_HISTORIES"
 
 type soakHistory struct {
@@ -296,11 +296,11 @@ type soakHistory struct {
 	Calls []soakCall
 }
 
-// TestSoakAgain judges anew the histories that soaks have left.
+// TestSoakAgain checks again the histories that soaks have written.
 func TestSoakAgain(t *testing.T) {
 	dir := os.Getenv(soakHistoriesEnv)
 	if dir == "" {
-		t.Skip(soakHistoriesEnv + " does not say where histories are")
+		t.Skip(soakHistoriesEnv + " is not set")
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -326,7 +326,7 @@ func TestSoakAgain(t *testing.T) {
 	}
 }
 
-// finish reports what was found.
+// finish reports the violations.
 func (s *soak) finish() {
 	t := s.rig.t
 	t.Helper()
@@ -337,7 +337,7 @@ func (s *soak) finish() {
 		t.Errorf("seed %x: %v", s.seed, v)
 	}
 	if s.tally.undecided*10 > s.tally.histories {
-		t.Errorf("%d of %d histories are undecided: this soak shows too little",
+		t.Errorf("%d of %d histories are undecided, want at most a tenth",
 			s.tally.undecided, s.tally.histories)
 	}
 }

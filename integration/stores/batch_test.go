@@ -20,15 +20,15 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// A holdup dials connections that keep scripts from being sent while it is shut, and then lose what
-// comes after so many answers to them.
+// A holdup dials connections that hold scripts back while it is shut, and that can be cut after a
+// number of answers.
 type holdup struct {
 	mu   sync.Mutex
 	shut chan struct{} // nil: open
 
-	held    atomic.Int64 // writes that were kept
+	held    atomic.Int64 // writes that were held back
 	batches atomic.Int64 // writes of several scripts
-	keep    atomic.Int64 // answers that get through on each connection; negative: all
+	keep    atomic.Int64 // answers that pass on each connection; negative: all
 	lost    atomic.Int64 // connections that lost answers
 	moved   atomic.Int64
 	asked   atomic.Int64
@@ -40,7 +40,7 @@ func newHoldup() *holdup {
 	return h
 }
 
-// close shuts h. It stays so until open is called.
+// close shuts h until open is called.
 func (h *holdup) close() (open func()) {
 	c := make(chan struct{})
 	h.mu.Lock()
@@ -66,7 +66,7 @@ func (h *holdup) dial(ctx context.Context, network, addr string) (net.Conn, erro
 type holdupConn struct {
 	net.Conn
 	h *holdup
-	// what was written last has several scripts, or one that was asked for elsewhere
+	// whether the last write has several scripts, or one after ASKING
 	many atomic.Bool
 }
 
@@ -88,8 +88,8 @@ func (c *holdupConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Read lets errors and the OK of ASKING through, and keep strings. It closes the connection before
-// the next.
+// Read passes errors, the OK of ASKING and the first keep strings. It closes the connection before
+// the next string.
 func (c *holdupConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.h.moved.Add(int64(bytes.Count(b[:n], []byte("-MOVED "))))
@@ -124,7 +124,7 @@ func (c *holdupConn) Read(b []byte) (int, error) {
 	return at, nil
 }
 
-// arriving is a context that tells when a store begins to wait for it, which is when the demand is
+// arriving is a context that calls arrived when a store begins to wait for it: then the demand is
 // in the queue.
 type arriving struct {
 	context.Context
@@ -137,15 +137,15 @@ func (a *arriving) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// outcome is what came of a Take of key.
+// outcome is the result of a Take of key.
 type outcome struct {
 	key string
 	res ratelimit.Result
 	err error
 }
 
-// takeTogether takes a unit of each of keys, and sees to it that all but the first two, which go at
-// once, are waiting when these have been sent.
+// takeTogether takes a unit of each key at once. The first two are sent at once; all others are
+// queued before those two are answered.
 func takeTogether(t *testing.T, s ratelimit.Store, h *holdup, keys []string) []outcome {
 	t.Helper()
 	outcomes := make([]outcome, len(keys))
@@ -177,7 +177,7 @@ func takeTogether(t *testing.T, s ratelimit.Store, h *holdup, keys []string) []o
 	return outcomes
 }
 
-// ofServer returns n new keys of one server of a cluster of three, each of a slot of its own.
+// ofServer returns n fresh keys in different slots of one server of a cluster of three.
 func ofServer(t *testing.T, admin *redis.ClusterClient, server int, n int) []string {
 	t.Helper()
 	var keys []string
@@ -193,9 +193,9 @@ func ofServer(t *testing.T, admin *redis.ClusterClient, server int, n int) []str
 	return keys
 }
 
-// TestBatchLostAnswers loses the answers of a pipeline after the first, after none, or after the
-// servers have redirected all or one of its commands. Each Take that was answered is recorded once;
-// the others too, and they are of unknown outcome.
+// TestBatchLostAnswers loses the answers of a batch after the first, before the first, or after
+// servers have redirected all or one of its commands. Each answered Take is recorded once. The
+// others return ErrOutcomeUnknown and are recorded once too.
 func TestBatchLostAnswers(t *testing.T) {
 	const batch, ahead = 24, 2
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
@@ -207,7 +207,7 @@ func TestBatchLostAnswers(t *testing.T) {
 			name string
 			keep int64
 			slot bool // one slot moves
-			lead bool // the client takes each primary for the next
+			lead bool // the client sends to the wrong primary
 		}{
 			{name: "all answered", keep: -1},
 			{name: "first answered", keep: 1},
@@ -227,7 +227,7 @@ func TestBatchLostAnswers(t *testing.T) {
 				defer client.Close()
 				s := clients.GoRedis(client).
 					NewStore(t, &serverstore.Options{Timeout: clients.Patient})
-				// the scripts are known, and the client knows the servers
+				// now all servers have the scripts, and the client has connections to them
 				for server := range servers.ClusterPrimaries {
 					if _, err := s.Take(t.Context(),
 						clients.Take(ofServer(t, admin, server, 1)[0])); err != nil {
@@ -251,7 +251,8 @@ func TestBatchLostAnswers(t *testing.T) {
 					t.Errorf("%d batches were sent, want %d", got, sent)
 				}
 				if tc.lead && h.moved.Load() < batch || tc.slot && h.asked.Load() == 0 {
-					t.Errorf("%d MOVED and %d ASK", h.moved.Load(), h.asked.Load())
+					t.Errorf("got %d MOVED and %d ASK, want redirects", h.moved.Load(),
+						h.asked.Load())
 				}
 				answered := 0
 				for i, o := range outcomes {
@@ -261,13 +262,14 @@ func TestBatchLostAnswers(t *testing.T) {
 							answered++
 						}
 					case tc.keep < 0 || !errors.Is(o.err, ratelimit.ErrOutcomeUnknown):
-						t.Errorf("Take %d: %+v, %v", i, o.res, o.err)
+						t.Errorf("Take %d: got %+v, %v; want an admission or, if answers get "+
+							"lost, ErrOutcomeUnknown", i, o.res, o.err)
 					}
-					// perhaps: it is an answer as well
+					// the lost answer may have been the redirect, so the Take may be unrecorded
 					redirectionLost := tc.slot && tc.keep == 0 && i == ahead
 					if n := clients.Recorded(t, calm, o.key); n != 1 &&
 						(n != 0 || !redirectionLost) {
-						t.Errorf("Take %d, %v: %d records", i, o.err, n)
+						t.Errorf("Take %d, %v: recorded %d times, want once", i, o.err, n)
 					}
 				}
 				want := batch
@@ -279,14 +281,14 @@ func TestBatchLostAnswers(t *testing.T) {
 						answered, batch, want)
 				}
 				if lost := h.lost.Load() > 0; lost != (tc.keep >= 0) {
-					t.Error("no answers were lost: this test proves nothing")
+					t.Errorf("answers were lost: %t, want %t", lost, !lost)
 				}
 			})
 		}
 	})
 }
 
-// TestBatchUnknownScripts sends a batch to a server that has forgotten its scripts.
+// TestBatchUnknownScripts: a batch works on a server that has lost its scripts.
 func TestBatchUnknownScripts(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		if !tgt.Cluster {
@@ -305,33 +307,33 @@ func TestBatchUnknownScripts(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.batches.Store(0)
-		// two equal Takes have another script than the first ones, which are alone
+		// two equal Takes use another script than the first ones, which are alone
 		keys = append(keys, keys[2:]...)
 		for i, o := range takeTogether(t, s, h, keys) {
 			if o.err != nil || !o.res.Allowed {
-				t.Errorf("Take %d: %+v, %v", i, o.res, o.err)
+				t.Errorf("Take %d: got %+v, %v; want an admission", i, o.res, o.err)
 			}
 			want := int64(2)
 			if i == 1 {
 				want = 1
 			}
 			if n := clients.Recorded(t, s, o.key); n != want {
-				t.Errorf("Take %d: %d records, want %d", i, n, want)
+				t.Errorf("Take %d: recorded %d times, want %d", i, n, want)
 			}
 		}
 		if h.batches.Load() == 0 {
-			t.Error("no batch was sent")
+			t.Error("no batch was sent, want one")
 		}
 	})
 }
 
-// TestPausedServerKeepsNobodyElse pauses one server of a cluster under load. Demands on keys of the
-// others are decided meanwhile, as if nothing had happened, and those on its own keys end in time.
-func TestPausedServerKeepsNobodyElse(t *testing.T) {
+// TestPausedServerDelaysNoOther: while one server of a cluster under load is frozen, demands on
+// keys of the others are decided as before, and those on its own keys fail in time.
+func TestPausedServerDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	const timeout = 3 * time.Second // of which others need a fraction on a busy machine too
+	const timeout = 3 * time.Second // far more than other servers need, even on a busy machine
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
-		// in 2 s a busy machine may not be through
+		// on a busy machine the test can take longer than the default of 2s
 		cl := servers.StartClusterOf(t, image, servers.ClusterPrimaries,
 			"--cluster-node-timeout", "15000")
 		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.Addrs()})
@@ -354,7 +356,7 @@ func TestPausedServerKeepsNobodyElse(t *testing.T) {
 								clients.Take(key)); err != nil {
 								bad.Add(1)
 								if server != 1 {
-									t.Errorf("server %d: %v", server, err)
+									t.Errorf("server %d: got %v, want a decision", server, err)
 								}
 							}
 							took := int64(time.Since(start))
@@ -370,9 +372,9 @@ func TestPausedServerKeepsNobodyElse(t *testing.T) {
 				wg.Wait()
 				return bad.Load(), time.Duration(longest.Load())
 			}
-			for server := range keys { // connections and scripts
+			for server := range keys { // opens connections and loads scripts
 				if failed, _ := round(server); failed > 0 {
-					t.Fatal("a Take failed on a server that is well")
+					t.Fatal("a Take failed on an available server")
 				}
 			}
 			cl.Nodes[1].Pause(t)
@@ -393,8 +395,8 @@ func TestPausedServerKeepsNobodyElse(t *testing.T) {
 			}
 			paused.Wait()
 			if still := watched(); late > servers.LatestAnswer(timeout, still) {
-				t.Errorf("a Take of the paused server ended after %v, on a machine that stood "+
-					"still for %v", late, still)
+				t.Errorf("a Take on the paused server returned after %v, want about %v; the "+
+					"machine stood still for %v", late, timeout, still)
 			}
 			servers.Measured("%s, one server of a cluster paused, %s: slowest of 800 Takes of the "+
 				"others %v", image, lib.Name, slowest.Round(time.Millisecond))

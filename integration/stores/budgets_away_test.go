@@ -14,7 +14,7 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// awayScene is a store on a server behind a proxy, and another one that has no proxy before it.
+// awayScene is a store on a server behind a proxy, and a store without a proxy.
 type awayScene struct {
 	store, calm ratelimit.Store
 	proxy       *faultproxy.Proxy
@@ -50,12 +50,12 @@ func (s *awayScene) reserve(
 	t.Helper()
 	r, err := l.Reserve(t.Context(), s.key, 40)
 	if err != nil || !r.Allowed() || r.Result().Source != source {
-		t.Fatalf("%+v, %v; want 40 units from %v", r, err, source)
+		t.Fatalf("got %+v, %v; want 40 units from %v", r, err, source)
 	}
 	return r
 }
 
-// commit commits r until it is settled, when the server is back.
+// commit commits r, and retries until it is settled, on an available server.
 func (s *awayScene) commit(t *testing.T, r *ratelimit.Reservation, used int64) {
 	t.Helper()
 	servers.Within(t, func() bool {
@@ -64,23 +64,23 @@ func (s *awayScene) commit(t *testing.T, r *ratelimit.Reservation, used int64) {
 			t.Skip("the machine stood still for longer than the store waits")
 		}
 		return err == nil
-	}, "not settled")
+	}, "the reservation is not settled")
 }
 
-// heal returns when the server is back.
+// heal makes the server available again and returns when it decides.
 func (s *awayScene) heal(t *testing.T) {
 	t.Helper()
 	s.proxy.Heal()
 	clients.Decided(t, s.store, clients.Take(servers.FreshKey(t)))
 }
 
-// commitAway commits r while the server is away, and wants an error. It returns whether the outcome
-// is unknown, so that r is not settled: nothing arrives.
+// commitAway commits r while the server is unavailable, and expects an error. It reports whether
+// the outcome is unknown: then r counts as settled, although the server has recorded nothing.
 func (s *awayScene) commitAway(t *testing.T, r *ratelimit.Reservation, used int64) (unknown bool) {
 	t.Helper()
 	err := r.Commit(t.Context(), used)
 	if !errors.Is(err, ratelimit.ErrUnavailable) {
-		t.Errorf("%v, want %v", err, ratelimit.ErrUnavailable)
+		t.Errorf("Commit: got %v, want %v", err, ratelimit.ErrUnavailable)
 	}
 	return errors.Is(err, ratelimit.ErrOutcomeUnknown)
 }
@@ -92,9 +92,9 @@ func (s *awayScene) wantCharged(t *testing.T, want int64) {
 	}
 }
 
-// TestBudgetsAway: what a reservation charges that is made or settled while the server is away,
-// under each policy.
-func TestBudgetsAway(t *testing.T) {
+// TestBudgetsUnavailable: what a reservation charges if it is made or settled while the server is
+// unavailable, under each policy.
+func TestBudgetsUnavailable(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		tgt := &servers.Target{Addrs: []string{servers.Start(t, image).Addr}}
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
@@ -105,7 +105,8 @@ func TestBudgetsAway(t *testing.T) {
 	})
 }
 
-// awayClosed: nothing is reserved, and the settlement of what was reserved before can be repeated.
+// awayClosed: nothing is reserved, and earlier reservations can be settled again when the server
+// recovers.
 func awayClosed(t *testing.T, s *awayScene) {
 	tokens := s.limiter(t, ratelimit.FailClosed)
 	less, more := s.reserve(t, tokens, ratelimit.SourceStore),
@@ -113,7 +114,7 @@ func awayClosed(t *testing.T, s *awayScene) {
 	s.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutBefore})
 	_, err := tokens.Reserve(t.Context(), s.key, 40)
 	if !errors.Is(err, ratelimit.ErrUnavailable) {
-		t.Errorf("Reserve: %v", err)
+		t.Errorf("Reserve: got %v, want ErrUnavailable", err)
 	}
 	want := int64(10 + 45)
 	if s.commitAway(t, less, 10) {
@@ -129,7 +130,7 @@ func awayClosed(t *testing.T, s *awayScene) {
 	s.wantCharged(t, want)
 }
 
-// awayOpen: what the policy admits is charged when it is settled and the server is back.
+// awayOpen: what the policy admits is charged if it is settled when the server has recovered.
 func awayOpen(t *testing.T, s *awayScene) {
 	tokens := s.limiter(t, ratelimit.FailOpen)
 	s.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutBefore})
@@ -140,7 +141,7 @@ func awayOpen(t *testing.T, s *awayScene) {
 		want = 0
 	}
 	if err := canceled.Cancel(t.Context()); err != nil {
-		t.Errorf("Cancel of what was recorded nowhere: %v", err)
+		t.Errorf("Cancel of an unrecorded reservation: got %v, want no error", err)
 	}
 	s.wantCharged(t, 0)
 	s.heal(t)
@@ -148,9 +149,9 @@ func awayOpen(t *testing.T, s *awayScene) {
 	s.wantCharged(t, want)
 }
 
-// awayDegraded: what is settled while the server is away is recorded as what was used, and the
-// estimate of what is settled later stays charged. What the server has admitted is not given back
-// locally.
+// awayDegraded: what is settled while the server is unavailable is recorded later as the units
+// used, and what is settled later keeps its estimate charged. What the server admitted is not given
+// back locally.
 func awayDegraded(t *testing.T, s *awayScene) {
 	degraded, err := layer.NewDegraded(s.store, &layer.DegradedOptions{Instances: 2})
 	if err != nil {
@@ -164,7 +165,7 @@ func awayDegraded(t *testing.T, s *awayScene) {
 	less := s.reserve(t, tokens, ratelimit.SourceLocal)
 	more := s.reserve(t, tokens, ratelimit.SourceLocal)
 	late := s.reserve(t, tokens, ratelimit.SourceLocal)
-	want := int64(10 + 45 + 40 + 5) // all but the 40 of late are what was used
+	want := int64(10 + 45 + 40 + 5) // units used, except the 40 of late
 	if err := errors.Join(less.Commit(t.Context(), 10), more.Commit(t.Context(), 45)); err != nil {
 		t.Error(err)
 	}
@@ -173,7 +174,8 @@ func awayDegraded(t *testing.T, s *awayScene) {
 	}
 	s.wantCharged(t, 40)
 	s.heal(t)
-	servers.Within(t, func() bool { return degraded.Stats().Pending == 0 }, "not recorded")
+	servers.Within(t, func() bool { return degraded.Stats().Pending == 0 },
+		"the local admissions were not recorded")
 	if degraded.Stats().Unconfirmed > 0 {
 		t.Skip("the machine stood still while the units were recorded, so they may count twice")
 	}

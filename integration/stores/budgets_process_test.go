@@ -21,26 +21,26 @@ import (
 // holderEnv makes the test binary a process that holds reservations: it has a holderTask.
 const holderEnv = "RATELIMIT_TEST_HOLDER"
 
-// holderTask is what a process reserves: Reserve tokens in each of two reservations, of which the
-// first also has a call in flight.
+// holderTask is what a process reserves: Reserve tokens in each of two reservations. The first also
+// holds a call in flight.
 type holderTask struct {
 	Addr, Key string
 	Tokens    ratelimit.Limit
-	Calls     ratelimit.Limit // in flight
+	Calls     ratelimit.Limit // limit of calls in flight
 	Reserve   int64
 }
 
-// held is what a process has reserved.
+// held describes what a process has reserved.
 type held struct {
 	Tokens      [2]string
 	Stamp       int64 // of the first reservation
 	SecondStamp int64
 }
 
-// holder is the side of the process.
+// holder runs in the process. It returns the exit code.
 func holder(env string) int { return servers.RunTask(env, holderTask.run) }
 
-// run reserves, and then commits what it reads, until there is no more.
+// run reserves, and then commits the amounts that it reads, until its input ends.
 func (task holderTask) run() error {
 	client := (&servers.Target{Addrs: []string{task.Addr}}).Open()
 	defer client.Close()
@@ -104,7 +104,7 @@ func (task holderTask) limiters(
 	return tokens, calls, err
 }
 
-// start starts a process and returns what it has reserved.
+// start starts a process and returns it with what it has reserved.
 func (task holderTask) start(t *testing.T) (*servers.Process, held) {
 	t.Helper()
 	p := servers.StartProcess(t, holderEnv, task)
@@ -115,18 +115,19 @@ func (task holderTask) start(t *testing.T) (*servers.Process, held) {
 	return p, h
 }
 
-// kill ends a process as nothing that it could handle.
+// kill ends a process with SIGKILL.
 func kill(t *testing.T, p *servers.Process) {
 	t.Helper()
 	if err := p.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Cmd.Wait(); err == nil {
-		t.Error("the process ended before it was killed")
+		t.Error("the process ended before it was killed, want it running")
 	}
 }
 
-// peekCharged returns how many units are charged, and when by the server's clock.
+// peekCharged returns how many units are charged, and the time of that answer by the server's
+// clock.
 func peekCharged(t *testing.T, l *ratelimit.Limiter, key string) (charged, at int64) {
 	t.Helper()
 	res, err := l.Peek(t.Context(), key)
@@ -136,8 +137,8 @@ func peekCharged(t *testing.T, l *ratelimit.Limiter, key string) (charged, at in
 	return res.Limit - res.Remaining, res.At
 }
 
-// TestBudgetsOfProcesses: what a process holds that was killed, stood still or gave its tokens
-// away.
+// TestBudgetsOfProcesses: what happens to the reservations of a process that is killed, stopped, or
+// passes its tokens on.
 func TestBudgetsOfProcesses(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		addr := servers.Start(t, image).Addr
@@ -163,8 +164,8 @@ func TestBudgetsOfProcesses(t *testing.T) {
 	})
 }
 
-// killedHolder: what was reserved stays charged until it leaves the window, and a call in flight is
-// free again after the longest that a call may take, to the microsecond of the server's clock.
+// killedHolder: reserved units stay charged until they leave the window, and a call in flight is
+// released after its longest duration, to the microsecond of the server's clock.
 func killedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 	tokens, calls, err := task.limiters(store)
 	if err != nil {
@@ -189,18 +190,19 @@ func killedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 		}
 		inFlight, at = peekCharged(t, calls, task.Key)
 		if held := at < h.Stamp+callsWindow; held != (inFlight == 1) {
-			t.Fatalf("%d calls are in flight %dµs after the reservation", inFlight, at-h.Stamp)
+			t.Fatalf("%d calls are in flight %dµs after the reservation; want one: %t", inFlight,
+				at-h.Stamp, held)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	lease, err := calls.TryAcquire(t.Context(), task.Key)
 	if err != nil || !lease.Allowed() {
-		t.Errorf("%+v, %v", lease, err)
+		t.Errorf("TryAcquire: got %+v, %v; want a lease", lease, err)
 	}
 }
 
-// stoppedHolder: a process that stood still for longer than the window settles without giving back
-// what others have taken, and charges what it has used beyond its reservation.
+// stoppedHolder: a process that was stopped for longer than the window settles without giving back
+// units of others, and charges what it used beyond its reservation.
 func stoppedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 	tokens, calls, err := task.limiters(store)
 	if err != nil {
@@ -213,14 +215,14 @@ func stoppedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 	servers.Within(t, func() bool {
 		charged, _ := peekCharged(t, tokens, task.Key)
 		return charged == 0
-	}, "what was reserved stays charged")
+	}, "the reserved units stay charged")
 	taken, err := tokens.AllowN(t.Context(), task.Key, 100)
 	if err != nil || !taken.Allowed {
-		t.Fatalf("%+v, %v", taken, err)
+		t.Fatalf("AllowN: got %+v, %v; want an admission", taken, err)
 	}
 	lease, err := calls.TryAcquire(t.Context(), task.Key)
 	if err != nil || !lease.Allowed() {
-		t.Fatalf("%+v, %v", lease, err)
+		t.Fatalf("TryAcquire: got %+v, %v; want a lease", lease, err)
 	}
 	if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -238,10 +240,10 @@ func stoppedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A machine that stood still for a window proves nothing here.
+	// The counts can be wrong if the machine stood still for a window.
 	charged, at := peekCharged(t, all, task.Key)
 	if at < taken.At+task.Tokens.Window.Microseconds() && charged != 115 {
-		t.Errorf("%d units are charged; want 100 that were taken, and 15 used beyond 30", charged)
+		t.Errorf("%d units are charged; want 115: 100 taken, and 15 used beyond 30", charged)
 	}
 	inFlight, at := peekCharged(t, calls, task.Key)
 	if at < lease.Result().At+task.Calls.Window.Microseconds() && inFlight != 1 {
@@ -253,7 +255,7 @@ func stoppedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 	}
 }
 
-// resumedHolder: another process settles what a killed one has reserved, from its tokens.
+// resumedHolder: another process settles the reservations of a killed one by their tokens.
 func resumedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 	tokens, calls, err := task.limiters(store)
 	if err != nil {
@@ -271,9 +273,9 @@ func resumedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 		}
 	}
 	if charged, _ := peekCharged(t, tokens, task.Key); charged != 55 {
-		t.Errorf("%d units are charged; want the 10 and the 45 that were used", charged)
+		t.Errorf("%d units are charged; want 55: the 10 and the 45 that were used", charged)
 	}
 	if inFlight, _ := peekCharged(t, calls, task.Key); inFlight != 0 {
-		t.Errorf("%d calls are in flight", inFlight)
+		t.Errorf("%d calls are in flight; want none", inFlight)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
 )
 
-// TestBudgetStorm: while contexts end and answers of the server get lost at random, no more is
-// admitted than the limits have, and in the end what is charged is no less than what is certain and
-// no more than what is possible.
+// TestBudgetStorm: with contexts that end and answers that get lost at random, no more is admitted
+// than the limits allow, and in the end at least the certain units are charged and at most the
+// possible ones.
 func TestBudgetStorm(t *testing.T) {
 	storms := 2
 	if servers.Full {
@@ -41,13 +41,13 @@ func TestBudgetStorm(t *testing.T) {
 	})
 }
 
-// stormBooks is what came of a storm.
+// stormBooks is the result of a storm.
 type stormBooks struct {
 	storm *budgetmodel.Storm
 	known []budgetmodel.Books
 }
 
-// budgetStorm makes calls of two clients while c loses answers now and then.
+// budgetStorm makes calls from two clients while c loses some answers.
 func budgetStorm(
 	t *testing.T, tgt *servers.Target, lib clients.Library, c *clients.Cutter, seed uint64,
 ) stormBooks {

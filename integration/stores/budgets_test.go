@@ -12,8 +12,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
 )
 
-// TestBudgets: after random claims, reservations and leases of clients on different libraries the
-// server holds what the model does.
+// TestBudgets: after random claims, reservations and leases through clients of different libraries
+// the server holds what a model predicts.
 func TestBudgets(t *testing.T) {
 	histories := 20
 	if servers.Full {
@@ -31,9 +31,8 @@ func TestBudgets(t *testing.T) {
 	})
 }
 
-// TestBudgetsAtOnce: the calls that several goroutines of clients on different libraries make for
-// their reservations and leases at once are linearizable on each server, and what is charged in the
-// end is the sum of what was settled.
+// TestBudgetsAtOnce: concurrent reservations and leases through clients of different libraries are
+// linearizable on each server, and in the end exactly the sum of what was settled is charged.
 func TestBudgetsAtOnce(t *testing.T) {
 	histories := 5
 	if servers.Full {
@@ -56,14 +55,15 @@ func TestBudgetsAtOnce(t *testing.T) {
 			history := recorder.History()
 			operations += len(history)
 			if err := linear.CheckRunning(history, linear.Steady); err != nil {
-				t.Errorf("seed %d: %d operations: %v", i, len(history), err)
+				t.Errorf("seed %d: the history of %d operations is not linearizable: %v", i,
+					len(history), err)
 			}
 		}
 		servers.Measured("%s: %d histories, %d operations", t.Name(), histories, operations)
 	})
 }
 
-// budgetStores returns a store on each library, all of one prefix.
+// budgetStores returns a store on each library, all with one prefix.
 func budgetStores(t *testing.T, tgt *servers.Target) (stores []ratelimit.Store) {
 	t.Helper()
 	options := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
@@ -73,7 +73,7 @@ func budgetStores(t *testing.T, tgt *servers.Target) (stores []ratelimit.Store) 
 	return stores
 }
 
-// budgetLimits have windows that are longer than the test.
+// budgetLimits have windows longer than the test.
 var budgetLimits = budgetmodel.Limits{
 	Requests:  ratelimit.PerHour("requests", 200),
 	Tokens:    ratelimit.PerHour("tokens", 1000),

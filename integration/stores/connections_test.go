@@ -21,8 +21,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestRedisLostAnswer cuts connections when the script has run and its answer is on its way. The
-// libraries would run it again, as they do those that may be.
+// TestRedisLostAnswer: if a connection is cut after the script has run, the call fails and the
+// script is not sent again, although the client libraries repeat commands that they may repeat.
 func TestRedisLostAnswer(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
@@ -34,7 +34,7 @@ func TestRedisLostAnswer(t *testing.T) {
 			client := lib.Client(t, d)
 			faulty := client.NewStore(t,
 				&serverstore.Options{Timeout: clients.Patient, NoBatching: alone})
-			// the script is known to the server
+			// loads the script
 			if _, err := faulty.Take(t.Context(), clients.Take(servers.FreshKey(t))); err != nil {
 				t.Fatal(err)
 			}
@@ -44,17 +44,17 @@ func TestRedisLostAnswer(t *testing.T) {
 				key := servers.FreshKey(t)
 				_, err := faulty.Take(t.Context(), clients.Take(key))
 				if !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-					t.Fatalf("%v, want ErrOutcomeUnknown", err)
+					t.Fatalf("got %v, want ErrOutcomeUnknown", err)
 				}
 				n := c.Cut.Load() - before
 				if n == 0 && tries < 100 && clients.Recorded(t, calm, key) == 0 {
-					continue // sent on the connection that was cut before
+					continue // sent on a connection that was already cut
 				}
 				if lost++; n != 1 {
-					t.Fatalf("%d answers were cut", n)
+					t.Fatalf("%d answers were cut, want 1", n)
 				}
 				if n := clients.Recorded(t, calm, key); n != 1 {
-					t.Fatalf("%d records for one Take", n)
+					t.Fatalf("%d units recorded for one Take, want 1", n)
 				}
 			}
 
@@ -69,8 +69,8 @@ func TestRedisLostAnswer(t *testing.T) {
 			}()
 			for ran := 0; ran < 2; time.Sleep(time.Millisecond) {
 				if ran, _ = control.Get(t.Context(), counter).Int(); within.Err() != nil {
-					t.Fatalf("a script that may be sent again ran %d times: this test proves "+
-						"nothing", ran)
+					t.Fatalf("a script that may be sent again ran %d times, want 2 or more: this "+
+						"test proves nothing", ran)
 				}
 			}
 			cancel()
@@ -95,8 +95,8 @@ func TestRedisLostAnswer(t *testing.T) {
 	})
 }
 
-// TestRedisRedirects holds that MOVED and ASK are followed, and that a demand whose answer is lost
-// after a redirect is recorded once.
+// TestRedisRedirects: MOVED and ASK are followed, and a demand whose answer is lost after a
+// redirect is recorded once.
 func TestRedisRedirects(t *testing.T) {
 	t.Parallel()
 	servers.EachImage(t, func(t *testing.T, image string) {
@@ -124,7 +124,7 @@ func TestRedisRedirects(t *testing.T) {
 				takeAndLose(t, open, calmStore(calm), &c, servers.FreshKey(t))
 			}
 			if n := c.Moved.Load(); n < 20 {
-				t.Errorf("%d MOVED for 20 Takes", n)
+				t.Errorf("got %d MOVED for 20 Takes, want 20 or more", n)
 			}
 		})
 
@@ -137,10 +137,10 @@ func TestRedisRedirects(t *testing.T) {
 			}
 			takeAndLose(t, open, calmStore(migrating), &c, servers.FreshKey(t))
 			if n := c.Asked.Load(); n < 2 {
-				t.Errorf("%d ASK for 2 Takes", n)
+				t.Errorf("got %d ASK for 2 Takes, want 2 or more", n)
 			}
 
-			// old stays where the slot is, and other is where it goes.
+			// old is where the slot is, and other is where it is going.
 			hurried := *migrating
 			hurried.Timeout = time.Second
 			s := lib.Client(t, clients.Dialing{Addrs: cl.Addrs(), Cluster: true}).
@@ -151,14 +151,14 @@ func TestRedisRedirects(t *testing.T) {
 			wantUnavailable(t, err, "TRYAGAIN")
 			if a, b := clients.Recorded(t, calmStore(migrating), old),
 				clients.Recorded(t, calmStore(migrating), other); a != 1 || b != 0 {
-				t.Errorf("TRYAGAIN: %d and %d records, want 1 and 0", a, b)
+				t.Errorf("TRYAGAIN: %d and %d units recorded, want 1 and 0", a, b)
 			}
 		})
 	})
 }
 
-// misled returns a client of cl that takes each primary for the next until it is told better, and
-// loses what c loses.
+// misled returns a client of cl that sends to the wrong primaries until it is redirected, and loses
+// the answers that c loses.
 func misled(
 	t *testing.T, lib clients.Library, cl *servers.Cluster, c *clients.Cutter,
 ) clients.Client {
@@ -172,7 +172,7 @@ func misled(
 		t.Cleanup(func() { wrong.Close() })
 		return clients.GoRedis(wrong)
 	}
-	var told sync.Map // by which primaries
+	var told sync.Map // primaries that have redirected
 	c.OnMoved = func(by string) { told.Store(by, true) }
 	return lib.Client(t, clients.Dialing{Addrs: addrs, Cluster: true,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -184,12 +184,12 @@ func misled(
 		}})
 }
 
-// wrongSlots returns the slots of a cluster, each at the primary next to its own.
+// wrongSlots returns the slots of a cluster, each assigned to another primary than its own.
 func wrongSlots(
 	t *testing.T, client *redis.ClusterClient,
 ) func(context.Context) ([]redis.ClusterSlot, error) {
 	t.Helper()
-	//nolint:staticcheck // the type that ClusterOptions.ClusterSlots wants
+	//nolint:staticcheck // ClusterOptions.ClusterSlots requires this type
 	slots, err := client.ClusterSlots(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
@@ -201,14 +201,13 @@ func wrongSlots(
 	return func(context.Context) ([]redis.ClusterSlot, error) { return wrong, nil }
 }
 
-// takeAndLose takes twice by way of redirects, each time on a new store, and loses the second
-// answer.
+// takeAndLose takes twice through redirects, each time on a new store, and loses the second answer.
 func takeAndLose(
 	t *testing.T, open func() ratelimit.Store, calm ratelimit.Store, c *clients.Cutter, key string,
 ) {
 	t.Helper()
 	if res, err := open().Take(t.Context(), clients.Take(key)); err != nil || !res.Allowed {
-		t.Fatalf("%+v, %v", res, err)
+		t.Fatalf("got %+v, %v; want an admission", res, err)
 	}
 	faulty := open()
 	before := c.Cut.Load()
@@ -216,34 +215,34 @@ func takeAndLose(
 	_, err := faulty.Take(t.Context(), clients.Take(key))
 	c.On.Store(false)
 	if !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-		t.Fatalf("answer lost: %v, want ErrOutcomeUnknown", err)
+		t.Fatalf("lost answer: got %v, want ErrOutcomeUnknown", err)
 	}
 	if n := c.Cut.Load() - before; n != 1 {
-		t.Fatalf("%d answers were cut", n)
+		t.Fatalf("%d answers were cut, want 1", n)
 	}
 	if n := clients.Recorded(t, calm, key); n != 2 {
-		t.Fatalf("%d records for two Takes", n)
+		t.Fatalf("%d units recorded for two Takes, want 2", n)
 	}
 }
 
-// wantUnavailable holds that err says that nothing was recorded, and holds the server's answer.
+// wantUnavailable checks that err says that nothing was recorded and contains the server's answer.
 func wantUnavailable(t *testing.T, err error, answer string) {
 	t.Helper()
 	if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-		t.Errorf("%v, want ErrUnavailable", err)
+		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 	if !strings.Contains(fmt.Sprint(err), answer) {
-		t.Errorf("%v, want the server's %s", err, answer)
+		t.Errorf("got %v, want the server's %s", err, answer)
 	}
 }
 
-// TestRedisNothingSentLate holds that a demand of which the caller was told that it was not sent is
-// not sent later either, even by a client that does not look at the context.
+// TestRedisNothingSentLate: a demand that failed as unsent is not sent later, even by a client that
+// ignores the context.
 func TestRedisNothingSentLate(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
 		s, calm := clients.GoRedis(client).NewStore(t, nil), clients.CalmStore(t, tgt, nil)
-		// connects
+		// opens the connection
 		clients.Ask(t, clients.GoRedis(client).NewStore(t,
 			&serverstore.Options{Timeout: clients.Patient}), clients.Take(servers.FreshKey(t)))
 		l := late{until: make(chan struct{}), done: make(chan error, 8)}
@@ -252,19 +251,19 @@ func TestRedisNothingSentLate(t *testing.T) {
 		_, err := s.Take(t.Context(), clients.Take(key))
 		if !errors.Is(err, ratelimit.ErrUnavailable) ||
 			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-			t.Errorf("%v, want ErrUnavailable", err)
+			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 		close(l.until)
 		if err := <-l.done; !redis.HasErrorPrefix(err, "NOSCRIPT") {
-			t.Errorf("the late command was answered %v; it should have named no script", err)
+			t.Errorf("the late command got %v, want NOSCRIPT: it must not run a script", err)
 		}
 		if n := clients.Recorded(t, calm, key); n != 0 {
-			t.Errorf("%d records", n)
+			t.Errorf("%d units recorded, want none", n)
 		}
 	})
 }
 
-// late holds commands back and then sends them whatever the context says.
+// late delays commands and then sends them in spite of the context.
 type late struct {
 	until chan struct{}
 	done  chan error
@@ -285,12 +284,12 @@ func (l *late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// TestRedisSlowDial holds that the making of a connection outlives the caller for whom it was
-// begun, and that nothing is sent on it for those who have left.
+// TestRedisSlowDial: dialing continues after the caller that started it has left, and nothing is
+// sent on the connection for callers that have left.
 func TestRedisSlowDial(t *testing.T) {
 	server := servers.Start(t, servers.Images()[0])
 	for _, lib := range clients.Libraries {
-		if !lib.Piped { // TestRedisNothingSentLate is for the others
+		if !lib.Piped { // TestRedisNothingSentLate tests the others
 			continue
 		}
 		t.Run(lib.Name+"/together", func(t *testing.T) { dialSlowly(t, server, lib, false) })
@@ -326,16 +325,16 @@ func dialSlowly(t *testing.T, server *servers.Server, lib clients.Library, alone
 	key := servers.FreshKey(t)
 	ctx, cancel := context.WithTimeout(t.Context(), servers.FaultTimeout)
 	defer cancel()
-	// some may find the connection that was killed
+	// the first calls may use the connection that was killed
 	if err := servers.Poll(ctx, func() (bool, error) {
 		if _, err := s.Take(t.Context(), clients.Take(key)); err == nil {
-			return false, errors.New("answered without a connection")
+			return false, errors.New("got a decision, but there is no connection")
 		}
 		return begun.Load() > 0, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // the first call has ended by then
+	for range 3 { // the first call times out meanwhile
 		s.Take(t.Context(), clients.Take(servers.FreshKey(t)))
 	}
 	close(release)
@@ -346,16 +345,16 @@ func dialSlowly(t *testing.T, server *servers.Server, lib clients.Library, alone
 		t.Fatal(err)
 	}
 	if n := hurried.Load(); n != 0 {
-		t.Errorf("%d connections were given up with those for whom they were begun", n)
+		t.Errorf("%d dials were given up with their callers, want none", n)
 	}
 	if n := clients.Recorded(t, clients.GoRedis(calm).
 		NewStore(t, &serverstore.Options{Timeout: clients.Patient}), key); n != 0 {
-		t.Errorf("%d records", n)
+		t.Errorf("%d units recorded, want none", n)
 	}
 }
 
-// TestRedisFrozen freezes a server under load. Every call is answered by its deadline, no decision
-// is wrong, no goroutine stays, and the store works again by itself.
+// TestRedisFrozen: while a server under load is frozen, every call returns by its deadline, no
+// decision is wrong and no goroutine leaks. Then the store recovers by itself.
 func TestRedisFrozen(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
@@ -371,7 +370,7 @@ func freeze(t *testing.T, server *servers.Server, lib clients.Library) {
 	if _, err := calm.Take(t.Context(), clients.Take(key)); err != nil {
 		t.Fatal(err)
 	}
-	const own = 8 // goroutines that a client may yet begin for its connections
+	const own = 8 // goroutines that a client may still start for its connections
 	goroutines := runtime.NumGoroutine()
 
 	var allowed, unknown atomic.Int64
@@ -392,21 +391,22 @@ func freeze(t *testing.T, server *servers.Server, lib clients.Library) {
 				case errors.Is(err, ratelimit.ErrOutcomeUnknown):
 					unknown.Add(1)
 				case !errors.Is(err, ratelimit.ErrUnavailable):
-					t.Errorf("%v, want ErrUnavailable", err)
+					t.Errorf("got %v, want ErrUnavailable", err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	// The aim is 110ms; the rest is room for a machine that is busy with other tests.
+	// The target is 110ms; the rest is for a machine busy with other tests.
 	d, still := slices.Max(slowest), watched()
 	servers.Measured("%s frozen, %s: slowest of 96 calls with a deadline of 100ms answered after "+
 		"%v", server.Image, lib.Name, d.Round(100*time.Microsecond))
 	if d > servers.LatestAnswer(100*time.Millisecond, still) {
-		t.Errorf("a call was answered after %v, on a machine that stood still for %v", d, still)
+		t.Errorf("a call returned after %v, want about 100ms; the machine stood still for %v",
+			d, still)
 	}
 	if unknown.Load() == 0 || allowed.Load() != 1 {
-		t.Errorf("%d outcomes unknown and %d allowed on a frozen server",
+		t.Errorf("a frozen server: %d outcomes unknown and %d admitted, want some and none",
 			unknown.Load(), allowed.Load()-1)
 	}
 
@@ -422,14 +422,15 @@ func freeze(t *testing.T, server *servers.Server, lib clients.Library) {
 		}
 		return err == nil, nil
 	}); err != nil {
-		t.Fatalf("the store does not recover: %v", err)
+		t.Fatalf("the store did not recover: %v", err)
 	}
 	if err := servers.Poll(ctx,
 		func() (bool, error) { return runtime.NumGoroutine() <= goroutines+own, nil }); err != nil {
-		t.Errorf("%d goroutines, were %d", runtime.NumGoroutine(), goroutines)
+		t.Errorf("%d goroutines, want at most %d", runtime.NumGoroutine(), goroutines+own)
 	}
 	if n := clients.Recorded(t, calm, key); n < allowed.Load() ||
 		n > allowed.Load()+unknown.Load() {
-		t.Errorf("%d records for %d admitted and %d unknown", n, allowed.Load(), unknown.Load())
+		t.Errorf("%d units recorded for %d admitted and %d of unknown outcome", n,
+			allowed.Load(), unknown.Load())
 	}
 }

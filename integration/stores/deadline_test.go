@@ -19,9 +19,9 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestNarrowClients freezes a server for clients that have hardly any room: one connection, and a
-// queue of two commands. All who want something are answered by their deadline, wherever the client
-// keeps them waiting: for a connection, for a place in its queue, for an answer.
+// TestNarrowClients freezes a server whose clients have one connection and a queue of two commands.
+// Every call returns by its deadline, whatever it waits for: a connection, a place in the queue, or
+// an answer.
 func TestNarrowClients(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		s := servers.Start(t, image)
@@ -39,13 +39,13 @@ func TestNarrowClients(t *testing.T) {
 			}
 		}
 		s.Pause(t)
-		defer s.Unpause(t) // before clients are closed, which wait
+		defer s.Unpause(t) // before the clients are closed, which would wait
 		for name, store := range stores {
 			t.Run(name, func(t *testing.T) { narrowly(t, store) })
 		}
 		t.Run("Open", func(t *testing.T) {
 			clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
-				const most = 500 * time.Millisecond // for each step of making a connection
+				const most = 500 * time.Millisecond // timeout of each step of connecting
 				answeredWithin(t, 3*most, "Open", func() error {
 					s, err := lib.Caching(d)(&serverstore.Options{})
 					if err == nil {
@@ -58,7 +58,7 @@ func TestNarrowClients(t *testing.T) {
 	})
 }
 
-// narrow returns a client with hardly any room.
+// narrow returns a client with one connection and a short queue.
 func narrow(t *testing.T, lib clients.Library, d clients.Dialing) clients.Client {
 	t.Helper()
 	switch lib.Name {
@@ -90,7 +90,7 @@ func narrow(t *testing.T, lib clients.Library, d clients.Dialing) clients.Client
 	return clients.GoRedis(c)
 }
 
-// narrowly has many wait at once, each for something else and no longer than he says.
+// narrowly makes many different calls at once, each with a deadline.
 func narrowly(t *testing.T, store clients.Probing) {
 	const callers = 20
 	within := func(d time.Duration) context.Context {
@@ -126,19 +126,19 @@ func narrowly(t *testing.T, store clients.Probing) {
 	})
 }
 
-// narrowSlack is what a busy machine may add with so many callers. A client that is waited for
-// takes 3s and more.
+// narrowSlack is how much a busy machine may add with that many callers. A call that waits for the
+// client itself takes 3s or more.
 const narrowSlack = 2 * time.Second
 
-// answeredWithin wants an error of a store that is away, in time but for what a busy machine adds.
+// answeredWithin checks that a call on an unavailable server fails in time.
 func answeredWithin(t *testing.T, d time.Duration, what string, call func() error) {
 	t.Helper()
 	start := time.Now()
 	err := call()
 	if took := time.Since(start); took > d+narrowSlack {
-		t.Errorf("%s was answered after %v", what, took)
+		t.Errorf("%s returned after %v, want at most %v", what, took, d+narrowSlack)
 	}
 	if !errors.Is(err, ratelimit.ErrUnavailable) {
-		t.Errorf("%s: %v, want ErrUnavailable", what, err)
+		t.Errorf("%s: got %v, want ErrUnavailable", what, err)
 	}
 }

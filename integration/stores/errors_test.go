@@ -17,8 +17,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestRedisErrors puts servers into the states in which they refuse scripts, and holds that the
-// error says that nothing was recorded, names the cause and no key, and that nothing was recorded.
+// TestRedisErrors: if a server refuses scripts, the error is ErrUnavailable, names the cause and
+// not the key, and nothing is recorded.
 func TestRedisErrors(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image, "--busy-reply-threshold", "1")
@@ -28,7 +28,7 @@ func TestRedisErrors(t *testing.T) {
 		do := func(args ...any) {
 			t.Helper()
 			if err := admin.Do(t.Context(), args...).Err(); err != nil {
-				t.Fatalf("%v: %v", args, err)
+				t.Fatalf("command %v: %v", args, err)
 			}
 		}
 		isBusy := func() (bool, error) {
@@ -113,8 +113,8 @@ func TestRedisErrors(t *testing.T) {
 				},
 			},
 			{
-				// no more than maxclients, if the answer is read before the connection is seen to
-				// be closed
+				// no maxclients error if the client notices the closed connection before it reads
+				// the answer
 				code:  "",
 				begin: func() { do("CONFIG", "SET", "maxclients", "1") },
 				end:   func() { do("CONFIG", "SET", "maxclients", "1000") },
@@ -139,16 +139,16 @@ func TestRedisErrors(t *testing.T) {
 					if tt.code != "" || !lib.Piped {
 						wantUnavailable(t, err, tt.code)
 					} else if !errors.Is(err, ratelimit.ErrUnavailable) {
-						t.Errorf("%v, want ErrUnavailable", err)
+						t.Errorf("got %v, want ErrUnavailable", err)
 					}
 					for _, secret := range []string{key, "hunter2"} {
 						if strings.Contains(fmt.Sprint(err), secret) {
-							t.Errorf("%v has %q in it", err, secret)
+							t.Errorf("the error contains %q: %v", secret, err)
 						}
 					}
 					if n := clients.Recorded(t, clients.GoRedis(admin).
 						NewStore(t, &serverstore.Options{Timeout: clients.Patient}), key); n != 0 {
-						t.Errorf("%d records", n)
+						t.Errorf("%d units recorded, want none", n)
 					}
 				})
 			})
@@ -156,8 +156,7 @@ func TestRedisErrors(t *testing.T) {
 	})
 }
 
-// TestRedisNoEvalsha runs on a server that does not know EVALSHA. Such servers repeat the arguments
-// in their answer.
+// TestRedisNoEvalsha runs on a server without EVALSHA, which repeats the arguments in its error.
 func TestRedisNoEvalsha(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image, "--rename-command", "EVALSHA", "")
@@ -167,16 +166,16 @@ func TestRedisNoEvalsha(t *testing.T) {
 			_, err := s.Take(t.Context(), clients.Take("secret"))
 			wantUnavailable(t, err, "unknown command")
 			if strings.Contains(fmt.Sprint(err), "secret") {
-				t.Errorf("%v", err)
+				t.Errorf("the error contains the key: %v", err)
 			}
 			if _, err := s.Probe(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("Probe: %v, want ErrUnsupported", err)
+				t.Errorf("Probe: got %v, want ErrUnsupported", err)
 			}
 		})
 	})
 }
 
-// TestRedisSeveralSlots decides on keys of two slots: together only on a single server, or with a
+// TestRedisSeveralSlots: keys of two slots are decided together only on a single server or with a
 // tag.
 func TestRedisSeveralSlots(t *testing.T) {
 	t.Parallel()
@@ -197,23 +196,24 @@ func TestRedisSeveralSlots(t *testing.T) {
 			if tgt.Cluster {
 				for _, d := range ds {
 					if n := clients.Recorded(t, s, d.Key); n != 0 {
-						t.Errorf("%d records after %v", n, err)
+						t.Errorf("%d units recorded after %v, want none", n, err)
 					}
 				}
 			}
 			if err := tagged.TakeAll(t.Context(), ds, out); err != nil {
-				t.Errorf("with a tag: %v", err)
+				t.Errorf("with a tag: got %v, want no error", err)
 			}
 			for _, d := range ds {
 				if n := clients.Recorded(t, tagged, d.Key); n != 1 {
-					t.Errorf("with a tag: %d records", n)
+					t.Errorf("with a tag: %d units recorded, want 1", n)
 				}
 			}
 		}
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
 			several(t, lib.Client(t, clients.To(tgt)))
 		})
-		t.Run("wrapped go-redis", func(t *testing.T) { // whose server is the one to refuse
+		// The store does not see that the client is a cluster's, so the server has to refuse.
+		t.Run("wrapped go-redis", func(t *testing.T) {
 			several(t, clients.GoRedis(struct{ redis.UniversalClient }{client}))
 		})
 	})

@@ -1,5 +1,5 @@
-// Package stores tests what a store on a server does for its callers: batches, connections,
-// errors, deadlines, observations, probes, URLs, and what waiting costs.
+// Package stores tests stores on servers: batches, connections, errors, deadlines, observations,
+// probes, URLs and waiting.
 package stores
 
 import (

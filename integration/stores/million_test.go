@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	manyCallers = 512 // half of them ask for hot keys
+	manyCallers = 512 // half of them use hot keys
 	hotKeys     = 10
 	coldKeys    = 100_000
 	hotLimit    = 1000 // soon reached
 	coldLimit   = 1000 // never reached
 )
 
-// heard is what callers were told of a key.
+// heard counts the answers for a key.
 type heard struct {
 	admitted, unknown atomic.Int64
 }
 
-// crowd is many callers on one store.
+// crowd is many callers of one store.
 type crowd struct {
 	store ratelimit.Store
 	hot   [hotKeys]heard
 	cold  []heard
 
-	asked, refused, gone atomic.Int64 // gone had left before anything was sent
+	asked, refused, gone atomic.Int64 // gone left before anything was sent
 }
 
 func (c *crowd) demand(hot bool, k int) (ratelimit.Demand, *heard) {
@@ -50,9 +50,8 @@ func (c *crowd) demand(hot bool, k int) (ratelimit.Demand, *heard) {
 		Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", coldLimit)), N: 1}, &c.cold[k]
 }
 
-// ask lets the callers, those who want hot keys too or only the others, ask for n units in all. One
-// in ten leaves at a random moment. It returns how long those waited for an answer who wanted cold
-// keys.
+// ask makes n calls in all, for hot and cold keys or only for cold ones. One in ten leaves at a
+// random moment. It returns the latencies of the answers for cold keys.
 func (c *crowd) ask(t *testing.T, hot bool, n int64) (waited []time.Duration) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -85,7 +84,7 @@ func (c *crowd) ask(t *testing.T, hot bool, n int64) (waited []time.Duration) {
 				case err == nil:
 					c.refused.Add(1)
 					if !wantsHot {
-						t.Errorf("a cold key is refused: %+v", res)
+						t.Errorf("cold key: got %+v, want an admission", res)
 					}
 				case errors.Is(err, ratelimit.ErrOutcomeUnknown) &&
 					errors.Is(err, context.Canceled):
@@ -109,7 +108,7 @@ func (c *crowd) ask(t *testing.T, hot bool, n int64) (waited []time.Duration) {
 	return waited
 }
 
-// check compares what the callers were told of a key with what the server has recorded.
+// check compares the answers for a key with what the server has recorded.
 func (c *crowd) check(t *testing.T, hot bool, k int) (recorded, unknown int64) {
 	t.Helper()
 	d, told := c.demand(hot, k)
@@ -121,15 +120,15 @@ func (c *crowd) check(t *testing.T, hot bool, k int) (recorded, unknown int64) {
 	recorded = res.Limit - res.Remaining
 	admitted, unknown := told.admitted.Load(), told.unknown.Load()
 	if recorded < admitted || recorded > admitted+unknown || hot && recorded != hotLimit {
-		t.Errorf("key %d, hot %t: %d units are recorded, %d acknowledged, %d of unknown outcome",
+		t.Errorf("key %d, hot %t: %d units recorded for %d acknowledged and %d of unknown outcome",
 			k, hot, recorded, admitted, unknown)
 	}
 	return recorded, unknown
 }
 
-// TestMillionDemands counts what very many callers are admitted who ask for few hot keys and many
-// cold ones, and of whom some leave at any moment: what is recorded is what was acknowledged, but
-// for those who left on the way; each hot key has its limit, and no goroutine stays.
+// TestMillionDemands: very many callers take from few hot and many cold keys, and some leave at any
+// moment. What is recorded is what was acknowledged, except for demands whose callers left after
+// sending; each hot key admits exactly its limit; no goroutine leaks.
 func TestMillionDemands(t *testing.T) {
 	demands := int64(100_000)
 	if servers.Full {
@@ -144,7 +143,7 @@ func TestMillionDemands(t *testing.T) {
 				&serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: time.Minute}),
 			cold: make([]heard, coldKeys),
 		}
-		c.check(t, false, 0) // the client has its goroutines
+		c.check(t, false, 0) // starts the client's goroutines
 		goroutines := runtime.NumGoroutine()
 
 		start := time.Now()
@@ -164,18 +163,18 @@ func TestMillionDemands(t *testing.T) {
 			}
 		}
 		if unknown == 0 || c.gone.Load() == 0 || c.refused.Load() == 0 {
-			t.Errorf("%d left on the way, %d before, %d were refused: this test proves little",
+			t.Errorf("%d callers left after sending, %d before, %d were refused; want some of each",
 				unknown, c.gone.Load(), c.refused.Load())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), servers.FaultTimeout)
 		defer cancel()
-		// A client keeps goroutines for its connections.
+		// A client keeps a few goroutines for its connections.
 		if err := servers.Poll(ctx,
 			func() (bool, error) {
 				return runtime.NumGoroutine() <= goroutines+8,
 					nil
 			}); err != nil {
-			t.Errorf("%d goroutines, were %d", runtime.NumGoroutine(), goroutines)
+			t.Errorf("%d goroutines, want at most %d", runtime.NumGoroutine(), goroutines+8)
 		}
 
 		a, b := p99(alone), p99(among)
@@ -186,10 +185,10 @@ func TestMillionDemands(t *testing.T) {
 			c.gone.Load(), unknown,
 			len(alone), a.Round(10*time.Microsecond), len(among), b.Round(10*time.Microsecond),
 			float64(b)/float64(a))
-		// The aim is 3; the rest is room for a machine that is busy with other things.
+		// The target is a factor of 3; the rest is for a busy machine.
 		if servers.Full && b > 10*a {
-			t.Errorf("p99 of demands on cold keys is %v among those on hot keys, and %v alone",
-				b, a)
+			t.Errorf("the p99 on cold keys is %v among demands on hot keys, want at most 10 times "+
+				"the %v without them", b, a)
 		}
 	})
 }

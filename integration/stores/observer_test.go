@@ -22,14 +22,14 @@ import (
 
 const (
 	observedCallers = 8
-	observedEach    = 12 // calls of each caller
+	observedEach    = 12 // calls per caller
 )
 
-// TestObserverCountsWhatCallersGot holds that the counts of an observer equal what callers got, and
-// that each call has one observation, which equals what it got: from the server, its cache, a layer
-// or the policy.
+// TestObserverCountsWhatCallersGot: each call has one observation, which equals what its caller
+// got, from the server, its cache, a layer or the policy; so the counts of observers and callers
+// are equal.
 func TestObserverCountsWhatCallersGot(t *testing.T) {
-	t.Parallel() // it mostly waits for answers that do not come
+	t.Parallel() // mostly waits for answers that do not come
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		t.Run("policies", func(t *testing.T) { observePolicies(t, newObservedServer(t, image)) })
 		t.Run("breaker", func(t *testing.T) { observeBreaker(t, newObservedServer(t, image)) })
@@ -43,11 +43,11 @@ func TestObserverCountsWhatCallersGot(t *testing.T) {
 	})
 }
 
-// A callOutcome is what a counter has of a call.
+// A callOutcome classifies the result of a call.
 type callOutcome struct {
 	op     ratelimit.Op
 	what   string           // "admitted", "refused", "done" for a reset, or the kind of an error
-	source ratelimit.Source // of a decision
+	source ratelimit.Source // source of the decision
 }
 
 const (
@@ -62,8 +62,7 @@ const (
 	invalidCall    = "invalid"
 	gaveUpCall     = "gave up"
 
-	// These follow the kind of an error that wraps a context's as well. The context of the second
-	// may be the store's own.
+	// Suffixes for errors that also wrap a context's error. The deadline may be the store's own.
 	wasCanceled = ", canceled"
 	tooLate     = ", deadline exceeded"
 )
@@ -72,7 +71,7 @@ func outcomeOf(op ratelimit.Op, allowed bool, source ratelimit.Source, err error
 	switch {
 	case err != nil:
 		return callOutcome{op: op, what: kindOf(err)}
-	case op == ratelimit.OpReset: // callers get no Result
+	case op == ratelimit.OpReset: // a reset has no Result
 		return callOutcome{op: op, what: resetCall}
 	case allowed:
 		return callOutcome{op, admittedCall, source}
@@ -92,7 +91,7 @@ func kindOf(err error) (kind string) {
 		kind = tooMuchCall
 	case errors.Is(err, ratelimit.ErrInvalidDemand):
 		kind = invalidCall
-	default: // of a wait
+	default: // a wait
 		kind = gaveUpCall
 	}
 	switch {
@@ -104,7 +103,7 @@ func kindOf(err error) (kind string) {
 	return kind
 }
 
-// A counter counts what a limiter's observer is told and, apart from that, what its callers get.
+// A counter counts what a limiter's observer gets and, separately, what its callers get.
 type counter struct {
 	*ratelimit.Limiter
 
@@ -120,7 +119,8 @@ func newCounter(l *ratelimit.Limiter) *counter {
 	return c
 }
 
-// observations is the key of a context's *[]ratelimit.Observation: those of one call.
+// observations is the key of a context value of type *[]ratelimit.Observation: the observations of
+// one call.
 type observations struct{}
 
 func (c *counter) observe(ctx context.Context, o ratelimit.Observation) {
@@ -129,17 +129,17 @@ func (c *counter) observe(ctx context.Context, o ratelimit.Observation) {
 	c.observed[outcomeOf(o.Op, o.Admitted(), binding.Source, o.Err)]++
 	c.waited += o.Waited
 	c.mu.Unlock()
-	o.Results = slices.Clone(o.Results) // which are valid until the observer returns
+	o.Results = slices.Clone(o.Results) // valid only until the observer returns
 	seen := ctx.Value(observations{}).(*[]ratelimit.Observation)
 	*seen = append(*seen, o)
 }
 
-// A method is one of a Limiter's, with what it asks for.
+// A method is a method of Limiter with the demand that it makes.
 type method struct {
 	name string
 	op   ratelimit.Op
 	n    int64
-	each bool // it returns the result of each limit
+	each bool // returns the result of each limit
 	call func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error)
 }
 
@@ -191,7 +191,7 @@ var (
 		}}
 )
 
-// ask makes one call, counts what it got, and compares it with its observation.
+// ask makes one call, counts its result and compares it with its observation.
 func (c *counter) ask(
 	ctx context.Context, t *testing.T, m method, key string,
 ) ([]ratelimit.Result, error) {
@@ -202,7 +202,7 @@ func (c *counter) ask(
 	took := time.Since(began)
 
 	var got callOutcome
-	if len(results) == 0 { // a reset, or an error beside each result
+	if len(results) == 0 { // a reset, or an error without results
 		got = outcomeOf(m.op, false, 0, err)
 	} else {
 		binding := results[ratelimit.Binding(results)]
@@ -214,7 +214,7 @@ func (c *counter) ask(
 	c.mu.Unlock()
 
 	if len(seen) != 1 {
-		t.Errorf("%s: %d observations of one call", m.name, len(seen))
+		t.Errorf("%s: got %d observations of one call, want 1", m.name, len(seen))
 		return results, err
 	}
 	o, want := seen[0], results
@@ -229,17 +229,17 @@ func (c *counter) ask(
 	}
 	if o.Key != key || o.Op != m.op || o.N != m.n || !slices.Equal(o.Limits, c.Limits()) ||
 		!slices.Equal(o.Results, want) || o.Err != err {
-		t.Errorf("%s got %+v, %v; observed %+v", m.name, results, err, o)
+		t.Errorf("%s got %+v, %v; but the observer %+v", m.name, results, err, o)
 	}
 	if o.Elapsed <= 0 || o.Elapsed > took || o.Waited < 0 || o.Waited > o.Elapsed ||
 		m.name != wait.name && o.Waited > 0 {
-		t.Errorf("%s took %v; observed %v, of which it waited %v",
+		t.Errorf("%s took %v; but the observer got %v, with a wait of %v",
 			m.name, took, o.Elapsed, o.Waited)
 	}
 	return results, err
 }
 
-// crowd has callers make calls at the same time, the methods in turn.
+// crowd makes calls from several callers at once, with the methods in turn.
 func (c *counter) crowd(t *testing.T, key string, methods ...method) {
 	t.Helper()
 	c.crowdWith(t, func(int) (context.Context, context.CancelFunc) {
@@ -248,7 +248,7 @@ func (c *counter) crowd(t *testing.T, key string, methods ...method) {
 	}, key, methods...)
 }
 
-// crowdWith is crowd with the context of the i-th call of each caller.
+// crowdWith is crowd with a context for the i-th call of each caller.
 func (c *counter) crowdWith(
 	t *testing.T, with func(i int) (context.Context, context.CancelFunc), key string,
 	methods ...method,
@@ -267,7 +267,7 @@ func (c *counter) crowdWith(
 	wg.Wait()
 }
 
-// count returns how many calls came to one of these.
+// count returns how many calls had one of these outcomes.
 func (c *counter) count(all []callOutcome) (n int) {
 	for _, o := range all {
 		n += c.got[o]
@@ -285,21 +285,21 @@ func (c *counter) local() (n int) {
 	return n
 }
 
-// check compares the counts. All outcomes of must have occurred, and but for those of may no other.
+// check compares the counts. Each outcome in must has occurred, and no other except those in may.
 func (c *counter) check(t *testing.T, must []callOutcome, may ...callOutcome) {
 	t.Helper()
 	t.Logf("%d calls: %v", c.calls, c.got)
 	if !maps.Equal(c.observed, c.got) {
-		t.Errorf("observed %v\ncallers got %v", c.observed, c.got)
+		t.Errorf("the observer got %v\nbut callers got %v", c.observed, c.got)
 	}
 	for o, n := range c.got {
 		if !slices.Contains(must, o) && !slices.Contains(may, o) {
-			t.Errorf("%d calls came to %v", n, o)
+			t.Errorf("%d calls had the outcome %v, want none", n, o)
 		}
 	}
 	for _, o := range must {
 		if c.got[o] == 0 {
-			t.Errorf("no call came to %v: this test proves nothing", o)
+			t.Errorf("no call had the outcome %v, want some", o)
 		}
 	}
 }
@@ -317,8 +317,8 @@ const (
 
 var bothPolicies = []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen}
 
-// failures are the outcomes of calls that a server does not answer: of requests that were sent, and
-// of those that were not.
+// failures returns the outcomes of calls that a server does not answer, whether their requests were
+// sent or not.
 func failures(ops ...ratelimit.Op) (all []callOutcome) {
 	for _, op := range ops {
 		for _, kind := range []string{unknownCall, unansweredCall} {
@@ -344,11 +344,11 @@ func newLimiter(
 	return l
 }
 
-// An observedServer is a server with two stores that give up after their default timeout.
+// An observedServer is a server with two stores that use the default timeout.
 type observedServer struct {
 	*servers.Server
 	store   ratelimit.Store
-	proxied ratelimit.Store // by way of proxy
+	proxied ratelimit.Store // through proxy
 	proxy   *faultproxy.Proxy
 }
 
@@ -364,7 +364,7 @@ func newObservedServer(t *testing.T, image string) *observedServer {
 	return s
 }
 
-// patient returns a store that waits for a busy machine.
+// patient returns a store with a timeout for a busy machine.
 func (s *observedServer) patient(t *testing.T) ratelimit.Store {
 	t.Helper()
 	return clients.Libraries[0].Client(t, clients.Dialing{Addrs: []string{s.Addr}}).
@@ -377,13 +377,13 @@ func ready(t *testing.T, s ratelimit.Store) {
 	clients.Decided(t, s, clients.Take(servers.FreshKey(t)))
 }
 
-// An outage is a way in which a server does not answer.
+// An outage makes a server unavailable in a certain way.
 type outage struct {
 	name       string
 	begin, end func(*observedServer, testing.TB)
-	store      func(*observedServer) ratelimit.Store // which the outage befalls
-	kind       string                                // of an error that is sure to occur
-	unknown    bool                                  // whether some outcome is sure to be unknown
+	store      func(*observedServer) ratelimit.Store // store that the outage affects
+	kind       string                                // kind of an error that surely occurs
+	unknown    bool                                  // whether some outcome is surely unknown
 }
 
 func direct(s *observedServer) ratelimit.Store { return s.store }
@@ -418,7 +418,7 @@ var (
 	outages = []outage{frozen, killed, answersLost}
 )
 
-// during runs f in an outage, and returns when the server decides again.
+// during runs f in an outage and returns when the server decides again.
 func (o outage) during(t *testing.T, s *observedServer, f func()) {
 	t.Helper()
 	ready(t, o.store(s))
@@ -441,10 +441,10 @@ func observePolicies(t *testing.T, s *observedServer) {
 		c.crowd(t, key, reset)
 		if _, err := c.ask(t.Context(), t, allowN(1000), key); !errors.Is(err,
 			ratelimit.ErrExceedsLimit) {
-			t.Errorf("%v, want ErrExceedsLimit", err)
+			t.Errorf("got %v, want ErrExceedsLimit", err)
 		}
 		if _, err := c.ask(t.Context(), t, allow, ""); !errors.Is(err, ratelimit.ErrInvalidDemand) {
-			t.Errorf("%v, want ErrInvalidDemand", err)
+			t.Errorf("got %v, want ErrInvalidDemand", err)
 		}
 		c.check(t, []callOutcome{
 			{opTake, admittedCall, fromStore}, {opTake, refusedCall, fromStore},
@@ -499,11 +499,11 @@ func observeBreaker(t *testing.T, s *observedServer) {
 		servers.Within(t, func() bool {
 			_, err := guarded.Take(t.Context(), clients.Take(servers.FreshKey(t)))
 			return err == nil && guarded.State() == breaker.Closed
-		}, "the breaker does not close")
+		}, "the breaker did not close")
 		c := newCounter(l.With(p))
 		c.crowd(t, servers.FreshKey(t), allow)
 		must := []callOutcome{{opTake, admittedCall, fromStore}, {opTake, refusedCall, fromStore}}
-		// A machine that is busy may miss a store's timeout.
+		// On a busy machine calls may time out.
 		c.check(t, must, append(failures(opTake), callOutcome{opTake, admittedCall, fromOpen})...)
 	}
 	for _, p := range bothPolicies {
@@ -515,7 +515,7 @@ func observeBreaker(t *testing.T, s *observedServer) {
 				servers.Within(t, func() bool {
 					c.crowd(t, servers.FreshKey(t), allow)
 					return guarded.Stats().Refused > refused
-				}, "the breaker does not open")
+				}, "the breaker did not open")
 				c.crowd(t, servers.FreshKey(t), allow, peek)
 				if p == ratelimit.FailOpen {
 					c.check(t, []callOutcome{{opTake, admittedCall, fromOpen},
@@ -524,7 +524,7 @@ func observeBreaker(t *testing.T, s *observedServer) {
 					c.check(t, []callOutcome{{op: opTake, what: breakerCall},
 						{op: opPeek, what: breakerCall}}, failures(opTake, opPeek)...)
 					if n := c.count(failures(opTake)); n < breaker.DefaultFailures {
-						t.Errorf("%d calls failed before the breaker opened, want %d",
+						t.Errorf("%d calls failed before the breaker opened, want %d or more",
 							n, breaker.DefaultFailures)
 					}
 				}
@@ -548,7 +548,7 @@ func observeDegraded(t *testing.T, s *observedServer) {
 				o.during(t, s, func() {
 					c.crowd(t, servers.FreshKey(t), allow, peek, allowN(most), reset)
 				})
-				// More units than the share, and a reset, are left to the policy.
+				// Demands for more units than the local share, and resets, are left to the policy.
 				must := []callOutcome{{opTake, admittedCall, fromLocal},
 					{opTake, refusedCall, fromLocal}, {opPeek, admittedCall, fromLocal}}
 				may := append(failures(opReset), callOutcome{opPeek, refusedCall, fromLocal})
@@ -560,7 +560,7 @@ func observeDegraded(t *testing.T, s *observedServer) {
 				c.check(t, must, may...)
 				if n, st := c.local(), local.Stats(); st.Local != int64(n) ||
 					st.Undecided != int64(c.calls-n) {
-					t.Errorf("%d of %d calls were decided locally, and the store counts %+v",
+					t.Errorf("%d of %d calls were decided locally, but the store counted %+v",
 						n, c.calls, st)
 				}
 			})
@@ -585,7 +585,7 @@ func observeCache(t *testing.T, s *observedServer) {
 					{opTake, refusedCall, fromCache}, {opPeek, refusedCall, fromStore},
 				})
 				if hits := store.Stats().Cache.Hits; hits != int64(cached) {
-					t.Errorf("%d refusals of the cache are observed, and the store counts %d",
+					t.Errorf("%d refusals came from the cache, but the store counted %d",
 						cached, hits)
 				}
 			})
@@ -607,7 +607,7 @@ func observeSeveral(t *testing.T, s *observedServer) {
 			if res, err := c.ask(t.Context(), t, peekEach, key); err != nil ||
 				res[0].Remaining != limits[0].Limit().Max ||
 				res[1].Remaining != limits[1].Limit().Max {
-				t.Errorf("%+v, %v after the resets", res, err)
+				t.Errorf("got %+v, %v after the resets; want nothing recorded", res, err)
 			}
 			c.check(t, []callOutcome{
 				{opTake, admittedCall, fromStore}, {opTake, refusedCall, fromStore},
@@ -622,13 +622,13 @@ func observeSeveral(t *testing.T, s *observedServer) {
 				res, err := c.ask(t.Context(), t, allowEach, key)
 				if p == ratelimit.FailClosed {
 					if len(res) != 0 || !errors.Is(err, ratelimit.ErrUnavailable) {
-						t.Errorf("%+v, %v", res, err)
+						t.Errorf("got %+v, %v; want ErrUnavailable", res, err)
 					}
 				} else if want := []ratelimit.Result{
 					{Allowed: true, Source: fromOpen, Limit: limits[0].Limit().Max},
 					{Allowed: true, Source: fromOpen, Limit: limits[1].Limit().Max},
 				}; err != nil || !slices.Equal(res, want) {
-					t.Errorf("%+v, %v; want %+v", res, err, want)
+					t.Errorf("got %+v, %v; want %+v", res, err, want)
 				}
 			})
 			if p == ratelimit.FailOpen {
@@ -645,7 +645,7 @@ func observeSeveral(t *testing.T, s *observedServer) {
 func observeDeadlines(t *testing.T, s *observedServer) {
 	unsent, sent := callOutcome{op: opTake, what: unansweredCall + tooLate},
 		callOutcome{op: opTake, what: unknownCall + tooLate}
-	// These contexts are canceled, and past their deadline, in turn.
+	// ended returns contexts that are canceled or past their deadline, in turn.
 	ended := func(i int) (context.Context, context.CancelFunc) {
 		if i%2 == 0 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -669,7 +669,7 @@ func observeDeadlines(t *testing.T, s *observedServer) {
 			ready(t, s.store)
 			c := newCounter(l)
 			c.crowdWith(t, short, servers.FreshKey(t), allow)
-			// No policy admits a call whose own time is over.
+			// No policy admits a call whose own context has ended.
 			c.check(t, []callOutcome{unsent}, sent, callOutcome{opTake, admittedCall, fromStore},
 				callOutcome{opTake, refusedCall, fromStore})
 		})
@@ -677,14 +677,14 @@ func observeDeadlines(t *testing.T, s *observedServer) {
 			c := newCounter(l)
 			frozen.during(t, s, func() {
 				c.crowdWith(t, func(i int) (context.Context, context.CancelFunc) {
-					timeout := 20 * time.Millisecond // less than the store's
+					timeout := 20 * time.Millisecond // shorter than the store's
 					if i%3 == 0 {
 						timeout = servers.FaultTimeout
 					}
 					return context.WithTimeout(t.Context(), timeout)
 				}, servers.FreshKey(t), allow)
 			})
-			// Only a call whose own time is not over is left to the policy.
+			// Only calls whose own context has not ended are left to the policy.
 			if p == ratelimit.FailClosed {
 				c.check(t, nil, failures(opTake)...)
 				return
@@ -708,12 +708,12 @@ func observeWaits(t *testing.T, s *observedServer) {
 			key := servers.FreshKey(t)
 			c.crowd(t, key, wait)
 			if least := 8 * brief.Limit().Window; c.waited < least {
-				t.Errorf("%d units of %v after waits of %v in all, want %v or more",
+				t.Errorf("%d units of %v were admitted after waits of %v in all, want %v or more",
 					observedCallers*observedEach, brief.Limit(), c.waited, least)
 			}
 			c.check(t, []callOutcome{{opTake, admittedCall, fromStore}})
 
-			// A wait that is given up has the refusal beside the error.
+			// A wait that is given up returns the refusal beside the error.
 			c = newCounter(newLimiter(t, store, observedLog("requests", 1)).With(p))
 			key = servers.FreshKey(t)
 			c.crowdWith(t, func(int) (context.Context, context.CancelFunc) {
@@ -724,7 +724,7 @@ func observeWaits(t *testing.T, s *observedServer) {
 			res, err := c.ask(ctx, t, wait, key)
 			if !errors.Is(err, context.DeadlineExceeded) || len(res) != 1 || res[0].Allowed ||
 				res[0].RetryAfter <= 0 {
-				t.Errorf("%+v, %v; want the refusal and DeadlineExceeded", res, err)
+				t.Errorf("got %+v, %v; want the refusal and DeadlineExceeded", res, err)
 			}
 			c.check(t, []callOutcome{{opTake, admittedCall, fromStore},
 				{op: opTake, what: gaveUpCall + tooLate}})

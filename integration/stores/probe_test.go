@@ -22,7 +22,7 @@ func TestRedisProbe(t *testing.T) {
 			if err := servers.DropScripts(t.Context(), client); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // with the script unknown and known
+			for range 2 { // without and with the script loaded
 				got, err := s.Probe(t.Context())
 				if err != nil {
 					t.Fatal(err)
@@ -34,22 +34,23 @@ func TestRedisProbe(t *testing.T) {
 				major, _, _ := strings.Cut(got.Version, ".")
 				if got.Name != wantName || major != "7" && major != "8" && major != "9" ||
 					got.EvictionPolicy != "noeviction" || len(got.Warnings) > 0 {
-					t.Errorf("%+v", got)
+					t.Errorf("got %+v, want %s 7 to 9 with noeviction and no warning", got,
+						wantName)
 				}
 				if _, image, ok := strings.Cut(strings.TrimSuffix(tgt.Name, " cluster"), ":"); ok &&
 					image != major {
-					t.Errorf("%s is said to be %s", tgt.Name, got.Version)
+					t.Errorf("got version %s of %s", got.Version, tgt.Name)
 				}
 				if n, err := client.Exists(t.Context(), "probe:{=}").Result(); n != 0 ||
 					err != nil {
-					t.Errorf("the probe left its key behind: %v", err)
+					t.Errorf("the probe left %d keys behind, %v; want none", n, err)
 				}
 			}
 		})
 	})
 }
 
-// TestRedisProbeFinds holds that the probe says what is missing.
+// TestRedisProbeFinds: Probe reports what is missing.
 func TestRedisProbeFinds(t *testing.T) {
 	t.Parallel()
 	servers.EachImage(t, func(t *testing.T, image string) {
@@ -59,14 +60,14 @@ func TestRedisProbeFinds(t *testing.T) {
 		do := func(args ...any) {
 			t.Helper()
 			if err := admin.Do(t.Context(), args...).Err(); err != nil {
-				t.Fatalf("%v: %v", args, err)
+				t.Fatalf("command %v: %v", args, err)
 			}
 		}
 		for _, tt := range []struct {
 			what       string
-			acl        string // of the user, if not the default user
+			acl        string // rights of the user; empty for the default user
 			begin, end func()
-			says       string // in the error, or in the warning if works
+			says       string // text in the error, or in the warning if works
 			works      bool
 		}{
 			{what: "the least rights", acl: "~rl:* " + clients.DecisionRights,
@@ -103,7 +104,7 @@ func TestRedisProbeFinds(t *testing.T) {
 				what:  "password",
 				begin: func() { do("CONFIG", "SET", "requirepass", "hunter2") },
 				end:   func() { do("CONFIG", "SET", "requirepass", "") },
-				says:  "wants another user or password",
+				says:  "the user or the password is wrong or missing",
 			},
 		} {
 			t.Run(tt.what, func(t *testing.T) {
@@ -132,24 +133,24 @@ func TestRedisProbeFinds(t *testing.T) {
 						}
 						if got := strings.Join(found.Warnings, " "); !strings.Contains(got,
 							tt.says) || (got == "") != (tt.says == "") {
-							t.Errorf("warnings: %q, want %q", got, tt.says)
+							t.Errorf("got warnings %q, want %q", got, tt.says)
 						}
 						if _, err := s.Take(t.Context(),
 							clients.Take(servers.FreshKey(t))); err != nil {
-							t.Errorf("the probe found no fault, but a Take: %v", err)
+							t.Errorf("the probe found no fault, but a Take got %v", err)
 						}
 						return
 					}
 					if err == nil || !strings.Contains(err.Error(), tt.says) ||
 						!errors.Is(err, ratelimit.ErrUnavailable) {
-						t.Errorf("%v, want %q", err, tt.says)
+						t.Errorf("got %v, want %q", err, tt.says)
 					}
 					if denied := tt.what != "replica"; errors.Is(err,
 						serverstore.ErrDenied) != denied {
-						t.Errorf("%v; ErrDenied: %t", err, denied)
+						t.Errorf("got %v, want ErrDenied: %t", err, denied)
 					}
 					if strings.Contains(fmt.Sprint(err), "hunter2") {
-						t.Errorf("%v", err)
+						t.Errorf("the error contains the password: %v", err)
 					}
 				})
 			})
@@ -157,34 +158,34 @@ func TestRedisProbeFinds(t *testing.T) {
 	})
 }
 
-// TestRedisProbeWrongClient gives the probe a client for one server where there is a cluster, and
-// the other way round.
+// TestRedisProbeWrongClient: Probe reports a client for a single server on a cluster, and a cluster
+// client on a single server.
 func TestRedisProbeWrongClient(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		check := func(t *testing.T, lib clients.Library, d clients.Dialing, want string) {
 			s := lib.Client(t, d).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 			if _, err := s.Probe(t.Context()); !errors.Is(err, errors.ErrUnsupported) ||
 				!strings.Contains(fmt.Sprint(err), want) {
-				t.Errorf("%v, want %q", err, want)
+				t.Errorf("got %v, want %q", err, want)
 			}
 		}
-		if !tgt.Cluster { // for which the piped libraries have no client that works
+		if !tgt.Cluster { // there the piped libraries have no client that works
 			check(t, clients.Libraries[0], clients.Dialing{Addrs: tgt.Addrs, Cluster: true},
-				"wants a *redis.Client")
+				"use a *redis.Client")
 			return
 		}
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
-			want := "wants a *redis.ClusterClient"
+			want := "use a *redis.ClusterClient"
 			if lib.Piped {
-				want = "wants a client without ForceSingleClient"
+				want = "use a client without ForceSingleClient"
 			}
-			check(t, lib, clients.Dialing{Addrs: []string{strangerTo(t, tgt, "rl:{=}")}}, want)
+			check(t, lib, clients.Dialing{Addrs: []string{primaryWithout(t, tgt, "rl:{=}")}}, want)
 		})
 	})
 }
 
-// strangerTo returns the address of a primary that does not have key.
-func strangerTo(t *testing.T, tgt *servers.Target, key string) string {
+// primaryWithout returns the address of a primary that does not serve key.
+func primaryWithout(t *testing.T, tgt *servers.Target, key string) string {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: tgt.Addrs})
 	defer client.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestOpenURL opens stores by URL, and finds that the parts and the parameters have their effect.
+// TestOpenURL: each part and parameter of a URL has its effect on the store.
 func TestOpenURL(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		for _, tt := range []struct {
@@ -50,7 +50,7 @@ func TestOpenURL(t *testing.T) {
 					checkStored(t, tgt.Addrs[0], db, prefix)
 				}
 				if connections(t, tgt, user) == 0 {
-					t.Error("no connection is that of the user")
+					t.Error("the user has no connection, want some")
 				}
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -62,48 +62,48 @@ func TestOpenURL(t *testing.T) {
 	})
 }
 
-// checkOpened decides on s, whose keys of a group end with ":" and whatever.
+// checkOpened checks the decisions of s, in which keys with the same part before ":" share a slot.
 func checkOpened(t *testing.T, s *backend.Store, cached bool) {
 	t.Helper()
 	if server, err := s.Probe(t.Context()); err != nil || server.Version == "" {
-		t.Errorf("%+v, %v", server, err)
+		t.Errorf("Probe: got %+v, %v; want a version", server, err)
 	}
 	together := []ratelimit.Demand{clients.Take("a:1"), clients.Take("a:2")}
 	out := make([]ratelimit.Result, len(together))
 	if err := s.TakeAll(t.Context(), together, out); err != nil || !out[0].Allowed {
-		t.Errorf("%+v, %v", out, err)
+		t.Errorf("TakeAll: got %+v, %v; want an admission", out, err)
 	}
 	d := ratelimit.Demand{Key: "k", Algorithm: clients.ThreeAnHour, N: 3}
 	if res := clients.Ask(t, s, d); !res.Allowed {
-		t.Errorf("%+v", res)
+		t.Errorf("got %+v, want an admission", res)
 	}
 	clients.WantRefused(t, s, d, ratelimit.SourceStore)
 	source := ratelimit.SourceStore
 	if cached {
 		source = ratelimit.SourceCache
 		isCached := func() bool { return clients.Ask(t, s, d).Source == source }
-		servers.Within(t, isCached, "no refusal is cached")
+		servers.Within(t, isCached, "no refusal was cached")
 	}
 	clients.WantRefused(t, s, d, source)
 	stats, ok := s.Stats().(serverstore.Stats)
 	if !ok || stats.Cache.Enabled != cached {
-		t.Errorf("%+v", s.Stats())
+		t.Errorf("got %+v, want a cache: %t", s.Stats(), cached)
 	}
 }
 
-// grant adds a user that may do everything.
+// grant adds a user with all rights.
 func grant(t *testing.T, tgt *servers.Target, user, password string) {
 	t.Helper()
 	onPrimaries(t, tgt, "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all")
 }
 
-// connections returns how many connections a user has.
+// connections returns the number of connections of a user.
 func connections(t *testing.T, tgt *servers.Target, user string) int {
 	t.Helper()
 	return strings.Count(onPrimaries(t, tgt, "CLIENT", "LIST"), " user="+user+" ")
 }
 
-// onPrimaries runs a command on the primaries of tgt, and returns all replies.
+// onPrimaries runs a command on each primary of tgt and returns all replies.
 func onPrimaries(t *testing.T, tgt *servers.Target, args ...any) string {
 	t.Helper()
 	var mu sync.Mutex
@@ -130,7 +130,7 @@ func onPrimaries(t *testing.T, tgt *servers.Target, args ...any) string {
 	return replies.String()
 }
 
-// checkStored finds states in the database, under the prefix and with the tags.
+// checkStored checks that states are stored in the database, with the prefix and the tags.
 func checkStored(t *testing.T, addr string, db int, prefix string) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
@@ -138,7 +138,7 @@ func checkStored(t *testing.T, addr string, db int, prefix string) {
 	for group, want := range map[string]int{"a": 2, "k": 1} {
 		keys, err := client.Keys(t.Context(), prefix+"{="+group+"}*").Result()
 		if err != nil || len(keys) != want {
-			t.Errorf("group %q: %q, %v; want %d", group, keys, err, want)
+			t.Errorf("group %q: got keys %q, %v; want %d", group, keys, err, want)
 		}
 	}
 }

@@ -30,27 +30,27 @@ const waitEnv = "RATELIMIT_TEST_WAIT"
 // waitProcesses is how many processes wait for one key.
 const waitProcesses = 2
 
-// waitTask is what each process does: its waiters call Wait again and again.
+// waitTask is the task of each process: its waiters call Wait repeatedly.
 type waitTask struct {
 	Key     string
 	Limit   ratelimit.Limit
 	Waiters int
-	Times   int           // how often each calls Wait, or 0
-	For     time.Duration // how long they call it, if Times is 0
-	Leave   bool          // half of the waiters give up at random
+	Times   int           // calls of Wait per waiter; 0 means that For bounds them
+	For     time.Duration // duration of the run if Times is 0
+	Leave   bool          // whether half of the waiters give up at random
 }
 
-// waitReport is what the waiters of a process, or of all, got.
+// waitReport is the result of the waiters of a process, or of all.
 type waitReport struct {
-	Admitted []int   // by waiter, those that do not leave first
+	Admitted []int   // by waiter; those that do not leave come first
 	Stamps   []int64 // of the admissions, in microseconds
-	Calls    int64   // of the store
-	Refused  int     // waits that were given up after the store had refused them
-	Left     int     // all waits that were given up
-	Err      string  // one that should not be
+	Calls    int64   // calls of the store
+	Refused  int     // waits given up after a refusal by the store
+	Left     int     // all waits given up
+	Err      string  // an unexpected error
 }
 
-// countingStore counts the calls of a store.
+// countingStore counts its calls.
 type countingStore struct {
 	ratelimit.Store
 	calls atomic.Int64
@@ -61,8 +61,8 @@ func (s *countingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit
 	return s.Store.Take(ctx, d)
 }
 
-// waitProcess is the other side of TestWaiters. It does tasks until there are no more, and returns
-// the exit code.
+// waitProcess runs in a process of TestWaiters. It runs tasks until its input ends, and returns the
+// exit code.
 func waitProcess(env string) int {
 	err := func() error {
 		var addr string
@@ -102,7 +102,7 @@ func waitProcess(env string) int {
 	return 0
 }
 
-// run has all waiters wait at the same time.
+// run runs all waiters at once.
 func (task waitTask) run(store ratelimit.Store) (all waitReport, err error) {
 	counting := &countingStore{Store: store}
 	limiter, err := ratelimit.New(counting, algorithm.SlidingLog(task.Limit))
@@ -144,12 +144,12 @@ func (task waitTask) run(store ratelimit.Store) (all waitReport, err error) {
 // leaves reports whether the i-th waiter gives up at random.
 func (task waitTask) leaves(i int) bool { return task.Leave && i >= task.Waiters/2 }
 
-// contextOf returns the context of a call of the i-th waiter, in a run that ends with ctx.
+// contextOf returns the context of a call of the i-th waiter in a run that ends with ctx.
 func (task waitTask) contextOf(ctx context.Context, i int) (context.Context, context.CancelFunc) {
 	if !task.leaves(i) {
 		return ctx, func() {}
 	}
-	// The time until its turn is about what all waiters take for a unit each.
+	// a turn takes about as long as all waiters need for a unit each
 	waiters := time.Duration(task.Waiters * waitProcesses)
 	turn := waiters * task.Limit.Window / time.Duration(task.Limit.Max)
 	patience := rand.N(turn)
@@ -185,7 +185,7 @@ func (r *waitReport) add(o waitReport) {
 	r.Err = cmp.Or(r.Err, o.Err)
 }
 
-// most returns the most stamps in any window (t-window, t].
+// most returns the largest number of stamps in any window (t-window, t].
 func most(stamps []int64, window time.Duration) (most int) {
 	slices.Sort(stamps)
 	first := 0
@@ -198,18 +198,18 @@ func most(stamps []int64, window time.Duration) (most int) {
 	return most
 }
 
-// TestWaiters: goroutines of two processes wait for one key. Within a process they get their turns
-// in order, so that their counts hardly differ, and together they take what the limit
-// admits, with few calls of the store.
+// TestWaiters: goroutines of two processes wait for one key. Within a process they are admitted in
+// order, so their counts hardly differ, and together they take exactly what the limit admits, with
+// few calls of the store.
 func TestWaiters(t *testing.T) {
 	waiters, short, long := 100, time.Second, 3500*time.Millisecond
 	if servers.Full {
 		waiters, short, long = 200, 30*time.Second, 30*time.Second
 	}
-	// The first to begin may have its second turn before the last has begun.
+	// The first waiter may get its second turn before the last one has begun.
 	const oneByOneSpread = 2
-	// In a burst turns come round within milliseconds, for which a busy machine may stop a waiter
-	// between two calls. Over the long form that evens out.
+	// In a burst a busy machine may stop a waiter between two calls for several turns. In the long
+	// form this evens out.
 	inBursts := waiters
 	if servers.Full {
 		inBursts = 1
@@ -252,14 +252,14 @@ func TestWaiters(t *testing.T) {
 	})
 }
 
-// waitBounds are what the waiters of a task keep.
+// waitBounds bound the results of a task.
 type waitBounds struct {
-	spread int // most difference between the turns of two waiters
-	// most calls of the store for an admission; 0: what holds however units become free
+	spread int // largest difference between the turns of two waiters
+	// most calls of the store per admission; 0 means the bound for any pattern of freed units
 	calls float64
 }
 
-// runWaiters has each process do task, and checks the bounds.
+// runWaiters runs task in each process and checks the bounds.
 func runWaiters(t *testing.T, processes []*servers.Process, task waitTask, bounds waitBounds) {
 	for _, p := range processes {
 		if err := p.Commands.Encode(task); err != nil {
@@ -274,7 +274,7 @@ func runWaiters(t *testing.T, processes []*servers.Process, task waitTask, bound
 			t.Fatal(err)
 		}
 		if r.Err != "" {
-			t.Errorf("process %d: %s", i, r.Err)
+			t.Errorf("process %d: got the error %s, want none", i, r.Err)
 		}
 		stay := r.Admitted
 		if task.Leave {
@@ -282,7 +282,8 @@ func runWaiters(t *testing.T, processes []*servers.Process, task waitTask, bound
 		}
 		least, most := slices.Min(stay), slices.Max(stay)
 		if most > least+bounds.spread {
-			t.Errorf("process %d: waiters had from %d to %d turns: %v", i, least, most, r.Admitted)
+			t.Errorf("process %d: waiters had from %d to %d turns, want a spread of at most %d: %v",
+				i, least, most, bounds.spread, r.Admitted)
 		}
 		spreads = append(spreads, strconv.Itoa(least)+" to "+strconv.Itoa(most))
 		all.add(r)
@@ -297,22 +298,22 @@ func runWaiters(t *testing.T, processes []*servers.Process, task waitTask, bound
 		t.Name(), task.Waiters, waitProcesses, task.Limit, admitted, spreads, all.Left,
 		perAdmission, inWindow)
 	if inWindow > int(task.Limit.Max) {
-		t.Errorf("%d admitted in a window of %v", inWindow, task.Limit)
+		t.Errorf("%d admitted in a window, want at most %v", inWindow, task.Limit)
 	}
 	if all.Left == 0 && task.Leave {
-		t.Error("nobody left: this test proves nothing")
+		t.Error("no wait was given up: this test proves nothing")
 	}
 	if bounds.calls > 0 {
 		if perAdmission > bounds.calls {
-			t.Errorf("%.2f calls of the store for an admission, want at most %.2f",
+			t.Errorf("%.2f calls of the store per admission, want at most %.2f",
 				perAdmission, bounds.calls)
 		}
 		return
 	}
-	// After a refusal a process sleeps until another unit has become free, and each unit that
-	// becomes free was taken before. So between two of them each process is refused once, and once
-	// more when one gives up that was first. The clocks of server and clients may differ in speed
-	// by a little, so that a few come too early.
+	// After a refusal a process sleeps until another unit becomes free, and each unit that becomes
+	// free was admitted before. So between two admissions each process is refused at most once, and
+	// once more if the first waiter gives up. The clocks of server and clients may run at slightly
+	// different speeds, so a few calls come too early.
 	bound := int64(admitted + waitProcesses*(admitted+1) + all.Refused + admitted/50)
 	if all.Calls > bound {
 		t.Errorf("%d calls of the store for %d admissions, want at most %d",

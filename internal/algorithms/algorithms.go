@@ -1,4 +1,4 @@
-// Package algorithms has the names under which commands offer the algorithms of this module.
+// Package algorithms lists the module's algorithms under the names that commands use.
 package algorithms
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// table has a line for each algorithm, the exact log first.
+// table has an entry for each algorithm, the exact log first.
 var table = []Named{
 	{"log", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) }},
 	{"gcra", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.GCRA(l) }},
@@ -20,7 +20,7 @@ var table = []Named{
 	}},
 }
 
-// Named is an algorithm with the name that users give it.
+// Named is an algorithm with its name for users.
 type Named struct {
 	Name string
 	New  func(ratelimit.Limit) ratelimit.Algorithm
@@ -29,7 +29,8 @@ type Named struct {
 // All returns all algorithms, the exact log first.
 func All() []Named { return slices.Clone(table) }
 
-// ByName returns the algorithm of a name. An error wraps [ratelimit.ErrInvalidOptions].
+// ByName returns the algorithm with a name. An unknown name is an error that wraps
+// [ratelimit.ErrInvalidOptions].
 func ByName(name string) (Named, error) {
 	for _, n := range table {
 		if n.Name == name {
@@ -40,7 +41,7 @@ func ByName(name string) (Named, error) {
 		ratelimit.ErrInvalidOptions, name, strings.Join(Names(), ", "))
 }
 
-// Names returns all names, that of the exact log first.
+// Names returns all names, the exact log's first.
 func Names() []string {
 	names := make([]string, len(table))
 	for i, n := range table {

@@ -16,10 +16,11 @@ func TestByName(t *testing.T) {
 		}
 		a := n.New(limit)
 		if n.Name != name || a.Limit() != limit || a.Validate() != nil {
-			t.Errorf("%s is %s, with the limit %v", name, n.Name, a.Limit())
+			t.Errorf("ByName(%q) returned %s with the limit %v, want %v", name, n.Name, a.Limit(),
+				limit)
 		}
 	}
 	if _, err := ByName("Log"); !errors.Is(err, ratelimit.ErrInvalidOptions) {
-		t.Errorf("the error of an unknown name is %v", err)
+		t.Errorf("unknown name: got %v, want ErrInvalidOptions", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// Charged returns how many units of key are charged to a limit, also if they are more than its Max.
+// Charged returns how many units of key are charged to a limit, even if they exceed its Max.
 func Charged(t testing.TB, store ratelimit.Store, limit ratelimit.Limit, key string) int64 {
 	t.Helper()
 	limit.Max = ratelimit.MaxUnits
@@ -21,8 +21,8 @@ func Charged(t testing.TB, store ratelimit.Store, limit ratelimit.Limit, key str
 	return res.Limit - res.Remaining
 }
 
-// Check fails t unless store holds what the callers of a storm know: under each limit no less than
-// what is certain and no more than what is possible.
+// Check fails t unless store, under each limit, holds at least the certain units of books and at
+// most the possible ones.
 func (s *Storm) Check(t testing.TB, store ratelimit.Store, books []Books) {
 	t.Helper()
 	for i, l := range s.Clients[0] {

@@ -7,11 +7,11 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// Limits are those of a Client made by [NewClient].
+// Limits are the limits of a Client made by [NewClient].
 type Limits struct{ Requests, Tokens, AllTokens, Calls ratelimit.Limit }
 
-// NewClient returns a client of three budgets on store: one under a limit, one under two, and calls
-// in flight.
+// NewClient returns a client of three budgets on store: one with a limit, one with two limits, and
+// calls in flight.
 func NewClient(t testing.TB, store ratelimit.Store, limits Limits) Client {
 	t.Helper()
 	requests, err := ratelimit.New(store, algorithm.SlidingLog(limits.Requests))

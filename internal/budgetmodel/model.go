@@ -1,16 +1,16 @@
 // Package budgetmodel plays random histories of claims, reservations and leases by several clients
-// of one store: one call after the other, each compared with a model, or many at once, whose calls
-// are recorded and whose sum is compared in the end.
+// of one store: either one call at a time, each compared with a model, or many at once, whose
+// recorded calls and final sums are checked.
 package budgetmodel
 
 import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A record is units that count until they leave the window.
+// A record is units of one stamp, which count until they leave the window.
 type record struct{ at, units int64 }
 
-// history is the records of one limit.
+// history holds the records of one limit.
 type history struct {
 	limit   ratelimit.Limit
 	records []*record
@@ -36,7 +36,7 @@ func (h *history) add(now, units int64) *record {
 	return r
 }
 
-// budget is the histories of one limiter, whose limits all count the same units.
+// budget holds the histories of one limiter, whose limits all count the same units.
 type budget []*history
 
 func newBudget(limits []ratelimit.Limit) budget {
@@ -47,7 +47,7 @@ func newBudget(limits []ratelimit.Limit) budget {
 	return b
 }
 
-// admits reports whether n units fit. No units fit if one would.
+// admits reports whether n units fit; for n = 0, whether one unit fits.
 func (b budget) admits(now, n int64) bool {
 	for _, h := range b {
 		if h.used(now)+max(n, 1) > h.limit.Max {
@@ -66,7 +66,7 @@ func (b budget) left(now int64) int64 {
 	return left
 }
 
-// charge is n units under each limit.
+// charge is the records of n units, one under each limit.
 type charge []*record
 
 func (b budget) charge(now, n int64) charge {
@@ -96,7 +96,7 @@ func (c charge) giveBack(n int64) {
 // reservation is what a reservation has charged to one budget.
 type reservation struct {
 	budget  budget
-	held    bool // released when it is settled
+	held    bool // a call in flight, released when it is settled
 	charges []charge
 }
 

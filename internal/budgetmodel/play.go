@@ -11,18 +11,17 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A Client is one user of a store: a limiter for each budget. The last one is of calls in flight.
-// The limits of all clients are the same.
+// A Client is one user of a store: a limiter for each budget. The last budget counts calls in
+// flight. All clients have the same limits.
 type Client []*ratelimit.Limiter
 
-// A Clock is the store's clock. Without Advance it is one on which nothing leaves a window during
-// the test.
+// A Clock is the store's clock. If Advance is nil, nothing may leave a window during the test.
 type Clock struct {
 	Now     func() int64
 	Advance func(time.Duration)
 }
 
-// game is one history so far.
+// game is the state of one history.
 type game struct {
 	t       testing.TB
 	ctx     context.Context
@@ -33,24 +32,23 @@ type game struct {
 	budgets []budget
 	open    []*pending
 	leases  []held
-	steps   []string // the last ones, for the error
+	steps   []string // last steps, for failure messages
 }
 
-// pending is a reservation that is not settled.
+// pending is an unsettled reservation.
 type pending struct {
 	real  *ratelimit.Reservation
-	model []*reservation // of each budget
+	model []*reservation // by budget
 	n     []int64
 }
 
-// held is a lease that is not released.
+// held is an unreleased lease.
 type held struct {
 	real  *ratelimit.Lease
 	model charge
 }
 
-// Play makes steps random calls on key and fails t where the store decides or holds something else
-// than the model.
+// Play makes steps random calls on key and fails t if the store and the model differ.
 func Play(t testing.TB, seed uint64, key string, clock Clock, steps int, clients ...Client) {
 	t.Helper()
 	g := &game{
@@ -94,7 +92,7 @@ func (g *game) step() {
 	}
 }
 
-// units returns random units for each budget, mostly small.
+// units returns random units for each budget, mostly few.
 func (g *game) units(limiters []*ratelimit.Limiter) []int64 {
 	n := make([]int64, len(limiters))
 	for i, l := range limiters {
@@ -114,7 +112,7 @@ func (g *game) claims(c Client, n []int64) []ratelimit.Claim {
 	return claims
 }
 
-// admits compares results with the model's, and returns whether all claims were admitted.
+// admits compares results with the model's and reports whether all claims were admitted.
 func (g *game) admits(n []int64, results []ratelimit.Result, err error) bool {
 	g.t.Helper()
 	if err != nil {
@@ -124,7 +122,7 @@ func (g *game) admits(n []int64, results []ratelimit.Result, err error) bool {
 	for i, b := range g.budgets {
 		want := b.admits(g.clock.Now(), n[i])
 		if results[i].Allowed != want {
-			g.fatalf("claim %d: %+v; want allowed %t", i, results[i], want)
+			g.fatalf("claim %d: got %+v; want Allowed %t", i, results[i], want)
 		}
 		all = all && want
 	}
@@ -133,7 +131,7 @@ func (g *game) admits(n []int64, results []ratelimit.Result, err error) bool {
 
 func (g *game) allow(c Client) {
 	n := g.units(c)
-	n[len(n)-1] = 0 // a call in flight that is not released would block the history
+	n[len(n)-1] = 0 // a call in flight that is never released would block the history
 	g.note("allow %v", n)
 	results, err := ratelimit.AllowAll(g.ctx, g.claims(c, n)...)
 	if g.admits(n, results, err) {
@@ -157,7 +155,7 @@ func (g *game) take(c Client) {
 	g.note("take %d of budget %d, allowed %t", n, i, want)
 	res, err := call(g.ctx, g.key, n)
 	if err != nil || res.Allowed != want {
-		g.fatalf("%+v, %v; want allowed %t", res, err, want)
+		g.fatalf("got %+v, %v; want Allowed %t", res, err, want)
 	}
 	if want {
 		g.budgets[i].charge(g.clock.Now(), n)
@@ -170,7 +168,7 @@ func (g *game) acquire(c Client) {
 	g.note("acquire, allowed %t", want)
 	lease, err := c[len(c)-1].TryAcquire(g.ctx, g.key)
 	if err != nil || lease.Allowed() != want {
-		g.fatalf("%+v, %v; want allowed %t", lease, err, want)
+		g.fatalf("got %+v, %v; want Allowed %t", lease, err, want)
 	}
 	if want {
 		g.leases = append(g.leases, held{lease, b.charge(g.clock.Now(), 1)})
@@ -210,7 +208,7 @@ func (g *game) reserve(c Client) {
 	g.open = append(g.open, p)
 }
 
-// settle commits or cancels a reservation, sometimes by another client.
+// settle commits or cancels a reservation, sometimes through another client.
 func (g *game) settle(c Client) {
 	i := g.rand.IntN(len(g.open))
 	p := g.open[i]
@@ -250,7 +248,7 @@ func (g *game) settle(c Client) {
 	for i, m := range p.model {
 		m.settle(g.clock.Now(), used[i])
 	}
-	if err := r.Cancel(g.ctx); err != nil { // a second call does nothing
+	if err := r.Cancel(g.ctx); err != nil { // must do nothing
 		g.fatalf("%v", err)
 	}
 }
@@ -271,7 +269,7 @@ func (g *game) extend() {
 		want = want && (more[i] == 0 || b.admits(g.clock.Now(), more[i]))
 	}
 	if res.Allowed != want {
-		g.fatalf("%+v; want allowed %t", res, want)
+		g.fatalf("got %+v; want Allowed %t", res, want)
 	}
 	if want {
 		for i, b := range g.budgets {

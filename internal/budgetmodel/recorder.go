@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// A Recorder records the calls of stores, to be checked by package conformance/linear.
+// A Recorder records the calls of stores, for package conformance/linear to check.
 type Recorder struct {
 	now   func() int64
 	begin time.Time
@@ -28,15 +28,15 @@ func NewRecorder(now func() int64) *Recorder {
 	return &Recorder{now: now, begin: time.Now()}
 }
 
-// History returns what was recorded. A call of unknown outcome has no results. Calls that recorded
-// nothing, by their error, are not in it.
+// History returns the recorded calls. A call of unknown outcome has no results. Calls whose error
+// says that nothing was recorded are omitted.
 func (r *Recorder) History() []conformance.Operation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.history)
 }
 
-// Store returns a store that forwards to s and records its calls as those of a client.
+// Store returns a store that forwards to s and records its calls as those of client.
 func (r *Recorder) Store(client int, s ratelimit.Store) ratelimit.Store {
 	return &recorded{r, client, s}
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A Storm is random calls on one key by several goroutines of several clients at once. Nothing may
-// leave a window meanwhile, unless it Forgets.
+// A Storm makes random calls on one key from several goroutines of several clients at once. Unless
+// Forgets is set, nothing may leave a window during the storm.
 type Storm struct {
 	Key     string
 	Clients []Client
 	Workers int
 	Seed    uint64
-	// Patience returns how long the context of a call lasts; nil: for ever.
+	// Patience returns the timeout of a call's context; nil means no timeout.
 	Patience func(*rand.Rand) time.Duration
-	// MayFail says that the store may be unavailable, and lose answers.
+	// MayFail means that calls may fail as unavailable, and answers may get lost.
 	MayFail bool
-	// Forgets says that units leave their windows, so that they are not counted.
+	// Forgets means that units leave their windows, so sums are not checked.
 	Forgets bool
 
 	once    sync.Once
@@ -36,15 +36,15 @@ type Storm struct {
 type counted struct {
 	mu   sync.Mutex
 	most int64 // Max of the limiter
-	held int64 // units that are certainly charged, without what was used beyond reservations
+	held int64 // units certainly charged, without use beyond reservations
 	Books
 }
 
-// Books are the units that are charged to a budget when all is settled.
+// Books counts the units charged to a budget when everything is settled.
 type Books struct {
-	Certain  int64 // at least
-	Possible int64 // at most: with all calls of unknown outcome
-	Unknown  int   // how many calls had an unknown outcome
+	Certain  int64 // least units charged
+	Possible int64 // most units charged, with all calls of unknown outcome
+	Unknown  int   // calls of unknown outcome
 }
 
 // worker is one goroutine.
@@ -54,11 +54,11 @@ type worker struct {
 	open []*opened
 }
 
-// opened is a reservation or a lease that is not settled.
+// opened is an unsettled reservation or an unreleased lease.
 type opened struct {
 	reservation *ratelimit.Reservation
 	lease       *ratelimit.Lease
-	n           []int64 // certainly reserved
+	n           []int64 // units certainly reserved
 }
 
 // start makes the workers.
@@ -73,7 +73,7 @@ func (s *Storm) start() {
 	}
 }
 
-// Round has all workers make some calls at once, and returns when they are done.
+// Round makes all workers call at once and returns when they are done.
 func (s *Storm) Round(t testing.TB, calls int) {
 	t.Helper()
 	s.once.Do(s.start)
@@ -87,7 +87,7 @@ func (s *Storm) Round(t testing.TB, calls int) {
 	})
 }
 
-// Settle settles all that is open, and returns what is charged to each budget then.
+// Settle settles everything and returns what is then charged to each budget.
 func (s *Storm) Settle(t testing.TB) []Books {
 	t.Helper()
 	s.each(t, func(w *worker) error {
@@ -153,7 +153,7 @@ func (w *worker) context() (context.Context, context.CancelFunc) {
 	return ctx, func() { timer.Stop(); cancel() }
 }
 
-// units returns random units for each budget, of which several workers together ask too much.
+// units returns random units for each budget, so many that the workers together exceed the limits.
 func (w *worker) units(c Client) []int64 {
 	n := make([]int64, len(c))
 	for i, l := range c {
@@ -173,7 +173,8 @@ func (w *worker) claims(c Client, n []int64) []ratelimit.Claim {
 	return claims
 }
 
-// failed notes the error of a call that would have charged n, and returns what must not be.
+// failed books a failed call that would have charged n. It returns err if a call may not fail like
+// that.
 func (w *worker) failed(err error, n []int64) error {
 	switch {
 	case !w.MayFail && w.Patience == nil, !errors.Is(err, ratelimit.ErrUnavailable) &&
@@ -223,7 +224,7 @@ func (w *worker) reserve(c Client) error {
 	return w.hold(n)
 }
 
-// acquire takes a call in flight. It waits only where its context ends.
+// acquire acquires a call in flight. It waits only if its context has a timeout.
 func (w *worker) acquire(c Client) error {
 	ctx, cancel := w.context()
 	defer cancel()
@@ -266,8 +267,8 @@ func (w *worker) extend(c Client) error {
 	return w.hold(n)
 }
 
-// settle settles something, sometimes from its token and by another client. What is given back is
-// no longer held when the settlement begins.
+// settle settles something, sometimes from its token and through another client. Units that are
+// given back no longer count as held when the settlement begins.
 func (w *worker) settle(c Client) error {
 	i := w.rand.IntN(len(w.open))
 	o := w.open[i]
@@ -305,7 +306,7 @@ func (w *worker) settle(c Client) error {
 	return err
 }
 
-// use writes to used what was used of n units: mostly little, sometimes more than n.
+// use sets used to what was used of n units: mostly less, sometimes more than n.
 func (w *worker) use(used, n []int64) {
 	for i := range n {
 		used[i] = w.rand.Int64N(n[i]/8 + 1)
@@ -315,7 +316,7 @@ func (w *worker) use(used, n []int64) {
 	}
 }
 
-// repeat settles until it has succeeded, and returns how often the outcome was unknown.
+// repeat settles until it succeeds, and returns how often the outcome was unknown.
 func (w *worker) repeat(settle func(context.Context) error) (unknown int, err error) {
 	const tries = 2000
 	for range tries {
@@ -337,7 +338,7 @@ func (w *worker) repeat(settle func(context.Context) error) (unknown int, err er
 	return unknown, err
 }
 
-// hold notes units that the store has admitted: all that are held fit into the limits.
+// hold books admitted units: all units held at a time fit into the limits.
 func (w *worker) hold(n []int64) error {
 	for i := range n {
 		b := &w.budgets[i]
@@ -346,7 +347,7 @@ func (w *worker) hold(n []int64) error {
 		held := b.held
 		b.mu.Unlock()
 		if held > b.most && !w.Forgets {
-			return fmt.Errorf("%d units of budget %d are admitted, of %d", held, i, b.most)
+			return fmt.Errorf("%d units of budget %d are held, want at most %d", held, i, b.most)
 		}
 	}
 	return nil

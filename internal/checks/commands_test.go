@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// testsOf has the test that runs the commands of each page. It reads them from the page.
+// testsOf has, for each page with commands, the test that reads them from the page and runs them.
 var testsOf = map[string]string{
 	"README.md":               "TestReadme", // make test is what CI runs
 	"docs/budgets.md":         "TestTokenBudget",
@@ -29,7 +29,7 @@ var (
 	testRun      = regexp.MustCompile(`-(?:run|bench) '?\^?(\w+)`)
 )
 
-// TestCommandsAreTested holds that each page with commands has a test that reads them from it.
+// TestCommandsAreTested checks that each page with commands has a test that reads them from it.
 func TestCommandsAreTested(t *testing.T) {
 	t.Chdir(root)
 	tests := testFiles(t)
@@ -38,7 +38,7 @@ func TestCommandsAreTested(t *testing.T) {
 		name, ok := testsOf[page]
 		hasCommands := commandBlock.MatchString(text)
 		if hasCommands && !ok {
-			t.Errorf("%s has commands, and no test runs them", page)
+			t.Errorf("%s has commands, and no test runs them: add one to testsOf", page)
 		} else if ok && !hasCommands {
 			t.Errorf("%s has no commands for %s", page, name)
 		}
@@ -47,12 +47,12 @@ func TestCommandsAreTested(t *testing.T) {
 				strings.Contains(file, filepath.Base(page))
 		}
 		if ok && !slices.ContainsFunc(tests, isTest) {
-			t.Errorf("no file of tests has %s and reads %s", name, page)
+			t.Errorf("no test file has %s and reads %s", name, page)
 		}
 	}
 }
 
-// TestInlineCommands holds that the commands in the sentences of pages name targets of make, tests
+// TestInlineCommands checks that the commands in the sentences of pages name targets of make, tests
 // and programs that exist.
 func TestInlineCommands(t *testing.T) {
 	t.Chdir(root)
@@ -73,7 +73,7 @@ func TestInlineCommands(t *testing.T) {
 				for _, target := range words[1:] {
 					if !strings.Contains(target, "=") &&
 						!strings.Contains(makefile, "\n"+target+": ") {
-						t.Errorf("%s: there is no target %s", page, target)
+						t.Errorf("%s: the Makefile has no target %s", page, target)
 					}
 				}
 			case words[0] == "go" && slices.Contains(words, "test"):
@@ -91,7 +91,8 @@ func TestInlineCommands(t *testing.T) {
 	}
 }
 
-// checkTestCommand holds that the directories of "go test" exist, and that one of them has the test.
+// checkTestCommand checks that the directories of "go test" exist, and that one of them has the
+// test.
 func checkTestCommand(t *testing.T, page string, words []string) {
 	t.Helper()
 	var all strings.Builder
@@ -113,7 +114,7 @@ func checkTestCommand(t *testing.T, page string, words []string) {
 	}
 }
 
-// checkDirectories holds that the directories that a command names exist, and returns them.
+// checkDirectories checks that the directories that a command names exist, and returns them.
 func checkDirectories(t *testing.T, page string, words []string) (dirs []string) {
 	t.Helper()
 	base := "."
@@ -133,7 +134,7 @@ func checkDirectories(t *testing.T, page string, words []string) (dirs []string)
 	return dirs
 }
 
-// testFiles returns the text of each file of tests.
+// testFiles returns the text of each test file.
 func testFiles(t *testing.T) (texts []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestStandardLibraryOnly guards the packages that a user gets without a client: none of them needs
-// a module besides this one.
+// TestStandardLibraryOnly checks that the packages that need no client library import no other
+// module.
 func TestStandardLibraryOnly(t *testing.T) {
 	t.Chdir(root)
 	args := []string{"list", "-deps", "-f",
@@ -23,6 +23,6 @@ func TestStandardLibraryOnly(t *testing.T) {
 		t.Fatalf("go list: %v\n%s", err, &problems)
 	}
 	for _, path := range strings.Fields(string(out)) {
-		t.Errorf("imports %s", path)
+		t.Errorf("one of the packages imports %s, which is in another module", path)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// TestDocsCode keeps the Go code of the pages true. A block that begins with a package clause,
-// after comments at most, is vetted as a program of its own. The lines of any other block stand
-// together in some Go file of the module, such as a tested example; only the indentation may
-// differ. A program that says after "// Output:" what it prints is run and has to print that.
+// TestDocsCode checks the Go code of the pages. A block that begins with a package clause, or with
+// comments and a package clause, is vetted as a program, and run if it says after "// Output:" what
+// it prints. The lines of any other block are consecutive lines of some Go file in this repository,
+// such as a tested example; only the indentation may differ.
 func TestDocsCode(t *testing.T) {
 	t.Chdir(root)
 	sources := goSources(t)
@@ -41,7 +41,7 @@ func TestDocsCode(t *testing.T) {
 	}
 }
 
-// TestHarnessFieldsAreListed keeps the table of the harness in docs/writing-a-store.md complete.
+// TestHarnessFieldsAreListed checks that the table in docs/writing-a-store.md has each field.
 func TestHarnessFieldsAreListed(t *testing.T) {
 	t.Chdir(root)
 	page, err := os.ReadFile("docs/writing-a-store.md")
@@ -50,7 +50,7 @@ func TestHarnessFieldsAreListed(t *testing.T) {
 	}
 	for f := range reflect.TypeFor[conformance.Harness]().Fields() {
 		if f.Name != "Store" && !strings.Contains(string(page), "\n| `"+f.Name+"` | ") {
-			t.Errorf("the page does not list %s", f.Name)
+			t.Errorf("docs/writing-a-store.md does not list the field %s", f.Name)
 		}
 	}
 }

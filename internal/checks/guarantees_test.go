@@ -14,8 +14,8 @@ var (
 	testFunc     = regexp.MustCompile(`^Test[A-Z]\w*$`)
 )
 
-// TestGuaranteesAreProved holds that the cases of the conformance suite and the tests that
-// docs/guarantees.md names are there.
+// TestGuaranteesAreProved checks that the cases of the conformance suite and the tests that
+// docs/guarantees.md names exist.
 func TestGuaranteesAreProved(t *testing.T) {
 	t.Chdir(root)
 	text, err := os.ReadFile("docs/guarantees.md")
@@ -54,7 +54,7 @@ func TestGuaranteesAreProved(t *testing.T) {
 	}
 }
 
-// TestDocsLua keeps the Lua of docs/writing-an-algorithm.md the one that is tested.
+// TestDocsLua checks that the Lua of docs/writing-an-algorithm.md is the code that is tested.
 func TestDocsLua(t *testing.T) {
 	t.Chdir(root)
 	page, err := os.ReadFile("docs/writing-an-algorithm.md")
@@ -66,6 +66,7 @@ func TestDocsLua(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "\n```lua\n"+string(tested)+"```\n") {
-		t.Error("the page does not have integration/scripts/testdata/quota.lua as a block")
+		t.Error("docs/writing-an-algorithm.md does not have " +
+			"integration/scripts/testdata/quota.lua as a block")
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxColumns is the longest line of a text file; a tab has 4. The linter checks the Go files.
+// maxColumns bounds the lines of text files; a tab counts 4. The linter checks the Go files.
 const maxColumns = 100
 
-// TestLinesAreShort holds that no line is longer, except in pictures, data, and the tables, code
-// and pictures of pages.
+// TestLinesAreShort checks that no line is longer than maxColumns, except in pictures, data, and
+// the tables, code and pictures of pages.
 func TestLinesAreShort(t *testing.T) {
 	t.Chdir(root)
 	skipped := []string{".git", "testdata", "measured"}

@@ -22,8 +22,8 @@ var (
 	luaName    = regexp.MustCompile(`\blocal (?:function )?([\w, <>]+)|\bfunction ([\w.]+)`)
 )
 
-// TestMapIsTrue holds that what docs/map.md has in backquotes is there: paths, targets of make,
-// tests, cases of the conformance suite, and names that a file of the same line declares.
+// TestMapIsTrue checks that everything in backquotes in docs/map.md exists: paths, targets of make,
+// tests, cases of the conformance suite, and names that a file in the same line declares.
 func TestMapIsTrue(t *testing.T) {
 	t.Chdir(root)
 	page, err := os.ReadFile("docs/map.md")
@@ -51,7 +51,7 @@ func TestMapIsTrue(t *testing.T) {
 			switch {
 			case target != nil:
 				if !strings.Contains(string(makefile), "\n"+target[1]+": ") {
-					t.Errorf("there is no target %s in\n%s", target[1], line)
+					t.Errorf("the Makefile has no target %s, in\n%s", target[1], line)
 				}
 			case testName.MatchString(name):
 				if !strings.Contains(sources, "\nfunc "+name+"(") {
@@ -59,7 +59,7 @@ func TestMapIsTrue(t *testing.T) {
 				}
 			case exists(name) || strings.Contains(sources, `name: "`+name+`"`):
 			case !identifier.MatchString(name) || !slices.Contains(names, name):
-				t.Errorf("%q is no path, and no file of this line declares it:\n%s", name, line)
+				t.Errorf("%q is not a path, and no file in this line declares it:\n%s", name, line)
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 // root is the root of the module. Each test changes to it by itself: after a change of directory in
-// TestMain "go test" does not see which files are read, and caches the result although they change.
+// TestMain, "go test" would not notice which files are read, and would cache the result although
+// they change.
 const root = "../.."
 
 var (
@@ -24,7 +25,7 @@ var (
 	linkText   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// TestLinks holds that each link of a page to a file of the module, or to a heading, finds it.
+// TestLinks checks that each link of a page to a file of the module, or to a heading, resolves.
 func TestLinks(t *testing.T) {
 	t.Chdir(root)
 	anchors := make(map[string][]string)
@@ -46,7 +47,7 @@ func TestLinks(t *testing.T) {
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s: %v", page, m[1], err)
 			} else if hasAnchor && !slices.Contains(anchors[target], anchor) {
-				t.Errorf("%s links to %s: there is no such heading", page, m[1])
+				t.Errorf("%s links to %s: the page has no such heading", page, m[1])
 			}
 		}
 	}
@@ -55,7 +56,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestIndexIsComplete holds that docs/README.md, the index, has each page below docs.
+// TestIndexIsComplete checks that docs/README.md, the index, links to each page below docs.
 func TestIndexIsComplete(t *testing.T) {
 	t.Chdir(root)
 	index := make(map[string]bool)

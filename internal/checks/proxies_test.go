@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestProxyConfigurations: docs/proxies.md has the configurations that the tests on proxies run.
+// TestProxyConfigurations checks that docs/proxies.md has the configurations that are tested.
 func TestProxyConfigurations(t *testing.T) {
 	t.Chdir(root)
 	page, err := os.ReadFile("docs/proxies.md")
@@ -24,7 +24,7 @@ func TestProxyConfigurations(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(page), "\n"+string(text)+"```\n") {
-			t.Errorf("the page does not have %s as a block", file)
+			t.Errorf("docs/proxies.md does not have %s as a block", file)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package deadline tells whether a caller's time is over.
+// Package deadline reports whether a caller's deadline has passed.
 package deadline
 
 import (
@@ -7,7 +7,7 @@ import (
 )
 
 // Passed reports whether ctx has ended or its deadline has passed. A context ends a little after
-// its deadline, and a network operation that has the same deadline may fail before that.
+// its deadline, and a network operation with the same deadline may fail in between.
 func Passed(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return true

@@ -9,7 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/deadline"
 )
 
-// lagging is a context that does not notice that its deadline has passed.
+// lagging is a context that has not ended although its deadline has passed.
 type lagging struct {
 	context.Context
 	at time.Time
@@ -26,7 +26,7 @@ func TestPassed(t *testing.T) {
 		check := func(when string, ctx context.Context, want bool) {
 			t.Helper()
 			if got := deadline.Passed(ctx); got != want {
-				t.Errorf("%s: %t, want %t", when, got, want)
+				t.Errorf("%s: got %t, want %t", when, got, want)
 			}
 		}
 		check("no deadline", t.Context(), false)

@@ -11,23 +11,23 @@ type Kind uint8
 // The kinds.
 const (
 	None Kind = iota
-	// CutBefore resets the connection before the server has got what the client sent.
+	// CutBefore resets the connection instead of forwarding what the client sends.
 	CutBefore
-	// CutAfter resets the connection when the answer is there, which is lost: the server has got
-	// all that the client sent.
+	// CutAfter forwards what the client sends and resets the connection when the answer arrives,
+	// which is lost.
 	CutAfter
-	// Delay lets what the client sends arrive later.
+	// Delay delays what the client sends.
 	Delay
-	// Freeze holds back what both sides send. It is accepted, and goes on when the fault has ended.
+	// Freeze accepts what both sides send and forwards it when the fault ends.
 	Freeze
-	// LoseRequests loses what the client sends, and leaves the connection open until the fault has
-	// ended, when it is reset.
+	// LoseRequests drops what the client sends. The connection stays open until the fault ends, and
+	// is then reset.
 	LoseRequests
 	// LoseAnswers is LoseRequests for what the server sends.
 	LoseAnswers
-	// Drip lets what both sides send arrive byte by byte.
+	// Drip forwards what both sides send byte by byte.
 	Drip
-	// Refuse resets new connections, and leaves those that are open alone.
+	// Refuse resets new connections and does not affect open ones.
 	Refuse
 )
 
@@ -37,19 +37,17 @@ var kindNames = [...]string{"none", "cut before", "cut after", "delay", "freeze"
 // String returns the name of the kind, such as "cut before".
 func (k Kind) String() string { return kindNames[k] }
 
-// A Fault is what befalls connections through a Proxy. The zero Fault is none.
+// A Fault describes what happens to the connections of a Proxy. The zero Fault is none.
 type Fault struct {
 	Kind Kind
-	// Pause is how much later what Delay delays arrives, and how far apart the bytes are that Drip
-	// drips.
+	// Pause is the delay of Delay, and the time between the bytes of Drip.
 	Pause time.Duration
-	// Holding limits the fault to what a client sends that holds these bytes, such as "evalsha",
-	// and to what becomes of the connection then. Empty means whatever is sent. Refuse does not
-	// look.
+	// Holding limits the fault to data from clients that contains these bytes, such as "evalsha",
+	// and to its consequences. Empty means all data. Refuse ignores it.
 	Holding string
-	// Times is after how often the fault has ended by itself, for what comes later; 0 is never.
+	// Times is the number of times after which the fault ends; 0 means never.
 	Times int
-	// Old spares connections that are made after the fault has begun.
+	// Old excludes connections that are opened after the fault has begun.
 	Old bool
 }
 
@@ -57,12 +55,11 @@ type direction uint8
 
 const (
 	up   direction = iota // from the client to the server
-	down                  // back
+	down                  // from the server to the client
 )
 
-// befalls tells whether f befalls what is sent in that direction. tail is what was sent just
-// before.
-func (f *Fault) befalls(way direction, tail, sent []byte) bool {
+// applies reports whether f applies to data in that direction. tail is the data before it.
+func (f *Fault) applies(way direction, tail, sent []byte) bool {
 	switch f.Kind {
 	case None, Refuse:
 		return false

@@ -10,24 +10,24 @@ import (
 )
 
 // link is a connection through a proxy. Each direction has a goroutine that reads and one that
-// writes, so that what is held back is nevertheless accepted.
+// writes, so data is accepted even while it is held back.
 type link struct {
 	proxy          *Proxy
 	client, server *net.TCPConn
-	since          int // Set was called so often before
+	since          int // calls of Set before this connection
 
 	gone    chan struct{} // closed by cut
 	goneNow sync.Once
 
-	// by direction: something is missing, so nothing that comes later makes sense
+	// by direction: whether data was dropped, after which no later data is forwarded
 	lost [2]atomic.Bool
-	tail []byte // the last bytes sent up, for who writes up
+	tail []byte // the last bytes sent up; used by the writer of that direction
 
-	mu     sync.Mutex // held while something goes up, so that no answer to it overtakes doomed
-	doomed bool       // the next answer is lost, and the connection with it
+	mu     sync.Mutex // held during writes up, so that doomed is set before their answers
+	doomed bool       // the next answer is dropped and the connection reset
 }
 
-// chunk is what was read at once.
+// chunk is the data of one read.
 type chunk struct {
 	bytes []byte
 	at    time.Time
@@ -35,8 +35,8 @@ type chunk struct {
 
 const (
 	maxChunk = 32 << 10
-	maxHeld  = 1 << 10 // chunks that wait in one direction
-	maxTail  = 64      // longest Fault.Holding that is found across two chunks
+	maxHeld  = 1 << 10 // chunks held in one direction
+	maxTail  = 64      // longest Fault.Holding found across two chunks
 )
 
 func (l *link) run() {
@@ -48,7 +48,7 @@ func (l *link) run() {
 	l.server.Close()
 }
 
-// pump forwards in one direction until its end, and passes that on.
+// pump forwards in one direction until its end, and then closes the other side for writing.
 func (l *link) pump(way direction, from, to *net.TCPConn) {
 	held := make(chan chunk, maxHeld)
 	var wg sync.WaitGroup
@@ -58,13 +58,13 @@ func (l *link) pump(way direction, from, to *net.TCPConn) {
 	})
 	for c := range held {
 		if !l.forward(way, to, c) {
-			for range held { // the server shall be heard out
+			for range held { // reads the rest, so that the sender can finish
 			}
 			break
 		}
 	}
 	wg.Wait()
-	_ = to.CloseWrite() // fails on one that is closed
+	_ = to.CloseWrite() // fails on a closed connection
 }
 
 func (l *link) read(from *net.TCPConn, held chan<- chunk) {
@@ -80,14 +80,14 @@ func (l *link) read(from *net.TCPConn, held chan<- chunk) {
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-				l.cut() // one side was reset, and so is the other
+				l.cut() // one side was reset, so reset the other
 			}
 			return
 		}
 	}
 }
 
-// forward sends c on its way, and reports whether the next may follow.
+// forward forwards c as the fault requires, and reports whether pump may continue.
 func (l *link) forward(way direction, to *net.TCPConn, c chunk) bool {
 	for {
 		if l.lost[way].Load() {
@@ -129,7 +129,7 @@ func (l *link) forward(way direction, to *net.TCPConn, c chunk) bool {
 	}
 }
 
-// wait reports whether the connection is still there when the first of the two comes.
+// wait waits for the first of the two, and reports whether the connection still exists.
 func (l *link) wait(timer <-chan time.Time, changed <-chan struct{}) bool {
 	select {
 	case <-timer:
@@ -149,13 +149,13 @@ func hasEnded(changed <-chan struct{}) bool {
 	}
 }
 
-// send writes b. With doom the answer to it is the end of the connection.
+// send writes b. With doom, the connection is reset when its answer arrives.
 func (l *link) send(way direction, to *net.TCPConn, b []byte, doom bool) bool {
 	if way == down {
 		if l.isDoomed() {
 			l.proxy.count(&l.proxy.stats.Cut)
 			reset(l.client)
-			_ = l.server.CloseWrite() // it answers what it has got, and then closes
+			_ = l.server.CloseWrite() // the server answers what it has received, and then closes
 			return false
 		}
 		_, err := to.Write(b)
@@ -199,7 +199,7 @@ func (l *link) drip(
 
 func (l *link) lossy() bool { return l.lost[up].Load() || l.lost[down].Load() }
 
-// cut resets both sides, and reports whether they were not reset before.
+// cut resets both sides, and reports whether it is the first to do so.
 func (l *link) cut() (first bool) {
 	l.goneNow.Do(func() {
 		first = true

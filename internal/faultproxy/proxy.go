@@ -1,5 +1,4 @@
-// Package faultproxy is a TCP proxy whose connections fail as they are told to: for tests of what
-// clients make of it.
+// Package faultproxy is a TCP proxy that injects faults into its connections, for tests of clients.
 package faultproxy
 
 import (
@@ -10,7 +9,7 @@ import (
 )
 
 // A Proxy forwards connections to a server. Create one with [Listen]. Its methods are safe for
-// simultaneous use.
+// concurrent use.
 type Proxy struct {
 	target   string
 	listener *net.TCPListener
@@ -20,25 +19,24 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	fault   Fault
-	left    int           // of Fault.Times
-	sets    int           // how often Set was called
+	left    int           // what is left of Fault.Times
+	sets    int           // calls of Set
 	changed chan struct{} // closed by the next Set
 	links   map[*link]struct{}
 	stats   Stats
 }
 
-// Stats count what a Proxy has done.
+// Stats counts what a Proxy has done.
 type Stats struct {
-	Accepted int // connections, without those refused
-	Refused  int // connections, also for want of a server
-	Open     int // connections at present
-	// how often a fault began to befall something: what was sent and read at once, or a connection
-	// that was refused
+	Accepted int // connections accepted and not refused
+	Refused  int // connections refused, also because the server was unavailable
+	Open     int // connections now open
+	// how often the fault was applied: to data of one read, or to a refused connection
 	Met int
 	Cut int // connections that were reset
 }
 
-// Listen returns a proxy for the server at target, host:port, that listens on a free port of
+// Listen returns a proxy for the server at target, host:port. It listens on a free port of
 // 127.0.0.1.
 func Listen(target string) (*Proxy, error) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -55,8 +53,7 @@ func Listen(target string) (*Proxy, error) {
 // Addr returns the proxy's own address, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Set lets f befall the connections, in place of the fault before. Connections on which something
-// was lost are reset.
+// Set replaces the fault by f. It resets the connections on which data was dropped.
 func (p *Proxy) Set(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +71,7 @@ func (p *Proxy) Set(f Fault) {
 // Heal ends the fault.
 func (p *Proxy) Heal() { p.Set(Fault{}) }
 
-// CutAll resets the connections that are open.
+// CutAll resets the open connections.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +98,7 @@ func (p *Proxy) count(n *int) {
 	*n++
 }
 
-// Stats returns what was counted so far.
+// Stats returns the counts so far.
 func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +107,7 @@ func (p *Proxy) Stats() Stats {
 	return s
 }
 
-// Close resets all connections, and returns when nothing of the proxy runs any more.
+// Close resets all connections and returns when no goroutine of the proxy is left.
 func (p *Proxy) Close() error {
 	p.cancel()
 	err := p.listener.Close()
@@ -126,7 +123,7 @@ func (p *Proxy) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			continue // such as a connection that was gone before
+			continue // for example, the client has already closed the connection
 		}
 		if p.refuses() {
 			reset(client)
@@ -151,7 +148,7 @@ func (p *Proxy) refusesLocked() bool {
 	return true
 }
 
-// met counts, and ends a fault that was to befall so many.
+// met counts an application of the fault and ends the fault after the last of Fault.Times.
 func (p *Proxy) met() {
 	p.stats.Met++
 	if p.left > 0 {
@@ -176,8 +173,8 @@ func (p *Proxy) connect(client *net.TCPConn) {
 	}
 }
 
-// enter reports whether l may run: not when the proxy is closed, or refuses connections since it
-// began to connect this one.
+// enter reports whether l may run: the proxy must be neither closed nor, since the connection was
+// accepted, refusing.
 func (p *Proxy) enter(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +194,7 @@ func (p *Proxy) leave(l *link) {
 	delete(p.links, l)
 }
 
-// meet returns the fault that befalls what l has to forward, and what is closed when the fault
+// meet returns the fault that applies to data of l, and a channel that is closed when the fault
 // changes.
 func (p *Proxy) meet(l *link, way direction, sent []byte) (Fault, <-chan struct{}) {
 	p.mu.Lock()
@@ -207,15 +204,15 @@ func (p *Proxy) meet(l *link, way direction, sent []byte) (Fault, <-chan struct{
 	if way == up {
 		tail = l.tail
 	}
-	if f.Old && l.since == p.sets || !f.befalls(way, tail, sent) {
+	if f.Old && l.since == p.sets || !f.applies(way, tail, sent) {
 		return Fault{}, nil
 	}
 	p.met()
 	return f, p.changed
 }
 
-// reset closes a connection without a farewell.
+// reset closes a connection with a TCP reset.
 func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0) // fails on one that is closed
+	_ = c.SetLinger(0) // fails on a closed connection
 	c.Close()
 }

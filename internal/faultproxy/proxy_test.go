@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	soon   = 10 * time.Second      // what will happen has happened
-	awhile = 50 * time.Millisecond // nothing has happened
+	soon   = 10 * time.Second      // by then everything expected has happened
+	awhile = 50 * time.Millisecond // long enough to see that nothing happens
 )
 
-// echo is a server that answers each line with itself, in capitals, and keeps what it got.
+// echo is a server that answers each line in capitals and keeps what it received.
 type echo struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -62,7 +62,7 @@ func (e *echo) lines() string {
 	return strings.Join(e.got, " ")
 }
 
-// awaitLines waits until the server has got these lines and no other.
+// awaitLines waits until the server has received exactly these lines.
 func (e *echo) awaitLines(t *testing.T, want string) {
 	t.Helper()
 	for deadline := time.Now().Add(soon); e.lines() != want; time.Sleep(time.Millisecond) {
@@ -82,7 +82,7 @@ func newProxy(t *testing.T) (*Proxy, *echo) {
 	return p, e
 }
 
-// client is a connection on which lines are asked and answered.
+// client is a connection for lines and their answers.
 type client struct {
 	net.Conn
 	r *bufio.Reader
@@ -114,7 +114,7 @@ func (c *client) answer(within time.Duration) (string, error) {
 func (c *client) wantAnswer(t *testing.T, want string) {
 	t.Helper()
 	if got, err := c.answer(soon); err != nil || got != want {
-		t.Fatalf("%q, %v, want %q", got, err, want)
+		t.Fatalf("got %q, %v; want %q", got, err, want)
 	}
 }
 
@@ -128,11 +128,11 @@ func (c *client) wantReset(t *testing.T) {
 	t.Helper()
 	got, err := c.answer(soon)
 	if err == nil || errors.Is(err, io.EOF) || isTimeout(err) {
-		t.Fatalf("%q, %v, want a reset", got, err)
+		t.Fatalf("got %q, %v; want a reset", got, err)
 	}
 }
 
-// wantRefused makes a connection that is reset at once, maybe while it is made.
+// wantRefused opens a connection and expects a reset, possibly while connecting.
 func wantRefused(t *testing.T, p *Proxy) {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())
@@ -146,7 +146,7 @@ func wantRefused(t *testing.T, p *Proxy) {
 func (c *client) wantNothing(t *testing.T) {
 	t.Helper()
 	if got, err := c.answer(awhile); !isTimeout(err) {
-		t.Fatalf("%q, %v, want nothing", got, err)
+		t.Fatalf("got %q, %v; want nothing", got, err)
 	}
 }
 
@@ -163,14 +163,14 @@ func TestForward(t *testing.T) {
 	a.ask(t, "three")
 	e.awaitLines(t, "one two three")
 	if s := p.Stats(); s != (Stats{Accepted: 2, Open: 2}) {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want two open connections", s)
 	}
-	// The end of what a client says is passed on, and then that of what the server says.
+	// When the client closes its side, the proxy passes that on, and then the server's close.
 	if err := a.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.answer(soon); !errors.Is(err, io.EOF) {
-		t.Errorf("%v, want EOF", err)
+		t.Errorf("got %v, want EOF", err)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestCutBefore(t *testing.T) {
 	dial(t, p).ask(t, "script again")
 	e.awaitLines(t, "other script again")
 	if s := p.Stats(); s.Met != 1 || s.Cut != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want one connection met and cut", s)
 	}
 }
 
@@ -198,11 +198,11 @@ func TestCutAfter(t *testing.T) {
 	e.awaitLines(t, "other a script")
 	dial(t, p).ask(t, "script again")
 	if s := p.Stats(); s.Met != 1 || s.Cut != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want one connection met and cut", s)
 	}
 }
 
-// TestHoldingAcrossChunks sends in two pieces what a fault looks for.
+// TestHoldingAcrossChunks: Holding is found if it is split between two writes.
 func TestHoldingAcrossChunks(t *testing.T) {
 	p, _ := newProxy(t)
 	c := dial(t, p)
@@ -223,13 +223,13 @@ func TestDelay(t *testing.T) {
 	p.Set(Fault{Kind: Delay, Pause: pause, Holding: "script"})
 	c.ask(t, "other")
 	start := time.Now()
-	for range 3 { // they are late, all together
+	for range 3 { // each is delayed by pause, at the same time
 		c.send(t, "script")
 		time.Sleep(pause / 10)
 	}
 	c.wantAnswer(t, "SCRIPT")
 	if d := time.Since(start); d < pause {
-		t.Errorf("arrived after %v", d)
+		t.Errorf("the data arrived after %v, want at least %v", d, pause)
 	}
 	c.wantAnswer(t, "SCRIPT")
 	c.wantAnswer(t, "SCRIPT")
@@ -257,7 +257,7 @@ func TestFreeze(t *testing.T) {
 	c.wantNothing(t)
 	late.wantNothing(t)
 	e.awaitLines(t, "one")
-	p.Set(Fault{Kind: Freeze, Old: true}) // the one that was made before is frozen still
+	p.Set(Fault{Kind: Freeze, Old: true}) // the older connection stays frozen
 	if _, err := late.answer(awhile); !isTimeout(err) {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestDrip(t *testing.T) {
 	start := time.Now()
 	c.ask(t, "drips")
 	if d := time.Since(start); d < 10*pause { // six bytes each way
-		t.Errorf("dripped in %v", d)
+		t.Errorf("the data took %v, want at least %v", d, 10*pause)
 	}
 	p.Set(Fault{Kind: Drip, Pause: time.Hour})
 	c.send(t, "gush")
@@ -331,15 +331,15 @@ func TestRefuse(t *testing.T) {
 	wantRefused(t, p)
 	dial(t, p).ask(t, "three")
 	for deadline := time.Now().Add(soon); p.Stats().Refused < 2 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // the client may see the end before it is counted
+		time.Sleep(time.Millisecond) // the client may see the reset before it is counted
 	}
 	if s := p.Stats(); s.Refused != 2 || s.Met != 2 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want two refused and met", s)
 	}
 }
 
-// TestRefuseWhileConnecting: a connection that was accepted before the fault, and reached the
-// server after it, does not run.
+// TestRefuseWhileConnecting: a connection that was accepted before the fault and reached the server
+// after it is refused.
 func TestRefuseWhileConnecting(t *testing.T) {
 	p, _ := newProxy(t)
 	to := p.listener.Addr().(*net.TCPAddr)
@@ -353,10 +353,10 @@ func TestRefuseWhileConnecting(t *testing.T) {
 	}
 	p.Set(Fault{Kind: Refuse, Times: 1})
 	if p.enter(&link{proxy: p, client: client, server: server, gone: make(chan struct{})}) {
-		t.Error("it runs")
+		t.Error("the connection runs, want it refused")
 	}
 	if s := p.Stats(); s.Refused != 1 || s.Met != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want one refused and met", s)
 	}
 }
 
@@ -370,24 +370,24 @@ func TestCutAll(t *testing.T) {
 	b.wantReset(t)
 	dial(t, p).ask(t, "three")
 	if s := p.Stats(); s.Cut != 2 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want two cut", s)
 	}
 }
 
-// TestServerGone resets the clients of a server that is not there.
+// TestServerGone: clients of a server that does not exist are reset.
 func TestServerGone(t *testing.T) {
 	p, e := newProxy(t)
 	e.listener.Close()
 	wantRefused(t, p)
 	for deadline := time.Now().Add(soon); p.Stats().Refused == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // the client may see the end before it is counted
+		time.Sleep(time.Millisecond) // the client may see the reset before it is counted
 	}
 	if s := p.Stats(); s.Refused != 1 || s.Accepted != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want one refused and none accepted", s)
 	}
 }
 
-// TestClose closes a proxy on which everything hangs, and wants nothing of it to run any more.
+// TestClose: Close leaves no goroutine behind, even if all connections hang.
 func TestClose(t *testing.T) {
 	e := newEcho(t)
 	before := runtime.NumGoroutine()
@@ -412,15 +412,15 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := p.Stats(); s.Open != 0 {
-			t.Errorf("%v: %+v", f.Kind, s)
+			t.Errorf("%v: got %+v, want no open connection", f.Kind, s)
 		}
 		conn.Close()
 	}
-	// those of the server
+	// the server's goroutines end later
 	for deadline := time.Now().
 		Add(soon); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, were %d", runtime.NumGoroutine(), before)
+			t.Fatalf("%d goroutines, want at most %d", runtime.NumGoroutine(), before)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// The largest Integer of RFC 9651.
+// maxInt is the largest Integer of RFC 9651.
 const maxInt = 999_999_999_999_999
 
 func anyInt() *rapid.Generator[int64] {
@@ -50,13 +50,13 @@ func anyItem() *rapid.Generator[headers.Item] {
 	})
 }
 
-// entry is one item of a list, as it should be read.
+// entry is an expected item of a list.
 type entry struct {
 	name   string
 	params map[string]any
 }
 
-// writable reports whether RFC 9651 has a String for s.
+// writable reports whether s is a valid String of RFC 9651.
 func writable(s string) bool {
 	_, err := httpsfv.Marshal(httpsfv.NewItem(s))
 	return s != "" && err == nil
@@ -64,7 +64,7 @@ func writable(s string) bool {
 
 func clamp(n int64) int64 { return max(0, min(n, maxInt)) }
 
-// ceil returns d in seconds by other arithmetic than that of the package.
+// ceil returns d in seconds, rounded up, computed differently than in package headers.
 func ceil(d time.Duration) int64 {
 	n := int64(d / time.Second)
 	if d > 0 && d%time.Second != 0 {
@@ -109,13 +109,13 @@ func expect(items []headers.Item) (policy, limits []entry) {
 func check(t *rapid.T, lines []string, want []entry) {
 	if len(want) == 0 {
 		if len(lines) != 0 {
-			t.Fatalf("an empty list is written as %q", lines)
+			t.Fatalf("an empty list was written as %q, want nothing", lines)
 		}
 		return
 	}
 	list, err := httpsfv.UnmarshalList(lines)
 	if err != nil {
-		t.Fatalf("%q: %v", lines, err)
+		t.Fatalf("%q is invalid: %v", lines, err)
 	}
 	if len(list) != len(want) {
 		t.Fatalf("%q has %d items, want %d", lines, len(list), len(want))
@@ -134,15 +134,15 @@ func check(t *rapid.T, lines []string, want []entry) {
 			}
 		}
 	}
-	// One form for one meaning: what is read is written as it was.
+	// The encoding is canonical: encoding what was read gives the same text.
 	again, err := httpsfv.Marshal(list)
 	if err != nil || len(lines) == 1 && again != lines[0] {
-		t.Fatalf("%q is written as %q, %v", lines, again, err)
+		t.Fatalf("%q was written, but its encoding is %q, %v", lines, again, err)
 	}
 }
 
-// TestWriteReadsBack: an implementation that knows nothing of this one reads what was written,
-// whatever the limits and the results.
+// TestWriteReadsBack: an independent implementation reads what was written, for all limits and
+// results.
 func TestWriteReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := http.Header{}

@@ -13,8 +13,8 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
-// FuzzParse: Parse finds in RateLimit-Policy and RateLimit what another reader of Structured Fields
-// finds, by the rules of the drafts 07 to 11.
+// FuzzParse: Parse finds in RateLimit-Policy and RateLimit what a reader built on another
+// Structured Fields library finds, by the rules of the drafts 07 to 11.
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`"hour";q=1000;w=3600, "day";q=5000;w=86400`, `"day";r=100;t=36000`},
@@ -31,7 +31,7 @@ func FuzzParse(f *testing.F) {
 	now := time.Now()
 	f.Fuzz(func(t *testing.T, policy, limits string) {
 		for _, s := range []string{policy, limits} {
-			// Parse has bounds, and the reader takes base64 with line breaks.
+			// Parse limits its input, and the other library accepts base64 with line breaks.
 			if len(s) > 1000 || strings.Count(s, ",") > 60 || strings.ContainsAny(s, "\r\n") {
 				t.Skip()
 			}
@@ -39,13 +39,13 @@ func FuzzParse(f *testing.F) {
 		h := http.Header{"Ratelimit-Policy": {policy}, "Ratelimit": {limits}}
 		got, want := headers.Parse(h, now), expectQuotas(policy, limits)
 		if !slices.Equal(got, want) {
-			t.Errorf("%q, %q:\n%+v\nwant %+v", policy, limits, got, want)
+			t.Errorf("policy %q, limits %q: got\n%+v\nwant\n%+v", policy, limits, got, want)
 		}
 	})
 }
 
-// expectQuotas returns what the fields say. First come the quotas of RateLimit, then the policies
-// that it does not tell of.
+// expectQuotas returns the expected quotas: first those of RateLimit, then the policies without
+// one.
 func expectQuotas(policy, limits string) (quotas []headers.Quota) {
 	policies, told := readPolicies(policy), map[int]bool{}
 	for _, it := range readItems(limits, "r", "t") {
@@ -72,15 +72,15 @@ func expectQuotas(policy, limits string) (quotas []headers.Quota) {
 	return quotas
 }
 
-// named is an item of either list.
+// named is an item of either field.
 type named struct {
 	name, partition string
-	required        int64 // q or r
+	required        int64 // parameter q or r
 	span            time.Duration
 	unit            headers.Unit
 }
 
-// malformed is no unit: a String has no such character.
+// malformed is not a valid unit: a String cannot contain this byte.
 const malformed headers.Unit = "\x00"
 
 func readPolicies(field string) []named {
@@ -93,7 +93,7 @@ func readPolicies(field string) []named {
 	return items
 }
 
-// readItems returns the items of a list, or none if one of them is not as it has to be.
+// readItems returns the items of a list, or nil if one of them is invalid.
 func readItems(field, required, span string) (items []named) {
 	list, err := httpsfv.UnmarshalList([]string{field})
 	if err != nil {
@@ -181,7 +181,7 @@ func readDictionary(field string) (q headers.Quota, ok bool) {
 		limited || remains
 }
 
-// windowOf returns the first window of a limit in a list of limits.
+// windowOf returns the first window that a list of policies has for a limit.
 func windowOf(policy string, limit int64) time.Duration {
 	list, _ := httpsfv.UnmarshalList([]string{policy})
 	for _, m := range list {
@@ -206,7 +206,7 @@ func natural(params *httpsfv.Params, key string) (int64, bool) {
 	return n, ok && n >= 0
 }
 
-// duration returns seconds, or all that a Duration holds.
+// duration returns seconds as a Duration, or the longest Duration.
 func duration(seconds int64) time.Duration {
 	if seconds > math.MaxInt64/1_000_000_000 {
 		return math.MaxInt64 / 1_000_000_000 * 1_000_000_000

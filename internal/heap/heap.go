@@ -1,4 +1,4 @@
-// Package heap measures what tests hold in memory.
+// Package heap measures the memory that tests hold.
 package heap
 
 import (
@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Live returns the bytes of live objects on the heap. It collects garbage until no more is found:
-// finalizers, pools and goroutines that are ending let go of memory only after a collection or two.
+// Live returns the bytes of live objects on the heap. It collects garbage until the size is stable,
+// because finalizers, pools and ending goroutines release memory only after one or two collections.
 func Live() int64 {
 	least := collect()
 	for same := 0; same < 3; same++ {
-		time.Sleep(time.Millisecond) // lets goroutines that were told to end, end
+		time.Sleep(time.Millisecond) // lets ending goroutines end
 		if now := collect(); now < least-least/1000 {
 			least, same = now, 0
 		}

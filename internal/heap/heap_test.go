@@ -8,14 +8,14 @@ import (
 	"github.com/truewindow/ratelimit/internal/heap"
 )
 
-// TestLive: what is held counts, also when it is held late; what a pool, a finalizer or an ending
-// goroutine held does not.
+// TestLive: memory that is held counts, also if it was allocated late; memory held only by a pool,
+// a finalizer or an ending goroutine does not.
 func TestLive(t *testing.T) {
 	const size, slack = 16 << 20, 1 << 20
 	empty := heap.Live()
 	held := make([]byte, size)
 	if grown := heap.Live() - empty; grown < size || grown > size+slack {
-		t.Errorf("%d bytes are live, with %d held", grown, size)
+		t.Errorf("got %d live bytes, want the %d that are held", grown, size)
 	}
 	runtime.KeepAlive(held)
 
@@ -31,6 +31,6 @@ func TestLive(t *testing.T) {
 	}(make([]byte, size))
 	close(ended)
 	if grown := heap.Live() - empty; grown > slack {
-		t.Errorf("%d bytes are live, with none held", grown)
+		t.Errorf("got %d live bytes, want none", grown)
 	}
 }

@@ -1,4 +1,4 @@
-// Package leak tells of goroutines that tests leave behind.
+// Package leak finds goroutines that tests leave behind.
 package leak
 
 import (
@@ -9,32 +9,33 @@ import (
 	"time"
 )
 
-// patience is how long goroutines have to end after the tests.
+// patience is how long goroutines may take to end after the tests.
 const patience = 20 * time.Second
 
-// Main runs tests, of a *testing.M, and exits: with 1 where they pass and leave a goroutine behind.
+// Main runs tests, a *testing.M, and exits with their code, or with 1 if they pass but leave a
+// goroutine behind.
 func Main(tests interface{ Run() int }) {
 	os.Exit(Check(tests.Run()))
 }
 
-// Check returns the exit code of tests that have ended with code: it turns 0 into 1, and says why,
-// if goroutines stay. It is for those who have more to do than [Main].
+// Check returns the exit code for tests that ended with code: it turns 0 into 1, and prints the
+// stacks, if they have left goroutines behind. It is for a TestMain that does more than [Main].
 func Check(code int) int { return check(code, patience) }
 
 func check(code int, within time.Duration) int {
 	if code != 0 {
-		return code // a test that fails may well leave something
+		return code // a failed test may leave goroutines behind
 	}
 	if stacks := Left(within); len(stacks) > 0 {
-		fmt.Printf("leak: %d goroutines are left after the tests:\n\n%s\n",
+		fmt.Printf("leak: the tests left %d goroutines behind:\n\n%s\n",
 			len(stacks), strings.Join(stacks, "\n\n"))
 		return 1
 	}
 	return 0
 }
 
-// Left returns the stacks of the goroutines, besides the caller's and those of the runtime and of
-// package testing, that are still there when the time is over, or none as soon as there is none.
+// Left waits until no goroutines are left except the caller's and those of the runtime and of
+// package testing. After the time within it returns the stacks of those that are.
 func Left(within time.Duration) []string {
 	deadline := time.Now().Add(within)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -46,8 +47,8 @@ func Left(within time.Duration) []string {
 	}
 }
 
-// others returns the stacks of all goroutines that somebody may have left. The first is the
-// caller's.
+// others returns the stacks of all goroutines except the first, which is the caller's, and the
+// expected ones.
 func others() (stacks []string) {
 	buf := make([]byte, 1<<16)
 	for {
@@ -66,17 +67,17 @@ func others() (stacks []string) {
 	return stacks
 }
 
-// expected tells of a goroutine that the test binary has by itself.
+// expected reports whether a stack is that of a goroutine that every test binary may have.
 func expected(stack string) bool {
 	for _, f := range []string{
-		"\ntesting.(*T).Run(",            // waits for a test
-		"\ntesting.runFuzzing(",          // whose workers are processes
-		"\nos/signal.signal_recv(",       // since somebody asked for signals
+		"\ntesting.(*T).Run(",            // waiting for a test
+		"\ntesting.runFuzzing(",          // waiting for its worker processes
+		"\nos/signal.signal_recv(",       // after signal.Notify
 		"\nruntime/pprof.profileWriter(", // -cpuprofile
 		"\nruntime.ReadTrace(",           // -trace
 
-		// A client of a cluster that is closed while it asks for the slots waits for the answers,
-		// the libraries' own timeouts long, once for each node.
+		// If a cluster client is closed while it asks for the slots, it waits for the answer, up to
+		// the library's timeout for each node.
 		"/rueidis.getClusterSlots(",
 		"/rueidis.(*clusterClient)._refresh(",
 		"/valkey-go.getClusterSlots(",

@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// TestLeft leaves goroutines of several kinds behind, and sees them named until they end.
+// TestLeft: goroutines of several kinds are reported until they end.
 func TestLeft(t *testing.T) {
 	end := make(chan struct{})
 	for name, leave := range map[string]func(){
@@ -34,7 +34,7 @@ func TestLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if left := Left(time.Second); len(left) != 0 {
-				t.Fatalf("%d goroutines before any was left", len(left))
+				t.Fatalf("got %d goroutines before the test left any, want none", len(left))
 			}
 			go leave()
 			left := Left(10 * time.Millisecond)
@@ -43,12 +43,12 @@ func TestLeft(t *testing.T) {
 			}
 			for of, want := range map[int]int{0: 1, 2: 2} {
 				if code := check(of, 0); code != want {
-					t.Errorf("code %d after tests that ended with %d, want %d", code, of, want)
+					t.Errorf("got code %d for tests that ended with %d, want %d", code, of, want)
 				}
 			}
 			end <- struct{}{}
 			if left := Left(patience); len(left) != 0 {
-				t.Errorf("%q are named after they ended", left)
+				t.Errorf("got %q after all have ended, want none", left)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-// Package limittest makes the clocks, stores and limiters that the tests of the edges use.
+// Package limittest makes clocks, stores and limiters for the tests of other packages.
 package limittest
 
 import (
@@ -11,10 +11,10 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// Clock is a clock that a test sets, in microseconds since the Unix epoch.
+// Clock is a clock that only a test advances, in microseconds since the Unix epoch.
 type Clock struct{ now atomic.Int64 }
 
-// NewClock returns a clock that stands in the year 2027.
+// NewClock returns a clock set to the year 2027.
 func NewClock() *Clock {
 	c := new(Clock)
 	c.now.Store(1_800_000_000_000_000)
@@ -24,8 +24,8 @@ func NewClock() *Clock {
 // Advance moves the clock forward.
 func (c *Clock) Advance(d time.Duration) { c.now.Add(d.Microseconds()) }
 
-// NewStore returns a memory store on c, or on its own clock if c is nil. It closes when the test
-// ends.
+// NewStore returns a memory store on c, or on the store's own clock if c is nil. It is closed at
+// the end of the test.
 func NewStore(tb testing.TB, c *Clock) ratelimit.Store {
 	tb.Helper()
 	opts := new(memorystore.Options)

@@ -1,4 +1,4 @@
-// Package longkey bounds the memory that a key takes where it is held.
+// Package longkey bounds the memory of stored keys.
 package longkey
 
 import (
@@ -6,11 +6,11 @@ import (
 	"encoding/hex"
 )
 
-// Max is the length in bytes of the longest key that is held as it is.
+// Max is the length in bytes of the longest key that Shorten returns unchanged.
 const Max = 2 * sha512.Size
 
 // Shorten returns key if it has at most Max bytes, and otherwise its hash. A hash is one byte
-// longer than Max, so no key that is held as it is equals one.
+// longer than Max, so it equals no unchanged key.
 func Shorten(key string) string {
 	if len(key) <= Max {
 		return key

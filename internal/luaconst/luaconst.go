@@ -1,5 +1,5 @@
-// Package luaconst gives Lua 5.1 the constants of Lua 5.4, and parts of functions in files of
-// their own. Both cost a program nothing when it runs.
+// Package luaconst extends Lua 5.1 with the constants of Lua 5.4 and with included files. Neither
+// has a cost when a program runs.
 package luaconst
 
 import (
@@ -12,17 +12,17 @@ import (
 var (
 	// include matches a line such as "--include decode.lua".
 	include = regexp.MustCompile(`(?m)^--include (\S+)\n`)
-	// comment matches a line that is a comment.
+	// comment matches a comment on its own line.
 	comment = regexp.MustCompile(`(?m)^ *-- .*\n`)
 )
 
-// Source returns the text of a file with included files in the places of their lines, with
-// constants in place, and without the comments that have a line of their own.
+// Source returns the text of a file, with its includes and constants replaced and without comments
+// on their own line.
 func Source(files fs.FS, name string) string {
 	return Inline(comment.ReplaceAllString(read(files, name), ""))
 }
 
-// read returns the text of a file with those that it includes from the same directory.
+// read returns the text of a file and of the files that it includes from the same directory.
 func read(files fs.FS, name string) string {
 	text, err := fs.ReadFile(files, name)
 	if err != nil {
@@ -37,9 +37,9 @@ func read(files fs.FS, name string) string {
 var definition = regexp.MustCompile(
 	`(?m)^local ((?:[A-Z_]+ <const>(?:, )?)+) = ([^-\n]+?)(?: *--.*)?\n`)
 
-// Inline removes the definitions of constants from source, and puts their values in place of
-// their names. In Lua 5.1 a constant would be a variable, which each call pays for that defines
-// it and each function that uses it.
+// Inline removes the definitions of constants from source and replaces their names by their values.
+// In Lua 5.1 a constant would be a variable, which costs time in each call that defines it and in
+// each function that uses it.
 func Inline(source string) string {
 	for _, line := range definition.FindAllStringSubmatch(source, -1) {
 		source = strings.Replace(source, line[0], "", 1)

@@ -22,7 +22,7 @@ func TestInline(t *testing.T) {
 		},
 	} {
 		if got := luaconst.Inline(tt.source); got != tt.want {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
 }
@@ -37,11 +37,11 @@ func TestSource(t *testing.T) {
 	}
 	want := "if x then\n  x = (1) -- another\ny = '-- (1)'\nend\n"
 	if got := luaconst.Source(files, "step/main.lua"); got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a missing file goes unnoticed")
+			t.Error("no panic for a missing file")
 		}
 	}()
 	luaconst.Source(files, "main.lua")

@@ -48,9 +48,9 @@ type box struct {
 	steps      []steps
 	imports    []*box
 	importers  []*box
-	level      int // above those of all imports
+	level      int // above the levels of all imports
 	lane       *lane
-	x, y, w, h float64 // x and y of the left upper corner
+	x, y, w, h float64 // x and y of the upper left corner
 }
 
 func (b *box) isBend() bool { return b.dir == "" }
@@ -82,7 +82,7 @@ func (b *box) isPublic() bool {
 
 func (b *box) isInternal() bool { return slices.Contains(strings.Split(b.dir, "/"), "internal") }
 
-// rounded returns n with two digits that count.
+// rounded returns n rounded to two significant digits.
 func rounded(n int) int {
 	unit := 1
 	for n/unit >= 100 {
@@ -91,7 +91,7 @@ func rounded(n int) int {
 	return (n + unit/2) / unit * unit
 }
 
-// small is the second line in a box, the statements.
+// small returns the second line of a box: the number of statements.
 func (b *box) small() string {
 	n := strconv.Itoa(rounded(b.statements))
 	if len(n) > 3 {
@@ -102,7 +102,7 @@ func (b *box) small() string {
 
 func (st steps) width() float64 { return 9.5 + 6.5*float64(utf8.RuneCountInString(st.String())) }
 
-// resize sets the size that a box needs for what is in it.
+// resize sets the size of a box to fit its texts and its statements.
 func (b *box) resize() {
 	if b.isBend() {
 		b.w, b.h = bendWidth, 0

@@ -16,7 +16,7 @@ type plan struct {
 	w, h  float64
 }
 
-// newPlan finds a place for each package. steps has the steps of a Take by directory.
+// newPlan places each package. steps has the steps of a Take by directory.
 func newPlan(packages []*tree.Package, steps map[string][]steps) *plan {
 	p := &plan{lanes: newLanes()}
 	boxes := make(map[string]*box)
@@ -38,7 +38,7 @@ func newPlan(packages []*tree.Package, steps map[string][]steps) *plan {
 			}
 		}
 	}
-	for i := 0; i < len(all); i++ { // a helper is in the lane of the first package that imports it
+	for i := 0; i < len(all); i++ { // a helper gets the lane of the first package that imports it
 		for _, dir := range imports[all[i]] {
 			if to := boxes[dir]; to != nil && to.lane == nil && all[i].lane != nil {
 				to.lane, i = all[i].lane, -1
@@ -71,7 +71,7 @@ func folder(dir string) string {
 	return dir
 }
 
-// stack puts boxes on rows by their levels, and keeps of their arrows those that no others imply.
+// stack puts boxes on rows by their levels, and drops the arrows that other arrows imply.
 func (p *plan) stack(boxes []*box) {
 	p.setLevels(boxes)
 	var reaches func(from, to *box) bool
@@ -124,8 +124,8 @@ func (p *plan) setLevels(boxes []*box) {
 	}
 }
 
-// addBends leads each arrow that passes rows through a bend on each of them, one for all arrows to
-// the same box.
+// addBends adds bends to the arrows that pass rows: one on each of these rows, shared by all arrows
+// to the same box.
 func (p *plan) addBends() {
 	for level := len(p.rows) - 1; level > 0; level-- {
 		bends := make(map[*box]*box)
@@ -172,7 +172,7 @@ func (p *plan) place() {
 	p.placeApart()
 }
 
-// order sorts the boxes of each row by where those above and below them are.
+// order sorts the boxes of each row by the positions of the boxes that they are connected to.
 func (p *plan) order() {
 	at := make(map[*box]float64)
 	for _, row := range p.rows {
@@ -200,7 +200,7 @@ func (p *plan) order() {
 	}
 }
 
-// y sets the heights of rows, from the top.
+// y sets the vertical positions of the rows, from the top.
 func (p *plan) y() {
 	y := float64(top)
 	for _, row := range slices.Backward(p.rows) {
@@ -245,7 +245,7 @@ func (p *plan) widths() {
 	}
 }
 
-// x moves each box towards the middle of those that it is connected to.
+// x moves each box towards the middle of the boxes that it is connected to.
 func (p *plan) x() {
 	for _, row := range p.rows {
 		for _, l := range p.lanes {

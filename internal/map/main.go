@@ -39,7 +39,7 @@ const (
 
 func load(root string) ([]*tree.Package, error) { return tree.Load(token.NewFileSet(), root) }
 
-// draw returns what the page and the picture should be.
+// draw returns the page and the picture as they should be.
 func draw(root string) (page, picture string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, pageFile))
 	if err != nil {

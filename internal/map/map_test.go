@@ -13,7 +13,7 @@ import (
 
 const repository = "../.."
 
-// TestUpToDate compares the page and what the picture shows, but for sizes, with the packages.
+// TestUpToDate compares the page and the picture, except its sizes, with the packages.
 func TestUpToDate(t *testing.T) {
 	page, picture, err := draw(repository)
 	if err != nil {
@@ -138,7 +138,7 @@ func TestDrawReportsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestPlaces holds that boxes stand in their lane and on no other box, and above what they import.
+// TestPlaces checks that boxes are in their lane, do not overlap, and are above those they import.
 func TestPlaces(t *testing.T) {
 	many := repositoryOf(t, somePage, strings.Split(manyRooms, "\n")...)
 	for _, root := range []string{repository, many} {

@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/tree"
 )
 
-// A way is a numbered list of the page that the picture shows.
+// A way is a numbered list of the page whose steps the picture shows.
 type way struct {
 	heading, class, legend string
 }
@@ -21,7 +21,7 @@ var ways = []way{
 	{"### A Take on a server", "server", "a Take on a server"},
 }
 
-// steps are items of such a list that follow each other in one package.
+// steps are consecutive items of such a list that are in one package.
 type steps struct {
 	way         string // the class
 	first, last int
@@ -38,8 +38,7 @@ func (st steps) String() string {
 // item matches the number of an item and the first file or directory that it names.
 var item = regexp.MustCompile("^([0-9]+)\\. [^`]*`([^`]+)`")
 
-// stepsOf returns the steps by the directory of the package that has the file which each names
-// first.
+// stepsOf returns the steps by directory. A step is in the package of the first file that it names.
 func stepsOf(page string, packages []*tree.Package) map[string][]steps {
 	isPackage := func(dir string) bool {
 		return slices.ContainsFunc(packages, func(p *tree.Package) bool { return p.Dir == dir })
@@ -74,12 +73,12 @@ const (
 	roomsEnd   = "<!-- end of rooms -->\n"
 )
 
-// withRooms returns page with the list of packages.
+// withRooms returns page with a current list of packages.
 func withRooms(page string, packages []*tree.Package) (string, error) {
 	before, rest, ok := strings.Cut(page, roomsBegin)
 	_, after, found := strings.Cut(rest, roomsEnd)
 	if !ok || !found {
-		return "", fmt.Errorf("docs/map.md has no lines %q and %q", roomsBegin, roomsEnd)
+		return "", fmt.Errorf("docs/map.md lacks the line %q or %q", roomsBegin, roomsEnd)
 	}
 	var s strings.Builder
 	s.WriteString(before + roomsBegin)

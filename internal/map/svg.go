@@ -72,8 +72,8 @@ func (p *plan) svg() string {
 	return s.String()
 }
 
-// describe says in words what the picture shows, but for the sizes. A picture with the same words
-// is up to date.
+// describe returns in words what the picture shows, except the sizes. A picture with the same words
+// counts as up to date.
 func (p *plan) describe() string {
 	s := new(strings.Builder)
 	s.WriteString("Packages as boxes, each above those that it imports.\n")
@@ -173,7 +173,7 @@ func (p *plan) legend(s *strings.Builder, y float64) {
 	rect(s, "box", x, y-11, 16, 14, 3)
 	text(s, "small", x+22, y, "internal")
 	text(s, "small", x+94, y, "A number in a box counts statements. "+
-		"An arrow is an import that no others imply.")
+		"Imports that other arrows imply are left out.")
 }
 
 func rect(s *strings.Builder, class string, x, y, w, h, radius float64) {

@@ -41,7 +41,7 @@ func newChecker(fset *token.FileSet, root string) (*checker, error) {
 	return c, nil
 }
 
-// list has the packages that the module in dir imports compiled, those of its tests included.
+// list compiles the packages that the module in dir imports, also in tests, and notes their files.
 func (c *checker) list(dir string) error {
 	cmd := exec.Command("go", "list", "-deps", "-test", "-export",
 		"-json=ImportPath,Export", "./...")
@@ -97,7 +97,7 @@ func (c *checker) uses(p *tree.Package) (*graph, error) {
 	return g, nil
 }
 
-// addUses adds to g what decl uses of other files.
+// addUses adds to g the uses in decl of declarations in other files.
 func (c *checker) addUses(g *graph, files []*ast.File, decl ast.Decl, info *types.Info) {
 	own := receiver(files, decl)
 	from := c.file(decl.Pos())
@@ -125,7 +125,7 @@ func (c *checker) file(at token.Pos) string {
 	return filepath.Base(c.fset.Position(at).Filename)
 }
 
-// receiver returns the declaration of the type that decl is a method of, or nil.
+// receiver returns the declaration of the receiver's type if decl is a method, or nil.
 func receiver(files []*ast.File, decl ast.Decl) (spec *ast.TypeSpec) {
 	f, ok := decl.(*ast.FuncDecl)
 	if !ok || f.Recv == nil {
@@ -154,7 +154,7 @@ func receiverName(f *ast.FuncDecl) (name string) {
 	return name
 }
 
-// longest returns the longest function of p's code and its lines.
+// longest returns the longest function of p's code and its number of lines.
 func longest(fset *token.FileSet, p *tree.Package) (name string, lines int) {
 	for _, file := range p.Code() {
 		for _, decl := range file.Syntax.Decls {

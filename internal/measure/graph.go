@@ -17,8 +17,9 @@ func (g *graph) add(from, to string) {
 	}
 }
 
-// levels returns the number of levels of the files, and the edges that point up. It looks for the
-// order of the files in which fewest do: it moves one file at a time as long as that helps.
+// levels returns the number of levels of the files, and the edges that point up. It searches for
+// the order of the files with the fewest of them: it moves one file at a time as long as that
+// helps.
 func (g *graph) levels() (levels int, up []edge) {
 	order := slices.Clone(g.files)
 	slices.Sort(order)
@@ -48,7 +49,7 @@ func (g *graph) levels() (levels int, up []edge) {
 	return levels, up
 }
 
-// upward returns the edges to files that stand later in order.
+// upward returns the edges to files that are later in order.
 func (g *graph) upward(order []string) (up []edge) {
 	at := make(map[string]int, len(order))
 	for i, file := range order {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// luaToken matches what opens or closes a block, and comments and strings, which may hold such
-// words.
+// luaToken matches the words that open or close a block, and comments and strings, which may
+// contain such words.
 var luaToken = regexp.MustCompile(`--\[\[[\s\S]*?\]\]|--[^\n]*|` +
 	`"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|` +
 	`(?:(\w+)\s*=\s*)?\bfunction\b\s*([\w.:]*)|\b(?:if|do|repeat|end|until)\b`)
@@ -38,8 +38,8 @@ func printLua(w io.Writer, root string) error {
 	})
 }
 
-// longestLua returns the longest function of a Lua source and its lines. What stands outside of
-// functions counts as one, the body.
+// longestLua returns the longest function of a Lua source and its number of lines. The code outside
+// of functions counts as a function, the body.
 func longestLua(source string) (name string, lines int) {
 	type block struct {
 		function string

@@ -1,10 +1,10 @@
 // Command measure prints a table of the packages and Lua files of this repository: how much code
 // each has, how its files depend on each other, and its longest function.
 //
-// A file depends on a file of its package whose declarations it uses. What a method uses of its own
-// receiver's type does not count. A file stands on a level above those that it depends on. "up" is
-// the number of dependencies that point up in the order of the files that has fewest. Without
-// cycles there are none.
+// A file depends on a file of its package if it uses its declarations. What a method uses of its
+// own receiver's type does not count. The level of a file is above the levels of those that it
+// depends on. If files depend on each other in a cycle, some dependencies point up: "up" is their
+// number in the order of the files that has the fewest.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "the root of the repository")
-	ups := flag.Bool("up", false, "list the dependencies that point up")
+	ups := flag.Bool("up", false, "also list the dependencies that point up")
 	flag.Parse()
 	if err := run(os.Stdout, *root, *ups); err != nil {
 		log.Fatal(err)

@@ -15,7 +15,7 @@ func TestTable(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod": "module github.com/truewindow/ratelimit\n\ngo 1.26\n",
 		"top.go": "package p\n\nfunc top() {\n\tt{}.left()\n}\n",
-		// The receiver's type and its fields do not count, its other methods do.
+		// Uses of the receiver's type and its fields do not count, uses of its other methods do.
 		"left.go":    "package p\n\nfunc (x t) left() { _ = x.f; right() }\n",
 		"right.go":   "package p\n\nfunc right() { t{}.left() }\n",
 		"type.go":    "package p\n\ntype t struct{ f int }\n",

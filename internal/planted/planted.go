@@ -1,4 +1,4 @@
-// Package planted tests that the conformance suite catches faults which are planted in a store.
+// Package planted tests that the conformance suite finds faults that are planted in a store.
 package planted
 
 import (

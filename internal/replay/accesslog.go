@@ -13,7 +13,7 @@ const (
 	fieldPath
 	fieldStatus
 	fieldBytes
-	commonFields // are those before
+	commonFields // the common format has the fields before it
 	fieldReferer = iota - 1
 	fieldAgent
 	numAccessFields
@@ -23,25 +23,25 @@ var fieldNames = [numAccessFields]string{
 	"client", "user", "method", "path", "status", "bytes", "referer", "agent",
 }
 
-// accessFields are the fields of a line, as they are written there: quotation marks and bytes that
-// do not print stay escaped.
+// accessFields are the fields of a line, as they are written in it: escaped characters stay
+// escaped.
 type accessFields struct {
 	time   []byte // without brackets
 	fields [numAccessFields][]byte
 }
 
-// split finds the fields of a line, of which the combined format has two more:
+// split finds the fields of a line. The last two are those of the combined format only:
 //
 //	client ident user [time] "method path protocol" status bytes "referer" "agent"
 //
-// The path has no query. What follows is passed over: servers append fields of their own.
+// The path has no query. Fields that follow are ignored: some servers append their own.
 func (f *accessFields) split(line []byte, combined bool) error {
 	client, rest, ok := bytes.Cut(line, []byte(" "))
 	if !ok || len(client) == 0 {
 		return errSyntax
 	}
 	f.fields[fieldClient] = client
-	_, rest, _ = bytes.Cut(rest, []byte(" ")) // the identity, which nobody knows
+	_, rest, _ = bytes.Cut(rest, []byte(" ")) // the identity (RFC 1413), which is not used
 	// a user may have spaces
 	if f.fields[fieldUser], rest, ok = bytes.Cut(rest, []byte(" [")); !ok {
 		return errSyntax
@@ -71,7 +71,7 @@ func (f *accessFields) split(line []byte, combined bool) error {
 	return nil
 }
 
-// splitRequest finds the method and the path. A request that is not of HTTP has no path.
+// splitRequest finds the method and the path. A request that is not HTTP has no path.
 func (f *accessFields) splitRequest(request []byte) {
 	method, target, _ := bytes.Cut(request, []byte(" "))
 	target, _, _ = bytes.Cut(target, []byte(" "))
@@ -79,8 +79,8 @@ func (f *accessFields) splitRequest(request []byte) {
 	f.fields[fieldMethod], f.fields[fieldPath] = method, path
 }
 
-// quoted returns what stands between quotation marks at the start, and what follows the space after
-// them. A mark after a backslash does not end it.
+// quoted returns the text between quotation marks at the start of b, and what follows the space
+// after them. A quotation mark after a backslash is part of the text.
 func quoted(b []byte) (text, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '"' {
 		return nil, nil, false
@@ -117,7 +117,7 @@ func closing(b []byte) int {
 	}
 }
 
-// isNumber reports whether a field has digits, or the hyphen that stands for none.
+// isNumber reports whether a field consists of digits, or is the hyphen that stands for no value.
 func isNumber(b []byte) bool {
 	if len(b) == 0 {
 		return false
@@ -132,8 +132,8 @@ func isNumber(b []byte) bool {
 
 // accessParser reads the common and the combined log format.
 type accessParser struct {
-	combined   bool // whether the key is a field of the combined format only
-	key, units int  // fields; units may be -1
+	combined   bool // whether the key or the units are a field that only the combined format has
+	key, units int  // fields; units is -1 if each line takes one unit
 	line       accessFields
 	clock      clock
 }

@@ -23,7 +23,7 @@ func generated(tb testing.TB, format string, lines int64) string {
 	return log.String()
 }
 
-// TestLinesAreParsedWithoutAllocation holds what makes replays fast.
+// TestLinesAreParsedWithoutAllocation checks what makes replays fast.
 func TestLinesAreParsedWithoutAllocation(t *testing.T) {
 	for format, p := range map[string]parser{
 		"common":   newAccessParser("client", ""),

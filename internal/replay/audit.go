@@ -5,7 +5,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// An audit holds the decisions of an algorithm against its limit: it records what was admitted in
+// An audit compares the decisions of an algorithm with its limit: it records what was admitted in
 // an exact log that refuses nothing.
 type audit struct {
 	log     algorithm.Log
@@ -22,7 +22,7 @@ type auditEntry struct {
 	expires int64
 }
 
-// newAudit returns nil for the exact log, which is the measure.
+// newAudit returns nil for the exact log, with which the others are compared.
 func newAudit(a ratelimit.Algorithm) *audit {
 	limit := a.Limit()
 	if a == ratelimit.Algorithm(algorithm.SlidingLog(limit)) {

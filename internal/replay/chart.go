@@ -13,7 +13,7 @@ const (
 	chartLabel   = 10
 )
 
-// eighths are the blocks that fill a cell from below by so many eighths.
+// eighths has the blocks that fill a cell from below, by the number of eighths.
 var eighths = [...]rune{' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'}
 
 // writeArrivals draws the requests over time.
@@ -50,10 +50,11 @@ func (l *timeline) interval() string {
 	return short(time.Duration(widths[l.width]) * time.Microsecond)
 }
 
-// columnWidth is how many columns an interval gets.
+// columnWidth returns the number of columns of an interval.
 func columnWidth(counts []int64) int { return max(1, chartColumns/len(counts)) }
 
-// bars returns what bars show in a row, of which the lowest is 1. A bar that is not empty shows.
+// bars returns the blocks of bars in a row; the lowest row is 1. A bar that is not empty shows at
+// least one eighth.
 func bars(counts []int64, most int64, row, rows int) string {
 	var b strings.Builder
 	width := columnWidth(counts)

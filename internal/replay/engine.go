@@ -30,7 +30,7 @@ func newEngine(proposals []Proposal) *engine {
 	return e
 }
 
-// decide takes what a block has.
+// decide decides the arrivals of a block and counts its unread lines.
 func (e *engine) decide(b *block) {
 	for i := range b.unread {
 		e.input.addUnread(e.input.Lines, &b.unread[i])
@@ -42,8 +42,8 @@ func (e *engine) decide(b *block) {
 }
 
 // arrive decides an arrival. Servers write a line when a request ends, so lines are not quite in
-// the order of time. Time does not go back here: a line that is earlier than one before it is
-// decided at the time of that one.
+// the order of time. Here time does not go back: a line that is earlier than one before it is
+// decided at the latest time so far.
 func (e *engine) arrive(a *arrival) {
 	if e.input.Requests == 0 {
 		e.input.First = instant(a.at)
@@ -76,7 +76,7 @@ func (e *engine) arrive(a *arrival) {
 	}
 }
 
-// A trial is a proposal that arrivals are decided under.
+// A trial decides arrivals under one proposal.
 type trial struct {
 	proposal Proposal
 	max      int64
@@ -93,7 +93,7 @@ type trial struct {
 	decisions int   // since then
 }
 
-// A tally is what a trial knows of a key.
+// A tally is what a trial remembers of a key.
 type tally struct {
 	state   []byte
 	expires int64 // µs; meaningless without a state
@@ -118,7 +118,7 @@ func newTrial(p Proposal) *trial {
 		audit: newAudit(p.Algorithm)}
 }
 
-// decide takes units for a key at an instant that is not before that of the decision before it.
+// decide takes units for a key. now is not before that of the previous decision.
 func (t *trial) decide(id uint32, now, units int64, keys int) (admitted bool) {
 	for len(t.tallies) < keys {
 		t.tallies = append(t.tallies, tally{})
@@ -173,8 +173,9 @@ func (t *trial) refuse(k *tally, id uint32, now, units int64) {
 	}
 }
 
-// sweep forgets the states that no decision needs any more. There was a decision for each key since
-// the last sweep, so a decision costs the same however many keys there are.
+// sweep forgets the states that no decision needs any more. Since the last sweep there were at
+// least as many decisions as there are keys, so the cost of a decision does not grow with the
+// number of keys.
 func (t *trial) sweep(now int64) {
 	for i := range t.tallies {
 		if k := &t.tallies[i]; k.state != nil && k.expires <= now {

@@ -14,7 +14,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/memory"
 )
 
-// randomArrivals are of few keys, often at one instant, and sometimes late.
+// randomArrivals returns arrivals of few keys, often at the same instant, and sometimes late.
 func randomArrivals(r *rand.Rand, n int) (as []arrival) {
 	now := int64(1_700_000_000_000_000)
 	for range n {
@@ -34,7 +34,7 @@ func randomArrivals(r *rand.Rand, n int) (as []arrival) {
 	return as
 }
 
-// naive is a key as the model knows it: all that was ever admitted, and all that was asked.
+// naive is what the model remembers of a key: all admissions, and all requests.
 type naive struct {
 	admitted []arrival
 	refused  int64
@@ -52,7 +52,7 @@ func (k *naive) used(now, window int64) (used int64) {
 	return used
 }
 
-// naiveOutcome is what the exact log would have done, found without any of its code.
+// naiveOutcome returns what the exact log would have done, computed without any of its code.
 func naiveOutcome(l ratelimit.Limit, as []arrival) Outcome {
 	o := Outcome{Limit: l, Algorithm: "log"}
 	keys, order, now := map[string]*naive{}, []string{}, int64(0)

@@ -20,20 +20,20 @@ const (
 	Combined  Format = "combined" // the same with referer and user agent
 )
 
-// Why a line is not read.
+// The reasons for which a line is not read.
 var (
 	errBlank    = errors.New("blank")
 	errTooLong  = errors.New("longer than 1 MiB")
 	errSyntax   = errors.New("not in the format of the log")
 	errNoKey    = errors.New("no key")
-	errBadKey   = errors.New("the key is not text")
+	errBadKey   = errors.New("the key is an object or a list, not text")
 	errNoTime   = errors.New("no time")
-	errBadTime  = errors.New("the time is not readable")
+	errBadTime  = errors.New("the time cannot be read")
 	errNoUnits  = errors.New("no units")
 	errBadUnits = errors.New("the units are not an integer from 0 to 2^40")
 )
 
-// A parser reads a line. The key may be a part of the line.
+// A parser reads a line into a. The key of a may share memory with the line.
 type parser interface {
 	parse(line []byte, a *arrival) error
 }
@@ -49,7 +49,7 @@ func (o *Options) validateFormat() error {
 		ratelimit.ErrInvalidOptions, string(o.Format))
 }
 
-// validateFields reports a field that lines of an access log do not have.
+// validateFields reports an option for a field that lines of an access log do not have.
 func (o *Options) validateFields(f Format) error {
 	names := fieldNames[:commonFields]
 	if f == Combined {
@@ -62,19 +62,19 @@ func (o *Options) validateFields(f Format) error {
 		}
 	}
 	if o.TimeField != "" {
-		return fmt.Errorf("%w: the %s format has one time, so it needs no time field",
+		return fmt.Errorf("%w: the %s format has a time of its own and needs no time field",
 			ratelimit.ErrInvalidOptions, f)
 	}
 	return nil
 }
 
-// newParser returns the parser of a log, and sets the options that are empty. The first line is nil
-// if there is none.
+// newParser returns the parser of a log, and sets the options that are empty. first is the first
+// line, or nil if there is none.
 func newParser(o *Options, first []byte) (parser, error) {
 	if o.Format == "" {
 		if o.Format = formatOf(first); o.Format == "" {
 			return nil, fmt.Errorf("%w: the first line is neither JSON nor of the common or "+
-				"combined log format; if only that line is not, name the format",
+				"combined log format; if only that line is different, set the format",
 				ratelimit.ErrInvalidOptions)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Package time takes more than these: hours of one digit, zones of a day.
+// Package time accepts more than these: hours of one digit, zones of a day.
 var (
 	isoTime = regexp.MustCompile(`^[\d-]{10}[Tt ]\d\d:\d\d:\d\d(\.\d+)?` +
 		`([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
@@ -30,7 +30,7 @@ func FuzzTime(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		var c, warm clock
-		warm.rfc3339([]byte("2023-11-14T22:13:20Z")) // a date that is remembered changes nothing
+		warm.rfc3339([]byte("2023-11-14T22:13:20Z")) // a remembered date must not matter
 		at, ok := c.rfc3339([]byte(s))
 		if again, same := warm.rfc3339([]byte(s)); again != at || same != ok {
 			t.Errorf("%q is another time after a date", s)

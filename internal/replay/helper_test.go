@@ -7,7 +7,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// exactly proposes limits with the exact log.
+// exactly returns proposals of limits with the exact log.
 func exactly(limits ...ratelimit.Limit) (ps []Proposal) {
 	for _, l := range limits {
 		ps = append(ps, Proposal{"log", algorithm.SlidingLog(l)})
@@ -15,7 +15,7 @@ func exactly(limits ...ratelimit.Limit) (ps []Proposal) {
 	return ps
 }
 
-// replayed decides arrivals without a log.
+// replayed decides arrivals that are not read from a log.
 func replayed(t testing.TB, proposals []Proposal, arrivals []arrival) (*engine, *Report) {
 	t.Helper()
 	e := newEngine(proposals)

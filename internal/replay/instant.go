@@ -7,10 +7,10 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// maxInstant is the last instant that algorithms take, in the year 2112.
+// maxInstant is the first instant that algorithms no longer accept, in the year 2112.
 const maxInstant = int64(1) << 52 // µs
 
-// clock reads times. It remembers the last date, since mostly the next one is the same.
+// clock reads times. It remembers the last date, since the next one is usually the same.
 type clock struct {
 	date     [11]byte
 	midnight int64 // of that date in UTC, in seconds since the Unix epoch
@@ -38,8 +38,8 @@ func (c *clock) access(b []byte) (at int64, ok bool) {
 	return c.instant(seconds, 0, b[21], hours, minutes, ok1 && ok2)
 }
 
-// rfc3339 reads a time such as 2000-10-10T13:55:36.123-07:00. A space may stand instead of the T.
-// What is finer than a microsecond is cut off.
+// rfc3339 reads a time such as 2000-10-10T13:55:36.123-07:00. A space may replace the T. Digits
+// below a microsecond are cut off.
 func (c *clock) rfc3339(b []byte) (at int64, ok bool) {
 	if len(b) <= zoneless || b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
 		return 0, false
@@ -69,7 +69,7 @@ func (c *clock) rfc3339(b []byte) (at int64, ok bool) {
 	return c.instant(seconds, micros, zone[0], hours, minutes, ok1 && ok2)
 }
 
-// setDate sets midnight.
+// setDate sets midnight to that of a date.
 func (c *clock) setDate(b []byte, layout string) bool {
 	if string(b) == string(c.date[:len(b)]) {
 		return true
@@ -84,7 +84,7 @@ func (c *clock) setDate(b []byte, layout string) bool {
 	return true
 }
 
-// instant returns what is so many seconds and microseconds after midnight of a zone.
+// instant returns the instant so many seconds and microseconds after midnight in a time zone.
 func (c *clock) instant(
 	seconds, micros int64, sign byte, hours, minutes int64, ok bool,
 ) (at int64, _ bool) {
@@ -132,7 +132,7 @@ func countDigits(b []byte) int {
 	return len(b)
 }
 
-// fraction returns the digits after a point as millionths, without what is finer.
+// fraction returns the digits after a decimal point as millionths. Further digits are cut off.
 func fraction(b []byte) (millionths int64) {
 	for i := range 6 {
 		millionths *= 10
@@ -143,8 +143,8 @@ func fraction(b []byte) (millionths int64) {
 	return millionths
 }
 
-// unixTime reads a time since the Unix epoch. Its size tells the unit: seconds below 10^11, which
-// is the year 5138, milliseconds below 10^14, microseconds below 10^17, or else nanoseconds.
+// unixTime reads a time since the Unix epoch. Its size determines the unit: seconds below 10^11,
+// which is the year 5138, milliseconds below 10^14, microseconds below 10^17, else nanoseconds.
 func unixTime(b []byte) (at int64, ok bool) {
 	n := countDigits(b)
 	if n == 0 || n > 19 {
@@ -179,7 +179,7 @@ func unixTime(b []byte) (at int64, ok bool) {
 	return at, at < maxInstant
 }
 
-// parseUnits reads a number of units. A hyphen is none, as in access logs.
+// parseUnits reads a number of units. A hyphen is 0, as in access logs.
 func parseUnits(b []byte) (int64, error) {
 	if n, ok := digits(b); ok && len(b) > 0 && len(b) < 19 {
 		if n > ratelimit.MaxUnits {

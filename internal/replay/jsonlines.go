@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// The fields that are read of an object.
+// The fields of an object that are read.
 const (
 	jsonKey = iota
 	jsonTime
@@ -13,11 +13,11 @@ const (
 	numJSONFields
 )
 
-// jsonPaths has what is left of the path of each field, or "" for a field that is not looked for.
+// jsonPaths has the rest of the path of each field, or "" for a field that is not searched for.
 type jsonPaths [numJSONFields]string
 
-// jsonParser reads JSON lines. It looks at the fields that it needs and passes over all else,
-// without proof that this is JSON.
+// jsonParser reads JSON lines. It reads the fields that it needs and skips all others, without
+// checking that these are valid JSON.
 type jsonParser struct {
 	paths jsonPaths
 	found [numJSONFields][]byte // values as they are written, or nil
@@ -62,8 +62,8 @@ func (p *jsonParser) parse(line []byte, a *arrival) (err error) {
 	return err
 }
 
-// jsonText returns the text of a string, or what stands for a number or a boolean. null is no
-// value.
+// jsonText returns the text of a string, or the literal of a number or a boolean. null counts as
+// missing.
 func jsonText(value []byte, missing, wrong error) ([]byte, error) {
 	switch {
 	case len(value) == 0 || string(value) == "null":
@@ -85,8 +85,8 @@ func jsonText(value []byte, missing, wrong error) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// object reads the object that begins at i, and returns the index after it. This index is -1, here
-// and in the functions below, for what is not JSON.
+// object reads the object that begins at i, and returns the index after it. Like the functions
+// below, it returns -1 if this is not JSON.
 func (p *jsonParser) object(line []byte, i int, paths *jsonPaths) int {
 	if i == len(line) || line[i] != '{' {
 		return -1
@@ -114,7 +114,7 @@ func (p *jsonParser) object(line []byte, i int, paths *jsonPaths) int {
 	}
 }
 
-// member reads a name and its value. If a name is there twice, the last value counts.
+// member reads a name and its value. If a name occurs twice, the last value counts.
 func (p *jsonParser) member(line []byte, i int, paths *jsonPaths) int {
 	start := i
 	if i = afterString(line, i); i < 0 {
@@ -181,7 +181,7 @@ func afterString(line []byte, i int) int {
 	return i + end + 1
 }
 
-// afterValue returns the index after any value.
+// afterValue returns the index after the value that begins at i.
 func afterValue(line []byte, i int) int {
 	if i == len(line) {
 		return -1

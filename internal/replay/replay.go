@@ -1,8 +1,8 @@
-// Package replay runs recorded arrivals through algorithms under proposed limits: who would have
-// been refused, when and how often.
+// Package replay runs recorded arrivals through algorithms under proposed limits, and reports which
+// keys would have been refused, when and how often.
 //
-// A file is read as a stream. What stays in memory is a few numbers for each key and, for keys that
-// have admitted units in their window, the states of the algorithms.
+// A log is read as a stream. Memory holds a few numbers for each key and, for keys with admitted
+// units in their window, the states of the algorithms.
 package replay
 
 import (
@@ -20,9 +20,9 @@ type Proposal struct {
 	Algorithm ratelimit.Algorithm
 }
 
-// Options say what is replayed, and how it is read.
+// Options say how the log is read, and which limits are tried.
 type Options struct {
-	Format     Format // empty: as the first line looks
+	Format     Format // empty: that of the first line
 	KeyField   string // empty: "key" in JSON lines, "client" in access logs
 	TimeField  string // of JSON lines; empty: "time"
 	UnitsField string // empty: each line takes one unit
@@ -35,11 +35,11 @@ type Progress struct {
 	Lines atomic.Int64 // read and decided
 }
 
-// Run replays what it reads from log, which may be compressed with gzip. When ctx ends, or when
-// reading fails, it returns the report of what was read until then, with the error, or no report if
-// that was nothing. Other errors wrap [ratelimit.ErrInvalidOptions] or [ratelimit.ErrInvalidLimit].
+// Run replays log, which may be compressed with gzip. If ctx ends or reading fails, it returns the
+// error with a report of what was read until then, or without a report if nothing was read. Other
+// errors wrap [ratelimit.ErrInvalidOptions] or [ratelimit.ErrInvalidLimit].
 //
-// If ctx ends while log blocks, the goroutine that reads is left behind.
+// If ctx ends while a Read of log blocks, the goroutine that reads stays until that Read returns.
 func Run(ctx context.Context, log io.Reader, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -74,10 +74,11 @@ func Run(ctx context.Context, log io.Reader, o Options) (*Report, error) {
 	}
 }
 
-// Validate reports what is out of range or missing.
+// Validate returns an error if an option is wrong or missing.
 func (o *Options) Validate() error {
 	if len(o.Proposals) == 0 {
-		return fmt.Errorf("%w: there is no limit to replay", ratelimit.ErrInvalidOptions)
+		return fmt.Errorf("%w: there is no limit to replay; add one, such as 10/1m",
+			ratelimit.ErrInvalidOptions)
 	}
 	for _, p := range o.Proposals {
 		if err := p.Algorithm.Validate(); err != nil {

@@ -14,7 +14,7 @@ const (
 	shownText   = 60 // bytes of a line that was not read
 )
 
-// A Report is what a replay has found. It is made to be written as JSON, too.
+// A Report is the outcome of a replay. It can also be encoded as JSON.
 type Report struct {
 	Input     Input     `json:"input"`
 	Proposals []Outcome `json:"proposals"`
@@ -33,8 +33,8 @@ type Input struct {
 	Keys     int           `json:"keys"`
 	First    time.Time     `json:"first,omitzero"`
 	Last     time.Time     `json:"last,omitzero"`
-	Late     int64         `json:"late"`       // earlier than a line before; decided at its time
-	MostLate time.Duration `json:"late_by_ns"` // at most
+	Late     int64         `json:"late"`       // lines earlier than one before them
+	MostLate time.Duration `json:"late_by_ns"` // the most that one is late by
 	Unread   []Unread      `json:"unread"`
 	Examples []UnreadLine  `json:"unread_examples"`
 }
@@ -49,7 +49,7 @@ type Unread struct {
 type UnreadLine struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
-	Text   string `json:"text"` // the beginning
+	Text   string `json:"text"` // the beginning of the line
 }
 
 // An Outcome is what a proposal would have done.
@@ -58,7 +58,7 @@ type Outcome struct {
 	Algorithm    string          `json:"algorithm"`
 	Refused      int64           `json:"refused"`
 	RefusedUnits int64           `json:"refused_units"`
-	TooLarge     int64           `json:"too_large"` // refused since they ask for more than Max
+	TooLarge     int64           `json:"too_large"` // requests for more units than Max
 	KeysRefused  int             `json:"keys_refused"`
 	First        *time.Time      `json:"first_refusal"` // nil without refusals
 	Last         *time.Time      `json:"last_refusal"`
@@ -67,7 +67,7 @@ type Outcome struct {
 	Exactness    *Exactness      `json:"exactness"` // nil for the exact log
 }
 
-// A Stretch is the longest time for which a key got refusals only.
+// A Stretch is the longest time for which a key was only refused.
 type Stretch struct {
 	Key     string    `json:"key"`
 	From    time.Time `json:"from"`
@@ -82,8 +82,8 @@ type WorstKey struct {
 	Requests int64  `json:"requests"`
 }
 
-// Exactness tells how an algorithm differs from its limit: at most Max units in any Window, and
-// nothing refused that this admits.
+// Exactness reports how an algorithm differs from the exact limit, which admits at most Max units
+// in any Window and refuses nothing else.
 type Exactness struct {
 	MostInWindow  int64 `json:"most_in_window"` // units of a key
 	OverLimit     int64 `json:"over_limit"`     // requests admitted above Max
@@ -115,7 +115,7 @@ func (in *Input) addUnread(before int64, u *unread) {
 	}
 }
 
-// report returns what was found until now.
+// report returns the report of what was decided so far.
 func (e *engine) report(o *Options) *Report {
 	e.input.Format, e.input.KeyField = o.Format, o.KeyField
 	e.input.Keys = len(e.keys)
@@ -154,7 +154,8 @@ func (e *engine) outcome(t *trial) Outcome {
 	return o
 }
 
-// addWorst keeps the keys with most refusals; of equal ones, those that arrived first.
+// addWorst keeps the keys with the most refusals. Among equal ones it keeps those that arrived
+// first.
 func (o *Outcome) addWorst(k WorstKey) {
 	i, _ := slices.BinarySearchFunc(o.WorstKeys, k, func(a, b WorstKey) int {
 		if a.Refused == b.Refused {

@@ -15,7 +15,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// sample replays the log of the folder testdata.
+// sample replays the log in testdata.
 func sample(t *testing.T, proposals []Proposal) *Report {
 	t.Helper()
 	log, err := os.Open("testdata/access.log")
@@ -32,7 +32,7 @@ func sample(t *testing.T, proposals []Proposal) *Report {
 
 var tenAMinute = ratelimit.Limit{Max: 10, Window: time.Minute}
 
-// TestText compares the report of the sample with one that was read with care.
+// TestText compares the report of the sample with one that was checked by hand.
 func TestText(t *testing.T) {
 	proposals := append(exactly(tenAMinute), Proposal{"fixed", fixed{tenAMinute}})
 	var got strings.Builder
@@ -70,7 +70,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestArea draws bars of which one is too small to be seen, and one is the last.
+// TestArea draws bars, one of which is smaller than a pixel and one of which is the last.
 func TestArea(t *testing.T) {
 	const want = "M0 96H88V95H176V96H440V0H528V48H704V96Z"
 	if got := area([]int64{0, 1, 0, 0, 0, 1000, 500, 500}, 1000); got != want {

@@ -13,19 +13,19 @@ import (
 const (
 	blockSize = 256 << 10
 	maxLine   = 1 << 20 // a longer line is not read
-	numBlocks = 6       // that are read, parsed or decided at a time
+	numBlocks = 6       // blocks that are read, parsed or decided at a time
 )
 
-// decompressed returns what a reader has, without compression by gzip.
+// decompressed returns a reader of the data of r, decompressed if that is gzip.
 func decompressed(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, blockSize)
-	if magic, _ := b.Peek(2); string(magic) != "\x1f\x8b" { // an error comes again with the data
+	if magic, _ := b.Peek(2); string(magic) != "\x1f\x8b" { // a later Read returns the same error
 		return b, nil
 	}
 	return gzip.NewReader(b)
 }
 
-// A block is some whole lines, and what a parser has read in them.
+// A block is a number of whole lines, with what a parser has read from them.
 type block struct {
 	data    []byte
 	cut     []byte // the lines, a part of data
@@ -89,7 +89,7 @@ func (s *stream) first() ([]byte, error) {
 	}
 }
 
-// recycle gives back a block of which nothing is needed any more.
+// recycle takes back a block that is not used any more.
 func (s *stream) recycle(b *block) { s.free <- b } // has room for all
 
 // next returns a block to write to, or nil when ctx has ended.
@@ -154,7 +154,7 @@ func (s *stream) readInto(b *block) (ended bool) {
 	return false
 }
 
-// afterLine returns what follows the first line, and whether that has not ended yet.
+// afterLine returns what follows the first line, and whether that line has not ended yet.
 func afterLine(data []byte) (rest []byte, unended bool) {
 	i := bytes.IndexByte(data, '\n')
 	if i < 0 {
@@ -163,7 +163,7 @@ func afterLine(data []byte) (rest []byte, unended bool) {
 	return data[i+1:], false
 }
 
-// parse returns the blocks in their order, parsed.
+// parse returns a channel of the parsed blocks, in their order.
 func (s *stream) parse(p parser) <-chan *block {
 	parsed := make(chan *block, numBlocks)
 	go func() {
@@ -198,7 +198,7 @@ func (b *block) parse(p parser) {
 			line = line[:n-1]
 		}
 		n := len(b.arrivals)
-		b.arrivals = append(b.arrivals, arrival{}) // one outside would be allocated for each line
+		b.arrivals = append(b.arrivals, arrival{}) // a variable would be allocated for each line
 		if err := p.parse(line, &b.arrivals[n]); err != nil {
 			b.arrivals = b.arrivals[:n]
 			if !errors.Is(err, errBlank) {

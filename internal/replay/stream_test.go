@@ -124,7 +124,7 @@ func TestEmptyLog(t *testing.T) {
 	}
 }
 
-// TestReadFails holds that what was read until then is reported.
+// TestReadFails checks that what was read before the error is reported.
 func TestReadFails(t *testing.T) {
 	log, _ := logOf(3)
 	broken := errors.New("broken")
@@ -152,7 +152,7 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// endless is a log that ends with its context only.
+// endless is a log that ends only with its context.
 type endless struct {
 	line string
 	at   int

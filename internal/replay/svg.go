@@ -9,8 +9,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/svg"
 )
 
-// Sizes of the picture, in pixels. Bands stand below each other and have coordinates of their own:
-// the plot begins at (0, 0).
+// Sizes of the picture, in pixels. Bands are drawn one below the other. Each has coordinates of its
+// own, in which its plot begins at (0, 0).
 const (
 	svgLeft      = 72
 	svgPlotWidth = 704
@@ -44,7 +44,7 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
-// sentence says what a proposal would have done.
+// sentence returns a sentence about what a proposal would have done.
 func (r *Report) sentence(o *Outcome) string {
 	return fmt.Sprintf("%s, %s: %s of %s refused (%s), of %s", limitText(o.Limit), o.Algorithm,
 		grouped(o.Refused), counted(r.Input.Requests, "request"),
@@ -66,7 +66,7 @@ func (r *Report) band(p *svg.Picture, i int) {
 	p.Printf(`<path class="axis" d="M0 0V%dH%d"/>`, svgPlot, svgPlotWidth)
 }
 
-// times writes the times of the beginning, the middle and the end.
+// times writes the time at the beginning, in the middle and at the end.
 func (r *Report) times(p *svg.Picture) {
 	span := r.OverTime.Interval * time.Duration(len(r.OverTime.Requests))
 	for i, anchor := range []string{"start", "middle", "end"} {
@@ -75,7 +75,7 @@ func (r *Report) times(p *svg.Picture) {
 	}
 }
 
-// area returns the outline of bars. One that is not empty has a height of a pixel at least.
+// area returns the outline of bars. A bar that is not empty is at least a pixel high.
 func area(counts []int64, most int64) string {
 	steps := svg.NewSteps(svgPlot)
 	for i, n := range counts {

@@ -41,10 +41,10 @@ func (r *Report) writeInput(b *strings.Builder) {
 			in.Last.Format(textTime), in.Last.Sub(in.First))
 	}
 	if in.Late > 0 {
-		fmt.Fprintf(b, "%s out of order, by at most %v: decided at the latest time before\n",
+		fmt.Fprintf(b, "%s out of order, by at most %v: decided at the latest time so far\n",
 			counted(in.Late, "line"), in.MostLate)
 		if window := r.shortestWindow(); in.MostLate > window/10 {
-			fmt.Fprintf(b, "  that is much for a window of %s; sort the log by time first\n",
+			fmt.Fprintf(b, "  that is a lot for a window of %s: sort the log by time first\n",
 				short(window))
 		}
 	}
@@ -131,8 +131,8 @@ func (o *Outcome) writeWorst(b *strings.Builder) {
 	}
 }
 
-// shown returns a key as it can be printed: quoted if it has what a terminal might obey, and cut if
-// it is long.
+// shown returns a key as it can be printed: quoted if it has characters that a terminal might
+// interpret, and cut if it is long.
 func shown(key string) string {
 	if quoted := strconv.Quote(key); quoted[1:len(quoted)-1] != key {
 		key = quoted
@@ -159,7 +159,8 @@ func counted(n int64, noun string) string {
 	return grouped(n) + " " + noun
 }
 
-// percent does not call a part nothing or all that is neither.
+// percent returns n of "of" as a percentage. It shows neither 0.0 % for a part that is not empty
+// nor 100.0 % for one that is not all.
 func percent(n, of int64) string {
 	switch p := 100 * float64(n) / float64(max(of, 1)); {
 	case n > 0 && p < 0.1:

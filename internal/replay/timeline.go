@@ -1,12 +1,12 @@
 package replay
 
-// timeline counts events in intervals of equal length, which grow as time goes on: the intervals
-// are the shortest of the widths with which there are no more than maxIntervals. It has several
-// series over the same intervals.
+// timeline counts events in intervals of equal length. It uses the shortest of the widths with
+// which there are at most maxIntervals, so intervals grow as time goes on. It has several series
+// over the same intervals.
 type timeline struct {
 	width  int // index of widths
 	from   int64
-	end    int64 // of the last interval, and so of now
+	end    int64 // of the last interval, which holds now
 	series [][]int64
 	last   int // index of the interval of now
 }
@@ -58,7 +58,7 @@ func (l *timeline) advance(at int64) {
 // count counts an event of a series now.
 func (l *timeline) count(series int) { l.series[series][l.last]++ }
 
-// coarsen goes to the next width.
+// coarsen changes to the next width.
 func (l *timeline) coarsen() {
 	old := widths[l.width]
 	l.width++
@@ -76,7 +76,7 @@ func (l *timeline) coarsen() {
 	l.from, l.end = from, from+int64(l.last+1)*w
 }
 
-// atMost returns a copy with at most so many intervals, 2 or more.
+// atMost returns a copy with at most the given number of intervals, which is 2 or more.
 func (l *timeline) atMost(intervals int) timeline {
 	c := *l
 	c.series = make([][]int64, len(l.series))

@@ -1,5 +1,5 @@
-// Package storedkey writes strings as parts of the keys under which stores keep states: as they
-// are, but for some bytes, or as a hash where that would be long.
+// Package storedkey encodes strings as parts of the keys under which stores keep states: some bytes
+// are escaped, and long strings are hashed.
 package storedkey
 
 import (
@@ -7,10 +7,11 @@ import (
 	"encoding/base64"
 )
 
-// A Set is the bytes that are written as "%" and two hexadecimal digits. "%" is one of them.
+// A Set contains the bytes that are escaped as "%" and two hexadecimal digits. "%" always belongs
+// to it.
 type Set [256]bool
 
-// NewSet returns the set of the bytes for which in is true.
+// NewSet returns the set of "%" and the bytes for which in returns true.
 func NewSet(in func(c byte) bool) *Set {
 	s := &Set{'%': true}
 	for c := range s {
@@ -19,7 +20,7 @@ func NewSet(in func(c byte) bool) *Set {
 	return s
 }
 
-// Fits reports whether AppendEscaped writes at most so many bytes for s.
+// Fits reports whether AppendEscaped appends no more than most bytes for s.
 func (set *Set) Fits(s string, most int) bool {
 	n := len(s)
 	if n > most || 3*n <= most {
@@ -33,10 +34,10 @@ func (set *Set) Fits(s string, most int) bool {
 	return n <= most
 }
 
-// AppendEscaped appends s.
+// AppendEscaped appends s, with the bytes of the set escaped.
 func (set *Set) AppendEscaped(b []byte, s string) []byte {
 	const digits = "0123456789ABCDEF"
-	plain := 0 // most strings have nothing to escape
+	plain := 0 // most strings need no escape
 	for plain < len(s) && !set[s[plain]] {
 		plain++
 	}
@@ -51,7 +52,7 @@ func (set *Set) AppendEscaped(b []byte, s string) []byte {
 	return b
 }
 
-// AppendHash appends the SHA-256 of s in unpadded base64url, which is 43 bytes.
+// AppendHash appends the SHA-256 of s in unpadded base64url, 43 bytes.
 func AppendHash(b []byte, s string) []byte {
 	sum := sha256.Sum256([]byte(s))
 	return base64.RawURLEncoding.AppendEncode(b, sum[:])

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Width is that of a picture, in pixels.
+// Width is the width of a picture in pixels.
 const Width = 800
 
 const style = `
@@ -43,7 +43,7 @@ const style = `
 // Picture is a picture that is being drawn. Create one with [New].
 type Picture struct{ b bytes.Buffer }
 
-// New returns a picture with a title, and with a description for screen readers.
+// New returns a picture with a height in pixels, a title, and a description for screen readers.
 func New(height int, title, description string) *Picture {
 	p := new(Picture)
 	p.Printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" `+
@@ -56,13 +56,13 @@ func New(height int, title, description string) *Picture {
 	return p
 }
 
-// Printf adds a line of SVG. Arguments that are text have to be escaped.
+// Printf adds a line of SVG. It escapes nothing: use [Escape] for text.
 func (p *Picture) Printf(format string, args ...any) {
 	fmt.Fprintf(&p.b, format+"\n", args...)
 }
 
-// Text adds text, which begins or ends at x or has its middle there: anchor is "start", "end" or
-// "middle".
+// Text adds text. anchor says which part of it is at x: "start", "middle" or "end". y is its base
+// line.
 func (p *Picture) Text(class string, x, y float64, anchor, text string) {
 	p.Printf(`<text class="%s" x="%s" y="%s" text-anchor="%s">%s</text>`,
 		class, number(x), number(y), anchor, Escape(text))
@@ -74,14 +74,14 @@ func (p *Picture) WriteTo(w io.Writer) (int64, error) {
 	return p.b.WriteTo(w)
 }
 
-// Escape returns text as a part of an element or of an attribute.
+// Escape returns text escaped for use in an element or an attribute.
 func Escape(text string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(text))
 	return b.String()
 }
 
-// Steps outlines the area between a base line and a line that goes up and down in steps.
+// Steps is the outline of the area between a base line and a line that goes up and down in steps.
 type Steps struct {
 	path    strings.Builder
 	base, y float64
@@ -94,7 +94,7 @@ func NewSteps(base float64) *Steps {
 	return s
 }
 
-// To moves the line to y at x.
+// To moves the line to y at x, which is not smaller than in the call before.
 func (s *Steps) To(x, y float64) {
 	if y != s.y {
 		s.path.WriteString("H" + number(x) + "V" + number(y))
@@ -102,13 +102,13 @@ func (s *Steps) To(x, y float64) {
 	}
 }
 
-// End ends the area at x and returns it as the d of a path.
+// End ends the area at x and returns it as the attribute d of a path.
 func (s *Steps) End(x float64) string {
 	s.To(x, s.base)
 	return s.path.String() + "Z"
 }
 
-// number returns x in tenths of a pixel.
+// number returns x rounded to tenths of a pixel.
 func number(x float64) string {
 	return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64)
 }

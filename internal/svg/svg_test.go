@@ -50,8 +50,8 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// TestDark checks that no text and no line keeps the colors of a light background, which hardly
-// show on a dark one.
+// TestDark checks that all text and lines have other colors on a dark background, where the colors
+// for a light one are hardly visible.
 func TestDark(t *testing.T) {
 	light, dark, _ := strings.Cut(style, "@media (prefers-color-scheme: dark)")
 	faint := regexp.MustCompile(`(?m)^ *(\S+) .*(?:#ffffff|#1f2328|#59636e)`)

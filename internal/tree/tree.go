@@ -19,7 +19,7 @@ import (
 // Module is the path of the module at the root of the repository.
 const Module = "github.com/truewindow/ratelimit"
 
-// A Package is a directory with Go files. Files of all platforms and build tags count.
+// A Package is a directory with Go files, of all platforms and build tags.
 type Package struct {
 	Dir   string // from the root, such as "backend/redis"; "." is the root
 	Name  string
@@ -90,7 +90,7 @@ func (p *Package) TestsOnly() bool {
 	return has(true) && !has(false)
 }
 
-// Code returns the files that count as p's code: those that are no tests, or all if p has only
+// Code returns the files that count as p's code: those that are not tests, or all if p has only
 // tests.
 func (p *Package) Code() []File {
 	if p.TestsOnly() {
@@ -123,7 +123,7 @@ func (p *Package) Imports() []string {
 }
 
 // Statements returns the number of statements in n. It counts those in the lists of blocks and
-// clauses, and each else, as the coverage tool does.
+// clauses, and each else if, as the coverage tool does.
 func Statements(n ast.Node) (count int) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -134,7 +134,7 @@ func Statements(n ast.Node) (count int) {
 		case *ast.CommClause:
 			count += len(n.Body)
 		case *ast.SwitchStmt:
-			count -= len(n.Body.List) // clauses are no statements
+			count -= len(n.Body.List) // clauses are not statements
 		case *ast.TypeSwitchStmt:
 			count -= len(n.Body.List)
 		case *ast.SelectStmt:

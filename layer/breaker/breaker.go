@@ -1,9 +1,10 @@
-// Package breaker has a store that stops calling a failing store until it recovers. After a number
-// of failures in a row it leaves demands undecided at once, without a call. After each pause it
-// lets one demand through, as a trial: the first answer closes the breaker.
+// Package breaker has a circuit breaker: a store that stops calling a failing store until it
+// recovers. After a number of failures in a row it opens: demands fail at once with [ErrOpen],
+// without a call. After each pause it lets one demand through as a trial, and the first answer
+// closes it. The states and their changes are those of package [github.com/sony/gobreaker/v2].
 //
-// It belongs around a store whose calls end by a timeout of its own, such as the stores on servers
-// and layer.Timeout: a call that never returns is no failure.
+// Use it around a store whose calls end by a timeout of that store, such as the stores on servers
+// and layer.Timeout: a call that never returns does not count as a failure.
 package breaker
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/truewindow/ratelimit/layer/internal/pace"
 )
 
-// What zero [Options] mean.
+// The values of zero [Options].
 const (
 	DefaultFailures = 20
 	DefaultPause    = 500 * time.Millisecond
@@ -27,14 +28,15 @@ const (
 
 // Options of a store. The zero value is ready for use.
 type Options struct {
-	// Failures is the number of failed calls in a row that opens the breaker. 0 is DefaultFailures.
+	// Failures is the number of failed calls in a row that opens the breaker. Zero means
+	// DefaultFailures.
 	Failures int
-	// Pause is how long an open breaker calls nothing, before it lets one demand through as a
-	// trial. 0 is DefaultPause.
+	// Pause is how long an open breaker lets nothing through before the next trial. Zero means
+	// DefaultPause.
 	Pause time.Duration
-	// OnChange, if not nil, is called with each change of the state, one after the other and in
-	// order. The demand that caused the change waits for it. It may call State and Stats, and must
-	// not call Take and TakeAll.
+	// OnChange, if not nil, is called for each change of the state, one at a time and in order.
+	// Demands may wait for it, so it should return soon. It may call State and Stats, and must not
+	// call Take or TakeAll.
 	OnChange func(from, to State)
 }
 
@@ -45,30 +47,32 @@ type Stats struct {
 	Failures int64 // calls and background peeks that failed
 }
 
-// Store is a [ratelimit.Store] around another one. It is safe for simultaneous use. Create one with
+// Store is a [ratelimit.Store] around another one. It is safe for concurrent use. Create one with
 // [New].
 //
-// A call fails if its error wraps [ratelimit.ErrUnavailable]. These errors say nothing about the
-// store: [ratelimit.ErrCorruptState] and [ratelimit.ErrCapacity], which concern a key,
-// [ratelimit.ErrClosed], which is permanent, and any error of a call whose context has ended.
+// A call counts as failed if its error wraps [ratelimit.ErrUnavailable]. Errors that say nothing
+// about the whole store do not count: [ratelimit.ErrCorruptState] and [ratelimit.ErrCapacity],
+// which concern a key, [ratelimit.ErrClosed], which is permanent, and any error of a call whose
+// context has ended.
 //
-// Callers choose their deadlines, so the end of a caller's context opens no breaker, however many
-// callers allow less time than the store needs. After such a call the breaker itself peeks at the
-// same key, in the background, at most once at a time and once a Pause. A peek ends at the store's
-// own timeout. The first peek that fails counts once. One that fails with no answer since counts
-// once for each call abandoned meanwhile, unless the store answered one of them.
+// Callers choose their deadlines, so calls whose context ends do not open the breaker, however many
+// callers allow less time than the store needs. After such a call the breaker peeks at the same key
+// in the background: one peek at a time, and at most one in each Pause. A peek ends at the store's
+// own timeout. The first peek that fails counts as one failure. If there was no answer since an
+// earlier failure, a peek that fails counts as one failure for each call that was abandoned since
+// it began, unless the store answered a call meanwhile.
 type Store struct {
 	inner ratelimit.Store
 
-	// failed is odd from a failure until the next success: only then do calls go by way of breaker,
-	// which takes a lock and reads the clock. It grows with each failure, so that a success does
-	// not cancel a failure that is newer than itself.
+	// failed is odd from a failure until the next success. Calls go through breaker, which takes a
+	// lock and reads the clock, only in that time and during a peek. failed grows with each
+	// failure, so that a success does not cancel a newer failure.
 	failed  atomic.Uint64
 	breaker *gobreaker.CircuitBreaker[struct{}]
 
 	state     atomic.Uint32 // a State
 	peeks     *pace.Pacer
-	abandoned atomic.Int64 // calls whose callers left, since a peek began or a call was answered
+	abandoned atomic.Int64 // calls abandoned since a peek began or a call was answered
 
 	start    time.Time
 	pause    time.Duration
@@ -135,7 +139,7 @@ func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 	return res, err
 }
 
-// takeGuarded is Take by way of the breaker.
+// takeGuarded is Take through the breaker.
 func (s *Store) takeGuarded(
 	ctx context.Context, d ratelimit.Demand,
 ) (res ratelimit.Result, err error) {
@@ -144,7 +148,7 @@ func (s *Store) takeGuarded(
 	}
 	refused := s.execute(d, func() error {
 		res, err = s.inner.Take(ctx, d)
-		if err == nil && res.Source == ratelimit.SourceCache { // the server was not asked
+		if err == nil && res.Source == ratelimit.SourceCache { // the server was not called
 			return errNoVerdict
 		}
 		return s.verdictOn(ctx, err)

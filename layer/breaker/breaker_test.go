@@ -24,7 +24,8 @@ func demand(op ratelimit.Op) ratelimit.Demand {
 
 var errPanic = errors.New("planted")
 
-// inside is a store that answers, or fails, as it is told to. What waits is let go by answers.
+// inside is a store that answers or fails as the test sets. Calls that wait return what is sent on
+// answers.
 type inside struct {
 	asked atomic.Int64
 
@@ -111,7 +112,7 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// fails asks n times, and wants what the store inside has failed with.
+// fails calls n times, and checks that the error is that of the store inside.
 func (b *bench) fails(t *testing.T, n int, with error) {
 	t.Helper()
 	b.inside.fail(with)
@@ -133,7 +134,7 @@ func (b *bench) answers(t *testing.T, n int) {
 	}
 }
 
-// refuses asks in both ways, and wants that the store inside was asked in neither.
+// refuses calls Take and TakeAll, and checks that neither calls the store inside.
 func (b *bench) refuses(t *testing.T) {
 	t.Helper()
 	asked, refused := b.inside.asked.Load(), b.Stats().Refused
@@ -141,7 +142,7 @@ func (b *bench) refuses(t *testing.T) {
 		t.Helper()
 		if !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, ratelimit.ErrUnavailable) ||
 			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-			t.Errorf("%v: error %v, want that the breaker is open", d.Op, err)
+			t.Errorf("%v: error %v, want ErrOpen", d.Op, err)
 		}
 	}
 	ds := []ratelimit.Demand{demand(ratelimit.OpTake), demand(ratelimit.OpGiveBack)}
@@ -154,7 +155,7 @@ func (b *bench) refuses(t *testing.T) {
 	ds[1].Algorithm = algorithm.SlidingLog(ratelimit.PerHour("hour", 9))
 	want(ds[1], b.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)))
 	if got := b.inside.asked.Load(); got != asked {
-		t.Errorf("the store inside was asked %d times", got-asked)
+		t.Errorf("the store inside was called %d times", got-asked)
 	}
 	if got := b.Stats().Refused; got != refused+3 {
 		t.Errorf("%d refused, want 3", got-refused)
@@ -192,7 +193,7 @@ func TestOpensAndCloses(t *testing.T) {
 		b.refuses(t)
 		time.Sleep(time.Hour)
 		if got := b.State(); got != breaker.Open {
-			t.Errorf("%v, and nobody has asked", got)
+			t.Errorf("%v without a demand", got)
 		}
 		b.answers(t, 5)
 		b.wantChanges(t, tries, closes)
@@ -205,7 +206,8 @@ func TestOpensAndCloses(t *testing.T) {
 	})
 }
 
-// TestInARow: an answer between them makes failures none in a row, whichever way it was got.
+// TestInARow: failures with an answer between them are not in a row, whether Take or TakeAll got
+// it.
 func TestInARow(t *testing.T) {
 	b := newBench(t)
 	two := []ratelimit.Demand{demand(ratelimit.OpTake)}
@@ -233,8 +235,7 @@ func TestInARow(t *testing.T) {
 	b.wantChanges(t, opens)
 }
 
-// TestCachedRefusals: a refusal that the store inside remembers says nothing about whether it is
-// there.
+// TestCachedRefusals: a refusal from the cache of the store inside does not count as an answer.
 func TestCachedRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := &remembering{inside: &inside{}}
@@ -292,7 +293,7 @@ func TestNoFailure(t *testing.T) {
 }
 
 // TestContexts: a call whose context has ended, before it or during it, by cancellation or by its
-// deadline, is no failure.
+// deadline, is not a failure.
 func TestContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -357,7 +358,7 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// TestValidation: what cannot be decided is told as it is, in whatever state.
+// TestValidation: an invalid call gets the same error in every state.
 func TestValidation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -393,8 +394,8 @@ func TestValidation(t *testing.T) {
 	})
 }
 
-// TestUncheckedResults: a store inside that does not check the lengths makes the breaker fail
-// neither on no demands nor on too few results.
+// TestUncheckedResults: the breaker does not panic on no demands, or on too few results, if the
+// store inside does not check the lengths.
 func TestUncheckedResults(t *testing.T) {
 	for _, err := range []error{nil, ratelimit.ErrUnavailable} {
 		s, newErr := breaker.New(unchecked{err}, nil)
@@ -420,8 +421,8 @@ func (s unchecked) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Resu
 	return s.err
 }
 
-// TestOneAtATime: while one demand is let through, others are refused. What was asked before is
-// answered nevertheless, and changes nothing.
+// TestOneAtATime: while one demand is let through, others are refused. Calls that began before get
+// their answers, and change nothing.
 func TestOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -516,7 +517,7 @@ func TestOpenUnderPolicies(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce asks from many goroutines through changes, and counts.
+// TestManyAtOnce calls from many goroutines while the state changes, and compares the counts.
 func TestManyAtOnce(t *testing.T) {
 	const workers, rounds = 4, 50
 	b := newBench(t)
@@ -559,7 +560,7 @@ func TestManyAtOnce(t *testing.T) {
 	close(end)
 	wg.Wait()
 	if asked := b.inside.asked.Load(); asked != answered.Load()+failed.Load() {
-		t.Errorf("asked inside %d times, for %d answers and %d failures",
+		t.Errorf("the store inside was called %d times, for %d answers and %d failures",
 			asked, answered.Load(), failed.Load())
 	}
 	if got := fast.Stats(); got.Failures != failed.Load() || got.Refused != open.Load() ||
@@ -567,8 +568,7 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%+v, and callers counted %d failures and %d refusals",
 			got, failed.Load(), open.Load())
 	}
-	// After all that it is as it was: a few failures open it, and an answer in between makes them
-	// none in a row.
+	// It still counts only failures in a row: two of them and an answer do not open it.
 	for fast.State() != breaker.Closed {
 		_, _ = fast.Take(t.Context(), demand(ratelimit.OpTake))
 		time.Sleep(50 * time.Microsecond)

@@ -67,7 +67,7 @@ func newSlow(t *testing.T, latency time.Duration) (*slow, *breaker.Store) {
 	return inner, b
 }
 
-// callers runs n callers that give each call as long as within, until stop is called.
+// callers runs n callers whose calls have the timeout within, until stop is called.
 func callers(t *testing.T, s ratelimit.Store, n int, within time.Duration) (stop func()) {
 	var wg sync.WaitGroup
 	end := make(chan struct{})
@@ -98,7 +98,7 @@ func callers(t *testing.T, s ratelimit.Store, n int, within time.Duration) (stop
 func TestShortDeadlinesOfCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newSlow(t, 5*time.Millisecond)
-		stop := callers(t, b, 25, 100*time.Microsecond) // enough to open it, were they failures
+		stop := callers(t, b, 25, 100*time.Microsecond) // enough to open it, if they were failures
 		time.Sleep(4 * breaker.DefaultPause)
 		stop()
 		if got := b.State(); got != breaker.Closed {
@@ -119,8 +119,8 @@ func TestShortDeadlinesOfCallers(t *testing.T) {
 	})
 }
 
-// TestFrozenBehindShortDeadlines: a store that does not answer is found out though every caller
-// leaves before the store's own timeout. Callers that have time left are then answered at once.
+// TestFrozenBehindShortDeadlines: a store that does not answer is detected although all deadlines
+// are shorter than the store's own timeout. Then other callers get an answer at once.
 func TestFrozenBehindShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newSlow(t, time.Hour)
@@ -159,14 +159,14 @@ func TestFrozenBehindShortDeadlines(t *testing.T) {
 		inner.latency.Store(int64(time.Millisecond))
 		time.Sleep(3 * breaker.DefaultPause)
 		if got := b.State(); got != breaker.Closed {
-			t.Errorf("%v after the store is back", got)
+			t.Errorf("%v after the store has recovered", got)
 		}
 		stop()
 	})
 }
 
-// TestPeekCountsForFew: a peek that fails counts for the callers that left, and no more. A breaker
-// that opens after 20 failures stays closed after one of them.
+// TestPeekCountsForFew: a peek that fails counts for the abandoned calls, and no more. A breaker
+// that opens after 20 failures stays closed after one abandoned call.
 func TestPeekCountsForFew(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,8 +208,8 @@ func TestOneSlowAnswer(t *testing.T) {
 	})
 }
 
-// TestAnswersEndWhatAPeekFound: calls that the store answers while a peek waits show that it is
-// there for others, so the callers that left before count no more.
+// TestAnswersEndWhatAPeekFound: calls that the store answers while a peek waits show that it works,
+// so the calls abandoned before no longer count.
 func TestAnswersEndWhatAPeekFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newSlow(t, time.Hour)

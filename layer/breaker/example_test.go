@@ -12,8 +12,8 @@ import (
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-// While the server is away, each demand costs the caller the store's timeout, until the breaker
-// opens: then it costs next to nothing.
+// While the server is unavailable, each demand takes the store's timeout, until the breaker opens.
+// Then demands fail at once.
 func Example() {
 	var server ratelimit.Store = unplugged{} // such as one of package redisstore
 
@@ -42,7 +42,7 @@ func Example() {
 	// true true
 }
 
-// unplugged is a store that is always away.
+// unplugged is a store that is always unavailable.
 type unplugged struct{}
 
 func (unplugged) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {

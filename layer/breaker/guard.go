@@ -9,13 +9,13 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// abandon notes that the caller of d left before there was a verdict. A peek finds out instead.
+// abandon counts a call for d that its caller abandoned, and peeks to get a verdict instead.
 func (s *Store) abandon(d ratelimit.Demand) {
 	s.abandoned.Add(1)
 	s.peeks.Go(func() { s.peek(d) })
 }
 
-// note tells the breaker the verdict of a call for d that did not go by way of it.
+// note passes the breaker the verdict of a call for d that did not go through it.
 func (s *Store) note(d ratelimit.Demand, verdict error) {
 	switch {
 	case errors.Is(verdict, errAbandoned):
@@ -30,7 +30,7 @@ func (s *Store) note(d ratelimit.Demand, verdict error) {
 	s.noteFailure()
 }
 
-// execute makes a call for d by way of the breaker, or returns ErrOpen. call returns its verdict.
+// execute makes a call for d through the breaker, or returns ErrOpen. call returns its verdict.
 func (s *Store) execute(d ratelimit.Demand, call func() error) error {
 	if s.pausing() {
 		return s.refuse()
@@ -56,12 +56,12 @@ func (s *Store) execute(d ratelimit.Demand, call func() error) error {
 	return nil
 }
 
-// peek asks the store inside about d's state. It has no caller, so it ends at the store's own
-// timeout. It follows a call whose caller allowed less time than that: such a call does not tell
-// whether the store is slower than its caller or does not answer at all. A peek that fails counts
-// as one failure. If there was no answer since an earlier failure, it counts as a failure for each
-// call that was abandoned since it began, unless one was answered meanwhile: one slow answer is no
-// outage.
+// peek peeks at d's state in the store inside. It has no caller, so it ends at the store's own
+// timeout. It follows a call whose caller allowed less time than that: such a call does not show
+// whether the store is only slow or does not answer at all. A peek that fails counts as one
+// failure. If there was no answer since an earlier failure, it counts as one failure for each call
+// that was abandoned since it began, unless a call was answered meanwhile: one slow answer is not
+// an outage.
 func (s *Store) peek(d ratelimit.Demand) {
 	repeated := s.failing()
 	s.abandoned.Store(1)
@@ -82,8 +82,8 @@ func (s *Store) peek(d ratelimit.Demand) {
 	}
 }
 
-// peekInside calls the store inside for peek and returns the verdict. A panic is a failure: callers
-// meet it in their own calls, and here it would end the program.
+// peekInside calls the store inside for peek and returns the verdict. A panic is a failure: in
+// calls it reaches the callers, but here it would end the program.
 func (s *Store) peekInside(d ratelimit.Demand) (verdict error) {
 	defer func() {
 		if recover() != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // The outage of the chart: three processes share a server, which hangs for a while. Together they
-// ask for twice the limit.
+// make calls for twice the limit.
 const (
 	processes   = 3
 	outageMax   = 60
@@ -53,13 +53,13 @@ func (s hangsAWhile) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Re
 	return s.Store.Take(ctx, d)
 }
 
-// outcome is what callers got of one policy.
+// outcome is what callers got with one policy.
 type outcome struct {
 	name     string
 	admitted []time.Duration // when, since the beginning, in order
 	during   int             // how many of them in the outage
 	failed   int
-	slow     int // calls that took 100 ms
+	slow     int // calls that waited for the timeout
 }
 
 func must(t *testing.T, err error) {
@@ -86,7 +86,8 @@ func (o outcome) most() (n int) {
 	return n
 }
 
-// playOutage lets the processes call with a policy, local or not.
+// playOutage plays the outage with a policy. local says whether the processes have a
+// layer.Degraded.
 func playOutage(t *testing.T, name string, policy ratelimit.Policy, local bool) outcome {
 	got := outcome{name: name}
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +143,8 @@ func playOutage(t *testing.T, name string, policy ratelimit.Policy, local bool) 
 	return got
 }
 
-// TestOutageChart plays an outage with each policy, and holds that docs/charts/outage.svg shows it.
-// RATELIMIT_CHARTS is the directory to write the chart to.
+// TestOutageChart plays an outage with each policy, and checks that docs/charts/outage.svg shows
+// it. RATELIMIT_CHARTS is the directory to write the chart to.
 func TestOutageChart(t *testing.T) {
 	closed := playOutage(t, "FailClosed", ratelimit.FailClosed, false)
 	open := playOutage(t, "FailOpen", ratelimit.FailOpen, false)
@@ -187,7 +188,7 @@ func outagePicture(outcomes []outcome) *svg.Picture {
 	p := svg.New(int(top+step*float64(len(outcomes)))-20, "A server hangs for 20 seconds",
 		strings.Join(words, ". ")+".")
 	p.Text("small", 24, 55, "start", fmt.Sprintf("Units admitted in the trailing %.0f s, of "+
-		"%d processes that together ask for twice the limit.",
+		"%d processes that together need twice the limit.",
 		outageLimit.Window.Seconds(), processes))
 	p.Printf(`<g transform="translate(%.0f 0)">`, left)
 	for i, o := range outcomes {
@@ -219,5 +220,5 @@ func outagePicture(outcomes []outcome) *svg.Picture {
 
 func (o outcome) words() string {
 	return fmt.Sprintf("%d admitted in the outage, at most %d in any window; "+
-		"%d calls failed, %d took 100 ms", o.during, o.most(), o.failed, o.slow)
+		"%d calls failed, %d waited for the timeout", o.during, o.most(), o.failed, o.slow)
 }

@@ -13,7 +13,7 @@ import (
 var (
 	errFailure   = errors.New("breaker: the call failed")
 	errNoVerdict = errors.New("breaker: the call says nothing about the store")
-	errAbandoned = fmt.Errorf("%w: its caller's own time is over", errNoVerdict)
+	errAbandoned = fmt.Errorf("%w: the caller's context has ended", errNoVerdict)
 )
 
 // verdictOn returns the verdict of a call that ended with err, and counts it if it failed.
@@ -36,11 +36,12 @@ func (s *Store) verdictOn(ctx context.Context, err error) error {
 // failing reports whether there was a failure since the last success.
 func (s *Store) failing() bool { return s.failed.Load()&1 != 0 }
 
-// guarded reports whether calls go by way of the breaker: it has to know of successes too.
+// guarded reports whether calls go through the breaker, which must count successes too while s is
+// failing or peeking.
 func (s *Store) guarded() bool { return s.failing() || s.peeks.Running() }
 
-// noteFailure begins a time of failing. The breaker is told before, so that noteSuccess either sees
-// its count of failures or does nothing.
+// noteFailure marks s as failing. The breaker has counted the failure before, so noteSuccess either
+// sees that count or does nothing.
 func (s *Store) noteFailure() {
 	for {
 		seen := s.failed.Load()
@@ -50,7 +51,7 @@ func (s *Store) noteFailure() {
 	}
 }
 
-// noteSuccess ends a time of failing, if the breaker counts no failures and none came after seen, a
+// noteSuccess marks s as not failing, if the breaker counts no failures and none came after seen, a
 // value of s.failed.
 func (s *Store) noteSuccess(seen uint64) {
 	if s.State() == Closed && s.breaker.Counts().ConsecutiveFailures == 0 {

@@ -7,14 +7,14 @@ import (
 )
 
 // A Group is what a batch decides together: the demands of one TakeAll, or equal Takes of one key
-// that were enqueued one after another. A client may hold it after the callers have left, so the
-// keys of Demands are not the callers' strings.
+// that were enqueued one after another. A client may hold it after its callers have stopped
+// waiting, so the keys of Demands are not the callers' strings.
 type Group struct {
 	Keys    []string           // stored keys of Demands
 	Demands []ratelimit.Demand // whose Key is a copy, a hash or empty
 	Times   int                // number of equal Takes; 1 for other groups
 	Results []ratelimit.Result // one for each demand, or for each of the equal Takes
-	Err     error              // why those without a Result were not decided; a Result has a Limit
+	Err     error              // why the demands whose Result has no Limit were not decided
 	Panic   any                // what the algorithm panicked with, for the callers
 
 	requests []*request

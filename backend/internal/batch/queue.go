@@ -26,11 +26,12 @@ const maxWorkers = 2
 // A Queue batches requests. The methods are safe for concurrent use; the fields are set before the
 // first call.
 type Queue struct {
-	// Execute sends groups in one batch and sets their Results, which are zero, or their Err or
-	// Panic. It opens the gate before the first byte may be sent, and sends nothing if the gate
-	// stays shut. It runs in a goroutine of its own. A panic is passed on to the callers.
+	// Execute sends groups in one batch and sets their Results, which are zero before, or their Err
+	// or Panic. It calls g.Open before the first byte may be sent, and sends nothing if that
+	// returns false. It runs in a goroutine of its own. A panic is passed on to the callers.
 	Execute func(ctx context.Context, g *gate.Gate, groups []Group)
-	// OnTimeout is called when a batch has taken longer than the timeout.
+	// OnTimeout, if not nil, is called in a goroutine of its own when a batch has taken longer than
+	// the timeout.
 	OnTimeout func()
 	// Shared is what several queues have in common.
 	Shared *Shared
@@ -40,7 +41,7 @@ type Queue struct {
 	mu        sync.Mutex
 	requests  []*request // those before head have been dequeued
 	head      int
-	reserved  int       // requests for which Shared has given room
+	reserved  int       // places reserved in Shared.queued
 	workers   []*worker // with a batch
 	running   int       // workers that are not abandoned
 	abandoned int       // workers that are
@@ -138,8 +139,8 @@ func (q *Queue) enqueue(r *request) error {
 	return nil
 }
 
-// reserve makes sure that there is room for one more request. It takes as much from Shared as the
-// queue has, so that few requests touch what all queues share. mu is held.
+// reserve makes sure that there is room for one more request. It doubles the places of the queue,
+// so that few requests touch what all queues share. mu is held.
 func (q *Queue) reserve() bool {
 	if len(q.waiting()) < q.reserved {
 		return true
@@ -156,8 +157,8 @@ func (q *Queue) reserve() bool {
 // waiting returns the requests that have not been dequeued. mu is held.
 func (q *Queue) waiting() []*request { return q.requests[q.head:] }
 
-// dequeue removes the first n requests that wait. It moves the others only when they are no more
-// than half of all, so that a long queue costs each request little. mu is held.
+// dequeue removes the first n requests that wait. It moves the others only when they fill no more
+// than half of the slice, so that a long queue costs each request little. mu is held.
 func (q *Queue) dequeue(n int) {
 	clear(q.waiting()[:n])
 	if q.head += n; 2*q.head >= len(q.requests) {
@@ -240,7 +241,7 @@ func (q *Queue) remove(w *worker) {
 	w.index = -1
 }
 
-// send sends one batch of groups, which are the last of w or not, and delivers the outcome.
+// send sends one batch of groups and delivers the outcome. last is whether w has no more groups.
 func (q *Queue) send(w *worker, groups []Group, last bool) {
 	b, groups := begin(groups)
 	if len(groups) == 0 {

@@ -244,8 +244,8 @@ func TestQueueHanging(t *testing.T) {
 	})
 }
 
-// TestQueueMany: of more requests than fit into a batch, those that wait for the second one are
-// answered in time that they were not sent.
+// TestQueueMany: if requests do not fit into one batch, those that wait for the second one fail in
+// time with the error that they were not sent.
 func TestQueueMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, queue := newFakeServer(t)
@@ -288,7 +288,7 @@ func TestQueueMany(t *testing.T) {
 // TestQueueFull: beyond the bounds requests are refused at once.
 func TestQueueFull(t *testing.T) {
 	_, queue := newFakeServer(t)
-	queue.Shared.queued.Store(MaxQueued) // of another queue's, it may be
+	queue.Shared.queued.Store(MaxQueued) // as if by another queue
 	if _, err := take(t.Context(), queue, "a"); !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("full queue: %v", err)
 	}
@@ -361,7 +361,8 @@ func TestGroupMarkSent(t *testing.T) {
 	}
 }
 
-// TestQueueExact counts what many callers, some of which leave, are admitted on a few keys.
+// TestQueueExact counts the units that many callers, some of which cancel, are admitted on a few
+// keys.
 func TestQueueExact(t *testing.T) {
 	_, queue := newFakeServer(t)
 	queue.Shared.Timeout = time.Minute
@@ -403,7 +404,7 @@ func TestQueueExact(t *testing.T) {
 
 // TestQueueSharing: callers use two queues by turns, so that a request that one queue has released
 // is used by the other while the first still sends more groups than fit into a batch. Each caller
-// gets its own result, and none an error that its time is over.
+// gets its own result, and none a timeout.
 func TestQueueSharing(t *testing.T) {
 	s, one := newFakeServer(t)
 	one.Shared.Timeout = 2 * time.Second // ticks of an eighth
@@ -431,7 +432,7 @@ func TestQueueSharing(t *testing.T) {
 	}
 }
 
-// TestQueueShortTimeout asks a stopped server with the shortest timeout there is.
+// TestQueueShortTimeout calls a stopped server with the shortest timeout.
 func TestQueueShortTimeout(t *testing.T) {
 	s, queue := newFakeServer(t)
 	queue.Shared.Timeout = time.Nanosecond
@@ -452,7 +453,7 @@ func TestQueueLateTimers(t *testing.T) {
 		{0, timeout, timeout - timeout/ticksPerTimeout},
 		{2 * time.Millisecond, timeout + 2*time.Millisecond,
 			timeout - timeout/ticksPerTimeout - 2*time.Millisecond},
-		// By more than a tick: who came meanwhile may have come at the end.
+		// Late by more than a tick: requests that are queued meanwhile count as queued at its end.
 		{30 * time.Millisecond, timeout + 2*30*time.Millisecond,
 			timeout - 2*timeout/ticksPerTimeout},
 		{200 * time.Millisecond, timeout + 2*200*time.Millisecond,
@@ -467,7 +468,7 @@ func TestQueueLateTimers(t *testing.T) {
 			})
 			shared.timer.Stop()
 			resume := s.stop()
-			for range 50 { // at any time between two ticks, and with or without others who wait
+			for range 50 { // at any time between two ticks, with or without others waiting
 				time.Sleep(time.Duration(rand.Int64N(int64(2 * timeout))))
 				var wg sync.WaitGroup
 				for range 5 {
@@ -491,8 +492,8 @@ func TestQueueLateTimers(t *testing.T) {
 	}
 }
 
-// TestQueueSingle: each request is a batch of its own, sent at once whatever others are on their
-// way, and timed out like others; and no more are begun while too many hang.
+// TestQueueSingle: each request is a batch of its own, sent at once whatever other requests are
+// under way. It times out like others, and no more are sent while too many hang.
 func TestQueueSingle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, queue := newFakeServer(t)

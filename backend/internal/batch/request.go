@@ -41,21 +41,22 @@ func (r *request) setOne(key string, d ratelimit.Demand) {
 	r.keys, r.demands, r.results = r.key[:], r.demand[:], r.result[:]
 }
 
-// clear makes r as good as new. It keeps no bytes of a caller.
+// clear prepares r for another use. It keeps no reference to a caller's data.
 func (r *request) clear() {
 	r.keys, r.demands, r.results, r.err, r.batch = nil, nil, nil, nil, nil
 	r.key[0], r.demand[0] = "", ratelimit.Demand{}
 	r.state.Store(queued)
 }
 
-// batch is one request to the server, which carries those of several callers.
+// batch is one request to the server, with the requests of several callers.
 type batch struct {
 	gate    gate.Gate
 	waiting atomic.Int32 // requests whose callers have not abandoned them
 }
 
-// abandon removes one waiting request from b, and reports whether b may have been sent. When the
-// last request is abandoned, b is not sent if it has not been yet.
+// abandon removes one waiting request from b. It reports whether b may have been sent, or may still
+// be sent for other requests. Once the last request is abandoned, b is not sent if it has not been
+// sent yet.
 func (b *batch) abandon() (sent bool) {
 	return b.waiting.Add(-1) > 0 || b.gate.Abandon()
 }

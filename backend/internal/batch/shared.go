@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// MaxQueued bounds the requests for which queues with one Shared have reserved room.
+	// MaxQueued bounds the places for requests that queues with one Shared have reserved.
 	MaxQueued = 1 << 16
 
 	// MaxAbandoned bounds the abandoned batches of queues with one Shared. At this number, a queue
@@ -18,11 +18,11 @@ const (
 // Shared is what the queues of one store have in common: the timeout, bounds, and a ticker. Timeout
 // is set before the first use.
 type Shared struct {
-	// Timeout is how long a caller waits, and after which a batch is abandoned: it no longer counts
-	// as being sent, so that another can begin.
+	// Timeout bounds how long a caller waits. A batch that takes longer is abandoned: it no longer
+	// counts as under way, so that another can begin.
 	Timeout time.Duration
 
-	queued    atomic.Int64 // requests for which queues have reserved room
+	queued    atomic.Int64 // places for requests that queues have reserved
 	abandoned atomic.Int64 // batches that take longer than Timeout
 	refused   atomic.Int64 // requests that met one of the bounds
 
@@ -32,8 +32,7 @@ type Shared struct {
 	ticker
 }
 
-// Queued returns the number of slots for requests that are not sent yet, of which at least half are
-// in use.
+// Queued returns the number of places for requests that are not sent yet. At least half are in use.
 func (s *Shared) Queued() int {
 	// A request that finds no room is counted for a moment.
 	return int(min(s.queued.Load(), MaxQueued))

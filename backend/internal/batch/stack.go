@@ -6,7 +6,7 @@ const stackSize = 8 << 10
 // growStack makes room for stackSize bytes on the stack of its goroutine, by the size of its frame.
 // A new goroutine that calls a client library would otherwise grow its stack several times on the
 // way down and move more frames each time, which costs a quarter of the client's processor time for
-// a single call. use is false, so that the bytes need not be cleared.
+// a single call. use is always false, so that the bytes are not cleared.
 //
 //go:noinline
 func growStack(use bool) {

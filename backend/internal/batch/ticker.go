@@ -28,7 +28,8 @@ type ticked interface {
 	onTick(now, before int64) bool
 }
 
-// watch calls onTick of each of qs at each tick of so long, until it returns false.
+// watch calls onTick of each of qs at each tick, until it returns false. length is the time between
+// two ticks.
 func (t *ticker) watch(length time.Duration, qs ...ticked) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // onTick answers requests that have waited for the timeout, less a tick at most, and abandons
 // workers whose batches have taken as long. It reports whether requests or workers are left.
 //
-// Ticks may be late, so a request or a batch that is dated before may have begun just now. Its
-// date becomes now-1.
+// Ticks may be late, so a request or a batch with the date before may have begun just now. Its date
+// becomes now-1.
 func (q *Queue) onTick(now, before int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,7 +71,7 @@ func (q *Queue) postpone(from, to int64) {
 	}
 }
 
-// fail answers r, if it is in this state, that its time is over. mu is held.
+// fail answers r with a timeout, if it is in this state. mu is held.
 func (q *Queue) fail(r *request, state uint32) {
 	if !r.state.CompareAndSwap(state, answered) {
 		return

@@ -1,17 +1,16 @@
-// Package denycache caches refusals that a server has given, and returns them until they may no
-// longer be right: until their RetryAfter has passed, or until the server reports that one of their
-// states has changed.
+// Package denycache caches the refusals of a server. It returns them until their RetryAfter has
+// passed or the server reports that one of their states has changed.
 //
 // The server reports changes of what was read in a transaction with CLIENT CACHING YES (CLIENT
-// TRACKING ON OPTIN NOLOOP), and of nothing else, so that demands which are admitted cost it
-// nothing more. A refusal is therefore followed by a [Look]: peeks at the same demands, sent in
-// such a transaction while no caller waits. Their results are what is cached.
+// TRACKING ON OPTIN NOLOOP), and of nothing else, so that admitted demands cost it no more. A
+// refusal is therefore followed by a [Look]: peeks at the same demands, sent in such a transaction
+// while no caller waits. Their results are what is cached.
 //
-// A look gets its entries before it is sent, and fills those that are still there when the reply
-// comes: a change that the server reports meanwhile removes the entry. The server does not report
+// A look creates its entries before it is sent, and fills those that are still there when the reply
+// arrives: a change that the server reports meanwhile removes the entry. The server does not report
 // changes made by the connection that has read the state, and none after such a change, so changes
-// by this client remove entries as well. While a demand is in flight that may free units, no look
-// at its state gets an entry, since other callers may see its effect before its own reply comes.
+// by this client remove entries as well. While a demand that may free units is in flight, looks at
+// its state create no entries, since other callers may see its effect before its own reply arrives.
 //
 // An entry stands in two indexes: by its demands, for lookups, and by each of its stored keys, for
 // changes. Each index has shards with a mutex each. A goroutine that holds the mutex of a shard by
@@ -79,7 +78,7 @@ func New(opts serverstore.OpenOptions) *Cache {
 }
 
 // CopyKey returns a key as the cache holds it: a copy, so that no larger string of the caller's is
-// held, or the hash of a long key. The demands of a [Group] have such keys. A nil Cache holds none.
+// held, or the hash of a long key. The demands of a [Group] have such keys. A nil Cache returns "".
 func (c *Cache) CopyKey(key string) string {
 	if c == nil {
 		return ""
@@ -142,15 +141,15 @@ func shortenAll(ds []ratelimit.Demand) []ratelimit.Demand {
 	return ds
 }
 
-// Invalidate removes what is cached of the state under a stored key: the server reports that it has
-// changed.
+// Invalidate removes what is cached of the state under a stored key. It is called when the server
+// reports that the state has changed.
 func (c *Cache) Invalidate(storedKey string) {
 	c.invalidations.Add(1)
 	c.index.removeState(storedKey, 0)
 }
 
-// removeFreed removes the entries of each state of which g may free units. It adds n to the number
-// of demands in flight that may free units of that state.
+// removeFreed removes the entries of each state whose units g may free. It adds n to the number of
+// demands in flight that may free units of that state.
 func (c *Cache) removeFreed(g *Group, n int) {
 	for i, d := range g.Demands {
 		if d.Op == ratelimit.OpGiveBack || d.Op == ratelimit.OpReset {
@@ -165,8 +164,8 @@ func (c *Cache) removeStates(g *Group) {
 	}
 }
 
-// Flush removes everything: the server, or a connection that was to report changes, has lost what
-// this client has read.
+// Flush removes everything. It is called when the server has lost its data or a connection that
+// reports changes has broken.
 func (c *Cache) Flush() {
 	c.flushes.Add(1)
 	c.index.removeAll()

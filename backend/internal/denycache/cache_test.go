@@ -35,11 +35,11 @@ func refusedFor(retry time.Duration) ratelimit.Result {
 	return ratelimit.Result{Limit: 10, RetryAfter: retry, ResetAfter: 2 * retry}
 }
 
-// A request is one that a Cache knows of, in flight to a server that the test plays.
+// A request is in flight from a Cache to a server that the test plays.
 type request struct {
 	cache  *Cache
 	groups []Group
-	flight Flight
+	sent   Sent
 }
 
 // send sends demands, each a group of its own, whose stored keys are their keys with "stored:"
@@ -58,7 +58,7 @@ func sendGroups(c *Cache, groups ...Group) *request {
 			g.Demands[i].Key = c.CopyKey(g.Demands[i].Key)
 		}
 	}
-	return &request{cache: c, groups: groups, flight: c.Send(groups)}
+	return &request{cache: c, groups: groups, sent: c.Send(groups)}
 }
 
 // groupOf makes one group of ds.
@@ -75,7 +75,7 @@ func (r *request) reply(results ...ratelimit.Result) *Look {
 	for i := range r.groups {
 		results = results[copy(r.groups[i].Results, results):]
 	}
-	return r.cache.Receive(r.flight, r.groups)
+	return r.cache.Receive(r.sent, r.groups)
 }
 
 // fill answers the peeks of a look.
@@ -185,11 +185,11 @@ func TestExpires(t *testing.T) {
 		}
 		time.Sleep(time.Minute - time.Nanosecond)
 		if !cached(c, denied("k", 1)) {
-			t.Error("too old before MaxAge")
+			t.Error("too old before CacheAge")
 		}
 		time.Sleep(time.Nanosecond)
 		if cached(c, denied("k", 1)) {
-			t.Error("not too old at MaxAge")
+			t.Error("not too old at CacheAge")
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // by the process's own clock
@@ -250,7 +250,7 @@ func TestShortRetryAfter(t *testing.T) {
 	})
 }
 
-// TestDiscarded: what a look brings is not cached if its entry was removed before it came.
+// TestDiscarded: the result of a look is not cached if its entry was removed before it arrived.
 func TestDiscarded(t *testing.T) {
 	d := denied("k", 1)
 	for what, change := range map[string]func(c *Cache){
@@ -278,7 +278,7 @@ func TestDiscarded(t *testing.T) {
 			c.fill(after, refusedFor(time.Hour))
 			if s := c.Stats(); !cached(c, d) || s.Stored != 1 || s.Discarded != 1 ||
 				s.Entries != 1 {
-				t.Errorf("what was asked for after the change is not kept: %+v", s)
+				t.Errorf("the look after the change is not kept: %+v", s)
 			}
 			c.Flush()
 			c.checkEmpty(t)
@@ -286,8 +286,8 @@ func TestDiscarded(t *testing.T) {
 	}
 }
 
-// TestFreeing: no refusal is cached whose look would be sent while a demand is in flight that may
-// free units: other callers may see its effect.
+// TestFreeing: while a demand that may free units is in flight, no refusal of its state is cached,
+// since other callers may see its effect.
 func TestFreeing(t *testing.T) {
 	d := denied("k", 1)
 	for _, op := range []ratelimit.Op{ratelimit.OpReset, ratelimit.OpGiveBack} {
@@ -418,8 +418,8 @@ func TestRemoves(t *testing.T) {
 	}
 }
 
-// TestReplaces: which of two refusals of one demand stays: the newer one, unless it is for more
-// units and the older one still holds.
+// TestReplaces: of two refusals of one demand the newer one stays, unless it is for as many units
+// or more and the older one still holds.
 func TestReplaces(t *testing.T) {
 	type answer struct {
 		n     int64

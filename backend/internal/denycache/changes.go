@@ -2,24 +2,24 @@ package denycache
 
 import "time"
 
-// A Flight is the time from sending a request until its reply has come.
-type Flight struct{ sent time.Duration }
+// Sent is the time at which a request was sent.
+type Sent struct{ at time.Duration }
 
-// Send is called before a request with groups is sent. It removes entries of states of which the
-// request may free units.
-func (c *Cache) Send(groups []Group) (f Flight) {
+// Send is called before a request with groups is sent. It removes the entries of states whose units
+// the request may free.
+func (c *Cache) Send(groups []Group) (sent Sent) {
 	if c == nil {
-		return f
+		return sent
 	}
 	for i := range groups {
 		c.removeFreed(&groups[i], +1)
 	}
-	return Flight{time.Since(c.clock.start)}
+	return Sent{time.Since(c.clock.start)}
 }
 
 // Receive is called when the reply is in groups. It removes the entries of states that the request
 // has changed. It returns the look that should follow the refusals, or nil.
-func (c *Cache) Receive(f Flight, groups []Group) *Look {
+func (c *Cache) Receive(sent Sent, groups []Group) *Look {
 	if c == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (c *Cache) Receive(f Flight, groups []Group) *Look {
 			c.removeStates(g)
 		}
 	}
-	return c.newLook(groups, time.Since(c.clock.start)-f.sent)
+	return c.newLook(groups, time.Since(c.clock.start)-sent.at)
 }
 
 // Lose is called when there is no reply. It removes all that the request may have changed.

@@ -7,7 +7,7 @@ func (x *index) addEvicting(shard *demandShard, e *entry) bool {
 		return true
 	}
 	if e.size() > x.usage.maxBytes {
-		return false // nor would it fit if all others were evicted
+		return false // it would not fit if all others were evicted
 	}
 	if x.evict(shard, e) {
 		return true

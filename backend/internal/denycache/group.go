@@ -6,7 +6,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A Group is what the cache has to know of demands that the server decides together.
+// A Group is what the cache needs of demands that the server decides together.
 type Group struct {
 	Keys    []string           // stored keys of Demands
 	Demands []ratelimit.Demand // with keys from CopyKey

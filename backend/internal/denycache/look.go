@@ -24,7 +24,7 @@ func (c *Cache) newLook(groups []Group, roundTrip time.Duration) *Look {
 	var l *Look
 	for i := range groups {
 		g := &groups[i]
-		// The look takes as long again, and then half of the time should be left.
+		// The look takes as long again; after it, half of the time should be left.
 		wait, refused := g.retryAfter()
 		if g.Err != nil || !refused || wait < 4*roundTrip || !onlyTakes(g.Demands) {
 			continue
@@ -59,7 +59,7 @@ func (l *Look) add(g *Group, e *entry) {
 	l.entries = append(l.entries, e)
 }
 
-// Fill is called when the reply to l has come and is in its groups, or when there is none.
+// Fill is called when the reply to l is in its groups, or with answered false when there is none.
 func (c *Cache) Fill(l *Look, answered bool) {
 	roundTrip := time.Since(c.clock.start) - l.sent.since
 	for i := range l.Groups {
@@ -81,7 +81,7 @@ func (c *Cache) Fill(l *Look, answered bool) {
 	c.looks.Add(-1)
 }
 
-// acquire returns the entry of g for a look in flight, or nil if there is none to be had.
+// acquire returns the entry of g for a look in flight, or nil if g gets none.
 func (c *Cache) acquire(g *Group) *entry {
 	hash := c.index.hash(g.Demands)
 	shard := c.index.byDemands(hash)

@@ -55,8 +55,8 @@ func newRefusal(g *Group, sent instant) *refusal {
 // removed marks an entry that was removed. No refusal is stored in it any more.
 var removed = new(refusal)
 
-// covers reports whether r answers ds, the demands of its entry, which may ask for other numbers of
-// units: no fewer where the demand was refused, and no more where it was not.
+// covers reports whether r answers ds, the demands of its entry with other numbers of units: no
+// fewer where the demand was refused, and no more where it was not.
 func (r *refusal) covers(ds []ratelimit.Demand) bool {
 	for i := range r.answers {
 		if a := &r.answers[i]; a.result.Allowed && ds[i].N > a.n ||
@@ -68,7 +68,7 @@ func (r *refusal) covers(ds []ratelimit.Demand) bool {
 }
 
 // holds reports whether r may be returned at now, and the time since its request was sent. It ends
-// with the earliest RetryAfter: then the result of that demand is another one.
+// with the earliest RetryAfter, since that demand then has another result.
 func (r *refusal) holds(now instant, maxAge time.Duration) (elapsed time.Duration, ok bool) {
 	elapsed = time.Duration(now.at-r.sent.at) * time.Microsecond
 	// After a clock has stepped back the server may decide otherwise.

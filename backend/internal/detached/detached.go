@@ -10,10 +10,10 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// Calls bounds the calls that have not ended although their callers no longer wait. The fields are
-// set before the first call.
+// Calls bounds the calls that go on although their callers no longer wait. Set the fields before
+// the first call.
 type Calls struct {
-	Max    int64  // number of abandoned calls from which on no more are begun
+	Max    int64  // number of abandoned calls at which new ones fail
 	Prefix string // of errors
 
 	abandoned atomic.Int64
@@ -27,7 +27,7 @@ func (c *Calls) Abandoned() int64 { return c.abandoned.Load() }
 func (c *Calls) Refused() int64 { return c.refused.Load() }
 
 // Do runs call in a goroutine of its own and returns what it returns, or an error that wraps
-// [ratelimit.ErrUnavailable] when ctx ends, after timeout, or if too many calls go on already. A
+// [ratelimit.ErrUnavailable] when ctx ends, after timeout, or if there are Max abandoned calls. A
 // panic of call is passed on, unless the caller no longer waits.
 func Do[T any](
 	ctx context.Context, c *Calls, timeout time.Duration, call func(context.Context) (T, error),

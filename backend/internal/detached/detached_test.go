@@ -20,7 +20,7 @@ func TestAnswers(t *testing.T) {
 		for _, want := range []error{nil, boom} {
 			n, err := Do(t.Context(), calls, time.Second, func(ctx context.Context) (int, error) {
 				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != time.Second {
-					t.Error("the call does not know the deadline")
+					t.Error("the call does not have the deadline")
 				}
 				return 5, want
 			})

@@ -1,5 +1,5 @@
-// Package gate keeps a request to a server from being sent once its callers have been told that it
-// was not.
+// Package gate prevents a request to a server from being sent after its callers got an error that
+// says that it was not.
 package gate
 
 import "sync/atomic"

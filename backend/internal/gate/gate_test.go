@@ -2,7 +2,7 @@ package gate
 
 import "testing"
 
-// TestParent: each request of a batch knows whether it was sent, and none is sent once the batch
+// TestParent: each request of a batch reports whether it was sent, and none is sent once the batch
 // has been abandoned.
 func TestParent(t *testing.T) {
 	var all, one, two Gate
@@ -22,7 +22,7 @@ func TestParent(t *testing.T) {
 	}
 	one.Reset(nil)
 	if one.Opened() || !one.Open() {
-		t.Error("a gate that was reset is not as good as new")
+		t.Error("a gate that was reset is open, or cannot be opened")
 	}
 }
 
@@ -34,7 +34,7 @@ func TestRace(t *testing.T) {
 		go func() { opened <- g.Open() }()
 		sent := g.Abandon()
 		if wrote := <-opened; wrote && !sent {
-			t.Fatal("written after the caller was told that nothing was sent")
+			t.Fatal("written after the caller got an error that nothing was sent")
 		}
 	}
 }

@@ -18,12 +18,12 @@ import (
 //	prefix "{" tag "}" [key] ":" limit ":" algorithm
 //
 // A cluster takes the slot from the tag: the demand's key, or what the function for tags returns
-// for it. key is left out when it equals the tag. Both are written as "=" and the bytes or, if
-// those are more than 128, as "#" and their SHA-256 in unpadded base64url. "{", "}", "%" and
-// control bytes are written as "%" and two hexadecimal digits, in the names of limit and algorithm
-// ":" as well. So the first brace is the store's own, no byte of a caller closes or empties the
-// tag, the two names are found from the right, and two demands have the same stored key only if
-// key, limit's name and algorithm's name are the same.
+// for it. key is left out if it equals the tag. Both are written as "=" and the bytes or, if those
+// are more than 128, as "#" and their SHA-256 in unpadded base64url. "{", "}", "%" and control
+// bytes, and ":" in the names of limit and algorithm, are written as "%" and two hexadecimal
+// digits. So the first brace is the store's own, no byte of a caller closes or empties the tag, the
+// two names are found from the right, and two demands have the same stored key only if key, limit's
+// name and algorithm's name are the same.
 type Keyspace struct {
 	prefix string
 	tag    func(key string) string
@@ -48,7 +48,7 @@ var (
 // mean the key itself.
 func New(prefix string, tag func(key string) string) (Keyspace, error) {
 	if strings.ContainsAny(prefix, "{}") {
-		return Keyspace{}, errors.New("a prefix may not hold braces")
+		return Keyspace{}, errors.New("a prefix must not contain braces")
 	}
 	return Keyspace{prefix, tag}, nil
 }
@@ -90,11 +90,11 @@ func appendPart(b []byte, s string) []byte {
 
 func isLiteral(s string) bool { return escapedInPart.Fits(s, maxLiteral) }
 
-// Scrub returns err if its text holds no stored key of k and nothing that [Scrub] removes, and
-// otherwise an error with the text before that.
+// Scrub returns err, or if its text contains a stored key of k or what [Scrub] removes, an error
+// with the text before it.
 func (k Keyspace) Scrub(err error) error { return cut(Scrub(err), k.prefix+"{") }
 
-// Scrub returns err without the arguments of an unknown command that it repeats: keys, or a
+// Scrub returns err without the arguments of an unknown command, which a server repeats: keys, or a
 // password in AUTH and HELLO.
 func Scrub(err error) error { return cut(err, "with args beginning with") }
 

@@ -119,8 +119,8 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// FuzzKey holds that a stored key can be taken apart into what it was made of, hashes aside, so no
-// two demands share one; and that the slot is that of the tag alone.
+// FuzzKey: a stored key can be taken apart into its parts, hashes aside, so no two demands share
+// one, and its slot is that of the tag alone.
 func FuzzKey(f *testing.F) {
 	f.Add("user:42", "", "1m0s", "log2")
 	f.Add("tenant:42:user:7", "tenant:42", "burst", "log2")
@@ -159,7 +159,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// isPart tells whether s, and of all shorter strings no other, is written as part.
+// isPart reports whether part is the written form of s.
 func isPart(part, s string) bool {
 	switch {
 	case part == "" || len(part) > 1+maxLiteral:

@@ -1,5 +1,5 @@
-// Package lazy opens a store in the background, again and again until its server answers: for
-// client libraries that make no client while their server is away.
+// Package lazy opens a store in the background and retries until its server answers, for client
+// libraries that return no client while their server is unavailable.
 package lazy
 
 import (
@@ -24,8 +24,8 @@ type Inner interface {
 	Close() error
 }
 
-// A Store is a store that opens another one in the background and then does what that one does. It
-// is safe for concurrent use. Create one with [Open].
+// A Store opens another store in the background and then forwards to it. It is safe for concurrent
+// use. Create one with [Open].
 type Store struct {
 	open    func() (Inner, error)
 	timeout time.Duration
@@ -38,9 +38,10 @@ type Store struct {
 	closed chan struct{}
 }
 
-// Open returns a store that calls open until it returns a store. The first decisions wait for the
-// first attempt, up to timeout; while there is no store, later ones fail with the error of the last
-// attempt, which wraps [ratelimit.ErrUnavailable]. Close it when it is no longer needed.
+// Open returns a store that calls open until that returns a store. Decisions wait for the first
+// attempt, up to timeout. After it, and until an attempt succeeds, they fail at once with the error
+// of the last attempt, which wraps [ratelimit.ErrUnavailable]. Close it when it is no longer
+// needed.
 func Open(open func() (Inner, error), timeout time.Duration) *Store {
 	s := &Store{
 		open: open, timeout: timeout,
@@ -162,7 +163,8 @@ func (s *Store) Stats() serverstore.Stats {
 	return serverstore.Stats{}
 }
 
-// Close closes the store, or ends the attempts to open it: one that is under way ends by itself.
+// Close closes the store, or stops the attempts to open it. An attempt that is under way ends by
+// itself.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,11 +48,11 @@ func (s *inner) Close() error {
 	return nil
 }
 
-var errAway = fmt.Errorf("%w: nobody listens", ratelimit.ErrUnavailable)
+var errAway = fmt.Errorf("%w: connection refused", ratelimit.ErrUnavailable)
 
 const timeout = 100 * time.Millisecond
 
-// ask makes one call of each kind, and returns what is wrong with one of the results.
+// ask makes one call of each kind, and returns an error if a result differs from want.
 func ask(ctx context.Context, s *Store, want error) error {
 	res, err := s.Take(ctx, take)
 	if !errors.Is(err, want) || res.Allowed != (want == nil) {
@@ -75,8 +75,8 @@ func ask(ctx context.Context, s *Store, want error) error {
 	return nil
 }
 
-// TestOpenAgain: while the server is away calls fail at once with the error of the last attempt,
-// and when it is back the store is opened.
+// TestOpenAgain: while the server is unavailable, calls fail at once with the error of the last
+// attempt. When it has recovered, the store is opened.
 func TestOpenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failures = 3
@@ -102,7 +102,7 @@ func TestOpenAgain(t *testing.T) {
 	})
 }
 
-// TestFirstAttempt: calls wait for the first attempt, no longer than they may.
+// TestFirstAttempt: calls wait for the first attempt, up to their timeout.
 func TestFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Open(func() (Inner, error) {

@@ -22,8 +22,8 @@ import (
 // does not report when it sends them: rueidis, and valkey-go, which is the same code under another
 // name.
 type Client interface {
-	// Do sends a command that is not marked as one that may be sent again: words, then keys, then
-	// args.
+	// Do sends the command of words, then keys, then args. It must not mark the command as one that
+	// may be sent again.
 	Do(ctx context.Context, words, keys, args []string) (reply string, err error)
 	// DoTracked is Do for a command that reads, in one transaction with CLIENT CACHING YES.
 	DoTracked(ctx context.Context, words, keys, args []string) (reply string, err error)
@@ -71,8 +71,8 @@ func words(c *server.Command) []string {
 	return []string{c.Verb, c.Script, strconv.Itoa(len(c.Keys))}
 }
 
-// quietContext is a context without a deadline that ends without closing a channel: only Err
-// reports it, which the clients call before they send.
+// quietContext is a context without a deadline and without a Done channel. Only Err reports its
+// end; the clients call it before they send.
 type quietContext struct {
 	context.Context
 	gate *gate.Gate
@@ -138,5 +138,5 @@ func (a adapter) Unsent(err error) bool {
 		errors.As(err, &head) && head.Conn != nil || a.NotSent(err)
 }
 
-// Lost does nothing: the clients ask for the state of a cluster when a connection ends.
+// Lost does nothing: the clients reload the state of a cluster when a connection ends.
 func (adapter) Lost(error) {}

@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/server"
 )
 
-// fakeClient replies what it is told to.
+// fakeClient is a client with a fixed reply.
 type fakeClient struct {
 	reply string
 	err   error
@@ -64,7 +64,7 @@ func TestUnsent(t *testing.T) {
 	for err, want := range map[error]bool{
 		&net.OpError{Op: "dial", Err: errors.New("refused")}: true,
 		&net.OpError{Op: "read", Err: errors.New("reset")}:   false,
-		net.ErrClosed:            true, // what NotSent knows
+		net.ErrClosed:            true, // which NotSent recognizes
 		context.DeadlineExceeded: false,
 	} {
 		if got := (adapter{fakeClient{}}).Unsent(err); got != want {
@@ -73,7 +73,7 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestInfos: it is enough that some servers of a cluster answer.
+// TestInfos: it is enough if some servers of a cluster answer.
 func TestInfos(t *testing.T) {
 	down := errors.New("down")
 	a, b, dead := fakeClient{reply: "a"}, fakeClient{reply: "b"}, fakeClient{err: down}

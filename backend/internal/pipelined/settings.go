@@ -9,8 +9,9 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// The settings of a client with a cache, where the caller sets none: the store stops using a server
-// that does not answer, and cached refusals whose changes it cannot report, within a second.
+// The settings of a client with a cache, if the caller sets none. If a server does not answer, its
+// connections end within a second, and with them the use of cached refusals whose changes it cannot
+// report.
 const (
 	KeepAlive    = 200 * time.Millisecond
 	WriteTimeout = 500 * time.Millisecond
@@ -21,8 +22,8 @@ const (
 // except its own changes.
 func TrackingOptions() []string { return []string{"OPTIN", "NOLOOP"} }
 
-// Tracks reports whether the server lets this user have it report changes, by transactions that
-// read nothing. The error is none that the server replied.
+// Tracks reports whether the server tracks keys for this user. It tries transactions that read
+// nothing. An error means that the server did not reply.
 func Tracks(ctx context.Context, client Client) (bool, error) {
 	for _, words := range [][]string{
 		{"eval_ro", "return ''", "0"},
@@ -58,7 +59,7 @@ func CheckSettings(s Settings) error {
 		{s.AlwaysRESP2, "AlwaysRESP2: a server reports changes over RESP3 only"},
 		{s.DisableCache, "DisableCache: without the client's tracking no changes are reported"},
 		{s.DisableAutoPipelining,
-			"DisableAutoPipelining: a pooled connection reports changes when it is used next"},
+			"DisableAutoPipelining: a pooled connection reports changes only when it is used"},
 		{s.ConnLifetime != 0,
 			"ConnLifetime: at its end the client may send a demand a second time"},
 		{s.TrackingOptions != nil, "ClientTrackingOptions: Open sets its own"},
@@ -71,6 +72,6 @@ func CheckSettings(s Settings) error {
 	if wrong == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: Open cannot cache with these: %s",
+	return fmt.Errorf("%w: Open cannot cache with these settings: %s",
 		ratelimit.ErrInvalidOptions, strings.Join(wrong, "; "))
 }

@@ -19,7 +19,7 @@ type call struct {
 	gate    gate.Gate // of a call that is one of several in a batch
 
 	cached []denycache.Group // groups as the cache sees them; none without a cache
-	flight denycache.Flight
+	sent   denycache.Sent
 }
 
 // load makes c the call that decides groups at now. It leaves out groups whose algorithm fails, and
@@ -66,7 +66,7 @@ func (c *call) prepare(gate *gate.Gate, cache *denycache.Cache) {
 			Keys: g.Keys, Demands: g.Demands, Results: g.Results,
 		})
 	}
-	c.flight = cache.Send(c.cached)
+	c.sent = cache.Send(c.cached)
 }
 
 // newProgram returns the program with this source.

@@ -9,10 +9,10 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 )
 
-// A Client is a client library, as far as stores need it. Its methods are safe for concurrent use.
+// A Client is what stores need of a client library. Its methods are safe for concurrent use.
 type Client interface {
-	// Run sends c to the server that has its keys, and sets its Reply or Err. It opens the gate
-	// before the first byte may be sent, and does not send if the gate stays shut. It never sends c
+	// Run sends c to the server that has its keys, and sets its Reply or Err. It calls Gate.Open
+	// before the first byte may be sent, and sends nothing if that returns false. It never sends c
 	// again once it may have been received, and does not keep its keys and args.
 	Run(ctx context.Context, c *Command)
 
@@ -22,11 +22,11 @@ type Client interface {
 	// ErrorReply returns the text if err is an error reply of a server.
 	ErrorReply(err error) (text string, ok bool)
 
-	// Unsent reports whether Run failed with err because it had no connection, so that at most an
-	// attempt before, which a server redirected, has been sent.
+	// Unsent reports whether Run failed with err because it had no connection. Then nothing was
+	// sent, except perhaps an earlier attempt that a server redirected.
 	Unsent(err error) bool
 
-	// Lost is called after an error that was no reply of a server. It does not block.
+	// Lost is called after an error that was not a reply of a server. It does not block.
 	Lost(err error)
 
 	// Cluster reports whether keys are on several servers, by their slots.
@@ -36,8 +36,8 @@ type Client interface {
 // A Pipeliner is a [Client] of a cluster that can send several commands at once, in one pipeline
 // for each server.
 type Pipeliner interface {
-	// Owner returns the name of the server that has key, or nothing if the client would have to ask
-	// for it.
+	// Owner returns the name of the server that has key, or "" if the client would need I/O to find
+	// it.
 	Owner(key string) string
 
 	// RunPipeline is [Client].Run for several commands. It sets Redirected as well.
@@ -51,7 +51,7 @@ type Tracker interface {
 	RunTracked(ctx context.Context, c *Command)
 }
 
-// A Command is EVALSHA or EVAL, which runs a script, or the form of these that only reads.
+// A Command is EVALSHA or EVAL, which run a script, or their read-only form.
 type Command struct {
 	Gate   *gate.Gate
 	Verb   string // "evalsha" or "eval", or with "_ro"

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestNoWallClock: no store on servers reads the wall clock, which may be wrong and may step. They
-// measure time with time.Since, and the servers decide. A stamp of the wall clock takes one of
+// TestNoWallClock: no store on servers reads the wall clock, which may be wrong and may step.
+// Stores measure time with time.Since, and the servers decide. To read the wall clock takes one of
 // these methods.
 func TestNoWallClock(t *testing.T) {
 	stamps := []string{

@@ -9,9 +9,9 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 )
 
-// notExecuted are the beginnings of the error replies with which a server refuses a script, or the
-// first write of one: it has written nothing. (After its first write, servers let a script write to
-// its end whatever the memory, the role or the disk.)
+// notExecuted are the prefixes of the error replies with which a server refuses a script or its
+// first write, so that nothing was written. (After its first write a server lets a script finish,
+// whatever happens to its memory, role or disk.)
 var notExecuted = []string{
 	"ASK ",
 	"BUSY ",
@@ -50,7 +50,7 @@ func replyKind(text string) error {
 	return ratelimit.ErrOutcomeUnknown
 }
 
-// servers are those of a store, with what their errors need.
+// servers are the servers of a store, with what is needed to describe their errors.
 type servers struct {
 	client  Client
 	cluster bool
@@ -80,8 +80,8 @@ func (s *servers) isTryAgain(err error) bool {
 	return err != nil && s.cluster && s.hasReply(err, "TRYAGAIN ")
 }
 
-// failure returns the error for demands that the client could not get decided. sent is whether they
-// may have been written to a connection.
+// failure returns the error for demands whose command failed with err. sent is whether they may
+// have been written to a connection.
 func (s *servers) failure(err error, sent bool) error {
 	cause := s.keys.Scrub(err)
 	if text, ok := s.client.ErrorReply(err); ok {
@@ -90,7 +90,7 @@ func (s *servers) failure(err error, sent bool) error {
 			kind = replyKind(text)
 		}
 		if errors.Is(kind, errors.ErrUnsupported) {
-			return fmt.Errorf("%s: keys of several slots in one TakeAll: %w: %w",
+			return fmt.Errorf("%s: the keys of a TakeAll are in several slots: %w: %w",
 				s.words.Package, kind, cause)
 		}
 		return fmt.Errorf("%w: %w", kind, cause)

@@ -25,8 +25,8 @@ type executor struct {
 	calls     sync.Pool // of *call
 }
 
-// execute decides groups and sets their Results, Err or Panic. It runs one script for all of them,
-// or where they may be of several slots, one for each slot, all in one pipeline.
+// execute decides groups and sets their Results, Err or Panic. It runs one script for all of them
+// or, if they may be in several slots, one for each slot, all in one pipeline.
 func (e *executor) execute(ctx context.Context, g *gate.Gate, groups []batch.Group) {
 	var one [1][]batch.Group
 	parts := append(one[:0], groups)
@@ -78,8 +78,7 @@ func bySlot(groups []batch.Group) (parts [][]batch.Group) {
 	return parts
 }
 
-// send sends the commands of calls, and the source of scripts that a server does not know by their
-// name.
+// send sends the commands of calls, and then the source of scripts that a server does not have.
 func (e *executor) send(ctx context.Context, calls []*call) {
 	e.run(ctx, calls)
 	var unknown []*call
@@ -133,7 +132,7 @@ func (e *executor) receive(ctx context.Context, c *call) {
 			c.cached[i].Err, c.cached[i].Wrote = g.Err, c.script.Wrote(c.command.Reply, i)
 		}
 	}
-	if l := e.cache.Receive(c.flight, c.cached); l != nil {
+	if l := e.cache.Receive(c.sent, c.cached); l != nil {
 		e.startLook(l)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
 )
 
-// startLook sends l. No caller waits for it, unless the clock is the caller's: then a look that
-// came later would bring a time that has passed.
+// startLook sends l in the background. With Options.Now the caller waits for it: a look that
+// arrives later would have a time that has passed.
 func (e *executor) startLook(l *denycache.Look) {
 	if e.now != nil {
 		e.look(l)
@@ -17,8 +17,8 @@ func (e *executor) startLook(l *denycache.Look) {
 	}
 }
 
-// look sends l and gives the cache what it brings. It returns no error: another look follows
-// the next refusal.
+// look sends l and passes the results to the cache. It returns no error: another look follows the
+// next refusal.
 func (e *executor) look(l *denycache.Look) {
 	answered := false
 	defer func() { e.cache.Fill(l, answered) }()

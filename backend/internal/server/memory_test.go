@@ -14,8 +14,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/heap"
 )
 
-// TestStoreLetsKeysGo: when a call has returned, the store, its pools and commands that hang refer
-// to nothing of the string that the key was a part of.
+// TestStoreLetsKeysGo: once a call has returned, the store, its pools and hanging commands do not
+// refer to the string that the key was a part of.
 func TestStoreLetsKeysGo(t *testing.T) {
 	const callers, size = 64, 1 << 20
 	for _, tt := range []struct {

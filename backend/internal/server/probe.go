@@ -23,7 +23,7 @@ var probeSource string
 
 var probeProgram = newProgram(probeSource)
 
-// probe finds out whether the store can work. It adds warning, if there is one, to those of the
+// probe reports whether the store can work. It adds warning, if there is one, to those of the
 // server.
 func (e *executor) probe(ctx context.Context, warning string) (serverstore.Server, error) {
 	var infos []map[string]string
@@ -79,7 +79,7 @@ func (w Words) describe(infos []map[string]string) (serverstore.Server, error) {
 				w.Package, errors.ErrUnsupported)
 		}
 		if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" {
-			return found, fmt.Errorf("%s: the server is a Sentinel, which wants %s: %w",
+			return found, fmt.Errorf("%s: the server is a Sentinel; use %s: %w",
 				w.Package, w.Sentinel, errors.ErrUnsupported)
 		}
 		if major(version) < oldestMajor {
@@ -100,7 +100,7 @@ func (w Words) describe(infos []map[string]string) (serverstore.Server, error) {
 	}
 	if p := found.EvictionPolicy; p != "" && p != "noeviction" {
 		found.Warnings = append(found.Warnings,
-			"With maxmemory-policy "+p+" a server short of memory forgets what was admitted; "+
+			"With maxmemory-policy "+p+" a server that is short of memory loses admissions; "+
 				"set it to noeviction.")
 	}
 	return found, nil
@@ -124,7 +124,7 @@ func older(a, b string) bool {
 	return len(as) < len(bs)
 }
 
-// tryScript runs the commands that decisions are made of, inside a script.
+// tryScript runs, in a script, each command that decisions use.
 func (e *executor) tryScript(ctx context.Context) error {
 	reply, err := e.runScript(ctx, probeProgram, e.keys.Spare())
 	if err != nil {
@@ -138,7 +138,8 @@ func (e *executor) tryScript(ctx context.Context) error {
 
 var errDenied = fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, serverstore.ErrDenied)
 
-// probeError returns an error that says what a reply of the server means for its configuration.
+// probeError returns the error for a part of the probe, what, that failed with err. It explains
+// known replies of a server.
 func (e *executor) probeError(what string, err error) error {
 	kind, text := ratelimit.ErrUnavailable, what
 	msg, ok := e.client.ErrorReply(err)
@@ -150,14 +151,14 @@ func (e *executor) probeError(what string, err error) error {
 		kind, text = errors.ErrUnsupported, what+": the server has no such command"
 	case strings.HasPrefix(msg, "MOVED "):
 		kind = errors.ErrUnsupported
-		text = "the server is a node of a cluster, and wants " + e.words.Cluster
+		text = "the server is a node of a cluster; use " + e.words.Cluster
 	case strings.HasPrefix(msg, "ERR This instance has cluster support disabled"):
 		kind = errors.ErrUnsupported
-		text = "the server is no node of a cluster, and wants " + e.words.Single
+		text = "the server is not a node of a cluster; use " + e.words.Single
 	case strings.HasPrefix(msg, "READONLY "):
 		text = "the server is a read-only replica"
 	case isAuthReply(msg):
-		kind, text = errDenied, "the server wants another user or password"
+		kind, text = errDenied, "the user or the password is wrong or missing"
 	case strings.HasPrefix(msg, "NOPERM "), strings.Contains(msg, "ACL failure in script"),
 		strings.Contains(msg, "The user executing the script"):
 		kind = errDenied
@@ -172,8 +173,8 @@ func isAuthReply(text string) bool {
 	return strings.HasPrefix(text, "NOAUTH ") || strings.HasPrefix(text, "WRONGPASS ")
 }
 
-// Denied returns err, of a client that could not be made, as one that wraps [serverstore.ErrDenied]
-// if reply, the error reply of the server or nothing, refuses the user.
+// Denied returns err, the error of a client that could not be made. It wraps
+// [serverstore.ErrDenied] if reply, the server's error reply or "", refuses the user.
 func Denied(err error, reply string) error {
 	if isAuthReply(reply) || strings.HasPrefix(reply, "NOPERM ") {
 		return fmt.Errorf("%w: %w", serverstore.ErrDenied, err)

@@ -46,8 +46,8 @@ func TestDescribe(t *testing.T) {
 		what     string
 		infos    []string
 		want     serverstore.Server
-		warnings []string // what they hold
-		err      string   // what it holds
+		warnings []string // part of each
+		err      string   // part of it
 	}{
 		{what: "Redis", infos: []string{redis7},
 			want: serverstore.Server{Name: "redis", Version: "7.0.15",
@@ -67,12 +67,12 @@ func TestDescribe(t *testing.T) {
 			err: "redis 6.2.14, and 7.0 is the oldest"},
 		{what: "no Redis", infos: []string{"version:1\r\n"}, err: "neither Redis nor Valkey"},
 		{what: "Sentinel", infos: []string{"redis_version:7.0.15\r\nredis_mode:sentinel\r\n"},
-			err: "wants a client for it"},
+			err: "use a client for it"},
 		{what: "Valkey's Sentinel",
 			infos: []string{
 				"redis_version:7.2.4\r\nvalkey_version:8.1.1\r\nserver_mode:sentinel\r\n",
 			},
-			err: "wants a client for it"},
+			err: "use a client for it"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			var infos []map[string]string
@@ -104,7 +104,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// FuzzInfo reads what is no answer to INFO: the server is refused, or it is one of 7.0 or later.
+// FuzzInfo: whatever the answers to INFO, the servers are refused or are 7.0 or later.
 func FuzzInfo(f *testing.F) {
 	f.Add("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"+
 		"maxmemory_policy:noeviction\r\n", "redis_version:8.0.2\r\n")

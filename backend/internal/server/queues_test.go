@@ -70,8 +70,8 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-// TestQueuesSingle: without batching each demand is sent by itself, and on a cluster one server
-// that does not answer delays no demand for another either.
+// TestQueuesSingle: without batching each demand is sent by itself, and on a cluster too a server
+// that does not answer does not delay demands for another.
 func TestQueuesSingle(t *testing.T) {
 	s, err := New(owning{}, Words{}, serverstore.Options{NoBatching: true})
 	if err != nil {

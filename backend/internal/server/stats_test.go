@@ -38,9 +38,9 @@ func demandOn(key string, n int64) ratelimit.Demand {
 	return ratelimit.Demand{Key: key, Algorithm: limit, N: n}
 }
 
-// TestStats calls a server that does not answer more often than the bounds permit: calls beyond
-// them fail at once and are counted, all others fail by their deadline, and nothing is left when
-// the client has ended its commands.
+// TestStats makes more calls than the bounds permit to a server that does not answer. Calls beyond
+// the bounds fail at once and are counted, all others fail by their deadline, and nothing is left
+// when the client has ended its commands.
 func TestStats(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		t.Run(fmt.Sprintf("single=%t", single), func(t *testing.T) {

@@ -1,9 +1,9 @@
 // Package server has what the stores on Redis and Valkey servers share, whatever their client
 // library: a store that batches demands, runs them as scripts and reads the replies.
 //
-// A Take goes from [Store] to the queue of its server ([batch.Queue]), and with others to the
-// executor, which makes a script of them (package lua), sends it through the [Client] and sets the
-// results.
+// [Store] puts a Take into the queue of its server ([batch.Queue]). The queue passes it, batched
+// with others, to the executor, which builds a script (package lua), sends it through the [Client]
+// and sets the results.
 package server
 
 import (
@@ -23,12 +23,12 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// A Store is the store behind the type of a client's package.
+// A Store implements the Store of a client library's package.
 type Store struct {
 	executor executor
 	queues   queues
 	calls    detached.Calls // that decide nothing
-	warning  string         // why there is no cache, where one was wanted
+	warning  string         // why there is no cache, if it should have one
 	closed   atomic.Bool
 }
 
@@ -52,8 +52,8 @@ func New(client Client, words Words, opts serverstore.Options) (*Store, error) {
 	return s, nil
 }
 
-// UseCache makes s return refusals from c, or if c is nil, makes Probe warn why there is no cache.
-// It is called before the first demand. With a cache the client is a [Tracker].
+// UseCache makes s return refusals from c. If c is nil, Probe adds warning, which says why there is
+// no cache. Call it before the first demand. With a cache the client must be a [Tracker].
 func (s *Store) UseCache(c *denycache.Cache, warning string) {
 	s.executor.cache, s.warning = c, warning
 	s.executor.tracker, _ = s.executor.client.(Tracker)
@@ -114,7 +114,8 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 		return s.queues.queue(keys[0]).TakeAll(ctx, keys, owned, out)
 	}
 	if !keyspace.OneSlot(keys) {
-		return fmt.Errorf("%s: keys of several slots in one TakeAll on a cluster: %w",
+		return fmt.Errorf("%s: the keys of a TakeAll are in several slots of the cluster; "+
+			"Options.Tag can put them in one: %w",
 			s.executor.words.Package, errors.ErrUnsupported)
 	}
 	decide := func(ctx context.Context) error {
@@ -131,7 +132,7 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	})
 }
 
-// createKeys calls that of the executor, which may hang.
+// createKeys calls executor.createKeys, which may hang, with a timeout.
 func (s *Store) createKeys(ctx context.Context, keys []string) {
 	create := func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.executor.createKeys(ctx, keys)
@@ -139,8 +140,8 @@ func (s *Store) createKeys(ctx context.Context, keys []string) {
 	_, _ = detached.Do(ctx, &s.calls, s.queues.shared.Timeout, create)
 }
 
-// checkAlgorithm returns an error for an algorithm without a script. It panics, in the caller, for
-// one that cannot be compared.
+// checkAlgorithm returns an error for an algorithm without a script. It panics, in the caller's
+// goroutine, for one that cannot be compared.
 func checkAlgorithm(a ratelimit.Algorithm) error {
 	if a.Script().Source == "" {
 		return fmt.Errorf("%w: %q", ratelimit.ErrNoScript, a.Name())
@@ -151,7 +152,7 @@ func checkAlgorithm(a ratelimit.Algorithm) error {
 
 func equal(a, b ratelimit.Algorithm) bool { return a == b }
 
-// Probe finds out whether the store can work.
+// Probe reports whether the store can work.
 func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) {
 	probe := func(ctx context.Context) (serverstore.Server, error) {
 		return s.executor.probe(ctx, s.warning)

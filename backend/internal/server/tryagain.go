@@ -16,9 +16,9 @@ const (
 	longestPause = 16 * time.Millisecond
 )
 
-// retryTryAgain calls retry until it no longer fails with TRYAGAIN. It gives up with a quarter of
-// the time left, since a demand in flight at the deadline would have an unknown outcome, and
-// returns first, the error of the call before.
+// retryTryAgain calls retry until it no longer fails with TRYAGAIN. It gives up and returns first,
+// the error of the first call, when a quarter of the time is left: a demand in flight at the
+// deadline would have an unknown outcome.
 func (e *executor) retryTryAgain(
 	ctx context.Context, deadline time.Time, first error, retry func(context.Context) error,
 ) error {
@@ -51,6 +51,6 @@ func (e *executor) createKeys(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// createProgram writes an empty state, which means the same as none, if there is no key. It expires
-// after a second.
+// createProgram writes an empty state, which means the same as none, if the key does not exist. It
+// expires after a second.
 var createProgram = newProgram("redis.call('SET', KEYS[1], '', 'PX', 1000, 'NX') return ''")

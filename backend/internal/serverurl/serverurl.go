@@ -18,7 +18,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// A Kind is how servers work together.
+// A Kind says how servers work together.
 type Kind int
 
 // The kinds of servers.
@@ -34,7 +34,7 @@ var suffixes = []string{Single: "", Cluster: "+cluster", Sentinel: "+sentinel"}
 // A Config is what a URL says.
 type Config struct {
 	Kind               Kind
-	Addrs              []string // host:port; those of Sentinels where Kind is Sentinel
+	Addrs              []string // host:port; of the Sentinels if Kind is Sentinel
 	Username, Password string
 	DB                 int
 	TLS                *tls.Config // nil: none
@@ -47,7 +47,7 @@ type Config struct {
 	NoCache bool // cache no refusals
 }
 
-// A Library is what the URLs of a client library look like.
+// A Library describes the URLs of a client library.
 type Library struct {
 	Plain, TLS string // schemes
 	Caches     bool   // it has the parameters of a cache of refusals
@@ -111,7 +111,7 @@ func (c *Config) setOptions(u *backend.URL) {
 	}
 }
 
-// upTo returns what stands in key before the first sep, or nothing if there is none.
+// upTo returns the part of key before the first sep, or "" if key has no sep.
 func upTo(key, sep string) string {
 	if before, _, ok := strings.Cut(key, sep); ok {
 		return before
@@ -141,11 +141,11 @@ func (c *Config) setTLS(u *backend.URL) {
 	key, hasKey := u.Param("tls-key")
 	switch {
 	case hasCert != hasKey:
-		u.Invalid("tls-cert", "it and tls-key need each other")
+		u.Invalid("tls-cert", "it and tls-key must be given together")
 	case hasCert:
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			u.Invalid("tls-cert", "it and tls-key are not files with a certificate and its key")
+			u.Invalid("tls-cert", "it and tls-key do not name a certificate and its key")
 		}
 		c.TLS.Certificates = []tls.Certificate{pair}
 	}
@@ -166,15 +166,15 @@ func (c *Config) setAddress(u *backend.URL) error {
 	path := strings.TrimPrefix(u.Path, "/")
 	switch {
 	case c.Addrs == nil:
-		return invalid("it has no host; it begins with %s://host:port", u.Scheme)
+		return invalid("it has no host; write %s://host:port", u.Scheme)
 	case c.Kind == Single && len(c.Addrs) > 1:
-		return invalid("several hosts are for %s+cluster:// and %s+sentinel://", u.Scheme, u.Scheme)
+		return invalid("several hosts need %s+cluster:// or %s+sentinel://", u.Scheme, u.Scheme)
 	case c.Kind == Cluster && path != "":
-		return invalid("a cluster has no databases, so the URL has no path")
+		return invalid("a cluster has no databases; leave the path out")
 	case c.Kind == Sentinel:
 		c.MasterName, path, _ = strings.Cut(path, "/")
 		if c.MasterName == "" {
-			return invalid("the name of the primary is missing: %s://host/name", u.Scheme)
+			return invalid("the name of the primary is missing; write %s://host/name", u.Scheme)
 		}
 	}
 	if path == "" {

@@ -10,9 +10,9 @@ import (
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
-// CheckOutcome tests that a middleware of net/http learns of the outcome in a framework. serve
-// starts a server whose routes, /401 and /200, answer with that status; the first does it with an
-// error, as far as the framework has them.
+// CheckOutcome tests that a middleware of net/http sees the status that a framework answers with.
+// serve starts a server whose routes /401 and /200 answer with that status. The handler of /401
+// returns an error if handlers of the framework can do so.
 func CheckOutcome(t *testing.T, serve func(limit func(http.Handler) http.Handler) (url string)) {
 	t.Helper()
 	store, err := memorystore.New(&memorystore.Options{Now: func() int64 { return 1e15 }})

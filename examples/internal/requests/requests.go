@@ -15,14 +15,14 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
-// Limit is how many requests of a user for a route the examples admit in an hour.
+// Limit is the number of requests that the examples admit in an hour for each user and route.
 const Limit = 3
 
 const problem = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
 	`"title":"Quota Exceeded","status":429,"violated-policies":["hour"]}` + "\n"
 
-// Check tests what serve starts: a server of an example on store, with the application's work. It
-// returns the server's URL.
+// Check tests the server that serve starts: that of an example, which uses store and calls work.
+// serve returns the server's URL.
 func Check(
 	t *testing.T, serve func(store ratelimit.Store, work func(id string) string) (url string),
 ) {

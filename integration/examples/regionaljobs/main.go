@@ -3,9 +3,8 @@
 //
 //	go run ./integration/examples/regionaljobs
 //
-// The jobs have more to do than the quota allows. With the URL of a server as -store, several
-// processes share the quota: each runs the jobs of its own regions, as long as all have the same
-// -account.
+// The jobs have more to do than the quota allows. If -store is the URL of a server, several
+// processes with the same -account share the quota, each with the jobs of its own regions.
 package main
 
 import (
@@ -35,10 +34,10 @@ import (
 
 type config struct {
 	Store   string
-	Account string // whose quota it is
+	Account string // owner of the quota
 	Quota   int64  // in any 24 hours
 	Regions int
-	Tasks   int // of each region
+	Tasks   int // per region
 }
 
 func main() {
@@ -47,7 +46,7 @@ func main() {
 	flag.StringVar(&c.Account, "account", "acme", "account at the upstream")
 	flag.Int64Var(&c.Quota, "quota", 9500, "units of the account in any 24 hours")
 	flag.IntVar(&c.Regions, "regions", 8, "jobs that this process runs")
-	flag.IntVar(&c.Tasks, "tasks", 2000, "tasks of each job, of one unit each")
+	flag.IntVar(&c.Tasks, "tasks", 2000, "tasks of each job; a task costs one unit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -56,7 +55,7 @@ func main() {
 	}
 }
 
-// run runs a job for each region until all have ended, and writes to out what became of the quota.
+// run runs a job for each region until all have ended, and writes to out how the quota was used.
 func run(ctx context.Context, c config, out io.Writer) (err error) {
 	store, err := backend.Open(ctx, c.Store)
 	if err != nil {
@@ -88,21 +87,21 @@ func run(ctx context.Context, c config, out io.Writer) (err error) {
 	return errors.Join(errs...)
 }
 
-// job is the job of one region.
+// job is the work of one region.
 type job struct {
 	config
 	url string
 }
 
-// run does the tasks of a job until the quota is used up, and says how far it came. Each job has a
-// transport of its own, as if it were alone in its process.
+// run does the tasks of a job until the quota is used up, and reports how many it did. Each job has
+// its own transport, as if it were alone in its process.
 func (j job) run(ctx context.Context, store ratelimit.Store) (string, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	defer base.CloseIdleConnections()
 	transport, err := upstream.New(store, &upstream.Options{
 		Base:   base,
 		Cost:   func(*http.Request) (string, int64, error) { return j.Account, 1, nil },
-		NoWait: true, // the next day is another run
+		NoWait: true, // the next run continues when there is quota again
 	}, ratelimit.PerDay("geodata", j.Quota))
 	if err != nil {
 		return "", err

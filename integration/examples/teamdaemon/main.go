@@ -1,4 +1,4 @@
-// Command teamdaemon is the daemon of a team that has a store of its own.
+// Command teamdaemon is the daemon with a team's own store.
 package main
 
 import (

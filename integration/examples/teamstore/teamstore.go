@@ -1,5 +1,5 @@
-// Package teamstore is a store of a team's own, which the daemon serves: it keeps states in memory,
-// and in a file while the process is down.
+// Package teamstore is a team's own store, served by the daemon: it keeps states in memory, and in
+// a file while the process is down.
 package teamstore
 
 import (
@@ -18,9 +18,9 @@ import (
 
 func init() { backend.Register("file", open) }
 
-// open opens the store of a URL such as file:/var/lib/limits.json.
+// open opens a store by a URL such as file:/var/lib/limits.json.
 func open(_ context.Context, u *backend.URL) (*backend.Store, error) {
-	if err := u.Check(); err != nil { // that there is no parameter, since it has asked for none
+	if err := u.Check(); err != nil { // rejects parameters: this store has none
 		return nil, err
 	}
 	if u.Path == "" {
@@ -33,7 +33,7 @@ func open(_ context.Context, u *backend.URL) (*backend.Store, error) {
 	return &backend.Store{Store: store, Close: store.save}, nil
 }
 
-// A Store keeps states in a map. It never deletes one, as a store that runs for long has to.
+// A Store keeps states in a map. It never deletes any, which a long-running store must do.
 type Store struct {
 	file   string
 	now    func() int64 // microseconds since the Unix epoch
@@ -43,14 +43,14 @@ type Store struct {
 
 var _ ratelimit.Store = (*Store)(nil)
 
-// Take is that of [ratelimit.Store].
+// Take implements [ratelimit.Store].
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	var out [1]ratelimit.Result
 	err := s.TakeAll(ctx, []ratelimit.Demand{d}, out[:])
 	return out[0], err
 }
 
-// TakeAll is that of [ratelimit.Store].
+// TakeAll implements [ratelimit.Store].
 func (s *Store) TakeAll(
 	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
 ) error {

@@ -14,7 +14,7 @@ import (
 	_ "github.com/truewindow/ratelimit/backend/valkey"
 )
 
-// budget is the limits that all calls share.
+// budget holds the limits that all calls share.
 type budget struct {
 	store         *backend.Store
 	key           string
@@ -36,14 +36,14 @@ func openBudget(ctx context.Context, c config) (*budget, error) {
 	return &budget{store, c.Key, tokens, calls}, nil
 }
 
-// claims are those of a call.
+// claims returns the claims of a call.
 func (b *budget) claims(estimate int64) []ratelimit.Claim {
 	return []ratelimit.Claim{
 		{Limiter: b.tokens, Key: b.key, N: estimate}, {Limiter: b.calls, Key: b.key, N: 1},
 	}
 }
 
-// state says what is left of the budget.
+// state describes what is left of the budget.
 func (b *budget) state(ctx context.Context) string {
 	results, err := ratelimit.PeekAll(ctx, b.claims(1)...)
 	if err != nil {

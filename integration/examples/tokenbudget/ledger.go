@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// A ledger knows all calls of all processes. The zero value is empty.
+// A ledger holds the events of all calls of all processes. The zero value is empty.
 type ledger struct {
 	mu        sync.Mutex
 	calls     map[entryKey]event
-	undecided int    // decisions that the store did not make
-	err       string // of one of them
+	undecided int    // demands that the store left undecided
+	err       string // error of the last of them
 }
 
 type entryKey struct {
@@ -36,7 +36,7 @@ func (l *ledger) add(p *process, e event) {
 	l.calls[entryKey{p, e.Call}] = e
 }
 
-// inFlight returns how many calls of p have not ended, and the tokens that they have reserved.
+// inFlight returns the number of calls of p in flight and the tokens that they have reserved.
 func (l *ledger) inFlight(p *process) (calls int, tokens int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,8 @@ func (l *ledger) inFlight(p *process) (calls int, tokens int64) {
 // judge writes what was used, and returns an error if a window held more than the budget.
 //
 // The budget bounds what was reserved and not given back. What a call used beyond its estimate is
-// known only at its end: it is recorded as debt, which keeps others out until it has left.
+// known only when it ends: it is recorded as debt, which causes refusals until it leaves the
+// window.
 func (l *ledger) judge(c config, out io.Writer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +69,7 @@ func (l *ledger) judge(c config, out io.Writer) error {
 	fmt.Fprintf(out, "%d calls used %d tokens, %d of them beyond their estimates\n",
 		len(calls), used, beyond)
 	if l.undecided > 0 {
-		fmt.Fprintf(out, "%d decisions were not made, such as: %s\n", l.undecided, l.err)
+		fmt.Fprintf(out, "%d demands were undecided, such as: %s\n", l.undecided, l.err)
 	}
 	most := mostInWindow(calls, c.Window.Microseconds())
 	fmt.Fprintf(out, "the fullest window held %d of %d tokens\n", most, c.Tokens)
@@ -78,8 +79,8 @@ func (l *ledger) judge(c config, out io.Writer) error {
 	return nil
 }
 
-// mostInWindow returns the most that any window held of what calls had reserved and not given back.
-// The calls are in the order of their stamps.
+// mostInWindow returns the most tokens that any window held of what calls had reserved and not
+// given back. The calls are in the order of their stamps.
 func mostInWindow(calls []event, window int64) (most int64) {
 	var sum int64
 	first := 0
@@ -93,7 +94,7 @@ func mostInWindow(calls []event, window int64) (most int64) {
 	return most
 }
 
-// charged is the least that a reservation holds in the end.
+// charged returns the part of the reservation that is still charged when the call has ended.
 func (e event) charged() int64 {
 	if !e.Ended {
 		return e.Reserved

@@ -14,12 +14,12 @@ func TestMostInWindow(t *testing.T) {
 	calls := []event{
 		call(1, 5, 0, false), call(3, 5, 3, true), call(11, 4, 9, true), call(12, 1, 1, true),
 	}
-	// The first has left the window of the third: 3 and 4, then 1 more.
+	// The first call has left the window of the third; the others charge 3, 4 and 1.
 	if most := mostInWindow(calls, window); most != 8 {
 		t.Errorf("the fullest window held %d, want 8", most)
 	}
 	if most := mostInWindow(nil, window); most != 0 {
-		t.Errorf("without a call the fullest window held %d", most)
+		t.Errorf("without a call the fullest window held %d, want 0", most)
 	}
 	var book ledger
 	for i, e := range calls {
@@ -28,6 +28,6 @@ func TestMostInWindow(t *testing.T) {
 	}
 	var out bytes.Buffer
 	if err := book.judge(config{Tokens: 7, Window: 10 * time.Microsecond}, &out); err == nil {
-		t.Errorf("a window of 8 tokens is within a budget of 7:\n%s", &out)
+		t.Errorf("no error for a window of 8 tokens and a budget of 7:\n%s", &out)
 	}
 }

@@ -4,7 +4,7 @@
 //	go run ./integration/examples/tokenbudget -store redis://127.0.0.1:6379
 //
 // Each worker reserves an estimate, makes a call that uses between half and one and a half times as
-// many tokens, and commits what the call has used.
+// many tokens, and commits the tokens used.
 package main
 
 import (
@@ -19,13 +19,13 @@ import (
 	"time"
 )
 
-// config is what all processes know.
+// config is the configuration of all processes.
 type config struct {
 	Store   string
-	Key     string // whose budget it is
+	Key     string // key of the budget
 	Tokens  int64  // the budget in any Window
 	Window  time.Duration
-	Workers int           // in each process
+	Workers int           // per process
 	Call    time.Duration // the mean time of a call
 	Lease   time.Duration // the longest time of a call
 	For     time.Duration
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// run starts two processes, kills one of them halfway, and writes to out what became of the budget.
+// run starts two processes, kills one of them halfway, and writes to out how the budget was used.
 func run(ctx context.Context, c config, out io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.For)
 	defer cancel()

@@ -8,15 +8,15 @@ import (
 	"os/exec"
 )
 
-// A process is one of workers, as the process that has started it sees it.
+// A process is the parent's handle of a worker process.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
 	ended chan struct{}
-	err   error // of the process, set before ended is closed
+	err   error // exit error, set before ended is closed
 }
 
-// startProcess starts a process of workers, whose events go to book.
+// startProcess starts a worker process and adds its events to book.
 func startProcess(c config, book *ledger) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -50,14 +50,14 @@ func startProcess(c config, book *ledger) (*process, error) {
 	return p, nil
 }
 
-// end lets the workers finish their calls, and waits until they have.
+// end lets the workers finish their calls and waits for the process.
 func (p *process) end() error {
 	err := p.stdin.Close()
 	<-p.ended
 	return errors.Join(err, p.err)
 }
 
-// kill ends the process at once. If it has ended, kill does nothing.
+// kill kills the process. It does nothing if the process has ended.
 func (p *process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

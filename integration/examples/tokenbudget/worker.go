@@ -14,17 +14,17 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// workerEnv names the environment variable that holds the config of a process of workers.
+// workerEnv names the environment variable that holds the config of a worker process.
 const workerEnv = "TOKENBUDGET_WORKER"
 
-// An event is what a worker writes when it has reserved, when its call has ended, and when the
-// store has not decided.
+// An event is what a worker reports: a reservation, the end of a call, or a demand that the store
+// left undecided.
 type event struct {
-	Call     uint64 // its number
+	Call     uint64 // random number of the call
 	At       int64  // the stamp of the reservation, in µs
 	Reserved int64
 	Used     int64
-	Ended    bool // Used is known
+	Ended    bool // whether Used is known
 	Err      string
 }
 
@@ -62,7 +62,7 @@ func work(task string) int {
 	return 0
 }
 
-// worker is what the workers of a process share.
+// worker is the state that the workers of a process share.
 type worker struct {
 	config
 	*budget
@@ -70,7 +70,7 @@ type worker struct {
 	out *json.Encoder
 }
 
-// call reserves, makes a call and commits. If it is refused, it waits.
+// call reserves, makes a call and commits. After a refusal it waits.
 func (w *worker) call(ctx context.Context) error {
 	mean := max(2, w.Tokens/2500)
 	estimate := mean/2 + rand.Int64N(mean)
@@ -79,7 +79,7 @@ func (w *worker) call(ctx context.Context) error {
 		return err
 	}
 	if !r.Allowed() {
-		// Those that were refused together do not come back together.
+		// A random delay keeps callers that were refused together apart.
 		w.sleep(ctx, r.Result().RetryAfter+rand.N(w.Call))
 		return nil
 	}
@@ -92,7 +92,7 @@ func (w *worker) call(ctx context.Context) error {
 	return w.commit(ctx, r, e.Used)
 }
 
-// commit tries again while nothing was settled, for as long as calls in flight are held.
+// commit retries while nothing was settled, for as long as the lease of a call lasts.
 func (w *worker) commit(ctx context.Context, r *ratelimit.Reservation, used int64) error {
 	for end := time.Now().Add(w.Lease); ; w.sleep(ctx, w.Call) {
 		err := r.Commit(ctx, used, 0)

@@ -8,7 +8,7 @@ import (
 )
 
 // A Pacer starts a function at most once a pause and never twice at a time. It is safe for
-// simultaneous use. Create one with [New].
+// concurrent use. Create one with [New].
 type Pacer struct {
 	pause time.Duration
 	start time.Time

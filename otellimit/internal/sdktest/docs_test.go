@@ -59,7 +59,7 @@ func TestNamesInDocs(t *testing.T) {
 	}
 }
 
-// names returns the metrics of a query: not what stands in braces and after by, which are labels.
+// names returns the metrics of a query, without labels: those are in braces, or after by.
 func names(query string) []string {
 	query = regexp.MustCompile(`\{[^}]*\}|\b(by|without)\s*\([^)]*\)`).ReplaceAllString(query, "")
 	return regexp.MustCompile(`ratelimit_\w+`).FindAllString(query, -1)

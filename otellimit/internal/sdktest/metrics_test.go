@@ -25,7 +25,7 @@ import (
 	"github.com/truewindow/ratelimit/otellimit"
 )
 
-// secret is a key that no metric may have.
+// secret is a key that must not be in any metric.
 const secret = "secret-key"
 
 // read is what a reader has collected: numbers by "name{attribute=value,…}", sorted by attribute.
@@ -135,7 +135,7 @@ func newLimiter(
 	return limiter
 }
 
-// failing is a store that answers all demands as it is told.
+// failing is a store that returns the same result and error for all demands.
 type failing struct {
 	res ratelimit.Result
 	err error
@@ -313,7 +313,7 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestOperations: a reservation is the operations that it makes.
+// TestOperations: a reservation counts as the operations that it makes.
 func TestOperations(t *testing.T) {
 	m, collect := newTest(t)
 	limiter := newLimiter(t, newStore(t), ratelimit.PerMinute("a", 5)).WithObserver(m.Observe)
