@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 )
@@ -27,23 +26,5 @@ func TestChartsAreDrawn(t *testing.T) {
 				t.Errorf("docs/charts/%s has no %s", name, part)
 			}
 		}
-	}
-}
-
-// TestChartSentence: docs/choosing.md has the right figure for an entry that the chart of callers
-// does not show in full.
-func TestChartSentence(t *testing.T) {
-	rep, err := readReport("../docs/benchmarks.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	failed := rep.find(column{subject: "load", metric: "errors", where: "hot key, c=512"},
-		"throttled")
-	if failed == nil {
-		t.Fatal("the report lacks the errors of throttled")
-	}
-	want := fmt.Sprintf("512 callers %.0f %% of the calls of throttled fail", 100*failed.Median)
-	if !strings.Contains(read(t, "../docs/choosing.md"), want) {
-		t.Errorf("docs/choosing.md does not say %q", want)
 	}
 }
