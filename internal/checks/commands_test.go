@@ -34,7 +34,7 @@ func TestCommandsAreTested(t *testing.T) {
 	t.Chdir(root)
 	tests := testFiles(t)
 	for _, page := range pages(t) {
-		text := readPage(t, page)
+		text := readFile(t, page)
 		name, ok := testsOf[page]
 		hasCommands := commandBlock.MatchString(text)
 		if hasCommands && !ok {
@@ -56,13 +56,13 @@ func TestCommandsAreTested(t *testing.T) {
 // and programs that exist.
 func TestInlineCommands(t *testing.T) {
 	t.Chdir(root)
-	makefile := readPage(t, "Makefile")
+	makefile := readFile(t, "Makefile")
 	found := 0
 	for _, page := range pages(t) {
 		if page == "CHANGELOG.md" {
 			continue
 		}
-		text := anyBlock.ReplaceAllString(readPage(t, page), "")
+		text := anyBlock.ReplaceAllString(readFile(t, page), "")
 		for _, span := range inlineSpan.FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(variables.ReplaceAllString(span[1], ""))
 			if len(words) < 2 {
@@ -102,7 +102,7 @@ func checkTestCommand(t *testing.T, page string, words []string) {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			all.WriteString("\n" + readPage(t, file))
+			all.WriteString("\n" + readFile(t, file))
 		}
 	}
 	command := strings.Join(words, " ")
@@ -139,7 +139,7 @@ func testFiles(t *testing.T) (texts []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(file, "_test.go") {
-			texts = append(texts, readPage(t, file))
+			texts = append(texts, readFile(t, file))
 		}
 		return err
 	})
@@ -147,13 +147,4 @@ func testFiles(t *testing.T) (texts []string) {
 		t.Fatal(err)
 	}
 	return texts
-}
-
-func readPage(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

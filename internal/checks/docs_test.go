@@ -21,11 +21,8 @@ func TestDocsCode(t *testing.T) {
 	sources := goSources(t)
 	blocks := 0
 	for _, name := range pages(t) {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range goBlocks(string(text)) {
+		text := readFile(t, name)
+		for _, b := range goBlocks(text) {
 			blocks++
 			if b.isFile() {
 				vet(t, name, b)
@@ -44,12 +41,9 @@ func TestDocsCode(t *testing.T) {
 // TestHarnessFieldsAreListed checks that the table in docs/writing-a-store.md has each field.
 func TestHarnessFieldsAreListed(t *testing.T) {
 	t.Chdir(root)
-	page, err := os.ReadFile("docs/writing-a-store.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "docs/writing-a-store.md")
 	for f := range reflect.TypeFor[conformance.Harness]().Fields() {
-		if f.Name != "Store" && !strings.Contains(string(page), "\n| `"+f.Name+"` | ") {
+		if f.Name != "Store" && !strings.Contains(page, "\n| `"+f.Name+"` | ") {
 			t.Errorf("docs/writing-a-store.md does not list the field %s", f.Name)
 		}
 	}
@@ -123,9 +117,8 @@ func goSources(t *testing.T) string {
 		if err != nil || filepath.Ext(path) != ".go" {
 			return err
 		}
-		text, err := os.ReadFile(path)
-		all.WriteString("\n" + unindent(string(text)))
-		return err
+		all.WriteString("\n" + unindent(readFile(t, path)))
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

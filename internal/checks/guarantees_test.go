@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,17 +17,14 @@ var (
 // docs/guarantees.md names exist.
 func TestGuaranteesAreProved(t *testing.T) {
 	t.Chdir(root)
-	text, err := os.ReadFile("docs/guarantees.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "docs/guarantees.md")
 	sources := goSources(t)
 	groups := make(map[string]bool)
 	for _, m := range ruleName.FindAllStringSubmatch(sources, -1) {
 		groups[m[1]] = true
 	}
 	cases, tests := 0, 0
-	for _, m := range inBackquotes.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range inBackquotes.FindAllStringSubmatch(text, -1) {
 		name := m[1]
 		group, _, isCase := strings.Cut(name, "/")
 		switch {
@@ -44,7 +40,7 @@ func TestGuaranteesAreProved(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range wholeGroup.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range wholeGroup.FindAllStringSubmatch(text, -1) {
 		if !groups[m[1]] {
 			t.Errorf("the conformance suite has no group %s", m[1])
 		}
@@ -57,15 +53,9 @@ func TestGuaranteesAreProved(t *testing.T) {
 // TestDocsLua checks that the Lua of docs/writing-an-algorithm.md is the code that is tested.
 func TestDocsLua(t *testing.T) {
 	t.Chdir(root)
-	page, err := os.ReadFile("docs/writing-an-algorithm.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tested, err := os.ReadFile("integration/scripts/testdata/quota.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(page), "\n```lua\n"+string(tested)+"```\n") {
+	page := readFile(t, "docs/writing-an-algorithm.md")
+	tested := readFile(t, "integration/scripts/testdata/quota.lua")
+	if !strings.Contains(page, "\n```lua\n"+tested+"```\n") {
 		t.Error("docs/writing-an-algorithm.md does not have " +
 			"integration/scripts/testdata/quota.lua as a block")
 	}

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -30,11 +29,8 @@ func TestLinesAreShort(t *testing.T) {
 			return nil
 		}
 		files++
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		for i, n := range longLines(string(text), path.Ext(file) == ".md") {
+		text := readFile(t, file)
+		for i, n := range longLines(text, path.Ext(file) == ".md") {
 			t.Errorf("%s:%d: the line has %d columns", file, i, n)
 		}
 		return nil

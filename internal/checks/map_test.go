@@ -3,7 +3,6 @@ package checks
 import (
 	"go/ast"
 	"go/token"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -26,17 +25,11 @@ var (
 // tests, cases of the conformance suite, and names that a file in the same line declares.
 func TestMapIsTrue(t *testing.T) {
 	t.Chdir(root)
-	page, err := os.ReadFile("docs/map.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	makefile, err := os.ReadFile("Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "docs/map.md")
+	makefile := readFile(t, "Makefile")
 	sources, declared := goSources(t), declarations(t)
-	_, text, _ := strings.Cut(string(page), "<!-- end of rooms -->")
-	before, _, _ := strings.Cut(string(page), "<!-- rooms")
+	_, text, _ := strings.Cut(page, "<!-- end of rooms -->")
+	before, _, _ := strings.Cut(page, "<!-- rooms")
 	found := 0
 	for line := range strings.Lines(lineBreak.ReplaceAllString(before+text, " $1")) {
 		var names []string // that the files of the line declare
@@ -50,7 +43,7 @@ func TestMapIsTrue(t *testing.T) {
 			target := makeTarget.FindStringSubmatch(name)
 			switch {
 			case target != nil:
-				if !strings.Contains(string(makefile), "\n"+target[1]+": ") {
+				if !strings.Contains(makefile, "\n"+target[1]+": ") {
 					t.Errorf("the Makefile has no target %s, in\n%s", target[1], line)
 				}
 			case testName.MatchString(name):
@@ -93,11 +86,8 @@ func declarations(t *testing.T) map[string][]string {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, m := range luaName.FindAllStringSubmatch(string(text), -1) {
+			text := readFile(t, file)
+			for _, m := range luaName.FindAllStringSubmatch(text, -1) {
 				all := strings.ReplaceAll(m[1]+" "+m[2], ",", " ")
 				names[file] = append(names[file], strings.Fields(all)...)
 			}

@@ -89,16 +89,22 @@ func pages(t *testing.T) []string {
 	return pages
 }
 
-// prose returns a page without its code.
-func prose(t *testing.T, page string) string {
+func readFile(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// prose returns a page without its code.
+func prose(t *testing.T, page string) string {
+	t.Helper()
+	text := readFile(t, page)
 	var b strings.Builder
 	inBlock := false
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {
 			inBlock = !inBlock
 		} else if !inBlock && strings.HasPrefix(line, "#") {

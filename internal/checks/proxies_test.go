@@ -1,7 +1,6 @@
 package checks
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,20 +9,14 @@ import (
 // TestProxyConfigurations checks that docs/proxies.md has the configurations that are tested.
 func TestProxyConfigurations(t *testing.T) {
 	t.Chdir(root)
-	page, err := os.ReadFile("docs/proxies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "docs/proxies.md")
 	files, err := filepath.Glob("integration/edges/testdata/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(page), "\n"+string(text)+"```\n") {
+		text := readFile(t, file)
+		if !strings.Contains(page, "\n"+text+"```\n") {
 			t.Errorf("docs/proxies.md does not have %s as a block", file)
 		}
 	}
