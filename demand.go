@@ -27,7 +27,7 @@ const (
 
 var opNames = [numOps]string{"take", "peek", "force", "giveback", "reset"}
 
-// String returns the name of the operation, such as "take".
+// String returns the name of the operation, such as "take", or "op(9)" for an unknown one.
 func (o Op) String() string {
 	if o >= numOps {
 		return fmt.Sprintf("op(%d)", uint8(o))
@@ -55,7 +55,8 @@ func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, 
 //   - If a Result is not Allowed, these Results are the answer. Treat next and keep like those of
 //     Step: keep is 0, so nothing is written, unless the clock has stepped back by more than a
 //     Window.
-//   - If all are Allowed, drop what Peek returned and call Step for every demand.
+//   - If all are Allowed, call Step for every demand. A Peek with keep > 0 may have written into
+//     state: then pass next to Step, or a copy of the state from before.
 //
 // Peek does not change the bytes of state unless keep > 0.
 //
@@ -132,10 +133,11 @@ type Script struct {
 	// Args appends the parameters of d.Algorithm that step finds in args, each below 2^53. It must
 	// not keep dst.
 	Args func(dst []int64, d Demand) []int64
-	// Sums reports that k Takes of n units at one instant equal one Take of k·n units: if a Take of
-	// n units is admitted and then one of k·n units is admitted with the same At and ResetAfter and
-	// with k·n less Remaining, then k Takes of n units instead are all admitted with that At and
-	// ResetAfter, each with n less Remaining than the one before, and leave the same state. A store
-	// may then decide many equal Takes in a few steps. False is always right.
+	// Sums reports that k Takes of n units at one instant equal one Take of k·n units. Precisely:
+	// after an admitted Take of n units, let a Take of k·n units be admitted with the same At and
+	// ResetAfter and with k·n less Remaining. Then k Takes of n units in its place are all
+	// admitted with that At and ResetAfter, each with n less Remaining than the one before, and
+	// leave the same state. A store may then decide many equal Takes in a few steps. False is
+	// always right.
 	Sums bool
 }

@@ -95,13 +95,13 @@ func (l *Lease) Allowed() bool { return l.reservation.Allowed() }
 // before.
 func (l *Lease) Result() Result { return l.reservation.Result() }
 
-// Token returns the lease as text, which takes its place: Release then does nothing. [Resume] makes
-// a reservation of the text, also in another process, and [Reservation.Cancel] releases the lease.
-// Errors are those of [Reservation.Token].
+// Token returns the lease as text, which takes its place: Release then does nothing. [Resume] turns
+// the text into a reservation, also in another process, whose [Reservation.Cancel] releases the
+// unit. Errors are those of [Reservation.Token].
 func (l *Lease) Token() (string, error) { return l.reservation.Token() }
 
 // Release releases the unit, even if ctx has ended; only the store's own timeout bounds it. A
-// second call does nothing, and neither does a call on a lease that is not Allowed. After an error
-// that does not wrap [ErrOutcomeUnknown] Release can be called again. A unit that is not released
+// second call does nothing, and so does a call on a lease that is not Allowed. After an error that
+// does not wrap [ErrOutcomeUnknown] Release can be called again. A unit that is not released
 // is free again after the Window of the limit.
 func (l *Lease) Release(ctx context.Context) error { return l.reservation.Cancel(ctx) }

@@ -28,7 +28,7 @@ const (
 
 var policyNames = [numPolicies]string{"closed", "open", "wait"}
 
-// String returns "closed", "open" or "wait".
+// String returns "closed", "open" or "wait", or "policy(9)" for an unknown policy.
 func (p Policy) String() string {
 	if p >= numPolicies {
 		return fmt.Sprintf("policy(%d)", uint8(p))

@@ -35,10 +35,11 @@
 //
 // # Errors
 //
-// An error means that the demand is undecided. [ErrUnavailable] means that nothing was recorded.
-// [ErrOutcomeUnknown], which wraps it, means that the demand was sent and may have been recorded.
-// The module retries neither, except that a wait under [FailWait] retries if nothing was recorded.
-// The [Policy] of a limiter says whether it admits a demand that the store leaves undecided.
+// An error means that the demand is undecided. [ErrUnavailable] alone means that nothing was
+// recorded; [ErrOutcomeUnknown], which wraps it, that the demand was sent and may have been
+// recorded. The module retries neither, except that a wait under [FailWait] retries if nothing was
+// recorded. The [Policy] of a limiter says whether it admits a demand that the store leaves
+// undecided.
 //
 // All other errors are returned before anything is recorded. They report a call that is wrong
 // whatever the state of the store ([ErrInvalidLimit], [ErrInvalidOptions], [ErrInvalidDemand],

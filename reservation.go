@@ -11,8 +11,7 @@ import (
 
 // A Reservation holds units that were taken for an estimate, and is settled when the actual number
 // is known: [Reservation.Commit] corrects what was taken to what was used, and [Reservation.Cancel]
-// gives all of it back. [Limiter.Reserve] and [ReserveAll] make one. It is safe for simultaneous
-// use.
+// gives all of it back. [Limiter.Reserve] and [ReserveAll] make one. It is safe for concurrent use.
 //
 //	r, err := tokens.Reserve(ctx, tenant, min(estimate, tokens.Max()))
 //	switch {

@@ -20,7 +20,7 @@ const (
 
 var sourceNames = [numSources]string{"store", "cache", "local", "open"}
 
-// String returns "store", "cache", "local" or "open".
+// String returns "store", "cache", "local" or "open", or "source(9)" for an unknown one.
 func (s Source) String() string {
 	if s >= numSources {
 		return fmt.Sprintf("source(%d)", uint8(s))
@@ -61,8 +61,8 @@ type Result struct {
 	At int64
 }
 
-// Binding returns the index of the result that decides for a demand under several limits: of the
-// refusals the one with the longest RetryAfter, or, without a refusal, the one with the least
+// Binding returns the index of the result that decides for a demand under several limits: the
+// refusal with the longest RetryAfter or, if none is a refusal, the result with the least
 // Remaining. Ties go to the one with the least Remaining, then to the longest ResetAfter, then to
 // the first. It panics if results is empty.
 func Binding(results []Result) int {

@@ -41,9 +41,9 @@ import "context"
 //
 //   - Take begins with [CheckTake] and TakeAll with [CheckTakeAll]: their errors are returned
 //     unchanged, before any I/O.
-//   - An error means undecided. ErrUnavailable says that nothing was recorded; ErrOutcomeUnknown
-//     that the demand was sent and may have been recorded. A store never sends a demand twice once
-//     it may have been received.
+//   - An error means undecided. ErrUnavailable alone says that nothing was recorded;
+//     ErrOutcomeUnknown that the demand was sent and may have been recorded. A store never sends a
+//     demand twice once it may have been received.
 //   - A negative keep means that the state is not one the algorithm wrote: the store writes nothing
 //     and returns ErrCorruptState.
 //   - After its own Close a store returns ErrClosed. If only the client that it runs on was closed,

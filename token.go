@@ -45,7 +45,7 @@ type tokenCharge struct {
 	Stamps [][]int64 `json:"s"`
 }
 
-// Token returns the reservation as text without spaces. [Resume] makes a reservation of it again,
+// Token returns the reservation as text without spaces. [Resume] turns it into a reservation again,
 // also in another process. The text holds the keys, the names of the limits, the units and the
 // stamps of what was recorded. It is neither encrypted nor signed: anyone who has it can read the
 // keys and, by changing it, give back what others have taken.

@@ -132,9 +132,9 @@ func (f Fixed) end(t int64) int64 {
 	return t - into + window
 }
 
-// until returns when the units of s stop counting: at the end of the window that s began in, and no
-// later than the time until which the last write keeps the state, which may have been under another
-// limit.
+// until returns when the units of s stop counting: at the end of the window in which s begins, and
+// no later than s.length after it begins, when the state expires. s.length may be the Window of
+// another limit.
 func (f Fixed) until(s fixedState) int64 { return min(f.end(s.begin), s.begin+s.length) }
 
 // decodeFixed returns a state, and whether it is one that Step writes.

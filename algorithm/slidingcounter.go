@@ -140,7 +140,7 @@ func (s counterState) units(covered, window int64) int64 {
 	return s.current + units
 }
 
-// free returns how long after the beginning of the current window at most room units count.
+// free returns the time from the beginning of the current window until at most room units count.
 func (s counterState) free(room, window int64) int64 {
 	passed, units := window, s.previous // the end of the current window, if its units fit in room
 	room -= s.current

@@ -14,7 +14,7 @@ local function counted(previous, current, covered, window)
   return current + units
 end
 
--- Returns how long after the beginning of the current window at most room units count.
+-- Returns the time from the beginning of the current window until at most room units count.
 local function free(previous, current, room, window)
   local passed, units = window, previous
   room = room - current

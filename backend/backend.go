@@ -88,10 +88,11 @@ func Schemes() []string {
 	return slices.Sorted(maps.Keys(registry.openers))
 }
 
-// Open returns the store that a URL names; see [URL]. It does not wait for a server: [Store.Probe]
-// does. An error wraps [ratelimit.ErrInvalidOptions] if the URL is wrong, and is an
-// [*UnknownSchemeError] if no imported package has registered its scheme. No error of Open or of
-// the store contains the password of the URL. Open is safe for concurrent use.
+// Open returns the store that a URL names; see [URL]. It does not wait for a server; [Store.Probe]
+// checks whether it answers. ctx is only for the call of Open, not for the store. An error wraps
+// [ratelimit.ErrInvalidOptions] if the URL is wrong, and is an [*UnknownSchemeError] if no imported
+// package has registered its scheme. No error of Open or of the store contains the password of the
+// URL. Open is safe for concurrent use.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	u, err := ParseURL(rawURL)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 //   - take/10k-keys: 10,000 keys in turn, always admitted
 //   - takeall/2: one key under two limits, always admitted; skipped if the store lacks TakeAll
 //   - parallel: take/10k-keys from all processors
-//   - contended/goroutines=8, =64 and =512: one key from so many goroutines, always admitted
+//   - contended/goroutines=8, =64 and =512: one key from that many goroutines, always admitted
 //
 // Compare two runs of it with benchstat.
 func Benchmark(b *testing.B, newStore NewStore) {

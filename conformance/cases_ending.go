@@ -58,8 +58,8 @@ func (e *env) endCompeting() (check func()) {
 }
 
 // endAlone ends the contexts of calls that compete with no other: a little later if the call before
-// failed, and a little sooner if it did not, so that most of them end near the instant from which
-// on the store cannot withdraw the call. It returns a function like that of endCompeting.
+// failed, and a little sooner if it did not, so that most of them end near the instant after which
+// the store cannot withdraw the call. It returns a function like that of endCompeting.
 func (e *env) endAlone() (check func()) {
 	const goroutines = 8
 	a := e.alg(ratelimit.MaxUnits)

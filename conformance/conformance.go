@@ -9,11 +9,11 @@
 //
 // # Rules
 //
-// A rule is a sentence of the doc comments of [ratelimit.Store], [ratelimit.Op],
-// [ratelimit.Demand], [ratelimit.Algorithm] or [ratelimit.Result]. Each is one or more named cases,
-// and each case is a subtest: "identity/adversarial-keys" is run by -run
-// 'TestConformance/identity/adversarial-keys'. A failure prints the sentence, and the line of the
-// check that failed. The groups are
+// A rule is a named case that tests sentences of the doc comments of [ratelimit.Store],
+// [ratelimit.Op], [ratelimit.Demand], [ratelimit.Algorithm] or [ratelimit.Result]. Each is a
+// subtest: "identity/adversarial-keys" is run by -run
+// 'TestConformance/identity/adversarial-keys'. A failure prints the sentences, and the line of the
+// check that failed. The groups of rules are
 //
 //   - identity: which demands share a history
 //   - step: the store returns what [ratelimit.Demand.Step] returns, for random demands in random

@@ -84,14 +84,7 @@ var errorFaults = []fault{
 			}
 			return s
 		}}},
-	{name: "late return", rules: "errors/ending-context",
-		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
-			if s := r.one(d); s.res.Remaining != ratelimit.MaxUnits-1 {
-				return s
-			}
-			time.Sleep(lateAtMost + 100*time.Millisecond)
-			return step{err: ratelimit.ErrOutcomeUnknown}
-		}}},
+	{name: "late return", rules: "errors/ending-context", bugs: lateReturn()},
 	{name: "corrupt state is an empty one", rules: "errors/corrupt-state takeall/corrupt-state",
 		bugs: bugs{stepped: func(_ *reference, d ratelimit.Demand, _ []byte, s *step) {
 			if s.err != nil {
@@ -112,6 +105,19 @@ var errorFaults = []fault{
 			}
 			return r.one(d)
 		}}},
+}
+
+// lateReturn returns a bug in every hundredth call whose context ends soon: it returns too late.
+func lateReturn() bugs {
+	var calls atomic.Int64
+	return bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+		s := r.one(d)
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < mostSpread && calls.Add(1)%100 == 0 {
+			time.Sleep(mostSpread + lateAtMost)
+			return step{err: ratelimit.ErrOutcomeUnknown}
+		}
+		return s
+	}}
 }
 
 // lostUpdate reads and writes a state without a lock in between.

@@ -97,7 +97,8 @@ var keyFaults = []fault{
 		}}},
 }
 
-// bounded returns a bug: a store that holds so many states, and returns an error for a new one.
+// bounded returns a bug: a store that holds at most that many states, and returns err for a new
+// one.
 func bounded(states int, err error) bugs {
 	full := func(r *reference, d ratelimit.Demand) bool {
 		r.mu.Lock()

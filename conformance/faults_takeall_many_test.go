@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// inParts decides a TakeAll in parts of so many demands, each as one.
+// inParts decides a TakeAll in parts of size demands, each as one.
 func inParts(size int) bugs {
 	return rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
 		for len(ds) > size {
@@ -25,7 +25,7 @@ func inParts(size int) bugs {
 	})
 }
 
-// peekedFirst peeks at all demands as one. If all fit it decides them in parts of so many.
+// peekedFirst peeks at all demands as one. If all fit it decides them in parts of size.
 func peekedFirst(size int) bugs {
 	return rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
 		peeks := slices.Clone(ds)

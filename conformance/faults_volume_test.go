@@ -9,8 +9,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// capped returns a bug: so many records of a key at most, of which the oldest is dropped for a new
-// one.
+// capped returns a bug: a key keeps at most that many records, and drops the oldest for a new one.
 func capped(records int) bugs {
 	var mu sync.Mutex
 	kept := make(map[string][]int64)

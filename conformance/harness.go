@@ -13,8 +13,8 @@ import (
 // so it should be cheap: share servers, not stores. It closes by t.Cleanup what it opens.
 type NewStore func(t testing.TB, now func() int64) Harness
 
-// A Harness is a store and what can be done to it. All fields but Store may be nil: the cases that
-// need them are then skipped.
+// A Harness is a store and what can be done to it. All fields but Store are optional: a case that
+// needs a function which is nil is skipped.
 type Harness struct {
 	// Store is the store under test.
 	Store ratelimit.Store
@@ -29,7 +29,7 @@ type Harness struct {
 	DropScripts func() error
 	// Writes returns how many writes the server or the map behind Store has had. The suite only
 	// checks that it stays the same, so nothing else may write to the server. Without it all cases
-	// whose names end in write-nothing or writes-nothing are skipped, but
+	// whose names end in write-nothing or writes-nothing are skipped, except
 	// errors/unsupported-writes-nothing.
 	Writes func() (int64, error)
 	// Close closes Store, or the client that Store runs on. It is called at most once, and before
@@ -54,10 +54,10 @@ type Harness struct {
 	// errors/no-key-while-frozen are skipped.
 	Freeze func() (thaw func() error, err error)
 
-	// SkewClock sets the server's clock so far ahead of this process's clock, or behind it if ahead
-	// is negative. The suite skews it by hours, and sets it right with zero at the end of a case.
-	// No other test may use the server meanwhile. Without it clock/skewed and expiry/skewed are
-	// skipped.
+	// SkewClock sets the server's clock ahead of this process's clock by ahead, or behind it if
+	// ahead is negative. The suite skews it by hours, and sets it right with zero at the end of a
+	// case. No other test may use the server meanwhile. Without it clock/skewed and expiry/skewed
+	// are skipped.
 	SkewClock func(ahead time.Duration) error
 
 	// Sweep deletes all states that have run out by the clock that the store runs on, which the
@@ -84,9 +84,9 @@ type Options struct {
 	Full bool
 
 	// Algorithms make the algorithms that the store is tested with; nil means the sliding-window
-	// log, exact and at coarser resolutions. Most cases use the first, and expect it to be exact;
-	// the random cases and a few others use all. Put your algorithm first if it is exact, and
-	// second otherwise.
+	// log, exact and at coarser resolutions. Most cases use the first, and expect it to be exact
+	// and to keep a record of each call; the random cases and a few others use all. If yours is not
+	// like that, put the log before it.
 	Algorithms []func(ratelimit.Limit) ratelimit.Algorithm
 
 	// CheckHistory returns an error if a recorded history is not linearizable. Check of package

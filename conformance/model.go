@@ -15,7 +15,7 @@ func identityOf(d ratelimit.Demand) identity {
 }
 
 // model is a store that keeps the contract, for one goroutine and without errors. It never forgets
-// a state, but records from when on a store may.
+// a state, but records when a store may.
 type model struct {
 	now    int64
 	states map[identity]kept

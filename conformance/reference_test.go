@@ -29,7 +29,7 @@ type shared struct {
 	soonest int64 // no state is forgotten before
 }
 
-// cell is a stored state, which is forgotten from the instant until on.
+// cell is a stored state, which is forgotten when the clock reaches until.
 type cell struct {
 	state []byte
 	until int64

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// A rule is one named case.
+// A rule is a named case.
 type rule struct {
 	name  string // group/name
 	says  string // the sentences of the contract that it proves

@@ -11,7 +11,7 @@ const (
 	saysCorrupt = "A negative keep means that the state is not one the algorithm wrote: the " +
 		"store writes nothing and returns ErrCorruptState. " +
 		"keep < 0 means: state is not one that this Name writes; nothing may be written."
-	saysError = "An error means undecided. ErrUnavailable says that nothing was recorded; " +
+	saysError = "An error means undecided. ErrUnavailable alone says that nothing was recorded; " +
 		"ErrOutcomeUnknown that the demand was sent and may have been recorded. " +
 		"A store never sends a demand twice once it may have been received."
 	saysExpiry = "Expiry is only garbage collection: a state is forgotten no sooner than keep " +

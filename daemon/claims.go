@@ -38,8 +38,8 @@ func (a *api) takeAll(w http.ResponseWriter, r *http.Request) {
 	}
 	for i, c := range claims {
 		if c.N > 0 && a.budgets.of(c).kind == inFlight {
-			wrongKind(where(i) + " is a call in flight, which has to be released: use " +
-				"POST /v1/reserve or POST /v1/acquire, whose token does that.").Write(w)
+			wrongKind(where(i) + " is a call in flight, which has to be released with a token: " +
+				"get one from POST /v1/reserve or POST /v1/acquire.").Write(w)
 			return
 		}
 	}

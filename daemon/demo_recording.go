@@ -17,11 +17,11 @@ const demoWindows = 5
 //
 // The first three show what is admitted beyond the limit: the second is just after an edge, and the
 // third just before the first leaves the window. At the fourth nothing counts any more, and the
-// fifth is more than a window later: of each of these an exact log admits the limit.
+// fifth is more than a window later: an exact log admits as many units of each as the limit.
 //
-// A burst that has to end before an edge or within a window is due at least 9 hundredths of a
-// window earlier: it may take that long. No burst is due when a token bucket with a limit of 20
-// gets room for another unit: a microsecond would decide what is admitted.
+// A burst may take 9 hundredths of a window: it is due at least that long before the edge or the
+// end of a window before which it has to end. No burst is due when a token bucket with a limit of
+// 20 gets room for another unit: a microsecond would decide what is admitted.
 var demoBursts = []int64{35, 56, 126, 255, 367}
 
 // recording is a run so far. Instants are in µs since the Unix epoch, on the store's clock.

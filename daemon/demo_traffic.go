@@ -58,7 +58,7 @@ func newTraffic(
 		if err != nil {
 			return nil, fmt.Errorf("the store cannot decide: %w", err)
 		}
-		// The request that takes the least time to arrive counts, so that no other arrives early.
+		// Only the fastest request counts, so that no burst arrives before it is due.
 		t.zero = min(t.zero, res.At-sent)
 	}
 	return t, nil
@@ -91,7 +91,7 @@ func (t *traffic) run(ctx context.Context, progress func()) error {
 
 // offer makes a burst, to all algorithms at the same time.
 func (t *traffic) offer(ctx context.Context, burst int) error {
-	var mu sync.Mutex // of t.series
+	var mu sync.Mutex // guards t.series
 	calls := t.burst * len(t.series)
 	return together(ctx, calls, func(ctx context.Context, call int) error {
 		i, at := call%len(t.series), t.now()

@@ -29,15 +29,15 @@ var helpTexts = map[string]map[string]string{
 			"Requests name the limit. Repeat the flag, or separate by commas.",
 		"top-keys": "Count refused keys, and list the N most refused of each limit, up to " +
 			"100000, at GET /v1/top-keys. The default, 0, counts none.",
-		"top-keys-plain": "List the keys themselves, not hashes with a secret of the process.",
+		"top-keys-plain": "In the list of --top-keys show the keys themselves, not hashes of them.",
 		"addr":           "Address to listen on (${default}).",
 		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
 			"addresses and the host of --addr always work; other hosts get 421. Repeat the " +
 			"flag, or separate by commas.",
 		"breaker-failures": "After N failed calls in a row the daemon stops calling the server: " +
 			"the breaker opens (${default}).",
-		"breaker-pause": "While the breaker is open, one call in each such pause tries the " +
-			"server (${default}).",
+		"breaker-pause": "How long an open breaker waits before it lets one call through to try " +
+			"the server (${default}).",
 		"log-format": "Format of the log on standard error: text or json (${default}).",
 		"log-level":  "Lowest level that is logged: debug, info, warn or error (${default}).",
 	},

@@ -10,7 +10,7 @@
 //
 //	POST /v1/take   {"key":"user:42","n":1}  take n units, or 1: 200, or 429 with Retry-After
 //	POST /v1/peek   {"key":"user:42","n":1}  what take would answer, always as 200; takes nothing
-//	POST /v1/reset  {"key":"user:42"}        forget what the key has spent: 204
+//	POST /v1/reset  {"key":"user:42"}        delete what is recorded for the key: 204
 //	GET  /healthz                            200 while the process is up, even if its store is not
 //	GET  /metrics                            metrics for Prometheus, as docs/metrics.md lists them
 //	GET  /v1/top-keys                        the keys that are refused most, with --top-keys=N
@@ -26,7 +26,7 @@
 //
 // Further requests name limits: those of --limit, of --in-flight (calls in flight) and of --block
 // (blocked keys). They take several claims together, reserve and settle units, acquire calls in
-// flight, force units and block keys. The daemon keeps no state: a reservation is a token, which
+// flight, force units and block keys. The daemon does not keep reservations: each is a token, which
 // any process with the same store and limits can settle, once. docs/daemon.md of the module has an
 // example of each.
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/truewindow/ratelimit/internal/replay"
 )
 
-// A replayLog counts the bytes that are read of a log.
+// A replayLog is a log that counts the bytes read from it.
 type replayLog struct {
 	io.ReadCloser
 	size int64 // 0 if unknown

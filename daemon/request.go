@@ -52,7 +52,7 @@ func badRequest(detail string) *problem.Problem {
 var (
 	badSyntax  = badRequest(`The body is not a JSON object of the form {"key":"user:42","n":1}.`)
 	badField   = badRequest(`The body has a field other than "key" and "n".`)
-	badN       = badRequest(`"n" must be an integer of at least 1; POST /v1/peek takes nothing.`)
+	badN       = badRequest(`"n" must be an integer of at least 1.`)
 	badKey     = badRequest(`"key" must be a string of Unicode text, not empty and without U+FFFD.`)
 	resetField = badRequest(`The body has a field other than "key".`)
 	twice      = badRequest("The body has the same field twice.")

@@ -7,7 +7,8 @@ import (
 )
 
 // An Adapter is a limiter for interceptors of other packages that call a method Limit(ctx
-// context.Context) error, such as those of go-grpc-middleware. Create one with [NewAdapter].
+// context.Context) error, such as those of go-grpc-middleware. It is safe for concurrent use.
+// Create one with [NewAdapter].
 //
 // Such an interceptor decides what the client gets. That of go-grpc-middleware turns every error
 // into RESOURCE_EXHAUSTED with the text of the error. So the client gets neither details nor

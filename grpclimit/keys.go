@@ -31,9 +31,9 @@ var (
 func Method(_ context.Context, method string) (string, error) { return method, nil }
 
 // Metadata returns a KeyFunc for servers whose key is the value that the client has sent under
-// name, in upper or lower case. A call without this value, or with several, cannot be attributed.
-// The client can send any value: use Metadata only if the server or a proxy in front of it verifies
-// the value.
+// name; the case of name does not matter. A call without this value, or with several, cannot be
+// attributed. The client can send any value: use Metadata only if the server or a proxy in front of
+// it verifies the value.
 func Metadata(name string) KeyFunc {
 	return func(ctx context.Context, _ string) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, name)

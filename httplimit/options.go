@@ -53,8 +53,8 @@ func WithBlocks(limits ...string) Option {
 
 // WithRefusal sets the function that answers every request that is not passed on. When it is
 // called, the fields and Retry-After are already set. The default is [Refuse], which refuse may
-// call for cases that it does not answer itself. It must be safe for concurrent use. [New] panics
-// if it is nil.
+// call for cases that it does not answer itself. refuse must be safe for concurrent use. [New]
+// panics if it is nil.
 func WithRefusal(refuse func(http.ResponseWriter, *http.Request, Decision)) Option {
 	return func(m *middleware) { m.refuse = refuse }
 }

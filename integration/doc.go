@@ -23,8 +23,8 @@
 // needs one, in this order:
 //
 //   - Docker containers. Missing images are pulled, or built by scripts/offline-images.sh where no
-//     registry has them. Tests connect to the nodes of a cluster by the
-//     containers' own addresses, so these tests need an engine on the same machine, with Linux.
+//     registry has them. Tests connect to the nodes of a cluster by the containers' own addresses,
+//     so these tests need an engine on the same machine, with Linux.
 //   - redis-server and valkey-server from PATH, on ports of the loopback interface. Tests that need
 //     a network of containers are skipped.
 //
@@ -38,6 +38,9 @@
 //	RATELIMIT_IMAGES           run on these images, separated by commas, instead of all
 //	RATELIMIT_FULL             1: all combinations of the conformance suite, and the other
 //	                           tests in their long form
+//	RATELIMIT_CONFORMANCE_FULL 1: the conformance suite at full depth
+//	RATELIMIT_CONFORMANCE_SEED makes the suite repeat the random cases of the run that printed
+//	                           this seed
 //	RATELIMIT_FAULTS_MD        page to which the folder faults writes the measured effects of
 //	                           faults; only "make faults" measures all of them
 //	RATELIMIT_EXACTNESS_MD     page to which TestExactness writes its table

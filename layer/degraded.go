@@ -13,7 +13,7 @@ import (
 // DegradedOptions are the options of [NewDegraded].
 type DegradedOptions struct {
 	// Instances is the number of processes that use the store inside. While the store is
-	// unavailable, each of them has one part in Instances of every limit, rounded down to whole
+	// unavailable, the share of each is every limit divided by Instances, rounded down to whole
 	// units. A larger number is safer and refuses more. There is no default.
 	Instances int
 
@@ -36,7 +36,7 @@ type DegradedOptions struct {
 //
 // The same algorithm makes the local decisions, exactly, within this process's share of each limit.
 // They have [ratelimit.SourceLocal], and their Limit and Remaining are those of the share. Units
-// that the store has admitted for this process before count. When the store decides again, units
+// that the store admitted for this process earlier count too. When the store decides again, units
 // that were admitted locally and still count are recorded in it by OpForce, before any other demand
 // on the key. They get the store's present time, which is later, so this can only refuse more. So
 // in any window around an outage at most Max + Instances × (Max/Instances) units are admitted,
@@ -60,10 +60,10 @@ type DegradedOptions struct {
 // A demand without an answer may have been recorded; if it is then admitted locally, it counts
 // twice. These remain undecided, with the error of the store inside: a demand for more units than
 // the share, one for a key for which there is no room, a reset, and a give-back of units that the
-// store has admitted. A give-back of units that were admitted locally has no effect after they were
-// forced into the store: their stamps are later than any clock, so that nothing is given back to a
-// record of others. In a TakeAll with other demands such a give-back is undecided until the store
-// decides again.
+// store has admitted. A give-back of units that were admitted locally has no effect once they are
+// recorded in the store: their stamps are later than any clock, so no record in the store has such
+// a stamp, and no units of other callers are given back. In a TakeAll with other demands such a
+// give-back is undecided until the store decides again.
 //
 // When the process ends, it loses what it has admitted locally and not yet recorded. If a call must
 // not be decided locally, make its limiter on the store inside.

@@ -1,5 +1,6 @@
-// Package layer has stores around a store: each forwards to the store inside and adds one thing.
-// They can be nested, and each keeps the contract of [ratelimit.Store] if the store inside does.
+// Package layer has stores that wrap another store: each forwards to the store inside and adds one
+// thing. They can be nested, and each keeps the contract of [ratelimit.Store] if the store inside
+// does.
 //
 //   - [Timeout] ends calls in time.
 //   - [Prefix] keeps the keys of several users of one store apart.

@@ -77,8 +77,8 @@ const (
 	maxUnknown = 3
 	// bytesPerKey times maxDebts bounds the bytes of all keys.
 	bytesPerKey = longkey.Max
-	// localStamp is added to the stamps of local admissions. It is later than any clock, so that no
-	// record of the store inside has such a stamp, and none of a local one has that of the store.
+	// localStamp is added to the stamps of local admissions. It is later than any clock, so no
+	// local admission has the stamp of a record in the store inside.
 	localStamp = int64(1) << 52
 	// expireBatch is the most debts that expire checks under the lock.
 	expireBatch = 4096
@@ -127,8 +127,9 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 	return nil
 }
 
-// giveBack gives back units that are owed, if ds ask for nothing else. It returns an attempt that
-// has to end first: units that it records are the store's, which has no record with their stamps.
+// giveBack gives back units that are owed, if ds ask for nothing else. If an attempt to record them
+// is under way, it returns that attempt, which has to end first: units that it records can no
+// longer be given back, since their record in the store has another stamp.
 func (l *ledger) giveBack(
 	ds []ratelimit.Demand, out []ratelimit.Result,
 ) (ok bool, busy *attempt) {
@@ -273,7 +274,7 @@ func (l *ledger) expire() {
 
 // hasRoom reports whether there is room for the debts that ds may become. Both their number and the
 // bytes of their keys are bounded: a key is held whole, since the store needs it. mu is held, as in
-// owe, reduce, newAttempt and counting.
+// owe, reduce, newAttempt and unexpired.
 func (l *ledger) hasRoom(ds []ratelimit.Demand) bool {
 	more, bytes := 0, 0
 	for _, d := range ds {
@@ -320,7 +321,7 @@ func (l *ledger) newAttempt(o *debt) *attempt {
 	return o.attempt
 }
 
-// unexpired returns how many units of o are still in the window, by the local store.
+// unexpired returns how many units of o are still in the window, according to the local store.
 func (l *ledger) unexpired(o *debt) int64 {
 	res, err := l.local.Take(context.Background(), peekOf(o.force))
 	if err != nil || res.Remaining == 0 { // forced units may be more than there is room for

@@ -41,7 +41,7 @@ func NewPrefix(store ratelimit.Store, prefix string) (*Prefix, error) {
 
 // Take decides one demand. Result and error are those of the store inside.
 func (s *Prefix) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Key != "" { // which a prefix would hide
+	if d.Key != "" { // with a prefix, the store would not see that it is empty
 		d.Key = s.prefix + d.Key
 	}
 	return s.store.Take(ctx, d)

@@ -19,8 +19,8 @@ const (
 	recordWorkers = 16
 )
 
-// recorder records the debts of a ledger in the store: a single one before a demand on its key, all
-// others in the background.
+// recorder records the debts of a ledger in the store: the debt on a state before the next demand
+// on it, all others in the background.
 type recorder struct {
 	store        ratelimit.Store
 	ledger       *ledger

@@ -21,7 +21,7 @@ import (
 type ResetCorrupt struct {
 	store    ratelimit.Store
 	resets   atomic.Int64
-	resetter chan struct{} // has room for one
+	resetter chan struct{} // a lock, held while there is an element in it
 }
 
 var _ ratelimit.Store = (*ResetCorrupt)(nil)

@@ -28,10 +28,10 @@ type BreakerStats struct {
 var breakerStates = []string{"closed", "half-open", "open"}
 
 // Watch adds the statistics of a store or a layer to the metrics, with name as ratelimit.store.
-// Whenever metrics are collected, it calls stats, which returns memorystore.Stats,
-// [serverstore.Stats], [layer.DegradedStats] or [BreakerStats]; the Stats method of a backend.Store
-// returns one of them. Values of other types, such as nil, are ignored. stats must be safe for
-// concurrent use.
+// Whenever metrics are collected, it calls stats, which returns [memorystore.Stats],
+// [serverstore.Stats], [layer.DegradedStats] or [BreakerStats]; the Stats function of a
+// backend.Store returns one of them. Values of other types, such as nil, are ignored. stats must be
+// safe for concurrent use.
 //
 // A layer and the store inside it need different names. An error wraps
 // [ratelimit.ErrInvalidOptions] if the name is empty or taken, or stats is nil.

@@ -40,7 +40,7 @@ if count > 0 then
     if p < last or not large then break end
     local slot = (head + drop) % slots
     -- The next four records are read at most once, if the first record in the window may be among
-    -- them and they stand in a row before the end of the log.
+    -- them, they are in consecutive slots, and none of them is the newest.
     if cache ~= tail or first > drop + 3 or drop + 4 >= count or slot + 4 > slots then
 --include seek.lua
       local from, passed, stop, dropped = first, nil, nil, nil

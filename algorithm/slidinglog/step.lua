@@ -2,10 +2,10 @@
 -- state, and the names of its fields. args: Max, Window in µs and, unless it is 1 µs, Resolution
 -- in µs.
 --
--- Before the script is sent, included files take the places of their lines, and constants are
--- replaced by their values. A function would cost every call, whether it is used or not, and each
--- upvalue more. So the parts of the step are files, not functions, and each part uses the variables
--- that the parts before it set.
+-- When the program starts, each include line is replaced by the file that it names, and constants
+-- are replaced by their values. A function would cost time in every call, whether it is used or
+-- not, and each upvalue more. So the parts of the step are files, not functions, and each part uses
+-- the variables that the parts before it set.
 
 local TAKE <const>, PEEK <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 1, 2, 3, 4
 
@@ -21,7 +21,8 @@ local SMALL <const>, NEW_LINE <const>, LINE <const> = 10, 320, 384
 local MAX_RECORDS <const>, MAX_SLOTS <const>, MAX_BLOCKS <const> = 33554432, 37748736, 589824
 local NO_RING <const> = 2 ^ 40 -- slots of the other forms
 
--- A small state whose only record left the window before any clock began. It stands for no state.
+-- A small state whose only record left the window long before the Unix epoch. It stands for no
+-- state.
 local NONE <const> = '            \0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0    '
 local NO_UNITS <const> = '\0\0\0\0\0\0' -- of an empty record
 local BLOCK <const>, BLOCK_BYTES <const>, INDEXED_BLOCK <const> = 64, 768, 780 -- records, bytes

@@ -3,7 +3,7 @@
 if type(answer) == 'table' then answer = answer.err end
 local text = tostring(answer)
 -- Some errors concern the server and not a group: it lets no script begin to write. They are the
--- reply, since the client library may have another server.
+-- reply to the whole call, so that the client library sees them: it may have another server.
 local code = string.match(text, '^%u+')
 if not dirty and not wrote
   and (code == 'OOM' or code == 'READONLY' or code == 'MISCONF' or code == 'NOREPLICAS') then

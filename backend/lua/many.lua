@@ -20,9 +20,9 @@
 --          7  RetryAfter in µs; of a failed group the length of the error's text, which follows
 --          7  ResetAfter in µs
 --          7  stamp
---        One admitted demand alone has no RetryAfter. The answer to equal takes is one or more
---        times a number of takes (7 bytes) and the 27 bytes of the last of them. Remaining falls by
---        n from one admitted take to the next; the refused ones are all alike.
+--        One admitted demand alone has no RetryAfter. The answer to equal takes has one or more
+--        parts, each a number of takes (7 bytes) and the 27 bytes of the last of them. Remaining
+--        falls by n from one admitted take to the next; the refused ones are all alike.
 
 local protect, values, call, pcall = pcall, unpack, redis.call, redis.pcall
 local unpack, pack, sub = struct.unpack, struct.pack, string.sub

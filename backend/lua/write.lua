@@ -2,8 +2,9 @@
 -- function if the state turns out to be corrupt. It sets wrote when it has written something.
 if whole or o1 then
   if whole or us then
-    -- The server expires by its own clock and whole milliseconds: an absolute time in those is
-    -- never early. A clock that is passed in is not the server's, so there only the length counts.
+    -- The server expires keys by its own clock, in whole milliseconds. An absolute time, rounded
+    -- up, is never early. If now was passed in, it is not from the server's clock, and the time to
+    -- live is relative.
     if us and clock then
       us = string.format('%.0f', math.ceil((now + us) / 1000))
     elseif us then

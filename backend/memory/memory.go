@@ -2,9 +2,9 @@
 // for limits that one process decides alone. [github.com/truewindow/ratelimit/backend.Open] opens
 // it by the URL "memory" or, with another MaxKeys, "memory:?max-keys=100000".
 //
-// A decision locks one of 64 shards, and allocates nothing if the key has a state already. The
-// clock is monotonic, so a change of the wall clock does not matter. It stands still while the
-// machine is suspended, which frees units later and never sooner.
+// A decision locks one of 64 shards, or several for TakeAll, and allocates nothing if the key has a
+// state already. The clock is monotonic, so a change of the wall clock does not matter. It stands
+// still while the machine is suspended, which frees units later and never sooner.
 //
 // The store is bounded. A state takes about 120 bytes plus its key plus 12 to 18 bytes for each
 // record; a key of more than 128 bytes is stored as its hash. [Options.MaxKeys] bounds the number

@@ -6,7 +6,7 @@
 //	…
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
-// Package serverstore has the options, the statistics and the URLs of the store.
+// Package [serverstore] has the options, the statistics and the URLs of the store.
 //
 // # What it guarantees
 //
@@ -17,11 +17,11 @@
 // received, whatever the client's settings for retries. (It follows MOVED and ASK, by which a
 // server reports that it did not run the script.)
 //
-// Every call returns at the context's deadline or after Options.Timeout, whichever is sooner, even
-// when the client hangs. The error says what is known: [ratelimit.ErrUnavailable] means that
-// nothing was recorded, because nothing was sent or the server refused to run the script;
-// [ratelimit.ErrOutcomeUnknown], that the script was sent and no answer came. No error contains a
-// key.
+// Every call returns at the context's deadline or after [serverstore.Options].Timeout, whichever is
+// sooner, even when the client hangs. The error says what is known: [ratelimit.ErrUnavailable]
+// alone means that nothing was recorded, because nothing was sent or the server refused to run the
+// script; [ratelimit.ErrOutcomeUnknown], that the script was sent and no answer came. No error
+// contains a key.
 //
 // Replication is asynchronous, so a failover can lose the admissions of the last moments, and a
 // server that evicts keys loses admissions too. Use maxmemory-policy noeviction; [Store.Probe]

@@ -13,7 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// A Store keeps its state on Redis or Valkey. Create one with [New].
+// A Store keeps its state on Redis or Valkey. It is safe for concurrent use. Create one with [New].
 type Store struct {
 	store *server.Store
 }
@@ -27,7 +27,7 @@ var words = server.Words{
 	Sentinel: "a client from redis.NewFailoverClient, redis+sentinel:// in a URL",
 }
 
-// New returns a store on client's servers; nil options are the zero Options. It does no I/O;
+// New returns a store on the servers of c; nil options are the zero Options. It does no I/O;
 // [Store.Probe] does. An error wraps [ratelimit.ErrInvalidOptions], and also
 // [errors.ErrUnsupported] for a *redis.Ring of several shards.
 func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {

@@ -1,6 +1,5 @@
-// Package rueidisstore keeps the state of limits on Redis or Valkey, 7.0 or later, through rueidis.
-// All processes that use the same servers with the same prefix share the limits, whatever their
-// client.
+// Package rueidisstore keeps states on Redis or Valkey, 7.0 or later, through rueidis. All
+// processes that use the same servers with the same prefix share the limits, whatever their client.
 //
 //	option := rueidis.ClientOption{InitAddress: []string{"localhost:6379"}}
 //	client, err := rueidis.NewClient(option)
@@ -9,7 +8,7 @@
 //	…
 //	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
-// Package serverstore has the options, the statistics and the URLs of the store.
+// Package [serverstore] has the options, the statistics and the URLs of the store.
 //
 // # What it guarantees
 //
@@ -21,12 +20,12 @@
 // received, whatever the client's settings for retries. (It follows MOVED and ASK, by which a
 // server reports that it did not run the script.) ConnLifetime is the exception; see below.
 //
-// Every call returns at the context's deadline or after Options.Timeout, whichever is sooner, even
-// when the client hangs. The error says what is known: [ratelimit.ErrUnavailable] means that
-// nothing was recorded, because no server could be reached or the server refused to run the script;
-// [ratelimit.ErrOutcomeUnknown], that the script may have been sent and no answer came. The client
-// does not report when it sends, so a call that waits for a connection until its deadline, and one
-// on a closed client, end with the latter too. No error contains a key.
+// Every call returns at the context's deadline or after [serverstore.Options].Timeout, whichever is
+// sooner, even when the client hangs. The error says what is known: [ratelimit.ErrUnavailable]
+// alone means that nothing was recorded, because no server could be reached or the server refused
+// to run the script; [ratelimit.ErrOutcomeUnknown], that the script may have been sent and no
+// answer came. The client does not report when it sends, so a call that waits for a connection
+// until its deadline, and one on a closed client, end with the latter too. No error contains a key.
 //
 // Replication is asynchronous, so a failover can lose the admissions of the last moments, and a
 // server that evicts keys loses admissions too. Use maxmemory-policy noeviction; [Store.Probe]
@@ -35,14 +34,14 @@
 // # Cached refusals
 //
 // A store of [New] sends each decision to the server. [Open] creates a client of its own and a
-// store that caches refusals: it refuses the same take, or the same takes of one TakeAll, without a
-// request to the server, until a RetryAfter has passed or the server reports that a state has
-// changed. A flood of refused calls then costs no network. The cache admits nothing, and what
+// store that caches refusals: it refuses again what the server has refused, a take or the takes of
+// one TakeAll, without a request, until a RetryAfter has passed or the server reports that a state
+// has changed. A flood of refused calls then costs no network. The cache admits nothing, and what
 // another client resets or gives back takes effect as soon as the server's notification arrives.
 //
-// The server tracks only what is cached: after a refusal that lasts for long enough the store peeks
-// at the same demands, in the background and in a transaction with CLIENT CACHING YES. Demands that
-// are admitted cost the server no more than with [New].
+// The server tracks only what is cached: after a refusal whose RetryAfter is at least four round
+// trips the store peeks at the same demands, in the background and in a transaction with CLIENT
+// CACHING YES. Demands that are admitted cost the server no more than with [New].
 //
 //	store, err := rueidisstore.Open(option, nil)
 //	…

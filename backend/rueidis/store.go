@@ -12,7 +12,8 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// A Store keeps its state on Redis or Valkey. Create one with [New] or [Open].
+// A Store keeps its state on Redis or Valkey. It is safe for concurrent use. Create one with [New]
+// or [Open].
 type Store struct {
 	store *server.Store
 	owned rueidis.Client // made by Open, or nil

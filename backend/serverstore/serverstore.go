@@ -1,10 +1,12 @@
 // Package serverstore has the options, the statistics and the URLs of the stores on Redis and
-// Valkey servers: packages redisstore, rueidisstore and valkeystore.
+// Valkey servers: packages [github.com/truewindow/ratelimit/backend/redis],
+// [github.com/truewindow/ratelimit/backend/rueidis] and
+// [github.com/truewindow/ratelimit/backend/valkey].
 //
 // # URLs
 //
 // [github.com/truewindow/ratelimit/backend.Open] opens the stores by URL. A scheme is redis,
-// rueidis or valkey (the client library), optionally s (TLS), and optionally +cluster or +sentinel:
+// rueidis or valkey (the client library), optionally followed by s (TLS) and +cluster or +sentinel:
 //
 //	redis://[[user]:password@]host[:port][/database]                   go-redis
 //	redis+cluster://[[user]:password@]host[:port][,host[:port]…]
@@ -110,10 +112,10 @@ type Server struct {
 // Stats are the statistics of a store. Refused and most numbers of Cache are counts since the store
 // was made. While the server answers in time, Abandoned is 0 and Queued is small.
 type Stats struct {
-	// Queued is the number of places in the queue that are reserved for calls not sent yet. At
+	// Queued is the number of queue slots that are reserved for calls not sent yet. At
 	// least half of them are in use.
 	Queued int
-	// MaxQueued is the largest Queued.
+	// MaxQueued bounds Queued: calls that would exceed it fail.
 	MaxQueued int
 	// Abandoned is the number of requests that have timed out and that the client library has not
 	// ended yet.

@@ -21,8 +21,8 @@ import (
 
 // A Tx is one transaction. It decides one call of the store. Its methods are called one after the
 // other: Load, Save for each state to be written, then Commit if there was a Save, and always
-// Rollback at the end. If Load or Save fails, the call returns [ratelimit.ErrUnavailable] and the
-// error. Errors must not contain keys or passwords.
+// Rollback at the end. If Load or Save fails, or the begin of [New], the call returns
+// [ratelimit.ErrUnavailable] and the error. Errors must not contain keys or passwords.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
 	// or writes them, and returns them in the order of keys: nil for a key that has none. Then it
@@ -30,9 +30,10 @@ type Tx interface {
 	// must use the same clock, so use the server's.
 	//
 	// The keys are sorted and distinct, so transactions that lock them in order do not deadlock. If
-	// locks are numbers that several keys may have, lock in the order of the numbers. A key is one
-	// of [ratelimit.Demand.StoredKey]: at most 250 bytes, to be compared byte by byte. Read the
-	// clock last: a decision that waited for a lock must not use the time before it.
+	// a lock is a number, such as a hash of the key, lock in the order of the numbers. Keys are
+	// those of [ratelimit.Demand.StoredKey]: at most 250 bytes of printable ASCII, to be compared
+	// byte by byte. Read the clock last: a decision that waited for a lock must not use a time from
+	// before the wait.
 	Load(ctx context.Context, keys []string) (states [][]byte, now int64, err error)
 
 	// Save stores state for a key of Load, and forgets it no sooner than expires, on the clock of

@@ -22,12 +22,12 @@ import (
 // 200ms, and ConnWriteTimeout and Dialer.Timeout to 500ms (Sentinel.Dialer as well): they bound how
 // long cached refusals are returned after a server has stopped answering.
 //
-// Open connects to the server. If the server cannot track keys (CLIENT TRACKING) or does not permit
-// it to this user, the store caches nothing: [Store.Stats] reports it and [Store.Probe] warns. An
-// error wraps [ratelimit.ErrInvalidOptions], before anything is sent, if opts are out of range or
-// option rules caching out (AlwaysRESP2, DisableCache, DisableAutoPipelining, ConnLifetime,
-// ClientTrackingOptions, SendToReplicas, ReplicaOnly). Otherwise it wraps
-// [ratelimit.ErrUnavailable].
+// Open connects to the server; Dialer.Timeout bounds each dial. If the server cannot track keys
+// (CLIENT TRACKING) or does not permit it to this user, the store caches nothing: [Store.Stats]
+// reports it and [Store.Probe] warns. An error wraps [ratelimit.ErrInvalidOptions], before anything
+// is sent, if opts are out of range or option rules caching out (AlwaysRESP2, DisableCache,
+// DisableAutoPipelining, ConnLifetime, ClientTrackingOptions, SendToReplicas, ReplicaOnly).
+// Otherwise it wraps [ratelimit.ErrUnavailable].
 func Open(option valkey.ClientOption, opts *serverstore.OpenOptions) (*Store, error) {
 	if opts == nil {
 		opts = &serverstore.OpenOptions{}

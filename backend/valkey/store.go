@@ -14,7 +14,8 @@ import (
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
-// A Store keeps its state on Valkey or Redis. Create one with [New] or [Open].
+// A Store keeps its state on Valkey or Redis. It is safe for concurrent use. Create one with [New]
+// or [Open].
 type Store struct {
 	store *server.Store
 	owned valkey.Client // made by Open, or nil

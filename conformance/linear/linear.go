@@ -91,8 +91,8 @@ func (s *search) intervals() (ops []porcupine.Operation, ok bool) {
 
 // byClock returns the intervals of operations that were decided one after the other on a Steady
 // clock: intervals of places in that order, not of time, so that the search need not find the
-// order. Operations of one reading of the clock share a place, and the search orders them. It is
-// not ok if an operation was called only after one that was decided later had returned.
+// order. Operations of one reading of the clock share a place, and the search orders them. ok is
+// false if an operation had returned before another was called, and was decided after it.
 func (s *search) byClock() (ops []porcupine.Operation, ok bool) {
 	var order, unknown []int
 	for i, op := range s.ops {

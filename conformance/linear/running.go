@@ -91,8 +91,8 @@ type Disorder struct {
 	until time.Duration
 }
 
-// Until returns the time from which on there is no order: what had been called by then, with the
-// results that had been returned by then, has no order.
+// Until returns a time at which there is no order any more: what had been called by then, with the
+// results that had been returned by then, has none.
 func (d *Disorder) Until() time.Duration { return d.until }
 
 // Error says that there is no order.

@@ -23,9 +23,10 @@ import (
 //
 // A reset is a number of seconds from now, a number of seconds or milliseconds since the Unix
 // epoch, an HTTP date, a date of RFC 3339, or a duration such as 6m0s. A number of 900,000,000 or
-// more is since the epoch. X-RateLimit-Reset-After, in seconds, takes precedence over
-// X-RateLimit-Reset. Dates and times since the epoch are compared with the Date of the answer, so
-// the client's clock does not matter. Without a Date they are compared with now.
+// more is since the epoch, from 900,000,000,000 on in milliseconds. X-RateLimit-Reset-After, in
+// seconds, takes precedence over X-RateLimit-Reset. Dates and times since the epoch are compared
+// with the Date of the answer, so the client's clock does not matter. Without a Date they are
+// compared with now.
 //
 // Parse ignores a field that is malformed, longer than 8 KiB, or has more than 64 members. It
 // returns no quotas for an answer from a cache (with an Age above 0), because its fields describe

@@ -88,6 +88,9 @@ func CheckCacheEnabled(t *testing.T, s Caching, enabled bool) {
 			t.Errorf("attempt %d: got %+v, want Allowed %t", i, res, i < 3)
 		}
 	}
+	if enabled { // it is counted after it can be returned
+		servers.Within(t, func() bool { return s.Stats().Cache.Stored > 0 }, "a refusal is stored")
+	}
 	stats := s.Stats().Cache
 	hits, stored, entries := stats.Hits > 0, stats.Stored > 0, stats.Entries > 0
 	if stats.Enabled != enabled || hits != enabled || stored != enabled || entries != enabled {

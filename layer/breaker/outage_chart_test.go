@@ -21,7 +21,7 @@ import (
 )
 
 // The outage of the chart: three processes share a server, which hangs for a while. Together they
-// make calls for twice the limit.
+// request twice the limit.
 const (
 	processes   = 3
 	outageMax   = 60
@@ -188,7 +188,7 @@ func outagePicture(outcomes []outcome) *svg.Picture {
 	p := svg.New(int(top+step*float64(len(outcomes)))-20, "A server hangs for 20 seconds",
 		strings.Join(words, ". ")+".")
 	p.Text("small", 24, 55, "start", fmt.Sprintf("Units admitted in the trailing %.0f s, of "+
-		"%d processes that together need twice the limit.",
+		"%d processes that together request twice the limit.",
 		outageLimit.Window.Seconds(), processes))
 	p.Printf(`<g transform="translate(%.0f 0)">`, left)
 	for i, o := range outcomes {

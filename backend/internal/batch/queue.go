@@ -19,8 +19,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/gate"
 )
 
-// maxWorkers is the number of batches under way: while the server runs one, the other is on the
-// network.
+// maxWorkers is the most batches under way: while the server runs one, the other is on the network.
 const maxWorkers = 2
 
 // A Queue batches requests. The methods are safe for concurrent use; the fields are set before the
@@ -118,7 +117,7 @@ func (q *Queue) finish(r *request) error {
 	return err
 }
 
-// enqueue adds r to the queue, and begins to work on it unless enough workers do.
+// enqueue adds r to the queue, and starts a worker unless enough are running.
 func (q *Queue) enqueue(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,7 +181,7 @@ func (q *Queue) startWorker() {
 	}
 }
 
-// work sends batches until the queue is empty, or w has been abandoned.
+// work is a worker: it sends batches until the queue is empty or the worker has been abandoned.
 func (q *Queue) work() {
 	growStack(false)
 	w := q.Shared.newWorker()

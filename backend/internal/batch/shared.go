@@ -32,7 +32,8 @@ type Shared struct {
 	ticker
 }
 
-// Queued returns the number of places for requests that are not sent yet. At least half are in use.
+// Queued returns the number of places that queues have reserved for requests that are not sent yet.
+// At least half are in use.
 func (s *Shared) Queued() int {
 	// A request that finds no room is counted for a moment.
 	return int(min(s.queued.Load(), MaxQueued))

@@ -23,7 +23,7 @@ type ticker struct {
 
 // ticked is what a ticker calls, a queue.
 type ticked interface {
-	// onTick is called at tick now; the call before was at tick before. It reports whether it has
+	// onTick is called at tick now; the previous call was at tick before. It reports whether it has
 	// to be called again.
 	onTick(now, before int64) bool
 }

@@ -11,8 +11,8 @@ import (
 // onTick answers requests that have waited for the timeout, less a tick at most, and abandons
 // workers whose batches have taken as long. It reports whether requests or workers are left.
 //
-// Ticks may be late, so a request or a batch with the date before may have begun just now. Its date
-// becomes now-1.
+// The previous call was at tick before. Ticks may be late, so a request or a batch that is dated
+// before may have begun just now. It is then dated now-1.
 func (q *Queue) onTick(now, before int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// maxLooks is the number of looks in flight. While there are as many, refusals are not cached.
+// maxLooks is the most looks in flight. At this number, no further refusal is cached.
 const maxLooks = 8
 
 // A Look is a request that peeks at demands which were refused. Its refusals are cached.
@@ -19,7 +19,7 @@ type Look struct {
 }
 
 // newLook returns the look that should follow the refusals in groups, whose request took roundTrip,
-// or nil if it sends none.
+// or nil if none should be sent.
 func (c *Cache) newLook(groups []Group, roundTrip time.Duration) *Look {
 	var l *Look
 	for i := range groups {
