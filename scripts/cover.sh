@@ -14,8 +14,8 @@ profile=${PROFILE:-$(mktemp)}
 slow=(
   CacheRaces 'Clock.*' ClusterFailover ClusterNodeComesBack DegradedOutage Demo Exactness Faults
   FaultsBreaker 'Guard(Calls|Reads|Same|Sizes)' InexactOnServers LeastRights LuaStepOnLargeLogs
-  MillionDemands PausedServerDelaysNoOther Quickstart SameTakes SecretsStaySecret SentinelFailover
-  'Serve([A-Z].*)?' SlotMigration StoppedProcess
+  MillionDemands PausedServerDelaysNoOther Quickstart ReplayLargeLog SameTakes SecretsStaySecret
+  SentinelFailover 'Serve([A-Z].*)?' SlotMigration StoppedProcess
 )
 skip="^Test($(IFS='|'; echo "${slow[*]}"))$"
 measured=$(go list . ./algorithm/... ./backend/... ./clientip ./grpclimit ./httplimit/... \
