@@ -107,9 +107,11 @@ func together(ctx context.Context, parts []part, policy bool) (err error) {
 	demands, results := split(parts)
 	defer func() { askShadows(ctx, parts, err) }() // also if the store panics
 	began := time.Now()
-	if len(demands) == 1 {
+	switch err = ended(ctx); {
+	case err != nil:
+	case len(demands) == 1:
 		results[0], err = store.Take(ctx, demands[0])
-	} else {
+	default:
 		err = store.TakeAll(ctx, demands, results)
 	}
 	if err != nil {

@@ -69,11 +69,7 @@ func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 		r.claims[i] = Claim{Limiter: c.Limiter, Key: strings.Clone(c.Key), N: c.N}
 		parts[i] = part{limiter: c.Limiter, call: take(r.claims[i].Key, c.N)}
 	}
-	ctx, err := patient(ctx)
-	if err != nil {
-		return nil, err
-	}
-	results, err := decideAll(ctx, parts)
+	results, err := decideAll(patient(ctx), parts)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +85,12 @@ func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 	return r, nil
 }
 
-// patient returns a context that does not end with ctx, or an error if ctx has already ended.
-func patient(ctx context.Context) (context.Context, error) {
-	return context.WithoutCancel(ctx), ended(ctx)
+// patient returns a context that does not end with ctx, or ctx itself if it has already ended.
+func patient(ctx context.Context) context.Context {
+	if ctx.Err() != nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // Allowed reports whether the units were reserved. If not, nothing was taken, and there is nothing
@@ -168,11 +167,7 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 	if len(asked) == 0 {
 		return results, nil
 	}
-	ctx, err := patient(ctx)
-	if err != nil {
-		return nil, err
-	}
-	decided, err := decideAll(ctx, asked)
+	decided, err := decideAll(patient(ctx), asked)
 	if err != nil {
 		return nil, err
 	}

@@ -297,7 +297,8 @@ func (s leavingStore) TakeAll(
 }
 
 // TestReserveOutlivesCaller: units that are taken for a call whose context ends meanwhile can be
-// given back, and nothing is taken if the context has ended before.
+// given back. If the context has ended before, the store is not asked, and the observer sees the
+// error.
 func TestReserveOutlivesCaller(t *testing.T) {
 	store := leavingStore{mapStore: &mapStore{}}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -326,7 +327,14 @@ func TestReserveOutlivesCaller(t *testing.T) {
 		_, err = acquire(ctx, "k")
 		wantErr(t, err, ratelimit.ErrUnavailable, context.Canceled)
 	}
-	_, err = ratelimit.ReserveAll(ctx, ratelimit.Claim{Limiter: tokens, Key: "k", N: 1})
+	var seen []error
+	observed := tokens.WithObserver(func(_ context.Context, o ratelimit.Observation) {
+		seen = append(seen, o.Err)
+	})
+	_, err = ratelimit.ReserveAll(ctx, ratelimit.Claim{Limiter: observed, Key: "k", N: 1})
 	wantErr(t, err, ratelimit.ErrUnavailable, context.Canceled)
 	wantCalls(t, store.mapStore)
+	if len(seen) != 1 || !errors.Is(seen[0], context.Canceled) {
+		t.Errorf("observed %v, want the error once", seen)
+	}
 }

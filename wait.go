@@ -43,9 +43,10 @@ func (l *Limiter) askUntilAdmitted(
 	for failures, refusals := 0, 0; ; {
 		asking := ctx
 		if l.inFlight { // a unit that was taken can be released only after an answer
-			if asking, err = patient(ctx); err != nil {
+			if err := ended(ctx); err != nil {
 				return slept, err
 			}
+			asking = context.WithoutCancel(ctx)
 		}
 		err := l.ask(asking, c, s)
 		var pause time.Duration

@@ -2,8 +2,8 @@ package grpclimit
 
 import "google.golang.org/grpc/codes"
 
-// An Option changes a default of an interceptor or an [Adapter]. If an option is repeated, the last
-// one applies.
+// An Option changes a default of an interceptor or an [Adapter]. If an option other than
+// [WithBlocks] is repeated, the last one applies.
 type Option func(*options)
 
 type options struct {
@@ -41,10 +41,12 @@ func WithExempt(services ...string) Option {
 
 // WithBlocks declares the limits with the given names to be blocks, such as those of
 // [github.com/truewindow/ratelimit/algorithm.Block]. A refusal by one of them has the reason
-// [ReasonBlocked], and its violation has no quota.
+// [ReasonBlocked], and its violation has no quota. Repeated options add names.
 func WithBlocks(limits ...string) Option {
 	return func(o *options) {
-		o.blocks = make(map[string]bool, len(limits))
+		if o.blocks == nil {
+			o.blocks = make(map[string]bool, len(limits))
+		}
 		for _, name := range limits {
 			o.blocks[name] = true
 		}

@@ -94,7 +94,7 @@ func TestRefusedByBlock(t *testing.T) {
 	cc := start(t, &echo{}, limited(fixed(
 		ratelimit.Claim{Limiter: blocked, Key: secret, N: 1},
 		ratelimit.Claim{Limiter: limiter, Key: secret, N: 1},
-	), grpclimit.WithBlocks("blocked")))
+	), grpclimit.WithBlocks("blocked"), grpclimit.WithBlocks("another")))
 	if err := call(t.Context(), cc); err != nil {
 		t.Fatal(err)
 	}
