@@ -50,10 +50,11 @@ var (
 // fails. With --on-failure=local it puts a Degraded store around both. It returns the store without
 // local decisions.
 func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, error) {
+	var guarded *breaker.Store
 	guarded, err := breaker.New(s.Store, &breaker.Options{
 		Failures: c.BreakerFailures,
 		Pause:    c.BreakerPause,
-		OnChange: func(from, to breaker.State) { logBreaker(log, from, to) },
+		OnChange: func(from, to breaker.State) { logBreaker(log, from, to, guarded.LastFailure()) },
 	})
 	if err != nil {
 		return nil, err
@@ -75,12 +76,13 @@ func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, er
 	return guarded, nil
 }
 
-// logBreaker logs that the breaker opened or closed. The trials of an open breaker, one in each
-// pause, are for debugging.
-func logBreaker(log *slog.Logger, from, to breaker.State) {
+// logBreaker logs that the breaker opened, after failure, or closed. The trials of an open breaker,
+// one in each pause, are for debugging.
+func logBreaker(log *slog.Logger, from, to breaker.State, failure error) {
 	switch {
 	case from == breaker.Closed:
-		log.Warn("the breaker is open: the store fails and is not called", "breaker", to.String())
+		log.Warn("the breaker is open: the store fails and is not called", "breaker", to.String(),
+			"error", failure)
 	case to == breaker.Closed:
 		log.Info("the breaker is closed: the store answers again", "breaker", to.String())
 	default:

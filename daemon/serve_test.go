@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -166,6 +167,8 @@ func TestServeFromEnvironment(t *testing.T) {
 	}
 }
 
+var opensWithCause = regexp.MustCompile(`"the breaker is open: .*"error":".*connection refused"`)
+
 // TestServeWhileUnavailable: the daemon starts even if the store is unavailable, and answers
 // according to its policy.
 func TestServeWhileUnavailable(t *testing.T) {
@@ -231,6 +234,9 @@ func TestServeWhileUnavailable(t *testing.T) {
 			}
 			if strings.Contains(got, secret) {
 				t.Errorf("log: %s", got)
+			}
+			if !opensWithCause.MatchString(got) {
+				t.Errorf("the log does not say why the breaker opened: %s", got)
 			}
 		})
 	}

@@ -35,8 +35,8 @@ type Options struct {
 	// DefaultPause.
 	Pause time.Duration
 	// OnChange, if not nil, is called for each change of the state, one at a time and in order.
-	// Demands may wait for it, so it should return soon. It may call State and Stats, and must not
-	// call Take or TakeAll.
+	// Demands may wait for it, so it should return soon. It may call State, Stats and LastFailure,
+	// and must not call Take or TakeAll.
 	OnChange func(from, to State)
 }
 
@@ -80,6 +80,7 @@ type Store struct {
 	onChange func(from, to State)
 
 	opened, refused, failures atomic.Int64
+	lastFailure               atomic.Pointer[error]
 }
 
 var _ ratelimit.Store = (*Store)(nil)
@@ -123,6 +124,16 @@ func New(inner ratelimit.Store, opts *Options) (*Store, error) {
 // Stats returns what s has done until now.
 func (s *Store) Stats() Stats {
 	return Stats{Opened: s.opened.Load(), Refused: s.refused.Load(), Failures: s.failures.Load()}
+}
+
+// LastFailure returns the error of the last call, or peek in the background, that failed. It says
+// why the breaker opened. It is nil before the first failure, and stays when the store has answered
+// again.
+func (s *Store) LastFailure() error {
+	if err := s.lastFailure.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Take decides one demand. Errors are those of the store inside, [ratelimit.CheckTake] and

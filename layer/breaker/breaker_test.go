@@ -197,11 +197,15 @@ func TestOpensAndCloses(t *testing.T) {
 		}
 		b.answers(t, 5)
 		b.wantChanges(t, tries, closes)
-		b.fails(t, 2, ratelimit.ErrUnavailable)
+		down := fmt.Errorf("%w: connection refused", ratelimit.ErrUnavailable)
+		b.fails(t, 2, down)
 		b.answers(t, 1)
 		b.wantChanges(t)
 		if got := b.Stats(); got.Opened != 2 || got.Failures != 6 {
 			t.Errorf("%+v", got)
+		}
+		if got := b.LastFailure(); got != down {
+			t.Errorf("LastFailure: %v, want %v", got, down)
 		}
 	})
 }
@@ -335,6 +339,9 @@ func TestContexts(t *testing.T) {
 		b.wantChanges(t)
 		if got := b.Stats(); got != (breaker.Stats{}) {
 			t.Errorf("%+v, want none", got)
+		}
+		if got := b.LastFailure(); got != nil {
+			t.Errorf("LastFailure: %v, want none", got)
 		}
 
 		b.fails(t, 3, ratelimit.ErrUnavailable)

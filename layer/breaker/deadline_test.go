@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -181,6 +182,10 @@ func TestPeekCountsForFew(t *testing.T) {
 			time.Sleep(time.Second)
 			if got := b.Stats(); got.Failures != 1 || got.Opened != 0 || inner.peeks.Load() != 1 {
 				t.Errorf("%+v after one peek of %d", got, inner.peeks.Load())
+			}
+			if got := b.LastFailure(); !errors.Is(got, ratelimit.ErrUnavailable) ||
+				strings.Contains(got.Error(), "planted") != panics {
+				t.Errorf("LastFailure: %v", got)
 			}
 			inner.latency.Store(0)
 			if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil || b.Failing() {

@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/sony/gobreaker/v2"
 
@@ -86,9 +87,8 @@ func (s *Store) peek(d ratelimit.Demand) {
 // calls it reaches the callers, but here it would end the program.
 func (s *Store) peekInside(d ratelimit.Demand) (verdict error) {
 	defer func() {
-		if recover() != nil {
-			s.failures.Add(1)
-			verdict = errFailure
+		if p := recover(); p != nil {
+			verdict = s.fail(fmt.Errorf("%w: the store panicked: %v", ratelimit.ErrUnavailable, p))
 		}
 	}()
 	ctx := context.Background()

@@ -29,7 +29,13 @@ func (s *Store) verdictOn(ctx context.Context, err error) error {
 	case deadline.Passed(ctx):
 		return errAbandoned
 	}
+	return s.fail(err)
+}
+
+// fail counts a call that failed with err, and returns its verdict.
+func (s *Store) fail(err error) error {
 	s.failures.Add(1)
+	s.lastFailure.Store(&err)
 	return errFailure
 }
 
