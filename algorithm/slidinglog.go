@@ -83,6 +83,16 @@ func (l Log) Limit() ratelimit.Limit {
 // [Log.WithResolution] has set it.
 func (l Log) Resolution() time.Duration { return l.params().resolution }
 
+// String returns the limit, and the resolution if it is not 1µs, such as "login=60/1m0s" or
+// "login=60/1m0s with resolution 1s".
+func (l Log) String() string {
+	s := l.Limit().String()
+	if r := l.Resolution(); r > time.Microsecond {
+		s += " with resolution " + r.String()
+	}
+	return s
+}
+
 // Validate returns an error if the limit or the resolution is out of range.
 func (l Log) Validate() error {
 	if err := l.Limit().Validate(); err != nil {

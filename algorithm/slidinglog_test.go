@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,6 +141,24 @@ func TestSlidingLog(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { play(t, tc.log, tc.lines) })
+	}
+}
+
+// TestLogString: messages about a demand show its limit and not a handle.
+func TestLogString(t *testing.T) {
+	log := SlidingLog(ratelimit.PerMinute("login", 60))
+	for _, tt := range []struct {
+		log  Log
+		want string
+	}{
+		{log, "login=60/1m0s"},
+		{log.WithResolution(time.Second), "login=60/1m0s with resolution 1s"},
+		{Log{}, "0/0s"},
+	} {
+		got := fmt.Sprintf("%v", ratelimit.Demand{Key: "k", Algorithm: tt.log, N: 1})
+		if want := "{k " + tt.want + " "; !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want it to begin with %q", got, want)
+		}
 	}
 }
 
