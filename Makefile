@@ -88,6 +88,11 @@ exactness: ## Run the same traces on every store; write the table of docs/choosi
 	RATELIMIT_FULL=1 RATELIMIT_REQUIRE_SERVERS=1 RATELIMIT_EXACTNESS_MD=../../docs/choosing.md \
 		$(GO) -C integration/conformance test -count=1 -timeout=30m -run '^TestExactness$$'
 
+.PHONY: replays
+replays: ## Replay access logs of 1 GB, in a few minutes; write the table of docs/replay.md
+	RATELIMIT_FULL=1 RATELIMIT_REPLAY_MD=../../docs/replay.md \
+		$(GO) -C integration/commands test -count=1 -timeout=30m -run '^TestReplayLargeLog$$'
+
 .PHONY: weight
 weight: ## Count the go.sum lines that an import of this module adds for a user
 	scripts/weight.sh

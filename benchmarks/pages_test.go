@@ -31,20 +31,22 @@ func TestChartSentence(t *testing.T) {
 	}
 }
 
-// TestMigratingFigures: the measured numbers in the prose of docs/migrating.md are in the report.
-func TestMigratingFigures(t *testing.T) {
+// TestPageFigures: the measured numbers in the prose of pages are in the report.
+func TestPageFigures(t *testing.T) {
 	reported := make(map[string]bool)
 	for _, n := range figure.FindAllString(read(t, "../docs/benchmarks.md"), -1) {
 		reported[n] = true
 	}
-	page := codeBlock.ReplaceAllString(read(t, "../docs/migrating.md"), "")
-	found := figure.FindAllString(page, -1)
-	for _, n := range found {
-		if !reported[n] {
-			t.Errorf("%s is not in docs/benchmarks.md", n)
+	for page, least := range map[string]int{"design": 3, "migrating": 10, "operations": 6} {
+		text := codeBlock.ReplaceAllString(read(t, "../docs/"+page+".md"), "")
+		found := figure.FindAllString(text, -1)
+		for _, n := range found {
+			if !reported[n] {
+				t.Errorf("docs/%s.md: %s is not in docs/benchmarks.md", page, n)
+			}
 		}
-	}
-	if len(found) < 10 {
-		t.Errorf("found only %d numbers", len(found))
+		if len(found) < least {
+			t.Errorf("docs/%s.md: found only %d numbers, want %d", page, len(found), least)
+		}
 	}
 }

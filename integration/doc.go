@@ -44,6 +44,7 @@
 //	RATELIMIT_FAULTS_MD        page to which the folder faults writes the measured effects of
 //	                           faults; only "make faults" measures all of them
 //	RATELIMIT_EXACTNESS_MD     page to which TestExactness writes its table
+//	RATELIMIT_REPLAY_MD        page to which TestReplayLargeLog writes its table
 //	RATELIMIT_SOAK             how long TestSoak runs, such as 10m
 //	RATELIMIT_SOAK_SEED        makes TestSoak repeat the demands and faults of the run that
 //	                           printed this seed
