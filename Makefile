@@ -89,7 +89,7 @@ exactness: ## Run the same traces on every store; write the table of docs/choosi
 		$(GO) -C integration/conformance test -count=1 -timeout=30m -run '^TestExactness$$'
 
 .PHONY: replays
-replays: ## Replay access logs of 1 GB, in a few minutes; write the table of docs/replay.md
+replays: ## Replay access logs of 1 GB, in a minute; write the table of docs/replay.md
 	RATELIMIT_FULL=1 RATELIMIT_REPLAY_MD=../../docs/replay.md \
 		$(GO) -C integration/commands test -count=1 -timeout=30m -run '^TestReplayLargeLog$$'
 

@@ -47,7 +47,8 @@ func TestReplayLargeLog(t *testing.T) {
 		{"combined", 200_000, []string{"100/1m"}, all, 384},
 	} {
 		keys := c.keys / divisor
-		name := fmt.Sprintf("%s, %d keys, %d limits, %s", c.format, keys, len(c.limits), c.algorithms)
+		name := fmt.Sprintf("%s, %d keys, %d limits, %s",
+			c.format, keys, len(c.limits), c.algorithms)
 		t.Run(name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "log") // is removed at the end of the test
 			generate(t, log, loggen.Options{Format: c.format, Seed: 1, Keys: keys, Bytes: bytes,
@@ -72,8 +73,9 @@ func TestReplayLargeLog(t *testing.T) {
 			if servers.Full && (mb == 0 || mb > c.mostMB) {
 				t.Errorf("it took %d MB of memory, want at most %d", mb, c.mostMB)
 			}
-			table += fmt.Sprintf("| %s | %s | %d | %s | %s | %d MB |\n", c.format, thousands(c.keys),
-				len(c.limits), strings.ReplaceAll(c.algorithms, ",", ", "),
+			table += fmt.Sprintf("| %s | %s | %d | %s | %s | %d MB |\n",
+				c.format, thousands(c.keys), len(c.limits),
+				strings.ReplaceAll(c.algorithms, ",", ", "),
 				thousands(int(perSecond/10_000)*10_000), mb)
 		})
 	}
