@@ -19,17 +19,17 @@ run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
 	$(GO) run ./cmd/ratelimit serve
 
 .PHONY: test
-test: ## Run all tests, also on Redis and Valkey servers; get the servers first
-	@$(MAKE) --no-print-directory -j2 unit servers # the latter mostly wait
+test: ## Run all tests, also on Redis and Valkey servers, which it gets itself
+	@$(MAKE) --no-print-directory -j2 unit servers # the tests on servers mostly wait
 
 .PHONY: servers
-servers: ## Run the tests on Redis and Valkey servers; get the servers first
+servers: ## Run the tests on Redis and Valkey servers, which it gets itself
 	$(SAY) "tests on servers: compiling"
 	@GOGC=400 GO=$(GO) scripts/servers.sh $(TESTFLAGS)
 
 .PHONY: test-all
-test-all: unit ## Run the long tests and the whole suite on every store, in an hour or two
-	RATELIMIT_FULL=1 $(GO) test $(TESTFLAGS) -run Millions ./backend/memory
+test-all: ## Run the long tests and the whole suite on every store, in an hour or two
+	@RATELIMIT_FULL=1 $(MAKE) --no-print-directory unit
 	RATELIMIT_FULL=1 GO=$(GO) scripts/servers.sh $(TESTFLAGS) -timeout=3h
 	RATELIMIT_CONFORMANCE_FULL=1 $(GO) -C integration/conformance test -count=1 -timeout=3h \
 		-run 'TestConformance/redis:8$$/.*/keys(-cached)?$$'
@@ -60,7 +60,7 @@ soak: ## Make random demands during random faults, for SOAK (10m), and check eve
 		$(GO) -C integration/soak test -race -count=1 -v -timeout=3h -run '^TestSoak'
 
 .PHONY: cover
-cover: ## Measure coverage with all tests; fail below 90 % of a package
+cover: ## Measure coverage with all but the slowest tests; fail below 90 % of a package
 	GOGC=400 scripts/cover.sh
 
 .PHONY: bench

@@ -107,7 +107,7 @@ func (l *Limiter) release(s *scratch) {
 	l.pool.Put(s)
 }
 
-// wake makes the first call of this process that waits for key try again, if l is of calls in
+// wake makes the first call of this process that waits for key try again, if l limits calls in
 // flight.
 func (l *Limiter) wake(key string) {
 	if l.inFlight {

@@ -7,8 +7,10 @@ import (
 
 // CheckTake returns nil if a store may decide d. Otherwise the error wraps [ErrInvalidDemand],
 // [ErrInvalidLimit] or [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's
-// error. Stores call it at the beginning of Take.
+// error. Of the limit it checks only whether Max and Window are in range. Stores call it at the
+// beginning of Take.
 func CheckTake(ctx context.Context, d Demand) error {
+	// The body of ended, a call that the compiler does not inline.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

@@ -17,7 +17,8 @@ const (
 	OpForce
 	// OpGiveBack removes up to N units from the record with the stamp At, even if another call
 	// recorded them: never more than the record still holds, and nothing after the record has left
-	// the window. It is always allowed.
+	// the window. It is always allowed. An algorithm that keeps no records gives back only what
+	// still counts; its documentation says what that is.
 	OpGiveBack
 	// OpReset deletes the state. It is always allowed.
 	OpReset
@@ -56,7 +57,7 @@ func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, 
 //     Step: keep is 0, so nothing is written, unless the clock has stepped back by more than a
 //     Window.
 //   - If all are Allowed, call Step for every demand. A Peek with keep > 0 may have written into
-//     state: then pass next to Step, or a copy of the state from before.
+//     state: then pass next to Step, or a copy of the state that you made before.
 //
 // Peek does not change the bytes of state unless keep > 0.
 //
@@ -81,8 +82,9 @@ func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, 
 	return next, keep, res
 }
 
-// An Algorithm is a rule as a pure state machine. Values are immutable, comparable with == and hold
-// their own parameters. Package algorithm has those of this module.
+// An Algorithm decides demands. Its Step is a pure function from a state, a time and a demand to a
+// new state and a result. Values are immutable, comparable with == and hold their own parameters.
+// Package algorithm has those of this module.
 type Algorithm interface {
 	// Name names the encoding of the state and is part of the stored key. A new encoding gets a new
 	// name.
@@ -105,12 +107,14 @@ type Algorithm interface {
 	// keep > 0 means: store next, and forget it no sooner than keep from now; with an empty next:
 	// delete the state.
 	// keep == 0 means: write nothing; state is then byte for byte what it was.
-	// keep < 0 means: state is not one that this Name writes; nothing may be written.
+	// keep < 0 means: the bytes are not a state of an algorithm with this Name; nothing may be
+	// written.
+	// keep is in whole microseconds.
 	//
-	// Unless keep == 0, Step may write into state: next may reuse its array, and the store may not
-	// use state again. Pass a copy unless the store may overwrite the bytes: memory that a database
-	// lends or maps is not the store's own. A store that may have to undo calls Peek for all
-	// demands first; one that compares and swaps passes a copy.
+	// Step may write into state only if it returns keep > 0: then next may reuse its array, and the
+	// store must not use state again. Pass a copy of bytes that must not be overwritten, such as
+	// those of a file that a database maps into memory. A step cannot be undone, so TakeAll calls
+	// Peek for all demands first. A store that compares and swaps passes a copy.
 	//
 	// A state written under other parameters is accepted: limits change in production, and a change
 	// takes effect at once.
@@ -130,8 +134,8 @@ type Script struct {
 	// and is constant for the algorithm's type. docs/writing-an-algorithm.md describes what step
 	// receives and returns.
 	Source string
-	// Args appends the parameters of d.Algorithm that step finds in args, each below 2^53. It must
-	// not keep dst.
+	// Args appends the parameters of d.Algorithm that step finds in args, each at least 0 and below
+	// 2^53. It must not keep dst, and must not be nil if Source is not empty.
 	Args func(dst []int64, d Demand) []int64
 	// Sums reports that k Takes of n units at one instant equal one Take of k·n units. Precisely:
 	// after an admitted Take of n units, let a Take of k·n units be admitted with the same At and

@@ -44,8 +44,9 @@ var (
 	// [ErrOutcomeUnknown], that nothing was recorded.
 	ErrUnavailable = errors.New("ratelimit: store unavailable")
 
-	// ErrOutcomeUnknown means that the demand was sent and no answer arrived: its units may or may
-	// not have been recorded. Repeating the demand may count it twice. It wraps [ErrUnavailable].
+	// ErrOutcomeUnknown means that the demand may have been sent and that its outcome is not known:
+	// its units may or may not have been recorded. Repeating the demand may count it twice. It
+	// wraps [ErrUnavailable].
 	ErrOutcomeUnknown = fmt.Errorf("%w: outcome unknown", ErrUnavailable)
 
 	// ErrCapacity means that a bounded store has no room for a new key. It wraps [ErrUnavailable].

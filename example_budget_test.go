@@ -63,8 +63,11 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 		}
 		n := used - estimate + 1000
 		more, err := r.Extend(ctx, 0, 0, n, 0)
-		if err != nil || !more.Allowed {
-			return errors.Join(err, errBusy{more.RetryAfter}) // ends the stream
+		if err != nil {
+			return err
+		}
+		if !more.Allowed {
+			return errBusy{more.RetryAfter} // ends the stream
 		}
 		estimate += n
 		return nil
@@ -171,7 +174,7 @@ func ExampleLimiter_Reserve() {
 	ctx := context.Background()
 	r, err := tokens.Reserve(ctx, "tenant:7", 4000) // an estimate
 	if err != nil || !r.Allowed() {
-		log.Fatal("no call: ", err)
+		log.Fatal("no call: ", err) // err is nil if a limit refused
 	}
 	err = r.Commit(ctx, 1500) // the units used; the rest is given back
 	res, _ := tokens.Peek(ctx, "tenant:7")

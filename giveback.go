@@ -23,6 +23,7 @@ func (l *Limiter) giveBack(ctx context.Context, c call, s *scratch) error {
 		defer l.wake(c.key)
 		return l.ask(ctx, c, s)
 	}
+	// Nothing was recorded, or nothing is given back. Key and n must be valid all the same.
 	d := Demand{Key: c.key, Algorithm: l.algorithms[0], Op: c.op, N: c.n}
 	if c.n == 0 {
 		d.N = 1

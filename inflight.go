@@ -95,9 +95,9 @@ func (l *Lease) Allowed() bool { return l.reservation.Allowed() }
 // before.
 func (l *Lease) Result() Result { return l.reservation.Result() }
 
-// Token returns the lease as text, which takes its place: Release then does nothing. [Resume] turns
-// the text into a reservation, also in another process, whose [Reservation.Cancel] releases the
-// unit. Errors are those of [Reservation.Token].
+// Token returns the lease as text. The text takes the place of the lease: Release then does
+// nothing. In this or another process, [Resume] makes a reservation of the text, and its
+// [Reservation.Cancel] releases the unit. Errors are those of [Reservation.Token].
 func (l *Lease) Token() (string, error) { return l.reservation.Token() }
 
 // Release releases the unit, even if ctx has ended; only the store's own timeout bounds it. A

@@ -26,6 +26,7 @@
 //   - A state, or history, is what a store keeps of the past admissions of a key. The key, the name
 //     of the limit and the name of the algorithm identify it.
 //   - A stamp is an instant on the store's clock, in microseconds since the Unix epoch.
+//   - A record is what a state keeps of the admissions with one stamp.
 //
 // # Clock
 //
@@ -35,17 +36,18 @@
 //
 // # Errors
 //
-// An error means that the demand is undecided. [ErrUnavailable] alone means that nothing was
-// recorded; [ErrOutcomeUnknown], which wraps it, that the demand was sent and may have been
-// recorded. The module retries neither, except that a wait under [FailWait] retries if nothing was
-// recorded. The [Policy] of a limiter says whether it admits a demand that the store leaves
-// undecided.
+// An error means that the demand is undecided. [ErrUnavailable] without [ErrOutcomeUnknown] means
+// that nothing was recorded. [ErrOutcomeUnknown], which wraps [ErrUnavailable], means that the
+// demand may have been recorded. After either the module does not repeat the caller's call, except
+// for a wait under [FailWait]. The [Policy] of a limiter says whether it admits a demand that the
+// store leaves undecided.
 //
 // All other errors are returned before anything is recorded. They report a call that is wrong
 // whatever the state of the store ([ErrInvalidLimit], [ErrInvalidOptions], [ErrInvalidDemand],
 // [ErrExceedsLimit], [ErrDuplicateDemand], [ErrInvalidToken]), an algorithm or a combination of
-// keys that the store does not support ([errors.ErrUnsupported]), or a queue that is full
-// ([ErrQueueFull]).
+// keys that the store does not support ([errors.ErrUnsupported]), a queue that is full
+// ([ErrQueueFull]), or a wait that gave up, which may return a refusal beside its error
+// ([Limiter.WaitN]).
 //
 // # Concurrency
 //
@@ -95,16 +97,17 @@ type Limiter struct {
 	single   Algorithm
 	direct   directStore // of store, or nil
 	pool     *sync.Pool  // of *scratch
-	inFlight bool        // units are held, not spent
+	inFlight bool        // l limits calls in flight: units are held, not spent
 	shadow   *shadow     // or nil
-	waiting  *waitQueues // shared by the copies of With and WithObserver
+	waiting  *waitQueues // shared by all copies of a limiter
 }
 
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
 //
 // Every limit needs a name, which together with the key identifies its history. An error wraps
-// [ErrInvalidLimit], [ErrInvalidOptions] without a store or an algorithm, or [ErrDuplicateDemand]
-// if two limits have the same name and algorithms of the same name.
+// [ErrInvalidLimit]; [ErrInvalidOptions] if there is no store or no algorithm, or if an algorithm
+// is nil or not comparable with ==; or [ErrDuplicateDemand] if two limits have the same name and
+// algorithms of the same name.
 func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: no store", ErrInvalidOptions)
@@ -288,9 +291,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 // takes nothing.
 //
 // Calls that wait for the same key are admitted in the order in which they began, even if a later
-// one needs fewer units. Only the first calls the store: it sleeps for exactly RetryAfter and tries
-// again, because others may have been admitted meanwhile. A limiter of [NewInFlight] tries again
-// sooner.
+// one needs fewer units. Only the first calls the store: it sleeps for exactly RetryAfter and calls
+// the store again. It is refused again if others were admitted meanwhile. On a limiter of
+// [NewInFlight] it calls the store again sooner.
 //
 // A limiter from New shares its queues with all copies that With, WithObserver and WithShadow make
 // of it. There is no order between these and calls of AllowN, other limiters or other processes.
@@ -298,13 +301,14 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 // If RetryAfter does not end before the context's deadline, WaitN returns at once, with the refusal
 // and an error that wraps [context.DeadlineExceeded]. A call behind the first returns in the same
 // way, with the refusal of the first and [SourceCache], if two conditions hold: the first needs no
-// more units than this call, and must wait until this call's deadline or longer. If the context
-// ends during the wait, WaitN returns an error that wraps the context's error, with the last
-// refusal if the store returned one. In all of these cases nothing was taken.
+// more units than this call, and must wait until this call's deadline or longer. On a limiter of
+// [NewInFlight] calls do not return early. If the context ends during the wait, WaitN returns an
+// error that wraps the context's error, with the last refusal if the store returned one. In all of
+// these cases nothing was taken.
 //
 // At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. If the store returns
 // an error, only the first call fails, and the next in the queue becomes the first. Under
-// [FailWait] the first call retries instead.
+// [FailWait] the first call tries again after some errors.
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error) {
 	c := take(key, n)
 	c.wait = true
@@ -332,7 +336,8 @@ func (l *Limiter) WaitEach(
 // the call that took the units: its Result if the limiter has one limit, or all results of
 // AllowEach if it has several. A limit gets back no more units than the record of the admission
 // still holds, and none after the record has left the window. Calls of the same instant share a
-// record, so an n larger than what the call took may give back units of others.
+// record, so an n larger than what the call took may give back units of others. An algorithm that
+// keeps no records gives back only what still counts; its documentation says what that is.
 //
 // With n = 0, or for an admission of [SourceOpen], which recorded nothing, GiveBack does nothing.
 // An error wraps [ErrInvalidDemand], before any I/O, if there is not one result for each limit or

@@ -36,13 +36,13 @@ type Result struct {
 	//
 	// A refusal from SourceCache was made earlier by the store, for the same demand or for one of
 	// fewer units, and still holds. Its RetryAfter and ResetAfter are never too long but may be too
-	// short, and its Remaining and At are those of the earlier refusal, which need not count calls
-	// that have not returned yet. The results of a refused TakeAll are from SourceCache all
-	// together or not at all: those that are Allowed were Allowed earlier too, for as many units or
-	// more, and the same bounds hold for their Remaining, ResetAfter and At. A decision from
-	// SourceLocal is about the share of the limit that this process has while the store is
-	// unavailable. One from SourceOpen was made by the policy alone: only its Limit is set, the
-	// other numbers are 0.
+	// short. Its Remaining and At are those of the earlier refusal: never too high, except that
+	// calls which are still in flight may not be counted. The results of a refused TakeAll are from
+	// SourceCache all together or not at all: those that are Allowed were Allowed earlier too, for
+	// as many units or more, and their Remaining, ResetAfter and At are not too high either. A
+	// decision from SourceLocal is about the share of the limit that this process has while the
+	// store is unavailable. One from SourceOpen was made by the policy alone: only its Limit is
+	// set, the other numbers are 0.
 	Source Source
 	// Limit is the Max of the limit that decided.
 	Limit int64
@@ -56,8 +56,9 @@ type Result struct {
 	// never too short; after units were given back it may be too long. Zero means that all are free
 	// now.
 	ResetAfter time.Duration
-	// At is the stamp of the decision. For an admission it identifies the record, for a later
-	// OpGiveBack. For an admission of SourceLocal it identifies the record but is not a time.
+	// At of an admission identifies its record, for a later OpGiveBack; it need not be the time of
+	// the decision. For an admission of SourceLocal it is no time at all. At of any other result is
+	// the time of the decision.
 	At int64
 }
 

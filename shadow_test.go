@@ -173,7 +173,7 @@ func TestShadowPanics(t *testing.T) {
 			})
 		l, err := newLimiter(t, &mapStore{}, ratelimit.PerMinute("real", 5000)).WithShadow(tried)
 		noErr(t, err)
-		const calls = 1001 // one more than may be under way
+		const calls = 1001 // one more than may be in flight
 		for range calls {
 			res, err := l.Allow(t.Context(), "k")
 			if err != nil || !res.Allowed {

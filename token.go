@@ -39,7 +39,8 @@ type tokenClaim struct {
 	InFlight bool     `json:"f,omitempty"`
 }
 
-// tokenCharge is one charge: units and stamps of each claim, stamps of each limit.
+// tokenCharge is one charge. Units has a number for each claim. Stamps has, for each claim, the
+// stamp of each limit.
 type tokenCharge struct {
 	Units  []int64   `json:"u"`
 	Stamps [][]int64 `json:"s"`

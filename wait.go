@@ -70,13 +70,13 @@ func (l *Limiter) askUntilAdmitted(
 			return slept, err
 		}
 		began := time.Now()
-		ended := sleep(ctx, pause, released)
+		waitErr := sleep(ctx, pause, released)
 		slept += time.Since(began)
 		switch {
-		case ended != nil && err != nil:
-			return slept, fmt.Errorf("%w: %w", ended, err)
-		case ended != nil:
-			return slept, ended
+		case waitErr != nil && err != nil:
+			return slept, fmt.Errorf("%w: %w", waitErr, err)
+		case waitErr != nil:
+			return slept, waitErr
 		}
 	}
 }
@@ -99,11 +99,11 @@ const (
 // released a unit in flight: to 160 ms.
 const releaseDoublings = 4
 
-// backoff returns the pause after a failure that followed this number of failures.
-func backoff(failures int) time.Duration {
+// backoff returns the n-th pause, counted from 0.
+func backoff(n int) time.Duration {
 	pause := lastPause
-	if failures < 7 {
-		pause = min(pause, firstPause<<failures)
+	if n < 7 {
+		pause = min(pause, firstPause<<n)
 	}
 	return pause - rand.N(pause/2)
 }

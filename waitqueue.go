@@ -17,7 +17,7 @@ const maxWaiting = 10_000 - 1
 type waitQueues struct {
 	mu sync.Mutex
 	// lone is the key of the only call that waits, until a second one begins to wait or the store
-	// refuses it; otherwise it is empty. It saves that call the time of the map.
+	// refuses it; otherwise it is empty. With it, such a call does not use the map.
 	lone string
 	// byKey has an entry for each key that calls wait for. The entry is nil while only one call
 	// waits for the key and has not been refused; the bytes of the key then belong to the caller.
@@ -204,7 +204,7 @@ func (w *waitQueues) release(key string) {
 	}
 }
 
-// queue returns the queue of key, which has an entry.
+// queue returns the queue of key, and makes it if there is none. byKey has an entry for key.
 func (w *waitQueues) queue(key string) *waitQueue {
 	q := w.byKey[key]
 	if q == nil {
@@ -243,7 +243,7 @@ func (r *refusal) tell(self *waiter) error {
 		}
 		res.RetryAfter = max(0, res.RetryAfter-passed)
 		res.ResetAfter = max(0, res.ResetAfter-passed)
-		res.Allowed = res.RetryAfter == 0
+		res.Allowed = res.RetryAfter == 0 // of several limits, one may admit by now
 		self.results[i] = res
 	}
 	return tooLate(time.Until(r.until))

@@ -54,7 +54,7 @@ type instant struct {
 // that full.part is for, and written.
 type bucketState struct {
 	full    instant // when the bucket is full
-	written int64   // when the state was written, in µs since the epoch
+	written int64   // time of the last admission, in µs since the epoch
 }
 
 const (

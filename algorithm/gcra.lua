@@ -1,7 +1,8 @@
 -- The step of Bucket. args: Max and the Window in µs. A time is in µs and a part of a µs, in units
 -- of 1/Max µs.
 local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
--- A state: when the bucket is full, the part of a µs, the Max that it is for, the time of writing
+-- A state: when the bucket is full, the part of a µs, the Max that it is for, the time of the last
+-- admission
 local SIZE <const> = 32
 local UNITS <const>, LAST <const>, DEBT <const> = 2 ^ 40, 2 ^ 52, 2 ^ 50
 

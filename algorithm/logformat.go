@@ -43,8 +43,8 @@ import "encoding/binary"
 //
 // A record whose units have all been given back is empty. The newest record stays when it is empty,
 // since its stamp bounds the clock, until the next admission takes its slot. emptied is at least
-// the number of the other empty records since the log was last rewritten or a sweep began. When
-// emptied is more than a quarter of the records plus 32, the log is rewritten without empty
+// the number of other records that were emptied since the log was last rewritten or a sweep began.
+// When emptied is more than a quarter of the records plus 32, the log is rewritten without empty
 // records, or, if it has more than 384 records, swept by the next calls. A small log has no
 // emptied: each admission rewrites it.
 //

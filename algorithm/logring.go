@@ -8,8 +8,8 @@ import (
 // blocks returns how many blocks n records need.
 func blocks(n int64) int { return int((n + block - 1) / block) }
 
-// newSlots returns the slots of a new ring of n records: an eighth more than these, if the limit
-// may need them.
+// newSlots returns the slots of a new ring of n records: an eighth more than n, but no more than
+// the limit can need if n is within the limit.
 func newSlots(n, limit int64) int {
 	slots := min(block*blocks(n+n/8), maxSlots)
 	if n <= limit {
@@ -19,7 +19,7 @@ func newSlots(n, limit int64) int {
 }
 
 // ringHasRoom reports whether a ring, with this number of records before slot end, has room for one
-// more. At the end of a block, a ring with more than eight slots for each record has none, so that
+// more. At the end of a block, a ring with more than eight slots for each record counts as full, so
 // it is rewritten.
 func (g *logState) ringHasRoom(end, records int) bool {
 	return records < g.slots && (end%block != 0 || 8*records >= g.slots)

@@ -65,7 +65,7 @@ func (g *logState) decodeEmptied() {
 	}
 }
 
-// gapRecord returns the number of the first record in the gap.
+// gapRecord returns the index of the first record in the gap, counted from the oldest.
 func (g *logState) gapRecord() int { return (g.gapAt - g.head + g.slots) % g.slots }
 
 // decodeGap sets the fields of the gap. It reports false for a gap that no sweep wrote.
@@ -115,7 +115,7 @@ func (g *logState) resize(size int) {
 }
 
 // grow moves buf to an array with room for size bytes and some more; slices.Grow rounds that up to
-// a size of the allocator. A ring that lengthens already has more slots than it needs.
+// a size of the allocator.
 func (g *logState) grow(size int) {
 	more := size / 16
 	if size < 512 {

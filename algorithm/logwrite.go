@@ -141,8 +141,8 @@ func (g *logState) add(drop int, stamp, units, limit int64) {
 }
 
 // planEmpties reports how a record is added to a log that may have empty ones: whether it replaces
-// the newest record, and whether the log is rewritten without empty records. If the gap of a sweep
-// is dropped, it ends the sweep.
+// the newest record, and whether the log is rewritten without empty records. It also ends a sweep
+// whose gap is dropped.
 func (g *logState) planEmpties(drop int, merge bool) (replace, filter bool) {
 	newest, _ := ending(g.buf)
 	stay := g.count - drop
@@ -170,7 +170,8 @@ func (g *logState) replaceNewest(newest *recordBytes, units int64) {
 	}
 }
 
-// sweepAfterAdd sweeps a ring that may have empty records, unless the newest record begins a block.
+// sweepAfterAdd sweeps a ring that may have empty records, unless the newest record begins a block:
+// the Lua step completes the block before it in that call.
 func (g *logState) sweepAfterAdd() {
 	if !g.empties {
 		return
@@ -207,6 +208,7 @@ func (g *logState) rewrite(from, stay int, limit int64) (kept int) {
 	old, slots := g.buf, g.slots
 	g.head, g.count = 0, stay+1
 	size := g.setForm(limit)
+	// The records of a ring may wrap around, so they cannot be copied within one array.
 	if slots > 0 || size > cap(old) || 4*size < cap(old) {
 		g.buf = nil
 	}

@@ -131,7 +131,7 @@ func (s counterState) at(now, window int64) counterState {
 	return s
 }
 
-// units returns the units that count when covered µs of the previous window do.
+// units returns the units that count if `covered` µs of the previous window still count.
 func (s counterState) units(covered, window int64) int64 {
 	units, rest := product(s.previous, covered, window)
 	if rest > 0 {

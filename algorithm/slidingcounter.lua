@@ -1,13 +1,13 @@
 -- The step of Counter. args: Max and the Window in µs.
 local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
--- A state: when a unit was counted last, Window of the limit that counted it, units of the window
--- before and of that window
+-- A state: when a unit was counted last, Window of the limit that counted it, units of the previous
+-- window, units of the window of the last count
 local SIZE <const>, MOST <const> = 32, 2 ^ 44 -- bytes, units
 local LONGEST <const>, LAST <const> = 2 ^ 45, 2 ^ 52 -- µs
 
 --include product.lua
 
--- Returns the units that count when covered µs of the previous window do.
+-- Returns the units that count if `covered` µs of the previous window still count.
 local function counted(previous, current, covered, window)
   local units, rest = product(previous, covered, window)
   if rest > 0 then units = units + 1 end

@@ -206,7 +206,8 @@ func (u *URL) Param(name string) (value string, ok bool) {
 }
 
 // Int returns the value of a parameter as a whole number. ok is false if u does not have the
-// parameter, or if the value is not a whole number or is below least: then Check returns an error.
+// parameter. It is also false if the value is not a whole number or is below least; then Check
+// returns an error.
 func (u *URL) Int(name string, least int) (n int, ok bool) {
 	value, ok := u.Param(name)
 	if !ok {
@@ -221,7 +222,8 @@ func (u *URL) Int(name string, least int) (n int, ok bool) {
 }
 
 // Duration returns the value of a parameter as a duration, such as 100ms. ok is false if u does not
-// have the parameter, or if the value is not a duration above zero: then Check returns an error.
+// have the parameter. It is also false if the value is not a duration above zero; then Check
+// returns an error.
 func (u *URL) Duration(name string) (d time.Duration, ok bool) {
 	value, ok := u.Param(name)
 	if !ok {

@@ -39,12 +39,12 @@ func budgets(s **server, quick bool) subject {
 	sub := subject{
 		name: "budgets", title: "Reservations and claims on the server", rounds: rounds,
 		metrics: []metric{
-			{"time", "µs of command time a decision",
+			{"time", "µs of command time per decision",
 				fmt.Sprintf("A decision is everything that the case names. Logs hold about "+
 					"%d records. Decisions are not batched.",
 					budgetRecords), true},
-			{"commands", "a decision", "", true},
-			{"bytes in", "a decision", "", true},
+			{"commands", "per decision", "", true},
+			{"bytes in", "per decision", "", true},
 		},
 	}
 	for _, name := range []string{oneTake, settledLess, settledMore, threeClaims} {

@@ -35,8 +35,8 @@ func cachedRefusalsOf(s **server, quick bool) subject {
 		name: "cached", title: "The cache of refusals", reference: zset, rounds: 7,
 		metrics: []metric{
 			{"rate", "decisions/s", "", false},
-			{"time", "µs of scripts a decision", "The server does nothing else.", false},
-			{"commands", "a decision", "Calls of scripts.", true},
+			{"time", "µs of scripts per decision", "The server does nothing else.", false},
+			{"commands", "per decision", "Calls of scripts.", true},
 		},
 		cases: []testCase{
 			{name: allAdmitted,

@@ -40,11 +40,11 @@ func (r *report) charts() map[string]func(io.Writer) error {
 			panel{"one hot key", "load", "rate", "hot key, c=", shown})),
 		"memory.svg": draw(r.linesChart("Memory of a key on the server over its limit",
 			"The most bytes that a key takes. Both axes are logarithmic.",
-			panel{"bytes a key", "memory", "worst", "", nil})),
+			panel{"bytes per key", "memory", "worst", "", nil})),
 		"keys.svg": draw(r.linesChart("Many keys in process",
 			"Over the number of keys. Both axes are logarithmic.",
-			panel{"ns a decision", "scale", "time", "", nil},
-			panel{"heap bytes a key", "scale", "heap", "", nil})),
+			panel{"ns per decision", "scale", "time", "", nil},
+			panel{"heap bytes per key", "scale", "heap", "", nil})),
 	}
 }
 

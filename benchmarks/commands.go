@@ -34,14 +34,14 @@ func commandTime(s **server, quick bool) subject {
 	sub := subject{
 		name: "commands", title: "Cost of a decision on the server", reference: zset, rounds: 3,
 		metrics: []metric{
-			{"time", "µs of command time a decision",
+			{"time", "µs of command time per decision",
 				"From INFO commandstats. The case is the limit; all logs are full. 16 callers " +
 					"make the admissions, so some are batched, except for the entry \"alone\". " +
 					"The GET in throttled's script is counted twice.", false},
-			{"commands", "a decision", "", true},
-			{"round trips", "reads of the server a decision", "", true},
-			{"bytes in", "a decision", "", false},
-			{"bytes out", "a decision", "", false},
+			{"commands", "per decision", "", true},
+			{"round trips", "reads of the server, per decision", "", true},
+			{"bytes in", "per decision", "", false},
+			{"bytes out", "per decision", "", false},
 			{"admitted", "share of the decisions", "", true},
 			{"longest", "µs",
 				"The longest call, from SLOWLOG, which records calls of 50 µs or more. It " +
@@ -366,9 +366,9 @@ func replication(s **server, quick bool) subject {
 	sub := subject{
 		name: "replication", title: "Replication and persistence", reference: zset, rounds: rounds,
 		metrics: []metric{
-			{"bytes", "to a replica a decision", "The case is the limit; all logs are full.",
+			{"bytes", "to a replica, per decision", "The case is the limit; all logs are full.",
 				false},
-			{"appended", "bytes to the append-only file a decision", "", false},
+			{"appended", "bytes to the append-only file, per decision", "", false},
 		},
 		cases: []testCase{{name: "10000 admitted", entries: entries, measure: measure(10_000)}},
 	}

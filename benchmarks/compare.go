@@ -51,8 +51,8 @@ var (
 		{"time, one key, ÷ x/time/rate", "inprocess", "time", "hot admitted, 1 CPU", factor},
 		{"time, 100k keys, 2 CPUs", "inprocess", "time", "100k uniform, 2 CPUs", factor},
 		{"allocations", "inprocess", "allocations", "hot admitted, 1 CPU", median},
-		{"heap bytes a key, 5 requests", "heap", "heap", "sparse", median},
-		{"heap bytes a key, 1,000 requests", "heap", "heap", "saturated", median},
+		{"heap bytes per key, 5 requests", "heap", "heap", "sparse", median},
+		{"heap bytes per key, 1,000 requests", "heap", "heap", "saturated", median},
 	}
 	serverColumns = []column{
 		{"most admitted ÷ limit", "exact-redis", "worst", "aimed and random", median},
@@ -61,8 +61,8 @@ var (
 		{"command time, refused, ÷ zset", "commands", "time", "100 refused", factor},
 		{"decisions/s, 10k keys, c=64, ÷ zset", "load", "rate", "10k keys, c=64", factor},
 		{"round trips", "commands", "round trips", "100 admitted", median},
-		{"bytes a key, limit 100", "memory", "worst", "100", median},
-		{"bytes a key, limit 10,000", "memory", "worst", "10000", median},
+		{"bytes per key, limit 100", "memory", "worst", "100", median},
+		{"bytes per key, limit 10,000", "memory", "worst", "10000", median},
 	}
 )
 
@@ -81,7 +81,7 @@ var (
 		{"most admitted ÷ limit", "exact-redis", "worst", "aimed and random", median},
 		{"wrong refusals", "exact-redis", "wrong", "aimed and random", percent},
 		{"decisions/s, 64 callers, ÷ zset", "load", "rate", "10k keys, c=64", factor},
-		{"bytes a key, limit 100", "memory", "worst", "100", median},
+		{"bytes per key, limit 100", "memory", "worst", "100", median},
 	}
 )
 
@@ -115,7 +115,7 @@ func (r *report) comparison() string {
 		}
 	}
 	fmt.Fprintf(&b, "\n%s [Benchmarks](docs/benchmarks.md) compares all libraries, also in "+
-		"process, and lists the %d of our %d targets that were missed.\n",
+		"process, and lists the %d missed of %d performance targets.\n",
 		reading, missed, len(r.Targets))
 	return wrapProse(b.String())
 }

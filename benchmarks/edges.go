@@ -139,12 +139,12 @@ func otherEdges(quick bool) subject {
 	s := subject{
 		name: "edges", title: "Other edges in process",
 		metrics: []metric{
-			{"time", "ns a call over the bare one", "One CPU, one key, one limit. gRPC: a " +
+			{"time", "ns per call, over the bare one", "One CPU, one key, one limit. gRPC: a " +
 				"server interceptor with a key from metadata. Outgoing: a RoundTripper around " +
 				"one that returns at once. Client: finding its address, from the peer or as the " +
 				"right-most untrusted of three in X-Forwarded-For. Fields: writing those of " +
 				"draft-11.", false},
-			{"allocations", "a call", "", true},
+			{"allocations", "per call", "", true},
 			{"admitted", "share of the calls", "", true},
 		},
 	}

@@ -38,8 +38,9 @@ func exactness(
 		name: name, title: title, rounds: 1,
 		metrics: []metric{
 			{"worst", "most admitted in any rolling window ÷ limit",
-				"Counts only admissions that certainly lie in one window: the last call ended " +
-					"less than a window, minus a microsecond, after the first one began.",
+				"Counts only admissions that certainly lie in one window: from the start of " +
+					"the first call to the end of the last, less than the window minus 1 µs " +
+					"has passed.",
 				true},
 			{"wrong", "share of the refusals",
 				"Refusals that an exact log of the same admissions would not have made.", true},

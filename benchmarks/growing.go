@@ -16,11 +16,11 @@ func growing(quick bool) subject {
 	sub := subject{
 		name: "growing", title: "Growing histories in process", reference: xTime,
 		metrics: []metric{
-			{"time", "ns a decision",
+			{"time", "ns per decision",
 				"Wall time ÷ decisions of two goroutines on two CPUs. Each of 100,000 keys has " +
 					"one earlier decision.", false},
-			{"allocations", "a decision", "", true},
-			{"bytes", "a decision", "Bytes allocated, including those for growing histories.",
+			{"allocations", "per decision", "", true},
+			{"bytes", "per decision", "Bytes allocated, including those for growing histories.",
 				true},
 		},
 	}

@@ -24,7 +24,7 @@ func heap(quick bool) subject {
 	}
 	return subject{
 		name: "heap", title: "Memory in process", reference: xTime, rounds: 1,
-		metrics: []metric{{"heap", "bytes a key",
+		metrics: []metric{{"heap", "bytes per key",
 			"Sparse: 1M keys (quick: 100k) with 5 requests each, limit 100/min. Saturated: " +
 				"10k keys (quick: 1k) with 1,000 requests each, limit 1,000/min; coarse: the " +
 				"same with Resolution = Window/100.", false}},

@@ -22,9 +22,9 @@ func inProcess(quick bool) subject {
 	s := subject{
 		name: "inprocess", title: "In process", reference: xTime,
 		metrics: []metric{
-			{"time", "ns a decision",
+			{"time", "ns per decision",
 				"Wall time ÷ decisions of all goroutines, one per CPU.", false},
-			{"allocations", "a decision",
+			{"allocations", "per decision",
 				"With 100k keys this includes growing histories.", true},
 			{"admitted", "share of the decisions",
 				"If nothing should be refused, an entry below 1 does not refill as its limit " +

@@ -60,20 +60,20 @@ func load(s **server, quick bool) subject {
 		metrics: []metric{
 			{"rate", "decisions/s",
 				fmt.Sprintf("c is the number of concurrent callers, on the same machine as the "+
-					"server. go-redis has %d connections. %q is a store without a server: the "+
-					"callers limit an entry whose rate comes near it.",
+					"server. go-redis has %d connections. %q is a store without a server: its "+
+					"rate is the most that the callers can make.",
 					connections, atOnce), false},
 			{"p50", "µs",
 				"Latencies are those of every nth decision, about 50,000 a round or all, so " +
 					"that measuring them costs little.", false},
 			{"p99", "µs", "", false},
 			{"p999", "µs", "", false},
-			{"server CPU", "µs a decision", "", false},
-			{"client CPU", "µs a decision", "", false},
-			{"commands", "a decision",
+			{"server CPU", "µs per decision", "", false},
+			{"client CPU", "µs per decision", "", false},
+			{"commands", "per decision",
 				"Calls of scripts; of throttled and httprate-redis, of all their commands. " +
 					"Below 1, decisions were batched.", true},
-			{"reads", "of the server a decision",
+			{"reads", "of the server, per decision",
 				"Below 1, the server read several requests at once.", true},
 			{"admitted", "share of the decisions",
 				"The hot key admits 10,000 a second: a faster entry refuses more.",

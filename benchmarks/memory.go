@@ -20,10 +20,10 @@ func serverMemory(s **server, quick bool) subject {
 	sub := subject{
 		name: "memory", title: "Memory on the server", reference: zset, rounds: rounds,
 		metrics: []metric{
-			{"worst", "bytes a key",
+			{"worst", "bytes per key",
 				"The largest MEMORY USAGE of a key whose limit is always used up. The case is " +
 					"the limit.", false},
-			{"least", "bytes a key", "The smallest MEMORY USAGE of that key.", false},
+			{"least", "bytes per key", "The smallest MEMORY USAGE of that key.", false},
 		},
 	}
 	for _, c := range []struct {

@@ -44,9 +44,9 @@ func TestMerge(t *testing.T) {
 	}
 	text := "\n" + b.String()
 	for _, want := range []string{
-		"Measured in a separate run: Cost. By `run of commands`, 2026-11-30 13:00 UTC, in 1m0s, " +
+		"A separate run measured \"Cost\": `run of commands`, 2026-11-30 13:00 UTC, in 1m0s, " +
 			"rounds: 2, a quick run with less precise figures. Machine: Go go1.26 linux/amd64.",
-		"Measured in a separate run: Edges. By `run of edges`, 2026-11-30 13:00 UTC, in 1m0s, " +
+		"A separate run measured \"Edges\": `run of edges`, 2026-11-30 13:00 UTC, in 1m0s, " +
 			"rounds: 2, a quick run with less precise figures. Machine: Go go1.26 linux/amd64.",
 		"| time | 100 | 1000 |",
 		"| time | one | two |",
@@ -59,7 +59,7 @@ func TestMerge(t *testing.T) {
 			t.Errorf("no line %q", want)
 		}
 	}
-	if got := strings.Count(b.String(), "Measured in a separate run"); got != 2 {
+	if got := strings.Count(b.String(), "A separate run measured"); got != 2 {
 		t.Errorf("got %d parts, want 2: the second run of edges replaces the first", got)
 	}
 	if strings.Contains(b.String(), "broken") {

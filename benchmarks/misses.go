@@ -23,16 +23,16 @@ var boundedBy = []struct{ target, by string }{
 	{"command time, three claims", "a state and a step for each claim, and the check of each " +
 		"before the first write"},
 	{"command time with cached refusals", "noise of the machine: the cache sends no commands here"},
-	{"command time", "what EVALSHA costs any script; counted in instructions, which the noise of " +
-		"the machine does not change, the quotient is 0.69 to the sorted set, 0.99 to redis_rate " +
-		"and, for refusals, 0.68 to the sorted set with the time to wait"},
+	{"command time", "the fixed cost of EVALSHA; in instructions, which do not vary with the " +
+		"load of the machine, the quotients are 0.69 (zset), 0.99 (redis_rate) and, for " +
+		"refusals, 0.68 (zset+ra)"},
 	{"decisions/s with cached refusals ÷ zset", byCallers},
 	{"decisions/s with cached refusals", "noise of the machine: the cache sends no commands here"},
 	{"decisions/s, rueidis, refusals cached", byCallers},
 	{"decisions/s, valkey-go, refusals cached", byCallers},
 	{"decisions/s", "processor time of the client, which shares the server's cores: each call is " +
 		"handed to a second thread, so that callers can leave and calls are batched"},
-	{"heap a key", "the records of the log"},
+	{"heap per key", "the records of the log"},
 	{"HTTP middleware, two limits, ns", "the decision with two steps per log, 41 % of a " +
 		"profile including the limiter, and allocations, 17 % with garbage collection"},
 }

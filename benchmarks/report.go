@@ -131,8 +131,8 @@ func readReport(name string) (*report, error) {
 }
 
 const caveats = `A figure is the median over the rounds, with the range in brackets. Each round
-measures all entries in turn. **×** is the quotient by the table's reference in the same round. A
-dash means that nothing was measured.
+measures all entries in turn. **×** is the figure divided by that of the table's reference
+entry in the same round. A dash means that nothing was measured.
 
 A row is an [entry](#entries): a library, or a script to compare with. "ratelimit" is this module. A
 column is a case. "hot" means one key for all decisions; "uniform" draws all keys equally often,
@@ -187,7 +187,8 @@ func (r *report) writeMarkdown(w io.Writer) error {
 	}
 	if len(r.Limits) > 0 {
 		b.WriteString("\n## What the server can do\n\n" +
-			"Measured by redis-benchmark. No decision can be faster than an empty script.\n\n")
+			"Measured by redis-benchmark. A decision that is not batched cannot be faster than " +
+			"an empty script; one script decides a whole batch.\n\n")
 		for _, f := range r.Limits {
 			fmt.Fprintf(&b, "- %s: %s\n", f.Name, f.Value)
 		}
@@ -228,9 +229,10 @@ func (r *report) writeParts(b *strings.Builder) {
 		if p.Quick {
 			kind = ", a quick run with less precise figures"
 		}
-		fmt.Fprintf(b, "Measured in a separate run: %s. By `%s`, %s, in %s, rounds: %d%s. "+
+		fmt.Fprintf(b, "A separate run measured \"%s\": `%s`, %s, in %s, rounds: %d%s. "+
 			"Machine: %s.\n\n",
-			strings.Join(names, "; "), p.Command, p.Started.UTC().Format("2006-01-02 15:04 MST"),
+			strings.Join(names, `" and "`), p.Command,
+			p.Started.UTC().Format("2006-01-02 15:04 MST"),
 			p.Took.Round(time.Second), p.Rounds, kind, strings.Join(machine, ", "))
 	}
 }

@@ -168,7 +168,7 @@ func TestComparison(t *testing.T) {
 	if strings.Contains(got, zsetRetry) {
 		t.Error("an entry without a measurement has a row, want none")
 	}
-	if !strings.Contains(got, "the 1 of our 2 targets that were missed") ||
+	if !strings.Contains(got, "the 1 missed of 2 performance targets") ||
 		!strings.Contains(got, "quick") {
 		t.Errorf("the text lacks the missed targets, or that the run was quick:\n%s", got)
 	}

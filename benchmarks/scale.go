@@ -37,9 +37,9 @@ func scale(quick bool) subject {
 	sub := subject{
 		name: "scale", title: "Many keys in process", reference: xTime, rounds: 1,
 		metrics: []metric{
-			{"time", "ns a decision",
+			{"time", "ns per decision",
 				"2 goroutines, all keys equally often. The case is the number of keys.", false},
-			{"heap", "bytes a key", "After one request of each key.", false},
+			{"heap", "bytes per key", "After one request of each key.", false},
 			{"GC pause", "µs",
 				"The longest stop of all goroutines by the garbage collector while keys were " +
 					"added and used.", true},
@@ -47,10 +47,10 @@ func scale(quick bool) subject {
 			{"longest", "µs",
 				"The longest decision of one goroutine in half a second without other load: " +
 					"mostly noise of the machine.", true},
-			{"longest while forgetting", "µs",
+			{"longest during expiry", "µs",
 				"The same while all keys expire at once and are dropped. x/time/rate in a map " +
 					"drops nothing.", true},
-			{"forgetting", "ms", "Time from the first dropped key to the last.", true},
+			{"expiry", "ms", "Time from the first expired key that is deleted to the last.", true},
 		},
 	}
 	sizes := []int{10_000, 1_000_000}

@@ -61,9 +61,9 @@ var targets = append([]target{
 		"hot refused, 1 CPU", 0),
 	absolute("allocations, hot admitted", "inprocess", "allocations", "hot admitted, 1 CPU", 0),
 	absolute("allocations, hot refused", "inprocess", "allocations", "hot refused, 1 CPU", 0),
-	absolute("heap a key, 5 requests at 100/min", "heap", "heap", "sparse", 190),
-	absolute("heap a key, saturated at 1000/min", "heap", "heap", "saturated", 14_500),
-	absolute("heap a key, saturated, Resolution = Window/100", "heap", "heap",
+	absolute("heap per key, 5 requests at 100/min", "heap", "heap", "sparse", 190),
+	absolute("heap per key, saturated at 1000/min", "heap", "heap", "saturated", 14_500),
+	absolute("heap per key, saturated, Resolution = Window/100", "heap", "heap",
 		"saturated, coarse", 1_638),
 
 	perReference("command time, limit 100, admitted ÷ zset", "commands", "time",
@@ -93,16 +93,16 @@ var targets = append([]target{
 		atMost: 1.1,
 	},
 	{
-		what:  "bytes of memory a decision, 10,000 units ÷ 1 unit",
+		what:  "bytes of memory per decision, 10,000 units ÷ 1 unit",
 		value: cell{"weights", "bytes", "10000", ours}, over: &cell{"weights", "bytes", "1", ours},
 		atMost: 1,
 	},
-	absolute("round trips a decision", "commands", "commands", "100 admitted", 1),
-	absolute("bytes a key at limit 5", "memory", "worst", "5", 170),
-	absolute("bytes a key at limit 100", "memory", "worst", "100", 3_300),
-	absolute("bytes a key at limit 1000", "memory", "worst", "1000", 30_000),
-	absolute("bytes a key at limit 10,000", "memory", "worst", "10000", 300_000),
-	absolute("replication bytes a decision at limit 10,000", "replication", "bytes",
+	absolute("round trips per decision", "commands", "commands", "100 admitted", 1),
+	absolute("bytes per key at limit 5", "memory", "worst", "5", 170),
+	absolute("bytes per key at limit 100", "memory", "worst", "100", 3_300),
+	absolute("bytes per key at limit 1000", "memory", "worst", "1000", 30_000),
+	absolute("bytes per key at limit 10,000", "memory", "worst", "10000", 300_000),
+	absolute("replication bytes per decision at limit 10,000", "replication", "bytes",
 		"10000 admitted", 300),
 }, slices.Concat(budgetTargets(), clientTargets(), cachedTargets(), edgeTargets())...)
 
@@ -137,7 +137,7 @@ func clientTargets() []target {
 	}
 	for _, entry := range cachedRefusals {
 		ts = append(ts, atLeast(entry, refusedLoad, 64, 100), target{
-			what: fmt.Sprintf("commands a decision, %s, %s", onServer(entry),
+			what: fmt.Sprintf("commands per decision, %s, %s", onServer(entry),
 				loadCase(refusedLoad, 64)),
 			value: cell{"load", "commands", loadCase(refusedLoad, 64), entry},
 		})
@@ -223,7 +223,7 @@ func cachedTargets() (ts []target) {
 				over:  &cell{"cached", "rate", refusedByTwo, zset}, least: 100,
 			},
 			target{
-				what: fmt.Sprintf("commands a decision with cached refusals, %s, %s",
+				what: fmt.Sprintf("commands per decision with cached refusals, %s, %s",
 					client, refusedByTwo),
 				value: cell{"cached", "commands", refusedByTwo, cached},
 			},

@@ -28,10 +28,10 @@ func together(quick bool) subject {
 	sub := subject{
 		name: "together", title: "Two limits in process", reference: xTime,
 		metrics: []metric{
-			{"time", "ns a decision", "Wall time ÷ decisions of all goroutines, one per " +
+			{"time", "ns per decision", "Wall time ÷ decisions of all goroutines, one per " +
 				"CPU. x/time/rate: two limiters for each key in one sync.Map; if the first " +
 				"refuses, the second is not called.", false},
-			{"allocations", "a decision",
+			{"allocations", "per decision",
 				"With 100k keys this includes growing histories.", true},
 			{"admitted", "share of the decisions", "", true},
 		},

@@ -22,10 +22,10 @@ func weights(s **server, quick bool) subject {
 	sub := subject{
 		name: "weights", title: "Demands of many units", reference: zset, rounds: rounds,
 		metrics: []metric{
-			{"time", "µs of command time a decision",
+			{"time", "µs of command time per decision",
 				"The case is the number of units of each demand.", false},
-			{"bytes in", "a decision", "", false},
-			{"bytes", "of memory a decision",
+			{"bytes in", "per decision", "", false},
+			{"bytes", "of memory, per decision",
 				fmt.Sprintf("MEMORY USAGE of a key after %[1]d decisions within the window, "+
 					"divided by %[1]d.", heldDecisions), false},
 		},

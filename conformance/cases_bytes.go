@@ -11,9 +11,9 @@ import (
 
 var bytesRules = []rule{
 	{name: "step/own-bytes",
-		says: "Unless keep == 0, Step may write into state: next may reuse its array, and the " +
-			"store may not use state again. Pass a copy unless the store may overwrite the " +
-			"bytes: memory that a database lends or maps is not the store's own.",
+		says: "Step may write into state only if it returns keep > 0: then next may reuse its " +
+			"array, and the store must not use state again. Pass a copy of bytes that must not " +
+			"be overwritten, such as those of a file that a database maps into memory.",
 		check: checkOwnBytes},
 }
 
@@ -33,7 +33,7 @@ func (s scribbling) Step(
 ) ([]byte, time.Duration, ratelimit.Result) {
 	d.Algorithm = s.Algorithm
 	next, keep, res := s.Algorithm.Step(bytes.Clone(state), now, d)
-	if keep != 0 {
+	if keep > 0 {
 		s.scribble(state)
 	}
 	return next, keep, res

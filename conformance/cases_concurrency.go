@@ -100,7 +100,8 @@ func checkCountWeights(e *env) {
 	})
 	left := e.left(key, a)
 	if n := admitted.Load(); n+left != most || left > 4 {
-		e.fatalf("%d of %d units were admitted and %d are left", n, most, left)
+		e.fatalf("%d units were admitted and %d are left, want %d in all and at most 4 left",
+			n, left, most)
 	}
 }
 

@@ -65,7 +65,8 @@ func (e *env) wantCheck(what string, got, want error) {
 		ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown, context.Canceled,
 		context.DeadlineExceeded} {
 		if errors.Is(got, kind) != errors.Is(want, kind) {
-			e.fatalf("%s: the error %q is %q: %t", what, got, kind, errors.Is(got, kind))
+			e.fatalf("%s returned the error %q: errors.Is(err, %q) is %t, want %t",
+				what, got, kind, errors.Is(got, kind), errors.Is(want, kind))
 		}
 	}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	saysLength = "No key is too long: a store whose server bounds the length of a key stores a " +
-		"hash of a longer one."
-	saysRoom = "A store that has no room for a new state returns ErrCapacity, and forgets no " +
-		"other state to make room."
+	saysLength = "A store accepts keys of any length. If its server bounds the length of a key, " +
+		"the store keeps longer keys as hashes."
+	saysRoom = "A store that has no room for a new state returns ErrCapacity. To make room, a " +
+		"store forgets only states that have run out."
 )
 
 var keyRules = []rule{

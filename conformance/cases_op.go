@@ -9,7 +9,7 @@ import (
 var opRules = []rule{
 	{name: "op/take", says: "OpTake admits and records N units, or refuses and records nothing.",
 		check: checkTake},
-	{name: "op/weights", says: "units, from 1 to MaxUnits; OpReset ignores it",
+	{name: "op/weights", says: "N is from 1 to MaxUnits; OpReset ignores it.",
 		check: checkWeights},
 	{name: "op/peek",
 		says: "OpPeek returns what OpTake would, and records nothing. Remaining does not count " +

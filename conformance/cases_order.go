@@ -148,11 +148,12 @@ func ordered(takes []numberedTake) error {
 	slices.SortFunc(takes, func(a, b numberedTake) int { return cmp.Compare(a.number, b.number) })
 	for i, t := range takes {
 		if t.number != int64(i)+1 {
-			return fmt.Errorf("%d takes have the number %d or less", i+1, t.number)
+			return fmt.Errorf("take %d has the number %d: a step was lost, or two steps ran on "+
+				"the same state", i+1, t.number)
 		}
 		if i > 0 && t.at < takes[i-1].at {
 			return fmt.Errorf("the clock of take %d is %v behind that of the take before: the "+
-				"store reads its clock before it has the state to itself",
+				"store reads its clock before it has locked the state",
 				t.number, time.Duration(takes[i-1].at-t.at)*time.Microsecond)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 
 const saysRepeated = "A refusal from SourceCache was made earlier by the store, for the same " +
 	"demand or for one of fewer units, and still holds. " +
-	"Its RetryAfter and ResetAfter are never too long but may be too short, and its Remaining " +
-	"and At are those of the earlier refusal, which need not count calls that have not " +
-	"returned yet."
+	"Its RetryAfter and ResetAfter are never too long but may be too short. Its Remaining and At " +
+	"are those of the earlier refusal: never too high, except that calls which are still in " +
+	"flight may not be counted."
 
 var resultRules = []rule{
 	{name: "result/retry-after", says: saysRetry, check: checkRetryAfter},
@@ -24,8 +24,8 @@ var resultRules = []rule{
 			"negative. " +
 			"Limit is the Max of the limit that decided.", check: checkRemaining},
 	{name: "result/at",
-		says: "At is the stamp of the decision. For an admission it identifies the record, for a " +
-			"later OpGiveBack. " +
+		says: "At of an admission identifies its record, for a later OpGiveBack; it need not be " +
+			"the time of the decision. At of any other result is the time of the decision. " +
 			"Source says where the decision was made.", check: checkAt},
 	{name: "result/repeated", says: saysRepeated, check: func(e *env) { checkRepeated(e, only) }},
 	{name: "result/repeated-two-clients", says: saysRepeated, needs: second,

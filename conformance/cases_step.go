@@ -70,7 +70,7 @@ func (e *env) unchanged(key string, a ratelimit.Algorithm, f func(spied)) {
 		e.fatalf("the state changed: a peek returned %+v, and %+v before", after, before)
 	}
 	if watched.seen.changed(0) {
-		e.fatalf("Step got other bytes than before")
+		e.fatalf("the stored state changed: Step received different bytes")
 	}
 }
 
@@ -172,9 +172,11 @@ func checkValues(e *env) {
 		otherLimit := limit
 		otherLimit.Name = "other"
 		a, b, other := newAlgorithm(limit), newAlgorithm(limit), newAlgorithm(otherLimit)
-		if a != b || a == other {
-			e.fatalf("two values of %q of one limit are not equal, or values of two limits are",
-				a.Name())
+		if a != b {
+			e.fatalf("values of %q with the same limit are not equal", a.Name())
+		}
+		if a == other {
+			e.fatalf("values of %q with different limits are equal", a.Name())
 		}
 		if got := a.Limit(); got != limit {
 			e.fatalf("Limit is %+v, want %+v", got, limit)

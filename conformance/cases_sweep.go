@@ -15,7 +15,7 @@ var sweepRules = []rule{
 		says: saysExpiry + " " + saysShared, needs: ownClock | sweep, check: checkSweepStorm},
 }
 
-// swept is only, after a sweep.
+// swept returns the store of the harness, after a sweep.
 func swept(e *env, i int) ratelimit.Store {
 	e.sweepIfCan()
 	return only(e, i)

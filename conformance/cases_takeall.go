@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	saysEach = "All are evaluated even after one is refused, and when one is, each Result is " +
-		"that of [Demand.Peek]."
+	saysEach = "TakeAll evaluates all demands, even after one is refused. If a demand of a " +
+		"TakeAll is refused, each Result is that of [Demand.Peek]."
 	saysAsAWhole = "The results of a refused TakeAll are from SourceCache all together or not at " +
 		"all: those that are Allowed were Allowed earlier too, for as many units or more, and " +
-		"the same bounds hold for their Remaining, ResetAfter and At."
+		"their Remaining, ResetAfter and At are not too high either."
 )
 
 var takeAllRules = []rule{
@@ -342,7 +342,8 @@ func checkStorm(e *env, ds []ratelimit.Demand) {
 			sum += admitted[g][i]
 		}
 		if left := e.left(d.Key, d.Algorithm); sum+left != limit.Max {
-			e.fatalf("%d of %v were admitted, and %d are left", sum, limit, left)
+			e.fatalf("%d units were admitted under %v and %d are left, want %d in all",
+				sum, limit, left, limit.Max)
 		}
 	}
 	for i := range ds {

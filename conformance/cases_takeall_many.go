@@ -48,7 +48,8 @@ func checkAnyOrder(e *env, ds []ratelimit.Demand) {
 		for i, res := range e.all(asked...) {
 			limit := asked[i].Algorithm.Limit()
 			if !res.Allowed || res.Limit != limit.Max || res.Remaining != limit.Max-used {
-				e.fatalf("in order %d demand %d, under %v, returned %+v", round, i, limit, res)
+				e.fatalf("permutation %d: demand %d under %v returned %+v, want Remaining %d",
+					round, i, limit, res, limit.Max-used)
 			}
 		}
 	}
@@ -72,11 +73,12 @@ func checkOut(e *env) {
 			if i >= 3 && res != mark {
 				e.fatalf("the store wrote beyond the end of out")
 			}
-			if i < 3 && (res.Allowed == (refused && i == 1) ||
-				res.Limit != ds[i].Algorithm.Limit().Max || res.Remaining < 0 ||
+			fits, limit := !refused || i != 1, ds[i].Algorithm.Limit().Max
+			if i < 3 && (res.Allowed != fits || res.Limit != limit || res.Remaining < 0 ||
 				res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 ||
 				res.Source != ratelimit.SourceStore) {
-				e.fatalf("result %d is %+v", i, res)
+				e.fatalf("result %d is %+v, want Allowed %t, Limit %d, SourceStore and no "+
+					"negative number", i, res, fits, limit)
 			}
 		}
 		for _, d := range ds[3:] {

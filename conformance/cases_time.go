@@ -10,8 +10,8 @@ import (
 const (
 	saysBack = "now is in microseconds since the Unix epoch on the store's clock, from 0 to the " +
 		"year 2112, and may be earlier than in the step before. " +
-		"(For these Step returns another keep only after the clock has stepped back by more than " +
-		"a Window.)"
+		"For a peek or a refusal, Step returns keep > 0 only after the clock has stepped back by " +
+		"more than a Window."
 	saysChange = "A state written under other parameters is accepted: limits change in " +
 		"production, and a change takes effect at once."
 )
@@ -113,7 +113,7 @@ func checkClockRange(e *env) {
 		key, a := e.key(), e.alg(2)
 		first := e.admit(take(key, a, 1))
 		if first.At != now {
-			e.fatalf("At is %d at %d", first.At, now)
+			e.fatalf("a take at the time %d returned At %d", now, first.At)
 		}
 		e.admit(take(key, a, 1))
 		e.refuse(take(key, a, 1))
@@ -133,7 +133,7 @@ func checkBackWithin(e *env) {
 	e.clock.after(now, -window/2)
 	res := e.refuse(take(key, a, 1))
 	if want := window + window/2; res.RetryAfter != want || res.ResetAfter != want {
-		e.fatalf("half a window before the only record RetryAfter and ResetAfter are %v and %v, "+
+		e.fatalf("half a window before the only record, RetryAfter and ResetAfter are %v and %v, "+
 			"want %v", res.RetryAfter, res.ResetAfter, want)
 	}
 	e.clock.after(now, window-time.Microsecond)
@@ -180,13 +180,13 @@ func checkBackBeyond(e *env) {
 		d := take(key, a, 1)
 		d.Op = op
 		if res := e.refuse(d); res.RetryAfter != window || res.ResetAfter != window {
-			e.fatalf("three windows before the only record a %v has RetryAfter and ResetAfter %v "+
-				"and %v, want the window", op, res.RetryAfter, res.ResetAfter)
+			e.fatalf("three windows before the only record, a %v has RetryAfter and ResetAfter "+
+				"%v and %v, want the window", op, res.RetryAfter, res.ResetAfter)
 		}
 		e.clock.after(start, -2*window-time.Microsecond)
 		if res := e.refuse(take(key, a, 1)); res.RetryAfter != time.Microsecond {
-			e.fatalf("a window less a microsecond after the clock stepped back RetryAfter is %v",
-				res.RetryAfter)
+			e.fatalf("a window less a microsecond after the clock stepped back, RetryAfter is %v, "+
+				"want 1µs", res.RetryAfter)
 		}
 		e.clock.after(start, -2*window)
 		e.admit(take(key, a, 3))

@@ -39,8 +39,8 @@ func checkShortWindows(e *env) {
 			}
 			if res.RetryAfter > w || res.Source == ratelimit.SourceStore &&
 				res.RetryAfter != w-age {
-				e.fatalf("%v after the only take in a window of %v another is refused for %v",
-					age, w, res.RetryAfter)
+				e.fatalf("%v after the only take in a window of %v, RetryAfter of another take "+
+					"is %v, want %v", age, w, res.RetryAfter, w-age)
 			}
 			if res.RetryAfter > 3*time.Millisecond {
 				time.Sleep(res.RetryAfter - 3*time.Millisecond)
@@ -66,7 +66,8 @@ func checkLongWindows(e *env) {
 		e.clock.after(begin, w/2)
 		e.admit(take(key, a, 1))
 		if res := e.refuse(take(key, a, 1)); res.RetryAfter != w-(w/2).Truncate(us) {
-			e.fatalf("half a window of %v after the first take RetryAfter is %v", w, res.RetryAfter)
+			e.fatalf("half a window of %v after the first take, RetryAfter is %v, want %v",
+				w, res.RetryAfter, w-(w/2).Truncate(us))
 		}
 		e.clock.after(begin, w-us)
 		e.refuse(take(key, a, 1))
@@ -89,14 +90,14 @@ func checkLargeNumbers(e *env) {
 		for _, n := range []int64{1, most / 2, 1, most/2 - 5, 1, 1} {
 			used += n
 			if res := e.admit(take(key, a, n)); res.Remaining != most-used || res.Limit != most {
-				e.fatalf("with %d of %d units taken Remaining and Limit are %d and %d",
+				e.fatalf("with %d of %d units taken, Remaining and Limit are %d and %d",
 					used, most, res.Remaining, res.Limit)
 			}
 			e.clock.add(time.Second)
 		}
 		e.refuse(take(key, a, most-used+1))
 		if res := e.do(peek(key, a, most)); res.Allowed || res.Remaining != most-used {
-			e.fatalf("with %d of %d units taken a peek for all returned %+v", used, most, res)
+			e.fatalf("with %d of %d units taken, a peek for all returned %+v", used, most, res)
 		}
 		e.admit(take(key, a, most-used))
 		e.refuse(take(key, a, 1))

@@ -45,8 +45,8 @@
 //
 // Most cases run on a clock of the suite and never sleep. Windows on it are minutes long, since a
 // server lets keys expire in real time. Other cases run on the store's own clock and last about a
-// second each. Run all cases under the race detector: only that shows that a store uses a caller's
-// slice after it has returned.
+// second each. Run all cases under the race detector: it finds more stores that use a caller's
+// slice after they have returned.
 //
 // # Hooks
 //

@@ -25,6 +25,7 @@ var elsewhere = []string{
 	"For an admission of SourceLocal", // of package layer
 	"It is the contract for authors",  // which says who reads it
 	"After an error out holds no",     // which binds callers
+	"An algorithm that keeps no",      // of algorithms alone
 }
 
 // TestEverySentenceIsACase reads the contract of a store: a rule must quote every sentence.

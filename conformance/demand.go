@@ -90,7 +90,8 @@ func (e *env) wantLeft(key string, a ratelimit.Algorithm, want int64, after stri
 	}
 }
 
-// awaitLeft is left for a store that may fail for a while, until it has connected again.
+// awaitLeft returns how many units could be taken, from a store that may fail until it has
+// connected again.
 func (e *env) awaitLeft(key string, a ratelimit.Algorithm) int64 {
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		res, err := e.store.Take(e.ctx, peek(key, a, 1))
@@ -118,7 +119,7 @@ func (e *env) limits(n int) (ds []ratelimit.Demand) {
 	return ds
 }
 
-// spread is limits with a key for each demand.
+// spread returns n demands as limits does, each on a key of its own.
 func (e *env) spread(n int) (ds []ratelimit.Demand) {
 	for i := range n {
 		ds = append(ds, take(e.key(), e.alg(int64(10+i)), 1))

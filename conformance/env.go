@@ -32,12 +32,12 @@ type env struct {
 	keys    int
 }
 
-// violation is what fatalf throws.
+// violation is the value with which fatalf panics.
 type violation struct{ error }
 
-// run sends how check fails, or nil.
+// run sends the error of check, or nil.
 func (e *env) run(check func(*env), done chan<- error) {
-	err := errors.New("the case ended its goroutine")
+	err := errors.New("a function of the harness ended the case, for example by t.FailNow")
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if v := recover(); v != nil {

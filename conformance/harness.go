@@ -60,10 +60,10 @@ type Harness struct {
 	// are skipped.
 	SkewClock func(ahead time.Duration) error
 
-	// Sweep deletes all states that have run out by the clock that the store runs on, which the
-	// store or the server otherwise does in the background. It returns when they are deleted. The
-	// suite calls it between calls and while calls are in flight. Without it expiry/sweep,
-	// expiry/sweep-not-early and expiry/sweep-storm are skipped.
+	// Sweep deletes all states that have run out, by the clock that the store runs on. Outside of
+	// tests the store or the server does this in the background. Sweep returns when the states are
+	// deleted. The suite calls it between calls and while calls are in flight. Without it
+	// expiry/sweep, expiry/sweep-not-early and expiry/sweep-storm are skipped.
 	Sweep func() error
 }
 
@@ -89,9 +89,10 @@ type Options struct {
 	// like that, put the log before it.
 	Algorithms []func(ratelimit.Limit) ratelimit.Algorithm
 
-	// CheckHistory returns an error if a recorded history is not linearizable. Check of package
-	// conformance/linear is one; without it concurrency/history is skipped, so that this package
-	// needs nothing but the standard library.
+	// CheckHistory returns an error if a recorded history is not linearizable. Without it
+	// concurrency/history and concurrency/history-two-clients are skipped. Use Check of package
+	// conformance/linear, which is a package of its own so that this one needs only the standard
+	// library.
 	CheckHistory func([]Operation) error
 }
 

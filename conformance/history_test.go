@@ -154,7 +154,7 @@ func tryRule(t testing.TB, newStore NewStore, opts *Options, name string) error 
 	return nil
 }
 
-// TestExtendCached lets a refusal from a cache begin with the first call that was under way, and
+// TestExtendCached lets a refusal from a cache begin with the first call that was in flight, and
 // after those that had returned.
 func TestExtendCached(t *testing.T) {
 	refusal := []ratelimit.Result{{Source: ratelimit.SourceCache}}

@@ -50,8 +50,8 @@ func (h hostile) Step(
 	d.Algorithm = h.Algorithm
 	next, keep, res := h.Algorithm.Step(bytes.Clone(state), now, d)
 	switch {
-	case keep == 0:
-		return []byte("keep is 0"), 0, res
+	case keep <= 0:
+		return []byte("keep is not above 0"), keep, res
 	case len(next) > 0 && len(next) <= cap(state) && now%2 == 0:
 		return append(state[:0], next...), keep, res
 	}

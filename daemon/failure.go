@@ -18,7 +18,7 @@ var exceedsLimit = problem.Problem{
 	Type:   errorDocs + "ErrExceedsLimit",
 	Title:  "Demand exceeds the limit",
 	Status: http.StatusUnprocessableEntity,
-	Detail: `"n" is more than one of the limits ever admits.`,
+	Detail: `"n" exceeds one of the limits, so it can never be admitted.`,
 }
 
 // undecided has the problem for each error of a store, the most specific error first.

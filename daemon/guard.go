@@ -85,6 +85,8 @@ func logBreaker(log *slog.Logger, from, to breaker.State, failure error) {
 			"error", failure)
 	case to == breaker.Closed:
 		log.Info("the breaker is closed: the store answers again", "breaker", to.String())
+	case from == breaker.HalfOpen:
+		log.Debug("the trial failed", "breaker", to.String(), "error", failure)
 	default:
 		log.Debug("the breaker sends the store one demand as a trial", "breaker", to.String())
 	}

@@ -13,15 +13,17 @@ var helpTexts = map[string]map[string]string{
 			"redis://user:password@host:port/0, redis+cluster://host1,host2 or " +
 			"rediss+sentinel://host1,host2/primary. The schemes rueidis and valkey choose " +
 			"another client library, which also caches refusals. Parameters follow the URL, as " +
-			"in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app: (${default}).",
+			"in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app:. Default: " +
+			"${default}.",
 		"on-failure": "What to answer while the server is unavailable: closed answers 503; open " +
 			"admits everything and records nothing; local lets each process admit its share of " +
-			"the limit. Required unless the store is memory.",
+			"the limit. Required unless the store is memory; there it applies to new keys when " +
+			"the store is full.",
 		"instances": "How many processes share the server. Required by --on-failure=local: each " +
 			"process admits one N-th of every limit while the server is unavailable.",
 		"limit": "At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat the " +
-			"flag, or separate limits by commas: a request is admitted if all limits admit it " +
-			"(${default}).",
+			"flag, or separate limits by commas: a request is admitted if all limits admit " +
+			"it. Default: ${default}.",
 		"in-flight": "At most MAX calls in flight at once, such as calls=20/10m. A call that is " +
 			"not released ends after WINDOW. Requests name the limit. Repeat the flag, or " +
 			"separate by commas.",
@@ -30,39 +32,41 @@ var helpTexts = map[string]map[string]string{
 		"top-keys": "Count refused keys, and list the N most refused of each limit, up to " +
 			"100000, at GET /v1/top-keys. The default, 0, counts none.",
 		"top-keys-plain": "In the list of --top-keys show the keys themselves, not hashes of them.",
-		"addr":           "Address to listen on (${default}).",
+		"addr":           "Address to listen on. Default: ${default}.",
 		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
 			"addresses and the host of --addr always work; other hosts get 421. Repeat the " +
 			"flag, or separate by commas.",
 		"breaker-failures": "After N failed calls in a row the daemon stops calling the server: " +
-			"the breaker opens (${default}).",
+			"the breaker opens. Default, also for 0: ${default}.",
 		"breaker-pause": "How long an open breaker waits before it lets one call through to try " +
-			"the server (${default}).",
-		"log-format": "Format of the log on standard error: text or json (${default}).",
-		"log-level":  "Lowest level that is logged: debug, info, warn or error (${default}).",
+			"the server. Default, also for 0: ${default}.",
+		"log-format": "Format of the log on standard error: text or json. Default: ${default}.",
+		"log-level": "Lowest level that is logged: debug, info, warn or error. " +
+			"Default: ${default}.",
 	},
 	"replay": {
 		"log": "The log to replay, plain or compressed with gzip; - is standard input.",
 		"limit": "A limit to try, such as 100/1m. Repeat the flag, or separate by commas, to try " +
 			"several, each by itself.",
 		"algorithm": "An algorithm to try with each limit: ${algorithms}. Repeat the flag, or " +
-			"separate by commas (${default}).",
+			"separate by commas. Default: ${default}.",
 		"format": "Format of the lines: json, common or combined. By default the first line " +
 			"decides.",
 		"key-field": "The field to limit by. In JSON lines: a field, or a path such as " +
-			"request.remote_ip (key). In access logs: client, user, method, path, status, bytes, " +
-			"referer or agent (client).",
+			"request.remote_ip; by default key. In access logs: client, user, method, path, " +
+			"status, bytes, referer or agent; by default client.",
 		"time-field": "The field of JSON lines that has the time: RFC 3339, or Unix time in " +
-			"seconds, ms, µs or ns (time).",
+			"seconds, ms, µs or ns. Default: time.",
 		"units-field": "The field that has the units of a request. By default each takes 1 unit.",
 		"svg":         "Also draw the report as SVG to FILE.",
 		"json":        "Print the report as JSON.",
 		"progress":    "Show progress on standard error, even if that is not a terminal.",
 	},
 	"demo": {
-		"store": "The store that decides: memory, or a URL as for serve (${default}).",
-		"limit": "The limit of each algorithm; the run takes five to six windows (${default}).",
-		"svg":   "Also draw the charts as SVG to FILE.",
+		"store": "The store that decides: memory, or a URL as for serve. Default: ${default}.",
+		"limit": "The limit of each algorithm; the run takes five to six windows. " +
+			"Default: ${default}.",
+		"svg": "Also draw the charts as SVG to FILE.",
 	},
 }
 

@@ -15,8 +15,8 @@
 //     RetryInfo. The ErrorInfo has the reason [ReasonExceeded], or [ReasonBlocked] for a block
 //     ([WithBlocks]), and the names of the limits that refuse. The QuotaFailure has a violation for
 //     each of them. The RetryInfo has the time to wait; if only calls in flight refuse, that is one
-//     second at most. There is no RetryInfo if waiting does not help, because the call has more
-//     units than a limit ever admits.
+//     second at most. There is no RetryInfo if the call has more units than a limit ever
+//     admits, or if too many calls wait for the key ([WithWait]).
 //   - UNAVAILABLE when every limit that refuses is one that a degraded store has reduced
 //     ([ratelimit.SourceLocal]). The caller may be within its real limits, so RESOURCE_EXHAUSTED
 //     would blame it for a fault of the server. The details are an ErrorInfo with the reason

@@ -153,7 +153,7 @@ func ExampleWithRefusal() {
 			w.Header().Set("Cache-Control", "no-store")
 			w.WriteHeader(d.Status())
 			fmt.Fprintf(w, "%s has to wait until %v from now", r.URL.Path,
-				d.RetryAfter().Round(time.Minute))
+				d.RetryAfter().Round(time.Second))
 		}),
 	)(hello)
 

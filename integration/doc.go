@@ -16,8 +16,9 @@
 // They share three packages: servers starts servers and clusters, counts tests and reports; clients
 // has the client libraries and the stores on them; daemon runs the daemon's command.
 //
-// Nothing outside of integration imports these packages: they are the only ones that depend on
-// testcontainers, which therefore stays out of the go.sum of programs that import a backend.
+// No package that users import imports these: they are the only ones of this module that depend on
+// testcontainers, which therefore stays out of the go.sum of programs that import a backend. The
+// tests of examples/postgres use package servers too.
 //
 // "make servers" runs all folders. Each is a process, which looks for servers when a test first
 // needs one, in this order:

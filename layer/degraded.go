@@ -45,8 +45,8 @@ type DegradedOptions struct {
 //
 // A call on a key with units that are not recorded yet may call the store three times: for a peek
 // that finds out whether it is available, to record those units, and for the demand. So it may take
-// three of the store's timeouts, and a TakeAll two for each such key and one more. A [Timeout]
-// around the layer bounds the whole.
+// up to three times the store's timeout. A TakeAll may take two timeouts for each such key, and one
+// more. A [Timeout] around the layer bounds the whole.
 //
 // The store inside is unavailable when it fails with an error that wraps
 // [ratelimit.ErrUnavailable], except for those that are about one key or permanent

@@ -1,6 +1,8 @@
 // Package layer has stores that wrap another store: each forwards to the store inside and adds one
-// thing. They can be nested, and each keeps the contract of [ratelimit.Store] if the store inside
-// does.
+// thing. They can be nested. If the store inside keeps the contract of [ratelimit.Store], Timeout,
+// Prefix and the breaker keep it. ResetCorrupt keeps it except for corrupt states, and Degraded
+// except in an outage of the store inside and while it records what it admitted in the outage; see
+// there.
 //
 //   - [Timeout] ends calls in time.
 //   - [Prefix] keeps the keys of several users of one store apart.

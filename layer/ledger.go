@@ -13,7 +13,8 @@ import (
 )
 
 // ledger decides demands from memory, within this process's share of each limit. What it admits on
-// a state becomes a debt: units that the store inside has not recorded yet. The life of a debt:
+// a state becomes a debt: units that the store inside has not recorded yet, which DegradedStats
+// calls pending. The life of a debt:
 //
 //	none: no entry in debts
 //	  → owed        take admits units on the state
@@ -24,7 +25,7 @@ import (
 //	  → none        finish: the units are recorded or never will be, or a third outcome is unknown
 //	  → owed        finish: they are not sent or the outcome is unknown, or take has added units
 //
-// A reset of the state removes its debt, also while an attempt is under way.
+// A reset of the state removes its debt, also while an attempt is in flight.
 type ledger struct {
 	local     *memorystore.Store // what the store inside and take have admitted for this process
 	instances int64
@@ -128,7 +129,7 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 }
 
 // giveBack gives back units that are owed, if ds ask for nothing else. If an attempt to record them
-// is under way, it returns that attempt, which has to end first: units that it records can no
+// is in flight, giveBack returns that attempt, which has to end first: units that it records can no
 // longer be given back, since their record in the store has another stamp.
 func (l *ledger) giveBack(
 	ds []ratelimit.Demand, out []ratelimit.Result,

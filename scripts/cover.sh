@@ -1,7 +1,7 @@
 #!/bin/bash
-# Print, for each package that users import, the share of its statements that all tests together
-# run. The tests on servers run on one type of server. Fail if a package has less than MINIMUM
-# percent.
+# Print, for each package below, the share of its statements that all tests but the slow ones run.
+# The tests on servers run on one type of server. Fail if a package has less than MINIMUM percent.
+# The suite (conformance) and the daemon are not measured.
 #
 #   MINIMUM   percent   (90)
 #   PROFILE   file for the profile, for "go tool cover" (a temporary file)

@@ -17,7 +17,7 @@ if total <= SMALL and room and not large and not empties and n > 0 then
   return 1, remaining, 0, reset, new_stamp, us, bytes
 end
 
-local copies -- unless they stay as they are
+local copies -- the new copies; nil if they stay as they are
 flags = 4
 if origin then
   flags = drop - origin

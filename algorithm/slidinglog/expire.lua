@@ -1,6 +1,6 @@
 -- expire finds the first record in the window:
 --
---   first        its number, from 0 for the oldest
+--   first        its index, from 0 for the oldest
 --   units stamp  those of this record
 --   live         units from first on
 --   drop held    the record from which on an admission keeps records, and their units: drop is at
@@ -10,7 +10,7 @@
 -- records or the index of a ring are read:
 --
 --   cache        bytes of some records
---   origin       number of the first of these
+--   origin       index of the first of these
 --   p last       where the next record begins, and where the records end
 local edge = t - window - base
 local bound = edge -- that of drop

@@ -1,6 +1,7 @@
--- find sets i to the first record whose stamp is not before at, by binary search from record i to
--- before record after. chunk holds records, the first of which is record from. The newest record
--- needs no search: it is the record of a reservation if nothing was admitted after it.
+-- find sets `i` to the first record with a stamp of `at` or later, by binary search from record `i`
+-- up to, and without, record `after`. chunk holds records, the first of which is record `from`. The
+-- newest record needs no search: it is the record of a reservation if nothing was admitted after
+-- it.
 local i, after, chunk, from = first, count, tail, 0
 if at == newest and first < count then i = count - 1 end
 at = at - base

@@ -28,7 +28,7 @@ if not room then
     moved[i] = pack('>I6I6', units, stamp - nearer)
   end
   records, base, newest = table.concat(moved), base + nearer, newest - nearer
-  -- Rounded down: not after the time to live of the key.
+  -- expiry is rounded down, so it is not later than the time to live of the key.
   expiry = expiry - math.ceil(nearer / EXPIRY_UNIT)
 end
 local bytes = pack('>I6I6I7I7I7I7I4', n, newest, total * PLACE_COUNT,

@@ -1,7 +1,7 @@
 -- ring writes the record into its slot of a ring, and what changes at the end of the state.
 local record, o3, b3 = string.sub(bytes, 1, RECORD)
 if not merge and slot % BLOCK == 0 then
---include block.lua
+--include complete.lua
 end
 local index_end = slots / BLOCK * INDEXED_BLOCK
 -- SETRANGE would lengthen a ring that is shorter than its number of blocks requires. Up to 16384

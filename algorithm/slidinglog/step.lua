@@ -1,11 +1,12 @@
 -- The step of the sliding-window log, the twin of Log.Step. logformat.go documents the bytes of a
 -- state, and the names of its fields. args: Max, Window in µs and, unless it is 1 µs, Resolution
--- in µs.
+-- in µs. A few names differ from those in Go: hole is gapAt, live is the variable used of Decide;
+-- begin and last in sweep.lua are from and end.
 --
 -- When the program starts, each include line is replaced by the file that it names, and constants
--- are replaced by their values. A function would cost time in every call, whether it is used or
--- not, and each upvalue more. So the parts of the step are files, not functions, and each part uses
--- the variables that the parts before it set.
+-- are replaced by their values. A function would cost time in every call, even if it is not used,
+-- and each upvalue would cost more. So the parts of the step are files, not functions, and each
+-- part uses the variables that the parts before it set.
 
 local TAKE <const>, PEEK <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 1, 2, 3, 4
 

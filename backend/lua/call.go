@@ -35,8 +35,8 @@ type Call struct {
 	many    Program // and for several
 }
 
-// callDemand is a demand of a call, with everything that is needed of its algorithm, which is not
-// called after the call has been sent. It refers to the stored key only, not to the caller's.
+// callDemand is a demand of a call. It keeps what Results needs of the algorithm, so that no method
+// of the algorithm is called after the script was sent. It has the stored key, not the caller's.
 type callDemand struct {
 	op     ratelimit.Op
 	n, at  int64
@@ -69,7 +69,7 @@ func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
 		return err
 	}
 	c.demands[len(c.demands)-1].last = true
-	before := c.keys // the only ones that can occur again
+	before := c.keys // of earlier groups: within a group the keys differ
 	for i := range keys {
 		c.bind(&c.demands[first+i], before, keys[i])
 	}
@@ -77,11 +77,11 @@ func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
 	return nil
 }
 
-// AddSame adds one group of equal demands on one key; times is their number, at least 1. They are
-// independent and run in order, as if each were a group of its own. If they are Takes and their
-// script has [ratelimit.Script].Sums, the server runs the step at most three times for all of them,
-// or a few times more if the clock or the resolution has just changed. Otherwise it runs the step
-// once for each.
+// AddSame adds equal demands on one key; times is their number, at least 1. They are decided one
+// after the other, each as if it were a group by itself. For Results they are one group, with times
+// results. If they are Takes and their script has [ratelimit.Script].Sums, the server runs the step
+// at most three times for all of them, or a few times more if the clock or the resolution has just
+// changed. Otherwise it runs the step once for each.
 //
 // An error wraps [ratelimit.ErrNoScript] or [ratelimit.ErrInvalidDemand]. After an error, and
 // after a panic of the algorithm, the Call is as it was.

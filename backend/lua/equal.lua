@@ -2,10 +2,10 @@
 
 --include run.lua
 
--- decide_equal decides d.left equal takes, and counts down what is left. One take is decided alone,
--- then as many as still fit in one step. That step is used only if its answer is what the last of
--- them would get alone. After a change of the clock or the resolution it may not be; then the next
--- take is decided alone.
+-- decide_equal decides d.left equal takes, and counts down what is left. One take is decided alone.
+-- Then one step decides the sum of all that still fit. Its result is used only if it is what the
+-- last of them would get alone; after a change of the clock or of the resolution it may differ, and
+-- the next take is decided alone.
 decide_equal = function(d, reply)
   while d.left > 0 do
     local r, count = run(d, TAKE, d.n, 0), d.left

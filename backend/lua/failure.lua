@@ -2,8 +2,8 @@
 -- equal takes that are not decided, or nil.
 if type(answer) == 'table' then answer = answer.err end
 local text = tostring(answer)
--- Some errors concern the server and not a group: it lets no script begin to write. They are the
--- reply to the whole call, so that the client library sees them: it may have another server.
+-- After some errors the server lets no script begin to write. They concern all groups, so they are
+-- the reply to the whole call: the client library sees them and may use another server.
 local code = string.match(text, '^%u+')
 if not dirty and not wrote
   and (code == 'OOM' or code == 'READONLY' or code == 'MISCONF' or code == 'NOREPLICAS') then

@@ -18,8 +18,8 @@ decide_group = function(group)
     local d = group[i]
     local r = d.result
     if not admitted and r[1] then
-      -- None is recorded, and each is answered as a peek. To a reset a corrupt state is an empty
-      -- one.
+      -- None is recorded, and each is answered as a peek. For a reset a corrupt state counts as
+      -- empty.
       if d.op <= PEEK then
         r = run(d, PEEK, d.n, 0)
       else

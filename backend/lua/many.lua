@@ -16,14 +16,17 @@
 --          7  each of the step's args
 -- reply  one string, with 27 bytes a demand:
 --          6  remaining, plus 2^44 if refused, 2^45 if the state is corrupt, 2^47 if the group
---             failed, and 2^46 if it wrote although it recorded nothing, or before it failed
+--             failed, and 2^46 if something was written although nothing was recorded, or before
+--             the group failed
 --          7  RetryAfter in µs; of a failed group the length of the error's text, which follows
 --          7  ResetAfter in µs
 --          7  stamp
---        One admitted demand alone has no RetryAfter. The answer to equal takes has one or more
---        parts, each a number of takes (7 bytes) and the 27 bytes of the last of them. Remaining
---        falls by n from one admitted take to the next; the refused ones are all alike.
+--        one.lua leaves out RetryAfter in the answer to an admitted demand (20 bytes). The answer
+--        to equal takes has one or more parts, each a number of takes (7 bytes) and the 27 bytes
+--        of the last of them. Remaining falls by n from one admitted take to the next; the refused
+--        ones are all alike.
 
+-- From here on pcall is that of redis and unpack that of struct; protect and values are Lua's.
 local protect, values, call, pcall = pcall, unpack, redis.call, redis.pcall
 local unpack, pack, sub = struct.unpack, struct.pack, string.sub
 local TAKE <const>, PEEK <const>, RESET <const> = 0, 1, 4

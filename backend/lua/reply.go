@@ -22,9 +22,10 @@ const (
 
 // A StepError is a server's error from a step, or from writing what the step returned. It concerns
 // only the demands of its group. It wraps [ratelimit.ErrUnavailable], and
-// [ratelimit.ErrOutcomeUnknown] if the group had written something by then.
+// [ratelimit.ErrOutcomeUnknown] if the group had written something by then. Its text may contain
+// stored keys: a store must remove them before it returns the error.
 type StepError struct {
-	Text  string // the server's error, which may contain stored keys
+	Text  string // the server's error
 	Wrote bool   // whether the group had written something
 }
 

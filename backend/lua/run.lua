@@ -1,7 +1,7 @@
 -- Part of equal.lua and group.lua: run and commit, the two halves of a decision.
 
--- run returns what the step of d returns, for op instead of its own; nothing if the state is
--- corrupt.
+-- run runs the step of d with op, n and at instead of d's own. It returns the results in a table,
+-- which is empty if the value is not a string.
 run = function(d, op, n, at)
   local tail = pcall('GETRANGE', d.key, '-160', '-1')
   if not tail.err then return {d.step(d.key, tail, now, op, n, at, d.arg, 28)} end

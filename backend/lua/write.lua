@@ -1,5 +1,7 @@
 -- Part of one.lua, single.lua and run.lua: it writes what a step returned, and returns from the
--- function if the state turns out to be corrupt. It sets wrote when it has written something.
+-- function if the state turns out to be corrupt. It sets wrote when it has written something. more
+-- has further offsets and bytes, which do not change the length; only the log of this module
+-- returns them.
 if whole or o1 then
   if whole or us then
     -- The server expires keys by its own clock, in whole milliseconds. An absolute time, rounded

@@ -30,12 +30,14 @@ const DefaultMaxKeys = 1_000_000
 type WhenFull uint8
 
 const (
-	// Refuse returns [ratelimit.ErrCapacity]. When a retry would succeed is unknown, so there is no
-	// RetryAfter and the limiter's policy decides.
+	// Refuse returns [ratelimit.ErrCapacity] for a take, a peek or a force on a key without a
+	// state. When a retry would succeed is unknown, so there is no RetryAfter and the limiter's
+	// policy decides.
 	Refuse WhenFull = iota
-	// Overflow makes new keys share one overflow state for each algorithm value, until that state
-	// expires: together they are held to its limit. A reset of such a key does not change that
-	// state.
+	// Overflow decides all new keys of one algorithm value on one shared state, so together they
+	// are held to one limit. That state is used until it expires, even if there is room again
+	// before. A reset of such a key does not change it. This departs from the contract of
+	// [ratelimit.Store]: keys share a state, and ErrCapacity is not returned.
 	Overflow
 )
 

@@ -221,8 +221,8 @@ func (sh *shard) expireAll(now int64) {
 	}
 }
 
-// expireBatch is the most entries that the cleaner, and a demand without room, check under one
-// lock.
+// expireBatch is the largest number of entries that the cleaner, and a demand without room, check
+// under one lock.
 const expireBatch = 256
 
 // expiry returns the stamp from which on a state may be removed.

@@ -40,7 +40,7 @@ func (ds *directStore) TakeDirect(
 ) {
 	s := (*Store)(ds)
 	if ctx.Err() != nil {
-		return failed(ratelimit.CheckTake(ctx, ratelimit.Demand{}))
+		return failed(ratelimit.CheckTake(ctx, ratelimit.Demand{})) // the error of an ended context
 	}
 	if len(key) > longkey.Max {
 		key = longkey.Shorten(key)
@@ -55,6 +55,7 @@ func (ds *directStore) TakeDirect(
 	}
 	if known == nil || op > ratelimit.OpPeek || n < 1 || n > known.max || key == "" {
 		d := ratelimit.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
+		// Not ctx: it was checked above, and may have ended since.
 		if err := ratelimit.CheckTake(context.Background(), d); err != nil {
 			return failed(err)
 		}

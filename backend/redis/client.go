@@ -22,7 +22,7 @@ type client struct {
 	started time.Time
 	// earliest time since started of the next reload of the cluster's state
 	nextReload atomic.Int64
-	reloads    atomic.Int64 // under way
+	reloads    atomic.Int64 // in flight
 
 	known atomic.Bool // the client has the cluster's state
 }
@@ -137,7 +137,7 @@ func (c *client) Unsent(err error) bool {
 const (
 	reloadInterval = 200 * time.Millisecond
 	reloadTimeout  = time.Second
-	maxReloads     = 64 // under way
+	maxReloads     = 64 // in flight
 )
 
 // Lost makes a cluster's client reload which server has which slot. By itself the client does not

@@ -32,10 +32,9 @@
 // The caller owns the client and closes it. The store works with go-redis's defaults; these
 // settings matter:
 //
-//   - PoolSize bounds the requests under way at once. The default is enough: a server gets two at a
-//     time, and those that have timed out hold their connections until they end. With
-//     Options.NoBatching it should not be much below the number of goroutines that decide at the
-//     same time.
+//   - PoolSize bounds the requests in flight. The default is enough: a server gets two at a time,
+//     and those that have timed out hold their connections until they end. With Options.NoBatching
+//     it should not be much below the number of goroutines that decide at the same time.
 //   - PipelinePoolSize is the same for pipelines to a server of a cluster, which have their own
 //     connections. The default of 10 is enough.
 //   - DialTimeout, DialerRetries, ReadTimeout and WriteTimeout bound how long the client holds a

@@ -25,7 +25,8 @@
 //
 //	prefix             Options.Prefix
 //	timeout            Options.Timeout, such as 50ms
-//	tag                Options.Tag: the group of a key is its part before the first such text
+//	tag                Options.Tag as a separator: the tag of a key is its part before the first
+//	                   separator, or the whole key if it has none
 //	cache-entries      OpenOptions.CacheEntries, but 0 turns the cache off
 //	cache-bytes        OpenOptions.CacheBytes
 //	cache-age          OpenOptions.CacheAge, such as 2s
@@ -53,11 +54,11 @@ type Options struct {
 	// different prefixes share nothing.
 	Prefix string
 
-	// Tag returns the group of a key. A cluster stores a group on one server, so that TakeAll can
-	// decide demands on several of its keys: for example with a Tag that returns "42" for both
-	// "tenant:42" and "tenant:42:user:7". The tag is part of the stored key: all processes that
-	// share limits need the same Tag. If Tag is nil or returns an empty string, the key is a group
-	// of its own. Tag must be safe for concurrent use.
+	// Tag returns the tag of a key. A cluster stores keys with the same tag on one server, so that
+	// TakeAll can decide demands on several of them: for example with a Tag that returns "42" for
+	// both "tenant:42" and "tenant:42:user:7". The tag is part of the stored key: all processes
+	// that share limits need the same Tag. If Tag is nil or returns an empty string, the tag is the
+	// key. Tag must be safe for concurrent use.
 	Tag func(key string) string
 
 	// Timeout is how long a decision may take, the wait for a connection included. Zero means
@@ -70,7 +71,7 @@ type Options struct {
 	Now func() int64
 
 	// NoBatching sends each Take and each TakeAll in a request of its own, at most 4,096 at a time.
-	// If it is false, calls that arrive while two requests are under way wait and are sent together
+	// If it is false, calls that arrive while two requests are in flight wait and are sent together
 	// in the next one. Each call is decided by itself in either case. On a cluster the two numbers
 	// hold for each server or, with rueidis and valkey-go, for each slot.
 	NoBatching bool

@@ -21,8 +21,9 @@ import (
 
 // A Tx is one transaction. It decides one call of the store. Its methods are called one after the
 // other: Load, Save for each state to be written, then Commit if there was a Save, and always
-// Rollback at the end. If Load or Save fails, or the begin of [New], the call returns
-// [ratelimit.ErrUnavailable] and the error. Errors must not contain keys or passwords.
+// Rollback at the end, all in one goroutine, which is not the caller's. If begin (see [New]), Load
+// or Save fails, the call returns an error that wraps [ratelimit.ErrUnavailable] and that error.
+// Errors must not contain keys or passwords.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
 	// or writes them, and returns them in the order of keys: nil for a key that has none. Then it
@@ -34,6 +35,10 @@ type Tx interface {
 	// those of [ratelimit.Demand.StoredKey]: at most 250 bytes of printable ASCII, to be compared
 	// byte by byte. Read the clock last: a decision that waited for a lock must not use a time from
 	// before the wait.
+	//
+	// The states may be memory of the database that is valid until the transaction ends: the
+	// package copies them. A slice of another length than keys, or a now that is not between 0 and
+	// the year 2112, fails the call.
 	Load(ctx context.Context, keys []string) (states [][]byte, now int64, err error)
 
 	// Save stores state for a key of Load, and forgets it no sooner than expires, on the clock of

@@ -105,7 +105,7 @@ func (d *Disorder) Unwrap() error { return ErrNotLinearizable }
 
 func earlier(a, b conformance.Operation) int { return cmp.Compare(a.Return, b.Return) }
 
-// begun returns what was known of history at an instant. Operations under way have an unknown
+// begun returns what was known of history at an instant. Operations in flight have an unknown
 // outcome.
 func begun(history []conformance.Operation, until time.Duration) (known []conformance.Operation) {
 	for _, op := range history {

@@ -29,7 +29,7 @@ func TestCacheOwnActs(t *testing.T) {
 		t.Helper()
 		if res := clients.Ask(t, s, d); res.Allowed != allowed ||
 			res.Source != ratelimit.SourceStore {
-			t.Fatalf("%+v, want Allowed %t from the store", res, allowed)
+			t.Fatalf("got %+v, want Allowed %t from the store", res, allowed)
 		}
 	}
 	takeAll := func(t testing.TB, s ratelimit.Store, allowed bool, ds ...ratelimit.Demand) {
@@ -134,7 +134,7 @@ func TestCacheOwnActs(t *testing.T) {
 						}
 						if res := clients.Ask(t, s, d); res.Source != source ||
 							res.Allowed != act.admitted {
-							t.Errorf("%+v, want Allowed %t from %v", res, act.admitted, source)
+							t.Errorf("got %+v, want Allowed %t from %v", res, act.admitted, source)
 						}
 					})
 				}
@@ -324,7 +324,7 @@ func TestCacheBounds(t *testing.T) {
 									stats := s.Stats().Cache
 									if bound.Entries > 0 && stats.Entries > int64(bound.Entries) ||
 										bound.Bytes > 0 && stats.Bytes > int64(bound.Bytes) {
-										t.Errorf("%+v", stats)
+										t.Errorf("got %+v, want no more than %+v", stats, bound)
 										return
 									}
 								}

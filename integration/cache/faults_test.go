@@ -258,6 +258,8 @@ func TestCacheFlushes(t *testing.T) {
 				}
 				useUp(t, s) // loads the script again
 				clients.WantRefused(t, s, d, ratelimit.SourceCache)
+				servers.Within(t, func() bool { return s.Stats().Cache.Stored > 1 },
+					"no second refusal was stored")
 				if stats := s.Stats().Cache; stats.Flushes != 0 || stats.Stored != 2 ||
 					stats.Entries != 2 {
 					t.Errorf("got %+v, want no flush and two entries", stats)

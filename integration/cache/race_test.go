@@ -225,8 +225,8 @@ func sorted(all []sighting, of func(sighting) time.Duration) []time.Duration {
 
 func micros(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
 
-// run fills the log of key, has several goroutines ask for more, has other change the log
-// meanwhile, and asks store until it admits.
+// run fills the log of key, has several goroutines ask store for more, changes the log through the
+// store other meanwhile, and asks store until it admits.
 func (race cacheRace) run(
 	ctx context.Context, store, other ratelimit.Store, key string, r *rand.Rand,
 ) (seen sighting, err error) {

@@ -104,8 +104,8 @@ func eachRefused(
 	wg.Wait()
 }
 
-// comeAgain takes, waits as long as each refusal says, and expects one refusal from the server,
-// after at most one from the cache from before the step.
+// comeAgain takes until it is admitted, and waits as long as each refusal says. It expects one
+// refusal by the server, and before it at most one that was cached before the step.
 func (r *refusedTimed) comeAgain(t *testing.T, longest time.Duration) error {
 	refused := make(map[ratelimit.Source]time.Duration)
 	for {
@@ -131,7 +131,7 @@ func (r *refusedTimed) comeAgain(t *testing.T, longest time.Duration) error {
 	}
 }
 
-// takeRest checks that after the admission first exactly the rest of the limit is free.
+// takeRest checks that exactly the rest of the limit is free after first, an admission.
 func (r *refusedTimed) takeRest(t *testing.T, first ratelimit.Result) error {
 	d := r.d
 	d.N = first.Limit - d.N

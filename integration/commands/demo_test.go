@@ -102,7 +102,8 @@ func runDemo(t *testing.T, bin, store string) *demonstration {
 		}
 		// All times are the server's own, so this is true however slow the machine is.
 		if s.most > 2*demoLimit || s.wrongly > 0 && i != 1 {
-			t.Errorf("%s: %+v", name, s)
+			t.Errorf("%s: got %+v, want at most %d in a window and, except for the counter, no "+
+				"wrong refusal", name, s, 2*demoLimit)
 		}
 		if s.offered != d.series[0].offered {
 			t.Errorf("%s got %d units, and another algorithm %d",

@@ -63,7 +63,8 @@ func TestReplayLargeLog(t *testing.T) {
 			few := keys > int(lines)/20 // so few requests a key that not all keys have one
 			if lines < bytes/300 || r.Input.Lines != lines || r.Input.Keys > keys ||
 				!few && r.Input.Keys < keys*8/10 || refused == 0 || refused > lines/2 {
-				t.Errorf("%+v", r)
+				t.Errorf("got %+v, want %d lines or more, all parsed, %d keys at most, refusals",
+					r, bytes/300, keys)
 			}
 			perSecond, mb := float64(lines)/r.took.Seconds(), r.peak>>10
 			servers.Measured("replay, %s: %.2f GB, %d lines of %d keys: %.0f lines/s, "+

@@ -101,7 +101,8 @@ func shareBudget(t *testing.T, first, second *daemon.Daemon, key string) {
 	wg.Wait()
 	if got := admitted.Load(); got != budgetLimit || late.Load() != got ||
 		most.Load() > budgetCalls {
-		t.Errorf("%d admitted, %d at once, %d settled late", got, most.Load(), late.Load())
+		t.Errorf("%d admitted, %d at once, %d settled late; want %d, at most %d, and all",
+			got, most.Load(), late.Load(), budgetLimit, budgetCalls)
 	}
 	for _, d := range []*daemon.Daemon{first, second} {
 		got := leftOf(t, d, claimsOf(key, "requests 1", "tokens 1", "calls 1", "blocked 0"))

@@ -59,7 +59,9 @@ func (d *deployment) test(t *testing.T, bin string) {
 			t.Run("two processes", func(t *testing.T) {
 				d.storm(t, bin, lib.scheme, lib.cached == 1)
 			})
-			t.Run("server away", func(t *testing.T) { d.awayAtStart(t, bin, lib.scheme) })
+			t.Run("server unavailable", func(t *testing.T) {
+				d.unavailableAtStart(t, bin, lib.scheme)
+			})
 		})
 	}
 }
@@ -120,7 +122,8 @@ func (d *deployment) storm(t *testing.T, bin, scheme string, cached bool) {
 		}
 	}
 	if len(statuses) != 1+others || (fromCache > 0) != cached {
-		t.Errorf("%d keys; %d refusals from a cache", len(statuses), fromCache)
+		t.Errorf("got %d keys and %d refusals from a cache, want %d and cached %t",
+			len(statuses), fromCache, 1+others, cached)
 	}
 	if status, body, _ := processes[0].Post(t, "/v1/reset", hot); status != http.StatusNoContent {
 		t.Errorf("reset: %d %s", status, body)
@@ -136,9 +139,9 @@ func (d *deployment) storm(t *testing.T, bin, scheme string, cached bool) {
 	}
 }
 
-// awayAtStart starts a daemon that cannot reach any of the servers. It answers, and decides when
-// they are available.
-func (d *deployment) awayAtStart(t *testing.T, bin, scheme string) {
+// unavailableAtStart starts a daemon that cannot reach any of the servers. It answers, and decides
+// when they are available.
+func (d *deployment) unavailableAtStart(t *testing.T, bin, scheme string) {
 	var addrs []string
 	var heal []func()
 	for _, addr := range d.addrs {
@@ -150,14 +153,14 @@ func (d *deployment) awayAtStart(t *testing.T, bin, scheme string) {
 		"--limit=1/1h")
 	key := freshKey(t)
 	if status, body, _ := p.Post(t, "/v1/take", key); status != http.StatusServiceUnavailable {
-		t.Errorf("while the server is away: %d %s", status, body)
+		t.Errorf("while the server is unavailable: %d %s", status, body)
 	}
 	for _, f := range heal {
 		f()
 	}
 	took := p.AwaitStore(t, key)
-	servers.Measured("serve with %s on %s, away at the start: the store decides %v after it is "+
-		"back",
+	servers.Measured("serve with %s on %s, unavailable at the start: the store decides %v after "+
+		"it is back",
 		scheme, d.name, took.Round(time.Millisecond))
 	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 		if status, body, _ := p.Post(t, "/v1/take", key); status != want {

@@ -128,7 +128,8 @@ func TestServeWithoutServer(t *testing.T) {
 			}
 			servers.Within(t, usedUp, key)
 			if u.admitted > limit || u.admitted+u.unknown < limit {
-				t.Errorf("%s: %+v at a limit of %d", key, *u, limit)
+				t.Errorf("%s: got %+v, want %d admitted, or fewer by those unknown",
+					key, *u, limit)
 			}
 			unknown += u.unknown
 		}

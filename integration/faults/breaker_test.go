@@ -44,7 +44,7 @@ func TestFaultsBreaker(t *testing.T) {
 				if servers.Full || j%len(faultImages()) == i {
 					t.Run(name, func(t *testing.T) {
 						inTime(t, func(late *lateness) {
-							breakUp(t, b, newScene(t, stages(b.durable), b.way), late)
+							breakUp(t, b, newScene(t, stages(b.durable), b.network), late)
 						})
 					})
 				}
@@ -169,8 +169,8 @@ type breakerRow struct {
 	median, longest time.Duration // of answers of the open breaker
 }
 
-var breakerColumns = []string{"opened after", "failed till then",
-	"answers while open: median, longest", "slowest answer", "recovery noticed after"}
+var breakerColumns = []string{"opened after", "failures until then",
+	"answers while open: median, longest", "slowest call", "recovery noticed after"}
 
 func (r breakerRow) cells() []string {
 	micros := func(d time.Duration) string {

@@ -127,12 +127,12 @@ func (o *degradedOutage) traffic(t *testing.T) {
 	t.Cleanup(o.stop)
 }
 
-// await returns when every instance has noticed that the server is unavailable (away), or that it
-// is available and has recorded everything.
-func (o *degradedOutage) await(t *testing.T, away bool) {
+// await returns when every instance has noticed an outage or, without one, that the server is
+// available, and has recorded everything.
+func (o *degradedOutage) await(t *testing.T, outage bool) {
 	servers.Within(t, func() bool {
 		for _, s := range o.instances {
-			if st := s.Stats(); st.Unavailable != away || !away && st.Pending > 0 {
+			if st := s.Stats(); st.Unavailable != outage || !outage && st.Pending > 0 {
 				return false
 			}
 		}
@@ -145,7 +145,7 @@ func (o *degradedOutage) spendQuiet(t *testing.T) {
 		d := clients.Take("quiet")
 		d.N = quietEach
 		if res := clients.Ask(t, s, d); !res.Allowed || res.Source != ratelimit.SourceLocal {
-			t.Errorf("%+v", res)
+			t.Errorf("got %+v, want a local admission", res)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type breakage struct {
 	// to work. It is empty if nothing may be lost.
 	forgets string
 
-	way        bool // a fault of the network, so there is a proxy before the server
+	network    bool // a fault of the network, so there is a proxy before the server
 	durable    bool // on a server with an append-only file
 	begin, end func(testing.TB, *scene)
 	during     func(testing.TB, *scene) // nil: wait
@@ -50,7 +50,7 @@ const (
 	anything  = answers | unavailable | unknown
 )
 
-var breakages = slices.Concat(wayBreakages, serverBreakages)
+var breakages = slices.Concat(networkFaults, serverFaults)
 
 const (
 	breakageLasts  = time.Second
@@ -136,9 +136,9 @@ func (a got) plus(b got) got {
 	return got{a.answers + b.answers, a.unavailable + b.unavailable, a.unknown + b.unknown}
 }
 
-// beside reports whether calls had outcomes that are not in o: any answer, or more than half of
-// them failures. A few failures come from deadlines that a busy machine misses.
-func (a got) beside(o outcomes) bool {
+// unexpected reports whether calls had outcomes that o does not have: one answer, or failures in
+// more than half of the calls. A busy machine misses some deadlines, so fewer failures are ignored.
+func (a got) unexpected(o outcomes) bool {
 	failures := 0
 	if o&unavailable == 0 {
 		failures += a.unavailable
@@ -250,7 +250,7 @@ func newStages(t *testing.T, image string) func(durable bool) *servers.Server {
 
 func (b breakage) play(t *testing.T, on *servers.Server) {
 	inTime(t, func(late *lateness) {
-		s := newScene(t, on, b.way)
+		s := newScene(t, on, b.network)
 		b.act(t, s, late)
 		for _, w := range s.witnesses {
 			faultTable.add(w.judge(t, b, s, late))
@@ -335,7 +335,7 @@ func (b breakage) act(t *testing.T, s *scene, late *lateness) {
 func pause(d time.Duration) { <-time.After(d) }
 
 // newScene returns a scene on a server whose clients have had traffic.
-func newScene(t *testing.T, on *servers.Server, way bool) *scene {
+func newScene(t *testing.T, on *servers.Server, network bool) *scene {
 	s := &scene{server: on, prefix: servers.UniquePrefix()}
 	client := servers.Connect(t, on.Addr)
 	s.admin = client.Conn()
@@ -346,7 +346,7 @@ func newScene(t *testing.T, on *servers.Server, way bool) *scene {
 		w := &witness{lib: lib, calm: lib.Name + "-calm", patient: patiently}
 		d := clients.Dialing{Addrs: []string{on.Addr}, Username: faultUser, Password: faultPassword,
 			Prompt: true}
-		if way {
+		if network {
 			w.proxy = servers.Proxy(t, on.Addr)
 			d.Addrs[0] = w.proxy.Addr()
 		}
@@ -436,7 +436,7 @@ func (w *witness) judge(t *testing.T, b breakage, s *scene, late *lateness) faul
 	if row.got == (got{}) {
 		t.Errorf("%s: no call was made during the fault: this test proves nothing", w.lib.Name)
 	}
-	if row.got.beside(b.gets) {
+	if row.got.unexpected(b.gets) {
 		late.errorf("%s: callers got %+v", w.lib.Name, row.got)
 	}
 	return row

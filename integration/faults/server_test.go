@@ -12,8 +12,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// serverBreakages are the faults of a server.
-var serverBreakages = []breakage{
+// serverFaults are the faults of a server.
+var serverFaults = []breakage{
 	{
 		name: "SIGSTOP", gets: noAnswers,
 		begin: func(t testing.TB, s *scene) { s.server.Signal(t, "SIGSTOP") },

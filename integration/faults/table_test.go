@@ -59,7 +59,8 @@ func (tb *table[R]) markdown(faults, images, columns []string) (string, error) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "Each cell: %s.\n\n", strings.Join(images, " / "))
+	fmt.Fprintf(&b, "Each cell has the figure of %s.\n\n",
+		strings.Join(images, ", then that of "))
 	fmt.Fprintf(&b, "| fault | client | %s |\n|---|---|%s\n",
 		strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 	var missing []error
@@ -108,7 +109,7 @@ type faultRow struct {
 	election time.Duration // of another primary, since the fault; 0 if there was none
 }
 
-var faultColumns = []string{"answered", "unavailable", "unknown", "slowest answer", "recorded",
+var faultColumns = []string{"answered", "unavailable", "unknown", "slowest call", "recorded",
 	"normal after"}
 
 func (r faultRow) of() [3]string { return [3]string{r.fault, r.client, r.image} }

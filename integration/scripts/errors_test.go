@@ -23,7 +23,8 @@ type faulty struct {
 	how string
 }
 
-// peeksThen returns the source of a step that answers a peek and runs then for other operations.
+// peeksThen returns the source of a step that answers a peek and runs the code then for any other
+// operation.
 func peeksThen(then string) string {
 	return "local function step(key, tail, now, op)\n" +
 		"if op == 1 then return 1, 1, 0, 0, now end\n" + then + " end"

@@ -102,7 +102,7 @@ var quotaOptions = &conformance.Options{
 		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
 		func(l ratelimit.Limit) ratelimit.Algorithm { return NewQuota(l) },
 	},
-	Except: map[string]string{"window": "a Quota lets two Max into one rolling Window"},
+	Except: map[string]string{"window/rolling": "a Quota lets two Max into one rolling Window"},
 }
 
 func TestQuotaOnMemory(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 // twin keeps one state twice: by the Lua step on a server and by the Go step in memory. Sometimes
-// the sides swap their bytes.
+// the sides swap their bytes. The packages of "make twins" have nothing to do with it.
 type twin struct {
 	client redis.UniversalClient
 	key    string
@@ -118,8 +118,8 @@ func (w *twin) swap(t testing.TB) {
 	w.state = bytes.Clone(lua)
 }
 
-// recipe describes a random history: the log changes every change steps on average, and a give-back
-// names one of the last back stamps.
+// A recipe describes a random history. On average, the log changes after "change" steps. A
+// give-back names one of the last "back" stamps.
 type recipe struct {
 	calm                bool // without demands that empty or fill the log at once
 	wide                bool // peeks for any number of units

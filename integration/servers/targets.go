@@ -58,8 +58,8 @@ func EachOwnTarget(
 	}
 }
 
-// EachServer is EachTarget without clusters, except in a full run: it is for what clusters do as
-// single servers do.
+// EachServer is EachTarget without clusters, except in a full run. Use it to test what clusters and
+// single servers do alike.
 func EachServer(t *testing.T, f func(t *testing.T, tgt *Target)) {
 	t.Helper()
 	eachOf(t, func(tgt *sharedTarget) bool { return Full || !tgt.cluster }, f)

@@ -23,14 +23,14 @@ import (
 //    Window of the stamps. This check does not depend on how the algorithm works.
 //  - books: in the end at least the acknowledged units are recorded, and at most those and the
 //    ones of unknown outcome.
-//  - cache: a cached refusal repeats one that the server gave the same process before, for at most
-//    as many units and, unless the state has changed, with a RetryAfter that is not longer. It is
-//    no older than CacheAge, than the last time that this process freed units, or, by more than
-//    soakWord, than the last time that another process did.
+//  - cache: a cached refusal repeats one that the server gave the same process before, for no more
+//    units than the call asks for and, unless the state has changed, with a RetryAfter that is not
+//    longer. It is at most CacheAge old. It is not returned after this process has freed units of
+//    the state, nor later than maxNoticeDelay after another process has.
 
-// soakWord bounds how late a change of a state is seen: a client closes a connection after one and
-// a half seconds of silence, and a busy machine adds to that.
-const soakWord = 3 * time.Second
+// maxNoticeDelay bounds how late a change of a state is seen: a client closes a connection after
+// one and a half seconds of silence, and a busy machine adds to that.
+const maxNoticeDelay = 3 * time.Second
 
 // soakCacheAge is the default of CacheAge.
 const soakCacheAge = 5 * time.Second
@@ -353,8 +353,8 @@ func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
 	return wrong
 }
 
-// judgeFreed returns an error text if a cached refusal is older than a freeing of its units that it
-// should reflect.
+// judgeFreed returns what is wrong if a cached refusal is older than a give-back or a reset of its
+// state that the cache must know of.
 func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 	if r.Clock {
 		return ""
@@ -366,7 +366,8 @@ func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 				!admitted(o.Results) || o.Results[0].At <= c.Results[i].At {
 				continue
 			}
-			if since := c.Call - o.Return; since > soakWord || since > 0 && o.Process == c.Process {
+			since := c.Call - o.Return
+			if since > maxNoticeDelay || since > 0 && o.Process == c.Process {
 				return fmt.Sprintf("older than what process %d has freed %v ago:\n%v",
 					o.Process, since, o)
 			}

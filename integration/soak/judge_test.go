@@ -143,7 +143,7 @@ func TestSoakJudges(t *testing.T) {
 		{"freed by another just now", cache,
 			script().refuse(0, 5, time.Minute).giveBack(1, 1, 6).cached(0, 5, time.Second), ""},
 		{"freed by another long ago", cache, script().refuse(0, 5, time.Minute).giveBack(1, 1, 6).
-			wait(soakWord).cached(0, 5, time.Second), "process 1 has freed"},
+			wait(maxNoticeDelay).cached(0, 5, time.Second), "process 1 has freed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.judge(tt.calls)

@@ -20,7 +20,7 @@ const (
 	Combined  Format = "combined" // the same with referer and user agent
 )
 
-// The reasons for which a line is not read.
+// The reasons for which a line is rejected.
 var (
 	errBlank    = errors.New("blank")
 	errTooLong  = errors.New("longer than 1 MiB")

@@ -11,7 +11,7 @@ import (
 const (
 	worstKeys   = 10
 	shownUnread = 5
-	shownText   = 60 // bytes of a line that was not read
+	shownText   = 60 // bytes of a line that was rejected
 )
 
 // A Report is the outcome of a replay. It can also be encoded as JSON.
@@ -28,24 +28,24 @@ type Input struct {
 	Format   Format        `json:"format"`
 	KeyField string        `json:"key_field"`
 	Lines    int64         `json:"lines"`
-	Requests int64         `json:"requests"` // lines that were read
+	Requests int64         `json:"requests"` // lines that were parsed
 	Units    int64         `json:"units"`
 	Keys     int           `json:"keys"`
 	First    time.Time     `json:"first,omitzero"`
 	Last     time.Time     `json:"last,omitzero"`
 	Late     int64         `json:"late"`       // lines earlier than one before them
-	MostLate time.Duration `json:"late_by_ns"` // the most that one is late by
+	MostLate time.Duration `json:"late_by_ns"` // the largest lateness of a line
 	Unread   []Unread      `json:"unread"`
 	Examples []UnreadLine  `json:"unread_examples"`
 }
 
-// Unread is the number of lines that were not read for a reason.
+// Unread is the number of lines that were rejected for a reason.
 type Unread struct {
 	Reason string `json:"reason"`
 	Lines  int64  `json:"lines"`
 }
 
-// UnreadLine is one of the first lines that were not read.
+// UnreadLine is one of the first lines that were rejected.
 type UnreadLine struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`

@@ -12,7 +12,7 @@ import (
 
 const (
 	blockSize = 256 << 10
-	maxLine   = 1 << 20 // a longer line is not read
+	maxLine   = 1 << 20 // a longer line is rejected
 	numBlocks = 6       // blocks that are read, parsed or decided at a time
 )
 
@@ -25,7 +25,7 @@ func decompressed(r io.Reader) (io.Reader, error) {
 	return gzip.NewReader(b)
 }
 
-// A block is a number of whole lines, with what a parser has read from them.
+// A block is a number of whole lines, with what a parser has made of them.
 type block struct {
 	data    []byte
 	cut     []byte // the lines, a part of data
@@ -36,14 +36,14 @@ type block struct {
 	unread   []unread
 }
 
-// An arrival is a line that was read.
+// An arrival is a line that was parsed.
 type arrival struct {
 	at    int64 // µs since the Unix epoch
 	units int64
 	key   []byte // mostly a part of the block
 }
 
-// An unread line is one that a parser could not read.
+// An unread line is one that was rejected.
 type unread struct {
 	line   int64 // in its block, from 1
 	reason error

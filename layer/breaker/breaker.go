@@ -58,9 +58,9 @@ type Stats struct {
 // Callers choose their deadlines, so calls whose context ends do not open the breaker, however many
 // callers allow less time than the store needs. After such a call the breaker peeks at the same key
 // in the background: one peek at a time, and at most one in each Pause. A peek ends at the store's
-// own timeout. The first peek that fails counts as one failure. If there was no answer since an
-// earlier failure, a peek that fails counts as one failure for each call that was abandoned since
-// it began, unless the store answered a call meanwhile.
+// own timeout. A peek that fails counts as one failure. If the store has answered nothing since an
+// earlier failure, until the end of the peek, the peek counts as one failure for each call whose
+// context has ended since the peek began.
 type Store struct {
 	inner ratelimit.Store
 
@@ -95,7 +95,7 @@ func New(inner ratelimit.Store, opts *Options) (*Store, error) {
 	case inner == nil:
 		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
 	case opts.Failures < 0 || int64(opts.Failures) >= 1<<32:
-		return nil, fmt.Errorf("%w: Failures %d is not between 0 and 2^32",
+		return nil, fmt.Errorf("%w: Failures %d is not from 0 to 2^32-1",
 			ratelimit.ErrInvalidOptions, opts.Failures)
 	case opts.Pause < 0:
 		return nil, fmt.Errorf("%w: Pause %v is negative", ratelimit.ErrInvalidOptions, opts.Pause)

@@ -49,7 +49,7 @@ func (s *Store) execute(d ratelimit.Demand, call func() error) error {
 	case errors.Is(verdict, errFailure):
 		s.noteFailure()
 	case errors.Is(verdict, errAbandoned):
-		s.abandon(d) // now: while a trial is under way the breaker would refuse the peek
+		s.abandon(d) // now: while a trial is in flight the breaker would refuse the peek
 	case errors.Is(verdict, gobreaker.ErrOpenState),
 		errors.Is(verdict, gobreaker.ErrTooManyRequests):
 		return s.refuse()
@@ -60,9 +60,9 @@ func (s *Store) execute(d ratelimit.Demand, call func() error) error {
 // peek peeks at d's state in the store inside. It has no caller, so it ends at the store's own
 // timeout. It follows a call whose caller allowed less time than that: such a call does not show
 // whether the store is only slow or does not answer at all. A peek that fails counts as one
-// failure. If there was no answer since an earlier failure, it counts as one failure for each call
-// that was abandoned since it began, unless a call was answered meanwhile: one slow answer is not
-// an outage.
+// failure. If the store has answered nothing since an earlier failure, until the end of the peek,
+// the peek counts as one failure for each call that was abandoned since the peek began. If a call
+// was answered, it does not: one slow answer is not an outage.
 func (s *Store) peek(d ratelimit.Demand) {
 	repeated := s.failing()
 	s.abandoned.Store(1)

@@ -1,6 +1,5 @@
-// Package batch sends the demands of concurrent callers together: the first is sent at once, and
-// those that arrive while batches are on their way wait for the next one. No request waits for
-// others to arrive.
+// Package batch sends the demands of concurrent callers together: up to two batches are in flight,
+// and demands that arrive meanwhile wait for the next one. No request waits for others to arrive.
 //
 // A [Queue] holds requests. A worker takes them from it, makes groups of them and sends these as
 // one batch, which the server runs as one script. A caller that no longer waits abandons its
@@ -19,7 +18,8 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/gate"
 )
 
-// maxWorkers is the most batches under way: while the server runs one, the other is on the network.
+// maxWorkers is the largest number of batches in flight: while the server runs one, the other is on
+// the network.
 const maxWorkers = 2
 
 // A Queue batches requests. The methods are safe for concurrent use; the fields are set before the

@@ -19,7 +19,7 @@ const (
 // is set before the first use.
 type Shared struct {
 	// Timeout bounds how long a caller waits. A batch that takes longer is abandoned: it no longer
-	// counts as under way, so that another can begin.
+	// counts as in flight, so that another can begin.
 	Timeout time.Duration
 
 	queued    atomic.Int64 // places for requests that queues have reserved

@@ -23,9 +23,9 @@ type ticker struct {
 
 // ticked is what a ticker calls, a queue.
 type ticked interface {
-	// onTick is called at tick now; the previous call was at tick before. It reports whether it has
-	// to be called again.
-	onTick(now, before int64) bool
+	// onTick is called at tick now; the call before it was at tick previous. It reports whether it
+	// has to be called again.
+	onTick(now, previous int64) bool
 }
 
 // watch calls onTick of each of qs at each tick, until it returns false. length is the time between

@@ -11,12 +11,12 @@ import (
 // onTick answers requests that have waited for the timeout, less a tick at most, and abandons
 // workers whose batches have taken as long. It reports whether requests or workers are left.
 //
-// The previous call was at tick before. Ticks may be late, so a request or a batch that is dated
-// before may have begun just now. It is then dated now-1.
-func (q *Queue) onTick(now, before int64) bool {
+// Ticks may be late, so a request or a batch with the date previous, the tick of the previous call,
+// may have begun just now. It gets the date now-1.
+func (q *Queue) onTick(now, previous int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.postpone(before, now-1)
+	q.postpone(previous, now-1)
 	overdue := now - ticksPerTimeout
 	n := 0
 	for _, r := range q.waiting() {

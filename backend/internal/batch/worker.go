@@ -15,7 +15,7 @@ const (
 type worker struct {
 	// Only the goroutine of the worker uses these.
 	groups []Group
-	last   map[string]int // index of the last group with a stored key
+	last   map[string]int // by stored key: index of the last group with that key
 
 	// The mutex of the queue guards these.
 	requests  []*request
@@ -36,7 +36,7 @@ func (w *worker) forget() {
 }
 
 // group makes groups of the requests that have not been abandoned. Those on one key keep their
-// order; equal Takes of it that follow each other become one group.
+// order; equal Takes of it with no other request on it between them become one group.
 func (w *worker) group() {
 	for _, r := range w.requests {
 		if r.state.Load() == abandoned {

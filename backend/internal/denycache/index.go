@@ -191,13 +191,13 @@ func (s *stateShard) remove(storedKey string, e *entry) {
 	}
 }
 
-// removeState removes all entries of a state, and adds to the number of demands in flight that may
-// free units of it.
-func (x *index) removeState(storedKey string, freeing int) {
+// removeState removes all entries of a state, and adds delta to the number of demands in flight
+// that may free units of it.
+func (x *index) removeState(storedKey string, delta int) {
 	states := x.byState(storedKey)
 	states.mu.Lock()
-	if freeing != 0 {
-		if states.freeing[storedKey] += freeing; states.freeing[storedKey] == 0 {
+	if delta != 0 {
+		if states.freeing[storedKey] += delta; states.freeing[storedKey] == 0 {
 			delete(states.freeing, storedKey)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// maxLooks is the most looks in flight. At this number, no further refusal is cached.
+// maxLooks is the largest number of looks in flight. At it, no further refusal is cached.
 const maxLooks = 8
 
 // A Look is a request that peeks at demands which were refused. Its refusals are cached.
@@ -74,7 +74,7 @@ func (c *Cache) Fill(l *Look, answered bool) {
 			r = newRefusal(g, l.sent)
 		}
 		if r != nil && r.ends < 2*roundTrip {
-			r = nil
+			r = nil // it would end before it is of use
 		}
 		c.release(e, r)
 	}

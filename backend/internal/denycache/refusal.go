@@ -26,7 +26,7 @@ func (c *clock) read() instant {
 	return instant{since.Microseconds(), since}
 }
 
-// refusal is one that a server has given to demands that it decided together. It does not change.
+// refusal is a server's refusal of demands that it decided together. It is immutable.
 type refusal struct {
 	sent    instant       // of the request: no later than the server's decision
 	ends    time.Duration // the earliest RetryAfter of the demands that were refused
@@ -67,8 +67,8 @@ func (r *refusal) covers(ds []ratelimit.Demand) bool {
 	return true
 }
 
-// holds reports whether r may be returned at now, and the time since its request was sent. It ends
-// with the earliest RetryAfter, since that demand then has another result.
+// holds reports whether r may be returned at now, and the time since its request was sent. r ends
+// with the earliest RetryAfter: the demand that has it may then be admitted.
 func (r *refusal) holds(now instant, maxAge time.Duration) (elapsed time.Duration, ok bool) {
 	elapsed = time.Duration(now.at-r.sent.at) * time.Microsecond
 	// After a clock has stepped back the server may decide otherwise.

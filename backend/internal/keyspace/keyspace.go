@@ -29,7 +29,7 @@ type Keyspace struct {
 	tag    func(key string) string
 }
 
-// maxLiteral is the most bytes, as written, of a tag or key that is not hashed.
+// maxLiteral is the largest number of bytes, as written, of a tag or key that is not hashed.
 const maxLiteral = 128
 
 const (
@@ -44,8 +44,8 @@ var (
 	escapedInName = storedkey.NewSet(func(c byte) bool { return escapedInPart[c] || c == ':' })
 )
 
-// New returns the keyspace of prefix. tag returns the group of a key; nil, and an empty result,
-// mean the key itself.
+// New returns the keyspace of prefix. tag returns the tag of a key. If tag is nil or returns "",
+// the tag is the key.
 func New(prefix string, tag func(key string) string) (Keyspace, error) {
 	if strings.ContainsAny(prefix, "{}") {
 		return Keyspace{}, errors.New("a prefix must not contain braces")
@@ -90,8 +90,8 @@ func appendPart(b []byte, s string) []byte {
 
 func isLiteral(s string) bool { return escapedInPart.Fits(s, maxLiteral) }
 
-// Scrub returns err, or if its text contains a stored key of k or what [Scrub] removes, an error
-// with the text before it.
+// Scrub returns err, cut as by the function [Scrub]. If the text has a stored key of k, the error
+// ends before that key.
 func (k Keyspace) Scrub(err error) error { return cut(Scrub(err), k.prefix+"{") }
 
 // Scrub returns err without the arguments of an unknown command, which a server repeats: keys, or a

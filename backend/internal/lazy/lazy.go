@@ -112,7 +112,7 @@ func (s *Store) await(ctx context.Context) (Inner, error) {
 	return nil, fmt.Errorf("%w: still connecting: %w", ratelimit.ErrUnavailable, ctx.Err())
 }
 
-// Take is that of [ratelimit.Store].
+// Take implements [ratelimit.Store].
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if inner := s.inner.Load(); inner != nil {
 		return (*inner).Take(ctx, d)
@@ -129,7 +129,7 @@ func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 	return inner.Take(ctx, d)
 }
 
-// TakeAll is that of [ratelimit.Store].
+// TakeAll implements [ratelimit.Store].
 func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
 	if inner := s.inner.Load(); inner != nil {
 		return (*inner).TakeAll(ctx, ds, out)
@@ -146,7 +146,7 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	return inner.TakeAll(ctx, ds, out)
 }
 
-// Probe is that of the store. It waits for the first attempt to open it, until ctx ends.
+// Probe calls Probe of the store. It waits for the first attempt to open it, until ctx ends.
 func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) {
 	inner, err := s.await(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) {
 	return inner.Probe(ctx)
 }
 
-// Stats returns that of the store, or zeros while there is none.
+// Stats returns the statistics of the store, or zeros while there is none.
 func (s *Store) Stats() serverstore.Stats {
 	if inner := s.inner.Load(); inner != nil {
 		return (*inner).Stats()

@@ -17,7 +17,7 @@ import (
 // executor runs scripts on the servers of a store.
 type executor struct {
 	servers
-	pipeliner Pipeliner        // the client of a cluster, if it is one
+	pipeliner Pipeliner        // the client, if it is a Pipeliner on a cluster; else nil
 	now       func() int64     // or nil for the server's clock
 	cache     *denycache.Cache // or nil
 	tracker   Tracker          // the client of a store with a cache
@@ -161,7 +161,7 @@ func (e *executor) executeEach(ctx context.Context, g *gate.Gate, groups []batch
 		if waiting {
 			e.execute(ctx, new(gate.Gate), groups[i:i+1])
 		} else {
-			groups[i].Err = context.Canceled
+			groups[i].Err = context.Canceled // no caller waits
 		}
 	}
 }

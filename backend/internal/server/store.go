@@ -27,7 +27,7 @@ import (
 type Store struct {
 	executor executor
 	queues   queues
-	calls    detached.Calls // that decide nothing
+	calls    detached.Calls // of the client, for probes and createKeys
 	warning  string         // why there is no cache, if it should have one
 	closed   atomic.Bool
 }
@@ -59,7 +59,7 @@ func (s *Store) UseCache(c *denycache.Cache, warning string) {
 	s.executor.tracker, _ = s.executor.client.(Tracker)
 }
 
-// Take is that of [ratelimit.Store].
+// Take implements [ratelimit.Store].
 func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	if err := ratelimit.CheckTake(ctx, d); err != nil {
 		return ratelimit.Result{}, err
@@ -84,7 +84,7 @@ func (s *Store) take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 	return s.queues.queue(key).Take(ctx, key, d)
 }
 
-// TakeAll is that of [ratelimit.Store].
+// TakeAll implements [ratelimit.Store].
 func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
 	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
 		return err

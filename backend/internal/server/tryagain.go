@@ -16,9 +16,9 @@ const (
 	longestPause = 16 * time.Millisecond
 )
 
-// retryTryAgain calls retry until it no longer fails with TRYAGAIN. It gives up and returns first,
-// the error of the first call, when a quarter of the time is left: a demand in flight at the
-// deadline would have an unknown outcome.
+// retryTryAgain calls retry until it no longer fails with TRYAGAIN. It gives up when a quarter of
+// the time is left, and returns the error of the first call: a demand in flight at the deadline
+// would have an unknown outcome.
 func (e *executor) retryTryAgain(
 	ctx context.Context, deadline time.Time, first error, retry func(context.Context) error,
 ) error {

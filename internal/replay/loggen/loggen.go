@@ -74,8 +74,8 @@ func (g *generator) step() time.Time {
 	return g.now.Add(-time.Duration(g.random.Float64() * float64(g.Late)))
 }
 
-// key returns the number of a client. The logarithms of half of the numbers are spread evenly, so
-// that few clients make many requests; the other half are spread evenly themselves.
+// key returns the number of a client. Half of the requests choose a client evenly. The other half
+// prefer low numbers (the logarithm is spread evenly), so a few clients make most requests.
 func (g *generator) key() uint32 {
 	if g.random.IntN(2) == 0 {
 		return uint32(g.random.IntN(g.Keys))

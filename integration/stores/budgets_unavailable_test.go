@@ -14,18 +14,18 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// awayScene is a store on a server behind a proxy, and a store without a proxy.
-type awayScene struct {
+// budgetOutage is a store on a server behind a proxy, and a store without a proxy.
+type budgetOutage struct {
 	store, calm ratelimit.Store
 	proxy       *faultproxy.Proxy
 	key         string
 }
 
-var awayTokens = ratelimit.PerHour("tokens", 1000)
+var outageTokens = ratelimit.PerHour("tokens", 1000)
 
-func newAwayScene(t *testing.T, lib clients.Library, tgt *servers.Target) *awayScene {
+func newBudgetOutage(t *testing.T, lib clients.Library, tgt *servers.Target) *budgetOutage {
 	t.Helper()
-	s := &awayScene{
+	s := &budgetOutage{
 		calm: clients.CalmStore(t, tgt, nil), proxy: servers.Proxy(t, tgt.Addrs[0]),
 		key: servers.FreshKey(t),
 	}
@@ -34,9 +34,9 @@ func newAwayScene(t *testing.T, lib clients.Library, tgt *servers.Target) *awayS
 	return s
 }
 
-func (s *awayScene) limiter(t *testing.T, policy ratelimit.Policy) *ratelimit.Limiter {
+func (s *budgetOutage) limiter(t *testing.T, policy ratelimit.Policy) *ratelimit.Limiter {
 	t.Helper()
-	l, err := ratelimit.New(s.store, algorithm.SlidingLog(awayTokens))
+	l, err := ratelimit.New(s.store, algorithm.SlidingLog(outageTokens))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func (s *awayScene) limiter(t *testing.T, policy ratelimit.Policy) *ratelimit.Li
 }
 
 // reserve reserves 40 units.
-func (s *awayScene) reserve(
+func (s *budgetOutage) reserve(
 	t *testing.T, l *ratelimit.Limiter, source ratelimit.Source,
 ) *ratelimit.Reservation {
 	t.Helper()
@@ -56,7 +56,7 @@ func (s *awayScene) reserve(
 }
 
 // commit commits r, and retries until it is settled, on an available server.
-func (s *awayScene) commit(t *testing.T, r *ratelimit.Reservation, used int64) {
+func (s *budgetOutage) commit(t *testing.T, r *ratelimit.Reservation, used int64) {
 	t.Helper()
 	servers.Within(t, func() bool {
 		err := r.Commit(t.Context(), used)
@@ -68,15 +68,18 @@ func (s *awayScene) commit(t *testing.T, r *ratelimit.Reservation, used int64) {
 }
 
 // heal makes the server available again and returns when it decides.
-func (s *awayScene) heal(t *testing.T) {
+func (s *budgetOutage) heal(t *testing.T) {
 	t.Helper()
 	s.proxy.Heal()
 	clients.Decided(t, s.store, clients.Take(servers.FreshKey(t)))
 }
 
-// commitAway commits r while the server is unavailable, and expects an error. It reports whether
-// the outcome is unknown: then r counts as settled, although the server has recorded nothing.
-func (s *awayScene) commitAway(t *testing.T, r *ratelimit.Reservation, used int64) (unknown bool) {
+// commitUnavailable commits r while the server is unavailable, and expects an error. It reports
+// whether the outcome is unknown: then r counts as settled, although the server has recorded
+// nothing.
+func (s *budgetOutage) commitUnavailable(
+	t *testing.T, r *ratelimit.Reservation, used int64,
+) (unknown bool) {
 	t.Helper()
 	err := r.Commit(t.Context(), used)
 	if !errors.Is(err, ratelimit.ErrUnavailable) {
@@ -85,9 +88,9 @@ func (s *awayScene) commitAway(t *testing.T, r *ratelimit.Reservation, used int6
 	return errors.Is(err, ratelimit.ErrOutcomeUnknown)
 }
 
-func (s *awayScene) wantCharged(t *testing.T, want int64) {
+func (s *budgetOutage) wantCharged(t *testing.T, want int64) {
 	t.Helper()
-	if got := budgetmodel.Charged(t, s.calm, awayTokens, s.key); got != want {
+	if got := budgetmodel.Charged(t, s.calm, outageTokens, s.key); got != want {
 		t.Errorf("%d units are charged, want %d", got, want)
 	}
 }
@@ -98,16 +101,18 @@ func TestBudgetsUnavailable(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		tgt := &servers.Target{Addrs: []string{servers.Start(t, image).Addr}}
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
-			t.Run("closed", func(t *testing.T) { awayClosed(t, newAwayScene(t, lib, tgt)) })
-			t.Run("open", func(t *testing.T) { awayOpen(t, newAwayScene(t, lib, tgt)) })
-			t.Run("degraded", func(t *testing.T) { awayDegraded(t, newAwayScene(t, lib, tgt)) })
+			t.Run("closed", func(t *testing.T) { outageClosed(t, newBudgetOutage(t, lib, tgt)) })
+			t.Run("open", func(t *testing.T) { outageOpen(t, newBudgetOutage(t, lib, tgt)) })
+			t.Run("degraded", func(t *testing.T) {
+				outageDegraded(t, newBudgetOutage(t, lib, tgt))
+			})
 		})
 	})
 }
 
-// awayClosed: nothing is reserved, and earlier reservations can be settled again when the server
+// outageClosed: nothing is reserved, and earlier reservations can be settled again when the server
 // recovers.
-func awayClosed(t *testing.T, s *awayScene) {
+func outageClosed(t *testing.T, s *budgetOutage) {
 	tokens := s.limiter(t, ratelimit.FailClosed)
 	less, more := s.reserve(t, tokens, ratelimit.SourceStore),
 		s.reserve(t, tokens, ratelimit.SourceStore)
@@ -117,10 +122,10 @@ func awayClosed(t *testing.T, s *awayScene) {
 		t.Errorf("Reserve: got %v, want ErrUnavailable", err)
 	}
 	want := int64(10 + 45)
-	if s.commitAway(t, less, 10) {
+	if s.commitUnavailable(t, less, 10) {
 		want += 30 // not given back
 	}
-	if s.commitAway(t, more, 45) {
+	if s.commitUnavailable(t, more, 45) {
 		want -= 5 // not charged
 	}
 	s.wantCharged(t, 80)
@@ -130,14 +135,14 @@ func awayClosed(t *testing.T, s *awayScene) {
 	s.wantCharged(t, want)
 }
 
-// awayOpen: what the policy admits is charged if it is settled when the server has recovered.
-func awayOpen(t *testing.T, s *awayScene) {
+// outageOpen: what the policy admits is charged if it is settled when the server has recovered.
+func outageOpen(t *testing.T, s *budgetOutage) {
 	tokens := s.limiter(t, ratelimit.FailOpen)
 	s.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutBefore})
 	used, canceled := s.reserve(t, tokens, ratelimit.SourceOpen),
 		s.reserve(t, tokens, ratelimit.SourceOpen)
 	want := int64(10)
-	if s.commitAway(t, used, 10) {
+	if s.commitUnavailable(t, used, 10) {
 		want = 0
 	}
 	if err := canceled.Cancel(t.Context()); err != nil {
@@ -149,10 +154,10 @@ func awayOpen(t *testing.T, s *awayScene) {
 	s.wantCharged(t, want)
 }
 
-// awayDegraded: what is settled while the server is unavailable is recorded later as the units
+// outageDegraded: what is settled while the server is unavailable is recorded later as the units
 // used, and what is settled later keeps its estimate charged. What the server admitted is not given
 // back locally.
-func awayDegraded(t *testing.T, s *awayScene) {
+func outageDegraded(t *testing.T, s *budgetOutage) {
 	degraded, err := layer.NewDegraded(s.store, &layer.DegradedOptions{Instances: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -165,11 +170,11 @@ func awayDegraded(t *testing.T, s *awayScene) {
 	less := s.reserve(t, tokens, ratelimit.SourceLocal)
 	more := s.reserve(t, tokens, ratelimit.SourceLocal)
 	late := s.reserve(t, tokens, ratelimit.SourceLocal)
-	want := int64(10 + 45 + 40 + 5) // units used, except the 40 of late
+	want := int64(10 + 45 + 40 + 5) // units used; the 40 of late are its estimate
 	if err := errors.Join(less.Commit(t.Context(), 10), more.Commit(t.Context(), 45)); err != nil {
 		t.Error(err)
 	}
-	if s.commitAway(t, before, 5) {
+	if s.commitUnavailable(t, before, 5) {
 		want += 35
 	}
 	s.wantCharged(t, 40)

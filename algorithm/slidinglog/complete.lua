@@ -1,4 +1,4 @@
--- block adds the complete block before slot to the index of a ring. If more than half of the
+-- complete adds the complete block before slot to the index of a ring. If more than half of the
 -- slots stay in use and the limit may need more, the ring grows at its end instead of starting
 -- again at slot 0.
 local start, sum = (slot - BLOCK) % slots, 0

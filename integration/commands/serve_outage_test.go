@@ -26,15 +26,15 @@ func TestServeOnFailure(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
 		t.Parallel()
 		s := servers.Start(t, image)
-		daemon := func(policy string) *awayDaemon {
+		daemon := func(policy string) *outageDaemon {
 			d := daemon.Start(t, bin, fmt.Sprintf("--store=redis://%s?timeout=%v", s.Addr, timeout),
 				"--on-failure="+policy, fmt.Sprintf("--instances=%d", instances),
 				fmt.Sprintf("--limit=%d/1h", limit))
-			return &awayDaemon{Daemon: d, policy: policy}
+			return &outageDaemon{Daemon: d, policy: policy}
 		}
-		var daemons []*awayDaemon
+		var daemons []*outageDaemon
 		for _, policy := range []string{"closed", "open", "local", "local"} {
-			var d *awayDaemon
+			var d *outageDaemon
 			// on a busy machine the store's answer may come too late
 			servers.Within(t, func() bool {
 				d = daemon(policy)
@@ -61,15 +61,15 @@ func TestServeOnFailure(t *testing.T) {
 				d.took[len(d.took)-1].Round(time.Millisecond))
 		}
 		if closed := daemons[0].seen; closed["503 "] != calls {
-			t.Errorf("closed: %v", closed)
+			t.Errorf("closed: got %v, want %d answers of 503", closed, calls)
 		}
 		if open := daemons[1].seen; open["200 open"] != calls {
-			t.Errorf("open: %v", open)
+			t.Errorf("open: got %v, want %d admissions by the policy", open, calls)
 		}
 		for _, local := range daemons[2:] {
 			if seen := local.seen; seen["200 local"] != limit/instances-1 ||
 				seen["429 local"] != calls-seen["200 local"] {
-				t.Errorf("local: %v, want the share of %d but for the one that was taken before",
+				t.Errorf("local: got %v, want the share of %d but for the one taken before",
 					seen, limit/instances)
 			}
 		}
@@ -90,7 +90,7 @@ func TestServeOnFailure(t *testing.T) {
 			// on a machine so busy that an answer comes too late
 			admitted += d.seen["200 store"] + d.seen["200 local"]
 			if d.seen["429 store"] == 0 {
-				t.Errorf("local, with the server back: %v", d.seen)
+				t.Errorf("local, with the server back: got %v, want a refusal by the store", d.seen)
 			}
 		}
 		if most := limit + instances*(limit/instances); admitted > most {
@@ -101,8 +101,8 @@ func TestServeOnFailure(t *testing.T) {
 	})
 }
 
-// awayDaemon is a daemon with what it has answered, such as "200 store".
-type awayDaemon struct {
+// outageDaemon is a daemon with what it has answered, such as "200 store".
+type outageDaemon struct {
 	*daemon.Daemon
 	policy string
 	seen   map[string]int
@@ -110,7 +110,7 @@ type awayDaemon struct {
 }
 
 // take takes a unit n times. All daemons of a policy share the key.
-func (d *awayDaemon) take(t *testing.T, n int) {
+func (d *outageDaemon) take(t *testing.T, n int) {
 	t.Helper()
 	if d.seen == nil {
 		d.seen = make(map[string]int)

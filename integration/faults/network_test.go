@@ -7,15 +7,15 @@ import (
 	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
-// wayBreakages are the faults of the connections between clients and server. The libraries send all
-// decisions with EVALSHA.
-var wayBreakages = []breakage{
-	wayFault(resetBefore, noAnswers,
+// networkFaults are the faults of the connections between clients and server. The libraries send
+// all decisions with EVALSHA.
+var networkFaults = []breakage{
+	networkFault(resetBefore, noAnswers,
 		faultproxy.Fault{Kind: faultproxy.CutBefore, Holding: "evalsha"}),
-	wayFault("connection reset after the script ran, answer lost",
+	networkFault("connection reset after the script ran, answer lost",
 		noAnswers, faultproxy.Fault{Kind: faultproxy.CutAfter, Holding: "evalsha"}),
 	{
-		name: "all connections reset, again and again", gets: anything, way: true,
+		name: "all connections reset, again and again", gets: anything, network: true,
 		during: repeatedly(func(_ testing.TB, s *scene) {
 			for _, w := range s.witnesses {
 				w.proxy.CutAll()
@@ -23,7 +23,7 @@ var wayBreakages = []breakage{
 		}),
 	},
 	{
-		name: "all connections reset, new ones reset at once", gets: noAnswers, way: true,
+		name: "all connections reset, new ones reset at once", gets: noAnswers, network: true,
 		begin: func(_ testing.TB, s *scene) {
 			for _, w := range s.witnesses {
 				w.proxy.Set(faultproxy.Fault{Kind: faultproxy.Refuse})
@@ -33,33 +33,35 @@ var wayBreakages = []breakage{
 		end: heal,
 	},
 	{
-		name: "everything arrives 1 s late", gets: noAnswers, way: true,
+		name: "everything arrives 1 s late", gets: noAnswers, network: true,
 		lasts: 1500 * time.Millisecond,
 		begin: func(_ testing.TB, s *scene) {
 			s.set(faultproxy.Fault{Kind: faultproxy.Delay, Pause: time.Second})
 		},
 		end: heal,
 	},
-	wayFault("network frozen, nothing lost", noAnswers, faultproxy.Fault{Kind: faultproxy.Freeze}),
-	wayFault("half-open: requests lost",
+	networkFault("network frozen, nothing lost",
+		noAnswers, faultproxy.Fault{Kind: faultproxy.Freeze}),
+	networkFault("half-open: requests lost",
 		noAnswers, faultproxy.Fault{Kind: faultproxy.LoseRequests}),
-	wayFault("half-open: answers lost", noAnswers, faultproxy.Fault{Kind: faultproxy.LoseAnswers}),
+	networkFault("half-open: answers lost",
+		noAnswers, faultproxy.Fault{Kind: faultproxy.LoseAnswers}),
 	{
-		name: "half-open: open connections dead, new ones work", gets: anything, way: true,
+		name: "half-open: open connections dead, new ones work", gets: anything, network: true,
 		lasts: 2 * time.Second,
 		begin: func(_ testing.TB, s *scene) {
 			s.set(faultproxy.Fault{Kind: faultproxy.LoseAnswers, Old: true})
 		},
 		end: heal,
 	},
-	wayFault("one byte a millisecond",
+	networkFault("one byte a millisecond",
 		noAnswers, faultproxy.Fault{Kind: faultproxy.Drip, Pause: time.Millisecond}),
 }
 
 const resetBefore = "connection reset before the server got the script"
 
-func wayFault(name string, gets outcomes, f faultproxy.Fault) breakage {
-	return breakage{name: name, gets: gets, way: true,
+func networkFault(name string, gets outcomes, f faultproxy.Fault) breakage {
+	return breakage{name: name, gets: gets, network: true,
 		begin: func(_ testing.TB, s *scene) { s.set(f) }, end: heal}
 }
 
