@@ -10,7 +10,7 @@ import (
 // error. Of the limit it checks only whether Max and Window are in range. Stores call it at the
 // beginning of Take.
 func CheckTake(ctx context.Context, d Demand) error {
-	// The body of ended, a call that the compiler does not inline.
+	// This is the body of ended, which the compiler would not inline.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

@@ -54,8 +54,7 @@ func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, 
 //
 //   - Call Peek for every demand, with one reading of the clock.
 //   - If a Result is not Allowed, these Results are the answer. Treat next and keep like those of
-//     Step: keep is 0, so nothing is written, unless the clock has stepped back by more than a
-//     Window.
+//     Step: keep is 0, so nothing is written, with the exceptions that [Store] names.
 //   - If all are Allowed, call Step for every demand. A Peek with keep > 0 may have written into
 //     state: then pass next to Step, or a copy of the state that you made before.
 //

@@ -49,7 +49,8 @@ var (
 	// wraps [ErrUnavailable].
 	ErrOutcomeUnknown = fmt.Errorf("%w: outcome unknown", ErrUnavailable)
 
-	// ErrCapacity means that a bounded store has no room for a new key. It wraps [ErrUnavailable].
+	// ErrCapacity means that a bounded store has no room for a new state. It wraps
+	// [ErrUnavailable].
 	ErrCapacity = fmt.Errorf("%w: no room for another key", ErrUnavailable)
 
 	// ErrClosed means that the store was closed. It wraps [ErrUnavailable].

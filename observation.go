@@ -18,8 +18,8 @@ type Observation struct {
 	// gave up has its last refusal, if it got one. They are valid only until the observer returns:
 	// copy them to keep them.
 	Results []Result
-	// RefusedByOther means that another claim of the same [AllowAll] or [ReserveAll] was refused,
-	// so that nothing was taken, whatever Results say.
+	// RefusedByOther means that this claim fits, but another claim of the same call was refused, so
+	// nothing was taken.
 	RefusedByOther bool
 	// Shadowed is set in the observations of a shadow ([Limiter.WithShadow]): it has the results of
 	// the limiter that is shadowed, or is nil if that limiter returned an error.

@@ -18,9 +18,9 @@ const (
 	// whose context has ended.
 	FailOpen
 	// FailWait returns the error, except that the waits (Wait, WaitN, WaitEach and Acquire) retry
-	// until the store is available or the context ends, after pauses that grow from about 10 ms to
-	// a second. Three errors end a wait all the same: [ErrOutcomeUnknown], since the demand might
-	// count twice, [ErrCorruptState] and [ErrClosed].
+	// until the store is available, or the context ends or would end during the next pause. Pauses
+	// grow from about 10 ms to a second. Three errors end a wait all the same: [ErrOutcomeUnknown],
+	// since the demand might count twice, [ErrCorruptState] and [ErrClosed].
 	FailWait
 
 	numPolicies

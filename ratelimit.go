@@ -38,8 +38,9 @@
 //
 // An error means that the demand is undecided. [ErrUnavailable] without [ErrOutcomeUnknown] means
 // that nothing was recorded. [ErrOutcomeUnknown], which wraps [ErrUnavailable], means that the
-// demand may have been recorded. After either the module does not repeat the caller's call, except
-// for a wait under [FailWait]. The [Policy] of a limiter says whether it admits a demand that the
+// demand may have been recorded. After ErrOutcomeUnknown nothing repeats the caller's call; after
+// other errors that wrap ErrUnavailable only a wait under [FailWait] does, and layer.ResetCorrupt
+// after [ErrCorruptState]. The [Policy] of a limiter says whether it admits a demand that the
 // store leaves undecided.
 //
 // All other errors are returned before anything is recorded. They report a call that is wrong
@@ -79,14 +80,15 @@ import (
 //
 // The errors of its methods wrap one of these:
 //   - [ErrInvalidDemand]: the key is empty, or n is negative or more than [MaxUnits].
-//   - [ErrExceedsLimit]: n is more than [Limiter.Max]. Force and GiveBack accept a larger n.
+//   - [ErrExceedsLimit]: n is more than [Limiter.Max], up to MaxUnits. Force and GiveBack accept a
+//     larger n.
 //   - [ErrUnavailable]: the demand is undecided. This includes a call whose context has ended.
 //   - [errors.ErrUnsupported]: the store cannot run the algorithm ([ErrNoScript]), or cannot decide
 //     several limits together.
 //
 // Waits and reservations have further errors; see [Limiter.WaitN], [Reservation.Commit] and
-// [NewInFlight]. A call that fails with [ErrOutcomeUnknown] may have been recorded. No other call
-// that fails was recorded.
+// [Limiter.TryAcquire]. A call that fails with [ErrOutcomeUnknown] may have been recorded. No other
+// call that fails was recorded.
 type Limiter struct {
 	store      Store
 	algorithms []Algorithm
@@ -153,18 +155,18 @@ func checkAlgorithm(a Algorithm) error {
 	return nil
 }
 
-// With returns a copy of l with the policy p, which applies when the store is unavailable. Without
-// With the policy is [FailClosed]. An unknown p acts like FailClosed.
+// With returns a copy of l with the policy p, which applies when the store is unavailable. The
+// default is [FailClosed], and an unknown p acts like it.
 func (l *Limiter) With(p Policy) *Limiter {
 	with := *l
 	with.policy = p
 	return &with
 }
 
-// WithObserver returns a copy of l that calls observe once at the end of each call that decides,
-// records or resets something, after the policy has been applied. A nil observe removes the
-// observer. The caller waits for observe, which must be safe for concurrent use and should return
-// soon.
+// WithObserver returns a copy of l that calls observe at the end of each call that decides, records
+// or resets something, after the policy has been applied: once for a call, or for each claim of l
+// in a call of several claims. A nil observe removes the observer. The caller waits for observe,
+// which must be safe for concurrent use and should return soon.
 func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limiter {
 	with := *l
 	with.observe, with.single = observe, nil
@@ -300,11 +302,14 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 //
 // If RetryAfter does not end before the context's deadline, WaitN returns at once, with the refusal
 // and an error that wraps [context.DeadlineExceeded]. A call behind the first returns in the same
-// way, with the refusal of the first and [SourceCache], if two conditions hold: the first needs no
-// more units than this call, and must wait until this call's deadline or longer. On a limiter of
-// [NewInFlight] calls do not return early. If the context ends during the wait, WaitN returns an
-// error that wraps the context's error, with the last refusal if the store returned one. In all of
-// these cases nothing was taken.
+// way if two conditions hold: the first needs no more units than this call, and must wait until
+// this call's deadline or longer. It returns the refusal of the first, with [SourceCache] in place
+// of [SourceStore]; that refusal may have ended since, for example because units were given back.
+// On a limiter of [NewInFlight] calls do not return early. If the context ends while WaitN sleeps
+// or is behind others, WaitN returns an error that wraps the context's error, with the last refusal
+// if the store returned one. In all of these cases nothing was taken. If the context ends while the
+// store is called, WaitN returns the store's error, which may be [ErrOutcomeUnknown], and a zero
+// Result.
 //
 // At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. If the store returns
 // an error, only the first call fails, and the next in the queue becomes the first. Under

@@ -27,8 +27,8 @@ type stepper struct {
 	now   int64
 }
 
-// step decides d, and checks what holds for every step: states are small, refusals and peeks write
-// nothing unless the clock was ahead, and numbers are in range.
+// step decides d, and checks what holds for every step: states are small, a step with keep 0
+// changes nothing, and numbers are in range.
 func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) ratelimit.Result {
 	t.Helper()
 	d.Algorithm = a

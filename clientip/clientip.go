@@ -26,8 +26,9 @@
 //	chi's ClientIPFrom… middleware     FromContext(middleware.GetClientIP)
 //
 // [XForwardedFor] and [Forwarded] are the safe choice: they read the header only if the peer is a
-// trusted proxy. The others trust every peer. Use them only if nothing but the proxies can connect
-// to the server and, for [Header], if the proxy replaces what the client sent.
+// trusted proxy. [Header], [XForwardedForAt] and [ForwardedAt] trust every peer. Use them only if
+// nothing but the proxies can connect to the server and, for Header, if the proxy replaces what the
+// client sent. [FromContext] is as safe as the middleware whose result it reads.
 //
 // # Keys
 //

@@ -103,7 +103,7 @@ func checkAdversarialKeys(e *env) {
 		e.admit(ds[i])
 	}
 	for _, d := range ds {
-		e.wantLeft(d.Key, d.Algorithm, most-d.N, "as many as were taken under another key or limit")
+		e.wantLeft(d.Key, d.Algorithm, most-d.N, "takes of other numbers of units")
 	}
 }
 

@@ -222,7 +222,7 @@ func checkLongKeys(e *env) {
 	}
 	for _, d := range ds {
 		e.wantLeft(d.Key, d.Algorithm, most-d.N,
-			fmt.Sprintf("as many as were taken under a key of %d random bytes", len(d.Key)))
+			fmt.Sprintf("takes under other keys of about %d random bytes", len(d.Key)))
 	}
 }
 

@@ -51,11 +51,11 @@ func checkSweepNotEarly(e *env) {
 			window*3/2 - time.Microsecond} {
 			e.clock.after(begin, at)
 			e.sweepIfCan()
-			e.wantLeft(key, a, 1, "a window since the first take but not since the second")
+			e.wantLeft(key, a, 1, "the first of two takes has left the window")
 		}
 		e.clock.after(begin, window*3/2)
 		e.sweepIfCan()
-		e.wantLeft(key, a, 2, "a window since both takes")
+		e.wantLeft(key, a, 2, "both takes have left the window")
 		e.admit(take(key, a, 2))
 		e.sweepIfCan()
 		e.refuse(take(key, a, 1))

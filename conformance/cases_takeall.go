@@ -73,7 +73,7 @@ func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
 	}
 	for i, d := range ds {
 		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-2*d.N,
-			fmt.Sprintf("two TakeAll with demand %d of %d", i, d.N))
+			fmt.Sprintf("two TakeAlls with demand %d of %d", i, d.N))
 	}
 }
 
@@ -249,7 +249,7 @@ func checkMany(e *env) {
 		e.fatalf("60 demands of which the first does not fit returned %+v", out)
 	}
 	for _, d := range ds[1:] {
-		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-10, "ten TakeAll")
+		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-10, "ten TakeAlls")
 	}
 	if out := e.all(e.limits(1)...); !out[0].Allowed || out[0].Remaining != 9 {
 		e.fatalf("a TakeAll of one demand returned %+v", out[0])

@@ -11,7 +11,7 @@ const (
 	saysBack = "now is in microseconds since the Unix epoch on the store's clock, from 0 to the " +
 		"year 2112, and may be earlier than in the step before. " +
 		"For a peek or a refusal, Step returns keep > 0 only after the clock has stepped back by " +
-		"more than a Window."
+		"more than a Window, or after the longest time of an algorithm.Block got shorter."
 	saysChange = "A state written under other parameters is accepted: limits change in " +
 		"production, and a change takes effect at once."
 )
@@ -252,7 +252,7 @@ func (e *env) keepsStates(a ratelimit.Algorithm) {
 	e.clock.after(begin, w/2)
 	e.clock.add(w - time.Microsecond)
 	for _, key := range keys[:30] {
-		e.wantLeft(key, a, 2, "a window since the first take but not since the second")
+		e.wantLeft(key, a, 2, "the first of two takes has left the window")
 	}
 }
 

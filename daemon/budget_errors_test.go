@@ -500,8 +500,9 @@ func (s slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, e
 	return s.Store.Take(ctx, d)
 }
 
-// TestAcquireWaitsForTheStore: a wait that ends during a call of the store gets the answer of that
-// call, and does not take again what it may have taken.
+// TestAcquireWaitsForTheStore: a wait that ends during a call of the store gets the unit that this
+// call takes, and does not take again if the outcome is unknown. After any other answer it calls
+// the store once more.
 func TestAcquireWaitsForTheStore(t *testing.T) {
 	for _, tt := range []struct {
 		held   int64

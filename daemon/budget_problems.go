@@ -26,7 +26,8 @@ var (
 		fmt.Sprintf("A claim would have more than %d units in all.", ratelimit.MaxUnits))
 	notTogether = unprocessable(problemDocs+"claims-not-together", "Claims not decided together",
 		"The store cannot decide these claims together: on a cluster they need the same key, or "+
-			"keys of one group, which the parameter tag of --store defines. Nothing was recorded.")
+			"keys with the same tag, as the parameter tag of --store defines it. Nothing was "+
+			"recorded.")
 	invalidToken = unprocessable(errorDocs+"ErrInvalidToken", "Invalid token",
 		"The token is not one that POST /v1/reserve, /v1/extend or /v1/acquire has returned.")
 	unknownToken = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",

@@ -9,7 +9,7 @@
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
 //
 //	POST /v1/take   {"key":"user:42","n":1}  take n units, or 1: 200, or 429 with Retry-After
-//	POST /v1/peek   {"key":"user:42","n":1}  what take would answer, always as 200; takes nothing
+//	POST /v1/peek   {"key":"user:42","n":1}  whether take would admit n units; takes nothing: 200
 //	POST /v1/reset  {"key":"user:42"}        delete what is recorded for the key: 204
 //	GET  /healthz                            200 while the process is up, even if its store is not
 //	GET  /metrics                            metrics for Prometheus, as docs/metrics.md lists them
@@ -30,10 +30,10 @@
 // any process with the same store and limits can settle, once. docs/daemon.md of the module has an
 // example of each.
 //
-// All other answers are problem details (RFC 9457): 400 and 413 for a body that is wrong, 422 for
-// more units than a limit ever admits, and 503 for a request that is undecided because the store is
-// unavailable. The type of the 503 says whether the units may have been recorded
-// (ErrOutcomeUnknown) or were not.
+// All other answers are problem details (RFC 9457), among them 400 and 413 for a body that is
+// wrong, 422 for more units than a limit ever admits, and 503 for a request that is undecided
+// because the store is unavailable. The type of the 503 says whether the units may have been
+// recorded (ErrOutcomeUnknown) or were not.
 //
 // --store is a URL for [github.com/truewindow/ratelimit/backend.Open]. Package serverstore
 // documents those of servers, and "memory:" has the parameter max-keys, as in

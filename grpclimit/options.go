@@ -61,9 +61,10 @@ func WithPushback() Option {
 	return func(o *options) { o.pushback = true }
 }
 
-// WithWait makes a client wait until a call is admitted, instead of refusing it at once. A call
-// that cannot be admitted before the deadline of its context is refused at once. The exception is a
-// call that waits for calls in flight: they may end at any time.
+// WithWait makes a client wait until a call is admitted, instead of refusing it at once. If the
+// first call of its queue needs no more units and has to wait until the deadline of this call or
+// longer, the call is refused at once. Calls in flight may end at any time, so a call that waits
+// for them is not refused before its deadline.
 //
 // Calls with one claim are admitted in the order in which they began, as by
 // [ratelimit.Limiter.WaitN] and [ratelimit.Limiter.Acquire]. If too many wait for a key, the next

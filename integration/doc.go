@@ -33,8 +33,8 @@
 //
 // Environment:
 //
-//	RATELIMIT_REDIS_ADDR       run on this Redis, host:port, instead of containers; a cluster
-//	                           is recognized
+//	RATELIMIT_REDIS_ADDR       run on this Redis, host:port; a cluster is recognized. Tests
+//	                           that need a server of their own still start one
 //	RATELIMIT_VALKEY_ADDR      the same for Valkey
 //	RATELIMIT_IMAGES           run on these images, separated by commas, instead of all
 //	RATELIMIT_FULL             1: all combinations of the conformance suite, and the other

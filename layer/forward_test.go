@@ -42,7 +42,7 @@ func prefix(t testing.TB, inner ratelimit.Store) ratelimit.Store {
 	return checked(t, s, err)
 }
 
-// TestLayersConformance: each layer, and several of them in each order, keep the contract.
+// TestLayersConformance: Timeout and Prefix, each alone and several of them, keep the contract.
 func TestLayersConformance(t *testing.T) {
 	for name, around := range map[string][]wrap{ // the first is outside
 		"timeout":               {timeout},

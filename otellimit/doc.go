@@ -43,7 +43,7 @@
 //	ratelimit.cache.discarded           {refusal}    refusals not cached because the state changed
 //	ratelimit.cache.invalidations       {state}      states that the server reported as changed
 //	ratelimit.cache.flushes             {flush}      times that the cache was emptied
-//	ratelimit.local.active              {store}      1 while a Degraded store decides, else 0
+//	ratelimit.local.active              {store}      1 while calls are decided locally, else 0
 //	ratelimit.local.decisions           {call}       calls decided locally
 //	ratelimit.local.undecided           {call}       calls that could not be decided locally
 //	ratelimit.local.pending             {state}      states with units not yet in the store
@@ -54,7 +54,7 @@
 //	ratelimit.breaker.state             {breaker}    1 for the current state, 0 for the others
 //	ratelimit.breaker.opened            {change}     times that a breaker opened
 //	ratelimit.breaker.refusals          {call}       calls that an open breaker refused
-//	ratelimit.breaker.failures          {call}       calls through a breaker that failed
+//	ratelimit.breaker.failures          {call}       calls and peeks of a breaker that failed
 //
 // The attributes of decisions, units and durations:
 //
@@ -66,14 +66,15 @@
 //	ratelimit.source   store, cache, local or open; absent with an error
 //
 // Errors have ratelimit.op and error.type: canceled, deadline_exceeded, queue_full, exceeds_limit,
-// invalid, outcome_unknown, capacity, corrupt_state, closed, denied, unavailable or other.
+// invalid, outcome_unknown, capacity, corrupt_state, closed, denied, unavailable or other. The
+// deadline is the caller's: a timeout of the store is unavailable or outcome_unknown.
 // Decisions of shadows have ratelimit.live, the outcome that the caller got, instead of
 // ratelimit.source. The metrics of stores, caches, local decisions and breakers have
 // ratelimit.store, the name that Watch got. The metric ratelimit.breaker.state also has
 // ratelimit.state: closed, half-open or open.
 //
 // A reservation counts as a take, a cancel as a giveback, and a commit as a giveback or a force of
-// the difference. Reservations and calls in flight that are not settled yet are not counted:
+// the difference. No metric shows how many reservations or calls in flight are not settled yet:
 // another process may settle them, or their window may end.
 //
 // # Spans

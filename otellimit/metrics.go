@@ -12,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/internal/deadline"
 )
 
 const scope = "github.com/truewindow/ratelimit/otellimit"
@@ -124,7 +125,7 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 		m.waited.Record(ctx, o.Waited.Seconds(), decided.record...)
 	}
 	if o.Err != nil {
-		m.errors.Add(ctx, 1, m.failures[o.Op][errorClass(o.Err)].add...)
+		m.errors.Add(ctx, 1, m.failures[o.Op][errorClass(ctx, o.Err)].add...)
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(decided.attributes...)
@@ -204,14 +205,15 @@ func errorClasses() []string {
 	return names
 }
 
-// errorClass returns the class of an error. An unknown outcome comes before the end of the context
-// that has caused it.
-func errorClass(err error) string {
+// errorClass returns the class of the error of a call with ctx. An unknown outcome comes before the
+// end of the context that has caused it. A timeout of the store is not the caller's deadline.
+func errorClass(ctx context.Context, err error) string {
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		return "outcome_unknown"
 	}
+	timeout := errors.Is(err, ratelimit.ErrUnavailable) && !deadline.Passed(ctx)
 	for _, c := range classes {
-		if errors.Is(err, c.err) {
+		if errors.Is(err, c.err) && !(timeout && c.err == context.DeadlineExceeded) {
 			return c.name
 		}
 	}

@@ -82,7 +82,8 @@ var statsMetrics = []statsMetric{
 	{"ratelimit.cache.invalidations", "{state}",
 		"States that the server reported as changed.", true},
 	{"ratelimit.cache.flushes", "{flush}", "Times that the cache was emptied.", true},
-	{"ratelimit.local.active", "{store}", "1 while a Degraded store decides, else 0.", false},
+	{"ratelimit.local.active", "{store}",
+		"1 while calls are decided locally, else 0.", false},
 	{"ratelimit.local.decisions", "{call}", "Calls decided locally.", true},
 	{"ratelimit.local.undecided", "{call}",
 		"Calls that could not be decided locally.", true},
@@ -96,7 +97,8 @@ var statsMetrics = []statsMetric{
 	{"ratelimit.breaker.state", "{breaker}", "1 for the current state, 0 for the others.", false},
 	{"ratelimit.breaker.opened", "{change}", "Times that a breaker opened.", true},
 	{"ratelimit.breaker.refusals", "{call}", "Calls that an open breaker refused.", true},
-	{"ratelimit.breaker.failures", "{call}", "Calls through a breaker that failed.", true},
+	{"ratelimit.breaker.failures", "{call}",
+		"Calls through a breaker, and its own peeks, that failed.", true},
 }
 
 func (m *Metrics) registerStats(meter metric.Meter) error {

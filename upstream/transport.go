@@ -142,7 +142,8 @@ var defaultPorts = map[string]string{"http": "80", "https": "443"}
 //
 // If the request was not sent, the error is one of these:
 //   - A [LimitError]: the request would have to wait longer than it may.
-//   - An error that wraps [ratelimit.ErrUnavailable]: the store is unavailable.
+//   - An error that wraps [ratelimit.ErrUnavailable]: the store is unavailable, or the context
+//     ended while the store was called.
 //   - An error that wraps the context's error: the context had ended before the call.
 //   - Another error of [ratelimit.Limiter.WaitN], such as [ratelimit.ErrExceedsLimit] for a request
 //     that costs more than a limit ever admits, or [ratelimit.ErrQueueFull].

@@ -1,9 +1,9 @@
--- seek advances from record i while its stamp is at most edge and its units are fewer than need. It
--- skips blocks of a ring by the index. It returns the record where it stops, its units and stamp,
--- if any, and the units before it; then stop, the record after the last one with a stamp of at most
--- bound, and the units before that. As edge, need or bound, TOO_LARGE means no bound; as the units
--- before the record, it means that bytes of the state are missing. seen keeps what has been read,
--- and has the slot of the gap, if any.
+-- seek advances from record i while the stamp is at most edge and the units that it passes are
+-- fewer than need. It skips blocks of a ring by the index. It returns the record where it stops,
+-- its units and stamp, if any, and the units before it; then stop, the record after the last one
+-- with a stamp of at most bound, and the units before that. As edge, need or bound, TOO_LARGE means
+-- no bound; as the units before the record, it means that bytes of the state are missing. seen
+-- keeps what has been read, and has the slot of the gap, if any.
 local function seek(seen, key, head, count, slots, i, edge, need, bound)
   local call, unpack, sub = redis.call, struct.unpack, string.sub
   local passed, stop, held = 0, i, 0

@@ -102,8 +102,8 @@ func throw(t *testing.T, s *Store, n int, key func(i int) string) int64 {
 	return admitted.Load()
 }
 
-// TestBurstGivesBack: keys that once had many records, and then take one unit in each window, take
-// no more memory than others.
+// TestBurstGivesBack: keys that once had many records, and then take one unit in each window, free
+// the memory of those records.
 func TestBurstGivesBack(t *testing.T) {
 	const keys, burst = 20, 10_000
 	var now atomic.Int64

@@ -20,7 +20,7 @@ type client struct {
 	cluster *redis.ClusterClient // redis, if it is one
 
 	started time.Time
-	// earliest time since started of the next reload of the cluster's state
+	// when the state of the cluster may be reloaded next, as a time since started
 	nextReload atomic.Int64
 	reloads    atomic.Int64 // in flight
 

@@ -20,8 +20,8 @@
 // Every call returns at the context's deadline or after [serverstore.Options].Timeout, whichever is
 // sooner, even when the client hangs. The error says what is known: [ratelimit.ErrUnavailable]
 // alone means that nothing was recorded, because nothing was sent or the server refused to run the
-// script; [ratelimit.ErrOutcomeUnknown], that the script was sent and no answer came. No error
-// contains a key.
+// script; [ratelimit.ErrOutcomeUnknown], that the script may have been sent and its outcome is not
+// known. No error contains a key.
 //
 // Replication is asynchronous, so a failover can lose the admissions of the last moments, and a
 // server that evicts keys loses admissions too. Use maxmemory-policy noeviction; [Store.Probe]

@@ -15,7 +15,7 @@ import (
 )
 
 // TestReload: when a primary does not answer, the store reloads the state of the cluster, at most
-// every 200ms however many calls fail, and not when callers cancel.
+// every 200ms however many calls fail.
 func TestReload(t *testing.T) {
 	silent := listen(t, func(net.Conn) {})
 	var asked atomic.Int64

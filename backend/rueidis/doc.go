@@ -23,9 +23,10 @@
 // Every call returns at the context's deadline or after [serverstore.Options].Timeout, whichever is
 // sooner, even when the client hangs. The error says what is known: [ratelimit.ErrUnavailable]
 // alone means that nothing was recorded, because no server could be reached or the server refused
-// to run the script; [ratelimit.ErrOutcomeUnknown], that the script may have been sent and no
-// answer came. The client does not report when it sends, so a call that waits for a connection
-// until its deadline, and one on a closed client, end with the latter too. No error contains a key.
+// to run the script; [ratelimit.ErrOutcomeUnknown], that the script may have been sent and its
+// outcome is not known. The client does not report when it sends, so a call that waits for a
+// connection until its deadline, and one on a closed client, end with the latter too. No error
+// contains a key.
 //
 // Replication is asynchronous, so a failover can lose the admissions of the last moments, and a
 // server that evicts keys loses admissions too. Use maxmemory-policy noeviction; [Store.Probe]

@@ -91,7 +91,7 @@ func TestInvalidOptions(t *testing.T) {
 }
 
 // TestErrors: a failure before Commit records nothing and is ErrUnavailable. A failure of Commit is
-// ErrOutcomeUnknown.
+// ErrOutcomeUnknown, unless it wraps ErrUnavailable.
 func TestErrors(t *testing.T) {
 	boom := errors.New("boom")
 	conflict := fmt.Errorf("%w: serialization failure", ratelimit.ErrUnavailable)

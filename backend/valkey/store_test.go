@@ -106,9 +106,14 @@ func TestDeadline(t *testing.T) {
 		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want ErrUnavailable and the context's error", err)
 	}
+
+	patient, err := valkeystore.New(client, &serverstore.Options{Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := s.Take(ctx, take("k")); !errors.Is(err, ratelimit.ErrUnavailable) ||
+	if _, err := patient.Take(ctx, take("k")); !errors.Is(err, ratelimit.ErrUnavailable) ||
 		!errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want ErrUnavailable and the context's error", err)
 	}

@@ -120,7 +120,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	})
 }
 
-// wantDiscreet makes every operation of a store fail and checks the errors.
+// wantDiscreet makes operations of a store fail and checks that no error has a secret.
 func wantDiscreet(t *testing.T, what string, lib clients.Library, d clients.Dialing) {
 	t.Helper()
 	if lib.Caching != nil {

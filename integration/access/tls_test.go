@@ -75,7 +75,8 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// issue returns a certificate for subject's key, signed by parent, or self-signed if parent is nil.
+// issue returns a certificate for the key subject, signed by parent, or self-signed if parent is
+// nil.
 func issue(
 	t testing.TB, template, parent *x509.Certificate, subject, signer *ecdsa.PrivateKey,
 ) (*x509.Certificate, []byte) {

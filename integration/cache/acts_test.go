@@ -180,8 +180,8 @@ func patientCache(alone bool) clients.CacheOptions {
 	}}
 }
 
-// TestCacheLeftBehind: demands that the server decides after their callers have left still
-// invalidate cached refusals.
+// TestCacheLeftBehind: an answer that arrives after its caller has left still invalidates cached
+// refusals.
 func TestCacheLeftBehind(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {

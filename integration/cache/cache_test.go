@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestCachedRefusals: repeated demands are refused from the cache and do not reach the server.
+// TestCachedRefusals: repeated demands are refused from the cache.
 func TestCachedRefusals(t *testing.T) {
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {

@@ -20,7 +20,7 @@ type CacheOptions struct {
 	serverstore.Options
 	Entries, Bytes int
 	Age            time.Duration
-	Hasty          bool   // the client gives up as soon as Open lets it
+	Hasty          bool   // the client keeps the short timeouts that Open sets
 	OnInvalidation func() // set as the client's own hook
 }
 

@@ -24,7 +24,7 @@ import (
 const replayEnv = "RATELIMIT_REPLAY_MD"
 
 // TestReplayLargeLog replays generated logs of 20 MB, or with RATELIMIT_FULL=1 of 1 GB, and reports
-// lines/s. With 1 GB, it checks that memory depends on the numbers of keys and limits only.
+// lines/s. With 1 GB, it also bounds the peak memory.
 func TestReplayLargeLog(t *testing.T) {
 	bytes, divisor := int64(20e6), 10
 	if servers.Full {

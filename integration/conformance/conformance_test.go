@@ -16,9 +16,10 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestConformance runs the suite with every client library on every target, with one TakeAll per
-// slot and with all keys in one slot. With RATELIMIT_FULL set it also varies the cache of refusals,
-// batching and layers; without, it runs a part on each target and everything on some.
+// TestConformance runs the suite with the client libraries on the targets: with keys in many slots,
+// where a cluster leaves out TakeAlls of several keys, and on clusters also with all keys in one
+// slot. With RATELIMIT_FULL set it runs all combinations of libraries, targets, the cache of
+// refusals and batching; without, it runs those that usual selects.
 func TestConformance(t *testing.T) {
 	t.Parallel() // mostly waits for answers
 	servers.EachOwnTarget(t, func(

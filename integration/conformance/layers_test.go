@@ -20,7 +20,7 @@ func inLayers(t testing.TB, store ratelimit.Store) ratelimit.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the suite abandons many calls, which count as failures
+	// the suite abandons many calls; if a peek after them fails, each may count as a failure
 	guarded, err := breaker.New(deadline, &breaker.Options{Failures: 1_000_000})
 	if err != nil {
 		t.Fatal(err)

@@ -408,7 +408,7 @@ func replicated(t testing.TB, p *servers.Pair, prefix, key string) {
 	}
 }
 
-// TestClusterFailover loses each primary of a cluster in another way.
+// TestClusterFailover loses the primaries of a cluster one by one, each in a different way.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {

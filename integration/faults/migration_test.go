@@ -25,7 +25,8 @@ var moveLog = algorithm.SlidingLog(ratelimit.PerDay("day", moveLimit))
 const (
 	moveLimit = 50
 	movePace  = 20 * time.Millisecond // between rounds of demands, and between keys that move
-	// moveTimeout is how long a demand may wait: much longer than two keys are on two servers.
+	// moveTimeout is how long a demand may wait: much longer than the two keys of a pair are on
+	// different servers.
 	moveTimeout = 5 * time.Second
 )
 

@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestSentinelFailover loses three primaries, each in another way. Sentinels need some time to turn
-// a primary that has recovered into a replica, so the test waits for all of them together.
+// TestSentinelFailover loses three primaries, each in a different way. Sentinels need some time to
+// turn a primary that has recovered into a replica, so the test waits for all of them together.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
 	servers.OneImage(t, "valkey/valkey:8", func(t *testing.T, image string) {

@@ -69,9 +69,9 @@ func put(
 	}
 }
 
-// TestForeignValue: demands on a key whose value is not a state are undecided under every policy,
-// report ErrCorruptState and change nothing; demands on other keys are decided. A Reset removes the
-// value.
+// TestForeignValue: demands on a key whose value is not a state report ErrCorruptState and change
+// nothing, and are undecided under FailClosed, under FailOpen and with layer.Degraded; demands on
+// other keys are decided. A Reset removes the value.
 func TestForeignValue(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {

@@ -30,8 +30,8 @@ func peeksThen(then string) string {
 		"if op == 1 then return 1, 1, 0, 0, now end\n" + then + " end"
 }
 
-// faultyScripts define the step of a faulty algorithm. Each fails for a take, but not for a peek.
-// wrote is set if it has written something before it fails.
+// faultyScripts define the step of a faulty algorithm. Those of peeksThen fail for a take and not
+// for a peek; the others always fail. wrote is set if one has written something before it fails.
 var faultyScripts = map[string]struct {
 	source string
 	wrote  bool

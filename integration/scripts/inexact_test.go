@@ -95,8 +95,9 @@ func (w *twin) stepAndForget(t *testing.T, now int64, d ratelimit.Demand) rateli
 	return res
 }
 
-// TestInexactOnServers omits the cases of many keys and calls, which use the first algorithm only:
-// TestConformance of integration/conformance and TestQuotaOnMemory run them.
+// TestInexactOnServers runs the conformance suite with these algorithms on single servers. It omits
+// the cases of many keys and calls, which use the first algorithm only: TestConformance of
+// integration/conformance and TestQuotaOnMemory run them.
 func TestInexactOnServers(t *testing.T) {
 	t.Parallel()
 	opts := *quotaOptions

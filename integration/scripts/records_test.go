@@ -14,8 +14,8 @@ import (
 )
 
 // TestLuaMostRecords: with the largest number of records the Lua step writes what the Go step
-// writes, which TestMostRecords in package algorithm tests. The state takes 409 MB, nearly all
-// zeros, so the test starts its own servers.
+// writes, which TestMostRecords in package algorithm tests. The states take up to 460 MB, nearly
+// all zeros, so the test starts its own servers.
 func TestLuaMostRecords(t *testing.T) {
 	t.Parallel() // on its own servers
 	servers.EachImage(t, func(t *testing.T, image string) {

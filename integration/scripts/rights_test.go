@@ -49,7 +49,7 @@ func TestLeastRights(t *testing.T) {
 	})
 }
 
-// scriptSources are the files with the Lua that stores run for decisions.
+// scriptSources match the files whose Lua calls commands for decisions.
 var scriptSources = []string{
 	servers.Module + "/algorithm/slidinglog/*.lua",
 	servers.Module + "/backend/lua/*.lua",

@@ -124,8 +124,8 @@ func need(t testing.TB, lacking string) {
 	}
 }
 
-// find uses the servers given by address, or else containers if an engine answers, or else programs
-// in PATH.
+// find looks for containers if an engine answers, or else for programs in PATH. Servers given by
+// address need neither, except in tests that start their own.
 func (e *environment) find() {
 	noContainers := e.findContainers()
 	if noContainers == "" {

@@ -27,7 +27,7 @@ type soakGroup struct {
 
 const soakGroups = 6
 
-// longWindow is longer than a round, even after a step back of the clock that is shorter than it.
+// longWindow is longer than a round, even if the clock steps back by 30 seconds in it.
 const longWindow = time.Minute
 
 func (r soakRound) random(part int) *rand.Rand {

@@ -96,7 +96,7 @@ func (s *budgetOutage) wantCharged(t *testing.T, want int64) {
 }
 
 // TestBudgetsUnavailable: what a reservation charges if it is made or settled while the server is
-// unavailable, under each policy.
+// unavailable, under FailClosed, under FailOpen and with layer.Degraded.
 func TestBudgetsUnavailable(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		tgt := &servers.Target{Addrs: []string{servers.Start(t, image).Addr}}
@@ -170,7 +170,7 @@ func outageDegraded(t *testing.T, s *budgetOutage) {
 	less := s.reserve(t, tokens, ratelimit.SourceLocal)
 	more := s.reserve(t, tokens, ratelimit.SourceLocal)
 	late := s.reserve(t, tokens, ratelimit.SourceLocal)
-	want := int64(10 + 45 + 40 + 5) // units used; the 40 of late are its estimate
+	want := int64(10 + 45 + 40 + 5) // units used, and for late its estimate, 40
 	if err := errors.Join(less.Commit(t.Context(), 10), more.Commit(t.Context(), 45)); err != nil {
 		t.Error(err)
 	}

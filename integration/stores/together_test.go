@@ -18,9 +18,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestBatchedTakes: many goroutines take several units from few hot keys and one unit each
-// from many cold ones, and some leave at any moment. No limit is exceeded, nothing is refused below
-// its limit, and no goroutine leaks.
+// TestBatchedTakes: many goroutines take from a few hot and many cold keys, and some leave at any
+// moment. No limit is exceeded, nothing is refused below its limit, and no goroutine leaks.
 func TestBatchedTakes(t *testing.T) {
 	const callers, each, hot, cold, limit = 96, 150, 4, 1000, 400
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestStandardLibraryOnly checks that the packages that need no client library import no other
-// module.
+// TestStandardLibraryOnly checks that the packages listed here import no other module.
 func TestStandardLibraryOnly(t *testing.T) {
 	t.Chdir(root)
 	args := []string{"list", "-deps", "-f",

@@ -58,9 +58,9 @@ type Stats struct {
 // Callers choose their deadlines, so calls whose context ends do not open the breaker, however many
 // callers allow less time than the store needs. After such a call the breaker peeks at the same key
 // in the background: one peek at a time, and at most one in each Pause. A peek ends at the store's
-// own timeout. A peek that fails counts as one failure. If the store has answered nothing since an
-// earlier failure, until the end of the peek, the peek counts as one failure for each call whose
-// context has ended since the peek began.
+// own timeout. A peek that fails counts as one failure. If the store answered nothing between an
+// earlier failure and the end of the peek, the peek counts as one failure for the call before it,
+// and one for each call whose context ended during the peek.
 type Store struct {
 	inner ratelimit.Store
 
@@ -72,7 +72,7 @@ type Store struct {
 
 	state     atomic.Uint32 // a State
 	peeks     *pace.Pacer
-	abandoned atomic.Int64 // calls abandoned since a peek began or a call was answered
+	abandoned atomic.Int64 // calls abandoned since an answer or the call before a peek
 
 	start    time.Time
 	pause    time.Duration

@@ -31,8 +31,8 @@ var (
 	}
 )
 
-// TestConformance: a breaker, alone and with other layers in several orders, keeps the rules that
-// the store inside keeps.
+// TestConformance: a breaker, alone and among other layers, keeps the rules that the store inside
+// keeps.
 func TestConformance(t *testing.T) {
 	for name, around := range map[string][]wrap{ // the first is outside
 		"breaker":                         {guarded},

@@ -3,7 +3,6 @@ package breaker
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/sony/gobreaker/v2"
 
@@ -60,9 +59,9 @@ func (s *Store) execute(d ratelimit.Demand, call func() error) error {
 // peek peeks at d's state in the store inside. It has no caller, so it ends at the store's own
 // timeout. It follows a call whose caller allowed less time than that: such a call does not show
 // whether the store is only slow or does not answer at all. A peek that fails counts as one
-// failure. If the store has answered nothing since an earlier failure, until the end of the peek,
-// the peek counts as one failure for each call that was abandoned since the peek began. If a call
-// was answered, it does not: one slow answer is not an outage.
+// failure. If the store answered nothing between an earlier failure and the end of the peek, the
+// peek counts as one failure for the call before it, and one for each call that was abandoned
+// during the peek. If a call was answered, it does not: one slow answer is not an outage.
 func (s *Store) peek(d ratelimit.Demand) {
 	repeated := s.failing()
 	s.abandoned.Store(1)
@@ -87,8 +86,8 @@ func (s *Store) peek(d ratelimit.Demand) {
 // calls it reaches the callers, but here it would end the program.
 func (s *Store) peekInside(d ratelimit.Demand) (verdict error) {
 	defer func() {
-		if p := recover(); p != nil {
-			verdict = s.fail(fmt.Errorf("%w: the store panicked: %v", ratelimit.ErrUnavailable, p))
+		if recover() != nil { // the value may have the key
+			verdict = s.fail(errPanic)
 		}
 	}()
 	ctx := context.Background()

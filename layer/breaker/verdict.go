@@ -16,6 +16,8 @@ var (
 	errAbandoned = fmt.Errorf("%w: the caller's context has ended", errNoVerdict)
 )
 
+var errPanic = fmt.Errorf("%w: the store panicked", ratelimit.ErrUnavailable)
+
 // verdictOn returns the verdict of a call that ended with err, and counts it if it failed.
 func (s *Store) verdictOn(ctx context.Context, err error) error {
 	switch {

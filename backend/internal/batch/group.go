@@ -6,9 +6,9 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// A Group is what a batch decides together: the demands of one TakeAll, or equal Takes of one key
-// with no other request on that key between them. A client may hold it after its callers have
-// stopped waiting, so the keys of Demands are not the callers' strings.
+// A Group is what a batch decides together: one demand, the demands of one TakeAll, or equal Takes
+// of one key with no other request on that key between them. A client may hold it after its callers
+// have stopped waiting, so the keys of Demands are not the callers' strings.
 type Group struct {
 	Keys    []string           // stored keys of Demands
 	Demands []ratelimit.Demand // whose Key is a copy, a hash or empty

@@ -493,7 +493,7 @@ func TestQueueLateTimers(t *testing.T) {
 }
 
 // TestQueueSingle: each request is a batch of its own, sent at once whatever other requests are
-// under way. It times out like others, and no more are sent while too many hang.
+// in flight. It times out like others, and no more are sent while too many hang.
 func TestQueueSingle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, queue := newFakeServer(t)

@@ -11,8 +11,8 @@ import (
 // onTick answers requests that have waited for the timeout, less a tick at most, and abandons
 // workers whose batches have taken as long. It reports whether requests or workers are left.
 //
-// Ticks may be late, so a request or a batch with the date previous, the tick of the previous call,
-// may have begun just now. It gets the date now-1.
+// Several ticks may be due at once, so a request or a batch with the date previous, the tick of the
+// previous call, may have begun just now. It gets the date now-1.
 func (q *Queue) onTick(now, previous int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -3,8 +3,8 @@
 //
 // The server reports changes of what was read in a transaction with CLIENT CACHING YES (CLIENT
 // TRACKING ON OPTIN NOLOOP), and of nothing else, so that admitted demands cost it no more. A
-// refusal is therefore followed by a [Look]: peeks at the same demands, sent in such a transaction
-// while no caller waits. Their results are what is cached.
+// refusal is therefore followed by a [Look]: peeks at the same demands, sent in such a transaction,
+// normally while no caller waits. Their results are what is cached.
 //
 // A look creates its entries before it is sent, and fills those that are still there when the reply
 // arrives: a change that the server reports meanwhile removes the entry. The server does not report

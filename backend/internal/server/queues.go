@@ -12,8 +12,9 @@ import (
 )
 
 // queues finds the queue for a demand. On one server there is one queue. On a cluster there is one
-// for each server, so that a server that does not answer delays only its own demands. There is one
-// for each slot if the client cannot send several slots at once, and while a slot moves.
+// for each server, so that a server that does not answer delays only its own demands. If the client
+// cannot send several slots at once, there is one for each slot; otherwise a slot has its own only
+// while it moves.
 type queues struct {
 	executor *executor
 	shared   batch.Shared

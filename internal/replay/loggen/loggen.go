@@ -83,7 +83,8 @@ func (g *generator) key() uint32 {
 	return uint32(math.Pow(float64(g.Keys), g.random.Float64())) - 1
 }
 
-// client appends an address of the range for benchmarks or, if they are many, of private networks.
+// client appends an address from the range for benchmarks, or from private networks if there are
+// many clients.
 func (g *generator) client(b []byte) []byte {
 	k := g.key()
 	first, second := byte(198), 18+byte(k>>16&1)

@@ -220,6 +220,8 @@ func TestCountsAreWhatCallersGot(t *testing.T) {
 func TestSourcesAndErrors(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+	passed, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
 	cached := ratelimit.Result{Source: ratelimit.SourceCache, Limit: 5, RetryAfter: time.Second}
 	local := ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: 5, Remaining: 4}
 	for _, tt := range []struct {
@@ -243,6 +245,12 @@ func TestSourcesAndErrors(t *testing.T) {
 		{"unknown", failing{err: fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown,
 			context.DeadlineExceeded)}, ratelimit.FailClosed, t.Context(),
 			"outcome=error", "outcome_unknown"},
+		{"timeout of the store", failing{err: fmt.Errorf("%w: %w", ratelimit.ErrUnavailable,
+			context.DeadlineExceeded)}, ratelimit.FailClosed, t.Context(),
+			"outcome=error", "unavailable"},
+		{"deadline of the caller", failing{err: fmt.Errorf("%w: %w", ratelimit.ErrUnavailable,
+			context.DeadlineExceeded)}, ratelimit.FailClosed, passed,
+			"outcome=error", "deadline_exceeded"},
 		{"capacity", failing{err: ratelimit.ErrCapacity}, ratelimit.FailClosed, t.Context(),
 			"outcome=error", "capacity"},
 		{"corrupt", failing{err: ratelimit.ErrCorruptState}, ratelimit.FailOpen, t.Context(),
