@@ -211,9 +211,12 @@ func errorClass(ctx context.Context, err error) string {
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		return "outcome_unknown"
 	}
-	timeout := errors.Is(err, ratelimit.ErrUnavailable) && !deadline.Passed(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && errors.Is(err, ratelimit.ErrUnavailable) &&
+		!deadline.Passed(ctx) {
+		return "unavailable"
+	}
 	for _, c := range classes {
-		if errors.Is(err, c.err) && !(timeout && c.err == context.DeadlineExceeded) {
+		if errors.Is(err, c.err) {
 			return c.name
 		}
 	}
