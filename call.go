@@ -115,7 +115,7 @@ func (l *Limiter) wake(key string) {
 	}
 }
 
-// sameStore reports whether a and b are the same store. Stores whose type == cannot compare are
+// sameStore reports whether a and b are the same store. Stores of a type that is not comparable are
 // never the same.
 func sameStore(a, b Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b

@@ -51,7 +51,7 @@ var (
 
 	// ErrCapacity means that a bounded store has no room for a new state. It wraps
 	// [ErrUnavailable].
-	ErrCapacity = fmt.Errorf("%w: no room for another key", ErrUnavailable)
+	ErrCapacity = fmt.Errorf("%w: no room for another state", ErrUnavailable)
 
 	// ErrClosed means that the store was closed. It wraps [ErrUnavailable].
 	ErrClosed = fmt.Errorf("%w: store is closed", ErrUnavailable)

@@ -38,10 +38,10 @@
 //
 // An error means that the demand is undecided. [ErrUnavailable] without [ErrOutcomeUnknown] means
 // that nothing was recorded. [ErrOutcomeUnknown], which wraps [ErrUnavailable], means that the
-// demand may have been recorded. After ErrOutcomeUnknown nothing repeats the caller's call; after
-// other errors that wrap ErrUnavailable only a wait under [FailWait] does, and layer.ResetCorrupt
-// after [ErrCorruptState]. The [Policy] of a limiter says whether it admits a demand that the
-// store leaves undecided.
+// demand may have been recorded. After ErrOutcomeUnknown the module never repeats the call. After
+// other errors that wrap ErrUnavailable it does so in two cases only: in a wait, as [FailWait]
+// describes, and in layer.ResetCorrupt after [ErrCorruptState]. The [Policy] of a limiter says
+// whether it admits a demand that the store leaves undecided.
 //
 // All other errors are returned before anything is recorded. They report a call that is wrong
 // whatever the state of the store ([ErrInvalidLimit], [ErrInvalidOptions], [ErrInvalidDemand],
@@ -80,8 +80,8 @@ import (
 //
 // The errors of its methods wrap one of these:
 //   - [ErrInvalidDemand]: the key is empty, or n is negative or more than [MaxUnits].
-//   - [ErrExceedsLimit]: n is more than [Limiter.Max], up to MaxUnits. Force and GiveBack accept a
-//     larger n.
+//   - [ErrExceedsLimit]: n is more than [Limiter.Max], but not more than MaxUnits. Force and
+//     GiveBack accept a larger n.
 //   - [ErrUnavailable]: the demand is undecided. This includes a call whose context has ended.
 //   - [errors.ErrUnsupported]: the store cannot run the algorithm ([ErrNoScript]), or cannot decide
 //     several limits together.
@@ -304,10 +304,10 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 // and an error that wraps [context.DeadlineExceeded]. A call behind the first returns in the same
 // way if two conditions hold: the first needs no more units than this call, and must wait until
 // this call's deadline or longer. It returns the refusal of the first, with [SourceCache] in place
-// of [SourceStore]; that refusal may have ended since, for example because units were given back.
-// On a limiter of [NewInFlight] calls do not return early. If the context ends while WaitN sleeps
-// or is behind others, WaitN returns an error that wraps the context's error, with the last refusal
-// if the store returned one. In all of these cases nothing was taken. If the context ends while the
+// of [SourceStore]; that refusal may no longer hold, for example because units were given back. On
+// a limiter of [NewInFlight] calls do not return early. If the context ends while WaitN sleeps or
+// is behind others, WaitN returns an error that wraps the context's error, with the last refusal if
+// the store returned one. In all of these cases nothing was taken. If the context ends while the
 // store is called, WaitN returns the store's error, which may be [ErrOutcomeUnknown], and a zero
 // Result.
 //

@@ -49,9 +49,9 @@ type charge struct {
 // nothing, but is refused if no unit is free. A refusal is a Reservation that is not Allowed, not
 // an error.
 //
-// If n is more than [Limiter.Max], up to [MaxUnits], the error wraps [ErrExceedsLimit]. To reserve
-// what the limit has instead, reserve min(n, l.Max()). Errors are those of [Limiter.AllowN]; see
-// [ReserveAll] for a context that ends.
+// If n is more than [Limiter.Max], but not more than [MaxUnits], the error wraps [ErrExceedsLimit].
+// To reserve what the limit has instead, reserve min(n, l.Max()). Errors are those of
+// [Limiter.AllowN]; see [ReserveAll] for a context that ends.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
 	return ReserveAll(ctx, Claim{Limiter: l, Key: key, N: n})
 }

@@ -58,7 +58,7 @@ type Result struct {
 	ResetAfter time.Duration
 	// At of an admission identifies its record, for a later OpGiveBack; it need not be the time of
 	// the decision. For an admission of SourceLocal it is no time at all. At of any other result is
-	// the time of the decision, which may be ahead of the clock after that has stepped back.
+	// the time of the decision. After the clock has stepped back, this may be later than the clock.
 	At int64
 }
 

@@ -63,6 +63,25 @@ func TestBlock(t *testing.T) {
 	want(time.Hour)
 }
 
+// TestBlockShortened: if the longest time is reduced, the next call, even a peek, shortens the
+// block: it then ends the new longest time after that call.
+func TestBlockShortened(t *testing.T) {
+	const begin = int64(1_800_000_000_000_000)
+	day, hour := algorithm.Blocking("b", 24*time.Hour), algorithm.Blocking("b", time.Hour)
+	force := ratelimit.Demand{Op: ratelimit.OpForce, N: algorithm.BlockFor(24 * time.Hour)}
+	peek := ratelimit.Demand{Op: ratelimit.OpPeek, N: 1}
+	state, _, _ := day.Step(nil, begin, force)
+	state, keep, res := hour.Step(state, begin, peek)
+	if keep != time.Hour || res.Allowed || res.RetryAfter != time.Hour {
+		t.Errorf("keep %v, %+v; want an hour", keep, res)
+	}
+	later := begin + (time.Hour - time.Microsecond).Microseconds()
+	if _, keep, res := hour.Step(state, later, peek); keep != 0 ||
+		res.RetryAfter != time.Microsecond {
+		t.Errorf("keep %v, %+v; want 1µs left, and nothing to write", keep, res)
+	}
+}
+
 // TestBlockValidate: a block has a name and a longest time.
 func TestBlockValidate(t *testing.T) {
 	for _, b := range []algorithm.Block{

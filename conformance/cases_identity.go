@@ -103,7 +103,8 @@ func checkAdversarialKeys(e *env) {
 		e.admit(ds[i])
 	}
 	for _, d := range ds {
-		e.wantLeft(d.Key, d.Algorithm, most-d.N, "takes of other numbers of units")
+		e.wantLeft(d.Key, d.Algorithm, most-d.N,
+			"one take, and takes of other sizes under similar keys and limits")
 	}
 }
 

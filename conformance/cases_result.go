@@ -25,8 +25,8 @@ var resultRules = []rule{
 			"Limit is the Max of the limit that decided.", check: checkRemaining},
 	{name: "result/at",
 		says: "At of an admission identifies its record, for a later OpGiveBack; it need not be " +
-			"the time of the decision. At of any other result is the time of the decision, which " +
-			"may be ahead of the clock after that has stepped back. " +
+			"the time of the decision. At of any other result is the time of the decision. After " +
+			"the clock has stepped back, this may be later than the clock. " +
 			"Source says where the decision was made.", check: checkAt},
 	{name: "result/repeated", says: saysRepeated, check: func(e *env) { checkRepeated(e, only) }},
 	{name: "result/repeated-two-clients", says: saysRepeated, needs: second,

@@ -126,7 +126,9 @@ var algorithmRules = []rule{
 	{name: "algorithm/pure",
 		says: "Step is pure: no clock, no I/O, no randomness. It is total: whatever the state " +
 			"and the demand, it does not panic. " +
-			"keep == 0 means: write nothing; state is then byte for byte what it was.",
+			"keep == 0 means: write nothing; state is then byte for byte what it was. " +
+			"Step may write into state only if it returns keep > 0: then next may reuse its " +
+			"array, and the store must not use state again.",
 		check: checkPure},
 	{name: "algorithm/values",
 		says:  "Values are immutable, comparable with == and hold their own parameters.",
@@ -152,8 +154,8 @@ func checkPure(e *env) {
 		}
 		given := slices.Clone(state)
 		next, keep, res := d.Step(given, now)
-		if keep == 0 && !slices.Equal(given, state) {
-			e.fatalf("Step returned keep == 0 for %v of %d and changed the state", d.Op, d.N)
+		if keep <= 0 && !slices.Equal(given, state) {
+			e.fatalf("Step returned keep %d for %v of %d and changed the state", keep, d.Op, d.N)
 		}
 		next2, keep2, res2 := d.Step(slices.Clone(state), now)
 		if res != res2 || keep != keep2 || keep > 0 && !slices.Equal(next, next2) {

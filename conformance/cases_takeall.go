@@ -73,7 +73,7 @@ func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
 	}
 	for i, d := range ds {
 		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max-2*d.N,
-			fmt.Sprintf("two TakeAlls with demand %d of %d", i, d.N))
+			fmt.Sprintf("two TakeAlls in which demand %d takes %d units", i, d.N))
 	}
 }
 

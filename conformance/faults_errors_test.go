@@ -187,7 +187,27 @@ func (a impure) Step(
 	return next, keep, res
 }
 
+// overwriting is an algorithm that overwrites a state that it did not write.
+type overwriting struct{ ratelimit.Algorithm }
+
+func (a overwriting) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
+	d.Algorithm = a.Algorithm
+	next, keep, res := a.Algorithm.Step(state, now, d)
+	if keep < 0 {
+		clear(state)
+	}
+	return next, keep, res
+}
+
 var algorithmFaults = []fault{
+	{name: "algorithm that overwrites a corrupt state", rules: "algorithm/pure",
+		algorithms: []func(
+			ratelimit.Limit,
+		) ratelimit.Algorithm{func(limit ratelimit.Limit) ratelimit.Algorithm {
+			return overwriting{slidingLog(1)(limit)}
+		}}},
 	{name: "algorithm with a memory", rules: "algorithm/pure algorithm/values",
 		algorithms: []func(
 			ratelimit.Limit,

@@ -17,7 +17,7 @@ import (
 // api answers the daemon's HTTP requests:
 //
 //	POST /v1/take     takes n units for the key, or none: 200 or 429, and a decision
-//	POST /v1/peek     whether take would admit it, taking nothing: always 200, and a decision
+//	POST /v1/peek     whether take would admit n units, taking nothing: always 200, and a decision
 //	POST /v1/reset    deletes what is recorded for the key: 204
 //	GET  /healthz     200 while the process is up, whatever the state of the store
 //	GET  /v1/top-keys the keys that are refused most: 200

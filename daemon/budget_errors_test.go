@@ -500,9 +500,9 @@ func (s slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, e
 	return s.Store.Take(ctx, d)
 }
 
-// TestAcquireWaitsForTheStore: a wait that ends during a call of the store gets the unit that this
-// call takes, and does not take again if the outcome is unknown. After any other answer it calls
-// the store once more.
+// TestAcquireWaitsForTheStore: if wait_ms ends during a call of the store, an admission by that
+// call is returned, and an unknown outcome is an error. After a refusal or another error, the store
+// is called once more.
 func TestAcquireWaitsForTheStore(t *testing.T) {
 	for _, tt := range []struct {
 		held   int64

@@ -62,7 +62,7 @@ func WithPushback() Option {
 }
 
 // WithWait makes a client wait until a call is admitted, instead of refusing it at once. If the
-// first call of its queue needs no more units and has to wait until the deadline of this call or
+// first call of its queue needs no more units than this call and has to wait until its deadline or
 // longer, the call is refused at once. Calls in flight may end at any time, so a call that waits
 // for them is not refused before its deadline.
 //

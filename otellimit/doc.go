@@ -54,7 +54,7 @@
 //	ratelimit.breaker.state             {breaker}    1 for the current state, 0 for the others
 //	ratelimit.breaker.opened            {change}     times that a breaker opened
 //	ratelimit.breaker.refusals          {call}       calls that an open breaker refused
-//	ratelimit.breaker.failures          {call}       calls and peeks of a breaker that failed
+//	ratelimit.breaker.failures          {call}       failed calls and failed peeks
 //
 // The attributes of decisions, units and durations:
 //

@@ -181,7 +181,7 @@ var classes = []struct {
 	name string
 }{
 	{context.Canceled, "canceled"},
-	{context.DeadlineExceeded, "deadline_exceeded"},
+	{context.DeadlineExceeded, deadlineExceeded},
 	{ratelimit.ErrQueueFull, "queue_full"},
 	{ratelimit.ErrExceedsLimit, "exceeds_limit"},
 	{ratelimit.ErrInvalidDemand, "invalid"},
@@ -195,7 +195,10 @@ var classes = []struct {
 	{ratelimit.ErrUnavailable, "unavailable"},
 }
 
-const otherError = "other"
+const (
+	deadlineExceeded = "deadline_exceeded" // of the caller
+	otherError       = "other"
+)
 
 func errorClasses() []string {
 	names := []string{otherError}
@@ -211,11 +214,11 @@ func errorClass(ctx context.Context, err error) string {
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		return "outcome_unknown"
 	}
-	if errors.Is(err, context.DeadlineExceeded) && errors.Is(err, ratelimit.ErrUnavailable) &&
-		!deadline.Passed(ctx) {
-		return "unavailable"
-	}
+	ofStore := errors.Is(err, ratelimit.ErrUnavailable) && !deadline.Passed(ctx)
 	for _, c := range classes {
+		if ofStore && c.name == deadlineExceeded {
+			continue
+		}
 		if errors.Is(err, c.err) {
 			return c.name
 		}

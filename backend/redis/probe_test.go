@@ -52,7 +52,7 @@ func TestProbeOfNoRedis(t *testing.T) {
 					t.Errorf("%v, want ErrUnavailable", err)
 				}
 				if d := time.Since(start); d > 1200*time.Millisecond {
-					return fmt.Errorf("%w after %v, want it within 1.2s", err, d)
+					return fmt.Errorf("returned %v after %v, want an answer within 1.2s", err, d)
 				}
 				return nil
 			})

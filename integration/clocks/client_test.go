@@ -36,7 +36,7 @@ func TestClockOfClient(t *testing.T) {
 	})
 }
 
-// clockOfClient calls the function again after each refusal on the client with the wrong clock.
+// clockOfClient calls the parameter again after each refusal on the client with the wrong clock.
 func clockOfClient(
 	t *testing.T, open func(testing.TB, *serverstore.Options) ratelimit.Store,
 	again func(testing.TB, ratelimit.Store, ratelimit.Demand),

@@ -16,9 +16,9 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestConformance runs the suite with the client libraries on the targets: with keys in many slots,
-// where a cluster leaves out TakeAlls of several keys, and on clusters also with all keys in one
-// slot. With RATELIMIT_FULL set it runs all combinations of libraries, targets, the cache of
+// TestConformance runs the suite with the client libraries on the targets: with keys in many slots
+// (on a cluster without the cases that TakeAll several keys), and on clusters also with all keys in
+// one slot. With RATELIMIT_FULL set it runs all combinations of libraries, targets, the cache of
 // refusals and batching; without, it runs those that usual selects.
 func TestConformance(t *testing.T) {
 	t.Parallel() // mostly waits for answers

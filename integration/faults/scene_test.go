@@ -269,8 +269,8 @@ func (l *lateness) errorf(format string, args ...any) {
 }
 
 // inTime plays a scene, and fails if something in it took too long. If the machine stood still for
-// half the time in which a store answers, that proves nothing, and the scene is played again: three
-// times at most in all.
+// half the time in which a store answers, that proves nothing, and the scene is played again, up to
+// three plays in total.
 func inTime(t *testing.T, play func(late *lateness)) {
 	t.Helper()
 	const plays, stoodStill = 3, 50 * time.Millisecond

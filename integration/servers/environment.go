@@ -124,8 +124,8 @@ func need(t testing.TB, lacking string) {
 	}
 }
 
-// find looks for containers if an engine answers, or else for programs in PATH. Servers given by
-// address need neither, except in tests that start their own.
+// find prepares containers if an engine answers, or else programs in PATH. Tests on servers given
+// by address need neither, unless they start servers of their own.
 func (e *environment) find() {
 	noContainers := e.findContainers()
 	if noContainers == "" {

@@ -59,8 +59,8 @@ type Stats struct {
 // callers allow less time than the store needs. After such a call the breaker peeks at the same key
 // in the background: one peek at a time, and at most one in each Pause. A peek ends at the store's
 // own timeout. A peek that fails counts as one failure. If the store answered nothing between an
-// earlier failure and the end of the peek, the peek counts as one failure for the call before it,
-// and one for each call whose context ended during the peek.
+// earlier failure and the end of the peek, the peek counts as one failure for the call that caused
+// it, and one for each call whose context ended during it.
 type Store struct {
 	inner ratelimit.Store
 
@@ -70,9 +70,11 @@ type Store struct {
 	failed  atomic.Uint64
 	breaker *gobreaker.CircuitBreaker[struct{}]
 
-	state     atomic.Uint32 // a State
-	peeks     *pace.Pacer
-	abandoned atomic.Int64 // calls abandoned since an answer or the call before a peek
+	state atomic.Uint32 // a State
+	peeks *pace.Pacer
+	// abandoned grows with each call that is abandoned. It is set to 1 when a peek begins, for the
+	// call that caused it, and to 0 by an answer.
+	abandoned atomic.Int64
 
 	start    time.Time
 	pause    time.Duration

@@ -60,8 +60,8 @@ func (s *Store) execute(d ratelimit.Demand, call func() error) error {
 // timeout. It follows a call whose caller allowed less time than that: such a call does not show
 // whether the store is only slow or does not answer at all. A peek that fails counts as one
 // failure. If the store answered nothing between an earlier failure and the end of the peek, the
-// peek counts as one failure for the call before it, and one for each call that was abandoned
-// during the peek. If a call was answered, it does not: one slow answer is not an outage.
+// peek counts as one failure for the call that caused it, and one for each call that was abandoned
+// during it. If a call was answered, it does not: one slow answer is not an outage.
 func (s *Store) peek(d ratelimit.Demand) {
 	repeated := s.failing()
 	s.abandoned.Store(1)

@@ -1,0 +1,35 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit/layer/breaker"
+)
+
+// TestLogBreaker: the log says why a breaker opened or a trial failed. Trials have the level debug.
+func TestLogBreaker(t *testing.T) {
+	for _, tt := range []struct {
+		from, to breaker.State
+		want     []string
+	}{
+		{breaker.Closed, breaker.Open,
+			[]string{"WARN", "breaker is open", "breaker=open", "planted"}},
+		{breaker.Open, breaker.HalfOpen, []string{"DEBUG", "as a trial", "breaker=half-open"}},
+		{breaker.HalfOpen, breaker.Open,
+			[]string{"DEBUG", "trial failed", "breaker=open", "planted"}},
+		{breaker.HalfOpen, breaker.Closed, []string{"INFO", "breaker is closed", "breaker=closed"}},
+	} {
+		var b bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		logBreaker(log, tt.from, tt.to, errors.New("planted"))
+		for _, want := range tt.want {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("from %v to %v: got %q, want %q in it", tt.from, tt.to, b.String(), want)
+			}
+		}
+	}
+}
