@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 
 	"google.golang.org/grpc/metadata"
@@ -61,7 +62,7 @@ func ContextValue(key any) KeyFunc {
 // as its /64 network, the smallest that a subscriber gets, and an IPv4-mapped IPv6 address as the
 // IPv4 address. Ports and zones do not matter. A peer on a Unix socket cannot be attributed.
 //
-// Behind a proxy the peer is the proxy, and all its clients share one key.
+// Behind a proxy the peer is the proxy, and all its clients share one key; use [ClientAddr] there.
 func PeerAddr(ctx context.Context, _ string) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -75,6 +76,27 @@ func PeerAddr(ctx context.Context, _ string) (string, error) {
 		return "", errNoAddr
 	}
 	return addrKey(ap.Addr())
+}
+
+// ClientAddr returns a KeyFunc for servers behind proxies, whose key is the address that source finds
+// in the metadata, such as x-forwarded-for. Metadata is what [clientip] calls headers, and the peer
+// is that of the connection. All calls whose client is unknown have the key [clientip.Unknown].
+func ClientAddr(source clientip.Source) KeyFunc {
+	return func(ctx context.Context, _ string) (string, error) {
+		r := new(http.Request).WithContext(ctx)
+		if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+			r.RemoteAddr = p.Addr.String()
+			if p.Addr.Network() == "unix" {
+				r.RemoteAddr = "@" // as in net/http, whatever the path
+			}
+		}
+		md, _ := metadata.FromIncomingContext(ctx)
+		r.Header = make(http.Header, len(md))
+		for name, values := range md {
+			r.Header[http.CanonicalHeaderKey(name)] = values
+		}
+		return source.Key(r)
+	}
 }
 
 func addrKey(addr netip.Addr) (string, error) {
