@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -10,6 +9,11 @@ import (
 
 // UnaryClientInterceptor returns an interceptor that limits the unary calls of a client. It panics
 // if choose is nil or an option is only for servers.
+//
+// Each attempt takes the units that choose returned for the call, also the retries of grpc-go and
+// of other interceptors. An attempt that is not admitted is not sent, and fails with the status of a
+// refused call. To see the attempts, the interceptor adds [grpc.PerRPCCredentials] to the call, around
+// those that it has. An interceptor that sets others and retries has to be before this one.
 func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInterceptor {
 	e := newEdge(client, choose, opts)
 	return func(
@@ -23,8 +27,9 @@ func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInter
 		if err != nil {
 			return err
 		}
+		t, opts := e.attemptsOf(a, opts)
 		code := codes.Internal // unless the invoker returns
-		defer func() { a.settle(e.counts, code) }()
+		defer func() { t.settle(code) }()
 		err = invoker(ctx, method, req, reply, cc, opts...)
 		code = codeOf(err)
 		return err
@@ -33,7 +38,8 @@ func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInter
 
 // StreamClientInterceptor returns an interceptor that limits the opening of a client's streams and,
 // with [WithMessages], the messages that they send. To limit only messages, return no claims from
-// choose. It panics if choose is nil or an option is only for servers.
+// choose. It panics if choose is nil or an option is only for servers. Attempts count as those of
+// [UnaryClientInterceptor]; messages that grpc-go sends again count once.
 //
 // Units of calls in flight are released, and [WithCounting] decides, when the stream ends. A stream
 // ends when RecvMsg or Header returns an error, which may be io.EOF, when SendMsg returns an error
@@ -65,31 +71,28 @@ func (e *edge) open(
 	streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var once sync.Once
-	end := func(code codes.Code) {
-		once.Do(func() { a.settle(e.counts, code) })
-	}
+	t, opts := e.attemptsOf(a, opts)
 	opened := false
 	defer func() {
 		if !opened { // also if the streamer panics
 			cancel()
-			end(codes.Internal)
+			t.settle(codes.Internal)
 		}
 	}()
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
-		end(codeOf(err))
+		t.settle(codeOf(err))
 		return nil, err
 	}
 	opened = true
-	stop := context.AfterFunc(ctx, func() { end(codeOf(ctx.Err())) })
+	stop := context.AfterFunc(ctx, func() { t.settle(codeOf(ctx.Err())) })
 	return &clientStream{
 		ClientStream: stream, ctx: ctx, edge: e, method: method,
 		response: !desc.ServerStreams,
 		end: func(code codes.Code) {
 			stop()
 			cancel()
-			end(code)
+			t.settle(code)
 		},
 	}, nil
 }

@@ -64,7 +64,12 @@ func (e *edge) admit(ctx context.Context, method string, request any) (*admissio
 	if err != nil || len(claims) == 0 {
 		return nil, err
 	}
-	a := &admission{Context: ctx, decision: Decision{Claims: claims}}
+	return e.decide(ctx, claims)
+}
+
+// decide is admit for a call with claims.
+func (e *edge) decide(ctx context.Context, claims []ratelimit.Claim) (a *admission, err error) {
+	a = &admission{Context: ctx, decision: Decision{Claims: claims}}
 	if e.counts == nil && !hold(claims) {
 		err = e.take(ctx, a)
 	} else {

@@ -47,7 +47,7 @@ const (
 const originClient = "client"
 
 // IsLocal reports whether a client's interceptor in this process made err. If so, the call or the
-// message was not sent, and its server did not refuse it.
+// message was not sent, and its server did not refuse it. Earlier attempts may have been.
 func IsLocal(err error) bool {
 	var local *localError
 	return errors.As(err, &local)
