@@ -21,17 +21,14 @@ import (
 //     writes them.
 //   - Anthropic-RateLimit-Tokens-Limit and the like, with the name of the limit in the middle.
 //
-// A reset is a number of seconds from now, a number of seconds or milliseconds since the Unix
-// epoch, an HTTP date, a date of RFC 3339, or a duration such as 6m0s. A number of 900,000,000 or
-// more is since the epoch, from 900,000,000,000 on in milliseconds. X-RateLimit-Reset-After, in
-// seconds, takes precedence over X-RateLimit-Reset. Dates and times since the epoch are compared
-// with the Date of the answer, so the client's clock does not matter. Without a Date they are
-// compared with now.
+// A reset in a field of its own is what [RetryAfter] reads: a number of seconds, a time since the
+// Unix epoch, a duration or a date. X-RateLimit-Reset-After takes precedence over
+// X-RateLimit-Reset.
 //
-// Parse ignores a field that is malformed, longer than 8 KiB, or has more than 64 members. It
-// returns no quotas for an answer from a cache (with an Age above 0), because its fields describe
-// another request. If an answer has fields of several formats, Parse returns the quotas of all. The
-// result is nil if there are none.
+// Parse ignores a list that is malformed, longer than 8 KiB, or has more than 64 members, and other
+// values of more than 128 bytes. It returns no quotas for an answer from a cache (with an Age above
+// 0), because its fields describe another request. If an answer has fields of several formats,
+// Parse returns the quotas of all. The result is nil if there are none.
 //
 // If an answer has a Retry-After, it takes precedence over the Reset of a quota; see [RetryAfter].
 func Parse(h http.Header, now time.Time) []Quota {
@@ -70,10 +67,9 @@ func appendSingle(quotas []Quota, h http.Header, prefix string, now time.Time) [
 		q.Window = w // of the drafts 03 to 06
 	}
 	q.Remaining = units(h[prefix+"Remaining"])
-	if after, ok := decimalSeconds(h[prefix+"Reset-After"]); ok {
-		q.Reset = after
-	} else {
-		q.Reset = reset(h[prefix+"Reset"], now)
+	var ok bool
+	if q.Reset, ok = longest(h[prefix+"Reset-After"], time.Second, now); !ok {
+		q.Reset, _ = longest(h[prefix+"Reset"], time.Second, now)
 	}
 	q.Name, _ = single(h[prefix+"Resource"])
 	if !q.told() {
@@ -119,7 +115,8 @@ func appendNamed(quotas []Quota, h http.Header, around around, now time.Time) []
 			return h[prefix+name+suffix]
 		}
 		q := Quota{Name: strings.ToLower(name), Limit: units(lines("Limit")),
-			Remaining: units(lines("Remaining")), Reset: reset(lines("Reset"), now)}
+			Remaining: units(lines("Remaining"))}
+		q.Reset, _ = longest(lines("Reset"), time.Second, now)
 		if q.told() {
 			quotas = append(quotas, q)
 		}
@@ -128,7 +125,7 @@ func appendNamed(quotas []Quota, h http.Header, around around, now time.Time) []
 }
 
 // maxValue bounds the length of a value that is not a List, in bytes.
-const maxValue = 64
+const maxValue = 128
 
 // single returns the value of a field with one line, or false if there is no such line, or it is
 // empty or longer than maxValue.
@@ -140,12 +137,16 @@ func single(lines []string) (string, bool) {
 	return s, s != "" && len(s) <= maxValue
 }
 
-// units returns a number of units, without its fraction, or -1 if the field is not one.
+// units returns a number of units, without its fraction and parameters, or -1 if the field is not
+// one. Docker Hub writes 76;w=21600.
 func units(lines []string) int64 {
-	if s, ok := single(lines); ok && isDecimal(s) {
-		return leadingInt(s)
+	s, ok := single(lines)
+	s, _, _ = strings.Cut(s, ";")
+	s = strings.TrimPrefix(strings.Trim(s, " \t\"'"), "+")
+	if !ok || !isDecimal(s) {
+		return -1
 	}
-	return -1
+	return leadingInt(s)
 }
 
 // leadingInt returns the digits at the beginning of s as a number, or the largest int64.
@@ -162,8 +163,8 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// isDecimal reports whether s is digits, or digits and a fraction.
+// isDecimal reports whether s is digits, with or without a decimal point.
 func isDecimal(s string) bool {
-	whole, fraction, cut := strings.Cut(s, ".")
-	return isDigits(whole) && (!cut || isDigits(fraction))
+	whole, fraction, _ := strings.Cut(s, ".")
+	return isDigits(whole + fraction)
 }
