@@ -45,7 +45,8 @@ var helpTexts = map[string]map[string]string{
 			"Default: ${default}.",
 	},
 	"replay": {
-		"log": "The log to replay, plain or compressed with gzip; - is standard input.",
+		"log": "The log to replay, plain or compressed with gzip or bzip2; - is standard input. " +
+			"Repeat the flag to merge several by time.",
 		"limit": "A limit to try, such as 100/1m. Repeat the flag, or separate by commas, to try " +
 			"several, each by itself.",
 		"algorithm": "An algorithm to try with each limit: ${algorithms}. Repeat the flag, or " +
@@ -54,9 +55,13 @@ var helpTexts = map[string]map[string]string{
 			"decides.",
 		"key-field": "The field to limit by. In JSON lines: a field, or a path such as " +
 			"request.remote_ip; by default key. In access logs: client, user, method, path, " +
-			"status, bytes, referer or agent; by default client.",
-		"time-field": "The field of JSON lines that has the time: RFC 3339, or Unix time in " +
-			"seconds, ms, µs or ns. Default: time.",
+			"status, bytes, referer, agent or forwarded, which is X-Forwarded-For between " +
+			"quotation marks after the agent; by default client. Addresses count as in package " +
+			"clientip: of a list the right-most, and IPv6 by /64.",
+		"trusted-proxy": "A network, such as 10.0.0.0/8, whose addresses do not count in a list " +
+			"of addresses. Repeat the flag, or separate by commas.",
+		"time-field": "The field of JSON lines that has the time: RFC 3339, as in access logs, or " +
+			"Unix time in seconds, ms, µs or ns. Without a zone it is UTC. Default: time.",
 		"units-field": "The field that has the units of a request. By default each takes 1 unit.",
 		"svg":         "Also draw the report as SVG to FILE.",
 		"json":        "Print the report as JSON.",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 
 	"github.com/alecthomas/kong"
@@ -16,16 +17,19 @@ import (
 )
 
 type replayCmd struct {
-	Log        string            `required:"" placeholder:"FILE"`
+	Log        []string          `required:"" sep:"none" placeholder:"FILE"`
 	Limit      []ratelimit.Limit `required:"" placeholder:"MAX/WINDOW"`
 	Algorithm  []string          `default:"log" placeholder:"NAME"`
 	Format     replay.Format     `placeholder:"FORMAT"`
 	KeyField   string            `placeholder:"FIELD"`
 	TimeField  string            `placeholder:"FIELD"`
 	UnitsField string            `placeholder:"FIELD"`
-	SVG        string            `name:"svg" placeholder:"FILE"`
-	JSON       bool              `name:"json"`
-	Progress   bool
+
+	TrustedProxy []netip.Prefix `placeholder:"NETWORK"`
+
+	SVG      string `name:"svg" placeholder:"FILE"`
+	JSON     bool   `name:"json"`
+	Progress bool
 }
 
 // Validate is called by kong when it has parsed the command line.
@@ -39,7 +43,7 @@ func (c *replayCmd) Validate() error {
 
 func (c *replayCmd) options() (o replay.Options, err error) {
 	o = replay.Options{Format: c.Format, KeyField: c.KeyField, TimeField: c.TimeField,
-		UnitsField: c.UnitsField}
+		UnitsField: c.UnitsField, TrustedProxies: c.TrustedProxy}
 	for _, limit := range c.Limit {
 		for _, name := range c.Algorithm {
 			named, err := algorithms.ByName(name)
@@ -53,18 +57,18 @@ func (c *replayCmd) options() (o replay.Options, err error) {
 	return o, nil
 }
 
-// Run replays the log and prints the report. If ctx ends first or reading fails, it reports what
+// Run replays the logs and prints the report. If ctx ends first or reading fails, it reports what
 // was read until then and returns an error.
 func (c *replayCmd) Run(ctx context.Context, k *kong.Context, stderr io.Writer) error {
 	options, err := c.options()
 	if err != nil {
 		return err
 	}
-	log, err := openLog(c.Log)
+	logs, err := openLogs(c.Log)
+	defer logs.close()
 	if err != nil {
 		return err
 	}
-	defer log.Close()
 	var svg io.WriteCloser
 	if c.SVG != "" {
 		if svg, err = os.Create(c.SVG); err != nil {
@@ -74,9 +78,9 @@ func (c *replayCmd) Run(ctx context.Context, k *kong.Context, stderr io.Writer) 
 	done := func() {}
 	if c.Progress || isTerminal(stderr) {
 		options.Progress = new(replay.Progress)
-		done = showProgress(stderr, log, options.Progress)
+		done = showProgress(stderr, logs, options.Progress)
 	}
-	report, err := replay.Run(ctx, log, options)
+	report, err := replay.Run(ctx, logs.readers(), options)
 	done()
 	switch {
 	case report == nil && ctx.Err() != nil:

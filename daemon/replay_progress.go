@@ -10,45 +10,66 @@ import (
 	"github.com/truewindow/ratelimit/internal/replay"
 )
 
-// A replayLog is a log that counts the bytes read from it.
-type replayLog struct {
-	io.ReadCloser
-	size int64 // 0 if unknown
-	read atomic.Int64
+// replayLogs count the bytes read from them.
+type replayLogs struct {
+	files []*os.File
+	size  int64 // 0 if unknown
+	read  atomic.Int64
 }
 
-// openLog opens a file, or standard input for "-".
-func openLog(name string) (*replayLog, error) {
-	if name == "-" {
-		return &replayLog{ReadCloser: os.Stdin}, nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	l := &replayLog{ReadCloser: f}
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-		l.size = info.Size()
+// openLogs opens files, of which "-" is standard input. If one cannot be opened, those that were
+// are returned with the error.
+func openLogs(names []string) (*replayLogs, error) {
+	l := new(replayLogs)
+	regular := true
+	for _, name := range names {
+		f := os.Stdin
+		if name != "-" {
+			var err error
+			if f, err = os.Open(name); err != nil {
+				return l, err
+			}
+		}
+		l.files = append(l.files, f)
+		info, err := f.Stat()
+		if regular = regular && err == nil && info.Mode().IsRegular(); regular {
+			l.size += info.Size()
+		} else {
+			l.size = 0
+		}
 	}
 	return l, nil
 }
 
-func (l *replayLog) Read(p []byte) (int, error) {
-	n, err := l.ReadCloser.Read(p)
-	l.read.Add(int64(n))
-	return n, err
+func (l *replayLogs) readers() (readers []io.Reader) {
+	for _, f := range l.files {
+		readers = append(readers, io.TeeReader(f, l))
+	}
+	return readers
+}
+
+// Write counts what was read.
+func (l *replayLogs) Write(p []byte) (int, error) {
+	l.read.Add(int64(len(p)))
+	return len(p), nil
+}
+
+func (l *replayLogs) close() {
+	for _, f := range l.files {
+		_ = f.Close()
+	}
 }
 
 // showProgress writes a line every second, or redraws one where w is a terminal, until done is
 // called.
-func showProgress(w io.Writer, log *replayLog, p *replay.Progress) (done func()) {
+func showProgress(w io.Writer, logs *replayLogs, p *replay.Progress) (done func()) {
 	form := "%s\n"
 	if isTerminal(w) {
 		form = "\r\x1b[K%s"
 	}
 	start := time.Now()
 	show := func() {
-		fmt.Fprintf(w, form, replayProgress(log, p.Lines.Load(), time.Since(start)))
+		fmt.Fprintf(w, form, replayProgress(logs, p.Lines.Load(), time.Since(start)))
 	}
 	ticker, stop, stopped := time.NewTicker(time.Second), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -73,11 +94,11 @@ func showProgress(w io.Writer, log *replayLog, p *replay.Progress) (done func())
 	}
 }
 
-func replayProgress(log *replayLog, lines int64, took time.Duration) string {
+func replayProgress(logs *replayLogs, lines int64, took time.Duration) string {
 	part := ""
-	if log.size > 0 {
-		part = fmt.Sprintf("%3d %%  ", min(100, 100*log.read.Load()/log.size))
+	if logs.size > 0 {
+		part = fmt.Sprintf("%3d %%  ", min(100, 100*logs.read.Load()/logs.size))
 	}
 	return fmt.Sprintf("%s%.1f MB, %d lines, %.0f lines/s", part,
-		float64(log.read.Load())/1e6, lines, float64(lines)/max(took.Seconds(), 1e-3))
+		float64(logs.read.Load())/1e6, lines, float64(lines)/max(took.Seconds(), 1e-3))
 }

@@ -90,7 +90,7 @@ func TestReplayUsage(t *testing.T) {
 		{"--log=x --limit=10/1m --format=common --key-field=agent", exitUsage,
 			`the common format has no field "agent"`},
 		{"--log=" + filepath.Join(dir, "none") + " --limit=10/1m", exitError, "no such file"},
-		{"--log=" + garbage + " --limit=10/1m", exitError, "the first line is neither"},
+		{"--log=" + garbage + " --limit=10/1m", exitError, "the first lines are neither"},
 		{"--log=" + sampleLog + " --limit=10/1m --svg=" + filepath.Join(dir, "none", "x.svg"),
 			exitError, "no such file"},
 	} {
@@ -127,7 +127,7 @@ func TestReplayProgress(t *testing.T) {
 		{4_000_000, 2_000_000, 3000, 2 * time.Second, " 50 %  2.0 MB, 3000 lines, 1500 lines/s"},
 		{1, 2, 0, 0, "100 %  0.0 MB, 0 lines, 0 lines/s"},
 	} {
-		log := &replayLog{size: tt.size}
+		log := &replayLogs{size: tt.size}
 		log.read.Store(tt.read)
 		if got := replayProgress(log, tt.lines, tt.took); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
@@ -137,7 +137,7 @@ func TestReplayProgress(t *testing.T) {
 
 func TestProgressIsShownEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, p := &replayLog{size: 100}, new(replay.Progress)
+		log, p := &replayLogs{size: 100}, new(replay.Progress)
 		var w bytes.Buffer
 		done := showProgress(&w, log, p)
 		log.read.Store(50)
@@ -227,5 +227,59 @@ func TestReplayInterruptedAtOnce(t *testing.T) {
 	if code != exitError || stdout.Len() > 0 ||
 		stderr.String() != "error: interrupted before anything was read\n" {
 		t.Errorf("exit code %d: %s\n%s", code, &stderr, &stdout)
+	}
+}
+
+// TestReplayOfSeveralLogs checks that logs are replayed as one, in the order of time.
+func TestReplayOfSeveralLogs(t *testing.T) {
+	whole, _ := replayed(t, exitOK, "--log", sampleLog, "--limit=10/1m")
+	log, err := os.ReadFile(sampleLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(log, []byte("\n"))
+	older, newer := filepath.Join(t.TempDir(), "a,b"), filepath.Join(t.TempDir(), "c")
+	for name, part := range map[string][][]byte{older: lines[:500], newer: lines[500:]} {
+		if err := os.WriteFile(name, bytes.Join(part, nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, progress := replayed(t, exitOK, "--log", newer, "--log", older, "--limit=10/1m", "--progress")
+	_, wantRefusals, _ := strings.Cut(whole, "\nLimit ")
+	_, refusals, _ := strings.Cut(got, "\nLimit ")
+	if refusals != wantRefusals || !strings.HasPrefix(got, "1,000 requests of 60 keys") ||
+		!strings.Contains(progress, "100 %") {
+		t.Errorf("got\n%s\n%s", got, progress)
+	}
+}
+
+// TestReplayWithoutLines checks that a log without a line that can be read is a failure.
+func TestReplayWithoutLines(t *testing.T) {
+	for _, tt := range []struct{ log, args, want string }{
+		{"", "", "no line could be read: the log is empty"},
+		{`{"ts":1,"ip":"a"}`, "", "the first line has: ip, ts"},
+		{"x\n", "--format=common", `not in the format of the log; the first line is "x"`},
+	} {
+		feed(t, []byte(tt.log), false)
+		args := append([]string{"--log=-", "--limit=10/1m"}, strings.Fields(tt.args)...)
+		stdout, stderr := replayed(t, exitError, args...)
+		if !strings.HasPrefix(stdout, "0 requests of 0 keys") || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%q: %s%s", tt.log, stdout, stderr)
+		}
+	}
+}
+
+func TestReplayTrustedProxies(t *testing.T) {
+	const line = `10.0.0.1 - - [25/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "-" ` +
+		`"192.0.2.1, 10.0.0.2"` + "\n"
+	feed(t, []byte(line+line), false)
+	stdout, _ := replayed(t, exitOK, "--log=-", "--limit=1/1m", "--key-field=forwarded",
+		"--trusted-proxy=10.0.0.0/8,192.168.0.0/16")
+	if !strings.Contains(stdout, "\n  192.0.2.1 ") {
+		t.Error(stdout)
+	}
+	_, stderr := replayed(t, exitUsage, "--log=-", "--limit=1/1m", "--trusted-proxy=0.0.0.0/0")
+	if !strings.Contains(stderr, "trusted prox") {
+		t.Error(stderr)
 	}
 }

@@ -16,40 +16,40 @@ const (
 	commonFields // the common format has the fields before it
 	fieldReferer = iota - 1
 	fieldAgent
+	fieldForwarded
 	numAccessFields
 )
 
 var fieldNames = [numAccessFields]string{
-	"client", "user", "method", "path", "status", "bytes", "referer", "agent",
+	"client", "user", "method", "path", "status", "bytes", "referer", "agent", "forwarded",
 }
 
 // accessFields are the fields of a line, as they are written in it: escaped characters stay
 // escaped.
 type accessFields struct {
-	time   []byte // without brackets
-	fields [numAccessFields][]byte
+	time     []byte // without brackets
+	prefixed bool   // whether words stand before the client
+	fields   [numAccessFields][]byte
 }
 
-// split finds the fields of a line. The last two are those of the combined format only:
+// split finds the fields of a line up to the field last. The first three after the bytes are those
+// of the combined format and of what nginx calls main:
 //
-//	client ident user [time] "method path protocol" status bytes "referer" "agent"
+//	client ident user [time] "method path protocol" status bytes "referer" "agent" "forwarded"
 //
-// The path has no query. Fields that follow are ignored: some servers append their own.
-func (f *accessFields) split(line []byte, combined bool) error {
-	client, rest, ok := bytes.Cut(line, []byte(" "))
-	if !ok || len(client) == 0 {
+// The path has no query. Words before the client and fields at the end are ignored: whatever
+// collects logs writes the first, and some servers append their own. A user may have spaces and
+// brackets, but no quotation mark that is not escaped.
+func (f *accessFields) split(line []byte, last int) error {
+	start, end := bracketedTime(line)
+	if start < 0 {
 		return errSyntax
 	}
-	f.fields[fieldClient] = client
-	_, rest, _ = bytes.Cut(rest, []byte(" ")) // the identity (RFC 1413), which is not used
-	// a user may have spaces
-	if f.fields[fieldUser], rest, ok = bytes.Cut(rest, []byte(" [")); !ok {
-		return errSyntax
+	f.time = line[start:end]
+	if err := f.splitClient(line[:start-1]); err != nil {
+		return err
 	}
-	if f.time, rest, ok = bytes.Cut(rest, []byte("] ")); !ok {
-		return errSyntax
-	}
-	request, rest, ok := quoted(rest)
+	request, rest, ok := quoted(line[end+len("] "):])
 	if !ok {
 		return errSyntax
 	}
@@ -59,16 +59,36 @@ func (f *accessFields) split(line []byte, combined bool) error {
 	if !isNumber(f.fields[fieldStatus]) || !isNumber(f.fields[fieldBytes]) {
 		return errSyntax
 	}
-	if !combined {
-		return nil
-	}
-	if f.fields[fieldReferer], rest, ok = quoted(rest); !ok {
-		return errSyntax
-	}
-	if f.fields[fieldAgent], _, ok = quoted(rest); !ok {
-		return errSyntax
+	for field := fieldReferer; field <= last; field++ {
+		if f.fields[field], rest, ok = quoted(rest); !ok {
+			if field == fieldForwarded {
+				return errNoForwarded
+			}
+			return errSyntax
+		}
 	}
 	return nil
+}
+
+// bracketedTime returns where the time begins and ends: between brackets, before a quotation mark.
+// It returns -1 if there is none.
+func bracketedTime(line []byte) (start, end int) {
+	const longest = 40
+	for start = 0; ; {
+		i := bytes.IndexByte(line[start:], '[')
+		if i < 0 {
+			return -1, -1
+		}
+		start += i + 1
+		b := line[start:min(len(line), start+longest)]
+		if len(b) < len(accessDate) ||
+			(b[2] != '/' || b[6] != '/') && (b[4] != '-' || b[7] != '-') {
+			continue
+		}
+		if n := bytes.Index(b, []byte(`] "`)); n > 0 {
+			return start, start + n
+		}
+	}
 }
 
 // splitRequest finds the method and the path. A request that is not HTTP has no path.
@@ -132,18 +152,20 @@ func isNumber(b []byte) bool {
 
 // accessParser reads the common and the combined log format.
 type accessParser struct {
-	combined   bool // whether the key or the units are a field that only the combined format has
-	key, units int  // fields; units is -1 if each line takes one unit
+	key, units int // fields; units is -1 if each line takes one unit
+	last       int // the last field that is needed
 	line       accessFields
 	clock      clock
+	addresses  *addresses
 }
 
-func newAccessParser(key, units string) *accessParser {
+func newAccessParser(key, units string, a *addresses) *accessParser {
 	p := &accessParser{
-		key:   slices.Index(fieldNames[:], key),
-		units: slices.Index(fieldNames[:], units),
+		key:       slices.Index(fieldNames[:], key),
+		units:     slices.Index(fieldNames[:], units),
+		addresses: a,
 	}
-	p.combined = max(p.key, p.units) >= commonFields
+	p.last = max(p.key, p.units)
 	return p
 }
 
@@ -151,16 +173,25 @@ func (p *accessParser) parse(line []byte, a *arrival) (err error) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return errBlank
 	}
-	if err := p.line.split(line, p.combined); err != nil {
+	if err := p.line.split(line, p.last); err != nil {
 		return err
 	}
 	var ok bool
-	if a.at, ok = p.clock.access(p.line.time); !ok {
+	if a.at, ok = p.clock.read(p.line.time); !ok {
 		return errBadTime
 	}
-	a.key = p.line.fields[p.key]
-	if len(a.key) == 0 || len(a.key) == 1 && a.key[0] == '-' {
+	if a.key = p.line.fields[p.key]; isMissing(a.key) {
 		return errNoKey
+	}
+	switch p.key {
+	case fieldClient, fieldUser:
+		if err := p.client(a); err != nil {
+			return err
+		}
+	case fieldForwarded:
+		if a.key, ok = p.addresses.key(a.key); !ok {
+			return errNoAddress
+		}
 	}
 	a.units = 1
 	if p.units >= 0 {

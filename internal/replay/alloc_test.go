@@ -26,9 +26,9 @@ func generated(tb testing.TB, format string, lines int64) string {
 // TestLinesAreParsedWithoutAllocation checks what makes replays fast.
 func TestLinesAreParsedWithoutAllocation(t *testing.T) {
 	for format, p := range map[string]parser{
-		"common":   newAccessParser("client", ""),
-		"combined": newAccessParser("agent", "bytes"),
-		"json":     newJSONParser("request.path", "time", "tokens"),
+		"common":   newAccessParser("client", "", newAddresses(nil)),
+		"combined": newAccessParser("agent", "bytes", newAddresses(nil)),
+		"json":     newJSONParser("request.path", "time", "tokens", newAddresses(nil)),
 	} {
 		b := &block{cut: []byte(generated(t, format, 1000))}
 		b.parse(p) // makes room for the arrivals
@@ -48,7 +48,7 @@ func BenchmarkReplay(b *testing.B) {
 			log := generated(b, format, lines)
 			b.SetBytes(int64(len(log)))
 			for b.Loop() {
-				report, err := Run(b.Context(), strings.NewReader(log),
+				report, err := runOne(b.Context(), strings.NewReader(log),
 					Options{Proposals: exactly(tenAMinute)})
 				if err != nil || report.Input.Requests != lines {
 					b.Fatal(report, err)

@@ -30,20 +30,18 @@ func newEngine(proposals []Proposal) *engine {
 	return e
 }
 
-// decide decides the arrivals of a block and counts its unread lines.
-func (e *engine) decide(b *block) {
-	for i := range b.unread {
-		e.input.addUnread(e.input.Lines, &b.unread[i])
+// count counts the lines of the current block of a log, and those of them that were not read.
+func (e *engine) count(l *mergedLog) {
+	for i := range l.current.unread {
+		e.input.addUnread(l, &l.current.unread[i])
 	}
-	e.input.Lines += b.lines
-	for i := range b.arrivals {
-		e.arrive(&b.arrivals[i])
-	}
+	l.lines += l.current.lines
+	e.input.Lines += l.current.lines
 }
 
-// arrive decides an arrival. Servers write a line when a request ends, so lines are not quite in
-// the order of time. Here time does not go back: a line that is earlier than one before it is
-// decided at the latest time so far.
+// arrive decides an arrival. Servers write a line when a request ends, some with the time of its
+// beginning, so lines are not quite in the order of time. Here time does not go back: a line that
+// is earlier than one before it is decided at the latest time so far.
 func (e *engine) arrive(a *arrival) {
 	if e.input.Requests == 0 {
 		e.input.First = instant(a.at)

@@ -22,15 +22,20 @@ const (
 
 // The reasons for which a line is rejected.
 var (
-	errBlank    = errors.New("blank")
-	errTooLong  = errors.New("longer than 1 MiB")
-	errSyntax   = errors.New("not in the format of the log")
-	errNoKey    = errors.New("no key")
-	errBadKey   = errors.New("the key is an object or a list, not text")
-	errNoTime   = errors.New("no time")
-	errBadTime  = errors.New("the time cannot be read")
-	errNoUnits  = errors.New("no units")
-	errBadUnits = errors.New("the units are not an integer from 0 to 2^40")
+	errBlank     = errors.New("blank")
+	errTooLong   = errors.New("longer than 1 MiB")
+	errSyntax    = errors.New("not in the format of the log")
+	errNoClient  = errors.New("no client before the time: a word, then a hyphen or an identity")
+	errNoAddress = errors.New("the client is neither an address nor the name of a host")
+	errNoKey     = errors.New("no key")
+	errBadKey    = errors.New("the key is an object or a list, not text")
+	errLongKey   = errors.New("the key is longer than 1 KiB")
+	errNoTime    = errors.New("no time")
+	errBadTime   = errors.New("the time cannot be read")
+	errNoUnits   = errors.New("no units")
+	errBadUnits  = errors.New("the units are not an integer from 0 to 2^40")
+
+	errNoForwarded = errors.New("no X-Forwarded-For between quotation marks after the user agent")
 )
 
 // A parser reads a line into a. The key of a may share memory with the line.
@@ -68,25 +73,29 @@ func (o *Options) validateFields(f Format) error {
 	return nil
 }
 
-// newParser returns the parser of a log, and sets the options that are empty. first is the first
-// line, or nil if there is none.
-func newParser(o *Options, first []byte) (parser, error) {
+// newParser returns the parser of a log, and sets the options that are empty. begin has the first
+// lines.
+func newParser(o *Options, begin []byte) (parser, error) {
+	if problem := unsupported(o, begin); problem != "" {
+		return nil, fmt.Errorf("%w: %s", ratelimit.ErrInvalidOptions, problem)
+	}
 	if o.Format == "" {
-		if o.Format = formatOf(first); o.Format == "" {
-			return nil, fmt.Errorf("%w: the first line is neither JSON nor of the common or "+
-				"combined log format; if only that line is different, set the format",
-				ratelimit.ErrInvalidOptions)
+		if o.Format = formatOf(begin); o.Format == "" {
+			return nil, fmt.Errorf("%w: the first lines are neither JSON nor of the common or "+
+				"combined log format; if only these are different, set the format; the first is %s",
+				ratelimit.ErrInvalidOptions, excerpt(firstLine(begin)))
 		}
 	}
+	addresses := newAddresses(o.TrustedProxies)
 	if o.Format == JSONLines {
 		o.KeyField, o.TimeField = orElse(o.KeyField, "key"), orElse(o.TimeField, "time")
-		return newJSONParser(o.KeyField, o.TimeField, o.UnitsField), nil
+		return newJSONParser(o.KeyField, o.TimeField, o.UnitsField, addresses), nil
 	}
 	o.KeyField = orElse(o.KeyField, "client")
 	if err := o.validateFields(o.Format); err != nil {
 		return nil, err
 	}
-	return newAccessParser(o.KeyField, o.UnitsField), nil
+	return newAccessParser(o.KeyField, o.UnitsField, addresses), nil
 }
 
 func orElse(s, other string) string {
@@ -96,18 +105,36 @@ func orElse(s, other string) string {
 	return s
 }
 
-// formatOf returns the format of a line, combined for a log without lines, or "".
-func formatOf(line []byte) Format {
-	var fields accessFields
-	switch {
-	case len(line) == 0:
-		return Combined
-	case bytes.HasPrefix(line, []byte("{")):
-		return JSONLines
-	case fields.split(line, true) == nil:
-		return Combined
-	case fields.split(line, false) == nil:
-		return Common
+// formatOf returns the format of the first line that has one, combined for a log without lines, or
+// "".
+func formatOf(begin []byte) (f Format) {
+	f = Combined
+	for line := range bytes.Lines(begin) {
+		var fields accessFields
+		var object jsonParser
+		switch line = cleaned(line); {
+		case len(line) == 0:
+			continue
+		case line[0] == '{':
+			return JSONLines
+		case fields.split(line, fieldAgent) == nil:
+			return Combined
+		case fields.split(line, fieldBytes) == nil:
+			return Common
+		case object.object(line, objectIn(line), &object.paths) > 0:
+			return JSONLines
+		}
+		f = ""
 	}
-	return ""
+	return f
+}
+
+// firstLine returns the first line that is not blank, or nil.
+func firstLine(begin []byte) []byte {
+	for line := range bytes.Lines(begin) {
+		if line = bytes.TrimSpace(cleaned(line)); len(line) > 0 {
+			return line
+		}
+	}
+	return nil
 }

@@ -38,7 +38,7 @@ func TestAccessLines(t *testing.T) {
 		{"further fields", combinedLine + ` "10.0.0.1" 0.004`, "agent", "",
 			arrival{frankAt, 1, []byte("Mozilla/4.08 [en] (Win98; I ;Nav)")}, nil},
 		{"an address of IPv6", strings.Replace(commonLine, "127.0.0.1", "2001:db8::1", 1),
-			"client", "", arrival{frankAt, 1, []byte("2001:db8::1")}, nil},
+			"client", "", arrival{frankAt, 1, []byte("2001:db8::/64")}, nil},
 		{"a user with spaces", strings.Replace(commonLine, "frank", "frank b", 1), "user", "",
 			arrival{frankAt, 1, []byte("frank b")}, nil},
 		{"a query", strings.Replace(commonLine, ".gif", ".gif?a=1?b=2", 1), "path", "",
@@ -80,7 +80,7 @@ func TestAccessLines(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got arrival
-			err := newAccessParser(tt.key, tt.units).parse([]byte(tt.line), &got)
+			err := newAccessParser(tt.key, tt.units, newAddresses(nil)).parse([]byte(tt.line), &got)
 			checkArrival(t, got, err, tt.want, tt.err)
 		})
 	}
@@ -152,8 +152,8 @@ func TestJSONLines(t *testing.T) {
 		{"an empty key", `{"time":1700000000,"key":""}`, "key", "", arrival{}, errNoKey},
 		{"an object as key", `{"time":1700000000,"key":{}}`, "key", "", arrival{}, errBadKey},
 		{"no time", `{"key":"a"}`, "key", "", arrival{}, errNoTime},
-		{"a time without zone", `{"time":"2023-11-14T22:13:20","key":"a"}`, "key", "", arrival{},
-			errBadTime},
+		{"a time without zone", `{"time":"2023-11-14T22:13:20.123456","key":"a"}`, "key", "",
+			arrival{at, 1, []byte("a")}, nil},
 		{"a time after 2112", `{"time":4600000000,"key":"a"}`, "key", "", arrival{}, errBadTime},
 		{"no units", `{"time":1700000000,"key":"a"}`, "key", "n", arrival{}, errNoUnits},
 		{"negative units", `{"time":1700000000,"key":"a","n":-1}`, "key", "n", arrival{},
@@ -163,7 +163,7 @@ func TestJSONLines(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got arrival
-			err := newJSONParser(tt.key, "time", tt.units).parse([]byte(tt.line), &got)
+			err := newJSONParser(tt.key, "time", tt.units, newAddresses(nil)).parse([]byte(tt.line), &got)
 			checkArrival(t, got, err, tt.want, tt.err)
 		})
 	}
@@ -233,18 +233,18 @@ func TestOptionsThatAreWrong(t *testing.T) {
 		{Options{Format: Combined, UnitsField: "tokens"}, "", `no field "tokens"`},
 		{Options{Format: Combined, TimeField: "ts"}, "", "needs no time field"},
 		{Options{KeyField: "agent"}, commonLine, `no field "agent"`},
-		{Options{}, "time,key", "the first line is neither"},
+		{Options{}, "time,key", "the first lines are neither"},
 	} {
 		if tt.options.Proposals == nil {
 			tt.options.Proposals = exactly(limit)
 		}
-		report, err := Run(t.Context(), strings.NewReader(tt.first), tt.options)
+		report, err := runOne(t.Context(), strings.NewReader(tt.first), tt.options)
 		if report != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt.options, err)
 		}
 	}
-	_, err := Run(t.Context(), strings.NewReader(""),
+	_, err := runOne(t.Context(), strings.NewReader(""),
 		Options{Proposals: exactly(ratelimit.Limit{Max: 1})})
 	if !errors.Is(err, ratelimit.ErrInvalidLimit) {
 		t.Errorf("the error of a limit without a window is %v", err)

@@ -1,6 +1,10 @@
 package replay
 
 import (
+	"context"
+	"io"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/truewindow/ratelimit"
@@ -19,6 +23,23 @@ func exactly(limits ...ratelimit.Limit) (ps []Proposal) {
 func replayed(t testing.TB, proposals []Proposal, arrivals []arrival) (*engine, *Report) {
 	t.Helper()
 	e := newEngine(proposals)
-	e.decide(&block{lines: int64(len(arrivals)), arrivals: arrivals})
+	e.input.Lines = int64(len(arrivals))
+	for i := range arrivals {
+		e.arrive(&arrivals[i])
+	}
 	return e, e.report(&Options{})
+}
+
+// runOne is Run for one log.
+func runOne(ctx context.Context, log io.Reader, o Options) (*Report, error) {
+	return Run(ctx, []io.Reader{log}, o)
+}
+
+func prefixes(list string) (all []netip.Prefix) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text != "" {
+			all = append(all, netip.MustParsePrefix(text))
+		}
+	}
+	return all
 }

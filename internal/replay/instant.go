@@ -16,57 +16,67 @@ type clock struct {
 	midnight int64 // of that date in UTC, in seconds since the Unix epoch
 }
 
-const (
-	accessTime = "02/Jan/2006:15:04:05 -0700"
-	zoneless   = len("2006-01-02T15:04:05")
-)
+const accessDate = "02/Jan/2006"
 
-// access reads a time of an access log, such as 10/Oct/2000:13:55:36 -0700.
-func (c *clock) access(b []byte) (at int64, ok bool) {
-	if len(b) != len(accessTime) || b[11] != ':' || b[20] != ' ' {
+// read reads a time as access logs and programs write it:
+//
+//	10/Oct/2000:13:55:36 -0700
+//	2000-10-10T13:55:36.123-07:00
+//
+// A space may replace the T or the colon after the date, a comma the decimal point. Digits below a
+// microsecond are cut off. A time without a zone is UTC.
+func (c *clock) read(b []byte) (at int64, ok bool) {
+	layout := time.DateOnly
+	if len(b) > 2 && b[2] == '/' {
+		layout = accessDate
+	}
+	n := len(layout)
+	if len(b) < n+len("T15:04:05") || !c.setDate(b[:n], layout) {
 		return 0, false
 	}
-	if !c.setDate(b[:11], "02/Jan/2006") {
+	switch b[n] {
+	case 'T', 't', ' ', ':':
+	default:
 		return 0, false
 	}
-	seconds, ok := timeOfDay(b[12:20])
+	seconds, ok := timeOfDay(b[n+1 : n+9])
 	if !ok {
 		return 0, false
 	}
-	hours, ok1 := digits(b[22:24])
-	minutes, ok2 := digits(b[24:26])
-	return c.instant(seconds, 0, b[21], hours, minutes, ok1 && ok2)
-}
-
-// rfc3339 reads a time such as 2000-10-10T13:55:36.123-07:00. A space may replace the T. Digits
-// below a microsecond are cut off.
-func (c *clock) rfc3339(b []byte) (at int64, ok bool) {
-	if len(b) <= zoneless || b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
-		return 0, false
-	}
-	if !c.setDate(b[:10], time.DateOnly) {
-		return 0, false
-	}
-	seconds, ok := timeOfDay(b[11:zoneless])
-	if !ok {
-		return 0, false
-	}
-	micros, zone := int64(0), b[zoneless:]
-	if zone[0] == '.' {
+	micros, zone := int64(0), b[n+9:]
+	if len(zone) > 0 && (zone[0] == '.' || zone[0] == ',') {
 		n := countDigits(zone[1:])
 		if micros, zone = fraction(zone[1:1+n]), zone[1+n:]; n == 0 {
 			return 0, false
 		}
 	}
-	if len(zone) == 1 && (zone[0] == 'Z' || zone[0] == 'z') {
-		return c.instant(seconds, micros, '+', 0, 0, true)
+	if len(zone) > 1 && zone[0] == ' ' {
+		zone = zone[1:]
 	}
-	if len(zone) != len("-07:00") || zone[3] != ':' {
+	offset, ok := zoneOffset(zone)
+	at = (c.midnight+seconds-offset)*1e6 + micros
+	return at, ok && at >= 0 && at < maxInstant
+}
+
+// zoneOffset returns the seconds east of Greenwich of a zone such as -07:00, -0700, -07 or Z.
+func zoneOffset(zone []byte) (seconds int64, ok bool) {
+	switch string(zone) {
+	case "", "Z", "z", "UTC", "GMT":
+		return 0, true
+	}
+	n := len(zone)
+	minutes, okMinutes := int64(0), n == 3
+	if n == 5 || n == 6 && zone[3] == ':' {
+		minutes, okMinutes = digits(zone[n-2:])
+	}
+	if !okMinutes || zone[0] != '+' && zone[0] != '-' {
 		return 0, false
 	}
-	hours, ok1 := digits(zone[1:3])
-	minutes, ok2 := digits(zone[4:])
-	return c.instant(seconds, micros, zone[0], hours, minutes, ok1 && ok2)
+	hours, ok := digits(zone[1:3])
+	if seconds = hours*3600 + minutes*60; zone[0] == '-' {
+		seconds = -seconds
+	}
+	return seconds, ok && hours < 24 && minutes < 60
 }
 
 // setDate sets midnight to that of a date.
@@ -82,25 +92,6 @@ func (c *clock) setDate(b []byte, layout string) bool {
 	copy(c.date[:], b)
 	c.midnight = t.Unix()
 	return true
-}
-
-// instant returns the instant so many seconds and microseconds after midnight in a time zone.
-func (c *clock) instant(
-	seconds, micros int64, sign byte, hours, minutes int64, ok bool,
-) (at int64, _ bool) {
-	if !ok || hours > 23 || minutes > 59 {
-		return 0, false
-	}
-	offset := hours*3600 + minutes*60
-	switch sign {
-	case '+':
-		offset = -offset
-	case '-':
-	default:
-		return 0, false
-	}
-	at = (c.midnight+seconds+offset)*1e6 + micros
-	return at, at >= 0 && at < maxInstant
 }
 
 // timeOfDay reads 13:55:36 as seconds.

@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // The fields of an object that are read.
@@ -22,14 +23,16 @@ type jsonParser struct {
 	paths jsonPaths
 	found [numJSONFields][]byte // values as they are written, or nil
 	clock clock
+
+	addresses *addresses
 }
 
-func newJSONParser(key, time, units string) *jsonParser {
-	return &jsonParser{paths: jsonPaths{key, time, units}}
+func newJSONParser(key, time, units string, a *addresses) *jsonParser {
+	return &jsonParser{paths: jsonPaths{key, time, units}, addresses: a}
 }
 
 func (p *jsonParser) parse(line []byte, a *arrival) (err error) {
-	i := afterSpace(line, 0)
+	i := objectIn(line)
 	if i == len(line) {
 		return errBlank
 	}
@@ -37,18 +40,15 @@ func (p *jsonParser) parse(line []byte, a *arrival) (err error) {
 	if i = p.object(line, i, &p.paths); i < 0 || afterSpace(line, i) != len(line) {
 		return errSyntax
 	}
-	if a.key, err = jsonText(p.found[jsonKey], errNoKey, errBadKey); err != nil {
+	if a.key, err = p.key(p.found[jsonKey]); err != nil {
 		return err
-	}
-	if len(a.key) == 0 {
-		return errNoKey
 	}
 	text, err := jsonText(p.found[jsonTime], errNoTime, errBadTime)
 	if err != nil {
 		return err
 	}
 	var ok bool
-	if a.at, ok = p.clock.rfc3339(text); !ok {
+	if a.at, ok = p.clock.read(text); !ok {
 		if a.at, ok = unixTime(text); !ok {
 			return errBadTime
 		}
@@ -60,6 +60,46 @@ func (p *jsonParser) parse(line []byte, a *arrival) (err error) {
 		}
 	}
 	return err
+}
+
+// objectIn returns where the object of a line begins. Words may stand before it, which whatever
+// collects logs writes.
+func objectIn(line []byte) int {
+	i := afterSpace(line, 0)
+	if i == len(line) || line[i] == '{' {
+		return i
+	}
+	if j := bytes.IndexByte(line, '{'); j > 0 && (line[j-1] == ' ' || line[j-1] == '\t') {
+		return j
+	}
+	return i
+}
+
+// key returns the key in a value. A list, such as the values of a header, counts as one text.
+func (p *jsonParser) key(value []byte) ([]byte, error) {
+	isList := len(value) > 0 && value[0] == '['
+	var text []byte
+	if isList {
+		var texts []string
+		if json.Unmarshal(value, &texts) != nil {
+			return nil, errBadKey
+		}
+		text = []byte(strings.Join(texts, ","))
+		isList = len(texts) > 1
+	} else {
+		var err error
+		if text, err = jsonText(value, errNoKey, errBadKey); err != nil {
+			return nil, err
+		}
+	}
+	if isMissing(text) {
+		return nil, errNoKey
+	}
+	key, isAddress := p.addresses.key(text)
+	if isList && !isAddress {
+		return nil, errBadKey
+	}
+	return key, nil
 }
 
 // jsonText returns the text of a string, or the literal of a number or a boolean. null counts as

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,6 +38,7 @@ type Input struct {
 	MostLate time.Duration `json:"late_by_ns"` // the largest lateness of a line
 	Unread   []Unread      `json:"unread"`
 	Examples []UnreadLine  `json:"unread_examples"`
+	Warnings []string      `json:"warnings,omitempty"` // of keys that may be wrong
 }
 
 // Unread is the number of lines that were rejected for a reason.
@@ -47,6 +49,7 @@ type Unread struct {
 
 // UnreadLine is one of the first lines that were rejected.
 type UnreadLine struct {
+	Log    int    `json:"log,omitempty"` // from 1; 0 if there is only one
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
 	Text   string `json:"text"` // the beginning of the line
@@ -100,8 +103,8 @@ type OverTime struct {
 
 func instant(at int64) time.Time { return time.UnixMicro(at).UTC() }
 
-// addUnread counts a line. before is the number of lines in the blocks before its own.
-func (in *Input) addUnread(before int64, u *unread) {
+// addUnread counts a line of the current block of a log.
+func (in *Input) addUnread(l *mergedLog, u *unread) {
 	reason := u.reason.Error()
 	i := slices.IndexFunc(in.Unread, func(r Unread) bool { return r.Reason == reason })
 	if i < 0 {
@@ -111,7 +114,8 @@ func (in *Input) addUnread(before int64, u *unread) {
 	in.Unread[i].Lines++
 	if len(in.Examples) < shownUnread {
 		text := u.text[:min(len(u.text), shownText)]
-		in.Examples = append(in.Examples, UnreadLine{before + u.line, reason, string(text)})
+		in.Examples = append(in.Examples, UnreadLine{
+			l.number, l.lines + u.line, reason, string(text)})
 	}
 }
 
@@ -121,6 +125,7 @@ func (e *engine) report(o *Options) *Report {
 	e.input.Keys = len(e.keys)
 	if e.input.Requests > 0 {
 		e.input.Last = instant(e.now)
+		e.input.Warnings = e.warnings(o)
 	}
 	r := &Report{Input: e.input, timeline: e.timeline}
 	for _, t := range e.trials {
@@ -128,6 +133,38 @@ func (e *engine) report(o *Options) *Report {
 	}
 	r.OverTime = e.timeline.overTime()
 	return r
+}
+
+// warnings returns what suggests that the keys are not those of the clients.
+func (e *engine) warnings(o *Options) (warnings []string) {
+	const few = 10 // requests that say nothing
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, fmt.Sprintf(format, args...))
+	}
+	most, names := e.keys[0], int64(0)
+	isClient := o.KeyField == fieldNames[fieldClient]
+	for _, k := range e.keys {
+		if k.requests > most.requests {
+			most = k
+		}
+		if isClient && o.Format != JSONLines && isHostName([]byte(k.name)) {
+			names += k.requests
+		}
+	}
+	switch requests := e.input.Requests; {
+	case requests < few:
+	case most.requests*100 >= requests*99:
+		warn("%s of requests have the key %s: is that a proxy, or not the client's field?",
+			percent(most.requests, requests), shown(most.name))
+	case int64(len(e.keys))*10 >= requests*9:
+		warn("nearly every request has a key of its own: is field %s the right one?",
+			shown(o.KeyField))
+	}
+	if names > 0 {
+		warn("%s of clients with a name, which a limit by address counts by its addresses",
+			counted(names, "request"))
+	}
+	return warnings
 }
 
 func (e *engine) outcome(t *trial) Outcome {

@@ -23,7 +23,7 @@ func sample(t *testing.T, proposals []Proposal) *Report {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	report, err := Run(t.Context(), log, Options{Proposals: proposals})
+	report, err := runOne(t.Context(), log, Options{Proposals: proposals})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,26 +3,38 @@ package replay
 import (
 	"bufio"
 	"bytes"
+	"compress/bzip2"
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+
+	"github.com/truewindow/ratelimit"
 )
 
 const (
 	blockSize = 256 << 10
 	maxLine   = 1 << 20 // a longer line is rejected
-	numBlocks = 6       // blocks that are read, parsed or decided at a time
+	maxKey    = 1 << 10 // bytes, as in the daemon
+	numBlocks = 6       // blocks of a log that are read, parsed or decided at a time
 )
 
-// decompressed returns a reader of the data of r, decompressed if that is gzip.
+// decompressed returns a reader of the data of r, decompressed if that is gzip or bzip2.
 func decompressed(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, blockSize)
-	if magic, _ := b.Peek(2); string(magic) != "\x1f\x8b" { // a later Read returns the same error
-		return b, nil
+	magic, _ := b.Peek(4) // a later Read returns the same error
+	switch {
+	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+		return gzip.NewReader(b)
+	case bytes.HasPrefix(magic, []byte("BZh")):
+		return bzip2.NewReader(b), nil
 	}
-	return gzip.NewReader(b)
+	if problem := encoding(magic); problem != "" {
+		return nil, fmt.Errorf("%w: %s", ratelimit.ErrInvalidOptions, problem)
+	}
+	return b, nil
 }
 
 // A block is a number of whole lines, with what a parser has made of them.
@@ -60,32 +72,27 @@ type stream struct {
 	begun  *block
 }
 
-func newStream(ctx context.Context, r io.Reader) *stream {
+func newStream(ctx context.Context, r io.Reader, blocks int) *stream {
 	s := &stream{ctx: ctx, reader: r,
-		free: make(chan *block, numBlocks), read: make(chan *block, numBlocks)}
-	for range numBlocks {
+		free: make(chan *block, blocks), read: make(chan *block, blocks)}
+	for range blocks {
 		s.free <- new(block)
 	}
 	go s.fill()
 	return s
 }
 
-// first returns the first line that is not blank, or nil if there is none.
-func (s *stream) first() ([]byte, error) {
+// begin returns the first lines, or nil if there are none.
+func (s *stream) begin() ([]byte, error) {
 	select {
 	case <-s.ctx.Done():
 		return nil, context.Cause(s.ctx)
 	case b, ok := <-s.read:
 		if !ok {
-			return nil, s.err
+			return nil, errors.Join(s.err, context.Cause(s.ctx))
 		}
 		s.begun = b
-		for line := range bytes.Lines(b.cut) {
-			if line = bytes.TrimSpace(line); len(line) > 0 {
-				return line, nil
-			}
-		}
-		return nil, nil
+		return b.cut, nil
 	}
 }
 
@@ -143,6 +150,7 @@ func (s *stream) readInto(b *block) (ended bool) {
 	b.data = slices.Grow(b.data, blockSize)
 	for space := b.data[len(b.data):cap(b.data)]; len(space) > 0; {
 		n, err := s.reader.Read(space)
+		n = withoutNULs(space[:n])
 		b.data, space = b.data[:len(b.data)+n], space[n:]
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
@@ -152,6 +160,53 @@ func (s *stream) readInto(b *block) (ended bool) {
 		}
 	}
 	return false
+}
+
+// withoutNULs leaves one NUL of each sequence in b, and returns the length of the rest. Logs that
+// are truncated while a server writes to them begin with as many as they were long.
+func withoutNULs(b []byte) int {
+	if bytes.IndexByte(b, 0) < 0 {
+		return len(b)
+	}
+	return len(slices.CompactFunc(b, func(x, y byte) bool { return x == 0 && y == 0 }))
+}
+
+// cleaned returns a line without what is not its text: the end, NULs and what stands before them,
+// a byte-order mark, and colours of a terminal.
+func cleaned(line []byte) []byte {
+	line = bytes.TrimRight(line, "\r\n\x00")
+	if i := bytes.LastIndexByte(line, 0); i >= 0 {
+		line = line[i+1:]
+	}
+	line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+	if bytes.IndexByte(line, '\x1b') < 0 {
+		return line
+	}
+	kept := make([]byte, 0, len(line))
+	for i := 0; i < len(line); i++ {
+		if n := colour(line[i:]); n > 0 {
+			i += n - 1
+		} else {
+			kept = append(kept, line[i])
+		}
+	}
+	return kept
+}
+
+// colour returns the length of the sequence at the start of b that sets a colour, or 0.
+func colour(b []byte) int {
+	if !bytes.HasPrefix(b, []byte("\x1b[")) {
+		return 0
+	}
+	for i, c := range b[2:] {
+		switch {
+		case c == 'm':
+			return i + 3
+		case c != ';' && (c < '0' || c > '9'):
+			return 0
+		}
+	}
+	return 0
 }
 
 // afterLine returns what follows the first line, and whether that line has not ended yet.
@@ -165,7 +220,7 @@ func afterLine(data []byte) (rest []byte, unended bool) {
 
 // parse returns a channel of the parsed blocks, in their order.
 func (s *stream) parse(p parser) <-chan *block {
-	parsed := make(chan *block, numBlocks)
+	parsed := make(chan *block, cap(s.free))
 	go func() {
 		defer close(parsed)
 		if s.begun != nil {
@@ -194,12 +249,14 @@ func (b *block) parse(p parser) {
 			rest = nil
 		}
 		b.lines++
-		if n := len(line); n > 0 && line[n-1] == '\r' {
-			line = line[:n-1]
-		}
+		line = cleaned(line)
 		n := len(b.arrivals)
 		b.arrivals = append(b.arrivals, arrival{}) // a variable would be allocated for each line
-		if err := p.parse(line, &b.arrivals[n]); err != nil {
+		err := p.parse(line, &b.arrivals[n])
+		if err == nil && len(b.arrivals[n].key) > maxKey {
+			err = errLongKey
+		}
+		if err != nil {
 			b.arrivals = b.arrivals[:n]
 			if !errors.Is(err, errBlank) {
 				b.unread = append(b.unread, unread{b.lines, err, line})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +60,7 @@ func TestRunReadsAllLines(t *testing.T) {
 		"gzip":          strings.NewReader(compressed(t, log)),
 		"gzip twice":    strings.NewReader(compressed(t, log[:half]) + compressed(t, log[half:])),
 	} {
-		got, err := Run(t.Context(), r, Options{Proposals: proposals})
+		got, err := runOne(t.Context(), r, Options{Proposals: proposals})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -77,7 +78,7 @@ func TestUnreadLines(t *testing.T) {
 		long +
 		strings.TrimSuffix(good, "\n")
 	progress := new(Progress)
-	report, err := Run(t.Context(), strings.NewReader(log),
+	report, err := runOne(t.Context(), strings.NewReader(log),
 		Options{Proposals: proposals, Progress: progress})
 	if err != nil {
 		t.Fatal(err)
@@ -90,9 +91,9 @@ func TestUnreadLines(t *testing.T) {
 		{errNoKey.Error(), 7}}; !reflect.DeepEqual(in.Unread, want) {
 		t.Errorf("%+v", in.Unread)
 	}
-	if want := []UnreadLine{{4, errSyntax.Error(), "not JSON\x1b[2J"}, {6, errTooLong.Error(), ""},
-		{8, errNoKey.Error(), "{}"}, {9, errNoKey.Error(), "{}"},
-		{10, errNoKey.Error(), "{}"}}; !reflect.DeepEqual(in.Examples, want) {
+	if want := []UnreadLine{{0, 4, errSyntax.Error(), "not JSON\x1b[2J"}, {0, 6, errTooLong.Error(), ""},
+		{0, 8, errNoKey.Error(), "{}"}, {0, 9, errNoKey.Error(), "{}"},
+		{0, 10, errNoKey.Error(), "{}"}}; !reflect.DeepEqual(in.Examples, want) {
 		t.Errorf("%+v", in.Examples)
 	}
 	var text strings.Builder
@@ -109,8 +110,8 @@ func TestUnreadLines(t *testing.T) {
 
 func TestEmptyLog(t *testing.T) {
 	for _, log := range []string{"", "\n\n"} {
-		report, err := Run(t.Context(), strings.NewReader(log), Options{Proposals: proposals})
-		if err != nil {
+		report, err := runOne(t.Context(), strings.NewReader(log), Options{Proposals: proposals})
+		if !errors.Is(err, ErrNothingRead) || report == nil {
 			t.Fatal(err)
 		}
 		var text, svg strings.Builder
@@ -137,16 +138,16 @@ func TestReadFails(t *testing.T) {
 		"at the end": {io.MultiReader(strings.NewReader(log), iotest.ErrReader(broken)), broken, 3},
 		"cut gzip":   {strings.NewReader(whole[:len(whole)-9]), io.ErrUnexpectedEOF, 3000},
 	} {
-		report, err := Run(t.Context(), tt.log, Options{Proposals: proposals})
+		report, err := runOne(t.Context(), tt.log, Options{Proposals: proposals})
 		if !errors.Is(err, tt.want) || report == nil || report.Input.Lines != tt.lines {
 			t.Errorf("%s: %v, %+v", name, err, report)
 		}
 	}
-	if _, err := Run(t.Context(), iotest.ErrReader(broken),
+	if _, err := runOne(t.Context(), iotest.ErrReader(broken),
 		Options{Proposals: proposals}); !errors.Is(err, broken) {
 		t.Errorf("at once: %v", err)
 	}
-	if _, err := Run(t.Context(), strings.NewReader("\x1f\x8bzip"),
+	if _, err := runOne(t.Context(), strings.NewReader("\x1f\x8bzip"),
 		Options{Proposals: proposals}); err == nil {
 		t.Error("what is no gzip was read")
 	}
@@ -175,11 +176,57 @@ func TestInterrupted(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	log := &endless{line: `{"time":1700000000,"key":"a"}` + "\n", stop: stop, left: 40}
-	report, err := Run(ctx, log, Options{Proposals: proposals})
+	report, err := runOne(ctx, log, Options{Proposals: proposals})
 	if !errors.Is(err, context.Canceled) || report == nil {
 		t.Fatalf("%v, %v", err, report)
 	}
 	if in := report.Input; in.Requests != in.Lines || in.Requests == 0 {
 		t.Errorf("%+v", in)
+	}
+}
+
+// TestBytesThatAreNotText checks what is removed from lines, and what bounds them.
+func TestBytesThatAreNotText(t *testing.T) {
+	good := `{"time":1700000000,"key":"a"}`
+	bzip2, err := hex.DecodeString("425a6839314159265359fe9b1b3900000cd980041010046090222a042a200031434d300056807a87a8f2966b9b0c810704c24eae7d74f8bb9229c28487f4d8d9c8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		log           string
+		lines, unread int64
+	}{
+		"a byte-order mark":         {"\ufeff" + good, 1, 0},
+		"two files with marks":      {"\ufeff" + good + "\n\ufeff" + good, 2, 0},
+		"CRLF":                      {good + "\r\n" + good + "\r\n", 2, 0},
+		"copytruncate":              {strings.Repeat("\x00", 3*maxLine) + good + "\n" + good, 2, 0},
+		"NULs after a cut line":     {good + "\n" + good[:9] + "\x00\x00" + good, 2, 0},
+		"NULs at the end":           {good + "\x00\x00\n" + good + "\n\x00\x00", 3, 0},
+		"colours":                   {"\x1b[1;36mweb |\x1b[0m " + good + "\x1b[0m", 1, 0},
+		"bzip2":                     {string(bzip2), 1, 0},
+		"gzip with a mark":          {compressed(t, "\ufeff"+good), 1, 0},
+		"a key of 1 MB":             {good + "\n" + strings.Replace(good, "a", strings.Repeat("x", 1e6), 1), 2, 1},
+		"a key of 1 KiB":            {strings.Replace(good, "a", strings.Repeat("x", 1024), 1), 1, 0},
+		"lines before the first":    {"Attaching to web-1\n" + "web-1  | " + good, 2, 1},
+		"NULs and a line too long":  {"\x00\x00" + strings.Repeat("x", 2*maxLine) + "\n" + good, 2, 1},
+		"an unfinished colour":      {"\x1b[1;36\n" + good, 2, 1},
+		"spaces around":             {"  " + good + "  ", 1, 0},
+		"a line of only NULs":       {"\x00\n" + good, 2, 0},
+		"a name that is not a mark": {"\xef\xbb" + "\n" + good, 2, 1},
+	} {
+		report, err := runOne(t.Context(), iotest.HalfReader(strings.NewReader(tt.log)),
+			Options{Format: JSONLines, Proposals: proposals})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		in := report.Input
+		unread := int64(0)
+		for _, u := range in.Unread {
+			unread += u.Lines
+		}
+		if in.Lines != tt.lines || unread != tt.unread || in.Keys != 1 ||
+			in.Requests == 0 {
+			t.Errorf("%s: %+v", name, in)
+		}
 	}
 }

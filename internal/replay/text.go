@@ -48,11 +48,18 @@ func (r *Report) writeInput(b *strings.Builder) {
 				short(window))
 		}
 	}
+	for _, w := range in.Warnings {
+		fmt.Fprintf(b, "warning: %s\n", w)
+	}
 	for _, u := range in.Unread {
 		fmt.Fprintf(b, "%s not read: %s\n", counted(u.Lines, "line"), u.Reason)
 	}
 	for _, u := range in.Examples {
-		fmt.Fprintf(b, "  line %s: %s: %q\n", grouped(u.Line), u.Reason, u.Text)
+		log := ""
+		if u.Log > 0 {
+			log = fmt.Sprintf("log %d, ", u.Log)
+		}
+		fmt.Fprintf(b, "  %sline %s: %s: %q\n", log, grouped(u.Line), u.Reason, u.Text)
 	}
 }
 
