@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -11,17 +10,16 @@ import (
 )
 
 func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
-	rule := fmt.Sprintf(`"wait_ms" must be an integer from 0 to %d.`, maxWait)
 	var body claimBody
 	var wait *int64
 	f := body.target()
-	f["wait_ms"] = value(&wait, rule)
+	f["wait_ms"] = integer(&wait, "wait_ms", 0, maxWait)
 	if !readFields(w, r, f) {
 		return
 	}
 	b, key, p := a.budgets.target(&body, "The request", inFlight)
 	if p == nil && wait != nil && (*wait < 0 || *wait > maxWait) {
-		p = invalid(rule)
+		p = invalid(integerRule("wait_ms", 0, maxWait))
 	}
 	if p != nil {
 		p.Write(w)
@@ -32,29 +30,30 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
 		longest = time.Duration(*wait) * time.Millisecond
 	}
 	lease, err := b.acquire(r.Context(), key, longest)
-	if err == nil && a.gone(r, lease.Release) {
-		return
-	}
+	claim := ratelimit.Claim{Limiter: b.Limiter, Key: key, N: 1}
 	var text string
 	if err == nil && lease.Allowed() {
 		text, err = token(lease, newID(), false)
 	}
 	if err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, claim)
 		return
 	}
-	writeClaims(w, []ratelimit.Claim{{Limiter: b.Limiter, Key: key, N: 1}},
-		[]ratelimit.Result{lease.Result()}, text)
+	writeClaims(w, []ratelimit.Claim{claim}, []ratelimit.Result{lease.Result()}, text)
 }
 
 // acquire acquires a call in flight. It waits for longest at most, and for one more call of the
-// store. If none is free then, the lease is not Allowed.
+// store. If none is free then, the lease is not Allowed. It stops waiting when the client has
+// closed its half of the connection, because the client may have disconnected.
 func (b *budget) acquire(
 	ctx context.Context, key string, longest time.Duration,
 ) (*ratelimit.Lease, error) {
 	if longest > 0 {
 		waiting, cancel := context.WithTimeout(ctx, longest)
 		defer cancel()
+		if client, ok := ctx.Value(clientKey{}).(context.Context); ok {
+			defer context.AfterFunc(client, cancel)()
+		}
 		lease, err := b.Acquire(waiting, key)
 		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || waiting.Err() == nil {
 			return lease, err

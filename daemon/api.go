@@ -18,7 +18,7 @@ import (
 //
 //	POST /v1/take     takes n units for the key, or none: 200 or 429, and a decision
 //	POST /v1/peek     whether take would admit n units, taking nothing: always 200, and a decision
-//	POST /v1/reset    deletes what is recorded for the key: 204
+//	POST /v1/reset    deletes what is recorded for the key, or for it under one limit: 204
 //	GET  /healthz     200 while the process is up, whatever the state of the store
 //	GET  /v1/top-keys the keys that are refused most: 200
 //
@@ -54,13 +54,24 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if answer := answerOf(r.URL.Path); answer != nil {
-		answer(a, w, r)
+		answer(a, w, r.WithContext(detached(r.Context())))
 		return
 	}
 	problem.Problem{Status: http.StatusNotFound, Detail: "The paths are /v1/take, /v1/peek, " +
 		"/v1/reset, /v1/top-keys, /healthz and /metrics, and for limits by name " +
 		budgetPathNames + "."}.Write(w)
 }
+
+// detached returns a context for the answer to a request. It does not end, and only the timeout of
+// the store bounds a decision: the context of net/http also ends when the client has closed only
+// its half of the connection, and then the client still reads.
+func detached(client context.Context) context.Context {
+	return context.WithValue(context.WithoutCancel(client), clientKey{}, client)
+}
+
+// clientKey is the key of the request's own context, which ends when the client disconnects or
+// closes its half of the connection.
+type clientKey struct{}
 
 // answerOf returns the function that answers requests for a path, or nil.
 func answerOf(path string) answerFunc {
@@ -91,21 +102,27 @@ type decideFunc func(ctx context.Context, key string, n int64,
 	dst []ratelimit.Result) ([]ratelimit.Result, error)
 
 func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, refused int) {
-	if !methodIsOneOf(w, r, http.MethodPost) {
+	var key *string
+	var units *int64
+	f := fields{"n": integer(&units, "n", 1, ratelimit.MaxUnits)}
+	if !readDemand(w, r, f, &key) {
 		return
 	}
-	d, p := readDemand(w, r, true)
-	if p != nil {
-		p.Write(w)
-		return
+	n := int64(1)
+	if units != nil {
+		n = *units
 	}
-	if d.n > ratelimit.MaxUnits {
+	switch {
+	case n < 1:
+		badRequest(integerRule("n", 1, ratelimit.MaxUnits)).Write(w)
+		return
+	case n > ratelimit.MaxUnits:
 		exceedsLimit.Write(w)
 		return
 	}
-	results, err := decide(r.Context(), d.key, d.n, nil)
+	results, err := decide(r.Context(), *key, n, nil)
 	if err != nil {
-		a.fail(w, r, err)
+		a.fail(w, r, err, ratelimit.Claim{Limiter: a.limiter})
 		return
 	}
 	binding := ratelimit.Binding(results)
@@ -123,17 +140,28 @@ func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, 
 	writeJSON(w, status, answer)
 }
 
+// reset deletes what is recorded for the key under the limits of --limit, or under the limit that
+// the request names, of any kind.
 func (a *api) reset(w http.ResponseWriter, r *http.Request) {
-	if !methodIsOneOf(w, r, http.MethodPost) {
+	var key, name *string
+	f := fields{"limit": value(&name, limitIsString)}
+	if !readDemand(w, r, f, &key) {
 		return
 	}
-	d, p := readDemand(w, r, false)
-	if p != nil {
-		p.Write(w)
-		return
+	limiter := a.limiter
+	if name != nil {
+		b := a.budgets.byName[*name]
+		if b == nil {
+			unknownLimit("The request").Write(w)
+			return
+		}
+		limiter = b.Limiter
+		if b.kind == block {
+			limiter = b.server // as for unblock
+		}
 	}
-	if err := a.limiter.Reset(r.Context(), d.key); err != nil {
-		a.fail(w, r, err)
+	if err := limiter.Reset(r.Context(), *key); err != nil {
+		a.fail(w, r, err, ratelimit.Claim{Limiter: limiter})
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"net/http"
+
+	"github.com/truewindow/ratelimit"
 )
 
 // blockState is the answer to a block: for how long the key stays blocked, rounded up.
@@ -14,7 +16,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 	var body claimBody
 	var ms *int64
 	f := body.target()
-	f["for_ms"] = value(&ms, `"for_ms" must be an integer.`)
+	f["for_ms"] = integer(&ms, "for_ms", 1, ratelimit.MaxUnits)
 	if !readFields(w, r, f) {
 		return
 	}
@@ -22,7 +24,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case p != nil:
 	case ms == nil || *ms < 1:
-		p = invalid(`"for_ms" must be an integer of at least 1.`)
+		p = invalid(integerRule("for_ms", 1, ratelimit.MaxUnits))
 	case *ms > b.limit.Max:
 		p = exceeds(`"for_ms"`, b.limit)
 	}
@@ -32,7 +34,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 	}
 	res, err := b.server.Force(r.Context(), key, *ms)
 	if err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
 	}
 	writeJSON(w, http.StatusOK, blockState{b.limit.Name, ceilMS(res.ResetAfter)})
@@ -49,7 +51,7 @@ func (a *api) unblock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := b.server.Reset(r.Context(), key); err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/internal/problem"
@@ -70,7 +69,8 @@ func (f fields) parse(body []byte) *problem.Problem {
 	return nil
 }
 
-// decode reads one JSON object. It is strict, as parseDemand is.
+// decode reads one JSON object. It is strict: json.Unmarshal would accept a field twice, its name in
+// any case, and null for any value.
 func (f fields) decode(dec *json.Decoder) *problem.Problem {
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
 		return f.wrong()
@@ -85,9 +85,9 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 		read, known := f[name]
 		switch {
 		case !known:
-			return badRequest("An object has an unknown field; the fields are " + f.names() + ".")
+			return f.unknown()
 		case seen[name]:
-			return twice
+			return badRequest(fmt.Sprintf("%q is given twice.", name))
 		}
 		seen[name] = true
 		if p := read(dec); p != nil {
@@ -98,6 +98,10 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 		return f.wrong()
 	}
 	return nil
+}
+
+func (f fields) unknown() *problem.Problem {
+	return badRequest("An object has an unknown field; the fields are " + f.names() + ".")
 }
 
 func (f fields) wrong() *problem.Problem {
@@ -118,15 +122,18 @@ func (f fields) names() string {
 // value returns a field that is read into dst. rule is the answer to a value of another type.
 func value[T any](dst **T, rule string) field {
 	return func(dec *json.Decoder) *problem.Problem {
-		p := decodeField(dec, dst, badRequest(rule))
-		if p == badSyntax {
-			return notJSON
-		}
-		return p
+		return decodeField(dec, dst, badRequest(rule))
 	}
 }
 
-var notJSON = badRequest("The body is not JSON.")
+// integer returns a field of an integer that the caller checks to be from low to high.
+func integer(dst **int64, name string, low, high int64) field {
+	return value(dst, integerRule(name, low, high))
+}
+
+func integerRule(name string, low, high int64) string {
+	return fmt.Sprintf("%q must be an integer from %d to %d, in digits only.", name, low, high)
+}
 
 // claimBody is a claim as requests write it.
 type claimBody struct {
@@ -137,26 +144,33 @@ type claimBody struct {
 
 func (c *claimBody) fields() fields {
 	f := c.target()
-	f["n"] = value(&c.n, `"n" must be an integer.`)
+	f["n"] = integer(&c.n, "n", 0, ratelimit.MaxUnits)
 	return f
 }
+
+const limitIsString = `"limit" must be a string.`
 
 // target returns the fields of a claim without its units.
 func (c *claimBody) target() fields {
 	return fields{
-		"limit": value(&c.limit, `"limit" must be a string.`),
+		"limit": value(&c.limit, limitIsString),
 		"key":   value(&c.key, `"key" must be a string.`),
 	}
 }
 
+const claimsRequired = `"claims" must be a list of at least one claim.`
+
 // claimList returns the field of a list of claims.
 func claimList(dst *[]claimBody) field {
-	return list(func(dec *json.Decoder) *problem.Problem {
+	return list(claimsRequired, func(dec *json.Decoder) *problem.Problem {
 		if len(*dst) == maxClaims {
 			return badRequest(fmt.Sprintf("There are more than %d claims.", maxClaims))
 		}
 		var c claimBody
 		p := c.fields().decode(dec)
+		if p != nil {
+			p = badRequest(where(len(*dst)) + ": " + p.Detail)
+		}
 		*dst = append(*dst, c)
 		return p
 	})
@@ -165,7 +179,7 @@ func claimList(dst *[]claimBody) field {
 // unitList returns the field of a list of units, one for each claim. It sets dst also for an empty
 // list.
 func unitList(dst *[]int64, rule string) field {
-	read := list(func(dec *json.Decoder) *problem.Problem {
+	read := list(rule, func(dec *json.Decoder) *problem.Problem {
 		var n *int64
 		p := value(&n, rule)(dec)
 		if p == nil && (*n < 0 || *n > ratelimit.MaxUnits || len(*dst) == maxClaims) {
@@ -182,12 +196,14 @@ func unitList(dst *[]int64, rule string) field {
 	}
 }
 
-// list returns a field that has each element of an array read by element.
-func list(element field) field {
+// list returns a field that has each element of an array read by element. rule is the answer to a
+// value of another type.
+func list(rule string, element field) field {
 	return func(dec *json.Decoder) *problem.Problem {
-		wrong := badRequest("The body is not JSON, or lacks a list where one is expected.")
-		if tok, err := dec.Token(); err != nil || tok != json.Delim('[') {
-			return wrong
+		if tok, err := dec.Token(); err != nil {
+			return notJSON
+		} else if tok != json.Delim('[') {
+			return badRequest(rule)
 		}
 		for dec.More() {
 			if p := element(dec); p != nil {
@@ -195,7 +211,7 @@ func list(element field) field {
 			}
 		}
 		if _, err := dec.Token(); err != nil {
-			return wrong
+			return notJSON
 		}
 		return nil
 	}
@@ -204,7 +220,7 @@ func list(element field) field {
 // checkKey reports a key that is missing, too long or not Unicode text.
 func checkKey(key *string) *problem.Problem {
 	switch {
-	case key == nil || *key == "" || strings.ContainsRune(*key, utf8.RuneError):
+	case !isText(key):
 		return badKey
 	case len(*key) > maxKey:
 		return badRequest(fmt.Sprintf(`"key" is longer than %d bytes.`, maxKey))

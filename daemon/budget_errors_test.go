@@ -391,20 +391,8 @@ func TestSettlementFails(t *testing.T) {
 	}
 }
 
-// TestSettlementOutlivesItsClient: a settlement is completed even if its client disconnects.
-func TestSettlementOutlivesItsClient(t *testing.T) {
-	s := newScene(t)
-	s.play([]step{{"/v1/reserve", of("tokens 60"), 200, "", "tokens=40", 0}})
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := request(http.MethodPost, "/v1/cancel", `{"token":"`+s.tokens[0]+`"}`).WithContext(gone)
-	if status, _, body := call(t, s.api, r); status != http.StatusNoContent {
-		t.Errorf("%d %s", status, body)
-	}
-	s.checkLeft("tokens=100")
-}
-
-// leaving is a store during whose decisions the client disconnects.
+// leaving is a store during whose decisions the client disconnects or closes its half of the
+// connection.
 type leaving struct {
 	ratelimit.Store
 	leave context.CancelFunc
@@ -412,25 +400,69 @@ type leaving struct {
 
 func (s *leaving) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
 	s.leave()
+	if ctx.Err() != nil {
+		return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
+	}
 	return s.Store.Take(ctx, d)
 }
 
-// TestClientLeaves: what was taken for a client that has disconnected since is given back.
-func TestClientLeaves(t *testing.T) {
-	for path, body := range map[string]string{
-		"/v1/reserve": of("tokens 60"), "/v1/acquire": one("calls", `"wait_ms":500`),
-	} {
-		s := newScene(t)
-		store := &leaving{Store: s.store}
-		s.api = budgetAPI(t, budgetFlags(), store, store)
-		ctx, cancel := context.WithCancel(t.Context())
-		store.leave = cancel
-		_, _, answer := call(t, s.api, request(http.MethodPost, path, body).WithContext(ctx))
-		if len(answer) > 0 {
-			t.Errorf("%s: %s", path, answer)
+// TestEndedContextIsAnswered: a request whose context ends before or during its decision gets the
+// same answer as any other. net/http ends it also for a client that still reads.
+func TestEndedContextIsAnswered(t *testing.T) {
+	for _, when := range []string{"before", "during"} {
+		for path, want := range map[string]int{
+			"/v1/take": 200, "/v1/peek": 200, "/v1/reset": 204, "/v1/take-all": 200,
+			"/v1/peek-all": 200, "/v1/reserve": 200, "/v1/extend": 200, "/v1/commit": 204,
+			"/v1/cancel": 204, "/v1/acquire": 200, "/v1/release": 204, "/v1/force": 200,
+			"/v1/block": 200, "/v1/unblock": 204,
+		} {
+			s := newScene(t)
+			s.post("/v1/reserve", of("calls"))
+			body, named := goodBodies(s.tokens[0])[path]
+			switch {
+			case !named:
+				body = `{"key":"k"}`
+			case path == "/v1/acquire":
+				body = one("calls", `"wait_ms":500`)
+			case path == "/v1/commit":
+				body = `{"token":"` + s.tokens[0] + `"}`
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			store := &leaving{Store: s.store, leave: cancel}
+			s.api = budgetAPI(t, budgetFlags(), store, store)
+			if when == "before" {
+				cancel()
+			}
+			status, _, answer := call(t, s.api,
+				request(http.MethodPost, path, body).WithContext(ctx))
+			if status != want || want == 200 && len(answer) == 0 {
+				t.Errorf("%s, ended %s the decision: %d %s", path, when, status, answer)
+			}
+			cancel()
 		}
-		s.checkLeft("tokens=100 calls=2")
 	}
+}
+
+// TestAcquireStopsWaiting: a request does not wait for a client that may have disconnected.
+func TestAcquireStopsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		s := &scene{T: t, api: budgetAPI(t, budgetFlags(), store, store), store: store}
+		s.post("/v1/acquire", one("calls", ""))
+		s.post("/v1/acquire", one("calls", ""))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		checkTyped(t, s.api, request(http.MethodPost, "/v1/acquire",
+			one("calls", `"wait_ms":5000`)).WithContext(ctx), 429, "quota-exceeded")
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("it waited for %v", took)
+		}
+	})
 }
 
 // TestAcquireWaits: a request waits for a release, and no longer than its wait_ms.

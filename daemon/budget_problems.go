@@ -52,7 +52,7 @@ var (
 		Type: errorDocs + "ErrCorruptState", Title: "Stored state is corrupt",
 		Status: http.StatusServiceUnavailable,
 		Detail: "The stored state of a key of this request cannot be read. Nothing was recorded. " +
-			"POST /v1/reset removes it for the limits of --limit, POST /v1/unblock for a block.",
+			"POST /v1/reset with the limit and the key removes it.",
 	}
 	unknownSettlement = &problem.Problem{
 		Type: errorDocs + "ErrOutcomeUnknown", Title: "Outcome unknown",
@@ -87,7 +87,9 @@ func exceeds(where string, l ratelimit.Limit) *problem.Problem {
 }
 
 // failClaims answers a request about budgets that the limiters could not decide.
-func (a *api) failClaims(w http.ResponseWriter, r *http.Request, err error) {
+func (a *api) failClaims(
+	w http.ResponseWriter, r *http.Request, err error, claims ...ratelimit.Claim,
+) {
 	switch {
 	case errors.Is(err, ratelimit.ErrDuplicateDemand):
 		duplicateClaims.Write(w)
@@ -96,27 +98,29 @@ func (a *api) failClaims(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ratelimit.ErrNoScript):
 		notTogether.Write(w)
 	case errors.Is(err, ratelimit.ErrQueueFull):
-		a.logUndecided(r, err)
+		a.logUndecided(r, err, claims)
 		queueFull.Write(w)
 	case errors.Is(err, ratelimit.ErrCorruptState):
-		a.logUndecided(r, err)
+		a.logUndecided(r, err, claims)
 		corruptBudget.Write(w)
 	default:
-		a.fail(w, r, err)
+		a.fail(w, r, err, claims...)
 	}
 }
 
 // failSettlement answers a settlement that failed.
-func (a *api) failSettlement(w http.ResponseWriter, r *http.Request, err error) {
+func (a *api) failSettlement(
+	w http.ResponseWriter, r *http.Request, err error, claims []ratelimit.Claim,
+) {
 	switch {
 	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
-		a.logUndecided(r, err)
+		a.logUndecided(r, err, claims)
 		unknownSettlement.Write(w)
 	case errors.Is(err, ratelimit.ErrUnavailable) && !errors.Is(err, ratelimit.ErrCapacity) &&
 		!errors.Is(err, ratelimit.ErrCorruptState):
-		a.logUndecided(r, err)
+		a.logUndecided(r, err, claims)
 		unavailableSettlement.Write(w)
 	default:
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, claims...)
 	}
 }

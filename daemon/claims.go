@@ -45,7 +45,7 @@ func (a *api) takeAll(w http.ResponseWriter, r *http.Request) {
 	}
 	results, err := ratelimit.AllowAll(r.Context(), claims...)
 	if err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, claims...)
 		return
 	}
 	writeClaims(w, claims, results, "")
@@ -58,7 +58,7 @@ func (a *api) peekAll(w http.ResponseWriter, r *http.Request) {
 	}
 	results, err := ratelimit.PeekAll(r.Context(), claims...)
 	if err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, claims...)
 		return
 	}
 	writeJSON(w, http.StatusOK, newClaimsAnswer(claims, results))
@@ -66,12 +66,14 @@ func (a *api) peekAll(w http.ResponseWriter, r *http.Request) {
 
 func (a *api) force(w http.ResponseWriter, r *http.Request) {
 	var body claimBody
-	if !readFields(w, r, body.fields()) {
+	f := body.target()
+	f["n"] = integer(&body.n, "n", 1, ratelimit.MaxUnits)
+	if !readFields(w, r, f) {
 		return
 	}
 	b, key, p := a.budgets.target(&body, "The request", rate)
 	if p == nil && (body.n == nil || *body.n < 1 || *body.n > ratelimit.MaxUnits) {
-		p = invalid(fmt.Sprintf(`"n" must be an integer from 1 to %d.`, ratelimit.MaxUnits))
+		p = invalid(integerRule("n", 1, ratelimit.MaxUnits))
 	}
 	if p != nil {
 		p.Write(w)
@@ -79,7 +81,7 @@ func (a *api) force(w http.ResponseWriter, r *http.Request) {
 	}
 	res, err := b.Force(r.Context(), key, *body.n)
 	if err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
 	}
 	writeJSON(w, http.StatusOK, newLimitState(b.limit, res))
@@ -92,7 +94,7 @@ func (a *api) readClaims(w http.ResponseWriter, r *http.Request) ([]ratelimit.Cl
 		return nil, false
 	}
 	if len(bodies) == 0 {
-		invalid(`"claims" must be a list of at least one claim.`).Write(w)
+		invalid(claimsRequired).Write(w)
 		return nil, false
 	}
 	claims := make([]ratelimit.Claim, len(bodies))
@@ -127,7 +129,7 @@ func (b *budgets) claim(i int, body *claimBody) (ratelimit.Claim, *problem.Probl
 		n = *body.n
 	}
 	if n < 0 {
-		return ratelimit.Claim{}, invalid(`"n" must not be negative.`)
+		return ratelimit.Claim{}, invalid(where(i) + ": " + integerRule("n", 0, ratelimit.MaxUnits))
 	}
 	c := ratelimit.Claim{Limiter: l.Limiter, Key: key, N: n}
 	return c, b.checkUnits(i, c)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,14 +51,14 @@ var undecided = []struct {
 	}},
 }
 
-// fail answers a request that the limiter could not decide. The cause goes to the log, not to the
-// client.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+// fail answers a request that the limiters of claims could not decide. The cause goes to the log,
+// not to the client.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error, claims ...ratelimit.Claim) {
 	if errors.Is(err, ratelimit.ErrExceedsLimit) {
 		exceedsLimit.Write(w)
 		return
 	}
-	a.logUndecided(r, err)
+	a.logUndecided(r, err, claims)
 	for _, u := range undecided {
 		if errors.Is(err, u.err) {
 			u.problem.Status = http.StatusServiceUnavailable
@@ -68,13 +69,22 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	problem.Problem{Status: http.StatusInternalServerError}.Write(w)
 }
 
-func (a *api) logUndecided(r *http.Request, err error) {
-	if r.Context().Err() != nil { // the client disconnected: the store has not failed
+// logUndecided logs the path and the limits of a request, and no key.
+func (a *api) logUndecided(r *http.Request, err error, claims []ratelimit.Claim) {
+	open, held := a.gate.pass(time.Now())
+	if !open {
 		return
 	}
-	if open, held := a.gate.pass(time.Now()); open {
-		a.log.Error("request undecided", "error", err, "suppressed", held)
+	var names []string
+	for _, c := range claims {
+		for _, l := range c.Limiter.Limits() {
+			if !slices.Contains(names, l.Name) {
+				names = append(names, l.Name)
+			}
+		}
 	}
+	a.log.Error("request undecided", "path", r.URL.Path, "limits", names, "error", err,
+		"suppressed", held)
 }
 
 // A gate lets one event pass a second and counts those that it suppresses. The zero gate is open.

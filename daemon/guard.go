@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
@@ -70,10 +71,23 @@ func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, er
 	if err != nil {
 		return nil, err
 	}
+	c.warnOfNoShare(log)
 	s.Store = local
 	closeStore := s.Close
 	s.Close = func() error { return errors.Join(local.Close(), closeStore()) }
 	return guarded, nil
+}
+
+// warnOfNoShare warns of limits of which each process admits nothing locally, because its share is
+// rounded down to 0.
+func (c *serveCmd) warnOfNoShare(log *slog.Logger) {
+	for _, l := range slices.Concat(c.Limit, c.InFlight) {
+		if int64(c.Instances) > l.Max {
+			log.Warn("while the server is unavailable, every request for this limit gets 503: "+
+				"--instances is more than its units, so no process has a share",
+				"limit", named(l).Name, "max", l.Max, "instances", c.Instances)
+		}
+	}
 }
 
 // logBreaker logs that the breaker opened, after failure, or closed. The trials of an open breaker,

@@ -10,7 +10,8 @@
 //
 //	POST /v1/take   {"key":"user:42","n":1}  take n units, or 1: 200, or 429 with Retry-After
 //	POST /v1/peek   {"key":"user:42","n":1}  whether take would admit n units; takes nothing: 200
-//	POST /v1/reset  {"key":"user:42"}        delete what is recorded for the key: 204
+//	POST /v1/reset  {"key":"user:42"}        delete what is recorded for the key: 204;
+//	                                         with "limit", only under that limit, of any kind
 //	GET  /healthz                            200 while the process is up, even if its store is not
 //	GET  /metrics                            metrics for Prometheus, as docs/metrics.md lists them
 //	GET  /v1/top-keys                        the keys that are refused most, with --top-keys=N
@@ -48,7 +49,7 @@
 // A limit without a name has its window as its name.
 //
 // The daemon does not start if the server is of the wrong type or refuses the user. On SIGINT and
-// SIGTERM it ends when the requests in flight have been answered, or after 10s.
+// SIGTERM it ends when the requests in flight have been answered, or after 10s. It ignores SIGHUP.
 package daemon
 
 import (

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,24 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// maxBody is the largest size of a request's body in bytes. It also bounds the key.
+// maxBody is the largest size of a request's body in bytes. It also bounds the key of a take.
 const maxBody = 64 << 10
-
-// demand is the body of a request: {"key":"user:42","n":1}.
-type demand struct {
-	key string
-	n   int64 // 1 if left out
-}
-
-// readDemand reads the body of r, whatever its Content-Type. The problem says what is wrong with
-// the body and repeats nothing of it. withN reports whether the body may have an n.
-func readDemand(w http.ResponseWriter, r *http.Request, withN bool) (demand, *problem.Problem) {
-	body, p := readBody(w, r)
-	if p != nil {
-		return demand{}, p
-	}
-	return parseDemand(body, withN)
-}
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -50,78 +33,46 @@ func badRequest(detail string) *problem.Problem {
 }
 
 var (
-	badSyntax  = badRequest(`The body is not a JSON object of the form {"key":"user:42","n":1}.`)
-	badField   = badRequest(`The body has a field other than "key" and "n".`)
-	badN       = badRequest(`"n" must be an integer of at least 1.`)
-	badKey     = badRequest(`"key" must be a string of Unicode text, not empty and without U+FFFD.`)
-	resetField = badRequest(`The body has a field other than "key".`)
-	twice      = badRequest("The body has the same field twice.")
-	trailer    = badRequest("The body has more data after the JSON object.")
+	badKey  = badRequest(`"key" must be a string of Unicode text, not empty and without U+FFFD.`)
+	notJSON = badRequest("The body is not JSON.")
+	trailer = badRequest("The body has more data after the JSON object.")
 )
 
-// parseDemand is strict: json.Unmarshal would accept a field twice, its name in any case, and null
-// for any value.
-func parseDemand(body []byte, withN bool) (demand, *problem.Problem) {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return demand{}, badSyntax
+// readDemand reads the body of a POST request into f, whatever its Content-Type, and key, which is
+// required. If the request is wrong, it answers why and returns false.
+func readDemand(w http.ResponseWriter, r *http.Request, f fields, key **string) bool {
+	if !methodIsOneOf(w, r, http.MethodPost) {
+		return false
 	}
-	var (
-		key *string
-		n   *int64
-	)
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return demand{}, badSyntax
-		}
-		var p *problem.Problem
-		switch {
-		case name == "key" && key != nil, name == "n" && n != nil:
-			return demand{}, twice
-		case name == "key":
-			p = decodeField(dec, &key, badKey)
-		case name == "n" && withN:
-			p = decodeField(dec, &n, badN)
-		case withN:
-			p = badField
-		default:
-			p = resetField
-		}
-		if p != nil {
-			return demand{}, p
-		}
+	f["key"] = value(key, badKey.Detail)
+	body, p := readBody(w, r)
+	if p == nil {
+		p = f.parse(body)
 	}
-	if _, err := dec.Token(); err != nil {
-		return demand{}, badSyntax
+	if p == nil && !isText(*key) {
+		p = badKey
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return demand{}, trailer
+	if p != nil {
+		p.Write(w)
 	}
-	// The decoder replaces invalid UTF-8 by U+FFFD: keys that differ only there would share a
-	// limit.
-	if key == nil || *key == "" || strings.ContainsRune(*key, utf8.RuneError) {
-		return demand{}, badKey
-	}
-	d := demand{key: *key, n: 1}
-	if n != nil {
-		d.n = *n
-	}
-	if d.n < 1 {
-		return demand{}, badN
-	}
-	return d, nil
+	return p == nil
 }
 
-// decodeField reads the next value into a new *field. It returns wrong if the value is null or of
-// another type.
+// isText reports whether a key is Unicode text. The decoder replaces invalid UTF-8 by U+FFFD: keys
+// that differ only there would share a limit.
+func isText(key *string) bool {
+	return key != nil && *key != "" && !strings.ContainsRune(*key, utf8.RuneError)
+}
+
+// decodeField reads the next value into a new *field. It returns wrong if the value is null, of
+// another type, or too large for it.
 func decodeField[T any](dec *json.Decoder, field **T, wrong *problem.Problem) *problem.Problem {
 	err := dec.Decode(field)
 	if mistyped := (*json.UnmarshalTypeError)(nil); errors.As(err, &mistyped) {
 		return wrong
 	}
 	if err != nil {
-		return badSyntax
+		return notJSON
 	}
 	if *field == nil {
 		return wrong

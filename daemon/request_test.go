@@ -1,17 +1,21 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
-// FuzzParseDemand: what is accepted is what another JSON parser reads, and the answer to what is
+// FuzzReadDemand: what is accepted is what another JSON parser reads, and the answer to what is
 // not accepted repeats nothing of it.
-func FuzzParseDemand(f *testing.F) {
+func FuzzReadDemand(f *testing.F) {
 	for _, body := range []string{
 		`{"key":"user:42","n":1}`, ` {"n":2,"key":"k"} `, `{"key":"k"}`, `{"key":"\ud800"}`,
 		`{"key":"k","key":"l"}`, `{"key":null}`, `{"key":"k","n":1.5}`,
@@ -21,12 +25,24 @@ func FuzzParseDemand(f *testing.F) {
 		f.Add([]byte(body), true)
 		f.Add([]byte(body), false)
 	}
-	answers := []*problem.Problem{badSyntax, badField, badN, badKey, resetField, twice, trailer}
+	rule := integerRule("n", 1, ratelimit.MaxUnits)
+	answers := []string{badKey.Detail, notJSON.Detail, trailer.Detail, rule, `"key" is given twice.`,
+		`"n" is given twice.`}
+	for _, form := range []fields{{"key": nil}, {"key": nil, "n": nil}} {
+		answers = append(answers, form.wrong().Detail, form.unknown().Detail)
+	}
 	f.Fuzz(func(t *testing.T, body []byte, withN bool) {
-		got, p := parseDemand(body, withN)
-		if p != nil {
-			if !slices.Contains(answers, p) {
-				t.Fatalf("%+v", p)
+		var key *string
+		var n *int64
+		form := fields{}
+		if withN {
+			form["n"] = integer(&n, "n", 1, ratelimit.MaxUnits)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/v1/take", bytes.NewReader(body))
+		if !readDemand(w, r, form, &key) {
+			if w.Code != http.StatusBadRequest || !slices.Contains(answers, detail(t, w)) {
+				t.Fatalf("%d %s", w.Code, w.Body)
 			}
 			return
 		}
@@ -37,12 +53,18 @@ func FuzzParseDemand(f *testing.F) {
 		if err := json.Unmarshal(body, &want); err != nil {
 			t.Fatalf("%s is accepted: %v", body, err)
 		}
-		if want.N == nil {
-			want.N = new(int64(1))
-		}
-		if got.key != want.Key || got.n != *want.N || got.n < 1 || got.key == "" ||
-			!utf8.ValidString(got.key) {
-			t.Fatalf("%s is %+v, want %+v of %d", body, got, want, *want.N)
+		if *key != want.Key || !same(n, want.N) || *key == "" || !utf8.ValidString(*key) {
+			t.Fatalf("%s is %q and %v, want %+v", body, *key, n, want)
 		}
 	})
+}
+
+// detail returns the detail of problem details.
+func detail(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	var p problem.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	return p.Detail
 }

@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"context"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -15,36 +15,20 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reserved, err := ratelimit.ReserveAll(r.Context(), claims...)
-	if err == nil && a.gone(r, reserved.Cancel) {
-		return
-	}
 	var text string
 	if err == nil && reserved.Allowed() {
 		text, err = token(reserved, newID(), false)
 	}
 	if err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, claims...)
 		return
 	}
 	writeClaims(w, claims, reserved.Results(), text)
 }
 
-// gone reports whether the client of r has disconnected. If so, it gives back what was taken: no
-// client has a token to settle it with.
-func (a *api) gone(r *http.Request, giveBack func(context.Context) error) bool {
-	if r.Context().Err() == nil {
-		return false
-	}
-	if err := giveBack(r.Context()); err != nil {
-		a.log.Warn("a client disconnected before its answer; its units could not be given back "+
-			"and stay charged until they leave the window", "error", err)
-	}
-	return true
-}
-
 func (a *api) extend(w http.ResponseWriter, r *http.Request) {
-	const rule = `"n" must be a list of units, one integer of at least 0 for each claim, and not ` +
-		`all of them 0.`
+	rule := fmt.Sprintf(`"n" must be a list of units, one integer from 0 to %d for each claim, `+
+		`in digits only, and not all of them 0.`, ratelimit.MaxUnits)
 	var text *string
 	var n []int64
 	f := fields{"token": value(&text, tokenRequired), "n": unitList(&n, rule)}
@@ -61,11 +45,11 @@ func (a *api) extend(w http.ResponseWriter, r *http.Request) {
 	}
 	mark, err := a.budgets.mark(t.claims)
 	if err != nil {
-		a.fail(w, r, err)
+		a.fail(w, r, err, t.claims...)
 		return
 	}
 	if settled, err := mark.Peek(r.Context(), t.id); err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, t.claims...)
 		return
 	} else if !settled.Allowed {
 		alreadySettled.Write(w)
@@ -77,7 +61,7 @@ func (a *api) extend(w http.ResponseWriter, r *http.Request) {
 		extended, err = token(t, t.id, true)
 	}
 	if err != nil {
-		a.failClaims(w, r, err)
+		a.failClaims(w, r, err, t.claims...)
 		return
 	}
 	writeExtension(w, t.claims, n, results, extended)

@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -60,6 +63,7 @@ func (c *serveCmd) Validate() error {
 // Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	log := c.logger(stderr)
+	defer ignoreHangups(log)()
 	store, err := backend.Open(ctx, c.Store)
 	if err != nil {
 		return err
@@ -115,6 +119,22 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		"blocks", fmt.Sprint(c.Block))
 	return serve(ctx, listener,
 		newHosts(c.Addr, c.Host).only(counts.measure(handler)), log)
+}
+
+// ignoreHangups logs each SIGHUP, which would otherwise end the process. The function that it
+// returns ends that.
+func ignoreHangups(log *slog.Logger) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			log.Warn("SIGHUP is ignored: flags are read only at the start")
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+	}
 }
 
 func (c *serveCmd) logger(w io.Writer) *slog.Logger {

@@ -10,9 +10,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -456,5 +459,49 @@ func TestShutdown(t *testing.T) {
 				<-ended
 			})
 		})
+	}
+}
+
+// TestServeIgnoresHangups: SIGHUP ends neither the daemon nor, here, the test.
+func TestServeIgnoresHangups(t *testing.T) {
+	url, log, stop := start(t)
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= 2; n++ {
+		if err := self.Signal(syscall.SIGHUP); err != nil {
+			t.Skip(err) // on Windows
+		}
+		for strings.Count(log.String(), "SIGHUP is ignored") < n {
+			runtime.Gosched()
+		}
+		if status, body := get(t, url+"/healthz"); status != http.StatusOK {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestServeWarnsOfNoShare: a limit below --instances is named at the start, and no other.
+func TestServeWarnsOfNoShare(t *testing.T) {
+	for _, tt := range []struct {
+		policy string
+		want   int
+	}{{"local", 2}, {"closed", 0}} {
+		_, log, stop := start(t, "--store=redis://"+unusedAddr(t), "--on-failure="+tt.policy,
+			"--instances=4", "--limit=few=3/1h,enough=4/1h,3/1m", "--in-flight=calls=4/1h")
+		stop()
+		got := log.String()
+		if n := strings.Count(got, "no process has a share"); n != tt.want {
+			t.Errorf("%s: %d warnings, want %d: %s", tt.policy, n, tt.want, got)
+		}
+		for _, name := range []string{`"limit":"few"`, `"limit":"1m0s"`} {
+			if tt.want > 0 && !strings.Contains(got, name) {
+				t.Errorf("no %s: %s", name, got)
+			}
+		}
 	}
 }

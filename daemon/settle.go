@@ -10,8 +10,8 @@ import (
 )
 
 func (a *api) commit(w http.ResponseWriter, r *http.Request) {
-	const rule = `"actual" must be a list of the units used, one integer of at least 0 for ` +
-		`each claim.`
+	rule := fmt.Sprintf(`"actual" must be a list of the units used, one integer from 0 to %d `+
+		`for each claim, in digits only.`, ratelimit.MaxUnits)
 	var text *string
 	var actual []int64
 	f := fields{"token": value(&text, tokenRequired), "actual": unitList(&actual, rule)}
@@ -55,19 +55,19 @@ func (a *api) readTicket(w http.ResponseWriter, r *http.Request) (*ticket, bool)
 }
 
 // settle settles a ticket once: the first request sets a mark in the store, and later ones find it
-// and change nothing. It does not stop when the client disconnects.
+// and change nothing.
 func (a *api) settle(
 	w http.ResponseWriter, r *http.Request, t *ticket, settle func(context.Context) error,
 ) {
-	ctx := context.WithoutCancel(r.Context())
+	ctx := r.Context()
 	mark, err := a.budgets.mark(t.claims)
 	if err != nil {
-		a.fail(w, r, err)
+		a.fail(w, r, err, t.claims...)
 		return
 	}
 	first, err := mark.Allow(ctx, t.id)
 	if err != nil {
-		a.failSettlement(w, r, err)
+		a.failSettlement(w, r, err, t.claims)
 		return
 	}
 	if !first.Allowed {
@@ -75,7 +75,7 @@ func (a *api) settle(
 		return
 	}
 	if err := settle(ctx); err != nil {
-		a.failSettlement(w, r, unmark(ctx, mark, t, err))
+		a.failSettlement(w, r, unmark(ctx, mark, t, err), t.claims)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
