@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Claim is N units of a key under the limits of a limiter. [AllowAll], [PeekAll] and [ReserveAll]
-// decide several claims as one.
+// A Claim is N units of a key under the limits of a limiter. [AllowAll], [PeekAll], [WaitAllEach]
+// and [ReserveAll] decide several claims as one.
 type Claim struct {
 	Limiter *Limiter
 	Key     string
@@ -60,6 +60,42 @@ func AllowAllEach(ctx context.Context, dst []Result, claims ...Claim) ([]Result,
 	return dst, nil
 }
 
+// WaitAllEach is AllowAllEach that waits: it takes the units of all claims as soon as all limits
+// admit them together. It waits as [Limiter.WaitN] does, with the same errors and under the same
+// deadlines, in the queue of the first claim's limiter and key. So put the narrowest claim first:
+// calls that wait for it then do not hold up others. A call behind the first of its queue does not
+// fail before its deadline. Under [FailWait], which all limiters need, the first tries again.
+//
+// If the wait gave up after a refusal, WaitAllEach appends the results of that refusal. A claim on
+// a limiter of [NewInFlight] is an error that wraps [ErrInvalidDemand].
+func WaitAllEach(ctx context.Context, dst []Result, claims ...Claim) ([]Result, error) {
+	parts := make([]part, len(claims))
+	for i, c := range claims {
+		if c.Limiter != nil && c.Limiter.inFlight {
+			return dst, fmt.Errorf("%w: claim %d is on calls in flight", ErrInvalidDemand, i+1)
+		}
+		parts[i] = part{limiter: c.Limiter, call: take(c.Key, c.N)}
+	}
+	store, err := sharedStore(parts)
+	if err != nil {
+		return dst, err
+	}
+	demands, results := split(parts)
+	defer func() { askShadows(ctx, parts, err) }() // also if the store panics
+	began := time.Now()
+	var waited time.Duration
+	if err = CheckTakeAll(ctx, demands, results); err == nil {
+		waited, err = waitAll(ctx, parts, func() error {
+			return askAll(ctx, store, parts, demands, results, withPolicy)
+		})
+	}
+	observeAll(ctx, parts, err, time.Since(began), waited)
+	if err != nil && (results[0] == Result{}) {
+		return dst, err
+	}
+	return append(dst, results...), err
+}
+
 // PeekAll returns what [AllowAll] would, and takes nothing. Remaining is not reduced by the units
 // of the claims. A claim with N = 0 peeks for one unit.
 func PeekAll(ctx context.Context, claims ...Claim) ([]Result, error) {
@@ -107,6 +143,15 @@ func together(ctx context.Context, parts []part, policy bool) (err error) {
 	demands, results := split(parts)
 	defer func() { askShadows(ctx, parts, err) }() // also if the store panics
 	began := time.Now()
+	err = askAll(ctx, store, parts, demands, results, policy)
+	observeAll(ctx, parts, err, time.Since(began), 0)
+	return err
+}
+
+// askAll calls the store once, and applies the policies if the store leaves the call undecided.
+func askAll(
+	ctx context.Context, store Store, parts []part, demands []Demand, results []Result, policy bool,
+) (err error) {
 	switch err = ended(ctx); {
 	case err != nil:
 	case len(demands) == 1:
@@ -120,13 +165,12 @@ func together(ctx context.Context, parts []part, policy bool) (err error) {
 			err = nil
 		}
 	}
-	observeAll(ctx, parts, err, time.Since(began))
 	return err
 }
 
 // observeAll calls the observers of parts, and wakes the calls that wait for units that parts have
 // released.
-func observeAll(ctx context.Context, parts []part, err error, elapsed time.Duration) {
+func observeAll(ctx context.Context, parts []part, err error, elapsed, waited time.Duration) {
 	for _, p := range parts {
 		if err == nil && p.op == OpGiveBack {
 			p.limiter.wake(p.key)
@@ -136,6 +180,7 @@ func observeAll(ctx context.Context, parts []part, err error, elapsed time.Durat
 				Key: p.key, Op: p.op, N: p.n,
 				Limits: p.limiter.limits, Results: p.results, Err: err,
 				RefusedByOther: err == nil && p.refusedByOther(parts), Elapsed: elapsed,
+				Waited: waited,
 			})
 		}
 	}

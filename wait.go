@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/truewindow/ratelimit/internal/longkey"
@@ -77,6 +78,52 @@ func (l *Limiter) askUntilAdmitted(
 			return slept, fmt.Errorf("%w: %w", waitErr, err)
 		case waitErr != nil:
 			return slept, waitErr
+		}
+	}
+}
+
+// waitAll waits until parts are the first of the queue of their first part, and then calls ask
+// after each refusal's RetryAfter, until ask admits them or fails.
+func waitAll(
+	ctx context.Context, parts []part, ask func() error,
+) (waited time.Duration, err error) {
+	began := time.Now()
+	queues, key := parts[0].limiter.waiting, longkey.Shorten(parts[0].key)
+	if !queues.enter(key) {
+		// With 0 units no refusal of the first ends this wait: other claims may be refused there.
+		if err := queues.await(ctx, key, 0, nil); err != nil {
+			return time.Since(began), err
+		}
+		waited = time.Since(began)
+	}
+	defer queues.leave(key)
+	for failures := 0; ; {
+		err := ask()
+		var pause time.Duration
+		switch {
+		case err == nil:
+			i := slices.IndexFunc(parts, func(p part) bool { return !p.allowed() })
+			if i < 0 {
+				return waited, nil
+			}
+			failures = 0
+			for _, p := range parts[i:] {
+				pause = max(pause, p.results[Binding(p.results)].RetryAfter)
+			}
+		case !slices.ContainsFunc(parts, func(p part) bool { return !p.limiter.waitsOut(err) }):
+			pause = backoff(failures)
+			failures++
+		default:
+			return waited, err
+		}
+		slept := time.Now()
+		waitErr := sleep(ctx, pause, nil)
+		waited += time.Since(slept)
+		switch {
+		case waitErr != nil && err != nil:
+			return waited, fmt.Errorf("%w: %w", waitErr, err)
+		case waitErr != nil:
+			return waited, waitErr
 		}
 	}
 }

@@ -13,10 +13,21 @@ import (
 // the caller gets the answer in any case. It does not end with ctx, since the cool-down concerns
 // other callers too.
 func (t *Transport) coolDown(ctx context.Context, key string, res *http.Response) {
-	pause := min(pauseOf(res, time.Now()), t.options.MaxCoolDown)
-	if pause > 0 {
+	pause := pauseOf(res, time.Now())
+	if pause <= 0 {
+		pause = t.options.CoolDown(res)
+	}
+	if pause = min(pause, t.options.MaxCoolDown); pause > 0 {
 		_, _ = t.cooling.Force(context.WithoutCancel(ctx), key, algorithm.BlockFor(pause))
 	}
+}
+
+// afterRefusal is the default of [Options.CoolDown].
+func afterRefusal(res *http.Response) time.Duration {
+	if res.StatusCode == http.StatusTooManyRequests {
+		return DefaultCoolDown
+	}
+	return 0
 }
 
 // pauseOf returns for how long no request may be sent according to the answer. Retry-After has

@@ -24,18 +24,29 @@ func TestCoolDown(t *testing.T) {
 		want   time.Duration
 	}{
 		{"200", 200, nil, 0},
-		{"429 alone", 429, nil, 0},
+		{"429 alone", 429, nil, upstream.DefaultCoolDown},
+		{"403 alone", 403, nil, 0},
+		{"503 alone", 503, nil, 0},
+		{"429 with units left", 429, []string{"X-RateLimit-Remaining", "5",
+			"X-RateLimit-Reset", "9"}, upstream.DefaultCoolDown},
+		{"Shopify", 429, []string{"Retry-After", "2.0"}, 2 * time.Second},
+		{"Microsoft Graph", 503, []string{"Retry-After", "0.503"}, 503 * time.Millisecond},
+		{"Docker Hub", 429, []string{"Retry-After", "946684860"}, time.Minute},
+		{"Azure", 429, []string{"Retry-After-Ms", "1500", "Retry-After", "1"},
+			1500 * time.Millisecond},
 		{"429", 429, []string{"Retry-After", "7"}, 7 * time.Second},
 		{"429 with a date", 429, []string{"Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT"},
 			30 * time.Second},
 		{"429 with a date in the past", 429,
-			[]string{"Retry-After", "Fri, 31 Dec 1999 00:00:30 GMT"}, 0},
+			[]string{"Retry-After", "Fri, 31 Dec 1999 00:00:30 GMT"}, upstream.DefaultCoolDown},
 		{"503", 503, []string{"Retry-After", "7"}, 7 * time.Second},
 		{"403, as GitHub answers", 403, []string{"Retry-After", "7"}, 7 * time.Second},
 		{"202 asks to poll", 202, []string{"Retry-After", "7"}, 0},
 		{"500", 500, []string{"Retry-After", "7"}, 0},
-		{"no wait", 429, []string{"Retry-After", "0"}, 0},
-		{"nonsense", 429, []string{"Retry-After", "soon"}, 0},
+		{"no wait", 429, []string{"Retry-After", "0"}, upstream.DefaultCoolDown},
+		{"no wait at 503", 503, []string{"Retry-After", "0"}, 0},
+		{"nonsense", 429, []string{"Retry-After", "soon"}, upstream.DefaultCoolDown},
+		{"negative", 429, []string{"Retry-After", "-43"}, upstream.DefaultCoolDown},
 		{"capped", 429, []string{"Retry-After", "86400"}, upstream.DefaultMaxCoolDown},
 		{"more than a duration holds", 503, []string{"Retry-After", "99999999999999999999"},
 			upstream.DefaultMaxCoolDown},
@@ -65,7 +76,7 @@ func TestCoolDown(t *testing.T) {
 			"RateLimit", `"hour";r=0;t=9`}, 9 * time.Second},
 		{"draft-11, calls in flight", 429, []string{
 			"RateLimit-Policy", `"calls";q=4;qu="concurrent-requests"`,
-			"RateLimit", `"calls";r=0;t=9`}, 0},
+			"RateLimit", `"calls";r=0;t=9`}, upstream.DefaultCoolDown},
 		{"draft-07", 200, []string{"RateLimit", "limit=100, remaining=0, reset=9"},
 			9 * time.Second},
 		{"GitHub", 403, []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0",
@@ -96,6 +107,77 @@ func TestCoolDown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCoolDownOption: the option says how long a cool-down lasts after an answer that does not,
+// such as one of a secondary limit of GitHub. It is within MaxCoolDown.
+func TestCoolDownOption(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		fields []string
+		want   time.Duration
+	}{
+		{200, nil, 0},
+		{429, nil, 0},
+		{403, []string{"X-RateLimit-Remaining", "5", "X-RateLimit-Reset", "9"}, time.Minute},
+		{403, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"}, 9 * time.Second},
+		{403, []string{"Retry-After", "7"}, 7 * time.Second},
+		{529, nil, upstream.DefaultMaxCoolDown},
+	} {
+		bubble(t, func(t *testing.T, store ratelimit.Store) {
+			base := newBase()
+			rt := newTransport(t, store, upstream.Options{Base: base, Cost: secretKey, NoWait: true,
+				CoolDown: func(res *http.Response) time.Duration {
+					switch res.StatusCode {
+					case 403:
+						return time.Minute
+					case 529:
+						return 24 * time.Hour
+					}
+					return -1
+				}}, ratelimit.PerHour("maps", 100))
+			base.say(tt.status, tt.fields...)
+			wantStatus(t.Context(), t, rt, tt.status)
+			_, err := send(t.Context(), rt)
+			switch {
+			case tt.want > 0:
+				wantLimited(t, err, "maps.cooldown", true, tt.want)
+			case err != nil:
+				t.Errorf("after %d: %v", tt.status, err)
+			}
+		})
+	}
+}
+
+// TestCoolDownNoStorm: while an upstream answers 429 without a time, the workers of two processes
+// send no more than one burst for each cool-down.
+func TestCoolDownNoStorm(t *testing.T) {
+	bubble(t, func(t *testing.T, store ratelimit.Store) {
+		const burst, coolDowns = 5, 6
+		base := newBase()
+		base.say(429)
+		opts := upstream.Options{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Millisecond) // all of a burst are sent before the first answer
+			return base.RoundTrip(r)
+		}), Cost: secretKey}
+		ctx, cancel := context.WithTimeout(t.Context(), coolDowns*upstream.DefaultCoolDown)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 2 {
+			rt := newTransport(t, store, opts, ratelimit.PerSecond("maps", burst))
+			for range 10 {
+				all.Go(func() {
+					for err := error(nil); err == nil; { // until the deadline
+						_, err = send(ctx, rt)
+					}
+				})
+			}
+		}
+		all.Wait()
+		if n := base.count(); n != burst*coolDowns {
+			t.Errorf("%d requests were sent, want %d", n, burst*coolDowns)
+		}
+	})
 }
 
 // TestCoolDownShared: the answer to one process stops the requests of all processes for the same

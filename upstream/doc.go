@@ -27,14 +27,17 @@
 //
 // # Cool-down
 //
-// An upstream may refuse all the same, for example because others use the same account. Two kinds
+// An upstream may refuse all the same, for example because others use the same account. Three kinds
 // of answers begin a cool-down, in which no process of the fleet sends a request of the same key:
 //
-//   - Status 403, 429 or 503 with Retry-After (RFC 9110, section 10.2.3).
+//   - Status 403, 429 or 503 with a field that
+//     [github.com/truewindow/ratelimit/httplimit/headers.RetryAfter] reads.
 //   - Any other answer that reports a quota with nothing left and the time until it is renewed, in
 //     any form that [github.com/truewindow/ratelimit/httplimit/headers.Parse] reads: RateLimit of
 //     the Internet-Draft, X-RateLimit-Remaining, the fields of GitHub, OpenAI and Anthropic, and
 //     others. Quotas of calls in flight do not begin a cool-down.
+//   - Any other answer for which [Options.CoolDown] returns a length: by default a 429 that says no
+//     time, or one that is over.
 //
 // A cool-down lasts [Options.MaxCoolDown] at most. If two overlap, the one that ends later holds.
 // Requests wait for its end as they wait for a limit. The caller gets the answer as it is: the

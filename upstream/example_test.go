@@ -122,6 +122,57 @@ func ExampleOptions_cost() {
 	// GET /status 200
 }
 
+// newSearchClient returns a client for which searches have a narrower limit inside that of all
+// requests.
+func newSearchClient(store ratelimit.Store) (*http.Client, error) {
+	opts := &upstream.Options{Cost: cost}
+	search, err := upstream.NewLimiter(store, opts, ratelimit.PerMinute("search", 30))
+	if err != nil {
+		return nil, err
+	}
+	opts.Claims = func(r *http.Request) ([]ratelimit.Claim, error) {
+		if r.URL.Path != "/search" {
+			return nil, nil
+		}
+		account, _, _ := r.BasicAuth()
+		return []ratelimit.Claim{{Limiter: search, Key: account, N: 1}}, nil
+	}
+	transport, err := upstream.New(store, opts, ratelimit.PerHour("units", 5000))
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport, Timeout: 5 * time.Second}, nil
+}
+
+// A search takes a unit of its own limit and one of the account's.
+func ExampleOptions_claims() {
+	store, api := newStore(), newAPI(http.StatusOK)
+	defer store.Close()
+	defer api.Close()
+	client, err := newSearchClient(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequest(http.MethodGet, api.URL+"/search", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r.SetBasicAuth("acme", "password")
+	for range 31 {
+		res, err := client.Do(r)
+		if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
+			fmt.Println("limited by", limited.Limit)
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		_ = res.Body.Close()
+	}
+	// Output: limited by search
+}
+
 // A cool-down that the answer to one process begins holds for all processes.
 func Example_coolDown() {
 	store, api := newStore(), newAPI(http.StatusTooManyRequests, "Retry-After", "30")

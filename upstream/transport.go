@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 const (
 	DefaultMargin      = 100 * time.Millisecond
 	DefaultMaxCoolDown = 10 * time.Minute
+	DefaultCoolDown    = 10 * time.Second
 )
 
 // Options are the options of a [Transport]. The zero value is ready for use.
@@ -28,10 +30,25 @@ type Options struct {
 	// be safe for concurrent use and must not change the request. If Cost is nil, a request is
 	// one unit under the host of its URL, with the port unless it is the default of http or https.
 	Cost func(*http.Request) (key string, units int64, err error)
+	// Claims returns what a request needs besides its Cost, such as a unit of a narrower limit that
+	// holds for some requests only: claims that are decided together with the Cost, all or none, as
+	// by [ratelimit.AllowAll]. Their limiters must be on the transport's store; make them once,
+	// with [NewLimiter] so that they have the margin. A request for which Claims returns an error
+	// is not sent, and the caller gets the error. Claims is not called for a request of 0 units. It
+	// must be safe for concurrent use and must not change the request. Nil means no further claims.
+	//
+	// Requests with claims wait in the queue of the first claim's limiter and key, and other
+	// requests in that of their key. On Redis Cluster the keys must be in one hash slot.
+	Claims func(*http.Request) ([]ratelimit.Claim, error)
 	// Margin is how much longer the window of each limit is than at the upstream, in whole
 	// microseconds. 0 means DefaultMargin; a negative Margin means no margin.
 	Margin time.Duration
-	// MaxCoolDown is the longest cool-down, whatever the upstream requires, from 1ms to
+	// CoolDown returns how long no request of the same key is sent after an answer that says no
+	// time to wait, or one that is over; 0 or less means no cool-down. It must be safe for
+	// concurrent use and must not read the body. Nil means DefaultCoolDown after status 429 and
+	// none after others.
+	CoolDown func(*http.Response) time.Duration
+	// MaxCoolDown is the longest cool-down, whatever is required, from 1ms to
 	// ratelimit.MaxWindow. 0 means DefaultMaxCoolDown.
 	MaxCoolDown time.Duration
 	// NoWait makes a request fail at once if it may not be sent now.
@@ -73,31 +90,67 @@ func New(store ratelimit.Store, opts *Options, limits ...ratelimit.Limit) (*Tran
 	if err := t.options.setDefaults(); err != nil {
 		return nil, err
 	}
-	if len(limits) == 0 {
-		return nil, fmt.Errorf("%w: no limit", ratelimit.ErrInvalidOptions)
-	}
-	var algorithms []ratelimit.Algorithm
-	for _, limit := range limits {
-		if err := limit.Validate(); err != nil {
-			return nil, err
-		}
-		limit.Window += max(0, t.options.Margin)
-		algorithms = append(algorithms, algorithm.SlidingLog(limit))
+	algorithms, err := t.options.widen(limits)
+	if err != nil {
+		return nil, err
 	}
 	// The longest time is the same for all transports, because a block ends no later than the
 	// longest time of the transport that reads it.
 	block := algorithm.Blocking(limits[0].Name+".cooldown", ratelimit.MaxWindow)
-	limiter, err := ratelimit.New(store, append(algorithms, block)...)
-	if err != nil {
+	if t.limiter, err = t.options.limiter(store, append(algorithms, block)...); err != nil {
 		return nil, err
 	}
 	cooling, err := ratelimit.New(store, block)
 	if err != nil {
 		return nil, err
 	}
-	t.limiter = limiter.With(t.options.Policy).WithObserver(t.options.Observe)
 	t.cooling = cooling.WithObserver(t.options.Observe)
 	return t, nil
+}
+
+// NewLimiter returns a limiter for the claims of [Options.Claims]. It has the limits as the
+// upstream states them, with the Margin, the Policy and the Observe of opts. Errors are those of
+// [New].
+func NewLimiter(
+	store ratelimit.Store, opts *Options, limits ...ratelimit.Limit,
+) (*ratelimit.Limiter, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if err := o.setDefaults(); err != nil {
+		return nil, err
+	}
+	algorithms, err := o.widen(limits)
+	if err != nil {
+		return nil, err
+	}
+	return o.limiter(store, algorithms...)
+}
+
+// widen returns logs of limits whose windows are longer by the margin.
+func (o *Options) widen(limits []ratelimit.Limit) (algorithms []ratelimit.Algorithm, err error) {
+	if len(limits) == 0 {
+		return nil, fmt.Errorf("%w: no limit", ratelimit.ErrInvalidOptions)
+	}
+	for _, limit := range limits {
+		if err := limit.Validate(); err != nil {
+			return nil, err
+		}
+		limit.Window += max(0, o.Margin)
+		algorithms = append(algorithms, algorithm.SlidingLog(limit))
+	}
+	return algorithms, nil
+}
+
+func (o *Options) limiter(
+	store ratelimit.Store, algorithms ...ratelimit.Algorithm,
+) (*ratelimit.Limiter, error) {
+	l, err := ratelimit.New(store, algorithms...)
+	if err != nil {
+		return nil, err
+	}
+	return l.With(o.Policy).WithObserver(o.Observe), nil
 }
 
 // setDefaults replaces zeros by their defaults, and checks the options.
@@ -107,6 +160,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.Cost == nil {
 		o.Cost = perHost
+	}
+	if o.CoolDown == nil {
+		o.CoolDown = afterRefusal
 	}
 	if o.Margin == 0 {
 		o.Margin = DefaultMargin
@@ -147,7 +203,7 @@ var defaultPorts = map[string]string{"http": "80", "https": "443"}
 //   - An error that wraps the context's error: the context had ended before the call.
 //   - Another error of [ratelimit.Limiter.WaitN], such as [ratelimit.ErrExceedsLimit] for a request
 //     that costs more than a limit ever admits, or [ratelimit.ErrQueueFull].
-//   - An error that wraps the one of [Options.Cost].
+//   - An error that wraps the one of [Options.Cost] or [Options.Claims].
 //
 // Other errors are those of [Options.Base]. The cost of a request is spent even if sending it
 // fails, since the upstream may have counted it.
@@ -189,15 +245,27 @@ func (t *Transport) admit(r *http.Request) (key string, units int64, err error) 
 	case units == 0:
 		return key, 0, nil
 	}
+	var claims []ratelimit.Claim
+	if t.options.Claims != nil {
+		if claims, err = t.options.Claims(r); err != nil {
+			return "", 0, fmt.Errorf("upstream: no claims for the request: %w", err)
+		}
+	}
 	var room [4]ratelimit.Result
 	results := room[:0]
-	if t.options.NoWait {
+	claims = slices.Clip(claims) // it is the caller's
+	switch own := (ratelimit.Claim{Limiter: t.limiter, Key: key, N: units}); {
+	case len(claims) > 0 && t.options.NoWait:
+		results, err = ratelimit.AllowAllEach(r.Context(), results, append(claims, own)...)
+	case len(claims) > 0:
+		results, err = ratelimit.WaitAllEach(r.Context(), results, append(claims, own)...)
+	case t.options.NoWait:
 		results, err = t.limiter.AllowEach(r.Context(), key, units, results)
-	} else {
+	default:
 		results, err = t.limiter.WaitEach(r.Context(), key, units, results)
 	}
 	if err == nil && results[ratelimit.Binding(results)].Allowed {
 		return key, units, nil
 	}
-	return "", 0, t.failure(r.Context(), results, err)
+	return "", 0, t.failure(r.Context(), claims, results, err)
 }

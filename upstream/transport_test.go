@@ -433,9 +433,9 @@ func TestContract(t *testing.T) {
 			}
 			return res, body, err
 		}
-		base.say(429, "Retry-After", "nonsense", "Other", "1")
+		base.say(503, "Retry-After", "nonsense", "Other", "1")
 		res, body, err := post()
-		if err != nil || res.StatusCode != 429 || res.Header.Get("Other") != "1" ||
+		if err != nil || res.StatusCode != 503 || res.Header.Get("Other") != "1" ||
 			body.closed != 1 {
 			t.Errorf("%v, %v, closed %d times", res, err, body.closed)
 		}

@@ -100,8 +100,8 @@ func waitOf(s string, unit time.Duration, now time.Time) (time.Duration, bool) {
 	return max(0, at.Sub(now)), ok
 }
 
-// numberOf returns a number of units, rounded up to a nanosecond, or the longest Duration. It returns
-// false if s is not a number or is negative.
+// numberOf returns a number of units, rounded up to a nanosecond, or the longest Duration. It
+// returns false if s is not a number or is negative.
 func numberOf(s string, unit time.Duration) (time.Duration, bool) {
 	if !isDecimal(s) {
 		// A floating-point number near 0 may be written as 5e-05.
