@@ -60,8 +60,8 @@ var helpTexts = map[string]map[string]string{
 			"clientip: of a list the right-most, and IPv6 by /64.",
 		"trusted-proxy": "A network, such as 10.0.0.0/8, whose addresses do not count in a list " +
 			"of addresses. Repeat the flag, or separate by commas.",
-		"time-field": "The field of JSON lines that has the time: RFC 3339, as in access logs, or " +
-			"Unix time in seconds, ms, µs or ns. Without a zone it is UTC. Default: time.",
+		"time-field": "The field of JSON lines that has the time: RFC 3339, as in access logs, " +
+			"or Unix time in seconds, ms, µs or ns. Without a zone it is UTC. Default: time.",
 		"units-field": "The field that has the units of a request. By default each takes 1 unit.",
 		"svg":         "Also draw the report as SVG to FILE.",
 		"json":        "Print the report as JSON.",

@@ -244,7 +244,8 @@ func TestReplayOfSeveralLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, progress := replayed(t, exitOK, "--log", newer, "--log", older, "--limit=10/1m", "--progress")
+	got, progress := replayed(t, exitOK, "--log", newer, "--log", older, "--limit=10/1m",
+		"--progress")
 	_, wantRefusals, _ := strings.Cut(whole, "\nLimit ")
 	_, refusals, _ := strings.Cut(got, "\nLimit ")
 	if refusals != wantRefusals || !strings.HasPrefix(got, "1,000 requests of 60 keys") ||
@@ -263,7 +264,8 @@ func TestReplayWithoutLines(t *testing.T) {
 		feed(t, []byte(tt.log), false)
 		args := append([]string{"--log=-", "--limit=10/1m"}, strings.Fields(tt.args)...)
 		stdout, stderr := replayed(t, exitError, args...)
-		if !strings.HasPrefix(stdout, "0 requests of 0 keys") || !strings.Contains(stderr, tt.want) {
+		if !strings.HasPrefix(stdout, "0 requests of 0 keys") || !strings.Contains(stderr,
+			tt.want) {
 			t.Errorf("%q: %s%s", tt.log, stdout, stderr)
 		}
 	}

@@ -163,7 +163,8 @@ func TestJSONLines(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got arrival
-			err := newJSONParser(tt.key, "time", tt.units, newAddresses(nil)).parse([]byte(tt.line), &got)
+			err := newJSONParser(tt.key, "time", tt.units, newAddresses(nil)).parse([]byte(tt.line),
+				&got)
 			checkArrival(t, got, err, tt.want, tt.err)
 		})
 	}

@@ -35,13 +35,15 @@ var readableLogs = []struct {
 	{name: "milliseconds",
 		line: `{ip} - - [25/Nov/2026:12:00:0{s}.000 +0000] "GET / HTTP/1.0" 200 2326 "-" "-"`},
 	{name: "docker logs -t", line: "2026-11-25T12:00:07.123456789Z " + access("{ip}")},
-	{name: "kubectl logs --timestamps", line: "2026-11-25T12:00:07.123456789+01:00 " + access("{ip}")},
+	{name: "kubectl logs --timestamps", line: "2026-11-25T12:00:07.123456789+01:00 " +
+		access("{ip}")},
 	{name: "kubectl logs --prefix", line: "[pod/web-5d9c/nginx] " + access("{ip}")},
 	{name: "kubectl logs --prefix --timestamps",
 		line: "[pod/web-5d9c/nginx] 2026-11-25T12:00:07.1Z " + access("{ip}")},
 	{name: "docker compose", line: "web-1  | " + access("{ip}")},
 	{name: "docker compose -t", line: "web-1  | 2026-11-25T12:00:07.1Z " + access("{ip}")},
-	{name: "docker compose in colour", line: "\x1b[36mweb-1  | \x1b[0m" + access("{ip}") + "\x1b[0m"},
+	{name: "docker compose in colour", line: "\x1b[36mweb-1  | \x1b[0m" + access("{ip}") +
+		"\x1b[0m"},
 	{name: "docker service logs", line: "web.1.q2z8@node-1    | " + access("{ip}")},
 	{name: "stern", line: "\x1b[38;5;2mweb-5d9c\x1b[0m \x1b[38;5;2mnginx\x1b[0m " + access("{ip}")},
 	{name: "CRI", line: "2026-11-25T12:00:07.123456789Z stdout F " + access("{ip}")},
@@ -51,11 +53,13 @@ var readableLogs = []struct {
 		line: "Nov 25 12:00:00 10.0.0.5 nginx: " + access("{ip}")},
 	{name: "syslog of RFC 5424",
 		line: "<190>1 2026-11-25T12:00:07.1Z host nginx - - - " + access("{ip}")},
-	{name: "syslog of RFC 5424 with data", line: `<190>1 2026-11-25T12:00:07.1Z host nginx 812 ID ` +
+	{name: "syslog of RFC 5424 with data", line: `<190>1 2026-11-25T12:00:07.1Z host nginx 812 ` +
+		`ID ` +
 		`[a@1 b="c"] ` + access("{ip}")},
 	{name: "rsyslog", line: "2026-11-25T12:00:07.123456+00:00 host nginx: " + access("{ip}")},
 	{name: "journalctl", line: "Nov 25 12:00:00 host nginx[812]: " + access("{ip}")},
-	{name: "journalctl -o short-iso", line: "2026-11-25T12:00:07+0000 host nginx[812]: " + access("{ip}")},
+	{name: "journalctl -o short-iso", line: "2026-11-25T12:00:07+0000 host nginx[812]: " +
+		access("{ip}")},
 	{name: "Heroku", line: "2026-11-25T12:00:07.1+00:00 app[web.1]: " + access("{ip}")},
 	{name: "vhost_combined", line: "example.com:443 " + access("{ip}")},
 	{name: "vhost_combined of an address", line: "198.51.100.9:443 " + access("{ip}")},
@@ -66,12 +70,14 @@ var readableLogs = []struct {
 		` 480 0.004 [default-web-80] [] 10.1.0.9:8080 5 0.004 200 0c1f`},
 	{name: "Traefik", line: access("{ip}") + ` 12 "web@docker" "http://10.0.0.2:80" 3ms`},
 	{name: "HAProxy with option httplog clf",
-		line: `{ip} - - [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.1" 200 5 "" "" 51234 123 "web" "app" "s1" 0 0 0 1 1 ---- 1 1 0 0 0 0 0 "" ""`},
+		line: `{ip} - - [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.1" 200 5 "" "" 51234 123 ` +
+			`"web" "app" "s1" 0 0 0 1 1 ---- 1 1 0 0 0 0 0 "" ""`},
 	{name: "a user that looks like a client",
 		line: `{ip} - x 9.9.9.9 - - [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.0" 200 1`},
 	{name: "a user that looks like a time", line: `{ip} - a [01/Jan/2000:00:00:00 +0000] \" [b ` +
 		`[25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.0" 200 1`},
-	{name: "an identity", line: `{ip} ident frank [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.0" 200 1`},
+	{name: "an identity", line: `{ip} ident frank [25/Nov/2026:12:00:0{s} +0000] "GET / ` +
+		`HTTP/1.0" 200 1`},
 	{name: "with ports", line: access("{ip}"), ips: []string{"192.0.2.1:80", "192.0.2.2:81",
 		"192.0.2.1:82", "192.0.2.1", "192.0.2.2:83"}},
 	{name: "mapped", line: access("{ip}"), ips: []string{"::ffff:192.0.2.1", "192.0.2.2",
@@ -83,8 +89,10 @@ var readableLogs = []struct {
 		"a.example.com", "a.example.com", "b.example.com"},
 		keys: [2]string{"a.example.com", "b.example.com"}},
 	{name: "a list first", line: access("203.0.113.9, {ip}")},
-	{name: "nginx main", line: access("10.0.0.1") + ` "{ip}"`, options: Options{KeyField: "forwarded"}},
-	{name: "nginx main with a list", line: "web-1  | " + access("10.0.0.1") + ` "203.0.113.9, {ip}"`,
+	{name: "nginx main", line: access("10.0.0.1") + ` "{ip}"`,
+		options: Options{KeyField: "forwarded"}},
+	{name: "nginx main with a list", line: "web-1  | " + access("10.0.0.1") +
+		` "203.0.113.9, {ip}"`,
 		options: Options{KeyField: "forwarded"}},
 	{name: "the user", line: "web-1  | " +
 		`192.0.2.9 - user {ip} [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.0" 200 1`,
@@ -96,7 +104,8 @@ var readableLogs = []struct {
 
 	{name: "JSON", line: `{"time":"2026-11-25T12:00:0{s}Z","key":"{ip}"}`},
 	{name: "JSON as $time_local", line: `{"time":"25/Nov/2026:12:00:0{s} +0000","key":"{ip}"}`},
-	{name: "JSON without a colon in the zone", line: `{"time":"2026-11-25T20:00:0{s}+0800","key":"{ip}"}`},
+	{name: "JSON without a colon in the zone",
+		line: `{"time":"2026-11-25T20:00:0{s}+0800","key":"{ip}"}`},
 	{name: "JSON with a comma", line: `{"time":"2026-11-25 12:00:0{s},000","key":"{ip}"}`},
 	{name: "JSON without a zone", line: `{"time":"2026-11-25T12:00:0{s}","key":"{ip}"}`},
 	{name: "JSON in UTC by name", line: `{"time":"2026-11-25 12:00:0{s} UTC","key":"{ip}"}`},
@@ -111,19 +120,24 @@ var readableLogs = []struct {
 	{name: "JSON of syslog",
 		line: "Nov 25 12:00:00 host nginx: " + `{"time":179560800{s},"key":"{ip}"}`},
 	{name: "Caddy", line: `{"level":"info","ts":179560800{s}.0,"logger":"http.log.access",` +
-		`"request":{"remote_ip":"{ip}","remote_port":"5123","headers":{"User-Agent":["curl"]}},"status":200}`,
+		`"request":{"remote_ip":"{ip}","remote_port":"5123",` +
+		`"headers":{"User-Agent":["curl"]}},"status":200}`,
 		options: Options{KeyField: "request.remote_ip", TimeField: "ts"}},
-	{name: "Caddy by a header", line: `{"ts":179560800{s}.0,"request":{"headers":{"X-Forwarded-For":["{ip}"]}}}`,
+	{name: "Caddy by a header",
+		line:    `{"ts":179560800{s}.0,"request":{"headers":{"X-Forwarded-For":["{ip}"]}}}`,
 		options: Options{KeyField: "request.headers.X-Forwarded-For", TimeField: "ts"}},
 	{name: "Caddy by a header of two values",
-		line:    `{"ts":179560800{s}.0,"request":{"headers":{"X-Forwarded-For":["203.0.113.9","{ip}"]}}}`,
+		line: `{"ts":179560800{s}.0,"request":{"headers":` +
+			`{"X-Forwarded-For":["203.0.113.9","{ip}"]}}}`,
 		options: Options{KeyField: "request.headers.X-Forwarded-For", TimeField: "ts"}},
 	{name: "Traefik JSON", line: `{"ClientAddr":"{ip}:4{s}12","ClientHost":"{ip}",` +
 		`"StartUTC":"2026-11-25T12:00:0{s}.000000001Z","level":"info"}`,
 		options: Options{KeyField: "ClientAddr", TimeField: "StartUTC"}},
-	{name: "nginx JSON", line: `{"time_local":"25/Nov/2026:12:00:0{s} +0000","remote_addr":"{ip}","request_time":"0.004"}`,
+	{name: "nginx JSON", line: `{"time_local":"25/Nov/2026:12:00:0{s} ` +
+		`+0000","remote_addr":"{ip}","request_time":"0.004"}`,
 		options: Options{KeyField: "remote_addr", TimeField: "time_local"}},
-	{name: "Envoy JSON", line: `{"start_time":"2026-11-25T12:00:0{s}.000Z","downstream_remote_address":"{ip}:80"}`,
+	{name: "Envoy JSON", line: `{"start_time":"2026-11-25T12:00:0{s}.000Z",` +
+		`"downstream_remote_address":"{ip}:80"}`,
 		options: Options{KeyField: "downstream_remote_address", TimeField: "start_time"}},
 }
 
@@ -161,7 +175,8 @@ func TestReadableLogs(t *testing.T) {
 				t.Errorf("read %+v", in)
 			}
 			want := []WorstKey{{tt.keys[0], 2, 3}, {tt.keys[1], 1, 2}}
-			if short.Refused != 1 || hour.Refused != 3 || fmt.Sprint(hour.WorstKeys) != fmt.Sprint(want) {
+			if short.Refused != 1 || hour.Refused != 3 ||
+				fmt.Sprint(hour.WorstKeys) != fmt.Sprint(want) {
 				t.Errorf("refused %d and %d, of %+v", short.Refused, hour.Refused, hour.WorstKeys)
 			}
 		})

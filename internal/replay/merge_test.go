@@ -34,7 +34,8 @@ func TestLogsAreMergedByTime(t *testing.T) {
 		"of many":          split(log, 50),
 		"rotated":          {strings.NewReader(log[:half]), strings.NewReader(log[half:])},
 		"the newer first":  {strings.NewReader(log[half:]), strings.NewReader(log[:half])},
-		"and an empty one": {strings.NewReader(""), strings.NewReader(log), strings.NewReader("\n")},
+		"and an empty one": {strings.NewReader(""), strings.NewReader(log),
+			strings.NewReader("\n")},
 	} {
 		got, err := Run(t.Context(), logs, Options{Format: JSONLines, Proposals: proposals})
 		if err != nil {
@@ -57,13 +58,15 @@ func TestProblemsOfMergedLogs(t *testing.T) {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	var text strings.Builder
-	if err := report.WriteText(&text); err != nil || !strings.Contains(text.String(), "  log 2, line 2: ") {
+	if err := report.WriteText(&text); err != nil || !strings.Contains(text.String(),
+		"  log 2, line 2: ") {
 		t.Errorf("%v: %s", err, &text)
 	}
 	broken := errors.New("broken")
 	for want, second := range map[error]io.Reader{
 		ratelimit.ErrInvalidOptions: strings.NewReader(commonLine),
-		broken:                      io.MultiReader(strings.NewReader(good), iotest.ErrReader(broken)),
+		broken: io.MultiReader(strings.NewReader(good),
+			iotest.ErrReader(broken)),
 	} {
 		_, err := Run(t.Context(), []io.Reader{strings.NewReader(good), second}, o)
 		if !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "log 2: ") {
@@ -75,7 +78,8 @@ func TestProblemsOfMergedLogs(t *testing.T) {
 // TestWarnings checks that keys that are probably wrong are reported.
 func TestWarnings(t *testing.T) {
 	line := func(client string, i int) string {
-		return fmt.Sprintf("%s - - [25/Nov/2026:12:00:%02d +0000] \"GET / HTTP/1.1\" 200 5\n", client, i)
+		return fmt.Sprintf("%s - - [25/Nov/2026:12:00:%02d +0000] \"GET / HTTP/1.1\" 200 5\n",
+			client, i)
 	}
 	for want, client := range map[string]func(i int) string{
 		"nearly every request has a key of its own": func(i int) string {
@@ -91,7 +95,8 @@ func TestWarnings(t *testing.T) {
 		for i := range 50 {
 			log.WriteString(line(client(i), i))
 		}
-		report, err := runOne(t.Context(), strings.NewReader(log.String()), Options{Proposals: proposals})
+		report, err := runOne(t.Context(), strings.NewReader(log.String()),
+			Options{Proposals: proposals})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,8 @@ func TestUnreadLines(t *testing.T) {
 		{errNoKey.Error(), 7}}; !reflect.DeepEqual(in.Unread, want) {
 		t.Errorf("%+v", in.Unread)
 	}
-	if want := []UnreadLine{{0, 4, errSyntax.Error(), "not JSON\x1b[2J"}, {0, 6, errTooLong.Error(), ""},
+	if want := []UnreadLine{{0, 4, errSyntax.Error(), "not JSON\x1b[2J"}, {0, 6, errTooLong.Error(),
+		""},
 		{0, 8, errNoKey.Error(), "{}"}, {0, 9, errNoKey.Error(), "{}"},
 		{0, 10, errNoKey.Error(), "{}"}}; !reflect.DeepEqual(in.Examples, want) {
 		t.Errorf("%+v", in.Examples)
@@ -188,7 +189,9 @@ func TestInterrupted(t *testing.T) {
 // TestBytesThatAreNotText checks what is removed from lines, and what bounds them.
 func TestBytesThatAreNotText(t *testing.T) {
 	good := `{"time":1700000000,"key":"a"}`
-	bzip2, err := hex.DecodeString("425a6839314159265359fe9b1b3900000cd980041010046090222a042a200031434d300056807a87a8f2966b9b0c810704c24eae7d74f8bb9229c28487f4d8d9c8")
+	bzip2, err := hex.DecodeString("" +
+		"425a6839314159265359fe9b1b3900000cd980041010046090222a042a20003143" +
+		"4d300056807a87a8f2966b9b0c810704c24eae7d74f8bb9229c28487f4d8d9c8")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,19 +199,22 @@ func TestBytesThatAreNotText(t *testing.T) {
 		log           string
 		lines, unread int64
 	}{
-		"a byte-order mark":         {"\ufeff" + good, 1, 0},
-		"two files with marks":      {"\ufeff" + good + "\n\ufeff" + good, 2, 0},
-		"CRLF":                      {good + "\r\n" + good + "\r\n", 2, 0},
-		"copytruncate":              {strings.Repeat("\x00", 3*maxLine) + good + "\n" + good, 2, 0},
-		"NULs after a cut line":     {good + "\n" + good[:9] + "\x00\x00" + good, 2, 0},
-		"NULs at the end":           {good + "\x00\x00\n" + good + "\n\x00\x00", 3, 0},
-		"colours":                   {"\x1b[1;36mweb |\x1b[0m " + good + "\x1b[0m", 1, 0},
-		"bzip2":                     {string(bzip2), 1, 0},
-		"gzip with a mark":          {compressed(t, "\ufeff"+good), 1, 0},
-		"a key of 1 MB":             {good + "\n" + strings.Replace(good, "a", strings.Repeat("x", 1e6), 1), 2, 1},
-		"a key of 1 KiB":            {strings.Replace(good, "a", strings.Repeat("x", 1024), 1), 1, 0},
-		"lines before the first":    {"Attaching to web-1\n" + "web-1  | " + good, 2, 1},
-		"NULs and a line too long":  {"\x00\x00" + strings.Repeat("x", 2*maxLine) + "\n" + good, 2, 1},
+		"a byte-order mark":     {"\ufeff" + good, 1, 0},
+		"two files with marks":  {"\ufeff" + good + "\n\ufeff" + good, 2, 0},
+		"CRLF":                  {good + "\r\n" + good + "\r\n", 2, 0},
+		"copytruncate":          {strings.Repeat("\x00", 3*maxLine) + good + "\n" + good, 2, 0},
+		"NULs after a cut line": {good + "\n" + good[:9] + "\x00\x00" + good, 2, 0},
+		"NULs at the end":       {good + "\x00\x00\n" + good + "\n\x00\x00", 3, 0},
+		"colours":               {"\x1b[1;36mweb |\x1b[0m " + good + "\x1b[0m", 1, 0},
+		"bzip2":                 {string(bzip2), 1, 0},
+		"gzip with a mark":      {compressed(t, "\ufeff"+good), 1, 0},
+		"a key of 1 MB": {good + "\n" + strings.Replace(good, "a", strings.Repeat("x",
+			1e6), 1), 2, 1},
+		"a key of 1 KiB": {strings.Replace(good, "a", strings.Repeat("x", 1024), 1), 1,
+			0},
+		"lines before the first": {"Attaching to web-1\n" + "web-1  | " + good, 2, 1},
+		"NULs and a line too long": {"\x00\x00" + strings.Repeat("x", 2*maxLine) + "\n" + good, 2,
+			1},
 		"an unfinished colour":      {"\x1b[1;36\n" + good, 2, 1},
 		"spaces around":             {"  " + good + "  ", 1, 0},
 		"a line of only NULs":       {"\x00\n" + good, 2, 0},

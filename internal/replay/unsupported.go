@@ -24,13 +24,15 @@ var unsupportedLogs = []struct {
 	{regexp.MustCompile(`^\[\s*(\{|$)`), "a JSON array", `jq -c '.[]' FILE`},
 	{regexp.MustCompile(`^\{$`), "JSON over several lines", `jq -c . FILE`},
 	{regexp.MustCompile(`^#(Software|Version|Fields|Date|Start-Date):`),
-		"the W3C format (IIS, CloudFront)", `awk '/^#Fields:/ { for (i=2; i<=NF; i++) c[$i] = i-1 } ` +
+		"the W3C format (IIS, CloudFront)", `awk '/^#Fields:/ { for (i=2; i<=NF; i++) c[$i] = ` +
+			`i-1 } ` +
 			`!/^#/ { print "{\"key\":\"" $c["c-ip"] "\",\"time\":\"" ` +
 			`$c["date"] " " $c["time"] "\"}" }' FILE`},
 	{regexp.MustCompile(`^(https?|h2|wss?|grpcs?) \d{4}-\d\d-\d\dT\S+ \S+ \S+:\d+ `),
 		"the format of an AWS Application Load Balancer",
 		`awk '{ print "{\"key\":\"" $4 "\",\"time\":\"" $2 "\"}" }' FILE`},
-	{regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+Z \S+ \S+:\d+ (\S+:\d+|-) -?[\d.]+ -?[\d.]+ -?[\d.]+ `),
+	{regexp.MustCompile(`^\d{4}-\d\d-\d\dT\S+Z \S+ \S+:\d+ (\S+:\d+|-) -?[\d.]+ -?[\d.]+ ` +
+		`-?[\d.]+ `),
 		"the format of an AWS Classic Load Balancer",
 		`awk '{ print "{\"key\":\"" $3 "\",\"time\":\"" $1 "\"}" }' FILE`},
 	{regexp.MustCompile(`^\S+ \S+ \[\d\d/\w{3}/\d{4}:[\d:]+ [+-]\d{4}\] \S+ \S+ \S+ \w+\.\w+`),
@@ -42,7 +44,8 @@ var unsupportedLogs = []struct {
 	{regexp.MustCompile(`^\[\d{4}-\d\d-\d\dT[^]]+\] "`),
 		"Envoy's text format, in which only X-Forwarded-For has the client: field 4 by quotation " +
 			"marks, in Istio's format field 6",
-		`awk -F'"' '{ split($1, t, /[][]/); print "{\"key\":\"" $4 "\",\"time\":\"" t[2] "\"}" }' FILE`},
+		`awk -F'"' '{ split($1, t, /[][]/); print "{\"key\":\"" $4 "\",\"time\":\"" t[2] "\"}" ` +
+			`}' FILE`},
 }
 
 // containers are JSON lines whose text is a line of the log of interest.

@@ -29,19 +29,25 @@ var notReadLogs = []struct{ name, begin, line, end, want string }{
 	{"ALB", "", `https 2026-11-25T12:00:0{s}.186641Z app/my-lb/50dc {ip}:2817 10.0.0.1:80 0.000 ` +
 		`0.001 0.000 200 200 34 366 "GET https://www.example.com:443/ HTTP/1.1" "curl" - -` + "\n",
 		"", "Application Load Balancer"},
-	{"classic ELB", "", `2026-11-25T12:00:0{s}.945958Z my-lb {ip}:2817 10.0.0.1:80 0.000073 0.001048 ` +
+	{"classic ELB", "", `2026-11-25T12:00:0{s}.945958Z my-lb {ip}:2817 10.0.0.1:80 0.000073 ` +
+		`0.001048 ` +
 		`0.000057 200 200 0 29 "GET http://www.example.com:80/ HTTP/1.1" "curl" - -` + "\n",
 		"", "Classic Load Balancer"},
-	{"S3", "", `79a59df9 bucket [25/Nov/2026:12:00:0{s} +0000] {ip} 79a59df9 3E57427F REST.GET.OBJECT ` +
-		`a.txt "GET /a.txt HTTP/1.1" 200 - 113 - 7 - "-" "S3Console/0.4" -` + "\n", "", "Amazon S3"},
+	{"S3", "", `79a59df9 bucket [25/Nov/2026:12:00:0{s} +0000] {ip} 79a59df9 3E57427F ` +
+		`REST.GET.OBJECT ` +
+		`a.txt "GET /a.txt HTTP/1.1" 200 - 113 - 7 - "-" "S3Console/0.4" -` + "\n", "",
+		"Amazon S3"},
 	{"HAProxy", "", `Nov 25 12:00:0{s} host haproxy[14389]: {ip}:33317 ` +
-		`[25/Nov/2026:12:00:0{s}.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 ` +
+		`[25/Nov/2026:12:00:0{s}.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- ` +
+		`1/1/1/1/0 ` +
 		`0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"` + "\n", "", "option httplog clf"},
 	{"Envoy", "", `[2026-11-25T12:00:0{s}.310Z] "POST /api HTTP/1.1" 204 - 154 0 226 100 "{ip}" ` +
 		`"nsq2http" "cc21d9b0" "locations" "tcp://10.0.0.1:80"` + "\n", "", "Envoy"},
-	{"json-file", "", `{"log":"{ip} - - [25/Nov/2026:12:00:0{s} +0000] \"GET / HTTP/1.1\" 200 5\n",` +
+	{"json-file", "", `{"log":"{ip} - - [25/Nov/2026:12:00:0{s} +0000] \"GET / HTTP/1.1\" 200 ` +
+		`5\n",` +
 		`"stream":"stdout","time":"2026-11-25T12:00:09Z"}` + "\n", "", "json-file"},
-	{"journald", "", `{"__REALTIME_TIMESTAMP":"1","MESSAGE":"{ip} - - [25/Nov/2026:12:00:0{s} +0000] ` +
+	{"journald", "", `{"__REALTIME_TIMESTAMP":"1","MESSAGE":"{ip} - - [25/Nov/2026:12:00:0{s} ` +
+		`+0000] ` +
 		`\"GET / HTTP/1.1\" 200 5"}` + "\n", "", "journald"},
 }
 
@@ -139,8 +145,9 @@ func TestRefusedLines(t *testing.T) {
 		}
 	}
 	for value, want := range map[string]error{
-		`"-"`: errNoKey, `["-"]`: errNoKey, `[]`: errNoKey, `[""]`: errNoKey, `["a","b"]`: errBadKey,
-		`[1]`: errBadKey, `[{}]`: errBadKey, `["a"]`: nil, `"a, b"`: nil,
+		`"-"`: errNoKey, `["-"]`: errNoKey, `[]`: errNoKey, `[""]`: errNoKey,
+		`["a","b"]`: errBadKey,
+		`[1]`:       errBadKey, `[{}]`: errBadKey, `["a"]`: nil, `"a, b"`: nil,
 	} {
 		var a arrival
 		err := newJSONParser("key", "time", "", newAddresses(nil)).parse(
@@ -166,7 +173,8 @@ func TestNothingRead(t *testing.T) {
 	} {
 		tt.options.Proposals = proposals
 		report, err := runOne(t.Context(), strings.NewReader(tt.log), tt.options)
-		if report == nil || !errors.Is(err, ErrNothingRead) || !strings.Contains(err.Error(), tt.want) {
+		if report == nil || !errors.Is(err, ErrNothingRead) || !strings.Contains(err.Error(),
+			tt.want) {
 			t.Errorf("%q: %v", tt.log, err)
 		}
 	}
