@@ -13,8 +13,8 @@ import (
 // the caller gets the answer in any case. It does not end with ctx, since the cool-down concerns
 // other callers too.
 func (t *Transport) coolDown(ctx context.Context, key string, res *http.Response) {
-	pause := pauseOf(res, time.Now())
-	if pause <= 0 {
+	pause, ok := pauseOf(res, time.Now())
+	if !ok {
 		pause = t.options.CoolDown(res)
 	}
 	if pause = min(pause, t.options.MaxCoolDown); pause > 0 {
@@ -30,13 +30,13 @@ func afterRefusal(res *http.Response) time.Duration {
 	return 0
 }
 
-// pauseOf returns for how long no request may be sent according to the answer. Retry-After has
-// precedence over quotas.
-func pauseOf(res *http.Response, now time.Time) (pause time.Duration) {
+// pauseOf returns for how long no request may be sent according to the answer, or false if it does
+// not say. Retry-After has precedence over quotas.
+func pauseOf(res *http.Response, now time.Time) (pause time.Duration, ok bool) {
 	switch res.StatusCode {
 	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if wait, ok := headers.RetryAfter(res.Header, now); ok {
-			return wait
+			return wait, true
 		}
 	}
 	for _, q := range headers.Parse(res.Header, now) {
@@ -45,5 +45,5 @@ func pauseOf(res *http.Response, now time.Time) (pause time.Duration) {
 			pause = max(pause, q.Reset)
 		}
 	}
-	return pause
+	return pause, pause > 0
 }

@@ -37,7 +37,7 @@
 //     the Internet-Draft, X-RateLimit-Remaining, the fields of GitHub, OpenAI and Anthropic, and
 //     others. Quotas of calls in flight do not begin a cool-down.
 //   - Any other answer for which [Options.CoolDown] returns a length: by default a 429 that says no
-//     time, or one that is over.
+//     time.
 //
 // A cool-down lasts [Options.MaxCoolDown] at most. If two overlap, the one that ends later holds.
 // Requests wait for its end as they wait for a limit. The caller gets the answer as it is: the

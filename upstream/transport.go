@@ -44,9 +44,8 @@ type Options struct {
 	// microseconds. 0 means DefaultMargin; a negative Margin means no margin.
 	Margin time.Duration
 	// CoolDown returns how long no request of the same key is sent after an answer that says no
-	// time to wait, or one that is over; 0 or less means no cool-down. It must be safe for
-	// concurrent use and must not read the body. Nil means DefaultCoolDown after status 429 and
-	// none after others.
+	// time to wait; 0 or less means no cool-down. It must be safe for concurrent use and must not
+	// read the body. Nil means DefaultCoolDown after status 429 and none after others.
 	CoolDown func(*http.Response) time.Duration
 	// MaxCoolDown is the longest cool-down, whatever is required, from 1ms to
 	// ratelimit.MaxWindow. 0 means DefaultMaxCoolDown.
