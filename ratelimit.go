@@ -213,6 +213,9 @@ func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 // WaitEach return their results in the same order.
 func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
 
+// AppendLimits appends the limits to dst, in the order of Limits.
+func (l *Limiter) AppendLimits(dst []Limit) []Limit { return append(dst, l.limits...) }
+
 // Max returns the most units that a call can be admitted for: the smallest Max of l's limits.
 func (l *Limiter) Max() int64 {
 	most := l.limits[0].Max

@@ -11,8 +11,8 @@ import (
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
-// TestGuardAllocations: a limited request takes one allocation for the fields and the decision in
-// its context, and with New another one for its claims. The key of an IPv4 peer takes none. The
+// TestGuardAllocations: a limited request takes one allocation for the decision in its context, one
+// for the context in which it is made, one for the fields, and with New another for its claims. The key of an IPv4 peer takes none. The
 // race detector drops pooled values at random, so the test runs only without it.
 func TestGuardAllocations(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.Limit{Name: "all",
@@ -23,8 +23,8 @@ func TestGuardAllocations(t *testing.T) {
 		}
 	})
 	for most, h := range map[float64]http.Handler{
-		1: httplimit.Handler(limiter, clientip.RemoteAddr, handler),
-		2: httplimit.New(httplimit.PerKey(limiter, clientip.RemoteAddr))(handler),
+		3: httplimit.Handler(limiter, clientip.RemoteAddr, handler),
+		4: httplimit.New(httplimit.PerKey(limiter, clientip.RemoteAddr))(handler),
 	} {
 		r, w := get(), discard{http.Header{}}
 		serveOne := func() {

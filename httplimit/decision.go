@@ -43,7 +43,7 @@ func (d Decision) Allowed() bool {
 // second.
 func (d Decision) RetryAfter() time.Duration {
 	if d.Err != nil {
-		if d.Status() == http.StatusServiceUnavailable && !d.ended {
+		if d.undecided() {
 			// It is not known when the store recovers. This is the shortest Retry-After.
 			return time.Second
 		}
@@ -73,6 +73,11 @@ func (d Decision) Status() int {
 		return http.StatusServiceUnavailable
 	case d.Err == nil:
 		return http.StatusTooManyRequests
+	case d.chosen() != nil:
+		if s := d.chosen().Status; s >= 400 && s <= 599 {
+			return s
+		}
+		return http.StatusInternalServerError
 	case d.ended:
 		return http.StatusServiceUnavailable
 	case errors.Is(d.Err, ErrUnattributed):
@@ -83,6 +88,20 @@ func (d Decision) Status() int {
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusInternalServerError
+}
+
+// chosen returns the error of the Choose if it has a status, else nil.
+func (d Decision) chosen() (status *StatusError) {
+	if errors.Is(d.Err, ErrUnattributed) {
+		errors.As(d.Err, &status)
+	}
+	return status
+}
+
+// undecided reports whether the store is unavailable.
+func (d Decision) undecided() bool {
+	return !d.ended && !errors.Is(d.Err, ErrUnattributed) &&
+		errors.Is(d.Err, ratelimit.ErrUnavailable)
 }
 
 // reduced reports whether a degraded store has reduced all limits that refuse.
@@ -108,7 +127,7 @@ func (d Decision) blocked() bool {
 }
 
 // violated returns the names of the limits that refuse.
-func (d Decision) violated() (names []string) {
+func (d Decision) violated(names []string) []string {
 	for i := range d.Items {
 		if !d.Items[i].Result.Allowed {
 			names = append(names, d.Items[i].Limit.Name)

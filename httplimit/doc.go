@@ -8,10 +8,13 @@
 //			return nil, err // answered with 400
 //		case user.Internal:
 //			return nil, nil // not limited
-//		case r.Pattern == "POST /export":
-//			return []ratelimit.Claim{{Limiter: plans[user.Plan], Key: user.ID, N: 20}}, nil
 //		}
-//		return []ratelimit.Claim{{Limiter: plans[user.Plan], Key: user.ID, N: 1}}, nil
+//		route, err := httplimit.Route(r) // such as "POST /export"
+//		cost, known := costs[route]
+//		if !known {
+//			return nil, fmt.Errorf("route %q has no cost: %w", route, err)
+//		}
+//		return []ratelimit.Claim{{Limiter: plans[user.Plan], Key: user.ID, N: cost}}, nil
 //	})
 //	mux.Handle("POST /export", limit(export))
 //
@@ -32,17 +35,22 @@
 //     its real limits, so 429 would blame it for a fault of the server.
 //   - 503 with a Retry-After of one second and the same type when the store is unavailable and the
 //     policy of a limiter does not admit the request (see [ratelimit.Limiter.With]).
-//   - 503 without a type or Retry-After when the request's context has ended.
+//   - 503 without a type or Retry-After when the deadline of the request's context has passed, or
+//     Choose returned the error of that context.
 //   - 422 when the request costs more than one of its limits admits in a whole window
 //     ([ratelimit.ErrExceedsLimit]): waiting does not help.
 //   - 400 when the request cannot be attributed to a key: Choose returned an error, or a claim
-//     without a key.
+//     without a key. If the error is a [StatusError], the answer has its status instead.
 //   - 500 when the claims can never be decided, for example because their limiters are on different
 //     stores. This is a mistake in Choose or in the configuration.
 //
 // The member violated-policies has the names of the limits that refuse. It and the types are from
 // the Internet-Draft draft-ietf-httpapi-ratelimit-headers-11. No answer contains a key or the text
 // of an error. [WithRefusal] replaces these answers; [Refuse] writes them.
+//
+// A client that disconnects does not end the decision, because the server cannot tell it from one
+// that has only closed its half of the connection and waits for the answer. The timeout of the
+// store and the deadline of the request's context do.
 //
 // # Fields
 //

@@ -2,9 +2,10 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"unsafe"
+	"strings"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/httplimit/headers"
@@ -30,7 +31,7 @@ func New(choose Choose, opts ...Option) func(http.Handler) http.Handler {
 	if choose == nil {
 		panic("httplimit: the Choose function is nil")
 	}
-	m := &middleware{choose: choose, known: newKnown(), refuse: refuse}
+	m := &middleware{choose: choose, refuse: refuse}
 	for _, opt := range opts {
 		opt(m)
 	}
@@ -50,14 +51,11 @@ func New(choose Choose, opts ...Option) func(http.Handler) http.Handler {
 	}
 }
 
-func refuse(w http.ResponseWriter, _ *http.Request, d Decision) { d.problem().Write(w) }
-
 type middleware struct {
 	choose  Choose
 	limiter *ratelimit.Limiter // if choose is PerKey(limiter, key), else nil
 	key     KeyFunc
 	next    http.Handler
-	known   *known
 
 	format headers.Format
 	expose bool
@@ -70,15 +68,14 @@ type middleware struct {
 // roomItems is the number of limits whose results take no allocation of their own.
 const roomItems = 2
 
-// limited is the only allocation that a limited request needs. It holds the request's new context,
-// the copy of the request that has this context, the decision and the fields.
+// limited holds the request's new context, the copy of the request that has this context, the
+// decision and the fields, so that all of them take one allocation.
 type limited struct {
 	context.Context // of the original request
 	decision        Decision
 	request         http.Request
 	items           [roomItems]headers.Item
 	fields          [2]string
-	room            [96]byte // of fields[1], if that fits
 }
 
 // Value adds the decision to the values of the context.
@@ -92,36 +89,28 @@ func (l *limited) Value(key any) any {
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var one [1]ratelimit.Claim
 	claims, err := m.claims(r, &one)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnattributed, err)
-	} else if len(claims) == 0 {
+	if err == nil && len(claims) == 0 {
 		m.next.ServeHTTP(w, r)
 		return
-	} else {
-		err = checkClaims(claims)
 	}
 	if err != nil {
-		m.refuse(w, r, Decision{Err: err, ended: r.Context().Err() != nil})
+		// A client that has only closed its half of the connection ends the context too.
+		ended := r.Context().Err()
+		m.refuse(w, r, Decision{Err: fmt.Errorf("%w: %w", ErrUnattributed, err),
+			ended: errors.Is(ended, context.DeadlineExceeded) ||
+				ended != nil && errors.Is(err, ended)})
 		return
 	}
 	l := &limited{Context: r.Context()}
-	var room [4]*description
-	descriptions, err := m.describe(room[:0], claims)
-	var reservation *ratelimit.Reservation
-	if err == nil {
-		reservation, err = m.decide(l, claims, descriptions)
-	}
-	if err != nil {
-		l.decision = Decision{Err: err, ended: l.Err() != nil}
-	}
-	m.writeFields(w.Header(), l, descriptions)
+	reservation := m.decide(l, claims)
+	m.writeFields(w.Header(), l)
 	if !l.decision.Allowed() {
 		setRetryAfter(w.Header(), l.decision)
 		m.refuse(w, r, l.decision)
 		return
 	}
 	l.request = *r.WithContext(l)
-	defer l.removeFiles(r)
+	defer l.show(r)
 	if reservation == nil {
 		m.next.ServeHTTP(w, &l.request)
 	} else {
@@ -141,25 +130,59 @@ func (m *middleware) claims(
 	return one[:], err
 }
 
-// removeFiles removes the temporary files of a form that a handler has read from the copy of r. The
-// server removes only those of r.
-func (l *limited) removeFiles(r *http.Request) {
-	if form := l.request.MultipartForm; form != nil && r.MultipartForm == nil {
-		_ = form.RemoveAll()
+// show sets on r what inner handlers have set on its copy, for middleware around this one. It
+// removes the temporary files of a form: if a middleware has made r, the server does not know them.
+func (l *limited) show(r *http.Request) {
+	in := &l.request
+	if in.MultipartForm != nil && r.MultipartForm == nil {
+		_ = in.MultipartForm.RemoveAll()
+		r.MultipartForm = in.MultipartForm
+	}
+	if in.Form != nil && r.Form == nil {
+		r.Form, r.PostForm = in.Form, in.PostForm
+	}
+	if in.Pattern == r.Pattern {
+		return
+	}
+	r.Pattern = in.Pattern
+	for _, after := range strings.Split(in.Pattern, "{")[1:] {
+		name, _, _ := strings.Cut(after, "}")
+		name = strings.TrimSuffix(name, "...")
+		r.SetPathValue(name, in.PathValue(name))
 	}
 }
 
+var errNoLimiter = errors.New("httplimit: a claim has no limiter")
+
 // decide calls the limiters and writes their decision to l. It returns a reservation if something
 // has to be settled after the handler.
-func (m *middleware) decide(
-	l *limited, claims []ratelimit.Claim, descriptions []*description,
-) (*ratelimit.Reservation, error) {
-	settles := m.counts != nil
+//
+// A client that closes its half of the connection, and still reads, ends the request's context
+// like one that disconnects. So only a deadline of the context ends the decision.
+func (m *middleware) decide(l *limited, claims []ratelimit.Claim) *ratelimit.Reservation {
 	d := &l.decision
+	if d.Err = checkClaims(claims); d.Err != nil {
+		return nil
+	}
+	ctx := context.WithoutCancel(l.Context)
+	if deadline, ok := l.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	settles := m.counts != nil
 	d.blocks, d.Items = m.blocks, l.items[:0]
-	for _, desc := range descriptions {
-		d.Items = append(d.Items, desc.items...)
-		settles = settles || desc.inFlight
+	for i := range claims {
+		var room [roomItems]ratelimit.Limit
+		inFlight := claims[i].Limiter.InFlight()
+		for _, limit := range claims[i].Limiter.AppendLimits(room[:0]) {
+			unit := m.units[limit.Name]
+			if unit == "" && inFlight {
+				unit = headers.ConcurrentRequests
+			}
+			d.Items = append(d.Items, headers.Item{Limit: limit, Unit: unit})
+		}
+		settles = settles || inFlight
 	}
 	var (
 		room        [4]ratelimit.Result // keeps the results of up to four limits off the heap
@@ -169,27 +192,28 @@ func (m *middleware) decide(
 	)
 	switch {
 	case settles:
-		reservation, err = ratelimit.ReserveAll(l.Context, claims...)
+		reservation, err = ratelimit.ReserveAll(ctx, claims...)
 		if err == nil {
 			results = reservation.ResultsEach()
 		}
 	case len(claims) == 1:
 		c := &claims[0]
-		results, err = c.Limiter.AllowEach(l.Context, c.Key, c.N, results)
+		results, err = c.Limiter.AllowEach(ctx, c.Key, c.N, results)
 	default:
-		results, err = ratelimit.AllowAllEach(l.Context, results, claims...)
+		results, err = ratelimit.AllowAllEach(ctx, results, claims...)
 	}
 	if err != nil {
-		return nil, err
+		*d = Decision{Err: err, ended: ctx.Err() != nil}
+		return nil
 	}
 	for i := range d.Items {
 		d.Items[i].Result = results[i]
 	}
-	return reservation, nil
+	return reservation
 }
 
 // writeFields writes the fields that describe the limits to the client.
-func (m *middleware) writeFields(h http.Header, l *limited, descriptions []*description) {
+func (m *middleware) writeFields(h http.Header, l *limited) {
 	if m.expose {
 		headers.Expose(h, m.format)
 	}
@@ -198,16 +222,11 @@ func (m *middleware) writeFields(h http.Header, l *limited, descriptions []*desc
 		headers.Write(h, m.format, items...)
 		return
 	}
-	if len(items) == 0 {
-		return
-	}
 	var room [256]byte
-	if len(descriptions) == 1 && !reducedAny(items) {
-		l.fields[0] = descriptions[0].policy
-	} else {
-		l.fields[0] = string(headers.AppendPolicy(room[:0], items))
-	}
-	l.fields[1] = l.text(headers.AppendRateLimit(l.room[:0], items))
+	b := headers.AppendPolicy(room[:0], items)
+	policy := len(b)
+	both := string(headers.AppendRateLimit(b, items))
+	l.fields[0], l.fields[1] = both[:policy], both[policy:]
 	for i, name := range [...]string{"Ratelimit-Policy", "Ratelimit"} {
 		switch {
 		case l.fields[i] == "":
@@ -219,21 +238,16 @@ func (m *middleware) writeFields(h http.Header, l *limited, descriptions []*desc
 	}
 }
 
-// text returns b as a string. If b is in l.room, the string shares that memory: nothing writes to
-// it again, and the string keeps it alive.
-func (l *limited) text(b []byte) string {
-	if len(b) == 0 || &b[0] != &l.room[0] {
-		return string(b)
+// told returns the items that the fields describe: all except blocks.
+func (m *middleware) told(items []headers.Item) []headers.Item {
+	if len(m.blocks) == 0 {
+		return items
 	}
-	return unsafe.String(&b[0], len(b))
-}
-
-// reducedAny reports whether a degraded store has decided an item by a share of its limit.
-func reducedAny(items []headers.Item) bool {
-	for i := range items {
-		if items[i].Result.Source == ratelimit.SourceLocal {
-			return true
+	var told []headers.Item
+	for _, it := range items {
+		if !m.blocks[it.Limit.Name] {
+			told = append(told, it)
 		}
 	}
-	return false
+	return told
 }

@@ -1,11 +1,13 @@
 package httplimit_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -197,16 +200,142 @@ func TestHandlerUndecided(t *testing.T) {
 	}
 }
 
-func TestHandlerContextEnded(t *testing.T) {
-	c := newClock()
+// TestHandlerContextCanceled: a client that closes its half of the connection is decided like any
+// other, and no policy admits more. Its context is canceled before or while the store decides.
+func TestHandlerContextCanceled(t *testing.T) {
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
-		limiter := newLimiter(t, newStore(t, c), ratelimit.PerSecond("second", 1))
+		for _, during := range []bool{false, true} {
+			store := &canceling{Store: newStore(t, newClock())}
+			limiter := newLimiter(t, store, ratelimit.PerSecond("second", 2)).With(policy)
+			h := httplimit.Handler(limiter, secretKey, passed)
+			for _, want := range []int{200, 200, 429, 429} {
+				ctx, cancel := context.WithCancel(t.Context())
+				store.cancel = cancel
+				if !during {
+					cancel()
+				}
+				if res := serve(h, get().WithContext(ctx)); res.StatusCode != want {
+					t.Errorf("policy %v, during %v: status %d, want %d", policy, during,
+						res.StatusCode, want)
+				}
+				cancel()
+			}
+		}
+	}
+}
+
+// canceling is a store during whose calls the client disconnects.
+type canceling struct {
+	ratelimit.Store
+	cancel func()
+}
+
+func (s *canceling) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+	s.cancel()
+	return s.Store.Take(ctx, d)
+}
+
+// TestHandlerDeadlinePassed: no policy admits a request whose deadline has passed.
+func TestHandlerDeadlinePassed(t *testing.T) {
+	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
+		limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerSecond("second", 1))
 		h := httplimit.Handler(limiter.With(policy), secretKey, passed)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		checkProblem(t, serve(h, get().WithContext(ctx)), http.StatusServiceUnavailable)
+		ctx, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		res := serve(h, get().WithContext(ctx))
+		if p := checkProblem(t, res, http.StatusServiceUnavailable); p["type"] != nil {
+			t.Errorf("type %v", p["type"])
+		}
+		wantField(t, res, "Retry-After", "")
 		if res, err := limiter.Peek(t.Context(), secret); err != nil || res.Remaining != 1 {
 			t.Errorf("policy %d: %d units remain (%v), want 1", policy, res.Remaining, err)
+		}
+	}
+}
+
+// TestDeadlineWhileDeciding: the deadline of the request's context bounds the decision.
+func TestDeadlineWhileDeciding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := httplimit.Handler(newLimiter(t, hanging{}, ratelimit.PerSecond("second", 1)).
+			With(ratelimit.FailOpen), secretKey, passed)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		res := serve(h, get().WithContext(ctx))
+		if p := checkProblem(t, res, http.StatusServiceUnavailable); p["type"] != nil {
+			t.Errorf("type %v", p["type"])
+		}
+	})
+}
+
+// hanging is a store that answers only when the context ends.
+type hanging struct{ ratelimit.Store }
+
+func (hanging) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+	<-ctx.Done()
+	return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
+}
+
+// TestHalfClosed: a client that has closed its half of the connection, and still reads, gets the
+// decision of its limits.
+func TestHalfClosed(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerSecond("second", 1))
+	h := httplimit.Handler(limiter, secretKey, passed)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done() // the server has seen the end of the client's half
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	for _, want := range []int{200, 429} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n")
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("status %d, want %d", res.StatusCode, want)
+		}
+	}
+}
+
+// TestChooseStatus: an error of Choose can set the status of the answer.
+func TestChooseStatus(t *testing.T) {
+	for _, tt := range []struct {
+		status, want int
+	}{
+		{401, 401}, {403, 403}, {429, 429}, {400, 400}, {499, 499}, {503, 503}, {500, 500},
+		{599, 599}, {200, 500}, {302, 500}, {0, 500}, {399, 500}, {600, 500}, {-1, 500}, {101, 500},
+	} {
+		for _, err := range []error{
+			&httplimit.StatusError{Status: tt.status},
+			fmt.Errorf("wrapped: %w", &httplimit.StatusError{
+				Status: tt.status, Err: fmt.Errorf("%s: %w", secret, ratelimit.ErrUnavailable)}),
+		} {
+			var seen error
+			h := httplimit.New(func(*http.Request) ([]ratelimit.Claim, error) { return nil, err },
+				httplimit.WithRefusal(func(w http.ResponseWriter, _ *http.Request,
+					d httplimit.Decision) {
+					seen = d.Err
+					httplimit.Refuse(w, d)
+				}))(passed)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // by a client that has closed its half
+			res := serve(h, get().WithContext(ctx))
+			if p := checkProblem(t, res, tt.want); p["type"] != nil {
+				t.Errorf("status %d: type %v", tt.status, p["type"])
+			}
+			wantField(t, res, "Retry-After", "")
+			if !errors.Is(seen, httplimit.ErrUnattributed) || !errors.Is(seen, err) {
+				t.Errorf("%v", seen)
+			}
 		}
 	}
 }

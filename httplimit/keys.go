@@ -43,14 +43,39 @@ func Cookie(name string) KeyFunc {
 	}
 }
 
-// Pattern is a KeyFunc whose key is the pattern of [http.ServeMux] that matched the request, such
-// as "GET /users/{id}". Put the middleware around the handlers that are registered in the mux, not
-// around the mux: a request that no mux has matched yet has no pattern and cannot be attributed.
-func Pattern(r *http.Request) (string, error) {
+// Route is a KeyFunc whose key is the route of the request: the method, a space, and the host and
+// path of [http.Request.Pattern] as the router spells them, such as "GET /users/{id}". Use it also
+// for costs by route.
+//
+// The method is that of the pattern or, if the pattern has none, that of the request. HEAD counts
+// as GET, and a method that [net/http] does not name as OTHER, so that clients cannot choose new
+// keys. A handler for all methods has a key for each of them: name the method in its pattern.
+//
+// [http.ServeMux], chi and Echo set the pattern. For other routers, set it before the middleware:
+// see docs/frameworks.md. A request that no router has matched, or not yet, has no route and cannot
+// be attributed. So put the middleware around the handlers of a mux, not around the mux.
+func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
-		return "", errNoPattern
+		return "", errNoRoute
 	}
-	return r.Pattern, nil
+	path := r.Pattern
+	method := r.Method
+	i := strings.IndexAny(path, " \t/")
+	named := i > 0 && path[i] != '/'
+	if named {
+		method, path = path[:i], strings.TrimLeft(path[i:], " \t")
+	}
+	switch method {
+	case "", http.MethodHead:
+		method = http.MethodGet
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+	default:
+		if !named {
+			method = "OTHER"
+		}
+	}
+	return method + " " + path, nil
 }
 
 // ContextValue returns a KeyFunc whose key is the value that the request's context has under key,
@@ -117,9 +142,9 @@ func JoinKeys(parts ...string) string {
 var escaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 var (
-	errNoHeader  = errors.New("httplimit: the header field is missing, empty or repeated")
-	errNoCookie  = errors.New("httplimit: the cookie is missing or empty")
-	errNoPattern = errors.New("httplimit: the request has no pattern: Pattern needs a middleware " +
+	errNoHeader = errors.New("httplimit: the header field is missing, empty or repeated")
+	errNoCookie = errors.New("httplimit: the cookie is missing or empty")
+	errNoRoute  = errors.New("httplimit: the request has no route: Route needs a middleware " +
 		"around the handlers of an http.ServeMux, not around the mux")
 	errNoValue = errors.New("httplimit: the context of the request has no such string or Stringer")
 )

@@ -40,13 +40,13 @@ func TestKeys(t *testing.T) {
 		{"cookie", r, httplimit.Cookie("session"), "s1"},
 		{"cookie, absent", r, httplimit.Cookie("other"), ""},
 		{"cookie, empty", r, httplimit.Cookie("empty"), ""},
-		{"pattern", matched, httplimit.Pattern, "GET /users/{id}"},
-		{"pattern before the mux", r, httplimit.Pattern, ""},
+		{"route", matched, httplimit.Route, "GET /users/{id}"},
+		{"route before the mux", r, httplimit.Route, ""},
 		{"string in the context", r, httplimit.ContextValue(user{}), "u/1"},
 		{"Stringer in the context", r, httplimit.ContextValue(other(1)), "192.0.2.1"},
 		{"number in the context", r, httplimit.ContextValue(other(2)), ""},
 		{"not in the context", r, httplimit.ContextValue(other(3)), ""},
-		{"joined", matched, httplimit.Join(httplimit.ContextValue(user{}), httplimit.Pattern),
+		{"joined", matched, httplimit.Join(httplimit.ContextValue(user{}), httplimit.Route),
 			"u%2F1/GET %2Fusers%2F{id}"},
 		{"joined, error", r, httplimit.Join(secretKey, failing), ""},
 		{"joined, empty", r, httplimit.Join(secretKey, empty), ""},
@@ -57,6 +57,37 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%q, %v; want %q", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestRoute: the form of a route does not depend on the router or on how a pattern is spelled, and
+// clients cannot choose new routes.
+func TestRoute(t *testing.T) {
+	for _, tt := range []struct{ method, pattern, want string }{
+		{"GET", "GET /users/{id}", "GET /users/{id}"},
+		{"HEAD", "GET /users/{id}", "GET /users/{id}"},
+		{"HEAD", "HEAD /x", "GET /x"},
+		{"POST", "POST\t /x", "POST /x"},
+		{"GET", "GET   /x/{$}", "GET /x/{$}"},
+		{"DELETE", "DELETE example.com/a b/{path...}", "DELETE example.com/a b/{path...}"},
+		{"PURGE", "PURGE /x", "PURGE /x"},
+		{"POST", "example.com/x/", "POST example.com/x/"},
+		{"POST", "/", "POST /"},
+		{"POST", "/export", "POST /export"}, // chi, Echo
+		{"DELETE", "/export", "DELETE /export"},
+		{"HEAD", "/export", "GET /export"},
+		{"", "/export", "GET /export"},
+		{"PATCH", "/users/:id", "PATCH /users/:id"}, // Gin, Fiber
+		{"PUT", "/a b", "PUT /a b"},
+		{"OPTIONS", "*", "OPTIONS *"},
+		{"FOO", "/x", "OTHER /x"},
+		{"BAR", "/x", "OTHER /x"},
+		{"get", "/x", "OTHER /x"},
+	} {
+		r := &http.Request{Method: tt.method, Pattern: tt.pattern}
+		if got, err := httplimit.Route(r); got != tt.want || err != nil {
+			t.Errorf("%s %q: %q, %v; want %q", tt.method, tt.pattern, got, err, tt.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/truewindow/ratelimit/internal/problem"
@@ -11,7 +12,12 @@ import (
 // not call it for a request that is allowed: it would answer with 500.
 func Refuse(w http.ResponseWriter, d Decision) {
 	setRetryAfter(w.Header(), d)
-	d.problem().Write(w)
+	refuse(w, nil, d)
+}
+
+func refuse(w http.ResponseWriter, _ *http.Request, d Decision) {
+	var room [roomItems]string
+	d.problem(room[:0]).Write(w)
 }
 
 func setRetryAfter(h http.Header, d Decision) {
@@ -20,11 +26,15 @@ func setRetryAfter(h http.Header, d Decision) {
 	}
 }
 
-// problem returns the problem details of a request that is not passed on.
-func (d Decision) problem() problem.Problem {
+// problem returns the problem details of a request that is not passed on. It appends the names of
+// the limits that refuse to names.
+func (d Decision) problem(names []string) problem.Problem {
 	p := problem.Problem{Status: d.Status()}
 	if d.Err == nil {
-		p.ViolatedPolicies = d.violated()
+		p.ViolatedPolicies = d.violated(names)
+	} else if errors.Is(d.Err, ErrUnattributed) && !d.ended && p.Status != 500 {
+		p.Detail = "The server cannot determine whose limits apply to the request."
+		return p
 	}
 	switch p.Status {
 	case http.StatusTooManyRequests:
@@ -42,8 +52,6 @@ func (d Decision) problem() problem.Problem {
 		} else {
 			p.Detail = "The limits are lower than usual at the moment."
 		}
-	case http.StatusBadRequest:
-		p.Detail = "The server cannot determine whose limits apply to the request."
 	case http.StatusUnprocessableEntity:
 		p.Detail = "The request costs more than one of its limits ever admits."
 	case http.StatusOK:

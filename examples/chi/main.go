@@ -35,7 +35,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 		return nil, err
 	}
 	// X-User is from a proxy that has authenticated the user.
-	key := httplimit.Join(httplimit.Header("X-User"), httplimit.Pattern)
+	key := httplimit.Join(httplimit.Header("X-User"), httplimit.Route)
 	limit := httplimit.New(httplimit.PerKey(limiter, key))
 
 	router := chi.NewRouter()

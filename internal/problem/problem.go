@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -33,10 +35,53 @@ type Problem struct {
 
 // Write answers a request with p. Caches may not store the answer.
 func (p Problem) Write(w http.ResponseWriter) {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	*buf = p.append((*buf)[:0])
+	send(w, p.Status, *buf)
+}
+
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// append appends p as [json.Marshal] encodes it, and a newline. Reflection would take most of the
+// time of a refusal.
+func (p Problem) append(b []byte) []byte {
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)
 	}
-	Send(w, p.Status, p)
+	b = append(b, '{')
+	for _, m := range [...]struct{ name, value string }{{`"type":`, p.Type}, {`"title":`, p.Title}} {
+		if m.value != "" {
+			b = append(appendString(append(b, m.name...), m.value), ',')
+		}
+	}
+	b = strconv.AppendInt(append(b, `"status":`...), int64(p.Status), 10)
+	if p.Detail != "" {
+		b = appendString(append(b, `,"detail":`...), p.Detail)
+	}
+	for i, name := range p.ViolatedPolicies {
+		if i == 0 {
+			b = append(b, `,"violated-policies":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendString(b, name)
+	}
+	if len(p.ViolatedPolicies) > 0 {
+		b = append(b, ']')
+	}
+	return append(b, '}', '\n')
+}
+
+// appendString appends s as JSON.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+			quoted, _ := json.Marshal(s) // a string does not fail
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // Send is Write for problem details with additional members: details is a struct that embeds a
@@ -46,16 +91,20 @@ func Send(w http.ResponseWriter, status int, details any) {
 	if err != nil {
 		panic(err)
 	}
-	body = append(body, '\n')
+	send(w, status, append(body, '\n'))
+}
+
+func send(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	// Another handler may have set these for an answer that is not sent now.
-	for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified"} {
-		h.Del(name)
+	for _, name := range [...]string{"Content-Encoding", "Etag", "Last-Modified"} {
+		delete(h, name)
 	}
-	h.Set("Content-Type", ContentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	values := &[...]string{ContentType, strconv.Itoa(len(body)), "no-store", "nosniff"}
+	h["Content-Type"] = values[0:1:1]
+	h["Content-Length"] = values[1:2:2]
+	h["Cache-Control"] = values[2:3:3]
+	h["X-Content-Type-Options"] = values[3:4:4]
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // it fails only if the client has disconnected
 }
