@@ -64,6 +64,17 @@ func TestRemoteAddr(t *testing.T) {
 		{"IPv6 by /128", "[2001:db8::1%eth0]:1234", peer.WithIPv6Prefix(128),
 			"2001:db8::1/128"},
 		{"IPv4 by /48 of IPv6", "192.0.2.1:1234", peer.WithIPv6Prefix(48), "192.0.2.1"},
+		{"IPv4 by /24", "192.0.2.255:1234", peer.WithIPv4Prefix(24), "192.0.2.0/24"},
+		{"IPv4 by /1", "192.0.2.1:1234", peer.WithIPv4Prefix(1), "128.0.0.0/1"},
+		{"IPv4 by /32", "192.0.2.1:1234", peer.WithIPv4Prefix(32), "192.0.2.1"},
+		{"IPv4-mapped by /24", "[::ffff:192.0.2.1]:1", peer.WithIPv4Prefix(24), "192.0.2.0/24"},
+		{"IPv6 by /24 of IPv4", "[2001:db8::1]:1", peer.WithIPv4Prefix(24), "2001:db8::/64"},
+		{"both", "192.0.2.1:1", peer.WithIPv4Prefix(24).WithIPv6Prefix(48), "192.0.2.0/24"},
+		{"NAT64", "[64:ff9b::192.0.2.1]:1234", peer, "192.0.2.1"},
+		{"NAT64 in hexadecimal", "[64:ff9b::c000:201%eth0]:1234", peer, "192.0.2.1"},
+		{"NAT64 by /24", "[64:ff9b::192.0.2.1]:1", peer.WithIPv4Prefix(24), "192.0.2.0/24"},
+		{"NAT64 for local use", "[64:ff9b:1::192.0.2.1]:1", peer, "64:ff9b:1::/64"},
+		{"beside NAT64", "[64:ff9b::1:c000:201]:1", peer, "64:ff9b::/64"},
 		{"empty", "", peer, "unknown"},
 		{"Unix socket", "@", peer, "unknown"},
 		{"name", "example.com:80", peer, "unknown"},
@@ -117,6 +128,7 @@ func TestXForwardedFor(t *testing.T) {
 		{"IPv6 with port", trusting, proxy, []string{"[2001:db8::1]:443"}, "2001:db8::/64"},
 		{"IPv6 with zone", trusting, proxy, []string{"fe80::1%eth0"}, "fe80::/64"},
 		{"IPv4-mapped", trusting, proxy, []string{"::ffff:198.51.100.7"}, client},
+		{"NAT64", trusting, "[64:ff9b::10.0.0.1]:1", []string{"64:ff9b::198.51.100.7"}, client},
 		{"IPv4-mapped in hexadecimal", trusting, proxy, []string{"::ffff:c633:6407"}, client},
 		{"Unix socket", trusting, "@", []string{client}, client},
 		{"named Unix socket", trusting, "/run/proxy", []string{client}, client},
@@ -271,7 +283,20 @@ func TestHeader(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := request(proxy, "CF-Connecting-IP", tt.lines...)
 			r.Header.Set("X-Forwarded-For", spoof)
-			checkKey(t, clientip.Header("cf-connecting-ip"), r, tt.want)
+			trusting := clientip.Header("cf-connecting-ip", prefixes("10.0.0.0/8")...)
+			everybody := clientip.Header("CF-Connecting-IP", prefixes("0.0.0.0/0", "::/0")...)
+			checkKey(t, trusting, r, tt.want)
+			checkKey(t, everybody, r, tt.want)
+			for peer, key := range map[string]string{
+				"198.51.100.9:1": "198.51.100.9", "[2001:db8:9::1]:1": "2001:db8:9::/64",
+			} {
+				r.RemoteAddr = peer
+				checkKey(t, trusting, r, key)
+				checkKey(t, clientip.Header("CF-Connecting-IP"), r, key)
+				checkKey(t, everybody, r, tt.want)
+			}
+			r.RemoteAddr = "@" // a Unix socket
+			checkKey(t, clientip.Header("CF-Connecting-IP"), r, tt.want)
 		})
 	}
 }
@@ -303,6 +328,7 @@ func TestAddrKey(t *testing.T) {
 	}{
 		{netip.MustParseAddr("192.0.2.1"), 64, "192.0.2.1"},
 		{netip.MustParseAddr("::ffff:192.0.2.1"), 64, "192.0.2.1"},
+		{netip.MustParseAddr("64:ff9b::192.0.2.1"), 64, "192.0.2.1"},
 		{netip.MustParseAddr("2001:db8:1:2:3::1%eth0"), 64, "2001:db8:1:2::/64"},
 		{netip.MustParseAddr("2001:db8:1:2:3::1"), 56, "2001:db8:1::/56"},
 		{netip.Addr{}, 64, "unknown"},
@@ -342,6 +368,11 @@ func TestTrustedPrefixes(t *testing.T) {
 func TestPanics(t *testing.T) {
 	for name, f := range map[string]func(){
 		"/0":                func() { clientip.Source{}.WithIPv6Prefix(0) },
+		"IPv4 /0":           func() { clientip.Source{}.WithIPv4Prefix(0) },
+		"IPv4 /33":          func() { clientip.Source{}.WithIPv4Prefix(33) },
+		"everybody, NAT64":  func() { clientip.Forwarded(prefixes("64:ff9b::/96")...) },
+		"wider than NAT64":  func() { clientip.Header("X", prefixes("64:ff9b::/64")...) },
+		"header of no one":  func() { clientip.Header("X", netip.Prefix{}) },
 		"/129":              func() { clientip.Source{}.WithIPv6Prefix(129) },
 		"AddrKey /0":        func() { clientip.AddrKey(netip.Addr{}, 0) },
 		"zero prefix":       func() { clientip.XForwardedFor(netip.Prefix{}) },

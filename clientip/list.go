@@ -28,6 +28,11 @@ func each(h http.Header, name string, last lastOf, visit func(netip.Addr) bool) 
 
 func rightmostUntrusted(name string, last lastOf, trusted []netip.Prefix) Source {
 	proxies := newRanges(trusted)
+	for _, r := range proxies {
+		if r.first.IsUnspecified() && r.last == lastAddr(netip.PrefixFrom(r.first, 0)) {
+			panic("clientip: a trusted prefix contains all addresses")
+		}
+	}
 	return Source{find: func(r *http.Request) netip.Addr {
 		client := parse(r.RemoteAddr)
 		if !proxies.contain(client) && !onUnixSocket(r) {

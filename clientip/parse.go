@@ -11,14 +11,24 @@ import (
 const maxText = 128
 
 // parse reads an address, with or without brackets, a zone and a port. It returns the zero Addr if
-// s is anything else. What it returns is not IPv4-mapped and has no zone.
+// s is anything else. What it returns is plain.
 func parse(s string) netip.Addr {
 	addr, _ := split(s)
 	return plain(addr)
 }
 
-// plain returns addr not IPv4-mapped and without a zone.
-func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+// nat64 is the well-known prefix of RFC 6052, before an IPv4 address.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// plain returns addr without a zone, and the IPv4 address that it stands for, if any.
+func plain(addr netip.Addr) netip.Addr {
+	addr = addr.Unmap().WithZone("")
+	if nat64.Contains(addr) {
+		b := addr.As16()
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return addr
+}
 
 // split returns the address in s, as [netip.ParseAddr] reads it, and its text.
 func split(s string) (addr netip.Addr, host string) {

@@ -13,14 +13,14 @@ type addrRange struct{ first, last netip.Addr }
 func newRanges(prefixes []netip.Prefix) ranges {
 	all := make(ranges, 0, len(prefixes))
 	for _, p := range prefixes {
-		if !p.IsValid() || p.Bits() == 0 {
-			panic("clientip: a trusted prefix is not valid, or contains all addresses")
+		if !p.IsValid() {
+			panic("clientip: a trusted prefix is not valid")
 		}
-		if addr := p.Addr(); addr.Is4In6() {
-			if p.Bits() <= 96 {
+		if addr := plain(p.Addr()); addr.Is4() && p.Addr().Is6() {
+			if p.Bits() < 96 {
 				panic("clientip: a trusted prefix contains all IPv4 addresses")
 			}
-			p = netip.PrefixFrom(addr.Unmap(), p.Bits()-96)
+			p = netip.PrefixFrom(addr, p.Bits()-96)
 		}
 		all = append(all, addrRange{p.Masked().Addr(), lastAddr(p)})
 	}

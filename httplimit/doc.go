@@ -9,10 +9,13 @@
 //		case user.Internal:
 //			return nil, nil // not limited
 //		}
-//		route, err := httplimit.Route(r) // such as "POST /export"
-//		cost, known := costs[route]
-//		if !known {
-//			return nil, fmt.Errorf("route %q has no cost: %w", route, err)
+//		route, err := httplimit.Route(r)
+//		if err != nil {
+//			return nil, err
+//		}
+//		cost, ok := costs[route]
+//		if !ok {
+//			return nil, fmt.Errorf("route %q has no cost", route)
 //		}
 //		return []ratelimit.Claim{{Limiter: plans[user.Plan], Key: user.ID, N: cost}}, nil
 //	})

@@ -56,8 +56,8 @@ func ExampleNew() {
 		"free": newLimiter(ratelimit.PerSecond("free-burst", 5), ratelimit.PerHour("free", 8)),
 		"paid": newLimiter(ratelimit.PerSecond("paid-burst", 50), ratelimit.PerHour("paid", 1000)),
 	}
-	planOf := map[string]string{"ann": "free", "bob": "paid"} // of authenticated users
-	costs := map[string]int64{"POST /export": 4}              // of routes; others cost 1
+	planOf := map[string]string{"ann": "free", "bob": "paid"}          // of authenticated users
+	costs := map[string]int64{"GET /items/{id}": 1, "POST /export": 4} // of routes
 
 	limit := httplimit.New(func(r *http.Request) ([]ratelimit.Claim, error) {
 		user := r.Header.Get("User")
@@ -65,16 +65,26 @@ func ExampleNew() {
 		if !ok {
 			return nil, errors.New("unknown user")
 		}
-		return []ratelimit.Claim{{Limiter: plan, Key: user, N: max(1, costs[r.Pattern])}}, nil
+		route, err := httplimit.Route(r)
+		if err != nil {
+			return nil, err
+		}
+		cost, ok := costs[route]
+		if !ok {
+			return nil, fmt.Errorf("route %q has no cost", route)
+		}
+		return []ratelimit.Claim{{Limiter: plan, Key: user, N: cost}}, nil
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /items/{id}", limit(hello))
 	mux.Handle("POST /export", limit(hello))
+	mux.Handle("POST /imports", limit(hello)) // has no cost
 	mux.Handle("GET /health", hello)
 
 	for _, r := range []struct{ method, path, user string }{
 		{"GET", "/items/7", "ann"}, {"POST", "/export", "ann"}, {"POST", "/export", "ann"},
-		{"POST", "/export", "bob"}, {"GET", "/items/7", ""}, {"GET", "/health", ""},
+		{"POST", "/export", "bob"}, {"POST", "/imports", "bob"}, {"GET", "/items/7", ""},
+		{"GET", "/health", ""},
 	} {
 		w := request(mux, r.method, r.path, r.user)
 		fmt.Println(w.Header().Get("RateLimit-Policy"), r.user, r.method, r.path, w.Code)
@@ -84,6 +94,7 @@ func ExampleNew() {
 	// "free-burst";q=5;w=1, "free";q=8;w=3600 ann POST /export 200
 	// "free-burst";q=5;w=1, "free";q=8;w=3600 ann POST /export 429
 	// "paid-burst";q=50;w=1, "paid";q=1000;w=3600 bob POST /export 200
+	//  bob POST /imports 400
 	//   GET /items/7 400
 	//   GET /health 200
 }

@@ -147,8 +147,9 @@ func (l *limited) show(r *http.Request) {
 	r.Pattern = in.Pattern
 	for _, after := range strings.Split(in.Pattern, "{")[1:] {
 		name, _, _ := strings.Cut(after, "}")
-		name = strings.TrimSuffix(name, "...")
-		r.SetPathValue(name, in.PathValue(name))
+		if name = strings.TrimSuffix(name, "..."); name != "$" {
+			r.SetPathValue(name, in.PathValue(name))
+		}
 	}
 }
 

@@ -47,6 +47,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	}
 	limited.Get("/users/{id}", get)
 	limited.Get("/reports/{id}", get)
+	limited.Delete("/users/{id}", get)
 
 	logins, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("logins", 3)))
 	if err != nil {

@@ -46,6 +46,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	}
 	limited.GET("/users/:id", get)
 	limited.GET("/reports/:id", get)
+	limited.DELETE("/users/:id", get)
 	return e, nil
 }
 

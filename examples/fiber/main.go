@@ -47,6 +47,7 @@ func newApp(store ratelimit.Store, work func(id string) string) (*fiber.App, err
 	// A middleware of Use would see its own route instead of the route of the request.
 	app.Get("/users/:id", middleware(limit), get)
 	app.Get("/reports/:id", middleware(limit), get)
+	app.Delete("/users/:id", middleware(limit), get)
 	return app, nil
 }
 

@@ -42,5 +42,6 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	mux := http.NewServeMux()
 	mux.Handle("GET /users/{id}", get)
 	mux.Handle("GET /reports/{id}", get)
+	mux.Handle("DELETE /users/{id}", get)
 	return mux, nil
 }

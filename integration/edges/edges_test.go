@@ -146,7 +146,7 @@ func TestSpoofs(t *testing.T) {
 		{"nginx, X-Forwarded-For", direct, clientip.XForwardedFor(trusted(direct)...)},
 		{"nginx, X-Forwarded-For by place", direct, clientip.XForwardedForAt(1)},
 		{"nginx, Forwarded", direct, clientip.Forwarded(trusted(direct)...)},
-		{"nginx, X-Real-IP", direct, clientip.Header("X-Real-IP")},
+		{"nginx, X-Real-IP", direct, clientip.Header("X-Real-IP", trusted(direct)...)},
 		{"Caddy", one, clientip.XForwardedFor(trusted(one)...)},
 		{"Caddy by place", one, clientip.XForwardedForAt(1)},
 		{"Caddy, then nginx", front, clientip.XForwardedFor(trusted(front, direct)...)},
@@ -209,8 +209,8 @@ func TestForwardAuth(t *testing.T) {
 		{caddy, "Caddyfile.auth", func(proxy netip.Prefix) clientip.Source {
 			return clientip.XForwardedFor(proxy)
 		}, true},
-		{nginx, "nginx-auth.conf", func(netip.Prefix) clientip.Source {
-			return clientip.Header("X-Real-IP")
+		{nginx, "nginx-auth.conf", func(proxy netip.Prefix) clientip.Source {
+			return clientip.Header("X-Real-IP", proxy)
 		}, false},
 	} {
 		t.Run(tt.file, func(t *testing.T) {

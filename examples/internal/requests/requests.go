@@ -84,19 +84,21 @@ func Check(
 	}
 
 	for _, c := range []struct {
-		name, path, user string
-		status           int
-		works            int64
+		name, method, path, user string
+		status                   int
+		works                    int64
 	}{
-		{"the user and route of the refusals", "/users/1", "ann", http.StatusTooManyRequests, 0},
-		{"another route", "/reports/1", "ann", http.StatusOK, 1},
-		{"another user", "/users/1", "bob", http.StatusOK, 1},
-		{"no user", "/users/1", "", http.StatusBadRequest, 0},
-		{"no such route", "/else", "carol", http.StatusNotFound, 0},
+		{"the user and route of the refusals", "GET", "/users/1", "ann",
+			http.StatusTooManyRequests, 0},
+		{"another route", "GET", "/reports/1", "ann", http.StatusOK, 1},
+		{"another method", "DELETE", "/users/1", "ann", http.StatusOK, 1},
+		{"another user", "GET", "/users/1", "bob", http.StatusOK, 1},
+		{"no user", "GET", "/users/1", "", http.StatusBadRequest, 0},
+		{"no such route", "GET", "/else", "carol", http.StatusNotFound, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := worked.Load()
-			a := get(t, client, url+c.path, c.user)
+			a := do(t, client, c.method, url+c.path, c.user)
 			if a.status != c.status {
 				t.Errorf("answered with %d, want %d: %s", a.status, c.status, a.body)
 			}
@@ -132,7 +134,11 @@ func (a answer) want(t *testing.T, name, value string) {
 }
 
 func get(t *testing.T, client *http.Client, url, user string) answer {
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	return do(t, client, http.MethodGet, url, user)
+}
+
+func do(t *testing.T, client *http.Client, method, url, user string) answer {
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
 		t.Error(err)
 		return answer{}
