@@ -78,8 +78,8 @@ func ExampleNew() {
 	mux := http.NewServeMux()
 	mux.Handle("GET /items/{id}", limit(hello))
 	mux.Handle("POST /export", limit(hello))
-	mux.Handle("POST /imports", limit(hello)) // has no cost
 	mux.Handle("GET /health", hello)
+	mux.Handle("POST /imports", limit(hello)) // has no cost
 
 	for _, r := range []struct{ method, path, user string }{
 		{"GET", "/items/7", "ann"}, {"POST", "/export", "ann"}, {"POST", "/export", "ann"},
