@@ -50,10 +50,11 @@ func (p Problem) append(b []byte) []byte {
 		p.Title = http.StatusText(p.Status)
 	}
 	b = append(b, '{')
-	for _, m := range [...]struct{ name, value string }{{`"type":`, p.Type}, {`"title":`, p.Title}} {
-		if m.value != "" {
-			b = append(appendString(append(b, m.name...), m.value), ',')
-		}
+	if p.Type != "" {
+		b = append(appendString(append(b, `"type":`...), p.Type), ',')
+	}
+	if p.Title != "" {
+		b = append(appendString(append(b, `"title":`...), p.Title), ',')
 	}
 	b = strconv.AppendInt(append(b, `"status":`...), int64(p.Status), 10)
 	if p.Detail != "" {

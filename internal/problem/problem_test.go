@@ -24,6 +24,10 @@ func TestWrite(t *testing.T) {
 			`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
 				`"title":"Quota Exceeded","status":429,"detail":"d","violated-policies":["burst"]}`,
 		},
+		{"no text", problem.Problem{Status: 499}, `{"status":499}`},
+		{"escaped", problem.Problem{Title: `a"\<é`, Status: 429,
+			ViolatedPolicies: []string{"a\n", "b", "\xff"}},
+			`{"title":"a\"\\\u003cé","status":429,"violated-policies":["a\n","b","\ufffd"]}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := httptest.NewRecorder()
