@@ -317,9 +317,10 @@ func (l *ledger) reduce(o *debt, units int64) {
 
 // newAttempt begins an attempt on a debt that has none.
 func (l *ledger) newAttempt(o *debt) *attempt {
-	o.attempt = &attempt{debt: o, units: o.units, force: o.force, done: make(chan struct{})}
-	o.attempt.force.N = l.unexpired(o)
-	return o.attempt
+	a := &attempt{debt: o, units: o.units, force: o.force, done: make(chan struct{})}
+	a.force.N = l.unexpired(o) // before others see the attempt: the algorithm may panic
+	o.attempt = a
+	return a
 }
 
 // unexpired returns how many units of o are still in the window, according to the local store.

@@ -120,3 +120,48 @@ func TestDebt(t *testing.T) {
 		})
 	}
 }
+
+// stumbling is an algorithm whose Step panics once when armed.
+type stumbling struct {
+	ratelimit.Algorithm
+	armed *bool
+}
+
+func (stumbling) Name() string { return "stumbling" }
+
+func (s stumbling) Step(
+	state []byte, now int64, d ratelimit.Demand,
+) ([]byte, time.Duration, ratelimit.Result) {
+	if *s.armed {
+		*s.armed = false
+		panic("stumbled")
+	}
+	return s.Algorithm.Step(state, now, d)
+}
+
+// TestPanicBeforeAttempt: if the algorithm panics when an attempt begins, the next one can begin.
+func TestPanicBeforeAttempt(t *testing.T) {
+	local, err := memorystore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer local.Close()
+	l := &ledger{local: local, instances: 1, maxDebts: 1, debts: make(map[stateID]*debt)}
+	a := stumbling{algorithm.SlidingLog(ratelimit.PerMinute("minute", 5)), new(bool)}
+	d := ratelimit.Demand{Key: "k", Algorithm: a, N: 2}
+	if err := l.take([]ratelimit.Demand{d}, make([]ratelimit.Result, 1)); err != nil {
+		t.Fatal(err)
+	}
+	*a.armed = true
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		l.begin(d)
+	}()
+	if a, isNew := l.begin(d); !isNew || a.force.N != 2 {
+		t.Errorf("%+v, new %v; want a new attempt of 2 units", a, isNew)
+	}
+}

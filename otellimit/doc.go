@@ -28,8 +28,6 @@
 //	ratelimit.limit.window              s            Window of each limit that has decided
 //	ratelimit.store.keys                {key}        states in a memory store
 //	ratelimit.store.keys.max            {key}        the most states that it may hold
-//	ratelimit.store.overflow.keys       {key}        overflow states in it
-//	ratelimit.store.overflow.decisions  {decision}   demands decided on an overflow state
 //	ratelimit.store.refusals            {call}       calls that failed at once: no room
 //	ratelimit.store.queued              {call}       queue slots for calls that are not sent yet
 //	ratelimit.store.queued.max          {call}       the most such slots; then calls fail

@@ -62,9 +62,6 @@ var statsMetrics = []statsMetric{
 	{"ratelimit.limit.max", "{unit}", "Max of each limit that has decided.", false},
 	{"ratelimit.store.keys", "{key}", "States in a memory store.", false},
 	{"ratelimit.store.keys.max", "{key}", "The most states that a memory store may hold.", false},
-	{"ratelimit.store.overflow.keys", "{key}", "Overflow states in a memory store.", false},
-	{"ratelimit.store.overflow.decisions", "{decision}",
-		"Demands decided on an overflow state.", true},
 	{"ratelimit.store.refusals", "{call}",
 		"Calls that failed at once: the store or its queue was full.", true},
 	{"ratelimit.store.queued", "{call}", "Queue slots for calls that are not sent yet.", false},
@@ -170,8 +167,6 @@ func (c collector) show(stats any) {
 	case memorystore.Stats:
 		c.int("ratelimit.store.keys", int64(s.Keys))
 		c.int("ratelimit.store.keys.max", int64(s.MaxKeys))
-		c.int("ratelimit.store.overflow.keys", int64(s.Shared))
-		c.int("ratelimit.store.overflow.decisions", s.Overflowed)
 		c.int("ratelimit.store.refusals", s.Refused)
 	case serverstore.Stats:
 		c.int("ratelimit.store.queued", int64(s.Queued))

@@ -6,40 +6,14 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// room says where the state of a new key goes.
-type room uint8
+// mayAdd reports whether an op may add a state for a key that has none.
+func mayAdd(op ratelimit.Op) bool { return op <= ratelimit.OpForce }
 
-const (
-	noRoom     room = iota // nowhere: the demand is decided on an empty state that is not kept
-	ownRoom                // into an entry of its own, which is reserved in Store.keys
-	sharedRoom             // into the overflow state of its algorithm
-)
-
-// findRoom finds room for the state of a new key, and reserves it if it is the key's own. locked is
-// the set of shards that the caller has locked. from, if not nil, is the one of them in which
-// states may be expired.
-func (s *Store) findRoom(
-	from *shard, locked uint64, now int64, d ratelimit.Demand,
-) (room, error) {
-	if s.overflow != nil && s.overflow.live(now, d) {
-		if d.Op == ratelimit.OpReset {
-			return noRoom, nil
-		}
-		s.overflow.demands.Add(1)
-		return sharedRoom, nil
-	}
-	if d.Op == ratelimit.OpGiveBack || d.Op == ratelimit.OpReset {
-		return noRoom, nil
-	}
-	if s.reserve() || s.makeRoom(from, locked, now) {
-		return ownRoom, nil
-	}
-	if s.overflow != nil {
-		s.overflow.demands.Add(1)
-		return sharedRoom, nil
-	}
-	s.refused.Add(1)
-	return noRoom, ratelimit.ErrCapacity
+// findRoom reserves room for one more state, and reports whether it has. locked is the set of
+// shards that the caller has locked. from, if not nil, is the one of them in which states may be
+// expired.
+func (s *Store) findRoom(from *shard, locked uint64, now int64) bool {
+	return s.reserve() || s.makeRoom(from, locked, now)
 }
 
 // reserve counts one more state if there is room for it. It never counts too many, not even for a
@@ -94,11 +68,15 @@ func (s *Store) expireElsewhere(locked uint64, now int64) (expired, busy bool) {
 			busy = true
 			continue
 		}
-		n := other.expireSome(s.now())
-		other.mu.Unlock()
-		if n > 0 {
+		if s.expireLocked(other) {
 			return true, busy
 		}
 	}
 	return false, busy
+}
+
+// expireLocked expires states of a shard, unlocks it and reports whether there were any.
+func (s *Store) expireLocked(sh *shard) bool {
+	defer sh.mu.Unlock()
+	return sh.expireSome(s.now()) > 0
 }

@@ -30,7 +30,4 @@ func (s *Store) sweep() {
 			sh.mu.Unlock()
 		}
 	}
-	if s.overflow != nil {
-		s.overflow.expire(s.now)
-	}
 }

@@ -17,64 +17,54 @@ import (
 )
 
 // TestFloodOfMillions sends half a million distinct keys, ten million in a full run, to a store of
-// 100,000 under either WhenFull. The store takes no more memory than with 100,000 keys, keys that
-// count keep their history, and no key is admitted more than its limit.
+// 100,000. The store takes no more memory than with 100,000 keys, keys that count keep their
+// history, and no key is admitted more than its limit.
 func TestFloodOfMillions(t *testing.T) {
 	const maxKeys, live, windows, again = 100_000, 1000, 2, 997
 	flood := 500_000 / windows
 	if os.Getenv("RATELIMIT_FULL") != "" {
 		flood = 10_000_000 / windows
 	}
-	for name, whenFull := range map[string]WhenFull{"refuse": Refuse, "overflow": Overflow} {
-		t.Run(name, func(t *testing.T) {
-			c := newClock()
-			empty := heap.Live()
-			s := open(t, &Options{MaxKeys: maxKeys, WhenFull: whenFull, Now: c.now})
-			var filled, flooded int64
-			for window := range windows {
-				key := func(i int) string { return strconv.Itoa(window*flood + i) }
-				for i := range live {
-					must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), true)
-				}
-				admitted := throw(t, s, maxKeys-live, key)
-				if window == 0 {
-					filled = heap.Live() - empty
-				}
-				rest := throw(t, s, flood-(maxKeys-live),
-					func(i int) string { return key(maxKeys - live + i) })
-				flooded = max(flooded, heap.Live()-empty)
+	c := newClock()
+	empty := heap.Live()
+	s := open(t, &Options{MaxKeys: maxKeys, Now: c.now})
+	var filled, flooded int64
+	for window := range windows {
+		key := func(i int) string { return strconv.Itoa(window*flood + i) }
+		for i := range live {
+			must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), true)
+		}
+		admitted := throw(t, s, maxKeys-live, key)
+		if window == 0 {
+			filled = heap.Live() - empty
+		}
+		rest := throw(t, s, flood-(maxKeys-live),
+			func(i int) string { return key(maxKeys - live + i) })
+		flooded = max(flooded, heap.Live()-empty)
 
-				shared := int64(0)
-				if whenFull == Overflow {
-					shared = 1 // it takes the whole limit that new keys share
-				}
-				if admitted != maxKeys-live || rest != shared {
-					t.Errorf("admitted %d keys, and %d when it was full; want %d and %d",
-						admitted, rest, maxKeys-live, shared)
-				}
-				for i := 0; i < flood; i += again {
-					res, err := s.Take(t.Context(), demand(ratelimit.OpTake, key(i), 1))
-					if res.Allowed || err != nil && !errors.Is(err, ratelimit.ErrCapacity) {
-						t.Fatalf("beyond the limit: %+v, %v", res, err)
-					}
-				}
-				for i := range live {
-					must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), false)
-					must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 1), true)
-				}
-				c.advance(61 * time.Second)
+		if admitted != maxKeys-live || rest != 0 {
+			t.Errorf("admitted %d keys, and %d when it was full; want %d and none",
+				admitted, rest, maxKeys-live)
+		}
+		for i := 0; i < flood; i += again {
+			res, err := s.Take(t.Context(), demand(ratelimit.OpTake, key(i), 1))
+			if res.Allowed || err != nil && !errors.Is(err, ratelimit.ErrCapacity) {
+				t.Fatalf("beyond the limit: %+v, %v", res, err)
 			}
-			t.Logf("%d keys in %d windows: %d MiB with %d states, at most %d MiB after the "+
-				"flood; %+v",
-				windows*flood, windows, filled>>20, maxKeys, flooded>>20, s.Stats())
-			if most := filled + filled/8 + 1<<20; flooded > most {
-				t.Errorf("%d bytes after the flood, %d before: more than %d", flooded, filled, most)
-			}
-			if st := s.Stats(); st.Keys != maxKeys || (st.Refused > 0) == (whenFull == Overflow) ||
-				(st.Overflowed > 0) == (whenFull == Refuse) {
-				t.Errorf("%+v", st)
-			}
-		})
+		}
+		for i := range live {
+			must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), false)
+			must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 1), true)
+		}
+		c.advance(61 * time.Second)
+	}
+	t.Logf("%d keys in %d windows: %d MiB with %d states, at most %d MiB after the flood; %+v",
+		windows*flood, windows, filled>>20, maxKeys, flooded>>20, s.Stats())
+	if most := filled + filled/8 + 1<<20; flooded > most {
+		t.Errorf("%d bytes after the flood, %d before: more than %d", flooded, filled, most)
+	}
+	if st := s.Stats(); st.Keys != maxKeys || st.Refused == 0 {
+		t.Errorf("%+v", st)
 	}
 }
 
@@ -139,35 +129,29 @@ func TestBurstGivesBack(t *testing.T) {
 	}
 }
 
-// TestStats: calls and demands that find no room are counted.
+// TestStats: calls that find no room are counted.
 func TestStats(t *testing.T) {
-	for whenFull, full := range []Stats{
-		Refuse:   {Keys: 2, MaxKeys: 2, Refused: 4},
-		Overflow: {Keys: 2, MaxKeys: 2, Shared: 1, Overflowed: 5},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := open(t, &Options{MaxKeys: 2, WhenFull: WhenFull(whenFull)})
-			want := func(want Stats) {
-				t.Helper()
-				if got := s.Stats(); got != want {
-					t.Errorf("%+v, want %+v", got, want)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, &Options{MaxKeys: 2})
+		want := func(want Stats) {
+			t.Helper()
+			if got := s.Stats(); got != want {
+				t.Errorf("%+v, want %+v", got, want)
 			}
-			must(t, s, demand(ratelimit.OpTake, "a", 1), true)
-			must(t, s, demand(ratelimit.OpTake, "b", 1), true)
-			want(Stats{Keys: 2, MaxKeys: 2})
-			for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek,
-				ratelimit.OpForce} {
-				_, _ = s.Take(t.Context(), demand(op, "c", 1))
-			}
-			ds := []ratelimit.Demand{demand(ratelimit.OpTake, "a", 1),
-				demand(ratelimit.OpTake, "c", 1), demand(ratelimit.OpTake, "d", 1)}
-			_ = s.TakeAll(t.Context(), ds, make([]ratelimit.Result, len(ds)))
-			want(full)
-			time.Sleep(62 * time.Second)
-			synctest.Wait()
-			full.Keys, full.Shared = 0, 0
-			want(full)
-		})
-	}
+		}
+		must(t, s, demand(ratelimit.OpTake, "a", 1), true)
+		must(t, s, demand(ratelimit.OpTake, "b", 1), true)
+		want(Stats{Keys: 2, MaxKeys: 2})
+		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek,
+			ratelimit.OpForce} {
+			_, _ = s.Take(t.Context(), demand(op, "c", 1))
+		}
+		ds := []ratelimit.Demand{demand(ratelimit.OpTake, "a", 1),
+			demand(ratelimit.OpTake, "c", 1), demand(ratelimit.OpTake, "d", 1)}
+		_ = s.TakeAll(t.Context(), ds, make([]ratelimit.Result, len(ds)))
+		want(Stats{Keys: 2, MaxKeys: 2, Refused: 4})
+		time.Sleep(62 * time.Second)
+		synctest.Wait()
+		want(Stats{MaxKeys: 2, Refused: 4})
+	})
 }

@@ -8,8 +8,7 @@
 //
 // The store is bounded. A state takes about 120 bytes plus its key plus 12 to 18 bytes for each
 // record; a key of more than 128 bytes is stored as its hash. [Options.MaxKeys] bounds the number
-// of states, and [Options.WhenFull] says what happens at the bound. A state with units that still
-// count is never evicted, since that would admit too many.
+// of states. A state with units that still count is never evicted, since that would admit too many.
 package memorystore
 
 import (
@@ -25,29 +24,12 @@ import (
 // DefaultMaxKeys is the MaxKeys of the zero Options.
 const DefaultMaxKeys = 1_000_000
 
-// WhenFull says what a store does with a new key while it holds MaxKeys states with units that
-// still count.
-type WhenFull uint8
-
-const (
-	// Refuse returns [ratelimit.ErrCapacity] for a take, a peek or a force on a key without a
-	// state. When a retry would succeed is unknown, so there is no RetryAfter and the limiter's
-	// policy decides.
-	Refuse WhenFull = iota
-	// Overflow decides all new keys of one algorithm value on one shared state, so together they
-	// are held to one limit. That state is used until it expires, even if there is room again
-	// before. A reset of such a key does not change it. This departs from the contract of
-	// [ratelimit.Store]: keys share a state, and ErrCapacity is not returned.
-	Overflow
-)
-
 // Options of a store. The zero value is ready for use.
 type Options struct {
-	// MaxKeys is the largest number of states, one for each limit of each key. Zero means
-	// DefaultMaxKeys.
+	// MaxKeys is the largest number of states, one for each limit of each key. While the units of
+	// all of them still count, a take, a peek or a force on a key without a state fails with
+	// [ratelimit.ErrCapacity]. Zero means DefaultMaxKeys.
 	MaxKeys int
-	// WhenFull says what happens to a new key beyond MaxKeys. Zero means Refuse.
-	WhenFull WhenFull
 	// Now replaces the clock for tests, in µs since the Unix epoch. It must be safe for
 	// concurrent use. Nil means the monotonic clock of the process. Limiter.Wait sleeps by the
 	// process's clock, not by Now: to test code that waits, use a bubble of testing/synctest and no
@@ -57,18 +39,17 @@ type Options struct {
 
 // Store is a [ratelimit.Store] in memory. It is safe for concurrent use. Create one with [New].
 type Store struct {
-	shards   [numShards]shard // first, so that each begins at a cache line
-	clock    func() int64     // nil: the monotonic clock
-	start    time.Time
-	epoch    int64 // start in ns since the Unix epoch
-	seed     maphash.Seed
-	maxKeys  int64
-	keys     atomic.Int64 // states, and reservations for more
-	overflow *overflow    // nil: Refuse
-	refused  atomic.Int64 // calls that failed with ErrCapacity
-	closed   atomic.Bool
-	stop     chan struct{}
-	stopped  chan struct{}
+	shards  [numShards]shard // first, so that each begins at a cache line
+	clock   func() int64     // nil: the monotonic clock
+	start   time.Time
+	epoch   int64 // start in ns since the Unix epoch
+	seed    maphash.Seed
+	maxKeys int64
+	keys    atomic.Int64 // states, and reservations for more
+	refused atomic.Int64 // calls that failed with ErrCapacity
+	closed  atomic.Bool
+	stop    chan struct{}
+	stopped chan struct{}
 }
 
 var _ ratelimit.Store = (*Store)(nil)
@@ -79,12 +60,9 @@ func New(opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	invalid := ratelimit.ErrInvalidOptions
 	if opts.MaxKeys < 0 {
-		return nil, fmt.Errorf("%w: MaxKeys %d is negative", invalid, opts.MaxKeys)
-	}
-	if opts.WhenFull > Overflow {
-		return nil, fmt.Errorf("%w: unknown WhenFull %d", invalid, opts.WhenFull)
+		return nil, fmt.Errorf("%w: MaxKeys %d is negative",
+			ratelimit.ErrInvalidOptions, opts.MaxKeys)
 	}
 	s := &Store{
 		clock:   opts.Now,
@@ -98,9 +76,6 @@ func New(opts *Options) (*Store, error) {
 		s.maxKeys = DefaultMaxKeys
 	}
 	s.epoch = s.start.UnixNano()
-	if opts.WhenFull == Overflow {
-		s.overflow = &overflow{states: make(map[ratelimit.Algorithm]overflowState)}
-	}
 	now := s.now()
 	for i := range s.shards {
 		s.shards[i].init(s.seed, &s.keys, now)
@@ -128,23 +103,17 @@ func (s *Store) unlock(set uint64) {
 	}
 }
 
-// Stats are the statistics of a store. Refused and Overflowed are counts since it was made.
+// Stats are the statistics of a store.
 type Stats struct {
-	Keys       int   // states held, including expired ones that are not deleted yet
-	MaxKeys    int   // the bound on Keys
-	Shared     int   // overflow states, besides Keys; above 0 while the store overflows
-	Refused    int64 // calls that failed with [ratelimit.ErrCapacity]
-	Overflowed int64 // demands decided on an overflow state
+	Keys    int   // states held, including expired ones that are not deleted yet
+	MaxKeys int   // the bound on Keys
+	Refused int64 // calls that failed with [ratelimit.ErrCapacity] since the store was made
 }
 
 // Stats returns the statistics of the store. Each number was right at some moment of the call.
 // Stats takes no lock and does not slow decisions.
 func (s *Store) Stats() Stats {
-	st := Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.maxKeys), Refused: s.refused.Load()}
-	if s.overflow != nil {
-		st.Shared, st.Overflowed = int(s.overflow.n.Load()), s.overflow.demands.Load()
-	}
-	return st
+	return Stats{Keys: int(s.keys.Load()), MaxKeys: int(s.maxKeys), Refused: s.refused.Load()}
 }
 
 // Close stops the store and waits for its goroutine to end. Later calls fail with

@@ -64,10 +64,8 @@ func must(t *testing.T, s *Store, d ratelimit.Demand, want bool) ratelimit.Resul
 }
 
 func TestOptions(t *testing.T) {
-	for _, opts := range []*Options{{MaxKeys: -1}, {WhenFull: Overflow + 1}} {
-		if s, err := New(opts); !errors.Is(err, ratelimit.ErrInvalidOptions) {
-			t.Errorf("%+v: got %v, %v", opts, s, err)
-		}
+	if s, err := New(&Options{MaxKeys: -1}); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		t.Errorf("got %v, %v", s, err)
 	}
 }
 
@@ -140,63 +138,6 @@ func TestFlood(t *testing.T) {
 	must(t, s, demand(ratelimit.OpTake, "live", 1), false)
 }
 
-func TestOverflow(t *testing.T) {
-	c := newClock()
-	s := open(t, &Options{MaxKeys: 2, WhenFull: Overflow, Now: c.now})
-	must(t, s, demand(ratelimit.OpTake, "a", 3), true)
-	c.advance(30 * time.Second)
-	must(t, s, demand(ratelimit.OpTake, "b", 1), true)
-
-	must(t, s, demand(ratelimit.OpTake, "c", 1), true) // all unknown keys together have 3 units
-	first := must(t, s, demand(ratelimit.OpTake, "d", 1), true)
-	must(t, s, demand(ratelimit.OpTake, "e", 1), true)
-	if res := must(t, s, demand(ratelimit.OpTake, "f", 1), false); res.RetryAfter != time.Minute {
-		t.Errorf("RetryAfter %v, want 1m", res.RetryAfter)
-	}
-	must(t, s, demand(ratelimit.OpPeek, "g", 1), false)
-	must(t, s, demand(ratelimit.OpReset, "c", 0), true) // of a key that shares: forgets nothing
-	must(t, s, demand(ratelimit.OpTake, "c", 1), false)
-	must(t, s, demand(ratelimit.OpTake, "b", 2), true) // known keys do not share
-
-	back := demand(ratelimit.OpGiveBack, "d", 1)
-	back.At = first.At
-	must(t, s, back, true)
-	must(t, s, demand(ratelimit.OpTake, "h", 1), true)
-
-	other := demand(ratelimit.OpTake, "h", 1)
-	other.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute("minute", 4))
-	must(t, s, other, true) // another algorithm value shares another state
-
-	c.advance(30 * time.Second) // a has run out: there is room, but the overflow still counts
-	must(t, s, demand(ratelimit.OpTake, "i", 1), false)
-	c.advance(30 * time.Second) // and now it does not
-	must(t, s, demand(ratelimit.OpTake, "i", 3), true)
-	must(t, s, demand(ratelimit.OpTake, "j", 3), true)
-}
-
-func TestOverflowTakeAll(t *testing.T) {
-	c := newClock()
-	s := open(t, &Options{MaxKeys: 1, WhenFull: Overflow, Now: c.now})
-	must(t, s, demand(ratelimit.OpTake, "known", 1), true)
-	all := func(want bool, ds ...ratelimit.Demand) {
-		t.Helper()
-		out := make([]ratelimit.Result, len(ds))
-		if err := s.TakeAll(t.Context(), ds, out); err != nil {
-			t.Fatal(err)
-		}
-		if got := out[ratelimit.Binding(out)].Allowed; got != want {
-			t.Fatalf("got %+v, want allowed %v", out, want)
-		}
-	}
-	take := func(key string, n int64) ratelimit.Demand { return demand(ratelimit.OpTake, key, n) }
-	all(false, take("known", 1), take("x", 2), take("y", 2)) // each alone would fit
-	all(true, take("known", 1), take("x", 1), take("y", 2))
-	must(t, s, take("z", 1), false)
-	must(t, s, take("known", 1), true)
-	must(t, s, take("known", 1), false)
-	all(false, take("known", 1), take("z", 1))
-}
-
 func TestCleaner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, nil)
@@ -222,19 +163,6 @@ func TestCleaner(t *testing.T) {
 		}
 		must(t, s, demand(ratelimit.OpTake, "0", 3), true)
 	}) // which fails if Close leaves a goroutine
-}
-
-func TestOverflowIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := open(t, &Options{MaxKeys: 1, WhenFull: Overflow})
-		must(t, s, demand(ratelimit.OpTake, "a", 1), true)
-		must(t, s, demand(ratelimit.OpTake, "b", 1), true)
-		time.Sleep(62 * time.Second)
-		synctest.Wait()
-		if n := s.overflow.n.Load(); n != 0 || len(s.overflow.states) != 0 {
-			t.Errorf("%d overflow states", n)
-		}
-	})
 }
 
 // TestKnownAlgorithm: invalid demands fail even if the store has just decided under the same

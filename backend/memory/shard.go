@@ -1,6 +1,7 @@
 package memorystore
 
 import (
+	"bytes"
 	"hash/maphash"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ type shard struct {
 
 	// With this padding a shard fills an odd number of cache lines, so that the locks of the shards
 	// do not compete for the same cache sets.
-	_ [8]byte
+	_ [120]byte
 }
 
 // described is an algorithm with what its methods return, which never changes. The next demand with
@@ -114,6 +115,17 @@ func (sh *shard) sameHistory(e *entry, a ratelimit.Algorithm) bool {
 	return true
 }
 
+// historyOf returns the history of an algorithm, and remembers the algorithm.
+func (sh *shard) historyOf(a ratelimit.Algorithm) unique.Handle[history] {
+	known := sh.known(a)
+	if known == nil {
+		limit := a.Limit()
+		sh.remember(described{a, limit.Max, unique.Make(history{limit.Name, a.Name()})})
+		known = &sh.last
+	}
+	return known.history
+}
+
 // step runs d on the state of an entry.
 func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand, out *ratelimit.Result) error {
 	next, keep := decide(sh.entries.at(id).state, now, d, d.Op, out)
@@ -125,6 +137,24 @@ func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand, out *ratelimit.
 	return nil
 }
 
+// isOurs reports whether a is an algorithm of this module. Their steps do not panic.
+func isOurs(a ratelimit.Algorithm) bool {
+	switch a.(type) {
+	case algorithm.Log, algorithm.Counter, algorithm.Fixed, algorithm.Bucket, algorithm.Block:
+		return true
+	}
+	return false
+}
+
+// working returns state for a step of a. An algorithm that is not ours gets a copy: if it panics,
+// the state is as it was.
+func working(state []byte, a ratelimit.Algorithm) []byte {
+	if isOurs(a) {
+		return state
+	}
+	return bytes.Clone(state)
+}
+
 // decide runs d on a state, with op instead of its own, and writes the result to out. For a log it
 // copies neither the demand nor the result.
 func decide(
@@ -134,7 +164,7 @@ func decide(
 	if !ok {
 		other := *d
 		other.Op = op
-		next, keep, *out = d.Algorithm.Step(state, now, other)
+		next, keep, *out = d.Algorithm.Step(working(state, d.Algorithm), now, other)
 		return next, keep
 	}
 	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter, out.At =
@@ -160,19 +190,22 @@ func (sh *shard) store(id uint32, next []byte, now int64, keep time.Duration) {
 	}
 }
 
+// empty empties the state of an entry, which may be removed from now on.
+func (sh *shard) empty(id uint32, now int64) {
+	e := sh.entries.at(id)
+	e.state, e.expires = nil, now
+	sh.wheel.remove(&sh.entries, id)
+	sh.schedule(id)
+}
+
 // insert adds an entry for a key that find has not found. Store.keys counts it already.
-func (sh *shard) insert(hash uint64, d ratelimit.Demand, state []byte, expires int64) {
+func (sh *shard) insert(
+	hash uint64, key string, h unique.Handle[history], state []byte, expires int64,
+) {
 	id := sh.entries.add()
-	known := sh.known(d.Algorithm)
-	if known == nil {
-		limit := d.Algorithm.Limit()
-		h := unique.Make(history{limit.Name, d.Algorithm.Name()})
-		sh.remember(described{d.Algorithm, limit.Max, h})
-		known = &sh.last
-	}
 	*sh.entries.at(id) = entry{
-		key:     strings.Clone(d.Key), // the caller's may be a part of something large
-		history: known.history,
+		key:     strings.Clone(key), // the caller's may be a part of something large
+		history: h,
 		state:   state,
 		expires: expires,
 	}
@@ -190,9 +223,9 @@ func (sh *shard) drop(id uint32) {
 // schedule puts an entry into the wheel, which checks it at its present expiry. If the expiry moves
 // to a later time, the entry stays where it is until then.
 func (sh *shard) schedule(id uint32) {
-	tick := tickOf(sh.entries.at(id).expires)
-	sh.wheel.add(&sh.entries, id, tick)
-	sh.nextExpiry.Store(min(sh.nextExpiry.Load(), stampOf(tick)))
+	expires := sh.entries.at(id).expires
+	sh.wheel.add(&sh.entries, id, expires)
+	sh.nextExpiry.Store(min(sh.nextExpiry.Load(), expires))
 }
 
 // expire drops expired entries and returns how many. It checks no more than most.
@@ -201,7 +234,7 @@ func (sh *shard) expire(now int64, most int) int {
 	if sh.table.len() == 0 {
 		sh.reset()
 	} else {
-		sh.nextExpiry.Store(stampOf(sh.wheel.next()))
+		sh.nextExpiry.Store(sh.wheel.next())
 	}
 	return n
 }

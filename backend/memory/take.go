@@ -115,21 +115,23 @@ func (s *Store) takeAny(
 func (s *Store) takeNew(
 	sh *shard, hash uint64, now int64, d ratelimit.Demand,
 ) (ratelimit.Result, error) {
-	room, err := s.findRoom(sh, setOf(hash), now, d)
-	if err != nil {
-		return ratelimit.Result{}, err
+	reserved := mayAdd(d.Op)
+	if reserved && !s.findRoom(sh, setOf(hash), now) {
+		s.refused.Add(1)
+		return ratelimit.Result{}, ratelimit.ErrCapacity
 	}
-	if room == sharedRoom {
-		return s.overflow.take(now, d)
-	}
+	defer func() { // also if the algorithm panics
+		if reserved {
+			s.keys.Add(-1)
+		}
+	}()
 	next, keep, res := d.Step(nil, now)
-	if keep > 0 && len(next) > 0 {
-		sh.insert(hash, d, next, expiry(now, keep))
-	} else if room == ownRoom {
-		s.keys.Add(-1) // the reservation is not used
-	}
 	if keep < 0 {
 		return ratelimit.Result{}, ratelimit.ErrCorruptState
+	}
+	if reserved && keep > 0 && len(next) > 0 {
+		sh.insert(hash, d.Key, sh.historyOf(d.Algorithm), next, expiry(now, keep))
+		reserved = false
 	}
 	return res, nil
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"hash/maphash"
 	"math/bits"
-	"slices"
 	"time"
+	"unique"
 
 	"github.com/truewindow/ratelimit"
 )
@@ -25,14 +25,12 @@ type takeAll struct {
 	now      int64
 	locked   uint64 // set of shards
 	reserved int64  // states counted in Store.keys that do not exist yet
-	shared   bool   // some demands are decided on overflow states
 }
 
 // target is the state that a demand is decided on.
 type target struct {
 	hash uint64
 	id   uint32 // in its shard; none if the key is new
-	room room   // of a new key
 }
 
 // TakeAll decides several demands as one. Errors are those of Take and of [ratelimit.CheckTakeAll].
@@ -63,14 +61,15 @@ func (s *Store) TakeAll(
 	defer s.unlock(t.locked)
 	t.now = s.now()
 
-	t.find(targets, ds)
 	defer t.release()
-	if err := t.reserve(targets, ds); err != nil {
-		return err
-	}
-	if t.shared {
-		s.overflow.mu.Lock()
-		defer s.overflow.mu.Unlock()
+	t.find(targets, ds)
+	if !t.reserve(targets, ds) {
+		t.expire()
+		t.find(targets, ds)
+		if !t.reserve(targets, ds) {
+			s.refused.Add(1)
+			return ratelimit.ErrCapacity
+		}
 	}
 	if admitted, err := t.peek(targets, ds, out); err != nil || !admitted {
 		return err
@@ -78,49 +77,38 @@ func (s *Store) TakeAll(
 	return t.take(targets, ds, out)
 }
 
-// find finds the states of all keys. If there is no room for those of new keys, it expires states
-// in the locked shards. The later steps may not: they could remove a state that was found.
+// find finds the states of all keys.
 func (t *takeAll) find(targets []target, ds []ratelimit.Demand) {
-	unknown := t.findStates(targets, ds)
-	if unknown == 0 || t.store.keys.Load()+unknown <= t.store.maxKeys {
-		return
-	}
-	for set := t.locked; set != 0; set &= set - 1 {
-		t.store.shards[bits.TrailingZeros64(set)].expireAll(t.now)
-	}
-	t.findStates(targets, ds)
-}
-
-// findStates finds the states of all keys and returns how many keys have none.
-func (t *takeAll) findStates(targets []target, ds []ratelimit.Demand) (unknown int64) {
 	for i := range targets {
 		at := &targets[i]
 		sh, d := t.store.shard(at.hash), &ds[i]
-		if at.id = sh.find(at.hash, d.Key, d.Algorithm, sh.known(d.Algorithm)); at.id == none {
-			unknown++
-		}
+		at.id = sh.find(at.hash, d.Key, d.Algorithm, sh.known(d.Algorithm))
 	}
-	return unknown
 }
 
-// reserve finds room for the states of new keys.
-func (t *takeAll) reserve(targets []target, ds []ratelimit.Demand) (err error) {
+// reserve reserves room for the states of new keys, more than it has reserved before, and reports
+// whether there is room for all. It expires no state of the locked shards, which find may have
+// found.
+func (t *takeAll) reserve(targets []target, ds []ratelimit.Demand) bool {
+	var needed int64
 	for i := range targets {
-		at := &targets[i]
-		if at.id != none {
-			continue
-		}
-		if at.room, err = t.store.findRoom(nil, t.locked, t.now, ds[i]); err != nil {
-			return err
-		}
-		switch at.room {
-		case ownRoom:
-			t.reserved++
-		case sharedRoom:
-			t.shared = true
+		if targets[i].id == none && mayAdd(ds[i].Op) {
+			needed++
 		}
 	}
-	return nil
+	for ; t.reserved < needed; t.reserved++ {
+		if !t.store.findRoom(nil, t.locked, t.now) {
+			return false
+		}
+	}
+	return true
+}
+
+// expire expires states in the locked shards.
+func (t *takeAll) expire() {
+	for set := t.locked; set != 0; set &= set - 1 {
+		t.store.shards[bits.TrailingZeros64(set)].expireAll(t.now)
+	}
 }
 
 // release returns the reserved room that no new state uses.
@@ -145,93 +133,95 @@ func (t *takeAll) peek(
 }
 
 func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result) error {
-	sh, overflow := t.store.shard(at.hash), t.store.overflow
-	exists, shared := at.id != none, at.room == sharedRoom
+	sh, exists := t.store.shard(at.hash), at.id != none
 	var state []byte
 	if exists {
 		state = sh.entries.at(at.id).state
-	} else if shared {
-		state = overflow.state(*d)
 	}
 	var next []byte
 	var keep time.Duration
 	if d.Op <= ratelimit.OpPeek {
 		next, keep = decide(state, t.now, d, ratelimit.OpPeek, out)
 	} else {
-		next, keep, *out = d.Peek(state, t.now)
+		next, keep, *out = d.Peek(working(state, d.Algorithm), t.now)
 	}
 	switch {
 	case keep < 0:
 		return ratelimit.ErrCorruptState
-	case keep == 0: // nothing to write
-	case exists && len(next) == 0:
-		// The entry stays until it expires: the demand may be recorded on it.
-		sh.entries.at(at.id).state = nil
-	case exists:
+	case keep == 0 || !exists: // nothing to write
+	case len(next) == 0:
+		// The entry stays for now: the demand may be recorded on it.
+		sh.empty(at.id, t.now)
+	default:
 		sh.store(at.id, next, t.now, keep)
-	case shared:
-		overflow.store(*d, next, t.now, keep)
 	}
 	return nil
 }
 
-// take applies all demands, which peek has allowed.
+// take applies all demands, which peek has allowed. The steps of algorithms that are not ours come
+// first, on copies: if one of them panics or fails, nothing has been written.
 func (t *takeAll) take(
 	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
 ) error {
-	if t.shared {
-		if admitted, err := t.takeShared(targets, ds, out); err != nil || !admitted {
-			return err
-		}
-	}
+	var decided []write
 	for i := range targets {
-		if err := t.takeOne(&targets[i], &ds[i], &out[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeShared applies the demands on overflow states. Several of them may share a state, so a demand
-// may be refused although its peek was allowed. Then its Result is set, and nothing else changes.
-func (t *takeAll) takeShared(
-	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
-) (admitted bool, err error) {
-	steps := t.store.overflow.tentative(t.now)
-	results := slices.Clone(out)
-	for i := range targets {
-		if targets[i].room != sharedRoom {
+		if isOurs(ds[i].Algorithm) {
 			continue
 		}
-		res, err := steps.step(ds[i])
-		if err != nil {
-			return false, err
+		if decided == nil {
+			decided = make([]write, len(targets))
 		}
-		if !res.Allowed {
-			out[i] = res
-			return false, nil
+		if err := t.step(&targets[i], &ds[i], &out[i], &decided[i]); err != nil {
+			return err
 		}
-		results[i] = res
 	}
-	steps.commit()
-	copy(out, results)
-	return true, nil
-}
-
-// takeOne applies a demand, unless takeShared has applied it.
-func (t *takeAll) takeOne(at *target, d *ratelimit.Demand, out *ratelimit.Result) error {
-	sh := t.store.shard(at.hash)
-	switch {
-	case at.id != none:
-		return sh.step(at.id, t.now, d, out)
-	case at.room == sharedRoom:
-		return nil
-	}
-	next, keep, res := d.Step(nil, t.now)
-	*out = res
-	if keep > 0 && len(next) > 0 {
-		sh.insert(at.hash, *d, next, expiry(t.now, keep))
-		t.reserved--
+	for i := range targets {
+		var w write
+		if isOurs(ds[i].Algorithm) {
+			if err := t.step(&targets[i], &ds[i], &out[i], &w); err != nil {
+				return err
+			}
+		} else {
+			w = decided[i]
+		}
+		t.write(&targets[i], &ds[i], w)
 	}
 	return nil
+}
+
+// write is what a step wants written.
+type write struct {
+	next    []byte
+	keep    time.Duration          // 0: nothing
+	history unique.Handle[history] // of a new state
+}
+
+// step runs the step of d and sets its result and what is to be written.
+func (t *takeAll) step(
+	at *target, d *ratelimit.Demand, out *ratelimit.Result, w *write,
+) error {
+	sh := t.store.shard(at.hash)
+	var state []byte
+	if at.id != none {
+		state = sh.entries.at(at.id).state
+	}
+	if w.next, w.keep = decide(state, t.now, d, d.Op, out); w.keep < 0 {
+		return ratelimit.ErrCorruptState
+	}
+	if at.id == none && w.keep > 0 {
+		w.history = sh.historyOf(d.Algorithm)
+	}
+	return nil
+}
+
+func (t *takeAll) write(at *target, d *ratelimit.Demand, w write) {
+	sh := t.store.shard(at.hash)
+	switch {
+	case w.keep == 0:
+	case at.id != none:
+		sh.store(at.id, w.next, t.now, w.keep)
+	case len(w.next) > 0 && mayAdd(d.Op):
+		sh.insert(at.hash, d.Key, w.history, w.next, expiry(t.now, w.keep))
+		t.reserved--
+	}
 }

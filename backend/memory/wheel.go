@@ -6,10 +6,9 @@ import (
 )
 
 const (
-	tickShift = 14 // a tick is 2^14 µs, about 16 ms
 	slotBits  = 6
 	numSlots  = 1 << slotBits
-	numLevels = 7 // 2^42 ticks: beyond any stamp
+	numLevels = 9 // 2^54 µs: beyond any stamp
 
 	// headMark in link.prev marks the first entry of a list. The other bits are the index of the
 	// list.
@@ -21,34 +20,28 @@ const (
 // wheel holds entries in the order in which they may expire: a hierarchical timing wheel (Varghese
 // and Lauck, 1987). Adding and removing cost the same for any number of entries. An entry in level
 // l and slot s is checked when the l-th digit of the clock, in base 64, becomes s. Then it is
-// dropped or moved to a lower level.
+// dropped or moved to a lower level, so it is dropped to the microsecond.
 type wheel struct {
-	now      uint64 // tick up to which all entries are checked
+	now      int64 // stamp up to which all entries are checked
 	occupied [numLevels]uint64
 	heads    [numLevels * numSlots]uint32
 }
 
-// tickOf returns the first tick that begins at the stamp or later.
-func tickOf(stamp int64) uint64 { return uint64(stamp+1<<tickShift-1) >> tickShift }
-
-// stampOf returns the first stamp of a tick.
-func stampOf(tick uint64) int64 { return int64(min(tick, never>>tickShift) << tickShift) }
-
 func (w *wheel) init(now int64) {
-	w.now = uint64(now) >> tickShift
+	w.now = now
 	for i := range w.heads {
 		w.heads[i] = none
 	}
 }
 
-func (w *wheel) add(es *entries, id uint32, tick uint64) {
+func (w *wheel) add(es *entries, id uint32, stamp int64) {
 	level := 0
-	if tick > w.now {
-		level = (bits.Len64(tick^w.now) - 1) / slotBits
+	if stamp > w.now {
+		level = (bits.Len64(uint64(stamp^w.now)) - 1) / slotBits
 	} else {
-		tick = w.now
+		stamp = w.now
 	}
-	slot := tick >> (slotBits * level) % numSlots
+	slot := stamp >> (slotBits * level) % numSlots
 	list := uint32(level*numSlots) + uint32(slot)
 	first := w.heads[list]
 	es.at(id).link = link{headMark | list, first}
@@ -79,8 +72,7 @@ func (w *wheel) remove(es *entries, id uint32) {
 // returns how many there were. It checks no more than most entries, and must be called again for
 // the rest.
 func (w *wheel) advance(es *entries, now int64, most int, drop func(id uint32)) (dropped int) {
-	target := uint64(now) >> tickShift
-	for w.now <= target {
+	for w.now <= now {
 		for level := numLevels - 1; level >= 0; level-- {
 			if w.now%(1<<(slotBits*level)) != 0 {
 				continue
@@ -96,13 +88,13 @@ func (w *wheel) advance(es *entries, now int64, most int, drop func(id uint32)) 
 					drop(id)
 					dropped++
 				} else {
-					w.add(es, id, tickOf(e.expires))
+					w.add(es, id, e.expires)
 				}
 			}
 		}
 		next := w.next()
-		if next > target {
-			w.now = target
+		if next > now {
+			w.now = now
 			break
 		}
 		w.now = next
@@ -110,8 +102,8 @@ func (w *wheel) advance(es *entries, now int64, most int, drop func(id uint32)) 
 	return dropped
 }
 
-// next returns the tick at which entries are to be checked: the current one, a later one, or never.
-func (w *wheel) next() uint64 {
+// next returns the stamp at which entries are to be checked: the present one, a later one, or never.
+func (w *wheel) next() int64 {
 	for level := range numLevels {
 		if digit := w.now >> (slotBits * level) % numSlots; w.occupied[level]&(1<<digit) != 0 {
 			return w.now // added since, or advance stopped in the middle of the list
@@ -121,7 +113,7 @@ func (w *wheel) next() uint64 {
 		digits := w.now >> (slotBits * level)
 		digit := digits % numSlots
 		if later := w.occupied[level] &^ (2<<digit - 1); later != 0 {
-			return (digits - digit + uint64(bits.TrailingZeros64(later))) << (slotBits * level)
+			return (digits - digit + int64(bits.TrailingZeros64(later))) << (slotBits * level)
 		}
 	}
 	return never

@@ -374,7 +374,7 @@ func TestLimitNamesAreBounded(t *testing.T) {
 func TestWatch(t *testing.T) {
 	m, collect := newTest(t)
 	for name, stats := range map[string]any{
-		"memory": memorystore.Stats{Keys: 1, MaxKeys: 2, Shared: 3, Refused: 4, Overflowed: 5},
+		"memory": memorystore.Stats{Keys: 1, MaxKeys: 2, Refused: 4},
 		"server": serverstore.Stats{Queued: 6, Cache: serverstore.CacheStats{Enabled: true,
 			Hits: 7}},
 		"degraded": layer.DegradedStats{Unavailable: true, Local: 8},
@@ -389,9 +389,7 @@ func TestWatch(t *testing.T) {
 	for name, want := range map[string]float64{
 		"ratelimit.store.keys{store=memory}":                  1,
 		"ratelimit.store.keys.max{store=memory}":              2,
-		"ratelimit.store.overflow.keys{store=memory}":         3,
 		"ratelimit.store.refusals{store=memory}":              4,
-		"ratelimit.store.overflow.decisions{store=memory}":    5,
 		"ratelimit.store.queued{store=server}":                6,
 		"ratelimit.cache.hits{store=server}":                  7,
 		"ratelimit.cache.enabled{store=server}":               1,
