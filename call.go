@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
 	"reflect"
 	"time"
 
@@ -93,8 +92,7 @@ func (l *Limiter) askOne(ctx context.Context, d *Demand, res *Result) (err error
 
 // admits reports whether the policy admits an op that the store has left undecided with err.
 func (l *Limiter) admits(ctx context.Context, op Op, err error) bool {
-	return l.policy == FailOpen && op <= OpForce && errors.Is(err, ErrUnavailable) &&
-		!errors.Is(err, ErrCorruptState) && !deadline.Passed(ctx)
+	return l.policy == FailOpen && op <= OpForce && IsOutage(err) && !deadline.Passed(ctx)
 }
 
 func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l.Max} }

@@ -37,11 +37,11 @@ var (
 	ErrNoScript = fmt.Errorf("ratelimit: algorithm has no script: %w", errors.ErrUnsupported)
 )
 
-// Errors of a store. All of them wrap ErrUnavailable: the demand is undecided, and the limiter's
-// policy decides.
+// Errors of a store. All of them wrap ErrUnavailable: the demand is undecided.
 var (
 	// ErrUnavailable means that the demand is undecided and, unless the error is also
-	// [ErrOutcomeUnknown], that nothing was recorded.
+	// [ErrOutcomeUnknown], that nothing was recorded. The limiter's [Policy] decides if the error
+	// is an outage; see [IsOutage].
 	ErrUnavailable = errors.New("ratelimit: store unavailable")
 
 	// ErrOutcomeUnknown means that the demand may have been sent and that its outcome is not known:
@@ -49,7 +49,7 @@ var (
 	// wraps [ErrUnavailable].
 	ErrOutcomeUnknown = fmt.Errorf("%w: outcome unknown", ErrUnavailable)
 
-	// ErrCapacity means that a bounded store has no room for a new state. It wraps
+	// ErrCapacity means that a bounded store has no room for the demand. It wraps
 	// [ErrUnavailable].
 	ErrCapacity = fmt.Errorf("%w: no room for another state", ErrUnavailable)
 

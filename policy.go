@@ -1,10 +1,12 @@
 package ratelimit
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
-// A Policy says what a [Limiter] does when the store leaves a demand undecided, that is, when it
-// returns an error that wraps [ErrUnavailable]. The zero Policy is FailClosed. The text of a Policy
-// is "closed", "open" or "wait".
+// A Policy says what a [Limiter] does when the store is unavailable ([IsOutage]). The zero Policy
+// is FailClosed. The text of a Policy is "closed", "open" or "wait".
 type Policy uint8
 
 // The policies.
@@ -13,18 +15,26 @@ const (
 	FailClosed Policy = iota
 	// FailOpen admits the demand without an error, with a Result of [SourceOpen]. Nothing is
 	// recorded: there is no limit while the store is unavailable. FailOpen applies to takes, Force
-	// and peeks, but not to Reset and GiveBack. Two errors are returned all the same, because
-	// clients could provoke them to evade the limit: [ErrCorruptState], and the error of a call
-	// whose context has ended.
+	// and peeks, but not to Reset and GiveBack, and not to a call whose context has ended, since
+	// callers could evade the limit by short deadlines.
 	FailOpen
 	// FailWait returns the error, except that the waits (Wait, WaitN, WaitEach and Acquire) retry
 	// until the store is available, or the context ends or would end during the next pause. Pauses
-	// grow from about 10 ms to a second. Three errors end a wait all the same: [ErrOutcomeUnknown],
-	// since the demand might count twice, [ErrCorruptState] and [ErrClosed].
+	// grow from about 10 ms to a second. Two errors end a wait all the same: [ErrOutcomeUnknown],
+	// since the demand might count twice, and [ErrClosed].
 	FailWait
 
 	numPolicies
 )
+
+// IsOutage reports whether err, which a store has returned, says that the store is unavailable: err
+// wraps [ErrUnavailable], but neither [ErrCapacity] nor [ErrCorruptState], which callers could
+// provoke to evade a limit. The error of a call whose own context has ended is no outage either;
+// that has to be checked on the context.
+func IsOutage(err error) bool {
+	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrCapacity) &&
+		!errors.Is(err, ErrCorruptState)
+}
 
 var policyNames = [numPolicies]string{"closed", "open", "wait"}
 

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
 // failing is a store that returns the same result and error for every demand.
@@ -45,7 +47,10 @@ func TestPolicy(t *testing.T) {
 		{ratelimit.FailClosed, ratelimit.ErrOutcomeUnknown, false},
 		{ratelimit.FailOpen, ratelimit.ErrUnavailable, true},
 		{ratelimit.FailOpen, ratelimit.ErrOutcomeUnknown, true},
-		{ratelimit.FailOpen, ratelimit.ErrCapacity, true},
+		{ratelimit.FailOpen, ratelimit.ErrCapacity, false},
+		{ratelimit.FailOpen, bothOf(ratelimit.ErrUnavailable, ratelimit.ErrCapacity), false},
+		{ratelimit.FailOpen, bothOf(ratelimit.ErrCapacity, ratelimit.ErrOutcomeUnknown), false},
+		{ratelimit.FailOpen, bothOf(ratelimit.ErrUnavailable, ratelimit.ErrCorruptState), false},
 		{ratelimit.FailOpen, ratelimit.ErrClosed, true},
 		{ratelimit.FailOpen, ratelimit.ErrCorruptState, false},
 		{ratelimit.FailOpen, ratelimit.ErrExceedsLimit, false},
@@ -54,6 +59,8 @@ func TestPolicy(t *testing.T) {
 		{ratelimit.FailOpen, errors.New("other"), false},
 		{ratelimit.FailWait, ratelimit.ErrOutcomeUnknown, false},
 		{ratelimit.FailWait, ratelimit.ErrCorruptState, false},
+		{ratelimit.FailWait, ratelimit.ErrCapacity, false},
+		{ratelimit.FailWait, bothOf(ratelimit.ErrUnavailable, ratelimit.ErrCapacity), false},
 		{ratelimit.FailWait, ratelimit.ErrClosed, false},
 		{ratelimit.FailWait + 1, ratelimit.ErrUnavailable, false},
 	} {
@@ -65,6 +72,54 @@ func TestPolicy(t *testing.T) {
 							With(tt.policy)
 						testPolicy(t, l, limits, tt.err, tt.open)
 					})
+			}
+		}
+	}
+}
+
+func bothOf(a, b error) error { return fmt.Errorf("%w; also: %w", a, b) }
+
+// TestFullStoreUnderPolicies: no policy admits a new key because strangers have filled the memory
+// store: single and together, in claims and waits.
+func TestFullStoreUnderPolicies(t *testing.T) {
+	synctest.Test(t, testFullStore)
+}
+
+func testFullStore(t *testing.T) {
+	for policy := ratelimit.FailClosed; policy <= ratelimit.FailWait; policy++ {
+		for limits := 1; limits <= 2; limits++ {
+			store, err := memorystore.New(&memorystore.Options{MaxKeys: 10 * limits})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			l := newLimiter(t, store, minuteAndHour[:limits]...).With(policy)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for i := range 10 {
+				if _, err := l.Allow(t.Context(), fmt.Sprint("stranger", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, ask := range map[string]func() (ratelimit.Result, error){
+				"Allow": func() (ratelimit.Result, error) { return l.Allow(t.Context(), "new") },
+				"Force": func() (ratelimit.Result, error) { return l.Force(t.Context(), "new", 1) },
+				"Peek":  func() (ratelimit.Result, error) { return l.Peek(t.Context(), "new") },
+				"Wait":  func() (ratelimit.Result, error) { return l.Wait(ctx, "new") },
+				"ReserveAll": func() (ratelimit.Result, error) {
+					r, err := ratelimit.ReserveAll(t.Context(),
+						ratelimit.Claim{Limiter: l, Key: "new", N: 1})
+					if err != nil {
+						return ratelimit.Result{}, err
+					}
+					return r.Result(), nil
+				},
+			} {
+				if res, err := ask(); res.Allowed || !errors.Is(err, ratelimit.ErrCapacity) ||
+					errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v, %d limits, %s: %+v, %v; want ErrCapacity", policy, limits,
+						name, res, err)
+				}
 			}
 		}
 	}

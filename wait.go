@@ -130,8 +130,7 @@ func waitAll(
 
 // waitsOut reports whether a wait continues after the store has returned err.
 func (l *Limiter) waitsOut(err error) bool {
-	return l.policy == FailWait && errors.Is(err, ErrUnavailable) &&
-		!errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, ErrCorruptState) &&
+	return l.policy == FailWait && IsOutage(err) && !errors.Is(err, ErrOutcomeUnknown) &&
 		!errors.Is(err, ErrClosed)
 }
 

@@ -426,10 +426,8 @@ func TestWaitUnavailable(t *testing.T) {
 					store.fail(nil)
 					w.wg.Wait()
 
-					waitsOut := policy == ratelimit.FailWait &&
-						(cause == ratelimit.ErrUnavailable || cause == ratelimit.ErrCapacity)
-					opens := policy == ratelimit.FailOpen && errors.Is(cause,
-						ratelimit.ErrUnavailable) && cause != ratelimit.ErrCorruptState
+					waitsOut := policy == ratelimit.FailWait && cause == ratelimit.ErrUnavailable
+					opens := policy == ratelimit.FailOpen && ratelimit.IsOutage(cause)
 					switch a, b := w.err["a"], w.err["b"]; {
 					case waitsOut:
 						if a != nil || b != nil || w.res["a"].Source != ratelimit.SourceStore {

@@ -116,8 +116,7 @@ func (a *api) failSettlement(
 	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
 		a.logUndecided(r, err, claims)
 		unknownSettlement.Write(w)
-	case errors.Is(err, ratelimit.ErrUnavailable) && !errors.Is(err, ratelimit.ErrCapacity) &&
-		!errors.Is(err, ratelimit.ErrCorruptState):
+	case ratelimit.IsOutage(err):
 		a.logUndecided(r, err, claims)
 		unavailableSettlement.Write(w)
 	default:

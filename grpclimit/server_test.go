@@ -142,6 +142,8 @@ func TestServerUndecided(t *testing.T) {
 		{fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, context.DeadlineExceeded),
 			ratelimit.FailClosed, codes.Unavailable},
 		{ratelimit.ErrCapacity, ratelimit.FailClosed, codes.Unavailable},
+		{ratelimit.ErrCapacity, ratelimit.FailOpen, codes.Unavailable},
+		{ratelimit.ErrCorruptState, ratelimit.FailOpen, codes.Unavailable},
 		{ratelimit.ErrNoScript, ratelimit.FailClosed, codes.Internal},
 		{ratelimit.ErrNoScript, ratelimit.FailOpen, codes.Internal},
 		{errors.New(secret), ratelimit.FailOpen, codes.Internal},

@@ -29,10 +29,7 @@ type availability struct {
 // a peek finds out.
 func (a *availability) failed(ctx context.Context, d ratelimit.Demand, err error) bool {
 	switch {
-	case !errors.Is(err, ratelimit.ErrUnavailable),
-		errors.Is(err, ratelimit.ErrCorruptState),
-		errors.Is(err, ratelimit.ErrCapacity),
-		errors.Is(err, ratelimit.ErrClosed):
+	case !ratelimit.IsOutage(err), errors.Is(err, ratelimit.ErrClosed):
 		return false
 	case deadline.Passed(ctx):
 		a.peeks.Go(func() { a.peek(d) })

@@ -48,10 +48,8 @@ type DegradedOptions struct {
 // up to three times the store's timeout. A TakeAll may take two timeouts for each such key, and one
 // more. A [Timeout] around the layer bounds the whole.
 //
-// The store inside is unavailable when it fails with an error that wraps
-// [ratelimit.ErrUnavailable], except for those that are about one key or permanent
-// ([ratelimit.ErrCorruptState], [ratelimit.ErrCapacity], [ratelimit.ErrClosed]) and those of a call
-// whose context has ended. Callers choose their deadlines, so a call is never decided locally
+// The store inside is unavailable when it fails with an outage ([ratelimit.IsOutage]), except for
+// [ratelimit.ErrClosed] and the error of a call whose context has ended. Callers choose their deadlines, so a call is never decided locally
 // because its own time is over. After such a call the layer peeks at the same key in the
 // background, at most one peek at a time and two a second. Only the store's own timeout ends the
 // peek, and its outcome counts. If callers allow less time than the store's timeout, put a breaker
@@ -59,11 +57,12 @@ type DegradedOptions struct {
 //
 // A demand without an answer may have been recorded; if it is then admitted locally, it counts
 // twice. These remain undecided, with the error of the store inside: a demand for more units than
-// the share, one for a key for which there is no room, a reset, and a give-back of units that the
-// store has admitted. A give-back of units that were admitted locally has no effect once they are
-// recorded in the store: their stamps are later than any clock, so no record in the store has such
-// a stamp, and no units of other callers are given back. In a TakeAll with other demands such a
-// give-back is undecided until the store decides again.
+// the share and one for a key for which there is no room, which callers could provoke and whose
+// error is [ratelimit.ErrCapacity] too; a reset; and a give-back of units that the store has
+// admitted. A give-back of units that were admitted locally has no effect once they are recorded in
+// the store: their stamps are later than any clock, so no record in the store has such a stamp, and
+// no units of other callers are given back. In a TakeAll with other demands such a give-back is
+// undecided until the store decides again.
 //
 // When the process ends, it loses what it has admitted locally and not yet recorded. If a call must
 // not be decided locally, make its limiter on the store inside.
@@ -243,8 +242,7 @@ func (s *Degraded) decideLocally(
 ) error {
 	if err := s.ledger.take(ds, out); err != nil {
 		s.undecided.Add(1)
-		//nolint:errorlint // why there is no local decision is no property of the demand
-		return fmt.Errorf("%w; no decision from memory either: %v", cause, err)
+		return fmt.Errorf("%w; no decision from memory either: %w", cause, err)
 	}
 	s.decided.Add(1)
 	s.recorder.wake()

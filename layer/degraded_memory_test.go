@@ -13,6 +13,40 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
+// TestDegradedFullUnderFailOpen: in an outage callers cannot make FailOpen admit what the layer has
+// no room for: a key beyond MaxKeys, a key too long, more units than the share.
+func TestDegradedFullUnderFailOpen(t *testing.T) {
+	for _, mode := range []int32{gone, frozen} {
+		store := newOutage(t)
+		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2, MaxKeys: 1})
+		store.mode.Store(mode)
+		limiter, err := ratelimit.New(s, eight)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter = limiter.With(ratelimit.FailOpen)
+		long := strings.Repeat("k", 1000)
+		refuse := func(key string, n int64) {
+			t.Helper()
+			for range 10 {
+				res, err := limiter.AllowN(t.Context(), key, n)
+				if res.Allowed || !errors.Is(err, ratelimit.ErrCapacity) ||
+					errors.Is(err, ratelimit.ErrOutcomeUnknown) != (mode == frozen) {
+					t.Fatalf("%.9s, %d units: %+v, %v; want ErrCapacity", key, n, res, err)
+				}
+			}
+		}
+		refuse(long, 1)
+		refuse("first", 5) // the share is 4
+		if res, err := limiter.AllowN(t.Context(), "first", 4); err != nil || !res.Allowed ||
+			res.Source != ratelimit.SourceLocal {
+			t.Fatalf("%+v, %v; want a local admission", res, err)
+		}
+		refuse("second", 1)
+		refuse("third", 8)
+	}
+}
+
 // TestDegradedMemory: debts for MaxKeys keys take at most 128 bytes a key besides the debts
 // themselves, whatever keys callers send, and however often.
 func TestDegradedMemory(t *testing.T) {

@@ -3,6 +3,7 @@ package layer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -87,8 +88,8 @@ const (
 
 var (
 	errNotLocal  = errors.New("only the store can give back or reset")
-	errOverShare = errors.New("more units than this process's share")
-	errNoRoom    = errors.New("no room for another key")
+	errOverShare = fmt.Errorf("%w: more units than this process's share", ratelimit.ErrCapacity)
+	errNoRoom    = fmt.Errorf("%w: too many keys", ratelimit.ErrCapacity)
 )
 
 // take decides ds locally. What it admits becomes debts.

@@ -50,10 +50,9 @@ type Stats struct {
 // Store is a [ratelimit.Store] around another one. It is safe for concurrent use. Create one with
 // [New].
 //
-// A call counts as failed if its error wraps [ratelimit.ErrUnavailable]. Errors that say nothing
-// about the whole store do not count: [ratelimit.ErrCorruptState] and [ratelimit.ErrCapacity],
-// which concern a key, [ratelimit.ErrClosed], which is permanent, and any error of a call whose
-// context has ended.
+// A call counts as failed if its error is an outage ([ratelimit.IsOutage]), but not
+// [ratelimit.ErrClosed], which is permanent. An error of a call whose context has ended does not
+// count.
 //
 // Callers choose their deadlines, so calls whose context ends do not open the breaker, however many
 // callers allow less time than the store needs. After such a call the breaker peeks at the same key

@@ -23,10 +23,7 @@ func (s *Store) verdictOn(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case !errors.Is(err, ratelimit.ErrUnavailable),
-		errors.Is(err, ratelimit.ErrCorruptState),
-		errors.Is(err, ratelimit.ErrCapacity),
-		errors.Is(err, ratelimit.ErrClosed):
+	case !ratelimit.IsOutage(err), errors.Is(err, ratelimit.ErrClosed):
 		return errNoVerdict
 	case deadline.Passed(ctx):
 		return errAbandoned

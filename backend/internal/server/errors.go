@@ -29,18 +29,21 @@ var notExecuted = []string{
 	"NOPERM ",
 	"NOREPLICAS ",
 	"NOSCRIPT ",
-	"OOM ",
 	"READONLY ",
 	"TRYAGAIN ",
 	"WRONGPASS ",
 }
 
 // replyKind returns the error that the text of an error reply to a script stands for:
-// [errors.ErrUnsupported] for keys of several slots, [ratelimit.ErrUnavailable] if nothing was
-// recorded, and [ratelimit.ErrOutcomeUnknown] for a script that may have ended after a write.
+// [errors.ErrUnsupported] for keys of several slots, [ratelimit.ErrCapacity] if the server is out
+// of memory, [ratelimit.ErrUnavailable] if nothing was recorded either, and
+// [ratelimit.ErrOutcomeUnknown] for a script that may have ended after a write.
 func replyKind(text string) error {
 	if strings.HasPrefix(text, "CROSSSLOT ") {
 		return errors.ErrUnsupported
+	}
+	if strings.HasPrefix(text, "OOM ") {
+		return ratelimit.ErrCapacity
 	}
 	for _, prefix := range notExecuted {
 		if strings.HasPrefix(text, prefix) {

@@ -26,7 +26,7 @@ func TestReplyKind(t *testing.T) {
 		"TRYAGAIN Multiple keys request during rehashing of " +
 			"slot": ratelimit.ErrUnavailable,
 		"OOM command not allowed when used memory > 'maxmemory'. script: 0a, on " +
-			"@user_script:9.": ratelimit.ErrUnavailable,
+			"@user_script:9.": ratelimit.ErrCapacity,
 		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN " +
 			"NOSAVE.": ratelimit.ErrUnavailable,
 		"NOPERM User limiter has no permissions to run the 'evalsha' " +
