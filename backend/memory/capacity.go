@@ -6,7 +6,8 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// mayAdd reports whether an op may add a state for a key that has none.
+// mayAdd reports whether an op needs room on a key without a state. The others have nothing to
+// record there; if their step writes a state all the same, it is kept if there is room.
 func mayAdd(op ratelimit.Op) bool { return op <= ratelimit.OpForce }
 
 // findRoom reserves room for one more state, and reports whether it has. locked is the set of

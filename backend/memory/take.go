@@ -129,7 +129,7 @@ func (s *Store) takeNew(
 	if keep < 0 {
 		return ratelimit.Result{}, ratelimit.ErrCorruptState
 	}
-	if reserved && keep > 0 && len(next) > 0 {
+	if keep > 0 && len(next) > 0 && (reserved || s.findRoom(sh, setOf(hash), now)) {
 		sh.insert(hash, d.Key, sh.historyOf(d.Algorithm), next, expiry(now, keep))
 		reserved = false
 	}

@@ -220,8 +220,11 @@ func (t *takeAll) write(at *target, d *ratelimit.Demand, w write) {
 	case w.keep == 0:
 	case at.id != none:
 		sh.store(at.id, w.next, t.now, w.keep)
-	case len(w.next) > 0 && mayAdd(d.Op):
-		sh.insert(at.hash, d.Key, w.history, w.next, expiry(t.now, w.keep))
+	case len(w.next) == 0:
+	case mayAdd(d.Op):
 		t.reserved--
+		sh.insert(at.hash, d.Key, w.history, w.next, expiry(t.now, w.keep))
+	case t.store.findRoom(nil, t.locked, t.now):
+		sh.insert(at.hash, d.Key, w.history, w.next, expiry(t.now, w.keep))
 	}
 }
