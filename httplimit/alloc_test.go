@@ -12,8 +12,7 @@ import (
 )
 
 // TestGuardAllocations: a limited request takes one allocation for the decision in its context, one
-// for the context in which it is made, one for the fields, and with New another for its claims. The
-// key of an IPv4 peer takes none. The race detector drops pooled values at random, so the test runs
+// for the fields, and with New another for its claims. The key of an IPv4 peer takes none. The race detector drops pooled values at random, so the test runs
 // only without it.
 func TestGuardAllocations(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.Limit{Name: "all",
@@ -24,8 +23,8 @@ func TestGuardAllocations(t *testing.T) {
 		}
 	})
 	for most, h := range map[float64]http.Handler{
-		3: httplimit.Handler(limiter, clientip.RemoteAddr, handler),
-		4: httplimit.New(httplimit.PerKey(limiter, clientip.RemoteAddr))(handler),
+		2: httplimit.Handler(limiter, clientip.RemoteAddr, handler),
+		3: httplimit.New(httplimit.PerKey(limiter, clientip.RemoteAddr))(handler),
 	} {
 		r, w := get(), discard{http.Header{}}
 		serveOne := func() {

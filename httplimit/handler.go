@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/httplimit/headers"
@@ -76,7 +77,15 @@ type limited struct {
 	request         http.Request
 	items           [roomItems]headers.Item
 	fields          [2]string
+	deciding        deciding
 }
+
+// deciding is [context.WithoutCancel] without an allocation.
+type deciding struct{ context.Context }
+
+func (*deciding) Deadline() (deadline time.Time, ok bool) { return }
+func (*deciding) Done() <-chan struct{}                   { return nil }
+func (*deciding) Err() error                              { return nil }
 
 // Value adds the decision to the values of the context.
 func (l *limited) Value(key any) any {
@@ -165,7 +174,8 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) *ratelimit.Res
 	if d.Err = checkClaims(claims); d.Err != nil {
 		return nil
 	}
-	ctx := context.WithoutCancel(l.Context)
+	l.deciding = deciding{l.Context}
+	var ctx context.Context = &l.deciding
 	if deadline, ok := l.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
