@@ -49,11 +49,12 @@ type DegradedOptions struct {
 // more. A [Timeout] around the layer bounds the whole.
 //
 // The store inside is unavailable when it fails with an outage ([ratelimit.IsOutage]), except for
-// [ratelimit.ErrClosed] and the error of a call whose context has ended. Callers choose their deadlines, so a call is never decided locally
-// because its own time is over. After such a call the layer peeks at the same key in the
-// background, at most one peek at a time and two a second. Only the store's own timeout ends the
-// peek, and its outcome counts. If callers allow less time than the store's timeout, put a breaker
-// around the store inside: while it is open, it leaves time for a local decision.
+// [ratelimit.ErrClosed] and the error of a call whose context has ended. Callers choose their
+// deadlines, so a call is never decided locally because its own time is over. After such a call the
+// layer peeks at the same key in the background, at most one peek at a time and two a second. Only
+// the store's own timeout ends the peek, and its outcome counts. If callers allow less time than
+// the store's timeout, put a breaker around the store inside: while it is open, it leaves time for
+// a local decision.
 //
 // A demand without an answer may have been recorded; if it is then admitted locally, it counts
 // twice. These remain undecided, with the error of the store inside: a demand for more units than

@@ -102,7 +102,7 @@ func (w *wheel) advance(es *entries, now int64, most int, drop func(id uint32)) 
 	return dropped
 }
 
-// next returns the stamp at which entries are to be checked: the present one, a later one, or never.
+// next returns the stamp at which entries are to be checked: now, a later one, or never.
 func (w *wheel) next() int64 {
 	for level := range numLevels {
 		if digit := w.now >> (slotBits * level) % numSlots; w.occupied[level]&(1<<digit) != 0 {
