@@ -12,8 +12,8 @@ import (
 )
 
 // TestGuardAllocations: a limited request takes one allocation for the decision in its context, one
-// for the fields, and with New another for its claims. The key of an IPv4 peer takes none. The race detector drops pooled values at random, so the test runs
-// only without it.
+// for the fields, and with New another for its claims. The key of an IPv4 peer takes none. The race
+// detector drops pooled values at random, so the test runs only without it.
 func TestGuardAllocations(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.Limit{Name: "all",
 		Max: ratelimit.MaxUnits, Window: ratelimit.MinWindow})
