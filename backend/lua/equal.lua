@@ -22,5 +22,6 @@ decide_equal = function(d, reply)
     end
     reply[#reply + 1] = pack('>I7', count) .. answer
     d.left = d.left - count
+    dirty, wrote = dirty or wrote, false -- the takes that are left have written nothing
   end
 end

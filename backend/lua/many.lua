@@ -31,7 +31,7 @@ local protect, values, call, pcall = pcall, unpack, redis.call, redis.pcall
 local unpack, pack, sub = struct.unpack, struct.pack, string.sub
 local TAKE <const>, PEEK <const>, RESET <const> = 0, 1, 4
 local REFUSED <const>, CORRUPT <const>, WROTE <const> = 2 ^ 44, 2 ^ 45, 2 ^ 46
-local FAILED <const> = 2 ^ 47
+local FAILED <const>, AFTER_WRITE <const> = 2 ^ 47, 'after a write: '
 
 --STEPS--
 

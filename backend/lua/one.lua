@@ -3,11 +3,13 @@
 
 local PEEK <const>, GIVEBACK <const>, RESET <const> = 1, 3, 4
 local REFUSED <const>, CORRUPT <const>, WROTE <const> = 2 ^ 44, 2 ^ 45, 2 ^ 46
+local AFTER_WRITE <const> = 'after a write: '
 
 --STEPS--
 
 local redis, struct, key, arg = redis, struct, KEYS[1], ARGV[1]
-local call, pack, now, n = redis.call, struct.pack, struct.unpack('>I7I7', arg)
+local call, pcall, pack = redis.call, redis.pcall, struct.pack
+local now, n = struct.unpack('>I7I7', arg)
 local op, at, clock = n % 8, 0
 n = (n - op) / 8
 if op == GIVEBACK then at = struct.unpack('>I7', arg, 15) end
@@ -17,16 +19,23 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
-local tail = redis.pcall('GETRANGE', key, '-160', '-1')
+local tail, foreign = pcall('GETRANGE', key, '-160', '-1'), nil
 if tail.err then
-  if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err) end
+  if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
   if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
-  call('DEL', key)
-  tail = ''
+  tail, foreign = '', true
 end
 local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more =
   step1(key, tail, now, op, n, at, arg, 28)
-local wrote
+if not allowed then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
+if foreign then whole = '' end
+if (whole or o1) and (allowed ~= 1 or op == PEEK) then remaining = remaining + WROTE end
+-- The answer is made before anything is written: what fails in Lua fails here.
+local answer, wrote
+if allowed == 1 then
+  answer = pack('>I6I7I7', remaining, reset, stamp)
+else
+  answer = pack('>I6I7I7I7', remaining + REFUSED, retry, reset, stamp)
+end
 --include write.lua
-if allowed == 1 then return pack('>I6I7I7', remaining, reset, stamp) end
-return pack('>I6I7I7I7', remaining + REFUSED, retry, reset, stamp)
+return answer

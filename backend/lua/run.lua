@@ -18,7 +18,7 @@ commit = function(d, r, recorded)
   local key, op = d.key, recorded and d.op or PEEK
   local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more =
     values(r, 1, 15)
+--include answer.lua
 --include write.lua
-  if allowed ~= 1 then remaining = remaining + REFUSED end
-  return pack('>I6I7I7I7', remaining, retry, reset, stamp), allowed
+  return answer, allowed
 end

@@ -1,7 +1,7 @@
 -- Part of one.lua, single.lua and run.lua: it writes what a step returned, and returns from the
--- function if the state turns out to be corrupt. It sets wrote when it has written something. more
--- has further offsets and bytes, which do not change the length; only the log of this module
--- returns them.
+-- function if the state turns out to be corrupt. It sets wrote when it has written something. An
+-- error after that begins with AFTER_WRITE. more has further offsets and bytes, which do not change
+-- the length; only the log of this module returns them.
 if whole or o1 then
   if whole or us then
     -- The server expires keys by its own clock, in whole milliseconds. An absolute time, rounded
@@ -24,15 +24,15 @@ if whole or o1 then
     wrote = true
   end
   if o1 then
-    local length = call('SETRANGE', key, o1, b1)
+    local length = (wrote and pcall or call)('SETRANGE', key, o1, b1)
     wrote = true
-    if o2 then length = call('SETRANGE', key, o2, b2) end
-    if o3 then length = call('SETRANGE', key, o3, b3) end
-    if more then
-      for i = 1, #more, 2 do call('SETRANGE', key, more[i], more[i + 1]) end
+    if o2 and type(length) ~= 'table' then length = pcall('SETRANGE', key, o2, b2) end
+    if o3 and type(length) ~= 'table' then length = pcall('SETRANGE', key, o3, b3) end
+    for i = 1, type(more) == 'table' and #more or 0, 2 do
+      if type(length) ~= 'table' then length = pcall('SETRANGE', key, more[i], more[i + 1]) end
     end
-    if length ~= size and size then allowed = nil end -- not the size that the state records
+    if type(length) == 'table' then error(AFTER_WRITE .. length.err, 0) end
+    -- not the size that the state records
+    if length ~= size and size then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
   end
-  if allowed ~= 1 or op == PEEK then remaining = remaining + WROTE end
 end
-if not allowed then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end

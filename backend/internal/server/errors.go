@@ -7,11 +7,11 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+	"github.com/truewindow/ratelimit/backend/lua"
 )
 
-// notExecuted are the prefixes of the error replies with which a server refuses a script or its
-// first write, so that nothing was written. (After its first write a server lets a script finish,
-// whatever happens to its memory, role or disk.)
+// notExecuted are the prefixes of the error replies with which a server refuses a script, so that
+// nothing was written.
 var notExecuted = []string{
 	"ASK ",
 	"BUSY ",
@@ -34,16 +34,19 @@ var notExecuted = []string{
 	"WRONGPASS ",
 }
 
-// replyKind returns the error that the text of an error reply to a script stands for:
+// replyKind returns the error that the text of an error reply to a program stands for:
 // [errors.ErrUnsupported] for keys of several slots, [ratelimit.ErrCapacity] if the server is out
 // of memory, [ratelimit.ErrUnavailable] if nothing was recorded either, and
 // [ratelimit.ErrOutcomeUnknown] for a script that may have ended after a write.
-func replyKind(text string) error {
+func replyKind(text string, program lua.Program) error {
 	if strings.HasPrefix(text, "CROSSSLOT ") {
 		return errors.ErrUnsupported
 	}
 	if strings.HasPrefix(text, "OOM ") {
 		return ratelimit.ErrCapacity
+	}
+	if kind := program.Failure(text); kind != nil {
+		return kind
 	}
 	for _, prefix := range notExecuted {
 		if strings.HasPrefix(text, prefix) {
@@ -83,14 +86,14 @@ func (s *servers) isTryAgain(err error) bool {
 	return err != nil && s.cluster && s.hasReply(err, "TRYAGAIN ")
 }
 
-// failure returns the error for demands whose command failed with err. sent is whether they may
+// failure returns the error for demands whose program failed with err. sent is whether they may
 // have been written to a connection.
-func (s *servers) failure(err error, sent bool) error {
+func (s *servers) failure(err error, sent bool, program lua.Program) error {
 	cause := s.keys.Scrub(err)
 	if text, ok := s.client.ErrorReply(err); ok {
 		kind := ratelimit.ErrUnavailable // a connection that was refused, such as by NOAUTH
 		if sent {
-			kind = replyKind(text)
+			kind = replyKind(text, program)
 		}
 		if errors.Is(kind, errors.ErrUnsupported) {
 			return fmt.Errorf("%s: the keys of a TakeAll are in several slots: %w: %w",

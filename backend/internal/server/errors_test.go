@@ -7,6 +7,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+	"github.com/truewindow/ratelimit/backend/lua"
 )
 
 func TestReplyKind(t *testing.T) {
@@ -52,15 +53,20 @@ func TestReplyKind(t *testing.T) {
 		"ERR Error compiling script (new function): user_script:1: '=' expected near " +
 			"'is'": ratelimit.ErrUnavailable,
 		"ERR The user executing the script can't run this command or subcommand script: 0a, on " +
-			"@u:1.": ratelimit.ErrOutcomeUnknown,
+			"@u:1.": ratelimit.ErrUnavailable,
 		"ERR ACL failure in script: User limiter has no permissions to run the 'del' " +
 			"command": ratelimit.ErrOutcomeUnknown,
 		"ERR user_script:9: attempt to index a nil value script: 0a, on " +
+			"@user_script:9.": ratelimit.ErrUnavailable,
+		"ERR user_script:9: attempt to index a nil value script: 0b, on " +
+			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
+		"ERR after a write: NOPERM ACL failure in script: User limiter has no permissions to run " +
+			"the 'setrange' command script: 0a, on " +
 			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
 		"OOMPH": ratelimit.ErrOutcomeUnknown,
 		"":      ratelimit.ErrOutcomeUnknown,
 	} {
-		if got := replyKind(text); got != want {
+		if got := replyKind(text, lua.Program{SHA: "0a"}); got != want {
 			t.Errorf("replyKind(%q) = %v, want %v", text, got, want)
 		}
 	}
@@ -85,7 +91,8 @@ func FuzzErrorReply(f *testing.F) {
 	}
 	s := &servers{client: replying{}, keys: keys, words: Words{Package: "fuzzed"}}
 	f.Fuzz(func(t *testing.T, before, after, key string) {
-		kind := replyKind(before + after)
+		program := lua.Program{SHA: "0a"}
+		kind := replyKind(before+after, program)
 		if kind != errors.ErrUnsupported && kind != ratelimit.ErrUnavailable &&
 			kind != ratelimit.ErrOutcomeUnknown {
 			t.Fatalf("%q is %v", before+after, kind)
@@ -95,7 +102,7 @@ func FuzzErrorReply(f *testing.F) {
 		}
 		stored := keys.Key(demandOn("\x02"+key+"\x02", 1)) // nothing else in the text is like it
 		for _, sent := range []bool{false, true} {
-			err := s.failure(errors.New(before+stored+after), sent)
+			err := s.failure(errors.New(before+stored+after), sent, program)
 			if !errors.Is(err, ratelimit.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) {
 				t.Fatalf("%q is %v", before, err)
 			}

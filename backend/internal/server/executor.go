@@ -119,7 +119,7 @@ func (e *executor) receive(ctx context.Context, c *call) {
 			e.executeEach(ctx, c.command.Gate, c.groups)
 			return
 		}
-		err = e.failure(err, c.command.Gate.Opened())
+		err = e.failure(err, c.command.Gate.Opened(), c.program)
 		for i := range c.groups {
 			c.groups[i].Err = err
 		}

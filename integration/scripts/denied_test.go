@@ -1,0 +1,296 @@
+package scripts
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestDeniedCommand takes from a user each command of the scripts, and makes every kind of demand
+// on states of each form, alone, in a TakeAll and batched. A call fails with ErrOutcomeUnknown if
+// and only if it has changed a key.
+func TestDeniedCommand(t *testing.T) {
+	t.Parallel()
+	servers.EachImage(t, func(t *testing.T, image string) {
+		t.Parallel()
+		server := servers.Start(t, image)
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			if !servers.Full && lib.Name != "go-redis" && image != servers.Newest() {
+				return
+			}
+			d := denial{admin: servers.Connect(t, server.Addr)}
+			for _, right := range strings.Fields(clients.DecisionRights) {
+				args := clients.ACL(clients.DecisionRights + " -" + right[1:])
+				if err := d.admin.Do(t.Context(), args...).Err(); err != nil {
+					t.Fatal(err)
+				}
+				c := lib.Client(t, clients.Dialing{Addrs: []string{server.Addr},
+					Username: "cacher", Password: "hunter2"})
+				d.check(t, right[1:], c)
+			}
+			d.wantBoth(t)
+		})
+	})
+}
+
+// TestRenamedCommand is the same on servers that do not have a command.
+func TestRenamedCommand(t *testing.T) {
+	t.Parallel()
+	servers.EachImage(t, func(t *testing.T, image string) {
+		t.Parallel()
+		for _, command := range []string{"time", "setrange"} {
+			server := servers.Start(t, image, "--rename-command", command, command+"-no-more")
+			clients.Each(t, func(t *testing.T, lib clients.Library) {
+				if !servers.Full && lib.Name != "go-redis" && image != servers.Newest() {
+					return
+				}
+				d := denial{admin: servers.Connect(t, server.Addr)}
+				d.check(t, command, lib.Client(t, clients.Dialing{Addrs: []string{server.Addr}}))
+			})
+		}
+	})
+}
+
+// TestWaitForRight: a Wait under FailWait goes on while a command is denied in the script, and is
+// admitted when the right returns.
+func TestWaitForRight(t *testing.T) {
+	t.Parallel()
+	servers.EachImage(t, func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		admin := servers.Connect(t, server.Addr)
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			for _, command := range []string{"time", "getrange", "set"} {
+				grant := func(rights string) {
+					t.Helper()
+					if err := errors.Join(admin.Do(t.Context(), clients.ACL(rights)...).Err(),
+						admin.ACLLogReset(t.Context()).Err()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				grant(clients.DecisionRights + " -" + command)
+				s := lib.Client(t, clients.Dialing{Addrs: []string{server.Addr},
+					Username: "cacher", Password: "hunter2"}).
+					NewStore(t, &serverstore.Options{Timeout: clients.Patient})
+				limiter, err := ratelimit.New(s, algorithm.SlidingLog(deniedLimit))
+				if err != nil {
+					t.Fatal(err)
+				}
+				waited := make(chan error, 1)
+				go func() {
+					_, err := limiter.With(ratelimit.FailWait).Wait(t.Context(),
+						servers.FreshKey(t))
+					waited <- err
+				}()
+				servers.Await(t, func() (bool, error) {
+					denied, err := admin.ACLLog(t.Context(), 1).Result()
+					return len(denied) > 0, err
+				})
+				grant(clients.DecisionRights)
+				if err := <-waited; err != nil {
+					t.Errorf("without %s for a while: got %v, want an admission", command, err)
+				}
+			}
+		})
+	})
+}
+
+// A denial checks calls of a user who may not run a command.
+type denial struct {
+	admin   *redis.Client
+	plain   int // calls that failed and changed nothing
+	unknown int // calls that failed after a write
+}
+
+// deniedCall is a call with the keys of its demands.
+type deniedCall struct {
+	what   string
+	ds     []ratelimit.Demand
+	keys   []string
+	times  int // how many callers make it at once
+	before []string
+	errs   []error
+}
+
+var deniedLimit = ratelimit.Limit{Name: "denied", Max: 1000, Window: time.Minute}
+
+// deniedAlgorithms are all algorithms.
+var deniedAlgorithms = []ratelimit.Algorithm{
+	algorithm.SlidingLog(deniedLimit),
+	algorithm.TokenBucket(deniedLimit),
+	algorithm.FixedWindow(deniedLimit),
+	algorithm.SlidingWindowCounter(deniedLimit),
+	algorithm.Blocking("denied", time.Minute),
+}
+
+// deniedStates are the values that a key has before a call. A line and a ring are forms of the log.
+var deniedStates = map[string]struct {
+	admissions int // a millisecond apart
+	units      int64
+	last       time.Duration // from now to the last admission
+	value      string        // that is no state
+}{
+	"none":  {},
+	"small": {admissions: 3, units: 1},
+	"full":  {admissions: 1, units: 1000},
+	"line":  {admissions: 50, units: 1},
+	"ring":  {admissions: 500, units: 1},
+	"ahead": {admissions: 50, units: 20, last: 3 * time.Minute},
+	"list":  {value: "list"},
+	"other": {value: "bytes"},
+}
+
+func (d *denial) check(t *testing.T, command string, c clients.Client) {
+	t.Helper()
+	opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
+	if !strings.HasPrefix(opts.Prefix, "rl:") {
+		opts.Prefix = "rl:" + opts.Prefix
+	}
+	if command == "pexpire" { // only used with a clock of the store's own
+		opts.Now = func() int64 { return time.Now().UnixMicro() }
+	}
+	s := c.NewStore(t, &opts)
+	var calls []*deniedCall
+	for _, a := range deniedAlgorithms {
+		for _, name := range slices.Sorted(maps.Keys(deniedStates)) {
+			if _, isLog := a.(algorithm.Log); !isLog && (name == "line" || name == "ring") {
+				continue
+			}
+			for op := ratelimit.OpTake; op <= ratelimit.OpReset; op++ {
+				for _, frame := range []string{"one", "group", "single", "equal"} {
+					calls = append(calls, d.prepare(t, opts.Prefix, a, name, op, frame))
+				}
+			}
+		}
+	}
+	d.observe(t, calls, func(c *deniedCall, values []string) { c.before = values })
+	for _, c := range calls {
+		if c.times == 0 {
+			c.errs = []error{s.TakeAll(t.Context(), c.ds, make([]ratelimit.Result, len(c.ds)))}
+		}
+	}
+	var batched sync.WaitGroup
+	for _, c := range calls {
+		if c.times > 0 {
+			c.errs = make([]error, c.times)
+		}
+		for i := range c.times {
+			batched.Go(func() { _, c.errs[i] = s.Take(t.Context(), c.ds[0]) })
+		}
+	}
+	batched.Wait()
+	d.observe(t, calls, func(c *deniedCall, after []string) {
+		changed := !slices.Equal(c.before, after)
+		recorded, unknown := false, false
+		for _, err := range c.errs {
+			recorded = recorded || err == nil
+			unknown = unknown || errors.Is(err, ratelimit.ErrOutcomeUnknown)
+			switch {
+			case err == nil, errors.Is(err, ratelimit.ErrCorruptState):
+			case !errors.Is(err, ratelimit.ErrUnavailable):
+				t.Errorf("without %s, %s: got %v, want ErrUnavailable", command, c.what, err)
+			case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+				d.unknown++
+			default:
+				d.plain++
+			}
+		}
+		if unknown && !changed || changed && !unknown && !recorded {
+			t.Errorf("without %s, %s: keys changed: %t, got %v", command, c.what, changed,
+				errors.Join(c.errs...))
+		}
+	})
+}
+
+// prepare returns a call whose keys have the named state.
+func (d *denial) prepare(
+	t *testing.T, prefix string, a ratelimit.Algorithm, name string, op ratelimit.Op, frame string,
+) *deniedCall {
+	t.Helper()
+	c := &deniedCall{what: fmt.Sprintf("%s, %v, %s, frame %s", a.Name(), op, name, frame)}
+	demands := 1
+	switch frame {
+	case "group":
+		demands = 2
+	case "single":
+		c.times = 1
+	case "equal":
+		c.times = 6
+	}
+	for range demands {
+		key := servers.FreshKey(t)
+		demand := ratelimit.Demand{Key: key, Algorithm: a, N: 1, Op: op}
+		stored := prefix + "{=" + key + "}:" + a.Limit().Name + ":" + a.Name()
+		state, now := deniedStates[name], time.Now()
+		var value []byte
+		for i := range state.admissions {
+			at := now.Add(state.last - time.Duration(state.admissions-i)*time.Millisecond)
+			var res ratelimit.Result
+			value, _, res = ratelimit.Demand{Key: key, Algorithm: a, N: state.units,
+				Op: ratelimit.OpForce}.Step(value, at.UnixMicro())
+			demand.At = res.At
+		}
+		var err error
+		switch {
+		case state.value == "list":
+			err = d.admin.RPush(t.Context(), stored, "x").Err()
+		case state.value != "":
+			err = d.admin.Set(t.Context(), stored, state.value, time.Hour).Err()
+		case len(value) > 0:
+			err = d.admin.Set(t.Context(), stored, value, time.Hour).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.ds, c.keys = append(c.ds, demand), append(c.keys, stored)
+	}
+	return c
+}
+
+// observe reads, for each call, the values of its keys and when they expire.
+func (d *denial) observe(t *testing.T, calls []*deniedCall, f func(*deniedCall, []string)) {
+	t.Helper()
+	pipe := d.admin.Pipeline()
+	var dumps [][]*redis.StringCmd
+	var expiries [][]*redis.DurationCmd
+	for _, c := range calls {
+		var dump []*redis.StringCmd
+		var expiry []*redis.DurationCmd
+		for _, key := range c.keys {
+			dump = append(dump, pipe.Dump(t.Context(), key))
+			expiry = append(expiry, pipe.PExpireTime(t.Context(), key))
+		}
+		dumps, expiries = append(dumps, dump), append(expiries, expiry)
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	for i, c := range calls {
+		var values []string
+		for j := range dumps[i] {
+			values = append(values, fmt.Sprint(dumps[i][j].Val(), expiries[i][j].Val()))
+		}
+		f(c, values)
+	}
+}
+
+// wantBoth checks that calls of both kinds have failed.
+func (d *denial) wantBoth(t *testing.T) {
+	t.Helper()
+	if d.plain == 0 || d.unknown == 0 {
+		t.Errorf("%d calls failed and changed nothing, %d after a write; want some of each",
+			d.plain, d.unknown)
+	}
+}
