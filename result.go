@@ -50,7 +50,9 @@ type Result struct {
 	Remaining int64
 	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this
 	// long, provided that nothing else is admitted meanwhile, and not one microsecond sooner (at a
-	// Resolution of 1µs).
+	// Resolution of 1µs). That is at most one Window, two under a SlidingWindowCounter; one Window
+	// more after the clock has stepped back; and under a TokenBucket also the time in which forced
+	// units are refilled.
 	RetryAfter time.Duration
 	// ResetAfter is how long it takes, with nothing else admitted, until all units are free. It is
 	// never too short; after units were given back it may be too long. Zero means that all are free
