@@ -1,12 +1,13 @@
 -- stamp sets t, the instant of the decision, and new_stamp and new_exponent, those of a record that
 -- is admitted. If merge is set, that record is merged with the newest. The instant is not before
 -- the earliest time at which the newest record may have been written. If that time is more than a
--- window ahead, the clock has stepped back, and all stamps are shifted.
+-- window ahead, the clock has stepped back, and all stamps are shifted. The key then expires too
+-- late, so the expiry becomes 0: the next admission sets the time to live.
 local t, new_stamp, new_exponent, merge, shifted = now, now, 0, nil, nil
 if newest > now then
   local back = newest - (2 ^ exponent - 1) - now -- by which the clock has stepped back, or more
   if back > window then
-    base, newest, shifted = base - back, newest - back, true
+    base, newest, expiry, shifted = base - back, newest - back, 0, true
   elseif back > 0 then
     t, new_stamp = now + back, now + back
   end

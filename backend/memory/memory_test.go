@@ -165,6 +165,33 @@ func TestCleaner(t *testing.T) {
 	}) // which fails if Close leaves a goroutine
 }
 
+// TestWindowReduced: after the Window was reduced, a state is kept for the new one, from the next
+// admission on.
+func TestWindowReduced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, nil)
+		for i, with := range []func(ratelimit.Limit) ratelimit.Algorithm{
+			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
+			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
+			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingWindowCounter(l) },
+			func(l ratelimit.Limit) ratelimit.Algorithm {
+				return algorithm.Blocking(l.Name, l.Window)
+			},
+		} {
+			for _, window := range []time.Duration{30 * 24 * time.Hour, time.Second} {
+				limit := ratelimit.Limit{Name: "reduced", Max: 100, Window: window}
+				must(t, s, ratelimit.Demand{Key: strconv.Itoa(i), Algorithm: with(limit),
+					Op: ratelimit.OpForce, N: 1}, true)
+			}
+		}
+		time.Sleep(4 * time.Second) // and until the cleaner has run
+		synctest.Wait()
+		if n := s.Stats().Keys; n != 0 {
+			t.Errorf("%d states after two of the new windows, want none", n)
+		}
+	})
+}
+
 // TestKnownAlgorithm: invalid demands fail even if the store has just decided under the same
 // algorithm.
 func TestKnownAlgorithm(t *testing.T) {

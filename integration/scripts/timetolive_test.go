@@ -1,0 +1,80 @@
+package scripts
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestTimeToLiveShortened: after the Window was reduced from 30 days to a second, and after the
+// clock has stepped back by 10 days, the next admission shortens the time to live of the key. A
+// bucket is not here: what it owes is refilled at the new rate.
+func TestTimeToLiveShortened(t *testing.T) {
+	t.Parallel()
+	const long, short = 30 * 24 * time.Hour, time.Second
+	limit := func(window time.Duration) ratelimit.Limit {
+		return ratelimit.Limit{Name: "ttl", Max: 1000, Window: window}
+	}
+	algorithms := map[string]func(time.Duration) ratelimit.Algorithm{
+		"log": func(w time.Duration) ratelimit.Algorithm { return algorithm.SlidingLog(limit(w)) },
+		"coarse log": func(w time.Duration) ratelimit.Algorithm {
+			return algorithm.SlidingLog(limit(w)).WithResolution(w / 100)
+		},
+		"fixed": func(w time.Duration) ratelimit.Algorithm { return algorithm.FixedWindow(limit(w)) },
+		"counter": func(w time.Duration) ratelimit.Algorithm {
+			return algorithm.SlidingWindowCounter(limit(w))
+		},
+		"block": func(w time.Duration) ratelimit.Algorithm { return algorithm.Blocking("ttl", w) },
+	}
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		for name, with := range algorithms {
+			for _, records := range []int{1, 50, 500} {
+				for what, ahead := range map[string]time.Duration{
+					"reduced": -time.Minute, "stepped": 10 * 24 * time.Hour,
+				} {
+					what = fmt.Sprintf("%s, %s, %d records", name, what, records)
+					key := "{ttl}" + servers.FreshKey(t)
+					now := time.Now().Add(ahead)
+					before := with(short)
+					if ahead < 0 {
+						before = with(long)
+					}
+					var state []byte
+					for i := range records {
+						state, _, _ = ratelimit.Demand{Key: key, Algorithm: before,
+							Op: ratelimit.OpForce, N: 1}.
+							Step(state, now.UnixMicro()+int64(i*1000))
+					}
+					if err := client.Set(t.Context(), key, state, long).Err(); err != nil {
+						t.Fatal(err)
+					}
+					ask := func(op ratelimit.Op) time.Duration {
+						t.Helper()
+						var call lua.Call
+						call.Begin(0)
+						d := ratelimit.Demand{Key: key, Algorithm: with(short), Op: op, N: 1}
+						if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+							t.Fatal(err)
+						}
+						var out [1]ratelimit.Result
+						if err := call.Results(runCall(t, client, &call), 0, out[:]); err != nil {
+							t.Fatal(err)
+						}
+						return client.PTTL(t.Context(), key).Val()
+					}
+					ask(ratelimit.OpPeek)
+					if left := ask(ratelimit.OpForce); left > 2*short+200*time.Millisecond {
+						t.Errorf("%s: the key is kept for %v, want twice %v at most", what, left,
+							short)
+					}
+				}
+			}
+		}
+	})
+}
