@@ -56,10 +56,11 @@ func (a adapter) ErrorReply(err error) (string, bool) {
 	return "", false
 }
 
-// NotSent recognizes the errors for a slot without a server and for a connection that may not
-// track.
-func (a adapter) NotSent(err error) bool {
-	return errors.Is(err, rueidis.ErrNoSlot) || errors.Is(err, rueidis.ErrNoCache)
-}
+// NotSent recognizes the error for a slot without a server.
+func (a adapter) NotSent(err error) bool { return errors.Is(err, rueidis.ErrNoSlot) }
+
+func (a adapter) Untracked(err error) bool { return errors.Is(err, rueidis.ErrNoCache) }
 
 func (a adapter) Cluster() bool { return a.client.Mode() == rueidis.ClientModeCluster }
+
+func (a adapter) Close() { a.client.Close() }

@@ -16,7 +16,7 @@ import (
 // or [Open].
 type Store struct {
 	store *server.Store
-	owned rueidis.Client // made by Open, or nil
+	owned pipelined.Client // made by Open, or nil
 }
 
 var _ ratelimit.Store = (*Store)(nil)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/internal/lazy"
+	"github.com/truewindow/ratelimit/backend/internal/pipelined"
 	"github.com/truewindow/ratelimit/backend/internal/server"
 	"github.com/truewindow/ratelimit/backend/internal/serverurl"
 	"github.com/truewindow/ratelimit/backend/serverstore"
@@ -50,13 +51,12 @@ func openUncached(option rueidis.ClientOption, opts *serverstore.OpenOptions) (*
 	if err != nil {
 		return nil, words.Refused(err)
 	}
-	s, err := New(client, &opts.Options)
+	store, err := pipelined.NewStore(client, words, opts.Options)
 	if err != nil {
 		client.Close()
 		return nil, err
 	}
-	s.owned = client
-	return s, nil
+	return &Store{store: store, owned: client}, nil
 }
 
 func clientOption(c serverurl.Config) rueidis.ClientOption {

@@ -58,10 +58,11 @@ func (a adapter) ErrorReply(err error) (string, bool) {
 	return "", false
 }
 
-// NotSent recognizes the errors for a slot without a server and for a connection that may not
-// track.
-func (a adapter) NotSent(err error) bool {
-	return errors.Is(err, valkey.ErrNoSlot) || errors.Is(err, valkey.ErrNoCache)
-}
+// NotSent recognizes the error for a slot without a server.
+func (a adapter) NotSent(err error) bool { return errors.Is(err, valkey.ErrNoSlot) }
+
+func (a adapter) Untracked(err error) bool { return errors.Is(err, valkey.ErrNoCache) }
 
 func (a adapter) Cluster() bool { return a.client.Mode() == valkey.ClientModeCluster }
+
+func (a adapter) Close() { a.client.Close() }

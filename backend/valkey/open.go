@@ -24,10 +24,13 @@ import (
 //
 // Open connects to the server; Dialer.Timeout bounds each dial. If the server cannot track keys
 // (CLIENT TRACKING) or does not permit it to this user, the store caches nothing: [Store.Stats]
-// reports it and [Store.Probe] warns. An error wraps [ratelimit.ErrInvalidOptions], before anything
-// is sent, if opts are out of range or option rules caching out (AlwaysRESP2, DisableCache,
-// DisableAutoPipelining, ConnLifetime, ClientTrackingOptions, SendToReplicas, ReplicaOnly).
-// Otherwise it wraps [ratelimit.ErrUnavailable].
+// reports it and [Store.Probe] warns. If the user loses the right later, the store goes on without
+// the cache, and uses it again a second or two after the right has returned.
+//
+// An error wraps [ratelimit.ErrInvalidOptions], before anything is sent, if opts are out of range
+// or option rules caching out (AlwaysRESP2, DisableCache, DisableAutoPipelining, ConnLifetime,
+// ClientTrackingOptions, SendToReplicas, ReplicaOnly). Otherwise it wraps
+// [ratelimit.ErrUnavailable].
 func Open(option valkey.ClientOption, opts *serverstore.OpenOptions) (*Store, error) {
 	if opts == nil {
 		opts = &serverstore.OpenOptions{}
@@ -36,45 +39,46 @@ func Open(option valkey.ClientOption, opts *serverstore.OpenOptions) (*Store, er
 		pipelined.CheckSettings(settings(option))); err != nil {
 		return nil, err
 	}
-	cache, warning := denycache.New(*opts), ""
+	cache := denycache.New(*opts)
+	plain := option
+	plain.DisableCache = true
+	open := func() (pipelined.Client, error) { return connect(withTimeouts(plain)) }
 	client, err := connect(tracking(option, cache))
-	if errors.Is(err, valkey.ErrNoCache) {
-		cache, warning = nil, untracked
-		option.DisableCache = true
-		client, err = connect(withTimeouts(option))
+	if err == nil {
+		client = pipelined.NewFallback(client, open)
+	} else if errors.Is(err, valkey.ErrNoCache) {
+		cache = nil
+		client, err = open()
 	}
 	if err != nil {
 		return nil, words.Refused(err)
 	}
+	store, err := pipelined.NewStore(client, words, opts.Options)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
 	if cache != nil {
-		tracks, err := pipelined.Tracks(context.Background(), adapter{client})
+		tracks, err := store.Tracks(context.Background())
 		if err != nil {
 			client.Close()
 			return nil, words.Refused(err)
 		}
 		if !tracks {
-			cache, warning = nil, untracked
+			cache = nil
 		}
 	}
-	store, err := pipelined.NewStore(adapter{client}, words, opts.Options)
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
-	store.UseCache(cache, warning)
+	store.UseCache(cache)
 	return &Store{store: store, owned: client}, nil
 }
 
-const untracked = "The server does not track keys for this user (CLIENT TRACKING), " +
-	"so refusals are not cached."
-
 // connect returns a client that is connected.
-func connect(option valkey.ClientOption) (valkey.Client, error) {
+func connect(option valkey.ClientOption) (pipelined.Client, error) {
 	client, err := valkey.NewClient(option)
 	if err != nil && client != nil {
 		client.Close()
 	}
-	return client, err
+	return adapter{client}, err
 }
 
 func settings(option valkey.ClientOption) pipelined.Settings {

@@ -18,7 +18,7 @@ import (
 // or [Open].
 type Store struct {
 	store *server.Store
-	owned valkey.Client // made by Open, or nil
+	owned pipelined.Client // made by Open, or nil
 }
 
 var _ ratelimit.Store = (*Store)(nil)

@@ -100,6 +100,64 @@ func TestCacheRightsOnCluster(t *testing.T) {
 	})
 }
 
+// TestCacheRightLost: a store whose user loses the right to track, and whose connections end, goes
+// on without a cache. It caches again when the right returns.
+func TestCacheRightLost(t *testing.T) {
+	t.Parallel()
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		server, cl := servers.Start(t, image), servers.StartCluster(t, image)
+		for name, addrs := range map[string][]string{"single": {server.Addr},
+			"cluster": cl.Addrs()} {
+			all := clients.DecisionRights + " " + clients.CacheRights + " " + clients.ClusterRights
+			// set changes the user's rights and ends its connections.
+			set := func(t *testing.T, rights string) {
+				t.Helper()
+				for _, addr := range addrs {
+					admin := servers.Connect(t, addr)
+					if err := errors.Join(
+						admin.Do(t.Context(), clients.ACL(rights)...).Err(),
+						admin.Do(t.Context(), "CLIENT", "KILL", "USER", "cacher").Err(),
+					); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
+				set(t, all)
+				d := clients.Dialing{Addrs: addrs, Username: "cacher", Password: "hunter2",
+					Cluster: name == "cluster"}
+				s := lib.NewCache(t, d, clients.CacheOptions{Age: time.Hour})
+				used := useUp(t, s)
+				clients.WantCached(t, s, used)
+
+				set(t, strings.ReplaceAll(all, "+client|tracking", ""))
+				for range 8 { // on each server, whatever connections break meanwhile
+					clients.Decided(t, s, clients.Take(servers.FreshKey(t)))
+				}
+				for i := range 60 {
+					clients.WantRefused(t, s, used, ratelimit.SourceStore)
+					if res := clients.Ask(t, s, clients.Take(servers.FreshKey(t))); !res.Allowed {
+						t.Fatalf("%s: attempt %d: got %+v, want an admission", name, i, res)
+					}
+				}
+				found, err := s.Probe(t.Context())
+				if err != nil || !strings.Contains(strings.Join(found.Warnings, " "),
+					"does not track") {
+					t.Errorf("%s: probe got %+v, %v; want a warning about tracking", name, found,
+						err)
+				}
+
+				set(t, all)
+				clients.Decided(t, s, clients.Take(servers.FreshKey(t)))
+				servers.Within(t, func() bool {
+					res, err := s.Take(t.Context(), used)
+					return err == nil && res.Source == ratelimit.SourceCache
+				}, name+": no refusal is cached again")
+			})
+		}
+	})
+}
+
 const openKeepAlive = 200 * time.Millisecond
 
 // TestCacheWithoutHello: on a server that has only the older protocol, which has no push messages,

@@ -3,6 +3,7 @@ package stores
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -50,9 +51,13 @@ func TestRedisProbe(t *testing.T) {
 	})
 }
 
-// TestRedisProbeFinds: Probe reports what is missing.
+// TestRedisProbeFinds: Probe reports what is missing, whether or not the server knows its script.
 func TestRedisProbeFinds(t *testing.T) {
 	t.Parallel()
+	script, err := os.ReadFile(servers.Module + "/backend/internal/server/probe.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
 	servers.EachImage(t, func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		admin := redis.NewClient(&redis.Options{Addr: server.Addr})
@@ -74,9 +79,9 @@ func TestRedisProbeFinds(t *testing.T) {
 				says: "may not run INFO", works: true},
 			{what: "and INFO", acl: "~rl:* +info " + clients.DecisionRights, works: true},
 			{what: "no EVALSHA", acl: "~rl:* " + clients.DecisionRights + " -evalsha",
-				says: "does not permit this user to run scripts"},
+				says: "does not permit this user to run EVALSHA"},
 			{what: "no EVAL", acl: "~rl:* " + clients.DecisionRights + " -eval",
-				says: "does not permit this user to run scripts"},
+				says: "does not permit this user to run EVAL "},
 			{what: "no SET", acl: "~rl:* " + clients.DecisionRights + " -set",
 				says: "does not permit this user to run SET in a script"},
 			{what: "no DEL", acl: "~rl:* " + clients.DecisionRights + " -del",
@@ -122,8 +127,15 @@ func TestRedisProbeFinds(t *testing.T) {
 					tt.begin()
 					defer tt.end()
 				}
-				clients.Each(t, func(t *testing.T, lib clients.Library) {
-					do("SCRIPT", "FLUSH")
+				both := func(t *testing.T, check func(t *testing.T, lib clients.Library)) {
+					clients.Each(t, func(t *testing.T, lib clients.Library) {
+						do("SCRIPT", "FLUSH")
+						check(t, lib)
+						do("SCRIPT", "LOAD", script)
+						check(t, lib)
+					})
+				}
+				both(t, func(t *testing.T, lib clients.Library) {
 					s := lib.Client(t, d).NewStore(t,
 						&serverstore.Options{Timeout: clients.Patient})
 					found, err := s.Probe(t.Context())

@@ -33,8 +33,13 @@ type Client interface {
 	ErrorReply(err error) (text string, ok bool)
 	// NotSent reports whether err has a type that only occurs before a command is sent.
 	NotSent(err error) bool
+	// Untracked reports whether err is that of a connection for which the server refused to track
+	// keys. Then nothing was sent.
+	Untracked(err error) bool
 	// Cluster reports whether keys are on several servers, by their slots.
 	Cluster() bool
+	// Close closes the client.
+	Close()
 }
 
 var _ server.Tracker = adapter{}
@@ -135,7 +140,8 @@ func (a adapter) Unsent(err error) bool {
 		head tls.RecordHeaderError
 	)
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &cert) ||
-		errors.As(err, &head) && head.Conn != nil || a.NotSent(err)
+		errors.As(err, &head) && head.Conn != nil || a.NotSent(err) ||
+		a.Untracked(err)
 }
 
 // Lost does nothing: the clients reload the state of a cluster when a connection ends.

@@ -31,7 +31,12 @@ func (f fakeClient) DoTracked(ctx context.Context, words, keys, args []string) (
 func (f fakeClient) Nodes() []Client                   { return f.nodes }
 func (fakeClient) ErrorReply(err error) (string, bool) { return err.Error(), true }
 func (fakeClient) NotSent(err error) bool              { return errors.Is(err, net.ErrClosed) }
+func (fakeClient) Untracked(err error) bool            { return errors.Is(err, errUntracked) }
 func (fakeClient) Cluster() bool                       { return false }
+func (fakeClient) Close()                              {}
+
+var errUntracked = errors.New("untracked")
+
 func errorReply(text string) string {
 	s, _ := adapter{fakeClient{}}.ErrorReply(errors.New(text))
 	return s
@@ -65,6 +70,7 @@ func TestUnsent(t *testing.T) {
 		&net.OpError{Op: "dial", Err: errors.New("refused")}: true,
 		&net.OpError{Op: "read", Err: errors.New("reset")}:   false,
 		net.ErrClosed:            true, // which NotSent recognizes
+		errUntracked:             true,
 		context.DeadlineExceeded: false,
 	} {
 		if got := (adapter{fakeClient{}}).Unsent(err); got != want {

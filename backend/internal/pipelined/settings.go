@@ -1,7 +1,6 @@
 package pipelined
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -21,24 +20,6 @@ const (
 // TrackingOptions make a server report changes of what a client has read after CLIENT CACHING YES,
 // except its own changes.
 func TrackingOptions() []string { return []string{"OPTIN", "NOLOOP"} }
-
-// Tracks reports whether the server tracks keys for this user. It tries transactions that read
-// nothing. An error means that the server did not reply.
-func Tracks(ctx context.Context, client Client) (bool, error) {
-	for _, words := range [][]string{
-		{"eval_ro", "return ''", "0"},
-		{"evalsha_ro", strings.Repeat("0", 40), "0"}, // no script has this SHA-1
-	} {
-		_, err := client.DoTracked(ctx, words, nil, nil)
-		if text, refused := client.ErrorReply(err); refused &&
-			!strings.HasPrefix(text, "NOSCRIPT") {
-			return false, nil
-		} else if err != nil && !refused {
-			return false, err
-		}
-	}
-	return true, nil
-}
 
 // Settings are those of a caller's options for a client that matter to a cache.
 type Settings struct {

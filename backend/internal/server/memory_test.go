@@ -45,7 +45,7 @@ func TestStoreLetsKeysGo(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.cache {
-				s.UseCache(denycache.New(serverstore.OpenOptions{}), "")
+				s.UseCache(denycache.New(serverstore.OpenOptions{}))
 			}
 			key := func(i int) string { return (strconv.Itoa(i) + strings.Repeat("k", size))[:16] }
 			empty := heap.Live()

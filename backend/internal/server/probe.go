@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend/internal/gate"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
@@ -23,9 +24,11 @@ var probeSource string
 
 var probeProgram = newProgram(probeSource)
 
-// probe reports whether the store can work. It adds warning, if there is one, to those of the
-// server.
-func (e *executor) probe(ctx context.Context, warning string) (serverstore.Server, error) {
+const untracked = "The server does not track keys for this user (CLIENT TRACKING), " +
+	"so refusals are not cached."
+
+// probe reports whether the store can work. caches is whether it should cache refusals.
+func (e *executor) probe(ctx context.Context, caches bool) (serverstore.Server, error) {
 	var infos []map[string]string
 	texts, err := e.client.Infos(ctx)
 	if err != nil {
@@ -46,10 +49,39 @@ func (e *executor) probe(ctx context.Context, warning string) (serverstore.Serve
 			"The server's version and eviction policy are unknown, since this user may not run "+
 				"INFO.")
 	}
-	if warning != "" {
-		found.Warnings = append(found.Warnings, warning)
+	if err := e.tryScript(ctx); err != nil {
+		return found, err
 	}
-	return found, e.tryScript(ctx)
+	if caches {
+		tracks := false
+		if e.cache != nil {
+			tracks, _ = e.tracks(ctx, e.tracker)
+		}
+		if !tracks {
+			found.Warnings = append(found.Warnings, untracked)
+		}
+	}
+	return found, nil
+}
+
+// tracks reports whether the server tracks keys for this user. It tries transactions that read
+// nothing. An error means that the server did not reply.
+func (e *executor) tracks(ctx context.Context, tracker Tracker) (bool, error) {
+	for _, c := range []Command{
+		{Verb: "eval_ro", Script: "return ''"},
+		{Verb: "evalsha_ro", Script: strings.Repeat("0", 40)}, // no script has this SHA-1
+	} {
+		c.Gate = new(gate.Gate)
+		tracker.RunTracked(ctx, &c)
+		if _, refused := e.client.ErrorReply(c.Err); c.Err == nil ||
+			e.hasReply(c.Err, "NOSCRIPT ") {
+			continue
+		} else if refused || e.client.Unsent(c.Err) {
+			return false, nil
+		}
+		return false, c.Err
+	}
+	return true, nil
 }
 
 func parseInfo(text string) map[string]string {
@@ -124,11 +156,18 @@ func older(a, b string) bool {
 	return len(as) < len(bs)
 }
 
-// tryScript runs, in a script, each command that decisions use.
+// tryScript runs, in a script, each command that decisions use. It sends EVAL even if the server
+// knows the script: it may forget scripts at any time.
 func (e *executor) tryScript(ctx context.Context) error {
+	c := new(call)
+	c.command = newCommand(&c.gate, probeProgram, []string{e.keys.Spare()}, nil)
+	c.command.Verb, c.command.Script = "eval", probeProgram.Source
+	if e.run(ctx, []*call{c}); c.command.Err != nil {
+		return e.probeError("EVAL", c.command.Err)
+	}
 	reply, err := e.runScript(ctx, probeProgram, e.keys.Spare())
 	if err != nil {
-		return e.probeError("scripts", err)
+		return e.probeError("EVALSHA", err)
 	}
 	if command, refusal, ok := strings.Cut(reply, "\n"); ok {
 		return e.probeError(command+" in a script", errors.New(refusal))

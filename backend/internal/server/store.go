@@ -28,7 +28,7 @@ type Store struct {
 	executor executor
 	queues   queues
 	calls    detached.Calls // of the client, for probes and createKeys
-	warning  string         // why there is no cache, if it should have one
+	caches   bool           // should have a cache
 	closed   atomic.Bool
 }
 
@@ -52,11 +52,17 @@ func New(client Client, words Words, opts serverstore.Options) (*Store, error) {
 	return s, nil
 }
 
-// UseCache makes s return refusals from c. If c is nil, Probe adds warning, which says why there is
-// no cache. Call it before the first demand. With a cache the client must be a [Tracker].
-func (s *Store) UseCache(c *denycache.Cache, warning string) {
-	s.executor.cache, s.warning = c, warning
+// UseCache makes s return refusals from c. With a nil c there is no cache, and Probe warns. Call it
+// before the first demand. With a cache the client must be a [Tracker].
+func (s *Store) UseCache(c *denycache.Cache) {
+	s.executor.cache, s.caches = c, true
 	s.executor.tracker, _ = s.executor.client.(Tracker)
+}
+
+// Tracks reports whether the server tracks keys for this user. The client must be a [Tracker]. An
+// error means that the server did not reply.
+func (s *Store) Tracks(ctx context.Context) (bool, error) {
+	return s.executor.tracks(ctx, s.executor.client.(Tracker))
 }
 
 // Take implements [ratelimit.Store].
@@ -155,7 +161,7 @@ func equal(a, b ratelimit.Algorithm) bool { return a == b }
 // Probe reports whether the store can work.
 func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) {
 	probe := func(ctx context.Context) (serverstore.Server, error) {
-		return s.executor.probe(ctx, s.warning)
+		return s.executor.probe(ctx, s.caches)
 	}
 	return detached.Do(ctx, &s.calls, probeTimeout, probe)
 }

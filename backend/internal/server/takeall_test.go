@@ -48,7 +48,7 @@ func TestTakeAllOfOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.UseCache(denycache.New(serverstore.OpenOptions{}), "")
+	s.UseCache(denycache.New(serverstore.OpenOptions{}))
 	for i, key := range []string{"one", "two"} {
 		out := make([]ratelimit.Result, 1)
 		err := s.TakeAll(t.Context(), []ratelimit.Demand{demandOn(key, 1)}, out)
