@@ -23,7 +23,7 @@ func TestTimeToLiveShortened(t *testing.T) {
 	algorithms := map[string]func(time.Duration) ratelimit.Algorithm{
 		"log": func(w time.Duration) ratelimit.Algorithm { return algorithm.SlidingLog(limit(w)) },
 		"coarse log": func(w time.Duration) ratelimit.Algorithm {
-			return algorithm.SlidingLog(limit(w)).WithResolution(w / 100)
+			return algorithm.SlidingLog(limit(w)).WithResolution(10 * time.Millisecond)
 		},
 		"fixed": func(w time.Duration) ratelimit.Algorithm { return algorithm.FixedWindow(limit(w)) },
 		"counter": func(w time.Duration) ratelimit.Algorithm {
