@@ -21,7 +21,9 @@ func TestRetryAfterBound(t *testing.T) {
 		coarse    bool
 	}{
 		"log": {most: 2 * window,
-			algorithm: func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) }},
+			algorithm: func(l ratelimit.Limit) ratelimit.Algorithm {
+				return algorithm.SlidingLog(l)
+			}},
 		"coarse log": {most: 2*window + 2*window/7, coarse: true,
 			algorithm: func(l ratelimit.Limit) ratelimit.Algorithm {
 				return algorithm.SlidingLog(l).WithResolution(window / 7)
@@ -41,11 +43,11 @@ func TestRetryAfterBound(t *testing.T) {
 			limit := a.Limit()
 			s, owed := stepper{now: 1e15}, time.Duration(0)
 			for range 60 {
-				s.now += random.Int64N(int64([]time.Duration{window / 8, 2 * window}[random.IntN(2)] /
-					time.Microsecond))
+				pass := []time.Duration{window / 8, 2 * window}[random.IntN(2)]
+				s.now += random.Int64N(pass.Microseconds())
 				if random.IntN(4) == 0 {
-					s.now -= random.Int64N(int64([]time.Duration{window, 5 * window}[random.IntN(2)] /
-						time.Microsecond))
+					back := []time.Duration{window, 5 * window}[random.IntN(2)]
+					s.now -= random.Int64N(back.Microseconds())
 				}
 				d := ratelimit.Demand{Key: "k", Algorithm: a, N: 1 + random.Int64N(limit.Max)}
 				if random.IntN(8) == 0 {

@@ -25,7 +25,9 @@ func TestTimeToLiveShortened(t *testing.T) {
 		"coarse log": func(w time.Duration) ratelimit.Algorithm {
 			return algorithm.SlidingLog(limit(w)).WithResolution(10 * time.Millisecond)
 		},
-		"fixed": func(w time.Duration) ratelimit.Algorithm { return algorithm.FixedWindow(limit(w)) },
+		"fixed": func(w time.Duration) ratelimit.Algorithm {
+			return algorithm.FixedWindow(limit(w))
+		},
 		"counter": func(w time.Duration) ratelimit.Algorithm {
 			return algorithm.SlidingWindowCounter(limit(w))
 		},
