@@ -3,6 +3,7 @@ package layer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,15 +42,17 @@ func (a *availability) failed(ctx context.Context, d ratelimit.Demand, err error
 	return true
 }
 
-// answered records that the store has decided, unless res is from a cache.
-func (a *availability) answered(res ratelimit.Result) {
-	if res.Source != ratelimit.SourceStore || !a.unavailable.Load() {
+// answered records that the store has decided, unless all results are from a cache.
+func (a *availability) answered(results ...ratelimit.Result) {
+	if !a.unavailable.Load() || !slices.ContainsFunc(results, ofStore) {
 		return
 	}
 	if a.unavailable.CompareAndSwap(true, false) && a.onChange != nil {
 		a.onChange(false)
 	}
 }
+
+func ofStore(res ratelimit.Result) bool { return res.Source == ratelimit.SourceStore }
 
 // peek peeks at d's state and records the outcome. It has no caller, so it ends at the store's own
 // timeout.

@@ -178,7 +178,7 @@ func (s *Degraded) TakeAll(
 	if err != nil {
 		return s.decideAll(ctx, ds, out, err)
 	}
-	s.availability.answered(out[0])
+	s.availability.answered(out...)
 	for i := range out {
 		if !out[i].Allowed {
 			return nil

@@ -408,6 +408,44 @@ func TestDegradedBounded(t *testing.T) {
 	})
 }
 
+// caching answers each TakeAll, the first results as from a cache.
+type caching struct {
+	*outage
+	cached int
+}
+
+func (s *caching) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result) error {
+	for i := range out {
+		out[i] = ratelimit.Result{Limit: 8}
+		if i < s.cached {
+			out[i].Source = ratelimit.SourceCache
+		}
+	}
+	return nil
+}
+
+// TestDegradedCachedAnswers: an answer that is all from a cache does not show that the store is
+// available again. One result from the server does.
+func TestDegradedCachedAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for cached := range 3 {
+			store := &caching{newOutage(t), cached}
+			s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
+			store.mode.Store(gone)
+			ask(t, s, ratelimit.OpPeek, "k", 1)
+			ds := []ratelimit.Demand{{Key: "a", Algorithm: eight, N: 1},
+				{Key: "b", Algorithm: eight, N: 1}}
+			if err := s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Stats().Unavailable; got != (cached == 2) {
+				t.Errorf("unavailable is %v after an answer with %d of 2 results from a cache",
+					got, cached)
+			}
+		}
+	})
+}
+
 func TestDegradedOptions(t *testing.T) {
 	store := newOutage(t)
 	for _, tt := range []struct {

@@ -160,10 +160,7 @@ func (s *Store) takeGuarded(
 	}
 	refused := s.execute(d, func() error {
 		res, err = s.inner.Take(ctx, d)
-		if err == nil && res.Source == ratelimit.SourceCache { // the server was not called
-			return errNoVerdict
-		}
-		return s.verdictOn(ctx, err)
+		return s.verdictOn(ctx, err, res)
 	})
 	if refused != nil {
 		return ratelimit.Result{}, refused
@@ -195,7 +192,7 @@ func (s *Store) takeAllGuarded(
 	}
 	refused := s.execute(ds[0], func() error {
 		err = s.inner.TakeAll(ctx, ds, out)
-		return s.verdictOn(ctx, err)
+		return s.verdictOn(ctx, err, out...)
 	})
 	if refused != nil {
 		return refused

@@ -239,36 +239,94 @@ func TestInARow(t *testing.T) {
 	b.wantChanges(t, opens)
 }
 
-// TestCachedRefusals: a refusal from the cache of the store inside does not count as an answer.
+// TestCachedRefusals: an answer that is all from the cache of the store inside does not count as an
+// answer of the server: it does not end a row of failures and does not close the breaker. One
+// result from the server is enough.
 func TestCachedRefusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in := &remembering{inside: &inside{}}
-		s, err := breaker.New(in, &breaker.Options{Failures: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
-		in.fail(ratelimit.ErrUnavailable)
-		for range 3 {
-			_, _ = s.Take(t.Context(), demand(ratelimit.OpPeek))
-			if res, err := s.Take(t.Context(), demand(ratelimit.OpTake)); err == nil &&
-				res.Source != ratelimit.SourceCache {
-				t.Fatalf("%+v", res)
-			}
-		}
-		if state := s.State(); state != breaker.Open {
-			t.Errorf("%v after three failures with cached refusals between them", state)
-		}
-	})
+	take := func(s ratelimit.Store, op ratelimit.Op) error {
+		_, err := s.Take(t.Context(), demand(op))
+		return err
+	}
+	both := func(s ratelimit.Store) error {
+		ds := []ratelimit.Demand{demand(ratelimit.OpTake), demand(ratelimit.OpTake)}
+		ds[1].Key = "other"
+		return s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2))
+	}
+	for _, tt := range []struct {
+		name  string
+		cache remembering
+		ask   func(ratelimit.Store) error
+		want  breaker.State
+	}{
+		{"take", remembering{take: true},
+			func(s ratelimit.Store) error { return take(s, ratelimit.OpTake) }, breaker.Open},
+		{"peek", remembering{peek: true},
+			func(s ratelimit.Store) error { return take(s, ratelimit.OpPeek) }, breaker.Open},
+		{"all of several", remembering{all: 2}, both, breaker.Open},
+		{"one of several", remembering{all: 1}, both, breaker.Closed},
+		{"none of several", remembering{all: 0}, both, breaker.Closed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in := tt.cache
+				in.inside = &inside{}
+				s, err := breaker.New(&in, &breaker.Options{Failures: 3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				in.fail(ratelimit.ErrUnavailable)
+				for range 3 {
+					if err := take(s, ratelimit.OpForce); err == nil {
+						t.Fatal("no failure")
+					}
+					if err := tt.ask(s); err != nil && !errors.Is(err, breaker.ErrOpen) {
+						t.Fatal(err)
+					}
+				}
+				if state := s.State(); state != tt.want {
+					t.Errorf("%v after three failures with such answers between them, want %v",
+						state, tt.want)
+				}
+				for s.State() != breaker.Open {
+					_ = take(s, ratelimit.OpForce)
+				}
+				time.Sleep(past)
+				if err := tt.ask(s); err != nil {
+					t.Fatal(err)
+				}
+				if closed := s.State() == breaker.Closed; closed != (tt.want == breaker.Closed) {
+					t.Errorf("%v after such an answer to a trial", s.State())
+				}
+			})
+		})
+	}
 }
 
-// remembering refuses every take from its cache.
-type remembering struct{ *inside }
+// remembering answers from a cache: takes, peeks, and the first results of a TakeAll, of which the
+// others are as from a server.
+type remembering struct {
+	*inside
+	take, peek bool
+	all        int
+}
 
 func (s *remembering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op == ratelimit.OpTake {
+	if d.Op == ratelimit.OpTake && s.take || d.Op == ratelimit.OpPeek && s.peek {
 		return ratelimit.Result{Source: ratelimit.SourceCache, Limit: 7}, nil
 	}
 	return s.inside.Take(ctx, d)
+}
+
+func (s *remembering) TakeAll(
+	_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result,
+) error {
+	for i := range out {
+		out[i] = ratelimit.Result{Limit: 7}
+		if i < s.all {
+			out[i].Source = ratelimit.SourceCache
+		}
+	}
+	return nil
 }
 
 // TestNoFailure: errors that say nothing about the whole store neither open a breaker nor close it.

@@ -91,6 +91,6 @@ func (s *Store) peekInside(d ratelimit.Demand) (verdict error) {
 		}
 	}()
 	ctx := context.Background()
-	_, err := s.inner.Take(ctx, d)
-	return s.verdictOn(ctx, err)
+	res, err := s.inner.Take(ctx, d)
+	return s.verdictOn(ctx, err, res)
 }

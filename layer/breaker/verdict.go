@@ -18,11 +18,17 @@ var (
 
 var errPanic = fmt.Errorf("%w: the store panicked", ratelimit.ErrUnavailable)
 
-// verdictOn returns the verdict of a call that ended with err, and counts it if it failed.
-func (s *Store) verdictOn(ctx context.Context, err error) error {
+// verdictOn returns the verdict of a call that ended with results or err, and counts it if it
+// failed. Results that are all from a cache do not show that the server answers.
+func (s *Store) verdictOn(ctx context.Context, err error, results ...ratelimit.Result) error {
 	switch {
 	case err == nil:
-		return nil
+		for _, res := range results {
+			if res.Source != ratelimit.SourceCache {
+				return nil
+			}
+		}
+		return errNoVerdict
 	case !ratelimit.IsOutage(err), errors.Is(err, ratelimit.ErrClosed):
 		return errNoVerdict
 	case deadline.Passed(ctx):
