@@ -6,9 +6,11 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// blockState is the answer to a block: for how long the key stays blocked, rounded up.
+// blockState is the answer to a block: where it was recorded, and for how long the key stays
+// blocked, rounded up.
 type blockState struct {
 	Name         string `json:"name"`
+	Source       string `json:"source"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 }
 
@@ -32,12 +34,12 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	res, err := b.server.Force(r.Context(), key, *ms)
+	res, err := b.strict.Force(r.Context(), key, *ms)
 	if err != nil {
 		a.failClaims(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
 	}
-	writeJSON(w, http.StatusOK, blockState{b.limit.Name, ceilMS(res.ResetAfter)})
+	writeJSON(w, http.StatusOK, blockState{b.limit.Name, res.Source.String(), ceilMS(res.ResetAfter)})
 }
 
 func (a *api) unblock(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +52,7 @@ func (a *api) unblock(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	if err := b.server.Reset(r.Context(), key); err != nil {
+	if err := b.strict.Reset(r.Context(), key); err != nil {
 		a.failClaims(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
 	}

@@ -595,7 +595,7 @@ func TestBudgetPolicies(t *testing.T) {
 	})
 }
 
-// TestBudgetsLocally: local decisions apply to takes, and not to settlements and blocks.
+// TestBudgetsLocally: local decisions apply to takes and blocks, and not to settlements and unblocks.
 func TestBudgetsLocally(t *testing.T) {
 	url, _, _ := start(t, "--store=redis://"+unusedAddr(t), "--on-failure=local",
 		"--instances=2", "--limit=tokens=100/1h", "--in-flight=calls=4/1h", "--block=blocked=1h")
@@ -614,8 +614,10 @@ func TestBudgetsLocally(t *testing.T) {
 		{"/v1/take-all", of("tokens 21"), 429, `"source":"local","limit":50,"remaining":20,`},
 		{"/v1/commit", token, 503, "Nothing was settled"},
 		{"/v1/cancel", token, 503, "Nothing was settled"},
-		{"/v1/block", one("blocked", `"for_ms":1`), 503, "#ErrUnavailable"},
+		{"/v1/block", one("blocked", `"for_ms":1800000`), 200,
+			`{"name":"blocked","source":"local","reset_after_ms":1800000}`},
 		{"/v1/unblock", one("blocked", ""), 503, "#ErrUnavailable"},
+		{"/v1/take-all", of("tokens, blocked"), 429, `"violated-policies":["blocked"]`},
 	} {
 		if status, body := post(t, url+step.path, step.body); status != step.status ||
 			!strings.Contains(body, step.want) {

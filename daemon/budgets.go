@@ -28,8 +28,8 @@ type budget struct {
 	*ratelimit.Limiter
 	limit ratelimit.Limit
 	kind  kind
-	// server calls the store on the server itself, without a policy and without local decisions.
-	server *ratelimit.Limiter
+	// strict has no policy and no observer.
+	strict *ratelimit.Limiter
 }
 
 // budgets are the limits that requests name, all on one store.
@@ -83,18 +83,13 @@ func (b *budgets) add(
 	if err != nil {
 		return err
 	}
-	server, err := ratelimit.New(b.server, a)
-	if err != nil {
-		return err
-	}
-	limiter = limiter.With(policy)
-	b.byName[name] = &budget{limiter, a.Limit(), k, server}
-	b.limiters = append(b.limiters, limiter)
+	b.byName[name] = &budget{limiter.With(policy), a.Limit(), k, limiter}
+	b.limiters = append(b.limiters, b.byName[name].Limiter)
 	return nil
 }
 
-// observe sets the observer of all limits. Calls for the marks of settled reservations and calls to
-// the server itself are not observed.
+// observe sets the observer of all limits. Calls for the marks of settled reservations, blocks and
+// unblocks are not observed.
 func (b *budgets) observe(observe func(context.Context, ratelimit.Observation)) {
 	b.limiters = nil
 	for _, budget := range b.byName {

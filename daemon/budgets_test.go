@@ -351,7 +351,7 @@ func TestBlock(t *testing.T) {
 	for _, tt := range []struct{ ms, left int64 }{{5000, 5000}, {1, 5000}, {7000, 7000}} {
 		body := one("blocked", fmt.Sprintf(`"for_ms":%d`, tt.ms))
 		_, _, answer := call(t, s.api, request(http.MethodPost, "/v1/block", body))
-		want := fmt.Sprintf(`{"name":"blocked","reset_after_ms":%d}`+"\n", tt.left)
+		want := fmt.Sprintf(`{"name":"blocked","source":"store","reset_after_ms":%d}`+"\n", tt.left)
 		if answer != want {
 			t.Errorf("block for %d ms: %s, want %s", tt.ms, answer, want)
 		}

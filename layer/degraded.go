@@ -3,6 +3,7 @@ package layer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/truewindow/ratelimit"
@@ -42,6 +43,13 @@ type DegradedOptions struct {
 // in any window around an outage at most Max + Instances × (Max/Instances) units are admitted,
 // provided that the store has not lost its data. If an OpForce gets no answer, it is sent again,
 // twice at most.
+//
+// A block ([github.com/truewindow/ratelimit/algorithm.Block]) has no share and does not add up. It
+// lasts as long as the store has last said in an answer to this process, to whatever call, or until
+// a later end that was set here while the store was unavailable; the store then gets that end. A
+// process does not know of a block that another has set or lifted since it last asked for it, or
+// that was set on the store inside. As long as there is no room for some block, takes and peeks of
+// blocks stay undecided for keys that are not known to be blocked.
 //
 // A call on a key with units that are not recorded yet may call the store three times: for a peek
 // that finds out whether it is available, to record those units, and for the demand. So it may take
@@ -91,7 +99,7 @@ type DegradedStats struct {
 	Recorded    int64 // units that were admitted locally and are now recorded in the store
 	Unconfirmed int64 // units that were sent to the store, without an answer
 	Keys        int64 // states tracked locally
-	Untracked   int64 // admissions of the store that are not tracked because there was no room
+	Untracked   int64 // admissions and blocks of the store not tracked because there was no room
 }
 
 // NewDegraded returns a store that decides locally while store is unavailable. Close it when it is
@@ -144,6 +152,7 @@ func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resu
 		}
 	}
 	ended := ctx.Err() != nil // then the store inside does nothing
+	seen := s.ledger.blocks.Load()
 	res, err := s.store.Take(ctx, d)
 	if ended {
 		return res, err
@@ -152,7 +161,7 @@ func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resu
 		return s.decide(ctx, d, err)
 	}
 	s.availability.answered(res)
-	s.ledger.track(d, res)
+	s.ledger.track(d, res, res.Allowed, seen)
 	return res, nil
 }
 
@@ -171,6 +180,7 @@ func (s *Degraded) TakeAll(
 		}
 	}
 	ended := ctx.Err() != nil
+	seen := s.ledger.blocks.Load()
 	err := s.store.TakeAll(ctx, ds, out)
 	if ended {
 		return err
@@ -179,13 +189,9 @@ func (s *Degraded) TakeAll(
 		return s.decideAll(ctx, ds, out, err)
 	}
 	s.availability.answered(out...)
-	for i := range out {
-		if !out[i].Allowed {
-			return nil
-		}
-	}
+	admitted := !slices.ContainsFunc(out, func(r ratelimit.Result) bool { return !r.Allowed })
 	for i := range ds {
-		s.ledger.track(ds[i], out[i])
+		s.ledger.track(ds[i], out[i], admitted, seen)
 	}
 	return nil
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
@@ -34,17 +37,20 @@ type ledger struct {
 	pending   atomic.Int64 // len(debts), read without the lock
 	untracked atomic.Int64 // admissions of the store inside that have no room in local
 
-	mu       sync.Mutex // makes a local decision and its debt one step
-	debts    map[stateID]*debt
-	keyBytes int // of the keys in debts
+	blocks atomic.Int64 // how often a block was set or lifted, by the store inside or locally
+
+	mu             sync.Mutex // makes a local decision and its debt one step
+	debts          map[stateID]*debt
+	keyBytes       int       // of the keys in debts
+	untrackedBlock time.Time // the last end of blocks that have no room in local
 }
 
 // debt is what is owed on one state. The ledger's mu guards it.
 type debt struct {
 	force   ratelimit.Demand // records the debt; has a copy of the key, and no N
-	units   int64
-	attempt *attempt // nil: owed
-	unknown int      // attempts whose outcome is unknown
+	units   int64            // of a block, when it ends: in µs on the clock of local
+	attempt *attempt         // nil: owed
+	unknown int              // attempts whose outcome is unknown
 }
 
 // attempt is a try to record a debt. Its fields do not change, except for err.
@@ -99,14 +105,14 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 		switch {
 		case d.Op > ratelimit.OpForce:
 			return errNotLocal
-		case !l.scale(&d), d.Op != ratelimit.OpForce && d.N > d.Algorithm.Limit().Max:
+		case !l.scale(&d) || d.Op != ratelimit.OpForce && d.N > d.Algorithm.Limit().Max:
 			return errOverShare
 		}
 		scaled[i] = d
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.hasRoom(ds) {
+	if !l.hasRoom(ds) || slices.ContainsFunc(ds, l.mayBeBlocked) {
 		return errNoRoom
 	}
 	if err := l.local.TakeAll(context.Background(), scaled, out); err != nil {
@@ -114,16 +120,18 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 	}
 	admitted := true
 	for i := range out {
-		out[i] = l.unscale(out[i])
+		out[i] = l.unscale(ds[i], out[i])
 		admitted = admitted && out[i].Allowed
 	}
 	if !admitted {
 		return nil
 	}
 	for i, d := range ds {
+		if writes(d) {
+			l.owe(d, out[i].At)
+		}
 		if d.Op != ratelimit.OpPeek {
 			out[i].At += localStamp
-			l.owe(d)
 		}
 	}
 	return nil
@@ -145,6 +153,11 @@ func (l *ledger) giveBack(
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, d := range ds {
+		d.At -= localStamp
+		if isBlock(d.Algorithm) { // there is nothing to give back
+			scaled[i] = d
+			continue
+		}
 		o := l.debts[idOf(d)]
 		if o == nil || o.attempt != nil {
 			return false, l.attemptOn(ds)
@@ -153,7 +166,6 @@ func (l *ledger) giveBack(
 		if before[i], err = l.local.Take(context.Background(), peekOf(d)); err != nil {
 			return false, nil
 		}
-		d.At -= localStamp
 		if d.N = min(d.N, o.units); !l.scale(&d) {
 			return false, nil
 		}
@@ -165,11 +177,11 @@ func (l *ledger) giveBack(
 	for i, d := range scaled {
 		// Meanwhile other records may have left the window, or been made.
 		given := min(d.N, out[i].Remaining-before[i].Remaining)
-		if given > 0 {
+		if given > 0 && !isBlock(d.Algorithm) {
 			l.reduce(l.debts[idOf(d)], given/l.instances)
 			ok = true
 		}
-		out[i] = l.unscale(out[i])
+		out[i] = l.unscale(d, out[i])
 	}
 	return ok, nil
 }
@@ -184,13 +196,17 @@ func (l *ledger) attemptOn(ds []ratelimit.Demand) *attempt {
 	return nil
 }
 
-// track tracks what the store inside has decided, so that it counts in local decisions.
-func (l *ledger) track(d ratelimit.Demand, res ratelimit.Result) {
+// track tracks what the store inside has decided, so that it counts in local decisions. admitted
+// and seen are as in trackBlock.
+func (l *ledger) track(d ratelimit.Demand, res ratelimit.Result, admitted bool, seen int64) {
 	switch {
-	case d.Op == ratelimit.OpReset:
+	case isBlock(d.Algorithm):
+		l.trackBlock(d, res, admitted, seen)
+		return
+	case admitted && d.Op == ratelimit.OpReset:
 		l.reset(d)
 		return
-	case !res.Allowed || d.Op != ratelimit.OpTake && d.Op != ratelimit.OpForce:
+	case !admitted || !writes(d):
 		return
 	}
 	d.Op = ratelimit.OpForce
@@ -203,9 +219,14 @@ func (l *ledger) track(d ratelimit.Demand, res ratelimit.Result) {
 
 // reset removes what is known of d's state.
 func (l *ledger) reset(d ratelimit.Demand) {
-	d.Op, d.N, d.At = ratelimit.OpReset, 0, 0
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forget(d)
+}
+
+// forget is reset. mu is held.
+func (l *ledger) forget(d ratelimit.Demand) {
+	d.Op, d.N, d.At = ratelimit.OpReset, 0, 0
 	_, _ = l.local.Take(context.Background(), d) // it fails only when closed
 	if o := l.debts[idOf(d)]; o != nil {
 		l.reduce(o, o.units)
@@ -250,7 +271,7 @@ func (l *ledger) finish(a *attempt, result outcome, err error) {
 	if result == unknown {
 		o.unknown++
 	}
-	if result == settled || o.unknown == maxUnknown {
+	if result == settled || o.unknown == maxUnknown && !isBlock(o.force.Algorithm) {
 		l.reduce(o, a.units)
 		o.unknown = 0
 	}
@@ -280,7 +301,7 @@ func (l *ledger) expire() {
 func (l *ledger) hasRoom(ds []ratelimit.Demand) bool {
 	more, bytes := 0, 0
 	for _, d := range ds {
-		if l.debts[idOf(d)] == nil {
+		if writes(d) && l.debts[idOf(d)] == nil {
 			more++
 			bytes += len(d.Key)
 		}
@@ -289,8 +310,9 @@ func (l *ledger) hasRoom(ds []ratelimit.Demand) bool {
 	return more == 0 || len(l.debts)+more <= l.maxDebts && keys <= l.maxDebts
 }
 
-// owe adds d's units to the debt on its state.
-func (l *ledger) owe(d ratelimit.Demand) {
+// owe adds d's units to the debt on its state. at is when they were admitted, on the clock of
+// local.
+func (l *ledger) owe(d ratelimit.Demand, at int64) {
 	o := l.debts[idOf(d)]
 	if o == nil {
 		d.Key = strings.Clone(d.Key) // the caller's may be a part of something large
@@ -301,12 +323,21 @@ func (l *ledger) owe(d ratelimit.Demand) {
 	} else {
 		d.Key = o.force.Key
 	}
-	o.units = min(o.units+d.N, ratelimit.MaxUnits)
+	if isBlock(d.Algorithm) {
+		l.blocks.Add(1)
+		o.units = max(o.units, endOfBlock(d, at))
+	} else {
+		o.units = min(o.units+d.N, ratelimit.MaxUnits)
+	}
 	o.force = ratelimit.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: ratelimit.OpForce}
 }
 
-// reduce removes units from a debt, and the debt with the last of them.
+// reduce removes units from a debt, and the debt with the last of them. A block whose end is later
+// than units, an end too, stays as it is.
 func (l *ledger) reduce(o *debt, units int64) {
+	if o.units > units && isBlock(o.force.Algorithm) {
+		return
+	}
 	o.units -= units
 	id := idOf(o.force)
 	if o.units <= 0 && l.debts[id] == o { // a reset may have removed it during an attempt
@@ -327,6 +358,12 @@ func (l *ledger) newAttempt(o *debt) *attempt {
 // unexpired returns how many units of o are still in the window, according to the local store.
 func (l *ledger) unexpired(o *debt) int64 {
 	res, err := l.local.Take(context.Background(), peekOf(o.force))
+	if isBlock(o.force.Algorithm) {
+		if err != nil { // the block has ended, and there is no room to peek at its key
+			return 0
+		}
+		return algorithm.BlockFor(max(0, time.Duration(o.units-res.At)*time.Microsecond))
+	}
 	if err != nil || res.Remaining == 0 { // forced units may be more than there is room for
 		return o.units
 	}
@@ -334,8 +371,12 @@ func (l *ledger) unexpired(o *debt) int64 {
 }
 
 // scale multiplies d's units by the number of instances. So d is decided on the whole limit as it
-// would be on this process's share. It reports false if there are too many units.
+// would be on this process's share. It reports false if there are too many units. A
+// block has no share.
 func (l *ledger) scale(d *ratelimit.Demand) bool {
+	if isBlock(d.Algorithm) {
+		return true
+	}
 	if d.N > ratelimit.MaxUnits/l.instances {
 		return false
 	}
@@ -344,9 +385,11 @@ func (l *ledger) scale(d *ratelimit.Demand) bool {
 }
 
 // unscale returns the Result of a scaled demand in units of this process's share.
-func (l *ledger) unscale(res ratelimit.Result) ratelimit.Result {
-	res.Limit /= l.instances
-	res.Remaining /= l.instances
+func (l *ledger) unscale(d ratelimit.Demand, res ratelimit.Result) ratelimit.Result {
+	if !isBlock(d.Algorithm) {
+		res.Limit /= l.instances
+		res.Remaining /= l.instances
+	}
 	res.Source = ratelimit.SourceLocal
 	return res
 }

@@ -31,22 +31,27 @@ type recorder struct {
 	unconfirmed  atomic.Int64
 }
 
-// recordBefore records the debt on d's state, before the store decides d. The attempt does not end
-// with ctx, since other callers may wait for it.
+// recordBefore records the debt on d's state, before the store decides d. The attempts do not end
+// with ctx, since other callers may wait for them. There is more than one if something is admitted
+// locally during the first.
 func (r *recorder) recordBefore(ctx context.Context, d ratelimit.Demand) error {
-	a, isNew := r.ledger.begin(d)
-	if a == nil {
-		return nil
-	}
-	if isNew {
-		r.start(a)
-	}
-	select {
-	case <-a.done:
-		return a.err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: units that were admitted locally are not recorded yet: %w",
-			ratelimit.ErrUnavailable, ctx.Err())
+	for {
+		a, isNew := r.ledger.begin(d)
+		if a == nil {
+			return nil
+		}
+		if isNew {
+			r.start(a)
+		}
+		select {
+		case <-a.done:
+			if a.err != nil {
+				return a.err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%w: units that were admitted locally are not recorded yet: %w",
+				ratelimit.ErrUnavailable, ctx.Err())
+		}
 	}
 }
 
@@ -57,7 +62,7 @@ func (r *recorder) start(a *attempt) {
 		r.ledger.finish(a, result, err)
 	})
 	if !started { // the layer is closed: its debts no longer matter
-		r.ledger.finish(a, notSent, nil)
+		r.ledger.finish(a, settled, nil)
 	}
 }
 
@@ -80,6 +85,9 @@ func (r *recorder) force(d ratelimit.Demand) (outcome, error) {
 	if err == nil {
 		r.availability.answered(res)
 		r.recorded.Add(d.N)
+		if isBlock(d.Algorithm) { // another process may have set a later end
+			r.ledger.trackBlock(d, res, true, -1)
+		}
 		return settled, nil
 	}
 	// Not ctx: the end of recordTimeout is a failure of the store.

@@ -126,3 +126,67 @@ func (d *outageDaemon) take(t *testing.T, n int) {
 		}
 	}
 }
+
+// TestServeBlocksInOutage stops the server of two daemons with local decisions. A key that a daemon
+// has blocked, or has refused because of its block, stays blocked by this daemon. One that is
+// blocked in the outage is blocked by both after it.
+func TestServeBlocksInOutage(t *testing.T) {
+	t.Parallel()
+	bin := daemon.Build(t)
+	servers.EachImage(t, func(t *testing.T, image string) {
+		t.Parallel()
+		s := servers.Start(t, image)
+		var daemons [2]*daemon.Daemon
+		for i := range daemons {
+			daemons[i] = daemon.Start(t, bin, "--store=redis://"+s.Addr+"?timeout=1s",
+				"--on-failure=local", "--instances=2", "--limit=requests=100/1h", "--block=blocked=1h")
+			daemons[i].AwaitStore(t, "any")
+		}
+		first, second := daemons[0], daemons[1]
+		want := func(d *daemon.Daemon, path, key string, status int, source string) {
+			t.Helper()
+			body := fmt.Sprintf(`{"limit":"blocked","key":%q}`, key)
+			switch path {
+			case "/v1/block":
+				body = fmt.Sprintf(`{"limit":"blocked","key":%q,"for_ms":1800000}`, key)
+			case "/v1/take-all":
+				body = fmt.Sprintf(`{"claims":[{"limit":"blocked","key":%[1]q},`+
+					`{"limit":"requests","key":%[1]q}]}`, key)
+			}
+			got, answer, _ := d.PostJSON(t, path, body)
+			if got != status || !strings.Contains(answer, source) {
+				t.Errorf("%s for %s: %d %s, want %d with %q", path, key, got, answer, status, source)
+			}
+		}
+		const store, local = `"source":"store"`, `"source":"local"`
+		for _, key := range []string{"before", "seen", "lifted"} {
+			want(first, "/v1/block", key, 200, store)
+		}
+		want(second, "/v1/take-all", "seen", 429, store)
+		want(second, "/v1/take-all", "lifted", 429, store)
+		want(first, "/v1/unblock", "lifted", 204, "")
+		want(second, "/v1/take-all", "lifted", 200, store)
+		s.Stop(t)
+		for range 30 { // before and after the breaker opens
+			want(first, "/v1/take-all", "before", 429, local)
+		}
+		want(first, "/v1/take-all", "lifted", 200, local)
+		want(second, "/v1/take-all", "seen", 429, local)
+		want(second, "/v1/take-all", "lifted", 200, local)
+		want(first, "/v1/unblock", "before", 503, "")
+		want(first, "/v1/take-all", "before", 429, local)
+		want(first, "/v1/block", "during", 200, local)
+		want(first, "/v1/take-all", "during", 429, local)
+		s.Start(t)
+		for _, d := range daemons {
+			d.AwaitStore(t, "any")
+		}
+		servers.Within(t, func() bool {
+			_, answer, _ := second.PostJSON(t, "/v1/peek-all",
+				`{"claims":[{"limit":"blocked","key":"during"}]}`)
+			return strings.Contains(answer, `"allowed":false,"source":"store"`)
+		}, "the block that was set in the outage, by the other daemon")
+		want(second, "/v1/unblock", "during", 204, "")
+		want(first, "/v1/take-all", "during", 200, store)
+	})
+}

@@ -1,0 +1,76 @@
+package layer
+
+import (
+	"context"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+)
+
+// Locally a block is what the store inside has last said, or a later end that was set locally. Its
+// units are milliseconds: they have no share, and do not add up.
+
+var blockName = algorithm.Block{}.Name()
+
+func isBlock(a ratelimit.Algorithm) bool { return a.Name() == blockName }
+
+// writes reports whether d records something if it is admitted. A take of a block does not.
+func writes(d ratelimit.Demand) bool {
+	return d.Op == ratelimit.OpForce || d.Op == ratelimit.OpTake && !isBlock(d.Algorithm)
+}
+
+// endOfBlock returns when the block ends that d, an OpForce, has set at the time at: in µs, as at.
+func endOfBlock(d ratelimit.Demand, at int64) int64 {
+	return at + min(1000*d.N, d.Algorithm.Limit().Window.Microseconds())
+}
+
+// trackBlock makes a block end locally when the store inside says that it ends. admitted reports
+// whether the store has done what d asks for, and seen is the value of l.blocks before it did. If a
+// block was set or lifted since, the answer may be the older one: then an OpForce can only make the
+// end later, and a take or a peek changes nothing.
+func (l *ledger) trackBlock(d ratelimit.Demand, res ratelimit.Result, admitted bool, seen int64) {
+	if res.Source != ratelimit.SourceStore { // a cached refusal may end too soon
+		return
+	}
+	ctx := context.Background()
+	set := admitted && d.Op == ratelimit.OpForce
+	lifted := admitted && d.Op == ratelimit.OpReset
+	if !set && !lifted && res.ResetAfter == 0 {
+		if known, err := l.local.Take(ctx, peekOf(d)); err != nil || known.ResetAfter == 0 {
+			return
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest := l.blocks.Load() == seen && l.debts[idOf(d)] == nil
+	switch {
+	case set, lifted:
+		l.blocks.Add(1)
+	case !newest:
+		return
+	}
+	if newest || lifted {
+		l.forget(d)
+	}
+	if lifted || res.ResetAfter == 0 {
+		return
+	}
+	d.Op, d.N, d.At = ratelimit.OpForce, algorithm.BlockFor(res.ResetAfter), 0
+	if _, err := l.local.Take(ctx, d); err != nil {
+		l.untracked.Add(1)
+		if end := time.Now().Add(res.ResetAfter); end.After(l.untrackedBlock) {
+			l.untrackedBlock = end
+		}
+	}
+}
+
+// mayBeBlocked reports whether d asks about a block that may be one for which there was no room. mu
+// is held.
+func (l *ledger) mayBeBlocked(d ratelimit.Demand) bool {
+	if !isBlock(d.Algorithm) || d.Op > ratelimit.OpPeek || !time.Now().Before(l.untrackedBlock) {
+		return false
+	}
+	known, err := l.local.Take(context.Background(), peekOf(d))
+	return err != nil || known.ResetAfter == 0
+}
