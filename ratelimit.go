@@ -184,28 +184,28 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 // claim.
 //
 // The observer of shadow gets each decision of shadow, and in [Observation.Shadowed] the results of
-// l. While 1,000 calls of shadow are in flight, further ones are dropped. Settlements, Force and
+// l. While 1,000 calls of shadow are in flight, further ones are dropped, and counted in
+// [Observation.Dropped]. Settlements, Force and
 // GiveBack are not repeated on shadow: the shadow of a budget counts estimates, and the shadow of a
 // limiter of calls in flight counts each call until it has left the window.
 //
 // A panic in shadow's store or algorithm does not end the process: shadow's observer gets it as a
 // [ShadowPanicError]. A panic in that observer is recovered and dropped.
 //
-// An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or
-// [ErrDuplicateDemand] if both have a limit of the same name, under algorithms of the same name, on
-// the same store: both would then count in one history.
+// An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or if both have a
+// limit of the same name, under algorithms of the same name: on one store, or on two that end at one
+// server, both would count in one history.
 func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 	if shadow == nil || shadow.shadow != nil {
 		return nil, fmt.Errorf("%w: the shadow is nil or has a shadow itself", ErrInvalidOptions)
 	}
-	if sameStore(l.store, shadow.store) {
-		histories := slices.Concat(l.historiesOf(""), shadow.historiesOf(""))
-		if err := checkDistinct(histories); err != nil {
-			return nil, err
-		}
+	histories := slices.Concat(l.historiesOf(""), shadow.historiesOf(""))
+	if err := checkDistinct(histories); err != nil {
+		return nil, fmt.Errorf("%w: the limits of a shadow need other names: %w",
+			ErrInvalidOptions, err)
 	}
 	with := *l
-	with.shadow, with.single = newShadow(shadow.compare), nil
+	with.shadow, with.single = newShadow(shadow), nil
 	return &with, nil
 }
 

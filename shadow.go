@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,12 +24,13 @@ func (*ShadowPanicError) Error() string { return "ratelimit: the shadow has pani
 
 // shadow repeats the takes of one limiter on another.
 type shadow struct {
-	compare func(context.Context, call, []Result)
+	limiter *Limiter
 	slots   chan struct{} // of its calls
+	dropped atomic.Int64  // calls since the last observation
 }
 
-func newShadow(compare func(context.Context, call, []Result)) *shadow {
-	return &shadow{compare, make(chan struct{}, maxShadows)}
+func newShadow(l *Limiter) *shadow {
+	return &shadow{limiter: l, slots: make(chan struct{}, maxShadows)}
 }
 
 // askShadow starts the call of c on l's shadow, after l has decided it. It does not wait for the
@@ -40,6 +42,7 @@ func (l *Limiter) askShadow(ctx context.Context, c call, results []Result, err e
 	select {
 	case l.shadow.slots <- struct{}{}:
 	default:
+		l.shadow.dropped.Add(1)
 		return
 	}
 	var answer []Result
@@ -55,8 +58,9 @@ func (l *Limiter) askShadow(ctx context.Context, c call, results []Result, err e
 
 // compare makes a call, and reports it to the observer together with the answer that the caller
 // got. It recovers from any panic, since no caller may depend on its shadow.
-func (l *Limiter) compare(ctx context.Context, c call, answer []Result) {
+func (sh *shadow) compare(ctx context.Context, c call, answer []Result) {
 	defer func() { _ = recover() }() // of the observer: there is nothing to report it to
+	l := sh.limiter
 	s := l.pool.Get().(*scratch)
 	defer l.release(s)
 	began := time.Now()
@@ -64,7 +68,7 @@ func (l *Limiter) compare(ctx context.Context, c call, answer []Result) {
 	if l.observe != nil {
 		l.observe(ctx, Observation{
 			Key: c.key, Op: c.op, N: c.n, Limits: l.limits, Results: s.results, Err: err,
-			Elapsed: time.Since(began), Shadowed: answer,
+			Elapsed: time.Since(began), Shadowed: answer, Dropped: sh.dropped.Swap(0),
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 )
 
 // shadowed returns a limiter of 5 a minute with a shadow of 2 a minute, and what the shadow's
@@ -100,6 +101,13 @@ func TestShadowDelaysNoCall(t *testing.T) {
 		if len(seen.seen) != 1000 {
 			t.Errorf("%d observations, want 1000", len(seen.seen))
 		}
+		dropped := int64(0)
+		for _, o := range seen.seen {
+			dropped += o.Dropped
+		}
+		if dropped != 500 {
+			t.Errorf("%d calls are reported as dropped, want 500", dropped)
+		}
 		wantErr(t, seen.seen[0].Err, ratelimit.ErrUnavailable)
 		if o := seen.seen[0]; len(o.Shadowed) != 1 || o.Elapsed != time.Minute {
 			t.Errorf("%+v", o)
@@ -117,9 +125,17 @@ func TestShadowErrors(t *testing.T) {
 	wantErr(t, err, ratelimit.ErrInvalidOptions)
 	same := newLimiter(t, store, ratelimit.PerHour("real", 1))
 	_, err = l.WithShadow(same)
-	wantErr(t, err, ratelimit.ErrDuplicateDemand)
-	elsewhere := newLimiter(t, &mapStore{}, ratelimit.PerHour("real", 1))
-	_, err = l.WithShadow(elsewhere)
+	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	// Two stores may be one: behind a layer, or as two clients of one server.
+	behind := newLimiter(t, struct{ ratelimit.Store }{store}, ratelimit.PerHour("real", 1))
+	_, err = l.WithShadow(behind)
+	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	second := newLimiter(t, store, ratelimit.PerHour("other", 1), ratelimit.PerHour("real", 9))
+	_, err = l.WithShadow(second)
+	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	bucket, err := ratelimit.New(store, algorithm.TokenBucket(ratelimit.PerMinute("real", 5)))
+	noErr(t, err)
+	_, err = l.WithShadow(bucket)
 	noErr(t, err)
 }
 

@@ -24,6 +24,7 @@
 //	ratelimit.near_limit                {decision}   takes admitted with at most 20 % remaining
 //	ratelimit.errors                    {error}      calls that failed
 //	ratelimit.shadow.decisions          {decision}   decisions of shadows, one for each limit
+//	ratelimit.shadow.dropped            {decision}   decisions that shadows did not make
 //	ratelimit.limit.max                 {unit}       Max of each limit that has decided
 //	ratelimit.limit.window              s            Window of each limit that has decided
 //	ratelimit.store.keys                {key}        states in a memory store

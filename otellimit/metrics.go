@@ -36,8 +36,8 @@ var buckets = []float64{
 // Metrics records the decisions of limiters and the statistics of stores. It is safe for concurrent
 // use. Create one with [New].
 type Metrics struct {
-	decisions, units, near, errors, shadows metric.Int64Counter
-	duration, waited                        metric.Float64Histogram
+	decisions, units, near, errors, shadows, dropped metric.Int64Counter
+	duration, waited                                 metric.Float64Histogram
 
 	limits   limits
 	failures [numOps]map[string]*options // by the class of the error
@@ -84,6 +84,8 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 	m.errors = counter("ratelimit.errors", "{error}", "Calls that failed.")
 	m.shadows = counter("ratelimit.shadow.decisions", "{decision}",
 		"Decisions of shadows, one for each limit of a call.")
+	m.dropped = counter("ratelimit.shadow.dropped", "{decision}",
+		"Decisions that shadows did not make: too many calls were in flight.")
 	m.duration = histogram("ratelimit.decision.duration", "How long calls took.")
 	m.waited = histogram("ratelimit.decision.waited", "How long calls of Wait waited.")
 	if err := errors.Join(problems...); err != nil {
@@ -132,7 +134,7 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 	}
 }
 
-// ObserveShadow records a decision of a shadow, only in ratelimit.shadow.decisions. Pass it to
+// ObserveShadow records a decision of a shadow, only in ratelimit.shadow.*. Pass it to
 // [ratelimit.Limiter.WithObserver] of the limiter that [ratelimit.Limiter.WithShadow] gets.
 func (m *Metrics) ObserveShadow(ctx context.Context, o ratelimit.Observation) {
 	if int(o.Op) >= numOps {
@@ -146,8 +148,9 @@ func (m *Metrics) ObserveShadow(ctx context.Context, o ratelimit.Observation) {
 		}
 	}
 	for i, limit := range o.Limits {
-		opts := m.limits.of(limit).shadow(o.Op, outcomeOf(&o, i), live)
-		m.shadows.Add(ctx, 1, opts.add...)
+		series := m.limits.of(limit)
+		m.shadows.Add(ctx, 1, series.shadow(o.Op, outcomeOf(&o, i), live).add...)
+		m.dropped.Add(ctx, o.Dropped, series.only.add...)
 	}
 }
 

@@ -292,6 +292,7 @@ func TestShadow(t *testing.T) {
 	shadow := newLimiter(t, newStore(t), ratelimit.PerMinute("new", 1)).WithObserver(
 		func(ctx context.Context, o ratelimit.Observation) {
 			defer wg.Done()
+			o.Dropped = 2
 			m.ObserveShadow(ctx, o)
 		})
 	limiter, err := newLimiter(t, newStore(t), ratelimit.PerMinute("old", 2)).
@@ -318,6 +319,9 @@ func TestShadow(t *testing.T) {
 	}
 	if n := got.sum("ratelimit.decisions"); n != 3 {
 		t.Errorf("%d decisions of the limiter", n)
+	}
+	if n := got.sum("ratelimit.shadow.dropped", "limit=new"); n != 6 {
+		t.Errorf("%d dropped, want 6", n)
 	}
 }
 
