@@ -193,8 +193,8 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 // [ShadowPanicError]. A panic in that observer is recovered and dropped.
 //
 // An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or if both have a
-// limit of the same name, under algorithms of the same name: on one store, or on two that end at one
-// server, both would count in one history.
+// limit of the same name, under algorithms of the same name: on one store, or on two that end at
+// one server, both would count in one history.
 func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 	if shadow == nil || shadow.shadow != nil {
 		return nil, fmt.Errorf("%w: the shadow is nil or has a shadow itself", ErrInvalidOptions)

@@ -39,7 +39,8 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 		a.failClaims(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
 	}
-	writeJSON(w, http.StatusOK, blockState{b.limit.Name, res.Source.String(), ceilMS(res.ResetAfter)})
+	writeJSON(w, http.StatusOK,
+		blockState{b.limit.Name, res.Source.String(), ceilMS(res.ResetAfter)})
 }
 
 func (a *api) unblock(w http.ResponseWriter, r *http.Request) {

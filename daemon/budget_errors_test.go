@@ -595,7 +595,7 @@ func TestBudgetPolicies(t *testing.T) {
 	})
 }
 
-// TestBudgetsLocally: local decisions apply to takes and blocks, and not to settlements and unblocks.
+// TestBudgetsLocally: local decisions apply to takes and blocks, not to settlements and unblocks.
 func TestBudgetsLocally(t *testing.T) {
 	url, _, _ := start(t, "--store=redis://"+unusedAddr(t), "--on-failure=local",
 		"--instances=2", "--limit=tokens=100/1h", "--in-flight=calls=4/1h", "--block=blocked=1h")

@@ -139,7 +139,8 @@ func TestServeBlocksInOutage(t *testing.T) {
 		var daemons [2]*daemon.Daemon
 		for i := range daemons {
 			daemons[i] = daemon.Start(t, bin, "--store=redis://"+s.Addr+"?timeout=1s",
-				"--on-failure=local", "--instances=2", "--limit=requests=100/1h", "--block=blocked=1h")
+				"--on-failure=local", "--instances=2", "--limit=requests=100/1h",
+				"--block=blocked=1h")
 			daemons[i].AwaitStore(t, "any")
 		}
 		first, second := daemons[0], daemons[1]
@@ -155,7 +156,8 @@ func TestServeBlocksInOutage(t *testing.T) {
 			}
 			got, answer, _ := d.PostJSON(t, path, body)
 			if got != status || !strings.Contains(answer, source) {
-				t.Errorf("%s for %s: %d %s, want %d with %q", path, key, got, answer, status, source)
+				t.Errorf("%s for %s: %d %s, want %d with %q",
+					path, key, got, answer, status, source)
 			}
 		}
 		const store, local = `"source":"store"`, `"source":"local"`
