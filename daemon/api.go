@@ -157,7 +157,7 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request) {
 		}
 		limiter = b.Limiter
 		if b.kind == block {
-			limiter = b.server // as for unblock
+			limiter = b.strict // as for unblock
 		}
 	}
 	if err := limiter.Reset(r.Context(), *key); err != nil {
