@@ -17,7 +17,7 @@ import (
 // client makes a [server.Client] of go-redis.
 type client struct {
 	redis   redis.UniversalClient
-	cluster *redis.ClusterClient // redis, if it is one
+	cluster clusterClient // redis, if it is one; else nil
 
 	started time.Time
 	// when the state of the cluster may be reloaded next, as a time since started
@@ -28,6 +28,12 @@ type client struct {
 }
 
 var _ server.Client = (*client)(nil)
+
+// clusterClient is a *redis.ClusterClient, or a type that embeds one.
+type clusterClient interface {
+	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	ForEachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error
+}
 
 func (c *client) Run(ctx context.Context, cmd *server.Command) {
 	sent := newCommand(ctx, cmd)

@@ -9,7 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/server"
 )
 
-var _ server.Pipeliner = (*client)(nil)
+var _ server.Router = (*client)(nil)
 
 // Owner does no I/O: once a command has been answered the client has the cluster's state, and
 // renews it in the background.
@@ -24,9 +24,9 @@ func (c *client) Owner(key string) string {
 	return node.Options().Addr
 }
 
-// RunPipeline sends a pipeline to each server. Because of NoRetry go-redis does not repeat a
+// RunAll sends a pipeline to each server. Because of NoRetry go-redis does not repeat a
 // pipeline; it sends only the redirected commands to the other server.
-func (c *client) RunPipeline(ctx context.Context, cs []*server.Command) {
+func (c *client) RunAll(ctx context.Context, cs []*server.Command) {
 	pipe := c.redis.Pipeline()
 	cmds := make([]command, len(cs))
 	for i, c := range cs {

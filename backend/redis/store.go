@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,33 +29,34 @@ var words = server.Words{
 }
 
 // New returns a store on the servers of c; nil options are the zero Options. It does no I/O;
-// [Store.Probe] does. An error wraps [ratelimit.ErrInvalidOptions], and also
+// [Store.Probe] does. c is a *redis.Client, *redis.ClusterClient or *redis.Ring, or a type that
+// embeds one of them. An error wraps [ratelimit.ErrInvalidOptions], and also
 // [errors.ErrUnsupported] for a *redis.Ring of several shards.
 func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	if opts == nil {
 		opts = &serverstore.Options{}
 	}
 	cl := &client{redis: c, started: time.Now()}
-	missing := c == nil
+	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("%w: no client", ratelimit.ErrInvalidOptions)
+	}
 	switch c := c.(type) {
-	case *redis.Client:
-		missing = c == nil
-	case *redis.ClusterClient:
-		missing = c == nil
+	case clusterClient:
 		cl.cluster = c
-	case *redis.Ring:
-		if missing = c == nil; missing {
-			break
-		}
+	case interface{ Options() *redis.Options }:
+	case interface{ Options() *redis.RingOptions }:
 		if shards := len(c.Options().Addrs); shards > 1 {
 			return nil,
 				fmt.Errorf("%w: a Ring of %d shards forgets the history of a key that it moves to "+
 					"another shard: %w",
 					ratelimit.ErrInvalidOptions, shards, errors.ErrUnsupported)
 		}
-	}
-	if missing {
-		return nil, fmt.Errorf("%w: no client", ratelimit.ErrInvalidOptions)
+	default:
+		return nil,
+			fmt.Errorf("%w: %T does not show whether it is a client for one server, a cluster or "+
+				"a Ring; embed a *redis.Client, *redis.ClusterClient or *redis.Ring, or use "+
+				"AddHook",
+				ratelimit.ErrInvalidOptions, c)
 	}
 	s, err := server.New(cl, words, *opts)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	// ClusterSlots is the number of slots of a cluster.
 	ClusterSlots = 16384
 
-	// ClusterPrimaries is the number of primaries of each cluster.
+	// ClusterPrimaries is the number of primaries of a cluster with at least as many nodes.
 	ClusterPrimaries = 3
 
 	clusterTimeout = 30 * time.Second // until all nodes agree
@@ -41,7 +41,8 @@ func StartCluster(t testing.TB, image string) *Cluster {
 	return StartClusterOf(t, image, ClusterPrimaries)
 }
 
-// StartClusterOf starts a cluster with that many nodes. args are options of the servers.
+// StartClusterOf starts a cluster with that many nodes; one node has all slots. args are options of
+// the servers.
 func StartClusterOf(t testing.TB, image string, nodes int, args ...string) *Cluster {
 	t.Helper()
 	needCluster(t)
@@ -125,14 +126,15 @@ func (c *Cluster) form(ctx context.Context) error {
 	defer cancel()
 	first := netip.MustParseAddrPort(c.Nodes[0].Addr)
 	clients := make([]*redis.Client, len(c.Nodes))
+	primaries := min(ClusterPrimaries, len(c.Nodes))
 	for i, node := range c.Nodes {
 		clients[i] = redis.NewClient(&redis.Options{Addr: node.Addr})
 		defer clients[i].Close()
 		if err := clients[i].Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 			return err
 		}
-		if i < ClusterPrimaries {
-			from, to := i*ClusterSlots/ClusterPrimaries, (i+1)*ClusterSlots/ClusterPrimaries-1
+		if i < primaries {
+			from, to := i*ClusterSlots/primaries, (i+1)*ClusterSlots/primaries-1
 			if err := clients[i].ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
 				return err
 			}
@@ -151,8 +153,8 @@ func (c *Cluster) form(ctx context.Context) error {
 			return fmt.Errorf("waiting for the nodes to agree on the cluster: %w", err)
 		}
 	}
-	for i := ClusterPrimaries; i < len(clients); i++ {
-		primary, err := clients[i-ClusterPrimaries].Do(ctx, "CLUSTER", "MYID").Text()
+	for i := primaries; i < len(clients); i++ {
+		primary, err := clients[i-primaries].Do(ctx, "CLUSTER", "MYID").Text()
 		if err != nil {
 			return err
 		}
@@ -160,7 +162,7 @@ func (c *Cluster) form(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, client := range clients[ClusterPrimaries:] {
+	for _, client := range clients[primaries:] {
 		if err := Poll(ctx, func() (bool, error) { return InSync(ctx, client) }); err != nil {
 			return fmt.Errorf("waiting for a replica to catch up: %w", err)
 		}

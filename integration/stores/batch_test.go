@@ -32,6 +32,9 @@ type holdup struct {
 	lost    atomic.Int64 // connections that lost answers
 	moved   atomic.Int64
 	asked   atomic.Int64
+	crossed atomic.Int64 // refusals of keys of several slots
+	// what to do at such a refusal, or nil
+	onCrossed func()
 }
 
 func newHoldup() *holdup {
@@ -94,6 +97,12 @@ func (c *holdupConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.h.moved.Add(int64(bytes.Count(b[:n], []byte("-MOVED "))))
 	c.h.asked.Add(int64(bytes.Count(b[:n], []byte("-ASK "))))
+	if crossed := bytes.Count(b[:n], []byte("-CROSSSLOT ")); crossed > 0 {
+		c.h.crossed.Add(int64(crossed))
+		if c.h.onCrossed != nil {
+			c.h.onCrossed()
+		}
+	}
 	keep := c.h.keep.Load()
 	if keep < 0 || !c.many.Load() {
 		return n, err

@@ -29,7 +29,8 @@ func (g *Gate) Open() bool {
 // Shut is called when a server has replied that it did not run the request. It returns false if no
 // caller waits.
 func (g *Gate) Shut() bool {
-	return g.state.And(^uint32(opened))&abandoned == 0 && (g.parent == nil || !g.parent.Abandoned())
+	g.state.And(^uint32(opened))
+	return !g.Abandoned()
 }
 
 // Abandon is called when the last caller stops waiting. It reports whether the request may have
@@ -40,7 +41,9 @@ func (g *Gate) Abandon() (sent bool) { return g.state.Or(abandoned)&opened != 0 
 func (g *Gate) Opened() bool { return g.state.Load()&opened != 0 }
 
 // Abandoned reports whether no caller waits any more.
-func (g *Gate) Abandoned() bool { return g.state.Load()&abandoned != 0 }
+func (g *Gate) Abandoned() bool {
+	return g.state.Load()&abandoned != 0 || g.parent != nil && g.parent.Abandoned()
+}
 
 // Reset makes g ready for another request, one of the batch that parent stands for, or of none if
 // it is nil. The request before must have ended.

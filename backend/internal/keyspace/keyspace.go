@@ -76,9 +76,9 @@ func (k Keyspace) Key(d ratelimit.Demand) string {
 	return string(b)
 }
 
-// Spare returns a stored key that no demand has: that of the empty key.
-func (k Keyspace) Spare() string {
-	return k.prefix + "{" + string(literal) + "}"
+// Spare returns a stored key with this tag that no demand has: it ends before the limit's name.
+func (k Keyspace) Spare(tag string) string {
+	return k.prefix + "{" + string(literal) + tag + "}"
 }
 
 func appendPart(b []byte, s string) []byte {

@@ -66,6 +66,26 @@ func (a adapter) Run(ctx context.Context, c *server.Command) {
 	c.Reply, c.Err = a.Do(quietContext{ctx, c.Gate}, words(c), c.Keys, c.Args)
 }
 
+// RunAll leaves the pipelining to the client. It passes on what the client panics with.
+func (a adapter) RunAll(ctx context.Context, cs []*server.Command) {
+	var wg sync.WaitGroup
+	panics := make(chan any, len(cs))
+	for _, c := range cs {
+		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panics <- p
+				}
+			}()
+			a.Run(ctx, c)
+		})
+	}
+	wg.Wait()
+	if len(panics) > 0 {
+		panic(<-panics)
+	}
+}
+
 // RunTracked runs c in a transaction, which a client that follows a redirection sends again as a
 // whole. So no script runs without the server tracking what it reads.
 func (a adapter) RunTracked(ctx context.Context, c *server.Command) {

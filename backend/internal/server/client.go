@@ -16,6 +16,9 @@ type Client interface {
 	// again once it may have been received, and does not keep its keys and args.
 	Run(ctx context.Context, c *Command)
 
+	// RunAll is Run for several commands, all at once. It sets Redirected as well.
+	RunAll(ctx context.Context, cs []*Command)
+
 	// Infos returns the replies to INFO of the server, or of the servers of a cluster.
 	Infos(ctx context.Context) ([]string, error)
 
@@ -33,15 +36,11 @@ type Client interface {
 	Cluster() bool
 }
 
-// A Pipeliner is a [Client] of a cluster that can send several commands at once, in one pipeline
-// for each server.
-type Pipeliner interface {
+// A Router is a [Client] of a cluster that reports which server has a key.
+type Router interface {
 	// Owner returns the name of the server that has key, or "" if the client would need I/O to find
 	// it.
 	Owner(key string) string
-
-	// RunPipeline is [Client].Run for several commands. It sets Redirected as well.
-	RunPipeline(ctx context.Context, cs []*Command)
 }
 
 // A Tracker is a [Client] whose server reports changes of what it has read.

@@ -39,7 +39,7 @@ var notExecuted = []string{
 // of memory, [ratelimit.ErrUnavailable] if nothing was recorded either, and
 // [ratelimit.ErrOutcomeUnknown] for a script that may have ended after a write.
 func replyKind(text string, program lua.Program) error {
-	if strings.HasPrefix(text, "CROSSSLOT ") {
+	if slots, ran := refusesSlots(text); slots && !ran {
 		return errors.ErrUnsupported
 	}
 	if strings.HasPrefix(text, "OOM ") {
@@ -54,6 +54,29 @@ func replyKind(text string, program lua.Program) error {
 		}
 	}
 	return ratelimit.ErrOutcomeUnknown
+}
+
+// severalSlots are the prefixes of the error replies, without ERR, with which servers and proxies
+// refuse a script on keys of several slots.
+var severalSlots = []string{
+	"CROSSSLOT ",
+	"eval/evalsha command keys must be in same slot",
+	"'EVAL' command keys must in same slot",
+	"'EVALSHA' command keys must in same slot",
+	"Script attempted to access ", // keys that are in another slot or on another server
+}
+
+// refusesSlots reports whether the text of an error reply to a script says that its keys are in
+// several slots, and whether the script ran until it used such a key.
+func refusesSlots(text string) (refused, ran bool) {
+	text = strings.TrimPrefix(text, "ERR ")
+	for _, prefix := range severalSlots {
+		if strings.HasPrefix(text, prefix) {
+			// a server appends the script and the line to an error of a command in it
+			return true, strings.HasPrefix(text, "Script ") || strings.Contains(text, "script:")
+		}
+	}
+	return false, false
 }
 
 // servers are the servers of a store, with what is needed to describe their errors.
@@ -82,8 +105,15 @@ func (s *servers) hasReply(err error, prefixes ...string) bool {
 }
 
 // isTryAgain reports whether err is the reply TRYAGAIN, also if it is wrapped.
-func (s *servers) isTryAgain(err error) bool {
-	return err != nil && s.cluster && s.hasReply(err, "TRYAGAIN ")
+func (s *servers) isTryAgain(err error) bool { return s.hasReply(err, "TRYAGAIN ") }
+
+// refusesSlots is the function of this name for an err that is an error reply.
+func (s *servers) refusesSlots(err error) (refused, ran bool) {
+	if err == nil {
+		return false, false
+	}
+	text, _ := s.client.ErrorReply(err)
+	return refusesSlots(text)
 }
 
 // failure returns the error for demands whose program failed with err. sent is whether they may

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
@@ -17,20 +18,21 @@ import (
 // executor runs scripts on the servers of a store.
 type executor struct {
 	servers
-	pipeliner Pipeliner        // the client, if it is a Pipeliner on a cluster; else nil
-	now       func() int64     // or nil for the server's clock
-	cache     *denycache.Cache // or nil
-	tracker   Tracker          // the client of a store with a cache
-	moving    movingSlots
-	calls     sync.Pool // of *call
+	router  Router           // the client, if it is a Router on a cluster; else nil
+	now     func() int64     // or nil for the server's clock
+	cache   *denycache.Cache // or nil
+	tracker Tracker          // the client of a store with a cache
+	moving  movingSlots
+	slotted atomic.Bool // a script has keys of one slot only
+	calls   sync.Pool   // of *call
 }
 
 // execute decides groups and sets their Results, Err or Panic. It runs one script for all of them
-// or, if they may be in several slots, one for each slot, all in one pipeline.
+// or, if a script has keys of one slot only, one for each slot, all at once.
 func (e *executor) execute(ctx context.Context, g *gate.Gate, groups []batch.Group) {
 	var one [1][]batch.Group
 	parts := append(one[:0], groups)
-	if e.pipeliner != nil && len(groups) > 1 {
+	if len(groups) > 1 && e.slotted.Load() {
 		parts = bySlot(groups)
 	}
 	now := int64(0)
@@ -65,12 +67,18 @@ func (e *executor) execute(ctx context.Context, g *gate.Gate, groups []batch.Gro
 }
 
 // bySlot sorts groups by slot, those of a slot in the order in which they come, and returns the
-// groups of each slot.
+// groups of each slot. A group whose keys are in several slots is by itself.
 func bySlot(groups []batch.Group) (parts [][]batch.Group) {
-	slot := func(g batch.Group) int { return keyspace.Slot(g.Keys[0]) }
+	const several = keyspace.NumSlots
+	slot := func(g batch.Group) int {
+		if !keyspace.OneSlot(g.Keys) {
+			return several
+		}
+		return keyspace.Slot(g.Keys[0])
+	}
 	slices.SortStableFunc(groups, func(a, b batch.Group) int { return slot(a) - slot(b) })
 	for first, i := 0, 1; i <= len(groups); i++ {
-		if i == len(groups) || slot(groups[i]) != slot(groups[first]) {
+		if i == len(groups) || slot(groups[i]) != slot(groups[first]) || slot(groups[i]) == several {
 			parts = append(parts, groups[first:i])
 			first = i
 		}
@@ -103,7 +111,7 @@ func (e *executor) run(ctx context.Context, calls []*call) {
 		for i, c := range calls {
 			commands[i] = &c.command
 		}
-		e.pipeliner.RunPipeline(ctx, commands)
+		e.client.RunAll(ctx, commands)
 	}
 }
 
@@ -115,8 +123,11 @@ func (e *executor) receive(ctx context.Context, c *call) {
 	}
 	if err != nil {
 		e.cache.Lose(c.cached)
+		if slots, _ := e.refusesSlots(err); slots {
+			e.slotted.Store(true)
+		}
 		if len(c.groups) > 1 && e.divisible(err) && c.command.Gate.Shut() {
-			e.executeEach(ctx, c.command.Gate, c.groups)
+			e.divide(ctx, c.command.Gate, c.groups)
 			return
 		}
 		err = e.failure(err, c.command.Gate.Opened(), c.program)
@@ -148,14 +159,21 @@ func (e *executor) results(c *call, group int) error {
 }
 
 // divisible reports whether the server refused a whole script without running it, and may accept
-// some of its groups by themselves: a slot moves, or one of the steps does not compile.
+// some of its groups by themselves: their keys are in several slots, a slot moves, or one of the
+// steps does not compile.
 func (e *executor) divisible(err error) bool {
-	return e.isTryAgain(err) || e.hasReply(err, "ERR Error compiling script")
+	slots, ran := e.refusesSlots(err)
+	return slots && !ran || e.isTryAgain(err) || e.hasReply(err, "ERR Error compiling script")
 }
 
-// executeEach decides each group by a script of its own. It opens g first: from here on some groups
-// may have been sent, so callers that stop waiting get an unknown outcome.
-func (e *executor) executeEach(ctx context.Context, g *gate.Gate, groups []batch.Group) {
+// divide decides groups that the server refused together: those of each slot by a script or, if
+// they are of one slot, each by a script of its own. In the second case it opens g first: from then
+// on some groups may have been sent, so callers that stop waiting get an unknown outcome.
+func (e *executor) divide(ctx context.Context, g *gate.Gate, groups []batch.Group) {
+	if e.slotted.Load() && len(bySlot(groups)) > 1 {
+		e.execute(ctx, g, groups)
+		return
+	}
 	waiting := g.Open()
 	for i := range groups {
 		if waiting {
@@ -167,9 +185,11 @@ func (e *executor) executeEach(ctx context.Context, g *gate.Gate, groups []batch
 }
 
 // runScript runs a script that decides nothing.
-func (e *executor) runScript(ctx context.Context, program lua.Program, key string) (string, error) {
+func (e *executor) runScript(
+	ctx context.Context, program lua.Program, keys ...string,
+) (string, error) {
 	c := &call{program: program}
-	c.command = newCommand(&c.gate, program, []string{key}, nil)
+	c.command = newCommand(&c.gate, program, keys, nil)
 	e.send(ctx, []*call{c})
 	return c.command.Reply, c.command.Err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/gate"
+	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
@@ -49,8 +50,12 @@ func (e *executor) probe(ctx context.Context, caches bool) (serverstore.Server, 
 			"The server's version and eviction policy are unknown, since this user may not run "+
 				"INFO.")
 	}
-	if err := e.tryScript(ctx); err != nil {
+	warning, err := e.tryScript(ctx)
+	if err != nil {
 		return found, err
+	}
+	if warning != "" {
+		found.Warnings = append(found.Warnings, warning)
 	}
 	if caches {
 		tracks := false
@@ -157,22 +162,77 @@ func older(a, b string) bool {
 }
 
 // tryScript runs, in a script, each command that decisions use. It sends EVAL even if the server
-// knows the script: it may forget scripts at any time.
-func (e *executor) tryScript(ctx context.Context) error {
-	c := new(call)
-	c.command = newCommand(&c.gate, probeProgram, []string{e.keys.Spare()}, nil)
-	c.command.Verb, c.command.Script = "eval", probeProgram.Source
-	if e.run(ctx, []*call{c}); c.command.Err != nil {
-		return e.probeError("EVAL", c.command.Err)
+// knows the script: it may forget scripts at any time. Through a client for one server the script
+// first has keys of two slots; if the server refuses that, tryScript returns a warning.
+func (e *executor) tryScript(ctx context.Context) (warning string, err error) {
+	keys := []string{e.keys.Spare(""), e.keys.Spare("2")}
+	if e.cluster {
+		keys = keys[:1]
 	}
-	reply, err := e.runScript(ctx, probeProgram, e.keys.Spare())
+	err = e.eval(ctx, probeProgram.Source, keys)[0]
+	if slots, _ := e.refusesSlots(err); slots {
+		e.slotted.Store(true)
+		warning = "The server is a cluster, or a proxy that refuses keys of several slots in one " +
+			"script: a TakeAll of such keys fails. If it is a cluster, use " + e.words.Cluster +
+			"; with this client the keys of a second shard would not be decided."
+		if err := e.trySlots(ctx); err != nil {
+			return "", e.probeError("EVAL", err)
+		}
+		keys = keys[:1]
+		err = e.eval(ctx, probeProgram.Source, keys)[0]
+	}
 	if err != nil {
-		return e.probeError("EVALSHA", err)
+		return "", e.probeError("EVAL", err)
+	}
+	reply, err := e.runScript(ctx, probeProgram, keys...)
+	if err != nil {
+		return "", e.probeError("EVALSHA", err)
 	}
 	if command, refusal, ok := strings.Cut(reply, "\n"); ok {
-		return e.probeError(command+" in a script", errors.New(refusal))
+		return "", e.probeError(command+" in a script", errors.New(refusal))
 	}
-	return nil
+	return warning, nil
+}
+
+// slotStep is the distance of the slots that trySlots tries: the recommended maximum of 1,000
+// servers have at least 16 slots each.
+const slotStep = 16
+
+// trySlots runs a script on a key of each slotStep-th slot. Each server of a cluster refuses those
+// of the others. Its error is that of a key on another server, if there is one.
+func (e *executor) trySlots(ctx context.Context) error {
+	var keys [][]string
+	tried := make(map[int]bool)
+	for i := 0; len(keys) < keyspace.NumSlots/slotStep; i++ {
+		key := e.keys.Spare(strconv.Itoa(i))
+		if slot := keyspace.Slot(key); slot%slotStep == 0 && !tried[slot] {
+			tried[slot] = true
+			keys = append(keys, []string{key})
+		}
+	}
+	var failed error
+	for _, err := range e.eval(ctx, "return ''", keys...) {
+		if failed == nil || e.hasReply(err, "MOVED ") {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// eval sends EVAL for each list of keys, all at once, and returns their errors.
+func (e *executor) eval(ctx context.Context, source string, keys ...[]string) []error {
+	var calls []*call
+	for _, ks := range keys {
+		c := new(call)
+		c.command = Command{Gate: &c.gate, Verb: "eval", Script: source, Keys: ks}
+		calls = append(calls, c)
+	}
+	e.run(ctx, calls)
+	errs := make([]error, len(calls))
+	for i, c := range calls {
+		errs[i] = c.command.Err
+	}
+	return errs
 }
 
 var errDenied = fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, serverstore.ErrDenied)

@@ -13,8 +13,8 @@ import (
 
 // queues finds the queue for a demand. On one server there is one queue. On a cluster there is one
 // for each server, so that a server that does not answer delays only its own demands. If the client
-// cannot send several slots at once, there is one for each slot; otherwise a slot has its own only
-// while it moves.
+// does not report which server has a key, there is one for each slot; otherwise a slot has its own
+// only while it moves.
 type queues struct {
 	executor *executor
 	shared   batch.Shared
@@ -58,8 +58,8 @@ func (q *queues) queue(key string) *batch.Queue {
 		return q.all
 	}
 	slot := keyspace.Slot(key)
-	if q.executor.pipeliner != nil && !q.executor.moving.moves(slot) {
-		return q.ofServer(q.executor.pipeliner.Owner(key))
+	if q.executor.router != nil && !q.executor.moving.moves(slot) {
+		return q.ofServer(q.executor.router.Owner(key))
 	}
 	own := &q.bySlot[slot]
 	if queue := own.Load(); queue != nil {

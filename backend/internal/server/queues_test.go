@@ -16,7 +16,7 @@ import (
 // owning is a client of a cluster of two servers that only reports which of them has a key.
 type owning struct {
 	Client
-	Pipeliner
+	Router
 }
 
 func (owning) Cluster() bool { return true }
@@ -90,22 +90,30 @@ func TestQueuesSingle(t *testing.T) {
 	}
 }
 
-// TestBySlot: groups of a slot come together, in their order, and none is lost.
+// TestBySlot: groups of a slot come together, in their order. One on several slots is by itself. None
+// is lost.
 func TestBySlot(t *testing.T) {
 	var groups []batch.Group
+	several := 0
 	for i := range 64 {
 		key := fmt.Sprint("{", i*7%5, "}")
+		keys := []string{key}
+		if i%16 == 0 {
+			keys = append(keys, key+"other", "{other}")
+			several++
+		}
 		ds := []ratelimit.Demand{demandOn(key, 1)}
-		groups = append(groups, batch.Group{Keys: []string{key}, Times: i, Demands: ds})
+		groups = append(groups, batch.Group{Keys: keys, Times: i, Demands: ds})
 	}
 	parts := bySlot(groups)
-	if len(parts) != 5 {
-		t.Fatalf("%d slots, want 5", len(parts))
+	if len(parts) != 5+several {
+		t.Fatalf("%d parts, want 5 slots and %d", len(parts), several)
 	}
 	var seen []int
 	for _, part := range parts {
 		for i, g := range part {
-			if g.Keys[0] != part[0].Keys[0] || g.Demands[0].Key != g.Keys[0] {
+			if g.Keys[0] != part[0].Keys[0] || g.Demands[0].Key != g.Keys[0] ||
+				len(g.Keys) > 1 && len(part) > 1 {
 				t.Errorf("group %d is with those of %s", g.Times, part[0].Keys[0])
 			}
 			if i > 0 && part[i-1].Times >= g.Times {

@@ -45,8 +45,9 @@ func New(client Client, words Words, opts serverstore.Options) (*Store, error) {
 		},
 		calls: detached.Calls{Max: batch.MaxAbandoned, Prefix: words.Package},
 	}
-	if pipeliner, ok := client.(Pipeliner); ok && s.executor.cluster {
-		s.executor.pipeliner, s.executor.moving = pipeliner, newMovingSlots()
+	s.executor.slotted.Store(s.executor.cluster)
+	if router, ok := client.(Router); ok && s.executor.cluster {
+		s.executor.router, s.executor.moving = router, newMovingSlots()
 	}
 	s.queues.open(&s.executor, cmp.Or(opts.Timeout, DefaultTimeout), opts.NoBatching)
 	return s, nil
