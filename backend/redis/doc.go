@@ -49,8 +49,9 @@
 //   - MaxRetries does not apply to decisions.
 //
 // A client for a cluster must be a *redis.ClusterClient. A type that wraps a client embeds the
-// *redis.Client, *redis.ClusterClient or *redis.Ring, not a redis.UniversalClient. A *redis.Ring is refused unless it has one
-// shard: it moves keys to another shard when one fails, and the history of those keys is lost.
+// *redis.Client, *redis.ClusterClient or *redis.Ring, not a redis.UniversalClient. A *redis.Ring is
+// refused unless it has one shard: it moves keys to another shard when one fails, and the history
+// of those keys is lost.
 //
 // # Rights of the user
 //

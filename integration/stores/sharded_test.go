@@ -139,8 +139,8 @@ func valkeySharded(name string, plain, wrapped bool) shardedStore {
 
 // TestSharded: a server that refuses keys of several slots in one script decides the calls of many
 // callers exactly, through a client for one server as through one for a cluster, wrapped or not. It
-// refuses a batch once for each batch in flight, and no caller sees it. Probe warns of such a server
-// and fails if it does not have all keys.
+// refuses a batch once for each batch in flight, and no caller sees it. Probe warns of such a
+// server, and fails if it does not have all keys.
 func TestSharded(t *testing.T) {
 	t.Parallel()
 	servers.EachImage(t, func(t *testing.T, image string) {

@@ -12,11 +12,10 @@ import (
 
 func TestReplyKind(t *testing.T) {
 	for text, want := range map[string]error{
-		"CROSSSLOT Keys in request don't hash to the same slot":               errors.ErrUnsupported,
-		"CROSSSLOT Attempted to access keys that don't hash to the same slot": errors.ErrUnsupported,
-		"ERR CROSSSLOT Keys in request don't hash to the same slot":           errors.ErrUnsupported,
-		"ERR eval/evalsha command keys must be in same slot":                  errors.ErrUnsupported,
-		"'EVAL' command keys must in same slot":                               errors.ErrUnsupported,
+		"CROSSSLOT Keys in request don't hash to the same slot":     errors.ErrUnsupported,
+		"ERR CROSSSLOT Keys in request don't hash to the same slot": errors.ErrUnsupported,
+		"ERR eval/evalsha command keys must be in same slot":        errors.ErrUnsupported,
+		"'EVAL' command keys must in same slot":                     errors.ErrUnsupported,
 		// of a command in a script, which may have written before
 		"CROSSSLOT Keys in request don't hash to the same slot script: 0a, on " +
 			"@user_script:9.": ratelimit.ErrOutcomeUnknown,

@@ -78,7 +78,8 @@ func bySlot(groups []batch.Group) (parts [][]batch.Group) {
 	}
 	slices.SortStableFunc(groups, func(a, b batch.Group) int { return slot(a) - slot(b) })
 	for first, i := 0, 1; i <= len(groups); i++ {
-		if i == len(groups) || slot(groups[i]) != slot(groups[first]) || slot(groups[i]) == several {
+		if i == len(groups) || slot(groups[i]) != slot(groups[first]) ||
+			slot(groups[first]) == several {
 			parts = append(parts, groups[first:i])
 			first = i
 		}

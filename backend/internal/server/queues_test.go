@@ -90,8 +90,8 @@ func TestQueuesSingle(t *testing.T) {
 	}
 }
 
-// TestBySlot: groups of a slot come together, in their order. One on several slots is by itself. None
-// is lost.
+// TestBySlot: groups of a slot come together, in their order. One on several slots is by itself.
+// None is lost.
 func TestBySlot(t *testing.T) {
 	var groups []batch.Group
 	several := 0
