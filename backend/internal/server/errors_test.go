@@ -17,9 +17,9 @@ func TestReplyKind(t *testing.T) {
 		"ERR eval/evalsha command keys must be in same slot":        errors.ErrUnsupported,
 		"'EVAL' command keys must in same slot":                     errors.ErrUnsupported,
 		// of a command in a script, which may have written before
-		"CROSSSLOT Keys in request don't hash to the same slot script: 0a, on " +
+		"CROSSSLOT Keys in request don't hash to the same slot script: 0b, on " +
 			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
-		"ERR Script attempted to access keys that do not hash to the same slot script: 0a, on " +
+		"ERR Script attempted to access keys that do not hash to the same slot script: 0b, on " +
 			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
 
 		"READONLY You can't write against a read only " +
