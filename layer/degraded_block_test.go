@@ -49,8 +49,8 @@ func left(t testing.TB, s ratelimit.Store) time.Duration {
 	return res.ResetAfter
 }
 
-// TestDegradedBlock: in an outage a key is blocked until the end that the store has told, or until a
-// later one that was set in the outage. After it, the store has the later of both ends.
+// TestDegradedBlock: in an outage a key is blocked until the end that the store has told, or until
+// a later one that was set in the outage. After it, the store has the later of both ends.
 func TestDegradedBlock(t *testing.T) {
 	type process struct {
 		*outage
