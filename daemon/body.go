@@ -69,8 +69,8 @@ func (f fields) parse(body []byte) *problem.Problem {
 	return nil
 }
 
-// decode reads one JSON object. It is strict: json.Unmarshal would accept a field twice, its name in
-// any case, and null for any value.
+// decode reads one JSON object. It is strict: json.Unmarshal would accept a field twice, its name
+// in any case, and null for any value.
 func (f fields) decode(dec *json.Decoder) *problem.Problem {
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
 		return f.wrong()

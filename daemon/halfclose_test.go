@@ -117,8 +117,8 @@ func targetOn(limit, more string) func(key string) string {
 // TestHalfClosed: a client that has sent its request and closed its half of the connection still
 // reads, and gets a whole answer.
 func TestHalfClosed(t *testing.T) {
-	url, log, _ := start(t, "--limit=tokens=100/1m", "--in-flight=calls=2/10m", "--block=blocked=1h",
-		"--top-keys=5")
+	url, log, _ := start(t, "--limit=tokens=100/1m", "--in-flight=calls=2/10m",
+		"--block=blocked=1h", "--top-keys=5")
 	checkHalfClosed(t, url)
 	if strings.Contains(log.String(), "undecided") {
 		t.Errorf("log: %s", log)

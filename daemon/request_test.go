@@ -26,8 +26,8 @@ func FuzzReadDemand(f *testing.F) {
 		f.Add([]byte(body), false)
 	}
 	rule := integerRule("n", 1, ratelimit.MaxUnits)
-	answers := []string{badKey.Detail, notJSON.Detail, trailer.Detail, rule, `"key" is given twice.`,
-		`"n" is given twice.`}
+	answers := []string{badKey.Detail, notJSON.Detail, trailer.Detail, rule,
+		`"key" is given twice.`, `"n" is given twice.`}
 	for _, form := range []fields{{"key": nil}, {"key": nil, "n": nil}} {
 		answers = append(answers, form.wrong().Detail, form.unknown().Detail)
 	}

@@ -78,9 +78,10 @@ func PeerAddr(ctx context.Context, _ string) (string, error) {
 	return addrKey(ap.Addr())
 }
 
-// ClientAddr returns a KeyFunc for servers behind proxies, whose key is the address that source finds
-// in the metadata, such as x-forwarded-for. Metadata is what [clientip] calls headers, and the peer
-// is that of the connection. All calls whose client is unknown have the key [clientip.Unknown].
+// ClientAddr returns a KeyFunc for servers behind proxies, whose key is the address that source
+// finds in the metadata, such as x-forwarded-for. Metadata is what [clientip] calls headers, and
+// the peer is that of the connection. All calls whose client is unknown have the key
+// [clientip.Unknown].
 func ClientAddr(source clientip.Source) KeyFunc {
 	return func(ctx context.Context, _ string) (string, error) {
 		r := new(http.Request).WithContext(ctx)

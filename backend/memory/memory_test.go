@@ -173,7 +173,9 @@ func TestWindowReduced(t *testing.T) {
 		for i, with := range []func(ratelimit.Limit) ratelimit.Algorithm{
 			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
 			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
-			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingWindowCounter(l) },
+			func(l ratelimit.Limit) ratelimit.Algorithm {
+				return algorithm.SlidingWindowCounter(l)
+			},
 			func(l ratelimit.Limit) ratelimit.Algorithm {
 				return algorithm.Blocking(l.Name, l.Window)
 			},
