@@ -92,8 +92,8 @@ func WithMessages(choose Choose) Option {
 // WithCounting decides by the outcome of a call whether its units count. The units are taken when
 // the call begins, so concurrent calls cannot spend more than there is. When the call ends, they
 // are given back, for all attempts, if counted returns false for its status code. The code of a
-// call that panics is Internal. The option applies to unary calls and to the opening of streams, not
-// to messages.
+// call that panics is Internal. The option applies to unary calls and to the opening of streams,
+// not to messages.
 //
 // counted must be safe for concurrent use. If it panics, the units count.
 func WithCounting(counted func(codes.Code) bool) Option {
