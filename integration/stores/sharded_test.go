@@ -240,6 +240,34 @@ func (store shardedStore) probes(t *testing.T, single, three []string) {
 	}
 }
 
+// TestShardedProbeRights: a user with the least rights is enough for Probe to tell a cluster of one
+// shard from one of several.
+func TestShardedProbeRights(t *testing.T) {
+	t.Parallel()
+	servers.EachImage(t, func(t *testing.T, image string) {
+		for _, nodes := range []int{1, 2} {
+			for _, addr := range servers.StartClusterOf(t, image, nodes).Addrs() {
+				admin := redis.NewClient(&redis.Options{Addr: addr})
+				defer admin.Close()
+				if err := admin.Do(t.Context(),
+					clients.ACL(clients.DecisionRights)...).Err(); err != nil {
+					t.Fatal(err)
+				}
+				clients.Each(t, func(t *testing.T, lib clients.Library) {
+					s := lib.Client(t, clients.Dialing{
+						Addrs: []string{addr}, Username: "cacher", Password: "hunter2",
+					}).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
+					found, err := s.Probe(t.Context())
+					if nodes > 1 && !errors.Is(err, errors.ErrUnsupported) ||
+						nodes == 1 && (err != nil || len(found.Warnings) != 2) {
+						t.Errorf("%d shards: %+v, %v", nodes, found, err)
+					}
+				})
+			}
+		}
+	})
+}
+
 // TestHiddenClient: New refuses a client whose type does not show what it is.
 func TestHiddenClient(t *testing.T) {
 	c := redis.NewClient(&redis.Options{})
