@@ -58,7 +58,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	status, _, _ := call(t, h, request(http.MethodPost, "/v1/take",
-		fmt.Sprintf(`{"key":"secret-key","n":%d}`, math.MaxInt64)))
+		fmt.Sprintf(`{"key":"secret-key","n":%d}`, int64(math.MaxInt64))))
 	if status != http.StatusUnprocessableEntity {
 		t.Errorf("a number that is in range for the parser only: %d", status)
 	}
