@@ -70,7 +70,7 @@ type middleware struct {
 const roomItems = 2
 
 // limited holds the request's new context, the copy of the request that has this context, the
-// decision and the fields, so that all of them take one allocation.
+// decision and the slice headers of the fields, so that all of them take one allocation.
 type limited struct {
 	context.Context // of the original request
 	decision        Decision

@@ -329,7 +329,7 @@ func TestNewOpen(t *testing.T) {
 }
 
 // TestNewManyLimiters: limiters that are made for each request have the right fields and are not
-// kept, and the last of many costs no more allocations than the first.
+// kept.
 func TestNewManyLimiters(t *testing.T) {
 	const requests = 600
 	store := newStore(t, newClock())
