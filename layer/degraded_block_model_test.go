@@ -11,7 +11,6 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // blockModel is what a process has to know of the block of one key.
@@ -33,13 +32,14 @@ func TestDegradedBlockModel(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
 			const processes, keys, steps = 2, 2, 300
-			r, withBreaker := rand.New(rand.NewPCG(seed, 1)), seed%2 == 1
+			r := rand.New(rand.NewPCG(seed, 1))
 			shared := newOutage(t)
 			var inside [processes]*outage
-			var s [processes]ratelimit.Store
+			var s [processes]*layer.Degraded
 			for p := range s {
 				inside[p] = &outage{Store: shared.Store}
-				s[p] = wrapped(t, inside[p], r.IntN(3)+1, withBreaker)
+				s[p] = newDegraded(t, inside[p],
+					&layer.DegradedOptions{Instances: r.IntN(3) + 1})
 			}
 			var stored [keys]time.Time
 			var models [processes][keys]blockModel
@@ -65,9 +65,6 @@ func TestDegradedBlockModel(t *testing.T) {
 					continue
 				case 2:
 					mode = []int32{up, gone, frozen}[r.IntN(3)]
-					if withBreaker && mode == frozen { // an open breaker stops some demands
-						mode = gone
-					}
 					const recorded = 2 * time.Second // in which all that is pending is recorded
 					for mode == up && endsSoon(models[p][:], recorded) {
 						time.Sleep(recorded)
@@ -137,7 +134,7 @@ func TestDegradedBlockModel(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			for p := range s {
-				if n := s[p].(interface{ Stats() layer.DegradedStats }).Stats().Pending; n != 0 {
+				if n := s[p].Stats().Pending; n != 0 {
 					t.Errorf("seed %d: %d pending", seed, n)
 				}
 			}
@@ -150,19 +147,4 @@ func endsSoon(models []blockModel, d time.Duration) bool {
 	return slices.ContainsFunc(models, func(m blockModel) bool {
 		return m.pending.After(time.Now()) && !m.pending.After(time.Now().Add(d))
 	})
-}
-
-// wrapped returns a degraded store around inside, with a breaker between them if so.
-func wrapped(
-	t testing.TB, inside ratelimit.Store, instances int, withBreaker bool,
-) ratelimit.Store {
-	t.Helper()
-	if withBreaker {
-		guarded, err := breaker.New(inside, &breaker.Options{Failures: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
-		inside = guarded
-	}
-	return newDegraded(t, inside, &layer.DegradedOptions{Instances: instances})
 }
