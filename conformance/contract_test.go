@@ -26,6 +26,7 @@ var elsewhere = []string{
 	"It is the contract for authors",  // which says who reads it
 	"After an error out holds no",     // which binds callers
 	"An algorithm that keeps no",      // of algorithms alone
+	"That is at most one Window",      // of algorithms alone: how long a RetryAfter can be
 }
 
 // TestEverySentenceIsACase reads the contract of a store: a rule must quote every sentence.

@@ -180,8 +180,8 @@ func TestRedisNoEvalsha(t *testing.T) {
 func TestRedisSeveralSlots(t *testing.T) {
 	t.Parallel()
 	servers.EachTarget(t, func(t *testing.T, tgt *servers.Target) {
-		client := tgt.Client(t)
-		several := func(t *testing.T, c clients.Client) {
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			c := lib.Client(t, clients.To(tgt))
 			s := c.NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 			tagged := c.NewStore(t, &serverstore.Options{Prefix: "tagged:",
 				Timeout: clients.Patient, Tag: func(string) string { return "group" }})
@@ -208,13 +208,6 @@ func TestRedisSeveralSlots(t *testing.T) {
 					t.Errorf("with a tag: %d units recorded, want 1", n)
 				}
 			}
-		}
-		clients.Each(t, func(t *testing.T, lib clients.Library) {
-			several(t, lib.Client(t, clients.To(tgt)))
-		})
-		// The store does not see that the client is a cluster's, so the server has to refuse.
-		t.Run("wrapped go-redis", func(t *testing.T) {
-			several(t, clients.GoRedis(struct{ redis.UniversalClient }{client}))
 		})
 	})
 }

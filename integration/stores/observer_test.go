@@ -548,15 +548,12 @@ func observeDegraded(t *testing.T, s *observedServer) {
 				o.during(t, s, func() {
 					c.crowd(t, servers.FreshKey(t), allow, peek, allowN(most), reset)
 				})
-				// Demands for more units than the local share, and resets, are left to the policy.
+				// Demands for more units than the local share, and resets, stay undecided. No policy
+				// applies to them.
 				must := []callOutcome{{opTake, admittedCall, fromLocal},
 					{opTake, refusedCall, fromLocal}, {opPeek, admittedCall, fromLocal}}
 				may := append(failures(opReset), callOutcome{opPeek, refusedCall, fromLocal})
-				if p == ratelimit.FailOpen {
-					must = append(must, callOutcome{opTake, admittedCall, fromOpen})
-				} else {
-					may = append(may, failures(opTake)...)
-				}
+				may = append(may, failures(opTake)...)
 				c.check(t, must, may...)
 				if n, st := c.local(), local.Stats(); st.Local != int64(n) ||
 					st.Undecided != int64(c.calls-n) {
