@@ -548,8 +548,8 @@ func observeDegraded(t *testing.T, s *observedServer) {
 				o.during(t, s, func() {
 					c.crowd(t, servers.FreshKey(t), allow, peek, allowN(most), reset)
 				})
-				// Demands for more units than the local share, and resets, stay undecided. No policy
-				// applies to them.
+				// Demands for more units than the local share, and resets, stay undecided. No
+				// policy applies to them.
 				must := []callOutcome{{opTake, admittedCall, fromLocal},
 					{opTake, refusedCall, fromLocal}, {opPeek, admittedCall, fromLocal}}
 				may := append(failures(opReset), callOutcome{opPeek, refusedCall, fromLocal})
