@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -187,6 +188,9 @@ func appendName(b []byte, begin int, name string) []byte {
 // appendString appends s as a String of RFC 9651.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
+	if strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0 {
+		return append(append(b, s...), '"')
+	}
 	for i := range len(s) {
 		if s[i] == '"' || s[i] == '\\' {
 			b = append(b, '\\')
