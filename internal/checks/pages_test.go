@@ -56,20 +56,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestIndexIsComplete checks that docs/README.md, the index, links to each page below docs.
-func TestIndexIsComplete(t *testing.T) {
-	t.Chdir(root)
-	index := make(map[string]bool)
-	for _, m := range linkTarget.FindAllStringSubmatch(prose(t, "docs/README.md"), -1) {
-		index[path.Join("docs", m[1])] = true
-	}
-	for _, page := range pages(t) {
-		if strings.HasPrefix(page, "docs/") && page != "docs/README.md" && !index[page] {
-			t.Errorf("docs/README.md has no link to %s", page)
-		}
-	}
-}
-
 // pages returns the pages of the module: those in its root, and all below docs.
 func pages(t *testing.T) []string {
 	t.Helper()
