@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -73,24 +72,6 @@ func TestSVG(t *testing.T) {
 			t.Errorf("%d of the four are above the limit", n)
 		}
 	})
-}
-
-// TestSVGLabels checks that the label of the most units does not overlap that of the limit.
-func TestSVGLabels(t *testing.T) {
-	r := newRecording(ratelimit.PerSecond("second", 40))
-	for _, units := range []int{41, 60} {
-		for len(r.series[0].admitted) < units {
-			r.series[0].add(attempt{burst: -1, admitted: true}) // of a burst without a label
-		}
-		var b bytes.Buffer
-		if err := writeSVG(&b, &r, "memory"); err != nil {
-			t.Fatal(err)
-		}
-		label := fmt.Sprintf(">%d</text>", units)
-		if got := strings.Contains(b.String(), label); got != (units == 60) {
-			t.Errorf("%d units have a label: %t", units, got)
-		}
-	}
 }
 
 func TestSVGOfNothing(t *testing.T) {
