@@ -5,7 +5,10 @@ RACE := $(if $(shell command -v "$$($(GO) env CC)"),-race)
 TESTFLAGS ?= $(RACE) -shuffle=on -count=1 -timeout=40m
 FUZZTIME ?= 150000x
 SOAK ?= 10m
-PACKAGES = $$($(GO) list ./... | grep -v /integration)
+
+# Nobody requires these modules. They replace the others by their folders, and each is a workspace
+# of its own, so that the newest versions of all are not compiled together.
+OUTSIDE = integration benchmarks examples
 
 export RATELIMIT_BEGAN := $(shell date +%s)
 SAY = @s=$$(($$(date +%s) - RATELIMIT_BEGAN)); printf '%d:%02d %s\n' $$((s / 60)) $$((s % 60))
@@ -37,14 +40,19 @@ test-all: ## Run the long tests and the whole suite on every store, in an hour o
 .PHONY: unit
 unit: ## Run the tests that need no server
 	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
-	@GOGC=400 $(GO) test $(TESTFLAGS) $(PACKAGES)
+	@GOGC=400 $(GO) test $(TESTFLAGS) work
+
+.PHONY: vet
+vet: ## Compile and vet all modules with their tests, and what users import for 32 bits too
+	$(GO) vet work
+	GOARCH=386 $(GO) vet work
+	for module in $(OUTSIDE); do $(GO) -C $$module vet ./... || exit; done
 
 .PHONY: lint
 lint: ## Lint all modules, and check that backend/valkey is the twin of backend/rueidis
 	scripts/twins.sh
-	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
-	$(GO) -C benchmarks tool -modfile=../tools/go.mod golangci-lint run ./...
-	$(GO) -C examples tool -modfile=../tools/go.mod golangci-lint run ./...
+	linter=$$(GOWORK=off $(GO) -C tools tool -n golangci-lint) && \
+	for module in . $(OUTSIDE); do (cd $$module && "$$linter" run ./...) || exit; done
 
 .PHONY: twins
 twins: ## Write backend/valkey from backend/rueidis, its twin
@@ -65,7 +73,7 @@ cover: ## Measure coverage with all but the slowest tests; fail below 90 % of a 
 
 .PHONY: bench
 bench: ## Run the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)
+	$(GO) test -run '^$$' -bench . -benchmem work
 
 .PHONY: faults
 faults: ## Cause faults on real servers for seven minutes; write the tables of docs/faults.md

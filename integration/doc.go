@@ -13,12 +13,12 @@
 //	soak         random demands under random faults
 //	stores       batches, connections, errors, deadlines, observations, probes, URLs, waiting
 //
-// They share three packages: servers starts servers and clusters, counts tests and reports; clients
-// has the client libraries and the stores on them; daemon runs the daemon's command.
+// They share four packages: servers starts servers and clusters, counts tests and reports; clients
+// has the client libraries and the stores on them; daemon runs the daemon's command; faultproxy is
+// a TCP proxy that injects faults.
 //
-// No package that users import imports these: they are the only ones of this module that depend on
-// testcontainers, which therefore stays out of the go.sum of programs that import a backend. The
-// tests of examples/postgres use package servers too.
+// This is a module of its own, so that users of a backend do not require testcontainers. The tests
+// of examples/postgres use package servers too.
 //
 // "make servers" runs all folders. Each is a process, which looks for servers when a test first
 // needs one, in this order:

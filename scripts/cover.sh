@@ -7,8 +7,9 @@
 #   PROFILE   file for the profile, for "go tool cover" (a temporary file)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-profile=${PROFILE:-$(mktemp)}
-[ -n "${PROFILE:-}" ] || trap 'rm -f "$profile"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+profile=${PROFILE:-$work/profile}
 
 # These tests take long, and other tests run the same statements.
 slow=(
@@ -21,9 +22,15 @@ skip="^Test($(IFS='|'; echo "${slow[*]}"))$"
 measured=$(go list . ./algorithm/... ./backend/... ./clientip ./grpclimit ./httplimit/... \
   ./layer/... ./otellimit ./topkeys ./upstream | paste -sd,)
 export RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:8}
-log=$(go test -count=1 -timeout=40m -p=2 -parallel=3 -skip "$skip" -coverpkg="$measured" \
-  -coverprofile="$profile" ./... 2>&1) ||
-  { grep -v "coverage: .* of statements" <<<"$log"; exit 1; }
+
+cover() { # directory, packages, profile
+  go -C "$1" test -count=1 -timeout=40m -p=2 -parallel=3 -skip "$skip" -coverpkg="$measured" \
+    -coverprofile="$3" "$2" >"$work/log" 2>&1 ||
+    { grep -v "coverage: .* of statements" "$work/log"; exit 1; }
+}
+cover . work "$work/units"
+cover integration ./... "$work/servers"
+{ cat "$work/units"; tail -n +2 "$work/servers"; } >"$profile"
 
 # The profile has each block once for every test binary. A block was run if any of them ran it.
 awk -v minimum="${MINIMUM:-90}" '

@@ -18,7 +18,7 @@ func TestRegionalJobs(t *testing.T) {
 	const quota = 9500
 	bin := daemon.BuildOf(t, "integration/examples/regionaljobs")
 	t.Run("memory", func(t *testing.T) {
-		args := pageArgs(t, "docs/upstream.md", "go run ./integration/examples/regionaljobs")
+		args := pageArgs(t, "docs/upstream.md", "go -C integration run ./examples/regionaljobs")
 		if n := runRegionalJobs(t, bin, 8, args...); n != quota {
 			t.Errorf("the upstream has counted %d units, want %d", n, quota)
 		}

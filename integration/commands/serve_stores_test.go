@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/integration/daemon"
+	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
 // libraries are the client libraries by the schemes of their URLs.

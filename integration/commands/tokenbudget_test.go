@@ -18,7 +18,7 @@ func TestTokenBudget(t *testing.T) {
 	killed := regexp.MustCompile(`killed a process with [1-9]\d* calls in flight`)
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
-		args := pageArgs(t, "docs/budgets.md", "go run ./integration/examples/tokenbudget",
+		args := pageArgs(t, "docs/budgets.md", "go -C integration run ./examples/tokenbudget",
 			"127.0.0.1:6379", server.Addr, "timeout=1s", "timeout=10s")
 		args = append(args, "-window=3s", "-call=200ms", "-lease=2s", "-for=9s")
 		out, err := exec.CommandContext(t.Context(), bin, args...).CombinedOutput()

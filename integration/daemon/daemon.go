@@ -65,7 +65,7 @@ func (d *Daemon) Logged() string {
 // Build returns the path of the command's binary, which is built once for all tests.
 func Build(t *testing.T) string { return BuildOf(t, "cmd/ratelimit") }
 
-// BuildOf is Build for a program of the module at a directory below its root.
+// BuildOf is Build for a program at another directory of the repository.
 func BuildOf(t *testing.T, dir string) string {
 	t.Helper()
 	build, _ := builds.LoadOrStore(dir, sync.OnceValues(func() (string, error) {
@@ -87,7 +87,7 @@ func build(dir string) (string, error) {
 	}
 	servers.AtEnd(func() error { return os.RemoveAll(temporary) })
 	bin := filepath.Join(temporary, "ratelimit")
-	build := exec.Command("go", "build", "-o", bin, servers.Module+"/"+dir)
+	build := exec.Command("go", "build", "-o", bin, "github.com/truewindow/ratelimit/"+dir)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}

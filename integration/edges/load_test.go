@@ -85,7 +85,7 @@ func TestLoad(t *testing.T) {
 }
 
 // buildVegeta builds the load generator, a tool of the examples module, and returns its path. It is
-// not a dependency of this module, whose go.sum would get its lines.
+// not a dependency of this module.
 func buildVegeta(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "vegeta")

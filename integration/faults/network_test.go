@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit/internal/faultproxy"
+	"github.com/truewindow/ratelimit/integration/faultproxy"
 )
 
 // networkFaults are the faults of the connections between clients and server. The libraries send

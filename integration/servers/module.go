@@ -1,4 +1,4 @@
 package servers
 
-// Module is the path from the folder of a test to the root of the module.
+// Module is the path from the folder of a test to the root of the repository.
 const Module = "../.."

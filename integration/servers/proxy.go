@@ -3,7 +3,7 @@ package servers
 import (
 	"testing"
 
-	"github.com/truewindow/ratelimit/internal/faultproxy"
+	"github.com/truewindow/ratelimit/integration/faultproxy"
 )
 
 // Proxy returns a proxy to the server at target, closed at the end of the test.

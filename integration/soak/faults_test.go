@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/faultproxy"
 )
 
 // A soakRig is a server with the means to disturb it and the processes' connections.

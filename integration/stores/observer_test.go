@@ -14,8 +14,8 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/faultproxy"
 	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )

@@ -1,7 +1,7 @@
 // Command regionaljobs shares the daily quota of an upstream among eight regional jobs, which stop
 // when it is used up:
 //
-//	go run ./integration/examples/regionaljobs
+//	go -C integration run ./examples/regionaljobs
 //
 // The jobs have more to do than the quota allows. If -store is the URL of a server, several
 // processes with the same -account share the quota, each with the jobs of its own regions.

@@ -1,7 +1,7 @@
 // Command tokenbudget spends a budget of tokens with 200 workers in two processes, kills one of the
 // processes halfway, and checks that no window ever held more than the budget:
 //
-//	go run ./integration/examples/tokenbudget -store redis://127.0.0.1:6379
+//	go -C integration run ./examples/tokenbudget -store redis://127.0.0.1:6379
 //
 // Each worker reserves an estimate, makes a call that uses between half and one and a half times as
 // many tokens, and commits the tokens used.
