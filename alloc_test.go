@@ -8,22 +8,23 @@ import (
 	"testing"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // constStore gives every valid demand the same answer and allocates nothing.
 type constStore struct{ res ratelimit.Result }
 
-func (s constStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	return s.res, ratelimit.CheckTake(ctx, d)
+func (s constStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	return s.res, driver.CheckTake(ctx, d)
 }
 
 func (s constStore) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	for i := range out {
 		out[i] = s.res
 	}
-	return ratelimit.CheckTakeAll(ctx, ds, out)
+	return driver.CheckTakeAll(ctx, ds, out)
 }
 
 // The race detector drops pooled values at random, so these figures hold only without it.

@@ -7,6 +7,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // BenchmarkLimiter measures calls that one key and one goroutine make on the memory store, all
@@ -17,7 +18,7 @@ func BenchmarkLimiter(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	log := algorithm.SlidingLog(ratelimit.PerSecond("second", ratelimit.MaxUnits))
+	log := algorithm.SlidingLog(ratelimit.PerSecond("second", driver.MaxUnits))
 	limiter, err := ratelimit.New(store, log.WithResolution(time.Millisecond))
 	if err != nil {
 		b.Fatal(err)

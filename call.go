@@ -2,16 +2,18 @@ package ratelimit
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"time"
 
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // call is one call of a Limiter's method.
 type call struct {
-	op        Op
+	op        driver.Op
 	key       string
 	n         int64
 	admission []Result // OpGiveBack only: whose units are given back
@@ -20,32 +22,25 @@ type call struct {
 
 func take(key string, n int64) call {
 	if n == 0 {
-		return call{op: OpPeek, key: key, n: 1}
+		return call{op: driver.OpPeek, key: key, n: 1}
 	}
-	return call{op: OpTake, key: key, n: n}
+	return call{op: driver.OpTake, key: key, n: n}
 }
 
 // scratch is the memory of one call: a demand and a result for each limit.
 type scratch struct {
-	demands []Demand
+	demands []driver.Demand
 	results []Result
 }
 
 // fill writes the demands of c to s.
 func (l *Limiter) fill(c call, s *scratch) {
 	for i, a := range l.algorithms {
-		s.demands[i] = Demand{Key: c.key, Algorithm: a, Op: c.op, N: c.n}
-		if c.op == OpGiveBack {
+		s.demands[i] = driver.Demand{Key: c.key, Algorithm: a, Op: c.op, N: c.n}
+		if c.op == driver.OpGiveBack {
 			s.demands[i].At = c.admission[i].At
 		}
 	}
-}
-
-// historiesOf returns a demand on each history of key.
-func (l *Limiter) historiesOf(key string) []Demand {
-	s := scratch{demands: make([]Demand, len(l.limits))}
-	l.fill(call{key: key}, &s)
-	return s.demands
 }
 
 // ask calls the store once, and applies the policy if the store leaves the call undecided.
@@ -73,14 +68,14 @@ func (l *Limiter) ask(ctx context.Context, c call, s *scratch) (err error) {
 // as parameters. The compiler keeps these in registers. It keeps a struct of more than four words
 // in memory, where a copy of what was just written has to wait for the writes.
 type directStore interface {
-	TakeDirect(ctx context.Context, key string, a Algorithm, op Op, n, stamp int64) (
+	TakeDirect(ctx context.Context, key string, a Algorithm, op driver.Op, n, stamp int64) (
 		allowed bool, source Source, limit, remaining int64,
 		retryAfter, resetAfter time.Duration, at int64, err error,
 	)
 }
 
 // askOne calls the store with one demand.
-func (l *Limiter) askOne(ctx context.Context, d *Demand, res *Result) (err error) {
+func (l *Limiter) askOne(ctx context.Context, d *driver.Demand, res *Result) (err error) {
 	if l.direct == nil {
 		*res, err = l.store.Take(ctx, *d)
 		return err
@@ -91,8 +86,8 @@ func (l *Limiter) askOne(ctx context.Context, d *Demand, res *Result) (err error
 }
 
 // admits reports whether the policy admits an op that the store has left undecided with err.
-func (l *Limiter) admits(ctx context.Context, op Op, err error) bool {
-	return l.policy == FailOpen && op <= OpForce && IsOutage(err) && !deadline.Passed(ctx)
+func (l *Limiter) admits(ctx context.Context, op driver.Op, err error) bool {
+	return l.policy == FailOpen && op <= driver.OpForce && driver.IsOutage(err) && !deadline.Passed(ctx)
 }
 
 func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l.Max} }
@@ -117,4 +112,24 @@ func (l *Limiter) wake(key string) {
 // never the same.
 func sameStore(a, b Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+}
+
+// ended returns an error that wraps [ErrUnavailable] if ctx has ended.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// checkDistinct returns an error if two algorithms would share the history of a key.
+func checkDistinct(algorithms []Algorithm) error {
+	for i, a := range algorithms {
+		for _, b := range algorithms[:i] {
+			if a.Limit().Name == b.Limit().Name && a.Name() == b.Name() {
+				return fmt.Errorf("%w: the limit name %q occurs twice", ErrDuplicateDemand, a.Limit().Name)
+			}
+		}
+	}
+	return nil
 }

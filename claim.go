@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Claim is N units of a key under the limits of a limiter. [AllowAll], [PeekAll], [WaitAllEach]
@@ -84,7 +86,7 @@ func WaitAllEach(ctx context.Context, dst []Result, claims ...Claim) ([]Result, 
 	defer func() { askShadows(ctx, parts, err) }() // also if the store panics
 	began := time.Now()
 	var waited time.Duration
-	if err = CheckTakeAll(ctx, demands, results); err == nil {
+	if err = driver.CheckTakeAll(ctx, demands, results); err == nil {
 		waited, err = waitAll(ctx, parts, func() error {
 			return askAll(ctx, store, parts, demands, results, withPolicy)
 		})
@@ -104,7 +106,7 @@ func PeekAll(ctx context.Context, claims ...Claim) ([]Result, error) {
 		if c.N == 0 {
 			c.N = 1
 		}
-		parts[i] = part{limiter: c.Limiter, call: call{op: OpPeek, key: c.Key, n: c.N}}
+		parts[i] = part{limiter: c.Limiter, call: call{op: driver.OpPeek, key: c.Key, n: c.N}}
 	}
 	return decideAll(ctx, parts)
 }
@@ -150,7 +152,7 @@ func together(ctx context.Context, parts []part, policy bool) (err error) {
 
 // askAll calls the store once, and applies the policies if the store leaves the call undecided.
 func askAll(
-	ctx context.Context, store Store, parts []part, demands []Demand, results []Result, policy bool,
+	ctx context.Context, store Store, parts []part, demands []driver.Demand, results []Result, policy bool,
 ) (err error) {
 	switch err = ended(ctx); {
 	case err != nil:
@@ -172,7 +174,7 @@ func askAll(
 // released.
 func observeAll(ctx context.Context, parts []part, err error, elapsed, waited time.Duration) {
 	for _, p := range parts {
-		if err == nil && p.op == OpGiveBack {
+		if err == nil && p.op == driver.OpGiveBack {
 			p.limiter.wake(p.key)
 		}
 		if p.limiter.observe != nil {
@@ -222,12 +224,12 @@ func sharedStore(parts []part) (Store, error) {
 
 // split makes a slice of demands and one of results for all parts, and gives each part its range of
 // both.
-func split(parts []part) ([]Demand, []Result) {
+func split(parts []part) ([]driver.Demand, []Result) {
 	size := 0
 	for _, p := range parts {
 		size += len(p.limiter.limits)
 	}
-	demands, results := make([]Demand, size), make([]Result, size)
+	demands, results := make([]driver.Demand, size), make([]Result, size)
 	at := 0
 	for i := range parts {
 		p := &parts[i]

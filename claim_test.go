@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // budget is a store with a limiter of requests and one of tokens.
@@ -152,7 +153,7 @@ func TestAllowAllObserved(t *testing.T) {
 			o.Admitted() != want || o.RefusedByOther == want {
 			t.Errorf("requests: %+v", o)
 		}
-		if p.N != 60 || p.Op != ratelimit.OpTake || len(p.Results) != 2 || p.Admitted() != want ||
+		if p.N != 60 || p.Op != driver.OpTake || len(p.Results) != 2 || p.Admitted() != want ||
 			p.Elapsed <= 0 {
 			t.Errorf("tokens: %+v", p)
 		}

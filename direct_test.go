@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // around wraps the memory store: it embeds it and has a Take of its own.
@@ -20,7 +21,7 @@ type around struct {
 	takes *int
 }
 
-func (s around) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s around) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	*s.takes++
 	return s.Store.Take(ctx, d)
 }
@@ -31,7 +32,7 @@ type aroundLog struct {
 	corrupt bool
 }
 
-func (a aroundLog) Step(state []byte, now int64, d ratelimit.Demand) (
+func (a aroundLog) Step(state []byte, now int64, d driver.Demand) (
 	[]byte, time.Duration, ratelimit.Result,
 ) {
 	next, keep, res := a.Log.Step(state, now, d)

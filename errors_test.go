@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestErrorClasses(t *testing.T) {
@@ -19,12 +20,12 @@ func TestErrorClasses(t *testing.T) {
 		{"ErrInvalidDemand", ratelimit.ErrInvalidDemand, nil},
 		{"ErrExceedsLimit", ratelimit.ErrExceedsLimit, nil},
 		{"ErrDuplicateDemand", ratelimit.ErrDuplicateDemand, nil},
-		{"ErrNoScript", ratelimit.ErrNoScript, []error{errors.ErrUnsupported}},
+		{"ErrNoScript", driver.ErrNoScript, []error{errors.ErrUnsupported}},
 		{"ErrUnavailable", ratelimit.ErrUnavailable, nil},
 		{"ErrOutcomeUnknown", ratelimit.ErrOutcomeUnknown, []error{ratelimit.ErrUnavailable}},
-		{"ErrCapacity", ratelimit.ErrCapacity, []error{ratelimit.ErrUnavailable}},
-		{"ErrClosed", ratelimit.ErrClosed, []error{ratelimit.ErrUnavailable}},
-		{"ErrCorruptState", ratelimit.ErrCorruptState, []error{ratelimit.ErrUnavailable}},
+		{"ErrCapacity", driver.ErrCapacity, []error{ratelimit.ErrUnavailable}},
+		{"ErrClosed", driver.ErrClosed, []error{ratelimit.ErrUnavailable}},
+		{"ErrCorruptState", driver.ErrCorruptState, []error{ratelimit.ErrUnavailable}},
 	}
 	all := []error{errors.ErrUnsupported}
 	for _, c := range classes {

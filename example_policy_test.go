@@ -8,16 +8,17 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // awayStore is a store whose server does not answer.
 type awayStore struct{}
 
-func (awayStore) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (awayStore) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	return ratelimit.Result{}, ratelimit.ErrUnavailable
 }
 
-func (awayStore) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (awayStore) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
 	return ratelimit.ErrUnavailable
 }
 

@@ -10,21 +10,22 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // naiveLog is the exact log written for clarity: 16 bytes a record, all of them read and written by
 // every step.
 type naiveLog struct{ limit ratelimit.Limit }
 
-func (a naiveLog) Name() string             { return "naive" }
-func (a naiveLog) Limit() ratelimit.Limit   { return a.limit }
-func (a naiveLog) Validate() error          { return a.limit.Validate() }
-func (a naiveLog) Script() ratelimit.Script { return ratelimit.Script{} }
+func (a naiveLog) Name() string           { return "naive" }
+func (a naiveLog) Limit() ratelimit.Limit { return a.limit }
+func (a naiveLog) Validate() error        { return a.limit.Validate() }
+func (a naiveLog) Script() driver.Script  { return driver.Script{} }
 
 type record struct{ stamp, units int64 }
 
 func (a naiveLog) Step(
-	state []byte, now int64, d ratelimit.Demand,
+	state []byte, now int64, d driver.Demand,
 ) ([]byte, time.Duration, ratelimit.Result) {
 	if len(state)%16 != 0 {
 		return nil, -1, ratelimit.Result{}
@@ -42,7 +43,7 @@ func (a naiveLog) Step(
 	res := ratelimit.Result{Allowed: true, Limit: a.limit.Max, At: now}
 	written := true
 	switch d.Op {
-	case ratelimit.OpTake, ratelimit.OpPeek:
+	case driver.OpTake, driver.OpPeek:
 		free := a.limit.Max - used
 		for _, r := range log {
 			if d.N <= free {
@@ -51,13 +52,13 @@ func (a naiveLog) Step(
 			res.Allowed, res.RetryAfter = false, time.Duration(r.stamp+window-now)*time.Microsecond
 			free += r.units
 		}
-		written = d.Op == ratelimit.OpTake && res.Allowed
+		written = d.Op == driver.OpTake && res.Allowed
 		if written {
 			log, used = append(log, record{now, d.N}), used+d.N
 		}
-	case ratelimit.OpForce:
+	case driver.OpForce:
 		log, used = append(log, record{now, d.N}), used+d.N
-	case ratelimit.OpGiveBack:
+	case driver.OpGiveBack:
 		for i := range log {
 			if log[i].stamp == d.At {
 				back := min(d.N, log[i].units)
@@ -66,7 +67,7 @@ func (a naiveLog) Step(
 				d.N -= back
 			}
 		}
-	case ratelimit.OpReset:
+	case driver.OpReset:
 		log, used = nil, 0
 	}
 	res.Remaining = max(0, a.limit.Max-used)
@@ -94,25 +95,25 @@ type mapStore struct {
 	calls  []string // "take 1" and the like: what passed validation
 }
 
-func (s *mapStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
+func (s *mapStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	if err := driver.CheckTake(ctx, d); err != nil {
 		return ratelimit.Result{}, err
 	}
 	var out [1]ratelimit.Result
-	err := s.run("one", []ratelimit.Demand{d}, out[:])
+	err := s.run("one", []driver.Demand{d}, out[:])
 	return out[0], err
 }
 
 func (s *mapStore) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	return s.run("all", ds, out)
 }
 
-func (s *mapStore) run(call string, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *mapStore) run(call string, ds []driver.Demand, out []ratelimit.Result) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, call+" "+ds[0].Op.String())
@@ -153,7 +154,7 @@ func (s *mapStore) made() []string {
 	return calls
 }
 
-func stateOf(d ratelimit.Demand) [3]string {
+func stateOf(d driver.Demand) [3]string {
 	return [3]string{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
 }
 

@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"context"
 	"fmt"
+
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // giveBack is decide for an OpGiveBack.
@@ -24,11 +26,11 @@ func (l *Limiter) giveBack(ctx context.Context, c call, s *scratch) error {
 		return l.ask(ctx, c, s)
 	}
 	// Nothing was recorded, or nothing is given back. Key and n must be valid all the same.
-	d := Demand{Key: c.key, Algorithm: l.algorithms[0], Op: c.op, N: c.n}
+	d := driver.Demand{Key: c.key, Algorithm: l.algorithms[0], Op: c.op, N: c.n}
 	if c.n == 0 {
 		d.N = 1
 	}
-	if err := d.check(); err != nil {
+	if err := driver.CheckTake(context.WithoutCancel(ctx), d); err != nil {
 		return err
 	}
 	for i, limit := range l.limits {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestGiveBack: each limit gets the units back that its own result identifies.
@@ -80,7 +81,7 @@ func TestGiveBackOfNothing(t *testing.T) {
 		{"no key, no units", 1, "", 0, []ratelimit.Result{one}, ratelimit.ErrInvalidDemand},
 		{"no key, open", 1, "", 1, []ratelimit.Result{open}, ratelimit.ErrInvalidDemand},
 		{"n negative, open", 1, "k", -1, []ratelimit.Result{open}, ratelimit.ErrInvalidDemand},
-		{"n beyond MaxUnits, open", 1, "k", ratelimit.MaxUnits + 1, []ratelimit.Result{open},
+		{"n beyond MaxUnits, open", 1, "k", driver.MaxUnits + 1, []ratelimit.Result{open},
 			ratelimit.ErrInvalidDemand},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

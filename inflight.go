@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // NewInFlight returns a limiter of calls in flight: at most Max at once, over all processes that
@@ -68,7 +70,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 	}
 	s := l.pool.Get().(*scratch)
 	defer l.release(s)
-	c := call{op: OpTake, key: strings.Clone(key), n: 1, wait: true}
+	c := call{op: driver.OpTake, key: strings.Clone(key), n: 1, wait: true}
 	if err := l.do(ctx, c, s); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,10 @@
 package ratelimit
 
-import "time"
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
 
 // An Observation is one call of a method of a [Limiter] and its outcome, as the caller gets it. See
 // [Limiter.WithObserver].
@@ -9,7 +13,7 @@ type Observation struct {
 	Key string
 	// Op is the operation; OpTake for a wait. With n = 0 a call is observed as an OpPeek for one
 	// unit, except that GiveBack, which then does nothing, is observed as an OpGiveBack.
-	Op Op
+	Op driver.Op
 	// N is the number of units; 0 for an OpReset, and for a GiveBack of no units.
 	N int64
 	// Limits are the limits of the limiter, in the order of New's arguments. Do not change them.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // recorder keeps observations. The results are copied, since they are valid during the call only.
@@ -37,7 +38,7 @@ func TestObservation(t *testing.T) {
 			if m.usesN {
 				n = 2
 			}
-			if m.op == ratelimit.OpReset {
+			if m.op == driver.OpReset {
 				n = 0
 			}
 			if err := m.call(l, t.Context(), "user", n); err != nil {
@@ -67,7 +68,7 @@ func TestObservationZeroUnits(t *testing.T) {
 	if _, err := l.AllowN(t.Context(), "k", 0); err != nil {
 		t.Fatal(err)
 	}
-	if o := r.seen[0]; len(r.seen) != 1 || o.Op != ratelimit.OpPeek || o.N != 1 {
+	if o := r.seen[0]; len(r.seen) != 1 || o.Op != driver.OpPeek || o.N != 1 {
 		t.Errorf("%+v", r.seen)
 	}
 }
@@ -80,7 +81,7 @@ func TestObservationNothingToGiveBack(t *testing.T) {
 	if err := l.GiveBack(t.Context(), "k", 0, ratelimit.Result{Allowed: true, At: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if o := r.seen[0]; len(r.seen) != 1 || o.Op != ratelimit.OpGiveBack || o.N != 0 ||
+	if o := r.seen[0]; len(r.seen) != 1 || o.Op != driver.OpGiveBack || o.N != 0 ||
 		!o.Admitted() {
 		t.Errorf("%+v", r.seen)
 	}
@@ -150,7 +151,7 @@ func TestObservationWait(t *testing.T) {
 		if len(r.seen) != 3 {
 			t.Fatalf("%d observations, want 3", len(r.seen))
 		}
-		if o := r.seen[1]; o.Op != ratelimit.OpTake || !o.Admitted() ||
+		if o := r.seen[1]; o.Op != driver.OpTake || !o.Admitted() ||
 			o.Waited != 10*time.Second || o.Elapsed != o.Waited {
 			t.Errorf("a wait that was admitted: %+v", o)
 		}

@@ -1,11 +1,8 @@
 package ratelimit
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
-// A Policy says what a [Limiter] does when the store is unavailable ([IsOutage]). The zero Policy
+// A Policy says what a [Limiter] does when the store is unavailable ([driver.IsOutage]). The zero Policy
 // is FailClosed. The text of a Policy is "closed", "open" or "wait".
 type Policy uint8
 
@@ -21,20 +18,11 @@ const (
 	// FailWait returns the error, except that the waits (Wait, WaitN, WaitEach and Acquire) retry
 	// until the store is available, or the context ends or would end during the next pause. Pauses
 	// grow from about 10 ms to a second. Two errors end a wait all the same: [ErrOutcomeUnknown],
-	// since the demand might count twice, and [ErrClosed].
+	// since the demand might count twice, and [driver.ErrClosed].
 	FailWait
 
 	numPolicies
 )
-
-// IsOutage reports whether err, which a store has returned, says that the store is unavailable: err
-// wraps [ErrUnavailable], but neither [ErrCapacity] nor [ErrCorruptState], which callers could
-// provoke to evade a limit. The error of a call whose own context has ended is no outage either;
-// that has to be checked on the context.
-func IsOutage(err error) bool {
-	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrCapacity) &&
-		!errors.Is(err, ErrCorruptState)
-}
 
 var policyNames = [numPolicies]string{"closed", "open", "wait"}
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // failing is a store that returns the same result and error for every demand.
@@ -18,11 +19,11 @@ type failing struct {
 	err error
 }
 
-func (s failing) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (s failing) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	return s.res, s.err
 }
 
-func (s failing) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result) error {
+func (s failing) TakeAll(_ context.Context, _ []driver.Demand, out []ratelimit.Result) error {
 	for i := range out {
 		out[i] = s.res
 	}
@@ -47,21 +48,21 @@ func TestPolicy(t *testing.T) {
 		{ratelimit.FailClosed, ratelimit.ErrOutcomeUnknown, false},
 		{ratelimit.FailOpen, ratelimit.ErrUnavailable, true},
 		{ratelimit.FailOpen, ratelimit.ErrOutcomeUnknown, true},
-		{ratelimit.FailOpen, ratelimit.ErrCapacity, false},
-		{ratelimit.FailOpen, bothOf(ratelimit.ErrUnavailable, ratelimit.ErrCapacity), false},
-		{ratelimit.FailOpen, bothOf(ratelimit.ErrCapacity, ratelimit.ErrOutcomeUnknown), false},
-		{ratelimit.FailOpen, bothOf(ratelimit.ErrUnavailable, ratelimit.ErrCorruptState), false},
-		{ratelimit.FailOpen, ratelimit.ErrClosed, true},
-		{ratelimit.FailOpen, ratelimit.ErrCorruptState, false},
+		{ratelimit.FailOpen, driver.ErrCapacity, false},
+		{ratelimit.FailOpen, bothOf(ratelimit.ErrUnavailable, driver.ErrCapacity), false},
+		{ratelimit.FailOpen, bothOf(driver.ErrCapacity, ratelimit.ErrOutcomeUnknown), false},
+		{ratelimit.FailOpen, bothOf(ratelimit.ErrUnavailable, driver.ErrCorruptState), false},
+		{ratelimit.FailOpen, driver.ErrClosed, true},
+		{ratelimit.FailOpen, driver.ErrCorruptState, false},
 		{ratelimit.FailOpen, ratelimit.ErrExceedsLimit, false},
 		{ratelimit.FailOpen, ratelimit.ErrInvalidDemand, false},
-		{ratelimit.FailOpen, ratelimit.ErrNoScript, false},
+		{ratelimit.FailOpen, driver.ErrNoScript, false},
 		{ratelimit.FailOpen, errors.New("other"), false},
 		{ratelimit.FailWait, ratelimit.ErrOutcomeUnknown, false},
-		{ratelimit.FailWait, ratelimit.ErrCorruptState, false},
-		{ratelimit.FailWait, ratelimit.ErrCapacity, false},
-		{ratelimit.FailWait, bothOf(ratelimit.ErrUnavailable, ratelimit.ErrCapacity), false},
-		{ratelimit.FailWait, ratelimit.ErrClosed, false},
+		{ratelimit.FailWait, driver.ErrCorruptState, false},
+		{ratelimit.FailWait, driver.ErrCapacity, false},
+		{ratelimit.FailWait, bothOf(ratelimit.ErrUnavailable, driver.ErrCapacity), false},
+		{ratelimit.FailWait, driver.ErrClosed, false},
 		{ratelimit.FailWait + 1, ratelimit.ErrUnavailable, false},
 	} {
 		for limits := 1; limits <= 2; limits++ {
@@ -115,7 +116,7 @@ func testFullStore(t *testing.T) {
 					return r.Result(), nil
 				},
 			} {
-				if res, err := ask(); res.Allowed || !errors.Is(err, ratelimit.ErrCapacity) ||
+				if res, err := ask(); res.Allowed || !errors.Is(err, driver.ErrCapacity) ||
 					errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v, %d limits, %s: %+v, %v; want ErrCapacity", policy, limits,
 						name, res, err)
@@ -218,12 +219,12 @@ func TestPolicyEndedContext(t *testing.T) {
 // silent is a store that never answers.
 type silent struct{}
 
-func (silent) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+func (silent) Take(ctx context.Context, _ driver.Demand) (ratelimit.Result, error) {
 	<-ctx.Done()
 	return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
 }
 
-func (s silent) TakeAll(ctx context.Context, ds []ratelimit.Demand, _ []ratelimit.Result) error {
+func (s silent) TakeAll(ctx context.Context, ds []driver.Demand, _ []ratelimit.Result) error {
 	_, err := s.Take(ctx, ds[0])
 	return err
 }

@@ -40,7 +40,7 @@
 // that nothing was recorded. [ErrOutcomeUnknown], which wraps [ErrUnavailable], means that the
 // demand may have been recorded. After ErrOutcomeUnknown the module never repeats the call. After
 // other errors that wrap ErrUnavailable it does so in two cases only: in a wait, as [FailWait]
-// describes, and in layer.ResetCorrupt after [ErrCorruptState]. The [Policy] of a limiter says
+// describes, and in layer.ResetCorrupt after [driver.ErrCorruptState]. The [Policy] of a limiter says
 // whether it admits a demand that the store leaves undecided.
 //
 // All other errors are returned before anything is recorded. They report a call that is wrong
@@ -64,6 +64,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/direct"
 )
 
@@ -79,11 +80,11 @@ import (
 // error, its Result is zero, except as described at [Limiter.WaitN].
 //
 // The errors of its methods wrap one of these:
-//   - [ErrInvalidDemand]: the key is empty, or n is negative or more than [MaxUnits].
+//   - [ErrInvalidDemand]: the key is empty, or n is negative or more than [driver.MaxUnits].
 //   - [ErrExceedsLimit]: n is more than [Limiter.Max], but not more than MaxUnits. Force and
 //     GiveBack accept a larger n.
 //   - [ErrUnavailable]: the demand is undecided. This includes a call whose context has ended.
-//   - [errors.ErrUnsupported]: the store cannot run the algorithm ([ErrNoScript]), or cannot decide
+//   - [errors.ErrUnsupported]: the store cannot run the algorithm ([driver.ErrNoScript]), or cannot decide
 //     several limits together.
 //
 // Waits and reservations have further errors; see [Limiter.WaitN], [Reservation.Commit] and
@@ -117,14 +118,14 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if len(algorithms) == 0 {
 		return nil, fmt.Errorf("%w: no limit", ErrInvalidOptions)
 	}
-	limits, ds := make([]Limit, len(algorithms)), make([]Demand, len(algorithms))
+	limits := make([]Limit, len(algorithms))
 	for i, a := range algorithms {
 		if err := checkAlgorithm(a); err != nil {
 			return nil, err
 		}
-		limits[i], ds[i].Algorithm = a.Limit(), a
+		limits[i] = a.Limit()
 	}
-	if err := checkDistinct(ds); err != nil {
+	if err := checkDistinct(algorithms); err != nil {
 		return nil, err
 	}
 	l := &Limiter{
@@ -132,7 +133,7 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 		waiting: newWaitQueues(),
 	}
 	l.pool = &sync.Pool{New: func() any {
-		return &scratch{make([]Demand, len(limits)), make([]Result, len(limits))}
+		return &scratch{make([]driver.Demand, len(limits)), make([]Result, len(limits))}
 	}}
 	l.direct, _ = direct.Of(store).(directStore)
 	return l.WithObserver(nil), nil
@@ -199,8 +200,7 @@ func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 	if shadow == nil || shadow.shadow != nil {
 		return nil, fmt.Errorf("%w: the shadow is nil or has a shadow itself", ErrInvalidOptions)
 	}
-	histories := slices.Concat(l.historiesOf(""), shadow.historiesOf(""))
-	if err := checkDistinct(histories); err != nil {
+	if err := checkDistinct(slices.Concat(l.algorithms, shadow.algorithms)); err != nil {
 		return nil, fmt.Errorf("%w: the limits of a shadow need other names: %w",
 			ErrInvalidOptions, err)
 	}
@@ -239,14 +239,14 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, 
 	if l.direct != nil {
 		res.Allowed, res.Source, res.Limit, res.Remaining,
 			res.RetryAfter, res.ResetAfter, res.At, err =
-			l.direct.TakeDirect(ctx, key, l.single, OpTake, n, 0)
+			l.direct.TakeDirect(ctx, key, l.single, driver.OpTake, n, 0)
 	} else {
-		res, err = l.store.Take(ctx, Demand{Key: key, Algorithm: l.single, N: n})
+		res, err = l.store.Take(ctx, driver.Demand{Key: key, Algorithm: l.single, N: n})
 	}
 	if err == nil {
 		return res, nil
 	}
-	if l.admits(ctx, OpTake, err) {
+	if l.admits(ctx, driver.OpTake, err) {
 		return open(l.limits[0]), nil
 	}
 	return Result{}, err
@@ -267,14 +267,14 @@ func (l *Limiter) AllowEach(
 func (l *Limiter) Force(ctx context.Context, key string, n int64) (Result, error) {
 	c := take(key, n)
 	if n != 0 {
-		c.op = OpForce
+		c.op = driver.OpForce
 	}
 	return l.binding(ctx, c)
 }
 
 // Peek returns what Allow would, and takes nothing. Remaining is not reduced by that unit.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.binding(ctx, call{op: OpPeek, key: key, n: 1})
+	return l.binding(ctx, call{op: driver.OpPeek, key: key, n: 1})
 }
 
 // PeekEach returns what AllowEach would, and takes nothing. With n = 0 it peeks for one unit.
@@ -284,7 +284,7 @@ func (l *Limiter) PeekEach(
 	if n == 0 {
 		n = 1
 	}
-	return l.each(ctx, call{op: OpPeek, key: key, n: n}, dst)
+	return l.each(ctx, call{op: driver.OpPeek, key: key, n: n}, dst)
 }
 
 // Wait is WaitN of one unit.
@@ -351,14 +351,14 @@ func (l *Limiter) WaitEach(
 // An error wraps [ErrInvalidDemand], before any I/O, if there is not one result for each limit or
 // if one of them is a refusal. No policy applies: an error of the store is returned.
 func (l *Limiter) GiveBack(ctx context.Context, key string, n int64, admission ...Result) error {
-	_, err := l.binding(ctx, call{op: OpGiveBack, key: key, n: n, admission: admission})
+	_, err := l.binding(ctx, call{op: driver.OpGiveBack, key: key, n: n, admission: admission})
 	return err
 }
 
 // Reset deletes the history of key under all limits of l. No policy applies: an error of the store
 // is returned.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	_, err := l.binding(ctx, call{op: OpReset, key: key})
+	_, err := l.binding(ctx, call{op: driver.OpReset, key: key})
 	return err
 }
 
@@ -403,7 +403,7 @@ func (l *Limiter) decide(ctx context.Context, c call, s *scratch) (time.Duration
 	switch {
 	case c.wait:
 		return l.wait(ctx, c, s)
-	case c.op == OpGiveBack:
+	case c.op == driver.OpGiveBack:
 		return 0, l.giveBack(ctx, c, s)
 	}
 	return 0, l.ask(ctx, c, s)

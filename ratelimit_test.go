@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestNewErrors(t *testing.T) {
@@ -110,20 +111,20 @@ func TestNewCopiesItsArguments(t *testing.T) {
 var methods = []struct {
 	name  string
 	usesN bool
-	op    ratelimit.Op
+	op    driver.Op
 	call  func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error
 }{
-	{"Allow", false, ratelimit.OpTake,
+	{"Allow", false, driver.OpTake,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.Allow(ctx, key)
 			return err
 		}},
-	{"AllowN", true, ratelimit.OpTake,
+	{"AllowN", true, driver.OpTake,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.AllowN(ctx, key, n)
 			return err
 		}},
-	{"AllowEach", true, ratelimit.OpTake,
+	{"AllowEach", true, driver.OpTake,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			dst := []ratelimit.Result{{Limit: 77}}
 			got, err := l.AllowEach(ctx, key, n, dst)
@@ -132,12 +133,12 @@ var methods = []struct {
 			}
 			return err
 		}},
-	{"Peek", false, ratelimit.OpPeek,
+	{"Peek", false, driver.OpPeek,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.Peek(ctx, key)
 			return err
 		}},
-	{"PeekEach", true, ratelimit.OpPeek,
+	{"PeekEach", true, driver.OpPeek,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			dst := []ratelimit.Result{{Limit: 77}}
 			got, err := l.PeekEach(ctx, key, n, dst)
@@ -146,12 +147,12 @@ var methods = []struct {
 			}
 			return err
 		}},
-	{"Force", true, ratelimit.OpForce,
+	{"Force", true, driver.OpForce,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.Force(ctx, key, n)
 			return err
 		}},
-	{"GiveBack", true, ratelimit.OpGiveBack,
+	{"GiveBack", true, driver.OpGiveBack,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			admission := make([]ratelimit.Result, len(l.Limits()))
 			for i := range admission {
@@ -159,16 +160,16 @@ var methods = []struct {
 			}
 			return l.GiveBack(ctx, key, n, admission...)
 		}},
-	{"Reset", false, ratelimit.OpReset,
+	{"Reset", false, driver.OpReset,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			return l.Reset(ctx, key)
 		}},
-	{"Wait", false, ratelimit.OpTake,
+	{"Wait", false, driver.OpTake,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.Wait(ctx, key)
 			return err
 		}},
-	{"WaitN", true, ratelimit.OpTake,
+	{"WaitN", true, driver.OpTake,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.WaitN(ctx, key, n)
 			return err
@@ -191,7 +192,7 @@ func TestValidationBeforeIO(t *testing.T) {
 		{"n least", t.Context(), "k", -1 << 63, true, []error{ratelimit.ErrInvalidDemand}},
 		{"n beyond the limit", t.Context(), "k", 4, true, []error{ratelimit.ErrExceedsLimit}},
 		{"n beyond MaxUnits", t.Context(), "k",
-			ratelimit.MaxUnits + 1, true, []error{ratelimit.ErrInvalidDemand}},
+			driver.MaxUnits + 1, true, []error{ratelimit.ErrInvalidDemand}},
 		{"context ended", ended, "k",
 			1, false, []error{ratelimit.ErrUnavailable, context.Canceled}},
 	}
@@ -204,7 +205,7 @@ func TestValidationBeforeIO(t *testing.T) {
 				if tt.needN && !m.usesN {
 					continue
 				}
-				if tt.want[0] == ratelimit.ErrExceedsLimit && m.op > ratelimit.OpPeek {
+				if tt.want[0] == ratelimit.ErrExceedsLimit && m.op > driver.OpPeek {
 					continue // these may exceed it
 				}
 				t.Run(m.name+"/"+tt.name, func(t *testing.T) {

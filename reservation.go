@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Reservation holds units that were taken for an estimate, and is settled when the actual number
@@ -49,7 +51,7 @@ type charge struct {
 // nothing, but is refused if no unit is free. A refusal is a Reservation that is not Allowed, not
 // an error.
 //
-// If n is more than [Limiter.Max], but not more than [MaxUnits], the error wraps [ErrExceedsLimit].
+// If n is more than [Limiter.Max], but not more than [driver.MaxUnits], the error wraps [ErrExceedsLimit].
 // To reserve what the limit has instead, reserve min(n, l.Max()). Errors are those of
 // [Limiter.AllowN]; see [ReserveAll] for a context that ends.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
@@ -153,14 +155,14 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 	results, parts := make([]Result, len(n)), make([]part, len(n))
 	var asked []part
 	for i, c := range r.claims {
-		if c.N+n[i] > MaxUnits {
+		if c.N+n[i] > driver.MaxUnits {
 			return nil, fmt.Errorf("%w: the claim would have more than %d units in all",
-				ErrInvalidDemand, MaxUnits)
+				ErrInvalidDemand, driver.MaxUnits)
 		}
 		results[i] = Result{Allowed: true, Limit: c.Limiter.Max()}
-		parts[i] = part{limiter: c.Limiter, call: call{op: OpPeek, key: c.Key}}
+		parts[i] = part{limiter: c.Limiter, call: call{op: driver.OpPeek, key: c.Key}}
 		if n[i] > 0 {
-			parts[i].op, parts[i].n = OpTake, n[i]
+			parts[i].op, parts[i].n = driver.OpTake, n[i]
 			asked = append(asked, parts[i])
 		}
 	}
@@ -191,7 +193,7 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 func (r *Reservation) record(parts []part) {
 	c := charge{make([]int64, len(parts)), make([][]Result, len(parts))}
 	for i, p := range parts {
-		if p.op == OpTake && p.results[0].Source != SourceOpen {
+		if p.op == driver.OpTake && p.results[0].Source != SourceOpen {
 			c.units[i], c.admissions[i] = p.n, p.results
 		}
 	}
@@ -219,7 +221,7 @@ func (r *Reservation) record(parts []part) {
 // settled, a further call does nothing.
 //
 // An error wraps [ErrInvalidDemand] if there is not one actual for each claim, if an actual is not
-// between 0 and [MaxUnits], or if the reservation was refused or replaced by its token.
+// between 0 and [driver.MaxUnits], or if the reservation was refused or replaced by its token.
 func (r *Reservation) Commit(ctx context.Context, actual ...int64) error {
 	if !r.Allowed() {
 		return fmt.Errorf("%w: the reservation was refused", ErrInvalidDemand)
@@ -285,7 +287,7 @@ func (r *Reservation) Release(ctx context.Context) error {
 // giveBack returns the part that gives back n units of an admission of c.
 func giveBack(c Claim, n int64, admission []Result) part {
 	return part{limiter: c.Limiter,
-		call: call{op: OpGiveBack, key: c.Key, n: n, admission: admission}}
+		call: call{op: driver.OpGiveBack, key: c.Key, n: n, admission: admission}}
 }
 
 func (r *Reservation) check(n []int64) error {
@@ -294,9 +296,9 @@ func (r *Reservation) check(n []int64) error {
 			len(r.claims))
 	}
 	for _, n := range n {
-		if n < 0 || n > MaxUnits {
+		if n < 0 || n > driver.MaxUnits {
 			return fmt.Errorf("%w: %d is not a number of units from 0 to %d", ErrInvalidDemand, n,
-				MaxUnits)
+				driver.MaxUnits)
 		}
 	}
 	return nil
@@ -367,7 +369,7 @@ func (r *Reservation) balance(actual []int64) (excess []part, surplus []int64) {
 		surplus[i] = max(0, charged-used)
 		if used > charged {
 			excess = append(excess, part{limiter: c.Limiter, call: call{
-				op: OpForce, key: c.Key, n: used - charged,
+				op: driver.OpForce, key: c.Key, n: used - charged,
 			}})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func mustReserve(t *testing.T, claims ...ratelimit.Claim) *ratelimit.Reservation {
@@ -156,12 +157,12 @@ func TestReservationArguments(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
 	b.store.made()
-	for _, n := range [][]int64{{1}, {1, 2, 3}, {1, -1}, {1, ratelimit.MaxUnits + 1}} {
+	for _, n := range [][]int64{{1}, {1, 2, 3}, {1, -1}, {1, driver.MaxUnits + 1}} {
 		wantErr(t, r.Commit(t.Context(), n...), ratelimit.ErrInvalidDemand)
 		_, err := r.Extend(t.Context(), n...)
 		wantErr(t, err, ratelimit.ErrInvalidDemand)
 	}
-	_, err := r.Extend(t.Context(), 0, ratelimit.MaxUnits)
+	_, err := r.Extend(t.Context(), 0, driver.MaxUnits)
 	wantErr(t, err, ratelimit.ErrInvalidDemand)
 	wantCalls(t, b.store)
 	noErr(t, r.Commit(t.Context(), 1, 10))
@@ -262,11 +263,11 @@ func TestReservationObserved(t *testing.T) {
 	noErr(t, mustReserve(t, claims[0], ratelimit.Claim{Limiter: claims[1].Limiter, Key: "k2",
 		N: 60}).Commit(t.Context(), 1, 65))
 	want := []struct {
-		op ratelimit.Op
+		op driver.Op
 		n  int64
 	}{
-		{ratelimit.OpTake, 60}, {ratelimit.OpGiveBack, 10},
-		{ratelimit.OpTake, 60}, {ratelimit.OpForce, 5},
+		{driver.OpTake, 60}, {driver.OpGiveBack, 10},
+		{driver.OpTake, 60}, {driver.OpForce, 5},
 	}
 	if len(seen.seen) != len(want) {
 		t.Fatalf("%+v", seen.seen)
@@ -284,13 +285,13 @@ type leavingStore struct {
 	leave func()
 }
 
-func (s leavingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s leavingStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.leave()
 	return s.mapStore.Take(ctx, d)
 }
 
 func (s leavingStore) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	s.leave()
 	return s.mapStore.TakeAll(ctx, ds, out)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // maxShadows is how many calls of the shadow of a limiter may be in flight at the same time.
@@ -36,7 +38,7 @@ func newShadow(l *Limiter) *shadow {
 // askShadow starts the call of c on l's shadow, after l has decided it. It does not wait for the
 // shadow.
 func (l *Limiter) askShadow(ctx context.Context, c call, results []Result, err error) {
-	if l.shadow == nil || c.op != OpTake {
+	if l.shadow == nil || c.op != driver.OpTake {
 		return
 	}
 	select {

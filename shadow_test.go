@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // shadowed returns a limiter of 5 a minute with a shadow of 2 a minute, and what the shadow's
@@ -67,7 +68,7 @@ func TestShadow(t *testing.T) {
 // stuckStore does not answer until the context ends.
 type stuckStore struct{ ratelimit.Store }
 
-func (stuckStore) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+func (stuckStore) Take(ctx context.Context, _ driver.Demand) (ratelimit.Result, error) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Minute):
@@ -155,7 +156,7 @@ func TestShadowAfterAnError(t *testing.T) {
 // panicStore panics.
 type panicStore struct{ ratelimit.Store }
 
-func (panicStore) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (panicStore) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	panic("store")
 }
 

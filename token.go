@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // ErrInvalidToken means that the text passed to [Resume] is not a token that [Reservation.Token]
@@ -157,14 +159,14 @@ func (t token) check() error {
 		for i, c := range t.Claims {
 			stamps := ch.Stamps[i]
 			recorded := len(stamps) == len(c.Limits) && !slices.ContainsFunc(stamps, outOfTime)
-			if ch.Units[i] < 0 || ch.Units[i] > MaxUnits || ch.Units[i] > 0 && !recorded {
+			if ch.Units[i] < 0 || ch.Units[i] > driver.MaxUnits || ch.Units[i] > 0 && !recorded {
 				return bad
 			}
 			total[i] += ch.Units[i]
 		}
 	}
 	for i, c := range t.Claims {
-		if len(c.Key) == 0 || len(c.Limits) == 0 || c.N < total[i] || c.N > MaxUnits {
+		if len(c.Key) == 0 || len(c.Limits) == 0 || c.N < total[i] || c.N > driver.MaxUnits {
 			return bad
 		}
 	}

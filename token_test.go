@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestToken: another process can settle a reservation from its token alone.
@@ -125,16 +126,16 @@ func TestTokenTooLong(t *testing.T) {
 // wroteStore keeps the demands of its calls.
 type wroteStore struct {
 	*mapStore
-	asked []ratelimit.Demand
+	asked []driver.Demand
 }
 
-func (s *wroteStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *wroteStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.asked = append(s.asked, d)
 	return s.mapStore.Take(ctx, d)
 }
 
 func (s *wroteStore) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	s.asked = append(s.asked, ds...)
 	return s.mapStore.TakeAll(ctx, ds, out)
@@ -155,7 +156,7 @@ type tokenText struct {
 }
 
 // gives reports whether the token names the record, and at least the units, that d gives back.
-func (tok tokenText) gives(d ratelimit.Demand) bool {
+func (tok tokenText) gives(d driver.Demand) bool {
 	for i, c := range tok.C {
 		limit := slices.Index(c.L, d.Algorithm.Limit().Name)
 		if string(c.K) != d.Key || limit < 0 {
@@ -197,7 +198,7 @@ func cancelToken(t *testing.T, text string) bool {
 		wantErr(t, err, ratelimit.ErrDuplicateDemand) // of two claims on one history
 	}
 	for _, d := range store.asked {
-		if d.Op != ratelimit.OpGiveBack || !says.gives(d) {
+		if d.Op != driver.OpGiveBack || !says.gives(d) {
 			t.Errorf("%s: Cancel asked for %+v", raw, d)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
@@ -17,7 +18,7 @@ func (l *Limiter) wait(ctx context.Context, c call, s *scratch) (time.Duration, 
 	var queued time.Duration
 	if !l.waiting.enter(key) {
 		l.fill(c, s)
-		if err := CheckTakeAll(ctx, s.demands, s.results); err != nil {
+		if err := driver.CheckTakeAll(ctx, s.demands, s.results); err != nil {
 			return 0, err
 		}
 		began := time.Now()
@@ -130,8 +131,8 @@ func waitAll(
 
 // waitsOut reports whether a wait continues after the store has returned err.
 func (l *Limiter) waitsOut(err error) bool {
-	return l.policy == FailWait && IsOutage(err) && !errors.Is(err, ErrOutcomeUnknown) &&
-		!errors.Is(err, ErrClosed)
+	return l.policy == FailWait && driver.IsOutage(err) && !errors.Is(err, ErrOutcomeUnknown) &&
+		!errors.Is(err, driver.ErrClosed)
 }
 
 // The first and the longest pause between calls of an unavailable store. Each pause is shortened by

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // waits are calls of WaitN on one key that begin one after another.
@@ -277,13 +278,13 @@ type slowStore struct {
 	latency time.Duration
 }
 
-func (s *slowStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *slowStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	time.Sleep(s.latency)
 	return s.mapStore.Take(ctx, d)
 }
 
 func (s *slowStore) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	time.Sleep(s.latency)
 	return s.mapStore.TakeAll(ctx, ds, out)
@@ -368,7 +369,7 @@ type panickingStore struct {
 	panics int
 }
 
-func (s *panickingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *panickingStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	if s.panics > 0 {
 		s.panics--
 		time.Sleep(time.Second)
@@ -407,8 +408,8 @@ func (s *mapStore) fail(err error) {
 // store.
 func TestWaitUnavailable(t *testing.T) {
 	for _, cause := range []error{
-		ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown, ratelimit.ErrCapacity,
-		ratelimit.ErrCorruptState, ratelimit.ErrClosed, errors.New("another"),
+		ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown, driver.ErrCapacity,
+		driver.ErrCorruptState, driver.ErrClosed, errors.New("another"),
 	} {
 		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen,
 			ratelimit.FailWait} {
@@ -427,7 +428,7 @@ func TestWaitUnavailable(t *testing.T) {
 					w.wg.Wait()
 
 					waitsOut := policy == ratelimit.FailWait && cause == ratelimit.ErrUnavailable
-					opens := policy == ratelimit.FailOpen && ratelimit.IsOutage(cause)
+					opens := policy == ratelimit.FailOpen && driver.IsOutage(cause)
 					switch a, b := w.err["a"], w.err["b"]; {
 					case waitsOut:
 						if a != nil || b != nil || w.res["a"].Source != ratelimit.SourceStore {

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
@@ -23,15 +23,15 @@ import (
 // is reduced, the next call shortens the key's block. Until the end of the block every take is
 // refused, whatever its units. Takes and units that are given back change nothing. A state is 8
 // bytes.
-type Block struct{ limit ratelimit.Limit }
+type Block struct{ limit driver.Limit }
 
-var _ ratelimit.Algorithm = Block{}
+var _ driver.Algorithm = Block{}
 
 // Blocking returns the algorithm that blocks keys, for longest at most. [ratelimit.New] returns an
-// error if the name is missing, or if longest is not between [ratelimit.MinWindow] and
-// [ratelimit.MaxWindow].
+// error if the name is missing, or if longest is not between [driver.MinWindow] and
+// [driver.MaxWindow].
 func Blocking(name string, longest time.Duration) Block {
-	return Block{ratelimit.Limit{Name: name, Max: BlockFor(longest), Window: longest}}
+	return Block{driver.Limit{Name: name, Max: BlockFor(longest), Window: longest}}
 }
 
 // BlockFor returns the units of a Force that blocks for d: milliseconds, rounded up. d must be
@@ -45,7 +45,7 @@ func (b Block) Name() string { return "block1" }
 
 // Limit returns a limit whose Window is the longest time of a block, and whose Max is that time in
 // milliseconds.
-func (b Block) Limit() ratelimit.Limit { return b.limit }
+func (b Block) Limit() driver.Limit { return b.limit }
 
 // Validate returns an error if the name or the longest time is out of range.
 func (b Block) Validate() error { return b.limit.Validate() }
@@ -54,12 +54,12 @@ func (b Block) Validate() error { return b.limit.Validate() }
 // the epoch.
 const endSize = 8
 
-// Step decides d; see [ratelimit.Algorithm].
+// Step decides d; see [driver.Algorithm].
 func (b Block) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) (next []byte, keep time.Duration, res ratelimit.Result) {
-	res = ratelimit.Result{Allowed: true, Limit: b.limit.Max, Remaining: b.limit.Max, At: now}
-	if d.Op == ratelimit.OpReset {
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	res = driver.Result{Allowed: true, Limit: b.limit.Max, Remaining: b.limit.Max, At: now}
+	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
@@ -67,19 +67,19 @@ func (b Block) Step(
 	}
 	end, ok := decodeBlock(state)
 	if !ok {
-		return nil, -1, ratelimit.Result{}
+		return nil, -1, driver.Result{}
 	}
 	longest := now + b.limit.Window.Microseconds()
 	write := end > longest // the clock was ahead, or the longest time was longer
 	end = min(end, longest)
-	if d.Op == ratelimit.OpForce {
+	if d.Op == driver.OpForce {
 		if forced := now + min(1000*d.N, longest-now); forced > end {
 			end, write = forced, true
 		}
 	}
 	if left := time.Duration(end-now) * time.Microsecond; left > 0 {
 		res.Remaining, res.ResetAfter = 0, left
-		if d.Op <= ratelimit.OpPeek {
+		if d.Op <= driver.OpPeek {
 			res.Allowed, res.RetryAfter = false, left
 		}
 	}
@@ -104,6 +104,6 @@ func decodeBlock(state []byte) (end int64, ok bool) {
 var blockScript = luaconst.Source(luaFiles, "block.lua")
 
 // Script returns the step in Lua. Its args are Max and the longest time in microseconds.
-func (b Block) Script() ratelimit.Script {
-	return ratelimit.Script{Name: b.Name(), Source: blockScript, Args: limitArgs}
+func (b Block) Script() driver.Script {
+	return driver.Script{Name: b.Name(), Source: blockScript, Args: limitArgs}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestBlock: a key is refused until its block ends, and not one microsecond longer.
@@ -68,8 +69,8 @@ func TestBlock(t *testing.T) {
 func TestBlockShortened(t *testing.T) {
 	const begin = int64(1_800_000_000_000_000)
 	day, hour := algorithm.Blocking("b", 24*time.Hour), algorithm.Blocking("b", time.Hour)
-	force := ratelimit.Demand{Op: ratelimit.OpForce, N: algorithm.BlockFor(24 * time.Hour)}
-	peek := ratelimit.Demand{Op: ratelimit.OpPeek, N: 1}
+	force := driver.Demand{Op: driver.OpForce, N: algorithm.BlockFor(24 * time.Hour)}
+	peek := driver.Demand{Op: driver.OpPeek, N: 1}
 	state, _, _ := day.Step(nil, begin, force)
 	state, keep, res := hour.Step(state, begin, peek)
 	if keep != time.Hour || res.Allowed || res.RetryAfter != time.Hour {
@@ -89,7 +90,7 @@ func TestBlockValidate(t *testing.T) {
 		algorithm.Blocking("b", -time.Hour),
 		algorithm.Blocking("b", 1000*24*time.Hour),
 	} {
-		if _, err := ratelimit.New(stubStore{}, b); !errors.Is(err, ratelimit.ErrInvalidLimit) {
+		if _, err := ratelimit.New(stubStore{}, b); !errors.Is(err, driver.ErrInvalidLimit) {
 			t.Errorf("%v: %v", b, err)
 		}
 	}
@@ -98,7 +99,7 @@ func TestBlockValidate(t *testing.T) {
 	}
 }
 
-type stubStore struct{ ratelimit.Store }
+type stubStore struct{ driver.Store }
 
 // TestBlockSuite: blocks beside logs pass the suite.
 func TestBlockSuite(t *testing.T) {
@@ -110,9 +111,9 @@ func TestBlockSuite(t *testing.T) {
 		t.Cleanup(func() { store.Close() })
 		return conformance.Harness{Store: store}
 	}, &conformance.Options{
-		Algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{
-			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
-			func(l ratelimit.Limit) ratelimit.Algorithm {
+		Algorithms: []func(driver.Limit) driver.Algorithm{
+			func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) },
+			func(l driver.Limit) driver.Algorithm {
 				return algorithm.Blocking(l.Name, l.Window)
 			},
 		},
@@ -130,7 +131,7 @@ func FuzzBlock(f *testing.F) {
 	f.Add([]byte{0, 6, 0, 0, 0, 0, 0, 0}, int64(1_800_000_000_000_000), int64(5), uint8(0))
 	f.Fuzz(func(t *testing.T, state []byte, now, n int64, op uint8) {
 		now &= 1<<52 - 1
-		d := ratelimit.Demand{Op: ratelimit.Op(op % 5), N: 1 + n&(ratelimit.MaxUnits-1)}
+		d := driver.Demand{Op: driver.Op(op % 5), N: 1 + n&(driver.MaxUnits-1)}
 		b := algorithm.Blocking("b", time.Hour)
 		next, keep, res := b.Step(state, now, d)
 		if keep < 0 {
@@ -141,7 +142,7 @@ func FuzzBlock(f *testing.F) {
 			t.Errorf("%+v", res)
 		}
 		if keep > 0 && len(next) > 0 {
-			peek := ratelimit.Demand{Op: ratelimit.OpPeek, N: 1}
+			peek := driver.Demand{Op: driver.OpPeek, N: 1}
 			if _, again, res := b.Step(next, now, peek); again != 0 || res.Allowed {
 				t.Errorf("Step does not read what it has written: %v, %+v", again, res)
 			}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
@@ -19,15 +19,15 @@ import (
 // [Fixed.WithOffset]. A state is 32 bytes, whatever the limit. Units can be given back until the
 // end of the window in which they were admitted.
 type Fixed struct {
-	limit  ratelimit.Limit
+	limit  driver.Limit
 	offset time.Duration
 }
 
-var _ ratelimit.Algorithm = Fixed{}
+var _ driver.Algorithm = Fixed{}
 
 // FixedWindow returns the algorithm that counts in fixed windows. [ratelimit.New] returns an error
 // if the limit is out of range.
-func FixedWindow(limit ratelimit.Limit) Fixed { return Fixed{limit: limit} }
+func FixedWindow(limit driver.Limit) Fixed { return Fixed{limit: limit} }
 
 // WithOffset returns f with windows that begin offset later: with an offset of 5 hours, a day
 // begins at 05:00 UTC. [ratelimit.New] returns an error unless the offset is from 0 to less than
@@ -44,7 +44,7 @@ func (f Fixed) WithOffset(offset time.Duration) Fixed {
 func (f Fixed) Name() string { return "fixed1" }
 
 // Limit returns the limit.
-func (f Fixed) Limit() ratelimit.Limit { return f.limit }
+func (f Fixed) Limit() driver.Limit { return f.limit }
 
 // Validate returns an error if the limit or the offset is out of range.
 func (f Fixed) Validate() error {
@@ -53,7 +53,7 @@ func (f Fixed) Validate() error {
 	}
 	if f.offset < 0 || f.offset >= f.limit.Window {
 		return fmt.Errorf("%w: offset %v is not from 0 to less than the Window %v",
-			ratelimit.ErrInvalidLimit, f.offset, f.limit.Window)
+			driver.ErrInvalidLimit, f.offset, f.limit.Window)
 	}
 	return nil
 }
@@ -69,16 +69,16 @@ type fixedState struct {
 const (
 	fixedSize    = 32
 	maxFixedUsed = 1 << 48
-	maxLength    = 1 << 45 // more than ratelimit.MaxWindow
+	maxLength    = 1 << 45 // more than driver.MaxWindow
 	endOfTime    = 1 << 52 // in 2112
 )
 
-// Step decides d; see [ratelimit.Algorithm].
+// Step decides d; see [driver.Algorithm].
 func (f Fixed) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) (next []byte, keep time.Duration, res ratelimit.Result) {
-	res = ratelimit.Result{Allowed: true, Limit: f.limit.Max, Remaining: f.limit.Max, At: now}
-	if d.Op == ratelimit.OpReset {
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	res = driver.Result{Allowed: true, Limit: f.limit.Max, Remaining: f.limit.Max, At: now}
+	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
@@ -86,7 +86,7 @@ func (f Fixed) Step(
 	}
 	s, ok := decodeFixed(state)
 	if !ok {
-		return nil, -1, ratelimit.Result{}
+		return nil, -1, driver.Result{}
 	}
 	window, write := f.limit.Window.Microseconds(), false
 	fresh := fixedState{begin: max(0, f.end(now)-window), length: window, written: now}
@@ -99,11 +99,11 @@ func (f Fixed) Step(
 
 	fits := d.N <= f.limit.Max-s.used
 	switch {
-	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		s.used = min(s.used+d.N, maxFixedUsed)
 		s.length, s.written, write = window, max(now, s.written), true
 		res.At = max(now, s.begin)
-	case d.Op == ratelimit.OpGiveBack:
+	case d.Op == driver.OpGiveBack:
 		back := min(d.N, s.used)
 		if s.begin <= d.At && d.At < f.until(s) && back > 0 {
 			s.used, write = s.used-back, true
@@ -163,11 +163,11 @@ func (s fixedState) encode(dst []byte) []byte {
 var fixedScript = luaconst.Source(luaFiles, "fixedwindow.lua")
 
 // Script returns the step in Lua. Its args are Max, and the Window and the offset in microseconds.
-func (f Fixed) Script() ratelimit.Script {
-	return ratelimit.Script{Name: f.Name(), Source: fixedScript, Args: fixedArgs, Sums: true}
+func (f Fixed) Script() driver.Script {
+	return driver.Script{Name: f.Name(), Source: fixedScript, Args: fixedArgs, Sums: true}
 }
 
-func fixedArgs(dst []int64, d ratelimit.Demand) []int64 {
+func fixedArgs(dst []int64, d driver.Demand) []int64 {
 	f := d.Algorithm.(Fixed)
 	return append(dst, f.limit.Max, f.limit.Window.Microseconds(), f.offset.Microseconds())
 }

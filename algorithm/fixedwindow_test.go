@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestFixedWindow: a window admits up to Max, and the next one begins anew.
 func TestFixedWindow(t *testing.T) {
-	a := algorithm.FixedWindow(ratelimit.PerMinute("f", 3))
+	a := algorithm.FixedWindow(driver.PerMinute("f", 3))
 	at := func(clock string) int64 {
 		when, err := time.Parse(time.TimeOnly, clock)
 		if err != nil {
@@ -47,7 +47,7 @@ func TestFixedWindow(t *testing.T) {
 
 // TestFixedWindowOffset: windows begin at the offset.
 func TestFixedWindowOffset(t *testing.T) {
-	day := algorithm.FixedWindow(ratelimit.PerDay("f", 1)).WithOffset(5 * time.Hour)
+	day := algorithm.FixedWindow(driver.PerDay("f", 1)).WithOffset(5 * time.Hour)
 	s := &stepper{now: time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC).UnixMicro()}
 	if res := s.take(t, day, 1); !res.Allowed || res.ResetAfter != time.Hour {
 		t.Errorf("at 04:00: %+v", res)
@@ -63,13 +63,13 @@ func TestFixedWindowOffset(t *testing.T) {
 }
 
 func TestFixedWindowInvalid(t *testing.T) {
-	day := ratelimit.PerDay("f", 1)
+	day := driver.PerDay("f", 1)
 	for name, a := range map[string]algorithm.Fixed{
 		"no limit":          {},
 		"a negative offset": algorithm.FixedWindow(day).WithOffset(-1),
 		"a whole window":    algorithm.FixedWindow(day).WithOffset(24 * time.Hour),
 	} {
-		if err := a.Validate(); !errors.Is(err, ratelimit.ErrInvalidLimit) {
+		if err := a.Validate(); !errors.Is(err, driver.ErrInvalidLimit) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -78,12 +78,12 @@ func TestFixedWindowInvalid(t *testing.T) {
 // TestFixedWindowGivesBack: units are given back to their window, no more than it has, and none
 // after its end.
 func TestFixedWindowGivesBack(t *testing.T) {
-	a := algorithm.FixedWindow(ratelimit.PerMinute("f", 5))
+	a := algorithm.FixedWindow(driver.PerMinute("f", 5))
 	s := &stepper{now: 90_000_000}
 	first := s.take(t, a, 3)
 	s.now += 20_000_000
 	s.take(t, a, 1)
-	back := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 2, At: first.At}
+	back := driver.Demand{Op: driver.OpGiveBack, N: 2, At: first.At}
 	if res := s.step(t, a, back); res.Remaining != 3 {
 		t.Errorf("two of four given back: %+v", res)
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
@@ -23,22 +23,22 @@ import (
 // Result.At of an admission is the time at which the bucket is full again if nothing else is
 // admitted. A give-back returns only units that the bucket has not refilled since the admission.
 // Giving the same units back twice is not detected.
-type Bucket struct{ limit ratelimit.Limit }
+type Bucket struct{ limit driver.Limit }
 
-var _ ratelimit.Algorithm = Bucket{}
+var _ driver.Algorithm = Bucket{}
 
 // TokenBucket returns the algorithm of a bucket that holds Max units and fills in a Window.
 // [ratelimit.New] returns an error if the limit is out of range.
-func TokenBucket(limit ratelimit.Limit) Bucket { return Bucket{limit} }
+func TokenBucket(limit driver.Limit) Bucket { return Bucket{limit} }
 
 // GCRA returns TokenBucket(limit), under the name of its computation.
-func GCRA(limit ratelimit.Limit) Bucket { return Bucket{limit} }
+func GCRA(limit driver.Limit) Bucket { return Bucket{limit} }
 
 // Name returns "gcra1", the name of the encoding.
 func (b Bucket) Name() string { return "gcra1" }
 
 // Limit returns the limit.
-func (b Bucket) Limit() ratelimit.Limit { return b.limit }
+func (b Bucket) Limit() driver.Limit { return b.limit }
 
 // Validate returns an error if the limit is out of range.
 func (b Bucket) Validate() error { return b.limit.Validate() }
@@ -63,12 +63,12 @@ const (
 	maxDebt = 1 << 50
 )
 
-// Step decides d; see [ratelimit.Algorithm].
+// Step decides d; see [driver.Algorithm].
 func (b Bucket) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) (next []byte, keep time.Duration, res ratelimit.Result) {
-	res = ratelimit.Result{Allowed: true, Limit: b.limit.Max, Remaining: b.limit.Max, At: now}
-	if d.Op == ratelimit.OpReset {
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	res = driver.Result{Allowed: true, Limit: b.limit.Max, Remaining: b.limit.Max, At: now}
+	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
@@ -76,7 +76,7 @@ func (b Bucket) Step(
 	}
 	s, ok := b.decode(state)
 	if !ok {
-		return nil, -1, ratelimit.Result{}
+		return nil, -1, driver.Result{}
 	}
 	window, write := b.limit.Window.Microseconds(), false
 	if ahead := s.written - now; ahead > window { // the clock was ahead
@@ -90,10 +90,10 @@ func (b Bucket) Step(
 	full := b.add(s.full, cost)
 	fits := full.us < now+window || full == instant{us: now + window}
 	switch {
-	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		s.full, s.written, write = atMost(full, now+maxDebt), max(now, s.written), true
 		res.At = s.full.us
-	case d.Op == ratelimit.OpGiveBack:
+	case d.Op == driver.OpGiveBack:
 		if full := min(d.At, s.full.us); full > now {
 			s.full, write = b.subtract(s.full, atMost(cost, full-now)), true
 		}
@@ -176,7 +176,7 @@ func (b Bucket) decode(state []byte) (s bucketState, ok bool) {
 	s.full.part = int64(binary.BigEndian.Uint64(state[8:]))
 	most := int64(binary.BigEndian.Uint64(state[16:]))
 	s.written = int64(binary.BigEndian.Uint64(state[24:]))
-	if most < 1 || most > ratelimit.MaxUnits || s.full.part < 0 || s.full.part >= most ||
+	if most < 1 || most > driver.MaxUnits || s.full.part < 0 || s.full.part >= most ||
 		s.written < 0 || s.written >= endOfTime || s.full.us < 0 ||
 		s.full.us > s.written+maxDebt {
 		return s, false
@@ -197,6 +197,6 @@ func (b Bucket) encode(dst []byte, s bucketState) []byte {
 var bucketScript = luaconst.Source(luaFiles, "gcra.lua")
 
 // Script returns the step in Lua. Its args are Max and the Window in microseconds.
-func (b Bucket) Script() ratelimit.Script {
-	return ratelimit.Script{Name: b.Name(), Source: bucketScript, Args: limitArgs}
+func (b Bucket) Script() driver.Script {
+	return driver.Script{Name: b.Name(), Source: bucketScript, Args: limitArgs}
 }

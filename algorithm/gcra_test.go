@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestTokenBucket: the bucket admits a burst, and then at its rate.
 func TestTokenBucket(t *testing.T) {
-	a := algorithm.TokenBucket(ratelimit.PerSecond("b", 3))
-	if a != algorithm.GCRA(ratelimit.PerSecond("b", 3)) {
+	a := algorithm.TokenBucket(driver.PerSecond("b", 3))
+	if a != algorithm.GCRA(driver.PerSecond("b", 3)) {
 		t.Error("GCRA is another algorithm")
 	}
 	s := &stepper{}
@@ -44,10 +44,10 @@ func TestTokenBucket(t *testing.T) {
 // TestTokenBucketGivesBack: a give-back returns the units that the bucket has not refilled since,
 // and no more.
 func TestTokenBucketGivesBack(t *testing.T) {
-	a := algorithm.TokenBucket(ratelimit.PerSecond("b", 10))
+	a := algorithm.TokenBucket(driver.PerSecond("b", 10))
 	s := &stepper{now: 1_000_000}
 	first := s.take(t, a, 5)
-	back := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 5, At: first.At}
+	back := driver.Demand{Op: driver.OpGiveBack, N: 5, At: first.At}
 	s.now += 300_000 // three units have been refilled
 	if res := s.step(t, a, back); res.Remaining != 10 {
 		t.Errorf("the two others: %+v", res)
@@ -57,7 +57,7 @@ func TestTokenBucketGivesBack(t *testing.T) {
 		t.Errorf("given back twice, within the time of the first: %+v", res)
 	}
 	s.now = first.At
-	s.step(t, a, ratelimit.Demand{Op: ratelimit.OpReset})
+	s.step(t, a, driver.Demand{Op: driver.OpReset})
 	s.take(t, a, 10)
 	if res := s.step(t, a, back); res.Remaining != 0 {
 		t.Errorf("after the bucket has refilled them: %+v", res)
@@ -86,7 +86,7 @@ func ceil(x *big.Rat) int64 {
 }
 
 // step decides a take, a peek, a force or a give-back, without bounds of its numbers.
-func (m *bucketModel) step(l ratelimit.Limit, d ratelimit.Demand, now int64) ratelimit.Result {
+func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Result {
 	window, wrote := l.Window.Microseconds(), false
 	if m.most != l.Max {
 		m.full = rat(ceil(m.full))
@@ -101,14 +101,14 @@ func (m *bucketModel) step(l ratelimit.Limit, d ratelimit.Demand, now int64) rat
 	}
 	cost := new(big.Rat).Mul(rat(d.N), big.NewRat(window, l.Max))
 	later := new(big.Rat).Add(full, cost)
-	res := ratelimit.Result{Allowed: true, Limit: l.Max, At: now}
+	res := driver.Result{Allowed: true, Limit: l.Max, At: now}
 	fits := later.Cmp(rat(now+window)) <= 0
 	switch {
-	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		full = later
 		m.full, m.written, m.most, wrote = later, max(now, m.written), l.Max, true
 		res.At = new(big.Int).Div(full.Num(), full.Denom()).Int64()
-	case d.Op == ratelimit.OpGiveBack:
+	case d.Op == driver.OpGiveBack:
 		missing := new(big.Rat).Sub(full, rat(now))
 		if at := rat(d.At - now); at.Cmp(missing) < 0 {
 			missing = at
@@ -145,10 +145,10 @@ func TestTokenBucketIsModel(t *testing.T) {
 	for round := range 3000 {
 		s := &stepper{now: 1e15}
 		m := &bucketModel{full: rat(0)}
-		newLimit := func() ratelimit.Limit {
-			return ratelimit.Limit{Name: "b", Max: 1 + random.Int64N(1<<random.IntN(41)),
+		newLimit := func() driver.Limit {
+			return driver.Limit{Name: "b", Max: 1 + random.Int64N(1<<random.IntN(41)),
 				Window: time.Millisecond + time.Duration(random.Int64N(
-					int64(ratelimit.MaxWindow-time.Millisecond)>>random.IntN(34)))}
+					int64(driver.MaxWindow-time.Millisecond)>>random.IntN(34)))}
 		}
 		limit, at := newLimit(), int64(0)
 		for range 40 {
@@ -157,7 +157,7 @@ func TestTokenBucketIsModel(t *testing.T) {
 			}
 			window := limit.Window.Microseconds()
 			s.now = min(max(1e15-1e14, s.now+random.Int64N(window)-window/5), 4e15)
-			d := ratelimit.Demand{Op: ratelimit.Op(random.IntN(4)), N: 1 + random.Int64N(limit.Max),
+			d := driver.Demand{Op: driver.Op(random.IntN(4)), N: 1 + random.Int64N(limit.Max),
 				At: at}
 			if random.IntN(3) == 0 {
 				d.N = 1 + random.Int64N(min(limit.Max, 20))
@@ -168,7 +168,7 @@ func TestTokenBucketIsModel(t *testing.T) {
 				t.Fatalf("round %d: %v of %d at %d, limit %v: %+v, want %+v",
 					round, d.Op, d.N, s.now, limit, got, want)
 			}
-			if got.Allowed && d.Op == ratelimit.OpTake {
+			if got.Allowed && d.Op == driver.OpTake {
 				at = got.At
 			}
 			if got.Allowed {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // orders are the orders in which the units of some takes are given back.
@@ -36,7 +36,7 @@ func TestGivenBackIsBounded(t *testing.T) {
 		limit int64
 		bytes int // 12 for each of 2 · records + 64 records at most, and what the form adds
 	}{{5, 152}, {100, 3_328}, {10_000, 280_000}} {
-		l := SlidingLog(ratelimit.PerHour("hour", tt.limit))
+		l := SlidingLog(driver.PerHour("hour", tt.limit))
 		for _, held := range []int64{0, tt.limit / 2} {
 			for i, order := range orders {
 				for _, at := range []int64{1, tt.limit - held} {
@@ -99,7 +99,7 @@ type backAndForth struct {
 }
 
 // step decides d and keeps the state.
-func (b *backAndForth) step(t *testing.T, d ratelimit.Demand) ratelimit.Result {
+func (b *backAndForth) step(t *testing.T, d driver.Demand) driver.Result {
 	t.Helper()
 	next, keep, res := b.log.Step(b.state, b.now, d)
 	if keep <= 0 || !res.Allowed {
@@ -129,7 +129,7 @@ func (b *backAndForth) round(t *testing.T, takes int64, order func(*rand.Rand, [
 	}
 	order(b.r, b.ats)
 	for _, at := range b.ats {
-		timed(func() { b.step(t, ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: at}) })
+		timed(func() { b.step(t, driver.Demand{Op: driver.OpGiveBack, N: 1, At: at}) })
 	}
 	b.ats = b.ats[:0]
 }
@@ -140,7 +140,7 @@ func TestMostIsGivenBack(t *testing.T) {
 	for _, limit := range []int64{3, 40, 300, 2000} {
 		for _, window := range []time.Duration{time.Second, time.Hour} {
 			for seed := range uint64(len(orders)) {
-				l := SlidingLog(ratelimit.Limit{Name: "l", Max: limit, Window: window})
+				l := SlidingLog(driver.Limit{Name: "l", Max: limit, Window: window})
 				if seed == 1 {
 					l = l.WithResolution(7 * time.Microsecond)
 				}
@@ -160,7 +160,7 @@ func playGivenBack(t *testing.T, l Log, r *rand.Rand, order func(*rand.Rand, []i
 	var model naive
 	var ats []int64
 	now, i := epoch, 0
-	step := func(d ratelimit.Demand) ratelimit.Result {
+	step := func(d driver.Demand) driver.Result {
 		t.Helper()
 		i++
 		next, keep, res := l.Step(state, now, d)
@@ -190,7 +190,7 @@ func playGivenBack(t *testing.T, l Log, r *rand.Rand, order func(*rand.Rand, []i
 			}
 			if res := step(take(1)); res.Allowed {
 				if r.IntN(3) == 0 {
-					step(ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: res.At})
+					step(driver.Demand{Op: driver.OpGiveBack, N: 1, At: res.At})
 				} else {
 					ats = append(ats, res.At)
 				}
@@ -202,7 +202,7 @@ func playGivenBack(t *testing.T, l Log, r *rand.Rand, order func(*rand.Rand, []i
 		order(r, ats)
 		for _, at := range ats {
 			if r.IntN(10) < 7 {
-				step(ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: at})
+				step(driver.Demand{Op: driver.OpGiveBack, N: 1, At: at})
 			}
 		}
 		ats = ats[:0]
@@ -214,14 +214,14 @@ func playGivenBack(t *testing.T, l Log, r *rand.Rand, order func(*rand.Rand, []i
 // back nothing and writes nothing, in each form.
 func TestGiveBackWhereNothingIs(t *testing.T) {
 	for _, records := range []int64{1, 9, 100, 1000} {
-		l := SlidingLog(ratelimit.PerHour("hour", 2*records))
+		l := SlidingLog(driver.PerHour("hour", 2*records))
 		b := backAndForth{log: l, now: epoch}
 		for range 2 * records {
 			b.take(t)
 		}
 		for i, at := range b.ats {
 			if i%2 == 0 {
-				b.step(t, ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: at})
+				b.step(t, driver.Demand{Op: driver.OpGiveBack, N: 1, At: at})
 			}
 		}
 		ats := append(slices.Clone(b.ats), 0)
@@ -230,7 +230,7 @@ func TestGiveBackWhereNothingIs(t *testing.T) {
 			if i%2 == 1 {
 				continue
 			}
-			d := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 5, At: at}
+			d := driver.Demand{Op: driver.OpGiveBack, N: 5, At: at}
 			_, keep, res := l.Step(b.state, b.now, d)
 			if keep != 0 || !res.Allowed || res.Remaining != records-1 {
 				t.Fatalf("%d records, give back at %d again: %+v, keep %v",
@@ -244,7 +244,7 @@ func TestGiveBackWhereNothingIs(t *testing.T) {
 // log of bounded size.
 func TestMassExpiry(t *testing.T) {
 	const records = 4000
-	l := SlidingLog(ratelimit.PerHour("hour", 2*records))
+	l := SlidingLog(driver.PerHour("hour", 2*records))
 	b := backAndForth{log: l, now: epoch}
 	for range records {
 		b.take(t)
@@ -255,7 +255,7 @@ func TestMassExpiry(t *testing.T) {
 		b.take(t)
 	}
 	for _, at := range b.ats[:len(b.ats)-1] {
-		b.step(t, ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: at})
+		b.step(t, driver.Demand{Op: driver.OpGiveBack, N: 1, At: at})
 	}
 	b.now += 1801 * second
 	for range 17 {
@@ -270,7 +270,7 @@ func TestMassExpiry(t *testing.T) {
 // however many records become empty.
 func TestSweepMovesLittle(t *testing.T) {
 	const records = 4000
-	l := SlidingLog(ratelimit.PerHour("hour", records))
+	l := SlidingLog(driver.PerHour("hour", records))
 	for _, order := range orders {
 		b := backAndForth{log: l, now: epoch, r: rand.New(rand.NewPCG(1, 2))}
 		for range records {
@@ -283,7 +283,7 @@ func TestSweepMovesLittle(t *testing.T) {
 				b.take(t)
 			}
 			before := slices.Clone(b.state)
-			b.step(t, ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: at})
+			b.step(t, driver.Demand{Op: driver.OpGiveBack, N: 1, At: at})
 			g, _ := decodeLog(b.state)
 			if g.sweeping && !sweeping {
 				sweeps++

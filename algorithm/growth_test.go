@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestGrowthUsesWholeArrays: a log that grows moves to a new array only when its array is full,
 // including all bytes that the allocator handed out for it.
 func TestGrowthUsesWholeArrays(t *testing.T) {
 	const records = 300
-	l := SlidingLog(ratelimit.Limit{Name: "growing", Max: records, Window: time.Hour})
+	l := SlidingLog(driver.Limit{Name: "growing", Max: records, Window: time.Hour})
 	var state []byte
 	arrays := 0
 	for i := range int64(records) {
@@ -36,7 +36,7 @@ func TestBurstIsForgotten(t *testing.T) {
 	const window = 60 * second
 	for _, limit := range []int64{100, 1000, 10_000} {
 		for _, little := range []int64{1, 5, 11, 20, 40, 60, 90} {
-			l := SlidingLog(ratelimit.PerMinute("minute", limit))
+			l := SlidingLog(driver.PerMinute("minute", limit))
 			var state, fresh []byte
 			now := epoch
 			for range limit {
@@ -72,7 +72,7 @@ func TestFilledLogIsSmall(t *testing.T) {
 		{"3,000", 3000, time.Microsecond},
 		{"10,000", 10_000, time.Microsecond},
 	} {
-		l := SlidingLog(ratelimit.PerMinute("minute", tt.limit)).WithResolution(tt.resolution)
+		l := SlidingLog(driver.PerMinute("minute", tt.limit)).WithResolution(tt.resolution)
 		var state []byte
 		for i := range tt.limit {
 			state, _, _ = l.Step(state, epoch+i*window/tt.limit, take(1))

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // inexact has the algorithms that admit more than their limit in a rolling window.
-var inexact = map[string]func(ratelimit.Limit) ratelimit.Algorithm{
-	"bucket": func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) },
-	"fixed":  func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
-	"counter": func(l ratelimit.Limit) ratelimit.Algorithm {
+var inexact = map[string]func(driver.Limit) driver.Algorithm{
+	"bucket": func(l driver.Limit) driver.Algorithm { return algorithm.TokenBucket(l) },
+	"fixed":  func(l driver.Limit) driver.Algorithm { return algorithm.FixedWindow(l) },
+	"counter": func(l driver.Limit) driver.Algorithm {
 		return algorithm.SlidingWindowCounter(l)
 	},
 }
@@ -29,7 +29,7 @@ type stepper struct {
 
 // step decides d, and checks what holds for every step: states are small, a step with keep 0
 // changes nothing, and numbers are in range.
-func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) ratelimit.Result {
+func (s *stepper) step(t testing.TB, a driver.Algorithm, d driver.Demand) driver.Result {
 	t.Helper()
 	d.Algorithm = a
 	before := bytes.Clone(s.state)
@@ -52,18 +52,18 @@ func (s *stepper) step(t testing.TB, a ratelimit.Algorithm, d ratelimit.Demand) 
 	return res
 }
 
-func (s *stepper) take(t testing.TB, a ratelimit.Algorithm, n int64) ratelimit.Result {
+func (s *stepper) take(t testing.TB, a driver.Algorithm, n int64) driver.Result {
 	t.Helper()
-	return s.step(t, a, ratelimit.Demand{N: n})
+	return s.step(t, a, driver.Demand{N: n})
 }
 
 // wantExactRetry checks that n units, which were refused with res, are admitted after its
 // RetryAfter, and not one microsecond sooner.
 func (s stepper) wantExactRetry(
-	t testing.TB, a ratelimit.Algorithm, n int64, res ratelimit.Result,
+	t testing.TB, a driver.Algorithm, n int64, res driver.Result,
 ) {
 	t.Helper()
-	peek := ratelimit.Demand{Op: ratelimit.OpPeek, N: n}
+	peek := driver.Demand{Op: driver.OpPeek, N: n}
 	s.now += res.RetryAfter.Microseconds()
 	if !s.step(t, a, peek).Allowed {
 		t.Fatalf("refused after RetryAfter of %v", res.RetryAfter)
@@ -82,25 +82,25 @@ func TestInexactRetryAfter(t *testing.T) {
 		refusals := 0
 		for range 300 {
 			s := &stepper{now: 1e15}
-			var admitted []ratelimit.Demand
+			var admitted []driver.Demand
 			for range 100 {
 				window := time.Duration(1+random.Int64N(50)) * time.Second
-				a := newAlgorithm(ratelimit.Limit{Name: name, Max: 1 + random.Int64N(9),
+				a := newAlgorithm(driver.Limit{Name: name, Max: 1 + random.Int64N(9),
 					Window: window})
 				s.now += random.Int64N(40_000_000) - 10_000_000
-				d := ratelimit.Demand{N: 1 + random.Int64N(a.Limit().Max)}
+				d := driver.Demand{N: 1 + random.Int64N(a.Limit().Max)}
 				switch random.IntN(6) {
 				case 0:
-					d.Op = ratelimit.OpForce
+					d.Op = driver.OpForce
 				case 1:
 					if len(admitted) > 0 {
 						d = admitted[max(0, len(admitted)-1-random.IntN(3))]
-						d.Op = ratelimit.OpGiveBack
+						d.Op = driver.OpGiveBack
 					}
 				}
 				res := s.step(t, a, d)
 				if res.Allowed {
-					admitted = append(admitted, ratelimit.Demand{N: d.N, At: res.At})
+					admitted = append(admitted, driver.Demand{N: d.N, At: res.At})
 					continue
 				}
 				refusals++
@@ -120,7 +120,7 @@ func TestInexactRetryAfter(t *testing.T) {
 func TestInexactWorst(t *testing.T) {
 	const limit = 10
 	for name, newAlgorithm := range inexact {
-		a := newAlgorithm(ratelimit.PerSecond(name, limit))
+		a := newAlgorithm(driver.PerSecond(name, limit))
 		random := rand.New(rand.NewPCG(3, 4))
 		s := &stepper{now: 1e15}
 		var admitted []int64
@@ -161,16 +161,16 @@ func FuzzInexact(f *testing.F) {
 	f.Add(make([]byte, 32), int64(1e15), int64(5), int64(0), uint8(0), int64(60), int64(3))
 	for name, newAlgorithm := range inexact {
 		s := &stepper{now: 1e15}
-		s.take(f, newAlgorithm(ratelimit.PerMinute(name, 7)), 2)
+		s.take(f, newAlgorithm(driver.PerMinute(name, 7)), 2)
 		f.Add(s.state, int64(1e15), int64(5), int64(1e15), uint8(3), int64(60), int64(3))
 	}
 	f.Fuzz(func(t *testing.T, state []byte, now, n, at int64, op uint8, window, most int64) {
 		now = max(0, now) % (1 << 52)
-		limit := ratelimit.Limit{Name: "f", Max: 1 + max(0, most)%ratelimit.MaxUnits,
-			Window: ratelimit.MinWindow + time.Duration(max(0, window)%
-				int64(ratelimit.MaxWindow-ratelimit.MinWindow))}
+		limit := driver.Limit{Name: "f", Max: 1 + max(0, most)%driver.MaxUnits,
+			Window: driver.MinWindow + time.Duration(max(0, window)%
+				int64(driver.MaxWindow-driver.MinWindow))}
 		for _, newAlgorithm := range inexact {
-			d := ratelimit.Demand{Algorithm: newAlgorithm(limit), Op: ratelimit.Op(op % 5),
+			d := driver.Demand{Algorithm: newAlgorithm(limit), Op: driver.Op(op % 5),
 				N: 1 + max(0, n)%limit.Max, At: at}
 			if _, keep, _ := d.Step(bytes.Clone(state), now); keep < 0 {
 				continue
@@ -180,7 +180,7 @@ func FuzzInexact(f *testing.F) {
 			if !res.Allowed {
 				s.wantExactRetry(t, d.Algorithm, d.N, res)
 			}
-			d.Op = ratelimit.OpPeek
+			d.Op = driver.OpPeek
 			s.step(t, d.Algorithm, d)
 		}
 	})
@@ -188,8 +188,8 @@ func FuzzInexact(f *testing.F) {
 
 // TestInexactOnMemory runs the conformance suite.
 func TestInexactOnMemory(t *testing.T) {
-	algorithms := []func(ratelimit.Limit) ratelimit.Algorithm{
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
+	algorithms := []func(driver.Limit) driver.Algorithm{
+		func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) },
 	}
 	for _, newAlgorithm := range inexact {
 		algorithms = append(algorithms, newAlgorithm)
@@ -213,7 +213,7 @@ func TestInexactOnMemory(t *testing.T) {
 func BenchmarkInexact(b *testing.B) {
 	for name, newAlgorithm := range inexact {
 		b.Run(name, func(b *testing.B) {
-			d := ratelimit.Demand{N: 1, Algorithm: newAlgorithm(ratelimit.PerSecond(name, 1000))}
+			d := driver.Demand{N: 1, Algorithm: newAlgorithm(driver.PerSecond(name, 1000))}
 			var state []byte
 			now := int64(1e15)
 			b.ReportAllocs()

@@ -4,17 +4,17 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
-// Step decides d; see [ratelimit.Algorithm].
-func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (
-	next []byte, keep time.Duration, res ratelimit.Result,
+// Step decides d; see [driver.Algorithm].
+func (l Log) Step(state []byte, now int64, d driver.Demand) (
+	next []byte, keep time.Duration, res driver.Result,
 ) {
 	next, keep, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter, res.At =
 		l.Decide(state, now, d.Op, d.N, d.At)
 	if keep < 0 {
-		return nil, -1, ratelimit.Result{}
+		return nil, -1, driver.Result{}
 	}
 	res.Limit = l.params().max
 	return next, keep, res
@@ -23,13 +23,13 @@ func (l Log) Step(state []byte, now int64, d ratelimit.Demand) (
 // Decide is Step with the fields of the demand and of the result as parameters and results, which
 // fit in registers. It is for stores in memory, where copying the two structs would take a good
 // part of the time of a decision. stamp is the At of an OpGiveBack. Of the fields of the result,
-// Limit and Source are not returned. keep and next are those of [ratelimit.Algorithm].
-func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
+// Limit and Source are not returned. keep and next are those of [driver.Algorithm].
+func (l Log) Decide(state []byte, now int64, op driver.Op, n, stamp int64) (
 	next []byte, keep time.Duration, allowed bool,
 	remaining int64, retryAfter, resetAfter time.Duration, at int64,
 ) {
 	p := l.params()
-	if op == ratelimit.OpReset {
+	if op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
@@ -60,7 +60,7 @@ func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
 	at, allowed = t, true
 	retry := int64(0)
 	switch fits := n <= p.max-used; {
-	case op == ratelimit.OpForce, op == ratelimit.OpTake && fits:
+	case op == driver.OpForce, op == driver.OpTake && fits:
 		at, g.exponent = g.stamp(p, t)
 		g.window = window
 		drop, held := first, used
@@ -71,7 +71,7 @@ func (l Log) Decide(state []byte, now int64, op ratelimit.Op, n, stamp int64) (
 		g.used, used = held+units, used+units
 		g.add(drop, at, units, p.max)
 		write = true
-	case op == ratelimit.OpGiveBack:
+	case op == driver.OpGiveBack:
 		back := g.giveBack(first, stamp, n, p.max)
 		used -= back
 		write = write || back > 0

@@ -3,7 +3,7 @@ package algorithm
 import (
 	"embed"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // luaFiles has the Lua steps that consist of one file, and product.lua, which some of them include.
@@ -12,7 +12,7 @@ import (
 var luaFiles embed.FS
 
 // limitArgs are the args of steps that have only their limit: Max and the Window in microseconds.
-func limitArgs(dst []int64, d ratelimit.Demand) []int64 {
+func limitArgs(dst []int64, d driver.Demand) []int64 {
 	limit := d.Algorithm.Limit()
 	return append(dst, limit.Max, limit.Window.Microseconds())
 }

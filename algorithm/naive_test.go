@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // naive is the sliding-window log in its simplest form: a slice that is filtered and summed again
@@ -43,10 +43,10 @@ func sum(records []record) (units int64) {
 	return units
 }
 
-func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, time.Duration) {
+func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Duration) {
 	limit, window := l.Limit().Max, l.Limit().Window.Microseconds()
-	res := ratelimit.Result{Allowed: true, Limit: limit, Remaining: limit, At: now}
-	if d.Op == ratelimit.OpReset {
+	res := driver.Result{Allowed: true, Limit: limit, Remaining: limit, At: now}
+	if d.Op == driver.OpReset {
 		*m = naive{}
 		return res, 0
 	}
@@ -63,7 +63,7 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 	live := since(m.records, t-window)
 	res.At = t
 	switch {
-	case d.Op == ratelimit.OpForce || d.Op == ratelimit.OpTake && sum(live)+d.N <= limit:
+	case d.Op == driver.OpForce || d.Op == driver.OpTake && sum(live)+d.N <= limit:
 		r := l.Resolution().Microseconds()
 		stamp := (t + r - 1) / r * r
 		slop := int64(1)<<bits.Len64(uint64(r-1)) - 1
@@ -79,7 +79,7 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 			m.records = m.records[:n-1]
 		}
 		res.At = stamp
-	case d.Op == ratelimit.OpGiveBack:
+	case d.Op == driver.OpGiveBack:
 		for i, r := range m.records {
 			if r.stamp == d.At && r.stamp > t-window {
 				m.records[i].units -= min(d.N, r.units)
@@ -105,7 +105,7 @@ func (m *naive) step(l Log, now int64, d ratelimit.Demand) (ratelimit.Result, ti
 	if len(m.records) > 0 {
 		keep = time.Duration(m.newest()+m.window-now) * time.Microsecond
 	}
-	if !res.Allowed || d.Op == ratelimit.OpPeek || d.Op == ratelimit.OpGiveBack {
+	if !res.Allowed || d.Op == driver.OpPeek || d.Op == driver.OpGiveBack {
 		*m = kept // expired records do not count, but only a new record removes them
 	}
 	return res, keep

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // sparseRing returns the state of a log of n records in a ring with this number of slots. All
@@ -29,23 +29,23 @@ func sparseRing(n, slots, head int, now int64) []byte {
 // TestMostRecords: a log of the largest size adds further units to its newest record, whose stamp
 // moves forward. Units leave late and never early, and there is room again when records leave.
 func TestMostRecords(t *testing.T) {
-	large := SlidingLog(ratelimit.Limit{Max: ratelimit.MaxUnits, Window: time.Minute})
-	small := SlidingLog(ratelimit.Limit{Max: 10, Window: time.Minute})
+	large := SlidingLog(driver.Limit{Max: driver.MaxUnits, Window: time.Minute})
+	small := SlidingLog(driver.Limit{Max: 10, Window: time.Minute})
 	for _, tt := range []struct {
 		name  string
 		log   Log
-		op    ratelimit.Op
+		op    driver.Op
 		slots int
 		head  int
 	}{
-		{"take", large, ratelimit.OpTake, 1 << 25, 0},
-		{"take, around", large, ratelimit.OpTake, 1 << 25, 1<<25 - 2},
-		{"force", small, ratelimit.OpForce, 9 << 22, 9<<22 - 2},
+		{"take", large, driver.OpTake, 1 << 25, 0},
+		{"take, around", large, driver.OpTake, 1 << 25, 1<<25 - 2},
+		{"force", small, driver.OpForce, 9 << 22, 9<<22 - 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			state := sparseRing(maxRecords-1, tt.slots, tt.head, epoch)
 			size := len(state)
-			step := func(now int64, d ratelimit.Demand) (logState, ratelimit.Result) {
+			step := func(now int64, d driver.Demand) (logState, driver.Result) {
 				t.Helper()
 				next, keep, res := tt.log.Step(state, now, d)
 				g, ok := decodeLog(next)
@@ -65,7 +65,7 @@ func TestMostRecords(t *testing.T) {
 						g.count, g.used, g.newest-epoch, last.units(), n, used, newest-epoch, units)
 				}
 			}
-			d := ratelimit.Demand{Op: tt.op, N: 2}
+			d := driver.Demand{Op: tt.op, N: 2}
 			g, _ := step(epoch+1, d)
 			want(g, maxRecords, epoch+1, 2, 3)
 			g, res := step(epoch+5, d)
@@ -80,7 +80,7 @@ func TestMostRecords(t *testing.T) {
 			want(g, maxRecords, epoch+30*second+7, 4, 9)
 			if tt.log == small {
 				// The units admitted at 1 µs and merged at 5 µs leave with the latter.
-				_, res = step(epoch+30*second+10, ratelimit.Demand{Op: ratelimit.OpTake, N: 3})
+				_, res = step(epoch+30*second+10, driver.Demand{Op: driver.OpTake, N: 3})
 				if want := 30*second - 5; res.Allowed || res.RetryAfter.Microseconds() != want {
 					t.Fatalf("want to wait %d µs, got %+v", want, res)
 				}

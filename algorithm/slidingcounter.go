@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
@@ -18,19 +18,19 @@ import (
 // Windows begin at multiples of Window since the Unix epoch, on the clock of the store. What counts
 // of the previous window is rounded up to whole units. A state is 32 bytes, whatever the limit.
 // Units can be given back until the end of the window after the one in which they were admitted.
-type Counter struct{ limit ratelimit.Limit }
+type Counter struct{ limit driver.Limit }
 
-var _ ratelimit.Algorithm = Counter{}
+var _ driver.Algorithm = Counter{}
 
 // SlidingWindowCounter returns the algorithm that counts in the current and the previous fixed
 // window. [ratelimit.New] returns an error if the limit is out of range.
-func SlidingWindowCounter(limit ratelimit.Limit) Counter { return Counter{limit} }
+func SlidingWindowCounter(limit driver.Limit) Counter { return Counter{limit} }
 
 // Name returns "counter1", the name of the encoding.
 func (c Counter) Name() string { return "counter1" }
 
 // Limit returns the limit.
-func (c Counter) Limit() ratelimit.Limit { return c.limit }
+func (c Counter) Limit() driver.Limit { return c.limit }
 
 // Validate returns an error if the limit is out of range.
 func (c Counter) Validate() error { return c.limit.Validate() }
@@ -48,12 +48,12 @@ const (
 	maxCounted  = 1 << 44
 )
 
-// Step decides d; see [ratelimit.Algorithm].
+// Step decides d; see [driver.Algorithm].
 func (c Counter) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) (next []byte, keep time.Duration, res ratelimit.Result) {
-	res = ratelimit.Result{Allowed: true, Limit: c.limit.Max, Remaining: c.limit.Max, At: now}
-	if d.Op == ratelimit.OpReset {
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	res = driver.Result{Allowed: true, Limit: c.limit.Max, Remaining: c.limit.Max, At: now}
+	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
@@ -61,7 +61,7 @@ func (c Counter) Step(
 	}
 	s, ok := decodeCounter(state)
 	if !ok {
-		return nil, -1, ratelimit.Result{}
+		return nil, -1, driver.Result{}
 	}
 	window, write := c.limit.Window.Microseconds(), false
 	if s.written-now > window { // the clock was ahead
@@ -70,7 +70,7 @@ func (c Counter) Step(
 	if now >= s.end() {
 		s = counterState{written: now, length: window}
 	}
-	if d.Op == ratelimit.OpGiveBack {
+	if d.Op == driver.OpGiveBack {
 		write = s.giveBack(d, window) || write
 	}
 
@@ -79,11 +79,11 @@ func (c Counter) Step(
 	covered := min(window, begin+window-now) // of the previous window
 	fits := d.N <= c.limit.Max-counted.units(covered, window)
 	switch {
-	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		counted.current = min(counted.current+d.N, maxCounted)
 		counted.length, write = window, true
 		s, res.At = counted, counted.written
-	case d.Op != ratelimit.OpGiveBack && !fits:
+	case d.Op != driver.OpGiveBack && !fits:
 		res.Allowed = false
 		at := begin + counted.free(c.limit.Max-d.N, window)
 		res.RetryAfter = time.Duration(min(at, s.end())-now) * time.Microsecond
@@ -106,7 +106,7 @@ func (s counterState) end() int64 { return s.written - s.written%s.length + 2*s.
 
 // giveBack takes the units of d from the window of window µs in which they were admitted, and
 // reports whether it took any.
-func (s *counterState) giveBack(d ratelimit.Demand, window int64) bool {
+func (s *counterState) giveBack(d driver.Demand, window int64) bool {
 	units := &s.current
 	begin := s.written - s.written%window
 	if d.At < begin {
@@ -181,6 +181,6 @@ func (s counterState) encode(dst []byte) []byte {
 var counterScript = luaconst.Source(luaFiles, "slidingcounter.lua")
 
 // Script returns the step in Lua. Its args are Max and the Window in microseconds.
-func (c Counter) Script() ratelimit.Script {
-	return ratelimit.Script{Name: c.Name(), Source: counterScript, Args: limitArgs, Sums: true}
+func (c Counter) Script() driver.Script {
+	return driver.Script{Name: c.Name(), Source: counterScript, Args: limitArgs, Sums: true}
 }

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestSlidingWindowCounter: the previous window counts in proportion to the part that is covered,
 // rounded up.
 func TestSlidingWindowCounter(t *testing.T) {
-	a := algorithm.SlidingWindowCounter(ratelimit.PerMinute("c", 10))
+	a := algorithm.SlidingWindowCounter(driver.PerMinute("c", 10))
 	s := &stepper{}
 	const s1 = int64(1_000_000)
 	for _, tt := range []struct {
@@ -42,7 +42,7 @@ func TestSlidingWindowCounter(t *testing.T) {
 
 // TestSlidingWindowCounterGivesBack: units are given back to their window, and no more than it has.
 func TestSlidingWindowCounterGivesBack(t *testing.T) {
-	a := algorithm.SlidingWindowCounter(ratelimit.PerMinute("c", 10))
+	a := algorithm.SlidingWindowCounter(driver.PerMinute("c", 10))
 	s := &stepper{now: 90_000_000}
 	first := s.take(t, a, 4)
 	s.now = 120_000_000
@@ -55,7 +55,7 @@ func TestSlidingWindowCounterGivesBack(t *testing.T) {
 		{100, s.now + 60_000_000, 7},
 		{100, s.now, 10},
 	} {
-		back := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: tt.n, At: tt.at}
+		back := driver.Demand{Op: driver.OpGiveBack, N: tt.n, At: tt.at}
 		if res := s.step(t, a, back); res.Remaining != tt.remaining {
 			t.Errorf("%d units of %d: %+v, want %d", tt.n, tt.at, res, tt.remaining)
 		}
@@ -68,26 +68,26 @@ func TestSlidingWindowCounterIsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 10))
 	refusals := 0
 	for range 3000 {
-		limit := ratelimit.Limit{Name: "c", Max: 1 + random.Int64N(1<<random.IntN(41)),
+		limit := driver.Limit{Name: "c", Max: 1 + random.Int64N(1<<random.IntN(41)),
 			Window: time.Millisecond + time.Duration(random.Int64N(
-				int64(ratelimit.MaxWindow-time.Millisecond)>>random.IntN(34)))}
+				int64(driver.MaxWindow-time.Millisecond)>>random.IntN(34)))}
 		window := limit.Window.Microseconds()
 		a := algorithm.SlidingWindowCounter(limit)
 		s, taken := &stepper{now: 1e15}, map[int64]int64{}
 		for range 40 {
 			s.now = min(s.now+random.Int64N(window), 4e15)
-			d := ratelimit.Demand{Op: ratelimit.Op(random.IntN(3)), N: 1 + random.Int64N(limit.Max)}
+			d := driver.Demand{Op: driver.Op(random.IntN(3)), N: 1 + random.Int64N(limit.Max)}
 			place, into := s.now/window, s.now%window
 			part := new(big.Rat).Mul(rat(taken[place-1]), big.NewRat(window-into, window))
 			used := taken[place] + ceil(part)
 			fits := used+d.N <= limit.Max
-			if fits && d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce {
+			if fits && d.Op == driver.OpTake || d.Op == driver.OpForce {
 				taken[place] += d.N
 				used += d.N
 			}
 			got := s.step(t, a, d)
 			if want := max(0, limit.Max-used); got.Remaining != want ||
-				got.Allowed != (fits || d.Op == ratelimit.OpForce) {
+				got.Allowed != (fits || d.Op == driver.OpForce) {
 				t.Fatalf("%v of %d at %d, limit %v: %+v, want %d remaining, fits %v",
 					d.Op, d.N, s.now, limit, got, want, fits)
 			}

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unique"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
@@ -34,14 +34,14 @@ type params struct {
 	window, resolution time.Duration
 }
 
-var _ ratelimit.Algorithm = Log{}
+var _ driver.Algorithm = Log{}
 
 // maxWindow is the longest window in microseconds.
-const maxWindow = int64(ratelimit.MaxWindow / time.Microsecond)
+const maxWindow = int64(driver.MaxWindow / time.Microsecond)
 
 // SlidingLog returns the exact sliding-window log of a limit. [ratelimit.New] returns an error if
 // the limit is out of range.
-func SlidingLog(limit ratelimit.Limit) Log {
+func SlidingLog(limit driver.Limit) Log {
 	name := unique.Make(limit.Name)
 	return Log{unique.Make(params{name, limit.Max, limit.Window, time.Microsecond})}
 }
@@ -71,12 +71,12 @@ func (l Log) WithResolution(d time.Duration) Log {
 func (l Log) Name() string { return "log2" }
 
 // Limit returns the limit.
-func (l Log) Limit() ratelimit.Limit {
+func (l Log) Limit() driver.Limit {
 	if l == (Log{}) {
-		return ratelimit.Limit{}
+		return driver.Limit{}
 	}
 	p := l.handle.Value()
-	return ratelimit.Limit{Name: p.name.Value(), Max: p.max, Window: p.window}
+	return driver.Limit{Name: p.name.Value(), Max: p.max, Window: p.window}
 }
 
 // Resolution returns the time to whose multiples stamps are rounded up: 1µs unless
@@ -101,7 +101,7 @@ func (l Log) Validate() error {
 	p := l.params()
 	if r := p.resolution; r < time.Microsecond || r > p.window || r%time.Microsecond != 0 {
 		return fmt.Errorf("%w: Resolution %v is not a multiple of 1µs from 1µs to the Window",
-			ratelimit.ErrInvalidLimit, r)
+			driver.ErrInvalidLimit, r)
 	}
 	return nil
 }
@@ -113,11 +113,11 @@ var logScript = luaconst.Source(logFiles, "slidinglog/step.lua")
 
 // Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless it is 1,
 // the resolution in microseconds.
-func (l Log) Script() ratelimit.Script {
-	return ratelimit.Script{Name: l.Name(), Source: logScript, Args: logArgs, Sums: true}
+func (l Log) Script() driver.Script {
+	return driver.Script{Name: l.Name(), Source: logScript, Args: logArgs, Sums: true}
 }
 
-func logArgs(dst []int64, d ratelimit.Demand) []int64 {
+func logArgs(dst []int64, d driver.Demand) []int64 {
 	p := d.Algorithm.(Log).params()
 	dst = append(dst, p.max, int64(p.window/time.Microsecond))
 	if p.resolution > time.Microsecond {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const second = int64(time.Second / time.Microsecond)
@@ -18,13 +18,13 @@ const second = int64(time.Second / time.Microsecond)
 // epoch is a stamp of the year 2026.
 const epoch = int64(1_790_000_000) * second
 
-func take(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpTake, N: n} }
-func peek(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpPeek, N: n} }
+func take(n int64) driver.Demand { return driver.Demand{Op: driver.OpTake, N: n} }
+func peek(n int64) driver.Demand { return driver.Demand{Op: driver.OpPeek, N: n} }
 
 // scripted is one line of a history: a step on the state that the previous line left.
 type scripted struct {
 	at        float64 // seconds after epoch
-	demand    ratelimit.Demand
+	demand    driver.Demand
 	allowed   bool
 	remaining int64
 	retry     time.Duration
@@ -53,13 +53,13 @@ func play(t *testing.T, l Log, lines []scripted) {
 
 func TestSlidingLog(t *testing.T) {
 	const s = time.Second
-	at := func(seconds float64, n int64) ratelimit.Demand {
-		return ratelimit.Demand{Op: ratelimit.OpGiveBack, N: n,
+	at := func(seconds float64, n int64) driver.Demand {
+		return driver.Demand{Op: driver.OpGiveBack, N: n,
 			At: epoch + int64(seconds*float64(second))}
 	}
-	force := func(n int64) ratelimit.Demand { return ratelimit.Demand{Op: ratelimit.OpForce, N: n} }
-	reset := ratelimit.Demand{Op: ratelimit.OpReset}
-	l := SlidingLog(ratelimit.Limit{Max: 3, Window: 10 * s})
+	force := func(n int64) driver.Demand { return driver.Demand{Op: driver.OpForce, N: n} }
+	reset := driver.Demand{Op: driver.OpReset}
+	l := SlidingLog(driver.Limit{Max: 3, Window: 10 * s})
 	for _, tc := range []struct {
 		name  string
 		log   Log
@@ -146,7 +146,7 @@ func TestSlidingLog(t *testing.T) {
 
 // TestLogString: messages about a demand show its limit and not a handle.
 func TestLogString(t *testing.T) {
-	log := SlidingLog(ratelimit.PerMinute("login", 60))
+	log := SlidingLog(driver.PerMinute("login", 60))
 	for _, tt := range []struct {
 		log  Log
 		want string
@@ -155,7 +155,7 @@ func TestLogString(t *testing.T) {
 		{log.WithResolution(time.Second), "login=60/1m0s with resolution 1s"},
 		{Log{}, "0/0s"},
 	} {
-		got := fmt.Sprintf("%v", ratelimit.Demand{Key: "k", Algorithm: tt.log, N: 1})
+		got := fmt.Sprintf("%v", driver.Demand{Key: "k", Algorithm: tt.log, N: 1})
 		if want := "{k " + tt.want + " "; !strings.HasPrefix(got, want) {
 			t.Errorf("got %q, want it to begin with %q", got, want)
 		}
@@ -163,7 +163,7 @@ func TestLogString(t *testing.T) {
 }
 
 func TestSlidingLogValidate(t *testing.T) {
-	good := ratelimit.PerMinute("minute", 60)
+	good := driver.PerMinute("minute", 60)
 	for _, tc := range []struct {
 		log Log
 		ok  bool
@@ -175,11 +175,11 @@ func TestSlidingLogValidate(t *testing.T) {
 		{SlidingLog(good).WithResolution(time.Nanosecond), false},
 		{SlidingLog(good).WithResolution(1500 * time.Nanosecond), false},
 		{SlidingLog(good).WithResolution(time.Minute + 1000), false},
-		{SlidingLog(ratelimit.PerMinute("minute", 0)), false},
+		{SlidingLog(driver.PerMinute("minute", 0)), false},
 		{Log{}, false},
 	} {
 		err := tc.log.Validate()
-		if (err == nil) != tc.ok || err != nil && !errors.Is(err, ratelimit.ErrInvalidLimit) {
+		if (err == nil) != tc.ok || err != nil && !errors.Is(err, driver.ErrInvalidLimit) {
 			t.Errorf("%+v: got %v", tc.log, err)
 		}
 	}
@@ -192,10 +192,10 @@ func TestSlidingLogValidate(t *testing.T) {
 		SlidingLog(good) == SlidingLog(good).WithResolution(time.Second) {
 		t.Error("values with other parameters are equal")
 	}
-	if (Log{}).Limit() != (ratelimit.Limit{}) || (Log{}).Resolution() != 0 {
+	if (Log{}).Limit() != (driver.Limit{}) || (Log{}).Resolution() != 0 {
 		t.Error("the zero value has parameters")
 	}
-	if _, _, res := (Log{}).Step(nil, 0, ratelimit.Demand{N: 1}); res.Allowed {
+	if _, _, res := (Log{}).Step(nil, 0, driver.Demand{N: 1}); res.Allowed {
 		t.Error("the zero value admits")
 	}
 	if got := SlidingLog(good).Limit(); got != good {
@@ -226,10 +226,10 @@ func (h *history) byte() byte {
 
 func (h *history) log() Log {
 	b := h.byte()
-	limit := ratelimit.Limit{
+	limit := driver.Limit{
 		Max: []int64{1, 3, 10, 1000}[b&3],
 		Window: []time.Duration{time.Second, 10 * time.Second, time.Minute,
-			ratelimit.MaxWindow}[b>>2&3],
+			driver.MaxWindow}[b>>2&3],
 	}
 	return SlidingLog(limit).WithResolution([]time.Duration{0, 0, 0, 0, 7 * time.Microsecond,
 		time.Millisecond, 300 * time.Millisecond, limit.Window}[b>>5])
@@ -258,24 +258,24 @@ func (h *history) tick(window int64) {
 	h.now = min(max(0, h.now), 1<<52)
 }
 
-func (h *history) demand() ratelimit.Demand {
+func (h *history) demand() driver.Demand {
 	b := h.byte()
-	d := ratelimit.Demand{N: 1 + int64(b>>4)}
+	d := driver.Demand{N: 1 + int64(b>>4)}
 	switch b & 15 {
 	case 0, 1, 2:
-		d.Op = ratelimit.OpPeek
+		d.Op = driver.OpPeek
 	case 3:
-		d.Op, d.N = ratelimit.OpForce, d.N*d.N
+		d.Op, d.N = driver.OpForce, d.N*d.N
 	case 4:
-		d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
+		d.Op, d.N = driver.OpForce, driver.MaxUnits
 	case 5, 6, 7:
-		d.Op = ratelimit.OpGiveBack
+		d.Op = driver.OpGiveBack
 		if len(h.ats) > 0 {
 			d.At = h.ats[int(h.byte())%len(h.ats)]
 		}
 	case 8:
 		if b>>4 == 0 {
-			d.Op = ratelimit.OpReset
+			d.Op = driver.OpReset
 		}
 	default:
 		d.N = max(1, d.N/3)
@@ -308,7 +308,7 @@ func FuzzStep(f *testing.F) {
 			}
 			h.tick(l.Limit().Window.Microseconds())
 			d := h.demand()
-			if d.Op <= ratelimit.OpPeek {
+			if d.Op <= driver.OpPeek {
 				d.N = min(d.N, l.Limit().Max)
 			}
 			before := bytes.Clone(state)
@@ -325,7 +325,7 @@ func FuzzStep(f *testing.F) {
 				if !bytes.Equal(state, before) {
 					t.Fatalf("step %d: state changed without a write", i)
 				}
-			case d.Op == ratelimit.OpReset:
+			case d.Op == driver.OpReset:
 				state = nil
 			default:
 				if keep != wantKeep {
@@ -333,7 +333,7 @@ func FuzzStep(f *testing.F) {
 				}
 				state = next
 			}
-			if res.Allowed && d.Op <= ratelimit.OpForce && d.Op != ratelimit.OpPeek {
+			if res.Allowed && d.Op <= driver.OpForce && d.Op != driver.OpPeek {
 				h.ats = append(h.ats, res.At)
 			}
 			if !res.Allowed {
@@ -345,7 +345,7 @@ func FuzzStep(f *testing.F) {
 }
 
 func checkRetry(
-	t *testing.T, l Log, state []byte, now int64, d ratelimit.Demand, res ratelimit.Result,
+	t *testing.T, l Log, state []byte, now int64, d driver.Demand, res driver.Result,
 ) {
 	t.Helper()
 	retry := now + res.RetryAfter.Microseconds()
@@ -461,9 +461,9 @@ func TestLargeLogs(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		limits := []Log{
-			SlidingLog(ratelimit.Limit{Name: "large", Max: 1000, Window: time.Minute}),
-			SlidingLog(ratelimit.Limit{Name: "large", Max: 3000, Window: time.Minute}),
-			SlidingLog(ratelimit.Limit{Name: "large", Max: 2500, Window: 50 * time.Second}).
+			SlidingLog(driver.Limit{Name: "large", Max: 1000, Window: time.Minute}),
+			SlidingLog(driver.Limit{Name: "large", Max: 3000, Window: time.Minute}),
+			SlidingLog(driver.Limit{Name: "large", Max: 2500, Window: 50 * time.Second}).
 				WithResolution(7 * time.Microsecond),
 		}
 		l := limits[1]
@@ -491,19 +491,19 @@ func TestLargeLogs(t *testing.T) {
 			d := take(1)
 			switch r.IntN(20) {
 			case 0:
-				d = ratelimit.Demand{Op: ratelimit.OpPeek, N: 1 + r.Int64N(l.Limit().Max)}
+				d = driver.Demand{Op: driver.OpPeek, N: 1 + r.Int64N(l.Limit().Max)}
 			case 1, 2, 3:
-				d = ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1 + r.Int64N(3)}
+				d = driver.Demand{Op: driver.OpGiveBack, N: 1 + r.Int64N(3)}
 				if len(ats) > 0 {
 					d.At = ats[len(ats)-1-r.IntN(min(len(ats), 1+r.IntN(3000)))]
 				}
 			case 4:
 				d.N = 1 + r.Int64N(3)
 			case 5:
-				d.Op = ratelimit.OpForce
+				d.Op = driver.OpForce
 			case 6:
 				d.N = l.Limit().Max / 2
-				d.Op = ratelimit.OpPeek
+				d.Op = driver.OpPeek
 			}
 			next, keep, res := l.Step(state, now, d)
 			want, wantKeep := model.step(l, now, d)
@@ -514,7 +514,7 @@ func TestLargeLogs(t *testing.T) {
 			if keep > 0 {
 				state = next
 			}
-			if res.Allowed && (d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce) {
+			if res.Allowed && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
 				ats = append(ats, res.At)
 			}
 			g, _ := decodeLog(state)
@@ -536,7 +536,7 @@ func TestLargeLogs(t *testing.T) {
 
 // TestSmallAgain: a large log that becomes a small one gives its memory back.
 func TestSmallAgain(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute("minute", 5000))
+	l := SlidingLog(driver.PerMinute("minute", 5000))
 	var state []byte
 	now := epoch
 	steps := func(n int, tick int64) {
@@ -566,7 +566,7 @@ func TestSmallAgain(t *testing.T) {
 // TestRunOutGivesBack: a log that has expired frees a large array at the next admission and keeps a
 // small one, so that small logs which expire all the time allocate nothing.
 func TestRunOutGivesBack(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute("minute", 10_000))
+	l := SlidingLog(driver.PerMinute("minute", 10_000))
 	for _, tt := range []struct {
 		records int
 		keeps   bool
@@ -607,7 +607,7 @@ func TestRunOutGivesBack(t *testing.T) {
 func TestExactWindow(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		limit := ratelimit.Limit{Max: 1 + r.Int64N(60), Window: time.Second}
+		limit := driver.Limit{Max: 1 + r.Int64N(60), Window: time.Second}
 		l := SlidingLog(limit)
 		if seed%4 == 3 {
 			l = l.WithResolution(time.Duration(1+r.Int64N(100_000)) * time.Microsecond)
@@ -654,7 +654,7 @@ func TestExactWindow(t *testing.T) {
 // TestBoundedByResolution fills a log as fast as it admits: the live records stay within
 // ⌈Window/Resolution⌉ + 1.
 func TestBoundedByResolution(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute("minute", 100_000)).WithResolution(600 * time.Millisecond)
+	l := SlidingLog(driver.PerMinute("minute", 100_000)).WithResolution(600 * time.Millisecond)
 	var state []byte
 	now, most := epoch, 0
 	for range 400_000 {
@@ -676,7 +676,7 @@ func TestBoundedByResolution(t *testing.T) {
 // TestSteadyState: a log in steady use allocates nothing, and stays within 16.5 bytes a record, and
 // 12 more for sweeps.
 func TestSteadyState(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute("minute", 1000))
+	l := SlidingLog(driver.PerMinute("minute", 1000))
 	var state []byte
 	now := epoch
 	step := func() {
@@ -702,7 +702,7 @@ func TestSteadyState(t *testing.T) {
 
 // TestRebase keeps a log alive for longer than an offset of 48 bits reaches.
 func TestRebase(t *testing.T) {
-	l := SlidingLog(ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow})
+	l := SlidingLog(driver.Limit{Max: 5, Window: driver.MaxWindow})
 	year := 365 * 86400 * second
 	var state []byte
 	var model naive
@@ -728,15 +728,15 @@ func TestRebase(t *testing.T) {
 // FuzzState passes bytes to Step that it did not write: it does not panic, returns no number out of
 // range, takes no more memory than a state needs, and never admits more than the limit at one time.
 func FuzzState(f *testing.F) {
-	l := SlidingLog(ratelimit.PerMinute("minute", 3))
+	l := SlidingLog(driver.PerMinute("minute", 3))
 	var state []byte
 	for i := range int64(4) {
 		state, _, _ = l.Step(state, epoch+i*second,
-			ratelimit.Demand{Op: ratelimit.OpForce, N: i + 1})
+			driver.Demand{Op: driver.OpForce, N: i + 1})
 		f.Add(bytes.Clone(state), epoch+i, uint8(i), int64(1), epoch)
 	}
 	f.Add(make([]byte, trailerSize+recordSize), epoch, uint8(0), int64(1), int64(0))
-	large := SlidingLog(ratelimit.PerMinute("minute", 1000))
+	large := SlidingLog(driver.PerMinute("minute", 1000))
 	for i := range int64(500) { // a line, and a ring
 		state, _, _ = large.Step(state, epoch+10*second+i, take(1))
 		if i == 50 || i == 499 {
@@ -744,14 +744,14 @@ func FuzzState(f *testing.F) {
 		}
 	}
 	for i := range int64(100) { // a ring with empty records, as is the newest
-		d := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: epoch + 10*second + 499 - i}
+		d := driver.Demand{Op: driver.OpGiveBack, N: 1, At: epoch + 10*second + 499 - i}
 		state, _, _ = large.Step(state, epoch+11*second, d)
 	}
 	f.Add(bytes.Clone(state), epoch+11*second, uint8(0), int64(1), int64(0))
 	f.Add(bytes.Clone(state), epoch+11*second, uint8(3), int64(1), epoch+10*second+399)
 	f.Add([]byte("short"), epoch, uint8(1), int64(1), int64(0))
 	f.Fuzz(func(t *testing.T, state []byte, now int64, op uint8, n, at int64) {
-		d := ratelimit.Demand{Op: ratelimit.Op(op % 5), N: 1 + n&(ratelimit.MaxUnits-1), At: at}
+		d := driver.Demand{Op: driver.Op(op % 5), N: 1 + n&(driver.MaxUnits-1), At: at}
 		now &= 1<<52 - 1
 		next, keep, res := l.Step(bytes.Clone(state), now, d)
 		if keep < 0 {
@@ -767,7 +767,7 @@ func FuzzState(f *testing.F) {
 		if admitted := admittedAt(l, state, now, l.Limit().Max+2); admitted > l.Limit().Max {
 			t.Fatalf("%d admitted", admitted)
 		}
-		if keep > 0 && d.Op != ratelimit.OpReset {
+		if keep > 0 && d.Op != driver.OpReset {
 			if _, ok := decodeLog(next); !ok {
 				t.Fatal("wrote a state that does not decode")
 			}
@@ -797,7 +797,7 @@ func admittedAt(l Log, state []byte, now, times int64) (admitted int64) {
 func BenchmarkStep(b *testing.B) {
 	for _, limit := range []int64{10, 1000, 100_000} {
 		b.Run(fmt.Sprintf("take/%d", limit), func(b *testing.B) {
-			l := SlidingLog(ratelimit.PerMinute("minute", limit))
+			l := SlidingLog(driver.PerMinute("minute", limit))
 			gap := 60*second/limit + 1
 			var state []byte
 			now := epoch
@@ -808,7 +808,7 @@ func BenchmarkStep(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("refused/%d", limit), func(b *testing.B) {
-			l := SlidingLog(ratelimit.PerMinute("minute", limit))
+			l := SlidingLog(driver.PerMinute("minute", limit))
 			var state []byte
 			for i := range limit {
 				state, _, _ = l.Step(state, epoch+i, take(1))
@@ -823,9 +823,9 @@ func BenchmarkStep(b *testing.B) {
 
 // TestSumOfUnits: a state is corrupt if its sum of units is not that of its records.
 func TestSumOfUnits(t *testing.T) {
-	log := SlidingLog(ratelimit.Limit{Max: 3, Window: 10 * time.Second})
+	log := SlidingLog(driver.Limit{Max: 3, Window: 10 * time.Second})
 	const now = int64(1_790_000_000_000_000)
-	take := ratelimit.Demand{Algorithm: log, N: 2}
+	take := driver.Demand{Algorithm: log, N: 2}
 	state, _, _ := log.Step(nil, now, take)
 	later := now + int64(5*time.Second/time.Microsecond)
 	take.N = 1
@@ -844,7 +844,7 @@ func TestSumOfUnits(t *testing.T) {
 		}
 		g.used = tt.used
 		if _, keep, res := log.Step(g.encode(), tt.now, take); keep >= 0 ||
-			res != (ratelimit.Result{}) {
+			res != (driver.Result{}) {
 			t.Errorf("%s: keep %v, %+v", tt.name, keep, res)
 		}
 	}
@@ -853,7 +853,7 @@ func TestSumOfUnits(t *testing.T) {
 // TestExponentOutOfRange: a state is corrupt if its exponent is more than 45, whichever of its 11
 // bits are set.
 func TestExponentOutOfRange(t *testing.T) {
-	log := SlidingLog(ratelimit.PerMinute("minute", 3))
+	log := SlidingLog(driver.PerMinute("minute", 3))
 	for e, want := range map[uint64]bool{0: true, 45: true, 46: false, 64: false, 256: false,
 		1024: false, 2047: false} {
 		state, _, _ := log.Step(nil, epoch, take(1))
@@ -869,7 +869,7 @@ func TestExponentOutOfRange(t *testing.T) {
 // TestDroppedSlots: a line keeps dropped records at its front up to its bound, which is 1/16 of it
 // plus 12.
 func TestDroppedSlots(t *testing.T) {
-	l := SlidingLog(ratelimit.PerMinute("minute", 200))
+	l := SlidingLog(driver.PerMinute("minute", 200))
 	var state []byte
 	most, allowed := 0, 0
 	for i := range int64(2000) {

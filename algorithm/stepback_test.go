@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestStepsBack runs logs of every kind of resolution on a clock that steps back by a few
@@ -18,7 +18,7 @@ func TestStepsBack(t *testing.T) {
 		for seed := range uint64(60) {
 			r := rand.New(rand.NewPCG(seed, uint64(resolution)))
 			most := 1 + r.Int64N(12)
-			l := SlidingLog(ratelimit.Limit{Max: most, Window: window * time.Microsecond}).
+			l := SlidingLog(driver.Limit{Max: most, Window: window * time.Microsecond}).
 				WithResolution(time.Duration(resolution) * time.Microsecond)
 			slop := int64(1)
 			for slop < resolution {
@@ -37,7 +37,7 @@ func TestStepsBack(t *testing.T) {
 				}
 				d := take(1 + r.Int64N(most))
 				if r.IntN(6) == 0 {
-					d.Op = ratelimit.OpPeek
+					d.Op = driver.OpPeek
 				}
 				next, keep, res := l.Step(state, clock, d)
 				if keep < 0 {
@@ -49,7 +49,7 @@ func TestStepsBack(t *testing.T) {
 				if wait := res.RetryAfter.Microseconds(); wait > 2*window+slop {
 					t.Fatalf("resolution %d, seed %d: wait %d µs", resolution, seed, wait)
 				}
-				if !res.Allowed || d.Op == ratelimit.OpPeek {
+				if !res.Allowed || d.Op == driver.OpPeek {
 					continue
 				}
 				for range d.N {
@@ -80,7 +80,7 @@ func pickPass(r *rand.Rand, most int64) int64 {
 // µs.
 func TestSmallStepBack(t *testing.T) {
 	const minute = 60 * second
-	l := SlidingLog(ratelimit.PerMinute("minute", 10)).WithResolution(time.Minute)
+	l := SlidingLog(driver.PerMinute("minute", 10)).WithResolution(time.Minute)
 	begin := (epoch/minute + 1) * minute
 	state, _, _ := l.Step(nil, begin, take(9))
 	state, _, _ = l.Step(state, begin+1, take(1))
@@ -93,7 +93,7 @@ func TestSmallStepBack(t *testing.T) {
 // that the newest record may have been written now at the earliest, and a peek writes that.
 func TestStepBackMovesToSlop(t *testing.T) {
 	const minute = 60 * second
-	l := SlidingLog(ratelimit.PerMinute("minute", 10)).WithResolution(time.Second)
+	l := SlidingLog(driver.PerMinute("minute", 10)).WithResolution(time.Second)
 	slop := int64(1<<20 - 1)
 	begin := (epoch/minute + 1) * minute
 	state, _, _ := l.Step(nil, begin, take(9))

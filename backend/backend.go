@@ -7,7 +7,7 @@
 //	store, err := backend.Open(ctx, "redis+cluster://user:password@node1,node2/?timeout=50ms")
 //	…
 //	defer store.Close()
-//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
 //
 // The packages that register schemes document their URLs; those of Redis and Valkey are in package
 // [github.com/truewindow/ratelimit/backend/serverstore].
@@ -21,22 +21,22 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Store is a store that [Open] opened, with functions to probe it, to read its statistics and to
 // close it. An [Opener] returns one; Open sets Name and each function that is nil. All functions
 // are safe for concurrent use.
 type Store struct {
-	ratelimit.Store
+	driver.Store
 
 	// Name is the URL without user, password and parameters, for logs. Open sets it.
 	Name string
 
 	// Probe reports whether the store can decide; call it at the start of a program. An error wraps
 	// [errors.ErrUnsupported] if the server is of the wrong type, [serverstore.ErrDenied] if it
-	// refuses the user, and [ratelimit.ErrUnavailable] if the store may recover. If the opener
+	// refuses the user, and [driver.ErrUnavailable] if the store may recover. If the opener
 	// leaves it nil, Open sets one that returns the scheme as the server's name and no error.
 	Probe func(context.Context) (serverstore.Server, error)
 
@@ -90,7 +90,7 @@ func Schemes() []string {
 
 // Open returns the store that a URL names; see [URL]. It does not wait for a server; [Store.Probe]
 // checks whether it answers. ctx is only for the call of Open, not for the store. An error wraps
-// [ratelimit.ErrInvalidOptions] if the URL is wrong, and is an [*UnknownSchemeError] if no imported
+// [driver.ErrInvalidOptions] if the URL is wrong, and is an [*UnknownSchemeError] if no imported
 // package has registered its scheme. No error of Open or of the store contains the password of the
 // URL. Open is safe for concurrent use.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
@@ -125,7 +125,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 }
 
 // UnknownSchemeError is the error of [Open] for a URL whose scheme is not registered. It wraps
-// [ratelimit.ErrInvalidOptions].
+// [driver.ErrInvalidOptions].
 type UnknownSchemeError struct {
 	Scheme string   // of the URL
 	Known  []string // the registered ones, sorted
@@ -148,7 +148,7 @@ func (e *UnknownSchemeError) Error() string {
 		known = strings.Join(e.Known, ", ")
 	}
 	text := fmt.Sprintf("%v: no store is registered for the scheme %q; registered: %s. ",
-		ratelimit.ErrInvalidOptions, e.Scheme, known)
+		driver.ErrInvalidOptions, e.Scheme, known)
 	base, _, _ := strings.Cut(e.Scheme, "+")
 	if usual[base] != "" && !slices.Contains(e.Known, base) {
 		return text + fmt.Sprintf("Import %q to add it", importPath+usual[base])
@@ -157,4 +157,4 @@ func (e *UnknownSchemeError) Error() string {
 		importPath+"redis")
 }
 
-func (e *UnknownSchemeError) Unwrap() error { return ratelimit.ErrInvalidOptions }
+func (e *UnknownSchemeError) Unwrap() error { return driver.ErrInvalidOptions }

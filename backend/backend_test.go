@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestOpenMemory(t *testing.T) {
@@ -20,14 +21,14 @@ func TestOpenMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("a", 1)))
+		limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerHour("a", 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, key := range []string{"first", "first", "second"} {
 			res, err := limiter.Allow(t.Context(), key)
 			full := key == "second" && strings.Contains(url, "=1")
-			if errors.Is(err, ratelimit.ErrCapacity) != full || res.Allowed != (i != 1 && !full) {
+			if errors.Is(err, driver.ErrCapacity) != full || res.Allowed != (i != 1 && !full) {
 				t.Errorf("%s: take %d: %+v, %v", url, i, res, err)
 			}
 		}
@@ -43,7 +44,7 @@ func TestOpenMemory(t *testing.T) {
 		if err := store.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := limiter.Allow(t.Context(), "first"); !errors.Is(err, ratelimit.ErrClosed) {
+		if _, err := limiter.Allow(t.Context(), "first"); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("closed: %v", err)
 		}
 	}
@@ -52,13 +53,13 @@ func TestOpenMemory(t *testing.T) {
 		"memory:?max-keys=1&max-keys=1", "memory://host", "memory:path",
 	} {
 		s, err := backend.Open(t.Context(), url)
-		if s != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		if s != nil || !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%s: %v, %v", url, s, err)
 		}
 	}
 }
 
-type fakeStore struct{ ratelimit.Store }
+type fakeStore struct{ driver.Store }
 
 var runs int // of TestRegister, each of which registers a scheme for good
 
@@ -126,7 +127,7 @@ func TestUnknownScheme(t *testing.T) {
 	} {
 		_, err := backend.Open(t.Context(), url)
 		var unknown *backend.UnknownSchemeError
-		if !errors.As(err, &unknown) || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+		if !errors.As(err, &unknown) || !errors.Is(err, driver.ErrInvalidOptions) ||
 			!slices.Contains(unknown.Known, "memory") ||
 			!strings.HasPrefix(url, unknown.Scheme+":") ||
 			!strings.Contains(err.Error(), "registered: ") ||

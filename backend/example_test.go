@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/driver"
 
 	_ "github.com/truewindow/ratelimit/backend/memory"
 )
@@ -29,7 +30,7 @@ func ExampleOpen() {
 	if _, err := store.Probe(ctx); err != nil {
 		log.Print(store.Name, " cannot decide: ", err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A URL names a store and holds its parameters. It has one of the forms
@@ -39,7 +39,7 @@ type param struct {
 	known       bool // the opener has read it
 }
 
-// ParseURL parses a URL. An error wraps [ratelimit.ErrInvalidOptions] and quotes no part of the
+// ParseURL parses a URL. An error wraps [driver.ErrInvalidOptions] and quotes no part of the
 // URL, since any part may belong to a password with unencoded characters.
 func ParseURL(raw string) (*URL, error) {
 	scheme, rest := raw, ""
@@ -86,7 +86,7 @@ func ParseURL(raw string) (*URL, error) {
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: the URL of the store: "+format,
-		append([]any{ratelimit.ErrInvalidOptions}, args...)...)
+		append([]any{driver.ErrInvalidOptions}, args...)...)
 }
 
 // setAuthority sets what stands between // and the path.
@@ -243,7 +243,7 @@ func (u *URL) Invalid(name, why string) {
 	u.wrong = append(u.wrong, fmt.Sprintf("parameter %q: %s", name, why))
 }
 
-// Check returns an error that wraps [ratelimit.ErrInvalidOptions] if u has a parameter that was not
+// Check returns an error that wraps [driver.ErrInvalidOptions] if u has a parameter that was not
 // read, that is given twice, or whose value is wrong. It names the parameter. If u has a parameter
 // for a password it does not name those that were not read: their names may be the rest of a
 // password.

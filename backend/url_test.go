@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestParseURL(t *testing.T) {
@@ -60,7 +60,7 @@ func TestParseURL(t *testing.T) {
 	} {
 		u, err := backend.ParseURL(raw)
 		if want.scheme == "" {
-			if !errors.Is(err, ratelimit.ErrInvalidOptions) || u != nil {
+			if !errors.Is(err, driver.ErrInvalidOptions) || u != nil {
 				t.Errorf("%q: %v, %v; want ErrInvalidOptions", raw, u, err)
 			}
 			continue
@@ -107,7 +107,7 @@ func TestParams(t *testing.T) {
 				all && (n != 3 || d != 5*time.Millisecond || s != "a&b=c") {
 				t.Errorf("%s: %d %t, %v %t, %q %t, %v", query, n, okN, d, okD, s, okS, err)
 			}
-		case !errors.Is(err, ratelimit.ErrInvalidOptions) || !strings.Contains(err.Error(), want):
+		case !errors.Is(err, driver.ErrInvalidOptions) || !strings.Contains(err.Error(), want):
 			t.Errorf("%s: %v", query, err)
 		case strings.Contains(err.Error(), "marked"), strings.Contains(err.Error(), `"word"`):
 			t.Errorf("%s: a value is shown: %v", query, err)

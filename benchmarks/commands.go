@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Steady logs have steadyRecords records in steadyWindow over all keys, which keeps each log just
@@ -190,7 +190,7 @@ func (s *server) prefill(ctx context.Context, p *pacer, q quota, n int) error {
 		return s.control.PExpire(ctx, key, q.window).Err()
 	}
 	var state []byte
-	d := ratelimit.Demand{Key: p.keys[0], Algorithm: algorithm.SlidingLog(q.limit()), N: 1}
+	d := driver.Demand{Key: p.keys[0], Algorithm: algorithm.SlidingLog(q.limit()), N: 1}
 	for i := range n {
 		next, keep, res := d.Step(state, stamp(i))
 		if keep <= 0 || !res.Allowed {

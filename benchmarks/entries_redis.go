@@ -12,6 +12,7 @@ import (
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/valkey-io/valkey-go"
 )
 
@@ -197,11 +198,11 @@ func openCachingValkey(addr string, q quota) (decider, error) {
 // admitting is a store that admits everything.
 type admitting struct{}
 
-func (admitting) Take(_ context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (admitting) Take(_ context.Context, d driver.Demand) (ratelimit.Result, error) {
 	return ratelimit.Result{Allowed: true, Limit: d.N}, nil
 }
 
-func (admitting) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result) error {
+func (admitting) TakeAll(_ context.Context, _ []driver.Demand, out []ratelimit.Result) error {
 	for i := range out {
 		out[i] = ratelimit.Result{Allowed: true}
 	}

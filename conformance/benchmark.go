@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Benchmark measures a store on its own clock with the exact sliding-window log. Its sub-benchmarks
@@ -26,8 +26,8 @@ import (
 //
 // Compare two runs of it with benchstat.
 func Benchmark(b *testing.B, newStore NewStore) {
-	unlimited := func(name string, window time.Duration) ratelimit.Algorithm {
-		limit := ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits, Window: window}
+	unlimited := func(name string, window time.Duration) driver.Algorithm {
+		limit := driver.Limit{Name: name, Max: driver.MaxUnits, Window: window}
 		return algorithm.SlidingLog(limit)
 	}
 	hot, many := unlimited("hot", time.Millisecond), unlimited("many", 200*time.Millisecond)
@@ -41,7 +41,7 @@ func Benchmark(b *testing.B, newStore NewStore) {
 		benchmarkTake(b, newStore, take(prefix, hot, 1), true)
 	})
 	b.Run("refused/hot", func(b *testing.B) {
-		d := take(prefix, algorithm.SlidingLog(ratelimit.PerDay("day", 1)), 1)
+		d := take(prefix, algorithm.SlidingLog(driver.PerDay("day", 1)), 1)
 		benchmarkTake(b, func(t testing.TB, now func() int64) Harness {
 			h := newStore(t, now)
 			if _, err := h.Store.Take(context.Background(), d); err != nil {
@@ -86,9 +86,9 @@ func Benchmark(b *testing.B, newStore NewStore) {
 }
 
 // benchmarkTakeAll repeats a TakeAll. It skips stores that cannot decide these demands together.
-func benchmarkTakeAll(b *testing.B, newStore NewStore, ds ...ratelimit.Demand) {
+func benchmarkTakeAll(b *testing.B, newStore NewStore, ds ...driver.Demand) {
 	store, ctx := newStore(b, nil).Store, context.Background()
-	out := make([]ratelimit.Result, len(ds))
+	out := make([]driver.Result, len(ds))
 	if err := store.TakeAll(ctx, ds, out); errors.Is(err, errors.ErrUnsupported) {
 		b.Skip(err)
 	}
@@ -101,7 +101,7 @@ func benchmarkTakeAll(b *testing.B, newStore NewStore, ds ...ratelimit.Demand) {
 }
 
 // benchmarkContended shares b.N takes among goroutines.
-func benchmarkContended(b *testing.B, newStore NewStore, d ratelimit.Demand, goroutines int) {
+func benchmarkContended(b *testing.B, newStore NewStore, d driver.Demand, goroutines int) {
 	store, ctx := newStore(b, nil).Store, context.Background()
 	var begun atomic.Int64
 	var wg sync.WaitGroup
@@ -121,7 +121,7 @@ func benchmarkContended(b *testing.B, newStore NewStore, d ratelimit.Demand, gor
 }
 
 // benchmarkTake repeats d, which is always decided in the same way.
-func benchmarkTake(b *testing.B, newStore NewStore, d ratelimit.Demand, want bool) {
+func benchmarkTake(b *testing.B, newStore NewStore, d driver.Demand, want bool) {
 	store, ctx := newStore(b, nil).Store, context.Background()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var bytesRules = []rule{
@@ -19,7 +19,7 @@ var bytesRules = []rule{
 
 // scribbling is an algorithm that writes into its state whenever it may, and notes the first fault.
 type scribbling struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	fault *firstFault
 }
 
@@ -29,8 +29,8 @@ type firstFault struct {
 }
 
 func (s scribbling) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = s.Algorithm
 	next, keep, res := s.Algorithm.Step(bytes.Clone(state), now, d)
 	if keep > 0 {
@@ -55,7 +55,7 @@ func (s scribbling) scribble(state []byte) {
 	}
 }
 
-func (s scribbling) Script() ratelimit.Script { return scriptOf(s.Algorithm) }
+func (s scribbling) Script() driver.Script { return scriptOf(s.Algorithm) }
 
 // checkOwnBytes makes takes on so many keys that a database uses several pages.
 func checkOwnBytes(e *env) {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const saysSafe = "All methods are safe for concurrent use."
@@ -32,7 +32,7 @@ var concurrencyRules = []rule{
 }
 
 // checkCount has 64 goroutines take twice as many units as there are.
-func checkCount(e *env, client func(*env, int) ratelimit.Store) {
+func checkCount(e *env, client func(*env, int) driver.Store) {
 	const goroutines = 64
 	each := e.scale(12)
 	most := int64(goroutines * each / 2)
@@ -163,7 +163,7 @@ func checkRollingStorm(e *env) {
 	// the admissions and calls after which it ends, on a busy machine too
 	const least, enough = 3 * most, 8_000
 	const short = 50 * time.Millisecond
-	key, a := e.key(), e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
+	key, a := e.key(), e.algorithms[0](driver.Limit{Max: most, Window: short})
 	var mu sync.Mutex
 	var stamps []int64
 	var calls, admitted atomic.Int64

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -29,7 +29,7 @@ func checkEndingContext(e *env) {
 // slowest. It returns a function that checks what was recorded.
 func (e *env) endCompeting() (check func()) {
 	const goroutines = 32
-	key, a := e.key(), e.alg(ratelimit.MaxUnits)
+	key, a := e.key(), e.alg(driver.MaxUnits)
 	var l ledger
 	slowest := make([]time.Duration, goroutines)
 	e.together(goroutines, func(g int) error {
@@ -62,7 +62,7 @@ func (e *env) endCompeting() (check func()) {
 // the store cannot withdraw the call. It returns a function like that of endCompeting.
 func (e *env) endAlone() (check func()) {
 	const goroutines = 8
-	a := e.alg(ratelimit.MaxUnits)
+	a := e.alg(driver.MaxUnits)
 	ledgers, keys := make([]ledger, goroutines), make([]string, goroutines)
 	for g := range keys {
 		keys[g] = e.key()

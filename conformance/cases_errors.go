@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -29,24 +29,24 @@ var errorRules = []rule{
 }
 
 // invalid returns demands that CheckTake refuses.
-func (e *env) invalid(key string) []ratelimit.Demand {
+func (e *env) invalid(key string) []driver.Demand {
 	a := e.alg(5)
-	under := func(limit ratelimit.Limit) ratelimit.Demand {
+	under := func(limit driver.Limit) driver.Demand {
 		return take(key, e.algorithms[0](limit), 1)
 	}
-	ds := []ratelimit.Demand{
+	ds := []driver.Demand{
 		take("", a, 1), take(key, nil, 1), {Key: key, Algorithm: a, Op: 5, N: 1},
 		{Key: key, Algorithm: a, Op: 255, N: 1},
-		take(key, a, 6), peek(key, a, 6), take(key, a, ratelimit.MaxUnits), reset("", a),
+		take(key, a, 6), peek(key, a, 6), take(key, a, driver.MaxUnits), reset("", a),
 		reset(key, nil),
-		under(ratelimit.Limit{Name: "l", Max: 0, Window: window}),
-		under(ratelimit.Limit{Name: "l", Max: -1, Window: window}),
-		under(ratelimit.Limit{Name: "l", Max: ratelimit.MaxUnits + 1, Window: window}),
-		under(ratelimit.Limit{Name: "l", Max: 1}),
-		under(ratelimit.Limit{Name: "l", Max: 1, Window: ratelimit.MinWindow - 1}),
-		under(ratelimit.Limit{Name: "l", Max: 1, Window: ratelimit.MaxWindow + 1}),
+		under(driver.Limit{Name: "l", Max: 0, Window: window}),
+		under(driver.Limit{Name: "l", Max: -1, Window: window}),
+		under(driver.Limit{Name: "l", Max: driver.MaxUnits + 1, Window: window}),
+		under(driver.Limit{Name: "l", Max: 1}),
+		under(driver.Limit{Name: "l", Max: 1, Window: driver.MinWindow - 1}),
+		under(driver.Limit{Name: "l", Max: 1, Window: driver.MaxWindow + 1}),
 	}
-	for _, n := range []int64{0, -1, -1 << 63, ratelimit.MaxUnits + 1, 1<<63 - 1} {
+	for _, n := range []int64{0, -1, -1 << 63, driver.MaxUnits + 1, 1<<63 - 1} {
 		ds = append(ds, take(key, a, n), peek(key, a, n), force(key, a, n), giveBack(key, a, n, 1))
 	}
 	return ds
@@ -60,9 +60,9 @@ func (e *env) wantCheck(what string, got, want error) {
 	if got == nil || got.Error() != want.Error() {
 		e.fatalf("%s returned the error %v, want %q", what, got, want)
 	}
-	for _, kind := range []error{ratelimit.ErrInvalidDemand, ratelimit.ErrInvalidLimit,
-		ratelimit.ErrExceedsLimit, ratelimit.ErrDuplicateDemand,
-		ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown, context.Canceled,
+	for _, kind := range []error{driver.ErrInvalidDemand, driver.ErrInvalidLimit,
+		driver.ErrExceedsLimit, driver.ErrDuplicateDemand,
+		driver.ErrUnavailable, driver.ErrOutcomeUnknown, context.Canceled,
 		context.DeadlineExceeded} {
 		if errors.Is(got, kind) != errors.Is(want, kind) {
 			e.fatalf("%s returned the error %q: errors.Is(err, %q) is %t, want %t",
@@ -75,36 +75,36 @@ func checkValidation(e *env) {
 	key := e.key()
 	for _, d := range e.invalid(key) {
 		_, err := e.store.Take(e.ctx, d)
-		e.wantCheck(fmt.Sprintf("%v of %d", d.Op, d.N), err, ratelimit.CheckTake(e.ctx, d))
+		e.wantCheck(fmt.Sprintf("%v of %d", d.Op, d.N), err, driver.CheckTake(e.ctx, d))
 	}
 	a := e.alg(5)
 	e.wantLeft(key, a, 5, "demands that are not valid")
 	e.admit(take(key, a, 5))
-	e.admit(force(key, a, ratelimit.MaxUnits))
+	e.admit(force(key, a, driver.MaxUnits))
 }
 
 func checkTakeAllValidation(e *env) {
 	good := e.limits(2)
 	key := good[0].Key
-	check := func(what string, ds []ratelimit.Demand, room int) {
-		out := make([]ratelimit.Result, room)
-		e.wantCheck(what, e.store.TakeAll(e.ctx, ds, out), ratelimit.CheckTakeAll(e.ctx, ds, out))
+	check := func(what string, ds []driver.Demand, room int) {
+		out := make([]driver.Result, room)
+		e.wantCheck(what, e.store.TakeAll(e.ctx, ds, out), driver.CheckTakeAll(e.ctx, ds, out))
 	}
 	check("a TakeAll of nothing", nil, 0)
 	check("a TakeAll with room for one more result", good, 3)
 	check("a TakeAll with room for one result less", good, 1)
 	for i, d := range e.invalid(key) {
 		check(fmt.Sprintf("a TakeAll with %v of %d", d.Op, d.N),
-			[]ratelimit.Demand{good[0], d, good[1]}, 3)
+			[]driver.Demand{good[0], d, good[1]}, 3)
 		if i == 0 {
 			check("a TakeAll that begins with a demand that is not valid",
-				[]ratelimit.Demand{d, good[0], good[1]}, 3)
+				[]driver.Demand{d, good[0], good[1]}, 3)
 		}
 	}
-	wider := e.algorithms[0](ratelimit.Limit{Name: good[0].Algorithm.Limit().Name, Max: 99,
+	wider := e.algorithms[0](driver.Limit{Name: good[0].Algorithm.Limit().Name, Max: 99,
 		Window: 2 * window})
 	check("a TakeAll with two demands on one state",
-		[]ratelimit.Demand{good[0], good[1], peek(key, wider, 1)}, 3)
+		[]driver.Demand{good[0], good[1], peek(key, wider, 1)}, 3)
 	many := append(e.limits(30), good...)
 	check("a TakeAll with two of many demands on one state", append(many, good[0]), len(many)+1)
 	for _, d := range good {
@@ -116,10 +116,10 @@ func checkBeforeIO(e *env) {
 	if err := e.harness.Close(); err != nil {
 		e.fatalf("Close: %w", err)
 	}
-	checkInvalid := func(d ratelimit.Demand) {
+	checkInvalid := func(d driver.Demand) {
 		_, err := e.store.Take(e.ctx, d)
 		e.wantCheck(fmt.Sprintf("%v of %d on a closed store", d.Op, d.N), err,
-			ratelimit.CheckTake(e.ctx, d))
+			driver.CheckTake(e.ctx, d))
 	}
 	for _, d := range e.invalid(e.key()) {
 		checkInvalid(d)
@@ -129,7 +129,7 @@ func checkBeforeIO(e *env) {
 	d := take(e.key(), e.alg(5), 1)
 	_, err := e.store.Take(ended, d)
 	e.wantCheck("a take on a closed store when the context has ended", err,
-		ratelimit.CheckTake(ended, d))
+		driver.CheckTake(ended, d))
 }
 
 func checkClosed(e *env) {
@@ -138,11 +138,11 @@ func checkClosed(e *env) {
 	if err := e.harness.Close(); err != nil {
 		e.fatalf("Close: %w", err)
 	}
-	want, closed := ratelimit.ErrClosed, "a closed store"
+	want, closed := driver.ErrClosed, "a closed store"
 	if e.harness.ClosesClient {
-		want, closed = ratelimit.ErrUnavailable, "a store whose client is closed"
+		want, closed = driver.ErrUnavailable, "a store whose client is closed"
 	}
-	for _, d := range []ratelimit.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 1),
+	for _, d := range []driver.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 1),
 		giveBack(key, a, 1, 1), reset(key, a)} {
 		if res, err := e.store.Take(e.ctx, d); !errors.Is(err, want) {
 			e.fatalf("%v on %s returned %+v and the error %v, want %q",
@@ -151,7 +151,7 @@ func checkClosed(e *env) {
 	}
 	if _, ok := e.except["takeall"]; !ok {
 		if err := e.store.TakeAll(e.ctx, e.limits(2),
-			make([]ratelimit.Result, 2)); !errors.Is(err, want) {
+			make([]driver.Result, 2)); !errors.Is(err, want) {
 			e.fatalf("TakeAll on %s returned the error %v, want %q", closed, err, want)
 		}
 	}
@@ -164,18 +164,18 @@ func checkEndedContext(e *env) {
 	defer cancel()
 	ds := e.limits(2)
 	for _, ctx := range []context.Context{cancelled, late} {
-		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce,
-			ratelimit.OpGiveBack, ratelimit.OpReset} {
+		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
+			driver.OpGiveBack, driver.OpReset} {
 			d := ds[0]
 			d.Op = op
 			_, err := e.store.Take(ctx, d)
 			e.wantCheck(fmt.Sprintf("%v when the context has ended", op), err,
-				ratelimit.CheckTake(ctx, d))
+				driver.CheckTake(ctx, d))
 		}
 		if _, ok := e.except["takeall"]; !ok {
-			out := make([]ratelimit.Result, len(ds))
+			out := make([]driver.Result, len(ds))
 			e.wantCheck("TakeAll when the context has ended", e.store.TakeAll(ctx, ds, out),
-				ratelimit.CheckTakeAll(ctx, ds, out))
+				driver.CheckTakeAll(ctx, ds, out))
 		}
 	}
 	for _, d := range ds {
@@ -187,9 +187,9 @@ func checkCorrupt(e *env) {
 	key, a := e.key(), e.alg(5)
 	e.admit(take(key, a, 2))
 	e.vandalize(key, a)
-	for _, d := range []ratelimit.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
+	for _, d := range []driver.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
 		giveBack(key, a, 1, e.clock.now()), take(key, a, 5)} {
-		if res, err := e.store.Take(e.ctx, d); !errors.Is(err, ratelimit.ErrCorruptState) {
+		if res, err := e.store.Take(e.ctx, d); !errors.Is(err, driver.ErrCorruptState) {
 			e.fatalf("%v on a corrupt state returned %+v and the error %v, want "+
 				"ErrCorruptState", d.Op, res, err)
 		}
@@ -208,7 +208,7 @@ func checkTakeAllCorrupt(e *env) {
 		e.vandalize(ds[corrupt].Key, ds[corrupt].Algorithm)
 		for range 2 {
 			if err := e.store.TakeAll(e.ctx, ds,
-				make([]ratelimit.Result, 3)); !errors.Is(err, ratelimit.ErrCorruptState) {
+				make([]driver.Result, 3)); !errors.Is(err, driver.ErrCorruptState) {
 				e.fatalf("a TakeAll on states of which one is corrupt returned the error "+
 					"%v, want ErrCorruptState", err)
 			}
@@ -228,7 +228,7 @@ func checkTakeAllCorrupt(e *env) {
 			e.fatalf("a refused TakeAll with a Reset of a corrupt state returned %+v", out)
 		}
 		if err := e.store.TakeAll(e.ctx, ds,
-			make([]ratelimit.Result, 3)); !errors.Is(err, ratelimit.ErrCorruptState) {
+			make([]driver.Result, 3)); !errors.Is(err, driver.ErrCorruptState) {
 			e.fatalf("a TakeAll that was refused reset the state: %v", err)
 		}
 		other.N = 1
@@ -251,7 +251,7 @@ func checkNoScript(e *env) {
 		e.fatalf("a take without a script returned %+v, want %+v", res, want)
 	case err == nil:
 		e.wantLeft(key, a, 3, "a take of two")
-	case !errors.Is(err, ratelimit.ErrNoScript):
+	case !errors.Is(err, driver.ErrNoScript):
 		e.fatalf("a take without a script returned the error %v, want ErrNoScript "+
 			"or a decision", err)
 	default:
@@ -260,8 +260,8 @@ func checkNoScript(e *env) {
 }
 
 func checkUnsupported(e *env) {
-	for _, ds := range [][]ratelimit.Demand{e.limits(3), e.spread(12)} {
-		out := make([]ratelimit.Result, len(ds))
+	for _, ds := range [][]driver.Demand{e.limits(3), e.spread(12)} {
+		out := make([]driver.Result, len(ds))
 		err := e.store.TakeAll(e.ctx, ds, out)
 		taken := int64(1)
 		if errors.Is(err, errors.ErrUnsupported) {

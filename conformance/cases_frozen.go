@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var frozenRules = []rule{
@@ -49,7 +49,7 @@ func (e *env) freeze() (thaw func()) {
 // recorded then.
 func checkFrozen(e *env) {
 	const callers = 8
-	a := e.alg(ratelimit.MaxUnits)
+	a := e.alg(driver.MaxUnits)
 	ledgers, keys := make([]ledger, callers), make([]string, callers)
 	for g := range keys {
 		keys[g] = e.key()
@@ -136,7 +136,7 @@ func (e *env) freezeOften(phase *atomic.Int32) {
 
 // checkFrozenWithoutDeadline freezes the server under takes whose contexts have no deadline.
 func checkFrozenWithoutDeadline(e *env) {
-	key, a := e.key(), e.alg(ratelimit.MaxUnits)
+	key, a := e.key(), e.alg(driver.MaxUnits)
 	var l ledger
 	stop := make(chan struct{})
 	e.admit(take(key, a, 1))

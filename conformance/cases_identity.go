@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var identityRules = []rule{
@@ -23,7 +23,7 @@ func checkParameters(e *env) {
 	e.admit(take(key, five, 3))
 	for _, newAlgorithm := range e.algorithms {
 		for _, w := range []time.Duration{window, window + 7*time.Microsecond, 6 * window} {
-			wider := newAlgorithm(ratelimit.Limit{Name: "l", Max: 10, Window: w})
+			wider := newAlgorithm(driver.Limit{Name: "l", Max: 10, Window: w})
 			if wider.Name() == five.Name() {
 				e.wantLeft(key, wider, 7, "three were taken under other parameters")
 			}
@@ -33,7 +33,7 @@ func checkParameters(e *env) {
 	e.admit(take(key, e.named("l", 10), 1))
 	e.wantLeft(key, five, 1, "one more was taken under a larger Max")
 	e.clock.add(window / 2)
-	e.admit(take(key, e.algorithms[0](ratelimit.Limit{Name: "l", Max: 5, Window: 6 * window}), 1))
+	e.admit(take(key, e.algorithms[0](driver.Limit{Name: "l", Max: 5, Window: 6 * window}), 1))
 	e.refuse(take(key, five, 1))
 }
 
@@ -88,7 +88,7 @@ func adversarial() []string {
 func checkAdversarialKeys(e *env) {
 	const most = int64(1) << 30
 	id := e.key()
-	var ds []ratelimit.Demand
+	var ds []driver.Demand
 	for _, key := range adversarial() {
 		ds = append(ds, take(key+id, e.named("l", most), 1), take(id+key, e.named("l", most), 1))
 	}
@@ -116,11 +116,11 @@ func checkNoKeyInErrors(e *env) {
 	a := e.alg(5)
 	e.vandalize(key, a)
 	var errs []error
-	for _, d := range []ratelimit.Demand{take(key, a, 6), take(key, nil, 1), take(key, a, 0),
+	for _, d := range []driver.Demand{take(key, a, 6), take(key, nil, 1), take(key, a, 0),
 		take(key, e.alg(0), 1), {Key: key, Algorithm: a, Op: 99, N: 1}, take(key, a, 1)} {
 		_, err := e.store.Take(e.ctx, d)
 		errs = append(errs, err,
-			e.store.TakeAll(e.ctx, []ratelimit.Demand{d, d}, make([]ratelimit.Result, 2)))
+			e.store.TakeAll(e.ctx, []driver.Demand{d, d}, make([]driver.Result, 2)))
 	}
 	_, err := e.store.Take(ended, take(key, a, 1))
 	errs = append(errs, err)
@@ -140,7 +140,7 @@ func checkNoKeyInErrors(e *env) {
 }
 
 // hangUp makes calls whose contexts end at any time while they last, and returns their errors.
-func (e *env) hangUp(key string, a ratelimit.Algorithm) []error {
+func (e *env) hangUp(key string, a driver.Algorithm) []error {
 	const goroutines, each = 16, 16
 	errs := make([]error, goroutines*each)
 	e.together(goroutines, func(g int) error {
@@ -161,8 +161,8 @@ func (e *env) hangUp(key string, a ratelimit.Algorithm) []error {
 			if i%8 < 5 {
 				_, *err = e.store.Take(ctx, d)
 			} else {
-				*err = e.store.TakeAll(ctx, []ratelimit.Demand{d, take(key+"-", a, 1)},
-					make([]ratelimit.Result, 2))
+				*err = e.store.TakeAll(ctx, []driver.Demand{d, take(key+"-", a, 1)},
+					make([]driver.Result, 2))
 			}
 			cancel()
 		}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -35,7 +35,7 @@ const manyKeys = 250_000
 type population struct {
 	*env
 	prefix    string
-	algorithm ratelimit.Algorithm
+	algorithm driver.Algorithm
 	together  bool // by TakeAll
 	began     time.Time
 	budget    time.Duration
@@ -58,7 +58,7 @@ func checkManyStates(e *env) {
 		env: e, prefix: e.key() + "-", began: time.Now(), budget: budget,
 		taken: make([]bool, keys/group),
 		// The states expire soon, so that they need not be reset. The case must end before they do.
-		algorithm: e.algorithms[0](ratelimit.Limit{Max: 1, Window: budget + watchdog}),
+		algorithm: e.algorithms[0](driver.Limit{Max: 1, Window: budget + watchdog}),
 		together:  !e.lacks("takeall") && !e.lacks("takeall-keys"),
 	}
 	const first = 50 // groups
@@ -91,15 +91,15 @@ func (p *population) take(from, to int) {
 		goroutines = 256
 	}
 	p.env.together(goroutines, func(int) error {
-		ds, results := make([]ratelimit.Demand, group), make([]ratelimit.Result, group)
+		ds, results := make([]driver.Demand, group), make([]driver.Result, group)
 		for !p.full.Load() {
 			g := int(next.Add(1)) - 1
 			if g >= to || from > 0 && p.late(g) {
 				break
 			}
-			err := p.ask(g, ratelimit.OpTake, ds, results)
+			err := p.ask(g, driver.OpTake, ds, results)
 			tooSlow := errors.Is(err, context.DeadlineExceeded) && g > 0
-			if errors.Is(err, ratelimit.ErrCapacity) || tooSlow {
+			if errors.Is(err, driver.ErrCapacity) || tooSlow {
 				p.full.Store(true)
 				break
 			}
@@ -130,7 +130,7 @@ func (p *population) late(g int) bool {
 
 // wantTaken peeks at groups of keys whose units have been taken.
 func (p *population) wantTaken(from, to int) {
-	ds, results := make([]ratelimit.Demand, group), make([]ratelimit.Result, group)
+	ds, results := make([]driver.Demand, group), make([]driver.Result, group)
 	for g := from; g < to; g++ {
 		if !p.taken[g] {
 			continue
@@ -138,7 +138,7 @@ func (p *population) wantTaken(from, to int) {
 		if time.Since(p.began) > p.budget+watchdog/2 {
 			return // servers may soon forget the states
 		}
-		if err := p.ask(g, ratelimit.OpPeek, ds,
+		if err := p.ask(g, driver.OpPeek, ds,
 			results); errors.Is(err, context.DeadlineExceeded) {
 			return
 		} else if err != nil {
@@ -155,10 +155,10 @@ func (p *population) wantTaken(from, to int) {
 
 // ask makes a demand for one unit of each key of a group.
 func (p *population) ask(
-	g int, op ratelimit.Op, ds []ratelimit.Demand, results []ratelimit.Result,
+	g int, op driver.Op, ds []driver.Demand, results []driver.Result,
 ) (err error) {
 	for i := range ds {
-		ds[i] = ratelimit.Demand{Key: p.key(g*group + i), Algorithm: p.algorithm, Op: op, N: 1}
+		ds[i] = driver.Demand{Key: p.key(g*group + i), Algorithm: p.algorithm, Op: op, N: 1}
 	}
 	if p.together {
 		return p.store.TakeAll(p.ctx, ds, results)
@@ -196,7 +196,7 @@ func (e *env) wantApart(i int, c collision) {
 // checkLongKeys uses long keys that cannot be compressed and that differ in one byte, or in length.
 func checkLongKeys(e *env) {
 	const most = int64(1) << 30
-	var ds []ratelimit.Demand
+	var ds []driver.Demand
 	for _, length := range []int{1 << 10, 2700, 1 << 12, 8200, 1 << 14, 1 << 15, 1 << 17, 1 << 20} {
 		key := []byte(e.key())
 		for len(key) < length {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var lostRules = []rule{
@@ -19,7 +19,7 @@ var lostRules = []rule{
 const lossTimeout = 2 * time.Second
 
 // loseOne makes one call whose answer is lost.
-func (e *env) loseOne(ds ...ratelimit.Demand) error {
+func (e *env) loseOne(ds ...driver.Demand) error {
 	if err := e.harness.LoseAnswer(); err != nil {
 		e.fatalf("LoseAnswer: %w", err)
 	}
@@ -29,7 +29,7 @@ func (e *env) loseOne(ds ...ratelimit.Demand) error {
 		_, err := e.store.Take(ctx, ds[0])
 		return err
 	}
-	return e.store.TakeAll(ctx, ds, make([]ratelimit.Result, len(ds)))
+	return e.store.TakeAll(ctx, ds, make([]driver.Result, len(ds)))
 }
 
 // checkLostAnswer loses the answers to takes, one after the other, and checks what was recorded
@@ -44,7 +44,7 @@ func checkLostAnswer(e *env) {
 			ds = ds[:1]
 		}
 		if i%3 == 2 {
-			ds[0].Op = ratelimit.OpForce
+			ds[0].Op = driver.OpForce
 		}
 		var before []int64
 		for j := range ds {
@@ -58,18 +58,18 @@ func checkLostAnswer(e *env) {
 			case recorded != 0 && recorded != units:
 				e.fatalf("%v of %d whose answer was lost, with the error %v: %d units are "+
 					"recorded; it may have been sent twice", d.Op, units, err, recorded)
-			case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+			case errors.Is(err, driver.ErrOutcomeUnknown):
 			case err == nil && recorded == 0:
 				e.fatalf("%v whose answer was lost returned no error, but nothing is "+
 					"recorded", d.Op)
-			case errors.Is(err, ratelimit.ErrUnavailable) && recorded != 0:
+			case errors.Is(err, driver.ErrUnavailable) && recorded != 0:
 				e.fatalf("%v was recorded, but the error is not ErrOutcomeUnknown: %w", d.Op, err)
-			case err != nil && !errors.Is(err, ratelimit.ErrUnavailable):
+			case err != nil && !errors.Is(err, driver.ErrUnavailable):
 				e.fatalf("%v whose answer was lost returned the error %w, want "+
 					"ErrOutcomeUnknown", d.Op, err)
 			}
 		}
-		if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		if errors.Is(err, driver.ErrOutcomeUnknown) {
 			unknown++
 		}
 	}

@@ -3,7 +3,7 @@ package conformance
 import (
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var opRules = []rule{
@@ -45,19 +45,19 @@ func checkWeights(e *env) {
 	e.refuse(take(key, a, 4))
 	e.admit(take(key, a, 3))
 
-	key, a = e.key(), e.alg(ratelimit.MaxUnits)
-	e.admit(take(key, a, ratelimit.MaxUnits-1))
+	key, a = e.key(), e.alg(driver.MaxUnits)
+	e.admit(take(key, a, driver.MaxUnits-1))
 	e.wantLeft(key, a, 1, "a take of all but one unit")
 	e.refuse(take(key, a, 2))
 	e.admit(take(key, a, 1))
-	e.refuse(take(key, a, ratelimit.MaxUnits))
-	e.admit(force(key, a, ratelimit.MaxUnits))
-	for _, n := range []int64{0, -1, ratelimit.MaxUnits + 1} {
+	e.refuse(take(key, a, driver.MaxUnits))
+	e.admit(force(key, a, driver.MaxUnits))
+	for _, n := range []int64{0, -1, driver.MaxUnits + 1} {
 		d := reset(key, a)
 		d.N = n
 		e.admit(d)
 	}
-	e.admit(take(key, a, ratelimit.MaxUnits))
+	e.admit(take(key, a, driver.MaxUnits))
 }
 
 func checkPeek(e *env) {
@@ -107,8 +107,8 @@ func checkForce(e *env) {
 	e.refuse(take(key, a, 1))
 	e.admit(giveBack(key, a, 1, res.At))
 	e.wantLeft(key, a, 1, "a forced take of 12 of which 8 were given back")
-	e.admit(force(key, a, ratelimit.MaxUnits))
-	e.wantLeft(key, e.named("l", ratelimit.MaxUnits), 0,
+	e.admit(force(key, a, driver.MaxUnits))
+	e.wantLeft(key, e.named("l", driver.MaxUnits), 0,
 		"a forced take of as many units as there can be")
 	e.admit(reset(key, a))
 }
@@ -141,7 +141,7 @@ func checkGiveBackTwice(e *env) {
 		e.admit(giveBack(key, a, 2, first.At))
 	}
 	e.wantLeft(key, a, 2, "two units were given back three times")
-	e.admit(giveBack(key, a, ratelimit.MaxUnits, first.At))
+	e.admit(giveBack(key, a, driver.MaxUnits, first.At))
 	e.wantLeft(key, a, 2, "more were given back than the record had")
 }
 

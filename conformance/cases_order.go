@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var orderRules = []rule{
@@ -22,30 +22,30 @@ var orderRules = []rule{
 // numbered is an algorithm that admits everything and numbers the takes on a state: the n-th has n
 // less Remaining than Limit. At is the clock as Step got it, even if it is behind that of the step
 // before.
-type numbered struct{ limit ratelimit.Limit }
+type numbered struct{ limit driver.Limit }
 
 func newNumbered(name string) numbered {
-	return numbered{ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits, Window: window}}
+	return numbered{driver.Limit{Name: name, Max: driver.MaxUnits, Window: window}}
 }
 
-func (numbered) Name() string             { return "numbered1" }
-func (n numbered) Limit() ratelimit.Limit { return n.limit }
-func (n numbered) Validate() error        { return n.limit.Validate() }
+func (numbered) Name() string          { return "numbered1" }
+func (n numbered) Limit() driver.Limit { return n.limit }
+func (n numbered) Validate() error     { return n.limit.Validate() }
 
 func (n numbered) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	taken := uint64(0)
 	switch len(state) {
 	case 0:
 	case 8:
 		taken = binary.BigEndian.Uint64(state)
 	default:
-		return nil, -1, ratelimit.Result{}
+		return nil, -1, driver.Result{}
 	}
-	res := ratelimit.Result{Allowed: true, Limit: n.limit.Max,
+	res := driver.Result{Allowed: true, Limit: n.limit.Max,
 		Remaining: n.limit.Max - int64(taken), At: now}
-	if d.Op != ratelimit.OpTake {
+	if d.Op != driver.OpTake {
 		return state, 0, res
 	}
 	res.Remaining--
@@ -65,9 +65,9 @@ local function step(key, tail, now, op, n, at, args, pos)
 end
 `
 
-func (numbered) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "numbered1", Source: numberedSource,
-		Args: func(dst []int64, d ratelimit.Demand) []int64 {
+func (numbered) Script() driver.Script {
+	return driver.Script{Name: "numbered1", Source: numberedSource,
+		Args: func(dst []int64, d driver.Demand) []int64 {
 			limit := d.Algorithm.Limit()
 			return append(dst, limit.Max, limit.Window.Microseconds())
 		}}
@@ -91,23 +91,23 @@ const (
 // checkClockOrder has many goroutines take on two states. If the clock is read before the state is
 // locked, it goes back between two steps when callers get the lock in another order. TakeAlls of
 // both states wait for two locks, so this happens even if each lock is granted in order.
-func checkClockOrder(e *env, client func(*env, int) ratelimit.Store) {
+func checkClockOrder(e *env, client func(*env, int) driver.Store) {
 	key, a, b := e.key(), newNumbered("a"), newNumbered("b")
 	_, single := e.except["takeall"]
 	var mu sync.Mutex
-	takes := make(map[ratelimit.Algorithm][]numberedTake)
+	takes := make(map[driver.Algorithm][]numberedTake)
 	begin := time.Now()
 	e.together(orderGoroutines, func(g int) error {
-		mine := make(map[ratelimit.Algorithm][]numberedTake)
+		mine := make(map[driver.Algorithm][]numberedTake)
 		for i := 0; i < orderLeast || i < orderMost && time.Since(begin) < orderTime; i++ {
-			ds := [][]ratelimit.Demand{
+			ds := [][]driver.Demand{
 				{take(key, a, 1)}, {take(key, b, 1)}, {take(key, a, 1), take(key, b, 1)},
 				{take(key, b, 1), take(key, a, 1)},
 			}[(g+i)%4]
 			if single {
 				ds = ds[:1]
 			}
-			out := make([]ratelimit.Result, len(ds))
+			out := make([]driver.Result, len(ds))
 			called := time.Since(begin)
 			var err error
 			if store := client(e, g+i/4); len(ds) == 1 {
@@ -120,7 +120,7 @@ func checkClockOrder(e *env, client func(*env, int) ratelimit.Store) {
 			}
 			returned := time.Since(begin)
 			for j, res := range out {
-				if !res.Allowed || res.Source != ratelimit.SourceStore {
+				if !res.Allowed || res.Source != driver.SourceStore {
 					return fmt.Errorf("a take that is always admitted returned %+v", res)
 				}
 				alg := ds[j].Algorithm

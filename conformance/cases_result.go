@@ -3,7 +3,7 @@ package conformance
 import (
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const saysRepeated = "A refusal from SourceCache was made earlier by the store, for the same " +
@@ -90,7 +90,7 @@ func checkResetAfter(e *env) {
 
 func checkRemaining(e *env) {
 	key := e.key()
-	want := func(got ratelimit.Result, limit, remaining int64) {
+	want := func(got driver.Result, limit, remaining int64) {
 		if got.Limit != limit || got.Remaining != remaining {
 			e.fatalf("Limit and Remaining are %d and %d, want %d and %d",
 				got.Limit, got.Remaining, limit, remaining)
@@ -110,7 +110,7 @@ func checkAt(e *env) {
 		e.clock.add(7 * time.Microsecond)
 		res := e.admit(take(key, a, 1))
 		if _, _, want := take(key, a, 1).Step(nil, e.clock.now()); res.At != want.At ||
-			res.Source != ratelimit.SourceStore {
+			res.Source != driver.SourceStore {
 			e.fatalf("At and Source are %d and %v, want %d and store", res.At, res.Source, want.At)
 		}
 		e.admit(giveBack(key, a, 1, res.At))
@@ -124,7 +124,7 @@ func checkRolling(e *env) {
 	type admission struct{ now, n int64 }
 	const most = 7
 	for i, newAlgorithm := range e.algorithms {
-		key, a := e.key(), newAlgorithm(ratelimit.Limit{Max: most, Window: window})
+		key, a := e.key(), newAlgorithm(driver.Limit{Max: most, Window: window})
 		var admitted []admission
 		for range e.scale(400) {
 			now, n := e.clock.now(), 1+e.rand.Int64N(3)
@@ -159,7 +159,7 @@ func checkRolling(e *env) {
 
 // checkRepeated repeats a demand when the limit is used up, and after each call that may end the
 // refusal.
-func checkRepeated(e *env, client func(*env, int) ratelimit.Store) {
+func checkRepeated(e *env, client func(*env, int) driver.Store) {
 	const most = 5
 	log, larger := e.alg(most), e.alg(most+1)
 	events := []func(r *run, key string, n int64){
@@ -199,7 +199,7 @@ func checkRepeated(e *env, client func(*env, int) ratelimit.Store) {
 }
 
 // asks makes ds on the store and on the model.
-func (r *run) asks(ds ...ratelimit.Demand) {
+func (r *run) asks(ds ...driver.Demand) {
 	r.asked++
 	r.ask(r.asked, ds)
 }

@@ -3,7 +3,7 @@ package conformance
 import (
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var skewRules = []rule{
@@ -48,7 +48,7 @@ func checkSkewed(e *env) {
 
 // checkExpirySkewed checks that the store forgets states by the clock by which it decides.
 func checkExpirySkewed(e *env) {
-	a := e.algorithms[0](ratelimit.Limit{Max: 2, Window: time.Minute})
+	a := e.algorithms[0](driver.Limit{Max: 2, Window: time.Minute})
 	for _, ahead := range skews {
 		func() {
 			defer e.skewed(ahead)()

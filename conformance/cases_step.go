@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -24,7 +24,7 @@ var stepRules = []rule{
 }
 
 // alternate returns the two clients in turn, each after it has received what the other did.
-func alternate(e *env, i int) ratelimit.Store {
+func alternate(e *env, i int) driver.Store {
 	e.settle()
 	return either(e, i)
 }
@@ -40,7 +40,7 @@ func (e *env) settle() {
 }
 
 // either returns the two clients in turn, without settle.
-func either(e *env, i int) ratelimit.Store {
+func either(e *env, i int) driver.Store {
 	if i%2 == 0 {
 		return e.store
 	}
@@ -60,7 +60,7 @@ func drop(e *env, i int) {
 }
 
 // unchanged runs f, which may not change the state of key under a.
-func (e *env) unchanged(key string, a ratelimit.Algorithm, f func(spied)) {
+func (e *env) unchanged(key string, a driver.Algorithm, f func(spied)) {
 	watched := spy(a)
 	now := e.clock.now()
 	before := e.do(peek(key, a, 1))
@@ -95,7 +95,7 @@ func checkRefusalsLeaveNoTrace(e *env) {
 	first := e.admit(take(key, a, 2))
 	e.clock.add(time.Second)
 	e.admit(take(key, a, 3))
-	var refused ratelimit.Result
+	var refused driver.Result
 	e.unchanged(key, a, func(w spied) {
 		refused = e.refuse(take(key, w, 2))
 		for i := range 30 {
@@ -113,7 +113,7 @@ func checkRefusalsLeaveNoTrace(e *env) {
 func checkRefusalsAreResults(e *env) {
 	key, a := e.key(), e.alg(3)
 	e.admit(take(key, a, 3))
-	for _, d := range []ratelimit.Demand{take(key, a, 1), take(key, a, 3), peek(key, a, 2)} {
+	for _, d := range []driver.Demand{take(key, a, 1), take(key, a, 3), peek(key, a, 2)} {
 		res, err := e.store.Take(e.ctx, d)
 		if err != nil || res.Allowed || res.Limit != 3 || res.Remaining != 0 {
 			e.fatalf("%v of %d beyond the limit returned %+v, %v", d.Op, d.N, res, err)
@@ -141,10 +141,10 @@ func checkPure(e *env) {
 	for range e.scale(2000) {
 		newAlgorithm := pick(e.rand, e.algorithms...)
 		d := take("k",
-			newAlgorithm(ratelimit.Limit{Max: pick(e.rand, 1, 5, ratelimit.MaxUnits),
-				Window: pick(e.rand, time.Minute, ratelimit.MaxWindow)}),
-			pick(e.rand, 1, 4, ratelimit.MaxUnits))
-		d.Op = ratelimit.Op(e.rand.IntN(6))
+			newAlgorithm(driver.Limit{Max: pick(e.rand, 1, 5, driver.MaxUnits),
+				Window: pick(e.rand, time.Minute, driver.MaxWindow)}),
+			pick(e.rand, 1, 4, driver.MaxUnits))
+		d.Op = driver.Op(e.rand.IntN(6))
 		d.At = now - e.rand.Int64N(3)
 		now = pick(e.rand, now, now, now+1, now+e.rand.Int64N(1e9), max(0, now-e.rand.Int64N(1e10)),
 			0, start)
@@ -170,7 +170,7 @@ func checkPure(e *env) {
 
 func checkValues(e *env) {
 	for _, newAlgorithm := range e.algorithms {
-		limit := ratelimit.Limit{Name: "limit", Max: 5, Window: window}
+		limit := driver.Limit{Name: "limit", Max: 5, Window: window}
 		otherLimit := limit
 		otherLimit.Name = "other"
 		a, b, other := newAlgorithm(limit), newAlgorithm(limit), newAlgorithm(otherLimit)

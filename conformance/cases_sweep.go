@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var sweepRules = []rule{
@@ -16,7 +16,7 @@ var sweepRules = []rule{
 }
 
 // swept returns the store of the harness, after a sweep.
-func swept(e *env, i int) ratelimit.Store {
+func swept(e *env, i int) driver.Store {
 	e.sweepIfCan()
 	return only(e, i)
 }
@@ -67,7 +67,7 @@ func checkSweepNotEarly(e *env) {
 func checkSweepStorm(e *env) {
 	const goroutines, most, rounds = 8, 3, 12
 	const short, burst = 50 * time.Millisecond, 10 * time.Millisecond
-	a := e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
+	a := e.algorithms[0](driver.Limit{Max: most, Window: short})
 	keys := make([]string, goroutines)
 	for g := range keys {
 		keys[g] = e.key()

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -21,7 +21,7 @@ var takeAllRules = []rule{
 	{name: "takeall/admits-all", says: saysAtomic + " " + saysOut,
 		check: func(e *env) { checkAdmitsAll(e, e.limits(3)) }},
 	{name: "takeall/none-leaves-a-trace", says: saysAtomic,
-		check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.limits(3) }) }},
+		check: func(e *env) { checkNoTrace(e, func() []driver.Demand { return e.limits(3) }) }},
 	{name: "takeall/results-of-a-refusal", says: saysEach, check: checkResultsOfRefusal},
 	{name: "takeall/repeated", says: saysAsAWhole,
 		check: func(e *env) { checkRepeatedAll(e, only) }},
@@ -49,14 +49,14 @@ var takeAllRules = []rule{
 	{name: "takeall-keys/admits-all", says: saysAtomic,
 		check: func(e *env) { checkAdmitsAll(e, e.spread(3)) }},
 	{name: "takeall-keys/none-leaves-a-trace", says: saysAtomic,
-		check: func(e *env) { checkNoTrace(e, func() []ratelimit.Demand { return e.spread(3) }) }},
+		check: func(e *env) { checkNoTrace(e, func() []driver.Demand { return e.spread(3) }) }},
 	{name: "takeall-keys/results", says: saysStep,
 		check: differential{several: true, keys: true}.check},
 	{name: "takeall-keys/storm", says: saysAtomic + " " + saysShared,
 		check: func(e *env) { checkStorm(e, e.spread(5)) }},
 }
 
-func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
+func checkAdmitsAll(e *env, ds []driver.Demand) {
 	for i := range ds {
 		ds[i].N = int64(i) + 1
 	}
@@ -77,7 +77,7 @@ func checkAdmitsAll(e *env, ds []ratelimit.Demand) {
 	}
 }
 
-func checkNoTrace(e *env, demands func() []ratelimit.Demand) {
+func checkNoTrace(e *env, demands func() []driver.Demand) {
 	for full := range 3 {
 		ds := demands()
 		for i := range ds {
@@ -85,7 +85,7 @@ func checkNoTrace(e *env, demands func() []ratelimit.Demand) {
 		}
 		e.clock.add(time.Second)
 		res := e.admit(force(ds[full].Key, ds[full].Algorithm, 100))
-		var before []ratelimit.Result
+		var before []driver.Result
 		var watched []spied
 		asked := slices.Clone(ds)
 		for i, d := range ds {
@@ -123,15 +123,15 @@ func checkResultsOfRefusal(e *env) {
 	ds[0].N = 6 // refused, as is the next, whose RetryAfter is longer
 	ds[1].N = 7
 	ds[2].N = 3
-	ds[3].Op, ds[3].N = ratelimit.OpForce, 50
-	ds[4].Op = ratelimit.OpGiveBack
-	ds[5].Op = ratelimit.OpReset
-	ds[6].Op, ds[6].N = ratelimit.OpPeek, 12
+	ds[3].Op, ds[3].N = driver.OpForce, 50
+	ds[4].Op = driver.OpGiveBack
+	ds[5].Op = driver.OpReset
+	ds[6].Op, ds[6].N = driver.OpPeek, 12
 	for _, rotate := range []int{0, 2, 5} {
 		asked := slices.Concat(ds[rotate:], ds[:rotate])
 		for i, res := range e.all(asked...) {
 			d := asked[i]
-			n, always := d.N, d.Op > ratelimit.OpPeek
+			n, always := d.N, d.Op > driver.OpPeek
 			if always {
 				n = 1
 			}
@@ -149,42 +149,42 @@ func checkResultsOfRefusal(e *env) {
 
 // checkRepeatedAll repeats a TakeAll while one of its demands is refused, or both are, and after
 // each call that may change the result of either.
-func checkRepeatedAll(e *env, client func(*env, int) ratelimit.Store) {
+func checkRepeatedAll(e *env, client func(*env, int) driver.Store) {
 	const most = 5
-	logs := []ratelimit.Algorithm{e.named("narrow", most), e.named("wide", 2*most)}
-	events := []func(r *run, ds []ratelimit.Demand, d ratelimit.Demand){
-		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+	logs := []driver.Algorithm{e.named("narrow", most), e.named("wide", 2*most)}
+	events := []func(r *run, ds []driver.Demand, d driver.Demand){
+		func(r *run, _ []driver.Demand, d driver.Demand) {
 			r.asks(reset(d.Key, d.Algorithm))
 		},
-		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+		func(r *run, _ []driver.Demand, d driver.Demand) {
 			back := d
-			back.Op, back.At = ratelimit.OpGiveBack, pick(r.rand, r.admitted...).At
+			back.Op, back.At = driver.OpGiveBack, pick(r.rand, r.admitted...).At
 			r.asks(back)
 		},
-		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+		func(r *run, _ []driver.Demand, d driver.Demand) {
 			r.asks(force(d.Key, d.Algorithm, 1))
 		},
-		func(r *run, _ []ratelimit.Demand, d ratelimit.Demand) {
+		func(r *run, _ []driver.Demand, d driver.Demand) {
 			r.asks(take(d.Key, d.Algorithm, d.N))
 		},
-		func(r *run, ds []ratelimit.Demand, _ ratelimit.Demand) {
+		func(r *run, ds []driver.Demand, _ driver.Demand) {
 			ds[0].N++
 			r.asks(ds...)
 		},
-		func(r *run, ds []ratelimit.Demand, _ ratelimit.Demand) {
+		func(r *run, ds []driver.Demand, _ driver.Demand) {
 			ds[1].N += most
 			r.asks(ds...)
 			ds[0].N = max(1, ds[0].N-1)
 			r.asks(ds...)
 		},
-		func(r *run, ds []ratelimit.Demand, _ ratelimit.Demand) {
-			ds[0].Op = pick(r.rand, ratelimit.OpPeek, ratelimit.OpForce, ratelimit.OpReset)
+		func(r *run, ds []driver.Demand, _ driver.Demand) {
+			ds[0].Op = pick(r.rand, driver.OpPeek, driver.OpForce, driver.OpReset)
 			r.asks(ds...)
 		},
-		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) { r.setClock(r.retry) },
-		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) { r.setClock(r.retry - 1) },
-		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) { r.setClock(r.model.now - 1) },
-		func(r *run, _ []ratelimit.Demand, _ ratelimit.Demand) {
+		func(r *run, _ []driver.Demand, _ driver.Demand) { r.setClock(r.retry) },
+		func(r *run, _ []driver.Demand, _ driver.Demand) { r.setClock(r.retry - 1) },
+		func(r *run, _ []driver.Demand, _ driver.Demand) { r.setClock(r.model.now - 1) },
+		func(r *run, _ []driver.Demand, _ driver.Demand) {
 			r.setClock(r.model.now + r.rand.Int64N(window.Microseconds()))
 		},
 	}
@@ -198,7 +198,7 @@ func checkRepeatedAll(e *env, client func(*env, int) ratelimit.Store) {
 			r.asks(take(key, logs[1], 2+r.rand.Int64N(2)))
 		}
 		for range 4 {
-			ds := []ratelimit.Demand{
+			ds := []driver.Demand{
 				take(key, logs[0], 1+r.rand.Int64N(3)), take(key, logs[1], 1+r.rand.Int64N(4)),
 			}
 			for range 4 {
@@ -219,10 +219,10 @@ func checkTakeAllOps(e *env) {
 	at := e.admit(take(ds[1].Key, ds[1].Algorithm, 5)).At
 	e.admit(force(ds[0].Key, ds[0].Algorithm, 50))
 	e.admit(force(ds[2].Key, ds[2].Algorithm, 50))
-	ds[0].Op, ds[0].N = ratelimit.OpForce, 50
-	ds[1].Op, ds[1].N, ds[1].At = ratelimit.OpGiveBack, 9, at
-	ds[2].Op = ratelimit.OpReset
-	ds[3].Op, ds[3].N = ratelimit.OpPeek, 13
+	ds[0].Op, ds[0].N = driver.OpForce, 50
+	ds[1].Op, ds[1].N, ds[1].At = driver.OpGiveBack, 9, at
+	ds[2].Op = driver.OpReset
+	ds[3].Op, ds[3].N = driver.OpPeek, 13
 	if out := e.all(ds...); !allowed(out) {
 		e.fatalf("a TakeAll of allowed demands and a peek that fits returned %+v", out)
 	}
@@ -230,7 +230,7 @@ func checkTakeAllOps(e *env) {
 	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a reset")
 	e.wantLeft(ds[3].Key, ds[3].Algorithm, 13, "a peek")
 	e.admit(take(ds[3].Key, ds[3].Algorithm, 1))
-	ds[2].Op, ds[2].N = ratelimit.OpTake, 1
+	ds[2].Op, ds[2].N = driver.OpTake, 1
 	if out := e.all(ds...); allowed(out) || !out[2].Allowed || out[3].Allowed {
 		e.fatalf("a TakeAll with a peek that does not fit returned %+v", out)
 	}
@@ -274,16 +274,16 @@ func checkOneReading(e *env) {
 func checkSlices(e *env) {
 	key := e.key()
 	a, b := e.named("a", 1000), e.named("b", 1000)
-	mark := ratelimit.Result{At: -1, Limit: -1}
-	var outs [][]ratelimit.Result
+	mark := driver.Result{At: -1, Limit: -1}
+	var outs [][]driver.Result
 	admitted := int64(0)
 	for i := range 60 {
 		ctx, cancel := e.ctx, context.CancelFunc(func() {})
 		if i%2 == 1 {
 			ctx, cancel = context.WithTimeout(e.ctx, time.Duration(i)*20*time.Microsecond)
 		}
-		ds := []ratelimit.Demand{take(key, a, 1), take(key, b, 1)}
-		asked, out := slices.Clone(ds), []ratelimit.Result{mark, mark}
+		ds := []driver.Demand{take(key, a, 1), take(key, b, 1)}
+		asked, out := slices.Clone(ds), []driver.Result{mark, mark}
 		err := e.store.TakeAll(ctx, asked, out)
 		cancel()
 		if !slices.Equal(asked, ds) {
@@ -313,15 +313,15 @@ func checkSlices(e *env) {
 
 // checkStorm has many goroutines make two or three of ds at once, in any order, until nothing is
 // left. Every state must hold what was admitted under it.
-func checkStorm(e *env, ds []ratelimit.Demand) {
+func checkStorm(e *env, ds []driver.Demand) {
 	admitted := make([][]int64, 32)
 	e.together(len(admitted), func(g int) error {
 		order := newOrder(e.seed, g, len(ds))
 		admitted[g] = make([]int64, len(ds))
 		for range e.scale(12) {
 			chosen := order()
-			asked, out := make([]ratelimit.Demand, len(chosen)),
-				make([]ratelimit.Result, len(chosen))
+			asked, out := make([]driver.Demand, len(chosen)),
+				make([]driver.Result, len(chosen))
 			for i, j := range chosen {
 				asked[i] = ds[j]
 			}
@@ -347,7 +347,7 @@ func checkStorm(e *env, ds []ratelimit.Demand) {
 		}
 	}
 	for i := range ds {
-		pair := []ratelimit.Demand{ds[i], ds[(i+1)%len(ds)]}
+		pair := []driver.Demand{ds[i], ds[(i+1)%len(ds)]}
 		full := e.left(pair[0].Key, pair[0].Algorithm) == 0 ||
 			e.left(pair[1].Key, pair[1].Algorithm) == 0
 		if allowed(e.all(pair...)) == full {

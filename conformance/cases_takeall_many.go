@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var takeAllManyRules = []rule{
@@ -33,7 +33,7 @@ var takeAllManyRules = []rule{
 
 // checkAnyOrder makes the same demands in several orders. Each result shows which demand it belongs
 // to.
-func checkAnyOrder(e *env, ds []ratelimit.Demand) {
+func checkAnyOrder(e *env, ds []driver.Demand) {
 	used := int64(0)
 	for round := range 8 {
 		asked := slices.Clone(ds)
@@ -58,14 +58,14 @@ func checkAnyOrder(e *env, ds []ratelimit.Demand) {
 // checkOut passes an out that is not zero, and slices that have more demands and results beyond
 // their ends.
 func checkOut(e *env) {
-	mark := ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: -1, Remaining: -1,
+	mark := driver.Result{Allowed: true, Source: driver.SourceOpen, Limit: -1, Remaining: -1,
 		RetryAfter: -1, ResetAfter: -1, At: -1}
 	for _, refused := range []bool{false, true} {
 		ds := e.limits(5)
 		if refused {
 			e.admit(force(ds[1].Key, ds[1].Algorithm, 50))
 		}
-		out := slices.Repeat([]ratelimit.Result{mark}, 5)
+		out := slices.Repeat([]driver.Result{mark}, 5)
 		if err := e.store.TakeAll(e.ctx, ds[:3], out[:3]); err != nil {
 			e.fatalf("TakeAll: %w", err)
 		}
@@ -76,7 +76,7 @@ func checkOut(e *env) {
 			fits, limit := !refused || i != 1, ds[i].Algorithm.Limit().Max
 			if i < 3 && (res.Allowed != fits || res.Limit != limit || res.Remaining < 0 ||
 				res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 ||
-				res.Source != ratelimit.SourceStore) {
+				res.Source != driver.SourceStore) {
 				e.fatalf("result %d is %+v, want Allowed %t, Limit %d, SourceStore and no "+
 					"negative number", i, res, fits, limit)
 			}
@@ -90,12 +90,12 @@ func checkOut(e *env) {
 
 // checkHundreds decides so many demands as one that a store may be tempted to split them. One of
 // them is refused.
-func checkHundreds(e *env, demands func(*env, int) []ratelimit.Demand) {
+func checkHundreds(e *env, demands func(*env, int) []driver.Demand) {
 	for _, n := range []int{61, 101, 129, 257, 1100} {
 		ds := demands(e, n)
 		for _, full := range []int{n - 1, 0, n / 2} {
 			e.admit(force(ds[full].Key, ds[full].Algorithm, 2000))
-			out := make([]ratelimit.Result, n)
+			out := make([]driver.Result, n)
 			err := e.store.TakeAll(e.ctx, ds, out)
 			if err == nil && (allowed(out) || out[full].Allowed || !out[(full+1)%n].Allowed) {
 				e.fatalf("%d demands of which only demand %d does not fit returned %+v and %+v",
@@ -112,7 +112,7 @@ func checkHundreds(e *env, demands func(*env, int) []ratelimit.Demand) {
 			}
 			e.admit(reset(ds[full].Key, ds[full].Algorithm))
 		}
-		out, taken := make([]ratelimit.Result, n), int64(1)
+		out, taken := make([]driver.Result, n), int64(1)
 		err := e.store.TakeAll(e.ctx, ds, out)
 		if errors.Is(err, errors.ErrUnsupported) {
 			taken = 0
@@ -129,7 +129,7 @@ func checkHundreds(e *env, demands func(*env, int) []ratelimit.Demand) {
 // checkHundredsAtOnce has goroutines take most of many units at once, until none of some is left.
 // The units of all demands must add up: those of a TakeAll that is refused are not taken, wherever
 // the demand is that does not fit.
-func checkHundredsAtOnce(e *env, demands func(*env, int) []ratelimit.Demand) {
+func checkHundredsAtOnce(e *env, demands func(*env, int) []driver.Demand) {
 	const goroutines, each, size = 12, 4, 130
 	ds := demands(e, size)
 	admitted := make([]atomic.Int64, size)
@@ -137,8 +137,8 @@ func checkHundredsAtOnce(e *env, demands func(*env, int) []ratelimit.Demand) {
 		r := rand.New(rand.NewPCG(e.seed, uint64(g)))
 		for range each {
 			chosen := r.Perm(size)[:size-10]
-			asked, out := make([]ratelimit.Demand, len(chosen)),
-				make([]ratelimit.Result, len(chosen))
+			asked, out := make([]driver.Demand, len(chosen)),
+				make([]driver.Result, len(chosen))
 			for i, j := range chosen {
 				asked[i] = ds[j]
 			}
@@ -168,7 +168,7 @@ func checkNeverInPart(e *env, keys bool) {
 	for range e.scale(12) {
 		shared := e.key()
 		last := take(shared, e.named("last", 1), 1)
-		own := make([]ratelimit.Demand, takers)
+		own := make([]driver.Demand, takers)
 		for i := range own {
 			if own[i] = take(shared, e.named(fmt.Sprint("own", i), 3), 1); keys {
 				own[i].Key = e.key()
@@ -181,7 +181,7 @@ func checkNeverInPart(e *env, keys bool) {
 		e.together(takers+peekers, func(g int) error {
 			if g < takers {
 				defer running.Add(-1)
-				ds, out := []ratelimit.Demand{own[g], last}, make([]ratelimit.Result, 2)
+				ds, out := []driver.Demand{own[g], last}, make([]driver.Result, 2)
 				if g%2 == 0 {
 					slices.Reverse(ds)
 				}

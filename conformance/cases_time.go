@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -31,7 +31,7 @@ var clockRules = []rule{
 func checkMicroseconds(e *env) {
 	for i := range 60 {
 		e.clock.add(time.Duration(e.rand.Int64N(3_000_000)) * time.Microsecond)
-		limit := ratelimit.Limit{Max: 5, Window: window + 321*time.Microsecond}
+		limit := driver.Limit{Max: 5, Window: window + 321*time.Microsecond}
 		d := take(e.key(), e.algorithms[i%len(e.algorithms)](limit), 1)
 		_, _, want := d.Step(nil, e.clock.now())
 		if got := e.do(d); got != want {
@@ -42,7 +42,7 @@ func checkMicroseconds(e *env) {
 
 // checkOwnClock makes random calls on one key. Each result must be that of Step at the instant At.
 func checkOwnClock(e *env) {
-	a := e.algorithms[0](ratelimit.Limit{Max: 5, Window: 50 * time.Millisecond})
+	a := e.algorithms[0](driver.Limit{Max: 5, Window: 50 * time.Millisecond})
 	state, _, _ := take("k", a, 1).Step(nil, start)
 	if _, _, later := take("k", a, 1).Step(state, start+1); later.At != start+1 {
 		return // with this algorithm At is not the instant of the call
@@ -50,13 +50,13 @@ func checkOwnClock(e *env) {
 	d := take(e.key(), a, 1)
 	state = nil
 	for i := range 400 {
-		d.Op, d.N = pick(e.rand, ratelimit.OpTake, ratelimit.OpTake, ratelimit.OpTake,
-			ratelimit.OpPeek, ratelimit.OpGiveBack), 1+e.rand.Int64N(3)
+		d.Op, d.N = pick(e.rand, driver.OpTake, driver.OpTake, driver.OpTake,
+			driver.OpPeek, driver.OpGiveBack), 1+e.rand.Int64N(3)
 		if i%97 == 0 {
-			d.Op = pick(e.rand, ratelimit.OpReset, ratelimit.OpForce)
+			d.Op = pick(e.rand, driver.OpReset, driver.OpForce)
 		}
 		got := e.do(d)
-		if got.Source == ratelimit.SourceCache {
+		if got.Source == driver.SourceCache {
 			continue
 		}
 		next, keep, want := d.Step(slices.Clone(state), got.At)
@@ -66,7 +66,7 @@ func checkOwnClock(e *env) {
 		if keep > 0 {
 			state = next
 		}
-		if d.Op == ratelimit.OpTake && got.Allowed {
+		if d.Op == driver.OpTake && got.Allowed {
 			d.At = got.At
 		}
 		if i%10 == 0 {
@@ -151,7 +151,7 @@ func checkBackWithin(e *env) {
 // An algorithm that rounds stamps up rounds the first take by nothing and the second by the most.
 func checkBackUpTo(e *env) {
 	for _, newAlgorithm := range e.algorithms {
-		a := newAlgorithm(ratelimit.Limit{Max: 10, Window: window})
+		a := newAlgorithm(driver.Limit{Max: 10, Window: window})
 		for _, back := range []time.Duration{3 * time.Microsecond, window / 2,
 			window - time.Microsecond, window} {
 			e.clock.set(e.admit(take(e.key(), a, 1)).At)
@@ -173,7 +173,7 @@ func checkBackUpTo(e *env) {
 }
 
 func checkBackBeyond(e *env) {
-	for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek} {
+	for _, op := range []driver.Op{driver.OpTake, driver.OpPeek} {
 		key, a, start := e.key(), e.alg(3), e.clock.now()
 		e.admit(take(key, a, 3))
 		e.clock.after(start, -3*window)
@@ -221,12 +221,12 @@ var expiryRules = []rule{
 func checkNotEarly(e *env) {
 	// The second Window is a microsecond short of a whole number of every larger unit.
 	for _, w := range []time.Duration{window, window + time.Minute - time.Microsecond} {
-		e.keepsStates(e.algorithms[0](ratelimit.Limit{Max: 3, Window: w}))
+		e.keepsStates(e.algorithms[0](driver.Limit{Max: 3, Window: w}))
 	}
 }
 
 // keepsStates peeks at states of a shortly before they run out, and after they were renewed.
-func (e *env) keepsStates(a ratelimit.Algorithm) {
+func (e *env) keepsStates(a driver.Algorithm) {
 	w := a.Limit().Window
 	begin := e.clock.now()
 	var keys []string
@@ -258,7 +258,7 @@ func (e *env) keepsStates(a ratelimit.Algorithm) {
 
 func checkRunOut(e *env) {
 	key, a := e.key(), e.named("l", 3)
-	long := e.algorithms[0](ratelimit.Limit{Name: "l", Max: 3, Window: 6 * window})
+	long := e.algorithms[0](driver.Limit{Name: "l", Max: 3, Window: 6 * window})
 	begin := e.clock.now()
 	e.admit(take(key, a, 3))
 	e.clock.after(begin, window-time.Microsecond)
@@ -272,7 +272,7 @@ func checkRunOut(e *env) {
 
 func checkWindowGrows(e *env) {
 	key, a := e.key(), e.named("l", 3)
-	long := e.algorithms[0](ratelimit.Limit{Name: "l", Max: 3, Window: 6 * window})
+	long := e.algorithms[0](driver.Limit{Name: "l", Max: 3, Window: 6 * window})
 	begin := e.clock.now()
 	e.admit(take(key, a, 2))
 	e.clock.after(begin, window/2)
@@ -293,7 +293,7 @@ func checkRealTime(e *env) {
 	const most, windows = 3, 3
 	const patience = 10 // windows in which the case makes calls, which a busy machine may delay
 	key := e.key()
-	a := e.algorithms[0](ratelimit.Limit{Max: most, Window: short})
+	a := e.algorithms[0](driver.Limit{Max: most, Window: short})
 	full := e.admit(take(key, a, most))
 	time.Sleep(full.ResetAfter - 30*time.Millisecond)
 	for {
@@ -343,10 +343,10 @@ func checkRealTime(e *env) {
 
 func checkRealWindowGrows(e *env) {
 	const short, long = 200 * time.Millisecond, 600 * time.Millisecond
-	of := func(window time.Duration) ratelimit.Algorithm {
-		return e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: window})
+	of := func(window time.Duration) driver.Algorithm {
+		return e.algorithms[0](driver.Limit{Name: "l", Max: 2, Window: window})
 	}
-	age := func(since, res ratelimit.Result) time.Duration {
+	age := func(since, res driver.Result) time.Duration {
 		return time.Duration(res.At-since.At) * time.Microsecond
 	}
 	key := e.key()

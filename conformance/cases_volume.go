@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -30,7 +30,7 @@ func checkManyRecords(e *env) {
 	if e.full {
 		records = 100_000
 	}
-	key, a, begin := e.key(), e.named("l", ratelimit.MaxUnits), time.Now()
+	key, a, begin := e.key(), e.named("l", driver.MaxUnits), time.Now()
 	var stamps []int64
 	for len(stamps) < records && (len(stamps) < least || time.Since(begin) < budget) {
 		e.clock.add(time.Duration(1+e.rand.IntN(1000)) * time.Microsecond)
@@ -39,7 +39,7 @@ func checkManyRecords(e *env) {
 			e.fatalf("after %d calls At is %d, and the clock is at %d", len(stamps), res.At, now)
 		}
 		stamps = append(stamps, res.At)
-		if left := ratelimit.MaxUnits - int64(len(stamps)); res.Remaining != left {
+		if left := driver.MaxUnits - int64(len(stamps)); res.Remaining != left {
 			e.fatalf("%d units are left after %d takes of one unit, want %d",
 				res.Remaining, len(stamps), left)
 		}
@@ -65,20 +65,20 @@ func checkManyRecords(e *env) {
 
 // padded is an algorithm that adds random bytes before the state of another.
 type padded struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	padding string
 }
 
 func (p padded) Name() string { return "padded-" + p.Algorithm.Name() }
 
 func (p padded) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = p.Algorithm
 	inner := state
 	if len(state) > 0 {
 		if len(state) < len(p.padding) || string(state[:len(p.padding)]) != p.padding {
-			return nil, -1, ratelimit.Result{}
+			return nil, -1, driver.Result{}
 		}
 		inner = state[len(p.padding):]
 	}
@@ -89,7 +89,7 @@ func (p padded) Step(
 	return next, keep, res
 }
 
-func (p padded) Script() ratelimit.Script { return scriptOf(p.Algorithm) }
+func (p padded) Script() driver.Script { return scriptOf(p.Algorithm) }
 
 // checkLargeState has the store keep states of up to 256 KiB that cannot be compressed, as logs of
 // 20,000 records have.
@@ -128,8 +128,8 @@ func checkManyCalls(e *env) {
 	if e.full {
 		rounds = 400
 	}
-	c := &calls{env: e, free: e.named("free", ratelimit.MaxUnits),
-		other: e.named("other", ratelimit.MaxUnits), most: e.named("most", 5)}
+	c := &calls{env: e, free: e.named("free", driver.MaxUnits),
+		other: e.named("other", driver.MaxUnits), most: e.named("most", 5)}
 	c.tallies, c.others = make([]tally, 8), make([]tally, 8)
 	for i := range c.tallies {
 		c.tallies[i].key = e.key()
@@ -155,8 +155,8 @@ func checkManyCalls(e *env) {
 		})
 		for i := range c.tallies {
 			after := fmt.Sprintf("%d calls at once", goroutines*each)
-			e.wantLeft(c.tallies[i].key, c.free, ratelimit.MaxUnits-c.tallies[i].used.Load(), after)
-			e.wantLeft(c.others[i].key, c.other, ratelimit.MaxUnits-c.others[i].used.Load(), after)
+			e.wantLeft(c.tallies[i].key, c.free, driver.MaxUnits-c.tallies[i].used.Load(), after)
+			e.wantLeft(c.others[i].key, c.other, driver.MaxUnits-c.others[i].used.Load(), after)
 			e.wantLeft(c.tallies[i].key, c.most, 1, after)
 		}
 	}
@@ -166,7 +166,7 @@ func checkManyCalls(e *env) {
 // left.
 type calls struct {
 	*env
-	free, other, most ratelimit.Algorithm
+	free, other, most driver.Algorithm
 	tallies, others   []tally
 	now               int64
 }
@@ -194,9 +194,9 @@ func (c *calls) call(r *rand.Rand, own string) error {
 		}
 		c.tallies[i].used.Add(n)
 		c.others[i].used.Add(1)
-		out := make([]ratelimit.Result, 2)
+		out := make([]driver.Result, 2)
 		err := c.store.TakeAll(c.ctx,
-			[]ratelimit.Demand{take(key, c.free, n), take(key, c.other, 1)}, out)
+			[]driver.Demand{take(key, c.free, n), take(key, c.other, 1)}, out)
 		if err == nil && !allowed(out) {
 			err = fmt.Errorf("a TakeAll that fits returned %+v", out)
 		}
@@ -213,7 +213,7 @@ func (c *calls) call(r *rand.Rand, own string) error {
 }
 
 // want makes d on the store, and checks whether it is admitted.
-func (c *calls) want(d ratelimit.Demand, admitted bool) error {
+func (c *calls) want(d driver.Demand, admitted bool) error {
 	res, err := c.store.Take(c.ctx, d)
 	if err == nil && (res.Allowed != admitted || admitted && res.At != c.now) {
 		err = fmt.Errorf("%v of %d at %d returned %+v", d.Op, d.N, c.now, res)

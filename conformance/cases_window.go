@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var windowRules = []rule{
@@ -19,10 +19,10 @@ var windowRules = []rule{
 // checkShortWindows uses windows of a few milliseconds on the store's own clock.
 func checkShortWindows(e *env) {
 	const us = time.Microsecond
-	for _, w := range []time.Duration{ratelimit.MinWindow, 1001 * us, 1999 * us, 2500 * us,
+	for _, w := range []time.Duration{driver.MinWindow, 1001 * us, 1999 * us, 2500 * us,
 		5 * time.Millisecond, 9999 * us, 10 * time.Millisecond, 15 * time.Millisecond,
 		99_999 * us} {
-		key, a := e.key(), e.algorithms[0](ratelimit.Limit{Max: 1, Window: w})
+		key, a := e.key(), e.algorithms[0](driver.Limit{Max: 1, Window: w})
 		first := e.admit(take(key, a, 1))
 		if first.ResetAfter != w {
 			e.fatalf("ResetAfter of the only take in a window of %v is %v", w, first.ResetAfter)
@@ -37,7 +37,7 @@ func checkShortWindows(e *env) {
 				}
 				break
 			}
-			if res.RetryAfter > w || res.Source == ratelimit.SourceStore &&
+			if res.RetryAfter > w || res.Source == driver.SourceStore &&
 				res.RetryAfter != w-age {
 				e.fatalf("%v after the only take in a window of %v, RetryAfter of another take "+
 					"is %v, want %v", age, w, res.RetryAfter, w-age)
@@ -56,9 +56,9 @@ func checkLongWindows(e *env) {
 	for _, w := range []time.Duration{
 		math.MaxInt32 * us, (1 << 31) * us, (1<<32 + 1) * us, math.MaxInt32 * ms, (1 << 31) * ms,
 		(1<<31+1)*ms + us,
-		math.MaxUint32 * ms, (1<<32+1)*ms + 999*us, ratelimit.MaxWindow - us, ratelimit.MaxWindow,
+		math.MaxUint32 * ms, (1<<32+1)*ms + 999*us, driver.MaxWindow - us, driver.MaxWindow,
 	} {
-		key, a := e.key(), e.algorithms[0](ratelimit.Limit{Name: "l", Max: 2, Window: w})
+		key, a := e.key(), e.algorithms[0](driver.Limit{Name: "l", Max: 2, Window: w})
 		begin := e.clock.now()
 		if res := e.admit(take(key, a, 1)); res.ResetAfter != w {
 			e.fatalf("ResetAfter of the only take in a window of %v is %v", w, res.ResetAfter)
@@ -84,7 +84,7 @@ func checkLongWindows(e *env) {
 // checkLargeNumbers takes units up to limits that do not fit into 24, 31, 32 or 40 bits.
 func checkLargeNumbers(e *env) {
 	for _, most := range []int64{1<<24 + 1, math.MaxInt32, 1 << 31, 1<<31 + 1, math.MaxUint32,
-		1 << 32, 1<<32 + 1, 1<<33 + 3, ratelimit.MaxUnits - 1, ratelimit.MaxUnits} {
+		1 << 32, 1<<32 + 1, 1<<33 + 3, driver.MaxUnits - 1, driver.MaxUnits} {
 		key, a := e.key(), e.alg(most)
 		used := int64(0)
 		for _, n := range []int64{1, most / 2, 1, most/2 - 5, 1, 1} {
@@ -140,7 +140,7 @@ func checkRealFractions(e *env) {
 		keys[i] = e.key()
 	}
 	const short = 40_900 * time.Microsecond
-	a := e.algorithms[0](ratelimit.Limit{Max: 1, Window: short})
+	a := e.algorithms[0](driver.Limit{Max: 1, Window: short})
 	e.together(goroutines, func(g int) error {
 		last, refused := int64(0), false
 		for round, proved := 0, 0; proved < enough && round < rounds; {

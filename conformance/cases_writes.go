@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // writeRules count what the store writes. Without a count they are skipped; other cases then check
@@ -46,7 +46,7 @@ func (e *env) unwritten(what string, f func()) {
 }
 
 func checkPeeksWriteNothing(e *env) {
-	peeks := func(key string, a ratelimit.Algorithm) {
+	peeks := func(key string, a driver.Algorithm) {
 		for i := range 5 {
 			e.do(peek(key, a, int64(i)+1))
 			e.clock.add(time.Second)
@@ -87,7 +87,7 @@ func checkRefusalsWriteNothing(e *env) {
 func checkVoidWritesNothing(e *env) {
 	key, a := e.key(), e.alg(5)
 	now := e.clock.now()
-	for _, d := range []ratelimit.Demand{giveBack(key, a, 1, now), reset(key, a)} {
+	for _, d := range []driver.Demand{giveBack(key, a, 1, now), reset(key, a)} {
 		if _, keep, _ := d.Step(nil, now); keep == 0 {
 			e.unwritten(fmt.Sprintf("a %v without a state", d.Op), func() { e.admit(d) })
 		}
@@ -100,7 +100,7 @@ func checkVoidWritesNothing(e *env) {
 	}
 }
 
-func checkRefusedTakeAllWritesNothing(e *env, demands func(*env, int) []ratelimit.Demand) {
+func checkRefusedTakeAllWritesNothing(e *env, demands func(*env, int) []driver.Demand) {
 	for full := range 3 {
 		ds := demands(e, 3)
 		e.admit(force(ds[full].Key, ds[full].Algorithm, 100))
@@ -133,10 +133,10 @@ func checkCorruptWritesNothing(e *env) {
 	key, a := e.key(), e.alg(5)
 	e.admit(take(key, a, 2))
 	e.vandalize(key, a)
-	for _, d := range []ratelimit.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
+	for _, d := range []driver.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
 		giveBack(key, a, 1, e.clock.now())} {
 		e.unwritten(fmt.Sprintf("a %v on a corrupt state", d.Op), func() {
-			if _, err := e.store.Take(e.ctx, d); !errors.Is(err, ratelimit.ErrCorruptState) {
+			if _, err := e.store.Take(e.ctx, d); !errors.Is(err, driver.ErrCorruptState) {
 				e.fatalf("a %v on a corrupt state returned the error %v, want "+
 					"ErrCorruptState", d.Op, err)
 			}

@@ -1,4 +1,4 @@
-// Package conformance tests that a store keeps the rules of [ratelimit.Store]. An author runs it in
+// Package conformance tests that a store keeps the rules of [driver.Store]. An author runs it in
 // one test:
 //
 //	func TestConformance(t *testing.T) {
@@ -9,14 +9,14 @@
 //
 // # Rules
 //
-// A rule is a named case that tests sentences of the doc comments of [ratelimit.Store],
-// [ratelimit.Op], [ratelimit.Demand], [ratelimit.Algorithm] or [ratelimit.Result]. Each is a
+// A rule is a named case that tests sentences of the doc comments of [driver.Store],
+// [driver.Op], [driver.Demand], [driver.Algorithm] or [driver.Result]. Each is a
 // subtest: "identity/adversarial-keys" is run by -run
 // 'TestConformance/identity/adversarial-keys'. A failure prints the sentences, and the line of the
 // check that failed. The groups of rules are
 //
 //   - identity: which demands share a history
-//   - step: the store returns what [ratelimit.Demand.Step] returns, for random demands in random
+//   - step: the store returns what [driver.Demand.Step] returns, for random demands in random
 //     order
 //   - op, result, window: what each operation does, what a result means, and that no window admits
 //     more than Max

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // acceptAll stands for a checker of histories where none is needed.
@@ -21,7 +21,7 @@ func TestNaivePasses(t *testing.T) {
 	t.Parallel()
 	Run(t, newReference(bugs{}), &Options{
 		CheckHistory: acceptAll,
-		Algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{naiveLog(1), naiveLog(100),
+		Algorithms: []func(driver.Limit) driver.Algorithm{naiveLog(1), naiveLog(100),
 			naiveLog(37_777)},
 		Except: slow(),
 	})
@@ -43,8 +43,8 @@ func slow() map[string]string {
 func TestLogDecidesLikeNaive(t *testing.T) {
 	t.Parallel()
 	impostor := bugs{demand: func(
-		_ *reference, d ratelimit.Demand, now int64,
-	) (ratelimit.Demand, int64) {
+		_ *reference, d driver.Demand, now int64,
+	) (driver.Demand, int64) {
 		if log, ok := unwrap(d.Algorithm).(algorithm.Log); ok {
 			d.Algorithm = naive{limit: log.Limit(), resolution: log.Resolution()}
 		}
@@ -54,7 +54,7 @@ func TestLogDecidesLikeNaive(t *testing.T) {
 }
 
 // unwrap returns the algorithm inside of those of the suite.
-func unwrap(a ratelimit.Algorithm) ratelimit.Algorithm {
+func unwrap(a driver.Algorithm) driver.Algorithm {
 	switch w := a.(type) {
 	case hostile:
 		return unwrap(w.Algorithm)

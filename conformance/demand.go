@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // window is that of most limits on an injected clock: the state outlives the case on a server whose
@@ -13,37 +13,37 @@ import (
 const window = 10 * time.Minute
 
 // alg returns the first algorithm for units in any window.
-func (e *env) alg(units int64) ratelimit.Algorithm {
-	return e.algorithms[0](ratelimit.Limit{Max: units, Window: window})
+func (e *env) alg(units int64) driver.Algorithm {
+	return e.algorithms[0](driver.Limit{Max: units, Window: window})
 }
 
 // named is alg for a limit of that name.
-func (e *env) named(name string, units int64) ratelimit.Algorithm {
-	return e.algorithms[0](ratelimit.Limit{Name: name, Max: units, Window: window})
+func (e *env) named(name string, units int64) driver.Algorithm {
+	return e.algorithms[0](driver.Limit{Name: name, Max: units, Window: window})
 }
 
-func take(key string, a ratelimit.Algorithm, n int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, N: n}
+func take(key string, a driver.Algorithm, n int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: a, N: n}
 }
 
-func peek(key string, a ratelimit.Algorithm, n int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpPeek, N: n}
+func peek(key string, a driver.Algorithm, n int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpPeek, N: n}
 }
 
-func force(key string, a ratelimit.Algorithm, n int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpForce, N: n}
+func force(key string, a driver.Algorithm, n int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpForce, N: n}
 }
 
-func giveBack(key string, a ratelimit.Algorithm, n, at int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpGiveBack, N: n, At: at}
+func giveBack(key string, a driver.Algorithm, n, at int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpGiveBack, N: n, At: at}
 }
 
-func reset(key string, a ratelimit.Algorithm) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpReset}
+func reset(key string, a driver.Algorithm) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpReset}
 }
 
 // do decides one demand, without an error.
-func (e *env) do(d ratelimit.Demand) ratelimit.Result {
+func (e *env) do(d driver.Demand) driver.Result {
 	res, err := e.store.Take(e.ctx, d)
 	if err != nil {
 		e.fatalf("%v of %d: %w", d.Op, d.N, err)
@@ -52,7 +52,7 @@ func (e *env) do(d ratelimit.Demand) ratelimit.Result {
 }
 
 // admit is do for a demand that must be admitted.
-func (e *env) admit(d ratelimit.Demand) ratelimit.Result {
+func (e *env) admit(d driver.Demand) driver.Result {
 	res := e.do(d)
 	if !res.Allowed {
 		e.fatalf("%v of %d under %v was refused: %+v", d.Op, d.N, d.Algorithm.Limit(), res)
@@ -61,7 +61,7 @@ func (e *env) admit(d ratelimit.Demand) ratelimit.Result {
 }
 
 // refuse is do for a demand that must be refused.
-func (e *env) refuse(d ratelimit.Demand) ratelimit.Result {
+func (e *env) refuse(d driver.Demand) driver.Result {
 	res := e.do(d)
 	if res.Allowed {
 		e.fatalf("%v of %d under %v was admitted: %+v", d.Op, d.N, d.Algorithm.Limit(), res)
@@ -70,8 +70,8 @@ func (e *env) refuse(d ratelimit.Demand) ratelimit.Result {
 }
 
 // all decides several demands as one, without an error.
-func (e *env) all(ds ...ratelimit.Demand) []ratelimit.Result {
-	out := make([]ratelimit.Result, len(ds))
+func (e *env) all(ds ...driver.Demand) []driver.Result {
+	out := make([]driver.Result, len(ds))
 	if err := e.store.TakeAll(e.ctx, ds, out); err != nil {
 		e.fatalf("TakeAll of %d demands: %w", len(ds), err)
 	}
@@ -79,12 +79,12 @@ func (e *env) all(ds ...ratelimit.Demand) []ratelimit.Result {
 }
 
 // left returns how many units could be taken.
-func (e *env) left(key string, a ratelimit.Algorithm) int64 {
+func (e *env) left(key string, a driver.Algorithm) int64 {
 	return e.do(peek(key, a, 1)).Remaining
 }
 
 // wantLeft checks how many units could be taken, after what happened.
-func (e *env) wantLeft(key string, a ratelimit.Algorithm, want int64, after string) {
+func (e *env) wantLeft(key string, a driver.Algorithm, want int64, after string) {
 	if got := e.left(key, a); got != want {
 		e.fatalf("%d units of %v are left after %s, want %d", got, a.Limit(), after, want)
 	}
@@ -92,13 +92,13 @@ func (e *env) wantLeft(key string, a ratelimit.Algorithm, want int64, after stri
 
 // awaitLeft returns how many units could be taken, from a store that may fail until it has
 // connected again.
-func (e *env) awaitLeft(key string, a ratelimit.Algorithm) int64 {
+func (e *env) awaitLeft(key string, a driver.Algorithm) int64 {
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		res, err := e.store.Take(e.ctx, peek(key, a, 1))
 		if err == nil {
 			return res.Remaining
 		}
-		if !errors.Is(err, ratelimit.ErrUnavailable) {
+		if !errors.Is(err, driver.ErrUnavailable) {
 			e.fatalf("a peek returned the error %w", err)
 		}
 		if time.Since(begin) > recovery {
@@ -111,7 +111,7 @@ func (e *env) awaitLeft(key string, a ratelimit.Algorithm) int64 {
 const recovery = 10 * time.Second
 
 // limits returns n demands for one unit of one key, under n limits: of 10 units, 11, …
-func (e *env) limits(n int) (ds []ratelimit.Demand) {
+func (e *env) limits(n int) (ds []driver.Demand) {
 	key := e.key()
 	for i := range n {
 		ds = append(ds, take(key, e.named(fmt.Sprint("l", i), int64(10+i)), 1))
@@ -120,7 +120,7 @@ func (e *env) limits(n int) (ds []ratelimit.Demand) {
 }
 
 // spread returns n demands as limits does, each on a key of its own.
-func (e *env) spread(n int) (ds []ratelimit.Demand) {
+func (e *env) spread(n int) (ds []driver.Demand) {
 	for i := range n {
 		ds = append(ds, take(e.key(), e.alg(int64(10+i)), 1))
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // differential is a random run in which a store must return what the model returns. The zero value
@@ -16,9 +16,9 @@ type differential struct {
 	keys    bool // TakeAll of several keys too
 
 	// what the store is given instead of the algorithm
-	wrap func(ratelimit.Algorithm) ratelimit.Algorithm
+	wrap func(driver.Algorithm) driver.Algorithm
 	// which store is called, by the number of the operation
-	store func(*env, int) ratelimit.Store
+	store func(*env, int) driver.Store
 	// what happens before an operation, by its number
 	every func(*env, int)
 }
@@ -41,10 +41,10 @@ type run struct {
 	model *model
 
 	keyNames []string
-	limits   []ratelimit.Algorithm // one a name; their parameters change
-	admitted []ratelimit.Demand    // what could be given back: the last admissions, with At
-	retry    int64                 // when the RetryAfter of the last refusal ends
-	asked    int                   // operations so far, where a case counts them
+	limits   []driver.Algorithm // one a name; their parameters change
+	admitted []driver.Demand    // what could be given back: the last admissions, with At
+	retry    int64              // when the RetryAfter of the last refusal ends
+	asked    int                // operations so far, where a case counts them
 	trace    []string
 }
 
@@ -67,12 +67,12 @@ func newRun(e *env, c differential, seed uint64) *run {
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 // algorithm returns one of the suite's algorithms with random parameters.
-func (r *run) algorithm(name string) ratelimit.Algorithm {
-	limit := ratelimit.Limit{
+func (r *run) algorithm(name string) driver.Algorithm {
+	limit := driver.Limit{
 		Name: name,
-		Max:  pick(r.rand, 1, 2, 3, 5, 10, 40, ratelimit.MaxUnits),
+		Max:  pick(r.rand, 1, 2, 3, 5, 10, 40, driver.MaxUnits),
 		Window: pick(r.rand, 2*time.Minute, 2*time.Minute+7*time.Microsecond, 5*time.Minute,
-			time.Hour, ratelimit.MaxWindow),
+			time.Hour, driver.MaxWindow),
 	}
 	if name == "" { // its name is the window, so its history is that of one window
 		limit.Window = window
@@ -99,7 +99,7 @@ func (r *run) play(ops int) {
 func (r *run) clean() {
 	for id := range r.model.states {
 		for _, newAlgorithm := range r.e.algorithms {
-			a := newAlgorithm(ratelimit.Limit{Name: id.limit, Max: 1, Window: window})
+			a := newAlgorithm(driver.Limit{Name: id.limit, Max: 1, Window: window})
 			if a.Name() == id.algorithm {
 				r.e.admit(reset(id.key, a))
 				break
@@ -156,14 +156,14 @@ func (r *run) setClock(now int64) {
 // farFuture is the end of the year 2111, up to which clocks must work.
 const farFuture = int64(4_481_135_999_999_999)
 
-func (r *run) demands() []ratelimit.Demand {
+func (r *run) demands() []driver.Demand {
 	size := 1
 	if r.several && r.rand.IntN(2) == 0 {
 		size = 1 + r.rand.IntN(len(r.limits))
 	}
 	keys, limits := r.rand.Perm(len(r.keyNames)), r.rand.Perm(len(r.limits))
 	spread := r.keys && r.rand.IntN(2) == 0
-	ds := make([]ratelimit.Demand, size)
+	ds := make([]driver.Demand, size)
 	for i := range ds {
 		key, limit := r.keyNames[keys[0]], r.limits[limits[i]]
 		if spread {
@@ -175,7 +175,7 @@ func (r *run) demands() []ratelimit.Demand {
 }
 
 // demand returns a random demand that CheckTake accepts.
-func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
+func (r *run) demand(key string, a driver.Algorithm) driver.Demand {
 	most := a.Limit().Max
 	d := take(key, a, 1)
 	if r.rand.IntN(3) == 0 {
@@ -183,9 +183,9 @@ func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
 	}
 	switch r.rand.IntN(20) {
 	case 0, 1, 2:
-		d.Op = ratelimit.OpPeek
+		d.Op = driver.OpPeek
 	case 3, 4, 5, 6:
-		d.Op, d.At = ratelimit.OpGiveBack, r.model.now-r.rand.Int64N(3)
+		d.Op, d.At = driver.OpGiveBack, r.model.now-r.rand.Int64N(3)
 		for _, before := range r.admitted {
 			if before.Key == key && before.Algorithm.Limit().Name == a.Limit().Name {
 				d.At = before.At
@@ -195,18 +195,18 @@ func (r *run) demand(key string, a ratelimit.Algorithm) ratelimit.Demand {
 			}
 		}
 	case 7:
-		d.Op, d.N = ratelimit.OpForce, pick(r.rand, 1, 3, most, most+1, 2*most)
-		d.N = min(d.N, ratelimit.MaxUnits)
+		d.Op, d.N = driver.OpForce, pick(r.rand, 1, 3, most, most+1, 2*most)
+		d.N = min(d.N, driver.MaxUnits)
 	case 8:
 		if r.rand.IntN(2) == 0 {
-			d.Op, d.N = ratelimit.OpReset, pick(r.rand, -1, 0, 1, ratelimit.MaxUnits+1)
+			d.Op, d.N = driver.OpReset, pick(r.rand, -1, 0, 1, driver.MaxUnits+1)
 		}
 	}
 	return d
 }
 
 // ask makes ds on the store and on the model, and compares.
-func (r *run) ask(i int, ds []ratelimit.Demand) {
+func (r *run) ask(i int, ds []driver.Demand) {
 	for j, name := range r.keyNames {
 		for _, d := range ds {
 			if d.Key == name && r.model.doubtful(d) {
@@ -231,18 +231,18 @@ func (r *run) ask(i int, ds []ratelimit.Demand) {
 }
 
 // tell makes ds on the store: a single demand mostly by Take, several by TakeAll.
-func (r *run) tell(i int, ds []ratelimit.Demand) (got []ratelimit.Result, err error) {
+func (r *run) tell(i int, ds []driver.Demand) (got []driver.Result, err error) {
 	store := r.e.store
 	if r.store != nil {
 		store = r.store(r.e, i)
 	}
-	asked := append([]ratelimit.Demand(nil), ds...)
+	asked := append([]driver.Demand(nil), ds...)
 	if r.wrap != nil {
 		for j := range asked {
 			asked[j].Algorithm = r.wrap(asked[j].Algorithm)
 		}
 	}
-	got = make([]ratelimit.Result, len(ds))
+	got = make([]driver.Result, len(ds))
 	if len(ds) == 1 && (!r.several || r.rand.IntN(4) > 0) {
 		got[0], err = store.Take(r.e.ctx, asked[0])
 	} else {
@@ -252,13 +252,13 @@ func (r *run) tell(i int, ds []ratelimit.Demand) (got []ratelimit.Result, err er
 }
 
 // remember keeps what later operations refer to.
-func (r *run) remember(ds []ratelimit.Demand, results []ratelimit.Result) {
+func (r *run) remember(ds []driver.Demand, results []driver.Result) {
 	all := allowed(results)
 	for i, d := range ds {
 		if results[i].RetryAfter > 0 {
 			r.retry = r.model.now + results[i].RetryAfter.Microseconds()
 		}
-		if all && (d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce) {
+		if all && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
 			d.At = results[i].At
 			if len(r.admitted) == 64 {
 				r.admitted = r.admitted[1:]
@@ -276,7 +276,7 @@ func (r *run) note(format string, args ...any) {
 }
 
 // describe leaves out the prefix of keys.
-func describe(ds []ratelimit.Demand) string {
+func describe(ds []driver.Demand) string {
 	var b strings.Builder
 	for i, d := range ds {
 		if i > 0 {
@@ -284,7 +284,7 @@ func describe(ds []ratelimit.Demand) string {
 		}
 		fmt.Fprintf(&b, "%v %d of %v (%+v) on key %s", d.Op, d.N, d.Algorithm.Limit(), d.Algorithm,
 			d.Key[strings.LastIndexByte(d.Key, '-')+1:])
-		if d.Op == ratelimit.OpGiveBack {
+		if d.Op == driver.OpGiveBack {
 			fmt.Fprintf(&b, " at %d", d.At)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // env is what a check runs in: one goroutine's view of one harness.
@@ -23,9 +23,9 @@ type env struct {
 	*suite
 	ctx     context.Context
 	harness Harness
-	store   ratelimit.Store
-	second  ratelimit.Store // nil unless the rule needs it
-	clock   *clock          // nil if the store runs on its own
+	store   driver.Store
+	second  driver.Store // nil unless the rule needs it
+	clock   *clock       // nil if the store runs on its own
 	rand    *rand.Rand
 	seed    uint64
 	prefix  string // of all keys, so that runs on one server share none
@@ -170,4 +170,4 @@ func newOrder(seed uint64, goroutine, n int) func() []int {
 }
 
 // only returns the store of the harness.
-func only(e *env, _ int) ratelimit.Store { return e.store }
+func only(e *env, _ int) driver.Store { return e.store }

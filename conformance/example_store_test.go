@@ -10,6 +10,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A MapStore keeps states in a map. It never deletes one, which a store for production must do.
@@ -19,28 +20,28 @@ type MapStore struct {
 	states map[string][]byte
 }
 
-func (s *MapStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	var out [1]ratelimit.Result
-	err := s.TakeAll(ctx, []ratelimit.Demand{d}, out[:])
+func (s *MapStore) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	var out [1]driver.Result
+	err := s.TakeAll(ctx, []driver.Demand{d}, out[:])
 	return out[0], err
 }
 
 func (s *MapStore) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	for _, run := range []step{ratelimit.Demand.Peek, ratelimit.Demand.Step} {
+	for _, run := range []step{driver.Demand.Peek, driver.Demand.Step} {
 		admitted := true
 		for i, d := range ds {
 			key := d.StoredKey()
 			next, keep, res := run(d, s.states[key], now)
 			if keep < 0 {
-				return ratelimit.ErrCorruptState
+				return driver.ErrCorruptState
 			} else if keep > 0 {
 				s.states[key] = next
 			}
@@ -54,8 +55,8 @@ func (s *MapStore) TakeAll(
 }
 
 type step func(
-	d ratelimit.Demand, state []byte, now int64,
-) ([]byte, time.Duration, ratelimit.Result)
+	d driver.Demand, state []byte, now int64,
+) ([]byte, time.Duration, driver.Result)
 
 func TestMapStore(t *testing.T) {
 	conformance.Run(t, func(_ testing.TB, now func() int64) conformance.Harness {
@@ -65,7 +66,7 @@ func TestMapStore(t *testing.T) {
 		store := &MapStore{now: now, states: make(map[string][]byte)}
 		return conformance.Harness{
 			Store:  store,
-			Second: func(testing.TB) ratelimit.Store { return store },
+			Second: func(testing.TB) driver.Store { return store },
 		}
 	}, nil)
 }
@@ -74,7 +75,7 @@ func TestMapStore(t *testing.T) {
 func Example_mapStore() {
 	now := func() int64 { return time.Now().UnixMicro() }
 	store := &MapStore{now: now, states: make(map[string][]byte)}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 2)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 2)))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,18 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // cacheFault is what is wrong with a cache of refusals. The zero value is nothing.
 type cacheFault struct {
-	keeps     func(d ratelimit.Demand) bool // demands that change a state and drop nothing
-	deaf      bool                          // to what other clients do
-	fewer     bool                          // also used for fewer units
-	anyParams bool                          // also used for other parameters
-	frozen    bool                          // RetryAfter stands still
-	forever   bool                          // does not look at the clock
-	quiet     bool                          // does not set SourceCache
+	keeps     func(d driver.Demand) bool // demands that change a state and drop nothing
+	deaf      bool                       // to what other clients do
+	fewer     bool                       // also used for fewer units
+	anyParams bool                       // also used for other parameters
+	frozen    bool                       // RetryAfter stands still
+	forever   bool                       // does not look at the clock
+	quiet     bool                       // does not set SourceCache
 
 	// of a refused TakeAll of two
 	onlyFirst   bool // is dropped only when the state of the first demand changes
@@ -37,17 +37,17 @@ type cached struct {
 
 type question struct {
 	key, name string // of the state
-	limit     ratelimit.Algorithm
+	limit     driver.Algorithm
 }
 
-func (q question) of(d ratelimit.Demand) bool {
+func (q question) of(d driver.Demand) bool {
 	return q.key == d.Key && q.name == d.Algorithm.Limit().Name
 }
 
 type cachedRefusal struct {
-	ds  []ratelimit.Demand
+	ds  []driver.Demand
 	at  int64
-	out []ratelimit.Result
+	out []driver.Result
 }
 
 // caching returns bugs that put a cache of refusals in front of each client, of a Take and of a
@@ -55,7 +55,7 @@ type cachedRefusal struct {
 func caching(fault cacheFault) bugs {
 	var mu sync.Mutex
 	refusals := make(map[cached]cachedRefusal)
-	entry := func(r *reference, ds []ratelimit.Demand) cached {
+	entry := func(r *reference, ds []driver.Demand) cached {
 		var qs [2]question
 		for i, d := range ds {
 			qs[i] = question{d.Key, d.Algorithm.Limit().Name, unwrap(d.Algorithm)}
@@ -65,7 +65,7 @@ func caching(fault cacheFault) bugs {
 		}
 		return cached{r, qs[0], qs[1]}
 	}
-	drop := func(r *reference, d ratelimit.Demand) {
+	drop := func(r *reference, d driver.Demand) {
 		if fault.keeps != nil && fault.keeps(d) {
 			return
 		}
@@ -87,9 +87,9 @@ func caching(fault cacheFault) bugs {
 		})
 	}
 	// answer returns a refusal of ds that holds.
-	answer := func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) bool {
-		if len(ds) > 2 || slices.ContainsFunc(ds, func(d ratelimit.Demand) bool {
-			return d.Op != ratelimit.OpTake
+	answer := func(r *reference, ds []driver.Demand, out []driver.Result) bool {
+		if len(ds) > 2 || slices.ContainsFunc(ds, func(d driver.Demand) bool {
+			return d.Op != driver.OpTake
 		}) {
 			return false
 		}
@@ -115,7 +115,7 @@ func caching(fault cacheFault) bugs {
 		for i := range ds {
 			out[i] = c.out[i]
 			if !fault.quiet && (!fault.quietOther || !out[i].Allowed) {
-				out[i].Source = ratelimit.SourceCache
+				out[i].Source = driver.SourceCache
 			}
 			if !fault.frozen {
 				out[i].ResetAfter = max(0, out[i].ResetAfter-elapsed)
@@ -127,11 +127,11 @@ func caching(fault cacheFault) bugs {
 		return true
 	}
 	// learn keeps a refusal of ds, or drops what they have changed.
-	learn := func(r *reference, ds []ratelimit.Demand, now int64, out []ratelimit.Result) {
+	learn := func(r *reference, ds []driver.Demand, now int64, out []driver.Result) {
 		takes, peeks := len(ds) <= 2, true
 		for _, d := range ds {
-			takes = takes && d.Op == ratelimit.OpTake
-			peeks = peeks && d.Op == ratelimit.OpPeek
+			takes = takes && d.Op == driver.OpTake
+			peeks = peeks && d.Op == driver.OpPeek
 		}
 		switch {
 		case peeks:
@@ -144,23 +144,23 @@ func caching(fault cacheFault) bugs {
 		}
 	}
 	return bugs{
-		take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		take: func(r *reference, _ context.Context, d driver.Demand) step {
 			mu.Lock()
 			defer mu.Unlock()
 			rewind(r)
-			ds, out := []ratelimit.Demand{d}, make([]ratelimit.Result, 1)
+			ds, out := []driver.Demand{d}, make([]driver.Result, 1)
 			if answer(r, ds, out) {
 				return step{res: out[0]}
 			}
 			now := r.clock()
 			s := r.one(d)
 			if s.err == nil {
-				learn(r, ds, now, []ratelimit.Result{s.res})
+				learn(r, ds, now, []driver.Result{s.res})
 			}
 			return s
 		},
 		all: func(
-			r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+			r *reference, _ context.Context, ds []driver.Demand, out []driver.Result,
 		) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -178,17 +178,17 @@ func caching(fault cacheFault) bugs {
 	}
 }
 
-func isOp(op ratelimit.Op) func(ratelimit.Demand) bool {
-	return func(d ratelimit.Demand) bool { return d.Op == op }
+func isOp(op driver.Op) func(driver.Demand) bool {
+	return func(d driver.Demand) bool { return d.Op == op }
 }
 
 var cacheFaults = []fault{
 	{name: "cached refusal outlives an admission", rules: "result/repeated",
-		bugs: caching(cacheFault{keeps: isOp(ratelimit.OpTake)})},
+		bugs: caching(cacheFault{keeps: isOp(driver.OpTake)})},
 	{name: "cached refusal outlives a reset", rules: "result/repeated",
-		bugs: caching(cacheFault{keeps: isOp(ratelimit.OpReset)})},
+		bugs: caching(cacheFault{keeps: isOp(driver.OpReset)})},
 	{name: "cached refusal outlives a give-back", rules: "result/repeated",
-		bugs: caching(cacheFault{keeps: isOp(ratelimit.OpGiveBack)})},
+		bugs: caching(cacheFault{keeps: isOp(driver.OpGiveBack)})},
 	{name: "cached refusal outlives others' give-backs", rules: "result/repeated-two-clients",
 		bugs: caching(cacheFault{deaf: true})},
 	{name: "cached refusal for fewer units", rules: "result/repeated",

@@ -9,99 +9,99 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var errorFaults = []fault{
 	{name: "validation skipped", rules: "errors/validation takeall/validation",
 		bugs: bugs{check: func(
-			ctx context.Context, ds []ratelimit.Demand, _ []ratelimit.Result,
+			ctx context.Context, ds []driver.Demand, _ []driver.Result,
 		) error {
 			if slices.ContainsFunc(ds,
-				func(d ratelimit.Demand) bool { return d.Algorithm == nil }) {
-				return ratelimit.ErrInvalidDemand
+				func(d driver.Demand) bool { return d.Algorithm == nil }) {
+				return driver.ErrInvalidDemand
 			}
 			return ctx.Err()
 		}}},
 	{name: "duplicates allowed", rules: "takeall/validation",
 		bugs: bugs{check: func(
-			ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+			ctx context.Context, ds []driver.Demand, out []driver.Result,
 		) error {
 			err := validate(ctx, ds, out)
-			if errors.Is(err, ratelimit.ErrDuplicateDemand) {
+			if errors.Is(err, driver.ErrDuplicateDemand) {
 				return nil
 			}
 			return err
 		}}},
 	{name: "closed before valid", rules: "errors/before-io",
 		bugs: bugs{check: func(
-			ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+			ctx context.Context, ds []driver.Demand, out []driver.Result,
 		) error {
-			if err := ratelimit.CheckTake(ctx, ds[0]); err != nil {
-				return ratelimit.ErrClosed
+			if err := driver.CheckTake(ctx, ds[0]); err != nil {
+				return driver.ErrClosed
 			}
 			return nil
 		}}},
 	{name: "context ignored", rules: "errors/ended-context",
 		bugs: bugs{check: func(
-			_ context.Context, ds []ratelimit.Demand, _ []ratelimit.Result,
+			_ context.Context, ds []driver.Demand, _ []driver.Result,
 		) error {
-			return ratelimit.CheckTake(context.Background(), ds[0])
+			return driver.CheckTake(context.Background(), ds[0])
 		}}},
 	{name: "closed store refuses", rules: "errors/closed",
 		bugs: bugs{check: validate}},
 	{name: "closed store is unavailable", rules: "errors/closed",
 		bugs: bugs{check: func(
-			ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+			ctx context.Context, ds []driver.Demand, out []driver.Result,
 		) error {
 			err := validate(ctx, ds, out)
 			if err == nil && len(ds) > 1 {
-				return ratelimit.ErrUnavailable
+				return driver.ErrUnavailable
 			}
 			return err
 		}}},
 	{name: "sent again when the context ends", rules: "errors/ending-context",
-		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, ctx context.Context, d driver.Demand) step {
 			s := r.one(d)
-			if _, ok := ctx.Deadline(); ok && d.Op == ratelimit.OpTake {
+			if _, ok := ctx.Deadline(); ok && d.Op == driver.OpTake {
 				return r.one(d)
 			}
 			return s
 		}}},
 	{name: "recorded but unavailable", rules: "errors/ending-context",
-		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, ctx context.Context, d driver.Demand) step {
 			s := r.one(d)
-			if d.Op == ratelimit.OpTake && s.res.Remaining%2 == 0 {
-				return step{err: ratelimit.ErrUnavailable}
+			if d.Op == driver.OpTake && s.res.Remaining%2 == 0 {
+				return step{err: driver.ErrUnavailable}
 			}
 			return s
 		}}},
 	{name: "deadline of another kind", rules: "errors/ending-context",
-		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, ctx context.Context, d driver.Demand) step {
 			s := r.one(d)
-			if d.Op == ratelimit.OpTake {
+			if d.Op == driver.OpTake {
 				s.err = context.DeadlineExceeded
 			}
 			return s
 		}}},
 	{name: "late return", rules: "errors/ending-context", bugs: lateReturn()},
 	{name: "corrupt state is an empty one", rules: "errors/corrupt-state takeall/corrupt-state",
-		bugs: bugs{stepped: func(_ *reference, d ratelimit.Demand, _ []byte, s *step) {
+		bugs: bugs{stepped: func(_ *reference, d driver.Demand, _ []byte, s *step) {
 			if s.err != nil {
 				s.err = nil
 				s.next, s.keep, s.res = d.Step(nil, start)
 			}
 		}}},
 	{name: "corrupt state is unavailable", rules: "errors/corrupt-state takeall/corrupt-state",
-		bugs: bugs{stepped: func(_ *reference, _ ratelimit.Demand, _ []byte, s *step) {
+		bugs: bugs{stepped: func(_ *reference, _ driver.Demand, _ []byte, s *step) {
 			if s.err != nil {
-				s.err = ratelimit.ErrUnavailable
+				s.err = driver.ErrUnavailable
 			}
 		}}},
 	{name: "no script is unavailable", rules: "errors/no-script",
-		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
 			if d.Algorithm.Script().Source == "" {
-				return step{err: ratelimit.ErrUnavailable}
+				return step{err: driver.ErrUnavailable}
 			}
 			return r.one(d)
 		}}},
@@ -110,11 +110,11 @@ var errorFaults = []fault{
 // lateReturn returns a bug in every hundredth call whose context ends soon: it returns too late.
 func lateReturn() bugs {
 	var calls atomic.Int64
-	return bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+	return bugs{take: func(r *reference, ctx context.Context, d driver.Demand) step {
 		s := r.one(d)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < mostSpread && calls.Add(1)%100 == 0 {
 			time.Sleep(mostSpread + lateAtMost)
-			return step{err: ratelimit.ErrOutcomeUnknown}
+			return step{err: driver.ErrOutcomeUnknown}
 		}
 		return s
 	}}
@@ -122,10 +122,10 @@ func lateReturn() bugs {
 
 // lostUpdate reads and writes a state without a lock in between.
 var lostUpdate = bugs{
-	take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+	take: func(r *reference, _ context.Context, d driver.Demand) step {
 		r.mu.Lock()
 		now := r.now()
-		s := r.run(d, now, ratelimit.Demand.Step)
+		s := r.run(d, now, driver.Demand.Step)
 		r.mu.Unlock()
 		runtime.Gosched()
 		r.mu.Lock()
@@ -134,13 +134,13 @@ var lostUpdate = bugs{
 		return s
 	},
 	all: func(
-		r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		r *reference, _ context.Context, ds []driver.Demand, out []driver.Result,
 	) error {
 		r.mu.Lock()
 		now, steps := r.now(), make([]step, len(ds))
 		for i, d := range ds {
 			_, _, out[i] = d.Peek(bytes.Clone(r.states[identityOf(d)].state), now)
-			steps[i] = r.run(d, now, ratelimit.Demand.Step)
+			steps[i] = r.run(d, now, driver.Demand.Step)
 		}
 		r.mu.Unlock()
 		runtime.Gosched()
@@ -162,11 +162,11 @@ var concurrencyFaults = []fault{
 			"concurrency/keys concurrency/rolling-window takeall/storm takeall-keys/storm",
 		bugs: lostUpdate},
 	{name: "panic in a call", rules: "concurrency/count op/take",
-		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step {
+		bugs: bugs{take: func(*reference, context.Context, driver.Demand) step {
 			panic("planted")
 		}}},
 	{name: "goroutine ended in a call", rules: "op/take",
-		bugs: bugs{take: func(*reference, context.Context, ratelimit.Demand) step {
+		bugs: bugs{take: func(*reference, context.Context, driver.Demand) step {
 			runtime.Goexit()
 			return step{}
 		}}},
@@ -174,13 +174,13 @@ var concurrencyFaults = []fault{
 
 // impure is an algorithm that does not keep its contract.
 type impure struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	calls *atomic.Int64
 }
 
 func (a impure) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = a.Algorithm
 	next, keep, res := a.Algorithm.Step(state, now, d)
 	res.Remaining += a.calls.Add(1) % 2
@@ -188,11 +188,11 @@ func (a impure) Step(
 }
 
 // overwriting is an algorithm that overwrites a state that it did not write.
-type overwriting struct{ ratelimit.Algorithm }
+type overwriting struct{ driver.Algorithm }
 
 func (a overwriting) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = a.Algorithm
 	next, keep, res := a.Algorithm.Step(state, now, d)
 	if keep < 0 {
@@ -204,14 +204,14 @@ func (a overwriting) Step(
 var algorithmFaults = []fault{
 	{name: "algorithm that overwrites a corrupt state", rules: "algorithm/pure",
 		algorithms: []func(
-			ratelimit.Limit,
-		) ratelimit.Algorithm{func(limit ratelimit.Limit) ratelimit.Algorithm {
+			driver.Limit,
+		) driver.Algorithm{func(limit driver.Limit) driver.Algorithm {
 			return overwriting{slidingLog(1)(limit)}
 		}}},
 	{name: "algorithm with a memory", rules: "algorithm/pure algorithm/values",
 		algorithms: []func(
-			ratelimit.Limit,
-		) ratelimit.Algorithm{func(limit ratelimit.Limit) ratelimit.Algorithm {
+			driver.Limit,
+		) driver.Algorithm{func(limit driver.Limit) driver.Algorithm {
 			return impure{slidingLog(1)(limit), new(atomic.Int64)}
 		}}},
 }

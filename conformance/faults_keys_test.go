@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // keyed returns a bug that replaces the key by another.
 func keyed(change func(key string) string) bugs {
-	return identify(func(_ ratelimit.Demand, id *identity) { id.key = change(id.key) })
+	return identify(func(_ driver.Demand, id *identity) { id.key = change(id.key) })
 }
 
 // hashed returns a bug that replaces the key by the low bits of a hash.
@@ -57,7 +57,7 @@ var keyFaults = []fault{
 			}
 		}}},
 	{name: "no room is any error", always: true, rules: "identity/many-keys",
-		bugs: bounded(10_000, ratelimit.ErrUnavailable)},
+		bugs: bounded(10_000, driver.ErrUnavailable)},
 	{name: "keys cut at 100,000 bytes", always: true, rules: "identity/long-keys",
 		bugs: keyed(func(key string) string { return key[:min(len(key), 100_000)] })},
 	{name: "compressed keys cut at 2,700 bytes", always: true, rules: "identity/long-keys",
@@ -69,9 +69,9 @@ var keyFaults = []fault{
 			return key[:min(len(key), 2700)]
 		})},
 	{name: "no compressed keys above 2,700 bytes", always: true, rules: "identity/long-keys",
-		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
 			if len(d.Key) > 2000 && len(compressed(d.Key)) > 2700 {
-				return step{err: ratelimit.ErrUnavailable}
+				return step{err: driver.ErrUnavailable}
 			}
 			return r.one(d)
 		}}},
@@ -88,10 +88,10 @@ var keyFaults = []fault{
 		bugs: keyed(func(key string) string { return strings.ToLower(strings.ToUpper(key)) })},
 	{name: "key in the error of a call that ends midway", always: true,
 		rules: "identity/no-key-in-errors",
-		bugs: bugs{take: func(r *reference, ctx context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, ctx context.Context, d driver.Demand) step {
 			if err := ctx.Err(); err != nil {
 				return step{err: fmt.Errorf("%w: take of %q: %w",
-					ratelimit.ErrUnavailable, d.Key, err)}
+					driver.ErrUnavailable, d.Key, err)}
 			}
 			return r.one(d)
 		}}},
@@ -100,21 +100,21 @@ var keyFaults = []fault{
 // bounded returns a bug: a store that holds at most that many states, and returns err for a new
 // one.
 func bounded(states int, err error) bugs {
-	full := func(r *reference, d ratelimit.Demand) bool {
+	full := func(r *reference, d driver.Demand) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		_, ok := r.states[identityOf(d)]
 		return !ok && len(r.states) >= states
 	}
 	return bugs{
-		take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		take: func(r *reference, _ context.Context, d driver.Demand) step {
 			if full(r, d) {
 				return step{err: err}
 			}
 			return r.one(d)
 		},
 		all: func(
-			r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+			r *reference, _ context.Context, ds []driver.Demand, out []driver.Result,
 		) error {
 			for _, d := range ds {
 				if full(r, d) {
@@ -137,11 +137,11 @@ func hashFaults() (faults []fault) {
 
 // TestBoundedStore checks that a store may be bounded. The suite accepts ErrCapacity for a new key.
 func TestBoundedStore(t *testing.T) {
-	if err := tryRule(t, newReference(bounded(20_000, ratelimit.ErrCapacity)), nil,
+	if err := tryRule(t, newReference(bounded(20_000, driver.ErrCapacity)), nil,
 		"identity/many-keys"); err != nil {
 		t.Error(err)
 	}
-	if err := tryRule(t, newReference(bounded(0, ratelimit.ErrCapacity)), nil,
+	if err := tryRule(t, newReference(bounded(0, driver.ErrCapacity)), nil,
 		"identity/many-keys"); err == nil {
 		t.Error("a store without room for a key passes")
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // mapped returns a copy of b in memory that cannot be written, like that of a database that maps
@@ -38,8 +38,8 @@ func mapped(t testing.TB, b []byte) []byte {
 // it and by those before it.
 func TestMappedStates(t *testing.T) {
 	newStore := newReference(bugs{demand: func(
-		r *reference, d ratelimit.Demand, now int64,
-	) (ratelimit.Demand, int64) {
+		r *reference, d driver.Demand, now int64,
+	) (driver.Demand, int64) {
 		d.Algorithm = lending{d.Algorithm, t}
 		return d, now
 	}})
@@ -54,13 +54,13 @@ func TestMappedStates(t *testing.T) {
 
 // lending is an algorithm that gets its state from a store that lends what it has mapped.
 type lending struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	t testing.TB
 }
 
 func (l lending) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = l.Algorithm
 	return l.Algorithm.Step(mapped(l.t, state), now, d)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A serverFault is a mistake that authors of stores on servers make, and the rules that must find
@@ -80,7 +80,7 @@ func TestRemotePasses(t *testing.T) {
 }
 
 // lockOrder returns the indices of ds in the order of their identities.
-func lockOrder(ds []ratelimit.Demand) []int {
+func lockOrder(ds []driver.Demand) []int {
 	order := make([]int, len(ds))
 	for i := range order {
 		order[i] = i

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // inParts decides a TakeAll in parts of size demands, each as one.
 func inParts(size int) bugs {
-	return rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	return rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 		for len(ds) > size {
 			if err := r.several(ds[:size], out[:size]); err != nil {
 				return err
@@ -27,13 +27,13 @@ func inParts(size int) bugs {
 
 // peekedFirst peeks at all demands as one. If all fit it decides them in parts of size.
 func peekedFirst(size int) bugs {
-	return rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+	return rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 		peeks := slices.Clone(ds)
 		for i := range peeks {
-			if peeks[i].Op > ratelimit.OpPeek {
+			if peeks[i].Op > driver.OpPeek {
 				return r.several(ds, out)
 			}
-			peeks[i].Op = ratelimit.OpPeek
+			peeks[i].Op = driver.OpPeek
 		}
 		if err := r.several(peeks, out); err != nil || !allowed(out) {
 			return err
@@ -44,7 +44,7 @@ func peekedFirst(size int) bugs {
 }
 
 // givesBack takes one demand after the other, and gives back what it has taken when one is refused.
-func givesBack(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func givesBack(r *reference, ds []driver.Demand, out []driver.Result) error {
 	for i, d := range ds {
 		s := r.one(d)
 		if s.err != nil {
@@ -55,13 +55,13 @@ func givesBack(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) erro
 			continue
 		}
 		for j, taken := range ds[:i] {
-			if taken.Op == ratelimit.OpTake || taken.Op == ratelimit.OpForce {
+			if taken.Op == driver.OpTake || taken.Op == driver.OpForce {
 				r.one(giveBack(taken.Key, taken.Algorithm, taken.N, out[j].At))
 			}
 		}
 		for j, d := range ds {
-			if d.Op == ratelimit.OpTake {
-				d.Op = ratelimit.OpPeek
+			if d.Op == driver.OpTake {
+				d.Op = driver.OpPeek
 			}
 			out[j] = r.one(d).res
 		}
@@ -89,7 +89,7 @@ func (l *late) sync() {
 	l.states, l.synced = maps.Clone(l.of.states), time.Now()
 }
 
-func (l *late) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (l *late) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	l.sync()
 	res, err := l.reference.Take(ctx, d)
 	if err == nil {
@@ -100,7 +100,7 @@ func (l *late) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, 
 
 var takeAllManyFaults = []fault{
 	{name: "second client learns late", rules: "step/two-clients result/repeated-two-clients",
-		bugs: bugs{second: func(r *reference) ratelimit.Store {
+		bugs: bugs{second: func(r *reference) driver.Store {
 			return &late{of: r,
 				reference: &reference{&shared{states: make(map[identity]cell)}, r.clock, r.bugs}}
 		}}},
@@ -118,29 +118,29 @@ var takeAllManyFaults = []fault{
 		bugs:  peekedFirst(1)},
 	{name: "results of a TakeAll in the order of keys and limits", always: true,
 		rules: "takeall/order takeall-keys/order",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
-			sorted := slices.SortedFunc(slices.Values(ds), func(a, b ratelimit.Demand) int {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
+			sorted := slices.SortedFunc(slices.Values(ds), func(a, b driver.Demand) int {
 				return cmp.Or(cmp.Compare(a.Key, b.Key),
 					cmp.Compare(a.Algorithm.Limit().Name, b.Algorithm.Limit().Name))
 			})
 			return r.several(sorted, out)
 		})},
 	{name: "results behind the end of out", always: true, rules: "takeall/out",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 			if len(out) < cap(out) {
-				out[:len(out)+1][len(out)] = ratelimit.Result{}
+				out[:len(out)+1][len(out)] = driver.Result{}
 			}
 			return r.several(ds, out)
 		})},
 	{name: "demands behind the end of the slice", always: true, rules: "takeall/out",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 			if len(ds) < cap(ds) {
 				r.one(ds[:len(ds)+1][len(ds)])
 			}
 			return r.several(ds, out)
 		})},
 	{name: "refusals leave what out held", always: true, rules: "takeall/out",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 			before := slices.Clone(out)
 			err := r.several(ds, out)
 			for i := range out {

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // eachOnItsOwn decides the demands of a TakeAll one after the other.
 func eachOnItsOwn(stop bool) bugs {
 	return bugs{all: func(
-		r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		r *reference, _ context.Context, ds []driver.Demand, out []driver.Result,
 	) error {
 		for i, d := range ds {
 			s := r.one(d)
@@ -28,9 +28,9 @@ func eachOnItsOwn(stop bool) bugs {
 }
 
 // rewrites returns a bug that changes what a TakeAll is asked or answers.
-func rewrites(f func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error) bugs {
+func rewrites(f func(r *reference, ds []driver.Demand, out []driver.Result) error) bugs {
 	return bugs{all: func(
-		r *reference, _ context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+		r *reference, _ context.Context, ds []driver.Demand, out []driver.Result,
 	) error {
 		return f(r, ds, out)
 	}}
@@ -47,26 +47,26 @@ var takeAllFaults = []fault{
 		bugs:  eachOnItsOwn(true)},
 	{name: "results of a TakeAll in another order",
 		rules: "takeall/admits-all takeall-keys/admits-all takeall/results",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 			err := r.several(ds, out)
 			slices.Reverse(out)
 			return err
 		})},
 	{name: "a refused TakeAll answers what each would have done",
 		rules: "takeall/results-of-a-refusal takeall/results",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 			err := r.several(ds, out)
 			if err == nil && !allowed(out) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				for i, d := range ds {
-					out[i] = r.run(d, r.now(), ratelimit.Demand.Step).res
+					out[i] = r.run(d, r.now(), driver.Demand.Step).res
 				}
 			}
 			return err
 		})},
 	{name: "TakeAll of 32 demands at most", rules: "takeall/many",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 			for len(ds) > 32 {
 				if err := r.several(ds[:32], out[:32]); err != nil {
 					return err
@@ -77,12 +77,12 @@ var takeAllFaults = []fault{
 		})},
 	{name: "clock read for each demand", rules: "takeall/one-reading",
 		bugs: bugs{demand: func(
-			r *reference, d ratelimit.Demand, _ int64,
-		) (ratelimit.Demand, int64) {
+			r *reference, d driver.Demand, _ int64,
+		) (driver.Demand, int64) {
 			return d, r.clock()
 		}}},
 	{name: "state used after Step for undoing", rules: "takeall/state",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, out []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			now, before := r.now(), make([]cell, len(ds))
@@ -103,9 +103,9 @@ var takeAllFaults = []fault{
 		})},
 	{name: "out written after the return", rules: "takeall/slices",
 		bugs: func() bugs {
-			var last []ratelimit.Result
+			var last []driver.Result
 			return rewrites(func(
-				r *reference, ds []ratelimit.Demand, out []ratelimit.Result,
+				r *reference, ds []driver.Demand, out []driver.Result,
 			) error {
 				clear(last)
 				last = out
@@ -113,13 +113,13 @@ var takeAllFaults = []fault{
 			})
 		}()},
 	{name: "TakeAll takes before it is unsupported", rules: "errors/unsupported-writes-nothing",
-		bugs: rewrites(func(r *reference, ds []ratelimit.Demand, _ []ratelimit.Result) error {
+		bugs: rewrites(func(r *reference, ds []driver.Demand, _ []driver.Result) error {
 			r.one(ds[0])
 			return errors.ErrUnsupported
 		})},
 	{name: "second client on another state",
 		rules: "step/two-clients takeall/two-clients concurrency/count-two-clients",
-		bugs: bugs{second: func(r *reference) ratelimit.Store {
+		bugs: bugs{second: func(r *reference) driver.Store {
 			return &reference{&shared{states: make(map[identity]cell)}, r.clock, r.bugs}
 		}}},
 }

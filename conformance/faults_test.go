@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A fault is a broken store, and the rules that must find it.
@@ -17,7 +17,7 @@ type fault struct {
 	rules      string // separated by spaces
 	always     bool   // every try of every rule sees it
 	bugs       bugs
-	algorithms []func(ratelimit.Limit) ratelimit.Algorithm
+	algorithms []func(driver.Limit) driver.Algorithm
 }
 
 func TestFaultsAreNamed(t *testing.T) {
@@ -99,8 +99,8 @@ func faults() []fault {
 }
 
 // identify returns a bug that changes what a state belongs to.
-func identify(change func(ratelimit.Demand, *identity)) bugs {
-	return bugs{id: func(d ratelimit.Demand) identity {
+func identify(change func(driver.Demand, *identity)) bugs {
+	return bugs{id: func(d driver.Demand) identity {
 		id := identityOf(d)
 		change(d, &id)
 		return id
@@ -110,51 +110,51 @@ func identify(change func(ratelimit.Demand, *identity)) bugs {
 var identityFaults = []fault{
 	{name: "shared keys",
 		rules: "identity/adversarial-keys takeall-keys/admits-all takeall-keys/results",
-		bugs:  identify(func(_ ratelimit.Demand, id *identity) { id.key = "" })},
+		bugs:  identify(func(_ driver.Demand, id *identity) { id.key = "" })},
 	{name: "keys end at NUL", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key, _, _ = strings.Cut(id.key, "\x00")
 		})},
 	{name: "keys and limits joined by a colon", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key, id.limit = id.key+":"+id.limit, ""
 		})},
 	{name: "keys without braces", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key = strings.NewReplacer("{", "", "}", "").Replace(id.key)
 		})},
 	{name: "keys unescaped", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key = strings.ReplaceAll(id.key, "{", "%7B")
 		})},
 	{name: "keys cut at 256 bytes", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key = id.key[:min(len(id.key), 256)]
 		})},
 	{name: "keys as UTF-8", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key = strings.ToValidUTF8(id.key, "?")
 		})},
 	{name: "keys in lower case", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key = strings.ToLower(id.key)
 		})},
 	{name: "keys trimmed", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) {
+		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key = strings.TrimSpace(id.key)
 		})},
 	{name: "limits of a key share a state",
 		rules: "identity/limit-names takeall/admits-all step/results",
-		bugs:  identify(func(_ ratelimit.Demand, id *identity) { id.limit = "" })},
+		bugs:  identify(func(_ driver.Demand, id *identity) { id.limit = "" })},
 	{name: "algorithms share a state", rules: "identity/algorithm-names",
-		bugs: identify(func(_ ratelimit.Demand, id *identity) { id.algorithm = "" })},
+		bugs: identify(func(_ driver.Demand, id *identity) { id.algorithm = "" })},
 	{name: "history split by parameters",
 		rules: "identity/parameters result/remaining expiry/window-grows step/results",
-		bugs: identify(func(d ratelimit.Demand, id *identity) {
+		bugs: identify(func(d driver.Demand, id *identity) {
 			id.algorithm = fmt.Sprintf("%+v", unwrap(d.Algorithm))
 		})},
 	{name: "key in an error", rules: "identity/no-key-in-errors",
-		bugs: bugs{stepped: func(_ *reference, d ratelimit.Demand, _ []byte, s *step) {
+		bugs: bugs{stepped: func(_ *reference, d driver.Demand, _ []byte, s *step) {
 			if s.err != nil {
 				s.err = fmt.Errorf("key %s: %w", d.Key, s.err)
 			}
@@ -162,25 +162,25 @@ var identityFaults = []fault{
 }
 
 // asks returns a bug that changes what Step gets.
-func asks(change func(*ratelimit.Demand)) bugs {
+func asks(change func(*driver.Demand)) bugs {
 	return bugs{demand: func(
-		_ *reference, d ratelimit.Demand, now int64,
-	) (ratelimit.Demand, int64) {
+		_ *reference, d driver.Demand, now int64,
+	) (driver.Demand, int64) {
 		change(&d)
 		return d, now
 	}}
 }
 
 // answers returns a bug that changes the result of a step.
-func answers(change func(ratelimit.Demand, *ratelimit.Result)) bugs {
-	return bugs{stepped: func(_ *reference, d ratelimit.Demand, _ []byte, s *step) {
+func answers(change func(driver.Demand, *driver.Result)) bugs {
+	return bugs{stepped: func(_ *reference, d driver.Demand, _ []byte, s *step) {
 		change(d, &s.res)
 	}}
 }
 
 // widened is an algorithm whose window is off by one microsecond.
 func widened(by time.Duration) bugs {
-	return asks(func(d *ratelimit.Demand) {
+	return asks(func(d *driver.Demand) {
 		if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
 			limit := d.Algorithm.Limit()
 			limit.Window += by
@@ -192,17 +192,17 @@ func widened(by time.Duration) bugs {
 var stepFaults = []fault{
 	{name: "refusals recorded",
 		rules: "op/take step/refusals-leave-no-trace step/refusals-write-nothing step/results",
-		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
 			s := r.one(d)
-			if d.Op == ratelimit.OpTake && !s.res.Allowed {
-				d.Op = ratelimit.OpForce
+			if d.Op == driver.OpTake && !s.res.Allowed {
+				d.Op = driver.OpForce
 				r.one(d)
 			}
 			return s
 		}}},
 	{name: "refusals forget the state",
 		rules: "step/peeks-leave-no-trace step/refusals-leave-no-trace step/results op/peek",
-		bugs: bugs{stepped: func(_ *reference, _ ratelimit.Demand, old []byte, s *step) {
+		bugs: bugs{stepped: func(_ *reference, _ driver.Demand, old []byte, s *step) {
 			if s.keep == 0 {
 				s.next, s.keep = old, time.Microsecond
 			}
@@ -210,7 +210,7 @@ var stepFaults = []fault{
 	{name: "refusals renew the time to live",
 		rules: "step/peeks-write-nothing step/refusals-write-nothing " +
 			"takeall/refusals-write-nothing takeall-keys/refusals-write-nothing",
-		bugs: bugs{stepped: func(_ *reference, d ratelimit.Demand, old []byte, s *step) {
+		bugs: bugs{stepped: func(_ *reference, d driver.Demand, old []byte, s *step) {
 			if s.keep == 0 && len(old) > 0 && s.err == nil {
 				s.next, s.keep = old, d.Algorithm.Limit().Window
 			}
@@ -225,41 +225,41 @@ var stepFaults = []fault{
 			}
 		}}},
 	{name: "error instead of a refusal", rules: "step/refusals-are-results step/results",
-		bugs: bugs{stepped: func(_ *reference, _ ratelimit.Demand, _ []byte, s *step) {
+		bugs: bugs{stepped: func(_ *reference, _ driver.Demand, _ []byte, s *step) {
 			if !s.res.Allowed && s.err == nil {
-				s.err = ratelimit.ErrUnavailable
+				s.err = driver.ErrUnavailable
 			}
 		}}},
 	{name: "scripts that were dropped are an error",
 		rules: "step/scripts-dropped concurrency/count-scripts-dropped",
-		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+		bugs: bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
 			r.mu.Lock()
 			dropped := r.dropped
 			r.dropped = false
 			r.mu.Unlock()
 			if dropped {
-				return step{err: ratelimit.ErrUnavailable}
+				return step{err: driver.ErrUnavailable}
 			}
 			return r.one(d)
 		}}},
 	{name: "n ignored", rules: "op/weights op/take op/give-back step/results concurrency/weights",
-		bugs: asks(func(d *ratelimit.Demand) { d.N = 1 })},
+		bugs: asks(func(d *driver.Demand) { d.N = 1 })},
 	{name: "peeks take",
 		rules: "op/peek step/peeks-leave-no-trace step/peeks-write-nothing step/results",
-		bugs: asks(func(d *ratelimit.Demand) {
-			if d.Op == ratelimit.OpPeek {
-				d.Op = ratelimit.OpTake
+		bugs: asks(func(d *driver.Demand) {
+			if d.Op == driver.OpPeek {
+				d.Op = driver.OpTake
 			}
 		})},
 	{name: "force is a take", rules: "op/force op/weights takeall/operations",
-		bugs: asks(func(d *ratelimit.Demand) {
-			if d.Op == ratelimit.OpForce {
-				d.Op, d.N = ratelimit.OpTake, min(d.N, d.Algorithm.Limit().Max)
+		bugs: asks(func(d *driver.Demand) {
+			if d.Op == driver.OpForce {
+				d.Op, d.N = driver.OpTake, min(d.N, d.Algorithm.Limit().Max)
 			}
 		})},
 	{name: "units given back twice", rules: "op/give-back step/results",
-		bugs: bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
-			if d.Op == ratelimit.OpGiveBack {
+		bugs: bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
+			if d.Op == driver.OpGiveBack {
 				r.one(d)
 			}
 			return r.one(d)
@@ -267,14 +267,14 @@ var stepFaults = []fault{
 	{name: "units given back to the newest record",
 		rules: "op/give-back-twice op/give-back-late op/give-back step/results",
 		bugs: bugs{demand: func(
-			r *reference, d ratelimit.Demand, now int64,
-		) (ratelimit.Demand, int64) {
-			if d.Op == ratelimit.OpGiveBack {
+			r *reference, d driver.Demand, now int64,
+		) (driver.Demand, int64) {
+			if d.Op == driver.OpGiveBack {
 				d.At = r.last
 			}
 			return d, now
-		}, stepped: func(r *reference, d ratelimit.Demand, _ []byte, s *step) {
-			if d.Op == ratelimit.OpTake && s.res.Allowed {
+		}, stepped: func(r *reference, d driver.Demand, _ []byte, s *step) {
+			if d.Op == driver.OpTake && s.res.Allowed {
 				r.last = s.res.At
 			}
 		}}},
@@ -288,22 +288,22 @@ var stepFaults = []fault{
 		}}},
 	{name: "retry-after short by a microsecond",
 		rules: "result/retry-after clock/back-within-window clock/own step/results",
-		bugs: answers(func(_ ratelimit.Demand, res *ratelimit.Result) {
+		bugs: answers(func(_ driver.Demand, res *driver.Result) {
 			res.RetryAfter = max(0, res.RetryAfter-time.Microsecond)
 		})},
 	{name: "reset-after in milliseconds",
 		rules: "result/reset-after clock/microseconds step/results",
-		bugs: answers(func(_ ratelimit.Demand, res *ratelimit.Result) {
+		bugs: answers(func(_ driver.Demand, res *driver.Result) {
 			res.ResetAfter = res.ResetAfter.Round(time.Millisecond)
 		})},
 	{name: "remaining before taking", rules: "result/remaining op/take takeall/admits-all",
-		bugs: answers(func(d ratelimit.Demand, res *ratelimit.Result) {
-			if d.Op == ratelimit.OpTake && res.Allowed {
+		bugs: answers(func(d driver.Demand, res *driver.Result) {
+			if d.Op == driver.OpTake && res.Allowed {
 				res.Remaining += d.N
 			}
 		})},
 	{name: "stamp of the call instead of the record", rules: "result/at op/give-back step/results",
-		bugs: answers(func(_ ratelimit.Demand, res *ratelimit.Result) { res.At -= res.At % 1000 })},
+		bugs: answers(func(_ driver.Demand, res *driver.Result) { res.At -= res.At % 1000 })},
 	{name: "window longer by a microsecond", rules: "window/rolling expiry/run-out step/results",
 		bugs: widened(time.Microsecond)},
 	{name: "window shorter by a microsecond", rules: "window/rolling step/results",

@@ -3,7 +3,7 @@ package conformance
 import (
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // clocks returns a bug that changes what the clock says.
@@ -19,8 +19,8 @@ var clockFaults = []fault{
 		bugs: clocks(func(now int64) int64 { return now % 1e12 })},
 	{name: "resolution used for now", rules: "clock/microseconds window/rolling step/results",
 		bugs: bugs{demand: func(
-			_ *reference, d ratelimit.Demand, now int64,
-		) (ratelimit.Demand, int64) {
+			_ *reference, d driver.Demand, now int64,
+		) (driver.Demand, int64) {
 			if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
 				r := a.Resolution().Microseconds()
 				now = (now + r - 1) / r * r
@@ -28,7 +28,7 @@ var clockFaults = []fault{
 			return d, now
 		}}},
 	{name: "clock of the client", rules: "clock/shared step/two-clients",
-		bugs: bugs{second: func(r *reference) ratelimit.Store {
+		bugs: bugs{second: func(r *reference) driver.Store {
 			return &reference{r.shared,
 				func() int64 { return r.clock() - time.Second.Microseconds() }, r.bugs}
 		}}},
@@ -49,15 +49,15 @@ var clockFaults = []fault{
 			return now
 		}}},
 	{name: "rounding of a stamp taken for a step back", rules: "clock/back-up-to-window",
-		bugs: asks(func(d *ratelimit.Demand) {
+		bugs: asks(func(d *driver.Demand) {
 			if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
 				d.Algorithm = naive{limit: d.Algorithm.Limit(), resolution: a.Resolution(),
 					hasty: true}
 			}
 		})},
 	{name: "shift of stamps not written", rules: "clock/back-beyond-window",
-		bugs: bugs{stepped: func(_ *reference, d ratelimit.Demand, _ []byte, s *step) {
-			if d.Op == ratelimit.OpPeek || !s.res.Allowed {
+		bugs: bugs{stepped: func(_ *reference, d driver.Demand, _ []byte, s *step) {
+			if d.Op == driver.OpPeek || !s.res.Allowed {
 				s.keep = 0
 			}
 		}}},

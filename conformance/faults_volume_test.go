@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // capped returns a bug: a key keeps at most that many records, and drops the oldest for a new one.
 func capped(records int) bugs {
 	var mu sync.Mutex
 	kept := make(map[string][]int64)
-	return bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+	return bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
 		s := r.one(d)
-		if d.Op != ratelimit.OpTake || !s.res.Allowed {
+		if d.Op != driver.OpTake || !s.res.Allowed {
 			return s
 		}
 		mu.Lock()
@@ -31,9 +31,9 @@ func capped(records int) bugs {
 }
 
 // sometimes returns a bug in every thousandth call of an operation.
-func sometimes(fault func(r *reference, d ratelimit.Demand) step, op ratelimit.Op) bugs {
+func sometimes(fault func(r *reference, d driver.Demand) step, op driver.Op) bugs {
 	var calls atomic.Int64
-	return bugs{take: func(r *reference, _ context.Context, d ratelimit.Demand) step {
+	return bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
 		if d.Op == op && calls.Add(1)%1000 == 0 {
 			return fault(r, d)
 		}
@@ -45,30 +45,30 @@ var volumeFaults = []fault{
 	{name: "300 records at most", always: true, rules: "op/many-records", bugs: capped(300)},
 	{name: "1,000 records at most", always: true, rules: "op/many-records", bugs: capped(1000)},
 	{name: "states cut at 64 KiB", always: true, rules: "step/large-state",
-		bugs: bugs{stepped: func(_ *reference, _ ratelimit.Demand, _ []byte, s *step) {
+		bugs: bugs{stepped: func(_ *reference, _ driver.Demand, _ []byte, s *step) {
 			s.next = s.next[:min(len(s.next), 1<<16-1)]
 		}}},
 	{name: "one record in a thousand lost", always: true, rules: "concurrency/many-calls",
-		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
+		bugs: sometimes(func(r *reference, d driver.Demand) step {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return r.run(d, r.now(), ratelimit.Demand.Step)
-		}, ratelimit.OpTake)},
+			return r.run(d, r.now(), driver.Demand.Step)
+		}, driver.OpTake)},
 	{name: "one take in a thousand recorded twice", always: true, rules: "concurrency/many-calls",
-		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
+		bugs: sometimes(func(r *reference, d driver.Demand) step {
 			r.one(d)
 			return r.one(d)
-		}, ratelimit.OpTake)},
+		}, driver.OpTake)},
 	{name: "one peek in a thousand takes", always: true, rules: "concurrency/many-calls",
-		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
-			d.Op = ratelimit.OpTake
+		bugs: sometimes(func(r *reference, d driver.Demand) step {
+			d.Op = driver.OpTake
 			return r.one(d)
-		}, ratelimit.OpPeek)},
+		}, driver.OpPeek)},
 	{name: "one give-back in a thousand lost", always: true, rules: "concurrency/many-calls",
-		bugs: sometimes(func(r *reference, d ratelimit.Demand) step {
-			d.Op = ratelimit.OpPeek
+		bugs: sometimes(func(r *reference, d driver.Demand) step {
+			d.Op = driver.OpPeek
 			return r.one(d)
-		}, ratelimit.OpGiveBack)},
+		}, driver.OpGiveBack)},
 	{name: "another clock after 10,000 readings", always: true, rules: "concurrency/many-calls",
 		bugs: bugs{clock: func(r *reference, now int64) int64 {
 			if r.last++; r.last > 10_000 {
@@ -88,7 +88,7 @@ var volumeFaults = []fault{
 
 // ofWindow returns a bug that changes the Window of limits.
 func ofWindow(change func(time.Duration) time.Duration) bugs {
-	return asks(func(d *ratelimit.Demand) {
+	return asks(func(d *driver.Demand) {
 		if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
 			limit := d.Algorithm.Limit()
 			limit.Window = change(limit.Window)
@@ -113,33 +113,33 @@ var windowFaults = []fault{
 			return max(w%(1<<32*time.Millisecond), time.Millisecond)
 		})},
 	{name: "remaining in 32 bits", always: true, rules: "result/large-numbers",
-		bugs: answers(func(_ ratelimit.Demand, res *ratelimit.Result) {
+		bugs: answers(func(_ driver.Demand, res *driver.Result) {
 			res.Remaining = int64(int32(res.Remaining))
 		})},
 	{name: "remaining as a number of 24 bits and an exponent", always: true,
 		rules: "result/large-numbers",
-		bugs: answers(func(_ ratelimit.Demand, res *ratelimit.Result) {
+		bugs: answers(func(_ driver.Demand, res *driver.Result) {
 			res.Remaining = int64(float32(res.Remaining))
 		})},
 	{name: "units of 32 bits", always: true, rules: "result/large-numbers",
-		bugs: asks(func(d *ratelimit.Demand) { d.N &= 1<<32 - 1 })},
+		bugs: asks(func(d *driver.Demand) { d.N &= 1<<32 - 1 })},
 	{name: "units given back by the low 32 bits of a stamp", always: true,
 		rules: "op/give-back-anywhere",
 		bugs: bugs{demand: func(
-			r *reference, d ratelimit.Demand, now int64,
-		) (ratelimit.Demand, int64) {
-			if d.Op == ratelimit.OpGiveBack {
+			r *reference, d driver.Demand, now int64,
+		) (driver.Demand, int64) {
+			if d.Op == driver.OpGiveBack {
 				d.At = r.last&^(1<<32-1) | d.At&(1<<32-1)
 			}
 			return d, now
-		}, stepped: func(r *reference, d ratelimit.Demand, _ []byte, s *step) {
-			if d.Op == ratelimit.OpTake && s.res.Allowed {
+		}, stepped: func(r *reference, d driver.Demand, _ []byte, s *step) {
+			if d.Op == driver.OpTake && s.res.Allowed {
 				r.last = s.res.At
 			}
 		}}},
 	{name: "forced units up to Max", always: true, rules: "op/force",
-		bugs: asks(func(d *ratelimit.Demand) {
-			if d.Op == ratelimit.OpForce {
+		bugs: asks(func(d *driver.Demand) {
+			if d.Op == driver.OpForce {
 				d.N = min(d.N, d.Algorithm.Limit().Max)
 			}
 		})},

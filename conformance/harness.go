@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A NewStore returns a harness for one case. Its store may hold states of other keys. now is the
@@ -17,10 +17,10 @@ type NewStore func(t testing.TB, now func() int64) Harness
 // needs a function which is nil is skipped.
 type Harness struct {
 	// Store is the store under test.
-	Store ratelimit.Store
+	Store driver.Store
 	// Second returns another client of the state behind Store, on the same clock: what another
 	// process would use. It is called at most once, before the case begins.
-	Second func(testing.TB) ratelimit.Store
+	Second func(testing.TB) driver.Store
 	// Settle waits until Store and what Second returned have each received what the other has done,
 	// for stores that receive it a little later, such as those that cache refusals. It is called
 	// while no call is in flight. Without it, both are expected to receive it at once.
@@ -87,7 +87,7 @@ type Options struct {
 	// log, exact and at coarser resolutions. Most cases use the first, and expect it to be exact
 	// and to keep a record of each call; the random cases and a few others use all. If yours is not
 	// like that, put the log before it.
-	Algorithms []func(ratelimit.Limit) ratelimit.Algorithm
+	Algorithms []func(driver.Limit) driver.Algorithm
 
 	// CheckHistory returns an error if a recorded history is not linearizable. Without it
 	// concurrency/history and concurrency/history-two-clients are skipped. Use Check of package
@@ -103,7 +103,7 @@ type Operation struct {
 	// when it was called and when it returned, since the recording began; a refusal from a cache
 	// may be as old as Call
 	Call, Return time.Duration
-	Now          int64              // the store's clock, which stood still between Call and Return
-	Demands      []ratelimit.Demand // the demands of the call
-	Results      []ratelimit.Result // what the call returned
+	Now          int64           // the store's clock, which stood still between Call and Return
+	Demands      []driver.Demand // the demands of the call
+	Results      []driver.Result // what the call returned
 }

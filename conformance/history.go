@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // lives are the numbers of rounds after which a new key is used. Each key has a history of its own,
@@ -18,10 +18,10 @@ var lives = []int{1, 2, 5, 1, 1, 10, 5}
 
 // checkRecorded records what clients do at once, in rounds in which the clock stands still, and has
 // the history checked.
-func checkRecorded(e *env, client func(*env, int) ratelimit.Store) {
+func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	const clients = 6
 	rec := &recorder{env: e, client: client,
-		limits: []ratelimit.Algorithm{e.named("a", 4), e.named("b", 7)}, begin: time.Now()}
+		limits: []driver.Algorithm{e.named("a", 4), e.named("b", 7)}, begin: time.Now()}
 	rec.at = e.clock.now()
 	life := 0
 	for round := range e.scale(25) {
@@ -62,8 +62,8 @@ func checkRecorded(e *env, client func(*env, int) ratelimit.Store) {
 // recorder makes calls and records them.
 type recorder struct {
 	*env
-	client  func(*env, int) ratelimit.Store
-	limits  []ratelimit.Algorithm
+	client  func(*env, int) driver.Store
+	limits  []driver.Algorithm
 	begin   time.Time
 	settled time.Duration
 	key     string
@@ -74,23 +74,23 @@ type recorder struct {
 // calls makes four calls as client c.
 func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 	for range 4 {
-		ds := []ratelimit.Demand{take(rec.key, rec.limits[r.IntN(2)], 1+r.Int64N(2))}
+		ds := []driver.Demand{take(rec.key, rec.limits[r.IntN(2)], 1+r.Int64N(2))}
 		if !rec.lacks("takeall") && r.IntN(3) == 0 {
-			ds = []ratelimit.Demand{take(rec.key, rec.limits[0], 1),
+			ds = []driver.Demand{take(rec.key, rec.limits[0], 1),
 				take(rec.key, rec.limits[1], 1)}
 		}
 		switch d := &ds[0]; r.IntN(8) {
 		case 0:
-			d.Op = ratelimit.OpPeek
+			d.Op = driver.OpPeek
 		case 1:
-			d.Op, d.At = ratelimit.OpGiveBack, pick(r, rec.now, rec.at)
+			d.Op, d.At = driver.OpGiveBack, pick(r, rec.now, rec.at)
 		case 2:
 			if r.IntN(4) == 0 {
-				d.Op = pick(r, ratelimit.OpForce, ratelimit.OpReset)
+				d.Op = pick(r, driver.OpForce, driver.OpReset)
 			}
 		}
 		op := Operation{Client: c, Now: rec.now, Demands: ds,
-			Results: make([]ratelimit.Result, len(ds)), Call: time.Since(rec.begin)}
+			Results: make([]driver.Result, len(ds)), Call: time.Since(rec.begin)}
 		if len(ds) == 1 {
 			op.Results[0], err = rec.client(rec.env, c).Take(rec.ctx, ds[0])
 		} else {
@@ -112,7 +112,7 @@ func (rec *recorder) extendCached(recorded [][]Operation) {
 	for _, ops := range recorded {
 		for i := range ops {
 			op := &ops[i]
-			if op.Results[0].Source != ratelimit.SourceCache {
+			if op.Results[0].Source != driver.SourceCache {
 				continue
 			}
 			if rec.second != nil {
@@ -224,7 +224,7 @@ func (s shortener) without(ops []Operation) []Operation {
 	}
 	for i := len(ops) - 1; i >= 0; i-- {
 		changesNothing := !slices.ContainsFunc(ops[i].Demands,
-			func(d ratelimit.Demand) bool { return d.Op != ratelimit.OpPeek }) ||
+			func(d driver.Demand) bool { return d.Op != driver.OpPeek }) ||
 			!allowed(ops[i].Results)
 		if !changesNothing {
 			continue
@@ -260,13 +260,13 @@ func table(ops []Operation) string {
 }
 
 // outcome says what a demand was and how it was answered.
-func outcome(d ratelimit.Demand, res ratelimit.Result) string {
+func outcome(d driver.Demand, res driver.Result) string {
 	limit := d.Algorithm.Limit()
 	what := fmt.Sprintf("%v %d of %s", d.Op, d.N, limit.Name)
 	switch d.Op {
-	case ratelimit.OpReset:
+	case driver.OpReset:
 		what = "reset " + limit.Name
-	case ratelimit.OpGiveBack:
+	case driver.OpGiveBack:
 		what += fmt.Sprintf(" to %d", d.At)
 	}
 	what += fmt.Sprintf(": %d of %d left", res.Remaining, res.Limit)
@@ -276,7 +276,7 @@ func outcome(d ratelimit.Demand, res ratelimit.Result) string {
 	if res.ResetAfter > 0 {
 		what += fmt.Sprintf(", all in %v", res.ResetAfter)
 	}
-	if res.Source != ratelimit.SourceStore {
+	if res.Source != driver.SourceStore {
 		what += fmt.Sprintf(" (%v)", res.Source)
 	}
 	return what

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var errNoOrder = errors.New("no order explains the results")
@@ -77,7 +77,7 @@ func TestHistories(t *testing.T) {
 		if err := tryRule(t, newReference(bugs{}), opts, name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		outlives := caching(cacheFault{keeps: isOp(ratelimit.OpTake)})
+		outlives := caching(cacheFault{keeps: isOp(driver.OpTake)})
 		if err := tryRule(t, newReference(outlives), opts, name); !errors.Is(err, errNoOrder) {
 			t.Errorf("%s of a cache that outlives admissions: %v, want %v", name, err, errNoOrder)
 		}
@@ -98,15 +98,15 @@ func TestHistories(t *testing.T) {
 
 // TestShorten leaves of three histories, one of which fails, the calls that suffice.
 func TestShorten(t *testing.T) {
-	a := slidingLog(1)(ratelimit.Limit{Name: "a", Max: 3, Window: window})
+	a := slidingLog(1)(driver.Limit{Name: "a", Max: 3, Window: window})
 	m := newModel(start)
 	at := time.Duration(0)
-	call := func(d ratelimit.Demand, overlap time.Duration) Operation {
-		results, writes := m.decide([]ratelimit.Demand{d})
+	call := func(d driver.Demand, overlap time.Duration) Operation {
+		results, writes := m.decide([]driver.Demand{d})
 		m.commit(writes)
 		at += 10
 		return Operation{Call: at - overlap, Return: at + 5, Now: start,
-			Demands: []ratelimit.Demand{d}, Results: results}
+			Demands: []driver.Demand{d}, Results: results}
 	}
 	var sound, broken []Operation
 	for range 6 {
@@ -157,8 +157,8 @@ func tryRule(t testing.TB, newStore NewStore, opts *Options, name string) error 
 // TestExtendCached lets a refusal from a cache begin with the first call that was in flight, and
 // after those that had returned.
 func TestExtendCached(t *testing.T) {
-	refusal := []ratelimit.Result{{Source: ratelimit.SourceCache}}
-	stored := []ratelimit.Result{{}}
+	refusal := []driver.Result{{Source: driver.SourceCache}}
+	stored := []driver.Result{{}}
 	recorded := [][]Operation{
 		{{Call: 1, Return: 2, Results: stored}, {Call: 3, Return: 9, Results: stored}},
 		{{Call: 4, Return: 5, Results: stored}, {Call: 6, Return: 7, Results: refusal}},

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // lateAtMost is how long after its deadline a call may return, since a busy machine may delay it.
@@ -22,16 +22,16 @@ func (l *ledger) note(err error) error {
 	switch {
 	case err == nil:
 		l.done.Add(1)
-	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+	case errors.Is(err, driver.ErrOutcomeUnknown):
 		l.unknown.Add(1)
-	case !errors.Is(err, ratelimit.ErrUnavailable):
+	case !errors.Is(err, driver.ErrUnavailable):
 		return fmt.Errorf("the error is not ErrUnavailable: %w", err)
 	}
 	return nil
 }
 
 // wantRecorded checks the ledger of takes on a key against what is recorded.
-func (e *env) wantRecorded(l *ledger, key string, a ratelimit.Algorithm) {
+func (e *env) wantRecorded(l *ledger, key string, a driver.Algorithm) {
 	used := a.Limit().Max - e.awaitLeft(key, a)
 	if low, high := l.done.Load(), l.done.Load()+l.unknown.Load(); used < low || used > high {
 		e.fatalf("%d takes succeeded and the outcome of %d is unknown, but %d were recorded",
@@ -42,7 +42,7 @@ func (e *env) wantRecorded(l *ledger, key string, a ratelimit.Algorithm) {
 // takeWithin takes a unit with a context that ends after within, and reports whether it was
 // decided.
 func (e *env) takeWithin(
-	key string, a ratelimit.Algorithm, within time.Duration, l *ledger,
+	key string, a driver.Algorithm, within time.Duration, l *ledger,
 ) (decided bool, err error) {
 	ctx, cancel := context.WithTimeout(e.ctx, within)
 	defer cancel()

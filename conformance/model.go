@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // identity is what a state belongs to.
 type identity struct{ key, limit, algorithm string }
 
-func identityOf(d ratelimit.Demand) identity {
+func identityOf(d driver.Demand) identity {
 	return identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
 }
 
@@ -50,14 +50,14 @@ func (m *model) set(now int64) {
 
 // doubtful reports whether a store may or may not still have the state of d: it had run out, and
 // the clock has stepped back since.
-func (m *model) doubtful(d ratelimit.Demand) bool {
+func (m *model) doubtful(d driver.Demand) bool {
 	k := m.states[identityOf(d)]
 	return k.over && m.now < k.until
 }
 
 // decide returns the results of ds as one, and what has to be written then.
-func (m *model) decide(ds []ratelimit.Demand) (results []ratelimit.Result, writes []write) {
-	results = make([]ratelimit.Result, len(ds))
+func (m *model) decide(ds []driver.Demand) (results []driver.Result, writes []write) {
+	results = make([]driver.Result, len(ds))
 	if len(ds) > 1 {
 		for i, d := range ds {
 			var w write
@@ -80,8 +80,8 @@ func (m *model) decide(ds []ratelimit.Demand) (results []ratelimit.Result, write
 }
 
 func (m *model) run(
-	d ratelimit.Demand, step func([]byte, int64) ([]byte, time.Duration, ratelimit.Result),
-) (write, ratelimit.Result) {
+	d driver.Demand, step func([]byte, int64) ([]byte, time.Duration, driver.Result),
+) (write, driver.Result) {
 	id := identityOf(d)
 	next, keep, res := step(bytes.Clone(m.states[id].state), m.now)
 	return write{id, next, keep}, res

@@ -5,20 +5,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // naive is the sliding-window log by its definition: a list of all admissions, filtered and summed
 // for every question. It shares nothing with package algorithm, whose log must decide alike.
 type naive struct {
-	limit      ratelimit.Limit
+	limit      driver.Limit
 	resolution time.Duration
 	hasty      bool // a planted fault: it takes the rounding of a stamp for a step of the clock
 }
 
 // naiveLog makes naive logs as slidingLog makes fast ones.
-func naiveLog(parts time.Duration) func(ratelimit.Limit) ratelimit.Algorithm {
-	return func(limit ratelimit.Limit) ratelimit.Algorithm {
+func naiveLog(parts time.Duration) func(driver.Limit) driver.Algorithm {
+	return func(limit driver.Limit) driver.Algorithm {
 		resolution := time.Microsecond
 		if parts > 1 {
 			resolution = (limit.Window / parts).Truncate(time.Microsecond)
@@ -27,10 +27,10 @@ func naiveLog(parts time.Duration) func(ratelimit.Limit) ratelimit.Algorithm {
 	}
 }
 
-func (naive) Name() string               { return "naive" }
-func (a naive) Limit() ratelimit.Limit   { return a.limit }
-func (a naive) Validate() error          { return a.limit.Validate() }
-func (a naive) Script() ratelimit.Script { return ratelimit.Script{} }
+func (naive) Name() string            { return "naive" }
+func (a naive) Limit() driver.Limit   { return a.limit }
+func (a naive) Validate() error       { return a.limit.Validate() }
+func (a naive) Script() driver.Script { return driver.Script{} }
 
 // naiveState is the state of naive, in JSON.
 type naiveState struct {
@@ -64,15 +64,15 @@ func (s *naiveState) earliest() int64 {
 }
 
 func (a naive) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
-	res := ratelimit.Result{Allowed: true, Limit: a.limit.Max, Remaining: a.limit.Max, At: now}
-	if d.Op == ratelimit.OpReset {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
+	res := driver.Result{Allowed: true, Limit: a.limit.Max, Remaining: a.limit.Max, At: now}
+	if d.Op == driver.OpReset {
 		return nil, time.Duration(len(state)), res
 	}
 	var s naiveState
 	if len(state) > 0 && (json.Unmarshal(state, &s) != nil || len(s.Log) == 0 || s.Window < 1) {
-		return nil, -1, ratelimit.Result{}
+		return nil, -1, driver.Result{}
 	}
 	window, write := a.limit.Window.Microseconds(), false
 	if len(s.Log) > 0 && now >= s.newest()+s.Window {
@@ -93,10 +93,10 @@ func (a naive) Step(
 	log, used := s.live(edge)
 
 	switch {
-	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && used+d.N <= a.limit.Max:
+	case d.Op == driver.OpForce, d.Op == driver.OpTake && used+d.N <= a.limit.Max:
 		a.admit(&s, res.At, d.N)
 		res.At, write = s.newest(), true
-	case d.Op == ratelimit.OpGiveBack:
+	case d.Op == driver.OpGiveBack:
 		i := slices.IndexFunc(s.Log,
 			func(r naiveRecord) bool { return r.Stamp == d.At && r.Stamp > edge && r.Units > 0 })
 		if i >= 0 {

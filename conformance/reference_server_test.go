@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // remote is a client of a simulated database server, with a transaction for each call: BEGIN, a
@@ -71,7 +71,7 @@ func newRemote(faults remoteFaults) NewStore {
 		store := &remote{server, faults}
 		return Harness{
 			Store:  store,
-			Second: func(testing.TB) ratelimit.Store { return &remote{server, faults} },
+			Second: func(testing.TB) driver.Store { return &remote{server, faults} },
 			Writes: func() (int64, error) {
 				server.mu.Lock()
 				defer server.mu.Unlock()
@@ -200,32 +200,32 @@ func (db *database) commit(ctx context.Context, apply func()) (sent bool, err er
 	}
 }
 
-func (r *remote) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
+func (r *remote) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if err := driver.CheckTake(ctx, d); err != nil {
+		return driver.Result{}, err
 	}
-	var out [1]ratelimit.Result
-	err := r.decide(ctx, []ratelimit.Demand{d}, out[:])
+	var out [1]driver.Result
+	err := r.decide(ctx, []driver.Demand{d}, out[:])
 	if err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
 	return out[0], nil
 }
 
-func (r *remote) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+func (r *remote) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	return r.decide(ctx, ds, out)
 }
 
-func (r *remote) decide(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (r *remote) decide(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
 	db := r.server
 	db.mu.Lock()
 	closed := db.closed
 	db.mu.Unlock()
 	if closed {
-		return ratelimit.ErrClosed
+		return driver.ErrClosed
 	}
 	if r.faults.deafToContext {
 		ctx = context.WithoutCancel(ctx)
@@ -239,7 +239,7 @@ func (r *remote) decide(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	if sent && err != nil && r.faults.repeats {
 		sent, err = r.transact(ctx, ds, out)
 	}
-	if err == nil || errors.Is(err, ratelimit.ErrUnavailable) {
+	if err == nil || errors.Is(err, driver.ErrUnavailable) {
 		return err
 	}
 	if r.faults.keyInErrors {
@@ -249,14 +249,14 @@ func (r *remote) decide(ctx context.Context, ds []ratelimit.Demand, out []rateli
 	case sent && r.faults.lostOther:
 		return err
 	case sent && !r.faults.lostUnavailable:
-		return fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, err)
+		return fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
 	}
-	return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 }
 
 // transact decides in one transaction. sent reports whether COMMIT was sent.
 func (r *remote) transact(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) (sent bool, err error) {
 	db := r.server
 	if err := db.trip(ctx); err != nil {
@@ -305,7 +305,7 @@ func (r *remote) clock() int64 {
 
 // lock locks the rows of ds in the order of their identities.
 func (r *remote) lock(
-	ctx context.Context, ds []ratelimit.Demand,
+	ctx context.Context, ds []driver.Demand,
 ) (rows []*row, unlock func(), err error) {
 	var locked []*row
 	unlock = func() {
@@ -334,27 +334,27 @@ func (r *remote) lock(
 
 // steps decides ds on copies of the states.
 func (r *remote) steps(
-	rows []*row, ds []ratelimit.Demand, now int64, out []ratelimit.Result,
+	rows []*row, ds []driver.Demand, now int64, out []driver.Result,
 ) ([]step, error) {
 	steps := make([]step, len(ds))
 	run := func(
-		f func(ratelimit.Demand, []byte, int64) ([]byte, time.Duration, ratelimit.Result),
+		f func(driver.Demand, []byte, int64) ([]byte, time.Duration, driver.Result),
 	) error {
 		for i, d := range ds {
 			s := &steps[i]
 			if s.next, s.keep, s.res = f(d, r.read(rows[i], now), now); s.keep < 0 {
-				return ratelimit.ErrCorruptState
+				return driver.ErrCorruptState
 			}
 			out[i] = s.res
 		}
 		return nil
 	}
 	if len(ds) > 1 {
-		if err := run(ratelimit.Demand.Peek); err != nil || !allowed(out) {
+		if err := run(driver.Demand.Peek); err != nil || !allowed(out) {
 			return steps, err
 		}
 	}
-	return steps, run(ratelimit.Demand.Step)
+	return steps, run(driver.Demand.Step)
 }
 
 // read returns a copy of a state that has not run out.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // reference is a simple store that keeps all rules, and in which bugs can break anything.
@@ -39,31 +39,31 @@ type cell struct {
 type step struct {
 	next []byte
 	keep time.Duration
-	res  ratelimit.Result
+	res  driver.Result
 	err  error
 }
 
 // bugs are the places in which a reference can be broken. The zero value breaks none.
 type bugs struct {
 	// replaces the validation
-	check func(context.Context, []ratelimit.Demand, []ratelimit.Result) error
+	check func(context.Context, []driver.Demand, []driver.Result) error
 	// turns the clock
 	clock func(r *reference, now int64) int64
 	// what Step gets
-	demand func(r *reference, d ratelimit.Demand, now int64) (ratelimit.Demand, int64)
+	demand func(r *reference, d driver.Demand, now int64) (driver.Demand, int64)
 	// what a state belongs to
-	id func(ratelimit.Demand) identity
+	id func(driver.Demand) identity
 	// when a state is forgotten
 	until func(old cell, now int64, keep time.Duration) int64
 	// what a step returned
-	stepped func(r *reference, d ratelimit.Demand, old []byte, s *step)
+	stepped func(r *reference, d driver.Demand, old []byte, s *step)
 	// replaces the writing
 	put func(r *reference, id identity, now int64, s step)
 	// replaces Take after the validation
-	take func(r *reference, ctx context.Context, d ratelimit.Demand) step
-	all  func(r *reference, ctx context.Context, ds []ratelimit.Demand,
-		out []ratelimit.Result) error
-	second  func(r *reference) ratelimit.Store
+	take func(r *reference, ctx context.Context, d driver.Demand) step
+	all  func(r *reference, ctx context.Context, ds []driver.Demand,
+		out []driver.Result) error
+	second  func(r *reference) driver.Store
 	counted bool // a write for every call, before anything else
 }
 
@@ -77,7 +77,7 @@ func newReference(b bugs) NewStore {
 		r := &reference{&shared{states: make(map[identity]cell)}, now, b}
 		return Harness{
 			Store: r,
-			Second: func(testing.TB) ratelimit.Store {
+			Second: func(testing.TB) driver.Store {
 				if b.second != nil {
 					return b.second(r)
 				}
@@ -102,9 +102,9 @@ func (r *reference) written() (int64, error) {
 	return r.writes, nil
 }
 
-func (r *reference) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := r.check(ctx, []ratelimit.Demand{d}, nil); err != nil {
-		return ratelimit.Result{}, err
+func (r *reference) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if err := r.check(ctx, []driver.Demand{d}, nil); err != nil {
+		return driver.Result{}, err
 	}
 	if r.bugs.take != nil {
 		s := r.bugs.take(r, ctx, d)
@@ -115,7 +115,7 @@ func (r *reference) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Res
 }
 
 func (r *reference) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	if err := r.check(ctx, ds, out); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (r *reference) TakeAll(
 }
 
 func (r *reference) check(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	if r.bugs.counted {
 		r.mu.Lock()
@@ -143,36 +143,36 @@ func (r *reference) check(
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return ratelimit.ErrClosed
+		return driver.ErrClosed
 	}
 	return nil
 }
 
 // validate is the first thing that a store does: for Take, out is nil.
-func validate(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func validate(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
 	if out == nil {
-		return ratelimit.CheckTake(ctx, ds[0])
+		return driver.CheckTake(ctx, ds[0])
 	}
-	return ratelimit.CheckTakeAll(ctx, ds, out)
+	return driver.CheckTakeAll(ctx, ds, out)
 }
 
-func (r *reference) one(d ratelimit.Demand) step {
+func (r *reference) one(d driver.Demand) step {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	s := r.run(d, now, ratelimit.Demand.Step)
+	s := r.run(d, now, driver.Demand.Step)
 	r.put(d, now, s)
 	return s
 }
 
-func (r *reference) several(ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (r *reference) several(ds []driver.Demand, out []driver.Result) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
 	peeks := make([]step, len(ds))
 	refused := false
 	for i, d := range ds {
-		peeks[i] = r.run(d, now, ratelimit.Demand.Peek)
+		peeks[i] = r.run(d, now, driver.Demand.Peek)
 		if peeks[i].err != nil {
 			return peeks[i].err
 		}
@@ -182,7 +182,7 @@ func (r *reference) several(ds []ratelimit.Demand, out []ratelimit.Result) error
 	for i, d := range ds {
 		s := peeks[i]
 		if !refused {
-			s = r.run(d, now, ratelimit.Demand.Step)
+			s = r.run(d, now, driver.Demand.Step)
 			out[i] = s.res
 		}
 		r.put(d, now, s)
@@ -209,7 +209,7 @@ func (r *reference) now() int64 {
 	return now
 }
 
-func (r *reference) id(d ratelimit.Demand) identity {
+func (r *reference) id(d driver.Demand) identity {
 	if r.bugs.id != nil {
 		return r.bugs.id(d)
 	}
@@ -218,8 +218,8 @@ func (r *reference) id(d ratelimit.Demand) identity {
 
 // run runs one step on a copy of the state.
 func (r *reference) run(
-	d ratelimit.Demand, now int64,
-	f func(ratelimit.Demand, []byte, int64) ([]byte, time.Duration, ratelimit.Result),
+	d driver.Demand, now int64,
+	f func(driver.Demand, []byte, int64) ([]byte, time.Duration, driver.Result),
 ) step {
 	asked, old := d, bytes.Clone(r.states[r.id(d)].state)
 	if r.bugs.demand != nil {
@@ -228,7 +228,7 @@ func (r *reference) run(
 	var s step
 	s.next, s.keep, s.res = f(asked, bytes.Clone(old), now)
 	if s.keep < 0 {
-		s = step{err: ratelimit.ErrCorruptState}
+		s = step{err: driver.ErrCorruptState}
 	}
 	if r.bugs.stepped != nil {
 		r.bugs.stepped(r, d, old, &s)
@@ -237,7 +237,7 @@ func (r *reference) run(
 }
 
 // put writes what a step returned.
-func (r *reference) put(d ratelimit.Demand, now int64, s step) {
+func (r *reference) put(d driver.Demand, now int64, s step) {
 	id := r.id(d)
 	switch {
 	case r.bugs.put != nil:

@@ -4,15 +4,15 @@ import (
 	"os"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // suite is Options with the defaults filled in.
 type suite struct {
 	except       map[string]string
 	full         bool
-	algorithms   []func(ratelimit.Limit) ratelimit.Algorithm
+	algorithms   []func(driver.Limit) driver.Algorithm
 	checkHistory func([]Operation) error
 	deadline     time.Time // of the test binary, if it has one
 	// multiplies the time of cases that make as many calls as they can
@@ -31,7 +31,7 @@ func newSuite(opts *Options) *suite {
 		patience:     1,
 	}
 	if len(s.algorithms) == 0 {
-		s.algorithms = []func(ratelimit.Limit) ratelimit.Algorithm{slidingLog(1), slidingLog(100),
+		s.algorithms = []func(driver.Limit) driver.Algorithm{slidingLog(1), slidingLog(100),
 			slidingLog(37_777)}
 	}
 	return s
@@ -39,8 +39,8 @@ func newSuite(opts *Options) *suite {
 
 // slidingLog makes sliding-window logs with a Resolution of Window / parts. They are exact if parts
 // is 1.
-func slidingLog(parts time.Duration) func(ratelimit.Limit) ratelimit.Algorithm {
-	return func(limit ratelimit.Limit) ratelimit.Algorithm {
+func slidingLog(parts time.Duration) func(driver.Limit) driver.Algorithm {
+	return func(limit driver.Limit) driver.Algorithm {
 		log := algorithm.SlidingLog(limit)
 		if parts > 1 {
 			log = log.WithResolution((limit.Window / parts).Truncate(time.Microsecond))

@@ -5,17 +5,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Algorithms that wrap another. They show how a store that runs Step treats the state. A store that
 // runs the script does not call them, so the cases check only what it returns.
 
 // scriptOf returns inner's script for demands whose algorithm wraps inner.
-func scriptOf(inner ratelimit.Algorithm) ratelimit.Script {
+func scriptOf(inner driver.Algorithm) driver.Script {
 	script := inner.Script()
 	if args := script.Args; args != nil {
-		script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+		script.Args = func(dst []int64, d driver.Demand) []int64 {
 			d.Algorithm = inner
 			return args(dst, d)
 		}
@@ -25,28 +25,28 @@ func scriptOf(inner ratelimit.Algorithm) ratelimit.Script {
 
 // renamed is an algorithm that differs from another in the name only.
 type renamed struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	name string
 }
 
 func (r renamed) Name() string { return r.name }
 
 func (r renamed) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = r.Algorithm
 	return r.Algorithm.Step(state, now, d)
 }
 
-func (r renamed) Script() ratelimit.Script { return scriptOf(r.Algorithm) }
+func (r renamed) Script() driver.Script { return scriptOf(r.Algorithm) }
 
 // hostile does all that the contract of Step permits: it overwrites or reuses the state that it
 // got, and returns bytes that are not a state if nothing is to be written.
-type hostile struct{ ratelimit.Algorithm }
+type hostile struct{ driver.Algorithm }
 
 func (h hostile) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = h.Algorithm
 	next, keep, res := h.Algorithm.Step(bytes.Clone(state), now, d)
 	switch {
@@ -61,13 +61,13 @@ func (h hostile) Step(
 	return bytes.Clone(next), keep, res
 }
 
-func (h hostile) Script() ratelimit.Script { return scriptOf(h.Algorithm) }
+func (h hostile) Script() driver.Script { return scriptOf(h.Algorithm) }
 
-func beHostile(a ratelimit.Algorithm) ratelimit.Algorithm { return hostile{a} }
+func beHostile(a driver.Algorithm) driver.Algorithm { return hostile{a} }
 
 // spied is an algorithm that records the states that it gets.
 type spied struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	seen *sightings
 }
 
@@ -76,11 +76,11 @@ type sightings struct {
 	states [][]byte
 }
 
-func spy(a ratelimit.Algorithm) spied { return spied{a, new(sightings)} }
+func spy(a driver.Algorithm) spied { return spied{a, new(sightings)} }
 
 func (s spied) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	s.seen.mu.Lock()
 	s.seen.states = append(s.seen.states, bytes.Clone(state))
 	s.seen.mu.Unlock()
@@ -88,7 +88,7 @@ func (s spied) Step(
 	return s.Algorithm.Step(state, now, d)
 }
 
-func (s spied) Script() ratelimit.Script { return scriptOf(s.Algorithm) }
+func (s spied) Script() driver.Script { return scriptOf(s.Algorithm) }
 
 // changed reports whether two of the states seen from the i-th on differ.
 func (s *sightings) changed(i int) bool {
@@ -103,27 +103,27 @@ func (s *sightings) changed(i int) bool {
 }
 
 // scriptless is an algorithm without a script.
-type scriptless struct{ ratelimit.Algorithm }
+type scriptless struct{ driver.Algorithm }
 
 func (s scriptless) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	d.Algorithm = s.Algorithm
 	return s.Algorithm.Step(state, now, d)
 }
 
-func (s scriptless) Script() ratelimit.Script { return ratelimit.Script{} }
+func (s scriptless) Script() driver.Script { return driver.Script{} }
 
 // vandal writes bytes that are not a state of the algorithm whose name and limit it has.
 type vandal struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	junk string
 }
 
 func (v vandal) Step(
-	_ []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
-	return []byte(v.junk), time.Hour, ratelimit.Result{Allowed: true, Limit: v.Limit().Max, At: now}
+	_ []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
+	return []byte(v.junk), time.Hour, driver.Result{Allowed: true, Limit: v.Limit().Max, At: now}
 }
 
 // vandalSource writes the byte that args hold.
@@ -133,15 +133,15 @@ local function step(key, tail, now, op, n, at, args, pos)
 end
 `
 
-func (v vandal) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "vandal", Source: vandalSource,
-		Args: func(dst []int64, d ratelimit.Demand) []int64 {
+func (v vandal) Script() driver.Script {
+	return driver.Script{Name: "vandal", Source: vandalSource,
+		Args: func(dst []int64, d driver.Demand) []int64 {
 			return append(dst, int64(d.Algorithm.(vandal).junk[0]))
 		}}
 }
 
 // vandalize writes a corrupt state of a for key.
-func (e *env) vandalize(key string, a ratelimit.Algorithm) {
+func (e *env) vandalize(key string, a driver.Algorithm) {
 	for _, junk := range []string{"?", "\xff", "\x00"} {
 		if _, keep, _ := take(key, a, 1).Step([]byte(junk), start); keep < 0 {
 			e.do(take(key, vandal{a, junk}, 1))

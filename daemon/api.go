@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
@@ -104,7 +105,7 @@ type decideFunc func(ctx context.Context, key string, n int64,
 func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, refused int) {
 	var key *string
 	var units *int64
-	f := fields{"n": integer(&units, "n", 1, ratelimit.MaxUnits)}
+	f := fields{"n": integer(&units, "n", 1, driver.MaxUnits)}
 	if !readDemand(w, r, f, &key) {
 		return
 	}
@@ -114,9 +115,9 @@ func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, 
 	}
 	switch {
 	case n < 1:
-		badRequest(integerRule("n", 1, ratelimit.MaxUnits)).Write(w)
+		badRequest(integerRule("n", 1, driver.MaxUnits)).Write(w)
 		return
-	case n > ratelimit.MaxUnits:
+	case n > driver.MaxUnits:
 		exceedsLimit.Write(w)
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // secret is a key that must be neither in the log nor in an answer.
@@ -59,11 +60,11 @@ func testLimiter(
 // broken is a store whose every call fails.
 type broken struct{ err error }
 
-func (b broken) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (b broken) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	return ratelimit.Result{}, b.err
 }
 
-func (b broken) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (b broken) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
 	return b.err
 }
 
@@ -372,12 +373,12 @@ func TestUndecided(t *testing.T) {
 		typ    string
 	}{
 		{ratelimit.ErrUnavailable, 503, "ErrUnavailable"},
-		{ratelimit.ErrClosed, 503, "ErrUnavailable"},
+		{driver.ErrClosed, 503, "ErrUnavailable"},
 		{fmt.Errorf("%w: read tcp", ratelimit.ErrOutcomeUnknown), 503, "ErrOutcomeUnknown"},
-		{ratelimit.ErrCapacity, 503, "ErrCapacity"},
-		{ratelimit.ErrCorruptState, 503, "ErrCorruptState"},
+		{driver.ErrCapacity, 503, "ErrCapacity"},
+		{driver.ErrCorruptState, 503, "ErrCorruptState"},
 		{ratelimit.ErrExceedsLimit, 422, "ErrExceedsLimit"},
-		{ratelimit.ErrNoScript, 500, ""},
+		{driver.ErrNoScript, 500, ""},
 		{errors.New(secret), 500, ""},
 	} {
 		for _, path := range []string{"/v1/take", "/v1/peek", "/v1/reset"} {

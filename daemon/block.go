@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // blockState is the answer to a block: where it was recorded, and for how long the key stays
@@ -18,7 +19,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 	var body claimBody
 	var ms *int64
 	f := body.target()
-	f["for_ms"] = integer(&ms, "for_ms", 1, ratelimit.MaxUnits)
+	f["for_ms"] = integer(&ms, "for_ms", 1, driver.MaxUnits)
 	if !readFields(w, r, f) {
 		return
 	}
@@ -26,7 +27,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case p != nil:
 	case ms == nil || *ms < 1:
-		p = invalid(integerRule("for_ms", 1, ratelimit.MaxUnits))
+		p = invalid(integerRule("for_ms", 1, driver.MaxUnits))
 	case *ms > b.limit.Max:
 		p = exceeds(`"for_ms"`, b.limit)
 	}

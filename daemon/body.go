@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
@@ -144,7 +144,7 @@ type claimBody struct {
 
 func (c *claimBody) fields() fields {
 	f := c.target()
-	f["n"] = integer(&c.n, "n", 0, ratelimit.MaxUnits)
+	f["n"] = integer(&c.n, "n", 0, driver.MaxUnits)
 	return f
 }
 
@@ -182,7 +182,7 @@ func unitList(dst *[]int64, rule string) field {
 	read := list(rule, func(dec *json.Decoder) *problem.Problem {
 		var n *int64
 		p := value(&n, rule)(dec)
-		if p == nil && (*n < 0 || *n > ratelimit.MaxUnits || len(*dst) == maxClaims) {
+		if p == nil && (*n < 0 || *n > driver.MaxUnits || len(*dst) == maxClaims) {
 			p = badRequest(rule)
 		}
 		if p == nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // checkTyped is checkProblem with what the problem's type ends with.
@@ -93,12 +94,12 @@ func TestBudgetForms(t *testing.T) {
 // asked is a store that must not be called.
 type asked struct{ t *testing.T }
 
-func (a asked) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (a asked) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	a.t.Error("the store is asked")
 	return ratelimit.Result{}, ratelimit.ErrUnavailable
 }
 
-func (a asked) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (a asked) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
 	a.t.Error("the store is asked")
 	return ratelimit.ErrUnavailable
 }
@@ -123,7 +124,7 @@ func TestBudgetValues(t *testing.T) {
 	for range maxClaims + 1 {
 		many = append(many, "tokens")
 	}
-	most := ratelimit.MaxUnits
+	most := driver.MaxUnits
 	for _, tt := range []struct {
 		name, path, body string
 		status           int
@@ -256,9 +257,9 @@ func TestTokenBounds(t *testing.T) {
 	key := strings.Repeat("k", maxKey)
 	for i := range maxClaims {
 		name := fmt.Sprintf("%064d", i)
-		c.Limit = append(c.Limit, ratelimit.PerDay(name, ratelimit.MaxUnits))
+		c.Limit = append(c.Limit, ratelimit.PerDay(name, driver.MaxUnits))
 		claims = append(claims, fmt.Sprintf(`{"limit":%q,"key":%q,"n":%d}`, name, key,
-			ratelimit.MaxUnits/1000))
+			driver.MaxUnits/1000))
 	}
 	store, err := memorystore.New(nil)
 	if err != nil {
@@ -297,12 +298,12 @@ func TestBudgetUndecided(t *testing.T) {
 		typ    string
 	}{
 		{ratelimit.ErrUnavailable, 503, "ErrUnavailable"},
-		{ratelimit.ErrClosed, 503, "ErrUnavailable"},
+		{driver.ErrClosed, 503, "ErrUnavailable"},
 		{fmt.Errorf("%w: read tcp", ratelimit.ErrOutcomeUnknown), 503, "ErrOutcomeUnknown"},
-		{ratelimit.ErrCapacity, 503, "ErrCapacity"},
-		{ratelimit.ErrCorruptState, 503, "ErrCorruptState"},
+		{driver.ErrCapacity, 503, "ErrCapacity"},
+		{driver.ErrCorruptState, 503, "ErrCorruptState"},
 		{ratelimit.ErrQueueFull, 503, "ErrQueueFull"},
-		{ratelimit.ErrNoScript, 500, ""},
+		{driver.ErrNoScript, 500, ""},
 		{fmt.Errorf("several slots: %w", errors.ErrUnsupported), 422, "claims-not-together"},
 		{errors.New(secret), 500, ""},
 	} {
@@ -333,7 +334,7 @@ func (f *faltering) next() error {
 	return err
 }
 
-func (f *faltering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (f *faltering) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	if err := f.next(); err != nil {
 		return ratelimit.Result{}, err
 	}
@@ -341,7 +342,7 @@ func (f *faltering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Res
 }
 
 func (f *faltering) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	if err := f.next(); err != nil {
 		return err
@@ -398,7 +399,7 @@ type leaving struct {
 	leave context.CancelFunc
 }
 
-func (s *leaving) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *leaving) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.leave()
 	if ctx.Err() != nil {
 		return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
@@ -520,7 +521,7 @@ type slow struct {
 	err error // of every call, if it is not nil
 }
 
-func (s slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s slow) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	select {
 	case <-time.After(time.Second):
 	case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
@@ -23,7 +24,7 @@ var (
 	duplicateClaims = unprocessable(errorDocs+"ErrDuplicateDemand",
 		"Two claims on one limit and key", "Two claims name the same limit and key.")
 	tooManyUnits = unprocessable(errorDocs+"ErrInvalidDemand", "Too many units",
-		fmt.Sprintf("A claim would have more than %d units in all.", ratelimit.MaxUnits))
+		fmt.Sprintf("A claim would have more than %d units in all.", driver.MaxUnits))
 	notTogether = unprocessable(problemDocs+"claims-not-together", "Claims not decided together",
 		"The store cannot decide these claims together: on a cluster they need the same key, or "+
 			"keys with the same tag, as the parameter tag of --store defines it. Nothing was "+
@@ -95,12 +96,12 @@ func (a *api) failClaims(
 		duplicateClaims.Write(w)
 	case errors.Is(err, ratelimit.ErrInvalidDemand):
 		tooManyUnits.Write(w)
-	case errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ratelimit.ErrNoScript):
+	case errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, driver.ErrNoScript):
 		notTogether.Write(w)
 	case errors.Is(err, ratelimit.ErrQueueFull):
 		a.logUndecided(r, err, claims)
 		queueFull.Write(w)
-	case errors.Is(err, ratelimit.ErrCorruptState):
+	case errors.Is(err, driver.ErrCorruptState):
 		a.logUndecided(r, err, claims)
 		corruptBudget.Write(w)
 	default:
@@ -116,7 +117,7 @@ func (a *api) failSettlement(
 	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
 		a.logUndecided(r, err, claims)
 		unknownSettlement.Write(w)
-	case ratelimit.IsOutage(err):
+	case driver.IsOutage(err):
 		a.logUndecided(r, err, claims)
 		unavailableSettlement.Write(w)
 	default:

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
@@ -67,13 +68,13 @@ func (a *api) peekAll(w http.ResponseWriter, r *http.Request) {
 func (a *api) force(w http.ResponseWriter, r *http.Request) {
 	var body claimBody
 	f := body.target()
-	f["n"] = integer(&body.n, "n", 1, ratelimit.MaxUnits)
+	f["n"] = integer(&body.n, "n", 1, driver.MaxUnits)
 	if !readFields(w, r, f) {
 		return
 	}
 	b, key, p := a.budgets.target(&body, "The request", rate)
-	if p == nil && (body.n == nil || *body.n < 1 || *body.n > ratelimit.MaxUnits) {
-		p = invalid(integerRule("n", 1, ratelimit.MaxUnits))
+	if p == nil && (body.n == nil || *body.n < 1 || *body.n > driver.MaxUnits) {
+		p = invalid(integerRule("n", 1, driver.MaxUnits))
 	}
 	if p != nil {
 		p.Write(w)
@@ -129,7 +130,7 @@ func (b *budgets) claim(i int, body *claimBody) (ratelimit.Claim, *problem.Probl
 		n = *body.n
 	}
 	if n < 0 {
-		return ratelimit.Claim{}, invalid(where(i) + ": " + integerRule("n", 0, ratelimit.MaxUnits))
+		return ratelimit.Claim{}, invalid(where(i) + ": " + integerRule("n", 0, driver.MaxUnits))
 	}
 	c := ratelimit.Claim{Limiter: l.Limiter, Key: key, N: n}
 	return c, b.checkUnits(i, c)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // corrupt is a store in which the states of limits are corrupt until they are reset.
@@ -16,20 +17,20 @@ type corrupt struct {
 	limits map[string]bool
 }
 
-func (s *corrupt) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *corrupt) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	name := d.Algorithm.Limit().Name
-	if d.Op == ratelimit.OpReset {
+	if d.Op == driver.OpReset {
 		delete(s.limits, name)
 	}
 	if s.limits[name] {
 		return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable,
-			ratelimit.ErrCorruptState)
+			driver.ErrCorruptState)
 	}
 	return s.Store.Take(ctx, d)
 }
 
 func (s *corrupt) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) (err error) {
 	for i := range ds {
 		if _, err := s.Take(ctx, ds[i]); err != nil {

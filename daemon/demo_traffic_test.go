@@ -12,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // record makes a run on a memory store whose clock is ahead of this process's. Call it in a
@@ -146,7 +147,7 @@ type distant struct {
 	calls atomic.Int64
 }
 
-func (d *distant) Take(ctx context.Context, demand ratelimit.Demand) (ratelimit.Result, error) {
+func (d *distant) Take(ctx context.Context, demand driver.Demand) (ratelimit.Result, error) {
 	if d.calls.Add(1)%3 == 0 {
 		time.Sleep(fast)
 	} else {
@@ -178,7 +179,7 @@ func TestCachedRefusals(t *testing.T) {
 // cached is a store whose refusals come from a cache.
 type cached struct{ ratelimit.Store }
 
-func (c cached) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (c cached) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	res, err := c.Store.Take(ctx, d)
 	if !res.Allowed {
 		res.Source, res.At = ratelimit.SourceCache, res.At-time.Second.Microseconds()
@@ -192,8 +193,8 @@ type failing struct {
 	left, failed atomic.Int64
 }
 
-func (f *failing) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op == ratelimit.OpTake && f.left.Add(-1) < 0 {
+func (f *failing) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	if d.Op == driver.OpTake && f.left.Add(-1) < 0 {
 		f.failed.Add(1)
 		return ratelimit.Result{}, ratelimit.ErrUnavailable
 	}

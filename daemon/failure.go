@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
@@ -33,12 +34,12 @@ var undecided = []struct {
 		Detail: "The store did not answer in time. The demand may have been recorded; sending it " +
 			"again may count it twice.",
 	}},
-	{ratelimit.ErrCapacity, problem.Problem{
+	{driver.ErrCapacity, problem.Problem{
 		Type:   errorDocs + "ErrCapacity",
 		Title:  "No room for another key",
 		Detail: "The store holds the largest number of keys it may hold. Nothing was recorded.",
 	}},
-	{ratelimit.ErrCorruptState, problem.Problem{
+	{driver.ErrCorruptState, problem.Problem{
 		Type:  errorDocs + "ErrCorruptState",
 		Title: "Stored state is corrupt",
 		Detail: "The stored state of this key cannot be read. Nothing was recorded; " +

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
@@ -25,7 +25,7 @@ func FuzzReadDemand(f *testing.F) {
 		f.Add([]byte(body), true)
 		f.Add([]byte(body), false)
 	}
-	rule := integerRule("n", 1, ratelimit.MaxUnits)
+	rule := integerRule("n", 1, driver.MaxUnits)
 	answers := []string{badKey.Detail, notJSON.Detail, trailer.Detail, rule,
 		`"key" is given twice.`, `"n" is given twice.`}
 	for _, form := range []fields{{"key": nil}, {"key": nil, "n": nil}} {
@@ -36,7 +36,7 @@ func FuzzReadDemand(f *testing.F) {
 		var n *int64
 		form := fields{}
 		if withN {
-			form["n"] = integer(&n, "n", 1, ratelimit.MaxUnits)
+			form["n"] = integer(&n, "n", 1, driver.MaxUnits)
 		}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "/v1/take", bytes.NewReader(body))

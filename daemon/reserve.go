@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/problem"
 )
 
@@ -28,7 +29,7 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 
 func (a *api) extend(w http.ResponseWriter, r *http.Request) {
 	rule := fmt.Sprintf(`"n" must be a list of units, one integer from 0 to %d for each claim, `+
-		`in digits only, and not all of them 0.`, ratelimit.MaxUnits)
+		`in digits only, and not all of them 0.`, driver.MaxUnits)
 	var text *string
 	var n []int64
 	f := fields{"token": value(&text, tokenRequired), "n": unitList(&n, rule)}

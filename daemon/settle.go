@@ -7,11 +7,12 @@ import (
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func (a *api) commit(w http.ResponseWriter, r *http.Request) {
 	rule := fmt.Sprintf(`"actual" must be a list of the units used, one integer from 0 to %d `+
-		`for each claim, in digits only.`, ratelimit.MaxUnits)
+		`for each claim, in digits only.`, driver.MaxUnits)
 	var text *string
 	var actual []int64
 	f := fields{"token": value(&text, tokenRequired), "actual": unitList(&actual, rule)}

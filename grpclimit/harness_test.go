@@ -20,6 +20,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/grpclimit"
 	"github.com/truewindow/ratelimit/internal/limittest"
 )
@@ -62,11 +63,11 @@ func fixed(claims ...ratelimit.Claim) grpclimit.Choose {
 // broken is a store whose every call fails.
 type broken struct{ err error }
 
-func (b broken) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (b broken) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	return ratelimit.Result{}, b.err
 }
 
-func (b broken) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (b broken) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
 	return b.err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/grpclimit"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -23,7 +24,7 @@ type flaky struct {
 	away atomic.Bool
 }
 
-func (f *flaky) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (f *flaky) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	if f.away.Load() {
 		return ratelimit.Result{}, ratelimit.ErrUnavailable
 	}
@@ -31,7 +32,7 @@ func (f *flaky) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 }
 
 func (f *flaky) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	if f.away.Load() {
 		return ratelimit.ErrUnavailable

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/grpclimit"
 )
 
@@ -111,7 +112,7 @@ func TestServerSeveralClaims(t *testing.T) {
 func TestServerExceedsLimit(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, newClock()),
 		ratelimit.PerSecond("burst", 5), ratelimit.PerDay("day", 100))
-	for _, n := range []int64{6, ratelimit.MaxUnits + 1} {
+	for _, n := range []int64{6, driver.MaxUnits + 1} {
 		cc := start(t, &echo{}, limited(fixed(ratelimit.Claim{Limiter: limiter, Key: secret, N: n}),
 			grpclimit.WithPushback()))
 		var trailer metadata.MD
@@ -142,11 +143,11 @@ func TestServerUndecided(t *testing.T) {
 		{ratelimit.ErrOutcomeUnknown, ratelimit.FailOpen, codes.OK},
 		{fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, context.DeadlineExceeded),
 			ratelimit.FailClosed, codes.Unavailable},
-		{ratelimit.ErrCapacity, ratelimit.FailClosed, codes.Unavailable},
-		{ratelimit.ErrCapacity, ratelimit.FailOpen, codes.Unavailable},
-		{ratelimit.ErrCorruptState, ratelimit.FailOpen, codes.Unavailable},
-		{ratelimit.ErrNoScript, ratelimit.FailClosed, codes.Internal},
-		{ratelimit.ErrNoScript, ratelimit.FailOpen, codes.Internal},
+		{driver.ErrCapacity, ratelimit.FailClosed, codes.Unavailable},
+		{driver.ErrCapacity, ratelimit.FailOpen, codes.Unavailable},
+		{driver.ErrCorruptState, ratelimit.FailOpen, codes.Unavailable},
+		{driver.ErrNoScript, ratelimit.FailClosed, codes.Internal},
+		{driver.ErrNoScript, ratelimit.FailOpen, codes.Internal},
 		{errors.New(secret), ratelimit.FailOpen, codes.Internal},
 	} {
 		t.Run(fmt.Sprint(tt.err, tt.policy), func(t *testing.T) {

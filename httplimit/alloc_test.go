@@ -8,6 +8,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/clientip"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
@@ -16,7 +17,7 @@ import (
 // detector drops pooled values at random, so the test runs only without it.
 func TestGuardAllocations(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.Limit{Name: "all",
-		Max: ratelimit.MaxUnits, Window: ratelimit.MinWindow})
+		Max: driver.MaxUnits, Window: driver.MinWindow})
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if d, ok := httplimit.FromContext(r.Context()); !ok || !d.Allowed() {
 			t.Error("no decision")

@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/clientip"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
@@ -29,11 +30,11 @@ func BenchmarkHandler(b *testing.B) {
 	admitting := func(names ...string) *ratelimit.Limiter {
 		var algorithms []ratelimit.Algorithm
 		for _, name := range names {
-			limit := ratelimit.Limit{Name: name, Max: ratelimit.MaxUnits,
-				Window: ratelimit.MinWindow}
+			limit := ratelimit.Limit{Name: name, Max: driver.MaxUnits,
+				Window: driver.MinWindow}
 			// A short log, because the benchmark measures the handler.
 			algorithms = append(algorithms,
-				algorithm.SlidingLog(limit).WithResolution(ratelimit.MinWindow/10))
+				algorithm.SlidingLog(limit).WithResolution(driver.MinWindow/10))
 		}
 		limiter, err := ratelimit.New(newStore(b, nil), algorithms...)
 		if err != nil {
@@ -42,7 +43,7 @@ func BenchmarkHandler(b *testing.B) {
 		return limiter
 	}
 	calls, err := ratelimit.NewInFlight(newStore(b, nil), algorithm.SlidingLog(ratelimit.Limit{
-		Name: "calls", Max: ratelimit.MaxUnits, Window: time.Second}))
+		Name: "calls", Max: driver.MaxUnits, Window: time.Second}))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Choose returns what a request costs: claims that are admitted together or not at all. A request
@@ -65,7 +66,7 @@ func PerKey(limiter *ratelimit.Limiter, key KeyFunc) Choose {
 	}
 }
 
-// errTooMany is for a claim of more than [ratelimit.MaxUnits].
+// errTooMany is for a claim of more than [driver.MaxUnits].
 var errTooMany = fmt.Errorf("httplimit: a claim has too many units: %w", ratelimit.ErrExceedsLimit)
 
 func checkClaims(claims []ratelimit.Claim) error {
@@ -75,7 +76,7 @@ func checkClaims(claims []ratelimit.Claim) error {
 			return errNoLimiter
 		case claims[i].Key == "":
 			return errNoKey
-		case claims[i].N > ratelimit.MaxUnits:
+		case claims[i].N > driver.MaxUnits:
 			return errTooMany
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 	"github.com/truewindow/ratelimit/internal/limittest"
 )
@@ -32,11 +33,11 @@ var (
 // broken is a store whose every call fails.
 type broken struct{ err error }
 
-func (b broken) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
+func (b broken) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	return ratelimit.Result{}, b.err
 }
 
-func (b broken) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (b broken) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
 	return b.err
 }
 
@@ -168,11 +169,11 @@ func TestHandlerUndecided(t *testing.T) {
 		{ratelimit.ErrUnavailable, ratelimit.FailOpen, 200},
 		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), ratelimit.FailClosed, 503},
 		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), ratelimit.FailOpen, 200},
-		{ratelimit.ErrCapacity, ratelimit.FailClosed, 503},
-		{ratelimit.ErrCapacity, ratelimit.FailOpen, 503},
-		{ratelimit.ErrCorruptState, ratelimit.FailOpen, 503},
-		{ratelimit.ErrNoScript, ratelimit.FailClosed, 500},
-		{ratelimit.ErrNoScript, ratelimit.FailOpen, 500},
+		{driver.ErrCapacity, ratelimit.FailClosed, 503},
+		{driver.ErrCapacity, ratelimit.FailOpen, 503},
+		{driver.ErrCorruptState, ratelimit.FailOpen, 503},
+		{driver.ErrNoScript, ratelimit.FailClosed, 500},
+		{driver.ErrNoScript, ratelimit.FailOpen, 500},
 		{ratelimit.ErrExceedsLimit, ratelimit.FailOpen, 422},
 		{errors.New(secret), ratelimit.FailClosed, 500},
 	} {
@@ -231,7 +232,7 @@ type canceling struct {
 	cancel func()
 }
 
-func (s *canceling) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *canceling) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.cancel()
 	return s.Store.Take(ctx, d)
 }
@@ -271,7 +272,7 @@ func TestDeadlineWhileDeciding(t *testing.T) {
 // hanging is a store that answers only when the context ends.
 type hanging struct{ ratelimit.Store }
 
-func (hanging) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+func (hanging) Take(ctx context.Context, _ driver.Demand) (ratelimit.Result, error) {
 	<-ctx.Done()
 	return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
@@ -17,7 +18,7 @@ func BenchmarkManyLimiters(b *testing.B) {
 			limiters := make([]*ratelimit.Limiter, n)
 			for i := range limiters {
 				limiters[i] = newLimiter(b, store, ratelimit.Limit{Name: "all",
-					Max: ratelimit.MaxUnits, Window: ratelimit.MinWindow})
+					Max: driver.MaxUnits, Window: driver.MinWindow})
 			}
 			i := 0
 			h := httplimit.New(func(*http.Request) ([]ratelimit.Claim, error) {

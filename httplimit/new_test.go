@@ -15,6 +15,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 	"github.com/truewindow/ratelimit/httplimit/headers"
 	"github.com/truewindow/ratelimit/layer"
@@ -228,7 +229,7 @@ type flaky struct {
 	away atomic.Bool
 }
 
-func (f *flaky) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (f *flaky) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	if f.away.Load() {
 		return ratelimit.Result{}, ratelimit.ErrUnavailable
 	}
@@ -236,7 +237,7 @@ func (f *flaky) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 }
 
 func (f *flaky) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	if f.away.Load() {
 		return ratelimit.ErrUnavailable
@@ -301,7 +302,7 @@ func TestNewUndecidable(t *testing.T) {
 		{"twice the same", []ratelimit.Claim{one(limiter), one(limiter)}, 500},
 		{"too much", []ratelimit.Claim{{Limiter: limiter, Key: secret, N: 10}}, 422},
 		{"more than any limit", []ratelimit.Claim{
-			{Limiter: limiter, Key: secret, N: ratelimit.MaxUnits + 1}}, 422},
+			{Limiter: limiter, Key: secret, N: driver.MaxUnits + 1}}, 422},
 		{"no key", []ratelimit.Claim{one(limiter), {Limiter: limiter, N: 1}}, 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

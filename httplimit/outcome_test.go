@@ -19,6 +19,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
@@ -362,13 +363,13 @@ type countingStore struct {
 	calls int
 }
 
-func (s *countingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *countingStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.calls++
 	return s.Store.Take(ctx, d)
 }
 
 func (s *countingStore) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	s.calls++
 	return s.Store.TakeAll(ctx, ds, out)

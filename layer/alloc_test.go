@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // The race detector drops pooled values at random, so these figures hold without it only.
@@ -15,9 +15,9 @@ func TestAllocations(t *testing.T) {
 	inner := broken{}
 	soon, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	ds, out := []ratelimit.Demand{unit("k"), unit("l"), unit("m")}, make([]ratelimit.Result, 3)
+	ds, out := []driver.Demand{unit("k"), unit("l"), unit("m")}, make([]driver.Result, 3)
 	for name, tt := range map[string]struct {
-		store        ratelimit.Store
+		store        driver.Store
 		one, several float64
 	}{
 		"prefix":  {prefix(t, inner), 1, 3},  // the keys

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
 	"github.com/truewindow/ratelimit/layer/internal/pace"
 )
@@ -18,7 +18,7 @@ const peekPause = 500 * time.Millisecond
 // availability records whether a store is available: by the outcomes of calls or, if their callers
 // allowed too little time, by the outcome of a peek of its own.
 type availability struct {
-	store       ratelimit.Store
+	store       driver.Store
 	unavailable atomic.Bool
 	onChange    func(unavailable bool) // may be nil
 	background  *background
@@ -28,9 +28,9 @@ type availability struct {
 // failed records that the store returned err for d, and reports whether the store is unavailable,
 // so that d may be decided locally. If the caller's own time is over, the error proves nothing, and
 // a peek finds out.
-func (a *availability) failed(ctx context.Context, d ratelimit.Demand, err error) bool {
+func (a *availability) failed(ctx context.Context, d driver.Demand, err error) bool {
 	switch {
-	case !ratelimit.IsOutage(err), errors.Is(err, ratelimit.ErrClosed):
+	case !driver.IsOutage(err), errors.Is(err, driver.ErrClosed):
 		return false
 	case deadline.Passed(ctx):
 		a.peeks.Go(func() { a.peek(d) })
@@ -43,7 +43,7 @@ func (a *availability) failed(ctx context.Context, d ratelimit.Demand, err error
 }
 
 // answered records that the store has decided, unless all results are from a cache.
-func (a *availability) answered(results ...ratelimit.Result) {
+func (a *availability) answered(results ...driver.Result) {
 	if !a.unavailable.Load() || !slices.ContainsFunc(results, ofStore) {
 		return
 	}
@@ -52,11 +52,11 @@ func (a *availability) answered(results ...ratelimit.Result) {
 	}
 }
 
-func ofStore(res ratelimit.Result) bool { return res.Source == ratelimit.SourceStore }
+func ofStore(res driver.Result) bool { return res.Source == driver.SourceStore }
 
 // peek peeks at d's state and records the outcome. It has no caller, so it ends at the store's own
 // timeout.
-func (a *availability) peek(d ratelimit.Demand) {
+func (a *availability) peek(d driver.Demand) {
 	if !a.background.enter() {
 		return
 	}
@@ -70,6 +70,6 @@ func (a *availability) peek(d ratelimit.Demand) {
 }
 
 // peekOf returns a peek at d's state.
-func peekOf(d ratelimit.Demand) ratelimit.Demand {
-	return ratelimit.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: ratelimit.OpPeek, N: 1}
+func peekOf(d driver.Demand) driver.Demand {
+	return driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpPeek, N: 1}
 }

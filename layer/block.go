@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Locally a block is what the store inside has last said, or a later end that was set locally. Its
@@ -13,15 +13,15 @@ import (
 
 var blockName = algorithm.Block{}.Name()
 
-func isBlock(a ratelimit.Algorithm) bool { return a.Name() == blockName }
+func isBlock(a driver.Algorithm) bool { return a.Name() == blockName }
 
 // writes reports whether d records something if it is admitted. A take of a block does not.
-func writes(d ratelimit.Demand) bool {
-	return d.Op == ratelimit.OpForce || d.Op == ratelimit.OpTake && !isBlock(d.Algorithm)
+func writes(d driver.Demand) bool {
+	return d.Op == driver.OpForce || d.Op == driver.OpTake && !isBlock(d.Algorithm)
 }
 
 // endOfBlock returns when the block ends that d, an OpForce, has set at the time at: in µs, as at.
-func endOfBlock(d ratelimit.Demand, at int64) int64 {
+func endOfBlock(d driver.Demand, at int64) int64 {
 	return at + min(1000*d.N, d.Algorithm.Limit().Window.Microseconds())
 }
 
@@ -29,13 +29,13 @@ func endOfBlock(d ratelimit.Demand, at int64) int64 {
 // whether the store has done what d asks for, and seen is the value of l.blocks before it did. If a
 // block was set or lifted since, the answer may be the older one: then an OpForce can only make the
 // end later, and a take or a peek changes nothing.
-func (l *ledger) trackBlock(d ratelimit.Demand, res ratelimit.Result, admitted bool, seen int64) {
-	if res.Source != ratelimit.SourceStore { // a cached refusal may end too soon
+func (l *ledger) trackBlock(d driver.Demand, res driver.Result, admitted bool, seen int64) {
+	if res.Source != driver.SourceStore { // a cached refusal may end too soon
 		return
 	}
 	ctx := context.Background()
-	set := admitted && d.Op == ratelimit.OpForce
-	lifted := admitted && d.Op == ratelimit.OpReset
+	set := admitted && d.Op == driver.OpForce
+	lifted := admitted && d.Op == driver.OpReset
 	if !set && !lifted && res.ResetAfter == 0 {
 		if known, err := l.local.Take(ctx, peekOf(d)); err != nil || known.ResetAfter == 0 {
 			return
@@ -56,7 +56,7 @@ func (l *ledger) trackBlock(d ratelimit.Demand, res ratelimit.Result, admitted b
 	if lifted || res.ResetAfter == 0 {
 		return
 	}
-	d.Op, d.N, d.At = ratelimit.OpForce, algorithm.BlockFor(res.ResetAfter), 0
+	d.Op, d.N, d.At = driver.OpForce, algorithm.BlockFor(res.ResetAfter), 0
 	if _, err := l.local.Take(ctx, d); err != nil {
 		l.untracked.Add(1)
 		if end := time.Now().Add(res.ResetAfter); end.After(l.untrackedBlock) {
@@ -67,8 +67,8 @@ func (l *ledger) trackBlock(d ratelimit.Demand, res ratelimit.Result, admitted b
 
 // mayBeBlocked reports whether d asks about a block that may be one for which there was no room. mu
 // is held.
-func (l *ledger) mayBeBlocked(d ratelimit.Demand) bool {
-	if !isBlock(d.Algorithm) || d.Op > ratelimit.OpPeek || !time.Now().Before(l.untrackedBlock) {
+func (l *ledger) mayBeBlocked(d driver.Demand) bool {
+	if !isBlock(d.Algorithm) || d.Op > driver.OpPeek || !time.Now().Before(l.untrackedBlock) {
 		return false
 	}
 	known, err := l.local.Take(context.Background(), peekOf(d))

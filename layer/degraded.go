@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer/internal/pace"
 )
 
@@ -36,7 +36,7 @@ type DegradedOptions struct {
 // unavailable. Create one with [NewDegraded]. It is safe for concurrent use.
 //
 // The same algorithm makes the local decisions, exactly, within this process's share of each limit.
-// They have [ratelimit.SourceLocal], and their Limit and Remaining are those of the share. Units
+// They have [driver.SourceLocal], and their Limit and Remaining are those of the share. Units
 // that the store admitted for this process earlier count too. When the store decides again, units
 // that were admitted locally and still count are recorded in it by OpForce, before any other demand
 // on the key. They get the store's present time, which is later, so this can only refuse more. So
@@ -56,8 +56,8 @@ type DegradedOptions struct {
 // up to three times the store's timeout. A TakeAll may take two timeouts for each such key, and one
 // more. A [Timeout] around the layer bounds the whole.
 //
-// The store inside is unavailable when it fails with an outage ([ratelimit.IsOutage]), except for
-// [ratelimit.ErrClosed] and the error of a call whose context has ended. Callers choose their
+// The store inside is unavailable when it fails with an outage ([driver.IsOutage]), except for
+// [driver.ErrClosed] and the error of a call whose context has ended. Callers choose their
 // deadlines, so a call is never decided locally because its own time is over. After such a call the
 // layer peeks at the same key in the background, at most one peek at a time and two a second. Only
 // the store's own timeout ends the peek, and its outcome counts. If callers allow less time than
@@ -67,7 +67,7 @@ type DegradedOptions struct {
 // A demand without an answer may have been recorded; if it is then admitted locally, it counts
 // twice. These remain undecided, with the error of the store inside: a demand for more units than
 // the share and one for a key for which there is no room, which callers could provoke and whose
-// error is [ratelimit.ErrCapacity] too; a reset; and a give-back of units that the store has
+// error is [driver.ErrCapacity] too; a reset; and a give-back of units that the store has
 // admitted. A give-back of units that were admitted locally has no effect once they are recorded in
 // the store: their stamps are later than any clock, so no record in the store has such a stamp, and
 // no units of other callers are given back. In a TakeAll with other demands such a give-back is
@@ -76,7 +76,7 @@ type DegradedOptions struct {
 // When the process ends, it loses what it has admitted locally and not yet recorded. If a call must
 // not be decided locally, make its limiter on the store inside.
 type Degraded struct {
-	store        ratelimit.Store
+	store        driver.Store
 	local        *memorystore.Store
 	ledger       *ledger
 	recorder     *recorder
@@ -87,7 +87,7 @@ type Degraded struct {
 	undecided atomic.Int64 // neither by the store inside nor locally
 }
 
-var _ ratelimit.Store = (*Degraded)(nil)
+var _ driver.Store = (*Degraded)(nil)
 
 // DegradedStats are the statistics of a [Degraded] store. Unavailable, Pending and Keys are
 // current; the others are counts since the store was made.
@@ -103,18 +103,18 @@ type DegradedStats struct {
 }
 
 // NewDegraded returns a store that decides locally while store is unavailable. Close it when it is
-// no longer needed. An error wraps [ratelimit.ErrInvalidOptions].
-func NewDegraded(store ratelimit.Store, opts *DegradedOptions) (*Degraded, error) {
+// no longer needed. An error wraps [driver.ErrInvalidOptions].
+func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no store", driver.ErrInvalidOptions)
 	}
 	if opts == nil || opts.Instances < 1 {
 		return nil, fmt.Errorf("%w: Instances must be 1 or more, and has no default",
-			ratelimit.ErrInvalidOptions)
+			driver.ErrInvalidOptions)
 	}
 	if opts.MaxKeys < 0 {
 		return nil, fmt.Errorf("%w: MaxKeys %d is negative",
-			ratelimit.ErrInvalidOptions, opts.MaxKeys)
+			driver.ErrInvalidOptions, opts.MaxKeys)
 	}
 	maxKeys := opts.MaxKeys
 	if maxKeys == 0 {
@@ -122,7 +122,7 @@ func NewDegraded(store ratelimit.Store, opts *DegradedOptions) (*Degraded, error
 	}
 	local, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ratelimit.ErrInvalidOptions, err)
+		return nil, fmt.Errorf("%w: %w", driver.ErrInvalidOptions, err)
 	}
 	s := &Degraded{store: store, local: local, background: newBackground()}
 	s.availability = &availability{
@@ -141,9 +141,9 @@ func NewDegraded(store ratelimit.Store, opts *DegradedOptions) (*Degraded, error
 }
 
 // Take decides one demand, by the store inside or, while that is unavailable, from memory.
-func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if s.ledger.pending.Load() > 0 && ratelimit.CheckTake(ctx, d) == nil {
-		ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
+func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if s.ledger.pending.Load() > 0 && driver.CheckTake(ctx, d) == nil {
+		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
 		if s.giveBack(ctx, ds[:], out[:]) {
 			return out[0], nil
 		}
@@ -167,9 +167,9 @@ func (s *Degraded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resu
 
 // TakeAll decides several demands as one.
 func (s *Degraded) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
-	if s.ledger.pending.Load() > 0 && ratelimit.CheckTakeAll(ctx, ds, out) == nil {
+	if s.ledger.pending.Load() > 0 && driver.CheckTakeAll(ctx, ds, out) == nil {
 		if s.giveBack(ctx, ds, out) {
 			return nil
 		}
@@ -189,7 +189,7 @@ func (s *Degraded) TakeAll(
 		return s.decideAll(ctx, ds, out, err)
 	}
 	s.availability.answered(out...)
-	admitted := !slices.ContainsFunc(out, func(r ratelimit.Result) bool { return !r.Allowed })
+	admitted := !slices.ContainsFunc(out, func(r driver.Result) bool { return !r.Allowed })
 	for i := range ds {
 		s.ledger.track(ds[i], out[i], admitted, seen)
 	}
@@ -199,7 +199,7 @@ func (s *Degraded) TakeAll(
 // giveBack gives units back that were admitted locally and are not recorded in the store yet, if ds
 // ask for nothing else.
 func (s *Degraded) giveBack(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) bool {
 	for range len(ds) + 1 {
 		ok, busy := s.ledger.giveBack(ds, out)
@@ -221,21 +221,21 @@ func (s *Degraded) giveBack(
 // decide decides d locally if err, with which the store inside left it undecided, says that the
 // store is unavailable. Otherwise it returns err.
 func (s *Degraded) decide(
-	ctx context.Context, d ratelimit.Demand, err error,
-) (ratelimit.Result, error) {
+	ctx context.Context, d driver.Demand, err error,
+) (driver.Result, error) {
 	if !s.availability.failed(ctx, d, err) {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
-	ds, out := [1]ratelimit.Demand{d}, [1]ratelimit.Result{}
+	ds, out := [1]driver.Demand{d}, [1]driver.Result{}
 	if err := s.decideLocally(ds[:], out[:], err); err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
 	return out[0], nil
 }
 
 // decideAll is decide for several demands.
 func (s *Degraded) decideAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result, err error,
+	ctx context.Context, ds []driver.Demand, out []driver.Result, err error,
 ) error {
 	if len(ds) == 0 || !s.availability.failed(ctx, ds[0], err) {
 		return err
@@ -245,7 +245,7 @@ func (s *Degraded) decideAll(
 
 // decideLocally decides ds from memory. cause is the error of the store inside.
 func (s *Degraded) decideLocally(
-	ds []ratelimit.Demand, out []ratelimit.Result, cause error,
+	ds []driver.Demand, out []driver.Result, cause error,
 ) error {
 	if err := s.ledger.take(ds, out); err != nil {
 		s.undecided.Add(1)

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -55,7 +55,7 @@ func TestDegradedBlockModel(t *testing.T) {
 			for range steps {
 				p, k := r.IntN(processes), r.IntN(keys)
 				m, mode := &models[p][k], inside[p].mode.Load()
-				d := ratelimit.Demand{Key: fmt.Sprint("k", k), Algorithm: blocking, N: 1}
+				d := driver.Demand{Key: fmt.Sprint("k", k), Algorithm: blocking, N: 1}
 				what, now := r.IntN(9), time.Now()
 				log = append(log, fmt.Sprint(now.Format("04:05.000"), " process ", p, " key ", k,
 					" mode ", mode, " step ", what))
@@ -78,16 +78,16 @@ func TestDegradedBlockModel(t *testing.T) {
 					}
 					continue
 				case 3, 4:
-					d.Op, d.N = ratelimit.OpForce, 1+r.Int64N(120_000)
+					d.Op, d.N = driver.OpForce, 1+r.Int64N(120_000)
 				case 5:
-					d.Op = ratelimit.OpReset
+					d.Op = driver.OpReset
 				case 6:
-					d.Op = ratelimit.OpPeek
+					d.Op = driver.OpPeek
 				}
 				res, err := s[p].Take(t.Context(), d)
 				if what == 8 && mode != frozen { // with a limit, which refuses now and then
-					ds := []ratelimit.Demand{{Key: d.Key, Algorithm: eight, N: 1}, d}
-					out := make([]ratelimit.Result, 2)
+					ds := []driver.Demand{{Key: d.Key, Algorithm: eight, N: 1}, d}
+					out := make([]driver.Result, 2)
 					err = s[p].TakeAll(t.Context(), ds, out)
 					res = out[1]
 				}
@@ -98,18 +98,18 @@ func TestDegradedBlockModel(t *testing.T) {
 				// While something is pending, nothing else is sent for the key.
 				applied := mode == frozen && !m.pending.After(now)
 				switch {
-				case d.Op == ratelimit.OpForce && mode != up:
+				case d.Op == driver.OpForce && mode != up:
 					m.pending, m.known = later(m.pending, end), later(m.known, end)
 					if applied {
 						stored[k] = later(stored[k], end)
 					}
-				case d.Op == ratelimit.OpForce:
+				case d.Op == driver.OpForce:
 					stored[k] = later(stored[k], end)
 					m.known = stored[k]
-				case d.Op == ratelimit.OpReset && mode == up:
+				case d.Op == driver.OpReset && mode == up:
 					stored[k], *m = time.Time{}, blockModel{}
-				case d.Op == ratelimit.OpReset:
-					if !errors.Is(err, ratelimit.ErrUnavailable) {
+				case d.Op == driver.OpReset:
+					if !errors.Is(err, driver.ErrUnavailable) {
 						t.Fatalf("seed %d: a reset in an outage: %+v, %v", seed, res, err)
 					}
 					if applied {
@@ -120,9 +120,9 @@ func TestDegradedBlockModel(t *testing.T) {
 					m.known = stored[k]
 				}
 				want := max(0, m.known.Sub(now))
-				refused := want > 0 && d.Op <= ratelimit.OpPeek
+				refused := want > 0 && d.Op <= driver.OpPeek
 				if err != nil || res.ResetAfter != want || res.Allowed == refused ||
-					(res.Source == ratelimit.SourceStore) != (mode == up) {
+					(res.Source == driver.SourceStore) != (mode == up) {
 					for _, line := range log {
 						t.Log(line)
 					}

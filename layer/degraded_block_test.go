@@ -9,39 +9,40 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
 var blocking = algorithm.Blocking("blocked", time.Hour)
 
-func onBlock(t testing.TB, s ratelimit.Store, op ratelimit.Op, n int64) ratelimit.Result {
+func onBlock(t testing.TB, s driver.Store, op driver.Op, n int64) driver.Result {
 	t.Helper()
-	res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: blocking, Op: op, N: n})
+	res, err := s.Take(t.Context(), driver.Demand{Key: "k", Algorithm: blocking, Op: op, N: n})
 	if err != nil {
 		t.Fatalf("%v: %v", op, err)
 	}
 	return res
 }
 
-func set(t testing.TB, s ratelimit.Store, d time.Duration) {
+func set(t testing.TB, s driver.Store, d time.Duration) {
 	t.Helper()
-	onBlock(t, s, ratelimit.OpForce, algorithm.BlockFor(d))
+	onBlock(t, s, driver.OpForce, algorithm.BlockFor(d))
 }
 
-func lift(t testing.TB, s ratelimit.Store) { t.Helper(); onBlock(t, s, ratelimit.OpReset, 0) }
+func lift(t testing.TB, s driver.Store) { t.Helper(); onBlock(t, s, driver.OpReset, 0) }
 
 // left returns how long the key stays blocked. It checks the answers to a take and to a TakeAll of
 // the block and a limit.
-func left(t testing.TB, s ratelimit.Store) time.Duration {
+func left(t testing.TB, s driver.Store) time.Duration {
 	t.Helper()
-	res := onBlock(t, s, ratelimit.OpTake, 1)
-	ds := []ratelimit.Demand{{Key: "k", Algorithm: eight, N: 1},
-		{Key: "k", Algorithm: blocking, Op: ratelimit.OpPeek, N: 1}}
-	out := make([]ratelimit.Result, 2)
+	res := onBlock(t, s, driver.OpTake, 1)
+	ds := []driver.Demand{{Key: "k", Algorithm: eight, N: 1},
+		{Key: "k", Algorithm: blocking, Op: driver.OpPeek, N: 1}}
+	out := make([]driver.Result, 2)
 	if err := s.TakeAll(t.Context(), ds, out); err != nil {
 		t.Fatal(err)
 	}
-	if out[1] != onBlock(t, s, ratelimit.OpPeek, 1) || res.Allowed != out[1].Allowed ||
+	if out[1] != onBlock(t, s, driver.OpPeek, 1) || res.Allowed != out[1].Allowed ||
 		res.Allowed != (res.ResetAfter == 0) || res.ResetAfter != out[1].ResetAfter ||
 		res.Limit != blocking.Limit().Max || res.Allowed != (res.Remaining == res.Limit) {
 		t.Fatalf("%+v and %+v", res, out[1])
@@ -54,8 +55,8 @@ func left(t testing.TB, s ratelimit.Store) time.Duration {
 func TestDegradedBlock(t *testing.T) {
 	type process struct {
 		*outage
-		s     ratelimit.Store // degraded
-		other ratelimit.Store // of a process for which the store is always available
+		s     driver.Store // degraded
+		other driver.Store // of a process for which the store is always available
 	}
 	const minutes = time.Minute
 	for _, tt := range []struct {
@@ -110,14 +111,14 @@ func TestDegradedBlock(t *testing.T) {
 		{"set by another process, and taken before",
 			func(t testing.TB, p process) {
 				set(t, p.other, 10*minutes)
-				onBlock(t, p.s, ratelimit.OpTake, 1)
+				onBlock(t, p.s, driver.OpTake, 1)
 			}, nil, gone, 10 * minutes, 10 * minutes},
 		{"set by another process, and taken with a limit before",
 			func(t testing.TB, p process) {
 				set(t, p.other, 10*minutes)
-				ds := []ratelimit.Demand{{Key: "k", Algorithm: eight, N: 1},
-					{Key: "k", Algorithm: blocking, Op: ratelimit.OpPeek, N: 1}}
-				if err := p.s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)); err != nil {
+				ds := []driver.Demand{{Key: "k", Algorithm: eight, N: 1},
+					{Key: "k", Algorithm: blocking, Op: driver.OpPeek, N: 1}}
+				if err := p.s.TakeAll(t.Context(), ds, make([]driver.Result, 2)); err != nil {
 					t.Error(err)
 				}
 			}, nil, gone, 10 * minutes, 10 * minutes},
@@ -128,14 +129,14 @@ func TestDegradedBlock(t *testing.T) {
 			func(t testing.TB, p process) {
 				set(t, p.s, 10*minutes)
 				lift(t, p.other)
-				onBlock(t, p.s, ratelimit.OpTake, 1)
+				onBlock(t, p.s, driver.OpTake, 1)
 			}, nil, gone, 0, 0},
 		{"lifted and shortened by another process, and taken before",
 			func(t testing.TB, p process) {
 				set(t, p.s, 10*minutes)
 				lift(t, p.other)
 				set(t, p.other, minutes)
-				onBlock(t, p.s, ratelimit.OpTake, 1)
+				onBlock(t, p.s, driver.OpTake, 1)
 			}, nil, gone, minutes, minutes},
 		{"lifted by another process, not asked for, and set during",
 			func(t testing.TB, p process) { set(t, p.s, 10*minutes); lift(t, p.other) },
@@ -146,15 +147,15 @@ func TestDegradedBlock(t *testing.T) {
 			gone, 0, 0},
 		{"not lifted during", func(t testing.TB, p process) { set(t, p.s, 10*minutes) },
 			func(t testing.TB, p process) {
-				_, err := p.s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: blocking,
-					Op: ratelimit.OpReset})
-				if !errors.Is(err, ratelimit.ErrUnavailable) {
+				_, err := p.s.Take(t.Context(), driver.Demand{Key: "k", Algorithm: blocking,
+					Op: driver.OpReset})
+				if !errors.Is(err, driver.ErrUnavailable) {
 					t.Error(err)
 				}
 			}, gone, 10 * minutes, 10 * minutes},
 		{"takes set no block",
-			func(t testing.TB, p process) { onBlock(t, p.s, ratelimit.OpTake, 5000) },
-			func(t testing.TB, p process) { onBlock(t, p.s, ratelimit.OpTake, 5000) },
+			func(t testing.TB, p process) { onBlock(t, p.s, driver.OpTake, 5000) },
+			func(t testing.TB, p process) { onBlock(t, p.s, driver.OpTake, 5000) },
 			gone, 0, 0},
 	} {
 		for _, instances := range []int{1, 3} {
@@ -200,16 +201,16 @@ func TestDegradedBlockWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2, MaxKeys: 1})
-		ask(t, s, ratelimit.OpTake, "other", 1)
+		ask(t, s, driver.OpTake, "other", 1)
 		set(t, s, 10*time.Minute)
 		if n := s.Stats().Untracked; n != 1 {
 			t.Errorf("%d are not tracked", n)
 		}
 		store.mode.Store(gone)
-		d := ratelimit.Demand{Key: "k", Algorithm: blocking, N: 1}
+		d := driver.Demand{Key: "k", Algorithm: blocking, N: 1}
 		undecided := func() {
 			t.Helper()
-			if res, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrUnavailable) {
+			if res, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrUnavailable) {
 				t.Errorf("%+v, %v", res, err)
 			}
 		}
@@ -217,7 +218,7 @@ func TestDegradedBlockWithoutRoom(t *testing.T) {
 		time.Sleep(10*time.Minute - time.Microsecond)
 		undecided() // although "other" has run out
 		time.Sleep(time.Microsecond)
-		if !onBlock(t, s, ratelimit.OpTake, 1).Allowed {
+		if !onBlock(t, s, driver.OpTake, 1).Allowed {
 			t.Error("refused after the end of the block")
 		}
 	})

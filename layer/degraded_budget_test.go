@@ -8,12 +8,13 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
-func newTokens(t *testing.T, s ratelimit.Store, limits ...ratelimit.Limit) *ratelimit.Limiter {
+func newTokens(t *testing.T, s driver.Store, limits ...driver.Limit) *ratelimit.Limiter {
 	t.Helper()
-	var algorithms []ratelimit.Algorithm
+	var algorithms []driver.Algorithm
 	for _, l := range limits {
 		algorithms = append(algorithms, algorithm.SlidingLog(l))
 	}
@@ -25,7 +26,7 @@ func newTokens(t *testing.T, s ratelimit.Store, limits ...ratelimit.Limit) *rate
 }
 
 func reserve(
-	t *testing.T, l *ratelimit.Limiter, n int64, source ratelimit.Source,
+	t *testing.T, l *ratelimit.Limiter, n int64, source driver.Source,
 ) *ratelimit.Reservation {
 	t.Helper()
 	r, err := l.Reserve(t.Context(), "k", n)
@@ -36,9 +37,9 @@ func reserve(
 }
 
 // charged returns how many units a store has of 100.
-func charged(t *testing.T, s ratelimit.Store) int64 {
+func charged(t *testing.T, s driver.Store) int64 {
 	t.Helper()
-	res, err := newTokens(t, s, ratelimit.PerMinute("tokens", 100)).Peek(t.Context(), "k")
+	res, err := newTokens(t, s, driver.PerMinute("tokens", 100)).Peek(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,19 +51,19 @@ func charged(t *testing.T, s ratelimit.Store) int64 {
 func TestDegradedReservation(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		limit []ratelimit.Limit
+		limit []driver.Limit
 		back  bool // the store has recovered when the reservation is settled
 		used  int64
 		want  int64
 	}{
-		{"less, away", []ratelimit.Limit{ratelimit.PerMinute("tokens", 100)}, false, 10, 10},
-		{"more, away", []ratelimit.Limit{ratelimit.PerMinute("tokens", 100)}, false, 50, 50},
-		{"two limits, less, away", []ratelimit.Limit{ratelimit.PerMinute("tokens", 100),
-			ratelimit.PerHour("hourly", 200)}, false, 10, 10},
-		{"two limits, more, away", []ratelimit.Limit{ratelimit.PerMinute("tokens", 100),
-			ratelimit.PerHour("hourly", 200)}, false, 50, 50},
-		{"less, back", []ratelimit.Limit{ratelimit.PerMinute("tokens", 100)}, true, 10, 40},
-		{"more, back", []ratelimit.Limit{ratelimit.PerMinute("tokens", 100)}, true, 50, 50},
+		{"less, away", []driver.Limit{driver.PerMinute("tokens", 100)}, false, 10, 10},
+		{"more, away", []driver.Limit{driver.PerMinute("tokens", 100)}, false, 50, 50},
+		{"two limits, less, away", []driver.Limit{driver.PerMinute("tokens", 100),
+			driver.PerHour("hourly", 200)}, false, 10, 10},
+		{"two limits, more, away", []driver.Limit{driver.PerMinute("tokens", 100),
+			driver.PerHour("hourly", 200)}, false, 50, 50},
+		{"less, back", []driver.Limit{driver.PerMinute("tokens", 100)}, true, 10, 40},
+		{"more, back", []driver.Limit{driver.PerMinute("tokens", 100)}, true, 50, 50},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestDegradedReservation(t *testing.T) {
 				s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 				tokens := newTokens(t, s, tt.limit...)
 				store.mode.Store(gone)
-				r := reserve(t, tokens, 40, ratelimit.SourceLocal)
+				r := reserve(t, tokens, 40, driver.SourceLocal)
 				time.Sleep(time.Second)
 				if tt.back {
 					store.mode.Store(up)
@@ -95,16 +96,16 @@ func TestDegradedSettlesStoreReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 1})
-		tokens := newTokens(t, s, ratelimit.PerMinute("tokens", 100))
-		before := reserve(t, tokens, 40, ratelimit.SourceStore)
+		tokens := newTokens(t, s, driver.PerMinute("tokens", 100))
+		before := reserve(t, tokens, 40, driver.SourceStore)
 		store.mode.Store(gone)
 		time.Sleep(10 * time.Second)
-		reserve(t, tokens, 40, ratelimit.SourceLocal)
+		reserve(t, tokens, 40, driver.SourceLocal)
 		for range 2 {
 			err := before.Cancel(t.Context())
-			if !errors.Is(err, ratelimit.ErrUnavailable) ||
-				errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-				t.Errorf("%v, want %v", err, ratelimit.ErrUnavailable)
+			if !errors.Is(err, driver.ErrUnavailable) ||
+				errors.Is(err, driver.ErrOutcomeUnknown) {
+				t.Errorf("%v, want %v", err, driver.ErrUnavailable)
 			}
 		}
 		store.mode.Store(up)
@@ -129,10 +130,10 @@ func TestDegradedGivesBackNothingRecorded(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		local := reserve(t, newTokens(t, s, ratelimit.PerMinute("tokens", 100)), 40,
-			ratelimit.SourceLocal)
-		reserve(t, newTokens(t, store.Store, ratelimit.PerMinute("tokens", 100)), 40,
-			ratelimit.SourceStore) // for which the store is there
+		local := reserve(t, newTokens(t, s, driver.PerMinute("tokens", 100)), 40,
+			driver.SourceLocal)
+		reserve(t, newTokens(t, store.Store, driver.PerMinute("tokens", 100)), 40,
+			driver.SourceStore) // for which the store is there
 		text, err := local.Token()
 		if err != nil {
 			t.Fatal(err)
@@ -140,8 +141,8 @@ func TestDegradedGivesBackNothingRecorded(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		store.mode.Store(up)
 		time.Sleep(time.Second)
-		for name, over := range map[string]ratelimit.Store{"this process": s, "another": store} {
-			tokens := newTokens(t, over, ratelimit.PerMinute("tokens", 100))
+		for name, over := range map[string]driver.Store{"this process": s, "another": store} {
+			tokens := newTokens(t, over, driver.PerMinute("tokens", 100))
 			resumed, err := ratelimit.Resume(text, tokens)
 			if err != nil {
 				t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
 // delayed is a store that answers after latency, and gives up after 100 ms as stores on servers do.
 type delayed struct {
-	ratelimit.Store
+	driver.Store
 	latency atomic.Int64 // a time.Duration
 	peeks   atomic.Int64
 }
@@ -28,22 +28,22 @@ func (s *delayed) wait(ctx context.Context) error {
 	case <-time.After(time.Duration(s.latency.Load())):
 		return nil
 	case <-within.Done():
-		return fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, within.Err())
+		return fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, within.Err())
 	}
 }
 
-func (s *delayed) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op == ratelimit.OpPeek {
+func (s *delayed) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if d.Op == driver.OpPeek {
 		s.peeks.Add(1)
 	}
 	if err := s.wait(ctx); err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
 	return s.Store.Take(context.WithoutCancel(ctx), d)
 }
 
 func (s *delayed) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	if err := s.wait(ctx); err != nil {
 		return err
@@ -53,15 +53,15 @@ func (s *delayed) TakeAll(
 
 // hurry makes calls with a deadline of 20 ms from 25 goroutines, for a second. None may be decided
 // locally.
-func hurry(t *testing.T, s ratelimit.Store) {
+func hurry(t *testing.T, s driver.Store) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for i := range 25 {
 		wg.Go(func() {
 			for range 50 {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				ds, out := []ratelimit.Demand{{Key: "k", Algorithm: eight, N: 1}},
-					make([]ratelimit.Result, 1)
+				ds, out := []driver.Demand{{Key: "k", Algorithm: eight, N: 1}},
+					make([]driver.Result, 1)
 				var err error
 				if i%2 == 0 {
 					out[0], err = s.Take(ctx, ds[0])
@@ -94,7 +94,7 @@ func TestDegradedShortDeadlines(t *testing.T) {
 		if n := store.peeks.Load(); n < 2 || n > 3 {
 			t.Errorf("%d peeks in a second", n)
 		}
-		if n := admit(t, s, "k", ratelimit.SourceStore); n != 8 {
+		if n := admit(t, s, "k", driver.SourceStore); n != 8 {
 			t.Errorf("%d admitted, want all of 8", n)
 		}
 	})
@@ -116,7 +116,7 @@ func TestDegradedFrozenBehindShortDeadlines(t *testing.T) {
 		if n := store.peeks.Load(); n < 2 || n > 3 {
 			t.Errorf("%d peeks in a second", n)
 		}
-		if n := admit(t, s, "k", ratelimit.SourceLocal); n != 4 {
+		if n := admit(t, s, "k", driver.SourceLocal); n != 4 {
 			t.Errorf("%d admitted locally for callers with time, want half of 8", n)
 		}
 		store.latency.Store(0)
@@ -136,7 +136,7 @@ func TestDegradedPeekEndsWithClose(t *testing.T) {
 		s := newDegraded(t, endless{}, &layer.DegradedOptions{Instances: 2})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := s.Take(ctx, ratelimit.Demand{Key: "k", Algorithm: eight,
+		if _, err := s.Take(ctx, driver.Demand{Key: "k", Algorithm: eight,
 			N: 1}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
@@ -150,9 +150,9 @@ func TestDegradedPeekEndsWithClose(t *testing.T) {
 }
 
 // endless is a store that answers when the context ends.
-type endless struct{ ratelimit.Store }
+type endless struct{ driver.Store }
 
-func (endless) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+func (endless) Take(ctx context.Context, _ driver.Demand) (driver.Result, error) {
 	<-ctx.Done()
-	return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, ctx.Err())
+	return driver.Result{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/heap"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -30,8 +31,8 @@ func TestDegradedFullUnderFailOpen(t *testing.T) {
 			t.Helper()
 			for range 10 {
 				res, err := limiter.AllowN(t.Context(), key, n)
-				if res.Allowed || !errors.Is(err, ratelimit.ErrCapacity) ||
-					errors.Is(err, ratelimit.ErrOutcomeUnknown) != (mode == frozen) {
+				if res.Allowed || !errors.Is(err, driver.ErrCapacity) ||
+					errors.Is(err, driver.ErrOutcomeUnknown) != (mode == frozen) {
 					t.Fatalf("%.9s, %d units: %+v, %v; want ErrCapacity", key, n, res, err)
 				}
 			}
@@ -39,7 +40,7 @@ func TestDegradedFullUnderFailOpen(t *testing.T) {
 		refuse(long, 1)
 		refuse("first", 5) // the share is 4
 		if res, err := limiter.AllowN(t.Context(), "first", 4); err != nil || !res.Allowed ||
-			res.Source != ratelimit.SourceLocal {
+			res.Source != driver.SourceLocal {
 			t.Fatalf("%+v, %v; want a local admission", res, err)
 		}
 		refuse("second", 1)
@@ -73,13 +74,13 @@ func TestDegradedMemory(t *testing.T) {
 			s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2, MaxKeys: maxKeys})
 			for i := range tt.admission + more {
 				for range 2 {
-					d := ratelimit.Demand{Key: key(i), Algorithm: eight, N: 1}
+					d := driver.Demand{Key: key(i), Algorithm: eight, N: 1}
 					res, err := s.Take(t.Context(), d)
 					if i < tt.admission && (err != nil || !res.Allowed) {
 						t.Fatalf("key %d: %+v, %v", i, res, err)
 					}
 					if i >= tt.admission &&
-						(!errors.Is(err, ratelimit.ErrUnavailable) || res.Allowed) {
+						(!errors.Is(err, driver.ErrUnavailable) || res.Allowed) {
 						t.Fatalf("key %d, for which there is no room: %+v, %v", i, res, err)
 					}
 				}
@@ -98,7 +99,7 @@ func TestDegradedMemory(t *testing.T) {
 				}
 			}
 			for _, i := range []int{0, tt.admission - 1} {
-				d := ratelimit.Demand{Key: key(i), Algorithm: eight, Op: ratelimit.OpPeek, N: 1}
+				d := driver.Demand{Key: key(i), Algorithm: eight, Op: driver.OpPeek, N: 1}
 				if res, err := store.Store.Take(context.Background(), d); err != nil ||
 					res.Remaining != 6 {
 					t.Errorf("key %d in the store: %+v, %v", i, res, err)
@@ -107,7 +108,7 @@ func TestDegradedMemory(t *testing.T) {
 			store.mode.Store(gone)
 			for i := range tt.admission {
 				if res, err := s.Take(t.Context(),
-					ratelimit.Demand{Key: key(i), Algorithm: eight, N: 1}); err != nil ||
+					driver.Demand{Key: key(i), Algorithm: eight, N: 1}); err != nil ||
 					!res.Allowed {
 					t.Fatalf("key %d, after debts were recorded: %+v, %v", i, res, err)
 				}

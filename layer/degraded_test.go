@@ -15,12 +15,13 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
 // outage is a store that can be unavailable.
 type outage struct {
-	ratelimit.Store
+	driver.Store
 	mode  atomic.Int32
 	calls atomic.Int64
 }
@@ -33,31 +34,31 @@ const (
 	deaf    // the answers of what is forced are lost
 )
 
-func (s *outage) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *outage) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	s.calls.Add(1)
 	switch s.mode.Load() {
 	case gone:
-		return ratelimit.Result{}, ratelimit.ErrUnavailable
+		return driver.Result{}, driver.ErrUnavailable
 	case deaf:
-		if d.Op != ratelimit.OpForce {
+		if d.Op != driver.OpForce {
 			return s.Store.Take(ctx, d)
 		}
 		fallthrough
 	case frozen:
 		if _, err := s.Store.Take(ctx, d); err != nil {
-			return ratelimit.Result{}, err
+			return driver.Result{}, err
 		}
-		return ratelimit.Result{}, ratelimit.ErrOutcomeUnknown
+		return driver.Result{}, driver.ErrOutcomeUnknown
 	case corrupt:
-		return ratelimit.Result{}, ratelimit.ErrCorruptState
+		return driver.Result{}, driver.ErrCorruptState
 	}
 	return s.Store.Take(ctx, d)
 }
 
-func (s *outage) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *outage) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
 	s.calls.Add(1)
 	if s.mode.Load() == gone {
-		return ratelimit.ErrUnavailable
+		return driver.ErrUnavailable
 	}
 	return s.Store.TakeAll(ctx, ds, out)
 }
@@ -72,7 +73,7 @@ func newOutage(t testing.TB) *outage {
 	return &outage{Store: m}
 }
 
-func newDegraded(t testing.TB, s ratelimit.Store, opts *layer.DegradedOptions) *layer.Degraded {
+func newDegraded(t testing.TB, s driver.Store, opts *layer.DegradedOptions) *layer.Degraded {
 	t.Helper()
 	d, err := layer.NewDegraded(s, opts)
 	if err != nil {
@@ -82,11 +83,11 @@ func newDegraded(t testing.TB, s ratelimit.Store, opts *layer.DegradedOptions) *
 	return d
 }
 
-var eight = algorithm.SlidingLog(ratelimit.Limit{Name: "eight", Max: 8, Window: time.Minute})
+var eight = algorithm.SlidingLog(driver.Limit{Name: "eight", Max: 8, Window: time.Minute})
 
-func ask(t testing.TB, s ratelimit.Store, op ratelimit.Op, key string, n int64) ratelimit.Result {
+func ask(t testing.TB, s driver.Store, op driver.Op, key string, n int64) driver.Result {
 	t.Helper()
-	res, err := s.Take(t.Context(), ratelimit.Demand{Key: key, Algorithm: eight, Op: op, N: n})
+	res, err := s.Take(t.Context(), driver.Demand{Key: key, Algorithm: eight, Op: op, N: n})
 	if err != nil {
 		t.Fatalf("%v of %d: %v", op, n, err)
 	}
@@ -94,10 +95,10 @@ func ask(t testing.TB, s ratelimit.Store, op ratelimit.Op, key string, n int64) 
 }
 
 // admit takes units one by one and returns how many were admitted before the first refusal.
-func admit(t testing.TB, s ratelimit.Store, key string, source ratelimit.Source) (n int) {
+func admit(t testing.TB, s driver.Store, key string, source driver.Source) (n int) {
 	t.Helper()
 	for ; ; n++ {
-		res := ask(t, s, ratelimit.OpTake, key, 1)
+		res := ask(t, s, driver.OpTake, key, 1)
 		if res.Source != source {
 			t.Fatalf("decided by %v, want %v", res.Source, source)
 		}
@@ -114,7 +115,7 @@ func TestDegradedConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { m.Close() })
-		newLayer := func(t testing.TB) ratelimit.Store {
+		newLayer := func(t testing.TB) driver.Store {
 			return newDegraded(t, m, &layer.DegradedOptions{Instances: 3})
 		}
 		return conformance.Harness{Store: newLayer(t), Second: newLayer, Close: m.Close}
@@ -128,25 +129,25 @@ func TestDegradedShare(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 3})
 		store.mode.Store(gone)
-		if n := admit(t, s, "k", ratelimit.SourceLocal); n != 2 {
+		if n := admit(t, s, "k", driver.SourceLocal); n != 2 {
 			t.Errorf("%d admitted locally, want a third of 8", n)
 		}
-		refused := ask(t, s, ratelimit.OpPeek, "k", 1)
+		refused := ask(t, s, driver.OpPeek, "k", 1)
 		if refused.Allowed || refused.RetryAfter != time.Minute || refused.Limit != 2 ||
 			refused.Remaining != 0 {
 			t.Errorf("peek: %+v", refused)
 		}
 		time.Sleep(refused.RetryAfter - time.Microsecond)
-		if ask(t, s, ratelimit.OpTake, "k", 1).Allowed {
+		if ask(t, s, driver.OpTake, "k", 1).Allowed {
 			t.Error("admitted 1µs before RetryAfter was over")
 		}
 		time.Sleep(time.Microsecond)
-		if res := ask(t, s, ratelimit.OpTake, "k", 2); !res.Allowed || res.Remaining != 0 {
+		if res := ask(t, s, driver.OpTake, "k", 2); !res.Allowed || res.Remaining != 0 {
 			t.Errorf("after RetryAfter: %+v", res)
 		}
-		res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight, N: 3})
-		if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrExceedsLimit) ||
-			res != (ratelimit.Result{}) {
+		res, err := s.Take(t.Context(), driver.Demand{Key: "k", Algorithm: eight, N: 3})
+		if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrExceedsLimit) ||
+			res != (driver.Result{}) {
 			t.Errorf("more than the share: %+v, %v", res, err)
 		}
 	})
@@ -157,12 +158,12 @@ func TestDegradedKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
-		ask(t, s, ratelimit.OpTake, "k", 3)
-		ask(t, s, ratelimit.OpTake, "reset", 4)
-		ask(t, s, ratelimit.OpReset, "reset", 0)
-		pair := []ratelimit.Demand{{Key: "k", Algorithm: eight, N: 6},
+		ask(t, s, driver.OpTake, "k", 3)
+		ask(t, s, driver.OpTake, "reset", 4)
+		ask(t, s, driver.OpReset, "reset", 0)
+		pair := []driver.Demand{{Key: "k", Algorithm: eight, N: 6},
 			{Key: "other", Algorithm: eight, N: 1}}
-		out := make([]ratelimit.Result, 2)
+		out := make([]driver.Result, 2)
 		if err := s.TakeAll(t.Context(), pair, out); err != nil || out[0].Allowed {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -173,7 +174,7 @@ func TestDegradedKnows(t *testing.T) {
 		store.mode.Store(gone)
 		for key, want := range map[string]int{"k": 1, "reset": 4, "other": 3, "third": 0,
 			"new": 4} {
-			if n := admit(t, s, key, ratelimit.SourceLocal); n != want {
+			if n := admit(t, s, key, driver.SourceLocal); n != want {
 				t.Errorf("%s: %d admitted locally, want %d", key, n, want)
 			}
 		}
@@ -190,7 +191,7 @@ func TestDegradedRecords(t *testing.T) {
 			OnChange: func(unavailable bool) { changes = append(changes, unavailable) }})
 		store.mode.Store(gone)
 		for _, key := range []string{"asked", "not asked"} {
-			if n := admit(t, s, key, ratelimit.SourceLocal); n != 4 {
+			if n := admit(t, s, key, driver.SourceLocal); n != 4 {
 				t.Fatalf("%d admitted locally", n)
 			}
 		}
@@ -198,11 +199,11 @@ func TestDegradedRecords(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		store.mode.Store(up)
-		if n := admit(t, s, "asked", ratelimit.SourceStore); n != 4 {
+		if n := admit(t, s, "asked", driver.SourceStore); n != 4 {
 			t.Errorf("the store admitted %d after 4 of 8 were admitted locally", n)
 		}
 		time.Sleep(time.Second)
-		if left := ask(t, store, ratelimit.OpPeek, "not asked", 1).Remaining; left != 4 {
+		if left := ask(t, store, driver.OpPeek, "not asked", 1).Remaining; left != 4 {
 			t.Errorf("%d remain in the store of the key that was not asked for, want 4", left)
 		}
 		if st := s.Stats(); st.Unavailable || st.Pending != 0 || st.Recorded != 8 {
@@ -220,15 +221,15 @@ func TestDegradedRecordsWhatCounts(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		ask(t, s, ratelimit.OpTake, "k", 2)
-		ask(t, s, ratelimit.OpTake, "old", 2)
+		ask(t, s, driver.OpTake, "k", 2)
+		ask(t, s, driver.OpTake, "old", 2)
 		time.Sleep(50 * time.Second)
-		ask(t, s, ratelimit.OpTake, "k", 1)
+		ask(t, s, driver.OpTake, "k", 1)
 		time.Sleep(15 * time.Second)
 		store.mode.Store(up)
 		time.Sleep(time.Second)
 		for key, want := range map[string]int64{"k": 7, "old": 8} {
-			if left := ask(t, store, ratelimit.OpPeek, key, 1).Remaining; left != want {
+			if left := ask(t, store, driver.OpPeek, key, 1).Remaining; left != want {
 				t.Errorf("%s: %d remain in the store, want %d", key, left, want)
 			}
 		}
@@ -242,13 +243,13 @@ func TestDegradedFrozen(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 4})
 		store.mode.Store(frozen)
-		if n := admit(t, s, "k", ratelimit.SourceLocal); n != 2 {
+		if n := admit(t, s, "k", driver.SourceLocal); n != 2 {
 			t.Fatalf("%d admitted locally", n)
 		}
 		time.Sleep(10 * time.Second)
 		store.mode.Store(up)
 		time.Sleep(time.Second)
-		if left := ask(t, store, ratelimit.OpPeek, "k", 1).Remaining; left < 4 || left > 6 {
+		if left := ask(t, store, driver.OpPeek, "k", 1).Remaining; left < 4 || left > 6 {
 			t.Errorf("%d remain in the store, after 2 of 8 were admitted", left)
 		}
 	})
@@ -260,12 +261,12 @@ func TestDegradedForcesSeldom(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 4})
 		store.mode.Store(gone)
-		ask(t, s, ratelimit.OpTake, "k", 2)
+		ask(t, s, driver.OpTake, "k", 2)
 		store.mode.Store(deaf)
 		time.Sleep(5 * time.Second)
 		store.mode.Store(up)
 		time.Sleep(time.Second)
-		if left := ask(t, store, ratelimit.OpPeek, "k", 1).Remaining; left != 2 {
+		if left := ask(t, store, driver.OpPeek, "k", 1).Remaining; left != 2 {
 			t.Errorf("%d remain in the store, after 2 of 8 were admitted and sent three times",
 				left)
 		}
@@ -285,36 +286,36 @@ func TestDegradedLeavesUndecided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := ask(t, store, ratelimit.OpTake, "k", 1).At // by another process
+		at := ask(t, store, driver.OpTake, "k", 1).At // by another process
 		time.Sleep(time.Millisecond)
 		store.mode.Store(gone)
 		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 			if res, err := l.With(policy).Allow(t.Context(),
-				"k"); res.Source != ratelimit.SourceLocal || err != nil {
+				"k"); res.Source != driver.SourceLocal || err != nil {
 				t.Errorf("%v: %+v, %v", policy, res, err)
 			}
 		}
-		for _, d := range []ratelimit.Demand{{Key: "k", Algorithm: eight, Op: ratelimit.OpReset},
-			{Key: "k", Algorithm: eight, Op: ratelimit.OpGiveBack, N: 1, At: at}} {
-			if res, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrUnavailable) ||
-				res != (ratelimit.Result{}) {
+		for _, d := range []driver.Demand{{Key: "k", Algorithm: eight, Op: driver.OpReset},
+			{Key: "k", Algorithm: eight, Op: driver.OpGiveBack, N: 1, At: at}} {
+			if res, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrUnavailable) ||
+				res != (driver.Result{}) {
 				t.Errorf("%v: %+v, %v", d.Op, res, err)
 			}
 		}
-		over := ratelimit.Demand{Key: "k", Algorithm: eight, N: 5}
-		if res, err := s.Take(t.Context(), over); !errors.Is(err, ratelimit.ErrUnavailable) ||
-			res != (ratelimit.Result{}) {
+		over := driver.Demand{Key: "k", Algorithm: eight, N: 5}
+		if res, err := s.Take(t.Context(), over); !errors.Is(err, driver.ErrUnavailable) ||
+			res != (driver.Result{}) {
 			t.Errorf("more than the share: %+v, %v", res, err)
 		}
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		if res, err := s.Take(canceled,
-			ratelimit.Demand{Key: "k", Algorithm: eight, N: 1}); err == nil || res.Allowed {
+			driver.Demand{Key: "k", Algorithm: eight, N: 1}); err == nil || res.Allowed {
 			t.Errorf("a caller who has left: %+v, %v", res, err)
 		}
 		store.mode.Store(corrupt)
-		if res, err := s.Take(t.Context(), ratelimit.Demand{Key: "corrupt", Algorithm: eight,
-			N: 1}); !errors.Is(err, ratelimit.ErrCorruptState) || res.Allowed {
+		if res, err := s.Take(t.Context(), driver.Demand{Key: "corrupt", Algorithm: eight,
+			N: 1}); !errors.Is(err, driver.ErrCorruptState) || res.Allowed {
 			t.Errorf("corrupt: %+v, %v", res, err)
 		}
 	})
@@ -325,22 +326,22 @@ func TestDegradedGiveBack(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		at := ask(t, s, ratelimit.OpTake, "k", 3).At
+		at := ask(t, s, driver.OpTake, "k", 3).At
 		time.Sleep(time.Millisecond)
-		ask(t, s, ratelimit.OpTake, "k", 1)
+		ask(t, s, driver.OpTake, "k", 1)
 		for i, want := range []int64{2, 3, 3} { // one more than was taken
-			res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight,
-				Op: ratelimit.OpGiveBack, N: 2, At: at})
+			res, err := s.Take(t.Context(), driver.Demand{Key: "k", Algorithm: eight,
+				Op: driver.OpGiveBack, N: 2, At: at})
 			if i == 2 {
 				if err == nil {
 					t.Errorf("gave back what was given back before: %+v", res)
 				}
-			} else if err != nil || res.Source != ratelimit.SourceLocal || res.Remaining != want {
+			} else if err != nil || res.Source != driver.SourceLocal || res.Remaining != want {
 				t.Errorf("%+v, %v, want %d to remain", res, err, want)
 			}
 		}
 		store.mode.Store(up)
-		if left := ask(t, s, ratelimit.OpPeek, "k", 1).Remaining; left != 7 {
+		if left := ask(t, s, driver.OpPeek, "k", 1).Remaining; left != 7 {
 			t.Errorf("%d remain in the store, want 7", left)
 		}
 	})
@@ -351,11 +352,11 @@ func TestDegradedTakeAll(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		ds := []ratelimit.Demand{{Key: "a", Algorithm: eight, N: 3},
+		ds := []driver.Demand{{Key: "a", Algorithm: eight, N: 3},
 			{Key: "b", Algorithm: eight, N: 2}}
-		out := make([]ratelimit.Result, 2)
+		out := make([]driver.Result, 2)
 		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed ||
-			out[0].Remaining != 1 || out[1].Source != ratelimit.SourceLocal {
+			out[0].Remaining != 1 || out[1].Source != driver.SourceLocal {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		if err := s.TakeAll(t.Context(), ds, out); err != nil || out[0].Allowed || !out[1].Allowed {
@@ -363,7 +364,7 @@ func TestDegradedTakeAll(t *testing.T) {
 		}
 		store.mode.Store(up)
 		if err := s.TakeAll(t.Context(), ds, out); err != nil ||
-			out[0].Source != ratelimit.SourceStore || out[0].Remaining != 2 ||
+			out[0].Source != driver.SourceStore || out[0].Remaining != 2 ||
 			out[1].Remaining != 4 {
 			t.Errorf("%+v, %v", out, err)
 		}
@@ -377,16 +378,16 @@ func TestDegradedBounded(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2, MaxKeys: 100})
 		store.mode.Store(gone)
-		if n := admit(t, s, "live", ratelimit.SourceLocal); n != 4 {
+		if n := admit(t, s, "live", driver.SourceLocal); n != 4 {
 			t.Fatal(n)
 		}
 		flood := func() (admitted int) {
 			for i := range 10_000 {
 				res, err := s.Take(t.Context(),
-					ratelimit.Demand{Key: fmt.Sprint(i), Algorithm: eight, N: 1})
+					driver.Demand{Key: fmt.Sprint(i), Algorithm: eight, N: 1})
 				if err == nil && res.Allowed {
 					admitted++
-				} else if !errors.Is(err, ratelimit.ErrUnavailable) {
+				} else if !errors.Is(err, driver.ErrUnavailable) {
 					t.Fatalf("%+v, %v", res, err)
 				}
 			}
@@ -395,7 +396,7 @@ func TestDegradedBounded(t *testing.T) {
 		if n := flood(); n != 99 {
 			t.Errorf("%d keys of the flood admitted, want 99", n)
 		}
-		if ask(t, s, ratelimit.OpTake, "live", 1).Allowed {
+		if ask(t, s, driver.OpTake, "live", 1).Allowed {
 			t.Error("the flood deleted a history")
 		}
 		time.Sleep(2 * time.Minute)
@@ -414,11 +415,11 @@ type caching struct {
 	cached int
 }
 
-func (s *caching) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *caching) TakeAll(_ context.Context, _ []driver.Demand, out []driver.Result) error {
 	for i := range out {
-		out[i] = ratelimit.Result{Limit: 8}
+		out[i] = driver.Result{Limit: 8}
 		if i < s.cached {
-			out[i].Source = ratelimit.SourceCache
+			out[i].Source = driver.SourceCache
 		}
 	}
 	return nil
@@ -432,10 +433,10 @@ func TestDegradedCachedAnswers(t *testing.T) {
 			store := &caching{newOutage(t), cached}
 			s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 			store.mode.Store(gone)
-			ask(t, s, ratelimit.OpPeek, "k", 1)
-			ds := []ratelimit.Demand{{Key: "a", Algorithm: eight, N: 1},
+			ask(t, s, driver.OpPeek, "k", 1)
+			ds := []driver.Demand{{Key: "a", Algorithm: eight, N: 1},
 				{Key: "b", Algorithm: eight, N: 1}}
-			if err := s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)); err != nil {
+			if err := s.TakeAll(t.Context(), ds, make([]driver.Result, 2)); err != nil {
 				t.Fatal(err)
 			}
 			if got := s.Stats().Unavailable; got != (cached == 2) {
@@ -449,12 +450,12 @@ func TestDegradedCachedAnswers(t *testing.T) {
 func TestDegradedOptions(t *testing.T) {
 	store := newOutage(t)
 	for _, tt := range []struct {
-		store ratelimit.Store
+		store driver.Store
 		opts  *layer.DegradedOptions
 	}{{nil, &layer.DegradedOptions{Instances: 1}}, {store, nil}, {store, &layer.DegradedOptions{}},
 		{store, &layer.DegradedOptions{Instances: 1, MaxKeys: -1}}} {
 		s, err := layer.NewDegraded(tt.store, tt.opts)
-		if !errors.Is(err, ratelimit.ErrInvalidOptions) || s != nil {
+		if !errors.Is(err, driver.ErrInvalidOptions) || s != nil {
 			t.Errorf("%+v: %v, %v", tt.opts, s, err)
 		}
 	}
@@ -465,18 +466,18 @@ func TestDegradedClose(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
 		store.mode.Store(gone)
-		ask(t, s, ratelimit.OpTake, "k", 1)
+		ask(t, s, driver.OpTake, "k", 1)
 		for range 2 {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if res, err := s.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: eight,
-			N: 1}); !errors.Is(err, ratelimit.ErrUnavailable) {
+		if res, err := s.Take(t.Context(), driver.Demand{Key: "k", Algorithm: eight,
+			N: 1}); !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%+v, %v", res, err)
 		}
 		store.mode.Store(up)
-		ask(t, s, ratelimit.OpTake, "k", 1)
+		ask(t, s, driver.OpTake, "k", 1)
 	})
 }
 
@@ -486,7 +487,7 @@ func TestDegradedBound(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			const instances, limit, window = 3, 30, 10 * time.Second
-			a := algorithm.SlidingLog(ratelimit.Limit{Max: limit, Window: window})
+			a := algorithm.SlidingLog(driver.Limit{Max: limit, Window: window})
 			store := newOutage(t)
 			var mu sync.Mutex
 			var admitted []time.Time
@@ -499,7 +500,7 @@ func TestDegradedBound(t *testing.T) {
 					for time.Now().Before(end) {
 						time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
 						res, err := s.Take(t.Context(),
-							ratelimit.Demand{Key: "k", Algorithm: a, N: 1})
+							driver.Demand{Key: "k", Algorithm: a, N: 1})
 						if err != nil {
 							t.Error(err)
 						} else if res.Allowed {

@@ -1,5 +1,5 @@
 // Package layer has stores that wrap another store: each forwards to the store inside and adds one
-// thing. They can be nested. If the store inside keeps the contract of [ratelimit.Store], Timeout,
+// thing. They can be nested. If the store inside keeps the contract of [driver.Store], Timeout,
 // Prefix and the breaker keep it. ResetCorrupt keeps it except for corrupt states, and Degraded
 // except in an outage of the store inside and while it records what it admitted in the outage; see
 // there.

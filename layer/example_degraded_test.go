@@ -7,19 +7,20 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
 // Four processes share a store. While it is unavailable, each admits a fourth of every limit.
 func ExampleNewDegraded() {
-	var shared ratelimit.Store = unplugged{} // such as one of package redisstore
+	var shared driver.Store = unplugged{} // such as one of package redisstore
 
 	store, err := layer.NewDegraded(shared, &layer.DegradedOptions{Instances: 4})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 8)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("minute", 8)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -36,10 +37,10 @@ func ExampleNewDegraded() {
 // unplugged is a store that is always unavailable.
 type unplugged struct{}
 
-func (unplugged) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
-	return ratelimit.Result{}, ratelimit.ErrUnavailable
+func (unplugged) Take(context.Context, driver.Demand) (driver.Result, error) {
+	return driver.Result{}, driver.ErrUnavailable
 }
 
-func (unplugged) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
-	return ratelimit.ErrUnavailable
+func (unplugged) TakeAll(context.Context, []driver.Demand, []driver.Result) error {
+	return driver.ErrUnavailable
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -25,7 +26,7 @@ func ExampleNewPrefix() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)))
+		limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("minute", 1)))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -43,7 +44,7 @@ func ExampleNewTimeout() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("minute", 1)))
 	if err != nil {
 		log.Fatal(err)
 	}

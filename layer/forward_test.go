@@ -8,23 +8,23 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
-var perMinute = algorithm.SlidingLog(ratelimit.PerMinute("minute", 7))
+var perMinute = algorithm.SlidingLog(driver.PerMinute("minute", 7))
 
-func unit(key string) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: perMinute, N: 1}
+func unit(key string) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: perMinute, N: 1}
 }
 
 // wrap puts a layer around a store, and fails the test if it cannot.
-type wrap func(t testing.TB, inner ratelimit.Store) ratelimit.Store
+type wrap func(t testing.TB, inner driver.Store) driver.Store
 
-func checked[S ratelimit.Store](t testing.TB, s S, err error) ratelimit.Store {
+func checked[S driver.Store](t testing.TB, s S, err error) driver.Store {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -32,12 +32,12 @@ func checked[S ratelimit.Store](t testing.TB, s S, err error) ratelimit.Store {
 	return s
 }
 
-func timeout(t testing.TB, inner ratelimit.Store) ratelimit.Store {
+func timeout(t testing.TB, inner driver.Store) driver.Store {
 	s, err := layer.NewTimeout(inner, time.Minute)
 	return checked(t, s, err)
 }
 
-func prefix(t testing.TB, inner ratelimit.Store) ratelimit.Store {
+func prefix(t testing.TB, inner driver.Store) driver.Store {
 	s, err := layer.NewPrefix(inner, "api:")
 	return checked(t, s, err)
 }
@@ -64,7 +64,7 @@ func TestLayersConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { memory.Close() })
-				store := ratelimit.Store(memory)
+				store := driver.Store(memory)
 				for _, w := range slices.Backward(around) {
 					store = w(t, store)
 				}
@@ -86,7 +86,7 @@ func TestInvalidLayers(t *testing.T) {
 		"Prefix of nothing":  func() error { _, err := layer.NewPrefix(nil, "p"); return err },
 		"empty Prefix":       func() error { _, err := layer.NewPrefix(inner, ""); return err },
 	} {
-		if err := make(); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		if err := make(); !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestLayersPassOn(t *testing.T) {
 		if _, err := store.Take(t.Context(), unit("k")); err != errBroken {
 			t.Errorf("%s: %v", name, err)
 		}
-		ds, out := []ratelimit.Demand{unit("k"), unit("l")}, make([]ratelimit.Result, 2)
+		ds, out := []driver.Demand{unit("k"), unit("l")}, make([]driver.Result, 2)
 		if err := store.TakeAll(t.Context(), ds, out); err != errBroken {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -110,29 +110,29 @@ func TestLayersPassOn(t *testing.T) {
 }
 
 // errBroken must be the very one that arrives.
-var errBroken = errors.Join(ratelimit.ErrOutcomeUnknown)
+var errBroken = errors.Join(driver.ErrOutcomeUnknown)
 
 // broken is a store that is unavailable. It allocates nothing.
 type broken struct{}
 
-func (broken) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
-	return ratelimit.Result{}, errBroken
+func (broken) Take(context.Context, driver.Demand) (driver.Result, error) {
+	return driver.Result{}, errBroken
 }
 
-func (broken) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (broken) TakeAll(context.Context, []driver.Demand, []driver.Result) error {
 	return errBroken
 }
 
 // hanging is a store that does nothing until the context ends.
 type hanging struct{}
 
-func (hanging) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+func (hanging) Take(ctx context.Context, _ driver.Demand) (driver.Result, error) {
 	<-ctx.Done()
-	return ratelimit.Result{}, errors.Join(ratelimit.ErrOutcomeUnknown, ctx.Err())
+	return driver.Result{}, errors.Join(driver.ErrOutcomeUnknown, ctx.Err())
 }
 
-func (s hanging) TakeAll(ctx context.Context, _ []ratelimit.Demand, _ []ratelimit.Result) error {
-	_, err := s.Take(ctx, ratelimit.Demand{})
+func (s hanging) TakeAll(ctx context.Context, _ []driver.Demand, _ []driver.Result) error {
+	_, err := s.Take(ctx, driver.Demand{})
 	return err
 }
 
@@ -189,17 +189,17 @@ func TestTimeout(t *testing.T) {
 
 // recorder notes the demands that reach the store inside.
 type recorder struct {
-	ratelimit.Store
+	driver.Store
 	keys []string
 }
 
-func (s *recorder) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *recorder) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	s.keys = append(s.keys, d.Key)
 	return s.Store.Take(ctx, d)
 }
 
 func (s *recorder) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	for _, d := range ds {
 		s.keys = append(s.keys, d.Key)
@@ -213,8 +213,8 @@ func TestPrefix(t *testing.T) {
 	if _, err := store.Take(t.Context(), unit("k")); err != nil {
 		t.Fatal(err)
 	}
-	ds := []ratelimit.Demand{unit("k"), unit("api:k"), unit("\x00{")}
-	out := make([]ratelimit.Result, 3)
+	ds := []driver.Demand{unit("k"), unit("api:k"), unit("\x00{")}
+	out := make([]driver.Result, 3)
 	if err := store.TakeAll(t.Context(), ds, out); err != nil || out[0].Remaining != 5 ||
 		out[1].Remaining != 6 {
 		t.Fatalf("%+v, %v", out, err)
@@ -226,11 +226,11 @@ func TestPrefix(t *testing.T) {
 		"api:\x00{"}; !slices.Equal(inner.keys, want) {
 		t.Errorf("keys inside %q, want %q", inner.keys, want)
 	}
-	if _, err := store.Take(t.Context(), unit("")); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+	if _, err := store.Take(t.Context(), unit("")); !errors.Is(err, driver.ErrInvalidDemand) {
 		t.Errorf("an empty key: %v", err)
 	}
-	if err := store.TakeAll(t.Context(), []ratelimit.Demand{unit("k"), unit("")},
-		make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+	if err := store.TakeAll(t.Context(), []driver.Demand{unit("k"), unit("")},
+		make([]driver.Result, 2)); !errors.Is(err, driver.ErrInvalidDemand) {
 		t.Errorf("an empty key among others: %v", err)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
@@ -47,17 +47,17 @@ type ledger struct {
 
 // debt is what is owed on one state. The ledger's mu guards it.
 type debt struct {
-	force   ratelimit.Demand // records the debt; has a copy of the key, and no N
-	units   int64            // of a block, when it ends: in µs on the clock of local
-	attempt *attempt         // nil: owed
-	unknown int              // attempts whose outcome is unknown
+	force   driver.Demand // records the debt; has a copy of the key, and no N
+	units   int64         // of a block, when it ends: in µs on the clock of local
+	attempt *attempt      // nil: owed
+	unknown int           // attempts whose outcome is unknown
 }
 
 // attempt is a try to record a debt. Its fields do not change, except for err.
 type attempt struct {
 	debt  *debt
-	units int64            // owed when it began
-	force ratelimit.Demand // N is what still counts of them, which may be 0
+	units int64         // owed when it began
+	force driver.Demand // N is what still counts of them, which may be 0
 	done  chan struct{}
 	err   error // after done: why the debt is not recorded
 }
@@ -74,7 +74,7 @@ const (
 // stateID identifies a state.
 type stateID struct{ key, limit, algorithm string }
 
-func idOf(d ratelimit.Demand) stateID {
+func idOf(d driver.Demand) stateID {
 	return stateID{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
 }
 
@@ -94,18 +94,18 @@ const (
 
 var (
 	errNotLocal  = errors.New("only the store can give back or reset")
-	errOverShare = fmt.Errorf("%w: more units than this process's share", ratelimit.ErrCapacity)
-	errNoRoom    = fmt.Errorf("%w: too many keys", ratelimit.ErrCapacity)
+	errOverShare = fmt.Errorf("%w: more units than this process's share", driver.ErrCapacity)
+	errNoRoom    = fmt.Errorf("%w: too many keys", driver.ErrCapacity)
 )
 
 // take decides ds locally. What it admits becomes debts.
-func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
-	scaled := make([]ratelimit.Demand, len(ds))
+func (l *ledger) take(ds []driver.Demand, out []driver.Result) error {
+	scaled := make([]driver.Demand, len(ds))
 	for i, d := range ds {
 		switch {
-		case d.Op > ratelimit.OpForce:
+		case d.Op > driver.OpForce:
 			return errNotLocal
-		case !l.scale(&d) || d.Op != ratelimit.OpForce && d.N > d.Algorithm.Limit().Max:
+		case !l.scale(&d) || d.Op != driver.OpForce && d.N > d.Algorithm.Limit().Max:
 			return errOverShare
 		}
 		scaled[i] = d
@@ -130,7 +130,7 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 		if writes(d) {
 			l.owe(d, out[i].At)
 		}
-		if d.Op != ratelimit.OpPeek {
+		if d.Op != driver.OpPeek {
 			out[i].At += localStamp
 		}
 	}
@@ -141,15 +141,15 @@ func (l *ledger) take(ds []ratelimit.Demand, out []ratelimit.Result) error {
 // is in flight, giveBack returns that attempt, which has to end first: units that it records can no
 // longer be given back, since their record in the store has another stamp.
 func (l *ledger) giveBack(
-	ds []ratelimit.Demand, out []ratelimit.Result,
+	ds []driver.Demand, out []driver.Result,
 ) (ok bool, busy *attempt) {
 	for _, d := range ds {
-		if d.Op != ratelimit.OpGiveBack || d.At < localStamp {
+		if d.Op != driver.OpGiveBack || d.At < localStamp {
 			return false, nil
 		}
 	}
-	scaled := make([]ratelimit.Demand, len(ds))
-	before := make([]ratelimit.Result, len(ds))
+	scaled := make([]driver.Demand, len(ds))
+	before := make([]driver.Result, len(ds))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, d := range ds {
@@ -187,7 +187,7 @@ func (l *ledger) giveBack(
 }
 
 // attemptOn returns an attempt to record the debt on a state of ds, or nil. mu is held.
-func (l *ledger) attemptOn(ds []ratelimit.Demand) *attempt {
+func (l *ledger) attemptOn(ds []driver.Demand) *attempt {
 	for _, d := range ds {
 		if o := l.debts[idOf(d)]; o != nil && o.attempt != nil {
 			return o.attempt
@@ -198,18 +198,18 @@ func (l *ledger) attemptOn(ds []ratelimit.Demand) *attempt {
 
 // track tracks what the store inside has decided, so that it counts in local decisions. admitted
 // and seen are as in trackBlock.
-func (l *ledger) track(d ratelimit.Demand, res ratelimit.Result, admitted bool, seen int64) {
+func (l *ledger) track(d driver.Demand, res driver.Result, admitted bool, seen int64) {
 	switch {
 	case isBlock(d.Algorithm):
 		l.trackBlock(d, res, admitted, seen)
 		return
-	case admitted && d.Op == ratelimit.OpReset:
+	case admitted && d.Op == driver.OpReset:
 		l.reset(d)
 		return
 	case !admitted || !writes(d):
 		return
 	}
-	d.Op = ratelimit.OpForce
+	d.Op = driver.OpForce
 	if !l.scale(&d) {
 		l.untracked.Add(1)
 	} else if _, err := l.local.Take(context.Background(), d); err != nil {
@@ -218,15 +218,15 @@ func (l *ledger) track(d ratelimit.Demand, res ratelimit.Result, admitted bool, 
 }
 
 // reset removes what is known of d's state.
-func (l *ledger) reset(d ratelimit.Demand) {
+func (l *ledger) reset(d driver.Demand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(d)
 }
 
 // forget is reset. mu is held.
-func (l *ledger) forget(d ratelimit.Demand) {
-	d.Op, d.N, d.At = ratelimit.OpReset, 0, 0
+func (l *ledger) forget(d driver.Demand) {
+	d.Op, d.N, d.At = driver.OpReset, 0, 0
 	_, _ = l.local.Take(context.Background(), d) // it fails only when closed
 	if o := l.debts[idOf(d)]; o != nil {
 		l.reduce(o, o.units)
@@ -235,7 +235,7 @@ func (l *ledger) forget(d ratelimit.Demand) {
 
 // begin returns the attempt to record the debt on d's state, or nil if there is no debt. The caller
 // runs a new attempt, and calls finish.
-func (l *ledger) begin(d ratelimit.Demand) (a *attempt, isNew bool) {
+func (l *ledger) begin(d driver.Demand) (a *attempt, isNew bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := l.debts[idOf(d)]
@@ -298,7 +298,7 @@ func (l *ledger) expire() {
 // hasRoom reports whether there is room for the debts that ds may become. Both their number and the
 // bytes of their keys are bounded: a key is held whole, since the store needs it. mu is held, as in
 // owe, reduce, newAttempt and unexpired.
-func (l *ledger) hasRoom(ds []ratelimit.Demand) bool {
+func (l *ledger) hasRoom(ds []driver.Demand) bool {
 	more, bytes := 0, 0
 	for _, d := range ds {
 		if writes(d) && l.debts[idOf(d)] == nil {
@@ -312,7 +312,7 @@ func (l *ledger) hasRoom(ds []ratelimit.Demand) bool {
 
 // owe adds d's units to the debt on its state. at is when they were admitted, on the clock of
 // local.
-func (l *ledger) owe(d ratelimit.Demand, at int64) {
+func (l *ledger) owe(d driver.Demand, at int64) {
 	o := l.debts[idOf(d)]
 	if o == nil {
 		d.Key = strings.Clone(d.Key) // the caller's may be a part of something large
@@ -327,9 +327,9 @@ func (l *ledger) owe(d ratelimit.Demand, at int64) {
 		l.blocks.Add(1)
 		o.units = max(o.units, endOfBlock(d, at))
 	} else {
-		o.units = min(o.units+d.N, ratelimit.MaxUnits)
+		o.units = min(o.units+d.N, driver.MaxUnits)
 	}
-	o.force = ratelimit.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: ratelimit.OpForce}
+	o.force = driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpForce}
 }
 
 // reduce removes units from a debt, and the debt with the last of them. A block whose end is later
@@ -373,11 +373,11 @@ func (l *ledger) unexpired(o *debt) int64 {
 // scale multiplies d's units by the number of instances. So d is decided on the whole limit as it
 // would be on this process's share. It reports false if there are too many units. A
 // block has no share.
-func (l *ledger) scale(d *ratelimit.Demand) bool {
+func (l *ledger) scale(d *driver.Demand) bool {
 	if isBlock(d.Algorithm) {
 		return true
 	}
-	if d.N > ratelimit.MaxUnits/l.instances {
+	if d.N > driver.MaxUnits/l.instances {
 		return false
 	}
 	d.N *= l.instances
@@ -385,11 +385,11 @@ func (l *ledger) scale(d *ratelimit.Demand) bool {
 }
 
 // unscale returns the Result of a scaled demand in units of this process's share.
-func (l *ledger) unscale(d ratelimit.Demand, res ratelimit.Result) ratelimit.Result {
+func (l *ledger) unscale(d driver.Demand, res driver.Result) driver.Result {
 	if !isBlock(d.Algorithm) {
 		res.Limit /= l.instances
 		res.Remaining /= l.instances
 	}
-	res.Source = ratelimit.SourceLocal
+	res.Source = driver.SourceLocal
 	return res
 }

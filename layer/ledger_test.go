@@ -5,29 +5,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestDebt leads a debt through its states.
 func TestDebt(t *testing.T) {
-	five := algorithm.SlidingLog(ratelimit.Limit{Name: "five", Max: 5, Window: time.Minute})
-	on := func(op ratelimit.Op, n int64) ratelimit.Demand {
-		return ratelimit.Demand{Key: "k", Algorithm: five, Op: op, N: n}
+	five := algorithm.SlidingLog(driver.Limit{Name: "five", Max: 5, Window: time.Minute})
+	on := func(op driver.Op, n int64) driver.Demand {
+		return driver.Demand{Key: "k", Algorithm: five, Op: op, N: n}
 	}
 	var l *ledger
 	take := func(n int64) {
 		t.Helper()
-		out := make([]ratelimit.Result, 1)
-		err := l.take([]ratelimit.Demand{on(ratelimit.OpTake, n)}, out)
+		out := make([]driver.Result, 1)
+		err := l.take([]driver.Demand{on(driver.OpTake, n)}, out)
 		if err != nil || !out[0].Allowed {
 			t.Fatalf("take of %d: %+v, %v", n, out[0], err)
 		}
 	}
 	begin := func() *attempt {
 		t.Helper()
-		a, isNew := l.begin(on(ratelimit.OpTake, 1))
+		a, isNew := l.begin(on(driver.OpTake, 1))
 		if a == nil || !isNew {
 			t.Fatalf("no new attempt: %+v", a)
 		}
@@ -35,7 +35,7 @@ func TestDebt(t *testing.T) {
 	}
 	unknownTimes := func(n int) {
 		for range n {
-			l.finish(begin(), unknown, ratelimit.ErrOutcomeUnknown)
+			l.finish(begin(), unknown, driver.ErrOutcomeUnknown)
 		}
 	}
 	for _, tt := range []struct {
@@ -44,14 +44,14 @@ func TestDebt(t *testing.T) {
 		want int64 // units owed at the end
 	}{
 		{"peeked", func() {
-			d := []ratelimit.Demand{on(ratelimit.OpPeek, 2)}
-			if err := l.take(d, make([]ratelimit.Result, 1)); err != nil {
+			d := []driver.Demand{on(driver.OpPeek, 2)}
+			if err := l.take(d, make([]driver.Result, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}, 0},
 		{"admitted twice", func() { take(2); take(1) }, 3},
 		{"recorded", func() { take(2); l.finish(begin(), settled, nil) }, 0},
-		{"not sent", func() { take(2); l.finish(begin(), notSent, ratelimit.ErrUnavailable) }, 2},
+		{"not sent", func() { take(2); l.finish(begin(), notSent, driver.ErrUnavailable) }, 2},
 		{"unknown twice", func() { take(2); unknownTimes(2) }, 2},
 		{"unknown three times", func() { take(2); unknownTimes(3) }, 0},
 		{"admitted while being recorded", func() {
@@ -63,18 +63,18 @@ func TestDebt(t *testing.T) {
 		{"one attempt at a time", func() {
 			take(2)
 			a := begin()
-			if b, isNew := l.begin(on(ratelimit.OpTake, 1)); b != a || isNew {
+			if b, isNew := l.begin(on(driver.OpTake, 1)); b != a || isNew {
 				t.Errorf("another attempt: %+v", b)
 			}
 			if more := l.beginSome(9); len(more) != 0 {
 				t.Errorf("%d other attempts", len(more))
 			}
 		}, 2},
-		{"reset", func() { take(2); l.reset(on(ratelimit.OpReset, 0)) }, 0},
+		{"reset", func() { take(2); l.reset(on(driver.OpReset, 0)) }, 0},
 		{"reset and admitted while being recorded", func() {
 			take(2)
 			a := begin()
-			l.reset(on(ratelimit.OpReset, 0))
+			l.reset(on(driver.OpReset, 0))
 			take(1)
 			l.finish(a, settled, nil)
 		}, 1},
@@ -123,15 +123,15 @@ func TestDebt(t *testing.T) {
 
 // stumbling is an algorithm whose Step panics once when armed.
 type stumbling struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	armed *bool
 }
 
 func (stumbling) Name() string { return "stumbling" }
 
 func (s stumbling) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	if *s.armed {
 		*s.armed = false
 		panic("stumbled")
@@ -147,9 +147,9 @@ func TestPanicBeforeAttempt(t *testing.T) {
 	}
 	defer local.Close()
 	l := &ledger{local: local, instances: 1, maxDebts: 1, debts: make(map[stateID]*debt)}
-	a := stumbling{algorithm.SlidingLog(ratelimit.PerMinute("minute", 5)), new(bool)}
-	d := ratelimit.Demand{Key: "k", Algorithm: a, N: 2}
-	if err := l.take([]ratelimit.Demand{d}, make([]ratelimit.Result, 1)); err != nil {
+	a := stumbling{algorithm.SlidingLog(driver.PerMinute("minute", 5)), new(bool)}
+	d := driver.Demand{Key: "k", Algorithm: a, N: 2}
+	if err := l.take([]driver.Demand{d}, make([]driver.Result, 1)); err != nil {
 		t.Fatal(err)
 	}
 	*a.armed = true

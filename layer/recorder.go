@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // recorder records the debts of a ledger in the store: the debt on a state before the next demand
 // on it, all others in the background.
 type recorder struct {
-	store        ratelimit.Store
+	store        driver.Store
 	ledger       *ledger
 	availability *availability
 	background   *background
@@ -34,7 +34,7 @@ type recorder struct {
 // recordBefore records the debt on d's state, before the store decides d. The attempts do not end
 // with ctx, since other callers may wait for them. There is more than one if something is admitted
 // locally during the first.
-func (r *recorder) recordBefore(ctx context.Context, d ratelimit.Demand) error {
+func (r *recorder) recordBefore(ctx context.Context, d driver.Demand) error {
 	for {
 		a, isNew := r.ledger.begin(d)
 		if a == nil {
@@ -50,7 +50,7 @@ func (r *recorder) recordBefore(ctx context.Context, d ratelimit.Demand) error {
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("%w: units that were admitted locally are not recorded yet: %w",
-				ratelimit.ErrUnavailable, ctx.Err())
+				driver.ErrUnavailable, ctx.Err())
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (r *recorder) start(a *attempt) {
 
 // force records d in the store. If the store was unavailable, a peek has to succeed first: a server
 // that only hung would in the end record every force that was sent to it.
-func (r *recorder) force(d ratelimit.Demand) (outcome, error) {
+func (r *recorder) force(d driver.Demand) (outcome, error) {
 	if d.N == 0 {
 		return settled, nil
 	}
@@ -93,10 +93,10 @@ func (r *recorder) force(d ratelimit.Demand) (outcome, error) {
 	// Not ctx: the end of recordTimeout is a failure of the store.
 	r.availability.failed(context.Background(), d, err)
 	switch {
-	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+	case errors.Is(err, driver.ErrOutcomeUnknown):
 		r.unconfirmed.Add(d.N)
 		return unknown, err
-	case !errors.Is(err, ratelimit.ErrUnavailable), errors.Is(err, ratelimit.ErrCorruptState):
+	case !errors.Is(err, driver.ErrUnavailable), errors.Is(err, driver.ErrCorruptState):
 		return settled, nil // the store will never record it
 	}
 	return notSent, err

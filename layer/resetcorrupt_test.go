@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -30,13 +31,13 @@ func TestResetCorruptConformance(t *testing.T) {
 }
 
 // spoiling is an algorithm whose Force leaves a state that none of its steps wrote.
-type spoiling struct{ ratelimit.Algorithm }
+type spoiling struct{ driver.Algorithm }
 
-func (s spoiling) Step([]byte, int64, ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
-	return []byte("?"), time.Hour, ratelimit.Result{Allowed: true}
+func (s spoiling) Step([]byte, int64, driver.Demand) ([]byte, time.Duration, driver.Result) {
+	return []byte("?"), time.Hour, driver.Result{Allowed: true}
 }
 
-func spoilState(t *testing.T, s ratelimit.Store, d ratelimit.Demand) {
+func spoilState(t *testing.T, s driver.Store, d driver.Demand) {
 	t.Helper()
 	d.Algorithm = spoiling{d.Algorithm}
 	if _, err := s.Take(t.Context(), d); err != nil {
@@ -51,16 +52,16 @@ func TestResetCorrupt(t *testing.T) {
 	}
 	defer m.Close()
 	s := layer.NewResetCorrupt(m)
-	three := algorithm.SlidingLog(ratelimit.PerDay("day", 3))
-	for i, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce,
-		ratelimit.OpGiveBack} {
-		d := ratelimit.Demand{Key: op.String(), Algorithm: three, Op: op, N: 1}
+	three := algorithm.SlidingLog(driver.PerDay("day", 3))
+	for i, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
+		driver.OpGiveBack} {
+		d := driver.Demand{Key: op.String(), Algorithm: three, Op: op, N: 1}
 		spoilState(t, m, d)
-		if _, err := m.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrCorruptState) {
+		if _, err := m.Take(t.Context(), d); !errors.Is(err, driver.ErrCorruptState) {
 			t.Fatalf("%v: the state is not corrupt: %v", op, err)
 		}
 		want := int64(3)
-		if op == ratelimit.OpTake || op == ratelimit.OpForce {
+		if op == driver.OpTake || op == driver.OpForce {
 			want = 2
 		}
 		if res, err := s.Take(t.Context(), d); err != nil || !res.Allowed || res.Remaining != want {
@@ -79,17 +80,17 @@ func TestResetCorruptTakeAll(t *testing.T) {
 	}
 	defer m.Close()
 	s := layer.NewResetCorrupt(m)
-	ds := make([]ratelimit.Demand, 4)
+	ds := make([]driver.Demand, 4)
 	for i := range ds {
-		ds[i] = ratelimit.Demand{Key: string(rune('a' + i)),
-			Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", 3)), N: 1}
+		ds[i] = driver.Demand{Key: string(rune('a' + i)),
+			Algorithm: algorithm.SlidingLog(driver.PerDay("day", 3)), N: 1}
 		if _, err := m.Take(t.Context(), ds[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	spoilState(t, m, ds[1])
 	spoilState(t, m, ds[3])
-	out := make([]ratelimit.Result, len(ds))
+	out := make([]driver.Result, len(ds))
 	if err := s.TakeAll(t.Context(), ds, out); err != nil {
 		t.Fatal(err)
 	}
@@ -113,19 +114,19 @@ func TestResetCorruptTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := layer.NewResetCorrupt(m)
-		d := ratelimit.Demand{Key: "k",
-			Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", limit)), N: 1}
+		d := driver.Demand{Key: "k",
+			Algorithm: algorithm.SlidingLog(driver.PerDay("day", limit)), N: 1}
 		spoilState(t, m, d)
 		var wg sync.WaitGroup
 		var admitted atomic.Int64
 		for i := range callers {
 			wg.Go(func() {
-				out := make([]ratelimit.Result, 1)
+				out := make([]driver.Result, 1)
 				var err error
 				if i%2 == 0 {
 					out[0], err = s.Take(t.Context(), d)
 				} else {
-					err = s.TakeAll(t.Context(), []ratelimit.Demand{d}, out)
+					err = s.TakeAll(t.Context(), []driver.Demand{d}, out)
 				}
 				if err != nil {
 					t.Error(err)
@@ -150,41 +151,41 @@ type stubborn struct {
 	resetErr error
 }
 
-func (s *stubborn) Take(_ context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *stubborn) Take(_ context.Context, d driver.Demand) (driver.Result, error) {
 	s.calls.Add(1)
-	if d.Op == ratelimit.OpReset {
-		return ratelimit.Result{}, s.resetErr
+	if d.Op == driver.OpReset {
+		return driver.Result{}, s.resetErr
 	}
-	return ratelimit.Result{}, ratelimit.ErrCorruptState
+	return driver.Result{}, driver.ErrCorruptState
 }
 
-func (s *stubborn) TakeAll(_ context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *stubborn) TakeAll(_ context.Context, ds []driver.Demand, out []driver.Result) error {
 	s.calls.Add(1)
-	return ratelimit.ErrCorruptState
+	return driver.ErrCorruptState
 }
 
 // TestResetCorruptInVain checks that a demand on a state that stays corrupt fails after one more
 // attempt.
 func TestResetCorruptInVain(t *testing.T) {
-	for _, resetErr := range []error{nil, ratelimit.ErrOutcomeUnknown} {
+	for _, resetErr := range []error{nil, driver.ErrOutcomeUnknown} {
 		inside := &stubborn{resetErr: resetErr}
 		s := layer.NewResetCorrupt(inside)
-		l, err := ratelimit.New(s, algorithm.SlidingLog(ratelimit.PerDay("day", 3)))
+		l, err := ratelimit.New(s, algorithm.SlidingLog(driver.PerDay("day", 3)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if res, err := l.With(ratelimit.FailOpen).Allow(t.Context(), "k"); res.Allowed ||
-			!errors.Is(err, ratelimit.ErrCorruptState) {
+			!errors.Is(err, driver.ErrCorruptState) {
 			t.Errorf("%+v, %v", res, err)
 		}
 		if n := inside.calls.Load(); n > 4 {
 			t.Errorf("%d calls", n)
 		}
-		ds := []ratelimit.Demand{{Key: "k",
-			Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", 3)), N: 1}}
-		out := make([]ratelimit.Result, 1)
+		ds := []driver.Demand{{Key: "k",
+			Algorithm: algorithm.SlidingLog(driver.PerDay("day", 3)), N: 1}}
+		out := make([]driver.Result, 1)
 		if err := s.TakeAll(t.Context(), ds, out); out[0].Allowed ||
-			!errors.Is(err, ratelimit.ErrCorruptState) {
+			!errors.Is(err, driver.ErrCorruptState) {
 			t.Errorf("%+v, %v", out[0], err)
 		}
 		if n := inside.calls.Load(); n > 9 {
@@ -199,11 +200,11 @@ type waiting struct {
 	resetting chan struct{}
 }
 
-func (s *waiting) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op == ratelimit.OpReset {
+func (s *waiting) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if d.Op == driver.OpReset {
 		close(s.resetting)
 		<-ctx.Done()
-		return ratelimit.Result{}, ratelimit.ErrUnavailable
+		return driver.Result{}, driver.ErrUnavailable
 	}
 	return s.stubborn.Take(ctx, d)
 }
@@ -213,19 +214,19 @@ func (s *waiting) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resul
 func TestResetCorruptLeaves(t *testing.T) {
 	inside := &waiting{resetting: make(chan struct{})}
 	s := layer.NewResetCorrupt(inside)
-	d := ratelimit.Demand{Key: "k",
-		Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", 3)), N: 1}
+	d := driver.Demand{Key: "k",
+		Algorithm: algorithm.SlidingLog(driver.PerDay("day", 3)), N: 1}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = s.Take(ctx, d) })
 	<-inside.resetting
 	for range 2 {
 		soon, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		if _, err := s.Take(soon, d); !errors.Is(err, ratelimit.ErrCorruptState) {
+		if _, err := s.Take(soon, d); !errors.Is(err, driver.ErrCorruptState) {
 			t.Error(err)
 		}
-		if err := s.TakeAll(soon, []ratelimit.Demand{d},
-			make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrCorruptState) {
+		if err := s.TakeAll(soon, []driver.Demand{d},
+			make([]driver.Result, 1)); !errors.Is(err, driver.ErrCorruptState) {
 			t.Error(err)
 		}
 		stop()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Timeout is a store whose calls end in time, provided that the store inside observes contexts as
@@ -13,27 +13,27 @@ import (
 // one is for stores that have none, and for a shorter one where several limiters use one store.
 // Create one with [NewTimeout]. It is safe for concurrent use.
 type Timeout struct {
-	store ratelimit.Store
+	store driver.Store
 	after time.Duration
 }
 
-var _ ratelimit.Store = (*Timeout)(nil)
+var _ driver.Store = (*Timeout)(nil)
 
 // NewTimeout returns a store that gives each call of store no more time than after, which has no
 // default; a context with an earlier deadline shortens it. An error wraps
-// [ratelimit.ErrInvalidOptions].
-func NewTimeout(store ratelimit.Store, after time.Duration) (*Timeout, error) {
+// [driver.ErrInvalidOptions].
+func NewTimeout(store driver.Store, after time.Duration) (*Timeout, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no store", driver.ErrInvalidOptions)
 	}
 	if after <= 0 {
-		return nil, fmt.Errorf("%w: timeout %v is not positive", ratelimit.ErrInvalidOptions, after)
+		return nil, fmt.Errorf("%w: timeout %v is not positive", driver.ErrInvalidOptions, after)
 	}
 	return &Timeout{store, after}, nil
 }
 
 // Take decides one demand. Result and error are those of the store inside.
-func (s *Timeout) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *Timeout) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	return s.store.Take(ctx, d)
@@ -41,7 +41,7 @@ func (s *Timeout) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resul
 
 // TakeAll decides several demands as one. Results and error are those of the store inside.
 func (s *Timeout) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
 )
 
@@ -60,7 +61,7 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 		m.failures[op] = make(map[string]*options)
 		for _, class := range errorClasses() {
 			m.failures[op][class] = newOptions([]attribute.KeyValue{
-				opKey.String(ratelimit.Op(op).String()), errorKey.String(class)})
+				opKey.String(driver.Op(op).String()), errorKey.String(class)})
 		}
 	}
 	meter := provider.Meter(scope)
@@ -116,7 +117,7 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 		if o.N > 0 {
 			m.units.Add(ctx, o.N, opts.add...)
 		}
-		if o.Op == ratelimit.OpTake && o.N > 0 && o.Admitted() && nearLimit(res) {
+		if o.Op == driver.OpTake && o.N > 0 && o.Admitted() && nearLimit(res) {
 			m.near.Add(ctx, 1, series.only.add...)
 		}
 	}
@@ -159,7 +160,7 @@ func outcomeOf(o *ratelimit.Observation, i int) outcome {
 	switch {
 	case o.Err != nil:
 		return failed
-	case o.Op > ratelimit.OpPeek: // never refused
+	case o.Op > driver.OpPeek: // never refused
 		return admitted
 	case !o.Results[i].Allowed:
 		return refused
@@ -191,9 +192,9 @@ var classes = []struct {
 	{ratelimit.ErrInvalidLimit, "invalid"},
 	{ratelimit.ErrDuplicateDemand, "invalid"},
 	{ratelimit.ErrOutcomeUnknown, "outcome_unknown"},
-	{ratelimit.ErrCapacity, "capacity"},
-	{ratelimit.ErrCorruptState, "corrupt_state"},
-	{ratelimit.ErrClosed, "closed"},
+	{driver.ErrCapacity, "capacity"},
+	{driver.ErrCorruptState, "corrupt_state"},
+	{driver.ErrClosed, "closed"},
 	{serverstore.ErrDenied, "denied"},
 	{ratelimit.ErrUnavailable, "unavailable"},
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 var outcomeNames = [numOutcomes]string{"admitted", "refused", "refused_by_other", "error"}
 
 const (
-	numOps     = int(ratelimit.OpReset) + 1
+	numOps     = int(driver.OpReset) + 1
 	numSources = int(ratelimit.SourceOpen) + 1
 )
 
@@ -75,7 +76,7 @@ func (s *limitSeries) see(l ratelimit.Limit) {
 
 func (s *limitSeries) seconds() float64 { return time.Duration(s.window.Load()).Seconds() }
 
-func (s *limitSeries) decision(op ratelimit.Op, o outcome, source ratelimit.Source) *options {
+func (s *limitSeries) decision(op driver.Op, o outcome, source ratelimit.Source) *options {
 	if o == failed {
 		source = 0
 	}
@@ -91,7 +92,7 @@ func (s *limitSeries) decision(op ratelimit.Op, o outcome, source ratelimit.Sour
 	return p.Load()
 }
 
-func (s *limitSeries) shadow(op ratelimit.Op, o, live outcome) *options {
+func (s *limitSeries) shadow(op driver.Op, o, live outcome) *options {
 	p := &s.shadows[op][o][live]
 	if made := p.Load(); made != nil {
 		return made

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
@@ -152,7 +153,7 @@ func invalid(format string, args ...any) error {
 // units is one, such as a claim on a block. A wait that was given up counts once, if it was
 // refused. Errors do not count, and neither do limits that admit a call that another limit refuses.
 func (s *Sketch) Observe(_ context.Context, o ratelimit.Observation) {
-	if o.Op != ratelimit.OpTake && o.Op != ratelimit.OpPeek {
+	if o.Op != driver.OpTake && o.Op != driver.OpPeek {
 		return
 	}
 	for i, res := range o.Results {

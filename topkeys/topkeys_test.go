@@ -18,6 +18,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/heap"
 	"github.com/truewindow/ratelimit/topkeys"
 )
@@ -38,7 +39,7 @@ func newSketch(t testing.TB, opts *topkeys.Options) *topkeys.Sketch {
 // refused is the observation of a take that a limit refused.
 func refused(limit, key string) ratelimit.Observation {
 	return ratelimit.Observation{
-		Key: key, Op: ratelimit.OpTake, N: 1,
+		Key: key, Op: driver.OpTake, N: 1,
 		Limits:  []ratelimit.Limit{{Name: limit, Max: 1, Window: time.Second}},
 		Results: []ratelimit.Result{{Limit: 1, RetryAfter: time.Second}},
 	}
@@ -128,7 +129,7 @@ func TestWhatCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = store.Close()
-		if _, err := limiter.Allow(ctx, "a"); !errors.Is(err, ratelimit.ErrClosed) {
+		if _, err := limiter.Allow(ctx, "a"); !errors.Is(err, driver.ErrClosed) {
 			t.Fatal(err)
 		}
 		expect("errors", []string{"a=3"}, []string{"a=1"})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/upstream"
 )
 
@@ -319,8 +320,8 @@ func TestCoolDownNotRecorded(t *testing.T) {
 // forceless is a store that is unavailable for what is forced.
 type forceless struct{ ratelimit.Store }
 
-func (f forceless) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op == ratelimit.OpForce {
+func (f forceless) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	if d.Op == driver.OpForce {
 		return ratelimit.Result{}, ratelimit.ErrUnavailable
 	}
 	return f.Store.Take(ctx, d)

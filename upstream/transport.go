@@ -11,6 +11,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Defaults of [Options].
@@ -48,7 +49,7 @@ type Options struct {
 	// read the body. Nil means DefaultCoolDown after status 429 and none after others.
 	CoolDown func(*http.Response) time.Duration
 	// MaxCoolDown is the longest cool-down, whatever is required, from 1ms to
-	// ratelimit.MaxWindow. 0 means DefaultMaxCoolDown.
+	// driver.MaxWindow. 0 means DefaultMaxCoolDown.
 	MaxCoolDown time.Duration
 	// NoWait makes a request fail at once if it may not be sent now.
 	NoWait bool
@@ -95,7 +96,7 @@ func New(store ratelimit.Store, opts *Options, limits ...ratelimit.Limit) (*Tran
 	}
 	// The longest time is the same for all transports, because a block ends no later than the
 	// longest time of the transport that reads it.
-	block := algorithm.Blocking(limits[0].Name+".cooldown", ratelimit.MaxWindow)
+	block := algorithm.Blocking(limits[0].Name+".cooldown", driver.MaxWindow)
 	if t.limiter, err = t.options.limiter(store, append(algorithms, block)...); err != nil {
 		return nil, err
 	}
@@ -169,13 +170,13 @@ func (o *Options) setDefaults() error {
 	if o.MaxCoolDown == 0 {
 		o.MaxCoolDown = DefaultMaxCoolDown
 	}
-	if o.Margin > ratelimit.MaxWindow {
+	if o.Margin > driver.MaxWindow {
 		return fmt.Errorf("%w: Margin %v is more than %v",
-			ratelimit.ErrInvalidOptions, o.Margin, ratelimit.MaxWindow)
+			ratelimit.ErrInvalidOptions, o.Margin, driver.MaxWindow)
 	}
-	if o.MaxCoolDown < time.Millisecond || o.MaxCoolDown > ratelimit.MaxWindow {
+	if o.MaxCoolDown < time.Millisecond || o.MaxCoolDown > driver.MaxWindow {
 		return fmt.Errorf("%w: MaxCoolDown %v is not between 1ms and %v",
-			ratelimit.ErrInvalidOptions, o.MaxCoolDown, ratelimit.MaxWindow)
+			ratelimit.ErrInvalidOptions, o.MaxCoolDown, driver.MaxWindow)
 	}
 	return nil
 }

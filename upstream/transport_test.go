@@ -15,6 +15,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/upstream"
 )
 
@@ -493,7 +494,7 @@ func (s *switched) set(away bool) {
 }
 
 func (s *switched) TakeAll(
-	ctx context.Context, demands []ratelimit.Demand, results []ratelimit.Result,
+	ctx context.Context, demands []driver.Demand, results []ratelimit.Result,
 ) error {
 	s.mu.Lock()
 	away := s.away
@@ -619,16 +620,16 @@ func TestNewErrors(t *testing.T) {
 				ratelimit.ErrInvalidLimit},
 			{store, nil, []ratelimit.Limit{ratelimit.PerSecond("a", 0)}, ratelimit.ErrInvalidLimit},
 			{store, nil, []ratelimit.Limit{{Name: "a", Max: 1}}, ratelimit.ErrInvalidLimit},
-			{store, nil, []ratelimit.Limit{{Name: "a", Max: 1, Window: ratelimit.MaxWindow}},
+			{store, nil, []ratelimit.Limit{{Name: "a", Max: 1, Window: driver.MaxWindow}},
 				ratelimit.ErrInvalidLimit},
 			{store, nil, []ratelimit.Limit{ratelimit.PerSecond(strings.Repeat("a", 55), 1)}, nil},
 			{store, nil, []ratelimit.Limit{ratelimit.PerSecond(strings.Repeat("a", 56), 1)},
 				ratelimit.ErrInvalidLimit},
-			{store, &upstream.Options{Margin: ratelimit.MaxWindow + 1}, []ratelimit.Limit{second},
+			{store, &upstream.Options{Margin: driver.MaxWindow + 1}, []ratelimit.Limit{second},
 				ratelimit.ErrInvalidOptions},
 			{store, &upstream.Options{MaxCoolDown: -1}, []ratelimit.Limit{second},
 				ratelimit.ErrInvalidOptions},
-			{store, &upstream.Options{MaxCoolDown: ratelimit.MaxWindow + 1},
+			{store, &upstream.Options{MaxCoolDown: driver.MaxWindow + 1},
 				[]ratelimit.Limit{second}, ratelimit.ErrInvalidOptions},
 		} {
 			rt, err := upstream.New(tt.store, tt.opts, tt.limits...)

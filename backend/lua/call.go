@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Call builds one run of a [Program] and reads its reply. Call Begin, then Add or AddSame for
@@ -29,8 +29,8 @@ type Call struct {
 	ints    []int64 // of all demands
 	bytes   []byte
 
-	scripts []ratelimit.Script // distinct, in order of Name
-	built   []ratelimit.Script
+	scripts []driver.Script // distinct, in order of Name
+	built   []driver.Script
 	one     Program // of the scripts in built, for a single demand
 	many    Program // and for several
 }
@@ -38,11 +38,11 @@ type Call struct {
 // callDemand is a demand of a call. It keeps what Results needs of the algorithm, so that no method
 // of the algorithm is called after the script was sent. It has the stored key, not the caller's.
 type callDemand struct {
-	op     ratelimit.Op
+	op     driver.Op
 	n, at  int64
 	max    int64
 	key    int // index in keys
-	script ratelimit.Script
+	script driver.Script
 	args   []int64
 	last   bool // of its group
 	times  int  // number of equal takes that it stands for
@@ -61,9 +61,9 @@ func (c *Call) Begin(now int64) {
 
 // Add adds a group: either all its demands are admitted, or none leaves a trace. keys[i] is the
 // stored key of ds[i]; within a group they differ. Groups are independent and run in order. An
-// error wraps [ratelimit.ErrNoScript]. After an error, and after a panic of an algorithm, the Call
+// error wraps [driver.ErrNoScript]. After an error, and after a panic of an algorithm, the Call
 // is as it was.
-func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
+func (c *Call) Add(keys []string, ds []driver.Demand) error {
 	first := len(c.demands)
 	if err := c.ask(ds...); err != nil {
 		return err
@@ -79,15 +79,15 @@ func (c *Call) Add(keys []string, ds []ratelimit.Demand) error {
 
 // AddSame adds equal demands on one key; times is their number, at least 1. They are decided one
 // after the other, each as if it were a group by itself. For Results they are one group, with times
-// results. If they are Takes and their script has [ratelimit.Script].Sums, the server runs the step
+// results. If they are Takes and their script has [driver.Script].Sums, the server runs the step
 // at most three times for all of them, or a few times more if the clock or the resolution has just
 // changed. Otherwise it runs the step once for each.
 //
-// An error wraps [ratelimit.ErrNoScript] or [ratelimit.ErrInvalidDemand]. After an error, and
+// An error wraps [driver.ErrNoScript] or [driver.ErrInvalidDemand]. After an error, and
 // after a panic of the algorithm, the Call is as it was.
-func (c *Call) AddSame(key string, d ratelimit.Demand, times int) error {
+func (c *Call) AddSame(key string, d driver.Demand, times int) error {
 	if times < 1 {
-		return fmt.Errorf("%w: %d times", ratelimit.ErrInvalidDemand, times)
+		return fmt.Errorf("%w: %d times", driver.ErrInvalidDemand, times)
 	}
 	first := len(c.demands)
 	if err := c.ask(d); err != nil {
@@ -96,7 +96,7 @@ func (c *Call) AddSame(key string, d ratelimit.Demand, times int) error {
 	same := &c.demands[first]
 	same.last = true
 	c.bind(same, c.keys, key)
-	if d.Op == ratelimit.OpTake && same.script.Sums {
+	if d.Op == driver.OpTake && same.script.Sums {
 		same.times = times
 	} else {
 		for range times - 1 {
@@ -108,7 +108,7 @@ func (c *Call) AddSame(key string, d ratelimit.Demand, times int) error {
 }
 
 // ask adds demands, with everything that is needed of their algorithms, or none of them.
-func (c *Call) ask(ds ...ratelimit.Demand) error {
+func (c *Call) ask(ds ...driver.Demand) error {
 	demands, ints, done := len(c.demands), len(c.ints), false
 	defer func() {
 		if !done {
@@ -119,7 +119,7 @@ func (c *Call) ask(ds ...ratelimit.Demand) error {
 	for _, d := range ds {
 		script := d.Algorithm.Script()
 		if script.Source == "" {
-			return fmt.Errorf("%w: %q", ratelimit.ErrNoScript, d.Algorithm.Name())
+			return fmt.Errorf("%w: %q", driver.ErrNoScript, d.Algorithm.Name())
 		}
 		from := len(c.ints)
 		c.ints = append(c.ints, script.Args(c.ints[from:from], d)...)
@@ -145,14 +145,14 @@ func (c *Call) bind(d *callDemand, before []string, key string) {
 }
 
 // index returns where a script is, or belongs, in scripts.
-func (c *Call) index(script ratelimit.Script) (at int, found bool) {
-	byName := func(s ratelimit.Script, name string) int { return strings.Compare(s.Name, name) }
+func (c *Call) index(script driver.Script) (at int, found bool) {
+	byName := func(s driver.Script, name string) int { return strings.Compare(s.Name, name) }
 	return slices.BinarySearchFunc(c.scripts, script.Name, byName)
 }
 
 // Program returns the script to run.
 func (c *Call) Program() Program {
-	same := slices.EqualFunc(c.scripts, c.built, func(a, b ratelimit.Script) bool {
+	same := slices.EqualFunc(c.scripts, c.built, func(a, b driver.Script) bool {
 		return a.Name == b.Name && a.Source == b.Source
 	})
 	if !same {
@@ -186,9 +186,9 @@ func (c *Call) Args() []string {
 		b := appendInt(c.bytes[:0], c.now, 7)
 		n, at := d.n, d.at
 		switch d.op {
-		case ratelimit.OpTake:
+		case driver.OpTake:
 			at = int64(d.times - 1)
-		case ratelimit.OpReset:
+		case driver.OpReset:
 			n = 0 // it may be anything
 		}
 		b = appendInt(b, n<<3|int64(d.op), 7)

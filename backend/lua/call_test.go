@@ -11,22 +11,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // other is an algorithm with another script and no args.
 type other struct{ algorithm.Log }
 
-func (other) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "an", Source: "local function step() end",
-		Args: func(dst []int64, _ ratelimit.Demand) []int64 { return dst }}
+func (other) Script() driver.Script {
+	return driver.Script{Name: "an", Source: "local function step() end",
+		Args: func(dst []int64, _ driver.Demand) []int64 { return dst }}
 }
 
 // scriptless is an algorithm that only Go can run.
 type scriptless struct{ algorithm.Log }
 
-func (scriptless) Script() ratelimit.Script { return ratelimit.Script{} }
+func (scriptless) Script() driver.Script { return driver.Script{} }
 
 // packed is the reply for one demand of several.
 func packed(kind, remaining, retry, reset, at int64) string {
@@ -47,22 +47,22 @@ func hexOf(valuesAndBytes ...int64) string {
 }
 
 func TestCall(t *testing.T) {
-	minute, hour := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)),
-		algorithm.SlidingLog(ratelimit.PerHour("hour", 9)).WithResolution(time.Second)
+	minute, hour := algorithm.SlidingLog(driver.PerMinute("minute", 2)),
+		algorithm.SlidingLog(driver.PerHour("hour", 9)).WithResolution(time.Second)
 	var c Call
 	for range 2 { // a Call forgets at Begin
 		c.Begin(1_790_000_000_000_000)
 		groups := []struct {
 			keys []string
-			ds   []ratelimit.Demand
+			ds   []driver.Demand
 		}{
-			{[]string{"k1", "k2"}, []ratelimit.Demand{{Key: "k", Algorithm: minute, N: 1},
-				{Key: "k", Algorithm: hour, Op: ratelimit.OpPeek, N: 2}}},
-			{[]string{"k1"}, []ratelimit.Demand{{Key: "k", Algorithm: other{minute},
-				Op: ratelimit.OpGiveBack, N: 3, At: 1_780_000_000_000_000}}},
+			{[]string{"k1", "k2"}, []driver.Demand{{Key: "k", Algorithm: minute, N: 1},
+				{Key: "k", Algorithm: hour, Op: driver.OpPeek, N: 2}}},
+			{[]string{"k1"}, []driver.Demand{{Key: "k", Algorithm: other{minute},
+				Op: driver.OpGiveBack, N: 3, At: 1_780_000_000_000_000}}},
 			{[]string{"k2"},
-				[]ratelimit.Demand{{Key: "k", Algorithm: other{hour},
-					Op: ratelimit.OpReset, N: -1}}},
+				[]driver.Demand{{Key: "k", Algorithm: other{hour},
+					Op: driver.OpReset, N: -1}}},
 		}
 		for _, g := range groups {
 			if err := c.Add(g.keys, g.ds); err != nil {
@@ -88,37 +88,37 @@ func TestCall(t *testing.T) {
 
 	reply := packed(0, 1, 0, 60_000_000, 7) + packed(replyRefused, 3, 5, 6, 8) +
 		packed(replyCorrupt, 0, 0, 0, 0) + packed(0, 9, 0, 0, 9)
-	out := make([]ratelimit.Result, 2)
+	out := make([]driver.Result, 2)
 	if err := c.Results(reply, 0, out); err != nil {
 		t.Fatal(err)
 	}
-	if want := (ratelimit.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: time.Minute,
+	if want := (driver.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: time.Minute,
 		At: 7}); out[0] != want {
 		t.Errorf("got %+v, want %+v", out[0], want)
 	}
-	if want := (ratelimit.Result{Limit: 9, Remaining: 3, RetryAfter: 5 * time.Microsecond,
+	if want := (driver.Result{Limit: 9, Remaining: 3, RetryAfter: 5 * time.Microsecond,
 		ResetAfter: 6 * time.Microsecond, At: 8}); out[1] != want {
 		t.Errorf("got %+v, want %+v", out[1], want)
 	}
-	if err := c.Results(reply, 1, out[:1]); !errors.Is(err, ratelimit.ErrCorruptState) {
+	if err := c.Results(reply, 1, out[:1]); !errors.Is(err, driver.ErrCorruptState) {
 		t.Errorf("corrupt state: %v", err)
 	}
 	c.Begin(0)
 	if err := c.Add([]string{"k1"},
-		[]ratelimit.Demand{{Key: "k", Algorithm: minute, N: 1}}); err != nil {
+		[]driver.Demand{{Key: "k", Algorithm: minute, N: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	short := packed(0, 1, 0, 60_000_000, 7)
 	if err := c.Results(short[:6]+short[6+replyInt:], 0, out[:1]); err != nil ||
-		out[0] != (ratelimit.Result{Allowed: true, Limit: 2, Remaining: 1,
+		out[0] != (driver.Result{Allowed: true, Limit: 2, Remaining: 1,
 			ResetAfter: time.Minute, At: 7}) {
 		t.Errorf("one admitted demand: %v, %+v", err, out[0])
 	}
-	if err := c.Results(short[1:], 0, out[:1]); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+	if err := c.Results(short[1:], 0, out[:1]); !errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Errorf("short reply: %v", err)
 	}
 	if err := c.Results(reply[:replySize-1], 0, out[:1]); !errors.Is(err,
-		ratelimit.ErrOutcomeUnknown) {
+		driver.ErrOutcomeUnknown) {
 		t.Errorf("short reply: %v", err)
 	}
 }
@@ -126,11 +126,11 @@ func TestCall(t *testing.T) {
 // unsummed is the log with a script without Sums.
 type unsummed struct{ algorithm.Log }
 
-func (u unsummed) Script() ratelimit.Script {
+func (u unsummed) Script() driver.Script {
 	script := u.Log.Script()
 	script.Name, script.Sums = "unsummed", false
 	args := script.Args
-	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+	script.Args = func(dst []int64, d driver.Demand) []int64 {
 		d.Algorithm = d.Algorithm.(unsummed).Log
 		return args(dst, d)
 	}
@@ -139,12 +139,12 @@ func (u unsummed) Script() ratelimit.Script {
 
 func TestCallOfSame(t *testing.T) {
 	const now = 1_790_000_000_000_000
-	minute := algorithm.SlidingLog(ratelimit.PerMinute("minute", 100))
-	take := ratelimit.Demand{Key: "k", Algorithm: minute, N: 3, At: 5}
+	minute := algorithm.SlidingLog(driver.PerMinute("minute", 100))
+	take := driver.Demand{Key: "k", Algorithm: minute, N: 3, At: 5}
 	peek, plain := take, take
-	peek.Op, plain.Algorithm = ratelimit.OpPeek, unsummed{minute}
+	peek.Op, plain.Algorithm = driver.OpPeek, unsummed{minute}
 	var c Call
-	add := func(key string, d ratelimit.Demand, times int) {
+	add := func(key string, d driver.Demand, times int) {
 		t.Helper()
 		if err := c.AddSame(key, d, times); err != nil {
 			t.Fatal(err)
@@ -153,7 +153,7 @@ func TestCallOfSame(t *testing.T) {
 	for range 2 {
 		c.Begin(now)
 		add("k1", take, 1000)
-		if err := c.Add([]string{"k2", "k1"}, []ratelimit.Demand{take, peek}); err != nil {
+		if err := c.Add([]string{"k2", "k1"}, []driver.Demand{take, peek}); err != nil {
 			t.Fatal(err)
 		}
 		add("k2", peek, 2)
@@ -194,23 +194,23 @@ func TestCallOfSame(t *testing.T) {
 		packed(0, 13, 0, 60, 7) + packed(replyRefused, 14, 15, 60, 7) +
 		packed(0, 16, 0, 60, 7) +
 		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
-	allowed := func(remaining, reset, at int64) ratelimit.Result {
-		return ratelimit.Result{Allowed: true, Limit: 100, Remaining: remaining,
+	allowed := func(remaining, reset, at int64) driver.Result {
+		return driver.Result{Allowed: true, Limit: 100, Remaining: remaining,
 			ResetAfter: time.Duration(reset) * time.Microsecond, At: at}
 	}
-	refused := func(remaining, retry, reset, at int64) ratelimit.Result {
+	refused := func(remaining, retry, reset, at int64) driver.Result {
 		res := allowed(remaining, reset, at)
 		res.Allowed, res.RetryAfter = false, time.Duration(retry)*time.Microsecond
 		return res
 	}
-	thousand := []ratelimit.Result{allowed(40, 60, 7)}
+	thousand := []driver.Result{allowed(40, 60, 7)}
 	for i := range int64(12) {
 		thousand = append(thousand, allowed(34-3*i, 61, 8))
 	}
 	for len(thousand) < 1000 {
 		thousand = append(thousand, refused(1, 9, 61, 8))
 	}
-	results := [][]ratelimit.Result{
+	results := [][]driver.Result{
 		thousand,
 		{refused(1, 2, 3, 4), allowed(5, 6, 7)},
 		{allowed(11, 60, 7), allowed(12, 60, 7)},
@@ -219,12 +219,12 @@ func TestCallOfSame(t *testing.T) {
 		{allowed(20, 60, 7), allowed(17, 60, 7), {}},
 	}
 	for _, group := range []int{5, 1, 0, 2, 3, 4} {
-		out := make([]ratelimit.Result, len(results[group]))
+		out := make([]driver.Result, len(results[group]))
 		for i := range out {
 			out[i].Limit = 1 // as if it had been used before
 		}
 		err := c.Results(reply, group, out)
-		if corrupt := group == 5; errors.Is(err, ratelimit.ErrCorruptState) != corrupt ||
+		if corrupt := group == 5; errors.Is(err, driver.ErrCorruptState) != corrupt ||
 			err != nil && !corrupt {
 			t.Errorf("group %d: %v", group, err)
 		}
@@ -247,8 +247,8 @@ func TestCallOfSame(t *testing.T) {
 		"without":      strings.Repeat(single, 9),
 		"only a count": count(1),
 	} {
-		if err := c.Results(reply, 1, make([]ratelimit.Result, 2)); !errors.Is(err,
-			ratelimit.ErrOutcomeUnknown) {
+		if err := c.Results(reply, 1, make([]driver.Result, 2)); !errors.Is(err,
+			driver.ErrOutcomeUnknown) {
 			t.Errorf("reply %s: %v", name, err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestCallOfSame(t *testing.T) {
 	c.Begin(now)
 	add("k", take, 1)
 	one := c.Program()
-	if out := make([]ratelimit.Result, 1); c.Results(single, 0, out) != nil ||
+	if out := make([]driver.Result, 1); c.Results(single, 0, out) != nil ||
 		out[0] != allowed(1, 60, 7) {
 		t.Errorf("once: %+v", out[0])
 	}
@@ -266,11 +266,11 @@ func TestCallOfSame(t *testing.T) {
 	if several := c.Program(); several == one || several == many {
 		t.Error("two takes run the program of one, or that of other scripts")
 	}
-	if err := c.AddSame("k", take, 0); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+	if err := c.AddSame("k", take, 0); !errors.Is(err, driver.ErrInvalidDemand) {
 		t.Errorf("0 times: %v", err)
 	}
 	take.Algorithm = scriptless{}
-	if err := c.AddSame("k", take, 2); !errors.Is(err, ratelimit.ErrNoScript) {
+	if err := c.AddSame("k", take, 2); !errors.Is(err, driver.ErrNoScript) {
 		t.Errorf("without script: %v", err)
 	}
 	if len(c.Args()) != 1 {
@@ -281,11 +281,11 @@ func TestCallOfSame(t *testing.T) {
 // TestCallOfManyKeys: each demand names its own key, however many there are.
 func TestCallOfManyKeys(t *testing.T) {
 	const n = 1<<16 + 10
-	keys, ds := make([]string, n), make([]ratelimit.Demand, n)
+	keys, ds := make([]string, n), make([]driver.Demand, n)
 	for i := range keys {
 		keys[i] = strconv.Itoa(i)
-		ds[i] = ratelimit.Demand{Key: keys[i],
-			Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)), N: 1}
+		ds[i] = driver.Demand{Key: keys[i],
+			Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 2)), N: 1}
 	}
 	var c Call
 	c.Begin(0)
@@ -304,12 +304,12 @@ func TestCallOfManyKeys(t *testing.T) {
 func TestCallWithoutScript(t *testing.T) {
 	var c Call
 	c.Begin(0)
-	d := ratelimit.Demand{Key: "k",
-		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)), N: 1}
+	d := driver.Demand{Key: "k",
+		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 2)), N: 1}
 	bad := d
 	bad.Algorithm = scriptless{}
-	err := c.Add([]string{"a", "b"}, []ratelimit.Demand{d, bad})
-	if !errors.Is(err, ratelimit.ErrNoScript) || !errors.Is(err, errors.ErrUnsupported) {
+	err := c.Add([]string{"a", "b"}, []driver.Demand{d, bad})
+	if !errors.Is(err, driver.ErrNoScript) || !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 	if len(c.Keys()) != 0 || len(c.Args()) != 0 {
@@ -320,13 +320,13 @@ func TestCallWithoutScript(t *testing.T) {
 // TestProgram: the source depends on the algorithms and on whether there is one demand, not on the
 // number, the order and the parameters of several.
 func TestProgram(t *testing.T) {
-	log := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
-	program := func(algorithms ...ratelimit.Algorithm) Program {
+	log := algorithm.SlidingLog(driver.PerMinute("minute", 2))
+	program := func(algorithms ...driver.Algorithm) Program {
 		var c Call
 		c.Begin(0)
 		for _, a := range algorithms {
 			if err := c.Add([]string{"k"},
-				[]ratelimit.Demand{{Key: "k", Algorithm: a, N: 1}}); err != nil {
+				[]driver.Demand{{Key: "k", Algorithm: a, N: 1}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -362,8 +362,8 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(failedPart("ERR planted", replyWrote)), uint8(0))
 	f.Add([]byte(bigEndian(1, replyInt)+packed(0, 1, 0, 60, 7)+bigEndian(2, replyInt)+
 		failedPart("x", replyWrote)+short), uint8(2))
-	minute, hour := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2)),
-		algorithm.SlidingLog(ratelimit.PerHour("hour", 9))
+	minute, hour := algorithm.SlidingLog(driver.PerMinute("minute", 2)),
+		algorithm.SlidingLog(driver.PerHour("hour", 9))
 	var c Call // reused, as by stores
 	f.Fuzz(func(t *testing.T, bytes []byte, shape uint8) {
 		reply := string(bytes)
@@ -378,20 +378,20 @@ func FuzzReply(f *testing.F) {
 			sizes = addFuzzed(t, &c, []int{3, 1}, minute)
 		}
 		for group, size := range sizes {
-			out := make([]ratelimit.Result, size)
+			out := make([]driver.Result, size)
 			err := c.Results(reply, group, out)
 			// results of a group with an error: some of its equal takes may have been decided
 			var failed *StepError
 			if err != nil && !errors.As(err, &failed) && !errors.Is(err,
-				ratelimit.ErrCorruptState) && !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+				driver.ErrCorruptState) && !errors.Is(err, driver.ErrOutcomeUnknown) {
 				t.Fatal(err)
 			}
 			for _, res := range out {
-				if res != (ratelimit.Result{}) && res.Limit != 2 && res.Limit != 9 ||
+				if res != (driver.Result{}) && res.Limit != 2 && res.Limit != 9 ||
 					res.Remaining < 0 || res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 {
 					t.Fatalf("%x: %+v", reply, res)
 				}
-				if errors.Is(err, ratelimit.ErrOutcomeUnknown) && failed == nil && res.Allowed {
+				if errors.Is(err, driver.ErrOutcomeUnknown) && failed == nil && res.Allowed {
 					t.Fatalf("%x: allowed beside %v", reply, err)
 				}
 			}
@@ -407,9 +407,9 @@ func FuzzReply(f *testing.F) {
 func addFuzzed(t *testing.T, c *Call, times []int, logs ...algorithm.Log) (sizes []int) {
 	t.Helper()
 	for i, n := range times {
-		keys, ds := make([]string, len(logs)), make([]ratelimit.Demand, len(logs))
+		keys, ds := make([]string, len(logs)), make([]driver.Demand, len(logs))
 		for j, l := range logs {
-			keys[j], ds[j] = fmt.Sprint(i, j), ratelimit.Demand{Key: "k", Algorithm: l, N: 1}
+			keys[j], ds[j] = fmt.Sprint(i, j), driver.Demand{Key: "k", Algorithm: l, N: 1}
 		}
 		err := error(nil)
 		if n > 1 {

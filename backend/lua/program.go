@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
@@ -30,22 +30,22 @@ type Program struct {
 // afterWrite begins the text of an error in one.lua that came after a write.
 const afterWrite = "after a write: "
 
-// Failure returns the class of an error reply to p with this text: [ratelimit.ErrUnavailable] if
-// the script failed before it wrote anything, [ratelimit.ErrOutcomeUnknown] if it failed later, and
+// Failure returns the class of an error reply to p with this text: [driver.ErrUnavailable] if
+// the script failed before it wrote anything, [driver.ErrOutcomeUnknown] if it failed later, and
 // nil if the text is not that of a script that ran.
 func (p Program) Failure(text string) error {
 	switch {
 	case !strings.Contains(text, " script: "+p.SHA):
 		return nil
 	case strings.Contains(text, afterWrite):
-		return ratelimit.ErrOutcomeUnknown
+		return driver.ErrOutcomeUnknown
 	}
-	return ratelimit.ErrUnavailable
+	return driver.ErrUnavailable
 }
 
 // newProgram puts scripts into a frame. If there are several, each is in a function, so that an
 // error in its definition fails only its own demands.
-func newProgram(frame string, scripts []ratelimit.Script) Program {
+func newProgram(frame string, scripts []driver.Script) Program {
 	var steps strings.Builder
 	switch {
 	case len(scripts) > 1:

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // The reply of a script is a string of big-endian integers; many.lua documents them.
@@ -21,8 +21,8 @@ const (
 )
 
 // A StepError is a server's error from a step, or from writing what the step returned. It concerns
-// only the demands of its group. It wraps [ratelimit.ErrUnavailable], and
-// [ratelimit.ErrOutcomeUnknown] if the group had written something by then. Its text may contain
+// only the demands of its group. It wraps [driver.ErrUnavailable], and
+// [driver.ErrOutcomeUnknown] if the group had written something by then. Its text may contain
 // stored keys: a store must remove them before it returns the error.
 type StepError struct {
 	Text  string // the server's error
@@ -35,9 +35,9 @@ func (e *StepError) Error() string { return e.Text }
 // Unwrap returns ErrOutcomeUnknown if the group had written something, else ErrUnavailable.
 func (e *StepError) Unwrap() error {
 	if e.Wrote {
-		return ratelimit.ErrOutcomeUnknown
+		return driver.ErrOutcomeUnknown
 	}
-	return ratelimit.ErrUnavailable
+	return driver.ErrUnavailable
 }
 
 // part is the part of a reply for one demand, or for some of the equal takes that it stands for.
@@ -121,18 +121,18 @@ func cutInt(rest *string, n int) (v int64) {
 	return v
 }
 
-// result returns the Result of d. The error wraps [ratelimit.ErrCorruptState], is a [*StepError],
+// result returns the Result of d. The error wraps [driver.ErrCorruptState], is a [*StepError],
 // or is errForeign for numbers that no step returns, of 2^53 or more.
-func (p part) result(d *callDemand) (ratelimit.Result, error) {
+func (p part) result(d *callDemand) (driver.Result, error) {
 	switch {
 	case p.flags&replyFailed != 0:
-		return ratelimit.Result{}, &StepError{Text: p.text, Wrote: p.flags&replyWrote != 0}
+		return driver.Result{}, &StepError{Text: p.text, Wrote: p.flags&replyWrote != 0}
 	case p.flags&replyCorrupt != 0:
-		return ratelimit.Result{}, ratelimit.ErrCorruptState
+		return driver.Result{}, driver.ErrCorruptState
 	case p.retry|p.reset|p.at >= 1<<53:
-		return ratelimit.Result{}, errForeign
+		return driver.Result{}, errForeign
 	}
-	return ratelimit.Result{
+	return driver.Result{
 		Allowed:    p.flags&replyRefused == 0,
 		Limit:      d.max,
 		Remaining:  p.remaining,
@@ -144,7 +144,7 @@ func (p part) result(d *callDemand) (ratelimit.Result, error) {
 
 // errForeign is the error for a reply of the right length that is not from a step.
 var errForeign = fmt.Errorf("%w: the script replied with numbers out of range",
-	ratelimit.ErrOutcomeUnknown)
+	driver.ErrOutcomeUnknown)
 
 // locate finds each demand's part of a reply and reports whether it is a reply for these demands.
 func (c *Call) locate(reply string) bool {
@@ -177,14 +177,14 @@ func (c *Call) parts(reply string, group int) parts {
 }
 
 // Results reads the answer of a group, counted from 0 in the order of Add and AddSame, from the
-// script's reply. out has the length of the group. An error wraps [ratelimit.ErrCorruptState], is a
-// [*StepError], or wraps [ratelimit.ErrOutcomeUnknown] for a reply that is not from this script. If
+// script's reply. out has the length of the group. An error wraps [driver.ErrCorruptState], is a
+// [*StepError], or wraps [driver.ErrOutcomeUnknown] for a reply that is not from this script. If
 // a state turns out to be corrupt, or a step fails, after some of the equal demands of AddSame,
 // those decided before have their Result and the others the zero Result, whose Limit is 0.
-func (c *Call) Results(reply string, group int, out []ratelimit.Result) error {
+func (c *Call) Results(reply string, group int, out []driver.Result) error {
 	if !c.locate(reply) {
 		return fmt.Errorf("%w: the script replied %d bytes for %d demands",
-			ratelimit.ErrOutcomeUnknown, len(reply), len(c.demands))
+			driver.ErrOutcomeUnknown, len(reply), len(c.demands))
 	}
 	var first error // of the parts: the others of a group that failed say nothing
 	w, i := c.parts(reply, group), 0

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // failedPart is the part of the first demand of a group that failed with a text.
@@ -18,15 +18,15 @@ func failedPart(text string, flags int64) string {
 // TestFailedGroups reads replies in which some groups have failed. The others are answered, and the
 // error of a failed group reports whether it may have been recorded.
 func TestFailedGroups(t *testing.T) {
-	d := ratelimit.Demand{Key: "k",
-		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 9)), N: 2}
+	d := driver.Demand{Key: "k",
+		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 9)), N: 2}
 	var c Call
 	c.Begin(0)
 	for _, err := range []error{
-		c.Add([]string{"a"}, []ratelimit.Demand{d}),
-		c.Add([]string{"b", "c"}, []ratelimit.Demand{d, d}),
+		c.Add([]string{"a"}, []driver.Demand{d}),
+		c.Add([]string{"b", "c"}, []driver.Demand{d, d}),
 		c.AddSame("d", d, 5),
-		c.Add([]string{"e", "f"}, []ratelimit.Demand{d, d}),
+		c.Add([]string{"e", "f"}, []driver.Demand{d, d}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -52,14 +52,14 @@ func TestFailedGroups(t *testing.T) {
 		{strings.Repeat("x", 200), true, true, []int64{9, 9, 0, 0, 0}},
 		{"", false, false, []int64{9, 9}},
 	} {
-		out := make([]ratelimit.Result, len(want.limits))
+		out := make([]driver.Result, len(want.limits))
 		err := c.Results(reply, group, out)
 		var failed *StepError
 		if errors.As(err, &failed) != want.failed || want.failed && failed.Text != want.text {
 			t.Errorf("group %d: %v", group, err)
 		}
-		if errors.Is(err, ratelimit.ErrUnavailable) != want.failed ||
-			errors.Is(err, ratelimit.ErrOutcomeUnknown) != want.unknown {
+		if errors.Is(err, driver.ErrUnavailable) != want.failed ||
+			errors.Is(err, driver.ErrOutcomeUnknown) != want.unknown {
 			t.Errorf("group %d: %v has the wrong kind", group, err)
 		}
 		var limits []int64
@@ -75,8 +75,8 @@ func TestFailedGroups(t *testing.T) {
 		"text too long":  reply + "x",
 		"length beyond":  packed(replyFailed, 0, 1<<40, 0, 0) + strings.Join(parts[1:], ""),
 	} {
-		if err := c.Results(foreign, 3, make([]ratelimit.Result, 2)); !errors.Is(err,
-			ratelimit.ErrOutcomeUnknown) {
+		if err := c.Results(foreign, 3, make([]driver.Result, 2)); !errors.Is(err,
+			driver.ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -85,20 +85,20 @@ func TestFailedGroups(t *testing.T) {
 // throwing is an algorithm whose Args panics.
 type throwing struct{ algorithm.Log }
 
-func (throwing) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "throwing", Source: "local function step() end",
-		Args: func([]int64, ratelimit.Demand) []int64 { panic("planted") }}
+func (throwing) Script() driver.Script {
+	return driver.Script{Name: "throwing", Source: "local function step() end",
+		Args: func([]int64, driver.Demand) []int64 { panic("planted") }}
 }
 
 // TestAddLeavesNothing: a group that cannot be added leaves the call as it was.
 func TestAddLeavesNothing(t *testing.T) {
-	good := ratelimit.Demand{Key: "k",
-		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 9)), N: 2}
+	good := driver.Demand{Key: "k",
+		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 9)), N: 2}
 	with := func(add func(*Call)) (args, keys []string, source string) {
 		var c Call
 		c.Begin(1)
 		for _, key := range []string{"a", "b"} {
-			if err := c.Add([]string{key}, []ratelimit.Demand{good}); err != nil {
+			if err := c.Add([]string{key}, []driver.Demand{good}); err != nil {
 				t.Fatal(err)
 			}
 			add(&c)
@@ -109,16 +109,16 @@ func TestAddLeavesNothing(t *testing.T) {
 	for what, add := range map[string]func(*Call) error{
 		"no script": func(c *Call) error {
 			return c.Add([]string{"x", "y"},
-				[]ratelimit.Demand{good, {Key: "k", Algorithm: scriptless{}, N: 1}})
+				[]driver.Demand{good, {Key: "k", Algorithm: scriptless{}, N: 1}})
 		},
 		"panic": func(c *Call) (err error) {
 			defer func() { err, _ = errors.ErrUnsupported, recover() }()
 			return c.Add([]string{"x", "y"},
-				[]ratelimit.Demand{good, {Key: "k", Algorithm: throwing{}, N: 1}})
+				[]driver.Demand{good, {Key: "k", Algorithm: throwing{}, N: 1}})
 		},
 		"panic of equal takes": func(c *Call) (err error) {
 			defer func() { err, _ = errors.ErrUnsupported, recover() }()
-			return c.AddSame("x", ratelimit.Demand{Key: "k", Algorithm: throwing{}, N: 1}, 3)
+			return c.AddSame("x", driver.Demand{Key: "k", Algorithm: throwing{}, N: 1}, 3)
 		},
 	} {
 		gotArgs, gotKeys, gotSource := with(func(c *Call) {

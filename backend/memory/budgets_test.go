@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
 )
 
@@ -41,8 +41,8 @@ func TestBudgetHistories(t *testing.T) {
 }
 
 var budgetLimits = budgetmodel.Limits{
-	Requests:  ratelimit.PerMinute("requests", 20),
-	Tokens:    ratelimit.PerMinute("tokens", 100),
-	AllTokens: ratelimit.PerHour("hourly", 1000),
-	Calls:     ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute},
+	Requests:  driver.PerMinute("requests", 20),
+	Tokens:    driver.PerMinute("tokens", 100),
+	AllTokens: driver.PerHour("hourly", 1000),
+	Calls:     driver.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute},
 }

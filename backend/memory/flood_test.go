@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/heap"
 )
 
@@ -32,7 +32,7 @@ func TestFloodOfMillions(t *testing.T) {
 	for window := range windows {
 		key := func(i int) string { return strconv.Itoa(window*flood + i) }
 		for i := range live {
-			must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), true)
+			must(t, s, demand(driver.OpTake, "live"+strconv.Itoa(i), 2), true)
 		}
 		admitted := throw(t, s, maxKeys-live, key)
 		if window == 0 {
@@ -47,14 +47,14 @@ func TestFloodOfMillions(t *testing.T) {
 				admitted, rest, maxKeys-live)
 		}
 		for i := 0; i < flood; i += again {
-			res, err := s.Take(t.Context(), demand(ratelimit.OpTake, key(i), 1))
-			if res.Allowed || err != nil && !errors.Is(err, ratelimit.ErrCapacity) {
+			res, err := s.Take(t.Context(), demand(driver.OpTake, key(i), 1))
+			if res.Allowed || err != nil && !errors.Is(err, driver.ErrCapacity) {
 				t.Fatalf("beyond the limit: %+v, %v", res, err)
 			}
 		}
 		for i := range live {
-			must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 2), false)
-			must(t, s, demand(ratelimit.OpTake, "live"+strconv.Itoa(i), 1), true)
+			must(t, s, demand(driver.OpTake, "live"+strconv.Itoa(i), 2), false)
+			must(t, s, demand(driver.OpTake, "live"+strconv.Itoa(i), 1), true)
 		}
 		c.advance(61 * time.Second)
 	}
@@ -78,11 +78,11 @@ func throw(t *testing.T, s *Store, n int, key func(i int) string) int64 {
 	for w := range workers {
 		wg.Go(func() {
 			for i := w; i < n; i += workers {
-				res, err := s.Take(t.Context(), demand(ratelimit.OpTake, key(i), 3))
+				res, err := s.Take(t.Context(), demand(driver.OpTake, key(i), 3))
 				switch {
 				case err == nil && res.Allowed:
 					admitted.Add(1)
-				case err != nil && !errors.Is(err, ratelimit.ErrCapacity):
+				case err != nil && !errors.Is(err, driver.ErrCapacity):
 					t.Error(err)
 				}
 			}
@@ -100,9 +100,9 @@ func TestBurstGivesBack(t *testing.T) {
 	now.Store(time.Now().UnixMicro())
 	empty := heap.Live()
 	s := open(t, &Options{Now: now.Load})
-	limit := algorithm.SlidingLog(ratelimit.PerMinute("minute", burst))
+	limit := algorithm.SlidingLog(driver.PerMinute("minute", burst))
 	take := func(i int) {
-		must(t, s, ratelimit.Demand{Key: strconv.Itoa(i), Algorithm: limit, N: 1}, true)
+		must(t, s, driver.Demand{Key: strconv.Itoa(i), Algorithm: limit, N: 1}, true)
 	}
 	for range burst {
 		now.Add(1)
@@ -139,16 +139,16 @@ func TestStats(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 		}
-		must(t, s, demand(ratelimit.OpTake, "a", 1), true)
-		must(t, s, demand(ratelimit.OpTake, "b", 1), true)
+		must(t, s, demand(driver.OpTake, "a", 1), true)
+		must(t, s, demand(driver.OpTake, "b", 1), true)
 		want(Stats{Keys: 2, MaxKeys: 2})
-		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek,
-			ratelimit.OpForce} {
+		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek,
+			driver.OpForce} {
 			_, _ = s.Take(t.Context(), demand(op, "c", 1))
 		}
-		ds := []ratelimit.Demand{demand(ratelimit.OpTake, "a", 1),
-			demand(ratelimit.OpTake, "c", 1), demand(ratelimit.OpTake, "d", 1)}
-		_ = s.TakeAll(t.Context(), ds, make([]ratelimit.Result, len(ds)))
+		ds := []driver.Demand{demand(driver.OpTake, "a", 1),
+			demand(driver.OpTake, "c", 1), demand(driver.OpTake, "d", 1)}
+		_ = s.TakeAll(t.Context(), ds, make([]driver.Result, len(ds)))
 		want(Stats{Keys: 2, MaxKeys: 2, Refused: 4})
 		time.Sleep(62 * time.Second)
 		synctest.Wait()

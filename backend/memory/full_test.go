@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestRoomAtOnce: a full store has room for a new key from the microsecond on in which a state has
@@ -21,11 +21,11 @@ func TestRoomAtOnce(t *testing.T) {
 		c.advance(time.Duration(r.Int64N(int64(time.Hour))))
 		s := open(t, &Options{MaxKeys: 2, Now: c.now})
 		window := time.Duration(1+r.Int64N(100_000)) * time.Millisecond
-		a := algorithm.TokenBucket(ratelimit.Limit{Name: "l", Max: 1, Window: window})
+		a := algorithm.TokenBucket(driver.Limit{Name: "l", Max: 1, Window: window})
 		take := func(key string, all bool) error {
-			ds := []ratelimit.Demand{{Key: key, Algorithm: a, N: 1}}
+			ds := []driver.Demand{{Key: key, Algorithm: a, N: 1}}
 			if all {
-				return s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 1))
+				return s.TakeAll(t.Context(), ds, make([]driver.Result, 1))
 			}
 			_, err := s.Take(t.Context(), ds[0])
 			return err
@@ -38,7 +38,7 @@ func TestRoomAtOnce(t *testing.T) {
 		}
 		c.advance(window - 3*time.Microsecond) // first runs out in a microsecond
 		other, all := "other"+strconv.Itoa(i), i%2 == 0
-		if err := take(other, all); !errors.Is(err, ratelimit.ErrCapacity) {
+		if err := take(other, all); !errors.Is(err, driver.ErrCapacity) {
 			t.Fatalf("window %v: %v before a state has run out, want ErrCapacity", window, err)
 		}
 		c.advance(time.Microsecond)
@@ -61,13 +61,13 @@ func TestRoomInOwnShard(t *testing.T) {
 	for i := 0; shardOf(twin) != shardOf("old"); i++ {
 		twin = "twin" + strconv.Itoa(i)
 	}
-	must(t, s, demand(ratelimit.OpTake, "old", 1), true)
+	must(t, s, demand(driver.OpTake, "old", 1), true)
 	c.advance(30 * time.Second)
-	must(t, s, demand(ratelimit.OpTake, "known", 1), true)
+	must(t, s, demand(driver.OpTake, "known", 1), true)
 	c.advance(30*time.Second + time.Microsecond)
-	out := make([]ratelimit.Result, 2)
-	ds := []ratelimit.Demand{demand(ratelimit.OpTake, "known", 1),
-		demand(ratelimit.OpTake, twin, 1)}
+	out := make([]driver.Result, 2)
+	ds := []driver.Demand{demand(driver.OpTake, "known", 1),
+		demand(driver.OpTake, twin, 1)}
 	if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed || !out[1].Allowed {
 		t.Fatalf("%+v, %v", out, err)
 	}
@@ -82,29 +82,29 @@ func TestFullStoreKeepsKeysApart(t *testing.T) {
 	c := newClock()
 	s := open(t, &Options{MaxKeys: 2, Now: c.now})
 	block := algorithm.Blocking("block", time.Hour)
-	must(t, s, ratelimit.Demand{Key: "bad", Algorithm: block, Op: ratelimit.OpForce,
+	must(t, s, driver.Demand{Key: "bad", Algorithm: block, Op: driver.OpForce,
 		N: algorithm.BlockFor(time.Hour)}, true)
-	first := must(t, s, demand(ratelimit.OpTake, "known", 1), true)
-	full := func(d ratelimit.Demand) {
+	first := must(t, s, demand(driver.OpTake, "known", 1), true)
+	full := func(d driver.Demand) {
 		t.Helper()
-		if res, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrCapacity) {
+		if res, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrCapacity) {
 			t.Errorf("%v of a new key: %+v, %v, want ErrCapacity", d.Op, res, err)
 		}
 	}
 	for i := range 1000 { // each algorithm value of the same history too
-		d := demand(ratelimit.OpTake, "new"+strconv.Itoa(i), 1)
-		d.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute("minute", int64(i+1)))
+		d := demand(driver.OpTake, "new"+strconv.Itoa(i), 1)
+		d.Algorithm = algorithm.SlidingLog(driver.PerMinute("minute", int64(i+1)))
 		full(d)
-		full(ratelimit.Demand{Key: d.Key, Algorithm: block, Op: ratelimit.OpForce, N: 1})
+		full(driver.Demand{Key: d.Key, Algorithm: block, Op: driver.OpForce, N: 1})
 	}
-	back := demand(ratelimit.OpGiveBack, "new", 1)
+	back := demand(driver.OpGiveBack, "new", 1)
 	back.At = first.At
 	must(t, s, back, true) // which has nothing to give back
-	must(t, s, demand(ratelimit.OpReset, "new", 0), true)
-	if res := must(t, s, demand(ratelimit.OpPeek, "known", 1), true); res.Remaining != 2 {
+	must(t, s, demand(driver.OpReset, "new", 0), true)
+	if res := must(t, s, demand(driver.OpPeek, "known", 1), true); res.Remaining != 2 {
 		t.Errorf("known: %+v, want 2 units", res)
 	}
-	must(t, s, ratelimit.Demand{Key: "bad", Algorithm: block, N: 1}, false)
-	must(t, s, ratelimit.Demand{Key: "bad", Algorithm: block, Op: ratelimit.OpReset}, true)
-	must(t, s, demand(ratelimit.OpTake, "new", 1), true) // the reset has made room
+	must(t, s, driver.Demand{Key: "bad", Algorithm: block, N: 1}, false)
+	must(t, s, driver.Demand{Key: "bad", Algorithm: block, Op: driver.OpReset}, true)
+	must(t, s, demand(driver.OpTake, "new", 1), true) // the reset has made room
 }

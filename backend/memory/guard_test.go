@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestGuardMemoryAllocations: a decision in memory allocates nothing, on a hot key that is admitted
@@ -25,7 +26,7 @@ func TestGuardMemoryAllocations(t *testing.T) {
 	const max = 100
 	window := time.Minute
 	limiter, err := ratelimit.New(store,
-		algorithm.SlidingLog(ratelimit.Limit{Name: "guard", Max: max, Window: window}))
+		algorithm.SlidingLog(driver.Limit{Name: "guard", Max: max, Window: window}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestGuardMemoryAllocations(t *testing.T) {
 		{"new window", keys, window/time.Duration(len(keys)) + time.Microsecond, true},
 	} {
 		i := 0
-		decide := func() (ratelimit.Result, error) {
+		decide := func() (driver.Result, error) {
 			clock.Add(guard.tick.Microseconds())
 			i++
 			return limiter.Allow(ctx, guard.keys[i%len(guard.keys)])

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/heap"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
@@ -28,15 +28,15 @@ func TestLongKeys(t *testing.T) {
 	}
 	slices.Sort(keys)
 	for i, key := range slices.Compact(keys) {
-		must(t, s, demand(ratelimit.OpTake, key, 2), true)
-		ds := []ratelimit.Demand{demand(ratelimit.OpTake, key, 1),
-			demand(ratelimit.OpPeek, "other"+strconv.Itoa(i), 1)}
-		out := make([]ratelimit.Result, 2)
+		must(t, s, demand(driver.OpTake, key, 2), true)
+		ds := []driver.Demand{demand(driver.OpTake, key, 1),
+			demand(driver.OpPeek, "other"+strconv.Itoa(i), 1)}
+		out := make([]driver.Result, 2)
 		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed ||
 			ds[0].Key != key {
 			t.Fatalf("key %d: %+v, %v", i, out, err)
 		}
-		must(t, s, demand(ratelimit.OpTake, key, 1), false)
+		must(t, s, demand(driver.OpTake, key, 1), false)
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -57,7 +57,7 @@ func TestFloodOfLongKeys(t *testing.T) {
 	s := open(t, nil)
 	long := strings.Repeat("k", 64<<10)
 	for i := range n {
-		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i)+long, 1), true)
+		must(t, s, demand(driver.OpTake, strconv.Itoa(i)+long, 1), true)
 	}
 	if grown := heap.Live() - empty; grown > 1<<20 {
 		t.Errorf("%d keys of %d bytes take %d bytes", n, len(long), grown)

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestMoreLimitsThanAreKnown uses more limits on a key than its shard remembers algorithms: each
@@ -14,12 +14,12 @@ import (
 func TestMoreLimitsThanAreKnown(t *testing.T) {
 	s := open(t, nil)
 	const limits = 7
-	var ds []ratelimit.Demand
+	var ds []driver.Demand
 	for i := range limits {
-		limit := ratelimit.Limit{Name: strconv.Itoa(i), Max: int64(10 + i), Window: time.Hour}
-		ds = append(ds, ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1})
+		limit := driver.Limit{Name: strconv.Itoa(i), Max: int64(10 + i), Window: time.Hour}
+		ds = append(ds, driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1})
 	}
-	out := make([]ratelimit.Result, limits)
+	out := make([]driver.Result, limits)
 	for round := range int64(5) {
 		for i, d := range ds {
 			if got, want := must(t, s, d, true).Remaining, 10+int64(i)-2*round-1; got != want {

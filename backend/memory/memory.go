@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // DefaultMaxKeys is the MaxKeys of the zero Options.
@@ -28,7 +28,7 @@ const DefaultMaxKeys = 1_000_000
 type Options struct {
 	// MaxKeys is the largest number of states, one for each limit of each key. While the units of
 	// all of them still count, a take, a peek or a force on a key without a state fails with
-	// [ratelimit.ErrCapacity]. Zero means DefaultMaxKeys.
+	// [driver.ErrCapacity]. Zero means DefaultMaxKeys.
 	MaxKeys int
 	// Now replaces the clock for tests, in µs since the Unix epoch. It must be safe for
 	// concurrent use. Nil means the monotonic clock of the process. Limiter.Wait sleeps by the
@@ -37,7 +37,7 @@ type Options struct {
 	Now func() int64
 }
 
-// Store is a [ratelimit.Store] in memory. It is safe for concurrent use. Create one with [New].
+// Store is a [driver.Store] in memory. It is safe for concurrent use. Create one with [New].
 type Store struct {
 	shards  [numShards]shard // first, so that each begins at a cache line
 	clock   func() int64     // nil: the monotonic clock
@@ -52,17 +52,17 @@ type Store struct {
 	stopped chan struct{}
 }
 
-var _ ratelimit.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // New returns an empty store; nil options are the zero Options. Close it when it is no longer
-// needed: a goroutine deletes its expired states. An error wraps [ratelimit.ErrInvalidOptions].
+// needed: a goroutine deletes its expired states. An error wraps [driver.ErrInvalidOptions].
 func New(opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	if opts.MaxKeys < 0 {
 		return nil, fmt.Errorf("%w: MaxKeys %d is negative",
-			ratelimit.ErrInvalidOptions, opts.MaxKeys)
+			driver.ErrInvalidOptions, opts.MaxKeys)
 	}
 	s := &Store{
 		clock:   opts.Now,
@@ -107,7 +107,7 @@ func (s *Store) unlock(set uint64) {
 type Stats struct {
 	Keys    int   // states held, including expired ones that are not deleted yet
 	MaxKeys int   // the bound on Keys
-	Refused int64 // calls that failed with [ratelimit.ErrCapacity] since the store was made
+	Refused int64 // calls that failed with [driver.ErrCapacity] since the store was made
 }
 
 // Stats returns the statistics of the store. Each number was right at some moment of the call.
@@ -117,7 +117,7 @@ func (s *Store) Stats() Stats {
 }
 
 // Close stops the store and waits for its goroutine to end. Later calls fail with
-// [ratelimit.ErrClosed]. Close always returns nil and may be called again.
+// [driver.ErrClosed]. Close always returns nil and may be called again.
 func (s *Store) Close() error {
 	if !s.closed.Swap(true) {
 		close(s.stop)

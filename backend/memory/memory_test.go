@@ -16,6 +16,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // clock is a clock that tests set.
@@ -44,14 +45,14 @@ func open(t testing.TB, opts *Options) *Store {
 	return s
 }
 
-var perMinute = algorithm.SlidingLog(ratelimit.PerMinute("minute", 3))
+var perMinute = algorithm.SlidingLog(driver.PerMinute("minute", 3))
 
-func demand(op ratelimit.Op, key string, n int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: perMinute, Op: op, N: n}
+func demand(op driver.Op, key string, n int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: perMinute, Op: op, N: n}
 }
 
 // must decides d and fails the test if Allowed is not want.
-func must(t *testing.T, s *Store, d ratelimit.Demand, want bool) ratelimit.Result {
+func must(t *testing.T, s *Store, d driver.Demand, want bool) driver.Result {
 	t.Helper()
 	res, err := s.Take(t.Context(), d)
 	if err != nil {
@@ -64,7 +65,7 @@ func must(t *testing.T, s *Store, d ratelimit.Demand, want bool) ratelimit.Resul
 }
 
 func TestOptions(t *testing.T) {
-	if s, err := New(&Options{MaxKeys: -1}); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if s, err := New(&Options{MaxKeys: -1}); !errors.Is(err, driver.ErrInvalidOptions) {
 		t.Errorf("got %v, %v", s, err)
 	}
 }
@@ -73,36 +74,36 @@ func TestRefuseWhenFull(t *testing.T) {
 	c := newClock()
 	s := open(t, &Options{MaxKeys: 10, Now: c.now})
 	for i := range 10 {
-		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 2), true)
+		must(t, s, demand(driver.OpTake, strconv.Itoa(i), 2), true)
 	}
-	for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce} {
+	for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce} {
 		if _, err := s.Take(t.Context(),
-			demand(op, "new", 1)); !errors.Is(err, ratelimit.ErrCapacity) {
+			demand(op, "new", 1)); !errors.Is(err, driver.ErrCapacity) {
 			t.Errorf("%v of a new key: %v, want ErrCapacity", op, err)
 		}
 	}
-	for _, op := range []ratelimit.Op{ratelimit.OpGiveBack, ratelimit.OpReset} {
+	for _, op := range []driver.Op{driver.OpGiveBack, driver.OpReset} {
 		must(t, s, demand(op, "new", 1), true)
 	}
-	ds := []ratelimit.Demand{demand(ratelimit.OpTake, "0", 1), demand(ratelimit.OpTake, "new", 1)}
+	ds := []driver.Demand{demand(driver.OpTake, "0", 1), demand(driver.OpTake, "new", 1)}
 	if err := s.TakeAll(t.Context(), ds,
-		make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrCapacity) {
+		make([]driver.Result, 2)); !errors.Is(err, driver.ErrCapacity) {
 		t.Errorf("TakeAll with a new key: %v, want ErrCapacity", err)
 	}
 	for i := range 10 { // live keys keep their history, and the TakeAll left no trace
-		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 2), false)
-		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
+		must(t, s, demand(driver.OpTake, strconv.Itoa(i), 2), false)
+		must(t, s, demand(driver.OpTake, strconv.Itoa(i), 1), true)
 	}
 
 	c.advance(61 * time.Second)
 	for i := range 10 { // expired keys go first
-		must(t, s, demand(ratelimit.OpTake, "fresh"+strconv.Itoa(i), 3), true)
+		must(t, s, demand(driver.OpTake, "fresh"+strconv.Itoa(i), 3), true)
 	}
 	if s.Stats().Keys != 10 {
 		t.Errorf("%d states, want 10", s.Stats().Keys)
 	}
-	must(t, s, demand(ratelimit.OpReset, "fresh0", 0), true)
-	must(t, s, demand(ratelimit.OpTake, "another", 1), true)
+	must(t, s, demand(driver.OpReset, "fresh0", 0), true)
+	must(t, s, demand(driver.OpTake, "another", 1), true)
 }
 
 // TestFlood sends new keys to a full store from many goroutines: the bound holds at every moment,
@@ -111,17 +112,17 @@ func TestFlood(t *testing.T) {
 	const maxKeys, workers, each = 1000, 16, 5000
 	c := newClock()
 	s := open(t, &Options{MaxKeys: maxKeys, Now: c.now})
-	must(t, s, demand(ratelimit.OpTake, "live", 3), true)
+	must(t, s, demand(driver.OpTake, "live", 3), true)
 	var wg sync.WaitGroup
 	var admitted atomic.Int64
 	for w := range workers {
 		wg.Go(func() {
 			for i := range each {
-				res, err := s.Take(t.Context(), demand(ratelimit.OpTake, fmt.Sprint(w, "-", i), 1))
+				res, err := s.Take(t.Context(), demand(driver.OpTake, fmt.Sprint(w, "-", i), 1))
 				switch {
 				case err == nil && res.Allowed:
 					admitted.Add(1)
-				case !errors.Is(err, ratelimit.ErrCapacity):
+				case !errors.Is(err, driver.ErrCapacity):
 					t.Errorf("%+v, %v", res, err)
 				}
 				if n := s.Stats().Keys; n > maxKeys+workers {
@@ -135,18 +136,18 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%d new keys admitted and %d states, want %d and %d", admitted.Load(),
 			s.Stats().Keys, maxKeys-1, maxKeys)
 	}
-	must(t, s, demand(ratelimit.OpTake, "live", 1), false)
+	must(t, s, demand(driver.OpTake, "live", 1), false)
 }
 
 func TestCleaner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, nil)
 		for i := range 2000 {
-			must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
+			must(t, s, demand(driver.OpTake, strconv.Itoa(i), 1), true)
 		}
 		time.Sleep(30 * time.Second)
 		for i := range 1000 {
-			must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
+			must(t, s, demand(driver.OpTake, strconv.Itoa(i), 1), true)
 		}
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
@@ -154,14 +155,14 @@ func TestCleaner(t *testing.T) {
 			t.Errorf("%d states, want those 1000 that still count", s.Stats().Keys)
 		}
 		for i := range 1000 {
-			must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 3), false)
+			must(t, s, demand(driver.OpTake, strconv.Itoa(i), 3), false)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s.Stats().Keys != 0 {
 			t.Errorf("%d states, want none", s.Stats().Keys)
 		}
-		must(t, s, demand(ratelimit.OpTake, "0", 3), true)
+		must(t, s, demand(driver.OpTake, "0", 3), true)
 	}) // which fails if Close leaves a goroutine
 }
 
@@ -170,20 +171,20 @@ func TestCleaner(t *testing.T) {
 func TestWindowReduced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, nil)
-		for i, with := range []func(ratelimit.Limit) ratelimit.Algorithm{
-			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
-			func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
-			func(l ratelimit.Limit) ratelimit.Algorithm {
+		for i, with := range []func(driver.Limit) driver.Algorithm{
+			func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) },
+			func(l driver.Limit) driver.Algorithm { return algorithm.FixedWindow(l) },
+			func(l driver.Limit) driver.Algorithm {
 				return algorithm.SlidingWindowCounter(l)
 			},
-			func(l ratelimit.Limit) ratelimit.Algorithm {
+			func(l driver.Limit) driver.Algorithm {
 				return algorithm.Blocking(l.Name, l.Window)
 			},
 		} {
 			for _, window := range []time.Duration{30 * 24 * time.Hour, time.Second} {
-				limit := ratelimit.Limit{Name: "reduced", Max: 100, Window: window}
-				must(t, s, ratelimit.Demand{Key: strconv.Itoa(i), Algorithm: with(limit),
-					Op: ratelimit.OpForce, N: 1}, true)
+				limit := driver.Limit{Name: "reduced", Max: 100, Window: window}
+				must(t, s, driver.Demand{Key: strconv.Itoa(i), Algorithm: with(limit),
+					Op: driver.OpForce, N: 1}, true)
 			}
 		}
 		time.Sleep(4 * time.Second) // and until the cleaner has run
@@ -199,32 +200,32 @@ func TestWindowReduced(t *testing.T) {
 func TestKnownAlgorithm(t *testing.T) {
 	s := open(t, nil)
 	for i := range 2000 { // so that each shard has some
-		must(t, s, demand(ratelimit.OpTake, strconv.Itoa(i), 1), true)
+		must(t, s, demand(driver.OpTake, strconv.Itoa(i), 1), true)
 	}
 	for _, tt := range []struct {
-		d    ratelimit.Demand
+		d    driver.Demand
 		want error
 	}{
-		{demand(ratelimit.OpTake, "", 1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.OpTake, "7", 0), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.OpPeek, "7", -1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.OpReset+1, "7", 1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.OpForce, "7", ratelimit.MaxUnits+1), ratelimit.ErrInvalidDemand},
-		{demand(ratelimit.OpTake, "7", 4), ratelimit.ErrExceedsLimit},
-		{demand(ratelimit.OpPeek, "7", 4), ratelimit.ErrExceedsLimit},
-		{ratelimit.Demand{Key: "7", N: 1}, ratelimit.ErrInvalidDemand},
+		{demand(driver.OpTake, "", 1), driver.ErrInvalidDemand},
+		{demand(driver.OpTake, "7", 0), driver.ErrInvalidDemand},
+		{demand(driver.OpPeek, "7", -1), driver.ErrInvalidDemand},
+		{demand(driver.OpReset+1, "7", 1), driver.ErrInvalidDemand},
+		{demand(driver.OpForce, "7", driver.MaxUnits+1), driver.ErrInvalidDemand},
+		{demand(driver.OpTake, "7", 4), driver.ErrExceedsLimit},
+		{demand(driver.OpPeek, "7", 4), driver.ErrExceedsLimit},
+		{driver.Demand{Key: "7", N: 1}, driver.ErrInvalidDemand},
 	} {
 		if _, err := s.Take(t.Context(), tt.d); !errors.Is(err, tt.want) {
 			t.Errorf("%v of %d: %v, want %v", tt.d.Op, tt.d.N, err, tt.want)
 		}
 	}
-	must(t, s, demand(ratelimit.OpTake, "7", 2), true)
+	must(t, s, demand(driver.OpTake, "7", 2), true)
 
 	// The same limit under another Max is the same history.
-	more := demand(ratelimit.OpTake, "7", 2)
-	more.Algorithm = algorithm.SlidingLog(ratelimit.PerMinute("minute", 5))
+	more := demand(driver.OpTake, "7", 2)
+	more.Algorithm = algorithm.SlidingLog(driver.PerMinute("minute", 5))
 	must(t, s, more, true)
-	must(t, s, demand(ratelimit.OpTake, "7", 1), false)
+	must(t, s, demand(driver.OpTake, "7", 1), false)
 }
 
 func TestClosed(t *testing.T) {
@@ -233,12 +234,12 @@ func TestClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Take(t.Context(),
-		demand(ratelimit.OpTake, "k", 1)); !errors.Is(err, ratelimit.ErrClosed) {
+		demand(driver.OpTake, "k", 1)); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Take: %v", err)
 	}
-	ds := []ratelimit.Demand{demand(ratelimit.OpTake, "k", 1)}
+	ds := []driver.Demand{demand(driver.OpTake, "k", 1)}
 	if err := s.TakeAll(t.Context(), ds,
-		make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrClosed) {
+		make([]driver.Result, 1)); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("TakeAll: %v", err)
 	}
 }
@@ -265,9 +266,9 @@ func TestNoAllocations(t *testing.T) {
 	s := open(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	day := algorithm.SlidingLog(ratelimit.PerDay("day", 1_000_000_000)).WithResolution(time.Hour)
-	second := algorithm.SlidingLog(ratelimit.PerSecond("second", 100))
-	for name, algorithms := range map[string][]ratelimit.Algorithm{"one": {second},
+	day := algorithm.SlidingLog(driver.PerDay("day", 1_000_000_000)).WithResolution(time.Hour)
+	second := algorithm.SlidingLog(driver.PerSecond("second", 100))
+	for name, algorithms := range map[string][]driver.Algorithm{"one": {second},
 		"several": {second, day}} {
 		l, err := ratelimit.New(s, algorithms...)
 		if err != nil {
@@ -308,7 +309,7 @@ func TestCleanClockSetBack(t *testing.T) {
 		s = open(t, &Options{Now: func() int64 {
 			stamp, first := read()
 			if first { // by the cleaner, the only caller then
-				if _, err := s.Take(t.Context(), demand(ratelimit.OpTake, "k", 1)); err != nil {
+				if _, err := s.Take(t.Context(), demand(driver.OpTake, "k", 1)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -336,18 +337,18 @@ func TestTakeAllKeepsWhatItFound(t *testing.T) {
 		unknown = "unknown" + strconv.Itoa(i)
 	}
 	for range 50 {
-		must(t, s, demand(ratelimit.OpTake, "known", 3), true)
-		must(t, s, demand(ratelimit.OpTake, "other", 3), true)
+		must(t, s, demand(driver.OpTake, "known", 3), true)
+		must(t, s, demand(driver.OpTake, "other", 3), true)
 		c.advance(61 * time.Second)
-		out := make([]ratelimit.Result, 2)
-		ds := []ratelimit.Demand{demand(ratelimit.OpTake, "known", 3),
-			demand(ratelimit.OpTake, unknown, 3)}
+		out := make([]driver.Result, 2)
+		ds := []driver.Demand{demand(driver.OpTake, "known", 3),
+			demand(driver.OpTake, unknown, 3)}
 		if err := s.TakeAll(t.Context(), ds, out); err != nil || !out[0].Allowed ||
 			!out[1].Allowed {
 			t.Fatalf("%+v, %v", out, err)
 		}
-		must(t, s, demand(ratelimit.OpPeek, "known", 1), false)
-		must(t, s, demand(ratelimit.OpPeek, unknown, 1), false)
+		must(t, s, demand(driver.OpPeek, "known", 1), false)
+		must(t, s, demand(driver.OpPeek, unknown, 1), false)
 		if n := s.Stats().Keys; n > 2 {
 			t.Fatalf("%d states", n)
 		}

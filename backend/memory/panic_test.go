@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // panicky counts units for ever in a state of 8 bytes, which it changes in place before it may
 // panic. Values with the same plan are equal.
 type panicky struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	plan *panicPlan
 }
 
@@ -36,30 +36,30 @@ func (a panicky) Name() string {
 	return "panicky"
 }
 
-func (a panicky) Limit() ratelimit.Limit {
+func (a panicky) Limit() driver.Limit {
 	due(&a.plan.limit)
 	return a.Algorithm.Limit()
 }
 
 func (a panicky) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	limit, used := a.Algorithm.Limit(), int64(0)
 	if len(state) == 8 {
 		used = int64(binary.BigEndian.Uint64(state))
 	}
-	res := ratelimit.Result{Limit: limit.Max, Remaining: limit.Max - used, At: now}
+	res := driver.Result{Limit: limit.Max, Remaining: limit.Max - used, At: now}
 	res.Allowed = d.N <= res.Remaining
 	if len(state) != 8 {
 		state = make([]byte, 8)
 	}
 	binary.BigEndian.PutUint64(state, uint64(used+d.N))
-	if d.Op == ratelimit.OpPeek {
+	if d.Op == driver.OpPeek {
 		due(&a.plan.peek)
 	} else {
 		due(&a.plan.take)
 	}
-	if d.Op == ratelimit.OpPeek || !res.Allowed {
+	if d.Op == driver.OpPeek || !res.Allowed {
 		binary.BigEndian.PutUint64(state, uint64(used))
 		return nil, 0, res
 	}
@@ -68,7 +68,7 @@ func (a panicky) Step(
 }
 
 func newPanicky(name string) panicky {
-	return panicky{algorithm.SlidingLog(ratelimit.PerMinute(name, 3)), new(panicPlan)}
+	return panicky{algorithm.SlidingLog(driver.PerMinute(name, 3)), new(panicPlan)}
 }
 
 // panics calls f and reports whether it panicked as planned.
@@ -103,20 +103,20 @@ func TestPanicLeavesNothing(t *testing.T) {
 				s := open(t, &Options{MaxKeys: 1, Now: newClock().now})
 				a := newPanicky("a")
 				if used > 0 {
-					must(t, s, ratelimit.Demand{Key: "k", Algorithm: a, N: used}, true)
+					must(t, s, driver.Demand{Key: "k", Algorithm: a, N: used}, true)
 				}
-				ask := func() (res ratelimit.Result, err error) {
-					d := ratelimit.Demand{Key: "k", Algorithm: a, N: 1}
+				ask := func() (res driver.Result, err error) {
+					d := driver.Demand{Key: "k", Algorithm: a, N: 1}
 					if !together {
-						d.Op = ratelimit.OpPeek
+						d.Op = driver.OpPeek
 						if res, err = s.Take(t.Context(), d); err != nil {
 							return res, err
 						}
-						d.Op = ratelimit.OpTake
+						d.Op = driver.OpTake
 						return s.Take(t.Context(), d)
 					}
-					out := make([]ratelimit.Result, 1)
-					err = s.TakeAll(t.Context(), []ratelimit.Demand{d}, out)
+					out := make([]driver.Result, 1)
+					err = s.TakeAll(t.Context(), []driver.Demand{d}, out)
 					return out[0], err
 				}
 				calls(a.plan).Store(times)
@@ -149,8 +149,8 @@ func TestPanicInGroup(t *testing.T) {
 		for _, used := range []int64{0, 1} {
 			s := open(t, &Options{MaxKeys: 4, Now: newClock().now})
 			bad, good := newPanicky("bad"), newPanicky("good")
-			bucket := algorithm.TokenBucket(ratelimit.PerMinute("bucket", 3))
-			ds := []ratelimit.Demand{{Key: "a", Algorithm: perMinute, N: 1},
+			bucket := algorithm.TokenBucket(driver.PerMinute("bucket", 3))
+			ds := []driver.Demand{{Key: "a", Algorithm: perMinute, N: 1},
 				{Key: "b", Algorithm: good, N: 1}, {Key: "c", Algorithm: bucket, N: 1},
 				{Key: "d", Algorithm: bad, N: 1}}
 			ds[place], ds[3] = ds[3], ds[place]
@@ -160,12 +160,12 @@ func TestPanicInGroup(t *testing.T) {
 				}
 			}
 			bad.plan.take.Store(1)
-			out := make([]ratelimit.Result, len(ds))
+			out := make([]driver.Result, len(ds))
 			if !panics(t, func() { _ = s.TakeAll(t.Context(), ds, out) }) {
 				t.Fatal("no panic")
 			}
 			for _, d := range ds {
-				d.Op = ratelimit.OpPeek
+				d.Op = driver.OpPeek
 				if res := must(t, s, d, true); res.Remaining != 3-used {
 					t.Errorf("place %d: %q has %d units after the panic, want %d", place,
 						d.Key, res.Remaining, 3-used)
@@ -195,7 +195,7 @@ func TestPanicWhileOthersTake(t *testing.T) {
 				if (w+i)%4 == 0 {
 					a.plan.take.Add(1)
 				}
-				d := ratelimit.Demand{Key: "k", Algorithm: a, N: 1}
+				d := driver.Demand{Key: "k", Algorithm: a, N: 1}
 				if panics(t, func() {
 					if res, err := s.Take(t.Context(), d); err != nil {
 						t.Error(err)

@@ -9,8 +9,8 @@ import (
 	"time"
 	"unique"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -41,7 +41,7 @@ type shard struct {
 // described is an algorithm with what its methods return, which never changes. The next demand with
 // an equal algorithm needs no calls.
 type described struct {
-	algorithm ratelimit.Algorithm
+	algorithm driver.Algorithm
 	max       int64
 	history   unique.Handle[history]
 }
@@ -60,7 +60,7 @@ func (sh *shard) reset() {
 }
 
 // known returns what the shard remembers of an algorithm, or nil.
-func (sh *shard) known(a ratelimit.Algorithm) *described {
+func (sh *shard) known(a driver.Algorithm) *described {
 	if a == sh.last.algorithm {
 		return &sh.last
 	}
@@ -81,7 +81,7 @@ func (sh *shard) remember(k described) {
 
 // find returns the entry of a key's state, or none. known is sh.known(a).
 func (sh *shard) find(
-	hash uint64, key string, a ratelimit.Algorithm, known *described,
+	hash uint64, key string, a driver.Algorithm, known *described,
 ) uint32 {
 	for t := &sh.table; t != nil; t = t.old {
 		if len(t.slots) == 0 {
@@ -106,7 +106,7 @@ func (sh *shard) find(
 }
 
 // sameHistory reports whether e is of a's history. If so, it remembers a, which is not known.
-func (sh *shard) sameHistory(e *entry, a ratelimit.Algorithm) bool {
+func (sh *shard) sameHistory(e *entry, a driver.Algorithm) bool {
 	limit := a.Limit()
 	if h := e.history.Value(); h.limit != limit.Name || h.algorithm != a.Name() {
 		return false
@@ -116,7 +116,7 @@ func (sh *shard) sameHistory(e *entry, a ratelimit.Algorithm) bool {
 }
 
 // historyOf returns the history of an algorithm, and remembers the algorithm.
-func (sh *shard) historyOf(a ratelimit.Algorithm) unique.Handle[history] {
+func (sh *shard) historyOf(a driver.Algorithm) unique.Handle[history] {
 	known := sh.known(a)
 	if known == nil {
 		limit := a.Limit()
@@ -127,18 +127,18 @@ func (sh *shard) historyOf(a ratelimit.Algorithm) unique.Handle[history] {
 }
 
 // step runs d on the state of an entry.
-func (sh *shard) step(id uint32, now int64, d *ratelimit.Demand, out *ratelimit.Result) error {
+func (sh *shard) step(id uint32, now int64, d *driver.Demand, out *driver.Result) error {
 	next, keep := decide(sh.entries.at(id).state, now, d, d.Op, out)
 	if keep > 0 {
 		sh.store(id, next, now, keep)
 	} else if keep < 0 {
-		return ratelimit.ErrCorruptState
+		return driver.ErrCorruptState
 	}
 	return nil
 }
 
 // isOurs reports whether a is an algorithm of this module. Their steps do not panic.
-func isOurs(a ratelimit.Algorithm) bool {
+func isOurs(a driver.Algorithm) bool {
 	switch a.(type) {
 	case algorithm.Log, algorithm.Counter, algorithm.Fixed, algorithm.Bucket, algorithm.Block:
 		return true
@@ -148,7 +148,7 @@ func isOurs(a ratelimit.Algorithm) bool {
 
 // working returns state for a step of a. An algorithm that is not ours gets a copy: if it panics,
 // the state is as it was.
-func working(state []byte, a ratelimit.Algorithm) []byte {
+func working(state []byte, a driver.Algorithm) []byte {
 	if isOurs(a) {
 		return state
 	}
@@ -158,7 +158,7 @@ func working(state []byte, a ratelimit.Algorithm) []byte {
 // decide runs d on a state, with op instead of its own, and writes the result to out. For a log it
 // copies neither the demand nor the result.
 func decide(
-	state []byte, now int64, d *ratelimit.Demand, op ratelimit.Op, out *ratelimit.Result,
+	state []byte, now int64, d *driver.Demand, op driver.Op, out *driver.Result,
 ) (next []byte, keep time.Duration) {
 	log, ok := d.Algorithm.(algorithm.Log)
 	if !ok {
@@ -169,7 +169,7 @@ func decide(
 	}
 	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter, out.At =
 		log.Decide(state, now, op, d.N, d.At)
-	out.Source, out.Limit = ratelimit.SourceStore, log.Limit().Max
+	out.Source, out.Limit = driver.SourceStore, log.Limit().Max
 	return next, keep
 }
 

@@ -5,15 +5,15 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/direct"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
-// Take decides one demand. Errors are those of [ratelimit.CheckTake], [ratelimit.ErrCapacity],
-// [ratelimit.ErrCorruptState] and [ratelimit.ErrClosed].
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (res ratelimit.Result, err error) {
+// Take decides one demand. Errors are those of [driver.CheckTake], [driver.ErrCapacity],
+// [driver.ErrCorruptState] and [driver.ErrClosed].
+func (s *Store) Take(ctx context.Context, d driver.Demand) (res driver.Result, err error) {
 	res.Allowed, res.Source, res.Limit, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
 		(*directStore)(s).TakeDirect(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
 	return res, err
@@ -33,14 +33,14 @@ func init() {
 
 // TakeDirect is Take with the fields of the demand and the result one by one, which fit registers.
 func (ds *directStore) TakeDirect(
-	ctx context.Context, key string, a ratelimit.Algorithm, op ratelimit.Op, n, stamp int64,
+	ctx context.Context, key string, a driver.Algorithm, op driver.Op, n, stamp int64,
 ) (
-	allowed bool, source ratelimit.Source, limit, remaining int64,
+	allowed bool, source driver.Source, limit, remaining int64,
 	retryAfter, resetAfter time.Duration, at int64, err error,
 ) {
 	s := (*Store)(ds)
 	if ctx.Err() != nil {
-		return failed(ratelimit.CheckTake(ctx, ratelimit.Demand{})) // the error of an ended context
+		return failed(driver.CheckTake(ctx, driver.Demand{})) // the error of an ended context
 	}
 	if len(key) > longkey.Max {
 		key = longkey.Shorten(key)
@@ -53,21 +53,21 @@ func (ds *directStore) TakeDirect(
 	if a != known.algorithm {
 		known = sh.known(a)
 	}
-	if known == nil || op > ratelimit.OpPeek || n < 1 || n > known.max || key == "" {
-		d := ratelimit.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
+	if known == nil || op > driver.OpPeek || n < 1 || n > known.max || key == "" {
+		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
 		// Not ctx: it was checked above, and may have ended since.
-		if err := ratelimit.CheckTake(context.Background(), d); err != nil {
+		if err := driver.CheckTake(context.Background(), d); err != nil {
 			return failed(err)
 		}
 	}
 	if s.closed.Load() {
-		return failed(ratelimit.ErrClosed)
+		return failed(driver.ErrClosed)
 	}
 	now := s.now()
 	id := sh.find(hash, key, a, known)
 	log, isLog := a.(algorithm.Log)
 	if id == none || !isLog {
-		d := ratelimit.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
+		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
 		return words(s.takeAny(sh, hash, id, now, d))
 	}
 	var next []byte
@@ -77,15 +77,15 @@ func (ds *directStore) TakeDirect(
 	if keep > 0 {
 		sh.store(id, next, now, keep)
 	} else if keep < 0 {
-		return failed(ratelimit.ErrCorruptState)
+		return failed(driver.ErrCorruptState)
 	}
 	limit = log.Limit().Max
-	return allowed, ratelimit.SourceStore, limit, remaining, retryAfter, resetAfter, at, nil
+	return allowed, driver.SourceStore, limit, remaining, retryAfter, resetAfter, at, nil
 }
 
 // words returns the fields of a result.
-func words(res ratelimit.Result, err error) (
-	allowed bool, source ratelimit.Source, limit, remaining int64,
+func words(res driver.Result, err error) (
+	allowed bool, source driver.Source, limit, remaining int64,
 	retryAfter, resetAfter time.Duration, at int64, _ error,
 ) {
 	return res.Allowed, res.Source, res.Limit, res.Remaining,
@@ -93,17 +93,17 @@ func words(res ratelimit.Result, err error) (
 }
 
 func failed(err error) (
-	allowed bool, source ratelimit.Source, limit, remaining int64,
+	allowed bool, source driver.Source, limit, remaining int64,
 	retryAfter, resetAfter time.Duration, at int64, _ error,
 ) {
-	return words(ratelimit.Result{}, err)
+	return words(driver.Result{}, err)
 }
 
 // takeAny decides a demand of a key without a state, or of an algorithm other than the log. sh is
 // locked.
 func (s *Store) takeAny(
-	sh *shard, hash uint64, id uint32, now int64, d ratelimit.Demand,
-) (res ratelimit.Result, err error) {
+	sh *shard, hash uint64, id uint32, now int64, d driver.Demand,
+) (res driver.Result, err error) {
 	if id == none {
 		return s.takeNew(sh, hash, now, d)
 	}
@@ -113,12 +113,12 @@ func (s *Store) takeAny(
 
 // takeNew decides a demand of a key without a state. sh is locked.
 func (s *Store) takeNew(
-	sh *shard, hash uint64, now int64, d ratelimit.Demand,
-) (ratelimit.Result, error) {
+	sh *shard, hash uint64, now int64, d driver.Demand,
+) (driver.Result, error) {
 	reserved := mayAdd(d.Op)
 	if reserved && !s.findRoom(sh, setOf(hash), now) {
 		s.refused.Add(1)
-		return ratelimit.Result{}, ratelimit.ErrCapacity
+		return driver.Result{}, driver.ErrCapacity
 	}
 	defer func() { // also if the algorithm panics
 		if reserved {
@@ -127,7 +127,7 @@ func (s *Store) takeNew(
 	}()
 	next, keep, res := d.Step(nil, now)
 	if keep < 0 {
-		return ratelimit.Result{}, ratelimit.ErrCorruptState
+		return driver.Result{}, driver.ErrCorruptState
 	}
 	if keep > 0 && len(next) > 0 && (reserved || s.findRoom(sh, setOf(hash), now)) {
 		sh.insert(hash, d.Key, sh.historyOf(d.Algorithm), next, expiry(now, keep))

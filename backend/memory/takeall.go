@@ -7,7 +7,7 @@ import (
 	"time"
 	"unique"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // takeAll is a TakeAll under way. With the shards of all its keys locked, it
@@ -33,15 +33,15 @@ type target struct {
 	id   uint32 // in its shard; none if the key is new
 }
 
-// TakeAll decides several demands as one. Errors are those of Take and of [ratelimit.CheckTakeAll].
+// TakeAll decides several demands as one. Errors are those of Take and of [driver.CheckTakeAll].
 func (s *Store) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	if s.closed.Load() {
-		return ratelimit.ErrClosed
+		return driver.ErrClosed
 	}
 	ds = shortened(ds)
 	var few [8]target
@@ -68,7 +68,7 @@ func (s *Store) TakeAll(
 		t.find(targets, ds)
 		if !t.reserve(targets, ds) {
 			s.refused.Add(1)
-			return ratelimit.ErrCapacity
+			return driver.ErrCapacity
 		}
 	}
 	if admitted, err := t.peek(targets, ds, out); err != nil || !admitted {
@@ -78,7 +78,7 @@ func (s *Store) TakeAll(
 }
 
 // find finds the states of all keys.
-func (t *takeAll) find(targets []target, ds []ratelimit.Demand) {
+func (t *takeAll) find(targets []target, ds []driver.Demand) {
 	for i := range targets {
 		at := &targets[i]
 		sh, d := t.store.shard(at.hash), &ds[i]
@@ -89,7 +89,7 @@ func (t *takeAll) find(targets []target, ds []ratelimit.Demand) {
 // reserve reserves room for the states of new keys, more than it has reserved before, and reports
 // whether there is room for all. It expires no state of the locked shards, which find may have
 // found.
-func (t *takeAll) reserve(targets []target, ds []ratelimit.Demand) bool {
+func (t *takeAll) reserve(targets []target, ds []driver.Demand) bool {
 	var needed int64
 	for i := range targets {
 		if targets[i].id == none && mayAdd(ds[i].Op) {
@@ -120,7 +120,7 @@ func (t *takeAll) release() {
 
 // peek evaluates each demand without applying it, and reports whether all are allowed.
 func (t *takeAll) peek(
-	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
+	targets []target, ds []driver.Demand, out []driver.Result,
 ) (allowed bool, err error) {
 	allowed = true
 	for i := range targets {
@@ -132,7 +132,7 @@ func (t *takeAll) peek(
 	return allowed, nil
 }
 
-func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result) error {
+func (t *takeAll) peekOne(at *target, d *driver.Demand, out *driver.Result) error {
 	sh, exists := t.store.shard(at.hash), at.id != none
 	var state []byte
 	if exists {
@@ -140,14 +140,14 @@ func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result
 	}
 	var next []byte
 	var keep time.Duration
-	if d.Op <= ratelimit.OpPeek {
-		next, keep = decide(state, t.now, d, ratelimit.OpPeek, out)
+	if d.Op <= driver.OpPeek {
+		next, keep = decide(state, t.now, d, driver.OpPeek, out)
 	} else {
 		next, keep, *out = d.Peek(working(state, d.Algorithm), t.now)
 	}
 	switch {
 	case keep < 0:
-		return ratelimit.ErrCorruptState
+		return driver.ErrCorruptState
 	case keep == 0 || !exists: // nothing to write
 	case len(next) == 0:
 		// The entry stays for now: the demand may be recorded on it.
@@ -161,7 +161,7 @@ func (t *takeAll) peekOne(at *target, d *ratelimit.Demand, out *ratelimit.Result
 // take applies all demands, which peek has allowed. The steps of algorithms that are not ours come
 // first, on copies: if one of them panics or fails, nothing has been written.
 func (t *takeAll) take(
-	targets []target, ds []ratelimit.Demand, out []ratelimit.Result,
+	targets []target, ds []driver.Demand, out []driver.Result,
 ) error {
 	var decided []write
 	for i := range targets {
@@ -198,7 +198,7 @@ type write struct {
 
 // step runs the step of d and sets its result and what is to be written.
 func (t *takeAll) step(
-	at *target, d *ratelimit.Demand, out *ratelimit.Result, w *write,
+	at *target, d *driver.Demand, out *driver.Result, w *write,
 ) error {
 	sh := t.store.shard(at.hash)
 	var state []byte
@@ -206,7 +206,7 @@ func (t *takeAll) step(
 		state = sh.entries.at(at.id).state
 	}
 	if w.next, w.keep = decide(state, t.now, d, d.Op, out); w.keep < 0 {
-		return ratelimit.ErrCorruptState
+		return driver.ErrCorruptState
 	}
 	if at.id == none && w.keep > 0 {
 		w.history = sh.historyOf(d.Algorithm)
@@ -214,7 +214,7 @@ func (t *takeAll) step(
 	return nil
 }
 
-func (t *takeAll) write(at *target, d *ratelimit.Demand, w write) {
+func (t *takeAll) write(at *target, d *driver.Demand, w write) {
 	sh := t.store.shard(at.hash)
 	switch {
 	case w.keep == 0:

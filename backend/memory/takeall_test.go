@@ -7,21 +7,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // forgetful counts units and keeps the time of the last. When the clock is before that, any step
 // deletes the state, a peek too.
-type forgetful struct{ ratelimit.Algorithm }
+type forgetful struct{ driver.Algorithm }
 
 func (forgetful) Name() string { return "forgetful" }
 
 func (a forgetful) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	limit, used := a.Limit(), int64(0)
-	res := ratelimit.Result{Limit: limit.Max, At: now}
+	res := driver.Result{Limit: limit.Max, At: now}
 	keep := time.Duration(0)
 	if len(state) > 0 {
 		used = int64(state[8])
@@ -29,7 +29,7 @@ func (a forgetful) Step(
 			state, used, keep = nil, 0, time.Microsecond
 		}
 	}
-	if res.Allowed = used+d.N <= limit.Max; res.Allowed && d.Op == ratelimit.OpTake {
+	if res.Allowed = used+d.N <= limit.Max; res.Allowed && d.Op == driver.OpTake {
 		used += d.N
 		state = append(binary.BigEndian.AppendUint64(nil, uint64(now)), byte(used))
 		keep = limit.Window
@@ -44,14 +44,14 @@ func TestTakeAllPeekDeletes(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_800_000_000_000_000)
 	s := open(t, &Options{Now: now.Load})
-	a := forgetful{algorithm.SlidingLog(ratelimit.PerMinute("minute", 3))}
+	a := forgetful{algorithm.SlidingLog(driver.PerMinute("minute", 3))}
 	take := func(want []int64, keys ...string) {
 		t.Helper()
-		var ds []ratelimit.Demand
+		var ds []driver.Demand
 		for _, key := range keys {
-			ds = append(ds, ratelimit.Demand{Key: key, Algorithm: a, N: 1})
+			ds = append(ds, driver.Demand{Key: key, Algorithm: a, N: 1})
 		}
-		out := make([]ratelimit.Result, len(ds))
+		out := make([]driver.Result, len(ds))
 		if err := s.TakeAll(t.Context(), ds, out); err != nil {
 			t.Fatal(err)
 		}

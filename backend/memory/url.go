@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func init() { backend.Register("memory", openURL) }
@@ -19,7 +19,7 @@ func openURL(_ context.Context, u *backend.URL) (*backend.Store, error) {
 	}
 	if u.Hosts != nil || u.Path != "" {
 		return nil, fmt.Errorf("%w: the URL of a store in memory must not have a host or path",
-			ratelimit.ErrInvalidOptions)
+			driver.ErrInvalidOptions)
 	}
 	s, err := New(&opts)
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestWheel compares the wheel with a map: exactly the expired entries are dropped, however the
 // clock jumps and however small the batches are. Three limits of a key share a hash.
 func TestWheel(t *testing.T) {
-	var limits [3]ratelimit.Demand
+	var limits [3]driver.Demand
 	for i := range limits {
-		once := algorithm.SlidingLog(ratelimit.PerSecond(strconv.Itoa(i), 1))
-		limits[i] = ratelimit.Demand{Algorithm: once, N: 1}
+		once := algorithm.SlidingLog(driver.PerSecond(strconv.Itoa(i), 1))
+		limits[i] = driver.Demand{Algorithm: once, N: 1}
 	}
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -28,7 +28,7 @@ func TestWheel(t *testing.T) {
 		sh.init(maphash.MakeSeed(), &keys, now)
 		type name struct{ key, limit int }
 		expires := map[name]int64{}
-		find := func(n name) (uint64, ratelimit.Demand, uint32) {
+		find := func(n name) (uint64, driver.Demand, uint32) {
 			d := limits[n.limit]
 			d.Key = strconv.Itoa(n.key)
 			hash := maphash.String(sh.seed, d.Key)
@@ -80,13 +80,13 @@ func TestCollision(t *testing.T) {
 	var keys atomic.Int64
 	sh.init(maphash.MakeSeed(), &keys, 0)
 	const hash = 1<<32 - 1
-	var ds []ratelimit.Demand
+	var ds []driver.Demand
 	for i := range 50 {
-		limit := ratelimit.PerSecond(strconv.Itoa(i%5), 1)
-		ds = append(ds, ratelimit.Demand{Key: strconv.Itoa(i / 5),
+		limit := driver.PerSecond(strconv.Itoa(i%5), 1)
+		ds = append(ds, driver.Demand{Key: strconv.Itoa(i / 5),
 			Algorithm: algorithm.SlidingLog(limit), N: 1})
 	}
-	find := func(d ratelimit.Demand) uint32 {
+	find := func(d driver.Demand) uint32 {
 		return sh.find(hash, d.Key, d.Algorithm, sh.known(d.Algorithm))
 	}
 	for i := range ds {

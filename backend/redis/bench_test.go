@@ -8,11 +8,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // BenchmarkOverhead compares a decision of the store with the same script sent by the client's own
@@ -26,13 +26,13 @@ func BenchmarkOverhead(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", 1)),
-			Op: ratelimit.OpPeek, N: 1}
+		d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(driver.PerDay("day", 1)),
+			Op: driver.OpPeek, N: 1}
 
 		var call lua.Call
 		call.Begin(0)
 		if err := call.Add([]string{"overhead:{=k}:24h0m0s:log2"},
-			[]ratelimit.Demand{d}); err != nil {
+			[]driver.Demand{d}); err != nil {
 			b.Fatal(err)
 		}
 		args := make([]any, len(call.Args()))

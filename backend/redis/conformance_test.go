@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // addresses are the environment variables with the host:port of servers to test on.
@@ -55,7 +55,7 @@ func harness(open func(testing.TB) *redis.Client) conformance.NewStore {
 		client, control := open(t), open(t)
 		return conformance.Harness{
 			Store:        store(client),
-			Second:       func(t testing.TB) ratelimit.Store { return store(open(t)) },
+			Second:       func(t testing.TB) driver.Store { return store(open(t)) },
 			DropScripts:  func() error { return control.ScriptFlush(context.Background()).Err() },
 			Close:        client.Close,
 			ClosesClient: true,

@@ -4,7 +4,7 @@
 //	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	store, err := redisstore.New(client, nil)
 //	…
-//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
 //
 // Package [serverstore] has the options, the statistics and the URLs of the store.
 //
@@ -18,9 +18,9 @@
 // server reports that it did not run the script.)
 //
 // Every call returns at the context's deadline or after [serverstore.Options].Timeout, whichever is
-// sooner, even when the client hangs. The error says what is known: [ratelimit.ErrUnavailable]
+// sooner, even when the client hangs. The error says what is known: [driver.ErrUnavailable]
 // alone means that nothing was recorded, because nothing was sent or the server refused to run the
-// script; [ratelimit.ErrOutcomeUnknown], that the script may have been sent and its outcome is not
+// script; [driver.ErrOutcomeUnknown], that the script may have been sent and its outcome is not
 // known. No error contains a key.
 //
 // Replication is asynchronous, so a failover can lose the admissions of the last moments, and a

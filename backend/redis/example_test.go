@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func Example() {
@@ -22,7 +23,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,10 +56,10 @@ func ExampleOptions_tag() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	perTenant := algorithm.SlidingLog(ratelimit.PerMinute("minute", 1000))
-	perUser := algorithm.SlidingLog(ratelimit.PerMinute("minute", 10))
-	results := make([]ratelimit.Result, 2)
-	err = store.TakeAll(context.Background(), []ratelimit.Demand{
+	perTenant := algorithm.SlidingLog(driver.PerMinute("minute", 1000))
+	perUser := algorithm.SlidingLog(driver.PerMinute("minute", 10))
+	results := make([]driver.Result, 2)
+	err = store.TakeAll(context.Background(), []driver.Demand{
 		{Key: "tenant:42", Algorithm: perTenant, N: 1},
 		{Key: "tenant:42:user:7", Algorithm: perUser, N: 1},
 	}, results)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestProbeOfNoRedis probes addresses without a Redis: a closed port, a web server, and a server
@@ -48,7 +48,7 @@ func TestProbeOfNoRedis(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				_, err := s.Probe(ctx)
-				if !errors.Is(err, ratelimit.ErrUnavailable) {
+				if !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("%v, want ErrUnavailable", err)
 				}
 				if d := time.Since(start); d > 1200*time.Millisecond {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/server"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Store keeps its state on Redis or Valkey. It is safe for concurrent use. Create one with [New].
@@ -19,7 +19,7 @@ type Store struct {
 	store *server.Store
 }
 
-var _ ratelimit.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 var words = server.Words{
 	Package:  "redisstore",
@@ -30,7 +30,7 @@ var words = server.Words{
 
 // New returns a store on the servers of c; nil options are the zero Options. It does no I/O;
 // [Store.Probe] does. c is a *redis.Client, *redis.ClusterClient or *redis.Ring, or a type that
-// embeds one of them. An error wraps [ratelimit.ErrInvalidOptions], and also
+// embeds one of them. An error wraps [driver.ErrInvalidOptions], and also
 // [errors.ErrUnsupported] for a *redis.Ring of several shards.
 func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	if opts == nil {
@@ -38,7 +38,7 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	}
 	cl := &client{redis: c, started: time.Now()}
 	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, fmt.Errorf("%w: no client", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no client", driver.ErrInvalidOptions)
 	}
 	switch c := c.(type) {
 	case clusterClient:
@@ -49,14 +49,14 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 			return nil,
 				fmt.Errorf("%w: a Ring of %d shards forgets the history of a key that it moves to "+
 					"another shard: %w",
-					ratelimit.ErrInvalidOptions, shards, errors.ErrUnsupported)
+					driver.ErrInvalidOptions, shards, errors.ErrUnsupported)
 		}
 	default:
 		return nil,
 			fmt.Errorf("%w: %T does not show whether it is a client for one server, a cluster or "+
 				"a Ring; embed a *redis.Client, *redis.ClusterClient or *redis.Ring, or use "+
 				"AddHook",
-				ratelimit.ErrInvalidOptions, c)
+				driver.ErrInvalidOptions, c)
 	}
 	s, err := server.New(cl, words, *opts)
 	if err != nil {
@@ -67,17 +67,17 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 
 // Take decides one demand.
 //
-// Besides the errors of [ratelimit.CheckTake] it returns one that wraps [ratelimit.ErrNoScript],
-// [ratelimit.ErrUnavailable] or [ratelimit.ErrOutcomeUnknown], and the cause. Only with the last
+// Besides the errors of [driver.CheckTake] it returns one that wraps [driver.ErrNoScript],
+// [driver.ErrUnavailable] or [driver.ErrOutcomeUnknown], and the cause. Only with the last
 // may the demand have been recorded.
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *Store) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	return s.store.Take(ctx, d)
 }
 
 // TakeAll decides several demands as one. On a cluster their keys must be in one slot (see
 // [serverstore.Options].Tag); otherwise the error wraps [errors.ErrUnsupported]. The other errors
 // are those of Take.
-func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *Store) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
 	return s.store.TakeAll(ctx, ds, out)
 }
 
@@ -87,7 +87,7 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 // a cluster it sends INFO to all primaries and runs a script on one.
 //
 // An error wraps [errors.ErrUnsupported] if the server or the client is of the wrong type, and
-// [ratelimit.ErrUnavailable] otherwise; if the server refuses the user, it also wraps
+// [driver.ErrUnavailable] otherwise; if the server refuses the user, it also wraps
 // [serverstore.ErrDenied].
 func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) { return s.store.Probe(ctx) }
 
@@ -95,6 +95,6 @@ func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) { return 
 // Stats takes no lock and does not slow decisions.
 func (s *Store) Stats() serverstore.Stats { return s.store.Stats() }
 
-// Close makes all later calls fail with [ratelimit.ErrClosed]. It does not close the client, which
+// Close makes all later calls fail with [driver.ErrClosed]. It does not close the client, which
 // is the caller's. Close always returns nil.
 func (s *Store) Close() error { return s.store.Close() }

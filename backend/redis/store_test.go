@@ -14,16 +14,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
-var perMinute = algorithm.SlidingLog(ratelimit.PerMinute("minute", 10))
+var perMinute = algorithm.SlidingLog(driver.PerMinute("minute", 10))
 
-func take(key string) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: perMinute, N: 1}
+func take(key string) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: perMinute, N: 1}
 }
 
 func newStore(
@@ -69,7 +69,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		s, err := redisstore.New(tt.client, tt.opts)
 		if ok := err == nil; ok != tt.ok || ok != (s != nil) ||
-			!ok && !errors.Is(err, ratelimit.ErrInvalidOptions) {
+			!ok && !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
 		if ring := strings.HasPrefix(tt.what, "Ring of two"); ring != errors.Is(err,
@@ -94,23 +94,23 @@ func TestRefusedBeforeIO(t *testing.T) {
 	big.N = 11
 	for _, tt := range []struct {
 		ctx  context.Context
-		ds   []ratelimit.Demand
+		ds   []driver.Demand
 		want error
 	}{
-		{t.Context(), []ratelimit.Demand{{}}, ratelimit.ErrInvalidDemand},
-		{t.Context(), []ratelimit.Demand{take("")}, ratelimit.ErrInvalidDemand},
-		{t.Context(), []ratelimit.Demand{big}, ratelimit.ErrExceedsLimit},
-		{t.Context(), []ratelimit.Demand{take("k"), take("k")}, ratelimit.ErrDuplicateDemand},
-		{t.Context(), []ratelimit.Demand{{Key: "k", Algorithm: noScript{perMinute}, N: 1}},
-			ratelimit.ErrNoScript},
-		{ended, []ratelimit.Demand{take("k")}, context.Canceled},
+		{t.Context(), []driver.Demand{{}}, driver.ErrInvalidDemand},
+		{t.Context(), []driver.Demand{take("")}, driver.ErrInvalidDemand},
+		{t.Context(), []driver.Demand{big}, driver.ErrExceedsLimit},
+		{t.Context(), []driver.Demand{take("k"), take("k")}, driver.ErrDuplicateDemand},
+		{t.Context(), []driver.Demand{{Key: "k", Algorithm: noScript{perMinute}, N: 1}},
+			driver.ErrNoScript},
+		{ended, []driver.Demand{take("k")}, context.Canceled},
 	} {
 		if len(tt.ds) == 1 {
 			if _, err := s.Take(tt.ctx, tt.ds[0]); !errors.Is(err, tt.want) {
 				t.Errorf("Take: %v, want %v", err, tt.want)
 			}
 		}
-		if err := s.TakeAll(tt.ctx, tt.ds, make([]ratelimit.Result, len(tt.ds))); !errors.Is(err,
+		if err := s.TakeAll(tt.ctx, tt.ds, make([]driver.Result, len(tt.ds))); !errors.Is(err,
 			tt.want) {
 			t.Errorf("TakeAll: %v, want %v", err, tt.want)
 		}
@@ -123,7 +123,7 @@ func TestRefusedBeforeIO(t *testing.T) {
 // noScript is the log without its Lua.
 type noScript struct{ algorithm.Log }
 
-func (noScript) Script() ratelimit.Script { return ratelimit.Script{} }
+func (noScript) Script() driver.Script { return driver.Script{} }
 
 // TestSeveralSlots: TakeAll on a cluster fails before any I/O if the keys are in several slots.
 func TestSeveralSlots(t *testing.T) {
@@ -135,14 +135,14 @@ func TestSeveralSlots(t *testing.T) {
 		},
 	})
 	s := newStore(t, client, nil)
-	err := s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")},
-		make([]ratelimit.Result, 2))
+	err := s.TakeAll(t.Context(), []driver.Demand{take("a"), take("b")},
+		make([]driver.Result, 2))
 	if !errors.Is(err, errors.ErrUnsupported) || asked.Load() {
 		t.Errorf("TakeAll of two slots: %v; I/O: %t", err, asked.Load())
 	}
 	tagged := newStore(t, client, &serverstore.Options{Tag: func(string) string { return "t" }})
-	err = tagged.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")},
-		make([]ratelimit.Result, 2))
+	err = tagged.TakeAll(t.Context(), []driver.Demand{take("a"), take("b")},
+		make([]driver.Result, 2))
 	if errors.Is(err, errors.ErrUnsupported) || !asked.Load() {
 		t.Errorf("TakeAll of one slot: %v; I/O: %t", err, asked.Load())
 	}
@@ -186,8 +186,8 @@ func TestNoServer(t *testing.T) {
 				start := time.Now()
 				_, err := s.Take(t.Context(), take("secret"))
 				took := time.Since(start)
-				if !errors.Is(err, ratelimit.ErrUnavailable) ||
-					errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+				if !errors.Is(err, driver.ErrUnavailable) ||
+					errors.Is(err, driver.ErrOutcomeUnknown) {
 					t.Errorf("%v, want ErrUnavailable", err)
 				}
 				if strings.Contains(err.Error(), "secret") {
@@ -229,9 +229,9 @@ func TestDeadline(t *testing.T) {
 			start := time.Now()
 			_, err := s.Take(ctx, take("k"))
 			took := time.Since(start)
-			if !errors.Is(err, ratelimit.ErrUnavailable) || took < tt.after/2 {
+			if !errors.Is(err, driver.ErrUnavailable) || took < tt.after/2 {
 				t.Errorf("%s: %v after %v, want %v after %v", tt.what, err, took,
-					ratelimit.ErrUnavailable, tt.after)
+					driver.ErrUnavailable, tt.after)
 			}
 			if !errors.Is(err, tt.cause) || took > tt.after+50*time.Millisecond {
 				return fmt.Errorf("%s: %w after %v, want %w after %v", tt.what, err, took, tt.cause,

@@ -6,7 +6,7 @@
 //	…
 //	store, err := rueidisstore.New(client, nil)
 //	…
-//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
 //
 // Package [serverstore] has the options, the statistics and the URLs of the store.
 //
@@ -21,9 +21,9 @@
 // server reports that it did not run the script.) ConnLifetime is the exception; see below.
 //
 // Every call returns at the context's deadline or after [serverstore.Options].Timeout, whichever is
-// sooner, even when the client hangs. The error says what is known: [ratelimit.ErrUnavailable]
+// sooner, even when the client hangs. The error says what is known: [driver.ErrUnavailable]
 // alone means that nothing was recorded, because no server could be reached or the server refused
-// to run the script; [ratelimit.ErrOutcomeUnknown], that the script may have been sent and its
+// to run the script; [driver.ErrOutcomeUnknown], that the script may have been sent and its
 // outcome is not known. The client does not report when it sends, so a call that waits for a
 // connection until its deadline, and one on a closed client, end with the latter too. No error
 // contains a key.
@@ -48,7 +48,7 @@
 //	…
 //	defer store.Close()
 //
-// Result.Source is [ratelimit.SourceCache] for a refusal from the cache, and Cache of [Store.Stats]
+// Result.Source is [driver.SourceCache] for a refusal from the cache, and Cache of [Store.Stats]
 // counts them.
 //
 // # What to set on the client

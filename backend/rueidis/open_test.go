@@ -11,9 +11,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/truewindow/ratelimit"
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestOpenRefuses: options that rule caching out or are out of range are an error before any
@@ -63,7 +63,7 @@ func TestOpenRefuses(t *testing.T) {
 			var opts serverstore.OpenOptions
 			set(&option, &opts)
 			s, err := rueidisstore.Open(option, &opts)
-			if s != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+			if s != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
 				!strings.Contains(err.Error(), name) {
 				t.Errorf("%v, want ErrInvalidOptions for %s", err, name)
 			}
@@ -89,8 +89,8 @@ func TestOpenWithoutServer(t *testing.T) {
 			}
 			set(&option)
 			s, err := rueidisstore.Open(option, nil)
-			if s != nil || !errors.Is(err, ratelimit.ErrUnavailable) ||
-				errors.Is(err, ratelimit.ErrInvalidOptions) {
+			if s != nil || !errors.Is(err, driver.ErrUnavailable) ||
+				errors.Is(err, driver.ErrInvalidOptions) {
 				t.Errorf("%v, want ErrUnavailable", err)
 			}
 		})

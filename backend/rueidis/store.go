@@ -6,10 +6,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/pipelined"
 	"github.com/truewindow/ratelimit/backend/internal/server"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Store keeps its state on Redis or Valkey. It is safe for concurrent use. Create one with [New]
@@ -19,7 +19,7 @@ type Store struct {
 	owned pipelined.Client // made by Open, or nil
 }
 
-var _ ratelimit.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 var words = server.Words{
 	Package:  "rueidisstore",
@@ -29,13 +29,13 @@ var words = server.Words{
 }
 
 // New returns a store on client's servers; nil options are the zero Options. It does no I/O;
-// [Store.Probe] does. An error wraps [ratelimit.ErrInvalidOptions].
+// [Store.Probe] does. An error wraps [driver.ErrInvalidOptions].
 func New(client rueidis.Client, opts *serverstore.Options) (*Store, error) {
 	if opts == nil {
 		opts = &serverstore.Options{}
 	}
 	if client == nil {
-		return nil, fmt.Errorf("%w: no client", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no client", driver.ErrInvalidOptions)
 	}
 	s, err := pipelined.NewStore(adapter{client}, words, *opts)
 	if err != nil {
@@ -46,17 +46,17 @@ func New(client rueidis.Client, opts *serverstore.Options) (*Store, error) {
 
 // Take decides one demand.
 //
-// Besides the errors of [ratelimit.CheckTake] it returns one that wraps [ratelimit.ErrNoScript],
-// [ratelimit.ErrUnavailable] or [ratelimit.ErrOutcomeUnknown], and the cause. Only with the last
+// Besides the errors of [driver.CheckTake] it returns one that wraps [driver.ErrNoScript],
+// [driver.ErrUnavailable] or [driver.ErrOutcomeUnknown], and the cause. Only with the last
 // may the demand have been recorded.
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *Store) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	return s.store.Take(ctx, d)
 }
 
 // TakeAll decides several demands as one. On a cluster their keys must be in one slot (see
 // [serverstore.Options].Tag); otherwise the error wraps [errors.ErrUnsupported]. The other errors
 // are those of Take.
-func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *Store) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
 	return s.store.TakeAll(ctx, ds, out)
 }
 
@@ -67,7 +67,7 @@ func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []rateli
 // primary.
 //
 // An error wraps [errors.ErrUnsupported] if the server or the client is of the wrong type, and
-// [ratelimit.ErrUnavailable] otherwise; if the server refuses the user, it also wraps
+// [driver.ErrUnavailable] otherwise; if the server refuses the user, it also wraps
 // [serverstore.ErrDenied].
 func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) { return s.store.Probe(ctx) }
 
@@ -75,7 +75,7 @@ func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) { return 
 // Stats takes no lock and does not slow decisions.
 func (s *Store) Stats() serverstore.Stats { return s.store.Stats() }
 
-// Close makes all later calls fail with [ratelimit.ErrClosed]. It closes the client that [Open]
+// Close makes all later calls fail with [driver.ErrClosed]. It closes the client that [Open]
 // made, but not the client of [New], which is the caller's. Close always returns nil.
 func (s *Store) Close() error {
 	if s.owned != nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestOpenURL: a store whose server is unavailable opens at once, and has a name and statistics.
@@ -45,8 +45,8 @@ func TestOpenURL(t *testing.T) {
 		_, errProbe := s.Probe(ctx)
 		cancel()
 		for _, err := range []error{err, errProbe} {
-			if !errors.Is(err, ratelimit.ErrUnavailable) ||
-				errors.Is(err, ratelimit.ErrOutcomeUnknown) ||
+			if !errors.Is(err, driver.ErrUnavailable) ||
+				errors.Is(err, driver.ErrOutcomeUnknown) ||
 				errors.Is(err, serverstore.ErrDenied) || strings.Contains(err.Error(), "marked") {
 				t.Errorf("%s: %v", url, err)
 			}
@@ -54,7 +54,7 @@ func TestOpenURL(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
-		if _, err := s.Take(t.Context(), take("k")); !errors.Is(err, ratelimit.ErrClosed) {
+		if _, err := s.Take(t.Context(), take("k")); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("%s: closed: %v", url, err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestOpenURLRefuses(t *testing.T) {
 		"rueidis://a,b", "rueidis+cluster://h/1", "rueidis+sentinel://h",
 	} {
 		s, err := backend.Open(t.Context(), url)
-		if s != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		if s != nil || !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%s: %v, %v", url, s, err)
 		}
 	}

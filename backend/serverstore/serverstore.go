@@ -124,7 +124,7 @@ type Stats struct {
 	// MaxAbandoned is the Abandoned at which calls fail instead of being sent. On a cluster each
 	// server may add a few more.
 	MaxAbandoned int
-	// Refused counts the calls that failed at once with ratelimit.ErrUnavailable because of one of
+	// Refused counts the calls that failed at once with driver.ErrUnavailable because of one of
 	// these bounds.
 	Refused int64
 	// Cache has the statistics of the cache of refusals.
@@ -138,7 +138,7 @@ type CacheStats struct {
 	// keys for its user (CLIENT TRACKING).
 	Enabled bool
 	// Hits are the calls of Take and TakeAll that were refused from the cache, with
-	// ratelimit.SourceCache.
+	// driver.SourceCache.
 	Hits int64
 	// Stored are refusals of the server that were cached.
 	Stored int64

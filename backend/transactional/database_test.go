@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/transactional"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // database is a map behind one lock, whose transactions ignore contexts.
@@ -143,7 +143,7 @@ func (t *transaction) Commit(context.Context) error {
 	if t.db.lose {
 		t.db.lose = false
 		if t.db.mistake == "takes a lost answer for a rollback" {
-			return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, errLost)
+			return fmt.Errorf("%w: %w", driver.ErrUnavailable, errLost)
 		}
 		return errLost
 	}

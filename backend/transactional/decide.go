@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // The phases of a transaction. The first change from pending decides: either the transaction begins
@@ -22,8 +22,8 @@ const (
 // transaction decides the demands of one call.
 type transaction struct {
 	store   *Store
-	demands []ratelimit.Demand
-	results []ratelimit.Result // read only after run has returned nil
+	demands []driver.Demand
+	results []driver.Result // read only after run has returned nil
 	phase   atomic.Int32
 }
 
@@ -61,13 +61,13 @@ func (t *transaction) run(ctx context.Context) (none struct{}, err error) {
 	if !wrote || !t.phase.CompareAndSwap(pending, committing) {
 		return none, nil
 	}
-	if err = tx.Commit(ctx); errors.Is(err, ratelimit.ErrUnavailable) {
+	if err = tx.Commit(ctx); errors.Is(err, driver.ErrUnavailable) {
 		t.phase.Store(pending) // the server has rolled back
 	}
 	return none, err
 }
 
-func unavailable(err error) error { return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, err) }
+func unavailable(err error) error { return fmt.Errorf("%w: %w", driver.ErrUnavailable, err) }
 
 // load returns the states of the demands, in the order of these.
 func (t *transaction) load(ctx context.Context, tx Tx) (states []state, now int64, err error) {
@@ -84,14 +84,14 @@ func (t *transaction) load(ctx context.Context, tx Tx) (states []state, now int6
 		return nil, 0, unavailable(err)
 	case len(loaded) != len(keys):
 		return nil, 0, fmt.Errorf("%w: Load returned %d states for %d keys",
-			ratelimit.ErrUnavailable, len(loaded), len(keys))
+			driver.ErrUnavailable, len(loaded), len(keys))
 	}
 	if t.store.now != nil {
 		now = t.store.now()
 	}
 	if now < 0 || now >= endOfTime {
 		return nil, 0, fmt.Errorf("%w: the clock of Load, %d µs since the epoch, is out of range",
-			ratelimit.ErrUnavailable, now)
+			driver.ErrUnavailable, now)
 	}
 	for i := range states {
 		place, _ := slices.BinarySearch(keys, states[i].key)
@@ -104,25 +104,25 @@ func (t *transaction) load(ctx context.Context, tx Tx) (states []state, now int6
 // allowed.
 func (t *transaction) decide(states []state, now int64) error {
 	if len(states) > 1 {
-		allowed, err := t.step(states, now, ratelimit.Demand.Peek)
+		allowed, err := t.step(states, now, driver.Demand.Peek)
 		if err != nil || !allowed {
 			return err
 		}
 	}
-	_, err := t.step(states, now, ratelimit.Demand.Step)
+	_, err := t.step(states, now, driver.Demand.Step)
 	return err
 }
 
 func (t *transaction) step(states []state, now int64, step func(
-	d ratelimit.Demand, state []byte, now int64,
-) ([]byte, time.Duration, ratelimit.Result)) (allowed bool, err error) {
+	d driver.Demand, state []byte, now int64,
+) ([]byte, time.Duration, driver.Result)) (allowed bool, err error) {
 	allowed = true
 	for i := range states {
 		s := &states[i]
 		// The bytes may be the database's own, and a step writes into them.
 		s.next, s.keep, t.results[i] = step(t.demands[i], slices.Clone(s.bytes), now)
 		if s.keep < 0 {
-			return false, ratelimit.ErrCorruptState
+			return false, driver.ErrCorruptState
 		}
 		allowed = allowed && t.results[i].Allowed
 	}

@@ -15,14 +15,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/detached"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Tx is one transaction. It decides one call of the store. Its methods are called one after the
 // other: Load, Save for each state to be written, then Commit if there was a Save, and always
 // Rollback at the end, all in one goroutine, which is not the caller's. If begin (see [New]), Load
-// or Save fails, the call returns an error that wraps [ratelimit.ErrUnavailable] and that error.
+// or Save fails, the call returns an error that wraps [driver.ErrUnavailable] and that error.
 // Errors must not contain keys or passwords.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
@@ -32,7 +32,7 @@ type Tx interface {
 	//
 	// The keys are sorted and distinct, so transactions that lock them in order do not deadlock. If
 	// a lock is a number, such as a hash of the key, lock in the order of the numbers. Keys are
-	// those of [ratelimit.Demand.StoredKey]: at most 250 bytes of printable ASCII, to be compared
+	// those of [driver.Demand.StoredKey]: at most 250 bytes of printable ASCII, to be compared
 	// byte by byte. Read the clock last: a decision that waited for a lock must not use a time from
 	// before the wait.
 	//
@@ -46,7 +46,7 @@ type Tx interface {
 	Save(ctx context.Context, key string, state []byte, expires int64) error
 
 	// Commit makes what was saved durable. After an error the outcome is unknown, unless the error
-	// wraps [ratelimit.ErrUnavailable]: then the server has reported that nothing was saved.
+	// wraps [driver.ErrUnavailable]: then the server has reported that nothing was saved.
 	Commit(ctx context.Context) error
 
 	// Rollback ends the transaction and its locks. After Commit it must do nothing.
@@ -78,14 +78,14 @@ type Store struct {
 	closed  atomic.Bool
 }
 
-var _ ratelimit.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // New returns a store that begins a transaction for each call. An error wraps
-// [ratelimit.ErrInvalidOptions].
+// [driver.ErrInvalidOptions].
 //
 // A Tx may ignore its context: a call still returns in time, and a transaction that has not reached
 // Commit by then is rolled back when its method returns. While 1,024 such transactions are in
-// progress, further calls return [ratelimit.ErrUnavailable] at once.
+// progress, further calls return [driver.ErrUnavailable] at once.
 func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -94,17 +94,17 @@ func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error)
 		calls: detached.Calls{Max: maxAbandoned, Prefix: "transaction"}}
 	switch {
 	case begin == nil:
-		return nil, fmt.Errorf("%w: transactional: begin is nil", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: transactional: begin is nil", driver.ErrInvalidOptions)
 	case s.timeout < 0:
 		return nil, fmt.Errorf("%w: transactional: Timeout %v is negative",
-			ratelimit.ErrInvalidOptions, s.timeout)
+			driver.ErrInvalidOptions, s.timeout)
 	case s.timeout == 0:
 		s.timeout = defaultTimeout
 	}
 	return s, nil
 }
 
-// Close makes further calls return [ratelimit.ErrClosed]. It does not close the database. The error
+// Close makes further calls return [driver.ErrClosed]. It does not close the database. The error
 // is nil.
 func (s *Store) Close() error {
 	s.closed.Store(true)
@@ -112,22 +112,22 @@ func (s *Store) Close() error {
 }
 
 // Take decides one demand.
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
+func (s *Store) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if err := driver.CheckTake(ctx, d); err != nil {
+		return driver.Result{}, err
 	}
-	results, err := s.run(ctx, []ratelimit.Demand{d})
+	results, err := s.run(ctx, []driver.Demand{d})
 	if err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
 	return results[0], nil
 }
 
 // TakeAll decides several demands as one.
 func (s *Store) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	results, err := s.run(ctx, slices.Clone(ds)) // an abandoned transaction still reads them
@@ -137,18 +137,18 @@ func (s *Store) TakeAll(
 
 // run decides ds in a goroutine of its own, and stops waiting for it when the time is over.
 func (s *Store) run(
-	ctx context.Context, ds []ratelimit.Demand,
-) ([]ratelimit.Result, error) {
+	ctx context.Context, ds []driver.Demand,
+) ([]driver.Result, error) {
 	if s.closed.Load() {
-		return nil, fmt.Errorf("transactional: %w", ratelimit.ErrClosed)
+		return nil, fmt.Errorf("transactional: %w", driver.ErrClosed)
 	}
-	t := &transaction{store: s, demands: ds, results: make([]ratelimit.Result, len(ds))}
+	t := &transaction{store: s, demands: ds, results: make([]driver.Result, len(ds))}
 	_, err := detached.Do(ctx, &s.calls, s.timeout, t.run)
 	if err == nil {
 		return t.results, nil
 	}
 	if !t.phase.CompareAndSwap(pending, abandoned) {
-		err = fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, err)
+		err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
 	}
 	return nil, fmt.Errorf("transactional: %w", err)
 }

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/transactional"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func newStore(
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 		}
 		return conformance.Harness{
 			Store:  store,
-			Second: func(t testing.TB) ratelimit.Store { return newStore(t, db, opts) },
+			Second: func(t testing.TB) driver.Store { return newStore(t, db, opts) },
 			Writes: func() (int64, error) {
 				db.memory.Lock()
 				defer db.memory.Unlock()
@@ -62,17 +62,17 @@ func TestConformance(t *testing.T) {
 	}, nil)
 }
 
-var hourly = algorithm.SlidingLog(ratelimit.PerHour("hourly", 3))
+var hourly = algorithm.SlidingLog(driver.PerHour("hourly", 3))
 
-func take(t testing.TB, store ratelimit.Store) (ratelimit.Result, error) {
+func take(t testing.TB, store driver.Store) (driver.Result, error) {
 	t.Helper()
-	return store.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: hourly, N: 1})
+	return store.Take(t.Context(), driver.Demand{Key: "k", Algorithm: hourly, N: 1})
 }
 
 // used returns how many units of the key are recorded.
 func used(t testing.TB, db *database) int64 {
 	t.Helper()
-	d := ratelimit.Demand{Key: "k", Algorithm: hourly, N: 1, Op: ratelimit.OpPeek}
+	d := driver.Demand{Key: "k", Algorithm: hourly, N: 1, Op: driver.OpPeek}
 	res, err := newStore(t, db, nil).Take(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
@@ -81,11 +81,11 @@ func used(t testing.TB, db *database) int64 {
 }
 
 func TestInvalidOptions(t *testing.T) {
-	if _, err := transactional.New(nil, nil); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if _, err := transactional.New(nil, nil); !errors.Is(err, driver.ErrInvalidOptions) {
 		t.Errorf("no begin: %v", err)
 	}
 	_, err := transactional.New(newDatabase().tx, &transactional.Options{Timeout: -1})
-	if !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if !errors.Is(err, driver.ErrInvalidOptions) {
 		t.Errorf("a negative Timeout: %v", err)
 	}
 }
@@ -94,8 +94,8 @@ func TestInvalidOptions(t *testing.T) {
 // ErrOutcomeUnknown, unless it wraps ErrUnavailable.
 func TestErrors(t *testing.T) {
 	boom := errors.New("boom")
-	conflict := fmt.Errorf("%w: serialization failure", ratelimit.ErrUnavailable)
-	full := fmt.Errorf("%w: the disk is full", ratelimit.ErrCapacity)
+	conflict := fmt.Errorf("%w: serialization failure", driver.ErrUnavailable)
+	full := fmt.Errorf("%w: the disk is full", driver.ErrCapacity)
 	for name, tt := range map[string]struct {
 		fail    func(*database)
 		cause   error
@@ -108,7 +108,7 @@ func TestErrors(t *testing.T) {
 		"past":        {fail: func(db *database) { db.clock = -1 }, text: "out of range"},
 		"nanoseconds": {fail: func(db *database) { db.clock = 1e18 }, text: "out of range"},
 		"save":        {fail: func(db *database) { db.save = boom }, cause: boom},
-		"capacity":    {fail: func(db *database) { db.save = full }, cause: ratelimit.ErrCapacity},
+		"capacity":    {fail: func(db *database) { db.save = full }, cause: driver.ErrCapacity},
 		"commit":      {fail: func(db *database) { db.commit = boom }, cause: boom, unknown: true},
 		"conflict":    {fail: func(db *database) { db.commit = conflict }, cause: conflict},
 	} {
@@ -117,8 +117,8 @@ func TestErrors(t *testing.T) {
 			store := newStore(t, db, nil)
 			tt.fail(db)
 			_, err := take(t, store)
-			if !errors.Is(err, ratelimit.ErrUnavailable) ||
-				errors.Is(err, ratelimit.ErrOutcomeUnknown) != tt.unknown ||
+			if !errors.Is(err, driver.ErrUnavailable) ||
+				errors.Is(err, driver.ErrOutcomeUnknown) != tt.unknown ||
 				tt.cause != nil && !errors.Is(err, tt.cause) ||
 				!strings.Contains(err.Error(), tt.text) {
 				t.Errorf("error %v", err)
@@ -138,11 +138,11 @@ func TestAbandonedBeforeCommit(t *testing.T) {
 		db, hang := newDatabase(), make(chan struct{})
 		db.beforeLoad = func() { <-hang }
 		store := newStore(t, db, &transactional.Options{Timeout: time.Minute})
-		ds := []ratelimit.Demand{{Key: "k", Algorithm: hourly, N: 1}}
-		err := store.TakeAll(t.Context(), ds, make([]ratelimit.Result, 1))
+		ds := []driver.Demand{{Key: "k", Algorithm: hourly, N: 1}}
+		err := store.TakeAll(t.Context(), ds, make([]driver.Result, 1))
 		if !errors.Is(err, context.DeadlineExceeded) ||
-			!errors.Is(err, ratelimit.ErrUnavailable) ||
-			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			!errors.Is(err, driver.ErrUnavailable) ||
+			errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Errorf("error %v", err)
 		}
 		close(hang)
@@ -161,10 +161,10 @@ func TestAbandonedInCommit(t *testing.T) {
 		store := newStore(t, db, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		ds := []ratelimit.Demand{{Key: "k", Algorithm: hourly, N: 1}}
-		err := store.TakeAll(ctx, ds, make([]ratelimit.Result, 1))
+		ds := []driver.Demand{{Key: "k", Algorithm: hourly, N: 1}}
+		err := store.TakeAll(ctx, ds, make([]driver.Result, 1))
 		if !errors.Is(err, context.DeadlineExceeded) ||
-			!errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+			!errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Errorf("error %v", err)
 		}
 		close(hang)
@@ -198,8 +198,8 @@ func TestStatesStayTheDatabases(t *testing.T) {
 	db := newDatabase()
 	store := newStore(t, db, nil)
 	// The state of a bucket always has the same size, so a step writes into it.
-	d := ratelimit.Demand{Key: "k", N: 1,
-		Algorithm: algorithm.TokenBucket(ratelimit.PerHour("hourly", 3))}
+	d := driver.Demand{Key: "k", N: 1,
+		Algorithm: algorithm.TokenBucket(driver.PerHour("hourly", 3))}
 	if _, err := store.Take(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestStatesStayTheDatabases(t *testing.T) {
 		before[key] = string(r.state)
 	}
 	db.commit = errLost // so what was saved does not replace what there was
-	if _, err := store.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+	if _, err := store.Take(t.Context(), d); !errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Fatal(err)
 	}
 	for key, r := range db.rows {
@@ -220,13 +220,13 @@ func TestStatesStayTheDatabases(t *testing.T) {
 
 // hooked is an algorithm that calls before at the beginning of each step.
 type hooked struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	before *func()
 }
 
 func (h hooked) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) ([]byte, time.Duration, ratelimit.Result) {
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
 	(*h.before)()
 	return h.Algorithm.Step(state, now, d)
 }
@@ -237,12 +237,12 @@ func TestDemandsAreCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, used := make(chan struct{}), false
 		wait, use := func() { <-hang }, func() { used = true }
-		ds := []ratelimit.Demand{
+		ds := []driver.Demand{
 			{Key: "a", Algorithm: hooked{hourly, &wait}, N: 1},
 			{Key: "b", Algorithm: hourly, N: 1},
 		}
 		store := newStore(t, newDatabase(), nil)
-		err := store.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2))
+		err := store.TakeAll(t.Context(), ds, make([]driver.Result, 2))
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
@@ -262,12 +262,12 @@ func TestAbandonedAreBounded(t *testing.T) {
 		db.beforeLoad = func() { <-hang }
 		store := newStore(t, db, nil)
 		for range 1024 {
-			go store.Take(t.Context(), ratelimit.Demand{Key: "k", Algorithm: hourly, N: 1})
+			go store.Take(t.Context(), driver.Demand{Key: "k", Algorithm: hourly, N: 1})
 		}
 		time.Sleep(time.Minute)
 		began := time.Now()
 		_, err := take(t, store)
-		if took := time.Since(began); took > 0 || !errors.Is(err, ratelimit.ErrUnavailable) {
+		if took := time.Since(began); took > 0 || !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%v after %v", err, took)
 		}
 		close(hang)

@@ -16,6 +16,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func Example() {
@@ -28,7 +29,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,10 +67,10 @@ func ExampleOptions_tag() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	perTenant := algorithm.SlidingLog(ratelimit.PerMinute("minute", 1000))
-	perUser := algorithm.SlidingLog(ratelimit.PerMinute("minute", 10))
-	results := make([]ratelimit.Result, 2)
-	err = store.TakeAll(context.Background(), []ratelimit.Demand{
+	perTenant := algorithm.SlidingLog(driver.PerMinute("minute", 1000))
+	perUser := algorithm.SlidingLog(driver.PerMinute("minute", 10))
+	results := make([]driver.Result, 2)
+	err = store.TakeAll(context.Background(), []driver.Demand{
 		{Key: "tenant:42", Algorithm: perTenant, N: 1},
 		{Key: "tenant:42:user:7", Algorithm: perUser, N: 1},
 	}, results)
@@ -105,7 +106,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}

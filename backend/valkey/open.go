@@ -27,10 +27,10 @@ import (
 // reports it and [Store.Probe] warns. If the user loses the right later, the store goes on without
 // the cache, and uses it again a second or two after the right has returned.
 //
-// An error wraps [ratelimit.ErrInvalidOptions], before anything is sent, if opts are out of range
+// An error wraps [driver.ErrInvalidOptions], before anything is sent, if opts are out of range
 // or option rules caching out (AlwaysRESP2, DisableCache, DisableAutoPipelining, ConnLifetime,
 // ClientTrackingOptions, SendToReplicas, ReplicaOnly). Otherwise it wraps
-// [ratelimit.ErrUnavailable].
+// [driver.ErrUnavailable].
 func Open(option valkey.ClientOption, opts *serverstore.OpenOptions) (*Store, error) {
 	if opts == nil {
 		opts = &serverstore.OpenOptions{}

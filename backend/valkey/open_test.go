@@ -13,9 +13,9 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestOpenRefuses: options that rule caching out or are out of range are an error before any
@@ -65,7 +65,7 @@ func TestOpenRefuses(t *testing.T) {
 			var opts serverstore.OpenOptions
 			set(&option, &opts)
 			s, err := valkeystore.Open(option, &opts)
-			if s != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+			if s != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
 				!strings.Contains(err.Error(), name) {
 				t.Errorf("%v, want ErrInvalidOptions for %s", err, name)
 			}
@@ -91,8 +91,8 @@ func TestOpenWithoutServer(t *testing.T) {
 			}
 			set(&option)
 			s, err := valkeystore.Open(option, nil)
-			if s != nil || !errors.Is(err, ratelimit.ErrUnavailable) ||
-				errors.Is(err, ratelimit.ErrInvalidOptions) {
+			if s != nil || !errors.Is(err, driver.ErrUnavailable) ||
+				errors.Is(err, driver.ErrInvalidOptions) {
 				t.Errorf("%v, want ErrUnavailable", err)
 			}
 		})

@@ -14,15 +14,15 @@ import (
 
 	"github.com/valkey-io/valkey-go"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 )
 
-func take(key string) ratelimit.Demand {
-	return ratelimit.Demand{Key: key,
-		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 10)), N: 1}
+func take(key string) driver.Demand {
+	return driver.Demand{Key: key,
+		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 10)), N: 1}
 }
 
 // unconnected returns a client that dials with dial when it is first used.
@@ -62,7 +62,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		s, err := valkeystore.New(tt.client, tt.opts)
 		if ok := err == nil; ok != tt.ok || ok != (s != nil) ||
-			!ok && !errors.Is(err, ratelimit.ErrInvalidOptions) {
+			!ok && !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
 	}
@@ -76,13 +76,13 @@ func TestNoServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Take(t.Context(), take("secret"))
-	if !errors.Is(err, ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+	if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrOutcomeUnknown) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
 	if strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v has the key", err)
 	}
-	if _, err := s.Probe(t.Context()); !errors.Is(err, ratelimit.ErrUnavailable) {
+	if _, err := s.Probe(t.Context()); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("Probe: %v, want ErrUnavailable", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Take(t.Context(), take("k")); !errors.Is(err, ratelimit.ErrUnavailable) ||
+	if _, err := s.Take(t.Context(), take("k")); !errors.Is(err, driver.ErrUnavailable) ||
 		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, want ErrUnavailable and the context's error", err)
 	}
@@ -113,7 +113,7 @@ func TestDeadline(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := patient.Take(ctx, take("k")); !errors.Is(err, ratelimit.ErrUnavailable) ||
+	if _, err := patient.Take(ctx, take("k")); !errors.Is(err, driver.ErrUnavailable) ||
 		!errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want ErrUnavailable and the context's error", err)
 	}
@@ -125,8 +125,8 @@ func TestSeveralSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.TakeAll(t.Context(), []ratelimit.Demand{take("a"), take("b")},
-		make([]ratelimit.Result, 2))
+	err = s.TakeAll(t.Context(), []driver.Demand{take("a"), take("b")},
+		make([]driver.Result, 2))
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("%v, want ErrUnsupported", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
 )
 
@@ -64,8 +64,8 @@ func TestBudgetsAtOnce(t *testing.T) {
 }
 
 var budgetLimits = budgetmodel.Limits{
-	Requests:  ratelimit.PerMinute("requests", 40),
-	Tokens:    ratelimit.PerMinute("tokens", 300),
-	AllTokens: ratelimit.PerHour("hourly", 1500),
-	Calls:     ratelimit.PerMinute("calls", 4),
+	Requests:  driver.PerMinute("requests", 40),
+	Tokens:    driver.PerMinute("tokens", 300),
+	AllTokens: driver.PerHour("hourly", 1500),
+	Calls:     driver.PerMinute("calls", 4),
 }

@@ -8,39 +8,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/budgetmodel"
 )
 
 // lossy is a store that is unavailable for some calls, and loses the answers to others, before or
 // after they were recorded.
 type lossy struct {
-	ratelimit.Store
+	driver.Store
 	lost atomic.Int64
 }
 
-func (s *lossy) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	out := make([]ratelimit.Result, 1)
-	err := s.TakeAll(ctx, []ratelimit.Demand{d}, out)
+func (s *lossy) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	out := make([]driver.Result, 1)
+	err := s.TakeAll(ctx, []driver.Demand{d}, out)
 	return out[0], err
 }
 
-func (s *lossy) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *lossy) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
 	fate := rand.IntN(10)
 	switch fate {
 	case 0:
-		return ratelimit.ErrUnavailable
+		return driver.ErrUnavailable
 	case 1:
 		s.lost.Add(1)
-		return ratelimit.ErrOutcomeUnknown
+		return driver.ErrOutcomeUnknown
 	}
 	if err := s.Store.TakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	if fate == 2 {
 		s.lost.Add(1)
-		return ratelimit.ErrOutcomeUnknown
+		return driver.ErrOutcomeUnknown
 	}
 	return nil
 }
@@ -90,8 +90,8 @@ func TestBudgetStorm(t *testing.T) {
 
 // hourly limits have windows that are longer than the test.
 var hourly = budgetmodel.Limits{
-	Requests:  ratelimit.PerHour("requests", 40),
-	Tokens:    ratelimit.PerHour("tokens", 300),
-	AllTokens: ratelimit.PerDay("daily", 1500),
-	Calls:     ratelimit.PerHour("calls", 4),
+	Requests:  driver.PerHour("requests", 40),
+	Tokens:    driver.PerHour("tokens", 300),
+	AllTokens: driver.PerDay("daily", 1500),
+	Calls:     driver.PerHour("calls", 4),
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // coarse returns the history of eight clients of a correct store whose clock stands still for a
@@ -23,13 +23,13 @@ func coarse(tick int64) (history []conformance.Operation) {
 		d.Key = "k" + string(rune('0'+r.IntN(3)))
 		switch r.IntN(4) {
 		case 0:
-			d.Op = ratelimit.OpPeek
+			d.Op = driver.OpPeek
 		case 1:
-			d.Op, d.At = ratelimit.OpGiveBack, clock
+			d.Op, d.At = driver.OpGiveBack, clock
 		}
 		history = append(history, conformance.Operation{
 			Client: i % 8, Call: at - 2*time.Millisecond, Return: at + 2*time.Millisecond,
-			Demands: []ratelimit.Demand{d}, Results: []ratelimit.Result{s.take(d, clock)},
+			Demands: []driver.Demand{d}, Results: []driver.Result{s.take(d, clock)},
 		})
 	}
 	return history

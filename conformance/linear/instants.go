@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // name records the instants that results name: readings of the clock, stamps of records, and when
@@ -85,5 +85,5 @@ func (s *search) between(states []int, from, until int64) (instants []int64) {
 // effective reports whether an operation of unknown outcome may change a state.
 func (s *search) effective(op conformance.Operation) bool {
 	return s.clock != Steady || slices.ContainsFunc(op.Demands,
-		func(d ratelimit.Demand) bool { return d.Op != ratelimit.OpPeek })
+		func(d driver.Demand) bool { return d.Op != driver.OpPeek })
 }

@@ -34,7 +34,7 @@ var (
 
 // Check returns nil if history is linearizable: if there is an order of its operations in which
 // each took effect at one instant between its call and its return, and in which every result is the
-// one of [ratelimit.Demand.Step] on the states that the operations before it left (see
+// one of [driver.Demand.Step] on the states that the operations before it left (see
 // [conformance.Operation.Answers]). Otherwise the error wraps ErrNotLinearizable or ErrUndecided,
 // or says that a demand has no result.
 func Check(history []conformance.Operation) error {

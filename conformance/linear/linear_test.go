@@ -6,26 +6,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const now = int64(1_800_000_000_000_000)
 
 var (
-	two   = algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
-	three = algorithm.SlidingLog(ratelimit.PerMinute("three", 3))
+	two   = algorithm.SlidingLog(driver.PerMinute("minute", 2))
+	three = algorithm.SlidingLog(driver.PerMinute("three", 3))
 )
 
-func take(a ratelimit.Algorithm) ratelimit.Demand {
-	return ratelimit.Demand{Key: "k", Algorithm: a, N: 1}
+func take(a driver.Algorithm) driver.Demand {
+	return driver.Demand{Key: "k", Algorithm: a, N: 1}
 }
 
 // call is an operation at a point in time of the recording, with the result of a take when used
 // units had been taken.
-func call(from, to time.Duration, used int64, ds ...ratelimit.Demand) conformance.Operation {
+func call(from, to time.Duration, used int64, ds ...driver.Demand) conformance.Operation {
 	op := conformance.Operation{Call: from, Return: to, Now: now, Demands: ds}
 	for _, d := range ds {
 		var state []byte
@@ -94,7 +94,7 @@ func TestCheckRefusedTogether(t *testing.T) {
 }
 
 func TestCheckRejectsWhatIsNoOperation(t *testing.T) {
-	for _, op := range []conformance.Operation{{}, {Demands: []ratelimit.Demand{take(two)}}} {
+	for _, op := range []conformance.Operation{{}, {Demands: []driver.Demand{take(two)}}} {
 		if err := Check([]conformance.Operation{op}); err == nil ||
 			errors.Is(err, ErrNotLinearizable) {
 			t.Errorf("Check of %+v returned %v", op, err)
@@ -113,7 +113,7 @@ func TestMemoryStore(t *testing.T) {
 		t.Cleanup(func() { _ = store.Close() })
 		return conformance.Harness{
 			Store:  store,
-			Second: func(testing.TB) ratelimit.Store { return store },
+			Second: func(testing.TB) driver.Store { return store },
 			Close:  store.Close,
 		}
 	}, &conformance.Options{CheckHistory: Check})

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // cell is one state. If it loses an update, its first two takes read the state before either of
@@ -22,7 +22,7 @@ type cell struct {
 	both  sync.WaitGroup // the first two reads
 }
 
-func (c *cell) take(d ratelimit.Demand) ratelimit.Result {
+func (c *cell) take(d driver.Demand) driver.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next, keep, res := d.Step(bytes.Clone(c.state), now)
@@ -43,13 +43,13 @@ func record(c *cell) (history []conformance.Operation) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	begin := time.Now()
-	a := algorithm.SlidingLog(ratelimit.PerMinute("minute", 100))
+	a := algorithm.SlidingLog(driver.PerMinute("minute", 100))
 	for client := range 8 {
 		wg.Go(func() {
 			for range 20 {
 				op := conformance.Operation{Client: client, Now: now,
-					Demands: []ratelimit.Demand{take(a)}, Call: time.Since(begin)}
-				op.Results = []ratelimit.Result{c.take(op.Demands[0])}
+					Demands: []driver.Demand{take(a)}, Call: time.Since(begin)}
+				op.Results = []driver.Result{c.take(op.Demands[0])}
 				op.Return = time.Since(begin)
 				mu.Lock()
 				history = append(history, op)

@@ -35,7 +35,7 @@ import (
 // many. The error of a history without an order is a [*Disorder].
 //
 // CheckRunning takes a minute and a half at most. It returns ErrUndecided at once if the stamps are
-// whole milliseconds: too many operations then have the same stamp, and [ratelimit.Store] requires
+// whole milliseconds: too many operations then have the same stamp, and [driver.Store] requires
 // microseconds.
 func CheckRunning(history []conformance.Operation, clock Clock) error {
 	for i, op := range history {

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A server runs demands at instants of its clock, and has bugs.
@@ -19,11 +19,11 @@ type server struct {
 	bug    string
 }
 
-func (s *server) take(d ratelimit.Demand, now int64) ratelimit.Result {
+func (s *server) take(d driver.Demand, now int64) driver.Result {
 	id := identity{d.Key, d.Algorithm.Limit().Name, d.Algorithm.Name()}
-	if s.bug == "lost give-back" && d.Op == ratelimit.OpGiveBack {
+	if s.bug == "lost give-back" && d.Op == driver.OpGiveBack {
 		peek := d
-		peek.Op, peek.N, peek.At = ratelimit.OpPeek, 1, 0
+		peek.Op, peek.N, peek.At = driver.OpPeek, 1, 0
 		_, _, res := peek.Step(bytes.Clone(s.states[id]), now)
 		res.Allowed, res.RetryAfter = true, 0
 		res.Remaining = min(res.Limit, res.Remaining+d.N)
@@ -49,10 +49,10 @@ type run struct {
 func simulate(
 	r *rand.Rand, window time.Duration, steps bool, bug string,
 ) (history []conformance.Operation) {
-	limits := []ratelimit.Algorithm{
-		algorithm.SlidingLog(ratelimit.Limit{Name: "a", Max: 5, Window: window}),
-		algorithm.SlidingLog(ratelimit.Limit{Name: "a", Max: 7, Window: window}),
-		algorithm.SlidingLog(ratelimit.Limit{Name: "b", Max: 8, Window: window}),
+	limits := []driver.Algorithm{
+		algorithm.SlidingLog(driver.Limit{Name: "a", Max: 5, Window: window}),
+		algorithm.SlidingLog(driver.Limit{Name: "a", Max: 7, Window: window}),
+		algorithm.SlidingLog(driver.Limit{Name: "b", Max: 8, Window: window}),
 	}
 	var runs []*run
 	for client := range 5 {
@@ -64,7 +64,7 @@ func simulate(
 			op.Return = op.effect + 1 + time.Duration(r.IntN(500))
 			a := limits[r.IntN(len(limits))]
 			keys := [][]string{{"k", "l"}, {"l", "k"}}[r.IntN(2)]
-			op.Demands = []ratelimit.Demand{{Key: keys[0], Algorithm: a, N: 1 + r.Int64N(2)}}
+			op.Demands = []driver.Demand{{Key: keys[0], Algorithm: a, N: 1 + r.Int64N(2)}}
 			if !steps && r.IntN(12) == 0 {
 				op.lost = true
 				op.effect += time.Duration(r.IntN(20_000))
@@ -75,16 +75,16 @@ func simulate(
 			}
 			switch r.IntN(10) {
 			case 0:
-				op.Demands[0].Op = ratelimit.OpPeek
+				op.Demands[0].Op = driver.OpPeek
 			case 1:
-				op.Demands[0].Op = ratelimit.OpForce
+				op.Demands[0].Op = driver.OpForce
 			case 2, 3, 4:
-				op.Demands[0].Op = ratelimit.OpGiveBack // of what is chosen below
+				op.Demands[0].Op = driver.OpGiveBack // of what is chosen below
 			case 5:
-				op.Demands[0].Op = ratelimit.OpReset
+				op.Demands[0].Op = driver.OpReset
 			case 6, 7:
 				op.Demands = append(op.Demands,
-					ratelimit.Demand{Key: keys[1], Algorithm: limits[2], N: 1})
+					driver.Demand{Key: keys[1], Algorithm: limits[2], N: 1})
 			}
 			runs = append(runs, op)
 			at = op.Return
@@ -95,7 +95,7 @@ func simulate(
 	var stamps []int64
 	offset, half := int64(0), runs[len(runs)/2].effect
 	for _, op := range runs {
-		if op.Demands[0].Op == ratelimit.OpGiveBack && len(stamps) > 0 {
+		if op.Demands[0].Op == driver.OpGiveBack && len(stamps) > 0 {
 			op.Demands[0].At = stamps[max(0, len(stamps)-1-r.IntN(4))]
 		}
 		if steps && op.effect > half {
@@ -115,7 +115,7 @@ func simulate(
 		}
 		if op.lost {
 			op.Results = nil
-		} else if op.Demands[0].Op == ratelimit.OpTake && op.Results[0].Allowed {
+		} else if op.Demands[0].Op == driver.OpTake && op.Results[0].Allowed {
 			stamps = append(stamps, op.Results[0].At)
 		}
 		if bug == "recorded though said not to be" && op.lost {
@@ -126,12 +126,12 @@ func simulate(
 	return history
 }
 
-func (s *server) runAll(ds []ratelimit.Demand, now int64) []ratelimit.Result {
+func (s *server) runAll(ds []driver.Demand, now int64) []driver.Result {
 	before := make(map[identity][]byte)
 	for id, state := range s.states {
 		before[id] = bytes.Clone(state)
 	}
-	var results []ratelimit.Result
+	var results []driver.Result
 	refused := false
 	for _, d := range ds {
 		res := s.take(d, now)

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A search is for an order of the operations of one history.
@@ -241,7 +241,7 @@ func (s *search) explain(w world, op operation, now int64) (after world, distanc
 }
 
 // distanceOf is a guess at how much has to happen until a store returns want and not got.
-func distanceOf(want, got []ratelimit.Result) (distance int) {
+func distanceOf(want, got []driver.Result) (distance int) {
 	for i := range want {
 		units := want[i].Remaining - got[i].Remaining
 		distance += int(min(max(units, -units), 1000))
@@ -285,20 +285,20 @@ func (s *search) happen(w world, kind int, until int64, seen map[string]bool) (n
 // decide returns the world after op at now, without an id, and the results.
 func (s *search) decide(
 	w world, op operation, now int64,
-) (after world, results []ratelimit.Result) {
+) (after world, results []driver.Result) {
 	if len(op.Demands) > 1 {
-		after, results = s.run(w, op, now, ratelimit.Demand.Peek)
-		if slices.ContainsFunc(results, func(r ratelimit.Result) bool { return !r.Allowed }) {
+		after, results = s.run(w, op, now, driver.Demand.Peek)
+		if slices.ContainsFunc(results, func(r driver.Result) bool { return !r.Allowed }) {
 			return after, results
 		}
 	}
-	return s.run(w, op, now, ratelimit.Demand.Step)
+	return s.run(w, op, now, driver.Demand.Step)
 }
 
-type stepping func(ratelimit.Demand, []byte, int64) ([]byte, time.Duration, ratelimit.Result)
+type stepping func(driver.Demand, []byte, int64) ([]byte, time.Duration, driver.Result)
 
-func (s *search) run(w world, op operation, now int64, step stepping) (world, []ratelimit.Result) {
-	results := make([]ratelimit.Result, len(op.Demands))
+func (s *search) run(w world, op operation, now int64, step stepping) (world, []driver.Result) {
+	results := make([]driver.Result, len(op.Demands))
 	after := w
 	after.states, after.clocks = slices.Clone(w.states), slices.Clone(w.clocks)
 	for i, d := range op.Demands {

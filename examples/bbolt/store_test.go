@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/transactional"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 	store "github.com/truewindow/ratelimit/examples/bbolt"
 )
 
@@ -42,7 +43,7 @@ func TestConformance(t *testing.T) {
 		}
 		return conformance.Harness{
 			Store: s,
-			Second: func(t testing.TB) ratelimit.Store {
+			Second: func(t testing.TB) driver.Store {
 				second, err := store.New(db, opts)
 				if err != nil {
 					t.Fatal(err)
@@ -91,7 +92,7 @@ func TestFileKeepsHistory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter, err := ratelimit.New(s, algorithm.SlidingLog(ratelimit.PerHour("login", 3)))
+		limiter, err := ratelimit.New(s, algorithm.SlidingLog(driver.PerHour("login", 3)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,9 +119,9 @@ func TestClosed(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d := ratelimit.Demand{Key: "user:42", N: 1,
-		Algorithm: algorithm.SlidingLog(ratelimit.PerHour("calls", 1))}
-	if _, err := s.Take(t.Context(), d); !errors.Is(err, ratelimit.ErrUnavailable) {
+	d := driver.Demand{Key: "user:42", N: 1,
+		Algorithm: algorithm.SlidingLog(driver.PerHour("calls", 1))}
+	if _, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }
@@ -136,19 +137,19 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	take := func(key string, limit ratelimit.Limit) ratelimit.Result {
+	take := func(key string, limit driver.Limit) driver.Result {
 		t.Helper()
 		res, err := s.Take(t.Context(),
-			ratelimit.Demand{Key: key, Algorithm: algorithm.SlidingLog(limit), N: 1})
+			driver.Demand{Key: key, Algorithm: algorithm.SlidingLog(limit), N: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return res
 	}
 	for i := range 50 {
-		take(fmt.Sprint("second", i), ratelimit.PerSecond("l", 1))
+		take(fmt.Sprint("second", i), driver.PerSecond("l", 1))
 		if i%10 == 0 {
-			take(fmt.Sprint("second", i, "x"), ratelimit.PerHour("l", 1))
+			take(fmt.Sprint("second", i, "x"), driver.PerHour("l", 1))
 		}
 	}
 	now += time.Minute.Microseconds()
@@ -165,7 +166,7 @@ func TestSweep(t *testing.T) {
 	if err != nil || keys != 5 {
 		t.Errorf("%d keys, %v; want 5", keys, err)
 	}
-	if take("second10x", ratelimit.PerHour("l", 1)).Allowed {
+	if take("second10x", driver.PerHour("l", 1)).Allowed {
 		t.Error("a state that counts was deleted")
 	}
 }

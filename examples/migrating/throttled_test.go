@@ -16,6 +16,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/clientip"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 )
 
@@ -97,7 +98,7 @@ func TestThrottledMaxKeys(t *testing.T) {
 	if res, err := after.Allow(t.Context(), "one"); err != nil || !res.Allowed {
 		t.Errorf("after, one: %+v, %v", res, err)
 	}
-	if _, err := after.Allow(t.Context(), "two"); !errors.Is(err, ratelimit.ErrCapacity) {
+	if _, err := after.Allow(t.Context(), "two"); !errors.Is(err, driver.ErrCapacity) {
 		t.Errorf("after, two: %v, want ErrCapacity", err)
 	}
 	if res, err := after.Allow(t.Context(), "one"); err != nil || res.Allowed {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/transactional"
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/conformance/linear"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 		s := newStore(t, db, now)
 		return conformance.Harness{
 			Store:      s,
-			Second:     func(t testing.TB) ratelimit.Store { return newStore(t, db, now) },
+			Second:     func(t testing.TB) driver.Store { return newStore(t, db, now) },
 			Writes:     db.writes,
 			Close:      s.Close,
 			LoseAnswer: db.loseAnswer,
@@ -60,8 +60,8 @@ func TestConformance(t *testing.T) {
 func TestClockIsReadLast(t *testing.T) {
 	db := newDatabase(t, start(t))
 	s := newStore(t, db, nil)
-	limit := ratelimit.Limit{Name: "calls", Max: 1, Window: 50 * time.Millisecond}
-	d := ratelimit.Demand{Key: "user:42", Algorithm: algorithm.SlidingLog(limit), N: 1}
+	limit := driver.Limit{Name: "calls", Max: 1, Window: 50 * time.Millisecond}
+	d := driver.Demand{Key: "user:42", Algorithm: algorithm.SlidingLog(limit), N: 1}
 	first, err := s.Take(t.Context(), d)
 	if err != nil || !first.Allowed {
 		t.Fatalf("%+v, %v", first, err)
@@ -73,7 +73,7 @@ func TestClockIsReadLast(t *testing.T) {
 	if _, err := holder.Exec(t.Context(), lock, []string{d.StoredKey()}); err != nil {
 		t.Fatal(err)
 	}
-	second := make(chan ratelimit.Result)
+	second := make(chan driver.Result)
 	go func() {
 		res, err := s.Take(t.Context(), d)
 		if err != nil {
@@ -106,10 +106,10 @@ func TestUnavailable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limit := ratelimit.PerHour("calls", 1)
-		d := ratelimit.Demand{Key: "user:42", Algorithm: algorithm.SlidingLog(limit), N: 1}
+		limit := driver.PerHour("calls", 1)
+		d := driver.Demand{Key: "user:42", Algorithm: algorithm.SlidingLog(limit), N: 1}
 		_, err = s.Take(t.Context(), d)
-		if !errors.Is(err, ratelimit.ErrUnavailable) {
+		if !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%s: %v, want ErrUnavailable", name, err)
 		}
 		if strings.Contains(fmt.Sprint(err), password) {

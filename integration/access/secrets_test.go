@@ -12,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/daemon"
 	"github.com/truewindow/ratelimit/integration/servers"
@@ -141,14 +142,14 @@ func wantDiscreet(t *testing.T, what string, lib clients.Library, d clients.Dial
 				failed++
 			}
 		}
-		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce,
-			ratelimit.OpGiveBack, ratelimit.OpReset} {
+		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
+			driver.OpGiveBack, driver.OpReset} {
 			d := clients.Take("marked-key")
 			d.Op = op
 			_, err := s.Take(ctx, d)
 			check(err)
 		}
-		check(s.TakeAll(ctx, []ratelimit.Demand{clients.Take("marked-key"),
+		check(s.TakeAll(ctx, []driver.Demand{clients.Take("marked-key"),
 			clients.Take("marked-key-2")}, make([]ratelimit.Result, 2)))
 		_, err := s.Probe(ctx)
 		check(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -21,18 +22,18 @@ var tenAnHour = algorithm.SlidingLog(ratelimit.PerHour("acts", 10))
 // TestCacheOwnActs: which operations of a store make it drop its own cached refusal, and for which
 // demands it calls the server although a refusal is cached.
 func TestCacheOwnActs(t *testing.T) {
-	of := func(d ratelimit.Demand, op ratelimit.Op, n int64) ratelimit.Demand {
+	of := func(d driver.Demand, op driver.Op, n int64) driver.Demand {
 		d.Op, d.N = op, n
 		return d
 	}
-	take := func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, allowed bool) {
+	take := func(t testing.TB, s ratelimit.Store, d driver.Demand, allowed bool) {
 		t.Helper()
 		if res := clients.Ask(t, s, d); res.Allowed != allowed ||
 			res.Source != ratelimit.SourceStore {
 			t.Fatalf("got %+v, want Allowed %t from the store", res, allowed)
 		}
 	}
-	takeAll := func(t testing.TB, s ratelimit.Store, allowed bool, ds ...ratelimit.Demand) {
+	takeAll := func(t testing.TB, s ratelimit.Store, allowed bool, ds ...driver.Demand) {
 		t.Helper()
 		out := make([]ratelimit.Result, len(ds))
 		if err := s.TakeAll(t.Context(), ds, out); err != nil {
@@ -52,61 +53,61 @@ func TestCacheOwnActs(t *testing.T) {
 	// Each act operates on a log with 8 of 10 units used, after d, a demand for 5, was refused.
 	type act struct {
 		what     string
-		do       func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, filled ratelimit.Result)
+		do       func(t testing.TB, s ratelimit.Store, d driver.Demand, filled ratelimit.Result)
 		kept     bool
 		admitted bool // whether d is admitted afterwards
 	}
 	acts := []act{
-		{"nothing", func(testing.TB, ratelimit.Store, ratelimit.Demand, ratelimit.Result) {},
+		{"nothing", func(testing.TB, ratelimit.Store, driver.Demand, ratelimit.Result) {},
 			true, false},
-		{"Reset", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
-			take(t, s, of(d, ratelimit.OpReset, 0), true)
+		{"Reset", func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			take(t, s, of(d, driver.OpReset, 0), true)
 		}, false, true},
-		{"GiveBack", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand,
+		{"GiveBack", func(t testing.TB, s ratelimit.Store, d driver.Demand,
 			filled ratelimit.Result) {
 			d.At = filled.At
-			take(t, s, of(d, ratelimit.OpGiveBack, 3), true)
+			take(t, s, of(d, driver.OpGiveBack, 3), true)
 		}, false, true},
-		{"Force", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
-			take(t, s, of(d, ratelimit.OpForce, 1), true)
+		{"Force", func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			take(t, s, of(d, driver.OpForce, 1), true)
 		}, false, false},
 		{"admission of fewer units",
-			func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
-				take(t, s, of(d, ratelimit.OpTake, 1), true)
+			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+				take(t, s, of(d, driver.OpTake, 1), true)
 			}, false, false},
 		{"admission under a raised limit",
-			func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
 				d.Algorithm = algorithm.SlidingLog(ratelimit.PerHour("acts", 100))
 				take(t, s, d, true)
 			}, false, false},
 		{"TakeAll admitted",
-			func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
 				other := d
 				other.Key = servers.FreshKey(t)
-				takeAll(t, s, true, of(d, ratelimit.OpTake, 2), other)
+				takeAll(t, s, true, of(d, driver.OpTake, 2), other)
 			}, false, false},
 		{"TakeAll refused",
-			func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
 				other := d
 				other.Key = servers.FreshKey(t)
 				takeAll(t, s, false, d, other)
 			}, true, false},
-		{"Peek", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
-			take(t, s, of(d, ratelimit.OpPeek, 5), false)
-			take(t, s, of(d, ratelimit.OpPeek, 1), true)
+		{"Peek", func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			take(t, s, of(d, driver.OpPeek, 5), false)
+			take(t, s, of(d, driver.OpPeek, 1), true)
 		}, true, false},
 		{"refusal of fewer units",
-			func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
-				take(t, s, of(d, ratelimit.OpTake, 4), false)
-				clients.WantCached(t, s, of(d, ratelimit.OpTake, 4))
+			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+				take(t, s, of(d, driver.OpTake, 4), false)
+				clients.WantCached(t, s, of(d, driver.OpTake, 4))
 			}, true, false},
 		{"refusal under another limit",
-			func(t testing.TB, s ratelimit.Store, d ratelimit.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
 				d.Algorithm = algorithm.SlidingLog(ratelimit.PerHour("acts", 9))
 				take(t, s, d, false)
 				clients.WantCached(t, s, d)
 			}, true, false},
-		{"another key", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand,
+		{"another key", func(t testing.TB, s ratelimit.Store, d driver.Demand,
 			_ ratelimit.Result) {
 			d.Key = servers.FreshKey(t)
 			take(t, s, d, true)
@@ -122,7 +123,7 @@ func TestCacheOwnActs(t *testing.T) {
 					clients.CacheOptions{Options: opts, Age: time.Hour})
 				for _, act := range acts {
 					t.Run(fmt.Sprintf("%s/alone=%t", act.what, alone), func(t *testing.T) {
-						d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: tenAnHour, N: 8}
+						d := driver.Demand{Key: servers.FreshKey(t), Algorithm: tenAnHour, N: 8}
 						filled := clients.Ask(t, s, d)
 						d.N = 5
 						clients.WantRefused(t, s, d, ratelimit.SourceStore)
@@ -157,7 +158,7 @@ func TestCacheUnknownOutcome(t *testing.T) {
 					full := useUp(t, s)
 					c.On.Store(true)
 					reset := full
-					reset.Op = ratelimit.OpReset
+					reset.Op = driver.OpReset
 					if _, err := s.Take(t.Context(), reset); !errors.Is(err,
 						ratelimit.ErrOutcomeUnknown) {
 						t.Fatalf("%v, want ErrOutcomeUnknown", err)
@@ -195,7 +196,7 @@ func TestCacheLeftBehind(t *testing.T) {
 					}
 					s := lib.NewCache(t, d, clients.CacheOptions{Options: opts, Age: time.Hour})
 					other := clients.CalmStore(t, tgt, &opts)
-					full := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: tenAnHour, N: 8}
+					full := driver.Demand{Key: servers.FreshKey(t), Algorithm: tenAnHour, N: 8}
 					clients.Ask(t, s, full)
 					full.N = 5
 					clients.WantRefused(t, s, full, ratelimit.SourceStore)
@@ -209,7 +210,7 @@ func TestCacheLeftBehind(t *testing.T) {
 						defer leave()
 						_ = servers.Poll(ctx, func() (bool, error) { // until the server has decided
 							look := one
-							look.Op = ratelimit.OpPeek
+							look.Op = driver.OpPeek
 							res, err := other.Take(ctx, look)
 							return res.Remaining == 1, err
 						})
@@ -271,7 +272,7 @@ func TestCacheShortWaits(t *testing.T) {
 				clients.CacheOptions{Options: serverstore.Options{Timeout: clients.Patient},
 					Age: time.Hour})
 			short := algorithm.SlidingLog(ratelimit.Limit{Max: 1, Window: 190 * time.Millisecond})
-			demand := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: short, N: 1}
+			demand := driver.Demand{Key: servers.FreshKey(t), Algorithm: short, N: 1}
 			refused := 0
 			// on a busy machine the window may end before the next call
 			servers.Within(t, func() bool {
@@ -312,7 +313,7 @@ func TestCacheBounds(t *testing.T) {
 						for c := range callers {
 							wg.Go(func() {
 								for i := c; i < keys; i += callers {
-									d := ratelimit.Demand{Key: fmt.Sprint("key", i),
+									d := driver.Demand{Key: fmt.Sprint("key", i),
 										Algorithm: once, N: 1}
 									for try := range 4 {
 										res, err := s.Take(t.Context(), d)

@@ -7,6 +7,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -18,7 +19,7 @@ func TestCachedRefusals(t *testing.T) {
 			store := lib.NewCache(t, clients.To(tgt),
 				clients.CacheOptions{Options: serverstore.Options{Prefix: servers.UniquePrefix(),
 					Timeout: clients.Patient}, Age: time.Hour})
-			d := ratelimit.Demand{Key: "k",
+			d := driver.Demand{Key: "k",
 				Algorithm: algorithm.SlidingLog(ratelimit.PerHour("hour", 3)), N: 1}
 			ask := func(allowed bool, source ratelimit.Source) {
 				t.Helper()

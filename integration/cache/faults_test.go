@@ -8,14 +8,15 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
 // useUp uses up a limit of three on a fresh key and returns the demand, whose refusal s has cached.
-func useUp(t testing.TB, s ratelimit.Store) ratelimit.Demand {
+func useUp(t testing.TB, s ratelimit.Store) driver.Demand {
 	t.Helper()
-	d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: clients.ThreeAnHour, N: 3}
+	d := driver.Demand{Key: servers.FreshKey(t), Algorithm: clients.ThreeAnHour, N: 3}
 	if res := clients.Ask(t, s, d); !res.Allowed {
 		t.Fatalf("got %+v, want an admission", res)
 	}
@@ -100,7 +101,7 @@ func TestCacheFrozen(t *testing.T) {
 // servedFromCache takes from a server that does not answer until the cache is empty and five calls
 // have failed. It returns for how long and how often the cache refused, and the longest time for
 // which the machine stood still.
-func servedFromCache(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (
+func servedFromCache(t testing.TB, s ratelimit.Store, d driver.Demand) (
 	served time.Duration, n int, still time.Duration,
 ) {
 	t.Helper()
@@ -176,15 +177,15 @@ func TestCacheFlushes(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		admin := servers.Connect(t, server.Addr)
-		do := func(args ...any) func(testing.TB, ratelimit.Demand) {
-			return func(t testing.TB, _ ratelimit.Demand) {
+		do := func(args ...any) func(testing.TB, driver.Demand) {
+			return func(t testing.TB, _ driver.Demand) {
 				t.Helper()
 				if err := admin.Do(t.Context(), args...).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		stored := func(d ratelimit.Demand) string {
+		stored := func(d driver.Demand) string {
 			keys, err := admin.Keys(t.Context(), "*"+d.Key+"*").Result()
 			if err != nil || len(keys) != 1 {
 				t.Fatal(keys, err)
@@ -193,7 +194,7 @@ func TestCacheFlushes(t *testing.T) {
 		}
 		for _, tt := range []struct {
 			what      string
-			act       func(testing.TB, ratelimit.Demand)
+			act       func(testing.TB, driver.Demand)
 			forgotten bool // by the server
 			flushes   bool
 			pushes    int64
@@ -203,15 +204,15 @@ func TestCacheFlushes(t *testing.T) {
 			{what: "CLIENT KILL", act: do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
 				flushes: true},
 			{what: "DEL", act: func(t testing.TB,
-				d ratelimit.Demand) {
+				d driver.Demand) {
 				do("DEL", stored(d))(t, d)
 			}, forgotten: true, pushes: 1},
 			{what: "expiry", act: func(t testing.TB,
-				d ratelimit.Demand) {
+				d driver.Demand) {
 				do("PEXPIRE", stored(d), 1)(t, d)
 			}, forgotten: true, pushes: 1},
 			{what: "overwritten", act: func(t testing.TB,
-				d ratelimit.Demand) {
+				d driver.Demand) {
 				do("SET", stored(d), "")(t, d)
 			}, forgotten: true, pushes: 1},
 		} {
@@ -297,7 +298,7 @@ func TestCacheFlushesMeanwhile(t *testing.T) {
 				clients.CacheOptions{Age: time.Hour,
 					Options: serverstore.Options{Timeout: clients.Patient}})
 			for range 50 {
-				d := ratelimit.Demand{Key: servers.FreshKey(t),
+				d := driver.Demand{Key: servers.FreshKey(t),
 					Algorithm: clients.ThreeAnHour, N: 3}
 				clients.Ask(t, s, d)
 				var wg sync.WaitGroup

@@ -16,6 +16,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -58,9 +59,9 @@ func (c *hookedConn) Write(b []byte) (int, error) {
 
 // refuseOnce uses up a limit of three on a fresh key and returns the demand after the server has
 // refused it once.
-func refuseOnce(t testing.TB, s ratelimit.Store) ratelimit.Demand {
+func refuseOnce(t testing.TB, s ratelimit.Store) driver.Demand {
 	t.Helper()
-	d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: clients.ThreeAnHour, N: 3}
+	d := driver.Demand{Key: servers.FreshKey(t), Algorithm: clients.ThreeAnHour, N: 3}
 	if res := clients.Ask(t, s, d); !res.Allowed {
 		t.Fatalf("got %+v, want an admission", res)
 	}
@@ -96,7 +97,7 @@ func TestLookUnknownScript(t *testing.T) {
 
 // wantSeen checks that s notices when another client deletes the state of d, whose refusal is
 // cached.
-func wantSeen(t testing.TB, s clients.Caching, admin redis.UniversalClient, d ratelimit.Demand) {
+func wantSeen(t testing.TB, s clients.Caching, admin redis.UniversalClient, d driver.Demand) {
 	t.Helper()
 	before := s.Stats().Cache.Invalidations
 	if err := admin.Del(t.Context(), "rl:{="+d.Key+"}:hour:"+d.Algorithm.Name()).Err(); err != nil {
@@ -145,7 +146,7 @@ func TestLookAtMovedSlot(t *testing.T) {
 			defer admin.Close()
 			for range 5 {
 				var moved atomic.Bool
-				d := ratelimit.Demand{Key: servers.FreshKey(t),
+				d := driver.Demand{Key: servers.FreshKey(t),
 					Algorithm: clients.ThreeAnHour, N: 3}
 				clients.Ask(t, s, d)
 				h.set(func(net.Conn) { moveSlot(t, admin, "{="+d.Key+"}"); moved.Store(true) })
@@ -257,7 +258,7 @@ func TestAdmittedTracksNothing(t *testing.T) {
 			s := lib.NewCache(t, clients.Dialing{Addrs: []string{server.Addr}},
 				clients.CacheOptions{Options: opts, Age: time.Hour})
 			for i := range 500 {
-				d := ratelimit.Demand{Key: fmt.Sprint("k", i%100),
+				d := driver.Demand{Key: fmt.Sprint("k", i%100),
 					Algorithm: algorithm.SlidingLog(ratelimit.PerHour("hour", 5)), N: 1}
 				if res := clients.Ask(t, s, d); !res.Allowed {
 					t.Fatalf("got %+v, want an admission", res)

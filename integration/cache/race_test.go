@@ -17,6 +17,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -24,18 +25,18 @@ import (
 // A cacheRace is a change by another client while a cached store is being refused.
 type cacheRace struct {
 	name   string
-	change func(full ratelimit.Result) ratelimit.Demand // the other client's demand
-	after  algorithm.Log                                // a log that then has room
+	change func(full ratelimit.Result) driver.Demand // the other client's demand
+	after  algorithm.Log                             // a log that then has room
 	// whether a second limit, which refuses nothing, is beside the first
 	beside bool
 }
 
 // demands returns demands for one unit of key under a and, if race.beside is set, under the second
 // limit. Their order depends on the key.
-func (race cacheRace) demands(key string, a algorithm.Log) []ratelimit.Demand {
-	ds := []ratelimit.Demand{{Key: key, Algorithm: a, N: 1}}
+func (race cacheRace) demands(key string, a algorithm.Log) []driver.Demand {
+	ds := []driver.Demand{{Key: key, Algorithm: a, N: 1}}
 	if race.beside {
-		ds = append(ds, ratelimit.Demand{Key: key, Algorithm: besideLog, N: 1})
+		ds = append(ds, driver.Demand{Key: key, Algorithm: besideLog, N: 1})
 		if len(key)%2 == 0 {
 			slices.Reverse(ds)
 		}
@@ -61,16 +62,16 @@ var (
 const promptly = 50 * time.Millisecond
 
 var cacheRaces = []cacheRace{
-	{"reset", func(ratelimit.Result) ratelimit.Demand {
-		return ratelimit.Demand{Algorithm: racedLog, Op: ratelimit.OpReset}
+	{"reset", func(ratelimit.Result) driver.Demand {
+		return driver.Demand{Algorithm: racedLog, Op: driver.OpReset}
 	}, racedLog, false},
-	{"giveback", func(full ratelimit.Result) ratelimit.Demand {
-		return ratelimit.Demand{Algorithm: racedLog, Op: ratelimit.OpGiveBack,
+	{"giveback", func(full ratelimit.Result) driver.Demand {
+		return driver.Demand{Algorithm: racedLog, Op: driver.OpGiveBack,
 			N: racedUnits, At: full.At}
 	}, racedLog, false},
 	{"raised limit",
-		func(ratelimit.Result) ratelimit.Demand {
-			return ratelimit.Demand{Algorithm: raisedLog,
+		func(ratelimit.Result) driver.Demand {
+			return driver.Demand{Algorithm: raisedLog,
 				N: 1}
 		}, raisedLog, false},
 }
@@ -230,7 +231,7 @@ func micros(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
 func (race cacheRace) run(
 	ctx context.Context, store, other ratelimit.Store, key string, r *rand.Rand,
 ) (seen sighting, err error) {
-	filled, err := other.Take(ctx, ratelimit.Demand{Key: key, Algorithm: racedLog, N: racedUnits})
+	filled, err := other.Take(ctx, driver.Demand{Key: key, Algorithm: racedLog, N: racedUnits})
 	if err != nil {
 		return sighting{}, err
 	}
@@ -304,7 +305,7 @@ const (
 
 // asked is a TakeAll that yields the processor after a refusal from the cache.
 func asked(
-	ctx context.Context, store ratelimit.Store, ds ...ratelimit.Demand,
+	ctx context.Context, store ratelimit.Store, ds ...driver.Demand,
 ) (answer, error) {
 	began := time.Now()
 	out := make([]ratelimit.Result, len(ds))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -208,7 +209,7 @@ func TestCacheInvalidationsPassedOn(t *testing.T) {
 					OnInvalidation: func() { heard.Add(1) }})
 			d := useUp(t, s)
 			before := heard.Load()
-			d.Op = ratelimit.OpReset
+			d.Op = driver.OpReset
 			clients.Ask(t, clients.CalmStore(t, tgt, &opts), d)
 			servers.Within(t, func() bool { return heard.Load() > before },
 				"OnInvalidations was not called")
@@ -259,14 +260,14 @@ func TestCacheClose(t *testing.T) {
 				s.Close()
 				wg.Wait()
 				s.Close()
-				for _, demand := range []ratelimit.Demand{d,
+				for _, demand := range []driver.Demand{d,
 					{Key: "other", Algorithm: clients.ThreeAnHour, N: 1}} {
 					if _, err := s.Take(t.Context(), demand); !errors.Is(err,
 						ratelimit.ErrUnavailable) || errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 						t.Errorf("%v, want ErrUnavailable", err)
 					}
 				}
-				if err := s.TakeAll(t.Context(), []ratelimit.Demand{d},
+				if err := s.TakeAll(t.Context(), []driver.Demand{d},
 					make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
 					t.Errorf("TakeAll: %v, want ErrUnavailable", err)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -22,13 +23,13 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 		clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
 			for _, act := range []struct {
 				what  string
-				do    func(t testing.TB, s ratelimit.Store, d ratelimit.Demand)
+				do    func(t testing.TB, s ratelimit.Store, d driver.Demand)
 				after time.Duration // when a wrongly cached refusal would be returned
 			}{
-				{"refused Take", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+				{"refused Take", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 					clients.WantRefused(t, s, d, ratelimit.SourceStore)
 				}, time.Minute},
-				{"refused equal Takes", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+				{"refused equal Takes", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 					done := make(chan error)
 					for range 8 {
 						go func() {
@@ -43,21 +44,21 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 						}
 					}
 				}, time.Minute},
-				{"Peek", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
-					d.Op = ratelimit.OpPeek
+				{"Peek", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
+					d.Op = driver.OpPeek
 					clients.Ask(t, s, d)
 				}, back + time.Minute},
-				{"Peek for less", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
-					d.Op, d.N = ratelimit.OpPeek, 1
+				{"Peek for less", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
+					d.Op, d.N = driver.OpPeek, 1
 					clients.Ask(t, s, d)
 				}, back + time.Minute},
-				{"refused TakeAll", func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
-					full := ratelimit.Demand{Key: servers.FreshKey(t),
+				{"refused TakeAll", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
+					full := driver.Demand{Key: servers.FreshKey(t),
 						Algorithm: clients.ThreeAnHour, N: 3}
 					clients.Ask(t, s, full)
 					one := d
 					one.N = 1 // fits
-					if err := s.TakeAll(t.Context(), []ratelimit.Demand{full, one},
+					if err := s.TakeAll(t.Context(), []driver.Demand{full, one},
 						make([]ratelimit.Result, 2)); err != nil {
 						t.Fatal(err)
 					}
@@ -78,7 +79,7 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 						s, other := lib.NewCache(t, d,
 							clients.CacheOptions{Options: opts, Age: time.Hour}),
 							clients.CalmStore(t, tgt, &opts)
-						demand := ratelimit.Demand{Key: servers.FreshKey(t),
+						demand := driver.Demand{Key: servers.FreshKey(t),
 							Algorithm: tenAnHour, N: 8}
 						clients.Ask(t, other, demand)
 						demand.N = 5
@@ -89,7 +90,7 @@ func TestCacheRefusalThatWrote(t *testing.T) {
 						act.do(t, s, demand)
 						now.step(act.after)
 						reset := demand
-						reset.Op = ratelimit.OpReset
+						reset.Op = driver.OpReset
 						clients.Ask(t, other, reset)
 						servers.Within(t, func() bool { return clients.Ask(t, s, demand).Allowed },
 							"the store did not notice the Reset")

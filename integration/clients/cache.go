@@ -12,6 +12,7 @@ import (
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -78,7 +79,7 @@ func CheckCacheEnabled(t *testing.T, s Caching, enabled bool) {
 		"does not track"); warned == enabled {
 		t.Errorf("got warnings %q, want one about tracking: %t", found.Warnings, !enabled)
 	}
-	d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: ThreeAnHour, N: 1}
+	d := driver.Demand{Key: servers.FreshKey(t), Algorithm: ThreeAnHour, N: 1}
 	for i := range 10 {
 		if enabled && i == 4 {
 			WantCached(t, s, d)

@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -16,7 +17,7 @@ import (
 var ThreeAnHour = algorithm.SlidingLog(ratelimit.PerHour("hour", 3))
 
 // Ask decides d and fails the test on an error.
-func Ask(t testing.TB, s ratelimit.Store, d ratelimit.Demand) ratelimit.Result {
+func Ask(t testing.TB, s ratelimit.Store, d driver.Demand) ratelimit.Result {
 	t.Helper()
 	res, err := s.Take(t.Context(), d)
 	if err != nil {
@@ -26,7 +27,7 @@ func Ask(t testing.TB, s ratelimit.Store, d ratelimit.Demand) ratelimit.Result {
 }
 
 // WantRefused checks that s refuses d, and which source decided.
-func WantRefused(t testing.TB, s ratelimit.Store, d ratelimit.Demand, source ratelimit.Source) {
+func WantRefused(t testing.TB, s ratelimit.Store, d driver.Demand, source ratelimit.Source) {
 	t.Helper()
 	if res := Ask(t, s, d); res.Allowed || res.Source != source {
 		t.Fatalf("got %+v, want a refusal from %v", res, source)
@@ -35,7 +36,7 @@ func WantRefused(t testing.TB, s ratelimit.Store, d ratelimit.Demand, source rat
 
 // WantCached repeats ds until the cache of s refuses them: a refusal is cached in the background.
 // Until then each call takes a round trip.
-func WantCached(t testing.TB, s ratelimit.Store, ds ...ratelimit.Demand) (out []ratelimit.Result) {
+func WantCached(t testing.TB, s ratelimit.Store, ds ...driver.Demand) (out []ratelimit.Result) {
 	t.Helper()
 	out = make([]ratelimit.Result, len(ds))
 	for range 100_000 {
@@ -55,7 +56,7 @@ func WantCached(t testing.TB, s ratelimit.Store, ds ...ratelimit.Demand) (out []
 
 // Decided takes until s answers: a connection that is being re-established returns errors for a
 // while.
-func Decided(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (res ratelimit.Result) {
+func Decided(t testing.TB, s ratelimit.Store, d driver.Demand) (res ratelimit.Result) {
 	t.Helper()
 	servers.Within(t, func() bool {
 		var err error
@@ -69,8 +70,8 @@ func Decided(t testing.TB, s ratelimit.Store, d ratelimit.Demand) (res ratelimit
 var PerDay = algorithm.SlidingLog(ratelimit.PerDay("day", 1000))
 
 // Take returns a demand for one unit of key under PerDay.
-func Take(key string) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: PerDay, N: 1}
+func Take(key string) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: PerDay, N: 1}
 }
 
 // CalmStore returns a store on tgt that no test disturbs. Nil opts mean a long timeout.
@@ -90,7 +91,7 @@ func CalmStore(t testing.TB, tgt *servers.Target, opts *serverstore.Options) rat
 func Recorded(t testing.TB, s ratelimit.Store, key string) int64 {
 	t.Helper()
 	d := Take(key)
-	d.Op = ratelimit.OpPeek
+	d.Op = driver.OpPeek
 	res, err := s.Take(context.Background(), d)
 	if err != nil {
 		t.Fatal(err)

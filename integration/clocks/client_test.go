@@ -8,6 +8,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -20,7 +21,7 @@ func TestClockOfClient(t *testing.T) {
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
 			clockOfClient(t, func(t testing.TB, opts *serverstore.Options) ratelimit.Store {
 				return lib.Client(t, clients.To(tgt)).NewStore(t, opts)
-			}, func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+			}, func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 				clients.WantRefused(t, s, d, ratelimit.SourceStore)
 			})
 		})
@@ -28,7 +29,7 @@ func TestClockOfClient(t *testing.T) {
 			clients.EachCaching(t, func(t *testing.T, lib clients.Library) {
 				clockOfClient(t, func(t testing.TB, opts *serverstore.Options) ratelimit.Store {
 					return lib.Caching(clients.To(tgt)).Store(t, opts)
-				}, func(t testing.TB, s ratelimit.Store, d ratelimit.Demand) {
+				}, func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 					clients.WantCached(t, s, d)
 				})
 			})
@@ -39,11 +40,11 @@ func TestClockOfClient(t *testing.T) {
 // clockOfClient calls the parameter again after each refusal on the client with the wrong clock.
 func clockOfClient(
 	t *testing.T, open func(testing.TB, *serverstore.Options) ratelimit.Store,
-	again func(testing.TB, ratelimit.Store, ratelimit.Demand),
+	again func(testing.TB, ratelimit.Store, driver.Demand),
 ) {
 	opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
 	limit := ratelimit.PerMinute("minute", 9)
-	d := ratelimit.Demand{Key: "key", Algorithm: algorithm.SlidingLog(limit), N: 3}
+	d := driver.Demand{Key: "key", Algorithm: algorithm.SlidingLog(limit), N: 3}
 	var results []ratelimit.Result
 	right := open(t, &opts)
 	start := time.Now()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -65,7 +66,7 @@ func TestClockStepsForwardOnRefusals(t *testing.T) {
 // refusedTimed is a store and a demand that it refused.
 type refusedTimed struct {
 	timed
-	d     ratelimit.Demand
+	d     driver.Demand
 	used  time.Time // before the limit was used up
 	since time.Time // after the last call of the server
 }
@@ -79,7 +80,7 @@ func eachRefused(
 	var all []*refusedTimed
 	for _, s := range stores {
 		r := &refusedTimed{timed: s,
-			d:    ratelimit.Demand{Key: s.name, Algorithm: limit, N: limit.Limit().Max},
+			d:    driver.Demand{Key: s.name, Algorithm: limit, N: limit.Limit().Max},
 			used: time.Now()}
 		if !clients.Ask(t, s.store, r.d).Allowed {
 			t.Fatalf("%s: the first take was refused, want it admitted", s.name)

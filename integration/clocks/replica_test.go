@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -46,8 +47,8 @@ func TestClockOfReplica(t *testing.T) {
 					}
 					way.turn(replica.Addr)
 					for _, s := range stores {
-						clients.Decided(t, s.store, ratelimit.Demand{Key: servers.FreshKey(t),
-							Algorithm: limit, Op: ratelimit.OpPeek, N: 1})
+						clients.Decided(t, s.store, driver.Demand{Key: servers.FreshKey(t),
+							Algorithm: limit, Op: driver.OpPeek, N: 1})
 					}
 				}, of.then)
 			})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -109,7 +110,7 @@ func newTraffic(t *testing.T, stores []timed) *traffic {
 func (tr *traffic) ask(t *testing.T, a *stepAsker) {
 	tick := time.NewTicker(stepPace)
 	defer tick.Stop()
-	d := ratelimit.Demand{Key: a.key, Algorithm: stepLog, N: 1}
+	d := driver.Demand{Key: a.key, Algorithm: stepLog, N: 1}
 	for {
 		select {
 		case <-tr.done:

@@ -20,6 +20,7 @@ import (
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/leak"
@@ -43,12 +44,12 @@ const stoppedEnv = "RATELIMIT_TEST_STOPPED"
 
 type stoppedTask struct{ Addr, Library, Prefix string }
 
-func (task stoppedTask) busy() ratelimit.Demand {
-	return ratelimit.Demand{Key: "busy", Algorithm: stoppedBusy, N: 1}
+func (task stoppedTask) busy() driver.Demand {
+	return driver.Demand{Key: "busy", Algorithm: stoppedBusy, N: 1}
 }
 
-func (task stoppedTask) denied() ratelimit.Demand {
-	return ratelimit.Demand{Key: "denied to " + task.Library, Algorithm: stoppedDenied, N: 1}
+func (task stoppedTask) denied() driver.Demand {
+	return driver.Demand{Key: "denied to " + task.Library, Algorithm: stoppedDenied, N: 1}
 }
 
 // stoppedAnswers are the answers that a process got. Times are since its start.
@@ -95,7 +96,7 @@ func TestStoppedProcess(t *testing.T) {
 		var stamps []int64
 		for _, p := range processes {
 			reset := p.task.denied()
-			reset.Op = ratelimit.OpReset
+			reset.Op = driver.OpReset
 			clients.Ask(t, own, reset)
 		}
 		for res := clients.Ask(t, own, processes[0].task.busy()); res.Allowed; res = clients.Ask(t,
@@ -359,7 +360,7 @@ type stoppedLog struct {
 	stoppedAnswers
 }
 
-func (l *stoppedLog) ask(store ratelimit.Store, d ratelimit.Demand, to *[]stoppedAnswer) {
+func (l *stoppedLog) ask(store ratelimit.Store, d driver.Demand, to *[]stoppedAnswer) {
 	tick := time.NewTicker(stoppedPace)
 	defer tick.Stop()
 	for {

@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/conformance/linear"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -136,13 +136,13 @@ func (c conformanceCase) run(t *testing.T, tgt *servers.Target, lib clients.Libr
 		}
 		client := lib.Client(t, clients.To(tgt))
 		h.Store, h.Close, h.ClosesClient = client.NewStore(t, &opts), client.CloseAll, true
-		h.Second = func(t testing.TB) ratelimit.Store {
+		h.Second = func(t testing.TB) driver.Store {
 			return lib.Client(t, clients.To(tgt)).NewStore(t, &opts)
 		}
 		if c.layers {
 			h.Store = inLayers(t, h.Store)
 			second := h.Second
-			h.Second = func(t testing.TB) ratelimit.Store { return inLayers(t, second(t)) }
+			h.Second = func(t testing.TB) driver.Store { return inLayers(t, second(t)) }
 		}
 		return h
 	}, &conformance.Options{CheckHistory: linear.Check, Except: except})
@@ -167,7 +167,7 @@ func (c conformanceCase) harnessCached(
 	})
 	h.Store = stores[0]
 	h.Close = stores[0].Close
-	h.Second = func(t testing.TB) ratelimit.Store {
+	h.Second = func(t testing.TB) driver.Store {
 		stores = append(stores, open.Store(t, opts))
 		return stores[1]
 	}
@@ -175,9 +175,9 @@ func (c conformanceCase) harnessCached(
 	h.Settle = func() error {
 		for _, s := range stores {
 			for _, key := range keys {
-				d := ratelimit.Demand{Key: key,
-					Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)),
-					Op:        ratelimit.OpPeek, N: 1}
+				d := driver.Demand{Key: key,
+					Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 1)),
+					Op:        driver.OpPeek, N: 1}
 				if _, err := s.Take(context.Background(), d); err != nil {
 					return err
 				}

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/algorithms"
 )
@@ -36,7 +36,7 @@ func TestExactness(t *testing.T) {
 		}
 	})
 	for _, a := range algorithms.All() {
-		inMemory[a.Name] = trace(t, a, func(_ testing.TB, now func() int64) ratelimit.Store {
+		inMemory[a.Name] = trace(t, a, func(_ testing.TB, now func() int64) driver.Store {
 			return newMemoryStore(t, now)
 		})
 	}
@@ -78,7 +78,7 @@ func TestExactness(t *testing.T) {
 
 // history is the answers for one key, as a caller sees them.
 type history struct {
-	limit    ratelimit.Limit
+	limit    driver.Limit
 	admitted []event // in order
 	refused  []event
 }
@@ -146,7 +146,7 @@ func (v *verdict) check(t *testing.T) {
 // stamps of the answers.
 func hammer(t *testing.T, open opener) verdict {
 	const workers = 4
-	h := &history{limit: ratelimit.Limit{Max: 20, Window: 50 * time.Millisecond}}
+	h := &history{limit: driver.Limit{Max: 20, Window: 50 * time.Millisecond}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	end := time.Now().Add(10 * h.limit.Window)
@@ -154,7 +154,7 @@ func hammer(t *testing.T, open opener) verdict {
 		store := open(t, nil)
 		for range workers {
 			wg.Go(func() {
-				d := ratelimit.Demand{Key: "hammer", Algorithm: algorithm.SlidingLog(h.limit), N: 1}
+				d := driver.Demand{Key: "hammer", Algorithm: algorithm.SlidingLog(h.limit), N: 1}
 				for time.Now().Before(end) {
 					res, err := store.Take(t.Context(), d)
 					if err != nil {

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
@@ -39,7 +39,7 @@ func TestConformanceHooks(t *testing.T) {
 					clients.Dialing{Addrs: []string{proxy.Addr()}, Patient: true})
 				return conformance.Harness{
 					Store: client.NewStore(t, opts),
-					Second: func(t testing.TB) ratelimit.Store {
+					Second: func(t testing.TB) driver.Store {
 						return lib.Client(t, clients.Dialing{Addrs: []string{s.Addr},
 							Patient: true}).NewStore(t, opts)
 					},

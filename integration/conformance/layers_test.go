@@ -3,14 +3,14 @@ package conformance
 import (
 	"testing"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // inLayers wraps store in the layers that change no decision of an available store.
-func inLayers(t testing.TB, store ratelimit.Store) ratelimit.Store {
+func inLayers(t testing.TB, store driver.Store) driver.Store {
 	t.Helper()
 	prefix, err := layer.NewPrefix(store, "inside:")
 	if err != nil {

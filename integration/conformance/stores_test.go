@@ -3,16 +3,16 @@ package conformance
 import (
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
 // opener opens a store on a clock; nil means the store's own. Stores on the same clock share their
 // states, and each server store has its own client.
-type opener func(t testing.TB, now func() int64) ratelimit.Store
+type opener func(t testing.TB, now func() int64) driver.Store
 
 // eachStore runs f, as a subtest, on the memory store and on go-redis on every target; on the
 // newest server also on valkey-go, and on rueidis with a cache of refusals; in a full run on all
@@ -20,8 +20,8 @@ type opener func(t testing.TB, now func() int64) ratelimit.Store
 func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Target, open opener)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
-		var own ratelimit.Store
-		f(t, "memory", nil, func(_ testing.TB, now func() int64) ratelimit.Store {
+		var own driver.Store
+		f(t, "memory", nil, func(_ testing.TB, now func() int64) driver.Store {
 			if now != nil {
 				return newMemoryStore(t, now)
 			}
@@ -38,7 +38,7 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 			if servers.Full || lib.Name == "go-redis" || newest && lib.Name == "valkey-go" {
 				t.Run(lib.Name, func(t *testing.T) {
 					f(t, lib.Name+" on "+tgt.Name, tgt,
-						func(t testing.TB, now func() int64) ratelimit.Store {
+						func(t testing.TB, now func() int64) driver.Store {
 							opts := opts
 							opts.Now = now
 							return lib.Client(t, clients.To(tgt)).NewStore(t, &opts)
@@ -51,7 +51,7 @@ func eachStore(t *testing.T, f func(t *testing.T, name string, tgt *servers.Targ
 			cachedPrefix := servers.UniquePrefix() // the other store runs at the same time
 			t.Run(lib.Name+"-cached", func(t *testing.T) {
 				f(t, lib.Name+", cached, on "+tgt.Name, tgt,
-					func(t testing.TB, now func() int64) ratelimit.Store {
+					func(t testing.TB, now func() int64) driver.Store {
 						opts := opts
 						opts.Prefix, opts.Now = cachedPrefix, now
 						dial := clients.To(tgt)

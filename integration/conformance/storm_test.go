@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -53,14 +53,14 @@ func (r stormResult) check(t *testing.T) {
 }
 
 // storm is the part of one client. It begins when start is closed.
-func storm(ctx context.Context, store ratelimit.Store, start <-chan struct{}) stormResult {
+func storm(ctx context.Context, store driver.Store, start <-chan struct{}) stormResult {
 	var admitted, failed atomic.Int64
 	var cause atomic.Value
 	var wg sync.WaitGroup
 	for range stormWorkers {
 		wg.Go(func() {
-			d := ratelimit.Demand{Key: "storm",
-				Algorithm: algorithm.SlidingLog(ratelimit.PerHour("hour", stormMax)), N: 1}
+			d := driver.Demand{Key: "storm",
+				Algorithm: algorithm.SlidingLog(driver.PerHour("hour", stormMax)), N: 1}
 			<-start
 			for range stormTakes {
 				res, err := store.Take(ctx, d)

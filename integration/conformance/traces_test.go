@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
@@ -35,12 +35,12 @@ func trace(t *testing.T, a algorithms.Named, open opener) (sum verdict) {
 type tracer struct {
 	t         *testing.T
 	algorithm algorithms.Named
-	store     ratelimit.Store
+	store     driver.Store
 	clock     atomic.Int64
 	verdict
 }
 
-func (tr *tracer) decide(d ratelimit.Demand) ratelimit.Result {
+func (tr *tracer) decide(d driver.Demand) driver.Result {
 	tr.t.Helper()
 	res, err := tr.store.Take(tr.t.Context(), d)
 	if err != nil {
@@ -53,17 +53,17 @@ func (tr *tracer) decide(d ratelimit.Demand) ratelimit.Result {
 func (tr *tracer) take(h *history, key string, n int64, tryRetry bool) {
 	tr.t.Helper()
 	now := tr.clock.Load()
-	d := ratelimit.Demand{Key: key, Algorithm: tr.algorithm.New(h.limit), N: n}
+	d := driver.Demand{Key: key, Algorithm: tr.algorithm.New(h.limit), N: n}
 	res := tr.decide(d)
 	if res.Allowed {
 		h.admitted = append(h.admitted, event{now, n})
 		return
 	}
 	h.refused = append(h.refused, event{now, n})
-	if !tryRetry || res.Source == ratelimit.SourceCache { // it may be that of fewer units
+	if !tryRetry || res.Source == driver.SourceCache { // it may be that of fewer units
 		return
 	}
-	d.Op = ratelimit.OpPeek
+	d.Op = driver.OpPeek
 	retry := now + res.RetryAfter.Microseconds()
 	tr.clock.Store(retry - 1)
 	early := tr.decide(d)
@@ -81,7 +81,7 @@ func (tr *tracer) take(h *history, key string, n int64, tryRetry bool) {
 // the windows that the bursts begin.
 func traceEdges(tr *tracer) {
 	for _, limit := range []int64{1, 10, 100} {
-		h := &history{limit: ratelimit.PerHour("hour", limit)}
+		h := &history{limit: driver.PerHour("hour", limit)}
 		for window := range int64(3) {
 			hour := h.limit.Window.Microseconds()
 			for _, offset := range []int64{-beforeEnd - 1, -beforeEnd, 1 - beforeEnd, 0, hour / 2} {
@@ -99,7 +99,7 @@ func traceEdges(tr *tracer) {
 // over one and a half windows.
 func traceSteady(tr *tracer) {
 	for _, limit := range []int64{1, 10, 100} {
-		h := &history{limit: ratelimit.PerHour("hour", limit)}
+		h := &history{limit: driver.PerHour("hour", limit)}
 		window := h.limit.Window.Microseconds()
 		tr.clock.Store(tracesBegin + 2*window - beforeEnd)
 		for range limit {
@@ -118,7 +118,7 @@ func traceSteady(tr *tracer) {
 func traceBursts(tr *tracer) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for trace := range 200 {
-		h := &history{limit: ratelimit.PerHour("hour", 1+r.Int64N(20))}
+		h := &history{limit: driver.PerHour("hour", 1+r.Int64N(20))}
 		window := h.limit.Window.Microseconds()
 		for range 40 {
 			now := tr.clock.Load()

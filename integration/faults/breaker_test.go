@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
@@ -128,7 +129,7 @@ type failuresInRow struct {
 	atOpening int64
 }
 
-func (s *failuresInRow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *failuresInRow) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	res, err := s.Store.Take(ctx, d)
 	if err != nil {
 		s.n.Add(1)
@@ -146,7 +147,7 @@ func askOpen(t testing.TB, b *breaker.Store) (median, longest time.Duration) {
 	for range 2000 {
 		start := time.Now()
 		_, err := b.Take(context.Background(),
-			ratelimit.Demand{Key: "open", Algorithm: faultLog, N: 1})
+			driver.Demand{Key: "open", Algorithm: faultLog, N: 1})
 		if d := time.Since(start); errors.Is(err, breaker.ErrOpen) {
 			took = append(took, d)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/layer"
@@ -102,7 +103,7 @@ func (o *degradedOutage) traffic(t *testing.T) {
 				}
 				call := time.Now()
 				res, err := s.Take(t.Context(),
-					ratelimit.Demand{Key: "busy", Algorithm: o.busy, N: 1})
+					driver.Demand{Key: "busy", Algorithm: o.busy, N: 1})
 				back := time.Now()
 				if err != nil {
 					t.Errorf("undecided: %v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -144,8 +145,8 @@ func tagged(key string) string {
 	return tag
 }
 
-func failoverTake(key string) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: failoverLog, N: 1}
+func failoverTake(key string) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: failoverLog, N: 1}
 }
 
 func one(s ratelimit.Store, key string) func(context.Context) (bool, error) {
@@ -158,7 +159,7 @@ func one(s ratelimit.Store, key string) func(context.Context) (bool, error) {
 func both(s ratelimit.Store, keys [2]string) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		var out [2]ratelimit.Result
-		err := s.TakeAll(ctx, []ratelimit.Demand{failoverTake(keys[0]), failoverTake(keys[1])},
+		err := s.TakeAll(ctx, []driver.Demand{failoverTake(keys[0]), failoverTake(keys[1])},
 			out[:])
 		return err == nil && out[0].Allowed && out[1].Allowed, err
 	}
@@ -184,8 +185,8 @@ func must(t testing.TB, n int, ask func(context.Context) (bool, error)) (admitte
 func used(t testing.TB, s ratelimit.Store, key string) int {
 	t.Helper()
 	res, err := s.Take(t.Context(),
-		ratelimit.Demand{Key: key, Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", 1<<20)),
-			Op: ratelimit.OpPeek, N: 1})
+		driver.Demand{Key: key, Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", 1<<20)),
+			Op: driver.OpPeek, N: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

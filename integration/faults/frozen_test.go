@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -32,7 +32,7 @@ func TestFrozenAnswers(t *testing.T) {
 				for range each {
 					start := time.Now()
 					_, err := store.Take(context.Background(),
-						ratelimit.Demand{Key: key, Algorithm: clients.PerDay, N: 1})
+						driver.Demand{Key: key, Algorithm: clients.PerDay, N: 1})
 					waited[i] = append(waited[i], time.Since(start))
 					if err == nil {
 						t.Error("answered by a frozen server")

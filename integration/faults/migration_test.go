@@ -16,6 +16,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -73,7 +74,7 @@ func (m *mover) all() [][]string { return slices.Concat(m.there, m.absent) }
 
 // take takes a unit of each of keys.
 func (m *mover) take(t testing.TB, keys []string) {
-	ds, out := make([]ratelimit.Demand, len(keys)), make([]ratelimit.Result, len(keys))
+	ds, out := make([]driver.Demand, len(keys)), make([]ratelimit.Result, len(keys))
 	for i, key := range keys {
 		ds[i] = clients.Take(key)
 		ds[i].Algorithm = moveLog

@@ -18,6 +18,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
@@ -167,7 +168,7 @@ func (c *caller) run(stop <-chan struct{}) {
 		}
 		phase, began := c.phase.Load(), time.Now()
 		_, err := c.store.Take(context.Background(),
-			ratelimit.Demand{Key: c.key, Algorithm: faultLog, N: 1})
+			driver.Demand{Key: c.key, Algorithm: faultLog, N: 1})
 		c.heard(phase, began, err)
 	}
 }
@@ -357,7 +358,7 @@ func newScene(t *testing.T, on *servers.Server, network bool) *scene {
 		}
 		for range calmUnits {
 			if _, err := patiently.Take(t.Context(),
-				ratelimit.Demand{Key: w.calm, Algorithm: faultLog, N: 1}); err != nil {
+				driver.Demand{Key: w.calm, Algorithm: faultLog, N: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -372,7 +373,7 @@ func (w *witness) warm(t testing.TB) {
 	t.Helper()
 	servers.Await(t, func() (bool, error) {
 		_, err := w.callers[0].store.Take(t.Context(),
-			ratelimit.Demand{Key: "warm", Algorithm: faultLog, N: 1})
+			driver.Demand{Key: "warm", Algorithm: faultLog, N: 1})
 		return err == nil, nil
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -20,16 +20,16 @@ func TestBlockLuaStepIsGoStep(t *testing.T) {
 		now := time.Now().UnixMicro()
 		for i := range 1000 {
 			b := algorithm.Blocking("twin", time.Duration(1+r.IntN(3))*time.Hour)
-			d := ratelimit.Demand{
-				Key: "k", Algorithm: b, Op: ratelimit.Op(r.IntN(5)), N: 1 + r.Int64N(b.Limit().Max),
+			d := driver.Demand{
+				Key: "k", Algorithm: b, Op: driver.Op(r.IntN(5)), N: 1 + r.Int64N(b.Limit().Max),
 				At: now,
 			}
 			if r.IntN(20) == 0 {
-				d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
+				d.Op, d.N = driver.OpForce, driver.MaxUnits
 			}
 			now += randomTick(r, b.Limit().Window.Microseconds())
 			look := d
-			look.Op, look.N = ratelimit.OpPeek, 1
+			look.Op, look.N = driver.OpPeek, 1
 			if _, _, res := look.Step(bytes.Clone(w.state), now); res.ResetAfter > 0 &&
 				res.ResetAfter < time.Minute {
 				// else the server, whose keys expire in real time, drops the state during the test

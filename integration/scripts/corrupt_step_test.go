@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -33,7 +33,7 @@ func realStates(until int64) map[string]realState {
 	states := make(map[string]realState)
 	for name, n := range map[string]int64{"one record": 1, "small": 9, "line": 60, "ring": 900,
 		"ring come around": 2500} {
-		log := algorithm.SlidingLog(ratelimit.PerMinute("minute", 1000))
+		log := algorithm.SlidingLog(driver.PerMinute("minute", 1000))
 		s := realState{log: log}
 		gap := min(int64(time.Second/time.Microsecond), 2*int64(time.Minute/time.Microsecond)/n)
 		now := until - n*gap
@@ -41,7 +41,7 @@ func realStates(until int64) map[string]realState {
 		for i := range n {
 			now += gap
 			stamps = append(stamps, now)
-			next, keep, res := log.Step(s.bytes, now, ratelimit.Demand{N: 1})
+			next, keep, res := log.Step(s.bytes, now, driver.Demand{N: 1})
 			if keep > 0 {
 				s.bytes = next
 			}
@@ -61,7 +61,7 @@ func realStates(until int64) map[string]realState {
 func emptied(s realState, stamps []int64) realState {
 	s.bytes = bytes.Clone(s.bytes)
 	for _, at := range stamps {
-		d := ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: at}
+		d := driver.Demand{Op: driver.OpGiveBack, N: 1, At: at}
 		if next, keep, _ := s.log.Step(s.bytes, stamps[len(stamps)-1], d); keep > 0 {
 			s.bytes = next
 		}
@@ -157,7 +157,7 @@ func runSpoiled(
 		a := &attempts[i]
 		a.state, a.call, a.times = spoil(r, real.bytes), &calls[i], 1
 		key := fmt.Sprintf("%s%d", prefix, i)
-		d := ratelimit.Demand{Key: "k", Algorithm: real.log, N: 1, At: real.at}
+		d := driver.Demand{Key: "k", Algorithm: real.log, N: 1, At: real.at}
 		now := corruptNow + r.Int64N(3)*r.Int64N(int64(time.Minute/time.Microsecond)) -
 			r.Int64N(2)*int64(time.Hour/time.Microsecond)
 		a.call.Begin(now)
@@ -166,19 +166,19 @@ func runSpoiled(
 		case 0:
 			d.N = 1 + r.Int64N(limit)
 		case 1:
-			d.Op = ratelimit.OpPeek
+			d.Op = driver.OpPeek
 			d.N = 1 + r.Int64N(limit)
 		case 2:
-			d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
+			d.Op, d.N = driver.OpForce, driver.MaxUnits
 		case 3:
-			d.Op, d.N = ratelimit.OpGiveBack, 1+r.Int64N(3)
+			d.Op, d.N = driver.OpGiveBack, 1+r.Int64N(3)
 		default:
 			a.times = int(limit) + 5
 		}
 		if a.times > 1 {
 			err = a.call.AddSame(key, d, a.times)
 		} else {
-			err = a.call.Add([]string{key}, []ratelimit.Demand{d})
+			err = a.call.Add([]string{key}, []driver.Demand{d})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -195,9 +195,9 @@ func runSpoiled(
 		if err := errors.Join(a.set.Err(), err, a.size.Err()); err != nil {
 			t.Fatalf("%s: %v", a.what, err)
 		}
-		out := make([]ratelimit.Result, a.times)
+		out := make([]driver.Result, a.times)
 		err = a.call.Results(reply, 0, out)
-		if errors.Is(err, ratelimit.ErrCorruptState) {
+		if errors.Is(err, driver.ErrCorruptState) {
 			corrupt++
 		} else if err != nil {
 			t.Fatalf("%s: %v", a.what, err)
@@ -259,7 +259,7 @@ func wantTogether(
 ) {
 	t.Helper()
 	keys := []string{key + "well", key + "spoiled"}
-	demands := []ratelimit.Demand{{Key: "well", Algorithm: log, N: 1},
+	demands := []driver.Demand{{Key: "well", Algorithm: log, N: 1},
 		{Key: "spoiled", Algorithm: log, N: 1}}
 	call.Begin(corruptNow + 1)
 	if err := call.Add(keys, demands); err != nil {
@@ -273,10 +273,10 @@ func wantTogether(
 	if err := errors.Join(set.Err(), err, well.Err(), after.Err()); err != nil {
 		t.Fatal(err)
 	}
-	out := make([]ratelimit.Result, len(demands))
+	out := make([]driver.Result, len(demands))
 	err = call.Results(reply, 0, out)
 	switch {
-	case err != nil && !errors.Is(err, ratelimit.ErrCorruptState):
+	case err != nil && !errors.Is(err, driver.ErrCorruptState):
 		t.Fatal(err)
 	case err == nil && out[0].Allowed && out[1].Allowed:
 		if well.Val() == 0 {
@@ -297,17 +297,17 @@ func brief(state []byte) string {
 // TestDescendingStamps: a log whose newest record has left the window and whose oldest has not is
 // corrupt in Go and in Lua, and is not changed.
 func TestDescendingStamps(t *testing.T) {
-	long := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Hour})
-	short := algorithm.SlidingLog(ratelimit.Limit{Name: "l", Max: 9, Window: time.Minute})
+	long := algorithm.SlidingLog(driver.Limit{Name: "l", Max: 9, Window: time.Hour})
+	short := algorithm.SlidingLog(driver.Limit{Name: "l", Max: 9, Window: time.Minute})
 	const second = int64(time.Second / time.Microsecond)
-	state, _, _ := long.Step(nil, corruptNow, ratelimit.Demand{N: 2})
-	state, _, _ = long.Step(state, corruptNow+second, ratelimit.Demand{N: 2})
+	state, _, _ := long.Step(nil, corruptNow, driver.Demand{N: 2})
+	state, _, _ = long.Step(state, corruptNow+second, driver.Demand{N: 2})
 	copy(state[6:12], []byte{0, 0, 0x10, 0, 0, 0}) // the oldest record's stamp: 268s instead of 0
 	now := corruptNow + 62*second
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
-		for op := ratelimit.OpTake; op < ratelimit.OpReset; op++ {
-			d := ratelimit.Demand{Key: "k", Algorithm: short, Op: op, N: 1, At: corruptNow + second}
+		for op := driver.OpTake; op < driver.OpReset; op++ {
+			d := driver.Demand{Key: "k", Algorithm: short, Op: op, N: 1, At: corruptNow + second}
 			if _, keep, res := d.Step(bytes.Clone(state), now); keep >= 0 {
 				t.Errorf("Go, %v: got %+v, want a corrupt state", op, res)
 			}
@@ -317,12 +317,12 @@ func TestDescendingStamps(t *testing.T) {
 			}
 			var call lua.Call
 			call.Begin(now)
-			if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+			if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
 				t.Fatal(err)
 			}
-			var out [1]ratelimit.Result
+			var out [1]driver.Result
 			if err := call.Results(runCall(t, client, &call), 0, out[:]); !errors.Is(err,
-				ratelimit.ErrCorruptState) {
+				driver.ErrCorruptState) {
 				t.Errorf("Lua, %v: got %+v, %v; want ErrCorruptState", op, out, err)
 			}
 			if after, err := client.Get(t.Context(), key).Bytes(); err != nil ||

@@ -15,12 +15,13 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/layer"
 )
 
-var threeADay = algorithm.SlidingLog(ratelimit.PerDay("day", 3))
+var threeADay = algorithm.SlidingLog(driver.PerDay("day", 3))
 
 // foreignValues store values that are not states under the key of a state.
 var foreignValues = map[string]func(pipe redis.Pipeliner, t *testing.T, key string){
@@ -98,26 +99,26 @@ func TestForeignValue(t *testing.T) {
 
 // wantCorrupt checks that every demand on key returns ErrCorruptState and is neither admitted by a
 // policy nor decided locally.
-func wantCorrupt(t *testing.T, what string, s ratelimit.Store, key string) {
+func wantCorrupt(t *testing.T, what string, s driver.Store, key string) {
 	t.Helper()
 	check := func(op string, err error) {
 		t.Helper()
-		if !errors.Is(err, ratelimit.ErrCorruptState) ||
-			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		if !errors.Is(err, driver.ErrCorruptState) ||
+			errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Errorf("%s: %s: got %v, want ErrCorruptState", what, op, err)
 		}
 	}
-	d := ratelimit.Demand{Key: key, Algorithm: threeADay, N: 1}
-	for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce,
-		ratelimit.OpGiveBack} {
+	d := driver.Demand{Key: key, Algorithm: threeADay, N: 1}
+	for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
+		driver.OpGiveBack} {
 		d.Op = op
 		_, err := s.Take(t.Context(), d)
 		check(op.String(), err)
 	}
-	d.Op = ratelimit.OpTake
-	other := ratelimit.Demand{Key: key + "-other", Algorithm: threeADay, N: 3}
-	check("TakeAll", s.TakeAll(t.Context(), []ratelimit.Demand{other, d},
-		make([]ratelimit.Result, 2)))
+	d.Op = driver.OpTake
+	other := driver.Demand{Key: key + "-other", Algorithm: threeADay, N: 3}
+	check("TakeAll", s.TakeAll(t.Context(), []driver.Demand{other, d},
+		make([]driver.Result, 2)))
 	if res, err := s.Take(t.Context(), other); err != nil || !res.Allowed {
 		t.Errorf("%s: the other key of the TakeAll got %+v, %v; want an admission", what, res, err)
 	}
@@ -128,7 +129,7 @@ func wantCorrupt(t *testing.T, what string, s ratelimit.Store, key string) {
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 		res, err := l.With(policy).Allow(t.Context(), key)
 		check(policy.String(), err)
-		if res != (ratelimit.Result{}) {
+		if res != (driver.Result{}) {
 			t.Errorf("%s: %v: got %+v beside the error, want a zero Result", what, policy, res)
 		}
 	}
@@ -142,13 +143,13 @@ func wantCorrupt(t *testing.T, what string, s ratelimit.Store, key string) {
 }
 
 // wantAfterReset checks that a Reset removes what was stored for key.
-func wantAfterReset(t *testing.T, what string, s ratelimit.Store, key string) {
+func wantAfterReset(t *testing.T, what string, s driver.Store, key string) {
 	t.Helper()
-	d := ratelimit.Demand{Key: key, Algorithm: threeADay, Op: ratelimit.OpReset}
+	d := driver.Demand{Key: key, Algorithm: threeADay, Op: driver.OpReset}
 	if _, err := s.Take(t.Context(), d); err != nil {
 		t.Errorf("%s: Reset: got %v, want no error", what, err)
 	}
-	d.Op, d.N = ratelimit.OpTake, 3
+	d.Op, d.N = driver.OpTake, 3
 	for _, want := range []bool{true, false} {
 		if res, err := s.Take(t.Context(), d); err != nil || res.Allowed != want {
 			t.Errorf("%s: after the Reset: got %+v, %v; want Allowed %t", what, res, err, want)
@@ -166,18 +167,18 @@ func TestResetCorruptOnServer(t *testing.T) {
 			opts := &serverstore.Options{Prefix: prefix, Timeout: clients.Patient,
 				Tag: func(string) string { return "t" }}
 			s := layer.NewResetCorrupt(lib.Client(t, clients.To(tgt)).NewStore(t, opts))
-			other := ratelimit.Demand{Key: "other",
-				Algorithm: threeADay, Op: ratelimit.OpForce, N: 1}
+			other := driver.Demand{Key: "other",
+				Algorithm: threeADay, Op: driver.OpForce, N: 1}
 			want := int64(0)
 			for _, what := range slices.Sorted(maps.Keys(foreignValues)) {
 				for _, together := range []bool{false, true} {
 					want++
-					d := ratelimit.Demand{Key: servers.FreshKey(t), Algorithm: threeADay, N: 1}
+					d := driver.Demand{Key: servers.FreshKey(t), Algorithm: threeADay, N: 1}
 					put(t, admin, foreignValues[what], prefix+"{=t}="+d.Key+":day:log2")
-					out := make([]ratelimit.Result, 2)
+					out := make([]driver.Result, 2)
 					var err error
 					if together {
-						err = s.TakeAll(t.Context(), []ratelimit.Demand{d, other}, out)
+						err = s.TakeAll(t.Context(), []driver.Demand{d, other}, out)
 					} else {
 						out[0], err = s.Take(t.Context(), d)
 					}
@@ -200,7 +201,7 @@ func TestResetCorruptOnServer(t *testing.T) {
 func TestSpoiledState(t *testing.T) {
 	t.Parallel()
 	const limit = 12
-	log := algorithm.SlidingLog(ratelimit.PerHour("hour", limit))
+	log := algorithm.SlidingLog(driver.PerHour("hour", limit))
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		admin := tgt.Client(t)
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
@@ -212,7 +213,7 @@ func TestSpoiledState(t *testing.T) {
 			const states = 60
 			for i := range states {
 				key := fmt.Sprint("spoiled", i)
-				d := ratelimit.Demand{Key: key, Algorithm: log, N: 1}
+				d := driver.Demand{Key: key, Algorithm: log, N: 1}
 				for range 1 + i%limit { // up to more than ten records
 					clients.Ask(t, s, d)
 				}
@@ -230,7 +231,7 @@ func TestSpoiledState(t *testing.T) {
 				} else if admitted > limit {
 					t.Errorf("%d admitted on %x, want at most %d", admitted, spoiled, limit)
 				}
-				d.Op = ratelimit.OpReset
+				d.Op = driver.OpReset
 				if res := clients.Ask(t, s, d); !res.Allowed || res.Remaining != limit {
 					t.Errorf("Reset of %x: got %+v, want %d remaining", spoiled, res, limit)
 				}
@@ -246,20 +247,20 @@ func TestSpoiledState(t *testing.T) {
 // admittedOn takes that many times, peeks in between, and returns how many takes were admitted, or
 // false if the state is corrupt.
 func admittedOn(
-	t *testing.T, s ratelimit.Store, d ratelimit.Demand, times int,
+	t *testing.T, s driver.Store, d driver.Demand, times int,
 ) (admitted int, ok bool) {
 	t.Helper()
 	for range times {
-		for _, op := range []ratelimit.Op{ratelimit.OpPeek, ratelimit.OpTake} {
+		for _, op := range []driver.Op{driver.OpPeek, driver.OpTake} {
 			d.Op = op
 			res, err := s.Take(t.Context(), d)
-			if errors.Is(err, ratelimit.ErrCorruptState) {
+			if errors.Is(err, driver.ErrCorruptState) {
 				return admitted, false
 			}
 			if err != nil || res.Remaining < 0 || res.Remaining > res.Limit {
 				t.Fatalf("%v: got %+v, %v; want a decision of the log", op, res, err)
 			}
-			if res.Allowed && op == ratelimit.OpTake {
+			if res.Allowed && op == driver.OpTake {
 				admitted++
 			}
 		}

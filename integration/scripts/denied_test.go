@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -117,17 +118,17 @@ type denial struct {
 // deniedCall is a call with the keys of its demands.
 type deniedCall struct {
 	what   string
-	ds     []ratelimit.Demand
+	ds     []driver.Demand
 	keys   []string
 	times  int // how many callers make it at once
 	before []string
 	errs   []error
 }
 
-var deniedLimit = ratelimit.Limit{Name: "denied", Max: 1000, Window: time.Minute}
+var deniedLimit = driver.Limit{Name: "denied", Max: 1000, Window: time.Minute}
 
 // deniedAlgorithms are all algorithms.
-var deniedAlgorithms = []ratelimit.Algorithm{
+var deniedAlgorithms = []driver.Algorithm{
 	algorithm.SlidingLog(deniedLimit),
 	algorithm.TokenBucket(deniedLimit),
 	algorithm.FixedWindow(deniedLimit),
@@ -168,7 +169,7 @@ func (d *denial) check(t *testing.T, command string, c clients.Client) {
 			if _, isLog := a.(algorithm.Log); !isLog && (name == "line" || name == "ring") {
 				continue
 			}
-			for op := ratelimit.OpTake; op <= ratelimit.OpReset; op++ {
+			for op := driver.OpTake; op <= driver.OpReset; op++ {
 				for _, frame := range []string{"one", "group", "single", "equal"} {
 					calls = append(calls, d.prepare(t, opts.Prefix, a, name, op, frame))
 				}
@@ -178,7 +179,7 @@ func (d *denial) check(t *testing.T, command string, c clients.Client) {
 	d.observe(t, calls, func(c *deniedCall, values []string) { c.before = values })
 	for _, c := range calls {
 		if c.times == 0 {
-			c.errs = []error{s.TakeAll(t.Context(), c.ds, make([]ratelimit.Result, len(c.ds)))}
+			c.errs = []error{s.TakeAll(t.Context(), c.ds, make([]driver.Result, len(c.ds)))}
 		}
 	}
 	var batched sync.WaitGroup
@@ -196,12 +197,12 @@ func (d *denial) check(t *testing.T, command string, c clients.Client) {
 		recorded, unknown := false, false
 		for _, err := range c.errs {
 			recorded = recorded || err == nil
-			unknown = unknown || errors.Is(err, ratelimit.ErrOutcomeUnknown)
+			unknown = unknown || errors.Is(err, driver.ErrOutcomeUnknown)
 			switch {
-			case err == nil, errors.Is(err, ratelimit.ErrCorruptState):
-			case !errors.Is(err, ratelimit.ErrUnavailable):
+			case err == nil, errors.Is(err, driver.ErrCorruptState):
+			case !errors.Is(err, driver.ErrUnavailable):
 				t.Errorf("without %s, %s: got %v, want ErrUnavailable", command, c.what, err)
-			case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+			case errors.Is(err, driver.ErrOutcomeUnknown):
 				d.unknown++
 			default:
 				d.plain++
@@ -216,7 +217,7 @@ func (d *denial) check(t *testing.T, command string, c clients.Client) {
 
 // prepare returns a call whose keys have the named state.
 func (d *denial) prepare(
-	t *testing.T, prefix string, a ratelimit.Algorithm, name string, op ratelimit.Op, frame string,
+	t *testing.T, prefix string, a driver.Algorithm, name string, op driver.Op, frame string,
 ) *deniedCall {
 	t.Helper()
 	c := &deniedCall{what: fmt.Sprintf("%s, %v, %s, frame %s", a.Name(), op, name, frame)}
@@ -231,15 +232,15 @@ func (d *denial) prepare(
 	}
 	for range demands {
 		key := servers.FreshKey(t)
-		demand := ratelimit.Demand{Key: key, Algorithm: a, N: 1, Op: op}
+		demand := driver.Demand{Key: key, Algorithm: a, N: 1, Op: op}
 		stored := prefix + "{=" + key + "}:" + a.Limit().Name + ":" + a.Name()
 		state, now := deniedStates[name], time.Now()
 		var value []byte
 		for i := range state.admissions {
 			at := now.Add(state.last - time.Duration(state.admissions-i)*time.Millisecond)
-			var res ratelimit.Result
-			value, _, res = ratelimit.Demand{Key: key, Algorithm: a, N: state.units,
-				Op: ratelimit.OpForce}.Step(value, at.UnixMicro())
+			var res driver.Result
+			value, _, res = driver.Demand{Key: key, Algorithm: a, N: state.units,
+				Op: driver.OpForce}.Step(value, at.UnixMicro())
 			demand.At = res.At
 		}
 		var err error

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -56,9 +56,9 @@ var faultyScripts = map[string]struct {
 
 func (a faulty) Name() string { return "faulty-" + strings.ReplaceAll(a.how, " ", "-") }
 
-func (a faulty) Script() ratelimit.Script {
-	return ratelimit.Script{Name: a.Name(), Source: faultyScripts[a.how].source,
-		Args: func(dst []int64, _ ratelimit.Demand) []int64 {
+func (a faulty) Script() driver.Script {
+	return driver.Script{Name: a.Name(), Source: faultyScripts[a.how].source,
+		Args: func(dst []int64, _ driver.Demand) []int64 {
 			if a.how == "panics in Args" {
 				panic("planted")
 			}
@@ -85,15 +85,15 @@ func TestStepFails(t *testing.T) {
 	})
 }
 
-func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
+func stepFails(t *testing.T, s driver.Store, how string, wrote bool) {
 	const callers, each = 16, 10
-	bad := ratelimit.Demand{Key: "secret", Algorithm: faulty{threeADay, how}, N: 1}
+	bad := driver.Demand{Key: "secret", Algorithm: faulty{threeADay, how}, N: 1}
 	good, pair := clients.Take(servers.FreshKey(t)),
-		[]ratelimit.Demand{clients.Take(servers.FreshKey(t)), clients.Take(servers.FreshKey(t))}
-	pair[1].Algorithm = algorithm.SlidingLog(ratelimit.PerHour("hour", 1000))
+		[]driver.Demand{clients.Take(servers.FreshKey(t)), clients.Take(servers.FreshKey(t))}
+	pair[1].Algorithm = algorithm.SlidingLog(driver.PerHour("hour", 1000))
 	check := func(err error) error {
-		switch unknown := errors.Is(err, ratelimit.ErrOutcomeUnknown); {
-		case !errors.Is(err, ratelimit.ErrUnavailable):
+		switch unknown := errors.Is(err, driver.ErrOutcomeUnknown); {
+		case !errors.Is(err, driver.ErrUnavailable):
 			return fmt.Errorf("want ErrUnavailable for the faulty demand, got: %w", err)
 		case wrote != unknown:
 			return fmt.Errorf("want ErrOutcomeUnknown: %t, got: %w", wrote, err)
@@ -114,7 +114,7 @@ func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
 						others.Add(1)
 					}
 				case 1:
-					if err = s.TakeAll(t.Context(), pair, make([]ratelimit.Result, 2)); err == nil {
+					if err = s.TakeAll(t.Context(), pair, make([]driver.Result, 2)); err == nil {
 						others.Add(1)
 					}
 				case 2:
@@ -125,8 +125,8 @@ func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
 				case 3:
 					err = caught(&panics, func() error {
 						return check(s.TakeAll(t.Context(),
-							[]ratelimit.Demand{bad, clients.Take(servers.FreshKey(t))},
-							make([]ratelimit.Result, 2)))
+							[]driver.Demand{bad, clients.Take(servers.FreshKey(t))},
+							make([]driver.Result, 2)))
 					})
 				}
 				if err != nil {
@@ -141,7 +141,7 @@ func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
 	}
 	for _, d := range append(pair, good) {
 		look := d
-		look.Op = ratelimit.OpPeek
+		look.Op = driver.OpPeek
 		if res := clients.Ask(t, s, look); res.Limit-res.Remaining != callers/4*each {
 			t.Errorf("%d units recorded, want %d", res.Limit-res.Remaining, callers/4*each)
 		}
@@ -156,16 +156,16 @@ func stepFails(t *testing.T, s ratelimit.Store, how string, wrote bool) {
 // the first demand has written.
 func TestGroupFailsAfterWrite(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		bad := ratelimit.Demand{Key: "k", Algorithm: faulty{threeADay, "fails to patch"}, N: 1}
-		good := ratelimit.Demand{Key: "k", Algorithm: threeADay, N: 1}
+		bad := driver.Demand{Key: "k", Algorithm: faulty{threeADay, "fails to patch"}, N: 1}
+		good := driver.Demand{Key: "k", Algorithm: threeADay, N: 1}
 		var call lua.Call
 		call.Begin(0)
 		first := servers.FreshKey(t)
 		if err := call.Add([]string{first, first + "second"},
-			[]ratelimit.Demand{good, bad}); err != nil {
+			[]driver.Demand{good, bad}); err != nil {
 			t.Fatal(err)
 		}
-		err := call.Results(runCall(t, tgt.Client(t), &call), 0, make([]ratelimit.Result, 2))
+		err := call.Results(runCall(t, tgt.Client(t), &call), 0, make([]driver.Result, 2))
 		if failed := (*lua.StepError)(nil); !errors.As(err, &failed) || !failed.Wrote {
 			t.Errorf("got %v, want a failure after a write", err)
 		}
@@ -197,7 +197,7 @@ func TestUncomparableAlgorithm(t *testing.T) {
 			s := lib.Client(t, clients.To(tgt)).NewStore(t,
 				&serverstore.Options{Timeout: clients.Patient, Prefix: servers.UniquePrefix()})
 			good := clients.Take(servers.FreshKey(t))
-			bad := ratelimit.Demand{Key: good.Key,
+			bad := driver.Demand{Key: good.Key,
 				Algorithm: uncomparable{faulty: faulty{threeADay, "raises"}}, N: 1}
 			var panics atomic.Int64
 			var wg sync.WaitGroup
@@ -233,9 +233,9 @@ func TestStepFailsInOrder(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
 		prefix := servers.UniquePrefix()
-		log := ratelimit.Demand{Key: "k", Algorithm: threeADay, N: 1}
-		bad := func(how string) ratelimit.Demand {
-			return ratelimit.Demand{Key: "k", Algorithm: faulty{threeADay, how}, N: 1}
+		log := driver.Demand{Key: "k", Algorithm: threeADay, N: 1}
+		bad := func(how string) driver.Demand {
+			return driver.Demand{Key: "k", Algorithm: faulty{threeADay, how}, N: 1}
 		}
 		var call lua.Call
 		call.Begin(time.Now().UnixMicro())
@@ -246,29 +246,29 @@ func TestStepFailsInOrder(t *testing.T) {
 			}
 		}
 		add(call.AddSame(prefix+"a", log, 2))
-		add(call.Add([]string{prefix + "x"}, []ratelimit.Demand{bad("raises")}))
-		add(call.Add([]string{prefix + "a", prefix + "y"}, []ratelimit.Demand{log, bad("raises")}))
+		add(call.Add([]string{prefix + "x"}, []driver.Demand{bad("raises")}))
+		add(call.Add([]string{prefix + "a", prefix + "y"}, []driver.Demand{log, bad("raises")}))
 		add(call.Add([]string{prefix + "a", prefix + "y"},
-			[]ratelimit.Demand{log, bad("fails after a write")}))
+			[]driver.Demand{log, bad("fails after a write")}))
 		add(call.AddSame(prefix+"z", summing{bad("raises")}.demand(), 7))
-		add(call.Add([]string{prefix + "a"}, []ratelimit.Demand{log}))
+		add(call.Add([]string{prefix + "a"}, []driver.Demand{log}))
 		reply := runCall(t, client, &call)
 		want := []struct {
-			out []ratelimit.Result
+			out []driver.Result
 			err error
 		}{
-			{make([]ratelimit.Result, 2), nil},
-			{make([]ratelimit.Result, 1), ratelimit.ErrUnavailable},
-			{make([]ratelimit.Result, 2), ratelimit.ErrUnavailable},
-			{make([]ratelimit.Result, 2), ratelimit.ErrOutcomeUnknown},
-			{make([]ratelimit.Result, 7), ratelimit.ErrUnavailable},
-			{make([]ratelimit.Result, 1), nil},
+			{make([]driver.Result, 2), nil},
+			{make([]driver.Result, 1), driver.ErrUnavailable},
+			{make([]driver.Result, 2), driver.ErrUnavailable},
+			{make([]driver.Result, 2), driver.ErrOutcomeUnknown},
+			{make([]driver.Result, 7), driver.ErrUnavailable},
+			{make([]driver.Result, 1), nil},
 		}
 		for i, w := range want {
 			err := call.Results(reply, i, w.out)
 			if !errors.Is(err, w.err) || w.err == nil && err != nil ||
 				errors.Is(err,
-					ratelimit.ErrOutcomeUnknown) != (w.err == ratelimit.ErrOutcomeUnknown) {
+					driver.ErrOutcomeUnknown) != (w.err == driver.ErrOutcomeUnknown) {
 				t.Errorf("group %d: got %v, want %v", i, err, w.err)
 			}
 			for _, res := range w.out {
@@ -285,16 +285,16 @@ func TestStepFailsInOrder(t *testing.T) {
 }
 
 // summing is a demand whose script has Sums set.
-type summing struct{ ratelimit.Demand }
+type summing struct{ driver.Demand }
 
-func (s summing) demand() ratelimit.Demand {
+func (s summing) demand() driver.Demand {
 	s.Algorithm = summed{s.Algorithm.(faulty)}
 	return s.Demand
 }
 
 type summed struct{ faulty }
 
-func (s summed) Script() ratelimit.Script {
+func (s summed) Script() driver.Script {
 	script := s.faulty.Script()
 	script.Sums = true
 	return script
@@ -310,7 +310,7 @@ func TestServerRefusesToWrite(t *testing.T) {
 		call.Begin(0)
 		for i := range 3 {
 			if err := call.Add([]string{fmt.Sprint("k", i)},
-				[]ratelimit.Demand{clients.Take("k")}); err != nil {
+				[]driver.Demand{clients.Take("k")}); err != nil {
 				t.Fatal(err)
 			}
 		}

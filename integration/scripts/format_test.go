@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -20,7 +20,7 @@ func TestStateFormat(t *testing.T) {
 			for _, resolution := range []time.Duration{time.Microsecond, 600 * time.Millisecond} {
 				t.Run(fmt.Sprintf("%d at %v", limit, resolution), func(t *testing.T) {
 					w := newTwin(t, tgt.Client(t), "format")
-					perMinute := ratelimit.PerMinute("minute", limit)
+					perMinute := driver.PerMinute("minute", limit)
 					log := algorithm.SlidingLog(perMinute).WithResolution(resolution)
 					testHandOver(t, w, log)
 				})
@@ -41,7 +41,7 @@ func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
 
 	var stamps []int64
 	for used := int64(0); used < limit; { // in demands of 1 or 2 units, spread over a window
-		d := ratelimit.Demand{Key: "k", Algorithm: log, N: min(1+r.Int64N(3)/2, limit-used)}
+		d := driver.Demand{Key: "k", Algorithm: log, N: min(1+r.Int64N(3)/2, limit-used)}
 		next, keep, res := d.Step(w.state, now)
 		if keep <= 0 || !res.Allowed {
 			t.Fatalf("a take was refused at %d of %d units, want the log filled", used, limit)
@@ -58,23 +58,23 @@ func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
 	for range handOvers {
 		for range stepsPerHandOver {
 			now += r.Int64N(window / 50)
-			d := ratelimit.Demand{Key: "k", Algorithm: log, N: 1 + r.Int64N(max(1, limit/20))}
+			d := driver.Demand{Key: "k", Algorithm: log, N: 1 + r.Int64N(max(1, limit/20))}
 			switch r.IntN(10) {
 			case 0, 1, 2:
-				d.Op, d.At = ratelimit.OpGiveBack,
+				d.Op, d.At = driver.OpGiveBack,
 					stamps[len(stamps)-1-r.IntN(min(len(stamps), int(limit)))]
 			case 3:
-				d.Op = ratelimit.OpPeek
+				d.Op = driver.OpPeek
 			case 4:
-				d.Op = ratelimit.OpForce
+				d.Op = driver.OpForce
 			}
 			before := w.step(t, now,
-				ratelimit.Demand{Key: "k", Algorithm: log, Op: ratelimit.OpPeek, N: 1}).Remaining
+				driver.Demand{Key: "k", Algorithm: log, Op: driver.OpPeek, N: 1}).Remaining
 			res := w.step(t, now, d)
 			switch {
-			case d.Op == ratelimit.OpGiveBack && res.Remaining > before:
+			case d.Op == driver.OpGiveBack && res.Remaining > before:
 				givenBack++
-			case d.Op == ratelimit.OpGiveBack || d.Op == ratelimit.OpPeek:
+			case d.Op == driver.OpGiveBack || d.Op == driver.OpPeek:
 			case res.Allowed:
 				stamps = append(stamps, res.At)
 				admitted++

@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -54,7 +54,7 @@ func TestGivenBackIsBoundedOnServer(t *testing.T) {
 						func(t *testing.T) {
 							s := sender{g: g, key: fmt.Sprintf("{back}%d %d %s",
 								tt.limit, at, order.name),
-								log: algorithm.SlidingLog(ratelimit.PerHour("hour", tt.limit)),
+								log: algorithm.SlidingLog(driver.PerHour("hour", tt.limit)),
 								now: time.Now().UnixMicro()}
 							r := rand.New(rand.NewPCG(1, uint64(tt.limit)))
 							s.takes(t, half)
@@ -79,10 +79,10 @@ func TestGivenBackIsBoundedOnServer(t *testing.T) {
 								t.Errorf("the log took up to %d bytes, want at most %d", most,
 									tt.bytes)
 							}
-							d := ratelimit.Demand{Key: "k",
-								Algorithm: s.log, Op: ratelimit.OpPeek, N: 1}
+							d := driver.Demand{Key: "k",
+								Algorithm: s.log, Op: driver.OpPeek, N: 1}
 							if res := s.send(t,
-								[]ratelimit.Demand{d})[0]; res.Remaining != tt.limit-half {
+								[]driver.Demand{d})[0]; res.Remaining != tt.limit-half {
 								t.Errorf("got %+v after all was given back, want %d remaining", res,
 									tt.limit-half)
 							}
@@ -105,9 +105,9 @@ type sender struct {
 
 func (s *sender) takes(t *testing.T, n int64) (stamps []int64) {
 	t.Helper()
-	ds := make([]ratelimit.Demand, n)
+	ds := make([]driver.Demand, n)
 	for i := range ds {
-		ds[i] = ratelimit.Demand{Key: "k", Algorithm: s.log, N: 1}
+		ds[i] = driver.Demand{Key: "k", Algorithm: s.log, N: 1}
 	}
 	for _, res := range s.send(t, ds) {
 		stamps = append(stamps, res.At)
@@ -118,11 +118,11 @@ func (s *sender) takes(t *testing.T, n int64) (stamps []int64) {
 // takesAtOnce takes n times, and gives each unit back before the next take.
 func (s *sender) takesAtOnce(t *testing.T, n int64) {
 	t.Helper()
-	var ds []ratelimit.Demand
+	var ds []driver.Demand
 	for i := range n {
-		d := ratelimit.Demand{Key: "k", Algorithm: s.log, N: 1}
+		d := driver.Demand{Key: "k", Algorithm: s.log, N: 1}
 		ds = append(ds, d)
-		d.Op, d.At = ratelimit.OpGiveBack, s.now+2*i+1
+		d.Op, d.At = driver.OpGiveBack, s.now+2*i+1
 		ds = append(ds, d)
 	}
 	s.send(t, ds)
@@ -130,15 +130,15 @@ func (s *sender) takesAtOnce(t *testing.T, n int64) {
 
 func (s *sender) giveBack(t *testing.T, stamps []int64) {
 	t.Helper()
-	var ds []ratelimit.Demand
+	var ds []driver.Demand
 	for _, at := range stamps {
-		ds = append(ds, ratelimit.Demand{Key: "k", Algorithm: s.log, Op: ratelimit.OpGiveBack,
+		ds = append(ds, driver.Demand{Key: "k", Algorithm: s.log, Op: driver.OpGiveBack,
 			N: 1, At: at})
 	}
 	s.send(t, ds)
 }
 
-func (s *sender) send(t *testing.T, ds []ratelimit.Demand) (results []ratelimit.Result) {
+func (s *sender) send(t *testing.T, ds []driver.Demand) (results []driver.Result) {
 	t.Helper()
 	for some := range slices.Chunk(ds, len(s.calls)) {
 		replies, pipe := make([]*redis.Cmd, len(some)), newPipeline(s.g.client)
@@ -146,7 +146,7 @@ func (s *sender) send(t *testing.T, ds []ratelimit.Demand) (results []ratelimit.
 			s.now++
 			c := &s.calls[i]
 			c.Begin(s.now)
-			if err := c.Add([]string{s.key}, []ratelimit.Demand{d}); err != nil {
+			if err := c.Add([]string{s.key}, []driver.Demand{d}); err != nil {
 				t.Fatal(err)
 			}
 			replies[i] = pipe.run(t, c)
@@ -155,7 +155,7 @@ func (s *sender) send(t *testing.T, ds []ratelimit.Demand) (results []ratelimit.
 			t.Fatal(err)
 		}
 		for i := range some {
-			var out [1]ratelimit.Result
+			var out [1]driver.Result
 			err := s.calls[i].Results(replies[i].Val().(string), 0, out[:])
 			if err != nil || !out[0].Allowed {
 				t.Fatalf("%v: got %+v, %v; want an admission", some[i].Op, out[0], err)
@@ -216,7 +216,7 @@ func TestLuaGivesBackAsGo(t *testing.T) {
 				t.Run(fmt.Sprintf("%d %s", limit, order.name), func(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(i), uint64(limit)))
 					w := newTwin(t, tgt.Client(t), fmt.Sprintf("back:%d", r.Uint64()))
-					log := algorithm.SlidingLog(ratelimit.PerMinute("minute", limit))
+					log := algorithm.SlidingLog(driver.PerMinute("minute", limit))
 					if i == 1 {
 						log = log.WithResolution(7 * time.Microsecond)
 					}
@@ -243,18 +243,18 @@ func playGivenBack(
 			if r.IntN(300) == 0 {
 				now += r.Int64N(60*second) - 15*second
 			}
-			res := w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: log, N: 1})
+			res := w.step(t, now, driver.Demand{Key: "k", Algorithm: log, N: 1})
 			if res.Allowed && r.IntN(3) > 0 {
 				stamps = append(stamps, res.At)
 			} else if res.Allowed {
-				w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: log, Op: ratelimit.OpGiveBack,
+				w.step(t, now, driver.Demand{Key: "k", Algorithm: log, Op: driver.OpGiveBack,
 					N: 1, At: res.At})
 			}
 		}
 		order(r, stamps)
 		for i, at := range stamps {
 			if r.IntN(10) < 7 {
-				w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: log, Op: ratelimit.OpGiveBack,
+				w.step(t, now, driver.Demand{Key: "k", Algorithm: log, Op: driver.OpGiveBack,
 					N: 1, At: at})
 			}
 			if n := len(w.state); n > 5000 && binary.BigEndian.Uint32(w.state[n-104:]) > 0 {
@@ -264,7 +264,7 @@ func playGivenBack(
 				w.compareBytes(t)
 			}
 		}
-		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: log, Op: ratelimit.OpPeek,
+		w.step(t, now, driver.Demand{Key: "k", Algorithm: log, Op: driver.OpPeek,
 			N: 1 + r.Int64N(limit)})
 		w.compareBytes(t)
 		if round%2 == 1 {
@@ -306,15 +306,15 @@ func TestLuaCopiesAfterSweep(t *testing.T) {
 	const minute = int64(time.Minute / time.Microsecond)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		w := newTwin(t, tgt.Client(t), "copies")
-		d := ratelimit.Demand{Key: "k",
-			Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 2000)), N: 1}
+		d := driver.Demand{Key: "k",
+			Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 2000)), N: 1}
 		now, begin := time.Now().UnixMicro(), time.Now().UnixMicro()
 		for i := range int64(1000) {
 			now = begin + i*10_000
 			w.step(t, now, d)
 		}
 		back := d
-		back.Op = ratelimit.OpGiveBack
+		back.Op = driver.OpGiveBack
 		for i := range int64(350) {
 			if back.At = begin + i*10_000; i > 2 {
 				back.At = begin + (100+i)*10_000
@@ -328,8 +328,8 @@ func TestLuaCopiesAfterSweep(t *testing.T) {
 		for i := range int64(10) {
 			now = begin + i*10_000 + minute
 			w.step(t, now, d)
-			w.step(t, now, ratelimit.Demand{Key: "k",
-				Algorithm: d.Algorithm, Op: ratelimit.OpPeek, N: 2000})
+			w.step(t, now, driver.Demand{Key: "k",
+				Algorithm: d.Algorithm, Op: driver.OpPeek, N: 2000})
 		}
 		w.compare(t)
 	})

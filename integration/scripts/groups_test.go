@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -18,20 +18,20 @@ func TestGroups(t *testing.T) {
 		client := tgt.Client(t)
 		tag := fmt.Sprintf("{groups:%d}", time.Now().UnixNano())
 		now := time.Now().UnixMicro()
-		small := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
-		large := algorithm.SlidingLog(ratelimit.PerHour("hour", 10))
-		take := func(a ratelimit.Algorithm, n int64) ratelimit.Demand {
-			return ratelimit.Demand{Key: "k", Algorithm: a, N: n}
+		small := algorithm.SlidingLog(driver.PerMinute("minute", 2))
+		large := algorithm.SlidingLog(driver.PerHour("hour", 10))
+		take := func(a driver.Algorithm, n int64) driver.Demand {
+			return driver.Demand{Key: "k", Algorithm: a, N: n}
 		}
 		var call lua.Call
 		call.Begin(now)
-		groups := [][]ratelimit.Demand{
+		groups := [][]driver.Demand{
 			{take(small, 1), take(large, 3)}, // admitted
 			{take(small, 2), take(large, 1)}, // refused by small
 			{take(large, 7)},                 // admitted: the refused group took nothing
 			{take(small, 1)},                 // admitted
 			// refused by large
-			{take(large, 1), {Key: "k", Algorithm: small, Op: ratelimit.OpForce, N: 5}},
+			{take(large, 1), {Key: "k", Algorithm: small, Op: driver.OpForce, N: 5}},
 		}
 		for _, g := range groups {
 			keys := make([]string, len(g))
@@ -56,7 +56,7 @@ func TestGroups(t *testing.T) {
 			{{true, 0}},
 			{{false, 0}, {true, 0}},
 		} {
-			out := make([]ratelimit.Result, len(want))
+			out := make([]driver.Result, len(want))
 			if err := call.Results(reply, i, out); err != nil {
 				t.Fatal(err)
 			}
@@ -78,11 +78,11 @@ func TestGroups(t *testing.T) {
 // unsummed is the log with a script that does not have Sums set.
 type unsummed struct{ algorithm.Log }
 
-func (u unsummed) Script() ratelimit.Script {
+func (u unsummed) Script() driver.Script {
 	script := u.Log.Script()
 	args := script.Args
 	script.Name, script.Sums = "unsummed", false
-	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+	script.Args = func(dst []int64, d driver.Demand) []int64 {
 		d.Algorithm = d.Algorithm.(unsummed).Log
 		return args(dst, d)
 	}

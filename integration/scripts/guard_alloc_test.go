@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -26,7 +26,7 @@ func TestGuardAllocations(t *testing.T) {
 		{"refused", 1, 22},
 		{"admitted", 1_000_000, 24},
 	} {
-		l := g.limiter(t, ratelimit.PerDay("day", guard.max), nil)
+		l := g.limiter(t, driver.PerDay("day", guard.max), nil)
 		decide := func() {
 			if _, err := l.Allow(ctx, guard.name); err != nil {
 				t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/lua"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/algorithms"
@@ -47,14 +48,14 @@ type guarded struct {
 }
 
 func (g *guarded) limiter(
-	t *testing.T, limit ratelimit.Limit, now func() int64,
+	t *testing.T, limit driver.Limit, now func() int64,
 ) *ratelimit.Limiter {
 	t.Helper()
 	return g.limiterOf(t, algorithm.SlidingLog(limit), now)
 }
 
 func (g *guarded) limiterOf(
-	t *testing.T, a ratelimit.Algorithm, now func() int64,
+	t *testing.T, a driver.Algorithm, now func() int64,
 ) *ratelimit.Limiter {
 	t.Helper()
 	store, err := redisstore.New(g.client, &serverstore.Options{Timeout: clients.Patient, Now: now})
@@ -187,7 +188,7 @@ func TestGuardCalls(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
 		ctx := t.Context()
 		for _, want := range guardCalls {
-			l := g.limiter(t, ratelimit.PerDay("day", want.limit), nil)
+			l := g.limiter(t, driver.PerDay("day", want.limit), nil)
 			key := fmt.Sprint(want.limit)
 			decide := func(n int64, allowed bool) string {
 				t.Helper()
@@ -222,7 +223,7 @@ func TestGuardCalls(t *testing.T) {
 // TestGuardCallsSmall counts the commands of a decision with the algorithms other than the log.
 func TestGuardCallsSmall(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
-		limit := ratelimit.PerDay("day", 100)
+		limit := driver.PerDay("day", 100)
 		for _, a := range algorithms.All()[1:] {
 			l := g.limiterOf(t, a.New(limit), nil)
 			// This loads the script.
@@ -284,8 +285,8 @@ func TestGuardSame(t *testing.T) {
 		}
 		runCall(t, g.client, &call) // loads the script
 		for _, want := range guardSame {
-			limit := ratelimit.PerDay("day", want.limit)
-			d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
+			limit := driver.PerDay("day", want.limit)
+			d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
 			key := fmt.Sprint(want.limit)
 			take := func(times, allowed int) string {
 				t.Helper()
@@ -294,7 +295,7 @@ func TestGuardSame(t *testing.T) {
 				if err := call.AddSame(key, d, times); err != nil {
 					t.Fatal(err)
 				}
-				out := make([]ratelimit.Result, times)
+				out := make([]driver.Result, times)
 				if err := call.Results(runCall(t, g.client, &call), 0, out); err != nil {
 					t.Fatal(err)
 				}
@@ -343,7 +344,7 @@ func TestGuardSizes(t *testing.T) {
 		ctx := t.Context()
 		g.replicate(t)
 		for _, want := range guardSizes {
-			limit := ratelimit.PerMinute("user", want.limit)
+			limit := driver.PerMinute("user", want.limit)
 			var clock atomic.Int64
 			clock.Store(time.Now().UnixMicro())
 			l := g.limiter(t, limit, clock.Load)
@@ -399,7 +400,7 @@ func TestGuardSizes(t *testing.T) {
 func TestGuardReads(t *testing.T) {
 	const records, ranges, bytes = 10_000, 16, 4096
 	eachGuarded(t, func(t *testing.T, g *guarded) {
-		limit := ratelimit.PerMinute("minute", records)
+		limit := driver.PerMinute("minute", records)
 		var clock atomic.Int64
 		clock.Store(time.Now().UnixMicro())
 		l := g.limiter(t, limit, clock.Load)
@@ -414,7 +415,7 @@ func TestGuardReads(t *testing.T) {
 			ats = append(ats, res.At)
 		}
 		read := g.reads(t)
-		demand := func(what string, later time.Duration, atMost int, d ratelimit.Demand,
+		demand := func(what string, later time.Duration, atMost int, d driver.Demand,
 			allowed bool) {
 			t.Helper()
 			clock.Add(later.Microseconds())
@@ -439,20 +440,20 @@ func TestGuardReads(t *testing.T) {
 		}
 		oldest := len(ats) - records
 		demand("half of the units", 0, bytes,
-			ratelimit.Demand{Op: ratelimit.OpPeek, N: records / 2}, false)
-		demand("all units", 0, bytes, ratelimit.Demand{Op: ratelimit.OpPeek, N: records}, false)
+			driver.Demand{Op: driver.OpPeek, N: records / 2}, false)
+		demand("all units", 0, bytes, driver.Demand{Op: driver.OpPeek, N: records}, false)
 		demand("when most have left", 55*time.Second, bytes,
-			ratelimit.Demand{Op: ratelimit.OpPeek, N: 1}, true)
+			driver.Demand{Op: driver.OpPeek, N: 1}, true)
 		demand("all units when most have left",
-			55*time.Second, bytes+512, ratelimit.Demand{Op: ratelimit.OpPeek, N: records}, false)
+			55*time.Second, bytes+512, driver.Demand{Op: driver.OpPeek, N: records}, false)
 		demand("give back the oldest",
-			0, bytes, ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: ats[oldest+1]}, true)
+			0, bytes, driver.Demand{Op: driver.OpGiveBack, N: 1, At: ats[oldest+1]}, true)
 		demand("give back one in the middle", 0, bytes,
-			ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: ats[oldest+records/2]}, true)
+			driver.Demand{Op: driver.OpGiveBack, N: 1, At: ats[oldest+records/2]}, true)
 		demand("give back the newest",
-			0, bytes, ratelimit.Demand{Op: ratelimit.OpGiveBack, N: 1, At: ats[len(ats)-1]}, true)
+			0, bytes, driver.Demand{Op: driver.OpGiveBack, N: 1, At: ats[len(ats)-1]}, true)
 		demand("take when most have left",
-			55*time.Second, bytes, ratelimit.Demand{Op: ratelimit.OpTake, N: 5}, true)
+			55*time.Second, bytes, driver.Demand{Op: driver.OpTake, N: 5}, true)
 	})
 }
 

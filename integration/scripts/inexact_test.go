@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -21,17 +21,17 @@ import (
 // limits whose products exceed the precision of a double.
 func TestInexactLuaStepIsGoStep(t *testing.T) {
 	for name, newAlgorithm := range map[string]func(
-		*rand.Rand, ratelimit.Limit) ratelimit.Algorithm{
-		"bucket": func(_ *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm {
+		*rand.Rand, driver.Limit) driver.Algorithm{
+		"bucket": func(_ *rand.Rand, l driver.Limit) driver.Algorithm {
 			return algorithm.TokenBucket(l)
 		},
-		"fixed": func(r *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm {
+		"fixed": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
 			return algorithm.FixedWindow(l).WithOffset(time.Duration(r.Int64N(int64(l.Window))))
 		},
-		"counter": func(_ *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm {
+		"counter": func(_ *rand.Rand, l driver.Limit) driver.Algorithm {
 			return algorithm.SlidingWindowCounter(l)
 		},
-		"quota": func(_ *rand.Rand, l ratelimit.Limit) ratelimit.Algorithm { return NewQuota(l) },
+		"quota": func(_ *rand.Rand, l driver.Limit) driver.Algorithm { return NewQuota(l) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -39,7 +39,7 @@ func TestInexactLuaStepIsGoStep(t *testing.T) {
 				w := newTwin(t, tgt.Client(t), name)
 				now := time.Now().UnixMicro()
 				var stamps []int64
-				var a ratelimit.Algorithm
+				var a driver.Algorithm
 				for i := range 3000 {
 					if i%5 == 0 {
 						a = newAlgorithm(r, randomLimit(r))
@@ -57,23 +57,23 @@ func TestInexactLuaStepIsGoStep(t *testing.T) {
 	}
 }
 
-func randomLimit(r *rand.Rand) ratelimit.Limit {
+func randomLimit(r *rand.Rand) driver.Limit {
 	more := time.Duration(r.Int64N(int64(365*24*time.Hour) >> r.IntN(20)))
-	return ratelimit.Limit{Name: "twin", Max: 1 + r.Int64N(1<<r.IntN(41)), Window: time.Hour + more}
+	return driver.Limit{Name: "twin", Max: 1 + r.Int64N(1<<r.IntN(41)), Window: time.Hour + more}
 }
 
 // randomInexact returns a random demand: mostly a take, rarely a reset or a large force.
-func randomInexact(r *rand.Rand, a ratelimit.Algorithm, stamps []int64) ratelimit.Demand {
-	d := ratelimit.Demand{Key: "k", Algorithm: a, Op: ratelimit.Op(r.IntN(5)),
+func randomInexact(r *rand.Rand, a driver.Algorithm, stamps []int64) driver.Demand {
+	d := driver.Demand{Key: "k", Algorithm: a, Op: driver.Op(r.IntN(5)),
 		N: 1 + r.Int64N(a.Limit().Max)}
 	if r.IntN(3) == 0 {
 		d.N = 1 + r.Int64N(min(a.Limit().Max, 20))
 	}
 	switch r.IntN(20) {
 	case 0:
-		d.Op, d.N = ratelimit.OpForce, 1+r.Int64N(ratelimit.MaxUnits)
+		d.Op, d.N = driver.OpForce, 1+r.Int64N(driver.MaxUnits)
 	case 1, 2, 3, 4, 5, 6, 7, 8:
-		d.Op = ratelimit.OpTake
+		d.Op = driver.OpTake
 	}
 	if len(stamps) > 0 {
 		d.At = stamps[max(0, len(stamps)-1-r.IntN(3))]
@@ -83,13 +83,13 @@ func randomInexact(r *rand.Rand, a ratelimit.Algorithm, stamps []int64) ratelimi
 
 // stepAndForget is step, followed by a reset of a state that the server, whose keys expire in real
 // time, may drop before the Go side.
-func (w *twin) stepAndForget(t *testing.T, now int64, d ratelimit.Demand) ratelimit.Result {
+func (w *twin) stepAndForget(t *testing.T, now int64, d driver.Demand) driver.Result {
 	t.Helper()
 	res := w.step(t, now, d)
-	d.Op, d.N = ratelimit.OpPeek, 1
+	d.Op, d.N = driver.OpPeek, 1
 	_, _, left := d.Step(bytes.Clone(w.state), now)
 	if left.ResetAfter < 10*time.Minute && len(w.state) > 0 {
-		d.Op = ratelimit.OpReset
+		d.Op = driver.OpReset
 		w.step(t, now, d)
 	}
 	return res
@@ -102,9 +102,9 @@ func TestInexactOnServers(t *testing.T) {
 	t.Parallel()
 	opts := *quotaOptions
 	opts.Algorithms = append(slices.Clone(opts.Algorithms),
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.TokenBucket(l) },
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) },
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingWindowCounter(l) })
+		func(l driver.Limit) driver.Algorithm { return algorithm.TokenBucket(l) },
+		func(l driver.Limit) driver.Algorithm { return algorithm.FixedWindow(l) },
+		func(l driver.Limit) driver.Algorithm { return algorithm.SlidingWindowCounter(l) })
 	opts.Except = maps.Clone(opts.Except)
 	opts.Except["clock/back-up-to-window"] = "it looks into a rolling Window"
 	for _, rule := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",

@@ -6,22 +6,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Quota admits Max units from the first admission until a Window later, then all of them again. It
 // is not exact: around the end of such a period up to 2·Max units lie in one Window. It is the
 // example of docs/writing-an-algorithm.md.
-type Quota struct{ limit ratelimit.Limit }
+type Quota struct{ limit driver.Limit }
 
-func NewQuota(limit ratelimit.Limit) Quota { return Quota{limit} }
+func NewQuota(limit driver.Limit) Quota { return Quota{limit} }
 
-func (q Quota) Name() string           { return "quota1" }
-func (q Quota) Limit() ratelimit.Limit { return q.limit }
-func (q Quota) Validate() error        { return q.limit.Validate() }
+func (q Quota) Name() string        { return "quota1" }
+func (q Quota) Limit() driver.Limit { return q.limit }
+func (q Quota) Validate() error     { return q.limit.Validate() }
 
 // The state is three big-endian integers of 8 bytes: the stamp of the first admission, the Window
 // of the last, and the units taken.
@@ -31,10 +31,10 @@ const (
 )
 
 func (q Quota) Step(
-	state []byte, now int64, d ratelimit.Demand,
-) (next []byte, keep time.Duration, res ratelimit.Result) {
-	res = ratelimit.Result{Allowed: true, Limit: q.limit.Max, Remaining: q.limit.Max, At: now}
-	if d.Op == ratelimit.OpReset {
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	res = driver.Result{Allowed: true, Limit: q.limit.Max, Remaining: q.limit.Max, At: now}
+	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
@@ -44,13 +44,13 @@ func (q Quota) Step(
 	first, last, used, write := now, window, int64(0), false
 	if len(state) > 0 {
 		if len(state) != quotaSize {
-			return nil, -1, ratelimit.Result{}
+			return nil, -1, driver.Result{}
 		}
 		first = int64(binary.BigEndian.Uint64(state))
 		last = int64(binary.BigEndian.Uint64(state[8:]))
 		used = int64(binary.BigEndian.Uint64(state[16:]))
 		if first>>53 != 0 || last < 1 || last>>53 != 0 || used < 0 || used > maxUsed {
-			return nil, -1, ratelimit.Result{}
+			return nil, -1, driver.Result{}
 		}
 		if now-first >= min(last, window) { // it has run out
 			first, last, used = now, window, 0
@@ -61,10 +61,10 @@ func (q Quota) Step(
 
 	fits := d.N <= q.limit.Max-used
 	switch {
-	case d.Op == ratelimit.OpForce, d.Op == ratelimit.OpTake && fits:
+	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		used, last, write = min(used+d.N, maxUsed), window, true
 		res.At = first
-	case d.Op == ratelimit.OpGiveBack:
+	case d.Op == driver.OpGiveBack:
 		if back := min(d.N, used); d.At == first && back > 0 {
 			used, write = used-back, true
 		}
@@ -88,19 +88,19 @@ func (q Quota) Step(
 //go:embed testdata/quota.lua
 var quotaSource string
 
-func (q Quota) Script() ratelimit.Script {
-	return ratelimit.Script{Name: q.Name(), Source: quotaSource, Args: quotaArgs, Sums: true}
+func (q Quota) Script() driver.Script {
+	return driver.Script{Name: q.Name(), Source: quotaSource, Args: quotaArgs, Sums: true}
 }
 
-func quotaArgs(dst []int64, d ratelimit.Demand) []int64 {
+func quotaArgs(dst []int64, d driver.Demand) []int64 {
 	limit := d.Algorithm.Limit()
 	return append(dst, limit.Max, limit.Window.Microseconds())
 }
 
 var quotaOptions = &conformance.Options{
-	Algorithms: []func(ratelimit.Limit) ratelimit.Algorithm{
-		func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) },
-		func(l ratelimit.Limit) ratelimit.Algorithm { return NewQuota(l) },
+	Algorithms: []func(driver.Limit) driver.Algorithm{
+		func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) },
+		func(l driver.Limit) driver.Algorithm { return NewQuota(l) },
 	},
 	Except: map[string]string{"window/rolling": "a Quota lets two Max into one rolling Window"},
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -41,10 +41,10 @@ func TestLuaMostRecords(t *testing.T) {
 			w := newTwin(t, client, "records")
 			w.state = state
 			setSparse(t, client, w.key, state)
-			limit := ratelimit.Limit{Max: ratelimit.MaxUnits, Window: time.Minute}
-			d := ratelimit.Demand{Key: "k", N: 2}
+			limit := driver.Limit{Max: driver.MaxUnits, Window: time.Minute}
+			d := driver.Demand{Key: "k", N: 2}
 			if slots > 1<<25 {
-				limit.Max, d.Op = 10, ratelimit.OpForce
+				limit.Max, d.Op = 10, driver.OpForce
 			}
 			d.Algorithm = algorithm.SlidingLog(limit)
 			for _, after := range []int64{1, 5, 9, half, half + 7} {
@@ -55,8 +55,8 @@ func TestLuaMostRecords(t *testing.T) {
 				80:]) >> 34; records != 1<<25 {
 				t.Errorf("got %d records, want %d", records, 1<<25)
 			}
-			w.step(t, now+half+8, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm,
-				Op: ratelimit.OpPeek, N: 3})
+			w.step(t, now+half+8, driver.Demand{Key: "k", Algorithm: d.Algorithm,
+				Op: driver.OpPeek, N: 3})
 			w.compare(t)
 			client.Del(t.Context(), w.key)
 		}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -41,11 +41,11 @@ func TestLeastRights(t *testing.T) {
 			for i, right := range rights {
 				rest := slices.Delete(slices.Clone(rights), i, i+1)
 				err := useRights(t, lib, admin, server, rest)
-				if !errors.Is(err, ratelimit.ErrUnavailable) {
+				if !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("without %s: got %v, want ErrUnavailable", right, err)
 				}
 				writes := strings.HasPrefix(right, "+set") || strings.HasPrefix(right, "+pex")
-				if errors.Is(err, ratelimit.ErrOutcomeUnknown) && !writes {
+				if errors.Is(err, driver.ErrOutcomeUnknown) && !writes {
 					t.Errorf("without %s: got %v, want no ErrOutcomeUnknown", right, err)
 				}
 			}
@@ -166,15 +166,15 @@ func useRights(
 }
 
 // useAll makes every kind of demand on states of each form.
-func useAll(t *testing.T, s ratelimit.Store) error {
+func useAll(t *testing.T, s driver.Store) error {
 	var errs []error
-	do := func(d ratelimit.Demand) ratelimit.Result {
+	do := func(d driver.Demand) driver.Result {
 		res, err := s.Take(t.Context(), d)
 		errs = append(errs, err)
 		return res
 	}
-	d := ratelimit.Demand{Key: servers.FreshKey(t),
-		Algorithm: algorithm.SlidingLog(ratelimit.Limit{Max: 100, Window: time.Second}), N: 1}
+	d := driver.Demand{Key: servers.FreshKey(t),
+		Algorithm: algorithm.SlidingLog(driver.Limit{Max: 100, Window: time.Second}), N: 1}
 	var at int64
 	for range 20 { // first a small log, then a line
 		at = do(d).At
@@ -182,23 +182,23 @@ func useAll(t *testing.T, s ratelimit.Store) error {
 	// the time to live had a small reserve, which is now used up
 	time.Sleep(300 * time.Millisecond)
 	do(d)
-	for _, op := range []ratelimit.Op{ratelimit.OpPeek, ratelimit.OpForce, ratelimit.OpGiveBack,
-		ratelimit.OpReset} {
+	for _, op := range []driver.Op{driver.OpPeek, driver.OpForce, driver.OpGiveBack,
+		driver.OpReset} {
 		d.Op, d.At = op, at
 		do(d)
 	}
-	d.Op = ratelimit.OpTake
+	d.Op = driver.OpTake
 	return errors.Join(append(errs,
-		s.TakeAll(t.Context(), []ratelimit.Demand{d, clients.Take(d.Key)},
-			make([]ratelimit.Result, 2)))...)
+		s.TakeAll(t.Context(), []driver.Demand{d, clients.Take(d.Key)},
+			make([]driver.Result, 2)))...)
 }
 
 // useForms makes every kind of demand, alone, in a group and batched with equal ones, on states of
 // each form and on corrupt ones.
-func useForms(t *testing.T, s ratelimit.Store, admin *redis.Client, prefix string) error {
+func useForms(t *testing.T, s driver.Store, admin *redis.Client, prefix string) error {
 	var errs []error
 	note := func(err error, corrupt bool) {
-		if corrupt && errors.Is(err, ratelimit.ErrCorruptState) {
+		if corrupt && errors.Is(err, driver.ErrCorruptState) {
 			err = nil
 		}
 		errs = append(errs, err)
@@ -207,29 +207,29 @@ func useForms(t *testing.T, s ratelimit.Store, admin *redis.Client, prefix strin
 	states["corrupt"] = realState{log: states["small"].log, bytes: []byte("none")}
 	for name, state := range states {
 		corrupt := name == "corrupt"
-		set := func() ratelimit.Demand {
+		set := func() driver.Demand {
 			key := servers.FreshKey(t)
 			stored := prefix + "{=" + key + "}:" + state.log.Limit().Name + ":" + state.log.Name()
 			if err := admin.Set(t.Context(), stored, state.bytes, time.Minute).Err(); err != nil {
 				t.Fatal(err)
 			}
-			return ratelimit.Demand{Key: key, Algorithm: state.log, N: 1, At: state.at}
+			return driver.Demand{Key: key, Algorithm: state.log, N: 1, At: state.at}
 		}
-		for _, op := range []ratelimit.Op{ratelimit.OpTake, ratelimit.OpPeek, ratelimit.OpForce,
-			ratelimit.OpGiveBack, ratelimit.OpReset} {
+		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
+			driver.OpGiveBack, driver.OpReset} {
 			d := set()
 			d.Op = op
 			_, err := s.Take(t.Context(), d)
 			note(err, corrupt)
 			for _, n := range []int64{1, 1000} { // admitted, refused
-				group := []ratelimit.Demand{set(), clients.Take(servers.FreshKey(t))}
+				group := []driver.Demand{set(), clients.Take(servers.FreshKey(t))}
 				group[0].Op = op
 				group[1].N = n
 				if n > 1 {
 					_, err := s.Take(t.Context(), clients.Take(group[1].Key))
 					note(err, false)
 				}
-				note(s.TakeAll(t.Context(), group, make([]ratelimit.Result, 2)), corrupt)
+				note(s.TakeAll(t.Context(), group, make([]driver.Result, 2)), corrupt)
 			}
 		}
 		same := set()

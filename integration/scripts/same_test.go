@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -24,19 +24,19 @@ func TestSameTakes(t *testing.T) {
 		return max(0, r.Int64N(window/1000)-window/8000)
 	}
 	for name, game := range map[string]sameGame{
-		"log": {algorithm: func(r *rand.Rand) ratelimit.Algorithm { return randomLog(r) },
+		"log": {algorithm: func(r *rand.Rand) driver.Algorithm { return randomLog(r) },
 			tick: randomTick},
-		"large log": {records: 400, tick: few, algorithm: func(r *rand.Rand) ratelimit.Algorithm {
-			limit := ratelimit.Limit{Name: "twin", Max: []int64{700, 5000}[r.IntN(2)],
+		"large log": {records: 400, tick: few, algorithm: func(r *rand.Rand) driver.Algorithm {
+			limit := driver.Limit{Name: "twin", Max: []int64{700, 5000}[r.IntN(2)],
 				Window: 10 * time.Minute}
 			return algorithm.SlidingLog(limit).
 				WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)])
 		}},
 		"unsummed": {most: 20,
-			algorithm: func(r *rand.Rand) ratelimit.Algorithm { return unsummed{randomLog(r)} },
+			algorithm: func(r *rand.Rand) driver.Algorithm { return unsummed{randomLog(r)} },
 			tick:      randomTick},
-		"quota": {tick: randomTick, algorithm: func(r *rand.Rand) ratelimit.Algorithm {
-			return NewQuota(ratelimit.Limit{Name: "twin",
+		"quota": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
+			return NewQuota(driver.Limit{Name: "twin",
 				Max: 1 + r.Int64N(60), Window: time.Duration(1+r.IntN(2)) * time.Hour})
 		}},
 	} {
@@ -56,7 +56,7 @@ func TestSameTakes(t *testing.T) {
 type sameGame struct {
 	most      int // equal takes; 0 means 1000
 	records   int // in each log at first
-	algorithm func(*rand.Rand) ratelimit.Algorithm
+	algorithm func(*rand.Rand) driver.Algorithm
 	tick      func(r *rand.Rand, window int64) int64
 }
 
@@ -72,7 +72,7 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 	for range game.records {
 		now += game.tick(r, a.Limit().Window.Microseconds())
 		for _, w := range twins {
-			w.state, _, _ = ratelimit.Demand{Key: "k", Algorithm: a, N: 1}.Step(w.state, now)
+			w.state, _, _ = driver.Demand{Key: "k", Algorithm: a, N: 1}.Step(w.state, now)
 		}
 	}
 	for _, w := range twins {
@@ -90,10 +90,10 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 		now = max(1, now+game.tick(r, a.Limit().Window.Microseconds()))
 		call.Begin(now)
 		var said []string
-		var want [][]ratelimit.Result
+		var want [][]driver.Result
 		for range 1 + r.IntN(4) {
 			w, d, times := twins[r.IntN(len(twins))], randomDemand(r, a, stamps), 1+r.IntN(3)
-			if d.Op == ratelimit.OpTake {
+			if d.Op == driver.OpTake {
 				times = min([]int{1, 2, 3, 4 + r.IntN(60), 1000}[r.IntN(5)],
 					cmp.Or(game.most, 1000))
 				if r.IntN(20) == 0 {
@@ -103,7 +103,7 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 			if err := call.AddSame(w.key, d, times); err != nil {
 				t.Fatal(err)
 			}
-			results := make([]ratelimit.Result, times)
+			results := make([]driver.Result, times)
 			for i := range results {
 				next, keep, res := d.Step(w.state, now)
 				if keep > 0 {
@@ -125,7 +125,7 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 		}
 		reply := run.Val().(string)
 		for g := range want {
-			got := make([]ratelimit.Result, len(want[g]))
+			got := make([]driver.Result, len(want[g]))
 			if err := call.Results(reply, g, got); err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestSameTakesAfterAChange(t *testing.T) {
 	const minute = int64(time.Minute / time.Microsecond)
 	base := time.Now().Truncate(24 * time.Hour).UnixMicro()
 	log := func(window, resolution time.Duration) algorithm.Log {
-		return algorithm.SlidingLog(ratelimit.Limit{Name: "twin", Max: 9, Window: window}).
+		return algorithm.SlidingLog(driver.Limit{Name: "twin", Max: 9, Window: window}).
 			WithResolution(resolution)
 	}
 	for name, c := range map[string]struct {
@@ -168,17 +168,17 @@ func TestSameTakesAfterAChange(t *testing.T) {
 			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 				w := newTwin(t, tgt.Client(t), "change")
 				for _, now := range c.before {
-					w.step(t, now, ratelimit.Demand{Key: "k",
+					w.step(t, now, driver.Demand{Key: "k",
 						Algorithm: log(2*time.Minute, 0), N: 1})
 				}
-				d := ratelimit.Demand{Key: "k", Algorithm: c.log, N: 2}
+				d := driver.Demand{Key: "k", Algorithm: c.log, N: 2}
 				w.compare(t)
 				var call lua.Call
 				call.Begin(c.now)
 				if err := call.AddSame(w.key, d, c.times); err != nil {
 					t.Fatal(err)
 				}
-				got, want := make([]ratelimit.Result, c.times), make([]ratelimit.Result, c.times)
+				got, want := make([]driver.Result, c.times), make([]driver.Result, c.times)
 				if err := call.Results(runCall(t, w.client, &call), 0, got); err != nil {
 					t.Fatal(err)
 				}
@@ -196,7 +196,7 @@ func TestSameTakesAfterAChange(t *testing.T) {
 					t.Errorf("the first take changed nothing: %+v: this test proves nothing",
 						want)
 				}
-				w.step(t, c.now, ratelimit.Demand{Key: "k", Algorithm: c.log, Op: ratelimit.OpPeek,
+				w.step(t, c.now, driver.Demand{Key: "k", Algorithm: c.log, Op: driver.OpPeek,
 					N: 9})
 				w.compare(t)
 			})
@@ -219,10 +219,10 @@ end`
 			"stamp": fmt.Sprintf(source, "12", "now + used + n"),
 		} {
 			key := fmt.Sprintf("unlike:%s:%d", name, time.Now().UnixNano())
-			d := ratelimit.Demand{Key: "k",
-				Algorithm: unlike{algorithm.SlidingLog(ratelimit.PerMinute("minute", 12)),
+			d := driver.Demand{Key: "k",
+				Algorithm: unlike{algorithm.SlidingLog(driver.PerMinute("minute", 12)),
 					name, text}, N: 5}
-			run := func(add func(*lua.Call)) (out [4]ratelimit.Result) {
+			run := func(add func(*lua.Call)) (out [4]driver.Result) {
 				t.Helper()
 				defer tgt.Client(t).Del(t.Context(), key)
 				var call lua.Call
@@ -247,7 +247,7 @@ end`
 			})
 			want := run(func(c *lua.Call) {
 				for range 4 {
-					if err := c.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+					if err := c.Add([]string{key}, []driver.Demand{d}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -261,11 +261,11 @@ end`
 
 // unlike is an algorithm with Sums set whose takes do not add up.
 type unlike struct {
-	ratelimit.Algorithm
+	driver.Algorithm
 	name, source string
 }
 
-func (u unlike) Script() ratelimit.Script {
-	return ratelimit.Script{Name: u.name, Source: u.source, Sums: true,
-		Args: func(dst []int64, _ ratelimit.Demand) []int64 { return dst }}
+func (u unlike) Script() driver.Script {
+	return driver.Script{Name: u.name, Source: u.source, Sums: true,
+		Args: func(dst []int64, _ driver.Demand) []int64 { return dst }}
 }

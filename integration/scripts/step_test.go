@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -37,7 +37,7 @@ func TestLuaStepIsGoStep(t *testing.T) {
 func TestLuaStepOnLargeLogs(t *testing.T) {
 	t.Parallel()
 	dense := func(r *rand.Rand) algorithm.Log {
-		limit := ratelimit.Limit{Name: "twin", Max: []int64{2400, 3600}[r.IntN(2)],
+		limit := driver.Limit{Name: "twin", Max: []int64{2400, 3600}[r.IntN(2)],
 			Window: []time.Duration{10 * time.Minute, 11 * time.Minute}[r.IntN(2)]}
 		return algorithm.SlidingLog(limit).
 			WithResolution([]time.Duration{0, 0, 0, 7 * time.Microsecond}[r.IntN(4)])
@@ -73,8 +73,8 @@ func TestLuaStepOnLargeLogs(t *testing.T) {
 func TestLuaRingFillsUp(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		w := newTwin(t, tgt.Client(t), "ring")
-		limit := ratelimit.Limit{Max: 2000, Window: time.Minute}
-		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
+		limit := driver.Limit{Max: 2000, Window: time.Minute}
+		d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
 		now := time.Now().UnixMicro()
 		for _, phase := range []struct {
 			n    int
@@ -88,23 +88,23 @@ func TestLuaRingFillsUp(t *testing.T) {
 				w.step(t, now, d)
 			}
 		}
-		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.OpPeek,
+		w.step(t, now, driver.Demand{Key: "k", Algorithm: d.Algorithm, Op: driver.OpPeek,
 			N: limit.Max})
 		w.swap(t)
-		w.step(t, now, ratelimit.Demand{Key: "k", Algorithm: d.Algorithm, Op: ratelimit.OpPeek,
+		w.step(t, now, driver.Demand{Key: "k", Algorithm: d.Algorithm, Op: driver.OpPeek,
 			N: limit.Max})
 		w.compare(t)
 	})
 }
 
 // forever is a limit whose window never ends in a test.
-var forever = ratelimit.Limit{Max: 5, Window: ratelimit.MaxWindow}
+var forever = driver.Limit{Max: 5, Window: driver.MaxWindow}
 
 // TestLuaRebase keeps a log alive for longer than an offset of 48 bits can express.
 func TestLuaRebase(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		w := newTwin(t, tgt.Client(t), "rebase")
-		d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(forever), N: 1}
+		d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(forever), N: 1}
 		now := int64(1_700_000_000_000_000)
 		for i := range 80 {
 			now += int64(91 * 24 * time.Hour / time.Microsecond)
@@ -124,7 +124,7 @@ func TestLuaRebaseTimeToLive(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		for i := range int64(8) {
 			w := newTwin(t, tgt.Client(t), fmt.Sprintf("reach:%d", i))
-			d := ratelimit.Demand{Key: "k", Algorithm: algorithm.SlidingLog(forever), N: 1}
+			d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(forever), N: 1}
 			now, moved := int64(1_700_000_000_000_000), false
 			var base int64
 			for range 40 {
@@ -175,7 +175,7 @@ func trailerOf(t *testing.T, w *twin) trailer {
 func TestCorruptState(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
-		log := algorithm.SlidingLog(ratelimit.PerMinute("minute", 2))
+		log := algorithm.SlidingLog(driver.PerMinute("minute", 2))
 		now := time.Now().UnixMicro()
 		for name, spoil := range map[string]func(key string) error{
 			"list": func(key string) error { return client.RPush(t.Context(), key, "x").Err() },
@@ -196,9 +196,9 @@ func TestCorruptState(t *testing.T) {
 			before := client.Dump(t.Context(), tag+"bad").Val()
 			var call lua.Call
 			call.Begin(now)
-			d := ratelimit.Demand{Key: "k", Algorithm: log, N: 1}
+			d := driver.Demand{Key: "k", Algorithm: log, N: 1}
 			for _, key := range []string{"bad", "good"} {
-				if err := call.Add([]string{tag + key}, []ratelimit.Demand{d}); err != nil {
+				if err := call.Add([]string{tag + key}, []driver.Demand{d}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -207,11 +207,11 @@ func TestCorruptState(t *testing.T) {
 			}
 			reply := runCall(t, client, &call)
 			if err := call.Results(reply, 2,
-				make([]ratelimit.Result, 7)); err != ratelimit.ErrCorruptState {
+				make([]driver.Result, 7)); err != driver.ErrCorruptState {
 				t.Errorf("%s: equal takes: got %v, want ErrCorruptState", name, err)
 			}
-			out := make([]ratelimit.Result, 1)
-			if err := call.Results(reply, 0, out); err == nil || err != ratelimit.ErrCorruptState {
+			out := make([]driver.Result, 1)
+			if err := call.Results(reply, 0, out); err == nil || err != driver.ErrCorruptState {
 				t.Errorf("%s: got %v, %+v; want ErrCorruptState", name, err, out[0])
 			}
 			if err := call.Results(reply, 1, out); err != nil || !out[0].Allowed {
@@ -220,9 +220,9 @@ func TestCorruptState(t *testing.T) {
 			if after := client.Dump(t.Context(), tag+"bad").Val(); after != before {
 				t.Errorf("%s: the state was changed, want it kept", name)
 			}
-			d.Op = ratelimit.OpReset
+			d.Op = driver.OpReset
 			call.Begin(now)
-			if err := call.Add([]string{tag + "bad"}, []ratelimit.Demand{d}); err != nil {
+			if err := call.Add([]string{tag + "bad"}, []driver.Demand{d}); err != nil {
 				t.Fatal(err)
 			}
 			if err := call.Results(runCall(t, client, &call), 0, out); err != nil {
@@ -253,11 +253,11 @@ local function step(key, tail, now, op, n, at, args, pos)
   return 1, #tail, 0, 0, now, nil, ''
 end`
 
-type partsAlgorithm struct{ ratelimit.Algorithm }
+type partsAlgorithm struct{ driver.Algorithm }
 
-func (partsAlgorithm) Script() ratelimit.Script {
-	return ratelimit.Script{Name: "parts", Source: partsScript,
-		Args: func(dst []int64, _ ratelimit.Demand) []int64 { return append(dst, 1<<52) }}
+func (partsAlgorithm) Script() driver.Script {
+	return driver.Script{Name: "parts", Source: partsScript,
+		Args: func(dst []int64, _ driver.Demand) []int64 { return append(dst, 1<<52) }}
 }
 
 // TestStateParts writes and reads a state larger than the frame's first read, in calls of one
@@ -271,16 +271,16 @@ func TestStateParts(t *testing.T) {
 			var call lua.Call
 			call.Begin(now)
 			for _, n := range ns {
-				d := ratelimit.Demand{Key: "k",
-					Algorithm: partsAlgorithm{algorithm.SlidingLog(ratelimit.PerMinute("minute",
+				d := driver.Demand{Key: "k",
+					Algorithm: partsAlgorithm{algorithm.SlidingLog(driver.PerMinute("minute",
 						1))}, N: n}
-				if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+				if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			reply := runCall(t, client, &call)
 			for i := range ns {
-				var out [1]ratelimit.Result
+				var out [1]driver.Result
 				if err := call.Results(reply, i, out[:]); err != nil {
 					t.Fatal(err)
 				}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -17,21 +17,21 @@ import (
 func TestTimeToLiveShortened(t *testing.T) {
 	t.Parallel()
 	const long, short = 30 * 24 * time.Hour, time.Second
-	limit := func(window time.Duration) ratelimit.Limit {
-		return ratelimit.Limit{Name: "ttl", Max: 1000, Window: window}
+	limit := func(window time.Duration) driver.Limit {
+		return driver.Limit{Name: "ttl", Max: 1000, Window: window}
 	}
-	algorithms := map[string]func(time.Duration) ratelimit.Algorithm{
-		"log": func(w time.Duration) ratelimit.Algorithm { return algorithm.SlidingLog(limit(w)) },
-		"coarse log": func(w time.Duration) ratelimit.Algorithm {
+	algorithms := map[string]func(time.Duration) driver.Algorithm{
+		"log": func(w time.Duration) driver.Algorithm { return algorithm.SlidingLog(limit(w)) },
+		"coarse log": func(w time.Duration) driver.Algorithm {
 			return algorithm.SlidingLog(limit(w)).WithResolution(10 * time.Millisecond)
 		},
-		"fixed": func(w time.Duration) ratelimit.Algorithm {
+		"fixed": func(w time.Duration) driver.Algorithm {
 			return algorithm.FixedWindow(limit(w))
 		},
-		"counter": func(w time.Duration) ratelimit.Algorithm {
+		"counter": func(w time.Duration) driver.Algorithm {
 			return algorithm.SlidingWindowCounter(limit(w))
 		},
-		"block": func(w time.Duration) ratelimit.Algorithm { return algorithm.Blocking("ttl", w) },
+		"block": func(w time.Duration) driver.Algorithm { return algorithm.Blocking("ttl", w) },
 	}
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
@@ -49,29 +49,29 @@ func TestTimeToLiveShortened(t *testing.T) {
 					}
 					var state []byte
 					for i := range records {
-						state, _, _ = ratelimit.Demand{Key: key, Algorithm: before,
-							Op: ratelimit.OpForce, N: 1}.
+						state, _, _ = driver.Demand{Key: key, Algorithm: before,
+							Op: driver.OpForce, N: 1}.
 							Step(state, now.UnixMicro()+int64(i*1000))
 					}
 					if err := client.Set(t.Context(), key, state, long).Err(); err != nil {
 						t.Fatal(err)
 					}
-					ask := func(op ratelimit.Op) time.Duration {
+					ask := func(op driver.Op) time.Duration {
 						t.Helper()
 						var call lua.Call
 						call.Begin(0)
-						d := ratelimit.Demand{Key: key, Algorithm: with(short), Op: op, N: 1}
-						if err := call.Add([]string{key}, []ratelimit.Demand{d}); err != nil {
+						d := driver.Demand{Key: key, Algorithm: with(short), Op: op, N: 1}
+						if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
 							t.Fatal(err)
 						}
-						var out [1]ratelimit.Result
+						var out [1]driver.Result
 						if err := call.Results(runCall(t, client, &call), 0, out[:]); err != nil {
 							t.Fatal(err)
 						}
 						return client.PTTL(t.Context(), key).Val()
 					}
-					ask(ratelimit.OpPeek)
-					if left := ask(ratelimit.OpForce); left > 2*short+200*time.Millisecond {
+					ask(driver.OpPeek)
+					if left := ask(driver.OpForce); left > 2*short+200*time.Millisecond {
 						t.Errorf("%s: the key is kept for %v, want twice %v at most", what, left,
 							short)
 					}

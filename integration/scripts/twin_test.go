@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // twin keeps one state twice: by the Lua step on a server and by the Go step in memory. Sometimes
@@ -29,8 +29,8 @@ type twin struct {
 // twinStep is a step with the Go result.
 type twinStep struct {
 	now  int64
-	d    ratelimit.Demand
-	want ratelimit.Result
+	d    driver.Demand
+	want driver.Result
 }
 
 // stepsAtOnce is the number of steps in a pipeline.
@@ -52,11 +52,11 @@ func newTwin(t testing.TB, client redis.UniversalClient, name string) *twin {
 }
 
 // step decides d in Go. The server decides it at the next compare or before.
-func (w *twin) step(t testing.TB, now int64, d ratelimit.Demand) ratelimit.Result {
+func (w *twin) step(t testing.TB, now int64, d driver.Demand) driver.Result {
 	t.Helper()
 	next, keep, want := d.Step(w.state, now)
 	if keep > 0 {
-		if d.Op == ratelimit.OpTake && len(next) == len(w.state) && len(next) > 5000 {
+		if d.Op == driver.OpTake && len(next) == len(w.state) && len(next) > 5000 {
 			w.around++
 		}
 		w.state = next
@@ -78,7 +78,7 @@ func (w *twin) compare(t testing.TB) {
 	replies := make([]*redis.Cmd, len(w.steps))
 	for i, s := range w.steps {
 		w.calls[i].Begin(s.now)
-		if err := w.calls[i].Add([]string{w.key}, []ratelimit.Demand{s.d}); err != nil {
+		if err := w.calls[i].Add([]string{w.key}, []driver.Demand{s.d}); err != nil {
 			t.Fatal(err)
 		}
 		replies[i] = pipe.run(t, &w.calls[i])
@@ -87,7 +87,7 @@ func (w *twin) compare(t testing.TB) {
 		t.Fatal(err)
 	}
 	for i, s := range w.steps {
-		var got [1]ratelimit.Result
+		var got [1]driver.Result
 		if err := w.calls[i].Results(replies[i].Val().(string), 0, got[:]); err != nil {
 			t.Fatal(err)
 		}
@@ -142,14 +142,14 @@ func playTwin(t *testing.T, client redis.UniversalClient, r *rand.Rand, h recipe
 		now = max(1, now+h.tick(r, log.Limit().Window.Microseconds()))
 		stamps = stamps[max(0, len(stamps)-h.back):]
 		d := randomDemand(r, log, stamps)
-		if h.calm && (d.Op == ratelimit.OpReset || d.Op == ratelimit.OpForce) {
-			d.Op, d.N = ratelimit.OpPeek, min(d.N, d.Algorithm.Limit().Max)
+		if h.calm && (d.Op == driver.OpReset || d.Op == driver.OpForce) {
+			d.Op, d.N = driver.OpPeek, min(d.N, d.Algorithm.Limit().Max)
 		}
-		if h.wide && d.Op == ratelimit.OpPeek {
+		if h.wide && d.Op == driver.OpPeek {
 			d.N = 1 + r.Int64N(log.Limit().Max)
 		}
 		res := w.step(t, now, d)
-		if res.Allowed && (d.Op == ratelimit.OpTake || d.Op == ratelimit.OpForce) {
+		if res.Allowed && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
 			stamps = append(stamps, res.At)
 		}
 		if r.IntN(h.swap) == 0 {
@@ -161,11 +161,11 @@ func playTwin(t *testing.T, client redis.UniversalClient, r *rand.Rand, h recipe
 }
 
 func randomLog(r *rand.Rand) algorithm.Log {
-	limit := ratelimit.Limit{
+	limit := driver.Limit{
 		Name: "twin",
 		Max:  []int64{1, 5, 60, 1000}[r.IntN(4)],
 		Window: []time.Duration{time.Minute, 10 * time.Minute, 24 * time.Hour,
-			ratelimit.MaxWindow}[r.IntN(4)],
+			driver.MaxWindow}[r.IntN(4)],
 	}
 	return algorithm.SlidingLog(limit).
 		WithResolution([]time.Duration{0, 0, 7 * time.Microsecond, time.Second,
@@ -190,26 +190,26 @@ func randomTick(r *rand.Rand, window int64) int64 {
 	return r.Int64N(window/20 + 1)
 }
 
-func randomDemand(r *rand.Rand, log ratelimit.Algorithm, stamps []int64) ratelimit.Demand {
+func randomDemand(r *rand.Rand, log driver.Algorithm, stamps []int64) driver.Demand {
 	limit := log.Limit().Max
-	d := ratelimit.Demand{Key: "twin", Algorithm: log, N: 1 + r.Int64N(min(limit, 7))}
+	d := driver.Demand{Key: "twin", Algorithm: log, N: 1 + r.Int64N(min(limit, 7))}
 	switch r.IntN(16) {
 	case 0, 1, 2:
-		d.Op = ratelimit.OpPeek
+		d.Op = driver.OpPeek
 	case 3:
-		d.Op, d.N = ratelimit.OpForce, 1+r.Int64N(2*limit)
+		d.Op, d.N = driver.OpForce, 1+r.Int64N(2*limit)
 	case 4:
 		if r.IntN(8) == 0 {
-			d.Op, d.N = ratelimit.OpForce, ratelimit.MaxUnits
+			d.Op, d.N = driver.OpForce, driver.MaxUnits
 		}
 	case 5, 6, 7:
-		d.Op = ratelimit.OpGiveBack
+		d.Op = driver.OpGiveBack
 		if len(stamps) > 0 {
 			d.At = stamps[r.IntN(len(stamps))]
 		}
 	case 8:
 		if r.IntN(10) == 0 {
-			d.Op = ratelimit.OpReset
+			d.Op = driver.OpReset
 		}
 	}
 	return d

@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
@@ -54,7 +54,7 @@ func TestCallWrote(t *testing.T) {
 					several = 0
 				}
 				for i, g := range groups {
-					out := make([]ratelimit.Result, max(g.times, len(g.demands)))
+					out := make([]driver.Result, max(g.times, len(g.demands)))
 					if err := call.Results(reply, i, out); err != nil {
 						t.Fatal(err)
 					}
@@ -87,7 +87,7 @@ func TestCallWrote(t *testing.T) {
 // callGroup is a group of a call: several demands, or times equal ones.
 type callGroup struct {
 	keys    []string
-	demands []ratelimit.Demand
+	demands []driver.Demand
 	times   int
 }
 
@@ -99,7 +99,7 @@ func (g callGroup) add(call *lua.Call) error {
 }
 
 // changes reports whether the results alone imply that states may have changed.
-func (g callGroup) changes(out []ratelimit.Result) bool {
+func (g callGroup) changes(out []driver.Result) bool {
 	if len(g.demands) > 1 {
 		for _, res := range out {
 			if !res.Allowed {
@@ -109,7 +109,7 @@ func (g callGroup) changes(out []ratelimit.Result) bool {
 		return true
 	}
 	for _, res := range out {
-		if res.Allowed && g.demands[0].Op != ratelimit.OpPeek {
+		if res.Allowed && g.demands[0].Op != driver.OpPeek {
 			return true
 		}
 	}
@@ -118,8 +118,8 @@ func (g callGroup) changes(out []ratelimit.Result) bool {
 
 // randomGroups returns groups whose demands use different keys of keys.
 func randomGroups(r *rand.Rand, keys []string) (groups []callGroup) {
-	log := func() ratelimit.Algorithm {
-		return algorithm.SlidingLog(ratelimit.PerHour("wrote", []int64{2, 3}[r.IntN(2)]))
+	log := func() driver.Algorithm {
+		return algorithm.SlidingLog(driver.PerHour("wrote", []int64{2, 3}[r.IntN(2)]))
 	}
 	left := r.Perm(len(keys))
 	for range 1 + r.IntN(2)*r.IntN(4) {
@@ -128,12 +128,12 @@ func randomGroups(r *rand.Rand, keys []string) (groups []callGroup) {
 			if len(left) == 0 {
 				break
 			}
-			d := ratelimit.Demand{Key: "wrote", Algorithm: log(), N: 1 + r.Int64N(2)}
+			d := driver.Demand{Key: "wrote", Algorithm: log(), N: 1 + r.Int64N(2)}
 			switch r.IntN(8) {
 			case 0, 1:
-				d.Op = ratelimit.OpPeek
+				d.Op = driver.OpPeek
 			case 2:
-				d.Op, d.N = ratelimit.OpForce, 1
+				d.Op, d.N = driver.OpForce, 1
 			}
 			g.keys, g.demands = append(g.keys, keys[left[0]]), append(g.demands, d)
 			left = left[1:]

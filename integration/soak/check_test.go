@@ -11,6 +11,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/conformance/linear"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // What is checked of the calls of a group in a round, besides that every error is one that the
@@ -55,7 +56,7 @@ func (c soakCall) String() string {
 	fmt.Fprintf(&b, "%14v +%-10v %d/%-2d", c.Call, c.Return-c.Call, c.Process, c.Worker)
 	for i, d := range c.Demands {
 		fmt.Fprintf(&b, " %v %d of %s by %v", d.Op, d.N, d.Key, d.Limit)
-		if d.Op == ratelimit.OpGiveBack {
+		if d.Op == driver.OpGiveBack {
 			fmt.Fprintf(&b, " at %d", d.At)
 		}
 		if len(c.Results) > 0 {
@@ -211,15 +212,15 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 				window = d.Limit.Window
 			}
 			switch {
-			case d.Limit.Window != window, d.Op == ratelimit.OpReset && (r.Clock || c.Err != ""):
+			case d.Limit.Window != window, d.Op == driver.OpReset && (r.Clock || c.Err != ""):
 				return "" // left to judgeOrder
-			case d.Op == ratelimit.OpGiveBack:
+			case d.Op == driver.OpGiveBack:
 				given[d.At] += d.N
-			case d.Op == ratelimit.OpReset:
+			case d.Op == driver.OpReset:
 				reset = max(reset, c.Results[i].At)
-			case d.Op != ratelimit.OpPeek && admitted(c.Results):
+			case d.Op != driver.OpPeek && admitted(c.Results):
 				records = append(records,
-					soakRecord{c.Results[i].At, d.N, d.Limit.Max, d.Op == ratelimit.OpTake})
+					soakRecord{c.Results[i].At, d.N, d.Limit.Max, d.Op == driver.OpTake})
 			}
 		}
 	}
@@ -291,11 +292,11 @@ func judgeBooks(history []soakCall) *violation {
 				books[s] = b
 			}
 			switch {
-			case d.Limit.Window != longWindow, d.Op == ratelimit.OpReset:
+			case d.Limit.Window != longWindow, d.Op == driver.OpReset:
 				closed[s] = true
-			case d.Op == ratelimit.OpGiveBack:
+			case d.Op == driver.OpGiveBack:
 				b.given += d.N
-			case d.Op == ratelimit.OpPeek && c.Process == soakJudge && c.Err == "":
+			case d.Op == driver.OpPeek && c.Process == soakJudge && c.Err == "":
 				recorded := d.Limit.Max - c.Results[i].Remaining
 				if !closed[s] && (recorded < min(b.told-b.given, d.Limit.Max) ||
 					recorded > b.told+b.unknown) {
@@ -303,7 +304,7 @@ func judgeBooks(history []soakCall) *violation {
 						"acknowledged, %d may have been given back, %d are of unknown outcome",
 						recorded, b.told, b.given, b.unknown), touching(history, c)}
 				}
-			case d.Op == ratelimit.OpPeek:
+			case d.Op == driver.OpPeek:
 			case c.Err == soakUnknown:
 				b.unknown += d.N
 			case admitted(c.Results):
@@ -318,7 +319,7 @@ func judgeBooks(history []soakCall) *violation {
 func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
 	for i, res := range c.Results {
 		d := c.Demands[i]
-		if d.Op != ratelimit.OpTake || res.Source != ratelimit.SourceCache ||
+		if d.Op != driver.OpTake || res.Source != ratelimit.SourceCache ||
 			res.Limit != d.Limit.Max || res.Allowed != (res.RetryAfter <= 0) {
 			return "the answer is not a refusal"
 		}
@@ -362,7 +363,7 @@ func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 	for i, d := range c.Demands {
 		for _, o := range calls {
 			freed := o.about(stateOf(d.demand()))
-			if freed == nil || freed.Op != ratelimit.OpGiveBack && freed.Op != ratelimit.OpReset ||
+			if freed == nil || freed.Op != driver.OpGiveBack && freed.Op != driver.OpReset ||
 				!admitted(o.Results) || o.Results[0].At <= c.Results[i].At {
 				continue
 			}
@@ -393,7 +394,7 @@ func (r soakRound) isSource(o, c soakCall) bool {
 	}
 	for i, d := range c.Demands {
 		q, res := o.Demands[i], c.Results[i]
-		if q.Op != ratelimit.OpTake || q.Key != d.Key || q.Limit != d.Limit ||
+		if q.Op != driver.OpTake || q.Key != d.Key || q.Limit != d.Limit ||
 			res.Allowed && q.N < d.N || !res.Allowed && q.N > d.N {
 			return false
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // soakScript builds calls as processes record them, one after the other unless stated otherwise.
@@ -48,7 +49,7 @@ func (s *soakScript) takeUnder(units, n, at int64) *soakScript {
 }
 
 func (s *soakScript) forced(n, at int64) *soakScript {
-	return s.add(0, soakDemand{Op: ratelimit.OpForce, N: n},
+	return s.add(0, soakDemand{Op: driver.OpForce, N: n},
 		ratelimit.Result{Allowed: true, At: at}, "")
 }
 
@@ -62,7 +63,7 @@ func (s *soakScript) cached(process int, at int64, retry time.Duration) *soakScr
 }
 
 func (s *soakScript) giveBack(process int, at, now int64) *soakScript {
-	return s.add(process, soakDemand{Op: ratelimit.OpGiveBack, At: at},
+	return s.add(process, soakDemand{Op: driver.OpGiveBack, At: at},
 		ratelimit.Result{Allowed: true, At: now}, "")
 }
 
@@ -71,7 +72,7 @@ func (s *soakScript) lost(process int) *soakScript {
 }
 
 func (s *soakScript) look(remaining int64) *soakScript {
-	return s.add(soakJudge, soakDemand{Op: ratelimit.OpPeek},
+	return s.add(soakJudge, soakDemand{Op: driver.OpPeek},
 		ratelimit.Result{Allowed: remaining > 0, Remaining: remaining, At: 1 << 50}, "")
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A soakRound is what all processes of a soak do for some seconds, on the round's own keys. Seed
@@ -79,7 +80,7 @@ type soakWorker struct {
 // soakState identifies a state.
 type soakState struct{ key, limit string }
 
-func stateOf(d ratelimit.Demand) soakState {
+func stateOf(d driver.Demand) soakState {
 	return soakState{d.Key, d.Algorithm.Limit().Name}
 }
 
@@ -99,14 +100,14 @@ func (w *soakWorker) group() int {
 }
 
 // demands returns one demand, or several for a TakeAll.
-func (w *soakWorker) demands() (group int, ds []ratelimit.Demand) {
+func (w *soakWorker) demands() (group int, ds []driver.Demand) {
 	group = w.group()
 	g := &w.groups[group]
 	d := w.demand(g)
 	if w.random.IntN(12) > 0 {
-		return group, []ratelimit.Demand{w.operate(g, d)}
+		return group, []driver.Demand{w.operate(g, d)}
 	}
-	ds = []ratelimit.Demand{d}
+	ds = []driver.Demand{d}
 	for range 3 {
 		if d := w.demand(g); !hasState(ds, stateOf(d)) {
 			ds = append(ds, d)
@@ -115,7 +116,7 @@ func (w *soakWorker) demands() (group int, ds []ratelimit.Demand) {
 	return group, ds
 }
 
-func hasState(ds []ratelimit.Demand, s soakState) bool {
+func hasState(ds []driver.Demand, s soakState) bool {
 	for _, d := range ds {
 		if stateOf(d) == s {
 			return true
@@ -124,8 +125,8 @@ func hasState(ds []ratelimit.Demand, s soakState) bool {
 	return false
 }
 
-func (w *soakWorker) demand(g *soakGroup) ratelimit.Demand {
-	return ratelimit.Demand{
+func (w *soakWorker) demand(g *soakGroup) driver.Demand {
+	return driver.Demand{
 		Key:       g.keys[w.random.IntN(len(g.keys))],
 		Algorithm: g.limits[w.random.IntN(len(g.limits))],
 		N:         1 + w.random.Int64N(3)*w.random.Int64N(2),
@@ -133,28 +134,28 @@ func (w *soakWorker) demand(g *soakGroup) ratelimit.Demand {
 }
 
 // operate turns some takes into other operations.
-func (w *soakWorker) operate(g *soakGroup, d ratelimit.Demand) ratelimit.Demand {
+func (w *soakWorker) operate(g *soakGroup, d driver.Demand) driver.Demand {
 	draw := w.random.IntN(100)
 	switch {
 	case draw < 8:
-		d.Op = ratelimit.OpPeek
+		d.Op = driver.OpPeek
 	case draw < 10:
-		d.Op = ratelimit.OpForce
+		d.Op = driver.OpForce
 	case draw < 22 && g.frees:
 		if known := w.stamps[stateOf(d)]; len(known) > 0 {
-			d.Op, d.At = ratelimit.OpGiveBack, known[w.random.IntN(len(known))]
+			d.Op, d.At = driver.OpGiveBack, known[w.random.IntN(len(known))]
 		}
 	case draw < 23 && g.frees:
-		d.Op = ratelimit.OpReset
+		d.Op = driver.OpReset
 	}
 	return d
 }
 
 // learn keeps the stamps of admissions.
-func (w *soakWorker) learn(ds []ratelimit.Demand, results []ratelimit.Result) {
+func (w *soakWorker) learn(ds []driver.Demand, results []ratelimit.Result) {
 	const most = 6
 	for i, d := range ds {
-		if d.Op != ratelimit.OpTake && d.Op != ratelimit.OpForce || !admitted(results) {
+		if d.Op != driver.OpTake && d.Op != driver.OpForce || !admitted(results) {
 			continue
 		}
 		known := append(w.stamps[stateOf(d)], results[i].At)

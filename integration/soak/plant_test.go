@@ -9,13 +9,14 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // soakPlants are the bugs that a soak has to catch, by their names in RATELIMIT_SOAK_PLANT.
 var soakPlants = map[string]func(ratelimit.Store) ratelimit.Store{
 	"double-record": func(s ratelimit.Store) ratelimit.Store { return retrying{s} },
 	"stale-cache": func(s ratelimit.Store) ratelimit.Store {
-		return &stale{Store: s, refusals: map[ratelimit.Demand]staleRefusal{}}
+		return &stale{Store: s, refusals: map[driver.Demand]staleRefusal{}}
 	},
 	"lost-giveback": func(s ratelimit.Store) ratelimit.Store { return keeping{s} },
 	"clock-step":    func(s ratelimit.Store) ratelimit.Store { return unclamped{s} },
@@ -34,7 +35,7 @@ func (task soakTask) plant(s ratelimit.Store) ratelimit.Store {
 // retrying resends a demand of unknown outcome.
 type retrying struct{ ratelimit.Store }
 
-func (s retrying) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s retrying) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	res, err := s.Store.Take(ctx, d)
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		again, cancel := context.WithTimeout(context.WithoutCancel(ctx), soakTimeout)
@@ -48,7 +49,7 @@ func (s retrying) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resul
 type stale struct {
 	ratelimit.Store
 	mu       sync.Mutex
-	refusals map[ratelimit.Demand]staleRefusal
+	refusals map[driver.Demand]staleRefusal
 }
 
 type staleRefusal struct {
@@ -56,7 +57,7 @@ type staleRefusal struct {
 	at time.Time
 }
 
-func (s *stale) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *stale) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.mu.Lock()
 	refusal, ok := s.refusals[d]
 	s.mu.Unlock()
@@ -68,7 +69,7 @@ func (s *stale) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 	}
 	at := time.Now()
 	res, err := s.Store.Take(ctx, d)
-	if err == nil && d.Op == ratelimit.OpTake && !res.Allowed &&
+	if err == nil && d.Op == driver.OpTake && !res.Allowed &&
 		res.Source == ratelimit.SourceStore {
 		s.mu.Lock()
 		s.refusals[d] = staleRefusal{res, at}
@@ -80,12 +81,12 @@ func (s *stale) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 // keeping pretends to give back.
 type keeping struct{ ratelimit.Store }
 
-func (s keeping) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op != ratelimit.OpGiveBack {
+func (s keeping) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	if d.Op != driver.OpGiveBack {
 		return s.Store.Take(ctx, d)
 	}
 	n := d.N
-	d.Op, d.N, d.At = ratelimit.OpPeek, 1, 0
+	d.Op, d.N, d.At = driver.OpPeek, 1, 0
 	res, err := s.Store.Take(ctx, d)
 	if err == nil {
 		res.Allowed, res.RetryAfter, res.Remaining = true, 0, min(res.Limit, res.Remaining+n)
@@ -96,14 +97,14 @@ func (s keeping) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result
 // unclamped decides at the clock's time even if the newest stamp is ahead of it.
 type unclamped struct{ ratelimit.Store }
 
-func (s unclamped) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s unclamped) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	d.Algorithm = unclampedLog{d.Algorithm.(algorithm.Log)}
 	return s.Store.Take(ctx, d)
 }
 
 type unclampedLog struct{ algorithm.Log }
 
-func (l unclampedLog) Script() ratelimit.Script {
+func (l unclampedLog) Script() driver.Script {
 	script := l.Log.Script()
 	const clamp = "if newest > now then"
 	if strings.Count(script.Source, clamp) != 1 {
@@ -112,7 +113,7 @@ func (l unclampedLog) Script() ratelimit.Script {
 	args := script.Args
 	script.Name += " unclamped"
 	script.Source = strings.Replace(script.Source, clamp, "if false then", 1)
-	script.Args = func(dst []int64, d ratelimit.Demand) []int64 {
+	script.Args = func(dst []int64, d driver.Demand) []int64 {
 		d.Algorithm = l.Log
 		return args(dst, d)
 	}

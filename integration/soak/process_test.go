@@ -16,6 +16,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -75,7 +76,7 @@ func classify(err error) (class soakError, text string) {
 	switch {
 	case err == nil:
 		return "", ""
-	case errors.Is(err, ratelimit.ErrCorruptState), !errors.Is(err, ratelimit.ErrUnavailable):
+	case errors.Is(err, driver.ErrCorruptState), !errors.Is(err, ratelimit.ErrUnavailable):
 		return soakUnexpected, err.Error()
 	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
 		return soakUnknown, ""
@@ -87,12 +88,12 @@ func classify(err error) (class soakError, text string) {
 type soakDemand struct {
 	Key   string
 	Limit ratelimit.Limit
-	Op    ratelimit.Op
+	Op    driver.Op
 	N, At int64
 }
 
-func (d soakDemand) demand() ratelimit.Demand {
-	return ratelimit.Demand{Key: d.Key, Algorithm: algorithm.SlidingLog(d.Limit), Op: d.Op,
+func (d soakDemand) demand() driver.Demand {
+	return driver.Demand{Key: d.Key, Algorithm: algorithm.SlidingLog(d.Limit), Op: d.Op,
 		N: d.N, At: d.At}
 }
 
@@ -237,7 +238,7 @@ func (w *soakWorker) work(
 
 // decideForSoak makes a call and records it.
 func decideForSoak(
-	store ratelimit.Store, ds []ratelimit.Demand, timeout time.Duration,
+	store ratelimit.Store, ds []driver.Demand, timeout time.Duration,
 ) (c soakCall) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
@@ -230,9 +231,9 @@ func (s *soak) look(round soakRound) (calls []soakCall) {
 	for i, g := range round.groups() {
 		for _, key := range g.keys {
 			for _, a := range g.limits {
-				d := ratelimit.Demand{Key: key, Algorithm: a, Op: ratelimit.OpPeek, N: 1}
+				d := driver.Demand{Key: key, Algorithm: a, Op: driver.OpPeek, N: 1}
 				servers.Within(s.rig.t, func() bool {
-					c := decideForSoak(s.judge, []ratelimit.Demand{d}, clients.Patient)
+					c := decideForSoak(s.judge, []driver.Demand{d}, clients.Patient)
 					c.Process, c.Worker, c.Group = soakJudge, len(s.processes)*soakWorkers, i
 					calls = append(calls, c)
 					return c.Err == ""

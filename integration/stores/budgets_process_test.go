@@ -14,6 +14,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -235,7 +236,7 @@ func stoppedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 		t.Fatal(err)
 	}
 	gauge := task
-	gauge.Tokens.Max = ratelimit.MaxUnits
+	gauge.Tokens.Max = driver.MaxUnits
 	all, _, err := gauge.limiters(store)
 	if err != nil {
 		t.Fatal(err)

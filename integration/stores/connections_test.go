@@ -17,6 +17,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -146,7 +147,7 @@ func TestRedisRedirects(t *testing.T) {
 			s := lib.Client(t, clients.Dialing{Addrs: cl.Addrs(), Cluster: true}).
 				NewStore(t, &hurried)
 			err := s.TakeAll(t.Context(),
-				[]ratelimit.Demand{clients.Take(old), clients.Take(other)},
+				[]driver.Demand{clients.Take(old), clients.Take(other)},
 				make([]ratelimit.Result, 2))
 			wantUnavailable(t, err, "TRYAGAIN")
 			if a, b := clients.Recorded(t, calmStore(migrating), old),

@@ -15,6 +15,7 @@ import (
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -98,7 +99,7 @@ func narrowly(t *testing.T, store clients.Probing) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	all := []ratelimit.Demand{clients.Take(servers.FreshKey(t)), clients.Take(servers.FreshKey(t))}
+	all := []driver.Demand{clients.Take(servers.FreshKey(t)), clients.Take(servers.FreshKey(t))}
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -185,7 +186,7 @@ func TestRedisSeveralSlots(t *testing.T) {
 			s := c.NewStore(t, &serverstore.Options{Timeout: clients.Patient})
 			tagged := c.NewStore(t, &serverstore.Options{Prefix: "tagged:",
 				Timeout: clients.Patient, Tag: func(string) string { return "group" }})
-			ds := []ratelimit.Demand{clients.Take(servers.FreshKey(t)),
+			ds := []driver.Demand{clients.Take(servers.FreshKey(t)),
 				clients.Take(servers.FreshKey(t)), clients.Take(servers.FreshKey(t)),
 				clients.Take(servers.FreshKey(t))}
 			out := make([]ratelimit.Result, len(ds))

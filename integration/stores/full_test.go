@@ -14,6 +14,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -81,7 +82,7 @@ func TestFullServerUnderFailOpen(t *testing.T) {
 					switch res, err := limiter.Allow(t.Context(), key); {
 					case err == nil && res.Allowed:
 						admitted++
-					case err != nil && (!errors.Is(err, ratelimit.ErrCapacity) ||
+					case err != nil && (!errors.Is(err, driver.ErrCapacity) ||
 						errors.Is(err, ratelimit.ErrOutcomeUnknown)):
 						t.Fatalf("%v, want ErrCapacity", err)
 					}

@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -41,12 +42,12 @@ type crowd struct {
 	asked, refused, gone atomic.Int64 // gone left before anything was sent
 }
 
-func (c *crowd) demand(hot bool, k int) (ratelimit.Demand, *heard) {
+func (c *crowd) demand(hot bool, k int) (driver.Demand, *heard) {
 	if hot {
-		return ratelimit.Demand{Key: fmt.Sprint("hot", k),
+		return driver.Demand{Key: fmt.Sprint("hot", k),
 			Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", hotLimit)), N: 1}, &c.hot[k]
 	}
-	return ratelimit.Demand{Key: fmt.Sprint("cold", k),
+	return driver.Demand{Key: fmt.Sprint("cold", k),
 		Algorithm: algorithm.SlidingLog(ratelimit.PerDay("day", coldLimit)), N: 1}, &c.cold[k]
 }
 
@@ -112,7 +113,7 @@ func (c *crowd) ask(t *testing.T, hot bool, n int64) (waited []time.Duration) {
 func (c *crowd) check(t *testing.T, hot bool, k int) (recorded, unknown int64) {
 	t.Helper()
 	d, told := c.demand(hot, k)
-	d.Op = ratelimit.OpPeek
+	d.Op = driver.OpPeek
 	res, err := c.store.Take(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)

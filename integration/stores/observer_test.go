@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
@@ -45,7 +46,7 @@ func TestObserverCountsWhatCallersGot(t *testing.T) {
 
 // A callOutcome classifies the result of a call.
 type callOutcome struct {
-	op     ratelimit.Op
+	op     driver.Op
 	what   string           // "admitted", "refused", "done" for a reset, or the kind of an error
 	source ratelimit.Source // source of the decision
 }
@@ -67,11 +68,11 @@ const (
 	tooLate     = ", deadline exceeded"
 )
 
-func outcomeOf(op ratelimit.Op, allowed bool, source ratelimit.Source, err error) callOutcome {
+func outcomeOf(op driver.Op, allowed bool, source ratelimit.Source, err error) callOutcome {
 	switch {
 	case err != nil:
 		return callOutcome{op: op, what: kindOf(err)}
-	case op == ratelimit.OpReset: // a reset has no Result
+	case op == driver.OpReset: // a reset has no Result
 		return callOutcome{op: op, what: resetCall}
 	case allowed:
 		return callOutcome{op, admittedCall, source}
@@ -137,14 +138,14 @@ func (c *counter) observe(ctx context.Context, o ratelimit.Observation) {
 // A method is a method of Limiter with the demand that it makes.
 type method struct {
 	name string
-	op   ratelimit.Op
+	op   driver.Op
 	n    int64
 	each bool // returns the result of each limit
 	call func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error)
 }
 
 func allowN(n int64) method {
-	return method{"AllowN", ratelimit.OpTake, n, false,
+	return method{"AllowN", driver.OpTake, n, false,
 		single(func(ctx context.Context, l *ratelimit.Limiter,
 			key string) (ratelimit.Result, error) {
 			return l.AllowN(ctx, key, n)
@@ -162,30 +163,30 @@ func single(
 }
 
 var (
-	allow = method{"Allow", ratelimit.OpTake, 1, false,
+	allow = method{"Allow", driver.OpTake, 1, false,
 		single(func(ctx context.Context, l *ratelimit.Limiter,
 			key string) (ratelimit.Result, error) {
 			return l.Allow(ctx, key)
 		})}
-	peek = method{"Peek", ratelimit.OpPeek, 1, false,
+	peek = method{"Peek", driver.OpPeek, 1, false,
 		single(func(ctx context.Context, l *ratelimit.Limiter,
 			key string) (ratelimit.Result, error) {
 			return l.Peek(ctx, key)
 		})}
-	wait = method{"Wait", ratelimit.OpTake, 1, false,
+	wait = method{"Wait", driver.OpTake, 1, false,
 		single(func(ctx context.Context, l *ratelimit.Limiter,
 			key string) (ratelimit.Result, error) {
 			return l.Wait(ctx, key)
 		})}
-	allowEach = method{"AllowEach", ratelimit.OpTake, 2, true,
+	allowEach = method{"AllowEach", driver.OpTake, 2, true,
 		func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error) {
 			return l.AllowEach(ctx, key, 2, nil)
 		}}
-	peekEach = method{"PeekEach", ratelimit.OpPeek, 2, true,
+	peekEach = method{"PeekEach", driver.OpPeek, 2, true,
 		func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error) {
 			return l.PeekEach(ctx, key, 2, nil)
 		}}
-	reset = method{"Reset", ratelimit.OpReset, 0, false,
+	reset = method{"Reset", driver.OpReset, 0, false,
 		func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error) {
 			return nil, l.Reset(ctx, key)
 		}}
@@ -218,13 +219,13 @@ func (c *counter) ask(
 		return results, err
 	}
 	o, want := seen[0], results
-	if !m.each && m.op != ratelimit.OpReset {
+	if !m.each && m.op != driver.OpReset {
 		o.Results = []ratelimit.Result{o.Results[ratelimit.Binding(o.Results)]}
 	}
 	if m.each && err != nil {
 		want = make([]ratelimit.Result, len(c.Limits()))
 	}
-	if m.op == ratelimit.OpReset {
+	if m.op == driver.OpReset {
 		want = o.Results
 	}
 	if o.Key != key || o.Op != m.op || o.N != m.n || !slices.Equal(o.Limits, c.Limits()) ||
@@ -310,16 +311,16 @@ const (
 	fromLocal = ratelimit.SourceLocal
 	fromOpen  = ratelimit.SourceOpen
 
-	opTake  = ratelimit.OpTake
-	opPeek  = ratelimit.OpPeek
-	opReset = ratelimit.OpReset
+	opTake  = driver.OpTake
+	opPeek  = driver.OpPeek
+	opReset = driver.OpReset
 )
 
 var bothPolicies = []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen}
 
 // failures returns the outcomes of calls that a server does not answer, whether their requests were
 // sent or not.
-func failures(ops ...ratelimit.Op) (all []callOutcome) {
+func failures(ops ...driver.Op) (all []callOutcome) {
 	for _, op := range ops {
 		for _, kind := range []string{unknownCall, unansweredCall} {
 			all = append(all, callOutcome{op: op, what: kind},

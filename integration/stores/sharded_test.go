@@ -20,6 +20,7 @@ import (
 	rueidisstore "github.com/truewindow/ratelimit/backend/rueidis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	valkeystore "github.com/truewindow/ratelimit/backend/valkey"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -166,8 +167,8 @@ func (store shardedStore) decides(t *testing.T, addrs []string) {
 		Prefix: servers.UniquePrefix(), Timeout: clients.Patient,
 	})
 	log := algorithm.SlidingLog(ratelimit.PerHour("hour", limit))
-	demand := func(key int) ratelimit.Demand {
-		return ratelimit.Demand{Key: fmt.Sprint("key", key), Algorithm: log, N: 1}
+	demand := func(key int) driver.Demand {
+		return driver.Demand{Key: fmt.Sprint("key", key), Algorithm: log, N: 1}
 	}
 	var admitted [keys]atomic.Int64
 	take := func(key int) {
@@ -185,7 +186,7 @@ func (store shardedStore) decides(t *testing.T, addrs []string) {
 		t.Errorf("%d lone calls were refused", n)
 	}
 	several := func() {
-		err := s.TakeAll(t.Context(), []ratelimit.Demand{demand(0), demand(1)},
+		err := s.TakeAll(t.Context(), []driver.Demand{demand(0), demand(1)},
 			make([]ratelimit.Result, 2))
 		if !errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ratelimit.ErrUnavailable) {
 			t.Errorf("a TakeAll of two slots: %v", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -26,8 +27,8 @@ func TestBatchedTakes(t *testing.T) {
 		store := clients.CalmStore(t, tgt,
 			&serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient})
 		log := algorithm.SlidingLog(ratelimit.PerHour("hour", limit))
-		demand := func(key string) ratelimit.Demand {
-			return ratelimit.Demand{Key: key, Algorithm: log, N: 1}
+		demand := func(key string) driver.Demand {
+			return driver.Demand{Key: key, Algorithm: log, N: 1}
 		}
 		if _, err := store.Take(t.Context(), demand("first")); err != nil {
 			t.Fatal(err)

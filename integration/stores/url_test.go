@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -68,12 +69,12 @@ func checkOpened(t *testing.T, s *backend.Store, cached bool) {
 	if server, err := s.Probe(t.Context()); err != nil || server.Version == "" {
 		t.Errorf("Probe: got %+v, %v; want a version", server, err)
 	}
-	together := []ratelimit.Demand{clients.Take("a:1"), clients.Take("a:2")}
+	together := []driver.Demand{clients.Take("a:1"), clients.Take("a:2")}
 	out := make([]ratelimit.Result, len(together))
 	if err := s.TakeAll(t.Context(), together, out); err != nil || !out[0].Allowed {
 		t.Errorf("TakeAll: got %+v, %v; want an admission", out, err)
 	}
-	d := ratelimit.Demand{Key: "k", Algorithm: clients.ThreeAnHour, N: 3}
+	d := driver.Demand{Key: "k", Algorithm: clients.ThreeAnHour, N: 3}
 	if res := clients.Ask(t, s, d); !res.Allowed {
 		t.Errorf("got %+v, want an admission", res)
 	}

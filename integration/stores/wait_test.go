@@ -20,6 +20,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -56,7 +57,7 @@ type countingStore struct {
 	calls atomic.Int64
 }
 
-func (s *countingStore) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *countingStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.calls.Add(1)
 	return s.Store.Take(ctx, d)
 }

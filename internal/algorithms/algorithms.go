@@ -6,16 +6,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // table has an entry for each algorithm, the exact log first.
 var table = []Named{
-	{"log", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.SlidingLog(l) }},
-	{"gcra", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.GCRA(l) }},
-	{"fixed", func(l ratelimit.Limit) ratelimit.Algorithm { return algorithm.FixedWindow(l) }},
-	{"counter", func(l ratelimit.Limit) ratelimit.Algorithm {
+	{"log", func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) }},
+	{"gcra", func(l driver.Limit) driver.Algorithm { return algorithm.GCRA(l) }},
+	{"fixed", func(l driver.Limit) driver.Algorithm { return algorithm.FixedWindow(l) }},
+	{"counter", func(l driver.Limit) driver.Algorithm {
 		return algorithm.SlidingWindowCounter(l)
 	}},
 }
@@ -23,14 +23,14 @@ var table = []Named{
 // Named is an algorithm with its name for users.
 type Named struct {
 	Name string
-	New  func(ratelimit.Limit) ratelimit.Algorithm
+	New  func(driver.Limit) driver.Algorithm
 }
 
 // All returns all algorithms, the exact log first.
 func All() []Named { return slices.Clone(table) }
 
 // ByName returns the algorithm with a name. An unknown name is an error that wraps
-// [ratelimit.ErrInvalidOptions].
+// [driver.ErrInvalidOptions].
 func ByName(name string) (Named, error) {
 	for _, n := range table {
 		if n.Name == name {
@@ -38,7 +38,7 @@ func ByName(name string) (Named, error) {
 		}
 	}
 	return Named{}, fmt.Errorf("%w: %q is not an algorithm; the algorithms are %s",
-		ratelimit.ErrInvalidOptions, name, strings.Join(Names(), ", "))
+		driver.ErrInvalidOptions, name, strings.Join(Names(), ", "))
 }
 
 // Names returns all names, the exact log's first.

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestByName(t *testing.T) {
-	limit := ratelimit.PerMinute("minute", 7)
+	limit := driver.PerMinute("minute", 7)
 	for _, name := range Names() {
 		n, err := ByName(name)
 		if err != nil {
@@ -20,7 +20,7 @@ func TestByName(t *testing.T) {
 				limit)
 		}
 	}
-	if _, err := ByName("Log"); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if _, err := ByName("Log"); !errors.Is(err, driver.ErrInvalidOptions) {
 		t.Errorf("unknown name: got %v, want ErrInvalidOptions", err)
 	}
 }

@@ -4,16 +4,16 @@ import (
 	"context"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Charged returns how many units of key are charged to a limit, even if they exceed its Max.
-func Charged(t testing.TB, store ratelimit.Store, limit ratelimit.Limit, key string) int64 {
+func Charged(t testing.TB, store driver.Store, limit driver.Limit, key string) int64 {
 	t.Helper()
-	limit.Max = ratelimit.MaxUnits
-	res, err := store.Take(context.Background(), ratelimit.Demand{
-		Key: key, Algorithm: algorithm.SlidingLog(limit), Op: ratelimit.OpPeek, N: 1,
+	limit.Max = driver.MaxUnits
+	res, err := store.Take(context.Background(), driver.Demand{
+		Key: key, Algorithm: algorithm.SlidingLog(limit), Op: driver.OpPeek, N: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func Charged(t testing.TB, store ratelimit.Store, limit ratelimit.Limit, key str
 
 // Check fails t unless store, under each limit, holds at least the certain units of books and at
 // most the possible ones.
-func (s *Storm) Check(t testing.TB, store ratelimit.Store, books []Books) {
+func (s *Storm) Check(t testing.TB, store driver.Store, books []Books) {
 	t.Helper()
 	for i, l := range s.Clients[0] {
 		for _, limit := range l.Limits() {

@@ -5,14 +5,15 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Limits are the limits of a Client made by [NewClient].
-type Limits struct{ Requests, Tokens, AllTokens, Calls ratelimit.Limit }
+type Limits struct{ Requests, Tokens, AllTokens, Calls driver.Limit }
 
 // NewClient returns a client of three budgets on store: one with a limit, one with two limits, and
 // calls in flight.
-func NewClient(t testing.TB, store ratelimit.Store, limits Limits) Client {
+func NewClient(t testing.TB, store driver.Store, limits Limits) Client {
 	t.Helper()
 	requests, err := ratelimit.New(store, algorithm.SlidingLog(limits.Requests))
 	if err != nil {

@@ -4,7 +4,7 @@
 package budgetmodel
 
 import (
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A record is units of one stamp, which count until they leave the window.
@@ -12,7 +12,7 @@ type record struct{ at, units int64 }
 
 // history holds the records of one limit.
 type history struct {
-	limit   ratelimit.Limit
+	limit   driver.Limit
 	records []*record
 }
 
@@ -39,7 +39,7 @@ func (h *history) add(now, units int64) *record {
 // budget holds the histories of one limiter, whose limits all count the same units.
 type budget []*history
 
-func newBudget(limits []ratelimit.Limit) budget {
+func newBudget(limits []driver.Limit) budget {
 	var b budget
 	for _, limit := range limits {
 		b = append(b, &history{limit: limit})

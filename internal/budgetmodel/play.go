@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Client is one user of a store: a limiter for each budget. The last budget counts calls in
@@ -113,7 +114,7 @@ func (g *game) claims(c Client, n []int64) []ratelimit.Claim {
 }
 
 // admits compares results with the model's and reports whether all claims were admitted.
-func (g *game) admits(n []int64, results []ratelimit.Result, err error) bool {
+func (g *game) admits(n []int64, results []driver.Result, err error) bool {
 	g.t.Helper()
 	if err != nil {
 		g.fatalf("%v", err)

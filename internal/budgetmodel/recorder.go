@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Recorder records the calls of stores, for package conformance/linear to check.
@@ -37,19 +37,19 @@ func (r *Recorder) History() []conformance.Operation {
 }
 
 // Store returns a store that forwards to s and records its calls as those of client.
-func (r *Recorder) Store(client int, s ratelimit.Store) ratelimit.Store {
+func (r *Recorder) Store(client int, s driver.Store) driver.Store {
 	return &recorded{r, client, s}
 }
 
 type recorded struct {
 	recorder *Recorder
 	client   int
-	store    ratelimit.Store
+	store    driver.Store
 }
 
-func (s *recorded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	out := make([]ratelimit.Result, 1)
-	err := s.record([]ratelimit.Demand{d}, out, func() (err error) {
+func (s *recorded) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	out := make([]driver.Result, 1)
+	err := s.record([]driver.Demand{d}, out, func() (err error) {
 		out[0], err = s.store.Take(ctx, d)
 		return err
 	})
@@ -57,12 +57,12 @@ func (s *recorded) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Resu
 }
 
 func (s *recorded) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	return s.record(ds, out, func() error { return s.store.TakeAll(ctx, ds, out) })
 }
 
-func (s *recorded) record(ds []ratelimit.Demand, out []ratelimit.Result, call func() error) error {
+func (s *recorded) record(ds []driver.Demand, out []driver.Result, call func() error) error {
 	r := s.recorder
 	op := conformance.Operation{
 		Client: s.client, Now: r.now(), Demands: slices.Clone(ds), Call: time.Since(r.begin),
@@ -72,7 +72,7 @@ func (s *recorded) record(ds []ratelimit.Demand, out []ratelimit.Result, call fu
 	switch {
 	case err == nil:
 		op.Results = slices.Clone(out)
-	case !errors.Is(err, ratelimit.ErrOutcomeUnknown):
+	case !errors.Is(err, driver.ErrOutcomeUnknown):
 		return err
 	}
 	r.mu.Lock()

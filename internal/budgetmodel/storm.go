@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Storm makes random calls on one key from several goroutines of several clients at once. Unless
@@ -177,10 +178,10 @@ func (w *worker) claims(c Client, n []int64) []ratelimit.Claim {
 // that.
 func (w *worker) failed(err error, n []int64) error {
 	switch {
-	case !w.MayFail && w.Patience == nil, !errors.Is(err, ratelimit.ErrUnavailable) &&
+	case !w.MayFail && w.Patience == nil, !errors.Is(err, driver.ErrUnavailable) &&
 		!errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+	case errors.Is(err, driver.ErrOutcomeUnknown):
 		for i := range n {
 			w.budgets[i].add(0, n[i], 1)
 		}
@@ -326,12 +327,12 @@ func (w *worker) repeat(settle func(context.Context) error) (unknown int, err er
 		switch {
 		case err == nil:
 			return unknown, nil
-		case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+		case errors.Is(err, driver.ErrOutcomeUnknown):
 			unknown++
 		default:
 			time.Sleep(time.Millisecond) // nothing was settled
 		}
-		if !w.MayFail || !errors.Is(err, ratelimit.ErrUnavailable) {
+		if !w.MayFail || !errors.Is(err, driver.ErrUnavailable) {
 			return unknown, err
 		}
 	}

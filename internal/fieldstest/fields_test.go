@@ -9,7 +9,7 @@ import (
 	"github.com/dunglas/httpsfv"
 	"pgregory.net/rapid"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
@@ -19,26 +19,26 @@ const maxInt = 999_999_999_999_999
 func anyInt() *rapid.Generator[int64] {
 	return rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 5000),
 		rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64, maxInt, maxInt + 1,
-			ratelimit.MaxUnits}))
+			driver.MaxUnits}))
 }
 
 func anyDuration() *rapid.Generator[time.Duration] {
-	return rapid.Map(rapid.OneOf(anyInt(), rapid.Int64Range(0, int64(ratelimit.MaxWindow))),
+	return rapid.Map(rapid.OneOf(anyInt(), rapid.Int64Range(0, int64(driver.MaxWindow))),
 		func(n int64) time.Duration { return time.Duration(n) })
 }
 
 func anyItem() *rapid.Generator[headers.Item] {
 	return rapid.Custom(func(t *rapid.T) headers.Item {
 		return headers.Item{
-			Limit: ratelimit.Limit{
+			Limit: driver.Limit{
 				Name: rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]{1,64}`)).
 					Draw(t, "name"),
 				Max:    anyInt().Draw(t, "max"),
 				Window: anyDuration().Draw(t, "window"),
 			},
-			Result: ratelimit.Result{
+			Result: driver.Result{
 				Allowed:    rapid.Bool().Draw(t, "allowed"),
-				Source:     ratelimit.Source(rapid.Uint8Range(0, 3).Draw(t, "source")),
+				Source:     driver.Source(rapid.Uint8Range(0, 3).Draw(t, "source")),
 				Limit:      anyInt().Draw(t, "limit"),
 				Remaining:  anyInt().Draw(t, "remaining"),
 				RetryAfter: anyDuration().Draw(t, "retryAfter"),
@@ -80,7 +80,7 @@ func expect(items []headers.Item) (policy, limits []entry) {
 		}
 		flight := it.Unit == headers.ConcurrentRequests
 		params := map[string]any{"q": clamp(it.Limit.Max)}
-		if it.Result.Source == ratelimit.SourceLocal && it.Result.Limit > 0 {
+		if it.Result.Source == driver.SourceLocal && it.Result.Limit > 0 {
 			params["q"] = clamp(it.Result.Limit)
 		}
 		if it.Limit.Window > 0 && !flight {
@@ -90,7 +90,7 @@ func expect(items []headers.Item) (policy, limits []entry) {
 			params["qu"] = string(it.Unit)
 		}
 		policy = append(policy, entry{it.Limit.Name, params})
-		if it.Result.Source == ratelimit.SourceOpen {
+		if it.Result.Source == driver.SourceOpen {
 			continue
 		}
 		params = map[string]any{"r": clamp(it.Result.Remaining)}

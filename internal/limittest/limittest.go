@@ -9,6 +9,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Clock is a clock that only a test advances, in microseconds since the Unix epoch.
@@ -26,7 +27,7 @@ func (c *Clock) Advance(d time.Duration) { c.now.Add(d.Microseconds()) }
 
 // NewStore returns a memory store on c, or on the store's own clock if c is nil. It is closed at
 // the end of the test.
-func NewStore(tb testing.TB, c *Clock) ratelimit.Store {
+func NewStore(tb testing.TB, c *Clock) driver.Store {
 	tb.Helper()
 	opts := new(memorystore.Options)
 	if c != nil {
@@ -42,10 +43,10 @@ func NewStore(tb testing.TB, c *Clock) ratelimit.Store {
 
 // NewLimiter returns a limiter of exact logs.
 func NewLimiter(
-	tb testing.TB, store ratelimit.Store, limits ...ratelimit.Limit,
+	tb testing.TB, store driver.Store, limits ...driver.Limit,
 ) *ratelimit.Limiter {
 	tb.Helper()
-	var algorithms []ratelimit.Algorithm
+	var algorithms []driver.Algorithm
 	for _, l := range limits {
 		algorithms = append(algorithms, algorithm.SlidingLog(l))
 	}

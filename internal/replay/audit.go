@@ -1,8 +1,8 @@
 package replay
 
 import (
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // An audit compares the decisions of an algorithm with its limit: it records what was admitted in
@@ -23,12 +23,12 @@ type auditEntry struct {
 }
 
 // newAudit returns nil for the exact log, with which the others are compared.
-func newAudit(a ratelimit.Algorithm) *audit {
+func newAudit(a driver.Algorithm) *audit {
 	limit := a.Limit()
-	if a == ratelimit.Algorithm(algorithm.SlidingLog(limit)) {
+	if a == driver.Algorithm(algorithm.SlidingLog(limit)) {
 		return nil
 	}
-	room := ratelimit.Limit{Max: ratelimit.MaxUnits, Window: limit.Window}
+	room := driver.Limit{Max: driver.MaxUnits, Window: limit.Window}
 	return &audit{log: algorithm.SlidingLog(room), max: limit.Max}
 }
 
@@ -37,15 +37,15 @@ func (a *audit) check(id uint32, now, units int64, admitted bool) {
 		a.entries = append(a.entries, auditEntry{})
 	}
 	e := &a.entries[id]
-	d := ratelimit.Demand{Algorithm: a.log, Op: ratelimit.OpPeek, N: units}
+	d := driver.Demand{Algorithm: a.log, Op: driver.OpPeek, N: units}
 	if admitted {
-		d.Op = ratelimit.OpForce
+		d.Op = driver.OpForce
 	}
 	next, keep, res := a.log.Step(e.state, now, d)
 	if keep > 0 {
 		e.state, e.expires = next, expiry(now, keep)
 	}
-	used := ratelimit.MaxUnits - res.Remaining
+	used := driver.MaxUnits - res.Remaining
 	switch {
 	case admitted:
 		a.most = max(a.most, used)

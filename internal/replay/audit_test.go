@@ -6,20 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // fixed counts in windows that begin at whole multiples of the Window. It is not exact in both
 // directions: it also refuses everything in the first microsecond of a window.
-type fixed struct{ limit ratelimit.Limit }
+type fixed struct{ limit driver.Limit }
 
-func (f fixed) Name() string             { return "fixed" }
-func (f fixed) Limit() ratelimit.Limit   { return f.limit }
-func (f fixed) Validate() error          { return f.limit.Validate() }
-func (f fixed) Script() ratelimit.Script { return ratelimit.Script{} }
+func (f fixed) Name() string          { return "fixed" }
+func (f fixed) Limit() driver.Limit   { return f.limit }
+func (f fixed) Validate() error       { return f.limit.Validate() }
+func (f fixed) Script() driver.Script { return driver.Script{} }
 
-func (f fixed) Step(state []byte, now int64, d ratelimit.Demand) (
-	next []byte, keep time.Duration, res ratelimit.Result,
+func (f fixed) Step(state []byte, now int64, d driver.Demand) (
+	next []byte, keep time.Duration, res driver.Result,
 ) {
 	window := f.limit.Window.Microseconds()
 	start, used := now-now%window, int64(0)
@@ -27,16 +27,16 @@ func (f fixed) Step(state []byte, now int64, d ratelimit.Demand) (
 		used = int64(binary.BigEndian.Uint64(state[8:]))
 	}
 	if used+d.N > f.limit.Max || now == start {
-		return state, 0, ratelimit.Result{}
+		return state, 0, driver.Result{}
 	}
 	next = binary.BigEndian.AppendUint64(nil, uint64(start))
 	next = binary.BigEndian.AppendUint64(next, uint64(used+d.N))
-	return next, time.Duration(start+window-now) * time.Microsecond, ratelimit.Result{Allowed: true}
+	return next, time.Duration(start+window-now) * time.Microsecond, driver.Result{Allowed: true}
 }
 
 // TestExactness compares with sums over all that was admitted.
 func TestExactness(t *testing.T) {
-	limit := ratelimit.Limit{Max: 6, Window: 3 * time.Second}
+	limit := driver.Limit{Max: 6, Window: 3 * time.Second}
 	var sum Exactness
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -60,7 +60,7 @@ func TestExactness(t *testing.T) {
 	}
 }
 
-func naiveExactness(l ratelimit.Limit, as []arrival) (e Exactness) {
+func naiveExactness(l driver.Limit, as []arrival) (e Exactness) {
 	keys, counters, now := map[string]*naive{}, map[string][]byte{}, int64(0)
 	window := l.Window.Microseconds()
 	for _, a := range as {
@@ -73,7 +73,7 @@ func naiveExactness(l ratelimit.Limit, as []arrival) (e Exactness) {
 			continue
 		}
 		k := keys[name]
-		next, keep, res := fixed{l}.Step(counters[name], now, ratelimit.Demand{N: a.units})
+		next, keep, res := fixed{l}.Step(counters[name], now, driver.Demand{N: a.units})
 		if keep > 0 {
 			counters[name] = next
 		}

@@ -3,7 +3,7 @@ package replay
 import (
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // An engine decides arrivals one by one under all proposals.
@@ -129,7 +129,7 @@ func (t *trial) decide(id uint32, now, units int64, keys int) (admitted bool) {
 	}
 	k := &t.tallies[id]
 	next, keep, res := t.proposal.Algorithm.Step(k.state, now,
-		ratelimit.Demand{Algorithm: t.proposal.Algorithm, Op: ratelimit.OpTake, N: units})
+		driver.Demand{Algorithm: t.proposal.Algorithm, Op: driver.OpTake, N: units})
 	if keep > 0 {
 		k.state, k.expires = next, expiry(now, keep)
 	}

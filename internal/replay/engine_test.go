@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // randomArrivals returns arrivals of few keys, often at the same instant, and sometimes late.
@@ -53,7 +54,7 @@ func (k *naive) used(now, window int64) (used int64) {
 }
 
 // naiveOutcome returns what the exact log would have done, computed without any of its code.
-func naiveOutcome(l ratelimit.Limit, as []arrival) Outcome {
+func naiveOutcome(l driver.Limit, as []arrival) Outcome {
 	o := Outcome{Limit: l, Algorithm: "log"}
 	keys, order, now := map[string]*naive{}, []string{}, int64(0)
 	for _, a := range as {
@@ -109,7 +110,7 @@ func naiveOutcome(l ratelimit.Limit, as []arrival) Outcome {
 }
 
 func TestOutcomeIsThatOfTheModel(t *testing.T) {
-	limits := []ratelimit.Limit{
+	limits := []driver.Limit{
 		{Max: 3, Window: time.Second}, {Max: 10, Window: 7 * time.Second},
 		{Max: 1, Window: time.Millisecond}, {Max: 1000, Window: time.Hour},
 	}
@@ -132,7 +133,7 @@ func TestOutcomeIsThatOfTheModel(t *testing.T) {
 
 // TestReplayIsTheLimiter compares each decision with that of a limiter on memory.
 func TestReplayIsTheLimiter(t *testing.T) {
-	limit := ratelimit.Limit{Name: "limit", Max: 10, Window: 5 * time.Second}
+	limit := driver.Limit{Name: "limit", Max: 10, Window: 5 * time.Second}
 	for seed := range uint64(20) {
 		now := int64(0)
 		store, err := memorystore.New(&memorystore.Options{Now: func() int64 { return now }})
@@ -169,7 +170,7 @@ func TestInput(t *testing.T) {
 		{10 * second, 1, []byte("a")}, {9 * second, 2, []byte("b")}, {12 * second, 0, []byte("a")},
 		{7 * second, 1, []byte("c")}, {12 * second, 5, []byte("a")},
 	}
-	_, report := replayed(t, exactly(ratelimit.Limit{Max: 4, Window: time.Second}), as)
+	_, report := replayed(t, exactly(driver.Limit{Max: 4, Window: time.Second}), as)
 	want := Input{Lines: 5, Requests: 5, Units: 9, Keys: 3, First: instant(10 * second),
 		Last: instant(12 * second), Late: 2, MostLate: 5 * time.Second}
 	if !reflect.DeepEqual(report.Input, want) {
@@ -182,7 +183,7 @@ func TestInput(t *testing.T) {
 
 // TestIdleStatesAreForgotten replays many keys that arrive once, and then one key only.
 func TestIdleStatesAreForgotten(t *testing.T) {
-	limit := ratelimit.Limit{Max: 1, Window: time.Second}
+	limit := driver.Limit{Max: 1, Window: time.Second}
 	e := newEngine(append(exactly(limit), Proposal{"fixed", fixed{limit}}))
 	const keys = 10_000
 	for i := range 3 * keys {

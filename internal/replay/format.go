@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Format is how the lines of a log are written.
@@ -51,7 +51,7 @@ func (o *Options) validateFormat() error {
 		return o.validateFields(o.Format)
 	}
 	return fmt.Errorf("%w: %q is not a format; the formats are json, common and combined",
-		ratelimit.ErrInvalidOptions, string(o.Format))
+		driver.ErrInvalidOptions, string(o.Format))
 }
 
 // validateFields reports an option for a field that lines of an access log do not have.
@@ -63,12 +63,12 @@ func (o *Options) validateFields(f Format) error {
 	for _, field := range []string{o.KeyField, o.UnitsField} {
 		if field != "" && !slices.Contains(names, field) {
 			return fmt.Errorf("%w: the %s format has no field %q; it has: %s",
-				ratelimit.ErrInvalidOptions, f, field, strings.Join(names, ", "))
+				driver.ErrInvalidOptions, f, field, strings.Join(names, ", "))
 		}
 	}
 	if o.TimeField != "" {
 		return fmt.Errorf("%w: the %s format has a time of its own and needs no time field",
-			ratelimit.ErrInvalidOptions, f)
+			driver.ErrInvalidOptions, f)
 	}
 	return nil
 }
@@ -77,13 +77,13 @@ func (o *Options) validateFields(f Format) error {
 // lines.
 func newParser(o *Options, begin []byte) (parser, error) {
 	if problem := unsupported(o, begin); problem != "" {
-		return nil, fmt.Errorf("%w: %s", ratelimit.ErrInvalidOptions, problem)
+		return nil, fmt.Errorf("%w: %s", driver.ErrInvalidOptions, problem)
 	}
 	if o.Format == "" {
 		if o.Format = formatOf(begin); o.Format == "" {
 			return nil, fmt.Errorf("%w: the first lines are neither JSON nor of the common or "+
 				"combined log format; if only these are different, set the format; the first is %s",
-				ratelimit.ErrInvalidOptions, excerpt(firstLine(begin)))
+				driver.ErrInvalidOptions, excerpt(firstLine(begin)))
 		}
 	}
 	addresses := newAddresses(o.TrustedProxies)

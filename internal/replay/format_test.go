@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Lines of the documentation of Apache httpd 2.4 and of nginx's default formats.
@@ -221,7 +221,7 @@ func TestFormatOfFirstLine(t *testing.T) {
 }
 
 func TestOptionsThatAreWrong(t *testing.T) {
-	limit := ratelimit.PerMinute("", 10)
+	limit := driver.PerMinute("", 10)
 	for _, tt := range []struct {
 		options Options
 		first   string
@@ -240,14 +240,14 @@ func TestOptionsThatAreWrong(t *testing.T) {
 			tt.options.Proposals = exactly(limit)
 		}
 		report, err := runOne(t.Context(), strings.NewReader(tt.first), tt.options)
-		if report != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+		if report != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt.options, err)
 		}
 	}
 	_, err := runOne(t.Context(), strings.NewReader(""),
-		Options{Proposals: exactly(ratelimit.Limit{Max: 1})})
-	if !errors.Is(err, ratelimit.ErrInvalidLimit) {
+		Options{Proposals: exactly(driver.Limit{Max: 1})})
+	if !errors.Is(err, driver.ErrInvalidLimit) {
 		t.Errorf("the error of a limit without a window is %v", err)
 	}
 }

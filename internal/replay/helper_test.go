@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // exactly returns proposals of limits with the exact log.
-func exactly(limits ...ratelimit.Limit) (ps []Proposal) {
+func exactly(limits ...driver.Limit) (ps []Proposal) {
 	for _, l := range limits {
 		ps = append(ps, Proposal{"log", algorithm.SlidingLog(l)})
 	}

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // maxInstant is the first instant that algorithms no longer accept, in the year 2112.
@@ -173,7 +173,7 @@ func unixTime(b []byte) (at int64, ok bool) {
 // parseUnits reads a number of units. A hyphen is 0, as in access logs.
 func parseUnits(b []byte) (int64, error) {
 	if n, ok := digits(b); ok && len(b) > 0 && len(b) < 19 {
-		if n > ratelimit.MaxUnits {
+		if n > driver.MaxUnits {
 			return 0, errBadUnits
 		}
 		return n, nil
@@ -183,7 +183,7 @@ func parseUnits(b []byte) (int64, error) {
 	}
 	f, err := strconv.ParseFloat(string(b), 64)
 	n := int64(f)
-	if err != nil || f < 0 || f > float64(ratelimit.MaxUnits) || float64(n) != f {
+	if err != nil || f < 0 || f > float64(driver.MaxUnits) || float64(n) != f {
 		return 0, errBadUnits
 	}
 	return n, nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // access returns a template of a line in the combined format.
@@ -163,8 +163,8 @@ func TestReadableLogs(t *testing.T) {
 				tt.keys = [2]string{"192.0.2.1", "192.0.2.2"}
 			}
 			log := fiveLines(tt.line+"\n", tt.ips)
-			tt.options.Proposals = exactly(ratelimit.Limit{Max: 1, Window: 2500 * time.Millisecond},
-				ratelimit.PerHour("", 1))
+			tt.options.Proposals = exactly(driver.Limit{Max: 1, Window: 2500 * time.Millisecond},
+				driver.PerHour("", 1))
 			report, err := runOne(t.Context(), strings.NewReader(log), tt.options)
 			if err != nil {
 				t.Fatal(err)

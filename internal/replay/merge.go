@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A merge reads several logs in the order of time. Each log by itself is read line by line, even if
@@ -53,7 +53,7 @@ func newMerge(ctx context.Context, logs []io.Reader, o *Options) (*merge, error)
 			*o = own
 		} else if own.KeyField != o.KeyField {
 			return nil, l.wrap(fmt.Errorf("%w: the format is %s, that of the first log %s; "+
-				"replay them one by one", ratelimit.ErrInvalidOptions, own.Format, o.Format))
+				"replay them one by one", driver.ErrInvalidOptions, own.Format, o.Format))
 		}
 		if m.firstLine == nil {
 			m.firstLine = bytes.Clone(firstLine(begin))

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // split returns the lines of a log in turn as so many logs.
@@ -64,7 +64,7 @@ func TestProblemsOfMergedLogs(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	for want, second := range map[error]io.Reader{
-		ratelimit.ErrInvalidOptions: strings.NewReader(commonLine),
+		driver.ErrInvalidOptions: strings.NewReader(commonLine),
 		broken: io.MultiReader(strings.NewReader(good),
 			iotest.ErrReader(broken)),
 	} {
@@ -127,7 +127,7 @@ func TestTrustedProxies(t *testing.T) {
 	}
 	for _, wrong := range []string{"0.0.0.0/0", "::/0", "::ffff:0:0/96"} {
 		o := Options{Proposals: proposals, TrustedProxies: prefixes(wrong)}
-		if err := o.Validate(); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		if err := o.Validate(); !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Proposal is a limit with the algorithm that would enforce it.
 type Proposal struct {
 	Name      string // of the algorithm, for the report
-	Algorithm ratelimit.Algorithm
+	Algorithm driver.Algorithm
 }
 
 // Options say how logs are read, and which limits are tried.
@@ -47,8 +47,8 @@ var ErrNothingRead = errors.New("no line could be read")
 // Run replays logs, which may be compressed with gzip or bzip2, as one log in the order of time. If
 // ctx ends or reading fails, it returns the error with a report of what was read until then, or
 // without a report if nothing was read. Without a line that can be read it returns the report and
-// an error that wraps [ErrNothingRead]. Other errors wrap [ratelimit.ErrInvalidOptions] or
-// [ratelimit.ErrInvalidLimit].
+// an error that wraps [ErrNothingRead]. Other errors wrap [driver.ErrInvalidOptions] or
+// [driver.ErrInvalidLimit].
 //
 // If ctx ends while a Read of a log blocks, the goroutine that reads stays until that Read returns.
 func Run(ctx context.Context, logs []io.Reader, o Options) (*Report, error) {
@@ -102,7 +102,7 @@ func nothingRead(o *Options, r *Report, line []byte) error {
 func (o *Options) Validate() error {
 	if len(o.Proposals) == 0 {
 		return fmt.Errorf("%w: there is no limit to replay; add one, such as 10/1m",
-			ratelimit.ErrInvalidOptions)
+			driver.ErrInvalidOptions)
 	}
 	for _, p := range o.Proposals {
 		if err := p.Algorithm.Validate(); err != nil {
@@ -112,7 +112,7 @@ func (o *Options) Validate() error {
 	for _, p := range o.TrustedProxies {
 		if !p.IsValid() || p.Bits() == 0 || p.Addr().Is4In6() && p.Bits() <= 96 {
 			return fmt.Errorf("%w: the trusted proxies %v are all addresses, or no network",
-				ratelimit.ErrInvalidOptions, p)
+				driver.ErrInvalidOptions, p)
 		}
 	}
 	return o.validateFormat()

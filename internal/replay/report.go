@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -57,17 +57,17 @@ type UnreadLine struct {
 
 // An Outcome is what a proposal would have done.
 type Outcome struct {
-	Limit        ratelimit.Limit `json:"limit"`
-	Algorithm    string          `json:"algorithm"`
-	Refused      int64           `json:"refused"`
-	RefusedUnits int64           `json:"refused_units"`
-	TooLarge     int64           `json:"too_large"` // requests for more units than Max
-	KeysRefused  int             `json:"keys_refused"`
-	First        *time.Time      `json:"first_refusal"` // nil without refusals
-	Last         *time.Time      `json:"last_refusal"`
-	Longest      *Stretch        `json:"longest_stretch"`
-	WorstKeys    []WorstKey      `json:"worst_keys"`
-	Exactness    *Exactness      `json:"exactness"` // nil for the exact log
+	Limit        driver.Limit `json:"limit"`
+	Algorithm    string       `json:"algorithm"`
+	Refused      int64        `json:"refused"`
+	RefusedUnits int64        `json:"refused_units"`
+	TooLarge     int64        `json:"too_large"` // requests for more units than Max
+	KeysRefused  int          `json:"keys_refused"`
+	First        *time.Time   `json:"first_refusal"` // nil without refusals
+	Last         *time.Time   `json:"last_refusal"`
+	Longest      *Stretch     `json:"longest_stretch"`
+	WorstKeys    []WorstKey   `json:"worst_keys"`
+	Exactness    *Exactness   `json:"exactness"` // nil for the exact log
 }
 
 // A Stretch is the longest time for which a key was only refused.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // sample replays the log in testdata.
@@ -30,7 +30,7 @@ func sample(t *testing.T, proposals []Proposal) *Report {
 	return report
 }
 
-var tenAMinute = ratelimit.Limit{Max: 10, Window: time.Minute}
+var tenAMinute = driver.Limit{Max: 10, Window: time.Minute}
 
 // TestText compares the report of the sample with one that was checked by hand.
 func TestText(t *testing.T) {
@@ -131,7 +131,7 @@ func TestNumbers(t *testing.T) {
 		{percent(9999, 10_000), ">99.9 %"}, {percent(10, 10), "100.0 %"},
 		{short(time.Minute), "1m"}, {short(time.Hour), "1h"}, {short(90 * time.Minute), "1h30m"},
 		{short(10 * time.Second), "10s"}, {short(10 * time.Minute), "10m"}, {short(0), "0s"},
-		{limitText(ratelimit.PerHour("a/b", 7)), "a/b=7/1h"},
+		{limitText(driver.PerHour("a/b", 7)), "a/b=7/1h"},
 		{shown("user 7"), "user 7"}, {shown("\x1b[2J"), `"\x1b[2J"`}, {shown(`a"b`), `"a\"b"`},
 		{shown("äöü"), "äöü"}, {shown("\xff"), `"\xff"`},
 		{shown(strings.Repeat("ä", 49)), strings.Repeat("ä", 47) + "…"},

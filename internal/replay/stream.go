@@ -11,7 +11,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -32,7 +32,7 @@ func decompressed(r io.Reader) (io.Reader, error) {
 		return bzip2.NewReader(b), nil
 	}
 	if problem := encoding(magic); problem != "" {
-		return nil, fmt.Errorf("%w: %s", ratelimit.ErrInvalidOptions, problem)
+		return nil, fmt.Errorf("%w: %s", driver.ErrInvalidOptions, problem)
 	}
 	return b, nil
 }

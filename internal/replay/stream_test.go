@@ -14,7 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // logOf returns so many JSON lines, one each second, and their arrivals.
@@ -28,7 +28,7 @@ func logOf(lines int) (log string, as []arrival) {
 	return b.String(), as
 }
 
-var proposals = exactly(ratelimit.PerMinute("", 1), ratelimit.PerHour("", 2))
+var proposals = exactly(driver.PerMinute("", 1), driver.PerHour("", 2))
 
 func compressed(t *testing.T, s string) string {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -185,7 +185,7 @@ func times(n, limit int64) string {
 }
 
 // limitText returns a limit as users write it.
-func limitText(l ratelimit.Limit) string {
+func limitText(l driver.Limit) string {
 	full := l.Window.String()
 	return strings.TrimSuffix(l.String(), full) + short(l.Window)
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // notReadLogs have five lines each, as those of readableLogs do, after begin.
@@ -58,9 +58,9 @@ func TestNotReadLogs(t *testing.T) {
 	for _, tt := range notReadLogs {
 		t.Run(tt.name, func(t *testing.T) {
 			log := tt.begin + fiveLines(tt.line, twoClients) + tt.end
-			o := Options{Proposals: exactly(ratelimit.PerHour("", 1))}
+			o := Options{Proposals: exactly(driver.PerHour("", 1))}
 			report, err := runOne(t.Context(), strings.NewReader(log), o)
-			if report != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+			if report != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
 				!strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%+v, %v", report, err)
 			}
@@ -106,7 +106,7 @@ func TestEncodingsThatAreNotRead(t *testing.T) {
 		"\xfe\xff\x001": "UTF-16 -t UTF-8", "1\x00.\x00": "UTF-16LE", "\x001\x00.": "UTF-16BE",
 	} {
 		report, err := runOne(t.Context(), strings.NewReader(begin), Options{Proposals: proposals})
-		if report != nil || !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+		if report != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", begin, err)
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer/internal/pace"
 )
 
@@ -47,11 +47,11 @@ type Stats struct {
 	Failures int64 // calls and background peeks that failed
 }
 
-// Store is a [ratelimit.Store] around another one. It is safe for concurrent use. Create one with
+// Store is a [driver.Store] around another one. It is safe for concurrent use. Create one with
 // [New].
 //
-// A call counts as failed if its error is an outage ([ratelimit.IsOutage]), but not
-// [ratelimit.ErrClosed], which is permanent. An error of a call whose context has ended does not
+// A call counts as failed if its error is an outage ([driver.IsOutage]), but not
+// [driver.ErrClosed], which is permanent. An error of a call whose context has ended does not
 // count.
 //
 // Callers choose their deadlines, so calls whose context ends do not open the breaker, however many
@@ -61,7 +61,7 @@ type Stats struct {
 // earlier failure and the end of the peek, the peek counts as one failure for the call that caused
 // it, and one for each call whose context ended during it.
 type Store struct {
-	inner ratelimit.Store
+	inner driver.Store
 
 	// failed is odd from a failure until the next success. Calls go through breaker, which takes a
 	// lock and reads the clock, only in that time and during a peek. failed grows with each
@@ -84,22 +84,22 @@ type Store struct {
 	lastFailure               atomic.Pointer[error]
 }
 
-var _ ratelimit.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // New returns a closed breaker around inner; nil options are the zero Options. An error wraps
-// [ratelimit.ErrInvalidOptions].
-func New(inner ratelimit.Store, opts *Options) (*Store, error) {
+// [driver.ErrInvalidOptions].
+func New(inner driver.Store, opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	switch {
 	case inner == nil:
-		return nil, fmt.Errorf("%w: no store", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no store", driver.ErrInvalidOptions)
 	case opts.Failures < 0 || int64(opts.Failures) >= 1<<32:
 		return nil, fmt.Errorf("%w: Failures %d is not from 0 to 2^32-1",
-			ratelimit.ErrInvalidOptions, opts.Failures)
+			driver.ErrInvalidOptions, opts.Failures)
 	case opts.Pause < 0:
-		return nil, fmt.Errorf("%w: Pause %v is negative", ratelimit.ErrInvalidOptions, opts.Pause)
+		return nil, fmt.Errorf("%w: Pause %v is negative", driver.ErrInvalidOptions, opts.Pause)
 	}
 	s := &Store{inner: inner, start: time.Now(), pause: opts.Pause, onChange: opts.OnChange}
 	failures := uint32(opts.Failures)
@@ -137,9 +137,9 @@ func (s *Store) LastFailure() error {
 	return nil
 }
 
-// Take decides one demand. Errors are those of the store inside, [ratelimit.CheckTake] and
+// Take decides one demand. Errors are those of the store inside, [driver.CheckTake] and
 // [ErrOpen].
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *Store) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if s.guarded() {
 		return s.takeGuarded(ctx, d)
 	}
@@ -153,9 +153,9 @@ func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result,
 
 // takeGuarded is Take through the breaker.
 func (s *Store) takeGuarded(
-	ctx context.Context, d ratelimit.Demand,
-) (res ratelimit.Result, err error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
+	ctx context.Context, d driver.Demand,
+) (res driver.Result, err error) {
+	if err := driver.CheckTake(ctx, d); err != nil {
 		return res, err
 	}
 	refused := s.execute(d, func() error {
@@ -163,15 +163,15 @@ func (s *Store) takeGuarded(
 		return s.verdictOn(ctx, err, res)
 	})
 	if refused != nil {
-		return ratelimit.Result{}, refused
+		return driver.Result{}, refused
 	}
 	return res, err
 }
 
 // TakeAll decides several demands as one. Errors are those of Take, and of
-// [ratelimit.CheckTakeAll].
+// [driver.CheckTakeAll].
 func (s *Store) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	if s.guarded() {
 		return s.takeAllGuarded(ctx, ds, out)
@@ -185,9 +185,9 @@ func (s *Store) TakeAll(
 }
 
 func (s *Store) takeAllGuarded(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) (err error) {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	refused := s.execute(ds[0], func() error {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
-var perMinute = algorithm.SlidingLog(ratelimit.PerMinute("minute", 7))
+var perMinute = algorithm.SlidingLog(driver.PerMinute("minute", 7))
 
-func demand(op ratelimit.Op) ratelimit.Demand {
-	return ratelimit.Demand{Key: "secret", Algorithm: perMinute, Op: op, N: 1}
+func demand(op driver.Op) driver.Demand {
+	return driver.Demand{Key: "secret", Algorithm: perMinute, Op: op, N: 1}
 }
 
 var errPanic = errors.New("planted")
@@ -63,24 +64,24 @@ func (s *inside) ask(ctx context.Context) error {
 	select {
 	case err = <-answers:
 	case <-ctx.Done():
-		err = fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, ctx.Err())
+		err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, ctx.Err())
 	}
 	return err
 }
 
-func (s *inside) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	err := ratelimit.CheckTake(ctx, d)
+func (s *inside) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	err := driver.CheckTake(ctx, d)
 	if err == nil {
 		err = s.ask(ctx)
 	}
 	if err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
-	return ratelimit.Result{Allowed: true, Limit: 7, At: 1}, nil
+	return driver.Result{Allowed: true, Limit: 7, At: 1}, nil
 }
 
-func (s *inside) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	err := ratelimit.CheckTakeAll(ctx, ds, out)
+func (s *inside) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
+	err := driver.CheckTakeAll(ctx, ds, out)
 	if err == nil {
 		err = s.ask(ctx)
 	}
@@ -117,7 +118,7 @@ func (b *bench) fails(t *testing.T, n int, with error) {
 	t.Helper()
 	b.inside.fail(with)
 	for range n {
-		if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); !errors.Is(err, with) ||
+		if _, err := b.Take(t.Context(), demand(driver.OpTake)); !errors.Is(err, with) ||
 			errors.Is(err, breaker.ErrOpen) {
 			t.Fatalf("%v, want %v from inside", err, with)
 		}
@@ -128,7 +129,7 @@ func (b *bench) answers(t *testing.T, n int) {
 	t.Helper()
 	b.inside.fail(nil)
 	for range n {
-		if res, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil || !res.Allowed {
+		if res, err := b.Take(t.Context(), demand(driver.OpTake)); err != nil || !res.Allowed {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	}
@@ -138,22 +139,22 @@ func (b *bench) answers(t *testing.T, n int) {
 func (b *bench) refuses(t *testing.T) {
 	t.Helper()
 	asked, refused := b.inside.asked.Load(), b.Stats().Refused
-	want := func(d ratelimit.Demand, err error) {
+	want := func(d driver.Demand, err error) {
 		t.Helper()
-		if !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, ratelimit.ErrUnavailable) ||
-			errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		if !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, driver.ErrUnavailable) ||
+			errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Errorf("%v: error %v, want ErrOpen", d.Op, err)
 		}
 	}
-	ds := []ratelimit.Demand{demand(ratelimit.OpTake), demand(ratelimit.OpGiveBack)}
+	ds := []driver.Demand{demand(driver.OpTake), demand(driver.OpGiveBack)}
 	for _, d := range ds {
 		res, err := b.Take(t.Context(), d)
-		if want(d, err); res != (ratelimit.Result{}) {
+		if want(d, err); res != (driver.Result{}) {
 			t.Errorf("%v: %+v beside the error", d.Op, res)
 		}
 	}
-	ds[1].Algorithm = algorithm.SlidingLog(ratelimit.PerHour("hour", 9))
-	want(ds[1], b.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2)))
+	ds[1].Algorithm = algorithm.SlidingLog(driver.PerHour("hour", 9))
+	want(ds[1], b.TakeAll(t.Context(), ds, make([]driver.Result, 2)))
 	if got := b.inside.asked.Load(); got != asked {
 		t.Errorf("the store inside was called %d times", got-asked)
 	}
@@ -181,14 +182,14 @@ func TestOpensAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.answers(t, 5)
-		b.fails(t, 3, ratelimit.ErrOutcomeUnknown)
+		b.fails(t, 3, driver.ErrOutcomeUnknown)
 		b.wantChanges(t, opens)
 		b.refuses(t)
 		time.Sleep(past - 2*time.Nanosecond)
 		b.refuses(t)
 		b.wantChanges(t)
 		time.Sleep(2 * time.Nanosecond)
-		b.fails(t, 1, ratelimit.ErrUnavailable)
+		b.fails(t, 1, driver.ErrUnavailable)
 		b.wantChanges(t, tries, opensAgain)
 		b.refuses(t)
 		time.Sleep(time.Hour)
@@ -197,7 +198,7 @@ func TestOpensAndCloses(t *testing.T) {
 		}
 		b.answers(t, 5)
 		b.wantChanges(t, tries, closes)
-		down := fmt.Errorf("%w: connection refused", ratelimit.ErrUnavailable)
+		down := fmt.Errorf("%w: connection refused", driver.ErrUnavailable)
 		b.fails(t, 2, down)
 		b.answers(t, 1)
 		b.wantChanges(t)
@@ -214,14 +215,14 @@ func TestOpensAndCloses(t *testing.T) {
 // it.
 func TestInARow(t *testing.T) {
 	b := newBench(t)
-	two := []ratelimit.Demand{demand(ratelimit.OpTake)}
+	two := []driver.Demand{demand(driver.OpTake)}
 	for range 5 {
-		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.fails(t, 2, driver.ErrUnavailable)
 		b.inside.fail(nil)
-		if err := b.TakeAll(t.Context(), two, make([]ratelimit.Result, 1)); err != nil {
+		if err := b.TakeAll(t.Context(), two, make([]driver.Result, 1)); err != nil {
 			t.Fatal(err)
 		}
-		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.fails(t, 2, driver.ErrUnavailable)
 		if !b.Failing() {
 			t.Error("not failing after a failure")
 		}
@@ -231,9 +232,9 @@ func TestInARow(t *testing.T) {
 		}
 	}
 	b.wantChanges(t)
-	b.fails(t, 2, ratelimit.ErrUnavailable)
+	b.fails(t, 2, driver.ErrUnavailable)
 	if err := b.TakeAll(t.Context(), two,
-		make([]ratelimit.Result, 1)); !errors.Is(err, ratelimit.ErrUnavailable) {
+		make([]driver.Result, 1)); !errors.Is(err, driver.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	b.wantChanges(t, opens)
@@ -243,25 +244,25 @@ func TestInARow(t *testing.T) {
 // answer of the server: it does not end a row of failures and does not close the breaker. One
 // result from the server is enough.
 func TestCachedRefusals(t *testing.T) {
-	take := func(s ratelimit.Store, op ratelimit.Op) error {
+	take := func(s driver.Store, op driver.Op) error {
 		_, err := s.Take(t.Context(), demand(op))
 		return err
 	}
-	both := func(s ratelimit.Store) error {
-		ds := []ratelimit.Demand{demand(ratelimit.OpTake), demand(ratelimit.OpTake)}
+	both := func(s driver.Store) error {
+		ds := []driver.Demand{demand(driver.OpTake), demand(driver.OpTake)}
 		ds[1].Key = "other"
-		return s.TakeAll(t.Context(), ds, make([]ratelimit.Result, 2))
+		return s.TakeAll(t.Context(), ds, make([]driver.Result, 2))
 	}
 	for _, tt := range []struct {
 		name  string
 		cache remembering
-		ask   func(ratelimit.Store) error
+		ask   func(driver.Store) error
 		want  breaker.State
 	}{
 		{"take", remembering{take: true},
-			func(s ratelimit.Store) error { return take(s, ratelimit.OpTake) }, breaker.Open},
+			func(s driver.Store) error { return take(s, driver.OpTake) }, breaker.Open},
 		{"peek", remembering{peek: true},
-			func(s ratelimit.Store) error { return take(s, ratelimit.OpPeek) }, breaker.Open},
+			func(s driver.Store) error { return take(s, driver.OpPeek) }, breaker.Open},
 		{"all of several", remembering{all: 2}, both, breaker.Open},
 		{"one of several", remembering{all: 1}, both, breaker.Closed},
 		{"none of several", remembering{all: 0}, both, breaker.Closed},
@@ -274,9 +275,9 @@ func TestCachedRefusals(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				in.fail(ratelimit.ErrUnavailable)
+				in.fail(driver.ErrUnavailable)
 				for range 3 {
-					if err := take(s, ratelimit.OpForce); err == nil {
+					if err := take(s, driver.OpForce); err == nil {
 						t.Fatal("no failure")
 					}
 					if err := tt.ask(s); err != nil && !errors.Is(err, breaker.ErrOpen) {
@@ -288,7 +289,7 @@ func TestCachedRefusals(t *testing.T) {
 						state, tt.want)
 				}
 				for s.State() != breaker.Open {
-					_ = take(s, ratelimit.OpForce)
+					_ = take(s, driver.OpForce)
 				}
 				time.Sleep(past)
 				if err := tt.ask(s); err != nil {
@@ -310,20 +311,20 @@ type remembering struct {
 	all        int
 }
 
-func (s *remembering) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if d.Op == ratelimit.OpTake && s.take || d.Op == ratelimit.OpPeek && s.peek {
-		return ratelimit.Result{Source: ratelimit.SourceCache, Limit: 7}, nil
+func (s *remembering) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if d.Op == driver.OpTake && s.take || d.Op == driver.OpPeek && s.peek {
+		return driver.Result{Source: driver.SourceCache, Limit: 7}, nil
 	}
 	return s.inside.Take(ctx, d)
 }
 
 func (s *remembering) TakeAll(
-	_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result,
+	_ context.Context, _ []driver.Demand, out []driver.Result,
 ) error {
 	for i := range out {
-		out[i] = ratelimit.Result{Limit: 7}
+		out[i] = driver.Result{Limit: 7}
 		if i < s.all {
-			out[i].Source = ratelimit.SourceCache
+			out[i].Source = driver.SourceCache
 		}
 	}
 	return nil
@@ -332,17 +333,17 @@ func (s *remembering) TakeAll(
 // TestNoFailure: errors that say nothing about the whole store neither open a breaker nor close it.
 func TestNoFailure(t *testing.T) {
 	for _, harmless := range []error{
-		ratelimit.ErrCorruptState, ratelimit.ErrCapacity, ratelimit.ErrClosed,
-		ratelimit.ErrNoScript, ratelimit.ErrExceedsLimit, errors.New("other"),
+		driver.ErrCorruptState, driver.ErrCapacity, driver.ErrClosed,
+		driver.ErrNoScript, driver.ErrExceedsLimit, errors.New("other"),
 	} {
 		t.Run(harmless.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
 				b.fails(t, 9, harmless)
-				b.fails(t, 2, ratelimit.ErrUnavailable)
+				b.fails(t, 2, driver.ErrUnavailable)
 				b.fails(t, 9, harmless)
 				b.wantChanges(t)
-				b.fails(t, 1, ratelimit.ErrUnavailable)
+				b.fails(t, 1, driver.ErrUnavailable)
 				b.wantChanges(t, opens)
 				time.Sleep(past)
 				b.fails(t, 9, harmless)
@@ -363,7 +364,7 @@ func TestContexts(t *testing.T) {
 		defer cancel()
 		before := func() {
 			t.Helper()
-			_, err := b.Take(ended, demand(ratelimit.OpTake))
+			_, err := b.Take(ended, demand(driver.OpTake))
 			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, breaker.ErrOpen) {
 				t.Fatal(err)
 			}
@@ -372,7 +373,7 @@ func TestContexts(t *testing.T) {
 			t.Helper()
 			ctx, cancel := newContext()
 			defer cancel()
-			if _, err := b.Take(ctx, demand(ratelimit.OpTake)); !errors.Is(err, want) {
+			if _, err := b.Take(ctx, demand(driver.OpTake)); !errors.Is(err, want) {
 				t.Fatalf("%v, want %v", err, want)
 			}
 		}
@@ -402,7 +403,7 @@ func TestContexts(t *testing.T) {
 			t.Errorf("LastFailure: %v, want none", got)
 		}
 
-		b.fails(t, 3, ratelimit.ErrUnavailable)
+		b.fails(t, 3, driver.ErrUnavailable)
 		b.wantChanges(t, opens)
 		before()
 		time.Sleep(past)
@@ -411,7 +412,7 @@ func TestContexts(t *testing.T) {
 		synctest.Wait()
 		b.refuses(t)
 		b.wantChanges(t, tries)
-		answers <- ratelimit.ErrUnavailable
+		answers <- driver.ErrUnavailable
 		synctest.Wait()
 		b.wantChanges(t, opensAgain)
 		time.Sleep(past)
@@ -430,20 +431,20 @@ func TestValidation(t *testing.T) {
 		check := func() {
 			t.Helper()
 			asked := b.inside.asked.Load()
-			wrong := demand(ratelimit.OpTake)
+			wrong := demand(driver.OpTake)
 			wrong.N = 8
 			if res, err := b.Take(t.Context(), wrong); err == nil ||
-				err.Error() != ratelimit.CheckTake(t.Context(), wrong).Error() ||
-				res != (ratelimit.Result{}) {
+				err.Error() != driver.CheckTake(t.Context(), wrong).Error() ||
+				res != (driver.Result{}) {
 				t.Errorf("%+v, %v", res, err)
 			}
-			twice := []ratelimit.Demand{demand(ratelimit.OpTake), demand(ratelimit.OpPeek)}
+			twice := []driver.Demand{demand(driver.OpTake), demand(driver.OpPeek)}
 			if err := b.TakeAll(t.Context(), twice,
-				make([]ratelimit.Result, 2)); !errors.Is(err, ratelimit.ErrDuplicateDemand) {
+				make([]driver.Result, 2)); !errors.Is(err, driver.ErrDuplicateDemand) {
 				t.Error(err)
 			}
 			if err := b.TakeAll(t.Context(), twice[:1],
-				nil); !errors.Is(err, ratelimit.ErrInvalidDemand) {
+				nil); !errors.Is(err, driver.ErrInvalidDemand) {
 				t.Error(err)
 			}
 			if b.inside.asked.Load() != asked {
@@ -451,7 +452,7 @@ func TestValidation(t *testing.T) {
 			}
 		}
 		check()
-		b.fails(t, 3, ratelimit.ErrUnavailable)
+		b.fails(t, 3, driver.ErrUnavailable)
 		check()
 		time.Sleep(past)
 		check()
@@ -462,12 +463,12 @@ func TestValidation(t *testing.T) {
 // TestUncheckedResults: the breaker does not panic on no demands, or on too few results, if the
 // store inside does not check the lengths.
 func TestUncheckedResults(t *testing.T) {
-	for _, err := range []error{nil, ratelimit.ErrUnavailable} {
+	for _, err := range []error{nil, driver.ErrUnavailable} {
 		s, newErr := breaker.New(unchecked{err}, nil)
 		if newErr != nil {
 			t.Fatal(newErr)
 		}
-		for _, ds := range [][]ratelimit.Demand{nil, {demand(ratelimit.OpTake)}} {
+		for _, ds := range [][]driver.Demand{nil, {demand(driver.OpTake)}} {
 			if got := s.TakeAll(t.Context(), ds, nil); !errors.Is(got, err) {
 				t.Errorf("%d demands: %v, want %v", len(ds), got, err)
 			}
@@ -478,11 +479,11 @@ func TestUncheckedResults(t *testing.T) {
 // unchecked is a store that answers everything with an error, or none.
 type unchecked struct{ err error }
 
-func (s unchecked) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
-	return ratelimit.Result{}, s.err
+func (s unchecked) Take(context.Context, driver.Demand) (driver.Result, error) {
+	return driver.Result{}, s.err
 }
 
-func (s unchecked) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (s unchecked) TakeAll(context.Context, []driver.Demand, []driver.Result) error {
 	return s.err
 }
 
@@ -496,7 +497,7 @@ func TestOneAtATime(t *testing.T) {
 			answers := b.inside.wait()
 			for range n {
 				go func() {
-					_, err := b.Take(t.Context(), demand(ratelimit.OpTake))
+					_, err := b.Take(t.Context(), demand(driver.OpTake))
 					errs <- err
 				}()
 			}
@@ -511,32 +512,32 @@ func TestOneAtATime(t *testing.T) {
 			}
 		}
 		calm := ask(4)
-		b.fails(t, 1, ratelimit.ErrUnavailable)
+		b.fails(t, 1, driver.ErrUnavailable)
 		troubled := ask(4)
-		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.fails(t, 2, driver.ErrUnavailable)
 		for _, early := range []chan<- error{calm, troubled} {
 			late(early, nil)
-			late(early, ratelimit.ErrOutcomeUnknown)
+			late(early, driver.ErrOutcomeUnknown)
 			b.refuses(t)
 		}
 		b.wantChanges(t, opens)
 		time.Sleep(past)
-		late(calm, ratelimit.ErrOutcomeUnknown)
+		late(calm, driver.ErrOutcomeUnknown)
 		b.wantChanges(t)
 
 		let := ask(1)
 		b.refuses(t)
-		late(troubled, ratelimit.ErrOutcomeUnknown)
+		late(troubled, driver.ErrOutcomeUnknown)
 		b.refuses(t)
 		b.wantChanges(t, tries)
 		late(let, nil)
 		b.answers(t, 9)
 		b.wantChanges(t, closes)
 
-		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.fails(t, 2, driver.ErrUnavailable)
 		late(troubled, nil)
 		b.answers(t, 1)
-		b.fails(t, 2, ratelimit.ErrUnavailable)
+		b.fails(t, 2, driver.ErrUnavailable)
 		b.wantChanges(t)
 		late(calm, nil)
 	})
@@ -546,7 +547,7 @@ func TestOneAtATime(t *testing.T) {
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.fails(t, 3, ratelimit.ErrUnavailable)
+		b.fails(t, 3, driver.ErrUnavailable)
 		time.Sleep(past)
 		b.inside.fail(errPanic)
 		func() {
@@ -555,7 +556,7 @@ func TestPanic(t *testing.T) {
 					t.Errorf("recovered %v", got)
 				}
 			}()
-			_, _ = b.Take(t.Context(), demand(ratelimit.OpTake))
+			_, _ = b.Take(t.Context(), demand(driver.OpTake))
 		}()
 		b.wantChanges(t, opens, tries, opensAgain)
 		time.Sleep(past)
@@ -567,7 +568,7 @@ func TestPanic(t *testing.T) {
 // TestOpenUnderPolicies: the policy of the limiter decides what an open breaker refuses.
 func TestOpenUnderPolicies(t *testing.T) {
 	b := newBench(t)
-	b.fails(t, 3, ratelimit.ErrUnavailable)
+	b.fails(t, 3, driver.ErrUnavailable)
 	b.wantChanges(t, opens)
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 		limiter, err := ratelimit.New(b, perMinute)
@@ -601,7 +602,7 @@ func TestManyAtOnce(t *testing.T) {
 					return
 				default:
 				}
-				switch _, err := fast.Take(t.Context(), demand(ratelimit.OpTake)); {
+				switch _, err := fast.Take(t.Context(), demand(driver.OpTake)); {
 				case err == nil:
 					answered.Add(1)
 				case errors.Is(err, breaker.ErrOpen):
@@ -613,7 +614,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	for range rounds {
-		b.inside.fail(ratelimit.ErrUnavailable)
+		b.inside.fail(driver.ErrUnavailable)
 		for seen := fast.Stats().Opened; fast.Stats().Opened == seen; {
 			time.Sleep(20 * time.Microsecond)
 		}
@@ -635,16 +636,16 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	// It still counts only failures in a row: two of them and an answer do not open it.
 	for fast.State() != breaker.Closed {
-		_, _ = fast.Take(t.Context(), demand(ratelimit.OpTake))
+		_, _ = fast.Take(t.Context(), demand(driver.OpTake))
 		time.Sleep(50 * time.Microsecond)
 	}
 	opened := fast.Stats().Opened
 	for i := range 9 {
 		b.inside.fail(nil)
 		if i%3 > 0 {
-			b.inside.fail(ratelimit.ErrUnavailable)
+			b.inside.fail(driver.ErrUnavailable)
 		}
-		_, _ = fast.Take(t.Context(), demand(ratelimit.OpTake))
+		_, _ = fast.Take(t.Context(), demand(driver.OpTake))
 	}
 	if got := fast.Stats().Opened; got != opened {
 		t.Error("two failures opened it")
@@ -654,19 +655,19 @@ func TestManyAtOnce(t *testing.T) {
 func TestNew(t *testing.T) {
 	tooMany := int64(1) << 32
 	for _, opts := range []*breaker.Options{{Failures: -1}, {Failures: int(tooMany)}, {Pause: -1}} {
-		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}
-	if _, err := breaker.New(nil, nil); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if _, err := breaker.New(nil, nil); !errors.Is(err, driver.ErrInvalidOptions) {
 		t.Errorf("no store: %v", err)
 	}
-	s, err := breaker.New(&inside{err: ratelimit.ErrUnavailable}, nil)
+	s, err := breaker.New(&inside{err: driver.ErrUnavailable}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range breaker.DefaultFailures + 1 {
-		_, err := s.Take(t.Context(), demand(ratelimit.OpTake))
+		_, err := s.Take(t.Context(), demand(driver.OpTake))
 		if errors.Is(err, breaker.ErrOpen) != (i == breaker.DefaultFailures) {
 			t.Errorf("call %d: %v", i, err)
 		}

@@ -6,27 +6,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // a wrap puts a layer around a store.
-type wrap func(inner ratelimit.Store) (ratelimit.Store, error)
+type wrap func(inner driver.Store) (driver.Store, error)
 
 var (
-	guarded wrap = func(inner ratelimit.Store) (ratelimit.Store, error) {
+	guarded wrap = func(inner driver.Store) (driver.Store, error) {
 		return breaker.New(inner, nil)
 	}
-	timeout wrap = func(inner ratelimit.Store) (ratelimit.Store, error) {
+	timeout wrap = func(inner driver.Store) (driver.Store, error) {
 		return layer.NewTimeout(inner, time.Minute)
 	}
-	prefix wrap = func(inner ratelimit.Store) (ratelimit.Store, error) {
+	prefix wrap = func(inner driver.Store) (driver.Store, error) {
 		return layer.NewPrefix(inner, "api:")
 	}
-	degraded wrap = func(inner ratelimit.Store) (ratelimit.Store, error) {
+	degraded wrap = func(inner driver.Store) (driver.Store, error) {
 		return layer.NewDegraded(inner, &layer.DegradedOptions{Instances: 3})
 	}
 )
@@ -61,7 +61,7 @@ func newHarness(t testing.TB, now func() int64, around []wrap) conformance.Harne
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { memory.Close() })
-	store := ratelimit.Store(memory)
+	store := driver.Store(memory)
 	for _, w := range slices.Backward(around) {
 		if store, err = w(store); err != nil {
 			t.Fatal(err)

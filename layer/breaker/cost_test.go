@@ -6,20 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // opened returns a store that is open and stays so.
 func opened(t testing.TB) *breaker.Store {
 	t.Helper()
-	s, err := breaker.New(&inside{err: ratelimit.ErrUnavailable},
+	s, err := breaker.New(&inside{err: driver.ErrUnavailable},
 		&breaker.Options{Failures: 1, Pause: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Take(t.Context(), demand(ratelimit.OpTake)); err == nil ||
+	if _, err := s.Take(t.Context(), demand(driver.OpTake)); err == nil ||
 		s.State() != breaker.Open {
 		t.Fatalf("%v, and the breaker is %v", err, s.State())
 	}
@@ -29,12 +29,12 @@ func opened(t testing.TB) *breaker.Store {
 // TestAllocations: a breaker allocates nothing, open or closed, also after a failure.
 func TestAllocations(t *testing.T) {
 	after := newBench(t)
-	after.fails(t, 2, ratelimit.ErrUnavailable)
+	after.fails(t, 2, driver.ErrUnavailable)
 	after.answers(t, 1)
 	for s, want := range map[*breaker.Store]error{newBench(t).Store: nil, after.Store: nil,
 		opened(t): breaker.ErrOpen} {
-		d := demand(ratelimit.OpTake)
-		ds, out := []ratelimit.Demand{d}, make([]ratelimit.Result, 1)
+		d := demand(driver.OpTake)
+		ds, out := []driver.Demand{d}, make([]driver.Result, 1)
 		got := testing.AllocsPerRun(1000, func() {
 			if _, err := s.Take(t.Context(), d); !errors.Is(err, want) {
 				t.Fatal(err)
@@ -60,10 +60,10 @@ func BenchmarkTake(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	d := demand(ratelimit.OpPeek)
+	d := demand(driver.OpPeek)
 	for _, bb := range []struct {
 		name  string
-		store ratelimit.Store
+		store driver.Store
 	}{{"bare", memory}, {"closed", closed}, {"open", opened(b)}} {
 		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
@@ -29,11 +30,11 @@ type slow struct {
 	panics  atomic.Bool
 }
 
-func (s *slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
+func (s *slow) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if err := driver.CheckTake(ctx, d); err != nil {
+		return driver.Result{}, err
 	}
-	if d.Op == ratelimit.OpPeek {
+	if d.Op == driver.OpPeek {
 		s.peeks.Add(1)
 		if s.panics.Load() {
 			panic("planted")
@@ -44,14 +45,14 @@ func (s *slow) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, 
 	defer cancel()
 	select {
 	case <-time.After(latency):
-		return ratelimit.Result{Allowed: true, Limit: 7, At: 1}, nil
+		return driver.Result{Allowed: true, Limit: 7, At: 1}, nil
 	case <-within.Done():
-		return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, within.Err())
+		return driver.Result{}, fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, within.Err())
 	}
 }
 
 func (s *slow) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) (err error) {
 	out[0], err = s.Take(ctx, ds[0])
 	return err
@@ -69,7 +70,7 @@ func newSlow(t *testing.T, latency time.Duration) (*slow, *breaker.Store) {
 }
 
 // callers runs n callers whose calls have the timeout within, until stop is called.
-func callers(t *testing.T, s ratelimit.Store, n int, within time.Duration) (stop func()) {
+func callers(t *testing.T, s driver.Store, n int, within time.Duration) (stop func()) {
 	var wg sync.WaitGroup
 	end := make(chan struct{})
 	for i := range n {
@@ -82,10 +83,10 @@ func callers(t *testing.T, s ratelimit.Store, n int, within time.Duration) (stop
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				if i%2 == 0 {
-					_, _ = s.Take(ctx, demand(ratelimit.OpTake))
+					_, _ = s.Take(ctx, demand(driver.OpTake))
 				} else {
-					_ = s.TakeAll(ctx, []ratelimit.Demand{demand(ratelimit.OpTake)},
-						make([]ratelimit.Result, 1))
+					_ = s.TakeAll(ctx, []driver.Demand{demand(driver.OpTake)},
+						make([]driver.Result, 1))
 				}
 				cancel()
 			}
@@ -114,7 +115,7 @@ func TestShortDeadlinesOfCallers(t *testing.T) {
 		if b.Failing() {
 			t.Error("calls take a lock")
 		}
-		if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil {
+		if _, err := b.Take(t.Context(), demand(driver.OpTake)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -138,8 +139,8 @@ func TestFrozenBehindShortDeadlines(t *testing.T) {
 		for b.State() != breaker.Open { // it tries the store now and then
 			time.Sleep(10 * time.Millisecond)
 		}
-		if res, err := local.Take(t.Context(), demand(ratelimit.OpPeek)); err != nil ||
-			res.Source != ratelimit.SourceLocal {
+		if res, err := local.Take(t.Context(), demand(driver.OpPeek)); err != nil ||
+			res.Source != driver.SourceLocal {
 			t.Errorf("Degraded: %+v, %v", res, err)
 		}
 		limiter, err := ratelimit.New(b, perMinute)
@@ -150,7 +151,7 @@ func TestFrozenBehindShortDeadlines(t *testing.T) {
 		defer cancel()
 		begin := time.Now()
 		if res, err := limiter.With(ratelimit.FailOpen).Allow(ctx, "k"); err != nil ||
-			res.Source != ratelimit.SourceOpen {
+			res.Source != driver.SourceOpen {
 			t.Errorf("FailOpen: %+v, %v", res, err)
 		}
 		if took := time.Since(begin); took > 0 {
@@ -176,20 +177,20 @@ func TestPeekCountsForFew(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), short)
 			defer cancel()
 			if _, err := b.Take(ctx,
-				demand(ratelimit.OpTake)); !errors.Is(err, context.DeadlineExceeded) {
+				demand(driver.OpTake)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 			if got := b.Stats(); got.Failures != 1 || got.Opened != 0 || inner.peeks.Load() != 1 {
 				t.Errorf("%+v after one peek of %d", got, inner.peeks.Load())
 			}
-			if got := b.LastFailure(); !errors.Is(got, ratelimit.ErrUnavailable) ||
+			if got := b.LastFailure(); !errors.Is(got, driver.ErrUnavailable) ||
 				strings.Contains(got.Error(), "panicked") != panics ||
 				strings.Contains(got.Error(), "planted") {
 				t.Errorf("LastFailure: %v", got)
 			}
 			inner.latency.Store(0)
-			if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil || b.Failing() {
+			if _, err := b.Take(t.Context(), demand(driver.OpTake)); err != nil || b.Failing() {
 				t.Errorf("%v, failing %t", err, b.Failing())
 			}
 		})
@@ -223,7 +224,7 @@ func TestAnswersEndWhatAPeekFound(t *testing.T) {
 		time.Sleep(short + 70*time.Millisecond) // the peek waits
 		stop()
 		inner.latency.Store(0)
-		if _, err := b.Take(t.Context(), demand(ratelimit.OpTake)); err != nil {
+		if _, err := b.Take(t.Context(), demand(driver.OpTake)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

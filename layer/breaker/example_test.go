@@ -9,13 +9,14 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // While the server is unavailable, each demand takes the store's timeout, until the breaker opens.
 // Then demands fail at once.
 func Example() {
-	var server ratelimit.Store = unplugged{} // such as one of package redisstore
+	var server driver.Store = unplugged{} // such as one of package redisstore
 
 	store, err := breaker.New(server, &breaker.Options{
 		Failures: 2,
@@ -27,13 +28,13 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("minute", 60)))
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("minute", 60)))
 	if err != nil {
 		log.Fatal(err)
 	}
 	for range 3 {
 		_, err := limiter.Allow(context.Background(), "user:42")
-		fmt.Println(errors.Is(err, ratelimit.ErrUnavailable), errors.Is(err, breaker.ErrOpen))
+		fmt.Println(errors.Is(err, driver.ErrUnavailable), errors.Is(err, breaker.ErrOpen))
 	}
 	// Output:
 	// true false
@@ -45,10 +46,10 @@ func Example() {
 // unplugged is a store that is always unavailable.
 type unplugged struct{}
 
-func (unplugged) Take(context.Context, ratelimit.Demand) (ratelimit.Result, error) {
-	return ratelimit.Result{}, ratelimit.ErrUnavailable
+func (unplugged) Take(context.Context, driver.Demand) (driver.Result, error) {
+	return driver.Result{}, driver.ErrUnavailable
 }
 
-func (unplugged) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
-	return ratelimit.ErrUnavailable
+func (unplugged) TakeAll(context.Context, []driver.Demand, []driver.Result) error {
+	return driver.ErrUnavailable
 }

@@ -6,17 +6,17 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // abandon counts a call for d that its caller abandoned, and peeks to get a verdict instead.
-func (s *Store) abandon(d ratelimit.Demand) {
+func (s *Store) abandon(d driver.Demand) {
 	s.abandoned.Add(1)
 	s.peeks.Go(func() { s.peek(d) })
 }
 
 // note passes the breaker the verdict of a call for d that did not go through it.
-func (s *Store) note(d ratelimit.Demand, verdict error) {
+func (s *Store) note(d driver.Demand, verdict error) {
 	switch {
 	case errors.Is(verdict, errAbandoned):
 		s.abandon(d)
@@ -31,7 +31,7 @@ func (s *Store) note(d ratelimit.Demand, verdict error) {
 }
 
 // execute makes a call for d through the breaker, or returns ErrOpen. call returns its verdict.
-func (s *Store) execute(d ratelimit.Demand, call func() error) error {
+func (s *Store) execute(d driver.Demand, call func() error) error {
 	if s.pausing() {
 		return s.refuse()
 	}
@@ -62,10 +62,10 @@ func (s *Store) execute(d ratelimit.Demand, call func() error) error {
 // failure. If the store answered nothing between an earlier failure and the end of the peek, the
 // peek counts as one failure for the call that caused it, and one for each call that was abandoned
 // during it. If a call was answered, it does not: one slow answer is not an outage.
-func (s *Store) peek(d ratelimit.Demand) {
+func (s *Store) peek(d driver.Demand) {
 	repeated := s.failing()
 	s.abandoned.Store(1)
-	d = ratelimit.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: ratelimit.OpPeek, N: 1}
+	d = driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpPeek, N: 1}
 	var verdict error
 	refused := s.execute(d, func() error {
 		verdict = s.peekInside(d)
@@ -84,7 +84,7 @@ func (s *Store) peek(d ratelimit.Demand) {
 
 // peekInside calls the store inside for peek and returns the verdict. A panic is a failure: in
 // calls it reaches the callers, but here it would end the program.
-func (s *Store) peekInside(d ratelimit.Demand) (verdict error) {
+func (s *Store) peekInside(d driver.Demand) (verdict error) {
 	defer func() {
 		if recover() != nil { // the value may have the key
 			verdict = s.fail(errPanic)

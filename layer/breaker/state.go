@@ -6,7 +6,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // State is what a breaker does with demands.
@@ -57,8 +57,8 @@ func (s *Store) changed(from, to State) {
 }
 
 // ErrOpen means that the store inside was not called, so nothing was recorded. It wraps
-// [ratelimit.ErrUnavailable].
-var ErrOpen = fmt.Errorf("%w: the breaker is open", ratelimit.ErrUnavailable)
+// [driver.ErrUnavailable].
+var ErrOpen = fmt.Errorf("%w: the breaker is open", driver.ErrUnavailable)
 
 // pausing reports whether the breaker is open and its pause not over. It saves refused demands from
 // waiting for the lock of s.breaker.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
 )
 
@@ -16,20 +16,20 @@ var (
 	errAbandoned = fmt.Errorf("%w: the caller's context has ended", errNoVerdict)
 )
 
-var errPanic = fmt.Errorf("%w: the store panicked", ratelimit.ErrUnavailable)
+var errPanic = fmt.Errorf("%w: the store panicked", driver.ErrUnavailable)
 
 // verdictOn returns the verdict of a call that ended with results or err, and counts it if it
 // failed. Results that are all from a cache do not show that the server answers.
-func (s *Store) verdictOn(ctx context.Context, err error, results ...ratelimit.Result) error {
+func (s *Store) verdictOn(ctx context.Context, err error, results ...driver.Result) error {
 	switch {
 	case err == nil:
 		for _, res := range results {
-			if res.Source != ratelimit.SourceCache {
+			if res.Source != driver.SourceCache {
 				return nil
 			}
 		}
 		return errNoVerdict
-	case !ratelimit.IsOutage(err), errors.Is(err, ratelimit.ErrClosed):
+	case !driver.IsOutage(err), errors.Is(err, driver.ErrClosed):
 		return errNoVerdict
 	case deadline.Passed(ctx):
 		return errAbandoned

@@ -3,19 +3,19 @@ package batch
 import (
 	"slices"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Group is what a batch decides together: one demand, the demands of one TakeAll, or equal Takes
 // of one key with no other request on that key between them. A client may hold it after its callers
 // have stopped waiting, so the keys of Demands are not the callers' strings.
 type Group struct {
-	Keys    []string           // stored keys of Demands
-	Demands []ratelimit.Demand // whose Key is a copy, a hash or empty
-	Times   int                // number of equal Takes; 1 for other groups
-	Results []ratelimit.Result // one for each demand, or for each of the equal Takes
-	Err     error              // why the demands whose Result has no Limit were not decided
-	Panic   any                // what the algorithm panicked with, for the callers
+	Keys    []string        // stored keys of Demands
+	Demands []driver.Demand // whose Key is a copy, a hash or empty
+	Times   int             // number of equal Takes; 1 for other groups
+	Results []driver.Result // one for each demand, or for each of the equal Takes
+	Err     error           // why the demands whose Result has no Limit were not decided
+	Panic   any             // what the algorithm panicked with, for the callers
 
 	requests []*request
 }
@@ -28,7 +28,7 @@ func (g *Group) set(r *request) {
 
 // merge adds r to g if all of both are equal Takes, and reports whether it did.
 func (g *Group) merge(r *request) bool {
-	if len(g.Demands) > 1 || g.Demands[0].Op != ratelimit.OpTake || g.Demands[0] != r.demands[0] {
+	if len(g.Demands) > 1 || g.Demands[0].Op != driver.OpTake || g.Demands[0] != r.demands[0] {
 		return false
 	}
 	g.Times++

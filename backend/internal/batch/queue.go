@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/gate"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // maxWorkers is the largest number of batches in flight: while the server runs one, the other is on
@@ -49,12 +49,12 @@ type Queue struct {
 
 // Take decides one demand, whose stored key is key. It may hold d.Key after it has returned.
 func (q *Queue) Take(
-	ctx context.Context, key string, d ratelimit.Demand,
-) (ratelimit.Result, error) {
+	ctx context.Context, key string, d driver.Demand,
+) (driver.Result, error) {
 	r := q.Shared.newRequest()
 	r.setOne(key, d)
 	if err := q.do(ctx, r); err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
 	res := r.result[0]
 	q.Shared.release(r)
@@ -63,10 +63,10 @@ func (q *Queue) Take(
 
 // TakeAll decides ds as one. It may hold keys and ds after it has returned.
 func (q *Queue) TakeAll(
-	ctx context.Context, keys []string, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, keys []string, ds []driver.Demand, out []driver.Result,
 ) error {
 	r := q.Shared.newRequest()
-	r.keys, r.demands, r.results = keys, ds, make([]ratelimit.Result, len(ds))
+	r.keys, r.demands, r.results = keys, ds, make([]driver.Result, len(ds))
 	if err := q.do(ctx, r); err != nil {
 		return err
 	}
@@ -99,10 +99,10 @@ func (q *Queue) do(ctx context.Context, r *request) error {
 		return q.finish(r)
 	case sent:
 		if r.batch.abandon() {
-			return fmt.Errorf("%w: no answer in time: %w", ratelimit.ErrOutcomeUnknown, ctx.Err())
+			return fmt.Errorf("%w: no answer in time: %w", driver.ErrOutcomeUnknown, ctx.Err())
 		}
 	}
-	return fmt.Errorf("%w: not sent in time: %w", ratelimit.ErrUnavailable, ctx.Err())
+	return fmt.Errorf("%w: not sent in time: %w", driver.ErrUnavailable, ctx.Err())
 }
 
 // finish returns the error of r, which is answered.
@@ -123,10 +123,10 @@ func (q *Queue) enqueue(r *request) error {
 	defer q.mu.Unlock()
 	if q.abandoned > 0 && q.Shared.abandoned.Load() >= MaxAbandoned {
 		return fmt.Errorf("%w: the client has not ended %d batches in time",
-			ratelimit.ErrUnavailable, MaxAbandoned)
+			driver.ErrUnavailable, MaxAbandoned)
 	}
 	if !q.reserve() {
-		return fmt.Errorf("%w: %d requests wait already", ratelimit.ErrUnavailable, MaxQueued)
+		return fmt.Errorf("%w: %d requests wait already", driver.ErrUnavailable, MaxQueued)
 	}
 	r.enqueued = q.Shared.tick.Load()
 	q.requests = append(q.requests, r)

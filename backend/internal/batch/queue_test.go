@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/internal/gate"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // fakeServer executes batches on a memory store, and can be stopped for a while.
@@ -86,14 +86,14 @@ func (s *fakeServer) held() [][]string {
 	return s.batches
 }
 
-func demandOn(key string, op ratelimit.Op, n int64) ratelimit.Demand {
-	limit := algorithm.SlidingLog(ratelimit.PerHour("hour", 1000))
-	return ratelimit.Demand{Key: key, Algorithm: limit, Op: op, N: n}
+func demandOn(key string, op driver.Op, n int64) driver.Demand {
+	limit := algorithm.SlidingLog(driver.PerHour("hour", 1000))
+	return driver.Demand{Key: key, Algorithm: limit, Op: op, N: n}
 }
 
 // take takes one unit of key, which is its stored key too.
-func take(ctx context.Context, q *Queue, key string) (ratelimit.Result, error) {
-	return q.Take(ctx, key, demandOn(key, ratelimit.OpTake, 1))
+func take(ctx context.Context, q *Queue, key string) (driver.Result, error) {
+	return q.Take(ctx, key, demandOn(key, driver.OpTake, 1))
 }
 
 // TestQueue: while batches are on their way requests wait. The next batch has them in their order,
@@ -107,8 +107,8 @@ func TestQueue(t *testing.T) {
 		}
 		resume := s.stop()
 		var wg sync.WaitGroup
-		results := make([]ratelimit.Result, 12)
-		ask := func(i int, key string, op ratelimit.Op, n int64) {
+		results := make([]driver.Result, 12)
+		ask := func(i int, key string, op driver.Op, n int64) {
 			wg.Go(func() {
 				var err error
 				if results[i], err = queue.Take(ctx, key, demandOn(key, op, n)); err != nil {
@@ -117,27 +117,27 @@ func TestQueue(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		ask(0, "b", ratelimit.OpTake, 1) // two calls go at once
-		ask(1, "c", ratelimit.OpTake, 1)
-		ask(2, "a", ratelimit.OpTake, 2) // these wait
-		ask(3, "a", ratelimit.OpTake, 2)
-		ask(4, "b", ratelimit.OpTake, 1)
-		ask(5, "a", ratelimit.OpTake, 2)
-		ask(6, "a", ratelimit.OpPeek, 1)
-		ask(7, "a", ratelimit.OpTake, 2)
-		ask(8, "a", ratelimit.OpPeek, 1)
-		ask(9, "a", ratelimit.OpPeek, 1)
+		ask(0, "b", driver.OpTake, 1) // two calls go at once
+		ask(1, "c", driver.OpTake, 1)
+		ask(2, "a", driver.OpTake, 2) // these wait
+		ask(3, "a", driver.OpTake, 2)
+		ask(4, "b", driver.OpTake, 1)
+		ask(5, "a", driver.OpTake, 2)
+		ask(6, "a", driver.OpPeek, 1)
+		ask(7, "a", driver.OpTake, 2)
+		ask(8, "a", driver.OpPeek, 1)
+		ask(9, "a", driver.OpPeek, 1)
 		wg.Go(func() {
-			out := make([]ratelimit.Result, 2)
-			ds := []ratelimit.Demand{demandOn("a", ratelimit.OpTake, 2),
-				demandOn("b", ratelimit.OpTake, 1)}
+			out := make([]driver.Result, 2)
+			ds := []driver.Demand{demandOn("a", driver.OpTake, 2),
+				demandOn("b", driver.OpTake, 1)}
 			if err := queue.TakeAll(ctx, []string{"a", "b"}, ds, out); err != nil {
 				t.Error(err)
 			}
 			results[10] = out[0]
 		})
 		synctest.Wait()
-		ask(11, "a", ratelimit.OpTake, 2)
+		ask(11, "a", driver.OpTake, 2)
 		resume()
 		wg.Wait()
 		want := "[[1× take of 1 on a] [1× take of 1 on b] [1× take of 1 on c] " +
@@ -162,28 +162,28 @@ func TestQueueAbandon(t *testing.T) {
 		s, queue := newFakeServer(t)
 		resume := s.stop()
 		var wg sync.WaitGroup
-		ask := func(ctx context.Context, key string, check func(ratelimit.Result, error)) {
+		ask := func(ctx context.Context, key string, check func(driver.Result, error)) {
 			wg.Go(func() { check(take(ctx, queue, key)) })
 			synctest.Wait()
 		}
 		gone, leave := context.WithCancel(t.Context())
-		ask(gone, "a", func(_ ratelimit.Result, err error) {
-			if !errors.Is(err, ratelimit.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		ask(gone, "a", func(_ driver.Result, err error) {
+			if !errors.Is(err, driver.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 				t.Errorf("abandoned when sent: %v", err)
 			}
 		})
-		ask(t.Context(), "b", func(res ratelimit.Result, err error) {
+		ask(t.Context(), "b", func(res driver.Result, err error) {
 			if err != nil || res.Remaining != 999 {
 				t.Errorf("sent with it: %+v, %v", res, err)
 			}
 		})
-		ask(gone, "c", func(_ ratelimit.Result, err error) {
-			if !errors.Is(err, ratelimit.ErrUnavailable) ||
-				errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		ask(gone, "c", func(_ driver.Result, err error) {
+			if !errors.Is(err, driver.ErrUnavailable) ||
+				errors.Is(err, driver.ErrOutcomeUnknown) {
 				t.Errorf("abandoned when queued: %v", err)
 			}
 		})
-		ask(t.Context(), "c", func(res ratelimit.Result, err error) {
+		ask(t.Context(), "c", func(res driver.Result, err error) {
 			if err != nil || res.Remaining != 999 {
 				t.Errorf("queued with it: %+v, %v", res, err)
 			}
@@ -205,7 +205,7 @@ func TestQueueHanging(t *testing.T) {
 			start := time.Now()
 			wg.Go(func() {
 				_, err := take(t.Context(), queue, key)
-				if !errors.Is(err, ratelimit.ErrOutcomeUnknown) ||
+				if !errors.Is(err, driver.ErrOutcomeUnknown) ||
 					!errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s: %v", key, err)
 				}
@@ -257,9 +257,9 @@ func TestQueueMany(t *testing.T) {
 				start := time.Now()
 				_, err := take(t.Context(), queue, key)
 				switch {
-				case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+				case errors.Is(err, driver.ErrOutcomeUnknown):
 					unknown.Add(1)
-				case errors.Is(err, ratelimit.ErrUnavailable):
+				case errors.Is(err, driver.ErrUnavailable):
 					unsent.Add(1)
 				default:
 					t.Errorf("got %v", err)
@@ -289,7 +289,7 @@ func TestQueueMany(t *testing.T) {
 func TestQueueFull(t *testing.T) {
 	_, queue := newFakeServer(t)
 	queue.Shared.queued.Store(MaxQueued) // as if by another queue
-	if _, err := take(t.Context(), queue, "a"); !errors.Is(err, ratelimit.ErrUnavailable) {
+	if _, err := take(t.Context(), queue, "a"); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("full queue: %v", err)
 	}
 	if n := queue.Shared.queued.Load(); n != MaxQueued {
@@ -301,7 +301,7 @@ func TestQueueFull(t *testing.T) {
 		t.Errorf("too many abandoned batches of another queue: %v", err)
 	}
 	queue.abandoned = 1
-	if _, err := take(t.Context(), queue, "a"); !errors.Is(err, ratelimit.ErrUnavailable) {
+	if _, err := take(t.Context(), queue, "a"); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("too many abandoned batches: %v", err)
 	}
 	if n := queue.Shared.queued.Load(); n != 0 {
@@ -318,8 +318,8 @@ func TestQueuePartlyCorrupt(t *testing.T) {
 		queue.Execute = func(ctx context.Context, g *gate.Gate, groups []Group) {
 			execute(ctx, g, groups)
 			if g := &groups[0]; g.Times == 3 {
-				g.Err = ratelimit.ErrCorruptState
-				g.Results[2] = ratelimit.Result{}
+				g.Err = driver.ErrCorruptState
+				g.Results[2] = driver.Result{}
 			}
 		}
 		resume := s.stop()
@@ -330,7 +330,7 @@ func TestQueuePartlyCorrupt(t *testing.T) {
 				switch _, err := take(t.Context(), queue, key); {
 				case err == nil:
 					decided.Add(1)
-				case errors.Is(err, ratelimit.ErrCorruptState):
+				case errors.Is(err, driver.ErrCorruptState):
 					corrupt.Add(1)
 				default:
 					t.Error(err)
@@ -352,11 +352,11 @@ func TestQueuePartlyCorrupt(t *testing.T) {
 // TestGroupMarkSent: no caller gets the result of an earlier batch.
 func TestGroupMarkSent(t *testing.T) {
 	g := Group{
-		Demands:  []ratelimit.Demand{demandOn("a", ratelimit.OpTake, 1)},
-		Results:  []ratelimit.Result{{Allowed: true, Limit: 1}},
+		Demands:  []driver.Demand{demandOn("a", driver.OpTake, 1)},
+		Results:  []driver.Result{{Allowed: true, Limit: 1}},
 		requests: []*request{{}},
 	}
-	if !g.markSent(new(batch)) || g.Times != 1 || g.Results[0] != (ratelimit.Result{}) {
+	if !g.markSent(new(batch)) || g.Times != 1 || g.Results[0] != (driver.Result{}) {
 		t.Errorf("%d times, results %+v", g.Times, g.Results)
 	}
 }
@@ -383,7 +383,7 @@ func TestQueueExact(t *testing.T) {
 				res, err := take(ctx, queue, key)
 				cancel()
 				switch {
-				case errors.Is(err, ratelimit.ErrOutcomeUnknown):
+				case errors.Is(err, driver.ErrOutcomeUnknown):
 					unknown[k].Add(1)
 				case err == nil && res.Allowed:
 					admitted[k].Add(1)
@@ -508,7 +508,7 @@ func TestQueueSingle(t *testing.T) {
 			wg.Go(func() {
 				start := time.Now()
 				_, err := take(t.Context(), queue, "a")
-				if !errors.Is(err, ratelimit.ErrOutcomeUnknown) ||
+				if !errors.Is(err, driver.ErrOutcomeUnknown) ||
 					time.Since(start) > 100*time.Millisecond {
 					t.Errorf("%v after %v", err, time.Since(start))
 				}
@@ -533,7 +533,7 @@ func TestQueueSingle(t *testing.T) {
 		}
 		sent, refused := len(s.held()), queue.Shared.Refused()
 		_, err := take(t.Context(), queue, "a")
-		if !errors.Is(err, ratelimit.ErrUnavailable) || len(s.held()) != sent {
+		if !errors.Is(err, driver.ErrUnavailable) || len(s.held()) != sent {
 			t.Errorf("with %d abandoned batches: %v", MaxAbandoned, err)
 		}
 		if n := queue.Shared.Refused(); n != refused+1 {

@@ -3,15 +3,15 @@ package batch
 import (
 	"sync/atomic"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/gate"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // request is one call of Take or TakeAll that waits for its results.
 type request struct {
 	keys    []string
-	demands []ratelimit.Demand
-	results []ratelimit.Result
+	demands []driver.Demand
+	results []driver.Result
 	err     error
 	panic   any
 	done    chan struct{}
@@ -23,8 +23,8 @@ type request struct {
 
 	// The arrays behind keys, demands and results of a Take.
 	key    [1]string
-	demand [1]ratelimit.Demand
-	result [1]ratelimit.Result
+	demand [1]driver.Demand
+	result [1]driver.Result
 }
 
 // The states of a request.
@@ -36,7 +36,7 @@ const (
 )
 
 // setOne makes r a request for one demand.
-func (r *request) setOne(key string, d ratelimit.Demand) {
+func (r *request) setOne(key string, d driver.Demand) {
 	r.key[0], r.demand[0] = key, d
 	r.keys, r.demands, r.results = r.key[:], r.demand[:], r.result[:]
 }
@@ -44,7 +44,7 @@ func (r *request) setOne(key string, d ratelimit.Demand) {
 // clear prepares r for another use. It keeps no reference to a caller's data.
 func (r *request) clear() {
 	r.keys, r.demands, r.results, r.err, r.batch = nil, nil, nil, nil, nil
-	r.key[0], r.demand[0] = "", ratelimit.Demand{}
+	r.key[0], r.demand[0] = "", driver.Demand{}
 	r.state.Store(queued)
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // onTick answers requests that have waited for the timeout, less a tick at most, and abandons
@@ -76,9 +76,9 @@ func (q *Queue) fail(r *request, state uint32) {
 	if !r.state.CompareAndSwap(state, answered) {
 		return
 	}
-	kind, what := ratelimit.ErrUnavailable, "not sent"
+	kind, what := driver.ErrUnavailable, "not sent"
 	if state == sent && r.batch.abandon() {
-		kind, what = ratelimit.ErrOutcomeUnknown, "no answer"
+		kind, what = driver.ErrOutcomeUnknown, "no answer"
 	}
 	r.timedOut = true
 	r.err = fmt.Errorf("%w: %s within %v: %w",

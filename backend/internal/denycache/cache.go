@@ -26,8 +26,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
@@ -48,7 +48,7 @@ type Cache struct {
 	stored, discarded, invalidations, flushes atomic.Int64
 }
 
-// CheckOptions returns an error that wraps [ratelimit.ErrInvalidOptions] for options that are out
+// CheckOptions returns an error that wraps [driver.ErrInvalidOptions] for options that are out
 // of range.
 func CheckOptions(opts serverstore.OpenOptions) error {
 	wrong := ""
@@ -62,7 +62,7 @@ func CheckOptions(opts serverstore.OpenOptions) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s is negative", ratelimit.ErrInvalidOptions, wrong)
+	return fmt.Errorf("%w: %s is negative", driver.ErrInvalidOptions, wrong)
 }
 
 // New returns an empty cache.
@@ -88,7 +88,7 @@ func (c *Cache) CopyKey(key string) string {
 
 // Lookup sets out to the refusal of ds, decided together, if there is one that still holds, and
 // reports whether there is.
-func (c *Cache) Lookup(ds []ratelimit.Demand, out []ratelimit.Result) bool {
+func (c *Cache) Lookup(ds []driver.Demand, out []driver.Result) bool {
 	if c == nil || c.closed.Load() || !onlyTakes(ds) {
 		return false
 	}
@@ -114,9 +114,9 @@ func (c *Cache) Lookup(ds []ratelimit.Demand, out []ratelimit.Result) bool {
 	return true
 }
 
-func onlyTakes(ds []ratelimit.Demand) bool {
+func onlyTakes(ds []driver.Demand) bool {
 	for i := range ds {
-		if ds[i].Op != ratelimit.OpTake {
+		if ds[i].Op != driver.OpTake {
 			return false
 		}
 	}
@@ -124,7 +124,7 @@ func onlyTakes(ds []ratelimit.Demand) bool {
 }
 
 // shorten returns ds with keys as CopyKey returns them. It does not change ds.
-func shorten(ds []ratelimit.Demand) []ratelimit.Demand {
+func shorten(ds []driver.Demand) []driver.Demand {
 	for i := range ds {
 		if len(ds[i].Key) > longkey.Max {
 			return shortenAll(ds)
@@ -133,7 +133,7 @@ func shorten(ds []ratelimit.Demand) []ratelimit.Demand {
 	return ds
 }
 
-func shortenAll(ds []ratelimit.Demand) []ratelimit.Demand {
+func shortenAll(ds []driver.Demand) []driver.Demand {
 	ds = slices.Clone(ds)
 	for i := range ds {
 		ds[i].Key = longkey.Shorten(ds[i].Key)
@@ -152,7 +152,7 @@ func (c *Cache) Invalidate(storedKey string) {
 // demands in flight that may free units of that state.
 func (c *Cache) removeFreed(g *Group, n int) {
 	for i, d := range g.Demands {
-		if d.Op == ratelimit.OpGiveBack || d.Op == ratelimit.OpReset {
+		if d.Op == driver.OpGiveBack || d.Op == driver.OpReset {
 			c.index.removeState(g.Keys[i], n)
 		}
 	}

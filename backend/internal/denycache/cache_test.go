@@ -11,28 +11,28 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 var (
-	denyLog   = algorithm.SlidingLog(ratelimit.PerHour("", 10))
-	raisedLog = algorithm.SlidingLog(ratelimit.PerHour("", 20))
+	denyLog   = algorithm.SlidingLog(driver.PerHour("", 10))
+	raisedLog = algorithm.SlidingLog(driver.PerHour("", 20))
 )
 
-func denied(key string, n int64) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: denyLog, N: n}
+func denied(key string, n int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: denyLog, N: n}
 }
 
 // other is a demand on another state of key.
-func other(key string, n int64) ratelimit.Demand {
-	return ratelimit.Demand{
-		Key: key, Algorithm: algorithm.SlidingLog(ratelimit.PerDay("other", 100)), N: n}
+func other(key string, n int64) driver.Demand {
+	return driver.Demand{
+		Key: key, Algorithm: algorithm.SlidingLog(driver.PerDay("other", 100)), N: n}
 }
 
-func refusedFor(retry time.Duration) ratelimit.Result {
-	return ratelimit.Result{Limit: 10, RetryAfter: retry, ResetAfter: 2 * retry}
+func refusedFor(retry time.Duration) driver.Result {
+	return driver.Result{Limit: 10, RetryAfter: retry, ResetAfter: 2 * retry}
 }
 
 // A request is in flight from a Cache to a server that the test plays.
@@ -44,7 +44,7 @@ type request struct {
 
 // send sends demands, each a group of its own, whose stored keys are their keys with "stored:"
 // before.
-func send(c *Cache, ds ...ratelimit.Demand) *request {
+func send(c *Cache, ds ...driver.Demand) *request {
 	var groups []Group
 	for _, d := range ds {
 		groups = append(groups, groupOf(d))
@@ -62,8 +62,8 @@ func sendGroups(c *Cache, groups ...Group) *request {
 }
 
 // groupOf makes one group of ds.
-func groupOf(ds ...ratelimit.Demand) Group {
-	g := Group{Demands: slices.Clone(ds), Results: make([]ratelimit.Result, len(ds))}
+func groupOf(ds ...driver.Demand) Group {
+	g := Group{Demands: slices.Clone(ds), Results: make([]driver.Result, len(ds))}
 	for _, d := range ds {
 		g.Keys = append(g.Keys, "stored:"+d.Key+d.Algorithm.Limit().Name)
 	}
@@ -71,7 +71,7 @@ func groupOf(ds ...ratelimit.Demand) Group {
 }
 
 // reply answers the demands of all groups, and returns the look that follows.
-func (r *request) reply(results ...ratelimit.Result) *Look {
+func (r *request) reply(results ...driver.Result) *Look {
 	for i := range r.groups {
 		results = results[copy(r.groups[i].Results, results):]
 	}
@@ -79,7 +79,7 @@ func (r *request) reply(results ...ratelimit.Result) *Look {
 }
 
 // fill answers the peeks of a look.
-func (c *Cache) fill(l *Look, results ...ratelimit.Result) {
+func (c *Cache) fill(l *Look, results ...driver.Result) {
 	for i := range l.Groups {
 		results = results[copy(l.Groups[i].Results, results):]
 	}
@@ -87,24 +87,24 @@ func (c *Cache) fill(l *Look, results ...ratelimit.Result) {
 }
 
 // look has the server refuse d, and returns the look that follows.
-func (c *Cache) look(d ratelimit.Demand) *Look {
+func (c *Cache) look(d driver.Demand) *Look {
 	return send(c, d).reply(refusedFor(time.Hour))
 }
 
 // refuse has the server refuse d for so long, and the look that follows find the same.
-func refuse(c *Cache, d ratelimit.Demand, retry time.Duration) {
+func refuse(c *Cache, d driver.Demand, retry time.Duration) {
 	if l := send(c, d).reply(refusedFor(retry)); l != nil {
 		c.fill(l, refusedFor(retry))
 	}
 }
 
-func cached(c *Cache, ds ...ratelimit.Demand) bool {
-	return c.Lookup(ds, make([]ratelimit.Result, len(ds)))
+func cached(c *Cache, ds ...driver.Demand) bool {
+	return c.Lookup(ds, make([]driver.Result, len(ds)))
 }
 
-func lookup(c *Cache, d ratelimit.Demand) (ratelimit.Result, bool) {
-	var out [1]ratelimit.Result
-	ok := c.Lookup([]ratelimit.Demand{d}, out[:])
+func lookup(c *Cache, d driver.Demand) (driver.Result, bool) {
+	var out [1]driver.Result
+	ok := c.Lookup([]driver.Demand{d}, out[:])
 	return out[0], ok
 }
 
@@ -148,16 +148,16 @@ func TestLookup(t *testing.T) {
 
 	now += 600
 	want := res
-	want.Source, want.RetryAfter, want.ResetAfter = ratelimit.SourceCache,
+	want.Source, want.RetryAfter, want.ResetAfter = driver.SourceCache,
 		res.RetryAfter-time.Millisecond, res.ResetAfter-time.Millisecond
-	for _, n := range []int64{3, 4, ratelimit.MaxUnits} {
+	for _, n := range []int64{3, 4, driver.MaxUnits} {
 		if got, ok := lookup(c, denied("k", n)); !ok || got != want {
 			t.Errorf("%d units: %+v, %t; want %+v", n, got, ok, want)
 		}
 	}
 	other, peek, raised := denied("other", 3), denied("k", 3), denied("k", 3)
-	peek.Op, raised.Algorithm = ratelimit.OpPeek, raisedLog
-	for what, d := range map[string]ratelimit.Demand{"fewer units": denied("k", 2),
+	peek.Op, raised.Algorithm = driver.OpPeek, raisedLog
+	for what, d := range map[string]driver.Demand{"fewer units": denied("k", 2),
 		"other key": other, "peek": peek, "raised limit": raised} {
 		if cached(c, d) {
 			t.Errorf("%s: answered from the cache", what)
@@ -257,10 +257,10 @@ func TestDiscarded(t *testing.T) {
 		"reported by the server": func(c *Cache) { c.Invalidate("stored:k") },
 		"flush":                  func(c *Cache) { c.Flush() },
 		"own reset": func(c *Cache) {
-			send(c, ratelimit.Demand{Key: "k", Algorithm: denyLog,
-				Op: ratelimit.OpReset}).reply(ratelimit.Result{Allowed: true})
+			send(c, driver.Demand{Key: "k", Algorithm: denyLog,
+				Op: driver.OpReset}).reply(driver.Result{Allowed: true})
 		},
-		"own admission":   func(c *Cache) { send(c, d).reply(ratelimit.Result{Allowed: true}) },
+		"own admission":   func(c *Cache) { send(c, d).reply(driver.Result{Allowed: true}) },
 		"unknown outcome": func(c *Cache) { call := send(c, d); c.Lose(call.groups) },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -290,15 +290,15 @@ func TestDiscarded(t *testing.T) {
 // since other callers may see its effect.
 func TestFreeing(t *testing.T) {
 	d := denied("k", 1)
-	for _, op := range []ratelimit.Op{ratelimit.OpReset, ratelimit.OpGiveBack} {
+	for _, op := range []driver.Op{driver.OpReset, driver.OpGiveBack} {
 		for what, end := range map[string]func(c *Cache, call *request){
 			"answered": func(_ *Cache, call *request) {
-				call.reply(ratelimit.Result{Allowed: true})
+				call.reply(driver.Result{Allowed: true})
 			},
 			"lost": func(c *Cache, call *request) { c.Lose(call.groups) },
 		} {
 			c := New(serverstore.OpenOptions{})
-			freeing := send(c, ratelimit.Demand{Key: "k", Algorithm: denyLog, Op: op, N: 1, At: 1})
+			freeing := send(c, driver.Demand{Key: "k", Algorithm: denyLog, Op: op, N: 1, At: 1})
 			refuse(c, d, time.Hour)
 			if s := c.Stats(); cached(c, d) || s.Stored != 0 || s.Entries != 0 {
 				t.Errorf("kept during a %v: %+v", op, s)
@@ -320,11 +320,11 @@ func TestFreeing(t *testing.T) {
 // TestRemoves: what removes a cached refusal.
 func TestRemoves(t *testing.T) {
 	d := denied("k", 5)
-	op := func(op ratelimit.Op) ratelimit.Demand {
-		return ratelimit.Demand{Key: "k", Algorithm: raisedLog, Op: op, N: 1, At: 1}
+	op := func(op driver.Op) driver.Demand {
+		return driver.Demand{Key: "k", Algorithm: raisedLog, Op: op, N: 1, At: 1}
 	}
-	admitted := ratelimit.Result{Allowed: true}
-	answered := func(d ratelimit.Demand, res ratelimit.Result) func(c *Cache) {
+	admitted := driver.Result{Allowed: true}
+	answered := func(d driver.Demand, res driver.Result) func(c *Cache) {
 		return func(c *Cache) {
 			if l := send(c, d).reply(res); l != nil {
 				c.fill(l, res)
@@ -333,18 +333,18 @@ func TestRemoves(t *testing.T) {
 	}
 	all := func(allowed ...bool) func(*Cache) {
 		return func(c *Cache) {
-			call := sendGroups(c, groupOf(denied("other", 1), op(ratelimit.OpTake)))
-			l := call.reply(ratelimit.Result{Allowed: allowed[0]},
-				ratelimit.Result{Allowed: allowed[1]})
+			call := sendGroups(c, groupOf(denied("other", 1), op(driver.OpTake)))
+			l := call.reply(driver.Result{Allowed: allowed[0]},
+				driver.Result{Allowed: allowed[1]})
 			if l != nil {
 				c.Fill(l, true)
 			}
 		}
 	}
-	failed := func(d ratelimit.Demand) func(*Cache) {
+	failed := func(d driver.Demand) func(*Cache) {
 		return func(c *Cache) {
 			call := send(c, d)
-			call.groups[0].Err = ratelimit.ErrCorruptState
+			call.groups[0].Err = driver.ErrCorruptState
 			call.reply()
 		}
 	}
@@ -358,49 +358,49 @@ func TestRemoves(t *testing.T) {
 		{"another reported", func(c *Cache) { c.Invalidate("stored:k2") }, true},
 		{"flush", (*Cache).Flush, false},
 		{"close", (*Cache).Close, false},
-		{"reset sent", func(c *Cache) { send(c, op(ratelimit.OpReset)) }, false},
-		{"giveback", answered(op(ratelimit.OpGiveBack), admitted), false},
-		{"force", answered(op(ratelimit.OpForce), admitted), false},
-		{"peek", answered(op(ratelimit.OpPeek), admitted), true},
-		{"admission under another limit", answered(op(ratelimit.OpTake), admitted), false},
+		{"reset sent", func(c *Cache) { send(c, op(driver.OpReset)) }, false},
+		{"giveback", answered(op(driver.OpGiveBack), admitted), false},
+		{"force", answered(op(driver.OpForce), admitted), false},
+		{"peek", answered(op(driver.OpPeek), admitted), true},
+		{"admission under another limit", answered(op(driver.OpTake), admitted), false},
 		{"admission of another key", answered(denied("k2", 1), admitted), true},
 		{"refusal under another limit",
-			answered(op(ratelimit.OpTake), refusedFor(time.Hour)), true},
+			answered(op(driver.OpTake), refusedFor(time.Hour)), true},
 		{"TakeAll admitted", all(true, true), false},
 		{"TakeAll refused", all(false, true), true},
-		{"answer lost", func(c *Cache) { c.Lose(send(c, op(ratelimit.OpTake)).groups) }, false},
+		{"answer lost", func(c *Cache) { c.Lose(send(c, op(driver.OpTake)).groups) }, false},
 		{"TakeAll lost", func(c *Cache) {
-			c.Lose(sendGroups(c, groupOf(denied("other", 1), op(ratelimit.OpTake))).groups)
+			c.Lose(sendGroups(c, groupOf(denied("other", 1), op(driver.OpTake))).groups)
 		}, false},
-		{"peek lost", func(c *Cache) { c.Lose(send(c, op(ratelimit.OpPeek)).groups) }, false},
-		{"corrupt state", failed(op(ratelimit.OpTake)), false},
+		{"peek lost", func(c *Cache) { c.Lose(send(c, op(driver.OpPeek)).groups) }, false},
+		{"corrupt state", failed(op(driver.OpTake)), false},
 		{"refusal that wrote", func(c *Cache) {
-			call := send(c, op(ratelimit.OpTake))
+			call := send(c, op(driver.OpTake))
 			call.groups[0].Wrote = true
 			call.reply(refusedFor(time.Hour))
 		}, false},
 		{"look that wrote", func(c *Cache) {
-			l := send(c, denied("other", 1), op(ratelimit.OpTake)).reply(refusedFor(time.Hour),
+			l := send(c, denied("other", 1), op(driver.OpTake)).reply(refusedFor(time.Hour),
 				refusedFor(time.Hour))
 			l.Groups[1].Wrote = true
 			c.fill(l, refusedFor(time.Hour), refusedFor(time.Hour))
 			if !cached(c, denied("other", 1)) {
 				t.Error("the refusal that did not write is not cached")
 			}
-			if cached(c, op(ratelimit.OpTake)) {
+			if cached(c, op(driver.OpTake)) {
 				t.Error("the refusal that wrote is cached")
 			}
 		}, false},
 		{"look lost", func(c *Cache) {
-			c.Fill(send(c, op(ratelimit.OpTake)).reply(refusedFor(time.Hour)), false)
+			c.Fill(send(c, op(driver.OpTake)).reply(refusedFor(time.Hour)), false)
 		}, false},
 		{"look that failed", func(c *Cache) {
-			l := send(c, op(ratelimit.OpTake)).reply(refusedFor(time.Hour))
-			l.Groups[0].Err = ratelimit.ErrCorruptState
+			l := send(c, op(driver.OpTake)).reply(refusedFor(time.Hour))
+			l.Groups[0].Err = driver.ErrCorruptState
 			c.fill(l)
 		}, false},
 		{"look that found room", func(c *Cache) {
-			c.fill(send(c, op(ratelimit.OpTake)).reply(refusedFor(time.Hour)), admitted)
+			c.fill(send(c, op(driver.OpTake)).reply(refusedFor(time.Hour)), admitted)
 		}, true},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -463,23 +463,23 @@ func TestReplaces(t *testing.T) {
 
 // TestSeveral: which TakeAll a cached refusal of several demands answers, how, and for how long.
 func TestSeveral(t *testing.T) {
-	ds := func(n, m int64) []ratelimit.Demand {
-		return []ratelimit.Demand{denied("k", n), other("k", m)}
+	ds := func(n, m int64) []driver.Demand {
+		return []driver.Demand{denied("k", n), other("k", m)}
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := New(serverstore.OpenOptions{CacheAge: time.Hour})
-		refused, free := refusedFor(time.Second), ratelimit.Result{
+		refused, free := refusedFor(time.Second), driver.Result{
 			Allowed: true, Limit: 100, Remaining: 7, ResetAfter: 2 * time.Millisecond, At: 5}
 		c.fill(sendGroups(c, groupOf(ds(3, 4)...)).reply(refused, free), refused, free)
 		time.Sleep(3 * time.Millisecond)
-		out := make([]ratelimit.Result, 2)
-		for _, ds := range [][]ratelimit.Demand{ds(3, 4), ds(5, 4), ds(3, 1)} {
+		out := make([]driver.Result, 2)
+		for _, ds := range [][]driver.Demand{ds(3, 4), ds(5, 4), ds(3, 1)} {
 			clear(out)
 			if !c.Lookup(ds, out) {
 				t.Fatalf("no answer to %v", ds)
 			}
-			wants := []ratelimit.Result{refused, free}
-			wants[0].Source, wants[1].Source = ratelimit.SourceCache, ratelimit.SourceCache
+			wants := []driver.Result{refused, free}
+			wants[0].Source, wants[1].Source = driver.SourceCache, driver.SourceCache
 			wants[0].RetryAfter -= 3 * time.Millisecond
 			wants[0].ResetAfter -= 3 * time.Millisecond
 			wants[1].ResetAfter = 0
@@ -488,12 +488,12 @@ func TestSeveral(t *testing.T) {
 			}
 		}
 		peek := ds(3, 4)
-		peek[1].Op = ratelimit.OpPeek
+		peek[1].Op = driver.OpPeek
 		another := ds(3, 4)
 		another[1].Key = "k2"
 		reversed := ds(3, 4)
 		slices.Reverse(reversed)
-		for what, ds := range map[string][]ratelimit.Demand{
+		for what, ds := range map[string][]driver.Demand{
 			"fewer units of the refused": ds(2, 4), "more units of the other": ds(3, 5),
 			"a peek": peek, "another key": another, "another order": reversed,
 			"the first alone": ds(3, 4)[:1], "the second alone": ds(3, 4)[1:],
@@ -526,12 +526,12 @@ func TestSeveral(t *testing.T) {
 		// A demand that frees units of either is in flight.
 		for i := range 2 {
 			free := ds(1, 1)[i]
-			free.Op = ratelimit.OpReset
+			free.Op = driver.OpReset
 			freeing := send(c, free)
 			if l := sendGroups(c, groupOf(ds(1, 1)...)).reply(later, later); l != nil {
 				t.Errorf("a look while demand %d is reset", i)
 			}
-			freeing.reply(ratelimit.Result{Allowed: true})
+			freeing.reply(driver.Result{Allowed: true})
 		}
 		c.checkEmpty(t)
 	})
@@ -551,14 +551,14 @@ func TestLooks(t *testing.T) {
 		t.Error("a look at what is cached")
 	}
 	mixed := groupOf(denied("a", 1), denied("b", 1))
-	mixed.Demands[1].Op = ratelimit.OpForce
+	mixed.Demands[1].Op = driver.OpForce
 	if sendGroups(c, mixed).reply(refusedFor(time.Hour)) != nil {
 		t.Error("a look at more than takes")
 	}
 	several := send(c, denied("a", 1), denied("k", 5), denied("b", 1)).reply(refusedFor(time.Hour),
-		refusedFor(time.Hour), ratelimit.Result{Allowed: true})
+		refusedFor(time.Hour), driver.Result{Allowed: true})
 	if several == nil || len(several.Groups) != 1 || several.Groups[0].Demands[0] !=
-		(ratelimit.Demand{Key: "a", Algorithm: denyLog, Op: ratelimit.OpPeek, N: 1}) {
+		(driver.Demand{Key: "a", Algorithm: denyLog, Op: driver.OpPeek, N: 1}) {
 		t.Fatalf("%+v", several)
 	}
 	looks := []*Look{several}
@@ -644,7 +644,7 @@ func TestLeavesNothing(t *testing.T) {
 	d := denied("k", 1)
 	c.fill(c.look(d), refusedFor(0)) // too short
 	c.checkEmpty(t)
-	c.fill(c.look(d), ratelimit.Result{Allowed: true})
+	c.fill(c.look(d), driver.Result{Allowed: true})
 	c.checkEmpty(t)
 	c.Fill(c.look(d), false)
 	c.checkEmpty(t)
@@ -701,20 +701,20 @@ func TestRaces(t *testing.T) {
 	for worker := range uint64(8) {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(worker, 1))
-			out := make([]ratelimit.Result, 2)
+			out := make([]driver.Result, 2)
 			for range rounds {
 				of := []int{r.IntN(keys), 0}[:1+r.IntN(2)]
 				if len(of) == 2 {
 					of[1] = (of[0] + 1 + r.IntN(2)) % keys
 				}
-				var ds []ratelimit.Demand
+				var ds []driver.Demand
 				var before []int64
 				a := denyLog
 				if r.IntN(4) == 0 {
 					a = raisedLog
 				}
 				for _, k := range of {
-					ds = append(ds, ratelimit.Demand{
+					ds = append(ds, driver.Demand{
 						Key: fmt.Sprint(k), Algorithm: a, N: r.Int64N(3) + 1})
 					before = append(before, told[k].Load())
 				}
@@ -728,7 +728,7 @@ func TestRaces(t *testing.T) {
 					}
 					continue
 				}
-				decide := func() (results []ratelimit.Result) {
+				decide := func() (results []driver.Result) {
 					admitted := r.IntN(50) == 0
 					for _, k := range of {
 						res := refusedFor(time.Hour)
@@ -838,13 +838,13 @@ func TestAddWithin(t *testing.T) {
 // TestLookupAllocatesNothing: a refused caller costs no allocation.
 func TestLookupAllocatesNothing(t *testing.T) {
 	c := New(serverstore.OpenOptions{})
-	one, two := []ratelimit.Demand{denied("k", 1)},
-		[]ratelimit.Demand{denied("k", 1), other("k", 1)}
+	one, two := []driver.Demand{denied("k", 1)},
+		[]driver.Demand{denied("k", 1), other("k", 1)}
 	refuse(c, one[0], time.Hour)
 	hour := refusedFor(time.Hour)
 	c.fill(sendGroups(c, groupOf(two...)).reply(hour, hour), hour, hour)
-	out := make([]ratelimit.Result, 2)
-	for what, ds := range map[string][]ratelimit.Demand{
+	out := make([]driver.Result, 2)
+	for what, ds := range map[string][]driver.Demand{
 		"hit": one, "miss": {denied("other", 1)}, "two": two, "miss of two": {two[1], two[0]},
 	} {
 		if n := testing.AllocsPerRun(100, func() { c.Lookup(ds, out[:len(ds)]) }); n != 0 {
@@ -890,16 +890,16 @@ func FuzzInvalidate(f *testing.F) {
 func BenchmarkLookup(b *testing.B) {
 	c := New(serverstore.OpenOptions{CacheAge: time.Hour})
 	refuse(c, denied("hit", 1), time.Hour)
-	two := []ratelimit.Demand{denied("hit", 1), other("hit", 1)}
+	two := []driver.Demand{denied("hit", 1), other("hit", 1)}
 	hour := refusedFor(time.Hour)
 	c.fill(sendGroups(c, groupOf(two...)).reply(hour, hour), hour, hour)
 	for _, tt := range []struct {
 		name string
-		ds   []ratelimit.Demand
-	}{{"hit", two[:1]}, {"two", two}, {"miss", []ratelimit.Demand{denied("miss", 1)}}} {
+		ds   []driver.Demand
+	}{{"hit", two[:1]}, {"two", two}, {"miss", []driver.Demand{denied("miss", 1)}}} {
 		b.Run(tt.name, func(b *testing.B) {
 			b.ReportAllocs()
-			out := make([]ratelimit.Result, len(tt.ds))
+			out := make([]driver.Result, len(tt.ds))
 			for b.Loop() {
 				c.Lookup(tt.ds, out)
 			}
@@ -909,7 +909,7 @@ func BenchmarkLookup(b *testing.B) {
 			var wg sync.WaitGroup
 			for range 64 {
 				wg.Go(func() {
-					out := make([]ratelimit.Result, len(tt.ds))
+					out := make([]driver.Result, len(tt.ds))
 					for range b.N / 64 {
 						c.Lookup(tt.ds, out)
 					}

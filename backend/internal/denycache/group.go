@@ -3,14 +3,14 @@ package denycache
 import (
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Group is what the cache needs of demands that the server decides together.
 type Group struct {
-	Keys    []string           // stored keys of Demands
-	Demands []ratelimit.Demand // with keys from CopyKey
-	Results []ratelimit.Result // of the demands, or of equal Takes for which the one demand stands
+	Keys    []string        // stored keys of Demands
+	Demands []driver.Demand // with keys from CopyKey
+	Results []driver.Result // of the demands, or of equal Takes for which the one demand stands
 	Err     error
 	Wrote   bool // the server wrote a state although it recorded nothing
 }
@@ -29,9 +29,9 @@ func (g *Group) changed() bool {
 		return true
 	}
 	switch g.Demands[0].Op {
-	case ratelimit.OpPeek:
+	case driver.OpPeek:
 		return false
-	case ratelimit.OpTake:
+	case driver.OpTake:
 		for i := range g.Results {
 			if g.Results[i].Allowed {
 				return true

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // The most that an entry takes besides its keys: for itself, its refusal and its share of the index
@@ -32,7 +32,7 @@ type entry struct {
 type member struct {
 	key       string // as CopyKey returns it
 	storedKey string
-	algorithm ratelimit.Algorithm
+	algorithm driver.Algorithm
 }
 
 // newEntry returns an entry for a look at g.
@@ -53,7 +53,7 @@ func (e *entry) size() int64 {
 }
 
 // isOf reports whether e is the entry of ds.
-func (e *entry) isOf(ds []ratelimit.Demand) bool {
+func (e *entry) isOf(ds []driver.Demand) bool {
 	if len(e.members) != len(ds) {
 		return false
 	}
@@ -100,7 +100,7 @@ func (x *index) init(maxEntries, maxBytes int64) {
 }
 
 // hash returns a hash of the keys of ds, which no caller can predict.
-func (x *index) hash(ds []ratelimit.Demand) (hash uint64) {
+func (x *index) hash(ds []driver.Demand) (hash uint64) {
 	var key uint64
 	for i := range ds {
 		if i == 0 || ds[i].Key != ds[i-1].Key {
@@ -118,7 +118,7 @@ func (x *index) byState(storedKey string) *stateShard {
 }
 
 // find returns the entry of ds, or nil. s is locked.
-func (s *demandShard) find(hash uint64, ds []ratelimit.Demand) *entry {
+func (s *demandShard) find(hash uint64, ds []driver.Demand) *entry {
 	e := s.entries[hash]
 	for e != nil && !e.isOf(ds) {
 		e = e.next

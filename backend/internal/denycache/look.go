@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // maxLooks is the largest number of looks in flight. At it, no further refusal is cached.
@@ -51,10 +51,10 @@ func (c *Cache) newLook(groups []Group, roundTrip time.Duration) *Look {
 func (l *Look) add(g *Group, e *entry) {
 	peeks := slices.Clone(g.Demands)
 	for i := range peeks {
-		peeks[i].Op = ratelimit.OpPeek
+		peeks[i].Op = driver.OpPeek
 	}
 	l.Groups = append(l.Groups, Group{
-		Keys: slices.Clone(g.Keys), Demands: peeks, Results: make([]ratelimit.Result, len(peeks)),
+		Keys: slices.Clone(g.Keys), Demands: peeks, Results: make([]driver.Result, len(peeks)),
 	})
 	l.entries = append(l.entries, e)
 }
@@ -112,7 +112,7 @@ func (c *Cache) acquire(g *Group) *entry {
 }
 
 // answers reports whether r is a refusal of ds that holds now.
-func (c *Cache) answers(r *refusal, ds []ratelimit.Demand) bool {
+func (c *Cache) answers(r *refusal, ds []driver.Demand) bool {
 	_, ok := r.holds(c.clock.read(), c.maxAge)
 	return ok && r.covers(ds)
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/heap"
 )
 
@@ -24,10 +24,10 @@ func keysCut(n, from int) func(i int) string {
 }
 
 // days are limits that other refusals in this test are not under.
-var days = []ratelimit.Algorithm{
-	algorithm.SlidingLog(ratelimit.PerDay("day", 1)),
-	algorithm.SlidingLog(ratelimit.PerDay("other", 1)),
-	algorithm.SlidingLog(ratelimit.PerDay("another", 1)),
+var days = []driver.Algorithm{
+	algorithm.SlidingLog(driver.PerDay("day", 1)),
+	algorithm.SlidingLog(driver.PerDay("other", 1)),
+	algorithm.SlidingLog(driver.PerDay("another", 1)),
 }
 
 // TestCacheMemory fills caches with more refusals than they may hold. They hold no more memory than
@@ -42,7 +42,7 @@ func TestCacheMemory(t *testing.T) {
 		bound int64
 		n     int
 		key   func(i int) string
-		more  []ratelimit.Algorithm // under which demands are refused beside the first
+		more  []driver.Algorithm // under which demands are refused beside the first
 	}{
 		{"short", 8 << 20, 60_000, keysCut(8, 8), nil},
 		{"short, in maps that have just grown", 13 << 20, 80_000, keysCut(8, 8), nil},
@@ -59,9 +59,9 @@ func TestCacheMemory(t *testing.T) {
 			empty := heap.Live()
 			c := New(serverstore.OpenOptions{CacheBytes: int(tt.bound), CacheEntries: 1 << 20})
 			for i := range tt.n {
-				ds := []ratelimit.Demand{denied(tt.key(i), 1)}
+				ds := []driver.Demand{denied(tt.key(i), 1)}
 				for _, a := range tt.more {
-					ds = append(ds, ratelimit.Demand{Key: ds[0].Key, Algorithm: a, N: 1})
+					ds = append(ds, driver.Demand{Key: ds[0].Key, Algorithm: a, N: 1})
 				}
 				g := groupOf(ds...)
 				for j := range ds {

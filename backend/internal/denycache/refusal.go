@@ -3,7 +3,7 @@ package denycache
 import (
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // clock reads the time: that of the demands, which tests may inject, and that since start.
@@ -35,7 +35,7 @@ type refusal struct {
 
 type answer struct {
 	n      int64
-	result ratelimit.Result
+	result driver.Result
 }
 
 // newRefusal returns the refusal of g, whose request was sent at sent, or nil if all of g was
@@ -57,7 +57,7 @@ var removed = new(refusal)
 
 // covers reports whether r answers ds, the demands of its entry with other numbers of units: no
 // fewer where the demand was refused, and no more where it was not.
-func (r *refusal) covers(ds []ratelimit.Demand) bool {
+func (r *refusal) covers(ds []driver.Demand) bool {
 	for i := range r.answers {
 		if a := &r.answers[i]; a.result.Allowed && ds[i].N > a.n ||
 			!a.result.Allowed && ds[i].N < a.n {
@@ -76,11 +76,11 @@ func (r *refusal) holds(now instant, maxAge time.Duration) (elapsed time.Duratio
 }
 
 // results sets out to the results of r after elapsed.
-func (r *refusal) results(out []ratelimit.Result, elapsed time.Duration) {
+func (r *refusal) results(out []driver.Result, elapsed time.Duration) {
 	for i := range r.answers {
 		res := &out[i]
 		*res = r.answers[i].result
-		res.Source = ratelimit.SourceCache
+		res.Source = driver.SourceCache
 		res.RetryAfter = max(0, res.RetryAfter-elapsed)
 		res.ResetAfter = max(0, res.ResetAfter-elapsed)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Calls bounds the calls that go on although their callers no longer wait. Set the fields before
@@ -27,7 +27,7 @@ func (c *Calls) Abandoned() int64 { return c.abandoned.Load() }
 func (c *Calls) Refused() int64 { return c.refused.Load() }
 
 // Do runs call in a goroutine of its own and returns what it returns, or an error that wraps
-// [ratelimit.ErrUnavailable] when ctx ends, after timeout, or if there are Max abandoned calls. A
+// [driver.ErrUnavailable] when ctx ends, after timeout, or if there are Max abandoned calls. A
 // panic of call is passed on, unless the caller no longer waits.
 func Do[T any](
 	ctx context.Context, c *Calls, timeout time.Duration, call func(context.Context) (T, error),
@@ -36,7 +36,7 @@ func Do[T any](
 	if c.abandoned.Load() >= c.Max {
 		c.refused.Add(1)
 		return none, fmt.Errorf("%s: %w: the client has not ended %d abandoned calls",
-			c.Prefix, ratelimit.ErrUnavailable, c.Max)
+			c.Prefix, driver.ErrUnavailable, c.Max)
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func Do[T any](
 		when, cause = fmt.Sprint("within ", timeout), within.Err()
 	}
 	return none,
-		fmt.Errorf("%s: %w: no answer %s: %w", c.Prefix, ratelimit.ErrUnavailable, when, cause)
+		fmt.Errorf("%s: %w: no answer %s: %w", c.Prefix, driver.ErrUnavailable, when, cause)
 }
 
 type outcome[T any] struct {

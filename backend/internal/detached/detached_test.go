@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func newCalls() *Calls { return &Calls{Max: 64, Prefix: "test"} }
@@ -57,7 +57,7 @@ func TestAbandoned(t *testing.T) {
 				if n != 0 || time.Since(start) != tt.after {
 					t.Errorf("%d after %v, want 0 after %v", n, time.Since(start), tt.after)
 				}
-				if !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, tt.cause) {
+				if !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, tt.cause) {
 					t.Errorf("%v does not wrap %v", err, tt.cause)
 				}
 				if n := calls.Abandoned(); n != 1 {
@@ -107,7 +107,7 @@ func TestBound(t *testing.T) {
 		}
 		none := func(context.Context) (int, error) { return 0, nil }
 		if _, err := Do(t.Context(), calls, time.Second,
-			none); !errors.Is(err, ratelimit.ErrUnavailable) {
+			none); !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%v, want ErrUnavailable", err)
 		}
 		close(hang)

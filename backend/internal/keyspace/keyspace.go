@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/storedkey"
 )
 
@@ -54,7 +54,7 @@ func New(prefix string, tag func(key string) string) (Keyspace, error) {
 }
 
 // Key returns the stored key of d.
-func (k Keyspace) Key(d ratelimit.Demand) string {
+func (k Keyspace) Key(d driver.Demand) string {
 	tag := d.Key
 	if k.tag != nil {
 		if t := k.tag(d.Key); t != "" {

@@ -9,22 +9,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // named is an algorithm of which only the names matter.
 type named struct{ limit, algorithm string }
 
-func (n named) Name() string             { return n.algorithm }
-func (n named) Limit() ratelimit.Limit   { return ratelimit.PerMinute(n.limit, 1) }
-func (n named) Validate() error          { return nil }
-func (n named) Script() ratelimit.Script { return ratelimit.Script{} }
-func (n named) Step([]byte, int64, ratelimit.Demand) ([]byte, time.Duration, ratelimit.Result) {
-	return nil, 0, ratelimit.Result{}
+func (n named) Name() string          { return n.algorithm }
+func (n named) Limit() driver.Limit   { return driver.PerMinute(n.limit, 1) }
+func (n named) Validate() error       { return nil }
+func (n named) Script() driver.Script { return driver.Script{} }
+func (n named) Step([]byte, int64, driver.Demand) ([]byte, time.Duration, driver.Result) {
+	return nil, 0, driver.Result{}
 }
 
-func demand(key, limit, algorithm string) ratelimit.Demand {
-	return ratelimit.Demand{Key: key, Algorithm: named{limit, algorithm}, N: 1}
+func demand(key, limit, algorithm string) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: named{limit, algorithm}, N: 1}
 }
 
 func newKeyspace(t testing.TB, prefix string, tag func(string) string) Keyspace {
@@ -87,7 +87,7 @@ func TestPrefix(t *testing.T) {
 
 func TestKeyAllocates(t *testing.T) {
 	k := newKeyspace(t, "rl:", func(key string) string { return key[:2] })
-	for what, d := range map[string]ratelimit.Demand{
+	for what, d := range map[string]driver.Demand{
 		"plain":   demand("user:42", "1m0s", "log2"),
 		"longest": demand("{"+strings.Repeat("x", 80), "1m0s", "log2"),
 	} {

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // pause is how long a Store waits after an attempt that has failed.
@@ -18,7 +18,7 @@ const pause = 250 * time.Millisecond
 
 // An Inner is a store on servers.
 type Inner interface {
-	ratelimit.Store
+	driver.Store
 	Probe(context.Context) (serverstore.Server, error)
 	Stats() serverstore.Stats
 	Close() error
@@ -40,7 +40,7 @@ type Store struct {
 
 // Open returns a store that calls open until that returns a store. Decisions wait for the first
 // attempt, up to timeout. After it, and until an attempt succeeds, they fail at once with the error
-// of the last attempt, which wraps [ratelimit.ErrUnavailable]. Close it when it is no longer
+// of the last attempt, which wraps [driver.ErrUnavailable]. Close it when it is no longer
 // needed.
 func Open(open func() (Inner, error), timeout time.Duration) *Store {
 	s := &Store{
@@ -104,37 +104,37 @@ func (s *Store) await(ctx context.Context) (Inner, error) {
 		return *inner, nil
 	}
 	if s.isClosed() {
-		return nil, fmt.Errorf("%w: before it was connected", ratelimit.ErrClosed)
+		return nil, fmt.Errorf("%w: before it was connected", driver.ErrClosed)
 	}
 	if err := s.failed.Load(); err != nil {
 		return nil, *err
 	}
-	return nil, fmt.Errorf("%w: still connecting: %w", ratelimit.ErrUnavailable, ctx.Err())
+	return nil, fmt.Errorf("%w: still connecting: %w", driver.ErrUnavailable, ctx.Err())
 }
 
-// Take implements [ratelimit.Store].
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+// Take implements [driver.Store].
+func (s *Store) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if inner := s.inner.Load(); inner != nil {
 		return (*inner).Take(ctx, d)
 	}
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
+	if err := driver.CheckTake(ctx, d); err != nil {
+		return driver.Result{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	inner, err := s.await(ctx)
 	if err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
 	return inner.Take(ctx, d)
 }
 
-// TakeAll implements [ratelimit.Store].
-func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
+// TakeAll implements [driver.Store].
+func (s *Store) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
 	if inner := s.inner.Load(); inner != nil {
 		return (*inner).TakeAll(ctx, ds, out)
 	}
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

@@ -9,27 +9,27 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
-var take = ratelimit.Demand{
-	Key: "k", N: 1, Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 10)),
+var take = driver.Demand{
+	Key: "k", N: 1, Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 10)),
 }
 
 // inner is a store that admits everything until it is closed.
 type inner struct{ closed atomic.Bool }
 
-func (s *inner) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	var out [1]ratelimit.Result
-	err := s.TakeAll(ctx, []ratelimit.Demand{d}, out[:])
+func (s *inner) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	var out [1]driver.Result
+	err := s.TakeAll(ctx, []driver.Demand{d}, out[:])
 	return out[0], err
 }
 
-func (s *inner) TakeAll(_ context.Context, _ []ratelimit.Demand, out []ratelimit.Result) error {
+func (s *inner) TakeAll(_ context.Context, _ []driver.Demand, out []driver.Result) error {
 	if s.closed.Load() {
-		return ratelimit.ErrClosed
+		return driver.ErrClosed
 	}
 	for i := range out {
 		out[i].Allowed = true
@@ -48,7 +48,7 @@ func (s *inner) Close() error {
 	return nil
 }
 
-var errAway = fmt.Errorf("%w: connection refused", ratelimit.ErrUnavailable)
+var errAway = fmt.Errorf("%w: connection refused", driver.ErrUnavailable)
 
 const timeout = 100 * time.Millisecond
 
@@ -58,8 +58,8 @@ func ask(ctx context.Context, s *Store, want error) error {
 	if !errors.Is(err, want) || res.Allowed != (want == nil) {
 		return fmt.Errorf("take: %+v, %w", res, err)
 	}
-	var out [1]ratelimit.Result
-	err = s.TakeAll(ctx, []ratelimit.Demand{take}, out[:])
+	var out [1]driver.Result
+	err = s.TakeAll(ctx, []driver.Demand{take}, out[:])
 	if !errors.Is(err, want) || out[0].Allowed != (want == nil) {
 		return fmt.Errorf("TakeAll: %+v, %w", out, err)
 	}
@@ -111,7 +111,7 @@ func TestFirstAttempt(t *testing.T) {
 		}, timeout)
 		defer s.Close()
 		began := time.Now()
-		if err := ask(t.Context(), s, ratelimit.ErrUnavailable); err != nil {
+		if err := ask(t.Context(), s, driver.ErrUnavailable); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != 3*timeout {
@@ -119,16 +119,16 @@ func TestFirstAttempt(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), timeout/2)
 		defer cancel()
-		if _, err := s.Take(ctx, take); !errors.Is(err, ratelimit.ErrUnavailable) ||
+		if _, err := s.Take(ctx, take); !errors.Is(err, driver.ErrUnavailable) ||
 			!errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		_, err := s.Take(t.Context(), ratelimit.Demand{})
-		if !errors.Is(err, ratelimit.ErrInvalidDemand) {
+		_, err := s.Take(t.Context(), driver.Demand{})
+		if !errors.Is(err, driver.ErrInvalidDemand) {
 			t.Error(err)
 		}
-		err = s.TakeAll(t.Context(), []ratelimit.Demand{{}}, make([]ratelimit.Result, 1))
-		if !errors.Is(err, ratelimit.ErrInvalidDemand) {
+		err = s.TakeAll(t.Context(), []driver.Demand{{}}, make([]driver.Result, 1))
+		if !errors.Is(err, driver.ErrInvalidDemand) {
 			t.Error(err)
 		}
 		if err := ask(t.Context(), s, nil); err != nil { // it waits for the rest of the attempt
@@ -167,7 +167,7 @@ func TestClose(t *testing.T) {
 					}
 				}
 				before := attempts.Load()
-				if _, err := s.Take(t.Context(), take); !errors.Is(err, ratelimit.ErrClosed) {
+				if _, err := s.Take(t.Context(), take); !errors.Is(err, driver.ErrClosed) {
 					t.Error(err)
 				}
 				time.Sleep(time.Minute)

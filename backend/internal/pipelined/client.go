@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/gate"
 	"github.com/truewindow/ratelimit/backend/internal/server"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Client is a client library that pipelines the commands of all callers over few connections and
@@ -126,7 +126,7 @@ func (a adapter) Infos(ctx context.Context) ([]string, error) {
 	}
 	wg.Wait()
 	var infos []string
-	err := ratelimit.ErrUnavailable
+	err := driver.ErrUnavailable
 	for i := range nodes {
 		if errs[i] == nil {
 			infos = append(infos, texts[i])

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // The settings of a client with a cache, if the caller sets none. If a server does not answer, its
@@ -54,5 +54,5 @@ func CheckSettings(s Settings) error {
 		return nil
 	}
 	return fmt.Errorf("%w: Open cannot cache with these settings: %s",
-		ratelimit.ErrInvalidOptions, strings.Join(wrong, "; "))
+		driver.ErrInvalidOptions, strings.Join(wrong, "; "))
 }

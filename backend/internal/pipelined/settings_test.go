@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestCheckSettings: each setting that rules caching out is named, and all of them at once.
@@ -28,7 +28,7 @@ func TestCheckSettings(t *testing.T) {
 		"SendToReplicas":        {Replicas: true},
 	} {
 		err := CheckSettings(s)
-		if !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		if !errors.Is(err, driver.ErrInvalidOptions) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/gate"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Client is what stores need of a client library. Its methods are safe for concurrent use.
@@ -74,5 +74,5 @@ type Words struct {
 // Refused returns the error for a client that could not be made: there is no connection, or the
 // server does not accept it.
 func (w Words) Refused(err error) error {
-	return fmt.Errorf("%s: %w: %w", w.Package, ratelimit.ErrUnavailable, keyspace.Scrub(err))
+	return fmt.Errorf("%s: %w: %w", w.Package, driver.ErrUnavailable, keyspace.Scrub(err))
 }

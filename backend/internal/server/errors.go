@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // notExecuted are the prefixes of the error replies with which a server refuses a script, so that
@@ -35,25 +35,25 @@ var notExecuted = []string{
 }
 
 // replyKind returns the error that the text of an error reply to a program stands for:
-// [errors.ErrUnsupported] for keys of several slots, [ratelimit.ErrCapacity] if the server is out
-// of memory, [ratelimit.ErrUnavailable] if nothing was recorded either, and
-// [ratelimit.ErrOutcomeUnknown] for a script that may have ended after a write.
+// [errors.ErrUnsupported] for keys of several slots, [driver.ErrCapacity] if the server is out
+// of memory, [driver.ErrUnavailable] if nothing was recorded either, and
+// [driver.ErrOutcomeUnknown] for a script that may have ended after a write.
 func replyKind(text string, program lua.Program) error {
 	if slots, ran := refusesSlots(text); slots && !ran {
 		return errors.ErrUnsupported
 	}
 	if strings.HasPrefix(text, "OOM ") {
-		return ratelimit.ErrCapacity
+		return driver.ErrCapacity
 	}
 	if kind := program.Failure(text); kind != nil {
 		return kind
 	}
 	for _, prefix := range notExecuted {
 		if strings.HasPrefix(text, prefix) {
-			return ratelimit.ErrUnavailable
+			return driver.ErrUnavailable
 		}
 	}
-	return ratelimit.ErrOutcomeUnknown
+	return driver.ErrOutcomeUnknown
 }
 
 // severalSlots are the prefixes of the error replies, without ERR, with which servers and proxies
@@ -121,7 +121,7 @@ func (s *servers) refusesSlots(err error) (refused, ran bool) {
 func (s *servers) failure(err error, sent bool, program lua.Program) error {
 	cause := s.keys.Scrub(err)
 	if text, ok := s.client.ErrorReply(err); ok {
-		kind := ratelimit.ErrUnavailable // a connection that was refused, such as by NOAUTH
+		kind := driver.ErrUnavailable // a connection that was refused, such as by NOAUTH
 		if sent {
 			kind = replyKind(text, program)
 		}
@@ -133,7 +133,7 @@ func (s *servers) failure(err error, sent bool, program lua.Program) error {
 	}
 	s.client.Lost(err)
 	if sent && !s.client.Unsent(err) {
-		return fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, cause)
+		return fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, cause)
 	}
-	return fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, cause)
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, cause)
 }

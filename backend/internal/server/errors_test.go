@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestReplyKind(t *testing.T) {
@@ -18,61 +18,61 @@ func TestReplyKind(t *testing.T) {
 		"'EVAL' command keys must in same slot":                     errors.ErrUnsupported,
 		// of a command in a script, which may have written before
 		"CROSSSLOT Keys in request don't hash to the same slot script: 0b, on " +
-			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
+			"@user_script:9.": driver.ErrOutcomeUnknown,
 		"ERR Script attempted to access keys that do not hash to the same slot script: 0b, on " +
-			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
+			"@user_script:9.": driver.ErrOutcomeUnknown,
 
 		"READONLY You can't write against a read only " +
-			"replica.": ratelimit.ErrUnavailable,
+			"replica.": driver.ErrUnavailable,
 		"READONLY You can't write against a read only replica. script: 0a, on " +
-			"@user_script:9.": ratelimit.ErrUnavailable,
+			"@user_script:9.": driver.ErrUnavailable,
 		"LOADING Redis is loading the dataset in " +
-			"memory": ratelimit.ErrUnavailable,
+			"memory": driver.ErrUnavailable,
 		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to " +
-			"'no'.": ratelimit.ErrUnavailable,
+			"'no'.": driver.ErrUnavailable,
 		"CLUSTERDOWN The cluster is " +
-			"down": ratelimit.ErrUnavailable,
+			"down": driver.ErrUnavailable,
 		"TRYAGAIN Multiple keys request during rehashing of " +
-			"slot": ratelimit.ErrUnavailable,
+			"slot": driver.ErrUnavailable,
 		"OOM command not allowed when used memory > 'maxmemory'. script: 0a, on " +
-			"@user_script:9.": ratelimit.ErrCapacity,
+			"@user_script:9.": driver.ErrCapacity,
 		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN " +
-			"NOSAVE.": ratelimit.ErrUnavailable,
+			"NOSAVE.": driver.ErrUnavailable,
 		"NOPERM User limiter has no permissions to run the 'evalsha' " +
-			"command": ratelimit.ErrUnavailable,
+			"command": driver.ErrUnavailable,
 		"NOAUTH Authentication " +
-			"required.": ratelimit.ErrUnavailable,
+			"required.": driver.ErrUnavailable,
 		"WRONGPASS invalid username-password pair or user is " +
-			"disabled.": ratelimit.ErrUnavailable,
+			"disabled.": driver.ErrUnavailable,
 		"NOREPLICAS Not enough good replicas to " +
-			"write.": ratelimit.ErrUnavailable,
+			"write.": driver.ErrUnavailable,
 		"MISCONF Errors writing to the AOF file: No space left on " +
-			"device": ratelimit.ErrUnavailable,
+			"device": driver.ErrUnavailable,
 		"NOSCRIPT No matching " +
-			"script.": ratelimit.ErrUnavailable,
-		"MOVED 12182 127.0.0.1:7002": ratelimit.ErrUnavailable,
-		"ASK 12182 127.0.0.1:7002":   ratelimit.ErrUnavailable,
+			"script.": driver.ErrUnavailable,
+		"MOVED 12182 127.0.0.1:7002": driver.ErrUnavailable,
+		"ASK 12182 127.0.0.1:7002":   driver.ErrUnavailable,
 		"ERR max number of clients " +
-			"reached": ratelimit.ErrUnavailable,
+			"reached": driver.ErrUnavailable,
 		"ERR Protocol error: unauthenticated multibulk " +
-			"length": ratelimit.ErrUnavailable,
+			"length": driver.ErrUnavailable,
 		"ERR unknown command 'evalsha', with args beginning with: '0a' " +
-			"'1'": ratelimit.ErrUnavailable,
+			"'1'": driver.ErrUnavailable,
 		"ERR Error compiling script (new function): user_script:1: '=' expected near " +
-			"'is'": ratelimit.ErrUnavailable,
+			"'is'": driver.ErrUnavailable,
 		"ERR The user executing the script can't run this command or subcommand script: 0a, on " +
-			"@u:1.": ratelimit.ErrUnavailable,
+			"@u:1.": driver.ErrUnavailable,
 		"ERR ACL failure in script: User limiter has no permissions to run the 'del' " +
-			"command": ratelimit.ErrOutcomeUnknown,
+			"command": driver.ErrOutcomeUnknown,
 		"ERR user_script:9: attempt to index a nil value script: 0a, on " +
-			"@user_script:9.": ratelimit.ErrUnavailable,
+			"@user_script:9.": driver.ErrUnavailable,
 		"ERR user_script:9: attempt to index a nil value script: 0b, on " +
-			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
+			"@user_script:9.": driver.ErrOutcomeUnknown,
 		"ERR after a write: NOPERM ACL failure in script: User limiter has no permissions to run " +
 			"the 'setrange' command script: 0a, on " +
-			"@user_script:9.": ratelimit.ErrOutcomeUnknown,
-		"OOMPH": ratelimit.ErrOutcomeUnknown,
-		"":      ratelimit.ErrOutcomeUnknown,
+			"@user_script:9.": driver.ErrOutcomeUnknown,
+		"OOMPH": driver.ErrOutcomeUnknown,
+		"":      driver.ErrOutcomeUnknown,
 	} {
 		if got := replyKind(text, lua.Program{SHA: "0a"}); got != want {
 			t.Errorf("replyKind(%q) = %v, want %v", text, got, want)
@@ -101,8 +101,8 @@ func FuzzErrorReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, before, after, key string) {
 		program := lua.Program{SHA: "0a"}
 		kind := replyKind(before+after, program)
-		if kind != errors.ErrUnsupported && kind != ratelimit.ErrUnavailable &&
-			kind != ratelimit.ErrOutcomeUnknown {
+		if kind != errors.ErrUnsupported && kind != driver.ErrUnavailable &&
+			kind != driver.ErrOutcomeUnknown {
 			t.Fatalf("%q is %v", before+after, kind)
 		}
 		if key == "" {
@@ -111,7 +111,7 @@ func FuzzErrorReply(f *testing.F) {
 		stored := keys.Key(demandOn("\x02"+key+"\x02", 1)) // nothing else in the text is like it
 		for _, sent := range []bool{false, true} {
 			err := s.failure(errors.New(before+stored+after), sent, program)
-			if !errors.Is(err, ratelimit.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) {
+			if !errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) {
 				t.Fatalf("%q is %v", before, err)
 			}
 			if !strings.Contains(before, "%02") && strings.Contains(err.Error(), "%02") {

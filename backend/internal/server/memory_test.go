@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/heap"
 )
 
@@ -52,8 +52,8 @@ func TestStoreLetsKeysGo(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range callers {
 				wg.Go(func() {
-					ds := []ratelimit.Demand{demandOn(key(i), 1), demandOn(key(callers+i), 1)}
-					out := make([]ratelimit.Result, 2)
+					ds := []driver.Demand{demandOn(key(i), 1), demandOn(key(callers+i), 1)}
+					out := make([]driver.Result, 2)
 					var err error
 					if tt.several {
 						err = s.TakeAll(t.Context(), ds, out)

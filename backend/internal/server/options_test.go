@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestCheckOptions(t *testing.T) {
@@ -14,7 +14,7 @@ func TestCheckOptions(t *testing.T) {
 		"CacheEntries": {CacheEntries: -1}, "CacheBytes": {CacheBytes: -1},
 		"CacheAge": {CacheAge: -1},
 	} {
-		if err := CheckOptions(o); !errors.Is(err, ratelimit.ErrInvalidOptions) ||
+		if err := CheckOptions(o); !errors.Is(err, driver.ErrInvalidOptions) ||
 			!strings.Contains(err.Error(), name+" -1") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -29,7 +29,7 @@ func TestCheckOptions(t *testing.T) {
 func TestRefused(t *testing.T) {
 	cause := errors.New("no route")
 	err := Words{Package: "teststore"}.Refused(cause)
-	if !errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, cause) ||
+	if !errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, cause) ||
 		!strings.HasPrefix(err.Error(), "teststore: ") {
 		t.Error(err)
 	}

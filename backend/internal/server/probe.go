@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/gate"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // probeTimeout is how long a probe may take. It covers the first connection.
@@ -235,12 +235,12 @@ func (e *executor) eval(ctx context.Context, source string, keys ...[]string) []
 	return errs
 }
 
-var errDenied = fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, serverstore.ErrDenied)
+var errDenied = fmt.Errorf("%w: %w", driver.ErrUnavailable, serverstore.ErrDenied)
 
 // probeError returns the error for a part of the probe, what, that failed with err. It explains
 // known replies of a server.
 func (e *executor) probeError(what string, err error) error {
-	kind, text := ratelimit.ErrUnavailable, what
+	kind, text := driver.ErrUnavailable, what
 	msg, ok := e.client.ErrorReply(err)
 	if !ok {
 		msg = err.Error() // of a command in a script

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/lua"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // TestProbeRunsWhatDecisionsRun holds that the probe's script tries every command of the script
@@ -17,9 +17,9 @@ import (
 func TestProbeRunsWhatDecisionsRun(t *testing.T) {
 	var call lua.Call
 	call.Begin(0)
-	d := ratelimit.Demand{Key: "k",
-		Algorithm: algorithm.SlidingLog(ratelimit.PerMinute("minute", 1)), N: 1}
-	if err := call.Add([]string{"k"}, []ratelimit.Demand{d}); err != nil {
+	d := driver.Demand{Key: "k",
+		Algorithm: algorithm.SlidingLog(driver.PerMinute("minute", 1)), N: 1}
+	if err := call.Add([]string{"k"}, []driver.Demand{d}); err != nil {
 		t.Fatal(err)
 	}
 	used := regexp.MustCompile(`call\('([A-Z]+)'`).FindAllStringSubmatch(call.Program().Source, -1)

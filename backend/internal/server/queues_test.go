@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // owning is a client of a cluster of two servers that only reports which of them has a key.
@@ -102,7 +102,7 @@ func TestBySlot(t *testing.T) {
 			keys = append(keys, key+"other", "{other}")
 			several++
 		}
-		ds := []ratelimit.Demand{demandOn(key, 1)}
+		ds := []driver.Demand{demandOn(key, 1)}
 		groups = append(groups, batch.Group{Keys: keys, Times: i, Demands: ds})
 	}
 	parts := bySlot(groups)

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // hanging is a client whose commands end when it is closed.
@@ -33,9 +33,9 @@ func (h hanging) Run(_ context.Context, c *Command) {
 	c.Err = errors.New("closed")
 }
 
-func demandOn(key string, n int64) ratelimit.Demand {
-	limit := algorithm.SlidingLog(ratelimit.PerHour("hour", 1000))
-	return ratelimit.Demand{Key: key, Algorithm: limit, N: n}
+func demandOn(key string, n int64) driver.Demand {
+	limit := algorithm.SlidingLog(driver.PerHour("hour", 1000))
+	return driver.Demand{Key: key, Algorithm: limit, N: n}
 }
 
 // TestStats makes more calls than the bounds permit to a server that does not answer. Calls beyond
@@ -71,7 +71,7 @@ func testStats(t *testing.T, single bool) {
 				start := time.Now()
 				_, err := s.Take(t.Context(), demandOn("key", 1))
 				switch took := time.Since(start); {
-				case !errors.Is(err, ratelimit.ErrUnavailable) || took > DefaultTimeout:
+				case !errors.Is(err, driver.ErrUnavailable) || took > DefaultTimeout:
 					t.Errorf("%v after %v", err, took)
 				case took == 0:
 					atOnce.Add(1)

@@ -15,12 +15,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
 	"github.com/truewindow/ratelimit/backend/internal/detached"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Store implements the Store of a client library's package.
@@ -32,7 +32,7 @@ type Store struct {
 	closed   atomic.Bool
 }
 
-// New returns a store on client's servers. An error wraps [ratelimit.ErrInvalidOptions].
+// New returns a store on client's servers. An error wraps [driver.ErrInvalidOptions].
 func New(client Client, words Words, opts serverstore.Options) (*Store, error) {
 	keys, err := keyspaceOf(opts)
 	if err != nil {
@@ -66,34 +66,34 @@ func (s *Store) Tracks(ctx context.Context) (bool, error) {
 	return s.executor.tracks(ctx, s.executor.client.(Tracker))
 }
 
-// Take implements [ratelimit.Store].
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	if err := ratelimit.CheckTake(ctx, d); err != nil {
-		return ratelimit.Result{}, err
+// Take implements [driver.Store].
+func (s *Store) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	if err := driver.CheckTake(ctx, d); err != nil {
+		return driver.Result{}, err
 	}
-	var cached [1]ratelimit.Result
-	if s.executor.cache.Lookup([]ratelimit.Demand{d}, cached[:]) {
+	var cached [1]driver.Result
+	if s.executor.cache.Lookup([]driver.Demand{d}, cached[:]) {
 		return cached[0], nil
 	}
 	if s.closed.Load() {
-		return ratelimit.Result{}, s.errClosed()
+		return driver.Result{}, s.errClosed()
 	}
 	return s.take(ctx, d)
 }
 
 // take sends one demand.
-func (s *Store) take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
+func (s *Store) take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if err := checkAlgorithm(d.Algorithm); err != nil {
-		return ratelimit.Result{}, err
+		return driver.Result{}, err
 	}
 	key := s.executor.keys.Key(d)
 	d.Key = s.executor.cache.CopyKey(d.Key)
 	return s.queues.queue(key).Take(ctx, key, d)
 }
 
-// TakeAll implements [ratelimit.Store].
-func (s *Store) TakeAll(ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+// TakeAll implements [driver.Store].
+func (s *Store) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	if s.executor.cache.Lookup(ds, out) {
@@ -149,15 +149,15 @@ func (s *Store) createKeys(ctx context.Context, keys []string) {
 
 // checkAlgorithm returns an error for an algorithm without a script. It panics, in the caller's
 // goroutine, for one that cannot be compared.
-func checkAlgorithm(a ratelimit.Algorithm) error {
+func checkAlgorithm(a driver.Algorithm) error {
 	if a.Script().Source == "" {
-		return fmt.Errorf("%w: %q", ratelimit.ErrNoScript, a.Name())
+		return fmt.Errorf("%w: %q", driver.ErrNoScript, a.Name())
 	}
 	equal(a, a)
 	return nil
 }
 
-func equal(a, b ratelimit.Algorithm) bool { return a == b }
+func equal(a, b driver.Algorithm) bool { return a == b }
 
 // Probe reports whether the store can work.
 func (s *Store) Probe(ctx context.Context) (serverstore.Server, error) {
@@ -179,7 +179,7 @@ func (s *Store) Stats() serverstore.Stats {
 	}
 }
 
-// Close makes all later calls fail with [ratelimit.ErrClosed]. It does not close the client. Its
+// Close makes all later calls fail with [driver.ErrClosed]. It does not close the client. Its
 // error is nil.
 func (s *Store) Close() error {
 	s.closed.Store(true)
@@ -188,5 +188,5 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) errClosed() error {
-	return fmt.Errorf("%w (%s)", ratelimit.ErrClosed, s.executor.words.Package)
+	return fmt.Errorf("%w (%s)", driver.ErrClosed, s.executor.words.Package)
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // refusing is a client of a server that refuses every demand for an hour.
@@ -50,8 +50,8 @@ func TestTakeAllOfOne(t *testing.T) {
 	}
 	s.UseCache(denycache.New(serverstore.OpenOptions{}))
 	for i, key := range []string{"one", "two"} {
-		out := make([]ratelimit.Result, 1)
-		err := s.TakeAll(t.Context(), []ratelimit.Demand{demandOn(key, 1)}, out)
+		out := make([]driver.Result, 1)
+		err := s.TakeAll(t.Context(), []driver.Demand{demandOn(key, 1)}, out)
 		if err != nil || out[0].Allowed || out[0].RetryAfter != time.Hour {
 			t.Fatalf("%+v, %v", out[0], err)
 		}
@@ -61,7 +61,7 @@ func TestTakeAllOfOne(t *testing.T) {
 	}
 	for _, key := range []string{"one", "two"} {
 		res, err := s.Take(t.Context(), demandOn(key, 1))
-		if err != nil || res.Source != ratelimit.SourceCache {
+		if err != nil || res.Source != driver.SourceCache {
 			t.Errorf("%+v, %v, want a cached refusal", res, err)
 		}
 	}

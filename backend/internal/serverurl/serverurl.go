@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/internal/server"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // A Kind says how servers work together.
@@ -69,7 +69,7 @@ func Register(lib Library, open func(Config) (*backend.Store, error)) {
 }
 
 // parse reads u, which has one of the schemes of lib, and the files that it names. An error wraps
-// [ratelimit.ErrInvalidOptions] and quotes no value.
+// [driver.ErrInvalidOptions] and quotes no value.
 func (lib Library) parse(u *backend.URL) (Config, error) {
 	base, suffix, ok := strings.Cut(u.Scheme, "+")
 	if ok {
@@ -190,5 +190,5 @@ func (c *Config) setAddress(u *backend.URL) error {
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: the URL of the store: "+format,
-		append([]any{ratelimit.ErrInvalidOptions}, args...)...)
+		append([]any{driver.ErrInvalidOptions}, args...)...)
 }

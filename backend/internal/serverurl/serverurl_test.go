@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func parse(t *testing.T, raw string) (Config, error) {
@@ -124,7 +124,7 @@ func TestParseRefuses(t *testing.T) {
 		"redis+sentinel://h/m?sentinel-password=marked&timeout=": `"timeout"`,
 	} {
 		c, err := parse(t, raw)
-		if !errors.Is(err, ratelimit.ErrInvalidOptions) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, driver.ErrInvalidOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want ErrInvalidOptions with %s", raw, c, err, want)
 		}
 		if strings.Contains(fmt.Sprint(err), "marked") {
@@ -172,7 +172,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: %+v, %v", raw, c.TLS, err)
 		}
 		if _, err := parse(t, raw+"?tls-ca="+keyFile); !errors.Is(err,
-			ratelimit.ErrInvalidOptions) {
+			driver.ErrInvalidOptions) {
 			t.Errorf("%s: a key as certificate: %v", raw, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func init() { backend.Register("file", open) }
@@ -24,7 +24,7 @@ func open(_ context.Context, u *backend.URL) (*backend.Store, error) {
 		return nil, err
 	}
 	if u.Path == "" {
-		return nil, fmt.Errorf("%w: no file", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w: no file", driver.ErrInvalidOptions)
 	}
 	store := &Store{file: u.Path, now: func() int64 { return time.Now().UnixMicro() }}
 	if err := store.load(); err != nil {
@@ -41,31 +41,31 @@ type Store struct {
 	states map[string][]byte
 }
 
-var _ ratelimit.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
-// Take implements [ratelimit.Store].
-func (s *Store) Take(ctx context.Context, d ratelimit.Demand) (ratelimit.Result, error) {
-	var out [1]ratelimit.Result
-	err := s.TakeAll(ctx, []ratelimit.Demand{d}, out[:])
+// Take implements [driver.Store].
+func (s *Store) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	var out [1]driver.Result
+	err := s.TakeAll(ctx, []driver.Demand{d}, out[:])
 	return out[0], err
 }
 
-// TakeAll implements [ratelimit.Store].
+// TakeAll implements [driver.Store].
 func (s *Store) TakeAll(
-	ctx context.Context, ds []ratelimit.Demand, out []ratelimit.Result,
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
-	if err := ratelimit.CheckTakeAll(ctx, ds, out); err != nil {
+	if err := driver.CheckTakeAll(ctx, ds, out); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	for _, run := range []step{ratelimit.Demand.Peek, ratelimit.Demand.Step} {
+	for _, run := range []step{driver.Demand.Peek, driver.Demand.Step} {
 		admitted := true
 		for i, d := range ds {
 			next, keep, res := run(d, s.states[d.StoredKey()], now)
 			if keep < 0 {
-				return ratelimit.ErrCorruptState
+				return driver.ErrCorruptState
 			} else if keep > 0 {
 				s.states[d.StoredKey()] = next
 			}
@@ -79,8 +79,8 @@ func (s *Store) TakeAll(
 }
 
 type step func(
-	d ratelimit.Demand, state []byte, now int64,
-) ([]byte, time.Duration, ratelimit.Result)
+	d driver.Demand, state []byte, now int64,
+) ([]byte, time.Duration, driver.Result)
 
 func (s *Store) load() error {
 	s.states = make(map[string][]byte)

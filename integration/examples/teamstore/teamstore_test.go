@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/conformance"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 func TestConformance(t *testing.T) {
@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 		store := &Store{now: now, states: make(map[string][]byte)}
 		return conformance.Harness{
 			Store:  store,
-			Second: func(testing.TB) ratelimit.Store { return store },
+			Second: func(testing.TB) driver.Store { return store },
 		}
 	}, nil)
 }

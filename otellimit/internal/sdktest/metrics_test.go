@@ -21,6 +21,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/otellimit"
 )
@@ -141,14 +142,14 @@ type failing struct {
 	err error
 }
 
-func (f failing) Take(ctx context.Context, _ ratelimit.Demand) (ratelimit.Result, error) {
+func (f failing) Take(ctx context.Context, _ driver.Demand) (ratelimit.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return ratelimit.Result{}, fmt.Errorf("%w: %w", ratelimit.ErrUnavailable, err)
 	}
 	return f.res, f.err
 }
 
-func (f failing) TakeAll(context.Context, []ratelimit.Demand, []ratelimit.Result) error {
+func (f failing) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
 	return f.err
 }
 
@@ -251,9 +252,9 @@ func TestSourcesAndErrors(t *testing.T) {
 		{"deadline of the caller", failing{err: fmt.Errorf("%w: %w", ratelimit.ErrUnavailable,
 			context.DeadlineExceeded)}, ratelimit.FailClosed, passed,
 			"outcome=error", "deadline_exceeded"},
-		{"capacity", failing{err: ratelimit.ErrCapacity}, ratelimit.FailClosed, t.Context(),
+		{"capacity", failing{err: driver.ErrCapacity}, ratelimit.FailClosed, t.Context(),
 			"outcome=error", "capacity"},
-		{"corrupt", failing{err: ratelimit.ErrCorruptState}, ratelimit.FailOpen, t.Context(),
+		{"corrupt", failing{err: driver.ErrCorruptState}, ratelimit.FailOpen, t.Context(),
 			"outcome=error", "corrupt_state"},
 		{"denied", failing{err: fmt.Errorf("%w: %w", ratelimit.ErrUnavailable,
 			serverstore.ErrDenied)}, ratelimit.FailClosed, t.Context(),

@@ -1,4 +1,4 @@
-package ratelimit
+package driver
 
 import (
 	"errors"
@@ -28,10 +28,6 @@ var (
 	// the same state: the same key, limit name and algorithm name.
 	ErrDuplicateDemand = errors.New("ratelimit: two demands on one state")
 
-	// ErrQueueFull means that too many calls wait for a key already; see [Limiter.WaitN]. The store
-	// was not called.
-	ErrQueueFull = errors.New("ratelimit: too many calls wait for the key")
-
 	// ErrNoScript means that an algorithm has no [Script], which stores on servers need to run it.
 	// It wraps [errors.ErrUnsupported].
 	ErrNoScript = fmt.Errorf("ratelimit: algorithm has no script: %w", errors.ErrUnsupported)
@@ -60,3 +56,12 @@ var (
 	// recorded. [Limiter.Reset] removes the state. It wraps [ErrUnavailable].
 	ErrCorruptState = fmt.Errorf("%w: stored state is corrupt", ErrUnavailable)
 )
+
+// IsOutage reports whether err, which a store has returned, says that the store is unavailable: err
+// wraps [ErrUnavailable], but neither [ErrCapacity] nor [ErrCorruptState], which callers could
+// provoke to evade a limit. The error of a call whose own context has ended is no outage either;
+// that has to be checked on the context.
+func IsOutage(err error) bool {
+	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrCapacity) &&
+		!errors.Is(err, ErrCorruptState)
+}

@@ -1,4 +1,4 @@
-package ratelimit
+package driver
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ const (
 	SourceStore Source = iota // the store's state
 	SourceCache               // an earlier refusal of the store that still holds
 	SourceLocal               // the memory of this process, while the store is unavailable
-	SourceOpen                // the policy [FailOpen], while the store is unavailable
+	SourceOpen                // the policy FailOpen, while the store is unavailable
 
 	numSources
 )
@@ -42,10 +42,9 @@ type Result struct {
 	// as many units or more, and their Remaining, ResetAfter and At are not too high either. A
 	// decision from SourceLocal is about the share of the limit that this process has while the
 	// store is unavailable. One from SourceOpen was made by the policy alone: only its Limit is
-	// set, the other numbers are 0.
+	// set, the numbers are 0.
 	Source Source
-	// Limit is the Max of the limit that decided.
-	Limit int64
+	Limit  int64
 	// Remaining is the number of units that are free now, after the decision; never negative.
 	Remaining int64
 	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this
@@ -62,31 +61,4 @@ type Result struct {
 	// the decision. For an admission of SourceLocal it is no time at all. At of any other result is
 	// the time of the decision. After the clock has stepped back, this may be later than the clock.
 	At int64
-}
-
-// Binding returns the index of the result that decides for a demand under several limits: the
-// refusal with the longest RetryAfter or, if none is a refusal, the result with the least
-// Remaining. Ties go to the one with the least Remaining, then to the longest ResetAfter, then to
-// the first. It panics if results is empty.
-func Binding(results []Result) int {
-	best := 0
-	for i := 1; i < len(results); i++ {
-		if binds(results[i], results[best]) {
-			best = i
-		}
-	}
-	_ = results[best]
-	return best
-}
-
-func binds(a, b Result) bool {
-	switch {
-	case a.Allowed != b.Allowed:
-		return !a.Allowed
-	case a.RetryAfter != b.RetryAfter:
-		return a.RetryAfter > b.RetryAfter
-	case a.Remaining != b.Remaining:
-		return a.Remaining < b.Remaining
-	}
-	return a.ResetAfter > b.ResetAfter
 }
