@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"time"
 
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
@@ -47,7 +46,7 @@ func (l *Limiter) fill(c call, s *scratch) {
 func (l *Limiter) ask(ctx context.Context, c call, s *scratch) (err error) {
 	l.fill(c, s)
 	if len(s.demands) == 1 {
-		err = l.askOne(ctx, &s.demands[0], &s.results[0])
+		s.results[0], err = l.take(ctx, s.demands[0])
 	} else {
 		err = l.store.TakeAll(ctx, s.demands, s.results)
 	}
@@ -64,25 +63,17 @@ func (l *Limiter) ask(ctx context.Context, c call, s *scratch) (err error) {
 	return nil
 }
 
-// directStore is the direct form of a store: Take with the fields of the demand and of the result
-// as parameters. The compiler keeps these in registers. It keeps a struct of more than four words
-// in memory, where a copy of what was just written has to wait for the writes.
-type directStore interface {
-	TakeDirect(ctx context.Context, key string, a Algorithm, op driver.Op, n, stamp int64) (
-		allowed bool, source Source, limit, remaining int64,
-		retryAfter, resetAfter time.Duration, at int64, err error,
-	)
-}
-
-// askOne calls the store with one demand.
-func (l *Limiter) askOne(ctx context.Context, d *driver.Demand, res *Result) (err error) {
+// take calls the store with one demand.
+func (l *Limiter) take(ctx context.Context, d driver.Demand) (res Result, err error) {
 	if l.direct == nil {
-		*res, err = l.store.Take(ctx, *d)
-		return err
+		return l.store.Take(ctx, d)
 	}
-	res.Allowed, res.Source, res.Limit, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
-		l.direct.TakeDirect(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
-	return err
+	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
+		l.direct.TakeFields(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
+	if err == nil {
+		res.Limit = d.Algorithm.Limit()
+	}
+	return res, err
 }
 
 // admits reports whether the policy admits an op that the store has left undecided with err.
@@ -90,7 +81,7 @@ func (l *Limiter) admits(ctx context.Context, op driver.Op, err error) bool {
 	return l.policy == FailOpen && op <= driver.OpForce && driver.IsOutage(err) && !deadline.Passed(ctx)
 }
 
-func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l.Max} }
+func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l} }
 
 // release clears s and returns it to the pool. The key is memory of the caller, and a store may
 // leave results as they are when it fails.

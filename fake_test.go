@@ -40,7 +40,7 @@ func (a naiveLog) Step(
 			used += r.units
 		}
 	}
-	res := ratelimit.Result{Allowed: true, Limit: a.limit.Max, At: now}
+	res := ratelimit.Result{Allowed: true, Limit: a.limit, At: now}
 	written := true
 	switch d.Op {
 	case driver.OpTake, driver.OpPeek:

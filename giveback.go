@@ -34,7 +34,7 @@ func (l *Limiter) giveBack(ctx context.Context, c call, s *scratch) error {
 		return err
 	}
 	for i, limit := range l.limits {
-		s.results[i] = Result{Allowed: true, Limit: limit.Max}
+		s.results[i] = Result{Allowed: true, Limit: limit}
 	}
 	return nil
 }

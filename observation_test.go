@@ -53,7 +53,7 @@ func TestObservation(t *testing.T) {
 				t.Errorf("%s: %+v", m.name, o)
 			}
 			for i, res := range o.Results {
-				if !res.Allowed || res.Limit != limits[i].Max {
+				if !res.Allowed || res.Limit.Max != limits[i].Max {
 					t.Errorf("%s: result %d is %+v", m.name, i, res)
 				}
 			}
@@ -128,7 +128,8 @@ func TestObservationOpen(t *testing.T) {
 	}
 	o := r.seen[0]
 	if !o.Admitted() || o.Err != nil ||
-		o.Results[1] != (ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: 9}) {
+		o.Results[1] != (ratelimit.Result{
+			Allowed: true, Source: ratelimit.SourceOpen, Limit: minuteAndHour[1]}) {
 		t.Errorf("%+v", o)
 	}
 }

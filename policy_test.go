@@ -35,8 +35,8 @@ func (s failing) TakeAll(_ context.Context, _ []driver.Demand, out []ratelimit.R
 func TestPolicy(t *testing.T) {
 	beside := []ratelimit.Result{
 		{},
-		{Allowed: true, Limit: 99, Remaining: 98},
-		{Allowed: true, Source: ratelimit.SourceOpen, Limit: 99},
+		{Allowed: true, Limit: driver.Limit{Max: 99}, Remaining: 98},
+		{Allowed: true, Source: ratelimit.SourceOpen, Limit: driver.Limit{Max: 99}},
 	}
 	for _, tt := range []struct {
 		policy ratelimit.Policy
@@ -133,7 +133,8 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 	t.Helper()
 	want := ratelimit.Result{}
 	if open {
-		want = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: 7}
+		want = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen,
+			Limit: minuteAndHour[0]}
 	}
 	for name, ask := range map[string]func() (ratelimit.Result, error){
 		"Allow":     func() (ratelimit.Result, error) { return l.Allow(t.Context(), "k") },
@@ -167,7 +168,7 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 			t.Fatalf("%s: %+v, %v", name, each, err)
 		}
 		for i, res := range each {
-			want.Limit = minuteAndHour[i].Max
+			want.Limit.Max = minuteAndHour[i].Max
 			if res != want {
 				t.Errorf("%s: limit %d: %+v, want %+v", name, i, res, want)
 			}

@@ -65,7 +65,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/direct"
 )
 
 // A Limiter decides demands under one limit, or under several together, on one store. Limiters are
@@ -98,11 +97,11 @@ type Limiter struct {
 	observe    func(context.Context, Observation) // or nil
 	// single is the only algorithm, if there is neither an observer nor a shadow, else nil.
 	single   Algorithm
-	direct   directStore // of store, or nil
-	pool     *sync.Pool  // of *scratch
-	inFlight bool        // l limits calls in flight: units are held, not spent
-	shadow   *shadow     // or nil
-	waiting  *waitQueues // shared by all copies of a limiter
+	direct   driver.Taker // of store, or nil
+	pool     *sync.Pool   // of *scratch
+	inFlight bool         // l limits calls in flight: units are held, not spent
+	shadow   *shadow      // or nil
+	waiting  *waitQueues  // shared by all copies of a limiter
 }
 
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
@@ -135,7 +134,9 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	l.pool = &sync.Pool{New: func() any {
 		return &scratch{make([]driver.Demand, len(limits)), make([]Result, len(limits))}
 	}}
-	l.direct, _ = direct.Of(store).(directStore)
+	if d, ok := store.(driver.DirectStore); ok {
+		l.direct = d.Direct(store)
+	}
 	return l.WithObserver(nil), nil
 }
 
@@ -237,9 +238,9 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, 
 		return l.binding(ctx, take(key, n))
 	}
 	if l.direct != nil {
-		res.Allowed, res.Source, res.Limit, res.Remaining,
-			res.RetryAfter, res.ResetAfter, res.At, err =
-			l.direct.TakeDirect(ctx, key, l.single, driver.OpTake, n, 0)
+		res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
+			l.direct.TakeFields(ctx, key, l.single, driver.OpTake, n, 0)
+		res.Limit = l.limits[0]
 	} else {
 		res, err = l.store.Take(ctx, driver.Demand{Key: key, Algorithm: l.single, N: n})
 	}

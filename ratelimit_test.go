@@ -126,7 +126,7 @@ var methods = []struct {
 		}},
 	{"AllowEach", true, driver.OpTake,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
-			dst := []ratelimit.Result{{Limit: 77}}
+			dst := []ratelimit.Result{{Limit: driver.Limit{Max: 77}}}
 			got, err := l.AllowEach(ctx, key, n, dst)
 			if err != nil && !slices.Equal(got, dst) {
 				return errors.New("dst was changed by a call that failed")
@@ -140,7 +140,7 @@ var methods = []struct {
 		}},
 	{"PeekEach", true, driver.OpPeek,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
-			dst := []ratelimit.Result{{Limit: 77}}
+			dst := []ratelimit.Result{{Limit: driver.Limit{Max: 77}}}
 			got, err := l.PeekEach(ctx, key, n, dst)
 			if err != nil && !slices.Equal(got, dst) {
 				return errors.New("dst was changed by a call that failed")
@@ -283,8 +283,8 @@ func TestAllow(t *testing.T) {
 		default:
 			got, err = limiter.AllowN(t.Context(), "k", s.n)
 		}
-		want := ratelimit.Result{Allowed: s.allowed, Limit: 3, Remaining: s.remain,
-			RetryAfter: s.retry, ResetAfter: s.reset, At: clock.now()}
+		want := ratelimit.Result{Allowed: s.allowed, Limit: limiter.Limits()[0],
+			Remaining: s.remain, RetryAfter: s.retry, ResetAfter: s.reset, At: clock.now()}
 		if err != nil || got != want {
 			t.Fatalf("step %d: got %+v, %v\nwant %+v", i, got, err, want)
 		}
@@ -348,27 +348,28 @@ func TestSeveralLimits(t *testing.T) {
 		}
 	}
 
+	second, minute := limiter.Limits()[0], limiter.Limits()[1]
 	want(each(2), []ratelimit.Result{
-		{Allowed: true, Limit: 2, Remaining: 0, ResetAfter: time.Second},
-		{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: time.Minute},
+		{Allowed: true, Limit: second, Remaining: 0, ResetAfter: time.Second},
+		{Allowed: true, Limit: minute, Remaining: 1, ResetAfter: time.Minute},
 	})
 	want(each(1), []ratelimit.Result{ // the second refuses, and the minute keeps its unit
-		{Allowed: false, Limit: 2, RetryAfter: time.Second, ResetAfter: time.Second},
-		{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: time.Minute},
+		{Allowed: false, Limit: second, RetryAfter: time.Second, ResetAfter: time.Second},
+		{Allowed: true, Limit: minute, Remaining: 1, ResetAfter: time.Minute},
 	})
 	clock.advance(time.Second)
 	want(each(2), []ratelimit.Result{ // the minute refuses, and the second keeps both
-		{Allowed: true, Limit: 2, Remaining: 2},
-		{Allowed: false, Limit: 3, Remaining: 1, RetryAfter: 59 * time.Second,
+		{Allowed: true, Limit: second, Remaining: 2},
+		{Allowed: false, Limit: minute, Remaining: 1, RetryAfter: 59 * time.Second,
 			ResetAfter: 59 * time.Second},
 	})
 	want(each(0), []ratelimit.Result{
-		{Allowed: true, Limit: 2, Remaining: 2},
-		{Allowed: true, Limit: 3, Remaining: 1, ResetAfter: 59 * time.Second},
+		{Allowed: true, Limit: second, Remaining: 2},
+		{Allowed: true, Limit: minute, Remaining: 1, ResetAfter: 59 * time.Second},
 	})
 	want(each(1), []ratelimit.Result{
-		{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: time.Second},
-		{Allowed: true, Limit: 3, Remaining: 0, ResetAfter: time.Minute},
+		{Allowed: true, Limit: second, Remaining: 1, ResetAfter: time.Second},
+		{Allowed: true, Limit: minute, Remaining: 0, ResetAfter: time.Minute},
 	})
 
 	// Allow and Peek answer with the limit that binds.
@@ -378,8 +379,8 @@ func TestSeveralLimits(t *testing.T) {
 		"Peek":   func() (ratelimit.Result, error) { return limiter.Peek(t.Context(), "k") },
 	} {
 		res, err := call()
-		wantRes := ratelimit.Result{Limit: 3, RetryAfter: 59 * time.Second, ResetAfter: time.Minute,
-			At: clock.now()}
+		wantRes := ratelimit.Result{Limit: minute, RetryAfter: 59 * time.Second,
+			ResetAfter: time.Minute, At: clock.now()}
 		if err != nil || res != wantRes {
 			t.Errorf("%s: got %+v, %v; want %+v", name, res, err, wantRes)
 		}
@@ -413,7 +414,7 @@ func TestEachAppends(t *testing.T) {
 	} {
 		clock := newClock()
 		limiter := newLimiter(t, &mapStore{now: clock.now}, limits...)
-		first := ratelimit.Result{Limit: 77}
+		first := ratelimit.Result{Limit: driver.Limit{Max: 77}}
 		dst := make([]ratelimit.Result, 1, 8)
 		dst[0] = first
 		for _, call := range []struct {
@@ -439,7 +440,7 @@ func TestEachAppends(t *testing.T) {
 				t.Errorf("%s: dst had room and was not used", call.name)
 			}
 			for i, res := range got[1:] {
-				if !res.Allowed || res.Limit != limits[i].Max ||
+				if !res.Allowed || res.Limit.Max != limits[i].Max ||
 					res.Remaining != limits[i].Max-call.taken {
 					t.Errorf("%s: limit %v answered %+v", call.name, limits[i], res)
 				}

@@ -159,7 +159,7 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 			return nil, fmt.Errorf("%w: the claim would have more than %d units in all",
 				ErrInvalidDemand, driver.MaxUnits)
 		}
-		results[i] = Result{Allowed: true, Limit: c.Limiter.Max()}
+		results[i] = Result{Allowed: true, Limit: Limit{Max: c.Limiter.Max()}}
 		parts[i] = part{limiter: c.Limiter, call: call{op: driver.OpPeek, key: c.Key}}
 		if n[i] > 0 {
 			parts[i].op, parts[i].n = driver.OpTake, n[i]

@@ -140,7 +140,7 @@ func TestExtendEach(t *testing.T) {
 		results, err := r.ExtendEach(t.Context(), step.n...)
 		noErr(t, err)
 		for i, c := range r.Claims() {
-			if results[i].Allowed != step.allowed[i] || results[i].Limit != c.Limiter.Max() ||
+			if results[i].Allowed != step.allowed[i] || results[i].Limit.Max != c.Limiter.Max() ||
 				c.N != step.claimed[i] {
 				t.Errorf("extend by %d: claim %d: %+v, %d claimed", step.n, i, results[i], c.N)
 			}

@@ -16,7 +16,7 @@ func (l Log) Step(state []byte, now int64, d driver.Demand) (
 	if keep < 0 {
 		return nil, -1, driver.Result{}
 	}
-	res.Limit = l.params().max
+	res.Limit = l.Limit()
 	return next, keep, res
 }
 

@@ -45,7 +45,7 @@ func sum(records []record) (units int64) {
 
 func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Duration) {
 	limit, window := l.Limit().Max, l.Limit().Window.Microseconds()
-	res := driver.Result{Allowed: true, Limit: limit, Remaining: limit, At: now}
+	res := driver.Result{Allowed: true, Limit: l.Limit(), Remaining: limit, At: now}
 	if d.Op == driver.OpReset {
 		*m = naive{}
 		return res, 0

@@ -52,7 +52,7 @@ const (
 func (c Counter) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: c.limit.Max, Remaining: c.limit.Max, At: now}
+	res = driver.Result{Allowed: true, Limit: c.limit, Remaining: c.limit.Max, At: now}
 	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond

@@ -270,7 +270,7 @@ func fieldsEdge(quotas ...quota) edge {
 		limit := q.limit()
 		limit.Name = fmt.Sprint("limit", i+1)
 		items = append(items, headers.Item{Limit: limit, Result: ratelimit.Result{
-			Allowed: true, Limit: q.max, Remaining: q.max / 2, ResetAfter: 30 * time.Second}})
+			Allowed: true, Limit: ratelimit.Limit{Max: q.max}, Remaining: q.max / 2, ResetAfter: 30 * time.Second}})
 	}
 	header := http.Header{}
 	return edge{

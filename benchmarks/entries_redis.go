@@ -199,7 +199,7 @@ func openCachingValkey(addr string, q quota) (decider, error) {
 type admitting struct{}
 
 func (admitting) Take(_ context.Context, d driver.Demand) (ratelimit.Result, error) {
-	return ratelimit.Result{Allowed: true, Limit: d.N}, nil
+	return ratelimit.Result{Allowed: true, Limit: driver.Limit{Max: d.N}}, nil
 }
 
 func (admitting) TakeAll(_ context.Context, _ []driver.Demand, out []ratelimit.Result) error {

@@ -43,7 +43,7 @@ func (n numbered) Step(
 	default:
 		return nil, -1, driver.Result{}
 	}
-	res := driver.Result{Allowed: true, Limit: n.limit.Max,
+	res := driver.Result{Allowed: true, Limit: n.limit,
 		Remaining: n.limit.Max - int64(taken), At: now}
 	if d.Op != driver.OpTake {
 		return state, 0, res
@@ -125,7 +125,7 @@ func checkClockOrder(e *env, client func(*env, int) driver.Store) {
 				}
 				alg := ds[j].Algorithm
 				mine[alg] = append(mine[alg],
-					numberedTake{called, returned, res.Limit - res.Remaining, res.At})
+					numberedTake{called, returned, res.Limit.Max - res.Remaining, res.At})
 			}
 		}
 		mu.Lock()

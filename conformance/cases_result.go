@@ -91,9 +91,9 @@ func checkResetAfter(e *env) {
 func checkRemaining(e *env) {
 	key := e.key()
 	want := func(got driver.Result, limit, remaining int64) {
-		if got.Limit != limit || got.Remaining != remaining {
+		if got.Limit.Max != limit || got.Remaining != remaining {
 			e.fatalf("Limit and Remaining are %d and %d, want %d and %d",
-				got.Limit, got.Remaining, limit, remaining)
+				got.Limit.Max, got.Remaining, limit, remaining)
 		}
 	}
 	want(e.admit(take(key, e.named("l", 10), 4)), 10, 6)

@@ -115,7 +115,7 @@ func checkRefusalsAreResults(e *env) {
 	e.admit(take(key, a, 3))
 	for _, d := range []driver.Demand{take(key, a, 1), take(key, a, 3), peek(key, a, 2)} {
 		res, err := e.store.Take(e.ctx, d)
-		if err != nil || res.Allowed || res.Limit != 3 || res.Remaining != 0 {
+		if err != nil || res.Allowed || res.Limit.Max != 3 || res.Remaining != 0 {
 			e.fatalf("%v of %d beyond the limit returned %+v, %v", d.Op, d.N, res, err)
 		}
 	}

@@ -64,7 +64,7 @@ func checkAdmitsAll(e *env, ds []driver.Demand) {
 		for i, res := range e.all(ds...) {
 			limit := ds[i].Algorithm.Limit()
 			if want := limit.Max - round*ds[i].N; !res.Allowed || res.Remaining != want ||
-				res.Limit != limit.Max {
+				res.Limit.Max != limit.Max {
 				e.fatalf("demand %d of %d returned %+v, want %d remaining",
 					i, len(ds), res, want)
 			}
@@ -274,7 +274,7 @@ func checkOneReading(e *env) {
 func checkSlices(e *env) {
 	key := e.key()
 	a, b := e.named("a", 1000), e.named("b", 1000)
-	mark := driver.Result{At: -1, Limit: -1}
+	mark := driver.Result{At: -1, Limit: driver.Limit{Max: -1}}
 	var outs [][]driver.Result
 	admitted := int64(0)
 	for i := range 60 {

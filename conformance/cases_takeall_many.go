@@ -47,7 +47,7 @@ func checkAnyOrder(e *env, ds []driver.Demand) {
 		used++
 		for i, res := range e.all(asked...) {
 			limit := asked[i].Algorithm.Limit()
-			if !res.Allowed || res.Limit != limit.Max || res.Remaining != limit.Max-used {
+			if !res.Allowed || res.Limit.Max != limit.Max || res.Remaining != limit.Max-used {
 				e.fatalf("permutation %d: demand %d under %v returned %+v, want Remaining %d",
 					round, i, limit, res, limit.Max-used)
 			}
@@ -58,7 +58,7 @@ func checkAnyOrder(e *env, ds []driver.Demand) {
 // checkOut passes an out that is not zero, and slices that have more demands and results beyond
 // their ends.
 func checkOut(e *env) {
-	mark := driver.Result{Allowed: true, Source: driver.SourceOpen, Limit: -1, Remaining: -1,
+	mark := driver.Result{Allowed: true, Source: driver.SourceOpen, Limit: driver.Limit{Max: -1}, Remaining: -1,
 		RetryAfter: -1, ResetAfter: -1, At: -1}
 	for _, refused := range []bool{false, true} {
 		ds := e.limits(5)
@@ -74,7 +74,7 @@ func checkOut(e *env) {
 				e.fatalf("the store wrote beyond the end of out")
 			}
 			fits, limit := !refused || i != 1, ds[i].Algorithm.Limit().Max
-			if i < 3 && (res.Allowed != fits || res.Limit != limit || res.Remaining < 0 ||
+			if i < 3 && (res.Allowed != fits || res.Limit.Max != limit || res.Remaining < 0 ||
 				res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 ||
 				res.Source != driver.SourceStore) {
 				e.fatalf("result %d is %+v, want Allowed %t, Limit %d, SourceStore and no "+

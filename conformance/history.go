@@ -269,7 +269,7 @@ func outcome(d driver.Demand, res driver.Result) string {
 	case driver.OpGiveBack:
 		what += fmt.Sprintf(" to %d", d.At)
 	}
-	what += fmt.Sprintf(": %d of %d left", res.Remaining, res.Limit)
+	what += fmt.Sprintf(": %d of %d left", res.Remaining, res.Limit.Max)
 	if !res.Allowed {
 		what += fmt.Sprintf(", refused for %v", res.RetryAfter)
 	}

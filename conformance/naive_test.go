@@ -66,7 +66,7 @@ func (s *naiveState) earliest() int64 {
 func (a naive) Step(
 	state []byte, now int64, d driver.Demand,
 ) ([]byte, time.Duration, driver.Result) {
-	res := driver.Result{Allowed: true, Limit: a.limit.Max, Remaining: a.limit.Max, At: now}
+	res := driver.Result{Allowed: true, Limit: a.limit, Remaining: a.limit.Max, At: now}
 	if d.Op == driver.OpReset {
 		return nil, time.Duration(len(state)), res
 	}

@@ -123,7 +123,7 @@ type vandal struct {
 func (v vandal) Step(
 	_ []byte, now int64, d driver.Demand,
 ) ([]byte, time.Duration, driver.Result) {
-	return []byte(v.junk), time.Hour, driver.Result{Allowed: true, Limit: v.Limit().Max, At: now}
+	return []byte(v.junk), time.Hour, driver.Result{Allowed: true, Limit: v.Limit(), At: now}
 }
 
 // vandalSource writes the byte that args hold.

@@ -210,7 +210,7 @@ func newLimitState(l ratelimit.Limit, res ratelimit.Result) limitState {
 		WindowMS:     float64(l.Window.Microseconds()) / 1000,
 		Allowed:      res.Allowed,
 		Source:       res.Source.String(),
-		Limit:        res.Limit,
+		Limit:        res.Limit.Max,
 		Remaining:    res.Remaining,
 		RetryAfterMS: ceilMS(res.RetryAfter),
 		ResetAfterMS: ceilMS(res.ResetAfter),

@@ -199,9 +199,9 @@ func TestDemandPeek(t *testing.T) {
 		t.Fatalf("keep of a Force is %v", keep)
 	}
 	const later = now + 400_000
-	refused := driver.Result{Limit: 3, RetryAfter: 600 * time.Millisecond,
+	refused := driver.Result{Limit: driver.Limit{Max: 3}, RetryAfter: 600 * time.Millisecond,
 		ResetAfter: 600 * time.Millisecond, At: later}
-	always := driver.Result{Allowed: true, Limit: 3,
+	always := driver.Result{Allowed: true, Limit: driver.Limit{Max: 3},
 		ResetAfter: 600 * time.Millisecond, At: later}
 	tests := []struct {
 		d    driver.Demand

@@ -44,7 +44,8 @@ type Result struct {
 	// store is unavailable. One from SourceOpen was made by the policy alone: only its Limit is
 	// set, the numbers are 0.
 	Source Source
-	Limit  int64
+	// Limit is the limit that decided. From SourceLocal its Max is the share of this process.
+	Limit Limit
 	// Remaining is the number of units that are free now, after the decision; never negative.
 	Remaining int64
 	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this

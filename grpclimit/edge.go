@@ -198,7 +198,7 @@ func (e *edge) refusalOf(d *Decision) (r refusal) {
 			continue
 		}
 		limiter, limit := d.limit(i)
-		r.reduced = r.reduced && res.Source == ratelimit.SourceLocal && res.Limit < limit.Max
+		r.reduced = r.reduced && res.Source == ratelimit.SourceLocal && res.Limit.Max < limit.Max
 		most, description, delay := limit.Max, rate(limit.Max, limit.Window), res.RetryAfter
 		switch {
 		case e.blocks[limit.Name]:

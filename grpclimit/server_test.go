@@ -343,7 +343,7 @@ func TestServerDecisionInContext(t *testing.T) {
 				t.Errorf("decision %v %v, want %d results", d, ok, tt.results)
 			}
 			for _, res := range d.Results {
-				if !res.Allowed || res.Limit == 0 {
+				if !res.Allowed || res.Limit.Max == 0 {
 					t.Errorf("result %v", res)
 				}
 			}

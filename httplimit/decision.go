@@ -109,7 +109,7 @@ func (d Decision) reduced() bool {
 	for i := range d.Items {
 		it := &d.Items[i]
 		if !it.Result.Allowed && (it.Result.Source != ratelimit.SourceLocal ||
-			it.Result.Limit >= it.Limit.Max) {
+			it.Result.Limit.Max >= it.Limit.Max) {
 			return false
 		}
 	}

@@ -118,7 +118,7 @@ func TestRefuse(t *testing.T) {
 		return httplimit.Decision{Items: []headers.Item{
 			{Limit: ratelimit.PerDay("day", 9), Result: res, Unit: unit}}}
 	}
-	both := item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: 3})
+	both := item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: ratelimit.Limit{Max: 3}})
 	both.Items = append(both.Items, headers.Item{Limit: ratelimit.PerDay("other", 9),
 		Result: ratelimit.Result{RetryAfter: 1500 * time.Millisecond}})
 	for _, tt := range []struct {
@@ -132,7 +132,7 @@ func TestRefuse(t *testing.T) {
 			"1"},
 		{"in flight: not the end of the window", item(headers.ConcurrentRequests,
 			ratelimit.Result{RetryAfter: time.Hour}), 429, "1"},
-		{"a reduced share", item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: 3,
+		{"a reduced share", item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: ratelimit.Limit{Max: 3},
 			RetryAfter: 2 * time.Second}), 503, "2"},
 		{"a reduced share and a whole limit", both, 429, "2"},
 		{"unavailable", httplimit.Decision{Err: ratelimit.ErrOutcomeUnknown}, 503, "1"},

@@ -44,7 +44,7 @@ func left(t testing.TB, s driver.Store) time.Duration {
 	}
 	if out[1] != onBlock(t, s, driver.OpPeek, 1) || res.Allowed != out[1].Allowed ||
 		res.Allowed != (res.ResetAfter == 0) || res.ResetAfter != out[1].ResetAfter ||
-		res.Limit != blocking.Limit().Max || res.Allowed != (res.Remaining == res.Limit) {
+		res.Limit.Max != blocking.Limit().Max || res.Allowed != (res.Remaining == res.Limit.Max) {
 		t.Fatalf("%+v and %+v", res, out[1])
 	}
 	return res.ResetAfter

@@ -43,7 +43,7 @@ func charged(t *testing.T, s driver.Store) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Limit - res.Remaining
+	return res.Limit.Max - res.Remaining
 }
 
 // TestDegradedReservation: a reservation that was admitted locally is settled to the units used,

@@ -133,7 +133,7 @@ func TestDegradedShare(t *testing.T) {
 			t.Errorf("%d admitted locally, want a third of 8", n)
 		}
 		refused := ask(t, s, driver.OpPeek, "k", 1)
-		if refused.Allowed || refused.RetryAfter != time.Minute || refused.Limit != 2 ||
+		if refused.Allowed || refused.RetryAfter != time.Minute || refused.Limit.Max != 2 ||
 			refused.Remaining != 0 {
 			t.Errorf("peek: %+v", refused)
 		}
@@ -417,7 +417,7 @@ type caching struct {
 
 func (s *caching) TakeAll(_ context.Context, _ []driver.Demand, out []driver.Result) error {
 	for i := range out {
-		out[i] = driver.Result{Limit: 8}
+		out[i] = driver.Result{Limit: driver.Limit{Max: 8}}
 		if i < s.cached {
 			out[i].Source = driver.SourceCache
 		}

@@ -367,7 +367,7 @@ func (l *ledger) unexpired(o *debt) int64 {
 	if err != nil || res.Remaining == 0 { // forced units may be more than there is room for
 		return o.units
 	}
-	return min(o.units, (res.Limit-res.Remaining+l.instances-1)/l.instances)
+	return min(o.units, (res.Limit.Max-res.Remaining+l.instances-1)/l.instances)
 }
 
 // scale multiplies d's units by the number of instances. So d is decided on the whole limit as it
@@ -387,7 +387,7 @@ func (l *ledger) scale(d *driver.Demand) bool {
 // unscale returns the Result of a scaled demand in units of this process's share.
 func (l *ledger) unscale(d driver.Demand, res driver.Result) driver.Result {
 	if !isBlock(d.Algorithm) {
-		res.Limit /= l.instances
+		res.Limit.Max /= l.instances
 		res.Remaining /= l.instances
 	}
 	res.Source = driver.SourceLocal

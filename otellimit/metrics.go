@@ -176,7 +176,7 @@ func sourceOf(res ratelimit.Result) ratelimit.Source {
 
 // nearLimit reports whether at least 80 % of a limit are used.
 func nearLimit(res ratelimit.Result) bool {
-	return res.Source != ratelimit.SourceOpen && res.Remaining <= res.Limit/5
+	return res.Source != ratelimit.SourceOpen && res.Remaining <= res.Limit.Max/5
 }
 
 // classes are the classes of errors. An error comes before those that it wraps.

@@ -41,7 +41,7 @@ func refused(limit, key string) ratelimit.Observation {
 	return ratelimit.Observation{
 		Key: key, Op: driver.OpTake, N: 1,
 		Limits:  []ratelimit.Limit{{Name: limit, Max: 1, Window: time.Second}},
-		Results: []ratelimit.Result{{Limit: 1, RetryAfter: time.Second}},
+		Results: []ratelimit.Result{{Limit: driver.Limit{Max: 1}, RetryAfter: time.Second}},
 	}
 }
 

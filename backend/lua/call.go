@@ -40,7 +40,7 @@ type Call struct {
 type callDemand struct {
 	op     driver.Op
 	n, at  int64
-	max    int64
+	limit  driver.Limit
 	key    int // index in keys
 	script driver.Script
 	args   []int64
@@ -124,7 +124,7 @@ func (c *Call) ask(ds ...driver.Demand) error {
 		from := len(c.ints)
 		c.ints = append(c.ints, script.Args(c.ints[from:from], d)...)
 		c.demands = append(c.demands, callDemand{
-			op: d.Op, n: d.N, at: d.At, max: d.Algorithm.Limit().Max,
+			op: d.Op, n: d.N, at: d.At, limit: d.Algorithm.Limit(),
 			script: script, args: c.ints[from:], times: 1,
 		})
 	}

@@ -92,11 +92,11 @@ func TestCall(t *testing.T) {
 	if err := c.Results(reply, 0, out); err != nil {
 		t.Fatal(err)
 	}
-	if want := (driver.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: time.Minute,
+	if want := (driver.Result{Allowed: true, Limit: driver.Limit{Max: 2}, Remaining: 1, ResetAfter: time.Minute,
 		At: 7}); out[0] != want {
 		t.Errorf("got %+v, want %+v", out[0], want)
 	}
-	if want := (driver.Result{Limit: 9, Remaining: 3, RetryAfter: 5 * time.Microsecond,
+	if want := (driver.Result{Limit: driver.Limit{Max: 9}, Remaining: 3, RetryAfter: 5 * time.Microsecond,
 		ResetAfter: 6 * time.Microsecond, At: 8}); out[1] != want {
 		t.Errorf("got %+v, want %+v", out[1], want)
 	}
@@ -110,7 +110,7 @@ func TestCall(t *testing.T) {
 	}
 	short := packed(0, 1, 0, 60_000_000, 7)
 	if err := c.Results(short[:6]+short[6+replyInt:], 0, out[:1]); err != nil ||
-		out[0] != (driver.Result{Allowed: true, Limit: 2, Remaining: 1,
+		out[0] != (driver.Result{Allowed: true, Limit: driver.Limit{Max: 2}, Remaining: 1,
 			ResetAfter: time.Minute, At: 7}) {
 		t.Errorf("one admitted demand: %v, %+v", err, out[0])
 	}
@@ -195,7 +195,7 @@ func TestCallOfSame(t *testing.T) {
 		packed(0, 16, 0, 60, 7) +
 		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
 	allowed := func(remaining, reset, at int64) driver.Result {
-		return driver.Result{Allowed: true, Limit: 100, Remaining: remaining,
+		return driver.Result{Allowed: true, Limit: driver.Limit{Max: 100}, Remaining: remaining,
 			ResetAfter: time.Duration(reset) * time.Microsecond, At: at}
 	}
 	refused := func(remaining, retry, reset, at int64) driver.Result {
@@ -221,7 +221,7 @@ func TestCallOfSame(t *testing.T) {
 	for _, group := range []int{5, 1, 0, 2, 3, 4} {
 		out := make([]driver.Result, len(results[group]))
 		for i := range out {
-			out[i].Limit = 1 // as if it had been used before
+			out[i].Limit.Max = 1 // as if it had been used before
 		}
 		err := c.Results(reply, group, out)
 		if corrupt := group == 5; errors.Is(err, driver.ErrCorruptState) != corrupt ||
@@ -387,7 +387,7 @@ func FuzzReply(f *testing.F) {
 				t.Fatal(err)
 			}
 			for _, res := range out {
-				if res != (driver.Result{}) && res.Limit != 2 && res.Limit != 9 ||
+				if res != (driver.Result{}) && res.Limit.Max != 2 && res.Limit.Max != 9 ||
 					res.Remaining < 0 || res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 {
 					t.Fatalf("%x: %+v", reply, res)
 				}

@@ -134,7 +134,7 @@ func (p part) result(d *callDemand) (driver.Result, error) {
 	}
 	return driver.Result{
 		Allowed:    p.flags&replyRefused == 0,
-		Limit:      d.max,
+		Limit:      d.limit,
 		Remaining:  p.remaining,
 		RetryAfter: time.Duration(p.retry) * time.Microsecond,
 		ResetAfter: time.Duration(p.reset) * time.Microsecond,

@@ -64,7 +64,7 @@ func TestFailedGroups(t *testing.T) {
 		}
 		var limits []int64
 		for _, res := range out {
-			limits = append(limits, res.Limit)
+			limits = append(limits, res.Limit.Max)
 		}
 		if !slices.Equal(limits, want.limits) {
 			t.Errorf("group %d: limits %v, want %v", group, limits, want.limits)

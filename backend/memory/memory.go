@@ -52,7 +52,7 @@ type Store struct {
 	stopped chan struct{}
 }
 
-var _ driver.Store = (*Store)(nil)
+var _ driver.DirectStore = (*Store)(nil)
 
 // New returns an empty store; nil options are the zero Options. Close it when it is no longer
 // needed: a goroutine deletes its expired states. An error wraps [driver.ErrInvalidOptions].

@@ -169,7 +169,7 @@ func decide(
 	}
 	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter, out.At =
 		log.Decide(state, now, op, d.N, d.At)
-	out.Source, out.Limit = driver.SourceStore, log.Limit().Max
+	out.Source, out.Limit = driver.SourceStore, log.Limit()
 	return next, keep
 }
 

@@ -7,38 +7,39 @@ import (
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/direct"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // Take decides one demand. Errors are those of [driver.CheckTake], [driver.ErrCapacity],
 // [driver.ErrCorruptState] and [driver.ErrClosed].
 func (s *Store) Take(ctx context.Context, d driver.Demand) (res driver.Result, err error) {
-	res.Allowed, res.Source, res.Limit, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
-		(*directStore)(s).TakeDirect(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
+	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
+		(*taker)(s).TakeFields(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
+	if err == nil {
+		res.Limit = d.Algorithm.Limit()
+	}
 	return res, err
 }
 
-// directStore is the direct form of a Store.
-type directStore Store
-
-func init() {
-	direct.Of = func(store any) any {
-		if s, ok := store.(*Store); ok {
-			return (*directStore)(s)
-		}
-		return nil
+// Direct returns a Taker of s if outer is s itself.
+func (s *Store) Direct(outer driver.Store) driver.Taker {
+	if outer == driver.Store(s) {
+		return (*taker)(s)
 	}
+	return nil
 }
 
-// TakeDirect is Take with the fields of the demand and the result one by one, which fit registers.
-func (ds *directStore) TakeDirect(
+// taker is the direct form of a Store.
+type taker Store
+
+// TakeFields is Take with the fields of the demand and the result one by one, which fit registers.
+func (t *taker) TakeFields(
 	ctx context.Context, key string, a driver.Algorithm, op driver.Op, n, stamp int64,
 ) (
-	allowed bool, source driver.Source, limit, remaining int64,
+	allowed bool, source driver.Source, remaining int64,
 	retryAfter, resetAfter time.Duration, at int64, err error,
 ) {
-	s := (*Store)(ds)
+	s := (*Store)(t)
 	if ctx.Err() != nil {
 		return failed(driver.CheckTake(ctx, driver.Demand{})) // the error of an ended context
 	}
@@ -68,7 +69,7 @@ func (ds *directStore) TakeDirect(
 	log, isLog := a.(algorithm.Log)
 	if id == none || !isLog {
 		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
-		return words(s.takeAny(sh, hash, id, now, d))
+		return fieldsOf(s.takeAny(sh, hash, id, now, d))
 	}
 	var next []byte
 	var keep time.Duration
@@ -79,24 +80,22 @@ func (ds *directStore) TakeDirect(
 	} else if keep < 0 {
 		return failed(driver.ErrCorruptState)
 	}
-	limit = log.Limit().Max
-	return allowed, driver.SourceStore, limit, remaining, retryAfter, resetAfter, at, nil
+	return allowed, driver.SourceStore, remaining, retryAfter, resetAfter, at, nil
 }
 
-// words returns the fields of a result.
-func words(res driver.Result, err error) (
-	allowed bool, source driver.Source, limit, remaining int64,
+// fieldsOf returns the fields of a result.
+func fieldsOf(res driver.Result, err error) (
+	allowed bool, source driver.Source, remaining int64,
 	retryAfter, resetAfter time.Duration, at int64, _ error,
 ) {
-	return res.Allowed, res.Source, res.Limit, res.Remaining,
-		res.RetryAfter, res.ResetAfter, res.At, err
+	return res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err
 }
 
 func failed(err error) (
-	allowed bool, source driver.Source, limit, remaining int64,
+	allowed bool, source driver.Source, remaining int64,
 	retryAfter, resetAfter time.Duration, at int64, _ error,
 ) {
-	return words(driver.Result{}, err)
+	return fieldsOf(driver.Result{}, err)
 }
 
 // takeAny decides a demand of a key without a state, or of an algorithm other than the log. sh is

@@ -26,7 +26,7 @@ func (s *server) take(d driver.Demand, now int64) driver.Result {
 		peek.Op, peek.N, peek.At = driver.OpPeek, 1, 0
 		_, _, res := peek.Step(bytes.Clone(s.states[id]), now)
 		res.Allowed, res.RetryAfter = true, 0
-		res.Remaining = min(res.Limit, res.Remaining+d.N)
+		res.Remaining = min(res.Limit.Max, res.Remaining+d.N)
 		return res
 	}
 	next, keep, res := d.Step(bytes.Clone(s.states[id]), now)

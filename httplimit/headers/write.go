@@ -111,8 +111,8 @@ func AppendRateLimit(b []byte, items []Item) []byte {
 // quota returns the number of units that decided the request: the limit or, if a degraded store
 // decided, its share.
 func (it *Item) quota() int64 {
-	if it.Result.Source == ratelimit.SourceLocal && it.Result.Limit > 0 {
-		return it.Result.Limit
+	if it.Result.Source == ratelimit.SourceLocal && it.Result.Limit.Max > 0 {
+		return it.Result.Limit.Max
 	}
 	return it.Limit.Max
 }

@@ -13,12 +13,12 @@ import (
 )
 
 var (
-	admitted = ratelimit.Result{Allowed: true, Limit: 60, Remaining: 59,
+	admitted = ratelimit.Result{Allowed: true, Limit: ratelimit.Limit{Max: 60}, Remaining: 59,
 		ResetAfter: 59*time.Second + 1}
-	refused = ratelimit.Result{Limit: 60, RetryAfter: 10*time.Second - 1,
+	refused = ratelimit.Result{Limit: ratelimit.Limit{Max: 60}, RetryAfter: 10*time.Second - 1,
 		ResetAfter: time.Minute}
-	open  = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: 60}
-	local = ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: 15,
+	open  = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: ratelimit.Limit{Max: 60}}
+	local = ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: ratelimit.Limit{Max: 15},
 		Remaining: 14, ResetAfter: time.Second}
 )
 

@@ -96,5 +96,5 @@ func Recorded(t testing.TB, s ratelimit.Store, key string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Limit - res.Remaining
+	return res.Limit.Max - res.Remaining
 }

@@ -135,7 +135,7 @@ func (r *refusedTimed) comeAgain(t *testing.T, longest time.Duration) error {
 // takeRest checks that exactly the rest of the limit is free after first, an admission.
 func (r *refusedTimed) takeRest(t *testing.T, first ratelimit.Result) error {
 	d := r.d
-	d.N = first.Limit - d.N
+	d.N = first.Limit.Max - d.N
 	if res, err := r.store.Take(t.Context(), d); err != nil || !res.Allowed {
 		return fmt.Errorf("the rest of the limit got %+v, %v; want an admission", res, err)
 	}

@@ -56,7 +56,7 @@ func Example_plansFromYAML() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(plan, res.Allowed, res.Limit, res.Remaining)
+		fmt.Println(plan, res.Allowed, res.Limit.Max, res.Remaining)
 	}
 	// Output:
 	// free true 2 1

@@ -190,7 +190,7 @@ func used(t testing.TB, s ratelimit.Store, key string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int(res.Limit - res.Remaining)
+	return int(res.Limit.Max - res.Remaining)
 }
 
 // A failover is the loss of a primary under traffic.

@@ -257,7 +257,7 @@ func admittedOn(
 			if errors.Is(err, driver.ErrCorruptState) {
 				return admitted, false
 			}
-			if err != nil || res.Remaining < 0 || res.Remaining > res.Limit {
+			if err != nil || res.Remaining < 0 || res.Remaining > res.Limit.Max {
 				t.Fatalf("%v: got %+v, %v; want a decision of the log", op, res, err)
 			}
 			if res.Allowed && op == driver.OpTake {

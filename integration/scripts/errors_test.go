@@ -142,8 +142,8 @@ func stepFails(t *testing.T, s driver.Store, how string, wrote bool) {
 	for _, d := range append(pair, good) {
 		look := d
 		look.Op = driver.OpPeek
-		if res := clients.Ask(t, s, look); res.Limit-res.Remaining != callers/4*each {
-			t.Errorf("%d units recorded, want %d", res.Limit-res.Remaining, callers/4*each)
+		if res := clients.Ask(t, s, look); res.Limit.Max-res.Remaining != callers/4*each {
+			t.Errorf("%d units recorded, want %d", res.Limit.Max-res.Remaining, callers/4*each)
 		}
 	}
 	if want := how == "panics in Args"; (panics.Load() == callers/2*each) != want ||
@@ -272,7 +272,7 @@ func TestStepFailsInOrder(t *testing.T) {
 				t.Errorf("group %d: got %v, want %v", i, err, w.err)
 			}
 			for _, res := range w.out {
-				if (res.Limit == 0) != (w.err != nil) {
+				if (res.Limit.Max == 0) != (w.err != nil) {
 					t.Errorf("group %d: got %+v beside the error %v", i, res, err)
 				}
 			}

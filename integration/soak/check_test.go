@@ -320,7 +320,7 @@ func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
 	for i, res := range c.Results {
 		d := c.Demands[i]
 		if d.Op != driver.OpTake || res.Source != ratelimit.SourceCache ||
-			res.Limit != d.Limit.Max || res.Allowed != (res.RetryAfter <= 0) {
+			res.Limit.Max != d.Limit.Max || res.Allowed != (res.RetryAfter <= 0) {
 			return "the answer is not a refusal"
 		}
 	}

@@ -27,7 +27,7 @@ func (s *soakScript) add(
 	if d.N == 0 {
 		d.N = 1
 	}
-	res.Limit = d.Limit.Max
+	res.Limit.Max = d.Limit.Max
 	s.at += time.Millisecond
 	c := soakCall{Process: process, Worker: process, Call: s.at, Return: s.at + time.Microsecond,
 		Demands: []soakDemand{d}, Err: err}

@@ -89,7 +89,7 @@ func (s keeping) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, e
 	d.Op, d.N, d.At = driver.OpPeek, 1, 0
 	res, err := s.Store.Take(ctx, d)
 	if err == nil {
-		res.Allowed, res.RetryAfter, res.Remaining = true, 0, min(res.Limit, res.Remaining+n)
+		res.Allowed, res.RetryAfter, res.Remaining = true, 0, min(res.Limit.Max, res.Remaining+n)
 	}
 	return res, err
 }

@@ -135,7 +135,7 @@ func peekCharged(t *testing.T, l *ratelimit.Limiter, key string) (charged, at in
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Limit - res.Remaining, res.At
+	return res.Limit.Max - res.Remaining, res.At
 }
 
 // TestBudgetsOfProcesses: what happens to the reservations of a process that is killed, stopped, or

@@ -118,7 +118,7 @@ func (c *crowd) check(t *testing.T, hot bool, k int) (recorded, unknown int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorded = res.Limit - res.Remaining
+	recorded = res.Limit.Max - res.Remaining
 	admitted, unknown := told.admitted.Load(), told.unknown.Load()
 	if recorded < admitted || recorded > admitted+unknown || hot && recorded != hotLimit {
 		t.Errorf("key %d, hot %t: %d units recorded for %d acknowledged and %d of unknown outcome",

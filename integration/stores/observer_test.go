@@ -623,8 +623,8 @@ func observeSeveral(t *testing.T, s *observedServer) {
 						t.Errorf("got %+v, %v; want ErrUnavailable", res, err)
 					}
 				} else if want := []ratelimit.Result{
-					{Allowed: true, Source: fromOpen, Limit: limits[0].Limit().Max},
-					{Allowed: true, Source: fromOpen, Limit: limits[1].Limit().Max},
+					{Allowed: true, Source: fromOpen, Limit: limits[0].Limit()},
+					{Allowed: true, Source: fromOpen, Limit: limits[1].Limit()},
 				}; err != nil || !slices.Equal(res, want) {
 					t.Errorf("got %+v, %v; want %+v", res, err, want)
 				}

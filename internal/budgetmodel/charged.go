@@ -18,7 +18,7 @@ func Charged(t testing.TB, store driver.Store, limit driver.Limit, key string) i
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Limit - res.Remaining
+	return res.Limit.Max - res.Remaining
 }
 
 // Check fails t unless store, under each limit, holds at least the certain units of books and at

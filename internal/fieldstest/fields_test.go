@@ -39,7 +39,7 @@ func anyItem() *rapid.Generator[headers.Item] {
 			Result: driver.Result{
 				Allowed:    rapid.Bool().Draw(t, "allowed"),
 				Source:     driver.Source(rapid.Uint8Range(0, 3).Draw(t, "source")),
-				Limit:      anyInt().Draw(t, "limit"),
+				Limit:      driver.Limit{Max: anyInt().Draw(t, "limit")},
 				Remaining:  anyInt().Draw(t, "remaining"),
 				RetryAfter: anyDuration().Draw(t, "retryAfter"),
 				ResetAfter: anyDuration().Draw(t, "resetAfter"),
@@ -80,8 +80,8 @@ func expect(items []headers.Item) (policy, limits []entry) {
 		}
 		flight := it.Unit == headers.ConcurrentRequests
 		params := map[string]any{"q": clamp(it.Limit.Max)}
-		if it.Result.Source == driver.SourceLocal && it.Result.Limit > 0 {
-			params["q"] = clamp(it.Result.Limit)
+		if it.Result.Source == driver.SourceLocal && it.Result.Limit.Max > 0 {
+			params["q"] = clamp(it.Result.Limit.Max)
 		}
 		if it.Limit.Window > 0 && !flight {
 			params["w"] = ceil(it.Limit.Window)

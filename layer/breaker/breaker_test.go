@@ -77,7 +77,7 @@ func (s *inside) Take(ctx context.Context, d driver.Demand) (driver.Result, erro
 	if err != nil {
 		return driver.Result{}, err
 	}
-	return driver.Result{Allowed: true, Limit: 7, At: 1}, nil
+	return driver.Result{Allowed: true, Limit: driver.Limit{Max: 7}, At: 1}, nil
 }
 
 func (s *inside) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
@@ -313,7 +313,7 @@ type remembering struct {
 
 func (s *remembering) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if d.Op == driver.OpTake && s.take || d.Op == driver.OpPeek && s.peek {
-		return driver.Result{Source: driver.SourceCache, Limit: 7}, nil
+		return driver.Result{Source: driver.SourceCache, Limit: driver.Limit{Max: 7}}, nil
 	}
 	return s.inside.Take(ctx, d)
 }
@@ -322,7 +322,7 @@ func (s *remembering) TakeAll(
 	_ context.Context, _ []driver.Demand, out []driver.Result,
 ) error {
 	for i := range out {
-		out[i] = driver.Result{Limit: 7}
+		out[i] = driver.Result{Limit: driver.Limit{Max: 7}}
 		if i < s.all {
 			out[i].Source = driver.SourceCache
 		}

@@ -45,7 +45,7 @@ func (s *slow) Take(ctx context.Context, d driver.Demand) (driver.Result, error)
 	defer cancel()
 	select {
 	case <-time.After(latency):
-		return driver.Result{Allowed: true, Limit: 7, At: 1}, nil
+		return driver.Result{Allowed: true, Limit: driver.Limit{Max: 7}, At: 1}, nil
 	case <-within.Done():
 		return driver.Result{}, fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, within.Err())
 	}

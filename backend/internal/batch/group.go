@@ -65,7 +65,7 @@ func (g *Group) deliver(panicked any) {
 		switch {
 		case panicked != nil:
 			r.panic = panicked
-		case g.Err != nil && (len(g.Demands) > 1 || g.Results[i].Limit == 0):
+		case g.Err != nil && (len(g.Demands) > 1 || g.Results[i].Limit.Max == 0):
 			r.err = g.Err
 		case len(g.Demands) > 1:
 			copy(r.results, g.Results)

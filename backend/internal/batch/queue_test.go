@@ -353,7 +353,7 @@ func TestQueuePartlyCorrupt(t *testing.T) {
 func TestGroupMarkSent(t *testing.T) {
 	g := Group{
 		Demands:  []driver.Demand{demandOn("a", driver.OpTake, 1)},
-		Results:  []driver.Result{{Allowed: true, Limit: 1}},
+		Results:  []driver.Result{{Allowed: true, Limit: driver.Limit{Max: 1}}},
 		requests: []*request{{}},
 	}
 	if !g.markSent(new(batch)) || g.Times != 1 || g.Results[0] != (driver.Result{}) {

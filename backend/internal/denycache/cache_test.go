@@ -32,7 +32,7 @@ func other(key string, n int64) driver.Demand {
 }
 
 func refusedFor(retry time.Duration) driver.Result {
-	return driver.Result{Limit: 10, RetryAfter: retry, ResetAfter: 2 * retry}
+	return driver.Result{Limit: driver.Limit{Max: 10}, RetryAfter: retry, ResetAfter: 2 * retry}
 }
 
 // A request is in flight from a Cache to a server that the test plays.
@@ -469,7 +469,7 @@ func TestSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(serverstore.OpenOptions{CacheAge: time.Hour})
 		refused, free := refusedFor(time.Second), driver.Result{
-			Allowed: true, Limit: 100, Remaining: 7, ResetAfter: 2 * time.Millisecond, At: 5}
+			Allowed: true, Limit: driver.Limit{Max: 100}, Remaining: 7, ResetAfter: 2 * time.Millisecond, At: 5}
 		c.fill(sendGroups(c, groupOf(ds(3, 4)...)).reply(refused, free), refused, free)
 		time.Sleep(3 * time.Millisecond)
 		out := make([]driver.Result, 2)

@@ -50,5 +50,5 @@ func (b *budget) state(ctx context.Context) string {
 		return err.Error()
 	}
 	return fmt.Sprintf("%7d tokens are free, %3d calls are in flight",
-		results[0].Remaining, results[1].Limit-results[1].Remaining)
+		results[0].Remaining, results[1].Limit.Max-results[1].Remaining)
 }

@@ -223,8 +223,8 @@ func TestSourcesAndErrors(t *testing.T) {
 	cancel()
 	passed, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	cached := ratelimit.Result{Source: ratelimit.SourceCache, Limit: 5, RetryAfter: time.Second}
-	local := ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: 5, Remaining: 4}
+	cached := ratelimit.Result{Source: ratelimit.SourceCache, Limit: driver.Limit{Max: 5}, RetryAfter: time.Second}
+	local := ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: driver.Limit{Max: 5}, Remaining: 4}
 	for _, tt := range []struct {
 		name   string
 		store  failing
@@ -482,7 +482,7 @@ func TestTable(t *testing.T) {
 func everything(t *testing.T, m *otellimit.Metrics) {
 	t.Helper()
 	o := ratelimit.Observation{N: 1, Limits: []ratelimit.Limit{ratelimit.PerMinute("a", 5)},
-		Results: []ratelimit.Result{{Allowed: true, Limit: 5}}, Waited: 1}
+		Results: []ratelimit.Result{{Allowed: true, Limit: driver.Limit{Max: 5}}}, Waited: 1}
 	m.Observe(t.Context(), o)
 	m.ObserveShadow(t.Context(), o)
 	o.Err = ratelimit.ErrUnavailable
@@ -498,7 +498,7 @@ func everything(t *testing.T, m *otellimit.Metrics) {
 func BenchmarkObserve(b *testing.B) {
 	m, _ := newTest(b)
 	o := ratelimit.Observation{Limits: []ratelimit.Limit{ratelimit.PerMinute("a", 5)}, N: 1,
-		Results: []ratelimit.Result{{Allowed: true, Limit: 5, Remaining: 4}},
+		Results: []ratelimit.Result{{Allowed: true, Limit: driver.Limit{Max: 5}, Remaining: 4}},
 		Elapsed: time.Microsecond}
 	ctx := b.Context()
 	b.ReportAllocs()
