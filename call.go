@@ -118,7 +118,7 @@ func checkDistinct(algorithms []Algorithm) error {
 	for i, a := range algorithms {
 		for _, b := range algorithms[:i] {
 			if a.Limit().Name == b.Limit().Name && a.Name() == b.Name() {
-				return fmt.Errorf("%w: the limit name %q occurs twice", ErrDuplicateDemand, a.Limit().Name)
+				return fmt.Errorf("%w demand: the limit name %q occurs twice", ErrInvalid, a.Limit().Name)
 			}
 		}
 	}

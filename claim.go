@@ -32,9 +32,9 @@ type Claim struct {
 // claim. The observer of each limiter gets an [Observation] of its claim.
 //
 // Errors are those of [Limiter.AllowN], and these:
-//   - [ErrInvalidDemand]: there is no claim, a claim has no limiter, or the limiters are on
+//   - [ErrInvalid]: there is no claim, a claim has no limiter, or the limiters are on
 //     different stores.
-//   - [ErrDuplicateDemand]: two claims are on one history.
+//   - [ErrInvalid]: two claims are on one history.
 //   - [errors.ErrUnsupported]: the server cannot decide the keys together, such as Redis Cluster
 //     with keys of several hash slots. Nothing was taken.
 func AllowAll(ctx context.Context, claims ...Claim) ([]Result, error) {
@@ -69,12 +69,12 @@ func AllowAllEach(ctx context.Context, dst []Result, claims ...Claim) ([]Result,
 // fail before its deadline. Under [FailWait], which all limiters need, the first tries again.
 //
 // If the wait gave up after a refusal, WaitAllEach appends the results of that refusal. A claim on
-// a limiter of [NewInFlight] is an error that wraps [ErrInvalidDemand].
+// a limiter of [NewInFlight] is an error that wraps [ErrInvalid].
 func WaitAllEach(ctx context.Context, dst []Result, claims ...Claim) ([]Result, error) {
 	parts := make([]part, len(claims))
 	for i, c := range claims {
 		if c.Limiter != nil && c.Limiter.inFlight {
-			return dst, fmt.Errorf("%w: claim %d is on calls in flight", ErrInvalidDemand, i+1)
+			return dst, fmt.Errorf("%w demand: claim %d is on calls in flight", ErrInvalid, i+1)
 		}
 		parts[i] = part{limiter: c.Limiter, call: take(c.Key, c.N)}
 	}
@@ -208,14 +208,14 @@ func (p part) refusedByOther(parts []part) bool {
 // sharedStore returns the store of all parts.
 func sharedStore(parts []part) (Store, error) {
 	if len(parts) == 0 {
-		return nil, fmt.Errorf("%w: no claim", ErrInvalidDemand)
+		return nil, fmt.Errorf("%w demand: no claim", ErrInvalid)
 	}
 	for i, p := range parts {
 		if p.limiter == nil {
-			return nil, fmt.Errorf("%w: claim %d has no limiter", ErrInvalidDemand, i+1)
+			return nil, fmt.Errorf("%w demand: claim %d has no limiter", ErrInvalid, i+1)
 		}
 		if i > 0 && !sameStore(parts[0].limiter.store, p.limiter.store) {
-			return nil, fmt.Errorf("%w: claims 1 and %d are on different stores", ErrInvalidDemand,
+			return nil, fmt.Errorf("%w demand: claims 1 and %d are on different stores", ErrInvalid,
 				i+1)
 		}
 	}

@@ -82,19 +82,19 @@ func TestAllowAllErrors(t *testing.T) {
 		claims []ratelimit.Claim
 		want   error
 	}{
-		"no claim":   {nil, ratelimit.ErrInvalidDemand},
-		"no limiter": {[]ratelimit.Claim{{Key: "k", N: 1}}, ratelimit.ErrInvalidDemand},
+		"no claim":   {nil, ratelimit.ErrInvalid},
+		"no limiter": {[]ratelimit.Claim{{Key: "k", N: 1}}, ratelimit.ErrInvalid},
 		"no key": {[]ratelimit.Claim{{Limiter: b.requests, N: 1}},
-			ratelimit.ErrInvalidDemand},
-		"negative": {b.claims(1, -1), ratelimit.ErrInvalidDemand},
+			ratelimit.ErrInvalid},
+		"negative": {b.claims(1, -1), ratelimit.ErrInvalid},
 		"too many": {b.claims(4, 1), ratelimit.ErrExceedsLimit},
 		"one limit twice": {append(b.claims(1, 1), b.claims(1, 1)[0]),
-			ratelimit.ErrDuplicateDemand},
+			ratelimit.ErrInvalid},
 		"two stores": {append(b.claims(1, 1), other.claims(1, 1)[0]),
-			ratelimit.ErrInvalidDemand},
+			ratelimit.ErrInvalid},
 		"two stores in a type == cannot compare": {
 			[]ratelimit.Claim{{Limiter: odd, Key: "a", N: 1}, {Limiter: odd, Key: "b", N: 1}},
-			ratelimit.ErrInvalidDemand,
+			ratelimit.ErrInvalid,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestAllowAllEach(t *testing.T) {
 
 	dst := []ratelimit.Result{first}
 	results, err := ratelimit.AllowAllEach(t.Context(), dst)
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	if len(results) != 1 || results[0] != first {
 		t.Errorf("after an error: %+v", results)
 	}

@@ -48,11 +48,8 @@ var (
 	// was not called.
 	ErrQueueFull = errors.New("ratelimit: too many calls wait for the key")
 
-	ErrInvalidLimit    = driver.ErrInvalidLimit
-	ErrInvalidOptions  = driver.ErrInvalidOptions
-	ErrInvalidDemand   = driver.ErrInvalidDemand
-	ErrDuplicateDemand = driver.ErrDuplicateDemand
-	ErrExceedsLimit    = driver.ErrExceedsLimit
-	ErrUnavailable     = driver.ErrUnavailable
-	ErrOutcomeUnknown  = driver.ErrOutcomeUnknown
+	ErrInvalid        = driver.ErrInvalid
+	ErrExceedsLimit   = driver.ErrExceedsLimit
+	ErrUnavailable    = driver.ErrUnavailable
+	ErrOutcomeUnknown = driver.ErrOutcomeUnknown
 )

@@ -15,11 +15,8 @@ func TestErrorClasses(t *testing.T) {
 		err   error
 		wraps []error // of all errors below, those that it wraps beside itself
 	}{
-		{"ErrInvalidLimit", ratelimit.ErrInvalidLimit, nil},
-		{"ErrInvalidOptions", ratelimit.ErrInvalidOptions, nil},
-		{"ErrInvalidDemand", ratelimit.ErrInvalidDemand, nil},
+		{"ErrInvalid", ratelimit.ErrInvalid, nil},
 		{"ErrExceedsLimit", ratelimit.ErrExceedsLimit, nil},
-		{"ErrDuplicateDemand", ratelimit.ErrDuplicateDemand, nil},
 		{"ErrNoScript", driver.ErrNoScript, []error{errors.ErrUnsupported}},
 		{"ErrUnavailable", ratelimit.ErrUnavailable, nil},
 		{"ErrOutcomeUnknown", ratelimit.ErrOutcomeUnknown, []error{ratelimit.ErrUnavailable}},

@@ -10,14 +10,14 @@ import (
 // giveBack is decide for an OpGiveBack.
 func (l *Limiter) giveBack(ctx context.Context, c call, s *scratch) error {
 	if len(c.admission) != len(l.limits) {
-		return fmt.Errorf("%w: got %d results of an admission, want one for each of %d limits",
-			ErrInvalidDemand, len(c.admission), len(l.limits))
+		return fmt.Errorf("%w demand: got %d results of an admission, want one for each of %d limits",
+			ErrInvalid, len(c.admission), len(l.limits))
 	}
 	recorded := false
 	for _, res := range c.admission {
 		if !res.Allowed {
-			return fmt.Errorf("%w: the call was refused, so it has no units to give back",
-				ErrInvalidDemand)
+			return fmt.Errorf("%w demand: the call was refused, so it has no units to give back",
+				ErrInvalid)
 		}
 		recorded = recorded || res.At != 0
 	}

@@ -49,7 +49,7 @@ func (l *Limiter) InFlight() bool { return l.inFlight }
 type Lease struct{ reservation *Reservation }
 
 // TryAcquire takes one unit for key if one is free now. If none is free, the lease is not Allowed;
-// that is not an error. An error wraps [ErrInvalidOptions] if l was not made by [NewInFlight];
+// that is not an error. An error wraps [ErrInvalid] if l was not made by [NewInFlight];
 // other errors are those of [Limiter.AllowN].
 func (l *Limiter) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.checkInFlight(); err != nil {
@@ -84,8 +84,8 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 
 func (l *Limiter) checkInFlight() error {
 	if !l.inFlight {
-		return fmt.Errorf("%w: Acquire and TryAcquire need a limiter that NewInFlight made",
-			ErrInvalidOptions)
+		return fmt.Errorf("%w options: Acquire and TryAcquire need a limiter that NewInFlight made",
+			ErrInvalid)
 	}
 	return nil
 }

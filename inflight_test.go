@@ -87,7 +87,7 @@ func TestLeaseToken(t *testing.T) {
 	noErr(t, mustAcquire(t, calls).Release(t.Context()))
 	noErr(t, lease.Release(t.Context()))
 	_, err = lease.Token()
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 }
 
 // TestAcquireNeedsInFlight: Acquire and TryAcquire fail on a limiter of a rate.
@@ -95,12 +95,12 @@ func TestAcquireNeedsInFlight(t *testing.T) {
 	store := &mapStore{}
 	limiter := newLimiter(t, store, ratelimit.PerMinute("requests", 1))
 	_, err := limiter.Acquire(t.Context(), "k")
-	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	_, err = limiter.TryAcquire(t.Context(), "k")
-	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	wantCalls(t, store)
 	_, err = ratelimit.NewInFlight(nil)
-	wantErr(t, err, ratelimit.ErrInvalidOptions)
+	wantErr(t, err, ratelimit.ErrInvalid)
 }
 
 // TestReservationReleases: a reservation releases its calls in flight, whatever was used.

@@ -102,7 +102,7 @@ func TestObservationErrors(t *testing.T) {
 	}{
 		{"store", t.Context(), "k", cause, cause},
 		{"unavailable", t.Context(), "k", ratelimit.ErrUnavailable, ratelimit.ErrUnavailable},
-		{"no key", t.Context(), "", nil, ratelimit.ErrInvalidDemand},
+		{"no key", t.Context(), "", nil, ratelimit.ErrInvalid},
 		{"ended", ended, "k", nil, context.Canceled},
 	} {
 		for _, m := range methods {

@@ -35,16 +35,16 @@ func (p Policy) String() string {
 }
 
 // MarshalText returns "closed", "open" or "wait". For an unknown policy it returns an error that
-// wraps [ErrInvalidOptions].
+// wraps [ErrInvalid].
 func (p Policy) MarshalText() ([]byte, error) {
 	if p >= numPolicies {
-		return nil, fmt.Errorf("%w: unknown %v", ErrInvalidOptions, p)
+		return nil, fmt.Errorf("%w options: unknown %v", ErrInvalid, p)
 	}
 	return []byte(policyNames[p]), nil
 }
 
 // UnmarshalText reads what [Policy.MarshalText] writes. After an error, which wraps
-// [ErrInvalidOptions], p is unchanged.
+// [ErrInvalid], p is unchanged.
 func (p *Policy) UnmarshalText(text []byte) error {
 	for i, name := range policyNames {
 		if string(text) == name {
@@ -52,5 +52,5 @@ func (p *Policy) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: the policy %q is not closed, open or wait", ErrInvalidOptions, text)
+	return fmt.Errorf("%w options: the policy %q is not closed, open or wait", ErrInvalid, text)
 }

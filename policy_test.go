@@ -55,7 +55,7 @@ func TestPolicy(t *testing.T) {
 		{ratelimit.FailOpen, driver.ErrClosed, true},
 		{ratelimit.FailOpen, driver.ErrCorruptState, false},
 		{ratelimit.FailOpen, ratelimit.ErrExceedsLimit, false},
-		{ratelimit.FailOpen, ratelimit.ErrInvalidDemand, false},
+		{ratelimit.FailOpen, ratelimit.ErrInvalid, false},
 		{ratelimit.FailOpen, driver.ErrNoScript, false},
 		{ratelimit.FailOpen, errors.New("other"), false},
 		{ratelimit.FailWait, ratelimit.ErrOutcomeUnknown, false},
@@ -168,7 +168,7 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 			t.Fatalf("%s: %+v, %v", name, each, err)
 		}
 		for i, res := range each {
-			want.Limit.Max = minuteAndHour[i].Max
+			want.Limit = minuteAndHour[i]
 			if res != want {
 				t.Errorf("%s: limit %d: %+v, want %+v", name, i, res, want)
 			}
@@ -268,7 +268,7 @@ func TestPolicyText(t *testing.T) {
 		}
 	}
 	if text, err := ratelimit.Policy(9).MarshalText(); text != nil ||
-		!errors.Is(err, ratelimit.ErrInvalidOptions) {
+		!errors.Is(err, ratelimit.ErrInvalid) {
 		t.Errorf("MarshalText of an unknown policy = %q, %v", text, err)
 	}
 	if s := ratelimit.Policy(9).String(); s != "policy(9)" {
@@ -284,7 +284,7 @@ func FuzzPolicyText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		p := ratelimit.Policy(77)
 		if err := p.UnmarshalText([]byte(s)); err != nil {
-			if !errors.Is(err, ratelimit.ErrInvalidOptions) || p != 77 {
+			if !errors.Is(err, ratelimit.ErrInvalid) || p != 77 {
 				t.Fatalf("UnmarshalText(%q): %v, %v", s, p, err)
 			}
 			return

@@ -44,8 +44,8 @@
 // whether it admits a demand that the store leaves undecided.
 //
 // All other errors are returned before anything is recorded. They report a call that is wrong
-// whatever the state of the store ([ErrInvalidLimit], [ErrInvalidOptions], [ErrInvalidDemand],
-// [ErrExceedsLimit], [ErrDuplicateDemand], [ErrInvalidToken]), an algorithm or a combination of
+// whatever the state of the store ([ErrInvalid], [ErrInvalid], [ErrInvalid],
+// [ErrExceedsLimit], [ErrInvalid], [ErrInvalidToken]), an algorithm or a combination of
 // keys that the store does not support ([errors.ErrUnsupported]), a queue that is full
 // ([ErrQueueFull]), or a wait that gave up, which may return a refusal beside its error
 // ([Limiter.WaitN]).
@@ -79,7 +79,7 @@ import (
 // error, its Result is zero, except as described at [Limiter.WaitN].
 //
 // The errors of its methods wrap one of these:
-//   - [ErrInvalidDemand]: the key is empty, or n is negative or more than [driver.MaxUnits].
+//   - [ErrInvalid]: the key is empty, or n is negative or more than [driver.MaxUnits].
 //   - [ErrExceedsLimit]: n is more than [Limiter.Max], but not more than MaxUnits. Force and
 //     GiveBack accept a larger n.
 //   - [ErrUnavailable]: the demand is undecided. This includes a call whose context has ended.
@@ -107,15 +107,15 @@ type Limiter struct {
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
 //
 // Every limit needs a name, which together with the key identifies its history. An error wraps
-// [ErrInvalidLimit]; [ErrInvalidOptions] if there is no store or no algorithm, or if an algorithm
-// is nil or not comparable with ==; or [ErrDuplicateDemand] if two limits have the same name and
+// [ErrInvalid]; [ErrInvalid] if there is no store or no algorithm, or if an algorithm
+// is nil or not comparable with ==; or [ErrInvalid] if two limits have the same name and
 // algorithms of the same name.
 func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no store", ErrInvalid)
 	}
 	if len(algorithms) == 0 {
-		return nil, fmt.Errorf("%w: no limit", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no limit", ErrInvalid)
 	}
 	limits := make([]Limit, len(algorithms))
 	for i, a := range algorithms {
@@ -142,17 +142,17 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 
 func checkAlgorithm(a Algorithm) error {
 	if a == nil {
-		return fmt.Errorf("%w: an algorithm is nil", ErrInvalidOptions)
+		return fmt.Errorf("%w options: an algorithm is nil", ErrInvalid)
 	}
 	if !reflect.ValueOf(a).Comparable() {
-		return fmt.Errorf("%w: values of %T cannot be compared with ==", ErrInvalidOptions, a)
+		return fmt.Errorf("%w options: values of %T cannot be compared with ==", ErrInvalid, a)
 	}
 	if err := a.Validate(); err != nil {
 		return err
 	}
 	if l := a.Limit(); l.Name == "" {
-		return fmt.Errorf("%w: the limit %v has no name, and limits with the same name share a "+
-			"history: name it, as in ratelimit.PerMinute(\"login\", 60)", ErrInvalidLimit, l)
+		return fmt.Errorf("%w limit: the limit %v has no name, and limits with the same name share a "+
+			"history: name it, as in ratelimit.PerMinute(\"login\", 60)", ErrInvalid, l)
 	}
 	return nil
 }
@@ -194,16 +194,16 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 // A panic in shadow's store or algorithm does not end the process: shadow's observer gets it as a
 // [ShadowPanicError]. A panic in that observer is recovered and dropped.
 //
-// An error wraps [ErrInvalidOptions] if shadow is nil or has a shadow itself, or if both have a
+// An error wraps [ErrInvalid] if shadow is nil or has a shadow itself, or if both have a
 // limit of the same name, under algorithms of the same name: on one store, or on two that end at
 // one server, both would count in one history.
 func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
 	if shadow == nil || shadow.shadow != nil {
-		return nil, fmt.Errorf("%w: the shadow is nil or has a shadow itself", ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: the shadow is nil or has a shadow itself", ErrInvalid)
 	}
 	if err := checkDistinct(slices.Concat(l.algorithms, shadow.algorithms)); err != nil {
-		return nil, fmt.Errorf("%w: the limits of a shadow need other names: %w",
-			ErrInvalidOptions, err)
+		return nil, fmt.Errorf("%w options: the limits of a shadow need other names: %w",
+			ErrInvalid, err)
 	}
 	with := *l
 	with.shadow, with.single = newShadow(shadow), nil
@@ -349,7 +349,7 @@ func (l *Limiter) WaitEach(
 // keeps no records gives back only what still counts; its documentation says what that is.
 //
 // With n = 0, or for an admission of [SourceOpen], which recorded nothing, GiveBack does nothing.
-// An error wraps [ErrInvalidDemand], before any I/O, if there is not one result for each limit or
+// An error wraps [ErrInvalid], before any I/O, if there is not one result for each limit or
 // if one of them is a refusal. No policy applies: an error of the store is returned.
 func (l *Limiter) GiveBack(ctx context.Context, key string, n int64, admission ...Result) error {
 	_, err := l.binding(ctx, call{op: driver.OpGiveBack, key: key, n: n, admission: admission})

@@ -23,22 +23,22 @@ func TestNewErrors(t *testing.T) {
 		algorithms []ratelimit.Algorithm
 		want       error
 	}{
-		{"no store", nil, []ratelimit.Algorithm{second}, ratelimit.ErrInvalidOptions},
-		{"no limit", store, nil, ratelimit.ErrInvalidOptions},
-		{"nil algorithm", store, []ratelimit.Algorithm{second, nil}, ratelimit.ErrInvalidOptions},
+		{"no store", nil, []ratelimit.Algorithm{second}, ratelimit.ErrInvalid},
+		{"no limit", store, nil, ratelimit.ErrInvalid},
+		{"nil algorithm", store, []ratelimit.Algorithm{second, nil}, ratelimit.ErrInvalid},
 		{"values that cannot be compared", store, []ratelimit.Algorithm{uncomparable{second, nil}},
-			ratelimit.ErrInvalidOptions},
+			ratelimit.ErrInvalid},
 		{"Max zero", store, []ratelimit.Algorithm{naiveLog{ratelimit.PerSecond("second", 0)}},
-			ratelimit.ErrInvalidLimit},
+			ratelimit.ErrInvalid},
 		{"Window zero", store, []ratelimit.Algorithm{second,
-			naiveLog{ratelimit.Limit{Name: "l", Max: 1}}}, ratelimit.ErrInvalidLimit},
+			naiveLog{ratelimit.Limit{Name: "l", Max: 1}}}, ratelimit.ErrInvalid},
 		{"same name", store, []ratelimit.Algorithm{second,
-			naiveLog{ratelimit.PerDay("second", 20)}}, ratelimit.ErrDuplicateDemand},
+			naiveLog{ratelimit.PerDay("second", 20)}}, ratelimit.ErrInvalid},
 		{"no name", store, []ratelimit.Algorithm{naiveLog{ratelimit.PerSecond("", 10)}},
-			ratelimit.ErrInvalidLimit},
+			ratelimit.ErrInvalid},
 		{"second without a name", store,
 			[]ratelimit.Algorithm{second, naiveLog{ratelimit.PerDay("", 10)}},
-			ratelimit.ErrInvalidLimit},
+			ratelimit.ErrInvalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestNewErrors(t *testing.T) {
 // TestNewWantsNames: the error of a limit without a name says what to write.
 func TestNewWantsNames(t *testing.T) {
 	_, err := ratelimit.New(&mapStore{}, naiveLog{ratelimit.Limit{Max: 60, Window: time.Minute}})
-	wantErr(t, err, ratelimit.ErrInvalidLimit)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	for _, text := range []string{"60/1m0s has no name", `ratelimit.PerMinute("login", 60)`} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("the error %q does not say %q", err, text)
@@ -187,12 +187,12 @@ func TestValidationBeforeIO(t *testing.T) {
 		needN bool
 		want  []error
 	}{
-		{"empty key", t.Context(), "", 1, false, []error{ratelimit.ErrInvalidDemand}},
-		{"n negative", t.Context(), "k", -1, true, []error{ratelimit.ErrInvalidDemand}},
-		{"n least", t.Context(), "k", -1 << 63, true, []error{ratelimit.ErrInvalidDemand}},
+		{"empty key", t.Context(), "", 1, false, []error{ratelimit.ErrInvalid}},
+		{"n negative", t.Context(), "k", -1, true, []error{ratelimit.ErrInvalid}},
+		{"n least", t.Context(), "k", -1 << 63, true, []error{ratelimit.ErrInvalid}},
 		{"n beyond the limit", t.Context(), "k", 4, true, []error{ratelimit.ErrExceedsLimit}},
 		{"n beyond MaxUnits", t.Context(), "k",
-			driver.MaxUnits + 1, true, []error{ratelimit.ErrInvalidDemand}},
+			driver.MaxUnits + 1, true, []error{ratelimit.ErrInvalid}},
 		{"context ended", ended, "k",
 			1, false, []error{ratelimit.ErrUnavailable, context.Canceled}},
 	}

@@ -122,7 +122,7 @@ func (r *Reservation) Claims() []Claim {
 // reserved before stay reserved. An error leaves the reservation as it was, except that after
 // [ErrOutcomeUnknown] the units of the extension may stay charged until they leave the window.
 //
-// Errors are those of [AllowAll], and one that wraps [ErrInvalidDemand] if there is not one n for
+// Errors are those of [AllowAll], and one that wraps [ErrInvalid] if there is not one n for
 // each claim, or if the reservation was refused or is settled. The policies apply as in AllowAll.
 func (r *Reservation) Extend(ctx context.Context, n ...int64) (Result, error) {
 	results, err := r.ExtendEach(ctx, n...)
@@ -150,14 +150,14 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.settled {
-		return nil, fmt.Errorf("%w: the reservation is settled or was refused", ErrInvalidDemand)
+		return nil, fmt.Errorf("%w demand: the reservation is settled or was refused", ErrInvalid)
 	}
 	results, parts := make([]Result, len(n)), make([]part, len(n))
 	var asked []part
 	for i, c := range r.claims {
 		if c.N+n[i] > driver.MaxUnits {
-			return nil, fmt.Errorf("%w: the claim would have more than %d units in all",
-				ErrInvalidDemand, driver.MaxUnits)
+			return nil, fmt.Errorf("%w demand: the claim would have more than %d units in all",
+				ErrInvalid, driver.MaxUnits)
 		}
 		results[i] = Result{Allowed: true, Limit: Limit{Max: c.Limiter.Max()}}
 		parts[i] = part{limiter: c.Limiter, call: call{op: driver.OpPeek, key: c.Key}}
@@ -220,15 +220,15 @@ func (r *Reservation) record(parts []part) {
 // may stay charged until it leaves the window, and an excess may not be charged. When all is
 // settled, a further call does nothing.
 //
-// An error wraps [ErrInvalidDemand] if there is not one actual for each claim, if an actual is not
+// An error wraps [ErrInvalid] if there is not one actual for each claim, if an actual is not
 // between 0 and [driver.MaxUnits], or if the reservation was refused or replaced by its token.
 func (r *Reservation) Commit(ctx context.Context, actual ...int64) error {
 	if !r.Allowed() {
-		return fmt.Errorf("%w: the reservation was refused", ErrInvalidDemand)
+		return fmt.Errorf("%w demand: the reservation was refused", ErrInvalid)
 	}
 	if r.hasToken() {
-		return fmt.Errorf("%w: its token has replaced the reservation: settle the token",
-			ErrInvalidDemand)
+		return fmt.Errorf("%w demand: its token has replaced the reservation: settle the token",
+			ErrInvalid)
 	}
 	if len(actual) > 0 {
 		if err := r.check(actual); err != nil {
@@ -292,12 +292,12 @@ func giveBack(c Claim, n int64, admission []Result) part {
 
 func (r *Reservation) check(n []int64) error {
 	if len(n) != len(r.claims) {
-		return fmt.Errorf("%w: got %d numbers of units for %d claims", ErrInvalidDemand, len(n),
+		return fmt.Errorf("%w demand: got %d numbers of units for %d claims", ErrInvalid, len(n),
 			len(r.claims))
 	}
 	for _, n := range n {
 		if n < 0 || n > driver.MaxUnits {
-			return fmt.Errorf("%w: %d is not a number of units from 0 to %d", ErrInvalidDemand, n,
+			return fmt.Errorf("%w demand: %d is not a number of units from 0 to %d", ErrInvalid, n,
 				driver.MaxUnits)
 		}
 	}

@@ -74,11 +74,11 @@ func TestReserveRefused(t *testing.T) {
 	}
 	b.store.made()
 	noErr(t, r.Cancel(t.Context()))
-	wantErr(t, r.Commit(t.Context(), 1, 60), ratelimit.ErrInvalidDemand)
+	wantErr(t, r.Commit(t.Context(), 1, 60), ratelimit.ErrInvalid)
 	_, err = r.Extend(t.Context(), 0, 1)
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	_, err = r.Token()
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	wantCalls(t, b.store)
 	b.left(t, 1, 40)
 }
@@ -119,7 +119,7 @@ func TestExtend(t *testing.T) {
 	b.clock.advance(36 * time.Second) // the first 40 leave
 	b.left(t, 3, 90)
 	_, err := r.Extend(t.Context(), 0, 1)
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 }
 
 // TestExtendEach: each claim has its own result, even if another claim is refused.
@@ -158,12 +158,12 @@ func TestReservationArguments(t *testing.T) {
 	r := mustReserve(t, b.claims(1, 40)...)
 	b.store.made()
 	for _, n := range [][]int64{{1}, {1, 2, 3}, {1, -1}, {1, driver.MaxUnits + 1}} {
-		wantErr(t, r.Commit(t.Context(), n...), ratelimit.ErrInvalidDemand)
+		wantErr(t, r.Commit(t.Context(), n...), ratelimit.ErrInvalid)
 		_, err := r.Extend(t.Context(), n...)
-		wantErr(t, err, ratelimit.ErrInvalidDemand)
+		wantErr(t, err, ratelimit.ErrInvalid)
 	}
 	_, err := r.Extend(t.Context(), 0, driver.MaxUnits)
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	wantCalls(t, b.store)
 	noErr(t, r.Commit(t.Context(), 1, 10))
 	b.left(t, 2, 90)

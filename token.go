@@ -58,14 +58,14 @@ type tokenCharge struct {
 // used, and nothing detects it. If messages can be delivered more than once, remember which tokens
 // are settled.
 //
-// An error wraps [ErrInvalidDemand] if the reservation was refused or is settled, even if a
+// An error wraps [ErrInvalid] if the reservation was refused or is settled, even if a
 // settlement has failed. It wraps [ErrInvalidToken] if the token would be longer than 1 MiB, as
 // with keys of 700 KB or after thousands of extensions. After an error r can be settled as before.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.settled {
-		return "", fmt.Errorf("%w: the reservation is settled or was refused", ErrInvalidDemand)
+		return "", fmt.Errorf("%w demand: the reservation is settled or was refused", ErrInvalid)
 	}
 	t := token{Version: tokenVersion}
 	for _, c := range r.claims {

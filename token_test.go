@@ -48,7 +48,7 @@ func TestToken(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	_, err = resumed.Token()
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 }
 
 // TestTokenGarbage: a text that is not a token is an ErrInvalidToken and not a panic.
@@ -195,7 +195,7 @@ func cancelToken(t *testing.T, text string) bool {
 		t.Errorf("a token of a resumed reservation: %v", err)
 	}
 	if err := r.Cancel(t.Context()); err != nil {
-		wantErr(t, err, ratelimit.ErrDuplicateDemand) // of two claims on one history
+		wantErr(t, err, ratelimit.ErrInvalid) // of two claims on one history
 	}
 	for _, d := range store.asked {
 		if d.Op != driver.OpGiveBack || !says.gives(d) {
@@ -267,11 +267,11 @@ func TestTokenTakesOver(t *testing.T) {
 	text, err := r.Token()
 	noErr(t, err)
 	noErr(t, r.Cancel(t.Context()))
-	wantErr(t, r.Commit(t.Context(), 1, 10), ratelimit.ErrInvalidDemand)
+	wantErr(t, r.Commit(t.Context(), 1, 10), ratelimit.ErrInvalid)
 	_, err = r.Extend(t.Context(), 0, 1)
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	_, err = r.Token()
-	wantErr(t, err, ratelimit.ErrInvalidDemand)
+	wantErr(t, err, ratelimit.ErrInvalid)
 	b.left(t, 2, 60)
 	r, err = ratelimit.Resume(text, b.requests, b.tokens)
 	noErr(t, err)

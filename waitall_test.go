@@ -64,12 +64,12 @@ func TestWaitAllEachErrors(t *testing.T) {
 		claims []ratelimit.Claim
 		want   error
 	}{
-		{nil, ratelimit.ErrInvalidDemand},
-		{[]ratelimit.Claim{{Key: "k", N: 1}}, ratelimit.ErrInvalidDemand},
-		{[]ratelimit.Claim{{Limiter: inFlight, Key: "k", N: 1}}, ratelimit.ErrInvalidDemand},
+		{nil, ratelimit.ErrInvalid},
+		{[]ratelimit.Claim{{Key: "k", N: 1}}, ratelimit.ErrInvalid},
+		{[]ratelimit.Claim{{Limiter: inFlight, Key: "k", N: 1}}, ratelimit.ErrInvalid},
 		{[]ratelimit.Claim{{Limiter: l, Key: "k", N: 4}}, ratelimit.ErrExceedsLimit},
 		{[]ratelimit.Claim{{Limiter: l, Key: "k", N: 1}, {Limiter: l, Key: "k", N: 1}},
-			ratelimit.ErrDuplicateDemand},
+			ratelimit.ErrInvalid},
 	} {
 		if res, err := ratelimit.WaitAllEach(t.Context(), nil, tt.claims...); res != nil ||
 			!errors.Is(err, tt.want) {

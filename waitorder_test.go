@@ -348,7 +348,7 @@ func TestWaitInvalidBehindOthers(t *testing.T) {
 			want error
 		}{
 			{t.Context(), 2, ratelimit.ErrExceedsLimit},
-			{t.Context(), -1, ratelimit.ErrInvalidDemand},
+			{t.Context(), -1, ratelimit.ErrInvalid},
 			{ended, 1, context.Canceled},
 		} {
 			_, err := limiter.WaitN(tt.ctx, "k", tt.n)

@@ -90,7 +90,7 @@ func TestBlockValidate(t *testing.T) {
 		algorithm.Blocking("b", -time.Hour),
 		algorithm.Blocking("b", 1000*24*time.Hour),
 	} {
-		if _, err := ratelimit.New(stubStore{}, b); !errors.Is(err, driver.ErrInvalidLimit) {
+		if _, err := ratelimit.New(stubStore{}, b); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%v: %v", b, err)
 		}
 	}

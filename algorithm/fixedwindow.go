@@ -52,8 +52,8 @@ func (f Fixed) Validate() error {
 		return err
 	}
 	if f.offset < 0 || f.offset >= f.limit.Window {
-		return fmt.Errorf("%w: offset %v is not from 0 to less than the Window %v",
-			driver.ErrInvalidLimit, f.offset, f.limit.Window)
+		return fmt.Errorf("%w limit: offset %v is not from 0 to less than the Window %v",
+			driver.ErrInvalid, f.offset, f.limit.Window)
 	}
 	return nil
 }

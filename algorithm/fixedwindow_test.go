@@ -69,7 +69,7 @@ func TestFixedWindowInvalid(t *testing.T) {
 		"a negative offset": algorithm.FixedWindow(day).WithOffset(-1),
 		"a whole window":    algorithm.FixedWindow(day).WithOffset(24 * time.Hour),
 	} {
-		if err := a.Validate(); !errors.Is(err, driver.ErrInvalidLimit) {
+		if err := a.Validate(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

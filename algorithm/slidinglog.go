@@ -100,8 +100,8 @@ func (l Log) Validate() error {
 	}
 	p := l.params()
 	if r := p.resolution; r < time.Microsecond || r > p.window || r%time.Microsecond != 0 {
-		return fmt.Errorf("%w: Resolution %v is not a multiple of 1µs from 1µs to the Window",
-			driver.ErrInvalidLimit, r)
+		return fmt.Errorf("%w limit: Resolution %v is not a multiple of 1µs from 1µs to the Window",
+			driver.ErrInvalid, r)
 	}
 	return nil
 }

@@ -179,7 +179,7 @@ func TestSlidingLogValidate(t *testing.T) {
 		{Log{}, false},
 	} {
 		err := tc.log.Validate()
-		if (err == nil) != tc.ok || err != nil && !errors.Is(err, driver.ErrInvalidLimit) {
+		if (err == nil) != tc.ok || err != nil && !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%+v: got %v", tc.log, err)
 		}
 	}

@@ -90,7 +90,7 @@ func Schemes() []string {
 
 // Open returns the store that a URL names; see [URL]. It does not wait for a server; [Store.Probe]
 // checks whether it answers. ctx is only for the call of Open, not for the store. An error wraps
-// [driver.ErrInvalidOptions] if the URL is wrong, and is an [*UnknownSchemeError] if no imported
+// [driver.ErrInvalid] if the URL is wrong, and is an [*UnknownSchemeError] if no imported
 // package has registered its scheme. No error of Open or of the store contains the password of the
 // URL. Open is safe for concurrent use.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
@@ -125,7 +125,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 }
 
 // UnknownSchemeError is the error of [Open] for a URL whose scheme is not registered. It wraps
-// [driver.ErrInvalidOptions].
+// [driver.ErrInvalid].
 type UnknownSchemeError struct {
 	Scheme string   // of the URL
 	Known  []string // the registered ones, sorted
@@ -148,7 +148,7 @@ func (e *UnknownSchemeError) Error() string {
 		known = strings.Join(e.Known, ", ")
 	}
 	text := fmt.Sprintf("%v: no store is registered for the scheme %q; registered: %s. ",
-		driver.ErrInvalidOptions, e.Scheme, known)
+		driver.ErrInvalid, e.Scheme, known)
 	base, _, _ := strings.Cut(e.Scheme, "+")
 	if usual[base] != "" && !slices.Contains(e.Known, base) {
 		return text + fmt.Sprintf("Import %q to add it", importPath+usual[base])
@@ -157,4 +157,4 @@ func (e *UnknownSchemeError) Error() string {
 		importPath+"redis")
 }
 
-func (e *UnknownSchemeError) Unwrap() error { return driver.ErrInvalidOptions }
+func (e *UnknownSchemeError) Unwrap() error { return driver.ErrInvalid }

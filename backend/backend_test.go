@@ -53,7 +53,7 @@ func TestOpenMemory(t *testing.T) {
 		"memory:?max-keys=1&max-keys=1", "memory://host", "memory:path",
 	} {
 		s, err := backend.Open(t.Context(), url)
-		if s != nil || !errors.Is(err, driver.ErrInvalidOptions) {
+		if s != nil || !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, %v", url, s, err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestUnknownScheme(t *testing.T) {
 	} {
 		_, err := backend.Open(t.Context(), url)
 		var unknown *backend.UnknownSchemeError
-		if !errors.As(err, &unknown) || !errors.Is(err, driver.ErrInvalidOptions) ||
+		if !errors.As(err, &unknown) || !errors.Is(err, driver.ErrInvalid) ||
 			!slices.Contains(unknown.Known, "memory") ||
 			!strings.HasPrefix(url, unknown.Scheme+":") ||
 			!strings.Contains(err.Error(), "registered: ") ||

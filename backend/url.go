@@ -39,7 +39,7 @@ type param struct {
 	known       bool // the opener has read it
 }
 
-// ParseURL parses a URL. An error wraps [driver.ErrInvalidOptions] and quotes no part of the
+// ParseURL parses a URL. An error wraps [driver.ErrInvalid] and quotes no part of the
 // URL, since any part may belong to a password with unencoded characters.
 func ParseURL(raw string) (*URL, error) {
 	scheme, rest := raw, ""
@@ -85,8 +85,8 @@ func ParseURL(raw string) (*URL, error) {
 }
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: the URL of the store: "+format,
-		append([]any{driver.ErrInvalidOptions}, args...)...)
+	return fmt.Errorf("%w options: the URL of the store: "+format,
+		append([]any{driver.ErrInvalid}, args...)...)
 }
 
 // setAuthority sets what stands between // and the path.
@@ -243,7 +243,7 @@ func (u *URL) Invalid(name, why string) {
 	u.wrong = append(u.wrong, fmt.Sprintf("parameter %q: %s", name, why))
 }
 
-// Check returns an error that wraps [driver.ErrInvalidOptions] if u has a parameter that was not
+// Check returns an error that wraps [driver.ErrInvalid] if u has a parameter that was not
 // read, that is given twice, or whose value is wrong. It names the parameter. If u has a parameter
 // for a password it does not name those that were not read: their names may be the rest of a
 // password.

@@ -60,8 +60,8 @@ func TestParseURL(t *testing.T) {
 	} {
 		u, err := backend.ParseURL(raw)
 		if want.scheme == "" {
-			if !errors.Is(err, driver.ErrInvalidOptions) || u != nil {
-				t.Errorf("%q: %v, %v; want ErrInvalidOptions", raw, u, err)
+			if !errors.Is(err, driver.ErrInvalid) || u != nil {
+				t.Errorf("%q: %v, %v; want ErrInvalid", raw, u, err)
 			}
 			continue
 		}
@@ -107,7 +107,7 @@ func TestParams(t *testing.T) {
 				all && (n != 3 || d != 5*time.Millisecond || s != "a&b=c") {
 				t.Errorf("%s: %d %t, %v %t, %q %t, %v", query, n, okN, d, okD, s, okS, err)
 			}
-		case !errors.Is(err, driver.ErrInvalidOptions) || !strings.Contains(err.Error(), want):
+		case !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want):
 			t.Errorf("%s: %v", query, err)
 		case strings.Contains(err.Error(), "marked"), strings.Contains(err.Error(), `"word"`):
 			t.Errorf("%s: a value is shown: %v", query, err)

@@ -60,8 +60,8 @@ func (e *env) wantCheck(what string, got, want error) {
 	if got == nil || got.Error() != want.Error() {
 		e.fatalf("%s returned the error %v, want %q", what, got, want)
 	}
-	for _, kind := range []error{driver.ErrInvalidDemand, driver.ErrInvalidLimit,
-		driver.ErrExceedsLimit, driver.ErrDuplicateDemand,
+	for _, kind := range []error{driver.ErrInvalid, driver.ErrInvalid,
+		driver.ErrExceedsLimit, driver.ErrInvalid,
 		driver.ErrUnavailable, driver.ErrOutcomeUnknown, context.Canceled,
 		context.DeadlineExceeded} {
 		if errors.Is(got, kind) != errors.Is(want, kind) {

@@ -22,7 +22,7 @@ var resultRules = []rule{
 	{name: "result/remaining",
 		says: "Remaining is the number of units that are free now, after the decision; never " +
 			"negative. " +
-			"Limit is the Max of the limit that decided.", check: checkRemaining},
+			"Limit is the limit that decided.", check: checkRemaining},
 	{name: "result/at",
 		says: "At of an admission identifies its record, for a later OpGiveBack; it need not be " +
 			"the time of the decision. At of any other result is the time of the decision. After " +
@@ -89,19 +89,19 @@ func checkResetAfter(e *env) {
 }
 
 func checkRemaining(e *env) {
-	key := e.key()
-	want := func(got driver.Result, limit, remaining int64) {
-		if got.Limit.Max != limit || got.Remaining != remaining {
-			e.fatalf("Limit and Remaining are %d and %d, want %d and %d",
-				got.Limit.Max, got.Remaining, limit, remaining)
+	key, ten, three := e.key(), e.named("l", 10), e.named("l", 3)
+	want := func(got driver.Result, a driver.Algorithm, remaining int64) {
+		if got.Limit != a.Limit() || got.Remaining != remaining {
+			e.fatalf("Limit and Remaining are %v and %d, want %v and %d",
+				got.Limit, got.Remaining, a.Limit(), remaining)
 		}
 	}
-	want(e.admit(take(key, e.named("l", 10), 4)), 10, 6)
-	want(e.admit(peek(key, e.named("l", 10), 6)), 10, 6)
-	want(e.refuse(take(key, e.named("l", 10), 7)), 10, 6)
-	want(e.refuse(take(key, e.named("l", 3), 1)), 3, 0)
-	want(e.admit(force(key, e.named("l", 3), 1)), 3, 0)
-	want(e.admit(take(key, e.named("l", 10), 5)), 10, 0)
+	want(e.admit(take(key, ten, 4)), ten, 6)
+	want(e.admit(peek(key, ten, 6)), ten, 6)
+	want(e.refuse(take(key, ten, 7)), ten, 6)
+	want(e.refuse(take(key, three, 1)), three, 0)
+	want(e.admit(force(key, three, 1)), three, 0)
+	want(e.admit(take(key, ten, 5)), ten, 0)
 }
 
 func checkAt(e *env) {

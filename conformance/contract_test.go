@@ -22,6 +22,7 @@ var elsewhere = []string{
 	"An empty state is a key without", // every first operation on a key
 	"Allowed reports whether",         // every case
 	"A decision from SourceLocal is",  // of package layer
+	"From SourceLocal its Max",        // of package layer
 	"For an admission of SourceLocal", // of package layer
 	"It is the contract for authors",  // which says who reads it
 	"After an error out holds no",     // which binds callers

@@ -19,7 +19,7 @@ var errorFaults = []fault{
 		) error {
 			if slices.ContainsFunc(ds,
 				func(d driver.Demand) bool { return d.Algorithm == nil }) {
-				return driver.ErrInvalidDemand
+				return driver.ErrInvalid
 			}
 			return ctx.Err()
 		}}},
@@ -28,7 +28,7 @@ var errorFaults = []fault{
 			ctx context.Context, ds []driver.Demand, out []driver.Result,
 		) error {
 			err := validate(ctx, ds, out)
-			if errors.Is(err, driver.ErrDuplicateDemand) {
+			if errors.Is(err, driver.ErrInvalid) {
 				return nil
 			}
 			return err

@@ -389,7 +389,7 @@ func TestUndecided(t *testing.T) {
 					request(http.MethodPost, path, `{"key":"secret-key"}`), tt.status)
 				var want any
 				if tt.typ != "" {
-					want = "https://pkg.go.dev/github.com/truewindow/ratelimit#" + tt.typ
+					want = "https://pkg.go.dev/github.com/truewindow/ratelimit/driver#" + tt.typ
 				}
 				if p["type"] != want {
 					t.Errorf("type %v, want %v", p["type"], want)

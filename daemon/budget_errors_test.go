@@ -160,7 +160,7 @@ func TestBudgetValues(t *testing.T) {
 		{"n exceeds the calls", "/v1/reserve", of("calls 3"), 422, "ErrExceedsLimit"},
 		{"n of a block", "/v1/reserve", of("blocked 1"), 422, "wrong-kind"},
 		{"unknown limit", "/v1/reserve", of("secret-key"), 422, "ErrUnknownLimit"},
-		{"one budget twice", "/v1/reserve", of("tokens, tokens"), 422, "ErrDuplicateDemand"},
+		{"one budget twice", "/v1/reserve", of("tokens, tokens"), 422, "ErrInvalid"},
 		{"calls without a token", "/v1/take-all", of("calls"), 422, "wrong-kind"},
 
 		{"force of nothing", "/v1/force", one("tokens", `"n":0`), 400, "invalid-request"},

@@ -21,9 +21,9 @@ func unprocessable(typ, title, detail string) *problem.Problem {
 }
 
 var (
-	duplicateClaims = unprocessable(errorDocs+"ErrDuplicateDemand",
+	duplicateClaims = unprocessable(driverDocs+"ErrInvalid",
 		"Two claims on one limit and key", "Two claims name the same limit and key.")
-	tooManyUnits = unprocessable(errorDocs+"ErrInvalidDemand", "Too many units",
+	tooManyUnits = unprocessable(driverDocs+"ErrInvalid", "Too many units",
 		fmt.Sprintf("A claim would have more than %d units in all.", driver.MaxUnits))
 	notTogether = unprocessable(problemDocs+"claims-not-together", "Claims not decided together",
 		"The store cannot decide these claims together: on a cluster they need the same key, or "+
@@ -50,20 +50,20 @@ var (
 		Detail: "Too many requests wait for this key already. Nothing was recorded.",
 	}
 	corruptBudget = &problem.Problem{
-		Type: errorDocs + "ErrCorruptState", Title: "Stored state is corrupt",
+		Type: driverDocs + "ErrCorruptState", Title: "Stored state is corrupt",
 		Status: http.StatusServiceUnavailable,
 		Detail: "The stored state of a key of this request cannot be read. Nothing was recorded. " +
 			"POST /v1/reset with the limit and the key removes it.",
 	}
 	unknownSettlement = &problem.Problem{
-		Type: errorDocs + "ErrOutcomeUnknown", Title: "Outcome unknown",
+		Type: driverDocs + "ErrOutcomeUnknown", Title: "Outcome unknown",
 		Status: http.StatusServiceUnavailable,
 		Detail: "The store did not answer in time, so the token may be settled or not. Send it " +
 			"again: nothing is settled twice. At worst its units stay charged until they leave " +
 			"the window.",
 	}
 	unavailableSettlement = &problem.Problem{
-		Type: errorDocs + "ErrUnavailable", Title: "Store unavailable",
+		Type: driverDocs + "ErrUnavailable", Title: "Store unavailable",
 		Status: http.StatusServiceUnavailable,
 		Detail: "The store is unavailable. Nothing was settled; send the token again.",
 	}
@@ -92,9 +92,7 @@ func (a *api) failClaims(
 	w http.ResponseWriter, r *http.Request, err error, claims ...ratelimit.Claim,
 ) {
 	switch {
-	case errors.Is(err, ratelimit.ErrDuplicateDemand):
-		duplicateClaims.Write(w)
-	case errors.Is(err, ratelimit.ErrInvalidDemand):
+	case errors.Is(err, ratelimit.ErrInvalid):
 		tooManyUnits.Write(w)
 	case errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, driver.ErrNoScript):
 		notTogether.Write(w)

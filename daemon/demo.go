@@ -33,8 +33,8 @@ type demoCmd struct {
 // Validate is called by kong when it has parsed the command line.
 func (c *demoCmd) Validate() error {
 	if l := c.Limit; l.Max > demoMaxUnits || l.Window < demoMinWindow || l.Window > demoMaxWindow {
-		return fmt.Errorf("%w: the demonstration takes at most %d units in a window of %v to %v",
-			ratelimit.ErrInvalidLimit, demoMaxUnits, demoMinWindow, demoMaxWindow)
+		return fmt.Errorf("%w limit: the demonstration takes at most %d units in a window of %v to %v",
+			ratelimit.ErrInvalid, demoMaxUnits, demoMinWindow, demoMaxWindow)
 	}
 	return nil
 }

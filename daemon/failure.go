@@ -16,8 +16,11 @@ import (
 // it is the type of a problem.
 const errorDocs = "https://pkg.go.dev/github.com/truewindow/ratelimit#"
 
+// driverDocs is errorDocs of the errors that stores return.
+const driverDocs = "https://pkg.go.dev/github.com/truewindow/ratelimit/driver#"
+
 var exceedsLimit = problem.Problem{
-	Type:   errorDocs + "ErrExceedsLimit",
+	Type:   driverDocs + "ErrExceedsLimit",
 	Title:  "Demand exceeds the limit",
 	Status: http.StatusUnprocessableEntity,
 	Detail: `"n" exceeds one of the limits, so it can never be admitted.`,
@@ -29,24 +32,24 @@ var undecided = []struct {
 	problem problem.Problem
 }{
 	{ratelimit.ErrOutcomeUnknown, problem.Problem{
-		Type:  errorDocs + "ErrOutcomeUnknown",
+		Type:  driverDocs + "ErrOutcomeUnknown",
 		Title: "Outcome unknown",
 		Detail: "The store did not answer in time. The demand may have been recorded; sending it " +
 			"again may count it twice.",
 	}},
 	{driver.ErrCapacity, problem.Problem{
-		Type:   errorDocs + "ErrCapacity",
+		Type:   driverDocs + "ErrCapacity",
 		Title:  "No room for another key",
 		Detail: "The store holds the largest number of keys it may hold. Nothing was recorded.",
 	}},
 	{driver.ErrCorruptState, problem.Problem{
-		Type:  errorDocs + "ErrCorruptState",
+		Type:  driverDocs + "ErrCorruptState",
 		Title: "Stored state is corrupt",
 		Detail: "The stored state of this key cannot be read. Nothing was recorded; " +
 			"POST /v1/reset removes it.",
 	}},
 	{ratelimit.ErrUnavailable, problem.Problem{
-		Type:   errorDocs + "ErrUnavailable",
+		Type:   driverDocs + "ErrUnavailable",
 		Title:  "Store unavailable",
 		Detail: "The store is unavailable. Nothing was recorded.",
 	}},

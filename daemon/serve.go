@@ -151,7 +151,7 @@ func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error)
 		algorithms[i] = algorithm.SlidingLog(named(l))
 	}
 	limiter, err := ratelimit.New(store, algorithms...)
-	if errors.Is(err, ratelimit.ErrDuplicateDemand) {
+	if errors.Is(err, ratelimit.ErrInvalid) {
 		return nil, fmt.Errorf("%w; each limit needs its own name: --limit NAME=MAX/WINDOW; "+
 			"without one, its window is its name", err)
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// CheckTake returns nil if a store may decide d. Otherwise the error wraps [ErrInvalidDemand],
-// [ErrInvalidLimit] or [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's
+// CheckTake returns nil if a store may decide d. Otherwise the error wraps [ErrInvalid],
+// [ErrInvalid] or [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's
 // error. Of the limit it checks only whether Max and Window are in range. Stores call it at the
 // beginning of Take.
 func CheckTake(ctx context.Context, d Demand) error {
@@ -17,15 +17,15 @@ func CheckTake(ctx context.Context, d Demand) error {
 	return d.check()
 }
 
-// CheckTakeAll is [CheckTake] for all of ds, for TakeAll. It also returns [ErrDuplicateDemand] if
-// two demands are on one state, and [ErrInvalidDemand] if ds is empty or out has another length.
+// CheckTakeAll is [CheckTake] for all of ds, for TakeAll. It also returns [ErrInvalid] if
+// two demands are on one state, and [ErrInvalid] if ds is empty or out has another length.
 func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
 	if err := ended(ctx); err != nil {
 		return err
 	}
 	if len(ds) == 0 || len(ds) != len(out) {
-		return fmt.Errorf("%w: %d demands with room for %d results",
-			ErrInvalidDemand, len(ds), len(out))
+		return fmt.Errorf("%w demand: %d demands with room for %d results",
+			ErrInvalid, len(ds), len(out))
 	}
 	for i := range ds {
 		if err := ds[i].check(); err != nil {
@@ -46,13 +46,13 @@ func ended(ctx context.Context) error {
 func (d *Demand) check() error {
 	switch {
 	case d.Key == "":
-		return fmt.Errorf("%w: empty key", ErrInvalidDemand)
+		return fmt.Errorf("%w demand: empty key", ErrInvalid)
 	case d.Algorithm == nil:
-		return fmt.Errorf("%w: no algorithm", ErrInvalidDemand)
+		return fmt.Errorf("%w demand: no algorithm", ErrInvalid)
 	case d.Op >= numOps:
-		return fmt.Errorf("%w: unknown %v", ErrInvalidDemand, d.Op)
+		return fmt.Errorf("%w demand: unknown %v", ErrInvalid, d.Op)
 	case d.Op != OpReset && (d.N < 1 || d.N > MaxUnits):
-		return fmt.Errorf("%w: n is %d, not between 1 and %d", ErrInvalidDemand, d.N, MaxUnits)
+		return fmt.Errorf("%w demand: n is %d, not between 1 and %d", ErrInvalid, d.N, MaxUnits)
 	}
 	limit := d.Algorithm.Limit()
 	if limit.Max < 1 || limit.Max > MaxUnits || limit.Window < MinWindow ||
@@ -103,6 +103,6 @@ type history struct{ limit, algorithm string }
 func historyOf(a Algorithm) history { return history{a.Limit().Name, a.Name()} }
 
 func duplicate(d Demand) error {
-	return fmt.Errorf("%w: the limit name %q occurs twice for one key",
-		ErrDuplicateDemand, d.Algorithm.Limit().Name)
+	return fmt.Errorf("%w demand: the limit name %q occurs twice for one key",
+		ErrInvalid, d.Algorithm.Limit().Name)
 }

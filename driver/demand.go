@@ -92,7 +92,7 @@ type Algorithm interface {
 	// Limit returns the limit.
 	Limit() Limit
 
-	// Validate reports, as an error that wraps ErrInvalidLimit, which parameter is out of range.
+	// Validate reports, as an error that wraps ErrInvalid, which parameter is out of range.
 	// New calls it.
 	Validate() error
 

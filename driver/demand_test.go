@@ -53,29 +53,29 @@ func TestCheckTake(t *testing.T) {
 		{"too late", late, driver.Demand{Key: secret, Algorithm: ten, N: 1},
 			[]error{driver.ErrUnavailable, context.DeadlineExceeded}},
 		{"empty key", t.Context(), driver.Demand{Algorithm: ten, N: 1},
-			[]error{driver.ErrInvalidDemand}},
+			[]error{driver.ErrInvalid}},
 		{"no algorithm", t.Context(), driver.Demand{Key: secret, N: 1},
-			[]error{driver.ErrInvalidDemand}},
+			[]error{driver.ErrInvalid}},
 		{"unknown op", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
-			Op: driver.OpReset + 1, N: 1}, []error{driver.ErrInvalidDemand}},
+			Op: driver.OpReset + 1, N: 1}, []error{driver.ErrInvalid}},
 		{"last op", t.Context(), driver.Demand{Key: secret, Algorithm: ten, Op: 255, N: 1},
-			[]error{driver.ErrInvalidDemand}},
+			[]error{driver.ErrInvalid}},
 		{"take 0", t.Context(), driver.Demand{Key: secret, Algorithm: ten},
-			[]error{driver.ErrInvalidDemand}},
+			[]error{driver.ErrInvalid}},
 		{"take -1", t.Context(), driver.Demand{Key: secret, Algorithm: ten, N: -1},
-			[]error{driver.ErrInvalidDemand}},
+			[]error{driver.ErrInvalid}},
 		{"look 0", t.Context(), driver.Demand{Key: secret, Algorithm: ten, Op: driver.OpPeek},
-			[]error{driver.ErrInvalidDemand}},
+			[]error{driver.ErrInvalid}},
 		{"force 0", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
-			Op: driver.OpForce}, []error{driver.ErrInvalidDemand}},
+			Op: driver.OpForce}, []error{driver.ErrInvalid}},
 		{"give back 0", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
-			Op: driver.OpGiveBack}, []error{driver.ErrInvalidDemand}},
+			Op: driver.OpGiveBack}, []error{driver.ErrInvalid}},
 		{"force beyond MaxUnits", t.Context(),
 			driver.Demand{Key: secret, Algorithm: ten, Op: driver.OpForce,
 				N: driver.MaxUnits + 1},
-			[]error{driver.ErrInvalidDemand}},
+			[]error{driver.ErrInvalid}},
 		{"take beyond MaxUnits", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
-			N: driver.MaxUnits + 1}, []error{driver.ErrInvalidDemand}},
+			N: driver.MaxUnits + 1}, []error{driver.ErrInvalid}},
 		{"take beyond Max", t.Context(), driver.Demand{Key: secret, Algorithm: ten, N: 11},
 			[]error{driver.ErrExceedsLimit}},
 		{"look beyond Max", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
@@ -95,7 +95,7 @@ func TestCheckTake(t *testing.T) {
 			}{
 				fmt.Sprintf("%v under %v", op, l), t.Context(),
 				driver.Demand{Key: secret, Algorithm: algorithm.SlidingLog(l), Op: op, N: 1},
-				[]error{driver.ErrInvalidLimit},
+				[]error{driver.ErrInvalid},
 			})
 		}
 	}
@@ -140,37 +140,37 @@ func TestCheckTakeAll(t *testing.T) {
 		ds   []driver.Demand
 		want error
 	}{
-		{"none", nil, driver.ErrInvalidDemand},
+		{"none", nil, driver.ErrInvalid},
 		{"two keys", []driver.Demand{take("a", log), take("b", log)}, nil},
 		{"two limits", []driver.Demand{take("a", log),
 			take("a", algorithm.SlidingLog(driver.PerDay("day", 10)))}, nil},
 		{"two names", []driver.Demand{take("a", log),
 			take("a", algorithm.SlidingLog(driver.PerSecond("x", 10)))}, nil},
 		{"two algorithms", []driver.Demand{take("a", log), take("a", otherLog{log})}, nil},
-		{"same", []driver.Demand{take("a", log), take("a", log)}, driver.ErrDuplicateDemand},
+		{"same", []driver.Demand{take("a", log), take("a", log)}, driver.ErrInvalid},
 		{"same, another Max", []driver.Demand{take("a", log),
-			take("a", algorithm.SlidingLog(driver.PerSecond("second", 99)))}, driver.ErrDuplicateDemand},
+			take("a", algorithm.SlidingLog(driver.PerSecond("second", 99)))}, driver.ErrInvalid},
 		{"same, another Window", []driver.Demand{take("a", log),
-			take("a", algorithm.SlidingLog(driver.PerDay("second", 10)))}, driver.ErrDuplicateDemand},
+			take("a", algorithm.SlidingLog(driver.PerDay("second", 10)))}, driver.ErrInvalid},
 		{"same, another Op", []driver.Demand{take("a", log),
-			{Key: "a", Algorithm: log, Op: driver.OpReset}}, driver.ErrDuplicateDemand},
+			{Key: "a", Algorithm: log, Op: driver.OpReset}}, driver.ErrInvalid},
 		{"second invalid", []driver.Demand{take("a", log), take("", log)},
-			driver.ErrInvalidDemand},
+			driver.ErrInvalid},
 		{"invalid before duplicate",
 			[]driver.Demand{take("a", log), take("a", log), take("b", nil)},
-			driver.ErrInvalidDemand},
+			driver.ErrInvalid},
 		{"second exceeds", []driver.Demand{take("a", log), {Key: "b", Algorithm: log, N: 11}},
 			driver.ErrExceedsLimit},
 		{"16", many(16), nil},
-		{"16 with duplicate", many(15, take("0", log)), driver.ErrDuplicateDemand},
+		{"16 with duplicate", many(15, take("0", log)), driver.ErrInvalid},
 		{"17", many(17), nil},
-		{"17 with duplicate", many(16, take("15", log)), driver.ErrDuplicateDemand},
+		{"17 with duplicate", many(16, take("15", log)), driver.ErrInvalid},
 		{"1000", many(1000), nil},
 		{"1000 with another limit", many(999, take("7", algorithm.SlidingLog(driver.PerDay("day", 10)))),
 			nil},
 		{"1000 with another algorithm", many(999, take("7", otherLog{log})), nil},
 		{"1000 with duplicate", many(999, take("7", algorithm.SlidingLog(driver.PerSecond("second", 99)))),
-			driver.ErrDuplicateDemand},
+			driver.ErrInvalid},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestCheckTakeAll(t *testing.T) {
 	}
 	for _, room := range []int{0, 1, 3} {
 		err := driver.CheckTakeAll(t.Context(), many(2), make([]driver.Result, room))
-		if !errors.Is(err, driver.ErrInvalidDemand) {
+		if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("2 demands with room for %d results: %v", room, err)
 		}
 	}
@@ -199,9 +199,9 @@ func TestDemandPeek(t *testing.T) {
 		t.Fatalf("keep of a Force is %v", keep)
 	}
 	const later = now + 400_000
-	refused := driver.Result{Limit: driver.Limit{Max: 3}, RetryAfter: 600 * time.Millisecond,
+	refused := driver.Result{Limit: log.Limit(), RetryAfter: 600 * time.Millisecond,
 		ResetAfter: 600 * time.Millisecond, At: later}
-	always := driver.Result{Allowed: true, Limit: driver.Limit{Max: 3},
+	always := driver.Result{Allowed: true, Limit: log.Limit(),
 		ResetAfter: 600 * time.Millisecond, At: later}
 	tests := []struct {
 		d    driver.Demand

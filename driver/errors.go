@@ -7,26 +7,14 @@ import (
 
 // Errors that are returned before any I/O: nothing was recorded. Test for them with [errors.Is].
 var (
-	// ErrInvalidLimit means that a limit or another parameter of an algorithm is out of range, or
-	// that a limit has no name; see [Limit.Validate] and [New].
-	ErrInvalidLimit = errors.New("ratelimit: invalid limit")
-
-	// ErrInvalidOptions means that an option or an argument of a constructor of this module is out
-	// of range or missing.
-	ErrInvalidOptions = errors.New("ratelimit: invalid options")
-
-	// ErrInvalidDemand means that a demand is out of range: no key, no algorithm, an unknown Op, or
-	// a number of units that is not between 1 and [MaxUnits]. It also reports claims that do not
-	// fit together, and a [Reservation] whose state does not allow the call.
-	ErrInvalidDemand = errors.New("ratelimit: invalid demand")
+	// ErrInvalid means that an argument is wrong whatever the state of the store: a limit or another
+	// parameter of an algorithm that is out of range, an option of a constructor, a demand without a
+	// key or with a number of units out of range, or two demands on one state.
+	ErrInvalid = errors.New("ratelimit: invalid")
 
 	// ErrExceedsLimit means that a demand is for more units than the limit admits in one Window. It
 	// can never be admitted, so waiting does not help.
 	ErrExceedsLimit = errors.New("ratelimit: demand exceeds the limit")
-
-	// ErrDuplicateDemand means that two demands of one TakeAll (or two limits of one Limiter) have
-	// the same state: the same key, limit name and algorithm name.
-	ErrDuplicateDemand = errors.New("ratelimit: two demands on one state")
 
 	// ErrNoScript means that an algorithm has no [Script], which stores on servers need to run it.
 	// It wraps [errors.ErrUnsupported].

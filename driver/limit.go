@@ -44,25 +44,25 @@ func PerHour(name string, units int64) Limit { return Limit{name, units, time.Ho
 // PerDay returns a limit of at most the given units in any 24 hours.
 func PerDay(name string, units int64) Limit { return Limit{name, units, 24 * time.Hour} }
 
-// Validate returns an error that wraps [ErrInvalidLimit] if a field is out of range. A limit
+// Validate returns an error that wraps [ErrInvalid] if a field is out of range. A limit
 // without a name is valid, but [New] does not accept it.
 func (l Limit) Validate() error {
 	switch {
 	case l.Max < 1 || l.Max > MaxUnits:
-		return fmt.Errorf("%w: Max %d is not between 1 and %d", ErrInvalidLimit, l.Max, MaxUnits)
+		return fmt.Errorf("%w limit: Max %d is not between 1 and %d", ErrInvalid, l.Max, MaxUnits)
 	case l.Window < MinWindow || l.Window > MaxWindow:
-		return fmt.Errorf("%w: Window %v is not between %v and %v",
-			ErrInvalidLimit, l.Window, MinWindow, MaxWindow)
+		return fmt.Errorf("%w limit: Window %v is not between %v and %v",
+			ErrInvalid, l.Window, MinWindow, MaxWindow)
 	case l.Window%time.Microsecond != 0:
-		return fmt.Errorf("%w: Window %v is not a whole number of microseconds",
-			ErrInvalidLimit, l.Window)
+		return fmt.Errorf("%w limit: Window %v is not a whole number of microseconds",
+			ErrInvalid, l.Window)
 	case len(l.Name) > maxNameLen:
-		return fmt.Errorf("%w: Name is longer than %d bytes", ErrInvalidLimit, maxNameLen)
+		return fmt.Errorf("%w limit: Name is longer than %d bytes", ErrInvalid, maxNameLen)
 	}
 	for i := range len(l.Name) {
 		if c := l.Name[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			return fmt.Errorf("%w: Name %q has a byte that is not allowed: use printable ASCII "+
-				"without space, quotation mark and backslash", ErrInvalidLimit, l.Name)
+			return fmt.Errorf("%w limit: Name %q has a byte that is not allowed: use printable ASCII "+
+				"without space, quotation mark and backslash", ErrInvalid, l.Name)
 		}
 	}
 	return nil
@@ -97,30 +97,30 @@ func (l *Limit) UnmarshalText(text []byte) error {
 
 // ParseLimit reads "NAME=MAX/WINDOW", or "MAX/WINDOW" for a limit without a name. WINDOW is a
 // duration as in [time.ParseDuration], a whole number of days ("7d"), or a unit alone ("10/s",
-// "100/m", "1000/h", "5000/d"). An error wraps [ErrInvalidLimit]; a limit that is out of range is
+// "100/m", "1000/h", "5000/d"). An error wraps [ErrInvalid]; a limit that is out of range is
 // an error too.
 func ParseLimit(s string) (Limit, error) {
 	var l Limit
 	rest := s
 	if i := strings.LastIndexByte(s, '='); i >= 0 { // a name may hold one
 		if i == 0 {
-			return Limit{}, fmt.Errorf("%w: %q has an empty name", ErrInvalidLimit, s)
+			return Limit{}, fmt.Errorf("%w limit: %q has an empty name", ErrInvalid, s)
 		}
 		l.Name, rest = s[:i], s[i+1:]
 	}
 	units, window, ok := strings.Cut(rest, "/")
 	if !ok {
-		return Limit{}, fmt.Errorf("%w: %q is not of the form MAX/WINDOW, such as 10/1m",
-			ErrInvalidLimit, s)
+		return Limit{}, fmt.Errorf("%w limit: %q is not of the form MAX/WINDOW, such as 10/1m",
+			ErrInvalid, s)
 	}
 	var err error
 	if l.Max, err = strconv.ParseInt(units, 10, 64); err != nil {
-		return Limit{}, fmt.Errorf("%w: %q: MAX is not an integer", ErrInvalidLimit, s)
+		return Limit{}, fmt.Errorf("%w limit: %q: MAX is not an integer", ErrInvalid, s)
 	}
 	if l.Window, err = parseWindow(window); err != nil {
 		return Limit{},
-			fmt.Errorf("%w: %q: WINDOW is not a duration such as 500ms, 1s, 1m30s, 24h or 7d",
-				ErrInvalidLimit, s)
+			fmt.Errorf("%w limit: %q: WINDOW is not a duration such as 500ms, 1s, 1m30s, 24h or 7d",
+				ErrInvalid, s)
 	}
 	if err := l.Validate(); err != nil {
 		return Limit{}, err

@@ -77,7 +77,7 @@ func TestLimitValidate(t *testing.T) {
 				t.Errorf("Validate: %v", err)
 			}
 			if !tt.ok {
-				wantErr(t, err, driver.ErrInvalidLimit)
+				wantErr(t, err, driver.ErrInvalid)
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func TestParseLimitErrors(t *testing.T) {
 	} {
 		t.Run(in, func(t *testing.T) {
 			got, err := driver.ParseLimit(in)
-			wantErr(t, err, driver.ErrInvalidLimit)
+			wantErr(t, err, driver.ErrInvalid)
 			if got != (driver.Limit{}) {
 				t.Errorf("ParseLimit = %+v with an error, want the zero Limit", got)
 			}
@@ -159,7 +159,7 @@ func FuzzLimitText(f *testing.F) {
 		before := driver.Limit{Name: "before", Max: 7, Window: 7}
 		l := before
 		if err := l.UnmarshalText([]byte(s)); err != nil {
-			wantErr(t, err, driver.ErrInvalidLimit)
+			wantErr(t, err, driver.ErrInvalid)
 			if l != before {
 				t.Fatalf("UnmarshalText(%q) failed and wrote %+v", s, l)
 			}
@@ -203,7 +203,7 @@ func TestLimitText(t *testing.T) {
 			t.Errorf("%s is read as %+v", wrong, got)
 		}
 	}
-	if _, err := json.Marshal(config{}); !errors.Is(err, driver.ErrInvalidLimit) {
+	if _, err := json.Marshal(config{}); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("the zero Limit is written: %v", err)
 	}
 

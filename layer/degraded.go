@@ -103,18 +103,18 @@ type DegradedStats struct {
 }
 
 // NewDegraded returns a store that decides locally while store is unavailable. Close it when it is
-// no longer needed. An error wraps [driver.ErrInvalidOptions].
+// no longer needed. An error wraps [driver.ErrInvalid].
 func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no store", driver.ErrInvalid)
 	}
 	if opts == nil || opts.Instances < 1 {
-		return nil, fmt.Errorf("%w: Instances must be 1 or more, and has no default",
-			driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: Instances must be 1 or more, and has no default",
+			driver.ErrInvalid)
 	}
 	if opts.MaxKeys < 0 {
-		return nil, fmt.Errorf("%w: MaxKeys %d is negative",
-			driver.ErrInvalidOptions, opts.MaxKeys)
+		return nil, fmt.Errorf("%w options: MaxKeys %d is negative",
+			driver.ErrInvalid, opts.MaxKeys)
 	}
 	maxKeys := opts.MaxKeys
 	if maxKeys == 0 {
@@ -122,7 +122,7 @@ func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 	}
 	local, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", driver.ErrInvalidOptions, err)
+		return nil, fmt.Errorf("%w options: %w", driver.ErrInvalid, err)
 	}
 	s := &Degraded{store: store, local: local, background: newBackground()}
 	s.availability = &availability{

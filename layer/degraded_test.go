@@ -455,7 +455,7 @@ func TestDegradedOptions(t *testing.T) {
 	}{{nil, &layer.DegradedOptions{Instances: 1}}, {store, nil}, {store, &layer.DegradedOptions{}},
 		{store, &layer.DegradedOptions{Instances: 1, MaxKeys: -1}}} {
 		s, err := layer.NewDegraded(tt.store, tt.opts)
-		if !errors.Is(err, driver.ErrInvalidOptions) || s != nil {
+		if !errors.Is(err, driver.ErrInvalid) || s != nil {
 			t.Errorf("%+v: %v, %v", tt.opts, s, err)
 		}
 	}

@@ -86,7 +86,7 @@ func TestInvalidLayers(t *testing.T) {
 		"Prefix of nothing":  func() error { _, err := layer.NewPrefix(nil, "p"); return err },
 		"empty Prefix":       func() error { _, err := layer.NewPrefix(inner, ""); return err },
 	} {
-		if err := make(); !errors.Is(err, driver.ErrInvalidOptions) {
+		if err := make(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -226,11 +226,11 @@ func TestPrefix(t *testing.T) {
 		"api:\x00{"}; !slices.Equal(inner.keys, want) {
 		t.Errorf("keys inside %q, want %q", inner.keys, want)
 	}
-	if _, err := store.Take(t.Context(), unit("")); !errors.Is(err, driver.ErrInvalidDemand) {
+	if _, err := store.Take(t.Context(), unit("")); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an empty key: %v", err)
 	}
 	if err := store.TakeAll(t.Context(), []driver.Demand{unit("k"), unit("")},
-		make([]driver.Result, 2)); !errors.Is(err, driver.ErrInvalidDemand) {
+		make([]driver.Result, 2)); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an empty key among others: %v", err)
 	}
 }

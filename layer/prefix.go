@@ -22,17 +22,17 @@ const maxScratch = 1024
 var _ driver.Store = (*Prefix)(nil)
 
 // NewPrefix returns a store that calls store with prefix followed by the key. The prefix may be any
-// bytes, at least one. An error wraps [driver.ErrInvalidOptions].
+// bytes, at least one. An error wraps [driver.ErrInvalid].
 //
 // Two prefixes share nothing if neither begins with the other. That is so if each ends in a byte
 // that it has nowhere else, as "api:" and "mail:" do. But "a:" and "a:b:" can share keys, and so
 // can a prefix and a user of store without one.
 func NewPrefix(store driver.Store, prefix string) (*Prefix, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no store", driver.ErrInvalid)
 	}
 	if prefix == "" {
-		return nil, fmt.Errorf("%w: no prefix", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no prefix", driver.ErrInvalid)
 	}
 	s := &Prefix{store: store, prefix: prefix}
 	s.scratch.New = func() any { return new([]driver.Demand) }

@@ -21,13 +21,13 @@ var _ driver.Store = (*Timeout)(nil)
 
 // NewTimeout returns a store that gives each call of store no more time than after, which has no
 // default; a context with an earlier deadline shortens it. An error wraps
-// [driver.ErrInvalidOptions].
+// [driver.ErrInvalid].
 func NewTimeout(store driver.Store, after time.Duration) (*Timeout, error) {
 	if store == nil {
-		return nil, fmt.Errorf("%w: no store", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no store", driver.ErrInvalid)
 	}
 	if after <= 0 {
-		return nil, fmt.Errorf("%w: timeout %v is not positive", driver.ErrInvalidOptions, after)
+		return nil, fmt.Errorf("%w options: timeout %v is not positive", driver.ErrInvalid, after)
 	}
 	return &Timeout{store, after}, nil
 }

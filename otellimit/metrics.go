@@ -51,10 +51,10 @@ type Metrics struct {
 }
 
 // New returns Metrics that record on a meter of provider. Errors are those of provider, and one
-// that wraps [ratelimit.ErrInvalidOptions] if provider is nil.
+// that wraps [ratelimit.ErrInvalid] if provider is nil.
 func New(provider metric.MeterProvider) (*Metrics, error) {
 	if provider == nil {
-		return nil, fmt.Errorf("%w: no meter provider", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no meter provider", ratelimit.ErrInvalid)
 	}
 	m := &Metrics{watched: make(map[string]func() any)}
 	for op := range m.failures {
@@ -188,9 +188,7 @@ var classes = []struct {
 	{context.DeadlineExceeded, deadlineExceeded},
 	{ratelimit.ErrQueueFull, "queue_full"},
 	{ratelimit.ErrExceedsLimit, "exceeds_limit"},
-	{ratelimit.ErrInvalidDemand, "invalid"},
-	{ratelimit.ErrInvalidLimit, "invalid"},
-	{ratelimit.ErrDuplicateDemand, "invalid"},
+	{ratelimit.ErrInvalid, "invalid"},
 	{ratelimit.ErrOutcomeUnknown, "outcome_unknown"},
 	{driver.ErrCapacity, "capacity"},
 	{driver.ErrCorruptState, "corrupt_state"},

@@ -34,13 +34,13 @@ var breakerStates = []string{"closed", "half-open", "open"}
 // safe for concurrent use.
 //
 // A layer and the store inside it need different names. An error wraps
-// [ratelimit.ErrInvalidOptions] if the name is empty or taken, or stats is nil.
+// [ratelimit.ErrInvalid] if the name is empty or taken, or stats is nil.
 func (m *Metrics) Watch(name string, stats func() any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if name == "" || stats == nil || m.watched[name] != nil {
-		return fmt.Errorf("%w: Watch needs a name that is not taken, and a function",
-			ratelimit.ErrInvalidOptions)
+		return fmt.Errorf("%w options: Watch needs a name that is not taken, and a function",
+			ratelimit.ErrInvalid)
 	}
 	m.watched[name] = stats
 	return nil

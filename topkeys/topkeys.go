@@ -109,7 +109,7 @@ type Key struct {
 }
 
 // New returns an empty sketch. Nil options are the zero Options. An error wraps
-// [ratelimit.ErrInvalidOptions].
+// [ratelimit.ErrInvalid].
 func New(opts *Options) (*Sketch, error) {
 	s := &Sketch{limits: make(map[string]*summary)}
 	if opts != nil {
@@ -145,7 +145,7 @@ func New(opts *Options) (*Sketch, error) {
 }
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ratelimit.ErrInvalidOptions}, args...)...)
+	return fmt.Errorf("%w: "+format, append([]any{ratelimit.ErrInvalid}, args...)...)
 }
 
 // Observe counts one refusal of the key for each limit that refuses the call, whatever the units of

@@ -69,7 +69,7 @@ func TestInvalidOptions(t *testing.T) {
 		{Size: -1}, {Size: topkeys.MaxSize + 1}, {HalfLife: -1}, {Secret: []byte{}},
 		{Secret: secret[1:]}, {Secret: secret, Plain: true},
 	} {
-		if _, err := topkeys.New(opts); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+		if _, err := topkeys.New(opts); !errors.Is(err, ratelimit.ErrInvalid) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}

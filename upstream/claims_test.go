@@ -177,14 +177,14 @@ func TestClaimsErrors(t *testing.T) {
 			want   error
 		}{
 			{nil, bad, bad},
-			{[]ratelimit.Claim{{}}, nil, ratelimit.ErrInvalidDemand},
-			{[]ratelimit.Claim{{Limiter: l, N: 1}}, nil, ratelimit.ErrInvalidDemand},
-			{[]ratelimit.Claim{{Limiter: l, Key: secret, N: -1}}, nil, ratelimit.ErrInvalidDemand},
+			{[]ratelimit.Claim{{}}, nil, ratelimit.ErrInvalid},
+			{[]ratelimit.Claim{{Limiter: l, N: 1}}, nil, ratelimit.ErrInvalid},
+			{[]ratelimit.Claim{{Limiter: l, Key: secret, N: -1}}, nil, ratelimit.ErrInvalid},
 			{[]ratelimit.Claim{{Limiter: l, Key: secret, N: 4}}, nil, ratelimit.ErrExceedsLimit},
 			{[]ratelimit.Claim{{Limiter: other, Key: secret, N: 1}}, nil,
-				ratelimit.ErrInvalidDemand},
+				ratelimit.ErrInvalid},
 			{[]ratelimit.Claim{{Limiter: l, Key: secret, N: 1}, {Limiter: l, Key: secret, N: 1}},
-				nil, ratelimit.ErrDuplicateDemand},
+				nil, ratelimit.ErrInvalid},
 		} {
 			for _, noWait := range []bool{false, true} {
 				base := newBase()

@@ -26,7 +26,7 @@ type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
 	Base http.RoundTripper
 	// Cost returns the key under which a request counts, and its units. A request of 0 units is not
-	// limited; negative units or an empty key are an error that wraps ratelimit.ErrInvalidDemand. A
+	// limited; negative units or an empty key are an error that wraps ratelimit.ErrInvalid. A
 	// request for which Cost returns an error is not sent, and the caller gets the error. Cost must
 	// be safe for concurrent use and must not change the request. If Cost is nil, a request is
 	// one unit under the host of its URL, with the port unless it is the default of http or https.
@@ -80,8 +80,8 @@ var _ http.RoundTripper = (*Transport)(nil)
 // if the store, the name of the limit and the key are the same. They share cool-downs if the name
 // of their first limit is the same. That name has at most 55 bytes.
 //
-// An error wraps [ratelimit.ErrInvalidOptions] or, for a limit that is out of range with the
-// margin, [ratelimit.ErrInvalidLimit]; see [ratelimit.New].
+// An error wraps [ratelimit.ErrInvalid] or, for a limit that is out of range with the
+// margin, [ratelimit.ErrInvalid]; see [ratelimit.New].
 func New(store ratelimit.Store, opts *Options, limits ...ratelimit.Limit) (*Transport, error) {
 	t := new(Transport)
 	if opts != nil {
@@ -131,7 +131,7 @@ func NewLimiter(
 // widen returns logs of limits whose windows are longer by the margin.
 func (o *Options) widen(limits []ratelimit.Limit) (algorithms []ratelimit.Algorithm, err error) {
 	if len(limits) == 0 {
-		return nil, fmt.Errorf("%w: no limit", ratelimit.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no limit", ratelimit.ErrInvalid)
 	}
 	for _, limit := range limits {
 		if err := limit.Validate(); err != nil {
@@ -171,12 +171,12 @@ func (o *Options) setDefaults() error {
 		o.MaxCoolDown = DefaultMaxCoolDown
 	}
 	if o.Margin > driver.MaxWindow {
-		return fmt.Errorf("%w: Margin %v is more than %v",
-			ratelimit.ErrInvalidOptions, o.Margin, driver.MaxWindow)
+		return fmt.Errorf("%w options: Margin %v is more than %v",
+			ratelimit.ErrInvalid, o.Margin, driver.MaxWindow)
 	}
 	if o.MaxCoolDown < time.Millisecond || o.MaxCoolDown > driver.MaxWindow {
-		return fmt.Errorf("%w: MaxCoolDown %v is not between 1ms and %v",
-			ratelimit.ErrInvalidOptions, o.MaxCoolDown, driver.MaxWindow)
+		return fmt.Errorf("%w options: MaxCoolDown %v is not between 1ms and %v",
+			ratelimit.ErrInvalid, o.MaxCoolDown, driver.MaxWindow)
 	}
 	return nil
 }

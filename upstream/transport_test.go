@@ -337,7 +337,7 @@ func TestCost(t *testing.T) {
 			{"/status", "ann", nil},
 			{"/export", "bob", nil},
 			{"/list", "bad", bad},
-			{"/list", "", ratelimit.ErrInvalidDemand},
+			{"/list", "", ratelimit.ErrInvalid},
 		} {
 			r := get(t.Context())
 			r.URL.Path = tt.path
@@ -613,24 +613,24 @@ func TestNewErrors(t *testing.T) {
 			want   error
 		}{
 			{store, nil, []ratelimit.Limit{second}, nil},
-			{nil, nil, []ratelimit.Limit{second}, ratelimit.ErrInvalidOptions},
-			{store, nil, nil, ratelimit.ErrInvalidOptions},
-			{store, nil, []ratelimit.Limit{second, second}, ratelimit.ErrDuplicateDemand},
+			{nil, nil, []ratelimit.Limit{second}, ratelimit.ErrInvalid},
+			{store, nil, nil, ratelimit.ErrInvalid},
+			{store, nil, []ratelimit.Limit{second, second}, ratelimit.ErrInvalid},
 			{store, nil, []ratelimit.Limit{{Max: 1, Window: time.Second}},
-				ratelimit.ErrInvalidLimit},
-			{store, nil, []ratelimit.Limit{ratelimit.PerSecond("a", 0)}, ratelimit.ErrInvalidLimit},
-			{store, nil, []ratelimit.Limit{{Name: "a", Max: 1}}, ratelimit.ErrInvalidLimit},
+				ratelimit.ErrInvalid},
+			{store, nil, []ratelimit.Limit{ratelimit.PerSecond("a", 0)}, ratelimit.ErrInvalid},
+			{store, nil, []ratelimit.Limit{{Name: "a", Max: 1}}, ratelimit.ErrInvalid},
 			{store, nil, []ratelimit.Limit{{Name: "a", Max: 1, Window: driver.MaxWindow}},
-				ratelimit.ErrInvalidLimit},
+				ratelimit.ErrInvalid},
 			{store, nil, []ratelimit.Limit{ratelimit.PerSecond(strings.Repeat("a", 55), 1)}, nil},
 			{store, nil, []ratelimit.Limit{ratelimit.PerSecond(strings.Repeat("a", 56), 1)},
-				ratelimit.ErrInvalidLimit},
+				ratelimit.ErrInvalid},
 			{store, &upstream.Options{Margin: driver.MaxWindow + 1}, []ratelimit.Limit{second},
-				ratelimit.ErrInvalidOptions},
+				ratelimit.ErrInvalid},
 			{store, &upstream.Options{MaxCoolDown: -1}, []ratelimit.Limit{second},
-				ratelimit.ErrInvalidOptions},
+				ratelimit.ErrInvalid},
 			{store, &upstream.Options{MaxCoolDown: driver.MaxWindow + 1},
-				[]ratelimit.Limit{second}, ratelimit.ErrInvalidOptions},
+				[]ratelimit.Limit{second}, ratelimit.ErrInvalid},
 		} {
 			rt, err := upstream.New(tt.store, tt.opts, tt.limits...)
 			if !errors.Is(err, tt.want) || (rt == nil) != (err != nil) {

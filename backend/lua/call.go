@@ -83,11 +83,11 @@ func (c *Call) Add(keys []string, ds []driver.Demand) error {
 // at most three times for all of them, or a few times more if the clock or the resolution has just
 // changed. Otherwise it runs the step once for each.
 //
-// An error wraps [driver.ErrNoScript] or [driver.ErrInvalidDemand]. After an error, and
+// An error wraps [driver.ErrNoScript] or [driver.ErrInvalid]. After an error, and
 // after a panic of the algorithm, the Call is as it was.
 func (c *Call) AddSame(key string, d driver.Demand, times int) error {
 	if times < 1 {
-		return fmt.Errorf("%w: %d times", driver.ErrInvalidDemand, times)
+		return fmt.Errorf("%w demand: %d times", driver.ErrInvalid, times)
 	}
 	first := len(c.demands)
 	if err := c.ask(d); err != nil {

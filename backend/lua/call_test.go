@@ -92,11 +92,11 @@ func TestCall(t *testing.T) {
 	if err := c.Results(reply, 0, out); err != nil {
 		t.Fatal(err)
 	}
-	if want := (driver.Result{Allowed: true, Limit: driver.Limit{Max: 2}, Remaining: 1, ResetAfter: time.Minute,
-		At: 7}); out[0] != want {
+	if want := (driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: 1,
+		ResetAfter: time.Minute, At: 7}); out[0] != want {
 		t.Errorf("got %+v, want %+v", out[0], want)
 	}
-	if want := (driver.Result{Limit: driver.Limit{Max: 9}, Remaining: 3, RetryAfter: 5 * time.Microsecond,
+	if want := (driver.Result{Limit: hour.Limit(), Remaining: 3, RetryAfter: 5 * time.Microsecond,
 		ResetAfter: 6 * time.Microsecond, At: 8}); out[1] != want {
 		t.Errorf("got %+v, want %+v", out[1], want)
 	}
@@ -110,7 +110,7 @@ func TestCall(t *testing.T) {
 	}
 	short := packed(0, 1, 0, 60_000_000, 7)
 	if err := c.Results(short[:6]+short[6+replyInt:], 0, out[:1]); err != nil ||
-		out[0] != (driver.Result{Allowed: true, Limit: driver.Limit{Max: 2}, Remaining: 1,
+		out[0] != (driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: 1,
 			ResetAfter: time.Minute, At: 7}) {
 		t.Errorf("one admitted demand: %v, %+v", err, out[0])
 	}
@@ -195,7 +195,7 @@ func TestCallOfSame(t *testing.T) {
 		packed(0, 16, 0, 60, 7) +
 		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
 	allowed := func(remaining, reset, at int64) driver.Result {
-		return driver.Result{Allowed: true, Limit: driver.Limit{Max: 100}, Remaining: remaining,
+		return driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: remaining,
 			ResetAfter: time.Duration(reset) * time.Microsecond, At: at}
 	}
 	refused := func(remaining, retry, reset, at int64) driver.Result {
@@ -266,7 +266,7 @@ func TestCallOfSame(t *testing.T) {
 	if several := c.Program(); several == one || several == many {
 		t.Error("two takes run the program of one, or that of other scripts")
 	}
-	if err := c.AddSame("k", take, 0); !errors.Is(err, driver.ErrInvalidDemand) {
+	if err := c.AddSame("k", take, 0); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("0 times: %v", err)
 	}
 	take.Algorithm = scriptless{}

@@ -55,14 +55,14 @@ type Store struct {
 var _ driver.DirectStore = (*Store)(nil)
 
 // New returns an empty store; nil options are the zero Options. Close it when it is no longer
-// needed: a goroutine deletes its expired states. An error wraps [driver.ErrInvalidOptions].
+// needed: a goroutine deletes its expired states. An error wraps [driver.ErrInvalid].
 func New(opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	if opts.MaxKeys < 0 {
-		return nil, fmt.Errorf("%w: MaxKeys %d is negative",
-			driver.ErrInvalidOptions, opts.MaxKeys)
+		return nil, fmt.Errorf("%w options: MaxKeys %d is negative",
+			driver.ErrInvalid, opts.MaxKeys)
 	}
 	s := &Store{
 		clock:   opts.Now,

@@ -65,7 +65,7 @@ func must(t *testing.T, s *Store, d driver.Demand, want bool) driver.Result {
 }
 
 func TestOptions(t *testing.T) {
-	if s, err := New(&Options{MaxKeys: -1}); !errors.Is(err, driver.ErrInvalidOptions) {
+	if s, err := New(&Options{MaxKeys: -1}); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("got %v, %v", s, err)
 	}
 }
@@ -206,14 +206,14 @@ func TestKnownAlgorithm(t *testing.T) {
 		d    driver.Demand
 		want error
 	}{
-		{demand(driver.OpTake, "", 1), driver.ErrInvalidDemand},
-		{demand(driver.OpTake, "7", 0), driver.ErrInvalidDemand},
-		{demand(driver.OpPeek, "7", -1), driver.ErrInvalidDemand},
-		{demand(driver.OpReset+1, "7", 1), driver.ErrInvalidDemand},
-		{demand(driver.OpForce, "7", driver.MaxUnits+1), driver.ErrInvalidDemand},
+		{demand(driver.OpTake, "", 1), driver.ErrInvalid},
+		{demand(driver.OpTake, "7", 0), driver.ErrInvalid},
+		{demand(driver.OpPeek, "7", -1), driver.ErrInvalid},
+		{demand(driver.OpReset+1, "7", 1), driver.ErrInvalid},
+		{demand(driver.OpForce, "7", driver.MaxUnits+1), driver.ErrInvalid},
 		{demand(driver.OpTake, "7", 4), driver.ErrExceedsLimit},
 		{demand(driver.OpPeek, "7", 4), driver.ErrExceedsLimit},
-		{driver.Demand{Key: "7", N: 1}, driver.ErrInvalidDemand},
+		{driver.Demand{Key: "7", N: 1}, driver.ErrInvalid},
 	} {
 		if _, err := s.Take(t.Context(), tt.d); !errors.Is(err, tt.want) {
 			t.Errorf("%v of %d: %v, want %v", tt.d.Op, tt.d.N, err, tt.want)

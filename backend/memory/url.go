@@ -18,8 +18,8 @@ func openURL(_ context.Context, u *backend.URL) (*backend.Store, error) {
 		return nil, err
 	}
 	if u.Hosts != nil || u.Path != "" {
-		return nil, fmt.Errorf("%w: the URL of a store in memory must not have a host or path",
-			driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: the URL of a store in memory must not have a host or path",
+			driver.ErrInvalid)
 	}
 	s, err := New(&opts)
 	if err != nil {

@@ -30,7 +30,7 @@ var words = server.Words{
 
 // New returns a store on the servers of c; nil options are the zero Options. It does no I/O;
 // [Store.Probe] does. c is a *redis.Client, *redis.ClusterClient or *redis.Ring, or a type that
-// embeds one of them. An error wraps [driver.ErrInvalidOptions], and also
+// embeds one of them. An error wraps [driver.ErrInvalid], and also
 // [errors.ErrUnsupported] for a *redis.Ring of several shards.
 func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	if opts == nil {
@@ -38,7 +38,7 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	}
 	cl := &client{redis: c, started: time.Now()}
 	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, fmt.Errorf("%w: no client", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no client", driver.ErrInvalid)
 	}
 	switch c := c.(type) {
 	case clusterClient:
@@ -47,16 +47,16 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	case interface{ Options() *redis.RingOptions }:
 		if shards := len(c.Options().Addrs); shards > 1 {
 			return nil,
-				fmt.Errorf("%w: a Ring of %d shards forgets the history of a key that it moves to "+
+				fmt.Errorf("%w options: a Ring of %d shards forgets the history of a key that it moves to "+
 					"another shard: %w",
-					driver.ErrInvalidOptions, shards, errors.ErrUnsupported)
+					driver.ErrInvalid, shards, errors.ErrUnsupported)
 		}
 	default:
 		return nil,
-			fmt.Errorf("%w: %T does not show whether it is a client for one server, a cluster or "+
+			fmt.Errorf("%w options: %T does not show whether it is a client for one server, a cluster or "+
 				"a Ring; embed a *redis.Client, *redis.ClusterClient or *redis.Ring, or use "+
 				"AddHook",
-				driver.ErrInvalidOptions, c)
+				driver.ErrInvalid, c)
 	}
 	s, err := server.New(cl, words, *opts)
 	if err != nil {

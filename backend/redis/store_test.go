@@ -69,7 +69,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		s, err := redisstore.New(tt.client, tt.opts)
 		if ok := err == nil; ok != tt.ok || ok != (s != nil) ||
-			!ok && !errors.Is(err, driver.ErrInvalidOptions) {
+			!ok && !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
 		if ring := strings.HasPrefix(tt.what, "Ring of two"); ring != errors.Is(err,
@@ -97,10 +97,10 @@ func TestRefusedBeforeIO(t *testing.T) {
 		ds   []driver.Demand
 		want error
 	}{
-		{t.Context(), []driver.Demand{{}}, driver.ErrInvalidDemand},
-		{t.Context(), []driver.Demand{take("")}, driver.ErrInvalidDemand},
+		{t.Context(), []driver.Demand{{}}, driver.ErrInvalid},
+		{t.Context(), []driver.Demand{take("")}, driver.ErrInvalid},
 		{t.Context(), []driver.Demand{big}, driver.ErrExceedsLimit},
-		{t.Context(), []driver.Demand{take("k"), take("k")}, driver.ErrDuplicateDemand},
+		{t.Context(), []driver.Demand{take("k"), take("k")}, driver.ErrInvalid},
 		{t.Context(), []driver.Demand{{Key: "k", Algorithm: noScript{perMinute}, N: 1}},
 			driver.ErrNoScript},
 		{ended, []driver.Demand{take("k")}, context.Canceled},

@@ -59,7 +59,7 @@ func TestOpenURLRefuses(t *testing.T) {
 		"redis+cluster://h/1", "redis+sentinel://h",
 	} {
 		s, err := backend.Open(t.Context(), url)
-		if s != nil || !errors.Is(err, driver.ErrInvalidOptions) {
+		if s != nil || !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, %v", url, s, err)
 		}
 	}

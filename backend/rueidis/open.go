@@ -25,7 +25,7 @@ import (
 // reports it and [Store.Probe] warns. If the user loses the right later, the store goes on without
 // the cache, and uses it again a second or two after the right has returned.
 //
-// An error wraps [driver.ErrInvalidOptions], before anything is sent, if opts are out of range
+// An error wraps [driver.ErrInvalid], before anything is sent, if opts are out of range
 // or option rules caching out (AlwaysRESP2, DisableCache, DisableAutoPipelining, ConnLifetime,
 // ClientTrackingOptions, SendToReplicas, ReplicaOnly). Otherwise it wraps
 // [driver.ErrUnavailable].

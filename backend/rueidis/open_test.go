@@ -63,9 +63,9 @@ func TestOpenRefuses(t *testing.T) {
 			var opts serverstore.OpenOptions
 			set(&option, &opts)
 			s, err := rueidisstore.Open(option, &opts)
-			if s != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
+			if s != nil || !errors.Is(err, driver.ErrInvalid) ||
 				!strings.Contains(err.Error(), name) {
-				t.Errorf("%v, want ErrInvalidOptions for %s", err, name)
+				t.Errorf("%v, want ErrInvalid for %s", err, name)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestOpenWithoutServer(t *testing.T) {
 			set(&option)
 			s, err := rueidisstore.Open(option, nil)
 			if s != nil || !errors.Is(err, driver.ErrUnavailable) ||
-				errors.Is(err, driver.ErrInvalidOptions) {
+				errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%v, want ErrUnavailable", err)
 			}
 		})

@@ -60,7 +60,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		s, err := rueidisstore.New(tt.client, tt.opts)
 		if ok := err == nil; ok != tt.ok || ok != (s != nil) ||
-			!ok && !errors.Is(err, driver.ErrInvalidOptions) {
+			!ok && !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", tt.what, err)
 		}
 	}

@@ -66,7 +66,7 @@ func TestOpenURLRefuses(t *testing.T) {
 		"rueidis://a,b", "rueidis+cluster://h/1", "rueidis+sentinel://h",
 	} {
 		s, err := backend.Open(t.Context(), url)
-		if s != nil || !errors.Is(err, driver.ErrInvalidOptions) {
+		if s != nil || !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, %v", url, s, err)
 		}
 	}

@@ -81,7 +81,7 @@ type Store struct {
 var _ driver.Store = (*Store)(nil)
 
 // New returns a store that begins a transaction for each call. An error wraps
-// [driver.ErrInvalidOptions].
+// [driver.ErrInvalid].
 //
 // A Tx may ignore its context: a call still returns in time, and a transaction that has not reached
 // Commit by then is rolled back when its method returns. While 1,024 such transactions are in
@@ -94,10 +94,10 @@ func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error)
 		calls: detached.Calls{Max: maxAbandoned, Prefix: "transaction"}}
 	switch {
 	case begin == nil:
-		return nil, fmt.Errorf("%w: transactional: begin is nil", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: transactional: begin is nil", driver.ErrInvalid)
 	case s.timeout < 0:
-		return nil, fmt.Errorf("%w: transactional: Timeout %v is negative",
-			driver.ErrInvalidOptions, s.timeout)
+		return nil, fmt.Errorf("%w options: transactional: Timeout %v is negative",
+			driver.ErrInvalid, s.timeout)
 	case s.timeout == 0:
 		s.timeout = defaultTimeout
 	}

@@ -81,11 +81,11 @@ func used(t testing.TB, db *database) int64 {
 }
 
 func TestInvalidOptions(t *testing.T) {
-	if _, err := transactional.New(nil, nil); !errors.Is(err, driver.ErrInvalidOptions) {
+	if _, err := transactional.New(nil, nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no begin: %v", err)
 	}
 	_, err := transactional.New(newDatabase().tx, &transactional.Options{Timeout: -1})
-	if !errors.Is(err, driver.ErrInvalidOptions) {
+	if !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("a negative Timeout: %v", err)
 	}
 }

@@ -31,13 +31,13 @@ var words = server.Words{
 }
 
 // New returns a store on client's servers; nil options are the zero Options. It does no I/O;
-// [Store.Probe] does. An error wraps [driver.ErrInvalidOptions].
+// [Store.Probe] does. An error wraps [driver.ErrInvalid].
 func New(client valkey.Client, opts *serverstore.Options) (*Store, error) {
 	if opts == nil {
 		opts = &serverstore.Options{}
 	}
 	if client == nil {
-		return nil, fmt.Errorf("%w: no client", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no client", driver.ErrInvalid)
 	}
 	s, err := pipelined.NewStore(adapter{client}, words, *opts)
 	if err != nil {

@@ -68,7 +68,7 @@ func TestOpenURLRefuses(t *testing.T) {
 		"valkey://a,b", "valkey+cluster://h/1", "valkey+sentinel://h",
 	} {
 		s, err := backend.Open(t.Context(), url)
-		if s != nil || !errors.Is(err, driver.ErrInvalidOptions) {
+		if s != nil || !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, %v", url, s, err)
 		}
 	}

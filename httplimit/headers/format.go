@@ -42,16 +42,16 @@ func (f Format) String() string {
 }
 
 // MarshalText returns the text form of the format. For an unknown format it returns an error that
-// wraps [ratelimit.ErrInvalidOptions].
+// wraps [ratelimit.ErrInvalid].
 func (f Format) MarshalText() ([]byte, error) {
 	if f >= numFormats {
-		return nil, fmt.Errorf("%w: %v is not a format", ratelimit.ErrInvalidOptions, f)
+		return nil, fmt.Errorf("%w options: %v is not a format", ratelimit.ErrInvalid, f)
 	}
 	return []byte(formatNames[f]), nil
 }
 
 // UnmarshalText reads the text form of a format. For any other text it returns an error that wraps
-// [ratelimit.ErrInvalidOptions].
+// [ratelimit.ErrInvalid].
 func (f *Format) UnmarshalText(text []byte) error {
 	for i, name := range formatNames {
 		if string(text) == name {
@@ -59,8 +59,8 @@ func (f *Format) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %q is not a format: want draft-11, draft-06, x-delta, x-epoch or none",
-		ratelimit.ErrInvalidOptions, text)
+	return fmt.Errorf("%w options: %q is not a format: want draft-11, draft-06, x-delta, x-epoch or none",
+		ratelimit.ErrInvalid, text)
 }
 
 // exposed has the names of the fields of each format, in their usual spelling.

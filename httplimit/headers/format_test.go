@@ -23,14 +23,14 @@ func TestFormatText(t *testing.T) {
 			t.Errorf("%q is read as %v, %v", text, back, err)
 		}
 	}
-	if _, err := headers.Format(99).MarshalText(); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if _, err := headers.Format(99).MarshalText(); !errors.Is(err, ratelimit.ErrInvalid) {
 		t.Errorf("format 99: %v", err)
 	}
 	if got := headers.Format(99).String(); got != "format(99)" {
 		t.Error(got)
 	}
 	var f headers.Format
-	if err := f.UnmarshalText([]byte("draft-99")); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if err := f.UnmarshalText([]byte("draft-99")); !errors.Is(err, ratelimit.ErrInvalid) {
 		t.Errorf("draft-99: %v", err)
 	}
 }

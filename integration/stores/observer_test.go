@@ -90,7 +90,7 @@ func kindOf(err error) (kind string) {
 		kind = unansweredCall
 	case errors.Is(err, ratelimit.ErrExceedsLimit):
 		kind = tooMuchCall
-	case errors.Is(err, ratelimit.ErrInvalidDemand):
+	case errors.Is(err, ratelimit.ErrInvalid):
 		kind = invalidCall
 	default: // a wait
 		kind = gaveUpCall
@@ -444,8 +444,8 @@ func observePolicies(t *testing.T, s *observedServer) {
 			ratelimit.ErrExceedsLimit) {
 			t.Errorf("got %v, want ErrExceedsLimit", err)
 		}
-		if _, err := c.ask(t.Context(), t, allow, ""); !errors.Is(err, ratelimit.ErrInvalidDemand) {
-			t.Errorf("got %v, want ErrInvalidDemand", err)
+		if _, err := c.ask(t.Context(), t, allow, ""); !errors.Is(err, ratelimit.ErrInvalid) {
+			t.Errorf("got %v, want ErrInvalid", err)
 		}
 		c.check(t, []callOutcome{
 			{opTake, admittedCall, fromStore}, {opTake, refusedCall, fromStore},

@@ -272,7 +272,7 @@ func TestHiddenClient(t *testing.T) {
 	c := redis.NewClient(&redis.Options{})
 	defer c.Close()
 	_, err := redisstore.New(struct{ redis.UniversalClient }{c}, nil)
-	if !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if !errors.Is(err, ratelimit.ErrInvalid) {
 		t.Error(err)
 	}
 }

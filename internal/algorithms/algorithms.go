@@ -30,15 +30,15 @@ type Named struct {
 func All() []Named { return slices.Clone(table) }
 
 // ByName returns the algorithm with a name. An unknown name is an error that wraps
-// [driver.ErrInvalidOptions].
+// [driver.ErrInvalid].
 func ByName(name string) (Named, error) {
 	for _, n := range table {
 		if n.Name == name {
 			return n, nil
 		}
 	}
-	return Named{}, fmt.Errorf("%w: %q is not an algorithm; the algorithms are %s",
-		driver.ErrInvalidOptions, name, strings.Join(Names(), ", "))
+	return Named{}, fmt.Errorf("%w options: %q is not an algorithm; the algorithms are %s",
+		driver.ErrInvalid, name, strings.Join(Names(), ", "))
 }
 
 // Names returns all names, the exact log's first.

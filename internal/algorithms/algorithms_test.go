@@ -20,7 +20,7 @@ func TestByName(t *testing.T) {
 				limit)
 		}
 	}
-	if _, err := ByName("Log"); !errors.Is(err, driver.ErrInvalidOptions) {
-		t.Errorf("unknown name: got %v, want ErrInvalidOptions", err)
+	if _, err := ByName("Log"); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("unknown name: got %v, want ErrInvalid", err)
 	}
 }

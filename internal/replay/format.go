@@ -50,8 +50,8 @@ func (o *Options) validateFormat() error {
 	case Common, Combined:
 		return o.validateFields(o.Format)
 	}
-	return fmt.Errorf("%w: %q is not a format; the formats are json, common and combined",
-		driver.ErrInvalidOptions, string(o.Format))
+	return fmt.Errorf("%w options: %q is not a format; the formats are json, common and combined",
+		driver.ErrInvalid, string(o.Format))
 }
 
 // validateFields reports an option for a field that lines of an access log do not have.
@@ -62,13 +62,13 @@ func (o *Options) validateFields(f Format) error {
 	}
 	for _, field := range []string{o.KeyField, o.UnitsField} {
 		if field != "" && !slices.Contains(names, field) {
-			return fmt.Errorf("%w: the %s format has no field %q; it has: %s",
-				driver.ErrInvalidOptions, f, field, strings.Join(names, ", "))
+			return fmt.Errorf("%w options: the %s format has no field %q; it has: %s",
+				driver.ErrInvalid, f, field, strings.Join(names, ", "))
 		}
 	}
 	if o.TimeField != "" {
-		return fmt.Errorf("%w: the %s format has a time of its own and needs no time field",
-			driver.ErrInvalidOptions, f)
+		return fmt.Errorf("%w options: the %s format has a time of its own and needs no time field",
+			driver.ErrInvalid, f)
 	}
 	return nil
 }
@@ -77,13 +77,13 @@ func (o *Options) validateFields(f Format) error {
 // lines.
 func newParser(o *Options, begin []byte) (parser, error) {
 	if problem := unsupported(o, begin); problem != "" {
-		return nil, fmt.Errorf("%w: %s", driver.ErrInvalidOptions, problem)
+		return nil, fmt.Errorf("%w options: %s", driver.ErrInvalid, problem)
 	}
 	if o.Format == "" {
 		if o.Format = formatOf(begin); o.Format == "" {
-			return nil, fmt.Errorf("%w: the first lines are neither JSON nor of the common or "+
+			return nil, fmt.Errorf("%w options: the first lines are neither JSON nor of the common or "+
 				"combined log format; if only these are different, set the format; the first is %s",
-				driver.ErrInvalidOptions, excerpt(firstLine(begin)))
+				driver.ErrInvalid, excerpt(firstLine(begin)))
 		}
 	}
 	addresses := newAddresses(o.TrustedProxies)

@@ -240,14 +240,14 @@ func TestOptionsThatAreWrong(t *testing.T) {
 			tt.options.Proposals = exactly(limit)
 		}
 		report, err := runOne(t.Context(), strings.NewReader(tt.first), tt.options)
-		if report != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
+		if report != nil || !errors.Is(err, driver.ErrInvalid) ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt.options, err)
 		}
 	}
 	_, err := runOne(t.Context(), strings.NewReader(""),
 		Options{Proposals: exactly(driver.Limit{Max: 1})})
-	if !errors.Is(err, driver.ErrInvalidLimit) {
+	if !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("the error of a limit without a window is %v", err)
 	}
 }

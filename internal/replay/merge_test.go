@@ -64,7 +64,7 @@ func TestProblemsOfMergedLogs(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	for want, second := range map[error]io.Reader{
-		driver.ErrInvalidOptions: strings.NewReader(commonLine),
+		driver.ErrInvalid: strings.NewReader(commonLine),
 		broken: io.MultiReader(strings.NewReader(good),
 			iotest.ErrReader(broken)),
 	} {
@@ -127,7 +127,7 @@ func TestTrustedProxies(t *testing.T) {
 	}
 	for _, wrong := range []string{"0.0.0.0/0", "::/0", "::ffff:0:0/96"} {
 		o := Options{Proposals: proposals, TrustedProxies: prefixes(wrong)}
-		if err := o.Validate(); !errors.Is(err, driver.ErrInvalidOptions) {
+		if err := o.Validate(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

@@ -47,8 +47,8 @@ var ErrNothingRead = errors.New("no line could be read")
 // Run replays logs, which may be compressed with gzip or bzip2, as one log in the order of time. If
 // ctx ends or reading fails, it returns the error with a report of what was read until then, or
 // without a report if nothing was read. Without a line that can be read it returns the report and
-// an error that wraps [ErrNothingRead]. Other errors wrap [driver.ErrInvalidOptions] or
-// [driver.ErrInvalidLimit].
+// an error that wraps [ErrNothingRead]. Other errors wrap [driver.ErrInvalid] or
+// [driver.ErrInvalid].
 //
 // If ctx ends while a Read of a log blocks, the goroutine that reads stays until that Read returns.
 func Run(ctx context.Context, logs []io.Reader, o Options) (*Report, error) {
@@ -101,8 +101,8 @@ func nothingRead(o *Options, r *Report, line []byte) error {
 // Validate returns an error if an option is wrong or missing.
 func (o *Options) Validate() error {
 	if len(o.Proposals) == 0 {
-		return fmt.Errorf("%w: there is no limit to replay; add one, such as 10/1m",
-			driver.ErrInvalidOptions)
+		return fmt.Errorf("%w options: there is no limit to replay; add one, such as 10/1m",
+			driver.ErrInvalid)
 	}
 	for _, p := range o.Proposals {
 		if err := p.Algorithm.Validate(); err != nil {
@@ -111,8 +111,8 @@ func (o *Options) Validate() error {
 	}
 	for _, p := range o.TrustedProxies {
 		if !p.IsValid() || p.Bits() == 0 || p.Addr().Is4In6() && p.Bits() <= 96 {
-			return fmt.Errorf("%w: the trusted proxies %v are all addresses, or no network",
-				driver.ErrInvalidOptions, p)
+			return fmt.Errorf("%w options: the trusted proxies %v are all addresses, or no network",
+				driver.ErrInvalid, p)
 		}
 	}
 	return o.validateFormat()

@@ -32,7 +32,7 @@ func decompressed(r io.Reader) (io.Reader, error) {
 		return bzip2.NewReader(b), nil
 	}
 	if problem := encoding(magic); problem != "" {
-		return nil, fmt.Errorf("%w: %s", driver.ErrInvalidOptions, problem)
+		return nil, fmt.Errorf("%w options: %s", driver.ErrInvalid, problem)
 	}
 	return b, nil
 }

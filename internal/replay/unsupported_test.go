@@ -60,7 +60,7 @@ func TestNotReadLogs(t *testing.T) {
 			log := tt.begin + fiveLines(tt.line, twoClients) + tt.end
 			o := Options{Proposals: exactly(driver.PerHour("", 1))}
 			report, err := runOne(t.Context(), strings.NewReader(log), o)
-			if report != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
+			if report != nil || !errors.Is(err, driver.ErrInvalid) ||
 				!strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%+v, %v", report, err)
 			}
@@ -106,7 +106,7 @@ func TestEncodingsThatAreNotRead(t *testing.T) {
 		"\xfe\xff\x001": "UTF-16 -t UTF-8", "1\x00.\x00": "UTF-16LE", "\x001\x00.": "UTF-16BE",
 	} {
 		report, err := runOne(t.Context(), strings.NewReader(begin), Options{Proposals: proposals})
-		if report != nil || !errors.Is(err, driver.ErrInvalidOptions) ||
+		if report != nil || !errors.Is(err, driver.ErrInvalid) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", begin, err)
 		}

@@ -87,19 +87,19 @@ type Store struct {
 var _ driver.Store = (*Store)(nil)
 
 // New returns a closed breaker around inner; nil options are the zero Options. An error wraps
-// [driver.ErrInvalidOptions].
+// [driver.ErrInvalid].
 func New(inner driver.Store, opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
 	switch {
 	case inner == nil:
-		return nil, fmt.Errorf("%w: no store", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no store", driver.ErrInvalid)
 	case opts.Failures < 0 || int64(opts.Failures) >= 1<<32:
-		return nil, fmt.Errorf("%w: Failures %d is not from 0 to 2^32-1",
-			driver.ErrInvalidOptions, opts.Failures)
+		return nil, fmt.Errorf("%w options: Failures %d is not from 0 to 2^32-1",
+			driver.ErrInvalid, opts.Failures)
 	case opts.Pause < 0:
-		return nil, fmt.Errorf("%w: Pause %v is negative", driver.ErrInvalidOptions, opts.Pause)
+		return nil, fmt.Errorf("%w options: Pause %v is negative", driver.ErrInvalid, opts.Pause)
 	}
 	s := &Store{inner: inner, start: time.Now(), pause: opts.Pause, onChange: opts.OnChange}
 	failures := uint32(opts.Failures)

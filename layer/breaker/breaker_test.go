@@ -440,11 +440,11 @@ func TestValidation(t *testing.T) {
 			}
 			twice := []driver.Demand{demand(driver.OpTake), demand(driver.OpPeek)}
 			if err := b.TakeAll(t.Context(), twice,
-				make([]driver.Result, 2)); !errors.Is(err, driver.ErrDuplicateDemand) {
+				make([]driver.Result, 2)); !errors.Is(err, driver.ErrInvalid) {
 				t.Error(err)
 			}
 			if err := b.TakeAll(t.Context(), twice[:1],
-				nil); !errors.Is(err, driver.ErrInvalidDemand) {
+				nil); !errors.Is(err, driver.ErrInvalid) {
 				t.Error(err)
 			}
 			if b.inside.asked.Load() != asked {
@@ -655,11 +655,11 @@ func TestManyAtOnce(t *testing.T) {
 func TestNew(t *testing.T) {
 	tooMany := int64(1) << 32
 	for _, opts := range []*breaker.Options{{Failures: -1}, {Failures: int(tooMany)}, {Pause: -1}} {
-		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, driver.ErrInvalidOptions) {
+		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}
-	if _, err := breaker.New(nil, nil); !errors.Is(err, driver.ErrInvalidOptions) {
+	if _, err := breaker.New(nil, nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no store: %v", err)
 	}
 	s, err := breaker.New(&inside{err: driver.ErrUnavailable}, nil)

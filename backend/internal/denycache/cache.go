@@ -48,7 +48,7 @@ type Cache struct {
 	stored, discarded, invalidations, flushes atomic.Int64
 }
 
-// CheckOptions returns an error that wraps [driver.ErrInvalidOptions] for options that are out
+// CheckOptions returns an error that wraps [driver.ErrInvalid] for options that are out
 // of range.
 func CheckOptions(opts serverstore.OpenOptions) error {
 	wrong := ""
@@ -62,7 +62,7 @@ func CheckOptions(opts serverstore.OpenOptions) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s is negative", driver.ErrInvalidOptions, wrong)
+	return fmt.Errorf("%w options: %s is negative", driver.ErrInvalid, wrong)
 }
 
 // New returns an empty cache.

@@ -124,11 +124,11 @@ func TestFirstAttempt(t *testing.T) {
 			t.Error(err)
 		}
 		_, err := s.Take(t.Context(), driver.Demand{})
-		if !errors.Is(err, driver.ErrInvalidDemand) {
+		if !errors.Is(err, driver.ErrInvalid) {
 			t.Error(err)
 		}
 		err = s.TakeAll(t.Context(), []driver.Demand{{}}, make([]driver.Result, 1))
-		if !errors.Is(err, driver.ErrInvalidDemand) {
+		if !errors.Is(err, driver.ErrInvalid) {
 			t.Error(err)
 		}
 		if err := ask(t.Context(), s, nil); err != nil { // it waits for the rest of the attempt

@@ -53,6 +53,6 @@ func CheckSettings(s Settings) error {
 	if wrong == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: Open cannot cache with these settings: %s",
-		driver.ErrInvalidOptions, strings.Join(wrong, "; "))
+	return fmt.Errorf("%w options: Open cannot cache with these settings: %s",
+		driver.ErrInvalid, strings.Join(wrong, "; "))
 }

@@ -28,7 +28,7 @@ func TestCheckSettings(t *testing.T) {
 		"SendToReplicas":        {Replicas: true},
 	} {
 		err := CheckSettings(s)
-		if !errors.Is(err, driver.ErrInvalidOptions) {
+		if !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}

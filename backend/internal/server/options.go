@@ -16,7 +16,7 @@ const defaultPrefix = "rl:"
 // DefaultTimeout is how long a decision may take where Options.Timeout is zero.
 const DefaultTimeout = 100 * time.Millisecond
 
-// CheckOptions returns an error that wraps [driver.ErrInvalidOptions] for options that [New] or
+// CheckOptions returns an error that wraps [driver.ErrInvalid] for options that [New] or
 // a cache would refuse.
 func CheckOptions(opts serverstore.OpenOptions) error {
 	if err := denycache.CheckOptions(opts); err != nil {
@@ -30,11 +30,11 @@ func CheckOptions(opts serverstore.OpenOptions) error {
 func keyspaceOf(opts serverstore.Options) (keys keyspace.Keyspace, err error) {
 	if opts.Timeout < 0 {
 		return keys,
-			fmt.Errorf("%w: Timeout %v is negative", driver.ErrInvalidOptions, opts.Timeout)
+			fmt.Errorf("%w options: Timeout %v is negative", driver.ErrInvalid, opts.Timeout)
 	}
 	keys, err = keyspace.New(cmp.Or(opts.Prefix, defaultPrefix), opts.Tag)
 	if err != nil {
-		return keys, fmt.Errorf("%w: Prefix: %w", driver.ErrInvalidOptions, err)
+		return keys, fmt.Errorf("%w options: Prefix: %w", driver.ErrInvalid, err)
 	}
 	return keys, nil
 }

@@ -14,7 +14,7 @@ func TestCheckOptions(t *testing.T) {
 		"CacheEntries": {CacheEntries: -1}, "CacheBytes": {CacheBytes: -1},
 		"CacheAge": {CacheAge: -1},
 	} {
-		if err := CheckOptions(o); !errors.Is(err, driver.ErrInvalidOptions) ||
+		if err := CheckOptions(o); !errors.Is(err, driver.ErrInvalid) ||
 			!strings.Contains(err.Error(), name+" -1") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -32,7 +32,7 @@ type Store struct {
 	closed   atomic.Bool
 }
 
-// New returns a store on client's servers. An error wraps [driver.ErrInvalidOptions].
+// New returns a store on client's servers. An error wraps [driver.ErrInvalid].
 func New(client Client, words Words, opts serverstore.Options) (*Store, error) {
 	keys, err := keyspaceOf(opts)
 	if err != nil {

@@ -69,7 +69,7 @@ func Register(lib Library, open func(Config) (*backend.Store, error)) {
 }
 
 // parse reads u, which has one of the schemes of lib, and the files that it names. An error wraps
-// [driver.ErrInvalidOptions] and quotes no value.
+// [driver.ErrInvalid] and quotes no value.
 func (lib Library) parse(u *backend.URL) (Config, error) {
 	base, suffix, ok := strings.Cut(u.Scheme, "+")
 	if ok {
@@ -189,6 +189,6 @@ func (c *Config) setAddress(u *backend.URL) error {
 }
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: the URL of the store: "+format,
-		append([]any{driver.ErrInvalidOptions}, args...)...)
+	return fmt.Errorf("%w options: the URL of the store: "+format,
+		append([]any{driver.ErrInvalid}, args...)...)
 }

@@ -124,8 +124,8 @@ func TestParseRefuses(t *testing.T) {
 		"redis+sentinel://h/m?sentinel-password=marked&timeout=": `"timeout"`,
 	} {
 		c, err := parse(t, raw)
-		if !errors.Is(err, driver.ErrInvalidOptions) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %+v, %v; want ErrInvalidOptions with %s", raw, c, err, want)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want ErrInvalid with %s", raw, c, err, want)
 		}
 		if strings.Contains(fmt.Sprint(err), "marked") {
 			t.Errorf("a value is shown: %v", err)
@@ -172,7 +172,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: %+v, %v", raw, c.TLS, err)
 		}
 		if _, err := parse(t, raw+"?tls-ca="+keyFile); !errors.Is(err,
-			driver.ErrInvalidOptions) {
+			driver.ErrInvalid) {
 			t.Errorf("%s: a key as certificate: %v", raw, err)
 		}
 	}

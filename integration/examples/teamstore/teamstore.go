@@ -24,7 +24,7 @@ func open(_ context.Context, u *backend.URL) (*backend.Store, error) {
 		return nil, err
 	}
 	if u.Path == "" {
-		return nil, fmt.Errorf("%w: no file", driver.ErrInvalidOptions)
+		return nil, fmt.Errorf("%w options: no file", driver.ErrInvalid)
 	}
 	store := &Store{file: u.Path, now: func() int64 { return time.Now().UnixMicro() }}
 	if err := store.load(); err != nil {

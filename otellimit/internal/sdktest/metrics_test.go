@@ -410,11 +410,11 @@ func TestWatch(t *testing.T) {
 	}
 	for _, name := range []string{"", "memory"} {
 		if err := m.Watch(name, func() any { return nil }); !errors.Is(err,
-			ratelimit.ErrInvalidOptions) {
+			ratelimit.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if _, err := otellimit.New(nil); !errors.Is(err, ratelimit.ErrInvalidOptions) {
+	if _, err := otellimit.New(nil); !errors.Is(err, ratelimit.ErrInvalid) {
 		t.Error(err)
 	}
 }
