@@ -1,276 +1,152 @@
-// Command benchmarks compares this module with other rate limiters for Go.
+// Command benchmarks compares the entries of benchmarks that ran in several rounds.
 //
-//	go -C benchmarks run . [-quick] [-md file] [-json file] [-readme file] [-run regexp]
-//	go -C benchmarks run . -from file [-md file] [-readme file]
-//	go -C benchmarks run . -from file -charts directory
-//	go -C benchmarks run . -run regexp [-quick] -merge file [-md file] [-readme file]
+//	for round in 1 2 3 4; do go -C benchmarks test -run '^$' -bench Load; done |
+//		go -C benchmarks run .
 //
-// Every round measures all entries in turn. A quotient is taken within one round, and the report
-// has the median and the range over the rounds. A new entry is one more value in memoryEntries or
-// redisEntries.
-//
-// The server is an installed redis-server or else a container; see the flags. It is stopped at the
-// end.
+// A benchmark whose name ends in entry=NAME has a row for each entry and a column for each metric:
+// the median over the rounds and, after ×, the median of the quotients by the first entry, each
+// within one round, with their range. So a machine that is slow for a while slows both numbers of a
+// quotient. To compare two versions of this module, use benchstat on the same text.
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
+	"bufio"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"regexp"
-	"runtime"
-	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
-	"syscall"
-	"time"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var err error
-	if task, ok := os.LookupEnv(stormEnv); ok {
-		err = stormProcess(ctx, task, os.Stdin, os.Stdout)
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	}
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := compare(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	quick := flags.Bool("quick", false,
-		"measure less, in under two minutes instead of ten")
-	markdown := flags.String("md", "",
-		"write the Markdown report to `file` instead of standard output")
-	jsonFile := flags.String("json", "", "also write the report as JSON to `file`")
-	readme := flags.String("readme", "",
-		"also write the comparison into `file`, between its markers")
-	stored := flags.String("from", "",
-		"measure nothing, but write the report in `file`, which -json wrote")
-	merged := flags.String("merge", "",
-		"replace the measured subjects of the report in `file`, which -json wrote, and keep "+
-			"the others")
-	chartsDir := flags.String("charts", "",
-		"measure nothing, but draw the charts of the report of -from into `directory`")
-	pattern := flags.String("run", "",
-		"measure only cases that match `regexp`, as subject/case, such as commands/100")
-	rounds := flags.Int("rounds", 0, "number of rounds; 0 means 4, or 2 with -quick")
-	var from source
-	flags.StringVar(&from.addr, "addr", "",
-		"measure the empty server at `host:port`; the measurements delete all its keys")
-	flags.StringVar(&from.binary, "binary", "", "start this redis-server or valkey-server `file`")
-	flags.StringVar(&from.image, "image", "",
-		"start a container of this `image` (without -addr and -binary, "+defaultImage+
-			" unless redis-server is installed)")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if *merged != "" && (*jsonFile != "" || *stored != "") {
-		return errors.New("-merge cannot be combined with -json or -from")
-	}
-	if *chartsDir != "" && *stored == "" {
-		return errors.New("-charts needs -from")
-	}
-	if *stored != "" {
-		rep, err := readReport(*stored)
-		if err != nil {
-			return err
-		}
-		if *chartsDir != "" {
-			return rep.writeCharts(*chartsDir)
-		}
-		return rep.write(stdout, *markdown, "", *readme)
-	}
-	wanted, err := regexp.Compile(*pattern)
-	if err != nil {
-		return err
-	}
-	if *rounds == 0 {
-		*rounds = 4
-		if *quick {
-			*rounds = 2
-		}
-	}
-
-	var srv *server
-	subjects := choose(allSubjects(&srv, *quick), wanted)
-	local := slices.ContainsFunc(subjects, func(s subject) bool { return !s.onServer })
-	remote := slices.ContainsFunc(subjects, func(s subject) bool { return s.onServer })
-	if len(subjects) == 0 {
-		return fmt.Errorf("no subject/case matches -run %q", *pattern)
-	}
-
-	started := time.Now()
-	rep := &report{
-		Started: started.UTC().Truncate(time.Second),
-		Command: strings.Join(append([]string{"go -C benchmarks run ."}, args...), " "),
-		Quick:   *quick, Rounds: *rounds, Machine: machine(),
-	}
-	res := newResults()
-	if remote {
-		if srv, err = startServer(ctx, from); err != nil {
-			return err
-		}
-		defer srv.stop()
-		rep.Machine = append(rep.Machine, fact{"server", srv.version(ctx) + ", " + srv.origin})
-		if rep.Limits, err = srv.limits(ctx, *quick); err != nil {
-			res.errors = append(res.errors, err.Error())
-		}
-	}
-	if err := res.run(ctx, subjects, *rounds, func(s string) {
-		fmt.Fprintf(stderr, "%4.0fs %s\n", time.Since(started).Seconds(), s)
-	}); err != nil {
-		return err
-	}
-	rep.Took = time.Since(started).Round(time.Second)
-	if !*quick && memoryAvailable() < hugeKeysMemory {
-		res.errors = append(res.errors,
-			fmt.Sprintf("scale, %d keys: left out, because it needs %d GiB of available memory",
-				hugeKeys, hugeKeysMemory>>30))
-	}
-	rep.Targets, rep.Tables, rep.Failures = res.judge(targets), res.tables(subjects), res.errors
-	rep.describeEntries(local, remote)
-	if *merged != "" {
-		whole, err := readReport(*merged)
-		if err != nil {
-			return err
-		}
-		if err := whole.merge(rep); err != nil {
-			return fmt.Errorf("%s: %w", *merged, err)
-		}
-		rep, *jsonFile = whole, *merged
-	}
-	return rep.write(stdout, *markdown, *jsonFile, *readme)
+// A table has the values of one benchmark, by entry and metric, a value for each round.
+type table struct {
+	name             string
+	entries, metrics []string
+	values           map[[2]string][]float64
 }
 
-// write writes the report to the named files, and as Markdown to stdout if markdown is empty.
-func (r *report) write(stdout io.Writer, markdown, jsonFile, readme string) error {
-	if jsonFile != "" {
-		if err := writeFile(jsonFile, r.writeJSON); err != nil {
-			return err
+func compare(r io.Reader, w io.Writer) error {
+	var tables []*table
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
 		}
-	}
-	if readme != "" {
-		text, err := os.ReadFile(readme)
-		if err != nil {
-			return err
+		name, entry, ok := strings.Cut(strings.TrimPrefix(fields[0], "Benchmark"), "/entry=")
+		if !ok {
+			continue
 		}
-		compared, err := r.insertComparison(string(text))
-		if err != nil {
-			return fmt.Errorf("%s: %w", readme, err)
-		}
-		if err := os.WriteFile(readme, []byte(compared), 0o644); err != nil {
-			return err
-		}
-	}
-	if markdown != "" {
-		return writeFile(markdown, r.writeMarkdown)
-	}
-	return r.writeMarkdown(stdout)
-}
-
-// allSubjects returns what a run measures. *srv must be set only while a subject is measured.
-func allSubjects(srv **server, quick bool) []subject {
-	subjects := []subject{
-		exactMemory(quick), inProcess(quick), growing(quick), together(quick), heap(quick),
-		scale(quick), httpEdges(quick), otherEdges(quick),
-	}
-	for _, s := range []subject{
-		exactRedis(srv, quick), commandTime(srv, quick), serverMemory(srv, quick),
-		replication(srv, quick), weights(srv, quick), budgets(srv, quick), load(srv, quick),
-		cachedRefusalsOf(srv, quick),
-	} {
-		s.onServer = true
-		subjects = append(subjects, s)
-	}
-	return subjects
-}
-
-// choose returns the subjects with the cases that match wanted, as subject/case.
-func choose(subjects []subject, wanted *regexp.Regexp) []subject {
-	var chosen []subject
-	for _, s := range subjects {
-		var cases []testCase
-		for _, c := range s.cases {
-			if wanted.MatchString(s.name + "/" + c.name) {
-				cases = append(cases, c)
+		entry, cpus := cutCPUs(entry)
+		t := tableOf(&tables, fmt.Sprintf("%s, %s CPUs", name, cpus))
+		for i := 2; i+1 < len(fields); i += 2 {
+			value, err := strconv.ParseFloat(fields[i], 64)
+			if err != nil {
+				return fmt.Errorf("%s: %w", fields[0], err)
 			}
-		}
-		if s.cases = cases; len(cases) > 0 {
-			chosen = append(chosen, s)
+			t.add(entry, fields[i+1], value)
 		}
 	}
-	return chosen
+	for _, t := range tables {
+		if _, err := io.WriteString(w, t.String()); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
 }
 
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
+// cutCPUs cuts the number of processors off a name. The testing package appends it if it is not 1.
+func cutCPUs(name string) (string, string) {
+	i := strings.LastIndex(name, "-")
+	if i < 0 {
+		return name, "1"
 	}
-	return errors.Join(write(f), f.Close())
+	if _, err := strconv.Atoi(name[i+1:]); err != nil {
+		return name, "1"
+	}
+	return name[:i], name[i+1:]
 }
 
-// machine describes the machine and its load.
-func machine() []fact {
-	facts := []fact{
-		{"CPU", field("/proc/cpuinfo", "model name", ":")},
-		{"cores", fmt.Sprint(runtime.NumCPU())},
-		{"memory", fmt.Sprintf("%.0f GiB available", float64(memoryAvailable())/(1<<30))},
-		{"OS", strings.Trim(field("/etc/os-release", "PRETTY_NAME", "="), `"`)},
-		{"Go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
+func tableOf(tables *[]*table, name string) *table {
+	for _, t := range *tables {
+		if t.name == name {
+			return t
+		}
 	}
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		load, _, _ := strings.Cut(string(text), " ")
-		facts = append(facts, fact{"load average at the start", load})
-	}
-	return slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" })
+	t := &table{name: name, values: make(map[[2]string][]float64)}
+	*tables = append(*tables, t)
+	return t
 }
 
-// field returns the value of the first line with the name, or "".
-func field(file, name, separator string) string {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return ""
+func (t *table) add(entry, metric string, value float64) {
+	if !slices.Contains(t.entries, entry) {
+		t.entries = append(t.entries, entry)
 	}
-	for line := range strings.Lines(string(text)) {
-		if n, value, ok := strings.Cut(line, separator); ok && strings.TrimSpace(n) == name {
-			return strings.TrimSpace(value)
-		}
+	if !slices.Contains(t.metrics, metric) {
+		t.metrics = append(t.metrics, metric)
 	}
-	return ""
+	cell := [2]string{entry, metric}
+	t.values[cell] = append(t.values[cell], value)
 }
 
-// describeEntries adds the entries that were measured, and the versions of modules.
-func (r *report) describeEntries(local, remote bool) {
-	r.Entries, r.Versions = make(map[string][]about), map[string]string{}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range info.Deps {
-			r.Versions[m.Path] = m.Version
+// String returns the table in Markdown.
+func (t *table) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n| %s | %s |\n|---|%s\n", t.name, strings.Join(t.metrics, " | "),
+		strings.Repeat("---|", len(t.metrics)))
+	for _, entry := range t.entries {
+		fmt.Fprintf(&b, "| %s |", entry)
+		for _, metric := range t.metrics {
+			fmt.Fprintf(&b, " %s |", t.cell(entry, metric))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func (t *table) cell(entry, metric string) string {
+	values := t.values[[2]string{entry, metric}]
+	if len(values) == 0 {
+		return "–"
+	}
+	text := number(median(values))
+	if entry == t.entries[0] {
+		return text
+	}
+	var quotients []float64
+	for i, over := range t.values[[2]string{t.entries[0], metric}] {
+		if i < len(values) && over != 0 {
+			quotients = append(quotients, values[i]/over)
 		}
 	}
-	r.Versions[oursName] = "this"
-	if local {
-		for _, e := range memoryEntries {
-			r.Entries[inProcessEntries] = append(r.Entries[inProcessEntries], e.about)
-		}
+	if len(quotients) == 0 {
+		return text
 	}
-	if remote {
-		for _, e := range redisEntries {
-			r.Entries[serverEntries] = append(r.Entries[serverEntries], e.about)
-		}
+	text += " ×" + number(median(quotients))
+	if len(quotients) == 1 {
+		return text
 	}
+	return fmt.Sprintf("%s [%s–%s]", text,
+		number(slices.Min(quotients)), number(slices.Max(quotients)))
+}
+
+func number(v float64) string {
+	if v >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+func median(values []float64) float64 {
+	values = slices.Sorted(slices.Values(values))
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
 }

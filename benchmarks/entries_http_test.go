@@ -27,11 +27,13 @@ type middleware struct {
 	close func() // or nil
 }
 
-// httpEntry is a measured middleware. Each has an entry of the same name in memoryEntries.
+// httpEntry is a measured middleware.
 type httpEntry struct {
 	name string
 	open func(q quota) (middleware, error)
 }
+
+const bare = "bare" // the handler alone
 
 var httpEntries = []httpEntry{
 	{xTime, openXTimeHTTP},
@@ -40,42 +42,31 @@ var httpEntries = []httpEntry{
 	{throttledName, openThrottledHTTP},
 	{goLimiter, openGoLimiterHTTP},
 	{httprateName, openHTTPRateHTTP},
-}
-
-func httpNames() []string {
-	var names []string
-	for _, e := range httpEntries {
-		names = append(names, e.name)
-	}
-	return names
+	{bare, func(quota) (middleware, error) {
+		return middleware{wrap: func(next http.Handler) http.Handler { return next }}, nil
+	}},
 }
 
 // openHTTPEntry opens the middleware of an entry for several limits. This module decides them
 // together; the middlewares of others are chained.
-func openHTTPEntry(name string, quotas ...quota) (m middleware, err error) {
-	if name == ours {
+func openHTTPEntry(e httpEntry, quotas ...quota) (m middleware, err error) {
+	if e.name == ours {
 		return openOursHTTP(quotas...)
 	}
 	m.wrap = func(next http.Handler) http.Handler { return next }
-	for _, e := range httpEntries {
-		if e.name != name {
-			continue
+	for _, q := range quotas {
+		inner := m
+		outer, err := e.open(q)
+		if err != nil {
+			inner.stop()
+			return middleware{}, err
 		}
-		for _, q := range quotas {
-			inner := m
-			outer, err := e.open(q)
-			if err != nil {
-				inner.stop()
-				return middleware{}, err
-			}
-			m = middleware{
-				wrap:  func(next http.Handler) http.Handler { return outer.wrap(inner.wrap(next)) },
-				close: func() { inner.stop(); outer.stop() },
-			}
+		m = middleware{
+			wrap:  func(next http.Handler) http.Handler { return outer.wrap(inner.wrap(next)) },
+			close: func() { inner.stop(); outer.stop() },
 		}
-		return m, nil
 	}
-	return middleware{}, fmt.Errorf("unknown entry %q", name)
+	return m, nil
 }
 
 func (m middleware) stop() {
@@ -89,7 +80,13 @@ func openOursHTTP(quotas ...quota) (middleware, error) {
 	if err != nil {
 		return middleware{}, err
 	}
-	limiter, err := newLogs(store, quotas...)
+	var logs []ratelimit.Algorithm
+	for i, q := range quotas {
+		limit := q.limit()
+		limit.Name = fmt.Sprint("limit", i+1)
+		logs = append(logs, algorithm.SlidingLog(limit))
+	}
+	limiter, err := ratelimit.New(store, logs...)
 	if err != nil {
 		store.Close()
 		return middleware{}, err
@@ -100,17 +97,6 @@ func openOursHTTP(quotas ...quota) (middleware, error) {
 		},
 		close: func() { store.Close() },
 	}, nil
-}
-
-// newLogs returns a limiter of several exact logs.
-func newLogs(store ratelimit.Store, quotas ...quota) (*ratelimit.Limiter, error) {
-	var logs []ratelimit.Algorithm
-	for i, q := range quotas {
-		limit := q.limit()
-		limit.Name = fmt.Sprint("limit", i+1)
-		logs = append(logs, algorithm.SlidingLog(limit))
-	}
-	return ratelimit.New(store, logs...)
 }
 
 // openXTimeHTTP is what a program writes without a middleware library. It writes no fields.
@@ -147,9 +133,7 @@ func openThrottledHTTP(q quota) (middleware, error) {
 	if err != nil {
 		return middleware{}, err
 	}
-	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-		MaxRate: throttled.PerDuration(int(q.max), q.window), MaxBurst: int(q.max) - 1,
-	})
+	limiter, err := newThrottled(store, q)
 	if err != nil {
 		return middleware{}, err
 	}

@@ -26,10 +26,6 @@ func openRedisRate(addr string, q quota) (decider, error) {
 			res, err := limiter.Allow(ctx, key, limit)
 			return err == nil && res.Allowed > 0, err
 		},
-		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			res, err := limiter.AllowN(ctx, key, limit, int(n))
-			return err == nil && res.Allowed > 0, err
-		},
 		close: func() { client.Close() },
 	}, nil
 }
@@ -76,10 +72,6 @@ func openRueidisLimiter(addr string, q quota) (decider, error) {
 			res, err := limiter.Allow(ctx, key)
 			return res.Allowed, err
 		},
-		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			res, err := limiter.AllowN(ctx, key, n)
-			return res.Allowed, err
-		},
 		close: client.Close,
 	}, nil
 }
@@ -100,10 +92,6 @@ func openValkeyLimiter(addr string, q quota) (decider, error) {
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
 			res, err := limiter.Allow(ctx, key)
-			return res.Allowed, err
-		},
-		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			res, err := limiter.AllowN(ctx, key, n)
 			return res.Allowed, err
 		},
 		close: client.Close,

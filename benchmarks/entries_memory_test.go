@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,82 +33,57 @@ func (q quota) limit() ratelimit.Limit {
 // A decider is a measured limiter. It is safe for concurrent use.
 type decider struct {
 	allow func(ctx context.Context, key string) (bool, error)
-	// nil if the library has only requests of one unit
-	allowN func(ctx context.Context, key string, n int64) (bool, error)
-	close  func()
-}
-
-// An about describes an entry in the report.
-type about struct {
-	Name, Module, Licence, Algorithm string
+	close func()
 }
 
 // A memoryEntry is a limiter in process.
 type memoryEntry struct {
-	about
+	name string
 	open func(q quota) (decider, error)
 }
 
+// Names of entries that are measured in several benchmarks.
 const (
 	ours          = "ratelimit"
-	xTime         = "x/time/rate"
+	xTime         = "x-time-rate"
 	goLimiter     = "go-limiter"
 	ululeName     = "ulule"
 	throttledName = "throttled"
 	httprateName  = "httprate"
-	oursName      = "github.com/truewindow/ratelimit"
-	maxKeys       = 16_000_000
 )
 
+const maxKeys = 16_000_000
+
+// memoryEntries are the limiters in process. The first is the reference of the others.
 var memoryEntries = []memoryEntry{
-	{about{xTime, "golang.org/x/time", "BSD-3-Clause",
-		"token bucket, one limiter per key in a sync.Map"}, openXTime},
-	{about{ours, oursName, "MIT", "exact log"},
-		func(q quota) (decider, error) { return openMemory(q, 0, nil) }},
-	{about{ululeName, "github.com/ulule/limiter/v3", "MIT", "fixed window"}, openUluleMemory},
-	{about{throttledName, "github.com/throttled/throttled/v2", "BSD-3-Clause", "GCRA"},
-		openThrottledMemory},
-	{about{goLimiter, "github.com/sethvargo/go-limiter", "Apache-2.0", "fixed window"},
-		openGoLimiter},
-	{about{httprateName, "github.com/go-chi/httprate", "MIT", "sliding counter of two windows"},
-		openHTTPRate},
-	{about{"failsafe", "github.com/failsafe-go/failsafe-go", "MIT",
-		"fixed window, one limiter per key in a sync.Map"}, openFailsafe},
+	{xTime, openXTime},
+	{ours, func(q quota) (decider, error) { return openMemory(algorithm.SlidingLog(q.limit())) }},
+	{"ratelimit-bucket",
+		func(q quota) (decider, error) { return openMemory(algorithm.TokenBucket(q.limit())) }},
+	{ululeName, openUluleMemory},
+	{throttledName, openThrottledMemory},
+	{goLimiter, openGoLimiter},
+	{httprateName, openHTTPRate},
+	{"failsafe", openFailsafe},
 }
 
-// memoryNames returns the names of all entries except those in without.
-func memoryNames(without ...string) []string {
-	var names []string
-	for _, e := range memoryEntries {
-		if !slices.Contains(without, e.Name) {
-			names = append(names, e.Name)
-		}
-	}
-	return names
+func openMemory(a ratelimit.Algorithm) (decider, error) {
+	store, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys})
+	return limiting(store, err, func() { store.Close() }, a)
 }
 
-func openMemoryEntry(name string, q quota) (decider, error) {
-	for _, e := range memoryEntries {
-		if e.Name == name {
-			return e.open(q)
-		}
-	}
-	return decider{}, fmt.Errorf("unknown entry %q", name)
-}
-
-// openMemory opens this module. Resolution 0 is the finest, a nil now is the store's clock.
-func openMemory(q quota, resolution time.Duration, now func() int64) (decider, error) {
-	store, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys, Now: now})
+// limiting returns this module on a store, or the error of opening the store. It closes the store
+// on an error; otherwise the decider does.
+func limiting(
+	store ratelimit.Store, err error, closeStore func(), a ratelimit.Algorithm,
+) (decider, error) {
 	if err != nil {
+		closeStore()
 		return decider{}, err
 	}
-	log := algorithm.SlidingLog(q.limit())
-	if resolution > 0 {
-		log = log.WithResolution(resolution)
-	}
-	limiter, err := ratelimit.New(store, log)
+	limiter, err := ratelimit.New(store, a)
 	if err != nil {
-		store.Close()
+		closeStore()
 		return decider{}, err
 	}
 	return decider{
@@ -118,16 +91,12 @@ func openMemory(q quota, resolution time.Duration, now func() int64) (decider, e
 			res, err := limiter.Allow(ctx, key)
 			return res.Allowed, err
 		},
-		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			res, err := limiter.AllowN(ctx, key, n)
-			return res.Allowed, err
-		},
-		close: func() { store.Close() },
+		close: closeStore,
 	}, nil
 }
 
 // perKey keeps one limiter per key, as programs do if a limiter of the library has no keys.
-func perKey[L any](create func() L, allow func(L) bool, allowN func(L, int64) bool) decider {
+func perKey[L any](create func() L, allow func(L) bool) decider {
 	var limiters sync.Map
 	return decider{
 		allow: func(_ context.Context, key string) (bool, error) {
@@ -137,13 +106,6 @@ func perKey[L any](create func() L, allow func(L) bool, allowN func(L, int64) bo
 			}
 			return allow(l.(L)), nil
 		},
-		allowN: func(_ context.Context, key string, n int64) (bool, error) {
-			l, ok := limiters.Load(key)
-			if !ok {
-				l, _ = limiters.LoadOrStore(key, create())
-			}
-			return allowN(l.(L), n), nil
-		},
 		close: func() {},
 	}
 }
@@ -151,18 +113,14 @@ func perKey[L any](create func() L, allow func(L) bool, allowN func(L, int64) bo
 func openXTime(q quota) (decider, error) {
 	perSecond := rate.Limit(float64(q.max) / q.window.Seconds())
 	create := func() *rate.Limiter { return rate.NewLimiter(perSecond, int(q.max)) }
-	return perKey(create, (*rate.Limiter).Allow,
-		func(l *rate.Limiter, n int64) bool { return l.AllowN(time.Now(), int(n)) }), nil
+	return perKey(create, (*rate.Limiter).Allow), nil
 }
 
 func openFailsafe(q quota) (decider, error) {
 	create := func() ratelimiter.RateLimiter[any] {
 		return ratelimiter.NewBursty[any](uint(q.max), q.window)
 	}
-	return perKey(create, ratelimiter.RateLimiter[any].TryAcquirePermit,
-		func(l ratelimiter.RateLimiter[any], n int64) bool {
-			return l.TryAcquirePermits(uint(n))
-		}), nil
+	return perKey(create, ratelimiter.RateLimiter[any].TryAcquirePermit), nil
 }
 
 func openUluleMemory(q quota) (decider, error) {
@@ -174,10 +132,6 @@ func ululeDecider(store ulule.Store, q quota) decider {
 	return decider{
 		allow: func(ctx context.Context, key string) (bool, error) {
 			res, err := limiter.Get(ctx, key)
-			return err == nil && !res.Reached, err
-		},
-		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			res, err := limiter.Increment(ctx, key, n)
 			return err == nil && !res.Reached, err
 		},
 		close: func() {},
@@ -193,9 +147,7 @@ func openThrottledMemory(q quota) (decider, error) {
 }
 
 func throttledDecider(store throttled.GCRAStoreCtx, q quota) (decider, error) {
-	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-		MaxRate: throttled.PerDuration(int(q.max), q.window), MaxBurst: int(q.max) - 1,
-	})
+	limiter, err := newThrottled(store, q)
 	if err != nil {
 		return decider{}, err
 	}
@@ -204,12 +156,14 @@ func throttledDecider(store throttled.GCRAStoreCtx, q quota) (decider, error) {
 			limited, _, err := limiter.RateLimitCtx(ctx, key, 1)
 			return err == nil && !limited, err
 		},
-		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			limited, _, err := limiter.RateLimitCtx(ctx, key, int(n))
-			return err == nil && !limited, err
-		},
 		close: func() {},
 	}, nil
+}
+
+func newThrottled(store throttled.GCRAStoreCtx, q quota) (*throttled.GCRARateLimiterCtx, error) {
+	return throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
+		MaxRate: throttled.PerDuration(int(q.max), q.window), MaxBurst: int(q.max) - 1,
+	})
 }
 
 func openGoLimiter(q quota) (decider, error) {
@@ -237,10 +191,6 @@ func openHTTPRate(q quota) (decider, error) {
 	return decider{
 		allow: func(_ context.Context, key string) (bool, error) {
 			return !limiter.OnLimit(nil, request, key), nil
-		},
-		allowN: func(ctx context.Context, key string, n int64) (bool, error) {
-			return !limiter.OnLimit(nil, request.WithContext(httprate.WithIncrement(ctx, int(n))),
-				key), nil
 		},
 		close: func() {},
 	}, nil

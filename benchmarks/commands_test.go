@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	redisstore "github.com/truewindow/ratelimit/backend/redis"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+)
+
+// fullness is how full a steady log is: all decisions are admitted, and for each one an older one
+// leaves its window.
+const fullness = 0.95
+
+// steady fills logs of the limit on the keys, and then measures decisions that keep them full.
+func (s *server) steady(b *testing.B, e redisEntry, d decider, q quota, keys int) {
+	b.Helper()
+	rate := fullness * float64(q.max) * float64(keys) / q.window.Seconds()
+	names := keyNames(keys)
+	pace(b.Context(), d, names, rate, during(q.window*11/10))
+	before := s.snapshot(b, e.calls)
+	n := pace(b.Context(), d, names, rate, b.Loop)
+	s.report(b, e.calls, before, n.report(b))
+	b.ReportMetric(0, "ns/op") // is that of the pace
+}
+
+// BenchmarkCommand measures what a decision costs the server, by 16 callers on full logs of 10,000
+// records in all, and by one caller that is refused.
+func BenchmarkCommand(b *testing.B) {
+	for _, c := range []struct {
+		limit   int64
+		entries []redisEntry
+	}{
+		{100, redisEntriesExcept(zsetRueidis, oursRueidis, oursValkey, cachingRueidis,
+			cachingValkey, valkeyLimiter, httprateRedis)},
+		{10_000, redisEntriesOf(zset, ours, oursAlone)},
+	} {
+		for _, e := range c.entries {
+			b.Run(fmt.Sprintf("admitted/limit=%d/entry=%s", c.limit, e.name), func(b *testing.B) {
+				s, q := onServer(b), quota{c.limit, time.Second}
+				s.steady(b, e, s.open(b, e, q), q, int(10_000/c.limit))
+			})
+		}
+	}
+	for _, e := range redisEntriesExcept(zsetRueidis, emptyScript, oursAlone, oursRueidis,
+		oursValkey, cachingRueidis, cachingValkey, valkeyLimiter) {
+		b.Run("refused/limit=100/entry="+e.name, func(b *testing.B) {
+			s := onServer(b)
+			d, key := s.open(b, e, quota{100, time.Hour}), keyName(0)
+			for admitted := true; admitted; {
+				var err error
+				if admitted, err = d.allow(b.Context(), key); err != nil {
+					b.Fatal(err)
+				}
+			}
+			before := s.snapshot(b, e.calls)
+			var n count
+			for b.Loop() {
+				n.add(d.allow(b.Context(), key))
+			}
+			s.report(b, e.calls, before, n.report(b))
+		})
+	}
+}
+
+// A reservation has an estimate of reservedTokens and uses usedTokens.
+const (
+	reservedTokens = 150
+	usedTokens     = 100
+)
+
+// BenchmarkReservation compares decisions of several calls or claims with one take of the same
+// tokens, on logs of about 100 records. Decisions are not batched.
+func BenchmarkReservation(b *testing.B) {
+	const records, keys = 100, 25
+	q := quota{records, 2 * time.Second}
+	for _, name := range []string{"take", "reserve-commit-less", "reserve-commit-more",
+		"in-flight", "three-claims", "four-claims-reserve-commit"} {
+		b.Run("entry="+name, func(b *testing.B) {
+			s := onServer(b)
+			d := s.open(b, redisEntry{open: func(addr string, q quota) (decider, error) {
+				return openReservation(addr, q, name)
+			}}, q)
+			s.steady(b, redisEntry{}, d, q, keys)
+		})
+	}
+}
+
+// openReservation opens this module for one of the decisions of BenchmarkReservation. Its limits
+// have room for unsettled reservations besides the decisions of the quota.
+func openReservation(addr string, q quota, name string) (decider, error) {
+	client := newGoRedis(addr)
+	store, err := redisstore.New(client,
+		&serverstore.Options{Timeout: clientTimeout, NoBatching: true})
+	if err != nil {
+		client.Close()
+		return decider{}, err
+	}
+	var errs []error
+	limiter := func(
+		create func(ratelimit.Store, ...ratelimit.Algorithm) (*ratelimit.Limiter, error),
+		name string, units int64,
+	) *ratelimit.Limiter {
+		l, err := create(store, algorithm.SlidingLog(ratelimit.Limit{
+			Name: name, Max: 2 * q.max * units, Window: q.window}))
+		errs = append(errs, err)
+		return l
+	}
+	requests, tokens := limiter(ratelimit.New, "requests", 1),
+		limiter(ratelimit.New, "tokens", reservedTokens)
+	daily, calls := limiter(ratelimit.New, "daily", reservedTokens),
+		limiter(ratelimit.NewInFlight, "calls", 1)
+	if err := errors.Join(errs...); err != nil {
+		client.Close()
+		return decider{}, err
+	}
+	settled := func(used []int64, claims ...ratelimit.Claim) func(string) (bool, error) {
+		return func(key string) (bool, error) {
+			own := append([]ratelimit.Claim(nil), claims...)
+			for i := range own {
+				own[i].Key = key
+			}
+			r, err := ratelimit.ReserveAll(context.Background(), own...)
+			if err != nil || !r.Allowed() {
+				return false, err
+			}
+			return true, r.Commit(context.Background(), used...)
+		}
+	}
+	reserve := ratelimit.Claim{Limiter: tokens, N: reservedTokens}
+	decide := map[string]func(key string) (bool, error){
+		"take": func(key string) (bool, error) {
+			res, err := tokens.AllowN(context.Background(), key, usedTokens)
+			return res.Allowed, err
+		},
+		"reserve-commit-less": settled([]int64{usedTokens}, reserve),
+		"reserve-commit-more": settled([]int64{reservedTokens + 1}, reserve),
+		"in-flight":           settled([]int64{0}, ratelimit.Claim{Limiter: calls, N: 1}),
+		"three-claims": func(key string) (bool, error) {
+			results, err := ratelimit.AllowAll(context.Background(),
+				ratelimit.Claim{Limiter: requests, Key: key, N: 1},
+				ratelimit.Claim{Limiter: tokens, Key: key, N: usedTokens},
+				ratelimit.Claim{Limiter: calls, Key: key, N: 1})
+			return err == nil && results[ratelimit.Binding(results)].Allowed, err
+		},
+		"four-claims-reserve-commit": settled([]int64{1, usedTokens, usedTokens, 0},
+			ratelimit.Claim{Limiter: requests, N: 1}, reserve,
+			ratelimit.Claim{Limiter: daily, N: reservedTokens},
+			ratelimit.Claim{Limiter: calls, N: 1}),
+	}[name]
+	return decider{
+		allow: func(_ context.Context, key string) (bool, error) { return decide(key) },
+		close: func() { client.Close() },
+	}, nil
+}
+
+// BenchmarkBytes measures the largest size of a key whose limit is always used up.
+func BenchmarkBytes(b *testing.B) {
+	all := redisEntriesOf(zset, redisRate, ululeName, throttledName, rueidisLimiter, ours)
+	logs := redisEntriesOf(zset, ours)
+	for _, c := range []struct {
+		quota
+		entries []redisEntry
+	}{
+		{quota{5, 50 * time.Millisecond}, all},
+		{quota{100, 50 * time.Millisecond}, all},
+		{quota{1000, 200 * time.Millisecond}, logs},
+		{quota{10_000, 1200 * time.Millisecond}, logs},
+	} {
+		for _, e := range c.entries {
+			b.Run(fmt.Sprintf("limit=%d/entry=%s", c.max, e.name), func(b *testing.B) {
+				s := onServer(b)
+				d, rate := s.open(b, e, c.quota), 1.1*float64(c.max)/c.window.Seconds()
+				pace(b.Context(), d, keyNames(1), rate, during(c.window*12/10))
+				var most int64
+				for b.Loop() {
+					done := make(chan count)
+					go func() {
+						done <- pace(b.Context(), d, keyNames(1), rate,
+							during(max(c.window*3/2, 300*time.Millisecond)))
+					}()
+					bytes, n := s.largest(b, done)
+					n.report(b)
+					most = max(most, bytes)
+				}
+				b.ReportMetric(float64(most), "B/key")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// largest returns the largest size of all keys until done, and what it sends.
+func (s *server) largest(b *testing.B, done <-chan count) (most int64, n count) {
+	b.Helper()
+	for {
+		keys, err := s.control.Keys(b.Context(), "*").Result()
+		if err != nil {
+			b.Fatal(err)
+		}
+		var sum int64
+		for _, key := range keys {
+			bytes, err := s.control.MemoryUsage(b.Context(), key).Result()
+			if err != nil && !errors.Is(err, redis.Nil) { // redis.Nil: the key has expired
+				b.Fatal(err)
+			}
+			sum += bytes
+		}
+		most = max(most, sum)
+		select {
+		case n := <-done:
+			return most, n
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
