@@ -5,6 +5,8 @@ RACE := $(if $(shell command -v "$$($(GO) env CC)"),-race)
 TESTFLAGS ?= $(RACE) -shuffle=on -count=1 -timeout=40m
 FUZZTIME ?= 150000x
 SOAK ?= 10m
+BENCH ?= .
+ROUNDS ?= 4
 
 # Nobody requires these modules. They replace the others by their folders, and each is a workspace
 # of its own, so that the newest versions of all are not compiled together.
@@ -83,13 +85,11 @@ faults: ## Cause faults on real servers for seven minutes; write the tables of d
 		-run '^Test(Faults|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
 
 .PHONY: compare
-compare: ## Measure this module and others side by side, in two minutes
-	$(GO) -C benchmarks run . -quick
-
-.PHONY: report
-report: ## Measure for ten minutes; write docs/benchmarks.md and the README's comparison
-	$(GO) -C benchmarks run . -json ../docs/benchmarks.json -md ../docs/benchmarks.md \
-		-readme ../README.md
+compare: ## Measure this module and others side by side: BENCH (all) in ROUNDS (4)
+	@for round in $$(seq $(ROUNDS)); do \
+		$(GO) -C benchmarks test -run '^$$' -bench '$(BENCH)' -benchtime 0.3s $(FLAGS) || exit; \
+	done >benchmarks/rounds.txt
+	@$(GO) -C benchmarks run . <benchmarks/rounds.txt
 
 .PHONY: exactness
 exactness: ## Run the same traces on every store; write the table of docs/choosing.md
@@ -104,7 +104,3 @@ replays: ## Replay access logs of 1 GB, in a minute; write the table of docs/rep
 .PHONY: weight
 weight: ## Count the go.sum lines that an import of this module adds for a user
 	scripts/weight.sh
-
-.PHONY: charts
-charts: ## Draw docs/charts from docs/benchmarks.json
-	$(GO) -C benchmarks run . -from ../docs/benchmarks.json -charts ../docs/charts

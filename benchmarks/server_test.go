@@ -24,7 +24,7 @@ var (
 	serverFlag = flag.String("server", "redis-server",
 		"the measured server: a `program`, or else an image to run in a container")
 	instructionsFlag = flag.Bool("instructions", false,
-		"count the instructions of the server by valgrind, which makes it 50 times slower")
+		"count the instructions of the server, which valgrind makes 50 times slower")
 )
 
 // A server is the measured Redis or Valkey. It keeps nothing on disk.
