@@ -87,8 +87,8 @@ faults: ## Cause faults on real servers for seven minutes; write the tables of d
 .PHONY: compare
 compare: ## Measure this module and others side by side: BENCH (all) in ROUNDS (4)
 	@for round in $$(seq $(ROUNDS)); do \
-		$(GO) -C benchmarks test -run '^$$' -bench '$(BENCH)' -benchtime 0.3s $(FLAGS) || exit; \
-	done >benchmarks/rounds.txt
+		$(GO) -C benchmarks test -run '^$$' -bench '$(BENCH)' -benchtime 0.3s $(FLAGS); \
+	done | tee benchmarks/rounds.txt
 	@$(GO) -C benchmarks run . <benchmarks/rounds.txt
 
 .PHONY: exactness

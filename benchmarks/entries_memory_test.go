@@ -69,18 +69,17 @@ var memoryEntries = []memoryEntry{
 
 func openMemory(a ratelimit.Algorithm) (decider, error) {
 	store, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys})
-	return limiting(store, err, func() { store.Close() }, a)
-}
-
-// limiting returns this module on a store, or the error of opening the store. It closes the store
-// on an error; otherwise the decider does.
-func limiting(
-	store ratelimit.Store, err error, closeStore func(), a ratelimit.Algorithm,
-) (decider, error) {
 	if err != nil {
-		closeStore()
 		return decider{}, err
 	}
+	return limiting(store, func() { store.Close() }, a)
+}
+
+// limiting returns this module on a store. It calls closeStore on an error; otherwise the decider
+// does.
+func limiting(
+	store ratelimit.Store, closeStore func(), a ratelimit.Algorithm,
+) (decider, error) {
 	limiter, err := ratelimit.New(store, a)
 	if err != nil {
 		closeStore()

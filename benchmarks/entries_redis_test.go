@@ -102,7 +102,11 @@ func openOurs(alone bool) func(string, quota) (decider, error) {
 		client := newGoRedis(addr)
 		store, err := redisstore.New(client,
 			&serverstore.Options{Timeout: clientTimeout, NoBatching: alone})
-		return limiting(store, err, func() { client.Close() }, algorithm.SlidingLog(q.limit()))
+		if err != nil {
+			client.Close()
+			return decider{}, err
+		}
+		return limiting(store, func() { client.Close() }, algorithm.SlidingLog(q.limit()))
 	}
 }
 
@@ -112,7 +116,11 @@ func openOursRueidis(addr string, q quota) (decider, error) {
 		return decider{}, err
 	}
 	store, err := rueidisstore.New(client, &serverstore.Options{Timeout: clientTimeout})
-	return limiting(store, err, client.Close, algorithm.SlidingLog(q.limit()))
+	if err != nil {
+		client.Close()
+		return decider{}, err
+	}
+	return limiting(store, client.Close, algorithm.SlidingLog(q.limit()))
 }
 
 func openOursValkey(addr string, q quota) (decider, error) {
@@ -121,7 +129,11 @@ func openOursValkey(addr string, q quota) (decider, error) {
 		return decider{}, err
 	}
 	store, err := valkeystore.New(client, &serverstore.Options{Timeout: clientTimeout})
-	return limiting(store, err, client.Close, algorithm.SlidingLog(q.limit()))
+	if err != nil {
+		client.Close()
+		return decider{}, err
+	}
+	return limiting(store, client.Close, algorithm.SlidingLog(q.limit()))
 }
 
 func openCachingRueidis(addr string, q quota) (decider, error) {
@@ -131,7 +143,7 @@ func openCachingRueidis(addr string, q quota) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	return limiting(store, nil, func() { store.Close() }, algorithm.SlidingLog(q.limit()))
+	return limiting(store, func() { store.Close() }, algorithm.SlidingLog(q.limit()))
 }
 
 func openCachingValkey(addr string, q quota) (decider, error) {
@@ -141,5 +153,5 @@ func openCachingValkey(addr string, q quota) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	return limiting(store, nil, func() { store.Close() }, algorithm.SlidingLog(q.limit()))
+	return limiting(store, func() { store.Close() }, algorithm.SlidingLog(q.limit()))
 }

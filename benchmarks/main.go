@@ -11,6 +11,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,6 +38,9 @@ func compare(r io.Reader, w io.Writer) error {
 	var tables []*table
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "FAIL") {
+			return errors.New("a round failed")
+		}
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
 			continue
