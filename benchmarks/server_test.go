@@ -71,22 +71,22 @@ func startServer() (*server, error) {
 	}
 	port := strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
 	listener.Close()
-	dir, err := os.MkdirTemp("", "ratelimit-benchmarks-")
-	if err != nil {
-		return nil, err
-	}
 	s := &server{addr: "127.0.0.1:" + port}
-	command := []string{*serverFlag}
-	if _, err := exec.LookPath(*serverFlag); err != nil {
-		command = []string{"docker", "run", "--rm", "--network=host", *serverFlag}
-		dir = "." // of the container
-	} else if *instructionsFlag {
+	command := []string{"docker", "run", "--rm", "--network=host", *serverFlag}
+	if _, err := exec.LookPath(*serverFlag); err == nil {
+		command = []string{*serverFlag}
+	}
+	dir := ""
+	if *instructionsFlag {
+		if dir, err = os.MkdirTemp("", "ratelimit-benchmarks-"); err != nil {
+			return nil, err
+		}
 		s.counted = filepath.Join(dir, "counts")
-		command = []string{"valgrind", "-q", "--tool=callgrind",
-			"--callgrind-out-file=" + s.counted, *serverFlag}
+		command = append([]string{"valgrind", "-q", "--tool=callgrind",
+			"--callgrind-out-file=" + s.counted}, command...)
 	}
 	command = append(command, "--bind", "127.0.0.1", "--port", port, "--save", "",
-		"--appendonly", "no", "--dir", dir)
+		"--appendonly", "no")
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -97,9 +97,7 @@ func startServer() (*server, error) {
 		s.control.Close()
 		_ = cmd.Process.Signal(syscall.SIGTERM) // docker passes it on
 		_ = cmd.Wait()                          // returns that a signal ended it
-		if dir != "." {
-			os.RemoveAll(dir)
-		}
+		os.RemoveAll(dir)
 	})
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		conn, err := net.Dial("tcp", s.addr)
