@@ -20,9 +20,10 @@ func useBudget(b *testing.B) {
 		again   = time.Second // after a refusal
 	)
 	limit := ratelimit.PerMinute("tokens", 100*usedTokens)
-	now := time.Now()
-	begin := now
-	store, err := memorystore.New(&memorystore.Options{Now: func() int64 { return now.UnixMicro() }})
+	begin := time.Now()
+	now := begin
+	clock := func() int64 { return now.UnixMicro() }
+	store, err := memorystore.New(&memorystore.Options{Now: clock})
 	if err != nil {
 		b.Fatal(err)
 	}
