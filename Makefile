@@ -8,8 +8,9 @@ SOAK ?= 10m
 BENCH ?= .
 ROUNDS ?= 4
 
-# Nobody requires these modules. They replace the others by their folders, and each is a workspace
-# of its own, so that the newest versions of all are not compiled together.
+# The pattern "work" names the packages of the modules in go.work, which are published. These other
+# modules replace them by their folders, and each is a workspace of its own, so that its versions do
+# not raise those with which the published modules are compiled.
 OUTSIDE = integration benchmarks examples
 
 export RATELIMIT_BEGAN := $(shell date +%s)
@@ -43,6 +44,7 @@ test-all: ## Run the long tests and the whole suite on every store, in an hour o
 unit: ## Run the tests that need no server
 	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
 	@GOGC=400 $(GO) test $(TESTFLAGS) work
+	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
 
 .PHONY: vet
 vet: ## Compile and vet all modules with their tests, and what users import for 32 bits too
@@ -54,7 +56,7 @@ vet: ## Compile and vet all modules with their tests, and what users import for 
 lint: ## Lint all modules, and check that backend/valkey is the twin of backend/rueidis
 	scripts/twins.sh
 	linter=$$(GOWORK=off $(GO) -C tools tool -n golangci-lint) && \
-	for module in . $(OUTSIDE); do (cd $$module && "$$linter" run ./...) || exit; done
+	for module in $$($(GO) list -m -f '{{.Dir}}') $(OUTSIDE); do (cd $$module && "$$linter" run ./...) || exit; done
 
 .PHONY: twins
 twins: ## Write backend/valkey from backend/rueidis, its twin

@@ -2,6 +2,10 @@ module github.com/truewindow/ratelimit/benchmarks
 
 go 1.26.0
 
+replace github.com/truewindow/ratelimit => ../
+
+replace github.com/truewindow/ratelimit/grpclimit => ../grpclimit
+
 require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-chi/httprate v0.16.1
@@ -14,7 +18,7 @@ require (
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/sethvargo/go-redisstore v0.3.0
 	github.com/throttled/throttled/v2 v2.15.0
-	github.com/truewindow/ratelimit v0.0.0
+	github.com/truewindow/ratelimit v0.1.0
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/valkey-io/valkey-go v1.0.79
 	github.com/valkey-io/valkey-go/valkeylimiter v1.0.76
@@ -31,6 +35,6 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261026165753-2ffab32bce7e // indirect
+	google.golang.org/grpc v1.85.0 // indirect
 )
-
-replace github.com/truewindow/ratelimit => ../

@@ -4,6 +4,12 @@ go 1.26.0
 
 replace github.com/truewindow/ratelimit => ../
 
+replace github.com/truewindow/ratelimit/integration => ../integration
+
+replace github.com/truewindow/ratelimit/cmd/ratelimit => ../cmd/ratelimit
+
+replace github.com/truewindow/ratelimit/otellimit => ../otellimit
+
 require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
@@ -18,7 +24,8 @@ require (
 	github.com/redis/rueidis v1.0.79
 	github.com/redis/rueidis/rueidislimiter v1.0.76
 	github.com/throttled/throttled/v2 v2.15.0
-	github.com/truewindow/ratelimit v0.0.0
+	github.com/truewindow/ratelimit v0.1.0
+	github.com/truewindow/ratelimit/integration v0.0.0
 	github.com/tsenart/vegeta/v12 v12.13.0
 	github.com/ulule/limiter/v3 v3.11.2
 	go.etcd.io/bbolt v1.5.0
@@ -110,7 +117,6 @@ require (
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/tklauser/go-sysconf v0.4.0 // indirect
 	github.com/tklauser/numcpus v0.12.0 // indirect
-	github.com/truewindow/ratelimit/integration v0.0.0
 	github.com/tsenart/go-tsz v0.0.0-20180814235614-0bd30b3df1c3 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
@@ -137,5 +143,3 @@ require (
 )
 
 tool github.com/tsenart/vegeta/v12
-
-replace github.com/truewindow/ratelimit/integration => ../integration

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/truewindow/ratelimit/internal/problem"
+	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
 // Refuse answers a request that is not passed on, as the package comment describes: with problem

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -13,7 +14,6 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/deadline"
 )
 
 const scope = "github.com/truewindow/ratelimit/otellimit"
@@ -216,7 +216,7 @@ func errorClass(ctx context.Context, err error) string {
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
 		return "outcome_unknown"
 	}
-	ofStore := errors.Is(err, ratelimit.ErrUnavailable) && !deadline.Passed(ctx)
+	ofStore := errors.Is(err, ratelimit.ErrUnavailable) && !passed(ctx)
 	for _, c := range classes {
 		if ofStore && c.name == deadlineExceeded {
 			continue
@@ -226,4 +226,11 @@ func errorClass(ctx context.Context, err error) string {
 		}
 	}
 	return otherError
+}
+
+// passed reports whether ctx has ended or its deadline has passed: a context ends a little after
+// its deadline.
+func passed(ctx context.Context) bool {
+	at, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(at)
 }

@@ -19,8 +19,10 @@ weigh() { # bound, packages below the module's root
     for package in "$@"; do echo "import _ \"$module${package#.}\""; done
     echo 'func main() {}'
   } >main.go
-  printf 'module consumer\n\n%s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n' \
-    "$(grep '^go ' "$root/go.mod")" "$module" "$module" "$root" >go.mod
+  printf 'module consumer\n\n%s\n' "$(grep '^go ' "$root/go.mod")" >go.mod
+  for package in "" /cmd/ratelimit /grpclimit /otellimit; do
+    go mod edit "-replace=$module$package=$root$package"
+  done
   go mod tidy 2>"$work/log" && go build . 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
   lines=0
   [ ! -e go.sum ] || lines=$(wc -l <go.sum)
@@ -36,5 +38,5 @@ weigh 14 ./backend/valkey
 weigh 6 ./layer/breaker
 weigh 18 ./grpclimit
 weigh 22 ./otellimit
-weigh 73 ./daemon
+weigh 73 ./cmd/ratelimit/daemon
 exit $failed

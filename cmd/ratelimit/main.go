@@ -6,7 +6,7 @@ package main
 import (
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/truewindow/ratelimit/daemon"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
 
 	_ "github.com/truewindow/ratelimit/backend/memory"
 	_ "github.com/truewindow/ratelimit/backend/redis"

@@ -102,7 +102,8 @@ func newQuickstart(t *testing.T) *quickstart {
 		"6379:6379", port(2)+":6379",
 		"redis://127.0.0.1:6379", "redis://"+q.addrs[2]+"?timeout=5s",
 		"8080", port(0), "8081", port(1), "shop-redis", q.name,
-		"go get "+module, "go mod edit -require="+module+"@v0.0.0 -replace="+module+"="+root,
+		"go get "+module, "go mod edit -require="+module+"@v0.0.0 -replace="+module+"="+root+
+			" -replace="+module+"/otellimit="+root+"/otellimit",
 		"\ngo run .\n", "\ngo build -o shop .\n```\n```sh\nexec ./shop\n",
 		"STORE=", "exec env STORE=", " go run .", " ./shop",
 	).Replace(string(page))

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/replay/loggen"
 	"github.com/truewindow/ratelimit/integration/daemon"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/algorithms"
-	"github.com/truewindow/ratelimit/internal/replay/loggen"
 )
 
 // replayEnv names the page to which the table is written.

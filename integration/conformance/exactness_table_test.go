@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/truewindow/ratelimit/internal/algorithms"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 )
 
 // exactnessTable has a line for each algorithm, and the list of stores, which all gave the same

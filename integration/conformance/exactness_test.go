@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
 // exactnessEnv names the page to which the table is written.

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
 // Times in traces, in µs. A trace begins at a full hour, and its limits' windows are an hour.

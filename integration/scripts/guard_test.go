@@ -19,10 +19,10 @@ import (
 	"github.com/truewindow/ratelimit/backend/lua"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/algorithms"
 )
 
 // The guards bound the cost of a decision in commands, bytes and allocations, which do not depend

@@ -2,7 +2,7 @@
 package main
 
 import (
-	"github.com/truewindow/ratelimit/daemon"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/daemon"
 
 	_ "github.com/truewindow/ratelimit/backend/redis" // what else it is to offer
 	_ "github.com/truewindow/ratelimit/integration/examples/teamstore"

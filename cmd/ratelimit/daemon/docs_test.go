@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+var (
+	consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
+	curlCommand  = regexp.MustCompile(`^curl -i (?:--json '(.*)' )?localhost:8080(/\S+)$`)
+)
+
+// TestDocsExamples runs the examples of docs/daemon.md in their order, with a clock that does not
+// move, and compares the answers: the status, the headers that are shown, and the whole body.
+func TestDocsExamples(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/daemon.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScene(t)
+	asked := make(map[string]bool)
+	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {
+		for _, example := range strings.Split("\n"+block[1], "\n$ ")[1:] {
+			command, want, _ := strings.Cut(example, "\n")
+			if args, ok := strings.CutPrefix(command, "ratelimit "); ok {
+				s.api = budgetAPI(t, parseServe(t, strings.Fields(args)), s.store, s.store)
+				continue
+			}
+			curl := curlCommand.FindStringSubmatch(command)
+			if curl == nil {
+				t.Fatalf("%q is not a command that this test knows", command)
+			}
+			asked[curl[2]] = true
+			s.checkExample(command, curl[2], curl[1], want)
+		}
+	}
+	for _, path := range append(slices.Collect(maps.Keys(budgetPaths)), "/v1/top-keys") {
+		if !asked[path] {
+			t.Errorf("%s has no example", path)
+		}
+	}
+	for _, p := range []string{"invalid-request", "already-settled", "wrong-kind",
+		"claims-not-together", "too-many-extensions"} {
+		heading := "\n### " + strings.ToUpper(p[:1]) + strings.ReplaceAll(p[1:], "-", " ") + "\n"
+		if !strings.Contains(string(page), heading) {
+			t.Errorf("the type %s has no section", p)
+		}
+	}
+}
+
+func parseServe(t *testing.T, args []string) *serveCmd {
+	t.Helper()
+	var cl commandLine
+	parser, err := kong.New(&cl, vars())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return &cl.Serve
+}
+
+func (s *scene) checkExample(command, path, body, want string) {
+	s.Helper()
+	method := http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	if n := len(s.tokens); n > 0 {
+		body = strings.ReplaceAll(body, "'$TOKEN'", s.tokens[n-1])
+	}
+	status, header, got := s.request(method, path, body)
+	head, wantBody, ok := strings.Cut(want, "\n\n")
+	shown := strings.Split(strings.TrimSuffix(head, "\n"), "\n")
+	if line := fmt.Sprintf("HTTP/1.1 %d %s", status, http.StatusText(status)); !ok ||
+		shown[0] != line {
+		s.Errorf("%s\n%s, shown as\n%s\n%v", command, line, want, got)
+		return
+	}
+	for _, line := range shown[1:] {
+		name, value, _ := strings.Cut(line, ": ")
+		if header.Get(name) != value {
+			s.Errorf("%s\n%s is %q", command, line, header.Get(name))
+		}
+	}
+	if token, ok := got["token"].(string); ok {
+		got["token"] = token[:1] + "…"
+	}
+	hideHashes(got)
+	var wanted map[string]any
+	if strings.TrimSpace(wantBody) != "" {
+		if err := json.Unmarshal([]byte(wantBody), &wanted); err != nil {
+			s.Fatalf("%v: %s", err, wantBody)
+		}
+	}
+	if !reflect.DeepEqual(got, wanted) {
+		text, _ := json.MarshalIndent(got, "", "  ")
+		s.Errorf("%s\ngot  %s\nwant %s", command, text, wantBody)
+	}
+}
+
+// hideHashes replaces the hashes of keys, which differ between processes.
+func hideHashes(answer any) {
+	switch v := answer.(type) {
+	case map[string]any:
+		if hash, ok := v["key_hash"].(string); ok && len(hash) == 32 {
+			v["key_hash"] = "…"
+		}
+		for _, field := range v {
+			hideHashes(field)
+		}
+	case []any:
+		for _, element := range v {
+			hideHashes(element)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
+)
+
+// helpTexts has the help of every flag, by command and name.
+var helpTexts = map[string]map[string]string{
+	"serve": {
+		"store": "Where the state is kept: memory, or a URL such as " +
+			"redis://user:password@host:port/0, redis+cluster://host1,host2 or " +
+			"rediss+sentinel://host1,host2/primary. The schemes rueidis and valkey choose " +
+			"another client library, which also caches refusals. Parameters follow the URL, as " +
+			"in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app:. Default: " +
+			"${default}.",
+		"on-failure": "What to answer while the server is unavailable: closed answers 503; open " +
+			"admits everything and records nothing; local lets each process admit its share of " +
+			"the limit. Required unless the store is memory; there it applies to new keys when " +
+			"the store is full.",
+		"instances": "How many processes share the server. Required by --on-failure=local: each " +
+			"process admits one N-th of every limit while the server is unavailable.",
+		"limit": "At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat the " +
+			"flag, or separate limits by commas: a request is admitted if all limits admit " +
+			"it. Default: ${default}.",
+		"in-flight": "At most MAX calls in flight at once, such as calls=20/10m. A call that is " +
+			"not released ends after WINDOW. Requests name the limit. Repeat the flag, or " +
+			"separate by commas.",
+		"block": "Lets requests block keys, each for at most LONGEST, such as blocked=24h. " +
+			"Requests name the limit. Repeat the flag, or separate by commas.",
+		"top-keys": "Count refused keys, and list the N most refused of each limit, up to " +
+			"100000, at GET /v1/top-keys. The default, 0, counts none.",
+		"top-keys-plain": "In the list of --top-keys show the keys themselves, not hashes of them.",
+		"addr":           "Address to listen on. Default: ${default}.",
+		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
+			"addresses and the host of --addr always work; other hosts get 421. Repeat the " +
+			"flag, or separate by commas.",
+		"breaker-failures": "After N failed calls in a row the daemon stops calling the server: " +
+			"the breaker opens. Default, also for 0: ${default}.",
+		"breaker-pause": "How long an open breaker waits before it lets one call through to try " +
+			"the server. Default, also for 0: ${default}.",
+		"log-format": "Format of the log on standard error: text or json. Default: ${default}.",
+		"log-level": "Lowest level that is logged: debug, info, warn or error. " +
+			"Default: ${default}.",
+	},
+	"demo":   demo.Help,
+	"replay": replay.Help,
+}
+
+// setHelp sets the help of the flags of each command from helpTexts. A flag without a text and a
+// text without a flag are errors.
+func setHelp(k *kong.Kong) error {
+	for _, command := range k.Model.Children {
+		texts := helpTexts[command.Name]
+		for _, flag := range command.Flags {
+			text, ok := texts[flag.Name]
+			if !ok {
+				return fmt.Errorf("%s --%s has no help text", command.Name, flag.Name)
+			}
+			flag.Help = text
+		}
+		if len(texts) != len(command.Flags) {
+			return fmt.Errorf("%s has %d flags and %d help texts",
+				command.Name, len(command.Flags), len(texts))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+// Package daemon is the command ratelimit, which serves rate-limit decisions over HTTP, shows what
+// an exact limit is (package demo), and replays logs under proposed limits (package replay). A
+// program that calls [Main] is that command with the stores that it imports; cmd/ratelimit imports
+// all stores of the module github.com/truewindow/ratelimit.
+//
+//	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
+//	ratelimit demo --limit 20/2s --svg demo.svg
+//	ratelimit replay --log access.log --limit 100/1m
+//
+// "ratelimit serve --help" lists the flags, each of which has an environment variable.
+//
+//	POST /v1/take   {"key":"user:42","n":1}  take n units, or 1: 200, or 429 with Retry-After
+//	POST /v1/peek   {"key":"user:42","n":1}  whether take would admit n units; takes nothing: 200
+//	POST /v1/reset  {"key":"user:42"}        delete what is recorded for the key: 204;
+//	                                         with "limit", only under that limit, of any kind
+//	GET  /healthz                            200 while the process is up, even if its store is not
+//	GET  /metrics                            metrics for Prometheus, as docs/metrics.md lists them
+//	GET  /v1/top-keys                        the keys that are refused most, with --top-keys=N
+//
+// A decision is JSON: allowed, source, limit, remaining, retry_after_ms and reset_after_ms of the
+// limit that binds, its name and window_ms, and the same for each limit in limits. Milliseconds are
+// rounded up. The body of a request is strict JSON of at most 64 KiB; keys are Unicode text.
+//
+// The daemon serves the host names localhost, the host of --addr and those of --host, and IP
+// addresses. A request for another host gets 421, so that a web site that makes its own name
+// resolve to this machine does not reach the daemon (DNS rebinding). HTTP/1.0 without a host is
+// answered, since no browser sends it.
+//
+// Further requests name limits: those of --limit, of --in-flight (calls in flight) and of --block
+// (blocked keys). They take several claims together, reserve and settle units, acquire calls in
+// flight, force units and block keys. The daemon does not keep reservations: each is a token, which
+// any process with the same store and limits can settle, once. docs/daemon.md of the module has an
+// example of each.
+//
+// All other answers are problem details (RFC 9457), among them 400 and 413 for a body that is
+// wrong, 422 for more units than a limit ever admits, and 503 for a request that is undecided
+// because the store is unavailable. The type of the 503 says whether the units may have been
+// recorded (ErrOutcomeUnknown) or were not.
+//
+// --store is a URL for [github.com/truewindow/ratelimit/backend.Open]. Package serverstore
+// documents those of servers, and "memory:" has the parameter max-keys, as in
+// memory:?max-keys=100000.
+//
+// The daemon starts even if its server is unavailable, and keeps running when the server fails.
+// Until the server recovers, --on-failure says how requests are answered: with 503 (closed), with
+// 200 whatever the limit (open; the source is "open", and of the numbers only limit is known), or
+// by each process within its share of the limit (local; the source is "local"). After 20 failures
+// in a row the daemon tries the server only once in 500ms, so that requests do not wait for it.
+//
+// A limit without a name has its window as its name.
+//
+// The daemon does not start if the server is of the wrong type or refuses the user. On SIGINT and
+// SIGTERM it ends when the requests in flight have been answered, or after 10s. It ignores SIGHUP.
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
+)
+
+// Exit codes of run.
+const (
+	exitOK    = 0
+	exitError = 1 // the command failed
+	exitUsage = 2 // the command line or the environment is wrong
+)
+
+// commandLine is what kong parses: one field for each command, whose type has a Run method and a
+// file of its own.
+type commandLine struct {
+	Serve   serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
+	Demo    demo.Command     `cmd:"" help:"Compare what four algorithms admit of the same bursts."`
+	Replay  replay.Command   `cmd:"" help:"Replay a log of requests under proposed limits."`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+// Main runs the command with the arguments and the environment of the process, and ends the
+// process.
+func Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is Main without the process: it returns the exit code when the command has ended or ctx has.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	done := false // kong calls Exit after --help and --version, and continues if that returns
+	var cl commandLine
+	parser, err := kong.New(&cl,
+		kong.Name("ratelimit"),
+		kong.Description("Exact rate limits: a daemon with an HTTP API, a demonstration of "+
+			"what exact means, and replays of logs under proposed limits."),
+		kong.PostBuild(setHelp),
+		vars(),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { done = true }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindTo(stderr, (*io.Writer)(nil)),
+	)
+	if err != nil {
+		panic(err) // the struct tags are wrong
+	}
+	command, err := parser.Parse(args)
+	if done {
+		return exitOK
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "error: %v\nTry \"ratelimit --help\".\n", err)
+		return exitUsage
+	}
+	if err := command.Run(); err != nil {
+		fmt.Fprintf(stderr, "error: %v\n", err)
+		return exitError
+	}
+	return exitOK
+}
+
+// vars are the values of the variables in help texts.
+func vars() kong.Vars {
+	return kong.Vars{"version": version(), "algorithms": strings.Join(algorithms.Names(), ", ")}
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/layer"
+	"github.com/truewindow/ratelimit/layer/breaker"
+	"github.com/truewindow/ratelimit/otellimit"
+)
+
+// metrics answers scrapes by Prometheus. It shows no key.
+type metrics struct {
+	*otellimit.Metrics
+	scrape  http.Handler
+	seconds metric.Float64Histogram // of HTTP requests
+}
+
+func newMetrics() (*metrics, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry),
+		otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
+	m := &metrics{scrape: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
+	if m.Metrics, err = otellimit.New(provider); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	meter := provider.Meter("github.com/truewindow/ratelimit/cmd/ratelimit/daemon")
+	m.seconds, err = meter.Float64Histogram(
+		"http.server.request.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long HTTP requests took."),
+		metric.WithExplicitBucketBoundaries(
+			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
+	return m, err
+}
+
+// watch exports the statistics of a store and of what guard has put around it. b and local may be
+// nil.
+func (m *metrics) watch(s *backend.Store, b *breaker.Store, local *layer.Degraded) error {
+	problems := []error{m.Watch("main", s.Stats)}
+	if b != nil {
+		problems = append(problems, m.Watch("breaker", func() any {
+			st := b.Stats()
+			return otellimit.BreakerStats{State: b.State().String(),
+				Opened: st.Opened, Refused: st.Refused, Failures: st.Failures}
+		}))
+	}
+	if local != nil {
+		problems = append(problems, m.Watch("local", func() any { return local.Stats() }))
+	}
+	return errors.Join(problems...)
+}
+
+// methods are the values of the label for the method; any other method is _OTHER.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
+	http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace}
+
+const metricsPath = "/metrics"
+
+// measure counts and times the requests that next answers, and answers those for /metrics. Clients
+// choose paths and methods, so all unknown ones share a label.
+func (m *metrics) measure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		answer := &statusWriter{ResponseWriter: w}
+		unwritten := http.StatusInternalServerError // the status if the handler panics
+		defer func() {
+			route, method := r.URL.Path, r.Method
+			if route != metricsPath && answerOf(route) == nil {
+				route = "other"
+			}
+			if !slices.Contains(methods, method) {
+				method = "_OTHER"
+			}
+			m.seconds.Record(r.Context(), time.Since(began).Seconds(), metric.WithAttributes(
+				attribute.String("http.route", route),
+				attribute.String("http.request.method", method),
+				attribute.Int("http.response.status_code", cmp.Or(answer.status, unwritten))))
+		}()
+		switch {
+		case r.URL.Path != metricsPath:
+			next.ServeHTTP(answer, r)
+		case methodIsOneOf(answer, r, http.MethodGet, http.MethodHead):
+			answer.Header().Set("Cache-Control", "no-store")
+			m.scrape.ServeHTTP(answer, r)
+		}
+		unwritten = http.StatusOK
+	})
+}
+
+// statusWriter remembers the status of an answer, 0 if none was written.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(p []byte) (int, error) {
+	w.status = cmp.Or(w.status, http.StatusOK)
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

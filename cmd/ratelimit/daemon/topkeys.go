@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/httplimit/problem"
+	"github.com/truewindow/ratelimit/topkeys"
+)
+
+// topKeys has the most refused keys of each limit. It is nil without --top-keys.
+type topKeys struct {
+	*topkeys.Sketch
+	plain bool
+}
+
+var errPlain = errors.New("--top-keys-plain needs --top-keys=N")
+
+func (c *serveCmd) checkTopKeys() error {
+	switch {
+	case c.TopKeys < 0 || c.TopKeys > topkeys.MaxSize:
+		return fmt.Errorf("--top-keys=%d is not between 0 and %d", c.TopKeys, topkeys.MaxSize)
+	case c.TopKeys == 0 && c.TopKeysPlain:
+		return errPlain
+	}
+	return nil
+}
+
+// newTopKeys returns the topKeys of the command line, with now as its clock, or nil.
+func (c *serveCmd) newTopKeys(now func() time.Time) (*topKeys, error) {
+	if c.TopKeys == 0 {
+		return nil, nil
+	}
+	sketch, err := topkeys.New(&topkeys.Options{
+		Size: c.TopKeys, Plain: c.TopKeysPlain, Now: now})
+	if err != nil {
+		return nil, err
+	}
+	return &topKeys{sketch, c.TopKeysPlain}, nil
+}
+
+type observeFunc func(context.Context, ratelimit.Observation)
+
+// and returns an observer that calls observe and counts refusals.
+func (t *topKeys) and(observe observeFunc) observeFunc {
+	if t == nil {
+		return observe
+	}
+	return func(ctx context.Context, o ratelimit.Observation) {
+		observe(ctx, o)
+		t.Observe(ctx, o)
+	}
+}
+
+// topAnswer is the answer to a request for the most refused keys.
+type topAnswer struct {
+	HalfLifeMS int64      `json:"half_life_ms"`
+	Limits     []topLimit `json:"limits"`
+}
+
+type topLimit struct {
+	Name     string   `json:"name"`
+	Refusals float64  `json:"refusals"`
+	Keys     []topKey `json:"keys"`
+}
+
+// topKey has either the key or its hash.
+type topKey struct {
+	Key   string  `json:"key,omitempty"`
+	Hash  string  `json:"key_hash,omitempty"`
+	Count float64 `json:"count"`
+	Error float64 `json:"error"`
+}
+
+func (a *api) topKeys(w http.ResponseWriter, r *http.Request) {
+	if !methodIsOneOf(w, r, http.MethodGet, http.MethodHead) {
+		return
+	}
+	if a.top == nil {
+		problem.Problem{Status: http.StatusNotFound,
+			Detail: "The daemon counts refused keys only with --top-keys=N."}.Write(w)
+		return
+	}
+	answer := topAnswer{
+		HalfLifeMS: topkeys.DefaultHalfLife.Milliseconds(), Limits: []topLimit{}}
+	for _, limit := range a.top.Top() {
+		l := topLimit{limit.Name, thousandths(limit.Refusals), []topKey{}}
+		for _, k := range limit.Keys {
+			shown := topKey{Count: thousandths(k.Count), Error: thousandths(k.Error)}
+			if a.top.plain {
+				shown.Key = k.Name
+			} else {
+				shown.Hash = k.Name
+			}
+			l.Keys = append(l.Keys, shown)
+		}
+		answer.Limits = append(answer.Limits, l)
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// thousandths rounds a count to three decimals.
+func thousandths(count float64) float64 { return math.Round(count*1000) / 1000 }

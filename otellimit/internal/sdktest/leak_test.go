@@ -1,9 +1,0 @@
-package sdktest
-
-import (
-	"testing"
-
-	"github.com/truewindow/ratelimit/internal/leak"
-)
-
-func TestMain(m *testing.M) { leak.Main(m) }
