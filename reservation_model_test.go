@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/internal/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
 )
 
 // TestReservationModel: after random calls of two clients the log holds what the model does.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 )
 
 // BenchmarkMemory measures decisions in process, by one goroutine on each CPU. Nothing leaves its

@@ -22,7 +22,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/grpclimit"
-	"github.com/truewindow/ratelimit/internal/limittest"
+	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 )
 
 // secret is a key that must not be in any status.

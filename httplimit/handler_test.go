@@ -21,7 +21,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
-	"github.com/truewindow/ratelimit/internal/limittest"
+	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 )
 
 var (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 	"github.com/truewindow/ratelimit/layer"
 )
 

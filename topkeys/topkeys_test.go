@@ -19,7 +19,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 	"github.com/truewindow/ratelimit/topkeys"
 )
 

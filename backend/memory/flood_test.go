@@ -13,7 +13,7 @@ import (
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 )
 
 // TestFloodOfMillions sends half a million distinct keys, ten million in a full run, to a store of

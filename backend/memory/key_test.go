@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/heap"
 	"github.com/truewindow/ratelimit/internal/longkey"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 )
 
 // TestLongKeys: keys of any length have states of their own, even if one is the hash of another,

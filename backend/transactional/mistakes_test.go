@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit/internal/planted"
+	"github.com/truewindow/ratelimit/internal/testkit/planted"
 )
 
 // mistakeVariable names, in the environment of a process, the mistake of its database.

@@ -5,7 +5,7 @@ package valkeystore
 import (
 	"testing"
 
-	"github.com/truewindow/ratelimit/internal/leak"
+	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }

@@ -9,7 +9,7 @@ import (
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
 )
 
 // TestBudgetsAtOnce: the calls that several goroutines of two clients make for their reservations

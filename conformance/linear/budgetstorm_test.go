@@ -10,7 +10,7 @@ import (
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
 )
 
 // lossy is a store that is unavailable for some calls, and loses the answers to others, before or

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/truewindow/ratelimit/internal/leak"
+	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
 // TestMain collects garbage before it looks for goroutines: ulule's memory store stops its

@@ -23,7 +23,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/leak"
+	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/truewindow/ratelimit/internal/leak"
+	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
 // A Task is what a process runs instead of tests when the environment variable Env is set. Run gets

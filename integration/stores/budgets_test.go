@@ -9,7 +9,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/budgetmodel"
+	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
 )
 
 // TestBudgets: after random claims, reservations and leases through clients of different libraries

@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 )
 
 // keysCut returns a function that makes the i-th key of n bytes, each a part of a string of its own

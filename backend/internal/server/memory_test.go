@@ -11,7 +11,7 @@ import (
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 )
 
 // TestStoreLetsKeysGo: once a call has returned, the store, its pools and hanging commands do not

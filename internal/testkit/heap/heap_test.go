@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/truewindow/ratelimit/internal/heap"
+	"github.com/truewindow/ratelimit/internal/testkit/heap"
 )
 
 // TestLive: memory that is held counts, also if it was allocated late; memory held only by a pool,

@@ -17,7 +17,7 @@ import (
 // root is the root of the module. Each test changes to it by itself: after a change of directory in
 // TestMain, "go test" would not notice which files are read, and would cache the result although
 // they change.
-const root = "../.."
+const root = "../../.."
 
 var (
 	inlineCode = regexp.MustCompile("`+[^`\n]*`+")
