@@ -8,7 +8,6 @@ import (
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/layer/internal/pace"
 )
 
 // DegradedOptions are the options of [NewDegraded].
@@ -127,7 +126,7 @@ func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 	s := &Degraded{store: store, local: local, background: newBackground()}
 	s.availability = &availability{
 		store: store, onChange: opts.OnChange,
-		background: s.background, peeks: pace.New(peekPause),
+		background: s.background, peeks: newPacer(peekPause),
 	}
 	s.ledger = &ledger{
 		local: local, instances: int64(opts.Instances),
@@ -160,7 +159,7 @@ func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, er
 	if err != nil {
 		return s.decide(ctx, d, err)
 	}
-	s.availability.answered(res)
+	s.availability.record(ctx, d, nil, res)
 	s.ledger.track(d, res, res.Allowed, seen)
 	return res, nil
 }
@@ -188,7 +187,7 @@ func (s *Degraded) TakeAll(
 	if err != nil {
 		return s.decideAll(ctx, ds, out, err)
 	}
-	s.availability.answered(out...)
+	s.availability.record(ctx, ds[0], nil, out...)
 	admitted := !slices.ContainsFunc(out, func(r driver.Result) bool { return !r.Allowed })
 	for i := range ds {
 		s.ledger.track(ds[i], out[i], admitted, seen)
@@ -223,7 +222,7 @@ func (s *Degraded) giveBack(
 func (s *Degraded) decide(
 	ctx context.Context, d driver.Demand, err error,
 ) (driver.Result, error) {
-	if !s.availability.failed(ctx, d, err) {
+	if !s.availability.record(ctx, d, err) {
 		return driver.Result{}, err
 	}
 	ds, out := [1]driver.Demand{d}, [1]driver.Result{}
@@ -237,7 +236,7 @@ func (s *Degraded) decide(
 func (s *Degraded) decideAll(
 	ctx context.Context, ds []driver.Demand, out []driver.Result, err error,
 ) error {
-	if len(ds) == 0 || !s.availability.failed(ctx, ds[0], err) {
+	if len(ds) == 0 || !s.availability.record(ctx, ds[0], err) {
 		return err
 	}
 	return s.decideLocally(ds, out, err)

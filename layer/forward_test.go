@@ -42,12 +42,23 @@ func prefix(t testing.TB, inner driver.Store) driver.Store {
 	return checked(t, s, err)
 }
 
-// TestLayersConformance: Timeout and Prefix, each alone and several of them, keep the contract.
+func guarded(t testing.TB, inner driver.Store) driver.Store {
+	s, err := layer.NewBreaker(inner, nil)
+	return checked(t, s, err)
+}
+
+func degraded(t testing.TB, inner driver.Store) driver.Store {
+	return newDegraded(t, inner, &layer.DegradedOptions{Instances: 3})
+}
+
+// TestLayersConformance: layers, each alone and several of them, keep the contract.
 func TestLayersConformance(t *testing.T) {
 	for name, around := range map[string][]wrap{ // the first is outside
-		"timeout":               {timeout},
-		"prefix":                {prefix},
-		"prefix,timeout,prefix": {prefix, timeout, prefix},
+		"timeout":                         {timeout},
+		"prefix":                          {prefix},
+		"breaker":                         {guarded},
+		"prefix,timeout,prefix":           {prefix, timeout, prefix},
+		"degraded,breaker,timeout,prefix": {degraded, guarded, timeout, prefix},
 	} {
 		except := map[string]string{}
 		if len(around) == 1 {

@@ -79,11 +79,11 @@ func (r *recorder) force(d driver.Demand) (outcome, error) {
 		if err != nil {
 			return notSent, err
 		}
-		r.availability.answered(res)
+		r.availability.record(ctx, d, nil, res)
 	}
 	res, err := r.store.Take(ctx, d)
 	if err == nil {
-		r.availability.answered(res)
+		r.availability.record(ctx, d, nil, res)
 		r.recorded.Add(d.N)
 		if isBlock(d.Algorithm) { // another process may have set a later end
 			r.ledger.trackBlock(d, res, true, -1)
@@ -91,7 +91,7 @@ func (r *recorder) force(d driver.Demand) (outcome, error) {
 		return settled, nil
 	}
 	// Not ctx: the end of recordTimeout is a failure of the store.
-	r.availability.failed(context.Background(), d, err)
+	r.availability.record(context.Background(), d, err)
 	switch {
 	case errors.Is(err, driver.ErrOutcomeUnknown):
 		r.unconfirmed.Add(d.N)

@@ -15,21 +15,13 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// BreakerStats are the state and the statistics of a breaker of package
-// [github.com/truewindow/ratelimit/layer/breaker]. They are a type of this package, so that
-// programs without a breaker do not depend on its library.
-type BreakerStats struct {
-	State    string // closed, half-open or open
-	Opened   int64  // breaker.Stats.Opened
-	Refused  int64  // breaker.Stats.Refused
-	Failures int64  // breaker.Stats.Failures
+var breakerStates = []layer.BreakerState{
+	layer.BreakerClosed, layer.BreakerHalfOpen, layer.BreakerOpen,
 }
-
-var breakerStates = []string{"closed", "half-open", "open"}
 
 // Watch adds the statistics of a store or a layer to the metrics, with name as ratelimit.store.
 // Whenever metrics are collected, it calls stats, which returns [memorystore.Stats],
-// [serverstore.Stats], [layer.DegradedStats] or [BreakerStats]; the Stats function of a
+// [serverstore.Stats], [layer.DegradedStats] or [layer.BreakerStats]; the Stats function of a
 // backend.Store returns one of them. Values of other types, such as nil, are ignored. stats must be
 // safe for concurrent use.
 //
@@ -191,9 +183,9 @@ func (c collector) show(stats any) {
 		c.int("ratelimit.local.unconfirmed", s.Unconfirmed)
 		c.int("ratelimit.local.keys", s.Keys)
 		c.int("ratelimit.local.untracked", s.Untracked)
-	case BreakerStats:
+	case layer.BreakerStats:
 		for _, state := range breakerStates {
-			c.bool("ratelimit.breaker.state", s.State == state, stateKey.String(state))
+			c.bool("ratelimit.breaker.state", s.State == state, stateKey.String(string(state)))
 		}
 		c.int("ratelimit.breaker.opened", s.Opened)
 		c.int("ratelimit.breaker.refusals", s.Refused)

@@ -6,7 +6,6 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // inLayers wraps store in the layers that change no decision of an available store.
@@ -21,7 +20,7 @@ func inLayers(t testing.TB, store driver.Store) driver.Store {
 		t.Fatal(err)
 	}
 	// the suite abandons many calls; if a peek after them fails, each may count as a failure
-	guarded, err := breaker.New(deadline, &breaker.Options{Failures: 1_000_000})
+	guarded, err := layer.NewBreaker(deadline, &layer.BreakerOptions{Failures: 1_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}

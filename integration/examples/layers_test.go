@@ -11,7 +11,6 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // While the server is unavailable, each of four processes admits up to a fourth of every limit by
@@ -42,7 +41,7 @@ func newLocalStore(client redis.UniversalClient) (*layer.Degraded, error) {
 	if err != nil {
 		return nil, err
 	}
-	guarded, err := breaker.New(server, nil) // fails at once while the server is unavailable
+	guarded, err := layer.NewBreaker(server, nil) // fails at once while the server is unavailable
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/layer/breaker"
+	"github.com/truewindow/ratelimit/layer"
 )
 
 // breakerFaults are the faults that a breaker may see differently.
@@ -23,6 +23,8 @@ var breakerFaults = []string{
 }
 
 const (
+	// breakerFailures are the failures in a row that open a breaker.
+	breakerFailures = 20
 	// breakerReturn is three times the second within which a recovery is to be noticed.
 	breakerReturn = 3 * time.Second
 	// openAnswer is ten times as long as an open breaker may take to answer, because of the race
@@ -56,14 +58,14 @@ func TestFaultsBreaker(t *testing.T) {
 
 func breakUp(t *testing.T, b breakage, s *scene, late *lateness) {
 	rows, inRow := make([]breakerRow, len(s.witnesses)), make([]failuresInRow, len(s.witnesses))
-	breakers, opened := make([]*breaker.Store, len(rows)), make([]chan breaker.Stats, len(rows))
+	breakers, opened := make([]*layer.Breaker, len(rows)), make([]chan layer.BreakerStats, len(rows))
 	for i, w := range s.witnesses {
-		opened[i] = make(chan breaker.Stats, 1)
+		opened[i] = make(chan layer.BreakerStats, 1)
 		var err error
 		inRow[i].Store = w.callers[0].store
-		breakers[i], err = breaker.New(&inRow[i],
-			&breaker.Options{OnChange: func(_, to breaker.State) {
-				if to == breaker.Open {
+		breakers[i], err = layer.NewBreaker(&inRow[i],
+			&layer.BreakerOptions{OnChange: func(_, to layer.BreakerState) {
+				if to == layer.BreakerOpen {
 					if inRow[i].atOpening == 0 {
 						inRow[i].atOpening = inRow[i].n.Load()
 					}
@@ -106,9 +108,9 @@ func breakUp(t *testing.T, b breakage, s *scene, late *lateness) {
 		row := w.judge(t, b, s, late)
 		rows[i].faultRow = row
 		t.Logf("%+v, %+v", rows[i], breakers[i].Stats())
-		// Other calls may have been in flight when the last of the 20 failed.
-		n, most := inRow[i].atOpening, int64(breaker.DefaultFailures+len(w.callers))
-		if rows[i].failures+before[i] < breaker.DefaultFailures || n > most {
+		// Other calls may have been in flight when the last of them failed.
+		n, most := inRow[i].atOpening, int64(breakerFailures+len(w.callers))
+		if rows[i].failures+before[i] < breakerFailures || n > most {
 			t.Errorf("%s: opened after %d failed calls, %d of them in a row",
 				w.lib.Name, rows[i].failures, n)
 		}
@@ -141,14 +143,14 @@ func (s *failuresInRow) Take(ctx context.Context, d driver.Demand) (ratelimit.Re
 
 // askOpen returns how long an open breaker takes to answer: the median and the longest of the calls
 // that it answered itself.
-func askOpen(t testing.TB, b *breaker.Store) (median, longest time.Duration) {
+func askOpen(t testing.TB, b *layer.Breaker) (median, longest time.Duration) {
 	t.Helper()
 	var took []time.Duration
 	for range 2000 {
 		start := time.Now()
 		_, err := b.Take(context.Background(),
 			driver.Demand{Key: "open", Algorithm: faultLog, N: 1})
-		if d := time.Since(start); errors.Is(err, breaker.ErrOpen) {
+		if d := time.Since(start); errors.Is(err, layer.ErrBreakerOpen) {
 			took = append(took, d)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // TestShortDeadlines calls with deadlines that are too short, as clients of a service can. On a
@@ -27,7 +26,7 @@ func TestShortDeadlines(t *testing.T) {
 	for _, lib := range clients.Libraries {
 		t.Run(lib.Name, func(t *testing.T) {
 			c := lib.Client(t, clients.Dialing{Addrs: []string{server.Addr}, Prompt: true})
-			guarded, err := breaker.New(c.NewStore(t, nil), nil)
+			guarded, err := layer.NewBreaker(c.NewStore(t, nil), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

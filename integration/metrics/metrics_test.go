@@ -383,7 +383,7 @@ func TestWatch(t *testing.T) {
 		"server": serverstore.Stats{Queued: 6, Cache: serverstore.CacheStats{Enabled: true,
 			Hits: 7}},
 		"degraded": layer.DegradedStats{Unavailable: true, Local: 8},
-		"breaker":  otellimit.BreakerStats{State: "open", Opened: 9},
+		"breaker":  layer.BreakerStats{State: layer.BreakerOpen, Opened: 9},
 		"none":     nil,
 	} {
 		if err := m.Watch(name, func() any { return stats }); err != nil {
@@ -488,7 +488,7 @@ func everything(t *testing.T, m *otellimit.Metrics) {
 	o.Err = ratelimit.ErrUnavailable
 	m.Observe(t.Context(), o)
 	for i, stats := range []any{memorystore.Stats{}, serverstore.Stats{}, layer.DegradedStats{},
-		otellimit.BreakerStats{}} {
+		layer.BreakerStats{}} {
 		if err := m.Watch(fmt.Sprint(i), func() any { return stats }); err != nil {
 			t.Fatal(err)
 		}

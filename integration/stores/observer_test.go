@@ -18,7 +18,6 @@ import (
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 const (
@@ -82,7 +81,7 @@ func outcomeOf(op driver.Op, allowed bool, source ratelimit.Source, err error) c
 
 func kindOf(err error) (kind string) {
 	switch {
-	case errors.Is(err, breaker.ErrOpen):
+	case errors.Is(err, layer.ErrBreakerOpen):
 		kind = breakerCall
 	case errors.Is(err, ratelimit.ErrOutcomeUnknown):
 		kind = unknownCall
@@ -489,8 +488,8 @@ func observePolicies(t *testing.T, s *observedServer) {
 }
 
 func observeBreaker(t *testing.T, s *observedServer) {
-	const most = observedCallers * observedEach / 4
-	guarded, err := breaker.New(s.store, nil)
+	const most, opensAfter = observedCallers * observedEach / 4, 20
+	guarded, err := layer.NewBreaker(s.store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -499,7 +498,7 @@ func observeBreaker(t *testing.T, s *observedServer) {
 		t.Helper()
 		servers.Within(t, func() bool {
 			_, err := guarded.Take(t.Context(), clients.Take(servers.FreshKey(t)))
-			return err == nil && guarded.State() == breaker.Closed
+			return err == nil && guarded.Stats().State == layer.BreakerClosed
 		}, "the breaker did not close")
 		c := newCounter(l.With(p))
 		c.crowd(t, servers.FreshKey(t), allow)
@@ -524,9 +523,9 @@ func observeBreaker(t *testing.T, s *observedServer) {
 				} else {
 					c.check(t, []callOutcome{{op: opTake, what: breakerCall},
 						{op: opPeek, what: breakerCall}}, failures(opTake, opPeek)...)
-					if n := c.count(failures(opTake)); n < breaker.DefaultFailures {
+					if n := c.count(failures(opTake)); n < opensAfter {
 						t.Errorf("%d calls failed before the breaker opened, want %d or more",
-							n, breaker.DefaultFailures)
+							n, opensAfter)
 					}
 				}
 			})

@@ -9,7 +9,6 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // onFailure is what the daemon does while the server is unavailable.
@@ -50,12 +49,14 @@ var (
 // guard puts a breaker around the store on a server, so that callers do not wait for a server that
 // fails. With --on-failure=local it puts a Degraded store around both. It returns the store without
 // local decisions.
-func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*breaker.Store, error) {
-	var guarded *breaker.Store
-	guarded, err := breaker.New(s.Store, &breaker.Options{
+func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*layer.Breaker, error) {
+	var guarded *layer.Breaker
+	guarded, err := layer.NewBreaker(s.Store, &layer.BreakerOptions{
 		Failures: c.BreakerFailures,
 		Pause:    c.BreakerPause,
-		OnChange: func(from, to breaker.State) { logBreaker(log, from, to, guarded.LastFailure()) },
+		OnChange: func(from, to layer.BreakerState) {
+			logBreaker(log, from, to, guarded.Stats().LastFailure)
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -92,17 +93,17 @@ func (c *serveCmd) warnOfNoShare(log *slog.Logger) {
 
 // logBreaker logs that the breaker opened, after failure, or closed. The trials of an open breaker,
 // one in each pause, are for debugging.
-func logBreaker(log *slog.Logger, from, to breaker.State, failure error) {
+func logBreaker(log *slog.Logger, from, to layer.BreakerState, failure error) {
 	switch {
-	case from == breaker.Closed:
-		log.Warn("the breaker is open: the store fails and is not called", "breaker", to.String(),
+	case from == layer.BreakerClosed:
+		log.Warn("the breaker is open: the store fails and is not called", "breaker", string(to),
 			"error", failure)
-	case to == breaker.Closed:
-		log.Info("the breaker is closed: the store answers again", "breaker", to.String())
-	case from == breaker.HalfOpen:
-		log.Debug("the trial failed", "breaker", to.String(), "error", failure)
+	case to == layer.BreakerClosed:
+		log.Info("the breaker is closed: the store answers again", "breaker", string(to))
+	case from == layer.BreakerHalfOpen:
+		log.Debug("the trial failed", "breaker", string(to), "error", failure)
 	default:
-		log.Debug("the breaker sends the store one demand as a trial", "breaker", to.String())
+		log.Debug("the breaker sends the store one demand as a trial", "breaker", string(to))
 	}
 }
 

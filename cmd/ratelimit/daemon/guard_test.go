@@ -7,21 +7,23 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truewindow/ratelimit/layer/breaker"
+	"github.com/truewindow/ratelimit/layer"
 )
 
 // TestLogBreaker: the log says why a breaker opened or a trial failed. Trials have the level debug.
 func TestLogBreaker(t *testing.T) {
 	for _, tt := range []struct {
-		from, to breaker.State
+		from, to layer.BreakerState
 		want     []string
 	}{
-		{breaker.Closed, breaker.Open,
+		{layer.BreakerClosed, layer.BreakerOpen,
 			[]string{"WARN", "breaker is open", "breaker=open", "planted"}},
-		{breaker.Open, breaker.HalfOpen, []string{"DEBUG", "as a trial", "breaker=half-open"}},
-		{breaker.HalfOpen, breaker.Open,
+		{layer.BreakerOpen, layer.BreakerHalfOpen,
+			[]string{"DEBUG", "as a trial", "breaker=half-open"}},
+		{layer.BreakerHalfOpen, layer.BreakerOpen,
 			[]string{"DEBUG", "trial failed", "breaker=open", "planted"}},
-		{breaker.HalfOpen, breaker.Closed, []string{"INFO", "breaker is closed", "breaker=closed"}},
+		{layer.BreakerHalfOpen, layer.BreakerClosed,
+			[]string{"INFO", "breaker is closed", "breaker=closed"}},
 	} {
 		var b bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -18,7 +18,6 @@ import (
 
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 	"github.com/truewindow/ratelimit/otellimit"
 )
 
@@ -54,14 +53,10 @@ func newMetrics() (*metrics, error) {
 
 // watch exports the statistics of a store and of what guard has put around it. b and local may be
 // nil.
-func (m *metrics) watch(s *backend.Store, b *breaker.Store, local *layer.Degraded) error {
+func (m *metrics) watch(s *backend.Store, b *layer.Breaker, local *layer.Degraded) error {
 	problems := []error{m.Watch("main", s.Stats)}
 	if b != nil {
-		problems = append(problems, m.Watch("breaker", func() any {
-			st := b.Stats()
-			return otellimit.BreakerStats{State: b.State().String(),
-				Opened: st.Opened, Refused: st.Refused, Failures: st.Failures}
-		}))
+		problems = append(problems, m.Watch("breaker", func() any { return b.Stats() }))
 	}
 	if local != nil {
 		problems = append(problems, m.Watch("local", func() any { return local.Stats() }))

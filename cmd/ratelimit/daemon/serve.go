@@ -17,7 +17,6 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 // shutdownTimeout is how long requests in flight may take after the signal to stop.
@@ -79,7 +78,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer func() { _ = counts.Close() }()
 	server := store.Store
-	var guarded *breaker.Store
+	var guarded *layer.Breaker
 	if mayFail(c.Store) {
 		if guarded, err = c.guard(store, log); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package breaker_test
+package layer_test
 
 import (
 	"context"
@@ -10,18 +10,18 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/layer/breaker"
+	"github.com/truewindow/ratelimit/layer"
 )
 
 // While the server is unavailable, each demand takes the store's timeout, until the breaker opens.
 // Then demands fail at once.
-func Example() {
+func ExampleNewBreaker() {
 	var server driver.Store = unplugged{} // such as one of package redisstore
 
-	store, err := breaker.New(server, &breaker.Options{
+	store, err := layer.NewBreaker(server, &layer.BreakerOptions{
 		Failures: 2,
 		Pause:    500 * time.Millisecond,
-		OnChange: func(from, to breaker.State) {
+		OnChange: func(from, to layer.BreakerState) {
 			fmt.Println("the breaker was", from, "and is", to)
 		},
 	})
@@ -34,22 +34,11 @@ func Example() {
 	}
 	for range 3 {
 		_, err := limiter.Allow(context.Background(), "user:42")
-		fmt.Println(errors.Is(err, driver.ErrUnavailable), errors.Is(err, breaker.ErrOpen))
+		fmt.Println(errors.Is(err, driver.ErrUnavailable), errors.Is(err, layer.ErrBreakerOpen))
 	}
 	// Output:
 	// true false
 	// the breaker was closed and is open
 	// true false
 	// true true
-}
-
-// unplugged is a store that is always unavailable.
-type unplugged struct{}
-
-func (unplugged) Take(context.Context, driver.Demand) (driver.Result, error) {
-	return driver.Result{}, driver.ErrUnavailable
-}
-
-func (unplugged) TakeAll(context.Context, []driver.Demand, []driver.Result) error {
-	return driver.ErrUnavailable
 }

@@ -1,4 +1,4 @@
-package breaker_test
+package layer_test
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/layer/breaker"
 )
 
 const (
@@ -58,11 +57,11 @@ func (s *slow) TakeAll(
 	return err
 }
 
-func newSlow(t *testing.T, latency time.Duration) (*slow, *breaker.Store) {
+func newSlow(t *testing.T, latency time.Duration) (*slow, *layer.Breaker) {
 	t.Helper()
 	inner := &slow{}
 	inner.latency.Store(int64(latency))
-	b, err := breaker.New(inner, nil)
+	b, err := layer.NewBreaker(inner, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,18 +94,18 @@ func callers(t *testing.T, s driver.Store, n int, within time.Duration) (stop fu
 	return func() { close(end); wg.Wait() }
 }
 
-// TestShortDeadlinesOfCallers: callers that allow less time than a healthy store needs open no
+// TestBreakerShortDeadlines: callers that allow less time than a healthy store needs open no
 // breaker and count as no failure. The breaker peeks itself at most once a pause.
-func TestShortDeadlinesOfCallers(t *testing.T) {
+func TestBreakerShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newSlow(t, 5*time.Millisecond)
 		stop := callers(t, b, 25, 100*time.Microsecond) // enough to open it, if they were failures
-		time.Sleep(4 * breaker.DefaultPause)
+		time.Sleep(4 * breakerPause)
 		stop()
-		if got := b.State(); got != breaker.Closed {
+		if got := b.Stats().State; got != layer.BreakerClosed {
 			t.Errorf("the breaker is %v", got)
 		}
-		if got := b.Stats(); got != (breaker.Stats{}) {
+		if got := b.Stats(); got != (layer.BreakerStats{State: layer.BreakerClosed}) {
 			t.Errorf("%+v, want none", got)
 		}
 		if got := inner.peeks.Load(); got < 4 || got > 5 {
@@ -121,9 +120,9 @@ func TestShortDeadlinesOfCallers(t *testing.T) {
 	})
 }
 
-// TestFrozenBehindShortDeadlines: a store that does not answer is detected although all deadlines
-// are shorter than the store's own timeout. Then other callers get an answer at once.
-func TestFrozenBehindShortDeadlines(t *testing.T) {
+// TestBreakerFrozenBehindShortDeadlines: a store that does not answer is detected although all
+// deadlines are shorter than the store's own timeout. Then other callers get an answer at once.
+func TestBreakerFrozenBehindShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newSlow(t, time.Hour)
 		local, err := layer.NewDegraded(b, &layer.DegradedOptions{Instances: 1})
@@ -134,9 +133,9 @@ func TestFrozenBehindShortDeadlines(t *testing.T) {
 		stop := callers(t, local, 25, short)
 		time.Sleep(time.Second)
 		if got := b.Stats(); got.Opened == 0 {
-			t.Fatalf("%v after a second: %+v", b.State(), got)
+			t.Fatalf("%v after a second: %+v", b.Stats().State, got)
 		}
-		for b.State() != breaker.Open { // it tries the store now and then
+		for b.Stats().State != layer.BreakerOpen { // it tries the store now and then
 			time.Sleep(10 * time.Millisecond)
 		}
 		if res, err := local.Take(t.Context(), demand(driver.OpPeek)); err != nil ||
@@ -159,17 +158,17 @@ func TestFrozenBehindShortDeadlines(t *testing.T) {
 		}
 
 		inner.latency.Store(int64(time.Millisecond))
-		time.Sleep(3 * breaker.DefaultPause)
-		if got := b.State(); got != breaker.Closed {
+		time.Sleep(3 * breakerPause)
+		if got := b.Stats().State; got != layer.BreakerClosed {
 			t.Errorf("%v after the store has recovered", got)
 		}
 		stop()
 	})
 }
 
-// TestPeekCountsForFew: a peek that fails counts for the abandoned calls, and no more. A breaker
-// that opens after 20 failures stays closed after one abandoned call.
-func TestPeekCountsForFew(t *testing.T) {
+// TestBreakerPeekCountsForFew: a peek that fails counts for the abandoned calls, and no more. A
+// breaker that opens after 20 failures stays closed after one abandoned call.
+func TestBreakerPeekCountsForFew(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			inner, b := newSlow(t, time.Hour)
@@ -184,7 +183,7 @@ func TestPeekCountsForFew(t *testing.T) {
 			if got := b.Stats(); got.Failures != 1 || got.Opened != 0 || inner.peeks.Load() != 1 {
 				t.Errorf("%+v after one peek of %d", got, inner.peeks.Load())
 			}
-			if got := b.LastFailure(); !errors.Is(got, driver.ErrUnavailable) ||
+			if got := b.Stats().LastFailure; !errors.Is(got, driver.ErrUnavailable) ||
 				strings.Contains(got.Error(), "panicked") != panics ||
 				strings.Contains(got.Error(), "planted") {
 				t.Errorf("LastFailure: %v", got)
@@ -197,9 +196,9 @@ func TestPeekCountsForFew(t *testing.T) {
 	}
 }
 
-// TestOneSlowAnswer: a store that does not answer one peek in time is not unavailable, however many
-// callers with short deadlines there are.
-func TestOneSlowAnswer(t *testing.T) {
+// TestBreakerOneSlowAnswer: a store that does not answer one peek in time is not unavailable,
+// however many callers with short deadlines there are.
+func TestBreakerOneSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newSlow(t, time.Hour)
 		stop := callers(t, b, 25, short)
@@ -215,9 +214,9 @@ func TestOneSlowAnswer(t *testing.T) {
 	})
 }
 
-// TestAnswersEndWhatAPeekFound: calls that the store answers while a peek waits show that it works,
+// TestBreakerAnswersDuringPeek: calls that the store answers while a peek waits show that it works,
 // so the calls abandoned before no longer count.
-func TestAnswersEndWhatAPeekFound(t *testing.T) {
+func TestBreakerAnswersDuringPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newSlow(t, time.Hour)
 		stop := callers(t, b, 25, short)
@@ -228,7 +227,7 @@ func TestAnswersEndWhatAPeekFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got := b.State(); got != breaker.Closed || inner.peeks.Load() != 1 {
+		if got := b.Stats().State; got != layer.BreakerClosed || inner.peeks.Load() != 1 {
 			t.Errorf("%v after %d peeks", got, inner.peeks.Load())
 		}
 	})

@@ -1,4 +1,4 @@
-package breaker_test
+package layer_test
 
 import (
 	"context"
@@ -13,11 +13,16 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
-	"github.com/truewindow/ratelimit/layer/breaker"
+	"github.com/truewindow/ratelimit/layer"
 )
 
-var perMinute = algorithm.SlidingLog(driver.PerMinute("minute", 7))
+// The defaults of a breaker.
+const (
+	breakerFailures = 20
+	breakerPause    = 500 * time.Millisecond
+)
 
 func demand(op driver.Op) driver.Demand {
 	return driver.Demand{Key: "secret", Algorithm: perMinute, Op: op, N: 1}
@@ -91,7 +96,7 @@ func (s *inside) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.R
 // bench is a breaker that opens after three failures and pauses for a second, with what is inside
 // and the changes of its state.
 type bench struct {
-	*breaker.Store
+	*layer.Breaker
 	inside  *inside
 	changes []string
 }
@@ -99,17 +104,18 @@ type bench struct {
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{inside: &inside{}}
-	store, err := breaker.New(b.inside,
-		&breaker.Options{Failures: 3, Pause: time.Second, OnChange: func(from, to breaker.State) {
-			if got := b.State(); got != to {
-				t.Errorf("the state is %v in the change to %v", got, to)
-			}
-			b.changes = append(b.changes, fmt.Sprint(from, " to ", to))
-		}})
+	opts := &layer.BreakerOptions{Failures: 3, Pause: time.Second}
+	opts.OnChange = func(from, to layer.BreakerState) {
+		if got := b.Stats().State; got != to {
+			t.Errorf("the state is %v in the change to %v", got, to)
+		}
+		b.changes = append(b.changes, string(from+" to "+to))
+	}
+	store, err := layer.NewBreaker(b.inside, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Store = store
+	b.Breaker = store
 	return b
 }
 
@@ -119,7 +125,7 @@ func (b *bench) fails(t *testing.T, n int, with error) {
 	b.inside.fail(with)
 	for range n {
 		if _, err := b.Take(t.Context(), demand(driver.OpTake)); !errors.Is(err, with) ||
-			errors.Is(err, breaker.ErrOpen) {
+			errors.Is(err, layer.ErrBreakerOpen) {
 			t.Fatalf("%v, want %v from inside", err, with)
 		}
 	}
@@ -141,7 +147,7 @@ func (b *bench) refuses(t *testing.T) {
 	asked, refused := b.inside.asked.Load(), b.Stats().Refused
 	want := func(d driver.Demand, err error) {
 		t.Helper()
-		if !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, driver.ErrUnavailable) ||
+		if !errors.Is(err, layer.ErrBreakerOpen) || !errors.Is(err, driver.ErrUnavailable) ||
 			errors.Is(err, driver.ErrOutcomeUnknown) {
 			t.Errorf("%v: error %v, want ErrOpen", d.Op, err)
 		}
@@ -178,7 +184,7 @@ const (
 	past = time.Second + time.Nanosecond // when the pause is over
 )
 
-func TestOpensAndCloses(t *testing.T) {
+func TestBreakerOpensAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.answers(t, 5)
@@ -193,7 +199,7 @@ func TestOpensAndCloses(t *testing.T) {
 		b.wantChanges(t, tries, opensAgain)
 		b.refuses(t)
 		time.Sleep(time.Hour)
-		if got := b.State(); got != breaker.Open {
+		if got := b.Stats().State; got != layer.BreakerOpen {
 			t.Errorf("%v without a demand", got)
 		}
 		b.answers(t, 5)
@@ -205,15 +211,15 @@ func TestOpensAndCloses(t *testing.T) {
 		if got := b.Stats(); got.Opened != 2 || got.Failures != 6 {
 			t.Errorf("%+v", got)
 		}
-		if got := b.LastFailure(); got != down {
+		if got := b.Stats().LastFailure; got != down {
 			t.Errorf("LastFailure: %v, want %v", got, down)
 		}
 	})
 }
 
-// TestInARow: failures with an answer between them are not in a row, whether Take or TakeAll got
-// it.
-func TestInARow(t *testing.T) {
+// TestBreakerInARow: failures with an answer between them are not in a row, whether Take or TakeAll
+// got it.
+func TestBreakerInARow(t *testing.T) {
 	b := newBench(t)
 	two := []driver.Demand{demand(driver.OpTake)}
 	for range 5 {
@@ -240,10 +246,10 @@ func TestInARow(t *testing.T) {
 	b.wantChanges(t, opens)
 }
 
-// TestCachedRefusals: an answer that is all from the cache of the store inside does not count as an
+// TestBreakerCachedRefusals: an answer that is all from the cache of the store inside is not an
 // answer of the server: it does not end a row of failures and does not close the breaker. One
 // result from the server is enough.
-func TestCachedRefusals(t *testing.T) {
+func TestBreakerCachedRefusals(t *testing.T) {
 	take := func(s driver.Store, op driver.Op) error {
 		_, err := s.Take(t.Context(), demand(op))
 		return err
@@ -257,21 +263,21 @@ func TestCachedRefusals(t *testing.T) {
 		name  string
 		cache remembering
 		ask   func(driver.Store) error
-		want  breaker.State
+		want  layer.BreakerState
 	}{
 		{"take", remembering{take: true},
-			func(s driver.Store) error { return take(s, driver.OpTake) }, breaker.Open},
+			func(s driver.Store) error { return take(s, driver.OpTake) }, layer.BreakerOpen},
 		{"peek", remembering{peek: true},
-			func(s driver.Store) error { return take(s, driver.OpPeek) }, breaker.Open},
-		{"all of several", remembering{all: 2}, both, breaker.Open},
-		{"one of several", remembering{all: 1}, both, breaker.Closed},
-		{"none of several", remembering{all: 0}, both, breaker.Closed},
+			func(s driver.Store) error { return take(s, driver.OpPeek) }, layer.BreakerOpen},
+		{"all of several", remembering{all: 2}, both, layer.BreakerOpen},
+		{"one of several", remembering{all: 1}, both, layer.BreakerClosed},
+		{"none of several", remembering{all: 0}, both, layer.BreakerClosed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in := tt.cache
 				in.inside = &inside{}
-				s, err := breaker.New(&in, &breaker.Options{Failures: 3})
+				s, err := layer.NewBreaker(&in, &layer.BreakerOptions{Failures: 3})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -280,23 +286,24 @@ func TestCachedRefusals(t *testing.T) {
 					if err := take(s, driver.OpForce); err == nil {
 						t.Fatal("no failure")
 					}
-					if err := tt.ask(s); err != nil && !errors.Is(err, breaker.ErrOpen) {
+					if err := tt.ask(s); err != nil && !errors.Is(err, layer.ErrBreakerOpen) {
 						t.Fatal(err)
 					}
 				}
-				if state := s.State(); state != tt.want {
+				if state := s.Stats().State; state != tt.want {
 					t.Errorf("%v after three failures with such answers between them, want %v",
 						state, tt.want)
 				}
-				for s.State() != breaker.Open {
+				for s.Stats().State != layer.BreakerOpen {
 					_ = take(s, driver.OpForce)
 				}
 				time.Sleep(past)
 				if err := tt.ask(s); err != nil {
 					t.Fatal(err)
 				}
-				if closed := s.State() == breaker.Closed; closed != (tt.want == breaker.Closed) {
-					t.Errorf("%v after such an answer to a trial", s.State())
+				state := s.Stats().State
+				if (state == layer.BreakerClosed) != (tt.want == layer.BreakerClosed) {
+					t.Errorf("%v after such an answer to a trial", state)
 				}
 			})
 		})
@@ -330,8 +337,9 @@ func (s *remembering) TakeAll(
 	return nil
 }
 
-// TestNoFailure: errors that say nothing about the whole store neither open a breaker nor close it.
-func TestNoFailure(t *testing.T) {
+// TestBreakerNoFailure: errors that say nothing about the whole store neither open a breaker nor
+// close it.
+func TestBreakerNoFailure(t *testing.T) {
 	for _, harmless := range []error{
 		driver.ErrCorruptState, driver.ErrCapacity, driver.ErrClosed,
 		driver.ErrNoScript, driver.ErrExceedsLimit, errors.New("other"),
@@ -355,9 +363,9 @@ func TestNoFailure(t *testing.T) {
 	}
 }
 
-// TestContexts: a call whose context has ended, before it or during it, by cancellation or by its
-// deadline, is not a failure.
-func TestContexts(t *testing.T) {
+// TestBreakerContexts: a call whose context has ended, before it or during it, by cancellation or
+// by its deadline, is not a failure.
+func TestBreakerContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		ended, cancel := context.WithTimeout(t.Context(), 0)
@@ -365,7 +373,7 @@ func TestContexts(t *testing.T) {
 		before := func() {
 			t.Helper()
 			_, err := b.Take(ended, demand(driver.OpTake))
-			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, breaker.ErrOpen) {
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, layer.ErrBreakerOpen) {
 				t.Fatal(err)
 			}
 		}
@@ -396,11 +404,8 @@ func TestContexts(t *testing.T) {
 		answers <- nil // to the peek
 		synctest.Wait()
 		b.wantChanges(t)
-		if got := b.Stats(); got != (breaker.Stats{}) {
+		if got := b.Stats(); got != (layer.BreakerStats{State: layer.BreakerClosed}) {
 			t.Errorf("%+v, want none", got)
-		}
-		if got := b.LastFailure(); got != nil {
-			t.Errorf("LastFailure: %v, want none", got)
 		}
 
 		b.fails(t, 3, driver.ErrUnavailable)
@@ -424,8 +429,8 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// TestValidation: an invalid call gets the same error in every state.
-func TestValidation(t *testing.T) {
+// TestBreakerInvalidCalls: an invalid call gets the same error in every state.
+func TestBreakerInvalidCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		check := func() {
@@ -460,18 +465,20 @@ func TestValidation(t *testing.T) {
 	})
 }
 
-// TestUncheckedResults: the breaker does not panic on no demands, or on too few results, if the
-// store inside does not check the lengths.
-func TestUncheckedResults(t *testing.T) {
+// TestBreakerUncheckedResults: the breaker does not panic on no demands, or on too few results, if
+// the store inside does not check the lengths.
+func TestBreakerUncheckedResults(t *testing.T) {
 	for _, err := range []error{nil, driver.ErrUnavailable} {
-		s, newErr := breaker.New(unchecked{err}, nil)
+		s, newErr := layer.NewBreaker(unchecked{err}, nil)
 		if newErr != nil {
 			t.Fatal(newErr)
 		}
-		for _, ds := range [][]driver.Demand{nil, {demand(driver.OpTake)}} {
-			if got := s.TakeAll(t.Context(), ds, nil); !errors.Is(got, err) {
-				t.Errorf("%d demands: %v, want %v", len(ds), got, err)
-			}
+		ds := []driver.Demand{demand(driver.OpTake)}
+		if got := s.TakeAll(t.Context(), ds, nil); !errors.Is(got, err) {
+			t.Errorf("no results: %v, want %v", got, err)
+		}
+		if got := s.TakeAll(t.Context(), nil, nil); !errors.Is(got, driver.ErrInvalid) {
+			t.Errorf("no demands: %v", got)
 		}
 	}
 }
@@ -487,9 +494,9 @@ func (s unchecked) TakeAll(context.Context, []driver.Demand, []driver.Result) er
 	return s.err
 }
 
-// TestOneAtATime: while one demand is let through, others are refused. Calls that began before get
-// their answers, and change nothing.
-func TestOneAtATime(t *testing.T) {
+// TestBreakerOneAtATime: while one demand is let through, others are refused. Calls that began
+// before get their answers, and change nothing.
+func TestBreakerOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		errs := make(chan error, 4)
@@ -507,7 +514,7 @@ func TestOneAtATime(t *testing.T) {
 		late := func(answers chan<- error, answer error) {
 			t.Helper()
 			answers <- answer
-			if err := <-errs; !errors.Is(err, answer) || errors.Is(err, breaker.ErrOpen) {
+			if err := <-errs; !errors.Is(err, answer) || errors.Is(err, layer.ErrBreakerOpen) {
 				t.Errorf("%v, want %v from inside", err, answer)
 			}
 		}
@@ -544,7 +551,7 @@ func TestOneAtATime(t *testing.T) {
 }
 
 // TestPanic: a store inside that panics leaves a breaker that can be tried again.
-func TestPanic(t *testing.T) {
+func TestBreakerPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.fails(t, 3, driver.ErrUnavailable)
@@ -565,8 +572,8 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// TestOpenUnderPolicies: the policy of the limiter decides what an open breaker refuses.
-func TestOpenUnderPolicies(t *testing.T) {
+// TestBreakerUnderPolicies: the policy of the limiter decides what an open breaker refuses.
+func TestBreakerUnderPolicies(t *testing.T) {
 	b := newBench(t)
 	b.fails(t, 3, driver.ErrUnavailable)
 	b.wantChanges(t, opens)
@@ -577,17 +584,18 @@ func TestOpenUnderPolicies(t *testing.T) {
 		}
 		res, err := limiter.With(policy).Allow(t.Context(), "k")
 		if open := policy == ratelimit.FailOpen; (err == nil) != open || res.Allowed != open ||
-			!open && !errors.Is(err, breaker.ErrOpen) {
+			!open && !errors.Is(err, layer.ErrBreakerOpen) {
 			t.Errorf("%v: %+v, %v", policy, res, err)
 		}
 	}
 }
 
-// TestManyAtOnce calls from many goroutines while the state changes, and compares the counts.
-func TestManyAtOnce(t *testing.T) {
+// TestBreakerManyAtOnce calls from many goroutines while the state changes, and compares counts.
+func TestBreakerManyAtOnce(t *testing.T) {
 	const workers, rounds = 4, 50
 	b := newBench(t)
-	fast, err := breaker.New(b.inside, &breaker.Options{Failures: 3, Pause: 50 * time.Microsecond})
+	fast, err := layer.NewBreaker(b.inside,
+		&layer.BreakerOptions{Failures: 3, Pause: 50 * time.Microsecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -605,7 +613,7 @@ func TestManyAtOnce(t *testing.T) {
 				switch _, err := fast.Take(t.Context(), demand(driver.OpTake)); {
 				case err == nil:
 					answered.Add(1)
-				case errors.Is(err, breaker.ErrOpen):
+				case errors.Is(err, layer.ErrBreakerOpen):
 					open.Add(1)
 				default:
 					failed.Add(1)
@@ -635,7 +643,7 @@ func TestManyAtOnce(t *testing.T) {
 			got, failed.Load(), open.Load())
 	}
 	// It still counts only failures in a row: two of them and an answer do not open it.
-	for fast.State() != breaker.Closed {
+	for fast.Stats().State != layer.BreakerClosed {
 		_, _ = fast.Take(t.Context(), demand(driver.OpTake))
 		time.Sleep(50 * time.Microsecond)
 	}
@@ -652,33 +660,95 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestNew(t *testing.T) {
-	tooMany := int64(1) << 32
-	for _, opts := range []*breaker.Options{{Failures: -1}, {Failures: int(tooMany)}, {Pause: -1}} {
-		if _, err := breaker.New(&inside{}, opts); !errors.Is(err, driver.ErrInvalid) {
+func TestBreakerOptions(t *testing.T) {
+	for _, opts := range []*layer.BreakerOptions{{Failures: -1}, {Pause: -1}} {
+		if _, err := layer.NewBreaker(&inside{}, opts); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%+v: %v", opts, err)
 		}
 	}
-	if _, err := breaker.New(nil, nil); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := layer.NewBreaker(nil, nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no store: %v", err)
 	}
-	s, err := breaker.New(&inside{err: driver.ErrUnavailable}, nil)
+	s, err := layer.NewBreaker(&inside{err: driver.ErrUnavailable}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range breaker.DefaultFailures + 1 {
+	for i := range breakerFailures + 1 {
 		_, err := s.Take(t.Context(), demand(driver.OpTake))
-		if errors.Is(err, breaker.ErrOpen) != (i == breaker.DefaultFailures) {
+		if errors.Is(err, layer.ErrBreakerOpen) != (i == breakerFailures) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
 }
 
-func TestStateNames(t *testing.T) {
-	for state, want := range map[breaker.State]string{breaker.Closed: "closed",
-		breaker.Open: "open", breaker.HalfOpen: "half-open", 9: "state(9)"} {
-		if got := state.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
+// opened returns a store that is open and stays so.
+func opened(t testing.TB) *layer.Breaker {
+	t.Helper()
+	s, err := layer.NewBreaker(&inside{err: driver.ErrUnavailable},
+		&layer.BreakerOptions{Failures: 1, Pause: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Take(t.Context(), demand(driver.OpTake)); err == nil ||
+		s.Stats().State != layer.BreakerOpen {
+		t.Fatalf("%v, and the breaker is %v", err, s.Stats().State)
+	}
+	return s
+}
+
+// TestBreakerAllocations: a breaker allocates nothing, open or closed, also after a failure.
+func TestBreakerAllocations(t *testing.T) {
+	after := newBench(t)
+	after.fails(t, 2, driver.ErrUnavailable)
+	after.answers(t, 1)
+	for s, want := range map[*layer.Breaker]error{newBench(t).Breaker: nil, after.Breaker: nil,
+		opened(t): layer.ErrBreakerOpen} {
+		d := demand(driver.OpTake)
+		ds, out := []driver.Demand{d}, make([]driver.Result, 1)
+		got := testing.AllocsPerRun(1000, func() {
+			if _, err := s.Take(t.Context(), d); !errors.Is(err, want) {
+				t.Fatal(err)
+			}
+			if err := s.TakeAll(t.Context(), ds, out); !errors.Is(err, want) {
+				t.Fatal(err)
+			}
+		})
+		if got != 0 {
+			t.Errorf("%v: %v allocations", s.Stats().State, got)
 		}
+	}
+}
+
+// BenchmarkBreaker measures what a breaker adds to the memory store, and what it costs while open.
+func BenchmarkBreaker(b *testing.B) {
+	memory, err := memorystore.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer memory.Close()
+	closed, err := layer.NewBreaker(memory, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := demand(driver.OpPeek)
+	for _, bb := range []struct {
+		name  string
+		store driver.Store
+	}{{"bare", memory}, {"closed", closed}, {"open", opened(b)}} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = bb.store.Take(b.Context(), d)
+			}
+		})
+		b.Run(fmt.Sprint(bb.name, "/parallel"), func(b *testing.B) {
+			ctx := b.Context()
+			b.SetParallelism(64)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					_, _ = bb.store.Take(ctx, d)
+				}
+			})
+		})
 	}
 }

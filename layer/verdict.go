@@ -1,0 +1,42 @@
+package layer
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/deadline"
+)
+
+// verdict is what a call says about the availability of the store inside.
+type verdict uint8
+
+const (
+	silent    verdict = iota // nothing
+	answered                 // the store has decided
+	failed                   // the store is unavailable
+	abandoned                // the caller's context has ended: only a peek can find out
+)
+
+// judge returns the verdict of a call with ctx that ended with results or err. Callers choose
+// their deadlines, so the error of a call whose context has ended proves nothing. Nor do results
+// that are all from a cache, nor [driver.ErrClosed], which is permanent.
+func judge(ctx context.Context, err error, results ...driver.Result) verdict {
+	switch {
+	case err == nil && slices.ContainsFunc(results, ofStore):
+		return answered
+	case !driver.IsOutage(err), errors.Is(err, driver.ErrClosed):
+		return silent
+	case deadline.Passed(ctx):
+		return abandoned
+	}
+	return failed
+}
+
+func ofStore(res driver.Result) bool { return res.Source == driver.SourceStore }
+
+// peekOf returns a peek at d's state, for a verdict when callers abandon their calls.
+func peekOf(d driver.Demand) driver.Demand {
+	return driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpPeek, N: 1}
+}
