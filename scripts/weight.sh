@@ -35,8 +35,7 @@ weigh 0 . ./algorithm ./backend ./backend/memory ./backend/transactional ./clien
 weigh 20 ./backend/redis
 weigh 14 ./backend/rueidis
 weigh 14 ./backend/valkey
-weigh 6 ./layer/breaker
 weigh 18 ./grpclimit
 weigh 22 ./otellimit
-weigh 73 ./cmd/ratelimit/daemon
+weigh 71 ./cmd/ratelimit/daemon
 exit $failed
