@@ -3,10 +3,8 @@ package layer_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,50 +14,11 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-const (
-	ownTimeout = 100 * time.Millisecond // of the store, as on servers
-	short      = 20 * time.Millisecond  // what the callers allow
-)
+const short = 20 * time.Millisecond // what the callers allow, of the store's 100 ms
 
-// slow is a store with a timeout of its own. It answers after latency, which is above the timeout
-// while it is frozen.
-type slow struct {
-	latency atomic.Int64 // a time.Duration
-	peeks   atomic.Int64
-	panics  atomic.Bool
-}
-
-func (s *slow) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
-	if err := driver.CheckTake(ctx, d); err != nil {
-		return driver.Result{}, err
-	}
-	if d.Op == driver.OpPeek {
-		s.peeks.Add(1)
-		if s.panics.Load() {
-			panic("planted")
-		}
-	}
-	latency := time.Duration(s.latency.Load())
-	within, cancel := context.WithTimeout(ctx, ownTimeout)
-	defer cancel()
-	select {
-	case <-time.After(latency):
-		return driver.Result{Allowed: true, Limit: driver.Limit{Max: 7}, At: 1}, nil
-	case <-within.Done():
-		return driver.Result{}, fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, within.Err())
-	}
-}
-
-func (s *slow) TakeAll(
-	ctx context.Context, ds []driver.Demand, out []driver.Result,
-) (err error) {
-	out[0], err = s.Take(ctx, ds[0])
-	return err
-}
-
-func newSlow(t *testing.T, latency time.Duration) (*slow, *layer.Breaker) {
+func newDelayed(t *testing.T, latency time.Duration) (*delayed, *layer.Breaker) {
 	t.Helper()
-	inner := &slow{}
+	inner := &delayed{Store: newOutage(t)}
 	inner.latency.Store(int64(latency))
 	b, err := layer.NewBreaker(inner, nil)
 	if err != nil {
@@ -98,7 +57,7 @@ func callers(t *testing.T, s driver.Store, n int, within time.Duration) (stop fu
 // breaker and count as no failure. The breaker peeks itself at most once a pause.
 func TestBreakerShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, b := newSlow(t, 5*time.Millisecond)
+		inner, b := newDelayed(t, 5*time.Millisecond)
 		stop := callers(t, b, 25, 100*time.Microsecond) // enough to open it, if they were failures
 		time.Sleep(4 * breakerPause)
 		stop()
@@ -124,7 +83,7 @@ func TestBreakerShortDeadlines(t *testing.T) {
 // deadlines are shorter than the store's own timeout. Then other callers get an answer at once.
 func TestBreakerFrozenBehindShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, b := newSlow(t, time.Hour)
+		inner, b := newDelayed(t, time.Hour)
 		local, err := layer.NewDegraded(b, &layer.DegradedOptions{Instances: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +130,7 @@ func TestBreakerFrozenBehindShortDeadlines(t *testing.T) {
 func TestBreakerPeekCountsForFew(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			inner, b := newSlow(t, time.Hour)
+			inner, b := newDelayed(t, time.Hour)
 			inner.panics.Store(panics)
 			ctx, cancel := context.WithTimeout(t.Context(), short)
 			defer cancel()
@@ -200,7 +159,7 @@ func TestBreakerPeekCountsForFew(t *testing.T) {
 // however many callers with short deadlines there are.
 func TestBreakerOneSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, b := newSlow(t, time.Hour)
+		inner, b := newDelayed(t, time.Hour)
 		stop := callers(t, b, 25, short)
 		for b.Stats().Failures == 0 {
 			time.Sleep(time.Millisecond)
@@ -218,7 +177,7 @@ func TestBreakerOneSlowAnswer(t *testing.T) {
 // so the calls abandoned before no longer count.
 func TestBreakerAnswersDuringPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, b := newSlow(t, time.Hour)
+		inner, b := newDelayed(t, time.Hour)
 		stop := callers(t, b, 25, short)
 		time.Sleep(short + 70*time.Millisecond) // the peek waits
 		stop()

@@ -19,6 +19,7 @@ type delayed struct {
 	driver.Store
 	latency atomic.Int64 // a time.Duration
 	peeks   atomic.Int64
+	panics  atomic.Bool // on peeks
 }
 
 func (s *delayed) wait(ctx context.Context) error {
@@ -35,6 +36,9 @@ func (s *delayed) wait(ctx context.Context) error {
 func (s *delayed) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if d.Op == driver.OpPeek {
 		s.peeks.Add(1)
+		if s.panics.Load() {
+			panic("planted")
+		}
 	}
 	if err := s.wait(ctx); err != nil {
 		return driver.Result{}, err
