@@ -178,6 +178,9 @@ func TestBreakerOneSlowAnswer(t *testing.T) {
 func TestBreakerAnswersDuringPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, b := newDelayed(t, time.Hour)
+		if _, err := b.Take(t.Context(), demand(driver.OpTake)); err == nil {
+			t.Fatal("no failure")
+		}
 		stop := callers(t, b, 25, short)
 		time.Sleep(short + 70*time.Millisecond) // the peek waits
 		stop()

@@ -396,6 +396,10 @@ func TestBreakerContexts(t *testing.T) {
 		for range 9 {
 			before()
 		}
+		synctest.Wait()
+		if got := b.inside.asked.Load(); got != 0 {
+			t.Errorf("%d calls or peeks, want none", got)
+		}
 		answers := b.inside.wait()
 		for range 9 {
 			during(canceled, context.Canceled)
