@@ -5,9 +5,13 @@ package ratelimit_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -27,8 +31,9 @@ func (s constStore) TakeAll(
 	return driver.CheckTakeAll(ctx, ds, out)
 }
 
-// The race detector drops pooled values at random, so these figures hold only without it.
-func TestNoAllocations(t *testing.T) {
+// TestAllocations: calls allocate nothing but the results that they return in a slice. The race
+// detector drops pooled values at random, so these figures hold only without it.
+func TestAllocations(t *testing.T) {
 	ctx := t.Context()
 	for _, tt := range []struct {
 		name   string
@@ -41,18 +46,17 @@ func TestNoAllocations(t *testing.T) {
 	} {
 		for _, allowed := range []bool{true, false} {
 			limiter := newLimiter(t, constStore{ratelimit.Result{Allowed: allowed}}, tt.limits...)
-			dst := make([]ratelimit.Result, 0, len(tt.limits))
 			admission := slices.Repeat([]ratelimit.Result{{Allowed: true, At: 1}}, len(tt.limits))
 			calls := map[string]func() error{
 				"Allow":  func() error { _, err := limiter.Allow(ctx, "k"); return err },
 				"AllowN": func() error { _, err := limiter.AllowN(ctx, "k", 2); return err },
-				"AllowEach": func() error {
-					_, err := limiter.AllowEach(ctx, "k", 1, dst)
+				"AllowAll": func() error {
+					_, err := ratelimit.AllowAll(ctx, claim(limiter, 2))
 					return err
 				},
 				"Peek": func() error { _, err := limiter.Peek(ctx, "k"); return err },
-				"PeekEach": func() error {
-					_, err := limiter.PeekEach(ctx, "k", 1, dst)
+				"PeekAll": func() error {
+					_, err := ratelimit.PeekAll(ctx, claim(limiter, 2))
 					return err
 				},
 				"Force":    func() error { _, err := limiter.Force(ctx, "k", 2); return err },
@@ -61,16 +65,50 @@ func TestNoAllocations(t *testing.T) {
 			}
 			if allowed {
 				calls["Wait"] = func() error { _, err := limiter.Wait(ctx, "k"); return err }
+				calls["WaitAll"] = func() error {
+					_, err := ratelimit.WaitAll(ctx, claim(limiter, 2))
+					return err
+				}
 			}
 			for name, call := range calls {
 				if err := call(); err != nil {
 					t.Fatalf("%s, %s: %v", tt.name, name, err)
 				}
-				if n := testing.AllocsPerRun(200, func() { _ = call() }); n != 0 {
-					t.Errorf("%s, allowed %v: %s allocates %v times, want 0",
-						tt.name, allowed, name, n)
+				want := 0.0
+				if strings.HasSuffix(name, "All") {
+					want = 1 // its results
+				}
+				if n := testing.AllocsPerRun(200, func() { _ = call() }); n != want {
+					t.Errorf("%s, allowed %v: %s allocates %v times, want %v",
+						tt.name, allowed, name, n, want)
 				}
 			}
+		}
+	}
+}
+
+// TestAllocationsInMemory: single calls on the memory store allocate nothing.
+func TestAllocationsInMemory(t *testing.T) {
+	store, err := memorystore.New(nil)
+	noErr(t, err)
+	defer store.Close()
+	log := algorithm.SlidingLog(ratelimit.PerDay("day", driver.MaxUnits))
+	l, err := ratelimit.New(store, log.WithResolution(time.Minute))
+	noErr(t, err)
+	ctx := t.Context()
+	for name, call := range map[string]func() (ratelimit.Result, error){
+		"Peek":   func() (ratelimit.Result, error) { return l.Peek(ctx, "k") },
+		"Allow":  func() (ratelimit.Result, error) { return l.Allow(ctx, "k") },
+		"AllowN": func() (ratelimit.Result, error) { return l.AllowN(ctx, "k", 2) },
+		"Wait":   func() (ratelimit.Result, error) { return l.Wait(ctx, "k") },
+	} {
+		n := testing.AllocsPerRun(200, func() {
+			if _, err := call(); err != nil {
+				t.Error(err)
+			}
+		})
+		if n != 0 {
+			t.Errorf("%s allocates %v times, want 0", name, n)
 		}
 	}
 }

@@ -4,123 +4,207 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
-// call is one call of a Limiter's method.
+// A call is one decision of a store, about a part for each claim. A method of one limiter makes a
+// call of one part.
 type call struct {
+	parts   []part
+	demands []driver.Demand // of all parts, one for each limit
+	results []Result        // of all parts, one for each limit
+	strict  bool            // no policy applies
+	held    bool            // the units have to be settled, so that the store's answer is needed
+	waited  time.Duration
+}
+
+// A part is what a call asks of one limiter.
+type part struct {
+	limiter   *Limiter
 	op        driver.Op
 	key       string
 	n         int64
 	admission []Result // OpGiveBack only: whose units are given back
-	wait      bool     // repeat the call until it is admitted
+	results   []Result // a range of the call's
 }
 
-func take(key string, n int64) call {
-	if n == 0 {
-		return call{op: driver.OpPeek, key: key, n: 1}
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+// newCall returns a call, which the caller has to release.
+func newCall(parts ...part) *call {
+	c := calls.Get().(*call)
+	c.parts = append(c.parts, parts...)
+	c.fill()
+	return c
+}
+
+// claimed returns a call with a part for each claim.
+func claimed(op driver.Op, claims []Claim) (*call, error) {
+	if err := checkClaims(claims); err != nil {
+		return nil, err
 	}
-	return call{op: driver.OpTake, key: key, n: n}
+	c := calls.Get().(*call)
+	for _, cl := range claims {
+		c.parts = append(c.parts, partOf(cl.Limiter, op, cl.Key, cl.N))
+	}
+	c.fill()
+	return c, nil
 }
 
-// scratch is the memory of one call: a demand and a result for each limit.
-type scratch struct {
-	demands []driver.Demand
-	results []Result
+// partOf returns a part. Where n is 0, it peeks for one unit.
+func partOf(l *Limiter, op driver.Op, key string, n int64) part {
+	if n == 0 {
+		op, n = driver.OpPeek, 1
+	}
+	return part{limiter: l, op: op, key: key, n: n}
 }
 
-// fill writes the demands of c to s.
-func (l *Limiter) fill(c call, s *scratch) {
-	for i, a := range l.algorithms {
-		s.demands[i] = driver.Demand{Key: c.key, Algorithm: a, Op: c.op, N: c.n}
-		if c.op == driver.OpGiveBack {
-			s.demands[i].At = c.admission[i].At
+// fill makes the demands of the parts, and room for their results.
+func (c *call) fill() {
+	for i := range c.parts {
+		p := &c.parts[i]
+		for j, a := range p.limiter.algorithms {
+			d := driver.Demand{Key: p.key, Algorithm: a, Op: p.op, N: p.n}
+			if j < len(p.admission) {
+				d.At = p.admission[j].At
+			}
+			c.demands = append(c.demands, d)
 		}
 	}
+	c.results = slices.Grow(c.results, len(c.demands))[:len(c.demands)]
+	at := 0
+	for i := range c.parts {
+		end := at + len(c.parts[i].limiter.algorithms)
+		c.parts[i].results = c.results[at:end:end]
+		at = end
+	}
 }
 
-// ask calls the store once, and applies the policy if the store leaves the call undecided.
-func (l *Limiter) ask(ctx context.Context, c call, s *scratch) (err error) {
-	l.fill(c, s)
-	if len(s.demands) == 1 {
-		s.results[0], err = l.take(ctx, s.demands[0])
+// release ends the use of c. The keys are memory of the caller, and a store may leave results as
+// they are when it fails.
+func (c *call) release() {
+	clear(c.parts)
+	clear(c.demands)
+	clear(c.results)
+	*c = call{parts: c.parts[:0], demands: c.demands[:0], results: c.results[:0]}
+	calls.Put(c)
+}
+
+// do decides c and calls the observers.
+func (c *call) do(ctx context.Context, decide func(*call, context.Context) error) error {
+	if !slices.ContainsFunc(c.parts, func(p part) bool { return p.limiter.observe != nil }) {
+		return decide(c, ctx)
+	}
+	began := time.Now()
+	err := decide(c, ctx)
+	elapsed := time.Since(began)
+	for _, p := range c.parts {
+		if p.limiter.observe != nil {
+			p.limiter.observe(ctx, Observation{
+				Key: p.key, Op: p.op, N: p.n, Limits: p.limiter.limits, Results: p.results, Err: err,
+				RefusedByOther: err == nil && p.allowed() && !c.allowed(),
+				Elapsed:        elapsed, Waited: c.waited,
+			})
+		}
+	}
+	return err
+}
+
+// ask calls the store once, and applies the policies if the store leaves the call undecided.
+func (c *call) ask(ctx context.Context) (err error) {
+	l := c.parts[0].limiter
+	if len(c.demands) == 1 {
+		d := &c.demands[0]
+		err = l.take(ctx, d.Key, d.Op, d.N, d.At, &c.results[0])
 	} else {
-		err = l.store.TakeAll(ctx, s.demands, s.results)
+		err = l.store.TakeAll(ctx, c.demands, c.results)
 	}
 	switch {
 	case err == nil:
+		c.wake()
 		return nil
-	case !l.admits(ctx, c.op, err):
-		clear(s.results)
+	case !c.admitted(ctx, err):
+		clear(c.results)
 		return err
 	}
-	for i, limit := range l.limits {
-		s.results[i] = open(limit)
+	for i := range c.demands {
+		c.results[i] = open(c.demands[i].Algorithm.Limit())
 	}
 	return nil
 }
 
-// take calls the store with one demand.
-func (l *Limiter) take(ctx context.Context, d driver.Demand) (res Result, err error) {
+// take calls the store with a demand under the only limit of l.
+func (l *Limiter) take(
+	ctx context.Context, key string, op driver.Op, n, at int64, res *Result,
+) (err error) {
+	a := l.algorithms[0]
 	if l.direct == nil {
-		return l.store.Take(ctx, d)
+		*res, err = l.store.Take(ctx, driver.Demand{Key: key, Algorithm: a, Op: op, N: n, At: at})
+		return err
 	}
 	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
-		l.direct.TakeFields(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
-	if err == nil {
-		res.Limit = d.Algorithm.Limit()
-	}
-	return res, err
+		l.direct.TakeFields(ctx, key, a, op, n, at)
+	res.Limit = l.limits[0]
+	return err
+}
+
+// admitted reports whether the policies of all parts admit what the store has left undecided with
+// err.
+func (c *call) admitted(ctx context.Context, err error) bool {
+	return !c.strict && !slices.ContainsFunc(c.parts, func(p part) bool {
+		return !p.limiter.admits(ctx, p.op, err)
+	})
 }
 
 // admits reports whether the policy admits an op that the store has left undecided with err.
 func (l *Limiter) admits(ctx context.Context, op driver.Op, err error) bool {
-	return l.policy == FailOpen && op <= driver.OpForce && driver.IsOutage(err) && !deadline.Passed(ctx)
+	return l.policy == FailOpen && op <= driver.OpForce && driver.IsOutage(err) &&
+		!deadline.Passed(ctx)
 }
 
 func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l} }
 
-// release clears s and returns it to the pool. The key is memory of the caller, and a store may
-// leave results as they are when it fails.
-func (l *Limiter) release(s *scratch) {
-	clear(s.demands)
-	clear(s.results)
-	l.pool.Put(s)
+// wake makes the first call of this process that waits for units in flight try again, if c has
+// released some.
+func (c *call) wake() {
+	for _, p := range c.parts {
+		if p.limiter.inFlight && p.op == driver.OpGiveBack {
+			p.limiter.waiting.release(longkey.Shorten(p.key))
+		}
+	}
 }
 
-// wake makes the first call of this process that waits for key try again, if l limits calls in
-// flight.
-func (l *Limiter) wake(key string) {
-	if l.inFlight {
-		l.waiting.release(longkey.Shorten(key))
+// binding returns the result that binds.
+func (c *call) binding() Result { return c.results[Binding(c.results)] }
+
+func (c *call) allowed() bool { return c.binding().Allowed }
+
+func (p *part) allowed() bool { return p.results[Binding(p.results)].Allowed }
+
+// checkClaims returns an error if claims cannot be decided together.
+func checkClaims(claims []Claim) error {
+	if len(claims) == 0 {
+		return fmt.Errorf("%w demand: no claim", ErrInvalid)
 	}
+	for i, c := range claims {
+		if c.Limiter == nil {
+			return fmt.Errorf("%w demand: claim %d has no limiter", ErrInvalid, i+1)
+		}
+		if i > 0 && !sameStore(claims[0].Limiter.store, c.Limiter.store) {
+			return fmt.Errorf("%w demand: claims 1 and %d are on different stores", ErrInvalid, i+1)
+		}
+	}
+	return nil
 }
 
 // sameStore reports whether a and b are the same store. Stores of a type that is not comparable are
 // never the same.
 func sameStore(a, b Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
-}
-
-// ended returns an error that wraps [ErrUnavailable] if ctx has ended.
-func ended(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return nil
-}
-
-// checkDistinct returns an error if two algorithms would share the history of a key.
-func checkDistinct(algorithms []Algorithm) error {
-	for i, a := range algorithms {
-		for _, b := range algorithms[:i] {
-			if a.Limit().Name == b.Limit().Name && a.Name() == b.Name() {
-				return fmt.Errorf("%w demand: the limit name %q occurs twice", ErrInvalid, a.Limit().Name)
-			}
-		}
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,38 +38,63 @@ func (b budget) left(t *testing.T, requests, tokens int64) {
 	t.Helper()
 	results, err := ratelimit.PeekAll(t.Context(), b.claims(1, 1)...)
 	b.store.made()
-	if err != nil || results[0].Remaining != requests || results[1].Remaining != tokens {
-		t.Fatalf("%+v, %v; want %d requests and %d tokens left", results, err, requests, tokens)
+	noErr(t, err)
+	of := results[1:]
+	if left := of[ratelimit.Binding(of)]; results[0].Remaining != requests ||
+		left.Remaining != tokens {
+		t.Fatalf("%+v; want %d requests and %d tokens left", results, requests, tokens)
 	}
 }
 
 // TestAllowAll: claims of different units are admitted together or not at all, in one call of the
-// store.
+// store. There is a result for each limit of each claim, in their order.
 func TestAllowAll(t *testing.T) {
 	b := newBudget(t)
-	ask := func(requests, tokens int64, want ...bool) {
+	limits := slices.Concat(b.requests.Limits(), b.tokens.Limits())
+	check := func(results []ratelimit.Result, allowed [3]bool, remaining [3]int64) {
 		t.Helper()
-		b.store.made()
-		results, err := ratelimit.AllowAll(t.Context(), b.claims(requests, tokens)...)
-		if err != nil || results[0].Allowed != want[0] || results[1].Allowed != want[1] {
-			t.Fatalf("%+v, %v; want %v", results, err, want)
+		if len(results) != len(limits) {
+			t.Fatalf("%d results, want one for each of %d limits", len(results), len(limits))
 		}
+		for i, res := range results {
+			if res.Limit != limits[i] || res.Allowed != allowed[i] ||
+				res.Remaining != remaining[i] {
+				t.Fatalf("%+v, want %v and %v", results, allowed, remaining)
+			}
+		}
+	}
+	ask := func(requests, tokens int64, allowed [3]bool, remaining [3]int64) {
+		t.Helper()
+		claims := b.claims(requests, tokens)
+		peek, err := ratelimit.PeekAll(t.Context(), claims...)
+		noErr(t, err)
+		b.store.made()
+		results, err := ratelimit.AllowAll(t.Context(), claims...)
+		noErr(t, err)
 		if calls := b.store.made(); len(calls) != 1 {
 			t.Errorf("%d calls of the store: %q", len(calls), calls)
 		}
+		check(results, allowed, remaining)
+		if allowed != all3 { // a peek takes no more than a refusal
+			check(peek, allowed, remaining)
+		}
 	}
-	ask(1, 60, true, true)
-	b.left(t, 2, 40)
-	ask(1, 41, true, false) // tokens refuse, so the request is not taken
-	b.left(t, 2, 40)
-	ask(2, 0, true, true) // no tokens
-	b.left(t, 0, 40)
-	ask(1, 1, false, true)
-	b.left(t, 0, 40)
+	ask(1, 60, all3, [3]int64{2, 40, 90})
+	ask(1, 41, [3]bool{true, false, true}, [3]int64{2, 40, 90}) // the request is not taken
+	ask(2, 0, all3, [3]int64{0, 40, 90})                        // no tokens
+	ask(1, 1, [3]bool{false, true, true}, [3]int64{0, 40, 90})
 	b.clock.advance(time.Minute)
-	ask(1, 91, true, false) // the hour has 90 left
+	ask(1, 91, [3]bool{true, true, false}, [3]int64{3, 100, 90})
 	b.left(t, 3, 90)
+
+	r := mustReserve(t, b.claims(1, 10)...)
+	check(r.Results(), all3, [3]int64{2, 90, 80})
+	r, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 81)...)
+	noErr(t, err)
+	check(r.Results(), [3]bool{true, true, false}, [3]int64{2, 90, 80})
 }
+
+var all3 = [3]bool{true, true, true}
 
 // TestAllowAllErrors: claims that cannot be decided together are an error before any I/O.
 func TestAllowAllErrors(t *testing.T) {
@@ -99,7 +125,7 @@ func TestAllowAllErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			type decide = func(context.Context, ...ratelimit.Claim) ([]ratelimit.Result, error)
-			for _, f := range []decide{ratelimit.AllowAll, ratelimit.PeekAll} {
+			for _, f := range []decide{ratelimit.AllowAll, ratelimit.PeekAll, ratelimit.WaitAll} {
 				results, err := f(t.Context(), tt.claims...)
 				if err == nil || results != nil {
 					t.Errorf("%v, %v", results, err)
@@ -121,17 +147,18 @@ func TestAllowAllPolicies(t *testing.T) {
 	b := newBudget(t)
 	b.store.err = ratelimit.ErrUnavailable
 	claims := b.claims(1, 1)
-	claims[0].Limiter = b.requests.With(ratelimit.FailOpen)
+	claims[0].Limiter = b.requests.WithPolicy(ratelimit.FailOpen)
 	if results, err := ratelimit.AllowAll(t.Context(), claims...); results != nil {
 		t.Errorf("%+v, although one limiter fails closed", results)
 	} else {
 		wantErr(t, err, ratelimit.ErrUnavailable)
 	}
-	claims[1].Limiter = b.tokens.With(ratelimit.FailOpen)
+	claims[1].Limiter = b.tokens.WithPolicy(ratelimit.FailOpen)
 	results, err := ratelimit.AllowAll(t.Context(), claims...)
 	want := ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen,
 		Limit: b.requests.Limits()[0]}
-	if err != nil || results[0] != want || results[1].Source != ratelimit.SourceOpen {
+	if err != nil || len(results) != 3 || results[0] != want ||
+		results[2].Source != ratelimit.SourceOpen {
 		t.Errorf("%+v, %v", results, err)
 	}
 }
@@ -158,45 +185,5 @@ func TestAllowAllObserved(t *testing.T) {
 			p.Elapsed <= 0 {
 			t.Errorf("tokens: %+v", p)
 		}
-	}
-}
-
-// TestAllowAllEach returns the result of each limit of each claim, in their order, and decides as
-// AllowAll does.
-func TestAllowAllEach(t *testing.T) {
-	b := newBudget(t)
-	first := ratelimit.Result{Remaining: 42}
-	each := func(claims ...ratelimit.Claim) []ratelimit.Result {
-		t.Helper()
-		results, err := ratelimit.AllowAllEach(t.Context(), []ratelimit.Result{first}, claims...)
-		if err != nil || results[0] != first {
-			t.Fatalf("%+v, %v", results, err)
-		}
-		return results[1:]
-	}
-	check := func(results []ratelimit.Result, allowed [3]bool, remaining [3]int64) {
-		t.Helper()
-		for i, res := range results {
-			if len(results) != 3 || res.Allowed != allowed[i] || res.Remaining != remaining[i] {
-				t.Fatalf("%+v, want %v and %v", results, allowed, remaining)
-			}
-		}
-	}
-	all := [3]bool{true, true, true}
-	check(each(b.claims(1, 90)...), all, [3]int64{2, 10, 60})
-	check(each(b.claims(1, 20)...), [3]bool{true, false, true}, [3]int64{2, 10, 60})
-	r := mustReserve(t, b.claims(1, 10)...)
-	check(r.ResultsEach(), all, [3]int64{1, 0, 50})
-	noErr(t, r.Cancel(t.Context()))
-	b.left(t, 2, 10)
-	r, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 20)...)
-	noErr(t, err)
-	check(r.ResultsEach(), [3]bool{true, false, true}, [3]int64{2, 10, 60})
-
-	dst := []ratelimit.Result{first}
-	results, err := ratelimit.AllowAllEach(t.Context(), dst)
-	wantErr(t, err, ratelimit.ErrInvalid)
-	if len(results) != 1 || results[0] != first {
-		t.Errorf("after an error: %+v", results)
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// around wraps the memory store: it embeds it and has a Take of its own.
+var _ driver.DirectStore = (*memorystore.Store)(nil)
+
+// around wraps the memory store: it embeds it, with its Direct, and has a Take of its own.
 type around struct {
 	*memorystore.Store
 	takes *int
@@ -24,6 +26,31 @@ type around struct {
 func (s around) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	*s.takes++
 	return s.Store.Take(ctx, d)
+}
+
+// direct is around with the direct path of the memory store, whose calls it counts.
+type direct struct {
+	around
+	calls *int
+}
+
+func (s direct) Direct(ratelimit.Store) driver.Taker {
+	return directTaker{s.Store.Direct(s.Store), s.calls}
+}
+
+type directTaker struct {
+	driver.Taker
+	calls *int
+}
+
+func (t directTaker) TakeFields(
+	ctx context.Context, key string, a ratelimit.Algorithm, op driver.Op, n, stamp int64,
+) (
+	allowed bool, source ratelimit.Source, remaining int64,
+	retryAfter, resetAfter time.Duration, at int64, err error,
+) {
+	*t.calls++
+	return t.Taker.TakeFields(ctx, key, a, op, n, stamp)
 }
 
 // aroundLog wraps the log: it embeds it and has a Step of its own.
@@ -59,7 +86,8 @@ func TestAllowDirect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var clock atomic.Int64
 			clock.Store(1_790_000_000_000_000)
-			takes := 0
+			var takes [2]int
+			directCalls := 0
 			var stores [2]*memorystore.Store
 			var limiters [2]*ratelimit.Limiter
 			for i := range stores {
@@ -70,7 +98,13 @@ func TestAllowDirect(t *testing.T) {
 				defer s.Close()
 				stores[i] = s
 			}
-			for i, s := range []ratelimit.Store{stores[0], around{stores[1], &takes}} {
+			if stores[0].Direct(stores[0]) == nil || stores[0].Direct(stores[1]) != nil ||
+				stores[0].Direct(around{stores[0], nil}) != nil {
+				t.Fatal("a store has a direct path for another, or none for itself")
+			}
+			for i, s := range []ratelimit.Store{
+				direct{around{stores[0], &takes[0]}, &directCalls}, around{stores[1], &takes[1]},
+			} {
 				var err error
 				if limiters[i], err = ratelimit.New(s, a); err != nil {
 					t.Fatal(err)
@@ -79,14 +113,14 @@ func TestAllowDirect(t *testing.T) {
 			seen := map[string]int{}
 			allow := func(ctx context.Context, key string) {
 				t.Helper()
-				before := takes
+				takes, directCalls = [2]int{}, 0
 				got, gotErr := limiters[0].Allow(ctx, key)
 				want, wantErr := limiters[1].Allow(ctx, key)
 				if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 					t.Fatalf("%+v, %v; with a store around it %+v, %v", got, gotErr, want, wantErr)
 				}
-				if takes != before+1 {
-					t.Fatalf("the store around it was called %d times, want 1", takes-before)
+				if directCalls != 1 || takes != [2]int{0, 1} {
+					t.Fatalf("%d direct calls and Takes of %d, want 1 and [0 1]", directCalls, takes)
 				}
 				_, wrapped := a.(aroundLog)
 				own := got.Source == ratelimit.SourceLocal

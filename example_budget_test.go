@@ -66,8 +66,8 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 		if err != nil {
 			return err
 		}
-		if !more.Allowed {
-			return errBusy{more.RetryAfter} // ends the stream
+		if res := more[ratelimit.Binding(more)]; !res.Allowed {
+			return errBusy{res.RetryAfter} // ends the stream
 		}
 		estimate += n
 		return nil
@@ -81,7 +81,7 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 
 // block refuses all calls of a tenant for d from now.
 func (g gateway) block(ctx context.Context, tenant string, d time.Duration) error {
-	_, err := g.blocked.With(ratelimit.FailClosed).Force(ctx, tenant, algorithm.BlockFor(d))
+	_, err := g.blocked.WithPolicy(ratelimit.FailClosed).Force(ctx, tenant, algorithm.BlockFor(d))
 	return err
 }
 

@@ -23,12 +23,12 @@ func (awayStore) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) e
 }
 
 // Each use of a limiter can have its own policy.
-func ExampleLimiter_With() {
+func ExampleLimiter_WithPolicy() {
 	closed, err := ratelimit.New(awayStore{}, algorithm.SlidingLog(ratelimit.PerHour("hour", 10)))
 	if err != nil {
 		log.Fatal(err)
 	}
-	open := closed.With(ratelimit.FailOpen)
+	open := closed.WithPolicy(ratelimit.FailOpen)
 
 	ctx := context.Background()
 	_, err = closed.Allow(ctx, "login:ann") // better no login than a guessed password

@@ -104,8 +104,8 @@ func ExampleLimiter_AllowN() {
 }
 
 // Ten a second and 1,000 a day, decided together: a demand that one limit refuses is charged to
-// neither.
-func ExampleLimiter_AllowEach() {
+// neither. AllowAll returns the result of each limit.
+func ExampleAllowAll() {
 	var clock testClock
 	store := newExampleStore(&clock)
 	defer store.Close()
@@ -117,18 +117,17 @@ func ExampleLimiter_AllowEach() {
 		log.Fatal(err)
 	}
 
-	limits := limiter.Limits()
-	var results []ratelimit.Result
 	for _, n := range []int64{10, 1} {
-		results, err = limiter.AllowEach(context.Background(), "user:42", n, results[:0])
+		results, err := ratelimit.AllowAll(context.Background(),
+			ratelimit.Claim{Limiter: limiter, Key: "user:42", N: n})
 		if err != nil {
 			log.Fatal(err)
 		}
-		for i, res := range results {
+		for _, res := range results {
 			fmt.Printf("%d of %v: allowed %v, remaining %d\n",
-				n, limits[i], res.Allowed, res.Remaining)
+				n, res.Limit, res.Allowed, res.Remaining)
 		}
-		fmt.Println("the limit that binds:", limits[ratelimit.Binding(results)])
+		fmt.Println("the limit that binds:", results[ratelimit.Binding(results)].Limit)
 	}
 	// Output:
 	// 10 of burst=10/1s: allowed true, remaining 0
@@ -176,7 +175,8 @@ func ExampleLimiter_GiveBack() {
 	ctx := context.Background()
 	const estimate = 4_000
 	for _, used := range []int64{1_500, 4_200} {
-		admission, err := limiter.AllowEach(ctx, "tenant:7", estimate, nil)
+		admission, err := ratelimit.AllowAll(ctx,
+			ratelimit.Claim{Limiter: limiter, Key: "tenant:7", N: estimate})
 		if err != nil || !admission[ratelimit.Binding(admission)].Allowed {
 			log.Fatal(admission, err)
 		}

@@ -178,6 +178,11 @@ func newLimiter(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) 
 	return limiter
 }
 
+// claim is a claim of n units of the key "k".
+func claim(l *ratelimit.Limiter, n int64) ratelimit.Claim {
+	return ratelimit.Claim{Limiter: l, Key: "k", N: n}
+}
+
 func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	for _, w := range want {

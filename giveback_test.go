@@ -16,7 +16,7 @@ func TestGiveBack(t *testing.T) {
 		ratelimit.PerMinute("minute", 9))
 	remaining := func(second, minute int64) {
 		t.Helper()
-		each, err := limiter.PeekEach(t.Context(), "k", 1, nil)
+		each, err := ratelimit.PeekAll(t.Context(), claim(limiter, 1))
 		if err != nil || each[0].Remaining != second || each[1].Remaining != minute {
 			t.Fatalf("%+v, %v; want %d and %d remaining", each, err, second, minute)
 		}
@@ -29,7 +29,7 @@ func TestGiveBack(t *testing.T) {
 	}
 	take := func(n int64) []ratelimit.Result {
 		t.Helper()
-		each, err := limiter.AllowEach(t.Context(), "k", n, nil)
+		each, err := ratelimit.AllowAll(t.Context(), claim(limiter, n))
 		if err != nil || !each[0].Allowed || !each[1].Allowed {
 			t.Fatalf("%+v, %v", each, err)
 		}

@@ -3,10 +3,6 @@ package ratelimit
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/truewindow/ratelimit/driver"
 )
 
 // NewInFlight returns a limiter of calls in flight: at most Max at once, over all processes that
@@ -68,17 +64,10 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := l.checkInFlight(); err != nil {
 		return nil, err
 	}
-	s := l.pool.Get().(*scratch)
-	defer l.release(s)
-	c := call{op: driver.OpTake, key: strings.Clone(key), n: 1, wait: true}
-	if err := l.do(ctx, c, s); err != nil {
+	r, err := AcquireAll(ctx, Claim{Limiter: l, Key: key, N: 1})
+	if err != nil {
 		return nil, err
 	}
-	r := &Reservation{
-		claims:  []Claim{{Limiter: l, Key: c.key, N: 1}},
-		results: []Result{s.results[Binding(s.results)]},
-	}
-	r.record([]part{{limiter: l, call: c, scratch: scratch{results: slices.Clone(s.results)}}})
 	return &Lease{r}, nil
 }
 

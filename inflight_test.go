@@ -33,7 +33,7 @@ func mustAcquire(t *testing.T, calls *ratelimit.Limiter) *ratelimit.Lease {
 func TestInFlight(t *testing.T) {
 	store := &mapStore{now: newClock().now}
 	calls := newCalls(t, store, 1)
-	if !calls.InFlight() || !calls.With(ratelimit.FailOpen).InFlight() {
+	if !calls.InFlight() || !calls.WithPolicy(ratelimit.FailOpen).InFlight() {
 		t.Error("a limiter of calls in flight is not InFlight")
 	}
 	if newLimiter(t, store, ratelimit.PerMinute("minute", 1)).InFlight() {

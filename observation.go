@@ -25,12 +25,6 @@ type Observation struct {
 	// RefusedByOther means that this claim fits, but another claim of the same call was refused, so
 	// nothing was taken.
 	RefusedByOther bool
-	// Shadowed is set in the observations of a shadow ([Limiter.WithShadow]): it has the results of
-	// the limiter that is shadowed, or is nil if that limiter returned an error.
-	Shadowed []Result
-	// Dropped is set in the observations of a shadow too: it is how many calls the shadow has
-	// dropped since the observation before.
-	Dropped int64
 	// Err is the error that the caller gets, or nil. If it wraps [ErrUnavailable], the store left
 	// the demand undecided and the policy did not admit it.
 	Err error

@@ -122,7 +122,7 @@ func TestObservationErrors(t *testing.T) {
 func TestObservationOpen(t *testing.T) {
 	var r recorder
 	l := newLimiter(t, failing{err: ratelimit.ErrUnavailable}, minuteAndHour...).
-		With(ratelimit.FailOpen).WithObserver(r.observe)
+		WithPolicy(ratelimit.FailOpen).WithObserver(r.observe)
 	if _, err := l.Allow(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}

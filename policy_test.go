@@ -70,7 +70,7 @@ func TestPolicy(t *testing.T) {
 				t.Run(fmt.Sprintf("%v, %v, %d limits", tt.policy, tt.err, limits),
 					func(t *testing.T) {
 						l := newLimiter(t, failing{res, tt.err}, minuteAndHour[:limits]...).
-							With(tt.policy)
+							WithPolicy(tt.policy)
 						testPolicy(t, l, limits, tt.err, tt.open)
 					})
 			}
@@ -94,7 +94,7 @@ func testFullStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			l := newLimiter(t, store, minuteAndHour[:limits]...).With(policy)
+			l := newLimiter(t, store, minuteAndHour[:limits]...).WithPolicy(policy)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for i := range 10 {
@@ -150,16 +150,16 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 		}
 	}
 	for name, ask := range map[string]func() ([]ratelimit.Result, error){
-		"AllowEach": func() ([]ratelimit.Result, error) {
-			return l.AllowEach(t.Context(), "k", 1, nil)
+		"AllowAll": func() ([]ratelimit.Result, error) {
+			return ratelimit.AllowAll(t.Context(), claim(l, 1))
 		},
-		"PeekEach": func() ([]ratelimit.Result, error) {
-			return l.PeekEach(t.Context(), "k", 1, nil)
+		"PeekAll": func() ([]ratelimit.Result, error) {
+			return ratelimit.PeekAll(t.Context(), claim(l, 1))
 		},
 	} {
 		each, err := ask()
 		if !open {
-			if !errors.Is(err, cause) || len(each) != 0 {
+			if !errors.Is(err, cause) || each != nil {
 				t.Errorf("%s: %+v, %v", name, each, err)
 			}
 			continue
@@ -196,7 +196,7 @@ func TestPolicyEndedContext(t *testing.T) {
 	defer cancel()
 	for _, s := range []ratelimit.Store{failing{err: ratelimit.ErrUnavailable}, silent{}} {
 		for limits := 1; limits <= 2; limits++ {
-			l := newLimiter(t, s, minuteAndHour[:limits]...).With(ratelimit.FailOpen)
+			l := newLimiter(t, s, minuteAndHour[:limits]...).WithPolicy(ratelimit.FailOpen)
 			during, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
 			for what, ctx := range map[string]context.Context{"canceled": canceled,
@@ -208,8 +208,8 @@ func TestPolicyEndedContext(t *testing.T) {
 					res != (ratelimit.Result{}) {
 					t.Errorf("%T, %d limits, %s: %+v, %v", s, limits, what, res, err)
 				}
-				if each, err := l.AllowEach(ctx, "k",
-					1, nil); !errors.Is(err, ratelimit.ErrUnavailable) || len(each) > 0 {
+				if each, err := ratelimit.AllowAll(ctx, claim(l, 1)); each != nil ||
+					!errors.Is(err, ratelimit.ErrUnavailable) {
 					t.Errorf("%T, %d limits, %s: %+v, %v", s, limits, what, each, err)
 				}
 			}
@@ -230,13 +230,13 @@ func (s silent) TakeAll(ctx context.Context, ds []driver.Demand, _ []ratelimit.R
 	return err
 }
 
-// TestWithChangesNothingElse: With and WithObserver return new limiters and do not change the
+// TestWithChangesNothingElse: WithPolicy and WithObserver return new limiters and do not change the
 // limiter that they are called on.
 func TestWithChangesNothingElse(t *testing.T) {
 	for limits := 1; limits <= 2; limits++ {
 		closed := newLimiter(t, failing{err: ratelimit.ErrUnavailable}, minuteAndHour[:limits]...)
 		observed := 0
-		open := closed.With(ratelimit.FailOpen).
+		open := closed.WithPolicy(ratelimit.FailOpen).
 			WithObserver(func(context.Context, ratelimit.Observation) {
 				observed++
 			})
@@ -248,7 +248,7 @@ func TestWithChangesNothingElse(t *testing.T) {
 		if observed != 10 {
 			t.Errorf("%d limits: %d observations, want one for each of 10 calls", limits, observed)
 		}
-		testPolicy(t, open.With(0).WithObserver(nil), limits, ratelimit.ErrUnavailable, false)
+		testPolicy(t, open.WithPolicy(0).WithObserver(nil), limits, ratelimit.ErrUnavailable, false)
 		if observed != 10 {
 			t.Errorf("%d limits: an observer that was removed is called", limits)
 		}

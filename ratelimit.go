@@ -61,8 +61,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -91,17 +89,13 @@ import (
 // call that fails was recorded.
 type Limiter struct {
 	store      Store
+	direct     driver.Taker // of store, or nil
 	algorithms []Algorithm
 	limits     []Limit // of algorithms
 	policy     Policy
 	observe    func(context.Context, Observation) // or nil
-	// single is the only algorithm, if there is neither an observer nor a shadow, else nil.
-	single   Algorithm
-	direct   driver.Taker // of store, or nil
-	pool     *sync.Pool   // of *scratch
-	inFlight bool         // l limits calls in flight: units are held, not spent
-	shadow   *shadow      // or nil
-	waiting  *waitQueues  // shared by all copies of a limiter
+	inFlight   bool                               // units are held, not spent
+	waiting    *waitQueues                        // shared by all copies of a limiter
 }
 
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
@@ -131,13 +125,22 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 		store: store, algorithms: slices.Clone(algorithms), limits: limits,
 		waiting: newWaitQueues(),
 	}
-	l.pool = &sync.Pool{New: func() any {
-		return &scratch{make([]driver.Demand, len(limits)), make([]Result, len(limits))}
-	}}
 	if d, ok := store.(driver.DirectStore); ok {
 		l.direct = d.Direct(store)
 	}
-	return l.WithObserver(nil), nil
+	return l, nil
+}
+
+// checkDistinct returns an error if two algorithms would share the history of a key.
+func checkDistinct(algorithms []Algorithm) error {
+	for i, a := range algorithms {
+		for _, b := range algorithms[:i] {
+			if a.Limit().Name == b.Limit().Name && a.Name() == b.Name() {
+				return fmt.Errorf("%w limit: the name %q occurs twice", ErrInvalid, a.Limit().Name)
+			}
+		}
+	}
+	return nil
 }
 
 func checkAlgorithm(a Algorithm) error {
@@ -157,9 +160,9 @@ func checkAlgorithm(a Algorithm) error {
 	return nil
 }
 
-// With returns a copy of l with the policy p, which applies when the store is unavailable. The
-// default is [FailClosed], and an unknown p acts like it.
-func (l *Limiter) With(p Policy) *Limiter {
+// WithPolicy returns a copy of l with the policy p, which applies when the store is unavailable.
+// The default is [FailClosed], and an unknown p acts like it.
+func (l *Limiter) WithPolicy(p Policy) *Limiter {
 	with := *l
 	with.policy = p
 	return &with
@@ -171,51 +174,13 @@ func (l *Limiter) With(p Policy) *Limiter {
 // which must be safe for concurrent use and should return soon.
 func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limiter {
 	with := *l
-	with.observe, with.single = observe, nil
-	if observe == nil && l.shadow == nil && len(l.algorithms) == 1 {
-		with.single = l.algorithms[0]
-	}
+	with.observe = observe
 	return &with
 }
 
-// WithShadow returns a copy of l that repeats each call for units on shadow, including the claims
-// of [AllowAll] and [ReserveAll]. Use it to try a limit, an algorithm or a store before you rely on
-// it: the results of l do not depend on shadow, and callers of l do not wait for it. Shadow takes
-// the units if its own limits admit them. It is called after l has decided; for [Limiter.WaitN],
-// when the wait has ended. It is not called for a claim that was refused only because of another
-// claim.
-//
-// The observer of shadow gets each decision of shadow, and in [Observation.Shadowed] the results of
-// l. While 1,000 calls of shadow are in flight, further ones are dropped, and counted in
-// [Observation.Dropped]. Settlements, Force and
-// GiveBack are not repeated on shadow: the shadow of a budget counts estimates, and the shadow of a
-// limiter of calls in flight counts each call until it has left the window.
-//
-// A panic in shadow's store or algorithm does not end the process: shadow's observer gets it as a
-// [ShadowPanicError]. A panic in that observer is recovered and dropped.
-//
-// An error wraps [ErrInvalid] if shadow is nil or has a shadow itself, or if both have a
-// limit of the same name, under algorithms of the same name: on one store, or on two that end at
-// one server, both would count in one history.
-func (l *Limiter) WithShadow(shadow *Limiter) (*Limiter, error) {
-	if shadow == nil || shadow.shadow != nil {
-		return nil, fmt.Errorf("%w options: the shadow is nil or has a shadow itself", ErrInvalid)
-	}
-	if err := checkDistinct(slices.Concat(l.algorithms, shadow.algorithms)); err != nil {
-		return nil, fmt.Errorf("%w options: the limits of a shadow need other names: %w",
-			ErrInvalid, err)
-	}
-	with := *l
-	with.shadow, with.single = newShadow(shadow), nil
-	return &with, nil
-}
-
-// Limits returns a copy of the limits, in the order of New's arguments. AllowEach, PeekEach and
-// WaitEach return their results in the same order.
-func (l *Limiter) Limits() []Limit { return slices.Clone(l.limits) }
-
-// AppendLimits appends the limits to dst, in the order of Limits.
-func (l *Limiter) AppendLimits(dst []Limit) []Limit { return append(dst, l.limits...) }
+// Limits returns the limits in the order of New's arguments, which is also that of the results of
+// [AllowAll]. Do not change them.
+func (l *Limiter) Limits() []Limit { return l.limits }
 
 // Max returns the most units that a call can be admitted for: the smallest Max of l's limits.
 func (l *Limiter) Max() int64 {
@@ -227,38 +192,32 @@ func (l *Limiter) Max() int64 {
 }
 
 // Allow is AllowN of one unit.
-func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
-	return l.AllowN(ctx, key, 1)
+func (l *Limiter) Allow(ctx context.Context, key string) (res Result, err error) {
+	err = l.allow(ctx, key, 1, &res)
+	return res, err
 }
 
 // AllowN takes n units for key if all limits admit them now. A refusal is a Result with Allowed
 // false, not an error. With n = 0 it is [Limiter.Peek].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, err error) {
-	if l.single == nil || n == 0 {
-		return l.binding(ctx, take(key, n))
-	}
-	if l.direct != nil {
-		res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
-			l.direct.TakeFields(ctx, key, l.single, driver.OpTake, n, 0)
-		res.Limit = l.limits[0]
-	} else {
-		res, err = l.store.Take(ctx, driver.Demand{Key: key, Algorithm: l.single, N: n})
-	}
-	if err == nil {
-		return res, nil
-	}
-	if l.admits(ctx, driver.OpTake, err) {
-		return open(l.limits[0]), nil
-	}
-	return Result{}, err
+	err = l.allow(ctx, key, n, &res)
+	return res, err
 }
 
-// AllowEach is AllowN with the result of each limit appended to dst, in the order of Limits. The
-// demand was admitted if all of them are Allowed. After an error dst is returned unchanged.
-func (l *Limiter) AllowEach(
-	ctx context.Context, key string, n int64, dst []Result,
-) ([]Result, error) {
-	return l.each(ctx, take(key, n), dst)
+// allow is AllowN. A call of one limit that nobody observes needs no call struct. A Result has more
+// words than registers, so it is written where the caller finds it.
+func (l *Limiter) allow(ctx context.Context, key string, n int64, res *Result) (err error) {
+	if len(l.algorithms) > 1 || l.observe != nil || n == 0 {
+		*res, err = l.decide(ctx, partOf(l, driver.OpTake, key, n), (*call).ask)
+		return err
+	}
+	if err = l.take(ctx, key, driver.OpTake, n, 0, res); err == nil {
+		return nil
+	}
+	if *res = (Result{}); l.admits(ctx, driver.OpTake, err) {
+		*res, err = open(l.limits[0]), nil
+	}
+	return err
 }
 
 // Force records n units for key under all limits, even if they do not fit. Use it for units that
@@ -266,26 +225,12 @@ func (l *Limiter) AllowEach(
 // may be more than Max; the limit admits again when enough units have left the window. The Result
 // is Allowed. With n = 0 it is [Limiter.Peek].
 func (l *Limiter) Force(ctx context.Context, key string, n int64) (Result, error) {
-	c := take(key, n)
-	if n != 0 {
-		c.op = driver.OpForce
-	}
-	return l.binding(ctx, c)
+	return l.decide(ctx, partOf(l, driver.OpForce, key, n), (*call).ask)
 }
 
 // Peek returns what Allow would, and takes nothing. Remaining is not reduced by that unit.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.binding(ctx, call{op: driver.OpPeek, key: key, n: 1})
-}
-
-// PeekEach returns what AllowEach would, and takes nothing. With n = 0 it peeks for one unit.
-func (l *Limiter) PeekEach(
-	ctx context.Context, key string, n int64, dst []Result,
-) ([]Result, error) {
-	if n == 0 {
-		n = 1
-	}
-	return l.each(ctx, call{op: driver.OpPeek, key: key, n: n}, dst)
+	return l.decide(ctx, partOf(l, driver.OpPeek, key, 1), (*call).ask)
 }
 
 // Wait is WaitN of one unit.
@@ -297,48 +242,18 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 // takes nothing.
 //
 // Calls that wait for the same key are admitted in the order in which they began, even if a later
-// one needs fewer units. Only the first calls the store: it sleeps for exactly RetryAfter and calls
-// the store again. It is refused again if others were admitted meanwhile. On a limiter of
-// [NewInFlight] it calls the store again sooner.
+// one needs fewer units. Only the first calls the store, and sleeps for RetryAfter when refused.
+// Copies of a limiter share its queues; there is no order between other limiters or processes.
 //
-// A limiter from New shares its queues with all copies that With, WithObserver and WithShadow make
-// of it. There is no order between these and calls of AllowN, other limiters or other processes.
+// If the first call's RetryAfter does not end before its deadline, it returns at once. If ctx ends
+// while a call sleeps or is behind others, the error wraps that of ctx. In both cases nothing was
+// taken, and the Result is the last refusal, if there was one. If ctx ends while the store is
+// called, the error is the store's.
 //
-// If RetryAfter does not end before the context's deadline, WaitN returns at once, with the refusal
-// and an error that wraps [context.DeadlineExceeded]. A call behind the first returns in the same
-// way if two conditions hold: the first needs no more units than this call, and must wait until
-// this call's deadline or longer. It returns the refusal of the first, with [SourceCache] in place
-// of [SourceStore]; that refusal may no longer hold, for example because units were given back. On
-// a limiter of [NewInFlight] calls do not return early. If the context ends while WaitN sleeps or
-// is behind others, WaitN returns an error that wraps the context's error, with the last refusal if
-// the store returned one. In all of these cases nothing was taken. If the context ends while the
-// store is called, WaitN returns the store's error, which may be [ErrOutcomeUnknown], and a zero
-// Result.
-//
-// At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. If the store returns
-// an error, only the first call fails, and the next in the queue becomes the first. Under
-// [FailWait] the first call tries again after some errors.
+// At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. After an error of the
+// store the next call becomes the first; see also [FailWait].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error) {
-	c := take(key, n)
-	c.wait = true
-	return l.binding(ctx, c)
-}
-
-// WaitEach is WaitN with the result of each limit appended to dst, in the order of Limits. If WaitN
-// returns a refusal with its error, WaitEach appends the results of that refusal. After any other
-// error dst is returned unchanged.
-func (l *Limiter) WaitEach(
-	ctx context.Context, key string, n int64, dst []Result,
-) ([]Result, error) {
-	s := l.pool.Get().(*scratch)
-	defer l.release(s)
-	c := take(key, n)
-	c.wait = true
-	err := l.do(ctx, c, s)
-	if err != nil && (s.results[0] == Result{}) {
-		return dst, err
-	}
-	return append(dst, s.results...), err
+	return l.decide(ctx, partOf(l, driver.OpTake, key, n), (*call).wait)
 }
 
 // GiveBack gives n units of an admission back, so that others can take them. Pass the results of
@@ -352,60 +267,25 @@ func (l *Limiter) WaitEach(
 // An error wraps [ErrInvalid], before any I/O, if there is not one result for each limit or
 // if one of them is a refusal. No policy applies: an error of the store is returned.
 func (l *Limiter) GiveBack(ctx context.Context, key string, n int64, admission ...Result) error {
-	_, err := l.binding(ctx, call{op: driver.OpGiveBack, key: key, n: n, admission: admission})
+	_, err := l.decide(ctx, part{
+		limiter: l, op: driver.OpGiveBack, key: key, n: n, admission: admission,
+	}, (*call).giveBack)
 	return err
 }
 
 // Reset deletes the history of key under all limits of l. No policy applies: an error of the store
 // is returned.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	_, err := l.binding(ctx, call{op: driver.OpReset, key: key})
+	_, err := l.decide(ctx, part{limiter: l, op: driver.OpReset, key: key}, (*call).ask)
 	return err
 }
 
-// binding makes a call and returns the result of the limit that binds.
-func (l *Limiter) binding(ctx context.Context, c call) (Result, error) {
-	s := l.pool.Get().(*scratch)
-	defer l.release(s)
-	err := l.do(ctx, c, s)
-	return s.results[Binding(s.results)], err
-}
-
-// each makes a call and appends the result of each limit to dst.
-func (l *Limiter) each(ctx context.Context, c call, dst []Result) ([]Result, error) {
-	s := l.pool.Get().(*scratch)
-	defer l.release(s)
-	if err := l.do(ctx, c, s); err != nil {
-		return dst, err
-	}
-	return append(dst, s.results...), nil
-}
-
-// do makes a call, writes the results to s and calls the observer.
-func (l *Limiter) do(ctx context.Context, c call, s *scratch) (err error) {
-	if l.shadow != nil {
-		defer func() { l.askShadow(ctx, c, s.results, err) }() // also if the store panics
-	}
-	if l.observe == nil {
-		_, err = l.decide(ctx, c, s)
-		return err
-	}
-	began := time.Now()
-	waited, err := l.decide(ctx, c, s)
-	l.observe(ctx, Observation{
-		Key: c.key, Op: c.op, N: c.n, Limits: l.limits, Results: s.results, Err: err,
-		Elapsed: time.Since(began), Waited: waited,
-	})
-	return err
-}
-
-// decide makes a call without observing it, and returns how long it waited.
-func (l *Limiter) decide(ctx context.Context, c call, s *scratch) (time.Duration, error) {
-	switch {
-	case c.wait:
-		return l.wait(ctx, c, s)
-	case c.op == driver.OpGiveBack:
-		return 0, l.giveBack(ctx, c, s)
-	}
-	return 0, l.ask(ctx, c, s)
+// decide makes a call of one part, and returns the result of the limit that binds.
+func (l *Limiter) decide(
+	ctx context.Context, p part, decide func(*call, context.Context) error,
+) (Result, error) {
+	c := newCall(p)
+	defer c.release()
+	err := c.do(ctx, decide)
+	return c.binding(), err
 }

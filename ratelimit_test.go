@@ -97,17 +97,12 @@ func TestNewCopiesItsArguments(t *testing.T) {
 	}
 	algorithms[0] = naiveLog{ratelimit.PerHour("hour", 9)}
 	want := []ratelimit.Limit{ratelimit.PerSecond("second", 1), ratelimit.PerDay("quota", 2)}
-	got := limiter.Limits()
-	if !slices.Equal(got, want) {
+	if got := limiter.Limits(); !slices.Equal(got, want) {
 		t.Errorf("Limits = %v, want %v", got, want)
-	}
-	got[0].Max = 100
-	if !slices.Equal(limiter.Limits(), want) {
-		t.Error("Limits gives its own slice away")
 	}
 }
 
-// methods is every method of a Limiter that decides, with n where it takes one.
+// methods is every call that decides for one limiter, with n where it takes one.
 var methods = []struct {
 	name  string
 	usesN bool
@@ -124,29 +119,14 @@ var methods = []struct {
 			_, err := l.AllowN(ctx, key, n)
 			return err
 		}},
-	{"AllowEach", true, driver.OpTake,
-		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
-			dst := []ratelimit.Result{{Limit: driver.Limit{Max: 77}}}
-			got, err := l.AllowEach(ctx, key, n, dst)
-			if err != nil && !slices.Equal(got, dst) {
-				return errors.New("dst was changed by a call that failed")
-			}
-			return err
-		}},
+	{"AllowAll", true, driver.OpTake, all(ratelimit.AllowAll)},
+	{"WaitAll", true, driver.OpTake, all(ratelimit.WaitAll)},
 	{"Peek", false, driver.OpPeek,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.Peek(ctx, key)
 			return err
 		}},
-	{"PeekEach", true, driver.OpPeek,
-		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
-			dst := []ratelimit.Result{{Limit: driver.Limit{Max: 77}}}
-			got, err := l.PeekEach(ctx, key, n, dst)
-			if err != nil && !slices.Equal(got, dst) {
-				return errors.New("dst was changed by a call that failed")
-			}
-			return err
-		}},
+	{"PeekAll", true, driver.OpPeek, all(ratelimit.PeekAll)},
 	{"Force", true, driver.OpForce,
 		func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
 			_, err := l.Force(ctx, key, n)
@@ -174,6 +154,19 @@ var methods = []struct {
 			_, err := l.WaitN(ctx, key, n)
 			return err
 		}},
+}
+
+// all makes a call of a single claim.
+func all(
+	decide func(context.Context, ...ratelimit.Claim) ([]ratelimit.Result, error),
+) func(*ratelimit.Limiter, context.Context, string, int64) error {
+	return func(l *ratelimit.Limiter, ctx context.Context, key string, n int64) error {
+		results, err := decide(ctx, ratelimit.Claim{Limiter: l, Key: key, N: n})
+		if err != nil && results != nil {
+			return errors.New("results beside the error of a call that failed")
+		}
+		return err
+	}
 }
 
 func TestValidationBeforeIO(t *testing.T) {
@@ -312,7 +305,8 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		for key, want := range map[string]bool{"k": true, "other": false} {
-			each, err := limiter.PeekEach(t.Context(), key, 1, nil)
+			each, err := ratelimit.PeekAll(t.Context(),
+				ratelimit.Claim{Limiter: limiter, Key: key, N: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,9 +326,9 @@ func TestSeveralLimits(t *testing.T) {
 		ratelimit.PerMinute("minute", 3))
 	each := func(n int64) []ratelimit.Result {
 		t.Helper()
-		got, err := limiter.AllowEach(t.Context(), "k", n, nil)
+		got, err := ratelimit.AllowAll(t.Context(), claim(limiter, n))
 		if err != nil || len(got) != 2 {
-			t.Fatalf("AllowEach: %+v, %v", got, err)
+			t.Fatalf("AllowAll: %+v, %v", got, err)
 		}
 		return got
 	}
@@ -406,58 +400,6 @@ func TestOneCallOfTheStore(t *testing.T) {
 	}
 }
 
-func TestEachAppends(t *testing.T) {
-	for _, limits := range [][]ratelimit.Limit{
-		{ratelimit.PerSecond("second", 5)},
-		{ratelimit.PerSecond("second", 5), ratelimit.PerMinute("minute", 6),
-			ratelimit.PerHour("hour", 7)},
-	} {
-		clock := newClock()
-		limiter := newLimiter(t, &mapStore{now: clock.now}, limits...)
-		first := ratelimit.Result{Limit: driver.Limit{Max: 77}}
-		dst := make([]ratelimit.Result, 1, 8)
-		dst[0] = first
-		for _, call := range []struct {
-			name  string
-			each  func(n int64) ([]ratelimit.Result, error)
-			taken int64
-		}{
-			{"PeekEach", func(n int64) ([]ratelimit.Result,
-				error) {
-				return limiter.PeekEach(t.Context(), "k", n, dst)
-			}, 0},
-			{"AllowEach",
-				func(n int64) ([]ratelimit.Result,
-					error) {
-					return limiter.AllowEach(t.Context(), "k", n, dst)
-				}, 4},
-		} {
-			got, err := call.each(4)
-			if err != nil || len(got) != 1+len(limits) || got[0] != first {
-				t.Fatalf("%s: got %+v, %v", call.name, got, err)
-			}
-			if &got[0] != &dst[0] {
-				t.Errorf("%s: dst had room and was not used", call.name)
-			}
-			for i, res := range got[1:] {
-				if !res.Allowed || res.Limit.Max != limits[i].Max ||
-					res.Remaining != limits[i].Max-call.taken {
-					t.Errorf("%s: limit %v answered %+v", call.name, limits[i], res)
-				}
-			}
-		}
-		// Three units no longer fit in some limit; one unit, which n = 0 means, fits in all.
-		got, err := limiter.PeekEach(t.Context(), "k", 0, nil)
-		if err != nil || !got[0].Allowed || got[0].Remaining != 1 {
-			t.Errorf("PeekEach(0): %+v, %v", got, err)
-		}
-		got, err = limiter.PeekEach(t.Context(), "k", 3, nil)
-		if err != nil || got[0].Allowed {
-			t.Errorf("PeekEach(3): %+v, %v", got, err)
-		}
-	}
-}
-
 func TestConcurrentUse(t *testing.T) {
 	const goroutines, calls, most = 16, 50, 100
 	for _, limits := range [][]ratelimit.Limit{
@@ -469,13 +411,13 @@ func TestConcurrentUse(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range goroutines {
 			wg.Go(func() {
-				var each []ratelimit.Result
 				for i := range calls {
 					which := (g + i) % 2
 					key := []string{"a", "b"}[which]
-					var err error
-					if each, err = limiter.AllowEach(t.Context(), key, 1, each[:0]); err != nil {
-						t.Errorf("AllowEach: %v", err)
+					each, err := ratelimit.AllowAll(t.Context(),
+						ratelimit.Claim{Limiter: limiter, Key: key, N: 1})
+					if err != nil {
+						t.Errorf("AllowAll: %v", err)
 						return
 					}
 					if each[ratelimit.Binding(each)].Allowed {

@@ -31,8 +31,7 @@ import (
 // Units of calls in flight ([NewInFlight]) are held, not spent: Commit and Cancel release them.
 type Reservation struct {
 	claims  []Claim  // N is what was reserved, extensions included
-	results []Result // of the first call, one for each claim
-	each    []Result // of the first call, one for each limit of each claim
+	results []Result // of the first call, one for each limit
 
 	mu      sync.Mutex
 	charges []charge // what the store has recorded for it, oldest first
@@ -63,27 +62,44 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 //
 // If ctx has ended before the call, nothing is taken. If it ends during the call, ReserveAll still
 // waits for the store's answer, at most until the store's own timeout: without the answer the units
-// could not be given back. The same holds for [Reservation.Extend] and [Limiter.Acquire].
+// could not be given back. The same holds for [AcquireAll] and [Reservation.Extend].
 func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
-	r := &Reservation{claims: make([]Claim, len(claims))}
-	parts := make([]part, len(claims))
-	for i, c := range claims {
-		r.claims[i] = Claim{Limiter: c.Limiter, Key: strings.Clone(c.Key), N: c.N}
-		parts[i] = part{limiter: c.Limiter, call: take(r.claims[i].Key, c.N)}
+	return reserve(patient(ctx), claims, (*call).ask)
+}
+
+// AcquireAll is ReserveAll that waits as [WaitAll] does. If the wait gave up after a refusal, it
+// returns both its error and a reservation that is not Allowed.
+func AcquireAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
+	return reserve(ctx, claims, (*call).wait)
+}
+
+func reserve(
+	ctx context.Context, claims []Claim, decide func(*call, context.Context) error,
+) (*Reservation, error) {
+	own := slices.Clone(claims)
+	for i := range own {
+		own[i].Key = strings.Clone(own[i].Key)
 	}
-	results, err := decideAll(patient(ctx), parts)
+	c, err := claimed(driver.OpTake, own)
 	if err != nil {
 		return nil, err
 	}
-	r.results = results
-	for _, p := range parts {
-		r.each = append(r.each, p.results...)
+	defer c.release()
+	c.held = true
+	err = c.do(ctx, decide)
+	if err != nil && c.results[0] == (Result{}) {
+		return nil, err
 	}
+	r := &Reservation{claims: own, results: slices.Clone(c.results)}
 	if !r.Allowed() {
 		r.settled = true
-		return r, nil
+		return r, err
 	}
-	r.record(parts)
+	units := make([]int64, len(own))
+	for i := range own {
+		units[i] = own[i].N
+	}
+	r.record(units, r.results)
 	return r, nil
 }
 
@@ -103,47 +119,25 @@ func (r *Reservation) Allowed() bool { return r.Result().Allowed }
 // wait for its RetryAfter.
 func (r *Reservation) Result() Result { return r.results[Binding(r.results)] }
 
-// Results returns a result for each claim, as [AllowAll] does.
-func (r *Reservation) Results() []Result { return append([]Result(nil), r.results...) }
-
-// ResultsEach returns a result for each limit of each claim, as [AllowAllEach] does. It returns nil
-// for a reservation that [Resume] made: a token does not hold the results.
-func (r *Reservation) ResultsEach() []Result { return append([]Result(nil), r.each...) }
+// Results returns the result of each limit, as [AllowAll] does.
+func (r *Reservation) Results() []Result { return slices.Clone(r.results) }
 
 // Claims returns the claims with the units that are reserved, extensions included.
 func (r *Reservation) Claims() []Claim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Claim(nil), r.claims...)
+	return slices.Clone(r.claims)
 }
 
-// Extend reserves more units, n[i] for claim i, all of them or none, and returns the result that
-// binds. A claim with n[i] = 0 takes no part. If the extension is refused, the units that were
-// reserved before stay reserved. An error leaves the reservation as it was, except that after
-// [ErrOutcomeUnknown] the units of the extension may stay charged until they leave the window.
+// Extend reserves more units, n[i] for claim i, all of them or none. It returns a result for each
+// limit; they were reserved if all results are Allowed. A claim with n[i] = 0 takes no part: its
+// results are Allowed, and of their fields only Limit is set. If the extension is refused, the units
+// that were reserved before stay reserved. An error leaves the reservation as it was, except that
+// after [ErrOutcomeUnknown] the units of the extension may stay charged until they leave the window.
 //
-// Errors are those of [AllowAll], and one that wraps [ErrInvalid] if there is not one n for
-// each claim, or if the reservation was refused or is settled. The policies apply as in AllowAll.
-func (r *Reservation) Extend(ctx context.Context, n ...int64) (Result, error) {
-	results, err := r.ExtendEach(ctx, n...)
-	if err != nil {
-		return Result{}, err
-	}
-	var asked []Result
-	for i, res := range results {
-		if n[i] > 0 {
-			asked = append(asked, res)
-		}
-	}
-	if len(asked) == 0 {
-		return r.Result(), nil
-	}
-	return asked[Binding(asked)], nil
-}
-
-// ExtendEach is Extend with the result of each claim. The units were reserved if all results are
-// Allowed. The result of a claim with n[i] = 0 is Allowed, and of its numbers only Limit is set.
-func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, error) {
+// Errors are those of [AllowAll], and one that wraps [ErrInvalid] if there is not one n for each
+// claim, or if the reservation was refused or is settled. The policies apply as in AllowAll.
+func (r *Reservation) Extend(ctx context.Context, n ...int64) ([]Result, error) {
 	if err := r.check(n); err != nil {
 		return nil, err
 	}
@@ -152,52 +146,57 @@ func (r *Reservation) ExtendEach(ctx context.Context, n ...int64) ([]Result, err
 	if r.settled {
 		return nil, fmt.Errorf("%w demand: the reservation is settled or was refused", ErrInvalid)
 	}
-	results, parts := make([]Result, len(n)), make([]part, len(n))
-	var asked []part
+	var results []Result
+	var parts []part
 	for i, c := range r.claims {
 		if c.N+n[i] > driver.MaxUnits {
 			return nil, fmt.Errorf("%w demand: the claim would have more than %d units in all",
 				ErrInvalid, driver.MaxUnits)
 		}
-		results[i] = Result{Allowed: true, Limit: Limit{Max: c.Limiter.Max()}}
-		parts[i] = part{limiter: c.Limiter, call: call{op: driver.OpPeek, key: c.Key}}
+		for _, limit := range c.Limiter.limits {
+			results = append(results, Result{Allowed: true, Limit: limit})
+		}
 		if n[i] > 0 {
-			parts[i].op, parts[i].n = driver.OpTake, n[i]
-			asked = append(asked, parts[i])
+			parts = append(parts, partOf(c.Limiter, driver.OpTake, c.Key, n[i]))
 		}
 	}
-	if len(asked) == 0 {
+	if len(parts) == 0 {
 		return results, nil
 	}
-	decided, err := decideAll(patient(ctx), asked)
-	if err != nil {
+	c := newCall(parts...)
+	defer c.release()
+	if err := c.do(patient(ctx), (*call).ask); err != nil {
 		return nil, err
 	}
-	for i, j := 0, 0; i < len(parts); i++ {
+	at, from := 0, 0
+	for i, cl := range r.claims {
 		if n[i] > 0 {
-			results[i], parts[i].scratch = decided[j], asked[j].scratch
-			j++
+			from += copy(results[at:], c.results[from:from+len(cl.Limiter.limits)])
 		}
+		at += len(cl.Limiter.limits)
 	}
-	if !decided[Binding(decided)].Allowed {
+	if !c.allowed() {
 		return results, nil
 	}
 	for i := range r.claims {
 		r.claims[i].N += n[i]
 	}
-	r.record(parts)
+	r.record(n, slices.Clone(results))
 	return results, nil
 }
 
-// record adds what parts, which were admitted, have recorded to the charges.
-func (r *Reservation) record(parts []part) {
-	c := charge{make([]int64, len(parts)), make([][]Result, len(parts))}
-	for i, p := range parts {
-		if p.op == driver.OpTake && p.results[0].Source != SourceOpen {
-			c.units[i], c.admissions[i] = p.n, p.results
+// record adds the units of each claim, which were admitted with results, to the charges.
+func (r *Reservation) record(units []int64, results []Result) {
+	ch := charge{make([]int64, len(units)), make([][]Result, len(units))}
+	at := 0
+	for i, c := range r.claims {
+		end := at + len(c.Limiter.limits)
+		if units[i] > 0 && results[at].Source != SourceOpen {
+			ch.units[i], ch.admissions[i] = units[i], results[at:end]
 		}
+		at = end
 	}
-	r.charges = append(r.charges, c)
+	r.charges = append(r.charges, ch)
 }
 
 // Commit settles the reservation: actual[i] is the number of units that claim i has used. If that
@@ -269,7 +268,7 @@ func (r *Reservation) Release(ctx context.Context) error {
 		if len(gives) == 0 {
 			continue
 		}
-		err := together(context.WithoutCancel(ctx), gives, withoutPolicy)
+		err := settleTogether(ctx, gives)
 		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
 			for i, c := range r.claims {
 				if c.Limiter.inFlight {
@@ -286,8 +285,15 @@ func (r *Reservation) Release(ctx context.Context) error {
 
 // giveBack returns the part that gives back n units of an admission of c.
 func giveBack(c Claim, n int64, admission []Result) part {
-	return part{limiter: c.Limiter,
-		call: call{op: driver.OpGiveBack, key: c.Key, n: n, admission: admission}}
+	return part{limiter: c.Limiter, op: driver.OpGiveBack, key: c.Key, n: n, admission: admission}
+}
+
+// settleTogether makes one call of a settlement.
+func settleTogether(ctx context.Context, parts []part) error {
+	c := newCall(parts...)
+	defer c.release()
+	c.strict = true
+	return c.do(context.WithoutCancel(ctx), (*call).ask)
 }
 
 func (r *Reservation) check(n []int64) error {
@@ -314,7 +320,7 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) error {
 		r.pending, r.settled = r.plan(actual), true
 	}
 	for len(r.pending) > 0 {
-		err := together(context.WithoutCancel(ctx), r.pending[0], withoutPolicy)
+		err := settleTogether(ctx, r.pending[0])
 		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
 			r.pending = r.pending[1:]
 		}
@@ -330,7 +336,7 @@ func (r *Reservation) settle(ctx context.Context, actual []int64) error {
 // excess over the reservation.
 func (r *Reservation) plan(actual []int64) [][]part {
 	first, surplus := r.balance(actual)
-	calls := [][]part{first}
+	pending := [][]part{first}
 	for k := len(r.charges) - 1; k >= 0; k-- {
 		var gives []part
 		for i, c := range r.claims {
@@ -341,13 +347,13 @@ func (r *Reservation) plan(actual []int64) [][]part {
 			}
 		}
 		if k == len(r.charges)-1 {
-			calls[0] = append(calls[0], gives...)
+			pending[0] = append(pending[0], gives...)
 		} else {
-			calls = append(calls, gives)
+			pending = append(pending, gives)
 		}
 	}
 	r.charges = nil
-	return nonEmpty(calls)
+	return slices.DeleteFunc(pending, func(parts []part) bool { return len(parts) == 0 })
 }
 
 // balance returns the excess to record beyond the charges, and the number of charged units to give
@@ -368,20 +374,8 @@ func (r *Reservation) balance(actual []int64) (excess []part, surplus []int64) {
 		}
 		surplus[i] = max(0, charged-used)
 		if used > charged {
-			excess = append(excess, part{limiter: c.Limiter, call: call{
-				op: driver.OpForce, key: c.Key, n: used - charged,
-			}})
+			excess = append(excess, partOf(c.Limiter, driver.OpForce, c.Key, used-charged))
 		}
 	}
 	return excess, surplus
-}
-
-func nonEmpty(calls [][]part) [][]part {
-	kept := calls[:0]
-	for _, parts := range calls {
-		if len(parts) > 0 {
-			kept = append(kept, parts)
-		}
-	}
-	return kept
 }

@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func TestReserveRefused(t *testing.T) {
 	b := newBudget(t)
 	mustReserve(t, b.claims(2, 60)...)
 	r, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 60)...)
-	if err != nil || r.Allowed() || r.Result().RetryAfter != time.Minute || len(r.Results()) != 2 {
+	if err != nil || r.Allowed() || r.Result().RetryAfter != time.Minute || len(r.Results()) != 3 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	b.store.made()
@@ -98,57 +99,63 @@ func TestReserveMax(t *testing.T) {
 	b.left(t, 3, 70)
 }
 
-// TestExtend: more is reserved or refused, and all parts are settled, the newest first.
+// extend extends r, and checks whether that is allowed.
+func extend(t *testing.T, r *ratelimit.Reservation, want bool, n ...int64) []ratelimit.Result {
+	t.Helper()
+	results, err := r.Extend(t.Context(), n...)
+	noErr(t, err)
+	if results[ratelimit.Binding(results)].Allowed != want {
+		t.Fatalf("extend by %d: %+v, want allowed %t", n, results, want)
+	}
+	return results
+}
+
+// TestExtend: more is reserved or refused, with a result for each limit, and all parts are settled,
+// the newest first. A claim that is not extended takes no part.
 func TestExtend(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
+	r.Claims()[0].N = 7 // a copy
+	limits := slices.Concat(b.requests.Limits(), b.tokens.Limits())
 	b.clock.advance(20 * time.Second)
 	for _, step := range []struct {
-		n    int64
-		want bool
-	}{{30, true}, {40, false}, {10, true}, {0, true}} {
-		res, err := r.Extend(t.Context(), 0, step.n)
-		if err != nil || res.Allowed != step.want {
-			t.Fatalf("extend by %d: %+v, %v", step.n, res, err)
+		n         []int64
+		allowed   [3]bool
+		remaining [3]int64
+		claimed   [2]int64
+	}{
+		{[]int64{0, 30}, all3, [3]int64{0, 30, 80}, [2]int64{1, 70}},
+		{[]int64{0, 40}, [3]bool{true, false, true}, [3]int64{0, 30, 80}, [2]int64{1, 70}},
+		{[]int64{1, 31}, [3]bool{true, false, true}, [3]int64{2, 30, 80}, [2]int64{1, 70}},
+		{[]int64{3, 30}, [3]bool{false, true, true}, [3]int64{2, 30, 80}, [2]int64{1, 70}},
+		{[]int64{1, 10}, all3, [3]int64{1, 20, 70}, [2]int64{2, 80}},
+		{[]int64{0, 0}, all3, [3]int64{0, 0, 0}, [2]int64{2, 80}},
+	} {
+		results := extend(t, r, step.allowed == all3, step.n...)
+		if len(results) != len(limits) {
+			t.Fatalf("%d results, want one for each of %d limits", len(results), len(limits))
+		}
+		for i, res := range results {
+			if res.Limit != limits[i] || res.Allowed != step.allowed[i] ||
+				res.Remaining != step.remaining[i] {
+				t.Errorf("extend by %d: %+v, want %v and %v", step.n, results, step.allowed,
+					step.remaining)
+			}
+		}
+		for i, c := range r.Claims() {
+			if c.N != step.claimed[i] {
+				t.Errorf("extend by %d: %d are claimed, want %d", step.n, c.N, step.claimed[i])
+			}
 		}
 		b.clock.advance(time.Second)
 	}
-	b.left(t, 2, 20)
+	b.left(t, 1, 20)
 	noErr(t, r.Commit(t.Context(), 1, 50)) // 30 of the 40 that came later are given back
 	b.left(t, 2, 50)
-	b.clock.advance(36 * time.Second) // the first 40 leave
+	b.clock.advance(34 * time.Second) // the first 40 leave
 	b.left(t, 3, 90)
 	_, err := r.Extend(t.Context(), 0, 1)
 	wantErr(t, err, ratelimit.ErrInvalid)
-}
-
-// TestExtendEach: each claim has its own result, even if another claim is refused.
-func TestExtendEach(t *testing.T) {
-	b := newBudget(t)
-	r := mustReserve(t, b.claims(1, 40)...)
-	for _, step := range []struct {
-		n       []int64
-		allowed []bool
-		claimed []int64
-	}{
-		{[]int64{0, 0}, []bool{true, true}, []int64{1, 40}},
-		{[]int64{0, 10}, []bool{true, true}, []int64{1, 50}},
-		{[]int64{1, 51}, []bool{true, false}, []int64{1, 50}},
-		{[]int64{3, 50}, []bool{false, true}, []int64{1, 50}},
-		{[]int64{2, 50}, []bool{true, true}, []int64{3, 100}},
-	} {
-		results, err := r.ExtendEach(t.Context(), step.n...)
-		noErr(t, err)
-		for i, c := range r.Claims() {
-			if results[i].Allowed != step.allowed[i] || results[i].Limit.Max != c.Limiter.Max() ||
-				c.N != step.claimed[i] {
-				t.Errorf("extend by %d: claim %d: %+v, %d claimed", step.n, i, results[i], c.N)
-			}
-		}
-	}
-	r.Claims()[0].N = 7 // a copy
-	noErr(t, r.Commit(t.Context()))
-	b.left(t, 0, 0)
 }
 
 // TestReservationArguments: a wrong number of units is an error before any I/O, and settles
@@ -182,10 +189,8 @@ func TestSettleAfterErrors(t *testing.T) {
 		b := newBudget(t)
 		r := mustReserve(t, b.claims(1, 40)...)
 		b.clock.advance(time.Second)
-		if res, err := r.Extend(t.Context(), 0, 10); err != nil || !res.Allowed {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		open := b.tokens.With(ratelimit.FailOpen)
+		extend(t, r, true, 0, 10)
+		open := b.tokens.WithPolicy(ratelimit.FailOpen)
 		r2, err := open.Reserve(t.Context(), "other", 1)
 		noErr(t, err)
 		b.store.err = tt.err
@@ -217,8 +222,8 @@ func TestSettleAfterCancel(t *testing.T) {
 func TestSettleOpen(t *testing.T) {
 	b := newBudget(t)
 	claims := b.claims(1, 40)
-	claims[0].Limiter = b.requests.With(ratelimit.FailOpen)
-	claims[1].Limiter = b.tokens.With(ratelimit.FailOpen)
+	claims[0].Limiter = b.requests.WithPolicy(ratelimit.FailOpen)
+	claims[1].Limiter = b.tokens.WithPolicy(ratelimit.FailOpen)
 	for _, tt := range []struct {
 		settle func(*ratelimit.Reservation) error
 		left   [2]int64
@@ -313,7 +318,7 @@ func TestReserveOutlivesCaller(t *testing.T) {
 	noErr(t, err)
 	again()
 	res, err := r.Extend(ctx, 0, 10)
-	if err != nil || !res.Allowed {
+	if err != nil || !res[0].Allowed || !res[1].Allowed {
 		t.Errorf("%+v, %v", res, err)
 	}
 	noErr(t, r.Cancel(ctx))

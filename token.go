@@ -113,7 +113,9 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 			return nil, fmt.Errorf("%w: %q", ErrUnknownLimit, c.Limits)
 		}
 		r.claims = append(r.claims, Claim{Limiter: l, Key: string(c.Key), N: c.N})
-		r.results = append(r.results, Result{Allowed: true, Limit: Limit{Max: l.Max()}})
+		for _, limit := range l.limits {
+			r.results = append(r.results, Result{Allowed: true, Limit: limit})
+		}
 	}
 	for _, ch := range t.Charges {
 		r.charges = append(r.charges, ch.charge())

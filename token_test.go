@@ -36,11 +36,10 @@ func TestToken(t *testing.T) {
 			ratelimit.PerMinute("tokens", 100), ratelimit.PerHour("hourly", 150))}
 	resumed, err := ratelimit.Resume(text, other.tokens, other.requests)
 	noErr(t, err)
-	if !resumed.Allowed() || len(resumed.Results()) != 2 {
+	if !resumed.Allowed() || len(resumed.Results()) != 3 {
 		t.Errorf("%+v", resumed.Results())
 	}
-	_, err = resumed.Extend(t.Context(), 0, 10)
-	noErr(t, err)
+	extend(t, resumed, true, 0, 10)
 	b.left(t, 3, 30)
 	noErr(t, resumed.Commit(t.Context(), 0, 25))
 	b.left(t, 3, 75)

@@ -12,127 +12,88 @@ import (
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
-// wait waits until c is the first of its queue, and then until it is admitted.
-func (l *Limiter) wait(ctx context.Context, c call, s *scratch) (time.Duration, error) {
-	key := longkey.Shorten(c.key)
-	var queued time.Duration
-	if !l.waiting.enter(key) {
-		l.fill(c, s)
-		if err := driver.CheckTakeAll(ctx, s.demands, s.results); err != nil {
-			return 0, err
+// wait waits until c is the first of the queue of its first part, and then asks after each refusal,
+// until c is admitted or fails.
+func (c *call) wait(ctx context.Context) error {
+	first := &c.parts[0]
+	queues, key := first.limiter.waiting, longkey.Shorten(first.key)
+	if !queues.enter(key) {
+		if err := driver.CheckTakeAll(ctx, c.demands, c.results); err != nil {
+			return err
 		}
 		began := time.Now()
-		err := l.waiting.await(ctx, key, c.n, s.results)
-		queued = time.Since(began)
+		err := queues.await(ctx, key)
+		c.waited = time.Since(began)
 		if err != nil {
-			return queued, err
+			return err
 		}
 	}
-	defer l.waiting.leave(key)
-	slept, err := l.askUntilAdmitted(ctx, key, c, s)
-	return queued + slept, err
-}
-
-// askUntilAdmitted makes a call that is the first of its queue: it calls the store again after each
-// RetryAfter, until the call is admitted or fails.
-func (l *Limiter) askUntilAdmitted(
-	ctx context.Context, key string, c call, s *scratch,
-) (slept time.Duration, err error) {
-	var released <-chan struct{} // nil unless units may be released before RetryAfter
-	if l.inFlight {
-		released = l.waiting.released(key)
+	defer queues.leave(key)
+	var released <-chan struct{}
+	if first.limiter.inFlight {
+		released = queues.released(key)
 	}
+	held := c.held || slices.ContainsFunc(c.parts, func(p part) bool { return p.limiter.inFlight })
 	for failures, refusals := 0, 0; ; {
 		asking := ctx
-		if l.inFlight { // a unit that was taken can be released only after an answer
+		if held { // a unit that was taken can be released only after an answer
 			if err := ended(ctx); err != nil {
-				return slept, err
+				return err
 			}
 			asking = context.WithoutCancel(ctx)
 		}
-		err := l.ask(asking, c, s)
-		var pause time.Duration
+		err := c.ask(asking)
+		var least, pause time.Duration
 		switch {
+		case err == nil && c.allowed():
+			return nil
 		case err == nil:
-			res := &s.results[Binding(s.results)]
-			if res.Allowed {
-				return slept, nil
-			}
-			failures, pause = 0, res.RetryAfter
-			if l.inFlight {
-				pause = min(pause, backoff(min(refusals, releaseDoublings)))
-				refusals++
-			} else {
-				l.waiting.refuse(key, c.n, s.results, pause)
-			}
-		case l.waitsOut(err):
+			least, pause = c.pauses(refusals)
+			failures = 0
+			refusals++
+		case c.waitsOut(err):
 			pause = backoff(failures)
+			least = pause
 			failures++
 		default:
-			return slept, err
+			return err
 		}
 		began := time.Now()
-		waitErr := sleep(ctx, pause, released)
-		slept += time.Since(began)
+		waitErr := sleep(ctx, least, pause, released)
+		c.waited += time.Since(began)
 		switch {
 		case waitErr != nil && err != nil:
-			return slept, fmt.Errorf("%w: %w", waitErr, err)
+			return fmt.Errorf("%w: %w", waitErr, err)
 		case waitErr != nil:
-			return slept, waitErr
+			return waitErr
 		}
 	}
 }
 
-// waitAll waits until parts are the first of the queue of their first part, and then calls ask
-// after each refusal's RetryAfter, until ask admits them or fails.
-func waitAll(
-	ctx context.Context, parts []part, ask func() error,
-) (waited time.Duration, err error) {
-	began := time.Now()
-	queues, key := parts[0].limiter.waiting, longkey.Shorten(parts[0].key)
-	if !queues.enter(key) {
-		// With 0 units no refusal of the first ends this wait: other claims may be refused there.
-		if err := queues.await(ctx, key, 0, nil); err != nil {
-			return time.Since(began), err
-		}
-		waited = time.Since(began)
-	}
-	defer queues.leave(key)
-	for failures := 0; ; {
-		err := ask()
-		var pause time.Duration
-		switch {
-		case err == nil:
-			i := slices.IndexFunc(parts, func(p part) bool { return !p.allowed() })
-			if i < 0 {
-				return waited, nil
+// pauses returns for how long c cannot be admitted, and when to ask again. These differ if calls in
+// flight refuse c: each may end at any time.
+func (c *call) pauses(refusals int) (least, pause time.Duration) {
+	var inFlight time.Duration
+	for _, p := range c.parts {
+		for _, res := range p.results {
+			if p.limiter.inFlight {
+				inFlight = max(inFlight, res.RetryAfter)
+			} else {
+				least = max(least, res.RetryAfter)
 			}
-			failures = 0
-			for _, p := range parts[i:] {
-				pause = max(pause, p.results[Binding(p.results)].RetryAfter)
-			}
-		case !slices.ContainsFunc(parts, func(p part) bool { return !p.limiter.waitsOut(err) }):
-			pause = backoff(failures)
-			failures++
-		default:
-			return waited, err
-		}
-		slept := time.Now()
-		waitErr := sleep(ctx, pause, nil)
-		waited += time.Since(slept)
-		switch {
-		case waitErr != nil && err != nil:
-			return waited, fmt.Errorf("%w: %w", waitErr, err)
-		case waitErr != nil:
-			return waited, waitErr
 		}
 	}
+	if inFlight > 0 {
+		inFlight = min(inFlight, backoff(min(refusals, releaseDoublings)))
+	}
+	return least, max(least, inFlight)
 }
 
 // waitsOut reports whether a wait continues after the store has returned err.
-func (l *Limiter) waitsOut(err error) bool {
-	return l.policy == FailWait && driver.IsOutage(err) && !errors.Is(err, ErrOutcomeUnknown) &&
-		!errors.Is(err, driver.ErrClosed)
+func (c *call) waitsOut(err error) bool {
+	return driver.IsOutage(err) && !errors.Is(err, ErrOutcomeUnknown) &&
+		!errors.Is(err, driver.ErrClosed) &&
+		!slices.ContainsFunc(c.parts, func(p part) bool { return p.limiter.policy != FailWait })
 }
 
 // The first and the longest pause between calls of an unavailable store. Each pause is shortened by
@@ -156,10 +117,11 @@ func backoff(n int) time.Duration {
 }
 
 // sleep sleeps for d, until early has a value, or until the context ends; the error then wraps the
-// context's. Without early it returns at once if the context's deadline is before the end of d.
-func sleep(ctx context.Context, d time.Duration, early <-chan struct{}) error {
-	if at, ok := ctx.Deadline(); ok && early == nil && time.Until(at) <= d {
-		return tooLate(d)
+// context's. It returns at once if the context's deadline is no later than the end of least.
+func sleep(ctx context.Context, least, d time.Duration, early <-chan struct{}) error {
+	if at, ok := ctx.Deadline(); ok && least > 0 && time.Until(at) <= least {
+		return fmt.Errorf("ratelimit: the wait of %v would not end before the deadline: %w",
+			least, context.DeadlineExceeded)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -171,4 +133,16 @@ func sleep(ctx context.Context, d time.Duration, early <-chan struct{}) error {
 	case <-ctx.Done():
 		return gaveUp(ctx)
 	}
+}
+
+func gaveUp(ctx context.Context) error {
+	return fmt.Errorf("ratelimit: gave up waiting: %w", ctx.Err())
+}
+
+// ended returns an error that wraps [ErrUnavailable] if ctx has ended.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
 }

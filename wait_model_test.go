@@ -85,15 +85,7 @@ func (m *modelQueue) begin(w *modelWait, now int) {
 	m.queue = append(m.queue, w)
 	if len(m.queue) == 1 {
 		m.ask(now)
-	} else if m.cannotBeInTime(w) {
-		m.leave(w, now, waitTooLate)
 	}
-}
-
-// cannotBeInTime reports whether w cannot be admitted before its deadline: the first needs no more
-// units and is not admitted before then.
-func (m *modelQueue) cannotBeInTime(w *modelWait) bool {
-	return w.n >= m.queue[0].n && w.deadline > 0 && w.deadline <= m.wakeUp
 }
 
 func (m *modelQueue) leave(w *modelWait, now int, what string) {
@@ -136,12 +128,7 @@ func (m *modelQueue) ask(now int) {
 		m.leave(first, now, waitAdmitted)
 		return
 	}
-	for _, w := range slices.Clone(m.queue[1:]) {
-		if m.cannotBeInTime(w) {
-			m.leave(w, now, waitTooLate)
-		}
-	}
-	if m.cannotBeInTime(first) {
+	if first.deadline > 0 && first.deadline <= m.wakeUp {
 		m.leave(first, now, waitTooLate)
 	}
 }

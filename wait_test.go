@@ -142,37 +142,6 @@ func TestWaitDeadline(t *testing.T) {
 	}
 }
 
-// TestWaitEach: the results are those of all limits, also of a refusal. There are none if the store
-// was not called.
-func TestWaitEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter := newLimiter(t, &mapStore{},
-			ratelimit.PerSecond("second", 2), ratelimit.PerMinute("minute", 3))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		wait := func(n int64, wantErr error, want ...[2]int64) {
-			t.Helper()
-			results, err := limiter.WaitEach(ctx, "k", n, make([]ratelimit.Result, 1))
-			if !errors.Is(err, wantErr) || wantErr == nil && err != nil {
-				t.Errorf("%d units: %v, want %v", n, err, wantErr)
-			}
-			var got [][2]int64
-			for _, res := range results[1:] {
-				got = append(got, [2]int64{res.Remaining, int64(res.RetryAfter / time.Second)})
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("%d units: remaining and seconds to wait are %v, want %v", n, got, want)
-			}
-		}
-		wait(2, nil, [2]int64{0, 0}, [2]int64{1, 0})
-		wait(1, nil, [2]int64{1, 0}, [2]int64{0, 0})
-		wait(1, context.DeadlineExceeded, [2]int64{1, 0}, [2]int64{0, 59})
-		wait(3, ratelimit.ErrExceedsLimit)
-		cancel()
-		wait(1, context.Canceled)
-	})
-}
-
 func TestWaitContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := newLimiter(t, &mapStore{},

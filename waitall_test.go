@@ -3,6 +3,8 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,9 +12,9 @@ import (
 	"github.com/truewindow/ratelimit"
 )
 
-// TestWaitAllEach: claims wait until all limits admit them together, take all or nothing, and give
+// TestWaitAll: claims wait until all limits admit them together, take all or nothing, and give
 // up at once if that is later than the deadline.
-func TestWaitAllEach(t *testing.T) {
+func TestWaitAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(mapStore)
 		var seen []ratelimit.Observation
@@ -24,7 +26,7 @@ func TestWaitAllEach(t *testing.T) {
 		wait := func(timeout time.Duration) ([]ratelimit.Result, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			return ratelimit.WaitAllEach(ctx, nil, claims...)
+			return ratelimit.WaitAll(ctx, claims...)
 		}
 		began := time.Now()
 		mustAllow(t, search, 0)
@@ -52,35 +54,124 @@ func TestWaitAllEach(t *testing.T) {
 	})
 }
 
-// TestWaitAllEachErrors: claims that can never be admitted together fail at once.
-func TestWaitAllEachErrors(t *testing.T) {
-	store := new(mapStore)
-	l := newLimiter(t, store, ratelimit.PerMinute("a", 3))
-	inFlight, err := ratelimit.NewInFlight(store, naiveLog{ratelimit.PerMinute("b", 3)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, tt := range []struct {
-		claims []ratelimit.Claim
-		want   error
-	}{
-		{nil, ratelimit.ErrInvalid},
-		{[]ratelimit.Claim{{Key: "k", N: 1}}, ratelimit.ErrInvalid},
-		{[]ratelimit.Claim{{Limiter: inFlight, Key: "k", N: 1}}, ratelimit.ErrInvalid},
-		{[]ratelimit.Claim{{Limiter: l, Key: "k", N: 4}}, ratelimit.ErrExceedsLimit},
-		{[]ratelimit.Claim{{Limiter: l, Key: "k", N: 1}, {Limiter: l, Key: "k", N: 1}},
-			ratelimit.ErrInvalid},
+// TestWaitAllResults: the results are those of all limits, also of a refusal. There are none if the
+// store was not called.
+func TestWaitAllResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := newLimiter(t, &mapStore{},
+			ratelimit.PerSecond("second", 2), ratelimit.PerMinute("minute", 3))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		wait := func(n int64, wantErr error, want ...[2]int64) {
+			t.Helper()
+			results, err := ratelimit.WaitAll(ctx, claim(limiter, n))
+			if !errors.Is(err, wantErr) {
+				t.Errorf("%d units: %v, want %v", n, err, wantErr)
+			}
+			var got [][2]int64
+			for _, res := range results {
+				got = append(got, [2]int64{res.Remaining, int64(res.RetryAfter / time.Second)})
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%d units: remaining and seconds to wait are %v, want %v", n, got, want)
+			}
+		}
+		wait(2, nil, [2]int64{0, 0}, [2]int64{1, 0})
+		wait(1, nil, [2]int64{1, 0}, [2]int64{0, 0})
+		wait(1, context.DeadlineExceeded, [2]int64{1, 0}, [2]int64{0, 59})
+		wait(3, ratelimit.ErrExceedsLimit)
+		cancel()
+		wait(1, context.Canceled)
+	})
+}
+
+// TestWaitAllInFlight: claims on calls in flight are admitted soon after a call has ended, at once
+// if they come first, and do not give up because RetryAfter is beyond the deadline. They give up at
+// once if another limit cannot admit them in time.
+func TestWaitAllInFlight(t *testing.T) {
+	for _, tt := range []inFlightWait{
+		{"released", 0, 3 * time.Second, 9 * time.Second, true, 3 * time.Second},
+		{"not released", 0, 0, 9 * time.Second, false, 9 * time.Second},
+		{"released before the tokens are free", 3, 3 * time.Second, 11 * time.Second, true,
+			10 * time.Second},
+		{"released after the tokens are free", 3, 12 * time.Second, 20 * time.Second, true,
+			12 * time.Second},
+		{"the tokens are free too late", 3, 3 * time.Second, 10 * time.Second, false, 0},
 	} {
-		if res, err := ratelimit.WaitAllEach(t.Context(), nil, tt.claims...); res != nil ||
-			!errors.Is(err, tt.want) {
-			t.Errorf("case %d: %v, %v; want %v", i, res, err, tt.want)
+		for name, wait := range map[string]func(
+			context.Context, ...ratelimit.Claim,
+		) ([]ratelimit.Result, error){
+			"WaitAll": ratelimit.WaitAll,
+			"AcquireAll": func(
+				ctx context.Context, claims ...ratelimit.Claim,
+			) ([]ratelimit.Result, error) {
+				r, err := ratelimit.AcquireAll(ctx, claims...)
+				if r == nil {
+					return nil, err
+				}
+				return r.Results(), err
+			},
+		} {
+			for _, callsFirst := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %s, calls first %t", tt.name, name, callsFirst),
+					func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { tt.test(t, wait, callsFirst) })
+					})
+			}
 		}
 	}
 }
 
-// TestWaitAllEachUnavailable: the wait goes on through an outage if all limiters are FailWait, and
-// is admitted if all are FailOpen.
-func TestWaitAllEachUnavailable(t *testing.T) {
+// inFlightWait is a wait for a call in flight, of which there is one, and for a token.
+type inFlightWait struct {
+	name     string
+	spent    int64         // of 3 tokens, for 10 s
+	release  time.Duration // of the call, or 0
+	deadline time.Duration
+	admitted bool
+	after    time.Duration
+}
+
+func (tt inFlightWait) test(
+	t *testing.T, wait func(context.Context, ...ratelimit.Claim) ([]ratelimit.Result, error),
+	callsFirst bool,
+) {
+	store := new(mapStore)
+	calls, tokens := newCalls(t, store, 1), newLimiter(t, store, tenSeconds(3))
+	claims := []ratelimit.Claim{claim(calls, 1), claim(tokens, 1)}
+	if !callsFirst {
+		slices.Reverse(claims)
+	}
+	held := mustAcquire(t, calls)
+	mustAllow(t, tokens, tt.spent)
+	if tt.release > 0 {
+		time.AfterFunc(tt.release, func() { _ = held.Release(context.Background()) })
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+	defer cancel()
+	began := time.Now()
+	results, err := wait(ctx, claims...)
+	late, most := time.Since(began)-tt.after, time.Duration(0)
+	if tt.admitted && tt.after == tt.release && !callsFirst {
+		most = 160 * time.Millisecond
+	}
+	if late < 0 || late > most {
+		t.Errorf("ended %v after %v, want at most %v", late, tt.after, most)
+	}
+	var want error
+	if !tt.admitted {
+		want = context.DeadlineExceeded
+	}
+	if len(results) != 2 || results[ratelimit.Binding(results)].Allowed != tt.admitted ||
+		!errors.Is(err, want) {
+		t.Errorf("%+v, %v; want admitted %t", results, err, tt.admitted)
+	}
+	wantNoQueue(t, claims[0].Limiter)
+}
+
+// TestWaitAllUnavailable: the wait goes on through an outage if all limiters are FailWait, and is
+// admitted if all are FailOpen.
+func TestWaitAllUnavailable(t *testing.T) {
 	for _, tt := range []struct {
 		one, two ratelimit.Policy
 		ok       bool
@@ -96,10 +187,10 @@ func TestWaitAllEachUnavailable(t *testing.T) {
 			store.fail(ratelimit.ErrUnavailable)
 			time.AfterFunc(5*time.Second, func() { store.fail(nil) })
 			began := time.Now()
-			_, err := ratelimit.WaitAllEach(t.Context(), nil,
-				ratelimit.Claim{Limiter: newLimiter(t, store, tenSeconds(3)).With(tt.one),
+			_, err := ratelimit.WaitAll(t.Context(),
+				ratelimit.Claim{Limiter: newLimiter(t, store, tenSeconds(3)).WithPolicy(tt.one),
 					Key: "a", N: 1},
-				ratelimit.Claim{Limiter: newLimiter(t, store, tenSeconds(3)).With(tt.two),
+				ratelimit.Claim{Limiter: newLimiter(t, store, tenSeconds(3)).WithPolicy(tt.two),
 					Key: "b", N: 1})
 			if (err == nil) != tt.ok || time.Since(began) < tt.after ||
 				err != nil && !errors.Is(err, ratelimit.ErrUnavailable) {

@@ -172,26 +172,34 @@ func TestWaitGivesUp(t *testing.T) {
 	}
 }
 
-// TestWaitBehindTooLate: a call behind others that certainly cannot be admitted before its deadline
-// ends at once, with the refusal of the first. Otherwise it waits.
-func TestWaitBehindTooLate(t *testing.T) {
+// TestWaitBehindDeadline: a call behind others ends at its own deadline, without a refusal, and
+// leaves the queue. One that has become the first ends at once when it cannot be admitted in time.
+func TestWaitBehindDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		n        int64 // the first needs 2
+		n        int64
 		deadline time.Duration
 		want     string
+		next     string
+		refused  bool
 	}{
-		{"before the first", 2, 9 * time.Second, "b after 3s: deadline exceeded"},
-		{"with the first", 2, 10 * time.Second, "b after 3s: deadline exceeded"},
-		{"more units", 3, 10 * time.Second, "b after 3s: deadline exceeded"},
-		{"fewer units", 1, 9 * time.Second, "b after 9s: deadline exceeded"},
-		{"after the first, too early", 2, 19 * time.Second, "b after 10s: deadline exceeded"},
-		{"after the first", 2, 21 * time.Second, "b after 20s: admitted"},
-		{"none", 2, math.MaxInt64, "b after 20s: admitted"},
+		{"before the first is admitted", 2, 9 * time.Second, "b after 9s: deadline exceeded",
+			"c after 10s: admitted", false},
+		{"more units", 3, 9 * time.Second, "b after 9s: deadline exceeded",
+			"c after 10s: admitted", false},
+		{"fewer units", 1, 9 * time.Second, "b after 9s: deadline exceeded",
+			"c after 10s: admitted", false},
+		{"as the first, too late", 2, 19 * time.Second, "b after 10s: deadline exceeded",
+			"c after 10s: admitted", true},
+		{"as the first, in time", 2, 21 * time.Second, "b after 20s: admitted",
+			"c after 20s: admitted", false},
+		{"none", 2, math.MaxInt64, "b after 20s: admitted",
+			"c after 20s: admitted", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := newLimiter(t, &mapStore{}, tenSeconds(3))
+				store := &mapStore{}
+				limiter := newLimiter(t, store, tenSeconds(3))
 				mustAllow(t, limiter, 3)
 				w := newWaits(t)
 				ctx, cancel := context.WithDeadline(t.Context(), w.start.Add(tt.deadline))
@@ -199,15 +207,13 @@ func TestWaitBehindTooLate(t *testing.T) {
 				w.begin(t.Context(), limiter, "a", 2)
 				time.Sleep(3 * time.Second)
 				w.begin(ctx, limiter, "b", tt.n)
-				w.want("a after 10s: admitted", tt.want)
-				if tt.want == "b after 3s: deadline exceeded" {
-					want := ratelimit.Result{
-						Source: ratelimit.SourceCache, Limit: limiter.Limits()[0],
-						RetryAfter: 7 * time.Second, ResetAfter: 7 * time.Second, At: w.start.UnixMicro(),
-					}
-					if w.res["b"] != want {
-						t.Errorf("the result is %+v, want %+v", w.res["b"], want)
-					}
+				w.begin(t.Context(), limiter, "c", 1)
+				w.want("a after 10s: admitted", tt.want, tt.next)
+				switch res := w.res["b"]; {
+				case tt.refused && (res.Allowed || res.RetryAfter != 10*time.Second):
+					t.Errorf("the result is %+v, want the refusal", res)
+				case !tt.refused && w.err["b"] != nil && res != (ratelimit.Result{}):
+					t.Errorf("the result is %+v, although the store was not asked", res)
 				}
 				wantNoQueue(t, limiter)
 			})
@@ -215,82 +221,7 @@ func TestWaitBehindTooLate(t *testing.T) {
 	}
 }
 
-// TestWaitAllTooLate: when the first is refused for longer than the deadlines behind it allow,
-// those calls end at once without calling the store, even if the first gives up for the same
-// reason.
-func TestWaitAllTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{}
-		limiter := newLimiter(t, store, ratelimit.PerMinute("minute", 1),
-			ratelimit.PerDay("day", 1))
-		mustAllow(t, limiter, 1)
-		store.made()
-		store.latency = time.Second
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		patient, cancel := context.WithTimeout(t.Context(), 25*time.Hour)
-		defer cancel()
-		w := newWaits(t)
-		w.begin(ctx, limiter, "a", 1)
-		w.begin(ctx, limiter, "b", 1)
-		w.begin(patient, limiter, "c", 1)
-		w.begin(ctx, limiter, "d", 1)
-		w.want("a after 1s: deadline exceeded", "b after 1s: deadline exceeded",
-			"c after 24h0m1s: admitted", "d after 1s: deadline exceeded")
-		wantCalls(t, &store.mapStore, "all take", "all take", "all take")
-		for _, name := range []string{"b", "d"} {
-			if res := w.res[name]; res.Source != ratelimit.SourceCache ||
-				res.RetryAfter != w.res["a"].RetryAfter {
-				t.Errorf("%s: %+v, want the refusal of the first, %+v", name, res, w.res["a"])
-			}
-		}
-		wantNoQueue(t, limiter)
-	})
-}
-
-// TestWaitRefusalOfOneThatLeft: a refusal of a call that is no longer the first ends no other call.
-func TestWaitRefusalOfOneThatLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{}
-		limiter := newLimiter(t, store, tenSeconds(2))
-		mustAllow(t, limiter, 2)
-		w := newWaits(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		w.begin(ctx, limiter, "a", 1)
-		w.begin(t.Context(), limiter, "b", 1)
-		time.Sleep(3 * time.Second)
-		if err := limiter.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		store.latency = time.Second
-		cancel()
-		synctest.Wait() // b calls the store
-		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		w.begin(ctx, limiter, "c", 1)
-		w.want("a after 3s: canceled", "b after 4s: admitted", "c after 5s: admitted")
-	})
-}
-
-// slowStore is a mapStore whose calls take some time before they are decided.
-type slowStore struct {
-	mapStore
-	latency time.Duration
-}
-
-func (s *slowStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
-	time.Sleep(s.latency)
-	return s.mapStore.Take(ctx, d)
-}
-
-func (s *slowStore) TakeAll(
-	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
-) error {
-	time.Sleep(s.latency)
-	return s.mapStore.TakeAll(ctx, ds, out)
-}
-
-// TestWaitCopiesShareTheQueue: With and WithObserver make limiters that wait in the same queue; New
+// TestWaitCopiesShareTheQueue: WithPolicy and WithObserver make limiters that wait in the same queue; New
 // makes one with queues of its own.
 func TestWaitCopiesShareTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +232,7 @@ func TestWaitCopiesShareTheQueue(t *testing.T) {
 		var r recorder
 		w := newWaits(t)
 		w.begin(t.Context(), limiter, "a", 1)
-		w.begin(t.Context(), limiter.With(ratelimit.FailOpen), "b", 1)
+		w.begin(t.Context(), limiter.WithPolicy(ratelimit.FailOpen), "b", 1)
 		w.begin(t.Context(), limiter.WithObserver(r.observe), "c", 1)
 		wantCalls(t, store, "one take")
 		other := newLimiter(t, store, ratelimit.Limit{Name: "another", Max: 1, Window: time.Second})
@@ -419,7 +350,7 @@ func TestWaitUnavailable(t *testing.T) {
 					limiter := newLimiter(t, store, tenSeconds(1))
 					mustAllow(t, limiter, 1)
 					w := newWaits(t)
-					w.begin(t.Context(), limiter.With(policy), "a", 1)
+					w.begin(t.Context(), limiter.WithPolicy(policy), "a", 1)
 					w.begin(t.Context(), limiter, "b", 1)
 					time.Sleep(5 * time.Second)
 					store.fail(cause)
@@ -460,7 +391,7 @@ func TestWaitOutageEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &mapStore{err: ratelimit.ErrUnavailable}
-				limiter := newLimiter(t, store, tenSeconds(1)).With(ratelimit.FailWait)
+				limiter := newLimiter(t, store, tenSeconds(1)).WithPolicy(ratelimit.FailWait)
 				ctx, cancel := context.WithCancel(t.Context())
 				want := context.Canceled
 				if name == "deadline" {
@@ -493,7 +424,7 @@ func TestWaitOutageEnds(t *testing.T) {
 func TestWaitUnknownAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{err: ratelimit.ErrUnavailable}
-		limiter := newLimiter(t, store, tenSeconds(1)).With(ratelimit.FailWait)
+		limiter := newLimiter(t, store, tenSeconds(1)).WithPolicy(ratelimit.FailWait)
 		w := newWaits(t)
 		w.begin(t.Context(), limiter, "a", 1)
 		time.Sleep(3 * time.Second)

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"strings"
@@ -16,23 +17,41 @@ func TestWaitQueueFull(t *testing.T) {
 	if !w.enter("k") || w.enter("k") {
 		t.Fatal("the first is not the first")
 	}
-	var last *waiter
+	var last *list.Element
 	for range 10_000 - 1 {
-		last = &waiter{n: 1, turn: make(chan error, 1)}
-		if err := w.join("k", last); err != nil {
-			t.Fatal(err)
-		}
+		last = mustJoin(t, w, "k")
 	}
 	ended, cancel := context.WithCancel(t.Context()) // so that one that queues fails as well
 	cancel()
-	if err := w.await(ended, "k", 1, nil); !errors.Is(err, ErrQueueFull) {
+	if err := w.await(ended, "k"); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("one too many: %v, want ErrQueueFull", err)
 	}
 	if !w.enter("another") {
 		t.Error("a full queue blocks another key")
 	}
-	if !w.remove("k", last) || w.join("k", last) != nil {
-		t.Error("the queue has no room after a call has left it")
+	if !w.remove("k", last) {
+		t.Error("the last has not left the queue")
+	}
+	mustJoin(t, w, "k")
+}
+
+// mustJoin puts a call behind the first of the queue of key.
+func mustJoin(t *testing.T, w *waitQueues, key string) *list.Element {
+	t.Helper()
+	self, err := w.join(key)
+	if self == nil || err != nil {
+		t.Fatalf("%v, %v; want a place behind the first", self, err)
+	}
+	return self
+}
+
+// hasTurn reports whether a call that has joined is the first now.
+func hasTurn(self *list.Element) bool {
+	select {
+	case <-self.Value.(chan struct{}):
+		return true
+	default:
+		return false
 	}
 }
 
@@ -42,19 +61,19 @@ func TestWaitQueueKeys(t *testing.T) {
 	w := newWaitQueues()
 	key := strings.Repeat("k", 10)
 	held := func() string {
-		w.enterLone()
+		w.enterLoneLocked()
 		for held := range w.byKey {
 			return held
 		}
 		return ""
 	}
 	w.enter(key)
-	self := &waiter{n: 1, turn: make(chan error, 1)}
-	if err := w.join(key, self); err != nil || len(self.turn) != 0 {
-		t.Fatalf("%v, %d", err, len(self.turn))
+	self := mustJoin(t, w, key)
+	if hasTurn(self) {
+		t.Fatal("two calls are the first")
 	}
 	w.leave(key)
-	if len(self.turn) != 1 || held() != key || unsafe.StringData(held()) == unsafe.StringData(key) {
+	if !hasTurn(self) || held() != key || unsafe.StringData(held()) == unsafe.StringData(key) {
 		t.Errorf("the queue of the second call holds %q, memory of the first", held())
 	}
 	w.leave(key)
@@ -63,14 +82,14 @@ func TestWaitQueueKeys(t *testing.T) {
 	}
 
 	w.enter(key)
-	w.refuse(key, 1, make([]Result, 1), time.Second)
+	w.released(key)
 	if unsafe.StringData(held()) == unsafe.StringData(key) {
-		t.Error("a queue with a refusal holds memory of the first call")
+		t.Error("a queue that waits for a release holds memory of the first call")
 	}
 	w.leave(key)
 
 	// A call that finds the queue gone when it joins is the first.
-	if err := w.await(t.Context(), key, 1, nil); err != nil || w.enter(key) {
+	if err := w.await(t.Context(), key); err != nil || w.enter(key) {
 		t.Errorf("after a queue is gone: %v", err)
 	}
 	w.leave(key)
@@ -79,25 +98,33 @@ func TestWaitQueueKeys(t *testing.T) {
 	}
 }
 
+// readyContext is a context that calls ready when a call begins to wait for it.
+type readyContext struct {
+	context.Context
+	ready func()
+}
+
+func (c readyContext) Done() <-chan struct{} {
+	c.ready()
+	return c.Context.Done()
+}
+
 // TestWaitQueueTurnOfTheEnded: a turn that comes when the context has ended is passed on.
 func TestWaitQueueTurnOfTheEnded(t *testing.T) {
 	for range 100 { // because select chooses at random
 		w := newWaitQueues()
 		w.enter("k")
 		ctx, cancel := context.WithCancel(t.Context())
-		self, next := &waiter{n: 1, turn: make(chan error, 1)},
-			&waiter{n: 1, turn: make(chan error, 1)}
-		for _, one := range []*waiter{self, next} {
-			if err := w.join("k", one); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.leave("k")
 		cancel()
-		if err := w.awaitTurn(ctx, "k", self); !errors.Is(err, context.Canceled) {
+		var next *list.Element
+		both := readyContext{ctx, func() {
+			next = mustJoin(t, w, "k")
+			w.leave("k")
+		}}
+		if err := w.await(both, "k"); !errors.Is(err, context.Canceled) {
 			t.Fatalf("%v, want the error of the context", err)
 		}
-		if len(next.turn) != 1 {
+		if !hasTurn(next) {
 			t.Fatal("the next has not got its turn")
 		}
 	}

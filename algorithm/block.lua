@@ -1,6 +1,6 @@
 -- The step of Block. args: Max, the longest time in µs.
-local PEEK <const>, FORCE <const>, RESET <const> = 1, 2, 4
-local SIZE <const> = 8 -- of a state: when the block ends, in µs since the epoch
+local PEEK, FORCE, RESET = 1, 2, 4
+local SIZE = 8 -- of a state: when the block ends, in µs since the epoch
 
 local function step(key, tail, now, op, n, at, args, pos)
   local max, longest = struct.unpack('>I7I7', args, pos)

@@ -1,8 +1,8 @@
 -- The step of Fixed. args: Max, the Window and the offset in µs.
-local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
+local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
 -- A state: beginning of the window, Window of the limit that counted last, units, when it counted
-local SIZE <const>, MOST <const> = 32, 2 ^ 48 -- bytes, units
-local LONGEST <const>, LAST <const> = 2 ^ 45, 2 ^ 52 -- µs
+local SIZE, MOST = 32, 2 ^ 48 -- bytes, units
+local LONGEST, LAST = 2 ^ 45, 2 ^ 52 -- µs
 
 local function step(key, tail, now, op, n, at, args, pos)
   local max, window, offset = struct.unpack('>I7I7I7', args, pos)

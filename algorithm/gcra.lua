@@ -1,12 +1,28 @@
 -- The step of Bucket. args: Max and the Window in µs. A time is in µs and a part of a µs, in units
 -- of 1/Max µs.
-local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
+local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
 -- A state: when the bucket is full, the part of a µs, the Max that it is for, the time of the last
 -- admission
-local SIZE <const> = 32
-local UNITS <const>, LAST <const>, DEBT <const> = 2 ^ 40, 2 ^ 52, 2 ^ 50
+local SIZE = 32
+local UNITS, LAST, DEBT = 2 ^ 40, 2 ^ 52, 2 ^ 50
 
---include product.lua
+-- Returns a·b ÷ m, rounded down, and the remainder. The arguments are integers below 2^45. If a
+-- double cannot hold the product, a is processed in digits of 7 bits, so that no intermediate
+-- result exceeds 2^53.
+local function product(a, b, m)
+  local whole = a * b
+  if whole < 2 ^ 53 then
+    local rest = whole % m
+    return (whole - rest) / m, rest
+  end
+  local quotient, rest = 0, 0
+  for shift = 42, 0, -7 do
+    local x = rest * 128 + b * (math.floor(a / 2 ^ shift) % 128)
+    rest = x % m
+    quotient = quotient * 128 + (x - rest) / m
+  end
+  return quotient, rest
+end
 
 local function step(key, tail, now, op, n, at, args, pos)
   local max, window = struct.unpack('>I7I7', args, pos)

@@ -6,7 +6,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// luaFiles has the Lua steps that consist of one file, and product.lua, which some of them include.
+// luaFiles has the Lua steps that consist of one file.
 //
 //go:embed *.lua
 var luaFiles embed.FS

@@ -1,11 +1,27 @@
 -- The step of Counter. args: Max and the Window in µs.
-local TAKE <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 2, 3, 4
+local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
 -- A state: when a unit was counted last, Window of the limit that counted it, units of the previous
 -- window, units of the window of the last count
-local SIZE <const>, MOST <const> = 32, 2 ^ 44 -- bytes, units
-local LONGEST <const>, LAST <const> = 2 ^ 45, 2 ^ 52 -- µs
+local SIZE, MOST = 32, 2 ^ 44 -- bytes, units
+local LONGEST, LAST = 2 ^ 45, 2 ^ 52 -- µs
 
---include product.lua
+-- Returns a·b ÷ m, rounded down, and the remainder. The arguments are integers below 2^45. If a
+-- double cannot hold the product, a is processed in digits of 7 bits, so that no intermediate
+-- result exceeds 2^53.
+local function product(a, b, m)
+  local whole = a * b
+  if whole < 2 ^ 53 then
+    local rest = whole % m
+    return (whole - rest) / m, rest
+  end
+  local quotient, rest = 0, 0
+  for shift = 42, 0, -7 do
+    local x = rest * 128 + b * (math.floor(a / 2 ^ shift) % 128)
+    rest = x % m
+    quotient = quotient * 128 + (x - rest) / m
+  end
+  return quotient, rest
+end
 
 -- Returns the units that count if `covered` µs of the previous window still count.
 local function counted(previous, current, covered, window)

@@ -13,7 +13,7 @@ import (
 // Such an interceptor decides what the client gets. That of go-grpc-middleware turns every error
 // into RESOURCE_EXHAUSTED with the text of the error. So the client gets neither details nor
 // trailers, and cannot distinguish a refusal from an undecided call.
-type Adapter struct{ edge *edge }
+type Adapter struct{ edge *interceptor }
 
 // NewAdapter returns an adapter for the interceptors of a server. It takes the method for choose
 // from the server's context; the request is nil. Do not return claims of calls in flight: the

@@ -5,38 +5,24 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/edge"
 )
 
 // An admission is a call that was admitted, and the context that its handler gets.
 type admission struct {
 	context.Context
-	decision    Decision
-	reservation *ratelimit.Reservation // or nil
-	lease       *ratelimit.Lease       // or nil
-	room        [2]ratelimit.Result    // of decision
+	decision Decision
+	call     edge.Call
 }
 
-// settle settles the units of a call that has ended with code. It ignores errors: the observers of
-// the limiters get them.
+// settle settles the units of a call that has ended with code.
 func (a *admission) settle(counts func(codes.Code) bool, code codes.Code) {
-	switch {
-	case a == nil:
-	case a.lease != nil:
-		_ = a.lease.Release(a.Context)
-	case a.reservation == nil, a.reservation.Result().Source == ratelimit.SourceOpen:
-		// Nothing was recorded.
-	default:
-		keep := true
-		defer func() { // also if counts panics
-			if keep {
-				_ = a.reservation.Commit(a.Context)
-			} else {
-				_ = a.reservation.Cancel(a.Context)
-			}
-		}()
-		keep = counts == nil || counts(code)
+	if a == nil || !a.call.Settles() {
+		return
 	}
+	keep := true
+	defer func() { a.call.Settle(a.Context, keep) }() // also if counts panics
+	keep = counts == nil || counts(code)
 }
 
 // contextOr returns the context for the handler: a, or ctx if the call was not limited.

@@ -15,7 +15,7 @@ import (
 // for these before each attempt, and does not make the attempt if it gets an error.
 type attempts struct {
 	credentials.PerRPCCredentials // what the caller passed, or nil
-	edge                          *edge
+	edge                          *interceptor
 	claims                        []ratelimit.Claim // of each attempt after the first
 
 	mu       sync.Mutex
@@ -27,7 +27,7 @@ type attempts struct {
 
 // attemptsOf returns the attempts of a call whose first attempt is admitted, and the options with
 // which to make it.
-func (e *edge) attemptsOf(
+func (e *interceptor) attemptsOf(
 	first *admission, opts []grpc.CallOption,
 ) (*attempts, []grpc.CallOption) {
 	t := &attempts{edge: e}

@@ -66,7 +66,7 @@ func StreamClientInterceptor(choose Choose, opts ...Option) grpc.StreamClientInt
 }
 
 // open opens a stream that was admitted.
-func (e *edge) open(
+func (e *interceptor) open(
 	ctx context.Context, a *admission, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 	streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {

@@ -26,10 +26,6 @@ func FromContext(ctx context.Context) (Decision, bool) {
 	return *d, true
 }
 
-func (d *Decision) allowed() bool {
-	return d.Results[ratelimit.Binding(d.Results)].Allowed
-}
-
 // limit returns the limit of result i of a refusal, and its limiter.
 func (d *Decision) limit(i int) (*ratelimit.Limiter, ratelimit.Limit) {
 	for _, c := range d.Claims {

@@ -188,7 +188,7 @@ func TestCountingWithoutStore(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		asked := 0
 		limiter := newLimiter(t, broken{ratelimit.ErrUnavailable}, ratelimit.PerHour("hour", 9)).
-			With(ratelimit.FailOpen).WithObserver(
+			WithPolicy(ratelimit.FailOpen).WithObserver(
 			func(context.Context, ratelimit.Observation) { asked++ })
 		i := grpclimit.UnaryServerInterceptor(grpclimit.PerCall(limiter, secretKey),
 			grpclimit.WithCounting(func(codes.Code) bool { return counted }))

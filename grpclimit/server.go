@@ -66,7 +66,7 @@ func StreamServerInterceptor(choose Choose, opts ...Option) grpc.StreamServerInt
 }
 
 // pushBack sets the trailer that the automatic retries of clients follow.
-func (e *edge) pushBack(err error, setTrailer func(metadata.MD)) {
+func (e *interceptor) pushBack(err error, setTrailer func(metadata.MD)) {
 	if !e.pushback {
 		return
 	}

@@ -152,11 +152,11 @@ func TestServerUndecided(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.err, tt.policy), func(t *testing.T) {
 			store := broken{tt.err}
-			one := newLimiter(t, store, ratelimit.PerSecond("second", 1)).With(tt.policy)
-			other := newLimiter(t, store, ratelimit.PerDay("day", 1)).With(tt.policy)
+			one := newLimiter(t, store, ratelimit.PerSecond("second", 1)).WithPolicy(tt.policy)
+			other := newLimiter(t, store, ratelimit.PerDay("day", 1)).WithPolicy(tt.policy)
 			for _, choose := range []grpclimit.Choose{
 				grpclimit.PerCall(one, secretKey),
-				grpclimit.PerCall(newInFlight(t, store, 1).With(tt.policy), secretKey),
+				grpclimit.PerCall(newInFlight(t, store, 1).WithPolicy(tt.policy), secretKey),
 				fixed(ratelimit.Claim{Limiter: one, Key: secret, N: 1},
 					ratelimit.Claim{Limiter: other, Key: secret, N: 1}),
 			} {

@@ -74,7 +74,7 @@ type refusal struct {
 }
 
 // refused returns the error of a call that is refused.
-func (e *edge) refused(r refusal) error {
+func (e *interceptor) refused(r refusal) error {
 	names := make([]string, len(r.violations))
 	for i, v := range r.violations {
 		names[i] = v.GetQuotaId()
@@ -99,7 +99,7 @@ func (e *edge) refused(r refusal) error {
 }
 
 // info returns an ErrorInfo.
-func (e *edge) info(reason string, metadata map[string]string) *errdetails.ErrorInfo {
+func (e *interceptor) info(reason string, metadata map[string]string) *errdetails.ErrorInfo {
 	if e.side == client {
 		if metadata == nil {
 			metadata = make(map[string]string, 1)
@@ -110,7 +110,7 @@ func (e *edge) info(reason string, metadata map[string]string) *errdetails.Error
 }
 
 // fail returns the error of a call that is not passed on.
-func (e *edge) fail(code codes.Code, message string, details ...protoadapt.MessageV1) error {
+func (e *interceptor) fail(code codes.Code, message string, details ...protoadapt.MessageV1) error {
 	s := status.New(code, message)
 	if len(details) > 0 {
 		if with, err := s.WithDetails(details...); err == nil {

@@ -15,7 +15,7 @@ import (
 type serverStream struct {
 	grpc.ServerStream
 	ctx     context.Context
-	edge    *edge
+	edge    *interceptor
 	method  string
 	refused error // of a message
 }
@@ -41,7 +41,7 @@ func (s *serverStream) RecvMsg(m any) error {
 type clientStream struct {
 	grpc.ClientStream
 	ctx      context.Context
-	edge     *edge
+	edge     *interceptor
 	method   string
 	response bool // the server sends one message only
 	end      func(codes.Code)

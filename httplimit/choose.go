@@ -69,14 +69,9 @@ func PerKey(limiter *ratelimit.Limiter, key KeyFunc) Choose {
 // errTooMany is for a claim of more than [driver.MaxUnits].
 var errTooMany = fmt.Errorf("httplimit: a claim has too many units: %w", ratelimit.ErrExceedsLimit)
 
-func checkClaims(claims []ratelimit.Claim) error {
+func checkUnits(claims []ratelimit.Claim) error {
 	for i := range claims {
-		switch {
-		case claims[i].Limiter == nil:
-			return errNoLimiter
-		case claims[i].Key == "":
-			return errNoKey
-		case claims[i].N > driver.MaxUnits:
+		if claims[i].N > driver.MaxUnits {
 			return errTooMany
 		}
 	}

@@ -12,15 +12,16 @@ import (
 
 // A Decision is what the limits of a request have decided. It does not contain the key.
 type Decision struct {
-	// Items has each limit of the request with its result: first the limits of the first claim, in
-	// the order of its limiter's Limits. It is empty if Err is not nil. Do not change it.
+	// Items has the result of each limit of the request: first those of the first claim, in the
+	// order of its limiter's Limits. It is empty if Err is not nil. Do not change it.
 	Items []headers.Item
 	// Err is why the request is undecided, or nil. It wraps [ErrUnattributed] or an error of
 	// [ratelimit.AllowAll], or says that a claim has no limiter. Do not show its text to clients.
 	Err error
 
-	blocks map[string]bool // names of limits that are blocks
-	ended  bool            // the request's context had ended
+	blocks  map[string]bool // names of limits that are blocks
+	ended   bool            // the request's context had ended
+	reduced bool            // a degraded store has reduced all limits that refuse
 }
 
 // Allowed reports whether the request is passed on: it is decided, and all limits admit it.
@@ -69,7 +70,7 @@ func (d Decision) Status() int {
 	switch {
 	case d.Err == nil && d.Allowed():
 		return http.StatusOK
-	case d.Err == nil && d.reduced():
+	case d.Err == nil && d.reduced:
 		return http.StatusServiceUnavailable
 	case d.Err == nil:
 		return http.StatusTooManyRequests
@@ -104,22 +105,10 @@ func (d Decision) undecided() bool {
 		errors.Is(d.Err, ratelimit.ErrUnavailable)
 }
 
-// reduced reports whether a degraded store has reduced all limits that refuse.
-func (d Decision) reduced() bool {
-	for i := range d.Items {
-		it := &d.Items[i]
-		if !it.Result.Allowed && (it.Result.Source != ratelimit.SourceLocal ||
-			it.Result.Limit.Max >= it.Limit.Max) {
-			return false
-		}
-	}
-	return true
-}
-
 // blocked reports whether one of the limits that refuse is a block.
 func (d Decision) blocked() bool {
 	for i := range d.Items {
-		if it := &d.Items[i]; !it.Result.Allowed && d.blocks[it.Limit.Name] {
+		if it := &d.Items[i]; !it.Result.Allowed && d.blocks[it.Result.Limit.Name] {
 			return true
 		}
 	}
@@ -130,7 +119,7 @@ func (d Decision) blocked() bool {
 func (d Decision) violated(names []string) []string {
 	for i := range d.Items {
 		if !d.Items[i].Result.Allowed {
-			names = append(names, d.Items[i].Limit.Name)
+			names = append(names, d.Items[i].Result.Limit.Name)
 		}
 	}
 	return names

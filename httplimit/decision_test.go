@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
@@ -44,7 +45,7 @@ func TestFromContext(t *testing.T) {
 		}
 		var got []string
 		for _, it := range d.Items {
-			got = append(got, fmt.Sprint(it.Limit.Name, it.Result.Remaining))
+			got = append(got, fmt.Sprint(it.Result.Limit.Name, it.Result.Remaining))
 		}
 		if !ok || fmt.Sprint(got) != "[minute7 hour6 day5]" || !d.Allowed() ||
 			d.Status() != 200 || d.RetryAfter() != 0 {
@@ -99,7 +100,7 @@ func TestRefusal(t *testing.T) {
 			return
 		}
 		w.WriteHeader(d.Status())
-		fmt.Fprint(w, r.URL.Path, d.RetryAfter(), d.Items[0].Limit.Name)
+		fmt.Fprint(w, r.URL.Path, d.RetryAfter(), d.Items[0].Result.Limit.Name)
 	}))(passed)
 	serve(h, get())
 	rec := httptest.NewRecorder()
@@ -115,12 +116,8 @@ func TestRefusal(t *testing.T) {
 // TestRefuse: the answer of Refuse to each decision.
 func TestRefuse(t *testing.T) {
 	item := func(unit headers.Unit, res ratelimit.Result) httplimit.Decision {
-		return httplimit.Decision{Items: []headers.Item{
-			{Limit: ratelimit.PerDay("day", 9), Result: res, Unit: unit}}}
+		return httplimit.Decision{Items: []headers.Item{{Result: res, Unit: unit}}}
 	}
-	both := item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: ratelimit.Limit{Max: 3}})
-	both.Items = append(both.Items, headers.Item{Limit: ratelimit.PerDay("other", 9),
-		Result: ratelimit.Result{RetryAfter: 1500 * time.Millisecond}})
 	for _, tt := range []struct {
 		name   string
 		d      httplimit.Decision
@@ -132,9 +129,6 @@ func TestRefuse(t *testing.T) {
 			"1"},
 		{"in flight: not the end of the window", item(headers.ConcurrentRequests,
 			ratelimit.Result{RetryAfter: time.Hour}), 429, "1"},
-		{"a reduced share", item("", ratelimit.Result{Source: ratelimit.SourceLocal, Limit: ratelimit.Limit{Max: 3},
-			RetryAfter: 2 * time.Second}), 503, "2"},
-		{"a reduced share and a whole limit", both, 429, "2"},
 		{"unavailable", httplimit.Decision{Err: ratelimit.ErrOutcomeUnknown}, 503, "1"},
 		{"exceeds", httplimit.Decision{Err: ratelimit.ErrExceedsLimit}, 422, ""},
 		{"unattributed", httplimit.Decision{Err: httplimit.ErrUnattributed}, 400, ""},
@@ -148,4 +142,43 @@ func TestRefuse(t *testing.T) {
 			wantField(t, rec.Result(), "Retry-After", tt.retry)
 		})
 	}
+}
+
+// TestReducedShare: a refusal says that the limits are lower than usual only if each limit that
+// refuses is reduced to a share.
+func TestReducedShare(t *testing.T) {
+	refusal := func(most int64) ratelimit.Result {
+		return ratelimit.Result{Source: ratelimit.SourceLocal,
+			Limit: ratelimit.Limit{Name: "a", Max: most}, RetryAfter: 2 * time.Second}
+	}
+	for _, tt := range []struct {
+		name    string
+		results []ratelimit.Result
+		status  int
+	}{
+		{"a share", []ratelimit.Result{refusal(3), {Allowed: true}}, 503},
+		{"a share and a whole limit", []ratelimit.Result{refusal(3), refusal(9)}, 429},
+		{"all of one process", []ratelimit.Result{refusal(9), refusal(9)}, 429},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			limiter := newLimiter(t, answers(tt.results), ratelimit.PerDay("a", 9),
+				ratelimit.PerHour("b", 9))
+			rec := httptest.NewRecorder()
+			httplimit.Handler(limiter, secretKey, http.NotFoundHandler()).ServeHTTP(rec, get())
+			checkProblem(t, rec.Result(), tt.status)
+			wantField(t, rec.Result(), "Retry-After", "2")
+		})
+	}
+}
+
+// answers is a store that gives these answers.
+type answers []ratelimit.Result
+
+func (a answers) Take(context.Context, driver.Demand) (ratelimit.Result, error) { return a[0], nil }
+
+func (a answers) TakeAll(
+	_ context.Context, _ []driver.Demand, out []ratelimit.Result,
+) error {
+	copy(out, a)
+	return nil
 }

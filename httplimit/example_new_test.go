@@ -237,7 +237,7 @@ func ExampleFromContext() {
 	handler := httplimit.Handler(limiter, httplimit.Header("User"),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if d, ok := httplimit.FromContext(r.Context()); ok {
-				fmt.Fprintf(w, "%d of %d left", d.Items[0].Result.Remaining, d.Items[0].Limit.Max)
+				fmt.Fprintf(w, "%d of %d left", d.Items[0].Result.Remaining, d.Items[0].Result.Limit.Max)
 			}
 		}))
 	fmt.Println(request(handler, "GET", "/", "ann").Body)

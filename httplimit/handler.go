@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/edge"
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
@@ -78,6 +79,7 @@ type limited struct {
 	items           [roomItems]headers.Item
 	fields          [2]string
 	deciding        deciding
+	call            edge.Call
 }
 
 // deciding is [context.WithoutCancel] without an allocation.
@@ -111,7 +113,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l := &limited{Context: r.Context()}
-	reservation := m.decide(l, claims)
+	m.decide(l, claims)
 	m.writeFields(w.Header(), l)
 	if !l.decision.Allowed() {
 		setRetryAfter(w.Header(), l.decision)
@@ -120,10 +122,10 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	l.request = *r.WithContext(l)
 	defer l.show(r)
-	if reservation == nil {
-		m.next.ServeHTTP(w, &l.request)
+	if l.call.Settles() {
+		m.serveReserved(w, &l.request, &l.call)
 	} else {
-		m.serveReserved(w, &l.request, reservation)
+		m.next.ServeHTTP(w, &l.request)
 	}
 }
 
@@ -162,18 +164,11 @@ func (l *limited) show(r *http.Request) {
 	}
 }
 
-var errNoLimiter = errors.New("httplimit: a claim has no limiter")
-
-// decide calls the limiters and writes their decision to l. It returns a reservation if something
-// has to be settled after the handler.
+// decide calls the limiters and writes their decision to l.
 //
 // A client that closes its half of the connection, and still reads, ends the request's context
 // like one that disconnects. So only a deadline of the context ends the decision.
-func (m *middleware) decide(l *limited, claims []ratelimit.Claim) *ratelimit.Reservation {
-	d := &l.decision
-	if d.Err = checkClaims(claims); d.Err != nil {
-		return nil
-	}
+func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 	l.deciding = deciding{l.Context}
 	var ctx context.Context = &l.deciding
 	if deadline, ok := l.Deadline(); ok {
@@ -181,46 +176,30 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) *ratelimit.Res
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	settles := m.counts != nil
-	d.blocks, d.Items = m.blocks, l.items[:0]
+	d := &l.decision
+	if d.Err = checkUnits(claims); d.Err == nil {
+		d.Err = l.call.Decide(ctx, claims, edge.Options{Settle: m.counts != nil})
+	}
+	switch {
+	case errors.Is(d.Err, edge.ErrNoKey):
+		d.Err = errNoKey
+		return
+	case d.Err != nil:
+		d.ended = ctx.Err() != nil
+		return
+	}
+	d.blocks, d.reduced, d.Items = m.blocks, true, l.items[:0]
 	for i := range claims {
-		var room [roomItems]ratelimit.Limit
-		inFlight := claims[i].Limiter.InFlight()
-		for _, limit := range claims[i].Limiter.AppendLimits(room[:0]) {
+		for _, limit := range claims[i].Limiter.Limits() {
 			unit := m.units[limit.Name]
-			if unit == "" && inFlight {
+			if unit == "" && claims[i].Limiter.InFlight() {
 				unit = headers.ConcurrentRequests
 			}
-			d.Items = append(d.Items, headers.Item{Limit: limit, Unit: unit})
+			res := &l.call.Results[len(d.Items)]
+			d.reduced = d.reduced && (res.Allowed || res.Limit.Max < limit.Max)
+			d.Items = append(d.Items, headers.Item{Result: *res, Unit: unit})
 		}
-		settles = settles || inFlight
 	}
-	var (
-		room        [4]ratelimit.Result // keeps the results of up to four limits off the heap
-		results     = room[:0]
-		reservation *ratelimit.Reservation
-		err         error
-	)
-	switch {
-	case settles:
-		reservation, err = ratelimit.ReserveAll(ctx, claims...)
-		if err == nil {
-			results = reservation.ResultsEach()
-		}
-	case len(claims) == 1:
-		c := &claims[0]
-		results, err = c.Limiter.AllowEach(ctx, c.Key, c.N, results)
-	default:
-		results, err = ratelimit.AllowAllEach(ctx, results, claims...)
-	}
-	if err != nil {
-		*d = Decision{Err: err, ended: ctx.Err() != nil}
-		return nil
-	}
-	for i := range d.Items {
-		d.Items[i].Result = results[i]
-	}
-	return reservation
 }
 
 // writeFields writes the fields that describe the limits to the client.
@@ -256,7 +235,7 @@ func (m *middleware) told(items []headers.Item) []headers.Item {
 	}
 	var told []headers.Item
 	for _, it := range items {
-		if !m.blocks[it.Limit.Name] {
+		if !m.blocks[it.Result.Limit.Name] {
 			told = append(told, it)
 		}
 	}

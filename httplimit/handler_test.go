@@ -180,7 +180,7 @@ func TestHandlerUndecided(t *testing.T) {
 		t.Run(fmt.Sprint(tt.err, tt.policy), func(t *testing.T) {
 			for _, limits := range [][]ratelimit.Limit{{ratelimit.PerSecond("second", 1)},
 				{ratelimit.PerSecond("second", 1), ratelimit.PerDay("day", 1)}} {
-				h := httplimit.Handler(newLimiter(t, broken{tt.err}, limits...).With(tt.policy),
+				h := httplimit.Handler(newLimiter(t, broken{tt.err}, limits...).WithPolicy(tt.policy),
 					secretKey, passed)
 				res := serve(h, get())
 				if tt.status == http.StatusOK {
@@ -208,7 +208,7 @@ func TestHandlerContextCanceled(t *testing.T) {
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 		for _, during := range []bool{false, true} {
 			store := &canceling{Store: newStore(t, newClock())}
-			limiter := newLimiter(t, store, ratelimit.PerSecond("second", 2)).With(policy)
+			limiter := newLimiter(t, store, ratelimit.PerSecond("second", 2)).WithPolicy(policy)
 			h := httplimit.Handler(limiter, secretKey, passed)
 			for _, want := range []int{200, 200, 429, 429} {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -241,7 +241,7 @@ func (s *canceling) Take(ctx context.Context, d driver.Demand) (ratelimit.Result
 func TestHandlerDeadlinePassed(t *testing.T) {
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 		limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerSecond("second", 1))
-		h := httplimit.Handler(limiter.With(policy), secretKey, passed)
+		h := httplimit.Handler(limiter.WithPolicy(policy), secretKey, passed)
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
 		res := serve(h, get().WithContext(ctx))
@@ -259,7 +259,7 @@ func TestHandlerDeadlinePassed(t *testing.T) {
 func TestDeadlineWhileDeciding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := httplimit.Handler(newLimiter(t, hanging{}, ratelimit.PerSecond("second", 1)).
-			With(ratelimit.FailOpen), secretKey, passed)
+			WithPolicy(ratelimit.FailOpen), secretKey, passed)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		res := serve(h, get().WithContext(ctx))

@@ -148,7 +148,7 @@ func TestNewChained(t *testing.T) {
 		[]string{`"outer";q=9;w=3600`, `"inner";q=1;w=3600`}) {
 		t.Errorf("RateLimit-Policy %q", lines)
 	}
-	if len(got.Items) != 1 || got.Items[0].Limit.Name != "inner" {
+	if len(got.Items) != 1 || got.Items[0].Result.Limit.Name != "inner" {
 		t.Errorf("the decision is not that of the inner middleware: %+v", got)
 	}
 	checkProblem(t, serve(h, get()), 429)
@@ -321,7 +321,7 @@ func TestNewUndecidable(t *testing.T) {
 // TestNewOpen: if the policy admits a request, the fields have only the limits.
 func TestNewOpen(t *testing.T) {
 	limiter := newLimiter(t, broken{ratelimit.ErrUnavailable}, ratelimit.PerHour("hour", 4))
-	h := httplimit.New(claiming(one(limiter.With(ratelimit.FailOpen))))(passed)
+	h := httplimit.New(claiming(one(limiter.WithPolicy(ratelimit.FailOpen))))(passed)
 	res := serve(h, get())
 	if res.StatusCode != 200 || res.Header.Get("RateLimit") != "" {
 		t.Errorf("%d %v", res.StatusCode, res.Header)
@@ -343,7 +343,7 @@ func TestNewManyLimiters(t *testing.T) {
 		return []ratelimit.Claim{{N: 1, Key: fmt.Sprint("k", n), Limiter: limiter}}, nil
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, _ := httplimit.FromContext(r.Context())
-		want := fmt.Sprintf(`"hour";q=%d;w=3600`, d.Items[0].Limit.Max)
+		want := fmt.Sprintf(`"hour";q=%d;w=3600`, d.Items[0].Result.Limit.Max)
 		if got := w.Header().Get("RateLimit-Policy"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

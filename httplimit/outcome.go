@@ -7,22 +7,20 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/edge"
 )
 
 // statusClientLeft is the status of a handler that wrote nothing before the request's context
 // ended. It is nginx's; no RFC defines it.
 const statusClientLeft = 499
 
-// serveReserved calls next, and settles the reservation when next returns or panics.
-func (m *middleware) serveReserved(
-	w http.ResponseWriter, r *http.Request, reservation *ratelimit.Reservation,
-) {
+// serveReserved calls next, and settles the call when next returns or panics.
+func (m *middleware) serveReserved(w http.ResponseWriter, r *http.Request, call *edge.Call) {
 	keep, returned := true, false
 	var seen *recorder
 	defer func() {
 		// Deferred again, because counts may panic.
-		defer func() { settle(r.Context(), reservation, keep) }()
+		defer func() { call.Settle(r.Context(), keep) }()
 		if seen != nil {
 			keep = m.counts(seen.outcome(r.Context(), returned))
 		}
@@ -32,19 +30,6 @@ func (m *middleware) serveReserved(
 	}
 	m.next.ServeHTTP(w, r)
 	returned = true
-}
-
-// settle ignores the error: the observers of the limiters get it, and the answer is already
-// written.
-func settle(ctx context.Context, reservation *ratelimit.Reservation, keep bool) {
-	switch {
-	case reservation.Result().Source == ratelimit.SourceOpen:
-		// Nothing was recorded, so there is no need to call a store that was just unavailable.
-	case keep:
-		_ = reservation.Commit(ctx)
-	default:
-		_ = reservation.Cancel(ctx)
-	}
 }
 
 // recorder is a ResponseWriter that notes the status.

@@ -345,7 +345,7 @@ func TestHijack(t *testing.T) {
 func TestCountingWithoutStore(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		store := &countingStore{Store: broken{ratelimit.ErrUnavailable}}
-		limiter := newLimiter(t, store, ratelimit.PerHour("hour", 9)).With(ratelimit.FailOpen)
+		limiter := newLimiter(t, store, ratelimit.PerHour("hour", 9)).WithPolicy(ratelimit.FailOpen)
 		h := httplimit.New(claiming(one(limiter)),
 			httplimit.WithCounting(func(int) bool { return counted }))(passed)
 		if res := serve(h, get()); res.StatusCode != 200 {

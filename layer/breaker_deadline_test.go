@@ -108,7 +108,7 @@ func TestBreakerFrozenBehindShortDeadlines(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), short)
 		defer cancel()
 		begin := time.Now()
-		if res, err := limiter.With(ratelimit.FailOpen).Allow(ctx, "k"); err != nil ||
+		if res, err := limiter.WithPolicy(ratelimit.FailOpen).Allow(ctx, "k"); err != nil ||
 			res.Source != driver.SourceOpen {
 			t.Errorf("FailOpen: %+v, %v", res, err)
 		}

@@ -586,7 +586,7 @@ func TestBreakerUnderPolicies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := limiter.With(policy).Allow(t.Context(), "k")
+		res, err := limiter.WithPolicy(policy).Allow(t.Context(), "k")
 		if open := policy == ratelimit.FailOpen; (err == nil) != open || res.Allowed != open ||
 			!open && !errors.Is(err, layer.ErrBreakerOpen) {
 			t.Errorf("%v: %+v, %v", policy, res, err)

@@ -25,7 +25,7 @@ func TestDegradedFullUnderFailOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter = limiter.With(ratelimit.FailOpen)
+		limiter = limiter.WithPolicy(ratelimit.FailOpen)
 		long := strings.Repeat("k", 1000)
 		refuse := func(key string, n int64) {
 			t.Helper()

@@ -290,7 +290,7 @@ func TestDegradedLeavesUndecided(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		store.mode.Store(gone)
 		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
-			if res, err := l.With(policy).Allow(t.Context(),
+			if res, err := l.WithPolicy(policy).Allow(t.Context(),
 				"k"); res.Source != driver.SourceLocal || err != nil {
 				t.Errorf("%v: %+v, %v", policy, res, err)
 			}

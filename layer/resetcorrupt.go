@@ -81,7 +81,7 @@ func (s *ResetCorrupt) leave() { <-s.resetter }
 func (s *ResetCorrupt) resetCorrupt(ctx context.Context, ds []driver.Demand) bool {
 	for _, d := range ds {
 		_, err := s.store.Take(ctx,
-			driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpPeek, N: 1})
+			peekOf(d))
 		if errors.Is(err, driver.ErrCorruptState) && !s.reset(ctx, d) {
 			return false
 		}

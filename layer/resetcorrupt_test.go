@@ -174,7 +174,7 @@ func TestResetCorruptInVain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res, err := l.With(ratelimit.FailOpen).Allow(t.Context(), "k"); res.Allowed ||
+		if res, err := l.WithPolicy(ratelimit.FailOpen).Allow(t.Context(), "k"); res.Allowed ||
 			!errors.Is(err, driver.ErrCorruptState) {
 			t.Errorf("%+v, %v", res, err)
 		}

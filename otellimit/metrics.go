@@ -14,6 +14,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/shadow"
 )
 
 const scope = "github.com/truewindow/ratelimit/otellimit"
@@ -136,21 +137,21 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 }
 
 // ObserveShadow records a decision of a shadow, only in ratelimit.shadow.*. Pass it to
-// [ratelimit.Limiter.WithObserver] of the limiter that [ratelimit.Limiter.WithShadow] gets.
-func (m *Metrics) ObserveShadow(ctx context.Context, o ratelimit.Observation) {
+// [shadow.New].
+func (m *Metrics) ObserveShadow(ctx context.Context, o shadow.Observation) {
 	if int(o.Op) >= numOps {
 		return
 	}
 	live := failed
-	if o.Shadowed != nil {
+	if o.Live != nil {
 		live = refused
-		if o.Shadowed[ratelimit.Binding(o.Shadowed)].Allowed {
+		if o.Live[ratelimit.Binding(o.Live)].Allowed {
 			live = admitted
 		}
 	}
 	for i, limit := range o.Limits {
 		series := m.limits.of(limit)
-		m.shadows.Add(ctx, 1, series.shadow(o.Op, outcomeOf(&o, i), live).add...)
+		m.shadows.Add(ctx, 1, series.shadow(o.Op, outcomeOf(&o.Observation, i), live).add...)
 		m.dropped.Add(ctx, o.Dropped, series.only.add...)
 	}
 }

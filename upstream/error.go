@@ -56,9 +56,7 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Unwrap() error { return e.Err }
 
 // failure returns the error of a request that was refused, or whose decision failed with err.
-func (t *Transport) failure(
-	ctx context.Context, claims []ratelimit.Claim, results []ratelimit.Result, err error,
-) error {
+func failure(ctx context.Context, results []ratelimit.Result, err error) error {
 	asked := len(results) > 0
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	switch {
@@ -67,13 +65,8 @@ func (t *Transport) failure(
 	case !asked:
 		return &LimitError{Err: err}
 	}
-	var limits []ratelimit.Limit
-	for _, c := range claims {
-		limits = append(limits, c.Limiter.Limits()...)
-	}
-	limits = append(limits, t.limiter.Limits()...)
 	i := ratelimit.Binding(results)
-	e := &LimitError{Limit: limits[i].Name, CoolDown: i == len(limits)-1, Err: err}
+	e := &LimitError{Limit: results[i].Limit.Name, CoolDown: i == len(results)-1, Err: err}
 	if ctx.Err() == nil { // the result is current
 		e.RetryAt = time.Now().Add(results[i].RetryAfter)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/edge"
 )
 
 // Defaults of [Options].
@@ -150,7 +151,7 @@ func (o *Options) limiter(
 	if err != nil {
 		return nil, err
 	}
-	return l.With(o.Policy).WithObserver(o.Observe), nil
+	return l.WithPolicy(o.Policy).WithObserver(o.Observe), nil
 }
 
 // setDefaults replaces zeros by their defaults, and checks the options.
@@ -251,21 +252,12 @@ func (t *Transport) admit(r *http.Request) (key string, units int64, err error) 
 			return "", 0, fmt.Errorf("upstream: no claims for the request: %w", err)
 		}
 	}
-	var room [4]ratelimit.Result
-	results := room[:0]
-	claims = slices.Clip(claims) // it is the caller's
-	switch own := (ratelimit.Claim{Limiter: t.limiter, Key: key, N: units}); {
-	case len(claims) > 0 && t.options.NoWait:
-		results, err = ratelimit.AllowAllEach(r.Context(), results, append(claims, own)...)
-	case len(claims) > 0:
-		results, err = ratelimit.WaitAllEach(r.Context(), results, append(claims, own)...)
-	case t.options.NoWait:
-		results, err = t.limiter.AllowEach(r.Context(), key, units, results)
-	default:
-		results, err = t.limiter.WaitEach(r.Context(), key, units, results)
-	}
-	if err == nil && results[ratelimit.Binding(results)].Allowed {
+	claims = append(slices.Clip(claims), // it is the caller's
+		ratelimit.Claim{Limiter: t.limiter, Key: key, N: units})
+	var call edge.Call
+	err = call.Decide(r.Context(), claims, edge.Options{Wait: !t.options.NoWait})
+	if err == nil && call.Allowed() {
 		return key, units, nil
 	}
-	return "", 0, t.failure(r.Context(), claims, results, err)
+	return "", 0, failure(r.Context(), call.Results, err)
 }

@@ -8,34 +8,34 @@
 -- and each upvalue would cost more. So the parts of the step are files, not functions, and each
 -- part uses the variables that the parts before it set.
 
-local TAKE <const>, PEEK <const>, FORCE <const>, GIVEBACK <const>, RESET <const> = 0, 1, 2, 3, 4
+local TAKE, PEEK, FORCE, GIVEBACK, RESET = 0, 1, 2, 3, 4
 
 -- Sizes of the parts of a state in bytes, and distances from a part to the end: from the newest
 -- record before the trailer, from emptied in a ring, and from a field of the trailer.
-local RECORD <const>, TRAILER <const>, COPIES <const>, TAIL <const> = 12, 32, 48, 160
-local ENDING <const>, LARGE_ENDING <const>, RING_ENDING <const> = 44, 92, 108
-local LARGE_PLACE <const>, SUM <const>, LARGE_SUM <const> = 80, 25, 73
-local SPAN <const>, LARGE_SPAN <const> = 18, 66
+local RECORD, TRAILER, COPIES, TAIL = 12, 32, 48, 160
+local ENDING, LARGE_ENDING, RING_ENDING = 44, 92, 108
+local LARGE_PLACE, SUM, LARGE_SUM = 80, 25, 73
+local SPAN, LARGE_SPAN = 18, 66
 
 -- Records or slots of a form, at most.
-local SMALL <const>, NEW_LINE <const>, LINE <const> = 10, 320, 384
-local MAX_RECORDS <const>, MAX_SLOTS <const>, MAX_BLOCKS <const> = 33554432, 37748736, 589824
-local NO_RING <const> = 2 ^ 40 -- slots of the other forms
+local SMALL, NEW_LINE, LINE = 10, 320, 384
+local MAX_RECORDS, MAX_SLOTS, MAX_BLOCKS = 33554432, 37748736, 589824
+local NO_RING = 2 ^ 40 -- slots of the other forms
 
 -- A small state whose only record left the window long before the Unix epoch. It stands for no
 -- state.
-local NONE <const> = '            \0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0    '
-local NO_UNITS <const> = '\0\0\0\0\0\0' -- of an empty record
-local BLOCK <const>, BLOCK_BYTES <const>, INDEXED_BLOCK <const> = 64, 768, 780 -- records, bytes
+local NONE = '            \0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0    '
+local NO_UNITS = '\0\0\0\0\0\0' -- of an empty record
+local BLOCK, BLOCK_BYTES, INDEXED_BLOCK = 64, 768, 780 -- records, bytes
 
-local PLACE_COUNT <const> = 67108864 -- 2^26: place is count · 2^26 + head
-local LINE_HEAD <const> = 512 -- 2^9: head of a line is emptied · 2^9 + slot
-local SUM_USED <const>, RING <const>, EMPTIES <const> = 32, 8, 16 -- sum is used · 32 + flags
-local SPAN_EXPONENT <const> = 35184372088832 -- 2^45: span is exponent · 2^45 + window
-local MAX_EXPONENT <const>, MAX_WINDOW <const> = 45, 31622400000000
-local BASE_BIAS <const> = 2251799813685248 -- 2^51
-local EXPIRY_UNIT <const>, MAX_EXPIRY <const> = 65536, 4294967295 -- µs, units
-local MAX_SUM <const>, TOO_LARGE <const> = 281474976710655, 2 ^ 53
+local PLACE_COUNT = 67108864 -- 2^26: place is count · 2^26 + head
+local LINE_HEAD = 512 -- 2^9: head of a line is emptied · 2^9 + slot
+local SUM_USED, RING, EMPTIES = 32, 8, 16 -- sum is used · 32 + flags
+local SPAN_EXPONENT = 35184372088832 -- 2^45: span is exponent · 2^45 + window
+local MAX_EXPONENT, MAX_WINDOW = 45, 31622400000000
+local BASE_BIAS = 2251799813685248 -- 2^51
+local EXPIRY_UNIT, MAX_EXPIRY = 65536, 4294967295 -- µs, units
+local MAX_SUM, TOO_LARGE = 281474976710655, 2 ^ 53
 
 local function step(key, tail, now, op, n, at, args, pos)
   local struct = struct

@@ -29,9 +29,9 @@
 -- From here on pcall is that of redis and unpack that of struct; protect and values are Lua's.
 local protect, values, call, pcall = pcall, unpack, redis.call, redis.pcall
 local unpack, pack, sub = struct.unpack, struct.pack, string.sub
-local TAKE <const>, PEEK <const>, RESET <const> = 0, 1, 4
-local REFUSED <const>, CORRUPT <const>, WROTE <const> = 2 ^ 44, 2 ^ 45, 2 ^ 46
-local FAILED <const>, AFTER_WRITE <const> = 2 ^ 47, 'after a write: '
+local TAKE, PEEK, RESET = 0, 1, 4
+local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
+local FAILED, AFTER_WRITE = 2 ^ 47, 'after a write: '
 
 --STEPS--
 

@@ -1,9 +1,9 @@
 -- The frame of a call with one demand, as most are. many.lua documents the arguments and the
 -- reply; here an error is the reply to the call.
 
-local PEEK <const>, GIVEBACK <const>, RESET <const> = 1, 3, 4
-local REFUSED <const>, CORRUPT <const>, WROTE <const> = 2 ^ 44, 2 ^ 45, 2 ^ 46
-local AFTER_WRITE <const> = 'after a write: '
+local PEEK, GIVEBACK, RESET = 1, 3, 4
+local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
+local AFTER_WRITE = 'after a write: '
 
 --STEPS--
 

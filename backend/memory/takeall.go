@@ -8,6 +8,7 @@ import (
 	"unique"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // takeAll is a TakeAll under way. With the shards of all its keys locked, it
@@ -43,7 +44,7 @@ func (s *Store) TakeAll(
 	if s.closed.Load() {
 		return driver.ErrClosed
 	}
-	ds = shortened(ds)
+	ds = longkey.Demands(ds)
 	var few [8]target
 	targets := few[:0]
 	t := takeAll{store: s}

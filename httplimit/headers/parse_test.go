@@ -189,8 +189,8 @@ func TestParse(t *testing.T) {
 
 // TestWriteParse: Parse reads what Write writes in each format.
 func TestWriteParse(t *testing.T) {
-	item := headers.Item{Limit: ratelimit.PerMinute("minute", 60), Result: ratelimit.Result{
-		Limit: ratelimit.Limit{Max: 60}, Remaining: 3, RetryAfter: 10 * time.Second, ResetAfter: time.Minute}}
+	item := minute(ratelimit.Result{
+		Remaining: 3, RetryAfter: 10 * time.Second, ResetAfter: time.Minute})
 	for format, want := range map[headers.Format]headers.Quota{
 		headers.Draft11: {Name: "minute", Limit: 60, Window: time.Minute, Remaining: 3},
 		headers.Draft06: {Limit: 60, Remaining: 3},

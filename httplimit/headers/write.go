@@ -26,9 +26,8 @@ const (
 	ConcurrentRequests Unit = "concurrent-requests"
 )
 
-// An Item is a limit and its result for a request.
+// An Item is the result of a limit for a request.
 type Item struct {
-	Limit  ratelimit.Limit
 	Result ratelimit.Result
 	// Unit is what the limit counts. The fields of [ConcurrentRequests] have no w, t or Reset,
 	// because it is not known when calls in flight end.
@@ -73,13 +72,13 @@ func AppendPolicy(b []byte, items []Item) []byte {
 	begin := len(b)
 	for i := range items {
 		it := &items[i]
-		if !nameable(it.Limit.Name) {
+		if !nameable(it.Result.Limit.Name) {
 			continue
 		}
-		b = appendName(b, begin, it.Limit.Name)
-		b = appendInt(append(b, ";q="...), it.quota())
-		if it.Unit != ConcurrentRequests && it.Limit.Window > 0 {
-			b = appendInt(append(b, ";w="...), seconds(it.Limit.Window))
+		b = appendName(b, begin, it.Result.Limit.Name)
+		b = appendInt(append(b, ";q="...), it.Result.Limit.Max)
+		if it.Unit != ConcurrentRequests && it.Result.Limit.Window > 0 {
+			b = appendInt(append(b, ";w="...), seconds(it.Result.Limit.Window))
 		}
 		if it.Unit != "" && nameable(string(it.Unit)) {
 			b = appendString(append(b, ";qu="...), string(it.Unit))
@@ -96,25 +95,16 @@ func AppendRateLimit(b []byte, items []Item) []byte {
 	begin := len(b)
 	for i := range items {
 		it := &items[i]
-		if it.Result.Source == ratelimit.SourceOpen || !nameable(it.Limit.Name) {
+		if it.Result.Source == ratelimit.SourceOpen || !nameable(it.Result.Limit.Name) {
 			continue
 		}
-		b = appendName(b, begin, it.Limit.Name)
+		b = appendName(b, begin, it.Result.Limit.Name)
 		b = appendInt(append(b, ";r="...), it.Result.Remaining)
 		if t := seconds(it.wait()); t > 0 && it.Unit != ConcurrentRequests {
 			b = appendInt(append(b, ";t="...), t)
 		}
 	}
 	return b
-}
-
-// quota returns the number of units that decided the request: the limit or, if a degraded store
-// decided, its share.
-func (it *Item) quota() int64 {
-	if it.Result.Source == ratelimit.SourceLocal && it.Result.Limit.Max > 0 {
-		return it.Result.Limit.Max
-	}
-	return it.Limit.Max
 }
 
 // wait returns how long Remaining is valid.
@@ -128,7 +118,7 @@ func (it *Item) wait() time.Duration {
 // writeOne writes the fields of the limit that binds. It adds epoch to Reset.
 func writeOne(h http.Header, prefix string, items []Item, epoch time.Duration) {
 	it := &items[binding(items)]
-	h.Set(prefix+"Limit", string(appendInt(nil, it.quota())))
+	h.Set(prefix+"Limit", string(appendInt(nil, it.Result.Limit.Max)))
 	if it.Result.Source == ratelimit.SourceOpen {
 		h.Del(prefix + "Remaining")
 		h.Del(prefix + "Reset")

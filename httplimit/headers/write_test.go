@@ -13,17 +13,26 @@ import (
 )
 
 var (
-	admitted = ratelimit.Result{Allowed: true, Limit: ratelimit.Limit{Max: 60}, Remaining: 59,
+	admitted = ratelimit.Result{Allowed: true, Remaining: 59,
 		ResetAfter: 59*time.Second + 1}
-	refused = ratelimit.Result{Limit: ratelimit.Limit{Max: 60}, RetryAfter: 10*time.Second - 1,
+	refused = ratelimit.Result{RetryAfter: 10*time.Second - 1,
 		ResetAfter: time.Minute}
-	open  = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen, Limit: ratelimit.Limit{Max: 60}}
-	local = ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: ratelimit.Limit{Max: 15},
-		Remaining: 14, ResetAfter: time.Second}
+	open  = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen}
+	local = ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal,
+		Limit: ratelimit.Limit{Max: 15}, Remaining: 14, ResetAfter: time.Second}
 )
 
 func minute(res ratelimit.Result) headers.Item {
-	return headers.Item{Limit: ratelimit.PerMinute("minute", 60), Result: res}
+	return of(ratelimit.PerMinute("minute", 60), res)
+}
+
+// of returns res under a limit. Only a share of it has another Max.
+func of(limit ratelimit.Limit, res ratelimit.Result) headers.Item {
+	if res.Source == ratelimit.SourceLocal {
+		limit.Max = res.Limit.Max
+	}
+	res.Limit = limit
+	return headers.Item{Result: res}
 }
 
 func TestWriteDraft11(t *testing.T) {
@@ -56,24 +65,24 @@ func TestWriteDraft11(t *testing.T) {
 			`"minute";q=60;qu="concurrent-requests"`, `"minute";r=0`},
 		{"a unit that is not a String", []headers.Item{odd}, policy, `"minute";r=59;t=60`},
 		{"two", []headers.Item{
-			{Limit: ratelimit.PerSecond("burst", 10), Result: admitted}, minute(open),
-			{Limit: ratelimit.PerDay("day", 5000), Result: refused}},
+			of(ratelimit.PerSecond("burst", 10), admitted), minute(open),
+			of(ratelimit.PerDay("day", 5000), refused)},
 			`"burst";q=10;w=1, "minute";q=60;w=60, "day";q=5000;w=86400`,
 			`"burst";r=59;t=60, "day";r=0;t=10`},
-		{"a window of a millisecond", []headers.Item{{Limit: ratelimit.Limit{Name: "ms", Max: 1,
-			Window: time.Millisecond}, Result: admitted}}, `"ms";q=1;w=1`, `"ms";r=59;t=60`},
-		{"out of range", []headers.Item{{Limit: ratelimit.Limit{Name: "x", Max: math.MaxInt64,
-			Window: math.MinInt64}, Result: ratelimit.Result{Allowed: true,
-			Remaining: math.MinInt64, ResetAfter: math.MaxInt64}}},
+		{"a window of a millisecond", []headers.Item{of(ratelimit.Limit{Name: "ms", Max: 1,
+			Window: time.Millisecond}, admitted)}, `"ms";q=1;w=1`, `"ms";r=59;t=60`},
+		{"out of range", []headers.Item{of(ratelimit.Limit{Name: "x", Max: math.MaxInt64,
+			Window: math.MinInt64}, ratelimit.Result{Allowed: true,
+			Remaining: math.MinInt64, ResetAfter: math.MaxInt64})},
 			`"x";q=999999999999999`, `"x";r=0;t=9223372037`},
-		{"quotation", []headers.Item{{Limit: ratelimit.Limit{Name: `a"\ b`, Max: 1}, Result: open}},
+		{"quotation", []headers.Item{of(ratelimit.Limit{Name: `a"\ b`, Max: 1}, open)},
 			`"a\"\\ b";q=1`, ""},
 		{"names that are not Strings", []headers.Item{
-			{Limit: ratelimit.PerSecond("", 1), Result: admitted},
-			{Limit: ratelimit.PerSecond("é", 1), Result: admitted},
-			{Limit: ratelimit.PerSecond("a\r\nb", 1), Result: admitted},
+			of(ratelimit.PerSecond("", 1), admitted),
+			of(ratelimit.PerSecond("é", 1), admitted),
+			of(ratelimit.PerSecond("a\r\nb", 1), admitted),
 			minute(admitted)}, policy, `"minute";r=59;t=60`},
-		{"no name at all", []headers.Item{{Limit: ratelimit.PerSecond("", 1)}}, "", ""},
+		{"no name at all", []headers.Item{of(ratelimit.PerSecond("", 1), ratelimit.Result{})}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := http.Header{}
@@ -92,7 +101,7 @@ func TestWriteDraft11(t *testing.T) {
 func TestWriteTwice(t *testing.T) {
 	h := http.Header{}
 	headers.Write(h, headers.Draft11, minute(admitted))
-	headers.Write(h, headers.Draft11, headers.Item{Limit: ratelimit.PerDay("day", 9), Result: open})
+	headers.Write(h, headers.Draft11, of(ratelimit.PerDay("day", 9), open))
 	want := http.Header{"Ratelimit-Policy": {`"minute";q=60;w=60`, `"day";q=9;w=86400`},
 		"Ratelimit": {`"minute";r=59;t=60`}}
 	if fmt.Sprint(h) != fmt.Sprint(want) {
@@ -123,7 +132,7 @@ func TestWriteOlder(t *testing.T) {
 		// Synthetic time begins at a whole second. Half a second more shows the rounding.
 		time.Sleep(500 * time.Millisecond)
 		epoch := time.Now().Unix() // rounded down
-		day := headers.Item{Limit: ratelimit.PerDay("day", 5000), Result: admitted}
+		day := of(ratelimit.PerDay("day", 5000), admitted)
 		for _, tt := range []struct {
 			format        headers.Format
 			items         []headers.Item

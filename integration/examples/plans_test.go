@@ -47,7 +47,7 @@ func Example_plansFromYAML() {
 		if err != nil {
 			log.Fatalf("plan %s: %v", plan, err)
 		}
-		limiters[plan] = limiter.With(config.OnFailure)
+		limiters[plan] = limiter.WithPolicy(config.OnFailure)
 	}
 
 	ctx := context.Background()

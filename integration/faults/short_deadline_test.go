@@ -35,7 +35,7 @@ func TestShortDeadlines(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer local.Close()
-			open := twoAnHour(t, guarded).With(ratelimit.FailOpen)
+			open := twoAnHour(t, guarded).WithPolicy(ratelimit.FailOpen)
 
 			// The limit is used up, and the server is healthy.
 			key := servers.FreshKey(t)

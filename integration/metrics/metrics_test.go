@@ -24,6 +24,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/otellimit"
+	"github.com/truewindow/ratelimit/shadow"
 )
 
 // secret is a key that must not be in any metric.
@@ -266,7 +267,7 @@ func TestSourcesAndErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m, collect := newTest(t)
 			limiter := newLimiter(t, tt.store, ratelimit.PerMinute("a", 5)).
-				With(tt.policy).WithObserver(m.Observe)
+				WithPolicy(tt.policy).WithObserver(m.Observe)
 			_, err := limiter.Allow(tt.ctx, secret)
 			if (err != nil) != (tt.class != "") {
 				t.Fatal(err)
@@ -290,17 +291,20 @@ func TestSourcesAndErrors(t *testing.T) {
 func TestShadow(t *testing.T) {
 	m, collect := newTest(t)
 	var wg sync.WaitGroup
-	shadow := newLimiter(t, newStore(t), ratelimit.PerMinute("new", 1)).WithObserver(
-		func(ctx context.Context, o ratelimit.Observation) {
+	limiter := newLimiter(t, newStore(t), ratelimit.PerMinute("old", 2))
+	repeat, err := shadow.New(limiter, newLimiter(t, newStore(t), ratelimit.PerMinute("new", 1)),
+		func(ctx context.Context, o shadow.Observation) {
 			defer wg.Done()
 			o.Dropped = 2
 			m.ObserveShadow(ctx, o)
 		})
-	limiter, err := newLimiter(t, newStore(t), ratelimit.PerMinute("old", 2)).
-		WithObserver(m.Observe).WithShadow(shadow)
 	if err != nil {
 		t.Fatal(err)
 	}
+	limiter = limiter.WithObserver(func(ctx context.Context, o ratelimit.Observation) {
+		m.Observe(ctx, o)
+		repeat(ctx, o)
+	})
 	for range 3 {
 		wg.Add(1)
 		if _, err := limiter.Allow(t.Context(), secret); err != nil {
@@ -484,7 +488,7 @@ func everything(t *testing.T, m *otellimit.Metrics) {
 	o := ratelimit.Observation{N: 1, Limits: []ratelimit.Limit{ratelimit.PerMinute("a", 5)},
 		Results: []ratelimit.Result{{Allowed: true, Limit: driver.Limit{Max: 5}}}, Waited: 1}
 	m.Observe(t.Context(), o)
-	m.ObserveShadow(t.Context(), o)
+	m.ObserveShadow(t.Context(), shadow.Observation{Observation: o})
 	o.Err = ratelimit.ErrUnavailable
 	m.Observe(t.Context(), o)
 	for i, stats := range []any{memorystore.Stats{}, serverstore.Stats{}, layer.DegradedStats{},

@@ -127,7 +127,7 @@ func wantCorrupt(t *testing.T, what string, s driver.Store, key string) {
 		t.Fatal(err)
 	}
 	for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
-		res, err := l.With(policy).Allow(t.Context(), key)
+		res, err := l.WithPolicy(policy).Allow(t.Context(), key)
 		check(policy.String(), err)
 		if res != (driver.Result{}) {
 			t.Errorf("%s: %v: got %+v beside the error, want a zero Result", what, policy, res)

@@ -91,7 +91,7 @@ func TestWaitForRight(t *testing.T) {
 				}
 				waited := make(chan error, 1)
 				go func() {
-					_, err := limiter.With(ratelimit.FailWait).Wait(t.Context(),
+					_, err := limiter.WithPolicy(ratelimit.FailWait).Wait(t.Context(),
 						servers.FreshKey(t))
 					waited <- err
 				}()

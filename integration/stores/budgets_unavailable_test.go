@@ -40,7 +40,7 @@ func (s *budgetOutage) limiter(t *testing.T, policy ratelimit.Policy) *ratelimit
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l.With(policy)
+	return l.WithPolicy(policy)
 }
 
 // reserve reserves 40 units.

@@ -55,7 +55,7 @@ func TestFullServerUnderFailOpen(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				limiter = limiter.With(ratelimit.FailOpen)
+				limiter = limiter.WithPolicy(ratelimit.FailOpen)
 				key := servers.FreshKey(t)
 				var full atomic.Bool
 				var wg sync.WaitGroup

@@ -177,13 +177,13 @@ var (
 			key string) (ratelimit.Result, error) {
 			return l.Wait(ctx, key)
 		})}
-	allowEach = method{"AllowEach", driver.OpTake, 2, true,
+	allowAll = method{"AllowAll", driver.OpTake, 2, true,
 		func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error) {
-			return l.AllowEach(ctx, key, 2, nil)
+			return ratelimit.AllowAll(ctx, ratelimit.Claim{Limiter: l, Key: key, N: 2})
 		}}
-	peekEach = method{"PeekEach", driver.OpPeek, 2, true,
+	peekAll = method{"PeekAll", driver.OpPeek, 2, true,
 		func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error) {
-			return l.PeekEach(ctx, key, 2, nil)
+			return ratelimit.PeekAll(ctx, ratelimit.Claim{Limiter: l, Key: key, N: 2})
 		}}
 	reset = method{"Reset", driver.OpReset, 0, false,
 		func(ctx context.Context, l *ratelimit.Limiter, key string) ([]ratelimit.Result, error) {
@@ -434,7 +434,7 @@ func observePolicies(t *testing.T, s *observedServer) {
 	patiently := s.patient(t)
 	up := func(t *testing.T, p ratelimit.Policy) {
 		c := newCounter(newLimiter(t, patiently,
-			observedLog("requests", observedCallers*observedEach/4)).With(p))
+			observedLog("requests", observedCallers*observedEach/4)).WithPolicy(p))
 		key := servers.FreshKey(t)
 		c.ask(t.Context(), t, peek, key)
 		c.crowd(t, key, allow, allowN(2), peek)
@@ -457,7 +457,7 @@ func observePolicies(t *testing.T, s *observedServer) {
 		t.Run(fmt.Sprint(p, ", up"), func(t *testing.T) { up(t, p) })
 		for _, o := range outages {
 			t.Run(fmt.Sprintf("%v, %s", p, o.name), func(t *testing.T) {
-				c := newCounter(newLimiter(t, o.store(s), observedLog("requests", 10)).With(p))
+				c := newCounter(newLimiter(t, o.store(s), observedLog("requests", 10)).WithPolicy(p))
 				o.during(t, s, func() {
 					c.crowd(t, servers.FreshKey(t), allow, allowN(2), peek, reset)
 				})
@@ -500,7 +500,7 @@ func observeBreaker(t *testing.T, s *observedServer) {
 			_, err := guarded.Take(t.Context(), clients.Take(servers.FreshKey(t)))
 			return err == nil && guarded.Stats().State == layer.BreakerClosed
 		}, "the breaker did not close")
-		c := newCounter(l.With(p))
+		c := newCounter(l.WithPolicy(p))
 		c.crowd(t, servers.FreshKey(t), allow)
 		must := []callOutcome{{opTake, admittedCall, fromStore}, {opTake, refusedCall, fromStore}}
 		// On a busy machine calls may time out.
@@ -511,7 +511,7 @@ func observeBreaker(t *testing.T, s *observedServer) {
 			storeDecides(t, p)
 			refused := guarded.Stats().Refused
 			frozen.during(t, s, func() {
-				c := newCounter(l.With(p))
+				c := newCounter(l.WithPolicy(p))
 				servers.Within(t, func() bool {
 					c.crowd(t, servers.FreshKey(t), allow)
 					return guarded.Stats().Refused > refused
@@ -544,7 +544,7 @@ func observeDegraded(t *testing.T, s *observedServer) {
 					t.Fatal(err)
 				}
 				defer local.Close()
-				c := newCounter(newLimiter(t, local, observedLog("requests", most)).With(p))
+				c := newCounter(newLimiter(t, local, observedLog("requests", most)).WithPolicy(p))
 				o.during(t, s, func() {
 					c.crowd(t, servers.FreshKey(t), allow, peek, allowN(most), reset)
 				})
@@ -572,7 +572,7 @@ func observeCache(t *testing.T, s *observedServer) {
 			t.Run(p.String(), func(t *testing.T) {
 				store := lib.NewCache(t, clients.Dialing{Addrs: []string{s.Addr}},
 					clients.CacheOptions{Age: time.Hour})
-				c := newCounter(newLimiter(t, store, observedLog("requests", most)).With(p))
+				c := newCounter(newLimiter(t, store, observedLog("requests", most)).WithPolicy(p))
 				key := servers.FreshKey(t)
 				c.crowd(t, key, allow)
 				cached := c.got[callOutcome{opTake, refusedCall, fromCache}]
@@ -594,14 +594,14 @@ func observeSeveral(t *testing.T, s *observedServer) {
 	patiently := s.patient(t)
 	limits := []ratelimit.Algorithm{observedLog("user", observedCallers*observedEach/4),
 		observedLog("tenant", observedCallers*observedEach)}
-	methods := []method{allow, allowEach, peek, peekEach}
+	methods := []method{allow, allowAll, peek, peekAll}
 	for _, p := range bothPolicies {
 		t.Run(fmt.Sprint(p, ", up"), func(t *testing.T) {
-			c := newCounter(newLimiter(t, patiently, limits...).With(p))
+			c := newCounter(newLimiter(t, patiently, limits...).WithPolicy(p))
 			key := servers.FreshKey(t)
 			c.crowd(t, key, methods...)
 			c.crowd(t, key, reset)
-			if res, err := c.ask(t.Context(), t, peekEach, key); err != nil ||
+			if res, err := c.ask(t.Context(), t, peekAll, key); err != nil ||
 				res[0].Remaining != limits[0].Limit().Max ||
 				res[1].Remaining != limits[1].Limit().Max {
 				t.Errorf("got %+v, %v after the resets; want nothing recorded", res, err)
@@ -612,11 +612,11 @@ func observeSeveral(t *testing.T, s *observedServer) {
 			}, callOutcome{opPeek, refusedCall, fromStore})
 		})
 		t.Run(fmt.Sprint(p, ", down"), func(t *testing.T) {
-			c := newCounter(newLimiter(t, s.store, limits...).With(p))
+			c := newCounter(newLimiter(t, s.store, limits...).WithPolicy(p))
 			key := servers.FreshKey(t)
 			killed.during(t, s, func() {
 				c.crowd(t, key, methods...)
-				res, err := c.ask(t.Context(), t, allowEach, key)
+				res, err := c.ask(t.Context(), t, allowAll, key)
 				if p == ratelimit.FailClosed {
 					if len(res) != 0 || !errors.Is(err, ratelimit.ErrUnavailable) {
 						t.Errorf("got %+v, %v; want ErrUnavailable", res, err)
@@ -655,7 +655,7 @@ func observeDeadlines(t *testing.T, s *observedServer) {
 		return context.WithTimeout(t.Context(), time.Duration(i%10)*50*time.Microsecond)
 	}
 	for _, p := range bothPolicies {
-		l := newLimiter(t, s.store, observedLog("requests", 10)).With(p)
+		l := newLimiter(t, s.store, observedLog("requests", 10)).WithPolicy(p)
 		t.Run(fmt.Sprint(p, ", ended"), func(t *testing.T) {
 			ready(t, s.store)
 			c := newCounter(l)
@@ -701,7 +701,7 @@ func observeWaits(t *testing.T, s *observedServer) {
 		Max: 10, Window: 200 * time.Millisecond})
 	for _, p := range bothPolicies {
 		t.Run(p.String(), func(t *testing.T) {
-			c := newCounter(newLimiter(t, store, brief).With(p))
+			c := newCounter(newLimiter(t, store, brief).WithPolicy(p))
 			key := servers.FreshKey(t)
 			c.crowd(t, key, wait)
 			if least := 8 * brief.Limit().Window; c.waited < least {
@@ -711,7 +711,7 @@ func observeWaits(t *testing.T, s *observedServer) {
 			c.check(t, []callOutcome{{opTake, admittedCall, fromStore}})
 
 			// A wait that is given up returns the refusal beside the error.
-			c = newCounter(newLimiter(t, store, observedLog("requests", 1)).With(p))
+			c = newCounter(newLimiter(t, store, observedLog("requests", 1)).WithPolicy(p))
 			key = servers.FreshKey(t)
 			c.crowdWith(t, func(int) (context.Context, context.CancelFunc) {
 				return context.WithTimeout(t.Context(), clients.Patient)

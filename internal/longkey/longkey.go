@@ -4,6 +4,9 @@ package longkey
 import (
 	"crypto/sha512"
 	"encoding/hex"
+	"slices"
+
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Max is the length in bytes of the longest key that Shorten returns unchanged.
@@ -17,4 +20,16 @@ func Shorten(key string) string {
 	}
 	sum := sha512.Sum512([]byte(key))
 	return hex.EncodeToString(sum[:]) + "#"
+}
+
+// Demands returns ds with each key shortened. It does not change ds.
+func Demands(ds []driver.Demand) []driver.Demand {
+	if !slices.ContainsFunc(ds, func(d driver.Demand) bool { return len(d.Key) > Max }) {
+		return ds
+	}
+	ds = slices.Clone(ds)
+	for i := range ds {
+		ds[i].Key = Shorten(ds[i].Key)
+	}
+	return ds
 }

@@ -1,5 +1,5 @@
-// Package luaconst extends Lua 5.1 with the constants of Lua 5.4 and with included files. Neither
-// has a cost when a program runs.
+// Package luaconst puts the values of constants, and files, into the text of Lua programs, so that
+// neither costs anything when a program runs.
 package luaconst
 
 import (
@@ -33,18 +33,18 @@ func read(files fs.FS, name string) string {
 	})
 }
 
-// definition matches a line such as "local SIZE <const>, MOST <const> = 12, 2 ^ 40 -- comment".
+// definition matches a line such as "local SIZE, MOST = 12, 2 ^ 40 -- comment".
 var definition = regexp.MustCompile(
-	`(?m)^local ((?:[A-Z_]+ <const>(?:, )?)+) = ([^-\n]+?)(?: *--.*)?\n`)
+	`(?m)^local ([A-Z_]+(?:, [A-Z_]+)*) = ([^-\n]+?)(?: *--.*)?\n`)
 
-// Inline removes the definitions of constants from source and replaces their names by their values.
-// In Lua 5.1 a constant would be a variable, which costs time in each call that defines it and in
-// each function that uses it.
+// Inline removes the definitions of constants, which have names in capitals, and replaces the names
+// by their values. In Lua 5.1 a constant is a variable, which costs time in each call that defines
+// it and in each function that uses it.
 func Inline(source string) string {
 	for _, line := range definition.FindAllStringSubmatch(source, -1) {
 		source = strings.Replace(source, line[0], "", 1)
 		values := strings.Split(line[2], ", ")
-		for i, name := range strings.Split(strings.ReplaceAll(line[1], " <const>", ""), ", ") {
+		for i, name := range strings.Split(line[1], ", ") {
 			source = regexp.MustCompile(`\b`+name+`\b`).ReplaceAllString(source, "("+values[i]+")")
 		}
 	}

@@ -10,15 +10,15 @@ import (
 func TestInline(t *testing.T) {
 	for name, tt := range map[string]struct{ source, want string }{
 		"none": {"local x = 1\n", "local x = 1\n"},
-		"one":  {"local SIZE <const> = 12\nreturn n * SIZE\n", "return n * (12)\n"},
-		"several": {"local A <const>, A_B <const> = 12, 2 ^ 40\nreturn A + A_B\n",
+		"one":  {"local SIZE = 12\nreturn n * SIZE\n", "return n * (12)\n"},
+		"several": {"local A, A_B = 12, 2 ^ 40\nreturn A + A_B\n",
 			"return (12) + (2 ^ 40)\n"},
-		"comment":     {"local A <const> = 12 -- bytes\nreturn A\n", "return (12)\n"},
-		"whole words": {"local A <const> = 12\nreturn AA + A + B_A\n", "return AA + (12) + B_A\n"},
-		"two lines": {"local A <const> = 1\n\nlocal B <const> = 2\nreturn A + B\n",
+		"comment":     {"local A = 12 -- bytes\nreturn A\n", "return (12)\n"},
+		"whole words": {"local A = 12\nreturn AA + A + B_A\n", "return AA + (12) + B_A\n"},
+		"two lines": {"local A = 1\n\nlocal B = 2\nreturn A + B\n",
 			"\nreturn (1) + (2)\n"},
 		"not at the start": {
-			"do\n  local A <const> = 1\nend\n", "do\n  local A <const> = 1\nend\n",
+			"do\n  local A = 1\nend\n", "do\n  local A = 1\nend\n",
 		},
 	} {
 		if got := luaconst.Inline(tt.source); got != tt.want {
@@ -29,7 +29,7 @@ func TestInline(t *testing.T) {
 
 func TestSource(t *testing.T) {
 	files := fstest.MapFS{
-		"step/main.lua": {Data: []byte("-- Comment.\nlocal A <const> = 1\n" +
+		"step/main.lua": {Data: []byte("-- Comment.\nlocal A = 1\n" +
 			"if x then\n--include part.lua\nend\n")},
 		"step/part.lua": {Data: []byte("  -- A comment.\n  x = A -- another\n" +
 			"--include more.lua\n")},

@@ -16,13 +16,15 @@ type Group struct {
 	Results []driver.Result // one for each demand, or for each of the equal Takes
 	Err     error           // why the demands whose Result has no Limit were not decided
 	Panic   any             // what the algorithm panicked with, for the callers
+	Wrote   bool            // the server wrote a state although it recorded nothing
 
 	requests []*request
 }
 
 // set makes g the group of r.
 func (g *Group) set(r *request) {
-	g.Keys, g.Demands, g.Times, g.Err, g.Panic = r.keys, r.demands, 1, nil, nil
+	g.Keys, g.Demands, g.Times = r.keys, r.demands, 1
+	g.Err, g.Panic, g.Wrote = nil, nil, false
 	g.requests = append(g.requests[:0], r)
 }
 

@@ -21,11 +21,11 @@ package denycache
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/longkey"
@@ -78,7 +78,7 @@ func New(opts serverstore.OpenOptions) *Cache {
 }
 
 // CopyKey returns a key as the cache holds it: a copy, so that no larger string of the caller's is
-// held, or the hash of a long key. The demands of a [Group] have such keys. A nil Cache returns "".
+// held, or the hash of a long key. The demands of a [batch.Group] have such keys. A nil Cache returns "".
 func (c *Cache) CopyKey(key string) string {
 	if c == nil {
 		return ""
@@ -92,7 +92,7 @@ func (c *Cache) Lookup(ds []driver.Demand, out []driver.Result) bool {
 	if c == nil || c.closed.Load() || !onlyTakes(ds) {
 		return false
 	}
-	ds = shorten(ds)
+	ds = longkey.Demands(ds)
 	hash := c.index.hash(ds)
 	shard := c.index.byDemands(hash)
 	shard.mu.RLock()
@@ -123,24 +123,6 @@ func onlyTakes(ds []driver.Demand) bool {
 	return true
 }
 
-// shorten returns ds with keys as CopyKey returns them. It does not change ds.
-func shorten(ds []driver.Demand) []driver.Demand {
-	for i := range ds {
-		if len(ds[i].Key) > longkey.Max {
-			return shortenAll(ds)
-		}
-	}
-	return ds
-}
-
-func shortenAll(ds []driver.Demand) []driver.Demand {
-	ds = slices.Clone(ds)
-	for i := range ds {
-		ds[i].Key = longkey.Shorten(ds[i].Key)
-	}
-	return ds
-}
-
 // Invalidate removes what is cached of the state under a stored key. It is called when the server
 // reports that the state has changed.
 func (c *Cache) Invalidate(storedKey string) {
@@ -150,7 +132,7 @@ func (c *Cache) Invalidate(storedKey string) {
 
 // removeFreed removes the entries of each state whose units g may free. It adds n to the number of
 // demands in flight that may free units of that state.
-func (c *Cache) removeFreed(g *Group, n int) {
+func (c *Cache) removeFreed(g *batch.Group, n int) {
 	for i, d := range g.Demands {
 		if d.Op == driver.OpGiveBack || d.Op == driver.OpReset {
 			c.index.removeState(g.Keys[i], n)
@@ -158,7 +140,7 @@ func (c *Cache) removeFreed(g *Group, n int) {
 	}
 }
 
-func (c *Cache) removeStates(g *Group) {
+func (c *Cache) removeStates(g *batch.Group) {
 	for _, key := range g.Keys {
 		c.index.removeState(key, 0)
 	}

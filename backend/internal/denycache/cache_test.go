@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -38,21 +39,21 @@ func refusedFor(retry time.Duration) driver.Result {
 // A request is in flight from a Cache to a server that the test plays.
 type request struct {
 	cache  *Cache
-	groups []Group
+	groups []batch.Group
 	sent   Sent
 }
 
 // send sends demands, each a group of its own, whose stored keys are their keys with "stored:"
 // before.
 func send(c *Cache, ds ...driver.Demand) *request {
-	var groups []Group
+	var groups []batch.Group
 	for _, d := range ds {
 		groups = append(groups, groupOf(d))
 	}
 	return sendGroups(c, groups...)
 }
 
-func sendGroups(c *Cache, groups ...Group) *request {
+func sendGroups(c *Cache, groups ...batch.Group) *request {
 	for _, g := range groups {
 		for i := range g.Demands {
 			g.Demands[i].Key = c.CopyKey(g.Demands[i].Key)
@@ -62,8 +63,8 @@ func sendGroups(c *Cache, groups ...Group) *request {
 }
 
 // groupOf makes one group of ds.
-func groupOf(ds ...driver.Demand) Group {
-	g := Group{Demands: slices.Clone(ds), Results: make([]driver.Result, len(ds))}
+func groupOf(ds ...driver.Demand) batch.Group {
+	g := batch.Group{Demands: slices.Clone(ds), Results: make([]driver.Result, len(ds))}
 	for _, d := range ds {
 		g.Keys = append(g.Keys, "stored:"+d.Key+d.Algorithm.Limit().Name)
 	}

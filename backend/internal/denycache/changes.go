@@ -1,13 +1,17 @@
 package denycache
 
-import "time"
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit/backend/internal/batch"
+)
 
 // Sent is the time at which a request was sent.
 type Sent struct{ at time.Duration }
 
 // Send is called before a request with groups is sent. It removes the entries of states whose units
 // the request may free.
-func (c *Cache) Send(groups []Group) (sent Sent) {
+func (c *Cache) Send(groups []batch.Group) (sent Sent) {
 	if c == nil {
 		return sent
 	}
@@ -19,14 +23,14 @@ func (c *Cache) Send(groups []Group) (sent Sent) {
 
 // Receive is called when the reply is in groups. It removes the entries of states that the request
 // has changed. It returns the look that should follow the refusals, or nil.
-func (c *Cache) Receive(sent Sent, groups []Group) *Look {
+func (c *Cache) Receive(sent Sent, groups []batch.Group) *Look {
 	if c == nil {
 		return nil
 	}
 	for i := range groups {
 		g := &groups[i]
 		c.removeFreed(g, -1)
-		if g.changed() {
+		if changed(g) {
 			c.removeStates(g)
 		}
 	}
@@ -34,7 +38,7 @@ func (c *Cache) Receive(sent Sent, groups []Group) *Look {
 }
 
 // Lose is called when there is no reply. It removes all that the request may have changed.
-func (c *Cache) Lose(groups []Group) {
+func (c *Cache) Lose(groups []batch.Group) {
 	if c == nil {
 		return
 	}

@@ -3,20 +3,12 @@ package denycache
 import (
 	"time"
 
+	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// A Group is what the cache needs of demands that the server decides together.
-type Group struct {
-	Keys    []string        // stored keys of Demands
-	Demands []driver.Demand // with keys from CopyKey
-	Results []driver.Result // of the demands, or of equal Takes for which the one demand stands
-	Err     error
-	Wrote   bool // the server wrote a state although it recorded nothing
-}
-
 // changed reports whether the states of g may differ from what they were before it.
-func (g *Group) changed() bool {
+func changed(g *batch.Group) bool {
 	if g.Err != nil || g.Wrote {
 		return true
 	}
@@ -43,7 +35,7 @@ func (g *Group) changed() bool {
 }
 
 // retryAfter returns the earliest RetryAfter of the results that are refusals, and whether one is.
-func (g *Group) retryAfter() (earliest time.Duration, refused bool) {
+func retryAfter(g *batch.Group) (earliest time.Duration, refused bool) {
 	for i := range g.Results {
 		res := &g.Results[i]
 		if !res.Allowed && (!refused || res.RetryAfter < earliest) {

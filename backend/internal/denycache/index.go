@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -36,7 +37,7 @@ type member struct {
 }
 
 // newEntry returns an entry for a look at g.
-func newEntry(hash uint64, g *Group) *entry {
+func newEntry(hash uint64, g *batch.Group) *entry {
 	e := &entry{hash: hash, members: make([]member, len(g.Demands)), looking: true}
 	for i := range e.members {
 		e.members[i] = member{g.Demands[i].Key, g.Keys[i], g.Demands[i].Algorithm}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -12,7 +13,7 @@ const maxLooks = 8
 
 // A Look is a request that peeks at demands which were refused. Its refusals are cached.
 type Look struct {
-	Groups []Group // whose Results are to be set; the demands are peeks
+	Groups []batch.Group // whose Results are to be set; the demands are peeks
 
 	entries []*entry // of Groups
 	sent    instant  // or a little earlier
@@ -20,12 +21,12 @@ type Look struct {
 
 // newLook returns the look that should follow the refusals in groups, whose request took roundTrip,
 // or nil if none should be sent.
-func (c *Cache) newLook(groups []Group, roundTrip time.Duration) *Look {
+func (c *Cache) newLook(groups []batch.Group, roundTrip time.Duration) *Look {
 	var l *Look
 	for i := range groups {
 		g := &groups[i]
 		// The look takes as long again; after it, half of the time should be left.
-		wait, refused := g.retryAfter()
+		wait, refused := retryAfter(g)
 		if g.Err != nil || !refused || wait < 4*roundTrip || !onlyTakes(g.Demands) {
 			continue
 		}
@@ -48,13 +49,14 @@ func (c *Cache) newLook(groups []Group, roundTrip time.Duration) *Look {
 }
 
 // add adds peeks at the demands of g.
-func (l *Look) add(g *Group, e *entry) {
+func (l *Look) add(g *batch.Group, e *entry) {
 	peeks := slices.Clone(g.Demands)
 	for i := range peeks {
 		peeks[i].Op = driver.OpPeek
 	}
-	l.Groups = append(l.Groups, Group{
-		Keys: slices.Clone(g.Keys), Demands: peeks, Results: make([]driver.Result, len(peeks)),
+	l.Groups = append(l.Groups, batch.Group{
+		Keys: slices.Clone(g.Keys), Demands: peeks, Times: 1,
+		Results: make([]driver.Result, len(peeks)),
 	})
 	l.entries = append(l.entries, e)
 }
@@ -64,7 +66,7 @@ func (c *Cache) Fill(l *Look, answered bool) {
 	roundTrip := time.Since(c.clock.start) - l.sent.since
 	for i := range l.Groups {
 		g := &l.Groups[i]
-		if !answered || g.changed() {
+		if !answered || changed(g) {
 			c.removeStates(g)
 		}
 	}
@@ -82,7 +84,7 @@ func (c *Cache) Fill(l *Look, answered bool) {
 }
 
 // acquire returns the entry of g for a look in flight, or nil if g gets none.
-func (c *Cache) acquire(g *Group) *entry {
+func (c *Cache) acquire(g *batch.Group) *entry {
 	hash := c.index.hash(g.Demands)
 	shard := c.index.byDemands(hash)
 	shard.mu.Lock()

@@ -3,6 +3,7 @@ package denycache
 import (
 	"time"
 
+	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -40,8 +41,8 @@ type answer struct {
 
 // newRefusal returns the refusal of g, whose request was sent at sent, or nil if all of g was
 // admitted.
-func newRefusal(g *Group, sent instant) *refusal {
-	ends, refused := g.retryAfter()
+func newRefusal(g *batch.Group, sent instant) *refusal {
+	ends, refused := retryAfter(g)
 	if !refused {
 		return nil
 	}

@@ -18,8 +18,7 @@ type call struct {
 	command Command
 	gate    gate.Gate // of a call that is one of several in a batch
 
-	cached []denycache.Group // groups as the cache sees them; none without a cache
-	sent   denycache.Sent
+	sent denycache.Sent
 }
 
 // load makes c the call that decides groups at now. It leaves out groups whose algorithm fails, and
@@ -57,16 +56,9 @@ func (c *call) add(g *batch.Group) bool {
 func (c *call) prepare(gate *gate.Gate, cache *denycache.Cache) {
 	c.program = c.script.Program()
 	c.command = newCommand(gate, c.program, c.script.Keys(), c.script.Args())
-	if cache == nil {
-		return
+	if cache != nil {
+		c.sent = cache.Send(c.groups)
 	}
-	for i := range c.groups {
-		g := &c.groups[i]
-		c.cached = append(c.cached, denycache.Group{
-			Keys: g.Keys, Demands: g.Demands, Results: g.Results,
-		})
-	}
-	c.sent = cache.Send(c.cached)
 }
 
 // newProgram returns the program with this source.
@@ -82,7 +74,5 @@ func newCommand(g *gate.Gate, program lua.Program, keys, args []string) Command 
 // clear drops what c refers to and keeps its arrays.
 func (c *call) clear() {
 	c.groups, c.command = nil, Command{}
-	clear(c.cached)
-	c.cached = c.cached[:0]
 	c.script.Begin(0)
 }

@@ -123,7 +123,7 @@ func (e *executor) receive(ctx context.Context, c *call) {
 		e.moving.mark(c.groups[0].Keys[0])
 	}
 	if err != nil {
-		e.cache.Lose(c.cached)
+		e.cache.Lose(c.groups)
 		if slots, _ := e.refusesSlots(err); slots {
 			e.slotted.Store(true)
 		}
@@ -141,10 +141,10 @@ func (e *executor) receive(ctx context.Context, c *call) {
 		g := &c.groups[i]
 		g.Err = e.results(c, i)
 		if e.cache != nil {
-			c.cached[i].Err, c.cached[i].Wrote = g.Err, c.script.Wrote(c.command.Reply, i)
+			g.Wrote = c.script.Wrote(c.command.Reply, i)
 		}
 	}
-	if l := e.cache.Receive(c.sent, c.cached); l != nil {
+	if l := e.cache.Receive(c.sent, c.groups); l != nil {
 		e.startLook(l)
 	}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 
-	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/internal/denycache"
 )
 
@@ -28,8 +27,8 @@ func (e *executor) look(l *denycache.Look) {
 		now = e.now()
 	}
 	c.script.Begin(now)
-	for _, g := range l.Groups {
-		if !c.add(&batch.Group{Keys: g.Keys, Demands: g.Demands, Times: 1}) {
+	for i := range l.Groups {
+		if !c.add(&l.Groups[i]) {
 			return
 		}
 	}

@@ -92,15 +92,14 @@ func answerOf(path string) answerFunc {
 }
 
 func (a *api) take(w http.ResponseWriter, r *http.Request) {
-	a.decide(w, r, a.limiter.AllowEach, http.StatusTooManyRequests)
+	a.decide(w, r, ratelimit.AllowAll, http.StatusTooManyRequests)
 }
 
 func (a *api) peek(w http.ResponseWriter, r *http.Request) {
-	a.decide(w, r, a.limiter.PeekEach, http.StatusOK)
+	a.decide(w, r, ratelimit.PeekAll, http.StatusOK)
 }
 
-type decideFunc func(ctx context.Context, key string, n int64,
-	dst []ratelimit.Result) ([]ratelimit.Result, error)
+type decideFunc func(context.Context, ...ratelimit.Claim) ([]ratelimit.Result, error)
 
 func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, refused int) {
 	var key *string
@@ -121,7 +120,7 @@ func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, 
 		exceedsLimit.Write(w)
 		return
 	}
-	results, err := decide(r.Context(), *key, n, nil)
+	results, err := decide(r.Context(), ratelimit.Claim{Limiter: a.limiter, Key: *key, N: n})
 	if err != nil {
 		a.fail(w, r, err, ratelimit.Claim{Limiter: a.limiter})
 		return

@@ -83,7 +83,7 @@ func (b *budgets) add(
 	if err != nil {
 		return err
 	}
-	b.byName[name] = &budget{limiter.With(policy), a.Limit(), k, limiter}
+	b.byName[name] = &budget{limiter.WithPolicy(policy), a.Limit(), k, limiter}
 	b.limiters = append(b.limiters, b.byName[name].Limiter)
 	return nil
 }

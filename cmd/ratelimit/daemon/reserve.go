@@ -56,7 +56,7 @@ func (a *api) extend(w http.ResponseWriter, r *http.Request) {
 		alreadySettled.Write(w)
 		return
 	}
-	results, err := t.ExtendEach(r.Context(), n...)
+	results, err := t.Extend(r.Context(), n...)
 	var extended string
 	if err == nil {
 		extended, err = token(t, t.id, true)

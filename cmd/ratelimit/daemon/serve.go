@@ -157,7 +157,7 @@ func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error)
 	if err != nil {
 		return nil, err
 	}
-	return limiter.With(c.OnFailure.policy()), nil
+	return limiter.WithPolicy(c.OnFailure.policy()), nil
 }
 
 // named returns l with its window as its name if it has none. All limits of the daemon come from

@@ -259,7 +259,7 @@ func (w *worker) extend(c Client) error {
 	if err != nil {
 		return w.failed(err, n)
 	}
-	if !res.Allowed {
+	if !res[ratelimit.Binding(res)].Allowed {
 		return nil
 	}
 	for i := range n {

@@ -30,16 +30,15 @@ func anyDuration() *rapid.Generator[time.Duration] {
 func anyItem() *rapid.Generator[headers.Item] {
 	return rapid.Custom(func(t *rapid.T) headers.Item {
 		return headers.Item{
-			Limit: driver.Limit{
-				Name: rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]{1,64}`)).
-					Draw(t, "name"),
-				Max:    anyInt().Draw(t, "max"),
-				Window: anyDuration().Draw(t, "window"),
-			},
 			Result: driver.Result{
-				Allowed:    rapid.Bool().Draw(t, "allowed"),
-				Source:     driver.Source(rapid.Uint8Range(0, 3).Draw(t, "source")),
-				Limit:      driver.Limit{Max: anyInt().Draw(t, "limit")},
+				Allowed: rapid.Bool().Draw(t, "allowed"),
+				Source:  driver.Source(rapid.Uint8Range(0, 3).Draw(t, "source")),
+				Limit: driver.Limit{
+					Name: rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]{1,64}`)).
+						Draw(t, "name"),
+					Max:    anyInt().Draw(t, "max"),
+					Window: anyDuration().Draw(t, "window"),
+				},
 				Remaining:  anyInt().Draw(t, "remaining"),
 				RetryAfter: anyDuration().Draw(t, "retryAfter"),
 				ResetAfter: anyDuration().Draw(t, "resetAfter"),
@@ -75,21 +74,18 @@ func ceil(d time.Duration) int64 {
 
 func expect(items []headers.Item) (policy, limits []entry) {
 	for _, it := range items {
-		if !writable(it.Limit.Name) {
+		if !writable(it.Result.Limit.Name) {
 			continue
 		}
 		flight := it.Unit == headers.ConcurrentRequests
-		params := map[string]any{"q": clamp(it.Limit.Max)}
-		if it.Result.Source == driver.SourceLocal && it.Result.Limit.Max > 0 {
-			params["q"] = clamp(it.Result.Limit.Max)
-		}
-		if it.Limit.Window > 0 && !flight {
-			params["w"] = ceil(it.Limit.Window)
+		params := map[string]any{"q": clamp(it.Result.Limit.Max)}
+		if it.Result.Limit.Window > 0 && !flight {
+			params["w"] = ceil(it.Result.Limit.Window)
 		}
 		if writable(string(it.Unit)) {
 			params["qu"] = string(it.Unit)
 		}
-		policy = append(policy, entry{it.Limit.Name, params})
+		policy = append(policy, entry{it.Result.Limit.Name, params})
 		if it.Result.Source == driver.SourceOpen {
 			continue
 		}
@@ -101,7 +97,7 @@ func expect(items []headers.Item) (policy, limits []entry) {
 		if t > 0 && !flight {
 			params["t"] = ceil(t)
 		}
-		limits = append(limits, entry{it.Limit.Name, params})
+		limits = append(limits, entry{it.Result.Limit.Name, params})
 	}
 	return policy, limits
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/edge"
 )
 
 // side is the side of a connection that an edge is on.
@@ -22,14 +23,14 @@ const (
 
 // edge is what all interceptors share: it decides calls, and makes the errors of those that are not
 // passed on.
-type edge struct {
+type interceptor struct {
 	options
 	choose Choose
 	side   side
 }
 
-func newEdge(side side, choose Choose, opts []Option) *edge {
-	e := &edge{choose: choose, side: side}
+func newEdge(side side, choose Choose, opts []Option) *interceptor {
+	e := &interceptor{choose: choose, side: side}
 	e.domain = DefaultDomain
 	WithExempt(
 		"grpc.health.v1.Health",
@@ -51,7 +52,7 @@ func newEdge(side side, choose Choose, opts []Option) *edge {
 }
 
 // exempts reports whether a method is not limited.
-func (e *edge) exempts(method string) bool {
+func (e *interceptor) exempts(method string) bool {
 	method = strings.TrimPrefix(method, "/")
 	end := strings.LastIndexByte(method, '/')
 	return end >= 0 && e.exempt[method[:end]]
@@ -59,7 +60,7 @@ func (e *edge) exempts(method string) bool {
 
 // admit decides a call, or the opening of a stream. If it returns no error, the call is admitted.
 // Then the admission, which is nil for a call without claims, has to be settled when the call ends.
-func (e *edge) admit(ctx context.Context, method string, request any) (*admission, error) {
+func (e *interceptor) admit(ctx context.Context, method string, request any) (*admission, error) {
 	claims, err := e.claims(ctx, e.choose, method, request)
 	if err != nil || len(claims) == 0 {
 		return nil, err
@@ -68,45 +69,45 @@ func (e *edge) admit(ctx context.Context, method string, request any) (*admissio
 }
 
 // decide is admit for a call with claims.
-func (e *edge) decide(ctx context.Context, claims []ratelimit.Claim) (a *admission, err error) {
-	a = &admission{Context: ctx, decision: Decision{Claims: claims}}
-	if e.counts == nil && !hold(claims) {
-		err = e.take(ctx, a)
-	} else {
-		err = e.reserve(ctx, a)
-	}
-	if err != nil {
-		return nil, e.undecided(ctx, claims, err)
-	}
-	if !a.decision.allowed() {
-		return nil, e.refused(e.refusalOf(&a.decision))
-	}
-	return a, nil
+func (e *interceptor) decide(
+	ctx context.Context, claims []ratelimit.Claim,
+) (a *admission, err error) {
+	a = &admission{Context: ctx}
+	return a, e.ask(ctx, a, claims, e.counts != nil)
 }
 
-// admitMessage decides a message of a stream.
-func (e *edge) admitMessage(ctx context.Context, method string, message any) error {
-	claims, err := e.claims(ctx, e.messages, method, message)
-	switch {
-	case err != nil:
-		return err
-	case len(claims) == 0:
-		return nil
-	case hold(claims):
-		return e.misconfigured()
-	}
-	a := &admission{decision: Decision{Claims: claims}}
-	if err := e.take(ctx, a); err != nil {
+// ask decides claims and sets the decision of a. settle reports whether the units may be given back
+// when the call ends.
+func (e *interceptor) ask(
+	ctx context.Context, a *admission, claims []ratelimit.Claim, settle bool,
+) error {
+	err := a.call.Decide(ctx, claims, edge.Options{Wait: e.wait, Settle: settle})
+	if err != nil && (ctx.Err() != nil || a.call.Results == nil) {
 		return e.undecided(ctx, claims, err)
 	}
-	if !a.decision.allowed() {
+	a.decision = Decision{Claims: claims, Results: a.call.Results}
+	if !a.call.Allowed() {
 		return e.refused(e.refusalOf(&a.decision))
 	}
 	return nil
 }
 
+// admitMessage decides a message of a stream.
+func (e *interceptor) admitMessage(ctx context.Context, method string, message any) error {
+	claims, err := e.claims(ctx, e.messages, method, message)
+	if err != nil || len(claims) == 0 {
+		return err
+	}
+	for i := range claims {
+		if claims[i].Limiter.InFlight() { // nothing would release it
+			return e.misconfigured()
+		}
+	}
+	return e.ask(ctx, new(admission), claims, false)
+}
+
 // claims calls a Choose and checks the claims that it returns.
-func (e *edge) claims(
+func (e *interceptor) claims(
 	ctx context.Context, choose Choose, method string, request any,
 ) ([]ratelimit.Claim, error) {
 	claims, err := choose(ctx, method, request)
@@ -121,68 +122,11 @@ func (e *edge) claims(
 		return nil, e.unattributed(code)
 	}
 	for i := range claims {
-		switch {
-		case claims[i].Limiter == nil:
+		if claims[i].Limiter == nil {
 			return nil, e.misconfigured()
-		case claims[i].Key == "":
-			return nil, e.unattributed(codes.InvalidArgument)
 		}
 	}
 	return claims, nil
-}
-
-// take takes the units of claims that need no settlement.
-func (e *edge) take(ctx context.Context, a *admission) (err error) {
-	claims, d := a.decision.Claims, &a.decision
-	switch {
-	case len(claims) > 1 && e.wait:
-		return e.waitAll(ctx, d, func() (err error) {
-			d.Results, err = ratelimit.AllowAllEach(ctx, a.room[:0], claims...)
-			return err
-		})
-	case len(claims) > 1:
-		d.Results, err = ratelimit.AllowAllEach(ctx, a.room[:0], claims...)
-	case e.wait:
-		d.Results, err = waitOne(ctx, claims[0], a.room[:0])
-	default:
-		c := &claims[0]
-		d.Results, err = c.Limiter.AllowEach(ctx, c.Key, c.N, a.room[:0])
-	}
-	return err
-}
-
-// reserve takes the units of claims that are settled when the call ends.
-func (e *edge) reserve(ctx context.Context, a *admission) (err error) {
-	claims, d := a.decision.Claims, &a.decision
-	once := func() (err error) {
-		if a.reservation, err = ratelimit.ReserveAll(ctx, claims...); err != nil {
-			return err
-		}
-		d.Results = a.reservation.ResultsEach()
-		return nil
-	}
-	switch {
-	case e.wait && len(claims) == 1 && claims[0].N == 1 && claims[0].Limiter.InFlight():
-		if a.lease, err = claims[0].Limiter.Acquire(ctx, claims[0].Key); err != nil {
-			return err
-		}
-		d.Results = append(a.room[:0], a.lease.Result()) // only that of the limit that binds
-		return nil
-	case e.wait:
-		return e.waitAll(ctx, d, once)
-	}
-	return once()
-}
-
-// hold reports whether one of the claims is of calls in flight, so that it is held until the call
-// ends.
-func hold(claims []ratelimit.Claim) bool {
-	for i := range claims {
-		if claims[i].Limiter.InFlight() {
-			return true
-		}
-	}
-	return false
 }
 
 // maxInFlightDelay is the longest RetryInfo of a limit of calls in flight, because most calls end
@@ -190,7 +134,7 @@ func hold(claims []ratelimit.Claim) bool {
 const maxInFlightDelay = time.Second
 
 // refusalOf returns why d was refused.
-func (e *edge) refusalOf(d *Decision) (r refusal) {
+func (e *interceptor) refusalOf(d *Decision) (r refusal) {
 	r.reduced = true
 	for i := range d.Results {
 		res := &d.Results[i]
@@ -213,8 +157,10 @@ func (e *edge) refusalOf(d *Decision) (r refusal) {
 }
 
 // undecided returns the error of a call that was not decided because of err.
-func (e *edge) undecided(ctx context.Context, claims []ratelimit.Claim, err error) error {
+func (e *interceptor) undecided(ctx context.Context, claims []ratelimit.Claim, err error) error {
 	switch {
+	case errors.Is(err, edge.ErrNoKey):
+		return e.unattributed(codes.InvalidArgument)
 	case ctx.Err() != nil:
 		return e.ended(ctx)
 	case errors.Is(err, ratelimit.ErrUnavailable):
@@ -240,15 +186,15 @@ func (e *edge) undecided(ctx context.Context, claims []ratelimit.Claim, err erro
 }
 
 // ended returns the error of a call whose context has ended.
-func (e *edge) ended(ctx context.Context) error {
+func (e *interceptor) ended(ctx context.Context) error {
 	s := status.FromContextError(ctx.Err())
 	return e.fail(s.Code(), s.Message())
 }
 
-func (e *edge) unattributed(code codes.Code) error {
+func (e *interceptor) unattributed(code codes.Code) error {
 	return e.fail(code, "cannot determine whose limits apply to the call")
 }
 
-func (e *edge) misconfigured() error {
+func (e *interceptor) misconfigured() error {
 	return e.fail(codes.Internal, "the limits of the call are misconfigured")
 }

@@ -1,0 +1,95 @@
+// Package edge has what the middlewares of this module share, for others of other protocols: it
+// decides the claims of a call, waits for them if it should, and settles them when the call has
+// ended.
+package edge
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// ErrNoKey means that a claim has no key, so that the call cannot be attributed. It wraps
+// [ratelimit.ErrInvalid].
+var ErrNoKey = fmt.Errorf("%w demand: a claim has no key", ratelimit.ErrInvalid)
+
+// Options of a decision. The zero value decides at once, and needs no settlement unless a claim is
+// of calls in flight.
+type Options struct {
+	// Wait makes Decide wait as [ratelimit.WaitAll] does.
+	Wait bool
+	// Settle says that the units are kept or given back when the call has ended.
+	Settle bool
+}
+
+// A Call is the decision about the claims of one call. The zero Call is ready for [Call.Decide].
+type Call struct {
+	// Results has the result of each limit: first those of the first claim, in the order of its
+	// limiter's Limits. It is nil after an error, unless a wait gave up after a refusal.
+	Results []ratelimit.Result
+
+	reservation *ratelimit.Reservation // or nil
+	one         [1]ratelimit.Result    // of a single limit, which takes no allocation
+}
+
+// Decide decides claims, at least one, and sets Results. An error wraps [ErrNoKey], or is one of
+// [ratelimit.AllowAll] or, for a wait, of [ratelimit.WaitAll].
+func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Options) (err error) {
+	settles := opts.Settle
+	for i := range claims {
+		if claims[i].Limiter == nil {
+			return fmt.Errorf("%w demand: claim %d has no limiter", ratelimit.ErrInvalid, i+1)
+		}
+		if claims[i].Key == "" {
+			return ErrNoKey
+		}
+		settles = settles || claims[i].Limiter.InFlight()
+	}
+	switch {
+	case settles && opts.Wait:
+		c.reservation, err = ratelimit.AcquireAll(ctx, claims...)
+	case settles:
+		c.reservation, err = ratelimit.ReserveAll(ctx, claims...)
+	case len(claims) != 1 || len(claims[0].Limiter.Limits()) > 1:
+		if opts.Wait {
+			c.Results, err = ratelimit.WaitAll(ctx, claims...)
+		} else {
+			c.Results, err = ratelimit.AllowAll(ctx, claims...)
+		}
+		return err
+	case opts.Wait:
+		c.one[0], err = claims[0].Limiter.WaitN(ctx, claims[0].Key, claims[0].N)
+	default:
+		c.one[0], err = claims[0].Limiter.AllowN(ctx, claims[0].Key, claims[0].N)
+	}
+	switch {
+	case c.reservation != nil:
+		c.Results = c.reservation.Results()
+	case c.one[0] != (ratelimit.Result{}):
+		c.Results = c.one[:]
+	}
+	return err
+}
+
+// Allowed reports whether all limits admit the call.
+func (c *Call) Allowed() bool {
+	return len(c.Results) > 0 && c.Results[ratelimit.Binding(c.Results)].Allowed
+}
+
+// Settle ends a call that was admitted: it keeps the units, or gives them back. Calls in flight are
+// released in both cases. It ignores errors, which the observers of the limiters get, and does
+// nothing for a call that needs no settlement.
+func (c *Call) Settle(ctx context.Context, keep bool) {
+	switch {
+	case c.reservation == nil, c.reservation.Result().Source == ratelimit.SourceOpen:
+		// Nothing was recorded, or there is no need to call a store that was just unavailable.
+	case keep:
+		_ = c.reservation.Commit(ctx)
+	default:
+		_ = c.reservation.Cancel(ctx)
+	}
+}
+
+// Settles reports whether the call has to be settled when it has ended.
+func (c *Call) Settles() bool { return c.reservation != nil }

@@ -1,0 +1,237 @@
+package edge_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/edge"
+)
+
+// limiters are on one memory store.
+type limiters struct {
+	one   *ratelimit.Limiter // 2 a minute
+	two   *ratelimit.Limiter // 2 a second and 3 a minute
+	calls *ratelimit.Limiter // 1 in flight, for a minute
+}
+
+// withLimiters runs test in a bubble of synctest.
+func withLimiters(t *testing.T, name string, test func(*testing.T, limiters)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store, err := memorystore.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			var l limiters
+			var errs [3]error
+			l.one, errs[0] = ratelimit.New(store,
+				algorithm.SlidingLog(ratelimit.PerMinute("one", 2)))
+			l.two, errs[1] = ratelimit.New(store,
+				algorithm.SlidingLog(ratelimit.PerSecond("second", 2)),
+				algorithm.SlidingLog(ratelimit.PerMinute("minute", 3)))
+			l.calls, errs[2] = ratelimit.NewInFlight(store,
+				algorithm.SlidingLog(ratelimit.PerMinute("calls", 1)))
+			if err := errors.Join(errs[:]...); err != nil {
+				t.Fatal(err)
+			}
+			test(t, l)
+		})
+	})
+}
+
+// claims returns a claim of one unit for each limiter.
+func claims(limiters ...*ratelimit.Limiter) []ratelimit.Claim {
+	var claims []ratelimit.Claim
+	for _, l := range limiters {
+		claims = append(claims, ratelimit.Claim{Limiter: l, Key: "k", N: 1})
+	}
+	return claims
+}
+
+// TestDecide: the last of some calls has a result for each limit, also if a wait gave up.
+func TestDecide(t *testing.T) {
+	settle, wait := edge.Options{Settle: true}, edge.Options{Wait: true}
+	both := edge.Options{Settle: true, Wait: true}
+	one := func(l limiters) []ratelimit.Claim { return claims(l.one) }
+	two := func(l limiters) []ratelimit.Claim { return claims(l.two) }
+	calls := func(l limiters) []ratelimit.Claim { return claims(l.calls) }
+	all := func(l limiters) []ratelimit.Claim { return claims(l.one, l.two, l.calls) }
+	for _, tt := range []struct {
+		name    string
+		claims  func(limiters) []ratelimit.Claim
+		opts    edge.Options
+		calls   int
+		patient time.Duration
+		results int
+		allowed bool
+		settles bool
+		after   time.Duration
+		err     error
+	}{
+		{"one limit", one, edge.Options{}, 2, 0, 1, true, false, 0, nil},
+		{"one limit, refused", one, edge.Options{}, 3, 0, 1, false, false, 0, nil},
+		{"one limit, to be settled", one, settle, 2, 0, 1, true, true, 0, nil},
+		{"one limit, waited for", one, wait, 3, time.Hour, 1, true, false, time.Minute, nil},
+		{"one limit, to be settled, waited for", one, both, 3, time.Hour, 1, true, true,
+			time.Minute, nil},
+		{"one limit, in vain", one, wait, 3, time.Second, 1, false, false, 0,
+			context.DeadlineExceeded},
+		{"one limit, to be settled, in vain", one, both, 3, time.Second, 1, false, true, 0,
+			context.DeadlineExceeded},
+		{"two limits", two, edge.Options{}, 2, 0, 2, true, false, 0, nil},
+		{"two limits, refused", two, edge.Options{}, 3, 0, 2, false, false, 0, nil},
+		{"two limits, waited for", two, wait, 3, time.Hour, 2, true, false, time.Second, nil},
+		{"two limits, in vain", two, wait, 4, 3 * time.Second, 2, false, false, time.Second,
+			context.DeadlineExceeded},
+		{"in flight", calls, edge.Options{}, 1, 0, 1, true, true, 0, nil},
+		{"in flight, refused", calls, edge.Options{}, 2, 0, 1, false, true, 0, nil},
+		{"in flight, in vain", calls, wait, 2, time.Second, 1, false, true, time.Second,
+			context.DeadlineExceeded},
+		{"several claims", all, edge.Options{}, 1, 0, 4, true, true, 0, nil},
+		{"several claims, refused", all, edge.Options{}, 2, 0, 4, false, true, 0, nil},
+		{"no claim", func(limiters) []ratelimit.Claim { return nil },
+			edge.Options{}, 1, 0, 0, false, false, 0, ratelimit.ErrInvalid},
+		{"no key", func(l limiters) []ratelimit.Claim {
+			return append(claims(l.one), ratelimit.Claim{Limiter: l.two, N: 1})
+		}, edge.Options{}, 1, 0, 0, false, false, 0, edge.ErrNoKey},
+		{"no limiter", func(l limiters) []ratelimit.Claim { return claims(l.one, nil) },
+			edge.Options{}, 1, 0, 0, false, false, 0, ratelimit.ErrInvalid},
+		{"beyond the limit", func(l limiters) []ratelimit.Claim {
+			return []ratelimit.Claim{{Limiter: l.one, Key: "k", N: 3}}
+		}, wait, 1, 0, 0, false, false, 0, ratelimit.ErrExceedsLimit},
+	} {
+		withLimiters(t, tt.name, func(t *testing.T, l limiters) {
+			ctx := t.Context()
+			if tt.patient > 0 {
+				var cancel func()
+				ctx, cancel = context.WithTimeout(ctx, tt.patient)
+				defer cancel()
+			}
+			began := time.Now()
+			var call edge.Call
+			var err error
+			for range tt.calls {
+				call = edge.Call{}
+				err = call.Decide(ctx, tt.claims(l), tt.opts)
+			}
+			if !errors.Is(err, tt.err) || len(call.Results) != tt.results ||
+				call.Allowed() != tt.allowed {
+				t.Errorf("%+v, %v", call.Results, err)
+			}
+			if call.Settles() != tt.settles {
+				t.Errorf("Settles is %t", call.Settles())
+			}
+			if took := time.Since(began); took != tt.after {
+				t.Errorf("took %v, want %v", took, tt.after)
+			}
+		})
+	}
+}
+
+// TestSettle: units are kept or given back by the outcome of the call, and calls in flight are
+// released in both cases.
+func TestSettle(t *testing.T) {
+	settle := edge.Options{Settle: true}
+	for _, tt := range []struct {
+		name string
+		keep bool
+		left int64 // of one and of two
+	}{{"kept", true, 1}, {"given back", false, 2}} {
+		withLimiters(t, tt.name, func(t *testing.T, l limiters) {
+			var call edge.Call
+			ctx, cancel := context.WithCancel(t.Context())
+			if err := call.Decide(ctx, claims(l.one, l.two, l.calls), settle); err != nil {
+				t.Fatal(err)
+			}
+			wantLeft(t, l, 1, 1, 0)
+			cancel()
+			call.Settle(ctx, tt.keep)
+			wantLeft(t, l, tt.left, tt.left, 1)
+			call.Settle(ctx, !tt.keep) // does nothing
+			wantLeft(t, l, tt.left, tt.left, 1)
+		})
+	}
+	withLimiters(t, "not to be settled", func(t *testing.T, l limiters) {
+		for _, limiter := range []*ratelimit.Limiter{l.one, l.two} {
+			var call edge.Call
+			if err := call.Decide(t.Context(), claims(limiter), edge.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			call.Settle(t.Context(), false)
+		}
+		wantLeft(t, l, 1, 1, 1)
+	})
+	withLimiters(t, "refused", func(t *testing.T, l limiters) {
+		for range 2 {
+			var call edge.Call
+			if err := call.Decide(t.Context(), claims(l.calls, l.one), settle); err != nil {
+				t.Fatal(err)
+			}
+			if !call.Allowed() {
+				call.Settle(t.Context(), true)
+				call.Settle(t.Context(), false)
+			}
+		}
+		wantLeft(t, l, 1, 2, 0)
+	})
+}
+
+// wantLeft checks how many units are left under each limiter.
+func wantLeft(t *testing.T, l limiters, want ...int64) {
+	t.Helper()
+	for i, limiter := range []*ratelimit.Limiter{l.one, l.two, l.calls} {
+		if res, err := limiter.Peek(t.Context(), "k"); err != nil || res.Remaining != want[i] {
+			t.Errorf("%+v, %v; want %d left", res, err, want[i])
+		}
+	}
+}
+
+// awayStore counts its calls, and answers none.
+type awayStore struct{ calls int }
+
+func (s *awayStore) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
+	s.calls++
+	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+func (s *awayStore) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
+	s.calls++
+	return ratelimit.ErrUnavailable
+}
+
+// TestUnavailable: a call that the policy admits is not settled, and one that it does not admit has
+// no results.
+func TestUnavailable(t *testing.T) {
+	store := new(awayStore)
+	l, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("one", 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle := edge.Options{Settle: true}
+	var open, closed edge.Call
+	err = open.Decide(t.Context(), claims(l.WithPolicy(ratelimit.FailOpen)), settle)
+	if err != nil || !open.Allowed() || open.Results[0].Source != ratelimit.SourceOpen {
+		t.Errorf("%+v, %v", open.Results, err)
+	}
+	open.Settle(t.Context(), true)
+	open.Settle(t.Context(), false)
+	if store.calls != 1 {
+		t.Errorf("%d calls of the store, want that of the decision", store.calls)
+	}
+	for _, opts := range []edge.Options{{}, settle, {Wait: true}} {
+		err = closed.Decide(t.Context(), claims(l), opts)
+		if !errors.Is(err, ratelimit.ErrUnavailable) || closed.Results != nil ||
+			closed.Allowed() || closed.Settles() {
+			t.Errorf("%+v, %v", closed.Results, err)
+		}
+		closed.Settle(t.Context(), true)
+	}
+}

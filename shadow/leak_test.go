@@ -1,0 +1,9 @@
+package shadow
+
+import (
+	"testing"
+
+	"github.com/truewindow/ratelimit/internal/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
