@@ -3,7 +3,7 @@ package shadow
 import (
 	"testing"
 
-	"github.com/truewindow/ratelimit/internal/leak"
+	"github.com/truewindow/ratelimit/internal/testkit/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
