@@ -1,7 +1,7 @@
 // Package algorithm has the rate-limiting algorithms, each as a pure state machine in Go and, for
 // stores on servers, in Lua.
 //
-//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
 // [SlidingLog] is exact, and the one to choose unless its memory is too much. [TokenBucket] (or
 // [GCRA]), [FixedWindow] and [SlidingWindowCounter] keep 32 bytes for each key, and admit up to

@@ -22,7 +22,7 @@
 //     would blame it for a fault of the server. The details are an ErrorInfo with the reason
 //     [ReasonReduced] and the names of these limits, and a RetryInfo.
 //   - UNAVAILABLE when the store is unavailable and the policy of a limiter does not admit the call
-//     (see [ratelimit.Limiter.With]). The only detail is an ErrorInfo with the reason
+//     (see [ratelimit.Limiter.WithPolicy]). The only detail is an ErrorInfo with the reason
 //     [ReasonUndecided].
 //   - DEADLINE_EXCEEDED or CANCELED when the call's context has ended.
 //   - INVALID_ARGUMENT when the call cannot be attributed to a key: the Choose returned an error,

@@ -37,7 +37,7 @@
 //     is one that a degraded store has reduced ([ratelimit.SourceLocal]). The client may be within
 //     its real limits, so 429 would blame it for a fault of the server.
 //   - 503 with a Retry-After of one second and the same type when the store is unavailable and the
-//     policy of a limiter does not admit the request (see [ratelimit.Limiter.With]).
+//     policy of a limiter does not admit the request (see [ratelimit.Limiter.WithPolicy]).
 //   - 503 without a type or Retry-After when the deadline of the request's context has passed, or
 //     Choose returned the error of that context.
 //   - 422 when the request costs more than one of its limits admits in a whole window

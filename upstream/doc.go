@@ -12,10 +12,10 @@
 // # Deadlines
 //
 // A request that its limits do not admit before its deadline fails with a [LimitError], which names
-// the limit and the time to try again: at once if the first request in the queue costs no more than
-// this one and has to wait until this one's deadline or longer, otherwise at the deadline. The
-// deadline is that of the request's context, which [http.Client.Timeout] sets too. Without a
-// deadline a request waits as long as the limit requires. With [Options.NoWait] no request waits.
+// the limit and the time to try again: at once if it is the first in the queue, otherwise at the
+// deadline. The deadline is that of the request's context, which [http.Client.Timeout] sets too.
+// Without a deadline a request waits as long as the limit requires. With [Options.NoWait] no request
+// waits.
 //
 // # Margin
 //

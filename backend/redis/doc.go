@@ -4,7 +4,7 @@
 //	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	store, err := redisstore.New(client, nil)
 //	…
-//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
 // Package [serverstore] has the options, the statistics and the URLs of the store.
 //

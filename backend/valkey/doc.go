@@ -8,7 +8,7 @@
 //	…
 //	store, err := valkeystore.New(client, nil)
 //	…
-//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(driver.PerMinute("login", 60)))
+//	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("login", 60)))
 //
 // Package [serverstore] has the options, the statistics and the URLs of the store.
 //
