@@ -107,7 +107,8 @@ func (c *call) do(ctx context.Context, decide func(*call, context.Context) error
 	for _, p := range c.parts {
 		if p.limiter.observe != nil {
 			p.limiter.observe(ctx, Observation{
-				Key: p.key, Op: p.op, N: p.n, Limits: p.limiter.limits, Results: p.results, Err: err,
+				Key: p.key, Op: p.op, N: p.n,
+				Limits: p.limiter.limits, Results: p.results, Err: err,
 				RefusedByOther: err == nil && p.allowed() && !c.allowed(),
 				Elapsed:        elapsed, Waited: c.waited,
 			})

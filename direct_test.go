@@ -120,7 +120,7 @@ func TestAllowDirect(t *testing.T) {
 					t.Fatalf("%+v, %v; with a store around it %+v, %v", got, gotErr, want, wantErr)
 				}
 				if directCalls != 1 || takes != [2]int{0, 1} {
-					t.Fatalf("%d direct calls and Takes of %d, want 1 and [0 1]", directCalls, takes)
+					t.Fatalf("%d direct calls, Takes %d; want 1, [0 1]", directCalls, takes)
 				}
 				_, wrapped := a.(aroundLog)
 				own := got.Source == ratelimit.SourceLocal

@@ -1,12 +1,8 @@
 package ratelimit
 
-import (
-	"errors"
+import "github.com/truewindow/ratelimit/driver"
 
-	"github.com/truewindow/ratelimit/driver"
-)
-
-// What stores and algorithms have in common with limiters is in package driver.
+// Names of package driver that users of limiters need.
 type (
 	// A Limit is at most Max units in any Window.
 	Limit = driver.Limit
@@ -43,13 +39,10 @@ func PerDay(name string, units int64) Limit { return driver.PerDay(name, units) 
 // ParseLimit reads a limit such as "login=60/1m" or "100/s"; see [driver.ParseLimit].
 func ParseLimit(s string) (Limit, error) { return driver.ParseLimit(s) }
 
+// Errors that users of limiters handle; see the variables of package driver.
 var (
-	// ErrQueueFull means that too many calls wait for a key already; see [Limiter.WaitN]. The store
-	// was not called.
-	ErrQueueFull = errors.New("ratelimit: too many calls wait for the key")
-
-	ErrInvalid        = driver.ErrInvalid
-	ErrExceedsLimit   = driver.ErrExceedsLimit
-	ErrUnavailable    = driver.ErrUnavailable
-	ErrOutcomeUnknown = driver.ErrOutcomeUnknown
+	ErrInvalid        = driver.ErrInvalid        // an argument is wrong
+	ErrExceedsLimit   = driver.ErrExceedsLimit   // more units than the limit ever admits
+	ErrUnavailable    = driver.ErrUnavailable    // undecided
+	ErrOutcomeUnknown = driver.ErrOutcomeUnknown // undecided, but perhaps recorded
 )

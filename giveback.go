@@ -11,7 +11,7 @@ import (
 func (c *call) giveBack(ctx context.Context) error {
 	p := &c.parts[0]
 	if len(p.admission) != len(p.results) {
-		return fmt.Errorf("%w demand: got %d results of an admission, want one for each of %d limits",
+		return fmt.Errorf("%w demand: %d results of an admission, want one for each of %d limits",
 			ErrInvalid, len(p.admission), len(p.results))
 	}
 	recorded := false

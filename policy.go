@@ -2,8 +2,8 @@ package ratelimit
 
 import "fmt"
 
-// A Policy says what a [Limiter] does when the store is unavailable ([driver.IsOutage]). The zero Policy
-// is FailClosed. The text of a Policy is "closed", "open" or "wait".
+// A Policy says what a [Limiter] does when the store is unavailable ([driver.IsOutage]). The zero
+// Policy is FailClosed. The text of a Policy is "closed", "open" or "wait".
 type Policy uint8
 
 // The policies.
@@ -15,10 +15,10 @@ const (
 	// and peeks, but not to Reset and GiveBack, and not to a call whose context has ended, since
 	// callers could evade the limit by short deadlines.
 	FailOpen
-	// FailWait returns the error, except that the waits (Wait, WaitN, WaitEach and Acquire) retry
-	// until the store is available, or the context ends or would end during the next pause. Pauses
-	// grow from about 10 ms to a second. Two errors end a wait all the same: [ErrOutcomeUnknown],
-	// since the demand might count twice, and [driver.ErrClosed].
+	// FailWait returns the error, except that the waits (Wait, WaitAll, Acquire and their like)
+	// retry until the store is available, or the context ends or would end during the next pause.
+	// Pauses grow from about 10 ms to a second. Two errors end a wait all the same:
+	// [ErrOutcomeUnknown], since the demand might count twice, and [driver.ErrClosed].
 	FailWait
 
 	numPolicies

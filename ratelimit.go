@@ -15,45 +15,23 @@
 //	case !res.Allowed: // refused: try again after res.RetryAfter
 //	}
 //
-// # Terms
-//
-//   - A unit is what a limit counts. A request costs one unit unless the caller says otherwise.
-//   - A limit is at most Max units in any Window.
-//   - A key names what is limited, such as a user or a tenant. It is any non-empty string of bytes
-//     and never appears in an error.
-//   - A demand is one (key, algorithm, n) to be decided. It is admitted or refused; a refusal is a
-//     [Result], never an error.
-//   - A state, or history, is what a store keeps of the past admissions of a key. The key, the name
-//     of the limit and the name of the algorithm identify it.
-//   - A stamp is an instant on the store's clock, in microseconds since the Unix epoch.
-//   - A record is what a state keeps of the admissions with one stamp.
-//
-// # Clock
-//
-// All windows and waiting times are measured by the store's clock, which all users of one store
-// share: the server's clock for Redis and Valkey, the process's monotonic clock for memory. The
-// caller's clock does not matter.
+// A unit is what a limit counts, and a key is what is limited, such as a user: any non-empty string
+// of bytes. A refusal is a [Result], never an error. Windows and waiting times are measured by the
+// store's clock: the server's for Redis and Valkey, the monotonic clock of the process for memory.
 //
 // # Errors
 //
-// An error means that the demand is undecided. [ErrUnavailable] without [ErrOutcomeUnknown] means
-// that nothing was recorded. [ErrOutcomeUnknown], which wraps [ErrUnavailable], means that the
-// demand may have been recorded. After ErrOutcomeUnknown the module never repeats the call. After
-// other errors that wrap ErrUnavailable it does so in two cases only: in a wait, as [FailWait]
-// describes, and in layer.ResetCorrupt after [driver.ErrCorruptState]. The [Policy] of a limiter says
-// whether it admits a demand that the store leaves undecided.
+// An error means that the call is undecided. [ErrUnavailable] without [ErrOutcomeUnknown] means
+// that nothing was recorded; ErrOutcomeUnknown, that the call may have been recorded, and the
+// module never repeats it. The [Policy] of a limiter says what happens when its store is
+// unavailable.
 //
-// All other errors are returned before anything is recorded. They report a call that is wrong
-// whatever the state of the store ([ErrInvalid], [ErrInvalid], [ErrInvalid],
-// [ErrExceedsLimit], [ErrInvalid], [ErrInvalidToken]), an algorithm or a combination of
-// keys that the store does not support ([errors.ErrUnsupported]), a queue that is full
-// ([ErrQueueFull]), or a wait that gave up, which may return a refusal beside its error
-// ([Limiter.WaitN]).
+// All other errors are returned before anything is recorded: [ErrInvalid], [ErrExceedsLimit] and
+// [ErrInvalidToken] report a call that is wrong whatever the state of the store, [ErrQueueFull] too
+// many calls that wait, and [errors.ErrUnsupported] an algorithm or a combination of keys that the
+// store does not support.
 //
-// # Concurrency
-//
-// All types of this module are safe for concurrent use by multiple goroutines, unless they say
-// otherwise.
+// All types of this module are safe for concurrent use, unless they say otherwise.
 package ratelimit
 
 import (
@@ -65,28 +43,18 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// A Limiter decides demands under one limit, or under several together, on one store. Limiters are
-// immutable and cheap, and many may share a store. Create one with [New].
+// A Limiter decides what a key may spend under one limit, or under several together, on one store.
+// Limiters are immutable and cheap, and many may share a store. Create one with [New].
 //
-// A Limiter of several limits admits a demand only if all limits admit it, and then records it
-// under each; if one refuses, none records it. Its methods return the result of the limit that
-// binds, which [Binding] defines. AllowEach, PeekEach and WaitEach return the results of all
-// limits.
+// A Limiter of several limits admits a call only if all limits admit it, and then records it under
+// each; if one refuses, none records it. Its methods return the result of the limit that binds,
+// which [Binding] defines; [AllowAll] returns those of all.
 //
-// When the store is unavailable, the [Policy] decides; see [Limiter.With]. If a method returns an
-// error, its Result is zero, except as described at [Limiter.WaitN].
-//
-// The errors of its methods wrap one of these:
-//   - [ErrInvalid]: the key is empty, or n is negative or more than [driver.MaxUnits].
-//   - [ErrExceedsLimit]: n is more than [Limiter.Max], but not more than MaxUnits. Force and
-//     GiveBack accept a larger n.
-//   - [ErrUnavailable]: the demand is undecided. This includes a call whose context has ended.
-//   - [errors.ErrUnsupported]: the store cannot run the algorithm ([driver.ErrNoScript]), or cannot decide
-//     several limits together.
-//
-// Waits and reservations have further errors; see [Limiter.WaitN], [Reservation.Commit] and
-// [Limiter.TryAcquire]. A call that fails with [ErrOutcomeUnknown] may have been recorded. No other
-// call that fails was recorded.
+// Errors wrap [ErrInvalid] if the key is empty or n is negative or too large, [ErrExceedsLimit] if
+// n is more than [Limiter.Max], [ErrUnavailable] if the store left the call undecided or the
+// context has ended, or [errors.ErrUnsupported] if the store cannot run the algorithm or cannot
+// decide several limits together. Beside an error the Result is zero, except as [Limiter.WaitN]
+// says.
 type Limiter struct {
 	store      Store
 	direct     driver.Taker // of store, or nil
@@ -100,10 +68,8 @@ type Limiter struct {
 
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
 //
-// Every limit needs a name, which together with the key identifies its history. An error wraps
-// [ErrInvalid]; [ErrInvalid] if there is no store or no algorithm, or if an algorithm
-// is nil or not comparable with ==; or [ErrInvalid] if two limits have the same name and
-// algorithms of the same name.
+// Every limit needs a name, which together with the key and the name of the algorithm identifies
+// its history. An error wraps [ErrInvalid]: something is missing, out of range, or there twice.
 func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w options: no store", ErrInvalid)
@@ -154,7 +120,7 @@ func checkAlgorithm(a Algorithm) error {
 		return err
 	}
 	if l := a.Limit(); l.Name == "" {
-		return fmt.Errorf("%w limit: the limit %v has no name, and limits with the same name share a "+
+		return fmt.Errorf("%w limit: %v has no name, and limits with the same name share a "+
 			"history: name it, as in ratelimit.PerMinute(\"login\", 60)", ErrInvalid, l)
 	}
 	return nil
@@ -258,7 +224,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error
 
 // GiveBack gives n units of an admission back, so that others can take them. Pass the results of
 // the call that took the units: its Result if the limiter has one limit, or all results of
-// AllowEach if it has several. A limit gets back no more units than the record of the admission
+// [AllowAll] if it has several. A limit gets back no more units than the record of the admission
 // still holds, and none after the record has left the window. Calls of the same instant share a
 // record, so an n larger than what the call took may give back units of others. An algorithm that
 // keeps no records gives back only what still counts; its documentation says what that is.

@@ -50,8 +50,7 @@ type charge struct {
 // nothing, but is refused if no unit is free. A refusal is a Reservation that is not Allowed, not
 // an error.
 //
-// If n is more than [Limiter.Max], but not more than [driver.MaxUnits], the error wraps [ErrExceedsLimit].
-// To reserve what the limit has instead, reserve min(n, l.Max()). Errors are those of
+// If n may be more than [Limiter.Max], reserve min(n, l.Max()). Errors are those of
 // [Limiter.AllowN]; see [ReserveAll] for a context that ends.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
 	return ReserveAll(ctx, Claim{Limiter: l, Key: key, N: n})
@@ -131,9 +130,10 @@ func (r *Reservation) Claims() []Claim {
 
 // Extend reserves more units, n[i] for claim i, all of them or none. It returns a result for each
 // limit; they were reserved if all results are Allowed. A claim with n[i] = 0 takes no part: its
-// results are Allowed, and of their fields only Limit is set. If the extension is refused, the units
-// that were reserved before stay reserved. An error leaves the reservation as it was, except that
-// after [ErrOutcomeUnknown] the units of the extension may stay charged until they leave the window.
+// results are Allowed, and of their fields only Limit is set. If the extension is refused, the
+// units that were reserved before stay reserved. An error leaves the reservation as it was, except
+// that after [ErrOutcomeUnknown] the units of the extension may stay charged until they leave the
+// window.
 //
 // Errors are those of [AllowAll], and one that wraps [ErrInvalid] if there is not one n for each
 // claim, or if the reservation was refused or is settled. The policies apply as in AllowAll.

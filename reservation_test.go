@@ -333,6 +333,11 @@ func TestReserveOutlivesCaller(t *testing.T) {
 		_, err = acquire(ctx, "k")
 		wantErr(t, err, ratelimit.ErrUnavailable, context.Canceled)
 	}
+	again()
+	results, err := ratelimit.WaitAll(ctx, claim(calls, 1))
+	noErr(t, err)
+	noErr(t, calls.GiveBack(t.Context(), "k", 1, results...))
+	store.made()
 	var seen []error
 	observed := tokens.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 		seen = append(seen, o.Err)

@@ -221,8 +221,8 @@ func TestWaitBehindDeadline(t *testing.T) {
 	}
 }
 
-// TestWaitCopiesShareTheQueue: WithPolicy and WithObserver make limiters that wait in the same queue; New
-// makes one with queues of its own.
+// TestWaitCopiesShareTheQueue: WithPolicy and WithObserver make limiters that wait in the same
+// queue; New makes one with queues of its own.
 func TestWaitCopiesShareTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{}

@@ -3,9 +3,14 @@ package ratelimit
 import (
 	"container/list"
 	"context"
+	"errors"
 	"strings"
 	"sync"
 )
+
+// ErrQueueFull means that too many calls wait for a key already; see [Limiter.WaitN]. The store was
+// not called.
+var ErrQueueFull = errors.New("ratelimit: too many calls wait for the key")
 
 // maxWaiting is how many calls may wait for a key behind the first.
 const maxWaiting = 10_000 - 1

@@ -9,7 +9,7 @@ import (
 )
 
 // Block refuses a key while it is blocked, and counts nothing. It is not a rate limit: use it
-// beside the limits of a key, as another claim of one [ratelimit.AllowAll]. Create one with
+// beside the limits of a key, as another claim of one ratelimit.AllowAll. Create one with
 // [Blocking]. Values are immutable and comparable.
 //
 //	blocked, err := ratelimit.New(store, algorithm.Blocking("blocked", 24*time.Hour))
@@ -27,7 +27,7 @@ type Block struct{ limit driver.Limit }
 
 var _ driver.Algorithm = Block{}
 
-// Blocking returns the algorithm that blocks keys, for longest at most. [ratelimit.New] returns an
+// Blocking returns the algorithm that blocks keys, for longest at most. ratelimit.New returns an
 // error if the name is missing, or if longest is not between [driver.MinWindow] and
 // [driver.MaxWindow].
 func Blocking(name string, longest time.Duration) Block {

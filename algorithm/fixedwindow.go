@@ -25,12 +25,12 @@ type Fixed struct {
 
 var _ driver.Algorithm = Fixed{}
 
-// FixedWindow returns the algorithm that counts in fixed windows. [ratelimit.New] returns an error
+// FixedWindow returns the algorithm that counts in fixed windows. ratelimit.New returns an error
 // if the limit is out of range.
 func FixedWindow(limit driver.Limit) Fixed { return Fixed{limit: limit} }
 
 // WithOffset returns f with windows that begin offset later: with an offset of 5 hours, a day
-// begins at 05:00 UTC. [ratelimit.New] returns an error unless the offset is from 0 to less than
+// begins at 05:00 UTC. ratelimit.New returns an error unless the offset is from 0 to less than
 // Window. 0 is the default.
 //
 // Windows cannot follow a time zone with daylight saving time. The store's clock has no time zone,

@@ -28,7 +28,7 @@ type Bucket struct{ limit driver.Limit }
 var _ driver.Algorithm = Bucket{}
 
 // TokenBucket returns the algorithm of a bucket that holds Max units and fills in a Window.
-// [ratelimit.New] returns an error if the limit is out of range.
+// ratelimit.New returns an error if the limit is out of range.
 func TokenBucket(limit driver.Limit) Bucket { return Bucket{limit} }
 
 // GCRA returns TokenBucket(limit), under the name of its computation.

@@ -23,7 +23,7 @@ type Counter struct{ limit driver.Limit }
 var _ driver.Algorithm = Counter{}
 
 // SlidingWindowCounter returns the algorithm that counts in the current and the previous fixed
-// window. [ratelimit.New] returns an error if the limit is out of range.
+// window. ratelimit.New returns an error if the limit is out of range.
 func SlidingWindowCounter(limit driver.Limit) Counter { return Counter{limit} }
 
 // Name returns "counter1", the name of the encoding.

@@ -39,7 +39,7 @@ var _ driver.Algorithm = Log{}
 // maxWindow is the longest window in microseconds.
 const maxWindow = int64(driver.MaxWindow / time.Microsecond)
 
-// SlidingLog returns the exact sliding-window log of a limit. [ratelimit.New] returns an error if
+// SlidingLog returns the exact sliding-window log of a limit. ratelimit.New returns an error if
 // the limit is out of range.
 func SlidingLog(limit driver.Limit) Log {
 	name := unique.Make(limit.Name)
@@ -57,7 +57,7 @@ func (l Log) params() (p params) {
 // WithResolution returns l with stamps rounded up to multiples of d, a whole number of microseconds
 // from 1µs to the Window. 0 means 1µs, which is exact. A log then holds at most ⌈Window/d⌉ + 1 live
 // records, whatever the limit. It never admits more than the limit, and a unit leaves the window
-// late by less than d. [ratelimit.New] returns an error if d is out of range.
+// late by less than d. ratelimit.New returns an error if d is out of range.
 func (l Log) WithResolution(d time.Duration) Log {
 	if d == 0 {
 		d = time.Microsecond

@@ -22,7 +22,7 @@ func same(got, want driver.Result) bool {
 	if want.Allowed {
 		waits = got.RetryAfter == 0
 	}
-	return waits && got.Allowed == want.Allowed && got.Limit.Max == want.Limit.Max && got.At <= want.At &&
+	return waits && got.Allowed == want.Allowed && got.Limit == want.Limit && got.At <= want.At &&
 		got.ResetAfter <= want.ResetAfter && 0 <= got.Remaining && got.Remaining <= want.Remaining
 }
 

@@ -58,7 +58,8 @@ func checkAnyOrder(e *env, ds []driver.Demand) {
 // checkOut passes an out that is not zero, and slices that have more demands and results beyond
 // their ends.
 func checkOut(e *env) {
-	mark := driver.Result{Allowed: true, Source: driver.SourceOpen, Limit: driver.Limit{Max: -1}, Remaining: -1,
+	mark := driver.Result{Allowed: true, Source: driver.SourceOpen, Limit: driver.Limit{Max: -1},
+		Remaining:  -1,
 		RetryAfter: -1, ResetAfter: -1, At: -1}
 	for _, refused := range []bool{false, true} {
 		ds := e.limits(5)

@@ -89,7 +89,8 @@ func checkLargeNumbers(e *env) {
 		used := int64(0)
 		for _, n := range []int64{1, most / 2, 1, most/2 - 5, 1, 1} {
 			used += n
-			if res := e.admit(take(key, a, n)); res.Remaining != most-used || res.Limit.Max != most {
+			res := e.admit(take(key, a, n))
+			if res.Remaining != most-used || res.Limit.Max != most {
 				e.fatalf("with %d of %d units taken, Remaining and Limit are %d and %d",
 					used, most, res.Remaining, res.Limit.Max)
 			}

@@ -58,7 +58,8 @@ func TestEverySentenceIsACase(t *testing.T) {
 // contract returns the doc comments that bind a store.
 func contract(t *testing.T) (docs []string) {
 	for _, name := range []string{"store.go", "demand.go", "result.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), "../driver/"+name, nil, parser.ParseComments)
+		name = "../driver/" + name
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// CheckTake returns nil if a store may decide d. Otherwise the error wraps [ErrInvalid],
-// [ErrInvalid] or [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's
-// error. Of the limit it checks only whether Max and Window are in range. Stores call it at the
+// CheckTake returns nil if a store may decide d. Otherwise the error wraps [ErrInvalid] or
+// [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's error. Of the limit it checks only whether Max and Window are in range. Stores call it at the
 // beginning of Take.
 func CheckTake(ctx context.Context, d Demand) error {
 	// This is the body of ended, which the compiler would not inline.
@@ -17,8 +16,8 @@ func CheckTake(ctx context.Context, d Demand) error {
 	return d.check()
 }
 
-// CheckTakeAll is [CheckTake] for all of ds, for TakeAll. It also returns [ErrInvalid] if
-// two demands are on one state, and [ErrInvalid] if ds is empty or out has another length.
+// CheckTakeAll is [CheckTake] for all of ds, for TakeAll. It also returns [ErrInvalid] if two
+// demands are on one state, if ds is empty, or if out has another length.
 func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
 	if err := ended(ctx); err != nil {
 		return err

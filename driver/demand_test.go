@@ -166,10 +166,12 @@ func TestCheckTakeAll(t *testing.T) {
 		{"17", many(17), nil},
 		{"17 with duplicate", many(16, take("15", log)), driver.ErrInvalid},
 		{"1000", many(1000), nil},
-		{"1000 with another limit", many(999, take("7", algorithm.SlidingLog(driver.PerDay("day", 10)))),
+		{"1000 with another limit",
+			many(999, take("7", algorithm.SlidingLog(driver.PerDay("day", 10)))),
 			nil},
 		{"1000 with another algorithm", many(999, take("7", otherLog{log})), nil},
-		{"1000 with duplicate", many(999, take("7", algorithm.SlidingLog(driver.PerSecond("second", 99)))),
+		{"1000 with duplicate",
+			many(999, take("7", algorithm.SlidingLog(driver.PerSecond("second", 99)))),
 			driver.ErrInvalid},
 	}
 	for _, tt := range tests {

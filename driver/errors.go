@@ -7,9 +7,8 @@ import (
 
 // Errors that are returned before any I/O: nothing was recorded. Test for them with [errors.Is].
 var (
-	// ErrInvalid means that an argument is wrong whatever the state of the store: a limit or another
-	// parameter of an algorithm that is out of range, an option of a constructor, a demand without a
-	// key or with a number of units out of range, or two demands on one state.
+	// ErrInvalid means that an argument is wrong, whatever the state of the store: a parameter that
+	// is out of range, a demand without a key, or two demands on one state.
 	ErrInvalid = errors.New("ratelimit: invalid")
 
 	// ErrExceedsLimit means that a demand is for more units than the limit admits in one Window. It
@@ -24,8 +23,8 @@ var (
 // Errors of a store. All of them wrap ErrUnavailable: the demand is undecided.
 var (
 	// ErrUnavailable means that the demand is undecided and, unless the error is also
-	// [ErrOutcomeUnknown], that nothing was recorded. The limiter's [Policy] decides if the error
-	// is an outage; see [IsOutage].
+	// [ErrOutcomeUnknown], that nothing was recorded. If it is an outage, the
+	// policy of the limiter decides; see [IsOutage].
 	ErrUnavailable = errors.New("ratelimit: store unavailable")
 
 	// ErrOutcomeUnknown means that the demand may have been sent and that its outcome is not known:
@@ -41,7 +40,7 @@ var (
 	ErrClosed = fmt.Errorf("%w: store is closed", ErrUnavailable)
 
 	// ErrCorruptState means that the stored state is not one that the algorithm wrote. Nothing was
-	// recorded. [Limiter.Reset] removes the state. It wraps [ErrUnavailable].
+	// recorded. An OpReset removes the state. It wraps [ErrUnavailable].
 	ErrCorruptState = fmt.Errorf("%w: stored state is corrupt", ErrUnavailable)
 )
 

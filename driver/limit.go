@@ -22,7 +22,7 @@ const (
 // JSON or YAML and the value of a flag ([flag.TextVar]).
 type Limit struct {
 	// Name identifies the limit among those of one key, and is part of the stored key: limits with
-	// the same name share one history, whatever Max and Window. [New] requires it. It has at most
+	// the same name share one history, whatever Max and Window. Limiters require it. It has at most
 	// 64 bytes of printable ASCII without space, quotation mark and backslash.
 	Name string
 	// Max is the number of units admitted in any Window, from 1 to [MaxUnits]. There is no default.
@@ -45,7 +45,7 @@ func PerHour(name string, units int64) Limit { return Limit{name, units, time.Ho
 func PerDay(name string, units int64) Limit { return Limit{name, units, 24 * time.Hour} }
 
 // Validate returns an error that wraps [ErrInvalid] if a field is out of range. A limit
-// without a name is valid, but [New] does not accept it.
+// without a name is valid, but limiters do not accept it.
 func (l Limit) Validate() error {
 	switch {
 	case l.Max < 1 || l.Max > MaxUnits:
@@ -61,8 +61,8 @@ func (l Limit) Validate() error {
 	}
 	for i := range len(l.Name) {
 		if c := l.Name[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			return fmt.Errorf("%w limit: Name %q has a byte that is not allowed: use printable ASCII "+
-				"without space, quotation mark and backslash", ErrInvalid, l.Name)
+			return fmt.Errorf("%w limit: Name %q has a byte that is not allowed: use printable "+
+				"ASCII without space, quotation mark and backslash", ErrInvalid, l.Name)
 		}
 	}
 	return nil

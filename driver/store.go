@@ -3,8 +3,8 @@ package driver
 import "context"
 
 // A Store keeps algorithm state by key and runs steps on it atomically. It is the contract for
-// authors of stores; to limit something, use a [Limiter]. Package conformance tests every rule
-// below, and docs/writing-a-store.md shows how to write a store.
+// authors of stores. Package conformance tests every rule below, and docs/writing-a-store.md shows
+// how to write a store.
 //
 // Identity
 //

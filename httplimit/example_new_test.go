@@ -237,7 +237,8 @@ func ExampleFromContext() {
 	handler := httplimit.Handler(limiter, httplimit.Header("User"),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if d, ok := httplimit.FromContext(r.Context()); ok {
-				fmt.Fprintf(w, "%d of %d left", d.Items[0].Result.Remaining, d.Items[0].Result.Limit.Max)
+				res := d.Items[0].Result
+				fmt.Fprintf(w, "%d of %d left", res.Remaining, res.Limit.Max)
 			}
 		}))
 	fmt.Println(request(handler, "GET", "/", "ann").Body)

@@ -180,7 +180,8 @@ func TestHandlerUndecided(t *testing.T) {
 		t.Run(fmt.Sprint(tt.err, tt.policy), func(t *testing.T) {
 			for _, limits := range [][]ratelimit.Limit{{ratelimit.PerSecond("second", 1)},
 				{ratelimit.PerSecond("second", 1), ratelimit.PerDay("day", 1)}} {
-				h := httplimit.Handler(newLimiter(t, broken{tt.err}, limits...).WithPolicy(tt.policy),
+				limiter := newLimiter(t, broken{tt.err}, limits...).WithPolicy(tt.policy)
+				h := httplimit.Handler(limiter,
 					secretKey, passed)
 				res := serve(h, get())
 				if tt.status == http.StatusOK {

@@ -22,7 +22,7 @@ type DegradedOptions struct {
 	// undecided while the store is unavailable.
 	//
 	// Keys are held as copies, and those of more than 128 bytes as hashes. Keys with units that are
-	// not recorded in the store yet are held whole as well, in MaxKeys × 128 bytes for all of them.
+	// not recorded in the store yet are held whole too, in MaxKeys × 128 bytes for all of them.
 	// When that is used up, demands on further keys stay undecided while the store is unavailable.
 	MaxKeys int
 

@@ -45,9 +45,9 @@ func (*PanicError) Error() string { return "ratelimit: the shadow has panicked" 
 //	live = live.WithObserver(observer)
 //
 // Callers of live do not wait for trial, and their results do not depend on it. report gets each
-// decision of trial, and must be safe for concurrent use; a panic in it is dropped. Claims that were
-// refused only because of another claim, settlements, Force and GiveBack are not repeated: the trial
-// of a budget counts estimates, and that of calls in flight counts each until it has left the
+// decision of trial, and must be safe for concurrent use; a panic in it is dropped. Claims that
+// were refused only because of another claim, settlements, Force and GiveBack are not repeated: the
+// trial of a budget counts estimates, and that of calls in flight counts each until it has left the
 // window.
 //
 // An error wraps [ratelimit.ErrInvalid] if an argument is nil, or if both limiters have a limit of

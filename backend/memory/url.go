@@ -18,7 +18,7 @@ func openURL(_ context.Context, u *backend.URL) (*backend.Store, error) {
 		return nil, err
 	}
 	if u.Hosts != nil || u.Path != "" {
-		return nil, fmt.Errorf("%w options: the URL of a store in memory must not have a host or path",
+		return nil, fmt.Errorf("%w options: the URL of a store in memory has a host or a path",
 			driver.ErrInvalid)
 	}
 	s, err := New(&opts)

@@ -47,15 +47,15 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	case interface{ Options() *redis.RingOptions }:
 		if shards := len(c.Options().Addrs); shards > 1 {
 			return nil,
-				fmt.Errorf("%w options: a Ring of %d shards forgets the history of a key that it moves to "+
-					"another shard: %w",
+				fmt.Errorf("%w options: a Ring of %d shards forgets the history of a key that it "+
+					"moves to another shard: %w",
 					driver.ErrInvalid, shards, errors.ErrUnsupported)
 		}
 	default:
 		return nil,
-			fmt.Errorf("%w options: %T does not show whether it is a client for one server, a cluster or "+
-				"a Ring; embed a *redis.Client, *redis.ClusterClient or *redis.Ring, or use "+
-				"AddHook",
+			fmt.Errorf("%w options: %T does not show whether it is a client for one server, a "+
+				"cluster or a Ring; embed a *redis.Client, *redis.ClusterClient or *redis.Ring, or "+
+				"use AddHook",
 				driver.ErrInvalid, c)
 	}
 	s, err := server.New(cl, words, *opts)

@@ -59,7 +59,8 @@ func (f *Format) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w options: %q is not a format: want draft-11, draft-06, x-delta, x-epoch or none",
+	return fmt.Errorf(
+		"%w options: %q is not a format: want draft-11, draft-06, x-delta, x-epoch or none",
 		ratelimit.ErrInvalid, text)
 }
 

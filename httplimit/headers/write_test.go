@@ -82,7 +82,8 @@ func TestWriteDraft11(t *testing.T) {
 			of(ratelimit.PerSecond("é", 1), admitted),
 			of(ratelimit.PerSecond("a\r\nb", 1), admitted),
 			minute(admitted)}, policy, `"minute";r=59;t=60`},
-		{"no name at all", []headers.Item{of(ratelimit.PerSecond("", 1), ratelimit.Result{})}, "", ""},
+		{"no name at all",
+			[]headers.Item{of(ratelimit.PerSecond("", 1), ratelimit.Result{})}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := http.Header{}

@@ -58,7 +58,8 @@ func TestFaultsBreaker(t *testing.T) {
 
 func breakUp(t *testing.T, b breakage, s *scene, late *lateness) {
 	rows, inRow := make([]breakerRow, len(s.witnesses)), make([]failuresInRow, len(s.witnesses))
-	breakers, opened := make([]*layer.Breaker, len(rows)), make([]chan layer.BreakerStats, len(rows))
+	breakers := make([]*layer.Breaker, len(rows))
+	opened := make([]chan layer.BreakerStats, len(rows))
 	for i, w := range s.witnesses {
 		opened[i] = make(chan layer.BreakerStats, 1)
 		var err error

@@ -224,8 +224,10 @@ func TestSourcesAndErrors(t *testing.T) {
 	cancel()
 	passed, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	cached := ratelimit.Result{Source: ratelimit.SourceCache, Limit: driver.Limit{Max: 5}, RetryAfter: time.Second}
-	local := ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal, Limit: driver.Limit{Max: 5}, Remaining: 4}
+	cached := ratelimit.Result{Source: ratelimit.SourceCache, Limit: driver.Limit{Max: 5},
+		RetryAfter: time.Second}
+	local := ratelimit.Result{Allowed: true, Source: ratelimit.SourceLocal,
+		Limit: driver.Limit{Max: 5}, Remaining: 4}
 	for _, tt := range []struct {
 		name   string
 		store  failing

@@ -457,7 +457,8 @@ func observePolicies(t *testing.T, s *observedServer) {
 		t.Run(fmt.Sprint(p, ", up"), func(t *testing.T) { up(t, p) })
 		for _, o := range outages {
 			t.Run(fmt.Sprintf("%v, %s", p, o.name), func(t *testing.T) {
-				c := newCounter(newLimiter(t, o.store(s), observedLog("requests", 10)).WithPolicy(p))
+				l := newLimiter(t, o.store(s), observedLog("requests", 10)).WithPolicy(p)
+				c := newCounter(l)
 				o.during(t, s, func() {
 					c.crowd(t, servers.FreshKey(t), allow, allowN(2), peek, reset)
 				})

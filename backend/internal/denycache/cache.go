@@ -78,7 +78,8 @@ func New(opts serverstore.OpenOptions) *Cache {
 }
 
 // CopyKey returns a key as the cache holds it: a copy, so that no larger string of the caller's is
-// held, or the hash of a long key. The demands of a [batch.Group] have such keys. A nil Cache returns "".
+// held, or the hash of a long key. Demands of a [batch.Group] have such keys. A nil Cache returns
+// "".
 func (c *Cache) CopyKey(key string) string {
 	if c == nil {
 		return ""

@@ -470,7 +470,8 @@ func TestSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(serverstore.OpenOptions{CacheAge: time.Hour})
 		refused, free := refusedFor(time.Second), driver.Result{
-			Allowed: true, Limit: driver.Limit{Max: 100}, Remaining: 7, ResetAfter: 2 * time.Millisecond, At: 5}
+			Allowed: true, Limit: driver.Limit{Max: 100}, Remaining: 7,
+			ResetAfter: 2 * time.Millisecond, At: 5}
 		c.fill(sendGroups(c, groupOf(ds(3, 4)...)).reply(refused, free), refused, free)
 		time.Sleep(3 * time.Millisecond)
 		out := make([]driver.Result, 2)

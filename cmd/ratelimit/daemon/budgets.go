@@ -77,7 +77,8 @@ func (b *budgets) add(
 ) error {
 	name := a.Limit().Name
 	if b.byName[name] != nil || name == settledName {
-		return fmt.Errorf("%w limit: the name %q is taken: %w", ratelimit.ErrInvalid, name, errNames)
+		return fmt.Errorf("%w limit: the name %q is taken: %w",
+			ratelimit.ErrInvalid, name, errNames)
 	}
 	limiter, err := create(store, a)
 	if err != nil {

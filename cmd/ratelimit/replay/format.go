@@ -81,8 +81,9 @@ func newParser(o *Options, begin []byte) (parser, error) {
 	}
 	if o.Format == "" {
 		if o.Format = formatOf(begin); o.Format == "" {
-			return nil, fmt.Errorf("%w options: the first lines are neither JSON nor of the common or "+
-				"combined log format; if only these are different, set the format; the first is %s",
+			return nil, fmt.Errorf("%w options: the first lines are neither JSON nor of the "+
+				"common or combined log format; if only these are different, set the format; "+
+				"the first is %s",
 				driver.ErrInvalid, excerpt(firstLine(begin)))
 		}
 	}

@@ -52,8 +52,8 @@ func newMerge(ctx context.Context, logs []io.Reader, o *Options) (*merge, error)
 		if i == 0 {
 			*o = own
 		} else if own.KeyField != o.KeyField {
-			return nil, l.wrap(fmt.Errorf("%w options: the format is %s, that of the first log %s; "+
-				"replay them one by one", driver.ErrInvalid, own.Format, o.Format))
+			return nil, l.wrap(fmt.Errorf("%w options: the format is %s, that of the first log "+
+				"%s; replay them one by one", driver.ErrInvalid, own.Format, o.Format))
 		}
 		if m.firstLine == nil {
 			m.firstLine = bytes.Clone(firstLine(begin))
