@@ -6,8 +6,8 @@ import (
 )
 
 // CheckTake returns nil if a store may decide d. Otherwise the error wraps [ErrInvalid] or
-// [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's error. Of the limit it checks only whether Max and Window are in range. Stores call it at the
-// beginning of Take.
+// [ErrExceedsLimit], or, if ctx has ended, [ErrUnavailable] and the context's error. Of the limit
+// it checks only whether Max and Window are in range. Stores call it at the beginning of Take.
 func CheckTake(ctx context.Context, d Demand) error {
 	// This is the body of ended, which the compiler would not inline.
 	if err := ctx.Err(); err != nil {

@@ -14,7 +14,7 @@
 // A request that its limits do not admit before its deadline fails with a [LimitError], which names
 // the limit and the time to try again: at once if it is the first in the queue, otherwise at the
 // deadline. The deadline is that of the request's context, which [http.Client.Timeout] sets too.
-// Without a deadline a request waits as long as the limit requires. With [Options.NoWait] no request
+// Without a deadline a request waits as long as the limit requires. With [Options.NoWait] none
 // waits.
 //
 // # Margin

@@ -54,8 +54,8 @@ func New(c redis.UniversalClient, opts *serverstore.Options) (*Store, error) {
 	default:
 		return nil,
 			fmt.Errorf("%w options: %T does not show whether it is a client for one server, a "+
-				"cluster or a Ring; embed a *redis.Client, *redis.ClusterClient or *redis.Ring, or "+
-				"use AddHook",
+				"cluster or a Ring; embed a *redis.Client, *redis.ClusterClient or *redis.Ring, "+
+				"or use AddHook",
 				driver.ErrInvalid, c)
 	}
 	s, err := server.New(cl, words, *opts)

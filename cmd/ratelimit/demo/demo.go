@@ -44,7 +44,7 @@ var Help = map[string]string{
 // Validate is called by kong when it has parsed the command line.
 func (c *Command) Validate() error {
 	if l := c.Limit; l.Max > maxUnits || l.Window < minWindow || l.Window > maxWindow {
-		return fmt.Errorf("%w limit: the demonstration takes %d units at most, in %v to %v",
+		return fmt.Errorf("%w limit: the demonstration takes at most %d units, in %v to %v",
 			ratelimit.ErrInvalid, maxUnits, minWindow, maxWindow)
 	}
 	return nil
