@@ -13,7 +13,7 @@ import (
 var elsewhere = []string{
 	"A Store keeps algorithm state by key",
 	"Package conformance tests every rule",
-	"There are no optional methods",   // of decorators, which the root package's tests have
+	"A store that wraps another",      // of decorators, which the root package's tests have
 	"Package layer has such stores",   // which says where they are
 	"One from SourceOpen was made by", // which limiters return
 	"Take decides one demand",         // what a take is: op/take

@@ -93,7 +93,7 @@ type Algorithm interface {
 	Limit() Limit
 
 	// Validate reports, as an error that wraps ErrInvalid, which parameter is out of range.
-	// New calls it.
+	// Limiters call it.
 	Validate() error
 
 	// Step decides d on a state.

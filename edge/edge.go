@@ -1,6 +1,5 @@
-// Package edge has what the middlewares of this module share, for others of other protocols: it
-// decides the claims of a call, waits for them if it should, and settles them when the call has
-// ended.
+// Package edge has what middlewares share, whatever their protocol: it decides the claims of a
+// call, waits for them if it should, and settles them when the call has ended.
 package edge
 
 import (
@@ -93,3 +92,19 @@ func (c *Call) Settle(ctx context.Context, keep bool) {
 
 // Settles reports whether the call has to be settled when it has ended.
 func (c *Call) Settles() bool { return c.reservation != nil }
+
+// Reduced reports whether each limit that refuses is lower than usual, because a degraded store has
+// decided by this process's share.
+func Reduced(claims []ratelimit.Claim, results []ratelimit.Result) bool {
+	for i := range claims {
+		for _, limit := range claims[i].Limiter.Limits() {
+			res := &results[0]
+			results = results[1:]
+			if !res.Allowed &&
+				(res.Source != ratelimit.SourceLocal || res.Limit.Max >= limit.Max) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -13,14 +13,14 @@ import (
 // Such an interceptor decides what the client gets. That of go-grpc-middleware turns every error
 // into RESOURCE_EXHAUSTED with the text of the error. So the client gets neither details nor
 // trailers, and cannot distinguish a refusal from an undecided call.
-type Adapter struct{ edge *interceptor }
+type Adapter struct{ shared *interceptor }
 
 // NewAdapter returns an adapter for the interceptors of a server. It takes the method for choose
 // from the server's context; the request is nil. Do not return claims of calls in flight: the
 // adapter does not see when a call ends, so [Adapter.Limit] returns INTERNAL for them. NewAdapter
 // panics if choose is nil or an option is not [WithBlocks], [WithDomain] or [WithExempt].
 func NewAdapter(choose Choose, opts ...Option) *Adapter {
-	e := newEdge(server, choose, opts)
+	e := newInterceptor(server, choose, opts)
 	if e.pushback || e.counts != nil || e.messages != nil {
 		panic("grpclimit: an adapter takes only WithBlocks, WithDomain and WithExempt")
 	}
@@ -32,8 +32,8 @@ func NewAdapter(choose Choose, opts ...Option) *Adapter {
 // interceptors of this package would return.
 func (a *Adapter) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
-	if a.edge.exempts(method) {
+	if a.shared.exempts(method) {
 		return nil
 	}
-	return a.edge.admitMessage(ctx, method, nil)
+	return a.shared.admitMessage(ctx, method, nil)
 }

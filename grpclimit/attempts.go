@@ -15,7 +15,7 @@ import (
 // for these before each attempt, and does not make the attempt if it gets an error.
 type attempts struct {
 	credentials.PerRPCCredentials // what the caller passed, or nil
-	edge                          *interceptor
+	shared                        *interceptor
 	claims                        []ratelimit.Claim // of each attempt after the first
 
 	mu       sync.Mutex
@@ -30,7 +30,7 @@ type attempts struct {
 func (e *interceptor) attemptsOf(
 	first *admission, opts []grpc.CallOption,
 ) (*attempts, []grpc.CallOption) {
-	t := &attempts{edge: e}
+	t := &attempts{shared: e}
 	if first == nil {
 		return t, opts
 	}
@@ -75,14 +75,14 @@ func (t *attempts) admit(ctx context.Context) error {
 	if first {
 		return nil
 	}
-	a, err := t.edge.decide(ctx, t.claims)
+	a, err := t.shared.decide(ctx, t.claims)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
-		a.settle(t.edge.counts, t.code)
+		a.settle(t.shared.counts, t.code)
 	} else {
 		t.admitted = append(t.admitted, a)
 	}
@@ -97,6 +97,6 @@ func (t *attempts) settle(code codes.Code) {
 	t.admitted, t.ended, t.code = nil, true, code
 	t.mu.Unlock()
 	for _, a := range admitted {
-		a.settle(t.edge.counts, code)
+		a.settle(t.shared.counts, code)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // a refused call. To see the attempts, the interceptor adds [grpc.PerRPCCredentials] to the call,
 // around those that it has. An interceptor that sets others and retries has to be before this one.
 func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInterceptor {
-	e := newEdge(client, choose, opts)
+	e := newInterceptor(client, choose, opts)
 	return func(
 		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -46,7 +46,7 @@ func UnaryClientInterceptor(choose Choose, opts ...Option) grpc.UnaryClientInter
 // other than io.EOF, when the only message of a server that does not stream is received, or when
 // the context ends. So receive until RecvMsg returns an error, or cancel the context.
 func StreamClientInterceptor(choose Choose, opts ...Option) grpc.StreamClientInterceptor {
-	e := newEdge(client, choose, opts)
+	e := newInterceptor(client, choose, opts)
 	return func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption,
@@ -87,7 +87,7 @@ func (e *interceptor) open(
 	opened = true
 	stop := context.AfterFunc(ctx, func() { t.settle(codeOf(ctx.Err())) })
 	return &clientStream{
-		ClientStream: stream, ctx: ctx, edge: e, method: method,
+		ClientStream: stream, ctx: ctx, shared: e, method: method,
 		response: !desc.ServerStreams,
 		end: func(code codes.Code) {
 			stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/edge"
 )
 
-// side is the side of a connection that an edge is on.
+// side is the side of a connection that an interceptor is on.
 type side bool
 
 const (
@@ -21,15 +21,15 @@ const (
 	client side = true
 )
 
-// edge is what all interceptors share: it decides calls, and makes the errors of those that are not
-// passed on.
+// interceptor is what all interceptors share: it decides calls, and makes the errors of those that
+// are not passed on.
 type interceptor struct {
 	options
 	choose Choose
 	side   side
 }
 
-func newEdge(side side, choose Choose, opts []Option) *interceptor {
+func newInterceptor(side side, choose Choose, opts []Option) *interceptor {
 	e := &interceptor{choose: choose, side: side}
 	e.domain = DefaultDomain
 	WithExempt(
@@ -135,14 +135,13 @@ const maxInFlightDelay = time.Second
 
 // refusalOf returns why d was refused.
 func (e *interceptor) refusalOf(d *Decision) (r refusal) {
-	r.reduced = true
+	r.reduced = edge.Reduced(d.Claims, d.Results)
 	for i := range d.Results {
 		res := &d.Results[i]
 		if res.Allowed {
 			continue
 		}
 		limiter, limit := d.limit(i)
-		r.reduced = r.reduced && res.Source == ratelimit.SourceLocal && res.Limit.Max < limit.Max
 		most, description, delay := limit.Max, rate(limit.Max, limit.Window), res.RetryAfter
 		switch {
 		case e.blocks[limit.Name]:

@@ -15,7 +15,7 @@ import (
 // UnaryServerInterceptor returns an interceptor that limits the unary calls of a server. It panics
 // if choose is nil or an option is only for clients.
 func UnaryServerInterceptor(choose Choose, opts ...Option) grpc.UnaryServerInterceptor {
-	e := newEdge(server, choose, opts)
+	e := newInterceptor(server, choose, opts)
 	return func(
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 	) (resp any, err error) {
@@ -42,7 +42,7 @@ func UnaryServerInterceptor(choose Choose, opts ...Option) grpc.UnaryServerInter
 // with [WithMessages], the messages that they receive. To limit only messages, return no claims
 // from choose. It panics if choose is nil or an option is only for clients.
 func StreamServerInterceptor(choose Choose, opts ...Option) grpc.StreamServerInterceptor {
-	e := newEdge(server, choose, opts)
+	e := newInterceptor(server, choose, opts)
 	return func(
 		srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 	) error {
@@ -58,7 +58,7 @@ func StreamServerInterceptor(choose Choose, opts ...Option) grpc.StreamServerInt
 		code := codes.Internal // unless the handler returns
 		defer func() { a.settle(e.counts, code) }()
 		err = handler(srv, &serverStream{
-			ServerStream: stream, ctx: a.contextOr(ctx), edge: e, method: info.FullMethod,
+			ServerStream: stream, ctx: a.contextOr(ctx), shared: e, method: info.FullMethod,
 		})
 		code = codeOf(err)
 		return err

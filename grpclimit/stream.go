@@ -15,7 +15,7 @@ import (
 type serverStream struct {
 	grpc.ServerStream
 	ctx     context.Context
-	edge    *interceptor
+	shared  *interceptor
 	method  string
 	refused error // of a message
 }
@@ -26,12 +26,12 @@ func (s *serverStream) RecvMsg(m any) error {
 	if s.refused != nil {
 		return s.refused
 	}
-	if err := s.ServerStream.RecvMsg(m); err != nil || s.edge.messages == nil {
+	if err := s.ServerStream.RecvMsg(m); err != nil || s.shared.messages == nil {
 		return err
 	}
-	if err := s.edge.admitMessage(s.ctx, s.method, m); err != nil {
+	if err := s.shared.admitMessage(s.ctx, s.method, m); err != nil {
 		s.refused = err
-		s.edge.pushBack(err, s.SetTrailer)
+		s.shared.pushBack(err, s.SetTrailer)
 		return err
 	}
 	return nil
@@ -41,7 +41,7 @@ func (s *serverStream) RecvMsg(m any) error {
 type clientStream struct {
 	grpc.ClientStream
 	ctx      context.Context
-	edge     *interceptor
+	shared   *interceptor
 	method   string
 	response bool // the server sends one message only
 	end      func(codes.Code)
@@ -70,7 +70,7 @@ func (s *clientStream) RecvMsg(m any) error {
 }
 
 func (s *clientStream) SendMsg(m any) error {
-	if s.edge.messages != nil {
+	if s.shared.messages != nil {
 		if err := s.admit(m); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (s *clientStream) admit(m any) error {
 	if s.ctx.Err() != nil {
 		return io.EOF
 	}
-	err := s.edge.admitMessage(s.ctx, s.method, m)
+	err := s.shared.admitMessage(s.ctx, s.method, m)
 	switch {
 	case err == nil:
 		return nil

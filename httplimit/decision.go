@@ -12,13 +12,14 @@ import (
 
 // A Decision is what the limits of a request have decided. It does not contain the key.
 type Decision struct {
-	// Items has the result of each limit of the request: first those of the first claim, in the
+	// Results has the result of each limit of the request: first those of the first claim, in the
 	// order of its limiter's Limits. It is empty if Err is not nil. Do not change it.
-	Items []headers.Item
+	Results []ratelimit.Result
 	// Err is why the request is undecided, or nil. It wraps [ErrUnattributed] or an error of
 	// [ratelimit.AllowAll], or says that a claim has no limiter. Do not show its text to clients.
 	Err error
 
+	units   []headers.Unit  // of Results; nil if all count requests
 	blocks  map[string]bool // names of limits that are blocks
 	ended   bool            // the request's context had ended
 	reduced bool            // a degraded store has reduced all limits that refuse
@@ -29,12 +30,38 @@ func (d Decision) Allowed() bool {
 	if d.Err != nil {
 		return false
 	}
-	for i := range d.Items {
-		if !d.Items[i].Result.Allowed {
+	for i := range d.Results {
+		if !d.Results[i].Allowed {
 			return false
 		}
 	}
 	return true
+}
+
+// setUnit sets what the limit at index i counts.
+func (d *Decision) setUnit(i int, unit headers.Unit) {
+	if d.units == nil {
+		d.units = make([]headers.Unit, len(d.Results))
+	}
+	d.units[i] = unit
+}
+
+// unit returns what the limit at index i counts.
+func (d Decision) unit(i int) headers.Unit {
+	if d.units == nil {
+		return ""
+	}
+	return d.units[i]
+}
+
+// appendItems appends what the fields of package headers tell about the limits: all but blocks.
+func (d Decision) appendItems(items []headers.Item) []headers.Item {
+	for i := range d.Results {
+		if !d.blocks[d.Results[i].Limit.Name] {
+			items = append(items, headers.Item{Result: d.Results[i], Unit: d.unit(i)})
+		}
+	}
+	return items
 }
 
 // RetryAfter returns how long the client should wait before it repeats the request: at least a
@@ -51,14 +78,13 @@ func (d Decision) RetryAfter() time.Duration {
 		return 0
 	}
 	var wait time.Duration
-	for i := range d.Items {
-		it := &d.Items[i]
-		if it.Result.Allowed {
+	for i := range d.Results {
+		if d.Results[i].Allowed {
 			continue
 		}
 		wait = max(wait, time.Second)
-		if it.Unit != headers.ConcurrentRequests {
-			wait = max(wait, it.Result.RetryAfter)
+		if d.unit(i) != headers.ConcurrentRequests {
+			wait = max(wait, d.Results[i].RetryAfter)
 		}
 	}
 	return wait
@@ -107,8 +133,8 @@ func (d Decision) undecided() bool {
 
 // blocked reports whether one of the limits that refuse is a block.
 func (d Decision) blocked() bool {
-	for i := range d.Items {
-		if it := &d.Items[i]; !it.Result.Allowed && d.blocks[it.Result.Limit.Name] {
+	for i := range d.Results {
+		if res := &d.Results[i]; !res.Allowed && d.blocks[res.Limit.Name] {
 			return true
 		}
 	}
@@ -117,9 +143,9 @@ func (d Decision) blocked() bool {
 
 // violated returns the names of the limits that refuse.
 func (d Decision) violated(names []string) []string {
-	for i := range d.Items {
-		if !d.Items[i].Result.Allowed {
-			names = append(names, d.Items[i].Result.Limit.Name)
+	for i := range d.Results {
+		if !d.Results[i].Allowed {
+			names = append(names, d.Results[i].Limit.Name)
 		}
 	}
 	return names

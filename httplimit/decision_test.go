@@ -13,7 +13,6 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
-	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
 // TestFromContext: handlers get the decision, also from derived contexts, and no decision if the
@@ -38,14 +37,14 @@ func TestFromContext(t *testing.T) {
 			t.Error("the request has lost its own values")
 		}
 		if skip {
-			if ok || d.Items != nil {
+			if ok || d.Results != nil {
 				t.Errorf("a decision without a limit: %+v", d)
 			}
 			return
 		}
 		var got []string
-		for _, it := range d.Items {
-			got = append(got, fmt.Sprint(it.Result.Limit.Name, it.Result.Remaining))
+		for _, res := range d.Results {
+			got = append(got, fmt.Sprint(res.Limit.Name, res.Remaining))
 		}
 		if !ok || fmt.Sprint(got) != "[minute7 hour6 day5]" || !d.Allowed() ||
 			d.Status() != 200 || d.RetryAfter() != 0 {
@@ -100,7 +99,7 @@ func TestRefusal(t *testing.T) {
 			return
 		}
 		w.WriteHeader(d.Status())
-		fmt.Fprint(w, r.URL.Path, d.RetryAfter(), d.Items[0].Result.Limit.Name)
+		fmt.Fprint(w, r.URL.Path, d.RetryAfter(), d.Results[0].Limit.Name)
 	}))(passed)
 	serve(h, get())
 	rec := httptest.NewRecorder()
@@ -115,8 +114,8 @@ func TestRefusal(t *testing.T) {
 
 // TestRefuse: the answer of Refuse to each decision.
 func TestRefuse(t *testing.T) {
-	item := func(unit headers.Unit, res ratelimit.Result) httplimit.Decision {
-		return httplimit.Decision{Items: []headers.Item{{Result: res, Unit: unit}}}
+	of := func(res ratelimit.Result) httplimit.Decision {
+		return httplimit.Decision{Results: []ratelimit.Result{res}}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -124,16 +123,14 @@ func TestRefuse(t *testing.T) {
 		status int
 		retry  string
 	}{
-		{"refused", item("", ratelimit.Result{RetryAfter: 61 * time.Second}), 429, "61"},
-		{"refused by the cache", item("", ratelimit.Result{Source: ratelimit.SourceCache}), 429,
+		{"refused", of(ratelimit.Result{RetryAfter: 61 * time.Second}), 429, "61"},
+		{"refused by the cache", of(ratelimit.Result{Source: ratelimit.SourceCache}), 429,
 			"1"},
-		{"in flight: not the end of the window", item(headers.ConcurrentRequests,
-			ratelimit.Result{RetryAfter: time.Hour}), 429, "1"},
 		{"unavailable", httplimit.Decision{Err: ratelimit.ErrOutcomeUnknown}, 503, "1"},
 		{"exceeds", httplimit.Decision{Err: ratelimit.ErrExceedsLimit}, 422, ""},
 		{"unattributed", httplimit.Decision{Err: httplimit.ErrUnattributed}, 400, ""},
 		{"other", httplimit.Decision{Err: errors.New(secret)}, 500, ""},
-		{"allowed", item("", ratelimit.Result{Allowed: true}), 500, ""},
+		{"allowed", of(ratelimit.Result{Allowed: true}), 500, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := httptest.NewRecorder()

@@ -237,7 +237,7 @@ func ExampleFromContext() {
 	handler := httplimit.Handler(limiter, httplimit.Header("User"),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if d, ok := httplimit.FromContext(r.Context()); ok {
-				res := d.Items[0].Result
+				res := d.Results[0]
 				fmt.Fprintf(w, "%d of %d left", res.Remaining, res.Limit.Max)
 			}
 		}))

@@ -67,16 +67,12 @@ type middleware struct {
 	counts func(status int) bool // or nil
 }
 
-// roomItems is the number of limits whose results take no allocation of their own.
-const roomItems = 2
-
 // limited holds the request's new context, the copy of the request that has this context, the
-// decision and the slice headers of the fields, so that all of them take one allocation.
+// decision and the fields, so that all of them take one allocation.
 type limited struct {
 	context.Context // of the original request
 	decision        Decision
 	request         http.Request
-	items           [roomItems]headers.Item
 	fields          [2]string
 	deciding        deciding
 	call            edge.Call
@@ -188,16 +184,19 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 		d.ended = ctx.Err() != nil
 		return
 	}
-	d.blocks, d.reduced, d.Items = m.blocks, true, l.items[:0]
+	d.Results, d.blocks = l.call.Results, m.blocks
+	d.reduced = !l.call.Allowed() && edge.Reduced(claims, d.Results)
+	at := 0
 	for i := range claims {
 		for _, limit := range claims[i].Limiter.Limits() {
 			unit := m.units[limit.Name]
 			if unit == "" && claims[i].Limiter.InFlight() {
 				unit = headers.ConcurrentRequests
 			}
-			res := &l.call.Results[len(d.Items)]
-			d.reduced = d.reduced && (res.Allowed || res.Limit.Max < limit.Max)
-			d.Items = append(d.Items, headers.Item{Result: *res, Unit: unit})
+			if unit != "" {
+				d.setUnit(at, unit)
+			}
+			at++
 		}
 	}
 }
@@ -207,7 +206,8 @@ func (m *middleware) writeFields(h http.Header, l *limited) {
 	if m.expose {
 		headers.Expose(h, m.format)
 	}
-	items := m.told(l.decision.Items)
+	var told [4]headers.Item // keeps those of up to four limits off the heap
+	items := l.decision.appendItems(told[:0])
 	if m.format != headers.Draft11 {
 		headers.Write(h, m.format, items...)
 		return
@@ -226,18 +226,4 @@ func (m *middleware) writeFields(h http.Header, l *limited) {
 			h[name] = append(h[name], l.fields[i])
 		}
 	}
-}
-
-// told returns the items that the fields describe: all except blocks.
-func (m *middleware) told(items []headers.Item) []headers.Item {
-	if len(m.blocks) == 0 {
-		return items
-	}
-	var told []headers.Item
-	for _, it := range items {
-		if !m.blocks[it.Result.Limit.Name] {
-			told = append(told, it)
-		}
-	}
-	return told
 }

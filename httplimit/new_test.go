@@ -148,7 +148,7 @@ func TestNewChained(t *testing.T) {
 		[]string{`"outer";q=9;w=3600`, `"inner";q=1;w=3600`}) {
 		t.Errorf("RateLimit-Policy %q", lines)
 	}
-	if len(got.Items) != 1 || got.Items[0].Result.Limit.Name != "inner" {
+	if len(got.Results) != 1 || got.Results[0].Limit.Name != "inner" {
 		t.Errorf("the decision is not that of the inner middleware: %+v", got)
 	}
 	checkProblem(t, serve(h, get()), 429)
@@ -343,7 +343,7 @@ func TestNewManyLimiters(t *testing.T) {
 		return []ratelimit.Claim{{N: 1, Key: fmt.Sprint("k", n), Limiter: limiter}}, nil
 	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, _ := httplimit.FromContext(r.Context())
-		want := fmt.Sprintf(`"hour";q=%d;w=3600`, d.Items[0].Result.Limit.Max)
+		want := fmt.Sprintf(`"hour";q=%d;w=3600`, d.Results[0].Limit.Max)
 		if got := w.Header().Get("RateLimit-Policy"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

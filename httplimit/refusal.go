@@ -16,7 +16,7 @@ func Refuse(w http.ResponseWriter, d Decision) {
 }
 
 func refuse(w http.ResponseWriter, _ *http.Request, d Decision) {
-	var room [roomItems]string
+	var room [2]string
 	d.problem(room[:0]).Write(w)
 }
 

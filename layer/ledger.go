@@ -371,8 +371,8 @@ func (l *ledger) unexpired(o *debt) int64 {
 }
 
 // scale multiplies d's units by the number of instances. So d is decided on the whole limit as it
-// would be on this process's share. It reports false if there are too many units. A
-// block has no share.
+// would be on this process's share. It reports false if there are too many units. A block has no
+// share.
 func (l *ledger) scale(d *driver.Demand) bool {
 	if isBlock(d.Algorithm) {
 		return true

@@ -80,8 +80,7 @@ func (s *ResetCorrupt) leave() { <-s.resetter }
 // resetCorrupt resets those of ds whose state is corrupt, and reports whether it was able to.
 func (s *ResetCorrupt) resetCorrupt(ctx context.Context, ds []driver.Demand) bool {
 	for _, d := range ds {
-		_, err := s.store.Take(ctx,
-			peekOf(d))
+		_, err := s.store.Take(ctx, peekOf(d))
 		if errors.Is(err, driver.ErrCorruptState) && !s.reset(ctx, d) {
 			return false
 		}

@@ -36,7 +36,7 @@ func judge(ctx context.Context, err error, results ...driver.Result) verdict {
 
 func ofStore(res driver.Result) bool { return res.Source == driver.SourceStore }
 
-// peekOf returns a peek at d's state, for a verdict when callers abandon their calls.
+// peekOf returns a peek at d's state.
 func peekOf(d driver.Demand) driver.Demand {
 	return driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpPeek, N: 1}
 }

@@ -81,8 +81,7 @@ var _ http.RoundTripper = (*Transport)(nil)
 // if the store, the name of the limit and the key are the same. They share cool-downs if the name
 // of their first limit is the same. That name has at most 55 bytes.
 //
-// An error wraps [ratelimit.ErrInvalid] or, for a limit that is out of range with the
-// margin, [ratelimit.ErrInvalid]; see [ratelimit.New].
+// An error wraps [ratelimit.ErrInvalid], also for a limit that is out of range with the margin.
 func New(store ratelimit.Store, opts *Options, limits ...ratelimit.Limit) (*Transport, error) {
 	t := new(Transport)
 	if opts != nil {

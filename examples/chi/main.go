@@ -43,7 +43,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	limited := router.With(limit)
 	get := func(w http.ResponseWriter, r *http.Request) {
 		decision, _ := httplimit.FromContext(r.Context())
-		fmt.Fprintf(w, "%s, %d left", work(r.PathValue("id")), decision.Items[0].Result.Remaining)
+		fmt.Fprintf(w, "%s, %d left", work(r.PathValue("id")), decision.Results[0].Remaining)
 	}
 	limited.Get("/users/{id}", get)
 	limited.Get("/reports/{id}", get)

@@ -41,7 +41,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	limited := e.Group("", echo.WrapMiddleware(limit), answerErrors)
 	get := func(c *echo.Context) error {
 		decision, _ := httplimit.FromContext(c.Request().Context())
-		text := fmt.Sprintf("%s, %d left", work(c.Param("id")), decision.Items[0].Result.Remaining)
+		text := fmt.Sprintf("%s, %d left", work(c.Param("id")), decision.Results[0].Remaining)
 		return c.String(http.StatusOK, text)
 	}
 	limited.GET("/users/:id", get)

@@ -41,7 +41,7 @@ func newApp(store ratelimit.Store, work func(id string) string) (*fiber.App, err
 	app := fiber.New()
 	get := func(c fiber.Ctx) error {
 		decision, _ := httplimit.FromContext(c.Context())
-		text := fmt.Sprintf("%s, %d left", work(c.Params("id")), decision.Items[0].Result.Remaining)
+		text := fmt.Sprintf("%s, %d left", work(c.Params("id")), decision.Results[0].Remaining)
 		return c.SendString(text)
 	}
 	// A middleware of Use would see its own route instead of the route of the request.

@@ -42,7 +42,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	get := func(c *gin.Context) {
 		decision, _ := httplimit.FromContext(c.Request.Context())
 		c.String(http.StatusOK, "%s, %d left", work(c.Param("id")),
-			decision.Items[0].Result.Remaining)
+			decision.Results[0].Remaining)
 	}
 	limited.GET("/users/:id", get)
 	limited.GET("/reports/:id", get)

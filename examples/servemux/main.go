@@ -36,7 +36,7 @@ func newHandler(store ratelimit.Store, work func(id string) string) (http.Handle
 	limit := httplimit.New(httplimit.PerKey(limiter, key))
 	get := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		decision, _ := httplimit.FromContext(r.Context())
-		fmt.Fprintf(w, "%s, %d left", work(r.PathValue("id")), decision.Items[0].Result.Remaining)
+		fmt.Fprintf(w, "%s, %d left", work(r.PathValue("id")), decision.Results[0].Remaining)
 	}))
 
 	mux := http.NewServeMux()
