@@ -213,8 +213,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 //
 // If the first call's RetryAfter does not end before its deadline, it returns at once. If ctx ends
 // while a call sleeps or is behind others, the error wraps that of ctx. In both cases nothing was
-// taken, and the Result is the last refusal, if there was one. If ctx ends while the store is
-// called, the error is the store's.
+// taken, and the Result is the last refusal, unless the store has failed since. If ctx ends while
+// the store is called, the error is the store's.
 //
 // At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. After an error of the
 // store the next call becomes the first; see also [FailWait].

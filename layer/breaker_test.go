@@ -248,7 +248,7 @@ func TestBreakerInARow(t *testing.T) {
 
 // TestBreakerCachedRefusals: an answer that is all from the cache of the store inside is not an
 // answer of the server: it does not end a row of failures and does not close the breaker. One
-// result from the server is enough.
+// result from the server, or a local one, is enough.
 func TestBreakerCachedRefusals(t *testing.T) {
 	take := func(s driver.Store, op driver.Op) error {
 		_, err := s.Take(t.Context(), demand(op))
@@ -272,6 +272,8 @@ func TestBreakerCachedRefusals(t *testing.T) {
 		{"all of several", remembering{all: 2}, both, layer.BreakerOpen},
 		{"one of several", remembering{all: 1}, both, layer.BreakerClosed},
 		{"none of several", remembering{all: 0}, both, layer.BreakerClosed},
+		{"local", remembering{take: true, source: driver.SourceLocal},
+			func(s driver.Store) error { return take(s, driver.OpTake) }, layer.BreakerClosed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -315,12 +317,13 @@ func TestBreakerCachedRefusals(t *testing.T) {
 type remembering struct {
 	*inside
 	take, peek bool
+	source     driver.Source // of takes and peeks, instead of SourceCache
 	all        int
 }
 
 func (s *remembering) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
 	if d.Op == driver.OpTake && s.take || d.Op == driver.OpPeek && s.peek {
-		return driver.Result{Source: driver.SourceCache, Limit: driver.Limit{Max: 7}}, nil
+		return driver.Result{Source: max(driver.SourceCache, s.source)}, nil
 	}
 	return s.inside.Take(ctx, d)
 }

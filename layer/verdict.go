@@ -24,7 +24,7 @@ const (
 // that are all from a cache, nor [driver.ErrClosed], which is permanent.
 func judge(ctx context.Context, err error, results ...driver.Result) verdict {
 	switch {
-	case err == nil && slices.ContainsFunc(results, ofStore):
+	case err == nil && slices.ContainsFunc(results, decided):
 		return answered
 	case !driver.IsOutage(err), errors.Is(err, driver.ErrClosed):
 		return silent
@@ -34,7 +34,7 @@ func judge(ctx context.Context, err error, results ...driver.Result) verdict {
 	return failed
 }
 
-func ofStore(res driver.Result) bool { return res.Source == driver.SourceStore }
+func decided(res driver.Result) bool { return res.Source != driver.SourceCache }
 
 // peekOf returns a peek at d's state.
 func peekOf(d driver.Demand) driver.Demand {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/upstream"
 )
@@ -170,6 +171,11 @@ func TestClaimsErrors(t *testing.T) {
 		defer elsewhere.Close()
 		limit := ratelimit.PerMinute("search", 3)
 		l, other := newLimiter(t, store, nil, limit), newLimiter(t, elsewhere, nil, limit)
+		calls, err := ratelimit.NewInFlight(store,
+			algorithm.SlidingLog(ratelimit.PerHour("calls", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
 		bad := errors.New("no region")
 		for i, tt := range []struct {
 			claims []ratelimit.Claim
@@ -185,6 +191,7 @@ func TestClaimsErrors(t *testing.T) {
 				ratelimit.ErrInvalid},
 			{[]ratelimit.Claim{{Limiter: l, Key: secret, N: 1}, {Limiter: l, Key: secret, N: 1}},
 				nil, ratelimit.ErrInvalid},
+			{[]ratelimit.Claim{{Limiter: calls, Key: secret, N: 1}}, nil, ratelimit.ErrInvalid},
 		} {
 			for _, noWait := range []bool{false, true} {
 				base := newBase()

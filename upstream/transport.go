@@ -35,8 +35,9 @@ type Options struct {
 	// Claims returns what a request needs besides its Cost, such as a unit of a narrower limit that
 	// holds for some requests only: claims that are decided together with the Cost, all or none, as
 	// by [ratelimit.AllowAll]. Their limiters must be on the transport's store; make them once,
-	// with [NewLimiter] so that they have the margin. A request for which Claims returns an error
-	// is not sent, and the caller gets the error. Claims is not called for a request of 0 units. It
+	// with [NewLimiter] so that they have the margin. Calls in flight are an error, since nothing
+	// would release them. A request for which Claims returns an error is not sent, and the caller
+	// gets the error. Claims is not called for a request of 0 units. It
 	// must be safe for concurrent use and must not change the request. Nil means no further claims.
 	//
 	// Requests with claims wait in the queue of the first claim's limiter and key, and other
@@ -249,6 +250,12 @@ func (t *Transport) admit(r *http.Request) (key string, units int64, err error) 
 	if t.options.Claims != nil {
 		if claims, err = t.options.Claims(r); err != nil {
 			return "", 0, fmt.Errorf("upstream: no claims for the request: %w", err)
+		}
+		for i, c := range claims {
+			if c.Limiter != nil && c.Limiter.InFlight() { // nothing would release it
+				return "", 0, fmt.Errorf("upstream: %w demand: claim %d is on calls in flight",
+					ratelimit.ErrInvalid, i+1)
+			}
 		}
 	}
 	claims = append(slices.Clip(claims), // it is the caller's
