@@ -103,7 +103,7 @@ func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip, fa
 					r := getFrom(context.WithValue(ctx, stampKey{}, &stamp), server.URL)
 					r.Header.Set("Name", name)
 					res, err := rt.RoundTrip(r)
-					if _, ok := errors.AsType[*upstream.LimitError](err); ok {
+					if errors.As(err, new(*upstream.LimitError)) {
 						return // the deadline is too near
 					}
 					if err != nil {

@@ -59,7 +59,8 @@ func TestClaims(t *testing.T) {
 		for i := range 20 {
 			all.Go(func() {
 				_, err := transports[i%2].RoundTrip(search(t.Context()))
-				if e, ok := errors.AsType[*upstream.LimitError](err); ok {
+				var e *upstream.LimitError
+				if errors.As(err, &e) {
 					mu.Lock()
 					refused[e.Limit]++
 					mu.Unlock()

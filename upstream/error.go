@@ -14,7 +14,8 @@ var errNoURL = errors.New("upstream: the request has no URL")
 // A LimitError means that a request was not sent because a limit or a cool-down refuses it for
 // longer than it may wait, or because its context ended while it waited.
 //
-//	if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
+//	var limited *upstream.LimitError
+//	if errors.As(err, &limited) {
 //		// try again at limited.RetryAt
 //	}
 type LimitError struct {

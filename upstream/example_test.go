@@ -56,7 +56,8 @@ func Example() {
 	defer client.CloseIdleConnections()
 
 	res, err := client.Get(api.URL)
-	if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
+	var limited *upstream.LimitError
+	if errors.As(err, &limited) {
 		fmt.Println("limited by", limited.Limit, "until", limited.RetryAt)
 		return
 	}
@@ -104,7 +105,8 @@ func ExampleOptions_cost() {
 		}
 		r.SetBasicAuth("acme", "password")
 		res, err := client.Do(r)
-		if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
+		var limited *upstream.LimitError
+		if errors.As(err, &limited) {
 			fmt.Println(route.method, route.path, "is limited by", limited.Limit)
 			continue
 		}
@@ -161,7 +163,8 @@ func ExampleOptions_claims() {
 	r.SetBasicAuth("acme", "password")
 	for range 31 {
 		res, err := client.Do(r)
-		if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
+		var limited *upstream.LimitError
+		if errors.As(err, &limited) {
 			fmt.Println("limited by", limited.Limit)
 			continue
 		}
@@ -185,7 +188,8 @@ func Example_coolDown() {
 		}
 		defer client.CloseIdleConnections()
 		res, err := client.Get(api.URL)
-		if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
+		var limited *upstream.LimitError
+		if errors.As(err, &limited) {
 			wait := time.Until(limited.RetryAt).Round(time.Second)
 			fmt.Println("process", process, "has to wait for", wait, limited.CoolDown)
 			continue

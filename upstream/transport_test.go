@@ -129,7 +129,8 @@ func wantLimited(
 	t *testing.T, err error, limit string, coolDown bool, after time.Duration,
 ) *upstream.LimitError {
 	t.Helper()
-	e, ok := errors.AsType[*upstream.LimitError](err)
+	var e *upstream.LimitError
+	ok := errors.As(err, &e)
 	switch {
 	case !ok:
 		t.Fatalf("%T %v is not a LimitError", err, err)
@@ -248,7 +249,8 @@ func TestCanceled(t *testing.T) {
 		for _, limit := range []string{"maps", ""} { // the first calls the store
 			all.Go(func() {
 				_, err := send(ctx, rt)
-				e, ok := errors.AsType[*upstream.LimitError](err)
+				var e *upstream.LimitError
+				ok := errors.As(err, &e)
 				if !ok || e.Limit != limit || !e.RetryAt.IsZero() || err == context.Canceled ||
 					!errors.Is(err, context.Canceled) || strings.Contains(err.Error(), secret) {
 					t.Errorf("%v", err)
@@ -281,7 +283,7 @@ func TestEndedBefore(t *testing.T) {
 			r := get(ctx)
 			r.Body = body
 			_, err := rt.RoundTrip(r)
-			_, limited := errors.AsType[*upstream.LimitError](err)
+			limited := errors.As(err, new(*upstream.LimitError))
 			if !errors.Is(err, context.Canceled) || errors.Is(err, ratelimit.ErrUnavailable) ||
 				limited || body.closed != 1 {
 				t.Errorf("%v, closed %d times", err, body.closed)
@@ -343,7 +345,7 @@ func TestCost(t *testing.T) {
 			r.URL.Path = tt.path
 			r.Header.Set("Account", tt.account)
 			_, err := rt.RoundTrip(r)
-			_, limited := errors.AsType[*upstream.LimitError](err)
+			limited := errors.As(err, new(*upstream.LimitError))
 			_, want := tt.err.(*upstream.LimitError)
 			if limited != want || !want && !errors.Is(err, tt.err) {
 				t.Errorf("request %d: %v, want %v", i, err, tt.err)
@@ -356,7 +358,7 @@ func TestCost(t *testing.T) {
 			Cost: func(*http.Request) (string, int64, error) { return secret, 6, nil }},
 			ratelimit.PerMinute("units", 5))
 		_, err := send(t.Context(), other)
-		if _, ok := errors.AsType[*upstream.LimitError](err); ok ||
+		if errors.As(err, new(*upstream.LimitError)) ||
 			!errors.Is(err, ratelimit.ErrExceedsLimit) || strings.Contains(err.Error(), secret) {
 			t.Errorf("more than the limit ever admits: %v", err)
 		}
@@ -526,7 +528,7 @@ func TestPolicy(t *testing.T) {
 				Policy: tt.policy, NoWait: tt.noWait}, ratelimit.PerSecond("maps", 1))
 			time.AfterFunc(5*time.Second, func() { store.set(false) })
 			status, err := send(t.Context(), rt)
-			_, limited := errors.AsType[*upstream.LimitError](err)
+			limited := errors.As(err, new(*upstream.LimitError))
 			switch {
 			case tt.sent && (status != 200 || err != nil):
 				t.Errorf("%+v: %v", tt, err)
@@ -546,7 +548,7 @@ func TestPolicy(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := send(ctx, rt)
-		if _, limited := errors.AsType[*upstream.LimitError](err); limited ||
+		if errors.As(err, new(*upstream.LimitError)) ||
 			!errors.Is(err, ratelimit.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("FailWait until the deadline: %v", err)
 		}

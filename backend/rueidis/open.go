@@ -3,6 +3,7 @@ package rueidisstore
 import (
 	"context"
 	"errors"
+	"reflect"
 
 	"github.com/redis/rueidis"
 
@@ -73,7 +74,8 @@ func Open(option rueidis.ClientOption, opts *serverstore.OpenOptions) (*Store, e
 // connect returns a client that is connected.
 func connect(option rueidis.ClientOption) (pipelined.Client, error) {
 	client, err := rueidis.NewClient(option)
-	if err != nil && client != nil {
+	// Up to version 1.0.77 an error may come with a nil pointer in the interface.
+	if err != nil && client != nil && !reflect.ValueOf(client).IsNil() {
 		client.Close()
 	}
 	return adapter{client}, err

@@ -5,6 +5,7 @@ package valkeystore
 import (
 	"context"
 	"errors"
+	"reflect"
 
 	"github.com/valkey-io/valkey-go"
 
@@ -75,7 +76,8 @@ func Open(option valkey.ClientOption, opts *serverstore.OpenOptions) (*Store, er
 // connect returns a client that is connected.
 func connect(option valkey.ClientOption) (pipelined.Client, error) {
 	client, err := valkey.NewClient(option)
-	if err != nil && client != nil {
+	// Up to version 1.0.77 an error may come with a nil pointer in the interface.
+	if err != nil && client != nil && !reflect.ValueOf(client).IsNil() {
 		client.Close()
 	}
 	return adapter{client}, err

@@ -109,7 +109,8 @@ func (j job) run(ctx context.Context, store ratelimit.Store) (string, error) {
 	client := &http.Client{Transport: transport, Timeout: 30 * time.Second}
 	for done := range j.Tasks {
 		err := j.task(ctx, client)
-		if limited, ok := errors.AsType[*upstream.LimitError](err); ok {
+		var limited *upstream.LimitError
+		if errors.As(err, &limited) {
 			return fmt.Sprintf("%d tasks are done, the others can begin in %v",
 				done, time.Until(limited.RetryAt).Round(time.Minute)), nil
 		}
