@@ -104,5 +104,5 @@ replays: ## Replay access logs of 1 GB, in a minute; write the table of docs/rep
 		$(GO) -C integration/commands test -count=1 -timeout=30m -run '^TestReplayLargeLog$$'
 
 .PHONY: weight
-weight: ## Count the go.sum lines that an import of this module adds for a user
-	scripts/weight.sh
+weight: ## Show what users would get of a release now: the command, requirements, go.sum lines
+	$(GO) -C integration run ./release

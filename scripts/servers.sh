@@ -13,10 +13,24 @@ RATELIMIT_PROGRESS=$(mktemp)
 export RATELIMIT_PROGRESS
 tail -n +1 -f "$RATELIMIT_PROGRESS" &
 printer=$!
-trap 'kill "$printer"; rm -f "$RATELIMIT_PROGRESS"' EXIT
+lowest=$(mktemp -d)
+trap 'kill "$printer"; rm -rf "$RATELIMIT_PROGRESS" "$lowest"' EXIT
 
 rm -rf measured
 status=0
+
+# The tests of the stores run once more with the versions of the client libraries that the root
+# module requires, the lowest that work. This module has the newest.
+cp go.mod "$lowest/go.mod"
+cp go.sum "$lowest/go.sum"
+for library in redis/go-redis/v9 redis/rueidis valkey-io/valkey-go; do
+  version=$(sed -n "s#^\tgithub.com/$library ##p" ../go.mod)
+  ${GO:-go} mod edit -require="github.com/$library@$version" "$lowest/go.mod"
+done
+GOWORK=off ${GO:-go} mod tidy -modfile="$lowest/go.mod"
+GOWORK=off RATELIMIT_FULL="" RATELIMIT_IMAGES=valkey/valkey:8 ${GO:-go} test -modfile="$lowest/go.mod" -p=2 \
+  -parallel=3 "$@" ./conformance ./stores || status=$?
+
 ${GO:-go} test -p=2 -parallel=3 "$@" ./conformance ./scripts ./... || status=$?
 ${GO:-go} -C ../examples test -parallel=3 "$@" -bench Store -benchtime 1x ./postgres || status=$?
 sleep 1 # for tail

@@ -98,7 +98,7 @@ func openRueidis(d Dialing) (Client, error) {
 			return rueidisstore.New(c, opts)
 		},
 		Retry: func(ctx context.Context, script, key string) error {
-			return c.Do(ctx, c.B().Arbitrary("eval", script, "1").Keys(key).Build().ToRetryable()).
+			return c.Do(ctx, c.B().Arbitrary("eval", script, "1").Keys(key).ReadOnly()).
 				Error()
 		},
 		Close: c.Close,
@@ -117,7 +117,7 @@ func openValkey(d Dialing) (Client, error) {
 			return valkeystore.New(c, opts)
 		},
 		Retry: func(ctx context.Context, script, key string) error {
-			return c.Do(ctx, c.B().Arbitrary("eval", script, "1").Keys(key).Build().ToRetryable()).
+			return c.Do(ctx, c.B().Arbitrary("eval", script, "1").Keys(key).ReadOnly()).
 				Error()
 		},
 		Close: c.Close,
