@@ -19,8 +19,8 @@ type Observation struct {
 	// Limits are the limits of the limiter, in the order of New's arguments. Do not change them.
 	Limits []Limit
 	// Results has the result of each limit. After an error they are zero, except that a wait that
-	// gave up has its last refusal, unless the store has failed since. They are valid only until the
-	// observer returns: copy them to keep them.
+	// gave up has its last refusal, unless the store has failed since. They are valid only until
+	// the observer returns: copy them to keep them.
 	Results []Result
 	// RefusedByOther means that this claim fits, but another claim of the same call was refused, so
 	// nothing was taken.
