@@ -98,14 +98,14 @@ func (c *call) release() {
 
 // do decides c and calls the observers.
 func (c *call) do(ctx context.Context, decide func(*call, context.Context) error) error {
-	if !slices.ContainsFunc(c.parts, func(p part) bool { return p.limiter.observe != nil }) {
+	if !c.observed() {
 		return decide(c, ctx)
 	}
 	began := time.Now()
 	err := decide(c, ctx)
 	elapsed := time.Since(began)
-	for _, p := range c.parts {
-		if p.limiter.observe != nil {
+	for i := range c.parts {
+		if p := &c.parts[i]; p.limiter.observe != nil {
 			p.limiter.observe(ctx, Observation{
 				Key: p.key, Op: p.op, N: p.n,
 				Limits: p.limiter.limits, Results: p.results, Err: err,
@@ -115,6 +115,15 @@ func (c *call) do(ctx context.Context, decide func(*call, context.Context) error
 		}
 	}
 	return err
+}
+
+func (c *call) observed() bool {
+	for i := range c.parts {
+		if c.parts[i].limiter.observe != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // ask calls the store once, and applies the policies if the store leaves the call undecided.
@@ -174,8 +183,8 @@ func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Lim
 // wake makes the first call of this process that waits for units in flight try again, if c has
 // released some.
 func (c *call) wake() {
-	for _, p := range c.parts {
-		if p.limiter.inFlight && p.op == driver.OpGiveBack {
+	for i := range c.parts {
+		if p := &c.parts[i]; p.limiter.inFlight && p.op == driver.OpGiveBack {
 			p.limiter.waiting.release(longkey.Shorten(p.key))
 		}
 	}

@@ -28,8 +28,9 @@ for library in redis/go-redis/v9 redis/rueidis valkey-io/valkey-go; do
   ${GO:-go} mod edit -require="github.com/$library@$version" "$lowest/go.mod"
 done
 GOWORK=off ${GO:-go} mod tidy -modfile="$lowest/go.mod"
-GOWORK=off RATELIMIT_FULL="" RATELIMIT_IMAGES=valkey/valkey:8 ${GO:-go} test -modfile="$lowest/go.mod" -p=2 \
-  -parallel=3 "$@" ./conformance ./stores || status=$?
+GOWORK=off RATELIMIT_FULL="" RATELIMIT_IMAGES=valkey/valkey:8 ${GO:-go} test \
+  -modfile="$lowest/go.mod" -p=2 -parallel=3 -shuffle=on -count=1 -timeout=40m \
+  ./conformance ./stores || status=$?
 
 ${GO:-go} test -p=2 -parallel=3 "$@" ./conformance ./scripts ./... || status=$?
 ${GO:-go} -C ../examples test -parallel=3 "$@" -bench Store -benchtime 1x ./postgres || status=$?

@@ -1,13 +1,10 @@
 package memorystore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -260,33 +257,6 @@ func TestWaitInBubble(t *testing.T) {
 			t.Errorf("7 units at 3 a minute took %v, want 2m", got)
 		}
 	})
-}
-
-func TestNoAllocations(t *testing.T) {
-	s := open(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	day := algorithm.SlidingLog(driver.PerDay("day", 1_000_000_000)).WithResolution(time.Hour)
-	second := algorithm.SlidingLog(driver.PerSecond("second", 100))
-	for name, algorithms := range map[string][]driver.Algorithm{"one": {second},
-		"several": {second, day}} {
-		l, err := ratelimit.New(s, algorithms...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := strings.Repeat("k", 30) + name
-		step := func() {
-			if _, err := l.Allow(ctx, key); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range 10_000 {
-			step()
-		}
-		if allocs := testing.AllocsPerRun(1000, step); math.Floor(allocs) != 0 {
-			t.Errorf("%s: %v allocations a decision", name, allocs)
-		}
-	}
 }
 
 // TestCleanClockSetBack sets the clock back and takes a unit after the cleaner has read the clock
