@@ -198,7 +198,8 @@ func (f *failing) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, 
 		f.failed.Add(1)
 		return ratelimit.Result{}, ratelimit.ErrUnavailable
 	}
-	return f.Store.Take(ctx, d)
+	// The failure of another call may have ended ctx since.
+	return f.Store.Take(context.WithoutCancel(ctx), d)
 }
 
 func TestTrafficWithoutStore(t *testing.T) {
