@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -15,6 +16,8 @@ type differential struct {
 	several bool // TakeAll too, of limits of one key
 	keys    bool // TakeAll of several keys too
 
+	// how many runs; 0 means seedsAtCI
+	seeds int
 	// what the store is given instead of the algorithm
 	wrap func(driver.Algorithm) driver.Algorithm
 	// which store is called, by the number of the operation
@@ -27,7 +30,7 @@ type differential struct {
 const seedsAtCI, opsAtCI = 3, 450
 
 func (c differential) check(e *env) {
-	for i := range e.scale(seedsAtCI) {
+	for i := range e.scale(cmp.Or(c.seeds, seedsAtCI)) {
 		newRun(e, c, e.seed+uint64(i)).play(opsAtCI)
 	}
 }

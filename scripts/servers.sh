@@ -28,6 +28,11 @@ for library in redis/go-redis/v9 redis/rueidis valkey-io/valkey-go; do
   ${GO:-go} mod edit -require="github.com/$library@$version" "$lowest/go.mod"
 done
 GOWORK=off ${GO:-go} mod tidy -modfile="$lowest/go.mod"
+for library in redis/go-redis/v9 redis/rueidis valkey-io/valkey-go; do # a module may require more
+  used=$(GOWORK=off ${GO:-go} list -modfile="$lowest/go.mod" -m "github.com/$library")
+  grep -q "^	$used\( \|$\)" ../go.mod ||
+    { echo "the lowest $library is not tested, but $used"; exit 1; }
+done
 GOWORK=off RATELIMIT_FULL="" RATELIMIT_IMAGES=valkey/valkey:8 ${GO:-go} test \
   -modfile="$lowest/go.mod" -p=2 -parallel=3 -shuffle=on -count=1 -timeout=40m \
   ./conformance ./stores || status=$?
