@@ -171,6 +171,12 @@ func checkRepeated(e *env, client func(*env, int) driver.Store) {
 		func(r *run, key string, n int64) { r.asks(take(key, larger, n)) },
 		func(r *run, key string, n int64) { r.asks(take(key, log, max(1, n-1))) },
 		func(r *run, key string, n int64) { r.asks(peek(key, log, n)) },
+		func(r *run, key string, _ int64) { // an admission makes Remaining of a refusal too high
+			r.asks(reset(key, log))
+			for _, n := range []int64{most - 1, 2, 1, 2} {
+				r.asks(take(key, log, n))
+			}
+		},
 		func(r *run, _ string, _ int64) { r.setClock(r.retry) },
 		func(r *run, _ string, _ int64) { r.setClock(r.retry - 1) },
 		func(r *run, _ string, _ int64) { r.setClock(r.model.now - 1) },

@@ -183,7 +183,7 @@ func isOp(op driver.Op) func(driver.Demand) bool {
 }
 
 var cacheFaults = []fault{
-	{name: "cached refusal outlives an admission", rules: "result/repeated",
+	{name: "cached refusal outlives an admission", rules: "result/repeated", always: true,
 		bugs: caching(cacheFault{keeps: isOp(driver.OpTake)})},
 	{name: "cached refusal outlives a reset", rules: "result/repeated",
 		bugs: caching(cacheFault{keeps: isOp(driver.OpReset)})},
