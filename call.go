@@ -161,6 +161,7 @@ func (l *Limiter) take(
 	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
 		l.direct.TakeFields(ctx, key, a, op, n, at)
 	res.Limit = l.limits[0]
+	res.Units = driver.Taken(op, n, res.Allowed)
 	return err
 }
 
@@ -174,7 +175,7 @@ func (c *call) admitted(ctx context.Context, err error) bool {
 
 // admits reports whether the policy admits an op that the store has left undecided with err.
 func (l *Limiter) admits(ctx context.Context, op driver.Op, err error) bool {
-	return l.policy == FailOpen && op <= driver.OpForce && driver.IsOutage(err) &&
+	return l.policy == FailOpen && (op <= driver.OpForce || op == driver.OpHold) && driver.IsOutage(err) &&
 		!deadline.Passed(ctx)
 }
 

@@ -1,5 +1,5 @@
 -- The step of Block. args: Max, the longest time in µs.
-local PEEK, FORCE, RESET = 1, 2, 4
+local PEEK, FORCE, RESET = 1, 2, 3
 local SIZE = 8 -- of a state: when the block ends, in µs since the epoch
 
 local function step(key, tail, now, op, n, at, args, pos)

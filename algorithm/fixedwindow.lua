@@ -1,5 +1,5 @@
 -- The step of Fixed. args: Max, the Window and the offset in µs.
-local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
+local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
 -- A state: beginning of the window, Window of the limit that counted last, units, when it counted
 local SIZE, MOST = 32, 2 ^ 48 -- bytes, units
 local LONGEST, LAST = 2 ^ 45, 2 ^ 52 -- µs

@@ -1,6 +1,6 @@
 -- The step of Bucket. args: Max and the Window in µs. A time is in µs and a part of a µs, in units
 -- of 1/Max µs.
-local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
+local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
 -- A state: when the bucket is full, the part of a µs, the Max that it is for, the time of the last
 -- admission
 local SIZE = 32

@@ -107,6 +107,16 @@ func (g *logState) hold(now, window int64) (t int64, shifted bool) {
 	return max(now, earliest), false
 }
 
+// instant returns the time of a decision now on a state: the later of now and the earliest time at
+// which the newest record may have been written.
+func (l Log) instant(state []byte, now int64) int64 {
+	var g logState
+	if !g.decode(state) || g.count == 0 {
+		return now
+	}
+	return max(now, g.newest-g.slop())
+}
+
 // consistent reports false for a corrupt state: its stamps do not ascend, or the sum of its units
 // is wrong. All records have expired if and only if the newest has.
 func (g *logState) consistent(first int, used, edge int64) bool {

@@ -1,5 +1,5 @@
 -- The step of Counter. args: Max and the Window in µs.
-local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
+local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
 -- A state: when a unit was counted last, Window of the limit that counted it, units of the previous
 -- window, units of the window of the last count
 local SIZE, MOST = 32, 2 ^ 44 -- bytes, units

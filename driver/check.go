@@ -50,6 +50,10 @@ func (d *Demand) check() error {
 		return fmt.Errorf("%w demand: no algorithm", ErrInvalid)
 	case d.Op >= numOps:
 		return fmt.Errorf("%w demand: unknown %v", ErrInvalid, d.Op)
+	case d.Op == OpHold || d.Op == OpSettle:
+		if err := d.checkHold(); err != nil {
+			return err
+		}
 	case d.Op != OpReset && (d.N < 1 || d.N > MaxUnits):
 		return fmt.Errorf("%w demand: n is %d, not between 1 and %d", ErrInvalid, d.N, MaxUnits)
 	}
@@ -58,9 +62,31 @@ func (d *Demand) check() error {
 		limit.Window > MaxWindow {
 		return limit.Validate()
 	}
-	if d.N > limit.Max && d.Op <= OpPeek {
+	if d.N > limit.Max && (d.Op <= OpPeek || d.Op == OpHold) {
 		return fmt.Errorf("%w: %d units, but %v admits at most %d",
 			ErrExceedsLimit, d.N, limit, limit.Max)
+	}
+	return nil
+}
+
+// holdRange is how much shorter or longer than Holds a hold may be.
+const holdRange = 16
+
+func (d *Demand) checkHold() error {
+	h, ok := d.Algorithm.(Holder)
+	if !ok {
+		return fmt.Errorf("%w demand: %v of %v, which has no holds: wrap its algorithm in "+
+			"algorithm.Budget", ErrInvalid, d.Op, d.Algorithm.Limit())
+	}
+	least, most := h.Holds()/holdRange, h.Holds()*holdRange
+	switch {
+	case d.ID == 0:
+		return fmt.Errorf("%w demand: %v without an ID", ErrInvalid, d.Op)
+	case d.N < 0 || d.N > MaxUnits:
+		return fmt.Errorf("%w demand: n is %d, not between 0 and %d", ErrInvalid, d.N, MaxUnits)
+	case d.Op == OpHold && d.Hold != 0 && (d.Hold < least || d.Hold > most):
+		return fmt.Errorf("%w demand: Hold is %v, not 0 or between %v and %v",
+			ErrInvalid, d.Hold, least, most)
 	}
 	return nil
 }

@@ -15,18 +15,27 @@ const (
 	OpPeek
 	// OpForce records N units whether they fit or not, and is always allowed. N may exceed Max.
 	OpForce
+	// OpReset deletes the state, holds included. It is always allowed.
+	OpReset
+	// OpHold makes ID hold N units from now on, until Hold from now. Units that are held count
+	// against the limit, and are not recorded. It is admitted if N fit beside all else, or if ID
+	// holds N or more: an OpHold never reduces what ID holds. With N = 0 it renews what ID holds, or
+	// held until it timed out, whether that fits or not. It needs a [Holder].
+	OpHold
+	// OpSettle ends the hold of ID and records N units, whether they fit or not; 0 records none. It
+	// is always allowed. Without a hold of ID it records nothing. A hold that has timed out can be
+	// settled and renewed for 24 hours more. It needs a [Holder].
+	OpSettle
 	// OpGiveBack removes up to N units from the record with the stamp At, even if another call
 	// recorded them: never more than the record still holds, and nothing after the record has left
 	// the window. It is always allowed. An algorithm that keeps no records gives back only what
 	// still counts; its documentation says what that is.
 	OpGiveBack
-	// OpReset deletes the state. It is always allowed.
-	OpReset
 
 	numOps
 )
 
-var opNames = [numOps]string{"take", "peek", "force", "giveback", "reset"}
+var opNames = [numOps]string{"take", "peek", "force", "reset", "hold", "settle", "giveback"}
 
 // String returns the name of the operation, such as "take", or "op(9)" for an unknown one.
 func (o Op) String() string {
@@ -41,13 +50,35 @@ type Demand struct {
 	Key       string    // what is limited: any bytes, at least one
 	Algorithm Algorithm // the rule that decides
 	Op        Op        // zero is OpTake
-	N         int64     // units, from 1 to MaxUnits; OpReset ignores it
-	At        int64     // OpGiveBack only: Result.At of the admission whose units are given back
+	N         int64     // units, from 1 to MaxUnits; OpReset ignores it; OpHold, OpSettle: from 0
+	// At, of an OpForce: a log adds the units to its first record of this time or later, if there
+	// is one in the window, in µs since the epoch; 0 records them now. Other algorithms ignore it.
+	// OpGiveBack: Result.At of the admission whose units are given back.
+	At int64
+	// ID of an OpHold or OpSettle names the hold. It is random, not 0, and never reused; whoever
+	// knows it may settle the hold.
+	ID uint64
+	// Hold, of an OpHold: how long the units are held, between 1/16 and 16 times Holds of the
+	// algorithm; 0 is Holds. A hold lasts up to an eighth longer.
+	Hold time.Duration
 }
 
-// Step runs d's algorithm on a state; see [Algorithm].
+// Step runs d's algorithm on a state; see [Algorithm]. It sets Units of takes and forces.
 func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
-	return d.Algorithm.Step(state, now, d)
+	next, keep, res = d.Algorithm.Step(state, now, d)
+	if d.Op <= OpForce {
+		res.Units = Taken(d.Op, d.N, res.Allowed)
+	}
+	return next, keep, res
+}
+
+// Taken returns the Units of the Result of an OpTake, OpPeek or OpForce of n units. Stores that do
+// not call [Demand.Step] need it.
+func Taken(op Op, n int64, allowed bool) int64 {
+	if op == OpForce || op == OpTake && allowed {
+		return n
+	}
+	return 0
 }
 
 // Peek evaluates d on a state without applying it. Stores call it in TakeAll, and only there:
@@ -60,14 +91,14 @@ func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, 
 //
 // Peek does not change the bytes of state unless keep > 0.
 //
-// For an OpTake it returns what an OpPeek for N units returns. OpForce, OpGiveBack and OpReset are
-// always allowed, so for these it returns what an OpPeek for one unit returns, with Allowed set.
-// For an OpReset a corrupt state counts as an empty one.
+// For an OpTake, and for an OpHold of N > 0, the Result is that of Step, with Remaining before the
+// decision and no Units. All else is always allowed: for that it returns what an OpPeek for one unit
+// returns, with Allowed set. For an OpReset a corrupt state counts as an empty one.
 func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
-	op, always := d.Op, d.Op > OpPeek
+	op, always := d.Op, d.Always()
 	d.Op = OpPeek // d is a copy already
 	if always {
-		d.N, d.At = 1, 0
+		d.N, d.At, d.ID = 1, 0, 0
 	}
 	next, keep, res = d.Algorithm.Step(state, now, d)
 	if keep < 0 && op == OpReset {
@@ -79,6 +110,20 @@ func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, 
 		res.Allowed, res.RetryAfter = true, 0
 	}
 	return next, keep, res
+}
+
+// Always reports whether d is allowed whatever the state.
+func (d *Demand) Always() bool { return d.Op > OpPeek && (d.Op != OpHold || d.N == 0) }
+
+// A Holder is an Algorithm with holds: [OpHold] and [OpSettle]. An OpPeek with an ID is the peek of
+// an OpHold.
+type Holder interface {
+	Algorithm
+	// Holds returns how long a hold lasts that is not renewed.
+	Holds() time.Duration
+	// InFlight reports whether the algorithm has nothing but holds, so that settling records
+	// nothing: it limits calls in flight. It has no takes and forces.
+	InFlight() bool
 }
 
 // An Algorithm decides demands. Its Step is a pure function from a state, a time and a demand to a
@@ -143,4 +188,7 @@ type Script struct {
 	// leave the same state. A store may then decide many equal Takes in a few steps. False is
 	// always right.
 	Sums bool
+	// Holds reports that step keeps a second value, a hash, under key .. ":h". Only the scripts of
+	// this module have one.
+	Holds bool
 }

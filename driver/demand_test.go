@@ -288,7 +288,7 @@ func TestNames(t *testing.T) {
 		{driver.OpForce, "force"},
 		{driver.OpGiveBack, "giveback"},
 		{driver.OpReset, "reset"},
-		{driver.OpReset + 1, "op(5)"},
+		{driver.OpGiveBack + 1, "op(7)"},
 		{driver.SourceStore, "store"},
 		{driver.SourceCache, "cache"},
 		{driver.SourceLocal, "local"},

@@ -48,6 +48,10 @@ type Result struct {
 	Limit Limit
 	// Remaining is the number of units that are free now, after the decision; never negative.
 	Remaining int64
+	// Units is the number of units that were taken, held, renewed or recorded: 0 if refused, of a
+	// peek and a reset, if there was no hold to renew or settle, and for calls in flight that are
+	// settled.
+	Units int64
 	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this
 	// long, provided that nothing else is admitted meanwhile, and not one microsecond sooner (at a
 	// Resolution of 1µs). That is at most one Window, two under a SlidingWindowCounter; one Window

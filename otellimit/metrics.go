@@ -161,7 +161,7 @@ func outcomeOf(o *ratelimit.Observation, i int) outcome {
 	switch {
 	case o.Err != nil:
 		return failed
-	case o.Op > driver.OpPeek: // never refused
+	case o.Op > driver.OpPeek && o.Op != driver.OpHold: // never refused
 		return admitted
 	case !o.Results[i].Allowed:
 		return refused

@@ -8,7 +8,7 @@
 -- and each upvalue would cost more. So the parts of the step are files, not functions, and each
 -- part uses the variables that the parts before it set.
 
-local TAKE, PEEK, FORCE, GIVEBACK, RESET = 0, 1, 2, 3, 4
+local TAKE, PEEK, FORCE, RESET, GIVEBACK = 0, 1, 2, 3, 6
 
 -- Sizes of the parts of a state in bytes, and distances from a part to the end: from the newest
 -- record before the trailer, from emptied in a ring, and from a field of the trailer.

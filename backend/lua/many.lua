@@ -29,7 +29,7 @@
 -- From here on pcall is that of redis and unpack that of struct; protect and values are Lua's.
 local protect, values, call, pcall = pcall, unpack, redis.call, redis.pcall
 local unpack, pack, sub = struct.unpack, struct.pack, string.sub
-local TAKE, PEEK, RESET = 0, 1, 4
+local TAKE, PEEK, RESET = 0, 1, 3
 local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
 local FAILED, AFTER_WRITE = 2 ^ 47, 'after a write: '
 

@@ -1,7 +1,7 @@
 -- The frame of a call with one demand, as most are. many.lua documents the arguments and the
 -- reply; here an error is the reply to the call.
 
-local PEEK, GIVEBACK, RESET = 1, 3, 4
+local PEEK, RESET, GIVEBACK = 1, 3, 6
 local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
 local AFTER_WRITE = 'after a write: '
 

@@ -139,6 +139,7 @@ func (p part) result(d *callDemand) (driver.Result, error) {
 		RetryAfter: time.Duration(p.retry) * time.Microsecond,
 		ResetAfter: time.Duration(p.reset) * time.Microsecond,
 		At:         p.at,
+		Units:      driver.Taken(d.op, d.n, p.flags&replyRefused == 0),
 	}, nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 // mayAdd reports whether an op needs room on a key without a state. The others have nothing to
 // record there; if their step writes a state all the same, it is kept if there is room.
-func mayAdd(op driver.Op) bool { return op <= driver.OpForce }
+func mayAdd(op driver.Op) bool { return op <= driver.OpForce || op == driver.OpHold }
 
 // findRoom reserves room for one more state, and reports whether it has. locked is the set of
 // shards that the caller has locked. from, if not nil, is the one of them in which states may be

@@ -206,7 +206,7 @@ func TestKnownAlgorithm(t *testing.T) {
 		{demand(driver.OpTake, "", 1), driver.ErrInvalid},
 		{demand(driver.OpTake, "7", 0), driver.ErrInvalid},
 		{demand(driver.OpPeek, "7", -1), driver.ErrInvalid},
-		{demand(driver.OpReset+1, "7", 1), driver.ErrInvalid},
+		{demand(driver.OpGiveBack+1, "7", 1), driver.ErrInvalid},
 		{demand(driver.OpForce, "7", driver.MaxUnits+1), driver.ErrInvalid},
 		{demand(driver.OpTake, "7", 4), driver.ErrExceedsLimit},
 		{demand(driver.OpPeek, "7", 4), driver.ErrExceedsLimit},

@@ -139,9 +139,11 @@ func (sh *shard) step(id uint32, now int64, d *driver.Demand, out *driver.Result
 
 // isOurs reports whether a is an algorithm of this module. Their steps do not panic.
 func isOurs(a driver.Algorithm) bool {
-	switch a.(type) {
+	switch a := a.(type) {
 	case algorithm.Log, algorithm.Counter, algorithm.Fixed, algorithm.Bucket, algorithm.Block:
 		return true
+	case algorithm.Held:
+		return a.InFlight() || isOurs(a.Inside())
 	}
 	return false
 }
@@ -164,12 +166,13 @@ func decide(
 	if !ok {
 		other := *d
 		other.Op = op
-		next, keep, *out = d.Algorithm.Step(working(state, d.Algorithm), now, other)
+		next, keep, *out = other.Step(working(state, d.Algorithm), now)
 		return next, keep
 	}
 	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter, out.At =
 		log.Decide(state, now, op, d.N, d.At)
 	out.Source, out.Limit = driver.SourceStore, log.Limit()
+	out.Units = driver.Taken(op, d.N, out.Allowed)
 	return next, keep
 }
 

@@ -13,10 +13,15 @@ import (
 // Take decides one demand. Errors are those of [driver.CheckTake], [driver.ErrCapacity],
 // [driver.ErrCorruptState] and [driver.ErrClosed].
 func (s *Store) Take(ctx context.Context, d driver.Demand) (res driver.Result, err error) {
+	if d.ID != 0 { // TakeFields has neither ID nor Hold
+		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
+		err = s.TakeAll(ctx, ds[:], out[:])
+		return out[0], err
+	}
 	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
 		(*taker)(s).TakeFields(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
 	if err == nil {
-		res.Limit = d.Algorithm.Limit()
+		res.Limit, res.Units = d.Algorithm.Limit(), driver.Taken(d.Op, d.N, res.Allowed)
 	}
 	return res, err
 }

@@ -169,7 +169,9 @@ func (d *denial) check(t *testing.T, command string, c clients.Client) {
 			if _, isLog := a.(algorithm.Log); !isLog && (name == "line" || name == "ring") {
 				continue
 			}
-			for op := driver.OpTake; op <= driver.OpReset; op++ {
+			for _, op := range []driver.Op{
+				driver.OpTake, driver.OpPeek, driver.OpForce, driver.OpReset, driver.OpGiveBack,
+			} {
 				for _, frame := range []string{"one", "group", "single", "equal"} {
 					calls = append(calls, d.prepare(t, opts.Prefix, a, name, op, frame))
 				}

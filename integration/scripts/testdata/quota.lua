@@ -1,6 +1,6 @@
 -- args: Max, Window in µs
 local function step(key, tail, now, op, n, at, args, pos)
-  local TAKE, FORCE, GIVEBACK, RESET = 0, 2, 3, 4
+  local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
   local max, window = struct.unpack('>I7I7', args, pos)
   if op == RESET then
     return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil

@@ -1,0 +1,325 @@
+package algorithm
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// Held is an algorithm with holds: units that count from when they are reserved until they are
+// settled, or until they time out because nobody renews them. Create one with [Budget] or
+// [InFlight]. Values are immutable and comparable.
+//
+// A demand is admitted if it fits beside what is recorded and what is held. RetryAfter is the time
+// until it fits if no hold is placed, renewed or settled meanwhile.
+//
+// Holds run on the store's clock. If that is set back by more than the time-out, they last as long
+// as they would have; if by less, up to that much longer. If it is set forward, they time out
+// early, and a renewal brings them back.
+//
+// A key has at most 65,536 holds; a further one is refused until the next of them times out. After
+// its time-out a hold is remembered for 24 hours, and for as long as fewer than 32,768 others have
+// timed out since.
+type Held struct {
+	inner   driver.Algorithm // nil: calls in flight
+	limit   driver.Limit     // of calls in flight, without a Window
+	timeout time.Duration
+}
+
+var _ driver.Holder = Held{}
+
+const (
+	defaultTimeout  = time.Minute
+	shortestTimeout = 16 * time.Millisecond
+	longestTimeout  = driver.MaxWindow / 16
+)
+
+// Budget returns a with holds: what is reserved counts until it is committed, canceled, or not
+// renewed for a minute. Its history is not that of a. A call costs about twice one under a. With a
+// log, what is settled counts from when it was reserved, and what is used beyond that from the
+// settlement; with other algorithms all counts from the settlement.
+func Budget(a driver.Algorithm) Held { return Held{inner: a, timeout: defaultTimeout} }
+
+// InFlight returns the limit of most units held at once, such as calls in flight. A unit is free
+// when it is released, or not renewed for a minute. The limit has no takes, and its Window is the
+// time-out.
+func InFlight(name string, most int64) Held {
+	return Held{limit: driver.Limit{Name: name, Max: most}, timeout: defaultTimeout}
+}
+
+// WithTimeout returns h with another time-out, after which a hold that is not renewed is free. The
+// holder renews three times in it. ratelimit.New returns an error if d is not whole microseconds
+// from 16 ms to 1/16 of [driver.MaxWindow].
+func (h Held) WithTimeout(d time.Duration) Held {
+	h.timeout = d
+	return h
+}
+
+// Holds returns the time-out.
+func (h Held) Holds() time.Duration { return h.timeout }
+
+// InFlight reports whether h was made by [InFlight].
+func (h Held) InFlight() bool { return h.inner == nil }
+
+// Inside returns the algorithm inside, or nil for calls in flight.
+func (h Held) Inside() driver.Algorithm { return h.inner }
+
+// Name returns the name of the algorithm inside and "h", such as "log2h", or "flight1" for calls in
+// flight.
+func (h Held) Name() string {
+	if h.inner == nil {
+		return "flight1"
+	}
+	return h.inner.Name() + "h"
+}
+
+// Limit returns the limit. That of calls in flight has the time-out as its Window.
+func (h Held) Limit() driver.Limit {
+	if h.inner == nil {
+		h.limit.Window = h.timeout
+		return h.limit
+	}
+	return h.inner.Limit()
+}
+
+// Validate returns an error if a parameter is out of range.
+func (h Held) Validate() error {
+	if h.timeout < shortestTimeout || h.timeout > longestTimeout || h.timeout%time.Microsecond > 0 {
+		return fmt.Errorf("%w limit: the time-out %v is not whole microseconds from %v to %v",
+			driver.ErrInvalid, h.timeout, shortestTimeout, longestTimeout)
+	}
+	if h.inner == nil {
+		return h.Limit().Validate()
+	}
+	if _, ok := h.inner.(driver.Holder); ok {
+		return fmt.Errorf("%w limit: %v has holds already", driver.ErrInvalid, h.Limit())
+	}
+	return h.inner.Validate()
+}
+
+// Step decides d; see [driver.Algorithm].
+func (h Held) Step(
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	if d.Op == driver.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		limit := h.Limit()
+		return nil, keep, driver.Result{Allowed: true, Limit: limit, Remaining: limit.Max}
+	}
+	s := heldStep{held: h, limit: h.Limit(), now: now}
+	if !s.holds.decode(state) {
+		return nil, -1, driver.Result{}
+	}
+	s.inner = state[s.holds.size:]
+	s.holds.advance(now, h.timeout.Microseconds())
+	if !s.holds.find(d.ID) {
+		return nil, -1, driver.Result{}
+	}
+	switch {
+	case d.Op == driver.OpSettle:
+		res = s.settle(d)
+	case d.Op == driver.OpHold && d.N == 0:
+		res = s.renew(d)
+	case d.Op == driver.OpHold:
+		res = s.hold(d)
+	default:
+		res = s.take(d)
+	}
+	if s.corrupt {
+		return nil, -1, driver.Result{}
+	}
+	res.Limit, res.Remaining = s.limit, max(0, s.free-s.holds.units)
+	if last := s.holds.lastDeadline(); last > 0 {
+		res.ResetAfter = max(res.ResetAfter, micros(last-s.holds.now))
+	}
+	if !s.write && !s.holds.write {
+		return state, 0, res
+	}
+	next, keep = s.encode(state)
+	return next, keep, res
+}
+
+// heldStep is one step of a Held.
+type heldStep struct {
+	held    Held
+	limit   driver.Limit
+	now     int64
+	holds   holds
+	inner   []byte // the state of the algorithm inside
+	free    int64  // units that it has
+	write   bool   // whether inner has changed
+	corrupt bool
+}
+
+// ask runs the algorithm inside. The result has its numbers, without regard to holds.
+func (s *heldStep) ask(op driver.Op, n, at int64) driver.Result {
+	s.free = s.limit.Max
+	if s.held.inner == nil {
+		s.corrupt = len(s.inner) > 0
+		return driver.Result{Allowed: true}
+	}
+	d := driver.Demand{Algorithm: s.held.inner, Op: op, N: n, At: at}
+	next, keep, res := d.Step(s.inner, s.now)
+	switch {
+	case keep < 0:
+		s.corrupt = true
+	case keep > 0:
+		s.inner, s.write = next, true
+		s.holds.innerEnds = s.now + keep.Microseconds()
+	}
+	s.free = res.Remaining
+	return res
+}
+
+// take decides a take, a peek or a force. A peek with an ID is that of a hold.
+func (s *heldStep) take(d driver.Demand) driver.Result {
+	if d.Op == driver.OpForce || s.holds.units == 0 && d.ID == 0 {
+		return s.ask(d.Op, d.N, d.At)
+	}
+	res := s.fits(d)
+	if d.Op == driver.OpTake && res.Allowed {
+		return s.ask(driver.OpTake, d.N, 0)
+	}
+	return res
+}
+
+// fits returns what a peek for d.N units returns, in place of what d.ID holds.
+func (s *heldStep) fits(d driver.Demand) driver.Result {
+	own := s.holds.own
+	if d.ID != 0 && own.units >= d.N && s.holds.isOpen(own) {
+		return s.peek()
+	}
+	others, full := s.holds.units, d.ID != 0 && s.holds.open >= maxOpenHolds
+	if s.holds.isOpen(own) {
+		others, full = others-own.units, false
+	}
+	n := d.N + others
+	res := s.ask(driver.OpPeek, min(n, s.limit.Max), 0)
+	if res.Allowed && n <= s.limit.Max && !full {
+		return res
+	}
+	res.Allowed, res.RetryAfter = false, micros(s.retry(d.N, others, full))
+	return res
+}
+
+// retry returns how long it takes until n units fit beside those of others, of which each deadline
+// frees some: the least time for which the rest fits.
+func (s *heldStep) retry(n, others int64, full bool) int64 {
+	least, wait := int64(max53), int64(0)
+	for i := 0; wait < least; i++ {
+		if n+others <= s.limit.Max && (i > 0 || !full) {
+			res := s.ask(driver.OpPeek, n+others, 0)
+			least = min(least, max(wait, res.RetryAfter.Microseconds()))
+		}
+		if i == len(s.holds.sums) {
+			break
+		}
+		sum := s.holds.sums[i]
+		others -= sum.units
+		if s.holds.own.deadline == sum.deadline {
+			others += s.holds.own.units
+		}
+		wait = sum.deadline - s.holds.now
+	}
+	return least
+}
+
+// hold decides an OpHold of some units.
+func (s *heldStep) hold(d driver.Demand) driver.Result {
+	res := s.fits(d)
+	if !res.Allowed || s.corrupt {
+		return res
+	}
+	own := s.holds.own
+	if !s.holds.isOpen(own) || own.units < d.N {
+		own = hold{id: d.ID, units: d.N, instant: s.instant()}
+	}
+	return s.place(d, own, res)
+}
+
+// renew decides an OpHold of 0 units.
+func (s *heldStep) renew(d driver.Demand) driver.Result {
+	res := s.peek()
+	own := s.holds.own
+	if own.id == 0 || s.corrupt {
+		return res
+	}
+	if !s.holds.isOpen(own) {
+		if s.holds.units+own.units > maxHeldUnits {
+			return res
+		}
+		own.instant = s.instant()
+	}
+	return s.place(d, own, res)
+}
+
+// peek returns the numbers of a decision that is allowed in any case.
+func (s *heldStep) peek() driver.Result {
+	return driver.Result{Allowed: true, ResetAfter: s.ask(driver.OpPeek, 1, 0).ResetAfter}
+}
+
+// place makes own the hold of d.ID.
+func (s *heldStep) place(d driver.Demand, own hold, res driver.Result) driver.Result {
+	length := d.Hold
+	if length == 0 {
+		length = s.held.timeout
+	}
+	own.deadline = deadline(s.holds.now, length.Microseconds())
+	s.holds.remove()
+	s.holds.put(own)
+	res.Units = own.units
+	return res
+}
+
+// settle decides an OpSettle.
+func (s *heldStep) settle(d driver.Demand) driver.Result {
+	own := s.holds.own
+	if own.id == 0 || d.N == 0 || s.held.inner == nil {
+		s.holds.remove()
+		return s.peek()
+	}
+	s.holds.remove()
+	res := s.ask(driver.OpForce, min(d.N, own.units), own.instant)
+	if excess := d.N - own.units; excess > 0 && !s.corrupt {
+		res = s.ask(driver.OpForce, excess, 0)
+	}
+	res.Units = d.N
+	return res
+}
+
+// instant returns the time from which units that are held now count when they are settled.
+func (s *heldStep) instant() int64 {
+	if a, ok := s.held.inner.(interface{ instant([]byte, int64) int64 }); ok {
+		return a.instant(s.inner, s.now)
+	}
+	return s.now
+}
+
+// encode returns the new state, in the array of state if that has room, and how long to keep it.
+func (s *heldStep) encode(state []byte) (next []byte, keep time.Duration) {
+	if s.write {
+		state = append(state[:s.holds.size], s.inner...)
+	}
+	ends := s.now + 1
+	if len(s.inner) > 0 {
+		ends = s.holds.innerEnds
+	} else {
+		s.holds.innerEnds = 0
+	}
+	next = s.holds.encode(state)
+	if s.holds.entries > 0 {
+		ends = max(ends, s.now+s.holds.ends()-s.holds.now)
+	} else if len(s.inner) == 0 {
+		return nil, time.Microsecond
+	}
+	return next, micros(max(1, ends-s.now))
+}
+
+// Script returns the step in Lua.
+func (h Held) Script() driver.Script { return driver.Script{} }
+
+// micros returns a number of microseconds as a duration.
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
