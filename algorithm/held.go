@@ -267,7 +267,11 @@ func (s *heldStep) place(d driver.Demand, own hold, res driver.Result) driver.Re
 	if length == 0 {
 		length = s.held.timeout
 	}
-	own.deadline = deadline(s.holds.now, length.Microseconds())
+	until := deadline(s.holds.now, length.Microseconds())
+	if s.holds.isOpen(s.holds.own) {
+		until = max(until, s.holds.own.deadline)
+	}
+	own.deadline = until
 	s.holds.remove()
 	s.holds.put(own)
 	res.Units = own.units

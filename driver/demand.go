@@ -19,8 +19,9 @@ const (
 	OpReset
 	// OpHold makes ID hold N units from now on, until Hold from now. Units that are held count
 	// against the limit, and are not recorded. It is admitted if N fit beside all else, or if ID
-	// holds N or more: an OpHold never reduces what ID holds. With N = 0 it renews what ID holds, or
-	// held until it timed out, whether that fits or not. It needs a [Holder].
+	// holds N or more. With N = 0 it renews what ID holds, or held until it timed out, whether that
+	// fits or not. An OpHold never reduces the units that ID holds, nor the time for which it holds
+	// them. It needs a [Holder].
 	OpHold
 	// OpSettle ends the hold of ID and records N units, whether they fit or not; 0 records none. It
 	// is always allowed. Without a hold of ID it records nothing. A hold that has timed out can be
