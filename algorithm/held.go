@@ -133,7 +133,7 @@ func (h Held) Step(
 	}
 	res.Limit, res.Remaining = s.limit, max(0, s.free-s.holds.units)
 	if last := s.holds.lastDeadline(); last > 0 {
-		res.ResetAfter = max(res.ResetAfter, micros(last-s.holds.now))
+		res.ResetAfter = max(res.ResetAfter, micros(last-s.holds.clock))
 	}
 	if !s.write && !s.holds.write {
 		return state, 0, res
@@ -222,7 +222,7 @@ func (s *heldStep) retry(n, others int64, full bool) int64 {
 		if s.holds.own.deadline == sum.deadline {
 			others += s.holds.own.units
 		}
-		wait = sum.deadline - s.holds.now
+		wait = sum.deadline - s.holds.clock
 	}
 	return least
 }
@@ -314,8 +314,8 @@ func (s *heldStep) encode(state []byte) (next []byte, keep time.Duration) {
 		s.holds.innerEnds = 0
 	}
 	next = s.holds.encode(state)
-	if s.holds.entries > 0 {
-		ends = max(ends, s.now+s.holds.ends()-s.holds.now)
+	if !s.holds.empty() {
+		ends = max(ends, s.now+s.holds.ends()-s.holds.clock)
 	} else if len(s.inner) == 0 {
 		return nil, time.Microsecond
 	}

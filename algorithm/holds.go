@@ -50,7 +50,8 @@ type holds struct {
 	table   []byte // the entries
 	size    int    // bytes of the state before that of the algorithm inside
 
-	now         int64
+	now         int64 // the time, which never goes back
+	clock       int64 // the store's clock plus offset, which may be before that
 	units, open int64 // of sums
 	own         hold  // that of the demand; zero if there is none, or if it is forgotten
 	ownAt       int   // its index in table, or where it belongs
@@ -96,7 +97,7 @@ func (h *holds) decode(state []byte) bool {
 	sums := int(binary.BigEndian.Uint16(rest[4:]))
 	h.entries = int(binary.BigEndian.Uint32(rest[6:]))
 	rest = rest[10:]
-	if all > max53 || len(rest) < sums*sumSize || h.entries == 0 ||
+	if all > max53 || len(rest) < sums*sumSize ||
 		len(rest)-sums*sumSize < h.entries*entrySize {
 		return false
 	}
@@ -123,13 +124,14 @@ func (h *holds) decode(state []byte) bool {
 	return true
 }
 
-// advance sets the time of h to that of the store's clock, and times holds out.
+// advance sets the time of h, and times holds out. The time never goes back: it waits until the
+// store's clock has caught up, or goes on at once if that was set back by more than the time-out.
 func (h *holds) advance(now, timeout int64) {
-	h.now = now + h.offset
-	if back := h.last - h.now; back > timeout {
-		h.now, h.offset, h.write = h.last, h.offset+back, true
+	if back := h.last - h.offset - now; back > timeout {
+		h.offset, h.write = h.offset+back, true
 	}
-	h.now = min(h.now, max53-1<<46) // so that no deadline is larger than max53
+	h.clock = now + h.offset
+	h.now = min(max(h.clock, h.last), max53-1<<46) // so that no deadline is larger than max53
 	out := 0
 	for ; out < len(h.sums) && h.sums[out].deadline <= h.now; out++ {
 		s := h.sums[out]
@@ -221,6 +223,9 @@ func (h *holds) lastDeadline() int64 {
 	return h.sums[len(h.sums)-1].deadline
 }
 
+// empty reports whether nothing is held or remembered, as far as the sums and floor show.
+func (h *holds) empty() bool { return len(h.sums) == 0 && h.floor <= h.forgotten() }
+
 // ends returns when nothing is remembered any more.
 func (h *holds) ends() int64 { return max(h.floor, h.lastDeadline()) + rememberedFor }
 
@@ -247,7 +252,10 @@ func (h *holds) encode(state []byte) []byte {
 		state = slices.Delete(state, own, own+entrySize)
 		h.entries--
 	}
-	if h.purge || len(h.sums) == 0 && h.floor <= h.forgotten() {
+	switch {
+	case h.empty():
+		state = slices.Delete(state, table, table+h.entries*entrySize)
+	case h.purge:
 		state = h.forget(state, table)
 	}
 	return slices.Replace(state, 0, table, h.head()...)
@@ -271,7 +279,7 @@ func (h *holds) head() []byte {
 	var buf [512]byte
 	b := append(buf[:0], 0)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.innerEnds))
-	if h.entries == 0 {
+	if h.empty() {
 		return b
 	}
 	b[0] = 1

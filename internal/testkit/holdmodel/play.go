@@ -1,0 +1,187 @@
+package holdmodel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// A Kind makes limits with holds of one algorithm, as they are tested and as the model has them.
+type Kind func(driver.Limit, time.Duration) (driver.Holder, Limit)
+
+// A Player makes random demands on one key, on a clock that jumps, under parameters that change.
+type Player struct {
+	Key   Key
+	Limit Limit
+	Now   int64
+	// Calm players do nothing that makes a debt: no Force, no late or larger settlement, no late
+	// renewal, no smaller Max and no step back.
+	Calm bool
+
+	rand   *rand.Rand
+	kind   Kind
+	holder driver.Holder
+	ids    []uint64
+	retry  int64 // when the last refusal ends
+	again  driver.Demand
+	trace  []string
+}
+
+// NewPlayer returns a player with a clock that begins at now.
+func NewPlayer(r *rand.Rand, kind Kind, now int64) *Player {
+	p := &Player{rand: r, kind: kind, Now: now, retry: now}
+	for range 6 {
+		p.ids = append(p.ids, 1+r.Uint64()>>r.IntN(60))
+	}
+	p.change()
+	return p
+}
+
+// change chooses other parameters.
+func (p *Player) change() {
+	r := p.rand
+	limit := driver.Limit{Name: "l", Max: pick[int64](r, 1, 2, 5, 10, 100, 1<<40),
+		Window: pick(r, time.Second, 7*time.Second+time.Microsecond, time.Minute, time.Hour)}
+	if p.Calm && p.holder != nil {
+		limit = p.Limit.Limit
+	}
+	timeout := pick(r, 16*time.Millisecond, time.Second, 3*time.Second+time.Microsecond,
+		time.Minute, time.Hour)
+	p.holder, p.Limit = p.kind(limit, timeout)
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// Next returns the next demand, the time at which it is made, and what the model decides.
+func (p *Player) Next() (d driver.Demand, now int64, want driver.Result) {
+	if p.rand.IntN(25) == 0 {
+		p.change()
+	}
+	p.move()
+	d = p.demand()
+	want = p.Key.Do(p.Limit, p.Now, d)
+	if !want.Allowed {
+		p.retry, p.again = p.Now+want.RetryAfter.Microseconds(), d
+	}
+	if len(p.trace) == 12 {
+		p.trace = p.trace[1:]
+	}
+	p.trace = append(p.trace, fmt.Sprintf("at %d %v %d of %v (%v), ID %d, Hold %v, At %d: %+v",
+		p.Now, d.Op, d.N, p.Limit.Limit, p.Limit.Timeout, d.ID, d.Hold, d.At, want))
+	return d, p.Now, want
+}
+
+// Trace returns the last demands, and what the model has decided.
+func (p *Player) Trace() []string { return p.trace }
+
+const year = int64(365 * 24 * time.Hour / time.Microsecond)
+
+// move moves the clock: to an instant around which decisions change, by a random time, or not at
+// all.
+func (p *Player) move() {
+	timeout, window := p.Limit.Timeout.Microseconds(), p.Limit.Limit.Window.Microseconds()
+	now := p.Now
+	switch p.rand.IntN(20) {
+	case 0, 1, 2:
+		now++
+	case 3, 4:
+		now += p.rand.Int64N(timeout)
+	case 5:
+		now += p.rand.Int64N(window)
+	case 6, 7:
+		now = p.retry - p.rand.Int64N(2)
+	case 8, 9, 10:
+		if len(p.Key.Holds) > 0 {
+			now = pick(p.rand, p.Key.Holds...).Deadline - p.Key.offset - p.rand.Int64N(2)
+			now += pick(p.rand, 0, 0, 0, 0, remembered)
+		}
+	case 11:
+		now += pick(p.rand, timeout, window, 24*timeout, remembered, 9*year)
+	case 12:
+		now -= p.rand.Int64N(timeout + 1)
+	case 13:
+		now -= timeout + p.rand.Int64N(3)
+	case 14:
+		if p.rand.IntN(4) == 0 {
+			now -= pick(p.rand, 10*timeout, 3*window, p.rand.Int64N(9*year))
+		}
+	}
+	if now < p.Now && p.Calm {
+		return
+	}
+	if now > 0 && now < 4_400_000_000_000_000 {
+		p.Now = now
+	}
+}
+
+// demand returns a random demand that CheckTake accepts.
+func (p *Player) demand() driver.Demand {
+	most := p.Limit.Limit.Max
+	d := driver.Demand{Key: "k", Algorithm: p.holder, Op: driver.OpTake, N: 1}
+	if p.rand.IntN(3) > 0 {
+		d.N = 1 + p.rand.Int64N(min(most, 12))
+	}
+	id := pick(p.rand, p.ids...)
+	switch op := p.rand.IntN(24); {
+	case op < 3:
+		d.Op = driver.OpPeek
+	case op < 5:
+		d.Op, d.ID = driver.OpPeek, id
+	case op < 12:
+		d.Op, d.ID, d.Hold = driver.OpHold, id, p.length()
+	case op < 15:
+		d.Op, d.ID, d.Hold, d.N = driver.OpHold, id, p.length(), 0
+	case op < 20:
+		d.Op, d.ID = driver.OpSettle, id
+		d.N = p.rand.Int64N(d.N+1) * pick[int64](p.rand, 1, 1, 2)
+	case op == 20:
+		d.Op, d.N = driver.OpForce, pick(p.rand, 1, 3, min(most, 1<<20)+1)
+		d.At = pick(p.rand, 0, p.Now-p.rand.Int64N(p.Limit.Limit.Window.Microseconds()))
+	case op == 21 && p.rand.IntN(6) == 0:
+		d.Op = driver.OpReset
+	}
+	if p.again.Key != "" && p.Now >= p.retry-1 && p.Now <= p.retry && p.rand.IntN(2) == 0 &&
+		p.again.N <= most {
+		d, d.Algorithm = p.again, p.holder
+		d.Hold = 0
+	}
+	if p.Limit.Inside == nil && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
+		d.Op, d.ID, d.At = driver.OpHold, id, 0
+		d.N = min(d.N, most)
+	}
+	if p.Calm {
+		d = p.calm(d)
+	}
+	return d
+}
+
+// length returns how long to hold.
+func (p *Player) length() time.Duration {
+	t := p.Limit.Timeout
+	return pick(p.rand, 0, 0, t/16, t/3, t, 5*t, 16*t).Truncate(time.Microsecond)
+}
+
+// calm returns d, or a demand that makes no debt.
+func (p *Player) calm(d driver.Demand) driver.Demand {
+	switch d.Op {
+	case driver.OpForce, driver.OpReset:
+		d.Op, d.N, d.At = driver.OpTake, 1, 0
+	case driver.OpHold, driver.OpSettle:
+		if d.Op == driver.OpHold && d.N > 0 {
+			return d
+		}
+		open := int64(0)
+		for _, h := range p.Key.Holds {
+			if h.ID == d.ID && h.Deadline > p.Now {
+				open = h.Units
+			}
+		}
+		d.N = min(d.N, open)
+		if open == 0 {
+			d.Op, d.N, d.ID, d.Hold = driver.OpPeek, 1, 0, 0
+		}
+	}
+	return d
+}
