@@ -12,8 +12,9 @@ import (
 // The state of a Held. All integers are unsigned and big-endian, and times are in µs since the
 // epoch. The times of holds run on the store's clock plus offset.
 //
-//	kind        1  0: nothing is held or remembered, and the next six fields are missing
+//	kind        1  0: nothing is held or remembered, and all but inner ends is missing
 //	inner ends  8  when the state of the algorithm inside runs out, on the store's clock
+//	front       4  bytes before the state of the algorithm inside, a power of 2
 //	floor       8  holds with a deadline up to here have timed out
 //	last        8  the latest time of a write
 //	offset      8  grows when the store's clock is set back by more than the time-out
@@ -24,14 +25,21 @@ import (
 //	entries     4  number of the following
 //	sum        20  deadline 8, units 8, holds 4: of all holds with this deadline, which ascend
 //	entry      32  ID 8, units 8, deadline 8, instant 8: of a hold; the IDs ascend
+//	space up to front
 //	the state of the algorithm inside
+//
+// The space is there so that a hold does not move a large state of the algorithm inside.
 //
 // On a server the holds are a hash; see held.lua.
 const (
 	emptyHoldsSize = 9
-	holdsSize      = emptyHoldsSize + 5*8 + 4 + 2 + 4
+	holdsSize      = emptyHoldsSize + 4 + 5*8 + 4 + 2 + 4
 	sumSize        = 20
 	entrySize      = 32
+	leastFront     = 256
+	// smallInner is the size up to which the state of the algorithm inside is moved, so that a key
+	// without holds has no space.
+	smallInner = 4096
 
 	maxOpenHolds  = 1 << 16
 	generation    = 1 << 15 // holds that time out until those before are forgotten
@@ -48,6 +56,7 @@ type holds struct {
 	first   [20]deadlineSum // the array of sums, as long as that has room
 	entries int
 	table   []byte // the entries
+	tableAt int    // where they begin
 	size    int    // bytes of the state before that of the algorithm inside
 
 	now         int64 // the time, which never goes back
@@ -87,7 +96,11 @@ func (h *holds) decode(state []byte) bool {
 		return false
 	}
 	all := uint64(h.innerEnds)
-	rest := state[emptyHoldsSize:]
+	h.size = int(binary.BigEndian.Uint32(state[emptyHoldsSize:]))
+	if h.size < leastFront || h.size > len(state) {
+		return false
+	}
+	rest := state[emptyHoldsSize+4 : h.size]
 	for _, to := range []*int64{&h.floor, &h.last, &h.offset, &h.older, &h.newer} {
 		*to = int64(binary.BigEndian.Uint64(rest))
 		all |= uint64(*to)
@@ -119,8 +132,7 @@ func (h *holds) decode(state []byte) bool {
 		}
 		rest = rest[sumSize:]
 	}
-	h.table = rest[:h.entries*entrySize]
-	h.size = holdsSize + sums*sumSize + len(h.table)
+	h.table, h.tableAt = rest[:h.entries*entrySize], h.size-len(rest)
 	return true
 }
 
@@ -240,49 +252,70 @@ func deadline(now, length int64) int64 {
 // of the algorithm inside.
 func (h *holds) encode(state []byte) []byte {
 	h.last = max(h.last, h.now)
-	table := h.size - len(h.table) // where the table begins
-	own := table + h.ownAt*entrySize
+	empty := h.empty()
+	if empty && len(state)-h.size <= smallInner {
+		return slices.Replace(state, 0, h.size, h.kind(0)...)
+	}
+	head := holdsSize + len(h.sums)*sumSize
+	used := h.tableAt + len(h.table)
+	if need := max(head, h.tableAt) + len(h.table) + entrySize; need > h.size {
+		front := frontFor(need)
+		state = slices.Insert(state, h.size, make([]byte, front-h.size)...)
+		h.size = front
+	}
+	front := state[:h.size]
+	own := h.tableAt + h.ownAt*entrySize
 	switch {
 	case h.added && h.ownEntry:
-		h.own.put(state[own : own : own+entrySize])
+		h.own.put(front[own:own])
 	case h.added:
-		state = slices.Insert(state, own, h.own.put(make([]byte, 0, entrySize))...)
-		h.entries++
+		copy(front[own+entrySize:], front[own:used])
+		h.own.put(front[own:own])
+		used += entrySize
 	case h.ownEntry && h.own.id == 0:
-		state = slices.Delete(state, own, own+entrySize)
-		h.entries--
+		used = own + copy(front[own:], front[own+entrySize:used])
 	}
 	switch {
-	case h.empty():
-		state = slices.Delete(state, table, table+h.entries*entrySize)
+	case empty:
+		*h = holds{innerEnds: h.innerEnds, size: h.size}
+		head, used = holdsSize, h.tableAt
 	case h.purge:
-		state = h.forget(state, table)
+		used = h.forget(front[:used])
 	}
-	return slices.Replace(state, 0, table, h.head()...)
+	h.entries = (used - h.tableAt) / entrySize
+	used = head + copy(front[head:], front[h.tableAt:used])
+	if most := frontFor(used + entrySize); 4*most <= h.size {
+		state = slices.Delete(state, most, h.size)
+		h.size = most
+	}
+	h.head(state[:0])
+	return state
 }
 
-// forget deletes the entries of holds that are forgotten from the table.
-func (h *holds) forget(state []byte, table int) []byte {
-	to, forgotten := table, h.forgotten()
-	for at := table; at < table+h.entries*entrySize; at += entrySize {
-		if int64(binary.BigEndian.Uint64(state[at+16:])) > forgotten {
-			to += copy(state[to:], state[at:at+entrySize])
+// frontFor returns the front for a number of bytes.
+func frontFor(n int) int { return max(leastFront, 1<<bits.Len(uint(n-1))) }
+
+// forget deletes the entries of holds that are forgotten, and returns the length of front without
+// them.
+func (h *holds) forget(front []byte) int {
+	to, forgotten := h.tableAt, h.forgotten()
+	for at := to; at < len(front); at += entrySize {
+		if int64(binary.BigEndian.Uint64(front[at+16:])) > forgotten {
+			to += copy(front[to:], front[at:at+entrySize])
 		}
 	}
-	end := table + h.entries*entrySize
-	h.entries = (to - table) / entrySize
-	return slices.Delete(state, to, end)
+	return to
 }
 
-// head returns the bytes before the table.
-func (h *holds) head() []byte {
-	var buf [512]byte
-	b := append(buf[:0], 0)
-	b = binary.BigEndian.AppendUint64(b, uint64(h.innerEnds))
-	if h.empty() {
-		return b
-	}
-	b[0] = 1
+// kind returns the fields of all states.
+func (h *holds) kind(kind byte) []byte {
+	return binary.BigEndian.AppendUint64([]byte{kind}, uint64(h.innerEnds))
+}
+
+// head appends the bytes before the table to b.
+func (h *holds) head(b []byte) {
+	b = append(b, h.kind(1)...)
+	b = binary.BigEndian.AppendUint32(b, uint32(h.size))
 	for _, n := range []int64{h.floor, h.last, h.offset, h.older, h.newer} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
@@ -294,14 +327,12 @@ func (h *holds) head() []byte {
 		b = binary.BigEndian.AppendUint64(b, uint64(s.units))
 		b = binary.BigEndian.AppendUint32(b, uint32(s.count))
 	}
-	return b
 }
 
 // put appends own to b.
-func (own hold) put(b []byte) []byte {
+func (own hold) put(b []byte) {
 	b = binary.BigEndian.AppendUint64(b, own.id)
 	for _, n := range []int64{own.units, own.deadline, own.instant} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
-	return b
 }
