@@ -305,7 +305,12 @@ func (s *heldStep) instant() int64 {
 // encode returns the new state, in the array of state if that has room, and how long to keep it.
 func (s *heldStep) encode(state []byte) (next []byte, keep time.Duration) {
 	if s.write {
-		state = append(state[:s.holds.size], s.inner...)
+		before := state[s.holds.size:cap(state)]
+		if end := len(s.inner); end > 0 && len(before) >= end && &before[0] == &s.inner[0] {
+			state = state[:s.holds.size+end] // written in place
+		} else {
+			state = append(state[:s.holds.size], s.inner...)
+		}
 	}
 	ends := s.now + 1
 	if len(s.inner) > 0 {
