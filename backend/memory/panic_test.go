@@ -105,19 +105,20 @@ func TestPanicLeavesNothing(t *testing.T) {
 				if used > 0 {
 					must(t, s, driver.Demand{Key: "k", Algorithm: a, N: used}, true)
 				}
-				ask := func() (res driver.Result, err error) {
-					d := driver.Demand{Key: "k", Algorithm: a, N: 1}
+				do := func(op driver.Op) (driver.Result, error) {
+					d := driver.Demand{Key: "k", Algorithm: a, Op: op, N: 1}
 					if !together {
-						d.Op = driver.OpPeek
-						if res, err = s.Take(t.Context(), d); err != nil {
-							return res, err
-						}
-						d.Op = driver.OpTake
 						return s.Take(t.Context(), d)
 					}
 					out := make([]driver.Result, 1)
-					err = s.TakeAll(t.Context(), []driver.Demand{d}, out)
+					err := s.TakeAll(t.Context(), []driver.Demand{d}, out)
 					return out[0], err
+				}
+				ask := func() (driver.Result, error) {
+					if res, err := do(driver.OpPeek); err != nil {
+						return res, err
+					}
+					return do(driver.OpTake)
 				}
 				calls(a.plan).Store(times)
 				for n := range times {

@@ -72,8 +72,10 @@ func (s *Store) TakeAll(
 			return driver.ErrCapacity
 		}
 	}
-	if admitted, err := t.peek(targets, ds, out); err != nil || !admitted {
-		return err
+	if len(ds) > 1 {
+		if admitted, err := t.peek(targets, ds, out); err != nil || !admitted {
+			return err
+		}
 	}
 	return t.take(targets, ds, out)
 }
