@@ -2,9 +2,11 @@ package algorithm
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/luaconst"
 )
 
 // Held is an algorithm with holds: units that count from when they are reserved until they are
@@ -327,8 +329,51 @@ func (s *heldStep) encode(state []byte) (next []byte, keep time.Duration) {
 	return next, micros(max(1, ends-s.now))
 }
 
-// Script returns the step in Lua.
-func (h Held) Script() driver.Script { return driver.Script{} }
+var (
+	heldSource   = luaconst.Source(luaFiles, "held.lua")
+	flightSource = "local inner\n" + heldSource
+	heldTexts    sync.Map // of heldText by the name of the script inside
+)
+
+// heldText is heldSource around an inner source.
+type heldText struct{ inner, source string }
+
+// Script returns the step in Lua, which is that of the algorithm inside with holds around it. Its
+// args are those of held.lua.
+func (h Held) Script() driver.Script {
+	script := driver.Script{Name: h.Name(), Args: heldArgs, Holds: true}
+	if h.inner == nil {
+		script.Source = flightSource
+		return script
+	}
+	inner := h.inner.Script()
+	if inner.Source == "" {
+		return driver.Script{}
+	}
+	script.Name = inner.Name + "h"
+	if text, ok := heldTexts.Load(inner.Name); ok && text.(heldText).inner == inner.Source {
+		script.Source = text.(heldText).source
+		return script
+	}
+	script.Source = "local inner\ndo\n" + inner.Source + "\ninner = step\nend\n" + heldSource
+	heldTexts.Store(inner.Name, heldText{inner.Source, script.Source})
+	return script
+}
+
+func heldArgs(dst []int64, d driver.Demand) []int64 {
+	h := d.Algorithm.(Held)
+	hold := d.Hold
+	if hold == 0 {
+		hold = h.timeout
+	}
+	dst = append(dst, int64(d.ID>>32), int64(d.ID&(1<<32-1)), hold.Microseconds(),
+		h.timeout.Microseconds(), h.Limit().Max)
+	if h.inner == nil {
+		return dst
+	}
+	d.Algorithm = h.inner
+	return h.inner.Script().Args(dst, d)
+}
 
 // micros returns a number of microseconds as a duration.
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

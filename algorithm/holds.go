@@ -16,7 +16,7 @@ import (
 //	inner ends  8  when the state of the algorithm inside runs out, on the store's clock
 //	front       4  bytes before the state of the algorithm inside, a power of 2
 //	floor       8  holds with a deadline up to here have timed out
-//	last        8  the latest time of a write
+//	last        8  the latest time at which holds were written
 //	offset      8  grows when the store's clock is set back by more than the time-out
 //	older       8  holds with a deadline up to here are forgotten
 //	newer       8  those up to here are forgotten next
@@ -251,8 +251,12 @@ func deadline(now, length int64) int64 {
 // encode returns the state with the changed holds. state has those before the change, and the state
 // of the algorithm inside.
 func (h *holds) encode(state []byte) []byte {
-	h.last = max(h.last, h.now)
 	empty := h.empty()
+	if !h.write && !empty { // only the state of the algorithm inside has changed
+		copy(state, h.kind(1))
+		return state
+	}
+	h.last = max(h.last, h.now)
 	if empty && len(state)-h.size <= smallInner {
 		return slices.Replace(state, 0, h.size, h.kind(0)...)
 	}

@@ -16,6 +16,9 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
+// holdsSuffix ends the key of a state's holds, after the state's key.
+const holdsSuffix = ":h"
+
 // A Call builds one run of a [Program] and reads its reply. Call Begin, then Add or AddSame for
 // each group of demands, send Program, Keys and Args, and pass the reply to Results. A Call may
 // be used again after Begin, and by one goroutine at a time. The zero Call is ready for Begin.
@@ -137,6 +140,9 @@ func (c *Call) bind(d *callDemand, before []string, key string) {
 	if d.key = slices.Index(before, key); d.key < 0 {
 		d.key = len(c.keys)
 		c.keys = append(c.keys, key)
+		if d.script.Holds {
+			c.keys = append(c.keys, key+holdsSuffix)
+		}
 	}
 	if at, found := c.index(d.script); !found {
 		c.scripts = slices.Insert(c.scripts, at, d.script)
@@ -169,7 +175,8 @@ func (c *Call) Program() Program {
 	return *program
 }
 
-// Keys returns the script's KEYS, each state once. The slice is valid until the next Begin.
+// Keys returns the script's KEYS: each state once, and after a state with holds the key of these,
+// which is the state's with ":h". The slice is valid until the next Begin.
 func (c *Call) Keys() []string { return c.keys }
 
 // Args returns the script's ARGV, in binary. The slice is valid until the next Begin.

@@ -20,14 +20,17 @@ decide_group = function(group)
     if not admitted and r[1] then
       -- None is recorded, and each is answered as a peek. For a reset a corrupt state counts as
       -- empty.
-      if d.op <= PEEK then
+      if d.op <= PEEK--[[ or d.op == HOLD and d.n > 0]] then
         r = run(d, PEEK, d.n, 0)
       else
-        r = run(d, PEEK, 1, 0)
+        r = run(d, PEEK, 1, 0--[[ - 1]])
         if r[1] then
           r[1], r[3] = 1, 0
         elseif d.op == RESET then
           r = {d.step(d.key, '', now, RESET, 1, 0, d.arg, 28)}
+--[[
+          r[16] = nil
+--]]
         end
       end
     end

@@ -3,10 +3,14 @@
 
 local PEEK, RESET, GIVEBACK = 1, 3, 6
 local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
+local FORCE = 2
 local AFTER_WRITE = 'after a write: '
 
 --STEPS--
 
+--[[
+local values = unpack
+--]]
 local redis, struct, key, arg = redis, struct, KEYS[1], ARGV[1]
 local call, pcall, pack = redis.call, redis.pcall, struct.pack
 local now, n = struct.unpack('>I7I7', arg)
@@ -19,23 +23,39 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
+--[[
+local wrote_before
+local function later(...) -- calls a command after a write
+  local reply = pcall(...)
+  if type(reply) == 'table' and reply.err then error(AFTER_WRITE .. reply.err, 0) end
+  return reply
+end
+while true do
+--]]
 local tail, foreign = pcall('GETRANGE', key, '-160', '-1'), nil
 if tail.err then
   if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
   if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
   tail, foreign = '', true
 end
-local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more =
+local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more--[[,
+  change]] =
   step1(key, tail, now, op, n, at, arg, 28)
 if not allowed then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
 if foreign then whole = '' end
-if (whole or o1) and (allowed ~= 1 or op == PEEK) then remaining = remaining + WROTE end
+if (whole or o1--[[ or
+  change]]) and (allowed ~= 1 or op == PEEK) then remaining = remaining + WROTE end
 -- The answer is made before anything is written: what fails in Lua fails here.
-local answer, wrote
+local answer, wrote--[[ = nil, wrote_before]]
 if allowed == 1 then
   answer = pack('>I6I7I7', remaining, reset, stamp)
 else
   answer = pack('>I6I7I7I7', remaining + REFUSED, retry, reset, stamp)
 end
 --include write.lua
+--[[
+if not (change and change.rest) then return answer end
+op, n, at, wrote_before = FORCE, change.rest, -n, true
+end
+--]]
 return answer

@@ -5,6 +5,8 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/truewindow/ratelimit/driver"
@@ -16,9 +18,26 @@ var (
 	//go:embed *.lua
 	files embed.FS
 
-	oneFrame, manyFrame = luaconst.Source(files, "one.lua"), luaconst.Source(files, "many.lua")
+	oneFrame, manyFrame = newFrame("one.lua"), newFrame("many.lua")
 	defineSource        = luaconst.Source(files, "define.lua") // for manyFrame
 )
+
+// A frame is the text around the steps of a call.
+type frame struct {
+	plain string
+	holds string // of a call with a script that has holds
+}
+
+// forHolds matches the code of a frame for calls with holds, which is in long comments.
+var forHolds = regexp.MustCompile(`(?s)--\[\[\n(.*?)--\]\]\n|--\[\[(.*?)\]\]`)
+
+func newFrame(name string) *frame {
+	source := luaconst.Source(files, name)
+	return &frame{
+		plain: forHolds.ReplaceAllString(source, ""),
+		holds: forHolds.ReplaceAllString(source, "$1$2"),
+	}
+}
 
 // A Program is the text of a Lua script and its name in EVALSHA. It depends only on the algorithms
 // of a call, and on whether it has one demand or several.
@@ -45,21 +64,25 @@ func (p Program) Failure(text string) error {
 
 // newProgram puts scripts into a frame. If there are several, each is in a function, so that an
 // error in its definition fails only its own demands.
-func newProgram(frame string, scripts []driver.Script) Program {
+func newProgram(f *frame, scripts []driver.Script) Program {
 	var steps strings.Builder
+	text := f.plain
+	if slices.ContainsFunc(scripts, func(s driver.Script) bool { return s.Holds }) {
+		text = f.holds
+	}
 	switch {
 	case len(scripts) > 1:
 		steps.WriteString(defineSource)
 		for i, s := range scripts {
-			const text = "steps[%d] = define(function()\n%s\nreturn step\nend)\n"
-			fmt.Fprintf(&steps, text, i+1, s.Source)
+			const define = "steps[%d] = define(function()\n%s\nreturn step\nend)\n"
+			fmt.Fprintf(&steps, define, i+1, s.Source)
 		}
-	case frame == manyFrame:
+	case f == manyFrame:
 		fmt.Fprintf(&steps, "local steps = {}\ndo\n%s\nsteps[1] = step\nend\n", scripts[0].Source)
 	default:
 		fmt.Fprintf(&steps, "local step1\ndo\n%s\nstep1 = step\nend\n", scripts[0].Source)
 	}
-	source := strings.Replace(frame, "--STEPS--\n", steps.String(), 1)
+	source := strings.Replace(text, "--STEPS--\n", steps.String(), 1)
 	sum := sha1.Sum([]byte(source))
 	return Program{Source: source, SHA: hex.EncodeToString(sum[:])}
 }

@@ -3,6 +3,7 @@ package lua
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
@@ -132,15 +133,20 @@ func (p part) result(d *callDemand) (driver.Result, error) {
 	case p.retry|p.reset|p.at >= 1<<53:
 		return driver.Result{}, errForeign
 	}
-	return driver.Result{
+	res := driver.Result{
 		Allowed:    p.flags&replyRefused == 0,
 		Limit:      d.limit,
 		Remaining:  p.remaining,
 		RetryAfter: time.Duration(p.retry) * time.Microsecond,
 		ResetAfter: time.Duration(p.reset) * time.Microsecond,
 		At:         p.at,
-		Units:      driver.Taken(d.op, d.n, p.flags&replyRefused == 0),
-	}, nil
+	}
+	if d.op == driver.OpHold || d.op == driver.OpSettle {
+		res.Units, res.At = p.at, 0
+	} else {
+		res.Units = driver.Taken(d.op, d.n, res.Allowed)
+	}
+	return res, nil
 }
 
 // errForeign is the error for a reply of the right length that is not from a step.
@@ -192,6 +198,9 @@ func (c *Call) Results(reply string, group int, out []driver.Result) error {
 	for {
 		d, p, ok := w.next()
 		if !ok {
+			if !c.demands[c.groups[group]].last {
+				clearUnits(out)
+			}
 			return first
 		}
 		res, err := p.result(d)
@@ -208,6 +217,15 @@ func (c *Call) Results(reply string, group int, out []driver.Result) error {
 				out[i].Remaining += int64(left) * d.n
 			}
 			i++
+		}
+	}
+}
+
+// clearUnits sets Units of a group that was decided together and refused.
+func clearUnits(out []driver.Result) {
+	if slices.ContainsFunc(out, func(res driver.Result) bool { return !res.Allowed }) {
+		for i := range out {
+			out[i].Units = 0
 		}
 	}
 }

@@ -16,9 +16,13 @@ end
 -- recorded is whether the group is recorded; if not, r is the result of a peek.
 commit = function(d, r, recorded)
   local key, op = d.key, recorded and d.op or PEEK
-  local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more =
-    values(r, 1, 15)
+  local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more--[[,
+  change]] =
+    values(r, 1, 15--[[ + 1]])
 --include answer.lua
 --include write.lua
+--[[
+  if change and change.rest then return commit(d, run(d, FORCE, change.rest, -d.n), true) end
+--]]
   return answer, allowed
 end

@@ -2,6 +2,34 @@
 -- function if the state turns out to be corrupt. It sets wrote when it has written something. An
 -- error after that begins with AFTER_WRITE. more has further offsets and bytes, which do not change
 -- the length; only the log of this module returns them.
+-- change is what a step with holds writes to its hash, before its state: so that a settlement that
+-- fails halfway and is repeated records nothing twice.
+--[[
+if change then
+  local holds, head, gone, us = key .. ':h', change.head, change.gone, change.us
+  if head == '' then
+    call('DEL', holds)
+  else
+    if gone then
+      call('HDEL', holds, values(gone))
+      wrote, call = true, later
+    end
+    if change.hold then
+      call('HSET', holds, '', head, change.id, change.hold)
+    else
+      call('HSET', holds, '', head)
+    end
+  end
+  wrote, call = true, later
+  if us then
+    if clock then
+      call('PEXPIREAT', holds, string.format('%.0f', math.ceil((now + us) / 1000)))
+    else
+      call('PEXPIRE', holds, string.format('%.0f', math.ceil(us / 1000) + 1))
+    end
+  end
+end
+--]]
 if whole or o1 then
   if whole or us then
     -- The server expires keys by its own clock, in whole milliseconds. An absolute time, rounded

@@ -22,7 +22,7 @@ type Limit struct {
 type Key struct {
 	Inside []byte // the state of the algorithm inside
 	Holds  []Hold
-	last   int64 // the latest time of a write, on the clock of the holds
+	last   int64 // the latest time at which holds were written, on their clock
 	offset int64 // how far that clock is ahead of the store's, unless it waits for it
 	// the last deadline at which holds timed out, settled ones too
 	timedOut int64
@@ -60,9 +60,15 @@ func (k *Key) Do(l Limit, now int64, d driver.Demand) driver.Result {
 	res.Limit = l.Limit
 	res.Remaining = max(0, peeked.Remaining-s.held(0))
 	res.ResetAfter = max(peeked.ResetAfter, micros(s.lastDeadline()-s.key.offset-now))
-	if s.write {
+	switch {
+	case s.write:
 		s.put()
 		*k = s.key
+	case s.writeInside:
+		k.Inside = s.key.Inside
+		if s.empty() {
+			*k = Key{Inside: k.Inside}
+		}
 	}
 	return res
 }
@@ -83,7 +89,8 @@ type step struct {
 	limit Limit
 	now   int64
 	time  int64 // on the clock of the holds
-	write bool
+	// whether holds have changed, and the state of the algorithm inside
+	write, writeInside bool
 }
 
 // advance sets the clock of the holds, which never goes back: it waits until the store's clock has
@@ -107,9 +114,15 @@ func (s *step) advance() {
 func (s *step) put() {
 	k := &s.key
 	k.last = max(k.last, s.time)
-	if _, open := k.Held(); open == 0 && k.timedOut <= s.time-remembered {
+	if s.empty() {
 		*k = Key{Inside: k.Inside}
 	}
+}
+
+// empty reports whether no hold is open, and none has timed out within 24 hours.
+func (s *step) empty() bool {
+	_, open := s.key.Held()
+	return open == 0 && s.key.timedOut <= s.time-remembered
 }
 
 // find returns the index of the hold of an ID that is open or remembered, or -1.
@@ -149,7 +162,7 @@ func (s *step) inside(op driver.Op, n, at int64) driver.Result {
 	d := driver.Demand{Algorithm: s.limit.Inside, Op: op, N: n, At: at}
 	next, keep, res := d.Step(slices.Clone(s.key.Inside), s.now)
 	if keep > 0 {
-		s.key.Inside, s.write = slices.Clone(next), true
+		s.key.Inside, s.writeInside = slices.Clone(next), true
 	}
 	return res
 }
