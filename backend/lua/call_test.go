@@ -59,7 +59,7 @@ func TestCall(t *testing.T) {
 			{[]string{"k1", "k2"}, []driver.Demand{{Key: "k", Algorithm: minute, N: 1},
 				{Key: "k", Algorithm: hour, Op: driver.OpPeek, N: 2}}},
 			{[]string{"k1"}, []driver.Demand{{Key: "k", Algorithm: other{minute},
-				Op: driver.OpGiveBack, N: 3, At: 1_780_000_000_000_000}}},
+				Op: driver.OpForce, N: 3, At: 1_780_000_000_000_000}}},
 			{[]string{"k2"},
 				[]driver.Demand{{Key: "k", Algorithm: other{hour},
 					Op: driver.OpReset, N: -1}}},
@@ -76,8 +76,8 @@ func TestCall(t *testing.T) {
 		want := []string{ // now, 8·n + op, at, key, step, more; args
 			hexOf(now, 7, 8, 7, 0, 7, 1, 4, 2, 1, 1, 1, 2, 7, 60_000_000, 7),
 			hexOf(now, 7, 17, 7, 0, 7, 2, 4, 2, 1, 0, 1, 9, 7, 3_600_000_000, 7, 1_000_000, 7),
-			hexOf(now, 7, 27, 7, 1_780_000_000_000_000, 7, 1, 4, 1, 1, 0, 1),
-			hexOf(now, 7, 4, 7, 0, 7, 2, 4, 1, 1, 0, 1),
+			hexOf(now, 7, 26, 7, 1_780_000_000_000_000, 7, 1, 4, 1, 1, 0, 1),
+			hexOf(now, 7, 3, 7, 0, 7, 2, 4, 1, 1, 0, 1),
 		}
 		for i, arg := range c.Args() {
 			if got := fmt.Sprintf("%x", arg); got != want[i] {
@@ -110,7 +110,7 @@ func TestCall(t *testing.T) {
 	}
 	short := packed(0, 1, 0, 60_000_000, 7)
 	if err := c.Results(short[:6]+short[6+replyInt:], 0, out[:1]); err != nil ||
-		out[0] != (driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: 1,
+		out[0] != (driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: 1, Units: 1,
 			ResetAfter: time.Minute, At: 7}) {
 		t.Errorf("one admitted demand: %v, %+v", err, out[0])
 	}
@@ -194,12 +194,17 @@ func TestCallOfSame(t *testing.T) {
 		packed(0, 13, 0, 60, 7) + packed(replyRefused, 14, 15, 60, 7) +
 		packed(0, 16, 0, 60, 7) +
 		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
-	allowed := func(remaining, reset, at int64) driver.Result {
+	peeked := func(remaining, reset, at int64) driver.Result {
 		return driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: remaining,
 			ResetAfter: time.Duration(reset) * time.Microsecond, At: at}
 	}
+	allowed := func(remaining, reset, at int64) driver.Result {
+		res := peeked(remaining, reset, at)
+		res.Units = 3
+		return res
+	}
 	refused := func(remaining, retry, reset, at int64) driver.Result {
-		res := allowed(remaining, reset, at)
+		res := peeked(remaining, reset, at)
 		res.Allowed, res.RetryAfter = false, time.Duration(retry)*time.Microsecond
 		return res
 	}
@@ -212,8 +217,8 @@ func TestCallOfSame(t *testing.T) {
 	}
 	results := [][]driver.Result{
 		thousand,
-		{refused(1, 2, 3, 4), allowed(5, 6, 7)},
-		{allowed(11, 60, 7), allowed(12, 60, 7)},
+		{refused(1, 2, 3, 4), peeked(5, 6, 7)},
+		{peeked(11, 60, 7), peeked(12, 60, 7)},
 		{allowed(13, 60, 7), refused(14, 15, 60, 7)},
 		{allowed(16, 60, 7)},
 		{allowed(20, 60, 7), allowed(17, 60, 7), {}},
@@ -428,3 +433,61 @@ func addFuzzed(t *testing.T, c *Call, times []int, logs ...algorithm.Log) (sizes
 
 // bigEndian is v in n bytes.
 func bigEndian(v int64, n int) string { return string(appendInt(nil, v, n)) }
+
+// TestCallOfHolds: a call with holds has their keys and IDs, reads their Units, and runs a program
+// of its own; other calls run the same program as before.
+func TestCallOfHolds(t *testing.T) {
+	minute := algorithm.SlidingLog(driver.PerMinute("minute", 9))
+	budget := algorithm.Budget(minute).WithTimeout(time.Second)
+	hold := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpHold, N: 3, ID: 1<<63 | 5,
+		Hold: 2 * time.Second}
+	settle := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpSettle, ID: 7}
+	force := driver.Demand{Key: "k", Algorithm: budget, Op: driver.OpForce, N: 2}
+	var c Call
+	c.Begin(1)
+	if err := errors.Join(c.Add([]string{"a", "b"}, []driver.Demand{settle,
+		{Key: "k", Algorithm: minute, N: 1}}),
+		c.Add([]string{"c", "a"}, []driver.Demand{hold, force})); err != nil {
+		t.Fatal(err)
+	}
+	if keys := c.Keys(); !slices.Equal(keys, []string{"a", "a:h", "b", "c", "c:h"}) {
+		t.Errorf("keys %q", keys)
+	}
+	want := []string{ // ID in two parts, hold, time-out, Max; args of the log
+		hexOf(1, 7, 5, 7, 0, 7, 1, 4, 2, 1, 1, 1,
+			0, 7, 7, 7, 1_000_000, 7, 1_000_000, 7, 9, 7, 9, 7, 60_000_000, 7),
+		hexOf(1, 7, 8, 7, 0, 7, 3, 4, 1, 1, 0, 1, 9, 7, 60_000_000, 7),
+		hexOf(1, 7, 28, 7, 0, 7, 4, 4, 2, 1, 1, 1,
+			1<<31, 7, 5, 7, 2_000_000, 7, 1_000_000, 7, 9, 7, 9, 7, 60_000_000, 7),
+	}
+	for i, arg := range want {
+		if got := fmt.Sprintf("%x", c.Args()[i]); got != arg {
+			t.Errorf("arg %d is\n%s, want\n%s", i, got, arg)
+		}
+	}
+	reply := packed(0, 1, 0, 60, 8) + packed(0, 1, 0, 60, 7) +
+		packed(replyRefused, 1, 4, 60, 0) + packed(0, 1, 0, 60, 7)
+	for group, units := range [][]int64{{8, 1}, {0, 0}} {
+		out := make([]driver.Result, 2)
+		if err := c.Results(reply, group, out); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range units {
+			if out[i].Units != want {
+				t.Errorf("group %d, result %d: %d units, want %d", group, i, out[i].Units, want)
+			}
+		}
+	}
+	for _, frame := range []*frame{oneFrame, manyFrame} {
+		held := newProgram(frame, []driver.Script{budget.Script()}).Source
+		plain := newProgram(frame, []driver.Script{minute.Script()}).Source
+		for _, word := range []string{"change", "':h'", "later"} {
+			if !strings.Contains(held, word) || strings.Contains(plain, word) {
+				t.Errorf("%q is not in the program with holds, or in that without", word)
+			}
+		}
+		if strings.Contains(held, "--[[") || strings.Contains(plain, "--[[") {
+			t.Error("a program has comments for holds")
+		}
+	}
+}
