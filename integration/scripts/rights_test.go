@@ -55,6 +55,7 @@ func TestLeastRights(t *testing.T) {
 
 // scriptSources match the files whose Lua calls commands for decisions.
 var scriptSources = []string{
+	servers.Module + "/algorithm/held.lua",
 	servers.Module + "/algorithm/slidinglog/*.lua",
 	servers.Module + "/backend/lua/*.lua",
 	servers.Module + "/backend/internal/server/tryagain.go",
@@ -80,6 +81,9 @@ func TestRightsAreThoseOfScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, call := range scriptCall.FindAllStringSubmatch(string(source), -1) {
+				if call[1] == "..." {
+					continue // of a function that calls any command
+				}
 				commands := scriptCommand.FindAllStringSubmatch(call[1], -1)
 				if len(commands) == 0 {
 					t.Errorf("%s: this test cannot read the command of %q", file, call[0])
@@ -128,8 +132,9 @@ func TestRightsAreDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		text := strings.ReplaceAll(string(doc), " +del\n//\t", " +del ") // two lines of a comment
 		for _, rights := range want {
-			if !strings.Contains(string(doc), rights) {
+			if !strings.Contains(text, rights) {
 				t.Errorf("%s does not name %q", file, rights)
 			}
 		}

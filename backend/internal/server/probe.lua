@@ -14,6 +14,10 @@ for _, command in ipairs({
   {'PEXPIREAT', KEYS[1], '4102444800000'},
   {'PEXPIRE', KEYS[1], '1000'},
   {'DEL', KEYS[1]},
+  {'HSET', KEYS[1], 'x', 'x'},
+  {'HMGET', KEYS[1], 'x'},
+  {'HSCAN', KEYS[1], '0'},
+  {'HDEL', KEYS[1], 'x'},
 }) do
   local reply = redis.pcall(unpack(command))
   if type(reply) == 'table' and reply.err then return command[1] .. '\n' .. reply.err end
