@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -20,18 +21,20 @@ type call struct {
 	demands []driver.Demand // of all parts, one for each limit
 	results []Result        // of all parts, one for each limit
 	strict  bool            // no policy applies
-	held    bool            // the units have to be settled, so that the store's answer is needed
+	caller  context.Context // not nil: a call of nothing but holds is repeated until it ends
+	unknown bool            // the policies have admitted a call that may have been sent
 	waited  time.Duration
 }
 
 // A part is what a call asks of one limiter.
 type part struct {
-	limiter   *Limiter
-	op        driver.Op
-	key       string
-	n         int64
-	admission []Result // OpGiveBack only: whose units are given back
-	results   []Result // a range of the call's
+	limiter *Limiter
+	op      driver.Op // OpHold takes under limits without holds
+	key     string
+	n       int64
+	id      uint64        // OpHold, OpSettle
+	hold    time.Duration // OpHold
+	results []Result      // a range of the call's
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -44,14 +47,16 @@ func newCall(parts ...part) *call {
 	return c
 }
 
-// claimed returns a call with a part for each claim.
-func claimed(op driver.Op, claims []Claim) (*call, error) {
+// claimed returns a call with a part for each claim. id is that of an OpHold.
+func claimed(op driver.Op, id uint64, claims []Claim) (*call, error) {
 	if err := checkClaims(claims); err != nil {
 		return nil, err
 	}
 	c := calls.Get().(*call)
 	for _, cl := range claims {
-		c.parts = append(c.parts, partOf(cl.Limiter, op, cl.Key, cl.N))
+		p := partOf(cl.Limiter, op, cl.Key, cl.N)
+		p.id = id
+		c.parts = append(c.parts, p)
 	}
 	c.fill()
 	return c, nil
@@ -69,10 +74,17 @@ func partOf(l *Limiter, op driver.Op, key string, n int64) part {
 func (c *call) fill() {
 	for i := range c.parts {
 		p := &c.parts[i]
-		for j, a := range p.limiter.algorithms {
+		for _, a := range p.limiter.algorithms {
 			d := driver.Demand{Key: p.key, Algorithm: a, Op: p.op, N: p.n}
-			if j < len(p.admission) {
-				d.At = p.admission[j].At
+			if p.op == driver.OpHold || p.op == driver.OpSettle {
+				switch h, ok := a.(driver.Holder); {
+				case !ok:
+					d.Op = driver.OpTake
+				case p.op == driver.OpSettle && h.InFlight():
+					d.ID, d.N = p.id, 0
+				default:
+					d.ID, d.Hold = p.id, p.hold
+				}
 			}
 			c.demands = append(c.demands, d)
 		}
@@ -126,14 +138,17 @@ func (c *call) observed() bool {
 	return false
 }
 
-// ask calls the store once, and applies the policies if the store leaves the call undecided.
-func (c *call) ask(ctx context.Context) (err error) {
-	l := c.parts[0].limiter
-	if len(c.demands) == 1 {
-		d := &c.demands[0]
-		err = l.take(ctx, d.Key, d.Op, d.N, d.At, &c.results[0])
-	} else {
-		err = l.store.TakeAll(ctx, c.demands, c.results)
+// ask calls the store, and applies the policies if the store leaves the call undecided.
+func (c *call) ask(ctx context.Context) error {
+	for i := range c.parts {
+		if p := &c.parts[i]; p.limiter.inFlight && (p.op == driver.OpTake || p.op == driver.OpForce) {
+			return fmt.Errorf("%w demand: %v of %v, whose calls are reserved or acquired",
+				ErrInvalid, p.op, p.limiter.limits)
+		}
+	}
+	err := c.send(ctx)
+	if errors.Is(err, ErrOutcomeUnknown) && c.repeatable() {
+		err = c.send(ctx)
 	}
 	switch {
 	case err == nil:
@@ -143,23 +158,44 @@ func (c *call) ask(ctx context.Context) (err error) {
 		clear(c.results)
 		return err
 	}
+	c.unknown = errors.Is(err, ErrOutcomeUnknown)
 	for i := range c.demands {
 		c.results[i] = open(c.demands[i].Algorithm.Limit())
 	}
 	return nil
 }
 
+// send calls the store once.
+func (c *call) send(ctx context.Context) (err error) {
+	l, d := c.parts[0].limiter, &c.demands[0]
+	switch {
+	case len(c.demands) > 1:
+		return l.store.TakeAll(ctx, c.demands, c.results)
+	case d.ID != 0:
+		c.results[0], err = l.store.Take(ctx, *d)
+		return err
+	}
+	return l.take(ctx, d.Key, d.Op, d.N, &c.results[0])
+}
+
+// repeatable reports whether a call with an unknown outcome can be made again: it only holds, so
+// that twice does what once does, and its caller still waits.
+func (c *call) repeatable() bool {
+	return c.caller != nil && c.caller.Err() == nil &&
+		!slices.ContainsFunc(c.demands, func(d driver.Demand) bool { return d.Op == driver.OpTake })
+}
+
 // take calls the store with a demand under the only limit of l.
 func (l *Limiter) take(
-	ctx context.Context, key string, op driver.Op, n, at int64, res *Result,
+	ctx context.Context, key string, op driver.Op, n int64, res *Result,
 ) (err error) {
 	a := l.algorithms[0]
 	if l.direct == nil {
-		*res, err = l.store.Take(ctx, driver.Demand{Key: key, Algorithm: a, Op: op, N: n, At: at})
+		*res, err = l.store.Take(ctx, driver.Demand{Key: key, Algorithm: a, Op: op, N: n})
 		return err
 	}
 	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
-		l.direct.TakeFields(ctx, key, a, op, n, at)
+		l.direct.TakeFields(ctx, key, a, op, n, 0)
 	res.Limit = l.limits[0]
 	res.Units = driver.Taken(op, n, res.Allowed)
 	return err
@@ -181,11 +217,10 @@ func (l *Limiter) admits(ctx context.Context, op driver.Op, err error) bool {
 
 func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l} }
 
-// wake makes the first call of this process that waits for units in flight try again, if c has
-// released some.
+// wake makes the first call of this process that waits for units try again, if c has ended holds.
 func (c *call) wake() {
 	for i := range c.parts {
-		if p := &c.parts[i]; p.limiter.inFlight && p.op == driver.OpGiveBack {
+		if p := &c.parts[i]; p.op == driver.OpSettle {
 			p.limiter.waiting.release(longkey.Shorten(p.key))
 		}
 	}

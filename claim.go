@@ -52,7 +52,7 @@ func decideAll(
 	ctx context.Context, op driver.Op, claims []Claim,
 	decide func(*call, context.Context) error,
 ) ([]Result, error) {
-	c, err := claimed(op, claims)
+	c, err := claimed(op, 0, claims)
 	if err != nil {
 		return nil, err
 	}

@@ -11,12 +11,14 @@ import (
 type Observation struct {
 	// Key is user data: do not write it to logs or use it as a label of a metric.
 	Key string
-	// Op is the operation; OpTake for a wait. With n = 0 a call is observed as an OpPeek for one
-	// unit, except that GiveBack, which then does nothing, is observed as an OpGiveBack.
+	// Op is the operation: OpTake for a wait, OpHold for what reserves, extends or renews, OpSettle
+	// for what ends a reservation. With n = 0 a call is observed as an OpPeek for one unit.
 	Op driver.Op
-	// N is the number of units; 0 for an OpReset, and for a GiveBack of no units.
+	// N is the number of units; 0 for an OpReset, for an OpHold that renews, and for an OpSettle of
+	// no units.
 	N int64
-	// Limits are the limits of the limiter, in the order of New's arguments. Do not change them.
+	// Limits are the limits of the limiter, in the order of New's arguments; those with holds, where
+	// only holds are settled, extended or renewed. Do not change them.
 	Limits []Limit
 	// Results has the result of each limit. After an error they are zero, except that a wait that
 	// gave up has its last refusal, unless the store has failed since. They are valid only until

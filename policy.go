@@ -11,9 +11,9 @@ const (
 	// FailClosed returns the error.
 	FailClosed Policy = iota
 	// FailOpen admits the demand without an error, with a Result of [SourceOpen]. Nothing is
-	// recorded: there is no limit while the store is unavailable. FailOpen applies to takes, Force
-	// and peeks, but not to Reset and GiveBack, and not to a call whose context has ended, since
-	// callers could evade the limit by short deadlines.
+	// recorded: there is no limit while the store is unavailable. FailOpen applies to takes, Force,
+	// peeks and reservations, but not to Reset and settlements, and not to a call whose context has
+	// ended, since callers could evade the limit by short deadlines.
 	FailOpen
 	// FailWait returns the error, except that the waits (Wait, WaitAll, Acquire and their like)
 	// retry until the store is available, or the context ends or would end during the next pause.

@@ -55,6 +55,9 @@ import (
 // context has ended, or [errors.ErrUnsupported] if the store cannot run the algorithm or cannot
 // decide several limits together. Beside an error the Result is zero, except as [Limiter.WaitN]
 // says.
+//
+// The units of a limit of calls in flight are held, not taken: AllowN, Force and WaitN return an
+// error that wraps [ErrInvalid]; use [Limiter.Reserve] and [Limiter.Acquire].
 type Limiter struct {
 	store      Store
 	direct     driver.Taker // of store, or nil
@@ -62,7 +65,8 @@ type Limiter struct {
 	limits     []Limit // of algorithms
 	policy     Policy
 	observe    func(context.Context, Observation) // or nil
-	inFlight   bool                               // units are held, not spent
+	holds      bool                               // an algorithm has holds
+	inFlight   bool                               // an algorithm has nothing but holds
 	waiting    *waitQueues                        // shared by all copies of a limiter
 }
 
@@ -77,19 +81,18 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if len(algorithms) == 0 {
 		return nil, fmt.Errorf("%w options: no limit", ErrInvalid)
 	}
-	limits := make([]Limit, len(algorithms))
-	for i, a := range algorithms {
+	l := &Limiter{store: store, algorithms: slices.Clone(algorithms), waiting: newWaitQueues()}
+	for _, a := range algorithms {
 		if err := checkAlgorithm(a); err != nil {
 			return nil, err
 		}
-		limits[i] = a.Limit()
+		l.limits = append(l.limits, a.Limit())
+		if h, ok := a.(driver.Holder); ok {
+			l.holds, l.inFlight = true, l.inFlight || h.InFlight()
+		}
 	}
 	if err := checkDistinct(algorithms); err != nil {
 		return nil, err
-	}
-	l := &Limiter{
-		store: store, algorithms: slices.Clone(algorithms), limits: limits,
-		waiting: newWaitQueues(),
 	}
 	if d, ok := store.(driver.DirectStore); ok {
 		l.direct = d.Direct(store)
@@ -173,11 +176,11 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, 
 // allow is AllowN. A call of one limit that nobody observes needs no call struct. A Result has more
 // words than registers, so it is written where the caller finds it.
 func (l *Limiter) allow(ctx context.Context, key string, n int64, res *Result) (err error) {
-	if len(l.algorithms) > 1 || l.observe != nil || n == 0 {
+	if len(l.algorithms) > 1 || l.observe != nil || n == 0 || l.inFlight {
 		*res, err = l.decide(ctx, partOf(l, driver.OpTake, key, n), (*call).ask)
 		return err
 	}
-	if err = l.take(ctx, key, driver.OpTake, n, 0, res); err == nil {
+	if err = l.take(ctx, key, driver.OpTake, n, res); err == nil {
 		return nil
 	}
 	if *res = (Result{}); l.admits(ctx, driver.OpTake, err) {
@@ -222,24 +225,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error
 	return l.decide(ctx, partOf(l, driver.OpTake, key, n), (*call).wait)
 }
 
-// GiveBack gives n units of an admission back, so that others can take them. Pass the results of
-// the call that took the units: its Result if the limiter has one limit, or all results of
-// [AllowAll] if it has several. A limit gets back no more units than the record of the admission
-// still holds, and none after the record has left the window. Calls of the same instant share a
-// record, so an n larger than what the call took may give back units of others. An algorithm that
-// keeps no records gives back only what still counts; its documentation says what that is.
-//
-// With n = 0, or for an admission of [SourceOpen], which recorded nothing, GiveBack does nothing.
-// An error wraps [ErrInvalid], before any I/O, if there is not one result for each limit or
-// if one of them is a refusal. No policy applies: an error of the store is returned.
-func (l *Limiter) GiveBack(ctx context.Context, key string, n int64, admission ...Result) error {
-	_, err := l.decide(ctx, part{
-		limiter: l, op: driver.OpGiveBack, key: key, n: n, admission: admission,
-	}, (*call).giveBack)
-	return err
-}
-
-// Reset deletes the history of key under all limits of l. No policy applies: an error of the store
+// Reset deletes the history of key under all limits of l, and what is held. No policy applies: an error of the store
 // is returned.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	_, err := l.decide(ctx, part{limiter: l, op: driver.OpReset, key: key}, (*call).ask)

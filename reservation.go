@@ -2,18 +2,25 @@ package ratelimit
 
 import (
 	"context"
+	crand "crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// A Reservation holds units that were taken for an estimate, and is settled when the actual number
-// is known: [Reservation.Commit] corrects what was taken to what was used, and [Reservation.Cancel]
-// gives all of it back. [Limiter.Reserve] and [ReserveAll] make one. It is safe for concurrent use.
+// ErrNotHeld means that nothing was recorded, because there was no hold to settle: the reservation
+// was settled before, perhaps elsewhere, its key was reset, or it timed out a day ago.
+var ErrNotHeld = errors.New("ratelimit: nothing is held for the reservation")
+
+// A Reservation holds units under a unique ID until it is settled: [Reservation.Commit] records what
+// was used, [Reservation.Cancel] records nothing. [Limiter.Reserve], [Limiter.Acquire] and their
+// forms for several claims make one. It is safe for concurrent use.
 //
 //	r, err := tokens.Reserve(ctx, tenant, min(estimate, tokens.Max()))
 //	switch {
@@ -25,30 +32,42 @@ import (
 //	…
 //	err = r.Commit(ctx, used)
 //
-// A reservation that is never settled, for example because the process ended, stays charged until
-// its units leave the window. Nothing has to be cleaned up.
+// Limits hold if their algorithm is a Budget or InFlight of package algorithm. Under all other
+// limits a reservation takes its units at once and for good: nothing gives them back.
 //
-// Units of calls in flight ([NewInFlight]) are held, not spent: Commit and Cancel release them.
+// A hold times out after a minute, or what WithTimeout of the algorithm says, and the reservation
+// renews it three times as often until it is settled. When its process ends, its units are free
+// after the time-out. A hold that timed out all the same, in a process that was suspended or an
+// outage, is brought back by the next renewal, even if others have taken its units.
+//
+// A settlement may be repeated after any error, also in another process: one counts.
 type Reservation struct {
+	id      uint64
 	claims  []Claim  // N is what was reserved, extensions included
 	results []Result // of the first call, one for each limit
 
-	mu      sync.Mutex
-	charges []charge // what the store has recorded for it, oldest first
-	settled bool     // or refused; pending has the calls left to make
-	tokened bool     // a token has taken its place
-	pending [][]part // the calls of a settlement that have not succeeded
+	mu       sync.Mutex // held while the store is called
+	ended    ending
+	commit   []int64 // the numbers of the last Commit, if it has failed
+	unknown  bool    // whether an attempt to settle may have succeeded
+	unheld   bool    // the policy admitted it, and no hold can have been sent
+	released bool    // whether the calls in flight have ended
+	renewal  *time.Timer
 }
 
-// charge is what one call recorded, for each claim.
-type charge struct {
-	units      []int64    // 0 where nothing was recorded
-	admissions [][]Result // of each limit of the claim
-}
+// ending says whether a reservation has ended.
+type ending uint8
 
-// Reserve takes n units for key as AllowN does, to be settled later. With n = 0 it reserves
-// nothing, but is refused if no unit is free. A refusal is a Reservation that is not Allowed, not
-// an error.
+const (
+	notEnded ending = iota
+	refused
+	settled
+	tokened // a token has taken its place
+)
+
+// Reserve holds n units for key, if all limits admit them now, and renews the holds until they are
+// settled. Limits without holds are charged at once, for good. With n = 0 it holds nothing, but is
+// refused if no unit is free. A refusal is a Reservation that is not Allowed, not an error.
 //
 // If n may be more than [Limiter.Max], reserve min(n, l.Max()). Errors are those of
 // [Limiter.AllowN]; see [ReserveAll] for a context that ends.
@@ -56,14 +75,24 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 	return ReserveAll(ctx, Claim{Limiter: l, Key: key, N: n})
 }
 
-// ReserveAll takes the units of all claims as [AllowAll] does, to be settled together. Errors are
-// those of AllowAll.
+// Acquire is Reserve that waits until the units are free, as [Limiter.WaitN] does. If the wait gave
+// up after a refusal, it returns both its error and a reservation that is not Allowed.
+func (l *Limiter) Acquire(ctx context.Context, key string, n int64) (*Reservation, error) {
+	return AcquireAll(ctx, Claim{Limiter: l, Key: key, N: n})
+}
+
+// ReserveAll reserves the units of all claims together, or none, in one atomic decision. Errors are
+// those of [AllowAll].
 //
-// If ctx has ended before the call, nothing is taken. If it ends during the call, ReserveAll still
-// waits for the store's answer, at most until the store's own timeout: without the answer the units
-// could not be given back. The same holds for [AcquireAll] and [Reservation.Extend].
+// If ctx has ended before the call, nothing is held. If it ends during the call, ReserveAll still
+// waits for the store's answer, at most until the store's own timeout. The same holds for
+// [AcquireAll] and [Reservation.Extend]. If the outcome of a call is unknown and ctx has not ended,
+// a call of nothing but holds is repeated once. What may be held after [ErrOutcomeUnknown] is free
+// at the time-out.
 func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
-	return reserve(patient(ctx), claims, (*call).ask)
+	return reserve(ctx, claims, func(c *call, ctx context.Context) error {
+		return c.ask(patient(ctx))
+	})
 }
 
 // AcquireAll is ReserveAll that waits as [WaitAll] does. If the wait gave up after a refusal, it
@@ -79,27 +108,37 @@ func reserve(
 	for i := range own {
 		own[i].Key = strings.Clone(own[i].Key)
 	}
-	c, err := claimed(driver.OpTake, own)
+	r := &Reservation{id: newID(), claims: own}
+	c, err := claimed(driver.OpHold, r.id, own)
 	if err != nil {
 		return nil, err
 	}
 	defer c.release()
-	c.held = true
+	c.caller = ctx
 	err = c.do(ctx, decide)
 	if err != nil && c.results[0] == (Result{}) {
 		return nil, err
 	}
-	r := &Reservation{claims: own, results: slices.Clone(c.results)}
+	r.results = slices.Clone(c.results)
 	if !r.Allowed() {
-		r.settled = true
+		r.ended = refused
 		return r, err
 	}
-	units := make([]int64, len(own))
-	for i := range own {
-		units[i] = own[i].N
-	}
-	r.record(units, r.results)
+	r.unheld = r.results[0].Source == SourceOpen && !c.unknown
+	r.renewLater()
 	return r, nil
+}
+
+// newID returns the ID of a reservation. Who knows it may settle the reservation, so it must not be
+// guessed.
+func newID() uint64 {
+	var b [8]byte
+	for {
+		crand.Read(b[:]) // never fails
+		if id := binary.BigEndian.Uint64(b[:]); id != 0 {
+			return id
+		}
+	}
 }
 
 // patient returns a context that does not end with ctx, or ctx itself if it has already ended.
@@ -128,254 +167,332 @@ func (r *Reservation) Claims() []Claim {
 	return slices.Clone(r.claims)
 }
 
-// Extend reserves more units, n[i] for claim i, all of them or none. It returns a result for each
-// limit; they were reserved if all results are Allowed. A claim with n[i] = 0 takes no part: its
-// results are Allowed, and of their fields only Limit is set. If the extension is refused, the
-// units that were reserved before stay reserved. An error leaves the reservation as it was, except
-// that after [ErrOutcomeUnknown] the units of the extension may stay charged until they leave the
-// window.
-//
-// Errors are those of [AllowAll], and one that wraps [ErrInvalid] if there is not one n for each
-// claim, or if the reservation was refused or is settled. The policies apply as in AllowAll.
-func (r *Reservation) Extend(ctx context.Context, n ...int64) ([]Result, error) {
-	if err := r.check(n); err != nil {
-		return nil, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.settled {
-		return nil, fmt.Errorf("%w demand: the reservation is settled or was refused", ErrInvalid)
-	}
-	var results []Result
-	var parts []part
-	for i, c := range r.claims {
-		if c.N+n[i] > driver.MaxUnits {
-			return nil, fmt.Errorf("%w demand: the claim would have more than %d units in all",
-				ErrInvalid, driver.MaxUnits)
-		}
-		for _, limit := range c.Limiter.limits {
-			results = append(results, Result{Allowed: true, Limit: limit})
-		}
-		if n[i] > 0 {
-			parts = append(parts, partOf(c.Limiter, driver.OpTake, c.Key, n[i]))
-		}
-	}
-	if len(parts) == 0 {
-		return results, nil
-	}
-	c := newCall(parts...)
-	defer c.release()
-	if err := c.do(patient(ctx), (*call).ask); err != nil {
-		return nil, err
-	}
-	at, from := 0, 0
-	for i, cl := range r.claims {
-		if n[i] > 0 {
-			from += copy(results[at:], c.results[from:from+len(cl.Limiter.limits)])
-		}
-		at += len(cl.Limiter.limits)
-	}
-	if !c.allowed() {
-		return results, nil
-	}
-	for i := range r.claims {
-		r.claims[i].N += n[i]
-	}
-	r.record(n, slices.Clone(results))
-	return results, nil
-}
-
-// record adds the units of each claim, which were admitted with results, to the charges.
-func (r *Reservation) record(units []int64, results []Result) {
-	ch := charge{make([]int64, len(units)), make([][]Result, len(units))}
-	at := 0
-	for i, c := range r.claims {
-		end := at + len(c.Limiter.limits)
-		if units[i] > 0 && results[at].Source != SourceOpen {
-			ch.units[i], ch.admissions[i] = units[i], results[at:end]
-		}
-		at = end
-	}
-	r.charges = append(r.charges, ch)
-}
-
-// Commit settles the reservation: actual[i] is the number of units that claim i has used. If that
-// is less than was reserved, the difference is given back to the records that the reservation made,
-// unless they have left the window. If it is more, the difference is recorded as by
-// [Limiter.Force], so that the limit may hold more than its Max until enough units have left.
-// Without arguments, all that was reserved counts as used. Units of calls in flight are released,
-// whatever their actual.
-//
-// If the policy admitted the reservation ([SourceOpen]), nothing was recorded, and Commit records
-// all of actual. If the units of that reservation were recorded all the same, because the outcome
-// was unknown, they count twice: the limit refuses more, not less.
+// Commit ends the holds and records what was used: used units under the Budgets of the reservation's
+// only claim that has one or, without a number, what was held. A reservation of several Budgets
+// takes numbers by [Reservation.CommitAll]. What is used beyond the hold is recorded too, so that a
+// limit may hold more than its Max.
 //
 // Commit settles even if ctx has ended; only the store's own timeout bounds it. No policy applies:
-// an error of the store is returned.
+// an error of the store is returned, and Commit may be called again, as often as needed. One call
+// counts. If the policy has admitted the reservation ([SourceOpen]) and no hold can have been sent,
+// Commit records the units as [Limiter.Force] does, and never again after [ErrOutcomeUnknown].
 //
-// After an error call Commit or Cancel again. It settles what is left, with the numbers of the
-// first call, and counts nothing twice. If the error does not wrap [ErrOutcomeUnknown], what is
-// left includes the units of the failed call. If it does, these are not settled again: an estimate
-// may stay charged until it leaves the window, and an excess may not be charged. When all is
-// settled, a further call does nothing.
-//
-// An error wraps [ErrInvalid] if there is not one actual for each claim, if an actual is not
-// between 0 and [driver.MaxUnits], or if the reservation was refused or replaced by its token.
-func (r *Reservation) Commit(ctx context.Context, actual ...int64) error {
-	if !r.Allowed() {
-		return fmt.Errorf("%w demand: the reservation was refused", ErrInvalid)
+// The error is [ErrNotHeld] if nothing was recorded under some limit, unless an earlier attempt of
+// this reservation may have recorded it. It wraps [ErrInvalid] if the number does not fit the
+// claims, or if the reservation was refused or replaced by its token.
+func (r *Reservation) Commit(ctx context.Context, used ...int64) error {
+	numbers, err := r.bare(used)
+	if err != nil {
+		return err
 	}
-	if r.hasToken() {
-		return fmt.Errorf("%w demand: its token has replaced the reservation: settle the token",
-			ErrInvalid)
-	}
-	if len(actual) > 0 {
-		if err := r.check(actual); err != nil {
-			return err
-		}
-	}
-	return r.settle(ctx, actual)
+	return r.commitTo(ctx, numbers)
 }
 
-func (r *Reservation) hasToken() bool {
+// CommitAll is Commit for a reservation of several Budgets. Each claim of used names a limiter of
+// the reservation, its key if the limiter has several, and in N what was used; for claims that are
+// not named, it is what was held.
+func (r *Reservation) CommitAll(ctx context.Context, used ...Claim) error {
+	numbers, err := r.named(used)
+	if err != nil {
+		return err
+	}
+	return r.commitTo(ctx, numbers)
+}
+
+// Cancel ends the holds and records nothing. After a Commit that failed it repeats that Commit.
+// After a refusal, a settlement or [Reservation.Token] it does nothing. Errors are those of Commit,
+// apart from ErrNotHeld.
+func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tokened
+	if r.ended != notEnded {
+		return nil
+	}
+	if r.commit != nil {
+		return r.settleLocked(ctx, r.commit)
+	}
+	return r.settleLocked(ctx, make([]int64, len(r.claims)))
 }
 
-// Cancel gives back all units of the reservation, like Commit with zeros. After a Commit that
-// failed it finishes that Commit instead. After a refusal, a settlement or [Reservation.Token] it
-// does nothing. Errors are those of [Reservation.Commit].
-func (r *Reservation) Cancel(ctx context.Context) error {
-	return r.settle(ctx, make([]int64, len(r.claims)))
-}
-
-// Release releases the calls in flight of the reservation, and leaves its other units to be
-// settled. Use it when a call has ended and what it used is not known yet. It releases even if ctx
-// has ended. After an error that does not wrap [ErrOutcomeUnknown] it can be called again; units
-// that are not released are free after the Window of their limit. After a settlement it does
-// nothing.
+// Release ends the calls in flight of the reservation, and leaves its other units to be settled. Use
+// it when a call has ended and what it used is not known yet. It releases even if ctx has ended, and
+// may be called again after an error. After a settlement it does nothing.
 func (r *Reservation) Release(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, ch := range slices.Backward(r.charges) {
-		var gives []part
-		for i, c := range r.claims {
-			if c.Limiter.inFlight && ch.units[i] > 0 {
-				gives = append(gives, giveBack(c, ch.units[i], ch.admissions[i]))
-			}
+	if r.ended != notEnded || r.released || r.unheld {
+		return nil
+	}
+	var parts []part
+	for _, c := range r.claims {
+		if l := c.Limiter.only(driver.Holder.InFlight); l != nil {
+			parts = append(parts, part{limiter: l, op: driver.OpSettle, key: c.Key, id: r.id})
 		}
-		if len(gives) == 0 {
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	if _, err := askStrictly(context.WithoutCancel(ctx), parts); err != nil {
+		return fmt.Errorf("ratelimit: the calls in flight are not released: %w", err)
+	}
+	r.released = true
+	return nil
+}
+
+// Extend holds more units under the Budgets of the only claim that has one. [Reservation.ExtendAll]
+// extends several. It returns the results of the limits that it asked. If the extension is refused,
+// or fails, the units that were held before stay held. Errors are those of [AllowAll], and wrap
+// [ErrInvalid] if the number does not fit the claims, or if the reservation was refused or is
+// settled. The policies apply as in AllowAll.
+func (r *Reservation) Extend(ctx context.Context, more int64) ([]Result, error) {
+	numbers, err := r.bare([]int64{more})
+	if err != nil {
+		return nil, err
+	}
+	return r.extend(ctx, numbers)
+}
+
+// ExtendAll is Extend for a reservation of several Budgets. Each claim of more names a limiter, as in
+// [Reservation.CommitAll], and in N the units to add. All of them are held, or none.
+func (r *Reservation) ExtendAll(ctx context.Context, more ...Claim) ([]Result, error) {
+	numbers, err := r.named(more)
+	if err != nil {
+		return nil, err
+	}
+	return r.extend(ctx, numbers)
+}
+
+// unnamed is the number of a claim for which there is none.
+const unnamed = -1
+
+// bare returns numbers for all claims, of which the one with a Budget has the number in n.
+func (r *Reservation) bare(n []int64) ([]int64, error) {
+	numbers, at := r.numbers(), -1
+	if len(n) == 0 {
+		return numbers, nil
+	}
+	for i, c := range r.claims {
+		if c.Limiter.only(isBudget) == nil {
 			continue
 		}
-		err := settleTogether(ctx, gives)
-		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
-			for i, c := range r.claims {
-				if c.Limiter.inFlight {
-					ch.units[i] = 0
-				}
+		if at >= 0 {
+			return nil, fmt.Errorf("%w demand: the reservation has several Budgets: name them",
+				ErrInvalid)
+		}
+		at = i
+	}
+	if at < 0 || len(n) > 1 {
+		return nil, fmt.Errorf("%w demand: %d numbers of units for %d Budgets",
+			ErrInvalid, len(n), min(1, at+1))
+	}
+	numbers[at] = n[0]
+	return numbers, checkUnits(n[0])
+}
+
+// named returns numbers for all claims, of which those with the limiters of named have a number.
+func (r *Reservation) named(named []Claim) ([]int64, error) {
+	numbers := r.numbers()
+	for _, n := range named {
+		at := -1
+		for i, c := range r.claims {
+			fits := sameHolds(n.Limiter, c.Limiter) && (n.Key == "" || n.Key == c.Key)
+			switch {
+			case !fits:
+			case at >= 0:
+				return nil, fmt.Errorf("%w demand: two claims have the limiter of %v: name the key",
+					ErrInvalid, c.Limiter.limits)
+			default:
+				at = i
 			}
 		}
-		if err != nil {
-			return fmt.Errorf("ratelimit: the calls in flight are not released: %w", err)
+		if at < 0 || r.claims[at].Limiter.only(isBudget) == nil {
+			return nil, fmt.Errorf("%w demand: the reservation has no Budget of a limiter that was "+
+				"named", ErrInvalid)
 		}
+		if err := checkUnits(n.N); err != nil {
+			return nil, err
+		}
+		if numbers[at] != unnamed {
+			return nil, fmt.Errorf("%w demand: the limiter of %v is named twice",
+				ErrInvalid, n.Limiter.limits)
+		}
+		numbers[at] = n.N
+	}
+	return numbers, nil
+}
+
+// sameHolds reports whether a and b have the same limits with holds.
+func sameHolds(a, b *Limiter) bool {
+	if a == nil {
+		return false
+	}
+	if a, b = a.only(isHolder), b.only(isHolder); a == nil || b == nil {
+		return false
+	}
+	return slices.Equal(a.algorithms, b.algorithms)
+}
+
+func (r *Reservation) numbers() []int64 {
+	return slices.Repeat([]int64{unnamed}, len(r.claims))
+}
+
+func checkUnits(n int64) error {
+	if n < 0 || n > driver.MaxUnits {
+		return fmt.Errorf("%w demand: %d is not a number of units from 0 to %d", ErrInvalid, n,
+			driver.MaxUnits)
 	}
 	return nil
 }
 
-// giveBack returns the part that gives back n units of an admission of c.
-func giveBack(c Claim, n int64, admission []Result) part {
-	return part{limiter: c.Limiter, op: driver.OpGiveBack, key: c.Key, n: n, admission: admission}
+func isBudget(h driver.Holder) bool { return !h.InFlight() }
+
+func isHolder(driver.Holder) bool { return true }
+
+// only returns l with only its limits that have holds and fit, or nil if there are none.
+func (l *Limiter) only(fits func(driver.Holder) bool) *Limiter {
+	if !l.holds {
+		return nil
+	}
+	out := func(a Algorithm) bool {
+		h, ok := a.(driver.Holder)
+		return !ok || !fits(h)
+	}
+	if !slices.ContainsFunc(l.algorithms, out) {
+		return l
+	}
+	some := *l
+	some.algorithms, some.limits = nil, nil
+	for i, a := range l.algorithms {
+		if !out(a) {
+			some.algorithms = append(some.algorithms, a)
+			some.limits = append(some.limits, l.limits[i])
+		}
+	}
+	if len(some.algorithms) == 0 {
+		return nil
+	}
+	return &some
 }
 
-// settleTogether makes one call of a settlement.
-func settleTogether(ctx context.Context, parts []part) error {
+// commitTo is Commit with a number for each claim.
+func (r *Reservation) commitTo(ctx context.Context, numbers []int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.ended {
+	case notEnded:
+	case settled:
+		return ErrNotHeld
+	default:
+		return r.endedError()
+	}
+	for i, c := range r.claims {
+		if numbers[i] == unnamed {
+			numbers[i] = c.N
+		}
+	}
+	r.commit = numbers
+	return r.settleLocked(ctx, numbers)
+}
+
+// endedError returns the error of a method of a reservation that has ended.
+func (r *Reservation) endedError() error {
+	return fmt.Errorf("%w demand: the reservation was refused, is settled or has a token",
+		ErrInvalid)
+}
+
+// settleLocked makes the call that records used[i] units for claim i. mu is held.
+func (r *Reservation) settleLocked(ctx context.Context, used []int64) error {
+	op := driver.OpSettle
+	if r.unheld {
+		op = driver.OpForce
+	}
+	var parts []part
+	for i, c := range r.claims {
+		if l := c.Limiter.only(isHolder); op == driver.OpSettle && l != nil {
+			parts = append(parts, part{limiter: l, op: op, key: c.Key, n: used[i], id: r.id})
+		} else if l := c.Limiter.only(isBudget); op == driver.OpForce && l != nil && used[i] > 0 {
+			parts = append(parts, part{limiter: l, op: op, key: c.Key, n: used[i]})
+		}
+	}
+	if len(parts) == 0 {
+		r.end(settled)
+		return nil
+	}
+	missing, err := askStrictly(context.WithoutCancel(ctx), parts)
+	unknown := errors.Is(err, ErrOutcomeUnknown)
+	if err == nil || unknown && r.unheld {
+		r.end(settled)
+	}
+	if err != nil {
+		r.unknown = r.unknown || unknown
+		return fmt.Errorf("ratelimit: the reservation is not settled: %w", err)
+	}
+	if missing && !r.unknown {
+		return ErrNotHeld
+	}
+	return nil
+}
+
+// askStrictly makes a call to which no policy applies. missing reports whether there was no hold for
+// some limit that should have recorded units.
+func askStrictly(ctx context.Context, parts []part) (missing bool, err error) {
 	c := newCall(parts...)
 	defer c.release()
 	c.strict = true
-	return c.do(context.WithoutCancel(ctx), (*call).ask)
+	if err := c.do(ctx, (*call).ask); err != nil {
+		return false, err
+	}
+	for i, d := range c.demands {
+		missing = missing || d.Op == driver.OpSettle && d.N > 0 && c.results[i].Units == 0
+	}
+	return missing, nil
 }
 
-func (r *Reservation) check(n []int64) error {
-	if len(n) != len(r.claims) {
-		return fmt.Errorf("%w demand: got %d numbers of units for %d claims", ErrInvalid, len(n),
-			len(r.claims))
-	}
-	for _, n := range n {
-		if n < 0 || n > driver.MaxUnits {
-			return fmt.Errorf("%w demand: %d is not a number of units from 0 to %d", ErrInvalid, n,
-				driver.MaxUnits)
-		}
-	}
-	return nil
-}
-
-// settle makes the calls of a settlement that have not succeeded yet. A call with an unknown
-// outcome is not repeated: it might give the same units back twice, and the second time they would
-// be units of others.
-func (r *Reservation) settle(ctx context.Context, actual []int64) error {
+// extend holds numbers[i] more units for claim i.
+func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.settled {
-		r.pending, r.settled = r.plan(actual), true
+	if r.ended != notEnded {
+		return nil, r.endedError()
 	}
-	for len(r.pending) > 0 {
-		err := settleTogether(ctx, r.pending[0])
-		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
-			r.pending = r.pending[1:]
-		}
-		if err != nil {
-			return fmt.Errorf("ratelimit: the reservation is not settled: %w", err)
-		}
-	}
-	return nil
-}
-
-// plan returns the calls that settle r. Each call gives back units of one charge, the newest charge
-// first, because one call cannot change two records of one state. The first call also records the
-// excess over the reservation.
-func (r *Reservation) plan(actual []int64) [][]part {
-	first, surplus := r.balance(actual)
-	pending := [][]part{first}
-	for k := len(r.charges) - 1; k >= 0; k-- {
-		var gives []part
-		for i, c := range r.claims {
-			n := min(surplus[i], r.charges[k].units[i])
-			if n > 0 {
-				surplus[i] -= n
-				gives = append(gives, giveBack(c, n, r.charges[k].admissions[i]))
-			}
-		}
-		if k == len(r.charges)-1 {
-			pending[0] = append(pending[0], gives...)
-		} else {
-			pending = append(pending, gives)
-		}
-	}
-	r.charges = nil
-	return slices.DeleteFunc(pending, func(parts []part) bool { return len(parts) == 0 })
-}
-
-// balance returns the excess to record beyond the charges, and the number of charged units to give
-// back for each claim.
-func (r *Reservation) balance(actual []int64) (excess []part, surplus []int64) {
-	surplus = make([]int64, len(r.claims))
+	var parts []part
 	for i, c := range r.claims {
-		used := c.N
-		if actual != nil {
-			used = actual[i]
+		if numbers[i] <= 0 {
+			continue
 		}
-		if c.Limiter.inFlight {
-			used = 0
+		n := c.N + numbers[i]
+		if err := checkUnits(n); err != nil {
+			return nil, err
 		}
-		var charged int64
-		for _, ch := range r.charges {
-			charged += ch.units[i]
-		}
-		surplus[i] = max(0, charged-used)
-		if used > charged {
-			excess = append(excess, partOf(c.Limiter, driver.OpForce, c.Key, used-charged))
+		l := c.Limiter.only(isBudget)
+		parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id})
+	}
+	if len(parts) == 0 {
+		return nil, nil
+	}
+	c := newCall(parts...)
+	defer c.release()
+	c.caller = ctx
+	err := c.do(patient(ctx), (*call).ask)
+	if err == nil && c.results[0].Source != SourceOpen || errors.Is(err, ErrOutcomeUnknown) ||
+		c.unknown {
+		r.unheld = false
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.allowed() {
+		for i := range r.claims {
+			r.claims[i].N += max(0, numbers[i])
 		}
 	}
-	return excess, surplus
+	return slices.Clone(c.results), nil
+}
+
+// end ends the reservation, and with it its renewals. mu is held.
+func (r *Reservation) end(how ending) {
+	r.ended = how
+	if r.renewal != nil {
+		r.renewal.Stop()
+	}
 }

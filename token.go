@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -17,69 +19,57 @@ import (
 var ErrInvalidToken = errors.New("ratelimit: invalid reservation token")
 
 // ErrUnknownLimit means that [Resume] got no limiter that fits a claim of the token. A limiter fits
-// if its limits have the same names in the same order, and if it was made by the same function,
-// [New] or [NewInFlight]. It wraps [ErrInvalidToken].
+// if its limits with holds have the same names and algorithms in the same order. It wraps
+// [ErrInvalidToken].
 var ErrUnknownLimit = fmt.Errorf("%w: no limiter was passed for its limits", ErrInvalidToken)
 
 // maxToken is the largest size of a token in bytes. Resume may get tokens from untrusted sources.
 const maxToken = 1 << 20
 
 // tokenVersion is the version of the form of tokens.
-const tokenVersion = 1
+const tokenVersion = 2
 
 // token is the content of a token, which is encoded as JSON in base64.
 type token struct {
-	Version int           `json:"v"`
-	Claims  []tokenClaim  `json:"c"`
-	Charges []tokenCharge `json:"p,omitempty"`
+	Version int          `json:"v"`
+	ID      uint64       `json:"i"`
+	Claims  []tokenClaim `json:"c"` // those with holds
 }
 
 type tokenClaim struct {
-	Key      []byte   `json:"k"`
-	Limits   []string `json:"l"` // names
-	N        int64    `json:"n"`
-	InFlight bool     `json:"f,omitempty"`
+	Key        []byte   `json:"k"`
+	Limits     []string `json:"l"` // names of the limits with holds
+	Algorithms []string `json:"a"` // and of their algorithms
+	N          int64    `json:"n"`
 }
 
-// tokenCharge is one charge. Units has a number for each claim. Stamps has, for each claim, the
-// stamp of each limit.
-type tokenCharge struct {
-	Units  []int64   `json:"u"`
-	Stamps [][]int64 `json:"s"`
-}
-
-// Token returns the reservation as text without spaces. [Resume] turns it into a reservation again,
-// also in another process. The text holds the keys, the names of the limits, the units and the
-// stamps of what was recorded. It is neither encrypted nor signed: anyone who has it can read the
-// keys and, by changing it, give back what others have taken.
+// Token holds the units for keep more and returns the reservation as text without spaces, which
+// takes its place: from then on r renews nothing, Commit and Extend return an error, and Cancel and
+// Release do nothing. [Resume] turns the text into a reservation again, also in another process.
+// keep is between 1/16 and 16 times the time-out of the holds; 0 is the time-out.
 //
-// The token takes the place of r: from then on Commit and Extend return an error, and Cancel and
-// Release do nothing. Settle a token only once: a second settlement gives back units that were
-// used, and nothing detects it. If messages can be delivered more than once, remember which tokens
-// are settled.
+// The text holds the ID, the keys, the names of the limits and algorithms, and the units. It is
+// neither encrypted nor signed: anyone who has it can read the keys and settle the reservation.
 //
-// An error wraps [ErrInvalid] if the reservation was refused or is settled, even if a
-// settlement has failed. It wraps [ErrInvalidToken] if the token would be longer than 1 MiB, as
-// with keys of 700 KB or after thousands of extensions. After an error r can be settled as before.
-func (r *Reservation) Token() (string, error) {
+// Errors are those of [Reservation.Commit]. An error wraps [ErrInvalid] if keep is out of range, or
+// if nothing is held: the limits have no holds, or the policy has admitted the reservation. It wraps
+// [ErrInvalidToken] if the token would be longer than 1 MiB, as with keys of 700 KB. After an error
+// r is as before.
+func (r *Reservation) Token(ctx context.Context, keep time.Duration) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.settled {
-		return "", fmt.Errorf("%w demand: the reservation is settled or was refused", ErrInvalid)
+	if r.ended != notEnded {
+		return "", r.endedError()
 	}
-	t := token{Version: tokenVersion}
+	t := token{Version: tokenVersion, ID: r.id}
 	for _, c := range r.claims {
-		t.Claims = append(t.Claims,
-			tokenClaim{[]byte(c.Key), limitNames(c.Limiter), c.N, c.Limiter.inFlight})
-	}
-	for _, ch := range r.charges {
-		stamps := make([][]int64, len(r.claims))
-		for i, admission := range ch.admissions {
-			for _, res := range admission {
-				stamps[i] = append(stamps[i], res.At)
-			}
+		if l := c.Limiter.only(isHolder); l != nil {
+			limits, algorithms := l.names()
+			t.Claims = append(t.Claims, tokenClaim{[]byte(c.Key), limits, algorithms, c.N})
 		}
-		t.Charges = append(t.Charges, tokenCharge{ch.units, stamps})
+	}
+	if len(t.Claims) == 0 || r.results[0].Source == SourceOpen {
+		return "", fmt.Errorf("%w demand: the reservation holds nothing", ErrInvalid)
 	}
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -88,17 +78,24 @@ func (r *Reservation) Token() (string, error) {
 	if base64.RawURLEncoding.EncodedLen(len(text)) > maxToken {
 		return "", tooLong()
 	}
-	r.settled, r.tokened, r.charges = true, true, nil
+	held, err := r.holdLocked(context.WithoutCancel(ctx), keep)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("ratelimit: the units are not held for a token: %w", err)
+	case !held:
+		return "", ErrNotHeld
+	}
+	r.end(tokened)
 	return base64.RawURLEncoding.EncodeToString(text), nil
 }
 
-// Resume returns the reservation of a token, to be settled or extended. Pass the limiters of its
-// claims, in any order; other limiters are ignored. They must be on the store that the reservation
-// was made on, which the token does not name. Each claim gets the first limiter that fits, whatever
-// its Max; see [ErrUnknownLimit]. Extend uses the limits of that limiter.
+// Resume returns the reservation of a token, to be settled or extended, with its claims that have
+// holds. Pass their limiters, in any order; other limiters are ignored. They must be on the store
+// that the reservation was made on, which the token does not name. Each claim gets the first limiter
+// that fits, whatever its Max; see [ErrUnknownLimit].
 //
-// Resume does no I/O. The results of the reservation are Allowed, and of their numbers only Limit
-// is set. The units of a token that is never settled stay charged until they leave the window.
+// Resume does no I/O. The results of the reservation are Allowed, and of their numbers only Limit is
+// set. The reservation renews its holds until it is settled.
 //
 // An error wraps [ErrInvalidToken]. It also wraps [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
@@ -106,7 +103,7 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reservation{}
+	r := &Reservation{id: t.ID}
 	for _, c := range t.Claims {
 		l := c.limiter(limiters)
 		if l == nil {
@@ -117,9 +114,10 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 			r.results = append(r.results, Result{Allowed: true, Limit: limit})
 		}
 	}
-	for _, ch := range t.Charges {
-		r.charges = append(r.charges, ch.charge())
+	if err := checkClaims(r.claims); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
+	r.renewLater()
 	return r, nil
 }
 
@@ -146,60 +144,40 @@ func parseToken(text string) (t token, err error) {
 
 // check returns an error for a token that no reservation writes.
 func (t token) check() error {
-	bad := fmt.Errorf("%w: its claims, units and stamps do not match", ErrInvalidToken)
 	if t.Version != tokenVersion {
 		return fmt.Errorf("%w: its version is %d, not %d", ErrInvalidToken, t.Version, tokenVersion)
 	}
-	if len(t.Claims) == 0 {
-		return bad
+	bad := t.ID == 0 || len(t.Claims) == 0
+	for _, c := range t.Claims {
+		bad = bad || len(c.Key) == 0 || len(c.Limits) == 0 || len(c.Limits) != len(c.Algorithms) ||
+			c.N < 0 || c.N > driver.MaxUnits
 	}
-	total := make([]int64, len(t.Claims))
-	for _, ch := range t.Charges {
-		if len(ch.Units) != len(t.Claims) || len(ch.Stamps) != len(t.Claims) {
-			return bad
-		}
-		for i, c := range t.Claims {
-			stamps := ch.Stamps[i]
-			recorded := len(stamps) == len(c.Limits) && !slices.ContainsFunc(stamps, outOfTime)
-			if ch.Units[i] < 0 || ch.Units[i] > driver.MaxUnits || ch.Units[i] > 0 && !recorded {
-				return bad
-			}
-			total[i] += ch.Units[i]
-		}
-	}
-	for i, c := range t.Claims {
-		if len(c.Key) == 0 || len(c.Limits) == 0 || c.N < total[i] || c.N > driver.MaxUnits {
-			return bad
-		}
+	if bad {
+		return fmt.Errorf("%w: its ID or its claims are out of range", ErrInvalidToken)
 	}
 	return nil
 }
 
-// outOfTime reports whether a stamp is outside the range of a store's clock.
-func outOfTime(stamp int64) bool { return stamp <= 0 || stamp >= 1<<53 }
-
-func (c tokenCharge) charge() charge {
-	ch := charge{c.Units, make([][]Result, len(c.Units))}
-	for i, stamps := range c.Stamps {
-		for _, at := range stamps {
-			ch.admissions[i] = append(ch.admissions[i], Result{Allowed: true, At: at})
-		}
+// names returns the names of the limits and of the algorithms of l.
+func (l *Limiter) names() (limits, algorithms []string) {
+	for i, a := range l.algorithms {
+		limits, algorithms = append(limits, l.limits[i].Name), append(algorithms, a.Name())
 	}
-	return ch
+	return limits, algorithms
 }
 
-func limitNames(l *Limiter) []string {
-	names := make([]string, len(l.limits))
-	for i, limit := range l.limits {
-		names[i] = limit.Name
-	}
-	return names
-}
-
-// limiter returns the first limiter that fits a claim of a token, or nil.
+// limiter returns the first limiter that fits a claim of a token, with its limits that have holds,
+// or nil.
 func (c tokenClaim) limiter(limiters []*Limiter) *Limiter {
 	for _, l := range limiters {
-		if l != nil && l.inFlight == c.InFlight && slices.Equal(limitNames(l), c.Limits) {
+		if l == nil {
+			continue
+		}
+		if l = l.only(isHolder); l == nil {
+			continue
+		}
+		limits, algorithms := l.names()
+		if slices.Equal(limits, c.Limits) && slices.Equal(algorithms, c.Algorithms) {
 			return l
 		}
 	}

@@ -30,13 +30,12 @@ func (c *call) wait(ctx context.Context) error {
 	}
 	defer queues.leave(key)
 	var released <-chan struct{}
-	if first.limiter.inFlight {
+	if first.limiter.holds {
 		released = queues.released(key)
 	}
-	held := c.held || slices.ContainsFunc(c.parts, func(p part) bool { return p.limiter.inFlight })
 	for failures, refusals := 0, 0; ; {
 		asking := ctx
-		if held { // a unit that was taken can be released only after an answer
+		if c.caller != nil { // units that are held without an answer are free at the time-out only
 			if err := ended(ctx); err != nil {
 				return err
 			}
@@ -70,23 +69,23 @@ func (c *call) wait(ctx context.Context) error {
 	}
 }
 
-// pauses returns for how long c cannot be admitted, and when to ask again. These differ if calls in
-// flight refuse c: each may end at any time.
+// pauses returns for how long c cannot be admitted, and when to ask again. These differ if a limit
+// with holds refuses c: each hold may end at any time.
 func (c *call) pauses(refusals int) (least, pause time.Duration) {
-	var inFlight time.Duration
+	var held time.Duration
 	for _, p := range c.parts {
 		for _, res := range p.results {
-			if p.limiter.inFlight {
-				inFlight = max(inFlight, res.RetryAfter)
+			if p.limiter.holds {
+				held = max(held, res.RetryAfter)
 			} else {
 				least = max(least, res.RetryAfter)
 			}
 		}
 	}
-	if inFlight > 0 {
-		inFlight = min(inFlight, backoff(min(refusals, releaseDoublings)))
+	if held > 0 {
+		held = min(held, backoff(min(refusals, releaseDoublings)))
 	}
-	return least, max(least, inFlight)
+	return least, max(least, held)
 }
 
 // waitsOut reports whether a wait continues after the store has returned err.
@@ -103,8 +102,8 @@ const (
 	lastPause  = time.Second
 )
 
-// releaseDoublings bounds the pauses between two calls that check whether another process has
-// released a unit in flight: to 160 ms.
+// releaseDoublings bounds the pauses between two calls that check whether a hold has ended in
+// another process: to 160 ms.
 const releaseDoublings = 4
 
 // backoff returns the n-th pause, counted from 0.

@@ -1,0 +1,88 @@
+package ratelimit
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+	"weak"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// renewals is how often a hold is renewed within its time-out.
+const renewals = 3
+
+// renewAgain is the pause after a renewal that has failed.
+const renewAgain = time.Second
+
+// renewLater renews the holds of r in a third of their time-out, give or take a tenth of that. A
+// reservation that nobody refers to any more is not renewed.
+func (r *Reservation) renewLater() {
+	if timeout := r.timeout(); timeout > 0 {
+		pause := timeout / renewals
+		r.renewAfter(pause - pause/10 + rand.N(pause/5+1))
+	}
+}
+
+func (r *Reservation) renewAfter(pause time.Duration) {
+	weakly := weak.Make(r)
+	r.renewal = time.AfterFunc(pause, func() {
+		if r := weakly.Value(); r != nil {
+			r.renew()
+		}
+	})
+}
+
+// timeout returns the shortest time-out of the holds of r, or 0 if there are none.
+func (r *Reservation) timeout() (least time.Duration) {
+	for _, c := range r.claims {
+		for _, a := range c.Limiter.algorithms {
+			if h, ok := a.(driver.Holder); ok && c.N > 0 && (least == 0 || h.Holds() < least) {
+				least = h.Holds()
+			}
+		}
+	}
+	return least
+}
+
+// renew renews the holds once. It excludes a settlement.
+func (r *Reservation) renew() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended != notEnded {
+		return
+	}
+	held, err := r.holdLocked(context.Background(), 0)
+	switch {
+	case errors.Is(err, driver.ErrClosed), err == nil && !held:
+	case err != nil:
+		r.renewAfter(min(renewAgain, r.timeout()/renewals))
+	default:
+		r.renewLater()
+	}
+}
+
+// holdLocked holds what is held for d more; 0 is the time-out. It reports whether anything is held.
+// mu is held.
+func (r *Reservation) holdLocked(ctx context.Context, d time.Duration) (held bool, err error) {
+	var parts []part
+	for _, c := range r.claims {
+		if l := c.Limiter.only(isHolder); l != nil && c.N > 0 {
+			parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, id: r.id, hold: d})
+		}
+	}
+	if len(parts) == 0 || r.unheld {
+		return false, nil
+	}
+	c := newCall(parts...)
+	defer c.release()
+	c.strict = true
+	if err := c.do(ctx, (*call).ask); err != nil {
+		return false, err
+	}
+	for _, res := range c.results {
+		held = held || res.Units > 0
+	}
+	return held, nil
+}
