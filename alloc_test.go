@@ -4,7 +4,6 @@ package ratelimit_test
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +45,6 @@ func TestAllocations(t *testing.T) {
 	} {
 		for _, allowed := range []bool{true, false} {
 			limiter := newLimiter(t, constStore{ratelimit.Result{Allowed: allowed}}, tt.limits...)
-			admission := slices.Repeat([]ratelimit.Result{{Allowed: true, At: 1}}, len(tt.limits))
 			calls := map[string]func() error{
 				"Allow":  func() error { _, err := limiter.Allow(ctx, "k"); return err },
 				"AllowN": func() error { _, err := limiter.AllowN(ctx, "k", 2); return err },
@@ -59,9 +57,8 @@ func TestAllocations(t *testing.T) {
 					_, err := ratelimit.PeekAll(ctx, claim(limiter, 2))
 					return err
 				},
-				"Force":    func() error { _, err := limiter.Force(ctx, "k", 2); return err },
-				"GiveBack": func() error { return limiter.GiveBack(ctx, "k", 2, admission...) },
-				"Reset":    func() error { return limiter.Reset(ctx, "k") },
+				"Force": func() error { _, err := limiter.Force(ctx, "k", 2); return err },
+				"Reset": func() error { return limiter.Reset(ctx, "k") },
 			}
 			if allowed {
 				calls["Wait"] = func() error { _, err := limiter.Wait(ctx, "k"); return err }

@@ -23,7 +23,7 @@ func newBudget(t *testing.T) budget {
 	store := &mapStore{now: clock.now}
 	return budget{clock, store,
 		newLimiter(t, store, ratelimit.PerMinute("requests", 3)),
-		newLimiter(t, store, ratelimit.PerMinute("tokens", 100), ratelimit.PerHour("hourly", 150)),
+		newBudgets(t, store, ratelimit.PerMinute("tokens", 100), ratelimit.PerHour("hourly", 150)),
 	}
 }
 

@@ -28,12 +28,11 @@ func newGateway(store ratelimit.Store) (g gateway, err error) {
 		return l
 	}
 	g.requests = limiter(algorithm.SlidingLog(ratelimit.PerMinute("requests", 60)))
-	g.tokens = limiter(algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000)))
+	g.tokens = limiter(algorithm.Budget(
+		algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000))))
+	g.calls = limiter(algorithm.InFlight("calls", 5))
 	g.blocked = limiter(algorithm.Blocking("blocked", 24*time.Hour))
-	calls, e := ratelimit.NewInFlight(store,
-		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute}))
-	g.calls = calls
-	return g, errors.Join(err, e)
+	return g, err
 }
 
 // stream calls the model, and calls chunk after each part of the answer with the number of tokens
@@ -44,7 +43,7 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 	estimate = min(estimate, g.tokens.Max())
 	r, err := ratelimit.ReserveAll(ctx,
 		ratelimit.Claim{Limiter: g.blocked, Key: tenant},
-		ratelimit.Claim{Limiter: g.requests, Key: tenant, N: 1},
+		ratelimit.Claim{Limiter: g.requests, Key: tenant, N: 1}, // taken, not held
 		ratelimit.Claim{Limiter: g.tokens, Key: tenant, N: estimate},
 		ratelimit.Claim{Limiter: g.calls, Key: tenant, N: 1},
 	)
@@ -52,31 +51,29 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 		return err
 	}
 	if !r.Allowed() {
-		results := r.Results()
-		results[3].RetryAfter = min(results[3].RetryAfter, time.Second) // calls end sooner
-		return errBusy{results[ratelimit.Binding(results)].RetryAfter}
+		return errBusy{r.Result().RetryAfter}
 	}
 	defer r.Cancel(ctx) // a call that used nothing costs nothing
 	used, err := model(func(used int64) error {
 		if used <= estimate {
 			return nil
 		}
-		n := used - estimate + 1000
-		more, err := r.Extend(ctx, 0, 0, n, 0)
+		more := used - estimate + 1000
+		results, err := r.Extend(ctx, more)
 		if err != nil {
 			return err
 		}
-		if res := more[ratelimit.Binding(more)]; !res.Allowed {
-			return errBusy{res.RetryAfter} // ends the stream
+		if !results[0].Allowed {
+			return errBusy{results[0].RetryAfter} // ends the stream
 		}
-		estimate += n
+		estimate += more
 		return nil
 	})
 	if err != nil && used == 0 {
 		return err
 	}
 	// A stream that was cut is charged what it used.
-	return errors.Join(err, r.Commit(ctx, 0, 1, used, 0))
+	return errors.Join(err, r.Commit(ctx, used))
 }
 
 // block refuses all calls of a tenant for d from now.
@@ -137,17 +134,16 @@ func Example_budgets() {
 func ExampleLimiter_Acquire() {
 	store := newExampleStore(&testClock{})
 	defer store.Close()
-	calls, err := ratelimit.NewInFlight(store,
-		algorithm.SlidingLog(ratelimit.Limit{Name: "calls", Max: 2, Window: 10 * time.Minute}))
+	calls, err := ratelimit.New(store, algorithm.InFlight("calls", 2))
 	if err != nil {
 		log.Fatal(err)
 	}
 	call := func(ctx context.Context, next func(context.Context) error) error {
-		lease, err := calls.Acquire(ctx, "tenant")
+		r, err := calls.Acquire(ctx, "tenant", 1)
 		if err != nil {
 			return err
 		}
-		defer lease.Release(ctx)
+		defer r.Release(ctx)
 		return next(ctx)
 	}
 	state := func(ctx context.Context) error {
@@ -163,11 +159,12 @@ func ExampleLimiter_Acquire() {
 	// 2 more may begin
 }
 
-// A call is charged an estimate, and settled with the units it used.
+// A call holds an estimate, and is charged the units it used.
 func ExampleLimiter_Reserve() {
 	store := newExampleStore(&testClock{})
 	defer store.Close()
-	tokens, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000)))
+	tokens, err := ratelimit.New(store,
+		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000))))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -176,7 +173,7 @@ func ExampleLimiter_Reserve() {
 	if err != nil || !r.Allowed() {
 		log.Fatal("no call: ", err) // err is nil if a limit refused
 	}
-	err = r.Commit(ctx, 1500) // the units used; the rest is given back
+	err = r.Commit(ctx, 1500) // the units used; the rest is free
 	res, _ := tokens.Peek(ctx, "tenant:7")
 	fmt.Println(res.Remaining, err)
 	// Output: 8500 <nil>

@@ -159,43 +159,6 @@ func ExampleLimiter_Peek() {
 	// true 5
 }
 
-// A call of a model is charged an estimate, and corrected when its cost is known: unused units are
-// given back, and the excess is forced.
-func ExampleLimiter_GiveBack() {
-	var clock testClock
-	store := newExampleStore(&clock)
-	defer store.Close()
-	limiter, err := ratelimit.New(store,
-		algorithm.SlidingLog(ratelimit.PerMinute("minute", 10_000)),
-		algorithm.SlidingLog(ratelimit.PerDay("day", 100_000)),
-	)
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	const estimate = 4_000
-	for _, used := range []int64{1_500, 4_200} {
-		admission, err := ratelimit.AllowAll(ctx,
-			ratelimit.Claim{Limiter: limiter, Key: "tenant:7", N: estimate})
-		if err != nil || !admission[ratelimit.Binding(admission)].Allowed {
-			log.Fatal(admission, err)
-		}
-		if used < estimate {
-			err = limiter.GiveBack(ctx, "tenant:7", estimate-used, admission...)
-		} else {
-			_, err = limiter.Force(ctx, "tenant:7", used-estimate)
-		}
-		if err != nil {
-			log.Fatal(err)
-		}
-		res, err := limiter.Peek(ctx, "tenant:7")
-		fmt.Println("used", used, "remaining", res.Remaining, err)
-	}
-	// Output:
-	// used 1500 remaining 8500 <nil>
-	// used 4200 remaining 4300 <nil>
-}
-
 // Units that are already spent are recorded even if they do not fit. Later calls are refused until
 // enough units have left the window.
 func ExampleLimiter_Force() {

@@ -1,6 +1,7 @@
 package ratelimit_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -40,7 +42,7 @@ func (a naiveLog) Step(
 			used += r.units
 		}
 	}
-	res := ratelimit.Result{Allowed: true, Limit: a.limit, At: now}
+	res := ratelimit.Result{Allowed: true, Limit: a.limit}
 	written := true
 	switch d.Op {
 	case driver.OpTake, driver.OpPeek:
@@ -58,15 +60,6 @@ func (a naiveLog) Step(
 		}
 	case driver.OpForce:
 		log, used = append(log, record{now, d.N}), used+d.N
-	case driver.OpGiveBack:
-		for i := range log {
-			if log[i].stamp == d.At {
-				back := min(d.N, log[i].units)
-				log[i].units -= back
-				used -= back
-				d.N -= back
-			}
-		}
 	case driver.OpReset:
 		log, used = nil, 0
 	}
@@ -88,7 +81,10 @@ func (a naiveLog) Step(
 // mapStore keeps states in a map and never forgets one. Its clock is time.Now unless now is set.
 type mapStore struct {
 	now func() int64
-	err error // answers every valid call
+	err error // answers every valid call, or the next errs calls if that is not 0
+
+	errs    int
+	decides bool // although err is returned
 
 	mu     sync.Mutex
 	states map[[3]string][]byte
@@ -117,8 +113,14 @@ func (s *mapStore) run(call string, ds []driver.Demand, out []ratelimit.Result) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, call+" "+ds[0].Op.String())
-	if s.err != nil {
-		return s.err
+	failed := s.err
+	if s.errs > 0 {
+		if s.errs--; s.errs == 0 {
+			s.err = nil
+		}
+	}
+	if failed != nil && !s.decides {
+		return failed
 	}
 	now := time.Now().UnixMicro()
 	if s.now != nil {
@@ -126,11 +128,11 @@ func (s *mapStore) run(call string, ds []driver.Demand, out []ratelimit.Result) 
 	}
 	allowed := true
 	for i, d := range ds {
-		_, _, out[i] = d.Peek(s.states[stateOf(d)], now)
+		_, _, out[i] = d.Peek(bytes.Clone(s.states[stateOf(d)]), now)
 		allowed = allowed && out[i].Allowed
 	}
 	if !allowed {
-		return nil
+		return failed
 	}
 	if s.states == nil {
 		s.states = make(map[[3]string][]byte)
@@ -142,7 +144,7 @@ func (s *mapStore) run(call string, ds []driver.Demand, out []ratelimit.Result) 
 		}
 		out[i] = res
 	}
-	return nil
+	return failed
 }
 
 // made returns the calls that passed validation since made was last called.
@@ -176,6 +178,33 @@ func newLimiter(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) 
 		t.Fatalf("New: %v", err)
 	}
 	return limiter
+}
+
+// newBudgets is newLimiter for limits with holds.
+func newBudgets(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *ratelimit.Limiter {
+	t.Helper()
+	algorithms := make([]ratelimit.Algorithm, len(limits))
+	for i, l := range limits {
+		algorithms[i] = algorithm.Budget(naiveLog{l})
+	}
+	limiter, err := ratelimit.New(store, algorithms...)
+	noErr(t, err)
+	return limiter
+}
+
+// newCalls returns a limiter of most calls in flight.
+func newCalls(t testing.TB, store ratelimit.Store, most int64) *ratelimit.Limiter {
+	t.Helper()
+	calls, err := ratelimit.New(store, algorithm.InFlight("calls", most))
+	noErr(t, err)
+	return calls
+}
+
+func noErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // claim is a claim of n units of the key "k".

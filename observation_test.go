@@ -73,20 +73,6 @@ func TestObservationZeroUnits(t *testing.T) {
 	}
 }
 
-// TestObservationNothingToGiveBack: a GiveBack that does nothing is observed like one that the
-// store has allowed.
-func TestObservationNothingToGiveBack(t *testing.T) {
-	var r recorder
-	l := newLimiter(t, &mapStore{}, ratelimit.PerDay("day", 3)).WithObserver(r.observe)
-	if err := l.GiveBack(t.Context(), "k", 0, ratelimit.Result{Allowed: true, At: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if o := r.seen[0]; len(r.seen) != 1 || o.Op != driver.OpGiveBack || o.N != 0 ||
-		!o.Admitted() {
-		t.Errorf("%+v", r.seen)
-	}
-}
-
 // TestObservationErrors: calls that fail are observed with the error that their caller gets and
 // zero results.
 func TestObservationErrors(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 func TestPlans(t *testing.T) {
 	clock := newClock()
 	store := &mapStore{now: clock.now}
-	plan := func(limit ratelimit.Limit) *ratelimit.Limiter { return newLimiter(t, store, limit) }
+	plan := func(limit ratelimit.Limit) *ratelimit.Limiter { return newBudgets(t, store, limit) }
 	small, large := plan(ratelimit.PerMinute("tokens", 10)),
 		plan(ratelimit.PerMinute("tokens", 100))
 	long := plan(ratelimit.PerHour("tokens", 100))
@@ -39,7 +39,7 @@ func TestPlans(t *testing.T) {
 	clock.advance(time.Minute)
 	left(small, 10)
 	r = mustReserve(t, ratelimit.Claim{Limiter: small, Key: "k", N: 10})
-	text, err := r.Token()
+	text, err := r.Token(t.Context(), 0)
 	noErr(t, err)
 	upgraded, err := ratelimit.Resume(text, long) // a longer window
 	noErr(t, err)

@@ -3,11 +3,14 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -20,44 +23,43 @@ func mustReserve(t *testing.T, claims ...ratelimit.Claim) *ratelimit.Reservation
 	return r
 }
 
-func noErr(t *testing.T, err error) {
+func mustAcquire(t *testing.T, calls *ratelimit.Limiter) *ratelimit.Reservation {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+	r, err := calls.Acquire(t.Context(), "k", 1)
+	if err != nil || !r.Allowed() {
+		t.Fatalf("%+v, %v", r, err)
 	}
+	return r
 }
 
-// TestCommit: one call of the store corrects what was reserved to what was used.
+// TestCommit: one call of the store ends the holds and records what was used. What has no holds was
+// charged at once. Further settlements record nothing, and a Commit says so.
 func TestCommit(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
-		actual     []int64
-		calls      int
-		requests   int64 // left of 3
+		used       []int64
 		tokens     int64 // left of 100
 		nextMinute int64 // left of tokens when the minute is over
 	}{
-		{"as reserved", nil, 0, 2, 40, 90},
-		{"as reserved, said so", []int64{1, 60}, 0, 2, 40, 90},
-		{"less", []int64{1, 10}, 1, 2, 90, 100},
-		{"nothing", []int64{0, 0}, 1, 3, 100, 100},
-		{"more", []int64{1, 75}, 1, 2, 25, 75},
-		{"more than the limit", []int64{1, 170}, 1, 2, 0, 0},
-		{"less of one and more of the other", []int64{2, 10}, 1, 1, 90, 100},
+		{"as reserved", nil, 40, 90},
+		{"as reserved, said so", []int64{60}, 40, 90},
+		{"less", []int64{10}, 90, 100},
+		{"nothing", []int64{0}, 100, 100},
+		{"more", []int64{75}, 25, 75},
+		{"more than the limit", []int64{170}, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBudget(t)
 			r := mustReserve(t, b.claims(1, 60)...)
+			b.left(t, 2, 40)
 			b.clock.advance(time.Second)
-			b.store.made()
-			for range 2 {
-				noErr(t, r.Commit(t.Context(), tt.actual...))
-				noErr(t, r.Cancel(t.Context()))
-			}
-			if calls := b.store.made(); len(calls) != tt.calls {
-				t.Errorf("%d calls of the store: %q", len(calls), calls)
-			}
-			b.left(t, tt.requests, tt.tokens)
+			noErr(t, r.Commit(t.Context(), tt.used...))
+			wantCalls(t, b.store, "all settle")
+			wantErr(t, r.Commit(t.Context(), tt.used...), ratelimit.ErrNotHeld)
+			noErr(t, r.Cancel(t.Context()))
+			noErr(t, r.Release(t.Context()))
+			wantCalls(t, b.store)
+			b.left(t, 2, tt.tokens)
 			b.clock.advance(time.Minute)
 			b.left(t, 3, tt.nextMinute)
 		})
@@ -70,15 +72,15 @@ func TestReserveRefused(t *testing.T) {
 	b := newBudget(t)
 	mustReserve(t, b.claims(2, 60)...)
 	r, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 60)...)
-	if err != nil || r.Allowed() || r.Result().RetryAfter != time.Minute || len(r.Results()) != 3 {
-		t.Fatalf("%+v, %v", r, err)
+	if err != nil || r.Allowed() || r.Result().RetryAfter < time.Minute || len(r.Results()) != 3 {
+		t.Fatalf("%+v, %v", r.Results(), err)
 	}
 	b.store.made()
 	noErr(t, r.Cancel(t.Context()))
-	wantErr(t, r.Commit(t.Context(), 1, 60), ratelimit.ErrInvalid)
-	_, err = r.Extend(t.Context(), 0, 1)
+	wantErr(t, r.Commit(t.Context(), 60), ratelimit.ErrInvalid)
+	_, err = r.Extend(t.Context(), 1)
 	wantErr(t, err, ratelimit.ErrInvalid)
-	_, err = r.Token()
+	_, err = r.Token(t.Context(), 0)
 	wantErr(t, err, ratelimit.ErrInvalid)
 	wantCalls(t, b.store)
 	b.left(t, 1, 40)
@@ -99,63 +101,82 @@ func TestReserveMax(t *testing.T) {
 	b.left(t, 3, 70)
 }
 
-// extend extends r, and checks whether that is allowed.
-func extend(t *testing.T, r *ratelimit.Reservation, want bool, n ...int64) []ratelimit.Result {
-	t.Helper()
-	results, err := r.Extend(t.Context(), n...)
-	noErr(t, err)
-	if results[ratelimit.Binding(results)].Allowed != want {
-		t.Fatalf("extend by %d: %+v, want allowed %t", n, results, want)
-	}
-	return results
-}
-
-// TestExtend: more is reserved or refused, with a result for each limit, and all parts are settled,
-// the newest first. A claim that is not extended takes no part.
+// TestExtend: more is held or refused, with the results of the limits that were asked.
 func TestExtend(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
+	other := mustReserve(t, claim(b.tokens, 10))
 	r.Claims()[0].N = 7 // a copy
-	limits := slices.Concat(b.requests.Limits(), b.tokens.Limits())
-	b.clock.advance(20 * time.Second)
 	for _, step := range []struct {
-		n         []int64
-		allowed   [3]bool
-		remaining [3]int64
-		claimed   [2]int64
-	}{
-		{[]int64{0, 30}, all3, [3]int64{0, 30, 80}, [2]int64{1, 70}},
-		{[]int64{0, 40}, [3]bool{true, false, true}, [3]int64{0, 30, 80}, [2]int64{1, 70}},
-		{[]int64{1, 31}, [3]bool{true, false, true}, [3]int64{2, 30, 80}, [2]int64{1, 70}},
-		{[]int64{3, 30}, [3]bool{false, true, true}, [3]int64{2, 30, 80}, [2]int64{1, 70}},
-		{[]int64{1, 10}, all3, [3]int64{1, 20, 70}, [2]int64{2, 80}},
-		{[]int64{0, 0}, all3, [3]int64{0, 0, 0}, [2]int64{2, 80}},
-	} {
-		results := extend(t, r, step.allowed == all3, step.n...)
-		if len(results) != len(limits) {
-			t.Fatalf("%d results, want one for each of %d limits", len(results), len(limits))
-		}
-		for i, res := range results {
-			if res.Limit != limits[i] || res.Allowed != step.allowed[i] ||
-				res.Remaining != step.remaining[i] {
-				t.Errorf("extend by %d: %+v, want %v and %v", step.n, results, step.allowed,
-					step.remaining)
+		more    int64
+		allowed bool
+		claimed int64
+	}{{30, true, 70}, {21, false, 70}, {10, true, 80}, {0, true, 80}} {
+		results, err := r.Extend(t.Context(), step.more)
+		noErr(t, err)
+		for _, res := range results {
+			if res.Limit.Name == "tokens" && res.Allowed != step.allowed {
+				t.Errorf("extend by %d: %+v", step.more, results)
 			}
 		}
-		for i, c := range r.Claims() {
-			if c.N != step.claimed[i] {
-				t.Errorf("extend by %d: %d are claimed, want %d", step.n, c.N, step.claimed[i])
-			}
+		if len(results) != 2 && step.more > 0 {
+			t.Errorf("extend by %d: %d results, want those of the tokens", step.more, len(results))
 		}
-		b.clock.advance(time.Second)
+		if claims := r.Claims(); claims[0].N != 1 || claims[1].N != step.claimed {
+			t.Errorf("extend by %d: %+v", step.more, claims)
+		}
 	}
-	b.left(t, 1, 20)
-	noErr(t, r.Commit(t.Context(), 1, 50)) // 30 of the 40 that came later are given back
+	b.left(t, 2, 10)
+	_, err := r.Extend(t.Context(), 21)
+	wantErr(t, err, ratelimit.ErrExceedsLimit)
+	noErr(t, r.Commit(t.Context(), 50))
+	noErr(t, other.Cancel(t.Context()))
 	b.left(t, 2, 50)
-	b.clock.advance(34 * time.Second) // the first 40 leave
-	b.left(t, 3, 90)
-	_, err := r.Extend(t.Context(), 0, 1)
+	_, err = r.Extend(t.Context(), 1)
 	wantErr(t, err, ratelimit.ErrInvalid)
+}
+
+// TestSeveralBudgets: numbers of several Budgets name their limiter.
+func TestSeveralBudgets(t *testing.T) {
+	b := newBudget(t)
+	money := newBudgets(t, b.store, ratelimit.PerDay("money", 1000))
+	other := newBudgets(t, b.store, ratelimit.PerDay("other", 1000))
+	reserve := func() *ratelimit.Reservation {
+		return mustReserve(t, append(b.claims(1, 40), claim(money, 100))...)
+	}
+	left := func(tokens, cents int64) {
+		t.Helper()
+		results, err := ratelimit.PeekAll(t.Context(), claim(b.tokens, 1), claim(money, 1))
+		noErr(t, err)
+		if results[0].Remaining != tokens || results[2].Remaining != cents {
+			t.Errorf("%+v, want %d tokens and %d cents left", results, tokens, cents)
+		}
+	}
+	r := reserve()
+	b.store.made()
+	wantErr(t, r.Commit(t.Context(), 10), ratelimit.ErrInvalid)
+	_, err := r.Extend(t.Context(), 10)
+	wantErr(t, err, ratelimit.ErrInvalid)
+	tokens := ratelimit.Claim{Limiter: b.tokens, N: 15}
+	for _, wrong := range [][]ratelimit.Claim{
+		{{Limiter: other, N: 1}}, {{N: 1}}, {tokens, tokens}, {{Limiter: b.requests, N: 1}},
+		{{Limiter: money, N: -1}}, {{Limiter: money, N: driver.MaxUnits + 1}},
+		{{Limiter: money, Key: "other", N: 1}},
+	} {
+		wantErr(t, r.CommitAll(t.Context(), wrong...), ratelimit.ErrInvalid)
+		_, err := r.ExtendAll(t.Context(), wrong...)
+		wantErr(t, err, ratelimit.ErrInvalid)
+	}
+	wantCalls(t, b.store)
+	results, err := r.ExtendAll(t.Context(), ratelimit.Claim{Limiter: money, Key: "k", N: 50})
+	if err != nil || len(results) != 1 || !results[0].Allowed {
+		t.Errorf("%+v, %v", results, err)
+	}
+	left(60, 850)
+	noErr(t, r.CommitAll(t.Context(), ratelimit.Claim{Limiter: money, N: 120}, tokens))
+	left(85, 880)
+	noErr(t, reserve().CommitAll(t.Context(), tokens)) // money as it was held
+	left(70, 780)
 }
 
 // TestReservationArguments: a wrong number of units is an error before any I/O, and settles
@@ -164,44 +185,69 @@ func TestReservationArguments(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
 	b.store.made()
-	for _, n := range [][]int64{{1}, {1, 2, 3}, {1, -1}, {1, driver.MaxUnits + 1}} {
+	for _, n := range [][]int64{{1, 2}, {-1}, {driver.MaxUnits + 1}} {
 		wantErr(t, r.Commit(t.Context(), n...), ratelimit.ErrInvalid)
-		_, err := r.Extend(t.Context(), n...)
+	}
+	for _, n := range []int64{-1, driver.MaxUnits, driver.MaxUnits + 1} {
+		_, err := r.Extend(t.Context(), n)
 		wantErr(t, err, ratelimit.ErrInvalid)
 	}
-	_, err := r.Extend(t.Context(), 0, driver.MaxUnits)
-	wantErr(t, err, ratelimit.ErrInvalid)
 	wantCalls(t, b.store)
-	noErr(t, r.Commit(t.Context(), 1, 10))
-	b.left(t, 2, 90)
+	plain := mustReserve(t, claim(b.requests, 1))
+	wantErr(t, plain.Commit(t.Context(), 1), ratelimit.ErrInvalid)
+	noErr(t, plain.Commit(t.Context()))
+	noErr(t, r.Commit(t.Context(), 10))
+	b.left(t, 1, 90)
 }
 
-// TestSettleAfterErrors: a settlement that was not recorded is repeated, a settlement with an
-// unknown outcome is not, and nothing is counted twice.
+// TestSettleAfterErrors: a settlement may be repeated after any error, and counts once. A Cancel
+// repeats the Commit before it.
 func TestSettleAfterErrors(t *testing.T) {
-	for _, tt := range []struct {
-		err  error
-		left int64
-	}{
-		{ratelimit.ErrUnavailable, 75},    // 15 of 30 and 10 of 10 are given back
-		{ratelimit.ErrOutcomeUnknown, 65}, // the newest part stays charged
-	} {
-		b := newBudget(t)
-		r := mustReserve(t, b.claims(1, 40)...)
-		b.clock.advance(time.Second)
-		extend(t, r, true, 0, 10)
-		open := b.tokens.WithPolicy(ratelimit.FailOpen)
-		r2, err := open.Reserve(t.Context(), "other", 1)
-		noErr(t, err)
-		b.store.err = tt.err
-		wantErr(t, r.Commit(t.Context(), 1, 25), tt.err)
-		wantErr(t, r2.Commit(t.Context(), 2), tt.err) // also where the policy would admit
-		b.store.err = nil
-		noErr(t, r.Commit(t.Context(), 1, 40)) // the first call says how much was used
-		b.left(t, 2, tt.left)
-		noErr(t, r.Cancel(t.Context()))
-		b.left(t, 2, tt.left)
+	for _, cause := range []error{ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown} {
+		for _, recorded := range []bool{true, false} {
+			if recorded && cause == ratelimit.ErrUnavailable {
+				continue
+			}
+			for name, again := range map[string]func(*ratelimit.Reservation) error{
+				"Commit": func(r *ratelimit.Reservation) error { return r.Commit(t.Context(), 25) },
+				"Cancel": func(r *ratelimit.Reservation) error { return r.Cancel(t.Context()) },
+			} {
+				b := newBudget(t)
+				r := mustReserve(t, b.claims(1, 40)...)
+				b.store.err, b.store.decides = cause, recorded
+				wantErr(t, r.Commit(t.Context(), 25), cause)
+				b.store.err = nil
+				if err := again(r); err != nil {
+					t.Errorf("%s after %v, recorded %t: %v", name, cause, recorded, err)
+				}
+				b.left(t, 2, 75)
+			}
+		}
 	}
+}
+
+// TestCommitElsewhere: a second Commit of one hold, in another process, records nothing and says
+// so, and so does one after a Reset.
+func TestCommitElsewhere(t *testing.T) {
+	b := newBudget(t)
+	text, err := mustReserve(t, claim(b.tokens, 40)).Token(t.Context(), 0)
+	noErr(t, err)
+	one, err := ratelimit.Resume(text, b.tokens)
+	noErr(t, err)
+	two, err := ratelimit.Resume(text, b.tokens)
+	noErr(t, err)
+	noErr(t, one.Commit(t.Context(), 10))
+	if err := two.Commit(t.Context(), 10); !errors.Is(err, ratelimit.ErrNotHeld) {
+		t.Errorf("the second Commit returned %v", err)
+	}
+	b.left(t, 3, 90)
+	r := mustReserve(t, claim(b.tokens, 40))
+	noErr(t, b.tokens.Reset(t.Context(), "k"))
+	mustReserve(t, claim(b.tokens, 90))
+	if err := r.Commit(t.Context(), 10); !errors.Is(err, ratelimit.ErrNotHeld) {
+		t.Errorf("after a Reset Commit returned %v", err)
+	}
+	b.left(t, 3, 10)
 }
 
 // TestSettleAfterCancel: a caller that was canceled still settles.
@@ -211,77 +257,239 @@ func TestSettleAfterCancel(t *testing.T) {
 	r, err := ratelimit.ReserveAll(ctx, b.claims(1, 40)...)
 	noErr(t, err)
 	cancel()
-	if _, err := r.Extend(ctx, 0, 1); !errors.Is(err, context.Canceled) {
+	if _, err := r.Extend(ctx, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("Extend: %v", err)
 	}
 	noErr(t, r.Cancel(ctx))
-	b.left(t, 3, 100)
+	b.left(t, 2, 100)
 }
 
-// TestSettleOpen: a reservation that the policy admitted is charged when it is committed.
+// TestSettleOpen: a reservation that the policy admitted is charged when it is committed, once. If
+// its hold may have been sent, only the hold is settled.
 func TestSettleOpen(t *testing.T) {
-	b := newBudget(t)
-	claims := b.claims(1, 40)
-	claims[0].Limiter = b.requests.WithPolicy(ratelimit.FailOpen)
-	claims[1].Limiter = b.tokens.WithPolicy(ratelimit.FailOpen)
 	for _, tt := range []struct {
-		settle func(*ratelimit.Reservation) error
-		left   [2]int64
+		name    string
+		cause   error
+		placed  bool // with cause ErrOutcomeUnknown: the store has decided
+		commit  error
+		again   error
+		settled int64 // units after a Commit of 10 that fails with commit, and one that does not
 	}{
-		{func(r *ratelimit.Reservation) error { return r.Cancel(t.Context()) }, [2]int64{3, 100}},
-		{func(r *ratelimit.Reservation) error { return r.Commit(t.Context(), 1, 10) },
-			[2]int64{2, 90}},
-		{func(r *ratelimit.Reservation) error { return r.Commit(t.Context()) }, [2]int64{1, 50}},
+		{"not sent", ratelimit.ErrUnavailable, false, nil, ratelimit.ErrNotHeld, 10},
+		{"not sent, Commit fails", ratelimit.ErrUnavailable, false, ratelimit.ErrUnavailable, nil, 10},
+		{"not sent, Commit unknown", ratelimit.ErrUnavailable, false, ratelimit.ErrOutcomeUnknown,
+			ratelimit.ErrNotHeld, 0},
+		{"sent and placed", ratelimit.ErrOutcomeUnknown, true, nil, ratelimit.ErrNotHeld, 10},
+		{"sent and lost", ratelimit.ErrOutcomeUnknown, false, ratelimit.ErrNotHeld,
+			ratelimit.ErrNotHeld, 0},
 	} {
-		b.store.err = ratelimit.ErrUnavailable
-		r := mustReserve(t, claims...)
+		b := newBudget(t)
+		open := b.tokens.WithPolicy(ratelimit.FailOpen)
+		b.store.err, b.store.decides = tt.cause, tt.placed
+		r := mustReserve(t, claim(open, 40))
 		if r.Result().Source != ratelimit.SourceOpen {
-			t.Errorf("%+v", r.Result())
+			t.Errorf("%s: %+v", tt.name, r.Result())
+		}
+		b.store.err, b.store.decides = nil, false
+		_, err := r.Token(t.Context(), 0)
+		wantErr(t, err, ratelimit.ErrInvalid)
+		if errors.Is(tt.commit, ratelimit.ErrUnavailable) {
+			b.store.err = tt.commit
+		}
+		if err := r.Commit(t.Context(), 10); !errors.Is(err, tt.commit) {
+			t.Errorf("%s: Commit returned %v, want %v", tt.name, err, tt.commit)
 		}
 		b.store.err = nil
-		noErr(t, tt.settle(r))
-		b.left(t, tt.left[0], tt.left[1])
+		if err := r.Commit(t.Context(), 10); !errors.Is(err, tt.again) {
+			t.Errorf("%s: the second Commit returned %v, want %v", tt.name, err, tt.again)
+		}
+		b.left(t, 3, 100-tt.settled)
 	}
 }
 
-// TestSettleLate: units that have left the window are not given back, and an excess is charged at
-// the time of Commit.
-func TestSettleLate(t *testing.T) {
+// TestReserveAsksAgain: a reservation of holds alone whose answer is lost is asked for once more, by
+// the same ID; one that also takes is not.
+func TestReserveAsksAgain(t *testing.T) {
 	b := newBudget(t)
-	less := mustReserve(t, b.claims(1, 40)...)
-	more := mustReserve(t, b.claims(1, 40)...)
-	b.clock.advance(time.Minute)
-	mustReserve(t, b.claims(1, 10)...)
-	noErr(t, less.Commit(t.Context(), 1, 0))
-	b.left(t, 2, 90)
-	noErr(t, more.Commit(t.Context(), 1, 60))
-	b.left(t, 2, 70) // the excess of 20 is taken beside the 10
+	b.store.err, b.store.decides, b.store.errs = ratelimit.ErrOutcomeUnknown, true, 1
+	r := mustReserve(t, claim(b.tokens, 40))
+	wantCalls(t, b.store, "all hold", "all hold")
+	b.left(t, 3, 60)
+	noErr(t, r.Commit(t.Context(), 10))
+	b.left(t, 3, 90)
+	b.store.errs = 1
+	b.store.err = ratelimit.ErrOutcomeUnknown
+	_, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 40)...)
+	wantErr(t, err, ratelimit.ErrOutcomeUnknown)
+	wantCalls(t, b.store, "all take")
 }
 
-// TestReservationObserved: a settlement is observed as the units that it gives back or records.
+// TestReservationObserved: holds and settlements are observed by the limits that have them.
 func TestReservationObserved(t *testing.T) {
 	b := newBudget(t)
 	var seen recorder
 	claims := b.claims(1, 60)
 	claims[1].Limiter = b.tokens.WithObserver(seen.observe)
-	noErr(t, mustReserve(t, claims...).Commit(t.Context(), 1, 50))
-	noErr(t, mustReserve(t, claims[0], ratelimit.Claim{Limiter: claims[1].Limiter, Key: "k2",
-		N: 60}).Commit(t.Context(), 1, 65))
+	noErr(t, mustReserve(t, claims...).Commit(t.Context(), 40))
+	noErr(t, mustReserve(t, claims[1]).Cancel(t.Context()))
 	want := []struct {
 		op driver.Op
 		n  int64
-	}{
-		{driver.OpTake, 60}, {driver.OpGiveBack, 10},
-		{driver.OpTake, 60}, {driver.OpForce, 5},
-	}
-	if len(seen.seen) != len(want) {
-		t.Fatalf("%+v", seen.seen)
-	}
+	}{{driver.OpHold, 60}, {driver.OpSettle, 40}, {driver.OpHold, 60}, {driver.OpSettle, 0}}
 	for i, o := range seen.seen {
-		if o.Op != want[i].op || o.N != want[i].n || !o.Admitted() {
-			t.Errorf("%+v, want %+v", o, want[i])
+		if i >= len(want) || o.Op != want[i].op || o.N != want[i].n || len(o.Results) != 2 {
+			t.Errorf("%d: %+v", i, o)
 		}
 	}
+}
+
+// TestInFlight: a unit is held until it is released, or until the time-out. Limits of calls in
+// flight take nothing.
+func TestInFlight(t *testing.T) {
+	clock := newClock()
+	store := &mapStore{now: clock.now}
+	calls := newCalls(t, store, 2)
+	try := func(want bool) *ratelimit.Reservation {
+		t.Helper()
+		r, err := calls.Reserve(t.Context(), "k", 1)
+		if err != nil || r.Allowed() != want {
+			t.Fatalf("%+v, %v; want allowed %t", r.Results(), err, want)
+		}
+		return r
+	}
+	first := try(true)
+	clock.advance(10 * time.Second)
+	second := try(true)
+	if d := try(false).Result().RetryAfter; d < 50*time.Second || d > 58*time.Second {
+		t.Errorf("RetryAfter %v", d)
+	}
+	noErr(t, first.Release(t.Context()))
+	noErr(t, first.Release(t.Context()))
+	third := try(true)
+	try(false) // the second Release did nothing
+	clock.advance(68 * time.Second)
+	try(true) // both have timed out
+	try(true)
+	noErr(t, second.Cancel(t.Context()))
+	noErr(t, third.Commit(t.Context()))
+	try(false)
+
+	store.made()
+	for name, ask := range map[string]func() error{
+		"Allow": func() error { _, err := calls.Allow(t.Context(), "k"); return err },
+		"Force": func() error { _, err := calls.Force(t.Context(), "k", 1); return err },
+		"Wait":  func() error { _, err := calls.Wait(t.Context(), "k"); return err },
+		"AllowAll": func() error {
+			_, err := ratelimit.AllowAll(t.Context(), claim(calls, 1))
+			return err
+		},
+	} {
+		if err := ask(); !errors.Is(err, ratelimit.ErrInvalid) {
+			t.Errorf("%s of calls in flight: %v", name, err)
+		}
+	}
+	wantCalls(t, store)
+}
+
+// TestRelease: calls in flight are released before the reservation is settled, also after a Commit
+// that failed.
+func TestRelease(t *testing.T) {
+	b := newBudget(t)
+	calls := newCalls(t, b.store, 1)
+	left := func(want int64) {
+		t.Helper()
+		if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != want {
+			t.Errorf("%+v, %v; want %d calls left", res, err, want)
+		}
+	}
+	r := mustReserve(t, append(b.claims(1, 40), claim(calls, 1))...)
+	left(0)
+	b.store.err = ratelimit.ErrUnavailable
+	wantErr(t, r.Commit(t.Context(), 10), ratelimit.ErrUnavailable)
+	wantErr(t, r.Release(t.Context()), ratelimit.ErrUnavailable)
+	b.store.err = nil
+	noErr(t, r.Release(t.Context()))
+	left(1)
+	other := mustReserve(t, claim(calls, 1))
+	noErr(t, r.Commit(t.Context(), 10))
+	left(0) // the other call is still in flight
+	b.left(t, 2, 90)
+	noErr(t, other.Cancel(t.Context()))
+	left(1)
+}
+
+// TestRenewals: a hold is renewed until it is settled, and then no more; a reservation that nobody
+// refers to is free after its time-out.
+func TestRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		calls := newCalls(t, store, 1)
+		r := mustReserve(t, claim(calls, 1))
+		time.Sleep(10 * time.Minute)
+		if n := len(store.made()); n < 26 || n > 34 {
+			t.Errorf("%d calls of the store in ten minutes, want a renewal each 20 s", n)
+		}
+		if busy, err := calls.Reserve(t.Context(), "k", 1); err != nil || busy.Allowed() {
+			t.Errorf("%+v, %v beside a call that is renewed", busy, err)
+		}
+		noErr(t, r.Release(t.Context()))
+		noErr(t, r.Commit(t.Context()))
+		store.made()
+		time.Sleep(10 * time.Minute)
+		wantCalls(t, store)
+
+		mustReserve(t, claim(calls, 1))
+		for range 3 {
+			runtime.GC()
+		}
+		store.made()
+		time.Sleep(68 * time.Second)
+		wantCalls(t, store)
+		mustReserve(t, claim(calls, 1))
+	})
+}
+
+// TestRenewalAfterOutage: after a failed renewal the next follows within a second, and brings back
+// what has timed out, even if others have taken it.
+func TestRenewalAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		calls := newCalls(t, store, 1)
+		r := mustReserve(t, claim(calls, 1))
+		store.fail(ratelimit.ErrUnavailable)
+		time.Sleep(5 * time.Minute)
+		store.fail(nil)
+		other := mustReserve(t, claim(calls, 1))
+		time.Sleep(time.Second)
+		noErr(t, other.Cancel(t.Context()))
+		if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+			t.Errorf("%+v, %v; want the unit held again", res, err)
+		}
+		noErr(t, r.Cancel(t.Context()))
+	})
+}
+
+// TestTokenKeeps: a token holds the units for as long as it says, and its reservation is renewed no
+// more until it is resumed.
+func TestTokenKeeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		calls := newCalls(t, store, 1)
+		text, err := mustReserve(t, claim(calls, 1)).Token(t.Context(), 10*time.Minute)
+		noErr(t, err)
+		store.made()
+		time.Sleep(10*time.Minute - time.Second)
+		wantCalls(t, store)
+		r, err := ratelimit.Resume(text, calls)
+		noErr(t, err)
+		time.Sleep(10 * time.Minute)
+		if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+			t.Errorf("%+v, %v; want the unit held", res, err)
+		}
+		_, err = r.Token(t.Context(), time.Hour)
+		wantErr(t, err, ratelimit.ErrInvalid)
+		noErr(t, r.Cancel(t.Context()))
+	})
 }
 
 // leavingStore is a store that cancels the context of its caller while it decides.
@@ -292,6 +500,9 @@ type leavingStore struct {
 
 func (s leavingStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	s.leave()
+	if err := ctx.Err(); err != nil {
+		return ratelimit.Result{}, errors.Join(ratelimit.ErrOutcomeUnknown, err)
+	}
 	return s.mapStore.Take(ctx, d)
 }
 
@@ -299,53 +510,131 @@ func (s leavingStore) TakeAll(
 	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
 ) error {
 	s.leave()
+	if err := ctx.Err(); err != nil {
+		return errors.Join(ratelimit.ErrOutcomeUnknown, err)
+	}
 	return s.mapStore.TakeAll(ctx, ds, out)
 }
 
-// TestReserveOutlivesCaller: units that are taken for a call whose context ends meanwhile can be
-// given back. If the context has ended before, the store is not asked, and the observer sees the
-// error.
+// TestReserveOutlivesCaller: a call that holds gets its answer even if its context ends meanwhile.
+// If the context has ended before, the store is not asked, and the observer sees the error.
 func TestReserveOutlivesCaller(t *testing.T) {
 	store := leavingStore{mapStore: &mapStore{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	again := func() { ctx, cancel = context.WithCancel(t.Context()) }
 	store.leave = func() { cancel() }
 	calls := newCalls(t, &store, 1)
-	tokens := newLimiter(t, &store, ratelimit.PerMinute("tokens", 100))
-
-	r, err := ratelimit.ReserveAll(ctx, ratelimit.Claim{Limiter: calls, Key: "k", N: 1},
-		ratelimit.Claim{Limiter: tokens, Key: "k", N: 40})
+	tokens := newBudgets(t, &store, ratelimit.PerMinute("tokens", 100))
+	r, err := ratelimit.ReserveAll(ctx, claim(calls, 1), claim(tokens, 40))
 	noErr(t, err)
 	again()
-	res, err := r.Extend(ctx, 0, 10)
-	if err != nil || !res[0].Allowed || !res[1].Allowed {
+	res, err := r.Extend(ctx, 10)
+	if err != nil || !res[0].Allowed {
 		t.Errorf("%+v, %v", res, err)
 	}
 	noErr(t, r.Cancel(ctx))
-	for _, acquire := range []func(context.Context, string) (*ratelimit.Lease, error){
-		calls.Acquire, calls.TryAcquire,
-	} {
-		again()
-		lease, err := acquire(ctx, "k")
-		noErr(t, err)
-		noErr(t, lease.Release(ctx))
-		store.made()
-		_, err = acquire(ctx, "k")
-		wantErr(t, err, ratelimit.ErrUnavailable, context.Canceled)
-	}
 	again()
-	results, err := ratelimit.WaitAll(ctx, claim(calls, 1))
+	r, err = calls.Acquire(ctx, "k", 1)
 	noErr(t, err)
-	noErr(t, calls.GiveBack(t.Context(), "k", 1, results...))
+	noErr(t, r.Release(ctx))
 	store.made()
 	var seen []error
 	observed := tokens.WithObserver(func(_ context.Context, o ratelimit.Observation) {
 		seen = append(seen, o.Err)
 	})
-	_, err = ratelimit.ReserveAll(ctx, ratelimit.Claim{Limiter: observed, Key: "k", N: 1})
-	wantErr(t, err, ratelimit.ErrUnavailable, context.Canceled)
+	store.leave = func() {}
+	_, err = ratelimit.ReserveAll(ctx, claim(observed, 1))
+	wantErr(t, err, ratelimit.ErrOutcomeUnknown, context.Canceled)
 	wantCalls(t, store.mapStore)
 	if len(seen) != 1 || !errors.Is(seen[0], context.Canceled) {
 		t.Errorf("observed %v, want the error once", seen)
 	}
+}
+
+// TestReserveAlgorithmChanged: the tokens of a log settle nothing of a fixed window of that name.
+func TestReserveAlgorithmChanged(t *testing.T) {
+	clock := newClock()
+	store := &mapStore{now: clock.now}
+	limit := ratelimit.PerMinute("tokens", 100)
+	limiter := func(a ratelimit.Algorithm) *ratelimit.Limiter {
+		l, err := ratelimit.New(store, algorithm.Budget(a))
+		noErr(t, err)
+		return l
+	}
+	log, fixed := limiter(algorithm.SlidingLog(limit)), limiter(algorithm.FixedWindow(limit))
+	var texts []string
+	for range 4 {
+		text, err := mustReserve(t, claim(log, 25)).Token(t.Context(), 0)
+		noErr(t, err)
+		texts = append(texts, text)
+	}
+	others := mustReserve(t, claim(fixed, 100))
+	for _, text := range texts {
+		if _, err := ratelimit.Resume(text, fixed); !errors.Is(err, ratelimit.ErrUnknownLimit) {
+			t.Fatalf("Resume under another algorithm: %v", err)
+		}
+		r, err := ratelimit.Resume(text, fixed, log)
+		noErr(t, err)
+		noErr(t, r.Cancel(t.Context()))
+	}
+	if res, err := fixed.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+		t.Errorf("%+v, %v; want what others took to stay", res, err)
+	}
+	noErr(t, others.Commit(t.Context()))
+}
+
+// TestBucketCancel: canceling a hold frees what it held. Canceling what a plain bucket was charged
+// frees nothing.
+func TestBucketCancel(t *testing.T) {
+	clock := newClock()
+	plain := algorithm.TokenBucket(ratelimit.PerSecond("tokens", 2))
+	store := &mapStore{now: clock.now}
+	bucket, err := ratelimit.New(store, plain)
+	noErr(t, err)
+	a, b := mustReserve(t, claim(bucket, 1)), mustReserve(t, claim(bucket, 1))
+	noErr(t, a.Cancel(t.Context()))
+	clock.advance(500 * time.Millisecond)
+	noErr(t, b.Cancel(t.Context()))
+	if res, err := bucket.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
+		t.Errorf("%+v, %v; want only the unit that was refilled", res, err)
+	}
+
+	bucket, err = ratelimit.New(store, algorithm.Budget(plain))
+	noErr(t, err)
+	a, b = mustReserve(t, claim(bucket, 1)), mustReserve(t, claim(bucket, 1))
+	noErr(t, a.Cancel(t.Context()))
+	noErr(t, mustReserve(t, claim(bucket, 1)).Commit(t.Context()))
+	clock.advance(500 * time.Millisecond)
+	noErr(t, b.Cancel(t.Context()))
+	if res, err := bucket.Peek(t.Context(), "k"); err != nil || res.Remaining != 2 {
+		t.Errorf("%+v, %v; want the unit of b and the one that was refilled", res, err)
+	}
+}
+
+// TestResetKeepsOthers: canceling what was reserved before a Reset frees nothing that others hold.
+func TestResetKeepsOthers(t *testing.T) {
+	clock := newClock()
+	limiter, err := ratelimit.New(&mapStore{now: clock.now}, algorithm.Budget(
+		algorithm.SlidingLog(ratelimit.PerMinute("tokens", 100)).WithResolution(time.Second)))
+	noErr(t, err)
+	before := mustReserve(t, claim(limiter, 100))
+	noErr(t, limiter.Reset(t.Context(), "k"))
+	noErr(t, mustReserve(t, claim(limiter, 100)).Commit(t.Context()))
+	noErr(t, before.Cancel(t.Context()))
+	if res, err := limiter.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+		t.Errorf("%+v, %v; want none free", res, err)
+	}
+}
+
+// TestReserveClones: the caller may reuse its claims.
+func TestReserveClones(t *testing.T) {
+	b := newBudget(t)
+	claims := b.claims(1, 40)
+	r := mustReserve(t, claims...)
+	clear(claims)
+	noErr(t, r.Commit(t.Context(), 10))
+	if got := r.Claims(); slices.Contains(got, ratelimit.Claim{}) {
+		t.Errorf("%+v", got)
+	}
+	b.left(t, 2, 90)
 }
