@@ -16,9 +16,16 @@ const renewals = 3
 // renewAgain is the pause after a renewal that has failed.
 const renewAgain = time.Second
 
-// renewLater renews the holds of r in a third of their time-out, give or take a tenth of that. A
-// reservation that nobody refers to any more is not renewed.
+// renewLater begins to renew the holds of r.
 func (r *Reservation) renewLater() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.renewLaterLocked()
+}
+
+// renewLaterLocked renews the holds in a third of their time-out, give or take a tenth of that. A
+// reservation that nobody refers to any more is not renewed. mu is held.
+func (r *Reservation) renewLaterLocked() {
 	if timeout := r.timeout(); timeout > 0 {
 		pause := timeout / renewals
 		r.renewAfter(pause - pause/10 + rand.N(pause/5+1))
@@ -59,7 +66,7 @@ func (r *Reservation) renew() {
 	case err != nil:
 		r.renewAfter(min(renewAgain, r.timeout()/renewals))
 	default:
-		r.renewLater()
+		r.renewLaterLocked()
 	}
 }
 
