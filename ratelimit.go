@@ -151,6 +151,9 @@ func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limi
 // [AllowAll]. Do not change them.
 func (l *Limiter) Limits() []Limit { return l.limits }
 
+// Algorithms returns New's arguments. Do not change them.
+func (l *Limiter) Algorithms() []Algorithm { return l.algorithms }
+
 // Max returns the most units that a call can be admitted for: the smallest Max of l's limits.
 func (l *Limiter) Max() int64 {
 	most := l.limits[0].Max

@@ -5,8 +5,10 @@ package edge
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // ErrNoKey means that a claim has no key, so that the call cannot be attributed. It wraps
@@ -18,8 +20,23 @@ var ErrNoKey = fmt.Errorf("%w demand: a claim has no key", ratelimit.ErrInvalid)
 type Options struct {
 	// Wait makes Decide wait as [ratelimit.WaitAll] does.
 	Wait bool
-	// Settle says that the units are kept or given back when the call has ended.
+	// Settle says that the units under Budgets are kept or not when the call has ended. Units
+	// under other limits are taken for good.
 	Settle bool
+}
+
+// InFlight reports whether l limits calls in flight, so that its units are held, and not taken.
+func InFlight(l *ratelimit.Limiter) bool { return has(l, driver.Holder.InFlight) }
+
+func hasBudget(l *ratelimit.Limiter) bool {
+	return has(l, func(h driver.Holder) bool { return !h.InFlight() })
+}
+
+func has(l *ratelimit.Limiter, fits func(driver.Holder) bool) bool {
+	return slices.ContainsFunc(l.Algorithms(), func(a ratelimit.Algorithm) bool {
+		h, ok := a.(driver.Holder)
+		return ok && fits(h)
+	})
 }
 
 // A Call is the decision about the claims of one call. The zero Call is ready for [Call.Decide].
@@ -33,9 +50,10 @@ type Call struct {
 }
 
 // Decide decides claims, at least one, and sets Results. An error wraps [ErrNoKey], or is one of
-// [ratelimit.AllowAll] or, for a wait, of [ratelimit.WaitAll].
+// [ratelimit.AllowAll] or, for a wait, of [ratelimit.WaitAll]. With Settle it wraps
+// [ratelimit.ErrInvalid] if there are units to take, but no claim has a Budget.
 func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Options) (err error) {
-	settles := opts.Settle
+	settles, counted, budget := opts.Settle, false, false
 	for i := range claims {
 		if claims[i].Limiter == nil {
 			return fmt.Errorf("%w demand: claim %d has no limiter", ratelimit.ErrInvalid, i+1)
@@ -43,7 +61,16 @@ func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Option
 		if claims[i].Key == "" {
 			return ErrNoKey
 		}
-		settles = settles || claims[i].Limiter.InFlight()
+		inFlight := InFlight(claims[i].Limiter)
+		settles = settles || inFlight
+		if opts.Settle {
+			budget = budget || hasBudget(claims[i].Limiter)
+			counted = counted || claims[i].N > 0 && !inFlight
+		}
+	}
+	if counted && !budget {
+		return fmt.Errorf("%w demand: units count by the outcome, but no claim has a Budget: wrap "+
+			"an algorithm in algorithm.Budget", ratelimit.ErrInvalid)
 	}
 	switch {
 	case settles && opts.Wait:
@@ -76,8 +103,8 @@ func (c *Call) Allowed() bool {
 	return len(c.Results) > 0 && c.Results[ratelimit.Binding(c.Results)].Allowed
 }
 
-// Settle ends a call that was admitted: it keeps the units, or gives them back. Calls in flight are
-// released in both cases. It ignores errors, which the observers of the limiters get, and does
+// Settle ends a call that was admitted: it records the units under Budgets, or not. Calls in flight
+// are released in both cases. It ignores errors, which the observers of the limiters get, and does
 // nothing for a call that needs no settlement.
 func (c *Call) Settle(ctx context.Context, keep bool) {
 	switch {

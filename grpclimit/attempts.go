@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/edge"
 )
 
 // attempts are the attempts of a client's call. They are credentials of the call, because gRPC asks
@@ -36,7 +37,7 @@ func (e *interceptor) attemptsOf(
 	}
 	t.admitted = []*admission{first}
 	for _, c := range first.decision.Claims {
-		if !c.Limiter.InFlight() { // such a unit is held for all attempts
+		if !edge.InFlight(c.Limiter) { // such a unit is held for all attempts
 			t.claims = append(t.claims, c)
 		}
 	}

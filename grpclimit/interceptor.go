@@ -99,7 +99,7 @@ func (e *interceptor) admitMessage(ctx context.Context, method string, message a
 		return err
 	}
 	for i := range claims {
-		if claims[i].Limiter.InFlight() { // nothing would release it
+		if edge.InFlight(claims[i].Limiter) { // nothing would release it
 			return e.misconfigured()
 		}
 	}
@@ -146,7 +146,7 @@ func (e *interceptor) refusalOf(d *Decision) (r refusal) {
 		switch {
 		case e.blocks[limit.Name]:
 			r.blocked, most, description = true, 0, "blocked"
-		case limiter.InFlight():
+		case edge.InFlight(limiter):
 			description, delay = atOnce(limit.Max), min(delay, maxInFlightDelay)
 		}
 		r.violations = append(r.violations, violation(limit.Name, most, description))

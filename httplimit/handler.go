@@ -190,7 +190,7 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 	for i := range claims {
 		for _, limit := range claims[i].Limiter.Limits() {
 			unit := m.units[limit.Name]
-			if unit == "" && claims[i].Limiter.InFlight() {
+			if unit == "" && edge.InFlight(claims[i].Limiter) {
 				unit = headers.ConcurrentRequests
 			}
 			if unit != "" {

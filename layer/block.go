@@ -17,12 +17,14 @@ func isBlock(a driver.Algorithm) bool { return a.Name() == blockName }
 
 // writes reports whether d records something if it is admitted. A take of a block does not.
 func writes(d driver.Demand) bool {
-	return d.Op == driver.OpForce || d.Op == driver.OpTake && !isBlock(d.Algorithm)
-}
-
-// endOfBlock returns when the block ends that d, an OpForce, has set at the time at: in µs, as at.
-func endOfBlock(d driver.Demand, at int64) int64 {
-	return at + min(1000*d.N, d.Algorithm.Limit().Window.Microseconds())
+	switch d.Op {
+	case driver.OpTake:
+		return !isBlock(d.Algorithm)
+	case driver.OpSettle:
+		h, ok := d.Algorithm.(driver.Holder)
+		return d.N > 0 && ok && !h.InFlight()
+	}
+	return d.Op == driver.OpForce
 }
 
 // trackBlock makes a block end locally when the store inside says that it ends. admitted reports

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
@@ -63,14 +64,14 @@ type DegradedOptions struct {
 // the store's timeout, put a breaker around the store inside: while it is open, it leaves time for
 // a local decision.
 //
+// A hold that was placed locally counts within the share of this process until this process settles
+// it, or until it times out. The store never holds it; units that are settled are recorded in it
+// like others. Holds in the store do not count locally.
+//
 // A demand without an answer may have been recorded; if it is then admitted locally, it counts
 // twice. These remain undecided, with the error of the store inside: a demand for more units than
 // the share and one for a key for which there is no room, which callers could provoke and whose
-// error is [driver.ErrCapacity] too; a reset; and a give-back of units that the store has
-// admitted. A give-back of units that were admitted locally has no effect once they are recorded in
-// the store: their stamps are later than any clock, so no record in the store has such a stamp, and
-// no units of other callers are given back. In a TakeAll with other demands such a give-back is
-// undecided until the store decides again.
+// error is [driver.ErrCapacity] too; a reset; and what settles or renews a hold in the store.
 //
 // When the process ends, it loses what it has admitted locally and not yet recorded. If a call must
 // not be decided locally, make its limiter on the store inside.
@@ -129,7 +130,7 @@ func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 		background: s.background, peeks: newPacer(peekPause),
 	}
 	s.ledger = &ledger{
-		local: local, instances: int64(opts.Instances),
+		local: local, instances: int64(opts.Instances), began: time.Now(),
 		maxDebts: maxKeys, debts: make(map[stateID]*debt),
 	}
 	s.recorder = &recorder{
@@ -141,11 +142,14 @@ func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 
 // Take decides one demand, by the store inside or, while that is unavailable, from memory.
 func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
-	if s.ledger.pending.Load() > 0 && driver.CheckTake(ctx, d) == nil {
+	if d.ID != 0 && driver.CheckTake(ctx, d) == nil {
 		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
-		if s.giveBack(ctx, ds[:], out[:]) {
-			return out[0], nil
+		if s.ledger.holdsAny(ds[:]) {
+			err := s.decideLocally(ds[:], out[:], errHeldLocally)
+			return out[0], err
 		}
+	}
+	if s.ledger.pending.Load() > 0 && driver.CheckTake(ctx, d) == nil {
 		if err := s.recorder.recordBefore(ctx, d); err != nil {
 			return s.decide(ctx, d, err)
 		}
@@ -168,10 +172,12 @@ func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, er
 func (s *Degraded) TakeAll(
 	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
+	holds := func(d driver.Demand) bool { return d.ID != 0 }
+	if slices.ContainsFunc(ds, holds) && driver.CheckTakeAll(ctx, ds, out) == nil &&
+		s.ledger.holdsAny(ds) {
+		return s.decideLocally(ds, out, errHeldLocally)
+	}
 	if s.ledger.pending.Load() > 0 && driver.CheckTakeAll(ctx, ds, out) == nil {
-		if s.giveBack(ctx, ds, out) {
-			return nil
-		}
 		for i := range ds {
 			if err := s.recorder.recordBefore(ctx, ds[i]); err != nil {
 				return s.decideAll(ctx, ds, out, err)
@@ -193,28 +199,6 @@ func (s *Degraded) TakeAll(
 		s.ledger.track(ds[i], out[i], admitted, seen)
 	}
 	return nil
-}
-
-// giveBack gives units back that were admitted locally and are not recorded in the store yet, if ds
-// ask for nothing else.
-func (s *Degraded) giveBack(
-	ctx context.Context, ds []driver.Demand, out []driver.Result,
-) bool {
-	for range len(ds) + 1 {
-		ok, busy := s.ledger.giveBack(ds, out)
-		if ok {
-			s.decided.Add(1)
-		}
-		if busy == nil {
-			return ok
-		}
-		select {
-		case <-busy.done:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return false
 }
 
 // decide decides d locally if err, with which the store inside left it undecided, says that the

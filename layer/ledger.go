@@ -22,17 +22,22 @@ import (
 //
 //	none: no entry in debts
 //	  → owed        take admits units on the state
-//	owed: an entry without an attempt; take adds units, giveBack removes some
+//	owed: an entry without an attempt; take adds units
 //	  → recording   begin
-//	  → none        giveBack removes the last unit, or expire finds that none counts any more
+//	  → none        expire finds that no unit counts any more
 //	recording: an entry with an attempt; take adds units
 //	  → none        finish: the units are recorded or never will be, or a third outcome is unknown
 //	  → owed        finish: they are not sent or the outcome is unknown, or take has added units
 //
 // A reset of the state removes its debt, also while an attempt is in flight.
+//
+// A hold that was placed locally is known by its ID in the local store alone, until it is settled
+// or has timed out; the units that are settled become a debt. Holds in the store inside are not
+// known.
 type ledger struct {
 	local     *memorystore.Store // what the store inside and take have admitted for this process
 	instances int64
+	began     time.Time
 	maxDebts  int
 	pending   atomic.Int64 // len(debts), read without the lock
 	untracked atomic.Int64 // admissions of the store inside that have no room in local
@@ -48,7 +53,7 @@ type ledger struct {
 // debt is what is owed on one state. The ledger's mu guards it.
 type debt struct {
 	force   driver.Demand // records the debt; has a copy of the key, and no N
-	units   int64         // of a block, when it ends: in µs on the clock of local
+	units   int64         // of a block, when it ends: in µs since began
 	attempt *attempt      // nil: owed
 	unknown int           // attempts whose outcome is unknown
 }
@@ -85,15 +90,15 @@ const (
 	maxUnknown = 3
 	// bytesPerKey times maxDebts bounds the bytes of all keys.
 	bytesPerKey = longkey.Max
-	// localStamp is added to the stamps of local admissions. It is later than any clock, so no
-	// local admission has the stamp of a record in the store inside.
-	localStamp = int64(1) << 52
 	// expireBatch is the most debts that expire checks under the lock.
 	expireBatch = 4096
 )
 
 var (
-	errNotLocal  = errors.New("only the store can give back or reset")
+	errNotLocal = errors.New("only the store can reset, or settle and renew what it holds")
+	// errHeldLocally is why the store inside does not decide about a hold that was placed locally.
+	errHeldLocally = fmt.Errorf("%w: the units are held locally", driver.ErrUnavailable)
+
 	errOverShare = fmt.Errorf("%w: more units than this process's share", driver.ErrCapacity)
 	errNoRoom    = fmt.Errorf("%w: too many keys", driver.ErrCapacity)
 )
@@ -101,11 +106,14 @@ var (
 // take decides ds locally. What it admits becomes debts.
 func (l *ledger) take(ds []driver.Demand, out []driver.Result) error {
 	scaled := make([]driver.Demand, len(ds))
+	held := l.holdsAny(ds)
 	for i, d := range ds {
+		takes := d.Op <= driver.OpPeek || d.Op == driver.OpHold
+		settles := d.Op == driver.OpSettle || d.Op == driver.OpHold && d.N == 0
 		switch {
-		case d.Op > driver.OpForce:
+		case d.Op == driver.OpReset, settles && !held:
 			return errNotLocal
-		case !l.scale(&d) || d.Op != driver.OpForce && d.N > d.Algorithm.Limit().Max:
+		case !l.scale(&d) || takes && d.N > d.Algorithm.Limit().Max:
 			return errOverShare
 		}
 		scaled[i] = d
@@ -127,73 +135,24 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result) error {
 		return nil
 	}
 	for i, d := range ds {
-		if writes(d) {
-			l.owe(d, out[i].At)
-		}
-		if d.Op != driver.OpPeek {
-			out[i].At += localStamp
+		if writes(d) && (d.Op != driver.OpSettle || out[i].Units > 0) {
+			l.owe(d)
 		}
 	}
 	return nil
 }
 
-// giveBack gives back units that are owed, if ds ask for nothing else. If an attempt to record them
-// is in flight, giveBack returns that attempt, which has to end first: units that it records can no
-// longer be given back, since their record in the store has another stamp.
-func (l *ledger) giveBack(
-	ds []driver.Demand, out []driver.Result,
-) (ok bool, busy *attempt) {
-	for _, d := range ds {
-		if d.Op != driver.OpGiveBack || d.At < localStamp {
-			return false, nil
+// holdsAny reports whether one of ds asks about a hold that was placed locally, which the store
+// inside does not know.
+func (l *ledger) holdsAny(ds []driver.Demand) bool {
+	return slices.ContainsFunc(ds, func(d driver.Demand) bool {
+		if d.ID == 0 {
+			return false
 		}
-	}
-	scaled := make([]driver.Demand, len(ds))
-	before := make([]driver.Result, len(ds))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, d := range ds {
-		d.At -= localStamp
-		if isBlock(d.Algorithm) { // there is nothing to give back
-			scaled[i] = d
-			continue
-		}
-		o := l.debts[idOf(d)]
-		if o == nil || o.attempt != nil {
-			return false, l.attemptOn(ds)
-		}
-		var err error
-		if before[i], err = l.local.Take(context.Background(), peekOf(d)); err != nil {
-			return false, nil
-		}
-		if d.N = min(d.N, o.units); !l.scale(&d) {
-			return false, nil
-		}
-		scaled[i] = d
-	}
-	if err := l.local.TakeAll(context.Background(), scaled, out); err != nil {
-		return false, nil
-	}
-	for i, d := range scaled {
-		// Meanwhile other records may have left the window, or been made.
-		given := min(d.N, out[i].Remaining-before[i].Remaining)
-		if given > 0 && !isBlock(d.Algorithm) {
-			l.reduce(l.debts[idOf(d)], given/l.instances)
-			ok = true
-		}
-		out[i] = l.unscale(d, out[i])
-	}
-	return ok, nil
-}
-
-// attemptOn returns an attempt to record the debt on a state of ds, or nil. mu is held.
-func (l *ledger) attemptOn(ds []driver.Demand) *attempt {
-	for _, d := range ds {
-		if o := l.debts[idOf(d)]; o != nil && o.attempt != nil {
-			return o.attempt
-		}
-	}
-	return nil
+		d.Op, d.N, d.Hold = driver.OpHold, 0, 0 // renews it, which does no harm
+		res, err := l.local.Take(context.Background(), d)
+		return err == nil && res.Units > 0
+	})
 }
 
 // track tracks what the store inside has decided, so that it counts in local decisions. admitted
@@ -208,6 +167,11 @@ func (l *ledger) track(d driver.Demand, res driver.Result, admitted bool, seen i
 		return
 	case !admitted || !writes(d):
 		return
+	}
+	if d.Op == driver.OpSettle {
+		if d.N, d.ID = res.Units, 0; d.N == 0 {
+			return
+		}
 	}
 	d.Op = driver.OpForce
 	if !l.scale(&d) {
@@ -310,9 +274,8 @@ func (l *ledger) hasRoom(ds []driver.Demand) bool {
 	return more == 0 || len(l.debts)+more <= l.maxDebts && keys <= l.maxDebts
 }
 
-// owe adds d's units to the debt on its state. at is when they were admitted, on the clock of
-// local.
-func (l *ledger) owe(d driver.Demand, at int64) {
+// owe adds d's units to the debt on its state.
+func (l *ledger) owe(d driver.Demand) {
 	o := l.debts[idOf(d)]
 	if o == nil {
 		d.Key = strings.Clone(d.Key) // the caller's may be a part of something large
@@ -325,7 +288,8 @@ func (l *ledger) owe(d driver.Demand, at int64) {
 	}
 	if isBlock(d.Algorithm) {
 		l.blocks.Add(1)
-		o.units = max(o.units, endOfBlock(d, at))
+		length := min(1000*d.N, d.Algorithm.Limit().Window.Microseconds())
+		o.units = max(o.units, l.now()+length)
 	} else {
 		o.units = min(o.units+d.N, driver.MaxUnits)
 	}
@@ -362,13 +326,16 @@ func (l *ledger) unexpired(o *debt) int64 {
 		if err != nil { // the block has ended, and there is no room to peek at its key
 			return 0
 		}
-		return algorithm.BlockFor(max(0, time.Duration(o.units-res.At)*time.Microsecond))
+		return algorithm.BlockFor(max(0, time.Duration(o.units-l.now())*time.Microsecond))
 	}
 	if err != nil || res.Remaining == 0 { // forced units may be more than there is room for
 		return o.units
 	}
 	return min(o.units, (res.Limit.Max-res.Remaining+l.instances-1)/l.instances)
 }
+
+// now returns the time since l was made in µs.
+func (l *ledger) now() int64 { return time.Since(l.began).Microseconds() }
 
 // scale multiplies d's units by the number of instances. So d is decided on the whole limit as it
 // would be on this process's share. It reports false if there are too many units. A block has no
@@ -389,6 +356,7 @@ func (l *ledger) unscale(d driver.Demand, res driver.Result) driver.Result {
 	if !isBlock(d.Algorithm) {
 		res.Limit.Max /= l.instances
 		res.Remaining /= l.instances
+		res.Units /= l.instances
 	}
 	res.Source = driver.SourceLocal
 	return res

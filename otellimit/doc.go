@@ -21,7 +21,7 @@
 //	ratelimit.decision.duration         s            histogram of how long each call took
 //	ratelimit.decision.waited           s            histogram of how long calls of Wait waited
 //	ratelimit.units                     {unit}       units requested, for each limit of a call
-//	ratelimit.near_limit                {decision}   takes admitted with at most 20 % remaining
+//	ratelimit.near_limit                {decision}   takes and holds admitted with at most 20 % remaining
 //	ratelimit.errors                    {error}      calls that failed
 //	ratelimit.shadow.decisions          {decision}   decisions of shadows, one for each limit
 //	ratelimit.shadow.dropped            {decision}   decisions that shadows did not make
@@ -58,7 +58,7 @@
 // The attributes of decisions, units and durations:
 //
 //	ratelimit.limit    the name of the limit; for durations, of the limit that binds
-//	ratelimit.op       take, peek, force, giveback or reset
+//	ratelimit.op       take, peek, force, reset, hold or settle
 //	ratelimit.outcome  admitted; refused; refused_by_other, if this limit admits and another limit
 //	                   or claim of the call refuses; or error. An operation that is never
 //	                   refused, such as reset, counts as admitted if it succeeds
@@ -72,9 +72,10 @@
 // ratelimit.store, the name that Watch got. The metric ratelimit.breaker.state also has
 // ratelimit.state: closed, half-open or open.
 //
-// A reservation counts as a take, a cancel as a giveback, and a commit as a giveback or a force of
-// the difference. No metric shows how many reservations or calls in flight are not settled yet:
-// another process may settle them, or their window may end.
+// What reserves, extends or renews is a hold, also under the limits of a reservation that take at
+// once; commits, cancels and releases are settles. A renewal holds 0 units, an extension all units.
+// No metric shows how many reservations or calls in flight are not settled yet: another process may
+// settle them, or they may time out.
 //
 // # Spans
 //

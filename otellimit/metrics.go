@@ -82,7 +82,7 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 		"Decisions, one for each limit of a call.")
 	m.units = counter("ratelimit.units", "{unit}", "Units requested, for each limit of a call.")
 	m.near = counter("ratelimit.near_limit", "{decision}",
-		"Takes admitted with at most 20 % remaining.")
+		"Takes and holds admitted with at most 20 % remaining.")
 	m.errors = counter("ratelimit.errors", "{error}", "Calls that failed.")
 	m.shadows = counter("ratelimit.shadow.decisions", "{decision}",
 		"Decisions of shadows, one for each limit of a call.")
@@ -118,7 +118,7 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 		if o.N > 0 {
 			m.units.Add(ctx, o.N, opts.add...)
 		}
-		if o.Op == driver.OpTake && o.N > 0 && o.Admitted() && nearLimit(res) {
+		if (o.Op == driver.OpTake || o.Op == driver.OpHold) && o.N > 0 && o.Admitted() && nearLimit(res) {
 			m.near.Add(ctx, 1, series.only.add...)
 		}
 	}

@@ -33,7 +33,7 @@ const (
 var outcomeNames = [numOutcomes]string{"admitted", "refused", "refused_by_other", "error"}
 
 const (
-	numOps     = int(driver.OpReset) + 1
+	numOps     = int(driver.OpSettle) + 1
 	numSources = int(ratelimit.SourceOpen) + 1
 )
 

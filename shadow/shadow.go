@@ -46,12 +46,13 @@ func (*PanicError) Error() string { return "ratelimit: the shadow has panicked" 
 //
 // Callers of live do not wait for trial, and their results do not depend on it. report gets each
 // decision of trial, and must be safe for concurrent use; a panic in it is dropped. Claims that
-// were refused only because of another claim, settlements, Force and GiveBack are not repeated: the
+// were refused only because of another claim, renewals, settlements and Force are not repeated: the
 // trial of a budget counts estimates, and that of calls in flight counts each until it has left the
-// window.
+// window. An extension of a reservation is repeated as a take of all units that it holds then.
 //
-// An error wraps [ratelimit.ErrInvalid] if an argument is nil, or if both limiters have a limit of
-// the same name: on one store, or on two that end at one server, both could count in one history.
+// An error wraps [ratelimit.ErrInvalid] if an argument is nil, if trial limits calls in flight,
+// which have no takes, or if both limiters have a limit of the same name: on one store, or on two
+// that end at one server, both could count in one history.
 func New(
 	live, trial *ratelimit.Limiter, report func(context.Context, Observation),
 ) (func(context.Context, ratelimit.Observation), error) {
@@ -64,6 +65,12 @@ func New(
 		}) {
 			return nil, fmt.Errorf("%w options: the limit of a shadow needs a name other than %q",
 				ratelimit.ErrInvalid, l.Name)
+		}
+	}
+	for _, a := range trial.Algorithms() {
+		if h, ok := a.(driver.Holder); ok && h.InFlight() {
+			return nil, fmt.Errorf("%w options: the limit %q of a shadow is of calls in flight",
+				ratelimit.ErrInvalid, a.Limit().Name)
 		}
 	}
 	s := &shadow{trial: trial, report: report, slots: make(chan struct{}, maxCalls)}
@@ -80,7 +87,8 @@ type shadow struct {
 
 // observe starts the call of the trial, and does not wait for it.
 func (s *shadow) observe(ctx context.Context, o ratelimit.Observation) {
-	if o.Op != driver.OpTake || o.RefusedByOther {
+	takes := o.Op == driver.OpTake || o.Op == driver.OpHold && o.N > 0
+	if !takes || o.RefusedByOther {
 		return
 	}
 	select {

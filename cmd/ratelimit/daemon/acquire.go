@@ -29,37 +29,37 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
 	if wait != nil {
 		longest = time.Duration(*wait) * time.Millisecond
 	}
-	lease, err := b.acquire(r.Context(), key, longest)
-	claim := ratelimit.Claim{Limiter: b.Limiter, Key: key, N: 1}
+	reserved, err := b.acquire(r.Context(), key, longest)
+	claims := []ratelimit.Claim{{Limiter: b.Limiter, Key: key, N: 1}}
 	var text string
-	if err == nil && lease.Allowed() {
-		text, err = token(lease, newID(), false)
+	if err == nil && reserved.Allowed() {
+		text, err = a.budgets.token(r.Context(), reserved, claims)
 	}
 	if err != nil {
-		a.failClaims(w, r, err, claim)
+		a.failClaims(w, r, err, claims...)
 		return
 	}
-	writeClaims(w, []ratelimit.Claim{claim}, []ratelimit.Result{lease.Result()}, text)
+	writeClaims(w, claims, reserved.Results(), text)
 }
 
 // acquire acquires a call in flight. It waits for longest at most, and for one more call of the
-// store. If none is free then, the lease is not Allowed. It stops waiting when the client has
+// store. If none is free then, the reservation is not Allowed. It stops waiting when the client has
 // closed its half of the connection, because the client may have disconnected.
 func (b *budget) acquire(
 	ctx context.Context, key string, longest time.Duration,
-) (*ratelimit.Lease, error) {
+) (*ratelimit.Reservation, error) {
 	if longest > 0 {
 		waiting, cancel := context.WithTimeout(ctx, longest)
 		defer cancel()
 		if client, ok := ctx.Value(clientKey{}).(context.Context); ok {
 			defer context.AfterFunc(client, cancel)()
 		}
-		lease, err := b.Acquire(waiting, key)
+		reserved, err := b.Acquire(waiting, key, 1)
 		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || waiting.Err() == nil {
-			return lease, err
+			return reserved, err
 		}
 	}
-	return b.TryAcquire(ctx, key)
+	return b.Reserve(ctx, key, 1)
 }
 
 func (a *api) release(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func (a *api) release(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	for _, c := range t.claims {
+	for _, c := range t.held {
 		if a.budgets.of(c).kind != inFlight {
 			notALease.Write(w)
 			return

@@ -33,16 +33,13 @@ var (
 		"The token is not one that POST /v1/reserve, /v1/extend or /v1/acquire has returned.")
 	unknownToken = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
 		"The token names a limit that this daemon does not have.")
-	tokenFull = unprocessable(problemDocs+"too-many-extensions", "Too many extensions",
-		"The token has no room for another extension. Nothing was recorded. Commit the token and "+
-			"reserve again.")
 	notALease = unprocessable(problemDocs+"wrong-kind", "Wrong kind of limit",
 		"The token is one of a reservation: settle it with POST /v1/commit or POST /v1/cancel.")
 	alreadySettled = &problem.Problem{
 		Type: problemDocs + "already-settled", Title: "Already settled",
 		Status: http.StatusConflict,
-		Detail: "An earlier request settled the token, or tried to with an unknown outcome. " +
-			"This one changed nothing.",
+		Detail: "An earlier request settled the token, the key was reset, or the token is more " +
+			"than a day old. This request changed nothing.",
 	}
 	queueFull = &problem.Problem{
 		Type: errorDocs + "ErrQueueFull", Title: "Too many waiting requests",
@@ -59,8 +56,7 @@ var (
 		Type: driverDocs + "ErrOutcomeUnknown", Title: "Outcome unknown",
 		Status: http.StatusServiceUnavailable,
 		Detail: "The store did not answer in time, so the token may be settled or not. Send it " +
-			"again: nothing is settled twice. At worst its units stay charged until they leave " +
-			"the window.",
+			"again: nothing is settled twice.",
 	}
 	unavailableSettlement = &problem.Problem{
 		Type: driverDocs + "ErrUnavailable", Title: "Store unavailable",
@@ -92,6 +88,8 @@ func (a *api) failClaims(
 	w http.ResponseWriter, r *http.Request, err error, claims ...ratelimit.Claim,
 ) {
 	switch {
+	case errors.Is(err, ratelimit.ErrNotHeld):
+		alreadySettled.Write(w)
 	case errors.Is(err, ratelimit.ErrInvalid):
 		tooManyUnits.Write(w)
 	case errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, driver.ErrNoScript):

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
@@ -36,51 +35,48 @@ type budget struct {
 type budgets struct {
 	byName   map[string]*budget
 	limiters []*ratelimit.Limiter // of byName
-	server   ratelimit.Store      // keeps the marks of settled reservations
 }
-
-// settledName is the name of the limit of the marks of settled reservations: one unit for each.
-const settledName = "ratelimit:settled"
 
 var errNames = errors.New("each limit of --limit, --in-flight and --block needs its own name; " +
 	"without one, its window is its name")
 
-// newBudgets returns the limits of the command line. The server is the store without local
-// decisions.
-func (c *serveCmd) newBudgets(store, server ratelimit.Store) (*budgets, error) {
-	b := &budgets{byName: make(map[string]*budget), server: server}
+// budgetOf returns the algorithm of a limit of --limit.
+func budgetOf(l ratelimit.Limit) ratelimit.Algorithm {
+	return algorithm.Budget(algorithm.SlidingLog(named(l)))
+}
+
+// newBudgets returns the limits of the command line.
+func (c *serveCmd) newBudgets(store ratelimit.Store) (*budgets, error) {
+	b := &budgets{byName: make(map[string]*budget)}
 	policy := c.OnFailure.policy()
 	for _, l := range c.Limit {
-		err := b.add(rate, algorithm.SlidingLog(named(l)), store, policy, ratelimit.New)
-		if err != nil {
+		if err := b.add(rate, budgetOf(l), store, policy); err != nil {
 			return nil, err
 		}
 	}
 	for _, l := range c.InFlight {
-		err := b.add(inFlight, algorithm.SlidingLog(named(l)), store, policy, ratelimit.NewInFlight)
-		if err != nil {
+		a := algorithm.InFlight(named(l).Name, l.Max).WithTimeout(l.Window)
+		if err := b.add(inFlight, a, store, policy); err != nil {
 			return nil, err
 		}
 	}
 	for _, f := range c.Block {
-		if err := b.add(block, f.Block, store, policy, ratelimit.New); err != nil {
+		if err := b.add(block, f.Block, store, policy); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
 }
 
-type newFunc func(ratelimit.Store, ...ratelimit.Algorithm) (*ratelimit.Limiter, error)
-
 func (b *budgets) add(
-	k kind, a ratelimit.Algorithm, store ratelimit.Store, policy ratelimit.Policy, create newFunc,
+	k kind, a ratelimit.Algorithm, store ratelimit.Store, policy ratelimit.Policy,
 ) error {
 	name := a.Limit().Name
-	if b.byName[name] != nil || name == settledName {
+	if b.byName[name] != nil {
 		return fmt.Errorf("%w limit: the name %q is taken: %w",
 			ratelimit.ErrInvalid, name, errNames)
 	}
-	limiter, err := create(store, a)
+	limiter, err := ratelimit.New(store, a)
 	if err != nil {
 		return err
 	}
@@ -89,8 +85,7 @@ func (b *budgets) add(
 	return nil
 }
 
-// observe sets the observer of all limits. Calls for the marks of settled reservations, blocks and
-// unblocks are not observed.
+// observe sets the observer of all limits. Blocks and unblocks are not observed.
 func (b *budgets) observe(observe func(context.Context, ratelimit.Observation)) {
 	b.limiters = nil
 	for _, budget := range b.byName {
@@ -101,17 +96,6 @@ func (b *budgets) observe(observe func(context.Context, ratelimit.Observation)) 
 
 // of returns the budget of a claim.
 func (b *budgets) of(c ratelimit.Claim) *budget { return b.byName[c.Limiter.Limits()[0].Name] }
-
-// mark returns a limiter that admits each key once within the longest window of claims, so for as
-// long as their units count.
-func (b *budgets) mark(claims []ratelimit.Claim) (*ratelimit.Limiter, error) {
-	var longest time.Duration
-	for _, c := range claims {
-		longest = max(longest, b.of(c).limit.Window)
-	}
-	return ratelimit.New(b.server, algorithm.SlidingLog(
-		ratelimit.Limit{Name: settledName, Max: 1, Window: longest}))
-}
 
 // blockFlag is the name of a block and the longest time for which it can last, as in blocked=24h.
 type blockFlag struct{ algorithm.Block }

@@ -18,7 +18,7 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	reserved, err := ratelimit.ReserveAll(r.Context(), claims...)
 	var text string
 	if err == nil && reserved.Allowed() {
-		text, err = token(reserved, newID(), false)
+		text, err = a.budgets.token(r.Context(), reserved, claims)
 	}
 	if err != nil {
 		a.failClaims(w, r, err, claims...)
@@ -38,31 +38,36 @@ func (a *api) extend(w http.ResponseWriter, r *http.Request) {
 	}
 	t, p := a.budgets.ticket(text)
 	if p == nil {
-		p = a.budgets.checkExtension(t, *text, n, rule)
+		p = a.budgets.checkExtension(t, n, rule)
 	}
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	mark, err := a.budgets.mark(t.claims)
-	if err != nil {
-		a.fail(w, r, err, t.claims...)
+	ctx := r.Context()
+	if _, err := t.Token(ctx, 0); err != nil { // it renews, if anything is held
+		a.failSettlement(w, r, err, t.held)
 		return
 	}
-	if settled, err := mark.Peek(r.Context(), t.id); err != nil {
-		a.failClaims(w, r, err, t.claims...)
-		return
-	} else if !settled.Allowed {
-		alreadySettled.Write(w)
+	t, p = a.budgets.ticket(text)
+	if p != nil {
+		p.Write(w)
 		return
 	}
-	results, err := t.Extend(r.Context(), n...)
+	var more []ratelimit.Claim
+	for i, c := range t.claims {
+		if n[i] > 0 {
+			more = append(more, ratelimit.Claim{Limiter: c.Limiter, Key: c.Key, N: n[i]})
+			t.claims[i].N += n[i]
+		}
+	}
+	results, err := t.ExtendAll(ctx, more...)
 	var extended string
-	if err == nil {
-		extended, err = token(t, t.id, true)
+	if err == nil && results[ratelimit.Binding(results)].Allowed {
+		extended, err = a.budgets.token(ctx, t.Reservation, t.claims)
 	}
 	if err != nil {
-		a.failClaims(w, r, err, t.claims...)
+		a.failClaims(w, r, err, t.held...)
 		return
 	}
 	writeExtension(w, t.claims, n, results, extended)
@@ -81,37 +86,40 @@ func writeExtension(
 	token string,
 ) {
 	body := extension{Token: token, Limits: make([]*limitState, len(claims))}
-	var asked []ratelimit.Result
-	var states []*limitState
+	binding := ratelimit.Binding(results)
+	all := make([]ratelimit.Result, len(claims)) // with those that were not asked
 	for i, c := range claims {
-		if n[i] > 0 {
-			state := newLimitState(c.Limiter.Limits()[0], results[i])
-			body.Limits[i] = &state
-			asked, states = append(asked, results[i]), append(states, &state)
+		all[i].Allowed = true
+		if n[i] == 0 {
+			continue
 		}
+		all[i] = results[0]
+		results = results[1:]
+		state := newLimitState(c.Limiter.Limits()[0], all[i])
+		body.Limits[i] = &state
+		if binding == 0 {
+			body.limitState = state
+		}
+		binding--
 	}
-	binding := ratelimit.Binding(asked)
-	if !asked[binding].Allowed {
-		refuse(w, claims, results)
+	if !body.Allowed {
+		refuse(w, claims, all)
 		return
 	}
-	body.limitState = *states[binding]
 	writeJSON(w, http.StatusOK, body)
 }
 
-func (b *budgets) checkExtension(
-	t *ticket, text string, n []int64, rule string,
-) *problem.Problem {
+func (b *budgets) checkExtension(t *ticket, n []int64, rule string) *problem.Problem {
 	if len(n) != len(t.claims) || slices.Max(n) == 0 {
 		return invalid(rule)
 	}
-	if len(text) > maxToken-roomToExtend {
-		return tokenFull
-	}
 	for i, c := range t.claims {
-		c.N = n[i]
-		if p := b.checkUnits(i, c); p != nil {
-			return p
+		switch {
+		case n[i] == 0:
+		case c.Limiter == nil || b.of(c).kind != rate:
+			return wrongKind(where(i) + " was not set by --limit: its n must be 0.")
+		case c.N+n[i] > b.of(c).limit.Max:
+			return exceeds(where(i), b.of(c).limit)
 		}
 	}
 	return nil

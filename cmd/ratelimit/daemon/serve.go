@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -77,13 +76,11 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer func() { _ = counts.Close() }()
-	server := store.Store
 	var guarded *layer.Breaker
 	if mayFail(c.Store) {
 		if guarded, err = c.guard(store, log); err != nil {
 			return err
 		}
-		server = guarded
 	}
 	local, _ := store.Store.(*layer.Degraded)
 	if err := counts.watch(store, guarded, local); err != nil {
@@ -100,7 +97,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	observe := top.and(counts.Observe)
 	handler := newAPI(limiter.WithObserver(observe), log)
 	handler.top = top
-	if handler.budgets, err = c.newBudgets(store, server); err != nil {
+	if handler.budgets, err = c.newBudgets(store); err != nil {
 		return err
 	}
 	handler.budgets.observe(observe)
@@ -147,7 +144,7 @@ func (c *serveCmd) logger(w io.Writer) *slog.Logger {
 func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error) {
 	algorithms := make([]ratelimit.Algorithm, len(c.Limit))
 	for i, l := range c.Limit {
-		algorithms[i] = algorithm.SlidingLog(named(l))
+		algorithms[i] = budgetOf(l)
 	}
 	limiter, err := ratelimit.New(store, algorithms...)
 	if errors.Is(err, ratelimit.ErrInvalid) {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -23,16 +22,24 @@ func (a *api) commit(w http.ResponseWriter, r *http.Request) {
 	if p == nil && actual != nil && len(actual) != len(t.claims) {
 		p = invalid(rule)
 	}
+	var used []ratelimit.Claim
 	for i := 0; p == nil && i < len(actual); i++ {
-		if actual[i] > 0 && a.budgets.of(t.claims[i]).kind == block {
+		c := t.claims[i]
+		switch {
+		case c.Limiter == nil && actual[i] > 0:
 			p = wrongKind(where(i) + " is on a block, which has no units: its actual must be 0.")
+		case c.Limiter == nil || a.budgets.of(c).kind != rate:
+		case c.N == 0 && actual[i] > 0:
+			p = invalid(where(i) + " has reserved no units: its actual must be 0.")
+		default:
+			used = append(used, ratelimit.Claim{Limiter: c.Limiter, Key: c.Key, N: actual[i]})
 		}
 	}
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	a.settle(w, r, t, func(ctx context.Context) error { return t.Commit(ctx, actual...) })
+	a.settle(w, r, t, func(ctx context.Context) error { return t.CommitAll(ctx, used...) })
 }
 
 func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
@@ -55,45 +62,13 @@ func (a *api) readTicket(w http.ResponseWriter, r *http.Request) (*ticket, bool)
 	return t, true
 }
 
-// settle settles a ticket once: the first request sets a mark in the store, and later ones find it
-// and change nothing.
+// settle settles a ticket. Only the first settlement that records units finds them held.
 func (a *api) settle(
 	w http.ResponseWriter, r *http.Request, t *ticket, settle func(context.Context) error,
 ) {
-	ctx := r.Context()
-	mark, err := a.budgets.mark(t.claims)
-	if err != nil {
-		a.fail(w, r, err, t.claims...)
-		return
-	}
-	first, err := mark.Allow(ctx, t.id)
-	if err != nil {
-		a.failSettlement(w, r, err, t.claims)
-		return
-	}
-	if !first.Allowed {
-		alreadySettled.Write(w)
-		return
-	}
-	if err := settle(ctx); err != nil {
-		a.failSettlement(w, r, unmark(ctx, mark, t, err), t.claims)
+	if err := settle(r.Context()); err != nil {
+		a.failSettlement(w, r, err, t.held)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// unmark removes the mark of a settlement that failed with err and recorded nothing, so that the
-// token can be sent again. If the settlement may have been recorded, it leaves the mark and returns
-// an error that wraps ErrOutcomeUnknown: a second settlement could give back units that were used.
-// Settling an extended reservation takes several calls, some of which may have been recorded.
-func unmark(ctx context.Context, mark *ratelimit.Limiter, t *ticket, err error) error {
-	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-		return err
-	}
-	if !t.extended {
-		if mark.Reset(ctx, t.id) == nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %w", ratelimit.ErrOutcomeUnknown, err)
 }

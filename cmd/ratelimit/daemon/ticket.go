@@ -1,8 +1,7 @@
 package daemon
 
 import (
-	"crypto/rand"
-	"encoding/base64"
+	"context"
 	"errors"
 	"strings"
 
@@ -10,45 +9,44 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// A ticket is a reservation with what the daemon adds to its token: an id, by which it is settled
-// only once, and whether it was extended.
+// A ticket is a reservation that a token has brought back.
 type ticket struct {
 	*ratelimit.Reservation
-	id       string // base64 of random bytes
-	extended bool
-	claims   []ratelimit.Claim
+	held   []ratelimit.Claim // of the reservation
+	claims []ratelimit.Claim // those of the request: held, and in the place of a block the zero Claim
 }
 
-// A token of the daemon is one of these letters, the id, a dot, and the token of the reservation.
+// A token of the daemon is a letter for each claim of the request, a dot, and the token of the
+// reservation, which has no blocks.
 const (
-	reservedToken = "r"
-	extendedToken = "e"
-
-	idBytes       = 16
-	roomToExtend  = 1 << 10 // the most bytes that an extension adds to a token
+	heldClaim     = 'h'
+	otherClaim    = '-'
 	tokenRequired = `"token" must be a token that an earlier request returned.`
 )
 
-var idEncoding = base64.RawURLEncoding
-
-// newID returns the id of a new reservation.
-func newID() string {
-	var id [idBytes]byte
-	_, _ = rand.Read(id[:]) // it never fails
-	return idEncoding.EncodeToString(id[:])
-}
-
-// tokener is a reservation or a lease.
-type tokener interface{ Token() (string, error) }
-
-// token returns the text of a ticket.
-func token(t tokener, id string, extended bool) (string, error) {
-	text, err := t.Token()
-	form := reservedToken
-	if extended {
-		form = extendedToken
+// token returns the token of a reservation for claims, or "" if it holds nothing: it has no units,
+// or the policy has admitted it. After an error it is canceled.
+func (b *budgets) token(
+	ctx context.Context, r *ratelimit.Reservation, claims []ratelimit.Claim,
+) (string, error) {
+	var form strings.Builder
+	holds := false
+	for _, c := range claims {
+		letter := otherClaim
+		if c.Limiter != nil && b.of(c).kind != block {
+			letter, holds = heldClaim, holds || c.N > 0
+		}
+		form.WriteRune(letter)
 	}
-	return form + id + "." + text, err
+	if !holds || r.Result().Source == ratelimit.SourceOpen {
+		return "", nil
+	}
+	text, err := r.Token(ctx, 0)
+	if err != nil {
+		_ = r.Cancel(ctx)
+		return "", err
+	}
+	return form.String() + "." + text, nil
 }
 
 // ticket returns the ticket of a token.
@@ -56,14 +54,8 @@ func (b *budgets) ticket(text *string) (*ticket, *problem.Problem) {
 	if text == nil {
 		return nil, invalid(tokenRequired)
 	}
-	head, rest, ok := strings.Cut(*text, ".")
-	if !ok || len(*text) > maxToken || len(head) != 1+idEncoding.EncodedLen(idBytes) ||
-		strings.ContainsAny(*text, "\r\n") { // base64 skips them
-		return nil, invalidToken
-	}
-	form, id := head[:1], head[1:]
-	if _, err := idEncoding.DecodeString(id); err != nil ||
-		form != reservedToken && form != extendedToken {
+	form, rest, ok := strings.Cut(*text, ".")
+	if !ok || len(*text) > maxToken || strings.ContainsAny(rest, "\r\n") { // base64 skips them
 		return nil, invalidToken
 	}
 	r, err := ratelimit.Resume(rest, b.limiters...)
@@ -73,5 +65,18 @@ func (b *budgets) ticket(text *string) (*ticket, *problem.Problem) {
 	case err != nil:
 		return nil, invalidToken
 	}
-	return &ticket{r, id, form == extendedToken, r.Claims()}, nil
+	t := &ticket{r, r.Claims(), make([]ratelimit.Claim, len(form))}
+	at := 0
+	for i, letter := range form {
+		if letter == heldClaim && at < len(t.held) {
+			t.claims[i] = t.held[at]
+			at++
+		} else if letter != otherClaim {
+			return nil, invalidToken
+		}
+	}
+	if at < len(t.held) {
+		return nil, invalidToken
+	}
+	return t, nil
 }
