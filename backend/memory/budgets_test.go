@@ -3,8 +3,8 @@ package memorystore_test
 import (
 	"fmt"
 	"os"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
@@ -12,37 +12,42 @@ import (
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
 )
 
-// TestBudgetHistories: after random claims, reservations and leases of two clients, while units
-// leave their windows, the store holds what the model does. RATELIMIT_FULL=1 plays 10,000
-// histories.
+// TestBudgetHistories: after random claims and reservations of three clients, while units leave
+// their windows and holds time out, the store holds what the model does. RATELIMIT_FULL=1 plays
+// 20,000 histories.
 func TestBudgetHistories(t *testing.T) {
-	histories := uint64(100)
+	histories := uint64(300)
 	if os.Getenv("RATELIMIT_FULL") != "" {
-		histories = 10_000
+		histories = 20_000
 	}
 	for seed := range histories {
-		var now atomic.Int64
-		now.Store(1_800_000_000_000_000)
-		clock := budgetmodel.Clock{
-			Now:     now.Load,
-			Advance: func(d time.Duration) { now.Add(d.Microseconds()) },
-		}
-		store, err := memorystore.New(&memorystore.Options{Now: clock.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		budgetmodel.Play(t, seed, fmt.Sprint("key", seed), clock, 60,
-			budgetmodel.NewClient(t, store, budgetLimits),
-			budgetmodel.NewClient(t, store, budgetLimits))
-		if err := store.Close(); err != nil {
-			t.Fatal(err)
+		synctest.Test(t, func(t *testing.T) {
+			store, err := memorystore.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			var clients []budgetmodel.Client
+			for range 3 {
+				clients = append(clients, budgetmodel.NewClient(t, store, budgetLimits))
+			}
+			err = budgetmodel.Play(t.Context(), seed, fmt.Sprint("key", seed),
+				budgetmodel.SyntheticClock, 80, clients...)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		if t.Failed() {
+			return
 		}
 	}
 }
 
 var budgetLimits = budgetmodel.Limits{
-	Requests:  driver.PerMinute("requests", 20),
-	Tokens:    driver.PerMinute("tokens", 100),
-	AllTokens: driver.PerHour("hourly", 1000),
-	Calls:     driver.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute},
+	Requests: driver.PerMinute("requests", 20),
+	Tokens:   driver.PerMinute("tokens", 100),
+	Hourly:   driver.PerHour("hourly", 1000),
+	Money:    driver.PerDay("money", 2000),
+	Calls:    5,
+	Timeout:  30 * time.Second,
 }

@@ -22,16 +22,20 @@ type Limits struct {
 // A Client is one user of a store. All clients of a store have the same limits.
 type Client struct {
 	Requests, Tokens, Money, Calls *ratelimit.Limiter
+
+	limits Limits
+	line   *line
 }
 
 // NewClient returns a client of a store.
 func NewClient(t testing.TB, store driver.Store, l Limits) Client {
 	t.Helper()
+	way := &line{store: store}
 	budget := func(a driver.Algorithm) driver.Algorithm {
 		return algorithm.Budget(a).WithTimeout(l.Timeout)
 	}
 	limiter := func(algorithms ...driver.Algorithm) *ratelimit.Limiter {
-		l, err := ratelimit.New(store, algorithms...)
+		l, err := ratelimit.New(way, algorithms...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,12 +45,32 @@ func NewClient(t testing.TB, store driver.Store, l Limits) Client {
 		Requests: limiter(algorithm.SlidingLog(l.Requests)),
 		Tokens: limiter(budget(algorithm.SlidingLog(l.Tokens)),
 			budget(algorithm.FixedWindow(l.Hourly))),
-		Money: limiter(budget(algorithm.FixedWindow(l.Money))),
-		Calls: limiter(algorithm.InFlight("calls", l.Calls).WithTimeout(l.Timeout)),
+		Money:  limiter(budget(algorithm.FixedWindow(l.Money))),
+		Calls:  limiter(algorithm.InFlight("calls", l.Calls).WithTimeout(l.Timeout)),
+		limits: l, line: way,
 	}
 }
 
-// All returns the limiters.
-func (c Client) All() []*ratelimit.Limiter {
+// The limiters of a client, as indexes of [Client.all].
+const (
+	requests = iota
+	tokens
+	money
+	calls
+)
+
+func (c Client) all() []*ratelimit.Limiter {
 	return []*ratelimit.Limiter{c.Requests, c.Tokens, c.Money, c.Calls}
+}
+
+// accounts returns empty accounts of the limits, by limiter.
+func (l Limits) accounts() [][]*account {
+	one := func(limit driver.Limit, r rule) *account {
+		return &account{limit: limit, rule: r, timeout: l.Timeout, holds: map[uint64]*hold{}}
+	}
+	inFlight := driver.Limit{Name: "calls", Max: l.Calls, Window: l.Timeout}
+	return [][]*account{
+		{one(l.Requests, log)}, {one(l.Tokens, log), one(l.Hourly, window)},
+		{one(l.Money, window)}, {one(inFlight, flight)},
+	}
 }
