@@ -148,7 +148,10 @@ func (c *call) ask(ctx context.Context) error {
 	}
 	err := c.send(ctx)
 	if errors.Is(err, ErrOutcomeUnknown) && c.repeatable() {
-		err = c.send(ctx)
+		// Another error says nothing about the first attempt.
+		if again := c.send(ctx); again == nil || errors.Is(again, ErrOutcomeUnknown) {
+			err = again
+		}
 	}
 	switch {
 	case err == nil:

@@ -60,6 +60,7 @@ func (r *Reservation) renew() {
 	if r.ended != notEnded {
 		return
 	}
+	r.renewal = nil
 	held, err := r.holdLocked(context.Background(), 0)
 	switch {
 	case errors.Is(err, driver.ErrClosed), err == nil && !held:

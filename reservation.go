@@ -373,6 +373,9 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 		for i := range r.claims {
 			r.claims[i].N += max(0, numbers[i])
 		}
+		if r.renewal == nil {
+			r.renewLater()
+		}
 	}
 	return slices.Clone(c.results), nil
 }

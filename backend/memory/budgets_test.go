@@ -16,7 +16,7 @@ import (
 // their windows and holds time out, the store holds what the model does. RATELIMIT_FULL=1 plays
 // 20,000 histories.
 func TestBudgetHistories(t *testing.T) {
-	histories := uint64(300)
+	histories := uint64(100)
 	if os.Getenv("RATELIMIT_FULL") != "" {
 		histories = 20_000
 	}
@@ -49,5 +49,5 @@ var budgetLimits = budgetmodel.Limits{
 	Hourly:   driver.PerHour("hourly", 1000),
 	Money:    driver.PerDay("money", 2000),
 	Calls:    5,
-	Timeout:  30 * time.Second,
+	Timeout:  2 * time.Minute,
 }

@@ -65,12 +65,24 @@ func (c Client) all() []*ratelimit.Limiter {
 
 // accounts returns empty accounts of the limits, by limiter.
 func (l Limits) accounts() [][]*account {
-	one := func(limit driver.Limit, r rule) *account {
+	plain := func(limit driver.Limit, r rule) *account {
 		return &account{limit: limit, rule: r, timeout: l.Timeout, holds: map[uint64]*hold{}}
+	}
+	budget := func(limit driver.Limit, r rule) *account {
+		a := plain(limit, r)
+		a.budget = true
+		return a
 	}
 	inFlight := driver.Limit{Name: "calls", Max: l.Calls, Window: l.Timeout}
 	return [][]*account{
-		{one(l.Requests, log)}, {one(l.Tokens, log), one(l.Hourly, window)},
-		{one(l.Money, window)}, {one(inFlight, flight)},
+		{plain(l.Requests, log)}, {budget(l.Tokens, log), budget(l.Hourly, window)},
+		{budget(l.Money, window)}, {plain(inFlight, flight)},
 	}
+}
+
+// WithPolicy returns c with a policy.
+func (c Client) WithPolicy(p ratelimit.Policy) Client {
+	c.Requests, c.Tokens = c.Requests.WithPolicy(p), c.Tokens.WithPolicy(p)
+	c.Money, c.Calls = c.Money.WithPolicy(p), c.Calls.WithPolicy(p)
+	return c
 }

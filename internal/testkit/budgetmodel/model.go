@@ -14,6 +14,7 @@ import (
 type account struct {
 	limit   driver.Limit
 	rule    rule
+	budget  bool // whether it has holds and records
 	timeout time.Duration
 	records []record
 	holds   map[uint64]*hold

@@ -45,6 +45,7 @@ type pending struct {
 	id     uint64
 	n      map[int]int64 // by limiter
 	tried  map[int]int64 // of a Commit that has failed
+	since  int64         // from then on it is renewed, as long as the line of its client is not cut
 }
 
 // Play makes random calls on key and compares each with the model. It returns how they differ.
@@ -242,6 +243,7 @@ func (g *game) pick(client int) *pending {
 		g.must(err)
 		g.note("%d: resume %v", client, p.n)
 		p.real, p.client = r, client
+		p.since = g.now() + (g.clients[0].limits.Timeout * 2 / 5).Microseconds()
 	}
 	if g.clients[p.client].line.cut {
 		return nil
@@ -287,7 +289,10 @@ func (g *game) settle(client int) {
 	if p = g.pick(client); p == nil {
 		return
 	}
-	used, again := map[int]int64{}, (*ratelimit.Reservation)(nil)
+	used, again := map[int]int64{tokens: 0}, (*ratelimit.Reservation)(nil)
+	if _, ok := p.n[money]; ok {
+		used[money] = 0
+	}
 	if p.token != "" && g.rand.IntN(2) == 0 {
 		var err error
 		again, err = ratelimit.Resume(p.token, g.clients[p.client].all()...)
@@ -434,6 +439,7 @@ func (g *game) cut() {
 		for _, p := range g.open {
 			if p.client == i && p.real != nil {
 				g.sure(p.id, 2*time.Second)
+				p.since = max(p.since, g.now()+2_000_000)
 			}
 		}
 	} else {
@@ -446,7 +452,8 @@ func (g *game) cut() {
 func (g *game) advance() {
 	limits := g.clients[0].limits
 	most := []time.Duration{limits.Tokens.Window, limits.Timeout, 2 * limits.Timeout}[g.rand.IntN(3)]
-	if g.rand.IntN(20) == 0 {
+	cut := slices.ContainsFunc(g.clients, func(c Client) bool { return c.line.cut })
+	if !cut && g.rand.IntN(20) == 0 { // a line that is cut makes it try each second
 		most = 30 * time.Hour
 	}
 	g.sleep(time.Duration(g.rand.Int64N(int64(most))).Truncate(time.Microsecond))
@@ -457,6 +464,16 @@ func (g *game) sleep(d time.Duration) {
 	g.note("%v pass", d)
 	g.clock.Advance(d)
 	g.renew()
+	for _, p := range g.open {
+		if p.real == nil || g.clients[p.client].line.cut || g.now() < p.since {
+			continue
+		}
+		for _, a := range slices.Concat(g.accounts...) {
+			if h := a.known(g.now(), p.id); h != nil && !h.open(g.now()) {
+				g.must(fmt.Errorf("the hold of %v under %v has timed out", p.n, a.limit))
+			}
+		}
+	}
 }
 
 // sure lets time pass until it is known of a hold, or of all, whether it has timed out, also within

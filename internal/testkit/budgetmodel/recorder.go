@@ -16,8 +16,16 @@ type Recorder struct {
 	now   func() int64
 	begin time.Time
 
+	still   sync.RWMutex // held for reading during calls
 	mu      sync.Mutex
 	history []conformance.Operation
+}
+
+// Still calls f while no call is made, so that f may change the clock.
+func (r *Recorder) Still(f func()) {
+	r.still.Lock()
+	defer r.still.Unlock()
+	f()
 }
 
 // NewRecorder returns a recorder of stores whose clock is now. A nil now is the store's own clock.
@@ -64,6 +72,8 @@ func (s *recorded) TakeAll(
 
 func (s *recorded) record(ds []driver.Demand, out []driver.Result, call func() error) error {
 	r := s.recorder
+	r.still.RLock()
+	defer r.still.RUnlock()
 	op := conformance.Operation{
 		Client: s.client, Now: r.now(), Demands: slices.Clone(ds), Call: time.Since(r.begin),
 	}
