@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/edge"
+	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 )
 
 // limiters are on one memory store.
 type limiters struct {
-	one   *ratelimit.Limiter // 2 a minute
-	two   *ratelimit.Limiter // 2 a second and 3 a minute
-	calls *ratelimit.Limiter // 1 in flight, for a minute
+	one    *ratelimit.Limiter // 2 a minute
+	two    *ratelimit.Limiter // 2 a second and 3 a minute
+	budget *ratelimit.Limiter // a Budget of 2 a minute
+	calls  *ratelimit.Limiter // 1 in flight
 }
 
 // withLimiters runs test in a bubble of synctest.
@@ -30,19 +31,13 @@ func withLimiters(t *testing.T, name string, test func(*testing.T, limiters)) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			var l limiters
-			var errs [3]error
-			l.one, errs[0] = ratelimit.New(store,
-				algorithm.SlidingLog(ratelimit.PerMinute("one", 2)))
-			l.two, errs[1] = ratelimit.New(store,
-				algorithm.SlidingLog(ratelimit.PerSecond("second", 2)),
-				algorithm.SlidingLog(ratelimit.PerMinute("minute", 3)))
-			l.calls, errs[2] = ratelimit.NewInFlight(store,
-				algorithm.SlidingLog(ratelimit.PerMinute("calls", 1)))
-			if err := errors.Join(errs[:]...); err != nil {
-				t.Fatal(err)
-			}
-			test(t, l)
+			test(t, limiters{
+				limittest.NewLimiter(t, store, ratelimit.PerMinute("one", 2)),
+				limittest.NewLimiter(t, store, ratelimit.PerSecond("second", 2),
+					ratelimit.PerMinute("minute", 3)),
+				limittest.NewBudget(t, store, ratelimit.PerMinute("budget", 2)),
+				limittest.NewInFlight(t, store, 1),
+			})
 		})
 	})
 }
@@ -62,6 +57,7 @@ func TestDecide(t *testing.T) {
 	both := edge.Options{Settle: true, Wait: true}
 	one := func(l limiters) []ratelimit.Claim { return claims(l.one) }
 	two := func(l limiters) []ratelimit.Claim { return claims(l.two) }
+	budget := func(l limiters) []ratelimit.Claim { return claims(l.budget) }
 	calls := func(l limiters) []ratelimit.Claim { return claims(l.calls) }
 	all := func(l limiters) []ratelimit.Claim { return claims(l.one, l.two, l.calls) }
 	for _, tt := range []struct {
@@ -78,13 +74,13 @@ func TestDecide(t *testing.T) {
 	}{
 		{"one limit", one, edge.Options{}, 2, 0, 1, true, false, 0, nil},
 		{"one limit, refused", one, edge.Options{}, 3, 0, 1, false, false, 0, nil},
-		{"one limit, to be settled", one, settle, 2, 0, 1, true, true, 0, nil},
+		{"a Budget, to be settled", budget, settle, 2, 0, 1, true, true, 0, nil},
 		{"one limit, waited for", one, wait, 3, time.Hour, 1, true, false, time.Minute, nil},
-		{"one limit, to be settled, waited for", one, both, 3, time.Hour, 1, true, true,
+		{"a Budget, to be settled, waited for", budget, both, 3, time.Hour, 1, true, true,
 			time.Minute, nil},
 		{"one limit, in vain", one, wait, 3, time.Second, 1, false, false, 0,
 			context.DeadlineExceeded},
-		{"one limit, to be settled, in vain", one, both, 3, time.Second, 1, false, true, 0,
+		{"a Budget, to be settled, in vain", budget, both, 3, time.Second, 1, false, true, time.Second,
 			context.DeadlineExceeded},
 		{"two limits", two, edge.Options{}, 2, 0, 2, true, false, 0, nil},
 		{"two limits, refused", two, edge.Options{}, 3, 0, 2, false, false, 0, nil},
@@ -97,6 +93,13 @@ func TestDecide(t *testing.T) {
 			context.DeadlineExceeded},
 		{"several claims", all, edge.Options{}, 1, 0, 4, true, true, 0, nil},
 		{"several claims, refused", all, edge.Options{}, 2, 0, 4, false, true, 0, nil},
+		{"no Budget, to be settled", func(l limiters) []ratelimit.Claim {
+			return claims(l.one, l.calls)
+		}, settle, 1, 0, 0, false, false, 0, ratelimit.ErrInvalid},
+		{"no units, to be settled", func(l limiters) []ratelimit.Claim {
+			return []ratelimit.Claim{{Limiter: l.one, Key: "k"}}
+		}, settle, 1, 0, 1, true, true, 0, nil},
+		{"calls, to be settled", calls, settle, 1, 0, 1, true, true, 0, nil},
 		{"no claim", func(limiters) []ratelimit.Claim { return nil },
 			edge.Options{}, 1, 0, 0, false, false, 0, ratelimit.ErrInvalid},
 		{"no key", func(l limiters) []ratelimit.Claim {
@@ -119,6 +122,9 @@ func TestDecide(t *testing.T) {
 			var call edge.Call
 			var err error
 			for range tt.calls {
+				if tt.opts.Settle {
+					call.Settle(ctx, true)
+				}
 				call = edge.Call{}
 				err = call.Decide(ctx, tt.claims(l), tt.opts)
 			}
@@ -129,34 +135,38 @@ func TestDecide(t *testing.T) {
 			if call.Settles() != tt.settles {
 				t.Errorf("Settles is %t", call.Settles())
 			}
-			if took := time.Since(began); took != tt.after {
+			most := tt.after
+			if tt.opts.Settle { // a wait for holds asks again and again
+				most += 200 * time.Millisecond
+			}
+			if took := time.Since(began); took < tt.after || took > most {
 				t.Errorf("took %v, want %v", took, tt.after)
 			}
 		})
 	}
 }
 
-// TestSettle: units are kept or given back by the outcome of the call, and calls in flight are
-// released in both cases.
+// TestSettle: units under Budgets are kept or not by the outcome of the call, those under other
+// limits are kept, and calls in flight are released in both cases.
 func TestSettle(t *testing.T) {
 	settle := edge.Options{Settle: true}
 	for _, tt := range []struct {
 		name string
 		keep bool
-		left int64 // of one and of two
-	}{{"kept", true, 1}, {"given back", false, 2}} {
+		left int64 // of the Budget
+	}{{"kept", true, 1}, {"not kept", false, 2}} {
 		withLimiters(t, tt.name, func(t *testing.T, l limiters) {
 			var call edge.Call
 			ctx, cancel := context.WithCancel(t.Context())
-			if err := call.Decide(ctx, claims(l.one, l.two, l.calls), settle); err != nil {
+			if err := call.Decide(ctx, claims(l.one, l.budget, l.calls), settle); err != nil {
 				t.Fatal(err)
 			}
-			wantLeft(t, l, 1, 1, 0)
+			wantLeft(t, l, 1, 2, 1, 0)
 			cancel()
 			call.Settle(ctx, tt.keep)
-			wantLeft(t, l, tt.left, tt.left, 1)
+			wantLeft(t, l, 1, 2, tt.left, 1)
 			call.Settle(ctx, !tt.keep) // does nothing
-			wantLeft(t, l, tt.left, tt.left, 1)
+			wantLeft(t, l, 1, 2, tt.left, 1)
 		})
 	}
 	withLimiters(t, "not to be settled", func(t *testing.T, l limiters) {
@@ -167,27 +177,30 @@ func TestSettle(t *testing.T) {
 			}
 			call.Settle(t.Context(), false)
 		}
-		wantLeft(t, l, 1, 1, 1)
+		wantLeft(t, l, 1, 1, 2, 1)
 	})
 	withLimiters(t, "refused", func(t *testing.T, l limiters) {
-		for range 2 {
-			var call edge.Call
-			if err := call.Decide(t.Context(), claims(l.calls, l.one), settle); err != nil {
+		var first, second edge.Call
+		for _, call := range []*edge.Call{&first, &second} {
+			if err := call.Decide(t.Context(), claims(l.calls, l.budget), settle); err != nil {
 				t.Fatal(err)
 			}
-			if !call.Allowed() {
-				call.Settle(t.Context(), true)
-				call.Settle(t.Context(), false)
-			}
 		}
-		wantLeft(t, l, 1, 2, 0)
+		if second.Allowed() {
+			t.Error("a second call is in flight")
+		}
+		second.Settle(t.Context(), true)
+		second.Settle(t.Context(), false)
+		wantLeft(t, l, 2, 2, 1, 0)
+		first.Settle(t.Context(), false)
+		wantLeft(t, l, 2, 2, 2, 1)
 	})
 }
 
 // wantLeft checks how many units are left under each limiter.
 func wantLeft(t *testing.T, l limiters, want ...int64) {
 	t.Helper()
-	for i, limiter := range []*ratelimit.Limiter{l.one, l.two, l.calls} {
+	for i, limiter := range []*ratelimit.Limiter{l.one, l.two, l.budget, l.calls} {
 		if res, err := limiter.Peek(t.Context(), "k"); err != nil || res.Remaining != want[i] {
 			t.Errorf("%+v, %v; want %d left", res, err, want[i])
 		}
@@ -211,13 +224,10 @@ func (s *awayStore) TakeAll(context.Context, []driver.Demand, []ratelimit.Result
 // no results.
 func TestUnavailable(t *testing.T) {
 	store := new(awayStore)
-	l, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("one", 2)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limittest.NewBudget(t, store, ratelimit.PerMinute("one", 2))
 	settle := edge.Options{Settle: true}
 	var open, closed edge.Call
-	err = open.Decide(t.Context(), claims(l.WithPolicy(ratelimit.FailOpen)), settle)
+	err := open.Decide(t.Context(), claims(l.WithPolicy(ratelimit.FailOpen)), settle)
 	if err != nil || !open.Allowed() || open.Results[0].Source != ratelimit.SourceOpen {
 		t.Errorf("%+v, %v", open.Results, err)
 	}

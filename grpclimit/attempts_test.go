@@ -147,7 +147,7 @@ func TestAttemptsWait(t *testing.T) {
 // attempts depend on the outcome of the call.
 func TestAttemptsSettle(t *testing.T) {
 	store := newStore(t, newClock())
-	rate := newLimiter(t, store, ratelimit.PerHour("hour", 100))
+	rate := newBudget(t, store, ratelimit.PerHour("hour", 100))
 	calls := newInFlight(t, store, 1)
 	choose := fixed(ratelimit.Claim{Limiter: rate, Key: secret, N: 2},
 		ratelimit.Claim{Limiter: calls, Key: secret, N: 1})

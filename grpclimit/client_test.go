@@ -76,16 +76,12 @@ func TestClientWait(t *testing.T) {
 		store := newStore(t, nil)
 		second := newLimiter(t, store, ratelimit.PerSecond("second", 1))
 		minute := newLimiter(t, store, ratelimit.PerMinute("minute", 3))
-		counted := func(code codes.Code) bool { return code == codes.OK }
 		for name, i := range map[string]grpc.UnaryClientInterceptor{
 			"one": grpclimit.UnaryClientInterceptor(
 				grpclimit.PerCall(second, secretKey), grpclimit.WithWait()),
 			"several": grpclimit.UnaryClientInterceptor(
 				fixed(ratelimit.Claim{Limiter: second, Key: secret, N: 1},
 					ratelimit.Claim{Limiter: minute, Key: secret, N: 1}), grpclimit.WithWait()),
-			"counted": grpclimit.UnaryClientInterceptor(
-				grpclimit.PerCall(second, secretKey), grpclimit.WithWait(),
-				grpclimit.WithCounting(counted)),
 		} {
 			time.Sleep(time.Hour)
 			for n, want := range []time.Duration{0, time.Second, time.Second} {
@@ -111,6 +107,44 @@ func TestClientWait(t *testing.T) {
 			}
 			stop.Stop()
 			cancel()
+		}
+	})
+}
+
+// TestClientWaitCounted: a call waits for a Budget until its units are free, or its deadline: others
+// may end, and not count.
+func TestClientWaitCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := newBudget(t, newStore(t, nil), ratelimit.PerMinute("minute", 1))
+		counts := true
+		i := grpclimit.UnaryClientInterceptor(
+			grpclimit.PerCall(budget, secretKey), grpclimit.WithWait(),
+			grpclimit.WithCounting(func(codes.Code) bool { return counts }))
+		for n, want := range []time.Duration{0, time.Minute} {
+			took, err := invoke(t.Context(), i, func() error { return nil })
+			if err != nil || took < want || took > want+200*time.Millisecond {
+				t.Errorf("call %d took %v (%v), want %v", n, took, err, want)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		took, err := invoke(ctx, i, func() error { return nil })
+		checkStatus(t, err, codes.DeadlineExceeded)
+		if took != time.Second {
+			t.Errorf("gave up after %v", took)
+		}
+		time.Sleep(time.Hour)
+		counts = false
+		go func() {
+			_, _ = invoke(t.Context(), i, func() error {
+				time.Sleep(time.Second)
+				return nil
+			})
+		}()
+		synctest.Wait()
+		took, err = invoke(t.Context(), i, func() error { return nil })
+		if err != nil || took != time.Second {
+			t.Errorf("took %v (%v), and the unit is free after a second", took, err)
 		}
 	})
 }

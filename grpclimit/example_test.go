@@ -98,8 +98,7 @@ func ExampleChoose() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	calls, err := ratelimit.NewInFlight(store, algorithm.SlidingLog(
-		ratelimit.Limit{Name: "calls", Max: 5, Window: 10 * time.Minute}))
+	calls, err := ratelimit.New(store, algorithm.InFlight("calls", 5))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -19,7 +18,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/grpclimit"
 	"github.com/truewindow/ratelimit/internal/testkit/limittest"
@@ -31,20 +29,12 @@ const secret = "secret-key"
 func secretKey(context.Context, string) (string, error) { return secret, nil }
 
 var (
-	newClock   = limittest.NewClock
-	newStore   = limittest.NewStore
-	newLimiter = limittest.NewLimiter
+	newClock    = limittest.NewClock
+	newStore    = limittest.NewStore
+	newLimiter  = limittest.NewLimiter
+	newBudget   = limittest.NewBudget
+	newInFlight = limittest.NewInFlight
 )
-
-func newInFlight(tb testing.TB, store ratelimit.Store, most int64) *ratelimit.Limiter {
-	tb.Helper()
-	limiter, err := ratelimit.NewInFlight(store, algorithm.SlidingLog(
-		ratelimit.Limit{Name: "calls", Max: most, Window: time.Hour}))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return limiter
-}
 
 // free returns how many units of the secret key are free.
 func free(tb testing.TB, limiter *ratelimit.Limiter) int64 {

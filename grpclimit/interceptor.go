@@ -76,8 +76,8 @@ func (e *interceptor) decide(
 	return a, e.ask(ctx, a, claims, e.counts != nil)
 }
 
-// ask decides claims and sets the decision of a. settle reports whether the units may be given back
-// when the call ends.
+// ask decides claims and sets the decision of a. settle reports whether the outcome
+// of the call decides if they count.
 func (e *interceptor) ask(
 	ctx context.Context, a *admission, claims []ratelimit.Claim, settle bool,
 ) error {

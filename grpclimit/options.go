@@ -63,8 +63,8 @@ func WithPushback() Option {
 
 // WithWait makes a client wait until a call is admitted, instead of refusing it at once. If the
 // first call of its queue needs no more units than this call and has to wait until its deadline or
-// longer, the call is refused at once. Calls in flight may end at any time, so a call that waits
-// for them is not refused before its deadline.
+// longer, the call is refused at once. What is held under a Budget or a limit of calls in flight may
+// be free at any time, so a call that waits for them is not refused before its deadline.
 //
 // Calls with one claim are admitted in the order in which they began, as by
 // [ratelimit.Limiter.WaitN] and [ratelimit.Limiter.Acquire]. If too many wait for a key, the next
@@ -89,11 +89,13 @@ func WithMessages(choose Choose) Option {
 	return func(o *options) { o.messages = choose }
 }
 
-// WithCounting decides by the outcome of a call whether its units count. The units are taken when
-// the call begins, so concurrent calls cannot spend more than there is. When the call ends, they
-// are given back, for all attempts, if counted returns false for its status code. The code of a
-// call that panics is Internal. The option applies to unary calls and to the opening of streams,
-// not to messages.
+// WithCounting decides by the outcome of a call whether its units count under its Budgets
+// ([github.com/truewindow/ratelimit/algorithm.Budget]). The units are held while the call runs, so
+// concurrent calls cannot spend more than there is. When the call ends, they count, for all
+// attempts, if counted returns true for its status code. The code of a call that panics is
+// Internal. Units under other limits always count, and a call that has units, but no claim on a
+// Budget, ends with INTERNAL. The option applies to unary calls and to the opening of streams, not
+// to messages.
 //
 // counted must be safe for concurrent use. If it panics, the units count.
 func WithCounting(counted func(codes.Code) bool) Option {

@@ -20,7 +20,7 @@ import (
 func TestCountingPanics(t *testing.T) {
 	store := newStore(t, newClock())
 	calls := newInFlight(t, store, 1)
-	rate := newLimiter(t, store, ratelimit.PerHour("rate", 9))
+	rate := newBudget(t, store, ratelimit.PerHour("rate", 9))
 	choose := fixed(ratelimit.Claim{Limiter: calls, Key: secret, N: 1},
 		ratelimit.Claim{Limiter: rate, Key: secret, N: 1})
 	i := grpclimit.UnaryServerInterceptor(choose,
@@ -42,11 +42,24 @@ func TestCountingPanics(t *testing.T) {
 	}
 }
 
+// TestCountingNeedsBudget: without a Budget no unit depends on the outcome, which is a mistake.
+func TestCountingNeedsBudget(t *testing.T) {
+	rate := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("rate", 9))
+	i := grpclimit.UnaryServerInterceptor(grpclimit.PerCall(rate, secretKey),
+		grpclimit.WithCounting(func(codes.Code) bool { return true }))
+	_, err := i(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: echoMethod},
+		func(context.Context, any) (any, error) { return nil, nil })
+	checkStatus(t, err, codes.Internal)
+	if got := free(t, rate); got != 9 {
+		t.Errorf("%d units are free, want 9", got)
+	}
+}
+
 // TestCountingRefusedMessage: a stream that ends because a client's own limit refuses a message has
 // the code of that refusal, not that of the cancellation that follows.
 func TestCountingRefusedMessage(t *testing.T) {
 	store := newStore(t, newClock())
-	opening := newLimiter(t, store, ratelimit.PerHour("streams", 1_000_000))
+	opening := newBudget(t, store, ratelimit.PerHour("streams", 1_000_000))
 	messages := newLimiter(t, store, ratelimit.PerHour("messages", 1))
 	if _, err := messages.Allow(t.Context(), secret); err != nil {
 		t.Fatal(err)
@@ -107,7 +120,7 @@ func (s serverStream) Context() context.Context { return s.ctx }
 
 // TestCountingClientStream: a stream of a client counts by the code with which it has ended.
 func TestCountingClientStream(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("streams", 100))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("streams", 100))
 	result := codes.OK
 	e := &echo{stream: func(grpc.ServerStream) error { return status.Error(result, "") }}
 	ended := make(chan codes.Code, 1)
@@ -187,7 +200,7 @@ func TestExemptByExactName(t *testing.T) {
 func TestCountingWithoutStore(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		asked := 0
-		limiter := newLimiter(t, broken{ratelimit.ErrUnavailable}, ratelimit.PerHour("hour", 9)).
+		limiter := newBudget(t, broken{ratelimit.ErrUnavailable}, ratelimit.PerHour("hour", 9)).
 			WithPolicy(ratelimit.FailOpen).WithObserver(
 			func(context.Context, ratelimit.Observation) { asked++ })
 		i := grpclimit.UnaryServerInterceptor(grpclimit.PerCall(limiter, secretKey),

@@ -399,7 +399,7 @@ type withContext struct {
 func (s withContext) Context() context.Context { return s.ctx }
 
 func TestServerCounted(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("failures", 2))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("failures", 2))
 	result := codes.OK
 	e := &echo{
 		unary: func(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
@@ -430,18 +430,7 @@ func TestServerCounted(t *testing.T) {
 	} {
 		result = tt.result
 		checkStatus(t, call(t.Context(), cc), tt.want)
-		res, err := limiter.Allow(t.Context(), secret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := res.Remaining
-		if res.Allowed {
-			got++
-			if err := limiter.GiveBack(t.Context(), secret, 1, res); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got != tt.free {
+		if got := free(t, limiter); got != tt.free {
 			t.Errorf("call %d: %d units are free, want %d", i, got, tt.free)
 		}
 	}

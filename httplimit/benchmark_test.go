@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
@@ -42,11 +41,8 @@ func BenchmarkHandler(b *testing.B) {
 		}
 		return limiter
 	}
-	calls, err := ratelimit.NewInFlight(newStore(b, nil), algorithm.SlidingLog(ratelimit.Limit{
-		Name: "calls", Max: driver.MaxUnits, Window: time.Second}))
-	if err != nil {
-		b.Fatal(err)
-	}
+	calls := newInFlight(b, newStore(b, nil), driver.MaxUnits)
+	budget := newBudget(b, newStore(b, nil), ratelimit.PerMinute("minute", driver.MaxUnits))
 	byRoute := admitting("route")
 	refusing := newLimiter(b, newStore(b, nil), ratelimit.PerDay("day", 1))
 	for _, bm := range []struct {
@@ -59,7 +55,7 @@ func BenchmarkHandler(b *testing.B) {
 		{"admitted by New", httplimit.New(func(r *http.Request) ([]ratelimit.Claim, error) {
 			return []ratelimit.Claim{{Limiter: byRoute, Key: r.Host, N: 1}}, nil
 		})(ok)},
-		{"given back", httplimit.New(httplimit.PerKey(admitting("one"), clientip.RemoteAddr),
+		{"not counted", httplimit.New(httplimit.PerKey(budget, clientip.RemoteAddr),
 			httplimit.WithCounting(func(int) bool { return false }))(ok)},
 		{"in flight", httplimit.Handler(calls, clientip.RemoteAddr, ok)},
 		{"refused", httplimit.Handler(refusing, clientip.RemoteAddr, ok)},

@@ -64,8 +64,8 @@
 //
 // # Calls in flight and units that depend on the outcome
 //
-// Units of a limiter from [ratelimit.NewInFlight] are released when the handler returns or panics.
-// With [WithCounting], the status of the answer decides whether units count or are given back. Both
-// happen even if the client has disconnected. The observers of the limiters get the errors. Units
-// that could not be released or given back count until they leave the window.
+// Calls in flight ([github.com/truewindow/ratelimit/algorithm.InFlight]) are released when the
+// handler returns or panics. With [WithCounting], the status of the answer decides whether units
+// under Budgets count. Both happen even if the client has disconnected. The observers of the
+// limiters get the errors. Units that could not be settled are free when their hold times out.
 package httplimit

@@ -131,9 +131,13 @@ func ExampleNew_tenantAndUser() {
 
 // Only failed logins count: a user who knows the password is never refused, however often.
 func ExampleWithCounting() {
-	store, newLimiter := limiters()
+	store, _ := limiters()
 	defer store.Close()
-	failures := newLimiter(ratelimit.PerHour("failed-logins", 2))
+	failures, err := ratelimit.New(store,
+		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerHour("failed-logins", 2))))
+	if err != nil {
+		log.Fatal(err)
+	}
 	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("password") != "sesame" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -200,8 +204,7 @@ func ExampleNew_inFlight() {
 	store, newLimiter := limiters()
 	defer store.Close()
 	rate := newLimiter(ratelimit.PerHour("hour", 100))
-	calls, err := ratelimit.NewInFlight(store, algorithm.SlidingLog(
-		ratelimit.Limit{Name: "calls", Max: 1, Window: 10 * time.Minute}))
+	calls, err := ratelimit.New(store, algorithm.InFlight("calls", 1))
 	if err != nil {
 		log.Fatal(err)
 	}

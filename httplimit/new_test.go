@@ -289,7 +289,7 @@ func TestNewDegraded(t *testing.T) {
 
 // TestNewUndecidable: requests with invalid claims are not passed on.
 func TestNewUndecidable(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9))
 	other := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("other", 9))
 	for _, tt := range []struct {
 		name   string
@@ -367,7 +367,7 @@ func TestNewManyLimiters(t *testing.T) {
 // TestVisibleOutside: middleware around this one sees what inner handlers set on the request, even
 // if they panic.
 func TestVisibleOutside(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
 	limit := httplimit.New(claiming(one(limiter)))
 	counting := httplimit.New(claiming(one(limiter)),
 		httplimit.WithCounting(func(int) bool { return true }))

@@ -23,7 +23,7 @@ func WithExposed() Option {
 }
 
 // WithUnit sets what the limit with the given name counts, such as [headers.ContentBytes]. The
-// default is requests or, for a limiter from [ratelimit.NewInFlight], [headers.ConcurrentRequests].
+// default is requests or, for calls in flight, [headers.ConcurrentRequests].
 // It changes only the fields, not what is counted.
 func WithUnit(limit string, unit headers.Unit) Option {
 	return func(m *middleware) {
@@ -59,14 +59,14 @@ func WithRefusal(refuse func(http.ResponseWriter, *http.Request, Decision)) Opti
 	return func(m *middleware) { m.refuse = refuse }
 }
 
-// WithCounting decides after the handler whether the units of a request count. It calls counts with
-// the status of the answer, and gives the units back if counts returns false. Here only failed
-// logins count:
+// WithCounting decides after the handler whether the units of a request count under its Budgets
+// ([github.com/truewindow/ratelimit/algorithm.Budget]): it calls counts with the status of the
+// answer. Units under other limits always count. Here only failed logins count:
 //
 //	httplimit.WithCounting(func(status int) bool { return status == http.StatusUnauthorized })
 //
-// The units are taken before the handler runs, so concurrent requests cannot spend more than there
-// is. The status is the one that the handler wrote. If it wrote none, the status is:
+// The units are held while the handler runs, so concurrent requests cannot spend more than there
+// is. A request that has units, but no claim on a Budget, is answered with 500. The status is the one that the handler wrote. If it wrote none, the status is:
 //
 //   - 500 if the handler panicked,
 //   - 101 if it hijacked the connection,

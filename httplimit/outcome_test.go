@@ -18,20 +18,15 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
+	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 )
 
-func newInFlight(t *testing.T, store ratelimit.Store, most int64) *ratelimit.Limiter {
-	t.Helper()
-	calls, err := ratelimit.NewInFlight(store, algorithm.SlidingLog(
-		ratelimit.Limit{Name: "calls", Max: most, Window: time.Minute}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return calls
-}
+var (
+	newBudget   = limittest.NewBudget
+	newInFlight = limittest.NewInFlight
+)
 
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -86,7 +81,7 @@ func TestCounting(t *testing.T) {
 	} {
 		for _, counted := range []bool{true, false} {
 			t.Run(fmt.Sprint(tt.name, counted), func(t *testing.T) {
-				limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9),
+				limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9),
 					ratelimit.PerDay("day", 9))
 				var got []int
 				h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
@@ -108,9 +103,9 @@ func TestCounting(t *testing.T) {
 	}
 }
 
-// TestCountingRefused: units that are given back are free again, and a refusal settles nothing.
+// TestCountingRefused: units that do not count are free again, and a refusal settles nothing.
 func TestCountingRefused(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 2),
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 2),
 		ratelimit.PerDay("day", 2))
 	code, calls := 200, 0
 	h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(func(status int) bool {
@@ -137,11 +132,36 @@ func TestCountingRefused(t *testing.T) {
 	}
 }
 
-// TestCountingConcurrent: no more handlers run at once than there are units, although all give
-// theirs back.
+// TestCountingNeedsBudget: without a Budget no unit depends on the outcome, which is a mistake.
+// Beside one, units of other limiters count whatever the outcome.
+func TestCountingNeedsBudget(t *testing.T) {
+	store := newStore(t, newClock())
+	plain := newLimiter(t, store, ratelimit.PerHour("plain", 9))
+	budget := newBudget(t, store, ratelimit.PerHour("budget", 9))
+	var refused error
+	opts := []httplimit.Option{
+		httplimit.WithCounting(func(int) bool { return false }),
+		httplimit.WithRefusal(func(w http.ResponseWriter, _ *http.Request, d httplimit.Decision) {
+			refused = d.Err
+			httplimit.Refuse(w, d)
+		}),
+	}
+	res := serve(httplimit.New(claiming(one(plain)), opts...)(passed), get())
+	if res.StatusCode != 500 || !errors.Is(refused, ratelimit.ErrInvalid) {
+		t.Errorf("status %d, %v", res.StatusCode, refused)
+	}
+	res = serve(httplimit.New(claiming(one(plain), one(budget)), opts...)(passed), get())
+	if res.StatusCode != 200 {
+		t.Errorf("status %d", res.StatusCode)
+	}
+	remaining(t, plain, 8)
+	remaining(t, budget, 9)
+}
+
+// TestCountingConcurrent: no more handlers run at once than there are units, although none counts.
 func TestCountingConcurrent(t *testing.T) {
 	const limit, requests = 5, 200
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", limit))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", limit))
 	var running, most, admitted atomic.Int64
 	h := httplimit.New(claiming(one(limiter)),
 		httplimit.WithCounting(func(int) bool { return false }),
@@ -220,7 +240,7 @@ func TestInFlightAndCounting(t *testing.T) {
 func TestSettlementFails(t *testing.T) {
 	store := &flaky{Store: newStore(t, newClock())}
 	var errs []error
-	limiter := newLimiter(t, store, ratelimit.PerHour("hour", 1)).WithObserver(
+	limiter := newBudget(t, store, ratelimit.PerHour("hour", 1)).WithObserver(
 		func(_ context.Context, o ratelimit.Observation) { errs = append(errs, o.Err) })
 	h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
 		func(int) bool { return false },
@@ -242,7 +262,7 @@ type bare struct{ http.ResponseWriter }
 // TestRecorderKeepsMethods: on a server of the standard library, handlers find the same methods as
 // without the middleware.
 func TestRecorderKeepsMethods(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1000))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 1000))
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", 100_000)), 0o600); err != nil {
 		t.Fatal(err)
@@ -322,7 +342,7 @@ func (h hijackable) ReadFrom(src io.Reader) (int64, error) {
 
 // TestHijack: a hijacked connection has the status 101; one that could not be hijacked does not.
 func TestHijack(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 9))
 	for err, want := range map[error]int{nil: 101, errors.New("no"): 500} {
 		got := 0
 		h := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
@@ -345,7 +365,7 @@ func TestHijack(t *testing.T) {
 func TestCountingWithoutStore(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		store := &countingStore{Store: broken{ratelimit.ErrUnavailable}}
-		limiter := newLimiter(t, store, ratelimit.PerHour("hour", 9)).WithPolicy(ratelimit.FailOpen)
+		limiter := newBudget(t, store, ratelimit.PerHour("hour", 9)).WithPolicy(ratelimit.FailOpen)
 		h := httplimit.New(claiming(one(limiter)),
 			httplimit.WithCounting(func(int) bool { return counted }))(passed)
 		if res := serve(h, get()); res.StatusCode != 200 {

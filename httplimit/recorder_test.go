@@ -34,7 +34,7 @@ func optional(w http.ResponseWriter) (flushes, hijacks, pushes bool) {
 // TestRecorderOnOtherWriters: handlers find the optional methods of the writer, whichever of them
 // it has, and a hijacked connection has the status 101.
 func TestRecorderOnOtherWriters(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
 	under := bare{httptest.NewRecorder()}
 	for _, w := range []http.ResponseWriter{
 		under,
@@ -76,7 +76,7 @@ func TestRecorderOnOtherWriters(t *testing.T) {
 
 // TestNothingToReadFrom: a source that fails or ends before its first byte writes no status.
 func TestNothingToReadFrom(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
 	for name, src := range map[string]io.Reader{
 		"fails": failingReader{},
 		"empty": io.LimitReader(failingReader{}, 0),
@@ -109,7 +109,7 @@ func (failingReader) Read([]byte) (int, error) { return 0, errors.New("planned")
 
 // TestRecorderOnHTTP2: with HTTP/2 a handler finds the same methods as without the middleware.
 func TestRecorderOnHTTP2(t *testing.T) {
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
 	statuses := make(chan int, 1)
 	limit := httplimit.New(claiming(one(limiter)), httplimit.WithCounting(
 		func(status int) bool { statuses <- status; return true }))

@@ -26,7 +26,7 @@ func TestUploads(t *testing.T) {
 		}
 		return len(entries)
 	}
-	limiter := newLimiter(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
+	limiter := newBudget(t, newStore(t, newClock()), ratelimit.PerHour("hour", 100))
 	limit := httplimit.New(claiming(one(limiter)))
 	upload := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if err := r.ParseMultipartForm(1); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 	"github.com/truewindow/ratelimit/shadow"
 )
 
@@ -63,7 +64,7 @@ func shadowed(
 	report func(context.Context, shadow.Observation),
 ) *ratelimit.Limiter {
 	t.Helper()
-	live := newLimiter(t, store, ratelimit.PerMinute("live", most))
+	live := limittest.NewBudget(t, store, ratelimit.PerMinute("live", most))
 	observer, err := shadow.New(live, newLimiter(t, trial, ratelimit.PerMinute("trial", 2)), report)
 	noErr(t, err)
 	return live.WithObserver(observer)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 	"github.com/truewindow/ratelimit/upstream"
 )
 
@@ -172,11 +172,7 @@ func TestClaimsErrors(t *testing.T) {
 		defer elsewhere.Close()
 		limit := ratelimit.PerMinute("search", 3)
 		l, other := newLimiter(t, store, nil, limit), newLimiter(t, elsewhere, nil, limit)
-		calls, err := ratelimit.NewInFlight(store,
-			algorithm.SlidingLog(ratelimit.PerHour("calls", 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := limittest.NewInFlight(t, store, 1)
 		bad := errors.New("no region")
 		for i, tt := range []struct {
 			claims []ratelimit.Claim

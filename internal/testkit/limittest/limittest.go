@@ -50,6 +50,29 @@ func NewLimiter(
 	for _, l := range limits {
 		algorithms = append(algorithms, algorithm.SlidingLog(l))
 	}
+	return newLimiter(tb, store, algorithms...)
+}
+
+// NewBudget returns a limiter of Budgets on exact logs.
+func NewBudget(tb testing.TB, store driver.Store, limits ...driver.Limit) *ratelimit.Limiter {
+	tb.Helper()
+	var algorithms []driver.Algorithm
+	for _, l := range limits {
+		algorithms = append(algorithms, algorithm.Budget(algorithm.SlidingLog(l)))
+	}
+	return newLimiter(tb, store, algorithms...)
+}
+
+// NewInFlight returns a limiter of most calls in flight, with the name "calls".
+func NewInFlight(tb testing.TB, store driver.Store, most int64) *ratelimit.Limiter {
+	tb.Helper()
+	return newLimiter(tb, store, algorithm.InFlight("calls", most))
+}
+
+func newLimiter(
+	tb testing.TB, store driver.Store, algorithms ...driver.Algorithm,
+) *ratelimit.Limiter {
+	tb.Helper()
 	limiter, err := ratelimit.New(store, algorithms...)
 	if err != nil {
 		tb.Fatal(err)
