@@ -152,7 +152,7 @@ func (b *bench) refuses(t *testing.T) {
 			t.Errorf("%v: error %v, want ErrOpen", d.Op, err)
 		}
 	}
-	ds := []driver.Demand{demand(driver.OpTake), demand(driver.OpGiveBack)}
+	ds := []driver.Demand{demand(driver.OpTake), demand(driver.OpForce)}
 	for _, d := range ds {
 		res, err := b.Take(t.Context(), d)
 		if want(d, err); res != (driver.Result{}) {

@@ -224,13 +224,13 @@ func TestDegradedBlockWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestDegradedBlockAmongLimits: under a limit and a block together, units are admitted, given back
-// and recorded as without the block.
+// TestDegradedBlockAmongLimits: under a limit and a block together, units are held, settled and
+// recorded as without the block.
 func TestDegradedBlockAmongLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newOutage(t)
 		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
-		l, err := ratelimit.New(s, eight, blocking)
+		l, err := ratelimit.New(s, algorithm.Budget(eight), blocking)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -286,8 +286,13 @@ func TestDegradedLeavesUndecided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := ask(t, store, driver.OpTake, "k", 1).At // by another process
-		time.Sleep(time.Millisecond)
+		held := driver.Demand{Key: "k", Algorithm: algorithm.Budget(eight), Op: driver.OpHold, N: 1,
+			ID: 7}
+		if res, err := s.Take(t.Context(), held); err != nil || res.Units != 1 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		renewal, settlement := held, held
+		renewal.N, settlement.Op = 0, driver.OpSettle
 		store.mode.Store(gone)
 		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 			if res, err := l.WithPolicy(policy).Allow(t.Context(),
@@ -296,7 +301,7 @@ func TestDegradedLeavesUndecided(t *testing.T) {
 			}
 		}
 		for _, d := range []driver.Demand{{Key: "k", Algorithm: eight, Op: driver.OpReset},
-			{Key: "k", Algorithm: eight, Op: driver.OpGiveBack, N: 1, At: at}} {
+			renewal, settlement} {
 			if res, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrUnavailable) ||
 				res != (driver.Result{}) {
 				t.Errorf("%v: %+v, %v", d.Op, res, err)
@@ -317,32 +322,6 @@ func TestDegradedLeavesUndecided(t *testing.T) {
 		if res, err := s.Take(t.Context(), driver.Demand{Key: "corrupt", Algorithm: eight,
 			N: 1}); !errors.Is(err, driver.ErrCorruptState) || res.Allowed {
 			t.Errorf("corrupt: %+v, %v", res, err)
-		}
-	})
-}
-
-func TestDegradedGiveBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newOutage(t)
-		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
-		store.mode.Store(gone)
-		at := ask(t, s, driver.OpTake, "k", 3).At
-		time.Sleep(time.Millisecond)
-		ask(t, s, driver.OpTake, "k", 1)
-		for i, want := range []int64{2, 3, 3} { // one more than was taken
-			res, err := s.Take(t.Context(), driver.Demand{Key: "k", Algorithm: eight,
-				Op: driver.OpGiveBack, N: 2, At: at})
-			if i == 2 {
-				if err == nil {
-					t.Errorf("gave back what was given back before: %+v", res)
-				}
-			} else if err != nil || res.Source != driver.SourceLocal || res.Remaining != want {
-				t.Errorf("%+v, %v, want %d to remain", res, err, want)
-			}
-		}
-		store.mode.Store(up)
-		if left := ask(t, s, driver.OpPeek, "k", 1).Remaining; left != 7 {
-			t.Errorf("%d remain in the store, want 7", left)
 		}
 	})
 }

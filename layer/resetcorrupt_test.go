@@ -53,16 +53,15 @@ func TestResetCorrupt(t *testing.T) {
 	defer m.Close()
 	s := layer.NewResetCorrupt(m)
 	three := algorithm.SlidingLog(driver.PerDay("day", 3))
-	for i, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
-		driver.OpGiveBack} {
+	for i, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce} {
 		d := driver.Demand{Key: op.String(), Algorithm: three, Op: op, N: 1}
 		spoilState(t, m, d)
 		if _, err := m.Take(t.Context(), d); !errors.Is(err, driver.ErrCorruptState) {
 			t.Fatalf("%v: the state is not corrupt: %v", op, err)
 		}
-		want := int64(3)
-		if op == driver.OpTake || op == driver.OpForce {
-			want = 2
+		want := int64(2)
+		if op == driver.OpPeek {
+			want = 3
 		}
 		if res, err := s.Take(t.Context(), d); err != nil || !res.Allowed || res.Remaining != want {
 			t.Errorf("%v: %+v, %v", op, res, err)
