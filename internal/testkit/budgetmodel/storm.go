@@ -324,10 +324,14 @@ func (w *worker) extend() error {
 	case len(res) == 0 || !res[ratelimit.Binding(res)].Allowed:
 		return nil
 	}
+	if res[0].Source == driver.SourceOpen && !o.maybe {
+		o.maybe = true
+		w.freed(o.n, nil)
+	}
 	for i := range more {
 		o.n[i] += more[i]
 	}
-	if o.maybe = o.maybe || res[0].Source == driver.SourceOpen; o.maybe {
+	if o.maybe {
 		w.book(more, func(_ int, b *counted, n int64) { b.Held += n })
 		return nil
 	}
