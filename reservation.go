@@ -374,7 +374,7 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 			r.claims[i].N += max(0, numbers[i])
 		}
 		if r.renewal == nil {
-			r.renewLater()
+			r.renewLaterLocked()
 		}
 	}
 	return slices.Clone(c.results), nil
