@@ -288,6 +288,9 @@ func (s *heldStep) settle(d driver.Demand) driver.Result {
 		return s.peek()
 	}
 	s.holds.remove()
+	if _, ok := s.held.inner.(instanter); !ok {
+		own.units = d.N // all count from now
+	}
 	res := s.ask(driver.OpForce, min(d.N, own.units), own.instant)
 	if excess := d.N - own.units; excess > 0 && !s.corrupt {
 		res = s.ask(driver.OpForce, excess, 0)
@@ -296,9 +299,14 @@ func (s *heldStep) settle(d driver.Demand) driver.Result {
 	return res
 }
 
+// An instanter is an algorithm that can record units as of an earlier time.
+type instanter interface {
+	instant(state []byte, now int64) int64
+}
+
 // instant returns the time from which units that are held now count when they are settled.
 func (s *heldStep) instant() int64 {
-	if a, ok := s.held.inner.(interface{ instant([]byte, int64) int64 }); ok {
+	if a, ok := s.held.inner.(instanter); ok {
 		return a.instant(s.inner, s.now)
 	}
 	return s.now
@@ -366,8 +374,8 @@ func heldArgs(dst []int64, d driver.Demand) []int64 {
 	if hold == 0 {
 		hold = h.timeout
 	}
-	dst = append(dst, int64(d.ID>>32), int64(d.ID&(1<<32-1)), hold.Microseconds(),
-		h.timeout.Microseconds(), h.Limit().Max)
+	dst = append(dst, int64(d.ID>>56), int64(d.ID&(1<<56-1)), hold.Microseconds(),
+		roundedTo(hold.Microseconds()), h.timeout.Microseconds(), h.Limit().Max)
 	if h.inner == nil {
 		return dst
 	}

@@ -25,14 +25,9 @@ end
 
 --[[
 local wrote_before
-local function later(...) -- calls a command after a write
-  local reply = pcall(...)
-  if type(reply) == 'table' and reply.err then error(AFTER_WRITE .. reply.err, 0) end
-  return reply
-end
 while true do
 --]]
-local tail, foreign = pcall('GETRANGE', key, '-160', '-1'), nil
+local tail, foreign = --[['' or ]]pcall('GETRANGE', key, '-160', '-1'), nil
 if tail.err then
   if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
   if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
@@ -54,8 +49,8 @@ else
 end
 --include write.lua
 --[[
-if not (change and change.rest) then return answer end
-op, n, at, wrote_before = FORCE, change.rest, -n, true
+if not (change and change[6]) then return answer end
+op, n, at, wrote_before = FORCE, change[6], -n, true
 end
 --]]
 return answer

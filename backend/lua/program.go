@@ -82,6 +82,13 @@ func newProgram(f *frame, scripts []driver.Script) Program {
 	default:
 		fmt.Fprintf(&steps, "local step1\ndo\n%s\nstep1 = step\nend\n", scripts[0].Source)
 	}
+	if f == manyFrame {
+		for i, s := range scripts {
+			if s.Holds {
+				fmt.Fprintf(&steps, "held[steps[%d]] = true\n", i+1)
+			}
+		}
+	}
 	source := strings.Replace(text, "--STEPS--\n", steps.String(), 1)
 	sum := sha1.Sum([]byte(source))
 	return Program{Source: source, SHA: hex.EncodeToString(sum[:])}

@@ -3,7 +3,7 @@
 -- run runs the step of d with op, n and at instead of d's own. It returns the results in a table,
 -- which is empty if the value is not a string.
 run = function(d, op, n, at)
-  local tail = pcall('GETRANGE', d.key, '-160', '-1')
+  local tail = --[[held[d.step] and '' or ]]pcall('GETRANGE', d.key, '-160', '-1')
   if not tail.err then return {d.step(d.key, tail, now, op, n, at, d.arg, 28)} end
   if sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
   if op ~= RESET then return {} end
@@ -22,7 +22,7 @@ commit = function(d, r, recorded)
 --include answer.lua
 --include write.lua
 --[[
-  if change and change.rest then return commit(d, run(d, FORCE, change.rest, -d.n), true) end
+  if change and change[6] then return commit(d, run(d, FORCE, change[6], -d.n), true) end
 --]]
   return answer, allowed
 end

@@ -1,6 +1,6 @@
 -- Part of many.lua: a demand that is a group by itself, as most are. It needs no tables.
 decide_one = function(key, step, op, n, at, arg)
-  local tail, foreign = pcall('GETRANGE', key, '-160', '-1'), nil
+  local tail, foreign = --[[held[step] and '' or ]]pcall('GETRANGE', key, '-160', '-1'), nil
   if tail.err then
     if sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
     if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
@@ -13,7 +13,7 @@ decide_one = function(key, step, op, n, at, arg)
 --include answer.lua
 --include write.lua
 --[[
-  if change and change.rest then return decide_one(key, step, FORCE, change.rest, -n, arg) end
+  if change and change[6] then return decide_one(key, step, FORCE, change[6], -n, arg) end
 --]]
   return answer
 end

@@ -5,28 +5,40 @@
 -- change is what a step with holds writes to its hash, before its state: so that a settlement that
 -- fails halfway and is repeated records nothing twice.
 --[[
+local call = call
+if wrote or change and (whole or o1 or change[2] or not change[4]) then
+  local first = call
+  call = function(...) -- an error after a write begins with AFTER_WRITE
+    if not wrote then return first(...) end
+    local reply = pcall(...)
+    if type(reply) == 'table' and reply.err then error(AFTER_WRITE .. reply.err, 0) end
+    return reply
+  end
+end
 if change then
-  local holds, head, gone, us = key .. ':h', change.head, change.gone, change.us
+  local holds, head, us, id, hold, gone = key .. ':h', values(change, 1, 5)
   if head == '' then
     call('DEL', holds)
   else
     if gone then
       call('HDEL', holds, values(gone))
-      wrote, call = true, later
+      wrote = true
     end
-    if change.hold then
-      call('HSET', holds, '', head, change.id, change.hold)
+    if hold then
+      call('HSET', holds, '', head, id, hold)
     else
+      if id then
+        call('HDEL', holds, id)
+        wrote = true
+      end
       call('HSET', holds, '', head)
     end
   end
-  wrote, call = true, later
-  if us then
-    if clock then
-      call('PEXPIREAT', holds, string.format('%.0f', math.ceil((now + us) / 1000)))
-    else
-      call('PEXPIRE', holds, string.format('%.0f', math.ceil(us / 1000) + 1))
-    end
+  wrote = true
+  if us and clock then
+    call('PEXPIREAT', holds, string.format('%.0f', math.ceil((now + us) / 1000)))
+  elseif us then
+    call('PEXPIRE', holds, string.format('%.0f', math.ceil(us / 1000) + 1))
   end
 end
 --]]
