@@ -16,8 +16,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// holdsSuffix ends the key of a state's holds, after the state's key.
-const holdsSuffix = ":h"
+// HoldsSuffix ends the key of the holds of a state, after the key of the state.
+const HoldsSuffix = ":h"
 
 // A Call builds one run of a [Program] and reads its reply. Call Begin, then Add or AddSame for
 // each group of demands, send Program, Keys and Args, and pass the reply to Results. A Call may
@@ -141,7 +141,7 @@ func (c *Call) bind(d *callDemand, before []string, key string) {
 		d.key = len(c.keys)
 		c.keys = append(c.keys, key)
 		if d.script.Holds {
-			c.keys = append(c.keys, key+holdsSuffix)
+			c.keys = append(c.keys, key+HoldsSuffix)
 		}
 	}
 	if at, found := c.index(d.script); !found {
@@ -176,7 +176,7 @@ func (c *Call) Program() Program {
 }
 
 // Keys returns the script's KEYS: each state once, and after a state with holds the key of these,
-// which is the state's with ":h". The slice is valid until the next Begin.
+// which is the state's with [HoldsSuffix]. The slice is valid until the next Begin.
 func (c *Call) Keys() []string { return c.keys }
 
 // Args returns the script's ARGV, in binary. The slice is valid until the next Begin.

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/backend/internal/batch"
+	"github.com/truewindow/ratelimit/backend/lua"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/longkey"
@@ -125,17 +126,20 @@ func onlyTakes(ds []driver.Demand) bool {
 }
 
 // Invalidate removes what is cached of the state under a stored key. It is called when the server
-// reports that the state has changed.
+// reports that the state or its holds have changed, which have a key of their own.
 func (c *Cache) Invalidate(storedKey string) {
 	c.invalidations.Add(1)
 	c.index.removeState(storedKey, 0)
+	if state, ok := strings.CutSuffix(storedKey, lua.HoldsSuffix); ok {
+		c.index.removeState(state, 0)
+	}
 }
 
 // removeFreed removes the entries of each state whose units g may free. It adds n to the number of
 // demands in flight that may free units of that state.
 func (c *Cache) removeFreed(g *batch.Group, n int) {
 	for i, d := range g.Demands {
-		if d.Op == driver.OpGiveBack || d.Op == driver.OpReset {
+		if d.Op == driver.OpGiveBack || d.Op == driver.OpReset || d.Op == driver.OpSettle {
 			c.index.removeState(g.Keys[i], n)
 		}
 	}

@@ -291,7 +291,7 @@ func TestDiscarded(t *testing.T) {
 // since other callers may see its effect.
 func TestFreeing(t *testing.T) {
 	d := denied("k", 1)
-	for _, op := range []driver.Op{driver.OpReset, driver.OpGiveBack} {
+	for _, op := range []driver.Op{driver.OpReset, driver.OpGiveBack, driver.OpSettle} {
 		for what, end := range map[string]func(c *Cache, call *request){
 			"answered": func(_ *Cache, call *request) {
 				call.reply(driver.Result{Allowed: true})
@@ -357,6 +357,11 @@ func TestRemoves(t *testing.T) {
 		{"nothing", func(*Cache) {}, true},
 		{"reported by the server", func(c *Cache) { c.Invalidate("stored:k") }, false},
 		{"another reported", func(c *Cache) { c.Invalidate("stored:k2") }, true},
+		{"holds reported", func(c *Cache) { c.Invalidate("stored:k:h") }, false},
+		{"holds of another reported", func(c *Cache) { c.Invalidate("stored:k2:h") }, true},
+		{"settlement sent", func(c *Cache) { send(c, op(driver.OpSettle)) }, false},
+		{"hold", answered(op(driver.OpHold), admitted), false},
+		{"refused hold", answered(op(driver.OpHold), refusedFor(time.Hour)), true},
 		{"flush", (*Cache).Flush, false},
 		{"close", (*Cache).Close, false},
 		{"reset sent", func(c *Cache) { send(c, op(driver.OpReset)) }, false},

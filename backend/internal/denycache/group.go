@@ -23,7 +23,7 @@ func changed(g *batch.Group) bool {
 	switch g.Demands[0].Op {
 	case driver.OpPeek:
 		return false
-	case driver.OpTake:
+	case driver.OpTake, driver.OpHold:
 		for i := range g.Results {
 			if g.Results[i].Allowed {
 				return true
