@@ -153,7 +153,7 @@ func invalid(format string, args ...any) error {
 // units is one, such as a claim on a block. A wait that was given up counts once, if it was
 // refused. Errors do not count, and neither do limits that admit a call that another limit refuses.
 func (s *Sketch) Observe(_ context.Context, o ratelimit.Observation) {
-	if o.Op != driver.OpTake && o.Op != driver.OpPeek {
+	if o.Op != driver.OpTake && o.Op != driver.OpPeek && o.Op != driver.OpHold {
 		return
 	}
 	for i, res := range o.Results {

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -48,7 +47,7 @@ func testLimiter(
 	t.Helper()
 	var algorithms []ratelimit.Algorithm
 	for _, l := range limits {
-		algorithms = append(algorithms, algorithm.SlidingLog(l))
+		algorithms = append(algorithms, budgetOf(l))
 	}
 	limiter, err := ratelimit.New(store, algorithms...)
 	if err != nil {

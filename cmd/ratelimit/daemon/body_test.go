@@ -61,17 +61,16 @@ func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil &&
 
 // FuzzTicket: a text is the token of a reservation or is refused with a problem; none panics.
 func FuzzTicket(f *testing.F) {
-	const id = "rAAAAAAAAAAAAAAAAAAAAAA."
 	for _, text := range []string{
-		id, "", ".", id + "e30", id +
-			"eyJ2IjoxLCJjIjpbeyJrIjoiYXc9PSIsImwiOlsidG9rZW5zIl0sIm4iOjF9XX0",
+		"", ".", "h.", "h.e30", "-h.eyJ2IjoyLCJpIjo3LCJjIjpbeyJrIjoiYXc9PSIsImwiOlsidG9rZW5zIl0s" +
+			"ImEiOlsibG9nMmgiXSwibiI6MX1dfQ",
 	} {
 		f.Add(text)
 	}
 	var h *api
 	f.Fuzz(func(t *testing.T, text string) {
 		if h == nil {
-			h = budgetAPI(t, budgetFlags(), asked{t}, asked{t})
+			h = budgetAPI(t, budgetFlags(), asked{t})
 		}
 		got, p := h.budgets.ticket(&text)
 		switch {
@@ -79,13 +78,13 @@ func FuzzTicket(f *testing.F) {
 		case p != nil:
 			t.Fatalf("%+v", p)
 		default:
-			for _, c := range got.claims {
+			for _, c := range got.held {
 				if h.budgets.of(c) == nil || c.Key == "" {
 					t.Fatalf("%q is of %+v", text, c)
 				}
 			}
-			if again, err := token(got, got.id, got.extended); err != nil || again == "" {
-				t.Fatalf("%q: %v", text, err)
+			if len(got.claims) < len(got.held) {
+				t.Fatalf("%q has %d places for %d claims", text, len(got.claims), len(got.held))
 			}
 		}
 	})

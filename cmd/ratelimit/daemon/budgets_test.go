@@ -44,14 +44,14 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return &scene{T: t, api: budgetAPI(t, budgetFlags(), store, store), store: store,
+	return &scene{T: t, api: budgetAPI(t, budgetFlags(), store), store: store,
 		advance: func(d time.Duration) { now.Add(d.Microseconds()) }}
 }
 
-func budgetAPI(t *testing.T, c *serveCmd, store, server ratelimit.Store) *api {
+func budgetAPI(t *testing.T, c *serveCmd, store ratelimit.Store) *api {
 	t.Helper()
 	h := newAPI(testLimiter(t, store, c.Limit...), discard)
-	b, err := c.newBudgets(store, server)
+	b, err := c.newBudgets(store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,27 +245,30 @@ func TestReserveAndSettle(t *testing.T) {
 			{"/v1/cancel", `{"token":"$1"}`, 204, "", "requests=3 tokens=100 calls=2", 0}}},
 		{"late", []step{
 			{"/v1/commit", `{"token":"$1","actual":[1,70,0,0]}`, 204, "",
-				"requests=3 tokens=90 calls=2", time.Minute}}},
+				"requests=2 tokens=30 calls=2", 10 * time.Minute}}},
 		{"never", []step{
-			{"/v1/peek-all", of("tokens"), 200, "", "requests=3 tokens=100 calls=1", time.Minute},
-			{"/v1/peek-all", of("tokens"), 200, "", "calls=2", 9 * time.Minute}}},
+			{"/v1/peek-all", of("tokens"), 200, "", "tokens=40 calls=1", time.Minute},
+			{"/v1/peek-all", of("tokens"), 200, "", "requests=3 tokens=100 calls=1",
+				8 * time.Second},
+			{"/v1/peek-all", of("tokens"), 200, "", "calls=2", 10 * time.Minute}}},
 		{"twice", []step{
 			{"/v1/commit", `{"token":"$1","actual":[1,20,0,0]}`, 204, "", "requests=2 tokens=80",
 				0},
 			{"/v1/commit", `{"token":"$1","actual":[1,20,0,0]}`, 409, "already-settled",
 				"tokens=80", 0},
-			{"/v1/cancel", `{"token":"$1"}`, 409, "already-settled", "tokens=80 requests=2", 0},
+			{"/v1/cancel", `{"token":"$1"}`, 204, "", "tokens=80 requests=2", 0},
 			{"/v1/extend", `{"token":"$1","n":[0,1,0,0]}`, 409, "already-settled", "tokens=80", 0},
 			{"/v1/commit", `{"token":"$1"}`, 409, "already-settled", "tokens=100",
 				10*time.Minute - time.Second}}},
-		{"twice, with the longest window first", []step{
-			{"/v1/reserve", of("calls, tokens 30"), 200, "", "tokens=10", 0},
-			{"/v1/commit", `{"token":"$2"}`, 204, "", "", 0},
-			{"/v1/commit", `{"token":"$2","actual":[0,50]}`, 409, "already-settled", "tokens=100",
-				9 * time.Minute}}},
-		{"as reserved, then canceled", []step{
-			{"/v1/commit", `{"token":"$1"}`, 204, "", "tokens=40", 0},
-			{"/v1/cancel", `{"token":"$1"}`, 409, "already-settled", "requests=2 tokens=40", 0}}},
+		{"after a day", []step{
+			{"/v1/commit", `{"token":"$1"}`, 409, "already-settled", "tokens=100",
+				25 * time.Hour}}},
+		{"after a reset", []step{
+			{"/v1/reset", `{"key":"secret-key"}`, 204, "", "tokens=100", 0},
+			{"/v1/commit", `{"token":"$1"}`, 409, "already-settled", "tokens=100", 0}}},
+		{"canceled, then committed", []step{
+			{"/v1/cancel", `{"token":"$1"}`, 204, "", "tokens=100", 0},
+			{"/v1/commit", `{"token":"$1"}`, 409, "already-settled", "requests=3 tokens=100", 0}}},
 		{"two of one instant", []step{
 			{"/v1/reserve", of("tokens 10"), 200, "", "tokens=30", 0},
 			{"/v1/reserve", of("tokens 10"), 200, "", "tokens=20", 0},
@@ -273,13 +276,20 @@ func TestReserveAndSettle(t *testing.T) {
 			{"/v1/commit", `{"token":"$3","actual":[4]}`, 204, "", "tokens=32", 0}}},
 		{"extended", []step{
 			{"/v1/extend", `{"token":"$1","n":[0,30,0,0]}`, 200, "", "tokens=10", time.Second},
-			{"/v1/extend", `{"token":"$2","n":[0,11,0,0]}`, 429, "quota-exceeded", "tokens=10", 0},
-			{"/v1/extend", `{"token":"$2","n":[0,10,1,0]}`, 200, "", "tokens=0 calls=0",
+			{"/v1/extend", `{"token":"$2","n":[0,11,0,0]}`, 422, "ErrExceedsLimit", "tokens=10", 0},
+			{"/v1/extend", `{"token":"$2","n":[0,10,1,0]}`, 422, "wrong-kind", "tokens=10", 0},
+			{"/v1/take-all", of("tokens"), 200, "", "tokens=9", 0},
+			{"/v1/extend", `{"token":"$2","n":[0,10,0,0]}`, 429, "quota-exceeded", "tokens=9", 0},
+			{"/v1/extend", `{"token":"$2","n":[1,9,0,0]}`, 200, "", "requests=1 tokens=0 calls=1",
 				time.Second},
 			{"/v1/commit", `{"token":"$3","actual":[1,55,0,0]}`, 204, "",
-				"requests=2 tokens=45 calls=2", 0},
-			{"/v1/cancel", `{"token":"$1"}`, 409, "already-settled", "tokens=45", 0},
-			{"/v1/cancel", `{"token":"$3"}`, 409, "already-settled", "tokens=45", 0}}},
+				"requests=2 tokens=44 calls=2", 0},
+			{"/v1/commit", `{"token":"$1"}`, 409, "already-settled", "tokens=44", 0},
+			{"/v1/cancel", `{"token":"$3"}`, 204, "", "tokens=44", 0}}},
+		{"kept by extensions", []step{
+			{"/v1/extend", `{"token":"$1","n":[0,1,0,0]}`, 200, "", "tokens=39", 50 * time.Second},
+			{"/v1/extend", `{"token":"$2","n":[0,1,0,0]}`, 200, "", "tokens=38", 50 * time.Second},
+			{"/v1/commit", `{"token":"$3"}`, 204, "", "tokens=38", 0}}},
 		{"extended by nothing", []step{
 			{"/v1/extend", `{"token":"$1","n":[0,0,0,0]}`, 400, "invalid-request", "tokens=40",
 				0}}},
@@ -364,11 +374,25 @@ func TestAcquireAndRelease(t *testing.T) {
 		{"/v1/acquire", one("calls", `"wait_ms":0`), 200, "", "calls=0", time.Second},
 		{"/v1/acquire", one("calls", ""), 429, "quota-exceeded", "calls=0", 0},
 		{"/v1/release", `{"token":"$1"}`, 204, "", "calls=1", 0},
-		{"/v1/release", `{"token":"$1"}`, 409, "already-settled", "calls=1", 0},
+		{"/v1/release", `{"token":"$1"}`, 204, "", "calls=1", 0}, // it does nothing
 		{"/v1/acquire", one("calls", ""), 200, "", "calls=0", 0},
 		{"/v1/cancel", `{"token":"$3"}`, 204, "", "calls=1", 0},
-		{"/v1/peek-all", of("calls"), 200, "", "calls=2", 10 * time.Minute}, // $2 has ended
+		{"/v1/peek-all", of("calls"), 200, "", "calls=2", 12 * time.Minute}, // $2 has ended
 		{"/v1/reserve", of("calls 2"), 200, "", "calls=0", 0},
 		{"/v1/release", `{"token":"$4"}`, 204, "", "calls=2", 0},
 	})
+}
+
+// TestNothingHeld: a reservation of no units has no token.
+func TestNothingHeld(t *testing.T) {
+	s := newScene(t)
+	s.play([]step{
+		{"/v1/reserve", of("tokens 0, blocked"), 200, "", "tokens=100", 0},
+		{"/v1/reserve", of("tokens 0, calls"), 200, "", "calls=1", 0},
+		{"/v1/commit", `{"token":"$1","actual":[5,0]}`, 400, "invalid-request", "calls=1", 0},
+		{"/v1/commit", `{"token":"$1","actual":[0,0]}`, 204, "", "tokens=100 calls=2", 0},
+	})
+	if len(s.tokens) != 1 {
+		t.Errorf("%d tokens, want that of the call in flight", len(s.tokens))
+	}
 }

@@ -33,7 +33,7 @@ func TestDocsExamples(t *testing.T) {
 		for _, example := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			command, want, _ := strings.Cut(example, "\n")
 			if args, ok := strings.CutPrefix(command, "ratelimit "); ok {
-				s.api = budgetAPI(t, parseServe(t, strings.Fields(args)), s.store, s.store)
+				s.api = budgetAPI(t, parseServe(t, strings.Fields(args)), s.store)
 				continue
 			}
 			curl := curlCommand.FindStringSubmatch(command)
@@ -50,7 +50,7 @@ func TestDocsExamples(t *testing.T) {
 		}
 	}
 	for _, p := range []string{"invalid-request", "already-settled", "wrong-kind",
-		"claims-not-together", "too-many-extensions"} {
+		"claims-not-together"} {
 		heading := "\n### " + strings.ToUpper(p[:1]) + strings.ReplaceAll(p[1:], "-", " ") + "\n"
 		if !strings.Contains(string(page), heading) {
 			t.Errorf("the type %s has no section", p)

@@ -64,17 +64,17 @@ func checkHalfClosed(t *testing.T, url string) {
 		{"/v1/reset", func(key string) string { return `{"key":"` + key + `"}` }, 204, ""},
 		{"/v1/take-all", claimOn("tokens"), 200, `"limits":[`},
 		{"/v1/peek-all", claimOn("tokens"), 200, `"limits":[`},
-		{"/v1/reserve", claimOn("tokens"), 200, `"token":"r`},
+		{"/v1/reserve", claimOn("tokens"), 200, `"token":"h.`},
 		{"/v1/extend", func(key string) string {
 			return `{"token":"` + reserve(key) + `","n":[1]}`
-		}, 200, `"token":"e`},
+		}, 200, `"token":"h.`},
 		{"/v1/commit", func(key string) string {
 			return `{"token":"` + reserve(key) + `","actual":[2]}`
 		}, 204, ""},
 		{"/v1/cancel", func(key string) string { return `{"token":"` + reserve(key) + `"}` }, 204,
 			""},
-		{"/v1/acquire", targetOn("calls", ""), 200, `"token":"r`},
-		{"/v1/acquire", targetOn("calls", `,"wait_ms":5000`), 200, `"token":"r`},
+		{"/v1/acquire", targetOn("calls", ""), 200, `"token":"h.`},
+		{"/v1/acquire", targetOn("calls", `,"wait_ms":5000`), 200, `"token":"h.`},
 		{"/v1/release", func(key string) string {
 			return `{"token":"` + token("/v1/acquire", targetOn("calls", "")(key)) + `"}`
 		}, 204, ""},

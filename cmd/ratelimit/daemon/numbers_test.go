@@ -15,7 +15,7 @@ var typeName = regexp.MustCompile(`int64|json:|Go |strconv|unmarshal`)
 // TestNumbers: a number that no request may have gets 400, whose detail names the field and says
 // which numbers it may have.
 func TestNumbers(t *testing.T) {
-	h := budgetAPI(t, budgetFlags(), asked{t}, asked{t})
+	h := budgetAPI(t, budgetFlags(), asked{t})
 	token := reserveToken(t, "tokens 5")
 	for _, field := range []struct{ name, path, body, claim, rule string }{
 		{"n", "/v1/take", `{"key":"secret-key","n":%s}`, "", "from 1 to 1099511627776"},

@@ -31,7 +31,7 @@ func TestTopKeys(t *testing.T) {
 	flags := budgetFlags()
 	flags.TopKeys, flags.TopKeysPlain = 2, true
 	s := newScene(t)
-	s.api = budgetAPI(t, flags, s.store, s.store)
+	s.api = budgetAPI(t, flags, s.store)
 	now := time.Now()
 	top, err := flags.newTopKeys(func() time.Time { return now })
 	if err != nil {
