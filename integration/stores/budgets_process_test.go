@@ -6,9 +6,14 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
@@ -22,26 +27,24 @@ import (
 // holderEnv makes the test binary a process that holds reservations: it has a holderTask.
 const holderEnv = "RATELIMIT_TEST_HOLDER"
 
-// holderTask is what a process reserves: Reserve tokens in each of two reservations. The first also
-// holds a call in flight.
+// holderTask is what a process reserves: units of money in each of several streams, which are calls
+// in flight too.
 type holderTask struct {
-	Addr, Key string
-	Tokens    ratelimit.Limit
-	Calls     ratelimit.Limit // limit of calls in flight
-	Reserve   int64
-}
-
-// held describes what a process has reserved.
-type held struct {
-	Tokens      [2]string
-	Stamp       int64 // of the first reservation
-	SecondStamp int64
+	Addr, Key       string
+	Streams         int
+	Units, Most     int64
+	Timeout, Keep   time.Duration
+	Pass            bool // pass the reservations on as tokens
+	CallsInFlight   int64
+	TokensToSettle  []string // settle these in place of reserving
+	UsedOfTheTokens int64
 }
 
 // holder runs in the process. It returns the exit code.
 func holder(env string) int { return servers.RunTask(env, holderTask.run) }
 
-// run reserves, and then commits the amounts that it reads, until its input ends.
+// run reserves, and answers with its tokens, or with the errors of its settlements. Then it keeps
+// the reservations until its input ends.
 func (task holderTask) run() error {
 	client := (&servers.Target{Addrs: []string{task.Addr}}).Open()
 	defer client.Close()
@@ -49,71 +52,84 @@ func (task holderTask) run() error {
 	if err != nil {
 		return err
 	}
-	tokens, calls, err := task.limiters(store)
+	money, calls, err := task.limiters(store)
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
-	claim := ratelimit.Claim{Limiter: tokens, Key: task.Key, N: task.Reserve}
-	first, err := ratelimit.ReserveAll(ctx, claim,
-		ratelimit.Claim{Limiter: calls, Key: task.Key, N: 1})
-	if err != nil {
-		return err
-	}
-	second, err := ratelimit.ReserveAll(ctx, claim)
-	if err != nil {
-		return err
-	}
-	h := held{Stamp: first.Results()[0].At, SecondStamp: second.Results()[0].At}
-	for i, r := range []**ratelimit.Reservation{&first, &second} {
-		if h.Tokens[i], err = (*r).Token(); err != nil {
-			return err
-		}
-		if *r, err = ratelimit.Resume(h.Tokens[i], tokens, calls); err != nil {
-			return err
-		}
-	}
-	commands, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	if err := errors.Join(answers.Encode(true), answers.Encode(h)); err != nil {
-		return err
-	}
-	for {
-		var used [2]int64
-		if err := commands.Decode(&used); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		err := errors.Join(first.Commit(ctx, used[0], 0), second.Commit(ctx, used[1]))
+	var open []*ratelimit.Reservation
+	var texts []string
+	for range task.Streams {
+		r, err := ratelimit.ReserveAll(ctx,
+			ratelimit.Claim{Limiter: money, Key: task.Key, N: task.Units},
+			ratelimit.Claim{Limiter: calls, Key: task.Key, N: 1})
 		if err != nil {
 			return err
 		}
-		if err := answers.Encode(true); err != nil {
+		if open = append(open, r); !task.Pass {
+			continue
+		}
+		text, err := r.Token(ctx, task.Keep)
+		if err != nil {
 			return err
 		}
+		texts = append(texts, text)
 	}
+	for _, text := range task.TokensToSettle {
+		r, err := ratelimit.Resume(text, money, calls)
+		if err != nil {
+			return err
+		}
+		texts = append(texts, errorText(r.Commit(ctx, task.UsedOfTheTokens)))
+	}
+	answers := json.NewEncoder(os.Stdout)
+	if err := errors.Join(answers.Encode(true), answers.Encode(texts)); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	runtime.KeepAlive(open)
+	return err
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 func (task holderTask) limiters(
 	store ratelimit.Store,
-) (tokens, calls *ratelimit.Limiter, err error) {
-	tokens, err = ratelimit.New(store, algorithm.SlidingLog(task.Tokens))
+) (money, calls *ratelimit.Limiter, err error) {
+	money, err = ratelimit.New(store, algorithm.Budget(algorithm.FixedWindow(
+		ratelimit.Limit{Name: "money", Max: task.Most, Window: 24 * time.Hour},
+	)).WithTimeout(task.Timeout))
 	if err != nil {
 		return nil, nil, err
 	}
-	calls, err = ratelimit.NewInFlight(store, algorithm.SlidingLog(task.Calls))
-	return tokens, calls, err
+	calls, err = ratelimit.New(store,
+		algorithm.InFlight("calls", task.CallsInFlight).WithTimeout(task.Timeout))
+	return money, calls, err
 }
 
-// start starts a process and returns it with what it has reserved.
-func (task holderTask) start(t *testing.T) (*servers.Process, held) {
+// start starts a process and returns it with its answers.
+func (task holderTask) start(t *testing.T) (*servers.Process, []string) {
 	t.Helper()
 	p := servers.StartProcess(t, holderEnv, task)
-	var h held
-	if err := p.Answers.Decode(&h); err != nil {
+	var texts []string
+	if err := p.Answers.Decode(&texts); err != nil {
 		t.Fatal(err)
 	}
-	return p, h
+	return p, texts
+}
+
+// end makes a process end.
+func end(t *testing.T, p *servers.Process) {
+	t.Helper()
+	p.Stdin.Close()
+	if err := p.Cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // kill ends a process with SIGKILL.
@@ -127,85 +143,100 @@ func kill(t *testing.T, p *servers.Process) {
 	}
 }
 
-// peekCharged returns how many units are charged, and the time of that answer by the server's
-// clock.
-func peekCharged(t *testing.T, l *ratelimit.Limiter, key string) (charged, at int64) {
+// charged returns how many units are held or recorded.
+func charged(t *testing.T, l *ratelimit.Limiter, key string) int64 {
+	t.Helper()
+	res := look(t, l, key)
+	return res.Limit.Max - res.Remaining
+}
+
+func look(t *testing.T, l *ratelimit.Limiter, key string) ratelimit.Result {
 	t.Helper()
 	res, err := l.Peek(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Limit.Max - res.Remaining, res.At
+	return res
+}
+
+// took returns how long it takes until units are charged.
+func took(t *testing.T, l *ratelimit.Limiter, key string, units int64) time.Duration {
+	t.Helper()
+	began := time.Now()
+	servers.Within(t, func() bool { return charged(t, l, key) == units },
+		"not "+strconv.FormatInt(units, 10)+" units are charged")
+	return time.Since(began)
+}
+
+// want checks how many units are charged.
+func want(t *testing.T, l *ratelimit.Limiter, key string, units int64) {
+	t.Helper()
+	if got := charged(t, l, key); got != units {
+		t.Errorf("%d units are charged, want %d", got, units)
+	}
 }
 
 // TestBudgetsOfProcesses: what happens to the reservations of a process that is killed, stopped, or
-// passes its tokens on.
+// passes its tokens on, and of one whose server is away.
 func TestBudgetsOfProcesses(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
-		addr := servers.Start(t, image).Addr
-		store := clients.CalmStore(t, &servers.Target{Addrs: []string{addr}}, nil)
+		server := servers.Start(t, image)
+		store := clients.CalmStore(t, &servers.Target{Addrs: []string{server.Addr}}, nil)
 		for _, tt := range []struct {
 			name string
 			run  func(*testing.T, ratelimit.Store, holderTask)
-			unit time.Duration
 		}{
-			{"killed", killedHolder, time.Second},
-			{"stopped", stoppedHolder, time.Second},
-			{"tokens", resumedHolder, time.Hour},
+			{"killed", killedHolder},
+			{"stopped", stoppedHolder},
+			{"tokens", resumedHolder},
+			{"renewed", renewedHolder},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
-				t.Parallel()
 				tt.run(t, store, holderTask{
-					Addr: addr, Key: servers.FreshKey(t), Reserve: 30,
-					Tokens: ratelimit.Limit{Name: "tokens", Max: 100, Window: 3 * tt.unit},
-					Calls:  ratelimit.Limit{Name: "calls", Max: 1, Window: 2 * tt.unit},
+					Addr: server.Addr, Key: servers.FreshKey(t), Streams: 5, Units: 20, Most: 100,
+					CallsInFlight: 5, Timeout: time.Second,
 				})
 			})
 		}
 	})
 }
 
-// killedHolder: reserved units stay charged until they leave the window, and a call in flight is
-// released after its longest duration, to the microsecond of the server's clock.
+// longest is how long a hold of a time-out lasts at most.
+func longest(timeout time.Duration) time.Duration { return timeout + timeout/8 + time.Microsecond }
+
+// killedHolder: the units of five streams under a daily budget are free within the time-out and a
+// second after their process was killed.
 func killedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
-	tokens, calls, err := task.limiters(store)
+	money, calls, err := task.limiters(store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, h := task.start(t)
+	p, _ := task.start(t)
+	want(t, money, task.Key, 100)
+	want(t, calls, task.Key, 5)
 	kill(t, p)
-	tokensWindow := task.Tokens.Window.Microseconds()
-	callsWindow := task.Calls.Window.Microseconds()
-	for charged, inFlight := int64(1), int64(1); charged+inFlight > 0; {
-		var at int64
-		charged, at = peekCharged(t, tokens, task.Key)
-		var want int64
-		for _, stamp := range []int64{h.Stamp, h.SecondStamp} {
-			if at < stamp+tokensWindow {
-				want += task.Reserve
-			}
+	for _, l := range []*ratelimit.Limiter{money, calls} {
+		if res := look(t, l, task.Key); res.ResetAfter > longest(task.Timeout) {
+			t.Errorf("%v: free only after %v", res.Limit, res.ResetAfter)
 		}
-		if charged != want {
-			t.Fatalf("%d units are charged %dµs after the reservation; want %d",
-				charged, at-h.Stamp, want)
-		}
-		inFlight, at = peekCharged(t, calls, task.Key)
-		if held := at < h.Stamp+callsWindow; held != (inFlight == 1) {
-			t.Fatalf("%d calls are in flight %dµs after the reservation; want one: %t", inFlight,
-				at-h.Stamp, held)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
-	lease, err := calls.TryAcquire(t.Context(), task.Key)
-	if err != nil || !lease.Allowed() {
-		t.Errorf("TryAcquire: got %+v, %v; want a lease", lease, err)
+	servers.Measured("%s: free after %v", t.Name(), took(t, money, task.Key, 0))
+	want(t, calls, task.Key, 0)
+	if res, err := money.AllowN(t.Context(), task.Key, 100); err != nil || !res.Allowed {
+		t.Errorf("got %+v, %v; want an admission", res, err)
 	}
 }
 
-// stoppedHolder: a process that was stopped for longer than the window settles without giving back
-// units of others, and charges what it used beyond its reservation.
+// stoppedHolder: a process that is stopped for longer than the time-out loses its units to others,
+// and its first renewal brings its holds back.
 func stoppedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
-	tokens, calls, err := task.limiters(store)
+	money, calls, err := task.limiters(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gauge := task
+	gauge.Most = driver.MaxUnits
+	all, _, err := gauge.limiters(store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,70 +244,223 @@ func stoppedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
 	if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	servers.Within(t, func() bool {
-		charged, _ := peekCharged(t, tokens, task.Key)
-		return charged == 0
-	}, "the reserved units stay charged")
-	taken, err := tokens.AllowN(t.Context(), task.Key, 100)
-	if err != nil || !taken.Allowed {
-		t.Fatalf("AllowN: got %+v, %v; want an admission", taken, err)
-	}
-	lease, err := calls.TryAcquire(t.Context(), task.Key)
-	if err != nil || !lease.Allowed() {
-		t.Fatalf("TryAcquire: got %+v, %v; want a lease", lease, err)
+	took(t, money, task.Key, 0)
+	if res, err := money.AllowN(t.Context(), task.Key, 100); err != nil || !res.Allowed {
+		t.Fatalf("AllowN: got %+v, %v; want an admission", res, err)
 	}
 	if err := p.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Commands.Encode([2]int64{10, 45}); err != nil {
-		t.Fatal(err)
-	}
-	var settled bool
-	if err := p.Answers.Decode(&settled); err != nil {
-		t.Fatal(err)
-	}
-	gauge := task
-	gauge.Tokens.Max = driver.MaxUnits
-	all, _, err := gauge.limiters(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The counts can be wrong if the machine stood still for a window.
-	charged, at := peekCharged(t, all, task.Key)
-	if at < taken.At+task.Tokens.Window.Microseconds() && charged != 115 {
-		t.Errorf("%d units are charged; want 115: 100 taken, and 15 used beyond 30", charged)
-	}
-	inFlight, at := peekCharged(t, calls, task.Key)
-	if at < lease.Result().At+task.Calls.Window.Microseconds() && inFlight != 1 {
-		t.Errorf("%d calls are in flight; want 1", inFlight)
-	}
-	p.Stdin.Close()
-	if err := p.Cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	servers.Measured("%s: brought back after %v", t.Name(), took(t, all, task.Key, 200))
+	want(t, calls, task.Key, 5)
+	end(t, p) // its process ends without settling
+	took(t, all, task.Key, 100)
 }
 
-// resumedHolder: another process settles the reservations of a killed one by their tokens.
+// resumedHolder: another process settles the reservations of a killed one by their tokens, once.
 func resumedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
-	tokens, calls, err := task.limiters(store)
+	money, calls, err := task.limiters(store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, h := task.start(t)
+	task.Pass, task.Keep = true, 16*task.Timeout
+	p, texts := task.start(t)
 	kill(t, p)
-	for i, used := range [][]int64{{10, 0}, {45}} {
-		r, err := ratelimit.Resume(h.Tokens[i], calls, tokens)
+	if len(texts) != task.Streams {
+		t.Fatalf("%d tokens", len(texts))
+	}
+	other := task
+	other.Streams, other.TokensToSettle, other.UsedOfTheTokens = 0, texts[:4], 25
+	p, errs := other.start(t)
+	end(t, p)
+	if text := strings.Join(errs, ""); text != "" || len(errs) != 4 {
+		t.Fatalf("%d commits: %s", len(errs), text)
+	}
+	want(t, money, task.Key, 4*25+20)
+	for _, text := range texts[:4] {
+		r, err := ratelimit.Resume(text, money, calls)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Commit(t.Context(), used...); err != nil {
-			t.Fatal(err)
+		if err := r.Commit(t.Context(), 25); !errors.Is(err, ratelimit.ErrNotHeld) {
+			t.Errorf("the second Commit: got %v, want ErrNotHeld", err)
 		}
 	}
-	if charged, _ := peekCharged(t, tokens, task.Key); charged != 55 {
-		t.Errorf("%d units are charged; want 55: the 10 and the 45 that were used", charged)
+	r, err := ratelimit.Resume(texts[4], money, calls)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if inFlight, _ := peekCharged(t, calls, task.Key); inFlight != 0 {
-		t.Errorf("%d calls are in flight; want none", inFlight)
+	if err := r.Cancel(t.Context()); err != nil {
+		t.Error(err)
 	}
+	task.Most = driver.MaxUnits
+	if money, calls, err = task.limiters(store); err != nil {
+		t.Fatal(err)
+	}
+	want(t, money, task.Key, 4*25)
+	want(t, calls, task.Key, 0)
+}
+
+// renewedHolder: a call that is renewed for three time-outs still counts, and one that is not is
+// free.
+func renewedHolder(t *testing.T, store ratelimit.Store, task holderTask) {
+	_, calls, err := task.limiters(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task.Streams = 1
+	p, _ := task.start(t)
+	task.Pass = true
+	abandoned, _ := task.start(t)
+	want(t, calls, task.Key, 2)
+	took(t, calls, task.Key, 1)
+	for began := time.Now(); time.Since(began) < 3*task.Timeout; time.Sleep(task.Timeout / 20) {
+		want(t, calls, task.Key, 1)
+	}
+	end(t, abandoned)
+	end(t, p)
+	took(t, calls, task.Key, 0)
+}
+
+// TestBudgetsOfServerAway: after a server was away for longer than the time-out, the holds are back
+// with their next renewal.
+func TestBudgetsOfServerAway(t *testing.T) {
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		store := clients.CalmStore(t, &servers.Target{Addrs: []string{server.Addr}}, nil)
+		money, calls, err := holderTask{Most: 100, CallsInFlight: 5, Timeout: time.Second}.
+			limiters(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := servers.FreshKey(t)
+		r, err := ratelimit.ReserveAll(t.Context(),
+			ratelimit.Claim{Limiter: money, Key: key, N: 60},
+			ratelimit.Claim{Limiter: calls, Key: key, N: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Signal(t, "SIGSTOP")
+		time.Sleep(2 * time.Second) // beyond the time-out
+		server.Signal(t, "SIGCONT")
+		servers.Measured("%s: brought back after %v", t.Name(), took(t, money, key, 60))
+		want(t, calls, key, 1)
+		if err := r.Commit(t.Context(), 70); err != nil {
+			t.Error(err)
+		}
+		want(t, money, key, 70)
+		want(t, calls, key, 0)
+	})
+}
+
+// TestReleaseWithoutRight: a release that fails can be repeated, and then frees the call at once.
+func TestReleaseWithoutRight(t *testing.T) {
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		addr := servers.Start(t, image).Addr
+		admin := servers.Connect(t, addr)
+		rights := func(rights string) {
+			t.Helper()
+			if err := admin.Do(t.Context(), clients.ACL(rights)...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rights(clients.DecisionRights)
+		client := redis.NewClient(
+			&redis.Options{Addr: addr, Username: "cacher", Password: "hunter2"})
+		t.Cleanup(func() { client.Close() })
+		store := clients.GoRedis(client).NewStore(t, &serverstore.Options{Timeout: clients.Patient})
+		calls, err := ratelimit.New(store,
+			algorithm.InFlight("calls", 1).WithTimeout(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := calls.Reserve(t.Context(), "key", 1)
+		if err != nil || !r.Allowed() {
+			t.Fatal(r, err)
+		}
+		for _, right := range []string{"+hdel", "+hmget", "+evalsha"} {
+			rights(clients.DecisionRights + " -" + right[1:])
+			if err := r.Release(t.Context()); err == nil {
+				t.Errorf("without %s: released", right)
+			}
+			rights(clients.DecisionRights)
+			want(t, calls, "key", 1)
+		}
+		if err := r.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want(t, calls, "key", 0)
+	})
+}
+
+// TestManyReservations prints what the renewals of 10,000 open reservations of one process cost.
+func TestManyReservations(t *testing.T) {
+	const open, keys, timeout = 10_000, 100, 6 * time.Second
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		store := clients.CalmStore(t, &servers.Target{Addrs: []string{server.Addr}}, nil)
+		tokens, err := ratelimit.New(store, algorithm.Budget(algorithm.SlidingLog(
+			ratelimit.PerMinute("tokens", 1_000_000))).WithTimeout(timeout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		admin := servers.Connect(t, server.Addr)
+		var all []*ratelimit.Reservation
+		for i := range open {
+			r, err := tokens.Reserve(t.Context(), "tenant"+strconv.Itoa(i%keys), 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, r)
+		}
+		const during = 2 * timeout
+		before := costs(t, admin)
+		time.Sleep(during)
+		after := costs(t, admin)
+		seconds := during.Seconds()
+		servers.Measured("%s: %d open, time-out %v: %.0f scripts a second for %d renewals, CPU of "+
+			"the server %.1f %%, of the process %.1f %%", t.Name(), open, timeout,
+			float64(after.scripts-before.scripts)/seconds, open*3/int(timeout.Seconds()),
+			100*(after.server-before.server)/seconds, 100*(after.process-before.process)/seconds)
+		for i := range keys {
+			want(t, tokens, "tenant"+strconv.Itoa(i), open/keys*10)
+		}
+		for _, r := range all {
+			if err := r.Cancel(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, tokens, "tenant0", 0)
+	})
+}
+
+// cost is what a server and this process have used so far, in seconds.
+type cost struct {
+	server, process float64
+	scripts         int64
+}
+
+func costs(t *testing.T, admin *redis.Client) (c cost) {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	c.process = time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
+	info, err := admin.Info(t.Context(), "cpu").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_sys" || name == "used_cpu_user" {
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.server += seconds
+		}
+	}
+	c.scripts = servers.CountScripts(t, admin)
+	return c
 }

@@ -3,6 +3,7 @@ package stores
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
@@ -12,8 +13,8 @@ import (
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
 )
 
-// TestBudgets: after random claims, reservations and leases through clients of different libraries
-// the server holds what a model predicts.
+// TestBudgets: after random claims and reservations through clients of different libraries the
+// server holds what a model predicts.
 func TestBudgets(t *testing.T) {
 	histories := 20
 	if servers.Full {
@@ -25,13 +26,16 @@ func TestBudgets(t *testing.T) {
 			budgets = append(budgets, budgetmodel.NewClient(t, store, budgetLimits))
 		}
 		for i := range histories {
-			budgetmodel.Play(t, uint64(i), fmt.Sprint("tenant", i), budgetmodel.Clock{}, 40,
-				budgets...)
+			err := budgetmodel.Play(t.Context(), uint64(i), fmt.Sprint("tenant", i),
+				budgetmodel.Clock{}, 60, budgets...)
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
 
-// TestBudgetsAtOnce: concurrent reservations and leases through clients of different libraries are
+// TestBudgetsAtOnce: concurrent reservations through clients of different libraries are
 // linearizable on each server, and in the end exactly the sum of what was settled is charged.
 func TestBudgetsAtOnce(t *testing.T) {
 	histories := 5
@@ -50,11 +54,18 @@ func TestBudgetsAtOnce(t *testing.T) {
 				storm.Clients = append(storm.Clients,
 					budgetmodel.NewClient(t, recorder.Store(i, store), budgetLimits))
 			}
-			storm.Round(t, 30)
-			storm.Check(t, stores[0], storm.Settle(t))
+			ctx := t.Context()
+			for _, step := range []func() error{
+				func() error { return storm.Round(30) }, storm.Settle,
+				func() error { return storm.Check(ctx, stores[0], false) },
+			} {
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+			}
 			history := recorder.History()
 			operations += len(history)
-			if err := linear.CheckRunning(history, linear.Steady); err != nil {
+			if err := linear.Check(history); err != nil {
 				t.Errorf("seed %d: the history of %d operations is not linearizable: %v", i,
 					len(history), err)
 			}
@@ -73,10 +84,14 @@ func budgetStores(t *testing.T, tgt *servers.Target) (stores []ratelimit.Store) 
 	return stores
 }
 
+const century = 300 * 24 * time.Hour
+
 // budgetLimits have windows longer than the test.
 var budgetLimits = budgetmodel.Limits{
-	Requests:  ratelimit.PerHour("requests", 200),
-	Tokens:    ratelimit.PerHour("tokens", 1000),
-	AllTokens: ratelimit.PerDay("daily", 3000),
-	Calls:     ratelimit.PerHour("calls", 5),
+	Requests: ratelimit.PerHour("requests", 200),
+	Tokens:   ratelimit.PerHour("tokens", 1000),
+	Hourly:   ratelimit.Limit{Name: "long", Max: 3000, Window: century},
+	Money:    ratelimit.Limit{Name: "money", Max: 2000, Window: century},
+	Calls:    5,
+	Timeout:  time.Minute,
 }

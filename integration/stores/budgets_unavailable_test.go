@@ -7,10 +7,10 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
-	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -22,6 +22,10 @@ type budgetOutage struct {
 }
 
 var outageTokens = ratelimit.PerHour("tokens", 1000)
+
+func outageBudget(limit ratelimit.Limit) ratelimit.Algorithm {
+	return algorithm.Budget(algorithm.SlidingLog(limit))
+}
 
 func newBudgetOutage(t *testing.T, lib clients.Library, tgt *servers.Target) *budgetOutage {
 	t.Helper()
@@ -36,7 +40,7 @@ func newBudgetOutage(t *testing.T, lib clients.Library, tgt *servers.Target) *bu
 
 func (s *budgetOutage) limiter(t *testing.T, policy ratelimit.Policy) *ratelimit.Limiter {
 	t.Helper()
-	l, err := ratelimit.New(s.store, algorithm.SlidingLog(outageTokens))
+	l, err := ratelimit.New(s.store, outageBudget(outageTokens))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,13 +62,8 @@ func (s *budgetOutage) reserve(
 // commit commits r, and retries until it is settled, on an available server.
 func (s *budgetOutage) commit(t *testing.T, r *ratelimit.Reservation, used int64) {
 	t.Helper()
-	servers.Within(t, func() bool {
-		err := r.Commit(t.Context(), used)
-		if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-			t.Skip("the machine stood still for longer than the store waits")
-		}
-		return err == nil
-	}, "the reservation is not settled")
+	servers.Within(t, func() bool { return r.Commit(t.Context(), used) == nil },
+		"the reservation is not settled")
 }
 
 // heal makes the server available again and returns when it decides.
@@ -74,25 +73,24 @@ func (s *budgetOutage) heal(t *testing.T) {
 	clients.Decided(t, s.store, clients.Take(servers.FreshKey(t)))
 }
 
-// commitUnavailable commits r while the server is unavailable, and expects an error. It reports
-// whether the outcome is unknown: then r counts as settled, although the server has recorded
-// nothing.
-func (s *budgetOutage) commitUnavailable(
-	t *testing.T, r *ratelimit.Reservation, used int64,
-) (unknown bool) {
+// commitUnavailable commits r while the server is unavailable, and expects an error.
+func (s *budgetOutage) commitUnavailable(t *testing.T, r *ratelimit.Reservation, used int64) {
 	t.Helper()
-	err := r.Commit(t.Context(), used)
-	if !errors.Is(err, ratelimit.ErrUnavailable) {
+	if err := r.Commit(t.Context(), used); !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("Commit: got %v, want %v", err, ratelimit.ErrUnavailable)
 	}
-	return errors.Is(err, ratelimit.ErrOutcomeUnknown)
 }
 
-func (s *budgetOutage) wantCharged(t *testing.T, want int64) {
+// wantCharged checks how many units are held or recorded.
+func (s *budgetOutage) wantCharged(t *testing.T, units int64) {
 	t.Helper()
-	if got := budgetmodel.Charged(t, s.calm, outageTokens, s.key); got != want {
-		t.Errorf("%d units are charged, want %d", got, want)
+	limit := outageTokens
+	limit.Max = driver.MaxUnits
+	all, err := ratelimit.New(s.calm, outageBudget(limit))
+	if err != nil {
+		t.Fatal(err)
 	}
+	want(t, all, s.key, units)
 }
 
 // TestBudgetsUnavailable: what a reservation charges if it is made or settled while the server is
@@ -110,8 +108,7 @@ func TestBudgetsUnavailable(t *testing.T) {
 	})
 }
 
-// outageClosed: nothing is reserved, and earlier reservations can be settled again when the server
-// recovers.
+// outageClosed: nothing is reserved, and earlier reservations are settled when the server recovers.
 func outageClosed(t *testing.T, s *budgetOutage) {
 	tokens := s.limiter(t, ratelimit.FailClosed)
 	less, more := s.reserve(t, tokens, ratelimit.SourceStore),
@@ -121,42 +118,40 @@ func outageClosed(t *testing.T, s *budgetOutage) {
 	if !errors.Is(err, ratelimit.ErrUnavailable) {
 		t.Errorf("Reserve: got %v, want ErrUnavailable", err)
 	}
-	want := int64(10 + 45)
-	if s.commitUnavailable(t, less, 10) {
-		want += 30 // not given back
-	}
-	if s.commitUnavailable(t, more, 45) {
-		want -= 5 // not charged
-	}
+	s.commitUnavailable(t, less, 10)
+	s.commitUnavailable(t, more, 45)
 	s.wantCharged(t, 80)
 	s.heal(t)
 	s.commit(t, less, 10)
 	s.commit(t, more, 45)
-	s.wantCharged(t, want)
+	s.wantCharged(t, 10+45)
 }
 
-// outageOpen: what the policy admits is charged if it is settled when the server has recovered.
+// outageOpen: what the policy admits is charged if it is settled when the server has recovered,
+// unless it may have been sent and was not: then Commit says so.
 func outageOpen(t *testing.T, s *budgetOutage) {
 	tokens := s.limiter(t, ratelimit.FailOpen)
 	s.proxy.Set(faultproxy.Fault{Kind: faultproxy.CutBefore})
 	used, canceled := s.reserve(t, tokens, ratelimit.SourceOpen),
 		s.reserve(t, tokens, ratelimit.SourceOpen)
-	want := int64(10)
-	if s.commitUnavailable(t, used, 10) {
-		want = 0
-	}
-	if err := canceled.Cancel(t.Context()); err != nil {
-		t.Errorf("Cancel of an unrecorded reservation: got %v, want no error", err)
-	}
 	s.wantCharged(t, 0)
 	s.heal(t)
-	s.commit(t, used, 10)
-	s.wantCharged(t, want)
+	if err := canceled.Cancel(t.Context()); err != nil {
+		t.Errorf("Cancel: got %v, want no error", err)
+	}
+	err := used.Commit(t.Context(), 10)
+	switch {
+	case errors.Is(err, ratelimit.ErrNotHeld):
+		s.wantCharged(t, 0)
+	case err != nil:
+		t.Error(err)
+	default:
+		s.wantCharged(t, 10)
+	}
 }
 
-// outageDegraded: what is settled while the server is unavailable is recorded later as the units
-// used, and what is settled later keeps its estimate charged. What the server admitted is not given
-// back locally.
+// outageDegraded: what is held and settled while the server is unavailable is recorded later as the
+// units that were used.
 func outageDegraded(t *testing.T, s *budgetOutage) {
 	degraded, err := layer.NewDegraded(s.store, &layer.DegradedOptions{Instances: 2})
 	if err != nil {
@@ -170,22 +165,15 @@ func outageDegraded(t *testing.T, s *budgetOutage) {
 	less := s.reserve(t, tokens, ratelimit.SourceLocal)
 	more := s.reserve(t, tokens, ratelimit.SourceLocal)
 	late := s.reserve(t, tokens, ratelimit.SourceLocal)
-	want := int64(10 + 45 + 40 + 5) // units used, and for late its estimate, 40
-	if err := errors.Join(less.Commit(t.Context(), 10), more.Commit(t.Context(), 45)); err != nil {
-		t.Error(err)
-	}
-	if s.commitUnavailable(t, before, 5) {
-		want += 35
+	for r, used := range map[*ratelimit.Reservation]int64{less: 10, more: 45, before: 5} {
+		if err := r.Commit(t.Context(), used); err != nil {
+			t.Error(err)
+		}
 	}
 	s.wantCharged(t, 40)
 	s.heal(t)
 	servers.Within(t, func() bool { return degraded.Stats().Pending == 0 },
-		"the local admissions were not recorded")
-	if degraded.Stats().Unconfirmed > 0 {
-		t.Skip("the machine stood still while the units were recorded, so they may count twice")
-	}
-	s.wantCharged(t, 40+10+45+40)
-	s.commit(t, before, 5)
+		"what was settled locally was not recorded")
 	s.commit(t, late, 10)
-	s.wantCharged(t, want)
+	s.wantCharged(t, 10+45+5+10)
 }

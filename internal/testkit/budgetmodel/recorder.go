@@ -28,12 +28,35 @@ func (r *Recorder) Still(f func()) {
 	f()
 }
 
-// NewRecorder returns a recorder of stores whose clock is now. A nil now is the store's own clock.
-func NewRecorder(now func() int64) *Recorder {
-	if now == nil {
-		now = func() int64 { return 0 }
+// NewRecorder returns a recorder of stores whose clock is now. If now is nil, no unit may leave a
+// window and no hold may time out: the recorded calls are on a clock that stands still, and have
+// results without times.
+func NewRecorder(now func() int64) *Recorder { return &Recorder{now: now, begin: time.Now()} }
+
+// timeless is an algorithm whose results have no times.
+type timeless struct{ driver.Algorithm }
+
+func (a timeless) Step(
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	d.Algorithm = a.Algorithm
+	next, keep, res = a.Algorithm.Step(state, now, d)
+	return next, keep, withoutTimes(res)
+}
+
+func withoutTimes(res driver.Result) driver.Result {
+	res.RetryAfter, res.ResetAfter, res.At = 0, 0, 0
+	return res
+}
+
+func forgetTimes(op *conformance.Operation) {
+	op.Now = 1
+	for i := range op.Demands {
+		op.Demands[i].Algorithm = timeless{op.Demands[i].Algorithm}
 	}
-	return &Recorder{now: now, begin: time.Now()}
+	for i := range op.Results {
+		op.Results[i] = withoutTimes(op.Results[i])
+	}
 }
 
 // History returns the recorded calls. A call of unknown outcome has no results. Calls whose error
@@ -75,7 +98,10 @@ func (s *recorded) record(ds []driver.Demand, out []driver.Result, call func() e
 	r.still.RLock()
 	defer r.still.RUnlock()
 	op := conformance.Operation{
-		Client: s.client, Now: r.now(), Demands: slices.Clone(ds), Call: time.Since(r.begin),
+		Client: s.client, Demands: slices.Clone(ds), Call: time.Since(r.begin),
+	}
+	if r.now != nil {
+		op.Now = r.now()
 	}
 	err := call()
 	op.Return = time.Since(r.begin)
@@ -84,6 +110,9 @@ func (s *recorded) record(ds []driver.Demand, out []driver.Result, call func() e
 		op.Results = slices.Clone(out)
 	case !errors.Is(err, driver.ErrOutcomeUnknown):
 		return err
+	}
+	if r.now == nil {
+		forgetTimes(&op)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
