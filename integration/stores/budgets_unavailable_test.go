@@ -165,15 +165,15 @@ func outageDegraded(t *testing.T, s *budgetOutage) {
 	less := s.reserve(t, tokens, ratelimit.SourceLocal)
 	more := s.reserve(t, tokens, ratelimit.SourceLocal)
 	late := s.reserve(t, tokens, ratelimit.SourceLocal)
-	for r, used := range map[*ratelimit.Reservation]int64{less: 10, more: 45, before: 5} {
-		if err := r.Commit(t.Context(), used); err != nil {
-			t.Error(err)
-		}
+	if err := errors.Join(less.Commit(t.Context(), 10), more.Commit(t.Context(), 45)); err != nil {
+		t.Error(err)
 	}
+	s.commitUnavailable(t, before, 5) // only the server can settle what it holds
 	s.wantCharged(t, 40)
 	s.heal(t)
+	s.commit(t, before, 5)
+	s.commit(t, late, 10)
 	servers.Within(t, func() bool { return degraded.Stats().Pending == 0 },
 		"what was settled locally was not recorded")
-	s.commit(t, late, 10)
 	s.wantCharged(t, 10+45+5+10)
 }
