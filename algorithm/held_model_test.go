@@ -2,6 +2,7 @@ package algorithm
 
 import (
 	"bytes"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -11,17 +12,31 @@ import (
 	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
 )
 
-// kinds are the limits with holds.
-var kinds = map[string]holdmodel.Kind{
-	"fixed": kindOf(func(l driver.Limit) driver.Algorithm {
+// heldKinds are the limits with holds. The model of a log is one by its definition.
+var heldKinds = map[string]holdmodel.Kind{
+	"log":    heldLog(1),
+	"coarse": heldLog(100),
+	"fixed": heldKind(func(l driver.Limit) driver.Algorithm {
 		return FixedWindow(l).WithOffset(l.Window / 3)
 	}),
-	"bucket":    kindOf(func(l driver.Limit) driver.Algorithm { return TokenBucket(l) }),
-	"counter":   kindOf(func(l driver.Limit) driver.Algorithm { return SlidingWindowCounter(l) }),
-	"in flight": inFlightKind,
+	"bucket":    heldKind(func(l driver.Limit) driver.Algorithm { return TokenBucket(l) }),
+	"counter":   heldKind(func(l driver.Limit) driver.Algorithm { return SlidingWindowCounter(l) }),
+	"in flight": heldInFlight,
 }
 
-func kindOf(newAlgorithm func(driver.Limit) driver.Algorithm) holdmodel.Kind {
+func heldLog(parts time.Duration) holdmodel.Kind {
+	return func(l driver.Limit, timeout time.Duration) (driver.Holder, holdmodel.Limit) {
+		resolution := time.Microsecond
+		if parts > 1 {
+			resolution = (l.Window / parts).Truncate(time.Microsecond)
+		}
+		return Budget(SlidingLog(l).WithResolution(resolution)).WithTimeout(timeout),
+			holdmodel.Limit{Inside: holdmodel.Log{Of: l, Resolution: resolution}, Limit: l,
+				Timeout: timeout}
+	}
+}
+
+func heldKind(newAlgorithm func(driver.Limit) driver.Algorithm) holdmodel.Kind {
 	return func(l driver.Limit, timeout time.Duration) (driver.Holder, holdmodel.Limit) {
 		a := newAlgorithm(l)
 		return Budget(a).WithTimeout(timeout),
@@ -29,40 +44,82 @@ func kindOf(newAlgorithm func(driver.Limit) driver.Algorithm) holdmodel.Kind {
 	}
 }
 
-func inFlightKind(l driver.Limit, timeout time.Duration) (driver.Holder, holdmodel.Limit) {
+func heldInFlight(l driver.Limit, timeout time.Duration) (driver.Holder, holdmodel.Limit) {
 	a := InFlight(l.Name, l.Max).WithTimeout(timeout)
 	return a, holdmodel.Limit{Limit: a.Limit(), Timeout: timeout}
 }
 
-// TestHeldIsModel compares random histories with the model.
+// TestHeldIsModel compares random histories with the model. In those that are calm, what counts in
+// a window is never more than Max; in all, never more than Max and what was forced.
 func TestHeldIsModel(t *testing.T) {
-	for name, kind := range kinds {
+	for name, kind := range heldKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			histories := 600
+			histories := uint64(800)
 			if testing.Short() {
-				histories = 60
+				histories = 80
 			}
-			for seed := range uint64(histories) {
+			for seed := range histories {
 				p := holdmodel.NewPlayer(rand.New(rand.NewPCG(seed, 1)), kind,
-					1_800_000_000_123_457)
-				var state []byte
-				for i := range 100 {
-					d, now, want := p.Next()
-					given := bytes.Clone(state)
-					next, keep, got := d.Step(given, now)
-					if keep < 0 || !holdmodel.Same(got, want) {
-						t.Fatalf("history %d, demand %d: got keep %v, %+v; the model says\n%s",
-							seed, i, keep, got, strings.Join(p.Trace(), "\n"))
-					}
-					if keep == 0 && !bytes.Equal(given, state) {
-						t.Fatalf("history %d, demand %d changed a state without writing", seed, i)
-					}
-					if keep > 0 {
-						state = next
-					}
+					1_800_000_000_123_457, 16*time.Millisecond<<(6*(seed%2)))
+				p.Calm = seed%4 == 0
+				if err := playHeld(p); err != "" {
+					t.Fatalf("history %d: %s\n%s", seed, err, strings.Join(p.Trace(), "\n"))
 				}
 			}
 		})
+	}
+}
+
+func playHeld(p *holdmodel.Player) string {
+	var state []byte
+	l := holdmodel.NewLedger()
+	for range 100 {
+		d := p.Next()
+		before := p.Key
+		want := p.Do(d)
+		given := bytes.Clone(state)
+		next, keep, got := d.Step(given, p.Now)
+		if keep < 0 {
+			return "the state is corrupt"
+		}
+		if !holdmodel.Same(got, want) {
+			return "the last demand returned " + holdmodel.Show(got)
+		}
+		if keep == 0 && !bytes.Equal(given, state) {
+			return "the state changed without a write"
+		}
+		if keep > 0 {
+			state = next
+		}
+		if problem := l.Note(p, before, d, want); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+// TestDeadlinesAreFew places holds of one length, and of all lengths from 1/16 to 16 time-outs, as
+// often as their deadlines can differ, and counts those that are open at once.
+func TestDeadlinesAreFew(t *testing.T) {
+	const second = 1_000_000
+	for _, timeout := range []int64{16_000, second, 60 * second, 1<<26 - 1000} {
+		for _, tt := range []struct{ shortest, longest, most int64 }{
+			{timeout, timeout, 17}, {timeout / 16, 16 * timeout, 89},
+		} {
+			unit := roundedTo(tt.shortest)
+			open, most := make(map[int64]bool), 0
+			for now := epoch; now < epoch+2*tt.longest; now += unit {
+				for length := tt.shortest; length <= tt.longest; length += roundedTo(length) {
+					open[deadline(now, length)] = true
+				}
+				maps.DeleteFunc(open, func(end int64, _ bool) bool { return end <= now })
+				most = max(most, len(open))
+			}
+			if most > int(tt.most) || most < int(tt.most)*7/8 {
+				t.Errorf("lengths from %d to %d µs have %d deadlines, want %d or a little less",
+					tt.shortest, tt.longest, most, tt.most)
+			}
+		}
 	}
 }

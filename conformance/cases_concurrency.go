@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +18,6 @@ var concurrencyRules = []rule{
 	{name: "concurrency/count-scripts-dropped",
 		says: saysShared, needs: dropScripts, check: checkCountDropping},
 	{name: "concurrency/weights", says: saysShared, check: checkCountWeights},
-	{name: "concurrency/give-backs",
-		says: saysShared + " " + saysGiveBack, check: checkCountGiveBacks},
 	{name: "concurrency/keys", says: saysSafe, check: checkManyKeys},
 	{name: "concurrency/rolling-window",
 		says: saysShared, needs: ownClock, check: checkRollingStorm},
@@ -105,29 +101,6 @@ func checkCountWeights(e *env) {
 	}
 }
 
-// checkCountGiveBacks gives back half of what it takes, on a clock that moves with every call.
-func checkCountGiveBacks(e *env) {
-	const goroutines, each, most = 32, 12, 1000
-	e.clock.tick.Store(1)
-	key, a := e.key(), e.alg(most)
-	e.together(goroutines, func(int) error {
-		for i := range each {
-			res, err := e.store.Take(e.ctx, take(key, a, 2))
-			if err == nil && !res.Allowed {
-				err = fmt.Errorf("a take was refused although units were left: %+v", res)
-			}
-			if err == nil && i%2 == 0 {
-				_, err = e.store.Take(e.ctx, giveBack(key, a, 2, res.At))
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	e.wantLeft(key, a, most-goroutines*each, "half of the units were given back")
-}
-
 // checkManyKeys has goroutines use the same keys at the same time, to load what keys share.
 func checkManyKeys(e *env) {
 	const goroutines, most = 32, 16
@@ -157,7 +130,8 @@ func checkManyKeys(e *env) {
 	}
 }
 
-// checkRollingStorm takes as fast as it can in real time, and counts by the store's stamps.
+// checkRollingStorm takes as fast as it can in real time, and counts what was admitted between the
+// call of one take and the return of another.
 func checkRollingStorm(e *env) {
 	const goroutines, most = 16, 40
 	// the admissions and calls after which it ends, on a busy machine too
@@ -165,20 +139,21 @@ func checkRollingStorm(e *env) {
 	const short = 50 * time.Millisecond
 	key, a := e.key(), e.algorithms[0](driver.Limit{Max: most, Window: short})
 	var mu sync.Mutex
-	var stamps []int64
-	var calls, admitted atomic.Int64
-	end := time.Now().Add(8 * short)
+	var admitted []span
+	var calls, n atomic.Int64
+	begin := time.Now()
 	e.together(goroutines, func(int) error {
-		for time.Now().Before(end) || admitted.Load() < least && calls.Load() < enough {
+		for time.Since(begin) < 8*short || n.Load() < least && calls.Load() < enough {
+			called := time.Since(begin)
 			res, err := e.store.Take(e.ctx, take(key, a, 1))
 			if err != nil {
 				return err
 			}
 			calls.Add(1)
 			if res.Allowed {
-				admitted.Add(1)
+				n.Add(1)
 				mu.Lock()
-				stamps = append(stamps, res.At)
+				admitted = append(admitted, span{called, time.Since(begin)})
 				mu.Unlock()
 			} else {
 				time.Sleep(min(res.RetryAfter, time.Millisecond))
@@ -186,15 +161,12 @@ func checkRollingStorm(e *env) {
 		}
 		return nil
 	})
-	slices.Sort(stamps)
-	for i := most; i < len(stamps); i++ {
-		if apart := time.Duration(stamps[i]-stamps[i-most]) * time.Microsecond; apart < short {
-			e.fatalf("%d units were admitted within %v, the limit is %d in any %v",
-				most+1, apart, most, short)
-		}
+	if apart := closest(admitted, most+1); apart < short-clockError(short) {
+		e.fatalf("%d units were admitted within %v, the limit is %d in any %v",
+			most+1, apart, most, short)
 	}
-	if len(stamps) < least {
+	if len(admitted) < least {
 		e.fatalf("only %d of %d takes were admitted in 8 windows of %d or more",
-			len(stamps), calls.Load(), most)
+			len(admitted), calls.Load(), most)
 	}
 }

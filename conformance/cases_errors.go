@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -35,7 +36,7 @@ func (e *env) invalid(key string) []driver.Demand {
 		return take(key, e.algorithms[0](limit), 1)
 	}
 	ds := []driver.Demand{
-		take("", a, 1), take(key, nil, 1), {Key: key, Algorithm: a, Op: 5, N: 1},
+		take("", a, 1), take(key, nil, 1), {Key: key, Algorithm: a, Op: 200, N: 1},
 		{Key: key, Algorithm: a, Op: 255, N: 1},
 		take(key, a, 6), peek(key, a, 6), take(key, a, driver.MaxUnits), reset("", a),
 		reset(key, nil),
@@ -46,8 +47,13 @@ func (e *env) invalid(key string) []driver.Demand {
 		under(driver.Limit{Name: "l", Max: 1, Window: driver.MinWindow - 1}),
 		under(driver.Limit{Name: "l", Max: 1, Window: driver.MaxWindow + 1}),
 	}
+	held := algorithm.Budget(a)
+	ds = append(ds, hold(key, a, 1, 1), settle(key, a, 1, 1), hold(key, held, 0, 1),
+		settle(key, held, 0, 1), hold(key, held, 1, -1), settle(key, held, 1, -1),
+		hold(key, held, 1, 6), settle(key, held, 1, driver.MaxUnits+1),
+		holdFor(key, held, 1, 1, held.Holds()/16-1), holdFor(key, held, 1, 1, 16*held.Holds()+1))
 	for _, n := range []int64{0, -1, -1 << 63, driver.MaxUnits + 1, 1<<63 - 1} {
-		ds = append(ds, take(key, a, n), peek(key, a, n), force(key, a, n), giveBack(key, a, n, 1))
+		ds = append(ds, take(key, a, n), peek(key, a, n), force(key, a, n))
 	}
 	return ds
 }
@@ -141,7 +147,8 @@ func checkClosed(e *env) {
 		want, closed = driver.ErrUnavailable, "a store whose client is closed"
 	}
 	for _, d := range []driver.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 1),
-		giveBack(key, a, 1, 1), reset(key, a)} {
+		hold(key, algorithm.Budget(a), 1, 1), settle(key, algorithm.Budget(a), 1, 1),
+		reset(key, a)} {
 		if res, err := e.store.Take(e.ctx, d); !errors.Is(err, want) {
 			e.fatalf("%v on %s returned %+v and the error %v, want %q",
 				d.Op, closed, res, err, want)
@@ -163,9 +170,12 @@ func checkEndedContext(e *env) {
 	ds := e.limits(2)
 	for _, ctx := range []context.Context{cancelled, late} {
 		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
-			driver.OpGiveBack, driver.OpReset} {
+			driver.OpReset, driver.OpHold, driver.OpSettle} {
 			d := ds[0]
 			d.Op = op
+			if op == driver.OpHold || op == driver.OpSettle {
+				d.Algorithm, d.ID = algorithm.Budget(d.Algorithm), 1
+			}
 			_, err := e.store.Take(ctx, d)
 			e.wantCheck(fmt.Sprintf("%v when the context has ended", op), err,
 				driver.CheckTake(ctx, d))
@@ -186,7 +196,7 @@ func checkCorrupt(e *env) {
 	e.admit(take(key, a, 2))
 	e.vandalize(key, a)
 	for _, d := range []driver.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
-		giveBack(key, a, 1, e.clock.now()), take(key, a, 5)} {
+		take(key, a, 5)} {
 		if res, err := e.store.Take(e.ctx, d); !errors.Is(err, driver.ErrCorruptState) {
 			e.fatalf("%v on a corrupt state returned %+v and the error %v, want "+
 				"ErrCorruptState", d.Op, res, err)

@@ -6,6 +6,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
+const saysReset = "OpReset deletes the state, holds included. It is always allowed."
+
 var opRules = []rule{
 	{name: "op/take", says: "OpTake admits and records N units, or refuses and records nothing.",
 		check: checkTake},
@@ -17,10 +19,7 @@ var opRules = []rule{
 	{name: "op/force",
 		says: "OpForce records N units whether they fit or not, and is always allowed. N may " +
 			"exceed Max.", check: checkForce},
-	{name: "op/give-back", says: saysGiveBack, check: checkGiveBack},
-	{name: "op/give-back-twice", says: saysGiveBack, check: checkGiveBackTwice},
-	{name: "op/give-back-late", says: saysGiveBack, check: checkGiveBackLate},
-	{name: "op/reset", says: "OpReset deletes the state. It is always allowed.", check: checkReset},
+	{name: "op/reset", says: saysReset, check: checkReset},
 }
 
 func checkTake(e *env) {
@@ -95,67 +94,17 @@ func checkForce(e *env) {
 	if refused := e.refuse(take(key, a, 1)); refused.Remaining != 0 {
 		e.fatalf("Remaining is %d beyond the limit", refused.Remaining)
 	}
-	e.admit(giveBack(key, a, 8, res.At))
-	e.admit(take(key, a, 1))
 	e.clock.add(window)
 	e.admit(take(key, a, 5))
 
 	key, a = e.key(), e.named("l", 5)
-	res = e.admit(force(key, a, 12))
+	e.admit(force(key, a, 12))
 	e.wantLeft(key, e.named("l", 20), 8, "a forced take of 12 under a limit of 5")
-	e.admit(giveBack(key, a, 7, res.At))
 	e.refuse(take(key, a, 1))
-	e.admit(giveBack(key, a, 1, res.At))
-	e.wantLeft(key, a, 1, "a forced take of 12 of which 8 were given back")
 	e.admit(force(key, a, driver.MaxUnits))
 	e.wantLeft(key, e.named("l", driver.MaxUnits), 0,
 		"a forced take of as many units as there can be")
 	e.admit(reset(key, a))
-}
-
-func checkGiveBack(e *env) {
-	key, a := e.key(), e.alg(5)
-	first := e.admit(take(key, a, 3))
-	e.clock.add(time.Second)
-	second := e.admit(take(key, a, 2))
-	if res := e.admit(giveBack(key, a, 2, first.At)); res.Remaining != 2 {
-		e.fatalf("Remaining is %d after two of five were given back", res.Remaining)
-	}
-	e.admit(giveBack(key, a, 1, first.At-1))
-	e.admit(giveBack(key, a, 1, second.At+1))
-	e.wantLeft(key, a, 2, "units were given back to stamps without a record")
-	e.admit(take(key, a, 2))
-	e.refuse(take(key, a, 1))
-	e.admit(giveBack(e.key(), a, 1, first.At))
-	e.refuse(take(key, a, 1))
-	e.clock.after(first.At, window)
-	e.wantLeft(key, a, 1, "the record with one unit left the window")
-}
-
-func checkGiveBackTwice(e *env) {
-	key, a := e.key(), e.alg(5)
-	first := e.admit(take(key, a, 2))
-	e.clock.add(time.Second)
-	e.admit(take(key, a, 3))
-	for range 3 {
-		e.admit(giveBack(key, a, 2, first.At))
-	}
-	e.wantLeft(key, a, 2, "two units were given back three times")
-	e.admit(giveBack(key, a, driver.MaxUnits, first.At))
-	e.wantLeft(key, a, 2, "more were given back than the record had")
-}
-
-func checkGiveBackLate(e *env) {
-	key, a := e.key(), e.alg(5)
-	first := e.admit(take(key, a, 3))
-	e.clock.add(window / 2)
-	e.admit(take(key, a, 2))
-	e.clock.after(first.At, window)
-	e.admit(giveBack(key, a, 3, first.At))
-	e.wantLeft(key, a, 3, "units were given back to a record that has left the window")
-	e.clock.after(first.At, 2*window)
-	e.admit(giveBack(key, a, 2, first.At))
-	e.wantLeft(key, a, 5, "everything has left the window")
 }
 
 func checkReset(e *env) {

@@ -20,8 +20,8 @@ var orderRules = []rule{
 }
 
 // numbered is an algorithm that admits everything and numbers the takes on a state: the n-th has n
-// less Remaining than Limit. At is the clock as Step got it, even if it is behind that of the step
-// before.
+// less Remaining than Limit. ResetAfter is the clock as Step got it, even if it is behind that of
+// the step before.
 type numbered struct{ limit driver.Limit }
 
 func newNumbered(name string) numbered {
@@ -44,7 +44,7 @@ func (n numbered) Step(
 		return nil, -1, driver.Result{}
 	}
 	res := driver.Result{Allowed: true, Limit: n.limit,
-		Remaining: n.limit.Max - int64(taken), At: now}
+		Remaining: n.limit.Max - int64(taken), ResetAfter: time.Duration(now) * time.Microsecond}
 	if d.Op != driver.OpTake {
 		return state, 0, res
 	}
@@ -60,8 +60,8 @@ local function step(key, tail, now, op, n, at, args, pos)
     if #tail ~= 8 then return nil end
     taken = struct.unpack('>I8', tail)
   end
-  if op ~= 0 then return 1, max - taken, 0, 0, now, nil, nil end
-  return 1, max - taken - 1, 0, 0, now, keep, struct.pack('>I8', taken + 1)
+  if op ~= 0 then return 1, max - taken, 0, now, now, nil, nil end
+  return 1, max - taken - 1, 0, now, now, keep, struct.pack('>I8', taken + 1)
 end
 `
 
@@ -124,8 +124,8 @@ func checkClockOrder(e *env, client func(*env, int) driver.Store) {
 					return fmt.Errorf("a take that is always admitted returned %+v", res)
 				}
 				alg := ds[j].Algorithm
-				mine[alg] = append(mine[alg],
-					numberedTake{called, returned, res.Limit.Max - res.Remaining, res.At})
+				mine[alg] = append(mine[alg], numberedTake{called, returned,
+					res.Limit.Max - res.Remaining, res.ResetAfter.Microseconds()})
 			}
 		}
 		mu.Lock()

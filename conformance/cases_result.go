@@ -8,26 +8,21 @@ import (
 
 const saysRepeated = "A refusal from SourceCache was made earlier by the store, for the same " +
 	"demand or for one of fewer units, and still holds. " +
-	"Its RetryAfter and ResetAfter are never too long but may be too short. Its Remaining and At " +
-	"are those of the earlier refusal: never too high, except that calls which are still in " +
-	"flight may not be counted."
+	"Its RetryAfter and ResetAfter are never too long but may be too short. Its Remaining is " +
+	"that of the earlier refusal: never too high, except that calls which are still in flight " +
+	"may not be counted."
 
 var resultRules = []rule{
 	{name: "result/retry-after", says: saysRetry, check: checkRetryAfter},
 	{name: "result/reset-after",
 		says: "ResetAfter is how long it takes, with nothing else admitted, until all units are " +
-			"free. It is never too short; " +
-			"after units were given back it may be too long. Zero means that all are free now.",
+			"free. Zero means that all are free now.",
 		check: checkResetAfter},
 	{name: "result/remaining",
 		says: "Remaining is the number of units that are free now, after the decision; never " +
 			"negative. " +
 			"Limit is the limit that decided.", check: checkRemaining},
-	{name: "result/at",
-		says: "At of an admission identifies its record, for a later OpGiveBack; it need not be " +
-			"the time of the decision. At of any other result is the time of the decision. After " +
-			"the clock has stepped back, this may be later than the clock. " +
-			"Source says where the decision was made.", check: checkAt},
+	{name: "result/source", says: "Source says where the decision was made.", check: checkSource},
 	{name: "result/repeated", says: saysRepeated, check: func(e *env) { checkRepeated(e, only) }},
 	{name: "result/repeated-two-clients", says: saysRepeated, needs: second,
 		check: func(e *env) { checkRepeated(e, alternate) }},
@@ -104,17 +99,12 @@ func checkRemaining(e *env) {
 	want(e.admit(take(key, ten, 5)), ten, 0)
 }
 
-func checkAt(e *env) {
+func checkSource(e *env) {
 	key, a := e.key(), e.alg(3)
-	for range 3 {
-		e.clock.add(7 * time.Microsecond)
-		res := e.admit(take(key, a, 1))
-		if _, _, want := take(key, a, 1).Step(nil, e.clock.now()); res.At != want.At ||
-			res.Source != driver.SourceStore {
-			e.fatalf("At and Source are %d and %v, want %d and store", res.At, res.Source, want.At)
+	for _, d := range []driver.Demand{take(key, a, 3), peek(key, a, 1), force(key, a, 1)} {
+		if res := e.do(d); res.Source != driver.SourceStore {
+			e.fatalf("Source of a %v is %v, want store", d.Op, res.Source)
 		}
-		e.admit(giveBack(key, a, 1, res.At))
-		e.wantLeft(key, a, 3, "the unit was given back to the stamp At")
 	}
 }
 
@@ -164,9 +154,6 @@ func checkRepeated(e *env, client func(*env, int) driver.Store) {
 	log, larger := e.alg(most), e.alg(most+1)
 	events := []func(r *run, key string, n int64){
 		func(r *run, key string, _ int64) { r.asks(reset(key, log)) },
-		func(r *run, key string, _ int64) {
-			r.asks(giveBack(key, log, 2, pick(r.rand, r.admitted...).At))
-		},
 		func(r *run, key string, _ int64) { r.asks(force(key, log, 1)) },
 		func(r *run, key string, n int64) { r.asks(take(key, larger, n)) },
 		func(r *run, key string, n int64) { r.asks(take(key, log, max(1, n-1))) },

@@ -30,7 +30,7 @@ func (e *env) skewed(ahead time.Duration) (right func()) {
 func checkSkewed(e *env) {
 	const slack = time.Minute
 	want := func(ahead time.Duration) {
-		at := time.UnixMicro(e.do(peek(e.key(), e.alg(1), 1)).At)
+		at := time.UnixMicro(e.storeClock(e.store))
 		if off := time.Until(at) - ahead; off < -slack || off > slack {
 			e.fatalf("the server's clock is %v ahead, and the store's is %v ahead",
 				ahead, ahead+off)

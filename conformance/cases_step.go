@@ -92,7 +92,8 @@ func checkPeeksLeaveNoTrace(e *env) {
 
 func checkRefusalsLeaveNoTrace(e *env) {
 	key, a := e.key(), e.alg(5)
-	first := e.admit(take(key, a, 2))
+	first := e.clock.now()
+	e.admit(take(key, a, 2))
 	e.clock.add(time.Second)
 	e.admit(take(key, a, 3))
 	var refused driver.Result
@@ -103,9 +104,9 @@ func checkRefusalsLeaveNoTrace(e *env) {
 			e.refuse(take(key, w, int64(i%5)+1))
 		}
 	})
-	e.clock.after(first.At, window-time.Microsecond)
+	e.clock.after(first, window-time.Microsecond)
 	e.refuse(take(key, a, 2))
-	e.clock.after(first.At, window)
+	e.clock.after(first, window)
 	e.admit(take(key, a, 2))
 	e.refuse(take(key, a, 1))
 }
@@ -146,6 +147,7 @@ func checkPure(e *env) {
 			pick(e.rand, 1, 4, driver.MaxUnits))
 		d.Op = driver.Op(e.rand.IntN(6))
 		d.At = now - e.rand.Int64N(3)
+		d.ID = uint64(e.rand.IntN(4))
 		now = pick(e.rand, now, now, now+1, now+e.rand.Int64N(1e9), max(0, now-e.rand.Int64N(1e10)),
 			0, start)
 		state := slices.Clone(pick(e.rand, states...))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -14,7 +15,7 @@ const (
 		"TakeAll is refused, each Result is that of [Demand.Peek]."
 	saysAsAWhole = "The results of a refused TakeAll are from SourceCache all together or not at " +
 		"all: those that are Allowed were Allowed earlier too, for as many units or more, and " +
-		"their Remaining, ResetAfter and At are not too high either."
+		"their Remaining and ResetAfter are not too high either."
 )
 
 var takeAllRules = []rule{
@@ -29,8 +30,7 @@ var takeAllRules = []rule{
 		check: func(e *env) { checkRepeatedAll(e, alternate) }},
 	{name: "takeall/operations",
 		says: "OpForce records N units whether they fit or not, and is always allowed. " +
-			saysGiveBack +
-			" OpReset deletes the state. It is always allowed.", check: checkTakeAllOps},
+			saysReset, check: checkTakeAllOps},
 	{name: "takeall/many",
 		says:  "TakeAll decides several demands as one: all are admitted, or none leaves a trace.",
 		check: checkMany},
@@ -84,7 +84,7 @@ func checkNoTrace(e *env, demands func() []driver.Demand) {
 			e.admit(take(ds[i].Key, ds[i].Algorithm, 1+int64(i)))
 		}
 		e.clock.add(time.Second)
-		res := e.admit(force(ds[full].Key, ds[full].Algorithm, 100))
+		e.admit(force(ds[full].Key, ds[full].Algorithm, 100))
 		var before []driver.Result
 		var watched []spied
 		asked := slices.Clone(ds)
@@ -107,7 +107,7 @@ func checkNoTrace(e *env, demands func() []driver.Demand) {
 				e.fatalf("a refused TakeAll changed the state of demand %d", i)
 			}
 		}
-		e.admit(giveBack(ds[full].Key, ds[full].Algorithm, 100, res.At))
+		e.admit(reset(ds[full].Key, ds[full].Algorithm))
 		if !allowed(e.all(ds...)) {
 			e.fatalf("a TakeAll was refused although all demands fit")
 		}
@@ -115,18 +115,17 @@ func checkNoTrace(e *env, demands func() []driver.Demand) {
 }
 
 func checkResultsOfRefusal(e *env) {
-	ds := e.limits(7)
+	ds := e.limits(6)
 	for i := range ds {
-		ds[i].At = e.admit(take(ds[i].Key, ds[i].Algorithm, 5)).At
+		e.admit(take(ds[i].Key, ds[i].Algorithm, 5))
 		e.clock.add(time.Second)
 	}
 	ds[0].N = 6 // refused, as is the next, whose RetryAfter is longer
 	ds[1].N = 7
 	ds[2].N = 3
 	ds[3].Op, ds[3].N = driver.OpForce, 50
-	ds[4].Op = driver.OpGiveBack
-	ds[5].Op = driver.OpReset
-	ds[6].Op, ds[6].N = driver.OpPeek, 12
+	ds[4].Op = driver.OpReset
+	ds[5].Op, ds[5].N = driver.OpPeek, 11
 	for _, rotate := range []int{0, 2, 5} {
 		asked := slices.Concat(ds[rotate:], ds[:rotate])
 		for i, res := range e.all(asked...) {
@@ -155,11 +154,6 @@ func checkRepeatedAll(e *env, client func(*env, int) driver.Store) {
 	events := []func(r *run, ds []driver.Demand, d driver.Demand){
 		func(r *run, _ []driver.Demand, d driver.Demand) {
 			r.asks(reset(d.Key, d.Algorithm))
-		},
-		func(r *run, _ []driver.Demand, d driver.Demand) {
-			back := d
-			back.Op, back.At = driver.OpGiveBack, pick(r.rand, r.admitted...).At
-			r.asks(back)
 		},
 		func(r *run, _ []driver.Demand, d driver.Demand) {
 			r.asks(force(d.Key, d.Algorithm, 1))
@@ -216,17 +210,18 @@ func checkRepeatedAll(e *env, client func(*env, int) driver.Store) {
 
 func checkTakeAllOps(e *env) {
 	ds := e.limits(4)
-	at := e.admit(take(ds[1].Key, ds[1].Algorithm, 5)).At
+	ds[1].Algorithm = algorithm.Budget(ds[1].Algorithm)
+	e.admit(hold(ds[1].Key, ds[1].Algorithm, 1, 5))
 	e.admit(force(ds[0].Key, ds[0].Algorithm, 50))
 	e.admit(force(ds[2].Key, ds[2].Algorithm, 50))
 	ds[0].Op, ds[0].N = driver.OpForce, 50
-	ds[1].Op, ds[1].N, ds[1].At = driver.OpGiveBack, 9, at
+	ds[1] = settle(ds[1].Key, ds[1].Algorithm, 1, 3)
 	ds[2].Op = driver.OpReset
 	ds[3].Op, ds[3].N = driver.OpPeek, 13
 	if out := e.all(ds...); !allowed(out) {
 		e.fatalf("a TakeAll of allowed demands and a peek that fits returned %+v", out)
 	}
-	e.wantLeft(ds[1].Key, ds[1].Algorithm, 11, "the units were given back")
+	e.wantLeft(ds[1].Key, ds[1].Algorithm, 8, "a settlement of 3")
 	e.wantLeft(ds[2].Key, ds[2].Algorithm, 12, "a reset")
 	e.wantLeft(ds[3].Key, ds[3].Algorithm, 13, "a peek")
 	e.admit(take(ds[3].Key, ds[3].Algorithm, 1))
@@ -259,11 +254,17 @@ func checkMany(e *env) {
 func checkOneReading(e *env) {
 	e.clock.tick.Store(7)
 	for range 20 {
-		out := e.all(e.limits(6)...)
+		ds := e.limits(6)
+		e.all(ds...)
+		for i := range ds {
+			ds[i].Op = driver.OpPeek
+		}
+		slices.Reverse(ds) // which doubles a difference
+		out := e.all(ds...)
 		for _, res := range out {
-			if res.At != out[0].At {
-				e.fatalf("one call read the clock more than once: stamps %d and %d",
-					out[0].At, res.At)
+			if res.ResetAfter != out[0].ResetAfter {
+				e.fatalf("one call read the clock more than once: all is free after %v and %v",
+					out[0].ResetAfter, res.ResetAfter)
 			}
 		}
 	}
@@ -274,7 +275,7 @@ func checkOneReading(e *env) {
 func checkSlices(e *env) {
 	key := e.key()
 	a, b := e.named("a", 1000), e.named("b", 1000)
-	mark := driver.Result{At: -1, Limit: driver.Limit{Max: -1}}
+	mark := driver.Result{Remaining: -1, Limit: driver.Limit{Max: -1}}
 	var outs [][]driver.Result
 	admitted := int64(0)
 	for i := range 60 {
@@ -291,7 +292,7 @@ func checkSlices(e *env) {
 		}
 		if err == nil {
 			admitted++
-			if out[0].At < 0 || out[1].At < 0 {
+			if out[0].Remaining < 0 || out[1].Remaining < 0 {
 				e.fatalf("a Result was not set")
 			}
 		} else if i%2 == 0 {

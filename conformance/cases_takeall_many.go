@@ -59,8 +59,7 @@ func checkAnyOrder(e *env, ds []driver.Demand) {
 // their ends.
 func checkOut(e *env) {
 	mark := driver.Result{Allowed: true, Source: driver.SourceOpen, Limit: driver.Limit{Max: -1},
-		Remaining:  -1,
-		RetryAfter: -1, ResetAfter: -1, At: -1}
+		Remaining: -1, Units: -1, RetryAfter: -1, ResetAfter: -1}
 	for _, refused := range []bool{false, true} {
 		ds := e.limits(5)
 		if refused {
@@ -76,7 +75,7 @@ func checkOut(e *env) {
 			}
 			fits, limit := !refused || i != 1, ds[i].Algorithm.Limit().Max
 			if i < 3 && (res.Allowed != fits || res.Limit.Max != limit || res.Remaining < 0 ||
-				res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 ||
+				res.Units < 0 || res.RetryAfter < 0 || res.ResetAfter < 0 ||
 				res.Source != driver.SourceStore) {
 				e.fatalf("result %d is %+v, want Allowed %t, Limit %d, SourceStore and no "+
 					"negative number", i, res, fits, limit)

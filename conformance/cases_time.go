@@ -34,40 +34,43 @@ func checkMicroseconds(e *env) {
 		limit := driver.Limit{Max: 5, Window: window + 321*time.Microsecond}
 		d := take(e.key(), e.algorithms[i%len(e.algorithms)](limit), 1)
 		_, _, want := d.Step(nil, e.clock.now())
-		if got := e.do(d); got != want {
+		if got := e.do(d); !same(got, want) {
 			e.fatalf("at %d a first take returned %+v, want %+v", e.clock.now(), got, want)
 		}
 	}
 }
 
-// checkOwnClock makes random calls on one key. Each result must be that of Step at the instant At.
+// checkOwnClock makes random calls on one key, each in a TakeAll that shows the clock. Each result
+// must be that of Step at that instant.
 func checkOwnClock(e *env) {
-	a := e.algorithms[0](driver.Limit{Max: 5, Window: 50 * time.Millisecond})
-	state, _, _ := take("k", a, 1).Step(nil, start)
-	if _, _, later := take("k", a, 1).Step(state, start+1); later.At != start+1 {
-		return // with this algorithm At is not the instant of the call
+	if e.lacks("takeall") {
+		return
 	}
-	d := take(e.key(), a, 1)
-	state = nil
+	key := e.key()
+	a := e.algorithms[0](driver.Limit{Max: 5, Window: 50 * time.Millisecond})
+	e.admit(showClock(key))
+	var state []byte
 	for i := range 400 {
-		d.Op, d.N = pick(e.rand, driver.OpTake, driver.OpTake, driver.OpTake,
-			driver.OpPeek, driver.OpGiveBack), 1+e.rand.Int64N(3)
+		d := take(key, a, 1+e.rand.Int64N(3))
+		d.Op = pick(e.rand, driver.OpTake, driver.OpTake, driver.OpTake, driver.OpPeek)
 		if i%97 == 0 {
 			d.Op = pick(e.rand, driver.OpReset, driver.OpForce)
 		}
-		got := e.do(d)
+		out := e.all(d, showClock(key))
+		got, now := out[0], shownClock(out[1], time.Now().UnixMicro())
 		if got.Source == driver.SourceCache {
 			continue
 		}
-		next, keep, want := d.Step(slices.Clone(state), got.At)
-		if got != want {
-			e.fatalf("call %d, %v of %d, returned %+v, want %+v", i, d.Op, d.N, got, want)
+		step := d.Step
+		if !got.Allowed {
+			step = d.Peek
+		}
+		next, keep, want := step(slices.Clone(state), now)
+		if !same(got, want) {
+			e.fatalf("call %d, %v of %d at %d, returned %+v, want %+v", i, d.Op, d.N, now, got, want)
 		}
 		if keep > 0 {
 			state = next
-		}
-		if d.Op == driver.OpTake && got.Allowed {
-			d.At = got.At
 		}
 		if i%10 == 0 {
 			time.Sleep(time.Duration(e.rand.IntN(4000)) * time.Microsecond)
@@ -79,7 +82,7 @@ func checkEpoch(e *env) {
 	const far = 30 * time.Minute // servers of tests may be off a little, but not by a time zone
 	odd := false
 	for range 50 {
-		at := e.do(peek(e.key(), e.alg(1), 1)).At
+		at := e.storeClock(e.store)
 		if off := time.Since(time.UnixMicro(at)); off > far || off < -far {
 			e.fatalf("the store's clock is at %d, which is not now in microseconds since the "+
 				"Unix epoch, nor within %v of it", at, far)
@@ -95,14 +98,11 @@ func checkEpoch(e *env) {
 func checkSharedClock(e *env) {
 	last := int64(0)
 	for i := range 60 {
-		res, err := alternate(e, i).Take(e.ctx, peek(e.key(), e.alg(1), 1))
-		if err != nil {
-			e.fatalf("peek: %w", err)
+		now := e.storeClock(alternate(e, i))
+		if now < last {
+			e.fatalf("one client reads %d after another read %d", now, last)
 		}
-		if res.At < last {
-			e.fatalf("one client reads %d after another read %d", res.At, last)
-		}
-		last = res.At
+		last = now
 	}
 }
 
@@ -111,14 +111,12 @@ func checkClockRange(e *env) {
 		farFuture} {
 		e.clock.set(now)
 		key, a := e.key(), e.alg(2)
-		first := e.admit(take(key, a, 1))
-		if first.At != now {
-			e.fatalf("a take at the time %d returned At %d", now, first.At)
+		if shown := shownClock(e.do(showClock(e.key())), now); shown != now {
+			e.fatalf("at the time %d the store's clock is at %d", now, shown)
 		}
 		e.admit(take(key, a, 1))
-		e.refuse(take(key, a, 1))
-		e.admit(giveBack(key, a, 1, first.At))
 		e.admit(take(key, a, 1))
+		e.refuse(take(key, a, 1))
 		e.clock.after(now, window-time.Microsecond)
 		e.refuse(take(key, a, 1))
 		e.clock.after(now, window)
@@ -154,7 +152,8 @@ func checkBackUpTo(e *env) {
 		a := newAlgorithm(driver.Limit{Max: 10, Window: window})
 		for _, back := range []time.Duration{3 * time.Microsecond, window / 2,
 			window - time.Microsecond, window} {
-			e.clock.set(e.admit(take(e.key(), a, 1)).At)
+			rounded := e.admit(take(e.key(), a, 1)) // stays for a Window after its stamp
+			e.clock.add(rounded.ResetAfter - window)
 			key, begin := e.key(), e.clock.now()
 			e.admit(take(key, a, 9))
 			e.clock.add(time.Microsecond)
@@ -195,14 +194,15 @@ func checkBackBeyond(e *env) {
 
 func checkForward(e *env) {
 	key, a := e.key(), e.alg(3)
-	first := e.admit(take(key, a, 2))
+	first := e.clock.now()
+	e.admit(take(key, a, 2))
 	e.clock.add(window / 3)
 	e.admit(take(key, a, 1))
 	e.clock.add(window / 3)
 	if res, want := e.refuse(take(key, a, 1)), window-2*(window/3); res.RetryAfter != want {
 		e.fatalf("RetryAfter is %v after the clock stepped forward, want %v", res.RetryAfter, want)
 	}
-	e.clock.after(first.At, window)
+	e.clock.after(first, window)
 	e.wantLeft(key, a, 2, "the clock stepped forward")
 	e.clock.add(1000 * window)
 	e.wantLeft(key, a, 3, "the clock stepped forward by many windows")
@@ -292,13 +292,19 @@ func checkRealTime(e *env) {
 	const short = 240_700 * time.Microsecond
 	const most, windows = 3, 3
 	const patience = 10 // windows in which the case makes calls, which a busy machine may delay
+	begin := time.Now()
+	spanned := func(d driver.Demand) (driver.Result, span) {
+		called := time.Since(begin)
+		res := e.do(d)
+		return res, span{called, time.Since(begin)}
+	}
 	key := e.key()
 	a := e.algorithms[0](driver.Limit{Max: most, Window: short})
-	full := e.admit(take(key, a, most))
+	full, first := spanned(take(key, a, most))
 	time.Sleep(full.ResetAfter - 30*time.Millisecond)
 	for {
-		if res := e.do(take(key, a, 1)); res.Allowed {
-			if age := time.Duration(res.At-full.At) * time.Microsecond; age < short {
+		if res, last := spanned(take(key, a, 1)); res.Allowed {
+			if age := last.returned - first.called; age < short-clockError(short) {
 				e.fatalf("what was admitted counts for %v, want %v", age, short)
 			}
 			break
@@ -306,34 +312,31 @@ func checkRealTime(e *env) {
 	}
 
 	key = e.key()
-	var stamps []int64
-	var asked, last int64 // microseconds in which it made calls, and the time of the last
+	var admitted []span
+	var asked, last time.Duration // in which it made calls, and the time of the last
 	for {
-		res := e.do(take(key, a, 1))
+		res, call := spanned(take(key, a, 1))
 		if res.Allowed {
-			stamps = append(stamps, res.At)
+			admitted = append(admitted, call)
 		}
 		if last > 0 {
-			asked += min(res.At-last, short.Microseconds())
+			asked += min(call.called-last, short)
 		}
-		last = res.At
-		if n := len(stamps) - 1 - most; n >= 0 && res.Allowed &&
-			stamps[n+most]-stamps[n] < short.Microseconds() {
+		last = call.called
+		if apart := closest(admitted, most+1); apart < short-clockError(short) {
 			e.fatalf("%d units were admitted within %v, the limit is %d in any %v", most+1,
-				time.Duration(stamps[n+most]-stamps[n])*time.Microsecond, most, short)
+				apart, most, short)
 		}
-		past := res.At - stamps[0]
-		enough := len(stamps) >= most*(windows-1)
-		if enough && past > windows*short.Microseconds() {
+		if len(admitted) >= most*(windows-1) && last-admitted[0].called > windows*short {
 			break
 		}
-		if asked > patience*short.Microseconds() {
+		if asked > patience*short {
 			e.fatalf("only %d units were admitted in %d windows, each of which allows %d",
-				len(stamps), patience, most)
+				len(admitted), patience, most)
 		}
 		e.do(peek(key, a, most))
 		switch {
-		case len(stamps) < most:
+		case len(admitted) < most:
 			time.Sleep(short / most)
 		case res.RetryAfter > 5*time.Millisecond:
 			time.Sleep(min(res.RetryAfter-4*time.Millisecond, 20*time.Millisecond))
@@ -346,24 +349,24 @@ func checkRealWindowGrows(e *env) {
 	of := func(window time.Duration) driver.Algorithm {
 		return e.algorithms[0](driver.Limit{Name: "l", Max: 2, Window: window})
 	}
-	age := func(since, res driver.Result) time.Duration {
-		return time.Duration(res.At-since.At) * time.Microsecond
-	}
-	key := e.key()
-	first := e.admit(take(key, of(short), 1))
-	time.Sleep(short / 4)
-	// a busy machine has let the first state run out
-	for tries := 1; age(first, e.admit(take(key, of(long), 1))) >= short; tries++ {
+	var key string
+	var begin time.Time
+	for tries := 0; ; tries++ { // a busy machine may let the first state run out
 		if tries == 10 {
 			e.fatalf("ten times %v or more passed between two takes", short)
 		}
-		key = e.key()
-		first = e.admit(take(key, of(short), 1))
+		key, begin = e.key(), time.Now()
+		e.admit(take(key, of(short), 1))
+		time.Sleep(short / 4)
+		e.admit(take(key, of(long), 1))
+		if time.Since(begin) < short {
+			break
+		}
 	}
 	for {
 		res := e.do(take(key, of(long), 1))
 		if res.Allowed {
-			if age := age(first, res); age < long {
+			if age := time.Since(begin); age < long-clockError(long) {
 				e.fatalf("after %v the first of two admissions does not count in a window of %v",
 					age, long)
 			}

@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -82,22 +84,23 @@ func checkRefusalsWriteNothing(e *env) {
 		func() { e.refuse(take(key, e.alg(3), 1)) })
 }
 
-// checkVoidWritesNothing gives back to records that are not there, and resets states that are not
+// checkVoidWritesNothing resets states that are not there, and renews and settles holds that are not
 // there. If the step returns keep == 0, the store writes nothing.
 func checkVoidWritesNothing(e *env) {
 	key, a := e.key(), e.alg(5)
-	now := e.clock.now()
-	for _, d := range []driver.Demand{giveBack(key, a, 1, now), reset(key, a)} {
-		if _, keep, _ := d.Step(nil, now); keep == 0 {
-			e.unwritten(fmt.Sprintf("a %v without a state", d.Op), func() { e.admit(d) })
+	held := algorithm.Budget(a)
+	void := func(what string, state []byte, ds ...driver.Demand) {
+		for _, d := range ds {
+			if _, keep, _ := d.Step(bytes.Clone(state), e.clock.now()); keep == 0 {
+				e.unwritten(fmt.Sprintf("a %v %s", d.Op, what), func() { e.admit(d) })
+			}
 		}
 	}
-	e.admit(take(key, a, 1))
-	state, _, _ := take(key, a, 1).Step(nil, e.clock.now())
-	d := giveBack(key, a, 1, now-1)
-	if _, keep, _ := d.Step(state, e.clock.now()); keep == 0 {
-		e.unwritten("a giveback to a stamp without a record", func() { e.admit(d) })
-	}
+	renew, end := hold(key, held, 1, 0), settle(key, held, 1, 1)
+	void("without a state", nil, reset(key, a), renew, end)
+	state, _, _ := take(key, held, 1).Step(nil, e.clock.now())
+	e.admit(take(key, held, 1))
+	void("without a hold", state, renew, end)
 }
 
 func checkRefusedTakeAllWritesNothing(e *env, demands func(*env, int) []driver.Demand) {
@@ -134,7 +137,7 @@ func checkCorruptWritesNothing(e *env) {
 	e.admit(take(key, a, 2))
 	e.vandalize(key, a)
 	for _, d := range []driver.Demand{take(key, a, 1), peek(key, a, 1), force(key, a, 9),
-		giveBack(key, a, 1, e.clock.now())} {
+		peek(key, a, 5)} {
 		e.unwritten(fmt.Sprintf("a %v on a corrupt state", d.Op), func() {
 			if _, err := e.store.Take(e.ctx, d); !errors.Is(err, driver.ErrCorruptState) {
 				e.fatalf("a %v on a corrupt state returned the error %v, want "+

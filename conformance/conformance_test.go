@@ -3,9 +3,11 @@ package conformance
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
 )
 
 // acceptAll stands for a checker of histories where none is needed.
@@ -27,6 +29,17 @@ func TestNaivePasses(t *testing.T) {
 	})
 }
 
+// naiveLog makes logs by their definition as slidingLog makes fast ones.
+func naiveLog(parts time.Duration) func(driver.Limit) driver.Algorithm {
+	return func(limit driver.Limit) driver.Algorithm {
+		resolution := time.Microsecond
+		if parts > 1 {
+			resolution = (limit.Window / parts).Truncate(time.Microsecond)
+		}
+		return holdmodel.Log{Of: limit, Resolution: resolution}
+	}
+}
+
 // slow returns exceptions for the cases of many keys and calls, for stores that differ from the
 // reference in something else.
 func slow() map[string]string {
@@ -46,7 +59,7 @@ func TestLogDecidesLikeNaive(t *testing.T) {
 		_ *reference, d driver.Demand, now int64,
 	) (driver.Demand, int64) {
 		if log, ok := unwrap(d.Algorithm).(algorithm.Log); ok {
-			d.Algorithm = naive{limit: log.Limit(), resolution: log.Resolution()}
+			d.Algorithm = holdmodel.Log{Of: log.Limit(), Resolution: log.Resolution()}
 		}
 		return d, now
 	}}

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,6 +29,14 @@ var elsewhere = []string{
 	"After an error out holds no",     // which binds callers
 	"An algorithm that keeps no",      // of algorithms alone
 	"That is at most one Window",      // of algorithms alone: how long a RetryAfter can be
+	"It is random, not 0",             // which binds callers
+	"It has no takes and forces",      // which binds callers
+	"A Holder is an Algorithm with",   // every case of holds
+	"Held is an algorithm with holds", // every case of holds
+	"Create one with [Budget]",
+	"Values are immutable and",    // algorithm/values
+	"A decision takes as long",    // of algorithms alone
+	"Holds of one length have at", // of algorithms alone
 }
 
 // TestEverySentenceIsACase reads the contract of a store: a rule must quote every sentence.
@@ -57,8 +66,8 @@ func TestEverySentenceIsACase(t *testing.T) {
 
 // contract returns the doc comments that bind a store.
 func contract(t *testing.T) (docs []string) {
-	for _, name := range []string{"store.go", "demand.go", "result.go"} {
-		name = "../driver/" + name
+	for _, name := range []string{"../driver/store.go", "../driver/demand.go",
+		"../driver/result.go", "../algorithm/held.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -84,23 +93,27 @@ func binding(file *ast.File) (docs []string) {
 			switch spec := spec.(type) {
 			case *ast.ValueSpec:
 				if len(spec.Names) == 1 &&
-					strings.Contains("OpTake OpPeek OpForce OpGiveBack OpReset",
+					slices.Contains(strings.Fields("OpTake OpPeek OpForce OpReset OpHold OpSettle"),
 						spec.Names[0].Name) {
 					add(spec.Doc)
 				}
 			case *ast.TypeSpec:
 				switch typ := spec.Type.(type) {
 				case *ast.InterfaceType:
-					if spec.Name.Name == "Store" {
+					whole := spec.Name.Name == "Store" || spec.Name.Name == "Holder"
+					if whole {
 						add(gen.Doc)
 					}
 					for _, m := range typ.Methods.List {
-						if name := m.Names[0].Name; spec.Name.Name == "Store" || name == "Step" {
+						if whole || len(m.Names) > 0 && m.Names[0].Name == "Step" {
 							add(m.Doc)
 						}
 					}
 				case *ast.StructType:
-					if spec.Name.Name == "Result" {
+					switch spec.Name.Name {
+					case "Held":
+						add(gen.Doc)
+					case "Result", "Demand":
 						for _, f := range typ.Fields.List {
 							add(f.Doc)
 						}

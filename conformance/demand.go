@@ -34,8 +34,21 @@ func force(key string, a driver.Algorithm, n int64) driver.Demand {
 	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpForce, N: n}
 }
 
-func giveBack(key string, a driver.Algorithm, n, at int64) driver.Demand {
-	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpGiveBack, N: n, At: at}
+// A hold may be renewed by one of no units.
+func hold(key string, a driver.Algorithm, id uint64, n int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpHold, ID: id, N: n}
+}
+
+func holdFor(
+	key string, a driver.Algorithm, id uint64, n int64, length time.Duration,
+) driver.Demand {
+	d := hold(key, a, id, n)
+	d.Hold = length
+	return d
+}
+
+func settle(key string, a driver.Algorithm, id uint64, n int64) driver.Demand {
+	return driver.Demand{Key: key, Algorithm: a, Op: driver.OpSettle, ID: id, N: n}
 }
 
 func reset(key string, a driver.Algorithm) driver.Demand {

@@ -45,7 +45,7 @@ type run struct {
 
 	keyNames []string
 	limits   []driver.Algorithm // one a name; their parameters change
-	admitted []driver.Demand    // what could be given back: the last admissions, with At
+	admitted []int64            // when the last admissions leave their windows
 	retry    int64              // when the RetryAfter of the last refusal ends
 	asked    int                // operations so far, where a case counts them
 	trace    []string
@@ -141,8 +141,7 @@ func (r *run) move() {
 		}
 	case 17:
 		if len(r.admitted) > 0 { // the instant at which an admission leaves the window
-			d := pick(r.rand, r.admitted...)
-			now = d.At + d.Algorithm.Limit().Window.Microseconds() - r.rand.Int64N(2)
+			now = pick(r.rand, r.admitted...) - r.rand.Int64N(2)
 		}
 	}
 	if now < 1 || now > farFuture { // start over, on other keys
@@ -187,20 +186,13 @@ func (r *run) demand(key string, a driver.Algorithm) driver.Demand {
 	switch r.rand.IntN(20) {
 	case 0, 1, 2:
 		d.Op = driver.OpPeek
-	case 3, 4, 5, 6:
-		d.Op, d.At = driver.OpGiveBack, r.model.now-r.rand.Int64N(3)
-		for _, before := range r.admitted {
-			if before.Key == key && before.Algorithm.Limit().Name == a.Limit().Name {
-				d.At = before.At
-				if r.rand.IntN(2) == 0 {
-					break
-				}
-			}
-		}
-	case 7:
+	case 3:
+		d.At = pick(r.rand, 0, r.model.now-r.rand.Int64N(a.Limit().Window.Microseconds()))
+		fallthrough
+	case 4:
 		d.Op, d.N = driver.OpForce, pick(r.rand, 1, 3, most, most+1, 2*most)
 		d.N = min(d.N, driver.MaxUnits)
-	case 8:
+	case 5:
 		if r.rand.IntN(2) == 0 {
 			d.Op, d.N = driver.OpReset, pick(r.rand, -1, 0, 1, driver.MaxUnits+1)
 		}
@@ -262,11 +254,11 @@ func (r *run) remember(ds []driver.Demand, results []driver.Result) {
 			r.retry = r.model.now + results[i].RetryAfter.Microseconds()
 		}
 		if all && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
-			d.At = results[i].At
 			if len(r.admitted) == 64 {
 				r.admitted = r.admitted[1:]
 			}
-			r.admitted = append(r.admitted, d)
+			r.admitted = append(r.admitted,
+				r.model.now+d.Algorithm.Limit().Window.Microseconds())
 		}
 	}
 }
@@ -287,7 +279,7 @@ func describe(ds []driver.Demand) string {
 		}
 		fmt.Fprintf(&b, "%v %d of %v (%+v) on key %s", d.Op, d.N, d.Algorithm.Limit(), d.Algorithm,
 			d.Key[strings.LastIndexByte(d.Key, '-')+1:])
-		if d.Op == driver.OpGiveBack {
+		if d.At != 0 {
 			fmt.Fprintf(&b, " at %d", d.At)
 		}
 	}

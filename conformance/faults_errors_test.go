@@ -158,7 +158,7 @@ var lostUpdate = bugs{
 var concurrencyFaults = []fault{
 	{name: "lost update",
 		rules: "concurrency/count concurrency/count-two-clients " +
-			"concurrency/count-scripts-dropped concurrency/weights concurrency/give-backs " +
+			"concurrency/count-scripts-dropped concurrency/weights " +
 			"concurrency/keys concurrency/rolling-window takeall/storm takeall-keys/storm",
 		bugs: lostUpdate},
 	{name: "panic in a call", rules: "concurrency/count op/take",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
 )
 
 // A fault is a broken store, and the rules that must find it.
@@ -184,7 +185,7 @@ func widened(by time.Duration) bugs {
 		if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
 			limit := d.Algorithm.Limit()
 			limit.Window += by
-			d.Algorithm = naive{limit: limit, resolution: a.Resolution()}
+			d.Algorithm = holdmodel.Log{Of: limit, Resolution: a.Resolution()}
 		}
 	})
 }
@@ -242,7 +243,7 @@ var stepFaults = []fault{
 			}
 			return r.one(d)
 		}}},
-	{name: "n ignored", rules: "op/weights op/take op/give-back step/results concurrency/weights",
+	{name: "n ignored", rules: "op/weights op/take step/results concurrency/weights",
 		bugs: asks(func(d *driver.Demand) { d.N = 1 })},
 	{name: "peeks take",
 		rules: "op/peek step/peeks-leave-no-trace step/peeks-write-nothing step/results",
@@ -257,27 +258,6 @@ var stepFaults = []fault{
 				d.Op, d.N = driver.OpTake, min(d.N, d.Algorithm.Limit().Max)
 			}
 		})},
-	{name: "units given back twice", rules: "op/give-back step/results",
-		bugs: bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
-			if d.Op == driver.OpGiveBack {
-				r.one(d)
-			}
-			return r.one(d)
-		}}},
-	{name: "units given back to the newest record",
-		rules: "op/give-back-twice op/give-back-late op/give-back step/results",
-		bugs: bugs{demand: func(
-			r *reference, d driver.Demand, now int64,
-		) (driver.Demand, int64) {
-			if d.Op == driver.OpGiveBack {
-				d.At = r.last
-			}
-			return d, now
-		}, stepped: func(r *reference, d driver.Demand, _ []byte, s *step) {
-			if d.Op == driver.OpTake && s.res.Allowed {
-				r.last = s.res.At
-			}
-		}}},
 	{name: "reset forgets nothing",
 		rules: "op/reset errors/corrupt-state takeall/corrupt-state identity/limit-names " +
 			"step/results",
@@ -302,8 +282,10 @@ var stepFaults = []fault{
 				res.Remaining += d.N
 			}
 		})},
-	{name: "stamp of the call instead of the record", rules: "result/at op/give-back step/results",
-		bugs: answers(func(_ driver.Demand, res *driver.Result) { res.At -= res.At % 1000 })},
+	{name: "every result from the cache", rules: "result/source",
+		bugs: answers(func(_ driver.Demand, res *driver.Result) {
+			res.Source = driver.SourceCache
+		})},
 	{name: "window longer by a microsecond", rules: "window/rolling expiry/run-out step/results",
 		bugs: widened(time.Microsecond)},
 	{name: "window shorter by a microsecond", rules: "window/rolling step/results",

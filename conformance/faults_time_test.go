@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
 )
 
 // clocks returns a bug that changes what the clock says.
@@ -13,7 +14,7 @@ func clocks(change func(now int64) int64) bugs {
 
 var clockFaults = []fault{
 	{name: "clock in milliseconds",
-		rules: "clock/microseconds clock/epoch result/at result/retry-after step/results",
+		rules: "clock/microseconds clock/epoch result/retry-after step/results",
 		bugs:  clocks(func(now int64) int64 { return now - now%1000 })},
 	{name: "clock since the start of the process", rules: "clock/epoch clock/range",
 		bugs: clocks(func(now int64) int64 { return now % 1e12 })},
@@ -51,8 +52,8 @@ var clockFaults = []fault{
 	{name: "rounding of a stamp taken for a step back", rules: "clock/back-up-to-window",
 		bugs: asks(func(d *driver.Demand) {
 			if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
-				d.Algorithm = naive{limit: d.Algorithm.Limit(), resolution: a.Resolution(),
-					hasty: true}
+				d.Algorithm = holdmodel.Log{Of: d.Algorithm.Limit(), Resolution: a.Resolution(),
+					Hasty: true}
 			}
 		})},
 	{name: "shift of stamps not written", rules: "clock/back-beyond-window",

@@ -7,26 +7,22 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/holdmodel"
 )
 
-// capped returns a bug: a key keeps at most that many records, and drops the oldest for a new one.
+// capped returns a bug: a key keeps at most that many records, and a further take leaves none.
 func capped(records int) bugs {
 	var mu sync.Mutex
-	kept := make(map[string][]int64)
+	kept := make(map[string]int)
 	return bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
-		s := r.one(d)
-		if d.Op != driver.OpTake || !s.res.Allowed {
-			return s
-		}
 		mu.Lock()
 		defer mu.Unlock()
-		stamps := append(kept[d.Key], s.res.At)
-		if len(stamps) > records {
-			r.one(giveBack(d.Key, d.Algorithm, d.N, stamps[0]))
-			stamps = stamps[1:]
+		if kept[d.Key]++; d.Op != driver.OpTake || kept[d.Key] <= records {
+			return r.one(d)
 		}
-		kept[d.Key] = stamps
-		return s
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.run(d, r.now(), driver.Demand.Step)
 	}}
 }
 
@@ -64,11 +60,6 @@ var volumeFaults = []fault{
 			d.Op = driver.OpTake
 			return r.one(d)
 		}, driver.OpPeek)},
-	{name: "one give-back in a thousand lost", always: true, rules: "concurrency/many-calls",
-		bugs: sometimes(func(r *reference, d driver.Demand) step {
-			d.Op = driver.OpPeek
-			return r.one(d)
-		}, driver.OpGiveBack)},
 	{name: "another clock after 10,000 readings", always: true, rules: "concurrency/many-calls",
 		bugs: bugs{clock: func(r *reference, now int64) int64 {
 			if r.last++; r.last > 10_000 {
@@ -92,7 +83,7 @@ func ofWindow(change func(time.Duration) time.Duration) bugs {
 		if a, ok := unwrap(d.Algorithm).(interface{ Resolution() time.Duration }); ok {
 			limit := d.Algorithm.Limit()
 			limit.Window = change(limit.Window)
-			d.Algorithm = naive{limit: limit, resolution: a.Resolution()}
+			d.Algorithm = holdmodel.Log{Of: limit, Resolution: a.Resolution()}
 		}
 	})
 }
@@ -123,20 +114,6 @@ var windowFaults = []fault{
 		})},
 	{name: "units of 32 bits", always: true, rules: "result/large-numbers",
 		bugs: asks(func(d *driver.Demand) { d.N &= 1<<32 - 1 })},
-	{name: "units given back by the low 32 bits of a stamp", always: true,
-		rules: "op/give-back-anywhere",
-		bugs: bugs{demand: func(
-			r *reference, d driver.Demand, now int64,
-		) (driver.Demand, int64) {
-			if d.Op == driver.OpGiveBack {
-				d.At = r.last&^(1<<32-1) | d.At&(1<<32-1)
-			}
-			return d, now
-		}, stepped: func(r *reference, d driver.Demand, _ []byte, s *step) {
-			if d.Op == driver.OpTake && s.res.Allowed {
-				r.last = s.res.At
-			}
-		}}},
 	{name: "forced units up to Max", always: true, rules: "op/force",
 		bugs: asks(func(d *driver.Demand) {
 			if d.Op == driver.OpForce {

@@ -22,7 +22,6 @@ func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	const clients = 6
 	rec := &recorder{env: e, client: client,
 		limits: []driver.Algorithm{e.named("a", 4), e.named("b", 7)}, begin: time.Now()}
-	rec.at = e.clock.now()
 	life := 0
 	for round := range e.scale(25) {
 		if life == 0 {
@@ -42,7 +41,6 @@ func checkRecorded(e *env, client func(*env, int) driver.Store) {
 		rec.extendCached(recorded)
 		for _, ops := range recorded {
 			rec.keys[len(rec.keys)-1] = append(rec.keys[len(rec.keys)-1], ops...)
-			rec.at = ops[len(ops)-1].Results[0].At
 		}
 	}
 	for _, history := range rec.keys {
@@ -67,7 +65,7 @@ type recorder struct {
 	begin   time.Time
 	settled time.Duration
 	key     string
-	now, at int64 // the clock, and the stamp of a call of the round before
+	now     int64 // the clock
 	keys    [][]Operation
 }
 
@@ -83,8 +81,6 @@ func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 		case 0:
 			d.Op = driver.OpPeek
 		case 1:
-			d.Op, d.At = driver.OpGiveBack, pick(r, rec.now, rec.at)
-		case 2:
 			if r.IntN(4) == 0 {
 				d.Op = pick(r, driver.OpForce, driver.OpReset)
 			}
@@ -266,8 +262,6 @@ func outcome(d driver.Demand, res driver.Result) string {
 	switch d.Op {
 	case driver.OpReset:
 		what = "reset " + limit.Name
-	case driver.OpGiveBack:
-		what += fmt.Sprintf(" to %d", d.At)
 	}
 	what += fmt.Sprintf(": %d of %d left", res.Remaining, res.Limit.Max)
 	if !res.Allowed {

@@ -8,7 +8,7 @@ import (
 func rules() []rule {
 	return slices.Concat(identityRules, stepRules, opRules, resultRules, clockRules, expiryRules,
 		takeAllRules, errorRules,
-		concurrencyRules, algorithmRules, serverRules(),
+		concurrencyRules, algorithmRules, holdRules, serverRules(),
 		keyRules, volumeRules, windowRules, writeRules, takeAllManyRules)
 }
 

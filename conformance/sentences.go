@@ -21,9 +21,6 @@ const (
 	saysExpiry = "A state is forgotten no sooner than keep after the step that returned it. " +
 		"After that time a step decides on the state as on an empty one, so it does not matter " +
 		"when the state is forgotten, unless the clock steps back afterwards."
-	saysGiveBack = "OpGiveBack removes up to N units from the record with the stamp At, even " +
-		"if another call recorded them: never more than the record " +
-		"still holds, and nothing after the record has left the window. It is always allowed."
 	saysIdentity = "The key, the limit's name and the algorithm's name identify a state, and " +
 		"nothing else does: demands with the same three share one history, whatever Max, Window " +
 		"and other parameters, and demands that differ in one of the three share nothing."

@@ -121,9 +121,9 @@ type vandal struct {
 }
 
 func (v vandal) Step(
-	_ []byte, now int64, d driver.Demand,
+	_ []byte, _ int64, _ driver.Demand,
 ) ([]byte, time.Duration, driver.Result) {
-	return []byte(v.junk), time.Hour, driver.Result{Allowed: true, Limit: v.Limit(), At: now}
+	return []byte(v.junk), time.Hour, driver.Result{Allowed: true, Limit: v.Limit()}
 }
 
 // vandalSource writes the byte that args hold.

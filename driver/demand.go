@@ -17,15 +17,16 @@ const (
 	OpForce
 	// OpReset deletes the state, holds included. It is always allowed.
 	OpReset
-	// OpHold makes ID hold N units from now on, until Hold from now. Units that are held count
-	// against the limit, and are not recorded. It is admitted if N fit beside all else, or if ID
-	// holds N or more. With N = 0 it renews what ID holds, or held until it timed out, whether that
-	// fits or not. An OpHold never reduces the units that ID holds, nor the time for which it holds
-	// them. It needs a [Holder].
+	// OpHold makes ID hold N units for Hold. Units that are held count against the limit, and are
+	// not recorded. It is admitted if N fit beside all else, or if ID holds N or more. It never
+	// reduces the units that ID holds, nor the time for which it holds them, so it may be repeated.
+	// With N = 0 it is always allowed: it renews what ID holds, or held until it timed out, whether
+	// that fits or not, and does nothing for an ID without a hold. It needs a [Holder].
 	OpHold
 	// OpSettle ends the hold of ID and records N units, whether they fit or not; 0 records none. It
-	// is always allowed. Without a hold of ID it records nothing. A hold that has timed out can be
-	// settled and renewed for 24 hours more. It needs a [Holder].
+	// is always allowed. Without a hold of ID it records nothing, so it may be repeated. A log
+	// records what was held, up to N, as an OpForce does whose At is the time of the OpHold that
+	// made the hold, enlarged it last or brought it back after its time-out. It needs a [Holder].
 	OpSettle
 	// OpGiveBack removes up to N units from the record with the stamp At, even if another call
 	// recorded them: never more than the record still holds, and nothing after the record has left
@@ -54,13 +55,12 @@ type Demand struct {
 	N         int64     // units, from 1 to MaxUnits; OpReset ignores it; OpHold, OpSettle: from 0
 	// At, of an OpForce: a log adds the units to its first record of this time or later, if there
 	// is one in the window, in µs since the epoch; 0 records them now. Other algorithms ignore it.
-	// OpGiveBack: Result.At of the admission whose units are given back.
 	At int64
 	// ID of an OpHold or OpSettle names the hold. It is random, not 0, and never reused; whoever
 	// knows it may settle the hold.
 	ID uint64
-	// Hold, of an OpHold: how long the units are held, between 1/16 and 16 times Holds of the
-	// algorithm; 0 is Holds. A hold lasts up to an eighth longer.
+	// Hold, of an OpHold: how long the units are held, from 1/16 of Holds of the algorithm to 16
+	// times as long; 0 is Holds. A hold lasts up to an eighth longer.
 	Hold time.Duration
 }
 
@@ -116,11 +116,12 @@ func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, 
 // Always reports whether d is allowed whatever the state.
 func (d *Demand) Always() bool { return d.Op > OpPeek && (d.Op != OpHold || d.N == 0) }
 
-// A Holder is an Algorithm with holds: [OpHold] and [OpSettle]. An OpPeek with an ID is the peek of
-// an OpHold.
+// A Holder is an Algorithm with holds: [OpHold] and [OpSettle]. An OpPeek with an ID returns what an
+// OpHold would, and changes nothing.
 type Holder interface {
 	Algorithm
-	// Holds returns how long a hold lasts that is not renewed.
+	// Holds returns how long a hold lasts that is not renewed. Then it times out: it does not count
+	// any more. For 24 hours it can still be settled and renewed.
 	Holds() time.Duration
 	// InFlight reports whether the algorithm has nothing but holds, so that settling records
 	// nothing: it limits calls in flight. It has no takes and forces.

@@ -36,13 +36,13 @@ type Result struct {
 	//
 	// A refusal from SourceCache was made earlier by the store, for the same demand or for one of
 	// fewer units, and still holds. Its RetryAfter and ResetAfter are never too long but may be too
-	// short. Its Remaining and At are those of the earlier refusal: never too high, except that
-	// calls which are still in flight may not be counted. The results of a refused TakeAll are from
-	// SourceCache all together or not at all: those that are Allowed were Allowed earlier too, for
-	// as many units or more, and their Remaining, ResetAfter and At are not too high either. A
-	// decision from SourceLocal is about the share of the limit that this process has while the
-	// store is unavailable. One from SourceOpen was made by the policy alone: only its Limit is
-	// set, the numbers are 0.
+	// short. Its Remaining is that of the earlier refusal: never too high, except that calls which
+	// are still in flight may not be counted. The results of a refused TakeAll are from SourceCache
+	// all together or not at all: those that are Allowed were Allowed earlier too, for as many units
+	// or more, and their Remaining and ResetAfter are not too high either. A decision from
+	// SourceLocal is about the share of the limit that this process has while the store is
+	// unavailable. One from SourceOpen was made by the policy alone: only its Limit is set, the
+	// numbers are 0.
 	Source Source
 	// Limit is the limit that decided. From SourceLocal its Max is the share of this process.
 	Limit Limit
@@ -55,15 +55,11 @@ type Result struct {
 	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this
 	// long, provided that nothing else is admitted meanwhile, and not one microsecond sooner (at a
 	// Resolution of 1µs). That is at most one Window, two under a SlidingWindowCounter; one Window
-	// more after the clock has stepped back; and under a TokenBucket also the time in which forced
-	// units are refilled.
+	// more after the clock has stepped back; under a TokenBucket also the time in which forced units
+	// are refilled; and with holds until they have timed out.
 	RetryAfter time.Duration
-	// ResetAfter is how long it takes, with nothing else admitted, until all units are free. It is
-	// never too short; after units were given back it may be too long. Zero means that all are free
-	// now.
+	// ResetAfter is how long it takes, with nothing else admitted, until all units are free. Zero
+	// means that all are free now.
 	ResetAfter time.Duration
-	// At of an admission identifies its record, for a later OpGiveBack; it need not be the time of
-	// the decision. For an admission of SourceLocal it is no time at all. At of any other result is
-	// the time of the decision. After the clock has stepped back, this may be later than the clock.
-	At int64
+	At         int64 // of the record of an admission, for OpGiveBack
 }

@@ -20,6 +20,7 @@ type Player struct {
 	// renewal, no smaller Max and no step back.
 	Calm bool
 
+	unit   time.Duration
 	rand   *rand.Rand
 	kind   Kind
 	holder driver.Holder
@@ -29,9 +30,10 @@ type Player struct {
 	trace  []string
 }
 
-// NewPlayer returns a player with a clock that begins at now.
-func NewPlayer(r *rand.Rand, kind Kind, now int64) *Player {
-	p := &Player{rand: r, kind: kind, Now: now, retry: now}
+// NewPlayer returns a player with a clock that begins at now. Windows and time-outs are unit or
+// longer.
+func NewPlayer(r *rand.Rand, kind Kind, now int64, unit time.Duration) *Player {
+	p := &Player{rand: r, kind: kind, Now: now, retry: now, unit: unit}
 	for range 6 {
 		p.ids = append(p.ids, 1+r.Uint64()>>r.IntN(60))
 	}
@@ -43,24 +45,27 @@ func NewPlayer(r *rand.Rand, kind Kind, now int64) *Player {
 func (p *Player) change() {
 	r := p.rand
 	limit := driver.Limit{Name: "l", Max: pick[int64](r, 1, 2, 5, 10, 100, 1<<40),
-		Window: pick(r, time.Second, 7*time.Second+time.Microsecond, time.Minute, time.Hour)}
+		Window: pick(r, p.unit, 7*p.unit+time.Microsecond, 60*p.unit, 3600*p.unit)}
 	if p.Calm && p.holder != nil {
 		limit = p.Limit.Limit
 	}
-	timeout := pick(r, 16*time.Millisecond, time.Second, 3*time.Second+time.Microsecond,
-		time.Minute, time.Hour)
+	timeout := pick(r, p.unit, p.unit, 3*p.unit+time.Microsecond, 60*p.unit, 3600*p.unit)
 	p.holder, p.Limit = p.kind(limit, timeout)
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// Next returns the next demand, the time at which it is made, and what the model decides.
-func (p *Player) Next() (d driver.Demand, now int64, want driver.Result) {
+// Next returns the next demand, which is made at the time Now.
+func (p *Player) Next() driver.Demand {
 	if p.rand.IntN(25) == 0 {
 		p.change()
 	}
 	p.move()
-	d = p.demand()
+	return p.demand()
+}
+
+// Do returns what the model decides.
+func (p *Player) Do(d driver.Demand) (want driver.Result) {
 	want = p.Key.Do(p.Limit, p.Now, d)
 	if !want.Allowed {
 		p.retry, p.again = p.Now+want.RetryAfter.Microseconds(), d
@@ -70,7 +75,7 @@ func (p *Player) Next() (d driver.Demand, now int64, want driver.Result) {
 	}
 	p.trace = append(p.trace, fmt.Sprintf("at %d %v %d of %v (%v), ID %d, Hold %v, At %d: %+v",
 		p.Now, d.Op, d.N, p.Limit.Limit, p.Limit.Timeout, d.ID, d.Hold, d.At, want))
-	return d, p.Now, want
+	return want
 }
 
 // Trace returns the last demands, and what the model has decided.
@@ -185,3 +190,6 @@ func (p *Player) calm(d driver.Demand) driver.Demand {
 	}
 	return d
 }
+
+// Holder returns the limit as it is tested.
+func (p *Player) Holder() driver.Holder { return p.holder }
