@@ -73,7 +73,7 @@ func TestRemotePasses(t *testing.T) {
 	t.Parallel()
 	except := make(map[string]string)
 	for _, group := range strings.Fields("identity step op result window takeall takeall-keys " +
-		"concurrency algorithm") {
+		"concurrency algorithm hold settle") {
 		except[group] = "TestReferencePasses tries it, on a store that does not wait"
 	}
 	Run(t, newRemote(remoteFaults{}), &Options{Except: except})

@@ -165,7 +165,8 @@ func (p *Player) demand() driver.Demand {
 // length returns how long to hold.
 func (p *Player) length() time.Duration {
 	t := p.Limit.Timeout
-	return pick(p.rand, 0, 0, t/16, t/3, t, 5*t, 16*t).Truncate(time.Microsecond)
+	least := (t/16 + time.Microsecond - 1).Truncate(time.Microsecond)
+	return pick(p.rand, 0, 0, least, t/3, t, 5*t, 16*t).Truncate(time.Microsecond)
 }
 
 // calm returns d, or a demand that makes no debt.
