@@ -365,6 +365,7 @@ func checkChangedMax(h *heldKey) {
 }
 
 func checkHoldBack(h *heldKey) {
+	defer h.clock.set(h.clock.now())
 	h.hold(1, 4)
 	for _, back := range []time.Duration{3 * time.Hour, 9 * 365 * 24 * time.Hour} {
 		h.renew(1, 4)
@@ -420,7 +421,7 @@ func (e *env) playHolds(kind holdmodel.Kind, seed uint64) {
 	now := begin(seed)
 	e.clock.set(now)
 	p := holdmodel.NewPlayer(newRand(seed, 3), kind, now, 2*time.Minute)
-	// the states, which show what a store may have forgotten
+	// the states, which show what a store may have forgotten: a new one has no clock of its own
 	states, key := newModel(now), e.key()
 	for range 120 {
 		d := p.Next()
@@ -428,7 +429,7 @@ func (e *env) playHolds(kind holdmodel.Kind, seed uint64) {
 		e.clock.set(p.Now)
 		states.set(p.Now)
 		_, writes := states.decide([]driver.Demand{d})
-		if states.doubtful(d) || brief(writes) {
+		if states.over(d) || brief(writes) {
 			break
 		}
 		states.commit(writes)

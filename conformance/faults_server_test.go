@@ -28,6 +28,8 @@ var serverFaults = []serverFault{
 	{"lost answer is unavailable", "errors/lost-answer errors/ending-context errors/frozen",
 		remoteFaults{lostUnavailable: true}},
 	{"lost answer is repeated", "errors/lost-answer", remoteFaults{repeats: true}},
+	{"lost answer is repeated by another ID", "lost/hold-asked-again",
+		remoteFaults{otherIDs: true}},
 	{"lost answer is the driver's error", "errors/lost-answer errors/ending-context errors/frozen",
 		remoteFaults{lostOther: true}},
 	{"key in the server's errors", "errors/no-key-after-lost-answer errors/no-key-while-frozen",

@@ -55,6 +55,9 @@ func (m *model) doubtful(d driver.Demand) bool {
 	return k.over && m.now < k.until
 }
 
+// over reports whether a store may have forgotten the state of d.
+func (m *model) over(d driver.Demand) bool { return m.states[identityOf(d)].over }
+
 // decide returns the results of ds as one, and what has to be written then.
 func (m *model) decide(ds []driver.Demand) (results []driver.Result, writes []write) {
 	results = make([]driver.Result, len(ds))

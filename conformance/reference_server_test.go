@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +31,7 @@ type remoteFaults struct {
 
 	lostUnavailable bool // a COMMIT without an answer is ErrUnavailable
 	repeats         bool // a call without an answer is made again
+	otherIDs        bool // each call has IDs of its own
 	lostOther       bool // a COMMIT without an answer is the driver's error
 	keyInErrors     bool
 	noDeadline      bool // of the store's own
@@ -234,6 +237,14 @@ func (r *remote) decide(ctx context.Context, ds []driver.Demand, out []driver.Re
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, remoteDeadline)
 		defer cancel()
+	}
+	if r.faults.otherIDs {
+		ds = slices.Clone(ds)
+		for i := range ds {
+			if ds[i].Op == driver.OpHold {
+				ds[i].ID = rand.Uint64()
+			}
+		}
 	}
 	sent, err := r.transact(ctx, ds, out)
 	if sent && err != nil && r.faults.repeats {

@@ -51,7 +51,6 @@ func (l *Ledger) Note(p *Player, before Key, d driver.Demand, res driver.Result)
 	if l.stepped {
 		return ""
 	}
-	held, _ := p.Key.Held()
 	if isLog {
 		window := p.Limit.Limit.Window.Microseconds()
 		for _, end := range l.counted {
@@ -67,17 +66,18 @@ func (l *Ledger) Note(p *Player, before Key, d driver.Demand, res driver.Result)
 			}
 		}
 	}
-	if used := p.Limit.Limit.Max - p.free(); used+held > l.most+l.debt {
+	if used, held := p.counts(); used+held > l.most+l.debt {
 		return fmt.Sprintf("%d used and %d held, the limit is %d and the debt %d", used, held,
 			l.most, l.debt)
 	}
 	return ""
 }
 
-// free returns the units that are free but for holds.
-func (p *Player) free() int64 {
+// counts returns the units that are used now, up to Max, and those that are held.
+func (p *Player) counts() (used, held int64) {
 	s := step{key: p.Key.copy(), limit: p.Limit, now: p.Now}
-	return s.inside(driver.OpPeek, 1, 0).Remaining
+	s.advance()
+	return p.Limit.Limit.Max - s.inside(driver.OpPeek, 1, 0).Remaining, s.held(0)
 }
 
 // Show returns a result as text.

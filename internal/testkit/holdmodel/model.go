@@ -241,6 +241,7 @@ func (s *step) renew(d driver.Demand) (units int64) {
 	}
 	own := s.key.Holds[i]
 	if own.TimedOut {
+		s.inside(driver.OpPeek, 1, 0) // a log may find that the clock has been set back
 		own.Instant = s.instant()
 	}
 	return s.place(i, own, d)
