@@ -88,7 +88,30 @@ func (s *Store) take(ctx context.Context, d driver.Demand) (driver.Result, error
 	}
 	key := s.executor.keys.Key(d)
 	d.Key = s.executor.cache.CopyKey(d.Key)
-	return s.queues.queue(key).Take(ctx, key, d)
+	if !s.executor.cluster || !d.Algorithm.Script().Holds {
+		return s.queues.queue(key).Take(ctx, key, d)
+	}
+	var res driver.Result
+	err := s.decide(ctx, []string{key}, []driver.Demand{d}, func(ctx context.Context) (err error) {
+		res, err = s.queues.queue(key).Take(ctx, key, d)
+		return err
+	})
+	return res, err
+}
+
+// decide calls decide, which decides ds on a cluster, again if the slot of their keys moves.
+func (s *Store) decide(
+	ctx context.Context, keys []string, ds []driver.Demand, decide func(context.Context) error,
+) error {
+	deadline := time.Now().Add(s.queues.shared.Timeout)
+	err := decide(ctx)
+	if !s.executor.isTryAgain(err) {
+		return err
+	}
+	return s.executor.retryTryAgain(ctx, deadline, err, func(ctx context.Context) error {
+		s.createKeys(ctx, keys, ds)
+		return decide(ctx)
+	})
 }
 
 // TakeAll implements [driver.Store].
@@ -125,24 +148,15 @@ func (s *Store) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Re
 			"Options.Tag can put them in one: %w",
 			s.executor.words.Package, errors.ErrUnsupported)
 	}
-	decide := func(ctx context.Context) error {
+	return s.decide(ctx, keys, owned, func(ctx context.Context) error {
 		return s.queues.queue(keys[0]).TakeAll(ctx, keys, owned, out)
-	}
-	deadline := time.Now().Add(s.queues.shared.Timeout)
-	err := decide(ctx)
-	if !s.executor.isTryAgain(err) {
-		return err
-	}
-	return s.executor.retryTryAgain(ctx, deadline, err, func(ctx context.Context) error {
-		s.createKeys(ctx, keys)
-		return decide(ctx)
 	})
 }
 
 // createKeys calls executor.createKeys, which may hang, with a timeout.
-func (s *Store) createKeys(ctx context.Context, keys []string) {
+func (s *Store) createKeys(ctx context.Context, keys []string, ds []driver.Demand) {
 	create := func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.executor.createKeys(ctx, keys)
+		return struct{}{}, s.executor.createKeys(ctx, keys, ds)
 	}
 	_, _ = detached.Do(ctx, &s.calls, s.queues.shared.Timeout, create)
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/truewindow/ratelimit/backend/lua"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // While a slot moves from one server of a cluster to another, key by key, a server runs a script on
 // several of its keys only if it has all of them. Otherwise it replies TRYAGAIN and runs nothing. A
 // key without a state is on neither server until the whole slot has moved. A script on a single key
-// always finds its server.
+// always finds its server; a demand with holds has two.
 
 const (
 	firstPause   = time.Millisecond
@@ -41,10 +44,16 @@ func (e *executor) retryTryAgain(
 	}
 }
 
-// createKeys creates those of the keys that do not exist, so that they can move.
-func (e *executor) createKeys(ctx context.Context, keys []string) error {
-	for _, key := range keys {
+// createKeys creates those of the keys of ds that do not exist, so that they can move.
+func (e *executor) createKeys(ctx context.Context, keys []string, ds []driver.Demand) error {
+	for i, key := range keys {
 		if _, err := e.runScript(ctx, createProgram, key); err != nil {
+			return err
+		}
+		if !ds[i].Algorithm.Script().Holds {
+			continue
+		}
+		if _, err := e.runScript(ctx, createHoldsProgram, key+lua.HoldsSuffix); err != nil {
 			return err
 		}
 	}
@@ -54,3 +63,11 @@ func (e *executor) createKeys(ctx context.Context, keys []string) error {
 // createProgram writes an empty state, which means the same as none, if the key does not exist. It
 // expires after a second.
 var createProgram = newProgram("redis.call('SET', KEYS[1], '', 'PX', 1000, 'NX') return ''")
+
+// createHoldsProgram does the same for holds, with a field that is neither the head nor a hold.
+var createHoldsProgram = newProgram(`
+if not redis.call('HMGET', KEYS[1], '')[1] then
+  redis.call('HSET', KEYS[1], '-', '')
+  redis.call('PEXPIRE', KEYS[1], 1000)
+end
+return ''`)

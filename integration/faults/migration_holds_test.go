@@ -1,0 +1,78 @@
+package faults
+
+import (
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/backend/serverstore"
+	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/servers"
+)
+
+// TestHoldsWhileSlotMoves: while a slot moves, demands with holds, which have two keys, are decided,
+// also if one of the two or both do not exist.
+func TestHoldsWhileSlotMoves(t *testing.T) {
+	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+		cl := servers.StartCluster(t, image)
+		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.Addrs()})
+		defer admin.Close()
+		clients.Each(t, func(t *testing.T, lib clients.Library) {
+			prefix := servers.UniquePrefix()
+			client := lib.Client(t, clients.Dialing{Addrs: cl.Addrs(), Cluster: true})
+			s := client.NewStore(t, &serverstore.Options{Prefix: prefix, Timeout: moveTimeout,
+				Tag: func(string) string { return lib.Name }})
+			budget := algorithm.Budget(algorithm.SlidingLog(ratelimit.PerDay("day", 10)))
+			stored := func(key string) string {
+				return prefix + "{=" + lib.Name + "}=" + key + ":day:" + budget.Name()
+			}
+			ask := func(key string, op driver.Op, n, remaining int64) {
+				t.Helper()
+				d := driver.Demand{Key: key, Algorithm: budget, Op: op, N: n}
+				if op > driver.OpReset {
+					d.ID = 7
+				}
+				res, err := s.Take(t.Context(), d)
+				if err != nil || !res.Allowed || res.Remaining != remaining {
+					t.Fatalf("%v of %d units of %s: %+v, %v; want %d remaining",
+						op, n, key, res, err, remaining)
+				}
+			}
+			ask("both", driver.OpTake, 1, 9)
+			ask("both", driver.OpHold, 4, 5)
+			ask("log", driver.OpTake, 1, 9)
+			ask("holds", driver.OpHold, 4, 6)
+			from, to, others := servers.MigrateSlot(t, admin, stored(""))
+			host, port, err := net.SplitHostPort(to.Options().Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ask("both", driver.OpTake, 1, 4) // on the first server
+			ask("new", driver.OpHold, 4, 6)
+			ask("new", driver.OpSettle, 3, 7)
+			for _, key := range []string{stored("log"), stored("holds") + ":h", stored("both"),
+				stored("both") + ":h"} {
+				if err := from.Migrate(t.Context(), host, port, key, 0,
+					servers.FaultTimeout).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ask("log", driver.OpHold, 4, 5)
+			ask("holds", driver.OpSettle, 2, 8)
+			ask("both", driver.OpSettle, 1, 7)
+			slot := admin.ClusterKeySlot(t.Context(), stored("")).Val()
+			id := to.Do(t.Context(), "CLUSTER", "MYID").Val()
+			for _, node := range append([]*redis.Client{to, from}, others...) {
+				if err := node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE",
+					id).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ask("log", driver.OpSettle, 4, 5)
+		})
+	})
+}
