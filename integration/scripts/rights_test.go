@@ -193,6 +193,16 @@ func useAll(t *testing.T, s driver.Store) error {
 		do(d)
 	}
 	d.Op = driver.OpTake
+	for _, a := range []driver.Algorithm{heldBudget, algorithm.InFlight("calls", 9)} {
+		held := driver.Demand{Key: d.Key, Algorithm: a, Op: driver.OpHold, N: 1, ID: 7}
+		do(held)
+		held.ID = 8
+		do(held)
+		held.Op = driver.OpSettle
+		do(held)
+		held.Op = driver.OpReset
+		do(held)
+	}
 	return errors.Join(append(errs,
 		s.TakeAll(t.Context(), []driver.Demand{d, clients.Take(d.Key)},
 			make([]driver.Result, 2)))...)
