@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 const (
@@ -48,7 +49,7 @@ func checkOwnClock(e *env) {
 	}
 	key := e.key()
 	a := e.algorithms[0](driver.Limit{Max: 5, Window: 50 * time.Millisecond})
-	e.admit(showClock(key))
+	e.admit(storeclock.Show(key))
 	var state []byte
 	for i := range 400 {
 		d := take(key, a, 1+e.rand.Int64N(3))
@@ -56,8 +57,8 @@ func checkOwnClock(e *env) {
 		if i%97 == 0 {
 			d.Op = pick(e.rand, driver.OpReset, driver.OpForce)
 		}
-		out := e.all(d, showClock(key))
-		got, now := out[0], shownClock(out[1], time.Now().UnixMicro())
+		out := e.all(d, storeclock.Show(key))
+		got, now := out[0], storeclock.Of(out[1], time.Now().UnixMicro())
 		if got.Source == driver.SourceCache {
 			continue
 		}
@@ -111,7 +112,7 @@ func checkClockRange(e *env) {
 		farFuture} {
 		e.clock.set(now)
 		key, a := e.key(), e.alg(2)
-		if shown := shownClock(e.do(showClock(e.key())), now); shown != now {
+		if shown := storeclock.Of(e.do(storeclock.Show(e.key())), now); shown != now {
 			e.fatalf("at the time %d the store's clock is at %d", now, shown)
 		}
 		e.admit(take(key, a, 1))

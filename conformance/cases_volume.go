@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 const (
@@ -199,8 +200,8 @@ func (c *calls) call(r *rand.Rand, own string) error {
 		}
 		return err
 	case 10:
-		res, err := c.store.Take(c.ctx, showClock(own))
-		if now := shownClock(res, c.now); err == nil && now != c.now {
+		res, err := c.store.Take(c.ctx, storeclock.Show(own))
+		if now := storeclock.Of(res, c.now); err == nil && now != c.now {
 			err = fmt.Errorf("at the time %d the store's clock is at %d", c.now, now)
 		}
 		return err

@@ -103,7 +103,7 @@ type Operation struct {
 	// when it was called and when it returned, since the recording began; a refusal from a cache
 	// may be as old as Call
 	Call, Return time.Duration
-	Now          int64           // the store's clock, which stood still between Call and Return
+	Now          int64           // the store's clock when it decided
 	Demands      []driver.Demand // the demands of the call
 	Results      []driver.Result // what the call returned
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -21,7 +22,9 @@ var lives = []int{1, 2, 5, 1, 1, 10, 5}
 func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	const clients = 6
 	rec := &recorder{env: e, client: client,
-		limits: []driver.Algorithm{e.named("a", 4), e.named("b", 7)}, begin: time.Now()}
+		limits: []driver.Algorithm{e.named("a", 4), e.named("b", 7)},
+		held:   algorithm.Budget(algorithm.SlidingLog(driver.Limit{Name: "h", Max: 4, Window: window})),
+		begin:  time.Now()}
 	life := 0
 	for round := range e.scale(25) {
 		if life == 0 {
@@ -62,6 +65,7 @@ type recorder struct {
 	*env
 	client  func(*env, int) driver.Store
 	limits  []driver.Algorithm
+	held    driver.Algorithm
 	begin   time.Time
 	settled time.Duration
 	key     string
@@ -80,7 +84,10 @@ func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 		switch d := &ds[0]; r.IntN(8) {
 		case 0:
 			d.Op = driver.OpPeek
-		case 1:
+		case 1, 2:
+			d.Algorithm, d.ID = rec.held, uint64(1+r.IntN(4))
+			d.Op, d.N = pick(r, driver.OpHold, driver.OpHold, driver.OpSettle), r.Int64N(3)
+		case 3:
 			if r.IntN(4) == 0 {
 				d.Op = pick(r, driver.OpForce, driver.OpReset)
 			}
@@ -262,6 +269,8 @@ func outcome(d driver.Demand, res driver.Result) string {
 	switch d.Op {
 	case driver.OpReset:
 		what = "reset " + limit.Name
+	case driver.OpHold, driver.OpSettle:
+		what += fmt.Sprintf(" by ID %d: %d", d.ID, res.Units)
 	}
 	what += fmt.Sprintf(": %d of %d left", res.Remaining, res.Limit.Max)
 	if !res.Allowed {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 // span is when a call was made and when it had returned, by the clock of this process.
@@ -33,32 +33,11 @@ func closest(calls []span, n int) time.Duration {
 	return shortest
 }
 
-// showClock returns a demand whose result shows the store's clock: units of a fixed window that
-// ends centuries apart from no other.
-func showClock(key string) driver.Demand {
-	return force(key, algorithm.FixedWindow(driver.Limit{Name: "clock", Max: driver.MaxUnits,
-		Window: driver.MaxWindow}), 1)
-}
-
-// shownClock returns the store's clock when it decided a demand of showClock, to which it is nearer
-// than half a year.
-func shownClock(res driver.Result, near int64) int64 {
-	w := driver.MaxWindow.Microseconds()
-	now := near/w*w + w - res.ResetAfter.Microseconds()
-	for now < near-w/2 {
-		now += w
-	}
-	for now > near+w/2 {
-		now -= w
-	}
-	return now
-}
-
 // storeClock reads the clock of a store, which is that of this process but for some hours.
 func (e *env) storeClock(store driver.Store) int64 {
-	res, err := store.Take(e.ctx, showClock(e.key()))
+	res, err := store.Take(e.ctx, storeclock.Show(e.key()))
 	if err != nil {
 		e.fatalf("a take that is always admitted: %w", err)
 	}
-	return shownClock(res, time.Now().UnixMicro())
+	return storeclock.Of(res, time.Now().UnixMicro())
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // coarse returns the history of eight clients of a correct store whose clock stands still for a
-// tick. Each give-back is of a record that many calls share.
+// tick, so that many calls share a record.
 func coarse(tick int64) (history []conformance.Operation) {
 	r := rand.New(rand.NewPCG(1, 2))
 	s := &server{states: map[identity][]byte{}}
@@ -25,10 +25,10 @@ func coarse(tick int64) (history []conformance.Operation) {
 		case 0:
 			d.Op = driver.OpPeek
 		case 1:
-			d.Op, d.At = driver.OpGiveBack, clock
+			d.Op = driver.OpForce
 		}
 		history = append(history, conformance.Operation{
-			Client: i % 8, Call: at - 2*time.Millisecond, Return: at + 2*time.Millisecond,
+			Client: i % 8, Now: clock, Call: at - 2*time.Millisecond, Return: at + 2*time.Millisecond,
 			Demands: []driver.Demand{d}, Results: []driver.Result{s.take(d, clock)},
 		})
 	}

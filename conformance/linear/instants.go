@@ -8,48 +8,30 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// name records the instants that results name: readings of the clock, stamps of records, and when
-// what an operation sees leaves a window.
+// name records the instants that results name: readings of the clock, and when what an operation
+// sees leaves a window or times out.
 func (s *search) name() {
 	for _, op := range s.ops {
-		for _, now := range s.nows(op) {
-			for i, res := range op.Results {
-				named := append(s.named[op.states[i]], now, res.At)
-				for _, w := range s.windows {
-					named = append(named, now-w, now-w+1)
-					for _, wait := range []time.Duration{res.ResetAfter, res.RetryAfter} {
-						if wait > 0 {
-							named = append(named, now+wait.Microseconds()-w)
-						}
+		if op.unknown() {
+			continue
+		}
+		for i, res := range op.Results {
+			named := append(s.named[op.states[i]], op.Now)
+			for _, w := range s.windows {
+				named = append(named, op.Now-w, op.Now-w+1)
+				for _, wait := range []time.Duration{res.ResetAfter, res.RetryAfter} {
+					if wait > 0 {
+						named = append(named, op.Now+wait.Microseconds()-w)
 					}
 				}
-				s.named[op.states[i]] = named
 			}
+			s.named[op.states[i]] = named
 		}
 	}
 	for i := range s.named {
 		slices.Sort(s.named[i])
 		s.named[i] = slices.Compact(s.named[i])
 	}
-}
-
-// nows returns the possible readings of the clock for op.
-func (s *search) nows(op operation) []int64 {
-	if s.clock == held {
-		return []int64{op.Now}
-	}
-	var nows []int64
-	for _, res := range op.Results {
-		nows = append(nows, res.At)
-		for _, w := range s.windows {
-			if now := res.At + w - res.ResetAfter.Microseconds(); s.clock == Stepped &&
-				res.ResetAfter > 0 && now < res.At {
-				nows = append(nows, now)
-			}
-		}
-	}
-	slices.Sort(nows)
-	return slices.Compact(nows)
 }
 
 // between returns the instants to try for an operation of unknown outcome on some states. On a

@@ -98,11 +98,11 @@ func (s *search) byClock() (ops []porcupine.Operation, ok bool) {
 	for i, op := range s.ops {
 		if op.unknown() {
 			unknown = append(unknown, i)
-		} else if order = append(order, i); len(s.nows(op)) > 1 {
-			return nil, false
+		} else {
+			order = append(order, i)
 		}
 	}
-	now := func(i int) int64 { return s.ops[i].Results[0].At }
+	now := func(i int) int64 { return s.ops[i].Now }
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(now(a), now(b)) })
 	slices.SortStableFunc(unknown,
 		func(a, b int) int { return cmp.Compare(s.ops[a].Call, s.ops[b].Call) })

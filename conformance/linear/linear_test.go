@@ -75,7 +75,7 @@ func TestCheckRefusedTogether(t *testing.T) {
 	full := call(0, 1, 0, take(two), take(three))
 	full.Demands = slices.Clone(full.Demands)
 	full.Demands[0].N = 2
-	full.Results[0].Remaining = 0
+	full.Results[0].Remaining, full.Results[0].Units = 0, 2
 	refused := call(2, 3, 1, take(two), take(three))
 	refused.Demands = slices.Clone(refused.Demands)
 	for i := range refused.Demands {
@@ -90,6 +90,30 @@ func TestCheckRefusedTogether(t *testing.T) {
 	if err := Check([]conformance.Operation{full, refused,
 		after}); !errors.Is(err, ErrNotLinearizable) {
 		t.Errorf("a refused TakeAll that was charged in part: %v", err)
+	}
+}
+
+// TestCheckHolds: a settlement ends the hold of its ID once.
+func TestCheckHolds(t *testing.T) {
+	held := algorithm.Budget(two)
+	var state []byte
+	op := func(from, to time.Duration, kind driver.Op, n int64) conformance.Operation {
+		d := driver.Demand{Key: "k", Algorithm: held, Op: kind, ID: 7, N: n}
+		next, keep, res := d.Step(slices.Clone(state), now)
+		if keep > 0 {
+			state = next
+		}
+		return conformance.Operation{Call: from, Return: to, Now: now, Demands: []driver.Demand{d},
+			Results: []driver.Result{res}}
+	}
+	history := []conformance.Operation{op(0, 1, driver.OpHold, 2), op(2, 9, driver.OpSettle, 1),
+		op(3, 8, driver.OpSettle, 1), op(10, 11, driver.OpHold, 0)}
+	if err := Check(history); err != nil {
+		t.Errorf("two settlements at once of which one records: %v", err)
+	}
+	history[2].Results = history[1].Results
+	if err := Check(history); !errors.Is(err, ErrNotLinearizable) {
+		t.Errorf("two settlements that record: %v", err)
 	}
 }
 

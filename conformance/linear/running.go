@@ -10,18 +10,16 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 )
 
-// CheckRunning is [Check] for a store whose clock runs, and whose answers may get lost. It ignores
-// Operation.Now and takes the time from the stamps:
+// CheckRunning is [Check] for a store whose clock runs, and whose answers may get lost:
 //
-//   - The clock of an operation with Results is their At, which must be the same in all. On a
-//     Steady clock it never goes back from one operation to the next. A Stepped clock may be behind
-//     the newest stamp. At is then that stamp, and ResetAfter shows how far the clock is behind.
+//   - Operation.Now of an operation with Results is the store's clock when it decided. A recorder
+//     can read it by a further demand in the same TakeAll, such as one under a FixedWindow. On a
+//     Steady clock it never goes back from one operation to the next.
 //   - An operation without Results is one whose outcome is unknown: it took effect at one instant
 //     after its Call, however late, or never. The clock then was anywhere between those of the
 //     operations before and after it.
 //
-// The algorithms must return the clock in At, as the log does at a Resolution of 1µs. A state that
-// a store may have forgotten must decide as if it were still there, which is so unless the clock
+// A state that a store may have forgotten must decide as if it were still there, which is so unless the clock
 // steps back from beyond its end. Leave out cached refusals, which are older than their call, and
 // operations that are known to have recorded nothing.
 //
@@ -34,8 +32,8 @@ import (
 // there is no order then, all possibilities are tried, or ErrUndecided is returned if they are too
 // many. The error of a history without an order is a [*Disorder].
 //
-// CheckRunning takes a minute and a half at most. It returns ErrUndecided at once if the stamps are
-// whole milliseconds: too many operations then have the same stamp, and [driver.Store] requires
+// CheckRunning takes a minute and a half at most. It returns ErrUndecided at once if all times are
+// whole milliseconds: too many operations then have the same time, and [driver.Store] requires
 // microseconds.
 func CheckRunning(history []conformance.Operation, clock Clock) error {
 	for i, op := range history {
@@ -43,24 +41,24 @@ func CheckRunning(history []conformance.Operation, clock Clock) error {
 			return malformed(i, op)
 		}
 	}
-	if n := coarseStamps(history); n >= manyStamps {
-		return fmt.Errorf("%w: the stamps of all %d answers are whole milliseconds, and the "+
+	if n := coarseTimes(history); n >= manyTimes {
+		return fmt.Errorf("%w: the times of all %d answers are whole milliseconds, and the "+
 			"clock of a store must have microseconds", ErrUndecided, n)
 	}
 	return checkRunning(history, clock, timeout)
 }
 
-// manyStamps is how many stamps are never whole milliseconds by chance.
-const manyStamps = 16
+// manyTimes is how many times are never whole milliseconds by chance.
+const manyTimes = 16
 
-// coarseStamps returns the number of answered operations if all have stamps of whole milliseconds,
+// coarseTimes returns the number of answered operations if all have times of whole milliseconds,
 // otherwise 0.
-func coarseStamps(history []conformance.Operation) (n int) {
+func coarseTimes(history []conformance.Operation) (n int) {
 	for _, op := range history {
 		if len(op.Results) == 0 {
 			continue
 		}
-		if op.Results[0].At%1000 != 0 {
+		if op.Now%1000 != 0 {
 			return 0
 		}
 		n++

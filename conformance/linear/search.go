@@ -2,9 +2,11 @@ package linear
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -48,8 +50,10 @@ func newSearch(history []conformance.Operation, clock Clock) *search {
 				numbers[id] = n
 			}
 			op.states = append(op.states, n)
-			if w := limit.Window.Microseconds(); !slices.Contains(s.windows, w) {
-				s.windows = append(s.windows, w)
+			for _, w := range append(lengths(d), limit.Window.Microseconds()) {
+				if !slices.Contains(s.windows, w) {
+					s.windows = append(s.windows, w)
+				}
 			}
 		}
 		if op.unknown() {
@@ -67,6 +71,16 @@ func newSearch(history []conformance.Operation, clock Clock) *search {
 		s.name()
 	}
 	return s
+}
+
+// lengths returns the shortest and the longest time after which a hold that d places times out.
+func lengths(d driver.Demand) []int64 {
+	h, ok := d.Algorithm.(driver.Holder)
+	if !ok || d.Op != driver.OpHold {
+		return nil
+	}
+	length := cmp.Or(d.Hold, h.Holds()).Microseconds()
+	return []int64{length, length + 1<<max(0, bits.Len64(uint64(length))-4) - 1}
 }
 
 // reach returns states and all that are connected with them by operations of unknown outcome on
@@ -154,9 +168,7 @@ func (s *search) step(before worlds, i int) (bool, worlds) {
 		return true, after
 	}
 	found := make(map[string]world)
-	for _, now := range s.nows(op) {
-		s.answer(before, op, now, found)
-	}
+	s.answer(before, op, op.Now, found)
 	after := make(worlds, 0, len(found))
 	for _, w := range found {
 		after = append(after, w)

@@ -139,6 +139,19 @@ func (c soakCall) about(s soakState) *soakDemand {
 	return nil
 }
 
+// now returns the clock of an answered call: that of its results, which is behind their newest stamp
+// after it has stepped back.
+func (c soakCall) now() (now int64) {
+	for i, res := range c.Results {
+		now = res.At
+		w := c.Demands[i].Limit.Window.Microseconds()
+		if behind := res.At + w - res.ResetAfter.Microseconds(); res.ResetAfter > 0 && behind < now {
+			return behind
+		}
+	}
+	return now
+}
+
 func (r soakRound) clock() linear.Clock {
 	if r.Clock {
 		return linear.Stepped
@@ -155,6 +168,7 @@ func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 		for _, d := range c.Demands {
 			op.Demands = append(op.Demands, d.demand())
 		}
+		op.Now = c.now()
 		ops = append(ops, op)
 	}
 	err := linear.CheckRunning(ops, r.clock())
