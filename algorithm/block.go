@@ -21,8 +21,7 @@ import (
 // Force with n units blocks the key for n milliseconds from now, at most for the longest time;
 // [BlockFor] returns n. If two blocks overlap, the one that ends later holds. If the longest time
 // is reduced, the next call shortens the key's block. Until the end of the block every take is
-// refused, whatever its units. Takes and units that are given back change nothing. A state is 8
-// bytes.
+// refused, whatever its units. A take changes nothing. A state is 8 bytes.
 type Block struct{ limit driver.Limit }
 
 var _ driver.Algorithm = Block{}

@@ -16,8 +16,7 @@ import (
 // and comparable.
 //
 // Windows begin at multiples of Window since the Unix epoch, on the clock of the store; see
-// [Fixed.WithOffset]. A state is 32 bytes, whatever the limit. Units can be given back until the
-// end of the window in which they were admitted.
+// [Fixed.WithOffset]. A state is 32 bytes, whatever the limit.
 type Fixed struct {
 	limit  driver.Limit
 	offset time.Duration
@@ -102,12 +101,6 @@ func (f Fixed) Step(
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		s.used = min(s.used+d.N, maxFixedUsed)
 		s.length, s.written, write = window, max(now, s.written), true
-		res.At = max(now, s.begin)
-	case d.Op == driver.OpGiveBack:
-		back := min(d.N, s.used)
-		if s.begin <= d.At && d.At < f.until(s) && back > 0 {
-			s.used, write = s.used-back, true
-		}
 	case !fits:
 		res.Allowed = false
 		res.RetryAfter = time.Duration(f.until(s)-now) * time.Microsecond

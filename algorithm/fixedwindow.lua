@@ -1,5 +1,5 @@
 -- The step of Fixed. args: Max, the Window and the offset in µs.
-local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
+local TAKE, FORCE, RESET = 0, 2, 3
 -- A state: beginning of the window, Window of the limit that counted last, units, when it counted
 local SIZE, MOST = 32, 2 ^ 48 -- bytes, units
 local LONGEST, LAST = 2 ^ 45, 2 ^ 52 -- µs
@@ -28,17 +28,11 @@ local function step(key, tail, now, op, n, at, args, pos)
     begin, length, used, written = math.max(0, stop - window), window, 0, now
   end
 
-  local allowed, retry, decided = 1, 0, now
+  local allowed, retry = 1, 0
   local fits = n <= max - used
   if op == FORCE or (op == TAKE and fits) then
     used = math.min(used + n, MOST)
     length, written, write = window, math.max(now, written), true
-    decided = math.max(now, begin)
-  elseif op == GIVEBACK then
-    local back = math.min(n, used)
-    if begin <= at and at < math.min(stop, begin + length) and back > 0 then
-      used, write = used - back, true
-    end
   elseif not fits then
     allowed, retry = 0, math.min(stop, begin + length) - now
   end
@@ -47,5 +41,5 @@ local function step(key, tail, now, op, n, at, args, pos)
   if write then
     us, state = begin + length - now, struct.pack('>I8I8I8I8', begin, length, used, written)
   end
-  return allowed, math.max(0, max - used), retry, reset, decided, us, state
+  return allowed, math.max(0, max - used), retry, reset, now, us, state
 end

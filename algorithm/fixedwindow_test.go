@@ -74,26 +74,3 @@ func TestFixedWindowInvalid(t *testing.T) {
 		}
 	}
 }
-
-// TestFixedWindowGivesBack: units are given back to their window, no more than it has, and none
-// after its end.
-func TestFixedWindowGivesBack(t *testing.T) {
-	a := algorithm.FixedWindow(driver.PerMinute("f", 5))
-	s := &stepper{now: 90_000_000}
-	first := s.take(t, a, 3)
-	s.now += 20_000_000
-	s.take(t, a, 1)
-	back := driver.Demand{Op: driver.OpGiveBack, N: 2, At: first.At}
-	if res := s.step(t, a, back); res.Remaining != 3 {
-		t.Errorf("two of four given back: %+v", res)
-	}
-	back.N = 100
-	if res := s.step(t, a, back); res.Remaining != 5 {
-		t.Errorf("more than there are: %+v", res)
-	}
-	s.now = 120_000_000 // the next window
-	s.take(t, a, 5)
-	if res := s.step(t, a, back); res.Remaining != 0 {
-		t.Errorf("after the window: %+v", res)
-	}
-}

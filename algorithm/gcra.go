@@ -19,10 +19,6 @@ import (
 // of a microsecond, so no rate is rounded. A state is 32 bytes, whatever the limit. The shortest
 // Window is a millisecond, so a rate of more than 1,000 units a second needs a Max of at least a
 // thousandth of the rate.
-//
-// Result.At of an admission is the time at which the bucket is full again if nothing else is
-// admitted. A give-back returns only units that the bucket has not refilled since the admission.
-// Giving the same units back twice is not detected.
 type Bucket struct{ limit driver.Limit }
 
 var _ driver.Algorithm = Bucket{}
@@ -86,17 +82,11 @@ func (b Bucket) Step(
 		s.full = instant{us: now}
 	}
 
-	cost := b.cost(d.N)
-	full := b.add(s.full, cost)
+	full := b.add(s.full, b.cost(d.N))
 	fits := full.us < now+window || full == instant{us: now + window}
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		s.full, s.written, write = atMost(full, now+maxDebt), max(now, s.written), true
-		res.At = s.full.us
-	case d.Op == driver.OpGiveBack:
-		if full := min(d.At, s.full.us); full > now {
-			s.full, write = b.subtract(s.full, atMost(cost, full-now)), true
-		}
 	case !fits:
 		res.Allowed = false
 		res.RetryAfter = time.Duration(full.ceil()-window-now) * time.Microsecond
@@ -137,14 +127,6 @@ func (b Bucket) add(x, y instant) instant {
 		sum.us, sum.part = sum.us+1, sum.part-b.limit.Max
 	}
 	return sum
-}
-
-func (b Bucket) subtract(x, y instant) instant {
-	rest := instant{x.us - y.us, x.part - y.part}
-	if rest.part < 0 {
-		rest.us, rest.part = rest.us-1, rest.part+b.limit.Max
-	}
-	return rest
 }
 
 // atMost returns x, or us microseconds if x is more.

@@ -1,6 +1,6 @@
 -- The step of Bucket. args: Max and the Window in µs. A time is in µs and a part of a µs, in units
 -- of 1/Max µs.
-local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
+local TAKE, FORCE, RESET = 0, 2, 3
 -- A state: when the bucket is full, the part of a µs, the Max that it is for, the time of the last
 -- admission
 local SIZE = 32
@@ -51,20 +51,12 @@ local function step(key, tail, now, op, n, at, args, pos)
   local later, laterpart = full + cost, part + costpart
   if laterpart >= max then later, laterpart = later + 1, laterpart - max end
 
-  local allowed, retry, decided = 1, 0, now
+  local allowed, retry = 1, 0
   local fits = later < now + window or (later == now + window and laterpart == 0)
   if op == FORCE or (op == TAKE and fits) then
     full, part = later, laterpart
     if full >= now + DEBT then full, part = now + DEBT, 0 end
     written, write = math.max(now, written), true
-    decided = full
-  elseif op == GIVEBACK then
-    local missing = math.min(at, full) - now
-    if missing > 0 then
-      if cost >= missing then cost, costpart = missing, 0 end
-      full, part, write = full - cost, part - costpart, true
-      if part < 0 then full, part = full - 1, part + max end
-    end
   elseif not fits then
     allowed, retry = 0, later + (laterpart > 0 and 1 or 0) - window - now
   end
@@ -81,5 +73,5 @@ local function step(key, tail, now, op, n, at, args, pos)
     state = ''
     if reset > 0 then us, state = reset, struct.pack('>I8I8I8I8', full, part, max, written) end
   end
-  return allowed, remaining, retry, reset, decided, us, state
+  return allowed, remaining, retry, reset, now, us, state
 end

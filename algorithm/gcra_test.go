@@ -41,33 +41,6 @@ func TestTokenBucket(t *testing.T) {
 	}
 }
 
-// TestTokenBucketGivesBack: a give-back returns the units that the bucket has not refilled since,
-// and no more.
-func TestTokenBucketGivesBack(t *testing.T) {
-	a := algorithm.TokenBucket(driver.PerSecond("b", 10))
-	s := &stepper{now: 1_000_000}
-	first := s.take(t, a, 5)
-	back := driver.Demand{Op: driver.OpGiveBack, N: 5, At: first.At}
-	s.now += 300_000 // three units have been refilled
-	if res := s.step(t, a, back); res.Remaining != 10 {
-		t.Errorf("the two others: %+v", res)
-	}
-	second := s.take(t, a, 5)
-	if res := s.step(t, a, back); res.Remaining != 7 {
-		t.Errorf("given back twice, within the time of the first: %+v", res)
-	}
-	s.now = first.At
-	s.step(t, a, driver.Demand{Op: driver.OpReset})
-	s.take(t, a, 10)
-	if res := s.step(t, a, back); res.Remaining != 0 {
-		t.Errorf("after the bucket has refilled them: %+v", res)
-	}
-	back.At, back.N = second.At+5_000_000, 100
-	if res := s.step(t, a, back); res.Remaining != 10 {
-		t.Errorf("more than are missing: %+v", res)
-	}
-}
-
 // bucketModel is the bucket in rational numbers: full is when it is full, in µs.
 type bucketModel struct {
 	full    *big.Rat
@@ -85,7 +58,7 @@ func ceil(x *big.Rat) int64 {
 	return q.Int64()
 }
 
-// step decides a take, a peek, a force or a give-back, without bounds of its numbers.
+// step decides a take, a peek or a force, without bounds of its numbers.
 func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Result {
 	window, wrote := l.Window.Microseconds(), false
 	if m.most != l.Max {
@@ -107,20 +80,7 @@ func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Re
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		full = later
 		m.full, m.written, m.most, wrote = later, max(now, m.written), l.Max, true
-		res.At = new(big.Int).Div(full.Num(), full.Denom()).Int64()
-	case d.Op == driver.OpGiveBack:
-		missing := new(big.Rat).Sub(full, rat(now))
-		if at := rat(d.At - now); at.Cmp(missing) < 0 {
-			missing = at
-		}
-		floor := rat(new(big.Int).Div(missing.Num(), missing.Denom()).Int64())
-		if floor.Sign() > 0 {
-			if cost.Cmp(floor) > 0 {
-				cost = floor
-			}
-			full = new(big.Rat).Sub(full, cost)
-			m.full, m.most, wrote = full, l.Max, true
-		}
+		res.Units = d.N
 	case !fits:
 		res.Allowed = false
 		res.RetryAfter = time.Duration(ceil(later)-window-now) * time.Microsecond
@@ -150,15 +110,15 @@ func TestTokenBucketIsModel(t *testing.T) {
 				Window: time.Millisecond + time.Duration(random.Int64N(
 					int64(driver.MaxWindow-time.Millisecond)>>random.IntN(34)))}
 		}
-		limit, at := newLimit(), int64(0)
+		limit := newLimit()
 		for range 40 {
 			if round%2 == 0 && random.IntN(8) == 0 {
 				limit = newLimit()
 			}
 			window := limit.Window.Microseconds()
 			s.now = min(max(1e15-1e14, s.now+random.Int64N(window)-window/5), 4e15)
-			d := driver.Demand{Op: driver.Op(random.IntN(4)), N: 1 + random.Int64N(limit.Max),
-				At: at}
+			d := driver.Demand{Op: driver.Op(random.IntN(3)), N: 1 + random.Int64N(limit.Max),
+				At: s.now}
 			if random.IntN(3) == 0 {
 				d.N = 1 + random.Int64N(min(limit.Max, 20))
 			}
@@ -167,9 +127,6 @@ func TestTokenBucketIsModel(t *testing.T) {
 			if got != want {
 				t.Fatalf("round %d: %v of %d at %d, limit %v: %+v, want %+v",
 					round, d.Op, d.N, s.now, limit, got, want)
-			}
-			if got.Allowed && d.Op == driver.OpTake {
-				at = got.At
 			}
 			if got.Allowed {
 				continue

@@ -38,7 +38,7 @@ local function step(key, tail, now, op, n, at, args, pos)
   local id, length, unit, timeout, max =
     sub(args, pos + ID, pos + 13), unpack('>I7I7I7I7', args, pos + 14)
   if op == RESET then
-    return 1, max, 0, 0, 0, nil, '', nil, nil, nil, nil, nil, nil, nil, nil, {''}
+    return 1, max, 0, 0, 0, nil, '', nil, nil, nil, nil, nil, nil, nil, {''}
   end
   pos = pos + INNER_ARGS
 
@@ -261,5 +261,5 @@ local function step(key, tail, now, op, n, at, args, pos)
     end
   end
   return allowed, remaining, retry, reset, stamp,
-    us, whole, o1, b1, o2, b2, o3, b3, length_after, nil, change
+    us, whole, o1, b1, o2, b2, o3, b3, length_after, change
 end

@@ -2,16 +2,14 @@ package algorithm
 
 import "encoding/binary"
 
-// The state of the sliding-window log, named "log2". All integers are unsigned and big-endian.
+// The state of the sliding-window log, named "log3". All integers are unsigned and big-endian.
 //
 //	record   12 bytes, in strictly ascending order of stamps
-//	  units    6  admitted and not given back
+//	  units    6
 //	  stamp    6  µs since base
 //	trailer  32 bytes
-//	  place    7  count · 2^26 + head: number of records, slot of the oldest; in a line, head
-//	              is emptied · 2^9 + this slot
-//	  sum      7  used · 32 + flags: units of these records; stale copies, plus 8 in a ring, plus
-//	              16 if the newest record may be empty or emptied is not 0
+//	  place    7  count · 2^26 + head: number of records, slot of the oldest
+//	  sum      7  used · 32 + flags: units of these records; stale copies, plus 8 in a ring
 //	  span     7  exponent · 2^45 + window: the newest stamp is less than 2^exponent µs ahead of
 //	              the clock that wrote it; Window of the last admission in µs
 //	  base     7  µs since the Unix epoch, plus 2^51
@@ -21,17 +19,16 @@ import "encoding/binary"
 //
 //	small  up to 10 records; trailer. The oldest record is in slot 0.
 //	line   from 11 records on; trailer; copies. Slots before the oldest hold dropped records.
-//	ring   from a few hundred records on: slots, 64 a block; index; emptied; gap at, gap;
-//	       number of blocks (4 bytes each); a copy of the newest record; trailer; copies. Slot 0
-//	       follows the last slot. "gap at" is 1 + the slot of the gap, or 0 without a sweep.
+//	ring   from a few hundred records on: slots, 64 a block; index; number of blocks (4 bytes); a
+//	       copy of the newest record; trailer; copies. Slot 0 follows the last slot.
 //
 // So the newest record is before the trailer in each form. An admission changes one range of bytes,
 // or two in a ring. A server reads the last 160 bytes of a state, which are all bytes of a small
 // state.
 //
 // The copies are the four records that were the oldest when the copies were made. From them a
-// server sees what has expired. A copy is stale when its record has been dropped. When one of the
-// four records changes, all copies are stale.
+// server sees what has expired. A copy is stale when its record has been dropped. When units are
+// added to one of the four oldest records, all copies are stale.
 //
 // An entry of a ring's index has the form of a record: the units of the 64 records of a block, and
 // the stamp of the first. A block has an entry when a record follows it. With the index a step
@@ -41,13 +38,6 @@ import "encoding/binary"
 // record would go to slot 0 and the limit may need more slots. A ring that is full or much too long
 // is rewritten, which is rare.
 //
-// A record whose units have all been given back is empty. The newest record stays when it is empty,
-// since its stamp bounds the clock, until the next admission takes its slot. emptied is at least
-// the number of other records that were emptied since the log was last rewritten or a sweep began.
-// When emptied is more than a quarter of the records plus 32, the log is rewritten without empty
-// records, or, if it has more than 384 records, swept by the next calls. A small log has no
-// emptied: each admission rewrites it.
-//
 // To shift all stamps, base is changed. Which records count follows from the trailer: those after
 // newest - (2^exponent - 1) - window. So two states that differ only in records that do not count
 // mean the same.
@@ -56,11 +46,9 @@ const (
 	trailerSize = 32
 	copies      = 4
 	copiesSize  = copies * recordSize
-	emptiedSize = 4
-	gapSize     = 8 // its slot and its length
 	blocksSize  = 4 // the number of blocks
 	lineEnd     = trailerSize + copiesSize
-	ringEnd     = emptiedSize + gapSize + blocksSize + recordSize + lineEnd
+	ringEnd     = blocksSize + recordSize + lineEnd
 
 	maxRecords = 1 << 25            // 409 MB with their index
 	maxSlots   = maxRecords / 8 * 9 // of a ring: 460 MB, and a server takes 512 MB
@@ -72,8 +60,6 @@ const (
 	blockSize = (block + 1) * recordSize // with its entry
 
 	ringFlag    = 8
-	emptyFlag   = 16
-	headBits    = 9 // of the slot of the oldest record in a line
 	baseBias    = 1 << 51
 	maxExponent = 45
 	expiryBits  = 16
@@ -113,14 +99,14 @@ func (r *recordBytes) put(stamp, units int64) {
 	binary.BigEndian.PutUint32(r[8:], uint32(stamp))
 }
 
+func (r *recordBytes) addUnits(n int64) { r.put(r.stamp(), min(r.units()+n, max48)) }
+
 // trailer is the decoded trailer of a state.
 type trailer struct {
 	count    int    // number of records
 	head     int    // slot of the oldest record
 	used     int64  // units of all records
 	flags    uint8  // number of stale copies, plus ringFlag in a ring
-	empties  bool   // whether the newest record may be empty or emptied is not 0
-	emptied  int64  // other records emptied since the last rewrite; 0 in a small log
 	exponent uint16 // the newest stamp is less than 2^exponent µs ahead of the clock that wrote it
 	window   int64  // Window of the last admission in µs
 	base     int64  // µs since the Unix epoch at which stamps begin
@@ -141,12 +127,6 @@ func (t *trailer) put(state []byte) {
 	_, b := ending(state)
 	place := uint64(t.count)<<26 | uint64(t.head)
 	sum := uint64(t.used)<<5 | uint64(t.flags)
-	if t.empties {
-		sum |= emptyFlag
-		if t.flags < ringFlag {
-			place |= uint64(t.emptied) << headBits
-		}
-	}
 	span := uint64(t.exponent)<<45 | uint64(t.window)
 	base := uint64(t.base + baseBias)
 	binary.BigEndian.PutUint64(b[:], place<<8|sum>>48)

@@ -61,7 +61,7 @@ func (g *logState) writeIndex(records int) {
 
 // writeBlocks writes the number of blocks.
 func (g *logState) writeBlocks() {
-	end := g.buf[len(g.buf)-ringEnd+emptiedSize+gapSize:]
+	end := g.buf[len(g.buf)-ringEnd:]
 	binary.BigEndian.PutUint32(end, uint32(g.slots/block))
 }
 

@@ -30,7 +30,7 @@ func (g *logState) seek(i int, edge, need int64) (stop int, passed int64) {
 	edge -= g.base
 	for ; i < g.count; i++ {
 		if slot := g.slot(i); g.slots > 0 && slot%block == 0 {
-			for i+block < g.count && !g.isGap(i+block) && g.record(i+block).stamp() <= edge {
+			for i+block < g.count && g.record(i+block).stamp() <= edge {
 				units := g.entry(g.slot(i)).units()
 				if passed+units >= need {
 					break
@@ -70,28 +70,11 @@ func (g *logState) wait(first int, need, edge, window, now int64) int64 {
 	return min(stamp+window, g.newest+g.window) - now
 }
 
-// find returns the record with a stamp, searching from first on. It reports false if there is none.
-// It looks at the newest record first: that is the record of a reservation if nothing was admitted
-// after it.
-func (g *logState) find(first int, stamp int64) (i int, ok bool) {
-	if stamp == g.newest && first < g.count {
-		first = g.count - 1
-	}
+// find returns the first record, from first on, with this stamp or a later one, or count if there is
+// none.
+func (g *logState) find(first int, stamp int64) int {
 	stamp -= g.base
-	end := g.count
-	if g.sweeping && g.gap > 0 {
-		if gap := g.gapRecord(); first < gap && g.record(gap-1).stamp() >= stamp {
-			end = gap
-		} else {
-			first = max(first, gap+g.gap)
-		}
-	}
-	i = first + sort.Search(end-first, func(i int) bool {
+	return first + sort.Search(g.count-first, func(i int) bool {
 		return g.record(first+i).stamp() >= stamp
 	})
-	return i, i < end && g.record(i).stamp() == stamp
 }
-
-// isGap reports whether the gap begins with record i. The stamp of such a record says nothing about
-// the records before it.
-func (g *logState) isGap(i int) bool { return g.sweeping && g.slot(i) == g.gapAt }

@@ -12,10 +12,6 @@ type logState struct {
 	front  int64 // stamp in slot 0, if any
 	newest int64 // stamp of the newest record, if any
 	slots  int   // of a ring; 0 in the other forms
-
-	sweeping bool // in a ring: a sweep has begun, and has moved the records after the gap
-	gapAt    int  // slot of the gap, the first of a block
-	gap      int  // number of its slots
 }
 
 // decode sets g, which is zero. It reads the newest record, the trailer and slot 0, and reports
@@ -35,10 +31,6 @@ func (g *logState) decode(state []byte) bool {
 	if !g.valid() {
 		return false
 	}
-	if g.flags >= emptyFlag {
-		g.flags -= emptyFlag
-		g.decodeEmptied()
-	}
 	switch {
 	case !isLarge(size):
 		return g.head == 0 && g.flags == 0 && smallSize(g.count) == size
@@ -47,39 +39,10 @@ func (g *logState) decode(state []byte) bool {
 	case g.flags < ringFlag || g.flags > ringFlag+copies || size < ringEnd:
 		return false
 	}
-	blocks := int(binary.BigEndian.Uint32(state[size-ringEnd+emptiedSize+gapSize:]))
+	blocks := int(binary.BigEndian.Uint32(state[size-ringEnd:]))
 	g.slots = block * blocks
 	return ringSize(blocks) == size && g.slots <= maxSlots &&
-		g.head < g.slots && uint(g.count-1) < uint(g.slots) && (!g.empties || g.decodeGap())
-}
-
-// decodeEmptied sets the fields of a state that may have empty records.
-func (g *logState) decodeEmptied() {
-	g.empties = true
-	switch size := len(g.buf); {
-	case !isLarge(size):
-	case g.flags < ringFlag:
-		g.emptied, g.head = int64(g.head>>headBits), g.head&(1<<headBits-1)
-	case size >= ringEnd:
-		g.emptied = int64(binary.BigEndian.Uint32(g.buf[size-ringEnd:]))
-	}
-}
-
-// gapRecord returns the index of the first record in the gap, counted from the oldest.
-func (g *logState) gapRecord() int { return (g.gapAt - g.head + g.slots) % g.slots }
-
-// decodeGap sets the fields of the gap. It reports false for a gap that no sweep wrote.
-func (g *logState) decodeGap() bool {
-	end := g.buf[len(g.buf)-ringEnd+emptiedSize:]
-	at, gap := int64(binary.BigEndian.Uint32(end)), int64(binary.BigEndian.Uint32(end[gapSize/2:]))
-	if at == 0 {
-		return gap == 0
-	}
-	if at > int64(g.slots) || (at-1)%block != 0 || gap >= int64(g.slots) {
-		return false
-	}
-	g.sweeping, g.gapAt, g.gap = true, int(at-1), int(gap)
-	return g.gapRecord()+g.gap < g.count
+		g.head < g.slots && uint(g.count-1) < uint(g.slots)
 }
 
 // encode writes the trailer. The records are in buf already.

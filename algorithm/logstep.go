@@ -22,7 +22,7 @@ func (l Log) Step(state []byte, now int64, d driver.Demand) (
 
 // Decide is Step with the fields of the demand and of the result as parameters and results, which
 // fit in registers. It is for stores in memory, where copying the two structs would take a good
-// part of the time of a decision. stamp is the At of an OpGiveBack. Of the fields of the result,
+// part of the time of a decision. stamp is the At of an OpForce. Of the fields of the result,
 // Limit and Source are not returned. keep and next are those of [driver.Algorithm].
 func (l Log) Decide(state []byte, now int64, op driver.Op, n, stamp int64) (
 	next []byte, keep time.Duration, allowed bool,
@@ -55,11 +55,19 @@ func (l Log) Decide(state []byte, now int64, op driver.Op, n, stamp int64) (
 		return nil, -1, false, 0, 0, 0, 0
 	}
 
+	record := g.count // to which units are added
+	if op == driver.OpForce && stamp > 0 {
+		record = g.find(first, stamp)
+	}
+
 	// Decide. Units are admitted in this function: a call with all the parameters that it needs
 	// would cost 2 ns.
 	at, allowed = t, true
 	retry := int64(0)
 	switch fits := n <= p.max-used; {
+	case record < g.count:
+		used += g.addTo(record, n)
+		write = true
 	case op == driver.OpForce, op == driver.OpTake && fits:
 		at, g.exponent = g.stamp(p, t)
 		g.window = window
@@ -71,10 +79,6 @@ func (l Log) Decide(state []byte, now int64, op driver.Op, n, stamp int64) (
 		g.used, used = held+units, used+units
 		g.add(drop, at, units, p.max)
 		write = true
-	case op == driver.OpGiveBack:
-		back := g.giveBack(first, stamp, n, p.max)
-		used -= back
-		write = write || back > 0
 	case !fits:
 		allowed = false
 		if need := used + min(n, p.max) - p.max; need > 0 {

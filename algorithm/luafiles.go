@@ -6,7 +6,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// luaFiles has the Lua steps that consist of one file.
+// luaFiles has the Lua steps.
 //
 //go:embed *.lua
 var luaFiles embed.FS

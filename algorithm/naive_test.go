@@ -62,7 +62,9 @@ func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Dur
 	t := max(now, m.earliest())
 	live := since(m.records, t-window)
 	res.At = t
+	joined := m.join(t-window, d)
 	switch {
+	case joined:
 	case d.Op == driver.OpForce || d.Op == driver.OpTake && sum(live)+d.N <= limit:
 		r := l.Resolution().Microseconds()
 		stamp := (t + r - 1) / r * r
@@ -79,12 +81,6 @@ func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Dur
 			m.records = m.records[:n-1]
 		}
 		res.At = stamp
-	case d.Op == driver.OpGiveBack:
-		for i, r := range m.records {
-			if r.stamp == d.At && r.stamp > t-window {
-				m.records[i].units -= min(d.N, r.units)
-			}
-		}
 	case sum(live)+d.N > limit:
 		res.Allowed = false
 		left := sum(live)
@@ -105,8 +101,23 @@ func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Dur
 	if len(m.records) > 0 {
 		keep = time.Duration(m.newest()+m.window-now) * time.Microsecond
 	}
-	if !res.Allowed || d.Op == driver.OpPeek || d.Op == driver.OpGiveBack {
+	if !res.Allowed || d.Op == driver.OpPeek || joined {
 		*m = kept // expired records do not count, but only a new record removes them
 	}
 	return res, keep
+}
+
+// join adds the units of an OpForce with an At to the first record after edge that has this stamp
+// or a later one, and reports whether there is one.
+func (m *naive) join(edge int64, d driver.Demand) bool {
+	if d.Op != driver.OpForce || d.At <= 0 {
+		return false
+	}
+	for i, r := range m.records {
+		if r.stamp > edge && r.stamp >= d.At {
+			m.records[i].units += min(d.N, max48-sum(m.records))
+			return true
+		}
+	}
+	return false
 }

@@ -17,7 +17,6 @@ import (
 //
 // Windows begin at multiples of Window since the Unix epoch, on the clock of the store. What counts
 // of the previous window is rounded up to whole units. A state is 32 bytes, whatever the limit.
-// Units can be given back until the end of the window after the one in which they were admitted.
 type Counter struct{ limit driver.Limit }
 
 var _ driver.Algorithm = Counter{}
@@ -70,9 +69,6 @@ func (c Counter) Step(
 	if now >= s.end() {
 		s = counterState{written: now, length: window}
 	}
-	if d.Op == driver.OpGiveBack {
-		write = s.giveBack(d, window) || write
-	}
 
 	counted := s.at(now, window)
 	begin := counted.written - counted.written%window
@@ -82,8 +78,8 @@ func (c Counter) Step(
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		counted.current = min(counted.current+d.N, maxCounted)
 		counted.length, write = window, true
-		s, res.At = counted, counted.written
-	case d.Op != driver.OpGiveBack && !fits:
+		s = counted
+	case !fits:
 		res.Allowed = false
 		at := begin + counted.free(c.limit.Max-d.N, window)
 		res.RetryAfter = time.Duration(min(at, s.end())-now) * time.Microsecond
@@ -103,21 +99,6 @@ func (c Counter) Step(
 // end returns when the units of s no longer count under the limit that has written it. Until then
 // the state is kept, so they do not count longer under any other limit.
 func (s counterState) end() int64 { return s.written - s.written%s.length + 2*s.length }
-
-// giveBack takes the units of d from the window of window µs in which they were admitted, and
-// reports whether it took any.
-func (s *counterState) giveBack(d driver.Demand, window int64) bool {
-	units := &s.current
-	begin := s.written - s.written%window
-	if d.At < begin {
-		units, begin = &s.previous, begin-window
-	}
-	if d.At < begin || d.At >= begin+window || *units == 0 {
-		return false
-	}
-	*units = max(0, *units-d.N)
-	return true
-}
 
 // at returns s with the window of now as the current one, unless that of s is later.
 func (s counterState) at(now, window int64) counterState {

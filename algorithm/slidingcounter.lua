@@ -1,5 +1,5 @@
 -- The step of Counter. args: Max and the Window in µs.
-local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
+local TAKE, FORCE, RESET = 0, 2, 3
 -- A state: when a unit was counted last, Window of the limit that counted it, units of the previous
 -- window, units of the window of the last count
 local SIZE, MOST = 32, 2 ^ 44 -- bytes, units
@@ -63,21 +63,11 @@ local function step(key, tail, now, op, n, at, args, pos)
     written, length, previous, current = now, window, 0, 0
     stop = written - written % length + 2 * length
   end
-  local begin = written - written % window
-  if op == GIVEBACK then
-    if begin <= at and at < begin + window then
-      write = write or current > 0
-      current = math.max(0, current - n)
-    elseif begin - window <= at and at < begin then
-      write = write or previous > 0
-      previous = math.max(0, previous - n)
-    end
-  end
   local state = nil
   if write then state = struct.pack('>I8I8I8I8', written, length, previous, current) end
 
   local latest = math.max(written, now)
-  begin = latest - latest % window
+  local begin = latest - latest % window
   local passed = (begin - (written - written % window)) / window
   if passed == 1 then
     previous, current = current, 0
@@ -87,14 +77,14 @@ local function step(key, tail, now, op, n, at, args, pos)
   local covered = math.min(window, begin + window - now)
   local used = counted(previous, current, covered, window)
 
-  local allowed, retry, decided = 1, 0, now
+  local allowed, retry = 1, 0
   local fits = n <= max - used
   if op == FORCE or (op == TAKE and fits) then
     local more = math.min(current + n, MOST) - current
     current, used = current + more, used + more
-    decided, stop = latest, latest - latest % window + 2 * window
+    stop = latest - latest % window + 2 * window
     state = struct.pack('>I8I8I8I8', latest, window, previous, current)
-  elseif op ~= GIVEBACK and not fits then
+  elseif not fits then
     allowed = 0
     retry = math.min(begin + free(previous, current, max - n, window), stop) - now
   end
@@ -102,5 +92,5 @@ local function step(key, tail, now, op, n, at, args, pos)
   if used > 0 then reset = math.min(begin + free(previous, current, 0, window), stop) - now end
   local us = nil
   if state then us = stop - now end
-  return allowed, math.max(0, max - used), retry, reset, decided, us, state
+  return allowed, math.max(0, max - used), retry, reset, now, us, state
 end

@@ -40,28 +40,6 @@ func TestSlidingWindowCounter(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowCounterGivesBack: units are given back to their window, and no more than it has.
-func TestSlidingWindowCounterGivesBack(t *testing.T) {
-	a := algorithm.SlidingWindowCounter(driver.PerMinute("c", 10))
-	s := &stepper{now: 90_000_000}
-	first := s.take(t, a, 4)
-	s.now = 120_000_000
-	s.take(t, a, 5)
-	for _, tt := range []struct{ n, at, remaining int64 }{
-		{1, first.At, 2},
-		{100, first.At, 5},
-		{2, s.now, 7},
-		{100, s.now - 120_000_000, 7},
-		{100, s.now + 60_000_000, 7},
-		{100, s.now, 10},
-	} {
-		back := driver.Demand{Op: driver.OpGiveBack, N: tt.n, At: tt.at}
-		if res := s.step(t, a, back); res.Remaining != tt.remaining {
-			t.Errorf("%d units of %d: %+v, want %d", tt.n, tt.at, res, tt.remaining)
-		}
-	}
-}
-
 // TestSlidingWindowCounterIsModel compares Step with a map of units by window and rational numbers,
 // with limits of all sizes.
 func TestSlidingWindowCounterIsModel(t *testing.T) {

@@ -1,7 +1,6 @@
 package algorithm
 
 import (
-	"embed"
 	"fmt"
 	"time"
 	"unique"
@@ -67,8 +66,8 @@ func (l Log) WithResolution(d time.Duration) Log {
 	return Log{unique.Make(p)}
 }
 
-// Name returns "log2", the name of the encoding.
-func (l Log) Name() string { return "log2" }
+// Name returns "log3", the name of the encoding.
+func (l Log) Name() string { return "log3" }
 
 // Limit returns the limit.
 func (l Log) Limit() driver.Limit {
@@ -106,10 +105,7 @@ func (l Log) Validate() error {
 	return nil
 }
 
-//go:embed slidinglog/*.lua
-var logFiles embed.FS
-
-var logScript = luaconst.Source(logFiles, "slidinglog/step.lua")
+var logScript = luaconst.Source(luaFiles, "slidinglog.lua")
 
 // Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless it is 1,
 // the resolution in microseconds.

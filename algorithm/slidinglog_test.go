@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -53,11 +52,10 @@ func play(t *testing.T, l Log, lines []scripted) {
 
 func TestSlidingLog(t *testing.T) {
 	const s = time.Second
-	at := func(seconds float64, n int64) driver.Demand {
-		return driver.Demand{Op: driver.OpGiveBack, N: n,
-			At: epoch + int64(seconds*float64(second))}
-	}
 	force := func(n int64) driver.Demand { return driver.Demand{Op: driver.OpForce, N: n} }
+	forceAt := func(seconds float64, n int64) driver.Demand {
+		return driver.Demand{Op: driver.OpForce, N: n, At: epoch + int64(seconds*float64(second))}
+	}
 	reset := driver.Demand{Op: driver.OpReset}
 	l := SlidingLog(driver.Limit{Max: 3, Window: 10 * s})
 	for _, tc := range []struct {
@@ -95,13 +93,14 @@ func TestSlidingLog(t *testing.T) {
 			{1, force(1), true, 0, 0, 10 * s},
 			{10, take(3), false, 2, s, s},
 		}},
-		{"giving back frees what the record holds, once", l, []scripted{
-			{0, take(2), true, 1, 0, 10 * s},
-			{1, take(1), true, 0, 0, 10 * s},
-			{2, at(0, 5), true, 2, 0, 9 * s},
-			{2, at(0, 5), true, 2, 0, 9 * s},
-			{2, at(0.5, 1), true, 2, 0, 9 * s},
-			{11, at(1, 1), true, 3, 0, 0},
+		{"force at an instant counts from the first record after it", l, []scripted{
+			{0, take(1), true, 2, 0, 10 * s},
+			{2, take(1), true, 1, 0, 10 * s},
+			{3, forceAt(1, 1), true, 0, 0, 9 * s},
+			{11, take(3), false, 1, s, s},
+			{12, take(1), true, 2, 0, 10 * s},
+			{13, forceAt(12.5, 2), true, 0, 0, 10 * s},
+			{22, take(2), false, 1, s, s},
 		}},
 		{"reset forgets", l, []scripted{
 			{0, take(3), true, 0, 0, 10 * s},
@@ -269,9 +268,9 @@ func (h *history) demand() driver.Demand {
 	case 4:
 		d.Op, d.N = driver.OpForce, driver.MaxUnits
 	case 5, 6, 7:
-		d.Op = driver.OpGiveBack
+		d.Op = driver.OpForce
 		if len(h.ats) > 0 {
-			d.At = h.ats[int(h.byte())%len(h.ats)]
+			d.At = h.ats[int(h.byte())%len(h.ats)] + int64(b>>4)%3 - 1
 		}
 	case 8:
 		if b>>4 == 0 {
@@ -393,9 +392,7 @@ func compare(t *testing.T, i int, state []byte, now int64, model *naive) {
 				i, e.units(), g.base+e.stamp(), want)
 		}
 	}
-	checkEmpties(t, i, &g)
-	got, want := filled(got), filled(model.records)
-	if fmt.Sprint(got) != fmt.Sprint(want) || g.used != sum(got) {
+	if want := model.records; fmt.Sprint(got) != fmt.Sprint(want) || g.used != sum(got) {
 		t.Fatalf("step %d: records %v used %d, want %v", i, got, g.used, want)
 	}
 	if g.count > 0 && g.newest != model.newest() {
@@ -410,49 +407,6 @@ func recordsOf(g *logState) (records []record) {
 		records = append(records, record{g.base + r.stamp(), r.units()})
 	}
 	return records
-}
-
-// filled returns those of records that are not empty.
-func filled(records []record) (some []record) {
-	for _, r := range records {
-		if r.units > 0 {
-			some = append(some, r)
-		}
-	}
-	return some
-}
-
-// checkEmpties checks the bound of a log, and its fields about empty records.
-func checkEmpties(t *testing.T, i int, g *logState) {
-	t.Helper()
-	records := recordsOf(g)
-	n, some := len(records), int64(len(filled(records)))
-	last := int64(math.MinInt64)
-	for j, r := range records {
-		if g.sweeping && uint(j-g.gapRecord()) < uint(g.gap) {
-			if r.units > 0 || r.stamp != g.base {
-				t.Fatalf("step %d: %v in the gap", i, r)
-			}
-			continue
-		}
-		if r.stamp <= last {
-			t.Fatalf("step %d: stamps %d, %d", i, last, r.stamp)
-		}
-		last = r.stamp
-	}
-	if int64(n) > 2*some+64 {
-		t.Fatalf("step %d: %d records, of which %d are not empty", i, n, some)
-	}
-	empties := int64(n) - some
-	hollow := n > 0 && records[n-1].units == 0
-	if hollow {
-		empties--
-	}
-	if isLarge(len(g.buf)) && !g.sweeping && empties > g.emptied ||
-		(empties > 0 || hollow) && !g.empties {
-		t.Fatalf("step %d: %d records are empty, newest: %v; got %d, %v",
-			i, empties, hollow, g.emptied, g.empties)
-	}
 }
 
 // TestLargeLogs compares Step with the model on logs of thousands of records, which are rings with
@@ -492,10 +446,10 @@ func TestLargeLogs(t *testing.T) {
 			switch r.IntN(20) {
 			case 0:
 				d = driver.Demand{Op: driver.OpPeek, N: 1 + r.Int64N(l.Limit().Max)}
-			case 1, 2, 3:
-				d = driver.Demand{Op: driver.OpGiveBack, N: 1 + r.Int64N(3)}
+			case 1:
+				d.Op = driver.OpForce
 				if len(ats) > 0 {
-					d.At = ats[len(ats)-1-r.IntN(min(len(ats), 1+r.IntN(3000)))]
+					d.At = ats[len(ats)-1-r.IntN(min(len(ats), 1+r.IntN(3000)))] + r.Int64N(3) - 1
 				}
 			case 4:
 				d.N = 1 + r.Int64N(3)
@@ -673,8 +627,7 @@ func TestBoundedByResolution(t *testing.T) {
 	}
 }
 
-// TestSteadyState: a log in steady use allocates nothing, and stays within 16.5 bytes a record, and
-// 12 more for sweeps.
+// TestSteadyState: a log in steady use allocates nothing, and stays within 16.5 bytes a record.
 func TestSteadyState(t *testing.T) {
 	l := SlidingLog(driver.PerMinute("minute", 1000))
 	var state []byte
@@ -695,7 +648,7 @@ func TestSteadyState(t *testing.T) {
 	if allocs := testing.AllocsPerRun(2000, step); allocs != 0 {
 		t.Errorf("%v allocations a step", allocs)
 	}
-	if g, _ := decodeLog(state); float64(cap(state)) > 16.5*float64(g.count)+12 {
+	if g, _ := decodeLog(state); float64(cap(state)) > 16.5*float64(g.count) {
 		t.Errorf("%d bytes for %d records", cap(state), g.count)
 	}
 }
@@ -743,15 +696,10 @@ func FuzzState(f *testing.F) {
 			f.Add(bytes.Clone(state), epoch+11*second, uint8(i), int64(1), epoch+10*second+i/2)
 		}
 	}
-	for i := range int64(100) { // a ring with empty records, as is the newest
-		d := driver.Demand{Op: driver.OpGiveBack, N: 1, At: epoch + 10*second + 499 - i}
-		state, _, _ = large.Step(state, epoch+11*second, d)
-	}
-	f.Add(bytes.Clone(state), epoch+11*second, uint8(0), int64(1), int64(0))
-	f.Add(bytes.Clone(state), epoch+11*second, uint8(3), int64(1), epoch+10*second+399)
+	f.Add(bytes.Clone(state), epoch+11*second, uint8(2), int64(1), epoch+10*second+399)
 	f.Add([]byte("short"), epoch, uint8(1), int64(1), int64(0))
 	f.Fuzz(func(t *testing.T, state []byte, now int64, op uint8, n, at int64) {
-		d := driver.Demand{Op: driver.Op(op % 5), N: 1 + n&(driver.MaxUnits-1), At: at}
+		d := driver.Demand{Op: driver.Op(op % 4), N: 1 + n&(driver.MaxUnits-1), At: at}
 		now &= 1<<52 - 1
 		next, keep, res := l.Step(bytes.Clone(state), now, d)
 		if keep < 0 {

@@ -211,7 +211,7 @@ func (c *Call) Args() []string {
 	return c.args
 }
 
-// stampOrZero returns at, or 0, which no record has, if a step in Lua cannot calculate with it.
+// stampOrZero returns at, or 0 if a step in Lua cannot calculate with it.
 func stampOrZero(at int64) int64 {
 	if at < 0 || at >= 1<<53 {
 		return 0

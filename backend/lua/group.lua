@@ -29,7 +29,7 @@ decide_group = function(group)
         elseif d.op == RESET then
           r = {d.step(d.key, '', now, RESET, 1, 0, d.arg, 28)}
 --[[
-          r[7], r[16] = nil, nil
+          r[7], r[15] = nil, nil
 --]]
         end
       end

@@ -1,9 +1,8 @@
 -- The frame of a call with one demand, as most are. many.lua documents the arguments and the
 -- reply; here an error is the reply to the call.
 
-local PEEK, RESET, GIVEBACK = 1, 3, 6
+local PEEK, FORCE, RESET = 1, 2, 3
 local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
-local FORCE = 2
 local AFTER_WRITE = 'after a write: '
 
 --STEPS--
@@ -16,7 +15,7 @@ local call, pcall, pack = redis.call, redis.pcall, struct.pack
 local now, n = struct.unpack('>I7I7', arg)
 local op, at, clock = n % 8, 0
 n = (n - op) / 8
-if op == GIVEBACK then at = struct.unpack('>I7', arg, 15) end
+if op == FORCE then at = struct.unpack('>I7', arg, 15) end
 if now == 0 then
   clock = true
   local time = call('TIME')
@@ -33,7 +32,7 @@ if tail.err then
   if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
   tail, foreign = '', true
 end
-local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more--[[,
+local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
   change]] =
   step1(key, tail, now, op, n, at, arg, 28)
 if not allowed then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end

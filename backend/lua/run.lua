@@ -16,9 +16,9 @@ end
 -- recorded is whether the group is recorded; if not, r is the result of a peek.
 commit = function(d, r, recorded)
   local key, op = d.key, recorded and d.op or PEEK
-  local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size, more--[[,
+  local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
   change]] =
-    values(r, 1, 15--[[ + 1]])
+    values(r, 1, 14--[[ + 1]])
 --include answer.lua
 --include write.lua
 --[[

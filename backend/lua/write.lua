@@ -1,9 +1,7 @@
 -- Part of one.lua, single.lua and run.lua: it writes what a step returned, and returns from the
 -- function if the state turns out to be corrupt. It sets wrote when it has written something. An
--- error after that begins with AFTER_WRITE. more has further offsets and bytes, which do not change
--- the length; only the log of this module returns them.
--- change is what a step with holds writes to its hash, before its state: so that a settlement that
--- fails halfway and is repeated records nothing twice.
+-- error after that begins with AFTER_WRITE. change is what a step with holds writes to its hash,
+-- before its state: so that a settlement that fails halfway and is repeated records nothing twice.
 --[[
 local call = call
 if wrote or change and (whole or o1 or change[2] or not change[4]) then
@@ -68,9 +66,6 @@ if whole or o1 then
     wrote = true
     if o2 and type(length) ~= 'table' then length = pcall('SETRANGE', key, o2, b2) end
     if o3 and type(length) ~= 'table' then length = pcall('SETRANGE', key, o3, b3) end
-    for i = 1, type(more) == 'table' and #more or 0, 2 do
-      if type(length) ~= 'table' then length = pcall('SETRANGE', key, more[i], more[i + 1]) end
-    end
     if type(length) == 'table' then error(AFTER_WRITE .. length.err, 0) end
     -- not the size that the state records
     if length ~= size and size then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
