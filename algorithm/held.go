@@ -70,7 +70,7 @@ func (h Held) InFlight() bool { return h.inner == nil }
 // Inside returns the algorithm inside, or nil for calls in flight.
 func (h Held) Inside() driver.Algorithm { return h.inner }
 
-// Name returns the name of the algorithm inside and "h", such as "log2h", or "flight1" for calls in
+// Name returns the name of the algorithm inside and "h", such as "log3h", or "flight1" for calls in
 // flight.
 func (h Held) Name() string {
 	if h.inner == nil {

@@ -40,7 +40,7 @@ func checkParameters(e *env) {
 func checkLimitNames(e *env) {
 	key := e.key()
 	names := []string{"", "a", "b", "aa", "A", window.String() + "x", strings.Repeat("a", 64),
-		"{a}", "a}", "{", "%61", "a:b", ":", "*", "a/", "log2"}
+		"{a}", "a}", "{", "%61", "a:b", ":", "*", "a/", "log3"}
 	for i, name := range names {
 		a := e.named(name, 1000)
 		e.wantLeft(key, a, 1000, "units were taken under other limits")
@@ -75,7 +75,7 @@ func adversarial() []string {
 		"{a}:b", "%00", "a%00", "\\x00", "\\", "\"", "'",
 		":", "a:", ":a", "a:b", "a:b:c", "a|b", "a/b", "a,b", "a;b", "*", "?", "[a]", "a*", "$1",
 		"KEYS[1]", "0", "-1", "nil", "EVAL", "\r\nFLUSHALL\r\n",
-		"ratelimit:", "ratelimit:{a}", "log2", "a:log2", "a:l:log2", "l:log2", "l", "#", "sha1:",
+		"ratelimit:", "ratelimit:{a}", "log3", "a:log3", "a:l:log3", "l:log3", "l", "#", "sha1:",
 		"sha256:a", "h:a", "l:a",
 		long, long + "k", long[1:], long[:1<<16-1] + "j", strings.Repeat("{", 1<<12),
 		strings.Repeat("%", 1<<12), strings.Repeat("\x00", 300), strings.Repeat("\x00", 301),

@@ -320,16 +320,16 @@ func storedKey(key, limit, algorithm string) string {
 
 func TestStoredKey(t *testing.T) {
 	for _, tt := range []struct{ what, key, want string }{
-		{"plain", "user:42", "user:42:1m0s:log2"},
-		{"percent and number sign", "a%b#", "a%25b%23:1m0s:log2"},
-		{"space, control bytes and others", "a b\x00\n\x7f\xff", "a%20b%00%0A%7F%FF:1m0s:log2"},
-		{"UTF-8", "ü", "%C3%BC:1m0s:log2"},
-		{"longest", strings.Repeat("x", 120), strings.Repeat("x", 120) + ":1m0s:log2"},
-		{"longer", strings.Repeat("x", 121), "#" + hashOf(strings.Repeat("x", 121)) + ":1m0s:log2"},
+		{"plain", "user:42", "user:42:1m0s:log3"},
+		{"percent and number sign", "a%b#", "a%25b%23:1m0s:log3"},
+		{"space, control bytes and others", "a b\x00\n\x7f\xff", "a%20b%00%0A%7F%FF:1m0s:log3"},
+		{"UTF-8", "ü", "%C3%BC:1m0s:log3"},
+		{"longest", strings.Repeat("x", 120), strings.Repeat("x", 120) + ":1m0s:log3"},
+		{"longer", strings.Repeat("x", 121), "#" + hashOf(strings.Repeat("x", 121)) + ":1m0s:log3"},
 		{"longer as written", strings.Repeat("\x00", 41),
-			"#" + hashOf(strings.Repeat("\x00", 41)) + ":1m0s:log2"},
+			"#" + hashOf(strings.Repeat("\x00", 41)) + ":1m0s:log3"},
 	} {
-		if got := storedKey(tt.key, "1m0s", "log2"); got != tt.want {
+		if got := storedKey(tt.key, "1m0s", "log3"); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}
 	}
@@ -350,7 +350,7 @@ func hashOf(s string) string {
 
 func TestStoredKeyAllocates(t *testing.T) {
 	d := driver.Demand{Key: strings.Repeat("x", 120),
-		Algorithm: namedAlgorithm{"1m0s", "log2"}, N: 1}
+		Algorithm: namedAlgorithm{"1m0s", "log3"}, N: 1}
 	if n := testing.AllocsPerRun(100, func() { _ = d.StoredKey() }); n > 1 {
 		t.Errorf("%v allocations", n)
 	}
@@ -359,7 +359,7 @@ func TestStoredKeyAllocates(t *testing.T) {
 // FuzzStoredKey holds that a stored key is bounded and printable, and that its parts, hashes aside,
 // can be decoded to the key and the names: no two states share one.
 func FuzzStoredKey(f *testing.F) {
-	f.Add("user:42", "1m0s", "log2")
+	f.Add("user:42", "1m0s", "log3")
 	f.Add("a:b", "c", "d:e")
 	f.Add("#", "%23", "")
 	f.Add("\x00\xff ü%", "#a", ":")

@@ -14,7 +14,7 @@ var (
 )
 
 // StoredKey returns a name for the state of d, for stores that keep each state under one string. It
-// has at most 250 bytes of printable ASCII without spaces, such as "user:42:login:log2": the key,
+// has at most 250 bytes of printable ASCII without spaces, such as "user:42:login:log3": the key,
 // the limit's name and the algorithm's name.
 //
 // "%", "#", spaces and all bytes that are not printable ASCII, and ":" in a name, are written as

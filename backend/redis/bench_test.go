@@ -31,7 +31,7 @@ func BenchmarkOverhead(b *testing.B) {
 
 		var call lua.Call
 		call.Begin(0)
-		if err := call.Add([]string{"overhead:{=k}:24h0m0s:log2"},
+		if err := call.Add([]string{"overhead:{=k}:24h0m0s:log3"},
 			[]driver.Demand{d}); err != nil {
 			b.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type realState struct {
 }
 
 // realStates returns a state of each form, used until now: small, line, ring, and a ring that has
-// wrapped around; also a line and rings whose newest records are empty.
+// wrapped around.
 func realStates(until int64) map[string]realState {
 	states := make(map[string]realState)
 	for name, n := range map[string]int64{"one record": 1, "small": 9, "line": 60, "ring": 900,
@@ -37,10 +37,8 @@ func realStates(until int64) map[string]realState {
 		s := realState{log: log}
 		gap := min(int64(time.Second/time.Microsecond), 2*int64(time.Minute/time.Microsecond)/n)
 		now := until - n*gap
-		var stamps []int64
 		for i := range n {
 			now += gap
-			stamps = append(stamps, now)
 			next, keep, res := log.Step(s.bytes, now, driver.Demand{N: 1})
 			if keep > 0 {
 				s.bytes = next
@@ -50,23 +48,8 @@ func realStates(until int64) map[string]realState {
 			}
 		}
 		states[name] = s
-		if n > 10 {
-			states[name+" with empty records"] = emptied(s, stamps[n*3/4:])
-		}
 	}
 	return states
-}
-
-// emptied returns s after the units of the records with these stamps were given back.
-func emptied(s realState, stamps []int64) realState {
-	s.bytes = bytes.Clone(s.bytes)
-	for _, at := range stamps {
-		d := driver.Demand{Op: driver.OpGiveBack, N: 1, At: at}
-		if next, keep, _ := s.log.Step(s.bytes, stamps[len(stamps)-1], d); keep > 0 {
-			s.bytes = next
-		}
-	}
-	return s
 }
 
 // spoil returns a corrupted copy of state: with changed bits or bytes, cut, extended or replaced.
@@ -157,7 +140,7 @@ func runSpoiled(
 		a := &attempts[i]
 		a.state, a.call, a.times = spoil(r, real.bytes), &calls[i], 1
 		key := fmt.Sprintf("%s%d", prefix, i)
-		d := driver.Demand{Key: "k", Algorithm: real.log, N: 1, At: real.at}
+		d := driver.Demand{Key: "k", Algorithm: real.log, N: 1}
 		now := corruptNow + r.Int64N(3)*r.Int64N(int64(time.Minute/time.Microsecond)) -
 			r.Int64N(2)*int64(time.Hour/time.Microsecond)
 		a.call.Begin(now)
@@ -171,7 +154,7 @@ func runSpoiled(
 		case 2:
 			d.Op, d.N = driver.OpForce, driver.MaxUnits
 		case 3:
-			d.Op, d.N = driver.OpGiveBack, 1+r.Int64N(3)
+			d.Op, d.N, d.At = driver.OpForce, 1+r.Int64N(3), real.at
 		default:
 			a.times = int(limit) + 5
 		}
@@ -306,10 +289,12 @@ func TestDescendingStamps(t *testing.T) {
 	now := corruptNow + 62*second
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		client := tgt.Client(t)
-		for _, op := range []driver.Op{
-			driver.OpTake, driver.OpPeek, driver.OpForce, driver.OpGiveBack,
+		for _, d := range []driver.Demand{
+			{Op: driver.OpTake}, {Op: driver.OpPeek}, {Op: driver.OpForce},
+			{Op: driver.OpForce, At: corruptNow + second},
 		} {
-			d := driver.Demand{Key: "k", Algorithm: short, Op: op, N: 1, At: corruptNow + second}
+			op := d.Op
+			d.Key, d.Algorithm, d.N = "k", short, 1
 			if _, keep, res := d.Step(bytes.Clone(state), now); keep >= 0 {
 				t.Errorf("Go, %v: got %+v, want a corrupt state", op, res)
 			}

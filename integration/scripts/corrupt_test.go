@@ -84,7 +84,7 @@ func TestForeignValue(t *testing.T) {
 					Tag: func(string) string { return "t" }})
 			for _, what := range slices.Sorted(maps.Keys(foreignValues)) {
 				key := servers.FreshKey(t)
-				stored := prefix + "{=t}=" + key + ":day:log2"
+				stored := prefix + "{=t}=" + key + ":day:log3"
 				put(t, admin, foreignValues[what], stored)
 				before := admin.Dump(t.Context(), stored).Val()
 				wantCorrupt(t, what, s, key)
@@ -109,8 +109,7 @@ func wantCorrupt(t *testing.T, what string, s driver.Store, key string) {
 		}
 	}
 	d := driver.Demand{Key: key, Algorithm: threeADay, N: 1}
-	for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
-		driver.OpGiveBack} {
+	for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce} {
 		d.Op = op
 		_, err := s.Take(t.Context(), d)
 		check(op.String(), err)
@@ -174,7 +173,7 @@ func TestResetCorruptOnServer(t *testing.T) {
 				for _, together := range []bool{false, true} {
 					want++
 					d := driver.Demand{Key: servers.FreshKey(t), Algorithm: threeADay, N: 1}
-					put(t, admin, foreignValues[what], prefix+"{=t}="+d.Key+":day:log2")
+					put(t, admin, foreignValues[what], prefix+"{=t}="+d.Key+":day:log3")
 					out := make([]driver.Result, 2)
 					var err error
 					if together {
@@ -217,7 +216,7 @@ func TestSpoiledState(t *testing.T) {
 				for range 1 + i%limit { // up to more than ten records
 					clients.Ask(t, s, d)
 				}
-				stored := prefix + "{=" + key + "}:hour:log2"
+				stored := prefix + "{=" + key + "}:hour:log3"
 				real, err := admin.Get(t.Context(), stored).Bytes()
 				if err != nil {
 					t.Fatal(err)

@@ -170,7 +170,7 @@ func (d *denial) check(t *testing.T, command string, c clients.Client) {
 				continue
 			}
 			for _, op := range []driver.Op{
-				driver.OpTake, driver.OpPeek, driver.OpForce, driver.OpReset, driver.OpGiveBack,
+				driver.OpTake, driver.OpPeek, driver.OpForce, driver.OpReset,
 			} {
 				for _, frame := range []string{"one", "group", "single", "equal"} {
 					calls = append(calls, d.prepare(t, opts.Prefix, a, name, op, frame))

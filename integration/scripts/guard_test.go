@@ -446,12 +446,12 @@ func TestGuardReads(t *testing.T) {
 			driver.Demand{Op: driver.OpPeek, N: 1}, true)
 		demand("all units when most have left",
 			55*time.Second, bytes+512, driver.Demand{Op: driver.OpPeek, N: records}, false)
-		demand("give back the oldest",
-			0, bytes, driver.Demand{Op: driver.OpGiveBack, N: 1, At: ats[oldest+1]}, true)
-		demand("give back one in the middle", 0, bytes,
-			driver.Demand{Op: driver.OpGiveBack, N: 1, At: ats[oldest+records/2]}, true)
-		demand("give back the newest",
-			0, bytes, driver.Demand{Op: driver.OpGiveBack, N: 1, At: ats[len(ats)-1]}, true)
+		demand("force at the oldest", 0, bytes,
+			driver.Demand{Op: driver.OpForce, N: 1, At: ats[oldest+1]}, true)
+		demand("force in the middle", 0, bytes,
+			driver.Demand{Op: driver.OpForce, N: 1, At: ats[oldest+records/2]}, true)
+		demand("force at the newest", 0, bytes,
+			driver.Demand{Op: driver.OpForce, N: 1, At: ats[len(ats)-1]}, true)
 		demand("take when most have left",
 			55*time.Second, bytes, driver.Demand{Op: driver.OpTake, N: 5}, true)
 	})

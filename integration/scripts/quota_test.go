@@ -63,11 +63,6 @@ func (q Quota) Step(
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		used, last, write = min(used+d.N, maxUsed), window, true
-		res.At = first
-	case d.Op == driver.OpGiveBack:
-		if back := min(d.N, used); d.At == first && back > 0 {
-			used, write = used-back, true
-		}
 	case !fits:
 		res.Allowed = false
 		res.RetryAfter = time.Duration(first+min(last, window)-now) * time.Microsecond

@@ -187,8 +187,7 @@ func useAll(t *testing.T, s driver.Store) error {
 	// the time to live had a small reserve, which is now used up
 	time.Sleep(300 * time.Millisecond)
 	do(d)
-	for _, op := range []driver.Op{driver.OpPeek, driver.OpForce, driver.OpGiveBack,
-		driver.OpReset} {
+	for _, op := range []driver.Op{driver.OpPeek, driver.OpForce, driver.OpReset} {
 		d.Op, d.At = op, at
 		do(d)
 	}
@@ -231,7 +230,7 @@ func useForms(t *testing.T, s driver.Store, admin *redis.Client, prefix string) 
 			return driver.Demand{Key: key, Algorithm: state.log, N: 1, At: state.at}
 		}
 		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
-			driver.OpGiveBack, driver.OpReset} {
+			driver.OpReset} {
 			d := set()
 			d.Op = op
 			_, err := s.Take(t.Context(), d)

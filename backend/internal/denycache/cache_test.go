@@ -869,7 +869,7 @@ func FuzzInvalidate(f *testing.F) {
 	f.Add("abcabc", []byte("stored:a"), uint8(0))
 	f.Add("abcdefgh", []byte("stored:"), uint8(3))
 	f.Add("\x00\xff", []byte{}, uint8(1))
-	f.Add("aa", []byte("rl:{=a}:1h0m0s:log2"), uint8(255))
+	f.Add("aa", []byte("rl:{=a}:1h0m0s:log3"), uint8(255))
 	f.Fuzz(func(t *testing.T, keys string, told []byte, bound uint8) {
 		c := New(serverstore.OpenOptions{CacheEntries: 1 + int(bound)})
 		for i := range len(keys) {

@@ -45,25 +45,25 @@ func TestKey(t *testing.T) {
 		what, key, want string
 		tag             func(string) string
 	}{
-		{what: "plain", key: "user:42", want: "rl:{=user:42}:1m0s:log2"},
-		{what: "braces and percent", key: "a}b{c%", want: "rl:{=a%7Db%7Bc%25}:1m0s:log2"},
-		{what: "control bytes", key: "a\x00\n\x7f", want: "rl:{=a%00%0A%7F}:1m0s:log2"},
-		{what: "other bytes stay", key: "ü \xff=#", want: "rl:{=ü \xff=#}:1m0s:log2"},
+		{what: "plain", key: "user:42", want: "rl:{=user:42}:1m0s:log3"},
+		{what: "braces and percent", key: "a}b{c%", want: "rl:{=a%7Db%7Bc%25}:1m0s:log3"},
+		{what: "control bytes", key: "a\x00\n\x7f", want: "rl:{=a%00%0A%7F}:1m0s:log3"},
+		{what: "other bytes stay", key: "ü \xff=#", want: "rl:{=ü \xff=#}:1m0s:log3"},
 		{what: "longest literal", key: strings.Repeat("x", 128), want: "rl:{=" +
-			strings.Repeat("x", 128) + "}:1m0s:log2"},
+			strings.Repeat("x", 128) + "}:1m0s:log3"},
 		{what: "long", key: strings.Repeat("x", 129),
-			want: "rl:{#DsnrM-dFELzdHy6lUgboLyFknFwr7L8rQz60dbNMAb0}:1m0s:log2"},
+			want: "rl:{#DsnrM-dFELzdHy6lUgboLyFknFwr7L8rQz60dbNMAb0}:1m0s:log3"},
 		{what: "long as written", key: strings.Repeat("%", 43),
-			want: "rl:{#b33J27227yrNdgKh0g2ntwopQfklbRB3KLj5jo2XfcY}:1m0s:log2"},
+			want: "rl:{#b33J27227yrNdgKh0g2ntwopQfklbRB3KLj5jo2XfcY}:1m0s:log3"},
 		{what: "tag", key: "tenant:42:user:7", tag: tenant,
-			want: "rl:{=tenant:42}=tenant:42:user:7:1m0s:log2"},
-		{what: "tag is the key", key: "tenant:42", tag: tenant, want: "rl:{=tenant:42}:1m0s:log2"},
-		{what: "empty tag", key: "anyone", tag: tenant, want: "rl:{=anyone}:1m0s:log2"},
+			want: "rl:{=tenant:42}=tenant:42:user:7:1m0s:log3"},
+		{what: "tag is the key", key: "tenant:42", tag: tenant, want: "rl:{=tenant:42}:1m0s:log3"},
+		{what: "empty tag", key: "anyone", tag: tenant, want: "rl:{=anyone}:1m0s:log3"},
 		{what: "tag and long key", key: "t:user:" + strings.Repeat("x", 129), tag: tenant,
-			want: "rl:{=t}#AQOJR7Hp_li8_43jgQ4xM9Pudtt87ABd-DCARBt3Rwg:1m0s:log2"},
+			want: "rl:{=t}#AQOJR7Hp_li8_43jgQ4xM9Pudtt87ABd-DCARBt3Rwg:1m0s:log3"},
 	} {
 		if got := newKeyspace(t, "rl:",
-			tt.tag).Key(demand(tt.key, "1m0s", "log2")); got != tt.want {
+			tt.tag).Key(demand(tt.key, "1m0s", "log3")); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}
 	}
@@ -88,8 +88,8 @@ func TestPrefix(t *testing.T) {
 func TestKeyAllocates(t *testing.T) {
 	k := newKeyspace(t, "rl:", func(key string) string { return key[:2] })
 	for what, d := range map[string]driver.Demand{
-		"plain":   demand("user:42", "1m0s", "log2"),
-		"longest": demand("{"+strings.Repeat("x", 80), "1m0s", "log2"),
+		"plain":   demand("user:42", "1m0s", "log3"),
+		"longest": demand("{"+strings.Repeat("x", 80), "1m0s", "log3"),
 	} {
 		if n := testing.AllocsPerRun(100, func() { _ = k.Key(d) }); n > 1 {
 			t.Errorf("%s: %v allocations", what, n)
@@ -100,7 +100,7 @@ func TestKeyAllocates(t *testing.T) {
 func TestScrub(t *testing.T) {
 	k := newKeyspace(t, "rl:", nil)
 	cause := errors.New("ERR unknown command 'evalsha', with args beginning with: '0123' '1' " +
-		"'rl:{=user:42}:1m0s:log2' ''")
+		"'rl:{=user:42}:1m0s:log3' ''")
 	if got := k.Scrub(cause).Error(); strings.Contains(got, "42") ||
 		!strings.HasPrefix(got, "ERR unknown command 'evalsha'") {
 		t.Errorf("%q", got)
@@ -122,8 +122,8 @@ func TestScrub(t *testing.T) {
 // FuzzKey: a stored key can be taken apart into its parts, hashes aside, so no two demands share
 // one, and its slot is that of the tag alone.
 func FuzzKey(f *testing.F) {
-	f.Add("user:42", "", "1m0s", "log2")
-	f.Add("tenant:42:user:7", "tenant:42", "burst", "log2")
+	f.Add("user:42", "", "1m0s", "log3")
+	f.Add("tenant:42:user:7", "tenant:42", "burst", "log3")
 	f.Add("a}b", "{", "}:{", ":")
 	f.Add("=", "#", "", "")
 	f.Add("\x00\xff%7D", "%", "%3A", "::")

@@ -1,6 +1,6 @@
 -- args: Max, Window in µs
 local function step(key, tail, now, op, n, at, args, pos)
-  local TAKE, FORCE, RESET, GIVEBACK = 0, 2, 3, 6
+  local TAKE, FORCE, RESET = 0, 2, 3
   local max, window = struct.unpack('>I7I7', args, pos)
   if op == RESET then
     return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil
@@ -17,19 +17,15 @@ local function step(key, tail, now, op, n, at, args, pos)
     end
   end
 
-  local allowed, retry, decided = 1, 0, now
+  local allowed, retry = 1, 0
   local fits = n <= max - used
   if op == FORCE or (op == TAKE and fits) then
     used, last, write = math.min(used + n, 2 ^ 48), window, true
-    decided = first
-  elseif op == GIVEBACK then
-    local back = math.min(n, used)
-    if at == first and back > 0 then used, write = used - back, true end
   elseif not fits then
     allowed, retry = 0, first + math.min(last, window) - now
   end
   local reset, us, state = 0, nil, nil
   if used > 0 then reset = first + math.min(last, window) - now end
   if write then us, state = first + last - now, struct.pack('>I8I8I8', first, last, used) end
-  return allowed, math.max(0, max - used), retry, reset, decided, us, state
+  return allowed, math.max(0, max - used), retry, reset, now, us, state
 end
