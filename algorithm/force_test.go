@@ -56,6 +56,10 @@ func TestForceAt(t *testing.T) {
 				for i := range n {
 					g = decide(epoch+i*step, take(1))
 				}
+				if isLarge(len(state)) { // as if all copies were in use
+					g.flags &= ringFlag
+					state = g.encode()
+				}
 				size := len(state)
 				now := epoch + (n-1+c.after)*step
 				d := driver.Demand{Op: driver.OpForce, N: 7,
@@ -69,6 +73,8 @@ func TestForceAt(t *testing.T) {
 				} else if r := g.record(int(c.record)); r.units() != 8 || len(state) != size {
 					t.Errorf("record %d has %d units in %d bytes, want 8 in %d",
 						c.record, r.units(), len(state), size)
+				} else if stale := g.flags &^ ringFlag; isLarge(size) && stale > 0 != (c.record < 4) {
+					t.Errorf("%d copies are stale after record %d has changed", stale, c.record)
 				}
 				// What has been added leaves with its record.
 				for i := range n {
@@ -121,6 +127,9 @@ func TestForceAtAnyTime(t *testing.T) {
 					case 0, 1:
 						d.Op, d.N = driver.OpForce, 1+r.Int64N(3)
 						d.At = now + window/10 - r.Int64N(window*3/2)
+						if r.IntN(3) == 0 {
+							d.At = now - r.Int64N(2*window/most)
+						}
 					case 2:
 						d = peek(1 + r.Int64N(most))
 					}

@@ -18,21 +18,20 @@ func TestLuaForcesAsGo(t *testing.T) {
 	const minute = int64(time.Minute / time.Microsecond)
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
 		for _, limit := range []int64{3, 40, 300, 2000} {
-			for seed := range uint64(2) {
-				t.Run(fmt.Sprintf("%d/%d", limit, seed), func(t *testing.T) {
-					r := rand.New(rand.NewPCG(seed, uint64(limit)))
+			for i, resolution := range []time.Duration{0, 7 * time.Microsecond, time.Second} {
+				t.Run(fmt.Sprintf("%d at %v", limit, resolution), func(t *testing.T) {
+					r := rand.New(rand.NewPCG(uint64(i), uint64(limit)))
 					w := newTwin(t, tgt.Client(t), fmt.Sprintf("force:%d", r.Uint64()))
-					log := algorithm.SlidingLog(driver.PerMinute("minute", limit))
-					if seed == 1 {
-						log = log.WithResolution(7 * time.Microsecond)
-					}
+					log := algorithm.SlidingLog(driver.PerMinute("minute", limit)).
+						WithResolution(resolution)
 					now, joined := time.Now().UnixMicro(), 0
 					for i := range 3000 {
 						now += r.Int64N(2 * minute / limit)
-						switch r.IntN(500) {
-						case 0:
+						jump := r.IntN(400)
+						switch jump {
+						case 0, 1, 2:
 							now += r.Int64N(minute)
-						case 1:
+						case 3:
 							now -= r.Int64N(minute + minute/4)
 						}
 						d := driver.Demand{Key: "k", Algorithm: log, N: 1}
@@ -40,6 +39,9 @@ func TestLuaForcesAsGo(t *testing.T) {
 						case 0, 1:
 							d.Op, d.N = driver.OpForce, 1+r.Int64N(3)
 							d.At = now + minute/10 - r.Int64N(minute*3/2)
+							if r.IntN(3) == 0 {
+								d.At = now - r.Int64N(2*minute/limit)
+							}
 						case 2:
 							d.Op, d.N = driver.OpPeek, 1+r.Int64N(limit)
 						}
@@ -48,7 +50,7 @@ func TestLuaForcesAsGo(t *testing.T) {
 						if d.At > 0 && len(w.state) == size {
 							joined++
 						}
-						if i%16 == 0 || d.At > 0 && i%4 == 0 {
+						if i%16 == 0 || d.At > 0 && i%4 == 0 || jump < 4 {
 							w.compareBytes(t)
 						}
 						if i%500 == 0 {
