@@ -21,7 +21,7 @@ func TestBlockLuaStepIsGoStep(t *testing.T) {
 		for i := range 1000 {
 			b := algorithm.Blocking("twin", time.Duration(1+r.IntN(3))*time.Hour)
 			d := driver.Demand{
-				Key: "k", Algorithm: b, Op: driver.Op(r.IntN(5)), N: 1 + r.Int64N(b.Limit().Max),
+				Key: "k", Algorithm: b, Op: driver.Op(r.IntN(4)), N: 1 + r.Int64N(b.Limit().Max),
 				At: now,
 			}
 			if r.IntN(20) == 0 {
