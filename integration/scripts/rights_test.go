@@ -55,7 +55,7 @@ func TestLeastRights(t *testing.T) {
 
 // scriptSources match the files whose Lua calls commands for decisions.
 var scriptSources = []string{
-	servers.Module + "/algorithm/held.lua",
+	servers.Module + "/algorithm/*.lua",
 	servers.Module + "/backend/lua/*.lua",
 	servers.Module + "/backend/internal/server/tryagain.go",
 }
