@@ -5,6 +5,9 @@
 -- The frame passes the last 160 bytes of the state, which are all bytes of a small one. Most steps
 -- need no more. step is one function, in sections: each function beside it would add 1 % or more to
 -- the time of every call.
+--
+-- Of the n units of a force at an instant, at most `most` join an earlier record, if it is set by
+-- held.lua; the 15th result is the rest.
 
 local TAKE, PEEK, FORCE, RESET = 0, 1, 2, 3
 
@@ -32,7 +35,7 @@ local MAX_SUM, TOO_LARGE = 281474976710655, 2 ^ 53
 -- state.
 local NONE = '            \0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0    '
 
-local function step(key, tail, now, op, n, at, args, pos)
+local function step(key, tail, now, op, n, at, args, pos, most)
   local struct = struct
   local unpack, pack = struct.unpack, struct.pack
   local max, window, next_arg = unpack('>I7I7', args, pos)
@@ -336,7 +339,7 @@ local function step(key, tail, now, op, n, at, args, pos)
     if #redis.call('GETRANGE', key, length - 1, '-1') ~= 1 then return nil end
   end
   local allowed, retry = 1, 0
-  local whole, o1, b1, o2, b2, o3, b3
+  local whole, o1, b1, o2, b2, o3, b3, rest
   if not joins and n > max - live then -- retry is the time until enough units have left
     allowed = 0
     local need = live
@@ -383,6 +386,7 @@ local function step(key, tail, now, op, n, at, args, pos)
       end
     end
     if (i - origin) * RECORD >= #records then return nil end
+    if most and n > most then n, rest = most, n - most end
     local added, slot = math.min(n, MAX_SUM - used), (head + i) % slots
     local function more(bytes, p) -- the units at byte p, with those that are added
       return pack('>I6', math.min(unpack('>I6', bytes, p) + added, MAX_SUM))
@@ -423,5 +427,5 @@ local function step(key, tail, now, op, n, at, args, pos)
     if last_window < window then reset = newest + last_window - now end
   end
   if remaining < 0 then remaining = 0 elseif remaining > max then remaining = max end
-  return allowed, remaining, retry, reset, t, nil, whole, o1, b1, o2, b2, o3, b3
+  return allowed, remaining, retry, reset, t, nil, whole, o1, b1, o2, b2, o3, b3, nil, rest
 end
