@@ -84,7 +84,7 @@ func TestFullStoreKeepsKeysApart(t *testing.T) {
 	block := algorithm.Blocking("block", time.Hour)
 	must(t, s, driver.Demand{Key: "bad", Algorithm: block, Op: driver.OpForce,
 		N: algorithm.BlockFor(time.Hour)}, true)
-	first := must(t, s, demand(driver.OpTake, "known", 1), true)
+	must(t, s, demand(driver.OpTake, "known", 1), true)
 	full := func(d driver.Demand) {
 		t.Helper()
 		if res, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrCapacity) {
@@ -97,9 +97,13 @@ func TestFullStoreKeepsKeysApart(t *testing.T) {
 		full(d)
 		full(driver.Demand{Key: d.Key, Algorithm: block, Op: driver.OpForce, N: 1})
 	}
-	back := demand(driver.OpGiveBack, "new", 1)
-	back.At = first.At
-	must(t, s, back, true) // which has nothing to give back
+	held := algorithm.Budget(algorithm.SlidingLog(driver.PerMinute("minute", 3)))
+	hold := driver.Demand{Key: "new", Algorithm: held, Op: driver.OpHold, ID: 1, N: 1}
+	full(hold)
+	hold.Op = driver.OpSettle
+	if res := must(t, s, hold, true); res.Units != 0 {
+		t.Errorf("a settlement without a hold: %+v", res)
+	}
 	must(t, s, demand(driver.OpReset, "new", 0), true)
 	if res := must(t, s, demand(driver.OpPeek, "known", 1), true); res.Remaining != 2 {
 		t.Errorf("known: %+v, want 2 units", res)

@@ -73,14 +73,21 @@ func TestRefuseWhenFull(t *testing.T) {
 	for i := range 10 {
 		must(t, s, demand(driver.OpTake, strconv.Itoa(i), 2), true)
 	}
-	for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce} {
-		if _, err := s.Take(t.Context(),
-			demand(op, "new", 1)); !errors.Is(err, driver.ErrCapacity) {
-			t.Errorf("%v of a new key: %v, want ErrCapacity", op, err)
+	held := func(op driver.Op, key string) driver.Demand {
+		d := demand(op, key, 1)
+		d.Algorithm, d.ID = algorithm.Budget(d.Algorithm), 1
+		return d
+	}
+	for _, d := range []driver.Demand{demand(driver.OpTake, "new", 1),
+		demand(driver.OpPeek, "new", 1), demand(driver.OpForce, "new", 1),
+		held(driver.OpHold, "new"), held(driver.OpHold, "0")} {
+		if _, err := s.Take(t.Context(), d); !errors.Is(err, driver.ErrCapacity) {
+			t.Errorf("%v of a new key: %v, want ErrCapacity", d.Op, err)
 		}
 	}
-	for _, op := range []driver.Op{driver.OpGiveBack, driver.OpReset} {
-		must(t, s, demand(op, "new", 1), true)
+	for _, d := range []driver.Demand{held(driver.OpSettle, "new"),
+		demand(driver.OpReset, "new", 1)} {
+		must(t, s, d, true)
 	}
 	ds := []driver.Demand{demand(driver.OpTake, "0", 1), demand(driver.OpTake, "new", 1)}
 	if err := s.TakeAll(t.Context(), ds,
@@ -206,7 +213,7 @@ func TestKnownAlgorithm(t *testing.T) {
 		{demand(driver.OpTake, "", 1), driver.ErrInvalid},
 		{demand(driver.OpTake, "7", 0), driver.ErrInvalid},
 		{demand(driver.OpPeek, "7", -1), driver.ErrInvalid},
-		{demand(driver.OpGiveBack+1, "7", 1), driver.ErrInvalid},
+		{demand(200, "7", 1), driver.ErrInvalid},
 		{demand(driver.OpForce, "7", driver.MaxUnits+1), driver.ErrInvalid},
 		{demand(driver.OpTake, "7", 4), driver.ErrExceedsLimit},
 		{demand(driver.OpPeek, "7", 4), driver.ErrExceedsLimit},

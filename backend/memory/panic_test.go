@@ -215,3 +215,27 @@ func TestPanicWhileOthersTake(t *testing.T) {
 			panicked.Load(), s.Stats().Keys)
 	}
 }
+
+// TestPanicInHold: a hold or settlement whose algorithm inside panics leaves nothing.
+func TestPanicInHold(t *testing.T) {
+	s := open(t, &Options{MaxKeys: 1, Now: newClock().now})
+	a := newPanicky("a")
+	d := driver.Demand{Key: "k", Algorithm: algorithm.Budget(a), Op: driver.OpHold, ID: 1, N: 2}
+	a.plan.peek.Store(1)
+	if !panics(t, func() { _, _ = s.Take(t.Context(), d) }) {
+		t.Fatal("the peek of a hold did not panic")
+	}
+	if keys := s.Stats().Keys; keys != 0 {
+		t.Fatalf("%d states after a hold that panicked", keys)
+	}
+	must(t, s, d, true)
+	end := d
+	end.Op = driver.OpSettle
+	a.plan.take.Store(1)
+	if !panics(t, func() { _, _ = s.Take(t.Context(), end) }) {
+		t.Fatal("the force of a settlement did not panic")
+	}
+	if res := must(t, s, end, true); res.Units != 2 {
+		t.Errorf("a settlement after one that panicked: %+v", res)
+	}
+}
