@@ -73,8 +73,8 @@ func TestForceAt(t *testing.T) {
 				} else if r := g.record(int(c.record)); r.units() != 8 || len(state) != size {
 					t.Errorf("record %d has %d units in %d bytes, want 8 in %d",
 						c.record, r.units(), len(state), size)
-				} else if stale := g.flags &^ ringFlag; isLarge(size) && stale > 0 != (c.record < 4) {
-					t.Errorf("%d copies are stale after record %d has changed", stale, c.record)
+				} else if n := g.flags &^ ringFlag; isLarge(size) && n > 0 != (c.record < 4) {
+					t.Errorf("%d copies are stale after record %d has changed", n, c.record)
 				}
 				// What has been added leaves with its record.
 				for i := range n {

@@ -1,13 +1,13 @@
--- The step of Log, as Log.Decide. logformat.go documents the bytes of a state and its fields, of
--- which last_window is named window. args: Max, the Window in µs and, unless it
--- is 1 µs, the resolution in µs.
+-- The step of Log, as Log.Decide. logformat.go documents the bytes of a state and names its fields;
+-- last_window is its window. args: Max, the Window in µs and, unless it is 1 µs, the resolution in
+-- µs.
 --
 -- The frame passes the last 160 bytes of the state, which are all bytes of a small one. Most steps
 -- need no more. step is one function, in sections: each function beside it would add 1 % or more to
 -- the time of every call.
 --
--- Of the n units of a force at an instant, at most `most` join an earlier record, if it is set by
--- held.lua; the 15th result is the rest.
+-- most, if held.lua sets it, is how many units of a force may join an earlier record. The 15th
+-- result is the rest of them.
 
 local TAKE, PEEK, FORCE, RESET = 0, 1, 2, 3
 
