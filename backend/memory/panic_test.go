@@ -220,7 +220,7 @@ func TestPanicWhileOthersTake(t *testing.T) {
 func TestPanicInHold(t *testing.T) {
 	s := open(t, &Options{MaxKeys: 1, Now: newClock().now})
 	a := newPanicky("a")
-	d := driver.Demand{Key: "k", Algorithm: algorithm.Budget(a), Op: driver.OpHold, ID: 1, N: 2}
+	d := driver.Demand{Key: "k", Algorithm: algorithm.Budget(a), Op: driver.OpHold, ID: 1, N: 1}
 	a.plan.peek.Store(1)
 	if !panics(t, func() { _, _ = s.Take(t.Context(), d) }) {
 		t.Fatal("the peek of a hold did not panic")
@@ -228,6 +228,7 @@ func TestPanicInHold(t *testing.T) {
 	if keys := s.Stats().Keys; keys != 0 {
 		t.Fatalf("%d states after a hold that panicked", keys)
 	}
+	must(t, s, driver.Demand{Key: "k", Algorithm: d.Algorithm, N: 1}, true)
 	must(t, s, d, true)
 	end := d
 	end.Op = driver.OpSettle
@@ -235,7 +236,7 @@ func TestPanicInHold(t *testing.T) {
 	if !panics(t, func() { _, _ = s.Take(t.Context(), end) }) {
 		t.Fatal("the force of a settlement did not panic")
 	}
-	if res := must(t, s, end, true); res.Units != 2 {
+	if res := must(t, s, end, true); res.Units != 1 || res.Remaining != 1 {
 		t.Errorf("a settlement after one that panicked: %+v", res)
 	}
 }
