@@ -24,8 +24,8 @@ import (
 // settled. After its time-out a hold is remembered for 24 hours, and for as long as fewer than
 // 32,768 others have timed out since.
 //
-// A decision takes as long however many holds there are, since those with one deadline have one sum.
-// Holds of one length have at most 17 deadlines, and holds of all lengths at most 89.
+// A decision takes as long however many holds there are, since those with one deadline have one
+// sum. Holds of one length have at most 17 deadlines, and holds of all lengths at most 89.
 type Held struct {
 	inner   driver.Algorithm // nil: calls in flight
 	limit   driver.Limit     // of calls in flight, without a Window

@@ -21,11 +21,11 @@ const (
 		"holds them, so it may be repeated."
 	saysRenew = "With N = 0 it is always allowed: it renews what ID holds, or held until it " +
 		"timed out, whether that fits or not, and does nothing for an ID without a hold."
-	saysTimeOut = "Holds returns how long a hold lasts that is not renewed. Then it times out: it " +
-		"does not count any more."
-	saysRemembered = "For 24 hours it can still be settled and renewed. After its time-out a hold " +
-		"is remembered for 24 hours, and for as long as fewer than 32,768 others have timed out " +
-		"since."
+	saysTimeOut = "Holds returns how long a hold lasts that is not renewed. Then it times out: " +
+		"it does not count any more."
+	saysRemembered = "For 24 hours it can still be settled and renewed. After its time-out a " +
+		"hold is remembered for 24 hours, and for as long as fewer than 32,768 others have timed " +
+		"out since."
 	saysDeadline = "Hold, of an OpHold: how long the units are held, from 1/16 of Holds of the " +
 		"algorithm to 16 times as long; 0 is Holds. A hold lasts up to an eighth longer."
 	saysHoldClock = "Holds run on the store's clock. If that is set back by more than the " +
@@ -53,8 +53,10 @@ var holdRules = []rule{
 	{name: "hold/renew-unknown", says: saysRenew, check: held(checkRenewUnknown)},
 	{name: "hold/renew-late", says: saysRenew + " " + saysRemembered, check: held(checkRenewLate)},
 	{name: "hold/time-out", says: saysTimeOut + " " + saysDeadline, check: held(checkTimeOut)},
-	{name: "hold/not-early", says: saysTimeOut + " " + saysDeadline, check: held(checkTimeNotEarly)},
-	{name: "hold/many-deadlines", says: saysTimeOut + " " + saysDeadline, check: held(checkDeadlines)},
+	{name: "hold/not-early", says: saysTimeOut + " " + saysDeadline,
+		check: held(checkTimeNotEarly)},
+	{name: "hold/many-deadlines", says: saysTimeOut + " " + saysDeadline,
+		check: held(checkDeadlines)},
 	{name: "hold/full",
 		says: "A key has at most 65,536 holds; a further one is refused until one of them times " +
 			"out or is settled.", check: checkFull},
@@ -678,7 +680,8 @@ func checkCountHolds(h *heldKey) {
 		}
 		return nil
 	})
-	h.wantLeft(h.key, h.holder, most-recorded.Load(), fmt.Sprintf("the settlement of %d holds", most))
+	h.wantLeft(h.key, h.holder, most-recorded.Load(),
+		fmt.Sprintf("the settlement of %d holds", most))
 }
 
 // checkRemembered sweeps until nothing is remembered of a hold.

@@ -68,7 +68,8 @@ func checkOwnClock(e *env) {
 		}
 		next, keep, want := step(slices.Clone(state), now)
 		if !same(got, want) {
-			e.fatalf("call %d, %v of %d at %d, returned %+v, want %+v", i, d.Op, d.N, now, got, want)
+			e.fatalf("call %d, %v of %d at %d, returned %+v, want %+v", i, d.Op, d.N, now, got,
+				want)
 		}
 		if keep > 0 {
 			state = next

@@ -84,8 +84,8 @@ func checkRefusalsWriteNothing(e *env) {
 		func() { e.refuse(take(key, e.alg(3), 1)) })
 }
 
-// checkVoidWritesNothing resets states that are not there, and renews and settles holds that are not
-// there. If the step returns keep == 0, the store writes nothing.
+// checkVoidWritesNothing resets states that are not there, and renews and settles holds that are
+// not there. If the step returns keep == 0, the store writes nothing.
 func checkVoidWritesNothing(e *env) {
 	key, a := e.key(), e.alg(5)
 	held := algorithm.Budget(a)

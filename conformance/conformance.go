@@ -20,9 +20,12 @@
 //     order
 //   - op, result, window: what each operation does, what a result means, and that no window admits
 //     more than Max
+//   - hold, settle: units that are held by an ID, under the algorithms of this module, and what
+//     becomes of them
 //   - clock, expiry: clocks that stand, jump and step back; states that run out
 //   - takeall, takeall-keys: several demands as one, on one key and on several
-//   - errors: which calls fail before any I/O, and what each error says about what was recorded
+//   - errors, lost: which calls fail before any I/O, what each error says about what was recorded,
+//     and calls that are made again
 //   - concurrency: how many are admitted under contention, and whether recorded histories are
 //     linearizable
 //   - algorithm: the rules for the algorithm itself, on which a store relies

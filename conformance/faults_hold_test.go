@@ -57,8 +57,8 @@ func remembersFor(most time.Duration) bugs {
 	}}
 }
 
-// unlocked returns a bug: demands of an operation are decided on a copy of the state, which replaces
-// the state a little later.
+// unlocked returns a bug: demands of an operation are decided on a copy of the state, which
+// replaces the state a little later.
 func unlocked(op driver.Op) bugs {
 	return bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
 		if d.Op != op {

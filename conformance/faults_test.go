@@ -96,7 +96,8 @@ func TestEveryRuleCanFail(t *testing.T) {
 func faults() []fault {
 	return slices.Concat(identityFaults, stepFaults, clockFaults, takeAllFaults, errorFaults,
 		concurrencyFaults, algorithmFaults, cacheFaults,
-		keyFaults, hashFaults(), volumeFaults, windowFaults, writeFaults, takeAllManyFaults, holdFaults)
+		keyFaults, hashFaults(), volumeFaults, windowFaults, writeFaults, takeAllManyFaults,
+		holdFaults)
 }
 
 // identify returns a bug that changes what a state belongs to.

@@ -42,8 +42,8 @@ type Harness struct {
 	// LoseAnswer drops one answer of the server: the next one that confirms a write, such as the
 	// answer to COMMIT or to a script. The server applies the write, and the connection breaks
 	// before its answer arrives. Later answers arrive. The suite calls it before a call, while no
-	// other call is in flight. Without it errors/lost-answer and errors/no-key-after-lost-answer
-	// are skipped.
+	// other call is in flight. Without it errors/lost-answer, errors/no-key-after-lost-answer
+	// and lost/hold-asked-again are skipped.
 	LoseAnswer func() error
 
 	// Freeze makes the server stop answering, as SIGSTOP or LOCK TABLE does, until thaw is called:

@@ -23,8 +23,9 @@ func checkRecorded(e *env, client func(*env, int) driver.Store) {
 	const clients = 6
 	rec := &recorder{env: e, client: client,
 		limits: []driver.Algorithm{e.named("a", 4), e.named("b", 7)},
-		held:   algorithm.Budget(algorithm.SlidingLog(driver.Limit{Name: "h", Max: 4, Window: window})),
-		begin:  time.Now()}
+		held: algorithm.Budget(algorithm.SlidingLog(driver.Limit{Name: "h", Max: 4,
+			Window: window})),
+		begin: time.Now()}
 	life := 0
 	for round := range e.scale(25) {
 		if life == 0 {

@@ -93,8 +93,8 @@ func Taken(op Op, n int64, allowed bool) int64 {
 // Peek does not change the bytes of state unless keep > 0.
 //
 // For an OpTake, and for an OpHold of N > 0, the Result is that of Step, with Remaining before the
-// decision and no Units. All else is always allowed: for that it returns what an OpPeek for one unit
-// returns, with Allowed set. For an OpReset a corrupt state counts as an empty one.
+// decision and no Units. All else is always allowed: for that it returns what an OpPeek for one
+// unit returns, with Allowed set. For an OpReset a corrupt state counts as an empty one.
 func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
 	op, always := d.Op, d.Always()
 	d.Op = OpPeek // d is a copy already
@@ -116,8 +116,8 @@ func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, 
 // Always reports whether d is allowed whatever the state.
 func (d *Demand) Always() bool { return d.Op > OpPeek && (d.Op != OpHold || d.N == 0) }
 
-// A Holder is an Algorithm with holds: [OpHold] and [OpSettle]. An OpPeek with an ID returns what an
-// OpHold would, and changes nothing.
+// A Holder is an Algorithm with holds: [OpHold] and [OpSettle]. An OpPeek with an ID returns what
+// an OpHold would, and changes nothing.
 type Holder interface {
 	Algorithm
 	// Holds returns how long a hold lasts that is not renewed. Then it times out: it does not count

@@ -38,8 +38,8 @@ type Result struct {
 	// fewer units, and still holds. Its RetryAfter and ResetAfter are never too long but may be too
 	// short. Its Remaining is that of the earlier refusal: never too high, except that calls which
 	// are still in flight may not be counted. The results of a refused TakeAll are from SourceCache
-	// all together or not at all: those that are Allowed were Allowed earlier too, for as many units
-	// or more, and their Remaining and ResetAfter are not too high either. A decision from
+	// all together or not at all: those that are Allowed were Allowed earlier too, for as many
+	// units or more, and their Remaining and ResetAfter are not too high either. A decision from
 	// SourceLocal is about the share of the limit that this process has while the store is
 	// unavailable. One from SourceOpen was made by the policy alone: only its Limit is set, the
 	// numbers are 0.
@@ -55,8 +55,8 @@ type Result struct {
 	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this
 	// long, provided that nothing else is admitted meanwhile, and not one microsecond sooner (at a
 	// Resolution of 1µs). That is at most one Window, two under a SlidingWindowCounter; one Window
-	// more after the clock has stepped back; under a TokenBucket also the time in which forced units
-	// are refilled; and with holds until they have timed out.
+	// more after the clock has stepped back; under a TokenBucket also the time in which forced
+	// units are refilled; and with holds until they have timed out.
 	RetryAfter time.Duration
 	// ResetAfter is how long it takes, with nothing else admitted, until all units are free. Zero
 	// means that all are free now.

@@ -28,7 +28,8 @@ func coarse(tick int64) (history []conformance.Operation) {
 			d.Op = driver.OpForce
 		}
 		history = append(history, conformance.Operation{
-			Client: i % 8, Now: clock, Call: at - 2*time.Millisecond, Return: at + 2*time.Millisecond,
+			Client: i % 8, Now: clock,
+			Call: at - 2*time.Millisecond, Return: at + 2*time.Millisecond,
 			Demands: []driver.Demand{d}, Results: []driver.Result{s.take(d, clock)},
 		})
 	}

@@ -19,9 +19,9 @@ import (
 //     after its Call, however late, or never. The clock then was anywhere between those of the
 //     operations before and after it.
 //
-// A state that a store may have forgotten must decide as if it were still there, which is so unless the clock
-// steps back from beyond its end. Leave out cached refusals, which are older than their call, and
-// operations that are known to have recorded nothing.
+// A state that a store may have forgotten must decide as if it were still there, which is so unless
+// the clock steps back from beyond its end. Leave out cached refusals, which are older than their
+// call, and operations that are known to have recorded nothing.
 //
 // An operation of unknown outcome may have taken effect at infinitely many instants. It is enough
 // to try those that a result names (as now + ResetAfter - Window does), those at which units leave

@@ -1,6 +1,6 @@
-// Package holdmodel decides demands under limits with holds by the sentences of package driver: with
-// a list of holds that is searched and summed for every question. It shares no code with package
-// algorithm.
+// Package holdmodel decides demands under limits with holds by the sentences of package driver:
+// with a list of holds that is searched and summed for every question. It shares no code with
+// package algorithm.
 package holdmodel
 
 import (

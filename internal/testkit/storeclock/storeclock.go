@@ -7,8 +7,8 @@ import (
 )
 
 // Show returns a demand that is always admitted, and whose result shows the store's clock: how much
-// is left of a fixed window of a year. In a TakeAll it shows when the other demands were decided, if
-// it is not the first such demand of the key or if all are admitted.
+// is left of a fixed window of a year. In a TakeAll it shows when the other demands were decided,
+// if it is not the first such demand of the key or if all are admitted.
 func Show(key string) driver.Demand {
 	return driver.Demand{Key: key, Op: driver.OpForce, N: 1, Algorithm: algorithm.FixedWindow(
 		driver.Limit{Name: "clock", Max: driver.MaxUnits, Window: driver.MaxWindow})}
