@@ -354,7 +354,7 @@ type heldText struct{ inner, source string }
 func (h Held) Script() driver.Script {
 	script := driver.Script{Name: h.Name(), Args: heldArgs, Holds: true}
 	if h.inner == nil {
-		script.Source = flightSource
+		script.Source, script.HoldsOnly = flightSource, true
 		return script
 	}
 	inner := h.inner.Script()

@@ -1,10 +1,10 @@
 -- The step of Held, the twin of Held.Step, around the step of the algorithm inside, which is inner;
--- calls in flight have none. args: ID in 14 bytes, of which the last 8 count; Hold, the unit to which
--- its end is rounded up, and the time-out in µs; Max; then those of inner.
+-- calls in flight have none. args: ID in 14 bytes, of which the last 8 count; Hold, the unit to
+-- which its end is rounded up, and the time-out in µs; Max; then those of inner.
 --
--- The holds are a hash under key .. ':h'. Integers are unsigned and big-endian, times in µs on the
--- server's clock plus offset. holds.go says what floor, last, offset, older, newer and timed out
--- are. The field '' is the head:
+-- The holds are a hash under key .. ':h' or, without inner, under key. Integers are unsigned and
+-- big-endian, times in µs on the server's clock plus offset. holds.go says what floor, last,
+-- offset, older, newer and timed out are. The field '' is the head:
 --
 --   7  floor
 --   7  last
@@ -19,11 +19,12 @@
 --
 -- The field of an ID, 8 bytes, is a hold: units 7, deadline 7, instant 7.
 --
--- step reads the state of inner itself. After the results of inner it returns nil, or a table of what
--- is to be written to the hash: the head, or '' to delete the hash; the new time to live in µs, or
--- nil; an ID to store, or to remove if there is no hold, or nil; its hold, or nil; more IDs to
--- remove, or nil; and units of a settlement that are recorded after all else is written, or nil: the
--- frame calls step for a force of them, with at = -(all units of the settlement).
+-- step reads the state of inner itself. After the results of inner it returns nil, or a table of
+-- what is to be written to the hash: the head, or '' to delete the hash; the new time to live in
+-- µs, or nil; an ID to store, or to remove if there is no hold, or nil; its hold, or nil; more IDs
+-- to remove, or nil; units of a settlement that are recorded after all else is written, or nil; the
+-- key of the hash. For these units the frame calls step for a force, with at = -(all units of the
+-- settlement).
 local PEEK, TAKE, FORCE, RESET, HOLD, SETTLE = 1, 0, 2, 3, 4, 5
 local SHORT, LONG, SUM, ENTRY = 14, 46, 18, 21 -- bytes
 local ID, NO_ID, INNER_ARGS, TAIL = 6, '\0\0\0\0\0\0\0\0', 42, 160
@@ -37,13 +38,15 @@ local function step(key, tail, now, op, n, at, args, pos)
   local unpack, pack, call = struct.unpack, struct.pack, redis.pcall
   local id, length, unit, timeout, max =
     sub(args, pos + ID, pos + 13), unpack('>I7I7I7I7', args, pos + 14)
+  local holds = inner and key .. ':h' or key
   if op == RESET then
-    return 1, max, 0, 0, 0, nil, '', nil, nil, nil, nil, nil, nil, nil, {''}
+    return 1, max, 0, 0, 0, nil, inner and '' or nil, nil, nil, nil, nil, nil, nil, nil,
+      {'', nil, nil, nil, nil, nil, holds}
   end
   pos = pos + INNER_ARGS
 
   -- 1. Read.
-  local holds, named, reply = key .. ':h', id ~= NO_ID and (op ~= PEEK or at >= 0), nil
+  local named, reply = id ~= NO_ID and (op ~= PEEK or at >= 0), nil
   if named then
     reply = call('HMGET', holds, '', id)
   else
@@ -230,7 +233,7 @@ local function step(key, tail, now, op, n, at, args, pos)
   end
 
   -- 6. What is to be written.
-  local change = {'', nil, id, hold, nil, rest}
+  local change = {'', nil, id, hold, nil, rest, holds}
   if not empty then
     if id and (out or cursor > 0) then -- forget some holds
       local found = redis.call('HSCAN', holds, string.format('%.0f', cursor), 'COUNT', '16')

@@ -140,10 +140,11 @@ func (v vandal) Script() driver.Script {
 		}}
 }
 
-// vandalize writes a corrupt state of a for key.
+// vandalize writes a corrupt state of a for key, in place of what it has.
 func (e *env) vandalize(key string, a driver.Algorithm) {
 	for _, junk := range []string{"?", "\xff", "\x00"} {
 		if _, keep, _ := take(key, a, 1).Step([]byte(junk), start); keep < 0 {
+			e.do(reset(key, a)) // a server may keep it as another type
 			e.do(take(key, vandal{a, junk}, 1))
 			return
 		}

@@ -193,4 +193,6 @@ type Script struct {
 	// Holds reports that step keeps a second value, a hash, under key .. ":h". Only the scripts of
 	// this module have one.
 	Holds bool
+	// HoldsOnly reports that this hash is the only value, under the key itself.
+	HoldsOnly bool
 }

@@ -140,7 +140,7 @@ func (c *Call) bind(d *callDemand, before []string, key string) {
 	if d.key = slices.Index(before, key); d.key < 0 {
 		d.key = len(c.keys)
 		c.keys = append(c.keys, key)
-		if d.script.Holds {
+		if d.script.Holds && !d.script.HoldsOnly {
 			c.keys = append(c.keys, key+HoldsSuffix)
 		}
 	}

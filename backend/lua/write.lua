@@ -14,7 +14,7 @@ if wrote or change and (whole or o1 or change[2] or not change[4]) then
   end
 end
 if change then
-  local holds, head, us, id, hold, gone = key .. ':h', values(change, 1, 5)
+  local head, us, id, hold, gone, _, holds = values(change, 1, 7)
   if head == '' then
     call('DEL', holds)
   else

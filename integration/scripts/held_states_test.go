@@ -272,14 +272,14 @@ func TestHeldForgets(t *testing.T) {
 		}
 		now += 23 * time.Hour.Microseconds()
 		hold()
-		if n := client.HLen(t.Context(), key+":h").Val(); n != 302 {
+		if n := client.HLen(t.Context(), key).Val(); n != 302 {
 			t.Fatalf("%d fields after 23 hours, want 302", n)
 		}
 		now += 2 * time.Hour.Microseconds()
 		for range 60 {
 			hold()
 		}
-		if n := client.HLen(t.Context(), key+":h").Val(); n != 62 {
+		if n := client.HLen(t.Context(), key).Val(); n != 62 {
 			t.Errorf("%d fields after 25 hours, want those of 61 holds and the head", n)
 		}
 	})

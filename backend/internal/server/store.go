@@ -88,7 +88,7 @@ func (s *Store) take(ctx context.Context, d driver.Demand) (driver.Result, error
 	}
 	key := s.executor.keys.Key(d)
 	d.Key = s.executor.cache.CopyKey(d.Key)
-	if !s.executor.cluster || !d.Algorithm.Script().Holds {
+	if script := d.Algorithm.Script(); !s.executor.cluster || !script.Holds || script.HoldsOnly {
 		return s.queues.queue(key).Take(ctx, key, d)
 	}
 	var res driver.Result

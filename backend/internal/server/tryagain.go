@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,14 +47,22 @@ func (e *executor) retryTryAgain(
 
 // createKeys creates those of the keys of ds that do not exist, so that they can move.
 func (e *executor) createKeys(ctx context.Context, keys []string, ds []driver.Demand) error {
+	create := func(program lua.Program, key string) error {
+		_, err := e.runScript(ctx, program, key)
+		return err
+	}
 	for i, key := range keys {
-		if _, err := e.runScript(ctx, createProgram, key); err != nil {
-			return err
+		var err error
+		switch script := ds[i].Algorithm.Script(); {
+		case script.HoldsOnly:
+			err = create(createHoldsProgram, key)
+		case script.Holds:
+			err = errors.Join(create(createProgram, key),
+				create(createHoldsProgram, key+lua.HoldsSuffix))
+		default:
+			err = create(createProgram, key)
 		}
-		if !ds[i].Algorithm.Script().Holds {
-			continue
-		}
-		if _, err := e.runScript(ctx, createHoldsProgram, key+lua.HoldsSuffix); err != nil {
+		if err != nil {
 			return err
 		}
 	}
