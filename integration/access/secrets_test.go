@@ -143,7 +143,7 @@ func wantDiscreet(t *testing.T, what string, lib clients.Library, d clients.Dial
 			}
 		}
 		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
-			driver.OpGiveBack, driver.OpReset} {
+			driver.OpReset} {
 			d := clients.Take("marked-key")
 			d.Op = op
 			_, err := s.Take(ctx, d)

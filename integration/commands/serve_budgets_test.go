@@ -48,7 +48,8 @@ const (
 )
 
 // shareBudget has workers reserve at one process and commit at the other, until all calls are
-// spent. Exactly the limits are admitted, and what was not used is free again.
+// spent. Exactly the limits are admitted, and what was not used is free again. Each reservation is
+// settled twice at once, of which one counts.
 func shareBudget(t *testing.T, first, second *daemon.Daemon, key string) {
 	const used = 7
 	var running, most, admitted, late atomic.Int64
@@ -138,7 +139,7 @@ func severalKeys(t *testing.T, d *daemon.Daemon, cluster bool, key string) {
 	}
 }
 
-// leaseOfKilled kills the process that has granted a lease. The call in flight ends after its
+// leaseOfKilled kills the process that has acquired a call in flight, which is free after its
 // window, and no sooner.
 func leaseOfKilled(t *testing.T, killed, other *daemon.Daemon, key string) {
 	acquire := fmt.Sprintf(`{"limit":"short","key":%q,"wait_ms":1000}`, key)

@@ -15,12 +15,12 @@ import (
 func TestTokenBudget(t *testing.T) {
 	t.Parallel()
 	bin := daemon.BuildOf(t, "integration/examples/tokenbudget")
-	killed := regexp.MustCompile(`killed a process with [1-9]\d* calls in flight`)
+	killed := regexp.MustCompile(`killed a process that holds [1-9]\d* tokens for [1-9]`)
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
 		args := pageArgs(t, "docs/budgets.md", "go -C integration run ./examples/tokenbudget",
 			"127.0.0.1:6379", server.Addr, "timeout=1s", "timeout=10s")
-		args = append(args, "-window=3s", "-call=200ms", "-lease=2s", "-for=9s")
+		args = append(args, "-window=3s", "-call=200ms", "-timeout=2s", "-for=9s")
 		out, err := exec.CommandContext(t.Context(), bin, args...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -28,7 +28,7 @@ func TestTokenBudget(t *testing.T) {
 		if !killed.Match(out) {
 			t.Errorf("no process was killed in the middle of its calls:\n%s", out)
 		}
-		// The leases of the killed process have ended, and the others are released.
+		// The holds of the killed process have timed out, and the others are settled.
 		if !strings.Contains(string(out), " 0 calls are in flight\n") {
 			t.Errorf("calls are in flight in the end:\n%s", out)
 		}

@@ -22,6 +22,7 @@ import (
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/otellimit"
 	"github.com/truewindow/ratelimit/shadow"
@@ -335,7 +336,8 @@ func TestShadow(t *testing.T) {
 // TestOperations: a reservation counts as the operations that it makes.
 func TestOperations(t *testing.T) {
 	m, collect := newTest(t)
-	limiter := newLimiter(t, newStore(t), ratelimit.PerMinute("a", 5)).WithObserver(m.Observe)
+	limiter := limittest.NewBudget(t, newStore(t), ratelimit.PerMinute("a", 5)).
+		WithObserver(m.Observe)
 	reservation, err := limiter.Reserve(t.Context(), secret, 3)
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +345,6 @@ func TestOperations(t *testing.T) {
 	for _, err := range []error{
 		reservation.Commit(t.Context(), 1),
 		limiter.Reset(t.Context(), secret),
-		limiter.GiveBack(t.Context(), secret, 0, ratelimit.Result{Allowed: true}),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -353,7 +354,7 @@ func TestOperations(t *testing.T) {
 	_, _ = limiter.Force(t.Context(), secret, 9)
 	got := collect()
 	for op, want := range map[string]int{
-		"take": 1, "giveback": 2, "reset": 1, "peek": 1, "force": 1,
+		"take": 0, "hold": 1, "settle": 1, "reset": 1, "peek": 1, "force": 1,
 	} {
 		if n := got.sum("ratelimit.decisions", "op="+op+",outcome=admitted"); n != want {
 			t.Errorf("%s: %d, want %d: %v", op, n, want, got)

@@ -20,7 +20,8 @@ func CheckOutcome(t *testing.T, serve func(limit func(http.Handler) http.Handler
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("hour", 1)))
+	limiter, err := ratelimit.New(store,
+		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerHour("hour", 1))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,10 +26,10 @@ func openBudget(ctx context.Context, c config) (*budget, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens, err1 := ratelimit.New(store, algorithm.SlidingLog(
-		ratelimit.Limit{Name: "tokens", Max: c.Tokens, Window: c.Window}))
-	calls, err2 := ratelimit.NewInFlight(store, algorithm.SlidingLog(
-		ratelimit.Limit{Name: "calls", Max: int64(2 * c.Workers), Window: c.Lease}))
+	tokens, err1 := ratelimit.New(store, algorithm.Budget(algorithm.SlidingLog(
+		ratelimit.Limit{Name: "tokens", Max: c.Tokens, Window: c.Window})).WithTimeout(c.Timeout))
+	calls, err2 := ratelimit.New(store,
+		algorithm.InFlight("calls", int64(2*c.Workers)).WithTimeout(c.Timeout))
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

@@ -51,14 +51,14 @@ func (l *ledger) inFlight(p *process) (calls int, tokens int64) {
 
 // judge writes what was used, and returns an error if a window held more than the budget.
 //
-// The budget bounds what was reserved and not given back. What a call used beyond its estimate is
-// known only when it ends: it is recorded as debt, which causes refusals until it leaves the
-// window.
+// The budget bounds what was reserved and then used. What a call used beyond its estimate is known
+// only when it ends: it is recorded as debt, which causes refusals until it leaves the window. What
+// a killed process held is free after its time-out, so its calls do not count.
 func (l *ledger) judge(c config, out io.Writer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	calls := slices.SortedFunc(maps.Values(l.calls),
-		func(a, b event) int { return cmp.Compare(a.At, b.At) })
+		func(a, b event) int { return cmp.Compare(a.Until, b.Until) })
 	var used, beyond int64
 	for _, e := range calls {
 		used += e.Used
@@ -79,25 +79,20 @@ func (l *ledger) judge(c config, out io.Writer) error {
 	return nil
 }
 
-// mostInWindow returns the most tokens that any window held of what calls had reserved and not
-// given back. The calls are in the order of their stamps.
+// mostInWindow returns the most tokens that any window is certain to have held of what calls had
+// reserved and then used: the store has decided a call between its At and its Until.
 func mostInWindow(calls []event, window int64) (most int64) {
-	var sum int64
-	first := 0
-	for _, e := range calls {
-		sum += e.charged()
-		for ; calls[first].At <= e.At-window; first++ {
-			sum -= calls[first].charged()
+	for i, last := range calls {
+		var sum int64
+		for _, e := range calls[:i+1] {
+			if e.At > last.Until-window {
+				sum += e.charged()
+			}
 		}
 		most = max(most, sum)
 	}
 	return most
 }
 
-// charged returns the part of the reservation that is still charged when the call has ended.
-func (e event) charged() int64 {
-	if !e.Ended {
-		return e.Reserved
-	}
-	return min(e.Reserved, e.Used)
-}
+// charged returns the part of the reservation that is recorded when the call has ended.
+func (e event) charged() int64 { return min(e.Reserved, e.Used) }

@@ -9,14 +9,17 @@ import (
 func TestMostInWindow(t *testing.T) {
 	const window = 10
 	call := func(at, reserved, used int64, ended bool) event {
-		return event{At: at, Reserved: reserved, Used: used, Ended: ended}
+		return event{At: at, Until: at, Reserved: reserved, Used: used, Ended: ended}
 	}
 	calls := []event{
 		call(1, 5, 0, false), call(3, 5, 3, true), call(11, 4, 9, true), call(12, 1, 1, true),
 	}
-	// The first call has left the window of the third; the others charge 3, 4 and 1.
+	// The first call was killed; the others charge 3, 4 and 1.
 	if most := mostInWindow(calls, window); most != 8 {
 		t.Errorf("the fullest window held %d, want 8", most)
+	}
+	if most := mostInWindow(calls, window-2); most != 5 {
+		t.Errorf("the fullest shorter window held %d, want 5", most)
 	}
 	if most := mostInWindow(nil, window); most != 0 {
 		t.Errorf("without a call the fullest window held %d, want 0", most)

@@ -27,7 +27,7 @@ type config struct {
 	Window  time.Duration
 	Workers int           // per process
 	Call    time.Duration // the mean time of a call
-	Lease   time.Duration // the longest time of a call
+	Timeout time.Duration // of what a process holds that was killed
 	For     time.Duration
 }
 
@@ -41,7 +41,8 @@ func main() {
 	flag.DurationVar(&c.Window, "window", time.Minute, "window of the budget")
 	flag.IntVar(&c.Workers, "workers", 100, "workers in each of the two processes")
 	flag.DurationVar(&c.Call, "call", time.Second, "mean time of a call")
-	flag.DurationVar(&c.Lease, "lease", 20*time.Second, "longest time of a call")
+	flag.DurationVar(&c.Timeout, "timeout", 20*time.Second,
+		"when the units that a killed process holds are free")
 	flag.DurationVar(&c.For, "for", 150*time.Second, "how long to run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -91,7 +92,8 @@ func run(ctx context.Context, c config, out io.Writer) (err error) {
 				return err
 			}
 			calls, tokens := book.inFlight(dies)
-			say("killed a process with %d calls in flight and %d tokens reserved", calls, tokens)
+			say("killed a process that holds %d tokens for %d calls in flight: they are free in %v",
+				tokens, calls, c.Timeout)
 		}
 	}
 	if err := stays.end(); err != nil {

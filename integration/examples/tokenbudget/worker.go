@@ -21,7 +21,8 @@ const workerEnv = "TOKENBUDGET_WORKER"
 // left undecided.
 type event struct {
 	Call     uint64 // random number of the call
-	At       int64  // the stamp of the reservation, in µs
+	At       int64  // the time before the reservation, in µs
+	Until    int64  // and after it
 	Reserved int64
 	Used     int64
 	Ended    bool // whether Used is known
@@ -74,6 +75,7 @@ type worker struct {
 func (w *worker) call(ctx context.Context) error {
 	mean := max(2, w.Tokens/2500)
 	estimate := mean/2 + rand.Int64N(mean)
+	at := time.Now().UnixMicro()
 	r, err := ratelimit.ReserveAll(ctx, w.claims(estimate)...)
 	if err != nil {
 		return err
@@ -83,7 +85,7 @@ func (w *worker) call(ctx context.Context) error {
 		w.sleep(ctx, r.Result().RetryAfter+rand.N(w.Call))
 		return nil
 	}
-	e := event{Call: rand.Uint64(), At: r.Results()[0].At, Reserved: estimate}
+	e := event{Call: rand.Uint64(), At: at, Until: time.Now().UnixMicro(), Reserved: estimate}
 	w.tell(e)
 	ctx = context.WithoutCancel(ctx) // a call that has begun is finished and charged
 	w.sleep(ctx, w.Call/2+rand.N(w.Call))
@@ -92,11 +94,11 @@ func (w *worker) call(ctx context.Context) error {
 	return w.commit(ctx, r, e.Used)
 }
 
-// commit retries while nothing was settled, for as long as the lease of a call lasts.
+// commit retries for as long as the units are certain to be held. It may be repeated after any error.
 func (w *worker) commit(ctx context.Context, r *ratelimit.Reservation, used int64) error {
-	for end := time.Now().Add(w.Lease); ; w.sleep(ctx, w.Call) {
-		err := r.Commit(ctx, used, 0)
-		if err == nil || errors.Is(err, ratelimit.ErrOutcomeUnknown) || time.Now().After(end) {
+	for end := time.Now().Add(w.Timeout); ; w.sleep(ctx, w.Call) {
+		err := r.Commit(ctx, used)
+		if err == nil || errors.Is(err, ratelimit.ErrNotHeld) || time.Now().After(end) {
 			return err
 		}
 	}
