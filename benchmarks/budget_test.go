@@ -28,7 +28,7 @@ func useBudget(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := ratelimit.New(store, algorithm.SlidingLog(limit))
+	limiter, err := ratelimit.New(store, algorithm.Budget(algorithm.SlidingLog(limit)))
 	if err != nil {
 		b.Fatal(err)
 	}

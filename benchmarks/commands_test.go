@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	redisstore "github.com/truewindow/ratelimit/backend/redis"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 )
@@ -75,89 +77,118 @@ const (
 	usedTokens     = 100
 )
 
+// reservations are the entries of BenchmarkReservation.
+var reservations = []string{"take", "reserve-commit-less", "reserve-commit-more", "in-flight",
+	"three-claims", "four-claims-reserve-commit"}
+
 // BenchmarkReservation compares decisions of several calls or claims with one take of the same
-// tokens, on logs of about 100 records. Decisions are not batched.
+// tokens, on logs of about 100 records: on a server, where decisions are not batched, and on
+// memory.
 func BenchmarkReservation(b *testing.B) {
 	const records, keys = 100, 25
 	q := quota{records, 2 * time.Second}
-	for _, name := range []string{"take", "reserve-commit-less", "reserve-commit-more",
-		"in-flight", "three-claims", "four-claims-reserve-commit"} {
-		b.Run("entry="+name, func(b *testing.B) {
+	for _, name := range reservations {
+		b.Run("server/entry="+name, func(b *testing.B) {
 			s := onServer(b)
 			d := s.open(b, redisEntry{open: func(addr string, q quota) (decider, error) {
-				return openReservation(addr, q, name)
+				client := newGoRedis(addr)
+				store, err := redisstore.New(client,
+					&serverstore.Options{Timeout: clientTimeout, NoBatching: true})
+				if err != nil {
+					client.Close()
+					return decider{}, err
+				}
+				decide, err := newReservations(store, q, name)
+				return decider{
+					allow: func(_ context.Context, key string) (bool, error) { return decide(key) },
+					close: func() { client.Close() },
+				}, err
 			}}, q)
 			s.steady(b, redisEntry{}, d, q, keys)
+		})
+		b.Run("memory/entry="+name, func(b *testing.B) {
+			now := time.Now()
+			clock := func() int64 { return now.UnixMicro() }
+			store, err := memorystore.New(&memorystore.Options{Now: clock})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer store.Close()
+			decide, err := newReservations(store, q, name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(q.window / records)
+				if ok, err := decide("user"); err != nil || !ok {
+					b.Fatal(ok, err)
+				}
+			}
 		})
 	}
 }
 
-// openReservation opens this module for one of the decisions of BenchmarkReservation. Its limits
-// have room for unsettled reservations besides the decisions of the quota.
-func openReservation(addr string, q quota, name string) (decider, error) {
-	client := newGoRedis(addr)
-	store, err := redisstore.New(client,
-		&serverstore.Options{Timeout: clientTimeout, NoBatching: true})
-	if err != nil {
-		client.Close()
-		return decider{}, err
-	}
+// newReservations returns one of the decisions of BenchmarkReservation. Its limits have room for
+// unsettled reservations besides the decisions of the quota.
+func newReservations(
+	store ratelimit.Store, q quota, name string,
+) (decide func(key string) (bool, error), err error) {
 	var errs []error
-	limiter := func(
-		create func(ratelimit.Store, ...ratelimit.Algorithm) (*ratelimit.Limiter, error),
-		name string, units int64,
-	) *ratelimit.Limiter {
-		l, err := create(store, algorithm.SlidingLog(ratelimit.Limit{
-			Name: name, Max: 2 * q.max * units, Window: q.window}))
+	limiter := func(a ratelimit.Algorithm) *ratelimit.Limiter {
+		l, err := ratelimit.New(store, a)
 		errs = append(errs, err)
 		return l
 	}
-	requests, tokens := limiter(ratelimit.New, "requests", 1),
-		limiter(ratelimit.New, "tokens", reservedTokens)
-	daily, calls := limiter(ratelimit.New, "daily", reservedTokens),
-		limiter(ratelimit.NewInFlight, "calls", 1)
-	if err := errors.Join(errs...); err != nil {
-		client.Close()
-		return decider{}, err
+	log := func(name string, units int64) ratelimit.Algorithm {
+		return algorithm.SlidingLog(ratelimit.Limit{
+			Name: name, Max: 2 * q.max * units, Window: q.window})
 	}
-	settled := func(used []int64, claims ...ratelimit.Claim) func(string) (bool, error) {
+	requests, plain := limiter(log("requests", 1)), limiter(log("tokens", reservedTokens))
+	tokens := limiter(algorithm.Budget(log("tokens", reservedTokens)))
+	daily := limiter(algorithm.Budget(log("daily", reservedTokens)))
+	calls := limiter(algorithm.InFlight("calls", 2*q.max))
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	settled := func(used []ratelimit.Claim, claims ...ratelimit.Claim) func(string) (bool, error) {
 		return func(key string) (bool, error) {
-			own := append([]ratelimit.Claim(nil), claims...)
+			own := slices.Clone(claims)
 			for i := range own {
 				own[i].Key = key
 			}
-			r, err := ratelimit.ReserveAll(context.Background(), own...)
+			r, err := ratelimit.ReserveAll(ctx, own...)
 			if err != nil || !r.Allowed() {
 				return false, err
 			}
-			return true, r.Commit(context.Background(), used...)
+			return true, r.CommitAll(ctx, used...)
 		}
 	}
+	used := ratelimit.Claim{Limiter: tokens, N: usedTokens}
 	reserve := ratelimit.Claim{Limiter: tokens, N: reservedTokens}
-	decide := map[string]func(key string) (bool, error){
+	one := ratelimit.Claim{Limiter: calls, N: 1}
+	return map[string]func(key string) (bool, error){
 		"take": func(key string) (bool, error) {
-			res, err := tokens.AllowN(context.Background(), key, usedTokens)
+			res, err := plain.AllowN(ctx, key, usedTokens)
 			return res.Allowed, err
 		},
-		"reserve-commit-less": settled([]int64{usedTokens}, reserve),
-		"reserve-commit-more": settled([]int64{reservedTokens + 1}, reserve),
-		"in-flight":           settled([]int64{0}, ratelimit.Claim{Limiter: calls, N: 1}),
+		"reserve-commit-less": settled([]ratelimit.Claim{used}, reserve),
+		"reserve-commit-more": settled(
+			[]ratelimit.Claim{{Limiter: tokens, N: reservedTokens + 1}}, reserve),
+		"in-flight": settled(nil, one),
 		"three-claims": func(key string) (bool, error) {
-			results, err := ratelimit.AllowAll(context.Background(),
+			results, err := ratelimit.AllowAll(ctx,
 				ratelimit.Claim{Limiter: requests, Key: key, N: 1},
-				ratelimit.Claim{Limiter: tokens, Key: key, N: usedTokens},
-				ratelimit.Claim{Limiter: calls, Key: key, N: 1})
+				ratelimit.Claim{Limiter: plain, Key: key, N: usedTokens},
+				ratelimit.Claim{Limiter: tokens, Key: key, N: usedTokens})
 			return err == nil && results[ratelimit.Binding(results)].Allowed, err
 		},
-		"four-claims-reserve-commit": settled([]int64{1, usedTokens, usedTokens, 0},
+		"four-claims-reserve-commit": settled(
+			[]ratelimit.Claim{used, {Limiter: daily, N: usedTokens}},
 			ratelimit.Claim{Limiter: requests, N: 1}, reserve,
-			ratelimit.Claim{Limiter: daily, N: reservedTokens},
-			ratelimit.Claim{Limiter: calls, N: 1}),
-	}[name]
-	return decider{
-		allow: func(_ context.Context, key string) (bool, error) { return decide(key) },
-		close: func() { client.Close() },
-	}, nil
+			ratelimit.Claim{Limiter: daily, N: reservedTokens}, one),
+	}[name], nil
 }
 
 // BenchmarkBytes measures the largest size of a key whose limit is always used up.
