@@ -5,7 +5,6 @@ package edge
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
@@ -25,18 +24,24 @@ type Options struct {
 	Settle bool
 }
 
-// InFlight reports whether l limits calls in flight, so that its units are held, and not taken.
-func InFlight(l *ratelimit.Limiter) bool { return has(l, driver.Holder.InFlight) }
-
-func hasBudget(l *ratelimit.Limiter) bool {
-	return has(l, func(h driver.Holder) bool { return !h.InFlight() })
+// InFlight reports whether one of the algorithms limits calls in flight, whose units are held, and
+// not taken.
+func InFlight(algorithms ...ratelimit.Algorithm) bool {
+	for _, a := range algorithms {
+		if h, ok := a.(driver.Holder); ok && h.InFlight() {
+			return true
+		}
+	}
+	return false
 }
 
-func has(l *ratelimit.Limiter, fits func(driver.Holder) bool) bool {
-	return slices.ContainsFunc(l.Algorithms(), func(a ratelimit.Algorithm) bool {
-		h, ok := a.(driver.Holder)
-		return ok && fits(h)
-	})
+func hasBudget(algorithms []ratelimit.Algorithm) bool {
+	for _, a := range algorithms {
+		if h, ok := a.(driver.Holder); ok && !h.InFlight() {
+			return true
+		}
+	}
+	return false
 }
 
 // A Call is the decision about the claims of one call. The zero Call is ready for [Call.Decide].
@@ -61,10 +66,10 @@ func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Option
 		if claims[i].Key == "" {
 			return ErrNoKey
 		}
-		inFlight := InFlight(claims[i].Limiter)
+		inFlight := InFlight(claims[i].Limiter.Algorithms()...)
 		settles = settles || inFlight
 		if opts.Settle {
-			budget = budget || hasBudget(claims[i].Limiter)
+			budget = budget || hasBudget(claims[i].Limiter.Algorithms())
 			counted = counted || claims[i].N > 0 && !inFlight
 		}
 	}

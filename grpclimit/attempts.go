@@ -37,7 +37,7 @@ func (e *interceptor) attemptsOf(
 	}
 	t.admitted = []*admission{first}
 	for _, c := range first.decision.Claims {
-		if !edge.InFlight(c.Limiter) { // such a unit is held for all attempts
+		if !edge.InFlight(c.Limiter.Algorithms()...) { // such a unit is held for all attempts
 			t.claims = append(t.claims, c)
 		}
 	}

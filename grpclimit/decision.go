@@ -26,14 +26,14 @@ func FromContext(ctx context.Context) (Decision, bool) {
 	return *d, true
 }
 
-// limit returns the limit of result i of a refusal, and its limiter.
-func (d *Decision) limit(i int) (*ratelimit.Limiter, ratelimit.Limit) {
+// algorithm returns the algorithm of result i.
+func (d *Decision) algorithm(i int) ratelimit.Algorithm {
 	for _, c := range d.Claims {
-		limits := c.Limiter.Limits()
-		if i < len(limits) {
-			return c.Limiter, limits[i]
+		algorithms := c.Limiter.Algorithms()
+		if i < len(algorithms) {
+			return algorithms[i]
 		}
-		i -= len(limits)
+		i -= len(algorithms)
 	}
 	panic("grpclimit: more results than limits")
 }

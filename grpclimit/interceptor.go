@@ -99,7 +99,7 @@ func (e *interceptor) admitMessage(ctx context.Context, method string, message a
 		return err
 	}
 	for i := range claims {
-		if edge.InFlight(claims[i].Limiter) { // nothing would release it
+		if edge.InFlight(claims[i].Limiter.Algorithms()...) { // nothing would release it
 			return e.misconfigured()
 		}
 	}
@@ -141,12 +141,13 @@ func (e *interceptor) refusalOf(d *Decision) (r refusal) {
 		if res.Allowed {
 			continue
 		}
-		limiter, limit := d.limit(i)
+		a := d.algorithm(i)
+		limit := a.Limit()
 		most, description, delay := limit.Max, rate(limit.Max, limit.Window), res.RetryAfter
 		switch {
 		case e.blocks[limit.Name]:
 			r.blocked, most, description = true, 0, "blocked"
-		case edge.InFlight(limiter):
+		case edge.InFlight(a):
 			description, delay = atOnce(limit.Max), min(delay, maxInFlightDelay)
 		}
 		r.violations = append(r.violations, violation(limit.Name, most, description))

@@ -188,9 +188,9 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 	d.reduced = !l.call.Allowed() && edge.Reduced(claims, d.Results)
 	at := 0
 	for i := range claims {
-		for _, limit := range claims[i].Limiter.Limits() {
-			unit := m.units[limit.Name]
-			if unit == "" && edge.InFlight(claims[i].Limiter) {
+		for _, a := range claims[i].Limiter.Algorithms() {
+			unit := m.units[a.Limit().Name]
+			if unit == "" && edge.InFlight(a) {
 				unit = headers.ConcurrentRequests
 			}
 			if unit != "" {

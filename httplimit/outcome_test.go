@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
 	"github.com/truewindow/ratelimit/internal/testkit/limittest"
@@ -221,6 +222,23 @@ func TestInFlight(t *testing.T) {
 			remaining(t, calls, 1)
 			remaining(t, rate, 8)
 		})
+	}
+}
+
+// TestInFlightAndRate: a limiter may have a limit of calls in flight beside others, and the fields
+// tell them apart. Only the call is released.
+func TestInFlightAndRate(t *testing.T) {
+	limiter, err := ratelimit.New(newStore(t, newClock()), algorithm.InFlight("calls", 9),
+		algorithm.SlidingLog(ratelimit.PerHour("hour", 9)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := serve(httplimit.New(claiming(one(limiter)))(passed), get())
+	wantField(t, res, "RateLimit-Policy",
+		`"calls";q=9;qu="concurrent-requests", "hour";q=9;w=3600`)
+	results, err := ratelimit.PeekAll(t.Context(), one(limiter))
+	if err != nil || results[0].Remaining != 9 || results[1].Remaining != 8 {
+		t.Errorf("%+v, %v", results, err)
 	}
 }
 

@@ -186,6 +186,7 @@ func TestShadowErrors(t *testing.T) {
 		"no trial":   {live, nil, report},
 		"no report":  {live, trial, nil},
 		"the same":   {live, live, report},
+		"in flight":  {live, limittest.NewInFlight(t, store, 1), report},
 		"one name": {live, newLimiter(t, store, ratelimit.PerHour("trial", 1),
 			ratelimit.PerHour("live", 1)), report},
 		// Two stores may be one: behind a layer, or as two clients of one server.
@@ -204,6 +205,26 @@ type awayStore struct{ ratelimit.Store }
 
 func (awayStore) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
 	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+// TestShadowOfReservation: the trial takes what a reservation holds at first, and all of it after an
+// extension. Renewals and settlements are not repeated.
+func TestShadowOfReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		var r recorder
+		l := shadowed(t, store, 5, store, r.report)
+		reservation, err := l.Reserve(t.Context(), "k", 1)
+		noErr(t, err)
+		time.Sleep(2 * time.Minute)
+		_, err = reservation.Extend(t.Context(), 1)
+		noErr(t, err)
+		noErr(t, reservation.Commit(t.Context(), 1))
+		synctest.Wait()
+		if len(r.seen) != 2 || r.seen[0].N != 1 || r.seen[1].N != 2 {
+			t.Errorf("%d observations: %+v", len(r.seen), r.seen)
+		}
+	})
 }
 
 // TestShadowAfterAnError: if a call of the limiter fails, the trial decides it all the same.
