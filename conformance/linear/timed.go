@@ -1,0 +1,77 @@
+package linear
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// Timed returns a with results that tell the time of the decision, as [CheckRunning] needs them:
+// Remaining is the number of free units, of which 4,095 at most can be told, and above these 12
+// bits the low 32 bits of the store's clock. The states are those of a.
+func Timed(a driver.Algorithm) driver.Algorithm {
+	if h, ok := a.(driver.Holder); ok {
+		return timedHolder{timed{a}, h}
+	}
+	return timed{a}
+}
+
+const (
+	unitBits = 12
+	timeBits = 32
+)
+
+// Free returns the free units of a result of a [Timed] algorithm.
+func Free(res driver.Result) int64 { return res.Remaining & (1<<unitBits - 1) }
+
+// Time returns the time of a decision under a [Timed] algorithm in µs, less a number that is the
+// same for all times within half an hour of near.
+func Time(res driver.Result, near int64) int64 {
+	return near + int64(int32(res.Remaining>>unitBits-near))
+}
+
+type timed struct{ driver.Algorithm }
+
+type timedHolder struct {
+	timed
+	holder driver.Holder
+}
+
+func (a timedHolder) Holds() time.Duration { return a.holder.Holds() }
+
+func (a timedHolder) InFlight() bool { return a.holder.InFlight() }
+
+func (a timed) Step(
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	d.Algorithm = a.Algorithm
+	next, keep, res = a.Algorithm.Step(state, now, d)
+	res.Remaining += now & (1<<timeBits - 1) << unitBits
+	res.At = 0
+	return next, keep, res
+}
+
+// timedSource follows the source of the step.
+const timedSource = `
+local untimed, tell = step, function(now, allowed, remaining, ...)
+  if not allowed then return end
+  return allowed, remaining + now % 2 ^ 32 * 2 ^ 12, ...
+end
+local function step(key, tail, now, ...)
+  return tell(now, untimed(key, tail, now, ...))
+end
+`
+
+func (a timed) Script() driver.Script {
+	script := a.Algorithm.Script()
+	args := script.Args
+	script.Name += " timed"
+	script.Source += timedSource
+	script.Args = func(dst []int64, d driver.Demand) []int64 {
+		d.Algorithm = d.Algorithm.(interface{ untimed() driver.Algorithm }).untimed()
+		return args(dst, d)
+	}
+	return script
+}
+
+func (a timed) untimed() driver.Algorithm { return a.Algorithm }
