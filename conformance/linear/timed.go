@@ -7,8 +7,8 @@ import (
 )
 
 // Timed returns a with results that tell the time of the decision, as [CheckRunning] needs them:
-// Remaining is the number of free units, of which 4,095 at most can be told, and above these 12
-// bits the low 32 bits of the store's clock. The states are those of a.
+// Remaining is the number of free units, of which 255 at most can be told, and above these 8 bits the
+// low 36 bits of the store's clock. The states are those of a.
 func Timed(a driver.Algorithm) driver.Algorithm {
 	if h, ok := a.(driver.Holder); ok {
 		return timedHolder{timed{a}, h}
@@ -17,17 +17,18 @@ func Timed(a driver.Algorithm) driver.Algorithm {
 }
 
 const (
-	unitBits = 12
-	timeBits = 32
+	unitBits = 8
+	timeBits = 36
 )
 
 // Free returns the free units of a result of a [Timed] algorithm.
 func Free(res driver.Result) int64 { return res.Remaining & (1<<unitBits - 1) }
 
 // Time returns the time of a decision under a [Timed] algorithm in µs, less a number that is the
-// same for all times within half an hour of near.
+// same for all times within nine hours of near.
 func Time(res driver.Result, near int64) int64 {
-	return near + int64(int32(res.Remaining>>unitBits-near))
+	const unused = 64 - timeBits
+	return near + (res.Remaining>>unitBits-near)<<unused>>unused
 }
 
 type timed struct{ driver.Algorithm }
@@ -55,7 +56,7 @@ func (a timed) Step(
 const timedSource = `
 local untimed, tell = step, function(now, allowed, remaining, ...)
   if not allowed then return end
-  return allowed, remaining + now % 2 ^ 32 * 2 ^ 12, ...
+  return allowed, remaining + now % 2 ^ 36 * 2 ^ 8, ...
 end
 local function step(key, tail, now, ...)
   return tell(now, untimed(key, tail, now, ...))
