@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -20,10 +21,11 @@ import (
 //  - order: the calls that the server answered are linearizable on its clock. Calls of unknown
 //    outcome may have happened at any time after their start, or never; calls with other errors
 //    did not happen (linear.CheckRunning).
-//  - limit: the units that were admitted and neither given back nor reset never exceed Max in any
-//    Window of the stamps. This check does not depend on how the algorithm works.
-//  - books: in the end at least the acknowledged units are recorded, and at most those and the
-//    ones of unknown outcome.
+//  - limit: the units that were admitted, less what was canceled or reset, never exceed Max in any
+//    Window of the server's clock. What was held counts at the time of the hold. This check does not
+//    depend on how the algorithm works.
+//  - books: in the end at least the acknowledged units are recorded or held, and at most those and
+//    the ones of unknown outcome.
 //  - cache: a cached refusal repeats one that the server gave the same process before, for no more
 //    units than the call asks for and, unless the state has changed, with a RetryAfter that is not
 //    longer. It is at most CacheAge old. It is not returned after this process has freed units of
@@ -56,8 +58,8 @@ func (c soakCall) String() string {
 	fmt.Fprintf(&b, "%14v +%-10v %d/%-2d", c.Call, c.Return-c.Call, c.Process, c.Worker)
 	for i, d := range c.Demands {
 		fmt.Fprintf(&b, " %v %d of %s by %v", d.Op, d.N, d.Key, d.Limit)
-		if d.Op == driver.OpGiveBack {
-			fmt.Fprintf(&b, " at %d", d.At)
+		if d.ID != 0 {
+			fmt.Fprintf(&b, " by %x", d.ID)
 		}
 		if len(c.Results) > 0 {
 			fmt.Fprintf(&b, ": %+v", c.Results[i])
@@ -188,20 +190,46 @@ func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 		history[max(0, len(history)-shown):]}
 }
 
-// soakRecord is what is known of the units of a call at their stamp.
-type soakRecord struct {
-	at, n, max int64
-	take       bool
+// timeOf returns what tells the time of a result of calls.
+func timeOf(calls []soakCall) func(ratelimit.Result) int64 {
+	near := int64(0)
+	for _, c := range calls {
+		if len(c.Results) > 0 {
+			near = linear.Time(c.Results[0], 0)
+			break
+		}
+	}
+	return func(res ratelimit.Result) int64 { return linear.Time(res, near) }
 }
 
-// judgeLimit checks the units in every window of the stamps. On a clock that steps stamps say
-// little, so it checks the total, which a step forward may raise by Max.
+// soakHolds returns the answered demands that held units in a state, by their ID.
+func soakHolds(calls []soakCall, s soakState) map[uint64]soakDemand {
+	holds := make(map[uint64]soakDemand)
+	for _, c := range calls {
+		d := c.about(s)
+		if d != nil && d.Op == driver.OpHold && d.N > 0 && admitted(c.Results) {
+			holds[d.ID] = *d
+		}
+	}
+	return holds
+}
+
+// soakRecord is what is known of the units of a call at the time at which they count.
+type soakRecord struct {
+	at, n, max int64
+	fits       bool // they were admitted, not forced
+}
+
+// judgeLimit checks the units in every window. On a clock that steps times say little, so it checks
+// the total, which a step forward may raise by Max.
 func (r soakRound) judgeLimit(history []soakCall) *violation {
 	states := make(map[soakState][]soakCall)
 	for _, c := range history {
 		for _, d := range c.Demands {
-			s := stateOf(d.demand())
-			states[s] = append(states[s], c)
+			if d.Kind != kindFlight {
+				s := stateOf(d.demand())
+				states[s] = append(states[s], c)
+			}
 		}
 	}
 	for s, calls := range states {
@@ -214,9 +242,18 @@ func (r soakRound) judgeLimit(history []soakCall) *violation {
 
 func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 	var records []soakRecord
-	given := make(map[int64]int64) // units asked to be given back, by stamp
 	var window time.Duration
-	reset := int64(0)
+	reset := int64(math.MinInt64)
+	told := timeOf(calls)
+	held := make(map[uint64]soakRecord)
+	for _, c := range calls {
+		for i, d := range c.Demands {
+			if d.Key == s.key && d.Limit.Name == s.limit && d.Op == driver.OpHold && d.N > 0 &&
+				admitted(c.Results) {
+				held[d.ID] = soakRecord{told(c.Results[i]), d.N, d.Limit.Max, true}
+			}
+		}
+	}
 	for _, c := range calls {
 		for i, d := range c.Demands {
 			if d.Key != s.key || d.Limit.Name != s.limit {
@@ -225,48 +262,50 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 			if window == 0 {
 				window = d.Limit.Window
 			}
-			switch {
-			case d.Limit.Window != window, d.Op == driver.OpReset && (r.Clock || c.Err != ""):
+			if d.Limit.Window != window || d.Op == driver.OpReset && (r.Clock || c.Err != "") {
 				return "" // left to judgeOrder
-			case d.Op == driver.OpGiveBack:
-				given[d.At] += d.N
+			}
+			if !admitted(c.Results) {
+				continue
+			}
+			at := told(c.Results[i])
+			switch h := held[d.ID]; {
 			case d.Op == driver.OpReset:
-				reset = max(reset, c.Results[i].At)
-			case d.Op != driver.OpPeek && admitted(c.Results):
-				records = append(records,
-					soakRecord{c.Results[i].At, d.N, d.Limit.Max, d.Op == driver.OpTake})
+				reset = max(reset, at)
+			case d.Op == driver.OpTake, d.Op == driver.OpForce:
+				records = append(records, soakRecord{at, d.N, d.Limit.Max, d.Op == driver.OpTake})
+			case d.Op == driver.OpSettle && c.Results[i].Units > 0 && h.n > 0:
+				records = append(records, soakRecord{at, max(0, d.N-h.n), h.max, false})
+				h.n = min(h.n, d.N)
+				records = append(records, h)
 			}
 		}
 	}
 	if r.Clock {
-		return sumBroken(records, given)
+		return sumBroken(records)
 	}
-	// The order of records with one stamp is unknown. The order that admits most is assumed: takes
-	// before forced units, and takes under a smaller Max before those under a larger.
+	// The order of records with one time is unknown. The order that admits most is assumed: what
+	// fits before forced units, and that under a smaller Max before that under a larger.
 	slices.SortFunc(records, func(a, b soakRecord) int {
 		switch {
 		case a.at != b.at:
 			return cmp.Compare(a.at, b.at)
-		case a.take != b.take && a.take:
+		case a.fits != b.fits && a.fits:
 			return -1
-		case a.take != b.take:
+		case a.fits != b.fits:
 			return 1
 		}
 		return cmp.Compare(a.max, b.max)
 	})
 	for i, last := range records {
-		if !last.take || last.at <= reset {
+		if !last.fits || last.at <= reset {
 			continue
 		}
-		used, back := int64(0), make(map[int64]int64)
+		used := int64(0)
 		for _, o := range records[:i+1] {
 			if o.at > last.at-window.Microseconds() && o.at > reset {
 				used += o.n
-				back[o.at] += o.n
 			}
-		}
-		for at, n := range back {
-			used -= min(n, given[at])
 		}
 		if used > last.max {
 			return fmt.Sprintf("%d units of %d in the window that ends at %d",
@@ -276,15 +315,12 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 	return ""
 }
 
-func sumBroken(records []soakRecord, given map[int64]int64) string {
+func sumBroken(records []soakRecord) string {
 	sum, most := int64(0), int64(0)
 	for _, o := range records {
-		if o.take {
+		if o.fits {
 			sum, most = sum+o.n, max(most, o.max)
 		}
-	}
-	for _, n := range given {
-		sum -= n
 	}
 	if sum > 2*most {
 		return fmt.Sprintf("%d units of %d within a window and a step", sum, most)
@@ -292,37 +328,68 @@ func sumBroken(records []soakRecord, given map[int64]int64) string {
 	return ""
 }
 
-// judgeBooks compares what is recorded in the end with what callers were told.
+// A soakBook has what callers know of a state.
+type soakBook struct {
+	told, unknown int64            // units recorded, and of unknown outcome
+	open          map[uint64]int64 // units that are held
+	tried         map[uint64]bool  // settlements of unknown outcome
+	closed        bool             // it cannot be checked
+}
+
+// bounds returns how many units are recorded or held at least and at most.
+func (b *soakBook) bounds() (least, most int64) {
+	least, most = b.told, b.told+b.unknown
+	for id, n := range b.open {
+		if most += n; !b.tried[id] {
+			least += n
+		}
+	}
+	return least, most
+}
+
+func (b *soakBook) enter(d soakDemand, c soakCall, res ratelimit.Result) {
+	switch {
+	case d.Limit.Window != longWindow, d.Op == driver.OpReset:
+		b.closed = true
+	case d.Op == driver.OpPeek, d.Op == driver.OpHold && d.N == 0:
+	case c.Err == soakUnknown:
+		b.tried[d.ID] = true
+		b.unknown += d.N
+	case !admitted(c.Results):
+	case d.Op == driver.OpHold:
+		b.open[d.ID] = d.N
+	case d.Op == driver.OpSettle:
+		delete(b.open, d.ID)
+		b.told += res.Units
+	default:
+		b.told += d.N
+	}
+}
+
+// judgeBooks compares what is recorded and held in the end with what callers were told.
 func judgeBooks(history []soakCall) *violation {
-	type book struct{ told, unknown, given int64 }
-	books := make(map[soakState]*book)
-	closed := make(map[soakState]bool) // states that cannot be checked
+	books := make(map[soakState]*soakBook)
 	for _, c := range history {
 		for i, d := range c.Demands {
 			s := stateOf(d.demand())
 			b := books[s]
 			if b == nil {
-				b = new(book)
+				b = &soakBook{open: make(map[uint64]int64), tried: make(map[uint64]bool)}
 				books[s] = b
 			}
-			switch {
-			case d.Limit.Window != longWindow, d.Op == driver.OpReset:
-				closed[s] = true
-			case d.Op == driver.OpGiveBack:
-				b.given += d.N
-			case d.Op == driver.OpPeek && c.Process == soakJudge && c.Err == "":
-				recorded := d.Limit.Max - c.Results[i].Remaining
-				if !closed[s] && (recorded < min(b.told-b.given, d.Limit.Max) ||
-					recorded > b.told+b.unknown) {
-					return &violation{fmt.Sprintf("books: %d units are recorded, %d were "+
-						"acknowledged, %d may have been given back, %d are of unknown outcome",
-						recorded, b.told, b.given, b.unknown), touching(history, c)}
-				}
-			case d.Op == driver.OpPeek:
-			case c.Err == soakUnknown:
-				b.unknown += d.N
-			case admitted(c.Results):
-				b.told += d.N
+			var res ratelimit.Result
+			if len(c.Results) > 0 {
+				res = c.Results[i]
+			}
+			b.enter(d, c, res)
+			if d.Op != driver.OpPeek || c.Process != soakJudge || c.Err != "" || b.closed {
+				continue
+			}
+			least, most := b.bounds()
+			got := d.Limit.Max - linear.Free(res)
+			if got < min(least, d.Limit.Max) || got > most {
+				return &violation{fmt.Sprintf("books: %d units are recorded or held, want %d to %d",
+					got, least, most), touching(history, c)}
 			}
 		}
 	}
@@ -333,7 +400,7 @@ func judgeBooks(history []soakCall) *violation {
 func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
 	for i, res := range c.Results {
 		d := c.Demands[i]
-		if d.Op != driver.OpTake || res.Source != ratelimit.SourceCache ||
+		if !fitting(d) || res.Source != ratelimit.SourceCache ||
 			res.Limit.Max != d.Limit.Max || res.Allowed != (res.RetryAfter <= 0) {
 			return "the answer is not a refusal"
 		}
@@ -368,17 +435,29 @@ func (r soakRound) judgeCached(c soakCall, calls []soakCall) (wrong string) {
 	return wrong
 }
 
-// judgeFreed returns what is wrong if a cached refusal is older than a give-back or a reset of its
-// state that the cache must know of.
+// fitting reports whether d is admitted only if it fits.
+func fitting(d soakDemand) bool {
+	return d.Op == driver.OpTake || d.Op == driver.OpHold && d.N > 0
+}
+
+// judgeFreed returns what is wrong if a cached refusal is older than a settlement that freed units of
+// its state, or than a reset, that the cache must know of.
 func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 	if r.Clock {
 		return ""
 	}
+	told := timeOf(calls)
 	for i, d := range c.Demands {
+		s := stateOf(d.demand())
+		holds := soakHolds(calls, s)
 		for _, o := range calls {
-			freed := o.about(stateOf(d.demand()))
-			if freed == nil || freed.Op != driver.OpGiveBack && freed.Op != driver.OpReset ||
-				!admitted(o.Results) || o.Results[0].At <= c.Results[i].At {
+			freed := o.about(s)
+			if freed == nil || !admitted(o.Results) || told(o.Results[0]) <= told(c.Results[i]) {
+				continue
+			}
+			frees := freed.Op == driver.OpSettle && o.Results[0].Units > 0 &&
+				freed.N < holds[freed.ID].N
+			if !frees && freed.Op != driver.OpReset {
 				continue
 			}
 			since := c.Call - o.Return
@@ -406,13 +485,14 @@ func (r soakRound) isSource(o, c soakCall) bool {
 		o.Err == "" && admitted(o.Results) {
 		return false
 	}
+	told := timeOf([]soakCall{o, c})
 	for i, d := range c.Demands {
 		q, res := o.Demands[i], c.Results[i]
-		if q.Op != driver.OpTake || q.Key != d.Key || q.Limit != d.Limit ||
+		if !fitting(q) || q.Key != d.Key || q.Limit != d.Limit ||
 			res.Allowed && q.N < d.N || !res.Allowed && q.N > d.N {
 			return false
 		}
-		if o.Err == "" && !r.Clock && o.Results[i].At > res.At {
+		if o.Err == "" && !r.Clock && told(o.Results[i]) > told(res) {
 			return false
 		}
 	}

@@ -39,32 +39,45 @@ func (s *soakScript) add(
 }
 
 func (s *soakScript) take(process int, at int64) *soakScript {
-	return s.add(process, soakDemand{}, ratelimit.Result{Allowed: true, At: at}, "")
+	return s.add(process, soakDemand{}, told(at, ratelimit.Result{Allowed: true}), "")
 }
 
 // takeUnder takes n units under a Max.
 func (s *soakScript) takeUnder(units, n, at int64) *soakScript {
 	d := soakDemand{N: n, Limit: ratelimit.Limit{Name: "long", Max: units, Window: longWindow}}
-	return s.add(0, d, ratelimit.Result{Allowed: true, At: at}, "")
+	return s.add(0, d, told(at, ratelimit.Result{Allowed: true}), "")
 }
 
 func (s *soakScript) forced(n, at int64) *soakScript {
 	return s.add(0, soakDemand{Op: driver.OpForce, N: n},
-		ratelimit.Result{Allowed: true, At: at}, "")
+		told(at, ratelimit.Result{Allowed: true}), "")
 }
 
 func (s *soakScript) refuse(process int, at int64, retry time.Duration) *soakScript {
-	return s.add(process, soakDemand{}, ratelimit.Result{At: at, RetryAfter: retry}, "")
+	return s.add(process, soakDemand{}, told(at, ratelimit.Result{RetryAfter: retry}), "")
 }
 
 func (s *soakScript) cached(process int, at int64, retry time.Duration) *soakScript {
 	return s.add(process, soakDemand{},
-		ratelimit.Result{At: at, RetryAfter: retry, Source: ratelimit.SourceCache}, "")
+		told(at, ratelimit.Result{RetryAfter: retry, Source: ratelimit.SourceCache}), "")
 }
 
-func (s *soakScript) giveBack(process int, at, now int64) *soakScript {
-	return s.add(process, soakDemand{Op: driver.OpGiveBack, At: at},
-		ratelimit.Result{Allowed: true, At: now}, "")
+// hold holds units as an ID.
+func (s *soakScript) hold(process int, id uint64, n, at int64) *soakScript {
+	d := soakDemand{Kind: kindBudget, Op: driver.OpHold, N: n, ID: id}
+	return s.add(process, d, told(at, ratelimit.Result{Allowed: true, Units: n}), "")
+}
+
+// settle settles units of an ID.
+func (s *soakScript) settle(process int, id uint64, n, at int64) *soakScript {
+	d := soakDemand{Kind: kindBudget, Op: driver.OpSettle, N: n, ID: id}
+	return s.add(process, d, told(at, ratelimit.Result{Allowed: true, Units: n}), "")
+}
+
+// told returns a result that tells a time.
+func told(at int64, res ratelimit.Result) ratelimit.Result {
+	res.Remaining += at << 8
+	return res
 }
 
 func (s *soakScript) lost(process int) *soakScript {
@@ -73,7 +86,7 @@ func (s *soakScript) lost(process int) *soakScript {
 
 func (s *soakScript) look(remaining int64) *soakScript {
 	return s.add(soakJudge, soakDemand{Op: driver.OpPeek},
-		ratelimit.Result{Allowed: remaining > 0, Remaining: remaining, At: 1 << 50}, "")
+		told(1<<20, ratelimit.Result{Allowed: remaining > 0, Remaining: remaining}), "")
 }
 
 func (s *soakScript) wait(d time.Duration) *soakScript {
@@ -111,8 +124,16 @@ func TestSoakJudges(t *testing.T) {
 			limit, script().forced(4, 2).takeUnder(2, 2, 2), ""},
 		{"three of two in one microsecond", limit, script().takeUnder(2, 1, 2).takeUnder(2, 2, 2),
 			"3 units of 2"},
-		{"three of two, of which one went back",
-			limit, script().take(0, 1).take(1, 2).giveBack(0, 1, 3).take(2, 4), ""},
+		{"three of two, of which one was canceled",
+			limit, script().take(0, 1).hold(1, 7, 1, 2).take(2, 4), ""},
+		{"three of two, counted when it was held", limit,
+			script().take(0, 1).hold(1, 7, 1, 2).take(2, 3).settle(1, 7, 1, 2*window),
+			"3 units of 2"},
+		{"a window apart, counted when it was held", limit,
+			script().take(0, 1).hold(1, 7, 1, 2).settle(1, 7, 1, 1+window).take(2, 2+window).
+				take(2, 2+window), ""},
+		{"used beyond the hold", limit,
+			script().take(0, 1).hold(1, 7, 1, 2).settle(1, 7, 5, 3), ""},
 		{"twice Max by a step forward",
 			stepped, script().take(0, 1).take(0, 1).take(1, 5).take(2, 9), ""},
 		{"more than twice Max", stepped,
@@ -122,9 +143,13 @@ func TestSoakJudges(t *testing.T) {
 		{"what is unknown is recorded", books, script().take(0, 1).lost(1).look(0), ""},
 		{"what is unknown is not recorded", books, script().take(0, 1).lost(1).look(1), ""},
 		{"an acknowledged unit is not recorded", books, script().take(0, 1).look(2),
-			"0 units are recorded, 1 were acknowledged"},
+			"0 units are recorded or held, want 1 to 1"},
 		{"one unit is recorded twice", books, script().take(0, 1).look(0),
-			"2 units are recorded, 1 were acknowledged"},
+			"2 units are recorded or held, want 1 to 1"},
+		{"a hold", books, script().hold(0, 7, 2, 1).look(0), ""},
+		{"a settlement", books, script().hold(0, 7, 2, 1).settle(0, 7, 1, 2).look(1), ""},
+		{"a settlement is lost", books, script().hold(0, 7, 2, 1).settle(0, 7, 1, 2).look(0),
+			"2 units are recorded or held, want 1 to 1"},
 
 		{"a refusal again", cache, script().refuse(0, 5, time.Minute).cached(0, 5, time.Second),
 			""},
@@ -138,12 +163,15 @@ func TestSoakJudges(t *testing.T) {
 		{"an old refusal", cache, script().refuse(0, 5, time.Minute).wait(soakCacheAge).
 			cached(0, 5, time.Second), "the refusal is"},
 		{"freed by this process before", cache,
-			script().giveBack(0, 1, 4).refuse(0, 5, time.Minute).cached(0, 5, time.Second), ""},
-		{"freed by this process since", cache, script().refuse(0, 5, time.Minute).giveBack(0, 1, 6).
+			script().hold(0, 7, 2, 1).settle(0, 7, 1, 4).refuse(0, 5, time.Minute).cached(0, 5, time.Second), ""},
+		{"freed by this process since", cache, script().hold(0, 7, 2, 1).
+			refuse(0, 5, time.Minute).settle(0, 7, 1, 6).
 			cached(0, 5, time.Second), "process 0 has freed"},
 		{"freed by another just now", cache,
-			script().refuse(0, 5, time.Minute).giveBack(1, 1, 6).cached(0, 5, time.Second), ""},
-		{"freed by another long ago", cache, script().refuse(0, 5, time.Minute).giveBack(1, 1, 6).
+			script().hold(0, 7, 2, 1).
+				refuse(0, 5, time.Minute).settle(1, 7, 1, 6).cached(0, 5, time.Second), ""},
+		{"freed by another long ago", cache, script().hold(0, 7, 2, 1).
+			refuse(0, 5, time.Minute).settle(1, 7, 1, 6).
 			wait(maxNoticeDelay).cached(0, 5, time.Second), "process 1 has freed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -23,7 +24,7 @@ type soakRound struct {
 type soakGroup struct {
 	keys   []string
 	limits []ratelimit.Algorithm // several of one name are versions of one limit
-	frees  bool                  // units are given back, and states reset
+	frees  bool                  // units are held and settled, and states reset
 }
 
 const soakGroups = 6
@@ -44,8 +45,8 @@ func (r soakRound) groups() []soakGroup {
 			g.keys = append(g.keys, fmt.Sprintf("%x/%d/%d/%d", r.Seed, r.Number, i, k))
 		}
 		add := func(name string, max int64, window time.Duration) {
-			g.limits = append(g.limits,
-				algorithm.SlidingLog(ratelimit.Limit{Name: name, Max: max, Window: window}))
+			limit := ratelimit.Limit{Name: name, Max: max, Window: window}
+			g.limits = append(g.limits, algorithmOf(kindLog, limit))
 		}
 		most := 3 + random.Int64N(60)
 		add("long", most, longWindow)
@@ -65,16 +66,54 @@ func (r soakRound) groups() []soakGroup {
 				}
 			}
 		}
+		if g.frees {
+			limit := ratelimit.Limit{Name: "held", Max: 3 + random.Int64N(20), Window: longWindow}
+			g.limits = append(g.limits, algorithmOf(kindBudget, limit))
+			if random.IntN(2) == 0 {
+				limit.Name, limit.Max = "calls", 2+random.Int64N(5)
+				g.limits = append(g.limits, algorithmOf(kindFlight, limit))
+			}
+		}
 		groups[i] = g
 	}
 	return groups
 }
 
-// A soakWorker draws random demands. It keeps the stamps of its admissions to give them back.
+// A soakKind is the kind of a limit.
+type soakKind string
+
+const (
+	kindLog    soakKind = ""
+	kindBudget soakKind = "budget"
+	kindFlight soakKind = "flight"
+)
+
+// algorithmOf returns an algorithm whose results tell the time. Holds last longer than a round.
+func algorithmOf(kind soakKind, limit ratelimit.Limit) driver.Algorithm {
+	switch kind {
+	case kindBudget:
+		return linear.Timed(algorithm.Budget(algorithm.SlidingLog(limit)).WithTimeout(longWindow))
+	case kindFlight:
+		return linear.Timed(algorithm.InFlight(limit.Name, limit.Max).WithTimeout(longWindow))
+	}
+	return linear.Timed(algorithm.SlidingLog(limit))
+}
+
+func kindOf(a driver.Algorithm) soakKind {
+	switch h, ok := a.(driver.Holder); {
+	case !ok:
+		return kindLog
+	case h.InFlight():
+		return kindFlight
+	}
+	return kindBudget
+}
+
+// A soakWorker draws random demands. It keeps its holds to settle them, sometimes twice.
 type soakWorker struct {
 	random *rand.Rand
 	groups []soakGroup
-	stamps map[soakState][]int64
+	holds  map[soakState][]driver.Demand
 }
 
 // soakState identifies a state.
@@ -85,7 +124,7 @@ func stateOf(d driver.Demand) soakState {
 }
 
 func newSoakWorker(r soakRound, number int) *soakWorker {
-	return &soakWorker{r.random(1 + number), r.groups(), make(map[soakState][]int64)}
+	return &soakWorker{r.random(1 + number), r.groups(), make(map[soakState][]driver.Demand)}
 }
 
 // group returns the index of a group, mostly the hot one.
@@ -125,41 +164,50 @@ func hasState(ds []driver.Demand, s soakState) bool {
 	return false
 }
 
+// demand returns a take or a hold.
 func (w *soakWorker) demand(g *soakGroup) driver.Demand {
-	return driver.Demand{
+	d := driver.Demand{
 		Key:       g.keys[w.random.IntN(len(g.keys))],
 		Algorithm: g.limits[w.random.IntN(len(g.limits))],
 		N:         1 + w.random.Int64N(3)*w.random.Int64N(2),
 	}
-}
-
-// operate turns some takes into other operations.
-func (w *soakWorker) operate(g *soakGroup, d driver.Demand) driver.Demand {
-	draw := w.random.IntN(100)
-	switch {
-	case draw < 8:
-		d.Op = driver.OpPeek
-	case draw < 10:
-		d.Op = driver.OpForce
-	case draw < 22 && g.frees:
-		if known := w.stamps[stateOf(d)]; len(known) > 0 {
-			d.Op, d.At = driver.OpGiveBack, known[w.random.IntN(len(known))]
-		}
-	case draw < 23 && g.frees:
-		d.Op = driver.OpReset
+	d.N = min(d.N, d.Algorithm.Limit().Max)
+	kind := kindOf(d.Algorithm)
+	if kind == kindFlight || kind == kindBudget && w.random.IntN(4) > 0 {
+		d.Op, d.ID = driver.OpHold, w.random.Uint64()|1
 	}
 	return d
 }
 
-// learn keeps the stamps of admissions.
-func (w *soakWorker) learn(ds []driver.Demand, results []ratelimit.Result) {
-	const most = 6
-	for i, d := range ds {
-		if d.Op != driver.OpTake && d.Op != driver.OpForce || !admitted(results) {
-			continue
+// operate turns some takes and holds into other operations.
+func (w *soakWorker) operate(g *soakGroup, d driver.Demand) driver.Demand {
+	draw := w.random.IntN(100)
+	known := w.holds[stateOf(d)]
+	switch {
+	case draw < 8:
+		d.Op, d.ID = driver.OpPeek, 0
+	case draw < 10 && kindOf(d.Algorithm) != kindFlight:
+		d.Op, d.ID = driver.OpForce, 0
+	case draw < 12 && g.frees:
+		d.Op, d.ID = driver.OpReset, 0
+	case draw < 60 && len(known) > 0:
+		of := known[w.random.IntN(len(known))]
+		d.Op, d.ID, d.N = driver.OpSettle, of.ID, w.random.Int64N(of.N+2)
+		if draw < 20 {
+			d.Op, d.N = driver.OpHold, 0 // renews
 		}
-		known := append(w.stamps[stateOf(d)], results[i].At)
-		w.stamps[stateOf(d)] = known[max(0, len(known)-most):]
+	}
+	return d
+}
+
+// learn keeps the holds of admissions.
+func (w *soakWorker) learn(ds []driver.Demand, results []ratelimit.Result) {
+	const most = 4
+	for _, d := range ds {
+		if d.Op == driver.OpHold && d.N > 0 && admitted(results) {
+			known := append(w.holds[stateOf(d)], d)
+			w.holds[stateOf(d)] = known[max(0, len(known)-most):]
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -18,15 +19,15 @@ var soakPlants = map[string]func(ratelimit.Store) ratelimit.Store{
 	"stale-cache": func(s ratelimit.Store) ratelimit.Store {
 		return &stale{Store: s, refusals: map[driver.Demand]staleRefusal{}}
 	},
-	"lost-giveback": func(s ratelimit.Store) ratelimit.Store { return keeping{s} },
-	"clock-step":    func(s ratelimit.Store) ratelimit.Store { return unclamped{s} },
+	"lost-settlement": func(s ratelimit.Store) ratelimit.Store { return keeping{s} },
+	"clock-step":      func(s ratelimit.Store) ratelimit.Store { return unclamped{s} },
 }
 
-// plant returns s with the task's bug, if any. Give-backs are lost only by stores without a cache:
+// plant returns s with the task's bug, if any. Settlements are lost only by stores without a cache:
 // otherwise the cache check would find the bug first.
 func (task soakTask) plant(s ratelimit.Store) ratelimit.Store {
 	with := soakPlants[task.Plant]
-	if with == nil || task.Cached && task.Plant == "lost-giveback" {
+	if with == nil || task.Cached && task.Plant == "lost-settlement" {
 		return s
 	}
 	return with(s)
@@ -78,18 +79,21 @@ func (s *stale) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, er
 	return res, err
 }
 
-// keeping pretends to give back.
+// keeping pretends to settle.
 type keeping struct{ ratelimit.Store }
 
 func (s keeping) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
-	if d.Op != driver.OpGiveBack {
+	if d.Op != driver.OpSettle {
 		return s.Store.Take(ctx, d)
 	}
 	n := d.N
-	d.Op, d.N, d.At = driver.OpPeek, 1, 0
+	d.Op, d.N, d.ID = driver.OpPeek, 1, 0
 	res, err := s.Store.Take(ctx, d)
 	if err == nil {
-		res.Allowed, res.RetryAfter, res.Remaining = true, 0, min(res.Limit.Max, res.Remaining+n)
+		res.Allowed, res.RetryAfter = true, 0
+		if kindOf(d.Algorithm) == kindBudget {
+			res.Units = n
+		}
 	}
 	return res, err
 }
@@ -98,7 +102,9 @@ func (s keeping) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, e
 type unclamped struct{ ratelimit.Store }
 
 func (s unclamped) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
-	d.Algorithm = unclampedLog{d.Algorithm.(algorithm.Log)}
+	if kindOf(d.Algorithm) == kindLog {
+		d.Algorithm = linear.Timed(unclampedLog{algorithm.SlidingLog(d.Algorithm.Limit())})
+	}
 	return s.Store.Take(ctx, d)
 }
 

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
@@ -87,14 +86,16 @@ func classify(err error) (class soakError, text string) {
 // soakDemand is a demand as JSON.
 type soakDemand struct {
 	Key   string
+	Kind  soakKind
 	Limit ratelimit.Limit
 	Op    driver.Op
-	N, At int64
+	N     int64
+	ID    uint64
 }
 
 func (d soakDemand) demand() driver.Demand {
-	return driver.Demand{Key: d.Key, Algorithm: algorithm.SlidingLog(d.Limit), Op: d.Op,
-		N: d.N, At: d.At}
+	return driver.Demand{Key: d.Key, Algorithm: algorithmOf(d.Kind, d.Limit), Op: d.Op, N: d.N,
+		ID: d.ID}
 }
 
 // soakCommand begins a round, or ends it if Round is nil.
@@ -243,7 +244,8 @@ func decideForSoak(
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for _, d := range ds {
-		c.Demands = append(c.Demands, soakDemand{d.Key, d.Algorithm.Limit(), d.Op, d.N, d.At})
+		c.Demands = append(c.Demands,
+			soakDemand{d.Key, kindOf(d.Algorithm), d.Algorithm.Limit(), d.Op, d.N, d.ID})
 	}
 	results := make([]ratelimit.Result, len(ds))
 	var err error
