@@ -141,19 +141,6 @@ func (c soakCall) about(s soakState) *soakDemand {
 	return nil
 }
 
-// now returns the clock of an answered call: that of its results, which is behind their newest stamp
-// after it has stepped back.
-func (c soakCall) now() (now int64) {
-	for i, res := range c.Results {
-		now = res.At
-		w := c.Demands[i].Limit.Window.Microseconds()
-		if behind := res.At + w - res.ResetAfter.Microseconds(); res.ResetAfter > 0 && behind < now {
-			return behind
-		}
-	}
-	return now
-}
-
 func (r soakRound) clock() linear.Clock {
 	if r.Clock {
 		return linear.Stepped
@@ -164,13 +151,19 @@ func (r soakRound) clock() linear.Clock {
 // judgeOrder checks the order. Its violation shows the last calls before the order is broken.
 func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 	var ops []conformance.Operation
+	tell := timeOf(history)
 	for _, c := range history {
 		op := conformance.Operation{Client: c.Worker, Call: c.Call, Return: c.Return,
 			Results: c.Results}
 		for _, d := range c.Demands {
 			op.Demands = append(op.Demands, d.demand())
 		}
-		op.Now = c.now()
+		for _, res := range c.Results {
+			if op.Now = tell(res); op.Now != tell(c.Results[0]) {
+				return &violation{"order: two results of one call tell different times",
+					[]soakCall{c}}
+			}
+		}
 		ops = append(ops, op)
 	}
 	err := linear.CheckRunning(ops, r.clock())
@@ -190,16 +183,19 @@ func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 		history[max(0, len(history)-shown):]}
 }
 
+// someTime is a time of which the low bits, which results tell, are 0.
+const someTime = int64(1) << 50
+
 // timeOf returns what tells the time of a result of calls.
 func timeOf(calls []soakCall) func(ratelimit.Result) int64 {
 	near := int64(0)
 	for _, c := range calls {
 		if len(c.Results) > 0 {
-			near = linear.Time(c.Results[0], 0)
+			near = timeIn(c.Results[0], someTime)
 			break
 		}
 	}
-	return func(res ratelimit.Result) int64 { return linear.Time(res, near) }
+	return func(res ratelimit.Result) int64 { return timeIn(res, near) }
 }
 
 // soakHolds returns the answered demands that held units in a state, by their ID.
@@ -386,7 +382,7 @@ func judgeBooks(history []soakCall) *violation {
 				continue
 			}
 			least, most := b.bounds()
-			got := d.Limit.Max - linear.Free(res)
+			got := d.Limit.Max - freeIn(res)
 			if got < min(least, d.Limit.Max) || got > most {
 				return &violation{fmt.Sprintf("books: %d units are recorded or held, want %d to %d",
 					got, least, most), touching(history, c)}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
-	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -92,11 +91,11 @@ const (
 func algorithmOf(kind soakKind, limit ratelimit.Limit) driver.Algorithm {
 	switch kind {
 	case kindBudget:
-		return linear.Timed(algorithm.Budget(algorithm.SlidingLog(limit)).WithTimeout(longWindow))
+		return timed(algorithm.Budget(algorithm.SlidingLog(limit)).WithTimeout(longWindow))
 	case kindFlight:
-		return linear.Timed(algorithm.InFlight(limit.Name, limit.Max).WithTimeout(longWindow))
+		return timed(algorithm.InFlight(limit.Name, limit.Max).WithTimeout(longWindow))
 	}
-	return linear.Timed(algorithm.SlidingLog(limit))
+	return timed(algorithm.SlidingLog(limit))
 }
 
 func kindOf(a driver.Algorithm) soakKind {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
-	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -103,7 +102,7 @@ type unclamped struct{ ratelimit.Store }
 
 func (s unclamped) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	if kindOf(d.Algorithm) == kindLog {
-		d.Algorithm = linear.Timed(unclampedLog{algorithm.SlidingLog(d.Algorithm.Limit())})
+		d.Algorithm = timed(unclampedLog{algorithm.SlidingLog(d.Algorithm.Limit())})
 	}
 	return s.Store.Take(ctx, d)
 }

@@ -1,4 +1,4 @@
-package linear
+package soak
 
 import (
 	"time"
@@ -6,14 +6,14 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// Timed returns a with results that tell the time of the decision, as [CheckRunning] needs them:
+// timed returns a with results that tell the time of the decision, as linear.CheckRunning needs them:
 // Remaining is the number of free units, of which 255 at most can be told, and above these 8 bits the
 // low 36 bits of the store's clock. The states are those of a.
-func Timed(a driver.Algorithm) driver.Algorithm {
+func timed(a driver.Algorithm) driver.Algorithm {
 	if h, ok := a.(driver.Holder); ok {
-		return timedHolder{timed{a}, h}
+		return timedHolder{timedStep{a}, h}
 	}
-	return timed{a}
+	return timedStep{a}
 }
 
 const (
@@ -21,20 +21,20 @@ const (
 	timeBits = 36
 )
 
-// Free returns the free units of a result of a [Timed] algorithm.
-func Free(res driver.Result) int64 { return res.Remaining & (1<<unitBits - 1) }
+// freeIn returns the free units of a result of a timed algorithm.
+func freeIn(res driver.Result) int64 { return res.Remaining & (1<<unitBits - 1) }
 
-// Time returns the time of a decision under a [Timed] algorithm in µs, less a number that is the
+// timeIn returns the time of a decision under a timed algorithm in µs, less a number that is the
 // same for all times within nine hours of near.
-func Time(res driver.Result, near int64) int64 {
+func timeIn(res driver.Result, near int64) int64 {
 	const unused = 64 - timeBits
 	return near + (res.Remaining>>unitBits-near)<<unused>>unused
 }
 
-type timed struct{ driver.Algorithm }
+type timedStep struct{ driver.Algorithm }
 
 type timedHolder struct {
-	timed
+	timedStep
 	holder driver.Holder
 }
 
@@ -42,13 +42,12 @@ func (a timedHolder) Holds() time.Duration { return a.holder.Holds() }
 
 func (a timedHolder) InFlight() bool { return a.holder.InFlight() }
 
-func (a timed) Step(
+func (a timedStep) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
 	d.Algorithm = a.Algorithm
 	next, keep, res = a.Algorithm.Step(state, now, d)
 	res.Remaining += now & (1<<timeBits - 1) << unitBits
-	res.At = 0
 	return next, keep, res
 }
 
@@ -63,7 +62,7 @@ local function step(key, tail, now, ...)
 end
 `
 
-func (a timed) Script() driver.Script {
+func (a timedStep) Script() driver.Script {
 	script := a.Algorithm.Script()
 	args := script.Args
 	script.Name += " timed"
@@ -75,4 +74,4 @@ func (a timed) Script() driver.Script {
 	return script
 }
 
-func (a timed) untimed() driver.Algorithm { return a.Algorithm }
+func (a timedStep) untimed() driver.Algorithm { return a.Algorithm }
