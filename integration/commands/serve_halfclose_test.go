@@ -30,8 +30,8 @@ func TestServeHalfClosed(t *testing.T) {
 			}{
 				{"/v1/take", `{"key":%q}`, `"limits":[`},
 				{"/v1/take-all", `{"claims":[{"limit":"tokens","key":%q}]}`, `"limits":[`},
-				{"/v1/reserve", `{"claims":[{"limit":"tokens","key":%q}]}`, `"token":"r`},
-				{"/v1/acquire", `{"limit":"calls","key":%q,"wait_ms":2000}`, `"token":"r`},
+				{"/v1/reserve", `{"claims":[{"limit":"tokens","key":%q}]}`, `"token":"h.`},
+				{"/v1/acquire", `{"limit":"calls","key":%q,"wait_ms":2000}`, `"token":"h.`},
 				{"/v1/block", `{"limit":"blocked","key":%q,"for_ms":1000}`, `"name":"blocked"`},
 			} {
 				var group sync.WaitGroup
