@@ -178,6 +178,17 @@ func (d *denial) check(t *testing.T, command string, c clients.Client) {
 			}
 		}
 	}
+	for _, a := range []algorithm.Held{heldBudget, algorithm.InFlight("calls", 9)} {
+		for _, op := range []driver.Op{driver.OpHold, driver.OpSettle, driver.OpTake,
+			driver.OpForce, driver.OpReset} {
+			for _, frame := range []string{"one", "group", "single"} {
+				if a.InFlight() && (op == driver.OpTake || op == driver.OpForce) {
+					continue
+				}
+				calls = append(calls, d.prepareHeld(t, opts.Prefix, a, op, frame))
+			}
+		}
+	}
 	d.observe(t, calls, func(c *deniedCall, values []string) { c.before = values })
 	for _, c := range calls {
 		if c.times == 0 {
@@ -258,6 +269,41 @@ func (d *denial) prepare(
 			t.Fatal(err)
 		}
 		c.ds, c.keys = append(c.ds, demand), append(c.keys, stored)
+	}
+	return c
+}
+
+// prepareHeld returns a call whose keys have a hold, of ID 7, and a record.
+func (d *denial) prepareHeld(
+	t *testing.T, prefix string, a algorithm.Held, op driver.Op, frame string,
+) *deniedCall {
+	t.Helper()
+	c := &deniedCall{what: fmt.Sprintf("%s, %v, frame %s", a.Name(), op, frame)}
+	demands := 1
+	switch frame {
+	case "group":
+		demands = 2
+	case "single":
+		c.times = 1
+	}
+	for range demands {
+		demand := driver.Demand{Key: servers.FreshKey(t), Algorithm: a, N: 2, Op: op}
+		stored := prefix + "{=" + demand.Key + "}:" + a.Limit().Name + ":" + a.Name()
+		before := demand
+		before.Op, before.N, before.ID = driver.OpHold, 1, 7
+		if _, err := decideHeld(t, d.admin, 0, []string{stored}, before); err != nil {
+			t.Fatal(err)
+		}
+		if !a.InFlight() {
+			before.Op, before.ID = driver.OpTake, 0
+			if _, err := decideHeld(t, d.admin, 0, []string{stored}, before); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if op > driver.OpReset {
+			demand.ID = 7
+		}
+		c.ds, c.keys = append(c.ds, demand), append(c.keys, stored, stored+":h")
 	}
 	return c
 }
