@@ -95,8 +95,9 @@ local function step(key, tail, now, op, n, at, args, pos)
   if time > LAST_TIME then time = LAST_TIME end
   local units, open, first, final, out, all = 0, 0, p, floor, false, 0
   local own, own_units, own_number -- where the sum of the ID's hold is, if that is open
+  local due, sum, number -- of the last sum
   while p < size do
-    local due, sum, number = unpack('>I7I7I4', head, p)
+    due, sum, number = unpack('>I7I7I4', head, p)
     if due <= final or due >= TOO_LARGE or number == 0 or sum < number then return nil end
     final, all, p = due, all + sum, p + SUM
     if due <= time then
@@ -185,28 +186,26 @@ local function step(key, tail, now, op, n, at, args, pos)
       local left = own_number > 0 and pack('>I7I7I4', deadline, own_units, own_number) or ''
       sums = sub(sums, 1, at) .. left .. sub(sums, at + SUM + 1)
     end
-    final = floor
-    local q, due, sum, number = #sums - SUM + 1, nil, nil, nil
-    if q > 0 then
-      due, sum, number = unpack('>I7I7I4', sums, q)
-      final = due
-    end
+    local q = #sums - SUM + 1
+    if q > 0 and own then due, sum, number = unpack('>I7I7I4', sums, q) end
+    final = q > 0 and due or floor
     if place then
       if not own or n > held then instant = inner and stamp or now end
       if n > 0 and (not own or n > held) then held = n end
-      local ends = math.ceil((time + length) / unit) * unit
+      local ends = time + length + -(time + length) % unit
       if own and ends < deadline then ends = deadline end
       if ends > final then final = ends end
       while q > 0 and due > ends do
         q = q - SUM
         if q > 0 then due, sum, number = unpack('>I7I7I4', sums, q) end
       end
-      local more = ''
-      if q + SUM <= #sums then more = sub(sums, q + SUM) end
-      if q > 0 and due == ends then
-        sums = sub(sums, 1, q - 1) .. pack('>I7I7I4', ends, sum + held, number + 1) .. more
+      local joins = q > 0 and due == ends
+      local new = pack('>I7I7I4', ends, joins and sum + held or held, joins and number + 1 or 1)
+      if not joins then q = q + SUM end -- where the new sum begins
+      if q > #sums then
+        sums = sums .. new
       else
-        sums = sub(sums, 1, q + SUM - 1) .. pack('>I7I7I4', ends, held, 1) .. more
+        sums = sub(sums, 1, q - 1) .. new .. sub(sums, joins and q + SUM or q)
       end
       units, answer = units + held, held
       hold = pack('>I7I7I7', held, ends, instant)
