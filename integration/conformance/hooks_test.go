@@ -28,7 +28,7 @@ func TestConformanceHooks(t *testing.T) {
 			}
 			except := make(map[string]string)
 			for group := range strings.FieldsSeq("identity step op result window takeall " +
-				"takeall-keys concurrency algorithm") {
+				"takeall-keys concurrency algorithm hold settle") {
 				except[group] = "TestConformance tries it"
 			}
 			conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
