@@ -112,14 +112,6 @@ func (s *series) add(a attempt) {
 	}
 }
 
-// instant returns when the store decided res. For a token bucket it may be 1 µs too early.
-func (s *series) instant(res ratelimit.Result) int64 {
-	if _, ok := s.algorithm.(algorithm.Bucket); ok && res.Allowed {
-		return res.At - res.ResetAfter.Microseconds() // At is when the bucket is full again
-	}
-	return res.At
-}
-
 // trailing returns the number of units admitted in the window that ends with t.
 func (s *series) trailing(t int64, window time.Duration) int {
 	from, _ := slices.BinarySearch(s.admitted, t-window.Microseconds()+1)

@@ -103,7 +103,7 @@ func (t *traffic) offer(ctx context.Context, burst int) error {
 		defer mu.Unlock()
 		s := &t.series[i]
 		if res.Source != ratelimit.SourceCache { // a cached refusal has the time of the first
-			at = s.instant(res)
+			at = res.At
 		}
 		s.add(attempt{burst, at, res.Allowed})
 		return nil
