@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/timed"
 )
 
 // What is checked of the calls of a group in a round, besides that every error is one that the
@@ -123,7 +124,7 @@ func (r soakRound) judge(g soakGroup, calls []soakCall) (j soakJudgement) {
 // touching returns the calls up to c on c's first state.
 func touching(calls []soakCall, c soakCall) (found []soakCall) {
 	for _, o := range calls {
-		if o.about(stateOf(c.Demands[0].demand())) != nil && o.Call <= c.Call &&
+		if o.about(c.Demands[0].state()) != nil && o.Call <= c.Call &&
 			(!o.cached() || o.Call == c.Call) {
 			found = append(found, o)
 		}
@@ -151,18 +152,17 @@ func (r soakRound) clock() linear.Clock {
 // judgeOrder checks the order. Its violation shows the last calls before the order is broken.
 func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 	var ops []conformance.Operation
-	tell := timeOf(history)
 	for _, c := range history {
-		op := conformance.Operation{Client: c.Worker, Call: c.Call, Return: c.Return,
-			Results: c.Results}
+		op := conformance.Operation{Client: c.Worker, Call: c.Call, Return: c.Return}
 		for _, d := range c.Demands {
 			op.Demands = append(op.Demands, d.demand())
 		}
 		for _, res := range c.Results {
-			if op.Now = tell(res); op.Now != tell(c.Results[0]) {
-				return &violation{"order: two results of one call tell different times",
+			if op.Now = told(res); op.Now != told(c.Results[0]) {
+				return &violation{"order: the results of one call are of several times",
 					[]soakCall{c}}
 			}
+			op.Results = append(op.Results, timed.Result(res))
 		}
 		ops = append(ops, op)
 	}
@@ -183,20 +183,8 @@ func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 		history[max(0, len(history)-shown):]}
 }
 
-// someTime is a time of which the low bits, which results tell, are 0.
-const someTime = int64(1) << 50
-
-// timeOf returns what tells the time of a result of calls.
-func timeOf(calls []soakCall) func(ratelimit.Result) int64 {
-	near := int64(0)
-	for _, c := range calls {
-		if len(c.Results) > 0 {
-			near = timeIn(c.Results[0], someTime)
-			break
-		}
-	}
-	return func(res ratelimit.Result) int64 { return timeIn(res, near) }
-}
+// told returns the time of a decision by the server's clock.
+func told(res ratelimit.Result) int64 { return timed.Now(res, time.Now().UnixMicro()) }
 
 // soakHolds returns the answered demands that held units in a state, by their ID.
 func soakHolds(calls []soakCall, s soakState) map[uint64]soakDemand {
@@ -223,7 +211,7 @@ func (r soakRound) judgeLimit(history []soakCall) *violation {
 	for _, c := range history {
 		for _, d := range c.Demands {
 			if d.Kind != kindFlight {
-				s := stateOf(d.demand())
+				s := d.state()
 				states[s] = append(states[s], c)
 			}
 		}
@@ -240,7 +228,6 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 	var records []soakRecord
 	var window time.Duration
 	reset := int64(math.MinInt64)
-	told := timeOf(calls)
 	held := make(map[uint64]soakRecord)
 	for _, c := range calls {
 		for i, d := range c.Demands {
@@ -367,7 +354,7 @@ func judgeBooks(history []soakCall) *violation {
 	books := make(map[soakState]*soakBook)
 	for _, c := range history {
 		for i, d := range c.Demands {
-			s := stateOf(d.demand())
+			s := d.state()
 			b := books[s]
 			if b == nil {
 				b = &soakBook{open: make(map[uint64]int64), tried: make(map[uint64]bool)}
@@ -382,7 +369,7 @@ func judgeBooks(history []soakCall) *violation {
 				continue
 			}
 			least, most := b.bounds()
-			got := d.Limit.Max - freeIn(res)
+			got := d.Limit.Max - timed.Free(res)
 			if got < min(least, d.Limit.Max) || got > most {
 				return &violation{fmt.Sprintf("books: %d units are recorded or held, want %d to %d",
 					got, least, most), touching(history, c)}
@@ -442,9 +429,8 @@ func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 	if r.Clock {
 		return ""
 	}
-	told := timeOf(calls)
 	for i, d := range c.Demands {
-		s := stateOf(d.demand())
+		s := d.state()
 		holds := soakHolds(calls, s)
 		for _, o := range calls {
 			freed := o.about(s)
@@ -481,7 +467,6 @@ func (r soakRound) isSource(o, c soakCall) bool {
 		o.Err == "" && admitted(o.Results) {
 		return false
 	}
-	told := timeOf([]soakCall{o, c})
 	for i, d := range c.Demands {
 		q, res := o.Demands[i], c.Results[i]
 		if !fitting(q) || q.Key != d.Key || q.Limit != d.Limit ||
@@ -499,7 +484,7 @@ func (r soakRound) isSource(o, c soakCall) bool {
 // refused.
 func changedMeanwhile(source, c soakCall, i int, calls []soakCall) bool {
 	for _, o := range calls {
-		if o.about(stateOf(c.Demands[i].demand())) != nil && o.Return >= source.Call &&
+		if o.about(c.Demands[i].state()) != nil && o.Return >= source.Call &&
 			o.Call <= c.Return && (o.Err == soakUnknown || o.Err == "" && admitted(o.Results)) {
 			return true
 		}

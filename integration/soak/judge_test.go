@@ -39,43 +39,43 @@ func (s *soakScript) add(
 }
 
 func (s *soakScript) take(process int, at int64) *soakScript {
-	return s.add(process, soakDemand{}, told(at, ratelimit.Result{Allowed: true}), "")
+	return s.add(process, soakDemand{}, tells(at, ratelimit.Result{Allowed: true}), "")
 }
 
 // takeUnder takes n units under a Max.
 func (s *soakScript) takeUnder(units, n, at int64) *soakScript {
 	d := soakDemand{N: n, Limit: ratelimit.Limit{Name: "long", Max: units, Window: longWindow}}
-	return s.add(0, d, told(at, ratelimit.Result{Allowed: true}), "")
+	return s.add(0, d, tells(at, ratelimit.Result{Allowed: true}), "")
 }
 
 func (s *soakScript) forced(n, at int64) *soakScript {
 	return s.add(0, soakDemand{Op: driver.OpForce, N: n},
-		told(at, ratelimit.Result{Allowed: true}), "")
+		tells(at, ratelimit.Result{Allowed: true}), "")
 }
 
 func (s *soakScript) refuse(process int, at int64, retry time.Duration) *soakScript {
-	return s.add(process, soakDemand{}, told(at, ratelimit.Result{RetryAfter: retry}), "")
+	return s.add(process, soakDemand{}, tells(at, ratelimit.Result{RetryAfter: retry}), "")
 }
 
 func (s *soakScript) cached(process int, at int64, retry time.Duration) *soakScript {
 	return s.add(process, soakDemand{},
-		told(at, ratelimit.Result{RetryAfter: retry, Source: ratelimit.SourceCache}), "")
+		tells(at, ratelimit.Result{RetryAfter: retry, Source: ratelimit.SourceCache}), "")
 }
 
 // hold holds units as an ID.
 func (s *soakScript) hold(process int, id uint64, n, at int64) *soakScript {
 	d := soakDemand{Kind: kindBudget, Op: driver.OpHold, N: n, ID: id}
-	return s.add(process, d, told(at, ratelimit.Result{Allowed: true, Units: n}), "")
+	return s.add(process, d, tells(at, ratelimit.Result{Allowed: true, Units: n}), "")
 }
 
 // settle settles units of an ID.
 func (s *soakScript) settle(process int, id uint64, n, at int64) *soakScript {
 	d := soakDemand{Kind: kindBudget, Op: driver.OpSettle, N: n, ID: id}
-	return s.add(process, d, told(at, ratelimit.Result{Allowed: true, Units: n}), "")
+	return s.add(process, d, tells(at, ratelimit.Result{Allowed: true, Units: n}), "")
 }
 
-// told returns a result that tells a time.
-func told(at int64, res ratelimit.Result) ratelimit.Result {
+// tells returns a result that tells a time.
+func tells(at int64, res ratelimit.Result) ratelimit.Result {
 	res.Remaining += at << 8
 	return res
 }
@@ -86,7 +86,7 @@ func (s *soakScript) lost(process int) *soakScript {
 
 func (s *soakScript) look(remaining int64) *soakScript {
 	return s.add(soakJudge, soakDemand{Op: driver.OpPeek},
-		told(1<<20, ratelimit.Result{Allowed: remaining > 0, Remaining: remaining}), "")
+		tells(1<<20, ratelimit.Result{Allowed: remaining > 0, Remaining: remaining}), "")
 }
 
 func (s *soakScript) wait(d time.Duration) *soakScript {

@@ -8,6 +8,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/timed"
 )
 
 // A soakRound is what all processes of a soak do for some seconds, on the round's own keys. Seed
@@ -87,15 +88,16 @@ const (
 	kindFlight soakKind = "flight"
 )
 
-// algorithmOf returns an algorithm whose results tell the time. Holds last longer than a round.
+// algorithmOf returns the algorithm of a limit. Its results tell the time, and its holds last longer
+// than a round.
 func algorithmOf(kind soakKind, limit ratelimit.Limit) driver.Algorithm {
 	switch kind {
 	case kindBudget:
-		return timed(algorithm.Budget(algorithm.SlidingLog(limit)).WithTimeout(longWindow))
+		return timed.Of(algorithm.Budget(algorithm.SlidingLog(limit)).WithTimeout(longWindow))
 	case kindFlight:
-		return timed(algorithm.InFlight(limit.Name, limit.Max).WithTimeout(longWindow))
+		return timed.Of(algorithm.InFlight(limit.Name, limit.Max).WithTimeout(longWindow))
 	}
-	return timed(algorithm.SlidingLog(limit))
+	return timed.Of(algorithm.SlidingLog(limit))
 }
 
 func kindOf(a driver.Algorithm) soakKind {

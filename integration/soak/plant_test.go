@@ -10,6 +10,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/testkit/timed"
 )
 
 // soakPlants are the bugs that a soak has to catch, by their names in RATELIMIT_SOAK_PLANT.
@@ -102,7 +103,7 @@ type unclamped struct{ ratelimit.Store }
 
 func (s unclamped) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
 	if kindOf(d.Algorithm) == kindLog {
-		d.Algorithm = timed(unclampedLog{algorithm.SlidingLog(d.Algorithm.Limit())})
+		d.Algorithm = timed.Of(unclampedLog{algorithm.SlidingLog(d.Algorithm.Limit())})
 	}
 	return s.Store.Take(ctx, d)
 }

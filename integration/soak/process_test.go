@@ -93,6 +93,8 @@ type soakDemand struct {
 	ID    uint64
 }
 
+func (d soakDemand) state() soakState { return soakState{d.Key, d.Limit.Name} }
+
 func (d soakDemand) demand() driver.Demand {
 	return driver.Demand{Key: d.Key, Algorithm: algorithmOf(d.Kind, d.Limit), Op: d.Op, N: d.N,
 		ID: d.ID}

@@ -23,6 +23,7 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/timed"
 )
 
 // waitEnv makes the test binary a process of TestWaiters: it holds the server's address.
@@ -106,7 +107,7 @@ func waitProcess(env string) int {
 // run runs all waiters at once.
 func (task waitTask) run(store ratelimit.Store) (all waitReport, err error) {
 	counting := &countingStore{Store: store}
-	limiter, err := ratelimit.New(counting, algorithm.SlidingLog(task.Limit))
+	limiter, err := ratelimit.New(counting, timed.Of(algorithm.SlidingLog(task.Limit)))
 	if err != nil {
 		return all, err
 	}
@@ -167,7 +168,7 @@ func (r *waitReport) wait(ctx context.Context, limiter *ratelimit.Limiter, key s
 	res, err := limiter.Wait(ctx, key)
 	switch {
 	case err == nil && res.Allowed:
-		r.Stamps = append(r.Stamps, res.At)
+		r.Stamps = append(r.Stamps, timed.Now(res, time.Now().UnixMicro()))
 	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded):
 		r.Left++
 		if res.Source == ratelimit.SourceStore && res.RetryAfter > 0 {

@@ -1,0 +1,85 @@
+// Package timed has algorithms whose results tell the time of the decision by the store's clock.
+package timed
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// Of returns a with results that tell the time: Remaining is the number of free units, of which 255
+// at most can be told, and above these 8 bits the low 36 bits of the store's clock in µs. The states
+// are those of a.
+func Of(a driver.Algorithm) driver.Algorithm {
+	if h, ok := a.(driver.Holder); ok {
+		return holder{timed{a}, h}
+	}
+	return timed{a}
+}
+
+const (
+	unitBits = 8
+	timeBits = 36
+)
+
+// Free returns the free units of a result.
+func Free(res driver.Result) int64 { return res.Remaining & (1<<unitBits - 1) }
+
+// Result returns res with nothing but what a Step under the algorithm returns.
+func Result(res driver.Result) driver.Result {
+	return driver.Result{Allowed: res.Allowed, Source: res.Source, Limit: res.Limit,
+		Remaining: res.Remaining, Units: res.Units, RetryAfter: res.RetryAfter,
+		ResetAfter: res.ResetAfter}
+}
+
+// Now returns the time that a result tells, less a number that is the same for all times within nine
+// hours of near.
+func Now(res driver.Result, near int64) int64 {
+	const unused = 64 - timeBits
+	return near + (res.Remaining>>unitBits-near)<<unused>>unused
+}
+
+type timed struct{ driver.Algorithm }
+
+type holder struct {
+	timed
+	of driver.Holder
+}
+
+func (a holder) Holds() time.Duration { return a.of.Holds() }
+
+func (a holder) InFlight() bool { return a.of.InFlight() }
+
+func (a timed) Step(
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	d.Algorithm = a.Algorithm
+	next, keep, res = a.Algorithm.Step(state, now, d)
+	res.Remaining += now & (1<<timeBits - 1) << unitBits
+	return next, keep, Result(res)
+}
+
+// source follows the source of the step.
+const source = `
+local untimed, tell = step, function(now, allowed, remaining, ...)
+  if not allowed then return end
+  return allowed, remaining + now % 2 ^ 36 * 2 ^ 8, ...
+end
+local function step(key, tail, now, ...)
+  return tell(now, untimed(key, tail, now, ...))
+end
+`
+
+func (a timed) Script() driver.Script {
+	script := a.Algorithm.Script()
+	args := script.Args
+	script.Name += " timed"
+	script.Source += source
+	script.Args = func(dst []int64, d driver.Demand) []int64 {
+		d.Algorithm = d.Algorithm.(interface{ untimed() driver.Algorithm }).untimed()
+		return args(dst, d)
+	}
+	return script
+}
+
+func (a timed) untimed() driver.Algorithm { return a.Algorithm }
