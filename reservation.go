@@ -344,26 +344,29 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 		return nil, r.endedError()
 	}
 	var parts []part
+	fits, more := isBudget, false
+	if r.unheld { // all are settled as holds from then on
+		fits = isHolder
+	}
 	for i, c := range r.claims {
-		if numbers[i] <= 0 {
-			continue
-		}
-		n := c.N + numbers[i]
+		n := c.N + max(0, numbers[i])
 		if err := checkUnits(n); err != nil {
 			return nil, err
 		}
-		l := c.Limiter.only(isBudget)
-		parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id})
+		more = more || n > c.N
+		if l := c.Limiter.only(fits); l != nil && (n > c.N || r.unheld && n > 0) {
+			parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id})
+		}
 	}
-	if len(parts) == 0 {
+	if !more {
 		return nil, nil
 	}
 	c := newCall(parts...)
 	defer c.release()
 	c.caller = ctx
 	err := c.do(patient(ctx), (*call).ask)
-	if err == nil && c.results[0].Source != SourceOpen || errors.Is(err, ErrOutcomeUnknown) ||
-		c.unknown {
+	placed := err == nil && c.allowed() && c.results[0].Source != SourceOpen
+	if placed || c.unknown || errors.Is(err, ErrOutcomeUnknown) {
 		r.unheld = false
 	}
 	if err != nil {

@@ -307,6 +307,32 @@ func TestSettleOpen(t *testing.T) {
 	}
 }
 
+// TestExtendOpen: an extension of a reservation that the policy admitted holds all of it.
+func TestExtendOpen(t *testing.T) {
+	b := newBudget(t)
+	calls := newCalls(t, b.store, 1).WithPolicy(ratelimit.FailOpen)
+	open := b.tokens.WithPolicy(ratelimit.FailOpen)
+	money := newBudgets(t, b.store, ratelimit.PerDay("money", 1000)).
+		WithPolicy(ratelimit.FailOpen)
+	b.store.err = ratelimit.ErrUnavailable
+	r := mustReserve(t, claim(open, 40), claim(money, 100), claim(calls, 1))
+	b.store.err = nil
+	other := mustReserve(t, claim(calls, 1))
+	results, err := r.ExtendAll(t.Context(), ratelimit.Claim{Limiter: open, N: 10})
+	if noErr(t, err); results[ratelimit.Binding(results)].Allowed {
+		t.Errorf("extended beside another call in flight: %+v", results)
+	}
+	noErr(t, other.Cancel(t.Context()))
+	_, err = r.ExtendAll(t.Context(), ratelimit.Claim{Limiter: open, N: 10})
+	noErr(t, err)
+	b.left(t, 3, 50)
+	noErr(t, r.CommitAll(t.Context(), ratelimit.Claim{Limiter: money, N: 70}))
+	b.left(t, 3, 50)
+	if res, err := money.Peek(t.Context(), "k"); err != nil || res.Remaining != 930 {
+		t.Errorf("%+v, %v; want 930 left", res, err)
+	}
+}
+
 // TestReserveAsksAgain: a reservation of holds alone whose answer is lost is asked for once more, by
 // the same ID; one that also takes is not.
 func TestReserveAsksAgain(t *testing.T) {
