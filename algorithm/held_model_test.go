@@ -123,3 +123,40 @@ func TestDeadlinesAreFew(t *testing.T) {
 		}
 	}
 }
+
+// TestTimedOutHoldsAreBounded: a hold is remembered while fewer than 32,768 others have timed out
+// after it, and forgotten when twice as many have, so that the state does not grow for ever.
+func TestTimedOutHoldsAreBounded(t *testing.T) {
+	h, now, id := InFlight("calls", 1<<40).WithTimeout(time.Second), epoch, uint64(0)
+	var state []byte
+	do := func(op driver.Op, id uint64, n int64) driver.Result {
+		d := driver.Demand{Algorithm: h, Op: op, ID: id, N: n}
+		next, keep, res := d.Step(state, now)
+		if keep > 0 {
+			state = next
+		}
+		return res
+	}
+	timeOut := func(holds int) {
+		for range holds {
+			id++
+			do(driver.OpHold, id, 1)
+		}
+		now += 2_000_000
+	}
+	timeOut(1)
+	timeOut(generation - 1)
+	peek := driver.Demand{Algorithm: h, Op: driver.OpHold, ID: 1}
+	if _, _, res := peek.Step(bytes.Clone(state), now); res.Units != 1 {
+		t.Errorf("the first of %d holds is forgotten", generation)
+	}
+	for range 3 {
+		timeOut(generation)
+	}
+	if _, _, res := peek.Step(bytes.Clone(state), now); res.Units != 0 {
+		t.Error("a hold is remembered when 98,304 others have timed out")
+	}
+	if most := 4 * generation * entrySize; len(state) > most {
+		t.Errorf("the state has %d bytes, want at most %d", len(state), most)
+	}
+}
