@@ -108,12 +108,12 @@ func (h *holds) decode(state []byte) bool {
 	}
 	h.timedOut = int64(binary.BigEndian.Uint32(rest))
 	sums := int(binary.BigEndian.Uint16(rest[4:]))
-	h.entries = int(binary.BigEndian.Uint32(rest[6:]))
+	entries := int64(binary.BigEndian.Uint32(rest[6:]))
 	rest = rest[10:]
-	if all > max53 || len(rest) < sums*sumSize ||
-		len(rest)-sums*sumSize < h.entries*entrySize {
+	if all > max53 || int64(len(rest)) < int64(sums)*sumSize+entries*entrySize {
 		return false
 	}
+	h.entries = int(entries)
 	h.sums = h.first[:0]
 	before := h.floor
 	for range sums {
