@@ -141,7 +141,8 @@ func (c *call) observed() bool {
 // ask calls the store, and applies the policies if the store leaves the call undecided.
 func (c *call) ask(ctx context.Context) error {
 	for i := range c.parts {
-		if p := &c.parts[i]; p.limiter.inFlight && (p.op == driver.OpTake || p.op == driver.OpForce) {
+		p := &c.parts[i]
+		if p.limiter.inFlight && (p.op == driver.OpTake || p.op == driver.OpForce) {
 			return fmt.Errorf("%w demand: %v of %v, whose calls are reserved or acquired",
 				ErrInvalid, p.op, p.limiter.limits)
 		}
@@ -214,8 +215,8 @@ func (c *call) admitted(ctx context.Context, err error) bool {
 
 // admits reports whether the policy admits an op that the store has left undecided with err.
 func (l *Limiter) admits(ctx context.Context, op driver.Op, err error) bool {
-	return l.policy == FailOpen && (op <= driver.OpForce || op == driver.OpHold) && driver.IsOutage(err) &&
-		!deadline.Passed(ctx)
+	return l.policy == FailOpen && (op <= driver.OpForce || op == driver.OpHold) &&
+		driver.IsOutage(err) && !deadline.Passed(ctx)
 }
 
 func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l} }

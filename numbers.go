@@ -51,8 +51,8 @@ func (r *Reservation) named(named []Claim) ([]int64, error) {
 			}
 		}
 		if at < 0 || r.claims[at].Limiter.only(isBudget) == nil {
-			return nil, fmt.Errorf("%w demand: the reservation has no Budget of a limiter that was "+
-				"named", ErrInvalid)
+			return nil, fmt.Errorf("%w demand: the reservation has no Budget of a limiter that "+
+				"was named", ErrInvalid)
 		}
 		if err := checkUnits(n.N); err != nil {
 			return nil, err

@@ -17,8 +17,8 @@ type Observation struct {
 	// N is the number of units; 0 for an OpReset, for an OpHold that renews, and for an OpSettle of
 	// no units.
 	N int64
-	// Limits are the limits of the limiter, in the order of New's arguments; those with holds, where
-	// only holds are settled, extended or renewed. Do not change them.
+	// Limits are the limits of the limiter, in the order of New's arguments; those with holds,
+	// where only holds are settled, extended or renewed. Do not change them.
 	Limits []Limit
 	// Results has the result of each limit. After an error they are zero, except that a wait that
 	// gave up has its last refusal, unless the store has failed since. They are valid only until

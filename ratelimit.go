@@ -228,8 +228,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error
 	return l.decide(ctx, partOf(l, driver.OpTake, key, n), (*call).wait)
 }
 
-// Reset deletes the history of key under all limits of l, and what is held. No policy applies: an error of the store
-// is returned.
+// Reset deletes the history of key under all limits of l, and what is held. No policy applies: an
+// error of the store is returned.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	_, err := l.decide(ctx, part{limiter: l, op: driver.OpReset, key: key}, (*call).ask)
 	return err

@@ -77,7 +77,8 @@ func (r *Reservation) holdLocked(ctx context.Context, d time.Duration) (held boo
 	var parts []part
 	for _, c := range r.claims {
 		if l := c.Limiter.only(isHolder); l != nil && c.N > 0 {
-			parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, id: r.id, hold: d})
+			parts = append(parts,
+				part{limiter: l, op: driver.OpHold, key: c.Key, id: r.id, hold: d})
 		}
 	}
 	if len(parts) == 0 || r.unheld {

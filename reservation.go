@@ -18,9 +18,9 @@ import (
 // was settled before, perhaps elsewhere, its key was reset, or it timed out a day ago.
 var ErrNotHeld = errors.New("ratelimit: nothing is held for the reservation")
 
-// A Reservation holds units under a unique ID until it is settled: [Reservation.Commit] records what
-// was used, [Reservation.Cancel] records nothing. [Limiter.Reserve], [Limiter.Acquire] and their
-// forms for several claims make one. It is safe for concurrent use.
+// A Reservation holds units under a unique ID until it is settled: [Reservation.Commit] records
+// what was used, [Reservation.Cancel] records nothing. [Limiter.Reserve], [Limiter.Acquire] and
+// their forms for several claims make one. It is safe for concurrent use.
 //
 //	r, err := tokens.Reserve(ctx, tenant, min(estimate, tokens.Max()))
 //	switch {
@@ -167,10 +167,10 @@ func (r *Reservation) Claims() []Claim {
 	return slices.Clone(r.claims)
 }
 
-// Commit ends the holds and records what was used: used units under the Budgets of the reservation's
-// only claim that has one or, without a number, what was held. A reservation of several Budgets
-// takes numbers by [Reservation.CommitAll]. What is used beyond the hold is recorded too, so that a
-// limit may hold more than its Max.
+// Commit ends the holds and records what was used: used units under the Budgets of the
+// reservation's only claim that has one or, without a number, what was held. A reservation of
+// several Budgets takes numbers by [Reservation.CommitAll]. What is used beyond the hold is
+// recorded too, so that a limit may hold more than its Max.
 //
 // Commit settles even if ctx has ended; only the store's own timeout bounds it. No policy applies:
 // an error of the store is returned, and Commit may be called again, as often as needed. One call
@@ -214,9 +214,9 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return r.settleLocked(ctx, make([]int64, len(r.claims)))
 }
 
-// Release ends the calls in flight of the reservation, and leaves its other units to be settled. Use
-// it when a call has ended and what it used is not known yet. It releases even if ctx has ended, and
-// may be called again after an error. After a settlement it does nothing.
+// Release ends the calls in flight of the reservation, and leaves its other units to be settled.
+// Use it when a call has ended and what it used is not known yet. It releases even if ctx has
+// ended, and may be called again after an error. After a settlement it does nothing.
 func (r *Reservation) Release(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,8 +252,8 @@ func (r *Reservation) Extend(ctx context.Context, more int64) ([]Result, error) 
 	return r.extend(ctx, numbers)
 }
 
-// ExtendAll is Extend for a reservation of several Budgets. Each claim of more names a limiter, as in
-// [Reservation.CommitAll], and in N the units to add. All of them are held, or none.
+// ExtendAll is Extend for a reservation of several Budgets. Each claim of more names a limiter, as
+// in [Reservation.CommitAll], and in N the units to add. All of them are held, or none.
 func (r *Reservation) ExtendAll(ctx context.Context, more ...Claim) ([]Result, error) {
 	numbers, err := r.named(more)
 	if err != nil {
@@ -321,8 +321,8 @@ func (r *Reservation) settleLocked(ctx context.Context, used []int64) error {
 	return nil
 }
 
-// askStrictly makes a call to which no policy applies. missing reports whether there was no hold for
-// some limit that should have recorded units.
+// askStrictly makes a call to which no policy applies. missing reports whether there was no hold
+// for some limit that should have recorded units.
 func askStrictly(ctx context.Context, parts []part) (missing bool, err error) {
 	c := newCall(parts...)
 	defer c.release()

@@ -276,7 +276,8 @@ func TestSettleOpen(t *testing.T) {
 		settled int64 // units after a Commit of 10 that fails with commit, and one that does not
 	}{
 		{"not sent", ratelimit.ErrUnavailable, false, nil, ratelimit.ErrNotHeld, 10},
-		{"not sent, Commit fails", ratelimit.ErrUnavailable, false, ratelimit.ErrUnavailable, nil, 10},
+		{"not sent, Commit fails", ratelimit.ErrUnavailable, false, ratelimit.ErrUnavailable,
+			nil, 10},
 		{"not sent, Commit unknown", ratelimit.ErrUnavailable, false, ratelimit.ErrOutcomeUnknown,
 			ratelimit.ErrNotHeld, 0},
 		{"sent and placed", ratelimit.ErrOutcomeUnknown, true, nil, ratelimit.ErrNotHeld, 10},
@@ -333,8 +334,8 @@ func TestExtendOpen(t *testing.T) {
 	}
 }
 
-// TestReserveAsksAgain: a reservation of holds alone whose answer is lost is asked for once more, by
-// the same ID; one that also takes is not.
+// TestReserveAsksAgain: a reservation of holds alone whose answer is lost is asked for once more,
+// by the same ID; one that also takes is not.
 func TestReserveAsksAgain(t *testing.T) {
 	b := newBudget(t)
 	b.store.err, b.store.decides, b.store.errs = ratelimit.ErrOutcomeUnknown, true, 1

@@ -52,9 +52,9 @@ type tokenClaim struct {
 // neither encrypted nor signed: anyone who has it can read the keys and settle the reservation.
 //
 // Errors are those of [Reservation.Commit]. An error wraps [ErrInvalid] if keep is out of range, or
-// if nothing is held: the limits have no holds, or the policy has admitted the reservation. It wraps
-// [ErrInvalidToken] if the token would be longer than 1 MiB, as with keys of 700 KB. After an error
-// r is as before.
+// if nothing is held: the limits have no holds, or the policy has admitted the reservation. It
+// wraps [ErrInvalidToken] if the token would be longer than 1 MiB, as with keys of 700 KB. After an
+// error r is as before.
 func (r *Reservation) Token(ctx context.Context, keep time.Duration) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,11 +91,11 @@ func (r *Reservation) Token(ctx context.Context, keep time.Duration) (string, er
 
 // Resume returns the reservation of a token, to be settled or extended, with its claims that have
 // holds. Pass their limiters, in any order; other limiters are ignored. They must be on the store
-// that the reservation was made on, which the token does not name. Each claim gets the first limiter
-// that fits, whatever its Max; see [ErrUnknownLimit].
+// that the reservation was made on, which the token does not name. Each claim gets the first
+// limiter that fits, whatever its Max; see [ErrUnknownLimit].
 //
-// Resume does no I/O. The results of the reservation are Allowed, and of their numbers only Limit is
-// set. The reservation renews its holds until it is settled.
+// Resume does no I/O. The results of the reservation are Allowed, and of their numbers only Limit
+// is set. The reservation renews its holds until it is settled.
 //
 // An error wraps [ErrInvalidToken]. It also wraps [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {

@@ -144,8 +144,9 @@ func (s *wroteStore) TakeAll(
 func cancelToken(t *testing.T, text string) bool {
 	t.Helper()
 	store := &wroteStore{mapStore: &mapStore{now: newClock().now}}
-	tokens := newBudgets(t, store, ratelimit.PerMinute("tokens", 100), ratelimit.PerHour("hourly", 150))
-	r, err := ratelimit.Resume(text, newBudgets(t, store, ratelimit.PerMinute("requests", 3)), tokens)
+	r, err := ratelimit.Resume(text,
+		newBudgets(t, store, ratelimit.PerMinute("requests", 3)),
+		newBudgets(t, store, ratelimit.PerMinute("tokens", 100), ratelimit.PerHour("hourly", 150)))
 	if err != nil {
 		wantErr(t, err, ratelimit.ErrInvalidToken)
 		return false

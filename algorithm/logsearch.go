@@ -70,8 +70,8 @@ func (g *logState) wait(first int, need, edge, window, now int64) int64 {
 	return min(stamp+window, g.newest+g.window) - now
 }
 
-// find returns the first record, from first on, with this stamp or a later one, or count if there is
-// none.
+// find returns the first record, from first on, with this stamp or a later one, or count if there
+// is none.
 func (g *logState) find(first int, stamp int64) int {
 	stamp -= g.base
 	return first + sort.Search(g.count-first, func(i int) bool {

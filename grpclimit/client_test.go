@@ -111,8 +111,8 @@ func TestClientWait(t *testing.T) {
 	})
 }
 
-// TestClientWaitCounted: a call waits for a Budget until its units are free, or its deadline: others
-// may end, and not count.
+// TestClientWaitCounted: a call waits for a Budget until its units are free, or its deadline:
+// others may end, and not count.
 func TestClientWaitCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := newBudget(t, newStore(t, nil), ratelimit.PerMinute("minute", 1))

@@ -63,8 +63,8 @@ func WithPushback() Option {
 
 // WithWait makes a client wait until a call is admitted, instead of refusing it at once. If the
 // first call of its queue needs no more units than this call and has to wait until its deadline or
-// longer, the call is refused at once. What is held under a Budget or a limit of calls in flight may
-// be free at any time, so a call that waits for them is not refused before its deadline.
+// longer, the call is refused at once. What is held under a Budget or a limit of calls in flight
+// may be free at any time, so a call that waits for them is not refused before its deadline.
 //
 // Calls with one claim are admitted in the order in which they began, as by
 // [ratelimit.Limiter.WaitN] and [ratelimit.Limiter.Acquire]. If too many wait for a key, the next

@@ -66,7 +66,8 @@ func WithRefusal(refuse func(http.ResponseWriter, *http.Request, Decision)) Opti
 //	httplimit.WithCounting(func(status int) bool { return status == http.StatusUnauthorized })
 //
 // The units are held while the handler runs, so concurrent requests cannot spend more than there
-// is. A request that has units, but no claim on a Budget, is answered with 500. The status is the one that the handler wrote. If it wrote none, the status is:
+// is. A request that has units, but no claim on a Budget, is answered with 500. The status is the
+// one that the handler wrote. If it wrote none, the status is:
 //
 //   - 500 if the handler panicked,
 //   - 101 if it hijacked the connection,

@@ -21,7 +21,7 @@
 //	ratelimit.decision.duration         s            histogram of how long each call took
 //	ratelimit.decision.waited           s            histogram of how long calls of Wait waited
 //	ratelimit.units                     {unit}       units requested, for each limit of a call
-//	ratelimit.near_limit                {decision}   takes and holds admitted with at most 20 % remaining
+//	ratelimit.near_limit                {decision}   takes and holds with at most 20 % left
 //	ratelimit.errors                    {error}      calls that failed
 //	ratelimit.shadow.decisions          {decision}   decisions of shadows, one for each limit
 //	ratelimit.shadow.dropped            {decision}   decisions that shadows did not make

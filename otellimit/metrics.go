@@ -118,7 +118,8 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 		if o.N > 0 {
 			m.units.Add(ctx, o.N, opts.add...)
 		}
-		if (o.Op == driver.OpTake || o.Op == driver.OpHold) && o.N > 0 && o.Admitted() && nearLimit(res) {
+		takes := o.Op == driver.OpTake || o.Op == driver.OpHold
+		if takes && o.N > 0 && o.Admitted() && nearLimit(res) {
 			m.near.Add(ctx, 1, series.only.add...)
 		}
 	}

@@ -207,8 +207,8 @@ func (awayStore) Take(context.Context, driver.Demand) (ratelimit.Result, error) 
 	return ratelimit.Result{}, ratelimit.ErrUnavailable
 }
 
-// TestShadowOfReservation: the trial takes what a reservation holds at first, and all of it after an
-// extension. Renewals and settlements are not repeated.
+// TestShadowOfReservation: the trial takes what a reservation holds at first, and all of it after
+// an extension. Renewals and settlements are not repeated.
 func TestShadowOfReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)

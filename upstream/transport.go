@@ -252,7 +252,8 @@ func (t *Transport) admit(r *http.Request) (key string, units int64, err error) 
 			return "", 0, fmt.Errorf("upstream: no claims for the request: %w", err)
 		}
 		for i, c := range claims {
-			if c.Limiter != nil && edge.InFlight(c.Limiter.Algorithms()...) { // nothing would release it
+			// Nothing would release it.
+			if c.Limiter != nil && edge.InFlight(c.Limiter.Algorithms()...) {
 				return "", 0, fmt.Errorf("upstream: %w demand: claim %d is on calls in flight",
 					ratelimit.ErrInvalid, i+1)
 			}

@@ -14,8 +14,8 @@ import (
 
 // TestBudgetsAtOnce: the calls that several goroutines of two clients make for their reservations
 // at once are linearizable on the memory store, renewals included, and what is charged in the end
-// is the sum of what was settled. In half of the histories units leave their windows, and holds time
-// out. RATELIMIT_FULL=1 makes 2,000 histories.
+// is the sum of what was settled. In half of the histories units leave their windows, and holds
+// time out. RATELIMIT_FULL=1 makes 2,000 histories.
 func TestBudgetsAtOnce(t *testing.T) {
 	histories := uint64(40)
 	if os.Getenv("RATELIMIT_FULL") != "" {

@@ -23,7 +23,8 @@ func TestCacheHolds(t *testing.T) {
 			other := lib.NewCache(t, clients.To(tgt), opts)
 			for what, by := range map[string]ratelimit.Store{"own": s, "another": other} {
 				d := driver.Demand{Key: servers.FreshKey(t), N: 5,
-					Algorithm: algorithm.Budget(algorithm.SlidingLog(ratelimit.PerHour("held", 10)))}
+					Algorithm: algorithm.Budget(
+			algorithm.SlidingLog(ratelimit.PerHour("held", 10)))}
 				do := func(op driver.Op, n int64) {
 					t.Helper()
 					d := d

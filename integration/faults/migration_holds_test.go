@@ -14,8 +14,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestHoldsWhileSlotMoves: while a slot moves, demands with holds, which have two keys, are decided,
-// also if one of the two or both do not exist.
+// TestHoldsWhileSlotMoves: while a slot moves, demands with holds, which have two keys, are
+// decided, also if one of the two or both do not exist.
 func TestHoldsWhileSlotMoves(t *testing.T) {
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		cl := servers.StartCluster(t, image)

@@ -92,7 +92,8 @@ func TestHeldCorrupt(t *testing.T) {
 			"not a hash":          nil,
 			"state is not string": {"", head(good)},
 		} {
-			key := fmt.Sprintf("{held:%d}:%s", time.Now().UnixNano(), strings.ReplaceAll(name, " ", ""))
+			key := fmt.Sprintf("{held:%d}:%s", time.Now().UnixNano(),
+				strings.ReplaceAll(name, " ", ""))
 			var err error
 			switch {
 			case fields == nil:
@@ -107,11 +108,14 @@ func TestHeldCorrupt(t *testing.T) {
 				t.Fatal(err)
 			}
 			dump := func() string {
-				return client.Dump(t.Context(), key).Val() + client.Dump(t.Context(), key+":h").Val()
+				return client.Dump(t.Context(), key).Val() +
+					client.Dump(t.Context(), key+":h").Val()
 			}
 			before := dump()
-			for _, d := range []driver.Demand{ofBudget(driver.OpHold, 1), ofBudget(driver.OpHold, 0),
-				ofBudget(driver.OpSettle, 1), ofBudget(driver.OpTake, 1)} {
+			for _, d := range []driver.Demand{
+				ofBudget(driver.OpHold, 1), ofBudget(driver.OpHold, 0),
+				ofBudget(driver.OpSettle, 1), ofBudget(driver.OpTake, 1),
+			} {
 				if d.Op == driver.OpTake && (len(fields) > 2 || name == "no head") {
 					continue // it does not read the hold
 				}

@@ -26,7 +26,8 @@ type heldTwin struct {
 	seen   map[string]int
 }
 
-// heldGroup is a group of demands, of which the i-th is on the state keys[i], with the results in Go.
+// heldGroup is a group of demands, of which the i-th is on the state keys[i], with the results in
+// Go.
 type heldGroup struct {
 	now  int64
 	keys []int
@@ -124,10 +125,16 @@ var heldAlgorithms = map[string]func(driver.Limit) algorithm.Held{
 	"coarse log": func(l driver.Limit) algorithm.Held {
 		return algorithm.Budget(algorithm.SlidingLog(l).WithResolution(l.Window / 16))
 	},
-	"fixed":   func(l driver.Limit) algorithm.Held { return algorithm.Budget(algorithm.FixedWindow(l)) },
-	"counter": func(l driver.Limit) algorithm.Held { return algorithm.Budget(algorithm.SlidingWindowCounter(l)) },
-	"bucket":  func(l driver.Limit) algorithm.Held { return algorithm.Budget(algorithm.TokenBucket(l)) },
-	"flight":  func(l driver.Limit) algorithm.Held { return algorithm.InFlight(l.Name, l.Max) },
+	"fixed": func(l driver.Limit) algorithm.Held {
+		return algorithm.Budget(algorithm.FixedWindow(l))
+	},
+	"counter": func(l driver.Limit) algorithm.Held {
+		return algorithm.Budget(algorithm.SlidingWindowCounter(l))
+	},
+	"bucket": func(l driver.Limit) algorithm.Held {
+		return algorithm.Budget(algorithm.TokenBucket(l))
+	},
+	"flight": func(l driver.Limit) algorithm.Held { return algorithm.InFlight(l.Name, l.Max) },
 }
 
 // TestHeldInLua: in random histories of holds, with changing limits, time-outs and clocks, the Lua

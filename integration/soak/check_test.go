@@ -23,8 +23,8 @@ import (
 //    outcome may have happened at any time after their start, or never; calls with other errors
 //    did not happen (linear.CheckRunning).
 //  - limit: the units that were admitted, less what was canceled or reset, never exceed Max in any
-//    Window of the server's clock. What was held counts at the time of the hold. This check does not
-//    depend on how the algorithm works.
+//    Window of the server's clock. What was held counts at the time of the hold. This check does
+//    not depend on how the algorithm works.
 //  - books: in the end at least the acknowledged units are recorded or held, and at most those and
 //    the ones of unknown outcome.
 //  - cache: a cached refusal repeats one that the server gave the same process before, for no more
@@ -423,8 +423,8 @@ func fitting(d soakDemand) bool {
 	return d.Op == driver.OpTake || d.Op == driver.OpHold && d.N > 0
 }
 
-// judgeFreed returns what is wrong if a cached refusal is older than a settlement that freed units of
-// its state, or than a reset, that the cache must know of.
+// judgeFreed returns what is wrong if a cached refusal is older than a settlement that freed units
+// of its state, or than a reset, that the cache must know of.
 func (r soakRound) judgeFreed(c soakCall, calls []soakCall) (wrong string) {
 	if r.Clock {
 		return ""

@@ -163,7 +163,8 @@ func TestSoakJudges(t *testing.T) {
 		{"an old refusal", cache, script().refuse(0, 5, time.Minute).wait(soakCacheAge).
 			cached(0, 5, time.Second), "the refusal is"},
 		{"freed by this process before", cache,
-			script().hold(0, 7, 2, 1).settle(0, 7, 1, 4).refuse(0, 5, time.Minute).cached(0, 5, time.Second), ""},
+			script().hold(0, 7, 2, 1).settle(0, 7, 1, 4).
+				refuse(0, 5, time.Minute).cached(0, 5, time.Second), ""},
 		{"freed by this process since", cache, script().hold(0, 7, 2, 1).
 			refuse(0, 5, time.Minute).settle(0, 7, 1, 6).
 			cached(0, 5, time.Second), "process 0 has freed"},

@@ -88,8 +88,8 @@ const (
 	kindFlight soakKind = "flight"
 )
 
-// algorithmOf returns the algorithm of a limit. Its results tell the time, and its holds last longer
-// than a round.
+// algorithmOf returns the algorithm of a limit. Its results tell the time, and its holds last
+// longer than a round.
 func algorithmOf(kind soakKind, limit ratelimit.Limit) driver.Algorithm {
 	switch kind {
 	case kindBudget:

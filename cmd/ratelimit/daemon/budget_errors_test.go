@@ -588,12 +588,13 @@ func TestBudgetPolicies(t *testing.T) {
 		t.Errorf("%d tokens, want that of the store", len(s.tokens))
 	}
 	s.play([]step{
-		{"/v1/commit", `{"token":"$1","actual":[30,0]}`, 204, "", "tokens=70 requests=3 calls=2", 0},
+		{"/v1/commit", `{"token":"$1","actual":[30,0]}`, 204, "",
+			"tokens=70 requests=3 calls=2", 0},
 	})
 }
 
-// TestBudgetsLocally: local decisions apply to takes, to settlements of what was reserved locally and
-// to blocks, not to unblocks.
+// TestBudgetsLocally: local decisions apply to takes, to settlements of what was reserved locally
+// and to blocks, not to unblocks.
 func TestBudgetsLocally(t *testing.T) {
 	url, _, _ := start(t, "--store=redis://"+unusedAddr(t), "--on-failure=local",
 		"--instances=2", "--limit=tokens=100/1h", "--in-flight=calls=4/1h", "--block=blocked=1h")

@@ -13,7 +13,7 @@ import (
 type ticket struct {
 	*ratelimit.Reservation
 	held   []ratelimit.Claim // of the reservation
-	claims []ratelimit.Claim // those of the request: held, and in the place of a block the zero Claim
+	claims []ratelimit.Claim // of the request: held, and in the place of a block the zero Claim
 }
 
 // A token of the daemon is a letter for each claim of the request, a dot, and the token of the

@@ -94,7 +94,8 @@ func (w *worker) call(ctx context.Context) error {
 	return w.commit(ctx, r, e.Used)
 }
 
-// commit retries for as long as the units are certain to be held. It may be repeated after any error.
+// commit retries for as long as the units are certain to be held. It may be repeated after any
+// error.
 func (w *worker) commit(ctx context.Context, r *ratelimit.Reservation, used int64) error {
 	for end := time.Now().Add(w.Timeout); ; w.sleep(ctx, w.Call) {
 		err := r.Commit(ctx, used)

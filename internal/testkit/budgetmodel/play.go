@@ -274,14 +274,15 @@ func (g *game) commit(p *pending, r *ratelimit.Reservation, used map[int]int64) 
 	return r.CommitAll(g.ctx, g.claims(g.clients[p.client], used)...)
 }
 
-// settle commits or cancels, or fails to if the line is cut. Sometimes another client does the same.
+// settle commits or cancels, or fails to if the line is cut. Sometimes another client does the
+// same.
 func (g *game) settle(client int) {
 	p := g.open[g.rand.IntN(len(g.open))]
 	if p.real != nil && g.clients[p.client].line.cut {
 		used := g.used(p.n)
 		g.note("%d: commit %v without the store", p.client, used)
 		if err := g.commit(p, p.real, used); !errors.Is(err, ratelimit.ErrUnavailable) {
-			g.must(fmt.Errorf("Commit: %w, want ErrUnavailable", err))
+			g.must(fmt.Errorf("commit: %w, want ErrUnavailable", err))
 		}
 		p.tried = used
 		return
@@ -451,7 +452,8 @@ func (g *game) cut() {
 // advance lets time pass: mostly up to a Window or a time-out.
 func (g *game) advance() {
 	limits := g.clients[0].limits
-	most := []time.Duration{limits.Tokens.Window, limits.Timeout, 2 * limits.Timeout}[g.rand.IntN(3)]
+	pauses := []time.Duration{limits.Tokens.Window, limits.Timeout, 2 * limits.Timeout}
+	most := pauses[g.rand.IntN(3)]
 	cut := slices.ContainsFunc(g.clients, func(c Client) bool { return c.line.cut })
 	if !cut && g.rand.IntN(20) == 0 { // a line that is cut makes it try each second
 		most = 30 * time.Hour

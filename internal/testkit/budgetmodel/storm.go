@@ -246,7 +246,9 @@ func (w *worker) allow(c Client) error {
 		w.book(n, func(_ int, b *counted, n int64) { b.Possible += n })
 		return nil
 	}
-	w.book(n, func(_ int, b *counted, n int64) { b.Certain, b.Possible = b.Certain+n, b.Possible+n })
+	w.book(n, func(_ int, b *counted, n int64) {
+		b.Certain, b.Possible = b.Certain+n, b.Possible+n
+	})
 	return w.hold(n)
 }
 
@@ -286,7 +288,9 @@ func (w *worker) reserve(c Client) error {
 		w.book(n, func(_ int, b *counted, n int64) { b.Held += n })
 		return nil
 	}
-	w.book(taken, func(_ int, b *counted, n int64) { b.Certain, b.Possible = b.Certain+n, b.Possible+n })
+	w.book(taken, func(_ int, b *counted, n int64) {
+		b.Certain, b.Possible = b.Certain+n, b.Possible+n
+	})
 	return w.hold(n)
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // Of returns a with results that tell the time: Remaining is the number of free units, of which 255
-// at most can be told, and above these 8 bits the low 36 bits of the store's clock in µs. The states
-// are those of a.
+// at most can be told, and above these 8 bits the low 36 bits of the store's clock in µs. The
+// states are those of a.
 func Of(a driver.Algorithm) driver.Algorithm {
 	if h, ok := a.(driver.Holder); ok {
 		return holder{timed{a}, h}
@@ -32,8 +32,8 @@ func Result(res driver.Result) driver.Result {
 		ResetAfter: res.ResetAfter}
 }
 
-// Now returns the time that a result tells, less a number that is the same for all times within nine
-// hours of near.
+// Now returns the time that a result tells, less a number that is the same for all times within
+// nine hours of near.
 func Now(res driver.Result, near int64) int64 {
 	const unused = 64 - timeBits
 	return near + (res.Remaining>>unitBits-near)<<unused>>unused
