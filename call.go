@@ -198,8 +198,8 @@ func (l *Limiter) take(
 		*res, err = l.store.Take(ctx, driver.Demand{Key: key, Algorithm: a, Op: op, N: n})
 		return err
 	}
-	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
-		l.direct.TakeFields(ctx, key, a, op, n, 0)
+	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, err =
+		l.direct.TakeFields(ctx, key, a, op, n)
 	res.Limit = l.limits[0]
 	res.Units = driver.Taken(op, n, res.Allowed)
 	return err

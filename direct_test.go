@@ -44,13 +44,13 @@ type directTaker struct {
 }
 
 func (t directTaker) TakeFields(
-	ctx context.Context, key string, a ratelimit.Algorithm, op driver.Op, n, stamp int64,
+	ctx context.Context, key string, a ratelimit.Algorithm, op driver.Op, n int64,
 ) (
 	allowed bool, source ratelimit.Source, remaining int64,
-	retryAfter, resetAfter time.Duration, at int64, err error,
+	retryAfter, resetAfter time.Duration, err error,
 ) {
 	*t.calls++
-	return t.Taker.TakeFields(ctx, key, a, op, n, stamp)
+	return t.Taker.TakeFields(ctx, key, a, op, n)
 }
 
 // aroundLog wraps the log: it embeds it and has a Step of its own.

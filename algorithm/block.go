@@ -57,7 +57,7 @@ const endSize = 8
 func (b Block) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: b.limit, Remaining: b.limit.Max, At: now}
+	res = driver.Result{Allowed: true, Limit: b.limit, Remaining: b.limit.Max}
 	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond

@@ -76,7 +76,7 @@ const (
 func (f Fixed) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: f.limit, Remaining: f.limit.Max, At: now}
+	res = driver.Result{Allowed: true, Limit: f.limit, Remaining: f.limit.Max}
 	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond

@@ -74,7 +74,7 @@ func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Re
 	}
 	cost := new(big.Rat).Mul(rat(d.N), big.NewRat(window, l.Max))
 	later := new(big.Rat).Add(full, cost)
-	res := driver.Result{Allowed: true, Limit: l, At: now}
+	res := driver.Result{Allowed: true, Limit: l}
 	fits := later.Cmp(rat(now+window)) <= 0
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:

@@ -11,7 +11,7 @@ import (
 func (l Log) Step(state []byte, now int64, d driver.Demand) (
 	next []byte, keep time.Duration, res driver.Result,
 ) {
-	next, keep, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter, res.At =
+	next, keep, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter =
 		l.Decide(state, now, d.Op, d.N, d.At)
 	if keep < 0 {
 		return nil, -1, driver.Result{}
@@ -22,22 +22,22 @@ func (l Log) Step(state []byte, now int64, d driver.Demand) (
 
 // Decide is Step with the fields of the demand and of the result as parameters and results, which
 // fit in registers. It is for stores in memory, where copying the two structs would take a good
-// part of the time of a decision. stamp is the At of an OpForce. Of the fields of the result,
+// part of the time of a decision. at is the At of an OpForce. Of the fields of the result,
 // Limit and Source are not returned. keep and next are those of [driver.Algorithm].
-func (l Log) Decide(state []byte, now int64, op driver.Op, n, stamp int64) (
+func (l Log) Decide(state []byte, now int64, op driver.Op, n, at int64) (
 	next []byte, keep time.Duration, allowed bool,
-	remaining int64, retryAfter, resetAfter time.Duration, at int64,
+	remaining int64, retryAfter, resetAfter time.Duration,
 ) {
 	p := l.params()
 	if op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond
 		}
-		return nil, keep, true, p.max, 0, 0, now
+		return nil, keep, true, p.max, 0, 0
 	}
 	var g logState
 	if !g.decode(state) {
-		return nil, -1, false, 0, 0, 0, 0
+		return nil, -1, false, 0, 0, 0
 	}
 	window := int64(p.window / time.Microsecond)
 	t, write := now, false
@@ -52,38 +52,39 @@ func (l Log) Decide(state []byte, now int64, op driver.Op, n, stamp int64) (
 		first, used = g.expire(edge)
 	}
 	if !g.consistent(first, used, edge) {
-		return nil, -1, false, 0, 0, 0, 0
+		return nil, -1, false, 0, 0, 0
 	}
 
 	record := g.count // to which units are added
-	if op == driver.OpForce && stamp > 0 {
-		record = g.find(first, stamp)
+	if op == driver.OpForce && at > 0 {
+		record = g.find(first, at)
 	}
 
 	// Decide. Units are admitted in this function: a call with all the parameters that it needs
 	// would cost 2 ns.
-	at, allowed = t, true
+	allowed = true
 	retry := int64(0)
 	switch fits := n <= p.max-used; {
 	case record < g.count:
 		used += g.addTo(record, n)
 		write = true
 	case op == driver.OpForce, op == driver.OpTake && fits:
-		at, g.exponent = g.stamp(p, t)
+		var stamp int64
+		stamp, g.exponent = g.stamp(p, t)
 		g.window = window
 		drop, held := first, used
-		if at != t || g.exponent > 0 {
-			drop, held = g.expire(at - g.slop() - window)
+		if stamp != t || g.exponent > 0 {
+			drop, held = g.expire(stamp - g.slop() - window)
 		}
 		units := min(n, max48-held) // n, unless a Force takes the sum beyond 48 bits
 		g.used, used = held+units, used+units
-		g.add(drop, at, units, p.max)
+		g.add(drop, stamp, units, p.max)
 		write = true
 	case !fits:
 		allowed = false
 		if need := used + min(n, p.max) - p.max; need > 0 {
 			if retry = g.wait(first, need, edge, window, now); retry < 0 {
-				return nil, -1, false, 0, 0, 0, 0
+				return nil, -1, false, 0, 0, 0
 			}
 		}
 	}
@@ -92,10 +93,10 @@ func (l Log) Decide(state []byte, now int64, op driver.Op, n, stamp int64) (
 	retryAfter = time.Duration(retry) * time.Microsecond
 	resetAfter = time.Duration(g.resetAfter(used, window, now)) * time.Microsecond
 	if !write {
-		return state, 0, allowed, remaining, retryAfter, resetAfter, at
+		return state, 0, allowed, remaining, retryAfter, resetAfter
 	}
 	keep = time.Duration(g.newest+g.window-now) * time.Microsecond
-	return g.encode(), keep, allowed, remaining, retryAfter, resetAfter, at
+	return g.encode(), keep, allowed, remaining, retryAfter, resetAfter
 }
 
 // hold returns the instant of a decision on a log whose newest stamp is ahead of now: the earliest

@@ -45,7 +45,7 @@ func sum(records []record) (units int64) {
 
 func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Duration) {
 	limit, window := l.Limit().Max, l.Limit().Window.Microseconds()
-	res := driver.Result{Allowed: true, Limit: l.Limit(), Remaining: limit, At: now}
+	res := driver.Result{Allowed: true, Limit: l.Limit(), Remaining: limit}
 	if d.Op == driver.OpReset {
 		*m = naive{}
 		return res, 0
@@ -61,7 +61,6 @@ func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Dur
 	}
 	t := max(now, m.earliest())
 	live := since(m.records, t-window)
-	res.At = t
 	joined := m.join(t-window, d)
 	switch {
 	case joined:
@@ -80,7 +79,6 @@ func (m *naive) step(l Log, now int64, d driver.Demand) (driver.Result, time.Dur
 			m.records[n-2].units += m.records[n-1].units
 			m.records = m.records[:n-1]
 		}
-		res.At = stamp
 	case sum(live)+d.N > limit:
 		res.Allowed = false
 		left := sum(live)

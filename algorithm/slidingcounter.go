@@ -51,7 +51,7 @@ const (
 func (c Counter) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: c.limit, Remaining: c.limit.Max, At: now}
+	res = driver.Result{Allowed: true, Limit: c.limit, Remaining: c.limit.Max}
 	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond

@@ -333,7 +333,7 @@ func FuzzStep(f *testing.F) {
 				state = next
 			}
 			if res.Allowed && d.Op <= driver.OpForce && d.Op != driver.OpPeek {
-				h.ats = append(h.ats, res.At)
+				h.ats = append(h.ats, model.newest())
 			}
 			if !res.Allowed {
 				checkRetry(t, l, state, h.now, d, res)
@@ -469,7 +469,7 @@ func TestLargeLogs(t *testing.T) {
 				state = next
 			}
 			if res.Allowed && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
-				ats = append(ats, res.At)
+				ats = append(ats, model.newest())
 			}
 			g, _ := decodeLog(state)
 			if g.slots > slots && slots > 0 {

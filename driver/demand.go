@@ -28,16 +28,11 @@ const (
 	// records what was held, up to N, as an OpForce does whose At is the time of the OpHold that
 	// made the hold, enlarged it last or brought it back after its time-out. It needs a [Holder].
 	OpSettle
-	// OpGiveBack removes up to N units from the record with the stamp At, even if another call
-	// recorded them: never more than the record still holds, and nothing after the record has left
-	// the window. It is always allowed. An algorithm that keeps no records gives back only what
-	// still counts; its documentation says what that is.
-	OpGiveBack
 
 	numOps
 )
 
-var opNames = [numOps]string{"take", "peek", "force", "reset", "hold", "settle", "giveback"}
+var opNames = [numOps]string{"take", "peek", "force", "reset", "hold", "settle"}
 
 // String returns the name of the operation, such as "take", or "op(9)" for an unknown one.
 func (o Op) String() string {
@@ -184,11 +179,10 @@ type Script struct {
 	// 2^53. It must not keep dst, and must not be nil if Source is not empty.
 	Args func(dst []int64, d Demand) []int64
 	// Sums reports that k Takes of n units at one instant equal one Take of k·n units. Precisely:
-	// after an admitted Take of n units, let a Take of k·n units be admitted with the same At and
+	// after an admitted Take of n units, let a Take of k·n units be admitted with the same
 	// ResetAfter and with k·n less Remaining. Then k Takes of n units in its place are all
-	// admitted with that At and ResetAfter, each with n less Remaining than the one before, and
-	// leave the same state. A store may then decide many equal Takes in a few steps. False is
-	// always right.
+	// admitted with that ResetAfter, each with n less Remaining than the one before, and leave the
+	// same state. A store may then decide many equal Takes in a few steps. False is always right.
 	Sums bool
 	// Holds reports that step keeps a second value, a hash, under key .. ":h". Only the scripts of
 	// this module have one.

@@ -38,9 +38,8 @@ func TestCheckTake(t *testing.T) {
 			driver.Demand{Key: "k", Algorithm: ten, Op: driver.OpPeek, N: 10}, nil},
 		{"force beyond Max", t.Context(),
 			driver.Demand{Key: "k", Algorithm: ten, Op: driver.OpForce, N: 11}, nil},
-		{"give back beyond Max", t.Context(),
-			driver.Demand{Key: "k", Algorithm: ten, Op: driver.OpGiveBack, N: 11, At: -5},
-			nil},
+		{"force at any time", t.Context(),
+			driver.Demand{Key: "k", Algorithm: ten, Op: driver.OpForce, N: 1, At: -5}, nil},
 		{"reset without N", t.Context(),
 			driver.Demand{Key: "k", Algorithm: ten, Op: driver.OpReset}, nil},
 		{"reset ignores N", t.Context(),
@@ -57,7 +56,7 @@ func TestCheckTake(t *testing.T) {
 		{"no algorithm", t.Context(), driver.Demand{Key: secret, N: 1},
 			[]error{driver.ErrInvalid}},
 		{"unknown op", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
-			Op: driver.OpReset + 1, N: 1}, []error{driver.ErrInvalid}},
+			Op: driver.OpSettle + 1, N: 1}, []error{driver.ErrInvalid}},
 		{"last op", t.Context(), driver.Demand{Key: secret, Algorithm: ten, Op: 255, N: 1},
 			[]error{driver.ErrInvalid}},
 		{"take 0", t.Context(), driver.Demand{Key: secret, Algorithm: ten},
@@ -68,8 +67,6 @@ func TestCheckTake(t *testing.T) {
 			[]error{driver.ErrInvalid}},
 		{"force 0", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
 			Op: driver.OpForce}, []error{driver.ErrInvalid}},
-		{"give back 0", t.Context(), driver.Demand{Key: secret, Algorithm: ten,
-			Op: driver.OpGiveBack}, []error{driver.ErrInvalid}},
 		{"force beyond MaxUnits", t.Context(),
 			driver.Demand{Key: secret, Algorithm: ten, Op: driver.OpForce,
 				N: driver.MaxUnits + 1},
@@ -82,7 +79,7 @@ func TestCheckTake(t *testing.T) {
 			Op: driver.OpPeek, N: 11}, []error{driver.ErrExceedsLimit}},
 	}
 	for _, op := range []driver.Op{driver.OpTake, driver.OpPeek, driver.OpForce,
-		driver.OpGiveBack, driver.OpReset} {
+		driver.OpReset} {
 		for _, l := range []driver.Limit{
 			{}, {Max: 0, Window: time.Second}, {Max: driver.MaxUnits + 1, Window: time.Second},
 			{Max: 1, Window: time.Microsecond}, {Max: 1, Window: driver.MaxWindow + time.Second},
@@ -202,17 +199,16 @@ func TestDemandPeek(t *testing.T) {
 	}
 	const later = now + 400_000
 	refused := driver.Result{Limit: log.Limit(), RetryAfter: 600 * time.Millisecond,
-		ResetAfter: 600 * time.Millisecond, At: later}
+		ResetAfter: 600 * time.Millisecond}
 	always := driver.Result{Allowed: true, Limit: log.Limit(),
-		ResetAfter: 600 * time.Millisecond, At: later}
+		ResetAfter: 600 * time.Millisecond}
 	tests := []struct {
 		d    driver.Demand
 		want driver.Result
 	}{
 		{driver.Demand{Op: driver.OpTake, N: 1}, refused},
 		{driver.Demand{Op: driver.OpPeek, N: 2}, refused},
-		{driver.Demand{Op: driver.OpForce, N: 99}, always},
-		{driver.Demand{Op: driver.OpGiveBack, N: 99, At: now}, always},
+		{driver.Demand{Op: driver.OpForce, N: 99, At: now}, always},
 		{driver.Demand{Op: driver.OpReset}, always},
 	}
 	for _, tt := range tests {
@@ -262,8 +258,7 @@ func TestDemandPeekAsksForOneUnit(t *testing.T) {
 	var asked driver.Demand
 	log := spyLog{algorithm.SlidingLog(driver.PerSecond("second", 3)), &asked}
 	for op, want := range map[driver.Op]int64{
-		driver.OpTake: 2, driver.OpPeek: 2, driver.OpForce: 1, driver.OpGiveBack: 1,
-		driver.OpReset: 1,
+		driver.OpTake: 2, driver.OpPeek: 2, driver.OpForce: 1, driver.OpReset: 1,
 	} {
 		d := driver.Demand{Key: "k", Algorithm: log, Op: op, N: 2}
 		d.Peek(nil, 1_800_000_000_000_000)
@@ -286,9 +281,10 @@ func TestNames(t *testing.T) {
 		{driver.OpTake, "take"},
 		{driver.OpPeek, "peek"},
 		{driver.OpForce, "force"},
-		{driver.OpGiveBack, "giveback"},
 		{driver.OpReset, "reset"},
-		{driver.OpGiveBack + 1, "op(7)"},
+		{driver.OpHold, "hold"},
+		{driver.OpSettle, "settle"},
+		{driver.OpSettle + 1, "op(6)"},
 		{driver.SourceStore, "store"},
 		{driver.SourceCache, "cache"},
 		{driver.SourceLocal, "local"},

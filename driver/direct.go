@@ -17,9 +17,9 @@ type DirectStore interface {
 // A Taker is a [Store] with the fields of the demand and of the result one by one. The compiler
 // keeps these in registers; a struct of more than four words is copied through memory.
 type Taker interface {
-	// TakeFields is Take. The Limit of the result is that of a.
-	TakeFields(ctx context.Context, key string, a Algorithm, op Op, n, stamp int64) (
+	// TakeFields is Take of a demand without At, ID and Hold. The Limit of the result is that of a.
+	TakeFields(ctx context.Context, key string, a Algorithm, op Op, n int64) (
 		allowed bool, source Source, remaining int64,
-		retryAfter, resetAfter time.Duration, at int64, err error,
+		retryAfter, resetAfter time.Duration, err error,
 	)
 }

@@ -61,5 +61,4 @@ type Result struct {
 	// ResetAfter is how long it takes, with nothing else admitted, until all units are free. Zero
 	// means that all are free now.
 	ResetAfter time.Duration
-	At         int64 // of the record of an admission, for OpGiveBack
 }

@@ -82,7 +82,7 @@ func (s *inside) Take(ctx context.Context, d driver.Demand) (driver.Result, erro
 	if err != nil {
 		return driver.Result{}, err
 	}
-	return driver.Result{Allowed: true, Limit: driver.Limit{Max: 7}, At: 1}, nil
+	return driver.Result{Allowed: true, Limit: driver.Limit{Max: 7}}, nil
 }
 
 func (s *inside) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {

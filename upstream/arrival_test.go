@@ -12,14 +12,30 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/upstream"
 )
 
 // trip is one request from the decision to its arrival, as times since a start.
 type trip struct{ decided, arrived time.Duration }
 
-// stampKey is the key of a *time.Time in the context of a request, for when it was admitted.
-type stampKey struct{}
+// decidedKey is the key of a *time.Duration in the context of a request: when it was admitted.
+type decidedKey struct{}
+
+// timedStore tells requests when they were admitted.
+type timedStore struct {
+	ratelimit.Store
+	start time.Time
+}
+
+func (s timedStore) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	decided := time.Since(s.start)
+	res, err := s.Store.Take(ctx, d)
+	if res.Allowed {
+		*ctx.Value(decidedKey{}).(*time.Duration) = decided
+	}
+	return res, err
+}
 
 // TestArrival counts at an upstream, in real time, the requests of two transports on one store: no
 // window of a second holds more than the limit. It runs again if the machine is so busy that the
@@ -87,20 +103,14 @@ func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip, fa
 	for i := range 2 {
 		base := &http.Transport{MaxIdleConnsPerHost: workers}
 		defer base.CloseIdleConnections()
-		rt := newTransport(t, store, upstream.Options{
-			Base: base,
-			Observe: func(ctx context.Context, o ratelimit.Observation) {
-				if o.Admitted() {
-					*ctx.Value(stampKey{}).(*time.Time) = time.UnixMicro(o.Results[0].At)
-				}
-			},
-		}, ratelimit.PerSecond("maps", limit))
+		rt := newTransport(t, timedStore{store, start}, upstream.Options{Base: base},
+			ratelimit.PerSecond("maps", limit))
 		for j := range workers {
 			all.Go(func() {
 				for k := 0; ; k++ {
 					name := fmt.Sprint(i, j, k)
-					var stamp time.Time
-					r := getFrom(context.WithValue(ctx, stampKey{}, &stamp), server.URL)
+					var at time.Duration
+					r := getFrom(context.WithValue(ctx, decidedKey{}, &at), server.URL)
 					r.Header.Set("Name", name)
 					res, err := rt.RoundTrip(r)
 					if errors.As(err, new(*upstream.LimitError)) {
@@ -114,7 +124,7 @@ func arrivals(t *testing.T, limit int64, length time.Duration) (trips []trip, fa
 					}
 					res.Body.Close()
 					mu.Lock()
-					decided[name] = stamp.Sub(start)
+					decided[name] = at
 					mu.Unlock()
 				}
 			})

@@ -199,7 +199,7 @@ func (c *Call) Args() []string {
 			n = 0 // it may be anything
 		}
 		b = appendInt(b, n<<3|int64(d.op), 7)
-		b = appendInt(b, stampOrZero(at), 7)
+		b = appendInt(b, timeOrZero(at), 7)
 		b = appendInt(b, int64(d.key+1), 4)
 		b = append(b, byte(step+1), more)
 		for _, v := range d.args {
@@ -211,8 +211,8 @@ func (c *Call) Args() []string {
 	return c.args
 }
 
-// stampOrZero returns at, or 0 if a step in Lua cannot calculate with it.
-func stampOrZero(at int64) int64 {
+// timeOrZero returns at, or 0 if a step in Lua cannot calculate with it.
+func timeOrZero(at int64) int64 {
 	if at < 0 || at >= 1<<53 {
 		return 0
 	}

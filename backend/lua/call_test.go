@@ -29,9 +29,9 @@ type scriptless struct{ algorithm.Log }
 func (scriptless) Script() driver.Script { return driver.Script{} }
 
 // packed is the reply for one demand of several.
-func packed(kind, remaining, retry, reset, at int64) string {
+func packed(kind, remaining, retry, reset, units int64) string {
 	b := appendInt(nil, kind|remaining, 6)
-	for _, v := range []int64{retry, reset, at} {
+	for _, v := range []int64{retry, reset, units} {
 		b = appendInt(b, v, replyInt)
 	}
 	return string(b)
@@ -93,11 +93,11 @@ func TestCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := (driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: 1,
-		ResetAfter: time.Minute, At: 7}); out[0] != want {
+		ResetAfter: time.Minute}); out[0] != want {
 		t.Errorf("got %+v, want %+v", out[0], want)
 	}
 	if want := (driver.Result{Limit: hour.Limit(), Remaining: 3, RetryAfter: 5 * time.Microsecond,
-		ResetAfter: 6 * time.Microsecond, At: 8}); out[1] != want {
+		ResetAfter: 6 * time.Microsecond}); out[1] != want {
 		t.Errorf("got %+v, want %+v", out[1], want)
 	}
 	if err := c.Results(reply, 1, out[:1]); !errors.Is(err, driver.ErrCorruptState) {
@@ -111,7 +111,7 @@ func TestCall(t *testing.T) {
 	short := packed(0, 1, 0, 60_000_000, 7)
 	if err := c.Results(short[:6]+short[6+replyInt:], 0, out[:1]); err != nil ||
 		out[0] != (driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: 1, Units: 1,
-			ResetAfter: time.Minute, At: 7}) {
+			ResetAfter: time.Minute}) {
 		t.Errorf("one admitted demand: %v, %+v", err, out[0])
 	}
 	if err := c.Results(short[1:], 0, out[:1]); !errors.Is(err, driver.ErrOutcomeUnknown) {
@@ -140,7 +140,7 @@ func (u unsummed) Script() driver.Script {
 func TestCallOfSame(t *testing.T) {
 	const now = 1_790_000_000_000_000
 	minute := algorithm.SlidingLog(driver.PerMinute("minute", 100))
-	take := driver.Demand{Key: "k", Algorithm: minute, N: 3, At: 5}
+	take := driver.Demand{Key: "k", Algorithm: minute, N: 3}
 	peek, plain := take, take
 	peek.Op, plain.Algorithm = driver.OpPeek, unsummed{minute}
 	var c Call
@@ -194,34 +194,34 @@ func TestCallOfSame(t *testing.T) {
 		packed(0, 13, 0, 60, 7) + packed(replyRefused, 14, 15, 60, 7) +
 		packed(0, 16, 0, 60, 7) +
 		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
-	peeked := func(remaining, reset, at int64) driver.Result {
+	peeked := func(remaining, reset int64) driver.Result {
 		return driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: remaining,
-			ResetAfter: time.Duration(reset) * time.Microsecond, At: at}
+			ResetAfter: time.Duration(reset) * time.Microsecond}
 	}
-	allowed := func(remaining, reset, at int64) driver.Result {
-		res := peeked(remaining, reset, at)
+	allowed := func(remaining, reset int64) driver.Result {
+		res := peeked(remaining, reset)
 		res.Units = 3
 		return res
 	}
-	refused := func(remaining, retry, reset, at int64) driver.Result {
-		res := peeked(remaining, reset, at)
+	refused := func(remaining, retry, reset int64) driver.Result {
+		res := peeked(remaining, reset)
 		res.Allowed, res.RetryAfter = false, time.Duration(retry)*time.Microsecond
 		return res
 	}
-	thousand := []driver.Result{allowed(40, 60, 7)}
+	thousand := []driver.Result{allowed(40, 60)}
 	for i := range int64(12) {
-		thousand = append(thousand, allowed(34-3*i, 61, 8))
+		thousand = append(thousand, allowed(34-3*i, 61))
 	}
 	for len(thousand) < 1000 {
-		thousand = append(thousand, refused(1, 9, 61, 8))
+		thousand = append(thousand, refused(1, 9, 61))
 	}
 	results := [][]driver.Result{
 		thousand,
-		{refused(1, 2, 3, 4), peeked(5, 6, 7)},
-		{peeked(11, 60, 7), peeked(12, 60, 7)},
-		{allowed(13, 60, 7), refused(14, 15, 60, 7)},
-		{allowed(16, 60, 7)},
-		{allowed(20, 60, 7), allowed(17, 60, 7), {}},
+		{refused(1, 2, 3), peeked(5, 6)},
+		{peeked(11, 60), peeked(12, 60)},
+		{allowed(13, 60), refused(14, 15, 60)},
+		{allowed(16, 60)},
+		{allowed(20, 60), allowed(17, 60), {}},
 	}
 	for _, group := range []int{5, 1, 0, 2, 3, 4} {
 		out := make([]driver.Result, len(results[group]))
@@ -263,7 +263,7 @@ func TestCallOfSame(t *testing.T) {
 	add("k", take, 1)
 	one := c.Program()
 	if out := make([]driver.Result, 1); c.Results(single, 0, out) != nil ||
-		out[0] != allowed(1, 60, 7) {
+		out[0] != allowed(1, 60) {
 		t.Errorf("once: %+v", out[0])
 	}
 	c.Begin(now)
@@ -393,7 +393,7 @@ func FuzzReply(f *testing.F) {
 			}
 			for _, res := range out {
 				if res != (driver.Result{}) && res.Limit.Max != 2 && res.Limit.Max != 9 ||
-					res.Remaining < 0 || res.RetryAfter < 0 || res.ResetAfter < 0 || res.At < 0 {
+					res.Remaining < 0 || res.RetryAfter < 0 || res.ResetAfter < 0 || res.Units < 0 {
 					t.Fatalf("%x: %+v", reply, res)
 				}
 				if errors.Is(err, driver.ErrOutcomeUnknown) && failed == nil && res.Allowed {

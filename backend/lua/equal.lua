@@ -15,7 +15,7 @@ decide_equal = function(d, reply)
       local fit = math.min(d.left - 1, math.floor(r[2] / d.n))
       if fit > 0 then
         local s = run(d, TAKE, fit * d.n, 0)
-        if s[1] == 1 and s[2] == r[2] - fit * d.n and s[4] == r[4] and s[5] == r[5] then
+        if s[1] == 1 and s[2] == r[2] - fit * d.n and s[4] == r[4] then
           answer, count = commit(d, s, true), fit + 1
         end
       end

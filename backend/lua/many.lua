@@ -20,7 +20,7 @@
 --             the group failed
 --          7  RetryAfter in µs; of a failed group the length of the error's text, which follows
 --          7  ResetAfter in µs
---          7  stamp
+--          7  units of a hold or a settlement; of other demands it means nothing
 --        one.lua leaves out RetryAfter in the answer to an admitted demand (20 bytes). The answer
 --        to equal takes has one or more parts, each a number of takes (7 bytes) and the 27 bytes
 --        of the last of them. Remaining falls by n from one admitted take to the next; the refused

@@ -48,7 +48,7 @@ type part struct {
 	remaining int64
 	retry     int64
 	reset     int64
-	at        int64
+	units     int64  // of a hold or a settlement; of other demands it means nothing
 	text      string // of a group that failed
 }
 
@@ -95,7 +95,7 @@ func (w *parts) decode(d *callDemand) (p part, ok bool) {
 	if !alone {
 		p.retry = cutInt(&rest, replyInt)
 	}
-	p.reset, p.at = cutInt(&rest, replyInt), cutInt(&rest, replyInt)
+	p.reset, p.units = cutInt(&rest, replyInt), cutInt(&rest, replyInt)
 	if alone && p.flags&^replyWrote != 0 {
 		return part{}, false
 	}
@@ -130,7 +130,7 @@ func (p part) result(d *callDemand) (driver.Result, error) {
 		return driver.Result{}, &StepError{Text: p.text, Wrote: p.flags&replyWrote != 0}
 	case p.flags&replyCorrupt != 0:
 		return driver.Result{}, driver.ErrCorruptState
-	case p.retry|p.reset|p.at >= 1<<53:
+	case p.retry|p.reset|p.units >= 1<<53:
 		return driver.Result{}, errForeign
 	}
 	res := driver.Result{
@@ -139,10 +139,9 @@ func (p part) result(d *callDemand) (driver.Result, error) {
 		Remaining:  p.remaining,
 		RetryAfter: time.Duration(p.retry) * time.Microsecond,
 		ResetAfter: time.Duration(p.reset) * time.Microsecond,
-		At:         p.at,
 	}
 	if d.op == driver.OpHold || d.op == driver.OpSettle {
-		res.Units, res.At = p.at, 0
+		res.Units = p.units
 	} else {
 		res.Units = driver.Taken(d.op, d.n, res.Allowed)
 	}

@@ -48,7 +48,7 @@ func (a panicky) Step(
 	if len(state) == 8 {
 		used = int64(binary.BigEndian.Uint64(state))
 	}
-	res := driver.Result{Limit: limit, Remaining: limit.Max - used, At: now}
+	res := driver.Result{Limit: limit, Remaining: limit.Max - used}
 	res.Allowed = d.N <= res.Remaining
 	if len(state) != 8 {
 		state = make([]byte, 8)

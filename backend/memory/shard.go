@@ -169,7 +169,7 @@ func decide(
 		next, keep, *out = other.Step(working(state, d.Algorithm), now)
 		return next, keep
 	}
-	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter, out.At =
+	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter =
 		log.Decide(state, now, op, d.N, d.At)
 	out.Source, out.Limit = driver.SourceStore, log.Limit()
 	out.Units = driver.Taken(op, d.N, out.Allowed)

@@ -13,13 +13,13 @@ import (
 // Take decides one demand. Errors are those of [driver.CheckTake], [driver.ErrCapacity],
 // [driver.ErrCorruptState] and [driver.ErrClosed].
 func (s *Store) Take(ctx context.Context, d driver.Demand) (res driver.Result, err error) {
-	if d.ID != 0 { // TakeFields has neither ID nor Hold
+	if d.ID != 0 || d.At != 0 { // which TakeFields does not have
 		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
 		err = s.TakeAll(ctx, ds[:], out[:])
 		return out[0], err
 	}
-	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err =
-		(*taker)(s).TakeFields(ctx, d.Key, d.Algorithm, d.Op, d.N, d.At)
+	res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, err =
+		(*taker)(s).TakeFields(ctx, d.Key, d.Algorithm, d.Op, d.N)
 	if err == nil {
 		res.Limit, res.Units = d.Algorithm.Limit(), driver.Taken(d.Op, d.N, res.Allowed)
 	}
@@ -39,10 +39,10 @@ type taker Store
 
 // TakeFields is Take with the fields of the demand and the result one by one, which fit registers.
 func (t *taker) TakeFields(
-	ctx context.Context, key string, a driver.Algorithm, op driver.Op, n, stamp int64,
+	ctx context.Context, key string, a driver.Algorithm, op driver.Op, n int64,
 ) (
 	allowed bool, source driver.Source, remaining int64,
-	retryAfter, resetAfter time.Duration, at int64, err error,
+	retryAfter, resetAfter time.Duration, err error,
 ) {
 	s := (*Store)(t)
 	if ctx.Err() != nil {
@@ -60,7 +60,7 @@ func (t *taker) TakeFields(
 		known = sh.known(a)
 	}
 	if known == nil || op > driver.OpPeek || n < 1 || n > known.max || key == "" {
-		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
+		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n}
 		// Not ctx: it was checked above, and may have ended since.
 		if err := driver.CheckTake(context.Background(), d); err != nil {
 			return failed(err)
@@ -73,32 +73,32 @@ func (t *taker) TakeFields(
 	id := sh.find(hash, key, a, known)
 	log, isLog := a.(algorithm.Log)
 	if id == none || !isLog {
-		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n, At: stamp}
+		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n}
 		return fieldsOf(s.takeAny(sh, hash, id, now, d))
 	}
 	var next []byte
 	var keep time.Duration
-	next, keep, allowed, remaining, retryAfter, resetAfter, at =
-		log.Decide(sh.entries.at(id).state, now, op, n, stamp)
+	next, keep, allowed, remaining, retryAfter, resetAfter =
+		log.Decide(sh.entries.at(id).state, now, op, n, 0)
 	if keep > 0 {
 		sh.store(id, next, now, keep)
 	} else if keep < 0 {
 		return failed(driver.ErrCorruptState)
 	}
-	return allowed, driver.SourceStore, remaining, retryAfter, resetAfter, at, nil
+	return allowed, driver.SourceStore, remaining, retryAfter, resetAfter, nil
 }
 
 // fieldsOf returns the fields of a result.
 func fieldsOf(res driver.Result, err error) (
 	allowed bool, source driver.Source, remaining int64,
-	retryAfter, resetAfter time.Duration, at int64, _ error,
+	retryAfter, resetAfter time.Duration, _ error,
 ) {
-	return res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, res.At, err
+	return res.Allowed, res.Source, res.Remaining, res.RetryAfter, res.ResetAfter, err
 }
 
 func failed(err error) (
 	allowed bool, source driver.Source, remaining int64,
-	retryAfter, resetAfter time.Duration, at int64, _ error,
+	retryAfter, resetAfter time.Duration, _ error,
 ) {
 	return fieldsOf(driver.Result{}, err)
 }

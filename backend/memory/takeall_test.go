@@ -21,7 +21,7 @@ func (a forgetful) Step(
 	state []byte, now int64, d driver.Demand,
 ) ([]byte, time.Duration, driver.Result) {
 	limit, used := a.Limit(), int64(0)
-	res := driver.Result{Limit: limit, At: now}
+	res := driver.Result{Limit: limit}
 	keep := time.Duration(0)
 	if len(state) > 0 {
 		used = int64(state[8])

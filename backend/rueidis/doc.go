@@ -38,7 +38,7 @@
 // store that caches refusals: it refuses again what the server has refused, a take or the takes of
 // one TakeAll, without a request, until a RetryAfter has passed or the server reports that a state
 // has changed. A flood of refused calls then costs no network. The cache admits nothing, and what
-// another client resets or gives back takes effect as soon as the server's notification arrives.
+// another client resets or settles takes effect as soon as the server's notification arrives.
 //
 // The server tracks only what is cached: after a refusal whose RetryAfter is at least four round
 // trips the store peeks at the same demands, in the background and in a transaction with CLIENT

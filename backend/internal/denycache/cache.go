@@ -139,7 +139,7 @@ func (c *Cache) Invalidate(storedKey string) {
 // demands in flight that may free units of that state.
 func (c *Cache) removeFreed(g *batch.Group, n int) {
 	for i, d := range g.Demands {
-		if d.Op == driver.OpGiveBack || d.Op == driver.OpReset || d.Op == driver.OpSettle {
+		if d.Op == driver.OpReset || d.Op == driver.OpSettle {
 			c.index.removeState(g.Keys[i], n)
 		}
 	}

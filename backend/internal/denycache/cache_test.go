@@ -142,7 +142,7 @@ func TestLookup(t *testing.T) {
 		return now
 	}}})
 	res := refusedFor(time.Second)
-	res.Remaining, res.At = 2, 77
+	res.Remaining = 2
 	l := c.look(denied("k", 3))
 	now += 400 // on the way
 	c.fill(l, res)
@@ -291,7 +291,7 @@ func TestDiscarded(t *testing.T) {
 // since other callers may see its effect.
 func TestFreeing(t *testing.T) {
 	d := denied("k", 1)
-	for _, op := range []driver.Op{driver.OpReset, driver.OpGiveBack, driver.OpSettle} {
+	for _, op := range []driver.Op{driver.OpReset, driver.OpSettle} {
 		for what, end := range map[string]func(c *Cache, call *request){
 			"answered": func(_ *Cache, call *request) {
 				call.reply(driver.Result{Allowed: true})
@@ -299,7 +299,7 @@ func TestFreeing(t *testing.T) {
 			"lost": func(c *Cache, call *request) { c.Lose(call.groups) },
 		} {
 			c := New(serverstore.OpenOptions{})
-			freeing := send(c, driver.Demand{Key: "k", Algorithm: denyLog, Op: op, N: 1, At: 1})
+			freeing := send(c, driver.Demand{Key: "k", Algorithm: denyLog, Op: op, N: 1})
 			refuse(c, d, time.Hour)
 			if s := c.Stats(); cached(c, d) || s.Stored != 0 || s.Entries != 0 {
 				t.Errorf("kept during a %v: %+v", op, s)
@@ -322,7 +322,7 @@ func TestFreeing(t *testing.T) {
 func TestRemoves(t *testing.T) {
 	d := denied("k", 5)
 	op := func(op driver.Op) driver.Demand {
-		return driver.Demand{Key: "k", Algorithm: raisedLog, Op: op, N: 1, At: 1}
+		return driver.Demand{Key: "k", Algorithm: raisedLog, Op: op, N: 1}
 	}
 	admitted := driver.Result{Allowed: true}
 	answered := func(d driver.Demand, res driver.Result) func(c *Cache) {
@@ -365,7 +365,6 @@ func TestRemoves(t *testing.T) {
 		{"flush", (*Cache).Flush, false},
 		{"close", (*Cache).Close, false},
 		{"reset sent", func(c *Cache) { send(c, op(driver.OpReset)) }, false},
-		{"giveback", answered(op(driver.OpGiveBack), admitted), false},
 		{"force", answered(op(driver.OpForce), admitted), false},
 		{"peek", answered(op(driver.OpPeek), admitted), true},
 		{"admission under another limit", answered(op(driver.OpTake), admitted), false},
@@ -476,7 +475,7 @@ func TestSeveral(t *testing.T) {
 		c := New(serverstore.OpenOptions{CacheAge: time.Hour})
 		refused, free := refusedFor(time.Second), driver.Result{
 			Allowed: true, Limit: driver.Limit{Max: 100}, Remaining: 7,
-			ResetAfter: 2 * time.Millisecond, At: 5}
+			ResetAfter: 2 * time.Millisecond}
 		c.fill(sendGroups(c, groupOf(ds(3, 4)...)).reply(refused, free), refused, free)
 		time.Sleep(3 * time.Millisecond)
 		out := make([]driver.Result, 2)
@@ -698,7 +697,7 @@ func TestNil(t *testing.T) {
 }
 
 // TestRaces plays a server whose states change while looks are in flight, at one state or at two.
-// A state has a version, which a refusal has in At: once the server has reported a change, no
+// A state has a version, which a refusal has in Remaining: once the server has reported a change, no
 // refusal from before may be returned. Bounds hold at every moment, and in the end nothing is left.
 func TestRaces(t *testing.T) {
 	const keys, rounds = 40, 4000
@@ -727,9 +726,9 @@ func TestRaces(t *testing.T) {
 				}
 				if c.Lookup(ds, out[:len(ds)]) {
 					for i := range ds {
-						if out[i].At < before[i] {
+						if out[i].Remaining < before[i] {
 							t.Errorf("a refusal of version %d was returned when %d had been "+
-								"reported", out[i].At, before[i])
+								"reported", out[i].Remaining, before[i])
 							return
 						}
 					}
@@ -739,7 +738,7 @@ func TestRaces(t *testing.T) {
 					admitted := r.IntN(50) == 0
 					for _, k := range of {
 						res := refusedFor(time.Hour)
-						res.At, res.Allowed = version[k].Load(), admitted
+						res.Remaining, res.Allowed = version[k].Load(), admitted
 						results = append(results, res)
 					}
 					return results
