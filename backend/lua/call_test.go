@@ -140,7 +140,7 @@ func (u unsummed) Script() driver.Script {
 func TestCallOfSame(t *testing.T) {
 	const now = 1_790_000_000_000_000
 	minute := algorithm.SlidingLog(driver.PerMinute("minute", 100))
-	take := driver.Demand{Key: "k", Algorithm: minute, N: 3}
+	take := driver.Demand{Key: "k", Algorithm: minute, N: 3, At: 5}
 	peek, plain := take, take
 	peek.Op, plain.Algorithm = driver.OpPeek, unsummed{minute}
 	var c Call

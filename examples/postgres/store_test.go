@@ -17,6 +17,7 @@ import (
 	"github.com/truewindow/ratelimit/conformance/linear"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 func TestMain(m *testing.M) {
@@ -62,8 +63,8 @@ func TestClockIsReadLast(t *testing.T) {
 	s := newStore(t, db, nil)
 	limit := driver.Limit{Name: "calls", Max: 1, Window: 50 * time.Millisecond}
 	d := driver.Demand{Key: "user:42", Algorithm: algorithm.SlidingLog(limit), N: 1}
-	first, err := s.Take(t.Context(), d)
-	if err != nil || !first.Allowed {
+	ds, first := []driver.Demand{d, storeclock.Show(d.Key)}, make([]driver.Result, 2)
+	if err := s.TakeAll(t.Context(), ds, first); err != nil || !first[0].Allowed {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	holder, err := db.admin.Begin(t.Context())
@@ -73,13 +74,13 @@ func TestClockIsReadLast(t *testing.T) {
 	if _, err := holder.Exec(t.Context(), lock, []string{d.StoredKey()}); err != nil {
 		t.Fatal(err)
 	}
-	second := make(chan driver.Result)
+	second := make(chan []driver.Result)
 	go func() {
-		res, err := s.Take(t.Context(), d)
-		if err != nil {
+		out := make([]driver.Result, 2)
+		if err := s.TakeAll(t.Context(), ds, out); err != nil {
 			t.Error(err)
 		}
-		second <- res
+		second <- out
 	}()
 	servers.Await(t, db.waits)
 	time.Sleep(limit.Window)
@@ -87,7 +88,10 @@ func TestClockIsReadLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	res := <-second
-	if apart := time.Duration(res.At-first.At) * time.Microsecond; apart < limit.Window {
+	near := time.Now().UnixMicro()
+	apart := time.Duration(storeclock.Of(res[1], near)-storeclock.Of(first[1], near)) *
+		time.Microsecond
+	if apart < limit.Window {
 		t.Errorf("the clock of the second decision is %v after the first: %+v", apart, res)
 	}
 }

@@ -53,62 +53,56 @@ func TestCacheOwnActs(t *testing.T) {
 	// Each act operates on a log with 8 of 10 units used, after d, a demand for 5, was refused.
 	type act struct {
 		what     string
-		do       func(t testing.TB, s ratelimit.Store, d driver.Demand, filled ratelimit.Result)
+		do       func(t testing.TB, s ratelimit.Store, d driver.Demand)
 		kept     bool
 		admitted bool // whether d is admitted afterwards
 	}
 	acts := []act{
-		{"nothing", func(testing.TB, ratelimit.Store, driver.Demand, ratelimit.Result) {},
+		{"nothing", func(testing.TB, ratelimit.Store, driver.Demand) {},
 			true, false},
-		{"Reset", func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+		{"Reset", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 			take(t, s, of(d, driver.OpReset, 0), true)
 		}, false, true},
-		{"GiveBack", func(t testing.TB, s ratelimit.Store, d driver.Demand,
-			filled ratelimit.Result) {
-			d.At = filled.At
-			take(t, s, of(d, driver.OpGiveBack, 3), true)
-		}, false, true},
-		{"Force", func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+		{"Force", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 			take(t, s, of(d, driver.OpForce, 1), true)
 		}, false, false},
 		{"admission of fewer units",
-			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 				take(t, s, of(d, driver.OpTake, 1), true)
 			}, false, false},
 		{"admission under a raised limit",
-			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 				d.Algorithm = algorithm.SlidingLog(ratelimit.PerHour("acts", 100))
 				take(t, s, d, true)
 			}, false, false},
 		{"TakeAll admitted",
-			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 				other := d
 				other.Key = servers.FreshKey(t)
 				takeAll(t, s, true, of(d, driver.OpTake, 2), other)
 			}, false, false},
 		{"TakeAll refused",
-			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 				other := d
 				other.Key = servers.FreshKey(t)
 				takeAll(t, s, false, d, other)
 			}, true, false},
-		{"Peek", func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+		{"Peek", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 			take(t, s, of(d, driver.OpPeek, 5), false)
 			take(t, s, of(d, driver.OpPeek, 1), true)
 		}, true, false},
 		{"refusal of fewer units",
-			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 				take(t, s, of(d, driver.OpTake, 4), false)
 				clients.WantCached(t, s, of(d, driver.OpTake, 4))
 			}, true, false},
 		{"refusal under another limit",
-			func(t testing.TB, s ratelimit.Store, d driver.Demand, _ ratelimit.Result) {
+			func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 				d.Algorithm = algorithm.SlidingLog(ratelimit.PerHour("acts", 9))
 				take(t, s, d, false)
 				clients.WantCached(t, s, d)
 			}, true, false},
-		{"another key", func(t testing.TB, s ratelimit.Store, d driver.Demand,
-			_ ratelimit.Result) {
+		{"another key", func(t testing.TB, s ratelimit.Store, d driver.Demand) {
 			d.Key = servers.FreshKey(t)
 			take(t, s, d, true)
 		}, true, false},
@@ -124,11 +118,11 @@ func TestCacheOwnActs(t *testing.T) {
 				for _, act := range acts {
 					t.Run(fmt.Sprintf("%s/alone=%t", act.what, alone), func(t *testing.T) {
 						d := driver.Demand{Key: servers.FreshKey(t), Algorithm: tenAnHour, N: 8}
-						filled := clients.Ask(t, s, d)
+						clients.Ask(t, s, d)
 						d.N = 5
 						clients.WantRefused(t, s, d, ratelimit.SourceStore)
 						clients.WantCached(t, s, d)
-						act.do(t, s, d, filled)
+						act.do(t, s, d)
 						source := ratelimit.SourceStore
 						if act.kept {
 							source = ratelimit.SourceCache

@@ -25,8 +25,8 @@ import (
 // A cacheRace is a change by another client while a cached store is being refused.
 type cacheRace struct {
 	name   string
-	change func(full ratelimit.Result) driver.Demand // the other client's demand
-	after  algorithm.Log                             // a log that then has room
+	change driver.Demand // the other client's demand
+	after  algorithm.Log // a log that then has room
 	// whether a second limit, which refuses nothing, is beside the first
 	beside bool
 }
@@ -62,18 +62,8 @@ var (
 const promptly = 50 * time.Millisecond
 
 var cacheRaces = []cacheRace{
-	{"reset", func(ratelimit.Result) driver.Demand {
-		return driver.Demand{Algorithm: racedLog, Op: driver.OpReset}
-	}, racedLog, false},
-	{"giveback", func(full ratelimit.Result) driver.Demand {
-		return driver.Demand{Algorithm: racedLog, Op: driver.OpGiveBack,
-			N: racedUnits, At: full.At}
-	}, racedLog, false},
-	{"raised limit",
-		func(ratelimit.Result) driver.Demand {
-			return driver.Demand{Algorithm: raisedLog,
-				N: 1}
-		}, raisedLog, false},
+	{"reset", driver.Demand{Algorithm: racedLog, Op: driver.OpReset}, racedLog, false},
+	{"raised limit", driver.Demand{Algorithm: raisedLog, N: 1}, raisedLog, false},
 }
 
 // TestCacheRaces: a cached store sees every change that another client makes while the store is
@@ -231,8 +221,8 @@ func micros(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
 func (race cacheRace) run(
 	ctx context.Context, store, other ratelimit.Store, key string, r *rand.Rand,
 ) (seen sighting, err error) {
-	filled, err := other.Take(ctx, driver.Demand{Key: key, Algorithm: racedLog, N: racedUnits})
-	if err != nil {
+	fill := driver.Demand{Key: key, Algorithm: racedLog, N: racedUnits}
+	if _, err := other.Take(ctx, fill); err != nil {
 		return sighting{}, err
 	}
 	one := race.demands(key, racedLog)
@@ -255,7 +245,7 @@ func (race cacheRace) run(
 			return sighting{}, err
 		}
 	}
-	change := race.change(filled)
+	change := race.change
 	change.Key = key
 	if res, err := other.Take(ctx, change); err != nil || !res.Allowed {
 		return sighting{}, fmt.Errorf("the change got %+v, %v; want an admission", res, err)

@@ -11,10 +11,11 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 // TestClockOfClient decides in turn through a client with the right time and one in a synctest
-// bubble, whose clock says 2000. Both count the same units at stamps of the server's clock, and
+// bubble, whose clock says 2000. Both count the same units by the server's clock, and
 // RetryAfter is exact.
 func TestClockOfClient(t *testing.T) {
 	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -45,30 +46,40 @@ func clockOfClient(
 	opts := serverstore.Options{Prefix: servers.UniquePrefix(), Timeout: clients.Patient}
 	limit := ratelimit.PerMinute("minute", 9)
 	d := driver.Demand{Key: "key", Algorithm: algorithm.SlidingLog(limit), N: 3}
-	var results []ratelimit.Result
+	var results, shown []ratelimit.Result
+	ask := func(t testing.TB, s ratelimit.Store) ratelimit.Result {
+		t.Helper()
+		out := make([]ratelimit.Result, 2)
+		if err := s.TakeAll(t.Context(),
+			[]driver.Demand{d, storeclock.Show(d.Key)}, out); err != nil {
+			t.Fatal(err)
+		}
+		results, shown = append(results, out[0]), append(shown, out[1])
+		return out[0]
+	}
 	right := open(t, &opts)
 	start := time.Now()
 	for range 2 {
-		results = append(results, clients.Ask(t, right, d))
+		ask(t, right)
 		synctest.Test(t, func(t *testing.T) {
 			if year := time.Now().UTC().Year(); year != 2000 {
 				t.Fatalf("the year of the client's clock is %d, want 2000", year)
 			}
 			wrong := open(t, &opts)
-			res := clients.Ask(t, wrong, d)
-			if results = append(results, res); !res.Allowed {
+			if res := ask(t, wrong); !res.Allowed {
 				again(t, wrong, d)
 			}
 		})
 	}
+	first := storeclock.Of(shown[0], start.UnixMicro())
 	for i, res := range results {
 		if i < 3 != res.Allowed || res.Remaining != max(0, limit.Max-d.N*int64(i+1)) ||
 			res.Source != ratelimit.SourceStore {
 			t.Errorf("%d: got %+v, want Allowed %t from the store", i, res, i < 3)
 		}
-		since := time.Duration(res.At-results[0].At) * time.Microsecond
+		since := time.Duration(storeclock.Of(shown[i], start.UnixMicro())-first) * time.Microsecond
 		if since < 0 || since > time.Since(start)+stepSlack {
-			t.Errorf("%d: the stamp is %v after the first, want the time that has passed", i,
+			t.Errorf("%d: decided %v after the first, want the time that has passed", i,
 				since)
 		}
 		if !res.Allowed && res.RetryAfter != limit.Window-since {

@@ -24,6 +24,7 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/testkit/leak"
+	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 const (
@@ -64,7 +65,7 @@ type stoppedAnswer struct {
 	Asked, Answered time.Duration
 	Allowed         bool
 	Source          ratelimit.Source
-	At              int64
+	At              int64 // of an admission of the busy key, on the server's clock
 	Unknown         bool
 	Err             string
 }
@@ -99,9 +100,15 @@ func TestStoppedProcess(t *testing.T) {
 			reset.Op = driver.OpReset
 			clients.Ask(t, own, reset)
 		}
-		for res := clients.Ask(t, own, processes[0].task.busy()); res.Allowed; res = clients.Ask(t,
-			own, processes[0].task.busy()) {
-			stamps = append(stamps, res.At)
+		for {
+			res, at, err := takeTimed(t.Context(), own, processes[0].task.busy())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !res.Allowed {
+				break
+			}
+			stamps = append(stamps, at)
 		}
 		scripts, connections := servers.CountScripts(t, control), countConnections(t, control)
 		for _, p := range processes {
@@ -129,7 +136,7 @@ func TestStoppedProcess(t *testing.T) {
 	})
 }
 
-// checkStamps checks by the server's stamps that no window admits more than the limit of the busy
+// checkStamps checks by the server's clock that no window admits more than the limit of the busy
 // key.
 func checkStamps(t *testing.T, stamps []int64) {
 	t.Helper()
@@ -202,7 +209,7 @@ func (p *stoppedProcess) finish(t *testing.T) *stoppedAnswers {
 	return a
 }
 
-// check checks the answers and returns the stamps of the admissions of the busy key.
+// check checks the answers and returns the times of the admissions of the busy key.
 func (p *stoppedProcess) check(
 	t *testing.T, a *stoppedAnswers, stop time.Duration,
 ) (stamps []int64) {
@@ -314,8 +321,8 @@ func (task stoppedTask) run() error {
 	log := &stoppedLog{start: time.Now(), done: make(chan struct{})}
 	log.wg.Go(log.watch)
 	for range stoppedAskers {
-		log.wg.Go(func() { log.ask(store, task.busy(), &log.Busy) })
-		log.wg.Go(func() { log.ask(store, task.denied(), &log.Denied) })
+		log.wg.Go(func() { log.ask(store, task.busy(), takeTimed, &log.Busy) })
+		log.wg.Go(func() { log.ask(store, task.denied(), takeUntimed, &log.Denied) })
 	}
 	var end bool
 	err = commands.Decode(&end)
@@ -360,7 +367,27 @@ type stoppedLog struct {
 	stoppedAnswers
 }
 
-func (l *stoppedLog) ask(store ratelimit.Store, d driver.Demand, to *[]stoppedAnswer) {
+// takeTimed takes, and returns when the server decided.
+func takeTimed(
+	ctx context.Context, s ratelimit.Store, d driver.Demand,
+) (res ratelimit.Result, at int64, err error) {
+	out := make([]ratelimit.Result, 2)
+	err = s.TakeAll(ctx, []driver.Demand{d, storeclock.Show(d.Key)}, out)
+	return out[0], storeclock.Of(out[1], time.Now().UnixMicro()), err
+}
+
+func takeUntimed(
+	ctx context.Context, s ratelimit.Store, d driver.Demand,
+) (res ratelimit.Result, _ int64, err error) {
+	res, err = s.Take(ctx, d)
+	return res, 0, err
+}
+
+func (l *stoppedLog) ask(
+	store ratelimit.Store, d driver.Demand,
+	take func(context.Context, ratelimit.Store, driver.Demand) (ratelimit.Result, int64, error),
+	to *[]stoppedAnswer,
+) {
 	tick := time.NewTicker(stoppedPace)
 	defer tick.Stop()
 	for {
@@ -370,10 +397,10 @@ func (l *stoppedLog) ask(store ratelimit.Store, d driver.Demand, to *[]stoppedAn
 		case <-tick.C:
 		}
 		ans := stoppedAnswer{Asked: time.Since(l.start)}
-		res, err := store.Take(context.Background(), d)
+		res, at, err := take(context.Background(), store, d)
 		ans.Answered = time.Since(l.start)
 		if err == nil {
-			ans.Allowed, ans.Source, ans.At = res.Allowed, res.Source, res.At
+			ans.Allowed, ans.Source, ans.At = res.Allowed, res.Source, at
 		} else {
 			ans.Err, ans.Unknown = err.Error(), errors.Is(err, ratelimit.ErrOutcomeUnknown)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/integration/servers"
+	"github.com/truewindow/ratelimit/internal/testkit/storeclock"
 )
 
 // exactnessEnv names the page to which the table is written.
@@ -142,8 +143,8 @@ func (v *verdict) check(t *testing.T) {
 	}
 }
 
-// hammer saturates one key from two clients for ten windows of the store's clock, and judges by the
-// stamps of the answers.
+// hammer saturates one key from two clients for ten windows of the store's clock, and judges by
+// that clock.
 func hammer(t *testing.T, open opener) verdict {
 	const workers = 4
 	h := &history{limit: driver.Limit{Max: 20, Window: 50 * time.Millisecond}}
@@ -155,17 +156,18 @@ func hammer(t *testing.T, open opener) verdict {
 		for range workers {
 			wg.Go(func() {
 				d := driver.Demand{Key: "hammer", Algorithm: algorithm.SlidingLog(h.limit), N: 1}
+				ds, out := []driver.Demand{d, storeclock.Show(d.Key)}, make([]driver.Result, 2)
 				for time.Now().Before(end) {
-					res, err := store.Take(t.Context(), d)
-					if err != nil {
+					if err := store.TakeAll(t.Context(), ds, out); err != nil {
 						t.Error(err)
 						return
 					}
+					e := event{storeclock.Of(out[1], end.UnixMicro()), d.N}
 					mu.Lock()
-					if res.Allowed {
-						h.admitted = append(h.admitted, event{res.At, d.N})
+					if out[0].Allowed {
+						h.admitted = append(h.admitted, e)
 					} else if len(h.refused) < 100_000 { // a cache makes millions
-						h.refused = append(h.refused, event{res.At, d.N})
+						h.refused = append(h.refused, e)
 					}
 					mu.Unlock()
 				}

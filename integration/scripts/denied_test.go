@@ -251,10 +251,9 @@ func (d *denial) prepare(
 		var value []byte
 		for i := range state.admissions {
 			at := now.Add(state.last - time.Duration(state.admissions-i)*time.Millisecond)
-			var res driver.Result
-			value, _, res = driver.Demand{Key: key, Algorithm: a, N: state.units,
-				Op: driver.OpForce}.Step(value, at.UnixMicro())
-			demand.At = res.At
+			demand.At = at.UnixMicro()
+			value, _, _ = driver.Demand{Key: key, Algorithm: a, N: state.units,
+				Op: driver.OpForce}.Step(value, demand.At)
 		}
 		var err error
 		switch {

@@ -47,7 +47,7 @@ func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
 			t.Fatalf("a take was refused at %d of %d units, want the log filled", used, limit)
 		}
 		w.state, used = next, used+d.N
-		stamps = append(stamps, res.At)
+		stamps = append(stamps, newest(now, res))
 		now += window / limit * 4 / 5
 	}
 	if err := w.client.Set(t.Context(), w.key, w.state, time.Hour).Err(); err != nil {
@@ -75,7 +75,7 @@ func testHandOver(t *testing.T, w *twin, log algorithm.Log) {
 				joined++
 			case d.Op == driver.OpPeek:
 			case res.Allowed:
-				stamps = append(stamps, res.At)
+				stamps = append(stamps, newest(now, res))
 				admitted++
 			default:
 				refused++

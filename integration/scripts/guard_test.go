@@ -412,7 +412,7 @@ func TestGuardReads(t *testing.T) {
 			if err != nil || !res.Allowed {
 				t.Fatalf("got %+v, %v; want an admission", res, err)
 			}
-			ats = append(ats, res.At)
+			ats = append(ats, clock.Load())
 		}
 		read := g.reads(t)
 		demand := func(what string, later time.Duration, atMost int, d driver.Demand,

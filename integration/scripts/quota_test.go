@@ -33,7 +33,7 @@ const (
 func (q Quota) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: q.limit, Remaining: q.limit.Max, At: now}
+	res = driver.Result{Allowed: true, Limit: q.limit, Remaining: q.limit.Max}
 	if d.Op == driver.OpReset {
 		if len(state) > 0 {
 			keep = time.Microsecond

@@ -69,6 +69,11 @@ func (w *twin) step(t testing.TB, now int64, d driver.Demand) driver.Result {
 	return want
 }
 
+// newest returns the stamp of the newest record of a log after an admission.
+func newest(now int64, res driver.Result) int64 {
+	return now + (res.ResetAfter - res.Limit.Window).Microseconds()
+}
+
 // compare has the server decide the pending steps and compares the results.
 func (w *twin) compare(t testing.TB) {
 	t.Helper()
@@ -188,7 +193,7 @@ func playTwin(t *testing.T, client redis.UniversalClient, r *rand.Rand, h recipe
 		}
 		res := w.step(t, now, d)
 		if res.Allowed && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
-			stamps = append(stamps, res.At)
+			stamps = append(stamps, newest(now, res))
 		}
 		if r.IntN(h.swap) == 0 {
 			w.swap(t)

@@ -105,7 +105,7 @@ func checkInstants(t *testing.T, r *recording) {
 			t.Errorf("%v: the admissions of the %s are out of order", r.limit, s.name)
 		}
 		for _, a := range s.attempts {
-			// the instants are cut to µs, and those of a bucket may be 1 µs early
+			// the instants are cut to µs
 			if late := a.at - r.burstAt(a.burst); late < -1 || late > 1 {
 				t.Fatalf("%v, burst %d: the %s got it %dµs late", r.limit, a.burst, s.name, late)
 			}
@@ -148,12 +148,23 @@ type distant struct {
 }
 
 func (d *distant) Take(ctx context.Context, demand driver.Demand) (ratelimit.Result, error) {
+	d.sleep()
+	return d.Store.Take(ctx, demand)
+}
+
+func (d *distant) TakeAll(
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
+) error {
+	d.sleep()
+	return d.Store.TakeAll(ctx, ds, out)
+}
+
+func (d *distant) sleep() {
 	if d.calls.Add(1)%3 == 0 {
 		time.Sleep(fast)
 	} else {
 		time.Sleep(d.slow)
 	}
-	return d.Store.Take(ctx, demand)
 }
 
 // TestCachedRefusals checks that a cached refusal is recorded at the time of the call, not at the
@@ -179,12 +190,14 @@ func TestCachedRefusals(t *testing.T) {
 // cached is a store whose refusals come from a cache.
 type cached struct{ ratelimit.Store }
 
-func (c cached) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
-	res, err := c.Store.Take(ctx, d)
-	if !res.Allowed {
-		res.Source, res.At = ratelimit.SourceCache, res.At-time.Second.Microseconds()
+func (c cached) TakeAll(ctx context.Context, ds []driver.Demand, out []ratelimit.Result) error {
+	err := c.Store.TakeAll(ctx, ds, out)
+	if !out[0].Allowed {
+		for i := range out {
+			out[i].Source, out[i].ResetAfter = ratelimit.SourceCache, out[i].ResetAfter-time.Second
+		}
 	}
-	return res, err
+	return err
 }
 
 // failing is a store that fails after a number of demands.
@@ -193,13 +206,15 @@ type failing struct {
 	left, failed atomic.Int64
 }
 
-func (f *failing) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
-	if d.Op == driver.OpTake && f.left.Add(-1) < 0 {
+func (f *failing) TakeAll(
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
+) error {
+	if ds[0].Op == driver.OpTake && f.left.Add(-1) < 0 {
 		f.failed.Add(1)
-		return ratelimit.Result{}, ratelimit.ErrUnavailable
+		return ratelimit.ErrUnavailable
 	}
 	// The failure of another call may have ended ctx since.
-	return f.Store.Take(context.WithoutCancel(ctx), d)
+	return f.Store.TakeAll(context.WithoutCancel(ctx), ds, out)
 }
 
 func TestTrafficWithoutStore(t *testing.T) {
