@@ -162,7 +162,7 @@ func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 				return &violation{"order: the results of one call are of several times",
 					[]soakCall{c}}
 			}
-			op.Results = append(op.Results, timed.Result(res))
+			op.Results = append(op.Results, res)
 		}
 		ops = append(ops, op)
 	}

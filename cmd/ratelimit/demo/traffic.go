@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 const (
@@ -18,10 +20,22 @@ const (
 	tick        = 100 * time.Millisecond // how often progress is shown
 )
 
+// clock shows the store's clock: how much is left of a window of more than a year.
+var clock = algorithm.FixedWindow(
+	ratelimit.Limit{Name: "clock", Max: driver.MaxUnits, Window: driver.MaxWindow})
+
+// instant returns the store's clock as a result of clock shows it. near is about half a year away
+// from it at most.
+func instant(res ratelimit.Result, near int64) int64 {
+	window := driver.MaxWindow.Microseconds()
+	at := window - res.ResetAfter.Microseconds() // since the window began
+	return at + int64(math.Round(float64(near-at)/float64(window)))*window
+}
+
 // traffic offers bursts to a limiter of each algorithm.
 type traffic struct {
 	recording
-	limiters []*ratelimit.Limiter // by series
+	limiters []*ratelimit.Limiter // by series; the second limit of each is clock
 	key      string
 	began    time.Time
 	zero     int64 // began, on the store's clock
@@ -38,14 +52,18 @@ func newTraffic(
 		zero:      math.MaxInt64,
 	}
 	for _, s := range t.series {
-		limiter, err := ratelimit.New(store, s.algorithm)
+		limiter, err := ratelimit.New(store, s.algorithm, clock)
 		if err != nil {
 			return nil, err
 		}
 		t.limiters = append(t.limiters, limiter)
 	}
+	show, err := ratelimit.New(store, clock)
+	if err != nil {
+		return nil, err
+	}
 	// opens connections, and loads the scripts
-	err := together(ctx, mostWorkers, func(ctx context.Context, call int) error {
+	err = together(ctx, mostWorkers, func(ctx context.Context, call int) error {
 		_, err := t.limiters[call%len(t.limiters)].Peek(ctx, t.key)
 		return err
 	})
@@ -54,12 +72,12 @@ func newTraffic(
 	}
 	for range peeks {
 		sent := time.Since(t.began).Microseconds()
-		res, err := t.limiters[0].Peek(ctx, t.key)
+		res, err := show.Allow(ctx, t.key)
 		if err != nil {
 			return nil, fmt.Errorf("the store cannot decide: %w", err)
 		}
 		// Only the fastest request counts, so that no burst arrives before it is due.
-		t.zero = min(t.zero, res.At-sent)
+		t.zero = min(t.zero, instant(res, time.Now().UnixMicro())-sent)
 	}
 	return t, nil
 }
@@ -95,15 +113,17 @@ func (t *traffic) offer(ctx context.Context, burst int) error {
 	calls := t.burst * len(t.series)
 	return together(ctx, calls, func(ctx context.Context, call int) error {
 		i, at := call%len(t.series), t.now()
-		res, err := t.limiters[i].Allow(ctx, t.key)
+		results, err := ratelimit.AllowAll(ctx,
+			ratelimit.Claim{Limiter: t.limiters[i], Key: t.key, N: 1})
 		if err != nil {
 			return err
 		}
+		res, shown := results[0], results[1]
 		mu.Lock()
 		defer mu.Unlock()
 		s := &t.series[i]
 		if res.Source != ratelimit.SourceCache { // a cached refusal has the time of the first
-			at = res.At
+			at = instant(shown, at)
 		}
 		s.add(attempt{burst, at, res.Allowed})
 		return nil

@@ -25,13 +25,6 @@ const (
 // Free returns the free units of a result.
 func Free(res driver.Result) int64 { return res.Remaining & (1<<unitBits - 1) }
 
-// Result returns res with nothing but what a Step under the algorithm returns.
-func Result(res driver.Result) driver.Result {
-	return driver.Result{Allowed: res.Allowed, Source: res.Source, Limit: res.Limit,
-		Remaining: res.Remaining, Units: res.Units, RetryAfter: res.RetryAfter,
-		ResetAfter: res.ResetAfter}
-}
-
 // Now returns the time that a result tells, less a number that is the same for all times within
 // nine hours of near.
 func Now(res driver.Result, near int64) int64 {
@@ -56,7 +49,7 @@ func (a timed) Step(
 	d.Algorithm = a.Algorithm
 	next, keep, res = a.Algorithm.Step(state, now, d)
 	res.Remaining += now & (1<<timeBits - 1) << unitBits
-	return next, keep, Result(res)
+	return next, keep, res
 }
 
 // source follows the source of the step.
