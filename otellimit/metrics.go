@@ -82,7 +82,7 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 		"Decisions, one for each limit of a call.")
 	m.units = counter("ratelimit.units", "{unit}", "Units requested, for each limit of a call.")
 	m.near = counter("ratelimit.near_limit", "{decision}",
-		"Takes and holds admitted with at most 20 % remaining.")
+		"Takes and holds with at most 20 % left.")
 	m.errors = counter("ratelimit.errors", "{error}", "Calls that failed.")
 	m.shadows = counter("ratelimit.shadow.decisions", "{decision}",
 		"Decisions of shadows, one for each limit of a call.")

@@ -24,7 +24,7 @@ func TestCacheHolds(t *testing.T) {
 			for what, by := range map[string]ratelimit.Store{"own": s, "another": other} {
 				d := driver.Demand{Key: servers.FreshKey(t), N: 5,
 					Algorithm: algorithm.Budget(
-			algorithm.SlidingLog(ratelimit.PerHour("held", 10)))}
+						algorithm.SlidingLog(ratelimit.PerHour("held", 10)))}
 				do := func(op driver.Op, n int64) {
 					t.Helper()
 					d := d
