@@ -15,7 +15,8 @@ import (
 
 // TestBudgetStorm: with contexts that end and answers that get lost at random, no more is held and
 // recorded than the limits allow, and in the end exactly what was used is recorded under each
-// budget, although every settlement is repeated.
+// budget, although every settlement is repeated. The end is after the time-out, since a hold whose
+// answer is lost may arrive after its own settlement.
 func TestBudgetStorm(t *testing.T) {
 	storms := 2
 	if servers.Full {
@@ -29,9 +30,6 @@ func TestBudgetStorm(t *testing.T) {
 			unknown := 0
 			for seed := range storms {
 				storm := budgetStorm(t, tgt, lib, &c, uint64(seed))
-				if err := storm.Check(t.Context(), calm, false); err != nil {
-					t.Fatal(err)
-				}
 				unknown += storm.Unknown()
 				all = append(all, storm)
 			}

@@ -478,13 +478,14 @@ func (g *game) sleep(d time.Duration) {
 	}
 }
 
-// sure lets time pass until it is known of a hold, or of all, whether it has timed out, also within
-// soon.
+// sure lets time pass until it is known of all holds whether they have timed out, and of that of id
+// also within soon.
 func (g *game) sure(id uint64, soon time.Duration) {
 	for again := g.clock.Advance != nil; again; {
 		again = false
 		for _, a := range slices.Concat(g.accounts...) {
-			if until := a.unsure(g.now(), soon.Microseconds(), id); until > 0 {
+			until := max(a.unsure(g.now(), 0, 0), a.unsure(g.now(), soon.Microseconds(), id))
+			if until > 0 {
 				again = true
 				g.sleep(time.Duration(until-g.now()) * time.Microsecond)
 			}
