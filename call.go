@@ -183,10 +183,11 @@ func (c *call) send(ctx context.Context) (err error) {
 }
 
 // repeatable reports whether a call with an unknown outcome can be made again: it only holds, so
-// that twice does what once does, and its caller still waits.
+// that twice does what once does, and its caller still waits. A peek beside the holds could refuse
+// the second attempt although the first holds.
 func (c *call) repeatable() bool {
 	return c.caller != nil && c.caller.Err() == nil &&
-		!slices.ContainsFunc(c.demands, func(d driver.Demand) bool { return d.Op == driver.OpTake })
+		!slices.ContainsFunc(c.demands, func(d driver.Demand) bool { return d.Op != driver.OpHold })
 }
 
 // take calls the store with a demand under the only limit of l.

@@ -349,6 +349,15 @@ func TestReserveAsksAgain(t *testing.T) {
 	_, err := ratelimit.ReserveAll(t.Context(), b.claims(1, 40)...)
 	wantErr(t, err, ratelimit.ErrOutcomeUnknown)
 	wantCalls(t, b.store, "all take")
+
+	// A second attempt could be refused by a claim of nothing although the first holds.
+	calls := newCalls(t, b.store, 1)
+	mustReserve(t, claim(calls, 1))
+	b.store.made()
+	b.store.err, b.store.errs = ratelimit.ErrOutcomeUnknown, 1
+	_, err = ratelimit.ReserveAll(t.Context(), claim(b.tokens, 1), claim(calls, 0))
+	wantErr(t, err, ratelimit.ErrOutcomeUnknown)
+	wantCalls(t, b.store, "all hold")
 }
 
 // TestReservationObserved: holds and settlements are observed by the limits that have them.
