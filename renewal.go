@@ -3,15 +3,21 @@ package ratelimit
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 	"weak"
 
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// renewals is how often a hold is renewed within its time-out.
-const renewals = 3
+// renewals is how often a hold is renewed within its time-out, and renewalTimes how many times there
+// are for it. The renewals of a process that are due at one time are sent together.
+const (
+	renewals     = 3
+	renewalTimes = 60
+)
+
+// began is when the times of renewals begin, which differs from process to process.
+var began = time.Now()
 
 // renewAgain is the pause after a renewal that has failed.
 const renewAgain = time.Second
@@ -23,12 +29,12 @@ func (r *Reservation) renewLater() {
 	r.renewLaterLocked()
 }
 
-// renewLaterLocked renews the holds in a third of their time-out, give or take a tenth of that. A
+// renewLaterLocked renews the holds in a third of their time-out, or up to a 60th of it sooner. A
 // reservation that nobody refers to any more is not renewed. mu is held.
 func (r *Reservation) renewLaterLocked() {
 	if timeout := r.timeout(); timeout > 0 {
-		pause := timeout / renewals
-		r.renewAfter(pause - pause/10 + rand.N(pause/5+1))
+		now := time.Since(began)
+		r.renewAfter((now + timeout/renewals).Truncate(timeout/renewalTimes) - now)
 	}
 }
 
