@@ -50,7 +50,7 @@
 //	RATELIMIT_SOAK_SEED        makes TestSoak repeat the demands and faults of the run that
 //	                           printed this seed
 //	RATELIMIT_SOAK_PLANT       a planted bug that TestSoak has to catch: clock-step,
-//	                           double-record, lost-giveback or stale-cache
+//	                           double-record, lost-settlement or stale-cache
 //	RATELIMIT_SOAK_HISTORIES   directory to which TestSoak writes histories that break a promise,
 //	                           and from which TestSoakAgain reads them
 //	RATELIMIT_REQUIRE_SERVERS  1: fail where a test would be skipped because a server is missing
