@@ -131,7 +131,7 @@ func FuzzBlock(f *testing.F) {
 	f.Add([]byte{0, 6, 0, 0, 0, 0, 0, 0}, int64(1_800_000_000_000_000), int64(5), uint8(0))
 	f.Fuzz(func(t *testing.T, state []byte, now, n int64, op uint8) {
 		now &= 1<<52 - 1
-		d := driver.Demand{Op: driver.Op(op % 5), N: 1 + n&(driver.MaxUnits-1)}
+		d := driver.Demand{Op: driver.Op(op % 4), N: 1 + n&(driver.MaxUnits-1)}
 		b := algorithm.Blocking("b", time.Hour)
 		next, keep, res := b.Step(state, now, d)
 		if keep < 0 {

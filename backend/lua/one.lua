@@ -32,7 +32,7 @@ if tail.err then
   if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
   tail, foreign = '', true
 end
-local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
+local allowed, remaining, retry, reset, units, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
   change]] =
   step1(key, tail, now, op, n, at, arg, 28)
 if not allowed then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
@@ -42,9 +42,9 @@ if (whole or o1--[[ or
 -- The answer is made before anything is written: what fails in Lua fails here.
 local answer, wrote--[[ = nil, wrote_before]]
 if allowed == 1 then
-  answer = pack('>I6I7I7', remaining, reset, stamp)
+  answer = pack('>I6I7I7', remaining, reset, units)
 else
-  answer = pack('>I6I7I7I7', remaining + REFUSED, retry, reset, stamp)
+  answer = pack('>I6I7I7I7', remaining + REFUSED, retry, reset, units)
 end
 --include write.lua
 --[[

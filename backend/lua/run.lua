@@ -16,7 +16,7 @@ end
 -- recorded is whether the group is recorded; if not, r is the result of a peek.
 commit = function(d, r, recorded)
   local key, op = d.key, recorded and d.op or PEEK
-  local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
+  local allowed, remaining, retry, reset, units, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
   change]] =
     values(r, 1, 14--[[ + 1]])
 --include answer.lua

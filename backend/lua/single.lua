@@ -6,7 +6,7 @@ decide_one = function(key, step, op, n, at, arg)
     if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
     tail, foreign = '', true
   end
-  local allowed, remaining, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
+  local allowed, remaining, retry, reset, units, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
   change]] =
     step(key, tail, now, op, n, at, arg, 28)
   if foreign then whole = '' end

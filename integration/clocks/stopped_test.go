@@ -94,7 +94,7 @@ func TestStoppedProcess(t *testing.T) {
 			p.signal(t, syscall.SIGSTOP)
 		}
 		time.Sleep(stop)
-		var stamps []int64
+		var times []int64
 		for _, p := range processes {
 			reset := p.task.denied()
 			reset.Op = driver.OpReset
@@ -108,7 +108,7 @@ func TestStoppedProcess(t *testing.T) {
 			if !res.Allowed {
 				break
 			}
-			stamps = append(stamps, at)
+			times = append(times, at)
 		}
 		scripts, connections := servers.CountScripts(t, control), countConnections(t, control)
 		for _, p := range processes {
@@ -118,13 +118,13 @@ func TestStoppedProcess(t *testing.T) {
 		asked := int64(0)
 		for _, p := range processes {
 			a := p.finish(t)
-			stamps = append(stamps, p.check(t, a, stop)...)
+			times = append(times, p.check(t, a, stop)...)
 			asked += a.sentSince(a.Slept)
 		}
-		if n := len(stamps); n < 2*int(stoppedBusy.Limit().Max) {
+		if n := len(times); n < 2*int(stoppedBusy.Limit().Max) {
 			t.Errorf("got %d admissions, want at least %d", n, 2*int(stoppedBusy.Limit().Max))
 		}
-		checkStamps(t, stamps)
+		checkWindows(t, times)
 		// No demand is sent twice, not even by a client that reconnects.
 		if n := servers.CountScripts(t, control) - scripts; n > asked {
 			t.Errorf("the server ran %d scripts for %d demands, want one each at most", n, asked)
@@ -136,15 +136,15 @@ func TestStoppedProcess(t *testing.T) {
 	})
 }
 
-// checkStamps checks by the server's clock that no window admits more than the limit of the busy
+// checkWindows checks by the server's clock that no window admits more than the limit of the busy
 // key.
-func checkStamps(t *testing.T, stamps []int64) {
+func checkWindows(t *testing.T, times []int64) {
 	t.Helper()
 	limit := stoppedBusy.Limit()
-	slices.Sort(stamps)
-	for i := int(limit.Max); i < len(stamps); i++ {
-		if apart := time.Duration(stamps[i]-
-			stamps[i-int(limit.Max)]) * time.Microsecond; apart < limit.Window {
+	slices.Sort(times)
+	for i := int(limit.Max); i < len(times); i++ {
+		if apart := time.Duration(times[i]-
+			times[i-int(limit.Max)]) * time.Microsecond; apart < limit.Window {
 			t.Fatalf("%d admitted within %v, want at most %d in %v", limit.Max+1, apart,
 				limit.Max, limit.Window)
 		}
@@ -212,7 +212,7 @@ func (p *stoppedProcess) finish(t *testing.T) *stoppedAnswers {
 // check checks the answers and returns the times of the admissions of the busy key.
 func (p *stoppedProcess) check(
 	t *testing.T, a *stoppedAnswers, stop time.Duration,
-) (stamps []int64) {
+) (times []int64) {
 	t.Helper()
 	name := p.task.Library
 	if gap := a.Woke - a.Slept; gap < stop*9/10 {
@@ -252,10 +252,10 @@ func (p *stoppedProcess) check(
 	p.checkDenied(t, a)
 	for _, ans := range a.Busy {
 		if ans.Allowed {
-			stamps = append(stamps, ans.At)
+			times = append(times, ans.At)
 		}
 	}
-	return stamps
+	return times
 }
 
 // checkDenied checks the key that was reset while the process was stopped: it is refused again only
