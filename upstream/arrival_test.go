@@ -28,13 +28,15 @@ type timedStore struct {
 	start time.Time
 }
 
-func (s timedStore) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+func (s timedStore) TakeAll(
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
+) error {
 	decided := time.Since(s.start)
-	res, err := s.Store.Take(ctx, d)
-	if res.Allowed {
+	err := s.Store.TakeAll(ctx, ds, out)
+	if out[ratelimit.Binding(out)].Allowed {
 		*ctx.Value(decidedKey{}).(*time.Duration) = decided
 	}
-	return res, err
+	return err
 }
 
 // TestArrival counts at an upstream, in real time, the requests of two transports on one store: no
