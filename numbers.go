@@ -10,14 +10,15 @@ import (
 // unnamed is the number of a claim for which there is none.
 const unnamed = -1
 
-// bare returns numbers for all claims, of which the one with a Budget has the number in n.
+// bare returns numbers for all claims, of which the one with a Budget has the number in n. Like
+// named, it runs without the lock, and so reads no N of the claims.
 func (r *Reservation) bare(n []int64) ([]int64, error) {
 	numbers, at := r.numbers(), -1
 	if len(n) == 0 {
 		return numbers, nil
 	}
-	for i, c := range r.claims {
-		if c.Limiter.only(isBudget) == nil {
+	for i := range r.claims {
+		if r.claims[i].Limiter.only(isBudget) == nil {
 			continue
 		}
 		if at >= 0 {
@@ -39,7 +40,8 @@ func (r *Reservation) named(named []Claim) ([]int64, error) {
 	numbers := r.numbers()
 	for _, n := range named {
 		at := -1
-		for i, c := range r.claims {
+		for i := range r.claims {
+			c := &r.claims[i]
 			fits := sameHolds(n.Limiter, c.Limiter) && (n.Key == "" || n.Key == c.Key)
 			switch {
 			case !fits:

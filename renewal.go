@@ -38,7 +38,9 @@ func (r *Reservation) renewLaterLocked() {
 	}
 }
 
+// renewAfter renews the holds after a pause, and not when it was last to do so. mu is held.
 func (r *Reservation) renewAfter(pause time.Duration) {
+	r.stopLocked()
 	weakly := weak.Make(r)
 	r.renewal = time.AfterFunc(pause, func() {
 		if r := weakly.Value(); r != nil {
@@ -59,6 +61,14 @@ func (r *Reservation) timeout() (least time.Duration) {
 	return least
 }
 
+// stopLocked ends the renewals. mu is held.
+func (r *Reservation) stopLocked() {
+	if r.renewal != nil {
+		r.renewal.Stop()
+		r.renewal = nil
+	}
+}
+
 // renew renews the holds once. It excludes a settlement.
 func (r *Reservation) renew() {
 	r.mu.Lock()
@@ -66,10 +76,10 @@ func (r *Reservation) renew() {
 	if r.ended != notEnded {
 		return
 	}
-	r.renewal = nil
 	held, err := r.holdLocked(context.Background(), 0)
 	switch {
 	case errors.Is(err, driver.ErrClosed), err == nil && !held:
+		r.stopLocked()
 	case err != nil:
 		r.renewAfter(min(renewAgain, r.timeout()/renewals))
 	default:

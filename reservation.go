@@ -373,10 +373,11 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 		return nil, err
 	}
 	if c.allowed() {
+		before := r.timeout()
 		for i := range r.claims {
 			r.claims[i].N += max(0, numbers[i])
 		}
-		if r.renewal == nil {
+		if r.renewal == nil || r.timeout() < before {
 			r.renewLaterLocked()
 		}
 	}
@@ -386,7 +387,5 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 // end ends the reservation, and with it its renewals. mu is held.
 func (r *Reservation) end(how ending) {
 	r.ended = how
-	if r.renewal != nil {
-		r.renewal.Stop()
-	}
+	r.stopLocked()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -673,4 +674,53 @@ func TestReserveClones(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	b.left(t, 2, 90)
+}
+
+// TestExtendRenewsSooner: units of a claim that held none before are renewed within their own
+// time-out, though all others have a longer one.
+func TestExtendRenewsSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		budget := func(name string, timeout time.Duration) *ratelimit.Limiter {
+			log := algorithm.SlidingLog(ratelimit.PerSecond(name, 10))
+			l, err := ratelimit.New(store, algorithm.Budget(log).WithTimeout(timeout))
+			noErr(t, err)
+			return l
+		}
+		long, short := budget("long", time.Hour), budget("short", time.Minute)
+		r := mustReserve(t, claim(long, 5), claim(short, 0))
+		_, err := r.ExtendAll(t.Context(), ratelimit.Claim{Limiter: short, N: 5})
+		noErr(t, err)
+		store.made()
+		time.Sleep(10 * time.Minute)
+		if n := len(store.made()); n < 26 || n > 34 {
+			t.Errorf("%d calls of the store in ten minutes, want a renewal each 20 s", n)
+		}
+		if res, err := short.Peek(t.Context(), "k"); err != nil || res.Remaining != 5 {
+			t.Errorf("%+v, %v; want 5 units held", res, err)
+		}
+		noErr(t, r.Cancel(t.Context()))
+	})
+}
+
+// TestReservationConcurrently: the methods of a reservation may run at once.
+func TestReservationConcurrently(t *testing.T) {
+	b := newBudget(t)
+	r := mustReserve(t, b.claims(1, 10)...)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			_, err := r.Extend(t.Context(), 1)
+			noErr(t, err)
+		})
+		calls.Go(func() {
+			_, err := r.ExtendAll(t.Context(), claim(b.tokens, 1))
+			noErr(t, err)
+		})
+		calls.Go(func() { r.Claims() })
+	}
+	calls.Wait()
+	b.left(t, 2, 82)
+	noErr(t, r.Commit(t.Context()))
+	b.left(t, 2, 82)
 }
