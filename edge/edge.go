@@ -113,11 +113,11 @@ func (c *Call) Allowed() bool {
 // nothing for a call that needs no settlement.
 func (c *Call) Settle(ctx context.Context, keep bool) {
 	switch {
-	case c.reservation == nil, c.reservation.Result().Source == ratelimit.SourceOpen:
-		// Nothing was recorded, or there is no need to call a store that was just unavailable.
-	case keep:
+	case c.reservation == nil:
+	case keep && c.reservation.Result().Source != ratelimit.SourceOpen:
 		_ = c.reservation.Commit(ctx)
 	default:
+		// If the policy has admitted the call, this calls the store only if that may hold units.
 		_ = c.reservation.Cancel(ctx)
 	}
 }

@@ -245,3 +245,33 @@ func TestUnavailable(t *testing.T) {
 		closed.Settle(t.Context(), true)
 	}
 }
+
+// lossyStore loses its answers.
+type lossyStore struct{ ratelimit.Store }
+
+func (s lossyStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	_, _ = s.Store.Take(ctx, d)
+	return ratelimit.Result{}, ratelimit.ErrOutcomeUnknown
+}
+
+// TestLostAnswer: what the store may hold for a call that the policy has admitted is free when the
+// call has ended.
+func TestLostAnswer(t *testing.T) {
+	store := limittest.NewStore(t, limittest.NewClock())
+	l := limittest.NewInFlight(t, store, 1)
+	lossy := limittest.NewInFlight(t, lossyStore{store}, 1)
+	for _, keep := range []bool{true, false} {
+		var call edge.Call
+		err := call.Decide(t.Context(), claims(lossy.WithPolicy(ratelimit.FailOpen)), edge.Options{})
+		if err != nil || !call.Allowed() {
+			t.Fatalf("%+v, %v", call.Results, err)
+		}
+		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+			t.Errorf("%+v, %v; want the unit held", res, err)
+		}
+		call.Settle(t.Context(), keep)
+		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
+			t.Errorf("keep %v: %+v, %v; want the unit free", keep, res, err)
+		}
+	}
+}

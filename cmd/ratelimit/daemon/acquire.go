@@ -33,7 +33,9 @@ func (a *api) acquire(w http.ResponseWriter, r *http.Request) {
 	claims := []ratelimit.Claim{{Limiter: b.Limiter, Key: key, N: 1}}
 	var text string
 	if err == nil && reserved.Allowed() {
-		text, err = a.budgets.token(r.Context(), reserved, claims)
+		if text, err = a.budgets.token(r.Context(), reserved, claims); err != nil {
+			_ = reserved.Cancel(r.Context())
+		}
 	}
 	if err != nil {
 		a.failClaims(w, r, err, claims...)

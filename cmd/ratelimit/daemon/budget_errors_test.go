@@ -683,3 +683,32 @@ func TestServeBudgets(t *testing.T) {
 		t.Errorf("log: %s", got)
 	}
 }
+
+// TestExtendFails: whichever call of the store fails, the old token settles what was used.
+func TestExtendFails(t *testing.T) {
+	for calls := range 3 {
+		s := newScene(t)
+		store := &faltering{Store: s.store}
+		s.api = budgetAPI(t, budgetFlags(), store)
+		s.play([]step{{"/v1/reserve", of("tokens 60"), 200, "", "tokens=40", 0}})
+		store.errs = append(make([]error, calls), ratelimit.ErrUnavailable)
+		s.play([]step{
+			{"/v1/extend", `{"token":"$1","n":[20]}`, 503, "ErrUnavailable", "", 0},
+			{"/v1/commit", `{"token":"$1","actual":[30]}`, 204, "", "tokens=70", 0},
+		})
+	}
+}
+
+// TestAcquireWithoutAnswer: what the store may hold for a call that the policy has admitted, and that
+// has no token, is free at once.
+func TestAcquireWithoutAnswer(t *testing.T) {
+	c := budgetFlags()
+	c.OnFailure = failOpen
+	s := newScene(t)
+	lost := slices.Repeat([]error{ratelimit.ErrOutcomeUnknown}, 2) // it is asked twice
+	s.api = budgetAPI(t, c, &faltering{Store: s.store, errs: lost, recorded: true})
+	s.play([]step{{"/v1/acquire", one("calls", ""), 200, "", "calls=2", 0}})
+	if len(s.tokens) > 0 {
+		t.Errorf("%d tokens", len(s.tokens))
+	}
+}

@@ -18,7 +18,9 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	reserved, err := ratelimit.ReserveAll(r.Context(), claims...)
 	var text string
 	if err == nil && reserved.Allowed() {
-		text, err = a.budgets.token(r.Context(), reserved, claims)
+		if text, err = a.budgets.token(r.Context(), reserved, claims); err != nil {
+			_ = reserved.Cancel(r.Context())
+		}
 	}
 	if err != nil {
 		a.failClaims(w, r, err, claims...)

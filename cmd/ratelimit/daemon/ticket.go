@@ -25,7 +25,7 @@ const (
 )
 
 // token returns the token of a reservation for claims, or "" if it holds nothing: it has no units,
-// or the policy has admitted it. After an error it is canceled.
+// or the policy has admitted it.
 func (b *budgets) token(
 	ctx context.Context, r *ratelimit.Reservation, claims []ratelimit.Claim,
 ) (string, error) {
@@ -38,12 +38,15 @@ func (b *budgets) token(
 		}
 		form.WriteRune(letter)
 	}
-	if !holds || r.Result().Source == ratelimit.SourceOpen {
+	if !holds {
+		return "", nil
+	}
+	if r.Result().Source == ratelimit.SourceOpen {
+		_ = r.Cancel(ctx) // what the store may hold all the same
 		return "", nil
 	}
 	text, err := r.Token(ctx, 0)
 	if err != nil {
-		_ = r.Cancel(ctx)
 		return "", err
 	}
 	return form.String() + "." + text, nil
