@@ -21,7 +21,7 @@ import (
 // early, and a renewal brings them back.
 //
 // A key has at most 65,536 holds; a further one is refused until one of them times out or is
-// settled. After its time-out a hold is remembered for 24 hours, and for as long as fewer than
+// settled, and until then a renewal brings none back. After its time-out a hold is remembered for 24 hours, and for as long as fewer than
 // 32,768 others have timed out since.
 //
 // A decision takes as long however many holds there are, since those with one deadline have one
@@ -253,7 +253,7 @@ func (s *heldStep) renew(d driver.Demand) driver.Result {
 		return res
 	}
 	if !s.holds.isOpen(own) {
-		if s.holds.units+own.units > maxHeldUnits {
+		if s.holds.units+own.units > maxHeldUnits || s.holds.open >= maxOpenHolds {
 			return res
 		}
 		own.instant = s.instant()

@@ -240,6 +240,9 @@ func (s *step) renew(d driver.Demand) (units int64) {
 		return 0
 	}
 	own := s.key.Holds[i]
+	if _, open := s.key.Held(); own.TimedOut && open >= maxOpen {
+		return 0
+	}
 	if own.TimedOut {
 		s.inside(driver.OpPeek, 1, 0) // a log may find that the clock has been set back
 		own.Instant = s.instant()
