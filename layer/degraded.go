@@ -175,7 +175,7 @@ func (s *Degraded) TakeAll(
 	holds := func(d driver.Demand) bool { return d.ID != 0 }
 	if slices.ContainsFunc(ds, holds) && driver.CheckTakeAll(ctx, ds, out) == nil &&
 		s.ledger.holdsAny(ds) {
-		return s.decideLocally(ds, out, errHeldLocally)
+		return s.takeHeld(ctx, ds, out)
 	}
 	if s.ledger.pending.Load() > 0 && driver.CheckTakeAll(ctx, ds, out) == nil {
 		for i := range ds {
@@ -197,6 +197,40 @@ func (s *Degraded) TakeAll(
 	admitted := !slices.ContainsFunc(out, func(r driver.Result) bool { return !r.Allowed })
 	for i := range ds {
 		s.ledger.track(ds[i], out[i], admitted, seen)
+	}
+	return nil
+}
+
+// takeHeld decides ds, some of which ask about holds that were placed locally. What the others
+// settle or renew is held in the store inside, if at all: that comes first, since it may fail.
+func (s *Degraded) takeHeld(
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
+) error {
+	var inside, local []driver.Demand
+	var at []int // the indexes of inside, and then of local
+	for i, d := range ds {
+		if d.ID == 0 || !d.Always() {
+			return s.decideLocally(ds, out, errHeldLocally)
+		}
+		if (d.N > 0 || d.Op == driver.OpHold) && !s.ledger.holdsAny(ds[i:i+1]) {
+			inside, at = append(inside, d), slices.Insert(at, len(inside), i)
+		} else {
+			local, at = append(local, d), append(at, i)
+		}
+	}
+	results := make([]driver.Result, len(ds))
+	if n := len(inside); n > 0 {
+		if err := s.TakeAll(ctx, inside, results[:n]); err != nil {
+			return err
+		}
+	}
+	if n := len(inside); n < len(ds) {
+		if err := s.decideLocally(local, results[n:], errHeldLocally); err != nil {
+			return err
+		}
+	}
+	for i, res := range results {
+		out[at[i]] = res
 	}
 	return nil
 }

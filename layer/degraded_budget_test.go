@@ -201,3 +201,49 @@ func TestDegradedSettlesStoreReservation(t *testing.T) {
 		}
 	})
 }
+
+// TestDegradedExtendsStoreReservation: a reservation in the store of which one Budget is extended
+// locally is renewed and settled under the others too.
+func TestDegradedExtendsStoreReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newOutage(t)
+		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 1})
+		tokens := newTokens(t, s, driver.PerHour("tokens", 100))
+		money := newTokens(t, s, driver.PerHour("money", 100))
+		calls, err := ratelimit.New(s, algorithm.InFlight("calls", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims := []ratelimit.Claim{
+			{Limiter: tokens, Key: "k", N: 20}, {Limiter: money, Key: "k", N: 40},
+			{Limiter: calls, Key: "k", N: 1},
+		}
+		r, err := ratelimit.ReserveAll(t.Context(), claims...)
+		if err != nil || !r.Allowed() || r.Result().Source != driver.SourceStore {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		store.mode.Store(gone)
+		more, err := r.ExtendAll(t.Context(), ratelimit.Claim{Limiter: tokens, N: 10})
+		if err != nil || !more[0].Allowed || more[0].Source != driver.SourceLocal {
+			t.Fatalf("%+v, %v", more, err)
+		}
+		store.mode.Store(up)
+		left := func(want ...int64) {
+			t.Helper()
+			for i, c := range claims {
+				res, err := c.Limiter.Peek(t.Context(), "k")
+				if err != nil || res.Remaining != want[i] {
+					t.Errorf("%+v, %v; want %d left", res, err, want[i])
+				}
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		left(100, 60, 0) // the store has not heard of the units that are held locally
+		used := []ratelimit.Claim{{Limiter: tokens, N: 25}, {Limiter: money, N: 30}}
+		if err := r.CommitAll(t.Context(), used...); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Minute)
+		left(75, 70, 1)
+	})
+}
