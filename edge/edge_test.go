@@ -259,10 +259,10 @@ func (s lossyStore) Take(ctx context.Context, d driver.Demand) (ratelimit.Result
 func TestLostAnswer(t *testing.T) {
 	store := limittest.NewStore(t, limittest.NewClock())
 	l := limittest.NewInFlight(t, store, 1)
-	lossy := limittest.NewInFlight(t, lossyStore{store}, 1)
+	lossy := limittest.NewInFlight(t, lossyStore{store}, 1).WithPolicy(ratelimit.FailOpen)
 	for _, keep := range []bool{true, false} {
 		var call edge.Call
-		err := call.Decide(t.Context(), claims(lossy.WithPolicy(ratelimit.FailOpen)), edge.Options{})
+		err := call.Decide(t.Context(), claims(lossy), edge.Options{})
 		if err != nil || !call.Allowed() {
 			t.Fatalf("%+v, %v", call.Results, err)
 		}

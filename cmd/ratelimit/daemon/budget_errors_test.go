@@ -699,8 +699,8 @@ func TestExtendFails(t *testing.T) {
 	}
 }
 
-// TestAcquireWithoutAnswer: what the store may hold for a call that the policy has admitted, and that
-// has no token, is free at once.
+// TestAcquireWithoutAnswer: what the store may hold for a call that the policy has admitted, and
+// that has no token, is free at once.
 func TestAcquireWithoutAnswer(t *testing.T) {
 	c := budgetFlags()
 	c.OnFailure = failOpen
