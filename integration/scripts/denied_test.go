@@ -288,14 +288,15 @@ func (d *denial) prepareHeld(
 	for range demands {
 		demand := driver.Demand{Key: servers.FreshKey(t), Algorithm: a, N: 2, Op: op}
 		stored := prefix + "{=" + demand.Key + "}:" + a.Limit().Name + ":" + a.Name()
+		now := time.Now().UnixMicro() // the server may have no TIME
 		before := demand
 		before.Op, before.N, before.ID = driver.OpHold, 1, 7
-		if _, err := decideHeld(t, d.admin, 0, []string{stored}, before); err != nil {
+		if _, err := decideHeld(t, d.admin, now, []string{stored}, before); err != nil {
 			t.Fatal(err)
 		}
 		if !a.InFlight() {
 			before.Op, before.ID = driver.OpTake, 0
-			if _, err := decideHeld(t, d.admin, 0, []string{stored}, before); err != nil {
+			if _, err := decideHeld(t, d.admin, now, []string{stored}, before); err != nil {
 				t.Fatal(err)
 			}
 		}
