@@ -220,7 +220,11 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 func (r *Reservation) Release(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended != notEnded || r.released || r.unheld {
+	if r.ended != notEnded || r.released {
+		return nil
+	}
+	if r.unheld {
+		r.released = true // Extend holds none
 		return nil
 	}
 	var parts []part
@@ -345,7 +349,7 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 	}
 	var parts []part
 	fits, more := isBudget, false
-	if r.unheld { // all are settled as holds from then on
+	if r.unheld && !r.released { // all are settled as holds from then on
 		fits = isHolder
 	}
 	for i, c := range r.claims {

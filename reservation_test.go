@@ -333,6 +333,14 @@ func TestExtendOpen(t *testing.T) {
 	if res, err := money.Peek(t.Context(), "k"); err != nil || res.Remaining != 930 {
 		t.Errorf("%+v, %v; want 930 left", res, err)
 	}
+
+	b.store.err = ratelimit.ErrUnavailable
+	r = mustReserve(t, claim(open, 10), claim(calls, 1))
+	noErr(t, r.Release(t.Context()))
+	b.store.err = nil
+	_, err = r.Extend(t.Context(), 10)
+	noErr(t, err)
+	mustReserve(t, claim(calls, 1)) // the call that was released holds nothing
 }
 
 // TestReserveAsksAgain: a reservation of holds alone whose answer is lost is asked for once more,
