@@ -140,14 +140,22 @@ func (c *Call) bind(d *callDemand, before []string, key string) {
 	if d.key = slices.Index(before, key); d.key < 0 {
 		d.key = len(c.keys)
 		c.keys = append(c.keys, key)
-		if d.script.Holds && !d.script.HoldsOnly {
-			c.keys = append(c.keys, key+HoldsSuffix)
+		if end := suffix(d.script); end != "" {
+			c.keys = append(c.keys, key+end)
 		}
 	}
 	if at, found := c.index(d.script); !found {
 		c.scripts = slices.Insert(c.scripts, at, d.script)
 	}
 	c.located = ""
+}
+
+// suffix returns what follows the key of a state in the key of its holds.
+func suffix(script driver.Script) string {
+	if script.Holds && !script.HoldsOnly {
+		return HoldsSuffix
+	}
+	return ""
 }
 
 // index returns where a script is, or belongs, in scripts.

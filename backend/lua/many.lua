@@ -35,7 +35,7 @@ local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
 local FAILED, AFTER_WRITE = 2 ^ 47, 'after a write: '
 
 --[[
-local held = {} -- steps with holds, which read their state
+local held = {} -- suffixes of the key of holds by step; such a step reads its state
 --]]
 --STEPS--
 

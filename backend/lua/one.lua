@@ -23,22 +23,22 @@ if now == 0 then
 end
 
 --[[
-local wrote_before
+local wrote_before, holds = nil, KEYS[2] or key
 while true do
 --]]
-local tail, foreign = --[['' or ]]pcall('GETRANGE', key, '-160', '-1'), nil
+local tail, foreign = --[[holds or ]]pcall('GETRANGE', key, '-160', '-1'), nil
 if tail.err then
   if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
   if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
   tail, foreign = '', true
 end
 local allowed, remaining, retry, reset, units, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
-  change]] =
+  head, ttl, id, hold, gone, rest]] =
   step1(key, tail, now, op, n, at, arg, 28)
 if not allowed then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
 if foreign then whole = '' end
 if (whole or o1--[[ or
-  change]]) and (allowed ~= 1 or op == PEEK) then remaining = remaining + WROTE end
+  head]]) and (allowed ~= 1 or op == PEEK) then remaining = remaining + WROTE end
 -- The answer is made before anything is written: what fails in Lua fails here.
 local answer, wrote--[[ = nil, wrote_before]]
 if allowed == 1 then
@@ -48,8 +48,8 @@ else
 end
 --include write.lua
 --[[
-if not (change and change[6]) then return answer end
-op, n, at, wrote_before = FORCE, change[6], -n, true
+if not rest then return answer end
+op, n, at, wrote_before = FORCE, rest, -n, true
 end
 --]]
 return answer

@@ -85,7 +85,7 @@ func newProgram(f *frame, scripts []driver.Script) Program {
 	if f == manyFrame {
 		for i, s := range scripts {
 			if s.Holds {
-				fmt.Fprintf(&steps, "held[steps[%d]] = true\n", i+1)
+				fmt.Fprintf(&steps, "held[steps[%d]] = '%s'\n", i+1, suffix(s))
 			}
 		}
 	}

@@ -3,7 +3,10 @@
 -- run runs the step of d with op, n and at instead of d's own. It returns the results in a table,
 -- which is empty if the value is not a string.
 run = function(d, op, n, at)
-  local tail = --[[held[d.step] and '' or ]]pcall('GETRANGE', d.key, '-160', '-1')
+--[[
+  local holds = held[d.step] and d.key .. held[d.step]
+--]]
+  local tail = --[[holds or ]]pcall('GETRANGE', d.key, '-160', '-1')
   if not tail.err then return {d.step(d.key, tail, now, op, n, at, d.arg, 28)} end
   if sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
   if op ~= RESET then return {} end
@@ -17,12 +20,15 @@ end
 commit = function(d, r, recorded)
   local key, op = d.key, recorded and d.op or PEEK
   local allowed, remaining, retry, reset, units, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
-  change]] =
-    values(r, 1, 14--[[ + 1]])
+  head, ttl, id, hold, gone, rest]] =
+    values(r, 1, 14--[[ + 6]])
+--[[
+  local holds = head and d.key .. held[d.step]
+--]]
 --include answer.lua
 --include write.lua
 --[[
-  if change and change[6] then return commit(d, run(d, FORCE, change[6], -d.n), true) end
+  if rest then return commit(d, run(d, FORCE, rest, -d.n), true) end
 --]]
   return answer, allowed
 end

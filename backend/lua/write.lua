@@ -1,10 +1,10 @@
 -- Part of one.lua, single.lua and run.lua: it writes what a step returned, and returns from the
 -- function if the state turns out to be corrupt. It sets wrote when it has written something. An
--- error after that begins with AFTER_WRITE. change is what a step with holds writes to its hash,
--- before its state: so that a settlement that fails halfway and is repeated records nothing twice.
+-- error after that begins with AFTER_WRITE. What a step with holds returned for its hash, from head
+-- on, is written before its state: so that a settlement that fails halfway and is repeated records nothing twice.
 --[[
 local call = call
-if wrote or change and (whole or o1 or change[2] or not change[4]) then
+if wrote or head and (gone or whole or us) then
   local first = call
   call = function(...) -- an error after a write begins with AFTER_WRITE
     if not wrote then return first(...) end
@@ -13,31 +13,33 @@ if wrote or change and (whole or o1 or change[2] or not change[4]) then
     return reply
   end
 end
-if change then
-  local head, us, id, hold, gone, _, holds = values(change, 1, 7)
-  if head == '' then
-    call('DEL', holds)
+if head == '' then
+  call('DEL', holds)
+  wrote = true
+elseif head then
+  local reply
+  if gone then
+    call('HDEL', holds, values(gone))
+    wrote = true
+  end
+  if hold then
+    call('HSET', holds, '', head, id, hold)
   else
-    if gone then
-      call('HDEL', holds, values(gone))
+    if id then
+      call('HDEL', holds, id)
       wrote = true
     end
-    if hold then
-      call('HSET', holds, '', head, id, hold)
-    else
-      if id then
-        call('HDEL', holds, id)
-        wrote = true
-      end
-      call('HSET', holds, '', head)
-    end
+    reply = (wrote and pcall or call)('HSET', holds, '', head)
   end
   wrote = true
-  if us and clock then
-    call('PEXPIREAT', holds, string.format('%.0f', math.ceil((now + us) / 1000)))
-  elseif us then
-    call('PEXPIRE', holds, string.format('%.0f', math.ceil(us / 1000) + 1))
+  if ttl and type(reply) ~= 'table' then
+    if clock then
+      reply = pcall('PEXPIREAT', holds, math.ceil((now + ttl) / 1000))
+    else
+      reply = pcall('PEXPIRE', holds, math.ceil(ttl / 1000) + 1)
+    end
   end
+  if reply and type(reply) == 'table' then error(AFTER_WRITE .. reply.err, 0) end
 end
 --]]
 if whole or o1 then

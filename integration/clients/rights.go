@@ -7,7 +7,7 @@ import (
 // The rights that the packages document.
 const (
 	DecisionRights = "+evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire " +
-		"+del +hmget +hset +hdel +hscan"
+		"+del +hget +hset +hdel +hscan"
 	CacheRights   = "+client|tracking +client|caching +multi +exec +eval_ro +evalsha_ro"
 	ClusterRights = "+cluster|slots +cluster|shards"
 )

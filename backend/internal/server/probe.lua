@@ -15,7 +15,7 @@ for _, command in ipairs({
   {'PEXPIRE', KEYS[1], '1000'},
   {'DEL', KEYS[1]},
   {'HSET', KEYS[1], 'x', 'x'},
-  {'HMGET', KEYS[1], 'x'},
+  {'HGET', KEYS[1], 'x'},
   {'HSCAN', KEYS[1], '0'},
   {'HDEL', KEYS[1], 'x'},
 }) do

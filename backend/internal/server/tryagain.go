@@ -75,7 +75,7 @@ var createProgram = newProgram("redis.call('SET', KEYS[1], '', 'PX', 1000, 'NX')
 
 // createHoldsProgram does the same for holds, with a field that is neither the head nor a hold.
 var createHoldsProgram = newProgram(`
-if not redis.call('HMGET', KEYS[1], '')[1] then
+if not redis.call('HGET', KEYS[1], '') then
   redis.call('HSET', KEYS[1], '-', '')
   redis.call('PEXPIRE', KEYS[1], 1000)
 end
