@@ -377,8 +377,8 @@ func heldArgs(dst []int64, d driver.Demand) []int64 {
 	if hold == 0 {
 		hold = h.timeout
 	}
-	dst = append(dst, int64(d.ID>>56), int64(d.ID&(1<<56-1)), h.timeout.Microseconds(),
-		h.Limit().Max, hold.Microseconds(), roundedTo(hold.Microseconds()))
+	dst = append(dst, int64(d.ID>>56), int64(d.ID&(1<<56-1)), hold.Microseconds(),
+		roundedTo(hold.Microseconds()), h.timeout.Microseconds(), h.Limit().Max)
 	if h.inner == nil {
 		return dst
 	}

@@ -1,6 +1,6 @@
 -- The step of Held, the twin of Held.Step, around the step of the algorithm inside, which is inner;
--- calls in flight have none. args: ID in 14 bytes, of which the last 8 count; the time-out in µs;
--- Max; Hold and the unit to which its end is rounded up, in µs; then those of inner.
+-- calls in flight have none. args: ID in 14 bytes, of which the last 8 count; Hold, the unit to
+-- which its end is rounded up, and the time-out in µs; Max; then those of inner.
 --
 -- holds is the key of the holds, which are a hash. Integers are unsigned and big-endian, times in
 -- µs on the server's clock plus offset. holds.go says what floor, last, offset, older, newer and
@@ -20,13 +20,13 @@
 --  18  deadline 7, units 7, number of holds 4
 --
 -- The field of an ID, 8 bytes, is a hold: units 7, deadline 7, instant 7. Most steps read only the
--- first sum, the last, and that of the ID's hold, so that they cost the same however many there are.
+-- first sum, the last, and that of the ID's hold, and cost the same however many there are.
 --
--- step reads the state of inner itself. After the results of inner it returns nil, or what is to be
--- written to the hash: the head, or '' to delete the hash; the new time to live in µs, or nil; an ID
--- to store, or to remove if there is no hold, or nil; its hold, or nil; more IDs to remove, or nil;
--- units of a settlement that are recorded after all else is written, or nil. For these units the
--- frame calls step for a force, with at = -(all units of the settlement).
+-- step reads the state of inner itself. After the results of inner it returns nil, or what to write
+-- to the hash: the head, or '' to delete the hash; and each of these or nil: the new time to live in
+-- µs; an ID to store, or to remove if there is no hold; its hold; more IDs to remove; units of a
+-- settlement that are recorded after all else is written. For these the frame calls step for a
+-- force, with at = -(all units of the settlement).
 local PEEK, TAKE, FORCE, RESET, HOLD, SETTLE = 1, 0, 2, 3, 4, 5
 local SHORT, LONG, SUM, ENTRY = 18, 57, 18, 21 -- bytes
 local ID, NO_ID, INNER_ARGS = 6, '\0\0\0\0\0\0\0\0', 42
@@ -39,7 +39,7 @@ local DAY, SLACK = 86400000000, 7200000000 -- µs
 local function step(key, holds, now, op, n, at, args, pos)
   local struct, sub, call = struct, string.sub, redis.pcall
   local unpack, pack = struct.unpack, struct.pack
-  local id, timeout, max, length, unit =
+  local id, length, unit, timeout, max =
     sub(args, pos + ID, pos + 13), unpack('>I7I7I7I7', args, pos + 14)
   if op == RESET then
     return 1, max, 0, 0, 0, nil, inner and '' or nil, nil, nil, nil, nil, nil, nil, nil, ''

@@ -52,9 +52,6 @@ func sevens(ns ...uint64) string {
 	return b.String()
 }
 
-// headOf returns a head without time-outs, of two numbers.
-func headOf(numbers string) string { return numbers }
-
 // TestHeldCorrupt: a hash that no step wrote is an error, is not changed, and is removed by a reset
 // together with the state, which may be corrupt as well.
 func TestHeldCorrupt(t *testing.T) {
@@ -62,35 +59,52 @@ func TestHeldCorrupt(t *testing.T) {
 		client := tgt.Client(t)
 		now := time.Now().UnixMicro()
 		later := uint64(now + time.Hour.Microseconds())
-		const id, one = "\x00\x00\x00\x00\x00\x00\x00\x07", "\x00\x00\x00\x01"
-		sum := func(deadline, units uint64, number string) string {
-			return sevens(deadline, units) + number
+		const id = "\x00\x00\x00\x00\x00\x00\x00\x07"
+		four := func(n uint64) string { return sevens(n)[3:] }
+		sum := func(deadline, units, number uint64) string {
+			return sevens(deadline, units) + four(number)
 		}
-		head := func(sums ...string) string { return headOf(sevens(1, 1)) + strings.Join(sums, "") }
-		good := sum(later, 3, one)
+		good := sum(later, 3, 1)
+		// head is that of one hold of 3 units or, if floor is not 0, that after time-outs.
+		head := func(floor, last uint64, sums ...string) string {
+			long := ""
+			if floor > 0 {
+				long = sevens(floor, 0, 0, 0) + four(0) + sevens(0)
+			}
+			return sevens(last, 3) + four(1) + long + strings.Join(sums, "")
+		}
+		var many []string
+		for i := range uint64(1027) {
+			many = append(many, sum(later+i, 3, 1))
+		}
 		for name, fields := range map[string][]string{
-			"short head":          {"", head()[1:]},
-			"no head":             {id, sevens(3, later, 1)},
+			"short head":          {"", head(0, 1, good)[1:]},
 			"empty head":          {"", ""},
-			"half a sum":          {"", head(good)[:len(head(good))-5]},
-			"floor too large":     {"", headOf(sevens(1<<53, 1))},
-			"last too large":      {"", headOf(sevens(1, 1<<53))},
-			"deadline too large":  {"", head(sum(1<<53, 3, one))},
-			"deadline descends":   {"", head(sum(later+1, 3, one), good)},
-			"deadline twice":      {"", head(good, good)},
-			"deadline at floor":   {"", head(sum(1, 3, one))},
-			"no holds":            {"", head(sum(later, 3, "\x00\x00\x00\x00"))},
-			"fewer units":         {"", head(sum(later, 3, "\x00\x00\x00\x04"))},
-			"too many units":      {"", head(sum(later, 1<<52, one))},
-			"hold without sum":    {"", head(), id, sevens(3, later, 1)},
-			"hold of more":        {"", head(good), id, sevens(4, later, 1)},
-			"hold of none":        {"", head(good), id, sevens(0, later, 1)},
-			"hold of too many":    {"", head(good), id, sevens(1<<41, later, 1)},
-			"hold too short":      {"", head(good), id, sevens(3, later)},
-			"instant too large":   {"", head(good), id, sevens(3, later, 1<<53)},
-			"hold ends too late":  {"", head(good), id, sevens(3, 1<<53, 1)},
+			"no sum":              {"", head(0, 1)},
+			"half a sum":          {"", head(0, 1, good, good[:13])},
+			"floor too large":     {"", head(1<<53, 1)},
+			"last too large":      {"", head(0, 1<<53, good)},
+			"deadline too large":  {"", head(0, 1, sum(1<<53, 3, 1))},
+			"deadline descends":   {"", head(0, 1, sum(later+1, 2, 1), sum(later, 1, 1))},
+			"deadline twice":      {"", head(0, 1, sum(later, 2, 1), sum(later, 1, 1))},
+			"deadline at floor":   {"", head(later, 1, good)},
+			"no holds":            {"", sevens(1, 3) + four(0) + good},
+			"no holds in a sum":   {"", head(1, 1, sum(later, 3, 0))},
+			"fewer units":         {"", sevens(1, 3) + four(4) + good},
+			"fewer units in all":  {"", head(1, 1, sum(later, 4, 1))},
+			"fewer holds in all":  {"", head(1, 1, sum(later, 3, 2))},
+			"too many units":      {"", sevens(1, 1<<52) + four(1) + sum(later, 1<<52, 1)},
+			"too many sums":       {"", head(0, 1, many...)},
+			"hold without sum":    {"", head(1, 1), id, sevens(3, later, 1)},
+			"hold of no sum":      {"", head(0, 1, good), id, sevens(3, later-1, 1)},
+			"hold of more":        {"", head(0, 1, good), id, sevens(4, later, 1)},
+			"hold of none":        {"", head(0, 1, good), id, sevens(0, later, 1)},
+			"hold of too many":    {"", head(0, 1, good), id, sevens(1<<41, later, 1)},
+			"hold too short":      {"", head(0, 1, good), id, sevens(3, later)},
+			"instant too large":   {"", head(0, 1, good), id, sevens(3, later, 1<<53)},
+			"hold ends too late":  {"", head(0, 1, good), id, sevens(3, 1<<53, 1)},
 			"not a hash":          nil,
-			"state is not string": {"", head(good)},
+			"state is not string": {"", head(0, 1, good)},
 		} {
 			key := fmt.Sprintf("{held:%d}:%s", time.Now().UnixNano(),
 				strings.ReplaceAll(name, " ", ""))
@@ -116,7 +130,7 @@ func TestHeldCorrupt(t *testing.T) {
 				ofBudget(driver.OpHold, 1), ofBudget(driver.OpHold, 0),
 				ofBudget(driver.OpSettle, 1), ofBudget(driver.OpTake, 1),
 			} {
-				if d.Op == driver.OpTake && (len(fields) > 2 || name == "no head") {
+				if d.Op == driver.OpTake && len(fields) > 2 {
 					continue // it does not read the hold
 				}
 				for _, keys := range [][]string{{key}, {key, key + "2"}} {
@@ -283,8 +297,57 @@ func TestHeldForgets(t *testing.T) {
 		for range 60 {
 			hold()
 		}
-		if n := client.HLen(t.Context(), key).Val(); n != 62 {
-			t.Errorf("%d fields after 25 hours, want those of 61 holds and the head", n)
+		// A search that was under way ends before a new one begins, at the next time-out.
+		now += 2 * time.Minute.Microseconds()
+		for range 40 {
+			hold()
+		}
+		if n := client.HLen(t.Context(), key).Val(); n != 102 {
+			t.Errorf("%d fields after 25 hours, want those of 101 holds and the head", n)
+		}
+	})
+}
+
+// TestHeldFull: beside 65,536 open holds there is no further one until one is settled or times out.
+func TestHeldFull(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		key := fmt.Sprintf("{held:%d}", time.Now().UnixNano())
+		now := time.Now().UnixMicro()
+		const others = 65535
+		later := now + 30*time.Second.Microseconds()
+		number := sevens(others)[3:]
+		head := sevens(uint64(now), others) + number +
+			sevens(uint64(later), others) + number
+		if err := client.HSet(t.Context(), key, "", head).Err(); err != nil {
+			t.Fatal(err)
+		}
+		flight := algorithm.InFlight("calls", 1_000_000)
+		do := func(op driver.Op, n int64, id uint64) driver.Result {
+			t.Helper()
+			d := driver.Demand{Key: "k", Algorithm: flight, Op: op, N: n, ID: id}
+			res, err := decideHeld(t, client, now, []string{key}, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res[0]
+		}
+		if res := do(driver.OpHold, 1, 1); !res.Allowed {
+			t.Errorf("the 65,536th hold: %+v", res)
+		}
+		if res := do(driver.OpHold, 1, 2); res.Allowed || res.RetryAfter != 30*time.Second {
+			t.Errorf("the 65,537th hold: %+v, want one that is refused for 30 seconds", res)
+		}
+		if res := do(driver.OpHold, 2, 1); !res.Allowed || res.Units != 2 {
+			t.Errorf("one of 65,536 holds is enlarged: %+v", res)
+		}
+		do(driver.OpSettle, 0, 1)
+		if res := do(driver.OpHold, 1, 2); !res.Allowed {
+			t.Errorf("a hold after a settlement: %+v", res)
+		}
+		now = later
+		if res := do(driver.OpHold, 1, 3); !res.Allowed || res.Remaining != 1_000_000-2 {
+			t.Errorf("a hold after the others have timed out: %+v", res)
 		}
 	})
 }
