@@ -7,23 +7,18 @@
 -- timed out are. The field '' is the head:
 --
 --   7  last
---   7  units of all open holds
---   4  number of open holds
+--  11  all open holds: units 7, number 4
 --  and, unless all of these are 0,
---   7  floor
---   7  offset
---   7  older
---   7  newer
+--  28  floor 7, offset 7, older 7, newer 7
 --   4  timed out
 --   7  cursor of HSCAN: where the search for forgotten holds goes on
 --  and for each deadline of open holds, in ascending order,
 --  18  deadline 7, units 7, number of holds 4
---
 -- The field of an ID, 8 bytes, is a hold: units 7, deadline 7, instant 7. Most steps read only the
 -- first sum, the last, and that of the ID's hold, and cost the same however many there are.
 --
 -- step reads the state of inner itself. After the results of inner it returns nil, or what to write
--- to the hash: the head, or '' to delete the hash; and each of these or nil: the new time to live in
+-- to the hash: the head, or '' to delete the hash; and each of these or nil: the time to live in
 -- µs; an ID to store, or to remove if there is no hold; its hold; more IDs to remove; units of a
 -- settlement that are recorded after all else is written. For these the frame calls step for a
 -- force, with at = -(all units of the settlement).
@@ -52,10 +47,8 @@ local function step(key, holds, now, op, n, at, args, pos)
   local entry = head and named and call('HGET', holds, id)
   local tail = inner and call('GETRANGE', key, '-160', '-1') or ''
   local err = head and head.err or entry and entry.err or tail.err
-  if err then
-    if sub(err, 1, 9) == 'WRONGTYPE' then return nil end
-    error(err, 0)
-  end
+  if err and sub(err, 1, 9) == 'WRONGTYPE' then return nil end
+  if err then error(err, 0) end
   local last, units, open, due, size, p = 0, 0, 0, TOO_LARGE, 0, 1
   local floor, offset, older, newer, timed_out, cursor = 0, 0, 0, 0, 0, 0
   if head then
