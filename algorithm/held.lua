@@ -176,7 +176,9 @@ local function step(key, holds, now, op, n, at, args, pos)
   -- 4. Change the hold and its sum. The new sums are left, that of ends unless number is 0, right.
   local answer, hold, ends, left, right = 0, nil, nil, '', '' -- answer: units
   local place, remove = op == HOLD and allowed == 1, op == SETTLE and held
-  if place and n == 0 then place = held and (own or units + held <= MOST_UNITS) end
+  if place and n == 0 then
+    place = held and (own or open < MOST_OPEN and units + held <= MOST_UNITS)
+  end
   if own and (place or remove) then
     units, open = units - held, open - 1
     ends, sum, number = deadline, own_units - held, own_number - 1

@@ -73,7 +73,7 @@
 // SETUSER:
 //
 //	~rl:* +evalsha +eval +time +getrange +strlen +set +setrange +pexpireat +pexpire +del
-//	+hmget +hset +hdel +hscan
+//	+hget +hset +hdel +hscan
 //
 // On a cluster it also needs +cluster|slots and +cluster|shards. With +info [Store.Probe] can
 // report the server's version and its eviction policy.

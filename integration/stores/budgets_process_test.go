@@ -374,7 +374,7 @@ func TestReleaseWithoutRight(t *testing.T) {
 		if err != nil || !r.Allowed() {
 			t.Fatal(r, err)
 		}
-		for _, right := range []string{"+evalsha", "+time", "+hmget"} {
+		for _, right := range []string{"+evalsha", "+time", "+hget"} {
 			rights(clients.DecisionRights + " -" + right[1:])
 			if err := r.Release(t.Context()); err == nil {
 				t.Errorf("without %s: released", right)
