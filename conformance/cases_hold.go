@@ -59,7 +59,7 @@ var holdRules = []rule{
 		check: held(checkDeadlines)},
 	{name: "hold/full",
 		says: "A key has at most 65,536 holds; a further one is refused until one of them times " +
-			"out or is settled.", check: checkFull},
+			"out or is settled, and until then a renewal brings none back.", check: checkFull},
 	{name: "hold/peek",
 		says:  "An OpPeek with an ID returns what an OpHold would, and changes nothing.",
 		check: held(checkHoldPeek)},
@@ -274,6 +274,10 @@ func checkFull(e *env) {
 	holder, _ := kinds[len(kinds)-1](driver.Limit{Name: "held", Max: driver.MaxUnits}, timeout)
 	key, begin, held := e.key(), time.Now(), uint64(0)
 	defer e.do(reset(key, holder))
+	short := hold(key, holder, most+2, 1)
+	short.Hold = timeout / 16
+	e.admit(short)
+	e.clock.add(timeout / 8)
 	for ; held < most && (held < least || time.Since(begin) < budget); held++ {
 		e.admit(hold(key, holder, held+1, 1))
 	}
@@ -283,6 +287,9 @@ func checkFull(e *env) {
 	if held == most {
 		if res := e.refuse(hold(key, holder, most+1, 1)); res.RetryAfter <= 0 {
 			e.fatalf("a hold beside %d others returned %+v", held, res)
+		}
+		if res := e.do(hold(key, holder, most+2, 0)); res.Units != 0 {
+			e.fatalf("a renewal beside %d holds returned %+v", held, res)
 		}
 		e.admit(hold(key, holder, 1, 2))
 		e.do(settle(key, holder, 2, 0))

@@ -78,6 +78,7 @@ func TestRemotePasses(t *testing.T) {
 		"concurrency algorithm hold settle") {
 		except[group] = "TestReferencePasses tries it, on a store that does not wait"
 	}
+	except["expiry/sweep"] = except["op"]
 	Run(t, newRemote(remoteFaults{}), &Options{Except: except})
 }
 
