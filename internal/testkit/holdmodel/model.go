@@ -21,6 +21,7 @@ type Limit struct {
 // A Key is the history of one key. The zero value is a key without history.
 type Key struct {
 	Inside []byte // the state of the algorithm inside
+	Ends   int64  // when Inside runs out, so that a store may forget it
 	Holds  []Hold
 	last   int64 // the latest time at which holds were written, on their clock
 	offset int64 // how far that clock is ahead of the store's, unless it waits for it
@@ -29,7 +30,7 @@ type Key struct {
 }
 
 func (k *Key) copy() Key {
-	return Key{slices.Clone(k.Inside), slices.Clone(k.Holds), k.last, k.offset, k.timedOut}
+	return Key{slices.Clone(k.Inside), k.Ends, slices.Clone(k.Holds), k.last, k.offset, k.timedOut}
 }
 
 // A Hold is open until its deadline. After that it is remembered.
@@ -65,9 +66,9 @@ func (k *Key) Do(l Limit, now int64, d driver.Demand) driver.Result {
 		s.put()
 		*k = s.key
 	case s.writeInside:
-		k.Inside = s.key.Inside
+		k.Inside, k.Ends = s.key.Inside, s.key.Ends
 		if s.empty() {
-			*k = Key{Inside: k.Inside}
+			*k = Key{Inside: k.Inside, Ends: k.Ends}
 		}
 	}
 	return res
@@ -115,7 +116,7 @@ func (s *step) put() {
 	k := &s.key
 	k.last = max(k.last, s.time)
 	if s.empty() {
-		*k = Key{Inside: k.Inside}
+		*k = Key{Inside: k.Inside, Ends: k.Ends}
 	}
 }
 
@@ -163,6 +164,7 @@ func (s *step) inside(op driver.Op, n, at int64) driver.Result {
 	next, keep, res := d.Step(slices.Clone(s.key.Inside), s.now)
 	if keep > 0 {
 		s.key.Inside, s.writeInside = slices.Clone(next), true
+		s.key.Ends = s.now + keep.Microseconds()
 	}
 	return res
 }
