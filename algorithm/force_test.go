@@ -16,7 +16,7 @@ func TestForceAt(t *testing.T) {
 	for _, tt := range []struct {
 		form    string
 		records int64
-	}{{"small", 8}, {"line", 100}, {"ring", 1000}} {
+	}{{"small", 8}, {"line", 100}, {"ring", 500}} {
 		n, step := tt.records, 60*second/tt.records
 		for name, c := range map[string]struct {
 			at     float64 // in steps after the first record
