@@ -9,8 +9,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// renewals is how often a hold is renewed within its time-out, and renewalTimes how many times there
-// are for it. The renewals of a process that are due at one time are sent together.
+// renewals is how often a hold is renewed within its time-out, and renewalTimes how many times
+// there are for it. The renewals of a process that are due at one time are sent together.
 const (
 	renewals     = 3
 	renewalTimes = 60

@@ -21,8 +21,8 @@ import (
 // early, and a renewal brings them back.
 //
 // A key has at most 65,536 holds; a further one is refused until one of them times out or is
-// settled, and until then a renewal brings none back. After its time-out a hold is remembered for 24
-// hours, and for as long as fewer than 32,768 others have timed out since.
+// settled, and until then a renewal brings none back. After its time-out a hold is remembered for
+// 24 hours, and for as long as fewer than 32,768 others have timed out since.
 //
 // A decision takes as long however many holds there are, since those with one deadline have one
 // sum. Holds of one length have at most 17 deadlines, and holds of all lengths at most 89.
