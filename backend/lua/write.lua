@@ -1,7 +1,8 @@
 -- Part of one.lua, single.lua and run.lua: it writes what a step returned, and returns from the
 -- function if the state turns out to be corrupt. It sets wrote when it has written something. An
 -- error after that begins with AFTER_WRITE. What a step with holds returned for its hash, from head
--- on, is written before its state: so that a settlement that fails halfway and is repeated records nothing twice.
+-- on, is written before its state: so that a settlement that fails halfway and is repeated records
+-- nothing twice.
 --[[
 local call = call
 if wrote or head and (gone or whole or us) then

@@ -696,8 +696,8 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// TestRaces plays a server whose states change while looks are in flight, at one state or at two.
-// A state has a version, which a refusal has in Remaining: once the server has reported a change, no
+// TestRaces plays a server whose states change while looks are in flight, at one state or at two. A
+// state has a version, which a refusal has in Remaining: once the server has reported a change, no
 // refusal from before may be returned. Bounds hold at every moment, and in the end nothing is left.
 func TestRaces(t *testing.T) {
 	const keys, rounds = 40, 4000
