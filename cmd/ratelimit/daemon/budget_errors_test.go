@@ -215,7 +215,7 @@ func TestTokens(t *testing.T) {
 	_, rest, _ := strings.Cut(good, ".")
 	claimOf := func(limit, more string) string {
 		return base64.RawURLEncoding.EncodeToString(
-			[]byte(`{"v":2,"i":7,"c":[{"k":"aw==","l":["` + limit + `"],"a":["log2h"],"n":1}]}` +
+			[]byte(`{"v":2,"i":7,"c":[{"k":"aw==","l":["` + limit + `"],"a":["log3h"],"n":1}]}` +
 				more))
 	}
 	for _, tt := range []struct{ name, token, typ string }{
@@ -227,6 +227,7 @@ func TestTokens(t *testing.T) {
 		{"no claim", "." + rest, "ErrInvalidToken"},
 		{"another claim", "-." + rest, "ErrInvalidToken"},
 		{"a claim too many", "hh." + rest, "ErrInvalidToken"},
+		{"too many claims", "h" + strings.Repeat("-", maxClaims) + "." + rest, "ErrInvalidToken"},
 		{"unknown form", "r." + rest, "ErrInvalidToken"},
 		{"cut", good[:len(good)-5], "ErrInvalidToken"},
 		{"line end", good + `\n`, "ErrInvalidToken"},

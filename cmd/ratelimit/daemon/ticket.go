@@ -58,7 +58,8 @@ func (b *budgets) ticket(text *string) (*ticket, *problem.Problem) {
 		return nil, invalid(tokenRequired)
 	}
 	form, rest, ok := strings.Cut(*text, ".")
-	if !ok || len(*text) > maxToken || strings.ContainsAny(rest, "\r\n") { // base64 skips them
+	if !ok || len(*text) > maxToken || len(form) > maxClaims ||
+		strings.ContainsAny(rest, "\r\n") { // base64 skips them
 		return nil, invalidToken
 	}
 	r, err := ratelimit.Resume(rest, b.limiters...)
