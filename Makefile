@@ -44,6 +44,7 @@ test-all: ## Run the long tests and the whole suite on every store, in an hour o
 unit: ## Run the tests that need no server
 	$(SAY) "tests without servers$(if $(RACE),,, without the race detector: no C compiler)"
 	@GOGC=400 $(GO) test $(TESTFLAGS) work
+	@GOGC=400 $(GO) test -count=1 ./internal/testkit/exhaustive
 	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
 
 .PHONY: vet
@@ -81,10 +82,10 @@ bench: ## Run the benchmarks
 
 .PHONY: faults
 faults: ## Cause faults on real servers for seven minutes; write the tables of docs/faults.md
-	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:8 RATELIMIT_REQUIRE_SERVERS=1 \
+	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:9 RATELIMIT_REQUIRE_SERVERS=1 \
 		RATELIMIT_FAULTS_MD=../../docs/faults.md \
 		$(GO) -C integration/faults test -count=1 -timeout=30m -parallel=1 \
-		-run '^Test(Faults|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
+		-run '^Test(Faults|FaultsHolds|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
 
 .PHONY: compare
 compare: ## Measure this module and others side by side: BENCH (all) in ROUNDS (4)

@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,6 +67,88 @@ func TestAcquireAsksForOthers(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		noErr(t, r.Cancel(t.Context()))
+	})
+}
+
+// TestAcquireOfLost: a call that waits for units that this process holds does not ask the store. It
+// asks again when the reservation has found out that it has lost them, or some of them.
+func TestAcquireOfLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{}
+		calls, other := newCalls(t, store, 1), newCalls(t, store, 1)
+		rest := newBudgets(t, store, ratelimit.PerHour("rest", 1))
+		lost, err := ratelimit.ReserveAll(t.Context(), claim(calls, 1), claim(rest, 1))
+		noErr(t, err)
+		store.made()
+		began := time.Now()
+		time.AfterFunc(10*time.Second, func() {
+			wantCalls(t, store, "one hold")
+			noErr(t, other.Reset(context.Background(), "k"))
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, err := calls.Acquire(ctx, "k", 1)
+		if waited := time.Since(began); waited < 19*time.Second || waited > 21*time.Second {
+			t.Fatalf("%v after %v, want an answer at the renewal", err, waited)
+		}
+		noErr(t, r.Cancel(t.Context()))
+		noErr(t, lost.Cancel(t.Context()))
+	})
+}
+
+// TestAcquirePart: calls that a part is enough for begin as soon as that part fits beside what this
+// process holds.
+func TestAcquirePart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := newCalls(t, &mapStore{}, 4)
+		var held []*ratelimit.Reservation
+		for range 2 {
+			r, err := calls.Reserve(t.Context(), "k", 2)
+			noErr(t, err)
+			held = append(held, r)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				r, err := ratelimit.AcquireAll(ctx,
+					ratelimit.Claim{Limiter: calls, Key: "k", N: 4, Least: 2})
+				if err != nil || r.Result().Units != 2 {
+					t.Errorf("%+v, %v; want 2 units", r, err)
+				}
+				<-ctx.Done()
+				runtime.KeepAlive(r)
+			})
+			synctest.Wait()
+		}
+		for _, r := range held {
+			noErr(t, r.Release(t.Context()))
+			synctest.Wait()
+		}
+		if here := ratelimit.HeldHere(calls)["k"]; here != 4 {
+			t.Errorf("%d units are counted as held, want 4", here)
+		}
+		wg.Wait()
+	})
+}
+
+// TestAcquireAfterReset: a reset in this process ends a wait for what this process held.
+func TestAcquireAfterReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := newCalls(t, &mapStore{}, 1)
+		lost := mustAcquire(t, calls)
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { noErr(t, calls.Reset(context.Background(), "k")) })
+		next := mustAcquire(t, calls)
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("waited %v, want until the reset", waited)
+		}
+		noErr(t, lost.Cancel(t.Context()))
+		noErr(t, next.Cancel(t.Context()))
+		if held := ratelimit.HeldHere(calls); len(held) > 0 {
+			t.Errorf("held at the end: %v", held)
+		}
 	})
 }
 

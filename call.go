@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/deadline"
-	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // A call is one decision of a store, about a part for each claim. A method of one limiter makes a
@@ -23,7 +23,10 @@ type call struct {
 	strict  bool            // no policy applies
 	caller  context.Context // not nil: a call of nothing but holds is repeated until it ends
 	unknown bool            // the policies have admitted a call that may have been sent
+	holds   *openHolds      // of the reservation
+	own     *ownUnits       // of the reservation
 	waited  time.Duration
+	early   chan struct{} // see watch; nil until a call waits for units with holds
 }
 
 // A part is what a call asks of one limiter.
@@ -32,9 +35,11 @@ type part struct {
 	op      driver.Op // OpHold takes under limits without holds
 	key     string
 	n       int64
+	least   int64         // OpTake, OpHold
 	id      uint64        // OpHold, OpSettle
 	hold    time.Duration // OpHold
 	results []Result      // a range of the call's
+	asleep  *list.Element // of the limiter's queues; see watch
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -55,7 +60,10 @@ func claimed(op driver.Op, id uint64, claims []Claim) (*call, error) {
 	c := calls.Get().(*call)
 	for _, cl := range claims {
 		p := partOf(cl.Limiter, op, cl.Key, cl.N)
-		p.id = id
+		p.id, p.hold = id, cl.Hold
+		if p.least = cl.Least; op == driver.OpPeek && p.least > 0 {
+			p.n, p.least = p.least, 0
+		}
 		c.parts = append(c.parts, p)
 	}
 	c.fill()
@@ -75,7 +83,7 @@ func (c *call) fill() {
 	for i := range c.parts {
 		p := &c.parts[i]
 		for _, a := range p.limiter.algorithms {
-			d := driver.Demand{Key: p.key, Algorithm: a, Op: p.op, N: p.n}
+			d := driver.Demand{Key: p.key, Algorithm: a, Op: p.op, N: p.n, Least: p.least}
 			if p.op == driver.OpHold || p.op == driver.OpSettle {
 				switch h, ok := a.(driver.Holder); {
 				case !ok:
@@ -110,6 +118,15 @@ func (c *call) release() {
 
 // do decides c and calls the observers.
 func (c *call) do(ctx context.Context, decide func(*call, context.Context) error) error {
+	err := c.observe(ctx, decide)
+	if c.holds != nil {
+		c.holds.answered(c, err)
+	}
+	return err
+}
+
+// observe decides c and calls the observers of calls.
+func (c *call) observe(ctx context.Context, decide func(*call, context.Context) error) error {
 	if !c.observed() {
 		return decide(c, ctx)
 	}
@@ -119,10 +136,9 @@ func (c *call) do(ctx context.Context, decide func(*call, context.Context) error
 	for i := range c.parts {
 		if p := &c.parts[i]; p.limiter.observe != nil {
 			p.limiter.observe(ctx, Observation{
-				Key: p.key, Op: p.op, N: p.n,
+				Key: p.key, Op: p.op, N: p.granted(),
 				Limits: p.limiter.limits, Results: p.results, Err: err,
-				RefusedByOther: err == nil && p.allowed() && !c.allowed(),
-				Elapsed:        elapsed, Waited: c.waited,
+				Admitted: err == nil && c.allowed(), Elapsed: elapsed, Waited: c.waited,
 			})
 		}
 	}
@@ -156,15 +172,23 @@ func (c *call) ask(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-		c.wake()
 		return nil
 	case !c.admitted(ctx, err):
 		clear(c.results)
 		return err
 	}
 	c.unknown = errors.Is(err, ErrOutcomeUnknown)
-	for i := range c.demands {
-		c.results[i] = open(c.demands[i].Algorithm.Limit())
+	n := driver.MaxUnits // of the claims with a Least
+	for _, d := range c.demands {
+		if d.Least > 0 {
+			n = min(n, d.N, d.Algorithm.Limit().Max)
+		}
+	}
+	for i, d := range c.demands {
+		if d.Least > 0 {
+			d.N = n
+		}
+		c.results[i] = open(d.Algorithm.Limit(), d.Op, d.N)
 	}
 	return nil
 }
@@ -175,7 +199,7 @@ func (c *call) send(ctx context.Context) (err error) {
 	switch {
 	case len(c.demands) > 1:
 		return l.store.TakeAll(ctx, c.demands, c.results)
-	case d.ID != 0:
+	case d.ID != 0, d.Least != 0:
 		c.results[0], err = l.store.Take(ctx, *d)
 		return err
 	}
@@ -220,15 +244,13 @@ func (l *Limiter) admits(ctx context.Context, op driver.Op, err error) bool {
 		driver.IsOutage(err) && !deadline.Passed(ctx)
 }
 
-func open(l Limit) Result { return Result{Allowed: true, Source: SourceOpen, Limit: l} }
-
-// wake makes the first call of this process that waits for units try again, if c has ended holds.
-func (c *call) wake() {
-	for i := range c.parts {
-		if p := &c.parts[i]; p.op == driver.OpSettle {
-			p.limiter.waiting.release(longkey.Shorten(p.key))
-		}
+// open returns the result of a demand that a policy has admitted.
+func open(l Limit, op driver.Op, n int64) Result {
+	res := Result{Allowed: true, Source: SourceOpen, Limit: l}
+	if op != driver.OpPeek {
+		res.Units = n
 	}
+	return res
 }
 
 // binding returns the result that binds.
@@ -236,7 +258,16 @@ func (c *call) binding() Result { return c.results[Binding(c.results)] }
 
 func (c *call) allowed() bool { return c.binding().Allowed }
 
-func (p *part) allowed() bool { return p.results[Binding(p.results)].Allowed }
+// granted returns how many units p got, or its least if that is not 0 and it got none.
+func (p *part) granted() int64 {
+	n := p.n
+	if p.least > 0 {
+		for _, res := range p.results {
+			n = min(n, max(p.least, res.Units))
+		}
+	}
+	return n
+}
 
 // checkClaims returns an error if claims cannot be decided together.
 func checkClaims(claims []Claim) error {
@@ -249,6 +280,10 @@ func checkClaims(claims []Claim) error {
 		}
 		if i > 0 && !sameStore(claims[0].Limiter.store, c.Limiter.store) {
 			return fmt.Errorf("%w demand: claims 1 and %d are on different stores", ErrInvalid, i+1)
+		}
+		if c.Least < 0 || c.Least > max(c.N, 0) {
+			return fmt.Errorf("%w demand: claim %d has a Least of %d and an N of %d",
+				ErrInvalid, i+1, c.Least, c.N)
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -12,7 +13,16 @@ import (
 type Claim struct {
 	Limiter *Limiter
 	Key     string
-	N       int64 // units, from 0 to MaxUnits; 0 takes nothing, but is refused if no unit is free
+	N       int64 // units, up to driver.MaxUnits; 0 takes none, but is refused if no unit is free
+
+	// Least, if not 0, makes a part of N enough: the call takes or reserves what is free, at most N
+	// and at least Least units, and Units of this claim's own results is how many. N may exceed
+	// Max, and Least may not. All Leasts of a call are equal, as are their N and what they get.
+	Least int64
+
+	// Hold is how long units that are reserved stay held without a renewal, from 1/16 to 16 times
+	// the time-out of their limits; 0 is the time-out. Without holds it means nothing.
+	Hold time.Duration
 }
 
 // AllowAll takes the units of all claims if all limits of all claims admit them now, in one atomic
@@ -35,15 +45,16 @@ func AllowAll(ctx context.Context, claims ...Claim) ([]Result, error) {
 }
 
 // PeekAll returns what [AllowAll] would, and takes nothing. Remaining is not reduced by the units
-// of the claims. A claim with N = 0 peeks for one unit.
+// of the claims. A claim with N = 0 peeks for one unit, one with a Least for so many.
 func PeekAll(ctx context.Context, claims ...Claim) ([]Result, error) {
 	return decideAll(ctx, driver.OpPeek, claims, (*call).ask)
 }
 
 // WaitAll takes the units of all claims as soon as all limits admit them together. It waits as
 // [Limiter.WaitN] does, in the queue of the first claim's limiter and key: put the narrowest claim
-// first, so that calls that wait for it do not hold up others. Errors are those of AllowAll and
-// WaitN; if the wait gave up after a refusal, WaitAll returns the results of that refusal too.
+// first, so that calls that wait for it do not hold up others. Calls with other first claims have
+// no order among them. Errors are those of AllowAll and WaitN; if the wait gave up after a refusal,
+// WaitAll returns the results of that refusal too.
 func WaitAll(ctx context.Context, claims ...Claim) ([]Result, error) {
 	return decideAll(ctx, driver.OpTake, claims, (*call).wait)
 }

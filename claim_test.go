@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,6 +136,10 @@ func TestAllowAllErrors(t *testing.T) {
 			wantCalls(t, b.store)
 		})
 	}
+	_, err := ratelimit.AllowAll(t.Context(), b.claims(1, -1)...)
+	if err == nil || strings.Contains(err.Error(), "Least") {
+		t.Errorf("%v, of claims without a Least", err)
+	}
 	single := ratelimit.Claim{Limiter: odd, Key: "k", N: 1}
 	if _, err := ratelimit.AllowAll(t.Context(), single); err != nil {
 		t.Errorf("a single claim: %v", err)
@@ -156,7 +161,7 @@ func TestAllowAllPolicies(t *testing.T) {
 	claims[1].Limiter = b.tokens.WithPolicy(ratelimit.FailOpen)
 	results, err := ratelimit.AllowAll(t.Context(), claims...)
 	want := ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen,
-		Limit: b.requests.Limits()[0]}
+		Limit: b.requests.Limits()[0], Units: 1}
 	if err != nil || len(results) != 3 || results[0] != want ||
 		results[2].Source != ratelimit.SourceOpen {
 		t.Errorf("%+v, %v", results, err)
@@ -178,10 +183,10 @@ func TestAllowAllObserved(t *testing.T) {
 	for i, want := range []bool{true, false} {
 		o, p := requests.seen[i], tokens.seen[i]
 		if o.N != 1 || o.Key != "k" || len(o.Results) != 1 || !o.Results[0].Allowed ||
-			o.Admitted() != want || o.RefusedByOther == want {
+			o.Admitted != want {
 			t.Errorf("requests: %+v", o)
 		}
-		if p.N != 60 || p.Op != driver.OpTake || len(p.Results) != 2 || p.Admitted() != want ||
+		if p.N != 60 || p.Op != driver.OpTake || len(p.Results) != 2 || p.Admitted != want ||
 			p.Elapsed <= 0 {
 			t.Errorf("tokens: %+v", p)
 		}

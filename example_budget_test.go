@@ -58,7 +58,10 @@ func (g gateway) forward(ctx context.Context, tenant string, estimate int64, mod
 		if used <= estimate {
 			return nil
 		}
-		more := used - estimate + 1000
+		more := min(used+1000, g.tokens.Max()) - estimate
+		if more <= 0 {
+			return ratelimit.ErrExceedsLimit
+		}
 		results, err := r.Extend(ctx, more)
 		if err != nil {
 			return err
@@ -130,6 +133,50 @@ func Example_budgets() {
 	// try again in 15m0s
 }
 
+// A call counts against a budget of tokens and against the money of the day and of the month.
+func ExampleReservation_CommitAll() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	tokens, err1 := ratelimit.New(store,
+		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000))))
+	money, err2 := ratelimit.New(store, // in cents
+		algorithm.Budget(algorithm.FixedWindow(ratelimit.PerDay("day", 50_00))),
+		algorithm.Budget(algorithm.Monthly("month", 1000_00)),
+	)
+	if err := errors.Join(err1, err2); err != nil {
+		log.Fatal(err)
+	}
+	call := func(ctx context.Context, tenant string) error {
+		r, err := ratelimit.ReserveAll(ctx,
+			ratelimit.Claim{Limiter: tokens, Key: tenant, N: 4000},
+			ratelimit.Claim{Limiter: money, Key: tenant, N: 12})
+		if err != nil || !r.Allowed() {
+			return err
+		}
+		return r.CommitAll(ctx,
+			ratelimit.Claim{Limiter: tokens, N: 1500}, ratelimit.Claim{Limiter: money, N: 5})
+	}
+
+	ctx := context.Background()
+	left := func() {
+		results, _ := ratelimit.PeekAll(ctx, ratelimit.Claim{Limiter: tokens, Key: "acme"},
+			ratelimit.Claim{Limiter: money, Key: "acme"})
+		fmt.Println(results[0].Remaining, results[1].Remaining, results[2].Remaining)
+	}
+	fmt.Println(call(ctx, "acme"))
+	left()
+	clock.Advance(12 * time.Hour) // to midnight
+	left()
+	clock.Advance(29 * 24 * time.Hour) // to December
+	left()
+	// Output:
+	// <nil>
+	// 8500 4995 99995
+	// 10000 5000 99995
+	// 10000 5000 100000
+}
+
 // At most two calls of a tenant are in flight at once, over all processes.
 func ExampleLimiter_Acquire() {
 	store := newExampleStore(&testClock{})
@@ -177,4 +224,31 @@ func ExampleLimiter_Reserve() {
 	res, _ := tokens.Peek(ctx, "tenant:7")
 	fmt.Println(res.Remaining, err)
 	// Output: 8500 <nil>
+}
+
+// Where a part of the units is of use, take what is free: here an answer may be as long as the
+// tokens that are left, if these are 500 or more.
+func ExampleClaim_least() {
+	var clock testClock
+	store := newExampleStore(&clock)
+	defer store.Close()
+	tokens, err := ratelimit.New(store, algorithm.Budget(
+		algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000))))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for range 4 {
+		r, err := ratelimit.ReserveAll(ctx,
+			ratelimit.Claim{Limiter: tokens, Key: "acme", N: 4000, Least: 500})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.Allowed(), "max_tokens:", r.Results()[0].Units)
+	}
+	// Output:
+	// true max_tokens: 4000
+	// true max_tokens: 4000
+	// true max_tokens: 2000
+	// false max_tokens: 0
 }

@@ -258,21 +258,19 @@ func ExampleParseLimit() {
 	// ratelimit: invalid limit: Max 0 is not between 1 and 1099511627776
 }
 
-// Limits and policies can be read from JSON, YAML and flags.
+// Limits can be read from JSON, YAML and flags.
 func ExampleLimit_UnmarshalText() {
 	var config struct {
-		Plans     map[string][]ratelimit.Limit
-		OnFailure ratelimit.Policy
+		Plans map[string][]ratelimit.Limit
 	}
 	err := json.Unmarshal([]byte(`{
 		"plans": {
 			"free": ["burst=2/s", "day=100/d"],
 			"pro":  ["burst=20/s", "day=10000/d"]
-		},
-		"onFailure": "open"
+		}
 	}`), &config)
-	fmt.Println(config.Plans["free"], config.Plans["pro"][1].Max, config.OnFailure, err)
-	// Output: [burst=2/1s day=100/24h0m0s] 10000 open <nil>
+	fmt.Println(config.Plans["free"], config.Plans["pro"][1].Max, err)
+	// Output: [burst=2/1s day=100/24h0m0s] 10000 <nil>
 }
 
 // Count decisions with one observer. Do not use the key as a label of the counters: it is user
@@ -290,7 +288,7 @@ func ExampleLimiter_WithObserver() {
 		switch {
 		case o.Err != nil:
 			counts["error"]++
-		case o.Admitted():
+		case o.Admitted:
 			counts["admitted"]++
 		default:
 			counts["refused"]++

@@ -137,7 +137,7 @@ func (s *mapStore) run(call string, ds []driver.Demand, out []ratelimit.Result) 
 	if s.states == nil {
 		s.states = make(map[[3]string][]byte)
 	}
-	for i, d := range ds {
+	for i, d := range driver.Grant(ds, out) {
 		next, keep, res := d.Step(s.states[stateOf(d)], now)
 		if keep > 0 {
 			s.states[stateOf(d)] = next

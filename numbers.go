@@ -27,9 +27,11 @@ func (r *Reservation) bare(n []int64) ([]int64, error) {
 		}
 		at = i
 	}
-	if at < 0 || len(n) > 1 {
-		return nil, fmt.Errorf("%w demand: %d numbers of units for %d Budgets",
-			ErrInvalid, len(n), min(1, at+1))
+	if at < 0 {
+		return nil, fmt.Errorf("%w demand: no claim of the reservation has a Budget", ErrInvalid)
+	}
+	if len(n) > 1 {
+		return nil, fmt.Errorf("%w demand: %d numbers of units for one Budget", ErrInvalid, len(n))
 	}
 	numbers[at] = n[0]
 	return numbers, checkUnits(n[0])
@@ -42,7 +44,7 @@ func (r *Reservation) named(named []Claim) ([]int64, error) {
 		at := -1
 		for i := range r.claims {
 			c := &r.claims[i]
-			fits := sameHolds(n.Limiter, c.Limiter) && (n.Key == "" || n.Key == c.Key)
+			fits := sameBudgets(n.Limiter, c.Limiter) && (n.Key == "" || n.Key == c.Key)
 			switch {
 			case !fits:
 			case at >= 0:
@@ -68,12 +70,12 @@ func (r *Reservation) named(named []Claim) ([]int64, error) {
 	return numbers, nil
 }
 
-// sameHolds reports whether a and b have the same limits with holds.
-func sameHolds(a, b *Limiter) bool {
+// sameBudgets reports whether a and b have the same Budgets.
+func sameBudgets(a, b *Limiter) bool {
 	if a == nil {
 		return false
 	}
-	if a, b = a.only(isHolder), b.only(isHolder); a == nil || b == nil {
+	if a, b = a.only(isBudget), b.only(isBudget); a == nil || b == nil {
 		return false
 	}
 	return slices.Equal(a.algorithms, b.algorithms)

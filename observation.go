@@ -14,8 +14,8 @@ type Observation struct {
 	// Op is the operation: OpTake for a wait, OpHold for what reserves, extends or renews, OpSettle
 	// for what ends a reservation. With n = 0 a call is observed as an OpPeek for one unit.
 	Op driver.Op
-	// N is the number of units; 0 for an OpReset, for an OpHold that renews, and for an OpSettle of
-	// no units.
+	// N is the number of units: of a claim with a Least those that it got, or its Least if it got
+	// none. It is 0 for an OpReset, for an OpHold that renews, and for an OpSettle of no units.
 	N int64
 	// Limits are the limits of the limiter, in the order of New's arguments; those with holds,
 	// where only holds are settled, extended or renewed. Do not change them.
@@ -24,9 +24,9 @@ type Observation struct {
 	// gave up has its last refusal, unless the store has failed since. They are valid only until
 	// the observer returns: copy them to keep them.
 	Results []Result
-	// RefusedByOther means that this claim fits, but another claim of the same call was refused, so
-	// nothing was taken.
-	RefusedByOther bool
+	// Admitted means that there was no error and no limit refused, those of the other claims of the
+	// call included. Otherwise nothing was taken.
+	Admitted bool
 	// Err is the error that the caller gets, or nil. If it wraps [ErrUnavailable], the store left
 	// the demand undecided and the policy did not admit it.
 	Err error
@@ -34,10 +34,4 @@ type Observation struct {
 	Elapsed time.Duration
 	// Waited is how long a wait slept or was behind others in the queue; 0 for other calls.
 	Waited time.Duration
-}
-
-// Admitted reports whether the call was admitted: there was no error, no limit refused, and no
-// other claim of the call was refused.
-func (o Observation) Admitted() bool {
-	return o.Err == nil && !o.RefusedByOther && o.Results[Binding(o.Results)].Allowed
 }

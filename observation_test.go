@@ -49,7 +49,7 @@ func TestObservation(t *testing.T) {
 			}
 			o := r.seen[0]
 			if o.Key != "user" || o.Op != m.op || o.N != n || !slices.Equal(o.Limits, limits) ||
-				o.Err != nil || !o.Admitted() || o.Elapsed <= 0 || o.Waited != 0 {
+				o.Err != nil || !o.Admitted || o.Elapsed <= 0 || o.Waited != 0 {
 				t.Errorf("%s: %+v", m.name, o)
 			}
 			for i, res := range o.Results {
@@ -96,7 +96,7 @@ func TestObservationErrors(t *testing.T) {
 			l := newLimiter(t, &mapStore{err: tt.err}, minuteAndHour...).WithObserver(r.observe)
 			err := m.call(l, tt.ctx, tt.key, 1)
 			wantErr(t, err, tt.want)
-			if len(r.seen) != 1 || r.seen[0].Err != err || r.seen[0].Admitted() ||
+			if len(r.seen) != 1 || r.seen[0].Err != err || r.seen[0].Admitted ||
 				!slices.Equal(r.seen[0].Results, make([]ratelimit.Result, 2)) {
 				t.Errorf("%s, %s: %+v for the error %v", tt.name, m.name, r.seen, err)
 			}
@@ -113,9 +113,9 @@ func TestObservationOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := r.seen[0]
-	if !o.Admitted() || o.Err != nil ||
+	if !o.Admitted || o.Err != nil ||
 		o.Results[1] != (ratelimit.Result{
-			Allowed: true, Source: ratelimit.SourceOpen, Limit: minuteAndHour[1]}) {
+			Allowed: true, Source: ratelimit.SourceOpen, Limit: minuteAndHour[1], Units: 1}) {
 		t.Errorf("%+v", o)
 	}
 }
@@ -138,11 +138,11 @@ func TestObservationWait(t *testing.T) {
 		if len(r.seen) != 3 {
 			t.Fatalf("%d observations, want 3", len(r.seen))
 		}
-		if o := r.seen[1]; o.Op != driver.OpTake || !o.Admitted() ||
+		if o := r.seen[1]; o.Op != driver.OpTake || !o.Admitted ||
 			o.Waited != 10*time.Second || o.Elapsed != o.Waited {
 			t.Errorf("a wait that was admitted: %+v", o)
 		}
-		if o := r.seen[2]; o.Admitted() || o.Err != err || o.Results[0] != refusal ||
+		if o := r.seen[2]; o.Admitted || o.Err != err || o.Results[0] != refusal ||
 			o.Waited != 0 {
 			t.Errorf("a wait that was given up: %+v", o)
 		}
@@ -158,7 +158,7 @@ func TestObservationCounts(t *testing.T) {
 		var admitted, refused, got atomic.Int64
 		l := newLimiter(t, &mapStore{now: newClock().now}, limits...).
 			WithObserver(func(_ context.Context, o ratelimit.Observation) {
-				if o.Admitted() {
+				if o.Admitted {
 					admitted.Add(1)
 				} else {
 					refused.Add(1)

@@ -39,7 +39,7 @@ func TestPlans(t *testing.T) {
 	clock.advance(time.Minute)
 	left(small, 10)
 	r = mustReserve(t, ratelimit.Claim{Limiter: small, Key: "k", N: 10})
-	text, err := r.Token(t.Context(), 0)
+	text, err := r.Token()
 	noErr(t, err)
 	upgraded, err := ratelimit.Resume(text, long) // a longer window
 	noErr(t, err)

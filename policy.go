@@ -3,7 +3,7 @@ package ratelimit
 import "fmt"
 
 // A Policy says what a [Limiter] does when the store is unavailable ([driver.IsOutage]). The zero
-// Policy is FailClosed. The text of a Policy is "closed", "open" or "wait".
+// Policy is FailClosed.
 type Policy uint8
 
 // The policies.
@@ -32,25 +32,4 @@ func (p Policy) String() string {
 		return fmt.Sprintf("policy(%d)", uint8(p))
 	}
 	return policyNames[p]
-}
-
-// MarshalText returns "closed", "open" or "wait". For an unknown policy it returns an error that
-// wraps [ErrInvalid].
-func (p Policy) MarshalText() ([]byte, error) {
-	if p >= numPolicies {
-		return nil, fmt.Errorf("%w options: unknown %v", ErrInvalid, p)
-	}
-	return []byte(policyNames[p]), nil
-}
-
-// UnmarshalText reads what [Policy.MarshalText] writes. After an error, which wraps
-// [ErrInvalid], p is unchanged.
-func (p *Policy) UnmarshalText(text []byte) error {
-	for i, name := range policyNames {
-		if string(text) == name {
-			*p = Policy(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("%w options: the policy %q is not closed, open or wait", ErrInvalid, text)
 }

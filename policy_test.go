@@ -136,6 +136,7 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 		want = ratelimit.Result{Allowed: true, Source: ratelimit.SourceOpen,
 			Limit: minuteAndHour[0]}
 	}
+	units := map[string]int64{"Allow": 1, "AllowN": 2, "Wait": 1, "Force": 9, "AllowAll": 1}
 	for name, ask := range map[string]func() (ratelimit.Result, error){
 		"Allow":     func() (ratelimit.Result, error) { return l.Allow(t.Context(), "k") },
 		"AllowN":    func() (ratelimit.Result, error) { return l.AllowN(t.Context(), "k", 2) },
@@ -145,6 +146,9 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 		"Force":     func() (ratelimit.Result, error) { return l.Force(t.Context(), "k", 9) },
 	} {
 		res, err := ask()
+		if open {
+			want.Units = units[name]
+		}
 		if res != want || open && err != nil || !open && !errors.Is(err, cause) {
 			t.Errorf("%s: %+v, %v; want %+v", name, res, err, want)
 		}
@@ -168,7 +172,7 @@ func testPolicy(t *testing.T, l *ratelimit.Limiter, limits int, cause error, ope
 			t.Fatalf("%s: %+v, %v", name, each, err)
 		}
 		for i, res := range each {
-			want.Limit = minuteAndHour[i]
+			want.Limit, want.Units = minuteAndHour[i], units[name]
 			if res != want {
 				t.Errorf("%s: limit %d: %+v, want %+v", name, i, res, want)
 			}
@@ -248,42 +252,11 @@ func TestWithChangesNothingElse(t *testing.T) {
 	}
 }
 
-func TestPolicyText(t *testing.T) {
+func TestPolicyString(t *testing.T) {
 	for p, want := range map[ratelimit.Policy]string{ratelimit.FailClosed: "closed",
-		ratelimit.FailOpen: "open", ratelimit.FailWait: "wait"} {
-		text, err := p.MarshalText()
-		if string(text) != want || err != nil || p.String() != want {
-			t.Errorf("MarshalText of %v = %q, %v; want %q", p, text, err, want)
-		}
-		got := ratelimit.Policy(77)
-		if err := got.UnmarshalText(text); err != nil || got != p {
-			t.Errorf("UnmarshalText(%q): %v, %v", text, got, err)
+		ratelimit.FailOpen: "open", ratelimit.FailWait: "wait", 9: "policy(9)"} {
+		if s := p.String(); s != want {
+			t.Errorf("String of a policy = %q, want %q", s, want)
 		}
 	}
-	if text, err := ratelimit.Policy(9).MarshalText(); text != nil ||
-		!errors.Is(err, ratelimit.ErrInvalid) {
-		t.Errorf("MarshalText of an unknown policy = %q, %v", text, err)
-	}
-	if s := ratelimit.Policy(9).String(); s != "policy(9)" {
-		t.Errorf("String of an unknown policy = %q", s)
-	}
-}
-
-// FuzzPolicyText: text is either a policy and written the same, or an error that changes nothing.
-func FuzzPolicyText(f *testing.F) {
-	for _, s := range []string{"closed", "open", "wait", "local", "none", "", "Open", "policy(3)"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		p := ratelimit.Policy(77)
-		if err := p.UnmarshalText([]byte(s)); err != nil {
-			if !errors.Is(err, ratelimit.ErrInvalid) || p != 77 {
-				t.Fatalf("UnmarshalText(%q): %v, %v", s, p, err)
-			}
-			return
-		}
-		if text, err := p.MarshalText(); err != nil || string(text) != s {
-			t.Fatalf("%q is read as %v and written as %q, %v", s, p, text, err)
-		}
-	})
 }

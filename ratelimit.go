@@ -41,6 +41,7 @@ import (
 	"slices"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // A Limiter decides what a key may spend under one limit, or under several together, on one store.
@@ -64,10 +65,12 @@ type Limiter struct {
 	algorithms []Algorithm
 	limits     []Limit // of algorithms
 	policy     Policy
-	observe    func(context.Context, Observation) // or nil
-	holds      bool                               // an algorithm has holds
-	inFlight   bool                               // an algorithm has nothing but holds
-	waiting    *waitQueues                        // shared by all copies of a limiter
+	holds      bool        // an algorithm has holds
+	inFlight   bool        // an algorithm has nothing but holds
+	waiting    *waitQueues // shared by all copies of a limiter
+
+	observe     func(context.Context, Observation) // or nil
+	observeHold func(HoldChange)                   // or nil
 }
 
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
@@ -187,7 +190,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, res *Result) (
 		return nil
 	}
 	if *res = (Result{}); l.admits(ctx, driver.OpTake, err) {
-		*res, err = open(l.limits[0]), nil
+		*res, err = open(l.limits[0], driver.OpTake, n), nil
 	}
 	return err
 }
@@ -215,12 +218,14 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 //
 // Calls that wait for the same key are admitted in the order in which they began, even if a later
 // one needs fewer units. Only the first calls the store, and sleeps for RetryAfter when refused.
-// Copies of a limiter share its queues; there is no order between other limiters or processes.
+// Copies of a limiter share its queues. Between limiters and between processes there is no order,
+// and a large demand may starve.
 //
-// If the first call's RetryAfter does not end before its deadline, it returns at once. If ctx ends
-// while a call sleeps or is behind others, the error wraps that of ctx. In both cases nothing was
-// taken, and the Result is the last refusal, unless the store has failed since. If ctx ends while
-// the store is called, the error is the store's.
+// The first call returns at once if its RetryAfter does not end before its deadline, unless l has
+// holds, which may end at any time. The error wraps [context.DeadlineExceeded]. If ctx ends while a
+// call sleeps or is behind others, the error wraps that of ctx. In both cases nothing was taken,
+// and the Result is the last refusal, unless the store has failed since. If ctx ends while the
+// store is called, the error is the store's.
 //
 // At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. After an error of the
 // store the next call becomes the first; see also [FailWait].
@@ -232,6 +237,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error
 // error of the store is returned.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	_, err := l.decide(ctx, part{limiter: l, op: driver.OpReset, key: key}, (*call).ask)
+	if l.holds {
+		l.waiting.forget(longkey.Shorten(key)) // after an error too: it may be reset
+	}
 	return err
 }
 

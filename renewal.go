@@ -1,12 +1,16 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 	"weak"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // renewals is how often a hold is renewed within its time-out, and renewalTimes how many times
@@ -21,6 +25,28 @@ var began = time.Now()
 
 // renewAgain is the pause after a renewal that has failed.
 const renewAgain = time.Second
+
+// Renew holds what is held for d more, from 1/16 to 16 times the time-out of each hold; 0 is Hold
+// of the claim, or the time-out. It never shortens a hold. A reservation renews itself: Renew is
+// for holds that are to outlive it, such as those of a token.
+//
+// Renew works even if ctx has ended, and no policy applies. The error is [ErrNotHeld] if nothing is
+// held any more, and wraps [ErrInvalid] if d is out of range or the reservation has ended.
+func (r *Reservation) Renew(ctx context.Context, d time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended != notEnded {
+		return r.endedError()
+	}
+	held, err := r.holdLocked(context.WithoutCancel(ctx), d)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ratelimit: the holds are not renewed: %w", err)
+	case !held:
+		return ErrNotHeld
+	}
+	return nil
+}
 
 // renewLater begins to renew the holds of r.
 func (r *Reservation) renewLater() {
@@ -41,20 +67,27 @@ func (r *Reservation) renewLaterLocked() {
 // renewAfter renews the holds after a pause, and not when it was last to do so. mu is held.
 func (r *Reservation) renewAfter(pause time.Duration) {
 	r.stopLocked()
-	weakly := weak.Make(r)
+	weakly, holds, own := weak.Make(r), r.holds, r.own
 	r.renewal = time.AfterFunc(pause, func() {
 		if r := weakly.Value(); r != nil {
 			r.renew()
+		} else {
+			holds.leave(true, isHolder)
+			own.leave(nil, "")
 		}
 	})
 }
 
-// timeout returns the shortest time-out of the holds of r, or 0 if there are none.
+// timeout returns the shortest time for which r holds, or 0 if it holds nothing.
 func (r *Reservation) timeout() (least time.Duration) {
 	for _, c := range r.claims {
 		for _, a := range c.Limiter.algorithms {
-			if h, ok := a.(driver.Holder); ok && c.N > 0 && (least == 0 || h.Holds() < least) {
-				least = h.Holds()
+			h, ok := a.(driver.Holder)
+			if !ok || c.N == 0 {
+				continue
+			}
+			if d := cmp.Or(c.Hold, h.Holds()); least == 0 || d < least {
+				least = d
 			}
 		}
 	}
@@ -78,7 +111,11 @@ func (r *Reservation) renew() {
 	}
 	held, err := r.holdLocked(context.Background(), 0)
 	switch {
-	case errors.Is(err, driver.ErrClosed), err == nil && !held:
+	case errors.Is(err, driver.ErrClosed):
+		r.stopLocked()
+		r.holds.leave(true, isHolder)
+		r.own.leave(nil, "")
+	case err == nil && !held:
 		r.stopLocked()
 	case err != nil:
 		r.renewAfter(min(renewAgain, r.timeout()/renewals))
@@ -87,14 +124,14 @@ func (r *Reservation) renew() {
 	}
 }
 
-// holdLocked holds what is held for d more; 0 is the time-out. It reports whether anything is held.
-// mu is held.
+// holdLocked holds what is held for d more; 0 is what the claims say. It reports whether anything
+// is held. mu is held.
 func (r *Reservation) holdLocked(ctx context.Context, d time.Duration) (held bool, err error) {
 	var parts []part
 	for _, c := range r.claims {
-		if l := c.Limiter.only(isHolder); l != nil && c.N > 0 {
+		if l := c.Limiter.only(r.renewed()); l != nil && c.N > 0 {
 			parts = append(parts,
-				part{limiter: l, op: driver.OpHold, key: c.Key, id: r.id, hold: d})
+				part{limiter: l, op: driver.OpHold, key: c.Key, id: r.id, hold: cmp.Or(d, c.Hold)})
 		}
 	}
 	if len(parts) == 0 || r.unheld {
@@ -102,12 +139,25 @@ func (r *Reservation) holdLocked(ctx context.Context, d time.Duration) (held boo
 	}
 	c := newCall(parts...)
 	defer c.release()
-	c.strict = true
+	c.strict, c.holds = true, r.holds
 	if err := c.do(ctx, (*call).ask); err != nil {
 		return false, err
 	}
-	for _, res := range c.results {
-		held = held || res.Units > 0
+	for i := range c.parts {
+		p := &c.parts[i]
+		if slices.ContainsFunc(p.results, func(res Result) bool { return res.Units > 0 }) {
+			held = true
+		} else {
+			r.own.leave(p.limiter.waiting, longkey.Shorten(p.key))
+		}
 	}
 	return held, nil
+}
+
+// renewed returns whose holds are renewed.
+func (r *Reservation) renewed() func(driver.Holder) bool {
+	if r.releasing {
+		return isBudget
+	}
+	return isHolder
 }

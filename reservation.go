@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
 // ErrNotHeld means that nothing was recorded, because there was no hold to settle: the reservation
@@ -35,10 +36,10 @@ var ErrNotHeld = errors.New("ratelimit: nothing is held for the reservation")
 // Limits hold if their algorithm is a Budget or InFlight of package algorithm. Under all other
 // limits a reservation takes its units at once and for good: nothing gives them back.
 //
-// A hold times out after a minute, or what WithTimeout of the algorithm says, and the reservation
-// renews it three times as often until it is settled. When its process ends, its units are free
-// after the time-out. A hold that timed out all the same, in a process that was suspended or an
-// outage, is brought back by the next renewal, even if others have taken its units.
+// A hold times out after a minute, or what WithTimeout of the algorithm or Hold of the claim says,
+// and the reservation renews it three times as often until it is settled. When its process ends,
+// its units are free after the time-out. A hold that timed out all the same, in a process that was
+// suspended or an outage, is brought back by the next renewal, even if others have taken its units.
 //
 // A settlement may be repeated after any error, also in another process: one counts.
 type Reservation struct {
@@ -46,13 +47,18 @@ type Reservation struct {
 	claims  []Claim  // N is what was reserved, extensions included
 	results []Result // of the first call, one for each limit
 
-	mu       sync.Mutex // held while the store is called
-	ended    ending
-	commit   []int64 // the numbers of the last Commit, if it has failed
-	unknown  bool    // whether an attempt to settle may have succeeded
-	unheld   bool    // the policy admitted it, and no hold can have been sent
-	released bool    // whether the calls in flight have ended
-	renewal  *time.Timer
+	mu      sync.Mutex // held while the store is called
+	ended   ending
+	commit  []int64 // the numbers of the last Commit, if it has failed
+	unknown bool    // whether an attempt to settle may have recorded units
+	unheld  bool    // the policy admitted it, and no hold can have been sent
+	renewal *time.Timer
+
+	releasing bool        // Release was called: calls in flight are not renewed
+	released  bool        // and has succeeded
+	repeat    *time.Timer // repeats a Cancel or Release in the background; nil if nothing does
+	holds     *openHolds  // nil if nobody observes them
+	own       *ownUnits   // nil if it was resumed
 }
 
 // ending says whether a reservation has ended.
@@ -61,6 +67,7 @@ type ending uint8
 const (
 	notEnded ending = iota
 	refused
+	canceled // but not settled yet: the store has failed
 	settled
 	tokened // a token has taken its place
 )
@@ -69,8 +76,8 @@ const (
 // settled. Limits without holds are charged at once, for good. With n = 0 it holds nothing, but is
 // refused if no unit is free. A refusal is a Reservation that is not Allowed, not an error.
 //
-// If n may be more than [Limiter.Max], reserve min(n, l.Max()). Errors are those of
-// [Limiter.AllowN]; see [ReserveAll] for a context that ends.
+// If n may be more than [Limiter.Max], reserve min(n, l.Max()), or what is free, with the Least of
+// a [Claim]. Errors are those of [Limiter.AllowN]; see [ReserveAll] for a context that ends.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservation, error) {
 	return ReserveAll(ctx, Claim{Limiter: l, Key: key, N: n})
 }
@@ -91,7 +98,11 @@ func (l *Limiter) Acquire(ctx context.Context, key string, n int64) (*Reservatio
 // at the time-out.
 func ReserveAll(ctx context.Context, claims ...Claim) (*Reservation, error) {
 	return reserve(ctx, claims, func(c *call, ctx context.Context) error {
-		return c.ask(patient(ctx))
+		err := c.ask(patient(ctx))
+		if err == nil && c.allowed() {
+			c.own.held(c)
+		}
+		return err
 	})
 }
 
@@ -108,13 +119,14 @@ func reserve(
 	for i := range own {
 		own[i].Key = strings.Clone(own[i].Key)
 	}
-	r := &Reservation{id: newID(), claims: own}
+	r := &Reservation{id: newID(), claims: own, holds: newOpenHolds(own),
+		own: new(ownUnits)}
 	c, err := claimed(driver.OpHold, r.id, own)
 	if err != nil {
 		return nil, err
 	}
 	defer c.release()
-	c.caller = ctx
+	c.caller, c.holds, c.own = ctx, r.holds, r.own
 	err = c.do(ctx, decide)
 	if err != nil && c.results[0] == (Result{}) {
 		return nil, err
@@ -123,6 +135,11 @@ func reserve(
 	if !r.Allowed() {
 		r.ended = refused
 		return r, err
+	}
+	for i := range c.parts {
+		if own[i].Least > 0 {
+			own[i].N = c.parts[i].granted()
+		}
 	}
 	r.unheld = r.results[0].Source == SourceOpen && !c.unknown
 	r.renewLater()
@@ -153,8 +170,8 @@ func patient(ctx context.Context) context.Context {
 // to settle.
 func (r *Reservation) Allowed() bool { return r.Result().Allowed }
 
-// Result returns the result that binds among those of all claims. If the reservation was refused,
-// wait for its RetryAfter.
+// Result returns the result that binds among those of all claims; its Units are those of that limit
+// only. If the reservation was refused, wait for its RetryAfter.
 func (r *Reservation) Result() Result { return r.results[Binding(r.results)] }
 
 // Results returns the result of each limit, as [AllowAll] does.
@@ -202,27 +219,42 @@ func (r *Reservation) CommitAll(ctx context.Context, used ...Claim) error {
 // Cancel ends the holds and records nothing. After a Commit that failed it repeats that Commit.
 // After a refusal, a settlement or [Reservation.Token] it does nothing. Errors are those of Commit,
 // apart from ErrNotHeld.
+//
+// Whether it fails or not, the reservation renews nothing from then on, so its holds time out. If
+// the store is unavailable, Cancel is repeated in the background, six times within about a minute.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended != notEnded {
+	if r.ended != notEnded && r.ended != canceled {
 		return nil
 	}
-	if r.commit != nil {
-		return r.settleLocked(ctx, r.commit)
+	if r.ended == notEnded {
+		r.repeat = nil // of a Release: this one does that too
 	}
-	return r.settleLocked(ctx, make([]int64, len(r.claims)))
+	r.end(canceled)
+	err := r.finishLocked(ctx)
+	r.repeatLocked(err)
+	return err
 }
 
 // Release ends the calls in flight of the reservation, and leaves its other units to be settled.
 // Use it when a call has ended and what it used is not known yet. It releases even if ctx has
-// ended, and may be called again after an error. After a settlement it does nothing.
+// ended, and may be called again after an error. After a settlement it does nothing. If it fails,
+// calls in flight time out, and it is repeated in the background as [Reservation.Cancel] is.
 func (r *Reservation) Release(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != notEnded || r.released {
 		return nil
 	}
+	r.releasing = true
+	err := r.releaseLocked(ctx)
+	r.repeatLocked(err)
+	return err
+}
+
+// releaseLocked makes the call that ends the calls in flight. mu is held.
+func (r *Reservation) releaseLocked(ctx context.Context) error {
 	if r.unheld {
 		r.released = true // Extend holds none
 		return nil
@@ -236,7 +268,7 @@ func (r *Reservation) Release(ctx context.Context) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	if _, err := askStrictly(context.WithoutCancel(ctx), parts); err != nil {
+	if _, err := r.askStrictly(context.WithoutCancel(ctx), parts); err != nil {
 		return fmt.Errorf("ratelimit: the calls in flight are not released: %w", err)
 	}
 	r.released = true
@@ -271,7 +303,7 @@ func (r *Reservation) commitTo(ctx context.Context, numbers []int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch r.ended {
-	case notEnded:
+	case notEnded, canceled:
 	case settled:
 		return ErrNotHeld
 	default:
@@ -286,9 +318,17 @@ func (r *Reservation) commitTo(ctx context.Context, numbers []int64) error {
 	return r.settleLocked(ctx, numbers)
 }
 
+// unsettled returns whose holds are still to be settled.
+func (r *Reservation) unsettled() func(driver.Holder) bool {
+	if r.released {
+		return isBudget
+	}
+	return isHolder
+}
+
 // endedError returns the error of a method of a reservation that has ended.
 func (r *Reservation) endedError() error {
-	return fmt.Errorf("%w demand: the reservation was refused, is settled or has a token",
+	return fmt.Errorf("%w demand: the reservation was refused, has ended or has a token",
 		ErrInvalid)
 }
 
@@ -299,8 +339,10 @@ func (r *Reservation) settleLocked(ctx context.Context, used []int64) error {
 		op = driver.OpForce
 	}
 	var parts []part
+	records := false
 	for i, c := range r.claims {
-		if l := c.Limiter.only(isHolder); op == driver.OpSettle && l != nil {
+		records = records || used[i] > 0 && c.Limiter.only(isBudget) != nil
+		if l := c.Limiter.only(r.unsettled()); op == driver.OpSettle && l != nil {
 			parts = append(parts, part{limiter: l, op: op, key: c.Key, n: used[i], id: r.id})
 		} else if l := c.Limiter.only(isBudget); op == driver.OpForce && l != nil && used[i] > 0 {
 			parts = append(parts, part{limiter: l, op: op, key: c.Key, n: used[i]})
@@ -310,13 +352,13 @@ func (r *Reservation) settleLocked(ctx context.Context, used []int64) error {
 		r.end(settled)
 		return nil
 	}
-	missing, err := askStrictly(context.WithoutCancel(ctx), parts)
+	missing, err := r.askStrictly(context.WithoutCancel(ctx), parts)
 	unknown := errors.Is(err, ErrOutcomeUnknown)
 	if err == nil || unknown && r.unheld {
 		r.end(settled)
 	}
 	if err != nil {
-		r.unknown = r.unknown || unknown
+		r.unknown = r.unknown || unknown && records
 		return fmt.Errorf("ratelimit: the reservation is not settled: %w", err)
 	}
 	if missing && !r.unknown {
@@ -327,11 +369,21 @@ func (r *Reservation) settleLocked(ctx context.Context, used []int64) error {
 
 // askStrictly makes a call to which no policy applies. missing reports whether there was no hold
 // for some limit that should have recorded units.
-func askStrictly(ctx context.Context, parts []part) (missing bool, err error) {
+func (r *Reservation) askStrictly(
+	ctx context.Context, parts []part,
+) (missing bool, err error) {
 	c := newCall(parts...)
 	defer c.release()
-	c.strict = true
-	if err := c.do(ctx, (*call).ask); err != nil {
+	c.strict, c.holds = true, r.holds
+	err = c.do(ctx, (*call).ask)
+	for i := range c.parts {
+		if p := &c.parts[i]; p.op == driver.OpSettle {
+			key := longkey.Shorten(p.key)
+			r.own.leave(p.limiter.waiting, key) // whatever the outcome: it may be settled
+			p.limiter.waiting.release(key)
+		}
+	}
+	if err != nil {
 		return false, err
 	}
 	for i, d := range c.demands {
@@ -359,7 +411,8 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 		}
 		more = more || n > c.N
 		if l := c.Limiter.only(fits); l != nil && (n > c.N || r.unheld && n > 0) {
-			parts = append(parts, part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id})
+			parts = append(parts,
+				part{limiter: l, op: driver.OpHold, key: c.Key, n: n, id: r.id, hold: c.Hold})
 		}
 	}
 	if !more {
@@ -367,7 +420,7 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 	}
 	c := newCall(parts...)
 	defer c.release()
-	c.caller = ctx
+	c.caller, c.holds = ctx, r.holds
 	err := c.do(patient(ctx), (*call).ask)
 	placed := err == nil && c.allowed() && c.results[0].Source != SourceOpen
 	if placed || c.unknown || errors.Is(err, ErrOutcomeUnknown) {

@@ -81,7 +81,7 @@ func TestReserveRefused(t *testing.T) {
 	wantErr(t, r.Commit(t.Context(), 60), ratelimit.ErrInvalid)
 	_, err = r.Extend(t.Context(), 1)
 	wantErr(t, err, ratelimit.ErrInvalid)
-	_, err = r.Token(t.Context(), 0)
+	_, err = r.Token()
 	wantErr(t, err, ratelimit.ErrInvalid)
 	wantCalls(t, b.store)
 	b.left(t, 1, 40)
@@ -231,7 +231,7 @@ func TestSettleAfterErrors(t *testing.T) {
 // so, and so does one after a Reset.
 func TestCommitElsewhere(t *testing.T) {
 	b := newBudget(t)
-	text, err := mustReserve(t, claim(b.tokens, 40)).Token(t.Context(), 0)
+	text, err := mustReserve(t, claim(b.tokens, 40)).Token()
 	noErr(t, err)
 	one, err := ratelimit.Resume(text, b.tokens)
 	noErr(t, err)
@@ -293,7 +293,7 @@ func TestSettleOpen(t *testing.T) {
 			t.Errorf("%s: %+v", tt.name, r.Result())
 		}
 		b.store.err, b.store.decides = nil, false
-		_, err := r.Token(t.Context(), 0)
+		_, err := r.Token()
 		wantErr(t, err, ratelimit.ErrInvalid)
 		if errors.Is(tt.commit, ratelimit.ErrUnavailable) {
 			b.store.err = tt.commit
@@ -514,27 +514,100 @@ func TestRenewalAfterOutage(t *testing.T) {
 	})
 }
 
-// TestTokenKeeps: a token holds the units for as long as it says, and its reservation is renewed no
-// more until it is resumed.
+// TestTokenKeeps: the units of a token stay held for as long as the last renewal says, and its
+// reservation is renewed no more until it is resumed.
 func TestTokenKeeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mapStore{}
 		calls := newCalls(t, store, 1)
-		text, err := mustReserve(t, claim(calls, 1)).Token(t.Context(), 10*time.Minute)
-		noErr(t, err)
+		r := mustReserve(t, claim(calls, 1))
+		noErr(t, r.Renew(t.Context(), 10*time.Minute))
 		store.made()
+		text, err := r.Token()
+		noErr(t, err)
 		time.Sleep(10*time.Minute - time.Second)
 		wantCalls(t, store)
-		r, err := ratelimit.Resume(text, calls)
+		r, err = ratelimit.Resume(text, calls)
 		noErr(t, err)
 		time.Sleep(10 * time.Minute)
 		if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
 			t.Errorf("%+v, %v; want the unit held", res, err)
 		}
-		_, err = r.Token(t.Context(), time.Hour)
-		wantErr(t, err, ratelimit.ErrInvalid)
+		wantErr(t, r.Renew(t.Context(), time.Hour), ratelimit.ErrInvalid)
 		noErr(t, r.Cancel(t.Context()))
+		wantErr(t, r.Renew(t.Context(), 0), ratelimit.ErrInvalid)
 	})
+}
+
+// TestClaimHold: a claim says for how long its units are held, and its renewals are as frequent.
+func TestClaimHold(t *testing.T) {
+	for _, d := range []time.Duration{time.Minute / 16, 16 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &mapStore{}
+			calls := newCalls(t, store, 1)
+			held := func(want bool) {
+				t.Helper()
+				res, err := calls.Peek(t.Context(), "k")
+				if err != nil || (res.Remaining == 0) != want {
+					t.Errorf("%v: %+v, %v; held should be %t", d, res, err, want)
+				}
+			}
+			c := claim(calls, 1)
+			c.Hold = d
+			r := mustReserve(t, c)
+			time.Sleep(3 * d)
+			held(true)
+			store.made()
+			time.Sleep(d / 3)
+			if n := len(store.made()); n < 1 || n > 2 {
+				t.Errorf("%v: %d renewals in a third of it", d, n)
+			}
+			_, err := r.Token()
+			noErr(t, err)
+			time.Sleep(d * 7 / 12)
+			held(true)
+			time.Sleep(d * 7 / 12)
+			held(false)
+			c.Hold = d * 17 / 16
+			if d == time.Minute/16 {
+				c.Hold = d * 15 / 16
+			}
+			_, err = ratelimit.ReserveAll(t.Context(), c)
+			wantErr(t, err, ratelimit.ErrInvalid)
+		})
+	}
+}
+
+// TestRenew: it holds for the time-out again, whatever has become of the context, and says if
+// nothing is held.
+func TestRenew(t *testing.T) {
+	clock := newClock()
+	store := &mapStore{now: clock.now}
+	calls := newCalls(t, store, 1)
+	text, err := mustReserve(t, claim(calls, 1)).Token()
+	noErr(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		clock.advance(time.Minute - time.Second)
+		r, err := ratelimit.Resume(text, calls)
+		noErr(t, err)
+		noErr(t, r.Renew(ended, 0))
+		_, err = r.Token()
+		noErr(t, err)
+	}
+	clock.advance(time.Minute - time.Second)
+	if res, err := calls.Peek(t.Context(), "k"); err != nil || res.Remaining != 0 {
+		t.Errorf("%+v, %v; want the unit held", res, err)
+	}
+	one, err := ratelimit.Resume(text, calls)
+	noErr(t, err)
+	two, err := ratelimit.Resume(text, calls)
+	noErr(t, err)
+	noErr(t, one.Cancel(t.Context()))
+	if err := two.Renew(t.Context(), 0); !errors.Is(err, ratelimit.ErrNotHeld) {
+		t.Errorf("after a settlement Renew returned %v", err)
+	}
 }
 
 // leavingStore is a store that cancels the context of its caller while it decides.
@@ -609,7 +682,7 @@ func TestReserveAlgorithmChanged(t *testing.T) {
 	log, fixed := limiter(algorithm.SlidingLog(limit)), limiter(algorithm.FixedWindow(limit))
 	var texts []string
 	for range 4 {
-		text, err := mustReserve(t, claim(log, 25)).Token(t.Context(), 0)
+		text, err := mustReserve(t, claim(log, 25)).Token()
 		noErr(t, err)
 		texts = append(texts, text)
 	}
@@ -632,7 +705,7 @@ func TestReserveAlgorithmChanged(t *testing.T) {
 // frees nothing.
 func TestBucketCancel(t *testing.T) {
 	clock := newClock()
-	plain := algorithm.TokenBucket(ratelimit.PerSecond("tokens", 2))
+	plain := algorithm.GCRA(ratelimit.PerSecond("tokens", 2))
 	store := &mapStore{now: clock.now}
 	bucket, err := ratelimit.New(store, plain)
 	noErr(t, err)

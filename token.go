@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -43,32 +41,35 @@ type tokenClaim struct {
 	N          int64    `json:"n"`
 }
 
-// Token holds the units for keep more and returns the reservation as text without spaces, which
-// takes its place: from then on r renews nothing, Commit and Extend return an error, and Cancel and
-// Release do nothing. [Resume] turns the text into a reservation again, also in another process.
-// keep is between 1/16 and 16 times the time-out of the holds; 0 is the time-out.
+// Token returns the reservation as text without spaces, which takes its place: from then on r
+// renews nothing, Commit and Extend return an error, and Cancel and Release do nothing. [Resume]
+// turns the text into a reservation again, also in another process. Token does no I/O. The holds
+// last as long as the last renewal says, usually for two thirds of their time-out at least;
+// [Reservation.Renew] before Token changes that. Calls in flight that Release has ended, or tries
+// to, are left out.
 //
 // The text holds the ID, the keys, the names of the limits and algorithms, and the units. It is
 // neither encrypted nor signed: anyone who has it can read the keys and settle the reservation.
 //
-// Errors are those of [Reservation.Commit]. An error wraps [ErrInvalid] if keep is out of range, or
-// if nothing is held: the limits have no holds, or the policy has admitted the reservation. It
-// wraps [ErrInvalidToken] if the token would be longer than 1 MiB, as with keys of 700 KB. After an
-// error r is as before.
-func (r *Reservation) Token(ctx context.Context, keep time.Duration) (string, error) {
+// An error wraps [ErrInvalid] if r has ended or holds nothing: it has no units under limits with
+// holds, or the policy has admitted it. It wraps [ErrInvalidToken] if the token would be longer
+// than 1 MiB, as with keys of 700 KB. After an error r is as before.
+func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended != notEnded {
 		return "", r.endedError()
 	}
 	t := token{Version: tokenVersion, ID: r.id}
+	holds := false
 	for _, c := range r.claims {
-		if l := c.Limiter.only(isHolder); l != nil {
+		if l := c.Limiter.only(r.renewed()); l != nil {
 			limits, algorithms := l.names()
 			t.Claims = append(t.Claims, tokenClaim{[]byte(c.Key), limits, algorithms, c.N})
+			holds = holds || c.N > 0
 		}
 	}
-	if len(t.Claims) == 0 || r.results[0].Source == SourceOpen {
+	if !holds || r.results[0].Source == SourceOpen {
 		return "", fmt.Errorf("%w demand: the reservation holds nothing", ErrInvalid)
 	}
 	text, err := json.Marshal(t)
@@ -78,14 +79,9 @@ func (r *Reservation) Token(ctx context.Context, keep time.Duration) (string, er
 	if base64.RawURLEncoding.EncodedLen(len(text)) > maxToken {
 		return "", tooLong()
 	}
-	held, err := r.holdLocked(context.WithoutCancel(ctx), keep)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("ratelimit: the units are not held for a token: %w", err)
-	case !held:
-		return "", ErrNotHeld
-	}
 	r.end(tokened)
+	r.holds.leave(false, isHolder)
+	r.own.leave(nil, "")
 	return base64.RawURLEncoding.EncodeToString(text), nil
 }
 
@@ -95,7 +91,8 @@ func (r *Reservation) Token(ctx context.Context, keep time.Duration) (string, er
 // limiter that fits, whatever its Max; see [ErrUnknownLimit].
 //
 // Resume does no I/O. The results of the reservation are Allowed, and of their numbers only Limit
-// is set. The reservation renews its holds until it is settled.
+// is set. The reservation renews its holds until it is settled, for the first time a second later,
+// since it does not know how long they last.
 //
 // An error wraps [ErrInvalidToken]. It also wraps [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
@@ -117,7 +114,12 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	if err := checkClaims(r.claims); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
-	r.renewLater()
+	r.holds = newOpenHolds(r.claims)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if timeout := r.timeout(); timeout > 0 {
+		r.renewAfter(min(renewAgain, timeout/renewals))
+	}
 	return r, nil
 }
 
@@ -167,18 +169,21 @@ func (l *Limiter) names() (limits, algorithms []string) {
 }
 
 // limiter returns the first limiter that fits a claim of a token, with its limits that have holds,
-// or nil.
+// or nil. If the calls in flight of the claim were released, it has no names of theirs.
 func (c tokenClaim) limiter(limiters []*Limiter) *Limiter {
 	for _, l := range limiters {
-		if l == nil {
-			continue
-		}
-		if l = l.only(isHolder); l == nil {
-			continue
-		}
-		limits, algorithms := l.names()
-		if slices.Equal(limits, c.Limits) && slices.Equal(algorithms, c.Algorithms) {
-			return l
+		for _, fits := range []func(driver.Holder) bool{isHolder, isBudget} {
+			if l == nil {
+				continue
+			}
+			some := l.only(fits)
+			if some == nil {
+				continue
+			}
+			limits, algorithms := some.names()
+			if slices.Equal(limits, c.Limits) && slices.Equal(algorithms, c.Algorithms) {
+				return some
+			}
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -24,7 +25,7 @@ func TestToken(t *testing.T) {
 		ratelimit.Claim{Limiter: b.tokens, Key: "a\x00\xff", N: 40})
 	_, err := r.Extend(t.Context(), 20)
 	noErr(t, err)
-	text, err := r.Token(t.Context(), 0)
+	text, err := r.Token()
 	noErr(t, err)
 
 	tokens := newBudgets(t, b.store,
@@ -46,14 +47,33 @@ func TestToken(t *testing.T) {
 	noErr(t, resumed.Commit(t.Context(), 25))
 	left(75)
 	mustReserve(t, claim(calls, 1)) // free
-	_, err = resumed.Token(t.Context(), 0)
+	_, err = resumed.Token()
 	wantErr(t, err, ratelimit.ErrInvalid)
+}
+
+// TestTokenReleased: the token of a reservation whose calls have been released does not name them.
+func TestTokenReleased(t *testing.T) {
+	b := newBudget(t)
+	all, err := ratelimit.New(b.store, algorithm.Budget(algorithm.SlidingLog(
+		ratelimit.PerMinute("money", 100))), algorithm.InFlight("jobs", 1))
+	noErr(t, err)
+	r := mustReserve(t, claim(newCalls(t, b.store, 1), 1), claim(b.tokens, 40), claim(all, 1))
+	noErr(t, r.Release(t.Context()))
+	text, err := r.Token()
+	noErr(t, err)
+	resumed, err := ratelimit.Resume(text, b.tokens, all)
+	noErr(t, err)
+	noErr(t, resumed.CommitAll(t.Context(), ratelimit.Claim{Limiter: b.tokens, N: 25},
+		ratelimit.Claim{Limiter: all, N: 1}))
+	if res, err := b.tokens.Peek(t.Context(), "k"); err != nil || res.Remaining != 75 {
+		t.Errorf("%+v, %v; want 75 left", res, err)
+	}
 }
 
 // TestTokenGarbage: a text that is not a token is an ErrInvalidToken and not a panic.
 func TestTokenGarbage(t *testing.T) {
 	b := newBudget(t)
-	good, err := mustReserve(t, b.claims(1, 40)...).Token(t.Context(), 0)
+	good, err := mustReserve(t, b.claims(1, 40)...).Token()
 	noErr(t, err)
 	encode := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	of := func(claim string) string { return encode(`{"v":2,"i":7,"c":[` + claim + `]}`) }
@@ -90,7 +110,7 @@ func TestTokenGarbage(t *testing.T) {
 	_, err = ratelimit.Resume(of(claim), b.requests, b.tokens)
 	noErr(t, err) // the one that the bad ones differ from
 	plain := mustReserve(t, ratelimit.Claim{Limiter: b.requests, Key: "k", N: 1})
-	_, err = plain.Token(t.Context(), 0)
+	_, err = plain.Token()
 	wantErr(t, err, ratelimit.ErrInvalid)
 }
 
@@ -104,7 +124,7 @@ func TestTokenTooLong(t *testing.T) {
 	}{{500_000, nil}, {700_000, ratelimit.ErrInvalidToken}} {
 		key := strings.Repeat("k", tt.key)
 		r := mustReserve(t, ratelimit.Claim{Limiter: b.tokens, Key: key, N: 40})
-		text, err := r.Token(t.Context(), 0)
+		text, err := r.Token()
 		if !errors.Is(err, tt.want) || (err == nil) != (text != "") {
 			t.Fatalf("a key of %d bytes: %d bytes of a token, %v", tt.key, len(text), err)
 		}
@@ -180,7 +200,7 @@ func cancelToken(t *testing.T, text string) bool {
 func TestTokenMutated(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
-	text, err := r.Token(t.Context(), 0)
+	text, err := r.Token()
 	noErr(t, err)
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	noErr(t, err)
@@ -231,14 +251,14 @@ func FuzzResume(f *testing.F) {
 func TestTokenTakesOver(t *testing.T) {
 	b := newBudget(t)
 	r := mustReserve(t, b.claims(1, 40)...)
-	text, err := r.Token(t.Context(), 0)
+	text, err := r.Token()
 	noErr(t, err)
 	noErr(t, r.Cancel(t.Context()))
 	noErr(t, r.Release(t.Context()))
 	wantErr(t, r.Commit(t.Context(), 10), ratelimit.ErrInvalid)
 	_, err = r.Extend(t.Context(), 1)
 	wantErr(t, err, ratelimit.ErrInvalid)
-	_, err = r.Token(t.Context(), 0)
+	_, err = r.Token()
 	wantErr(t, err, ratelimit.ErrInvalid)
 	b.left(t, 2, 60)
 	r, err = ratelimit.Resume(text, b.tokens)

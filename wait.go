@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 func (c *call) wait(ctx context.Context) error {
 	first := &c.parts[0]
 	queues, key := first.limiter.waiting, longkey.Shorten(first.key)
+	queued := false
 	if !queues.enter(key) {
 		if err := driver.CheckTakeAll(ctx, c.demands, c.results); err != nil {
 			return err
@@ -27,44 +29,99 @@ func (c *call) wait(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		queued = true
 	}
 	defer queues.leave(key)
-	var released <-chan struct{}
-	if first.limiter.holds {
-		released = queues.released(key)
-	}
+	defer c.unwatch()
 	for failures, refusals := 0, 0; ; {
-		asking := ctx
-		if c.caller != nil { // units that are held without an answer are free at the time-out only
-			if err := ended(ctx); err != nil {
+		var err error
+		var least, pause time.Duration
+		c.watch()
+		if (queued || refusals > 0) && c.full() {
+			pause = releasePause(refusals)
+			refusals++
+		} else {
+			switch err = c.askPatiently(ctx); {
+			case err == nil && c.allowed():
+				c.own.held(c)
+				return nil
+			case err == nil:
+				least, pause = c.pauses(refusals)
+				failures = 0
+				refusals++
+			case c.waitsOut(err):
+				pause = backoff(failures)
+				least = pause
+				failures++
+			default:
 				return err
 			}
-			asking = context.WithoutCancel(ctx)
-		}
-		err := c.ask(asking)
-		var least, pause time.Duration
-		switch {
-		case err == nil && c.allowed():
-			return nil
-		case err == nil:
-			least, pause = c.pauses(refusals)
-			failures = 0
-			refusals++
-		case c.waitsOut(err):
-			pause = backoff(failures)
-			least = pause
-			failures++
-		default:
-			return err
 		}
 		began := time.Now()
-		waitErr := sleep(ctx, least, pause, released)
+		waitErr := c.sleep(ctx, least, pause)
 		c.waited += time.Since(began)
 		switch {
 		case waitErr != nil && err != nil:
 			return fmt.Errorf("%w: %w", waitErr, err)
 		case waitErr != nil:
 			return waitErr
+		}
+	}
+}
+
+// askPatiently asks, and waits for the answer about holds even if ctx ends: units that are held
+// without an answer are free at the time-out only.
+func (c *call) askPatiently(ctx context.Context) error {
+	if c.caller != nil {
+		if err := ended(ctx); err != nil {
+			return err
+		}
+		ctx = context.WithoutCancel(ctx)
+	}
+	return c.ask(ctx)
+}
+
+// full reports whether a limit has no room for c beside what this process holds, so that the store
+// would refuse c.
+func (c *call) full() bool {
+	for i := range c.parts {
+		p := &c.parts[i]
+		if !p.limiter.holds {
+			continue
+		}
+		least := cmp.Or(p.least, p.n) + p.limiter.waiting.holds(longkey.Shorten(p.key))
+		for _, a := range p.limiter.algorithms {
+			if _, ok := a.(driver.Holder); ok && least > a.Limit().Max {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// watch makes c.early receive a value when this process releases units of c.
+func (c *call) watch() {
+	select {
+	case <-c.early: // before the store is asked
+		c.unwatch()
+	default:
+	}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.limiter.holds && p.asleep == nil {
+			if c.early == nil {
+				c.early = make(chan struct{}, 1)
+			}
+			p.asleep = p.limiter.waiting.sleep(longkey.Shorten(p.key), c.early)
+		}
+	}
+}
+
+// unwatch undoes watch.
+func (c *call) unwatch() {
+	for i := range c.parts {
+		if p := &c.parts[i]; p.asleep != nil {
+			p.limiter.waiting.awake(longkey.Shorten(p.key), p.asleep)
+			p.asleep = nil
 		}
 	}
 }
@@ -83,7 +140,7 @@ func (c *call) pauses(refusals int) (least, pause time.Duration) {
 		}
 	}
 	if held > 0 {
-		held = min(held, backoff(min(refusals, releaseDoublings)))
+		held = min(held, releasePause(refusals))
 	}
 	return least, max(least, held)
 }
@@ -115,22 +172,38 @@ func backoff(n int) time.Duration {
 	return pause - rand.N(pause/2)
 }
 
-// sleep sleeps for d, until early has a value, or until the context ends; the error then wraps the
-// context's. It returns at once if the context's deadline is no later than the end of least.
-func sleep(ctx context.Context, least, d time.Duration, early <-chan struct{}) error {
+// releasePause is the n-th pause until c looks whether a hold has ended.
+func releasePause(n int) time.Duration { return backoff(min(n, releaseDoublings)) }
+
+// sleep sleeps for d, or until this process releases units of c, which helps only after least. An
+// error wraps the context's. It returns at once if the context's deadline is no later than the end
+// of least.
+func (c *call) sleep(ctx context.Context, least, d time.Duration) error {
 	if at, ok := ctx.Deadline(); ok && least > 0 && time.Until(at) <= least {
 		return fmt.Errorf("ratelimit: the wait of %v would not end before the deadline: %w",
 			least, context.DeadlineExceeded)
 	}
-	timer := time.NewTimer(d)
+	var early <-chan struct{}
+	timer := time.NewTimer(least)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-early:
-		return nil
-	case <-ctx.Done():
-		return gaveUp(ctx)
+	if least == 0 {
+		early = c.early
+		timer.Reset(d)
+	}
+	for {
+		select {
+		case <-timer.C:
+			if early != nil || d == least {
+				return nil
+			}
+			early = c.early
+			timer.Reset(d - least)
+		case <-early:
+			c.unwatch()
+			return nil
+		case <-ctx.Done():
+			return gaveUp(ctx)
+		}
 	}
 }
 

@@ -240,7 +240,7 @@ func TestWaitCopiesShareTheQueue(t *testing.T) {
 			t.Error(err)
 		}
 		w.want("a after 10s: admitted", "b after 20s: admitted", "c after 30s: admitted")
-		if o := r.seen[0]; o.Waited != 30*time.Second || o.Elapsed != o.Waited || !o.Admitted() {
+		if o := r.seen[0]; o.Waited != 30*time.Second || o.Elapsed != o.Waited || !o.Admitted {
 			t.Errorf("observed %+v, want a wait of 30 s", o)
 		}
 		wantNoQueue(t, limiter)

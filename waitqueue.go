@@ -24,16 +24,19 @@ type waitQueues struct {
 	lone string
 	// byKey has an entry for each key that calls wait for. The entry is nil while only one call
 	// waits for the key; the bytes of the key then belong to the caller.
-	byKey map[string]*waitQueue
+	// Otherwise it is a list of all calls but the first: of chan struct{}, which is closed when one
+	// is first.
+	byKey map[string]*list.List
+
+	held map[string]int64 // units of each key that reservations of this process hold
+	// asleep has for each key the calls that sleep until units of it are released, the oldest
+	// first, as chan struct{}. They may be in queues of other limiters and keys.
+	asleep map[string]*list.List
 }
 
-func newWaitQueues() *waitQueues { return &waitQueues{byKey: make(map[string]*waitQueue)} }
-
-// waitQueue is the queue of a key.
-type waitQueue struct {
-	behind list.List // all but the first, of chan struct{}, which is closed when one is first
-	// released receives a value when units in flight are released; nil if no call waits for that.
-	released chan struct{}
+func newWaitQueues() *waitQueues {
+	return &waitQueues{byKey: make(map[string]*list.List), held: make(map[string]int64),
+		asleep: make(map[string]*list.List)}
 }
 
 // enter reports whether no call waits for key yet. If so, it makes the caller the first.
@@ -87,15 +90,20 @@ func (w *waitQueues) join(key string) (self *list.Element, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.enterLoneLocked()
-	if _, ok := w.byKey[key]; !ok {
+	behind, ok := w.byKey[key]
+	switch {
+	case !ok:
 		w.byKey[key] = nil
 		return nil, nil
-	}
-	q := w.queueLocked(key)
-	if q.behind.Len() == maxWaiting {
+	case behind == nil:
+		behind = list.New()
+		// The queue may outlive the first call, to which the bytes of the key belong.
+		delete(w.byKey, key)
+		w.byKey[strings.Clone(key)] = behind
+	case behind.Len() == maxWaiting:
 		return nil, ErrQueueFull
 	}
-	return q.behind.PushBack(make(chan struct{})), nil
+	return behind.PushBack(make(chan struct{})), nil
 }
 
 // remove removes a caller from the queue. It reports false if the caller's turn has come already.
@@ -107,7 +115,7 @@ func (w *waitQueues) remove(key string, self *list.Element) bool {
 		return false
 	default:
 	}
-	w.byKey[key].behind.Remove(self)
+	w.byKey[key].Remove(self)
 	return true
 }
 
@@ -119,46 +127,75 @@ func (w *waitQueues) leave(key string) {
 		w.lone = ""
 		return
 	}
-	q := w.byKey[key]
-	if q == nil || q.behind.Len() == 0 {
+	behind := w.byKey[key]
+	if behind == nil || behind.Len() == 0 {
 		delete(w.byKey, key)
 		return
 	}
-	close(q.behind.Remove(q.behind.Front()).(chan struct{}))
+	close(behind.Remove(behind.Front()).(chan struct{}))
 }
 
-// released returns the channel that receives a value when this process releases units of key.
-func (w *waitQueues) released(key string) <-chan struct{} {
+// hold adds n to the units of key that this process holds.
+func (w *waitQueues) hold(key string, n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.enterLoneLocked()
-	q := w.queueLocked(key)
-	if q.released == nil {
-		q.released = make(chan struct{}, 1)
+	if w.held[key] += n; w.held[key] <= 0 { // less after forget
+		delete(w.held, key)
 	}
-	return q.released
 }
 
-// release wakes the first of the queue of key, if it waits for units to be released.
+// forget counts no units of key, and wakes a call that sleeps until some are released.
+func (w *waitQueues) forget(key string) {
+	w.mu.Lock()
+	delete(w.held, key)
+	w.mu.Unlock()
+	w.release(key)
+}
+
+// holds returns the units of key that this process holds.
+func (w *waitQueues) holds(key string) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[key]
+}
+
+// sleep makes early receive a value when this process releases units of key, until awake is called.
+func (w *waitQueues) sleep(key string, early chan struct{}) *list.Element {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asleep := w.asleep[key]
+	if asleep == nil {
+		asleep = list.New()
+		w.asleep[strings.Clone(key)] = asleep // it may outlive this call
+	}
+	return asleep.PushBack(early)
+}
+
+// awake undoes sleep.
+func (w *waitQueues) awake(key string, self *list.Element) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if asleep := w.asleep[key]; asleep != nil {
+		asleep.Remove(self) // unless release has done so
+		w.tidyLocked(key, asleep)
+	}
+}
+
+// release wakes the call that has slept longest for units of key.
 func (w *waitQueues) release(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if q := w.byKey[key]; q != nil && q.released != nil {
+	if asleep := w.asleep[key]; asleep != nil {
 		select {
-		case q.released <- struct{}{}:
-		default: // the last value was not received yet
+		case asleep.Remove(asleep.Front()).(chan struct{}) <- struct{}{}:
+		default: // it was woken by another key
 		}
+		w.tidyLocked(key, asleep)
 	}
 }
 
-// queueLocked returns the queue of key, and makes it if there is none. byKey has an entry for key.
-func (w *waitQueues) queueLocked(key string) *waitQueue {
-	q := w.byKey[key]
-	if q == nil {
-		q = new(waitQueue)
-		// The queue may outlive the first call, to which the bytes of the key belong.
-		delete(w.byKey, key)
-		w.byKey[strings.Clone(key)] = q
+func (w *waitQueues) tidyLocked(key string, asleep *list.List) {
+	if asleep.Len() == 0 {
+		delete(w.asleep, key)
 	}
-	return q
 }

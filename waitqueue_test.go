@@ -81,12 +81,18 @@ func TestWaitQueueKeys(t *testing.T) {
 		t.Errorf("a queue without calls: %q", held())
 	}
 
-	w.enter(key)
-	w.released(key)
-	if unsafe.StringData(held()) == unsafe.StringData(key) {
-		t.Error("a queue that waits for a release holds memory of the first call")
+	early := make(chan struct{}, 1)
+	asleep := w.sleep(key, early)
+	for held := range w.asleep {
+		if unsafe.StringData(held) == unsafe.StringData(key) {
+			t.Error("those that sleep hold memory of the first")
+		}
 	}
-	w.leave(key)
+	w.release(key)
+	w.awake(key, asleep)
+	if len(early) != 1 || len(w.asleep) > 0 {
+		t.Errorf("%d woken, and %d keys are left", len(early), len(w.asleep))
+	}
 
 	// A call that finds the queue gone when it joins is the first.
 	if err := w.await(t.Context(), key); err != nil || w.enter(key) {

@@ -8,7 +8,6 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
-	"github.com/truewindow/ratelimit/conformance"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -103,25 +102,13 @@ type stubStore struct{ driver.Store }
 
 // TestBlockSuite: blocks beside logs pass the suite.
 func TestBlockSuite(t *testing.T) {
-	conformance.Run(t, func(t testing.TB, now func() int64) conformance.Harness {
-		store, err := memorystore.New(&memorystore.Options{Now: now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { store.Close() })
-		return conformance.Harness{Store: store}
-	}, &conformance.Options{
-		Algorithms: []func(driver.Limit) driver.Algorithm{
-			func(l driver.Limit) driver.Algorithm { return algorithm.SlidingLog(l) },
-			func(l driver.Limit) driver.Algorithm {
-				return algorithm.Blocking(l.Name, l.Window)
-			},
-		},
-		Except: map[string]string{
-			"window":                  "a Block counts nothing",
-			"clock/back-up-to-window": "a Block counts nothing",
-			"algorithm/values":        "the Max of a Block follows from its Window",
-		},
+	blocking := func(l driver.Limit) driver.Algorithm {
+		return algorithm.Blocking(l.Name, l.Window)
+	}
+	runSuite(t, []func(driver.Limit) driver.Algorithm{blocking}, map[string]string{
+		"window":                  "a Block counts nothing",
+		"clock/back-up-to-window": "a Block counts nothing",
+		"algorithm/values":        "the Max of a Block follows from its Window",
 	})
 }
 

@@ -12,25 +12,40 @@ import (
 // Fixed counts the units of fixed windows, and admits while the count of the current window is
 // within Max. So in one rolling Window it admits up to twice its Max: Max just before one window
 // ends and Max just after the next begins. Use it where an upstream or a contract counts in the
-// same way, such as by calendar days in UTC. Create one with [FixedWindow]. Values are immutable
-// and comparable.
+// same way. Create one with [FixedWindow] or [Monthly]. Values are immutable and comparable.
 //
-// Windows begin at multiples of Window since the Unix epoch, on the clock of the store; see
+// All windows begin at the same times for all keys, on the clock of the store, in UTC; see
 // [Fixed.WithOffset]. A state is 32 bytes, whatever the limit.
 type Fixed struct {
 	limit  driver.Limit
 	offset time.Duration
+	months bool
 }
 
 var _ driver.Algorithm = Fixed{}
 
-// FixedWindow returns the algorithm that counts in fixed windows. ratelimit.New returns an error
-// if the limit is out of range.
+// FixedWindow returns the algorithm that counts in windows that begin at multiples of Window since
+// the Unix epoch, such as calendar days. ratelimit.New returns an error if the limit is out of
+// range.
 func FixedWindow(limit driver.Limit) Fixed { return Fixed{limit: limit} }
 
-// WithOffset returns f with windows that begin offset later: with an offset of 5 hours, a day
-// begins at 05:00 UTC. ratelimit.New returns an error unless the offset is from 0 to less than
-// Window. 0 is the default.
+// Monthly returns the algorithm that counts in calendar months in UTC; [Fixed.WithOffset] moves
+// them. The Window of its limit is 31 days, the length of the longest; RetryAfter and ResetAfter
+// end with the month. It admits up to twice max in any 28 days, and three times in 31 days around a
+// February. ratelimit.New returns an error if the name or max is out of range.
+func Monthly(name string, max int64) Fixed {
+	return Fixed{limit: driver.Limit{Name: name, Max: max, Window: 31 * day}, months: true}
+}
+
+const day = 24 * time.Hour
+
+// WithOffset returns f with windows that begin offset later, or earlier if it is negative. With 5
+// hours, days and months begin at 05:00 UTC; with -2 hours at midnight in UTC+2; and with 14 days,
+// months begin on the 15th. ratelimit.New returns an error unless the offset is shorter than
+// Window, whatever its sign. 0 is the default.
+//
+// After a change of the offset, what a window has counted counts in the one that contains its
+// middle.
 //
 // Windows cannot follow a time zone with daylight saving time. The store's clock has no time zone,
 // and the clocks of callers do not decide.
@@ -39,8 +54,13 @@ func (f Fixed) WithOffset(offset time.Duration) Fixed {
 	return f
 }
 
-// Name returns "fixed1", the name of the encoding.
-func (f Fixed) Name() string { return "fixed1" }
+// Name returns the name of the encoding: "fixed1", or "month1" for calendar months.
+func (f Fixed) Name() string {
+	if f.months {
+		return "month1"
+	}
+	return "fixed1"
+}
 
 // Limit returns the limit.
 func (f Fixed) Limit() driver.Limit { return f.limit }
@@ -50,8 +70,8 @@ func (f Fixed) Validate() error {
 	if err := f.limit.Validate(); err != nil {
 		return err
 	}
-	if f.offset < 0 || f.offset >= f.limit.Window {
-		return fmt.Errorf("%w limit: offset %v is not from 0 to less than the Window %v",
+	if f.offset <= -f.limit.Window || f.offset >= f.limit.Window {
+		return fmt.Errorf("%w limit: offset %v is not shorter than the Window %v",
 			driver.ErrInvalid, f.offset, f.limit.Window)
 	}
 	return nil
@@ -60,7 +80,7 @@ func (f Fixed) Validate() error {
 // fixedState is the state, as big-endian integers of 8 bytes. Times are in µs since the epoch.
 type fixedState struct {
 	begin   int64 // of the window that is counted
-	length  int64 // the Window of the limit that counted last
+	length  int64 // of that window under the parameters that counted last
 	used    int64 // units, at most maxFixedUsed
 	written int64 // when a unit was counted last
 }
@@ -87,48 +107,58 @@ func (f Fixed) Step(
 	if !ok {
 		return nil, -1, driver.Result{}
 	}
-	window, write := f.limit.Window.Microseconds(), false
-	fresh := fixedState{begin: max(0, f.end(now)-window), length: window, written: now}
-	if s.written-now > window { // the clock was ahead
-		fresh.used = s.used
-		s, write = fresh, true
-	} else if now >= f.until(s) { // the window has ended
-		s = fresh
+	longest, write := f.longest(s), false
+	ahead := s.written-now > f.limit.Window.Microseconds() // the clock was ahead
+	if ahead || now >= s.begin+min(s.length, longest) {
+		if !ahead { // the window has ended
+			s.used = 0
+		}
+		begin, end := f.around(now)
+		longest = end - begin
+		s.begin, s.length, s.written, write = begin, longest, now, ahead
 	}
 
 	fits := d.N <= f.limit.Max-s.used
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
 		s.used = min(s.used+d.N, maxFixedUsed)
-		s.length, s.written, write = window, max(now, s.written), true
+		s.length, s.written, write = longest, max(now, s.written), true
 	case !fits:
 		res.Allowed = false
-		res.RetryAfter = time.Duration(f.until(s)-now) * time.Microsecond
+		res.RetryAfter = micros(s.begin + min(s.length, longest) - now)
 	}
 	res.Remaining = max(0, f.limit.Max-s.used)
 	if s.used > 0 {
-		res.ResetAfter = time.Duration(f.until(s)-now) * time.Microsecond
+		res.ResetAfter = micros(s.begin + min(s.length, longest) - now)
 	}
 	if !write {
 		return state, 0, res
 	}
-	return s.encode(state[:0]), time.Duration(s.begin+s.length-now) * time.Microsecond, res
+	return s.encode(state[:0]), micros(s.begin + s.length - now), res
 }
 
-// end returns the end of the window that contains t.
-func (f Fixed) end(t int64) int64 {
-	window := f.limit.Window.Microseconds()
-	into := (t - f.offset.Microseconds()) % window
-	if into < 0 {
-		into += window
+// around returns the begin and the end of the window that contains t.
+func (f Fixed) around(t int64) (begin, end int64) {
+	offset, window := f.offset.Microseconds(), f.limit.Window.Microseconds()
+	if f.months {
+		year, month, _ := time.UnixMicro(t - offset).UTC().Date()
+		first := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
+		begin, end = first.UnixMicro()+offset, first.AddDate(0, 1, 0).UnixMicro()+offset
+	} else {
+		begin = t - (t-offset+window)%window
+		end = begin + window
 	}
-	return t - into + window
+	return max(0, begin), end
 }
 
-// until returns when the units of s stop counting: at the end of the window in which s begins, and
-// no later than s.length after it begins, when the state expires. s.length may be the Window of
-// another limit.
-func (f Fixed) until(s fixedState) int64 { return min(f.end(s.begin), s.begin+s.length) }
+// longest returns for how long after s.begin the units of s may count: to the end of the window
+// that contains the middle of the one in s, which may be of other parameters, and no longer than
+// Window. Without a change of the parameters that is s.length, after which the state expires.
+func (f Fixed) longest(s fixedState) int64 {
+	window := f.limit.Window.Microseconds()
+	_, end := f.around(s.begin + min(window, s.length)/2)
+	return min(window, end-s.begin)
+}
 
 // decodeFixed returns a state, and whether it is one that Step writes.
 func decodeFixed(state []byte) (s fixedState, ok bool) {
@@ -153,14 +183,22 @@ func (s fixedState) encode(dst []byte) []byte {
 	return dst
 }
 
-var fixedScript = luaconst.Source(luaFiles, "fixedwindow.lua")
+var (
+	fixedScript = "local months\n" + luaconst.Source(luaFiles, "fixedwindow.lua")
+	monthScript = "local months = true\n" + luaconst.Source(luaFiles, "fixedwindow.lua")
+)
 
-// Script returns the step in Lua. Its args are Max, and the Window and the offset in microseconds.
+// Script returns the step in Lua. Its args are those of fixedwindow.lua.
 func (f Fixed) Script() driver.Script {
-	return driver.Script{Name: f.Name(), Source: fixedScript, Args: fixedArgs, Sums: true}
+	script := driver.Script{Name: f.Name(), Source: fixedScript, Args: fixedArgs, Sums: true}
+	if f.months {
+		script.Source = monthScript
+	}
+	return script
 }
 
 func fixedArgs(dst []int64, d driver.Demand) []int64 {
 	f := d.Algorithm.(Fixed)
-	return append(dst, f.limit.Max, f.limit.Window.Microseconds(), f.offset.Microseconds())
+	window := f.limit.Window.Microseconds()
+	return append(dst, f.limit.Max, window, window-f.offset.Microseconds())
 }

@@ -1,11 +1,32 @@
--- The step of Fixed. args: Max, the Window and the offset in µs.
+-- The step of Fixed, in calendar months if months is true. args: Max, the Window, and shift, which
+-- is the Window less the offset, in µs.
 local TAKE, FORCE, RESET = 0, 2, 3
--- A state: beginning of the window, Window of the limit that counted last, units, when it counted
+-- A state: beginning of the window, its length, units, when it counted last
 local SIZE, MOST = 32, 2 ^ 48 -- bytes, units
-local LONGEST, LAST = 2 ^ 45, 2 ^ 52 -- µs
+local LONGEST, LAST, DAY = 2 ^ 45, 2 ^ 52, 86400000000 -- µs
+
+-- month returns the first day of the month of a day. Both count from 1 December 1969, which is 31
+-- days before the epoch. n is in turn 4 times the days since the first March of a century, 4 times
+-- those since a 1 March, and 5 times those since the first of the month, each with a remainder.
+local function month(day)
+  local n = (4 * day + 2877751) % 146097
+  n = (n - n % 4 + 3) % 1461
+  n = ((n - n % 4) / 4 * 5 + 2) % 153
+  return day - (n - n % 5) / 5
+end
+
+-- around returns the begin and the end of the window that contains t.
+local function around(t, window, shift)
+  local begin, stop = t - (t + shift) % window
+  if months then
+    local day = month(math.floor((t + shift) / DAY))
+    begin, stop = day * DAY - shift, month(day + 31) * DAY - shift
+  end
+  return math.max(0, begin), stop or begin + window
+end
 
 local function step(key, tail, now, op, n, at, args, pos)
-  local max, window, offset = struct.unpack('>I7I7I7', args, pos)
+  local max, window, shift = struct.unpack('>I7I7I7', args, pos)
   if op == RESET then
     return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil
   end
@@ -18,26 +39,27 @@ local function step(key, tail, now, op, n, at, args, pos)
     end
   end
 
-  local write = false
-  local stop = begin - (begin - offset) % window + window
-  if written - now > window then -- the clock was ahead
-    stop = now - (now - offset) % window + window
-    begin, length, written, write = math.max(0, stop - window), window, now, true
-  elseif now >= math.min(stop, begin + length) then -- the window has ended
-    stop = now - (now - offset) % window + window
-    begin, length, used, written = math.max(0, stop - window), window, 0, now
+  -- For how long the units may count: to the end of the window that contains the middle of theirs.
+  local _, stop = around(begin + math.floor(math.min(window, length) / 2), window, shift)
+  local longest, write = math.min(window, stop - begin), false
+  local ahead = written - now > window -- the clock was ahead
+  if ahead or now >= begin + math.min(length, longest) then
+    if not ahead then used = 0 end -- the window has ended
+    begin, stop = around(now, window, shift)
+    longest = stop - begin
+    length, written, write = longest, now, ahead
   end
 
   local allowed, retry = 1, 0
   local fits = n <= max - used
   if op == FORCE or (op == TAKE and fits) then
     used = math.min(used + n, MOST)
-    length, written, write = window, math.max(now, written), true
+    length, written, write = longest, math.max(now, written), true
   elseif not fits then
-    allowed, retry = 0, math.min(stop, begin + length) - now
+    allowed, retry = 0, begin + math.min(length, longest) - now
   end
   local reset, us, state = 0, nil, nil
-  if used > 0 then reset = math.min(stop, begin + length) - now end
+  if used > 0 then reset = begin + math.min(length, longest) - now end
   if write then
     us, state = begin + length - now, struct.pack('>I8I8I8I8', begin, length, used, written)
   end

@@ -56,21 +56,71 @@ func TestFixedWindowOffset(t *testing.T) {
 	if res := s.take(t, day, 1); !res.Allowed || res.ResetAfter != 24*time.Hour {
 		t.Errorf("at 05:00: %+v", res)
 	}
+	early := algorithm.FixedWindow(driver.PerDay("f", 1)).WithOffset(-2 * time.Hour)
+	s = &stepper{now: time.Date(2026, 11, 23, 21, 0, 0, 0, time.UTC).UnixMicro()}
+	if res := s.take(t, early, 1); !res.Allowed || res.ResetAfter != time.Hour {
+		t.Errorf("at 21:00: %+v", res)
+	}
 	s = &stepper{now: 1} // before the first window that begins after the epoch
 	if res := s.take(t, day, 1); !res.Allowed || res.ResetAfter != 5*time.Hour-time.Microsecond {
 		t.Errorf("in 1970: %+v", res)
+	}
+	if res := s.take(t, day, 1); res.Allowed || res.RetryAfter != 5*time.Hour-time.Microsecond {
+		t.Errorf("again in 1970: %+v", res)
+	}
+}
+
+// TestFixedWindowOffsetChanged: what is counted stays counted in the window that has most of it.
+func TestFixedWindowOffsetChanged(t *testing.T) {
+	march := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		a             algorithm.Fixed
+		at            time.Time
+		before, after time.Duration // offsets
+		refused       time.Duration
+	}{
+		"days, later": {algorithm.FixedWindow(driver.PerDay("f", 1)), march.Add(20 * time.Hour),
+			0, 5 * time.Hour, 4 * time.Hour},
+		"days, earlier": {algorithm.FixedWindow(driver.PerDay("f", 1)), march.Add(20 * time.Hour),
+			0, -2 * time.Hour, 2 * time.Hour},
+		"months, later": {algorithm.Monthly("f", 1), march.AddDate(0, 0, 20),
+			0, 5 * time.Hour, 11 * 24 * time.Hour},
+		"months, earlier": {algorithm.Monthly("f", 1), march.AddDate(0, 0, 20),
+			0, -2 * time.Hour, 11*24*time.Hour - 2*time.Hour},
+		"months, from the first to the last instant": {algorithm.Monthly("f", 1), march,
+			-24 * time.Hour, 24 * time.Hour, 30 * 24 * time.Hour},
+	} {
+		s := &stepper{now: tt.at.UnixMicro()}
+		s.take(t, tt.a.WithOffset(tt.before), 1)
+		res := s.take(t, tt.a.WithOffset(tt.after), 1)
+		if res.Allowed || res.RetryAfter != tt.refused || res.ResetAfter != tt.refused {
+			t.Errorf("%s: %+v, want it refused for %v", name, res, tt.refused)
+		}
+		s.wantExactRetry(t, tt.a.WithOffset(tt.after), 1, res)
 	}
 }
 
 func TestFixedWindowInvalid(t *testing.T) {
 	day := driver.PerDay("f", 1)
 	for name, a := range map[string]algorithm.Fixed{
-		"no limit":          {},
-		"a negative offset": algorithm.FixedWindow(day).WithOffset(-1),
-		"a whole window":    algorithm.FixedWindow(day).WithOffset(24 * time.Hour),
+		"no limit":               {},
+		"a whole window":         algorithm.FixedWindow(day).WithOffset(24 * time.Hour),
+		"a whole window earlier": algorithm.FixedWindow(day).WithOffset(-24 * time.Hour),
+		"months without units":   algorithm.Monthly("f", 0),
+		"months with a space":    algorithm.Monthly("f f", 1),
+		"a whole month":          algorithm.Monthly("f", 1).WithOffset(31 * 24 * time.Hour),
+		"a whole month earlier":  algorithm.Monthly("f", 1).WithOffset(-31 * 24 * time.Hour),
 	} {
 		if err := a.Validate(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, a := range []algorithm.Fixed{algorithm.FixedWindow(day), algorithm.Monthly("f", 1)} {
+		for _, sign := range []time.Duration{-1, 1} {
+			offset := sign * (a.Limit().Window - time.Microsecond)
+			if err := a.WithOffset(offset).Validate(); err != nil {
+				t.Errorf("%s with an offset of %v: %v", a.Name(), offset, err)
+			}
 		}
 	}
 }

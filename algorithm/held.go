@@ -123,6 +123,7 @@ func (h Held) Step(
 	if !s.holds.find(d.ID) {
 		return nil, -1, driver.Result{}
 	}
+	s.holds.restart(now)
 	switch {
 	case d.Op == driver.OpSettle:
 		res = s.settle(d)

@@ -19,9 +19,10 @@
 --
 -- step reads the state of inner itself. After the results of inner it returns nil, or what to write
 -- to the hash: the head, or '' to delete the hash; and each of these or nil: the time to live in
--- µs; an ID to store, or to remove if there is no hold; its hold; more IDs to remove; units of a
--- settlement that are recorded after all else is written. For these the frame calls step for a
--- force, with at = -(all units of the settlement).
+-- µs; an ID to store, or to remove if there is no hold; its hold; more IDs to remove, or
+-- true to delete the hash before it is written; units of a settlement that are recorded after all
+-- else is written. For these the frame calls step for a force, with at = -(all units of the
+-- settlement).
 local PEEK, TAKE, FORCE, RESET, HOLD, SETTLE = 1, 0, 2, 3, 4, 5
 local SHORT, LONG, SUM, ENTRY = 18, 57, 18, 21 -- bytes
 local ID, NO_ID, INNER_ARGS = 6, '\0\0\0\0\0\0\0\0', 42
@@ -117,6 +118,14 @@ local function step(key, holds, now, op, n, at, args, pos)
       end
       if own_units - held < own_number - 1 then return nil end
     end
+  end
+  -- If nothing is held or remembered, the step decides as without a hash.
+  local stale = head and final == floor and floor <= forgotten
+  if stale then
+    floor, offset, older, newer, timed_out, cursor = 0, 0, 0, 0, 0, 0
+    clock, time, final, before, write = now, now, 0, nil, false
+    if time > LAST_TIME then time = LAST_TIME end
+    forgotten = time - DAY
   end
 
   -- 3. Decide. fits is whether n must fit beside what others hold; else the answer is that of
@@ -231,15 +240,18 @@ local function step(key, holds, now, op, n, at, args, pos)
     stamp = answer
   end
 
-  -- 6. What is to be written. gone are some forgotten holds. The hash is kept for a day after the
-  -- last deadline, and up to two hours more, so that few changes set its time to live.
+  -- 6. What is to be written. gone are some forgotten holds, or true if all are. The hash is kept
+  -- for a day after the last deadline, and up to two hours more, so that few changes set its time
+  -- to live.
   local gone, ttl
   if final == floor and floor <= forgotten then -- nothing is held or remembered
-    head, id = (write or before and (whole or o1)) and '' or nil, nil
+    head, id = (write or stale and (whole or o1)) and '' or nil, nil
   elseif not write then
     head = nil
   else
-    if id and (out or cursor > 0) then
+    if stale then
+      gone = true
+    elseif id and (out or cursor > 0) then
       local found = redis.call('HSCAN', holds, cursor, 'COUNT', '16')
       cursor, found = tonumber(found[1]), found[2]
       if cursor >= TOO_LARGE then cursor = 0 end

@@ -19,7 +19,10 @@ var heldKinds = map[string]holdmodel.Kind{
 	"fixed": heldKind(func(l driver.Limit) driver.Algorithm {
 		return FixedWindow(l).WithOffset(l.Window / 3)
 	}),
-	"bucket":    heldKind(func(l driver.Limit) driver.Algorithm { return TokenBucket(l) }),
+	"months": heldKind(func(l driver.Limit) driver.Algorithm {
+		return Monthly(l.Name, l.Max).WithOffset(-2 * time.Hour)
+	}),
+	"bucket":    heldKind(func(l driver.Limit) driver.Algorithm { return GCRA(l) }),
 	"counter":   heldKind(func(l driver.Limit) driver.Algorithm { return SlidingWindowCounter(l) }),
 	"in flight": heldInFlight,
 }
@@ -40,7 +43,7 @@ func heldKind(newAlgorithm func(driver.Limit) driver.Algorithm) holdmodel.Kind {
 	return func(l driver.Limit, timeout time.Duration) (driver.Holder, holdmodel.Limit) {
 		a := newAlgorithm(l)
 		return Budget(a).WithTimeout(timeout),
-			holdmodel.Limit{Inside: a, Limit: l, Timeout: timeout}
+			holdmodel.Limit{Inside: a, Limit: a.Limit(), Timeout: timeout}
 	}
 }
 
@@ -79,6 +82,11 @@ func playHeld(p *holdmodel.Player) string {
 		before := p.Key
 		want := p.Do(d)
 		given := bytes.Clone(state)
+		if peeked, keep, res := d.Peek(bytes.Clone(state), p.Now); keep > 0 && res.Allowed {
+			if _, _, res := d.Step(peeked, p.Now); !holdmodel.Same(res, want) {
+				return "after a peek that wrote, the last demand returned " + holdmodel.Show(res)
+			}
+		}
 		next, keep, got := d.Step(given, p.Now)
 		if keep < 0 {
 			return "the state is corrupt"

@@ -156,6 +156,15 @@ func (h *holds) advance(now, timeout int64) {
 	h.sums = h.sums[out:]
 }
 
+// restart makes h that of an empty state if nothing is held or remembered, so that it does not
+// matter whether a store has forgotten the state.
+func (h *holds) restart(now int64) {
+	if h.empty() {
+		*h = holds{innerEnds: h.innerEnds, size: h.size, tableAt: holdsSize, clock: now,
+			now: min(now, max53-1<<46)}
+	}
+}
+
 // find sets own to the hold of an ID. It reports false if own and the sums do not agree.
 func (h *holds) find(id uint64) bool {
 	if id == 0 {
@@ -290,7 +299,9 @@ func (h *holds) encode(state []byte) []byte {
 		used = h.forget(front[:used])
 	}
 	h.entries = (used - h.tableAt) / entrySize
-	used = head + copy(front[head:], front[h.tableAt:used])
+	if head != h.tableAt { // the table may be megabytes
+		used = head + copy(front[head:], front[h.tableAt:used])
+	}
 	if most := frontFor(used + entrySize); 4*most <= h.size {
 		state = slices.Delete(state, most, h.size)
 		h.size = most

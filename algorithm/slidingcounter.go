@@ -114,7 +114,7 @@ func (s counterState) at(now, window int64) counterState {
 
 // units returns the units that count if `covered` µs of the previous window still count.
 func (s counterState) units(covered, window int64) int64 {
-	units, rest := product(s.previous, covered, window)
+	units, rest := product(s.previous, covered, 0, window)
 	if rest > 0 {
 		units++
 	}
@@ -131,7 +131,7 @@ func (s counterState) free(room, window int64) int64 {
 	if units <= room {
 		return passed - window
 	}
-	covered, _ := product(room, window, units)
+	covered, _ := product(room, window, 0, units)
 	return passed - covered
 }
 

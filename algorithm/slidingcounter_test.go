@@ -57,7 +57,7 @@ func TestSlidingWindowCounterIsModel(t *testing.T) {
 			d := driver.Demand{Op: driver.Op(random.IntN(3)), N: 1 + random.Int64N(limit.Max)}
 			place, into := s.now/window, s.now%window
 			part := new(big.Rat).Mul(rat(taken[place-1]), big.NewRat(window-into, window))
-			used := taken[place] + ceil(part)
+			used := taken[place] + ceil(part).Int64()
 			fits := used+d.N <= limit.Max
 			if fits && d.Op == driver.OpTake || d.Op == driver.OpForce {
 				taken[place] += d.N

@@ -59,7 +59,7 @@ var memoryEntries = []memoryEntry{
 	{xTime, openXTime},
 	{ours, func(q quota) (decider, error) { return openMemory(algorithm.SlidingLog(q.limit())) }},
 	{"ratelimit-bucket",
-		func(q quota) (decider, error) { return openMemory(algorithm.TokenBucket(q.limit())) }},
+		func(q quota) (decider, error) { return openMemory(algorithm.GCRA(q.limit())) }},
 	{ululeName, openUluleMemory},
 	{throttledName, openThrottledMemory},
 	{goLimiter, openGoLimiter},

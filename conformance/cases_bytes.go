@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -13,7 +15,7 @@ var bytesRules = []rule{
 	{name: "step/own-bytes",
 		says: "Step may write into state only if it returns keep > 0: then next may reuse its " +
 			"array, and the store must not use state again. Pass a copy of bytes that must not " +
-			"be overwritten, such as those of a file that a database maps into memory.",
+			"be overwritten, such as those of a file that a database maps into memory. " + saysSafe,
 		check: checkOwnBytes},
 }
 
@@ -26,6 +28,14 @@ type scribbling struct {
 type firstFault struct {
 	mu  sync.Mutex
 	err error
+}
+
+func (f *firstFault) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
 }
 
 func (s scribbling) Step(
@@ -43,11 +53,7 @@ func (s scribbling) scribble(state []byte) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if v := recover(); v != nil {
-			s.fault.mu.Lock()
-			defer s.fault.mu.Unlock()
-			if s.fault.err == nil {
-				s.fault.err = panicked(v)
-			}
+			s.fault.note(panicked(v))
 		}
 	}()
 	for i := range state {
@@ -80,5 +86,63 @@ func checkOwnBytes(e *env) {
 	}
 	for _, key := range keys {
 		e.refuse(take(key, a, 1))
+	}
+	checkOwnBuffer(e)
+}
+
+// meeting is an algorithm whose Step waits a little until another runs, on another state. Neither
+// state may change meanwhile.
+type meeting struct {
+	driver.Algorithm
+	met   chan struct{}
+	fault *firstFault
+}
+
+func (m meeting) Step(
+	state []byte, now int64, d driver.Demand,
+) ([]byte, time.Duration, driver.Result) {
+	before := bytes.Clone(state)
+	select {
+	case m.met <- struct{}{}:
+	case <-m.met:
+	case <-time.After(time.Millisecond):
+	}
+	if !bytes.Equal(state, before) {
+		m.fault.note(errors.New("the bytes of a state changed while its Step ran: calls on " +
+			"different keys share a buffer"))
+	}
+	d.Algorithm = m.Algorithm
+	return m.Algorithm.Step(before, now, d)
+}
+
+func (m meeting) Script() driver.Script { return scriptOf(m.Algorithm) }
+
+// checkOwnBuffer makes peeks and takes on different keys at once.
+func checkOwnBuffer(e *env) {
+	const goroutines, most = 8, 1000
+	a := meeting{e.alg(most), make(chan struct{}), new(firstFault)}
+	keys := make([]string, goroutines)
+	for g := range keys {
+		keys[g] = e.key()
+	}
+	e.together(goroutines, func(g int) error {
+		left := int64(most)
+		for i := range 24 {
+			d := take(keys[g], a, int64(g)+1)
+			if i%8 > 0 {
+				d.Op = driver.OpPeek
+			} else {
+				left -= d.N
+			}
+			if res, err := e.store.Take(e.ctx, d); err != nil {
+				return err
+			} else if res.Remaining != left {
+				return fmt.Errorf("%v returned %+v, want %d left", d.Op, res, left)
+			}
+		}
+		return nil
+	})
+	if a.fault.err != nil {
+		e.fatalf("%w", a.fault.err)
 	}
 }

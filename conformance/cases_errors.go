@@ -52,6 +52,11 @@ func (e *env) invalid(key string) []driver.Demand {
 		settle(key, held, 0, 1), hold(key, held, 1, -1), settle(key, held, 1, -1),
 		hold(key, held, 1, 6), settle(key, held, 1, driver.MaxUnits+1),
 		holdFor(key, held, 1, 1, held.Holds()/16-1), holdFor(key, held, 1, 1, 16*held.Holds()+1))
+	ds = append(ds, partly(take(key, a, 9), 6), partly(take(key, a, 3), 4),
+		partly(take(key, a, 3), -1), partly(peek(key, a, 3), 1), partly(force(key, a, 3), 1),
+		partly(reset(key, a), 1), partly(settle(key, held, 1, 3), 1),
+		partly(hold(key, held, 1, 0), 1), partly(take(key, a, driver.MaxUnits+1), 1),
+		partly(hold(key, held, 1, driver.MaxUnits+1), 1))
 	for _, n := range []int64{0, -1, -1 << 63, driver.MaxUnits + 1, 1<<63 - 1} {
 		ds = append(ds, take(key, a, n), peek(key, a, n), force(key, a, n))
 	}
@@ -105,6 +110,10 @@ func checkTakeAllValidation(e *env) {
 				[]driver.Demand{d, good[0], good[1]}, 3)
 		}
 	}
+	check("a TakeAll with parts of different units",
+		[]driver.Demand{partly(good[0], 1), partly(take(key, good[1].Algorithm, 2), 1)}, 2)
+	check("a TakeAll with different parts", []driver.Demand{
+		partly(take(key, good[0].Algorithm, 2), 1), partly(take(key, good[1].Algorithm, 2), 2)}, 2)
 	wider := e.algorithms[0](driver.Limit{Name: good[0].Algorithm.Limit().Name, Max: 99,
 		Window: 2 * window})
 	check("a TakeAll with two demands on one state",

@@ -3,9 +3,12 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -14,6 +17,7 @@ var identityRules = []rule{
 	{name: "identity/parameters", says: saysIdentity, check: checkParameters},
 	{name: "identity/limit-names", says: saysIdentity, check: checkLimitNames},
 	{name: "identity/algorithm-names", says: saysIdentity, check: checkAlgorithmNames},
+	{name: "identity/joined-names", says: saysIdentity + " " + saysKeys, check: checkJoinedNames},
 	{name: "identity/adversarial-keys", says: saysKeys, check: checkAdversarialKeys},
 	{name: "identity/no-key-in-errors", says: saysKeys, check: checkNoKeyInErrors},
 }
@@ -41,6 +45,9 @@ func checkLimitNames(e *env) {
 	key := e.key()
 	names := []string{"", "a", "b", "aa", "A", window.String() + "x", strings.Repeat("a", 64),
 		"{a}", "a}", "{", "%61", "a:b", ":", "*", "a/", "log3"}
+	for n := range 64 { // each is cut to the one before it, at either end
+		names = append(names, strings.Repeat("n", n+1))
+	}
 	for i, name := range names {
 		a := e.named(name, 1000)
 		e.wantLeft(key, a, 1000, "units were taken under other limits")
@@ -63,6 +70,75 @@ func checkAlgorithmNames(e *env) {
 	e.refuse(take(key, a, 1))
 	e.admit(reset(key, a))
 	e.wantLeft(key, b, 3, "the state of the other algorithm was reset")
+	for _, n := range []int{16, 32, 63, 64, 127, 128, 255, 256, 1024} {
+		b := renamed{a, strings.Repeat("n", n)}
+		e.wantLeft(key, b, 5, "units were taken under algorithms whose names are shorter")
+		e.admit(take(key, b, 1))
+	}
+}
+
+// A triple is a key and the names of its limit and its algorithm.
+type triple [3]string
+
+// checkJoinedNames takes the only unit of pairs of identities that are equal when their parts are
+// put together, in any order, with any separator, or after their lengths.
+func checkJoinedNames(e *env) {
+	const limit = 1 // the part that has a bound, and may be empty
+	var pairs [][2]triple
+	for x := range 3 {
+		for y := range 3 {
+			if x == y {
+				continue
+			}
+			add := func(x1, y1, x2, y2, third string) {
+				var pair [2]triple
+				pair[0][x], pair[0][y], pair[0][3-x-y] = x1, y1, third
+				pair[1][x], pair[1][y], pair[1][3-x-y] = x2, y2, third
+				pairs = append(pairs, pair)
+			}
+			// third returns a name that no other pair has.
+			third := func() string { return e.prefix + strconv.Itoa(len(pairs)) }
+			for _, sep := range separators() {
+				add("a", "b"+sep+"c", "a"+sep+"b", "c", third())
+				between := sep + third() + sep
+				add("a", "b"+between+"c", "a"+between+"b", "c", third())
+				if x == limit {
+					add("", "b"+sep+"a", "b", "a", third())
+				} else if y == limit {
+					add("a"+sep+"b", "", "a", "b", third())
+				}
+			}
+			add("1", "bbbbbbbbbbbc", "bbbbbbbbbbb", "c", third())
+			add("1", "bbbbbbbbb1c", "11bbbbbbbbb", "c", third())
+		}
+	}
+	e.together(16, func(g int) error {
+		for i := g; i < len(pairs); i += 16 {
+			for _, id := range pairs[i] {
+				a := renamed{e.named(id[limit], 1), id[2]}
+				if a.Limit().Validate() != nil {
+					break
+				}
+				if res, err := e.store.Take(e.ctx, take(id[0], a, 1)); err != nil {
+					return err
+				} else if !res.Allowed {
+					return fmt.Errorf("the keys, limits and algorithms %q share a state", pairs[i])
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// separators returns what may stand between two parts of a name.
+func separators() []string {
+	seps := []string{"", "::", "}:", "}{", "][", "--", "__", "//"}
+	for c := range byte(0x80) {
+		if r := rune(c); !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			seps = append(seps, string(r))
+		}
+	}
+	return seps
 }
 
 // adversarial are keys that a careless encoding confuses with each other or cannot hold.
@@ -92,12 +168,6 @@ func checkAdversarialKeys(e *env) {
 	for _, key := range adversarial() {
 		ds = append(ds, take(key+id, e.named("l", most), 1), take(id+key, e.named("l", most), 1))
 	}
-	// Keys, limits and algorithms whose names are equal when they are joined.
-	for _, split := range [][2]string{{"a:b", "c"}, {"a", "b:c"}, {"a:b:c", "l2"}, {"a:c", "b"},
-		{"a}", "b"}, {"a", "}b"}, {"a/b", "c"}, {"a", "b/c"}, {"a|b", "c"}, {"a", "b|c"},
-		{"ab", "c2"}, {"a", "bc2"}} {
-		ds = append(ds, take(id+split[0], e.named(split[1], most), 1))
-	}
 	for i := range ds {
 		ds[i].N = int64(i) + 1
 		e.admit(ds[i])
@@ -124,7 +194,7 @@ func checkNoKeyInErrors(e *env) {
 	}
 	_, err := e.store.Take(ended, take(key, a, 1))
 	errs = append(errs, err)
-	errs = append(errs, e.hangUp(key, a)...)
+	errs = append(errs, e.hangUp(secret+e.key(), e.alg(driver.MaxUnits))...)
 	if close := e.harness.Close; close != nil {
 		if err := close(); err != nil {
 			e.fatalf("Close: %w", err)
@@ -143,19 +213,20 @@ func checkNoKeyInErrors(e *env) {
 func (e *env) hangUp(key string, a driver.Algorithm) []error {
 	const goroutines, each = 16, 16
 	errs := make([]error, goroutines*each)
+	spread := e.spreadOf(goroutines, key, a)
 	e.together(goroutines, func(g int) error {
 		for i := range each {
 			end := &endsWhenSeen{Context: e.ctx, done: make(chan struct{}), err: context.Canceled}
 			ctx, cancel := context.Context(end), func() {}
+			within := spread * time.Duration((g*37+i*101)%(goroutines*each)) / (goroutines * each)
 			switch i % 4 {
 			case 1:
 				end.err = context.DeadlineExceeded
 			case 2:
-				ctx, cancel = context.WithTimeout(e.ctx,
-					time.Duration(g*each+i)*10*time.Microsecond)
+				ctx, cancel = context.WithTimeout(e.ctx, within)
 			case 3:
 				ctx, cancel = context.WithCancel(e.ctx)
-				time.AfterFunc(time.Duration(g*each+i)*5*time.Microsecond, cancel)
+				time.AfterFunc(within, cancel)
 			}
 			d, err := take(key, a, 1), &errs[g*each+i]
 			if i%8 < 5 {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +83,15 @@ func (e *env) lacks(group string) bool {
 
 // key returns the i-th key.
 func (p *population) key(i int) string { return p.prefix + scatter(uint64(i)) }
+
+// scatter returns eight characters that look random and are different for each i below 2^40.
+func scatter(i uint64) string {
+	const mask = 1<<40 - 1
+	i = (i ^ i>>20) * 0x1ce4e5b9bf58476d & mask
+	i = (i ^ i>>20) * 0x133111eb94d049bb & mask
+	s := strconv.FormatUint(i^i>>20, 36)
+	return strings.Repeat("0", 8-len(s)) + s
+}
 
 // take takes the units of groups of keys, until there is no time for more, or no room in the store.
 func (p *population) take(from, to int) {
@@ -171,25 +182,22 @@ func (p *population) ask(
 
 // checkHashedKeys takes the only unit of each of two keys that collide under a hash.
 func checkHashedKeys(e *env) {
-	prefix := e.key() + "-"
-	for i, c := range linear {
-		e.wantApart(i, c.after(prefix))
-	}
-	for i, c := range searched(prefix) {
-		e.wantApart(len(linear)+i, c)
-	}
-}
-
-// wantApart checks that the keys of the i-th collision have different states.
-func (e *env) wantApart(i int, c collision) {
-	a := e.named("l"+strconv.Itoa(i), 1) // another collision may have one of the keys
-	for _, key := range c.keys {
-		if res := e.do(take(key, a, 1)); !res.Allowed {
-			e.fatalf("two keys that collide under %s share a state", c.hash)
+	prefix := e.key()
+	for i, c := range slices.Concat(linear, found) {
+		keys := c.keys
+		if i < len(linear) {
+			keys = [2]string{prefix + keys[0], prefix + keys[1]}
 		}
-	}
-	for _, key := range c.keys {
-		e.refuse(take(key, a, 1))
+		// Another run or another collision may use one of the keys.
+		a := e.named(e.prefix+strconv.Itoa(i), 1)
+		for _, key := range keys {
+			if res := e.do(take(key, a, 1)); !res.Allowed {
+				e.fatalf("two keys that collide under %s share a state", c.hash)
+			}
+		}
+		for _, key := range keys {
+			e.refuse(take(key, a, 1))
+		}
 	}
 }
 
@@ -227,17 +235,25 @@ func checkLongKeys(e *env) {
 	}
 }
 
-// checkEveryByte uses keys that differ in one byte, for each value of the byte.
+// checkEveryByte uses keys that differ in one byte at either end, for each value of the byte, and
+// in what encloses them.
 func checkEveryByte(e *env) {
-	prefix, a := e.key(), e.alg(1)
+	id, a := e.key(), e.alg(1)
+	keys := []string{id}
 	for b := range 256 {
-		if res := e.do(take(prefix+string([]byte{byte(b)}), a, 1)); !res.Allowed {
-			e.fatalf("a key that ends in the byte %#02x shares a state with one that ends in "+
-				"another byte", b)
+		c := string([]byte{byte(b)})
+		keys = append(keys, id+c, c+id)
+	}
+	for _, pair := range []string{"\"\"", "''", "``", "()", "[]", "{}", "<>", "%%", "$$", "//"} {
+		keys = append(keys, pair[:1]+id+pair[1:])
+	}
+	for _, key := range keys {
+		if res := e.do(take(key, a, 1)); !res.Allowed {
+			e.fatalf("the key %q shares a state with one that lacks, or has, a byte at an end", key)
 		}
 	}
-	for b := range 256 {
-		e.refuse(take(prefix+string([]byte{byte(b)}), a, 1))
+	for _, key := range keys {
+		e.refuse(take(key, a, 1))
 	}
 }
 

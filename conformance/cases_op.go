@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
@@ -19,7 +21,7 @@ var opRules = []rule{
 	{name: "op/force",
 		says: "OpForce records N units whether they fit or not, and is always allowed. N may " +
 			"exceed Max.", check: checkForce},
-	{name: "op/reset", says: saysReset, check: checkReset},
+	{name: "op/reset", says: saysReset + " " + saysKeys, check: checkReset},
 }
 
 func checkTake(e *env) {
@@ -117,4 +119,36 @@ func checkReset(e *env) {
 	e.wantLeft(key, a, 5, "a reset")
 	e.admit(take(key, a, 5))
 	e.refuse(take(key, a, 1))
+	checkResetOfOne(e)
+}
+
+// patterns are keys that match others, where % or LIKE or a shell or a regular expression is at
+// work. $ stands for a key that others begin with.
+var patterns = []string{"$", "$*", "$?", "$[a-z]", "$[^z]", "{$,$a}", "*$*", "*", "?", "$%", "$_",
+	"%$%", "%", "_", "$.*", "$.", "^$", ".*", "$|$a", "$' OR ''='", "$:", "$\x00", "$\\"}
+
+// checkResetOfOne resets keys and limits that match others, which must stay as they are.
+func checkResetOfOne(e *env) {
+	id, a := e.key(), e.named("a", 9)
+	others := []string{id + "a", id + "ab", id + ":a", "a" + id, id + "[a", id + id}
+	unchanged := func(under, of string) {
+		for _, key := range others {
+			e.wantLeft(key, a, 8, fmt.Sprintf("a reset of %s %q", under, of))
+		}
+	}
+	for _, key := range others {
+		e.admit(take(key, a, 1))
+	}
+	for _, pattern := range patterns {
+		key := strings.ReplaceAll(pattern, "$", id)
+		e.admit(take(key, a, 1))
+		e.admit(reset(key, a))
+		unchanged("the key", key)
+	}
+	for _, name := range []string{"", "*", "?", "%", "_", "[a-z]", ".*", ".", "a*", "a%"} {
+		for _, key := range others {
+			e.admit(reset(key, e.named(name, 9)))
+		}
+		unchanged("the limit", name)
+	}
 }

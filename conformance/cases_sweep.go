@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
@@ -11,7 +12,8 @@ var sweepRules = []rule{
 	{name: "expiry/sweep", says: saysExpiry, needs: sweep,
 		// A run meets a state in its last millisecond only by chance.
 		check: differential{store: swept, seeds: 4 * seedsAtCI}.check},
-	{name: "expiry/sweep-not-early", says: saysExpiry, needs: sweep, check: checkSweepNotEarly},
+	{name: "expiry/sweep-not-early", says: saysExpiry + " " + saysShared, needs: sweep,
+		check: checkSweepNotEarly},
 	{name: "expiry/sweep-storm",
 		says: saysExpiry + " " + saysShared, needs: ownClock | sweep, check: checkSweepStorm},
 }
@@ -61,6 +63,52 @@ func checkSweepNotEarly(e *env) {
 		e.sweepIfCan()
 		e.refuse(take(key, a, 1))
 	}
+	checkSweepOfRenewed(e)
+}
+
+// checkSweepOfRenewed sweeps states that have run out while takes renew them, each at a random
+// instant of the sweep.
+func checkSweepOfRenewed(e *env) {
+	const goroutines, least = 8, 20
+	rounds := e.scale(10_000)
+	a, begin, budget := e.alg(2), time.Now(), e.atMost(time.Second, time.Minute)
+	keys := make([]string, goroutines)
+	for g := range keys {
+		keys[g] = e.key()
+	}
+	lasted := time.Microsecond
+	for round := 0; round < least || round < rounds && time.Since(begin) < budget; round++ {
+		var waits [goroutines]time.Duration
+		for g := range waits {
+			waits[g] = time.Duration(e.rand.Int64N(2 * int64(lasted)))
+		}
+		var swept time.Duration
+		e.together(goroutines+1, func(g int) error {
+			from := time.Now()
+			if g == goroutines {
+				err := e.harness.Sweep()
+				swept = time.Since(from)
+				return err
+			}
+			for time.Since(from) < waits[g] {
+				runtime.Gosched()
+			}
+			return e.wantOneLeft(take(keys[g], a, 1))
+		})
+		lasted = min(max(swept, time.Microsecond), 10*time.Millisecond)
+		e.together(goroutines, func(g int) error { return e.wantOneLeft(peek(keys[g], a, 1)) })
+		e.clock.add(window)
+	}
+}
+
+// wantOneLeft returns an error unless one unit is left after d.
+func (e *env) wantOneLeft(d driver.Demand) error {
+	res, err := e.store.Take(e.ctx, d)
+	if err == nil && res.Remaining != 1 {
+		err = fmt.Errorf("during or after a sweep, %v on a state that had run out and was "+
+			"renewed returned %+v, want 1 left", d.Op, res)
+	}
+	return err
 }
 
 // checkSweepStorm sweeps all the time, while each goroutine renews a state just when it has run

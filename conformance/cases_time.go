@@ -12,7 +12,7 @@ const (
 	saysBack = "now is in microseconds since the Unix epoch on the store's clock, from 0 to the " +
 		"year 2112, and may be earlier than in the step before. " +
 		"For a peek or a refusal, Step returns keep > 0 only after the clock has stepped back by " +
-		"more than a Window, or after the limit's Window was reduced."
+		"more than a Window, or after the limit has changed."
 	saysChange = "A state written under other parameters is accepted: limits change in " +
 		"production, and a change takes effect at once."
 )

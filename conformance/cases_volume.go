@@ -61,43 +61,69 @@ func checkManyRecords(e *env) {
 	e.admit(reset(key, a))
 }
 
-// padded is an algorithm that adds random bytes before the state of another.
-type padded struct {
+// large is an algorithm whose states are large: it counts units, after bytes that only fill the
+// state.
+type large struct {
 	driver.Algorithm
-	padding string
+	filling string
 }
 
-func (p padded) Name() string { return "padded-" + p.Algorithm.Name() }
+func (l large) Name() string { return "large" }
 
-func (p padded) Step(
-	state []byte, now int64, d driver.Demand,
+func (l large) Step(
+	state []byte, _ int64, d driver.Demand,
 ) ([]byte, time.Duration, driver.Result) {
-	d.Algorithm = p.Algorithm
-	inner := state
-	if len(state) > 0 {
-		if len(state) < len(p.padding) || string(state[:len(p.padding)]) != p.padding {
+	res := driver.Result{Allowed: true, Limit: l.Limit(), Remaining: l.Limit().Max}
+	if d.Op == driver.OpReset {
+		return nil, time.Microsecond, res
+	}
+	used := byte(0)
+	if size := len(l.filling); len(state) > 0 {
+		if len(state) != size+1 || string(state[:size]) != l.filling {
 			return nil, -1, driver.Result{}
 		}
-		inner = state[len(p.padding):]
+		used = state[size]
 	}
-	next, keep, res := p.Algorithm.Step(inner, now, d)
-	if keep > 0 && len(next) > 0 {
-		next = append([]byte(p.padding), next...)
+	keep := time.Duration(0)
+	if d.Op == driver.OpTake {
+		used, keep, res.Units = used+byte(d.N), window, d.N
 	}
-	return next, keep, res
+	res.Remaining -= int64(used)
+	return append([]byte(l.filling), used), keep, res
 }
 
-func (p padded) Script() driver.Script { return scriptOf(p.Algorithm) }
+// largeSource fills the state with one byte: a server would take long to make others.
+const largeSource = `
+local function step(key, tail, now, op, n, at, args, pos)
+  local max, size = struct.unpack('>I7I7', args, pos)
+  if op == 3 then return 1, max, 0, 0, now, 1, '' end
+  local used = 0
+  if tail ~= '' then
+    if redis.call('STRLEN', key) ~= size + 1 then return nil end
+    used = string.byte(tail, -1)
+  end
+  if op ~= 0 then return 1, max - used, 0, 0, now end
+  used = used + n
+  return 1, max - used, 0, 0, now, 600000000, string.rep('x', size) .. string.char(used)
+end
+`
 
-// checkLargeState has the store keep states of up to 256 KiB that cannot be compressed, as logs of
-// 20,000 records have.
+func (l large) Script() driver.Script {
+	return driver.Script{Name: l.Name(), Source: largeSource,
+		Args: func(dst []int64, d driver.Demand) []int64 {
+			return append(dst, d.Algorithm.Limit().Max, int64(len(d.Algorithm.(large).filling)))
+		}}
+}
+
+// checkLargeState has the store keep states of up to 2 MiB that cannot be compressed, as logs of
+// 100,000 records have.
 func checkLargeState(e *env) {
-	for _, size := range []int{1 << 8, 1 << 12, 1<<16 - 8, 1 << 16, 1 << 18} {
-		padding := make([]byte, size)
-		for i := range padding {
-			padding[i] = byte(e.rand.Uint32())
+	for _, size := range []int{1 << 8, 1 << 12, 1<<16 - 8, 1 << 16, 1 << 18, 1<<20 + 1, 1 << 21} {
+		filling := make([]byte, size)
+		for i := range filling {
+			filling[i] = byte(e.rand.Uint32())
 		}
-		key, a := e.key(), padded{e.alg(5), string(padding)}
+		key, a := e.key(), large{e.alg(5), string(filling)}
 		for want := int64(4); want >= 2; want-- {
 			res, err := e.store.Take(e.ctx, take(key, a, 1))
 			if err != nil || res.Remaining != want {

@@ -44,7 +44,7 @@ func naiveLog(parts time.Duration) func(driver.Limit) driver.Algorithm {
 // reference in something else.
 func slow() map[string]string {
 	except := make(map[string]string)
-	for _, name := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",
+	for _, name := range []string{"identity/many-keys", "op/many-records",
 		"concurrency/many-calls"} {
 		except[name] = "TestReferencePasses tries it"
 	}

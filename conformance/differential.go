@@ -173,7 +173,23 @@ func (r *run) demands() []driver.Demand {
 		}
 		ds[i] = r.demand(key, limit)
 	}
+	if r.rand.IntN(5) == 0 {
+		r.grant(ds)
+	}
 	return ds
+}
+
+// grant makes a part enough for the takes among ds.
+func (r *run) grant(ds []driver.Demand) {
+	least, more := driver.MaxUnits, pick[int64](r.rand, 0, 1, 5, 40)
+	for _, d := range ds {
+		least = min(least, 1+r.rand.Int64N(d.Algorithm.Limit().Max))
+	}
+	for i := range ds {
+		if d := &ds[i]; d.Op == driver.OpTake {
+			d.N, d.Least = min(least+more, driver.MaxUnits), least
+		}
+	}
 }
 
 // demand returns a random demand that CheckTake accepts.
@@ -281,6 +297,9 @@ func describe(ds []driver.Demand) string {
 			d.Key[strings.LastIndexByte(d.Key, '-')+1:])
 		if d.At != 0 {
 			fmt.Fprintf(&b, " at %d", d.At)
+		}
+		if d.Least != 0 {
+			fmt.Fprintf(&b, ", at least %d", d.Least)
 		}
 	}
 	return b.String()

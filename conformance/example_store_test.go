@@ -50,6 +50,7 @@ func (s *MapStore) TakeAll(
 		if !admitted {
 			break
 		}
+		ds = driver.Grant(ds, out)
 	}
 	return nil
 }

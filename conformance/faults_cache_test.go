@@ -16,6 +16,7 @@ type cacheFault struct {
 	keeps     func(d driver.Demand) bool // demands that change a state and drop nothing
 	deaf      bool                       // to what other clients do
 	fewer     bool                       // also used for fewer units
+	parts     bool                       // also used if a part, of fewer units, is enough
 	anyParams bool                       // also used for other parameters
 	frozen    bool                       // RetryAfter stands still
 	forever   bool                       // does not look at the clock
@@ -100,9 +101,13 @@ func caching(fault cacheFault) bugs {
 		elapsed := time.Duration(r.clock()-c.at) * time.Microsecond
 		holds, last := true, time.Duration(0)
 		for i, d := range ds {
-			beyond := d.N < c.ds[i].N && !fault.fewer
+			n, than := d.Needed(), c.ds[i].Needed()
+			if fault.parts {
+				n = d.N
+			}
+			beyond := n < than && !fault.fewer
 			if c.out[i].Allowed {
-				beyond = d.N > c.ds[i].N && !fault.moreOfOther
+				beyond = n > than && !fault.moreOfOther
 			} else if !fault.last && !fault.forever {
 				holds = holds && elapsed < c.out[i].RetryAfter
 			}
@@ -193,6 +198,8 @@ var cacheFaults = []fault{
 		bugs: caching(cacheFault{fewer: true})},
 	{name: "cached refusal for other parameters", rules: "result/repeated",
 		bugs: caching(cacheFault{anyParams: true})},
+	{name: "cached refusal where a part is free", always: true, rules: "least/repeated",
+		bugs: caching(cacheFault{parts: true})},
 	{name: "cached refusal whose time stands still", rules: "result/repeated",
 		bugs: caching(cacheFault{frozen: true})},
 	{name: "cached refusal beyond its time", rules: "result/repeated result/retry-after",

@@ -84,7 +84,14 @@ var errorFaults = []fault{
 			}
 			return s
 		}}},
-	{name: "late return", rules: "errors/ending-context", bugs: lateReturn()},
+	{name: "late return", rules: "errors/ending-context",
+		bugs: lateReturn(100, mostSpread+lateAtMost)},
+	{name: "one call of 500 late by 100 ms", rules: "errors/ending-context",
+		bugs: lateReturn(500, 100*time.Millisecond)},
+	{name: "one call of 20 late by 50 ms", rules: "errors/ending-context",
+		bugs: lateReturn(20, 50*time.Millisecond)},
+	{name: "one call of 100 late by a second", rules: "errors/ending-context",
+		bugs: lateReturn(100, time.Second)},
 	{name: "corrupt state is an empty one", rules: "errors/corrupt-state takeall/corrupt-state",
 		bugs: bugs{stepped: func(_ *reference, d driver.Demand, _ []byte, s *step) {
 			if s.err != nil {
@@ -107,13 +114,14 @@ var errorFaults = []fault{
 		}}},
 }
 
-// lateReturn returns a bug in every hundredth call whose context ends soon: it returns too late.
-func lateReturn() bugs {
+// lateReturn returns a bug in one call of several, if its context ends soon: it returns late.
+func lateReturn(of int64, late time.Duration) bugs {
 	var calls atomic.Int64
 	return bugs{take: func(r *reference, ctx context.Context, d driver.Demand) step {
 		s := r.one(d)
-		if end, ok := ctx.Deadline(); ok && time.Until(end) < mostSpread && calls.Add(1)%100 == 0 {
-			time.Sleep(mostSpread + lateAtMost)
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < mostSpread && calls.Add(1)%of == 0 {
+			<-ctx.Done()
+			time.Sleep(late)
 			return step{err: driver.ErrOutcomeUnknown}
 		}
 		return s
@@ -140,6 +148,8 @@ var lostUpdate = bugs{
 		now, steps := r.now(), make([]step, len(ds))
 		for i, d := range ds {
 			_, _, out[i] = d.Peek(bytes.Clone(r.states[identityOf(d)].state), now)
+		}
+		for i, d := range driver.Grant(ds, out) {
 			steps[i] = r.run(d, now, driver.Demand.Step)
 		}
 		r.mu.Unlock()

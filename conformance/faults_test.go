@@ -96,8 +96,8 @@ func TestEveryRuleCanFail(t *testing.T) {
 func faults() []fault {
 	return slices.Concat(identityFaults, stepFaults, clockFaults, takeAllFaults, errorFaults,
 		concurrencyFaults, algorithmFaults, cacheFaults,
-		keyFaults, hashFaults(), volumeFaults, windowFaults, writeFaults, takeAllManyFaults,
-		holdFaults)
+		raceFaults, keyFaults, joinFaults(), hashFaults(), volumeFaults, windowFaults,
+		writeFaults, takeAllManyFaults, holdFaults, leastFaults)
 }
 
 // identify returns a bug that changes what a state belongs to.
@@ -116,10 +116,6 @@ var identityFaults = []fault{
 	{name: "keys end at NUL", rules: "identity/adversarial-keys",
 		bugs: identify(func(_ driver.Demand, id *identity) {
 			id.key, _, _ = strings.Cut(id.key, "\x00")
-		})},
-	{name: "keys and limits joined by a colon", rules: "identity/adversarial-keys",
-		bugs: identify(func(_ driver.Demand, id *identity) {
-			id.key, id.limit = id.key+":"+id.limit, ""
 		})},
 	{name: "keys without braces", rules: "identity/adversarial-keys",
 		bugs: identify(func(_ driver.Demand, id *identity) {

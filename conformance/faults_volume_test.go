@@ -44,6 +44,13 @@ var volumeFaults = []fault{
 		bugs: bugs{stepped: func(_ *reference, _ driver.Demand, _ []byte, s *step) {
 			s.next = s.next[:min(len(s.next), 1<<16-1)]
 		}}},
+	{name: "states above 1 MiB refused", always: true, rules: "step/large-state",
+		bugs: bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
+			if s := r.one(d); len(s.next) <= 1<<20 {
+				return s
+			}
+			return step{err: driver.ErrUnavailable}
+		}}},
 	{name: "one record in a thousand lost", always: true, rules: "concurrency/many-calls",
 		bugs: sometimes(func(r *reference, d driver.Demand) step {
 			r.mu.Lock()

@@ -27,10 +27,11 @@ type Harness struct {
 	Settle func() error
 	// DropScripts deletes all scripts from the server, as SCRIPT FLUSH does.
 	DropScripts func() error
-	// Writes returns how many writes the server or the map behind Store has had. The suite only
-	// checks that it stays the same, so nothing else may write to the server. Without it all cases
-	// whose names end in write-nothing or writes-nothing are skipped, except
-	// errors/unsupported-writes-nothing.
+	// Writes returns how many writes the server or the map behind Store has had. The suite checks
+	// that some calls do not change it. If it changes, the suite tries three times, and accepts as
+	// many writes as other programs make in half a second: with other programs the cases do not
+	// fail for a correct store, but find less. Without Writes all cases whose names end in
+	// write-nothing or writes-nothing are skipped, except errors/unsupported-writes-nothing.
 	Writes func() (int64, error)
 	// Close closes Store, or the client that Store runs on. It is called at most once, and before
 	// the functions of t.Cleanup.
@@ -62,7 +63,9 @@ type Harness struct {
 
 	// Sweep deletes all states that have run out, by the clock that the store runs on. Outside of
 	// tests the store or the server does this in the background. Sweep returns when the states are
-	// deleted. The suite calls it between calls and while calls are in flight. Without it
+	// deleted. The suite calls it between calls and while calls are in flight. If your sweep finds
+	// states before it deletes them, let it pause here in between, if only for a few microseconds:
+	// so the suite finds a sweep that deletes what a take has written meanwhile. Without Sweep
 	// expiry/sweep, expiry/sweep-not-early and expiry/sweep-storm are skipped.
 	Sweep func() error
 }

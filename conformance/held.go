@@ -18,7 +18,7 @@ var kinds = []holdmodel.Kind{
 			Inside: holdmodel.Log{Of: l, Resolution: time.Microsecond}, Limit: l, Timeout: timeout}
 	},
 	kindOf(func(l driver.Limit) driver.Algorithm { return algorithm.FixedWindow(l) }),
-	kindOf(func(l driver.Limit) driver.Algorithm { return algorithm.TokenBucket(l) }),
+	kindOf(func(l driver.Limit) driver.Algorithm { return algorithm.GCRA(l) }),
 	kindOf(func(l driver.Limit) driver.Algorithm { return algorithm.SlidingWindowCounter(l) }),
 	func(l driver.Limit, timeout time.Duration) (driver.Holder, holdmodel.Limit) {
 		a := algorithm.InFlight(l.Name, l.Max).WithTimeout(timeout)

@@ -93,6 +93,13 @@ func (rec *recorder) calls(c int, r *rand.Rand) (ops []Operation, err error) {
 				d.Op = pick(r, driver.OpForce, driver.OpReset)
 			}
 		}
+		if r.IntN(6) == 0 {
+			for i := range ds {
+				if d := &ds[i]; d.Op == driver.OpTake || d.Op == driver.OpHold && d.N > 0 {
+					d.N, d.Least = 3, 1
+				}
+			}
+		}
 		op := Operation{Client: c, Now: rec.now, Demands: ds,
 			Results: make([]driver.Result, len(ds)), Call: time.Since(rec.begin)}
 		if len(ds) == 1 {
@@ -267,6 +274,9 @@ func table(ops []Operation) string {
 func outcome(d driver.Demand, res driver.Result) string {
 	limit := d.Algorithm.Limit()
 	what := fmt.Sprintf("%v %d of %s", d.Op, d.N, limit.Name)
+	if d.Least > 0 {
+		what = fmt.Sprintf("%v %d to %d of %s", d.Op, d.Least, d.N, limit.Name)
+	}
 	switch d.Op {
 	case driver.OpReset:
 		what = "reset " + limit.Name

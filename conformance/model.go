@@ -71,7 +71,7 @@ func (m *model) decide(ds []driver.Demand) (results []driver.Result, writes []wr
 		if !allowed(results) {
 			return results, writes
 		}
-		writes = nil
+		writes, ds = nil, driver.Grant(ds, results)
 	}
 	for i, d := range ds {
 		var w write

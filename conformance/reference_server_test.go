@@ -364,6 +364,7 @@ func (r *remote) steps(
 		if err := run(driver.Demand.Peek); err != nil || !allowed(out) {
 			return steps, err
 		}
+		ds = driver.Grant(ds, out)
 	}
 	return steps, run(driver.Demand.Step)
 }

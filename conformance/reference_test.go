@@ -64,7 +64,8 @@ type bugs struct {
 	all  func(r *reference, ctx context.Context, ds []driver.Demand,
 		out []driver.Result) error
 	second  func(r *reference) driver.Store
-	counted bool // a write for every call, before anything else
+	sweep   func(r *reference) // without it there is no Sweep
+	counted bool               // a write for every call, before anything else
 }
 
 // newReference returns a harness of a reference store with everything that a harness can have.
@@ -75,7 +76,7 @@ func newReference(b bugs) NewStore {
 			now = func() int64 { return base.UnixMicro() + time.Since(base).Microseconds() }
 		}
 		r := &reference{&shared{states: make(map[identity]cell)}, now, b}
-		return Harness{
+		h := Harness{
 			Store: r,
 			Second: func(testing.TB) driver.Store {
 				if b.second != nil {
@@ -87,6 +88,10 @@ func newReference(b bugs) NewStore {
 			Writes:      r.written,
 			Close:       func() error { r.set(&r.closed); return nil },
 		}
+		if b.sweep != nil {
+			h.Sweep = func() error { b.sweep(r); return nil }
+		}
+		return h
 	}
 }
 
@@ -179,7 +184,7 @@ func (r *reference) several(ds []driver.Demand, out []driver.Result) error {
 		out[i] = peeks[i].res
 		refused = refused || !out[i].Allowed
 	}
-	for i, d := range ds {
+	for i, d := range driver.Grant(ds, out) {
 		s := peeks[i]
 		if !refused {
 			s = r.run(d, now, driver.Demand.Step)

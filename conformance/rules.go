@@ -8,7 +8,7 @@ import (
 func rules() []rule {
 	return slices.Concat(identityRules, stepRules, opRules, resultRules, clockRules, expiryRules,
 		takeAllRules, errorRules,
-		concurrencyRules, algorithmRules, holdRules, serverRules(),
+		concurrencyRules, algorithmRules, holdRules, leastRules, serverRules(),
 		keyRules, volumeRules, windowRules, writeRules, takeAllManyRules)
 }
 

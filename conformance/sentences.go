@@ -50,6 +50,6 @@ const (
 	saysWrites = "A peek and a refusal write nothing: when Step returns keep == 0 the stored " +
 		"state does not change, its time to live included. " +
 		"For a peek or a refusal, Step returns keep > 0 only after the clock has stepped back by " +
-		"more than a Window, or after the limit's Window was reduced. " +
+		"more than a Window, or after the limit has changed. " +
 		"keep == 0 means: write nothing; state is then byte for byte what it was."
 )

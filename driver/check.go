@@ -31,7 +31,27 @@ func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
 			return err
 		}
 	}
+	if err := checkLeast(ds); err != nil {
+		return err
+	}
 	return checkDistinct(ds)
+}
+
+// checkLeast returns an error if demands with a Least differ in N or Least.
+func checkLeast(ds []Demand) error {
+	first := -1
+	for i := range ds {
+		switch {
+		case ds[i].Least == 0:
+		case first < 0:
+			first = i
+		case ds[i].N != ds[first].N || ds[i].Least != ds[first].Least:
+			return fmt.Errorf("%w demand: from %d to %d units and from %d to %d in one call: "+
+				"what may be granted in part is the same number everywhere", ErrInvalid,
+				ds[first].Least, ds[first].N, ds[i].Least, ds[i].N)
+		}
+	}
+	return nil
 }
 
 // ended returns an error that wraps [ErrUnavailable] if ctx has ended.
@@ -50,6 +70,9 @@ func (d *Demand) check() error {
 		return fmt.Errorf("%w demand: no algorithm", ErrInvalid)
 	case d.Op >= numOps:
 		return fmt.Errorf("%w demand: unknown %v", ErrInvalid, d.Op)
+	case d.Least != 0 && (d.Op != OpTake && d.Op != OpHold || d.Least < 0 || d.Least > d.N):
+		return fmt.Errorf("%w demand: Least is %d of an %v of %d units, not 0 or from 1 to N of a "+
+			"take or hold", ErrInvalid, d.Least, d.Op, d.N)
 	case d.Op == OpHold || d.Op == OpSettle:
 		if err := d.checkHold(); err != nil {
 			return err
@@ -62,9 +85,9 @@ func (d *Demand) check() error {
 		limit.Window > MaxWindow {
 		return limit.Validate()
 	}
-	if d.N > limit.Max && (d.Op <= OpPeek || d.Op == OpHold) {
+	if n := d.Needed(); n > limit.Max && (d.Op <= OpPeek || d.Op == OpHold) {
 		return fmt.Errorf("%w: %d units, but %v admits at most %d",
-			ErrExceedsLimit, d.N, limit, limit.Max)
+			ErrExceedsLimit, n, limit, limit.Max)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -48,6 +49,11 @@ type Demand struct {
 	Algorithm Algorithm // the rule that decides
 	Op        Op        // zero is OpTake
 	N         int64     // units, from 1 to MaxUnits; OpReset ignores it; OpHold, OpSettle: from 0
+	// Least, of an OpTake or OpHold of N units: if it is not 0, a part of N is enough. Before the
+	// demand is decided, N becomes what is free (the Remaining of an OpPeek), no less than Least
+	// and no more than N was, which may exceed Max. In a TakeAll it becomes what is free under all
+	// demands with a Least, whose N and Least have to be equal.
+	Least int64
 	// At, of an OpForce: a log adds the units to its first record of this time or later, if there
 	// is one in the window, in µs since the epoch; 0 records them now. Other algorithms ignore it.
 	At int64
@@ -61,11 +67,60 @@ type Demand struct {
 
 // Step runs d's algorithm on a state; see [Algorithm]. It sets Units of takes and forces.
 func (d Demand) Step(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
+	var peeked []byte
+	var peekedKeep time.Duration
+	if d.Least > 0 {
+		peeked, peekedKeep, res = d.Peek(state, now)
+		switch {
+		case peekedKeep < 0:
+			return nil, peekedKeep, res
+		case peekedKeep > 0:
+			state = peeked
+		}
+		d.N, d.Least = d.part(d.N, res), 0
+	}
 	next, keep, res = d.Algorithm.Step(state, now, d)
 	if d.Op <= OpForce {
 		res.Units = Taken(d.Op, d.N, res.Allowed)
 	}
+	if keep == 0 && peekedKeep > 0 {
+		next, keep = peeked, peekedKeep
+	}
 	return next, keep, res
+}
+
+// Grant returns ds with the N that [Demand.Least] makes of theirs, and without a Least. peeked are
+// their results of Peek. Without a Least in ds it returns ds itself. TakeAll calls it between Peek
+// and Step.
+func Grant(ds []Demand, peeked []Result) []Demand {
+	n, granted := MaxUnits, ds
+	for i := range ds {
+		if d := &ds[i]; d.Least > 0 {
+			n = d.part(min(n, d.N), peeked[i])
+		}
+	}
+	for i := range ds {
+		if ds[i].Least > 0 {
+			if &granted[0] == &ds[0] {
+				granted = slices.Clone(ds)
+			}
+			granted[i].N, granted[i].Least = n, 0
+		}
+	}
+	return granted
+}
+
+// part returns what becomes of n units where a Peek of d has found free units.
+func (d *Demand) part(n int64, peeked Result) int64 {
+	return min(n, max(d.Least, peeked.Remaining))
+}
+
+// Needed returns the fewest units for which d is admitted: Least, or N if that is 0.
+func (d *Demand) Needed() int64 {
+	if d.Least > 0 {
+		return d.Least
+	}
+	return d.N
 }
 
 // Taken returns the Units of the Result of an OpTake, OpPeek or OpForce of n units. Stores that do
@@ -82,17 +137,19 @@ func Taken(op Op, n int64, allowed bool) int64 {
 //   - Call Peek for every demand, with one reading of the clock.
 //   - If a Result is not Allowed, these Results are the answer. Treat next and keep like those of
 //     Step: keep is 0, so nothing is written, with the exceptions that [Store] names.
-//   - If all are Allowed, call Step for every demand. A Peek with keep > 0 may have written into
-//     state: then pass next to Step, or a copy of the state that you made before.
+//   - If all are Allowed, call Step for every demand of what [Grant] returns. A Peek with keep > 0
+//     may have written into state: then pass next to Step, or a copy of the state that you made
+//     before.
 //
 // Peek does not change the bytes of state unless keep > 0.
 //
 // For an OpTake, and for an OpHold of N > 0, the Result is that of Step, with Remaining before the
-// decision and no Units. All else is always allowed: for that it returns what an OpPeek for one
-// unit returns, with Allowed set. For an OpReset a corrupt state counts as an empty one.
+// decision and no Units; with a Least it is that of Least units. All else is always allowed: for
+// that it returns what an OpPeek for one unit returns, with Allowed set. For an OpReset a corrupt
+// state counts as an empty one.
 func (d Demand) Peek(state []byte, now int64) (next []byte, keep time.Duration, res Result) {
 	op, always := d.Op, d.Always()
-	d.Op = OpPeek // d is a copy already
+	d.Op, d.N, d.Least = OpPeek, d.Needed(), 0 // d is a copy already
 	if always {
 		d.N, d.At, d.ID = 1, 0, 0
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -179,17 +178,14 @@ func FuzzLimitText(f *testing.F) {
 // TestLimitText: limits can be fields of JSON, keys of a map and flags without further code.
 func TestLimitText(t *testing.T) {
 	type config struct {
-		Login  driver.Limit
-		Plans  map[string][]driver.Limit
-		Policy ratelimit.Policy
+		Login driver.Limit
+		Plans map[string][]driver.Limit
 	}
-	const text = `{"Login":"login=5/1m0s","Plans":{"free":["burst=2/1s","day=100/24h0m0s"]},` +
-		`"Policy":"open"}`
+	const text = `{"Login":"login=5/1m0s","Plans":{"free":["burst=2/1s","day=100/24h0m0s"]}}`
 	want := config{
 		driver.PerMinute("login", 5),
 		map[string][]driver.Limit{"free": {driver.PerSecond("burst", 2),
 			driver.PerDay("day", 100)}},
-		ratelimit.FailOpen,
 	}
 	var got config
 	if err := json.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, want) {
@@ -198,7 +194,7 @@ func TestLimitText(t *testing.T) {
 	if written, err := json.Marshal(want); err != nil || string(written) != text {
 		t.Errorf("written %s, %v; want %s", written, err, text)
 	}
-	for _, wrong := range []string{`{"Login":"5/m/m"}`, `{"Login":5}`, `{"Policy":"local"}`} {
+	for _, wrong := range []string{`{"Login":"5/m/m"}`, `{"Login":5}`} {
 		if err := json.Unmarshal([]byte(wrong), &got); err == nil {
 			t.Errorf("%s is read as %+v", wrong, got)
 		}

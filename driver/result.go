@@ -41,8 +41,8 @@ type Result struct {
 	// all together or not at all: those that are Allowed were Allowed earlier too, for as many
 	// units or more, and their Remaining and ResetAfter are not too high either. A decision from
 	// SourceLocal is about the share of the limit that this process has while the store is
-	// unavailable. One from SourceOpen was made by the policy alone: only its Limit is set, the
-	// numbers are 0.
+	// unavailable. One from SourceOpen was made by the policy alone: only its Limit and Units are
+	// set.
 	Source Source
 	// Limit is the limit that decided. From SourceLocal its Max is the share of this process.
 	Limit Limit
@@ -55,8 +55,9 @@ type Result struct {
 	// RetryAfter is zero if allowed. If refused, the same demand is admitted after exactly this
 	// long, provided that nothing else is admitted meanwhile, and not one microsecond sooner (at a
 	// Resolution of 1µs). That is at most one Window, two under a SlidingWindowCounter; one Window
-	// more after the clock has stepped back; under a TokenBucket also the time in which forced
-	// units are refilled; and with holds until they have timed out.
+	// more after the clock has stepped back; under a TokenBucket also the time in which the units
+	// beyond Max are refilled, which were forced or taken under a larger Max; and with holds until
+	// they have timed out.
 	RetryAfter time.Duration
 	// ResetAfter is how long it takes, with nothing else admitted, until all units are free. Zero
 	// means that all are free now.

@@ -24,7 +24,7 @@ import "context"
 //   - Steps on one state are atomic and linearizable, also across processes that share the store.
 //   - A peek and a refusal write nothing: when Step returns keep == 0 the stored state does not
 //     change, its time to live included. For a peek or a refusal, Step returns keep > 0 only after
-//     the clock has stepped back by more than a Window, or after the limit's Window was reduced.
+//     the clock has stepped back by more than a Window, or after the limit has changed.
 //   - TakeAll is atomic over its states: all demands are admitted, or none leaves a trace. TakeAll
 //     evaluates all demands, even after one is refused. If a demand of a TakeAll is refused, each
 //     Result is that of [Demand.Peek].

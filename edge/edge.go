@@ -22,6 +22,16 @@ type Options struct {
 	// Settle says that the units under Budgets are kept or not when the call has ended. Units
 	// under other limits are taken for good.
 	Settle bool
+	// Unsettled says that Settle will not be called. Calls in flight, which nothing would release,
+	// are then an error.
+	Unsettled bool
+}
+
+// Holds reports whether the units of a claim under one of its algorithms are held until the call is
+// settled. What its result says is then not true any more.
+func (o Options) Holds(c ratelimit.Claim, a ratelimit.Algorithm) bool {
+	h, ok := a.(driver.Holder)
+	return ok && c.N > 0 && (o.Settle || h.InFlight())
 }
 
 // InFlight reports whether one of the algorithms limits calls in flight, whose units are held, and
@@ -55,8 +65,9 @@ type Call struct {
 }
 
 // Decide decides claims, at least one, and sets Results. An error wraps [ErrNoKey], or is one of
-// [ratelimit.AllowAll] or, for a wait, of [ratelimit.WaitAll]. With Settle it wraps
-// [ratelimit.ErrInvalid] if there are units to take, but no claim has a Budget.
+// [ratelimit.AllowAll] or, for a wait, of [ratelimit.WaitAll]. It wraps [ratelimit.ErrInvalid] with
+// Settle if there are units to take, but no claim has a Budget, and with Unsettled if a claim is of
+// calls in flight.
 func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Options) (err error) {
 	settles, counted, budget := opts.Settle, false, false
 	for i := range claims {
@@ -67,6 +78,10 @@ func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Option
 			return ErrNoKey
 		}
 		inFlight := InFlight(claims[i].Limiter.Algorithms()...)
+		if inFlight && opts.Unsettled {
+			return fmt.Errorf("%w demand: claim %d is of calls in flight, which nothing would "+
+				"release", ratelimit.ErrInvalid, i+1)
+		}
 		settles = settles || inFlight
 		if opts.Settle {
 			budget = budget || hasBudget(claims[i].Limiter.Algorithms())
@@ -82,7 +97,7 @@ func (c *Call) Decide(ctx context.Context, claims []ratelimit.Claim, opts Option
 		c.reservation, err = ratelimit.AcquireAll(ctx, claims...)
 	case settles:
 		c.reservation, err = ratelimit.ReserveAll(ctx, claims...)
-	case len(claims) != 1 || len(claims[0].Limiter.Limits()) > 1:
+	case len(claims) != 1 || len(claims[0].Limiter.Limits()) > 1 || claims[0].Least > 0:
 		if opts.Wait {
 			c.Results, err = ratelimit.WaitAll(ctx, claims...)
 		} else {
@@ -109,17 +124,20 @@ func (c *Call) Allowed() bool {
 }
 
 // Settle ends a call that was admitted: it records the units under Budgets, or not. Calls in flight
-// are released in both cases. It ignores errors, which the observers of the limiters get, and does
-// nothing for a call that needs no settlement.
+// are released in both cases. If the store is unavailable, the settlement is repeated in the
+// background as [ratelimit.Reservation.Cancel] is, and what it does not reach times out. Settle
+// returns no error, since the observers of the limiters get it. It does nothing for a call that
+// needs no settlement.
 func (c *Call) Settle(ctx context.Context, keep bool) {
-	switch {
-	case c.reservation == nil:
-	case keep && c.reservation.Result().Source != ratelimit.SourceOpen:
-		_ = c.reservation.Commit(ctx)
-	default:
-		// If the policy has admitted the call, this calls the store only if that may hold units.
-		_ = c.reservation.Cancel(ctx)
+	if c.reservation == nil {
+		return
 	}
+	if keep && c.reservation.Result().Source != ratelimit.SourceOpen {
+		_ = c.reservation.Commit(ctx)
+	}
+	// If the policy has admitted the call, this calls the store only if that may hold units. After
+	// a Commit it does nothing, unless that has failed.
+	_ = c.reservation.Cancel(ctx)
 }
 
 // Settles reports whether the call has to be settled when it has ended.

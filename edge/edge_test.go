@@ -102,6 +102,9 @@ func TestDecide(t *testing.T) {
 		{"calls, to be settled", calls, settle, 1, 0, 1, true, true, 0, nil},
 		{"no claim", func(limiters) []ratelimit.Claim { return nil },
 			edge.Options{}, 1, 0, 0, false, false, 0, ratelimit.ErrInvalid},
+		{"in flight, not to be settled", func(l limiters) []ratelimit.Claim {
+			return claims(l.one, l.calls)
+		}, edge.Options{Unsettled: true}, 1, 0, 0, false, false, 0, ratelimit.ErrInvalid},
 		{"no key", func(l limiters) []ratelimit.Claim {
 			return append(claims(l.one), ratelimit.Claim{Limiter: l.two, N: 1})
 		}, edge.Options{}, 1, 0, 0, false, false, 0, edge.ErrNoKey},
@@ -197,6 +200,70 @@ func TestSettle(t *testing.T) {
 	})
 }
 
+// unsettled is a store on which settlements fail until a time.
+type unsettled struct {
+	driver.Store
+	until time.Time
+}
+
+func (s *unsettled) TakeAll(
+	ctx context.Context, ds []driver.Demand, out []driver.Result,
+) error {
+	if ds[0].Op == driver.OpSettle && time.Now().Before(s.until) {
+		return driver.ErrUnavailable
+	}
+	return s.Store.TakeAll(ctx, ds, out)
+}
+
+// TestSettleFails: a settlement that fails is repeated in the background. If all attempts fail,
+// what is held is free at the time-out.
+func TestSettleFails(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		keep  bool
+		away  time.Duration
+		after time.Duration
+		left  int64 // of the Budget
+	}{
+		{"kept", true, 5 * time.Second, 8 * time.Second, 1},
+		{"not kept", false, 5 * time.Second, 8 * time.Second, 2},
+		{"kept, in vain", true, time.Hour, 68 * time.Second, 2},
+		{"not kept, in vain", false, time.Hour, 68 * time.Second, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory, err := memorystore.New(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer memory.Close()
+				store := &unsettled{memory, time.Now().Add(tt.away)}
+				l := limiters{
+					one:    limittest.NewLimiter(t, store, ratelimit.PerMinute("one", 2)),
+					two:    limittest.NewLimiter(t, store, ratelimit.PerMinute("two", 2)),
+					budget: limittest.NewBudget(t, store, ratelimit.PerHour("budget", 2)),
+					calls:  limittest.NewInFlight(t, store, 1),
+				}
+				var call edge.Call
+				settle := edge.Options{Settle: true}
+				err = call.Decide(t.Context(), claims(l.budget, l.calls), settle)
+				if err != nil || !call.Allowed() {
+					t.Fatalf("%+v, %v", call.Results, err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				call.Settle(ctx, tt.keep)
+				wantLeft(t, l, 2, 2, 1, 0)
+				time.Sleep(tt.after)
+				wantLeft(t, l, 2, 2, tt.left, 1)
+				if !call.Settles() { // the program may still refer to the call
+					t.Error("the call has no reservation")
+				}
+			})
+		})
+	}
+}
+
 // wantLeft checks how many units are left under each limiter.
 func wantLeft(t *testing.T, l limiters, want ...int64) {
 	t.Helper()
@@ -273,5 +340,20 @@ func TestLostAnswer(t *testing.T) {
 		if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
 			t.Errorf("keep %v: %+v, %v; want the unit free", keep, res, err)
 		}
+	}
+}
+
+// TestDecideLeast: a claim of which a part is enough gets it, alone too.
+func TestDecideLeast(t *testing.T) {
+	for _, wait := range []bool{false, true} {
+		withLimiters(t, "", func(t *testing.T, l limiters) {
+			var c edge.Call
+			err := c.Decide(t.Context(),
+				[]ratelimit.Claim{{Limiter: l.one, Key: "k", N: 9, Least: 1}},
+				edge.Options{Wait: wait})
+			if err != nil || c.Results[0].Units != 2 {
+				t.Errorf("%+v, %v; want 2 units", c.Results, err)
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/edge"
 )
 
@@ -73,15 +74,14 @@ func (e *interceptor) decide(
 	ctx context.Context, claims []ratelimit.Claim,
 ) (a *admission, err error) {
 	a = &admission{Context: ctx}
-	return a, e.ask(ctx, a, claims, e.counts != nil)
+	return a, e.ask(ctx, a, claims, edge.Options{Wait: e.wait, Settle: e.counts != nil})
 }
 
-// ask decides claims and sets the decision of a. settle reports whether the outcome
-// of the call decides if they count.
+// ask decides claims and sets the decision of a.
 func (e *interceptor) ask(
-	ctx context.Context, a *admission, claims []ratelimit.Claim, settle bool,
+	ctx context.Context, a *admission, claims []ratelimit.Claim, opts edge.Options,
 ) error {
-	err := a.call.Decide(ctx, claims, edge.Options{Wait: e.wait, Settle: settle})
+	err := a.call.Decide(ctx, claims, opts)
 	if err != nil && (ctx.Err() != nil || a.call.Results == nil) {
 		return e.undecided(ctx, claims, err)
 	}
@@ -98,12 +98,7 @@ func (e *interceptor) admitMessage(ctx context.Context, method string, message a
 	if err != nil || len(claims) == 0 {
 		return err
 	}
-	for i := range claims {
-		if edge.InFlight(claims[i].Limiter.Algorithms()...) { // nothing would release it
-			return e.misconfigured()
-		}
-	}
-	return e.ask(ctx, new(admission), claims, false)
+	return e.ask(ctx, new(admission), claims, edge.Options{Wait: e.wait, Unsettled: true})
 }
 
 // claims calls a Choose and checks the claims that it returns.
@@ -172,8 +167,12 @@ func (e *interceptor) undecided(ctx context.Context, claims []ratelimit.Claim, e
 	}
 	var r refusal
 	for i := range claims {
+		needed := claims[i].N
+		if claims[i].Least > 0 && needed <= driver.MaxUnits {
+			needed = claims[i].Least
+		}
 		for _, limit := range claims[i].Limiter.Limits() {
-			if claims[i].N > limit.Max || errors.Is(err, ratelimit.ErrQueueFull) {
+			if needed > limit.Max || errors.Is(err, ratelimit.ErrQueueFull) {
 				r.violations = append(r.violations,
 					violation(limit.Name, limit.Max, rate(limit.Max, limit.Window)))
 			}

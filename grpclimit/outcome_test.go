@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -52,6 +54,38 @@ func TestCountingNeedsBudget(t *testing.T) {
 	checkStatus(t, err, codes.Internal)
 	if got := free(t, rate); got != 9 {
 		t.Errorf("%d units are free, want 9", got)
+	}
+}
+
+// TestCountingByClaim: only the claim on a Budget follows the outcome.
+func TestCountingByClaim(t *testing.T) {
+	const logins, most = 40, 30
+	store := newStore(t, newClock())
+	requests := newLimiter(t, store, ratelimit.PerHour("requests", most))
+	failed := newBudget(t, store, ratelimit.PerHour("failed", logins))
+	i := grpclimit.UnaryServerInterceptor(
+		fixed(ratelimit.Claim{Limiter: requests, Key: secret, N: 1},
+			ratelimit.Claim{Limiter: failed, Key: secret, N: 1}),
+		grpclimit.WithCounting(func(c codes.Code) bool { return c == codes.Unauthenticated }))
+	var admitted, wrong atomic.Int64
+	var wg sync.WaitGroup
+	for n := range logins {
+		wg.Go(func() {
+			_, _ = i(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: echoMethod},
+				func(context.Context, any) (any, error) {
+					if admitted.Add(1); n%2 == 0 {
+						return nil, nil
+					}
+					wrong.Add(1)
+					return nil, status.Error(codes.Unauthenticated, "")
+				})
+		})
+	}
+	wg.Wait()
+	if admitted.Load() != most || free(t, requests) != 0 ||
+		free(t, failed) != logins-wrong.Load() {
+		t.Errorf("%d admitted, %d requests and %d logins left; %d were wrong", admitted.Load(),
+			free(t, requests), free(t, failed), wrong.Load())
 	}
 }
 

@@ -130,6 +130,26 @@ func TestServerExceedsLimit(t *testing.T) {
 	}
 }
 
+// TestServerExceedsLeast: a limit is violated if it never admits the least part of a claim. Claims
+// that do not fit each other are a mistake of the server.
+func TestServerExceedsLeast(t *testing.T) {
+	limiter := newLimiter(t, newStore(t, newClock()),
+		ratelimit.PerSecond("burst", 5), ratelimit.PerDay("day", 100))
+	claim := ratelimit.Claim{Limiter: limiter, Key: secret, N: 200, Least: 6}
+	cc := start(t, &echo{}, limited(fixed(claim)))
+	d := checkStatus(t, call(t.Context(), cc), codes.ResourceExhausted)
+	if v := d.quota.GetViolations(); len(v) != 1 || v[0].GetQuotaId() != "burst" {
+		t.Errorf("violations %v, want burst alone", v)
+	}
+	claim.Least = 5
+	other := ratelimit.Claim{Limiter: limiter, Key: "other", N: 199, Least: 5}
+	cc = start(t, &echo{}, limited(fixed(claim, other)))
+	checkStatus(t, call(t.Context(), cc), codes.Internal)
+	claim.N = driver.MaxUnits + 1
+	cc = start(t, &echo{}, limited(fixed(claim)))
+	checkStatus(t, call(t.Context(), cc), codes.ResourceExhausted)
+}
+
 func TestServerUndecided(t *testing.T) {
 	for _, tt := range []struct {
 		err    error

@@ -19,7 +19,7 @@ type Decision struct {
 	// [ratelimit.AllowAll], or says that a claim has no limiter. Do not show its text to clients.
 	Err error
 
-	units   []headers.Unit  // of Results; nil if all count requests
+	kinds   []kind          // of Results; nil if all are the zero kind
 	blocks  map[string]bool // names of limits that are blocks
 	ended   bool            // the request's context had ended
 	reduced bool            // a degraded store has reduced all limits that refuse
@@ -38,27 +38,39 @@ func (d Decision) Allowed() bool {
 	return true
 }
 
-// setUnit sets what the limit at index i counts.
-func (d *Decision) setUnit(i int, unit headers.Unit) {
-	if d.units == nil {
-		d.units = make([]headers.Unit, len(d.Results))
-	}
-	d.units[i] = unit
+// kind says what a limit counts, and whether the request's units are held until it has ended.
+type kind struct {
+	unit headers.Unit
+	held bool
 }
 
-// unit returns what the limit at index i counts.
-func (d Decision) unit(i int) headers.Unit {
-	if d.units == nil {
-		return ""
+// setKind sets the kind of the limit at index i.
+func (d *Decision) setKind(i int, k kind) {
+	if k == (kind{}) {
+		return
 	}
-	return d.units[i]
+	if d.kinds == nil {
+		d.kinds = make([]kind, len(d.Results))
+	}
+	d.kinds[i] = k
 }
 
-// appendItems appends what the fields of package headers tell about the limits: all but blocks.
+// kind returns the kind of the limit at index i.
+func (d Decision) kind(i int) kind {
+	if d.kinds == nil {
+		return kind{}
+	}
+	return d.kinds[i]
+}
+
+// appendItems appends what the fields of package headers tell about the limits: all but blocks and,
+// if the request is allowed, those of which not the same is left when it has ended.
 func (d Decision) appendItems(items []headers.Item) []headers.Item {
+	allowed := d.Allowed()
 	for i := range d.Results {
-		if !d.blocks[d.Results[i].Limit.Name] {
-			items = append(items, headers.Item{Result: d.Results[i], Unit: d.unit(i)})
+		k := d.kind(i)
+		if !d.blocks[d.Results[i].Limit.Name] && (!allowed || !k.held) {
+			items = append(items, headers.Item{Result: d.Results[i], Unit: k.unit})
 		}
 	}
 	return items
@@ -83,7 +95,7 @@ func (d Decision) RetryAfter() time.Duration {
 			continue
 		}
 		wait = max(wait, time.Second)
-		if d.unit(i) != headers.ConcurrentRequests {
+		if d.kind(i).unit != headers.ConcurrentRequests {
 			wait = max(wait, d.Results[i].RetryAfter)
 		}
 	}

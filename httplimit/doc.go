@@ -58,14 +58,17 @@
 // # Fields
 //
 // If the limits have decided a request, its answer has the fields RateLimit-Policy and RateLimit of
-// the same draft, or those of another format ([WithFormat]); see package headers. The fields of
-// calls in flight have no time, since it is not known when the calls end. If only calls in flight
-// refuse a request, Retry-After is one second.
+// the same draft, or those of another format ([WithFormat]); see package headers. They say what is
+// true when the client reads them: those of an admitted request leave out limits whose units are
+// held until it ends, which are calls in flight and, with [WithCounting], Budgets. Those of a
+// refusal have all limits. Calls in flight have no time, since it is not known when they end. If
+// only calls in flight refuse a request, Retry-After is one second.
 //
 // # Calls in flight and units that depend on the outcome
 //
 // Calls in flight ([github.com/truewindow/ratelimit/algorithm.InFlight]) are released when the
 // handler returns or panics. With [WithCounting], the status of the answer decides whether units
-// under Budgets count. Both happen even if the client has disconnected. The observers of the
-// limiters get the errors. Units that could not be settled are free when their hold times out.
+// under Budgets count. Both happen even if the client has disconnected. If the store is unavailable
+// then, both are tried again for about a minute, and what stays held is free when its hold times
+// out. The observers of the limiters get the errors.
 package httplimit

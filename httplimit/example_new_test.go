@@ -228,8 +228,8 @@ func ExampleNew_inFlight() {
 	}
 	// Output:
 	// 429 "hour";r=99;t=3600, "calls";r=0
-	// 200 "hour";r=99;t=3600, "calls";r=0
-	// 200 "hour";r=98;t=3600, "calls";r=0
+	// 200 "hour";r=99;t=3600
+	// 200 "hour";r=98;t=3600
 }
 
 // Handlers get the decision from the context of the request.

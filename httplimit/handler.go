@@ -173,8 +173,9 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 		defer cancel()
 	}
 	d := &l.decision
+	opts := edge.Options{Settle: m.counts != nil}
 	if d.Err = checkUnits(claims); d.Err == nil {
-		d.Err = l.call.Decide(ctx, claims, edge.Options{Settle: m.counts != nil})
+		d.Err = l.call.Decide(ctx, claims, opts)
 	}
 	switch {
 	case errors.Is(d.Err, edge.ErrNoKey):
@@ -193,9 +194,7 @@ func (m *middleware) decide(l *limited, claims []ratelimit.Claim) {
 			if unit == "" && edge.InFlight(a) {
 				unit = headers.ConcurrentRequests
 			}
-			if unit != "" {
-				d.setUnit(at, unit)
-			}
+			d.setKind(at, kind{unit, opts.Holds(claims[i], a)})
 			at++
 		}
 	}

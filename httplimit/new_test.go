@@ -127,6 +127,29 @@ func TestNewTogether(t *testing.T) {
 	checkProblem(t, as(""), 400)
 }
 
+// TestNewMonthly: the fields of a limit of calendar months have the length of the longest, and the
+// times at which the month ends.
+func TestNewMonthly(t *testing.T) {
+	clock := newClock()
+	clock.Advance(16*24*time.Hour + 16*time.Hour) // to 1 February 2027
+	limiter, err := ratelimit.New(newStore(t, clock), algorithm.Monthly("month", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httplimit.New(claiming(one(limiter)))(passed)
+	for _, status := range []int{200, 429} {
+		res := serve(h, get())
+		if res.StatusCode != status {
+			t.Errorf("status %d, want %d", res.StatusCode, status)
+		}
+		wantField(t, res, "RateLimit-Policy", `"month";q=1;w=2678400`)
+		wantField(t, res, "RateLimit", `"month";r=0;t=2419200`)
+		if status == 429 {
+			wantField(t, res, "Retry-After", "2419200")
+		}
+	}
+}
+
 // TestNewChained: middlewares in a chain, as in chi, describe all their limits.
 func TestNewChained(t *testing.T) {
 	store := newStore(t, newClock())

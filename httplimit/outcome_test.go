@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit"
+	"github.com/truewindow/ratelimit/httplimit/headers"
 	"github.com/truewindow/ratelimit/internal/testkit/limittest"
 )
 
@@ -190,6 +192,109 @@ func TestCountingConcurrent(t *testing.T) {
 	remaining(t, limiter, limit)
 }
 
+// TestCountingByClaim: only the claim on a Budget follows the outcome. A successful login gives
+// back the unit of the login, and not that of the limit of all requests beside it.
+func TestCountingByClaim(t *testing.T) {
+	const logins, most = 40, 30
+	store := newStore(t, newClock())
+	requests := newLimiter(t, store, ratelimit.PerHour("requests", most))
+	failed := newBudget(t, store, ratelimit.PerHour("failed", logins))
+	var admitted, wrong, refused atomic.Int64
+	h := httplimit.New(claiming(one(requests), one(failed)), httplimit.WithCounting(
+		func(status int) bool { return status == http.StatusUnauthorized },
+	))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		admitted.Add(1)
+		if r.URL.Query().Get("password") == "wrong" {
+			wrong.Add(1)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	var wg sync.WaitGroup
+	for i := range logins {
+		wg.Go(func() {
+			password := []string{"right", "wrong"}[i%2]
+			res := serve(h, httptest.NewRequest(http.MethodPost, "/?password="+password, nil))
+			if res.StatusCode == http.StatusTooManyRequests {
+				refused.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if admitted.Load() != most || refused.Load() != logins-most {
+		t.Errorf("%d admitted, %d refused", admitted.Load(), refused.Load())
+	}
+	remaining(t, requests, 0)
+	remaining(t, failed, logins-wrong.Load())
+}
+
+// TestFieldsOfHeld: the fields of an admitted request leave out what is held until the outcome, and
+// those of a refusal have all limits. Handlers find all in the decision.
+func TestFieldsOfHeld(t *testing.T) {
+	for _, tt := range []struct {
+		format            headers.Format
+		admitted, refused string // with the plain limit
+	}{
+		{headers.Draft11, `"hour";q=9;w=3600 "hour";r=8;t=3600`,
+			`"hour";q=9;w=3600, "failed";q=1;w=60, "calls";q=5;qu="concurrent-requests" ` +
+				`"hour";r=8;t=3600, "failed";r=0;t=60, "calls";r=5`},
+		{headers.Draft06, "9 8 3600", "1 0 60"},
+		{headers.XDelta, "9 8 3600", "1 0 60"},
+		{headers.XEpoch, "9 8 *", "1 0 *"},
+		{headers.None, "", ""},
+	} {
+		store := newStore(t, newClock())
+		plain := newLimiter(t, store, ratelimit.PerHour("hour", 9))
+		failed := newBudget(t, store, ratelimit.PerMinute("failed", 1))
+		calls := newInFlight(t, store, 5)
+		counting := httplimit.WithCounting(func(status int) bool { return status == 401 })
+		limit := func(claims ...ratelimit.Claim) func(http.Handler) http.Handler {
+			return httplimit.New(claiming(claims...), counting, httplimit.WithFormat(tt.format))
+		}
+		for _, step := range []struct {
+			claims []ratelimit.Claim
+			status int
+			want   string
+		}{
+			{[]ratelimit.Claim{one(failed), one(calls)}, 200, ""},
+			{[]ratelimit.Claim{one(plain), one(failed), one(calls)}, 401, tt.admitted},
+			{[]ratelimit.Claim{one(plain), one(failed), one(calls)}, 429, tt.refused},
+		} {
+			var decided httplimit.Decision
+			res := serve(limit(step.claims...)(http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) {
+					decided, _ = httplimit.FromContext(r.Context())
+					w.WriteHeader(step.status)
+				})), get())
+			if res.StatusCode != step.status {
+				t.Errorf("%v: status %d, want %d", tt.format, res.StatusCode, step.status)
+			}
+			if step.status != 429 && len(decided.Results) != len(step.claims) {
+				t.Errorf("%v: the handler finds %+v", tt.format, decided.Results)
+			}
+			if got := fieldsOf(res, tt.format); got != step.want {
+				t.Errorf("%v, %d: %q, want %q", tt.format, step.status, got, step.want)
+			}
+		}
+	}
+}
+
+// fieldsOf returns the values of the fields of a format. Those of Unix times are a star.
+func fieldsOf(res *http.Response, f headers.Format) string {
+	var values []string
+	for _, prefix := range []string{"", "X-"} {
+		for _, name := range []string{"-Policy", "", "-Limit", "-Remaining", "-Reset"} {
+			value := res.Header.Get(prefix + "RateLimit" + name)
+			if value != "" && name == "-Reset" && f == headers.XEpoch {
+				value = "*"
+			}
+			if value != "" {
+				values = append(values, value)
+			}
+		}
+	}
+	return strings.Join(values, " ")
+}
+
 // TestInFlight: calls in flight are released without an option. Other claims beside them stay
 // charged.
 func TestInFlight(t *testing.T) {
@@ -225,8 +330,78 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestInFlightAndRate: a limiter may have a limit of calls in flight beside others, and the fields
-// tell them apart. Only the call is released.
+// TestInFlightEnds: however requests end, at most the limit is in the handlers at once, and each
+// call in flight is released once.
+func TestInFlightEnds(t *testing.T) {
+	const most, requests = 3, 80
+	var running, peak, admitted, opened, released atomic.Int64
+	calls := newInFlight(t, newStore(t, nil), most).
+		WithHoldObserver(func(c ratelimit.HoldChange) {
+			if c.Open > 0 {
+				opened.Add(1)
+			} else {
+				released.Add(1)
+			}
+		})
+	var cancels [requests]context.CancelFunc
+	h := httplimit.New(claiming(one(calls)))(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			admitted.Add(1)
+			n := running.Add(1)
+			defer running.Add(-1)
+			for old := peak.Load(); n > old && !peak.CompareAndSwap(old, n); old = peak.Load() {
+			}
+			i, _ := strconv.Atoi(r.URL.Query().Get("i"))
+			switch i % 4 {
+			case 0:
+				panic(http.ErrAbortHandler)
+			case 1: // the client leaves
+				cancels[i]()
+				<-r.Context().Done()
+			case 2:
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				conn.Close()
+			}
+		}))
+	var clients, served sync.WaitGroup
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer served.Done()
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	served.Add(requests)
+	for i := range requests {
+		var ctx context.Context
+		ctx, cancels[i] = context.WithCancel(t.Context())
+		clients.Go(func() {
+			defer cancels[i]()
+			// A POST is not sent again when its connection is closed.
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+				fmt.Sprint(server.URL, "/?i=", i), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if res, err := server.Client().Do(r); err == nil {
+				res.Body.Close()
+			}
+		})
+	}
+	clients.Wait()
+	served.Wait()
+	if n := admitted.Load(); peak.Load() > most || opened.Load() != n || released.Load() != n {
+		t.Errorf("%d at once; %d admitted, %d held, %d released", peak.Load(), n, opened.Load(),
+			released.Load())
+	}
+	remaining(t, calls, most)
+}
+
+// TestInFlightAndRate: a limiter may have a limit of calls in flight beside others. Only the call
+// is released, and the fields of an admitted request leave it out.
 func TestInFlightAndRate(t *testing.T) {
 	limiter, err := ratelimit.New(newStore(t, newClock()), algorithm.InFlight("calls", 9),
 		algorithm.SlidingLog(ratelimit.PerHour("hour", 9)))
@@ -234,8 +409,7 @@ func TestInFlightAndRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	res := serve(httplimit.New(claiming(one(limiter)))(passed), get())
-	wantField(t, res, "RateLimit-Policy",
-		`"calls";q=9;qu="concurrent-requests", "hour";q=9;w=3600`)
+	wantField(t, res, "RateLimit-Policy", `"hour";q=9;w=3600`)
 	results, err := ratelimit.PeekAll(t.Context(), one(limiter))
 	if err != nil || results[0].Remaining != 9 || results[1].Remaining != 8 {
 		t.Errorf("%+v, %v", results, err)

@@ -8,10 +8,13 @@ import (
 )
 
 // Refuse answers a request that is not passed on, as the package comment describes: with problem
-// details and, if waiting helps, Retry-After. It does not write the fields of package headers. Do
-// not call it for a request that is allowed: it would answer with 500.
+// details and, if waiting helps, Retry-After, unless that is set already. It does not write the
+// fields of package headers. Do not call it for a request that is allowed: it would answer with
+// 500.
 func Refuse(w http.ResponseWriter, d Decision) {
-	setRetryAfter(w.Header(), d)
+	if w.Header().Get("Retry-After") == "" {
+		setRetryAfter(w.Header(), d)
+	}
 	refuse(w, nil, d)
 }
 

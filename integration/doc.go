@@ -38,7 +38,7 @@
 //	RATELIMIT_VALKEY_ADDR      the same for Valkey
 //	RATELIMIT_IMAGES           run on these images, separated by commas, instead of all
 //	RATELIMIT_FULL             1: all combinations of the conformance suite, and the other
-//	                           tests in their long form
+//	                           tests in their long form; one needs the program lua5.4
 //	RATELIMIT_CONFORMANCE_FULL 1: the conformance suite at full depth
 //	RATELIMIT_CONFORMANCE_SEED makes the suite repeat the random cases of the run that printed
 //	                           this seed

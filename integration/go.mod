@@ -9,6 +9,7 @@ replace github.com/truewindow/ratelimit/cmd/ratelimit => ../cmd/ratelimit
 replace github.com/truewindow/ratelimit/otellimit => ../otellimit
 
 require (
+	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/moby/moby/api v1.56.1
 	github.com/moby/moby/client v0.6.2
 	github.com/prometheus/client_golang v1.25.0

@@ -1,7 +1,6 @@
 package layer
 
 import (
-	"context"
 	"time"
 
 	"github.com/truewindow/ratelimit/algorithm"
@@ -17,14 +16,7 @@ func isBlock(a driver.Algorithm) bool { return a.Name() == blockName }
 
 // writes reports whether d records something if it is admitted. A take of a block does not.
 func writes(d driver.Demand) bool {
-	switch d.Op {
-	case driver.OpTake:
-		return !isBlock(d.Algorithm)
-	case driver.OpSettle:
-		h, ok := d.Algorithm.(driver.Holder)
-		return d.N > 0 && ok && !h.InFlight()
-	}
-	return d.Op == driver.OpForce
+	return d.Op == driver.OpForce || d.Op == driver.OpTake && !isBlock(d.Algorithm)
 }
 
 // trackBlock makes a block end locally when the store inside says that it ends. admitted reports
@@ -35,11 +27,10 @@ func (l *ledger) trackBlock(d driver.Demand, res driver.Result, admitted bool, s
 	if res.Source != driver.SourceStore { // a cached refusal may end too soon
 		return
 	}
-	ctx := context.Background()
 	set := admitted && d.Op == driver.OpForce
 	lifted := admitted && d.Op == driver.OpReset
 	if !set && !lifted && res.ResetAfter == 0 {
-		if known, err := l.local.Take(ctx, peekOf(d)); err != nil || known.ResetAfter == 0 {
+		if known, err := l.askLocal(peekOf(d)); err != nil || known.ResetAfter == 0 {
 			return
 		}
 	}
@@ -59,7 +50,7 @@ func (l *ledger) trackBlock(d driver.Demand, res driver.Result, admitted bool, s
 		return
 	}
 	d.Op, d.N, d.At = driver.OpForce, algorithm.BlockFor(res.ResetAfter), 0
-	if _, err := l.local.Take(ctx, d); err != nil {
+	if _, err := l.askLocal(d); err != nil {
 		l.untracked.Add(1)
 		if end := time.Now().Add(res.ResetAfter); end.After(l.untrackedBlock) {
 			l.untrackedBlock = end
@@ -73,6 +64,6 @@ func (l *ledger) mayBeBlocked(d driver.Demand) bool {
 	if !isBlock(d.Algorithm) || d.Op > driver.OpPeek || !time.Now().Before(l.untrackedBlock) {
 		return false
 	}
-	known, err := l.local.Take(context.Background(), peekOf(d))
+	known, err := l.askLocal(peekOf(d))
 	return err != nil || known.ResetAfter == 0
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
@@ -22,9 +21,10 @@ type DegradedOptions struct {
 	// key. 0 is [memorystore.DefaultMaxKeys]. A demand on a key for which there is no room stays
 	// undecided while the store is unavailable.
 	//
-	// Keys are held as copies, and those of more than 128 bytes as hashes. Keys with units that are
-	// not recorded in the store yet are held whole too, in MaxKeys × 128 bytes for all of them.
-	// When that is used up, demands on further keys stay undecided while the store is unavailable.
+	// Keys are held as copies, and those of more than 128 bytes as hashes. Keys with units or holds
+	// that the store does not know yet are held whole too, in MaxKeys × 128 bytes for all of them,
+	// and such states and holds are MaxKeys at most. When that is used up, demands that need more
+	// stay undecided while the store is unavailable.
 	MaxKeys int
 
 	// OnChange, if not nil, is called with true when the store becomes unavailable, and with false
@@ -39,10 +39,18 @@ type DegradedOptions struct {
 // They have [driver.SourceLocal], and their Limit and Remaining are those of the share. Units
 // that the store admitted for this process earlier count too. When the store decides again, units
 // that were admitted locally and still count are recorded in it by OpForce, before any other demand
-// on the key. They get the store's present time, which is later, so this can only refuse more. So
-// in any window around an outage at most Max + Instances × (Max/Instances) units are admitted,
-// provided that the store has not lost its data. If an OpForce gets no answer, it is sent again,
-// twice at most.
+// on the key. They get the store's present time, which is later, so this can only refuse more. If
+// an OpForce gets no answer, it is sent again, twice at most.
+//
+// Holds are known by their IDs, whether the store or this process has placed them, and can be
+// renewed, enlarged and settled locally. The store learns it within a second when it is back: each
+// settlement by its ID, once, and each local hold as soon as it fits. A local hold that the store
+// never had is recorded by OpForce when it is settled.
+//
+// So in any window around an outage at most Max + Instances × (Max/Instances) units are admitted,
+// besides what is forced or used beyond a hold. Each time that the store loses its data it may
+// admit Max more; and if the outage outlasts the time-out of a hold, others may get its units until
+// the hold is renewed.
 //
 // A block ([github.com/truewindow/ratelimit/algorithm.Block]) has no share and does not add up. It
 // lasts as long as the store has last said in an answer to this process, to whatever call, or until
@@ -64,17 +72,13 @@ type DegradedOptions struct {
 // the store's timeout, put a breaker around the store inside: while it is open, it leaves time for
 // a local decision.
 //
-// A hold that was placed locally counts within the share of this process until this process settles
-// it, or until it times out. The store never holds it; units that are settled are recorded in it
-// like others. Holds in the store do not count locally.
-//
-// A demand without an answer may have been recorded; if it is then admitted locally, it counts
-// twice. These remain undecided, with the error of the store inside: a demand for more units than
+// A take without an answer may have been recorded; if it is then admitted locally, it counts twice.
+// These remain undecided, with the error of the store inside: a demand for more units than
 // the share and one for a key for which there is no room, which callers could provoke and whose
-// error is [driver.ErrCapacity] too; a reset; and what settles or renews a hold in the store.
+// error is [driver.ErrCapacity] too; a reset; and what settles or renews a hold of another process.
 //
-// When the process ends, it loses what it has admitted locally and not yet recorded. If a call must
-// not be decided locally, make its limiter on the store inside.
+// When the process ends, it loses what it has decided locally and the store does not know yet. If a
+// call must not be decided locally, make its limiter on the store inside.
 type Degraded struct {
 	store        driver.Store
 	local        *memorystore.Store
@@ -96,8 +100,10 @@ type DegradedStats struct {
 	Local       int64 // calls decided locally
 	Undecided   int64 // calls that could not be decided locally either
 	Pending     int64 // states with units admitted locally and not recorded in the store yet
-	Recorded    int64 // units that were admitted locally and are now recorded in the store
+	Recorded    int64 // units that were admitted or settled locally, now recorded in the store
 	Unconfirmed int64 // units that were sent to the store, without an answer
+	Holds       int64 // holds of which the store does not know yet what was decided locally
+	Lost        int64 // holds that the store did not have any more when it was told
 	Keys        int64 // states tracked locally
 	Untracked   int64 // admissions and blocks of the store not tracked because there was no room
 }
@@ -129,25 +135,20 @@ func NewDegraded(store driver.Store, opts *DegradedOptions) (*Degraded, error) {
 		store: store, onChange: opts.OnChange,
 		background: s.background, peeks: newPacer(peekPause),
 	}
-	s.ledger = &ledger{
-		local: local, instances: int64(opts.Instances), began: time.Now(),
-		maxDebts: maxKeys, debts: make(map[stateID]*debt),
-	}
+	s.ledger = newLedger(local, opts.Instances, maxKeys)
 	s.recorder = &recorder{
 		store: store, ledger: s.ledger,
-		availability: s.availability, background: s.background,
+		availability: s.availability, background: s.background, more: make(chan struct{}, 1),
 	}
 	return s, nil
 }
 
 // Take decides one demand, by the store inside or, while that is unavailable, from memory.
 func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
-	if d.ID != 0 && driver.CheckTake(ctx, d) == nil {
+	if s.ledger.isPending(d) && driver.CheckTake(ctx, d) == nil {
 		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
-		if s.ledger.holdsAny(ds[:]) {
-			err := s.decideLocally(ds[:], out[:], errHeldLocally)
-			return out[0], err
-		}
+		err := s.decideLocally(ds[:], out[:], errPendingHold)
+		return out[0], err
 	}
 	if s.ledger.pending.Load() > 0 && driver.CheckTake(ctx, d) == nil {
 		if err := s.recorder.recordBefore(ctx, d); err != nil {
@@ -172,10 +173,8 @@ func (s *Degraded) Take(ctx context.Context, d driver.Demand) (driver.Result, er
 func (s *Degraded) TakeAll(
 	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
-	holds := func(d driver.Demand) bool { return d.ID != 0 }
-	if slices.ContainsFunc(ds, holds) && driver.CheckTakeAll(ctx, ds, out) == nil &&
-		s.ledger.holdsAny(ds) {
-		return s.takeHeld(ctx, ds, out)
+	if slices.ContainsFunc(ds, s.ledger.isPending) && driver.CheckTakeAll(ctx, ds, out) == nil {
+		return s.takePending(ctx, ds, out)
 	}
 	if s.ledger.pending.Load() > 0 && driver.CheckTakeAll(ctx, ds, out) == nil {
 		for i := range ds {
@@ -201,31 +200,31 @@ func (s *Degraded) TakeAll(
 	return nil
 }
 
-// takeHeld decides ds, some of which ask about holds that were placed locally. What the others
-// settle or renew is held in the store inside, if at all: that comes first, since it may fail.
-func (s *Degraded) takeHeld(
+// takePending decides ds, some of which ask about pending holds. The store inside settles and
+// renews the others: that comes first, since it may fail.
+func (s *Degraded) takePending(
 	ctx context.Context, ds []driver.Demand, out []driver.Result,
 ) error {
 	var inside, local []driver.Demand
 	var at []int // the indexes of inside, and then of local
 	for i, d := range ds {
-		if d.ID == 0 || !d.Always() {
-			return s.decideLocally(ds, out, errHeldLocally)
-		}
-		if (d.N > 0 || d.Op == driver.OpHold) && !s.ledger.holdsAny(ds[i:i+1]) {
-			inside, at = append(inside, d), slices.Insert(at, len(inside), i)
-		} else {
+		switch {
+		case !isHold(d) || !d.Always():
+			return s.decideLocally(ds, out, errPendingHold)
+		case s.ledger.isPending(d):
 			local, at = append(local, d), append(at, i)
+		default:
+			inside, at = append(inside, d), slices.Insert(at, len(inside), i)
 		}
 	}
-	results := make([]driver.Result, len(ds))
-	if n := len(inside); n > 0 {
+	results, n := make([]driver.Result, len(ds)), len(inside)
+	if n > 0 {
 		if err := s.TakeAll(ctx, inside, results[:n]); err != nil {
 			return err
 		}
 	}
-	if n := len(inside); n < len(ds) {
-		if err := s.decideLocally(local, results[n:], errHeldLocally); err != nil {
+	if n < len(ds) {
+		if err := s.decideLocally(local, results[n:], errPendingHold); err != nil {
 			return err
 		}
 	}
@@ -264,7 +263,7 @@ func (s *Degraded) decideAll(
 func (s *Degraded) decideLocally(
 	ds []driver.Demand, out []driver.Result, cause error,
 ) error {
-	if err := s.ledger.take(ds, out); err != nil {
+	if err := s.ledger.take(ds, out, cause); err != nil {
 		s.undecided.Add(1)
 		return fmt.Errorf("%w; no decision from memory either: %w", cause, err)
 	}
@@ -281,6 +280,8 @@ func (s *Degraded) Stats() DegradedStats {
 		Undecided:   s.undecided.Load(),
 		Pending:     s.ledger.pending.Load(),
 		Recorded:    s.recorder.recorded.Load(),
+		Holds:       s.ledger.held.Load(),
+		Lost:        s.ledger.lost.Load(),
 		Unconfirmed: s.recorder.unconfirmed.Load(),
 		Keys:        int64(s.local.Stats().Keys),
 		Untracked:   s.ledger.untracked.Load(),

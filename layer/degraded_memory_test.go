@@ -3,12 +3,14 @@ package layer_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/testkit/heap"
 	"github.com/truewindow/ratelimit/layer"
@@ -114,5 +116,72 @@ func TestDegradedMemory(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDegradedHoldMemory: a hold takes at most 100 bytes while the store has it too, and 400 bytes
+// when the store is still to be told of it, with RATELIMIT_FULL for a million holds.
+func TestDegradedHoldMemory(t *testing.T) {
+	holds, perKey := 10_000, 500
+	if os.Getenv("RATELIMIT_FULL") != "" {
+		holds, perKey = 1_000_000, 10_000
+	}
+	store := newOutage(t)
+	s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
+	calls := algorithm.InFlight("calls", 1<<30).WithTimeout(24 * time.Hour)
+	ask := func(d driver.Demand, from driver.Store) {
+		for i := range holds {
+			d.Key, d.ID = strconv.Itoa(i/perKey), uint64(i)*0x9e3779b97f4a7c15+1
+			res, err := from.Take(t.Context(), d)
+			if err != nil || res.Units != 1 && d.Op == driver.OpHold {
+				t.Fatalf("hold %d: %+v, %v", i, res, err)
+			}
+		}
+	}
+	hold := driver.Demand{Algorithm: calls, Op: driver.OpHold, N: 1}
+	empty := heap.Live()
+	ask(hold, store.Store)
+	inStore := heap.Live() - empty
+	ask(hold, s)
+	mirrored := heap.Live() - empty - inStore
+	store.mode.Store(gone)
+	hold.N = 0
+	ask(hold, s)
+	pending := heap.Live() - empty - inStore - mirrored
+	n := int64(holds)
+	t.Logf("%d holds: %d bytes each in the store, as many as %d mirrored, %d more to be told",
+		n, inStore/n, mirrored/n, pending/n)
+	if mirrored > 100*n || pending > 300*n || s.Stats().Holds != n {
+		t.Errorf("%+v", s.Stats())
+	}
+	hold.Op = driver.OpSettle
+	ask(hold, s)
+	store.mode.Store(up)
+	for start := time.Now(); s.Stats().Holds > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%+v", s.Stats())
+		}
+	}
+	if st := s.Stats(); st.Lost != 0 || st.Pending != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestDegradedHoldKeys: there is room for the key of a hold and of the debt that it may become.
+func TestDegradedHoldKeys(t *testing.T) {
+	store := newOutage(t)
+	s := newDegraded(t, store, &layer.DegradedOptions{Instances: 1, MaxKeys: 10})
+	store.mode.Store(gone)
+	hold := driver.Demand{Algorithm: algorithm.InFlight("calls", 2), Op: driver.OpHold, N: 1, ID: 1}
+	for i := range 6 {
+		hold.Key = strconv.Itoa(i) + strings.Repeat("k", 127)
+		_, err := s.Take(t.Context(), hold)
+		if full := i == 5; errors.Is(err, driver.ErrCapacity) != full {
+			t.Errorf("hold %d: %v", i, err)
+		}
+	}
+	hold.ID, hold.Key = 2, "0"+strings.Repeat("k", 127)
+	if res, err := s.Take(t.Context(), hold); err != nil || res.Units != 1 {
+		t.Errorf("a second hold of a key: %+v, %v", res, err)
 	}
 }

@@ -236,6 +236,42 @@ func TestDegradedRecordsWhatCounts(t *testing.T) {
 	})
 }
 
+// TestDegradedMonths: while the store is unavailable, a share counts in the calendar months of the
+// store. What was used in the last month is not recorded in this one.
+func TestDegradedMonths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const february = 29 * 24 * time.Hour
+		store := newOutage(t)
+		s := newDegraded(t, store, &layer.DegradedOptions{Instances: 2})
+		// It is midnight on 1 January 2000, an hour before February by this offset.
+		money, err := ratelimit.New(s,
+			algorithm.Monthly("money", 8).WithOffset(-31*24*time.Hour+time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := func(n int64, source driver.Source, allowed bool, left time.Duration) {
+			t.Helper()
+			res, err := money.AllowN(t.Context(), "k", n)
+			if err != nil || res.Source != source || res.Allowed != allowed ||
+				res.ResetAfter != left || !allowed && res.RetryAfter != left {
+				t.Fatalf("%+v, %v; want it from the %v, Allowed %t, and %v left", res, err,
+					source, allowed, left)
+			}
+		}
+		want(1, driver.SourceStore, true, time.Hour)
+		store.mode.Store(gone)
+		want(3, driver.SourceLocal, true, time.Hour)
+		time.Sleep(time.Hour - time.Second)
+		want(1, driver.SourceLocal, false, time.Second)
+		time.Sleep(time.Second)
+		want(2, driver.SourceLocal, true, february)
+		store.mode.Store(up)
+		time.Sleep(time.Second)
+		want(6, driver.SourceStore, true, february-time.Second)
+		want(1, driver.SourceStore, false, february-time.Second)
+	})
+}
+
 // TestDegradedFrozen: a server that hangs, and then applies all demands that it received, records
 // each local admission at most twice: by the demand itself, and by a force.
 func TestDegradedFrozen(t *testing.T) {
@@ -286,13 +322,10 @@ func TestDegradedLeavesUndecided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := driver.Demand{Key: "k", Algorithm: algorithm.Budget(eight), Op: driver.OpHold, N: 1,
-			ID: 7}
-		if res, err := s.Take(t.Context(), held); err != nil || res.Units != 1 {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		renewal, settlement := held, held
-		renewal.N, settlement.Op = 0, driver.OpSettle
+		renewal := driver.Demand{Key: "k", Algorithm: algorithm.Budget(eight), Op: driver.OpHold,
+			ID: 7} // of a hold that another process has placed
+		settlement := renewal
+		settlement.Op, settlement.N = driver.OpSettle, 1
 		store.mode.Store(gone)
 		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen} {
 			if res, err := l.WithPolicy(policy).Allow(t.Context(),

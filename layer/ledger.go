@@ -31,22 +31,25 @@ import (
 //
 // A reset of the state removes its debt, also while an attempt is in flight.
 //
-// A hold that was placed locally is known by its ID in the local store alone, until it is settled
-// or has timed out; the units that are settled become a debt. Holds in the store inside are not
-// known.
+// The local store also has the holds of this process, by their IDs, whether the store inside or
+// take has placed them. What take decides about a hold becomes a pendingHold.
 type ledger struct {
 	local     *memorystore.Store // what the store inside and take have admitted for this process
 	instances int64
 	began     time.Time
 	maxDebts  int
 	pending   atomic.Int64 // len(debts), read without the lock
+	held      atomic.Int64 // pending holds
+	lost      atomic.Int64 // holds that the store inside did not have any more
 	untracked atomic.Int64 // admissions of the store inside that have no room in local
 
 	blocks atomic.Int64 // how often a block was set or lifted, by the store inside or locally
 
 	mu             sync.Mutex // makes a local decision and its debt one step
 	debts          map[stateID]*debt
-	keyBytes       int       // of the keys in debts
+	holds          map[stateID]*heldState
+	dueHolds       []*pendingHold
+	keyBytes       int       // of the keys in debts and holds
 	untrackedBlock time.Time // the last end of blocks that have no room in local
 }
 
@@ -90,30 +93,48 @@ const (
 	maxUnknown = 3
 	// bytesPerKey times maxDebts bounds the bytes of all keys.
 	bytesPerKey = longkey.Max
-	// expireBatch is the most debts that expire checks under the lock.
+	// expireBatch is the most debts, and the most holds, that expire checks under the lock.
 	expireBatch = 4096
 )
 
 var (
-	errNotLocal = errors.New("only the store can reset, or settle and renew what it holds")
-	// errHeldLocally is why the store inside does not decide about a hold that was placed locally.
-	errHeldLocally = fmt.Errorf("%w: the units are held locally", driver.ErrUnavailable)
+	errNotLocal = errors.New("only the store can reset, or settle and renew what is not held here")
+	// errPendingHold is why the store inside does not decide about a pending hold.
+	errPendingHold = fmt.Errorf("%w: the store does not know yet what was decided locally",
+		driver.ErrUnavailable)
 
 	errOverShare = fmt.Errorf("%w: more units than this process's share", driver.ErrCapacity)
 	errNoRoom    = fmt.Errorf("%w: too many keys", driver.ErrCapacity)
 )
 
-// take decides ds locally. What it admits becomes debts.
-func (l *ledger) take(ds []driver.Demand, out []driver.Result) error {
+func newLedger(local *memorystore.Store, instances, maxDebts int) *ledger {
+	return &ledger{
+		local: local, instances: int64(instances), began: time.Now(), maxDebts: maxDebts,
+		debts: make(map[stateID]*debt), holds: make(map[stateID]*heldState),
+	}
+}
+
+// askLocal calls the local store. It fails if that is closed or has no room.
+func (l *ledger) askLocal(d driver.Demand) (driver.Result, error) {
+	return l.local.Take(context.Background(), d)
+}
+
+// take decides ds locally. What it admits becomes debts and pending holds. cause is why the store
+// inside did not decide.
+func (l *ledger) take(ds []driver.Demand, out []driver.Result, cause error) error {
 	scaled := make([]driver.Demand, len(ds))
-	held := l.holdsAny(ds)
 	for i, d := range ds {
 		takes := d.Op <= driver.OpPeek || d.Op == driver.OpHold
-		settles := d.Op == driver.OpSettle || d.Op == driver.OpHold && d.N == 0
+		switch { // beyond that, the local store is full in any case
+		case d.Op == driver.OpSettle, d.Least > 0 && !isBlock(d.Algorithm):
+			d.N = min(d.N, driver.MaxUnits/l.instances)
+		case d.Least > 0: // a block admits all of N or none, and is not scaled as the others are
+			d.N, d.Least = min(d.N, d.Algorithm.Limit().Max), 0
+		}
 		switch {
-		case d.Op == driver.OpReset, settles && !held:
+		case d.Op == driver.OpReset:
 			return errNotLocal
-		case !l.scale(&d) || takes && d.N > d.Algorithm.Limit().Max:
+		case !l.scale(&d) || takes && d.Needed() > d.Algorithm.Limit().Max:
 			return errOverShare
 		}
 		scaled[i] = d
@@ -123,44 +144,52 @@ func (l *ledger) take(ds []driver.Demand, out []driver.Result) error {
 	if !l.hasRoom(ds) || slices.ContainsFunc(ds, l.mayBeBlocked) {
 		return errNoRoom
 	}
+	known, ok := l.knownUnits(ds)
+	if !ok {
+		return errNotLocal
+	}
 	if err := l.local.TakeAll(context.Background(), scaled, out); err != nil {
 		return err
 	}
-	admitted := true
+	admitted, part := true, driver.MaxUnits
 	for i := range out {
 		out[i] = l.unscale(ds[i], out[i])
 		admitted = admitted && out[i].Allowed
+		if ds[i].Least > 0 {
+			part = min(part, out[i].Units)
+		}
 	}
-	if !admitted {
-		return nil
-	}
+	unknown := errors.Is(cause, driver.ErrOutcomeUnknown)
 	for i, d := range ds {
-		if writes(d) && (d.Op != driver.OpSettle || out[i].Units > 0) {
+		if d.Least > 0 && isBlock(d.Algorithm) {
+			out[i].Units = part
+		}
+		least := d.Least
+		d = granted(d, out[i])
+		switch {
+		case admitted && isHold(d):
+			d.Least = least // the store may hold another part
+			l.tell(d, known[i], unknown)
+		case unknown && isHold(d) && known[i] == 0: // refused here, but the store may hold it
+			d.Op, d.N, d.Hold = driver.OpSettle, 0, 0
+			l.tell(d, 1, unknown)
+		case admitted && writes(d):
 			l.owe(d)
 		}
 	}
 	return nil
 }
 
-// holdsAny reports whether one of ds asks about a hold that was placed locally, which the store
-// inside does not know.
-func (l *ledger) holdsAny(ds []driver.Demand) bool {
-	return slices.ContainsFunc(ds, func(d driver.Demand) bool {
-		if d.ID == 0 {
-			return false
-		}
-		d.Op, d.N, d.Hold = driver.OpHold, 0, 0 // renews it, which does no harm
-		res, err := l.local.Take(context.Background(), d)
-		return err == nil && res.Units > 0
-	})
-}
-
 // track tracks what the store inside has decided, so that it counts in local decisions. admitted
 // and seen are as in trackBlock.
 func (l *ledger) track(d driver.Demand, res driver.Result, admitted bool, seen int64) {
+	d = granted(d, res)
 	switch {
 	case isBlock(d.Algorithm):
 		l.trackBlock(d, res, admitted, seen)
+		return
+	case admitted && isHold(d):
+		l.trackHold(d, res)
 		return
 	case admitted && d.Op == driver.OpReset:
 		l.reset(d)
@@ -168,15 +197,10 @@ func (l *ledger) track(d driver.Demand, res driver.Result, admitted bool, seen i
 	case !admitted || !writes(d):
 		return
 	}
-	if d.Op == driver.OpSettle {
-		if d.N, d.ID = res.Units, 0; d.N == 0 {
-			return
-		}
-	}
 	d.Op = driver.OpForce
 	if !l.scale(&d) {
 		l.untracked.Add(1)
-	} else if _, err := l.local.Take(context.Background(), d); err != nil {
+	} else if _, err := l.askLocal(d); err != nil {
 		l.untracked.Add(1)
 	}
 }
@@ -191,10 +215,11 @@ func (l *ledger) reset(d driver.Demand) {
 // forget is reset. mu is held.
 func (l *ledger) forget(d driver.Demand) {
 	d.Op, d.N, d.At = driver.OpReset, 0, 0
-	_, _ = l.local.Take(context.Background(), d) // it fails only when closed
+	_, _ = l.askLocal(d) // it fails only when closed
 	if o := l.debts[idOf(d)]; o != nil {
 		l.reduce(o, o.units)
 	}
+	l.forgetHolds(idOf(d))
 }
 
 // begin returns the attempt to record the debt on d's state, or nil if there is no debt. The caller
@@ -244,10 +269,11 @@ func (l *ledger) finish(a *attempt, result outcome, err error) {
 	close(a.done)
 }
 
-// expire removes some debts of which no unit counts any more.
+// expire removes some debts of which no unit counts any more, and some holds that are forgotten.
 func (l *ledger) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.expireHolds()
 	checked := 0
 	for _, o := range l.debts {
 		if checked++; checked > expireBatch {
@@ -259,29 +285,43 @@ func (l *ledger) expire() {
 	}
 }
 
-// hasRoom reports whether there is room for the debts that ds may become. Both their number and the
-// bytes of their keys are bounded: a key is held whole, since the store needs it. mu is held, as in
-// owe, reduce, newAttempt and unexpired.
+// hasRoom reports whether there is room for the debts and pending holds that ds may become. Both
+// their number and the bytes of their keys are bounded: a key is held whole, since the store needs
+// it. mu is held, as in owe, reduce, newAttempt and unexpired.
 func (l *ledger) hasRoom(ds []driver.Demand) bool {
 	more, bytes := 0, 0
 	for _, d := range ds {
-		if writes(d) && l.debts[idOf(d)] == nil {
+		id := idOf(d)
+		switch {
+		case isHold(d) && l.holds[id] == nil:
+			more++
+			bytes += 2 * len(d.Key)
+		case writes(d) && l.debts[id] == nil:
 			more++
 			bytes += len(d.Key)
+		case isHold(d) && l.hold(d) == nil:
+			more++
 		}
 	}
+	number := len(l.debts) + int(l.held.Load()) + more
 	keys := (l.keyBytes + bytes + bytesPerKey - 1) / bytesPerKey
-	return more == 0 || len(l.debts)+more <= l.maxDebts && keys <= l.maxDebts
+	return more == 0 || number <= l.maxDebts && keys <= l.maxDebts
+}
+
+// own returns id with a copy of its key, since the caller's may be a part of something large.
+func (l *ledger) own(id stateID) stateID {
+	id.key = strings.Clone(id.key)
+	l.keyBytes += len(id.key)
+	return id
 }
 
 // owe adds d's units to the debt on its state.
 func (l *ledger) owe(d driver.Demand) {
 	o := l.debts[idOf(d)]
 	if o == nil {
-		d.Key = strings.Clone(d.Key) // the caller's may be a part of something large
-		o = new(debt)
-		l.debts[idOf(d)] = o
-		l.keyBytes += len(d.Key)
+		id := l.own(idOf(d))
+		d.Key, o = id.key, new(debt)
+		l.debts[id] = o
 		l.pending.Add(1)
 	} else {
 		d.Key = o.force.Key
@@ -321,17 +361,17 @@ func (l *ledger) newAttempt(o *debt) *attempt {
 
 // unexpired returns how many units of o are still in the window, according to the local store.
 func (l *ledger) unexpired(o *debt) int64 {
-	res, err := l.local.Take(context.Background(), peekOf(o.force))
 	if isBlock(o.force.Algorithm) {
-		if err != nil { // the block has ended, and there is no room to peek at its key
-			return 0
+		if _, err := l.askLocal(peekOf(o.force)); err != nil {
+			return 0 // the block has ended, and there is no room to peek at its key
 		}
 		return algorithm.BlockFor(max(0, time.Duration(o.units-l.now())*time.Microsecond))
 	}
-	if err != nil || res.Remaining == 0 { // forced units may be more than there is room for
+	recorded, err := l.recorded(o.force)
+	if err != nil || recorded == o.force.Algorithm.Limit().Max { // or more: units may be forced
 		return o.units
 	}
-	return min(o.units, (res.Limit.Max-res.Remaining+l.instances-1)/l.instances)
+	return min(o.units, (recorded+l.instances-1)/l.instances)
 }
 
 // now returns the time since l was made in µs.
@@ -348,6 +388,7 @@ func (l *ledger) scale(d *driver.Demand) bool {
 		return false
 	}
 	d.N *= l.instances
+	d.Least *= l.instances
 	return true
 }
 
@@ -356,7 +397,9 @@ func (l *ledger) unscale(d driver.Demand, res driver.Result) driver.Result {
 	if !isBlock(d.Algorithm) {
 		res.Limit.Max /= l.instances
 		res.Remaining /= l.instances
-		res.Units /= l.instances
+		if res.Units /= l.instances; res.Units > 0 && d.Op == driver.OpSettle {
+			res.Units = d.N
+		}
 	}
 	res.Source = driver.SourceLocal
 	return res

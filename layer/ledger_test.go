@@ -20,7 +20,7 @@ func TestDebt(t *testing.T) {
 	take := func(n int64) {
 		t.Helper()
 		out := make([]driver.Result, 1)
-		err := l.take([]driver.Demand{on(driver.OpTake, n)}, out)
+		err := l.take([]driver.Demand{on(driver.OpTake, n)}, out, nil)
 		if err != nil || !out[0].Allowed {
 			t.Fatalf("take of %d: %+v, %v", n, out[0], err)
 		}
@@ -45,7 +45,7 @@ func TestDebt(t *testing.T) {
 	}{
 		{"peeked", func() {
 			d := []driver.Demand{on(driver.OpPeek, 2)}
-			if err := l.take(d, make([]driver.Result, 1)); err != nil {
+			if err := l.take(d, make([]driver.Result, 1), nil); err != nil {
 				t.Fatal(err)
 			}
 		}, 0},
@@ -101,9 +101,7 @@ func TestDebt(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer local.Close()
-				l = &ledger{
-					local: local, instances: 1, maxDebts: 9, debts: make(map[stateID]*debt),
-				}
+				l = newLedger(local, 1, 9)
 				tt.do()
 				var owed int64
 				for _, o := range l.debts {
@@ -146,10 +144,10 @@ func TestPanicBeforeAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer local.Close()
-	l := &ledger{local: local, instances: 1, maxDebts: 1, debts: make(map[stateID]*debt)}
+	l := newLedger(local, 1, 1)
 	a := stumbling{algorithm.SlidingLog(driver.PerMinute("minute", 5)), new(bool)}
 	d := driver.Demand{Key: "k", Algorithm: a, N: 2}
-	if err := l.take([]driver.Demand{d}, make([]driver.Result, 1)); err != nil {
+	if err := l.take([]driver.Demand{d}, make([]driver.Result, 1), nil); err != nil {
 		t.Fatal(err)
 	}
 	*a.armed = true

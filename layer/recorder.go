@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 const (
 	// recordEvery is the pause between two rounds in which debts are recorded in the background.
 	recordEvery = 200 * time.Millisecond
+	// forgetEvery is that pause while there is nothing but holds to forget.
+	forgetEvery = time.Minute
 	// recordTimeout bounds an attempt, for stores that have no timeout of their own.
 	recordTimeout = time.Second
 	// recordWorkers is the most attempts at a time in the background.
@@ -20,13 +23,14 @@ const (
 )
 
 // recorder records the debts of a ledger in the store: the debt on a state before the next demand
-// on it, all others in the background.
+// on it, all others in the background. There it also tells the store about pending holds.
 type recorder struct {
 	store        driver.Store
 	ledger       *ledger
 	availability *availability
 	background   *background
-	running      atomic.Bool // the goroutine of run
+	running      atomic.Bool   // the goroutine of run
+	more         chan struct{} // wakes it
 	recorded     atomic.Int64
 	unconfirmed  atomic.Int64
 }
@@ -66,65 +70,179 @@ func (r *recorder) start(a *attempt) {
 	}
 }
 
-// force records d in the store. If the store was unavailable, a peek has to succeed first: a server
-// that only hung would in the end record every force that was sent to it.
+// force records d in the store.
 func (r *recorder) force(d driver.Demand) (outcome, error) {
 	if d.N == 0 {
 		return settled, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
-	if r.availability.unavailable.Load() {
-		res, err := r.store.Take(ctx, peekOf(d))
-		if err != nil {
-			return notSent, err
-		}
-		r.availability.record(ctx, d, nil, res)
+	if err := r.peekFirst(ctx, d); err != nil {
+		return notSent, err
 	}
-	res, err := r.store.Take(ctx, d)
-	if err == nil {
-		r.availability.record(ctx, d, nil, res)
-		r.recorded.Add(d.N)
-		if isBlock(d.Algorithm) { // another process may have set a later end
+	res, result, err := r.send(ctx, d)
+	switch result {
+	case settled:
+		switch {
+		case err != nil:
+		case isBlock(d.Algorithm): // another process may have set a later end
 			r.ledger.trackBlock(d, res, true, -1)
+		default:
+			r.recorded.Add(d.N)
 		}
 		return settled, nil
+	case unknown:
+		r.unconfirmed.Add(d.N)
+	}
+	return result, err
+}
+
+// peekFirst peeks at d's state if the store was unavailable: a server that only hung would in the
+// end record every force that was sent to it.
+func (r *recorder) peekFirst(ctx context.Context, d driver.Demand) error {
+	if !r.availability.unavailable.Load() {
+		return nil
+	}
+	res, err := r.store.Take(ctx, peekOf(d))
+	if err == nil {
+		r.availability.record(ctx, d, nil, res)
+	}
+	return err
+}
+
+// send sends d. The outcome is settled, with an error, if the store will never decide it.
+func (r *recorder) send(
+	ctx context.Context, d driver.Demand,
+) (res driver.Result, result outcome, err error) {
+	res, err = r.store.Take(ctx, d)
+	if err == nil {
+		r.availability.record(ctx, d, nil, res)
+		return res, settled, nil
 	}
 	// Not ctx: the end of recordTimeout is a failure of the store.
 	r.availability.record(context.Background(), d, err)
 	switch {
 	case errors.Is(err, driver.ErrOutcomeUnknown):
-		r.unconfirmed.Add(d.N)
-		return unknown, err
+		return res, unknown, err
 	case !errors.Is(err, driver.ErrUnavailable), errors.Is(err, driver.ErrCorruptState):
-		return settled, nil // the store will never record it
+		return res, settled, err
 	}
-	return notSent, err
+	return res, notSent, err
 }
 
-// wake starts run, if there are debts and it is not running.
+// A round of attempts for pending holds: one for each that was due.
+type round struct {
+	next   atomic.Int64 // the next hold
+	failed atomic.Bool  // no more attempts
+
+	mu   sync.Mutex
+	full map[*heldState]int64 // units that the store has refused
+}
+
+// isFull reports whether the store has refused n units of a state, or fewer.
+func (r *round) isFull(s *heldState, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	least, ok := r.full[s]
+	return ok && n >= least
+}
+
+func (r *round) refused(s *heldState, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.full[s] = n
+}
+
+// tellAll makes an attempt for each pending hold that is due. When one finds the store unavailable,
+// it leaves all others.
+func (r *recorder) tellAll() {
+	holds := r.ledger.takeDue()
+	if len(holds) == 0 {
+		return
+	}
+	now := &round{full: make(map[*heldState]int64)}
+	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
+	now.failed.Store(driver.IsOutage(r.peekFirst(ctx, holds[0].state.peek)))
+	cancel()
+	work := func() {
+		for i := now.next.Add(1) - 1; i < int64(len(holds)); i = now.next.Add(1) - 1 {
+			if now.failed.Load() || r.background.ctx.Err() != nil {
+				r.ledger.postpone(holds[i])
+			} else if driver.IsOutage(r.tell(holds[i], now)) {
+				now.failed.Store(true)
+			}
+		}
+	}
+	var working sync.WaitGroup
+	for range min(recordWorkers-1, len(holds)/8) {
+		working.Go(work)
+	}
+	work()
+	working.Wait()
+}
+
+// tell tells the store what was decided about h.
+func (r *recorder) tell(h *pendingHold, now *round) (err error) {
+	d, needsRoom, ok := r.ledger.beginHold(h)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
+	defer cancel()
+	var res driver.Result
+	result, full := notSent, needsRoom && now.isFull(h.state, d.N)
+	if !full {
+		if res, result, err = r.send(ctx, d); err == nil && !res.Allowed {
+			now.refused(h.state, d.N)
+			full = true
+		}
+	}
+	if err == nil && d.Op == driver.OpSettle {
+		r.recorded.Add(res.Units)
+	}
+	if r.ledger.finishHold(h, d, res, result) && full {
+		d.N = 0 // renews what it holds of the units
+		_, _, err = r.send(ctx, d)
+	}
+	return err
+}
+
+// wake starts run or ends its longer pause, if there is anything to do.
 func (r *recorder) wake() {
-	if r.ledger.pending.Load() > 0 && r.running.CompareAndSwap(false, true) {
+	if !r.ledger.waiting() {
+		return
+	}
+	if r.running.CompareAndSwap(false, true) {
 		r.background.start(r.run)
+		return
+	}
+	select {
+	case r.more <- struct{}{}:
+	default:
 	}
 }
 
-// run records debts until there are none.
+// run records debts and tells the store about holds until there is nothing more.
 func (r *recorder) run() {
-	ticker := time.NewTicker(recordEvery)
-	defer ticker.Stop()
-	for r.ledger.pending.Load() > 0 {
+	for r.ledger.waiting() {
+		pause, more := recordEvery, (chan struct{})(nil)
+		if r.ledger.idle() {
+			pause, more = forgetEvery, r.more
+		}
 		select {
 		case <-r.background.ctx.Done():
 			return
-		case <-ticker.C:
+		case <-more:
+			continue
+		case <-time.After(pause):
 		}
 		for r.recordSome() && r.background.ctx.Err() == nil {
 		}
+		r.tellAll()
 		r.ledger.expire()
 	}
 	r.running.Store(false)
-	r.wake() // there may be a debt since pending was read
+	r.wake() // there may be something since it last looked
 }
 
 // recordSome makes some attempts, and reports whether there may be more debts that can be recorded

@@ -40,3 +40,11 @@ func decided(res driver.Result) bool { return res.Source != driver.SourceCache }
 func peekOf(d driver.Demand) driver.Demand {
 	return driver.Demand{Key: d.Key, Algorithm: d.Algorithm, Op: driver.OpPeek, N: 1}
 }
+
+// granted returns d with the units that it got, if a part of N was enough.
+func granted(d driver.Demand, res driver.Result) driver.Demand {
+	if d.Least > 0 {
+		d.N, d.Least = res.Units, 0
+	}
+	return d
+}

@@ -5,6 +5,7 @@
 //	metrics, err := otellimit.New(provider)
 //	…
 //	limiter = limiter.WithObserver(metrics.Observe)
+//	tokens = tokens.WithHoldObserver(metrics.ObserveHold) // if it has holds
 //	metrics.Watch("main", func() any { return store.Stats() })
 //
 // # Metrics
@@ -23,6 +24,10 @@
 //	ratelimit.units                     {unit}       units requested, for each limit of a call
 //	ratelimit.near_limit                {decision}   takes and holds with at most 20 % left
 //	ratelimit.errors                    {error}      calls that failed
+//	ratelimit.holds.open                {hold}       holds that this process has to settle
+//	ratelimit.holds.renewed             {hold}       renewals of holds
+//	ratelimit.holds.late                {hold}       renewals and settlements after the time-out
+//	ratelimit.holds.lost                {hold}       open holds that were not settled
 //	ratelimit.shadow.decisions          {decision}   decisions of shadows, one for each limit
 //	ratelimit.shadow.dropped            {decision}   decisions that shadows did not make
 //	ratelimit.limit.max                 {unit}       Max of each limit that has decided
@@ -48,6 +53,8 @@
 //	ratelimit.local.pending             {state}      states with units not yet in the store
 //	ratelimit.local.recorded            {unit}       local units that were recorded in the store
 //	ratelimit.local.unconfirmed         {unit}       local units sent to the store, answer lost
+//	ratelimit.local.holds               {hold}       holds that the store is still to be told of
+//	ratelimit.local.lost                {hold}       holds that it did not have any more then
 //	ratelimit.local.keys                {key}        states tracked locally
 //	ratelimit.local.untracked           {admission}  admissions not tracked for lack of room
 //	ratelimit.breaker.state             {breaker}    1 for the current state, 0 for the others
@@ -74,8 +81,10 @@
 //
 // What reserves, extends or renews is a hold, also under the limits of a reservation that take at
 // once; commits, cancels and releases are settles. A renewal holds 0 units, an extension all units.
-// No metric shows how many reservations or calls in flight are not settled yet: another process may
-// settle them, or they may time out.
+//
+// The metrics of holds have ratelimit.limit. A reservation has one hold for each of its limits with
+// holds. A token leaves ratelimit.holds.open, and what is resumed enters it with its first renewal
+// or extension; see [ratelimit.HoldChange] for what is late and lost.
 //
 // # Spans
 //

@@ -39,6 +39,8 @@ var buckets = []float64{
 // use. Create one with [New].
 type Metrics struct {
 	decisions, units, near, errors, shadows, dropped metric.Int64Counter
+	renewed, late, lost                              metric.Int64Counter
+	open                                             metric.Int64UpDownCounter
 	duration, waited                                 metric.Float64Histogram
 
 	limits   limits
@@ -88,6 +90,14 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 		"Decisions of shadows, one for each limit of a call.")
 	m.dropped = counter("ratelimit.shadow.dropped", "{decision}",
 		"Decisions that shadows did not make: too many calls were in flight.")
+	var err error
+	m.open, err = meter.Int64UpDownCounter("ratelimit.holds.open", metric.WithUnit("{hold}"),
+		metric.WithDescription("Holds that this process has to settle."))
+	problems = append(problems, err)
+	m.renewed = counter("ratelimit.holds.renewed", "{hold}", "Renewals of holds.")
+	m.late = counter("ratelimit.holds.late", "{hold}",
+		"Renewals and settlements of holds whose time-out was over.")
+	m.lost = counter("ratelimit.holds.lost", "{hold}", "Open holds that were not settled.")
 	m.duration = histogram("ratelimit.decision.duration", "How long calls took.")
 	m.waited = histogram("ratelimit.decision.waited", "How long calls of Wait waited.")
 	if err := errors.Join(problems...); err != nil {
@@ -119,7 +129,7 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 			m.units.Add(ctx, o.N, opts.add...)
 		}
 		takes := o.Op == driver.OpTake || o.Op == driver.OpHold
-		if takes && o.N > 0 && o.Admitted() && nearLimit(res) {
+		if takes && o.N > 0 && o.Admitted && nearLimit(res) {
 			m.near.Add(ctx, 1, series.only.add...)
 		}
 	}
@@ -134,6 +144,24 @@ func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(decided.attributes...)
+	}
+}
+
+// ObserveHold records a change of a hold. Pass it to [ratelimit.Limiter.WithHoldObserver].
+func (m *Metrics) ObserveHold(c ratelimit.HoldChange) {
+	ctx := context.Background()
+	only := m.limits.of(c.Limit).only.add
+	if c.Open != 0 {
+		m.open.Add(ctx, int64(c.Open), only...)
+	}
+	if c.Renewed {
+		m.renewed.Add(ctx, 1, only...)
+	}
+	if c.Late {
+		m.late.Add(ctx, 1, only...)
+	}
+	if c.Lost {
+		m.lost.Add(ctx, 1, only...)
 	}
 }
 
@@ -166,7 +194,7 @@ func outcomeOf(o *ratelimit.Observation, i int) outcome {
 		return admitted
 	case !o.Results[i].Allowed:
 		return refused
-	case !o.Admitted():
+	case !o.Admitted:
 		return refusedByOther
 	}
 	return admitted

@@ -80,6 +80,10 @@ var statsMetrics = []statsMetric{
 	{"ratelimit.local.recorded", "{unit}", "Local units that were recorded in the store.", true},
 	{"ratelimit.local.unconfirmed", "{unit}",
 		"Local units sent to the store, answer lost.", true},
+	{"ratelimit.local.holds", "{hold}",
+		"Holds of which the store does not know yet what was decided locally.", false},
+	{"ratelimit.local.lost", "{hold}",
+		"Holds that the store did not have any more when it was told.", true},
 	{"ratelimit.local.keys", "{key}", "States tracked locally.", false},
 	{"ratelimit.local.untracked", "{admission}",
 		"Admissions not tracked for lack of room.", true},
@@ -181,6 +185,8 @@ func (c collector) show(stats any) {
 		c.int("ratelimit.local.pending", s.Pending)
 		c.int("ratelimit.local.recorded", s.Recorded)
 		c.int("ratelimit.local.unconfirmed", s.Unconfirmed)
+		c.int("ratelimit.local.holds", s.Holds)
+		c.int("ratelimit.local.lost", s.Lost)
 		c.int("ratelimit.local.keys", s.Keys)
 		c.int("ratelimit.local.untracked", s.Untracked)
 	case layer.BreakerStats:

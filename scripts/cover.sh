@@ -21,7 +21,7 @@ slow=(
 skip="^Test($(IFS='|'; echo "${slow[*]}"))$"
 measured=$(go list . ./algorithm/... ./backend/... ./clientip ./driver ./edge ./grpclimit \
   ./httplimit/... ./layer/... ./otellimit ./shadow ./topkeys ./upstream | paste -sd,)
-export RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:8}
+export RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:9}
 
 cover() { # directory, packages, profile
   go -C "$1" test -count=1 -timeout=40m -p=2 -parallel=3 -skip "$skip" -coverpkg="$measured" \

@@ -27,7 +27,9 @@ set -euo pipefail
 TABLE='
 redis:7                  redis       bookworm
 redis:8                  redis       trixie
+redis:8.6                redis       experimental
 valkey/valkey:8          valkey      trixie
+valkey/valkey:9          valkey      sid
 nginx:1                  nginx       trixie
 caddy:2                  caddy       trixie
 prom/prometheus:v2.53.3  prometheus  trixie
@@ -100,14 +102,19 @@ apt_setup() { # suite
   mkdir -p "$APTDIR"/{lists/partial,cache/archives/partial,debs}
   : >"$APTDIR/status"
   echo "deb [signed-by=$KEYRING] $MIRROR $1 main" >"$APTDIR/sources.list"
-  [ -z "$SECMIRROR" ] ||
-    echo "deb [signed-by=$KEYRING] $SECMIRROR $1-security main" >>"$APTDIR/sources.list"
+  case $1 in
+    sid) ;; # it has no security suite
+    experimental) echo "deb [signed-by=$KEYRING] $MIRROR sid main" >>"$APTDIR/sources.list" ;;
+    *) [ -z "$SECMIRROR" ] ||
+      echo "deb [signed-by=$KEYRING] $SECMIRROR $1-security main" >>"$APTDIR/sources.list" ;;
+  esac
   APTO=(-o Dir::Etc::sourcelist="$APTDIR/sources.list" -o Dir::Etc::sourceparts=/dev/null
         -o Dir::Etc::preferencesparts=/dev/null -o Dir::Etc::preferences=/dev/null
         -o Dir::State="$APTDIR" -o Dir::State::lists="$APTDIR/lists"
         -o Dir::State::status="$APTDIR/status"
         -o Dir::Cache="$APTDIR/cache" -o APT::Architecture="$ARCH" -o APT::Architectures="$ARCH"
-        -o Acquire::Languages=none -o APT::Install-Recommends=false -qq -c "$WORK/apt.conf")
+        -o Acquire::Languages=none -o APT::Install-Recommends=false -o APT::Default-Release="$1"
+        -qq -c "$WORK/apt.conf")
   apt-get "${APTO[@]}" update >&2
 }
 

@@ -48,7 +48,8 @@ func (*PanicError) Error() string { return "ratelimit: the shadow has panicked" 
 // decision of trial, and must be safe for concurrent use; a panic in it is dropped. Claims that
 // were refused only because of another claim, renewals, settlements and Force are not repeated: the
 // trial of a budget counts estimates, and that of calls in flight counts each until it has left the
-// window. An extension of a reservation is repeated as a take of all units that it holds then.
+// window. An extension of a reservation is repeated as a take of all units that it holds then, and
+// a claim with a Least as one of the units that it got, or of its Least.
 //
 // An error wraps [ratelimit.ErrInvalid] if an argument is nil, if trial limits calls in flight,
 // which have no takes, or if both limiters have a limit of the same name: on one store, or on two
@@ -88,7 +89,7 @@ type shadow struct {
 // observe starts the call of the trial, and does not wait for it.
 func (s *shadow) observe(ctx context.Context, o ratelimit.Observation) {
 	takes := o.Op == driver.OpTake || o.Op == driver.OpHold && o.N > 0
-	if !takes || o.RefusedByOther {
+	if !takes || refusedByOther(o) {
 		return
 	}
 	select {
@@ -108,6 +109,12 @@ func (s *shadow) observe(ctx context.Context, o ratelimit.Observation) {
 	}()
 }
 
+// refusedByOther reports whether a call fits under its own limits, and was refused by those of
+// another claim.
+func refusedByOther(o ratelimit.Observation) bool {
+	return o.Err == nil && !o.Admitted && o.Results[ratelimit.Binding(o.Results)].Allowed
+}
+
 // compare makes the call, and reports it. It recovers from any panic, since no caller may depend on
 // a trial.
 func (s *shadow) compare(ctx context.Context, key string, n int64, live []ratelimit.Result) {
@@ -121,6 +128,7 @@ func (s *shadow) compare(ctx context.Context, key string, n int64, live []rateli
 		Observation: ratelimit.Observation{
 			Key: key, Op: driver.OpTake, N: n, Limits: s.trial.Limits(), Results: results,
 			Err: err, Elapsed: time.Since(began),
+			Admitted: err == nil && results[ratelimit.Binding(results)].Allowed,
 		},
 		Live: live, Dropped: s.dropped.Swap(0),
 	})

@@ -112,7 +112,7 @@ func TestShadow(t *testing.T) {
 		}
 		for i, o := range r.seen {
 			if o.Key != "k" || o.Op != driver.OpTake || o.N != 1 || o.Limits[0].Name != "trial" ||
-				o.Results[0].Limit != o.Limits[0] || o.Err != nil || o.Admitted() != (i < 2) {
+				o.Results[0].Limit != o.Limits[0] || o.Err != nil || o.Admitted != (i < 2) {
 				t.Errorf("observation %d: %+v", i, o)
 			}
 			// The reservation was committed with one unit more than it took.
@@ -120,6 +120,28 @@ func TestShadow(t *testing.T) {
 				o.Live[0].Allowed != (i < 4) {
 				t.Errorf("observation %d has the live results %+v", i, o.Live)
 			}
+		}
+	})
+}
+
+// TestShadowLeast: of a claim of which a part is enough, the trial takes the part that was granted,
+// or the least if none was.
+func TestShadowLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recorder
+		l := shadowed(t, newStore(t), 3, newStore(t), r.report)
+		for _, least := range []int64{2, 1, 2} {
+			_, err := ratelimit.AllowAll(t.Context(),
+				ratelimit.Claim{Limiter: l, Key: "k", N: least + 1, Least: least})
+			noErr(t, err)
+			synctest.Wait()
+		}
+		var got []int64
+		for _, o := range r.seen {
+			got = append(got, o.N)
+		}
+		if !slices.Equal(got, []int64{3, 1, 2}) {
+			t.Errorf("the trial was asked for %v units", got)
 		}
 	})
 }
@@ -237,7 +259,7 @@ func TestShadowAfterAnError(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if len(r.seen) != 1 || r.seen[0].Live != nil || !r.seen[0].Admitted() {
+		if len(r.seen) != 1 || r.seen[0].Live != nil || !r.seen[0].Admitted {
 			t.Errorf("%+v", r.seen)
 		}
 	})
@@ -274,7 +296,7 @@ func TestShadowPanics(t *testing.T) {
 		for _, o := range r.seen {
 			var panicked *shadow.PanicError
 			if !errors.As(o.Err, &panicked) || panicked.Value != "store" ||
-				len(panicked.Stack) == 0 || o.Admitted() || !o.Live[0].Allowed ||
+				len(panicked.Stack) == 0 || o.Admitted || !o.Live[0].Allowed ||
 				!slices.Equal(o.Results, make([]ratelimit.Result, 1)) {
 				t.Fatalf("%+v", o)
 			}

@@ -304,7 +304,7 @@ func TestCoolDownNotRecorded(t *testing.T) {
 		rt := newTransport(t, forceless{memory}, upstream.Options{
 			Base: base, Cost: secretKey,
 			Observe: func(_ context.Context, o ratelimit.Observation) {
-				seen = append(seen, fmt.Sprint(o.Op, o.N, o.Admitted(), o.Err))
+				seen = append(seen, fmt.Sprint(o.Op, o.N, o.Admitted, o.Err))
 			},
 		}, ratelimit.PerHour("maps", 100))
 		base.say(429, "Retry-After", "3")

@@ -251,18 +251,11 @@ func (t *Transport) admit(r *http.Request) (key string, units int64, err error) 
 		if claims, err = t.options.Claims(r); err != nil {
 			return "", 0, fmt.Errorf("upstream: no claims for the request: %w", err)
 		}
-		for i, c := range claims {
-			// Nothing would release it.
-			if c.Limiter != nil && edge.InFlight(c.Limiter.Algorithms()...) {
-				return "", 0, fmt.Errorf("upstream: %w demand: claim %d is on calls in flight",
-					ratelimit.ErrInvalid, i+1)
-			}
-		}
 	}
 	claims = append(slices.Clip(claims), // it is the caller's
 		ratelimit.Claim{Limiter: t.limiter, Key: key, N: units})
 	var call edge.Call
-	err = call.Decide(r.Context(), claims, edge.Options{Wait: !t.options.NoWait})
+	err = call.Decide(r.Context(), claims, edge.Options{Wait: !t.options.NoWait, Unsettled: true})
 	if err == nil && call.Allowed() {
 		return key, units, nil
 	}

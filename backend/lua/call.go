@@ -43,6 +43,7 @@ type Call struct {
 type callDemand struct {
 	op     driver.Op
 	n, at  int64
+	least  int64 // at least so many of n
 	limit  driver.Limit
 	key    int // index in keys
 	script driver.Script
@@ -99,7 +100,7 @@ func (c *Call) AddSame(key string, d driver.Demand, times int) error {
 	same := &c.demands[first]
 	same.last = true
 	c.bind(same, c.keys, key)
-	if d.Op == driver.OpTake && same.script.Sums {
+	if d.Op == driver.OpTake && d.Least == 0 && same.script.Sums {
 		same.times = times
 	} else {
 		for range times - 1 {
@@ -127,7 +128,7 @@ func (c *Call) ask(ds ...driver.Demand) error {
 		from := len(c.ints)
 		c.ints = append(c.ints, script.Args(c.ints[from:from], d)...)
 		c.demands = append(c.demands, callDemand{
-			op: d.Op, n: d.N, at: d.At, limit: d.Algorithm.Limit(),
+			op: d.Op, n: d.N, at: d.At, least: d.Least, limit: d.Algorithm.Limit(),
 			script: script, args: c.ints[from:], times: 1,
 		})
 	}
@@ -174,7 +175,7 @@ func (c *Call) Program() Program {
 		c.one, c.many = Program{}, Program{}
 	}
 	program, frame := &c.many, manyFrame
-	if len(c.demands) == 1 && c.demands[0].times == 1 {
+	if len(c.demands) == 1 && c.demands[0].times == 1 && c.demands[0].least == 0 {
 		program, frame = &c.one, oneFrame
 	}
 	if program.Source == "" {
@@ -199,14 +200,16 @@ func (c *Call) Args() []string {
 			more = 0
 		}
 		b := appendInt(c.bytes[:0], c.now, 7)
-		n, at := d.n, d.at
-		switch d.op {
-		case driver.OpTake:
+		op, n, at := int64(d.op), d.n, d.at
+		switch {
+		case d.least > 0:
+			op, at = leastOps[d.op], d.least
+		case d.op == driver.OpTake:
 			at = int64(d.times - 1)
-		case driver.OpReset:
+		case d.op == driver.OpReset:
 			n = 0 // it may be anything
 		}
-		b = appendInt(b, n<<3|int64(d.op), 7)
+		b = appendInt(b, n<<3|op, 7)
 		b = appendInt(b, timeOrZero(at), 7)
 		b = appendInt(b, int64(d.key+1), 4)
 		b = append(b, byte(step+1), more)
@@ -218,6 +221,9 @@ func (c *Call) Args() []string {
 	}
 	return c.args
 }
+
+// leastOps are the numbers of operations with a Least in many.lua.
+var leastOps = map[driver.Op]int64{driver.OpTake: 6, driver.OpHold: 7}
 
 // timeOrZero returns at, or 0 if a step in Lua cannot calculate with it.
 func timeOrZero(at int64) int64 {

@@ -6,12 +6,27 @@
 -- results are fields of demands: tables that grow would cost more.
 decide_group = function(group)
   local admitted = true
+  if group.least then
+    local granted
+    for i = 1, #group do
+      local d = group[i]
+      if d.least then
+        local free = math.max(d.least, run(d, PEEK, d.least, 0)[2] or 0)
+        granted = math.min(granted or d.n, free)
+      end
+    end
+    for i = 1, #group do
+      local d = group[i]
+      if d.least then d.n = granted end
+    end
+  end
   for i = 1, #group do
     local d = group[i]
     local r = run(d, d.op, d.n, d.at)
     -- A longer state is corrupt; commit would find out after others of the group were written.
     if r[14] and not r[7] and call('STRLEN', d.key) > r[14] then r = {} end
     d.result = r
+    if d.least and d.op == TAKE then r[5] = d.n end
     admitted = admitted and r[1] == 1
   end
   for i = 1, #group do

@@ -8,8 +8,8 @@
 -- KEYS   the states, each once
 -- ARGV   one string a demand. All integers are unsigned and big-endian:
 --          7  now in µs; 0 is the server's clock
---          7  8·n + op
---          7  at; of a take, how many more equal takes it stands for
+--          7  8·n + op; op is 6 for a take and 7 for a hold of which a part is enough
+--          7  at; of a take, how many more equal takes it stands for; of these two, the least part
 --          4  index in KEYS
 --          1  index of the step
 --          1  1 if the next demand belongs to the same group
@@ -20,14 +20,15 @@
 --             the group failed
 --          7  RetryAfter in µs; of a failed group the length of the error's text, which follows
 --          7  ResetAfter in µs
---          7  units of a hold or a settlement; of other demands it means nothing
+--          7  units of a hold, a settlement or a part; of other demands it means nothing
 --        one.lua leaves out RetryAfter in the answer to an admitted demand (20 bytes). The answer
 --        to equal takes has one or more parts, each a number of takes (7 bytes) and the 27 bytes
 --        of the last of them. Remaining falls by n from one admitted take to the next; the refused
 --        ones are all alike.
 
--- From here on pcall is that of redis and unpack that of struct; protect and values are Lua's.
-local protect, values, call, pcall = pcall, unpack, redis.call, redis.pcall
+-- From here on pcall is that of redis and unpack that of struct; protect and values are Lua's, of
+-- version 5.4 or 5.1.
+local protect, values, call, pcall = pcall, table.unpack or unpack, redis.call, redis.pcall
 local unpack, pack, sub = struct.unpack, struct.pack, string.sub
 local TAKE, PEEK, RESET = 0, 1, 3
 local FORCE, HOLD = 2, 4
@@ -58,8 +59,12 @@ for i = 1, #args do
   local n, at, index, number, more = unpack('>I7I7I4BB', arg, 8) -- all but now
   local op, key, step = n % 8, keys[index], steps[number]
   n = (n - op) / 8
-  if more == 1 or #group > 0 then
-    group[#group + 1] = {arg = arg, key = key, step = step, op = op, n = n, at = at}
+  if more == 1 or #group > 0 or op > 5 then
+    local d = {arg = arg, key = key, step = step, op = op, n = n, at = at}
+    if op > 5 then
+      d.op, d.at, d.least, group.least = op == 6 and TAKE or HOLD, 0, at, true
+    end
+    group[#group + 1] = d
   end
   if more == 0 then
     local ok, answer, left

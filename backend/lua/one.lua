@@ -8,7 +8,7 @@ local AFTER_WRITE = 'after a write: '
 --STEPS--
 
 --[[
-local values = unpack
+local values = table.unpack or unpack -- as Lua 5.4 or 5.1 has it
 --]]
 local redis, struct, key, arg = redis, struct, KEYS[1], ARGV[1]
 local call, pcall, pack = redis.call, redis.pcall, struct.pack

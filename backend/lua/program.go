@@ -49,12 +49,15 @@ type Program struct {
 // afterWrite begins the text of an error in one.lua that came after a write.
 const afterWrite = "after a write: "
 
+// ofUnnamed matches the error of a script that ran on Valkey 9.1, which leaves out its name.
+var ofUnnamed = regexp.MustCompile(` script: on @user_script:\d+\.$`)
+
 // Failure returns the class of an error reply to p with this text: [driver.ErrUnavailable] if
 // the script failed before it wrote anything, [driver.ErrOutcomeUnknown] if it failed later, and
 // nil if the text is not that of a script that ran.
 func (p Program) Failure(text string) error {
 	switch {
-	case !strings.Contains(text, " script: "+p.SHA):
+	case !strings.Contains(text, " script: "+p.SHA) && !ofUnnamed.MatchString(text):
 		return nil
 	case strings.Contains(text, afterWrite):
 		return driver.ErrOutcomeUnknown

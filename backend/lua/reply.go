@@ -48,7 +48,7 @@ type part struct {
 	remaining int64
 	retry     int64
 	reset     int64
-	units     int64  // of a hold or a settlement; of other demands it means nothing
+	units     int64  // of holds, settlements and takes with a Least; else it means nothing
 	text      string // of a group that failed
 }
 
@@ -140,7 +140,7 @@ func (p part) result(d *callDemand) (driver.Result, error) {
 		RetryAfter: time.Duration(p.retry) * time.Microsecond,
 		ResetAfter: time.Duration(p.reset) * time.Microsecond,
 	}
-	if d.op == driver.OpHold || d.op == driver.OpSettle {
+	if d.op == driver.OpHold || d.op == driver.OpSettle || d.least > 0 && res.Allowed {
 		res.Units = p.units
 	} else {
 		res.Units = driver.Taken(d.op, d.n, res.Allowed)

@@ -20,7 +20,7 @@ if head == '' then
 elseif head then
   local reply
   if gone then
-    call('HDEL', holds, values(gone))
+    if gone == true then call('DEL', holds) else call('HDEL', holds, values(gone)) end
     wrote = true
   end
   if hold then

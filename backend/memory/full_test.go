@@ -21,7 +21,7 @@ func TestRoomAtOnce(t *testing.T) {
 		c.advance(time.Duration(r.Int64N(int64(time.Hour))))
 		s := open(t, &Options{MaxKeys: 2, Now: c.now})
 		window := time.Duration(1+r.Int64N(100_000)) * time.Millisecond
-		a := algorithm.TokenBucket(driver.Limit{Name: "l", Max: 1, Window: window})
+		a := algorithm.GCRA(driver.Limit{Name: "l", Max: 1, Window: window})
 		take := func(key string, all bool) error {
 			ds := []driver.Demand{{Key: key, Algorithm: a, N: 1}}
 			if all {

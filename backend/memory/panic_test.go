@@ -150,7 +150,7 @@ func TestPanicInGroup(t *testing.T) {
 		for _, used := range []int64{0, 1} {
 			s := open(t, &Options{MaxKeys: 4, Now: newClock().now})
 			bad, good := newPanicky("bad"), newPanicky("good")
-			bucket := algorithm.TokenBucket(driver.PerMinute("bucket", 3))
+			bucket := algorithm.GCRA(driver.PerMinute("bucket", 3))
 			ds := []driver.Demand{{Key: "a", Algorithm: perMinute, N: 1},
 				{Key: "b", Algorithm: good, N: 1}, {Key: "c", Algorithm: bucket, N: 1},
 				{Key: "d", Algorithm: bad, N: 1}}

@@ -13,7 +13,7 @@ import (
 // Take decides one demand. Errors are those of [driver.CheckTake], [driver.ErrCapacity],
 // [driver.ErrCorruptState] and [driver.ErrClosed].
 func (s *Store) Take(ctx context.Context, d driver.Demand) (res driver.Result, err error) {
-	if d.ID != 0 || d.At != 0 { // which TakeFields does not have
+	if d.ID != 0 || d.At != 0 || d.Least != 0 { // which TakeFields does not have
 		ds, out := [1]driver.Demand{d}, [1]driver.Result{}
 		err = s.TakeAll(ctx, ds[:], out[:])
 		return out[0], err

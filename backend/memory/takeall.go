@@ -72,10 +72,11 @@ func (s *Store) TakeAll(
 			return driver.ErrCapacity
 		}
 	}
-	if len(ds) > 1 {
+	if len(ds) > 1 || ds[0].Least > 0 {
 		if admitted, err := t.peek(targets, ds, out); err != nil || !admitted {
 			return err
 		}
+		ds = driver.Grant(ds, out)
 	}
 	return t.take(targets, ds, out)
 }
@@ -143,7 +144,7 @@ func (t *takeAll) peekOne(at *target, d *driver.Demand, out *driver.Result) erro
 	}
 	var next []byte
 	var keep time.Duration
-	if d.Op <= driver.OpPeek {
+	if d.Op <= driver.OpPeek && d.Least == 0 {
 		next, keep = decide(state, t.now, d, driver.OpPeek, out)
 	} else {
 		next, keep, *out = d.Peek(working(state, d.Algorithm), t.now)

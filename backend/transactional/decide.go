@@ -103,24 +103,26 @@ func (t *transaction) load(ctx context.Context, tx Tx) (states []state, now int6
 // decide runs the steps. For several demands it peeks at all first, and continues only if all are
 // allowed.
 func (t *transaction) decide(states []state, now int64) error {
+	demands := t.demands
 	if len(states) > 1 {
-		allowed, err := t.step(states, now, driver.Demand.Peek)
+		allowed, err := t.step(demands, states, now, driver.Demand.Peek)
 		if err != nil || !allowed {
 			return err
 		}
+		demands = driver.Grant(demands, t.results)
 	}
-	_, err := t.step(states, now, driver.Demand.Step)
+	_, err := t.step(demands, states, now, driver.Demand.Step)
 	return err
 }
 
-func (t *transaction) step(states []state, now int64, step func(
+func (t *transaction) step(demands []driver.Demand, states []state, now int64, step func(
 	d driver.Demand, state []byte, now int64,
 ) ([]byte, time.Duration, driver.Result)) (allowed bool, err error) {
 	allowed = true
 	for i := range states {
 		s := &states[i]
 		// The bytes may be the database's own, and a step writes into them.
-		s.next, s.keep, t.results[i] = step(t.demands[i], slices.Clone(s.bytes), now)
+		s.next, s.keep, t.results[i] = step(demands[i], slices.Clone(s.bytes), now)
 		if s.keep < 0 {
 			return false, driver.ErrCorruptState
 		}

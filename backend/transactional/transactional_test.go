@@ -199,7 +199,7 @@ func TestStatesStayTheDatabases(t *testing.T) {
 	store := newStore(t, db, nil)
 	// The state of a bucket always has the same size, so a step writes into it.
 	d := driver.Demand{Key: "k", N: 1,
-		Algorithm: algorithm.TokenBucket(driver.PerHour("hourly", 3))}
+		Algorithm: algorithm.GCRA(driver.PerHour("hourly", 3))}
 	if _, err := store.Take(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}

@@ -303,6 +303,7 @@ func (s *search) decide(
 		if slices.ContainsFunc(results, func(r driver.Result) bool { return !r.Allowed }) {
 			return after, results
 		}
+		op.Demands = driver.Grant(op.Demands, results)
 	}
 	return s.run(w, op, now, driver.Demand.Step)
 }

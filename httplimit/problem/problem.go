@@ -85,16 +85,6 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// Send is Write for problem details with additional members: details is a struct that embeds a
-// Problem with a Title. Send panics if details cannot be encoded as JSON.
-func Send(w http.ResponseWriter, status int, details any) {
-	body, err := json.Marshal(details)
-	if err != nil {
-		panic(err)
-	}
-	send(w, status, append(body, '\n'))
-}
-
 func send(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	// Another handler may have set these for an answer that is not sent now.

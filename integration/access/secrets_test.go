@@ -98,7 +98,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		for _, scheme := range []string{"rueidis", "valkey", "valkey+cluster"} {
 			d := daemon.Start(t, bin, "--store="+scheme+"://:"+markedPassword+"@"+strange.Addr,
 				"--on-failure=closed", "--log-level=debug")
-			if status, body, _ := d.Post(t, "/v1/take",
+			if status, body, _ := d.Post(t, "/v1/decide",
 				"marked-key"); status != http.StatusServiceUnavailable {
 				t.Errorf("%s: got status %d, want 503: %s", scheme, status, body)
 			}
@@ -111,7 +111,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			Err(); err != nil {
 			t.Fatal(err)
 		}
-		status, body, _ := failing.Post(t, "/v1/take", "marked-key")
+		status, body, _ := failing.Post(t, "/v1/decide", "marked-key")
 		if status != http.StatusServiceUnavailable {
 			t.Errorf("got status %d, want 503: %s", status, body)
 		}

@@ -174,18 +174,19 @@ func serveOverTLS(
 				scheme, password, server.Addr, params)
 		}
 		distrusting := daemon.Start(t, bin, url(right, ""), "--on-failure=closed")
-		status, body, _ := distrusting.Post(t, "/v1/take", "marked-key")
+		status, body, _ := distrusting.Post(t, "/v1/decide", "marked-key")
 		if status != http.StatusServiceUnavailable {
 			t.Errorf("%s without the authority: got status %d, want 503: %s", scheme, status, body)
 		}
 		trusting := daemon.Start(t, bin, url(right, "&tls-ca="+ca), "--on-failure=closed")
-		if status, body, _ := trusting.Post(t, "/v1/take", "marked-key"); status != http.StatusOK {
+		status, body, _ = trusting.Post(t, "/v1/decide", "marked-key")
+		if status != http.StatusOK {
 			t.Errorf("%s with the authority: got status %d, want 200: %s", scheme, status, body)
 		}
 		t.Run(scheme+" and the system's authorities", func(t *testing.T) {
 			t.Setenv("SSL_CERT_FILE", ca)
 			trusting := daemon.Start(t, bin, url(right, ""), "--on-failure=closed")
-			if status, body, _ := trusting.Post(t, "/v1/take",
+			if status, body, _ := trusting.Post(t, "/v1/decide",
 				"marked-key"); status != http.StatusOK {
 				t.Errorf("got status %d, want 200: %s", status, body)
 			}

@@ -48,6 +48,10 @@ type Client struct {
 // OpenGoRedis returns a new go-redis client.
 func OpenGoRedis(d Dialing) (Client, error) {
 	var c redis.UniversalClient
+	protocol := 3
+	if d.RESP2 {
+		protocol = 2
+	}
 	if d.MasterSet != "" {
 		opts := &redis.FailoverOptions{MasterName: d.MasterSet, SentinelAddrs: d.Addrs}
 		if d.Prompt {
@@ -57,13 +61,13 @@ func OpenGoRedis(d Dialing) (Client, error) {
 	} else if d.Cluster {
 		c = redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: d.Addrs, Username: d.Username, Password: d.Password, Dialer: d.Dial,
-			TLSConfig: d.TLS,
+			TLSConfig: d.TLS, Protocol: protocol,
 		})
 	} else {
 		opts := &redis.Options{
 			Addr: d.Addrs[0], Username: d.Username, Password: d.Password, Dialer: d.Dial,
 			TLSConfig: d.TLS,
-			PoolSize:  8,
+			PoolSize:  8, Protocol: protocol,
 		}
 		if d.Prompt {
 			opts.DialTimeout, opts.DialerRetries = PromptTimeout, 1
@@ -88,7 +92,7 @@ func GoRedis(c redis.UniversalClient) Client {
 
 func openRueidis(d Dialing) (Client, error) {
 	opts := d.RueidisOption()
-	opts.DisableCache = d.Username != "" // such a user has the fewest rights
+	opts.DisableCache = d.RESP2 || d.Username != "" // such a user has the fewest rights
 	c, err := rueidis.NewClient(opts)
 	if c == nil { // beside an error, a client for a single server still works and dials again
 		return Client{}, err
@@ -107,7 +111,7 @@ func openRueidis(d Dialing) (Client, error) {
 
 func openValkey(d Dialing) (Client, error) {
 	opts := d.ValkeyOption()
-	opts.DisableCache = d.Username != ""
+	opts.DisableCache = d.RESP2 || d.Username != ""
 	c, err := valkey.NewClient(opts)
 	if c == nil {
 		return Client{}, err

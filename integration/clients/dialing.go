@@ -23,6 +23,7 @@ type Dialing struct {
 	MasterSet          string      // at Sentinels, the name of the monitored pair; else empty
 	Patient            bool        // long timeouts for piped libraries, for a busy machine
 	Prompt             bool        // use the short timeouts that the stores' packages recommend
+	RESP2              bool        // the older protocol; then no library tracks keys
 
 	// Multiplex sets the number of connections of a piped library to a server, as a power of two: 0
 	// is the library's default, -1 is one connection.
@@ -62,7 +63,7 @@ func (d Dialing) RueidisOption() rueidis.ClientOption {
 		InitAddress: d.Addrs, ForceSingleClient: !d.Cluster && d.MasterSet == "",
 		Username: d.Username, Password: d.Password, TLSConfig: d.TLS,
 		AlwaysPipelining: d.Style.always, DisableAutoPipelining: d.Style.disabled,
-		PipelineMultiplex: d.Multiplex,
+		PipelineMultiplex: d.Multiplex, AlwaysRESP2: d.RESP2, DisableCache: d.RESP2,
 	}
 	if d.Dial != nil {
 		opts.DialCtxFn = d.rueidis
@@ -84,7 +85,7 @@ func (d Dialing) ValkeyOption() valkey.ClientOption {
 		InitAddress: d.Addrs, ForceSingleClient: !d.Cluster && d.MasterSet == "",
 		Username: d.Username, Password: d.Password, TLSConfig: d.TLS,
 		AlwaysPipelining: d.Style.always, DisableAutoPipelining: d.Style.disabled,
-		PipelineMultiplex: d.Multiplex,
+		PipelineMultiplex: d.Multiplex, AlwaysRESP2: d.RESP2, DisableCache: d.RESP2,
 	}
 	if d.Dial != nil {
 		opts.DialCtxFn = d.rueidis

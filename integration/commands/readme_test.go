@@ -20,7 +20,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := regexp.MustCompile(`(?s)\ngo run \./cmd/ratelimit serve ([^\n]*)\n.*` +
-		`\ncurl -i -d '(\{[^\n]*\})' http://127\.0\.0\.1:8080(/v1/take)\n`).FindSubmatch(page)
+		`\ncurl -i -d '(\{[^\n]*\})' http://127\.0\.0\.1:8080(/v1/decide)\n`).FindSubmatch(page)
 	if commands == nil {
 		t.Fatal("the README does not have the two commands")
 	}

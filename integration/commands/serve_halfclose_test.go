@@ -28,10 +28,11 @@ func TestServeHalfClosed(t *testing.T) {
 				path, body string // with the key
 				answer     string // that is in the body
 			}{
-				{"/v1/take", `{"key":%q}`, `"limits":[`},
-				{"/v1/take-all", `{"claims":[{"limit":"tokens","key":%q}]}`, `"limits":[`},
-				{"/v1/reserve", `{"claims":[{"limit":"tokens","key":%q}]}`, `"token":"h.`},
-				{"/v1/acquire", `{"limit":"calls","key":%q,"wait_ms":2000}`, `"token":"h.`},
+				{"/v1/decide", `{"key":%q}`, `"limits":[`},
+				{"/v1/decide", `{"claims":[{"limit":"tokens","key":%q}]}`, `"limits":[`},
+				{"/v1/decide", `{"hold_ms":0,"claims":[{"limit":"tokens","key":%q}]}`, `{"id":"`},
+				{"/v1/decide", `{"hold_ms":0,"wait_ms":2000,` +
+					`"claims":[{"limit":"calls","key":%q}]}`, `{"id":"`},
 				{"/v1/block", `{"limit":"blocked","key":%q,"for_ms":1000}`, `"name":"blocked"`},
 			} {
 				var group sync.WaitGroup

@@ -28,7 +28,7 @@ func TestServeMetrics(t *testing.T) {
 			for range clients {
 				wg.Go(func() {
 					for range each {
-						status, _, _ := d.Post(t, "/v1/take", "secret-key")
+						status, _, _ := d.Post(t, "/v1/decide", "secret-key")
 						mu.Lock()
 						got[status]++
 						mu.Unlock()

@@ -116,7 +116,7 @@ func (d *outageDaemon) take(t *testing.T, n int) {
 		d.seen = make(map[string]int)
 	}
 	for range n {
-		status, body, took := d.Post(t, "/v1/take", d.policy)
+		status, body, took := d.Post(t, "/v1/decide", d.policy)
 		_, source, _ := strings.Cut(body, `"source":"`)
 		source, _, _ = strings.Cut(source, `"`)
 		d.seen[fmt.Sprint(status, " ", source)]++
@@ -150,7 +150,7 @@ func TestServeBlocksInOutage(t *testing.T) {
 			switch path {
 			case "/v1/block":
 				body = fmt.Sprintf(`{"limit":"blocked","key":%q,"for_ms":1800000}`, key)
-			case "/v1/take-all":
+			case "/v1/decide":
 				body = fmt.Sprintf(`{"claims":[{"limit":"blocked","key":%[1]q},`+
 					`{"limit":"requests","key":%[1]q}]}`, key)
 			}
@@ -164,31 +164,31 @@ func TestServeBlocksInOutage(t *testing.T) {
 		for _, key := range []string{"before", "seen", "lifted"} {
 			want(first, "/v1/block", key, 200, store)
 		}
-		want(second, "/v1/take-all", "seen", 429, store)
-		want(second, "/v1/take-all", "lifted", 429, store)
-		want(first, "/v1/unblock", "lifted", 204, "")
-		want(second, "/v1/take-all", "lifted", 200, store)
+		want(second, "/v1/decide", "seen", 429, store)
+		want(second, "/v1/decide", "lifted", 429, store)
+		want(first, "/v1/reset", "lifted", 204, "")
+		want(second, "/v1/decide", "lifted", 200, store)
 		s.Stop(t)
 		for range 30 { // before and after the breaker opens
-			want(first, "/v1/take-all", "before", 429, local)
+			want(first, "/v1/decide", "before", 429, local)
 		}
-		want(first, "/v1/take-all", "lifted", 200, local)
-		want(second, "/v1/take-all", "seen", 429, local)
-		want(second, "/v1/take-all", "lifted", 200, local)
-		want(first, "/v1/unblock", "before", 503, "")
-		want(first, "/v1/take-all", "before", 429, local)
+		want(first, "/v1/decide", "lifted", 200, local)
+		want(second, "/v1/decide", "seen", 429, local)
+		want(second, "/v1/decide", "lifted", 200, local)
+		want(first, "/v1/reset", "before", 503, "")
+		want(first, "/v1/decide", "before", 429, local)
 		want(first, "/v1/block", "during", 200, local)
-		want(first, "/v1/take-all", "during", 429, local)
+		want(first, "/v1/decide", "during", 429, local)
 		s.Start(t)
 		for _, d := range daemons {
 			d.AwaitStore(t, "any")
 		}
 		servers.Within(t, func() bool {
-			_, answer, _ := second.PostJSON(t, "/v1/peek-all",
+			_, answer, _ := second.PostJSON(t, "/v1/peek",
 				`{"claims":[{"limit":"blocked","key":"during"}]}`)
 			return strings.Contains(answer, `"allowed":false,"source":"store"`)
 		}, "the block that was set in the outage, by the other daemon")
-		want(second, "/v1/unblock", "during", 204, "")
-		want(first, "/v1/take-all", "during", 200, store)
+		want(second, "/v1/reset", "during", 204, "")
+		want(first, "/v1/decide", "during", 200, store)
 	})
 }

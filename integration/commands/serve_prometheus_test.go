@@ -31,17 +31,17 @@ func TestServePrometheus(t *testing.T) {
 	for i := range keys {
 		key := fmt.Sprintf("secret-key-%d", i)
 		for range each {
-			d.Post(t, "/v1/take", key)
+			d.Post(t, "/v1/decide", key)
 		}
 		d.Post(t, "/v1/peek", key)
 	}
-	d.PostJSON(t, "/v1/take", "no JSON")
+	d.PostJSON(t, "/v1/decide", "no JSON")
 
 	p := startPrometheus(t, d)
 	servers.Within(t, func() bool { return p.value(t, "up") == "1" }, "the first scrape")
 	const decisions = `ratelimit_decisions_total{ratelimit_limit="all",ratelimit_source="store",` +
 		`ratelimit_op=%q,ratelimit_outcome=%q}`
-	const requests = `http_server_request_duration_seconds_count{http_route="/v1/take",` +
+	const requests = `http_server_request_duration_seconds_count{http_route="/v1/decide",` +
 		`http_response_status_code="%d"}`
 	for _, q := range []struct {
 		query string

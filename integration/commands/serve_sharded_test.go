@@ -33,7 +33,7 @@ func TestServeSharded(t *testing.T) {
 					wg.Go(func() {
 						for i := range keys {
 							key := fmt.Sprint(lib.scheme, (caller+i)%keys)
-							status, _, _ := d.Post(t, "/v1/take", key)
+							status, _, _ := d.Post(t, "/v1/decide", key)
 							mu.Lock()
 							statuses[status]++
 							mu.Unlock()

@@ -100,7 +100,7 @@ func (d *deployment) storm(t *testing.T, bin, scheme string, cached bool) {
 					if i%2 == 0 {
 						key = fmt.Sprint(hot, "-", i/2%others)
 					}
-					status, body, _ := p.Post(t, "/v1/take", key)
+					status, body, _ := p.Post(t, "/v1/decide", key)
 					mu.Lock()
 					if statuses[key] == nil {
 						statuses[key] = make(map[int]int)
@@ -129,7 +129,7 @@ func (d *deployment) storm(t *testing.T, bin, scheme string, cached bool) {
 		t.Errorf("reset: %d %s", status, body)
 	}
 	freed := func() bool {
-		status, _, _ := processes[1].Post(t, "/v1/take", hot)
+		status, _, _ := processes[1].Post(t, "/v1/decide", hot)
 		return status == http.StatusOK
 	}
 	if cached { // until the server's notification arrives
@@ -152,7 +152,7 @@ func (d *deployment) unavailableAtStart(t *testing.T, bin, scheme string) {
 	p := daemon.Start(t, bin, "--store="+d.url(scheme, addrs), "--on-failure=closed",
 		"--limit=1/1h")
 	key := freshKey(t)
-	if status, body, _ := p.Post(t, "/v1/take", key); status != http.StatusServiceUnavailable {
+	if status, body, _ := p.Post(t, "/v1/decide", key); status != http.StatusServiceUnavailable {
 		t.Errorf("while the server is unavailable: %d %s", status, body)
 	}
 	for _, f := range heal {
@@ -163,7 +163,7 @@ func (d *deployment) unavailableAtStart(t *testing.T, bin, scheme string) {
 		"it is back",
 		scheme, d.name, took.Round(time.Millisecond))
 	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		if status, body, _ := p.Post(t, "/v1/take", key); status != want {
+		if status, body, _ := p.Post(t, "/v1/decide", key); status != want {
 			t.Errorf("take %d: %d %s", i, status, body)
 		}
 	}

@@ -27,7 +27,7 @@ func TestServeTeamStore(t *testing.T) {
 		t.Run(run.name, func(t *testing.T) {
 			d := daemon.Start(t, bin, args...)
 			for i, status := range run.statuses {
-				if got, body, _ := d.Post(t, "/v1/take", "key"); got != status {
+				if got, body, _ := d.Post(t, "/v1/decide", "key"); got != status {
 					t.Errorf("take %d: %d %s, want %d", i, got, body, status)
 				}
 			}

@@ -26,7 +26,7 @@ type units struct{ admitted, unknown int }
 // 503 without one.
 func (a *tally) take(t *testing.T, d *daemon.Daemon, key string) int {
 	t.Helper()
-	status, body, took := d.Post(t, "/v1/take", key)
+	status, body, took := d.Post(t, "/v1/decide", key)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.slowest = max(a.slowest, took)
@@ -145,12 +145,18 @@ func TestServeWithoutServer(t *testing.T) {
 }
 
 // TestServeRefusesToStart: with a wrong password, or none, the daemon does not start with any
-// client, and shows no password.
+// client, and shows no password. Nor does it on a server without scripts.
 func TestServeRefusesToStart(t *testing.T) {
 	t.Parallel()
 	bin := daemon.Build(t)
 	s := servers.Start(t, servers.Images()[0], "--requirepass", "right")
+	unscripted := servers.Start(t, servers.Images()[0], "--rename-command", "EVAL", "",
+		"--rename-command", "EVALSHA", "")
 	for _, lib := range libraries {
+		out := daemon.RunRefused(t, bin, "--store="+lib.scheme+"://"+unscripted.Addr)
+		if !strings.Contains(out, "the server runs no scripts (EVAL, EVALSHA); use Redis") {
+			t.Errorf("%s without scripts: %s", lib.scheme, out)
+		}
 		for _, params := range []string{"", "?cache-entries=0"}[:1+lib.cached] {
 			for name, user := range map[string]string{
 				"wrong password": "user:marked-wrong@", "no user": ":marked-wrong@",
@@ -166,7 +172,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		}
 		d := daemon.Start(t, bin, "--on-failure=closed",
 			"--store="+lib.scheme+"://:right@"+s.Addr+"?timeout=5s")
-		if status, body, _ := d.Post(t, "/v1/take", lib.scheme); status != http.StatusOK {
+		if status, body, _ := d.Post(t, "/v1/decide", lib.scheme); status != http.StatusOK {
 			t.Errorf("%s with the password: %d %s", lib.scheme, status, body)
 		}
 	}

@@ -143,21 +143,27 @@ func (v *verdict) check(t *testing.T) {
 	}
 }
 
-// hammer saturates one key from two clients for ten windows of the store's clock, and judges by
-// that clock.
+// hammer saturates one key from two clients for ten windows of the store's clock, and longer on a
+// slow server, until it refuses. It judges by that clock.
 func hammer(t *testing.T, open opener) verdict {
 	const workers = 4
 	h := &history{limit: driver.Limit{Max: 20, Window: 50 * time.Millisecond}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	end := time.Now().Add(10 * h.limit.Window)
+	done := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		late := time.Since(end)
+		return late > time.Minute || late > 0 && len(h.refused) > 0
+	}
 	for range 2 {
 		store := open(t, nil)
 		for range workers {
 			wg.Go(func() {
-				d := driver.Demand{Key: "hammer", Algorithm: algorithm.SlidingLog(h.limit), N: 1}
+				d := driver.Demand{Key: "hammer", Algorithm: algorithm.SlidingLog(h.limit), N: 2}
 				ds, out := []driver.Demand{d, storeclock.Show(d.Key)}, make([]driver.Result, 2)
-				for time.Now().Before(end) {
+				for !done() {
 					if err := store.TakeAll(t.Context(), ds, out); err != nil {
 						t.Error(err)
 						return

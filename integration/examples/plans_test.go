@@ -17,7 +17,6 @@ import (
 // planFile is a table of plans. Customers who change plans keep their history, because the limits
 // have the same names in each plan.
 const planFile = `
-on_failure: open
 plans:
   free:
   - requests=2/1s
@@ -27,11 +26,10 @@ plans:
   - exports=500/1d
 `
 
-// Limits and policies decode themselves, so a table of plans needs no code of its own.
+// Limits decode themselves, so a table of plans needs no code of its own.
 func Example_plansFromYAML() {
 	var config struct {
-		OnFailure ratelimit.Policy             `yaml:"on_failure"`
-		Plans     map[string][]ratelimit.Limit `yaml:"plans"`
+		Plans map[string][]ratelimit.Limit `yaml:"plans"`
 	}
 	if err := yaml.Unmarshal([]byte(planFile), &config); err != nil {
 		log.Fatal(err)
@@ -47,7 +45,7 @@ func Example_plansFromYAML() {
 		if err != nil {
 			log.Fatalf("plan %s: %v", plan, err)
 		}
-		limiters[plan] = limiter.WithPolicy(config.OnFailure)
+		limiters[plan] = limiter
 	}
 
 	ctx := context.Background()

@@ -173,13 +173,14 @@ type breakerRow struct {
 	median, longest time.Duration // of answers of the open breaker
 }
 
-var breakerColumns = []string{"opened after", "failures until then",
-	"answers while open: median, longest", "slowest call", "recovery noticed after"}
-
-func (r breakerRow) cells() []string {
-	micros := func(d time.Duration) string {
-		return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1000)
-	}
-	return []string{inMillis(r.opened), fmt.Sprint(r.failures),
-		micros(r.median) + ", " + micros(r.longest), inMillis(r.slowest), after(r.noticed)}
+var breakerColumns = []column[breakerRow]{
+	{"opened after", timesOf(func(r breakerRow) time.Duration { return r.opened })},
+	{"answer while open: median", func(rows []breakerRow) string {
+		return leastToMost(rows, func(r breakerRow) time.Duration { return r.median },
+			func(d time.Duration) string {
+				return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1000)
+			})
+	}},
+	{"slowest call", timesOf(func(r breakerRow) time.Duration { return r.slowest })},
+	{"recovery noticed after", timesOf(func(r breakerRow) time.Duration { return r.noticed })},
 }

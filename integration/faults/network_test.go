@@ -12,8 +12,8 @@ import (
 var networkFaults = []breakage{
 	networkFault(resetBefore, noAnswers,
 		faultproxy.Fault{Kind: faultproxy.CutBefore, Holding: "evalsha"}),
-	networkFault("connection reset after the script ran, answer lost",
-		noAnswers, faultproxy.Fault{Kind: faultproxy.CutAfter, Holding: "evalsha"}),
+	networkFault(answersReset, noAnswers,
+		faultproxy.Fault{Kind: faultproxy.CutAfter, Holding: "evalsha"}),
 	{
 		name: "all connections reset, again and again", gets: anything, network: true,
 		during: repeatedly(func(_ testing.TB, s *scene) {
@@ -58,7 +58,10 @@ var networkFaults = []breakage{
 		noAnswers, faultproxy.Fault{Kind: faultproxy.Drip, Pause: time.Millisecond}),
 }
 
-const resetBefore = "connection reset before the server got the script"
+const (
+	resetBefore  = "connection reset before the server got the script"
+	answersReset = "connection reset after the script ran, answer lost"
+)
 
 func networkFault(name string, gets outcomes, f faultproxy.Fault) breakage {
 	return breakage{name: name, gets: gets, network: true,

@@ -106,6 +106,7 @@ type caller struct {
 	store ratelimit.Store
 	key   string
 	phase *atomic.Int32
+	ask   func() error // what it does in place of a take; or nil
 
 	streak  atomic.Int32 // decisions in a row of calls that began after the fault
 	lastBad atomic.Int64 // when the last call without a decision ended, in nanoseconds since 1970
@@ -167,8 +168,13 @@ func (c *caller) run(stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		phase, began := c.phase.Load(), time.Now()
-		_, err := c.store.Take(context.Background(),
-			driver.Demand{Key: c.key, Algorithm: faultLog, N: 1})
+		var err error
+		if c.ask != nil {
+			err = c.ask()
+		} else {
+			_, err = c.store.Take(context.Background(),
+				driver.Demand{Key: c.key, Algorithm: faultLog, N: 1})
+		}
 		c.heard(phase, began, err)
 	}
 }

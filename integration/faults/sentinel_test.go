@@ -11,7 +11,7 @@ import (
 // turn a primary that has recovered into a replica, so the test waits for all of them together.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel() // it mostly waits for elections
-	servers.OneImage(t, "valkey/valkey:8", func(t *testing.T, image string) {
+	servers.OneImage(t, "valkey/valkey:9", func(t *testing.T, image string) {
 		w := servers.StartSentinels(t, image, len(faults))
 		var struck []*failover
 		for i, f := range faults {

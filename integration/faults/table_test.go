@@ -1,10 +1,12 @@
 package faults
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,19 +36,26 @@ func writeFaults() error {
 	if err != nil {
 		return err
 	}
+	holds, err := holdTable.markdown(holdFaultNames(), faultImages(), holdColumns)
+	if err != nil {
+		return err
+	}
 	return errors.Join(servers.WriteTable(page, "faults", "make faults", faults),
+		servers.WriteTable(page, "holds", "make faults", holds),
 		servers.WriteTable(page, "breaker", "make faults", breakers))
 }
 
-// A table has one line for each fault and client. A cell has the values of all images.
+// A table has one line for each fault. Its cells tell what all clients of all images got.
 type table[R row] struct {
 	mu   sync.Mutex
 	rows []R
 }
 
-type row interface {
-	of() [3]string // fault, client and image
-	cells() []string
+type row interface{ of() [3]string } // fault, client and image
+
+type column[R row] struct {
+	name string
+	cell func([]R) string
 }
 
 func (tb *table[R]) add(r R) {
@@ -55,21 +64,19 @@ func (tb *table[R]) add(r R) {
 	tb.rows = append(tb.rows, r)
 }
 
-func (tb *table[R]) markdown(faults, images, columns []string) (string, error) {
+func (tb *table[R]) markdown(faults, images []string, columns []column[R]) (string, error) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "Each cell has the figure of %s.\n\n",
-		strings.Join(images, ", then that of "))
-	fmt.Fprintf(&b, "| fault | client | %s |\n|---|---|%s\n",
-		strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	b.WriteString("| fault |")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.name)
+	}
+	fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---|", len(columns)))
 	var missing []error
 	for _, fault := range faults {
-		name := fault
+		var rows []R
 		for _, lib := range clients.Libraries {
-			fmt.Fprintf(&b, "| %s | %s |", name, lib.Name)
-			name = "″"
-			cells := make([][]string, len(columns))
 			for _, image := range images {
 				k := slices.IndexFunc(tb.rows, func(r R) bool {
 					return r.of() == [3]string{fault, lib.Name, image}
@@ -79,17 +86,44 @@ func (tb *table[R]) markdown(faults, images, columns []string) (string, error) {
 						fmt.Errorf("nothing was measured of %s, %s, %s", fault, lib.Name, image))
 					continue
 				}
-				for i, cell := range tb.rows[k].cells() {
-					cells[i] = append(cells[i], cell)
-				}
+				rows = append(rows, tb.rows[k])
 			}
-			for _, both := range cells {
-				fmt.Fprintf(&b, " %s |", strings.Join(both, " / "))
-			}
-			b.WriteByte('\n')
 		}
+		fmt.Fprintf(&b, "| %s |", fault)
+		for _, c := range columns {
+			if len(rows) > 0 {
+				fmt.Fprintf(&b, " %s |", c.cell(rows))
+			}
+		}
+		b.WriteByte('\n')
 	}
 	return b.String(), errors.Join(missing...)
+}
+
+// leastToMost tells the least and the most of what rows have.
+func leastToMost[R any, N cmp.Ordered](rows []R, of func(R) N, show func(N) string) string {
+	var all []N
+	for _, r := range rows {
+		all = append(all, of(r))
+	}
+	least, most := show(slices.Min(all)), show(slices.Max(all))
+	if least == most {
+		return least
+	}
+	number, unit, _ := strings.Cut(least, " ")
+	if _, other, _ := strings.Cut(most, " "); unit == other {
+		least = number
+	}
+	return least + "–" + most
+}
+
+// spanOf and timesOf return the cells of numbers and of times.
+func spanOf[R any](of func(R) int) func([]R) string {
+	return func(rows []R) string { return leastToMost(rows, of, strconv.Itoa) }
+}
+
+func timesOf[R any](of func(R) time.Duration) func([]R) string {
+	return func(rows []R) string { return leastToMost(rows, of, inMillis) }
 }
 
 // A faultRow is what one client of one server got in one fault.
@@ -109,45 +143,44 @@ type faultRow struct {
 	election time.Duration // of another primary, since the fault; 0 if there was none
 }
 
-var faultColumns = []string{"answered", "unavailable", "unknown", "slowest call", "recorded",
-	"normal after"}
+var faultColumns = []column[faultRow]{
+	{"answered", spanOf(func(r faultRow) int { return r.got.answers })},
+	{"unavailable", spanOf(func(r faultRow) int { return r.got.unavailable })},
+	{"unknown", spanOf(func(r faultRow) int { return r.got.unknown })},
+	{"slowest call", timesOf(func(r faultRow) time.Duration { return r.slowest })},
+	{"recorded", account},
+	{"normal after", func(rows []faultRow) string {
+		text := timesOf(func(r faultRow) time.Duration { return r.normal })(rows)
+		if rows[0].election == 0 {
+			return text
+		}
+		return fmt.Sprintf("%s (elected after %s)", text,
+			timesOf(func(r faultRow) time.Duration { return r.election })(rows))
+	}},
+}
 
 func (r faultRow) of() [3]string { return [3]string{r.fault, r.client, r.image} }
 
-func (r faultRow) cells() []string {
-	return []string{
-		fmt.Sprint(r.got.answers), fmt.Sprint(r.got.unavailable), fmt.Sprint(r.got.unknown),
-		inMillis(r.slowest), r.account(), r.normalCell(),
-	}
-}
-
-func (r faultRow) normalCell() string {
-	if r.election > 0 {
-		return fmt.Sprintf("%s (elected after %s)", after(r.normal), inMillis(r.election))
-	}
-	return after(r.normal)
-}
-
-func after(d time.Duration) string {
-	if d == 0 {
-		return "at once"
-	}
-	return inMillis(d)
-}
-
 // account compares what is recorded with what was admitted.
-func (r faultRow) account() string {
-	switch more := r.recorded - r.admitted; {
-	case more < 0:
-		return fmt.Sprintf("−%d: %s", -more, r.forgets)
-	case r.unknown == 0:
-		return "all admitted"
-	default:
-		return fmt.Sprintf("all admitted, %d of %d unknown", more, r.unknown)
+func account(rows []faultRow) string {
+	var more, unknown int
+	for _, r := range rows {
+		if r.recorded < r.admitted {
+			lost := spanOf(func(r faultRow) int { return max(0, r.admitted-r.recorded) })
+			return lost(rows) + " lost by " + r.forgets
+		}
+		more, unknown = more+r.recorded-r.admitted, unknown+r.unknown
 	}
+	if unknown == 0 {
+		return "all"
+	}
+	return fmt.Sprintf("all, and %d of %d unknown", more, unknown)
 }
 
 func inMillis(d time.Duration) string {
+	if d == 0 {
+		return "0 ms"
+	}
 	if d >= 10*time.Second {
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	}

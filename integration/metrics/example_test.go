@@ -45,7 +45,7 @@ func Example() {
 	if err := metrics.Watch("main", func() any { return store.Stats() }); err != nil {
 		log.Fatal(err)
 	}
-	limiter = limiter.WithObserver(metrics.Observe)
+	limiter = limiter.WithObserver(metrics.Observe).WithHoldObserver(metrics.ObserveHold)
 	handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 
 	for range 3 {

@@ -362,13 +362,66 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// TestHolds: each change of a hold is counted under its limit.
+func TestHolds(t *testing.T) {
+	m, collect := newTest(t)
+	store := newStore(t)
+	tokens := limittest.NewBudget(t, store, ratelimit.PerMinute("tokens", 5)).
+		WithHoldObserver(m.ObserveHold)
+	calls := limittest.NewInFlight(t, store, 5).WithHoldObserver(m.ObserveHold)
+	want := func(metric, limit string, want int) {
+		t.Helper()
+		if n := collect().sum("ratelimit.holds."+metric, "limit="+limit); n != want {
+			t.Errorf("%s of %s: %d, want %d", metric, limit, n, want)
+		}
+	}
+	var all []*ratelimit.Reservation
+	for range 3 {
+		r, err := ratelimit.ReserveAll(t.Context(),
+			ratelimit.Claim{Limiter: tokens, Key: secret, N: 1},
+			ratelimit.Claim{Limiter: calls, Key: secret, N: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	for _, err := range []error{
+		all[0].Release(t.Context()), all[1].Renew(t.Context(), 0), all[1].Cancel(t.Context()),
+		tokens.Reset(t.Context(), secret),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	want("open", "tokens", 2)
+	want("open", "calls", 1)
+	want("renewed", "tokens", 1)
+	want("renewed", "calls", 1)
+	if err := all[2].Commit(t.Context()); !errors.Is(err, ratelimit.ErrNotHeld) {
+		t.Error(err)
+	}
+	want("open", "tokens", 1)
+	want("open", "calls", 0)
+	want("lost", "tokens", 1)
+	want("lost", "calls", 0)
+	for _, limit := range []string{"tokens", "calls"} {
+		want("late", limit, 0)
+		m.ObserveHold(ratelimit.HoldChange{Limit: ratelimit.Limit{Name: limit}, Late: true})
+		want("late", limit, 1)
+	}
+	if err := all[0].Cancel(t.Context()); err != nil {
+		t.Error(err)
+	}
+	want("open", "tokens", 0)
+}
+
 func TestLimitNamesAreBounded(t *testing.T) {
 	const maxLimits = 1000 // as the package's comment says
 	m, collect := newTest(t)
 	for i := range maxLimits + 10 {
 		o := ratelimit.Observation{Limits: []ratelimit.Limit{{
 			Name: fmt.Sprint("plan", i), Max: 1, Window: time.Second}},
-			Results: []ratelimit.Result{{Allowed: true}}}
+			Results: []ratelimit.Result{{Allowed: true}}, Admitted: true}
 		m.Observe(t.Context(), o)
 	}
 	got := collect()
@@ -489,9 +542,12 @@ func TestTable(t *testing.T) {
 func everything(t *testing.T, m *otellimit.Metrics) {
 	t.Helper()
 	o := ratelimit.Observation{N: 1, Limits: []ratelimit.Limit{ratelimit.PerMinute("a", 5)},
-		Results: []ratelimit.Result{{Allowed: true, Limit: driver.Limit{Max: 5}}}, Waited: 1}
+		Results: []ratelimit.Result{{Allowed: true, Limit: driver.Limit{Max: 5}}}, Waited: 1,
+		Admitted: true}
 	m.Observe(t.Context(), o)
 	m.ObserveShadow(t.Context(), shadow.Observation{Observation: o})
+	m.ObserveHold(ratelimit.HoldChange{
+		Limit: o.Limits[0], Open: 1, Renewed: true, Late: true, Lost: true})
 	o.Err = ratelimit.ErrUnavailable
 	m.Observe(t.Context(), o)
 	for i, stats := range []any{memorystore.Stats{}, serverstore.Stats{}, layer.DegradedStats{},
@@ -505,8 +561,8 @@ func everything(t *testing.T, m *otellimit.Metrics) {
 func BenchmarkObserve(b *testing.B) {
 	m, _ := newTest(b)
 	o := ratelimit.Observation{Limits: []ratelimit.Limit{ratelimit.PerMinute("a", 5)}, N: 1,
-		Results: []ratelimit.Result{{Allowed: true, Limit: driver.Limit{Max: 5}, Remaining: 4}},
-		Elapsed: time.Microsecond}
+		Results:  []ratelimit.Result{{Allowed: true, Limit: driver.Limit{Max: 5}, Remaining: 4}},
+		Admitted: true, Elapsed: time.Microsecond}
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {

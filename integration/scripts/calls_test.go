@@ -40,6 +40,12 @@ func newPipeline(client redis.UniversalClient) *pipeline {
 	return &pipeline{client.Pipeline(), make(map[string]bool)}
 }
 
+// newTransaction returns a pipeline whose commands all run at one time of the server, so that no
+// state runs out between a step and the command after it.
+func newTransaction(client redis.UniversalClient) *pipeline {
+	return &pipeline{client.TxPipeline(), make(map[string]bool)}
+}
+
 func (p *pipeline) run(t testing.TB, call *lua.Call) *redis.Cmd {
 	program := call.Program()
 	if p.sent[program.SHA] {

@@ -29,7 +29,7 @@ func TestDeniedCommand(t *testing.T) {
 		t.Parallel()
 		server := servers.Start(t, image)
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
-			if !servers.Full && lib.Name != "go-redis" && image != servers.Newest() {
+			if !usual(lib, image) {
 				return
 			}
 			d := denial{admin: servers.Connect(t, server.Addr)}
@@ -47,6 +47,13 @@ func TestDeniedCommand(t *testing.T) {
 	})
 }
 
+// usual reports whether a test runs at every commit: through go-redis, and on the newest server
+// also through rueidis, from whose store that of valkey-go is generated.
+func usual(lib clients.Library, image string) bool {
+	return servers.Full || lib.Name == "go-redis" ||
+		lib.Name == "rueidis" && image == servers.Newest()
+}
+
 // TestRenamedCommand is the same on servers that do not have a command.
 func TestRenamedCommand(t *testing.T) {
 	t.Parallel()
@@ -55,7 +62,7 @@ func TestRenamedCommand(t *testing.T) {
 		for _, command := range []string{"time", "setrange"} {
 			server := servers.Start(t, image, "--rename-command", command, command+"-no-more")
 			clients.Each(t, func(t *testing.T, lib clients.Library) {
-				if !servers.Full && lib.Name != "go-redis" && image != servers.Newest() {
+				if !usual(lib, image) {
 					return
 				}
 				d := denial{admin: servers.Connect(t, server.Addr)}
@@ -130,7 +137,7 @@ var deniedLimit = driver.Limit{Name: "denied", Max: 1000, Window: time.Minute}
 // deniedAlgorithms are all algorithms.
 var deniedAlgorithms = []driver.Algorithm{
 	algorithm.SlidingLog(deniedLimit),
-	algorithm.TokenBucket(deniedLimit),
+	algorithm.GCRA(deniedLimit),
 	algorithm.FixedWindow(deniedLimit),
 	algorithm.SlidingWindowCounter(deniedLimit),
 	algorithm.Blocking("denied", time.Minute),

@@ -69,6 +69,7 @@ func (w *heldTwin) decide(t *testing.T, now int64, keys []int, ds []driver.Deman
 		for _, res := range g.want {
 			admitted = admitted && res.Allowed
 		}
+		ds = driver.Grant(ds, g.want)
 	}
 	if admitted {
 		run(driver.Demand.Step)
@@ -86,7 +87,7 @@ func (w *heldTwin) decide(t *testing.T, now int64, keys []int, ds []driver.Deman
 // compare has the server decide the pending groups and compares the results.
 func (w *heldTwin) compare(t *testing.T) {
 	t.Helper()
-	pipe := newPipeline(w.client)
+	pipe := newTransaction(w.client)
 	replies := make([]*redis.Cmd, len(w.groups))
 	for i, g := range w.groups {
 		w.calls[i].Begin(g.now)
@@ -98,6 +99,9 @@ func (w *heldTwin) compare(t *testing.T) {
 			t.Fatal(err)
 		}
 		replies[i] = pipe.run(t, &w.calls[i])
+		for _, key := range w.calls[i].Keys() {
+			pipe.Persist(t.Context(), key) // the clock of g stands while that of the server runs
+		}
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
@@ -127,11 +131,14 @@ var heldAlgorithms = map[string]func(driver.Limit) algorithm.Held{
 	"fixed": func(l driver.Limit) algorithm.Held {
 		return algorithm.Budget(algorithm.FixedWindow(l))
 	},
+	"months": func(l driver.Limit) algorithm.Held {
+		return algorithm.Budget(algorithm.Monthly(l.Name, l.Max))
+	},
 	"counter": func(l driver.Limit) algorithm.Held {
 		return algorithm.Budget(algorithm.SlidingWindowCounter(l))
 	},
 	"bucket": func(l driver.Limit) algorithm.Held {
-		return algorithm.Budget(algorithm.TokenBucket(l))
+		return algorithm.Budget(algorithm.GCRA(l))
 	},
 	"flight": func(l driver.Limit) algorithm.Held { return algorithm.InFlight(l.Name, l.Max) },
 }
@@ -188,6 +195,9 @@ func playHeld(
 		for _, key := range keys {
 			ds = append(ds, heldDemand(r, as[key], next))
 		}
+		if r.IntN(5) == 0 {
+			grantPart(r, ds)
+		}
 		w.decide(t, now, keys, ds)
 	}
 	w.compare(t)
@@ -217,6 +227,19 @@ func heldTick(r *rand.Rand, timeout, window int64) int64 {
 		return -r.Int64N(timeout)
 	}
 	return r.Int64N(timeout / 20)
+}
+
+// grantPart makes a part enough for the takes and holds among ds.
+func grantPart(r *rand.Rand, ds []driver.Demand) {
+	least, more := driver.MaxUnits, r.Int64N(30)
+	for _, d := range ds {
+		least = min(least, 1+r.Int64N(d.Algorithm.Limit().Max))
+	}
+	for i := range ds {
+		if d := &ds[i]; d.Op == driver.OpTake || d.Op == driver.OpHold && d.N > 0 {
+			d.N, d.Least = least+more, least
+		}
+	}
 }
 
 // heldDemand returns a random demand. The IDs are those of the last steps.

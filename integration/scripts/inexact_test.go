@@ -2,6 +2,7 @@ package scripts
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -23,10 +24,14 @@ func TestInexactLuaStepIsGoStep(t *testing.T) {
 	for name, newAlgorithm := range map[string]func(
 		*rand.Rand, driver.Limit) driver.Algorithm{
 		"bucket": func(_ *rand.Rand, l driver.Limit) driver.Algorithm {
-			return algorithm.TokenBucket(l)
+			return algorithm.GCRA(l)
 		},
 		"fixed": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
-			return algorithm.FixedWindow(l).WithOffset(time.Duration(r.Int64N(int64(l.Window))))
+			return algorithm.FixedWindow(l).WithOffset(randomOffset(r, l.Window))
+		},
+		"months": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
+			a := algorithm.Monthly(l.Name, l.Max)
+			return a.WithOffset(randomOffset(r, a.Limit().Window))
 		},
 		"counter": func(_ *rand.Rand, l driver.Limit) driver.Algorithm {
 			return algorithm.SlidingWindowCounter(l)
@@ -47,6 +52,7 @@ func TestInexactLuaStepIsGoStep(t *testing.T) {
 					now = min(now+randomTick(r, a.Limit().Window.Microseconds()), 4e15)
 					w.stepAndForget(t, now, d)
 					if i%7 == 0 {
+						w.compareBytes(t)
 						w.swap(t)
 					}
 				}
@@ -54,6 +60,53 @@ func TestInexactLuaStepIsGoStep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// randomOffset returns an offset of fixed windows.
+func randomOffset(r *rand.Rand, window time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(2*window)-1)) - window + 1
+}
+
+// TestMonthsInLua: at the first and the last microsecond of every month until 2112, and on a random
+// day, a month ends in Lua when it ends in the calendar of package time.
+func TestMonthsInLua(t *testing.T) {
+	offsets := []time.Duration{0, -2 * time.Hour, 5*time.Hour + 30*time.Minute, -24 * time.Hour,
+		24 * time.Hour, 14 * 24 * time.Hour}
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		r := rand.New(rand.NewPCG(12, 1))
+		for _, offset := range offsets {
+			w := newTwin(t, tgt.Client(t), fmt.Sprint("months", offset))
+			d := driver.Demand{Key: "k", N: 1,
+				Algorithm: algorithm.Monthly("months", 5).WithOffset(offset)}
+			zone := time.FixedZone("", -int(offset.Seconds()))
+			for year := 1970; year <= 2112; year++ {
+				for month := time.January; month <= time.December; month++ {
+					first := time.Date(year, month, 1, 0, 0, 0, 0, zone)
+					next := time.Date(year, month+1, 1, 0, 0, 0, 0, zone)
+					for _, at := range []time.Time{first, next.Add(-time.Microsecond),
+						first.Add(time.Duration(r.Int64N(int64(next.Sub(first))))),
+					} {
+						at = at.Truncate(time.Microsecond)
+						now := at.UnixMicro()
+						if now < 1 || now >= 1<<52 {
+							continue
+						}
+						d.Op = driver.OpReset
+						w.step(t, now, d)
+						d.Op = driver.OpTake
+						res := w.step(t, now, d)
+						if want := next.Sub(at); !res.Allowed || res.ResetAfter != want {
+							t.Fatalf("at %v in Go: %+v, want a ResetAfter of %v", at, res, want)
+						} else if want > time.Hour { // else the key may expire
+							w.step(t, now, driver.Demand{Key: "k", Op: driver.OpPeek, N: 5,
+								Algorithm: d.Algorithm})
+						}
+					}
+				}
+			}
+			w.compare(t)
+		}
+	})
 }
 
 func randomLimit(r *rand.Rand) driver.Limit {
@@ -97,11 +150,13 @@ func TestInexactOnServers(t *testing.T) {
 	t.Parallel()
 	opts := *quotaOptions
 	opts.Algorithms = append(slices.Clone(opts.Algorithms),
-		func(l driver.Limit) driver.Algorithm { return algorithm.TokenBucket(l) },
+		func(l driver.Limit) driver.Algorithm { return algorithm.GCRA(l) },
 		func(l driver.Limit) driver.Algorithm { return algorithm.FixedWindow(l) },
-		func(l driver.Limit) driver.Algorithm { return algorithm.SlidingWindowCounter(l) })
+		func(l driver.Limit) driver.Algorithm { return algorithm.SlidingWindowCounter(l) },
+		func(l driver.Limit) driver.Algorithm { return algorithm.Monthly(l.Name, l.Max) })
 	opts.Except = maps.Clone(opts.Except)
 	opts.Except["clock/back-up-to-window"] = "it looks into a rolling Window"
+	opts.Except["algorithm/values"] = "TestInexactOnMemory tries it; months are always 31 days"
 	for _, rule := range []string{"identity/many-keys", "identity/hashed-keys", "op/many-records",
 		"concurrency/many-calls"} {
 		opts.Except[rule] = "TestConformance tries it"

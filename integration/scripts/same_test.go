@@ -82,7 +82,7 @@ func (game sameGame) play(t *testing.T, client redis.UniversalClient, r *rand.Ra
 	}
 	var stamps []int64
 	var call lua.Call
-	pipe := newPipeline(client)
+	pipe := newTransaction(client)
 	for range 500 {
 		if r.IntN(8) == 0 {
 			a = game.algorithm(r)

@@ -58,7 +58,7 @@ func wantedImages() []string {
 	if names := os.Getenv("RATELIMIT_IMAGES"); names != "" {
 		return strings.Split(names, ",")
 	}
-	return []string{"redis:7", "redis:8", "valkey/valkey:8"}
+	return []string{"redis:7", "redis:8", "valkey/valkey:9"}
 }
 
 // Images are the servers that every test runs on, oldest first.

@@ -3,6 +3,7 @@ package servers
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,5 +95,52 @@ func TestClusterNodeComesBack(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDialect holds that each dialect refuses what it says, and nothing else.
+func TestDialect(t *testing.T) {
+	addr := Start(t, Newest()).Addr
+	const (
+		own    = "return redis.call('SET', KEYS[1], 'x').ok"
+		other  = "return redis.call('EXISTS', ARGV[1])"
+		caught = "return redis.pcall('EXISTS', ARGV[1])"
+		clock  = "return redis.call('TIME')[1]"
+		pack   = "return struct.pack('>I2', 258)"
+	)
+	for _, tt := range []struct {
+		dialect Dialect
+		refuses map[string]string // the error of each script that is refused
+	}{
+		{Dialect{}, nil},
+		{Dialect{Declared: true}, map[string]string{other: "undeclared", caught: "undeclared"}},
+		{Dialect{NoTime: true}, map[string]string{clock: "not allowed from script"}},
+		{Dialect{NoStruct: true}, map[string]string{pack: "index"}},
+	} {
+		c := Connect(t, tt.dialect.Speak(t, addr))
+		for _, script := range []string{own, other, caught, clock, pack} {
+			want := tt.refuses[script]
+			named := redis.NewScript(script)
+			for range 2 { // by EVAL and then by EVALSHA
+				err := named.Run(t.Context(), c, []string{"k"}, "other").Err()
+				if want == "" && err != nil || !strings.Contains(fmt.Sprint(err), want) {
+					t.Errorf("%+v, %s: got %v, want %q", tt.dialect, script, err, want)
+				}
+			}
+		}
+	}
+	c := Connect(t, Dialect{Forgetful: true}.Speak(t, addr))
+	named := redis.NewScript(own)
+	unknown := 0
+	if err := named.Eval(t.Context(), c, []string{"k"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 9 {
+		if redis.HasErrorPrefix(named.EvalSha(t.Context(), c, []string{"k"}).Err(), "NOSCRIPT") {
+			unknown++
+		}
+	}
+	if unknown != 3 {
+		t.Errorf("%d of 9 EVALSHA met a node without the script, want 3", unknown)
 	}
 }

@@ -204,13 +204,29 @@ type soakRecord struct {
 	fits       bool // they were admitted, not forced
 }
 
+// A soakHold is what is known of a hold in the order of calls. It times out between least and most,
+// unless it is renewed by a call of unknown outcome.
+type soakHold struct {
+	soakRecord
+	least, most int64
+	late        bool  // it may have been brought back after its time-out
+	ended       int64 // when it was settled last
+}
+
+// keep holds from now on. The deadline may be up to an eighth later than asked for.
+func (h *soakHold) keep(now int64, timeout time.Duration) {
+	h.late = h.late || h.least > 0 && now >= h.least
+	h.least = max(h.least, now+timeout.Microseconds())
+	h.most = max(h.most, now+(timeout+timeout/8).Microseconds()+1)
+}
+
 // judgeLimit checks the units in every window. On a clock that steps times say little, so it checks
 // the total, which a step forward may raise by Max.
 func (r soakRound) judgeLimit(history []soakCall) *violation {
 	states := make(map[soakState][]soakCall)
 	for _, c := range history {
 		for _, d := range c.Demands {
-			if d.Kind != kindFlight {
+			if d.Kind != kindFlight && d.Kind != kindMoney {
 				s := d.state()
 				states[s] = append(states[s], c)
 			}
@@ -228,16 +244,18 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 	var records []soakRecord
 	var window time.Duration
 	reset := int64(math.MinInt64)
-	held := make(map[uint64]soakRecord)
+	held := make(map[uint64]*soakHold)
 	for _, c := range calls {
 		for i, d := range c.Demands {
 			if d.Key == s.key && d.Limit.Name == s.limit && d.Op == driver.OpHold && d.N > 0 &&
 				admitted(c.Results) {
-				held[d.ID] = soakRecord{told(c.Results[i]), d.N, d.Limit.Max, true}
+				at := told(c.Results[i])
+				held[d.ID] = &soakHold{soakRecord: soakRecord{at, d.N, d.Limit.Max, true}}
+				held[d.ID].keep(at, d.Timeout)
 			}
 		}
 	}
-	for _, c := range calls {
+	for _, c := range byTime(calls, s) {
 		for i, d := range c.Demands {
 			if d.Key != s.key || d.Limit.Name != s.limit {
 				continue
@@ -257,10 +275,15 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 				reset = max(reset, at)
 			case d.Op == driver.OpTake, d.Op == driver.OpForce:
 				records = append(records, soakRecord{at, d.N, d.Limit.Max, d.Op == driver.OpTake})
-			case d.Op == driver.OpSettle && c.Results[i].Units > 0 && h.n > 0:
+			case h == nil || c.Results[i].Units == 0:
+			case d.Op == driver.OpHold && d.N == 0:
+				h.keep(at, d.Timeout)
+			case d.Op == driver.OpSettle && (h.late || at >= h.least):
+				records = append(records, soakRecord{at, d.N, h.max, false})
+			case d.Op == driver.OpSettle:
 				records = append(records, soakRecord{at, max(0, d.N-h.n), h.max, false})
 				h.n = min(h.n, d.N)
-				records = append(records, h)
+				records = append(records, h.soakRecord)
 			}
 		}
 	}
@@ -298,6 +321,22 @@ func (r soakRound) limitBroken(s soakState, calls []soakCall) string {
 	return ""
 }
 
+// byTime returns the calls without answers, and then the others in the order of their decisions on
+// a state.
+func byTime(calls []soakCall, s soakState) []soakCall {
+	calls = slices.Clone(calls)
+	at := func(c soakCall) int64 {
+		for i, d := range c.Demands {
+			if d.state() == s && len(c.Results) > 0 {
+				return told(c.Results[i])
+			}
+		}
+		return math.MinInt64
+	}
+	slices.SortStableFunc(calls, func(a, b soakCall) int { return cmp.Compare(at(a), at(b)) })
+	return calls
+}
+
 func sumBroken(records []soakRecord) string {
 	sum, most := int64(0), int64(0)
 	for _, o := range records {
@@ -313,37 +352,60 @@ func sumBroken(records []soakRecord) string {
 
 // A soakBook has what callers know of a state.
 type soakBook struct {
-	told, unknown int64            // units recorded, and of unknown outcome
-	open          map[uint64]int64 // units that are held
-	tried         map[uint64]bool  // settlements of unknown outcome
-	closed        bool             // it cannot be checked
+	told, unknown int64                // units recorded, and of unknown outcome
+	open          map[uint64]*soakHold // what is held
+	tried         map[uint64]bool      // settlements and renewals of unknown outcome
+	closed        bool                 // it cannot be checked
 }
 
 // bounds returns how many units are recorded or held at least and at most.
-func (b *soakBook) bounds() (least, most int64) {
+func (b *soakBook) bounds(now int64) (least, most int64) {
 	least, most = b.told, b.told+b.unknown
-	for id, n := range b.open {
-		if most += n; !b.tried[id] {
-			least += n
+	for id, h := range b.open {
+		if h.n > 0 && (b.tried[id] || now < h.most) {
+			most += h.n
+		}
+		if h.n > 0 && !b.tried[id] && now < h.least {
+			least += h.n
 		}
 	}
 	return least, most
 }
 
+// hold returns what is known of a hold.
+func (b *soakBook) hold(id uint64) *soakHold {
+	if b.open[id] == nil {
+		b.open[id] = new(soakHold)
+	}
+	return b.open[id]
+}
+
 func (b *soakBook) enter(d soakDemand, c soakCall, res ratelimit.Result) {
 	switch {
-	case d.Limit.Window != longWindow, d.Op == driver.OpReset:
+	case d.Limit.Window != longWindow, d.Op == driver.OpReset, d.Kind == kindMoney:
 		b.closed = true
-	case d.Op == driver.OpPeek, d.Op == driver.OpHold && d.N == 0:
+	case d.Op == driver.OpPeek:
 	case c.Err == soakUnknown:
 		b.tried[d.ID] = true
 		b.unknown += d.N
 	case !admitted(c.Results):
+	case d.Op == driver.OpHold && d.N > 0:
+		h := b.hold(d.ID)
+		h.at, h.n = told(res), d.N
+		h.keep(h.at, d.Timeout)
+		b.tried[d.ID] = b.tried[d.ID] || h.ended == h.at // in an unknown order
 	case d.Op == driver.OpHold:
-		b.open[d.ID] = d.N
+		if res.Units > 0 {
+			b.hold(d.ID).keep(told(res), d.Timeout)
+		}
 	case d.Op == driver.OpSettle:
-		delete(b.open, d.ID)
-		b.told += res.Units
+		h := b.hold(d.ID)
+		h.ended = told(res)
+		if b.told += res.Units; res.Units == 0 && h.at == h.ended {
+			b.tried[d.ID] = true
+		} else {
+			h.n = 0
+		}
 	default:
 		b.told += d.N
 	}
@@ -351,28 +413,34 @@ func (b *soakBook) enter(d soakDemand, c soakCall, res ratelimit.Result) {
 
 // judgeBooks compares what is recorded and held in the end with what callers were told.
 func judgeBooks(history []soakCall) *violation {
-	books := make(map[soakState]*soakBook)
+	looks := make(map[soakState]bool)
 	for _, c := range history {
-		for i, d := range c.Demands {
-			s := d.state()
-			b := books[s]
-			if b == nil {
-				b = &soakBook{open: make(map[uint64]int64), tried: make(map[uint64]bool)}
-				books[s] = b
-			}
-			var res ratelimit.Result
-			if len(c.Results) > 0 {
-				res = c.Results[i]
-			}
-			b.enter(d, c, res)
-			if d.Op != driver.OpPeek || c.Process != soakJudge || c.Err != "" || b.closed {
-				continue
-			}
-			least, most := b.bounds()
-			got := d.Limit.Max - timed.Free(res)
-			if got < min(least, d.Limit.Max) || got > most {
-				return &violation{fmt.Sprintf("books: %d units are recorded or held, want %d to %d",
-					got, least, most), touching(history, c)}
+		if c.Process == soakJudge && c.Err == "" {
+			looks[c.Demands[0].state()] = true
+		}
+	}
+	for s := range looks {
+		b := soakBook{open: make(map[uint64]*soakHold), tried: make(map[uint64]bool)}
+		for _, c := range byTime(history, s) {
+			for i, d := range c.Demands {
+				if d.state() != s {
+					continue
+				}
+				var res ratelimit.Result
+				if len(c.Results) > 0 {
+					res = c.Results[i]
+				}
+				b.enter(d, c, res)
+				if c.Process != soakJudge || c.Err != "" || b.closed {
+					continue
+				}
+				least, most := b.bounds(told(res))
+				got := d.Limit.Max - timed.Free(res)
+				if got < min(least, d.Limit.Max) || got > most {
+					return &violation{
+						fmt.Sprintf("books: %d units are recorded or held, want %d to %d",
+							got, least, most), touching(history, c)}
+				}
 			}
 		}
 	}

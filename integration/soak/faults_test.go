@@ -18,6 +18,8 @@ type soakRig struct {
 	server  *servers.Server
 	proxies []*faultproxy.Proxy // one for each process
 	control *redis.Client       // without a proxy
+	// killClient kills a client process, and starts another.
+	killClient func()
 }
 
 // A soakFault causes a fault for a while and returns when it is over.
@@ -36,6 +38,7 @@ var soakFaults = []soakFault{
 		rig.server.Kill(rig.t)
 		rig.server.Start(rig.t)
 	}},
+	{"kill of a client", func(rig *soakRig, _ *rand.Rand) { rig.killClient() }},
 	{"CLIENT KILL",
 		func(rig *soakRig, _ *rand.Rand) { rig.do("CLIENT", "KILL", "TYPE", "normal") }},
 	{"SCRIPT FLUSH", func(rig *soakRig, _ *rand.Rand) { rig.do("SCRIPT", "FLUSH") }},
@@ -102,9 +105,16 @@ func (rig *soakRig) do(args ...any) {
 var soakSteps = []time.Duration{-30 * time.Second, -5 * time.Second, -time.Hour,
 	20 * time.Second, time.Hour}
 
-// disturb causes faults during a round and returns when they are over.
-func (rig *soakRig) disturb(round soakRound, count func(fault string)) {
+// disturb causes faults during a round, those of one name if only is not "", and returns when they
+// are over.
+func (rig *soakRig) disturb(round soakRound, only string, count func(fault string)) {
 	random := round.random(1 << 15)
+	var faults []soakFault
+	for _, f := range soakFaults {
+		if only == "" || f.name == only {
+			faults = append(faults, f)
+		}
+	}
 	rest := func() {
 		time.Sleep(100*time.Millisecond + time.Duration(random.IntN(400))*time.Millisecond)
 	}
@@ -115,7 +125,7 @@ func (rig *soakRig) disturb(round soakRound, count func(fault string)) {
 		count(map[bool]string{true: "clock back", false: "clock forward"}[step < 0])
 	} else {
 		for range random.IntN(4) {
-			f := soakFaults[random.IntN(len(soakFaults))]
+			f := faults[random.IntN(len(faults))]
 			f.do(rig, random)
 			count(f.name)
 			rest()

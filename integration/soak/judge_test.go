@@ -62,10 +62,19 @@ func (s *soakScript) cached(process int, at int64, retry time.Duration) *soakScr
 		tells(at, ratelimit.Result{RetryAfter: retry, Source: ratelimit.SourceCache}), "")
 }
 
-// hold holds units as an ID.
+// hold holds units as an ID. They do not time out.
 func (s *soakScript) hold(process int, id uint64, n, at int64) *soakScript {
-	d := soakDemand{Kind: kindBudget, Op: driver.OpHold, N: n, ID: id}
-	return s.add(process, d, tells(at, ratelimit.Result{Allowed: true, Units: n}), "")
+	return s.holdFor(3*longWindow, process, id, n, at)
+}
+
+// holdFor holds units as an ID, or renews with 0.
+func (s *soakScript) holdFor(
+	timeout time.Duration, process int, id uint64, n, at int64,
+) *soakScript {
+	d := soakDemand{Kind: kindBudget, Timeout: timeout, Op: driver.OpHold, N: n, ID: id}
+	s.add(process, d, tells(at, ratelimit.Result{Allowed: true, Units: max(1, n)}), "")
+	s.calls[len(s.calls)-1].Demands[0].N = n
+	return s
 }
 
 // settle settles units of an ID.
@@ -132,6 +141,12 @@ func TestSoakJudges(t *testing.T) {
 		{"a window apart, counted when it was held", limit,
 			script().take(0, 1).hold(1, 7, 1, 2).settle(1, 7, 1, 1+window).take(2, 2+window).
 				take(2, 2+window), ""},
+		{"settled after its time-out", limit,
+			script().holdFor(time.Second, 1, 7, 2, 1).take(0, 3_000_000).
+				settle(1, 7, 2, 4_000_000), ""},
+		{"settled after its time-out, but renewed", limit,
+			script().take(0, 1).holdFor(time.Second, 1, 7, 2, 2).
+				holdFor(time.Second, 1, 7, 0, 900_000).settle(1, 7, 2, 1_800_000), "3 units of 2"},
 		{"used beyond the hold", limit,
 			script().take(0, 1).hold(1, 7, 1, 2).settle(1, 7, 5, 3), ""},
 		{"twice Max by a step forward",
@@ -147,6 +162,16 @@ func TestSoakJudges(t *testing.T) {
 		{"one unit is recorded twice", books, script().take(0, 1).look(0),
 			"2 units are recorded or held, want 1 to 1"},
 		{"a hold", books, script().hold(0, 7, 2, 1).look(0), ""},
+		{"a hold that has timed out", books,
+			script().holdFor(time.Second/2, 0, 7, 2, 1).look(2), ""},
+		{"a hold that has not timed out", books,
+			script().holdFor(time.Second/2, 0, 7, 2, 1).look(0),
+			"2 units are recorded or held, want 0 to 0"},
+		{"a hold that was renewed", books, script().holdFor(time.Second/2, 0, 7, 2, 1).
+			holdFor(time.Second, 0, 7, 0, 400_000).look(2),
+			"0 units are recorded or held, want 2 to 2"},
+		{"a settlement before its hold", books,
+			script().settle(1, 7, 1, 2).hold(0, 7, 2, 1).look(1), ""},
 		{"a settlement", books, script().hold(0, 7, 2, 1).settle(0, 7, 1, 2).look(1), ""},
 		{"a settlement is lost", books, script().hold(0, 7, 2, 1).settle(0, 7, 1, 2).look(0),
 			"2 units are recorded or held, want 1 to 1"},

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
@@ -27,7 +28,10 @@ type soakGroup struct {
 	frees  bool                  // units are held and settled, and states reset
 }
 
-const soakGroups = 6
+const (
+	soakGroups = 6
+	soakPeers  = 6 // processes whose holds others settle
+)
 
 // longWindow is longer than a round, even if the clock steps back by 30 seconds in it.
 const longWindow = time.Minute
@@ -46,7 +50,7 @@ func (r soakRound) groups() []soakGroup {
 		}
 		add := func(name string, max int64, window time.Duration) {
 			limit := ratelimit.Limit{Name: name, Max: max, Window: window}
-			g.limits = append(g.limits, algorithmOf(kindLog, limit))
+			g.limits = append(g.limits, algorithmOf(kindLog, limit, 0))
 		}
 		most := 3 + random.Int64N(60)
 		add("long", most, longWindow)
@@ -68,10 +72,18 @@ func (r soakRound) groups() []soakGroup {
 		}
 		if g.frees {
 			limit := ratelimit.Limit{Name: "held", Max: 3 + random.Int64N(20), Window: longWindow}
-			g.limits = append(g.limits, algorithmOf(kindBudget, limit))
-			if random.IntN(2) == 0 {
+			timeout := longWindow
+			if random.IntN(2) == 0 && !r.Clock {
+				timeout = time.Duration(200+random.IntN(600)) * time.Millisecond
+			}
+			g.limits = append(g.limits, algorithmOf(kindBudget, limit, timeout))
+			switch random.IntN(4) {
+			case 0, 1:
 				limit.Name, limit.Max = "calls", 2+random.Int64N(5)
-				g.limits = append(g.limits, algorithmOf(kindFlight, limit))
+				g.limits = append(g.limits, algorithmOf(kindFlight, limit, timeout))
+			case 2:
+				limit.Name = "money"
+				g.limits = append(g.limits, algorithmOf(kindMoney, limit, timeout))
 			}
 		}
 		groups[i] = g
@@ -85,36 +97,48 @@ type soakKind string
 const (
 	kindLog    soakKind = ""
 	kindBudget soakKind = "budget"
+	kindMoney  soakKind = "money" // a budget of a fixed window
 	kindFlight soakKind = "flight"
 )
 
-// algorithmOf returns the algorithm of a limit. Its results tell the time, and its holds last
-// longer than a round.
-func algorithmOf(kind soakKind, limit ratelimit.Limit) driver.Algorithm {
+// algorithmOf returns the algorithm of a limit. Its results tell the time.
+func algorithmOf(
+	kind soakKind, limit ratelimit.Limit, timeout time.Duration,
+) driver.Algorithm {
 	switch kind {
 	case kindBudget:
-		return timed.Of(algorithm.Budget(algorithm.SlidingLog(limit)).WithTimeout(longWindow))
+		return timed.Of(algorithm.Budget(algorithm.SlidingLog(limit)).WithTimeout(timeout))
+	case kindMoney:
+		return timed.Of(algorithm.Budget(algorithm.FixedWindow(limit)).WithTimeout(timeout))
 	case kindFlight:
-		return timed.Of(algorithm.InFlight(limit.Name, limit.Max).WithTimeout(longWindow))
+		return timed.Of(algorithm.InFlight(limit.Name, limit.Max).WithTimeout(timeout))
 	}
 	return timed.Of(algorithm.SlidingLog(limit))
 }
 
-func kindOf(a driver.Algorithm) soakKind {
+// kindOf returns the kind of a limit, and the time-out of its holds.
+func kindOf(a driver.Algorithm) (kind soakKind, timeout time.Duration) {
 	switch h, ok := a.(driver.Holder); {
 	case !ok:
-		return kindLog
+		return kindLog, 0
 	case h.InFlight():
-		return kindFlight
+		return kindFlight, h.Holds()
+	case a.Limit().Name == "money":
+		return kindMoney, h.Holds()
+	default:
+		return kindBudget, h.Holds()
 	}
-	return kindBudget
 }
 
-// A soakWorker draws random demands. It keeps its holds to settle them, sometimes twice.
+// A soakWorker draws random demands. It keeps its holds to settle them, sometimes twice, and
+// settles those of others, whose IDs it guesses.
 type soakWorker struct {
+	number int
 	random *rand.Rand
+	round  soakRound
 	groups []soakGroup
 	holds  map[soakState][]driver.Demand
+	made   map[soakState]int // the number of holds
 }
 
 // soakState identifies a state.
@@ -125,7 +149,15 @@ func stateOf(d driver.Demand) soakState {
 }
 
 func newSoakWorker(r soakRound, number int) *soakWorker {
-	return &soakWorker{r.random(1 + number), r.groups(), make(map[soakState][]driver.Demand)}
+	return &soakWorker{number, r.random(1 + number), r, r.groups(),
+		make(map[soakState][]driver.Demand), make(map[soakState]int)}
+}
+
+// id returns the ID of the hold that worker number makes as its nth of a state.
+func (r soakRound) id(s soakState, number, nth int) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, r.Seed, r.Number, s, number, nth)
+	return h.Sum64() | 1
 }
 
 // group returns the index of a group, mostly the hot one.
@@ -173,9 +205,10 @@ func (w *soakWorker) demand(g *soakGroup) driver.Demand {
 		N:         1 + w.random.Int64N(3)*w.random.Int64N(2),
 	}
 	d.N = min(d.N, d.Algorithm.Limit().Max)
-	kind := kindOf(d.Algorithm)
-	if kind == kindFlight || kind == kindBudget && w.random.IntN(4) > 0 {
-		d.Op, d.ID = driver.OpHold, w.random.Uint64()|1
+	kind, _ := kindOf(d.Algorithm)
+	if kind == kindFlight || kind != kindLog && w.random.IntN(4) > 0 {
+		w.made[stateOf(d)]++
+		d.Op, d.ID = driver.OpHold, w.round.id(stateOf(d), w.number, w.made[stateOf(d)])
 	}
 	return d
 }
@@ -187,14 +220,18 @@ func (w *soakWorker) operate(g *soakGroup, d driver.Demand) driver.Demand {
 	switch {
 	case draw < 8:
 		d.Op, d.ID = driver.OpPeek, 0
-	case draw < 10 && kindOf(d.Algorithm) != kindFlight:
+	case draw < 10 && d.Op != driver.OpHold:
 		d.Op, d.ID = driver.OpForce, 0
 	case draw < 12 && g.frees:
 		d.Op, d.ID = driver.OpReset, 0
+	case draw < 16 && d.Op == driver.OpHold:
+		of := w.random.IntN(soakPeers * soakWorkers)
+		nth := max(1, w.made[stateOf(d)]-w.random.IntN(4))
+		d.Op, d.ID, d.N = driver.OpSettle, w.round.id(stateOf(d), of, nth), w.random.Int64N(4)
 	case draw < 60 && len(known) > 0:
 		of := known[w.random.IntN(len(known))]
 		d.Op, d.ID, d.N = driver.OpSettle, of.ID, w.random.Int64N(of.N+2)
-		if draw < 20 {
+		if draw < 26 {
 			d.Op, d.N = driver.OpHold, 0 // renews
 		}
 	}

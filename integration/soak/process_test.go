@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type soakTask struct {
 	Cached  bool
 	Addr    string
 	Plant   string // name of a bug; may be empty
+	Killed  bool   // it is killed, so it reports each call before it makes it, and after
 }
 
 func (task soakTask) name() string {
@@ -85,42 +87,88 @@ func classify(err error) (class soakError, text string) {
 
 // soakDemand is a demand as JSON.
 type soakDemand struct {
-	Key   string
-	Kind  soakKind
-	Limit ratelimit.Limit
-	Op    driver.Op
-	N     int64
-	ID    uint64
+	Key     string
+	Kind    soakKind
+	Limit   ratelimit.Limit
+	Timeout time.Duration // of holds
+	Op      driver.Op
+	N       int64
+	ID      uint64
 }
 
 func (d soakDemand) state() soakState { return soakState{d.Key, d.Limit.Name} }
 
 func (d soakDemand) demand() driver.Demand {
-	return driver.Demand{Key: d.Key, Algorithm: algorithmOf(d.Kind, d.Limit), Op: d.Op, N: d.N,
-		ID: d.ID}
+	return driver.Demand{Key: d.Key, Algorithm: algorithmOf(d.Kind, d.Limit, d.Timeout), Op: d.Op,
+		N: d.N, ID: d.ID}
 }
 
 // soakCommand begins a round, or ends it if Round is nil.
 type soakCommand struct{ Round *soakRound }
 
+// soakAnswer reports calls, the beginning of one, or the end of a round.
+type soakAnswer struct {
+	Begun *soakCall
+	Calls []soakCall
+	Over  bool
+}
+
 // A soakProcess is the test's handle of a process.
 type soakProcess struct {
 	*servers.Process
-	task soakTask
+	task   soakTask
+	killed atomic.Bool
 }
 
 // startSoakProcess starts a process that ends with the test at the latest.
 func startSoakProcess(t testing.TB, task soakTask) *soakProcess {
 	t.Helper()
-	p := &soakProcess{servers.StartProcess(t, soakEnv, task), task}
+	p := &soakProcess{Process: servers.StartProcess(t, soakEnv, task), task: task}
 	t.Cleanup(func() { p.end(t) })
 	return p
+}
+
+// read returns the calls of a round. A process that is killed has made the calls that it had begun
+// with an unknown outcome.
+func (p *soakProcess) read() (calls []soakCall, err error) {
+	begun := make(map[int]soakCall) // by worker
+	for {
+		var a soakAnswer
+		if err := p.Answers.Decode(&a); err != nil {
+			if !p.killed.Load() {
+				return nil, fmt.Errorf("%s: %w", p.task.name(), err)
+			}
+			for _, c := range begun {
+				c.Err = soakUnknown
+				calls = append(calls, c)
+			}
+			return calls, nil
+		}
+		if a.Begun != nil {
+			begun[a.Begun.Worker] = *a.Begun
+		}
+		for _, c := range a.Calls {
+			delete(begun, c.Worker)
+		}
+		if calls = append(calls, a.Calls...); a.Over {
+			return calls, nil
+		}
+	}
+}
+
+// kill ends the process at once.
+func (p *soakProcess) kill(t testing.TB) {
+	t.Helper()
+	p.killed.Store(true)
+	if err := p.Cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // end closes the process's input, which makes it exit, and waits for it.
 func (p *soakProcess) end(t testing.TB) {
 	p.Stdin.Close()
-	if err := p.Cmd.Wait(); err != nil && t.Context().Err() == nil {
+	if err := p.Cmd.Wait(); err != nil && !p.killed.Load() && t.Context().Err() == nil {
 		t.Errorf("process %s: %v", p.task.name(), err)
 	}
 }
@@ -149,18 +197,24 @@ func runSoakProcess(env string) int {
 				return err
 			}
 			over := make(chan struct{})
+			var mu sync.Mutex
+			report := func(a soakAnswer) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err := answers.Encode(a); err != nil {
+					panic(err)
+				}
+			}
 			var calls []soakCall
 			var wg sync.WaitGroup
-			wg.Go(func() { calls = task.work(store, *begin.Round, over) })
+			wg.Go(func() { calls = task.work(store, *begin.Round, over, report) })
 			err := commands.Decode(&end)
 			close(over)
 			wg.Wait()
 			if err != nil {
 				return err
 			}
-			if err := answers.Encode(calls); err != nil {
-				return err
-			}
+			report(soakAnswer{Calls: calls, Over: true})
 		}
 	}()
 	if err != nil {
@@ -194,61 +248,75 @@ func (task soakTask) open() (store ratelimit.Store, stop func(), err error) {
 	return nil, nil, fmt.Errorf("unknown library %q", task.Library)
 }
 
-// work does the process's part of a round.
+// work does the process's part of a round. It returns the calls that it has not reported.
 func (task soakTask) work(
-	store ratelimit.Store, round soakRound, over <-chan struct{},
+	store ratelimit.Store, round soakRound, over <-chan struct{}, report func(soakAnswer),
 ) (calls []soakCall) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i := range soakWorkers {
-		number := task.Number*soakWorkers + i
+		w := newSoakWorker(round, task.Number*soakWorkers+i)
 		wg.Go(func() {
-			own := newSoakWorker(round, number).work(store, round, over)
-			mu.Lock()
-			defer mu.Unlock()
-			for _, c := range own {
-				c.Process, c.Worker = task.Number, number
+			begin := func(soakCall) {}
+			end := func(c soakCall) {
+				mu.Lock()
+				defer mu.Unlock()
 				calls = append(calls, c)
 			}
+			if task.Killed {
+				begin = func(c soakCall) { report(soakAnswer{Begun: &c}) }
+				end = func(c soakCall) { report(soakAnswer{Calls: []soakCall{c}}) }
+			}
+			w.work(store, over, func(c soakCall, do func(*soakCall)) soakCall {
+				c.Process, c.Worker = task.Number, w.number
+				begin(c)
+				do(&c)
+				end(c)
+				return c
+			})
 		})
 	}
 	wg.Wait()
 	return calls
 }
 
+// work makes calls until the round is over. Each call is made by call.
 func (w *soakWorker) work(
-	store ratelimit.Store, round soakRound, over <-chan struct{},
-) (calls []soakCall) {
+	store ratelimit.Store, over <-chan struct{},
+	call func(c soakCall, do func(*soakCall)) soakCall,
+) {
 	timeout := soakTimeout
-	if round.Clock {
+	if w.round.Clock {
 		timeout = clients.Patient
 	}
 	for {
 		group, ds := w.demands()
-		c := decideForSoak(store, ds, timeout)
-		c.Group = group
-		calls = append(calls, c)
+		c := soakCall{Group: group, Call: soakClock(), Demands: soakDemands(ds)}
+		c = call(c, func(c *soakCall) { c.decide(store, ds, timeout) })
 		w.learn(ds, c.Results)
 		timer := time.NewTimer(w.pause(c.Err != ""))
 		select {
 		case <-over:
 			timer.Stop()
-			return calls
+			return
 		case <-timer.C:
 		}
 	}
 }
 
-// decideForSoak makes a call and records it.
-func decideForSoak(
-	store ratelimit.Store, ds []driver.Demand, timeout time.Duration,
-) (c soakCall) {
+func soakDemands(ds []driver.Demand) (all []soakDemand) {
+	for _, d := range ds {
+		kind, timeout := kindOf(d.Algorithm)
+		all = append(all,
+			soakDemand{d.Key, kind, d.Algorithm.Limit(), timeout, d.Op, d.N, d.ID})
+	}
+	return all
+}
+
+// decide makes a call and records it.
+func (c *soakCall) decide(store ratelimit.Store, ds []driver.Demand, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	for _, d := range ds {
-		c.Demands = append(c.Demands,
-			soakDemand{d.Key, kindOf(d.Algorithm), d.Algorithm.Limit(), d.Op, d.N, d.ID})
-	}
 	results := make([]ratelimit.Result, len(ds))
 	var err error
 	c.Call = soakClock()
@@ -261,5 +329,4 @@ func decideForSoak(
 	if c.Err, c.Text = classify(err); err == nil {
 		c.Results = results
 	}
-	return c
 }

@@ -59,11 +59,12 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestSoakCatches plants bugs, each of which the soak must catch within 40 seconds.
+// TestSoakCatches plants bugs, each of which the soak must catch within thirty rounds.
 func TestSoakCatches(t *testing.T) {
 	if os.Getenv("RATELIMIT_SOAK") == "" {
 		t.Skip("RATELIMIT_SOAK is not set")
 	}
+	const most = 30
 	image := servers.Newest()
 	for _, bug := range slices.Sorted(maps.Keys(soakPlants)) {
 		t.Run(bug, func(t *testing.T) {
@@ -71,8 +72,8 @@ func TestSoakCatches(t *testing.T) {
 			s := startSoak(t, image, soakOptions{seed: 1, plant: bug})
 			begin := time.Now()
 			number := 0
-			for ; time.Since(begin) < 40*time.Second && !s.broken(); number++ {
-				s.round(number, bug == "clock-step")
+			for ; number < most && !s.broken(); number++ {
+				s.round(number, soakPlants[bug].clock)
 			}
 			s.checks.Wait()
 			if !s.broken() {
@@ -97,7 +98,8 @@ type soakOptions struct {
 type soak struct {
 	soakOptions
 	rig       *soakRig
-	processes []*soakProcess
+	processes []*soakProcess // the last of them may be killed
+	started   int            // processes so far
 	judge     ratelimit.Store
 	begun     time.Time
 	checks    sync.WaitGroup
@@ -155,15 +157,17 @@ func startSoak(t *testing.T, image string, opts soakOptions) *soak {
 	s.judge = clients.GoRedis(control).
 		NewStore(t, &serverstore.Options{Prefix: soakPrefix, Timeout: clients.Patient})
 	for _, lib := range clients.Libraries {
-		s.start(t, lib.Name, false)
+		s.start(t, soakTask{Library: lib.Name})
 		if lib.Caching != nil {
-			s.start(t, lib.Name, true)
+			s.start(t, soakTask{Library: lib.Name, Cached: true})
 		}
 	}
+	s.start(t, soakTask{Library: clients.Libraries[0].Name, Killed: true})
 	return s
 }
 
-func (s *soak) start(t *testing.T, library string, cached bool) {
+// start starts a process behind a proxy of its own.
+func (s *soak) start(t testing.TB, task soakTask) *soakProcess {
 	t.Helper()
 	proxy, err := faultproxy.Listen(s.rig.server.Addr)
 	if err != nil {
@@ -171,10 +175,11 @@ func (s *soak) start(t *testing.T, library string, cached bool) {
 	}
 	t.Cleanup(func() { proxy.Close() })
 	s.rig.proxies = append(s.rig.proxies, proxy)
-	s.processes = append(s.processes, startSoakProcess(t, soakTask{
-		Number: len(s.processes), Library: library, Cached: cached, Addr: proxy.Addr(),
-		Plant: s.plant,
-	}))
+	task.Number, task.Addr, task.Plant = s.started, proxy.Addr(), s.plant
+	s.started++
+	p := startSoakProcess(t, task)
+	s.processes = append(s.processes, p)
+	return p
 }
 
 // broken reports whether a promise was broken so far.
@@ -190,17 +195,35 @@ func (s *soak) round(number int, clock bool) {
 	t := s.rig.t
 	t.Helper()
 	round := soakRound{Seed: s.seed, Number: number, Clock: clock}
-	s.tell(soakCommand{&round})
-	s.rig.disturb(round, func(fault string) { s.tally.faults[fault]++ })
-	s.tell(soakCommand{})
+	var readers sync.WaitGroup
 	var calls []soakCall
-	for _, p := range s.processes {
-		var own []soakCall
-		if err := p.Answers.Decode(&own); err != nil {
-			t.Fatalf("%s: %v", p.task.name(), err)
-		}
-		calls = append(calls, own...)
+	begin := func(p *soakProcess) {
+		s.tell(p, soakCommand{&round})
+		readers.Go(func() {
+			own, err := p.read()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			calls = append(calls, own...)
+		})
 	}
+	for _, p := range s.processes {
+		begin(p)
+	}
+	s.rig.killClient = func() {
+		last := len(s.processes) - 1
+		s.processes[last].kill(t)
+		s.processes, s.rig.proxies = s.processes[:last], s.rig.proxies[:last]
+		begin(s.start(t, soakTask{Library: clients.Libraries[number%len(clients.Libraries)].Name,
+			Killed: true}))
+	}
+	s.rig.disturb(round, soakPlants[s.plant].fault, func(fault string) { s.tally.faults[fault]++ })
+	for _, p := range s.processes {
+		s.tell(p, soakCommand{})
+	}
+	readers.Wait()
 	calls = append(calls, s.look(round)...)
 	if clock {
 		s.rig.server.SetClock(t, 0)
@@ -218,11 +241,9 @@ func (s *soak) round(number int, clock bool) {
 	s.checks.Go(func() { s.check(round, calls) })
 }
 
-func (s *soak) tell(c soakCommand) {
-	for _, p := range s.processes {
-		if err := p.Commands.Encode(c); err != nil {
-			s.rig.t.Fatalf("%s: %v", p.task.name(), err)
-		}
+func (s *soak) tell(p *soakProcess, c soakCommand) {
+	if err := p.Commands.Encode(c); err != nil {
+		s.rig.t.Fatalf("%s: %v", p.task.name(), err)
 	}
 }
 
@@ -233,8 +254,10 @@ func (s *soak) look(round soakRound) (calls []soakCall) {
 			for _, a := range g.limits {
 				d := driver.Demand{Key: key, Algorithm: a, Op: driver.OpPeek, N: 1}
 				servers.Within(s.rig.t, func() bool {
-					c := decideForSoak(s.judge, []driver.Demand{d}, clients.Patient)
-					c.Process, c.Worker, c.Group = soakJudge, len(s.processes)*soakWorkers, i
+					ds := []driver.Demand{d}
+					c := soakCall{Process: soakJudge, Worker: s.started * soakWorkers, Group: i,
+						Demands: soakDemands(ds)}
+					c.decide(s.judge, ds, clients.Patient)
 					calls = append(calls, c)
 					return c.Err == ""
 				}, "reading a state at the end of a round")

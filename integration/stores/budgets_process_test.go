@@ -69,7 +69,10 @@ func (task holderTask) run() error {
 		if open = append(open, r); !task.Pass {
 			continue
 		}
-		text, err := r.Token(ctx, task.Keep)
+		if err := r.Renew(ctx, task.Keep); err != nil {
+			return err
+		}
+		text, err := r.Token()
 		if err != nil {
 			return err
 		}

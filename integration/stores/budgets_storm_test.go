@@ -1,16 +1,21 @@
 package stores
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend/serverstore"
 	"github.com/truewindow/ratelimit/integration/clients"
+	"github.com/truewindow/ratelimit/integration/faultproxy"
 	"github.com/truewindow/ratelimit/integration/servers"
 	"github.com/truewindow/ratelimit/internal/testkit/budgetmodel"
+	"github.com/truewindow/ratelimit/layer"
 )
 
 // TestBudgetStorm: with contexts that end and answers that get lost at random, no more is held and
@@ -90,4 +95,130 @@ func budgetStorm(
 		t.Fatal(err)
 	}
 	return storm
+}
+
+// TestBudgetStormInFaults: in storms of three clients on a server that is stopped, cut off from
+// some of them or loses answers, alone and under layer.Degraded, exactly what was used is charged
+// in the end, although every settlement is repeated, in part by other clients. Under Degraded as
+// many units more may be held as the clients have shares.
+func TestBudgetStormInFaults(t *testing.T) {
+	t.Parallel() // it mostly waits
+	storms := 2
+	if servers.Full {
+		storms = 50
+	}
+	servers.OneImage(t, "valkey/valkey:9", func(t *testing.T, image string) {
+		server := servers.Start(t, image)
+		calm := clients.CalmStore(t, &servers.Target{Addrs: []string{server.Addr}}, nil)
+		for _, degraded := range []bool{false, true} {
+			t.Run(map[bool]string{false: "store", true: "degraded"}[degraded], func(t *testing.T) {
+				for seed := range storms {
+					faultyStorm(t, server, calm, uint64(seed), degraded)
+				}
+			})
+		}
+	})
+}
+
+func faultyStorm(
+	t *testing.T, server *servers.Server, calm ratelimit.Store, seed uint64, degraded bool,
+) {
+	t.Helper()
+	limits := budgetLimits
+	limits.Timeout = 4 * time.Second
+	storm := &budgetmodel.Storm{Key: servers.FreshKey(t), Workers: 12, Seed: seed, MayFail: true}
+	var proxies []*faultproxy.Proxy
+	var layers []*layer.Degraded
+	for _, lib := range clients.Libraries {
+		proxy := servers.Proxy(t, server.Addr)
+		var store ratelimit.Store = lib.
+			Client(t, clients.Dialing{Addrs: []string{proxy.Addr()}, Prompt: true}).
+			NewStore(t, &serverstore.Options{Timeout: 150 * time.Millisecond})
+		if degraded {
+			l, err := layer.NewDegraded(store,
+				&layer.DegradedOptions{Instances: len(clients.Libraries)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			store, layers = l, append(layers, l)
+			storm.Instances = int64(len(clients.Libraries))
+		}
+		proxies = append(proxies, proxy)
+		storm.Clients = append(storm.Clients, budgetmodel.NewClient(t, store, limits))
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	faults := 0
+	wg.Go(func() { faults = disturb(t, server, proxies, seed, done) })
+	err := errors.Join(storm.Round(40), storm.Settle())
+	close(done)
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unconfirmed := func() (n int64) {
+		for _, l := range layers {
+			n += l.Stats().Unconfirmed
+		}
+		return n
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), servers.FaultTimeout)
+	defer cancel()
+	if servers.Poll(ctx, func() (bool, error) {
+		for _, l := range layers {
+			if stats := l.Stats(); stats.Pending > 0 || stats.Holds > 0 {
+				err = fmt.Errorf("the store is not told: %+v", stats)
+				return false, nil
+			}
+		}
+		err = storm.CheckWithin(t.Context(), calm, true, unconfirmed())
+		return err == nil, nil
+	}) != nil {
+		t.Errorf("seed %d: in the end: %v", seed, err)
+	}
+	servers.Measured("%s, seed %d: %d faults, %d outcomes unknown, %d units forced without an "+
+		"answer", t.Name(), seed, faults, storm.Unknown(), unconfirmed())
+	if faults == 0 {
+		t.Error("there was no fault: this test proves nothing")
+	}
+}
+
+// disturb causes faults until done is closed, and returns how many.
+func disturb(
+	t *testing.T, server *servers.Server, proxies []*faultproxy.Proxy, seed uint64,
+	done <-chan struct{},
+) (n int) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	pause := func() (over bool) {
+		select {
+		case <-done:
+			return true
+		case <-time.After(time.Duration(50+r.IntN(250)) * time.Millisecond):
+			return false
+		}
+	}
+	for over := false; !over; over = pause() {
+		proxy := proxies[r.IntN(len(proxies))]
+		switch kind := r.IntN(6); kind {
+		case 0:
+			server.Signal(t, "SIGSTOP")
+			pause()
+			server.Signal(t, "SIGCONT")
+		case 1:
+			proxy.Set(faultproxy.Fault{Kind: faultproxy.Refuse})
+			proxy.CutAll()
+			pause()
+		default:
+			proxy.Set([]faultproxy.Fault{
+				{Kind: faultproxy.Freeze}, {Kind: faultproxy.LoseRequests},
+				{Kind: faultproxy.LoseAnswers},
+				{Kind: faultproxy.CutAfter, Holding: "evalsha", Times: 3},
+			}[kind-2])
+			pause()
+		}
+		proxy.Heal()
+		n++
+	}
+	return n
 }

@@ -157,10 +157,12 @@ func TestRedisErrors(t *testing.T) {
 	})
 }
 
-// TestRedisNoEvalsha runs on a server without EVALSHA, which repeats the arguments in its error.
-func TestRedisNoEvalsha(t *testing.T) {
+// TestRedisNoScripts runs on a server without scripts, which repeats the arguments in its error.
+// The first call fails with a sentence that says so, and so does Probe.
+func TestRedisNoScripts(t *testing.T) {
 	servers.EachImage(t, func(t *testing.T, image string) {
-		server := servers.Start(t, image, "--rename-command", "EVALSHA", "")
+		server := servers.Start(t, image, "--rename-command", "EVALSHA", "",
+			"--rename-command", "EVAL", "")
 		clients.Each(t, func(t *testing.T, lib clients.Library) {
 			s := lib.Client(t, clients.Dialing{Addrs: []string{server.Addr}}).
 				NewStore(t, &serverstore.Options{Timeout: clients.Patient})
@@ -169,8 +171,12 @@ func TestRedisNoEvalsha(t *testing.T) {
 			if strings.Contains(fmt.Sprint(err), "secret") {
 				t.Errorf("the error contains the key: %v", err)
 			}
-			if _, err := s.Probe(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("Probe: got %v, want ErrUnsupported", err)
+			_, errProbe := s.Probe(t.Context())
+			for _, err := range []error{err, errProbe} {
+				if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(fmt.Sprint(err),
+					"the server runs no scripts (EVAL, EVALSHA); use Redis or Valkey") {
+					t.Errorf("got %v, want ErrUnsupported and what to use", err)
+				}
 			}
 		})
 	})

@@ -126,7 +126,7 @@ type observations struct{}
 func (c *counter) observe(ctx context.Context, o ratelimit.Observation) {
 	binding := o.Results[ratelimit.Binding(o.Results)]
 	c.mu.Lock()
-	c.observed[outcomeOf(o.Op, o.Admitted(), binding.Source, o.Err)]++
+	c.observed[outcomeOf(o.Op, o.Admitted, binding.Source, o.Err)]++
 	c.waited += o.Waited
 	c.mu.Unlock()
 	o.Results = slices.Clone(o.Results) // valid only until the observer returns
@@ -623,8 +623,8 @@ func observeSeveral(t *testing.T, s *observedServer) {
 						t.Errorf("got %+v, %v; want ErrUnavailable", res, err)
 					}
 				} else if want := []ratelimit.Result{
-					{Allowed: true, Source: fromOpen, Limit: limits[0].Limit()},
-					{Allowed: true, Source: fromOpen, Limit: limits[1].Limit()},
+					{Allowed: true, Source: fromOpen, Units: 2, Limit: limits[0].Limit()},
+					{Allowed: true, Source: fromOpen, Units: 2, Limit: limits[1].Limit()},
 				}; err != nil || !slices.Equal(res, want) {
 					t.Errorf("got %+v, %v; want %+v", res, err, want)
 				}

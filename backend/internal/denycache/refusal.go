@@ -60,8 +60,8 @@ var removed = new(refusal)
 // fewer where the demand was refused, and no more where it was not.
 func (r *refusal) covers(ds []driver.Demand) bool {
 	for i := range r.answers {
-		if a := &r.answers[i]; a.result.Allowed && ds[i].N > a.n ||
-			!a.result.Allowed && ds[i].N < a.n {
+		n, a := ds[i].Needed(), &r.answers[i]
+		if a.result.Allowed && n > a.n || !a.result.Allowed && n < a.n {
 			return false
 		}
 	}

@@ -19,6 +19,7 @@ var notExecuted = []string{
 	"DENIED ",
 	"ERR Error compiling script",
 	"ERR Protocol error",
+	"ERR This instance has Lua scripting support disabled",
 	"ERR max number of clients reached",
 	"ERR unknown command",
 	"LOADING ",
@@ -54,6 +55,17 @@ func replyKind(text string, program lua.Program) error {
 		}
 	}
 	return driver.ErrOutcomeUnknown
+}
+
+// noScripts says what is wrong with a server that refuses all scripts.
+const noScripts = "the server runs no scripts (EVAL, EVALSHA); use Redis or Valkey 7.0 or later, " +
+	"or enable scripts, as with Garnet's --lua"
+
+// refusesScripts reports whether the text of an error reply to EVAL or EVALSHA says that the server
+// does not have the command.
+func refusesScripts(text string) bool {
+	return strings.HasPrefix(text, "ERR unknown command") ||
+		strings.HasPrefix(text, "ERR This instance has Lua scripting support disabled")
 }
 
 // severalSlots are the prefixes of the error replies, without ERR, with which servers and proxies
@@ -124,6 +136,10 @@ func (s *servers) failure(err error, sent bool, program lua.Program) error {
 		kind := driver.ErrUnavailable // a connection that was refused, such as by NOAUTH
 		if sent {
 			kind = replyKind(text, program)
+		}
+		if refusesScripts(text) {
+			return fmt.Errorf("%s: %s: %w: %w: %w",
+				s.words.Package, noScripts, kind, errors.ErrUnsupported, cause)
 		}
 		if errors.Is(kind, errors.ErrUnsupported) {
 			return fmt.Errorf("%s: the keys of a TakeAll are in several slots: %w: %w",

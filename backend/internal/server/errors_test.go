@@ -68,6 +68,10 @@ func TestReplyKind(t *testing.T) {
 			"@user_script:9.": driver.ErrUnavailable,
 		"ERR user_script:9: attempt to index a nil value script: 0b, on " +
 			"@user_script:9.": driver.ErrOutcomeUnknown,
+		"ERR user_script:9: attempt to index a nil value script: on " +
+			"@user_script:9.": driver.ErrUnavailable,
+		"ERR after a write: NOPERM a key script: on @user_script:9.":   driver.ErrOutcomeUnknown,
+		"ERR a key with script: on @user_script:9. and something else": driver.ErrOutcomeUnknown,
 		"ERR after a write: NOPERM ACL failure in script: User limiter has no permissions to run " +
 			"the 'setrange' command script: 0a, on " +
 			"@user_script:9.": driver.ErrOutcomeUnknown,

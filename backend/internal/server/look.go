@@ -34,7 +34,7 @@ func (e *executor) look(l *denycache.Look) {
 	}
 	c.program = c.script.Program()
 	c.command = newCommand(&c.gate, c.program, c.script.Keys(), c.script.Args())
-	// after a step back of the clock a peek writes, and a look must not
+	// after a step back of the clock or a change of the limit a peek writes, and a look must not
 	c.command.Verb = "evalsha_ro"
 	e.tracker.RunTracked(context.Background(), &c.command)
 	if e.hasReply(c.command.Err, "NOSCRIPT ") {

@@ -26,7 +26,7 @@ var probeSource string
 var probeProgram = newProgram(probeSource)
 
 const untracked = "The server does not track keys for this user (CLIENT TRACKING), " +
-	"so refusals are not cached."
+	"so refusals are not cached; grant the rights, or use a server that tracks keys."
 
 // probe reports whether the store can work. caches is whether it should cache refusals.
 func (e *executor) probe(ctx context.Context, caches bool) (serverstore.Server, error) {
@@ -99,6 +99,9 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
+// compatible are servers that call themselves Redis and report a version of their own beside it.
+var compatible = []string{"dragonfly", "garnet", "kvrocks"}
+
 // describe returns the oldest of the servers that these replies to INFO describe, with warnings
 // about any of them.
 func (w Words) describe(infos []map[string]string) (serverstore.Server, error) {
@@ -108,12 +111,18 @@ func (w Words) describe(infos []map[string]string) (serverstore.Server, error) {
 		if n := info["server_name"]; n != "" {
 			name = n
 		}
+		for _, n := range compatible {
+			if info[n+"_version"] != "" {
+				name = n
+			}
+		}
 		if v := info["valkey_version"]; v != "" {
 			name, version = "valkey", v
 		}
 		if version == "" {
-			return found, fmt.Errorf("%s: the server is neither Redis nor Valkey: %w",
-				w.Package, errors.ErrUnsupported)
+			return found,
+				fmt.Errorf("%s: the server is neither Redis nor Valkey; use one of them: %w",
+					w.Package, errors.ErrUnsupported)
 		}
 		if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" {
 			return found, fmt.Errorf("%s: the server is a Sentinel; use %s: %w",
@@ -121,7 +130,8 @@ func (w Words) describe(infos []map[string]string) (serverstore.Server, error) {
 		}
 		if major(version) < oldestMajor {
 			return found,
-				fmt.Errorf("%s: the server is %s %s, and %d.0 is the oldest that works: %w",
+				fmt.Errorf("%s: the server is %s %s, and %d.0 is the oldest that works; "+
+					"use Redis or Valkey %[4]d.0 or later: %w",
 					w.Package, name, version, oldestMajor, errors.ErrUnsupported)
 		}
 		if found.Version == "" || older(version, found.Version) {
@@ -133,7 +143,8 @@ func (w Words) describe(infos []map[string]string) (serverstore.Server, error) {
 		}
 	}
 	if found.Name != "" && found.Name != "redis" && found.Name != "valkey" {
-		found.Warnings = append(found.Warnings, "The store is not tested on this type of server.")
+		found.Warnings = append(found.Warnings, "The store is not tested on this type of server, "+
+			found.Name+"; run the conformance suite on it, or use Redis or Valkey.")
 	}
 	if p := found.EvictionPolicy; p != "" && p != "noeviction" {
 		found.Warnings = append(found.Warnings,
@@ -235,6 +246,9 @@ func (e *executor) eval(ctx context.Context, source string, keys ...[]string) []
 	return errs
 }
 
+// noLibrary is what probe.lua returns of a library that is missing.
+const noLibrary = "no such library"
+
 var errDenied = fmt.Errorf("%w: %w", driver.ErrUnavailable, serverstore.ErrDenied)
 
 // probeError returns the error for a part of the probe, what, that failed with err. It explains
@@ -246,8 +260,14 @@ func (e *executor) probeError(what string, err error) error {
 		msg = err.Error() // of a command in a script
 	}
 	switch {
+	case strings.HasPrefix(what, "EVAL") && refusesScripts(msg):
+		kind, text = errors.ErrUnsupported, noScripts
 	case strings.HasPrefix(msg, "ERR unknown command"):
 		kind, text = errors.ErrUnsupported, what+": the server has no such command"
+	case strings.Contains(msg, " command called from script"),
+		strings.Contains(msg, "command is not allowed from script"), msg == noLibrary:
+		kind = errors.ErrUnsupported
+		text = "the server has no " + what + ", which decisions need; use one that has"
 	case strings.HasPrefix(msg, "MOVED "):
 		kind = errors.ErrUnsupported
 		text = "the server is a node of a cluster; use " + e.words.Cluster
@@ -255,14 +275,16 @@ func (e *executor) probeError(what string, err error) error {
 		kind = errors.ErrUnsupported
 		text = "the server is not a node of a cluster; use " + e.words.Single
 	case strings.HasPrefix(msg, "READONLY "):
-		text = "the server is a read-only replica"
+		text = "the server is a read-only replica; use its primary"
 	case isAuthReply(msg):
-		kind, text = errDenied, "the user or the password is wrong or missing"
+		kind = errDenied
+		text = "the user or the password is wrong or missing; set those of a user of the server"
 	case strings.HasPrefix(msg, "NOPERM "), strings.Contains(msg, "ACL failure in script"),
 		strings.Contains(msg, "The user executing the script"):
 		kind = errDenied
 		text = "the server does not permit this user to run " + what +
-			" on keys that begin with the store's prefix"
+			" on keys that begin with the store's prefix; grant it the rights that the package " +
+			"comment lists"
 	}
 	return fmt.Errorf("%s: %s: %w: %w", e.words.Package, text, kind, e.keys.Scrub(err))
 }

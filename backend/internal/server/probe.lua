@@ -2,7 +2,8 @@
 -- KEYS  the key
 -- reply the name of what the server refused, a line feed and the server's words; or nothing
 
-if type(struct) ~= 'table' then return 'struct\nno such library' end
+local values, library = table.unpack or unpack, rawget(_G, 'struct') -- Lua 5.4 has no unpack
+if type(library) ~= 'table' then return 'library struct\nno such library' end
 for _, command in ipairs({
   {'TIME'},
   {'GETRANGE', KEYS[1], '-1', '-1'},
@@ -19,7 +20,10 @@ for _, command in ipairs({
   {'HSCAN', KEYS[1], '0'},
   {'HDEL', KEYS[1], 'x'},
 }) do
-  local reply = redis.pcall(unpack(command))
-  if type(reply) == 'table' and reply.err then return command[1] .. '\n' .. reply.err end
+  local reply = redis.pcall(values(command))
+  if type(reply) == 'table' and reply.err then
+    redis.pcall('DEL', KEYS[1])
+    return command[1] .. '\n' .. reply.err
+  end
 end
 return ''

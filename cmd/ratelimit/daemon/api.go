@@ -5,37 +5,27 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// api answers the daemon's HTTP requests:
-//
-//	POST /v1/take     takes n units for the key, or none: 200 or 429, and a decision
-//	POST /v1/peek     whether take would admit n units, taking nothing: always 200, and a decision
-//	POST /v1/reset    deletes what is recorded for the key, or for it under one limit: 204
-//	GET  /healthz     200 while the process is up, whatever the state of the store
-//	GET  /v1/top-keys the keys that are refused most: 200
-//
-// and those of budgetPaths, which name limits and are documented in docs/daemon.md. The handler
-// around it, metrics.measure, answers those for /metrics.
+// api answers the daemon's HTTP requests, which docs/daemon.md lists. The handler around it,
+// metrics.measure, answers those for /metrics.
 //
 // A request that a browser sends for a page of another site gets 403: the daemon requires no
 // credentials, so any page could otherwise use it. See hosts for pages whose host name resolves to
 // the daemon's address.
 //
-// All other answers are problem details (RFC 9457). A request that is undecided and that the policy
-// does not admit is a 503, whose type is the documentation of the error; only a request that got
+// Errors are problem details (RFC 9457). A request that is undecided and that the policy does not
+// admit is a 503, whose type is the documentation of the error; only a request that got
 // ErrOutcomeUnknown may have been recorded.
 type api struct {
-	limiter *ratelimit.Limiter
-	limits  []ratelimit.Limit
 	budgets *budgets
 	top     *topKeys
 	log     *slog.Logger
@@ -43,9 +33,24 @@ type api struct {
 	origins http.CrossOriginProtection
 }
 
-func newAPI(limiter *ratelimit.Limiter, log *slog.Logger) *api {
-	return &api{limiter: limiter, limits: limiter.Limits(), budgets: new(budgets), log: log}
+func newAPI(b *budgets, log *slog.Logger) *api { return &api{budgets: b, log: log} }
+
+// answerFunc answers a request.
+type answerFunc func(a *api, w http.ResponseWriter, r *http.Request)
+
+var answers = map[string]answerFunc{
+	"/v1/decide":   (*api).decide,
+	"/v1/peek":     (*api).peek,
+	"/v1/settle":   (*api).settle,
+	"/v1/renew":    (*api).renew,
+	"/v1/force":    (*api).force,
+	"/v1/block":    (*api).block,
+	"/v1/reset":    (*api).reset,
+	"/v1/top-keys": (*api).topKeys,
+	"/healthz":     (*api).health,
 }
+
+var pathNames = strings.Join(slices.Sorted(maps.Keys(answers)), ", ")
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
@@ -54,13 +59,12 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Detail: "The request comes from a web page of another site."}.Write(w)
 		return
 	}
-	if answer := answerOf(r.URL.Path); answer != nil {
+	if answer := answers[r.URL.Path]; answer != nil {
 		answer(a, w, r.WithContext(detached(r.Context())))
 		return
 	}
-	problem.Problem{Status: http.StatusNotFound, Detail: "The paths are /v1/take, /v1/peek, " +
-		"/v1/reset, /v1/top-keys, /healthz and /metrics, and for limits by name " +
-		budgetPathNames + "."}.Write(w)
+	problem.Problem{Status: http.StatusNotFound,
+		Detail: "The paths are " + pathNames + " and " + metricsPath + "."}.Write(w)
 }
 
 // detached returns a context for the answer to a request. It does not end, and only the timeout of
@@ -73,99 +77,6 @@ func detached(client context.Context) context.Context {
 // clientKey is the key of the request's own context, which ends when the client disconnects or
 // closes its half of the connection.
 type clientKey struct{}
-
-// answerOf returns the function that answers requests for a path, or nil.
-func answerOf(path string) answerFunc {
-	switch path {
-	case "/v1/take":
-		return (*api).take
-	case "/v1/peek":
-		return (*api).peek
-	case "/v1/reset":
-		return (*api).reset
-	case "/v1/top-keys":
-		return (*api).topKeys
-	case "/healthz":
-		return (*api).health
-	}
-	return budgetPaths[path]
-}
-
-func (a *api) take(w http.ResponseWriter, r *http.Request) {
-	a.decide(w, r, ratelimit.AllowAll, http.StatusTooManyRequests)
-}
-
-func (a *api) peek(w http.ResponseWriter, r *http.Request) {
-	a.decide(w, r, ratelimit.PeekAll, http.StatusOK)
-}
-
-type decideFunc func(context.Context, ...ratelimit.Claim) ([]ratelimit.Result, error)
-
-func (a *api) decide(w http.ResponseWriter, r *http.Request, decide decideFunc, refused int) {
-	var key *string
-	var units *int64
-	f := fields{"n": integer(&units, "n", 1, driver.MaxUnits)}
-	if !readDemand(w, r, f, &key) {
-		return
-	}
-	n := int64(1)
-	if units != nil {
-		n = *units
-	}
-	switch {
-	case n < 1:
-		badRequest(integerRule("n", 1, driver.MaxUnits)).Write(w)
-		return
-	case n > driver.MaxUnits:
-		exceedsLimit.Write(w)
-		return
-	}
-	results, err := decide(r.Context(), ratelimit.Claim{Limiter: a.limiter, Key: *key, N: n})
-	if err != nil {
-		a.fail(w, r, err, ratelimit.Claim{Limiter: a.limiter})
-		return
-	}
-	binding := ratelimit.Binding(results)
-	answer := answer{limitState: newLimitState(a.limits[binding], results[binding])}
-	for i, res := range results {
-		answer.Limits = append(answer.Limits, newLimitState(a.limits[i], res))
-	}
-	status := http.StatusOK
-	if !answer.Allowed {
-		status = refused
-	}
-	if status == http.StatusTooManyRequests {
-		problem.SetRetryAfter(w.Header(), results[binding].RetryAfter)
-	}
-	writeJSON(w, status, answer)
-}
-
-// reset deletes what is recorded for the key under the limits of --limit, or under the limit that
-// the request names, of any kind.
-func (a *api) reset(w http.ResponseWriter, r *http.Request) {
-	var key, name *string
-	f := fields{"limit": value(&name, limitIsString)}
-	if !readDemand(w, r, f, &key) {
-		return
-	}
-	limiter := a.limiter
-	if name != nil {
-		b := a.budgets.byName[*name]
-		if b == nil {
-			unknownLimit("The request").Write(w)
-			return
-		}
-		limiter = b.Limiter
-		if b.kind == block {
-			limiter = b.strict // as for unblock
-		}
-	}
-	if err := limiter.Reset(r.Context(), *key); err != nil {
-		a.fail(w, r, err, ratelimit.Claim{Limiter: limiter})
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
-}
 
 func (*api) health(w http.ResponseWriter, r *http.Request) {
 	if !methodIsOneOf(w, r, http.MethodGet, http.MethodHead) {
@@ -184,9 +95,10 @@ func methodIsOneOf(w http.ResponseWriter, r *http.Request, allowed ...string) bo
 	return false
 }
 
-// answer is the body of a decision: the state of the limit that binds, and that of each limit, in
-// the order of the flags.
+// answer is the body of a decision: the state of the limit that binds, and that of the limit of
+// each claim. ID names what is held.
 type answer struct {
+	ID string `json:"id,omitempty"`
 	limitState
 	Limits []limitState `json:"limits"`
 }
@@ -201,6 +113,27 @@ type limitState struct {
 	Remaining    int64   `json:"remaining"`
 	RetryAfterMS int64   `json:"retry_after_ms"`
 	ResetAfterMS int64   `json:"reset_after_ms"`
+}
+
+// writeDecision answers with the results of claims: 200, or the status of a refusal.
+func writeDecision(
+	w http.ResponseWriter, refused int, id string, claims []ratelimit.Claim,
+	results []ratelimit.Result,
+) {
+	body := answer{ID: id, Limits: make([]limitState, len(claims))}
+	for i, c := range claims {
+		body.Limits[i] = newLimitState(c.Limiter.Limits()[0], results[i])
+	}
+	binding := ratelimit.Binding(results)
+	body.limitState = body.Limits[binding]
+	status := http.StatusOK
+	if !body.Allowed {
+		status = refused
+	}
+	if status == http.StatusTooManyRequests {
+		problem.SetRetryAfter(w.Header(), results[binding].RetryAfter)
+	}
+	writeJSON(w, status, body)
 }
 
 func newLimitState(l ratelimit.Limit, res ratelimit.Result) limitState {

@@ -3,24 +3,19 @@ package daemon
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// Bounds of a request about budgets. They keep every token that the daemon returns below maxToken.
-const (
-	maxClaims = 16
-	maxKey    = 1 << 10  // bytes of a key
-	maxToken  = 48 << 10 // bytes; a body of maxBody has room for it
-	maxWait   = 5000     // ms that a request waits for a call in flight
-)
+// maxBody is the largest size of a request's body in bytes.
+const maxBody = 64 << 10
 
 // A field reads the value of a field of a JSON object.
 type field func(*json.Decoder) *problem.Problem
@@ -28,18 +23,10 @@ type field func(*json.Decoder) *problem.Problem
 // fields has the reader of each field that an object may have.
 type fields map[string]field
 
-// readFields reads the body of a POST request into f. If the request is wrong, it answers why and
-// returns false.
+// readFields reads the body of a POST request into f, whatever its Content-Type. If the request is
+// wrong, it answers why and returns false.
 func readFields(w http.ResponseWriter, r *http.Request, f fields) bool {
 	if !methodIsOneOf(w, r, http.MethodPost) {
-		return false
-	}
-	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || mediaType != "application/json" {
-		problem.Problem{
-			Type: problemDocs + "invalid-request", Status: http.StatusUnsupportedMediaType,
-			Detail: `The Content-Type must be application/json, which "curl --json" sends.`,
-		}.Write(w)
 		return false
 	}
 	body, p := readBody(w, r)
@@ -47,15 +34,38 @@ func readFields(w http.ResponseWriter, r *http.Request, f fields) bool {
 		p = f.parse(body)
 	}
 	if p != nil {
-		if p.Type == "" {
-			typed := *p
-			typed.Type, p = problemDocs+"invalid-request", &typed
-		}
 		p.Write(w)
-		return false
 	}
-	return true
+	return p == nil
 }
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		p := invalid("The body is larger than 64 KiB.")
+		p.Status = http.StatusRequestEntityTooLarge
+		return nil, p
+	}
+	if err != nil {
+		return nil, invalid("The body could not be read.")
+	}
+	return body, nil
+}
+
+// invalid is the answer to a request of the wrong form.
+func invalid(detail string) *problem.Problem {
+	return &problem.Problem{
+		Type: problemDocs + "invalid-request", Status: http.StatusBadRequest, Detail: detail,
+	}
+}
+
+var (
+	badKey  = invalid(`"key" must be a string of Unicode text, not empty and without U+FFFD.`)
+	notJSON = invalid("The body is not JSON.")
+	trailer = invalid("The body has more data after the JSON object.")
+
+	tooManyClaims = invalid(fmt.Sprintf("There are more than %d claims.", maxClaims))
+)
 
 // parse reads one JSON object and nothing else.
 func (f fields) parse(body []byte) *problem.Problem {
@@ -87,7 +97,7 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 		case !known:
 			return f.unknown()
 		case seen[name]:
-			return badRequest(fmt.Sprintf("%q is given twice.", name))
+			return invalid(fmt.Sprintf("%q is given twice.", name))
 		}
 		seen[name] = true
 		if p := read(dec); p != nil {
@@ -101,11 +111,11 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 }
 
 func (f fields) unknown() *problem.Problem {
-	return badRequest("An object has an unknown field; the fields are " + f.names() + ".")
+	return invalid("An object has an unknown field; the fields are " + f.names() + ".")
 }
 
 func (f fields) wrong() *problem.Problem {
-	return badRequest("The body is not JSON, or lacks an object where one with the fields " +
+	return invalid("The body is not JSON, or lacks an object where one with the fields " +
 		f.names() + " is expected.")
 }
 
@@ -119,91 +129,47 @@ func (f fields) names() string {
 	return strings.Join(names, ", ")
 }
 
-// value returns a field that is read into dst. rule is the answer to a value of another type.
-func value[T any](dst **T, rule string) field {
+// A rule says which values a field may have: the detail of the answer to others.
+type rule func() string
+
+// text is a rule that is known already.
+func text(s string) rule { return func() string { return s } }
+
+// value returns a field that is read into dst. The rule is the answer to null, and to a value that
+// is of another type or too large for dst.
+func value[T any](dst **T, r rule) field {
 	return func(dec *json.Decoder) *problem.Problem {
-		return decodeField(dec, dst, badRequest(rule))
+		err := dec.Decode(dst)
+		if mistyped := (*json.UnmarshalTypeError)(nil); errors.As(err, &mistyped) {
+			return invalid(r())
+		}
+		if err != nil {
+			return notJSON
+		}
+		if *dst == nil {
+			return invalid(r())
+		}
+		return nil
 	}
 }
 
 // integer returns a field of an integer that the caller checks to be from low to high.
 func integer(dst **int64, name string, low, high int64) field {
-	return value(dst, integerRule(name, low, high))
+	return value(dst, func() string { return integerRule(name, low, high) })
 }
 
 func integerRule(name string, low, high int64) string {
 	return fmt.Sprintf("%q must be an integer from %d to %d, in digits only.", name, low, high)
 }
 
-// claimBody is a claim as requests write it.
-type claimBody struct {
-	limit *string
-	key   *string
-	n     *int64
-}
-
-func (c *claimBody) fields() fields {
-	f := c.target()
-	f["n"] = integer(&c.n, "n", 0, driver.MaxUnits)
-	return f
-}
-
-const limitIsString = `"limit" must be a string.`
-
-// target returns the fields of a claim without its units.
-func (c *claimBody) target() fields {
-	return fields{
-		"limit": value(&c.limit, limitIsString),
-		"key":   value(&c.key, `"key" must be a string.`),
-	}
-}
-
-const claimsRequired = `"claims" must be a list of at least one claim.`
-
-// claimList returns the field of a list of claims.
-func claimList(dst *[]claimBody) field {
-	return list(claimsRequired, func(dec *json.Decoder) *problem.Problem {
-		if len(*dst) == maxClaims {
-			return badRequest(fmt.Sprintf("There are more than %d claims.", maxClaims))
-		}
-		var c claimBody
-		p := c.fields().decode(dec)
-		if p != nil {
-			p = badRequest(where(len(*dst)) + ": " + p.Detail)
-		}
-		*dst = append(*dst, c)
-		return p
-	})
-}
-
-// unitList returns the field of a list of units, one for each claim. It sets dst also for an empty
-// list.
-func unitList(dst *[]int64, rule string) field {
-	read := list(rule, func(dec *json.Decoder) *problem.Problem {
-		var n *int64
-		p := value(&n, rule)(dec)
-		if p == nil && (*n < 0 || *n > driver.MaxUnits || len(*dst) == maxClaims) {
-			p = badRequest(rule)
-		}
-		if p == nil {
-			*dst = append(*dst, *n)
-		}
-		return p
-	})
-	return func(dec *json.Decoder) *problem.Problem {
-		*dst = []int64{}
-		return read(dec)
-	}
-}
-
-// list returns a field that has each element of an array read by element. rule is the answer to a
-// value of another type.
-func list(rule string, element field) field {
+// list returns a field that has each element of an array read by element. The rule is the answer to
+// a value of another type.
+func list(r rule, element field) field {
 	return func(dec *json.Decoder) *problem.Problem {
 		if tok, err := dec.Token(); err != nil {
 			return notJSON
 		} else if tok != json.Delim('[') {
-			return badRequest(rule)
+			return invalid(r())
 		}
 		for dec.More() {
 			if p := element(dec); p != nil {
@@ -217,13 +183,14 @@ func list(rule string, element field) field {
 	}
 }
 
-// checkKey reports a key that is missing, too long or not Unicode text.
+// checkKey reports a key that is missing, too long or not Unicode text. The decoder replaces
+// invalid UTF-8 by U+FFFD: keys that differ only there would share a limit.
 func checkKey(key *string) *problem.Problem {
 	switch {
-	case !isText(key):
+	case key == nil, *key == "", strings.ContainsRune(*key, utf8.RuneError):
 		return badKey
 	case len(*key) > maxKey:
-		return badRequest(fmt.Sprintf(`"key" is longer than %d bytes.`, maxKey))
+		return invalid(fmt.Sprintf(`"key" is longer than %d bytes.`, maxKey))
 	}
 	return nil
 }

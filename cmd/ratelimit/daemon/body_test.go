@@ -5,65 +5,81 @@ import (
 	"testing"
 )
 
-// FuzzClaims: whatever is accepted as claims is what another parser of JSON reads, within bounds.
-func FuzzClaims(f *testing.F) {
+// FuzzBody: whatever is accepted as a request is what another parser of JSON reads, within bounds.
+func FuzzBody(f *testing.F) {
 	for _, body := range []string{
 		of("tokens 5, requests"), one("tokens", `"n":1`), `{"claims":[]}`, `{"claims":[{}]}`,
 		`{"claims":[{"limit":"a","key":"b","n":null}]}`, `{"claims":[{"limit":"a","limit":"b"}]}`,
 		`{"claims":[{"limit":"a","key":"\ud800"},]}`, `{"claims":[[]]}`, `{"claims":`, `{}{}`, ``,
-		`{"token":"t","n":[1,2]}`, `{"claims":[],"token":"t"}`, `{"n":[1,null]}`, `{"n":[1e3]}`,
+		`{"id":"t","used":[{"limit":"a","n":1}]}`, `{"used":7}`, `{"used":1.5}`, `{"n":1e3}`,
+		` {"n":2,"key":"k"} `, `{"key":"k","key":"l"}`, `{"KEY":"k"}`, "{\"key\":\"\xff\"}", `{`,
 	} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var claims []claimBody
-		var token *string
-		var n []int64
-		form := fields{"claims": claimList(&claims), "token": value(&token, "token"),
-			"n": unitList(&n, "n")}
+		var key, id *string
+		var n *int64
+		var used unitsBody
+		form := fields{"claims": claimList(&claims, text("claims")),
+			"key": value(&key, text("key")), "n": value(&n, text("n")),
+			"id": value(&id, text("id")), "used": used.field("used")}
 		if p := form.parse(body); p != nil {
 			if p.Status != 400 || p.Detail == "" {
 				t.Fatalf("%+v", p)
 			}
 			return
 		}
+		type claim struct {
+			Limit *string `json:"limit"`
+			Key   *string `json:"key"`
+			N     *int64  `json:"n"`
+		}
 		var want struct {
-			Claims []struct {
-				Limit *string `json:"limit"`
-				Key   *string `json:"key"`
-				N     *int64  `json:"n"`
-			} `json:"claims"`
-			Token *string `json:"token"`
-			N     []int64 `json:"n"`
+			Claims []claim         `json:"claims"`
+			Key    *string         `json:"key"`
+			N      *int64          `json:"n"`
+			ID     *string         `json:"id"`
+			Used   json.RawMessage `json:"used"`
 		}
 		if err := json.Unmarshal(body, &want); err != nil {
 			t.Fatalf("%s is accepted: %v", body, err)
 		}
-		if len(claims) != len(want.Claims) || len(claims) > maxClaims || len(n) != len(want.N) ||
-			len(n) > maxClaims || !same(token, want.Token) {
-			t.Fatalf("%s is %d claims, %v", body, len(claims), n)
-		}
-		for i, c := range want.Claims {
-			if got := claims[i]; !same(got.limit, c.Limit) || !same(got.key, c.Key) ||
-				!same(got.n, c.N) {
-				t.Fatalf("%s: claim %d is %+v", body, i, got)
+		check := func(got []claimBody, want []claim) {
+			if len(got) != len(want) || len(got) > maxClaims {
+				t.Fatalf("%s is %d claims", body, len(got))
+			}
+			for i, c := range want {
+				if !same(got[i].limit, c.Limit) || !same(got[i].key, c.Key) ||
+					!same(got[i].n, c.N) {
+					t.Fatalf("%s: claim %d is %+v", body, i, got[i])
+				}
 			}
 		}
-		for i := range n {
-			if n[i] != want.N[i] || n[i] < 0 {
-				t.Fatalf("%s: %v", body, n)
+		check(claims, want.Claims)
+		var number *int64
+		var named []claim
+		if want.Used != nil && json.Unmarshal(want.Used, &number) != nil {
+			number = nil
+			if err := json.Unmarshal(want.Used, &named); err != nil {
+				t.Fatalf("%s is accepted: %v", body, err)
 			}
+		}
+		check(used.list, named)
+		if !same(key, want.Key) || !same(n, want.N) || !same(id, want.ID) ||
+			!same(used.n, number) {
+			t.Fatalf("%s is %v, %v, %v, %v", body, key, n, id, used.n)
 		}
 	})
 }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// FuzzTicket: a text is the token of a reservation or is refused with a problem; none panics.
-func FuzzTicket(f *testing.F) {
+// FuzzID: a text is the id of something held or is refused with a problem; none panics.
+func FuzzID(f *testing.F) {
 	for _, text := range []string{
-		"", ".", "h.", "h.e30", "-h.eyJ2IjoyLCJpIjo3LCJjIjpbeyJrIjoiYXc9PSIsImwiOlsidG9rZW5zIl0s" +
-			"ImEiOlsibG9nMmgiXSwibiI6MX1dfQ",
+		"", "e30", "eyJ2IjoyLCJpIjo3LCJjIjpbeyJrIjoiYXc9PSIsImwiOlsidG9rZW5zIl0sImEiOlsibG9nM2giX" +
+			"SwibiI6MX1dfQ",
 	} {
 		f.Add(text)
 	}
@@ -72,19 +88,16 @@ func FuzzTicket(f *testing.F) {
 		if h == nil {
 			h = budgetAPI(t, budgetFlags(), asked{t})
 		}
-		got, p := h.budgets.ticket(&text)
-		switch {
-		case p == invalidToken || p == unknownToken:
-		case p != nil:
-			t.Fatalf("%+v", p)
-		default:
-			for _, c := range got.held {
-				if h.budgets.of(c) == nil || c.Key == "" {
-					t.Fatalf("%q is of %+v", text, c)
-				}
+		got, p := h.budgets.resume(&text)
+		if p != nil {
+			if p.Status != 422 {
+				t.Fatalf("%+v", p)
 			}
-			if len(got.claims) < len(got.held) {
-				t.Fatalf("%q has %d places for %d claims", text, len(got.claims), len(got.held))
+			return
+		}
+		for _, c := range got.Claims() {
+			if h.budgets.of(c) == nil || c.Key == "" {
+				t.Fatalf("%q is of %+v", text, c)
 			}
 		}
 	})

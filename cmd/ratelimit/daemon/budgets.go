@@ -1,13 +1,14 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // kind says what the units of a limit are.
@@ -25,73 +26,79 @@ func (k kind) String() string { return [...]string{"--limit", "--in-flight", "--
 // A budget is a limit that requests name.
 type budget struct {
 	*ratelimit.Limiter
-	limit ratelimit.Limit
-	kind  kind
+	limit   ratelimit.Limit
+	kind    kind
+	timeout time.Duration // of its holds; 0 for a block, which has none
 	// strict has no policy and no observer.
 	strict *ratelimit.Limiter
 }
 
-// budgets are the limits that requests name, all on one store.
+// budgets are the limits of the daemon, all on one store.
 type budgets struct {
 	byName   map[string]*budget
+	rates    []*budget            // of --limit, in the order of the flags
+	all      *ratelimit.Limiter   // of rates
 	limiters []*ratelimit.Limiter // of byName
 }
 
-var errNames = errors.New("each limit of --limit, --in-flight and --block needs its own name; " +
-	"without one, its window is its name")
+var errNames = errors.New("each limit of --limit, --in-flight and --block needs its own name, as " +
+	"in --limit NAME=MAX/WINDOW; without one, its window is its name")
 
-// budgetOf returns the algorithm of a limit of --limit.
-func budgetOf(l ratelimit.Limit) ratelimit.Algorithm {
-	return algorithm.Budget(algorithm.SlidingLog(named(l)))
-}
-
-// newBudgets returns the limits of the command line.
-func (c *serveCmd) newBudgets(store ratelimit.Store) (*budgets, error) {
+// newBudgets returns the limits of the command line, whose decisions are observed. observe may be
+// nil.
+func (c *serveCmd) newBudgets(store ratelimit.Store, observe observeFunc) (*budgets, error) {
 	b := &budgets{byName: make(map[string]*budget)}
-	policy := c.OnFailure.policy()
+	add := func(k kind, a ratelimit.Algorithm) error {
+		return b.add(k, a, store, c.OnFailure.policy(), observe)
+	}
+	var algorithms []ratelimit.Algorithm
 	for _, l := range c.Limit {
-		if err := b.add(rate, budgetOf(l), store, policy); err != nil {
+		a := algorithm.Budget(algorithm.SlidingLog(named(l)))
+		if err := add(rate, a); err != nil {
 			return nil, err
 		}
+		algorithms = append(algorithms, a)
+		b.rates = append(b.rates, b.byName[a.Limit().Name])
 	}
 	for _, l := range c.InFlight {
 		a := algorithm.InFlight(named(l).Name, l.Max).WithTimeout(l.Window)
-		if err := b.add(inFlight, a, store, policy); err != nil {
+		if err := add(inFlight, a); err != nil {
 			return nil, err
 		}
 	}
 	for _, f := range c.Block {
-		if err := b.add(block, f.Block, store, policy); err != nil {
+		if err := add(block, f.Block); err != nil {
 			return nil, err
 		}
 	}
+	all, err := ratelimit.New(store, algorithms...)
+	if err != nil {
+		return nil, err
+	}
+	b.all = all.WithObserver(observe)
 	return b, nil
 }
 
 func (b *budgets) add(
 	k kind, a ratelimit.Algorithm, store ratelimit.Store, policy ratelimit.Policy,
+	observe observeFunc,
 ) error {
 	name := a.Limit().Name
 	if b.byName[name] != nil {
 		return fmt.Errorf("%w limit: the name %q is taken: %w",
 			ratelimit.ErrInvalid, name, errNames)
 	}
-	limiter, err := ratelimit.New(store, a)
+	strict, err := ratelimit.New(store, a)
 	if err != nil {
 		return err
 	}
-	b.byName[name] = &budget{limiter.WithPolicy(policy), a.Limit(), k, limiter}
-	b.limiters = append(b.limiters, b.byName[name].Limiter)
-	return nil
-}
-
-// observe sets the observer of all limits. Blocks and unblocks are not observed.
-func (b *budgets) observe(observe func(context.Context, ratelimit.Observation)) {
-	b.limiters = nil
-	for _, budget := range b.byName {
-		budget.Limiter = budget.WithObserver(observe)
-		b.limiters = append(b.limiters, budget.Limiter)
+	limiter := strict.WithPolicy(policy).WithObserver(observe)
+	added := &budget{Limiter: limiter, limit: a.Limit(), kind: k, strict: strict}
+	if h, ok := a.(driver.Holder); ok {
+		added.timeout = h.Holds()
 	}
+	b.byName[name], b.limiters = added, append(b.limiters, limiter)
+	return nil
 }
 
 // of returns the budget of a claim.

@@ -43,41 +43,30 @@ func (s *corrupt) TakeAll(
 // TestResetCorrupt: the answer to a corrupt state names a request that mends it, for limits of
 // every kind, and only that limit of the key is reset.
 func TestResetCorrupt(t *testing.T) {
-	for limit, path := range map[string]string{
-		"tokens": "/v1/reserve", "calls": "/v1/reserve", "blocked": "/v1/take-all",
-	} {
+	for _, limit := range []string{"tokens", "calls", "blocked"} {
 		s := newScene(t)
 		s.post("/v1/force", one("requests", `"n":1`))
 		store := &corrupt{s.store, map[string]bool{limit: true}}
 		s.api = budgetAPI(t, budgetFlags(), store)
-		_, p := checkProblem(t, s.api, request(http.MethodPost, path, of(limit)), 503)
+		_, p := checkProblem(t, s.api, request(http.MethodPost, "/v1/decide", hold(limit)), 503)
 		if got, _ := p["detail"].(string); !strings.Contains(got, "POST /v1/reset with the limit") {
 			t.Errorf("%s: %q", limit, got)
 		}
 		if status, _, answer := s.post("/v1/reset", one(limit, "")); status != 204 {
 			t.Errorf("%s: %d %v", limit, status, answer)
 		}
-		if status, _, answer := s.post(path, of(limit)); status != 200 {
+		if status, _, answer := s.post("/v1/decide", hold(limit)); status != 200 {
 			t.Errorf("%s after the reset: %d %v", limit, status, answer)
 		}
 		s.checkLeft("requests=2")
 	}
 }
 
-// TestResetOfOneLimit: a request that does not name a limit of the daemon resets nothing.
+// TestResetOfOneLimit: a reset that names a limit resets no other.
 func TestResetOfOneLimit(t *testing.T) {
-	s := newScene(t)
-	s.post("/v1/acquire", one("calls", ""))
-	s.post("/v1/force", one("tokens", `"n":5`))
-	checkTyped(t, s.api, request(http.MethodPost, "/v1/reset", one("secret-key", "")), 422,
-		"ErrUnknownLimit")
-	for _, body := range []string{
-		one("calls", `"n":1`), `{"limit":"calls"}`, `{"limit":null,"key":"secret-key"}`,
-		`{"limit":1,"key":"secret-key"}`,
-	} {
-		checkProblem(t, s.api, request(http.MethodPost, "/v1/reset", body), 400)
-	}
-	s.checkLeft("calls=1 tokens=95")
-	s.post("/v1/reset", one("calls", ""))
-	s.checkLeft("calls=2 tokens=95")
+	newScene(t).play(
+		step{"/v1/decide", hold("calls"), 200, "", "", 0},
+		step{"/v1/force", one("tokens", `"n":5`), 200, "", "calls=1 tokens=95", 0},
+		step{"/v1/reset", one("calls", ""), 204, "", "calls=2 tokens=95", 0},
+	)
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -12,65 +13,114 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// errorDocs is the address of the documentation of the module's errors. With the name of an error
-// it is the type of a problem.
-const errorDocs = "https://pkg.go.dev/github.com/truewindow/ratelimit#"
+// The addresses of the documentation of errors of the module, of those that stores return, and of
+// problems that are neither. With a name each is the type of a problem.
+const (
+	errorDocs   = "https://pkg.go.dev/github.com/truewindow/ratelimit#"
+	driverDocs  = "https://pkg.go.dev/github.com/truewindow/ratelimit/driver#"
+	problemDocs = "https://github.com/truewindow/ratelimit/blob/main/docs/daemon.md#"
+)
 
-// driverDocs is errorDocs of the errors that stores return.
-const driverDocs = "https://pkg.go.dev/github.com/truewindow/ratelimit/driver#"
-
-var exceedsLimit = problem.Problem{
-	Type:   driverDocs + "ErrExceedsLimit",
-	Title:  "Demand exceeds the limit",
-	Status: http.StatusUnprocessableEntity,
-	Detail: `"n" exceeds one of the limits, so it can never be admitted.`,
+// unprocessable returns the answer to a request that has the right form and can never be decided.
+func unprocessable(typ, title, detail string) *problem.Problem {
+	return &problem.Problem{
+		Type: typ, Title: title, Status: http.StatusUnprocessableEntity, Detail: detail,
+	}
 }
 
-// undecided has the problem for each error of a store, the most specific error first.
-var undecided = []struct {
+var (
+	duplicateClaims = unprocessable(driverDocs+"ErrInvalid",
+		"Two claims on one limit and key", "Two claims name the same limit and key.")
+	invalidID = unprocessable(errorDocs+"ErrInvalidToken", "Invalid id",
+		"The id is not one that POST /v1/decide or /v1/renew has returned.")
+)
+
+// unknownLimit is the answer to a request that names a limit which the daemon does not have.
+func unknownLimit(where string) *problem.Problem {
+	return unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
+		where+` names a limit that this daemon does not have.`)
+}
+
+func wrongKind(detail string) *problem.Problem {
+	return unprocessable(problemDocs+"wrong-kind", "Wrong kind of limit", detail)
+}
+
+// exceeds is the answer to units that can never be admitted.
+func exceeds(where string, l ratelimit.Limit) *problem.Problem {
+	return unprocessable(driverDocs+"ErrExceedsLimit", "Demand exceeds the limit",
+		fmt.Sprintf("%s is more than the limit %q ever admits, which is %d.",
+			where, l.Name, l.Max))
+}
+
+func unavailable(typ, title, detail string) *problem.Problem {
+	return &problem.Problem{
+		Type: typ, Title: title, Status: http.StatusServiceUnavailable, Detail: detail,
+	}
+}
+
+var unknownRepeatable = unavailable(driverDocs+"ErrOutcomeUnknown", "Outcome unknown",
+	"The store did not answer in time, so the request may have been done or not. Send it again: "+
+		"it counts once.")
+
+// failures has the problem for each error of a limiter, the most specific error first.
+var failures = []struct {
 	err     error
-	problem problem.Problem
+	problem *problem.Problem
 }{
-	{ratelimit.ErrOutcomeUnknown, problem.Problem{
-		Type:  driverDocs + "ErrOutcomeUnknown",
-		Title: "Outcome unknown",
-		Detail: "The store did not answer in time. The demand may have been recorded; sending it " +
-			"again may count it twice.",
+	{ratelimit.ErrNotHeld, &problem.Problem{
+		Type: problemDocs + "already-settled", Title: "Already settled",
+		Status: http.StatusConflict,
+		Detail: "An earlier request settled the id, the key was reset, or the id is more than a " +
+			"day old. This request changed nothing.",
 	}},
-	{driver.ErrCapacity, problem.Problem{
-		Type:   driverDocs + "ErrCapacity",
-		Title:  "No room for another key",
-		Detail: "The store holds the largest number of keys it may hold. Nothing was recorded.",
-	}},
-	{driver.ErrCorruptState, problem.Problem{
-		Type:  driverDocs + "ErrCorruptState",
-		Title: "Stored state is corrupt",
-		Detail: "The stored state of this key cannot be read. Nothing was recorded; " +
-			"POST /v1/reset removes it.",
-	}},
-	{ratelimit.ErrUnavailable, problem.Problem{
-		Type:   driverDocs + "ErrUnavailable",
-		Title:  "Store unavailable",
-		Detail: "The store is unavailable. Nothing was recorded.",
-	}},
+	{ratelimit.ErrInvalid, invalidID}, // of an id that names a limit and key twice
+	{driver.ErrNoScript, &problem.Problem{Status: http.StatusInternalServerError}},
+	{ratelimit.ErrOutcomeUnknown, unavailable(driverDocs+"ErrOutcomeUnknown", "Outcome unknown",
+		"The store did not answer in time. The demand may have been recorded; sending it again "+
+			"may count it twice.")},
+	{driver.ErrCapacity, unavailable(driverDocs+"ErrCapacity", "No room",
+		"The store has no room for another key; or it is unavailable, and this process has no "+
+			"room, or no share of so many units. Nothing was recorded.")},
+	{driver.ErrCorruptState, unavailable(driverDocs+"ErrCorruptState", "Stored state is corrupt",
+		"The stored state of a key of this request cannot be read. Nothing was recorded. "+
+			"POST /v1/reset with the limit and the key removes it.")},
+	{ratelimit.ErrQueueFull, unavailable(errorDocs+"ErrQueueFull", "Too many waiting requests",
+		"Too many requests wait for this key already. Nothing was recorded.")},
+	{ratelimit.ErrUnavailable, unavailable(driverDocs+"ErrUnavailable", "Store unavailable",
+		"The store is unavailable. Nothing was recorded.")},
+	{errors.ErrUnsupported, unprocessable(problemDocs+"claims-not-together",
+		"Claims not decided together",
+		"The store cannot decide these claims together: on a cluster they need the same key, or "+
+			"keys with the same tag, as the parameter tag of --store defines it. Nothing was "+
+			"recorded.")},
 }
 
 // fail answers a request that the limiters of claims could not decide. The cause goes to the log,
 // not to the client.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error, claims ...ratelimit.Claim) {
-	if errors.Is(err, ratelimit.ErrExceedsLimit) {
-		exceedsLimit.Write(w)
-		return
-	}
-	a.logUndecided(r, err, claims)
-	for _, u := range undecided {
-		if errors.Is(err, u.err) {
-			u.problem.Status = http.StatusServiceUnavailable
-			u.problem.Write(w)
-			return
+	p := &problem.Problem{Status: http.StatusInternalServerError}
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			p = f.problem
+			break
 		}
 	}
-	problem.Problem{Status: http.StatusInternalServerError}.Write(w)
+	if p.Status >= http.StatusInternalServerError {
+		a.logUndecided(r, err, claims)
+	}
+	p.Write(w)
+}
+
+// failRepeatable is fail for a request with an ID, which may be sent again.
+func (a *api) failRepeatable(
+	w http.ResponseWriter, r *http.Request, err error, claims []ratelimit.Claim,
+) {
+	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
+		a.logUndecided(r, err, claims)
+		unknownRepeatable.Write(w)
+		return
+	}
+	a.fail(w, r, err, claims...)
 }
 
 // logUndecided logs the path and the limits of a request, and no key.

@@ -41,17 +41,14 @@ func checkHalfClosed(t *testing.T, url string) {
 	t.Helper()
 	const requests = 60
 	addr := strings.TrimPrefix(url, "http://")
-	token := func(path, body string) string {
-		status, answer := post(t, url+path, body)
-		_, rest, _ := strings.Cut(answer, `"token":"`)
+	hold := func(key string) string {
+		status, answer := post(t, url+"/v1/decide", claimOn("tokens", `"hold_ms":0,`)(key))
+		_, rest, _ := strings.Cut(answer, `"id":"`)
 		text, _, ok := strings.Cut(rest, `"`)
 		if status != http.StatusOK || !ok {
-			t.Fatalf("%s: %d %s", path, status, answer)
+			t.Fatalf("%d %s", status, answer)
 		}
 		return text
-	}
-	reserve := func(key string) string {
-		return token("/v1/reserve", `{"claims":[{"limit":"tokens","key":"`+key+`"}]}`)
 	}
 	for _, tt := range []struct {
 		path   string
@@ -59,28 +56,19 @@ func checkHalfClosed(t *testing.T, url string) {
 		status int
 		answer string // that is in the body
 	}{
-		{"/v1/take", func(key string) string { return `{"key":"` + key + `"}` }, 200, `"limits":[`},
-		{"/v1/peek", func(key string) string { return `{"key":"` + key + `"}` }, 200, `"limits":[`},
-		{"/v1/reset", func(key string) string { return `{"key":"` + key + `"}` }, 204, ""},
-		{"/v1/take-all", claimOn("tokens"), 200, `"limits":[`},
-		{"/v1/peek-all", claimOn("tokens"), 200, `"limits":[`},
-		{"/v1/reserve", claimOn("tokens"), 200, `"token":"h.`},
-		{"/v1/extend", func(key string) string {
-			return `{"token":"` + reserve(key) + `","n":[1]}`
-		}, 200, `"token":"h.`},
-		{"/v1/commit", func(key string) string {
-			return `{"token":"` + reserve(key) + `","actual":[2]}`
-		}, 204, ""},
-		{"/v1/cancel", func(key string) string { return `{"token":"` + reserve(key) + `"}` }, 204,
-			""},
-		{"/v1/acquire", targetOn("calls", ""), 200, `"token":"h.`},
-		{"/v1/acquire", targetOn("calls", `,"wait_ms":5000`), 200, `"token":"h.`},
-		{"/v1/release", func(key string) string {
-			return `{"token":"` + token("/v1/acquire", targetOn("calls", "")(key)) + `"}`
-		}, 204, ""},
+		{"/v1/decide", func(key string) string { return `{"key":"` + key + `"}` }, 200,
+			`"limits":[`},
+		{"/v1/decide", claimOn("tokens", ""), 200, `"limits":[`},
+		{"/v1/decide", claimOn("tokens", `"hold_ms":0,`), 200, `{"id":"`},
+		{"/v1/decide", claimOn("calls", `"hold_ms":0,"wait_ms":5000,`), 200, `{"id":"`},
+		{"/v1/peek", claimOn("tokens", ""), 200, `"limits":[`},
+		{"/v1/settle", func(key string) string { return `{"id":"` + hold(key) + `","used":2}` },
+			204, ""},
+		{"/v1/renew", func(key string) string { return `{"id":"` + hold(key) + `","total":2}` },
+			200, `{"id":"`},
 		{"/v1/force", targetOn("tokens", `,"n":1`), 200, `"name":"tokens"`},
 		{"/v1/block", targetOn("blocked", `,"for_ms":1000`), 200, `"name":"blocked"`},
-		{"/v1/unblock", targetOn("blocked", ""), 204, ""},
+		{"/v1/reset", targetOn("blocked", ""), 204, ""},
 		{"/v1/top-keys", nil, 200, `"limits":[`},
 		{"/metrics", nil, 200, "go_goroutines"},
 		{"/healthz", nil, 200, "ok"},
@@ -102,9 +90,9 @@ func checkHalfClosed(t *testing.T, url string) {
 	}
 }
 
-func claimOn(limit string) func(key string) string {
+func claimOn(limit, more string) func(key string) string {
 	return func(key string) string {
-		return `{"claims":[{"limit":"` + limit + `","key":"` + key + `"}]}`
+		return `{` + more + `"claims":[{"limit":"` + limit + `","key":"` + key + `"}]}`
 	}
 }
 

@@ -28,7 +28,7 @@ var helpTexts = map[string]map[string]string{
 			"flag, or separate limits by commas: a request is admitted if all limits admit " +
 			"it. Default: ${default}.",
 		"in-flight": "At most MAX calls in flight at once, such as calls=20/10m. A call that is " +
-			"not released is free after WINDOW. Requests name the limit. Repeat the flag, or " +
+			"not settled is free after WINDOW. Requests name the limit. Repeat the flag, or " +
 			"separate by commas.",
 		"block": "Lets requests block keys, each for at most LONGEST, such as blocked=24h. " +
 			"Requests name the limit. Repeat the flag, or separate by commas.",

@@ -18,7 +18,7 @@ func TestDNSRebinding(t *testing.T) {
 	url, _, _ := start(t, "--limit=1/1h", "--host=limits.internal", "--host=Other.Internal.")
 	take := func(host string) int {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/take",
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/decide",
 			strings.NewReader(`{"key":"k"}`))
 		if err != nil {
 			t.Fatal(err)

@@ -9,28 +9,27 @@
 //
 // "ratelimit serve --help" lists the flags, each of which has an environment variable.
 //
-//	POST /v1/take   {"key":"user:42","n":1}  take n units, or 1: 200, or 429 with Retry-After
-//	POST /v1/peek   {"key":"user:42","n":1}  whether take would admit n units; takes nothing: 200
-//	POST /v1/reset  {"key":"user:42"}        delete what is recorded for the key: 204;
-//	                                         with "limit", only under that limit, of any kind
-//	GET  /healthz                            200 while the process is up, even if its store is not
-//	GET  /metrics                            metrics for Prometheus, as docs/metrics.md lists them
-//	GET  /v1/top-keys                        the keys that are refused most, with --top-keys=N
+//	POST /v1/decide    {"key":"user:42","n":1}  take n units, or 1: 200, or 429 with Retry-After;
+//	                                            with "hold_ms", hold them: the answer has an id
+//	POST /v1/peek      {"key":"user:42","n":1}  whether decide would admit n units: 200
+//	POST /v1/settle    {"id":"…","used":1}      end what the id holds, and record what was used
+//	POST /v1/renew     {"id":"…"}               hold longer; with "total", that many units: 200
+//	POST /v1/force                              record units even beyond a limit: 200
+//	POST /v1/block                              block a key for a time: 200
+//	POST /v1/reset     {"key":"user:42"}        delete what is recorded and held for the key: 204
+//	GET  /v1/top-keys                           the keys that are refused most, with --top-keys=N
+//	GET  /metrics                               metrics for Prometheus
+//	GET  /healthz                               200 while the process is up
 //
-// A decision is JSON: allowed, source, limit, remaining, retry_after_ms and reset_after_ms of the
-// limit that binds, its name and window_ms, and the same for each limit in limits. Milliseconds are
-// rounded up. The body of a request is strict JSON of at most 64 KiB; keys are Unicode text.
+// Instead of a key, decide and peek take claims: a list of keys and units under limits of --limit,
+// of --in-flight (calls in flight) and of --block (blocked keys), which are admitted together or
+// not at all. The daemon does not keep what is held: any process with the same store and limits can
+// settle an id, once. docs/daemon.md of the module describes each request, with an example.
 //
 // The daemon serves the host names localhost, the host of --addr and those of --host, and IP
 // addresses. A request for another host gets 421, so that a web site that makes its own name
 // resolve to this machine does not reach the daemon (DNS rebinding). HTTP/1.0 without a host is
 // answered, since no browser sends it.
-//
-// Further requests name limits: those of --limit, of --in-flight (calls in flight) and of --block
-// (blocked keys). They take several claims together, reserve and settle units, acquire calls in
-// flight, force units and block keys. The daemon does not keep reservations: each is a token, which
-// any process with the same store and limits can settle, once. docs/daemon.md of the module has an
-// example of each.
 //
 // All other answers are problem details (RFC 9457), among them 400 and 413 for a body that is
 // wrong, 422 for more units than a limit ever admits, and 503 for a request that is undecided

@@ -61,25 +61,25 @@ func hasAll(line string, parts []string) bool {
 func TestMetrics(t *testing.T) {
 	url, _, _ := start(t, "--limit=all=2/1h", "--in-flight=calls=1/1h", "--block=blocked=1h")
 	for i, want := range []int{200, 200, 429} {
-		if status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`); status != want {
+		if status, body := post(t, url+"/v1/decide", `{"key":"secret-key"}`); status != want {
 			t.Errorf("take %d: %d %s", i, status, body)
 		}
 	}
 	for range 2 {
-		post(t, url+"/v1/acquire", `{"limit":"calls","key":"secret-key"}`)
+		post(t, url+"/v1/decide", hold("calls"))
 	}
 	post(t, url+"/v1/"+secret, "")
 	wantSeries(t, scrape(t, url), map[string]string{
 		`ratelimit_limit_window_seconds limit="all"`: "3600",
 
-		`ratelimit_decisions_total limit="all" outcome="admitted" source="store"`:             "2",
-		`ratelimit_decisions_total limit="all" outcome="refused"`:                             "1",
-		`ratelimit_decisions_total limit="calls" outcome="refused"`:                           "1",
-		`ratelimit_decision_duration_seconds_count limit="all" outcome="refused"`:             "1",
-		`ratelimit_limit_max limit="all"`:                                                     "2",
-		`ratelimit_store_keys store="main"`:                                                   "2",
-		`http_server_request_duration_seconds_count route="/v1/take" status_code="429" "POST`: "1",
-		`http_server_request_duration_seconds_count route="other" status_code="404"`:          "1",
+		`ratelimit_decisions_total limit="all" outcome="admitted" source="store"`:    "2",
+		`ratelimit_decisions_total limit="all" outcome="refused"`:                    "1",
+		`ratelimit_decisions_total limit="calls" outcome="refused"`:                  "1",
+		`ratelimit_decision_duration_seconds_count limit="all" outcome="refused"`:    "1",
+		`ratelimit_limit_max limit="all"`:                                            "2",
+		`ratelimit_store_keys store="main"`:                                          "2",
+		`http_server_request_duration_seconds_count route="/v1/decide" "429" "POST`:  "2",
+		`http_server_request_duration_seconds_count route="other" status_code="404"`: "1",
 		`go_build_info`: "1",
 	})
 	if status, _ := post(t, url+"/metrics", ""); status != http.StatusMethodNotAllowed {
@@ -104,7 +104,7 @@ func TestMetricsWhileUnavailable(t *testing.T) {
 	url, _, _ := start(t, "--on-failure=local", "--instances=1", "--limit=all=7/1h",
 		"--store=redis://"+unusedAddr(t), "--breaker-failures=1", "--breaker-pause=1h")
 	for range 3 {
-		post(t, url+"/v1/take", fmt.Sprintf(`{"key":%q}`, secret))
+		post(t, url+"/v1/decide", fmt.Sprintf(`{"key":%q}`, secret))
 	}
 	wantSeries(t, scrape(t, url), map[string]string{
 		`ratelimit_decisions_total limit="all" outcome="admitted" source="local"`: "3",
@@ -131,14 +131,14 @@ func TestMetricsOfPanics(t *testing.T) {
 	}))
 	server := httptest.NewServer(h)
 	defer server.Close()
-	for _, path := range []string{"/v1/take", "/healthz"} {
+	for _, path := range []string{"/v1/decide", "/healthz"} {
 		if res, err := http.Get(server.URL + path); err == nil {
 			res.Body.Close()
 			t.Errorf("%s: %d", path, res.StatusCode)
 		}
 	}
 	wantSeries(t, scrape(t, server.URL), map[string]string{
-		`http_server_request_duration_seconds_count route="/v1/take" status_code="500"`: "1",
-		`http_server_request_duration_seconds_count route="/healthz" status_code="204"`: "1",
+		`http_server_request_duration_seconds_count route="/v1/decide" status_code="500"`: "1",
+		`http_server_request_duration_seconds_count route="/healthz" status_code="204"`:   "1",
 	})
 }

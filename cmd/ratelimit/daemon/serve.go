@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -86,21 +85,16 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err := counts.watch(store, guarded, local); err != nil {
 		return err
 	}
-	limiter, err := c.newLimiter(store)
-	if err != nil {
-		return err
-	}
 	top, err := c.newTopKeys(time.Now)
 	if err != nil {
 		return err
 	}
-	observe := top.and(counts.Observe)
-	handler := newAPI(limiter.WithObserver(observe), log)
-	handler.top = top
-	if handler.budgets, err = c.newBudgets(store); err != nil {
+	budgets, err := c.newBudgets(store, top.and(counts.Observe))
+	if err != nil {
 		return err
 	}
-	handler.budgets.observe(observe)
+	handler := newAPI(budgets, log)
+	handler.top = top
 	if mayFail(c.Store) {
 		if err := checkStore(ctx, store, log); err != nil {
 			return err
@@ -111,7 +105,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	log.Info("listening", "addr", listener.Addr().String(), "store", store.Name, "limits",
-		fmt.Sprint(limiter.Limits()), "in-flight", fmt.Sprint(c.InFlight),
+		fmt.Sprint(budgets.all.Limits()), "in-flight", fmt.Sprint(c.InFlight),
 		"blocks", fmt.Sprint(c.Block))
 	return serve(ctx, listener,
 		newHosts(c.Addr, c.Host).only(counts.measure(handler)), log)
@@ -139,22 +133,6 @@ func (c *serveCmd) logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
-}
-
-func (c *serveCmd) newLimiter(store ratelimit.Store) (*ratelimit.Limiter, error) {
-	algorithms := make([]ratelimit.Algorithm, len(c.Limit))
-	for i, l := range c.Limit {
-		algorithms[i] = budgetOf(l)
-	}
-	limiter, err := ratelimit.New(store, algorithms...)
-	if errors.Is(err, ratelimit.ErrInvalid) {
-		return nil, fmt.Errorf("%w; each limit needs its own name: --limit NAME=MAX/WINDOW; "+
-			"without one, its window is its name", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return limiter.WithPolicy(c.OnFailure.policy()), nil
 }
 
 // named returns l with its window as its name if it has none. All limits of the daemon come from

@@ -102,7 +102,7 @@ func get(t *testing.T, url string) (int, string) {
 func TestServe(t *testing.T) {
 	url, log, stop := start(t, "--limit=2/1h,day=5/24h")
 	for i, want := range []int{200, 200, 429} {
-		if status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`); status != want {
+		if status, body := post(t, url+"/v1/decide", `{"key":"secret-key"}`); status != want {
 			t.Errorf("take %d: %d %s", i, status, body)
 		}
 	}
@@ -110,7 +110,7 @@ func TestServe(t *testing.T) {
 		`{"key":"secret-key"}`); status != http.StatusNoContent {
 		t.Errorf("reset: %d %s", status, body)
 	}
-	if status, body := post(t, url+"/v1/take",
+	if status, body := post(t, url+"/v1/decide",
 		`{"key":"secret-key","n":2}`); status != http.StatusOK {
 		t.Errorf("take after the reset: %d %s", status, body)
 	}
@@ -149,18 +149,18 @@ func TestServeFromEnvironment(t *testing.T) {
 		t.Errorf("RATELIMIT_ADDR: exit code %d: %s", code, log)
 	}
 	url, _, _ := start(t, "--log-level=info")
-	status, body := post(t, url+"/v1/take", `{"key":"first"}`)
+	status, body := post(t, url+"/v1/decide", `{"key":"first"}`)
 	if status != http.StatusOK ||
 		!strings.Contains(body,
 			`"name":"burst","window_ms":3600000,"allowed":true,"source":"store","limit":1,`+
 				`"remaining":0,`) || !strings.Contains(body, `"name":"24h0m0s"`) {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := post(t, url+"/v1/take",
+	if status, body := post(t, url+"/v1/decide",
 		`{"key":"second"}`); status != http.StatusServiceUnavailable {
 		t.Errorf("RATELIMIT_STORE: %d %s", status, body)
 	}
-	if status, body := post(t, url+"/v1/take",
+	if status, body := post(t, url+"/v1/decide",
 		`{"key":"first"}`); status != http.StatusTooManyRequests {
 		t.Errorf("RATELIMIT_LIMIT: %d %s", status, body)
 	}
@@ -208,7 +208,7 @@ func TestServeWhileUnavailable(t *testing.T) {
 				t.Errorf("it took %v to start", took)
 			}
 			for i, want := range tt.statuses {
-				status, body := post(t, url+"/v1/take", `{"key":"secret-key"}`)
+				status, body := post(t, url+"/v1/decide", `{"key":"secret-key"}`)
 				if status != want || i == 0 && !strings.Contains(body, tt.body) {
 					t.Errorf("take %d: %d %s", i, status, body)
 				}
@@ -260,10 +260,10 @@ func unusedAddr(t *testing.T) (addr string) {
 func TestServeFullMemory(t *testing.T) {
 	for _, policy := range []string{"", "closed", "open", "local"} {
 		url, _, _ := start(t, "--store=memory:?max-keys=1", "--on-failure="+policy)
-		if status, body := post(t, url+"/v1/take", `{"key":"first"}`); status != http.StatusOK {
+		if status, body := post(t, url+"/v1/decide", `{"key":"first"}`); status != http.StatusOK {
 			t.Errorf("%d %s", status, body)
 		}
-		if status, body := post(t, url+"/v1/take", `{"key":"second"}`); status != 503 ||
+		if status, body := post(t, url+"/v1/decide", `{"key":"second"}`); status != 503 ||
 			!strings.Contains(body, "ErrCapacity") {
 			t.Errorf("policy %q: %d %s, want 503", policy, status, body)
 		}

@@ -1,74 +1,250 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-func (a *api) commit(w http.ResponseWriter, r *http.Request) {
-	rule := fmt.Sprintf(`"actual" must be a list of the units used, one integer from 0 to %d `+
-		`for each claim, in digits only.`, driver.MaxUnits)
-	var text *string
-	var actual []int64
-	f := fields{"token": value(&text, tokenRequired), "actual": unitList(&actual, rule)}
+const idRule = `"id" must be the id of an earlier answer.`
+
+// settle ends what an ID holds and records what was used. Only the first settlement that records
+// units finds them held.
+func (a *api) settle(w http.ResponseWriter, r *http.Request) {
+	var id *string
+	var used unitsBody
+	f := fields{"id": value(&id, text(idRule)), "used": used.field("used")}
 	if !readFields(w, r, f) {
 		return
 	}
-	t, p := a.budgets.ticket(text)
-	if p == nil && actual != nil && len(actual) != len(t.claims) {
-		p = invalid(rule)
-	}
-	var used []ratelimit.Claim
-	for i := 0; p == nil && i < len(actual); i++ {
-		c := t.claims[i]
-		switch {
-		case c.Limiter == nil && actual[i] > 0:
-			p = wrongKind(where(i) + " is on a block, which has no units: its actual must be 0.")
-		case c.Limiter == nil || a.budgets.of(c).kind != rate:
-		case c.N == 0 && actual[i] > 0:
-			p = invalid(where(i) + " has reserved no units: its actual must be 0.")
-		default:
-			used = append(used, ratelimit.Claim{Limiter: c.Limiter, Key: c.Key, N: actual[i]})
-		}
+	held, p := a.budgets.resume(id)
+	var settle func(context.Context) error
+	if p == nil {
+		defer stopRenewals(held)
+		settle, p = a.budgets.settlement(held, &used)
 	}
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	a.settle(w, r, t, func(ctx context.Context) error { return t.CommitAll(ctx, used...) })
-}
-
-func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
-	if t, ok := a.readTicket(w, r); ok {
-		a.settle(w, r, t, t.Cancel)
-	}
-}
-
-// readTicket reads a request that has a token only, or answers what is wrong with it.
-func (a *api) readTicket(w http.ResponseWriter, r *http.Request) (*ticket, bool) {
-	var text *string
-	if !readFields(w, r, fields{"token": value(&text, tokenRequired)}) {
-		return nil, false
-	}
-	t, p := a.budgets.ticket(text)
-	if p != nil {
-		p.Write(w)
-		return nil, false
-	}
-	return t, true
-}
-
-// settle settles a ticket. Only the first settlement that records units finds them held.
-func (a *api) settle(
-	w http.ResponseWriter, r *http.Request, t *ticket, settle func(context.Context) error,
-) {
 	if err := settle(r.Context()); err != nil {
-		a.failSettlement(w, r, err, t.held)
+		a.failRepeatable(w, r, err, held.Claims())
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// settlement returns the function that settles held.
+func (b *budgets) settlement(
+	held *ratelimit.Reservation, used *unitsBody,
+) (func(context.Context) error, *problem.Problem) {
+	var claims []ratelimit.Claim
+	var p *problem.Problem
+	switch {
+	case used.n == nil && used.list == nil:
+	case used.n != nil && *used.n == 0: // not Cancel, which is repeated after the answer
+		for _, c := range held.Claims() {
+			if c.N = 0; b.of(c).kind == rate {
+				claims = append(claims, c)
+			}
+		}
+	default:
+		claims, p = b.named(held, used)
+	}
+	return func(ctx context.Context) error { return held.CommitAll(ctx, claims...) }, p
+}
+
+// renew holds what an ID holds for longer, and in total the units that the request names.
+func (a *api) renew(w http.ResponseWriter, r *http.Request) {
+	var id *string
+	var hold *int64
+	var total unitsBody
+	if !readFields(w, r, fields{
+		"id":      value(&id, text(idRule)),
+		"hold_ms": holdField(&hold),
+		"total":   total.field("total"),
+	}) {
+		return
+	}
+	held, p := a.budgets.resume(id)
+	var more []ratelimit.Claim
+	if p == nil {
+		defer stopRenewals(held)
+		p = a.budgets.checkHold(held.Claims(), hold)
+	}
+	if p == nil {
+		more, p = a.budgets.extension(held, &total)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	err := held.Renew(r.Context(), milliseconds(hold))
+	var results []ratelimit.Result
+	if err == nil && len(more) > 0 {
+		results, err = held.ExtendAll(r.Context(), more...)
+	}
+	var text string
+	switch {
+	case err != nil:
+	case results != nil && !results[ratelimit.Binding(results)].Allowed:
+		writeDecision(w, http.StatusTooManyRequests, "", more, results)
+		return
+	default:
+		text, err = held.Token()
+	}
+	if err != nil {
+		a.failRepeatable(w, r, err, held.Claims())
+		return
+	}
+	writeJSON(w, http.StatusOK, renewal{text})
+}
+
+// renewal is the answer to a renewal.
+type renewal struct {
+	ID string `json:"id"`
+}
+
+// extension returns the claims whose units are more than held has, with what they are more.
+func (b *budgets) extension(
+	held *ratelimit.Reservation, total *unitsBody,
+) (more []ratelimit.Claim, p *problem.Problem) {
+	claims, p := b.named(held, total)
+	for _, c := range claims {
+		if l := b.of(c); c.N > l.limit.Max {
+			return nil, exceeds(`"total"`, l.limit)
+		}
+		i := slices.IndexFunc(held.Claims(), sameHistory(c))
+		if c.N -= held.Claims()[i].N; c.N > 0 {
+			more = append(more, c)
+		}
+	}
+	return more, p
+}
+
+// resume returns the reservation of an ID, which is its token.
+func (b *budgets) resume(id *string) (*ratelimit.Reservation, *problem.Problem) {
+	if id == nil {
+		return nil, invalid(idRule)
+	}
+	if len(*id) > maxID || strings.ContainsAny(*id, "\r\n") { // base64 skips them
+		return nil, invalidID
+	}
+	r, err := ratelimit.Resume(*id, b.limiters...)
+	switch {
+	case errors.Is(err, ratelimit.ErrUnknownLimit):
+		return nil, unknownLimit("The id")
+	case err != nil:
+		return nil, invalidID
+	}
+	tooLong := func(c ratelimit.Claim) bool { return len(c.Key) > maxKey }
+	if c := r.Claims(); len(c) > maxClaims || slices.ContainsFunc(c, tooLong) {
+		stopRenewals(r)
+		return nil, invalidID // it was changed
+	}
+	return r, nil
+}
+
+// stopRenewals ends the renewals of a reservation that was resumed for one request.
+func stopRenewals(r *ratelimit.Reservation) { _, _ = r.Token() }
+
+// unitsBody is numbers of units for what an ID holds: n under the only limit of --limit, or a list
+// that names limits.
+type unitsBody struct {
+	name string // of the field
+	n    *int64
+	list []claimBody
+}
+
+func (u *unitsBody) rule() string {
+	return strings.TrimSuffix(integerRule(u.name, 0, driver.MaxUnits), ".") +
+		", or a list of at least one claim."
+}
+
+// field returns the field that has the numbers.
+func (u *unitsBody) field(name string) field {
+	u.name = name
+	number, claims := value(&u.n, u.rule), claimList(&u.list, u.rule)
+	return func(dec *json.Decoder) *problem.Problem {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return notJSON
+		}
+		read := number
+		if raw[0] == '[' {
+			read = claims
+		}
+		return read(json.NewDecoder(bytes.NewReader(raw)))
+	}
+}
+
+// named returns the claims of held for which u has numbers, in their order, with those in N.
+func (b *budgets) named(
+	held *ratelimit.Reservation, u *unitsBody,
+) (claims []ratelimit.Claim, p *problem.Problem) {
+	for _, c := range held.Claims() {
+		if b.of(c).kind == rate && c.N > 0 {
+			c.N = -1 // no number yet
+			claims = append(claims, c)
+		}
+	}
+	if u.n != nil {
+		switch {
+		case *u.n < 0 || *u.n > driver.MaxUnits:
+			return nil, invalid(u.rule())
+		case len(claims) == 0:
+			return nil, wrongKind("The id holds no units of a --limit.")
+		case len(claims) > 1:
+			return nil, invalid(fmt.Sprintf(
+				"The id holds units of several limits: %q must be a list that names them.", u.name))
+		}
+		claims[0].N = *u.n
+	}
+	for i := range u.list {
+		if p := b.number(claims, where(i), &u.list[i]); p != nil {
+			return nil, p
+		}
+	}
+	return slices.DeleteFunc(claims, func(c ratelimit.Claim) bool { return c.N < 0 }), nil
+}
+
+// number sets N of the claim that body names.
+func (b *budgets) number(
+	claims []ratelimit.Claim, where string, body *claimBody,
+) *problem.Problem {
+	switch {
+	case body.limit == nil:
+		return invalid(where + ` has no "limit".`)
+	case body.n == nil || *body.n < 0 || *body.n > driver.MaxUnits:
+		return invalid(where + ": " + integerRule("n", 0, driver.MaxUnits))
+	case b.byName[*body.limit] == nil:
+		return unknownLimit(where)
+	}
+	at := -1
+	for i, c := range claims {
+		switch {
+		case b.of(c) != b.byName[*body.limit] || body.key != nil && *body.key != c.Key:
+		case at >= 0:
+			return invalid(where + ` needs a "key": the id holds its limit for several.`)
+		default:
+			at = i
+		}
+	}
+	switch {
+	case at < 0:
+		return wrongKind(where + ": the id holds no units of this limit and key that can be used.")
+	case claims[at].N >= 0:
+		return duplicateClaims
+	}
+	claims[at].N = *body.n
+	return nil
 }

@@ -31,33 +31,35 @@ func TestTopKeys(t *testing.T) {
 	flags := budgetFlags()
 	flags.TopKeys, flags.TopKeysPlain = 2, true
 	s := newScene(t)
-	s.api = budgetAPI(t, flags, s.store)
 	now := time.Now()
 	top, err := flags.newTopKeys(func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.api.top = top
 	counted := 0
-	observe := top.and(func(context.Context, ratelimit.Observation) { counted++ })
-	s.api.limiter = s.api.limiter.WithObserver(observe)
-	s.api.budgets.observe(observe)
+	budgets, err := flags.newBudgets(s.store,
+		top.and(func(context.Context, ratelimit.Observation) { counted++ }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.api = newAPI(budgets, discard)
+	s.api.top = top
 
 	empty := topAnswer{topkeys.DefaultHalfLife.Milliseconds(), []topLimit{}}
 	if got := topList(t, s.api); !reflect.DeepEqual(got, empty) {
 		t.Errorf("%+v, want %+v", got, empty)
 	}
 	for range 5 {
-		s.post("/v1/take", `{"key":"a"}`)
+		s.post("/v1/decide", `{"key":"a"}`)
 	}
 	s.post("/v1/peek", `{"key":"a"}`)
-	s.post("/v1/take-all", `{"claims":[{"limit":"requests","key":"a"},`+
+	s.post("/v1/decide", `{"claims":[{"limit":"requests","key":"a"},`+
 		`{"limit":"tokens","key":"b"}]}`)
 	for range 3 {
-		s.post("/v1/acquire", `{"limit":"calls","key":"b"}`)
+		s.post("/v1/decide", `{"hold_ms":0,"claims":[{"limit":"calls","key":"b"}]}`)
 	}
 	s.post("/v1/block", `{"limit":"blocked","key":"c","for_ms":1000}`)
-	s.post("/v1/reserve", `{"claims":[{"limit":"blocked","key":"c"}]}`)
+	s.post("/v1/decide", `{"claims":[{"limit":"blocked","key":"c"}]}`)
 	want := topAnswer{empty.HalfLifeMS, []topLimit{
 		{"blocked", 1, []topKey{{Key: "c", Count: 1}}},
 		{"calls", 1, []topKey{{Key: "b", Count: 1}}},
@@ -73,7 +75,7 @@ func TestTopKeys(t *testing.T) {
 	now = now.Add(2 * topkeys.DefaultHalfLife)
 	for _, key := range []string{"d", "e"} {
 		s.post("/v1/block", `{"limit":"blocked","key":"`+key+`","for_ms":1000}`)
-		s.post("/v1/reserve", `{"claims":[{"limit":"blocked","key":"`+key+`"}]}`)
+		s.post("/v1/decide", `{"claims":[{"limit":"blocked","key":"`+key+`"}]}`)
 	}
 	want.Limits = []topLimit{
 		{"blocked", 2.25, []topKey{{Key: "e", Count: 1.25, Error: .25}, {Key: "d", Count: 1}}},
@@ -89,8 +91,8 @@ func TestTopKeys(t *testing.T) {
 func TestTopKeysHashed(t *testing.T) {
 	url, log, _ := start(t, "--limit=all=1/1h", "--in-flight=calls=1/1h", "--top-keys=10")
 	for range 3 {
-		post(t, url+"/v1/take", `{"key":"secret-key"}`)
-		post(t, url+"/v1/acquire", `{"limit":"calls","key":"secret-key"}`)
+		post(t, url+"/v1/decide", `{"key":"secret-key"}`)
+		post(t, url+"/v1/decide", `{"hold_ms":0,"claims":[{"limit":"calls","key":"secret-key"}]}`)
 	}
 	status, body := get(t, url+"/v1/top-keys")
 	var list topAnswer

@@ -41,7 +41,7 @@ func newRecording(limit ratelimit.Limit) recording {
 		series: []series{
 			{name: "Fixed window", algorithm: algorithm.FixedWindow(l)},
 			{name: "Sliding window counter", algorithm: algorithm.SlidingWindowCounter(l)},
-			{name: "Token bucket", algorithm: algorithm.TokenBucket(l)},
+			{name: "Token bucket", algorithm: algorithm.GCRA(l)},
 			{name: "Exact log", algorithm: algorithm.SlidingLog(l)},
 		},
 	}

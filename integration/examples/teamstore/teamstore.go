@@ -74,6 +74,7 @@ func (s *Store) TakeAll(
 		if !admitted {
 			break
 		}
+		ds = driver.Grant(ds, out)
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
-// Command tokenbudget spends a budget of tokens with 200 workers in two processes, kills one of the
-// processes halfway, and checks that no window ever held more than the budget:
+// Command tokenbudget spends budgets of tokens and of money with 200 workers in two processes, and
+// kills one of the processes halfway:
 //
 //	go -C integration run ./examples/tokenbudget -store redis://127.0.0.1:6379
 //
 // Each worker reserves an estimate, makes a call that uses between half and one and a half times as
-// many tokens, and commits the tokens used.
+// many tokens, and commits what was used. One call in ten is settled twice by its token, as if a
+// message were delivered twice. The program fails if a window held more than its budget and debt,
+// if not exactly what was used is charged, or if what the killed process held is not free in time.
 package main
 
 import (
@@ -21,27 +23,36 @@ import (
 
 // config is the configuration of all processes.
 type config struct {
-	Store   string
-	Key     string // key of the budget
-	Tokens  int64  // the budget in any Window
-	Window  time.Duration
-	Workers int           // per process
-	Call    time.Duration // the mean time of a call
-	Timeout time.Duration // of what a process holds that was killed
-	For     time.Duration
+	Store     string
+	Key       string // key of the budgets
+	Process   int
+	Tokens    int64 // the budget in any Window
+	Window    time.Duration
+	Cents     int64         // the budget of a day
+	DayBegins time.Duration // after midnight in UTC
+	Workers   int           // per process
+	Call      time.Duration // the mean time of a call
+	Timeout   time.Duration // of what a process holds that was killed
+	For       time.Duration
 }
 
 func main() {
 	if task := os.Getenv(workerEnv); task != "" {
 		os.Exit(work(task))
 	}
-	c := config{Key: fmt.Sprintf("tokenbudget:%d", time.Now().UnixNano())}
+	now := time.Now()
+	c := config{
+		Key: fmt.Sprintf("tokenbudget:%d", now.UnixNano()),
+		// So the day does not end before the program.
+		DayBegins: time.Duration(now.UnixMicro()) * time.Microsecond % (24 * time.Hour),
+	}
 	flag.StringVar(&c.Store, "store", "redis://127.0.0.1:6379?timeout=1s", "`URL` of the store")
 	flag.Int64Var(&c.Tokens, "tokens", 1_000_000, "budget in any window")
 	flag.DurationVar(&c.Window, "window", time.Minute, "window of the budget")
+	flag.Int64Var(&c.Cents, "cents", 20_000, "budget of a day")
 	flag.IntVar(&c.Workers, "workers", 100, "workers in each of the two processes")
 	flag.DurationVar(&c.Call, "call", time.Second, "mean time of a call")
-	flag.DurationVar(&c.Timeout, "timeout", 20*time.Second,
+	flag.DurationVar(&c.Timeout, "timeout", 6*time.Second,
 		"when the units that a killed process holds are free")
 	flag.DurationVar(&c.For, "for", 150*time.Second, "how long to run")
 	flag.Parse()
@@ -67,13 +78,19 @@ func run(ctx context.Context, c config, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stays.kill()) }()
+	c.Process = 1
 	dies, err := startProcess(c, &book)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dies.kill()) }()
-	fmt.Fprintf(out, "two processes of %d workers share %d tokens in any %v\n",
-		c.Workers, c.Tokens, c.Window)
+	killed, err := openBudget(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, killed.store.Close()) }()
+	fmt.Fprintf(out, "two processes of %d workers share %d tokens in any %v and %d cents a day\n",
+		c.Workers, c.Tokens, c.Window, c.Cents)
 
 	began := time.Now()
 	say := func(format string, args ...any) {
@@ -82,23 +99,48 @@ func run(ctx context.Context, c config, out io.Writer) (err error) {
 	report := time.NewTicker(max(c.For/15, time.Millisecond))
 	defer report.Stop()
 	half := time.After(c.For / 2)
+	var free <-chan time.Time // when what the killed process holds has to be free
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-report.C:
-			say("%v", b.state(context.WithoutCancel(ctx)))
+			if s, err := b.state(context.WithoutCancel(ctx)); err != nil {
+				say("%v", err)
+			} else {
+				say("%7d tokens and %5d cents are free", s.tokens, s.cents)
+			}
 		case <-half:
 			if err := dies.kill(); err != nil {
 				return err
 			}
+			free = time.After(c.freeAfter())
 			calls, tokens := book.inFlight(dies)
-			say("killed a process that holds %d tokens for %d calls in flight: they are free in %v",
-				tokens, calls, c.Timeout)
+			say("killed a process that holds %d tokens for %d calls in flight", tokens, calls)
+		case <-free:
+			switch s, err := killed.state(context.WithoutCancel(ctx)); {
+			case err != nil:
+				return err
+			case s.calls > 0:
+				return fmt.Errorf("%d calls of the killed process are in flight after %v",
+					s.calls, c.freeAfter())
+			}
+			say("what it held is free")
+			free = nil
 		}
 	}
 	if err := stays.end(); err != nil {
 		return err
 	}
-	say("%v", b.state(context.WithoutCancel(ctx)))
-	return book.judge(c, out)
+	if free != nil {
+		return errors.New("it ended before what the killed process held was free: run it longer")
+	}
+	spent, err := b.spent(context.WithoutCancel(ctx), c)
+	if err != nil {
+		return err
+	}
+	return book.judge(c, spent, out)
 }
+
+// freeAfter returns when the units of a killed process are free. A hold may last an eighth longer
+// than its time-out.
+func (c config) freeAfter() time.Duration { return c.Timeout + max(c.Timeout/8, time.Second) }

@@ -17,15 +17,15 @@ import (
 // workerEnv names the environment variable that holds the config of a worker process.
 const workerEnv = "TOKENBUDGET_WORKER"
 
-// An event is what a worker reports: a reservation, the end of a call, or a demand that the store
-// left undecided.
+// An event is what a worker reports: a reservation, the end of its call, its settlement, or a
+// demand that the store left undecided.
 type event struct {
 	Call     uint64 // random number of the call
 	At       int64  // the time before the reservation, in µs
 	Until    int64  // and after it
 	Reserved int64
-	Used     int64
-	Ended    bool // whether Used is known
+	Used     int64 // 0 until the call has ended
+	Settled  bool
 	Err      string
 }
 
@@ -89,20 +89,53 @@ func (w *worker) call(ctx context.Context) error {
 	w.tell(e)
 	ctx = context.WithoutCancel(ctx) // a call that has begun is finished and charged
 	w.sleep(ctx, w.Call/2+rand.N(w.Call))
-	e.Used, e.Ended = estimate/2+rand.Int64N(estimate+1), true
+	e.Used = estimate/2 + rand.Int64N(estimate+1)
 	w.tell(e)
-	return w.commit(ctx, r, e.Used)
+	settle := w.commit
+	if rand.IntN(10) == 0 {
+		settle = w.commitTwice
+	}
+	if err := settle(ctx, r, e.Used); err != nil {
+		return err
+	}
+	e.Settled = true
+	w.tell(e)
+	return nil
 }
 
 // commit retries for as long as the units are certain to be held. It may be repeated after any
 // error.
 func (w *worker) commit(ctx context.Context, r *ratelimit.Reservation, used int64) error {
 	for end := time.Now().Add(w.Timeout); ; w.sleep(ctx, w.Call) {
-		err := r.Commit(ctx, used)
+		err := r.CommitAll(ctx, ratelimit.Claim{Limiter: w.tokens, N: used},
+			ratelimit.Claim{Limiter: w.money, N: price(used)})
 		if err == nil || errors.Is(err, ratelimit.ErrNotHeld) || time.Now().After(end) {
 			return err
 		}
 	}
+}
+
+// commitTwice settles a reservation twice, as other processes would that get its token in a
+// message. The second settlement must find nothing.
+func (w *worker) commitTwice(ctx context.Context, r *ratelimit.Reservation, used int64) error {
+	text, err := r.Token()
+	if err != nil {
+		return err
+	}
+	for again := range 2 {
+		r, err := ratelimit.Resume(text, w.tokens, w.money, w.calls)
+		if err != nil {
+			return err
+		}
+		err = w.commit(ctx, r, used)
+		switch {
+		case again == 0 && err != nil:
+			return err
+		case again == 1 && err == nil:
+			return errors.New("a second settlement was recorded")
+		}
+	}
+	return nil
 }
 
 func (w *worker) tell(e event) {

@@ -398,12 +398,15 @@ func (g *game) passOn(client int) {
 	g.each(p.n, func(i int, a *account) {
 		held = held || p.n[i] > 0 && a.known(g.now(), p.id) != nil
 	})
-	t := g.clients[0].limits.Timeout
-	keep := []time.Duration{0, t / 2, 4 * t}[g.rand.IntN(3)]
-	g.note("%d: token for %v: %t", p.client, keep, held)
-	text, err := p.real.Token(g.ctx, keep)
-	g.wantHeld(err, held)
-	if held {
+	if t := g.clients[0].limits.Timeout; g.rand.IntN(3) > 0 {
+		keep := []time.Duration{0, t / 2, 4 * t}[g.rand.IntN(3)]
+		g.note("%d: renew for %v: %t", p.client, keep, held)
+		g.wantHeld(p.real.Renew(g.ctx, keep), held)
+	}
+	g.note("%d: token: %t", p.client, held)
+	// Without units there is nothing to hold.
+	if text, err := p.real.Token(); held || !errors.Is(err, ratelimit.ErrInvalid) {
+		g.must(err)
 		p.token, p.real, p.tried = text, nil, nil
 	}
 }

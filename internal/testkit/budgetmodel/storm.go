@@ -28,6 +28,9 @@ type Storm struct {
 	MayFail bool
 	// Forgets means that units leave their windows, so sums are not checked.
 	Forgets bool
+	// Instances is the number of clients that each admit their share of the limits in an outage, as
+	// those of layer.Degraded do; 0 is none.
+	Instances int64
 
 	once    sync.Once
 	workers []*worker
@@ -63,12 +66,16 @@ type opened struct {
 	*ratelimit.Reservation
 	n     map[int]int64 // units that are certainly held
 	maybe bool          // the policy admitted it: nothing may be held
+	local bool          // it was admitted in an outage: other clients may not find it
 }
 
 // start makes the workers.
 func (s *Storm) start() {
 	for i, l := range s.Clients[0].all() {
 		s.budgets[i].most = l.Max()
+		if s.Instances > 0 {
+			s.budgets[i].most += s.Instances * (l.Max() / s.Instances)
+		}
 	}
 	s.errs = make(chan error, 1)
 	for i := range s.Workers {
@@ -134,6 +141,13 @@ func (s *Storm) Unknown() (n int) {
 // Check returns an error unless store has recorded what was used when everything is settled. If
 // timedOut is set, the holds of reservations of unknown outcome have timed out.
 func (s *Storm) Check(ctx context.Context, store driver.Store, timedOut bool) error {
+	return s.CheckWithin(ctx, store, timedOut, 0)
+}
+
+// CheckWithin is Check if so many units were forced that it is not known how often.
+func (s *Storm) CheckWithin(
+	ctx context.Context, store driver.Store, timedOut bool, unconfirmed int64,
+) error {
 	var errs []error
 	for i, accounts := range s.Clients[0].limits.accounts() {
 		b := s.budgets[i].Books
@@ -142,7 +156,8 @@ func (s *Storm) Check(ctx context.Context, store driver.Store, timedOut bool) er
 		}
 		for _, a := range accounts {
 			got, err := a.charged(ctx, store, s.Key)
-			if err == nil && (got < b.Certain || got > b.Possible+b.Held) {
+			if err == nil && (got < b.Certain-unconfirmed ||
+				got > b.Possible+b.Held+unconfirmed) {
 				err = fmt.Errorf("seed %d: %d units of %v are charged, want %d to %d and %d held",
 					s.Seed, got, a.limit, b.Certain, b.Possible, b.Held)
 			}
@@ -240,16 +255,25 @@ func (w *worker) allow(c Client) error {
 		return err
 	}
 	switch res := results[ratelimit.Binding(results)]; {
-	case !res.Allowed:
+	case !res.Allowed && res.Source != driver.SourceLocal:
 		return nil
-	case res.Source == driver.SourceOpen:
+	case !res.Allowed, res.Source == driver.SourceOpen: // the store may have recorded it
 		w.book(n, func(_ int, b *counted, n int64) { b.Possible += n })
 		return nil
 	}
-	w.book(n, func(_ int, b *counted, n int64) {
-		b.Certain, b.Possible = b.Certain+n, b.Possible+n
-	})
+	w.book(n, taken(results[0].Source))
 	return w.hold(n)
+}
+
+// taken books units that were taken. Those that were taken in an outage may have been recorded by
+// the call whose answer was lost, too.
+func taken(source driver.Source) func(int, *counted, int64) {
+	return func(_ int, b *counted, n int64) {
+		b.Certain, b.Possible = b.Certain+n, b.Possible+n
+		if source == driver.SourceLocal {
+			b.Possible += n
+		}
+	}
 }
 
 // reserve reserves, or acquires if its context ends.
@@ -276,21 +300,23 @@ func (w *worker) reserve(c Client) error {
 		return err
 	}
 	if !r.Allowed() {
+		if r.Result().Source == driver.SourceLocal { // the store may have admitted it
+			w.maybeHeld(n)
+		}
 		return r.Cancel(ctx)
 	}
-	o := &opened{r, n, r.Result().Source == driver.SourceOpen}
+	source := r.Result().Source
+	o := &opened{r, n, source == driver.SourceOpen, source == driver.SourceLocal}
 	w.open = append(w.open, o)
-	taken := map[int]int64{requests: n[requests]}
+	requested := map[int]int64{requests: n[requests]}
 	defer delete(n, requests)
 	if o.maybe {
-		w.book(taken, func(_ int, b *counted, n int64) { b.Possible += n })
+		w.book(requested, func(_ int, b *counted, n int64) { b.Possible += n })
 		delete(n, requests)
 		w.book(n, func(_ int, b *counted, n int64) { b.Held += n })
 		return nil
 	}
-	w.book(taken, func(_ int, b *counted, n int64) {
-		b.Certain, b.Possible = b.Certain+n, b.Possible+n
-	})
+	w.book(requested, taken(r.Result().Source))
 	return w.hold(n)
 }
 
@@ -384,14 +410,10 @@ func (w *worker) settle() error {
 		}
 	}
 	twins := []*opened{o}
-	if w.rand.IntN(3) == 0 && !o.maybe && len(o.n) > 0 {
-		var text string
-		err := w.repeat(func(ctx context.Context) (err error) {
-			text, err = o.Token(ctx, 0)
-			return err
-		})
+	if w.rand.IntN(3) == 0 && !o.maybe && !o.local && len(o.n) > 0 {
+		text, err := o.Token()
 		switch {
-		case errors.Is(err, ratelimit.ErrNotHeld): // it had no units
+		case errors.Is(err, ratelimit.ErrInvalid): // it has no units
 		case err != nil:
 			return err
 		default:
@@ -401,7 +423,7 @@ func (w *worker) settle() error {
 				if err != nil {
 					return err
 				}
-				twins = append(twins, &opened{r, o.n, o.maybe})
+				twins = append(twins, &opened{r, o.n, o.maybe, o.local})
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func (l *Ledger) Note(p *Player, before Key, d driver.Demand, res driver.Result)
 	switch {
 	case res.Units == 0:
 	case d.Op == driver.OpTake:
-		l.counted = append(l.counted, record{p.Now, d.N})
+		l.counted = append(l.counted, record{p.Now, res.Units})
 	case d.Op == driver.OpForce:
 		l.counted = append(l.counted, record{p.Now, d.N})
 		l.debt += d.N

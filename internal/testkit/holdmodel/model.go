@@ -54,6 +54,12 @@ func (k *Key) Do(l Limit, now int64, d driver.Demand) driver.Result {
 		*k = Key{}
 		return driver.Result{Allowed: true, Limit: l.Limit, Remaining: l.Limit.Max}
 	}
+	if d.Least > 0 {
+		peek, before := d, k.copy()
+		peek.Op, peek.N, peek.Least = driver.OpPeek, d.Least, 0
+		free := before.Do(l, now, peek).Remaining
+		d.N, d.Least = min(d.N, max(d.Least, free)), 0
+	}
 	s := step{key: k.copy(), limit: l, now: now}
 	s.advance()
 	res := s.decide(d)
@@ -95,7 +101,8 @@ type step struct {
 }
 
 // advance sets the clock of the holds, which never goes back: it waits until the store's clock has
-// caught up, or goes on at once if that was set back by more than the time-out.
+// caught up, or goes on at once if that was set back by more than the time-out. It begins anew when
+// it no longer matters, since a store may have forgotten the key then.
 func (s *step) advance() {
 	k := &s.key
 	if back := k.last - k.offset - s.now; back > s.limit.Timeout.Microseconds() {
@@ -107,6 +114,9 @@ func (s *step) advance() {
 		if h := &k.Holds[i]; !h.TimedOut && h.Deadline <= s.time {
 			h.TimedOut, k.timedOut = true, max(k.timedOut, h.Deadline)
 		}
+	}
+	if s.empty() {
+		*k, s.time, s.write = Key{Inside: k.Inside, Ends: k.Ends}, s.now, false
 	}
 }
 

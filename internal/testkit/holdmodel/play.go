@@ -73,8 +73,8 @@ func (p *Player) Do(d driver.Demand) (want driver.Result) {
 	if len(p.trace) == 12 {
 		p.trace = p.trace[1:]
 	}
-	p.trace = append(p.trace, fmt.Sprintf("at %d %v %d of %v (%v), ID %d, Hold %v, At %d: %+v",
-		p.Now, d.Op, d.N, p.Limit.Limit, p.Limit.Timeout, d.ID, d.Hold, d.At, want))
+	p.trace = append(p.trace, fmt.Sprintf("at %d %v %d (%d) of %v (%v), ID %d, Hold %v, At %d: %+v",
+		p.Now, d.Op, d.N, d.Least, p.Limit.Limit, p.Limit.Timeout, d.ID, d.Hold, d.At, want))
 	return want
 }
 
@@ -148,13 +148,18 @@ func (p *Player) demand() driver.Demand {
 		d.Op = driver.OpReset
 	}
 	if p.again.Key != "" && p.Now >= p.retry-1 && p.Now <= p.retry && p.rand.IntN(2) == 0 &&
-		p.again.N <= most {
+		p.again.Needed() <= most {
 		d, d.Algorithm = p.again, p.holder
 		d.Hold = 0
 	}
 	if p.Limit.Inside == nil && (d.Op == driver.OpTake || d.Op == driver.OpForce) {
 		d.Op, d.ID, d.At = driver.OpHold, id, 0
 		d.N = min(d.N, most)
+	}
+	if takes := d.Op == driver.OpTake || d.Op == driver.OpHold; takes && d.Least == 0 &&
+		d.N > 0 && p.rand.IntN(5) == 0 {
+		d.Least = 1 + p.rand.Int64N(d.N)
+		d.N += pick(p.rand, 0, 1, min(most, 12), driver.MaxUnits-d.N)
 	}
 	if p.Calm {
 		d = p.calm(d)

@@ -1,0 +1,239 @@
+package algorithm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/luaconst"
+)
+
+// Bucket is a token bucket: it holds up to Max units, the burst, and fills at the rate of Max in a
+// Window. A demand is admitted if the bucket holds its units. So in one rolling Window it admits up
+// to twice its Max: Max at once, and as many again while the bucket fills. Use it to smooth
+// traffic, and not for budgets. Create one with [TokenBucket] or [GCRA]. Values are immutable and
+// comparable.
+//
+// A change of the rate or the burst keeps what is spent: units that were missing are missing still,
+// and come back at the new rate; a burst that grows by 10 gives 10 units at once. The change is at
+// the first demand under the new limit, which writes the state even if it is a peek or is refused.
+//
+// A state has the units that are missing, with a part of a unit in 1/Window, so no rate is rounded.
+// It is 40 bytes, whatever the limit. Units that were forced beyond Max come back too; those that
+// would take more than 2^50 µs, which is 35 years, or are more than 2^52 in all are not kept.
+type Bucket struct {
+	limit   driver.Limit
+	problem string // why no limit has the rate and the burst of TokenBucket; empty if one has
+}
+
+var _ driver.Algorithm = Bucket{}
+
+// TokenBucket returns the algorithm of a bucket that holds burst units and fills at a rate:
+// TokenBucket("api", 10, 20) admits 20 units at once, and 10 a second. The name is that of the
+// limit. [Every] returns the rate of one unit in an interval.
+//
+// The Max of the limit is burst. The Window is burst / rate, in which an empty bucket fills,
+// rounded to whole microseconds. That changes the rate by at most 1 part in 2,000 if the Window is
+// a millisecond, the shortest, and in 2,000,000 if it is a second.
+//
+// ratelimit.New returns an error unless rate and burst are above 0 and the Window is from
+// [driver.MinWindow] to [driver.MaxWindow]. So a rate of more than 1,000 a second needs a burst of
+// at least a thousandth of it.
+func TokenBucket(name string, rate Rate, burst int64) Bucket {
+	window, problem := rate.window(burst)
+	return Bucket{driver.Limit{Name: name, Max: burst, Window: window}, problem}
+}
+
+// GCRA returns the bucket of a limit: it holds Max units, and as many come back evenly in a Window.
+// It is TokenBucket with a burst of Max and a rate of Max / Window, without rounding, and decides
+// as the Generic Cell Rate Algorithm (ITU-T I.371) does. ratelimit.New returns an error if the
+// limit is out of range.
+func GCRA(limit driver.Limit) Bucket { return Bucket{limit: limit} }
+
+// Name returns "bucket1", the name of the encoding.
+func (b Bucket) Name() string { return "bucket1" }
+
+// Limit returns the limit. Its Window is 0 if the rate or the burst is out of range.
+func (b Bucket) Limit() driver.Limit { return b.limit }
+
+// Validate returns an error if the rate, the burst or the limit is out of range.
+func (b Bucket) Validate() error {
+	if b.problem != "" {
+		return fmt.Errorf("%w limit: %s", driver.ErrInvalid, b.problem)
+	}
+	return b.limit.Validate()
+}
+
+// An amount is a number of units with a part of one, in units of 1/window; less than window.
+type amount struct{ units, part int64 }
+
+// A pace is the rate of a bucket: max units in window µs.
+type pace struct{ max, window int64 }
+
+// in returns what comes back in us microseconds. A number of units that is 2^63 or more becomes
+// 2^63 - 1.
+func (p pace) in(us int64) amount {
+	units, part := product(us, p.max, 0, p.window)
+	return amount{units, part}
+}
+
+// time returns how long it takes until a has come back, in µs, rounded up.
+func (p pace) time(a amount) int64 {
+	us, _ := product(a.units, p.window, a.part+p.max-1, p.max)
+	return us
+}
+
+func (p pace) add(a, b amount) amount {
+	sum := amount{a.units + b.units, a.part + b.part}
+	if sum.part >= p.window {
+		sum.units, sum.part = sum.units+1, sum.part-p.window
+	}
+	return sum
+}
+
+// less returns a - b, or 0 if b is more.
+func (p pace) less(a, b amount) amount {
+	if a.below(b) {
+		return amount{}
+	}
+	left := amount{a.units - b.units, a.part - b.part}
+	if left.part < 0 {
+		left.units, left.part = left.units-1, left.part+p.window
+	}
+	return left
+}
+
+// below reports whether a is less than b, of the same pace.
+func (a amount) below(b amount) bool {
+	return a.units < b.units || a.units == b.units && a.part < b.part
+}
+
+// bounded returns a, or the most that may be missing if a is more.
+func (p pace) bounded(a amount) amount {
+	if a.units <= p.max { // it comes back within a window and a bit
+		return a
+	}
+	most := p.in(maxDebt)
+	if most.units >= maxMissing {
+		most = amount{units: maxMissing}
+	}
+	if most.below(a) {
+		return most
+	}
+	return a
+}
+
+// from returns a, of the pace old, as an amount of p. The part is rounded up.
+func (p pace) from(a amount, old pace) amount {
+	if p.window == old.window {
+		return a
+	}
+	part, _ := product(a.part, p.window, old.window-1, old.window)
+	return p.add(amount{units: a.units}, amount{part: part})
+}
+
+// bucketState is the state, as five big-endian integers of 8 bytes: missing.units, missing.part,
+// pace.max, pace.window and written.
+type bucketState struct {
+	missing amount // when it was written
+	pace    pace   // of the limit that wrote it
+	written int64  // in µs since the epoch
+}
+
+const (
+	bucketSize = 40
+	maxDebt    = 1 << 50 // the longest time until the bucket is full, in µs
+	maxMissing = 1 << 52 // units; only an OpForce reaches one of the two
+)
+
+// Step decides d; see [driver.Algorithm].
+func (b Bucket) Step(
+	state []byte, now int64, d driver.Demand,
+) (next []byte, keep time.Duration, res driver.Result) {
+	res = driver.Result{Allowed: true, Limit: b.limit, Remaining: b.limit.Max}
+	if d.Op == driver.OpReset {
+		if len(state) > 0 {
+			keep = time.Microsecond
+		}
+		return nil, keep, res
+	}
+	s, ok := decodeBucket(state)
+	if !ok {
+		return nil, -1, driver.Result{}
+	}
+	p, write := pace{b.limit.Max, b.limit.Window.Microseconds()}, false
+	if now > s.written {
+		s.missing = s.pace.less(s.missing, s.pace.in(now-s.written))
+		s.written = now
+	}
+	if s.pace != p {
+		write = s.missing != amount{}
+		s.missing = p.bounded(p.from(s.missing, s.pace))
+	}
+	var back amount // what comes back from now until s.written
+	switch ahead := s.written - now; {
+	case ahead > p.window: // the clock was ahead
+		s.written, write = now, true
+	case ahead > 0:
+		back = p.in(ahead)
+	}
+
+	missing := p.add(s.missing, back)
+	after := amount{missing.units + d.N, missing.part}
+	fits := !amount{units: p.max}.below(after)
+	switch {
+	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
+		missing, write = p.bounded(after), true
+	case !fits:
+		res.Allowed = false
+		res.RetryAfter = micros(p.time(amount{after.units - p.max, after.part}))
+	}
+	res.Remaining = max(0, p.less(amount{units: p.max}, missing).units)
+	res.ResetAfter = micros(p.time(missing))
+	switch {
+	case !write:
+		return state, 0, res
+	case res.ResetAfter == 0: // a full bucket needs no state
+		return nil, time.Microsecond, res
+	}
+	s.missing, s.pace = p.less(missing, back), p
+	return s.encode(state[:0]), res.ResetAfter, res
+}
+
+// decodeBucket returns a state, and whether it is one that Step writes.
+func decodeBucket(state []byte) (s bucketState, ok bool) {
+	if len(state) == 0 {
+		return bucketState{pace: pace{1, 1}}, true
+	}
+	if len(state) != bucketSize {
+		return s, false
+	}
+	s.missing.units = int64(binary.BigEndian.Uint64(state))
+	s.missing.part = int64(binary.BigEndian.Uint64(state[8:]))
+	s.pace.max = int64(binary.BigEndian.Uint64(state[16:]))
+	s.pace.window = int64(binary.BigEndian.Uint64(state[24:]))
+	s.written = int64(binary.BigEndian.Uint64(state[32:]))
+	ok = s.pace.max >= 1 && s.pace.max <= driver.MaxUnits &&
+		s.pace.window >= driver.MinWindow.Microseconds() &&
+		s.pace.window <= driver.MaxWindow.Microseconds() &&
+		s.missing.units >= 0 && s.missing.part >= 0 && s.missing.part < s.pace.window &&
+		uint64(s.written) < endOfTime
+	return s, ok && s.pace.bounded(s.missing) == s.missing
+}
+
+func (s bucketState) encode(dst []byte) []byte {
+	for _, n := range [...]int64{
+		s.missing.units, s.missing.part, s.pace.max, s.pace.window, s.written,
+	} {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
+	}
+	return dst
+}
+
+var bucketScript = luaconst.Source(luaFiles, "tokenbucket.lua")
+
+// Script returns the step in Lua. Its args are Max and the Window in microseconds.
+func (b Bucket) Script() driver.Script {
+	return driver.Script{Name: b.Name(), Source: bucketScript, Args: limitArgs}
+}

@@ -1,0 +1,103 @@
+-- The step of Bucket. args: Max and the Window in µs. An amount is a number of units with a part of
+-- one, in units of 1/Window.
+local TAKE, FORCE, RESET = 0, 2, 3
+-- A state: units missing when it was written, the part of a unit, the Max and the Window of the
+-- limit that wrote it, the time
+local SIZE = 40
+local UNITS, SHORTEST, LONGEST, LAST = 2 ^ 40, 1000, 31622400000000, 2 ^ 52
+local DEBT, MISSING = 2 ^ 50, 2 ^ 52 -- the most that is missing: µs until it has come back, units
+
+-- Returns (a·b + c) ÷ m, rounded down, and the remainder. The arguments are integers: a is below
+-- 2^53, b and m are below 2^45, and c is below 2^46. If a double cannot hold the sum, a is
+-- processed in digits of 7 bits, so that no intermediate result exceeds 2^53, unless the quotient
+-- does.
+local function product(a, b, c, m)
+  local whole = a * b + c
+  if whole < 2 ^ 53 then
+    local rest = whole % m
+    return (whole - rest) / m, rest
+  end
+  local quotient, rest = 0, 0
+  for shift = a < 2 ^ 21 and 14 or 49, 0, -7 do
+    local x = rest * 128 + b * (math.floor(a / 2 ^ shift) % 128)
+    rest = x % m
+    quotient = quotient * 128 + (x - rest) / m
+  end
+  c = c + rest
+  rest = c % m
+  return quotient + (c - rest) / m, rest
+end
+
+-- Returns an amount of more than max units, or the most that may be missing if it is more.
+local function bounded(units, part, max, window)
+  local most, rest = product(DEBT, max, 0, window)
+  if most >= MISSING then most, rest = MISSING, 0 end
+  if units > most or (units == most and part > rest) then return most, rest end
+  return units, part
+end
+
+local function step(key, tail, now, op, n, at, args, pos)
+  local max, window = struct.unpack('>I7I7', args, pos)
+  if op == RESET then
+    return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil
+  end
+  local units, part, written, write = 0, 0, now, false
+  if #tail > 0 then
+    if #tail ~= SIZE then return nil end
+    local most, length
+    units, part, most, length, written = struct.unpack('>I8I8I8I8I8', tail)
+    if most < 1 or most > UNITS or length < SHORTEST or length > LONGEST or part >= length
+      or written >= LAST then
+      return nil
+    end
+    if units > most then
+      local least, rest = bounded(units, part, most, length)
+      if least ~= units or rest ~= part then return nil end
+    end
+    if now > written then
+      local back, rest = product(now - written, most, 0, length)
+      units, part, written = units - back, part - rest, now
+      if part < 0 then units, part = units - 1, part + length end
+      if units < 0 then units, part = 0, 0 end
+    end
+    if most ~= max or length ~= window then
+      write = units + part > 0
+      part = product(part, window, length - 1, length)
+      if part == window then units, part = units + 1, 0 end
+      if units > max then units, part = bounded(units, part, max, window) end
+    end
+  end
+
+  local back, rest = 0, 0 -- what comes back from now until written
+  if written - now > window then -- the clock was ahead
+    written, write = now, true
+  elseif written > now then
+    back, rest = product(written - now, max, 0, window)
+    units, part = units + back, part + rest
+    if part >= window then units, part = units + 1, part - window end
+  end
+
+  local allowed, retry, after = 1, 0, units + n
+  local fits = after < max or (after == max and part == 0)
+  if op == FORCE or (op == TAKE and fits) then
+    units, write = after, true
+    if units > max then units, part = bounded(units, part, max, window) end
+  elseif not fits then
+    allowed, retry = 0, product(after - max, window, part + max - 1, max)
+  end
+
+  local remaining = max - units
+  if part > 0 then remaining = remaining - 1 end
+  if remaining < 0 then remaining = 0 end
+  local reset = product(units, window, part + max - 1, max)
+  local us, state = nil, nil
+  if write then
+    state = ''
+    if reset > 0 then
+      units, part = units - back, part - rest
+      if part < 0 then units, part = units - 1, part + window end
+      us, state = reset, struct.pack('>I8I8I8I8I8', units, part, max, window, written)
+    end
+  end
+  return allowed, remaining, retry, reset, now, us, state
+end

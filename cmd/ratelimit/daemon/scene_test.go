@@ -1,0 +1,233 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// budgetFlags are the limits of most tests.
+func budgetFlags() *serveCmd {
+	return &serveCmd{
+		Limit: []ratelimit.Limit{
+			ratelimit.PerMinute("requests", 3), ratelimit.PerMinute("tokens", 100),
+		},
+		InFlight: []ratelimit.Limit{{Name: "calls", Max: 2, Window: 10 * time.Minute}},
+		Block:    []blockFlag{{algorithm.Blocking("blocked", time.Hour)}},
+	}
+}
+
+// A scene is an API, the ids that it has returned, and the clock of its store.
+type scene struct {
+	*testing.T
+	api     *api
+	store   ratelimit.Store
+	advance func(time.Duration)
+	ids     []string
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	var now atomic.Int64
+	now.Store(1_800_000_000_000_000)
+	store, err := memorystore.New(&memorystore.Options{Now: now.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return &scene{T: t, api: budgetAPI(t, budgetFlags(), store), store: store,
+		advance: func(d time.Duration) { now.Add(d.Microseconds()) }}
+}
+
+func budgetAPI(t testing.TB, c *serveCmd, store ratelimit.Store) *api {
+	t.Helper()
+	began := time.Now()
+	top, err := c.newTopKeys(func() time.Time { return began })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.newBudgets(store, top.and(func(context.Context, ratelimit.Observation) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newAPI(b, discard)
+	h.top = top
+	return h
+}
+
+// limitsAPI returns an API with limits of --limit only.
+func limitsAPI(t testing.TB, store ratelimit.Store, limits ...ratelimit.Limit) *api {
+	t.Helper()
+	return budgetAPI(t, &serveCmd{Limit: limits}, store)
+}
+
+// post sends a request in whose body $1 is the first id that was returned, $2 the second, and so
+// on. It returns the parsed answer.
+func (s *scene) post(path, body string) (status int, header http.Header, answer map[string]any) {
+	s.Helper()
+	return s.request(http.MethodPost, path, body)
+}
+
+// request is post with a method.
+func (s *scene) request(
+	method, path, body string,
+) (status int, header http.Header, answer map[string]any) {
+	s.Helper()
+	for i, id := range s.ids {
+		body = strings.ReplaceAll(body, fmt.Sprintf("$%d", i+1), id)
+	}
+	status, header, text := call(s.T, s.api, request(method, path, body))
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &answer); err != nil {
+			s.Fatalf("%v: %s", err, text)
+		}
+	}
+	if id, ok := answer["id"].(string); ok {
+		s.ids = append(s.ids, id)
+	}
+	return status, header, answer
+}
+
+// checkLeft compares what remains of the budgets of the key secret, as in "requests=2 tokens=40".
+func (s *scene) checkLeft(want string) {
+	s.Helper()
+	var got []string
+	for part := range strings.FieldsSeq(want) {
+		name, _, _ := strings.Cut(part, "=")
+		res, err := s.api.budgets.byName[name].Peek(s.Context(), secret)
+		if err != nil {
+			s.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%s=%d", name, res.Remaining))
+	}
+	if left := strings.Join(got, " "); left != want {
+		s.Errorf("left %s, want %s", left, want)
+	}
+}
+
+// step is one request of a sequence, and what remains after it.
+type step struct {
+	path, body string
+	status     int
+	typ        string // of a problem, after the #
+	left       string
+	advance    time.Duration // before it
+}
+
+func (s *scene) play(steps ...step) {
+	s.Helper()
+	for i, step := range steps {
+		s.advance(step.advance)
+		status, _, answer := s.post(step.path, step.body)
+		typ, _ := answer["type"].(string)
+		if _, typ, _ = strings.Cut(typ, "#"); status != step.status || typ != step.typ {
+			s.Errorf("step %d, %s %s: %d %v, want %d %s",
+				i, step.path, step.body, status, answer, step.status, step.typ)
+		}
+		if step.left != "" {
+			s.checkLeft(step.left)
+		}
+		if s.Failed() {
+			s.Fatalf("step %d", i)
+		}
+	}
+}
+
+// of returns a request for the claims, written as "tokens 40, requests 1", with other fields.
+func of(claims string, more ...string) string {
+	var parts []string
+	for c := range strings.SplitSeq(claims, ", ") {
+		name, n, ok := strings.Cut(c, " ")
+		if ok {
+			n = `,"n":` + n
+		}
+		parts = append(parts, fmt.Sprintf(`{"limit":%q,"key":%q%s}`, name, secret, n))
+	}
+	return `{` + strings.Join(append(more, `"claims":[`+strings.Join(parts, ",")+`]`), ",") + `}`
+}
+
+// hold returns a request to hold the claims.
+func hold(claims string) string { return of(claims, `"hold_ms":0`) }
+
+// id returns a request with the n-th id and other fields.
+func id(n int, more ...string) string {
+	return `{` + strings.Join(append(more, fmt.Sprintf(`"id":"$%d"`, n)), ",") + `}`
+}
+
+// one returns a request for one limit with another field, if it is not empty.
+func one(limit, field string) string {
+	if field != "" {
+		field = "," + field
+	}
+	return fmt.Sprintf(`{"limit":%q,"key":%q%s}`, limit, secret, field)
+}
+
+// heldID returns the id of held claims, written as for of.
+func heldID(t *testing.T, claims string) string {
+	t.Helper()
+	s := newScene(t)
+	if status, _, answer := s.post("/v1/decide", hold(claims)); status != http.StatusOK {
+		t.Fatal(answer)
+	}
+	return s.ids[0]
+}
+
+// asked is a store that must not be called.
+type asked struct{ t *testing.T }
+
+func (a asked) Take(context.Context, driver.Demand) (ratelimit.Result, error) {
+	a.t.Error("the store is asked")
+	return ratelimit.Result{}, ratelimit.ErrUnavailable
+}
+
+func (a asked) TakeAll(context.Context, []driver.Demand, []ratelimit.Result) error {
+	a.t.Error("the store is asked")
+	return ratelimit.ErrUnavailable
+}
+
+// faltering is a store that fails with the next of its errors, if that is not nil.
+type faltering struct {
+	ratelimit.Store
+	errs     []error
+	recorded bool         // whether a Take that fails is recorded all the same
+	calls    atomic.Int64 // of the store
+}
+
+func (f *faltering) next() error {
+	f.calls.Add(1)
+	if len(f.errs) == 0 {
+		return nil
+	}
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return err
+}
+
+func (f *faltering) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {
+	if err := f.next(); err != nil {
+		if f.recorded {
+			_, _ = f.Store.Take(ctx, d)
+		}
+		return ratelimit.Result{}, err
+	}
+	return f.Store.Take(ctx, d)
+}
+
+func (f *faltering) TakeAll(
+	ctx context.Context, ds []driver.Demand, out []ratelimit.Result,
+) error {
+	if err := f.next(); err != nil {
+		return err
+	}
+	return f.Store.TakeAll(ctx, ds, out)
+}
