@@ -110,7 +110,8 @@ func (r soakRound) judge(g soakGroup, calls []soakCall) (j soakJudgement) {
 			break
 		}
 	}
-	for _, v := range []*violation{r.judgeOrder(history, &j.undecided), r.judgeLimit(history)} {
+	order := r.judgeOrder(history, calls, &j.undecided)
+	for _, v := range []*violation{order, r.judgeLimit(history)} {
 		if v != nil {
 			j.violations = append(j.violations, *v)
 		}
@@ -149,8 +150,9 @@ func (r soakRound) clock() linear.Clock {
 	return linear.Steady
 }
 
-// judgeOrder checks the order. Its violation shows the last calls before the order is broken.
-func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
+// judgeOrder checks the order of history. Its violation shows those of calls that matter, also
+// those that are not in history because they are said to have recorded nothing.
+func (r soakRound) judgeOrder(history, calls []soakCall, undecided *bool) *violation {
 	var ops []conformance.Operation
 	for _, c := range history {
 		op := conformance.Operation{Client: c.Worker, Call: c.Call, Return: c.Return}
@@ -171,16 +173,25 @@ func (r soakRound) judgeOrder(history []soakCall, undecided *bool) *violation {
 	if err == nil || *undecided {
 		return nil
 	}
-	const shown = 60
 	var lost *linear.Disorder
-	if errors.As(err, &lost) {
-		end := slices.IndexFunc(history, func(c soakCall) bool { return c.Call > lost.Until() })
-		if end >= 0 {
-			history = history[:end]
+	if !errors.As(err, &lost) {
+		return &violation{fmt.Sprintf("order: %v", err), history}
+	}
+	return &violation{fmt.Sprintf("order: %v; the last calls on the states of the last of these:",
+		err), around(lost.Until(), calls)}
+}
+
+// around returns the last calls until a time on the states of the one that returned then.
+func around(until time.Duration, calls []soakCall) (found []soakCall) {
+	const shown = 40
+	last := slices.IndexFunc(calls, func(c soakCall) bool { return c.Return == until })
+	for _, c := range calls {
+		if c.Call <= until && !c.cached() && (last < 0 || slices.ContainsFunc(calls[last].Demands,
+			func(d soakDemand) bool { return c.about(d.state()) != nil })) {
+			found = append(found, c)
 		}
 	}
-	return &violation{fmt.Sprintf("order: %v; the last calls of %d:", err, len(history)),
-		history[max(0, len(history)-shown):]}
+	return found[max(0, len(found)-shown):]
 }
 
 // told returns the time of a decision by the server's clock.
