@@ -29,18 +29,24 @@ func EachClocked(t *testing.T, f func(t *testing.T, image string)) {
 	}
 }
 
-// StartClocked starts a server for this test alone whose wall clock [Server.SetClock] can step.
+// StartClocked starts a server for this test alone whose wall clock [Server.SetClock] can step, and
+// otherwise never goes back.
 func StartClocked(t testing.TB, image string, args ...string) *Server {
 	t.Helper()
 	library, err := clockLibrary()
 	if err != nil {
 		skip(t, fmt.Sprintf("clocks cannot be stepped: %v", err))
 	}
-	return StartWith(t, image, Launch{
+	s := StartWith(t, image, Launch{
 		Args:  args,
 		env:   []string{"LD_PRELOAD=./" + clockLibraryFile, "CLOCKSTEP_FILE=" + clockFile},
 		Files: map[string][]byte{clockLibraryFile: library, clockFile: clockOffset(0)},
 	})
+	info, err := Connect(t, s.Addr).Info(t.Context(), "server").Result()
+	if err != nil || !strings.Contains(info, "monotonic_clock:POSIX") {
+		t.Fatalf("the server does not read the wall clock each time: %v %s", err, info)
+	}
+	return s
 }
 
 const (
