@@ -4,8 +4,8 @@
 # which servers. The arguments are passed to go test.
 #
 # Each folder is a process that starts servers of its own. Two run at the same time, with three
-# tests each: with more, tests of faults fail on a small machine. The folders that take longest
-# start first.
+# tests each: with more, tests of faults fail on a small machine. The two that take longest are the
+# first.
 set -euo pipefail
 cd "$(dirname "$0")/../integration"
 
@@ -42,7 +42,17 @@ lowest_test() { # folder, tests
 lowest_test conformance '^TestConformance$/././^keys(-cached)?$'
 lowest_test stores .
 
-${GO:-go} test -p=2 -parallel=3 "$@" ./conformance ./scripts ./... || status=$?
+# The tests of scripts compare one call after the other with Go, and take three times as long with
+# the race detector.
+plain=()
+for flag in "$@"; do [ "$flag" = -race ] || plain+=("$flag"); done
+${GO:-go} test -parallel=3 "${plain[@]}" ./scripts &
+scripts=$!
+${GO:-go} test -parallel=3 "$@" ./conformance || status=$?
+wait "$scripts" || status=$?
+# shellcheck disable=SC2046
+${GO:-go} test -p=2 -parallel=3 "$@" \
+  $(${GO:-go} list ./... | grep -v '/integration/\(conformance\|scripts\)$') || status=$?
 ${GO:-go} -C ../examples test -parallel=3 "$@" -bench Store -benchtime 1x ./postgres || status=$?
 sleep 1 # for tail
 
