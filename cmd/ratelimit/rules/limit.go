@@ -1,0 +1,107 @@
+// Package rules has the limits of the service, and finds those that apply to a request.
+//
+// A request is a [Descriptor]: entries such as tenant=acme and path=/v1/chat. A [Set] has the limits
+// of the configuration files, compiled, so that finding those of a request costs by their number
+// and not by that of all limits.
+package rules
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// An Entry is what a request says of itself under one name, such as tenant and acme.
+type Entry struct{ Name, Value string }
+
+// A Descriptor has the entries of a request. Only the limits of Envoy's files look at their order,
+// and at a name that occurs more than once; others see the first value of a name.
+type Descriptor []Entry
+
+// Value returns the first value of a name.
+func (d Descriptor) Value(name string) (value string, ok bool) {
+	for _, e := range d {
+		if e.Name == name {
+			return e.Value, true
+		}
+	}
+	return "", false
+}
+
+// A Rate is how much a limit admits.
+type Rate struct {
+	Units     int64         // in any Window; 0 admits nothing
+	Window    time.Duration // not of calls in flight, whose holds have Limit.Holds
+	Unlimited bool          // admits everything, and counts nothing
+}
+
+// A Limit is a limit of a configuration file, as it says it.
+type Limit struct {
+	Name   string      // whose histories these are; unique in a Set
+	Domain string      // of Envoy's files: the only domain whose requests it applies to
+	When   []Condition // all of them have to match
+	Key    []string    // names of entries, whose values are the key; each has to be there
+
+	Rate      Rate
+	By        *Plans      // rates by the value of an entry
+	Except    []Exception // rates of some requests; the first one that matches counts
+	Algorithm string      // log, bucket, fixed, month, counter, in-flight, block
+
+	Holds     time.Duration // how long units are held by default; 0: they cannot be held
+	Warn      float64       // share of Units from which decisions carry a warning; 0: never
+	Shadow    bool          // decides and counts, and refuses nothing
+	Always    bool          // records units even if they do not fit
+	OnFailure string        // closed or open; empty: that of the service
+
+	Replaces []string       // of Envoy's files: names of limits that do not apply beside it
+	Metadata map[string]any // of Envoy's files
+
+	At Position
+}
+
+// A Condition is on the value of an entry, which has to be there.
+type Condition struct {
+	Entry string
+	// Pattern is the value, or with Prefix its beginning. Prefix with an empty Pattern matches any
+	// value.
+	Pattern string
+	Prefix  bool
+}
+
+// Plans are rates by the value of an entry. A value that is not among them has the limit's Rate.
+type Plans struct {
+	Entry string
+	Rates map[string]Rate
+}
+
+// An Exception is the rate of the requests that match all its conditions.
+type Exception struct {
+	When []Condition
+	Rate Rate
+	At   Position
+}
+
+// A Position is a place in a file.
+type Position struct {
+	File         string
+	Line, Column int // from 1
+}
+
+// A Variant is a limit with one of its rates.
+type Variant struct {
+	Limit *Limit
+	Rate  Rate
+	// Algorithm decides. It is nil if Rate admits everything or nothing.
+	Algorithm driver.Algorithm
+	// Why says which rate it is, such as "max", "by plan=pro" or "except tenant=acme".
+	Why string
+	// Number counts the variants of a Set from 0, for tables beside it. It is -1 for those of
+	// Set.Override.
+	Number int
+}
+
+// A Match is a limit that applies to a request.
+type Match struct {
+	*Variant
+	Key string // of the store: the values of Limit.Key
+}
