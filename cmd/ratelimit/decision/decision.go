@@ -1,0 +1,81 @@
+// Package decision decides requests under the limits of the service.
+//
+// A protocol translates: it makes a [Request] of each descriptor of a call, has a [Decider] decide
+// them, and writes the [Decision] in its own form.
+package decision
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+// A Request asks for units under all limits that match a descriptor.
+type Request struct {
+	Domain     string // of Envoy's files; see [rules.Limit]
+	Descriptor rules.Descriptor
+	// N is the number of units. 0 takes none, and asks whether a unit is free. More than a limit
+	// ever admits is refused, not an error.
+	N int64
+	// Override, if not nil, is the rate of this request under all limits that match. What was
+	// recorded under another rate counts.
+	Override *rules.Rate
+}
+
+// Options say how the requests of a call are decided. The zero Options take the units of all
+// requests, or of none.
+type Options struct {
+	// Each decides each request alone, in order, as envoyproxy/ratelimit does: a request that is
+	// refused does not keep the others from being charged. It excludes Hold.
+	Each bool
+	// Reached admits an N of 0 as envoyproxy/ratelimit does: until more units were recorded than
+	// the limit admits. Buckets, blocks and calls in flight ignore it.
+	Reached bool
+	// Hold, if not nil, is how long units are held instead of taken; 0 is as long as each limit
+	// says. Limits without holds are charged at once, for good.
+	Hold *time.Duration
+	// Wait is how long a call with a Hold waits until all units are free.
+	Wait time.Duration
+}
+
+// A Decision is the answer to the requests of a call.
+type Decision struct {
+	// ID settles and renews what is held; see [Decider.Resume]. It is empty if nothing is held.
+	ID string
+	// Allowed reports whether no limit refused. Otherwise nothing was taken, except under limits
+	// with Always, and by requests that were decided alone.
+	Allowed bool
+	Parts   []Part // one for each request, in order
+}
+
+// A Part is the answer to one request.
+type Part struct {
+	// Statuses has the limits that apply to the request, in the order of the configuration. It is
+	// empty if there are none, and the request is then allowed.
+	Statuses []Status
+}
+
+// A Status is how one limit decided a request. If requests of a call have the same limit and key,
+// their units are decided as one number, and their statuses are equal.
+type Status struct {
+	Limit *rules.Limit
+	Rate  rules.Rate // that of the variant, or of [Request.Override]
+	Key   string     // of the store; user data
+	// Allowed reports whether the units fitted. It is true if the limit was not asked, and false
+	// for a limit with Shadow or Always that was exceeded.
+	Allowed bool
+	// Shadow means that the limit only tries: the Decision does not count it.
+	Shadow bool
+	// Never means that the units can never be admitted, so that waiting does not help: the rate has
+	// no units, or fewer than were asked for.
+	Never bool
+	// Warned means that at least [rules.Limit].Warn of the units are used, after the decision.
+	Warned bool
+	// Asked means that the store has decided. Without it the Result has only Limit, Allowed and
+	// Remaining. No enforced limit is asked if one of them is Never or a limit with Always was
+	// exceeded, no limit with Shadow if an enforced one refuses, and none whose rate is unlimited,
+	// of which Remaining is driver.MaxUnits.
+	Asked  bool
+	Result ratelimit.Result
+}
