@@ -12,6 +12,8 @@ require (
 	go.opentelemetry.io/otel/exporters/prometheus v0.56.0
 	go.opentelemetry.io/otel/metric v1.34.0
 	go.opentelemetry.io/otel/sdk/metric v1.34.0
+	go.yaml.in/yaml/v3 v3.0.5
+	pgregory.net/rapid v1.2.0
 )
 
 require (

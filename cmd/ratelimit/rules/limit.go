@@ -7,8 +7,6 @@ package rules
 
 import (
 	"time"
-
-	"github.com/truewindow/ratelimit/driver"
 )
 
 // An Entry is what a request says of itself under one name, such as tenant and acme.
@@ -30,8 +28,8 @@ func (d Descriptor) Value(name string) (value string, ok bool) {
 
 // A Rate is how much a limit admits.
 type Rate struct {
-	Units     int64         // in any Window; 0 admits nothing
-	Window    time.Duration // not of calls in flight, whose holds have Limit.Holds
+	Units     int64         // in any Window; 0 admits nothing; ignored for blocks
+	Window    time.Duration // ignored for months and calls in flight; the longest block
 	Unlimited bool          // admits everything, and counts nothing
 }
 
@@ -45,13 +43,15 @@ type Limit struct {
 	Rate      Rate
 	By        *Plans      // rates by the value of an entry
 	Except    []Exception // rates of some requests; the first one that matches counts
-	Algorithm string      // log, bucket, fixed, month, counter, in-flight, block
+	Algorithm string      // log, bucket, fixed, month, counter, in-flight, block; empty: log
 
-	Holds     time.Duration // how long units are held by default; 0: they cannot be held
-	Warn      float64       // share of Units from which decisions carry a warning; 0: never
-	Shadow    bool          // decides and counts, and refuses nothing
-	Always    bool          // records units even if they do not fit
-	OnFailure string        // closed or open; empty: that of the service
+	// Holds is how long units are held by default; 0: they cannot be held, and calls in flight are
+	// held for a minute.
+	Holds     time.Duration
+	Warn      float64 // share of Units from which decisions carry a warning; 0: never
+	Shadow    bool    // decides and counts, and refuses nothing
+	Always    bool    // records units even if they do not fit
+	OnFailure string  // closed or open; empty: that of the service
 
 	Replaces []string       // of Envoy's files: names of limits that do not apply beside it
 	Metadata map[string]any // of Envoy's files
@@ -72,6 +72,7 @@ type Condition struct {
 type Plans struct {
 	Entry string
 	Rates map[string]Rate
+	At    Position
 }
 
 // An Exception is the rate of the requests that match all its conditions.
@@ -79,29 +80,4 @@ type Exception struct {
 	When []Condition
 	Rate Rate
 	At   Position
-}
-
-// A Position is a place in a file.
-type Position struct {
-	File         string
-	Line, Column int // from 1
-}
-
-// A Variant is a limit with one of its rates.
-type Variant struct {
-	Limit *Limit
-	Rate  Rate
-	// Algorithm decides. It is nil if Rate admits everything or nothing.
-	Algorithm driver.Algorithm
-	// Why says which rate it is, such as "max", "by plan=pro" or "except tenant=acme".
-	Why string
-	// Number counts the variants of a Set from 0, for tables beside it. It is -1 for those of
-	// Set.Override.
-	Number int
-}
-
-// A Match is a limit that applies to a request.
-type Match struct {
-	*Variant
-	Key string // of the store: the values of Limit.Key
 }

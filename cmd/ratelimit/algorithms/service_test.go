@@ -1,0 +1,54 @@
+package algorithms
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+func TestNew(t *testing.T) {
+	limit := driver.PerHour("requests", 7)
+	for _, name := range OfService() {
+		a, err := New(name, limit, 0)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if a.Limit().Name != limit.Name || name != Block && a.Limit().Max != 7 || a.Validate() != nil {
+			t.Errorf("%s has the limit %v", name, a.Limit())
+		}
+		held, err := New(name, limit, 20*time.Second)
+		if name == Block {
+			if !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("a block with holds: %v, want ErrInvalid", err)
+			}
+			continue
+		}
+		if h, ok := held.(driver.Holder); !ok || h.Holds() != 20*time.Second {
+			t.Errorf("%s does not hold for 20s: %v, %v", name, held, err)
+		}
+	}
+	if a, _ := New(Block, limit, 0); a.Limit().Window != time.Hour {
+		t.Errorf("the longest block is %v, want 1h", a.Limit().Window)
+	}
+	if a, _ := New(InFlight, limit, 0); a.(driver.Holder).Holds() != time.Minute {
+		t.Error("calls in flight are not held for a minute by default")
+	}
+	wrong := []struct {
+		name  string
+		limit driver.Limit
+		holds time.Duration
+	}{
+		{"Log", limit, 0}, {"", limit, 0}, {"gcra", limit, 0},
+		{"log", driver.Limit{Name: "requests", Window: time.Hour}, 0},
+		{"bucket", driver.Limit{Name: "two words", Max: 1, Window: time.Hour}, 0},
+		{"fixed", limit, time.Millisecond}, {"counter", limit, -time.Second},
+		{InFlight, limit, 365 * 24 * time.Hour},
+	}
+	for _, w := range wrong {
+		if a, err := New(w.name, w.limit, w.holds); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("New(%q, %v, %v) = %v, %v, want ErrInvalid", w.name, w.limit, w.holds, a, err)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package rules
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// manyLimits returns limits of which the first 20 apply to the request of a tenant, and the others
+// to other tenants and paths.
+func manyLimits(n int) ([]*Limit, Descriptor) {
+	perMinute := Rate{Units: 10, Window: time.Minute}
+	limits := make([]*Limit, n)
+	for i := range limits {
+		l := &Limit{Name: fmt.Sprint("limit", i), Key: []string{"tenant", "path"}, Rate: perMinute}
+		switch {
+		case i < 10:
+			l.When = []Condition{{"tenant", "acme", false}, {"path", "/v1/", true}}
+		case i < 20:
+			l.When = []Condition{{"path", "/v1/chat/st"[:i-10], true}}
+		case i%2 == 0:
+			l.When = []Condition{{"tenant", fmt.Sprint("tenant", i), false}}
+		default:
+			l.When = []Condition{{"tenant", "acme", false}, {"path", fmt.Sprint("/v1/p", i), true}}
+		}
+		limits[i] = l
+	}
+	return limits, Descriptor{{"tenant", "acme"}, {"plan", "pro"}, {"path", "/v1/chat/stream"}}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{20, 1000, 10_000} {
+		b.Run(fmt.Sprintf("limits=%d/apply=20", n), func(b *testing.B) {
+			limits, d := manyLimits(n)
+			s := compile(b, limits, nil)
+			var matches []Match
+			b.ReportAllocs()
+			for b.Loop() {
+				matches = s.Match(matches[:0], "", d)
+			}
+			if len(matches) != 20 {
+				b.Fatalf("%d limits apply", len(matches))
+			}
+		})
+	}
+}
+
+func BenchmarkMatchExceptions(b *testing.B) {
+	l := &Limit{Name: "a", Key: []string{"tenant"}, Rate: Rate{Units: 1, Window: time.Minute}}
+	for i := range 10_000 {
+		l.Except = append(l.Except, Exception{
+			When: []Condition{{"tenant", fmt.Sprint("tenant", i), false}}, Rate: l.Rate})
+	}
+	s := compile(b, []*Limit{l}, nil)
+	d := Descriptor{{"tenant", "tenant9999"}}
+	var matches []Match
+	b.ReportAllocs()
+	for b.Loop() {
+		matches = s.Match(matches[:0], "", d)
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	limits, _ := manyLimits(10_000)
+	for b.Loop() {
+		if _, err := Compile(limits, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// checkNames returns a problem for each limit whose name an earlier one has.
+func checkNames(limits []*Limit) Problems {
+	var problems Problems
+	named := make(map[string]*Limit, len(limits))
+	for _, l := range limits {
+		if first := named[l.Name]; first != nil && l.Name != "" {
+			problems = append(problems, Problem{l.At, fmt.Sprintf(
+				"another limit has the name %q, at %v", l.Name, first.At)})
+			continue
+		}
+		named[l.Name] = l
+	}
+	return problems
+}
+
+// checkLimit returns what is wrong with a limit apart from its rates.
+func checkLimit(l *Limit) Problems {
+	var problems Problems
+	add := func(format string, args ...any) {
+		problems = append(problems, Problem{l.At, fmt.Sprintf(format, args...)})
+	}
+	if l.Name == "" {
+		add("the limit has no name")
+	} else if err := (driver.Limit{Name: l.Name, Max: 1, Window: time.Second}).Validate(); err != nil {
+		add("%s", textOf(err))
+	}
+	if known := algorithms.OfService(); !slices.Contains(known, cmp.Or(l.Algorithm, "log")) {
+		add("%q is not an algorithm; the algorithms are %s", l.Algorithm,
+			strings.Join(known, ", "))
+	}
+	if !(l.Warn >= 0 && l.Warn <= 1) {
+		add("warn is not between 0%% and 100%%")
+	}
+	if l.OnFailure != "" && l.OnFailure != "closed" && l.OnFailure != "open" {
+		add("on_failure %q of a limit is not closed or open", l.OnFailure)
+	}
+	return problems
+}

@@ -1,0 +1,83 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// maxPart is the length in bytes up to which the first value of a key, and all others together, are
+// not hashed.
+const maxPart = 512
+
+// Parts of a key that escaped values never are, since there a % is followed by two digits.
+const (
+	noValues   = "%*" // the key of no values
+	emptyValue = "%"
+	hashed     = "%#" // before the hash of what is too long
+)
+
+// Key returns the key of a store for values. Different values have different keys, and no key is
+// empty or longer than 1025 bytes.
+//
+// The values are joined by "/", so the part before the first "/" stands for the first value. In a
+// value "%" is "%25" and "/" is "%2F". An empty value is "%", and the key of no values is "%*". If
+// the first value or all others together are longer than 512 bytes, their SHA-256 hash replaces
+// them.
+func Key(values ...string) string {
+	if len(values) == 1 && isOrdinary(values[0]) {
+		return values[0]
+	}
+	return string(appendKey(nil, values))
+}
+
+// isOrdinary reports whether a value is its own key.
+func isOrdinary(value string) bool {
+	return value != "" && len(value) <= maxPart && strings.IndexByte(value, '/') < 0 &&
+		strings.IndexByte(value, '%') < 0
+}
+
+func appendKey(dst []byte, values []string) []byte {
+	if len(values) == 0 {
+		return append(dst, noValues...)
+	}
+	dst = shorten(appendValue(dst, values[0]), len(dst))
+	if len(values) == 1 {
+		return dst
+	}
+	dst = append(dst, '/')
+	rest := len(dst)
+	for i, value := range values[1:] {
+		if i > 0 {
+			dst = append(dst, '/')
+		}
+		dst = appendValue(dst, value)
+	}
+	return shorten(dst, rest)
+}
+
+func appendValue(dst []byte, value string) []byte {
+	if value == "" {
+		return append(dst, emptyValue...)
+	}
+	for i := range len(value) {
+		switch value[i] {
+		case '%':
+			dst = append(dst, "%25"...)
+		case '/':
+			dst = append(dst, "%2F"...)
+		default:
+			dst = append(dst, value[i])
+		}
+	}
+	return dst
+}
+
+// shorten replaces what follows the first bytes of key by its hash if it is too long.
+func shorten(key []byte, from int) []byte {
+	if len(key)-from <= maxPart {
+		return key
+	}
+	sum := sha256.Sum256(key[from:])
+	return hex.AppendEncode(append(key[:from], hashed...), sum[:])
+}

@@ -1,0 +1,63 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestKey(t *testing.T) {
+	long := strings.Repeat("x", 513)
+	tests := []struct {
+		values []string
+		want   string
+	}{
+		{nil, "%*"},
+		{[]string{""}, "%"},
+		{[]string{"user:42"}, "user:42"},
+		{[]string{"a/b"}, "a%2Fb"},
+		{[]string{"100%"}, "100%25"},
+		{[]string{"%"}, "%25"},
+		{[]string{"%*"}, "%25*"},
+		{[]string{"a", "b", ""}, "a/b/%"},
+		{[]string{"", ""}, "%/%"},
+		{[]string{long[:512]}, long[:512]},
+	}
+	for _, test := range tests {
+		if got := Key(test.values...); got != test.want {
+			t.Errorf("Key(%q) = %q, want %q", test.values, got, test.want)
+		}
+	}
+	// The first value decides what is before the first slash, whatever follows.
+	first, _, _ := strings.Cut(Key(long, "a"), "/")
+	for _, values := range [][]string{{long}, {long, long}, {long, ""}} {
+		key := Key(values...)
+		if tag, _, _ := strings.Cut(key, "/"); tag != first || len(tag) != 66 {
+			t.Errorf("the first part of %q is not %q", key, first)
+		}
+	}
+	if key := Key("a", long[:300], long[:300]); len(key) != 68 || key[:4] != "a/%#" {
+		t.Errorf("a long key is %q", key)
+	}
+}
+
+func TestKeysAreUnambiguous(t *testing.T) {
+	value := rapid.OneOf(rapid.StringMatching(`[%/*#a25F]{0,4}`),
+		rapid.Map(rapid.IntRange(510, 514), func(n int) string { return strings.Repeat("x", n) }))
+	values := rapid.SliceOfN(value, 0, 3)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := values.Draw(t, "a"), values.Draw(t, "b")
+		if rapid.Bool().Draw(t, "near") && len(a) > 0 {
+			b = strings.Split(Key(a...), "/") // what an escape could be confused with
+		}
+		one, other := Key(a...), Key(b...)
+		if one == "" || len(one) > 1025 {
+			t.Fatalf("Key(%q) = %q", a, one)
+		}
+		if (one == other) != slices.Equal(a, b) {
+			t.Fatalf("Key(%q) = %q, Key(%q) = %q", a, one, b, other)
+		}
+	})
+}

@@ -1,0 +1,241 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// naiveMatch looks at every limit, and says of each that applies its name, rate and key.
+func naiveMatch(limits []*Limit, domain string, d Descriptor) []string {
+	if _, ok := d.Value("domain"); !ok && domain != "" {
+		d = append(slices.Clone(d), Entry{"domain", domain})
+	}
+	var found []string
+	for _, l := range limits {
+		if l.Domain != "" || !naiveAll(l.When, d) {
+			continue
+		}
+		var key []string
+		missing := false
+		for _, name := range l.Key {
+			value, ok := d.Value(name)
+			key, missing = append(key, value), missing || !ok
+		}
+		if !missing {
+			found = append(found, fmt.Sprint(l.Name, naiveRate(l, d), Key(key...)))
+		}
+	}
+	return found
+}
+
+func naiveAll(conditions []Condition, d Descriptor) bool {
+	return !slices.ContainsFunc(conditions, func(c Condition) bool {
+		value, ok := d.Value(c.Entry)
+		return !ok || c.Prefix && !strings.HasPrefix(value, c.Pattern) ||
+			!c.Prefix && value != c.Pattern
+	})
+}
+
+func naiveRate(l *Limit, d Descriptor) Rate {
+	for _, e := range l.Except {
+		if naiveAll(e.When, d) {
+			return e.Rate
+		}
+	}
+	if l.By != nil {
+		if value, ok := d.Value(l.By.Entry); ok {
+			if rate, ok := l.By.Rates[value]; ok {
+				return rate
+			}
+		}
+	}
+	return l.Rate
+}
+
+func describe(matches []Match) []string {
+	var found []string
+	for _, m := range matches {
+		found = append(found, fmt.Sprint(m.Limit.Name, m.Rate, m.Key))
+	}
+	return found
+}
+
+// Names and values are few, so that conditions often match.
+var (
+	anyName  = rapid.SampledFrom([]string{"tenant", "path", "plan", "domain"})
+	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,4}`), rapid.SampledFrom([]string{"%", "%2F"}))
+
+	anyCondition = rapid.Custom(func(t *rapid.T) Condition {
+		return Condition{anyName.Draw(t, "entry"), anyValue.Draw(t, "pattern"),
+			rapid.Bool().Draw(t, "prefix")}
+	})
+	anyConditions = rapid.SliceOfN(anyCondition, 0, 3)
+
+	anyDescriptor = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Entry {
+		return Entry{anyName.Draw(t, "name"), anyValue.Draw(t, "value")}
+	}), 0, 5)
+)
+
+// anyLimits returns limits each of whose rates has its own units.
+func anyLimits(t *rapid.T) []*Limit {
+	units := int64(0)
+	rate := func() Rate {
+		units++
+		return Rate{Units: units, Window: time.Minute}
+	}
+	var limits []*Limit
+	for i := range rapid.IntRange(0, 30).Draw(t, "limits") {
+		l := &Limit{
+			Name: fmt.Sprint("limit", i), When: anyConditions.Draw(t, "when"),
+			Key: rapid.SliceOfN(anyName, 0, 2).Draw(t, "key"), Rate: rate(),
+		}
+		for _, when := range rapid.SliceOfN(anyConditions, 0, 6).Draw(t, "except") {
+			l.Except = append(l.Except, Exception{When: when, Rate: rate()})
+		}
+		if rapid.Bool().Draw(t, "by") {
+			l.By = &Plans{Entry: anyName.Draw(t, "entry"), Rates: make(map[string]Rate)}
+			for _, value := range rapid.SliceOfN(anyValue, 0, 3).Draw(t, "plans") {
+				l.By.Rates[value] = rate()
+			}
+		}
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+func TestMatchIsThatOfEveryLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := anyLimits(t)
+		s := compile(t, limits, nil)
+		for range 5 {
+			d := Descriptor(anyDescriptor.Draw(t, "descriptor"))
+			domain := rapid.SampledFrom([]string{"", "a", "b/"}).Draw(t, "domain")
+			got, want := describe(s.Match(nil, domain, d)), naiveMatch(limits, domain, d)
+			if !slices.Equal(got, want) {
+				t.Fatalf("%v in %q: got\n%q, want\n%q", d, domain, got, want)
+			}
+		}
+	})
+}
+
+// compile compiles limits that may be unreachable.
+func compile(t interface{ Fatal(...any) }, limits []*Limit, tree Tree) *Set {
+	var problems Problems
+	s := newSet(limits, tree, &problems)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return s
+}
+
+// oneLimit is a tree that finds one limit.
+type oneLimit struct {
+	limit *Limit
+	key   string
+}
+
+func (o oneLimit) Find(domain string, d Descriptor) (*Limit, string, bool) {
+	_, ok := d.Value("generic_key")
+	return o.limit, o.key, ok && domain == o.limit.Domain
+}
+
+func TestMatchOfATree(t *testing.T) {
+	perMinute := func(n int64) Rate { return Rate{Units: n, Window: time.Minute} }
+	limits := []*Limit{
+		{Name: "first", Rate: perMinute(1)},
+		{Name: "tree", Domain: "edge", Rate: perMinute(2), Except: []Exception{
+			{When: []Condition{{Entry: "generic_key", Pattern: "big"}}, Rate: perMinute(3)}}},
+		{Name: "unseen", Domain: "edge", Rate: perMinute(4)},
+		{Name: "last", When: []Condition{{Entry: "domain", Pattern: "edge"}}, Rate: perMinute(5)},
+	}
+	s := compile(t, limits, oneLimit{limits[1], "of the tree"})
+	tests := []struct {
+		domain, value string
+		want          []string
+	}{
+		{"edge", "small", []string{"first 1 %*", "tree 2 of the tree", "last 5 %*"}},
+		{"edge", "big", []string{"first 1 %*", "tree 3 of the tree", "last 5 %*"}},
+		{"other", "big", []string{"first 1 %*"}},
+		{"", "big", []string{"first 1 %*"}},
+	}
+	for _, test := range tests {
+		var got []string
+		for _, m := range s.Match(nil, test.domain, Descriptor{{"generic_key", test.value}}) {
+			got = append(got, fmt.Sprint(m.Limit.Name, " ", m.Rate.Units, " ", m.Key))
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s in %q: got %q, want %q", test.value, test.domain, got, test.want)
+		}
+	}
+}
+
+func TestMatchAppendsAndIsSafe(t *testing.T) {
+	limits := []*Limit{
+		{Name: "a", Key: []string{"tenant"}, Rate: Rate{Units: 1, Window: time.Minute}},
+		{Name: "b", Key: []string{"tenant", "user"}, Rate: Rate{Units: 1, Window: time.Minute}},
+	}
+	s := compile(t, limits, nil)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			tenant := fmt.Sprint("t", i)
+			first := Match{Key: "first"}
+			for range 1000 {
+				got := s.Match([]Match{first}, "", Descriptor{{"tenant", tenant}, {"user", "u"}})
+				if len(got) != 3 || got[0] != first || got[1].Key != tenant ||
+					got[2].Key != tenant+"/u" {
+					t.Errorf("%s got %v", tenant, got)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestVariants(t *testing.T) {
+	minute := Rate{Units: 1, Window: time.Minute}
+	l := &Limit{Name: "a", Rate: Rate{}, Except: []Exception{
+		{When: []Condition{{"path", "/x", true}, {"tenant", "acme", false}}, Rate: minute},
+		{When: []Condition{{"tenant", "free", false}}, Rate: Rate{Unlimited: true}},
+	}, By: &Plans{Entry: "plan", Rates: map[string]Rate{"z": minute, "pro": minute}}}
+	s := compile(t, []*Limit{l}, nil)
+	want := []string{"max", "by plan=pro", "by plan=z", "except path=/x*, tenant=acme",
+		"except tenant=free"}
+	for i, v := range s.Variants() {
+		if v.Why != want[i] || v.Number != i || v.Limit != l {
+			t.Errorf("variant %d is %+v, want %q", i, v, want[i])
+		}
+		none := v.Rate.Unlimited || v.Rate.Units == 0
+		if none != (v.Algorithm == nil) || !none && v.Algorithm.Limit().Name != "a" {
+			t.Errorf("%s has the algorithm %v", v.Why, v.Algorithm)
+		}
+	}
+	if len(s.Variants()) != len(want) {
+		t.Errorf("got %d variants, want %d", len(s.Variants()), len(want))
+	}
+	m, err := s.Override(Match{s.Variants()[0], "k"}, minute)
+	if err != nil || m.Number != -1 || m.Key != "k" || m.Algorithm.Limit().Max != 1 {
+		t.Errorf("override: %+v, %v", m, err)
+	}
+	if _, err := s.Override(m, Rate{Units: -1, Window: time.Minute}); err == nil {
+		t.Error("an override of -1 units is no error")
+	}
+}
+
+// A request comes by few of the limits that do not apply to it.
+func TestMatchLooksAtFewLimits(t *testing.T) {
+	limits, d := manyLimits(10_000)
+	s := compile(t, limits, nil)
+	r := newRequest(len(s.names))
+	r.read(s.names, "", d)
+	if n := len(s.index.appendCandidates(nil, r)); n > 25 {
+		t.Errorf("a request to which 20 limits apply is compared with %d", n)
+	}
+}
