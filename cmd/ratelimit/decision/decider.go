@@ -3,29 +3,161 @@ package decision
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/driver"
 )
+
+// ErrNoSet means that no set of limits is in force yet. It wraps [ratelimit.ErrUnavailable].
+var ErrNoSet = fmt.Errorf("%w: no limits are loaded", ratelimit.ErrUnavailable)
+
+// ErrNeedsHold means that a limit of calls in flight applies to a request without
+// [Options].Hold, so that nothing would end the call. It wraps [ratelimit.ErrInvalid].
+var ErrNeedsHold = fmt.Errorf("%w demand: calls in flight have to be held", ratelimit.ErrInvalid)
 
 // A Decider decides requests on one store, under the set of limits that is in force. It is safe for
 // concurrent use.
 type Decider struct {
-	store ratelimit.Store
+	store         ratelimit.Store
+	policy        ratelimit.Policy
+	observe       observeFunc
+	observeShadow observeFunc
+
+	using    sync.Mutex // held by Use
+	current  atomic.Pointer[inForce]
+	counters counters
 }
+
+type observeFunc = func(context.Context, ratelimit.Observation)
 
 // An Option changes what [New] makes.
 type Option func(*Decider)
 
-// New returns a Decider without a set of limits: call Use before Decide.
+// WithPolicy sets the policy of limits without an OnFailure. The default is
+// [ratelimit.FailClosed].
+func WithPolicy(p ratelimit.Policy) Option { return func(d *Decider) { d.policy = p } }
+
+// WithObserver calls observe for each decision under a limit that is enforced; see
+// [ratelimit.Limiter.WithObserver]. It can be given several times.
+func WithObserver(observe func(context.Context, ratelimit.Observation)) Option {
+	return func(d *Decider) { d.observe = both(d.observe, observe) }
+}
+
+// WithShadowObserver is [WithObserver] for limits with Shadow, which it does not include.
+func WithShadowObserver(observe func(context.Context, ratelimit.Observation)) Option {
+	return func(d *Decider) { d.observeShadow = both(d.observeShadow, observe) }
+}
+
+func both(a, b observeFunc) observeFunc {
+	if a == nil || b == nil {
+		if a == nil {
+			return b
+		}
+		return a
+	}
+	return func(ctx context.Context, o ratelimit.Observation) {
+		a(ctx, o)
+		b(ctx, o)
+	}
+}
+
+// New returns a Decider without a set of limits: call [Decider.Use] before Decide.
 func New(store ratelimit.Store, options ...Option) *Decider {
 	d := &Decider{store: store}
 	for _, o := range options {
 		o(d)
 	}
+	d.observe, d.observeShadow = decided(d.observe), decided(d.observeShadow)
 	return d
 }
 
-// Decide decides the requests of a call.
-func (d *Decider) Decide(_ context.Context, _ []Request, _ Options) (Decision, error) {
-	return Decision{}, errors.ErrUnsupported
+// decided returns an observer that leaves out calls which the store cannot decide together, since
+// they are decided one by one then.
+func decided(observe observeFunc) observeFunc {
+	if observe == nil {
+		return nil
+	}
+	return func(ctx context.Context, o ratelimit.Observation) {
+		if !apart(o.Err) {
+			observe(ctx, o)
+		}
+	}
+}
+
+// Use puts a set of limits in force. A call of Decide uses one set from begin to end. What is
+// recorded under a limit stays, since its name identifies it. An error wraps [ratelimit.ErrInvalid]
+// and changes nothing.
+func (d *Decider) Use(set *rules.Set) error {
+	d.using.Lock()
+	defer d.using.Unlock()
+	f, err := d.build(set)
+	if err != nil {
+		return err
+	}
+	d.counters.keep(f.counts)
+	d.current.Store(f)
+	return nil
+}
+
+// Set returns the set that is in force, or nil.
+func (d *Decider) Set() *rules.Set {
+	if f := d.current.Load(); f != nil {
+		return f.set
+	}
+	return nil
+}
+
+// Resume returns what a [Decision].ID holds, to be settled or renewed; see [ratelimit.Resume]. The
+// error wraps [ratelimit.ErrUnknownLimit] if a limit is not in force any more: what is held under
+// it times out.
+func (d *Decider) Resume(id string) (*ratelimit.Reservation, error) {
+	f := d.current.Load()
+	if f == nil {
+		return nil, ErrNoSet
+	}
+	return ratelimit.Resume(id, f.holders...)
+}
+
+// Decide decides the requests of a call, all or none. Limits with Always are charged first, whatever
+// the others say; then the enforced limits are decided together; and if none refuses, each limit
+// with Shadow is decided alone.
+//
+// On a Redis or Valkey Cluster the keys may be on several servers. Then the enforced limits are
+// decided one by one, in order: if one of them refuses, those before it may have been charged. To
+// make that rare, all but the first are peeked at before. Nothing gives such units back. With a
+// Hold the error is [errors.ErrUnsupported] instead, and nothing is held.
+//
+// Errors wrap [ratelimit.ErrInvalid] if a request can never be decided, and are otherwise those of
+// [ratelimit.AllowAll]. After an error, limits with Always and requests that are decided alone may
+// have been charged. An error under a limit with Shadow is left to its observer.
+func (d *Decider) Decide(
+	ctx context.Context, requests []Request, opts Options,
+) (Decision, error) {
+	f := d.current.Load()
+	if f == nil {
+		return Decision{}, ErrNoSet
+	}
+	if err := check(requests, &opts); err != nil {
+		return Decision{}, err
+	}
+	c := calls.Get().(*call)
+	defer c.release()
+	c.decider, c.inForce, c.opts = d, f, opts
+	if err := c.find(requests); err != nil {
+		return Decision{}, err
+	}
+	id, err := c.decide(ctx)
+	if err != nil {
+		return Decision{}, err
+	}
+	return c.decision(id), nil
+}
+
+// apart reports whether err says that a store cannot decide several demands together.
+func apart(err error) bool {
+	return errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, driver.ErrNoScript)
 }

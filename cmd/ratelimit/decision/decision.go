@@ -5,6 +5,7 @@
 package decision
 
 import (
+	"context"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -37,6 +38,8 @@ type Options struct {
 	Hold *time.Duration
 	// Wait is how long a call with a Hold waits until all units are free.
 	Wait time.Duration
+	// Client, if not nil, ends such a wait early when it ends, because the client has left.
+	Client context.Context
 }
 
 // A Decision is the answer to the requests of a call.

@@ -1,0 +1,300 @@
+package decision
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// Bounds of a call, so that a client cannot make it arbitrarily slow.
+const (
+	maxRequests = 256
+	maxUses     = 256 // limits and keys
+)
+
+// A call is one call of Decide.
+type call struct {
+	decider  *Decider
+	inForce  *inForce
+	opts     Options
+	matches  []rules.Match // of all requests that are left after Replaces
+	uses     []use
+	ends     []int // for each request: the length of statuses after it
+	statuses []int // for each status: the index of its use
+	claims   []ratelimit.Claim
+	claimed  []*use // of claims
+}
+
+// A use is a limit and a key in a call, with the units of all its requests.
+type use struct {
+	role    role
+	request int // the first one
+	n       int64
+	beyond  bool               // the limiter admits a unit more than the rate; see Options.Reached
+	limiter *ratelimit.Limiter // nil if the rate has no algorithm
+	variant *rules.Variant
+	status  Status
+}
+
+// A role says how a use is decided.
+type role uint8
+
+const (
+	unasked  role = iota // without the store
+	enforced             // all together
+	recorded             // whether it fits or not
+	tried                // after an admission, for its counts
+)
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+// release ends the use of c, which must not keep keys of users.
+func (c *call) release() {
+	clear(c.matches)
+	clear(c.uses)
+	clear(c.claims)
+	clear(c.claimed)
+	*c = call{
+		matches: c.matches[:0], uses: c.uses[:0], ends: c.ends[:0], statuses: c.statuses[:0],
+		claims: c.claims[:0], claimed: c.claimed[:0],
+	}
+	calls.Put(c)
+}
+
+// check returns an error for a call that is wrong whatever the limits.
+func check(requests []Request, opts *Options) error {
+	switch {
+	case len(requests) == 0 || len(requests) > maxRequests:
+		return fmt.Errorf("%w demand: %d requests, not between 1 and %d",
+			ratelimit.ErrInvalid, len(requests), maxRequests)
+	case opts.Each && opts.Hold != nil:
+		return fmt.Errorf("%w options: requests that are held are decided together, not each alone",
+			ratelimit.ErrInvalid)
+	case opts.Wait < 0 || opts.Wait > 0 && opts.Hold == nil:
+		return fmt.Errorf("%w options: Wait is %v, and needs a Hold", ratelimit.ErrInvalid, opts.Wait)
+	case opts.Hold != nil && *opts.Hold < 0:
+		return fmt.Errorf("%w options: Hold is %v", ratelimit.ErrInvalid, *opts.Hold)
+	}
+	for i := range requests {
+		if requests[i].N < 0 {
+			return fmt.Errorf("%w demand: request %d has %d units",
+				ratelimit.ErrInvalid, i+1, requests[i].N)
+		}
+	}
+	return nil
+}
+
+// find finds the uses of requests.
+func (c *call) find(requests []Request) error {
+	for i := range requests {
+		r := &requests[i]
+		c.matches = c.inForce.set.Match(c.matches, r.Domain, r.Descriptor)
+		c.ends = append(c.ends, len(c.matches))
+	}
+	replaced := c.replaced()
+	from := 0
+	for i, end := range c.ends {
+		for _, m := range c.matches[from:end] {
+			if slices.Contains(replaced, m.Limit.Name) {
+				continue
+			}
+			if err := c.add(i, m, &requests[i]); err != nil {
+				return err
+			}
+		}
+		from, c.ends[i] = end, len(c.statuses)
+	}
+	for i := range c.uses {
+		if err := c.prepare(&c.uses[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaced returns the names of the limits that do not apply beside others of the call.
+func (c *call) replaced() (names []string) {
+	for _, m := range c.matches {
+		names = append(names, m.Limit.Replaces...)
+	}
+	return names
+}
+
+// add adds a match of a request to the uses.
+func (c *call) add(request int, m rules.Match, r *Request) error {
+	var limiter *ratelimit.Limiter
+	if r.Override == nil {
+		limiter = c.inForce.limiters[m.Number]
+	} else {
+		var err error
+		if m, limiter, err = c.inForce.override(m, *r.Override); err != nil {
+			return err
+		}
+	}
+	at := c.index(request, m)
+	if at < 0 {
+		if len(c.uses) == maxUses {
+			return fmt.Errorf("%w demand: the requests have more than %d limits and keys",
+				ratelimit.ErrInvalid, maxUses)
+		}
+		at = len(c.uses)
+		c.uses = append(c.uses, use{
+			request: request, limiter: limiter, variant: m.Variant, status: Status{Key: m.Key}})
+	}
+	u := &c.uses[at]
+	if less(m.Rate, u.variant.Rate) {
+		u.variant, u.limiter = m.Variant, limiter
+	}
+	u.n += min(r.N, math.MaxInt64-u.n)
+	c.statuses = append(c.statuses, at)
+	return nil
+}
+
+// index returns the index of the use of a match, or -1.
+func (c *call) index(request int, m rules.Match) int {
+	for i := range c.uses {
+		u := &c.uses[i]
+		if u.variant.Limit == m.Limit && u.status.Key == m.Key &&
+			(!c.opts.Each || u.request == request) {
+			return i
+		}
+	}
+	return -1
+}
+
+// less reports whether a admits less than b. Requests with one history and different rates are
+// decided under the one that admits less.
+func less(a, b rules.Rate) bool {
+	switch {
+	case a.Unlimited != b.Unlimited:
+		return b.Unlimited
+	case a.Units != b.Units:
+		return a.Units < b.Units
+	}
+	return a.Window > b.Window
+}
+
+// prepare sets what is known about a use before the store is asked.
+func (c *call) prepare(u *use) error {
+	v, limit := u.variant, u.variant.Limit
+	s := &u.status
+	s.Limit, s.Rate, s.Shadow, s.Allowed = limit, v.Rate, limit.Shadow, true
+	s.Result = ratelimit.Result{Allowed: true, Limit: driver.Limit{
+		Name: limit.Name, Max: v.Rate.Units, Window: v.Rate.Window}}
+	switch {
+	case v.Rate.Unlimited:
+		s.Result.Remaining = driver.MaxUnits
+		return nil
+	case u.limiter == nil:
+		u.refuse()
+		return nil
+	}
+	s.Result.Limit = u.limiter.Limits()[0]
+	holds := c.opts.Hold != nil && isHolder(v)
+	u.role = enforced
+	switch {
+	case isBlock(v):
+		u.n = 0 // its units are the time of a block
+	case u.n == 0:
+		return c.reach(u)
+	case isInFlight(v) && !holds:
+		return fmt.Errorf("limit %q: %w", limit.Name, ErrNeedsHold)
+	case limit.Always && !holds:
+		if u.role = recorded; u.n > driver.MaxUnits {
+			return fmt.Errorf("limit %q: %w demand: %d units, not at most %d",
+				limit.Name, ratelimit.ErrInvalid, u.n, driver.MaxUnits)
+		}
+		return nil
+	case u.n > u.limiter.Max():
+		u.refuse()
+		return nil
+	}
+	if limit.Shadow {
+		u.role = tried
+	}
+	return nil
+}
+
+// refuse makes u a refusal without the store.
+func (u *use) refuse() {
+	u.role, u.status.Allowed, u.status.Never = unasked, false, true
+	u.status.Result.Allowed = false
+}
+
+// reach makes u, which asks whether a unit is free, admit until more was recorded than the limit
+// admits, if the options say so: a limit with a unit more and the same history has a unit free.
+func (c *call) reach(u *use) error {
+	if u.variant.Limit.Shadow {
+		u.role = tried
+	}
+	rate := u.variant.Rate
+	if !c.opts.Reached || rate.Units >= driver.MaxUnits || isInFlight(u.variant) ||
+		u.variant.Limit.Algorithm == "bucket" {
+		return nil
+	}
+	rate.Units++
+	match := rules.Match{Variant: u.variant, Key: u.status.Key}
+	_, limiter, err := c.inForce.override(match, rate)
+	if err != nil {
+		return err
+	}
+	u.limiter, u.beyond = limiter, true
+	return nil
+}
+
+// decision returns the answer of c, and counts it.
+func (c *call) decision(id string) Decision {
+	d := Decision{ID: id, Allowed: true, Parts: make([]Part, len(c.ends))}
+	for i := range c.uses {
+		u := &c.uses[i]
+		u.warn()
+		c.count(u)
+		d.Allowed = d.Allowed && !u.refuses()
+	}
+	statuses := make([]Status, len(c.statuses))
+	for i, at := range c.statuses {
+		statuses[i] = c.uses[at].status
+	}
+	from, matched := 0, 0
+	for i, end := range c.ends {
+		d.Parts[i].Statuses = statuses[from:end:end]
+		if end > from {
+			matched++
+		}
+		from = end
+	}
+	counts := &c.decider.counters
+	counts.decisions.Add(1)
+	counts.matched.Add(int64(matched))
+	counts.unmatched.Add(int64(len(c.ends) - matched))
+	return d
+}
+
+func (c *call) count(u *use) {
+	if u.status.Warned {
+		c.inForce.counts[u.variant.Limit].warned.Add(1)
+	}
+	if u.status.Shadow && !u.status.Allowed {
+		c.inForce.counts[u.variant.Limit].shadowRefused.Add(1)
+	}
+}
+
+// refuses reports whether u refuses the whole call.
+func (u *use) refuses() bool { return !u.status.Allowed && !u.status.Shadow }
+
+// warn sets whether u has a warning.
+func (u *use) warn() {
+	res, share := &u.status.Result, u.variant.Limit.Warn
+	if share <= 0 || !u.status.Asked || res.Source == ratelimit.SourceOpen || isBlock(u.variant) {
+		return
+	}
+	most := float64(res.Limit.Max)
+	used := most - float64(res.Remaining)
+	// A share such as 0.55 of 100 is a little more than 55 in binary.
+	u.status.Warned = used >= share*most*(1-1e-12)
+}

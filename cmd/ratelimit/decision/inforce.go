@@ -1,0 +1,149 @@
+package decision
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// maxOverrides is how many limiters of other rates a set keeps. Clients choose these rates, so
+// there may be any number.
+const maxOverrides = 1024
+
+// inForce is a set of limits with its limiters. Only the overrides change.
+type inForce struct {
+	set      *rules.Set
+	decider  *Decider
+	limiters []*ratelimit.Limiter // by the number of the variant; nil for one without an algorithm
+	holders  []*ratelimit.Limiter // one for each limit with holds
+	counts   map[*rules.Limit]*limitCounters
+
+	mu        sync.Mutex
+	overrides map[override]overridden
+}
+
+// An override is a limit with a rate that is not in the set.
+type override struct {
+	limit *rules.Limit
+	rate  rules.Rate
+}
+
+type overridden struct {
+	variant *rules.Variant
+	limiter *ratelimit.Limiter // nil if the rate admits everything or nothing
+}
+
+// build returns a set with the limiters of its variants.
+func (d *Decider) build(set *rules.Set) (*inForce, error) {
+	if set == nil {
+		return nil, fmt.Errorf("%w options: no set of limits", ratelimit.ErrInvalid)
+	}
+	variants := set.Variants()
+	f := &inForce{
+		set: set, decider: d, limiters: make([]*ratelimit.Limiter, len(variants)),
+		counts:    make(map[*rules.Limit]*limitCounters),
+		overrides: make(map[override]overridden),
+	}
+	held := make(map[*rules.Limit]bool)
+	for _, v := range variants {
+		if f.counts[v.Limit] == nil {
+			f.counts[v.Limit] = d.counters.of(v.Limit.Name)
+		}
+		l, err := d.limiter(v)
+		if err != nil {
+			return nil, fmt.Errorf("limit %q: %w", v.Limit.Name, err)
+		}
+		f.limiters[v.Number] = l
+		if _, holds := v.Algorithm.(driver.Holder); holds && !held[v.Limit] {
+			held[v.Limit] = true
+			f.holders = append(f.holders, l)
+		}
+	}
+	return f, nil
+}
+
+// limiter returns the limiter of a variant, or nil if it has no algorithm.
+func (d *Decider) limiter(v *rules.Variant) (*ratelimit.Limiter, error) {
+	if v.Algorithm == nil {
+		return nil, nil
+	}
+	policy, observe := d.policy, d.observe
+	switch v.Limit.OnFailure {
+	case "":
+	case "closed":
+		policy = ratelimit.FailClosed
+	case "open":
+		policy = ratelimit.FailOpen
+	default:
+		return nil, fmt.Errorf("%w limit: OnFailure %q is not closed or open",
+			ratelimit.ErrInvalid, v.Limit.OnFailure)
+	}
+	if v.Limit.Shadow {
+		observe = d.observeShadow
+	}
+	switch {
+	case v.Limit.Always && (isInFlight(v) || isBlock(v)):
+		return nil, fmt.Errorf("%w limit: a block, or calls in flight, cannot be charged always",
+			ratelimit.ErrInvalid)
+	case v.Limit.Shadow && isInFlight(v):
+		// Only the id of a decision ends calls in flight, and a shadow has no part in it.
+		return nil, fmt.Errorf("%w limit: calls in flight cannot be tried in shadow",
+			ratelimit.ErrInvalid)
+	}
+	l, err := ratelimit.New(d.store, v.Algorithm)
+	if err != nil {
+		return nil, err
+	}
+	return l.WithPolicy(policy).WithObserver(observe), nil
+}
+
+// override returns m with another rate, and its limiter.
+func (f *inForce) override(
+	m rules.Match, rate rules.Rate,
+) (rules.Match, *ratelimit.Limiter, error) {
+	name := override{m.Limit, rate}
+	f.mu.Lock()
+	found, ok := f.overrides[name]
+	f.mu.Unlock()
+	if ok {
+		m.Variant = found.variant
+		return m, found.limiter, nil
+	}
+	m, err := f.set.Override(m, rate)
+	if err != nil {
+		return m, nil, fmt.Errorf("limit %q: %w", name.limit.Name, err)
+	}
+	l, err := f.decider.limiter(m.Variant)
+	if err != nil {
+		return m, nil, fmt.Errorf("limit %q: %w", name.limit.Name, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.overrides) >= maxOverrides {
+		for other := range f.overrides { // any of them: it is made again when it is needed
+			delete(f.overrides, other)
+			break
+		}
+	}
+	f.overrides[name] = overridden{m.Variant, l}
+	return m, l, nil
+}
+
+func isBlock(v *rules.Variant) bool {
+	_, ok := v.Algorithm.(algorithm.Block)
+	return ok
+}
+
+func isHolder(v *rules.Variant) bool {
+	_, ok := v.Algorithm.(driver.Holder)
+	return ok
+}
+
+func isInFlight(v *rules.Variant) bool {
+	h, ok := v.Algorithm.(driver.Holder)
+	return ok && h.InFlight()
+}
