@@ -10,9 +10,9 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// maxAllocs is for a descriptor with two limits: two keys, two of AllowAll, the
-// parts and the statuses.
-const maxAllocs = 6
+// maxAllocs is for a descriptor with two limits: two of AllowAll, the parts and the
+// statuses.
+const maxAllocs = 4
 
 // TestAllocations is left out under the race detector, which makes pools forget.
 func TestAllocations(t *testing.T) {

@@ -2,6 +2,7 @@ package decision_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -196,6 +197,19 @@ func TestShadow(t *testing.T) {
 	}
 }
 
+// TestShadowDoesNotKeepOthers: a shadow that is asked whether a unit is free, and has none, is not
+// among the limits that have to admit.
+func TestShadowDoesNotKeepOthers(t *testing.T) {
+	c := caller{t, newDecider(t, newStore(t), []*rules.Limit{
+		with(tenantLimit("tried", 1), shadow), limitOn("user", "users", 5)})}
+	c.take(true, acme(1))
+	got := c.take(true, acme(0), request(1, "user", "bob"))
+	if got.Parts[0].Statuses[0].Allowed {
+		t.Errorf("%+v, want a refusal of the shadow", got)
+	}
+	c.remaining(request(0, "user", "bob"), 0, 4)
+}
+
 // TestShadowFails: a shadow on a store that fails changes nothing.
 func TestShadowFails(t *testing.T) {
 	free := with(tenantLimit("tenants", 0), func(l *rules.Limit) { l.Rate.Unlimited = true })
@@ -352,13 +366,7 @@ func TestOverride(t *testing.T) {
 }
 
 func TestWrongCalls(t *testing.T) {
-	hold := time.Duration(0)
-	negative := -hold - 1
-	calls := decision.New(newStore(t))
-	if _, err := calls.Decide(t.Context(), []decision.Request{acme(1)}, decision.Options{}); !errors.
-		Is(err, decision.ErrNoSet) || calls.Set() != nil {
-		t.Errorf("error %v without limits, want ErrNoSet", err)
-	}
+	hold, negative := time.Duration(0), time.Duration(-1)
 	inFlight := limitOn("call", "calls", 3)
 	inFlight.Algorithm, inFlight.Rate.Window = "in-flight", 0
 	d := newDecider(t, newStore(t), []*rules.Limit{tenantLimit("tenants", 1), inFlight})
@@ -366,21 +374,23 @@ func TestWrongCalls(t *testing.T) {
 	for i := range 256 {
 		keys = append(keys, request(1, "tenant", strings.Repeat("a", i+1)))
 	}
+	one, minus := []decision.Request{acme(1)}, []decision.Request{acme(-1)}
+	many := make([]decision.Request, 257)
+	call := []decision.Request{request(1, "call", "a")}
 	for name, test := range map[string]struct {
 		requests []decision.Request
 		opts     decision.Options
 		want     error
 	}{
-		"no request":      {nil, decision.Options{}, ratelimit.ErrInvalid},
-		"many requests":   {make([]decision.Request, 257), decision.Options{}, ratelimit.ErrInvalid},
-		"many keys":       {keys, decision.Options{}, nil},
-		"negative units":  {[]decision.Request{acme(-1)}, decision.Options{}, ratelimit.ErrInvalid},
-		"wait, no hold":   {[]decision.Request{acme(1)}, decision.Options{Wait: 1}, ratelimit.ErrInvalid},
-		"negative hold":   {[]decision.Request{acme(1)}, decision.Options{Hold: &negative}, ratelimit.ErrInvalid},
-		"each, with hold": {[]decision.Request{acme(1)}, decision.Options{Each: true, Hold: &hold}, ratelimit.ErrInvalid},
-		"a call in flight that is not held": {
-			[]decision.Request{request(1, "call", "a")}, decision.Options{}, decision.ErrNeedsHold},
-		"no call in flight": {[]decision.Request{request(0, "call", "a")}, decision.Options{}, nil},
+		"no request":       {nil, decision.Options{}, ratelimit.ErrInvalid},
+		"many requests":    {many, decision.Options{}, ratelimit.ErrInvalid},
+		"many keys":        {keys, decision.Options{}, nil},
+		"negative units":   {minus, decision.Options{}, ratelimit.ErrInvalid},
+		"wait, no hold":    {one, decision.Options{Wait: 1}, ratelimit.ErrInvalid},
+		"negative hold":    {one, decision.Options{Hold: &negative}, ratelimit.ErrInvalid},
+		"each, with hold":  {one, decision.Options{Each: true, Hold: &hold}, ratelimit.ErrInvalid},
+		"call, no hold":    {call, decision.Options{}, decision.ErrNeedsHold},
+		"call without one": {[]decision.Request{request(0, "call", "a")}, decision.Options{}, nil},
 		"long values": {
 			[]decision.Request{request(1, "tenant", strings.Repeat("x", 1<<20))},
 			decision.Options{}, nil},
@@ -391,5 +401,55 @@ func TestWrongCalls(t *testing.T) {
 				t.Errorf("%v, error %v, want %v", got.Allowed, err, test.want)
 			}
 		})
+	}
+}
+
+func TestNoSet(t *testing.T) {
+	d := decision.New(newStore(t))
+	_, err := d.Decide(t.Context(), []decision.Request{acme(1)}, decision.Options{})
+	if !errors.Is(err, decision.ErrNoSet) || d.Set() != nil {
+		t.Errorf("error %v without limits, want ErrNoSet", err)
+	}
+}
+
+// TestManyUses: a call has at most 256 limits and keys.
+func TestManyUses(t *testing.T) {
+	d := newDecider(t, newStore(t), []*rules.Limit{tenantLimit("a", 1), tenantLimit("b", 1)})
+	var requests []decision.Request
+	for i := range 129 {
+		requests = append(requests, request(1, "tenant", strings.Repeat("a", i+1)))
+	}
+	_, err := d.Decide(t.Context(), requests, decision.Options{})
+	if !errors.Is(err, ratelimit.ErrInvalid) {
+		t.Errorf("error %v of 258 limits and keys, want ErrInvalid", err)
+	}
+	caller{t, d}.take(true, requests[:128]...)
+}
+
+// TestOverflow: units that add up to more than an integer holds are too many.
+func TestOverflow(t *testing.T) {
+	c := caller{t, newDecider(t, newStore(t), []*rules.Limit{tenantLimit("tenants", 5)})}
+	got := c.take(false, acme(math.MaxInt64), acme(math.MaxInt64), acme(3))
+	if !got.Parts[2].Statuses[0].Never {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestBlock: a block has no units, whatever a request asks for.
+func TestBlock(t *testing.T) {
+	block := with(tenantLimit("blocked", 1), func(l *rules.Limit) {
+		l.Algorithm, l.Rate, l.Warn = "block", rules.Rate{Window: time.Hour}, .5
+	})
+	store := newStore(t)
+	d := newDecider(t, store, []*rules.Limit{block})
+	c := caller{t, d}
+	c.take(true, acme(1<<50))
+	admin := newLimiter(t, store, d.Set().Variants()[0].Algorithm)
+	if _, err := admin.Force(t.Context(), "acme", 1000); err != nil {
+		t.Fatal(err)
+	}
+	got := c.take(false, acme(1)).Parts[0].Statuses[0]
+	if got.Never || got.Warned || got.Result.RetryAfter == 0 {
+		t.Errorf("%+v while blocked", got)
 	}
 }

@@ -122,9 +122,9 @@ func (d *Decider) Resume(id string) (*ratelimit.Reservation, error) {
 	return ratelimit.Resume(id, f.holders...)
 }
 
-// Decide decides the requests of a call, all or none. Limits with Always are charged first, whatever
-// the others say; then the enforced limits are decided together; and if none refuses, each limit
-// with Shadow is decided alone.
+// Decide decides the requests of a call, all or none. Limits with Always are charged first,
+// whatever the others say; then the enforced limits are decided together; and if none refuses, each
+// limit with Shadow is decided alone, in a call of the store of its own.
 //
 // On a Redis or Valkey Cluster the keys may be on several servers. Then the enforced limits are
 // decided one by one, in order: if one of them refuses, those before it may have been charged. To

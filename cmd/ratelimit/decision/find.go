@@ -8,7 +8,6 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
-	"github.com/truewindow/ratelimit/driver"
 )
 
 // Bounds of a call, so that a client cannot make it arbitrarily slow.
@@ -76,7 +75,8 @@ func check(requests []Request, opts *Options) error {
 		return fmt.Errorf("%w options: requests that are held are decided together, not each alone",
 			ratelimit.ErrInvalid)
 	case opts.Wait < 0 || opts.Wait > 0 && opts.Hold == nil:
-		return fmt.Errorf("%w options: Wait is %v, and needs a Hold", ratelimit.ErrInvalid, opts.Wait)
+		return fmt.Errorf("%w options: Wait is %v, and needs a Hold",
+			ratelimit.ErrInvalid, opts.Wait)
 	case opts.Hold != nil && *opts.Hold < 0:
 		return fmt.Errorf("%w options: Hold is %v", ratelimit.ErrInvalid, *opts.Hold)
 	}
@@ -177,124 +177,4 @@ func less(a, b rules.Rate) bool {
 		return a.Units < b.Units
 	}
 	return a.Window > b.Window
-}
-
-// prepare sets what is known about a use before the store is asked.
-func (c *call) prepare(u *use) error {
-	v, limit := u.variant, u.variant.Limit
-	s := &u.status
-	s.Limit, s.Rate, s.Shadow, s.Allowed = limit, v.Rate, limit.Shadow, true
-	s.Result = ratelimit.Result{Allowed: true, Limit: driver.Limit{
-		Name: limit.Name, Max: v.Rate.Units, Window: v.Rate.Window}}
-	switch {
-	case v.Rate.Unlimited:
-		s.Result.Remaining = driver.MaxUnits
-		return nil
-	case u.limiter == nil:
-		u.refuse()
-		return nil
-	}
-	s.Result.Limit = u.limiter.Limits()[0]
-	holds := c.opts.Hold != nil && isHolder(v)
-	u.role = enforced
-	switch {
-	case isBlock(v):
-		u.n = 0 // its units are the time of a block
-	case u.n == 0:
-		return c.reach(u)
-	case isInFlight(v) && !holds:
-		return fmt.Errorf("limit %q: %w", limit.Name, ErrNeedsHold)
-	case limit.Always && !holds:
-		if u.role = recorded; u.n > driver.MaxUnits {
-			return fmt.Errorf("limit %q: %w demand: %d units, not at most %d",
-				limit.Name, ratelimit.ErrInvalid, u.n, driver.MaxUnits)
-		}
-		return nil
-	case u.n > u.limiter.Max():
-		u.refuse()
-		return nil
-	}
-	if limit.Shadow {
-		u.role = tried
-	}
-	return nil
-}
-
-// refuse makes u a refusal without the store.
-func (u *use) refuse() {
-	u.role, u.status.Allowed, u.status.Never = unasked, false, true
-	u.status.Result.Allowed = false
-}
-
-// reach makes u, which asks whether a unit is free, admit until more was recorded than the limit
-// admits, if the options say so: a limit with a unit more and the same history has a unit free.
-func (c *call) reach(u *use) error {
-	if u.variant.Limit.Shadow {
-		u.role = tried
-	}
-	rate := u.variant.Rate
-	if !c.opts.Reached || rate.Units >= driver.MaxUnits || isInFlight(u.variant) ||
-		u.variant.Limit.Algorithm == "bucket" {
-		return nil
-	}
-	rate.Units++
-	match := rules.Match{Variant: u.variant, Key: u.status.Key}
-	_, limiter, err := c.inForce.override(match, rate)
-	if err != nil {
-		return err
-	}
-	u.limiter, u.beyond = limiter, true
-	return nil
-}
-
-// decision returns the answer of c, and counts it.
-func (c *call) decision(id string) Decision {
-	d := Decision{ID: id, Allowed: true, Parts: make([]Part, len(c.ends))}
-	for i := range c.uses {
-		u := &c.uses[i]
-		u.warn()
-		c.count(u)
-		d.Allowed = d.Allowed && !u.refuses()
-	}
-	statuses := make([]Status, len(c.statuses))
-	for i, at := range c.statuses {
-		statuses[i] = c.uses[at].status
-	}
-	from, matched := 0, 0
-	for i, end := range c.ends {
-		d.Parts[i].Statuses = statuses[from:end:end]
-		if end > from {
-			matched++
-		}
-		from = end
-	}
-	counts := &c.decider.counters
-	counts.decisions.Add(1)
-	counts.matched.Add(int64(matched))
-	counts.unmatched.Add(int64(len(c.ends) - matched))
-	return d
-}
-
-func (c *call) count(u *use) {
-	if u.status.Warned {
-		c.inForce.counts[u.variant.Limit].warned.Add(1)
-	}
-	if u.status.Shadow && !u.status.Allowed {
-		c.inForce.counts[u.variant.Limit].shadowRefused.Add(1)
-	}
-}
-
-// refuses reports whether u refuses the whole call.
-func (u *use) refuses() bool { return !u.status.Allowed && !u.status.Shadow }
-
-// warn sets whether u has a warning.
-func (u *use) warn() {
-	res, share := &u.status.Result, u.variant.Limit.Warn
-	if share <= 0 || !u.status.Asked || res.Source == ratelimit.SourceOpen || isBlock(u.variant) {
-		return
-	}
-	most := float64(res.Limit.Max)
-	used := most - float64(res.Remaining)
-	// A share such as 0.55 of 100 is a little more than 55 in binary.
-	u.status.Warned = used >= share*most*(1-1e-12)
 }

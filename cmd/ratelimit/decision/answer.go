@@ -1,0 +1,55 @@
+package decision
+
+import "github.com/truewindow/ratelimit"
+
+// decision returns the answer of c, and counts it.
+func (c *call) decision(id string) Decision {
+	d := Decision{ID: id, Allowed: true, Parts: make([]Part, len(c.ends))}
+	for i := range c.uses {
+		u := &c.uses[i]
+		u.warn()
+		c.count(u)
+		d.Allowed = d.Allowed && !u.refuses()
+	}
+	statuses := make([]Status, len(c.statuses))
+	for i, at := range c.statuses {
+		statuses[i] = c.uses[at].status
+	}
+	from, matched := 0, 0
+	for i, end := range c.ends {
+		d.Parts[i].Statuses = statuses[from:end:end]
+		if end > from {
+			matched++
+		}
+		from = end
+	}
+	counts := &c.decider.counters
+	counts.decisions.Add(1)
+	counts.matched.Add(int64(matched))
+	counts.unmatched.Add(int64(len(c.ends) - matched))
+	return d
+}
+
+func (c *call) count(u *use) {
+	if u.status.Warned {
+		c.inForce.counts[u.variant.Limit].warned.Add(1)
+	}
+	if u.status.Shadow && !u.status.Allowed {
+		c.inForce.counts[u.variant.Limit].shadowRefused.Add(1)
+	}
+}
+
+// refuses reports whether u refuses the whole call.
+func (u *use) refuses() bool { return !u.status.Allowed && !u.status.Shadow }
+
+// warn sets whether u has a warning.
+func (u *use) warn() {
+	res, share := &u.status.Result, u.variant.Limit.Warn
+	if share <= 0 || !u.status.Asked || res.Source == ratelimit.SourceOpen || isBlock(u.variant) {
+		return
+	}
+	most := float64(res.Limit.Max)
+	used := most - float64(res.Remaining)
+	// A share such as 0.55 of 100 is a little more than 55 in binary.
+	u.status.Warned = used >= share*most*(1-1e-12)
+}

@@ -1,0 +1,153 @@
+package decision_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+// held are options that hold for as long as the limits say.
+func held() decision.Options { return decision.Options{Hold: new(time.Duration)} }
+
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := with(tenantLimit("calls", 2), func(l *rules.Limit) {
+			l.Algorithm, l.Rate.Window = "in-flight", 0
+		})
+		d := newDecider(t, newStore(t), []*rules.Limit{
+			with(tenantLimit("tokens", 100), holds), calls, tenantLimit("requests", 3)})
+		c := caller{t, d}
+		got := c.decide(held(), acme(2))
+		if !got.Allowed || got.ID == "" {
+			t.Fatalf("%+v, want an id", got)
+		}
+		refused := c.decide(held(), acme(1))
+		if refused.Allowed || refused.ID != "" {
+			t.Fatalf("%+v of a third call in flight", refused)
+		}
+		r, err := d.Resume(got.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Commit(t.Context(), 30); err != nil {
+			t.Fatal(err)
+		}
+		c.remaining(acme(0), 0, 70)
+		c.remaining(acme(0), 1, 2)
+		c.remaining(acme(0), 2, 1) // without holds: charged for good
+		if got := c.decide(held(), acme(0)); !got.Allowed || got.ID != "" {
+			t.Errorf("%+v of nothing to hold", got)
+		}
+	})
+}
+
+// TestHoldAlways: units that are held have to fit under a limit with Always too, whose settlement
+// records what was used.
+func TestHoldAlways(t *testing.T) {
+	budget := with(with(tenantLimit("budget", 10), holds), always)
+	count := with(tenantLimit("count", 1), always)
+	d := newDecider(t, newStore(t), []*rules.Limit{budget, count})
+	c := caller{t, d}
+	got := c.decide(held(), acme(1))
+	if !got.Allowed || got.ID == "" {
+		t.Fatalf("%+v", got)
+	}
+	if c.decide(held(), acme(11)).Allowed {
+		t.Error("11 of 10 units are held")
+	}
+	c.remaining(acme(0), 0, 9)
+}
+
+func TestHoldShadow(t *testing.T) {
+	d := newDecider(t, newStore(t), []*rules.Limit{
+		with(tenantLimit("budget", 10), holds), with(with(tenantLimit("tried", 3), holds), shadow)})
+	c := caller{t, d}
+	for range 2 {
+		if got := c.decide(held(), acme(2)); !got.Allowed {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if got := d.Stats().Limits["tried"].ShadowRefused; got != 1 {
+		t.Errorf("%d refusals of the shadow, want 1", got)
+	}
+}
+
+func TestHoldWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDecider(t, newStore(t), []*rules.Limit{with(tenantLimit("tokens", 10), holds)})
+		c := caller{t, d}
+		opts := held()
+		opts.Wait = 5 * time.Second
+		c.take(true, acme(10))
+		began := time.Now()
+		if got := c.decide(opts, acme(5)); got.Allowed || time.Since(began) != opts.Wait {
+			t.Errorf("allowed %t after %v, want a refusal after %v",
+				got.Allowed, time.Since(began), opts.Wait)
+		}
+		time.Sleep(52 * time.Second)
+		got := c.decide(opts, acme(5))
+		if took := time.Since(began).Truncate(time.Microsecond); !got.Allowed ||
+			took != time.Minute {
+			t.Errorf("allowed %t after %v, want an admission after a minute", got.Allowed, took)
+		}
+		client, leave := context.WithCancel(t.Context())
+		opts.Client = client
+		time.AfterFunc(time.Second, leave)
+		began = time.Now()
+		if got := c.decide(opts, acme(10)); got.Allowed || time.Since(began) != time.Second {
+			t.Errorf("allowed %t after %v, want a refusal when the client leaves",
+				got.Allowed, time.Since(began))
+		}
+	})
+}
+
+func TestHoldOutOfRange(t *testing.T) {
+	d := newDecider(t, newStore(t), []*rules.Limit{with(tenantLimit("tokens", 10), holds)})
+	long := time.Hour
+	_, err := d.Decide(t.Context(), []decision.Request{acme(1)}, decision.Options{Hold: &long})
+	if !errors.Is(err, ratelimit.ErrInvalid) {
+		t.Errorf("error %v of a hold of an hour, want ErrInvalid", err)
+	}
+}
+
+func TestHoldOpen(t *testing.T) {
+	d := newDecider(t, down{}, []*rules.Limit{with(tenantLimit("tokens", 10), holds)},
+		decision.WithPolicy(ratelimit.FailOpen))
+	got, err := d.Decide(t.Context(), []decision.Request{acme(1)}, held())
+	if err != nil || !got.Allowed || got.ID != "" {
+		t.Errorf("%+v, %v, want an admission without an id", got, err)
+	}
+}
+
+// TestResume: an id outlives a set, but not its limit.
+func TestResume(t *testing.T) {
+	d := newDecider(t, newStore(t), []*rules.Limit{with(tenantLimit("tokens", 10), holds)})
+	c := caller{t, d}
+	id := c.decide(held(), acme(8)).ID
+	if err := d.Use(compile(t, with(tenantLimit("tokens", 5), holds))); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Resume(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Commit(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	c.remaining(acme(0), 0, 4)
+	if err := d.Use(compile(t, tenantLimit("others", 5))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Resume(id); !errors.Is(err, ratelimit.ErrUnknownLimit) {
+		t.Errorf("error %v, want ErrUnknownLimit", err)
+	}
+	if _, err := decision.New(newStore(t)).Resume(id); !errors.Is(err, decision.ErrNoSet) {
+		t.Errorf("error %v, want ErrNoSet", err)
+	}
+}

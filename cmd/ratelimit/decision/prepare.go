@@ -1,0 +1,77 @@
+package decision
+
+import (
+	"fmt"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// prepare sets what is known about a use before the store is asked.
+func (c *call) prepare(u *use) error {
+	v, limit := u.variant, u.variant.Limit
+	s := &u.status
+	s.Limit, s.Rate, s.Shadow, s.Allowed = limit, v.Rate, limit.Shadow, true
+	s.Result = ratelimit.Result{Allowed: true, Limit: driver.Limit{
+		Name: limit.Name, Max: v.Rate.Units, Window: v.Rate.Window}}
+	switch {
+	case v.Rate.Unlimited:
+		s.Result.Remaining = driver.MaxUnits
+		return nil
+	case u.limiter == nil:
+		u.refuse()
+		return nil
+	}
+	s.Result.Limit = u.limiter.Limits()[0]
+	holds := c.opts.Hold != nil && isHolder(v)
+	u.role = enforced
+	switch {
+	case isBlock(v):
+		u.n = 0 // its units are the time of a block
+	case u.n == 0:
+		return c.reach(u)
+	case isInFlight(v) && !holds:
+		return fmt.Errorf("limit %q: %w", limit.Name, ErrNeedsHold)
+	case limit.Always && !holds:
+		if u.role = recorded; u.n > driver.MaxUnits {
+			return fmt.Errorf("limit %q: %w demand: %d units, not at most %d",
+				limit.Name, ratelimit.ErrInvalid, u.n, driver.MaxUnits)
+		}
+		return nil
+	case u.n > u.limiter.Max():
+		u.refuse()
+		return nil
+	}
+	if limit.Shadow {
+		u.role = tried
+	}
+	return nil
+}
+
+// refuse makes u a refusal without the store.
+func (u *use) refuse() {
+	u.role, u.status.Allowed, u.status.Never = unasked, false, true
+	u.status.Result.Allowed = false
+}
+
+// reach makes u, which asks whether a unit is free, admit until more was recorded than the limit
+// admits, if the options say so: a limit with a unit more and the same history has a unit free.
+func (c *call) reach(u *use) error {
+	if u.variant.Limit.Shadow {
+		u.role = tried
+	}
+	rate := u.variant.Rate
+	if !c.opts.Reached || rate.Units >= driver.MaxUnits || isInFlight(u.variant) ||
+		u.variant.Limit.Algorithm == "bucket" {
+		return nil
+	}
+	rate.Units++
+	match := rules.Match{Variant: u.variant, Key: u.status.Key}
+	_, limiter, err := c.inForce.override(match, rate)
+	if err != nil {
+		return err
+	}
+	u.limiter, u.beyond = limiter, true
+	return nil
+}
