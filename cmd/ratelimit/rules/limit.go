@@ -53,6 +53,7 @@ type Limit struct {
 	Always    bool    // records units even if they do not fit
 	OnFailure string  // closed or open; empty: that of the service
 
+	Label    string         // of Envoy's files: what they call it, in answers; may be empty
 	Replaces []string       // of Envoy's files: names of limits that do not apply beside it
 	Metadata map[string]any // of Envoy's files
 

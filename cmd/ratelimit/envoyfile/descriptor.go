@@ -1,0 +1,164 @@
+package envoyfile
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+const day = 24 * time.Hour
+
+var units = map[string]time.Duration{
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": day,
+	"week": 7 * day, "month": 30 * day, "year": 365 * day,
+}
+
+// A tree adds the descriptors of a file to a domain.
+type tree struct {
+	*builder
+	*document
+	domain string
+}
+
+// addChildren adds the descriptors of a domain or a descriptor, m, to its node.
+func (t *tree) addChildren(parent *node, m mapping, path []string) {
+	if len(path) > maxDepth {
+		t.problem(m["descriptors"], "descriptors are nested more than %d deep", maxDepth)
+		return
+	}
+	for _, n := range t.list(m, "descriptors") {
+		t.addDescriptor(parent, n, path)
+	}
+}
+
+func (t *tree) addDescriptor(parent *node, n *yaml.Node, path []string) {
+	m, ok := t.fields(n, "a descriptor", "key", "value", "rate_limit", "descriptors",
+		"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
+		"metadata")
+	if !ok {
+		return
+	}
+	t.refuse(m)
+	l := &rules.Limit{
+		Domain: t.domain, Algorithm: t.opts.Algorithm, Warn: t.opts.Warn,
+		Shadow: t.flag(m, "shadow_mode"), Metadata: t.metadata(m["metadata"]),
+	}
+	composite := t.required(m, "key", n, "the descriptor")
+	if composite == "" {
+		return
+	}
+	child := &node{key: composite}
+	if value := t.text(m, "value"); value != "" {
+		composite += "_" + value
+	}
+	path = append(slices.Clip(path), composite)
+	if !parent.add(composite, child) {
+		t.problem(n, "another descriptor beside this one has the key and value %q too; key and "+
+			"value are joined by an underscore", clip(composite))
+		return
+	}
+	if n := m["rate_limit"]; n != nil {
+		l.Name, l.At = limitName(path), t.at(n)
+		t.setRateLimit(l, n)
+		child.limit = l
+	}
+	t.addChildren(child, m, path)
+}
+
+// refuse reports settings that are not kept, and notes those that change nothing.
+func (t *tree) refuse(m mapping) {
+	if t.flag(m, "share_threshold") {
+		t.problem(m["share_threshold"], "share_threshold is not kept, since the values of a "+
+			"pattern have a history each: for one history of all, write the limit in a file of "+
+			"limits, with the pattern in when and without the entry in key")
+	}
+	if t.flag(m, "quota_mode") {
+		t.problem(m["quota_mode"], "quota_mode is not kept, since a limit that is exceeded "+
+			"refuses whatever others say: write shadow_mode for a limit that only counts, or "+
+			"leave it out for one that refuses")
+	}
+	for _, name := range []string{"detailed_metric", "value_to_metric"} {
+		if t.flag(m, name) {
+			*t.ignored = append(*t.ignored, rules.Problem{
+				At:   t.at(m[name]),
+				Text: name + " changes nothing: no metric has values of requests",
+			})
+		}
+	}
+}
+
+// setRateLimit sets what rate_limit says, and adds the limit.
+func (t *tree) setRateLimit(l *rules.Limit, n *yaml.Node) {
+	m, ok := t.fields(n, "rate_limit", "unit", "requests_per_unit", "unlimited", "name", "replaces")
+	if !ok {
+		return
+	}
+	l.Label, l.Rate = t.text(m, "name"), t.rate(n, m)
+	if l.Label != "" {
+		in := label{t.domain, l.Label}
+		t.labels[in] = append(t.labels[in], l.Name)
+	}
+	if labels := t.replaced(m, l.Label); len(labels) > 0 {
+		t.replaces = append(t.replaces, replacement{l, labels})
+	}
+	t.domains.limits = append(t.domains.limits, l)
+}
+
+func (t *tree) rate(n *yaml.Node, m mapping) rules.Rate {
+	unit := strings.ToLower(t.text(m, "unit"))
+	requests := t.requests(m)
+	if t.flag(m, "unlimited") {
+		if m["unit"] != nil {
+			t.problem(m["unit"], "unit has no meaning beside unlimited: true")
+		}
+		return rules.Rate{Unlimited: true}
+	}
+	window, ok := units[unit]
+	switch {
+	case m["unit"] == nil:
+		t.problem(n, "rate_limit has no unit: second, minute, hour, day, week, month or year")
+	case !ok && m["unit"].Kind == yaml.ScalarNode:
+		t.problem(m["unit"], "%q is not a unit; they are second, minute, hour, day, week, month "+
+			"and year", clip(m["unit"].Value))
+	}
+	if m["requests_per_unit"] == nil {
+		t.problem(n, "rate_limit has no requests_per_unit; 0 refuses every request, and "+
+			"unlimited: true admits all")
+	}
+	return rules.Rate{Units: requests, Window: window}
+}
+
+func (t *tree) requests(m mapping) int64 {
+	n := m["requests_per_unit"]
+	if n == nil {
+		return 0
+	}
+	var requests uint32
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(&requests) != nil {
+		t.problem(n, "requests_per_unit is not a whole number from 0 to 4294967295")
+	}
+	return int64(requests)
+}
+
+// replaced returns the labels of the limits that a limit replaces.
+func (t *tree) replaced(m mapping, own string) []string {
+	var labels []string
+	for _, n := range t.list(m, "replaces") {
+		element, ok := t.fields(n, "an element of replaces", "name")
+		if !ok {
+			continue
+		}
+		switch name := t.required(element, "name", n, "the element of replaces"); name {
+		case "":
+		case own:
+			t.problem(n, "the limit replaces its own name, %q", clip(name))
+		default:
+			labels = append(labels, name)
+		}
+	}
+	return labels
+}
