@@ -36,8 +36,8 @@ func TestCompileReportsEveryProblem(t *testing.T) {
 		`f.yaml:7:3: except tenant=acme: Max -1 is not`,
 		`f.yaml:9:3: max: Window 0s is not`,
 		`f.yaml:21:3: by plan=pro: Window 0s is not`,
-		`f.yaml:30:3: warn is not between 0% and 100%`,
 		`f.yaml:30:3: on_failure "local" of a limit is not closed or open`,
+		`f.yaml:30:3: warn is not between 0% and 100%`,
 	}
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {

@@ -53,11 +53,19 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// maxProblems bounds the problems that are reported, since a generated file may have millions.
+const maxProblems = 1000
+
 // err returns the sorted problems, or nil if there are none.
 func (p Problems) err() error {
 	if len(p) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p, func(a, b Problem) int { return a.At.compare(b.At) })
+	slices.SortStableFunc(p, func(a, b Problem) int {
+		return cmp.Or(a.At.compare(b.At), cmp.Compare(a.Text, b.Text))
+	})
+	if len(p) > maxProblems {
+		p = append(p[:maxProblems:maxProblems], Problem{p[maxProblems].At, "more problems follow"})
+	}
 	return p
 }

@@ -46,6 +46,7 @@ type compiled struct {
 func Compile(limits []*Limit, tree Tree) (*Set, error) {
 	problems := checkNames(limits)
 	s := newSet(limits, tree, &problems)
+	s.checkReach(&problems)
 	if err := problems.err(); err != nil {
 		return nil, err
 	}

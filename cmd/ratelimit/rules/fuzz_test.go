@@ -1,0 +1,56 @@
+package rules
+
+import (
+	"os"
+	"testing"
+)
+
+// FuzzRead reads any bytes as a main file and as an included one.
+func FuzzRead(f *testing.F) {
+	real, err := os.ReadFile("testdata/limits.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(real)
+	f.Add([]byte("include: [a/*.yaml]\ninstances: 3\npassword_file: ${HOME}/x\n"))
+	f.Add([]byte("except:\n- {limit: requests, when: {tenant: b, plan: \"p*\"}, max: 5/m}\n"))
+	f.Add([]byte("limits: &a [*a, {<<: *a, ? [x] : y, !!str z: 1}]\n---\n..."))
+	f.Add([]byte("limits:\n\t- \xff"))
+	f.Add([]byte("limits: [{name: a, max: 1/m, when: {a: b*}, by: {entry: a, c: 0}, except: [{" +
+		"when: {a: \"*\"}, max: unlimited}]}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := newReader("main.yaml")
+		r.main(data)
+		r.included(r.file("included.yaml"), data)
+		r.included(r.file("real.yaml"), real)
+		out, err := r.finish()
+		if err != nil {
+			for _, p := range err.(Problems) {
+				if p.At.File == "" || p.At.Line < 1 || p.At.Column < 1 || p.Text == "" {
+					t.Errorf("a problem has no position or text: %+v", p)
+				}
+			}
+			return
+		}
+		s, err := Compile(out.Limits, nil)
+		if err != nil {
+			t.Fatalf("limits that were read do not compile: %v", err)
+		}
+		for _, l := range out.Limits {
+			var d Descriptor
+			for _, c := range l.When {
+				d = append(d, Entry{c.Entry, c.Pattern})
+			}
+			for _, name := range l.Key {
+				d = append(d, Entry{name, "x"})
+			}
+			found := false
+			for _, m := range s.Match(nil, "", d) {
+				found = found || m.Limit == l
+			}
+			if !found {
+				t.Errorf("%+v does not apply to %v", l, d)
+			}
+		}
+	})
+}

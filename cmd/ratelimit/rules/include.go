@@ -1,0 +1,101 @@
+package rules
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// include reads the files of patterns of the main file.
+func (r *reader) include(patterns []*yaml.Node) {
+	f := r.file(r.path)
+	var paths []string
+	for _, p := range patterns {
+		if text, ok := f.text(p, "include"); ok {
+			paths = append(paths, r.glob(f, p, r.relative(text))...)
+		}
+	}
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
+		if data, ok := r.load(path); ok {
+			r.included(r.file(path), data)
+		}
+	}
+}
+
+// glob returns the files that a pattern matches, without the main file and, unless the pattern
+// begins with a dot, without hidden ones.
+func (r *reader) glob(f *file, n *yaml.Node, pattern string) []string {
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		return []string{pattern}
+	}
+	r.out.Paths = append(r.out.Paths, pattern)
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		f.add(n, "include: %q is not a pattern of files such as overrides/*.yaml", n.Value)
+	}
+	hidden := strings.HasPrefix(filepath.Base(pattern), ".")
+	return slices.DeleteFunc(paths, func(path string) bool {
+		return path == filepath.Clean(r.path) || !hidden && filepath.Base(path)[0] == '.'
+	})
+}
+
+func (r *reader) included(f *file, data []byte) {
+	root := f.parse(data)
+	if root == nil {
+		return // it may have no exceptions yet
+	}
+	fields := f.fields(root, "an included file", []string{"limits", "except"})
+	if n := fields["limits"]; n != nil {
+		r.limits(f, n)
+	}
+	if n := fields["except"]; n != nil {
+		for _, e := range f.list(n, "except") {
+			r.later = append(r.later, includedException{f, e})
+		}
+	}
+}
+
+// exceptions adds the exceptions of included files to their limits.
+func (r *reader) exceptions() {
+	for _, e := range r.later {
+		if len(r.problems) > maxProblems {
+			return
+		}
+		before := len(r.problems)
+		l := r.limitOf(e)
+		algorithm := ""
+		if l != nil {
+			algorithm = l.Algorithm
+		}
+		_, exception := e.file.exception(e.node, algorithm, includedKeys)
+		if l != nil && len(r.problems) == before {
+			l.Except = append(l.Except, exception)
+		}
+	}
+}
+
+// limitOf returns the limit that an exception names, or nil. Other problems of the exception are
+// found later.
+func (r *reader) limitOf(e includedException) *Limit {
+	if e.node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(e.node.Content); i += 2 {
+		if e.node.Content[i].Value != "limit" {
+			continue
+		}
+		n := e.node.Content[i+1]
+		name, ok := e.file.text(n, "limit")
+		l := r.named[name]
+		if ok && l == nil {
+			e.file.add(n, "no limit has the name %q%s", name, suggest(name, slices.Sorted(maps.Keys(r.named))))
+		}
+		return l
+	}
+	e.file.add(e.node, "the exception does not name its limit")
+	return nil
+}

@@ -1,0 +1,173 @@
+package rules
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/truewindow/ratelimit/backend"
+)
+
+// A File is a configuration file with those that it includes.
+type File struct {
+	Store        Text // a URL
+	PasswordFile Text
+	OnFailure    Text // closed, open or local
+	Instances    Number
+	Limits       []*Limit
+	// Paths are the files and the patterns of files that were read, so that a change can be seen.
+	Paths []string
+}
+
+// A Text is a value of a file. It is empty if the file has none.
+type Text struct {
+	Value string
+	At    Position
+}
+
+// A Number is a value of a file. It is 0 if the file has none.
+type Number struct {
+	Value int
+	At    Position
+}
+
+// Read reads a configuration file in YAML, and checks all of it. An error is of type [Problems].
+// The File is never nil, and has its Paths after an error too.
+//
+// In store and password_file, ${NAME} is a variable of the environment, which has to be set. Files
+// that the file includes have limits, and exceptions of limits by their name, which come after those
+// of the limit itself, in the order of the files' names.
+func Read(path string) (*File, error) {
+	r := newReader(path)
+	if data, ok := r.load(path); ok {
+		r.main(data)
+		r.include(r.patterns)
+	}
+	return r.finish()
+}
+
+// A reader reads a configuration.
+type reader struct {
+	path     string // of the main file
+	out      *File
+	problems Problems
+	size     int64 // of all files until now
+	wrong    map[*Limit]bool
+	named    map[string]*Limit
+	patterns []*yaml.Node // of included files
+	later    []includedException
+}
+
+// includedException is an exception in an included file, whose limit may be in a later one.
+type includedException struct {
+	file *file
+	node *yaml.Node
+}
+
+func newReader(path string) *reader {
+	return &reader{path: path, out: new(File), wrong: make(map[*Limit]bool),
+		named: make(map[string]*Limit)}
+}
+
+func (r *reader) file(path string) *file { return &file{path, &r.problems} }
+
+// load reads a file whose size is bounded.
+func (r *reader) load(path string) (data []byte, ok bool) {
+	r.out.Paths = append(r.out.Paths, path)
+	f, err := os.Open(path)
+	if err == nil {
+		defer f.Close()
+		data, err = io.ReadAll(io.LimitReader(f, maxSize-r.size+1))
+	}
+	r.size += int64(len(data))
+	var pathError *fs.PathError
+	switch {
+	case errors.As(err, &pathError):
+		r.file(path).addAt(0, 0, "%v", pathError.Err)
+	case err != nil:
+		r.file(path).addAt(0, 0, "%v", err)
+	case r.size > maxSize:
+		r.file(path).addAt(0, 0, "all files together are larger than %d MiB", maxSize>>20)
+	}
+	return data, err == nil && r.size <= maxSize
+}
+
+var mainKeys = []string{"store", "password_file", "on_failure", "instances", "include", "limits"}
+
+func (r *reader) main(data []byte) {
+	f := r.file(r.path)
+	before := len(r.problems)
+	root := f.parse(data)
+	if root == nil {
+		if len(r.problems) == before {
+			f.addAt(1, 1, "the file is empty")
+		}
+		return
+	}
+	fields := f.fields(root, "the file", mainKeys)
+	r.out.Store = f.expand(fields["store"], "store")
+	if s := r.out.Store; s.Value != "" {
+		if _, err := backend.ParseURL(s.Value); err != nil {
+			f.add(fields["store"], "%s", textOf(err))
+		}
+	}
+	r.out.PasswordFile = f.expand(fields["password_file"], "password_file")
+	if n := fields["on_failure"]; n != nil {
+		r.out.OnFailure = Text{f.choice(n, "on_failure", "closed", "open", "local"), f.at(n)}
+	}
+	if n := fields["instances"]; n != nil {
+		r.out.Instances = Number{f.count(n, "instances", 1), f.at(n)}
+	}
+	if n := fields["limits"]; n != nil {
+		r.limits(f, n)
+	}
+	if n := fields["include"]; n != nil {
+		r.patterns = []*yaml.Node{n}
+		if n.Kind == yaml.SequenceNode {
+			r.patterns = n.Content
+		}
+	}
+}
+
+func (r *reader) limits(f *file, n *yaml.Node) {
+	for _, element := range f.list(n, "limits") {
+		if len(r.problems) > maxProblems {
+			return
+		}
+		before := len(r.problems)
+		l := f.limit(element)
+		if len(r.problems) > before {
+			r.wrong[l] = true
+		}
+		r.out.Limits = append(r.out.Limits, l)
+		if r.named[l.Name] == nil {
+			r.named[l.Name] = l
+		}
+	}
+}
+
+// finish checks the limits together.
+func (r *reader) finish() (*File, error) {
+	r.exceptions()
+	r.problems = append(r.problems, checkNames(r.out.Limits)...)
+	var right []*Limit
+	for _, l := range r.out.Limits {
+		if !r.wrong[l] {
+			right = append(right, l)
+		}
+	}
+	newSet(right, nil, &r.problems).checkReach(&r.problems)
+	return r.out, r.problems.err()
+}
+
+// relative returns a path of the main file, to whose folder it is relative.
+func (r *reader) relative(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(r.path), path)
+}

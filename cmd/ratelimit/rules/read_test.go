@@ -1,0 +1,374 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRead(t *testing.T) {
+	const path = "testdata/limits.yaml"
+	f, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(line, column int) Position { return Position{path, line, column} }
+	minute := func(units int64) Rate { return Rate{Units: units, Window: time.Minute} }
+	anyTenant := Condition{"tenant", "", true}
+	want := &File{
+		Store:     Text{"redis://cache.internal:6379", at(1, 8)},
+		OnFailure: Text{"local", at(2, 13)},
+		Paths:     []string{path},
+		Limits: []*Limit{
+			{Name: "requests", When: []Condition{anyTenant}, Key: []string{"tenant"},
+				Rate: minute(1000), Algorithm: "log", Holds: time.Minute, Warn: 0.8, At: at(4, 5),
+				By: &Plans{"plan", map[string]Rate{"pro": minute(10000), "trial": minute(100)},
+					at(10, 9)},
+				Except: []Exception{
+					{[]Condition{{"tenant", "acme", false}}, minute(50000), at(12, 9)}}},
+			{Name: "chat", When: []Condition{{"path", "/v1/chat", true}, anyTenant},
+				Key: []string{"tenant"}, Rate: minute(20), Shadow: true, At: at(14, 5)},
+			{Name: "uploads", Key: []string{"tenant", "user"}, Rate: Rate{Units: 5},
+				Algorithm: "in-flight", Holds: 10 * time.Minute, OnFailure: "open", At: at(19, 5)},
+			{Name: "quota", When: []Condition{{"domain", "api", false}}, Key: []string{"tenant"},
+				Rate: Rate{Units: 1000000}, Algorithm: "month", Always: true, At: at(25, 5),
+				Except: []Exception{
+					{[]Condition{{"tenant", "internal", false}}, Rate{Unlimited: true}, at(32, 9)},
+					{[]Condition{{"tenant", "007", false}, {"path", "/v1/", true}}, Rate{},
+						at(33, 9)}}},
+			{Name: "blocked", Key: []string{"tenant"}, Rate: Rate{Window: 24 * time.Hour},
+				Algorithm: "block", At: at(34, 5)},
+		},
+	}
+	if !reflect.DeepEqual(f, want) {
+		t.Errorf("got %+v, want %+v", f, want)
+		for i, l := range f.Limits {
+			if !reflect.DeepEqual(l, want.Limits[i]) {
+				t.Errorf("limit %d: got %+v, want %+v", i, l, want.Limits[i])
+			}
+		}
+	}
+	s, err := Compile(f.Limits, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, v := range s.Variants() {
+		if v.Algorithm != nil {
+			names = append(names, v.Limit.Name+" "+v.Algorithm.Name())
+		}
+	}
+	wantNames := []string{"requests log3h", "requests log3h", "requests log3h", "requests log3h",
+		"chat log3", "uploads flight1", "quota month1", "blocked block1"}
+	if !slices.Equal(names, wantNames) {
+		t.Errorf("the algorithms are %q, want %q", names, wantNames)
+	}
+}
+
+// problemsOf returns the lines of the problems of a file with the given text.
+func problemsOf(t *testing.T, text string) []string {
+	t.Helper()
+	path := write(t, t.TempDir(), "f", text)
+	_, err := Read(path)
+	if err == nil {
+		return nil
+	}
+	var problems Problems
+	if !errors.As(err, &problems) {
+		t.Fatalf("%v is not of type Problems", err)
+	}
+	return strings.Split(strings.ReplaceAll(err.Error(), path+":", ""), "\n")
+}
+
+func write(t *testing.T, folder, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(folder, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestProblemsOfFiles(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       []string // beginnings of the lines
+	}{
+		{"empty", "", []string{"1:1: the file is empty"}},
+		{"only a comment", "# nothing\n", []string{"1:1: the file is empty"}},
+		{"a list", "- a\n", []string{"1:1: the file is a map, not a list"}},
+		{"a null", "~\n", []string{"1:1: the file is a map, not empty"}},
+		{"syntax", "store: memory\nlimits: [\n", []string{"2:1: YAML: did not find expected node"}},
+		{"a star", "limits: [{name: a, key: [b], max: 1/m, when: {b: *}}]",
+			[]string{"1:1: YAML: did not find expected alphabetic or numeric character; a value " +
+				`that begins with * needs quotation marks, as in "*"`}},
+		{"a named star", "store: *x\n", []string{"1:1: YAML: unknown anchor 'x' referenced; a v"}},
+		{"UTF-8", "store: memory\nlimits: # \xc3\xa4\xff\n", []string{"2:12: this is not UTF-8"}},
+		{"UTF-16", "\xff\xfes\x00", []string{"1:1: this is not UTF-8"}},
+		{"a tab", "limits:\n \t- name: a\n", []string{"2:2: a tab: YAML is indented by spaces"}},
+		{"two documents", "store: memory\n---\nstore: memory\n",
+			[]string{"2:1: a second document begins here"}},
+		{"anchors", "store: &a memory\npassword_file: *a\n", []string{
+			"1:8: anchors and aliases are not", "2:16: anchors and aliases are not"}},
+		{"a bomb", "a: &a [x, x]\nb: &b [*a, *a]\nlimits: [*b, *b]\n", []string{
+			"1:4: anchors and", "2:4: anchors and", "3:10: anchors and", "3:14: anchors and"}},
+		{"a loop", "limits: &a [*a]\n", []string{"1:9: anchors and"}},
+		{"a merge", "limits: [{<<: {name: a}, max: 1/m}]\n", []string{
+			"1:10: the limit has no name", `1:11: unknown key "<<" in a limit`}},
+		{"a tag", "store: !!str memory\n", []string{"1:8: tags such as !!str are not"}},
+		{"depth", strings.Repeat("[", 60) + strings.Repeat("]", 60),
+			[]string{"1:52: lists and maps are nested more than 50 deep"}},
+		{"keys", "stroe: memory\nstore: memory\nstore: memory\n1: 2\n? [a]\n: b\n~: c\n", []string{
+			`1:1: unknown key "stroe" in the file: did you mean store?`,
+			`3:1: the key "store" is in line 2 already`,
+			`4:1: unknown key "1" in the file`,
+			`5:3: a key of the file is a name, not a list`,
+			`7:1: a key of the file is a name, not empty`}},
+		{"types", "store: 1\npassword_file: [a]\non_failure: lokal\ninstances: 0\nlimits: {}\n" +
+			"include: {}\n", []string{
+			`1:8: store is a text: write "1"`,
+			`2:16: password_file is a text, not a list`,
+			`3:13: on_failure is closed, open or local, not "lokal": did you mean local?`,
+			`4:12: instances is an integer from 1, not "0"`,
+			`5:9: limits is a list, not a map`,
+			`6:10: include is a text, not a map`}},
+		{"more types", "store:\ninstances: '3'\nlimits: [a, {name: 7, max: []}]\ninclude: [~]\n",
+			[]string{
+				`1:7: store is a text, not empty`,
+				`2:12: instances is an integer from 1, not "3"`,
+				`3:10: a limit is a map, not "a"`,
+				`3:20: name is a text: write "7"`,
+				`3:28: max is one value, not a list`,
+				`4:11: include is a text, not empty`}},
+		{"store", "store: redis://a@b@c\n", []string{"1:8: options: the URL of the store: an @"}},
+		{"variables", "store: redis://${RULES_UNSET}\npassword_file: ${a b}\n", []string{
+			"1:8: store: the environment has no variable RULES_UNSET",
+			"2:16: password_file: ${ begins a variable"}},
+		{"an open variable", "store: ${HOME\n", []string{"1:8: store: ${ begins a variable"}},
+		{"include", "include: '[.yaml'\n", []string{`1:10: include: "[.yaml" is not a pattern`}},
+		{"no limit fits", "limits:\n- {name: a b, max: 1/m}\n- {name: a, max: 1/m}\n" +
+			"- {name: a, max: 1/m, frist: 2}\n- {name: a, max: 1/m}\n", []string{
+			`2:3: Name "a b" has a byte`,
+			`4:3: another limit has the name "a", at 3:3`,
+			`4:23: unknown key "frist" in a limit`,
+			`5:3: another limit has the name "a", at 3:3`}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { compareLines(t, problemsOf(t, test.text), test.want) })
+	}
+}
+
+func compareLines(t *testing.T, got, want []string) {
+	t.Helper()
+	for i, line := range got {
+		if i >= len(want) || !strings.HasPrefix(line, want[i]) {
+			t.Errorf("line %d is\n%s", i, line)
+		}
+	}
+	if len(got) < len(want) {
+		t.Errorf("there is no line\n%s", want[len(got)])
+	}
+}
+
+func TestProblemsOfLimits(t *testing.T) {
+	tests := []struct {
+		limit string   // without its name and braces
+		want  []string // beginnings of the lines, whose columns count from the first of limit
+	}{
+		{"max: 1000", []string{`6: max: "1000" is not of the form MAX/WINDOW`}},
+		{"max: 0/1m", []string{"6: write max: 0 to admit nothing"}},
+		{"max: b=1/1m", []string{"6: max is of the form MAX/WINDOW"}},
+		{"max: -1/1m", []string{"6: max: Max -1 is not between"}},
+		{"max: 1/9000h", []string{"6: max: Window 9000h0m0s is not between"}},
+		{"max: ~", []string{"6: max is one value, not empty"}},
+		{"max: 5/1m, algorithm: month", []string{"6: max of month is an integer from 0"}},
+		{"max: 1e3, algorithm: in-flight", []string{"6: max of in-flight is an integer from 0"}},
+		{"max: 5, algorithm: block", []string{"6: max of a block is a duration such as"}},
+		{"max: 5, algorithm: blok", []string{"20: algorithm is log, bucket, fixed, counter, " +
+			`month, in-flight or block, not "blok": did you mean block?`}},
+		{"max: 1d, algorithm: block, holds: 1m, warn: 5%", []string{"45: a block has no warning"}},
+		{"max: 1d, algorithm: block, holds: 1m", []string{"-9: max: a block holds no units"}},
+		{"max: 1/m, holds: 1ms", []string{"-9: max: the time-out 1ms is not"}},
+		{"max: 1/m, holds: soon", []string{"18: holds is a duration such as"}},
+		{"max: 1/m, warn: 0.8", []string{"17: warn is a percentage such as 80%"}},
+		{"max: 1/m, warn: 101%", []string{"17: warn is a percentage such as 80%"}},
+		{"max: 1/m, warn: NaN%", []string{"17: warn is a percentage such as 80%"}},
+		{"max: 1/m, mode: shaddow", []string{"17: mode is shadow or enforce, not"}},
+		{"max: 1/m, charge: never", []string{"19: charge is always or admitted, not"}},
+		{"max: 1/m, on_failure: local", []string{"23: on_failure of a limit is closed or open"}},
+		{"max: 1/m, key: tenant", []string{`16: key is a list, not "tenant"`}},
+		{"max: 1/m, key: [a, b, a]", []string{`23: the entry "a" is in the key twice`}},
+		{"max: 1/m, when: [a]", []string{"17: when is a map, not a list"}},
+		{"max: 1/m, when: {a: b*c*, c: [d], e: ~, '': f}", []string{
+			"21: a * can only be the end of a value", "30: the value of c is one value, not a list",
+			"38: the value of e is one value, not empty", "41: the name of an entry is empty"}},
+		{"max: 1/m, by: {pro: 1/m}", []string{"15: by has no entry"}},
+		{"max: 1/m, by: {entry: plan}", []string{"15: by has no rates"}},
+		{"max: 1/m, by: {entry: plan, p*: 1/m, q: x}", []string{
+			`29: by has exact values: write an exception for "p*"`, `41: max: "x" is not of the`}},
+		{"max: 1/m, except: [{max: 1/m}, {when: {a: b}}, {when: {}, max: 1/m}, x]", []string{
+			"20: the exception has no when", "32: the exception has no max",
+			"55: an exception without conditions", `70: an exception is a map, not "x"`}},
+		{"max: 1/m, except: [{limit: a, when: {a: b}, max: 1/m}]",
+			[]string{`21: unknown key "limit" in an exception`}},
+
+		// Rates that no request gets.
+		{"max: 1/m, except: [{when: {a: b*}, max: 2/m}, {when: {a: bc, d: e}, max: 3/m}]",
+			[]string{"47: this exception is never reached: that at 1:39 matches"}},
+		{"max: 1/m, except: [{when: {a: b, c: d}, max: 2/m}, {when: {a: b*}, max: 3/m}, " +
+			"{when: {c: d, a: b}, max: 3/m}]",
+			[]string{"79: this exception is never reached: that at 1:39 matches"}},
+		{`max: 1/m, key: [t], except: [{when: {t: "*"}, max: 2/m}], by: {entry: a, b: 1/m}`,
+			[]string{"30: this exception matches every request of the limit"}},
+		{"max: 1/m, when: {a: b}, except: [{when: {a: c}, max: 2/m}]",
+			[]string{"34: this exception matches no request, since the limit is for a=b only"}},
+		{"max: 1/m, when: {a: b*}, except: [{when: {a: c*}, max: 2/m}, {when: {a: c}, max: 2/m}]",
+			[]string{"35: this exception matches no request, since the limit is for a=b* only",
+				"62: this exception matches no request"}},
+		{"max: 1/m, when: {a: bc}, except: [{when: {a: b*, c: d}, max: 2/m}]", nil},
+		{"max: 1/m, when: {a: b*}, except: [{when: {a: bc*}, max: 2/m}]", nil},
+		{"max: 1/m, when: {p: q*}, by: {entry: p, r: 1/m, qq: 2/m}",
+			[]string{"30: p=r matches no request, since the limit is for p=q* only"}},
+		{"max: 1/m, when: {p: q}, by: {entry: p, q: 1/m}",
+			[]string{"29: p=q matches every request of the limit"}},
+		{"max: 1/m, except: [{when: {p: q*}, max: 2/m}], by: {entry: p, qq: 1/m, r: 1/m}",
+			[]string{"52: p=qq is never reached: the exception at 1:39 matches"}},
+		{"max: 1/m, except: [{when: {p: q, a: b}, max: 2/m}], by: {entry: p, q: 1/m}", nil},
+	}
+	const before = "limits: [{name: n, "
+	for _, test := range tests {
+		t.Run(test.limit, func(t *testing.T) {
+			var want []string
+			for _, w := range test.want {
+				var column int
+				var rest string
+				if _, err := fmt.Sscanf(w, "%d", &column); err != nil {
+					t.Fatal(err)
+				}
+				_, rest, _ = strings.Cut(w, ": ")
+				want = append(want, fmt.Sprintf("1:%d: %s", len(before)+column, rest))
+			}
+			compareLines(t, problemsOf(t, before+test.limit+"}]\n"), want)
+		})
+	}
+}
+
+func TestReadIncludes(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("RULES_HOST", "cache.internal")
+	path := write(t, folder, "main.yaml", "include: [overrides/*.yaml, more.yaml]\n"+
+		"store: redis://${RULES_HOST}:6379/${RULES_HOST}\n"+
+		"limits:\n- name: a\n  key: [tenant]\n  max: 1/m\n  except:\n"+
+		"  - {when: {tenant: own}, max: 2/m}\n- {name: m, max: 7, algorithm: month}\n")
+	write(t, folder, "overrides/2.yaml", "except:\n"+
+		"- {limit: a, when: {tenant: t2}, max: 4/m}\n- {limit: m, when: {x: y}, max: 8}\n")
+	write(t, folder, "overrides/1.yaml", "except: [{limit: late, when: {x: y}, max: 3/m},"+
+		" {limit: a, when: {tenant: t1}, max: 3/m}]")
+	write(t, folder, "overrides/.swap.yaml", "x: y")
+	write(t, folder, "overrides/empty.yaml", "# none yet\n")
+	write(t, folder, "more.yaml", "limits: [{name: late, max: 1/m}]")
+	f, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range f.Limits {
+		got = append(got, l.Name)
+		for _, e := range l.Except {
+			got = append(got, fmt.Sprint(join(e.When), " ", e.Rate.Units))
+		}
+	}
+	want := []string{"a", "tenant=own 2", "tenant=t1 3", "tenant=t2 4", "m", "x=y 8", "late",
+		"x=y 3"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the limits are %q, want %q", got, want)
+	}
+	if f.Store.Value != "redis://cache.internal:6379/cache.internal" {
+		t.Errorf("the store is %q", f.Store.Value)
+	}
+	var paths []string
+	for _, p := range f.Paths {
+		relative, _ := filepath.Rel(folder, p)
+		paths = append(paths, relative)
+	}
+	want = []string{"main.yaml", "overrides/*.yaml", "more.yaml", "overrides/1.yaml",
+		"overrides/2.yaml", "overrides/empty.yaml"}
+	if !slices.Equal(paths, want) {
+		t.Errorf("the paths are %q, want %q", paths, want)
+	}
+}
+
+func TestProblemsOfIncludes(t *testing.T) {
+	folder := t.TempDir()
+	path := write(t, folder, "main.yaml", "include: ['*.yaml', missing, folder]\n"+
+		"limits: [{name: a, max: 1/m}, {name: m, max: 7, algorithm: month}]\n")
+	write(t, folder, "folder/x", "")
+	write(t, folder, "1.yaml", "store: memory\nlimits: [{name: a, max: 1/m}]\nexcept:\n"+
+		"- {limit: aa, when: {x: y}, max: 1/m}\n- {when: {x: y}, max: 1/m}\n- x\n"+
+		"- {limit: m, when: {x: y}, max: 1/m}\n- {limit: a, when: {x: y}, max: 1/m}\n")
+	write(t, folder, "2.yaml", "except: [{limit: a, when: {x: y}, max: 1/m}]")
+	f, err := Read(path)
+	if err == nil || len(f.Paths) != 6 {
+		t.Fatalf("the error is %v, and the paths %q", err, f.Paths)
+	}
+	compareLines(t, strings.Split(strings.ReplaceAll(err.Error(), folder+"/", ""), "\n"), []string{
+		`1.yaml:1:1: unknown key "store" in an included file`,
+		`1.yaml:2:10: another limit has the name "a", at main.yaml:2:10`,
+		`1.yaml:4:11: no limit has the name "aa": did you mean a?`,
+		`1.yaml:5:3: the exception does not name its limit`,
+		`1.yaml:6:3: an exception is a map, not "x"`,
+		`1.yaml:7:33: max of month is an integer from 0`,
+		`2.yaml:1:10: this exception is never reached: that at 1.yaml:8:3 matches`,
+		`folder: is a directory`,
+		`missing: no such file or directory`,
+	})
+}
+
+func TestReadBoundsFiles(t *testing.T) {
+	folder := t.TempDir()
+	path := write(t, folder, "a.yaml", "include: b.yaml\nlimits: [{name: a, max: 1/m}]\n")
+	write(t, folder, "b.yaml", strings.Repeat("#"+strings.Repeat(" ", 62)+"\n", maxSize/64))
+	_, err := Read(path)
+	if want := filepath.Join(folder, "b.yaml") + ": all files together are larger than 16 MiB"; err ==
+		nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if got := problemsOf(t, "limits:\n"+strings.Repeat("- x\n", 5000)); len(got) != maxProblems+1 ||
+		got[maxProblems] != "1002:3: more problems follow" {
+		t.Errorf("got %d problems, at last %s", len(got), got[len(got)-1])
+	}
+	path = filepath.Join(folder, "missing.yaml")
+	if f, err := Read(path); err == nil || err.Error() != path+": no such file or directory" ||
+		!slices.Equal(f.Paths, []string{path}) {
+		t.Errorf("got %v, %v", f, err)
+	}
+}
+
+func TestManyExceptionsAreReadSoon(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("limits:\n- name: a\n  key: [tenant]\n  max: 1/m\n  except:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&b, "  - {when: {tenant: t%d}, max: %d/m}\n", i, i+1)
+	}
+	path := write(t, t.TempDir(), "f", b.String())
+	f, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Compile(f.Limits, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := s.Match(nil, "", Descriptor{{"tenant", "t9999"}}); m[0].Rate.Units != 10_000 {
+		t.Errorf("the last exception has the rate %v", m[0].Rate)
+	}
+}
