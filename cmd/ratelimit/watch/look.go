@@ -1,0 +1,65 @@
+package watch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A look is what the file system says of files, in order.
+type look []file
+
+type file struct {
+	path string
+	info os.FileInfo // of what links lead to, or nil
+}
+
+// lookAt looks at paths and at the files of patterns. A path that is not there is a file without
+// info.
+func lookAt(patterns []string) look {
+	var l look
+	for _, p := range patterns {
+		paths, err := filepath.Glob(p)
+		if err != nil || len(paths) == 0 {
+			paths = []string{p}
+		}
+		for _, path := range paths {
+			info, _ := os.Stat(path)
+			l = append(l, file{path, info})
+		}
+	}
+	return l
+}
+
+func (l look) equal(other look) bool { return slices.EqualFunc(l, other, file.equal) }
+
+// equal compares identities too: in a mounted ConfigMap a link is replaced, and the new files may
+// have the sizes and times of the old ones.
+func (f file) equal(other file) bool {
+	a, b := f.info, other.info
+	if f.path != other.path || a == nil || b == nil {
+		return f.path == other.path && a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) &&
+		a.Mode() == b.Mode()
+}
+
+// hash returns the hash of the paths and contents of regular files that can be read.
+func (l look) hash() string {
+	h := sha256.New()
+	for _, f := range l {
+		if f.info == nil || !f.info.Mode().IsRegular() { // reading a pipe would wait
+			continue
+		}
+		fmt.Fprintf(h, "%q", f.path)
+		if content, err := os.Open(f.path); err == nil {
+			_, _ = io.Copy(h, content) // a load will tell the error
+			content.Close()
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
