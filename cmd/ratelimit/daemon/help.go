@@ -6,6 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
 )
 
@@ -47,8 +48,10 @@ var helpTexts = map[string]map[string]string{
 		"log-level": "Lowest level that is logged: debug, info, warn or error. " +
 			"Default: ${default}.",
 	},
-	"demo":   demo.Help,
-	"replay": replay.Help,
+	"validate": inspect.ValidateHelp,
+	"explain":  inspect.ExplainHelp,
+	"demo":     demo.Help,
+	"replay":   replay.Help,
 }
 
 // setHelp sets the help of the flags of each command from helpTexts. A flag without a text and a

@@ -1,9 +1,12 @@
-// Package daemon is the command ratelimit, which serves rate-limit decisions over HTTP, shows what
-// an exact limit is (package demo), and replays logs under proposed limits (package replay). A
-// program that calls [Main] is that command with the stores that it imports; cmd/ratelimit imports
-// all stores of the module github.com/truewindow/ratelimit.
+// Package daemon is the command ratelimit, which serves rate-limit decisions over HTTP, checks
+// and explains files of limits (package inspect), shows what an exact limit is (package demo), and
+// replays logs under proposed limits (package replay). A program that calls [Main] is that command
+// with the stores that it imports; cmd/ratelimit imports all stores of the module
+// github.com/truewindow/ratelimit.
 //
 //	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
+//	ratelimit validate limits.yaml
+//	ratelimit explain limits.yaml tenant=acme path=/v1/chat
 //	ratelimit demo --limit 20/2s --svg demo.svg
 //	ratelimit replay --log access.log --limit 100/1m
 //
@@ -66,6 +69,7 @@ import (
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
 )
 
@@ -79,10 +83,12 @@ const (
 // commandLine is what kong parses: one field for each command, whose type has a Run method and a
 // file of its own.
 type commandLine struct {
-	Serve   serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
-	Demo    demo.Command     `cmd:"" help:"Compare what four algorithms admit of the same bursts."`
-	Replay  replay.Command   `cmd:"" help:"Replay a log of requests under proposed limits."`
-	Version kong.VersionFlag `help:"Print the version and exit."`
+	Serve    serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
+	Validate inspect.Validate `cmd:"" help:"Print all problems of configuration files."`
+	Explain  inspect.Explain  `cmd:"" help:"Print which limits apply to a request, and why."`
+	Demo     demo.Command     `cmd:"" help:"Compare what four algorithms admit of the same bursts."`
+	Replay   replay.Command   `cmd:"" help:"Replay a log of requests under proposed limits."`
+	Version  kong.VersionFlag `help:"Print the version and exit."`
 }
 
 // Main runs the command with the arguments and the environment of the process, and ends the

@@ -5,11 +5,15 @@ import "strings"
 // String returns the condition as it is written on a command line, such as tenant=acme or
 // path=/v1/*.
 func (c Condition) String() string {
-	s := c.Entry + "=" + c.Pattern
+	return plain(c.Entry) + "=" + c.pattern()
+}
+
+// pattern returns what a value has to be, in the form of a file.
+func (c Condition) pattern() string {
 	if c.Prefix {
-		s += "*"
+		return plain(c.Pattern + "*")
 	}
-	return s
+	return plain(c.Pattern)
 }
 
 func (c Condition) matches(value string) bool {

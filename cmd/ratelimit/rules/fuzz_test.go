@@ -2,6 +2,7 @@ package rules
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -26,8 +27,9 @@ func FuzzRead(f *testing.F) {
 		out, err := r.finish()
 		if err != nil {
 			for _, p := range err.(Problems) {
-				if p.At.File == "" || p.At.Line < 1 || p.At.Column < 1 || p.Text == "" {
-					t.Errorf("a problem has no position or text: %+v", p)
+				if p.At.File == "" || p.At.Line < 1 || p.At.Column < 1 || p.Text == "" ||
+					strings.ContainsAny(p.Text, "\n\r") {
+					t.Errorf("a problem has no position, or no text of one line: %+v", p)
 				}
 			}
 			return

@@ -28,7 +28,7 @@ func naiveMatch(limits []*Limit, domain string, d Descriptor) []string {
 			key, missing = append(key, value), missing || !ok
 		}
 		if !missing {
-			found = append(found, fmt.Sprint(l.Name, naiveRate(l, d), Key(key...)))
+			found = append(found, fmt.Sprintf("%s%v %s", l.Name, naiveRate(l, d), Key(key...)))
 		}
 	}
 	return found
@@ -61,7 +61,7 @@ func naiveRate(l *Limit, d Descriptor) Rate {
 func describe(matches []Match) []string {
 	var found []string
 	for _, m := range matches {
-		found = append(found, fmt.Sprint(m.Limit.Name, m.Rate, m.Key))
+		found = append(found, fmt.Sprintf("%s%v %s", m.Limit.Name, m.Rate, m.Key))
 	}
 	return found
 }
@@ -119,6 +119,13 @@ func TestMatchIsThatOfEveryLimit(t *testing.T) {
 			got, want := describe(s.Match(nil, domain, d)), naiveMatch(limits, domain, d)
 			if !slices.Equal(got, want) {
 				t.Fatalf("%v in %q: got\n%q, want\n%q", d, domain, got, want)
+			}
+			for _, l := range limits {
+				apart := l.Mismatch(domain, d) != ""
+				if apart == strings.Contains(strings.Join(got, " "), l.Name+"{") {
+					t.Fatalf("%v in %q: %s says %q, and these apply: %q", d, domain, l.Name,
+						l.Mismatch(domain, d), got)
+				}
 			}
 		}
 	})

@@ -124,7 +124,7 @@ func TestProblemsOfFiles(t *testing.T) {
 		{"a loop", "limits: &a [*a]\n", []string{"1:9: anchors and"}},
 		{"a merge", "limits: [{<<: {name: a}, max: 1/m}]\n", []string{
 			"1:10: the limit has no name", `1:11: unknown key "<<" in a limit`}},
-		{"a tag", "store: !!str memory\n", []string{"1:8: tags such as !!str are not"}},
+		{"a tag", "store: !!str memory\n", []string{"1:8: tags such as \"!!str\" are not"}},
 		{"depth", strings.Repeat("[", 60) + strings.Repeat("]", 60),
 			[]string{"1:52: lists and maps are nested more than 50 deep"}},
 		{"keys", "stroe: memory\nstore: memory\nstore: memory\n1: 2\n? [a]\n: b\n~: c\n", []string{

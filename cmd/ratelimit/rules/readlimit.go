@@ -83,7 +83,7 @@ func (f *file) behaviour(l *Limit, fields map[string]*yaml.Node) {
 func (f *file) when(n *yaml.Node) []Condition {
 	var conditions []Condition
 	f.each(n, "when", func(key, value *yaml.Node) {
-		pattern, ok := f.scalar(value, "the value of "+key.Value)
+		pattern, ok := f.scalar(value, "the value of "+plain(key.Value))
 		if !ok || !f.entryName(key) {
 			return
 		}

@@ -108,7 +108,7 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 	if l.By != nil {
 		c.entry, c.by = s.names.number(l.By.Entry), make(map[string]*Variant, len(l.By.Rates))
 		for _, value := range slices.Sorted(maps.Keys(l.By.Rates)) {
-			c.by[value] = add(l.By.Rates[value], l.By.At, "by "+l.By.Entry+"="+value)
+			c.by[value] = add(l.By.Rates[value], l.By.At, "by "+Condition{Entry: l.By.Entry, Pattern: value}.String())
 		}
 	}
 	if len(l.Except) == 0 {

@@ -1,0 +1,135 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+// Explain is "ratelimit explain", for package kong.
+type Explain struct {
+	File    string   `arg:"" help:"A configuration file, with those that it includes."`
+	Entries []string `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries of a request."`
+	Domain  string   `placeholder:"NAME"`
+	JSON    bool     `name:"json"`
+}
+
+// ExplainHelp has the help of each flag, by name.
+var ExplainHelp = map[string]string{
+	"domain": "The domain of the request. Limits see it as an entry named domain.",
+	"json":   "Print the result as JSON.",
+}
+
+// Validate is called by kong when it has parsed the command line.
+func (c *Explain) Validate() error {
+	_, err := c.descriptor()
+	return err
+}
+
+func (c *Explain) descriptor() (rules.Descriptor, error) {
+	var d rules.Descriptor
+	for _, text := range c.Entries {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q is not of the form name=value, such as tenant=acme", text)
+		}
+		d = append(d, rules.Entry{Name: name, Value: value})
+	}
+	return d, nil
+}
+
+// explanation is the result in JSON.
+type explanation struct {
+	Applies []applied `json:"applies"`
+	Others  []other   `json:"others"`
+}
+
+// applied is a limit that applies.
+type applied struct {
+	Limit  string `json:"limit"`
+	Rate   string `json:"rate"` // in the form of a file
+	Why    string `json:"why"`
+	Key    string `json:"key"` // of the store
+	Shadow bool   `json:"shadow"`
+	At     string `json:"at"`
+}
+
+// other is a limit that does not apply.
+type other struct {
+	Limit   string `json:"limit"`
+	Because string `json:"because"`
+	At      string `json:"at"`
+}
+
+// Run prints which limits apply to the request, and why others do not.
+func (c *Explain) Run(k *kong.Context) error {
+	d, err := c.descriptor()
+	if err != nil {
+		return err
+	}
+	set, err := load(c.File)
+	if err != nil {
+		return err
+	}
+	e := explain(set, c.Domain, d)
+	if c.JSON {
+		return writeJSON(k.Stdout, e)
+	}
+	return e.writeText(k.Stdout)
+}
+
+func explain(set *rules.Set, domain string, d rules.Descriptor) explanation {
+	e := explanation{[]applied{}, []other{}}
+	applies := make(map[*rules.Limit]bool)
+	for _, m := range set.Match(nil, domain, d) {
+		applies[m.Limit] = true
+		e.Applies = append(e.Applies, applied{m.Limit.Name, m.RateText(), m.Why, m.Key,
+			m.Limit.Shadow, m.Limit.At.String()})
+	}
+	for _, l := range set.Limits() {
+		if !applies[l] {
+			e.Others = append(e.Others, other{l.Name, because(l, domain, d), l.At.String()})
+		}
+	}
+	return e
+}
+
+// because says why a limit does not apply.
+func because(l *rules.Limit, domain string, d rules.Descriptor) string {
+	switch {
+	case l.Domain == "":
+		return l.Mismatch(domain, d)
+	case l.Domain != domain:
+		return fmt.Sprintf("it is of the domain %q", l.Domain)
+	default:
+		return "the entries lead to another limit of the domain, or to none"
+	}
+}
+
+func (e explanation) writeText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(e.Applies) == 0 {
+		fmt.Fprintln(t, "No limit applies.")
+	} else {
+		fmt.Fprintln(t, "LIMIT\tRATE\tWHY\tKEY")
+	}
+	for _, a := range e.Applies {
+		name := a.Limit
+		if a.Shadow {
+			name += " (shadow)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, a.Rate, a.Why, a.Key)
+	}
+	if len(e.Others) > 0 {
+		fmt.Fprintln(t, "\nDOES NOT APPLY\tBECAUSE")
+	}
+	for _, o := range e.Others {
+		fmt.Fprintf(t, "%s\t%s\n", o.Limit, o.Because)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,191 @@
+package inspect
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+const limitsFile = `
+limits:
+- name: requests
+  when: {tenant: "*"}
+  key: [tenant]
+  max: 1000/1m
+  by: {entry: plan, pro: 2000/1m, "a\nb": 1/m}
+  except:
+  - {when: {tenant: acme, path: "/v1/*"}, max: 50000/1m}
+  - {when: {tenant: staff}, max: unlimited}
+  - {when: {tenant: banned}, max: 0}
+- name: chat
+  when: {path: /v1/chat*, domain: api}
+  key: [tenant, user]
+  max: 20/1m
+  mode: shadow
+- {name: month, max: 1000, algorithm: month}
+- {name: uploads, key: [user], max: 5, algorithm: in-flight}
+- {name: blocked, max: 1d, algorithm: block}
+`
+
+func write(t *testing.T, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// run runs a command, and returns what it prints.
+func run(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	var commands struct {
+		Validate Validate `cmd:""`
+		Explain  Explain  `cmd:""`
+	}
+	var b strings.Builder
+	parser, err := kong.New(&commands, kong.Writers(&b, &b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := parser.Parse(args)
+	if err == nil {
+		err = k.Run()
+	}
+	return b.String(), err
+}
+
+func TestValidate(t *testing.T) {
+	good, one := write(t, "good.yaml", limitsFile), write(t, "a,b.yaml", "limits: [{name: a, max: 1/m}]")
+	bad := write(t, "bad.yaml", "limits:\n- {name: a}\n- {max: 1/m}\n")
+	stdout, err := run(t, "validate", good, one)
+	if want := good + ": 5 limits\n" + one + ": 1 limit\n"; stdout != want || err != nil {
+		t.Errorf("got %q, %v, want %q", stdout, err, want)
+	}
+	stdout, err = run(t, "validate", bad, one)
+	want := bad + ":2:3: the limit has no max\n" + bad + ":3:3: the limit has no name\n" + one +
+		": 1 limit\n"
+	if stdout != want || err == nil || err.Error() != "2 problems" {
+		t.Errorf("got %q, %v, want %q", stdout, err, want)
+	}
+	stdout, err = run(t, "validate", "--json", bad, one)
+	var results []checked
+	if jsonErr := json.Unmarshal([]byte(stdout), &results); jsonErr != nil {
+		t.Fatal(jsonErr)
+	}
+	wantResults := []checked{
+		{bad, 0, []problem{{bad, 2, 3, "the limit has no max"}, {bad, 3, 3, "the limit has no name"}}},
+		{one, 1, []problem{}},
+	}
+	if !reflect.DeepEqual(results, wantResults) || err == nil {
+		t.Errorf("got %+v, %v, want %+v", results, err, wantResults)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	path := write(t, "limits.yaml", limitsFile)
+	tests := []struct{ args, want string }{
+		{"tenant=acme path=/v1/chat,x domain=api user=a=b", `
+LIMIT          RATE        WHY                             KEY
+requests       50000/1m0s  except tenant=acme, path=/v1/*  acme
+chat (shadow)  20/1m0s     max                             acme/a=b
+month          1000        max                             %*
+uploads        5           max                             a=b
+blocked        24h0m0s     max                             %*
+`},
+		{"tenant=a/b plan=pro path=/ --domain=api", `
+LIMIT     RATE       WHY          KEY
+requests  2000/1m0s  by plan=pro  a%2Fb
+month     1000       max          %*
+blocked   24h0m0s    max          %*
+
+DOES NOT APPLY  BECAUSE
+chat            path is /, not /v1/chat*
+uploads         user is missing, which is in the key
+`},
+		{"tenant=staff path=/v1/chat domain= user= --domain=api", `
+LIMIT     RATE       WHY                  KEY
+requests  unlimited  except tenant=staff  staff
+month     1000       max                  %*
+uploads   5          max                  %
+blocked   24h0m0s    max                  %*
+
+DOES NOT APPLY  BECAUSE
+chat            domain is "", not api
+`},
+	}
+	for _, test := range tests {
+		stdout, err := run(t, append([]string{"explain", path}, strings.Fields(test.args)...)...)
+		if err != nil || stdout != test.want[1:] {
+			t.Errorf("%s: %v\n%s", test.args, err, stdout)
+		}
+	}
+	for _, args := range [][]string{{path, "acme"}, {path, "=acme"}, {path + "x"}} {
+		if stdout, err := run(t, append([]string{"explain"}, args...)...); err == nil {
+			t.Errorf("%s is no error: %s", args, stdout)
+		}
+	}
+}
+
+func TestExplainAsJSON(t *testing.T) {
+	path := write(t, "limits.yaml", limitsFile)
+	stdout, err := run(t, "explain", "--json", path, "tenant=banned", "plan=a\nb", "path=/v1/chat",
+		"domain=api", "user=u")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got explanation
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := explanation{Applies: []applied{
+		{"requests", "0", "except tenant=banned", "banned", false, path + ":3:3"},
+		{"chat", "20/1m0s", "max", "banned/u", true, path + ":12:3"},
+		{"month", "1000", "max", "%*", false, path + ":17:3"},
+		{"uploads", "5", "max", "u", false, path + ":18:3"},
+		{"blocked", "24h0m0s", "max", "%*", false, path + ":19:3"},
+	}, Others: []other{}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	stdout, err = run(t, "explain", path, "tenant=x", "plan=a\nb")
+	if err != nil || !strings.Contains(stdout, "\nrequests  1/1m0s   by plan=\"a\\nb\"  x\n") {
+		t.Errorf("got %v\n%s", err, stdout)
+	}
+}
+
+// noLimit is a tree that finds no limit.
+type noLimit struct{}
+
+func (noLimit) Find(string, rules.Descriptor) (*rules.Limit, string, bool) { return nil, "", false }
+
+func TestExplainOfDomains(t *testing.T) {
+	minute := rules.Rate{Units: 1, Window: time.Minute}
+	set, err := rules.Compile([]*rules.Limit{
+		{Name: "a", Domain: "edge", Rate: minute}, {Name: "b", Domain: "core", Rate: minute},
+	}, noLimit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := explain(set, "edge", nil).writeText(&b); err != nil {
+		t.Fatal(err)
+	}
+	const want = `No limit applies.
+
+DOES NOT APPLY  BECAUSE
+a               the entries lead to another limit of the domain, or to none
+b               it is of the domain "core"
+`
+	if b.String() != want {
+		t.Errorf("got\n%s", b.String())
+	}
+}

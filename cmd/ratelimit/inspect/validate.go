@@ -1,0 +1,63 @@
+package inspect
+
+import (
+	"fmt"
+
+	"github.com/alecthomas/kong"
+)
+
+// Validate is "ratelimit validate", for package kong.
+type Validate struct {
+	Files []string `arg:"" name:"file" sep:"none" help:"A configuration file, with those that it includes."`
+	JSON  bool     `name:"json"`
+}
+
+// ValidateHelp has the help of each flag, by name.
+var ValidateHelp = map[string]string{"json": "Print the result as JSON."}
+
+// checked is the result for one file in JSON.
+type checked struct {
+	File     string    `json:"file"`
+	Limits   int       `json:"limits"` // 0 if there are problems
+	Problems []problem `json:"problems"`
+}
+
+// Run prints all problems of the files, or how many limits each has. It returns an error if there
+// are problems.
+func (c *Validate) Run(k *kong.Context) error {
+	count := 0
+	var results []checked
+	for _, path := range c.Files {
+		set, err := load(path)
+		r := checked{File: path, Problems: problemsOf(err)}
+		count += len(r.Problems)
+		if err == nil {
+			r.Limits = len(set.Limits())
+		}
+		results = append(results, r)
+		switch {
+		case c.JSON:
+		case err != nil:
+			fmt.Fprintln(k.Stdout, err)
+		default:
+			fmt.Fprintf(k.Stdout, "%s: %s\n", path, counted(r.Limits, "limit"))
+		}
+	}
+	if c.JSON {
+		if err := writeJSON(k.Stdout, results); err != nil {
+			return err
+		}
+	}
+	if count > 0 {
+		return fmt.Errorf("%s", counted(count, "problem"))
+	}
+	return nil
+}
+
+// counted returns "1 limit" or "2 limits".
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}

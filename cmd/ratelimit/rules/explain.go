@@ -1,0 +1,60 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// Mismatch says why a limit without a Domain does not apply to a request: the first condition that
+// does not match. It is empty if the limit applies.
+func (l *Limit) Mismatch(domain string, d Descriptor) string {
+	if _, ok := d.Value(domainEntry); !ok && domain != "" {
+		d = append(slices.Clone(d), Entry{domainEntry, domain})
+	}
+	for _, c := range l.When {
+		value, ok := d.Value(c.Entry)
+		switch {
+		case !ok:
+			return plain(c.Entry) + " is missing"
+		case !c.matches(value):
+			return fmt.Sprintf("%s is %s, not %s", plain(c.Entry), plain(value), c.pattern())
+		}
+	}
+	for _, name := range l.Key {
+		if _, ok := d.Value(name); !ok {
+			return plain(name) + " is missing, which is in the key"
+		}
+	}
+	return ""
+}
+
+// RateText returns the rate in the form of a file, such as 10/1m0s, 24h0m0s for a block, unlimited,
+// or 0.
+func (v *Variant) RateText() string {
+	switch {
+	case v.Rate.Unlimited:
+		return "unlimited"
+	case v.Limit.Algorithm == algorithms.Block:
+		return v.Rate.Window.String()
+	case v.Rate.Units == 0, v.Limit.Algorithm == algorithms.Month,
+		v.Limit.Algorithm == algorithms.InFlight:
+		return strconv.FormatInt(v.Rate.Units, 10)
+	}
+	return driver.Limit{Max: v.Rate.Units, Window: v.Rate.Window}.String()
+}
+
+// plain returns a text for one line: quoted, if it is empty or has characters that do not print.
+func plain(s string) string {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsPrint(r) || r == unicode.ReplacementChar
+	}) {
+		return strconv.Quote(s)
+	}
+	return s
+}
