@@ -1,36 +1,54 @@
 package rules
 
+// few is the number of rules that are compared one by one.
+const few = 4
+
 // An index finds the rules whose conditions all match a request, which are limits or the exceptions
-// of one. A rule is under that of its conditions which is the most selective, so a request comes by
-// few of those that do not match it.
+// of one. It is a tree: a rule is under that of its conditions which is the most selective, and many
+// rules under one condition have an index of their other conditions. So a request is compared with
+// few rules that do not match it.
 type index struct {
+	rules  []rule         // that are not in fields, by their number
 	fields map[int]*field // by the number of an entry
-	always []int          // rules without conditions
-	rules  [][]condition
+}
+
+// A rule has the conditions that are not those of the indexes above it.
+type rule struct {
+	number     int
+	conditions []condition
 }
 
 // A field has the rules that are under a condition on one entry.
 type field struct {
-	exact    map[string][]int
+	exact    map[string]*index
 	prefixes prefixes
 }
 
-// newIndex returns the index of those rules whose numbers are in indexed, which ascends.
-func newIndex(rules [][]condition, indexed []int) index {
-	x := index{fields: make(map[int]*field), rules: rules}
+// newIndex returns the index of rules, which ascend by their number.
+func newIndex(rules []rule) *index {
+	if len(rules) <= few {
+		return &index{rules: rules}
+	}
 	counts := make(map[condition]int)
-	for _, i := range indexed {
-		for _, c := range rules[i] {
+	for _, r := range rules {
+		for _, c := range r.conditions {
 			counts[c]++
 		}
 	}
-	begins := make(map[int]map[string][]int)
-	for _, i := range indexed {
-		if len(rules[i]) == 0 {
-			x.always = append(x.always, i)
+	x := &index{fields: make(map[int]*field)}
+	groups := make(map[condition][]rule)
+	for _, r := range rules {
+		if len(r.conditions) == 0 {
+			x.rules = append(x.rules, r)
 			continue
 		}
-		x.add(mostSelective(rules[i], counts), i, begins)
+		at := mostSelective(r.conditions, counts)
+		group := r.conditions[at]
+		groups[group] = append(groups[group], rule{r.number, without(r.conditions, at)})
+	}
+	begins := make(map[int]map[string]*index)
+	for c, group := range groups {
+		x.add(c, newIndex(group), begins)
 	}
 	for entry, texts := range begins {
 		x.fields[entry].prefixes = newPrefixes(texts)
@@ -38,28 +56,34 @@ func newIndex(rules [][]condition, indexed []int) index {
 	return x
 }
 
-func (x *index) add(c condition, rule int, begins map[int]map[string][]int) {
+// without returns conditions without that at an index.
+func without(conditions []condition, at int) []condition {
+	return append(conditions[:at:at], conditions[at+1:]...)
+}
+
+func (x *index) add(c condition, under *index, begins map[int]map[string]*index) {
 	f := x.fields[c.entry]
 	if f == nil {
-		f = &field{exact: make(map[string][]int)}
+		f = &field{exact: make(map[string]*index)}
 		x.fields[c.entry] = f
 	}
 	if !c.prefix {
-		f.exact[c.pattern] = append(f.exact[c.pattern], rule)
+		f.exact[c.pattern] = under
 		return
 	}
 	if begins[c.entry] == nil {
-		begins[c.entry] = make(map[string][]int)
+		begins[c.entry] = make(map[string]*index)
 	}
-	begins[c.entry][c.pattern] = append(begins[c.entry][c.pattern], rule)
+	begins[c.entry][c.pattern] = under
 }
 
-// mostSelective returns the condition with the least weight, and of equal ones the first.
-func mostSelective(conditions []condition, counts map[condition]int) condition {
-	best, least := conditions[0], 0
+// mostSelective returns the index of the condition with the least weight, and of equal ones the
+// first.
+func mostSelective(conditions []condition, counts map[condition]int) (best int) {
+	least := 0
 	for i, c := range conditions {
 		if w := weight(c) * counts[c]; i == 0 || w < least {
-			best, least = c, w
+			best, least = i, w
 		}
 	}
 	return best
@@ -77,43 +101,77 @@ func weight(c condition) int {
 	}
 }
 
-// appendMatches appends the numbers of the rules that match, in no order. It must not be called with
-// r.candidates.
+// appendMatches appends the numbers of the rules that match, in no order.
 func (x *index) appendMatches(dst []int, r *request) []int {
-	dst = append(dst, x.always...)
-	r.candidates = x.appendCandidates(r.candidates[:0], r)
-	for _, i := range r.candidates {
-		if matchAll(x.rules[i], r) {
-			dst = append(dst, i)
+	for _, rule := range x.rules {
+		if matchAll(rule.conditions, r) {
+			dst = append(dst, rule.number)
 		}
 	}
-	return dst
-}
-
-// first returns the least number of a rule that matches.
-func (x *index) first(r *request) (rule int, ok bool) {
-	rule = len(x.rules)
-	if len(x.always) > 0 {
-		rule = x.always[0]
+	if x.fields == nil {
+		return dst
 	}
-	r.candidates = x.appendCandidates(r.candidates[:0], r)
-	for _, i := range r.candidates {
-		if i < rule && matchAll(x.rules[i], r) {
-			rule = i
-		}
-	}
-	return rule, rule < len(x.rules)
-}
-
-func (x *index) appendCandidates(dst []int, r *request) []int {
 	for _, entry := range r.present {
 		f := x.fields[entry]
 		if f == nil {
 			continue
 		}
 		value := r.values[entry]
-		dst = append(dst, f.exact[value]...)
-		dst = f.prefixes.appendRules(dst, value)
+		if under := f.exact[value]; under != nil {
+			dst = under.appendMatches(dst, r)
+		}
+		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
+			dst = f.prefixes[i].index.appendMatches(dst, r)
+		}
 	}
 	return dst
+}
+
+// first returns the least number of a rule that matches, if it is less than least, or least.
+func (x *index) first(r *request, least int) int {
+	for _, rule := range x.rules {
+		if rule.number < least && matchAll(rule.conditions, r) {
+			least = rule.number
+		}
+	}
+	if x.fields == nil {
+		return least
+	}
+	for _, entry := range r.present {
+		f := x.fields[entry]
+		if f == nil {
+			continue
+		}
+		value := r.values[entry]
+		if under := f.exact[value]; under != nil {
+			least = under.first(r, least)
+		}
+		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
+			least = f.prefixes[i].index.first(r, least)
+		}
+	}
+	return least
+}
+
+// firstImplied returns the least number of a rule that matches every request which matches all of
+// known, if it is less than least, or least.
+func (x *index) firstImplied(known []condition, least int) int {
+	for _, rule := range x.rules {
+		if rule.number < least && imply(known, rule.conditions) {
+			least = rule.number
+		}
+	}
+	for _, c := range known {
+		f := x.fields[c.entry]
+		if f == nil {
+			continue
+		}
+		if under := f.exact[c.pattern]; under != nil && !c.prefix {
+			least = under.firstImplied(known, least)
+		}
+		for i := f.prefixes.find(c.pattern); i >= 0; i = f.prefixes[i].shorter {
+			least = f.prefixes[i].index.firstImplied(known, least)
+		}
+	}
+	return least
 }

@@ -69,13 +69,14 @@ func describe(matches []Match) []string {
 // Names and values are few, so that conditions often match.
 var (
 	anyName  = rapid.SampledFrom([]string{"tenant", "path", "plan", "domain"})
-	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,4}`), rapid.SampledFrom([]string{"%", "%2F"}))
+	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,3}`), rapid.SampledFrom([]string{"%", "%2F"}))
 
 	anyCondition = rapid.Custom(func(t *rapid.T) Condition {
 		return Condition{anyName.Draw(t, "entry"), anyValue.Draw(t, "pattern"),
 			rapid.Bool().Draw(t, "prefix")}
 	})
-	anyConditions = rapid.SliceOfN(anyCondition, 0, 3)
+	anyConditions  = rapid.SliceOfN(anyCondition, 0, 4)
+	someConditions = rapid.SliceOfN(anyCondition, 1, 4)
 
 	anyDescriptor = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Entry {
 		return Entry{anyName.Draw(t, "name"), anyValue.Draw(t, "value")}
@@ -90,12 +91,17 @@ func anyLimits(t *rapid.T) []*Limit {
 		return Rate{Units: units, Window: time.Minute}
 	}
 	var limits []*Limit
-	for i := range rapid.IntRange(0, 30).Draw(t, "limits") {
+	for i := range rapid.IntRange(0, 5).Draw(t, "limits") * 10 {
 		l := &Limit{
 			Name: fmt.Sprint("limit", i), When: anyConditions.Draw(t, "when"),
 			Key: rapid.SliceOfN(anyName, 0, 2).Draw(t, "key"), Rate: rate(),
 		}
-		for _, when := range rapid.SliceOfN(anyConditions, 0, 6).Draw(t, "except") {
+		exceptions := rapid.SampledFrom([]int{0, 1, 3, 40}).Draw(t, "exceptions")
+		for range exceptions {
+			when := someConditions.Draw(t, "except")
+			if exceptions == 3 {
+				when = anyConditions.Draw(t, "perhaps all")
+			}
 			l.Except = append(l.Except, Exception{When: when, Rate: rate()})
 		}
 		if rapid.Bool().Draw(t, "by") {
@@ -236,13 +242,45 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// A request comes by few of the limits that do not apply to it.
-func TestMatchLooksAtFewLimits(t *testing.T) {
+// compared returns with how many rules a request is compared.
+func compared(x *index, r *request) int {
+	n := len(x.rules)
+	for _, entry := range r.present {
+		f := x.fields[entry]
+		if f == nil {
+			continue
+		}
+		value := r.values[entry]
+		if under := f.exact[value]; under != nil {
+			n += compared(under, r)
+		}
+		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
+			n += compared(f.prefixes[i].index, r)
+		}
+	}
+	return n
+}
+
+func TestMatchComparesFewRules(t *testing.T) {
 	limits, d := manyLimits(10_000)
 	s := compile(t, limits, nil)
 	r := newRequest(len(s.names))
 	r.read(s.names, "", d)
-	if n := len(s.index.appendCandidates(nil, r)); n > 25 {
+	if n := compared(s.index, r); n > 25 {
 		t.Errorf("a request to which 20 limits apply is compared with %d", n)
+	}
+	limits = []*Limit{{Name: "a", Key: []string{"c"}, Rate: Rate{Units: 1, Window: time.Minute}}}
+	for i := range 10_000 {
+		when := []Condition{
+			{"a", fmt.Sprint(i % 22), false}, {"b", fmt.Sprint(i / 22 % 22), true},
+			{"c", fmt.Sprint(i / 22 / 22), false},
+		}
+		limits[0].Except = append(limits[0].Except, Exception{When: when, Rate: limits[0].Rate})
+	}
+	s = compile(t, limits, nil)
+	r = newRequest(len(s.names))
+	r.read(s.names, "", Descriptor{{"a", "7"}, {"b", "21"}, {"c", "13"}})
+	if n := compared(s.compiled[0].except, r); n > 5 {
+		t.Errorf("a request is compared with %d exceptions", n)
 	}
 }

@@ -51,30 +51,6 @@ func contradiction(known, conditions []condition) (condition, bool) {
 	return condition{}, false
 }
 
-// firstImplied returns the least number of a rule that matches every request which matches all of
-// known.
-func (x *index) firstImplied(known []condition) (rule int, ok bool) {
-	rule = len(x.rules)
-	if len(x.always) > 0 {
-		rule = x.always[0]
-	}
-	var candidates []int
-	for _, c := range known {
-		f := x.fields[c.entry]
-		if f == nil {
-			continue
-		}
-		candidates = append(candidates, f.exact[c.pattern]...)
-		candidates = f.prefixes.appendRules(candidates, c.pattern)
-	}
-	for _, i := range candidates {
-		if i < rule && imply(known, x.rules[i]) {
-			rule = i
-		}
-	}
-	return rule, rule < len(x.rules)
-}
-
 // checkReach appends a problem for each rate that no request gets.
 func (s *Set) checkReach(problems *Problems) {
 	for i := range s.limits {
@@ -126,14 +102,14 @@ func (u *reach) text(c condition) string {
 // exceptions checks the exceptions, and reports whether one matches all requests.
 func (u *reach) exceptions() (all bool) {
 	for i, e := range u.limit.Except {
-		conditions := u.compiled.except.rules[i]
+		conditions := u.names.conditions(e.When)
 		if c, ok := contradiction(slices.Concat(u.known, conditions), conditions); ok {
 			u.add(e.At, "this exception matches no request, since the limit is for %s only",
 				u.text(c))
 			continue
 		}
-		first, ok := u.compiled.except.firstImplied(slices.Concat(u.known, conditions))
-		if ok && first < i {
+		first := u.compiled.except.firstImplied(slices.Concat(u.known, conditions), i)
+		if first < i {
 			u.add(e.At, "this exception is never reached: that at %v matches all its requests",
 				u.limit.Except[first].At)
 			continue
@@ -157,8 +133,9 @@ func (u *reach) plans() {
 			continue
 		}
 		if u.compiled.except != nil {
-			first, ok := u.compiled.except.firstImplied(slices.Concat(u.known, plan))
-			if ok {
+			all := len(u.limit.Except)
+			first := u.compiled.except.firstImplied(slices.Concat(u.known, plan), all)
+			if first < all {
 				u.add(by.At, "%s is never reached: the exception at %v matches all its requests",
 					text, u.limit.Except[first].At)
 				continue

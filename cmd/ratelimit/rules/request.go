@@ -12,10 +12,9 @@ type request struct {
 	has     []bool   // by number
 	present []int    // numbers of the entries that are there
 
-	found      []int // limits
-	candidates []int
-	parts      []string
-	key        []byte
+	found []int // limits
+	parts []string
+	key   []byte
 }
 
 func newRequest(entries int) *request {
@@ -47,7 +46,7 @@ func (r *request) clear() {
 		r.values[i], r.has[i] = "", false
 	}
 	clear(r.parts)
-	r.present, r.found, r.candidates = r.present[:0], r.found[:0], r.candidates[:0]
+	r.present = r.present[:0]
 	if cap(r.key) > maxKeptKey {
 		r.key = nil
 	}

@@ -24,7 +24,7 @@ type Set struct {
 	limits   []*Limit
 	variants []*Variant
 	compiled []compiled // by the index of the limit
-	index    index
+	index    *index
 	names    names
 	tree     Tree
 	numbers  map[*Limit]int // indices of the limits that the tree finds
@@ -59,8 +59,7 @@ func newSet(limits []*Limit, tree Tree, problems *Problems) *Set {
 		limits: slices.Clone(limits), compiled: make([]compiled, len(limits)), names: make(names),
 		tree: tree, numbers: make(map[*Limit]int),
 	}
-	rules := make([][]condition, len(limits))
-	var numbers []int // of the limits in the index
+	var rules []rule
 	for i, l := range limits {
 		if wrong := checkLimit(l); wrong != nil {
 			*problems = append(*problems, wrong...)
@@ -71,10 +70,9 @@ func newSet(limits []*Limit, tree Tree, problems *Problems) *Set {
 			s.numbers[l] = i
 			continue
 		}
-		rules[i] = s.conditions(l)
-		numbers = append(numbers, i)
+		rules = append(rules, rule{i, s.conditions(l)})
 	}
-	s.index = newIndex(rules, numbers)
+	s.index = newIndex(rules)
 	s.requests.New = func() any { return newRequest(len(s.names)) }
 	return s
 }
@@ -114,20 +112,19 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 	if len(l.Except) == 0 {
 		return c
 	}
-	rules, all := make([][]condition, len(l.Except)), make([]int, len(l.Except))
+	rules := make([]rule, len(l.Except))
 	for i, e := range l.Except {
 		c.others = append(c.others, add(e.Rate, e.At, "except "+join(e.When)))
-		rules[i], all[i] = s.names.conditions(e.When), i
+		rules[i] = rule{i, s.names.conditions(e.When)}
 	}
-	except := newIndex(rules, all)
-	c.except = &except
+	c.except = newIndex(rules)
 	return c
 }
 
 // variant returns the rate of a request.
 func (c *compiled) variant(r *request) *Variant {
 	if c.except != nil {
-		if i, ok := c.except.first(r); ok {
+		if i := c.except.first(r, len(c.others)); i < len(c.others) {
 			return c.others[i]
 		}
 	}
