@@ -72,26 +72,26 @@ func (c *Explain) Run(k *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	set, err := load(c.File)
+	loaded, err := load(c.File)
 	if err != nil {
 		return err
 	}
-	e := explain(set, c.Domain, d)
+	e := explain(loaded, c.Domain, d)
 	if c.JSON {
 		return writeJSON(k.Stdout, e)
 	}
 	return e.writeText(k.Stdout)
 }
 
-func explain(set *rules.Set, domain string, d rules.Descriptor) explanation {
+func explain(c *config, domain string, d rules.Descriptor) explanation {
 	e := explanation{[]applied{}, []other{}}
 	applies := make(map[*rules.Limit]bool)
-	for _, m := range set.Match(nil, domain, d) {
+	for _, m := range c.set.Match(nil, domain, d) {
 		applies[m.Limit] = true
 		e.Applies = append(e.Applies, applied{m.Limit.Name, m.RateText(), m.Why, m.Key,
 			m.Limit.Shadow, m.Limit.At.String()})
 	}
-	for _, l := range set.Limits() {
+	for _, l := range c.limits {
 		if !applies[l] {
 			e.Others = append(e.Others, other{l.Name, because(l, domain, d), l.At.String()})
 		}

@@ -7,11 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
 const limitsFile = `
@@ -82,8 +79,9 @@ func TestValidate(t *testing.T) {
 		t.Fatal(jsonErr)
 	}
 	wantResults := []checked{
-		{bad, 0, []problem{{bad, 2, 3, "the limit has no max"}, {bad, 3, 3, "the limit has no name"}}},
-		{one, 1, []problem{}},
+		{bad, 0, []problem{{bad, 2, 3, "the limit has no max"}, {bad, 3, 3, "the limit has no name"}},
+			[]problem{}},
+		{one, 1, []problem{}, []problem{}},
 	}
 	if !reflect.DeepEqual(results, wantResults) || err == nil {
 		t.Errorf("got %+v, %v, want %+v", results, err, wantResults)
@@ -162,30 +160,40 @@ func TestExplainAsJSON(t *testing.T) {
 	}
 }
 
-// noLimit is a tree that finds no limit.
-type noLimit struct{}
-
-func (noLimit) Find(string, rules.Descriptor) (*rules.Limit, string, bool) { return nil, "", false }
-
-func TestExplainOfDomains(t *testing.T) {
-	minute := rules.Rate{Units: 1, Window: time.Minute}
-	set, err := rules.Compile([]*rules.Limit{
-		{Name: "a", Domain: "edge", Rate: minute}, {Name: "b", Domain: "core", Rate: minute},
-	}, noLimit{})
-	if err != nil {
-		t.Fatal(err)
+func TestFilesOfEnvoy(t *testing.T) {
+	path := write(t, "edge.yaml", `
+domain: edge
+descriptors:
+- key: tenant
+  detailed_metric: true
+  rate_limit: {unit: minute, requests_per_unit: 5}
+- key: path
+  value: /v1
+  rate_limit: {unit: hour, requests_per_unit: 9}
+`)
+	stdout, err := run(t, "validate", path)
+	if !strings.HasPrefix(stdout, path+":5:20: ignored: ") ||
+		!strings.HasSuffix(stdout, "\n"+path+": 2 limits\n") || err != nil {
+		t.Errorf("got %v\n%s", err, stdout)
 	}
-	var b strings.Builder
-	if err := explain(set, "edge", nil).writeText(&b); err != nil {
-		t.Fatal(err)
-	}
-	const want = `No limit applies.
+	stdout, err = run(t, "explain", path, "tenant=a/b", "--domain=edge")
+	const want = `LIMIT        RATE    WHY  KEY
+edge|tenant  5/1m0s  max  a%2Fb
 
 DOES NOT APPLY  BECAUSE
-a               the entries lead to another limit of the domain, or to none
-b               it is of the domain "core"
+edge|path_/v1   the entries lead to another limit of the domain, or to none
 `
-	if b.String() != want {
-		t.Errorf("got\n%s", b.String())
+	if stdout != want || err != nil {
+		t.Errorf("got %v\n%s", err, stdout)
+	}
+	stdout, err = run(t, "explain", path, "tenant=a/b")
+	if !strings.HasPrefix(stdout, "No limit applies.\n") ||
+		!strings.Contains(stdout, "\nedge|tenant     it is of the domain \"edge\"\n") || err != nil {
+		t.Errorf("got %v\n%s", err, stdout)
+	}
+	bad := write(t, "bad.yaml", "domain: edge\ndescriptors: [{key: a, value: b, limit: 1}]\n")
+	stdout, err = run(t, "validate", bad)
+	if !strings.HasPrefix(stdout, bad+":2:34: ") || err == nil {
+		t.Errorf("got %v\n%s", err, stdout)
 	}
 }

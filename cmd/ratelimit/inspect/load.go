@@ -2,45 +2,69 @@
 package inspect
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
+	"regexp"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
-// load reads a configuration file and compiles its limits. An error is of type rules.Problems.
-func load(path string) (*rules.Set, error) {
+// A config is a configuration file, compiled.
+type config struct {
+	set    *rules.Set
+	limits []*rules.Limit // those that the file has
+	// ignored are settings of a file of envoyproxy/ratelimit that change nothing.
+	ignored rules.Problems
+}
+
+// load reads a configuration file, of the service or of envoyproxy/ratelimit. What is wrong with it
+// is an error of type rules.Problems.
+func load(path string) (*config, error) {
+	if isEnvoy(path) {
+		return loadEnvoy(path)
+	}
 	f, err := rules.Read(path)
 	if err != nil {
 		return nil, err
 	}
-	return rules.Compile(f.Limits, nil)
+	set, err := rules.Compile(f.Limits, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &config{set: set, limits: f.Limits}, nil
 }
 
-// problem is a rules.Problem in JSON.
-type problem struct {
-	File   string `json:"file"`
-	Line   int    `json:"line"`   // from 1, or 0 if it is the whole file
-	Column int    `json:"column"` // from 1, or 0 if it is the whole file
-	Text   string `json:"text"`
+// domainKey is what every file of envoyproxy/ratelimit has, and none of the service.
+var domainKey = regexp.MustCompile(`(?m)^["']?domain["']?[ \t]*:`)
+
+// isEnvoy reports whether a file is one of envoyproxy/ratelimit. It is not if it cannot be read.
+func isEnvoy(path string) bool {
+	files, err := envoyfile.ReadFiles(path)
+	return err == nil && domainKey.Match(files[0].Text)
 }
 
-// problemsOf returns the problems of an error of load. They are not nil.
-func problemsOf(err error) []problem {
-	list := []problem{}
-	var problems rules.Problems
-	if errors.As(err, &problems) {
-		for _, p := range problems {
-			list = append(list, problem{p.At.File, p.At.Line, p.At.Column, p.Text})
+func loadEnvoy(path string) (*config, error) {
+	files, err := envoyfile.ReadFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	domains, err := envoyfile.Read(files, envoyfile.Options{})
+	if err != nil {
+		return nil, err
+	}
+	set, err := rules.Compile(domains.Limits(), domains)
+	if err != nil {
+		return nil, err
+	}
+	c := &config{set: set, ignored: domains.Ignored()}
+	added := make(map[*rules.Limit]bool) // for requests that bring their own rate
+	for _, name := range domains.Names() {
+		l, _, _ := domains.Find(name, rules.Descriptor{{Name: envoyfile.Overridden}})
+		added[l] = true
+	}
+	for _, l := range domains.Limits() {
+		if !added[l] {
+			c.limits = append(c.limits, l)
 		}
 	}
-	return list
-}
-
-func writeJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+	return c, nil
 }

@@ -20,6 +20,7 @@ type checked struct {
 	File     string    `json:"file"`
 	Limits   int       `json:"limits"` // 0 if there are problems
 	Problems []problem `json:"problems"`
+	Ignored  []problem `json:"ignored"` // settings that change nothing
 }
 
 // Run prints all problems of the files, or how many limits each has. It returns an error if there
@@ -28,11 +29,11 @@ func (c *Validate) Run(k *kong.Context) error {
 	count := 0
 	var results []checked
 	for _, path := range c.Files {
-		set, err := load(path)
-		r := checked{File: path, Problems: problemsOf(err)}
+		loaded, err := load(path)
+		r := checked{File: path, Problems: problemsOf(path, err), Ignored: []problem{}}
 		count += len(r.Problems)
 		if err == nil {
-			r.Limits = len(set.Limits())
+			r.Limits, r.Ignored = len(loaded.limits), inJSON(loaded.ignored)
 		}
 		results = append(results, r)
 		switch {
@@ -40,6 +41,9 @@ func (c *Validate) Run(k *kong.Context) error {
 		case err != nil:
 			fmt.Fprintln(k.Stdout, err)
 		default:
+			for _, p := range loaded.ignored {
+				fmt.Fprintf(k.Stdout, "%v: ignored: %s\n", p.At, p.Text)
+			}
 			fmt.Fprintf(k.Stdout, "%s: %s\n", path, counted(r.Limits, "limit"))
 		}
 	}

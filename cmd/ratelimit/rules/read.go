@@ -78,11 +78,7 @@ func (r *reader) file(path string) *file { return &file{path, &r.problems} }
 // load reads a file whose size is bounded.
 func (r *reader) load(path string) (data []byte, ok bool) {
 	r.out.Paths = append(r.out.Paths, path)
-	f, err := os.Open(path)
-	if err == nil {
-		defer f.Close()
-		data, err = io.ReadAll(io.LimitReader(f, maxSize-r.size+1))
-	}
+	data, err := readRegular(path, maxSize-r.size+1)
 	r.size += int64(len(data))
 	var pathError *fs.PathError
 	switch {
@@ -94,6 +90,23 @@ func (r *reader) load(path string) (data []byte, ok bool) {
 		r.file(path).addAt(0, 0, "all files together are larger than %d MiB", maxSize>>20)
 	}
 	return data, err == nil && r.size <= maxSize
+}
+
+// readRegular reads at most n bytes of a regular file. A pipe could block forever.
+func readRegular(path string, n int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("this is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, n))
 }
 
 var mainKeys = []string{"store", "password_file", "on_failure", "instances", "include", "limits"}

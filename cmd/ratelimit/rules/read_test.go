@@ -328,7 +328,7 @@ func TestProblemsOfIncludes(t *testing.T) {
 		`1.yaml:6:3: an exception is a map, not "x"`,
 		`1.yaml:7:33: max of month is an integer from 0`,
 		`2.yaml:1:10: this exception is never reached: that at 1.yaml:8:3 matches`,
-		`folder: is a directory`,
+		`folder: this is not a regular file`,
 		`missing: no such file or directory`,
 	})
 }
