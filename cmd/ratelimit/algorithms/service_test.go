@@ -15,8 +15,9 @@ func TestNew(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if a.Limit().Name != limit.Name || name != Block && a.Limit().Max != 7 || a.Validate() != nil {
-			t.Errorf("%s has the limit %v", name, a.Limit())
+		got := a.Limit()
+		if got.Name != limit.Name || name != Block && got.Max != 7 || a.Validate() != nil {
+			t.Errorf("%s has the limit %v", name, got)
 		}
 		held, err := New(name, limit, 20*time.Second)
 		if name == Block {

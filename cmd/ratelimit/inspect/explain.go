@@ -13,8 +13,8 @@ import (
 
 // Explain is "ratelimit explain", for package kong.
 type Explain struct {
-	File    string   `arg:"" help:"A configuration file, with those that it includes."`
-	Entries []string `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries of a request."`
+	File    string   `arg:"" help:"A configuration file."`
+	Entries []string `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries."`
 	Domain  string   `placeholder:"NAME"`
 	JSON    bool     `name:"json"`
 }

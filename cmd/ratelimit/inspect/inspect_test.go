@@ -61,7 +61,8 @@ func run(t *testing.T, args ...string) (stdout string, err error) {
 }
 
 func TestValidate(t *testing.T) {
-	good, one := write(t, "good.yaml", limitsFile), write(t, "a,b.yaml", "limits: [{name: a, max: 1/m}]")
+	good := write(t, "good.yaml", limitsFile)
+	one := write(t, "a,b.yaml", "limits: [{name: a, max: 1/m}]")
 	bad := write(t, "bad.yaml", "limits:\n- {name: a}\n- {max: 1/m}\n")
 	stdout, err := run(t, "validate", good, one)
 	if want := good + ": 5 limits\n" + one + ": 1 limit\n"; stdout != want || err != nil {
@@ -79,8 +80,9 @@ func TestValidate(t *testing.T) {
 		t.Fatal(jsonErr)
 	}
 	wantResults := []checked{
-		{bad, 0, []problem{{bad, 2, 3, "the limit has no max"}, {bad, 3, 3, "the limit has no name"}},
-			[]problem{}},
+		{bad, 0, []problem{
+			{bad, 2, 3, "the limit has no max"}, {bad, 3, 3, "the limit has no name"},
+		}, []problem{}},
 		{one, 1, []problem{}, []problem{}},
 	}
 	if !reflect.DeepEqual(results, wantResults) || err == nil {
@@ -188,7 +190,8 @@ edge|path_/v1   the entries lead to another limit of the domain, or to none
 	}
 	stdout, err = run(t, "explain", path, "tenant=a/b")
 	if !strings.HasPrefix(stdout, "No limit applies.\n") ||
-		!strings.Contains(stdout, "\nedge|tenant     it is of the domain \"edge\"\n") || err != nil {
+		!strings.Contains(stdout, "\nedge|tenant     it is of the domain \"edge\"\n") ||
+		err != nil {
 		t.Errorf("got %v\n%s", err, stdout)
 	}
 	bad := write(t, "bad.yaml", "domain: edge\ndescriptors: [{key: a, value: b, limit: 1}]\n")

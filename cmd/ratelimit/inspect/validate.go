@@ -8,7 +8,7 @@ import (
 
 // Validate is "ratelimit validate", for package kong.
 type Validate struct {
-	Files []string `arg:"" name:"file" sep:"none" help:"A configuration file, with those that it includes."`
+	Files []string `arg:"" name:"file" sep:"none" help:"A configuration file."`
 	JSON  bool     `name:"json"`
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
@@ -34,7 +33,7 @@ func checkLimit(l *Limit) Problems {
 	}
 	if l.Name == "" {
 		add("the limit has no name")
-	} else if err := (driver.Limit{Name: l.Name, Max: 1, Window: time.Second}).Validate(); err != nil {
+	} else if err := driver.PerSecond(l.Name, 1).Validate(); err != nil {
 		add("%s", textOf(err))
 	}
 	if known := algorithms.OfService(); !slices.Contains(known, cmp.Or(l.Algorithm, "log")) {

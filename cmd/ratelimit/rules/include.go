@@ -92,7 +92,8 @@ func (r *reader) limitOf(e includedException) *Limit {
 		name, ok := e.file.text(n, "limit")
 		l := r.named[name]
 		if ok && l == nil {
-			e.file.add(n, "no limit has the name %q%s", name, suggest(name, slices.Sorted(maps.Keys(r.named))))
+			names := slices.Sorted(maps.Keys(r.named))
+			e.file.add(n, "no limit has the name %q%s", name, suggest(name, names))
 		}
 		return l
 	}

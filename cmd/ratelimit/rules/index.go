@@ -4,9 +4,9 @@ package rules
 const few = 4
 
 // An index finds the rules whose conditions all match a request, which are limits or the exceptions
-// of one. It is a tree: a rule is under that of its conditions which is the most selective, and many
-// rules under one condition have an index of their other conditions. So a request is compared with
-// few rules that do not match it.
+// of one. It is a tree: a rule is under its most selective condition, and many rules under one
+// condition have an index of their other conditions. So a request is compared with few rules that
+// do not match it.
 type index struct {
 	rules  []rule         // that are not in fields, by their number
 	fields map[int]*field // by the number of an entry

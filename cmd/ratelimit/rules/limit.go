@@ -1,8 +1,9 @@
-// Package rules has the limits of the service, and finds those that apply to a request.
+// Package rules has the limits of the service, reads them from files, and finds those that apply to
+// a request.
 //
-// A request is a [Descriptor]: entries such as tenant=acme and path=/v1/chat. A [Set] has the limits
-// of the configuration files, compiled, so that finding those of a request costs by their number
-// and not by that of all limits.
+// A request is a [Descriptor]: entries such as tenant=acme and path=/v1/chat. [Read] reads the
+// limits of a file, and [Compile] makes a [Set] of them, in which finding the limits of a request
+// costs by their number and not by that of all limits.
 package rules
 
 import (

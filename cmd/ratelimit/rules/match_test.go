@@ -69,7 +69,8 @@ func describe(matches []Match) []string {
 // Names and values are few, so that conditions often match.
 var (
 	anyName  = rapid.SampledFrom([]string{"tenant", "path", "plan", "domain"})
-	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,3}`), rapid.SampledFrom([]string{"%", "%2F"}))
+	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,3}`),
+		rapid.SampledFrom([]string{"%", "%2F"}))
 
 	anyCondition = rapid.Custom(func(t *rapid.T) Condition {
 		return Condition{anyName.Draw(t, "entry"), anyValue.Draw(t, "pattern"),

@@ -37,8 +37,8 @@ func (p prefixes) longest(value string, n int) int {
 	return i
 }
 
-// find returns the index of the longest text with which value begins, or -1. The field shorter leads
-// to the others.
+// find returns the index of the longest text with which value begins, or -1. Its field shorter
+// leads to the others.
 func (p prefixes) find(value string) int {
 	n, found := slices.BinarySearchFunc(p, value, func(x prefix, value string) int {
 		return strings.Compare(x.text, value)

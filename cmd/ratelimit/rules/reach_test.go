@@ -46,10 +46,10 @@ func reportsRate(p Problem, m Match) bool {
 	if strings.Contains(p.Text, "matches every request") {
 		return m.Why == "max" || p.At.Line < 1000 && strings.HasPrefix(m.Why, "by ")
 	}
-	switch {
-	case p.At.Line == 2000:
+	switch p.At.Line {
+	case 2000:
 		return true
-	case p.At.Line == 1000:
+	case 1000:
 		return strings.HasPrefix(m.Why, "by ") &&
 			strings.HasPrefix(p.Text, strings.TrimPrefix(m.Why, "by ")+" ")
 	}
@@ -59,8 +59,9 @@ func reportsRate(p Problem, m Match) bool {
 func TestSuggest(t *testing.T) {
 	known := []string{"name", "when", "key", "max", "algorithm", "on_failure"}
 	for name, want := range map[string]string{
-		"nmae": "name", "Max": "max", "keys": "key", "kye": "key", "algorythm": "algorithm", "onfailure": "on_failure",
-		"xyz": "", "": "", strings.Repeat("n", 100): "",
+		"naem": "name", "Max": "max", "keys": "key", "kye": "key", "algorythm": "algorithm",
+		"onfailure": "on_failure",
+		"xyz":       "", "": "", strings.Repeat("n", 100): "",
 	} {
 		got := suggest(name, known)
 		if want != "" {

@@ -38,9 +38,9 @@ type Number struct {
 // Read reads a configuration file in YAML, and checks all of it. An error is of type [Problems].
 // The File is never nil, and has its Paths after an error too.
 //
-// In store and password_file, ${NAME} is a variable of the environment, which has to be set. Files
-// that the file includes have limits, and exceptions of limits by their name, which come after those
-// of the limit itself, in the order of the files' names.
+// In store and password_file, ${NAME} is a variable of the environment, which has to be set.
+// Included files have limits, and exceptions of limits by their name. These come after those of the
+// limit itself, in the order of the files' paths.
 func Read(path string) (*File, error) {
 	r := newReader(path)
 	if data, ok := r.load(path); ok {

@@ -163,7 +163,9 @@ func TestProblemsOfFiles(t *testing.T) {
 			`5:3: another limit has the name "a", at 3:3`}},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) { compareLines(t, problemsOf(t, test.text), test.want) })
+		t.Run(test.name, func(t *testing.T) {
+			compareLines(t, problemsOf(t, test.text), test.want)
+		})
 	}
 }
 
@@ -202,7 +204,7 @@ func TestProblemsOfLimits(t *testing.T) {
 		{"max: 1/m, warn: 0.8", []string{"17: warn is a percentage such as 80%"}},
 		{"max: 1/m, warn: 101%", []string{"17: warn is a percentage such as 80%"}},
 		{"max: 1/m, warn: NaN%", []string{"17: warn is a percentage such as 80%"}},
-		{"max: 1/m, mode: shaddow", []string{"17: mode is shadow or enforce, not"}},
+		{"max: 1/m, mode: shade", []string{"17: mode is shadow or enforce, not"}},
 		{"max: 1/m, charge: never", []string{"19: charge is always or admitted, not"}},
 		{"max: 1/m, on_failure: local", []string{"23: on_failure of a limit is closed or open"}},
 		{"max: 1/m, key: tenant", []string{`16: key is a list, not "tenant"`}},
@@ -338,8 +340,8 @@ func TestReadBoundsFiles(t *testing.T) {
 	path := write(t, folder, "a.yaml", "include: b.yaml\nlimits: [{name: a, max: 1/m}]\n")
 	write(t, folder, "b.yaml", strings.Repeat("#"+strings.Repeat(" ", 62)+"\n", maxSize/64))
 	_, err := Read(path)
-	if want := filepath.Join(folder, "b.yaml") + ": all files together are larger than 16 MiB"; err ==
-		nil || err.Error() != want {
+	want := filepath.Join(folder, "b.yaml") + ": all files together are larger than 16 MiB"
+	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if got := problemsOf(t, "limits:\n"+strings.Repeat("- x\n", 5000)); len(got) != maxProblems+1 ||

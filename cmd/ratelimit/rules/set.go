@@ -41,8 +41,9 @@ type compiled struct {
 	others []*Variant // of except
 }
 
-// Compile returns the limits as a Set. A limit with a Domain applies only if tree finds it; tree may
-// be nil if there is none. The limits must not change afterwards. An error is of type [Problems].
+// Compile returns the limits as a Set. A limit with a Domain applies only if tree finds it; tree
+// may be nil if there is none. The limits must not change afterwards. An error is of type
+// [Problems].
 func Compile(limits []*Limit, tree Tree) (*Set, error) {
 	problems := checkNames(limits)
 	s := newSet(limits, tree, &problems)
@@ -106,7 +107,8 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 	if l.By != nil {
 		c.entry, c.by = s.names.number(l.By.Entry), make(map[string]*Variant, len(l.By.Rates))
 		for _, value := range slices.Sorted(maps.Keys(l.By.Rates)) {
-			c.by[value] = add(l.By.Rates[value], l.By.At, "by "+Condition{Entry: l.By.Entry, Pattern: value}.String())
+			why := "by " + Condition{Entry: l.By.Entry, Pattern: value}.String()
+			c.by[value] = add(l.By.Rates[value], l.By.At, why)
 		}
 	}
 	if len(l.Except) == 0 {
