@@ -63,6 +63,7 @@ func postHalfClosed(port, path, body string) (int, string, error) {
 	}
 	defer conn.Close()
 	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\n"+
+		"Authorization: Bearer "+daemon.Token+"\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		path, len(body), body); err != nil {
 		return 0, "", err

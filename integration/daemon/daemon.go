@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,7 +33,9 @@ func RunRefused(t *testing.T, bin string, args ...string) string {
 	var err error
 	for range tries {
 		ctx, cancel := context.WithTimeout(t.Context(), longest)
-		out, err = exec.CommandContext(ctx, bin, args...).CombinedOutput()
+		cmd := exec.CommandContext(ctx, bin, args...)
+		cmd.Env = environment()
+		out, err = cmd.CombinedOutput()
 		started := ctx.Err() != nil
 		cancel()
 		if !started {
@@ -94,12 +97,28 @@ func build(dir string) (string, error) {
 	return bin, nil
 }
 
+// Token is the write token of daemons. Post sends it.
+const Token = "a-token-of-the-tests"
+
+// environment returns that of this process without the settings of the tests on servers, which the
+// daemon does not know.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(),
+		func(pair string) bool { return strings.HasPrefix(pair, "RATELIMIT_") })
+}
+
 // Start starts bin on a free port. At the end of the test it gets SIGTERM, and must exit with code
 // 0.
 func Start(t *testing.T, bin string, args ...string) *Daemon {
 	t.Helper()
-	args = append([]string{"serve", "--addr=127.0.0.1:0", "--log-format=json"}, args...)
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte(Token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"serve", "--addr=127.0.0.1:0", "--log-format=json",
+		"--write-token-file=" + tokens}, args...)
 	cmd := exec.Command(bin, args...)
+	cmd.Env = environment()
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +194,14 @@ func (d *Daemon) PostJSON(
 ) (status int, body string, took time.Duration) {
 	t.Helper()
 	began := time.Now()
-	res, err := d.client.Post(d.url+path, "application/json", strings.NewReader(request))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+path,
+		strings.NewReader(request))
+	if err != nil {
+		t.Error(err)
+		return 0, "", 0
+	}
+	req.Header.Set("Authorization", "Bearer "+Token)
+	res, err := d.client.Do(req)
 	if err != nil {
 		t.Error(err)
 		return 0, "", 0

@@ -31,23 +31,26 @@ type api struct {
 	log     *slog.Logger
 	gate    gate
 	origins http.CrossOriginProtection
+	ready   readiness
 }
 
 func newAPI(b *budgets, log *slog.Logger) *api { return &api{budgets: b, log: log} }
 
-// answerFunc answers a request.
-type answerFunc func(a *api, w http.ResponseWriter, r *http.Request)
-
-var answers = map[string]answerFunc{
-	"/v1/decide":   (*api).decide,
-	"/v1/peek":     (*api).peek,
-	"/v1/settle":   (*api).settle,
-	"/v1/renew":    (*api).renew,
-	"/v1/force":    (*api).force,
-	"/v1/block":    (*api).block,
-	"/v1/reset":    (*api).reset,
-	"/v1/top-keys": (*api).topKeys,
-	"/healthz":     (*api).health,
+// answers has what answers the requests of each path, and the right that they need.
+var answers = map[string]struct {
+	by    func(a *api, w http.ResponseWriter, r *http.Request)
+	needs right
+}{
+	"/v1/decide":   {(*api).decide, toDecide},
+	"/v1/peek":     {(*api).peek, toDecide},
+	"/v1/settle":   {(*api).settle, toDecide},
+	"/v1/renew":    {(*api).renew, toDecide},
+	"/v1/force":    {(*api).force, toWrite},
+	"/v1/block":    {(*api).block, toWrite},
+	"/v1/reset":    {(*api).reset, toWrite},
+	"/v1/top-keys": {(*api).topKeys, toRead},
+	"/healthz":     {(*api).health, toDecide},
+	"/readyz":      {(*api).readiness, toDecide},
 }
 
 var pathNames = strings.Join(slices.Sorted(maps.Keys(answers)), ", ")
@@ -59,8 +62,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Detail: "The request comes from a web page of another site."}.Write(w)
 		return
 	}
-	if answer := answers[r.URL.Path]; answer != nil {
-		answer(a, w, r.WithContext(detached(r.Context())))
+	if answer, ok := answers[r.URL.Path]; ok {
+		answer.by(a, w, r.WithContext(detached(r.Context())))
 		return
 	}
 	problem.Problem{Status: http.StatusNotFound,
@@ -82,6 +85,12 @@ func (*api) health(w http.ResponseWriter, r *http.Request) {
 	if !methodIsOneOf(w, r, http.MethodGet, http.MethodHead) {
 		return
 	}
+	writeOK(w)
+}
+
+func (a *api) readiness(w http.ResponseWriter, r *http.Request) { a.ready.answer(w, r) }
+
+func writeOK(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
 }

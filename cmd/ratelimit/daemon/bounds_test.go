@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -18,7 +17,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, listener, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+		ended <- serve(ctx, []server{{newServer(http.NotFoundHandler(), discard), listener}},
+			new(readiness), 0, discard)
 	}()
 	for size, want := range map[int]int{1 << 10: http.StatusNotFound,
 		64 << 10: http.StatusRequestHeaderFieldsTooLarge} {

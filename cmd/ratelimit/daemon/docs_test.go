@@ -15,7 +15,8 @@ import (
 
 var (
 	consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
-	curlCommand  = regexp.MustCompile(`^curl -i (?:--json '(.*)' )?localhost:8080(/\S+)$`)
+	curlCommand  = regexp.MustCompile(
+		`^curl -i (-H "Authorization: Bearer \$TOKEN" )?(?:--json '(.*)' )?localhost:8080(/\S+)$`)
 )
 
 // TestDocsExamples runs the examples of docs/daemon.md in their order, with a clock that does not
@@ -38,12 +39,15 @@ func TestDocsExamples(t *testing.T) {
 			if curl == nil {
 				t.Fatalf("%q is not a command that this test knows", command)
 			}
-			asked[curl[2]] = true
-			s.checkExample(command, curl[2], curl[1], want)
+			if (curl[1] != "") != (needs(curl[3]) == toWrite) {
+				t.Errorf("%q has a token, or should have one", command)
+			}
+			asked[curl[3]] = true
+			s.checkExample(command, curl[3], curl[2], want)
 		}
 	}
 	for path := range answers {
-		if !asked[path] && path != "/healthz" {
+		if !asked[path] && path != "/healthz" && path != "/readyz" {
 			t.Errorf("%s has no example", path)
 		}
 	}

@@ -19,6 +19,7 @@ func halfClosed(addr, method, path, body string) (int, string, error) {
 	}
 	defer conn.Close()
 	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: localhost\r\n"+
+		"Authorization: Bearer "+testToken+"\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		method, path, len(body), body); err != nil {
 		return 0, "", err

@@ -36,7 +36,19 @@ var helpTexts = map[string]map[string]string{
 		"top-keys": "Count refused keys, and list the N most refused of each limit, up to " +
 			"100000, at GET /v1/top-keys. The default, 0, counts none.",
 		"top-keys-plain": "In the list of --top-keys show the keys themselves, not hashes of them.",
-		"addr":           "Address to listen on. Default: ${default}.",
+		"addr":           "Address to listen on, or unix:PATH for a socket. Default: ${default}.",
+		"admin-addr": "Address for what reads or writes: metrics, the most refused keys, force, " +
+			"block and reset. Without it --addr answers them too.",
+		"tls-cert": "Certificate of the service in PEM, with --tls-key. The files are read again " +
+			"when they change. Unix sockets have no TLS.",
+		"tls-key":       "Key of --tls-cert in PEM.",
+		"tls-client-ca": "Authorities in PEM: clients need a certificate of one of them.",
+		"read-token-file": "Tokens, one in each line, for metrics and the most refused keys. " +
+			"Without it everyone who reaches the service can read them.",
+		"write-token-file": "Tokens, one in each line, for force, block and reset, which nobody " +
+			"can use without it. They can read too.",
+		"drain": "How long the service answers after a signal to stop, and is not ready. The " +
+			"default, 0s, suits a single process.",
 		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
 			"addresses and the host of --addr always work; other hosts get 421. Repeat the " +
 			"flag, or separate by commas.",

@@ -17,13 +17,14 @@ import (
 // request is not for the daemon.
 type hosts map[string]bool
 
-// newHosts returns the host in the address that the daemon listens on, if that is a name, and
-// names.
-func newHosts(addr string, names []hostFlag) hosts {
+// newHosts returns names, and the hosts that are names in the addresses that the daemon listens on.
+func newHosts(names []hostFlag, addrs ...string) hosts {
 	h := make(hosts)
-	if host, _, err := net.SplitHostPort(addr); err == nil && host != "" {
-		if _, err := netip.ParseAddr(host); err != nil {
-			h[canonical(host)] = true
+	for _, addr := range addrs {
+		if host, _, err := net.SplitHostPort(addr); err == nil && host != "" {
+			if _, err := netip.ParseAddr(host); err != nil {
+				h[canonical(host)] = true
+			}
 		}
 	}
 	for _, name := range names {
@@ -53,8 +54,12 @@ func (h hosts) only(next http.Handler) http.Handler {
 }
 
 // serve reports whether r is for the daemon. Browsers always send a host, so a request without one,
-// which HTTP/1.0 allows, does not come from a page.
+// which HTTP/1.0 allows, does not come from a page. Nor do those of a Unix socket.
 func (h hosts) serve(r *http.Request) bool {
+	addr, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if addr != nil && addr.Network() == "unix" {
+		return true
+	}
 	if r.Host == "" {
 		return !r.ProtoAtLeast(1, 1)
 	}

@@ -45,7 +45,7 @@ func TestDNSRebinding(t *testing.T) {
 }
 
 func TestHosts(t *testing.T) {
-	served := newHosts("Limits.example:8080", []hostFlag{"rate-limit", "a.b.example"})
+	served := newHosts([]hostFlag{"rate-limit", "a.b.example"}, "Limits.example:8080")
 	handler := served.only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 	}))
@@ -80,7 +80,7 @@ func TestHosts(t *testing.T) {
 	}
 	for _, addr := range []string{":8080", "0.0.0.0:8080", "[::]:8080", "127.0.0.1:8080",
 		"no address"} {
-		if names := newHosts(addr, nil); len(names) != 0 {
+		if names := newHosts(nil, addr); len(names) != 0 {
 			t.Errorf("%q: %v", addr, names)
 		}
 	}

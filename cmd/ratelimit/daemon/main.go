@@ -23,6 +23,7 @@
 //	GET  /v1/top-keys                           the keys that are refused most, with --top-keys=N
 //	GET  /metrics                               metrics for Prometheus
 //	GET  /healthz                               200 while the process is up
+//	GET  /readyz                                200 while it should get requests
 //
 // Instead of a key, decide and peek take claims: a list of keys and units under limits of --limit,
 // of --in-flight (calls in flight) and of --block (blocked keys), which are admitted together or
@@ -51,8 +52,13 @@
 //
 // A limit without a name has its window as its name.
 //
+// Everyone who reaches the daemon may decide. Force, block and reset need a bearer token of
+// --write-token-file, and without that file they are refused. What reads needs a token of
+// --read-token-file if there is one.
+//
 // The daemon does not start if the server is of the wrong type or refuses the user. On SIGINT and
-// SIGTERM it ends when the requests in flight have been answered, or after 10s. It ignores SIGHUP.
+// SIGTERM it is not ready any more, answers for as long as --drain says, and ends when the requests
+// in flight have been answered, or 10s later. Files are read again when they change, and on SIGHUP.
 package daemon
 
 import (
@@ -117,9 +123,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		panic(err) // the struct tags are wrong
 	}
+	unknown := checkEnvironment(parser.Model, args)
 	command, err := parser.Parse(args)
 	if done {
 		return exitOK
+	}
+	if err == nil {
+		err = unknown
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "error: %v\nTry \"ratelimit --help\".\n", err)

@@ -79,7 +79,7 @@ func (m *metrics) measure(next http.Handler) http.Handler {
 		unwritten := http.StatusInternalServerError // the status if the handler panics
 		defer func() {
 			route, method := r.URL.Path, r.Method
-			if route != metricsPath && answers[route] == nil {
+			if _, ok := answers[route]; !ok && route != metricsPath {
 				route = "other"
 			}
 			if !slices.Contains(methods, method) {

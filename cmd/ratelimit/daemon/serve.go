@@ -1,12 +1,11 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,9 +15,6 @@ import (
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/layer"
 )
-
-// shutdownTimeout is how long requests in flight may take after the signal to stop.
-const shutdownTimeout = 10 * time.Second
 
 type serveCmd struct {
 	Store     string            `env:"STORE" default:"memory" placeholder:"URL"`
@@ -31,8 +27,14 @@ type serveCmd struct {
 	TopKeys      int  `env:"TOP_KEYS" placeholder:"N"`
 	TopKeysPlain bool `env:"TOP_KEYS_PLAIN"`
 
-	Addr string     `env:"ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
-	Host []hostFlag `env:"HOST" placeholder:"NAME"`
+	Addr      string     `env:"ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	AdminAddr string     `env:"ADMIN_ADDR" placeholder:"HOST:PORT"`
+	Host      []hostFlag `env:"HOST" placeholder:"NAME"`
+
+	TLS            tlsFlags      `embed:"" prefix:"tls-"`
+	ReadTokenFile  string        `env:"READ_TOKEN_FILE" placeholder:"FILE"`
+	WriteTokenFile string        `env:"WRITE_TOKEN_FILE" placeholder:"FILE"`
+	Drain          time.Duration `env:"DRAIN" placeholder:"DURATION"`
 
 	BreakerFailures int           `env:"BREAKER_FAILURES" default:"20" placeholder:"N"`
 	BreakerPause    time.Duration `env:"BREAKER_PAUSE" default:"500ms" placeholder:"DURATION"`
@@ -46,7 +48,12 @@ func (c *serveCmd) Validate() error {
 	if err := c.checkTopKeys(); err != nil {
 		return err
 	}
+	if err := c.TLS.validate(); err != nil {
+		return err
+	}
 	switch {
+	case c.Drain < 0:
+		return fmt.Errorf("--drain=%v is negative", c.Drain)
 	case !mayFail(c.Store):
 		return nil
 	case c.OnFailure == "":
@@ -60,7 +67,12 @@ func (c *serveCmd) Validate() error {
 // Run serves until ctx ends.
 func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	log := c.logger(stderr)
-	defer ignoreHangups(log)()
+	defer ignoreHangups()()
+	secrets, err := c.newCredentials(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer secrets.Close()
 	store, err := backend.Open(ctx, c.Store)
 	if err != nil {
 		return err
@@ -99,32 +111,32 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		if err := checkStore(ctx, store, log); err != nil {
 			return err
 		}
+		if c.OnFailure == failClosed {
+			handler.ready.probe = func(ctx context.Context) error {
+				_, err := store.Probe(ctx)
+				return err
+			}
+		}
 	}
-	listener, err := net.Listen("tcp", c.Addr)
+	answered := newHosts(c.Host, c.Addr, c.AdminAddr).only(secrets.only(counts.measure(handler)))
+	servers, err := c.listen(answered, secrets.certificates, log)
 	if err != nil {
 		return err
 	}
-	log.Info("listening", "addr", listener.Addr().String(), "store", store.Name, "limits",
-		fmt.Sprint(budgets.all.Limits()), "in-flight", fmt.Sprint(c.InFlight),
-		"blocks", fmt.Sprint(c.Block))
-	return serve(ctx, listener,
-		newHosts(c.Addr, c.Host).only(counts.measure(handler)), log)
+	log.Info("listening", "addr", servers[0].addr(), "admin", servers[len(servers)-1].addr(),
+		"tls", c.TLS.Cert != "", "hosts", fmt.Sprint(c.Host), "store", store.Name,
+		"on-failure", cmp.Or(string(c.OnFailure), "none"), "instances", c.Instances,
+		"limits", fmt.Sprint(budgets.all.Limits()), "in-flight", fmt.Sprint(c.InFlight),
+		"blocks", fmt.Sprint(c.Block), "version", version())
+	return serve(ctx, servers, &handler.ready, c.Drain, log)
 }
 
-// ignoreHangups logs each SIGHUP, which would otherwise end the process. The function that it
-// returns ends that.
-func ignoreHangups(log *slog.Logger) (stop func()) {
+// ignoreHangups keeps a SIGHUP from ending the process, also while nothing is loaded at one. The
+// function that it returns ends that.
+func ignoreHangups() (stop func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		for range hangups {
-			log.Warn("SIGHUP is ignored: flags are read only at the start")
-		}
-	}()
-	return func() {
-		signal.Stop(hangups)
-		close(hangups)
-	}
+	return func() { signal.Stop(hangups) }
 }
 
 func (c *serveCmd) logger(w io.Writer) *slog.Logger {
@@ -142,36 +154,4 @@ func named(l ratelimit.Limit) ratelimit.Limit {
 		l.Name = l.Window.String()
 	}
 	return l
-}
-
-// serve answers on listener until ctx ends. Then it lets the requests in flight finish.
-func serve(
-	ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger,
-) error {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      20 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	log.Info("shutting down")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close()
-		return fmt.Errorf("requests that were still in flight %v after the signal were cut off: %w",
-			shutdownTimeout, err)
-	}
-	log.Info("stopped")
-	return nil
 }

@@ -175,5 +175,5 @@ func (w *Watcher) loaded(err error) {
 		return
 	}
 	w.status.Loaded, w.status.Hash = time.Now(), w.hash
-	w.log.Info("the configuration is loaded", "hash", w.hash)
+	w.log.Info("the configuration is loaded")
 }

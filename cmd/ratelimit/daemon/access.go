@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/truewindow/ratelimit/httplimit/problem"
+)
+
+// right is what a request needs.
+type right uint8
+
+const (
+	toDecide right = iota // everyone may decide, and end what an id holds
+	toRead                // keys and numbers of others
+	toWrite               // states without an id
+)
+
+// access is the right of requests, by bearer tokens (RFC 6750). Reading needs none unless there are
+// tokens for it. Writing always needs one, so without tokens for it nobody can.
+type access struct {
+	readers, writers *tokens // nil without a file
+}
+
+// only answers requests that lack a right with 401 or 403 and passes the rest on.
+func (a *access) only(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := a.missing(r, needs(r.URL.Path)); p != nil {
+			if p.Status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="ratelimit"`)
+			}
+			p.Write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// needs returns the right that requests for a path need.
+func needs(path string) right {
+	if path == metricsPath {
+		return toRead
+	}
+	return answers[path].needs
+}
+
+// missing returns the answer to r if it lacks a right.
+func (a *access) missing(r *http.Request, needed right) *problem.Problem {
+	switch {
+	case needed == toDecide, needed == toRead && a.readers == nil:
+		return nil
+	case needed == toWrite && a.writers == nil:
+		return &problem.Problem{Status: http.StatusForbidden, Detail: "This request needs a " +
+			"token, and the service has none: start it with --write-token-file."}
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	switch {
+	case !strings.EqualFold(scheme, "Bearer"):
+	case a.writers.has(token), needed == toRead && a.readers.has(token):
+		return nil
+	case a.readers.has(token):
+		return &problem.Problem{Status: http.StatusForbidden,
+			Detail: "The token is one of --read-token-file, which cannot write."}
+	}
+	return &problem.Problem{Status: http.StatusUnauthorized,
+		Detail: "This request needs the header Authorization: Bearer TOKEN, with a token of the " +
+			"service."}
+}
+
+// tokens are those of a file, which has one in each line.
+type tokens struct {
+	path string
+	sums atomic.Pointer[[][sha256.Size]byte]
+}
+
+// shortestToken is the least number of bytes of a token: 16 random ones in hexadecimal digits are
+// 32, and in base64 22.
+const shortestToken = 20
+
+// read reads the file and returns a function that puts what it has read in force.
+func (t *tokens) read() (use func(), err error) {
+	text, err := os.ReadFile(t.path)
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	var sums [][sha256.Size]byte
+	for line := range bytes.Lines(text) {
+		token := bytes.TrimSpace(line)
+		switch {
+		case len(token) == 0:
+		case len(token) < shortestToken:
+			return nil, fmt.Errorf("tokens: %s has a token of less than %d bytes",
+				t.path, shortestToken)
+		case bytes.ContainsAny(token, " \t"):
+			return nil, fmt.Errorf("tokens: %s has a token with a space in it", t.path)
+		default:
+			sums = append(sums, sha256.Sum256(token))
+		}
+	}
+	if len(sums) == 0 {
+		return nil, fmt.Errorf("tokens: %s has no token", t.path)
+	}
+	return func() { t.sums.Store(&sums) }, nil
+}
+
+// has reports whether token is one of t, in a time that does not depend on which.
+func (t *tokens) has(token string) bool {
+	if t == nil {
+		return false
+	}
+	sum, found := sha256.Sum256([]byte(token)), 0
+	for _, own := range *t.sums.Load() {
+		found |= subtle.ConstantTimeCompare(own[:], sum[:])
+	}
+	return found == 1
+}

@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestAccess asks for each right with each token, with and without files of tokens.
+func TestAccess(t *testing.T) {
+	const reader, writer = "a-token-to-read-with", "a-token-to-write-with"
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
+	files := &serveCmd{ReadTokenFile: tokenFile(t, "an-older-token-to-read\n"+reader+"\n"),
+		WriteTokenFile: tokenFile(t, " "+writer+" \n\n")}
+	both, err := files.newCredentials(t.Context(), discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	none, err := new(serveCmd).newCredentials(t.Context(), discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		of    *credentials
+		path  string
+		token string
+		want  int
+	}{
+		{none, "/v1/decide", "", 204},
+		{none, "/v1/top-keys", "", 204},
+		{none, "/metrics", "", 204},
+		{none, "/v1/reset", "", 403},
+		{none, "/v1/force", "Bearer " + writer, 403},
+		{none, "/v1/block", "Bearer ", 403},
+		{both, "/v1/decide", "", 204},
+		{both, "/v1/settle", "Bearer wrong", 204},
+		{both, "/healthz", "", 204},
+		{both, "/nowhere", "", 204},
+		{both, "/v1/top-keys", "", 401},
+		{both, "/metrics", "Bearer " + writer + "s", 401},
+		{both, "/metrics", "Basic " + reader, 401},
+		{both, "/metrics", "bearer " + reader, 204},
+		{both, "/metrics", "Bearer an-older-token-to-read", 204},
+		{both, "/v1/top-keys", "Bearer " + writer, 204},
+		{both, "/v1/reset", "", 401},
+		{both, "/v1/reset", "Bearer ", 401},
+		{both, "/v1/reset", "Bearer " + reader, 403},
+		{both, "/v1/reset", "Bearer " + writer, 204},
+		{both, "/v1/force", "Bearer " + writer, 204},
+		{both, "/v1/block", "Bearer " + writer[:len(writer)-1], 401},
+	} {
+		r := httptest.NewRequest(http.MethodPost, tt.path, nil)
+		if tt.token != "" {
+			r.Header.Set("Authorization", tt.token)
+		}
+		w := httptest.NewRecorder()
+		tt.of.only(ok).ServeHTTP(w, r)
+		if w.Code != tt.want {
+			t.Errorf("%s with %q: %d, want %d", tt.path, tt.token, w.Code, tt.want)
+		}
+		if challenge := w.Header().Get("WWW-Authenticate"); (challenge != "") != (w.Code == 401) {
+			t.Errorf("%s with %q: %d has the challenge %q", tt.path, tt.token, w.Code, challenge)
+		}
+		if strings.Contains(w.Body.String(), "a-token") {
+			t.Errorf("%s shows a token: %s", tt.path, w.Body)
+		}
+	}
+}
+
+// TestTokensInUse exchanges a token while the daemon runs, and then breaks the file.
+func TestTokensInUse(t *testing.T) {
+	file := tokenFile(t, testToken)
+	url, log, _ := start(t, "--write-token-file="+file)
+	reset := func() int {
+		status, _ := post(t, url+"/v1/reset", `{"key":"first"}`)
+		return status
+	}
+	if status := reset(); status != http.StatusNoContent {
+		t.Fatalf("with the first token: %d", status)
+	}
+	write := func(tokens string) {
+		if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("another-token-of-the-tests")
+	for reset() != http.StatusUnauthorized {
+	}
+	write("short")
+	for !strings.Contains(log.String(), "less than 20 bytes") {
+	}
+	if status := reset(); status != http.StatusUnauthorized {
+		t.Errorf("with the first token after a bad file: %d", status)
+	}
+	if strings.Contains(log.String(), "short") || strings.Contains(log.String(), "another") {
+		t.Errorf("the log has a token: %s", log)
+	}
+}
+
+// TestTokenFiles: a file without a usable token ends the start.
+func TestTokenFiles(t *testing.T) {
+	for tokens, want := range map[string]string{
+		"":                              "no token",
+		"\n \n":                         "no token",
+		"too-short":                     "less than 20 bytes",
+		"a token with spaces in it, no": "a space",
+	} {
+		c := &serveCmd{ReadTokenFile: tokenFile(t, tokens)}
+		if _, err := c.newCredentials(t.Context(), discard); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", tokens, err, want)
+		}
+	}
+	c := &serveCmd{WriteTokenFile: t.TempDir() + "/missing"}
+	if _, err := c.newCredentials(t.Context(), discard); err == nil {
+		t.Error("a file that does not exist is accepted")
+	}
+}

@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit/httplimit/problem"
+)
+
+// listen listens on a TCP address, or on the socket of a path after "unix:". A socket that a
+// process has left behind is replaced.
+func listen(addr string) (net.Listener, error) {
+	path, ok := strings.CutPrefix(addr, "unix:")
+	if !ok {
+		return net.Listen("tcp", addr)
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// removeStale removes the socket at path if no process listens on it.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is a file and not a socket", path)
+	}
+	if conn, err := net.Dial("unix", path); err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("another process listens on %s", path)
+	}
+	return os.Remove(path)
+}
+
+// A server answers on one listener.
+type server struct {
+	*http.Server
+	listener net.Listener
+}
+
+func (s server) addr() string { return s.listener.Addr().String() }
+
+// listen returns the servers that answer with handler: that of --addr and, if there is one, that of
+// --admin-addr, which is the only one then to answer requests that read or write. They listen, and
+// have not accepted a connection yet.
+func (c *serveCmd) listen(
+	handler http.Handler, certs *certificates, log *slog.Logger,
+) (servers []server, err error) {
+	defer func() {
+		if err != nil {
+			for _, s := range servers {
+				_ = s.listener.Close()
+			}
+		}
+	}()
+	add := func(addr string, handler http.Handler) error {
+		listener, err := listen(addr)
+		if err != nil {
+			return err
+		}
+		if certs != nil && listener.Addr().Network() == "tcp" {
+			listener = tls.NewListener(listener, certs.config())
+		}
+		servers = append(servers, server{newServer(handler, log), listener})
+		return nil
+	}
+	if c.AdminAddr == "" {
+		return servers, add(c.Addr, handler)
+	}
+	if err := add(c.Addr, onlyDecisions(handler)); err != nil {
+		return servers, err
+	}
+	return servers, add(c.AdminAddr, handler)
+}
+
+// onlyDecisions answers requests that read or write with 404, and passes the rest on.
+func onlyDecisions(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if needs(r.URL.Path) != toDecide {
+			problem.Problem{Status: http.StatusNotFound,
+				Detail: "This path is answered on the address of --admin-addr."}.Write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newServer returns a server with bounds on what a client can make it wait for.
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      20 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}

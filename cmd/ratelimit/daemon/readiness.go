@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit/httplimit/problem"
+)
+
+// readiness says whether load balancers should send requests here: not while the service drains,
+// nor while the store is unavailable and requests get 503 for it.
+type readiness struct {
+	draining atomic.Bool
+	// probe returns an error while the store is unavailable. It is nil if requests are answered all
+	// the same.
+	probe func(context.Context) error
+
+	mu    sync.Mutex // held during a probe, so that there is one at a time
+	until time.Time  // until when err is repeated
+	err   error
+}
+
+// probeAge is for how long the outcome of a probe counts, so that clients cannot load the server.
+const probeAge = time.Second
+
+func (r *readiness) answer(w http.ResponseWriter, req *http.Request) {
+	if !methodIsOneOf(w, req, http.MethodGet, http.MethodHead) {
+		return
+	}
+	switch {
+	case r.draining.Load():
+		problem.Problem{Status: http.StatusServiceUnavailable,
+			Detail: "The service is about to stop."}.Write(w)
+	case r.unavailable(req.Context()) != nil:
+		problem.Problem{Status: http.StatusServiceUnavailable,
+			Detail: "The store is unavailable."}.Write(w)
+	default:
+		writeOK(w)
+	}
+}
+
+func (r *readiness) unavailable(ctx context.Context) error {
+	if r.probe == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.After(r.until) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+		defer cancel()
+		r.err, r.until = r.probe(ctx), time.Now().Add(probeAge)
+	}
+	return r.err
+}
