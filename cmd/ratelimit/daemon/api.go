@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -26,7 +27,13 @@ import (
 // admit is a 503, whose type is the documentation of the error; only a request that got
 // ErrOutcomeUnknown may have been recorded.
 type api struct {
+	*unchanging
 	budgets *budgets
+}
+
+// unchanging is what an api has in common with those of limits that were loaded before and after.
+type unchanging struct {
+	decider *decision.Decider // or nil
 	top     *topKeys
 	log     *slog.Logger
 	gate    gate
@@ -34,7 +41,7 @@ type api struct {
 	ready   readiness
 }
 
-func newAPI(b *budgets, log *slog.Logger) *api { return &api{budgets: b, log: log} }
+func newAPI(b *budgets, log *slog.Logger) *api { return &api{&unchanging{log: log}, b} }
 
 // answers has what answers the requests of each path, and the right that they need.
 var answers = map[string]struct {
@@ -122,6 +129,10 @@ type limitState struct {
 	Remaining    int64   `json:"remaining"`
 	RetryAfterMS int64   `json:"retry_after_ms"`
 	ResetAfterMS int64   `json:"reset_after_ms"`
+
+	Shadow bool `json:"shadow,omitempty"` // it refuses nothing
+	Never  bool `json:"never,omitempty"`  // waiting does not help
+	Warned bool `json:"warned,omitempty"` // most units are used
 }
 
 // writeDecision answers with the results of claims: 200, or the status of a refusal.

@@ -37,8 +37,9 @@ type budget struct {
 type budgets struct {
 	byName   map[string]*budget
 	rates    []*budget            // of --limit, in the order of the flags
-	all      *ratelimit.Limiter   // of rates
+	all      *ratelimit.Limiter   // of rates, or nil if there are none
 	limiters []*ratelimit.Limiter // of byName
+	ofFile   bool                 // the limits are those of --config
 }
 
 var errNames = errors.New("each limit of --limit, --in-flight and --block needs its own name, as " +

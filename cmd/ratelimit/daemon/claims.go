@@ -72,15 +72,29 @@ func where(i int) string { return fmt.Sprintf("claims[%d]", i) }
 func (a *api) readClaims(
 	w http.ResponseWriter, r *http.Request, more fields,
 ) ([]ratelimit.Claim, bool) {
-	var whole claimBody
-	var bodies []claimBody
-	more["key"] = value(&whole.key, text(badKey.Detail))
-	more["n"] = integer(&whole.n, "n", 0, driver.MaxUnits)
-	more["claims"] = claimList(&bodies, text(`"claims" must be a list of at least one claim.`))
+	var body claimsBody
+	body.addTo(more)
 	if !readFields(w, r, more) {
 		return nil, false
 	}
-	claims, p := a.budgets.claims(&whole, bodies)
+	return a.claims(w, &body)
+}
+
+// claimsBody is a key under all limits of --limit, or claims.
+type claimsBody struct {
+	whole  claimBody
+	claims []claimBody
+}
+
+func (c *claimsBody) addTo(f fields) {
+	f["key"] = value(&c.whole.key, text(badKey.Detail))
+	f["n"] = integer(&c.whole.n, "n", 0, driver.MaxUnits)
+	f["claims"] = claimList(&c.claims, text(`"claims" must be a list of at least one claim.`))
+}
+
+// claims returns the claims of a request. If it is wrong, it answers why and returns false.
+func (a *api) claims(w http.ResponseWriter, body *claimsBody) ([]ratelimit.Claim, bool) {
+	claims, p := a.budgets.claims(&body.whole, body.claims)
 	if p != nil {
 		p.Write(w)
 	}
@@ -96,6 +110,9 @@ func (b *budgets) claims(
 		place = func(int) string { return "The request" }
 		if p := checkKey(whole.key); p != nil {
 			return nil, p
+		}
+		if len(b.rates) == 0 {
+			return nil, noLimitOfKey
 		}
 		for _, l := range b.rates {
 			bodies = append(bodies, claimBody{&l.limit.Name, whole.key, whole.n})

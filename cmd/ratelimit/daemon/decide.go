@@ -15,11 +15,22 @@ import (
 // maxWait is how long a request may wait for units to hold, in ms.
 const maxWait = 5000
 
-// decide takes the units of all claims, or none. With hold_ms it holds them.
+// decide takes the units of all claims or descriptors, or none. With hold_ms it holds them.
 func (a *api) decide(w http.ResponseWriter, r *http.Request) {
 	var hold, wait *int64
-	claims, ok := a.readClaims(w, r,
-		fields{"hold_ms": holdField(&hold), "wait_ms": integer(&wait, "wait_ms", 0, maxWait)})
+	var body claimsBody
+	var described descriptorsBody
+	f := fields{"hold_ms": holdField(&hold), "wait_ms": integer(&wait, "wait_ms", 0, maxWait)}
+	body.addTo(f)
+	described.addTo(f)
+	if !readFields(w, r, f) {
+		return
+	}
+	if described.given() || a.budgets.ofFile && body.claims == nil {
+		a.decideDescriptors(w, r, &described, &body, hold, wait)
+		return
+	}
+	claims, ok := a.claims(w, &body)
 	if !ok {
 		return
 	}
@@ -70,11 +81,10 @@ func (a *api) peek(w http.ResponseWriter, r *http.Request) {
 
 // checkDecision reports what is wrong with hold_ms and wait_ms for claims.
 func (b *budgets) checkDecision(claims []ratelimit.Claim, hold, wait *int64) *problem.Problem {
+	if p := checkWait(hold, wait); p != nil {
+		return p
+	}
 	switch {
-	case wait != nil && (*wait < 0 || *wait > maxWait):
-		return invalid(integerRule("wait_ms", 0, maxWait))
-	case wait != nil && hold == nil:
-		return invalid(`"wait_ms" needs "hold_ms".`)
 	case hold != nil && len(claims) > maxClaims:
 		return tooManyClaims
 	case hold != nil:
@@ -89,10 +99,20 @@ func (b *budgets) checkDecision(claims []ratelimit.Claim, hold, wait *int64) *pr
 	return nil
 }
 
+func checkWait(hold, wait *int64) *problem.Problem {
+	switch {
+	case wait != nil && (*wait < 0 || *wait > maxWait):
+		return invalid(integerRule("wait_ms", 0, maxWait))
+	case wait != nil && hold == nil:
+		return invalid(`"wait_ms" needs "hold_ms".`)
+	}
+	return nil
+}
+
 // checkHold reports a hold_ms that is too short or too long for what claims hold.
 func (b *budgets) checkHold(claims []ratelimit.Claim, hold *int64) *problem.Problem {
-	if hold != nil && (*hold < 0 || *hold > driver.MaxUnits) {
-		return invalid(integerRule("hold_ms", 0, driver.MaxUnits))
+	if p := checkHoldRange(hold); p != nil {
+		return p
 	}
 	d := milliseconds(hold)
 	for _, c := range claims {
@@ -103,6 +123,13 @@ func (b *budgets) checkHold(claims []ratelimit.Claim, hold *int64) *problem.Prob
 				fmt.Sprintf(`"hold_ms" must be 0, or from %v to %v for the limit %q.`,
 					least, most, l.limit.Name))
 		}
+	}
+	return nil
+}
+
+func checkHoldRange(hold *int64) *problem.Problem {
+	if hold != nil && (*hold < 0 || *hold > driver.MaxUnits) {
+		return invalid(integerRule("hold_ms", 0, driver.MaxUnits))
 	}
 	return nil
 }

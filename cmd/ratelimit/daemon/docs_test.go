@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -14,6 +15,7 @@ import (
 )
 
 var (
+	yamlBlock    = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 	consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 	curlCommand  = regexp.MustCompile(
 		`^curl -i (-H "Authorization: Bearer \$TOKEN" )?(?:--json '(.*)' )?localhost:8080(/\S+)$`)
@@ -26,12 +28,17 @@ func TestDocsExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(file, yamlBlock.FindSubmatch(page)[1], 0o644); err != nil {
+		t.Fatal(err)
+	}
 	s := newScene(t)
 	asked := make(map[string]bool)
 	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {
 		for _, example := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			command, want, _ := strings.Cut(example, "\n")
 			if args, ok := strings.CutPrefix(command, "ratelimit "); ok {
+				args = strings.ReplaceAll(args, "limits.yaml", file)
 				s.api = budgetAPI(t, parseServe(t, strings.Fields(args)), s.store)
 				continue
 			}

@@ -41,6 +41,10 @@ func unknownLimit(where string) *problem.Problem {
 		where+` names a limit that this daemon does not have.`)
 }
 
+// noLimitOfKey is the answer to a key without a limit, if the configuration has none for it.
+var noLimitOfKey = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
+	`No limit of the configuration has "key: [key]": name a limit.`)
+
 func wrongKind(detail string) *problem.Problem {
 	return unprocessable(problemDocs+"wrong-kind", "Wrong kind of limit", detail)
 }

@@ -13,12 +13,14 @@ import (
 // helpTexts has the help of every flag, by command and name.
 var helpTexts = map[string]map[string]string{
 	"serve": {
+		"config": "A YAML file with the limits, in place of --limit, --in-flight and --block. " +
+			"Changes of it, and of the files that it includes, take effect without a restart.",
 		"store": "Where the state is kept: memory, or a URL such as " +
 			"redis://user:password@host:port/0, redis+cluster://host1,host2 or " +
 			"rediss+sentinel://host1,host2/primary. The schemes rueidis and valkey choose " +
 			"another client library, which also caches refusals. Parameters follow the URL, as " +
 			"in memory:?max-keys=100000 or redis://host?timeout=50ms&prefix=app:. Default: " +
-			"${default}.",
+			"that of --config, or memory.",
 		"on-failure": "What to answer while the server is unavailable: closed answers 503; open " +
 			"admits everything and records nothing; local lets each process admit its share of " +
 			"the limit. Required unless the store is memory; there it applies to new keys when " +
@@ -27,7 +29,7 @@ var helpTexts = map[string]map[string]string{
 			"process admits one N-th of every limit while the server is unavailable.",
 		"limit": "At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat the " +
 			"flag, or separate limits by commas: a request is admitted if all limits admit " +
-			"it. Default: ${default}.",
+			"it. Default: 10/1m.",
 		"in-flight": "At most MAX calls in flight at once, such as calls=20/10m. A call that is " +
 			"not settled is free after WINDOW. Requests name the limit. Repeat the flag, or " +
 			"separate by commas.",

@@ -25,10 +25,12 @@
 //	GET  /healthz                               200 while the process is up
 //	GET  /readyz                                200 while it should get requests
 //
-// Instead of a key, decide and peek take claims: a list of keys and units under limits of --limit,
-// of --in-flight (calls in flight) and of --block (blocked keys), which are admitted together or
-// not at all. The daemon does not keep what is held: any process with the same store and limits can
-// settle an id, once. docs/daemon.md of the module describes each request, with an example.
+// Instead of a key, decide takes descriptors, such as {"descriptor":{"tenant":"acme"}}, which are
+// decided under all limits of --config that match them. And decide and peek take claims: a list of
+// keys and units under limits of --limit, of --in-flight (calls in flight) and of --block (blocked
+// keys), which are admitted together or not at all. The daemon does not keep what is held: any
+// process with the same store and limits can settle an id, once. docs/daemon.md of the module
+// describes each request, with an example.
 //
 // The daemon serves the host names localhost, the host of --addr and those of --host, and IP
 // addresses. A request for another host gets 421, so that a web site that makes its own name

@@ -83,6 +83,9 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request) {
 			limiter = b.Limiter
 		}
 	}
+	if p == nil && limiter == nil {
+		p = noLimitOfKey
+	}
 	if p != nil {
 		p.Write(w)
 		return

@@ -56,11 +56,16 @@ func budgetAPI(t testing.TB, c *serveCmd, store ratelimit.Store) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := c.newBudgets(store, top.and(func(context.Context, ratelimit.Observation) {}))
+	l, err := c.newLive(store, top.and(func(context.Context, ratelimit.Observation) {}), discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newAPI(b, discard)
+	if c.Config != "" {
+		if _, err := l.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := l.current.Load()
 	h.top = top
 	return h
 }

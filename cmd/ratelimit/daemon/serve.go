@@ -13,14 +13,16 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/layer"
 )
 
 type serveCmd struct {
-	Store     string            `env:"STORE" default:"memory" placeholder:"URL"`
+	Config    string            `env:"CONFIG" placeholder:"FILE"`
+	Store     string            `env:"STORE" placeholder:"URL"`
 	OnFailure onFailure         `env:"ON_FAILURE" placeholder:"POLICY"`
 	Instances int               `env:"INSTANCES" placeholder:"N"`
-	Limit     []ratelimit.Limit `env:"LIMIT" default:"10/1m" placeholder:"[NAME=]MAX/WINDOW"`
+	Limit     []ratelimit.Limit `env:"LIMIT" placeholder:"[NAME=]MAX/WINDOW"`
 	InFlight  []ratelimit.Limit `env:"IN_FLIGHT" placeholder:"NAME=MAX/WINDOW"`
 	Block     []blockFlag       `env:"BLOCK" placeholder:"NAME=LONGEST"`
 
@@ -41,10 +43,15 @@ type serveCmd struct {
 
 	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT"`
 	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+
+	file *rules.File // of Config, or nil
 }
 
 // Validate is called by kong when it has parsed the command line.
 func (c *serveCmd) Validate() error {
+	if err := c.readConfig(); err != nil {
+		return err
+	}
 	if err := c.checkTopKeys(); err != nil {
 		return err
 	}
@@ -101,12 +108,16 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	budgets, err := c.newBudgets(store, top.and(counts.Observe))
+	handler, err := c.newLive(store, top.and(counts.Observe), log)
 	if err != nil {
 		return err
 	}
-	handler := newAPI(budgets, log)
 	handler.top = top
+	stopFollowing, err := handler.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopFollowing()
 	if mayFail(c.Store) {
 		if err := checkStore(ctx, store, log); err != nil {
 			return err
@@ -126,7 +137,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	log.Info("listening", "addr", servers[0].addr(), "admin", servers[len(servers)-1].addr(),
 		"tls", c.TLS.Cert != "", "hosts", fmt.Sprint(c.Host), "store", store.Name,
 		"on-failure", cmp.Or(string(c.OnFailure), "none"), "instances", c.Instances,
-		"limits", fmt.Sprint(budgets.all.Limits()), "in-flight", fmt.Sprint(c.InFlight),
+		"limits", handler.limits(), "in-flight", fmt.Sprint(c.InFlight),
 		"blocks", fmt.Sprint(c.Block), "version", version())
 	return serve(ctx, servers, &handler.ready, c.Drain, log)
 }

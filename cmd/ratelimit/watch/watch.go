@@ -33,8 +33,8 @@ const (
 )
 
 // A Load reads the configuration and puts it in force. It returns the files to follow: paths and
-// patterns of [filepath.Match], or nil to follow the same as before. If it returns an error, it must
-// have changed nothing.
+// patterns of [filepath.Match], or nil to follow the same as before. If it returns an error, it
+// must have changed nothing.
 type Load func(context.Context) (follow []string, err error)
 
 // Status says what is in force.
@@ -63,10 +63,10 @@ type Watcher struct {
 	status Status
 }
 
-// New loads the configuration and follows files, paths or patterns, until Close is called. From then
-// on it loads again when a file has changed, appeared or disappeared, and at once at a SIGHUP. A
-// load that fails changes nothing and is logged; its files are loaded again when they change. An
-// error is that of the first load, or wraps [ratelimit.ErrInvalid].
+// New loads the configuration and follows files, paths or patterns, until ctx ends or Close is
+// called. From then on it loads again when a file has changed, appeared or disappeared, and at once
+// at a SIGHUP. A load that fails changes nothing and is logged; its files are loaded again when
+// they change. An error is that of the first load, or wraps [ratelimit.ErrInvalid].
 func New(
 	ctx context.Context, log *slog.Logger, files []string, load Load,
 ) (*Watcher, error) {

@@ -1,0 +1,221 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+var errFileAndFlags = errors.New("--config has the limits: leave out --limit, --in-flight and " +
+	"--block")
+
+// readConfig reads --config, if it is given, and takes the settings that the flags do not have from
+// it. Without --config and --limit there is one limit of 10/1m.
+func (c *serveCmd) readConfig() error {
+	switch {
+	case c.Config == "":
+		c.Store = cmp.Or(c.Store, "memory")
+		if c.Limit == nil { // an empty --limit is a mistake
+			c.Limit = []ratelimit.Limit{{Max: 10, Window: time.Minute}}
+		}
+		return nil
+	case len(c.Limit)+len(c.InFlight)+len(c.Block) > 0:
+		return errFileAndFlags
+	}
+	f, err := rules.Read(c.Config)
+	if err != nil {
+		return err
+	}
+	c.file = f
+	if c.Store == "" {
+		if c.Store, err = storeOf(f); err != nil {
+			return err
+		}
+	}
+	c.OnFailure = cmp.Or(c.OnFailure, onFailure(f.OnFailure.Value))
+	c.Instances = cmp.Or(c.Instances, f.Instances.Value)
+	return nil
+}
+
+// storeOf returns the URL of the store of a file, with the password of password_file.
+func storeOf(f *rules.File) (string, error) {
+	store := cmp.Or(f.Store.Value, "memory")
+	if f.PasswordFile.Value == "" {
+		return store, nil
+	}
+	path := f.PasswordFile.Value
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(f.PasswordFile.At.File), path)
+	}
+	password, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%v: password_file: %w", f.PasswordFile.At, err)
+	}
+	scheme, rest, ok := strings.Cut(store, "://")
+	user, hosts, hasUser := strings.Cut(rest, "@")
+	if !hasUser {
+		user, hosts = "", rest
+	}
+	if !ok || strings.Contains(user, ":") {
+		return "", fmt.Errorf("%v: password_file needs a store on a server, whose URL has no "+
+			"password", f.PasswordFile.At)
+	}
+	text := url.UserPassword("", strings.TrimRight(string(password), "\r\n")).String()
+	return scheme + "://" + user + text + "@" + hosts, nil
+}
+
+// A live API answers with the limits that were loaded last.
+type live struct {
+	*unchanging
+	current atomic.Pointer[api]
+	cmd     *serveCmd
+	store   ratelimit.Store
+	observe observeFunc
+}
+
+func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.current.Load().ServeHTTP(w, r)
+}
+
+// newLive returns an API with the limits of the command line, or, until they are followed, none.
+func (c *serveCmd) newLive(
+	store ratelimit.Store, observe observeFunc, log *slog.Logger,
+) (*live, error) {
+	b := &budgets{byName: make(map[string]*budget)}
+	decider := decision.New(store,
+		decision.WithPolicy(c.OnFailure.policy()), decision.WithObserver(observe))
+	if c.Config == "" {
+		var err error
+		if b, err = c.newBudgets(store, observe); err != nil {
+			return nil, err
+		}
+		set, err := rules.Compile(c.ruleLimits(), nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := decider.Use(set); err != nil {
+			return nil, err
+		}
+	}
+	a := newAPI(b, log)
+	a.decider = decider
+	l := &live{unchanging: a.unchanging, cmd: c, store: store, observe: observe}
+	l.current.Store(a)
+	return l, nil
+}
+
+// limits returns the limits of --limit, or how many limits --config has, for the log.
+func (l *live) limits() string {
+	if set := l.decider.Set(); l.cmd.Config != "" {
+		return fmt.Sprintf("%d of %s", len(set.Limits()), l.cmd.Config)
+	}
+	return fmt.Sprint(l.current.Load().budgets.all.Limits())
+}
+
+// ruleLimits returns what a file for the flags of --limit would have.
+func (c *serveCmd) ruleLimits() (limits []*rules.Limit) {
+	for _, l := range c.Limit {
+		l = named(l)
+		limits = append(limits, &rules.Limit{
+			Name: l.Name, Key: []string{"key"}, Algorithm: "log", Holds: time.Minute,
+			Rate: rules.Rate{Units: l.Max, Window: l.Window},
+		})
+	}
+	return limits
+}
+
+// follow loads the limits of --config, and again when its files change, until the function that it
+// returns is called. Without --config it does nothing.
+func (l *live) follow(ctx context.Context) (stop func(), err error) {
+	if l.cmd.Config == "" {
+		return func() {}, nil
+	}
+	w, err := watch.New(ctx, l.log, l.cmd.file.Paths, l.load)
+	if err != nil {
+		return nil, err
+	}
+	return w.Close, nil
+}
+
+func (l *live) load(context.Context) ([]string, error) {
+	f, err := rules.Read(l.cmd.Config)
+	if err != nil {
+		return f.Paths, err
+	}
+	set, err := rules.Compile(f.Limits, nil)
+	if err != nil {
+		return f.Paths, err
+	}
+	b, err := l.cmd.fileBudgets(set, l.store, l.observe)
+	if err != nil {
+		return f.Paths, err
+	}
+	if err := l.decider.Use(set); err != nil {
+		return f.Paths, err
+	}
+	l.current.Store(&api{l.unchanging, b})
+	if old := l.cmd.file; old.Store.Value != f.Store.Value ||
+		old.OnFailure.Value != f.OnFailure.Value || old.Instances.Value != f.Instances.Value {
+		l.log.Warn("store, on_failure and instances of --config are read only at the start")
+	}
+	return f.Paths, nil
+}
+
+// fileBudgets returns the limits of a set for requests that name them. They have the first rate of
+// each limit; limits that admit everything or nothing have no name for requests.
+func (c *serveCmd) fileBudgets(
+	set *rules.Set, store ratelimit.Store, observe observeFunc,
+) (*budgets, error) {
+	b := &budgets{byName: make(map[string]*budget), ofFile: true}
+	var algorithms []ratelimit.Algorithm
+	for _, v := range set.Variants() {
+		l := v.Limit
+		if v.Algorithm == nil || b.byName[l.Name] != nil {
+			continue
+		}
+		policy := cmp.Or(onFailure(l.OnFailure), c.OnFailure).policy()
+		k := kindOf(v)
+		if err := b.add(k, v.Algorithm, store, policy, observe); err != nil {
+			return nil, err
+		}
+		if k == rate && slices.Equal(l.Key, []string{"key"}) {
+			algorithms = append(algorithms, v.Algorithm)
+			b.rates = append(b.rates, b.byName[l.Name])
+		}
+	}
+	if len(algorithms) == 0 {
+		return b, nil
+	}
+	all, err := ratelimit.New(store, algorithms...)
+	if err != nil {
+		return nil, err
+	}
+	b.all = all.WithObserver(observe)
+	return b, nil
+}
+
+func kindOf(v *rules.Variant) kind {
+	if v.Limit.Algorithm == "block" {
+		return block
+	}
+	if h, ok := v.Algorithm.(driver.Holder); ok && h.InFlight() {
+		return inFlight
+	}
+	return rate
+}

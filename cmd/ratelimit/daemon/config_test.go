@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+// writeFile writes a file of a test and returns its path.
+func writeFile(t testing.TB, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func configFile(t testing.TB, content string) string {
+	t.Helper()
+	return writeFile(t, filepath.Join(t.TempDir(), "limits.yaml"), content)
+}
+
+// fileScene is a scene with the limits of a file.
+func fileScene(t *testing.T, limits string) *scene {
+	t.Helper()
+	s := newScene(t)
+	s.api = budgetAPI(t,
+		parseServe(t, []string{"serve", "--config", configFile(t, limits)}), s.store)
+	return s
+}
+
+// TestReload: limits of a file change between two requests, keep what was recorded, and outlive a
+// file with an error.
+func TestReload(t *testing.T) {
+	// The first Notify starts a goroutine of the process, which a bubble may not have.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	synctest.Test(t, func(t *testing.T) {
+		const limits = "limits:\n  - {name: units, key: [tenant], max: %d/1h}\n"
+		file := configFile(t, fmt.Sprintf(limits, 2))
+		store, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		var log syncBuffer
+		l, err := parseServe(t, []string{"serve", "--config", file}).
+			newLive(store, nil, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop, err := l.follow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		take := func(want int) {
+			t.Helper()
+			status, _, body := call(t, l, request(http.MethodPost, "/v1/decide",
+				`{"descriptor":{"tenant":"acme"}}`))
+			if status != want {
+				t.Errorf("%d %s, want %d", status, body, want)
+			}
+		}
+		take(http.StatusOK)
+		take(http.StatusOK)
+		take(http.StatusTooManyRequests)
+		writeFile(t, file, fmt.Sprintf(limits, 4))
+		time.Sleep(time.Second)
+		take(http.StatusOK)
+		writeFile(t, file, "limits:\n  - {name: units, max: many}\n")
+		time.Sleep(time.Minute)
+		take(http.StatusOK)
+		take(http.StatusTooManyRequests)
+		writeFile(t, file, "limits: [{name: others, key: [tenant], max: 9/1h}]\nstore: memory\n")
+		time.Sleep(time.Second)
+		take(http.StatusOK)
+		if got := log.String(); strings.Count(got, "ERROR") != 1 ||
+			strings.Count(got, "read only at the start") != 1 {
+			t.Errorf("log:\n%s", got)
+		}
+	})
+}
+
+// TestServeConfig serves the limits of a file.
+func TestServeConfig(t *testing.T) {
+	file := configFile(t, "limits: [{name: units, key: [tenant], max: 2/1h}]\n")
+	url, log, stop := start(t, "--config="+file)
+	body := `{"descriptor":{"tenant":"acme"},"n":2}`
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		if status, answer := post(t, url+"/v1/decide", body); status != want {
+			t.Errorf("%d %s, want %d", status, answer, want)
+		}
+	}
+	if code := stop(); code != exitOK || !strings.Contains(log.String(), "1 of "+file) {
+		t.Errorf("code %d, log %s", code, log)
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	good := configFile(t, "limits: [{name: units, key: [tenant], max: 2/1h}]\n")
+	remote := configFile(t, "store: redis://localhost\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--config", good, "--limit=10/1m"}, errFileAndFlags.Error()},
+		{[]string{"--config", good + "x"}, "no such file"},
+		{[]string{"--config", configFile(t, "limits: [{name: a, max: many}]")}, "limits.yaml:1:"},
+		{[]string{"--config", remote}, "--on-failure"},
+	} {
+		var stderr bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		code := run(ctx, append([]string{"serve"}, tt.args...), io.Discard, &stderr)
+		if code != exitUsage || !strings.Contains(stderr.String(), tt.want) {
+			t.Errorf("%v: code %d, %q, want %q", tt.args, code, &stderr, tt.want)
+		}
+	}
+}
+
+func TestStoreOfConfig(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "password"), "p@ss/:w?rd\n")
+	in := rules.Position{File: filepath.Join(dir, "limits.yaml"), Line: 2}
+	for _, tt := range []struct{ store, password, want string }{
+		{"", "", "memory"},
+		{"redis://host", "", "redis://host"},
+		{"redis://host/1", "password", "redis://:p%40ss%2F%3Aw%3Frd@host/1"},
+		{"redis+cluster://me@a,b", filepath.Join(dir, "password"),
+			"redis+cluster://me:p%40ss%2F%3Aw%3Frd@a,b"},
+		{"redis://me:secret@host", "password", ""},
+		{"memory", "password", ""},
+		{"redis://host", "none", ""},
+	} {
+		f := &rules.File{Store: rules.Text{Value: tt.store},
+			PasswordFile: rules.Text{Value: tt.password, At: in}}
+		got, err := storeOf(f)
+		if got != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("%s with %q: %q, %v, want %q", tt.store, tt.password, got, err, tt.want)
+		}
+		if tt.password == "none" && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("error %v of a file that is not there", err)
+		}
+	}
+}

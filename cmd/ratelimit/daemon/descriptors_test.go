@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/truewindow/ratelimit"
+)
+
+const descriptorLimits = `
+limits:
+  - {name: tokens, key: [tenant], max: 100/1m, holds: 1m}
+  - {name: users, key: [user], max: 2/1m}
+  - {name: calls, key: [call], max: 2, algorithm: in-flight, holds: 10m}
+  - {name: keys, key: [key], max: 3/1m}
+  - {name: none, key: [suspended], max: 0}
+  - {name: any, key: [key, path], max: unlimited}
+`
+
+func TestDescriptors(t *testing.T) {
+	s := fileScene(t, descriptorLimits)
+	both := `{"descriptors":[{"entries":{"tenant":"acme"},"n":60},{"entries":{"user":"bob"}}]}`
+	for i, tt := range []struct {
+		body      string
+		status    int
+		name      string // of the limit that binds
+		remaining int
+	}{
+		{`{"descriptor":{"tenant":"acme"},"n":30}`, 200, "tokens", 70},
+		{both, 200, "users", 1},
+		{both, 429, "tokens", 10},
+		{`{"descriptor":{"user":"bob"}}`, 200, "users", 0}, // which the refusal has not charged
+		{`{"descriptor":{"suspended":"yes","tenant":"acme"}}`, 429, "none", 0},
+		{`{"descriptor":{"tenant":"acme"},"n":101}`, 429, "tokens", 0},
+		{`{"key":"user:42","n":2}`, 200, "keys", 1},
+		{`{"descriptor":{"key":"user:42"},"n":0}`, 200, "keys", 1},
+		{`{"descriptor":{"key":"user:42","path":"/"},"n":2}`, 429, "keys", 1},
+		{`{"claims":[{"limit":"tokens","key":"acme","n":10}]}`, 200, "tokens", 0},
+	} {
+		status, header, answer := s.post("/v1/decide", tt.body)
+		left, _ := answer["remaining"].(float64)
+		if status != tt.status || answer["name"] != tt.name || int(left) != tt.remaining ||
+			answer["allowed"] != (status == 200) {
+			t.Errorf("request %d: %d %v, want %+v", i, status, answer, tt)
+		}
+		never, _ := answer["never"].(bool)
+		if retry := header.Get("Retry-After"); (retry != "") != (status == 429 && !never) {
+			t.Errorf("request %d: Retry-After is %q, never %t", i, retry, never)
+		}
+	}
+	_, _, answer := s.post("/v1/decide", `{"descriptor":{"color":"red"}}`)
+	if limits, ok := answer["limits"].([]any); !ok || len(limits) > 0 || len(answer) != 2 {
+		t.Errorf("no limit: %v", answer)
+	}
+}
+
+// TestDescriptorOfFlags: a limit of --limit is one with the key [key].
+func TestDescriptorOfFlags(t *testing.T) {
+	s := newScene(t)
+	s.play(
+		step{path: "/v1/decide", body: `{"descriptor":{"key":"secret-key"},"n":2}`, status: 200,
+			left: "requests=1 tokens=98"},
+		step{path: "/v1/decide", body: `{"key":"secret-key","n":2}`, status: 429},
+	)
+}
+
+func TestDescriptorHolds(t *testing.T) {
+	s := fileScene(t, descriptorLimits)
+	s.play(
+		step{path: "/v1/decide", status: 200,
+			body: `{"descriptor":{"tenant":"secret-key","call":"a"},"n":2,"hold_ms":0}`,
+			left: "tokens=98"},
+		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"}}`, status: 422,
+			typ: "wrong-kind"},
+		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"},"hold_ms":0}`, status: 429},
+		step{path: "/v1/settle", body: id(1, `"used":[{"limit":"tokens","n":30}]`), status: 204,
+			left: "tokens=70"},
+		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"},"hold_ms":0}`, status: 200},
+		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"},"hold_ms":1}`, status: 422,
+			typ: "ErrInvalid"},
+		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"},"wait_ms":1}`, status: 400,
+			typ: "invalid-request"},
+		step{path: "/v1/reset", body: `{"limit":"tokens","key":"secret-key"}`, status: 204,
+			left: "tokens=100"},
+	)
+}
+
+// TestDescriptorHoldsTooMany: an id that the daemon would not accept again holds nothing.
+func TestDescriptorHoldsTooMany(t *testing.T) {
+	s := fileScene(t, "limits:\n"+
+		"  - {name: a, key: [tenant], max: 5/1m, holds: 1m}\n"+
+		"  - {name: b, key: [tenant], max: 5/1m, holds: 1m}\n")
+	var list []string
+	for i := range 9 {
+		list = append(list, fmt.Sprintf(`{"entries":{"tenant":"%d"}}`, i))
+	}
+	body := `{"hold_ms":0,"descriptors":[` + strings.Join(list, ",") + `]}`
+	if status, _, answer := s.post("/v1/decide", body); status != http.StatusBadRequest {
+		t.Errorf("%d %v", status, answer)
+	}
+	res, err := s.api.budgets.byName["a"].Peek(t.Context(), "1")
+	if err != nil || res.Remaining != 5 {
+		t.Errorf("%+v, %v, want 5 free units", res, err)
+	}
+}
+
+func TestBadDescriptors(t *testing.T) {
+	h := budgetAPI(t, parseServe(t, []string{"serve", "--config",
+		configFile(t, descriptorLimits)}), asked{t})
+	many := strings.Repeat(`{"entries":{"a":"b"}},`, maxDescriptors)
+	var entries []string
+	for i := range maxEntries + 1 {
+		entries = append(entries, fmt.Sprintf(`"e%d":""`, i))
+	}
+	for _, body := range []string{
+		`{}`,
+		`{"descriptor":"tenant"}`,
+		`{"descriptor":null}`,
+		`{"descriptor":{"tenant":1}}`,
+		`{"descriptor":{"tenant":null}}`,
+		`{"descriptor":{"tenant":{"a":"b"}}}`,
+		`{"descriptor":{"tenant":"a","tenant":"b"}}`,
+		`{"descriptor":{"":"a"}}`,
+		"{\"descriptor\":{\"tenant\":\"a\xff\"}}",
+		`{"descriptor":{"tenant":"a"}`,
+		`{"descriptor":{"tenant"`,
+		`{"descriptor":{` + strings.Join(entries, ",") + `}}`,
+		`{"descriptor":{"tenant":"a"},"n":-1}`,
+		`{"descriptor":{"tenant":"a"},"n":1.5}`,
+		`{"descriptor":{"tenant":"a"},"key":"b"}`,
+		`{"descriptor":{"tenant":"a"},"claims":[{"limit":"tokens","key":"a"}]}`,
+		`{"descriptor":{"tenant":"a"},"descriptors":[{"entries":{"a":"b"}}]}`,
+		`{"descriptors":[]}`,
+		`{"descriptors":[{"n":1}]}`,
+		`{"descriptors":[{"entries":{"a":"b"},"n":1,"key":"c"}]}`,
+		`{"descriptors":[{"entries":{"a":"b"}}],"n":2}`,
+		`{"descriptors":[` + many + `{"entries":{"a":"b"}}]}`,
+		`{"key":""}`,
+	} {
+		if status, _, answer := call(t, h, request(http.MethodPost, "/v1/decide", body)); status !=
+			http.StatusBadRequest || !strings.Contains(answer, "invalid-request") {
+			t.Errorf("%s: %d %s", body, status, answer)
+		}
+	}
+}
+
+// TestFileWithoutKeys: a file without a limit for the entry key has none for a key alone.
+func TestFileWithoutKeys(t *testing.T) {
+	s := fileScene(t, "limits: [{name: tokens, key: [tenant], max: 100/1m}]")
+	for _, path := range []string{"/v1/peek", "/v1/reset"} {
+		if status, _, answer := s.post(path, `{"key":"a"}`); status != 422 {
+			t.Errorf("%s: %d %v", path, status, answer)
+		}
+	}
+	if status, _, _ := s.post("/v1/decide", `{"key":"a"}`); status != 200 {
+		t.Errorf("a descriptor that no limit matches gets %d", status)
+	}
+}
+
+func TestDescriptorUndecided(t *testing.T) {
+	h := budgetAPI(t, parseServe(t, []string{"serve", "--config",
+		configFile(t, descriptorLimits)}), &faltering{errs: []error{ratelimit.ErrUnavailable}})
+	status, _, body := call(t, h, request(http.MethodPost, "/v1/decide",
+		`{"descriptor":{"tenant":"secret-key"}}`))
+	if status != http.StatusServiceUnavailable || strings.Contains(body, secret) {
+		t.Errorf("%d %s", status, body)
+	}
+}
