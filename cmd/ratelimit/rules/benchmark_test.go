@@ -2,6 +2,9 @@ package rules
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -64,6 +67,23 @@ func BenchmarkCompile(b *testing.B) {
 	limits, _ := manyLimits(10_000)
 	for b.Loop() {
 		if _, err := Compile(limits, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkReadExceptions(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("limits:\n- name: a\n  key: [tenant]\n  max: 1/m\n  except:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "  - {when: {tenant: t%d}, max: %d/m}\n", i, i+1)
+	}
+	path := filepath.Join(b.TempDir(), "limits.yaml")
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := Read(path); err != nil {
 			b.Fatal(err)
 		}
 	}

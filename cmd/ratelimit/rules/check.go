@@ -16,8 +16,11 @@ func checkNames(limits []*Limit) Problems {
 	named := make(map[string]*Limit, len(limits))
 	for _, l := range limits {
 		if first := named[l.Name]; first != nil && l.Name != "" {
-			problems = append(problems, Problem{l.At, fmt.Sprintf(
-				"another limit has the name %q, at %v", l.Name, first.At)})
+			text := fmt.Sprintf("another limit has the name %q", l.Name)
+			if first.At != (Position{}) {
+				text += ", at " + first.At.String()
+			}
+			problems = append(problems, Problem{l.At, text})
 			continue
 		}
 		named[l.Name] = l
@@ -42,6 +45,13 @@ func checkLimit(l *Limit) Problems {
 	}
 	if !(l.Warn >= 0 && l.Warn <= 1) {
 		add("warn is not between 0%% and 100%%")
+	}
+	if l.Always && (l.Algorithm == algorithms.InFlight || l.Algorithm == algorithms.Block) {
+		add("charge: always is not for calls in flight and blocks, which have no units to record")
+	}
+	if l.Shadow && l.Algorithm == algorithms.InFlight {
+		// Only the id of a decision ends calls in flight, and a shadow has no part in it.
+		add("mode: shadow is not for calls in flight")
 	}
 	if l.OnFailure != "" && l.OnFailure != "closed" && l.OnFailure != "open" {
 		add("on_failure %q of a limit is not closed or open", l.OnFailure)

@@ -124,25 +124,25 @@ func (u *reach) exceptions() (all bool) {
 }
 
 func (u *reach) plans() {
-	by := u.limit.By
+	by, all := u.limit.By, len(u.limit.Except)
 	for _, value := range slices.Sorted(maps.Keys(by.Rates)) {
 		plan := []condition{{entry: u.compiled.entry, pattern: value}}
-		text := u.text(plan[0])
 		if c, ok := contradiction(u.known, plan); ok {
-			u.add(by.At, "%s matches no request, since the limit is for %s only", text, u.text(c))
+			u.add(by.At, "%s matches no request, since the limit is for %s only", u.text(plan[0]),
+				u.text(c))
 			continue
 		}
-		if u.compiled.except != nil {
-			all := len(u.limit.Except)
+		if all > 0 {
 			first := u.compiled.except.firstImplied(slices.Concat(u.known, plan), all)
 			if first < all {
 				u.add(by.At, "%s is never reached: the exception at %v matches all its requests",
-					text, u.limit.Except[first].At)
+					u.text(plan[0]), u.limit.Except[first].At)
 				continue
 			}
 		}
 		if imply(u.known, plan) {
-			u.add(by.At, "%s matches every request of the limit: write its rate as max", text)
+			u.add(by.At, "%s matches every request of the limit: write its rate as max",
+				u.text(plan[0]))
 		}
 	}
 }

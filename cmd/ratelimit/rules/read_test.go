@@ -206,6 +206,12 @@ func TestProblemsOfLimits(t *testing.T) {
 		{"max: 1/m, warn: NaN%", []string{"17: warn is a percentage such as 80%"}},
 		{"max: 1/m, mode: shade", []string{"17: mode is shadow or enforce, not"}},
 		{"max: 1/m, charge: never", []string{"19: charge is always or admitted, not"}},
+		{"max: 1, algorithm: in-flight, charge: always", []string{"-9: charge: always is not for"}},
+		{"max: 1/m, key: [" + strings.Repeat("a, ", 33) + "]",
+			[]string{"16: the key has more than 32 entries"}},
+		{"max: 1/m, when: {" + strings.Repeat("a: b, ", 33) + "}",
+			[]string{"17: when has more than 32 conditions"}},
+		{"max: 1, algorithm: in-flight, mode: shadow", []string{"-9: mode: shadow is not for"}},
 		{"max: 1/m, on_failure: local", []string{"23: on_failure of a limit is closed or open"}},
 		{"max: 1/m, key: tenant", []string{`16: key is a list, not "tenant"`}},
 		{"max: 1/m, key: [a, b, a]", []string{`23: the entry "a" is in the key twice`}},
@@ -352,25 +358,5 @@ func TestReadBoundsFiles(t *testing.T) {
 	if f, err := Read(path); err == nil || err.Error() != path+": no such file or directory" ||
 		!slices.Equal(f.Paths, []string{path}) {
 		t.Errorf("got %v, %v", f, err)
-	}
-}
-
-func TestManyExceptionsAreReadSoon(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("limits:\n- name: a\n  key: [tenant]\n  max: 1/m\n  except:\n")
-	for i := range 10_000 {
-		fmt.Fprintf(&b, "  - {when: {tenant: t%d}, max: %d/m}\n", i, i+1)
-	}
-	path := write(t, t.TempDir(), "f", b.String())
-	f, err := Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Compile(f.Limits, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := s.Match(nil, "", Descriptor{{"tenant", "t9999"}}); m[0].Rate.Units != 10_000 {
-		t.Errorf("the last exception has the rate %v", m[0].Rate)
 	}
 }

@@ -12,6 +12,9 @@ import (
 var limitKeys = []string{"name", "when", "key", "max", "algorithm", "holds", "by", "except", "warn",
 	"mode", "charge", "on_failure"}
 
+// maxEntries bounds the conditions of one when, and the entries of one key.
+const maxEntries = 32
+
 // unknown is the algorithm of a limit whose own is a problem. The form of its rates is not checked.
 const unknown = "?"
 
@@ -79,6 +82,10 @@ func (f *file) behaviour(l *Limit, fields map[string]*yaml.Node) {
 // when reads conditions.
 func (f *file) when(n *yaml.Node) []Condition {
 	var conditions []Condition
+	if len(n.Content) > 2*maxEntries {
+		f.add(n, "when has more than %d conditions", maxEntries)
+		return nil
+	}
 	f.each(n, "when", func(key, value *yaml.Node) {
 		pattern, ok := f.scalar(value, "the value of "+plain(key.Value))
 		if !ok || !f.entryName(key) {
@@ -103,6 +110,10 @@ func (f *file) entryName(n *yaml.Node) bool {
 
 func (f *file) key(n *yaml.Node) []string {
 	var names []string
+	if len(n.Content) > maxEntries {
+		f.add(n, "the key has more than %d entries", maxEntries)
+		return nil
+	}
 	for _, v := range f.list(n, "key") {
 		name, ok := f.text(v, "the name of an entry")
 		for _, earlier := range names {
