@@ -73,26 +73,13 @@ func (d *Decider) limiter(v *rules.Variant) (*ratelimit.Limiter, error) {
 	}
 	policy, observe := d.policy, d.observe
 	switch v.Limit.OnFailure {
-	case "":
 	case "closed":
 		policy = ratelimit.FailClosed
 	case "open":
 		policy = ratelimit.FailOpen
-	default:
-		return nil, fmt.Errorf("%w limit: OnFailure %q is not closed or open",
-			ratelimit.ErrInvalid, v.Limit.OnFailure)
 	}
 	if v.Limit.Shadow {
 		observe = d.observeShadow
-	}
-	switch {
-	case v.Limit.Always && (isInFlight(v) || isBlock(v)):
-		return nil, fmt.Errorf("%w limit: a block, or calls in flight, cannot be charged always",
-			ratelimit.ErrInvalid)
-	case v.Limit.Shadow && isInFlight(v):
-		// Only the id of a decision ends calls in flight, and a shadow has no part in it.
-		return nil, fmt.Errorf("%w limit: calls in flight cannot be tried in shadow",
-			ratelimit.ErrInvalid)
 	}
 	l, err := ratelimit.New(d.store, v.Algorithm)
 	if err != nil {

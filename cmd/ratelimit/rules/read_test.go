@@ -211,6 +211,7 @@ func TestProblemsOfLimits(t *testing.T) {
 			[]string{"16: the key has more than 32 entries"}},
 		{"max: 1/m, when: {" + strings.Repeat("a: b, ", 33) + "}",
 			[]string{"17: when has more than 32 conditions"}},
+		{"max: 1d, algorithm: block, charge: always", []string{"-9: charge: always is not for"}},
 		{"max: 1, algorithm: in-flight, mode: shadow", []string{"-9: mode: shadow is not for"}},
 		{"max: 1/m, on_failure: local", []string{"23: on_failure of a limit is closed or open"}},
 		{"max: 1/m, key: tenant", []string{`16: key is a list, not "tenant"`}},
