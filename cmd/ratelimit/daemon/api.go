@@ -39,6 +39,7 @@ type unchanging struct {
 	gate    gate
 	origins http.CrossOriginProtection
 	ready   readiness
+	auth    forwardAuth
 }
 
 func newAPI(b *budgets, log *slog.Logger) *api { return &api{&unchanging{log: log}, b} }
@@ -55,6 +56,8 @@ var answers = map[string]struct {
 	"/v1/force":    {(*api).force, toWrite},
 	"/v1/block":    {(*api).block, toWrite},
 	"/v1/reset":    {(*api).reset, toWrite},
+	"/v1/check":    {(*api).check, toDecide},
+	"/v1/explain":  {(*api).explain, toRead},
 	"/v1/top-keys": {(*api).topKeys, toRead},
 	"/healthz":     {(*api).health, toDecide},
 	"/readyz":      {(*api).readiness, toDecide},
@@ -64,7 +67,8 @@ var pathNames = strings.Join(slices.Sorted(maps.Keys(answers)), ", ")
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	if a.origins.Check(r) != nil {
+	// A proxy that asks before it forwards a request sends the request's own headers.
+	if r.URL.Path != "/v1/check" && a.origins.Check(r) != nil {
 		problem.Problem{Status: http.StatusForbidden,
 			Detail: "The request comes from a web page of another site."}.Write(w)
 		return

@@ -159,19 +159,27 @@ func (a *api) decideDescriptors(
 	}
 	decided, err := a.decider.Decide(r.Context(), requests, opts)
 	switch {
+	case err != nil:
+		a.failDecision(w, r, err)
+	case decided.ID != "" && !isShort(&decided):
+		a.drop(r.Context(), decided.ID)
+		tooManyClaims.Write(w)
+	default:
+		writeDecided(w, http.StatusTooManyRequests, &decided)
+	}
+}
+
+// failDecision is fail for descriptors.
+func (a *api) failDecision(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
 	case errors.Is(err, decision.ErrNeedsHold):
 		wrongKind(`The request counts as a call in flight, which is held until it is settled: ` +
 			`add "hold_ms", such as 0.`).Write(w)
 	case errors.Is(err, ratelimit.ErrInvalid):
 		// It names limits and no keys.
 		unprocessable(driverDocs+"ErrInvalid", "Invalid request", err.Error()).Write(w)
-	case err != nil:
-		a.fail(w, r, err)
-	case decided.ID != "" && !isShort(&decided):
-		a.drop(r.Context(), decided.ID)
-		tooManyClaims.Write(w)
 	default:
-		writeDecided(w, &decided)
+		a.fail(w, r, err)
 	}
 }
 
@@ -200,8 +208,8 @@ type decidedBody struct {
 	Limits  []limitState `json:"limits"`
 }
 
-// writeDecided answers with 200, or with 429.
-func writeDecided(w http.ResponseWriter, d *decision.Decision) {
+// writeDecided answers with 200, or with the status of a refusal.
+func writeDecided(w http.ResponseWriter, refused int, d *decision.Decision) {
 	body := decidedBody{ID: d.ID, Allowed: d.Allowed, Limits: []limitState{}}
 	var results []ratelimit.Result // of enforced limits
 	var states []limitState
@@ -226,7 +234,7 @@ func writeDecided(w http.ResponseWriter, d *decision.Decision) {
 	}
 	status := http.StatusOK
 	if !d.Allowed {
-		status = http.StatusTooManyRequests
+		status = refused
 	}
 	writeJSON(w, status, body)
 }

@@ -41,6 +41,12 @@ var helpTexts = map[string]map[string]string{
 		"addr":           "Address to listen on, or unix:PATH for a socket. Default: ${default}.",
 		"admin-addr": "Address for what reads or writes: metrics, the most refused keys, force, " +
 			"block and reset. Without it --addr answers them too.",
+		"entry": "An entry of requests that proxies ask about at /v1/check: a name, and a header or " +
+			"client, method, host or path. Each request has these four under their own names. " +
+			"Repeat the flag, or separate by commas.",
+		"trusted-proxy": "Networks of the proxies in front of this service, such as 10.0.0.0/8, " +
+			"whose X-Forwarded-For is read to find the client. Repeat the flag, or separate by " +
+			"commas.",
 		"tls-cert": "Certificate of the service in PEM, with --tls-key. The files are read again " +
 			"when they change. Unix sockets have no TLS.",
 		"tls-key":       "Key of --tls-cert in PEM.",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -33,6 +34,9 @@ type serveCmd struct {
 	AdminAddr string     `env:"ADMIN_ADDR" placeholder:"HOST:PORT"`
 	Host      []hostFlag `env:"HOST" placeholder:"NAME"`
 
+	Entry        []entryFlag    `env:"ENTRY" placeholder:"NAME=SOURCE"`
+	TrustedProxy []netip.Prefix `env:"TRUSTED_PROXY" placeholder:"PREFIX"`
+
 	TLS            tlsFlags      `embed:"" prefix:"tls-"`
 	ReadTokenFile  string        `env:"READ_TOKEN_FILE" placeholder:"FILE"`
 	WriteTokenFile string        `env:"WRITE_TOKEN_FILE" placeholder:"FILE"`
@@ -57,6 +61,11 @@ func (c *serveCmd) Validate() error {
 	}
 	if err := c.TLS.validate(); err != nil {
 		return err
+	}
+	for _, p := range c.TrustedProxy {
+		if p.Bits() == 0 {
+			return fmt.Errorf("--trusted-proxy=%v trusts everyone", p)
+		}
 	}
 	switch {
 	case c.Drain < 0:
@@ -112,7 +121,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	handler.top = top
+	handler.top, handler.auth = top, newForwardAuth(c.Entry, c.TrustedProxy)
 	stopFollowing, err := handler.follow(ctx)
 	if err != nil {
 		return err

@@ -43,8 +43,8 @@ func (c *Explain) descriptor() (rules.Descriptor, error) {
 	return d, nil
 }
 
-// explanation is the result in JSON.
-type explanation struct {
+// An Explanation says which limits apply to a request, and why others do not, in JSON.
+type Explanation struct {
 	Applies []applied `json:"applies"`
 	Others  []other   `json:"others"`
 }
@@ -76,22 +76,23 @@ func (c *Explain) Run(k *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	e := explain(loaded, c.Domain, d)
+	e := Of(loaded.set, loaded.limits, c.Domain, d)
 	if c.JSON {
 		return writeJSON(k.Stdout, e)
 	}
 	return e.writeText(k.Stdout)
 }
 
-func explain(c *config, domain string, d rules.Descriptor) explanation {
-	e := explanation{[]applied{}, []other{}}
+// Of returns the explanation for a request under the limits of a set.
+func Of(set *rules.Set, limits []*rules.Limit, domain string, d rules.Descriptor) Explanation {
+	e := Explanation{[]applied{}, []other{}}
 	applies := make(map[*rules.Limit]bool)
-	for _, m := range c.set.Match(nil, domain, d) {
+	for _, m := range set.Match(nil, domain, d) {
 		applies[m.Limit] = true
 		e.Applies = append(e.Applies, applied{m.Limit.Name, m.RateText(), m.Why, m.Key,
 			m.Limit.Shadow, m.Limit.At.String()})
 	}
-	for _, l := range c.limits {
+	for _, l := range limits {
 		if !applies[l] {
 			e.Others = append(e.Others, other{l.Name, because(l, domain, d), l.At.String()})
 		}
@@ -111,7 +112,7 @@ func because(l *rules.Limit, domain string, d rules.Descriptor) string {
 	}
 }
 
-func (e explanation) writeText(w io.Writer) error {
+func (e Explanation) writeText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(e.Applies) == 0 {
 		fmt.Fprintln(t, "No limit applies.")

@@ -142,11 +142,11 @@ func TestExplainAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got explanation
+	var got Explanation
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := explanation{Applies: []applied{
+	want := Explanation{Applies: []applied{
 		{"requests", "0", "except tenant=banned", "banned", false, path + ":3:3"},
 		{"chat", "20/1m0s", "max", "banned/u", true, path + ":12:3"},
 		{"month", "1000", "max", "%*", false, path + ":17:3"},

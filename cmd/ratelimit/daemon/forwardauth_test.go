@@ -1,0 +1,137 @@
+package daemon
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// TestForwardedDescriptor: what a proxy says of a request becomes entries; the address is only
+// believed of trusted proxies, and a path has one form.
+func TestForwardedDescriptor(t *testing.T) {
+	proxy := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	entries := []entryFlag{{"tenant", "X-Tenant"}, {"key", "client"}}
+	for _, tt := range []struct {
+		name, peer string
+		header     http.Header
+		want       string
+	}{
+		{"nothing but a peer", "192.0.2.1:1234", nil,
+			"client=192.0.2.1 key=192.0.2.1"},
+		{"a proxy", "10.0.0.7:1234", http.Header{
+			"X-Forwarded-For": {"203.0.113.9, 198.51.100.3"}, "X-Forwarded-Method": {"POST"},
+			"X-Forwarded-Host": {"API.example."}, "X-Forwarded-Uri": {"/v1/chat?stream=1"},
+			"X-Tenant": {"acme"}},
+			"client=198.51.100.3 method=POST host=api.example path=/v1/chat tenant=acme " +
+				"key=198.51.100.3"},
+		{"a peer that is no proxy", "192.0.2.1:1234",
+			http.Header{"X-Forwarded-For": {"203.0.113.9"}},
+			"client=192.0.2.1 key=192.0.2.1"},
+		{"a header twice", "192.0.2.1:1234", http.Header{"X-Tenant": {"acme", "other"}},
+			"client=192.0.2.1 tenant=acme, other key=192.0.2.1"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/v1/check", nil)
+		r.RemoteAddr = tt.peer
+		for name, values := range tt.header {
+			r.Header[name] = values
+		}
+		var got []string
+		for _, e := range newForwardAuth(entries, proxy).descriptor(r) {
+			got = append(got, e.Name+"="+e.Value)
+		}
+		if d := strings.Join(got, " "); d != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, d, tt.want)
+		}
+	}
+}
+
+func TestCleanPath(t *testing.T) {
+	for target, want := range map[string]string{
+		"/v1/chat": "/v1/chat", "/v1/chat?q=/other": "/v1/chat", "/v1//chat": "/v1/chat",
+		"/v1/x/../chat/": "/v1/chat/", "/v1/%63hat": "/v1/chat", "/": "/", "//": "/", "": "",
+		"/../etc": "/etc", "http://example.com/v1/chat": "/v1/chat", "*": "*", "no path": "",
+	} {
+		if got := cleanPath(target); got != want {
+			t.Errorf("%q: %q, want %q", target, got, want)
+		}
+	}
+}
+
+// TestCheck: a proxy gets 200 until the limit is reached, and then the refusal that it asks for,
+// whatever the method of its request and with a browser's headers in it.
+func TestCheck(t *testing.T) {
+	s := fileScene(t, `
+limits:
+  - {name: chat, when: {path: /v1/chat*}, key: [client], max: 1/1m}
+  - {name: tried, key: [client], max: 1/1m, mode: shadow}
+  - {name: banned, when: {path: /banned}, max: 0}
+`)
+	ask := func(method, target, query string) (int, http.Header, string) {
+		r := httptest.NewRequest(method, "/v1/check"+query, nil)
+		r.Header.Set("X-Forwarded-Uri", target)
+		r.Header.Set("Origin", "https://elsewhere.example")
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		return call(t, s.api, r)
+	}
+	for _, tt := range []struct {
+		method, target, query string
+		status                int
+		fields                string // RateLimit
+		retry                 string
+	}{
+		{"GET", "/other", "", 200, "", ""},
+		{"POST", "/v1/chat", "", 200, `"chat";r=0;t=60`, ""},
+		{"POST", "/v1/chat/more", "", 429, `"chat";r=0;t=60`, "60"},
+		{"GET", "/v1/chat", "?refused=403", 403, `"chat";r=0;t=60`, "60"},
+		{"GET", "/v1/chat", "?refused=401", 401, `"chat";r=0;t=60`, "60"},
+		{"GET", "/v1/chat", "?refused=200", 400, "", ""},
+		{"GET", "/banned", "", 429, "", ""},
+	} {
+		status, header, body := ask(tt.method, tt.target, tt.query)
+		if status != tt.status || header.Get("RateLimit") != tt.fields ||
+			header.Get("Retry-After") != tt.retry {
+			t.Errorf("%s %s%s: %d %v %s, want %+v",
+				tt.method, tt.target, tt.query, status, header, body, tt)
+		}
+	}
+}
+
+// TestForwardAuthFlags: flags name entries, and trust no one with the whole Internet.
+func TestForwardAuthFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--entry=tenant":             "NAME=SOURCE",
+		"--entry==X-Tenant":          "NAME=SOURCE",
+		"--entry=tenant=X Tenant":    "NAME=SOURCE",
+		"--trusted-proxy=10.0.0.0":   "--trusted-proxy",
+		"--trusted-proxy=0.0.0.0/0":  "trusts everyone",
+		"--trusted-proxy=10.0.0.0/8": "no address",
+	} {
+		log := new(syncBuffer)
+		run(t.Context(), []string{"serve", args, "--addr=no address"}, log, log)
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%s: %s, want %q", args, log, want)
+		}
+	}
+}
+
+// TestExplain: the limits that apply, with the reasons, and why others do not.
+func TestExplain(t *testing.T) {
+	s := fileScene(t, descriptorLimits)
+	status, _, answer := s.post("/v1/explain", `{"descriptor":{"tenant":"acme"}}`)
+	applies, _ := answer["applies"].([]any)
+	others, _ := answer["others"].([]any)
+	if status != 200 || len(applies) != 1 || len(others) != 5 {
+		t.Fatalf("%d %v", status, answer)
+	}
+	first := applies[0].(map[string]any)
+	if first["limit"] != "tokens" || first["key"] != "acme" || first["why"] != "max" {
+		t.Errorf("%v", first)
+	}
+	for _, body := range []string{`{}`, `{"descriptor":{"tenant":1}}`, `{"descriptor":{},"n":1}`} {
+		if status, _, _ := s.post("/v1/explain", body); status != http.StatusBadRequest {
+			t.Errorf("%s: %d", body, status)
+		}
+	}
+}
