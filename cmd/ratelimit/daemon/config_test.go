@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
@@ -157,6 +158,28 @@ func TestStoreOfConfig(t *testing.T) {
 		}
 		if tt.password == "none" && !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("error %v of a file that is not there", err)
+		}
+	}
+}
+
+// TestOnFailureOfLimit: claims on a limit have its on_failure, as descriptors have.
+func TestOnFailureOfLimit(t *testing.T) {
+	file := configFile(t, "limits:\n  - {name: open, key: [a], max: 1/1m, on_failure: open}\n"+
+		"  - {name: closed, key: [b], max: 1/1m}\n")
+	failing := &faltering{}
+	for range 4 {
+		failing.errs = append(failing.errs, ratelimit.ErrUnavailable)
+	}
+	h := budgetAPI(t, parseServe(t, []string{"serve", "--config", file}), failing)
+	for body, want := range map[string]int{
+		`{"claims":[{"limit":"open","key":"x"}]}`:   http.StatusOK,
+		`{"claims":[{"limit":"closed","key":"x"}]}`: http.StatusServiceUnavailable,
+		`{"descriptor":{"a":"x"}}`:                  http.StatusOK,
+		`{"descriptor":{"b":"x"}}`:                  http.StatusServiceUnavailable,
+	} {
+		status, _, answer := call(t, h, request(http.MethodPost, "/v1/decide", body))
+		if status != want {
+			t.Errorf("%s: %d %s, want %d", body, status, answer, want)
 		}
 	}
 }

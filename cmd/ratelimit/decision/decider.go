@@ -123,8 +123,10 @@ func (d *Decider) Resume(id string) (*ratelimit.Reservation, error) {
 }
 
 // Decide decides the requests of a call, all or none. Limits with Always are charged first,
-// whatever the others say; then the enforced limits are decided together; and if none refuses, each
-// limit with Shadow is decided alone, in a call of the store of its own.
+// whatever the others say. They refuse the call if the units did not fit, and nothing else is
+// charged then. With an N of 0, and for units that are held, they are as other limits. Next the
+// enforced limits are decided together. If none refuses, each limit with Shadow is decided alone,
+// in a call of the store of its own; it is charged and never held.
 //
 // On a Redis or Valkey Cluster the keys may be on several servers. Then the enforced limits are
 // decided one by one, in order: if one of them refuses, those before it may have been charged. To
