@@ -1,0 +1,130 @@
+package envoy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
+)
+
+// Settings are what environment variables of envoyproxy/ratelimit say. A zero field is one of which
+// none says anything.
+type Settings struct {
+	// Store is the URL of the store, password included; see
+	// [github.com/truewindow/ratelimit/backend.Open]. Its timeout is [StoreTimeout] if
+	// REDIS_TIMEOUT is not set.
+	Store string
+
+	HTTPAddr string    // host:port of JSON
+	GRPCAddr string    // host:port, or unix: and the path of a socket
+	TLS      *TLSFiles // of GRPCAddr
+	LogLevel *slog.Level
+	// LogFormat is text or json.
+	LogFormat string
+
+	Files *envoyfile.Runtime
+	// FileOptions have Merge, and Warn as NEAR_LIMIT_RATIO.
+	FileOptions envoyfile.Options
+	// Config has Shadow, the headers and DynamicMetadata.
+	Config Config
+	// ServerOptions have the ages of connections.
+	ServerOptions ServerOptions
+}
+
+// TLSFiles are the paths of PEM files.
+type TLSFiles struct {
+	Cert, Key string
+	ClientCA  string // of those who sign certificates of clients; empty: clients need none
+}
+
+// ReadEnvironment reads the variables of envoyproxy/ratelimit in an environment, as os.Environ
+// returns it. ignored are the names of those that are set and have no meaning here, sorted. The
+// error names each variable that is wrong, and no value.
+func ReadEnvironment(environ []string) (s Settings, ignored []string, err error) {
+	values := make(map[string]string)
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if values[name] = value; value != "" && slices.Contains(meaningless, name) {
+			ignored = append(ignored, name)
+		}
+	}
+	var e environment
+	var wrong []error
+	for _, v := range variables {
+		if value := values[v.name]; value != "" {
+			if err := v.set(&e, value); err != nil {
+				wrong = append(wrong, fmt.Errorf("%s %w", v.name, err))
+			}
+		}
+	}
+	wrong = append(wrong, e.finish())
+	slices.Sort(ignored)
+	return e.Settings, slices.Compact(ignored), errors.Join(wrong...)
+}
+
+// An environment collects what variables say.
+type environment struct {
+	Settings
+	host, port, grpcHost, grpcPort, grpcSocket string
+
+	useTLS bool
+	tls    TLSFiles
+
+	inResponse, inRequest bool
+	response, request     Headers
+
+	redis redis
+}
+
+// finish sets what several variables say together.
+func (e *environment) finish() error {
+	if e.host != "" || e.port != "" {
+		e.HTTPAddr = net.JoinHostPort(cmp.Or(e.host, "0.0.0.0"), cmp.Or(e.port, "8080"))
+	}
+	switch {
+	case e.grpcSocket != "":
+		e.GRPCAddr = "unix:" + e.grpcSocket
+	case e.grpcHost != "" || e.grpcPort != "":
+		e.GRPCAddr = net.JoinHostPort(cmp.Or(e.grpcHost, "0.0.0.0"), cmp.Or(e.grpcPort, "8081"))
+	}
+	if e.inResponse {
+		e.Config.ResponseHeaders = e.response.orDefault()
+	}
+	if e.inRequest {
+		e.Config.RequestHeaders = e.request.orDefault()
+	}
+	var errTLS error
+	if e.useTLS {
+		e.TLS = &e.tls
+		if e.tls.Cert == "" || e.tls.Key == "" {
+			errTLS = errors.New("GRPC_SERVER_USE_TLS needs GRPC_SERVER_TLS_CERT and " +
+				"GRPC_SERVER_TLS_KEY")
+		}
+	}
+	var errStore error
+	e.Store, errStore = e.redis.store()
+	return errors.Join(errTLS, e.Config.ResponseHeaders.check(), e.Config.RequestHeaders.check(),
+		errStore)
+}
+
+func (h Headers) orDefault() *Headers {
+	d := DefaultHeaders()
+	return &Headers{
+		cmp.Or(h.Limit, d.Limit), cmp.Or(h.Remaining, d.Remaining), cmp.Or(h.Reset, d.Reset),
+	}
+}
+
+// files returns where the files are, with the defaults of envoyproxy/ratelimit.
+func (e *environment) files() *envoyfile.Runtime {
+	if e.Files == nil {
+		e.Files = &envoyfile.Runtime{
+			Root: "/srv/runtime_data/current", AppDirectory: "config", WatchRoot: true,
+		}
+	}
+	return e.Files
+}

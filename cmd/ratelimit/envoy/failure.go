@@ -1,0 +1,58 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+)
+
+// failures has the status for each error of a decider, the most specific error first.
+var failures = []struct {
+	err    error
+	code   codes.Code
+	reason string
+}{
+	{decision.ErrNeedsHold, codes.FailedPrecondition, "a limit of calls in flight applies, and " +
+		"this protocol does not say when a call ends"},
+	{ratelimit.ErrOutcomeUnknown, codes.Unavailable, "the store did not answer in time; units " +
+		"may have been recorded"},
+	{ratelimit.ErrUnavailable, codes.Unavailable, "the store is unavailable; nothing was recorded"},
+	{ratelimit.ErrInvalid, codes.InvalidArgument, "the descriptors have too many limits, or more " +
+		"units than a limit can record"},
+}
+
+// fail returns the status for an error. The cause goes to the log, once a second, and not to Envoy.
+func (s *Service) fail(ctx context.Context, domain string, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		s.counts.ended.Add(1)
+		return status.FromContextError(ended).Err()
+	}
+	s.counts.failed.Add(1)
+	code, reason := codes.Internal, "unexpected error"
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			code, reason = f.code, f.reason
+			break
+		}
+	}
+	if s.failed.pass(time.Now()) {
+		s.config.Log.Error("call undecided", "protocol", "envoy", "domain", domain, "error", err)
+	}
+	return status.Error(code, reason)
+}
+
+// A gate lets one event pass a second. The zero gate is open.
+type gate struct{ next atomic.Int64 }
+
+func (g *gate) pass(now time.Time) bool {
+	next := g.next.Load()
+	return now.UnixNano() >= next &&
+		g.next.CompareAndSwap(next, now.Add(time.Second).UnixNano())
+}

@@ -1,0 +1,161 @@
+// Package envoy serves Envoy's rate limit protocol, envoy.service.ratelimit.v3, over gRPC, and as
+// JSON over HTTP as envoyproxy/ratelimit does.
+//
+// A descriptor of a call is a descriptor of package rules: its entries are matched by the files of
+// package envoyfile, and by all other limits, which see the domain as an entry named domain. What
+// differs from envoyproxy/ratelimit:
+//
+//   - Limits are exact, and their windows roll.
+//   - A call that is refused charges no descriptor, unless [Config].Each is set.
+//   - A descriptor with hits_addend 0 is refused if no unit is free; see [Config].Reached.
+//   - The units of descriptors with one history are added, and decided as one number.
+//   - A descriptor with is_negative_hits is admitted, and gives nothing back: a rolling window has
+//     no record of what an earlier call took.
+//   - An override applies to the history of the limit that matches, as does its shadow_mode.
+//   - duration_until_reset of a refusal is when the same call is admitted, if nothing else is. It
+//     is missing if that is never.
+//   - A status has unit_multiplier if the window of a limit is not one unit.
+package envoy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
+)
+
+// StoreTimeout is a timeout of a store that fits into the 20ms for which Envoy waits by default.
+// With a longer one Envoy has given up before on_failure can decide.
+const StoreTimeout = 15 * time.Millisecond
+
+// A Decider decides the descriptors of a call. [decision.Decider] is one.
+type Decider interface {
+	Decide(context.Context, []decision.Request, decision.Options) (decision.Decision, error)
+}
+
+// Config is what a [Service] needs.
+type Config struct {
+	Decider Decider // required
+	// Domains returns the files of envoyproxy/ratelimit that are in force, or nil. If it is nil,
+	// there are none.
+	Domains func() *envoyfile.Domains
+	Log     *slog.Logger // nil: none
+
+	// Each decides each descriptor alone, so that one that is refused does not keep others from
+	// being charged, as envoyproxy/ratelimit does.
+	Each bool
+	// Reached admits hits_addend 0 until more units were taken than the limit admits, as
+	// envoyproxy/ratelimit does.
+	Reached bool
+	// Shadow admits every call. Its statuses are what they are without it.
+	Shadow bool
+
+	ResponseHeaders *Headers // nil: none are added to the response of a limited request
+	RequestHeaders  *Headers // nil: none are added to the request itself
+	// DynamicMetadata adds the call, and the metadata of the limits that admitted it, to the
+	// answer.
+	DynamicMetadata bool
+}
+
+// Service is Envoy's RateLimitService. Create one with [New]. It is safe for concurrent use.
+type Service struct {
+	rls.UnimplementedRateLimitServiceServer
+	config Config
+	counts counts
+	failed gate
+}
+
+var _ rls.RateLimitServiceServer = (*Service)(nil)
+
+// New returns a service. [NewServer] serves it.
+func New(c Config) (*Service, error) {
+	if c.Decider == nil {
+		return nil, errors.New("envoy: no Decider")
+	}
+	for _, h := range []*Headers{c.ResponseHeaders, c.RequestHeaders} {
+		if err := h.check(); err != nil {
+			return nil, err
+		}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{config: c}, nil
+}
+
+func (s *Service) domains() *envoyfile.Domains {
+	if s.config.Domains == nil {
+		return nil
+	}
+	return s.config.Domains()
+}
+
+// ShouldRateLimit decides a call. Its errors are gRPC statuses without values of the call, for
+// which Envoy admits or denies as its failure_mode_deny says.
+func (s *Service) ShouldRateLimit(
+	ctx context.Context, req *rls.RateLimitRequest,
+) (*rls.RateLimitResponse, error) {
+	s.counts.calls.Add(1)
+	domains := s.domains()
+	c, err := translate(req, domains)
+	if err != nil {
+		s.counts.invalid.Add(1)
+		return nil, err
+	}
+	s.counts.negative.Add(int64(c.negative))
+	d := decision.Decision{Allowed: true}
+	if len(c.requests) > 0 {
+		opts := decision.Options{Each: s.config.Each, Reached: s.config.Reached}
+		if d, err = s.config.Decider.Decide(ctx, c.requests, opts); err != nil {
+			return nil, s.fail(ctx, req.GetDomain(), err)
+		}
+	}
+	if !hasLimit(d) && (domains == nil || !domains.Has(req.GetDomain())) {
+		s.counts.unknown.Add(1)
+	}
+	return s.answer(req, c.parts(d), d.Allowed), nil
+}
+
+func hasLimit(d decision.Decision) bool {
+	for _, p := range d.Parts {
+		if len(p.Statuses) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// answer writes the response to a call, whose descriptors have parts.
+func (s *Service) answer(
+	req *rls.RateLimitRequest, parts []decision.Part, allowed bool,
+) *rls.RateLimitResponse {
+	resp := &rls.RateLimitResponse{
+		OverallCode: rls.RateLimitResponse_OK,
+		Statuses:    make([]*rls.RateLimitResponse_DescriptorStatus, len(parts)),
+	}
+	shown := make([]view, len(parts))
+	for i, p := range parts {
+		shown[i] = viewOf(p)
+		resp.Statuses[i] = shown[i].status()
+	}
+	switch {
+	case allowed:
+	case s.config.Shadow:
+		s.counts.shadow.Add(1)
+	default:
+		s.counts.over.Add(1)
+		resp.OverallCode = rls.RateLimitResponse_OVER_LIMIT
+	}
+	nearest := nearest(shown)
+	resp.ResponseHeadersToAdd = s.config.ResponseHeaders.of(nearest)
+	resp.RequestHeadersToAdd = s.config.RequestHeaders.of(nearest)
+	if s.config.DynamicMetadata {
+		resp.DynamicMetadata = dynamicMetadata(req, parts, shown, nearest)
+	}
+	return resp
+}

@@ -1,0 +1,30 @@
+package envoy
+
+import "sync/atomic"
+
+// Stats are counts of a [Service] since it was made.
+type Stats struct {
+	Calls   int64 // all, over gRPC and as JSON
+	Over    int64 // refused
+	Shadow  int64 // admitted only because of Config.Shadow
+	Unknown int64 // admitted because no file has the domain, and no other limit applies
+
+	Invalid  int64 // wrong whatever the limits: no domain, no descriptor, or too many
+	Failed   int64 // undecided, such as without a store
+	Ended    int64 // undecided because Envoy has given up
+	Negative int64 // descriptors with is_negative_hits, which give nothing back
+}
+
+type counts struct {
+	calls, over, shadow, unknown, invalid, failed, ended, negative atomic.Int64
+}
+
+// Stats returns the counts.
+func (s *Service) Stats() Stats {
+	c := &s.counts
+	return Stats{
+		Calls: c.calls.Load(), Over: c.over.Load(), Shadow: c.shadow.Load(),
+		Unknown: c.unknown.Load(), Invalid: c.invalid.Load(), Failed: c.failed.Load(),
+		Ended: c.ended.Load(), Negative: c.negative.Load(),
+	}
+}
