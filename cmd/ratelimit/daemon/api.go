@@ -49,18 +49,19 @@ var answers = map[string]struct {
 	by    func(a *api, w http.ResponseWriter, r *http.Request)
 	needs right
 }{
-	"/v1/decide":   {(*api).decide, toDecide},
-	"/v1/peek":     {(*api).peek, toDecide},
-	"/v1/settle":   {(*api).settle, toDecide},
-	"/v1/renew":    {(*api).renew, toDecide},
-	"/v1/force":    {(*api).force, toWrite},
-	"/v1/block":    {(*api).block, toWrite},
-	"/v1/reset":    {(*api).reset, toWrite},
-	"/v1/check":    {(*api).check, toDecide},
-	"/v1/explain":  {(*api).explain, toRead},
-	"/v1/top-keys": {(*api).topKeys, toRead},
-	"/healthz":     {(*api).health, toDecide},
-	"/readyz":      {(*api).readiness, toDecide},
+	"/v1/decide":       {(*api).decide, toDecide},
+	"/v1/peek":         {(*api).peek, toDecide},
+	"/v1/settle":       {(*api).settle, toDecide},
+	"/v1/renew":        {(*api).renew, toDecide},
+	"/v1/force":        {(*api).force, toWrite},
+	"/v1/block":        {(*api).block, toWrite},
+	"/v1/reset":        {(*api).reset, toWrite},
+	"/v1/check":        {(*api).check, toDecide},
+	"/v1/explain":      {(*api).explain, toRead},
+	"/v1/top-keys":     {(*api).topKeys, toRead},
+	"/v1/openapi.yaml": {(*api).openapi, toDecide},
+	"/healthz":         {(*api).health, toDecide},
+	"/readyz":          {(*api).readiness, toDecide},
 }
 
 var pathNames = strings.Join(slices.Sorted(maps.Keys(answers)), ", ")

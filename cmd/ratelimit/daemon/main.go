@@ -20,6 +20,9 @@
 //	POST /v1/force                              record units even beyond a limit: 200
 //	POST /v1/block                              block a key for a time: 200
 //	POST /v1/reset     {"key":"user:42"}        delete what is recorded and held for the key: 204
+//	any  /v1/check                              forward auth: decide for a proxy: 200, or 429
+//	POST /v1/explain                            which limits apply to a descriptor: 200
+//	GET  /v1/openapi.yaml                       a description of the requests (OpenAPI 3.1)
 //	GET  /v1/top-keys                           the keys that are refused most, with --top-keys=N
 //	GET  /metrics                               metrics for Prometheus
 //	GET  /healthz                               200 while the process is up
