@@ -98,6 +98,9 @@ func (t *tree) setRateLimit(l *rules.Limit, n *yaml.Node) {
 		return
 	}
 	l.Label, l.Rate = t.text(m, "name"), t.rate(n, m)
+	if t.opts.CalendarMonths && l.Rate.Window == units["month"] {
+		l.Algorithm = "month"
+	}
 	if l.Label != "" {
 		in := label{t.domain, l.Label}
 		t.labels[in] = append(t.labels[in], l.Name)

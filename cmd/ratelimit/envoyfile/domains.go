@@ -3,7 +3,7 @@
 //
 //   - Files are checked for more, and all that is wrong with them is reported, with positions.
 //   - share_threshold and quota_mode are errors, and so is a rate_limit without requests_per_unit.
-//   - Windows roll: week, month and year are 7, 30 and 365 days.
+//   - Windows roll: week, month and year are 7, 30 and 365 days; see [Options].CalendarMonths.
 //   - The histories of two descriptors are never mixed up, whatever underscores they have.
 //   - detailed_metric and value_to_metric change nothing: no metric has values of requests.
 package envoyfile

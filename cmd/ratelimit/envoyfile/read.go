@@ -22,6 +22,8 @@ type Options struct {
 	// Algorithm and Warn are those of all limits; see [rules.Limit].
 	Algorithm string
 	Warn      float64
+	// CalendarMonths makes the unit month one of the calendar in UTC, instead of 30 days.
+	CalendarMonths bool
 }
 
 // Read reads files, each of which has one domain. An error is of type [rules.Problems].

@@ -175,6 +175,15 @@ func TestPatternPartsDoNotOverlap(t *testing.T) {
 	}
 }
 
+func TestCalendarMonths(t *testing.T) {
+	d := read(t, Options{CalendarMonths: true, Algorithm: "fixed"}, shop)
+	for descriptor, want := range map[string]string{"user=1": "month", "plan=free": "fixed"} {
+		if l, _, _ := d.Find("shop", parse(descriptor)); l.Algorithm != want {
+			t.Errorf("%s: %s, want %s", descriptor, l.Algorithm, want)
+		}
+	}
+}
+
 func TestSeveralFiles(t *testing.T) {
 	const one = "domain: d\ndescriptors: [{key: a, rate_limit: {name: n, unit: second, " +
 		"requests_per_unit: 1}}]"
