@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
@@ -29,6 +30,7 @@ import (
 type api struct {
 	*unchanging
 	budgets *budgets
+	config  *config.Config // nil for limits of flags
 }
 
 // unchanging is what an api has in common with those of limits that were loaded before and after.
@@ -40,9 +42,12 @@ type unchanging struct {
 	origins http.CrossOriginProtection
 	ready   readiness
 	auth    forwardAuth
+	envoy   *envoyEdge // or nil
 }
 
-func newAPI(b *budgets, log *slog.Logger) *api { return &api{&unchanging{log: log}, b} }
+func newAPI(b *budgets, log *slog.Logger) *api {
+	return &api{unchanging: &unchanging{log: log}, budgets: b}
+}
 
 // answers has what answers the requests of each path, and the right that they need.
 var answers = map[string]struct {
@@ -60,6 +65,8 @@ var answers = map[string]struct {
 	"/v1/explain":      {(*api).explain, toRead},
 	"/v1/top-keys":     {(*api).topKeys, toRead},
 	"/v1/openapi.yaml": {(*api).openapi, toDecide},
+	"/json":            {(*api).envoyJSON, toDecide},
+	"/healthcheck":     {(*api).envoyHealth, toDecide},
 	"/healthz":         {(*api).health, toDecide},
 	"/readyz":          {(*api).readiness, toDecide},
 }

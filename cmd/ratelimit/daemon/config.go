@@ -25,31 +25,40 @@ import (
 var errFileAndFlags = errors.New("--config has the limits: leave out --limit, --in-flight and " +
 	"--block")
 
-// readConfig reads --config, if it is given, and takes the settings that the flags do not have from
-// it. Without --config and --limit there is one limit of 10/1m.
+// readConfig reads the files of --config, or those that variables of envoyproxy/ratelimit name, and
+// takes the settings that the flags do not have from them. Without either and without --limit there
+// is one limit of 10/1m.
 func (c *serveCmd) readConfig() error {
+	if err := c.readEnvoyVariables(); err != nil {
+		return err
+	}
 	switch {
-	case c.Config == "":
+	case c.Config != "":
+		c.source.Path = c.Config
+	case c.source.Runtime == nil:
 		c.Store = cmp.Or(c.Store, "memory")
 		if c.Limit == nil { // an empty --limit is a mistake
 			c.Limit = []ratelimit.Limit{{Max: 10, Window: time.Minute}}
 		}
 		return nil
-	case len(c.Limit)+len(c.InFlight)+len(c.Block) > 0:
+	}
+	if len(c.Limit)+len(c.InFlight)+len(c.Block) > 0 {
 		return errFileAndFlags
 	}
-	f, err := rules.Read(c.Config)
-	if err != nil {
+	var err error
+	if c.loaded, err = c.source.Load(); err != nil {
 		return err
 	}
-	c.file = f
-	if c.Store == "" {
-		if c.Store, err = storeOf(f); err != nil {
-			return err
+	if f := c.loaded.File; f != nil {
+		if c.Store == "" {
+			if c.Store, err = storeOf(f); err != nil {
+				return err
+			}
 		}
+		c.OnFailure = cmp.Or(c.OnFailure, onFailure(f.OnFailure.Value))
+		c.Instances = cmp.Or(c.Instances, f.Instances.Value)
 	}
-	c.OnFailure = cmp.Or(c.OnFailure, onFailure(f.OnFailure.Value))
-	c.Instances = cmp.Or(c.Instances, f.Instances.Value)
+	c.Store = cmp.Or(c.Store, "memory")
 	return nil
 }
 
@@ -100,7 +109,7 @@ func (c *serveCmd) newLive(
 	b := &budgets{byName: make(map[string]*budget)}
 	decider := decision.New(store,
 		decision.WithPolicy(c.OnFailure.policy()), decision.WithObserver(observe))
-	if c.Config == "" {
+	if c.loaded == nil {
 		var err error
 		if b, err = c.newBudgets(store, observe); err != nil {
 			return nil, err
@@ -122,8 +131,8 @@ func (c *serveCmd) newLive(
 
 // limits returns the limits of --limit, or how many limits --config has, for the log.
 func (l *live) limits() string {
-	if set := l.decider.Set(); l.cmd.Config != "" {
-		return fmt.Sprintf("%d of %s", len(set.Limits()), l.cmd.Config)
+	if current := l.current.Load(); current.config != nil {
+		return fmt.Sprintf("%d of %s", len(current.config.Limits()), current.config.Follow[0])
 	}
 	return fmt.Sprint(l.current.Load().budgets.all.Limits())
 }
@@ -140,13 +149,13 @@ func (c *serveCmd) ruleLimits() (limits []*rules.Limit) {
 	return limits
 }
 
-// follow loads the limits of --config, and again when its files change, until the function that it
-// returns is called. Without --config it does nothing.
+// follow loads the limits of files, and again when the files change, until the function that it
+// returns is called. Without files it does nothing.
 func (l *live) follow(ctx context.Context) (stop func(), err error) {
-	if l.cmd.Config == "" {
+	if l.cmd.loaded == nil {
 		return func() {}, nil
 	}
-	w, err := watch.New(ctx, l.log, l.cmd.file.Paths, l.load)
+	w, err := watch.New(ctx, l.log, l.cmd.loaded.Follow, l.load)
 	if err != nil {
 		return nil, err
 	}
@@ -154,27 +163,27 @@ func (l *live) follow(ctx context.Context) (stop func(), err error) {
 }
 
 func (l *live) load(context.Context) ([]string, error) {
-	f, err := rules.Read(l.cmd.Config)
+	c, err := l.cmd.source.Load()
 	if err != nil {
-		return f.Paths, err
+		return c.Follow, err
 	}
-	set, err := rules.Compile(f.Limits, nil)
+	b, err := l.cmd.fileBudgets(c.Set, l.store, l.observe)
 	if err != nil {
-		return f.Paths, err
+		return c.Follow, err
 	}
-	b, err := l.cmd.fileBudgets(set, l.store, l.observe)
-	if err != nil {
-		return f.Paths, err
+	if err := l.decider.Use(c.Set); err != nil {
+		return c.Follow, err
 	}
-	if err := l.decider.Use(set); err != nil {
-		return f.Paths, err
+	l.current.Store(&api{l.unchanging, b, c})
+	for _, p := range c.Ignored() {
+		l.log.Warn("a setting of a file is ignored", "at", p.At.String(), "why", p.Text)
 	}
-	l.current.Store(&api{l.unchanging, b})
-	if old := l.cmd.file; old.Store.Value != f.Store.Value ||
-		old.OnFailure.Value != f.OnFailure.Value || old.Instances.Value != f.Instances.Value {
+	if old, now := l.cmd.loaded.File, c.File; old != nil && now != nil &&
+		(old.Store.Value != now.Store.Value || old.OnFailure.Value != now.OnFailure.Value ||
+			old.Instances.Value != now.Instances.Value) {
 		l.log.Warn("store, on_failure and instances of --config are read only at the start")
 	}
-	return f.Paths, nil
+	return c.Follow, nil
 }
 
 // fileBudgets returns the limits of a set for requests that name them. They have the first rate of

@@ -12,6 +12,7 @@ import (
 type credentials struct {
 	access
 	certificates *certificates  // nil without files
+	grpc         *certificates  // of --grpc-addr; mostly the same
 	watcher      *watch.Watcher // nil without files
 }
 
@@ -22,6 +23,11 @@ func (c *serveCmd) newCredentials(ctx context.Context, log *slog.Logger) (*crede
 	if c.TLS.Cert != "" {
 		s.certificates = &certificates{flags: c.TLS}
 		reads = append(reads, s.certificates.read)
+	}
+	s.grpc = s.certificates
+	if own := c.envoy.TLS; own != nil {
+		s.grpc = &certificates{flags: tlsFlags{own.Cert, own.Key, own.ClientCA}}
+		files, reads = append(files, s.grpc.flags.files()...), append(reads, s.grpc.read)
 	}
 	if c.ReadTokenFile != "" {
 		s.readers = &tokens{path: c.ReadTokenFile}

@@ -29,7 +29,7 @@ func serve(
 		return err
 	case <-ctx.Done():
 	}
-	ready.draining.Store(true)
+	ready.drain()
 	log.Info("shutting down", "drain", drain)
 	time.Sleep(drain)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -18,9 +18,9 @@ const envPrefix = "RATELIMIT_"
 var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|` +
 	`_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`)
 
-// checkEnvironment returns an error if a command that reads variables is called, and one that begins
-// with envPrefix is none of them: it would be misspelled, and not noticed. Empty variables are
-// removed, since kong reads them.
+// checkEnvironment returns an error if a command that reads variables is called, and one that
+// begins with envPrefix is none of them: it would be misspelled, and not noticed. Empty variables
+// are removed, since kong reads them.
 func checkEnvironment(model *kong.Application, args []string) error {
 	known := make(map[string]bool)
 	for _, command := range model.Children {

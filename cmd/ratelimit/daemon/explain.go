@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/http"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
@@ -22,6 +23,9 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) {
 	if domain == nil {
 		domain = new(string)
 	}
-	set := a.decider.Set()
-	writeJSON(w, http.StatusOK, inspect.Of(set, set.Limits(), *domain, d))
+	c := a.config
+	if c == nil {
+		c = &config.Config{Set: a.decider.Set()}
+	}
+	writeJSON(w, http.StatusOK, inspect.Of(c, *domain, d))
 }

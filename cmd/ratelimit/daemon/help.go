@@ -13,8 +13,9 @@ import (
 // helpTexts has the help of every flag, by command and name.
 var helpTexts = map[string]map[string]string{
 	"serve": {
-		"config": "A YAML file with the limits, in place of --limit, --in-flight and --block. " +
-			"Changes of it, and of the files that it includes, take effect without a restart.",
+		"config": "A YAML file with the limits, in place of --limit, --in-flight and --block; or " +
+			"a file of envoyproxy/ratelimit, or a directory with such files. Changes take " +
+			"effect without a restart.",
 		"store": "Where the state is kept: memory, or a URL such as " +
 			"redis://user:password@host:port/0, redis+cluster://host1,host2 or " +
 			"rediss+sentinel://host1,host2/primary. The schemes rueidis and valkey choose " +
@@ -41,12 +42,20 @@ var helpTexts = map[string]map[string]string{
 		"addr":           "Address to listen on, or unix:PATH for a socket. Default: ${default}.",
 		"admin-addr": "Address for what reads or writes: metrics, the most refused keys, force, " +
 			"block and reset. Without it --addr answers them too.",
-		"entry": "An entry of requests that proxies ask about at /v1/check: a name, and a header or " +
-			"client, method, host or path. Each request has these four under their own names. " +
+		"entry": "An entry of requests that proxies ask about at /v1/check: a name, and a header " +
+			"or client, method, host or path. Each request has these four under their own names. " +
 			"Repeat the flag, or separate by commas.",
 		"trusted-proxy": "Networks of the proxies in front of this service, such as 10.0.0.0/8, " +
 			"whose X-Forwarded-For is read to find the client. Repeat the flag, or separate by " +
 			"commas.",
+		"grpc-addr": "Address for Envoy's rate limit protocol over gRPC, or unix:PATH. It also " +
+			"answers it as JSON at /json of --addr.",
+		"envoy-charge": "What Envoy's calls charge if one of their descriptors is refused: all " +
+			"of them or none (all), or each that is not refused (each), as " +
+			"envoyproxy/ratelimit does. Default: ${default}.",
+		"envoy-look": "When calls with hits_addend 0 are admitted: while a unit is free (free), " +
+			"or also when the limit was just reached (reached), as envoyproxy/ratelimit does. " +
+			"Default: ${default}.",
 		"tls-cert": "Certificate of the service in PEM, with --tls-key. The files are read again " +
 			"when they change. Unix sockets have no TLS.",
 		"tls-key":       "Key of --tls-cert in PEM.",

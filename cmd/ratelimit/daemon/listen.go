@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -48,8 +49,15 @@ func removeStale(path string) error {
 
 // A server answers on one listener.
 type server struct {
-	*http.Server
+	answering
 	listener net.Listener
+}
+
+// answering is a server of HTTP or gRPC.
+type answering interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
 }
 
 func (s server) addr() string { return s.listener.Addr().String() }

@@ -128,6 +128,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		panic(err) // the struct tags are wrong
 	}
+	if len(args) == 0 && hasEnvoyVariables() {
+		args = []string{"serve"} // as the command of envoyproxy/ratelimit does
+	}
 	unknown := checkEnvironment(parser.Model, args)
 	command, err := parser.Parse(args)
 	if done {

@@ -14,6 +14,7 @@ import (
 // nor while the store is unavailable and requests get 503 for it.
 type readiness struct {
 	draining atomic.Bool
+	onDrain  func() // or nil
 	// probe returns an error while the store is unavailable. It is nil if requests are answered all
 	// the same.
 	probe func(context.Context) error
@@ -26,20 +27,36 @@ type readiness struct {
 // probeAge is for how long the outcome of a probe counts, so that clients cannot load the server.
 const probeAge = time.Second
 
+// drain makes r not ready for good.
+func (r *readiness) drain() {
+	r.draining.Store(true)
+	if r.onDrain != nil {
+		r.onDrain()
+	}
+}
+
 func (r *readiness) answer(w http.ResponseWriter, req *http.Request) {
 	if !methodIsOneOf(w, req, http.MethodGet, http.MethodHead) {
 		return
 	}
+	if p := r.problem(req.Context()); p != nil {
+		p.Write(w)
+		return
+	}
+	writeOK(w)
+}
+
+// problem returns why the service is not ready, or nil.
+func (r *readiness) problem(ctx context.Context) *problem.Problem {
 	switch {
 	case r.draining.Load():
-		problem.Problem{Status: http.StatusServiceUnavailable,
-			Detail: "The service is about to stop."}.Write(w)
-	case r.unavailable(req.Context()) != nil:
-		problem.Problem{Status: http.StatusServiceUnavailable,
-			Detail: "The store is unavailable."}.Write(w)
-	default:
-		writeOK(w)
+		return &problem.Problem{Status: http.StatusServiceUnavailable,
+			Detail: "The service is about to stop."}
+	case r.unavailable(ctx) != nil:
+		return &problem.Problem{Status: http.StatusServiceUnavailable,
+			Detail: "The store is unavailable."}
 	}
+	return nil
 }
 
 func (r *readiness) unavailable(ctx context.Context) error {

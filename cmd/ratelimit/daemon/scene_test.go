@@ -60,7 +60,7 @@ func budgetAPI(t testing.TB, c *serveCmd, store ratelimit.Store) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Config != "" {
+	if c.loaded != nil {
 		if _, err := l.load(t.Context()); err != nil {
 			t.Fatal(err)
 		}

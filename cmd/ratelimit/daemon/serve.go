@@ -14,7 +14,8 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -32,6 +33,7 @@ type serveCmd struct {
 
 	Addr      string     `env:"ADDR" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
 	AdminAddr string     `env:"ADMIN_ADDR" placeholder:"HOST:PORT"`
+	GRPCAddr  string     `name:"grpc-addr" env:"GRPC_ADDR" placeholder:"HOST:PORT"`
 	Host      []hostFlag `env:"HOST" placeholder:"NAME"`
 
 	Entry        []entryFlag    `env:"ENTRY" placeholder:"NAME=SOURCE"`
@@ -42,13 +44,21 @@ type serveCmd struct {
 	WriteTokenFile string        `env:"WRITE_TOKEN_FILE" placeholder:"FILE"`
 	Drain          time.Duration `env:"DRAIN" placeholder:"DURATION"`
 
+	EnvoyCharge string `env:"ENVOY_CHARGE" default:"all" enum:"all,each" placeholder:"HOW"`
+	EnvoyLook   string `env:"ENVOY_LOOK" default:"free" enum:"free,reached" placeholder:"HOW"`
+
 	BreakerFailures int           `env:"BREAKER_FAILURES" default:"20" placeholder:"N"`
 	BreakerPause    time.Duration `env:"BREAKER_PAUSE" default:"500ms" placeholder:"DURATION"`
 
 	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT"`
 	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL"`
 
-	file *rules.File // of Config, or nil
+	source config.Source
+	loaded *config.Config // nil without files of limits
+	envoy  envoy.Settings // of variables of envoyproxy/ratelimit
+	unread []string       // such variables without a meaning here
+	// anyHost serves all names: what replaces envoyproxy/ratelimit has those that it had.
+	anyHost bool
 }
 
 // Validate is called by kong when it has parsed the command line.
@@ -71,13 +81,13 @@ func (c *serveCmd) Validate() error {
 	case c.Drain < 0:
 		return fmt.Errorf("--drain=%v is negative", c.Drain)
 	case !mayFail(c.Store):
-		return nil
+		return c.checkGRPC()
 	case c.OnFailure == "":
 		return errNoPolicy
 	case c.OnFailure == failLocal && c.Instances < 1:
 		return errNoInstances
 	}
-	return nil
+	return c.checkGRPC()
 }
 
 // Run serves until ctx ends.
@@ -138,12 +148,30 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 			}
 		}
 	}
-	answered := newHosts(c.Host, c.Addr, c.AdminAddr).only(secrets.only(counts.measure(handler)))
+	if handler.envoy, err = c.newEnvoy(handler, log); err != nil {
+		return err
+	}
+	handler.ready.onDrain = handler.envoy.drain
+	names := newHosts(c.Host, c.Addr, c.AdminAddr)
+	answered := secrets.only(counts.measure(handler))
+	if !c.anyHost {
+		answered = names.only(answered)
+	}
 	servers, err := c.listen(answered, secrets.certificates, log)
 	if err != nil {
 		return err
 	}
-	log.Info("listening", "addr", servers[0].addr(), "admin", servers[len(servers)-1].addr(),
+	if servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc); err != nil {
+		return err
+	}
+	if len(c.unread) > 0 {
+		log.Warn("variables of envoyproxy/ratelimit have no meaning here", "names", c.unread)
+	}
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.addr())
+	}
+	log.Info("listening", "addr", addrs[0], "others", addrs[1:],
 		"tls", c.TLS.Cert != "", "hosts", fmt.Sprint(c.Host), "store", store.Name,
 		"on-failure", cmp.Or(string(c.OnFailure), "none"), "instances", c.Instances,
 		"limits", handler.limits(), "in-flight", fmt.Sprint(c.InFlight),

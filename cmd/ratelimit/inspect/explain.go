@@ -1,3 +1,4 @@
+// Package inspect has the commands that read the service's configuration and decide nothing.
 package inspect
 
 import (
@@ -8,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
@@ -72,27 +74,27 @@ func (c *Explain) Run(k *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	loaded, err := load(c.File)
+	loaded, err := config.Source{Path: c.File}.Load()
 	if err != nil {
 		return err
 	}
-	e := Of(loaded.set, loaded.limits, c.Domain, d)
+	e := Of(loaded, c.Domain, d)
 	if c.JSON {
 		return writeJSON(k.Stdout, e)
 	}
 	return e.writeText(k.Stdout)
 }
 
-// Of returns the explanation for a request under the limits of a set.
-func Of(set *rules.Set, limits []*rules.Limit, domain string, d rules.Descriptor) Explanation {
+// Of returns the explanation for a request under a configuration.
+func Of(c *config.Config, domain string, d rules.Descriptor) Explanation {
 	e := Explanation{[]applied{}, []other{}}
 	applies := make(map[*rules.Limit]bool)
-	for _, m := range set.Match(nil, domain, d) {
+	for _, m := range c.Set.Match(nil, domain, d) {
 		applies[m.Limit] = true
 		e.Applies = append(e.Applies, applied{m.Limit.Name, m.RateText(), m.Why, m.Key,
 			m.Limit.Shadow, m.Limit.At.String()})
 	}
-	for _, l := range limits {
+	for _, l := range c.Limits() {
 		if !applies[l] {
 			e.Others = append(e.Others, other{l.Name, because(l, domain, d), l.At.String()})
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 )
 
 // Validate is "ratelimit validate", for package kong.
@@ -29,11 +31,11 @@ func (c *Validate) Run(k *kong.Context) error {
 	count := 0
 	var results []checked
 	for _, path := range c.Files {
-		loaded, err := load(path)
+		loaded, err := config.Source{Path: path}.Load()
 		r := checked{File: path, Problems: problemsOf(path, err), Ignored: []problem{}}
 		count += len(r.Problems)
 		if err == nil {
-			r.Limits, r.Ignored = len(loaded.limits), inJSON(loaded.ignored)
+			r.Limits, r.Ignored = len(loaded.Limits()), inJSON(loaded.Ignored())
 		}
 		results = append(results, r)
 		switch {
@@ -41,7 +43,7 @@ func (c *Validate) Run(k *kong.Context) error {
 		case err != nil:
 			fmt.Fprintln(k.Stdout, err)
 		default:
-			for _, p := range loaded.ignored {
+			for _, p := range loaded.Ignored() {
 				fmt.Fprintf(k.Stdout, "%v: ignored: %s\n", p.At, p.Text)
 			}
 			fmt.Fprintf(k.Stdout, "%s: %s\n", path, counted(r.Limits, "limit"))

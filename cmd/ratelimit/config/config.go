@@ -1,0 +1,122 @@
+// Package config loads the configuration of the service: its own files, and those of
+// envoyproxy/ratelimit.
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+// A Source is where the configuration is.
+type Source struct {
+	// Path is a file of the service or of envoyproxy/ratelimit, or a directory with files of the
+	// latter. It is empty if Runtime is set.
+	Path    string
+	Runtime *envoyfile.Runtime
+	Options envoyfile.Options // for files of envoyproxy/ratelimit
+}
+
+// A Config is what was loaded.
+type Config struct {
+	Set     *rules.Set
+	File    *rules.File        // of the service; nil for files of envoyproxy/ratelimit
+	Domains *envoyfile.Domains // of envoyproxy/ratelimit; nil for a file of the service
+	// Follow has the paths and patterns of what was read, and of what would be. It is also there
+	// after an error.
+	Follow []string
+}
+
+// Load reads and compiles the files. What is wrong with them is an error of type [rules.Problems].
+// After an error the Config has only Follow.
+func (s Source) Load() (*Config, error) {
+	if s.Runtime != nil {
+		return s.directory(*s.Runtime)
+	}
+	if info, err := os.Stat(s.Path); err == nil && info.IsDir() {
+		return s.directory(envoyfile.Runtime{Root: s.Path})
+	}
+	files, err := envoyfile.ReadFiles(s.Path)
+	if err == nil && isEnvoy(files[0].Text) {
+		return s.envoy(files, s.Path)
+	}
+	f, err := rules.Read(s.Path) // which reports an unreadable file too
+	c := &Config{Follow: []string{s.Path}}
+	if f != nil {
+		c.Follow = f.Paths
+	}
+	if err != nil {
+		return c, err
+	}
+	if c.Set, err = rules.Compile(f.Limits, nil); err == nil {
+		c.File = f
+	}
+	return c, err
+}
+
+// domainKey is what every file of envoyproxy/ratelimit has, and none of the service.
+var domainKey = regexp.MustCompile(`(?m)^["']?domain["']?[ \t]*:`)
+
+func isEnvoy(text []byte) bool { return domainKey.Match(text) }
+
+// depth is how deep below the directory of a Runtime new files are noticed.
+const depth = 4
+
+func (s Source) directory(r envoyfile.Runtime) (*Config, error) {
+	var follow []string
+	for i, pattern := 0, r.Directory(); i < depth; i++ {
+		pattern = filepath.Join(pattern, "*")
+		follow = append(follow, pattern)
+	}
+	files, err := r.ReadFiles()
+	if err == nil && len(files) == 0 {
+		err = errors.New("there are no files in " + r.Directory())
+	}
+	if err != nil {
+		return &Config{Follow: follow}, err
+	}
+	return s.envoy(files, follow...)
+}
+
+func (s Source) envoy(files []envoyfile.File, follow ...string) (*Config, error) {
+	c := &Config{Follow: follow}
+	domains, err := envoyfile.Read(files, s.Options)
+	if err != nil {
+		return c, err
+	}
+	if c.Set, err = rules.Compile(domains.Limits(), domains); err == nil {
+		c.Domains = domains
+	}
+	return c, err
+}
+
+// Limits returns the limits that the files have.
+func (c *Config) Limits() []*rules.Limit {
+	if c.Domains == nil {
+		return c.Set.Limits()
+	}
+	added := make(map[*rules.Limit]bool) // for requests that bring their own rate
+	for _, name := range c.Domains.Names() {
+		l, _, _ := c.Domains.Find(name, rules.Descriptor{{Name: envoyfile.Overridden}})
+		added[l] = true
+	}
+	var limits []*rules.Limit
+	for _, l := range c.Set.Limits() {
+		if !added[l] {
+			limits = append(limits, l)
+		}
+	}
+	return limits
+}
+
+// Ignored returns the settings of files of envoyproxy/ratelimit that change nothing.
+func (c *Config) Ignored() rules.Problems {
+	if c.Domains == nil {
+		return nil
+	}
+	return c.Domains.Ignored()
+}

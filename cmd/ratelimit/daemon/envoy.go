@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
+	"github.com/truewindow/ratelimit/httplimit/problem"
+)
+
+// Addresses that are used if no flag and no variable has another. Those with variables of
+// envoyproxy/ratelimit are its own.
+const (
+	defaultAddr      = "127.0.0.1:8080"
+	defaultHTTPEnvoy = "0.0.0.0:8080"
+	defaultGRPCEnvoy = "0.0.0.0:8081"
+)
+
+// hasEnvoyVariables reports whether the environment names files of envoyproxy/ratelimit.
+func hasEnvoyVariables() bool {
+	for _, name := range []string{
+		"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"} {
+		if os.Getenv(name) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// readEnvoyVariables takes the settings of variables of envoyproxy/ratelimit, if they name its
+// files and no flag names limits. Flags override them.
+func (c *serveCmd) readEnvoyVariables() (err error) {
+	if c.Config != "" || len(c.Limit)+len(c.InFlight)+len(c.Block) > 0 || !hasEnvoyVariables() {
+		return nil
+	}
+	if c.envoy, c.unread, err = envoy.ReadEnvironment(os.Environ()); err != nil {
+		return err
+	}
+	c.source = config.Source{Runtime: c.envoy.Files, Options: c.envoy.FileOptions}
+	c.Store = cmp.Or(c.Store, c.envoy.Store)
+	c.OnFailure = cmp.Or(c.OnFailure, failClosed) // Envoy's failure_mode_deny decides then
+	if c.Addr == defaultAddr {
+		c.Addr = cmp.Or(c.envoy.HTTPAddr, defaultHTTPEnvoy)
+	}
+	c.GRPCAddr = cmp.Or(c.GRPCAddr, c.envoy.GRPCAddr, defaultGRPCEnvoy)
+	c.anyHost = true
+	if c.envoy.LogLevel != nil {
+		c.LogLevel = *c.envoy.LogLevel
+	}
+	c.LogFormat = cmp.Or(c.envoy.LogFormat, c.LogFormat)
+	return nil
+}
+
+// checkGRPC gives a store on a server a timeout that fits into Envoy's, unless it has one.
+func (c *serveCmd) checkGRPC() error {
+	switch {
+	case c.GRPCAddr == "" && (c.EnvoyCharge != "all" || c.EnvoyLook != "free"):
+		return errors.New("--envoy-charge and --envoy-look need --grpc-addr")
+	case c.GRPCAddr == "" || !mayFail(c.Store):
+		return nil
+	}
+	base, query, _ := strings.Cut(c.Store, "?")
+	if values, err := url.ParseQuery(query); err != nil || values.Has("timeout") {
+		return nil // what is wrong with the URL is reported when the store opens
+	}
+	c.Store = base + "?" + strings.Trim(query+"&timeout="+envoy.StoreTimeout.String(), "&")
+	return nil
+}
+
+// An envoyEdge answers Envoy. It is nil without --grpc-addr.
+type envoyEdge struct {
+	*envoy.Service
+	json   http.Handler
+	server *envoy.Server
+}
+
+func (c *serveCmd) newEnvoy(l *live, log *slog.Logger) (*envoyEdge, error) {
+	if c.GRPCAddr == "" {
+		return nil, nil
+	}
+	settings := c.envoy.Config
+	settings.Decider, settings.Log = l.decider, log
+	settings.Each, settings.Reached = c.EnvoyCharge == "each", c.EnvoyLook == "reached"
+	settings.Domains = func() *envoyfile.Domains {
+		if current := l.current.Load().config; current != nil {
+			return current.Domains
+		}
+		return nil
+	}
+	service, err := envoy.New(settings)
+	if err != nil {
+		return nil, err
+	}
+	return &envoyEdge{Service: service, json: service.JSON()}, nil
+}
+
+// grpcServer is an envoy.Server with the methods of an http.Server.
+type grpcServer struct{ *envoy.Server }
+
+func (s grpcServer) Shutdown(ctx context.Context) error { return s.Stop(ctx) }
+
+func (s grpcServer) Close() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Stop(ctx) // it has been cut off
+	return nil
+}
+
+// listenGRPC adds the server of --grpc-addr, if there is one.
+func (c *serveCmd) listenGRPC(servers []server, e *envoyEdge, certs *certificates) (
+	[]server, error,
+) {
+	if e == nil {
+		return servers, nil
+	}
+	listener, err := listen(c.GRPCAddr)
+	if err != nil {
+		for _, s := range servers {
+			_ = s.listener.Close()
+		}
+		return nil, err
+	}
+	options := c.envoy.ServerOptions
+	if certs != nil && listener.Addr().Network() == "tcp" {
+		options.TLS = certs.config()
+	}
+	e.server = envoy.NewServer(e.Service, options)
+	e.server.SetServing(true)
+	return append(servers, server{grpcServer{e.server}, listener}), nil
+}
+
+// drain tells clients that the service is about to stop.
+func (e *envoyEdge) drain() {
+	if e != nil {
+		e.server.SetServing(false)
+	}
+}
+
+// envoyJSON answers as envoyproxy/ratelimit does.
+func (a *api) envoyJSON(w http.ResponseWriter, r *http.Request) {
+	if a.envoy == nil {
+		noEnvoy.Write(w)
+		return
+	}
+	a.envoy.json.ServeHTTP(w, r)
+}
+
+// envoyHealth is readiness with the path and the status of envoyproxy/ratelimit.
+func (a *api) envoyHealth(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case a.envoy == nil:
+		noEnvoy.Write(w)
+	case a.ready.problem(r.Context()) != nil:
+		http.Error(w, "unavailable", http.StatusInternalServerError)
+	default:
+		writeOK(w)
+	}
+}
+
+var noEnvoy = problem.Problem{Status: http.StatusNotFound,
+	Detail: "This path is answered only with --grpc-addr."}

@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+const envoyLimits = `
+domain: api
+descriptors:
+  - key: tenant
+    rate_limit: {unit: minute, requests_per_unit: 2}
+    detailed_metric: true
+`
+
+// envoyDirectory returns a directory as RUNTIME_ROOT names one, with the files in config.
+func envoyDirectory(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	dir := filepath.Join(root, "ratelimit", "config")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "api.yaml"), envoyLimits)
+	return root
+}
+
+var othersLogged = regexp.MustCompile(`"others":\["([^"]*)"`)
+
+// dialEnvoy returns a connection to the second address that a daemon has logged.
+func dialEnvoy(t *testing.T, log *syncBuffer) *grpc.ClientConn {
+	t.Helper()
+	addr := othersLogged.FindStringSubmatch(log.String())
+	if addr == nil {
+		t.Fatalf("no other address in %s", log)
+	}
+	conn, err := grpc.NewClient(addr[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func shouldRateLimit(
+	t *testing.T, conn *grpc.ClientConn, tenant string,
+) rls.RateLimitResponse_Code {
+	t.Helper()
+	resp, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
+		&rls.RateLimitRequest{Domain: "api", Descriptors: []*ratelimitv3.RateLimitDescriptor{{
+			Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "tenant", Value: tenant}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.GetOverallCode()
+}
+
+// TestEnvoyVariables: with the environment of envoyproxy/ratelimit and no argument the command
+// serves its files on its addresses, whatever the host name, over gRPC and as JSON.
+func TestEnvoyVariables(t *testing.T) {
+	t.Setenv("RUNTIME_ROOT", envoyDirectory(t))
+	t.Setenv("RUNTIME_SUBDIRECTORY", "ratelimit")
+	t.Setenv("RUNTIME_WATCH_ROOT", "false")
+	t.Setenv("USE_STATSD", "false")
+	t.Setenv("LOG_FORMAT", "json")
+	_, port, _ := strings.Cut(unusedAddr(t), ":")
+	t.Setenv("GRPC_PORT", port)
+	url, log, stop := start(t) // --addr overrides PORT
+	conn := dialEnvoy(t, log)
+	for i, want := range []rls.RateLimitResponse_Code{1, 1, 2} {
+		if got := shouldRateLimit(t, conn, "acme"); got != want {
+			t.Errorf("call %d: %v, want %v", i, got, want)
+		}
+	}
+	call := func(method, path, body string) int {
+		req, err := http.NewRequestWithContext(
+			t.Context(), method, url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = "ratelimit.internal:8080"
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	const body = `{"domain":"api","descriptors":[{"entries":[{"key":"tenant","value":"acme"}]}]}`
+	for _, tt := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{"POST", "/json", body, 429}, {"POST", "/json", strings.Replace(body, "acme", "o", 1), 200},
+		{"POST", "/json", "{", 400}, {"GET", "/healthcheck", "", 200},
+	} {
+		if got := call(tt.method, tt.path, tt.body); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.path, got, tt.want)
+		}
+	}
+	health, err := healthpb.NewHealthClient(conn).Check(t.Context(),
+		&healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil || health.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("%v %v", health, err)
+	}
+	for _, want := range []string{`"USE_STATSD"`, "detailed_metric"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %s: %s", want, log)
+		}
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestEnvoyFiles: a file of envoyproxy/ratelimit, or a directory, is a --config; a changed file
+// takes effect.
+func TestEnvoyFiles(t *testing.T) {
+	dir := filepath.Join(envoyDirectory(t), "ratelimit", "config")
+	for _, path := range []string{dir, filepath.Join(dir, "api.yaml")} {
+		_, log, stop := start(t, "--config="+path, "--grpc-addr=127.0.0.1:0")
+		conn := dialEnvoy(t, log)
+		var got []rls.RateLimitResponse_Code
+		for range 3 {
+			got = append(got, shouldRateLimit(t, conn, "acme"))
+		}
+		if !slices.Equal(got, []rls.RateLimitResponse_Code{1, 1, 2}) {
+			t.Errorf("%s: %v", path, got)
+		}
+		writeFile(t, filepath.Join(dir, "api.yaml"),
+			strings.Replace(envoyLimits, "requests_per_unit: 2", "requests_per_unit: 0", 1))
+		for shouldRateLimit(t, conn, "other") == rls.RateLimitResponse_OK {
+		}
+		writeFile(t, filepath.Join(dir, "api.yaml"), envoyLimits)
+		stop()
+	}
+}
+
+// TestEnvoyTimeout: a store on a server gets a timeout within Envoy's, unless its URL has one.
+func TestEnvoyTimeout(t *testing.T) {
+	for store, want := range map[string]string{
+		"memory":                             "memory",
+		"redis://localhost":                  "redis://localhost?timeout=15ms",
+		"redis://localhost?prefix=a:":        "redis://localhost?prefix=a:&timeout=15ms",
+		"redis://localhost?timeout=1s":       "redis://localhost?timeout=1s",
+		"redis+cluster://a,b?x=1&timeout=1s": "redis+cluster://a,b?x=1&timeout=1s",
+	} {
+		c := serveCmd{Store: store, GRPCAddr: "127.0.0.1:0", EnvoyCharge: "all", EnvoyLook: "free"}
+		if err := c.checkGRPC(); err != nil || c.Store != want {
+			t.Errorf("%s: %s %v, want %s", store, c.Store, err, want)
+		}
+	}
+	c := serveCmd{EnvoyCharge: "each", EnvoyLook: "free"}
+	if err := c.checkGRPC(); err == nil {
+		t.Error("--envoy-charge is accepted without --grpc-addr")
+	}
+}
+
+// TestNoCommand: without a command and without variables of envoyproxy/ratelimit, nothing starts.
+func TestNoCommand(t *testing.T) {
+	log := new(syncBuffer)
+	if code := run(t.Context(), nil, log, log); code != exitUsage {
+		t.Errorf("exit code %d: %s", code, log)
+	}
+	t.Setenv("RUNTIME_ROOT", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := run(ctx, nil, log, log); code == exitOK ||
+		!strings.Contains(log.String(), "no files") {
+		t.Errorf("exit code %d: %s", code, log)
+	}
+}
