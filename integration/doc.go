@@ -10,6 +10,7 @@
 //	examples     programs that the documentation quotes
 //	faults       what callers get while servers and networks fail
 //	scripts      the Lua scripts, the states that they store, and what a decision costs
+//	service      the service with a file of limits: reloads, stops, kills, rolling deploys
 //	soak         random demands under random faults
 //	stores       batches, connections, errors, deadlines, observations, probes, URLs, waiting
 //
@@ -46,6 +47,7 @@
 //	                           faults; only "make faults" measures all of them
 //	RATELIMIT_EXACTNESS_MD     page to which TestExactness writes its table
 //	RATELIMIT_REPLAY_MD        page to which TestReplayLargeLog writes its table
+//	RATELIMIT_RELOADS          how long each case of TestReloads changes files, such as 30m
 //	RATELIMIT_SOAK             how long TestSoak runs, such as 10m
 //	RATELIMIT_SOAK_SEED        makes TestSoak repeat the demands and faults of the run that
 //	                           printed this seed

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -52,7 +53,9 @@ func RunRefused(t *testing.T, bin string, args ...string) string {
 type Daemon struct {
 	url    string
 	client *http.Client
-	kill   func() error
+	cmd    *exec.Cmd
+	ended  func() error // waits for the end
+	killed atomic.Bool
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -127,7 +130,7 @@ func Start(t *testing.T, bin string, args ...string) *Daemon {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
-	d := &Daemon{client: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
+	d := &Daemon{cmd: cmd, client: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
 	url, read := make(chan string, 1), make(chan struct{})
 	go func() {
 		defer close(read)
@@ -142,21 +145,14 @@ func Start(t *testing.T, bin string, args ...string) *Daemon {
 			}
 		}
 	}()
-	ended := sync.OnceValue(func() error {
+	d.ended = sync.OnceValue(func() error {
 		<-read
 		return cmd.Wait()
 	})
-	killed := false
-	d.kill = func() error {
-		killed = true
-		err := cmd.Process.Kill()
-		_ = ended() // it was killed
-		return err
-	}
 	t.Cleanup(func() {
 		d.client.CloseIdleConnections()
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := ended(); err != nil && !killed {
+		if err := d.ended(); err != nil && !d.killed.Load() {
 			t.Errorf("ratelimit serve: %v", err)
 		}
 		if t.Failed() {
@@ -172,12 +168,29 @@ func Start(t *testing.T, bin string, args ...string) *Daemon {
 // Port returns the port on which d listens.
 func (d *Daemon) Port() string { return d.url[strings.LastIndexByte(d.url, ':')+1:] }
 
+// URL returns the address of d without a path.
+func (d *Daemon) URL() string { return d.url }
+
 // Kill ends d at once.
 func (d *Daemon) Kill(t *testing.T) {
 	t.Helper()
-	if err := d.kill(); err != nil {
+	d.killed.Store(true)
+	d.Signal(t, os.Kill)
+	_ = d.ended() // it was killed
+}
+
+// Signal sends a signal to d.
+func (d *Daemon) Signal(t *testing.T, signal os.Signal) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(signal); err != nil {
 		t.Error(err)
 	}
+}
+
+// Wait waits until d has ended, and returns its exit code.
+func (d *Daemon) Wait() int {
+	_ = d.ended() // the exit code says the same
+	return d.cmd.ProcessState.ExitCode()
 }
 
 // Post returns the status and the body of the answer, and how long it took.

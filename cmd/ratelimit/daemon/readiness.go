@@ -35,6 +35,17 @@ func (r *readiness) drain() {
 	}
 }
 
+// release has clients close their connections after an answer while the service drains: one that is
+// still open at the end loses the request that its client sends just then.
+func (r *readiness) release(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if r.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
 func (r *readiness) answer(w http.ResponseWriter, req *http.Request) {
 	if !methodIsOneOf(w, req, http.MethodGet, http.MethodHead) {
 		return

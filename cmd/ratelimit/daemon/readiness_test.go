@@ -50,6 +50,20 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestRelease: while the service drains, clients are to close their connections.
+func TestRelease(t *testing.T) {
+	ready := new(readiness)
+	h := ready.release(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeOK(w) }))
+	for _, want := range []string{"", "close"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+		if got := w.Header().Get("Connection"); got != want || w.Body.Len() == 0 {
+			t.Errorf("Connection is %q after %q, want %q", got, w.Body, want)
+		}
+		ready.draining.Store(true)
+	}
+}
+
 // TestReadinessOfStore: the store is asked at most once a second.
 func TestReadinessOfStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

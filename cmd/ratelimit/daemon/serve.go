@@ -153,7 +153,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	}
 	handler.ready.onDrain = handler.envoy.drain
 	names := newHosts(c.Host, c.Addr, c.AdminAddr)
-	answered := secrets.only(counts.measure(handler))
+	answered := handler.ready.release(secrets.only(counts.measure(handler)))
 	if !c.anyHost {
 		answered = names.only(answered)
 	}
