@@ -22,18 +22,16 @@ var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?
 // begins with envPrefix is none of them: it would be misspelled, and not noticed. Empty variables
 // are removed, since kong reads them.
 func checkEnvironment(model *kong.Application, args []string) error {
-	known := make(map[string]bool)
+	known, reads := make(map[string]bool), false
 	for _, command := range model.Children {
-		if len(args) == 0 || command.Name != args[0] {
-			continue
-		}
 		for _, flag := range command.Flags {
 			for _, name := range flag.Envs {
 				known[name] = true
+				reads = reads || len(args) > 0 && command.Name == args[0]
 			}
 		}
 	}
-	if len(known) == 0 {
+	if !reads {
 		return nil
 	}
 	var unknown []string

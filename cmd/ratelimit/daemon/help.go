@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/alecthomas/kong"
 
@@ -77,10 +78,30 @@ var helpTexts = map[string]map[string]string{
 		"log-level": "Lowest level that is logged: debug, info, warn or error. " +
 			"Default: ${default}.",
 	},
+	"take": withClientHelp(map[string]string{
+		"key":   "The key, for limits of --limit.",
+		"units": "How many units. Default: ${default}.",
+		"hold":  "Hold the units for so long, until ratelimit settle.",
+	}),
+	"peek": withClientHelp(map[string]string{
+		"of-limit": "The limit. Default: all of --limit.",
+		"units":    "How many units would be taken. Default: ${default}.",
+	}),
+	"settle": withClientHelp(map[string]string{"used": "The units that were used."}),
+	"block":  clientHelp,
+	"reset": withClientHelp(map[string]string{
+		"of-limit": "The limit. Default: all of --limit.",
+	}),
 	"validate": inspect.ValidateHelp,
 	"explain":  inspect.ExplainHelp,
 	"demo":     demo.Help,
 	"replay":   replay.Help,
+}
+
+// withClientHelp returns texts with those of clientHelp.
+func withClientHelp(texts map[string]string) map[string]string {
+	maps.Copy(texts, clientHelp)
+	return texts
 }
 
 // setHelp sets the help of the flags of each command from helpTexts. A flag without a text and a

@@ -7,6 +7,7 @@
 //	ratelimit serve --limit 10/1s --store redis://localhost:6379 --on-failure closed
 //	ratelimit validate limits.yaml
 //	ratelimit explain limits.yaml tenant=acme path=/v1/chat
+//	ratelimit take --url http://localhost:8080 tenant=acme
 //	ratelimit demo --limit 20/2s --svg demo.svg
 //	ratelimit replay --log access.log --limit 100/1m
 //
@@ -68,6 +69,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -86,9 +88,10 @@ import (
 
 // Exit codes of run.
 const (
-	exitOK    = 0
-	exitError = 1 // the command failed
-	exitUsage = 2 // the command line or the environment is wrong
+	exitOK      = 0
+	exitError   = 1 // the command failed
+	exitUsage   = 2 // the command line or the environment is wrong
+	exitRefused = 3 // take or peek: the limits refuse it
 )
 
 // commandLine is what kong parses: one field for each command, whose type has a Run method and a
@@ -97,6 +100,11 @@ type commandLine struct {
 	Serve    serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
 	Validate inspect.Validate `cmd:"" help:"Print all problems of configuration files."`
 	Explain  inspect.Explain  `cmd:"" help:"Print which limits apply to a request, and why."`
+	Take     takeCmd          `cmd:"" help:"Take or hold units; exit with 3 if they are refused."`
+	Peek     peekCmd          `cmd:"" help:"Print the state of a key."`
+	Settle   settleCmd        `cmd:"" help:"End what an id holds, and record what was used."`
+	Block    blockCmd         `cmd:"" help:"Block a key for a time."`
+	Reset    resetCmd         `cmd:"" help:"Delete what is recorded and held for a key."`
 	Demo     demo.Command     `cmd:"" help:"Compare what four algorithms admit of the same bursts."`
 	Replay   replay.Command   `cmd:"" help:"Replay a log of requests under proposed limits."`
 	Version  kong.VersionFlag `help:"Print the version and exit."`
@@ -143,7 +151,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "error: %v\nTry \"ratelimit --help\".\n", err)
 		return exitUsage
 	}
-	if err := command.Run(); err != nil {
+	if err := command.Run(); errors.Is(err, errRefused) {
+		return exitRefused
+	} else if err != nil {
 		fmt.Fprintf(stderr, "error: %v\n", err)
 		return exitError
 	}

@@ -29,13 +29,14 @@ var ExplainHelp = map[string]string{
 
 // Validate is called by kong when it has parsed the command line.
 func (c *Explain) Validate() error {
-	_, err := c.descriptor()
+	_, err := ParseDescriptor(c.Entries)
 	return err
 }
 
-func (c *Explain) descriptor() (rules.Descriptor, error) {
+// ParseDescriptor returns the descriptor of arguments such as tenant=acme.
+func ParseDescriptor(entries []string) (rules.Descriptor, error) {
 	var d rules.Descriptor
-	for _, text := range c.Entries {
+	for _, text := range entries {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return nil, fmt.Errorf("%q is not of the form name=value, such as tenant=acme", text)
@@ -70,7 +71,7 @@ type other struct {
 
 // Run prints which limits apply to the request, and why others do not.
 func (c *Explain) Run(k *kong.Context) error {
-	d, err := c.descriptor()
+	d, err := ParseDescriptor(c.Entries)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,307 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+)
+
+// client has the flags of the commands that ask a service, or decide on a store as it does.
+type client struct {
+	URL       string `env:"RATELIMIT_URL" default:"http://127.0.0.1:8080" placeholder:"URL"`
+	TokenFile string `env:"RATELIMIT_TOKEN_FILE" placeholder:"FILE"`
+	JSON      bool   `name:"json"`
+
+	Store  string            `placeholder:"URL"`
+	Config string            `placeholder:"FILE"`
+	Limit  []ratelimit.Limit `placeholder:"[NAME=]MAX/WINDOW"`
+}
+
+// clientHelp has the help of the flags of client.
+var clientHelp = map[string]string{
+	"url":        "The service. Default: ${default}.",
+	"token-file": "File with a token of the service, whose first line is sent.",
+	"json":       "Print the answer of the service as it is.",
+	"store":      "Decide on the store at this URL, without a service, under --config or --limit.",
+	"config":     "The limits for --store; see ratelimit serve.",
+	"limit":      "A limit for --store; see ratelimit serve.",
+}
+
+// errRefused ends a command whose request was refused, with exitRefused.
+var errRefused = errors.New("refused")
+
+// ask posts body to a path and returns the answer, of a service or of an API on --store.
+func (c *client) ask(ctx context.Context, path string, body map[string]any) (
+	status int, text []byte, err error,
+) {
+	posted, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, err
+	}
+	if c.Store != "" {
+		return c.decide(ctx, path, posted)
+	}
+	address, err := url.JoinPath(c.URL, path)
+	if err != nil {
+		return 0, nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(posted))
+	if err != nil {
+		return 0, nil, err
+	}
+	if c.TokenFile != "" {
+		tokens, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return 0, nil, err
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(string(tokens)), "\n")
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(first))
+	}
+	const longest = 30 * time.Second
+	res, err := (&http.Client{Timeout: longest}).Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	return res.StatusCode, text, err
+}
+
+// decide answers as a service on --store would.
+func (c *client) decide(ctx context.Context, path string, body []byte) (int, []byte, error) {
+	serve := &serveCmd{Store: c.Store, Config: c.Config, Limit: c.Limit, OnFailure: failClosed}
+	if err := serve.readConfig(); err != nil {
+		return 0, nil, err
+	}
+	store, err := backend.Open(ctx, serve.Store)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = store.Close() }() // every decision has ended
+	l, err := serve.newLive(store, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return 0, nil, err
+	}
+	if serve.loaded != nil {
+		if _, err := l.load(ctx); err != nil {
+			return 0, nil, err
+		}
+	}
+	w := &recorder{header: make(http.Header)}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	l.ServeHTTP(w, r)
+	return w.status, w.Bytes(), nil
+}
+
+// A recorder keeps an answer.
+type recorder struct {
+	bytes.Buffer
+	header http.Header
+	status int
+}
+
+func (w *recorder) Header() http.Header { return w.header }
+
+func (w *recorder) WriteHeader(status int) { w.status = status }
+
+// clientAnswer is what the commands read of answers and problems.
+type clientAnswer struct {
+	ID            string
+	Allowed       bool
+	Limits        []limitState
+	Title, Detail string
+}
+
+// run asks, and prints the answer with write, or as it is. A refusal is errRefused, and a problem
+// an error with its detail.
+func (c *client) run(
+	ctx context.Context, k *kong.Context, path string, body map[string]any,
+	write func(io.Writer, *clientAnswer),
+) error {
+	status, text, err := c.ask(ctx, path, body)
+	if err != nil {
+		return err
+	}
+	var answer clientAnswer
+	if err := json.Unmarshal(text, &answer); err != nil && len(text) > 0 {
+		return fmt.Errorf("%s: status %d, and no answer of the service", path, status)
+	}
+	if status >= http.StatusBadRequest && status != http.StatusTooManyRequests {
+		return fmt.Errorf("%s: status %d: %s", path, status, cmp.Or(answer.Detail, answer.Title))
+	}
+	switch {
+	case c.JSON:
+		_, _ = k.Stdout.Write(text)
+	case len(text) > 0:
+		write(k.Stdout, &answer)
+	default:
+		fmt.Fprintln(k.Stdout, "done")
+	}
+	if status == http.StatusTooManyRequests {
+		return errRefused
+	}
+	return nil
+}
+
+// writeStates prints whether a request was admitted, and the state of each limit.
+func writeStates(w io.Writer, d *clientAnswer) {
+	verdict := "refused"
+	if d.Allowed {
+		verdict = "admitted"
+	}
+	if d.ID != "" {
+		verdict += ", held as " + d.ID
+	}
+	fmt.Fprintln(w, verdict)
+	if len(d.Limits) == 0 {
+		fmt.Fprintln(w, "No limit applies.")
+		return
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "LIMIT\tADMITS\tLEFT\tOF\tRETRY AFTER")
+	for _, l := range d.Limits {
+		admits, retry := "no", fmt.Sprint(time.Duration(l.RetryAfterMS)*time.Millisecond)
+		if l.Allowed {
+			admits, retry = "yes", ""
+		}
+		if l.Never {
+			retry = "never"
+		}
+		if l.Shadow {
+			l.Name += " (shadow)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\n", l.Name, admits, l.Remaining, l.Limit, retry)
+	}
+	_ = t.Flush()
+}
+
+// takeCmd is "ratelimit take".
+type takeCmd struct {
+	client `embed:""`
+
+	Entries []string      `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries."`
+	Key     string        `placeholder:"KEY"`
+	N       int64         `name:"units" short:"n" default:"1" placeholder:"N"`
+	Hold    time.Duration `placeholder:"DURATION"`
+}
+
+// Validate is called by kong when it has parsed the command line.
+func (c *takeCmd) Validate() error {
+	if (c.Key == "") == (len(c.Entries) == 0) {
+		return errors.New("give either entries such as tenant=acme, or --key")
+	}
+	_, err := inspect.ParseDescriptor(c.Entries)
+	return err
+}
+
+// Run takes or holds units.
+func (c *takeCmd) Run(ctx context.Context, k *kong.Context) error {
+	body := map[string]any{"n": c.N}
+	if c.Key != "" {
+		body["key"] = c.Key
+	} else {
+		d, err := inspect.ParseDescriptor(c.Entries)
+		if err != nil {
+			return err
+		}
+		entries := make(map[string]string)
+		for _, e := range d {
+			entries[e.Name] = e.Value
+		}
+		body["descriptor"] = entries
+	}
+	if c.Hold > 0 {
+		body["hold_ms"] = c.Hold.Milliseconds()
+	}
+	return c.run(ctx, k, "/v1/decide", body, writeStates)
+}
+
+// peekCmd is "ratelimit peek".
+type peekCmd struct {
+	client `embed:""`
+
+	Key     string `arg:"" help:"The key."`
+	OfLimit string `placeholder:"NAME"`
+	N       int64  `name:"units" short:"n" default:"1" placeholder:"N"`
+}
+
+// Run prints the state of a key.
+func (c *peekCmd) Run(ctx context.Context, k *kong.Context) error {
+	body := map[string]any{"key": c.Key, "n": c.N}
+	if c.OfLimit != "" {
+		claim := map[string]any{"limit": c.OfLimit, "key": c.Key, "n": c.N}
+		body = map[string]any{"claims": []any{claim}}
+	}
+	return c.run(ctx, k, "/v1/peek", body, writeStates)
+}
+
+// settleCmd is "ratelimit settle".
+type settleCmd struct {
+	client `embed:""`
+
+	ID   string `arg:"" help:"The id of a hold."`
+	Used *int64 `placeholder:"N"`
+}
+
+// Run ends what an id holds.
+func (c *settleCmd) Run(ctx context.Context, k *kong.Context) error {
+	body := map[string]any{"id": c.ID}
+	if c.Used != nil {
+		body["used"] = *c.Used
+	}
+	return c.run(ctx, k, "/v1/settle", body, writeStates)
+}
+
+// blockCmd is "ratelimit block".
+type blockCmd struct {
+	client `embed:""`
+
+	Name string        `arg:"" name:"limit" help:"The limit, which is a block."`
+	Key  string        `arg:"" help:"The key."`
+	For  time.Duration `arg:"" help:"For how long, such as 15m."`
+}
+
+// Run blocks a key.
+func (c *blockCmd) Run(ctx context.Context, k *kong.Context) error {
+	body := map[string]any{"limit": c.Name, "key": c.Key, "for_ms": c.For.Milliseconds()}
+	return c.run(ctx, k, "/v1/block", body, func(w io.Writer, _ *clientAnswer) {
+		fmt.Fprintln(w, "done")
+	})
+}
+
+// resetCmd is "ratelimit reset".
+type resetCmd struct {
+	client `embed:""`
+
+	Key     string `arg:"" help:"The key."`
+	OfLimit string `placeholder:"NAME"`
+}
+
+// Run deletes what is recorded and held for a key.
+func (c *resetCmd) Run(ctx context.Context, k *kong.Context) error {
+	body := map[string]any{"key": c.Key}
+	if c.OfLimit != "" {
+		body["limit"] = c.OfLimit
+	}
+	return c.run(ctx, k, "/v1/reset", body, writeStates)
+}
