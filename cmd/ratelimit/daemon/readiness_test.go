@@ -53,7 +53,8 @@ func TestDrain(t *testing.T) {
 // TestRelease: while the service drains, clients are to close their connections.
 func TestRelease(t *testing.T) {
 	ready := new(readiness)
-	h := ready.release(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeOK(w) }))
+	h := ready.release(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { writeOK(w) }))
 	for _, want := range []string{"", "close"} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
