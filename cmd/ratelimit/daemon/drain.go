@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -34,14 +35,18 @@ func serve(
 	time.Sleep(drain)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	var problems []error
-	for _, s := range servers {
-		if err := s.Shutdown(ctx); err != nil {
-			_ = s.Close()
-			problems = append(problems, fmt.Errorf("requests that were still in flight %v after "+
-				"the signal were cut off: %w", shutdownTimeout, err))
-		}
+	problems := make([]error, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers { // at once: none accepts connections while another one waits
+		wg.Go(func() {
+			if err := s.Shutdown(ctx); err != nil {
+				_ = s.Close()
+				problems[i] = fmt.Errorf("requests that were still in flight %v after the drain "+
+					"were cut off: %w", shutdownTimeout, err)
+			}
+		})
 	}
+	wg.Wait()
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}

@@ -50,6 +50,35 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDrainOfAll: when the drain ends, no listener accepts a connection, also while a request to
+// another one is still in flight.
+func TestDrainOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, other := newPipeListener(), newPipeListener()
+		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(5 * time.Second)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- serve(ctx, []server{{newServer(handler, discard), slow},
+				{newServer(handler, discard), other}}, new(readiness), time.Second, discard)
+		}()
+		go func() { _, _ = slow.get() }()
+		synctest.Wait()
+		cancel()
+		time.Sleep(2 * time.Second)
+		select {
+		case <-other.closed:
+		default:
+			t.Error("a listener accepts connections after the drain")
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestRelease: while the service drains, clients are to close their connections.
 func TestRelease(t *testing.T) {
 	ready := new(readiness)
