@@ -47,6 +47,12 @@ func serve(t *testing.T, h http.Handler) (addr string) {
 // and returns when the proxy accepts connections.
 func start(t *testing.T, image, file, app string) *servers.Other {
 	t.Helper()
+	return startWith(t, image, file, strings.NewReplacer("app:8080", app))
+}
+
+// startWith is start with other replacements.
+func startWith(t *testing.T, image, file string, names *strings.Replacer) *servers.Other {
+	t.Helper()
 	config, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +62,7 @@ func start(t *testing.T, image, file, app string) *servers.Other {
 		path = "/etc/caddy/Caddyfile"
 	}
 	proxy := servers.StartOther(t, image,
-		map[string]string{path: strings.ReplaceAll(string(config), "app:8080", app)})
+		map[string]string{path: names.Replace(string(config))})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := servers.Poll(ctx, func() (bool, error) {
