@@ -69,10 +69,10 @@ func (d *Daemon) Logged() string {
 }
 
 // Build returns the path of the command's binary, which is built once for all tests.
-func Build(t *testing.T) string { return BuildOf(t, "cmd/ratelimit") }
+func Build(t testing.TB) string { return BuildOf(t, "cmd/ratelimit") }
 
 // BuildOf is Build for a program at another directory of the repository.
-func BuildOf(t *testing.T, dir string) string {
+func BuildOf(t testing.TB, dir string) string {
 	t.Helper()
 	build, _ := builds.LoadOrStore(dir, sync.OnceValues(func() (string, error) {
 		return build(dir)
@@ -112,7 +112,7 @@ func environment() []string {
 
 // Start starts bin on a free port. At the end of the test it gets SIGTERM, and must exit with code
 // 0.
-func Start(t *testing.T, bin string, args ...string) *Daemon {
+func Start(t testing.TB, bin string, args ...string) *Daemon {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte(Token), 0o600); err != nil {
@@ -170,6 +170,9 @@ func (d *Daemon) Port() string { return d.url[strings.LastIndexByte(d.url, ':')+
 
 // URL returns the address of d without a path.
 func (d *Daemon) URL() string { return d.url }
+
+// PID returns the id of the process.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
 // Kill ends d at once.
 func (d *Daemon) Kill(t *testing.T) {

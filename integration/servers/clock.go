@@ -35,7 +35,7 @@ func StartClocked(t testing.TB, image string, args ...string) *Server {
 	t.Helper()
 	library, err := clockLibrary()
 	if err != nil {
-		skip(t, fmt.Sprintf("clocks cannot be stepped: %v", err))
+		Skip(t, fmt.Sprintf("clocks cannot be stepped: %v", err))
 	}
 	s := StartWith(t, image, Launch{
 		Args:  args,

@@ -120,7 +120,7 @@ func NeedNetwork(t testing.TB) {
 func need(t testing.TB, lacking string) {
 	t.Helper()
 	if lacking != "" {
-		skip(t, lacking)
+		Skip(t, lacking)
 	}
 }
 

@@ -57,8 +57,8 @@ var Full = os.Getenv("RATELIMIT_FULL") != ""
 // required is whether a missing server fails a test instead of skipping it.
 var required = os.Getenv("RATELIMIT_REQUIRE_SERVERS") == "1"
 
-// skip skips a test for lack of a server, or fails it if servers are required.
-func skip(t testing.TB, reason string) {
+// Skip skips a test for lack of a server, or fails it if servers are required.
+func Skip(t testing.TB, reason string) {
 	t.Helper()
 	if required {
 		t.Fatalf("RATELIMIT_REQUIRE_SERVERS is set, but the test would be skipped: %s", reason)
