@@ -3,6 +3,8 @@ package daemon
 import (
 	"encoding/json"
 	"testing"
+
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 )
 
 // FuzzBody: whatever is accepted as a request is what another parser of JSON reads, within bounds.
@@ -86,7 +88,11 @@ func FuzzID(f *testing.F) {
 	var h *api
 	f.Fuzz(func(t *testing.T, text string) {
 		if h == nil {
-			h = budgetAPI(t, budgetFlags(), asked{t})
+			store, err := memorystore.New(nil) // what is resumed may be renewed later
+			if err != nil {
+				t.Fatal(err)
+			}
+			h = budgetAPI(t, budgetFlags(), store)
 		}
 		got, p := h.budgets.resume(&text)
 		if p != nil {
