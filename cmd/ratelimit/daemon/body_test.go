@@ -85,13 +85,14 @@ func FuzzID(f *testing.F) {
 	} {
 		f.Add(text)
 	}
+	store, err := memorystore.New(nil) // what is resumed may be renewed later
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = store.Close() })
 	var h *api
 	f.Fuzz(func(t *testing.T, text string) {
 		if h == nil {
-			store, err := memorystore.New(nil) // what is resumed may be renewed later
-			if err != nil {
-				t.Fatal(err)
-			}
 			h = budgetAPI(t, budgetFlags(), store)
 		}
 		got, p := h.budgets.resume(&text)
