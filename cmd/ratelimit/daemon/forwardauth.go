@@ -68,7 +68,8 @@ func (f forwardAuth) value(r *http.Request, source string) string {
 	case "method":
 		return r.Header.Get("X-Forwarded-Method")
 	case "host":
-		return canonical(r.Header.Get("X-Forwarded-Host"))
+		host := url.URL{Host: r.Header.Get("X-Forwarded-Host")} // with a port that clients choose
+		return canonical(host.Hostname())
 	case "path":
 		return cleanPath(r.Header.Get("X-Forwarded-Uri"))
 	}
@@ -76,14 +77,23 @@ func (f forwardAuth) value(r *http.Request, source string) string {
 }
 
 // cleanPath returns the path of a request target without what clients can write in several ways:
-// percent signs, double slashes and dots.
+// percent signs, double slashes and dots. A target that is not valid is not decoded; without a path
+// it would get around limits.
 func cleanPath(target string) string {
+	dirty, _, _ := strings.Cut(target, "?")
 	u, err := url.ParseRequestURI(target)
-	if err != nil || u.Path == "" {
+	switch {
+	case err != nil:
+	case u.Path != "":
+		dirty = u.Path
+	case u.Host != "":
+		dirty = "/"
+	}
+	if dirty == "" {
 		return ""
 	}
-	clean := path.Clean(u.Path)
-	if strings.HasSuffix(u.Path, "/") && clean != "/" {
+	clean := path.Clean(dirty)
+	if strings.HasSuffix(dirty, "/") && clean != "/" {
 		clean += "/"
 	}
 	return clean

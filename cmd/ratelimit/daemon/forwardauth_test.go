@@ -22,7 +22,7 @@ func TestForwardedDescriptor(t *testing.T) {
 			"client=192.0.2.1 key=192.0.2.1"},
 		{"a proxy", "10.0.0.7:1234", http.Header{
 			"X-Forwarded-For": {"203.0.113.9, 198.51.100.3"}, "X-Forwarded-Method": {"POST"},
-			"X-Forwarded-Host": {"API.example."}, "X-Forwarded-Uri": {"/v1/chat?stream=1"},
+			"X-Forwarded-Host": {"API.example.:8080"}, "X-Forwarded-Uri": {"/v1/chat?stream=1"},
 			"X-Tenant": {"acme"}},
 			"client=198.51.100.3 method=POST host=api.example path=/v1/chat tenant=acme " +
 				"key=198.51.100.3"},
@@ -51,7 +51,9 @@ func TestCleanPath(t *testing.T) {
 	for target, want := range map[string]string{
 		"/v1/chat": "/v1/chat", "/v1/chat?q=/other": "/v1/chat", "/v1//chat": "/v1/chat",
 		"/v1/x/../chat/": "/v1/chat/", "/v1/%63hat": "/v1/chat", "/": "/", "//": "/", "": "",
-		"/../etc": "/etc", "http://example.com/v1/chat": "/v1/chat", "*": "*", "no path": "",
+		"/../etc": "/etc", "http://example.com/v1/chat": "/v1/chat", "*": "*", "no path": "no path",
+		"/x/../v1/chat%zz?q": "/v1/chat%zz", "/v1/chat\x7f": "/v1/chat\x7f", "?q": "", "http://example.com?q": "/",
+		"a:b": "a:b",
 	} {
 		if got := cleanPath(target); got != want {
 			t.Errorf("%q: %q, want %q", target, got, want)
