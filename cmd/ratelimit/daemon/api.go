@@ -43,6 +43,8 @@ type unchanging struct {
 	ready   readiness
 	auth    forwardAuth
 	envoy   *envoyEdge // or nil
+	// decisions is nil without --log-decisions.
+	decisions *decisionLog
 }
 
 func newAPI(b *budgets, log *slog.Logger) *api {

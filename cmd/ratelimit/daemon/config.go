@@ -96,6 +96,7 @@ type live struct {
 	cmd     *serveCmd
 	store   ratelimit.Store
 	observe observeFunc
+	watcher *watch.Watcher // nil without files
 }
 
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -104,11 +105,11 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // newLive returns an API with the limits of the command line, or, until they are followed, none.
 func (c *serveCmd) newLive(
-	store ratelimit.Store, observe observeFunc, log *slog.Logger,
+	store ratelimit.Store, observe observeFunc, log *slog.Logger, options ...decision.Option,
 ) (*live, error) {
 	b := &budgets{byName: make(map[string]*budget)}
-	decider := decision.New(store,
-		decision.WithPolicy(c.OnFailure.policy()), decision.WithObserver(observe))
+	decider := decision.New(store, append(options,
+		decision.WithPolicy(c.OnFailure.policy()), decision.WithObserver(observe))...)
 	if c.loaded == nil {
 		var err error
 		if b, err = c.newBudgets(store, observe); err != nil {
@@ -137,6 +138,22 @@ func (l *live) limits() string {
 	return fmt.Sprint(l.current.Load().budgets.all.Limits())
 }
 
+// configPath returns the path of the file or directory of the limits, or "".
+func (c *serveCmd) configPath() string {
+	if c.source.Runtime != nil {
+		return c.source.Runtime.Directory()
+	}
+	return c.source.Path
+}
+
+// inForce returns what the log says of files: none without files.
+func (l *live) inForce() []any {
+	if l.watcher == nil {
+		return nil
+	}
+	return []any{"config", l.cmd.configPath(), "hash", l.watcher.Status().Hash}
+}
+
 // ruleLimits returns what a file for the flags of --limit would have.
 func (c *serveCmd) ruleLimits() (limits []*rules.Limit) {
 	for _, l := range c.Limit {
@@ -155,11 +172,14 @@ func (l *live) follow(ctx context.Context) (stop func(), err error) {
 	if l.cmd.loaded == nil {
 		return func() {}, nil
 	}
-	w, err := watch.New(ctx, l.log, l.cmd.loaded.Follow, l.load)
+	log := l.log.With("config", l.cmd.configPath())
+	l.watcher, err = watch.New(ctx, log, l.cmd.loaded.Follow, l.load, func() slog.Attr {
+		return slog.Int("limits", len(l.current.Load().config.Limits()))
+	})
 	if err != nil {
 		return nil, err
 	}
-	return w.Close, nil
+	return l.watcher.Close, nil
 }
 
 func (l *live) load(context.Context) ([]string, error) {
@@ -178,6 +198,7 @@ func (l *live) load(context.Context) ([]string, error) {
 	for _, p := range c.Ignored() {
 		l.log.Warn("a setting of a file is ignored", "at", p.At.String(), "why", p.Text)
 	}
+	l.warnOfStreams(c)
 	if old, now := l.cmd.loaded.File, c.File; old != nil && now != nil &&
 		(old.Store.Value != now.Store.Value || old.OnFailure.Value != now.OnFailure.Value ||
 			old.Instances.Value != now.Instances.Value) {

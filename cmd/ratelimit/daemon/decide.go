@@ -53,6 +53,7 @@ func (a *api) decide(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err, claims...)
 		return
 	}
+	a.decisions.claims(r.Context(), claims, results)
 	writeDecision(w, http.StatusTooManyRequests, id, claims, results)
 }
 

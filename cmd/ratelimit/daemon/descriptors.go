@@ -157,7 +157,7 @@ func (a *api) decideDescriptors(
 		d := milliseconds(hold)
 		opts.Hold = &d
 	}
-	decided, err := a.decider.Decide(r.Context(), requests, opts)
+	decided, err := a.decisions.of(a.decider).Decide(r.Context(), requests, opts)
 	switch {
 	case err != nil:
 		a.failDecision(w, r, err)

@@ -111,7 +111,8 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request := decision.Request{Descriptor: a.auth.descriptor(r), N: 1}
-	decided, err := a.decider.Decide(r.Context(), []decision.Request{request}, decision.Options{})
+	decided, err := a.decisions.of(a.decider).Decide(
+		r.Context(), []decision.Request{request}, decision.Options{})
 	if err != nil {
 		a.failDecision(w, r, err)
 		return

@@ -74,6 +74,11 @@ var helpTexts = map[string]map[string]string{
 			"the breaker opens. Default, also for 0: ${default}.",
 		"breaker-pause": "How long an open breaker waits before it lets one call through to try " +
 			"the server. Default, also for 0: ${default}.",
+		"otlp": "Also send the metrics with OTLP over HTTP. The variables of OpenTelemetry, such " +
+			"as OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_METRIC_EXPORT_INTERVAL, say where and when.",
+		"log-decisions": "Log this share of the decisions, such as 0.01: one line with the " +
+			"limits, hashes of their keys, and whether the request was admitted. " +
+			"Default: ${default}.",
 		"log-format": "Format of the log on standard error: text or json. Default: ${default}.",
 		"log-level": "Lowest level that is logged: debug, info, warn or error. " +
 			"Default: ${default}.",

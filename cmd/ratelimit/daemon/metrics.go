@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -24,11 +25,15 @@ import (
 // metrics answers scrapes by Prometheus. It shows no key.
 type metrics struct {
 	*otellimit.Metrics
-	scrape  http.Handler
-	seconds metric.Float64Histogram // of HTTP requests
+	provider *sdkmetric.MeterProvider
+	meter    metric.Meter
+	service  metric.Registration // of watchService, or nil
+	scrape   http.Handler
+	seconds  metric.Float64Histogram // of HTTP requests
 }
 
-func newMetrics() (*metrics, error) {
+// newMetrics returns metrics for Prometheus and, with options, for other readers.
+func newMetrics(options ...sdkmetric.Option) (*metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -37,18 +42,30 @@ func newMetrics() (*metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
-	m := &metrics{scrape: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
+	provider := sdkmetric.NewMeterProvider(append(options, sdkmetric.WithReader(exporter))...)
+	m := &metrics{provider: provider,
+		scrape: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
 	if m.Metrics, err = otellimit.New(provider); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	meter := provider.Meter("github.com/truewindow/ratelimit/cmd/ratelimit/daemon")
-	m.seconds, err = meter.Float64Histogram(
+	m.meter = provider.Meter("github.com/truewindow/ratelimit/cmd/ratelimit/daemon")
+	m.seconds, err = m.meter.Float64Histogram(
 		"http.server.request.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long HTTP requests took."),
 		metric.WithExplicitBucketBoundaries(
 			.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
 	return m, err
+}
+
+// Close sends what OTLP has not sent yet, and ends the collection.
+func (m *metrics) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lastExport)
+	defer cancel()
+	err := m.provider.Shutdown(ctx)
+	if m.service != nil {
+		err = errors.Join(err, m.service.Unregister())
+	}
+	return errors.Join(err, m.Metrics.Close())
 }
 
 // watch exports the statistics of a store and of what guard has put around it. b and local may be

@@ -51,7 +51,8 @@ series:
 
 func hasAll(line string, parts []string) bool {
 	for i, part := range parts {
-		if i == 0 && !strings.HasPrefix(line, part+"{") || i > 0 && !strings.Contains(line, part) {
+		if i == 0 && !strings.HasPrefix(line, part+"{") && !strings.HasPrefix(line, part+" ") ||
+			i > 0 && !strings.Contains(line, part) {
 			return false
 		}
 	}

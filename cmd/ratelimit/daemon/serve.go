@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -50,6 +51,9 @@ type serveCmd struct {
 	BreakerFailures int           `env:"BREAKER_FAILURES" default:"20" placeholder:"N"`
 	BreakerPause    time.Duration `env:"BREAKER_PAUSE" default:"500ms" placeholder:"DURATION"`
 
+	OTLP         bool    `name:"otlp" env:"OTLP"`
+	LogDecisions float64 `env:"LOG_DECISIONS" default:"0" placeholder:"SHARE"`
+
 	LogFormat string     `env:"LOG_FORMAT" default:"text" enum:"text,json" placeholder:"FORMAT"`
 	LogLevel  slog.Level `env:"LOG_LEVEL" default:"info" placeholder:"LEVEL"`
 
@@ -71,6 +75,9 @@ func (c *serveCmd) Validate() error {
 	}
 	if err := c.TLS.validate(); err != nil {
 		return err
+	}
+	if !(c.LogDecisions >= 0 && c.LogDecisions <= 1) {
+		return fmt.Errorf("--log-decisions=%v is not between 0 and 1", c.LogDecisions)
 	}
 	for _, p := range c.TrustedProxy {
 		if p.Bits() == 0 {
@@ -108,7 +115,11 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 			log.Error("closing the store", "error", err)
 		}
 	}()
-	counts, err := newMetrics()
+	readers, err := c.otlp(ctx, log)
+	if err != nil {
+		return err
+	}
+	counts, err := newMetrics(readers...)
 	if err != nil {
 		return err
 	}
@@ -127,11 +138,15 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	handler, err := c.newLive(store, top.and(counts.Observe), log)
+	handler, err := c.newLive(store, top.and(counts.Observe), log,
+		decision.WithShadowObserver(counts.observeShadow))
 	if err != nil {
 		return err
 	}
 	handler.top, handler.auth = top, newForwardAuth(c.Entry, c.TrustedProxy)
+	if handler.decisions, err = c.newDecisionLog(top, log); err != nil {
+		return err
+	}
 	stopFollowing, err := handler.follow(ctx)
 	if err != nil {
 		return err
@@ -149,6 +164,9 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		}
 	}
 	if handler.envoy, err = c.newEnvoy(handler, log); err != nil {
+		return err
+	}
+	if err := counts.watchService(handler); err != nil {
 		return err
 	}
 	handler.ready.onDrain = handler.envoy.drain
@@ -171,7 +189,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	for _, s := range servers {
 		addrs = append(addrs, s.addr())
 	}
-	log.Info("listening", "addr", addrs[0], "others", addrs[1:],
+	log.With(handler.inForce()...).Info("listening", "addr", addrs[0], "others", addrs[1:],
 		"tls", c.TLS.Cert != "", "hosts", fmt.Sprint(c.Host), "store", store.Name,
 		"on-failure", cmp.Or(string(c.OnFailure), "none"), "instances", c.Instances,
 		"limits", handler.limits(), "in-flight", fmt.Sprint(c.InFlight),

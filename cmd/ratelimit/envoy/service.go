@@ -145,6 +145,7 @@ func (s *Service) answer(
 	}
 	switch {
 	case allowed:
+		s.counts.ok.Add(1)
 	case s.config.Shadow:
 		s.counts.shadow.Add(1)
 	default:

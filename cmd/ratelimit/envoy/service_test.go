@@ -358,7 +358,8 @@ func TestShadowOfAll(t *testing.T) {
 	if s := f.call(ok, "plan=1").GetStatuses()[0]; s.GetCode() != over {
 		t.Errorf("%v", s)
 	}
-	if got := f.service.Stats(); got.Shadow != 1 || got.Over != 0 || got.Calls != 3 {
+	if got := f.service.Stats(); got.Shadow != 1 || got.Over != 0 || got.OK != 2 ||
+		got.Calls != 3 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -5,6 +5,7 @@ import "sync/atomic"
 // Stats are counts of a [Service] since it was made.
 type Stats struct {
 	Calls   int64 // all, over gRPC and as JSON
+	OK      int64 // admitted by all limits, or without one
 	Over    int64 // refused
 	Shadow  int64 // admitted only because of Config.Shadow
 	Unknown int64 // admitted because no file has the domain, and no other limit applies
@@ -16,15 +17,15 @@ type Stats struct {
 }
 
 type counts struct {
-	calls, over, shadow, unknown, invalid, failed, ended, negative atomic.Int64
+	calls, ok, over, shadow, unknown, invalid, failed, ended, negative atomic.Int64
 }
 
 // Stats returns the counts.
 func (s *Service) Stats() Stats {
 	c := &s.counts
 	return Stats{
-		Calls: c.calls.Load(), Over: c.over.Load(), Shadow: c.shadow.Load(),
-		Unknown: c.unknown.Load(), Invalid: c.invalid.Load(), Failed: c.failed.Load(),
-		Ended: c.ended.Load(), Negative: c.negative.Load(),
+		Calls: c.calls.Load(), OK: c.ok.Load(), Over: c.over.Load(),
+		Shadow: c.shadow.Load(), Unknown: c.unknown.Load(), Invalid: c.invalid.Load(),
+		Failed: c.failed.Load(), Ended: c.ended.Load(), Negative: c.negative.Load(),
 	}
 }

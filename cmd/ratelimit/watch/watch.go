@@ -45,12 +45,16 @@ type Status struct {
 	Err    error     // why the last load failed, or nil
 }
 
+// An About describes what is in force, for the line that logs a load.
+type About func() slog.Attr
+
 // A Watcher follows files. It is safe for concurrent use.
 type Watcher struct {
-	load Load
-	log  *slog.Logger
-	stop context.CancelFunc
-	done chan struct{}
+	load  Load
+	about []About
+	log   *slog.Logger
+	stop  context.CancelFunc
+	done  chan struct{}
 
 	// Of the goroutine that looks.
 	follow []string
@@ -66,9 +70,10 @@ type Watcher struct {
 // New loads the configuration and follows files, paths or patterns, until ctx ends or Close is
 // called. From then on it loads again when a file has changed, appeared or disappeared, and at once
 // at a SIGHUP. A load that fails changes nothing and is logged; its files are loaded again when
-// they change. An error is that of the first load, or wraps [ratelimit.ErrInvalid].
+// they change. Each load is one line of the log, with about if it succeeds. An error is that of the
+// first load, or wraps [ratelimit.ErrInvalid].
 func New(
-	ctx context.Context, log *slog.Logger, files []string, load Load,
+	ctx context.Context, log *slog.Logger, files []string, load Load, about ...About,
 ) (*Watcher, error) {
 	for _, f := range files {
 		if _, err := filepath.Match(f, ""); err != nil {
@@ -77,7 +82,8 @@ func New(
 	}
 	ctx, stop := context.WithCancel(ctx)
 	w := &Watcher{
-		load: load, log: log, stop: stop, done: make(chan struct{}), follow: slices.Clone(files)}
+		load: load, about: about, log: log, stop: stop, done: make(chan struct{}),
+		follow: slices.Clone(files)}
 	if err := w.try(ctx, lookAt(w.follow)); err != nil {
 		stop()
 		return nil, err
@@ -175,5 +181,9 @@ func (w *Watcher) loaded(err error) {
 		return
 	}
 	w.status.Loaded, w.status.Hash = time.Now(), w.hash
-	w.log.Info("the configuration is loaded")
+	attrs := []slog.Attr{slog.String("hash", w.hash)}
+	for _, about := range w.about {
+		attrs = append(attrs, about())
+	}
+	w.log.LogAttrs(context.Background(), slog.LevelInfo, "the configuration is loaded", attrs...)
 }

@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/topkeys"
+)
+
+// A decisionLog logs a share of the decisions, without keys and values. A nil one logs nothing.
+type decisionLog struct {
+	share float64
+	hash  func(key string) string
+	log   *slog.Logger
+}
+
+// newDecisionLog returns the log of --log-decisions, or nil. Its hashes are those of top, unless
+// that shows keys.
+func (c *serveCmd) newDecisionLog(top *topKeys, log *slog.Logger) (*decisionLog, error) {
+	if c.LogDecisions == 0 {
+		return nil, nil
+	}
+	if top != nil && !top.plain {
+		return &decisionLog{c.LogDecisions, top.Name, log}, nil
+	}
+	hashes, err := topkeys.New(&topkeys.Options{Size: 1})
+	if err != nil {
+		return nil, err
+	}
+	return &decisionLog{c.LogDecisions, hashes.Name, log}, nil
+}
+
+// sampled reports whether to log a decision.
+func (l *decisionLog) sampled() bool { return l != nil && rand.Float64() < l.share }
+
+// of returns a decider whose decisions are logged.
+func (l *decisionLog) of(d *decision.Decider) envoy.Decider {
+	if l == nil {
+		return d
+	}
+	return loggedDecider{d, l}
+}
+
+type loggedDecider struct {
+	decider *decision.Decider
+	log     *decisionLog
+}
+
+func (d loggedDecider) Decide(
+	ctx context.Context, requests []decision.Request, opts decision.Options,
+) (decision.Decision, error) {
+	decided, err := d.decider.Decide(ctx, requests, opts)
+	if err == nil && len(requests) > 0 && d.log.sampled() {
+		d.log.decision(ctx, requests[0].Domain, &decided)
+	}
+	return decided, err
+}
+
+// decision logs a decision of descriptors, which share a domain.
+func (l *decisionLog) decision(ctx context.Context, domain string, d *decision.Decision) {
+	var line decisionLine
+	for _, p := range d.Parts {
+		for _, s := range p.Statuses {
+			source := "none" // the store was not asked
+			if s.Asked {
+				source = s.Result.Source.String()
+			}
+			line.add(s.Limit.Name, source, l.hash(s.Key))
+		}
+	}
+	l.write(ctx, domain, d.Allowed, line)
+}
+
+// claims logs a decision of claims.
+func (l *decisionLog) claims(
+	ctx context.Context, claims []ratelimit.Claim, results []ratelimit.Result,
+) {
+	if !l.sampled() {
+		return
+	}
+	var line decisionLine
+	allowed := true
+	for i, c := range claims {
+		line.add(c.Limiter.Limits()[0].Name, results[i].Source.String(), l.hash(c.Key))
+		allowed = allowed && results[i].Allowed
+	}
+	l.write(ctx, "", allowed, line)
+}
+
+// A decisionLine has the limits of a decision, and for each its source and the hash of its key.
+type decisionLine struct{ limits, sources, keys []string }
+
+func (d *decisionLine) add(limit, source, key string) {
+	d.limits = append(d.limits, limit)
+	d.sources = append(d.sources, source)
+	d.keys = append(d.keys, key)
+}
+
+func (l *decisionLog) write(ctx context.Context, domain string, allowed bool, line decisionLine) {
+	l.log.LogAttrs(ctx, slog.LevelInfo, "decision", slog.String("domain", domain),
+		slog.Bool("allowed", allowed), slog.Any("limits", line.limits),
+		slog.Any("sources", line.sources), slog.Any("key_hashes", line.keys))
+}

@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/shadow"
+)
+
+// A serviceMetric is a metric that is read when metrics are collected.
+type serviceMetric struct {
+	name, unit, what string
+	counter          bool
+}
+
+var serviceMetrics = []serviceMetric{
+	{"ratelimit.descriptors", "{descriptor}", "Descriptors that were decided.", true},
+	{"ratelimit.one_by_one", "{call}",
+		"Calls whose limits the store could not decide together.", true},
+	{"ratelimit.shadow.refused", "{decision}",
+		"Decisions that a limit in shadow mode would have refused.", true},
+	{"ratelimit.warned", "{decision}", "Decisions with a warning.", true},
+	{"ratelimit.envoy.calls", "{call}", "Calls of Envoy's protocol.", true},
+	{"ratelimit.envoy.unknown_domain", "{call}",
+		"Calls admitted because no file has their domain.", true},
+	{"ratelimit.envoy.negative_hits", "{descriptor}",
+		"Descriptors with is_negative_hits, which give nothing back.", true},
+	{"ratelimit.config.loaded.timestamp", "s",
+		"When the limits in force were loaded, in Unix time.", false},
+	{"ratelimit.config.valid", "{config}",
+		"1 if the last load succeeded, else 0.", false},
+	{"ratelimit.config.failures", "{load}", "Loads of the limits that failed.", true},
+	{"ratelimit.config.limits", "{limit}", "Limits of files in force.", false},
+}
+
+// watchService exports what l, its decider and Envoy's service count.
+func (m *metrics) watchService(l *live) error {
+	r := serviceReader{live: l, instruments: make(map[string]metric.Int64Observable)}
+	var all []metric.Observable
+	var problems []error
+	for _, s := range serviceMetrics {
+		var o metric.Int64Observable
+		var err error
+		if s.counter {
+			o, err = m.meter.Int64ObservableCounter(
+				s.name, metric.WithUnit(s.unit), metric.WithDescription(s.what))
+		} else {
+			o, err = m.meter.Int64ObservableGauge(
+				s.name, metric.WithUnit(s.unit), metric.WithDescription(s.what))
+		}
+		r.instruments[s.name] = o
+		all, problems = append(all, o), append(problems, err)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	var err error
+	m.service, err = m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		r.read(o)
+		return nil
+	}, all...)
+	return err
+}
+
+type serviceReader struct {
+	live        *live
+	instruments map[string]metric.Int64Observable
+}
+
+func (r *serviceReader) read(o metric.Observer) {
+	add := func(name string, value int64, labels ...attribute.KeyValue) {
+		o.ObserveInt64(r.instruments[name], value, metric.WithAttributes(labels...))
+	}
+	r.readDecider(add)
+	if r.live.envoy != nil {
+		readEnvoy(add, r.live.envoy.Stats())
+	}
+	r.readConfig(add)
+}
+
+type addFunc func(name string, value int64, labels ...attribute.KeyValue)
+
+// readDecider has a label for the limits in force only: a limit that has left is not shown.
+func (r *serviceReader) readDecider(add addFunc) {
+	s := r.live.decider.Stats()
+	add("ratelimit.descriptors", s.Matched, attribute.Bool("ratelimit.matched", true))
+	add("ratelimit.descriptors", s.Unmatched, attribute.Bool("ratelimit.matched", false))
+	add("ratelimit.one_by_one", s.OneByOne)
+	set := r.live.decider.Set()
+	if set == nil {
+		return
+	}
+	for _, l := range set.Limits() {
+		counts, label := s.Limits[l.Name], attribute.String("ratelimit.limit", l.Name)
+		if l.Shadow || counts.ShadowRefused > 0 {
+			add("ratelimit.shadow.refused", counts.ShadowRefused, label)
+		}
+		if l.Warn > 0 {
+			add("ratelimit.warned", counts.Warned, label)
+		}
+	}
+}
+
+func readEnvoy(add addFunc, s envoy.Stats) {
+	for outcome, count := range map[string]int64{"ok": s.OK, "over_limit": s.Over,
+		"shadow": s.Shadow, "invalid": s.Invalid, "failed": s.Failed, "ended": s.Ended} {
+		add("ratelimit.envoy.calls", count, attribute.String("ratelimit.outcome", outcome))
+	}
+	add("ratelimit.envoy.unknown_domain", s.Unknown)
+	add("ratelimit.envoy.negative_hits", s.Negative)
+}
+
+// readConfig adds nothing without files.
+func (r *serviceReader) readConfig(add addFunc) {
+	if r.live.watcher == nil {
+		return
+	}
+	s := r.live.watcher.Status()
+	valid := int64(1)
+	if s.Err != nil {
+		valid = 0
+	}
+	add("ratelimit.config.loaded.timestamp", s.Loaded.Unix())
+	add("ratelimit.config.valid", valid)
+	add("ratelimit.config.failures", int64(s.Failed))
+	add("ratelimit.config.limits", int64(len(r.live.current.Load().config.Limits())))
+}
+
+// observeShadow records a decision of a limit in shadow mode. Such limits decide only calls that
+// the others admit.
+func (m *metrics) observeShadow(ctx context.Context, o ratelimit.Observation) {
+	m.ObserveShadow(ctx, shadow.Observation{
+		Observation: o, Live: []ratelimit.Result{{Allowed: true}}})
+}

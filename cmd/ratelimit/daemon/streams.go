@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+)
+
+// warnOfStreams logs limits with holds that only Envoy's calls reach: the protocol holds nothing,
+// and what Envoy reports at the end of a stream counts above the limit only with charge: always.
+func (l *live) warnOfStreams(c *config.Config) {
+	if c.File == nil || l.cmd.GRPCAddr == "" {
+		return
+	}
+	if names := unheldBudgets(c.Set.Limits()); len(names) > 0 {
+		l.log.Warn("these limits hold nothing for Envoy: if it reports units at the end of a "+
+			"stream, a limit without charge: always refuses those that do not fit, and never "+
+			"fills", "limits", names)
+	}
+}
+
+// unheldBudgets returns the limits with holds of the entry domain, which Envoy's calls have, if no
+// limit charges always. Limits without that entry may be for clients that hold over HTTP.
+func unheldBudgets(limits []*rules.Limit) (names []string) {
+	for _, l := range limits {
+		switch {
+		case l.Always:
+			return nil
+		case l.Holds > 0 && l.Algorithm != "in-flight" && hasDomain(l):
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+func hasDomain(l *rules.Limit) bool {
+	for _, c := range l.When {
+		if c.Entry == "domain" {
+			return true
+		}
+	}
+	return false
+}
