@@ -74,7 +74,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -163,12 +162,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // vars are the values of the variables in help texts.
 func vars() kong.Vars {
 	return kong.Vars{"version": version(), "algorithms": strings.Join(algorithms.Names(), ", ")}
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }
