@@ -1,9 +1,9 @@
 #!/bin/bash
 # Build the images that the tests use, of Redis, Valkey, PostgreSQL, nginx, Caddy and Prometheus,
-# from Debian packages, where no container registry can be reached. The tests call this script
-# themselves; it takes about half a minute.
+# from Debian packages, and of Go from the machine's own, where no container registry can be reached.
+# The tests call this script themselves; it takes about half a minute.
 #
-#   scripts/offline-images.sh               build the images that Docker lacks
+#   scripts/offline-images.sh               build the images that Docker lacks, but golang
 #   scripts/offline-images.sh redis:8 ...   only these
 #
 # It needs Debian with apt, the archive's keyring, and a Docker engine that the user may use; it
@@ -19,6 +19,7 @@
 #   Prometheus     the entrypoint is prometheus; with promtool
 #   PostgreSQL     one database and one user, postgres, with the password POSTGRES_PASSWORD; runs as
 #                  that user, while the others run as root
+#   Go             with git, the machine's certificate authorities, and no C compiler
 #
 # All have busybox as /bin/sh.
 set -euo pipefail
@@ -34,6 +35,7 @@ nginx:1                  nginx       trixie
 caddy:2                  caddy       trixie
 prom/prometheus:v2.53.3  prometheus  trixie
 postgres:17              postgres    trixie
+golang:1.26              golang      trixie
 '
 
 say() { printf '%s\n' "$*" >&2; }
@@ -143,6 +145,7 @@ recipe() { # family
     postgres)
       MAIN=postgresql-17 PACKAGES=(postgresql-17 postgresql-client-17 tzdata)
       BINARIES=(/usr/lib/postgresql/17/bin/{postgres,initdb,psql}) ;;
+    golang) MAIN=git PACKAGES=(git) BINARIES=(/usr/bin/git) ;;
     *)
       MAIN=$1-server PACKAGES=("$1-server" "$1-tools")
       BINARIES=("/usr/bin/$1-server" "/usr/bin/$1-cli" "/usr/bin/$1-benchmark"
@@ -252,6 +255,30 @@ W
            -c 'CMD ["postgres"]')
 }
 
+finish_golang() {
+  local root toolchain=local
+  case $(GOTOOLCHAIN=local go env GOVERSION) in
+    go1.26*) ;;
+    *) toolchain=go1.26.0 ;;
+  esac
+  root=$(cd / && GOTOOLCHAIN=$toolchain go env GOROOT)
+  mkdir -p "$DST"/usr/local/go "$DST"/go "$DST"/etc/ssl/certs
+  cp -rL "$root"/{bin,lib,pkg,src,VERSION,go.env} "$DST/usr/local/go/"
+  cp -L "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" \
+    "$DST/etc/ssl/certs/ca-certificates.crt"
+  # With the modules and the compiled packages of the command, to build it takes seconds.
+  ( cd "$(dirname "${BASH_SOURCE[0]}")/.."
+    export GOMODCACHE=$DST/go/pkg/mod GOCACHE=$DST/root/.cache/go-build GOFLAGS=-modcacherw \
+      GOTOOLCHAIN=$toolchain CGO_ENABLED=0 \
+      GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
+    go build -trimpath -o /dev/null ./cmd/ratelimit )
+  MTIME=2100-01-01 # go writes the time of use to cached files that are older than an hour
+  MAIN=go VERSION=$(sed -n 's/^go//p;q' "$root/VERSION")
+  plain_entrypoint
+  CHANGES=(-c 'ENV PATH=/usr/local/go/bin:/usr/bin:/bin GOPATH=/go GOTOOLCHAIN=local'
+           -c 'WORKDIR /go' -c 'CMD ["sh"]')
+}
+
 plain_entrypoint() {
   printf '#!/bin/sh\nexec "$@"\n' >"$DST/usr/local/bin/docker-entrypoint.sh"
 }
@@ -279,11 +306,13 @@ build() { # family suite
     mkdir rm cp mv chmod stat wc sort true false test; do
     ln -s busybox "$DST/usr/bin/$p"
   done
+  MTIME=@0
   case $1 in
     nginx) finish_nginx ;;
     caddy) finish_caddy ;;
     prometheus) finish_prometheus ;;
     postgres) finish_postgres ;;
+    golang) finish_golang ;;
     *) finish_server "$1" ;;
   esac
   chmod 755 "$DST"/usr/local/bin/*
@@ -298,7 +327,7 @@ build() { # family suite
 }
 
 import() { # tag
-  tar -C "$DST" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$DST.tar" .
+  tar -C "$DST" --sort=name --owner=0 --group=0 --numeric-owner --mtime="$MTIME" -cf "$DST.tar" .
   docker import -c 'ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin' -c 'WORKDIR /data' \
     -c 'ENTRYPOINT ["docker-entrypoint.sh"]' "${CHANGES[@]}" \
     -c "LABEL offline-images.package=${MAIN}_$VERSION" -m "$MAIN $VERSION" \
@@ -309,7 +338,11 @@ import() { # tag
 find_mirrors
 while read -r tag family suite; do
   [ -n "$tag" ] || continue
-  [ $# -eq 0 ] || [[ " $* " == *" $tag "* ]] || continue
+  if [ $# -eq 0 ]; then
+    [ "$family" != golang ] || continue # it is large, and one test uses it
+  else
+    [[ " $* " == *" $tag "* ]] || continue
+  fi
   docker image inspect "$tag" >/dev/null 2>&1 && continue
   build "$family" "$suite"
   import "$tag"
