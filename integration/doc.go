@@ -11,6 +11,7 @@
 //	faults       what callers get while servers and networks fail
 //	scripts      the Lua scripts, the states that they store, and what a decision costs
 //	service      the service with a file of limits: reloads, stops, kills, rolling deploys
+//	shipping     the image, and the files for Compose, systemd and Kubernetes
 //	soak         random demands under random faults
 //	stores       batches, connections, errors, deadlines, observations, probes, URLs, waiting
 //

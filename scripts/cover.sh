@@ -13,9 +13,9 @@ profile=${PROFILE:-$work/profile}
 
 # These tests take long, and other tests run the same statements.
 slow=(
-  CacheRaces 'Clock.*' ClusterFailover ClusterNodeComesBack DegradedOutage Demo Exactness Faults
-  FaultsBreaker 'Guard(Calls|Reads|Same|Sizes)' InexactOnServers LeastRights LuaStepOnLargeLogs
-  MillionDemands PausedServerDelaysNoOther Quickstart ReplayLargeLog SameTakes SecretsStaySecret
+  CacheRaces 'Clock.*' ClusterFailover ClusterNodeComesBack Compose DegradedOutage Demo Exactness
+  Faults FaultsBreaker 'Guard(Calls|Reads|Same|Sizes)' Image InexactOnServers LeastRights
+  LuaStepOnLargeLogs MillionDemands PausedServerDelaysNoOther Quickstart ReplayLargeLog SameTakes SecretsStaySecret
   SentinelFailover 'Serve([A-Z].*)?' SlotMigration StoppedProcess
 )
 skip="^Test($(IFS='|'; echo "${slow[*]}"))$"

@@ -82,7 +82,7 @@ func newNetwork(
 	for range 20 { // the subnet may be in use
 		subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, byte(rand.IntN(256)), 0}), 24)
 		nw, err = tcnetwork.New(ctx,
-			tcnetwork.WithLabels(map[string]string{label: "1"}),
+			tcnetwork.WithLabels(map[string]string{Label: "1"}),
 			tcnetwork.WithIPAM(&network.IPAM{Config: []network.IPAMConfig{{Subnet: subnet}}}))
 		if err == nil {
 			return nw, subnet, nil

@@ -32,8 +32,8 @@ const (
 	// containerDir is the working directory of a server in a container.
 	containerDir = "/data"
 
-	// label marks the containers and networks of these tests for sweep.
-	label = "com.github.truewindow.ratelimit.integration"
+	// Label marks the containers and networks of these tests for sweep.
+	Label = "com.github.truewindow.ratelimit.integration"
 
 	startTimeout = time.Minute
 )
@@ -157,7 +157,7 @@ func (s *Server) locate(ctx context.Context) (err error) {
 func runImage(
 	ctx context.Context, image string, opts ...testcontainers.ContainerCustomizer,
 ) (testcontainers.Container, error) {
-	opts = append(opts, testcontainers.WithLabels(map[string]string{label: "1"}))
+	opts = append(opts, testcontainers.WithLabels(map[string]string{Label: "1"}))
 	c, err := testcontainers.Run(ctx, image, opts...)
 	if err != nil {
 		if c != nil {
@@ -340,7 +340,7 @@ func withDocker(ctx context.Context, f func(*testcontainers.DockerClient) error)
 // may belong to another run.
 func sweep(ctx context.Context) error {
 	return withDocker(ctx, func(docker *testcontainers.DockerClient) error {
-		ours := make(client.Filters).Add("label", label)
+		ours := make(client.Filters).Add("label", Label)
 		list, err := docker.ContainerList(ctx,
 			client.ContainerListOptions{All: true, Filters: ours})
 		if err != nil {

@@ -96,28 +96,30 @@ func onImages(t *testing.T, on []string, f func(t *testing.T, image string)) {
 // needServers skips a test if there is no server.
 func needServers(t testing.TB) {
 	t.Helper()
-	need(t, env().lacking.servers)
+	Need(t, env().lacking.servers)
 }
 
 // NeedOwn skips a test that cannot have its own server.
 func NeedOwn(t testing.TB) {
 	t.Helper()
-	need(t, env().lacking.own)
+	Need(t, env().lacking.own)
 }
 
 // needCluster skips a test that cannot have a cluster.
 func needCluster(t testing.TB) {
 	t.Helper()
-	need(t, env().lacking.clusters)
+	Need(t, env().lacking.clusters)
 }
 
 // NeedNetwork skips a test that cannot have a network of containers.
 func NeedNetwork(t testing.TB) {
 	t.Helper()
-	need(t, env().lacking.networks)
+	Need(t, env().lacking.networks)
 }
 
-func need(t testing.TB, lacking string) {
+// Need skips a test that lacks something, or fails it if servers are required. lacking says what, or is
+// empty.
+func Need(t testing.TB, lacking string) {
 	t.Helper()
 	if lacking != "" {
 		Skip(t, lacking)

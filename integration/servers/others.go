@@ -28,8 +28,8 @@ var lackingOther = struct {
 	reasons map[string]string
 }{reasons: make(map[string]string)}
 
-// needOther skips a test if an image is unavailable.
-func needOther(t testing.TB, image string) {
+// NeedImage skips a test if an image cannot be had.
+func NeedImage(t testing.TB, image string) {
 	t.Helper()
 	NeedNetwork(t)
 	lackingOther.mu.Lock()
@@ -41,7 +41,7 @@ func needOther(t testing.TB, image string) {
 		}
 		lackingOther.reasons[image] = reason
 	}
-	need(t, reason)
+	Need(t, reason)
 }
 
 // StartOther starts a container of an image with files, by absolute name, and with cmd instead of
@@ -49,7 +49,7 @@ func needOther(t testing.TB, image string) {
 // logs the program's output.
 func StartOther(t testing.TB, image string, files map[string]string, cmd ...string) *Other {
 	t.Helper()
-	needOther(t, image)
+	NeedImage(t, image)
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	opts := []testcontainers.ContainerCustomizer{
