@@ -279,6 +279,21 @@ func TestReplaces(t *testing.T) {
 	c.take(false, acme(5))
 }
 
+// TestReplacesUnlimited: a limit that admits everything is not replaced.
+func TestReplacesUnlimited(t *testing.T) {
+	all := with(tenantLimit("all", 0), func(l *rules.Limit) {
+		l.Rate = rules.Rate{Unlimited: true}
+	})
+	special := with(limitOn("user", "special", 100), func(l *rules.Limit) {
+		l.Replaces = []string{"all"}
+	})
+	c := caller{t, newDecider(t, newStore(t), []*rules.Limit{all, special})}
+	got := c.take(true, acme(5), request(5, "user", "bob"))
+	if len(got.Parts[0].Statuses) != 1 || !got.Parts[0].Statuses[0].Rate.Unlimited {
+		t.Errorf("%+v, want the limit that admits everything too", got)
+	}
+}
+
 func TestWarned(t *testing.T) {
 	limit := with(tenantLimit("tenants", 100), func(l *rules.Limit) { l.Warn = .55 })
 	d := newDecider(t, newStore(t), []*rules.Limit{limit})

@@ -100,7 +100,9 @@ func (c *call) find(requests []Request) error {
 	from := 0
 	for i, end := range c.ends {
 		for _, m := range c.matches[from:end] {
-			if slices.Contains(replaced, m.Limit.Name) {
+			// A limit that admits everything is not replaced: its status says so, as that of
+			// envoyproxy/ratelimit does.
+			if slices.Contains(replaced, m.Limit.Name) && !m.Rate.Unlimited {
 				continue
 			}
 			if err := c.add(i, m, &requests[i]); err != nil {
