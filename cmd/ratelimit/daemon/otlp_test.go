@@ -53,6 +53,7 @@ func TestOTLP(t *testing.T) {
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 		t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=ours")
 		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "zone=west")
+		t.Setenv("OTEL_SERVICE_NAME", "edge-limits")
 		url, log, stop := start(t, append(tt.args, "--limit=all=2/1h")...)
 		post(t, url+"/v1/decide", `{"key":"`+secret+`"}`)
 		wantSeries(t, scrape(t, url), map[string]string{
@@ -61,7 +62,7 @@ func TestOTLP(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 		got := r.got.String()
-		for _, want := range []string{"ours", `"ratelimit"`, `"zone"`, `"ratelimit.decisions"`,
+		for _, want := range []string{"ours", `"edge-limits"`, `"zone"`, `"ratelimit.decisions"`,
 			`"ratelimit.descriptors"`, `"http.server.request.duration"`} {
 			if strings.Contains(got, want) != (len(tt.args) > 0) {
 				t.Errorf("%v: %s: sent %s", tt.args, want, got)
