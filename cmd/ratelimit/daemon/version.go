@@ -8,7 +8,7 @@ import (
 // The linker sets these, by -X, in a build that has no repository.
 var linkedVersion, linkedCommit string
 
-// version returns the version of the program and, if it is known, the commit that it was built from.
+// version returns the version of the program and, if it is known, the commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -7,8 +7,9 @@ import (
 
 func TestVersionOf(t *testing.T) {
 	built := &debug.BuildInfo{
-		Main:     debug.Module{Version: "v1.2.3"},
-		Settings: []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "abc"}},
+		Main: debug.Module{Version: "v1.2.3"},
+		Settings: []debug.BuildSetting{
+			{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "abc"}},
 	}
 	for _, tt := range []struct {
 		version, commit string
