@@ -117,8 +117,8 @@ func NeedNetwork(t testing.TB) {
 	Need(t, env().lacking.networks)
 }
 
-// Need skips a test that lacks something, or fails it if servers are required. lacking says what, or is
-// empty.
+// Need skips a test that lacks something, or fails it if servers are required. lacking says what it
+// is, or is empty.
 func Need(t testing.TB, lacking string) {
 	t.Helper()
 	if lacking != "" {
