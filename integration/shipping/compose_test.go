@@ -16,8 +16,8 @@ import (
 
 const valkey = "valkey/valkey:9"
 
-// TestCompose: the command on the page starts the service with Valkey, and ends with a refusal. What
-// was admitted survives a crash of the server.
+// TestCompose: the command on the page starts the service with Valkey, and ends with a refusal.
+// What was admitted survives a crash of the server.
 func TestCompose(t *testing.T) {
 	command, err := composeCommand()
 	if err != nil {

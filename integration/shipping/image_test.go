@@ -37,7 +37,7 @@ func TestImage(t *testing.T) {
 	url := "http://" + docker(t, "inspect", "--format", "{{range .NetworkSettings.Networks}}"+
 		"{{.IPAddress}}{{end}}", id) + ":8080"
 	await(t, url+"/readyz")
-	servers.Measured("the service answers %d ms after docker run, and listens %d ms after its start",
+	servers.Measured("the service answers %d ms after docker run, listens %d ms after its start",
 		time.Since(began).Milliseconds(), untilListening(t, id).Milliseconds())
 	if uids := docker(t, "top", id, "-eo", "uid,pid"); !strings.Contains(uids, "65532") ||
 		strings.Count(uids, "\n") != 1 {
@@ -124,7 +124,8 @@ func (c *counter) Write(p []byte) (int, error) {
 // await returns when a URL answers with 200.
 func await(t *testing.T, url string) {
 	t.Helper()
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true}}
 	servers.Within(t, func() bool {
 		res, err := client.Get(url)
 		if err != nil {
