@@ -24,8 +24,8 @@ descriptors:
 `
 
 // BenchmarkService has two descriptors in each request, of 1,000 tenants, from 16 clients at once
-// for each CPU, which share a connection as those of one worker of Envoy do. In a run of some seconds
-// nearly all are admitted. This prints the quotients by the first entry:
+// for each CPU, which share a connection as those of one worker of Envoy do. In a run of some
+// seconds nearly all are admitted. This prints the quotients by the first entry:
 //
 //	for round in 1 2 3 4; do
 //		RATELIMIT_PROGRESS=/dev/null go -C integration/envoy test -run '^$' -bench Service

@@ -20,7 +20,8 @@ func storeOf(s *servers.Server) []string {
 const clientsOfKill = 8
 
 // TestKill kills a service under load and starts another one. Over both, exactly the units of each
-// key are admitted, or fewer by those of requests that got no answer; what was held is settled once.
+// key are admitted, or fewer by those of requests that got no answer; what was held is settled
+// once.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	bin := daemon.Build(t)
@@ -58,8 +59,8 @@ func TestKill(t *testing.T) {
 			t.Errorf("%d of %d units were admitted before the end, %d are unknown: "+
 				"this test proves nothing", one, sum.admitted, sum.unknown)
 		}
-		servers.Measured("%s: %d of %d units were admitted before the end, of %d keys; %d requests "+
-			"got no answer", t.Name(), one, sum.admitted, len(count.keys), sum.unknown)
+		servers.Measured("%s: %d of %d units were admitted before the end, of %d keys; "+
+			"%d requests got no answer", t.Name(), one, sum.admitted, len(count.keys), sum.unknown)
 	})
 }
 

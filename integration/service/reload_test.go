@@ -22,8 +22,8 @@ const (
 	reloadsShort = 3 * time.Second
 )
 
-// TestReloads changes the file of a service under load, one time in five to one with an error. Every
-// request is decided. Under a limit that stays the same exactly its units are admitted, and under
+// TestReloads changes the file of a service under load, one time in five to one with an error.
+// Every request is decided. Under a limit that stays the same exactly its units are admitted, and under
 // one that changes never more than the larger Max. Reloads hold no request up, and leave nothing
 // behind.
 func TestReloads(t *testing.T) {
@@ -194,8 +194,9 @@ func (r *reloads) judge(healthy time.Duration) {
 // judgeProcess compares the process after the reloads with the one before.
 func (r *reloads) judgeProcess(before, after process) {
 	servers.Measured("%s: before the reloads %v, after them %v", r.Name(), before, after)
-	const few = 5                                                        // connections of this test that come and go
-	keys := 2 * 32 * same * int64(len(r.same.keys)+len(r.changing.keys)) // bytes, twice
+	const few = 5 // connections of this test that come and go
+	// bytes, twice
+	keys := 2 * 32 * same * int64(len(r.same.keys)+len(r.changing.keys))
 	if after.goroutines > before.goroutines+few || after.files > before.files+few ||
 		after.heap > before.heap*5/4+2*keys+2_000_000 {
 		r.Errorf("before the reloads %v, after them %v", before, after)

@@ -14,6 +14,7 @@ var testsOf = map[string]string{
 	"README.md":               "TestReadme", // make test is what CI runs
 	"docs/budgets.md":         "TestTokenBudget",
 	"docs/daemon.md":          "TestDocsExamples",
+	"docs/deploy.md":          "TestCompose",
 	"docs/quickstart.md":      "TestQuickstart",
 	"docs/replay.md":          "TestReplayDocs",
 	"docs/upstream.md":        "TestRegionalJobs",
