@@ -23,9 +23,9 @@ const (
 )
 
 // TestReloads changes the file of a service under load, one time in five to one with an error.
-// Every request is decided. Under a limit that stays the same exactly its units are admitted, and under
-// one that changes never more than the larger Max. Reloads hold no request up, and leave nothing
-// behind.
+// Every request is decided. Under a limit that stays the same exactly its units are admitted, and
+// under one that changes never more than the larger Max. Reloads hold no request up, and leave
+// nothing behind.
 func TestReloads(t *testing.T) {
 	lasts, every := reloadsShort, 500*time.Millisecond
 	long := os.Getenv(reloadsEnv) != ""
