@@ -196,7 +196,7 @@ func (r *reloads) judge(idle time.Duration) {
 func (r *reloads) judgeProcess(before, after process) {
 	servers.Measured("%s: before the reloads %v, after them %v", r.Name(), before, after)
 	const few = 5 // connections of this test that come and go
-	// bytes, twice
+	// The states of the keys in bytes, twice as the heap is.
 	keys := 2 * 32 * same * int64(len(r.same.keys)+len(r.changing.keys))
 	if after.goroutines > before.goroutines+few || after.files > before.files+few ||
 		after.heap > before.heap*5/4+2*keys+2_000_000 {
