@@ -121,7 +121,7 @@ func (r *reloads) take(client, call int) {
 // outcomes returns how many files the service has loaded and refused, without those of credentials.
 func (r *reloads) outcomes() (loaded, refused int) {
 	log := r.service.Logged()
-	return strings.Count(log, `"msg":"the configuration is loaded"}`),
+	return strings.Count(log, `"msg":"the configuration is loaded","config":`),
 		strings.Count(log, `"msg":"the configuration is not loaded`)
 }
 
