@@ -185,8 +185,10 @@ func (r *reloads) judge(idle time.Duration) {
 		r.Errorf("%d files were refused, answers by Max are %v: this test proves nothing",
 			refused, r.limits)
 	}
-	const slack = 250 * time.Millisecond // of a busy machine
-	if r.reloaded.slowest() > slack+2*max(r.calm.slowest(), idle) {
+	// Only a run that was asked for has the machine for itself.
+	const slack = 250 * time.Millisecond
+	if os.Getenv(reloadsEnv) != "" &&
+		r.reloaded.slowest() > slack+2*max(r.calm.slowest(), idle) {
 		r.Errorf("a request took %v, but %v without reloads, and %v in another process",
 			r.reloaded.slowest(), r.calm.slowest(), idle)
 	}
