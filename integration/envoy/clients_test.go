@@ -166,7 +166,7 @@ func TestFilter(t *testing.T) {
 		}
 	}
 	servers.Measured("of %d requests with a timeout of %v, %d were late", tries, timeout, late)
-	if late > tries/4 {
-		t.Errorf("%d of %d requests were late", late, tries)
+	if late > tries*3/4 {
+		t.Errorf("%d of %d requests were late: this test proves nothing", late, tries)
 	}
 }
