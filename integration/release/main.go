@@ -174,7 +174,7 @@ func (t *tool) weights(version string) error {
 		{14, "/backend/valkey"},
 		{14, "/grpclimit"},
 		{20, "/otellimit"},
-		{65, "/cmd/ratelimit/daemon"},
+		{101, "/cmd/ratelimit/daemon"}, // gRPC, Envoy's messages, YAML, OTLP
 	} {
 		dir, err := t.consumer(version, strings.Fields(c.packages))
 		if err != nil {
