@@ -173,9 +173,11 @@ func (l *live) follow(ctx context.Context) (stop func(), err error) {
 		return func() {}, nil
 	}
 	log := l.log.With("config", l.cmd.configPath())
-	l.watcher, err = watch.New(ctx, log, l.cmd.loaded.Follow, l.load, func() slog.Attr {
+	hash := func(s watch.Status) slog.Attr { return slog.String("hash", s.Hash) }
+	limits := func(watch.Status) slog.Attr {
 		return slog.Int("limits", len(l.current.Load().config.Limits()))
-	})
+	}
+	l.watcher, err = watch.New(ctx, log, l.cmd.loaded.Follow, l.load, hash, limits)
 	if err != nil {
 		return nil, err
 	}

@@ -45,8 +45,9 @@ type Status struct {
 	Err    error     // why the last load failed, or nil
 }
 
-// An About describes what is in force, for the line that logs a load.
-type About func() slog.Attr
+// An About describes what is in force, for the line that logs a load. The line has no hash by
+// itself, since files may be secret.
+type About func(Status) slog.Attr
 
 // A Watcher follows files. It is safe for concurrent use.
 type Watcher struct {
@@ -181,9 +182,9 @@ func (w *Watcher) loaded(err error) {
 		return
 	}
 	w.status.Loaded, w.status.Hash = time.Now(), w.hash
-	attrs := []slog.Attr{slog.String("hash", w.hash)}
+	var attrs []slog.Attr
 	for _, about := range w.about {
-		attrs = append(attrs, about())
+		attrs = append(attrs, about(w.status))
 	}
 	w.log.LogAttrs(context.Background(), slog.LevelInfo, "the configuration is loaded", attrs...)
 }
