@@ -59,8 +59,12 @@ func (r *Reservation) renewLater() {
 // reservation that nobody refers to any more is not renewed. mu is held.
 func (r *Reservation) renewLaterLocked() {
 	if timeout := r.timeout(); timeout > 0 {
-		now := time.Since(began)
-		r.renewAfter((now + timeout/renewals).Truncate(timeout/renewalTimes) - now)
+		step := timeout / renewalTimes
+		late := (time.Since(began) + timeout/renewals) % step
+		if late < 0 { // a synthetic clock may be before began
+			late += step
+		}
+		r.renewAfter(timeout/renewals - late)
 	}
 }
 
