@@ -1,7 +1,7 @@
 #!/bin/bash
 # Build the images that the tests use, of Redis, Valkey, PostgreSQL, nginx, Caddy and Prometheus,
-# from Debian packages, and of Go from the machine's own, where no container registry can be reached.
-# The tests call this script themselves; it takes about half a minute.
+# from Debian packages, and of Go from the machine's own, where no container registry can be
+# reached. The tests call this script themselves; it takes about half a minute.
 #
 #   scripts/offline-images.sh               build the images that Docker lacks, but golang
 #   scripts/offline-images.sh redis:8 ...   only these

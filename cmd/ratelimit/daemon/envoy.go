@@ -51,7 +51,7 @@ func (c *serveCmd) readEnvoyVariables() (err error) {
 		c.Addr = cmp.Or(c.envoy.HTTPAddr, defaultHTTPEnvoy)
 	}
 	c.GRPCAddr = cmp.Or(c.GRPCAddr, c.envoy.GRPCAddr, defaultGRPCEnvoy)
-	c.anyHost = true
+	c.anyHost = []string{"/json", "/healthcheck"}
 	if c.envoy.LogLevel != nil {
 		c.LogLevel = *c.envoy.LogLevel
 	}

@@ -68,7 +68,7 @@ func shouldRateLimit(
 }
 
 // TestEnvoyVariables: with the environment of envoyproxy/ratelimit and no argument the command
-// serves its files on its addresses, whatever the host name, over gRPC and as JSON.
+// serves its files on its addresses, over gRPC and, whatever the host name, as JSON.
 func TestEnvoyVariables(t *testing.T) {
 	t.Setenv("RUNTIME_ROOT", envoyDirectory(t))
 	t.Setenv("RUNTIME_SUBDIRECTORY", "ratelimit")
@@ -105,6 +105,7 @@ func TestEnvoyVariables(t *testing.T) {
 	}{
 		{"POST", "/json", body, 429}, {"POST", "/json", strings.Replace(body, "acme", "o", 1), 200},
 		{"POST", "/json", "{", 400}, {"GET", "/healthcheck", "", 200},
+		{"GET", "/metrics", "", 421}, // a web page may have chosen the name
 	} {
 		if got := call(tt.method, tt.path, tt.body); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.path, got, tt.want)

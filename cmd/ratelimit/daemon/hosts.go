@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -38,10 +39,11 @@ func canonical(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// only answers requests for other hosts with 421 and passes the rest on.
-func (h hosts) only(next http.Handler) http.Handler {
+// only answers requests for other hosts with 421, unless they are for one of paths, and passes the
+// rest on.
+func (h hosts) only(next http.Handler, paths ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !h.serve(r) {
+		if !h.serve(r) && !slices.Contains(paths, r.URL.Path) {
 			problem.Problem{
 				Status: http.StatusMisdirectedRequest,
 				Detail: "The daemon does not serve the host name of this request. It serves " +

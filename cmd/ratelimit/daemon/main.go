@@ -93,8 +93,8 @@ const (
 	exitRefused = 3 // take or peek: the limits refuse it
 )
 
-// commandLine is what kong parses: one field for each command, whose type has a Run method and a
-// file of its own.
+// commandLine is what kong parses: one field for each command, whose type has a Run method. Those
+// that ask a service share a file.
 type commandLine struct {
 	Serve    serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
 	Validate inspect.Validate `cmd:"" help:"Print all problems of configuration files."`

@@ -61,8 +61,9 @@ type serveCmd struct {
 	loaded *config.Config // nil without files of limits
 	envoy  envoy.Settings // of variables of envoyproxy/ratelimit
 	unread []string       // such variables without a meaning here
-	// anyHost serves all names: what replaces envoyproxy/ratelimit has those that it had.
-	anyHost bool
+	// anyHost has paths that are answered under all names: what replaces envoyproxy/ratelimit has
+	// the names that it had.
+	anyHost []string
 }
 
 // Validate is called by kong when it has parsed the command line.
@@ -172,9 +173,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	handler.ready.onDrain = handler.envoy.drain
 	names := newHosts(c.Host, c.Addr, c.AdminAddr)
 	answered := handler.ready.release(secrets.only(counts.measure(handler)))
-	if !c.anyHost {
-		answered = names.only(answered)
-	}
+	answered = names.only(answered, c.anyHost...)
 	servers, err := c.listen(answered, secrets.certificates, log)
 	if err != nil {
 		return err

@@ -127,32 +127,6 @@ func (x *index) appendMatches(dst []int, r *request) []int {
 	return dst
 }
 
-// first returns the least number of a rule that matches, if it is less than least, or least.
-func (x *index) first(r *request, least int) int {
-	for _, rule := range x.rules {
-		if rule.number < least && matchAll(rule.conditions, r) {
-			least = rule.number
-		}
-	}
-	if x.fields == nil {
-		return least
-	}
-	for _, entry := range r.present {
-		f := x.fields[entry]
-		if f == nil {
-			continue
-		}
-		value := r.values[entry]
-		if under := f.exact[value]; under != nil {
-			least = under.first(r, least)
-		}
-		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
-			least = f.prefixes[i].index.first(r, least)
-		}
-	}
-	return least
-}
-
 // firstImplied returns the least number of a rule that matches every request which matches all of
 // known, if it is less than least, or least.
 func (x *index) firstImplied(known []condition, least int) int {

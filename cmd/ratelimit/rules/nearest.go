@@ -1,7 +1,7 @@
 package rules
 
-// suggest returns ": did you mean …?" with the name of known that is nearest to a misspelt one, or
-// an empty text if none is near.
+// suggest returns ": did you mean …?" with the name of known that is nearest to a misspelt one,
+// or an empty text if none is near.
 func suggest(name string, known []string) string {
 	best, least := "", len(name)/2+1
 	for _, k := range known {

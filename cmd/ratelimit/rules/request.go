@@ -12,9 +12,10 @@ type request struct {
 	has     []bool   // by number
 	present []int    // numbers of the entries that are there
 
-	found []int // limits
-	parts []string
-	key   []byte
+	found  []int // limits
+	except []int // exceptions of one of them
+	parts  []string
+	key    []byte
 }
 
 func newRequest(entries int) *request {

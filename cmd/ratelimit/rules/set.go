@@ -126,8 +126,9 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 // variant returns the rate of a request.
 func (c *compiled) variant(r *request) *Variant {
 	if c.except != nil {
-		if i := c.except.first(r, len(c.others)); i < len(c.others) {
-			return c.others[i]
+		r.except = c.except.appendMatches(r.except[:0], r)
+		if len(r.except) > 0 {
+			return c.others[slices.Min(r.except)]
 		}
 	}
 	if c.by != nil {
