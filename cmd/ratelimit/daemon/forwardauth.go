@@ -92,6 +92,9 @@ func cleanPath(target string) string {
 	if dirty == "" {
 		return ""
 	}
+	if dirty != "*" { // of OPTIONS; others may lack a slash and have dots that lead out
+		dirty = "/" + dirty
+	}
 	clean := path.Clean(dirty)
 	if strings.HasSuffix(dirty, "/") && clean != "/" {
 		clean += "/"
