@@ -4,10 +4,12 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
@@ -113,10 +115,21 @@ func (c *Config) Limits() []*rules.Limit {
 	return limits
 }
 
-// Ignored returns the settings of files of envoyproxy/ratelimit that change nothing.
-func (c *Config) Ignored() rules.Problems {
-	if c.Domains == nil {
-		return nil
+// Warnings returns what does less than it seems to: limits of calls in flight, which some protocols
+// leave out, and settings of files of envoyproxy/ratelimit that change nothing.
+func (c *Config) Warnings() (warnings rules.Problems) {
+	if c.Domains != nil {
+		for _, p := range c.Domains.Ignored() {
+			warnings = append(warnings, rules.Problem{At: p.At, Text: "ignored: " + p.Text})
+		}
+		return warnings
 	}
-	return c.Domains.Ignored()
+	for _, l := range c.Limits() {
+		if l.Algorithm == algorithms.InFlight {
+			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q limits "+
+				"calls in flight: it does not apply at /v1/check and to calls of Envoy, which do "+
+				"not say when a call ends", l.Name)})
+		}
+	}
+	return warnings
 }

@@ -197,8 +197,8 @@ func (l *live) load(context.Context) ([]string, error) {
 		return c.Follow, err
 	}
 	l.current.Store(&api{l.unchanging, b, c})
-	for _, p := range c.Ignored() {
-		l.log.Warn("a setting of a file is ignored", "at", p.At.String(), "why", p.Text)
+	for _, p := range c.Warnings() {
+		l.log.Warn("the configuration has a warning", "at", p.At.String(), "warning", p.Text)
 	}
 	l.warnOfStreams(c)
 	if old, now := l.cmd.loaded.File, c.File; old != nil && now != nil &&

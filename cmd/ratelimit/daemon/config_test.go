@@ -99,6 +99,27 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// TestWarningOfALimit: each load logs once what a limit of the file does not do.
+func TestWarningOfALimit(t *testing.T) {
+	file := configFile(t, "limits:\n  - {name: calls, key: [a], algorithm: in-flight, max: 3}\n")
+	url, log, stop := start(t, "--config="+file, "--grpc-addr=127.0.0.1:0")
+	for path, want := range map[string]int{"/v1/check": http.StatusOK, "/json": http.StatusOK,
+		"/v1/decide": http.StatusUnprocessableEntity} {
+		body := `{"descriptor":{"a":"x"}}`
+		if path == "/json" {
+			body = `{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"x"}]}]}`
+		}
+		if status, answer := post(t, url+path, body); status != want {
+			t.Errorf("%s: %d %s, want %d", path, status, answer, want)
+		}
+	}
+	stop()
+	if got := log.String(); strings.Count(got, `"level":"WARN"`) != 1 ||
+		!strings.Contains(got, file+":2:5") || !strings.Contains(got, "/v1/check") {
+		t.Errorf("log %s, want one warning", got)
+	}
+}
+
 // TestServeConfig serves the limits of a file.
 func TestServeConfig(t *testing.T) {
 	file := configFile(t, "limits: [{name: units, key: [tenant], max: 2/1h}]\n")

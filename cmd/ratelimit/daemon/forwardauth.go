@@ -115,7 +115,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	}
 	request := decision.Request{Descriptor: a.auth.descriptor(r), N: 1}
 	decided, err := a.decisions.of(a.decider).Decide(
-		r.Context(), []decision.Request{request}, decision.Options{})
+		r.Context(), []decision.Request{request}, decision.Options{NoInFlight: true})
 	if err != nil {
 		a.failDecision(w, r, err)
 		return

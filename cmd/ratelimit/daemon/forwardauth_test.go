@@ -70,6 +70,7 @@ limits:
   - {name: chat, when: {path: /v1/chat*}, key: [client], max: 1/1m}
   - {name: tried, key: [client], max: 1/1m, mode: shadow}
   - {name: banned, when: {path: /banned}, max: 0}
+  - {name: calls, key: [client], algorithm: in-flight, max: 1}
 `)
 	ask := func(method, target, query string) (int, http.Header, string) {
 		r := httptest.NewRequest(method, "/v1/check"+query, nil)

@@ -16,7 +16,8 @@ import (
 var ErrNoSet = fmt.Errorf("%w: no limits are loaded", ratelimit.ErrUnavailable)
 
 // ErrNeedsHold means that a limit of calls in flight applies to a request without
-// [Options].Hold, so that nothing would end the call. It wraps [ratelimit.ErrInvalid].
+// [Options].Hold and NoInFlight, so that nothing would end the call. It wraps
+// [ratelimit.ErrInvalid].
 var ErrNeedsHold = fmt.Errorf("%w demand: calls in flight have to be held", ratelimit.ErrInvalid)
 
 // A Decider decides requests on one store, under the set of limits that is in force. It is safe for

@@ -33,6 +33,9 @@ type Options struct {
 	// Reached admits an N of 0 as envoyproxy/ratelimit does: until more units were recorded than
 	// the limit admits. Buckets, blocks and calls in flight ignore it.
 	Reached bool
+	// NoInFlight leaves out limits of calls in flight, for protocols that do not say when a call
+	// ends.
+	NoInFlight bool
 	// Hold, if not nil, is how long units are held instead of taken; 0 is as long as each limit
 	// says. Limits without holds are charged at once, for good.
 	Hold *time.Duration

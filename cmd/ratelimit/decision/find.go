@@ -102,7 +102,8 @@ func (c *call) find(requests []Request) error {
 		for _, m := range c.matches[from:end] {
 			// A limit that admits everything is not replaced: its status says so, as that of
 			// envoyproxy/ratelimit does.
-			if slices.Contains(replaced, m.Limit.Name) && !m.Rate.Unlimited {
+			if slices.Contains(replaced, m.Limit.Name) && !m.Rate.Unlimited ||
+				c.opts.NoInFlight && isInFlight(m.Variant) {
 				continue
 			}
 			if err := c.add(i, m, &requests[i]); err != nil {

@@ -47,6 +47,31 @@ func TestHold(t *testing.T) {
 	})
 }
 
+// TestNoInFlight: a protocol that does not say when a call ends leaves out a limit of calls in
+// flight, and no other. One that admits nothing refuses all the same.
+func TestNoInFlight(t *testing.T) {
+	inFlight := func(l *rules.Limit) { l.Algorithm, l.Rate.Window = "in-flight", 0 }
+	d := newDecider(t, newStore(t), []*rules.Limit{
+		tenantLimit("requests", 3), with(tenantLimit("calls", 1), inFlight),
+		with(limitOn("user", "none", 0), inFlight)})
+	c := caller{t, d}
+	opts := decision.Options{NoInFlight: true}
+	for range 3 {
+		got := c.decide(opts, acme(1))
+		if statuses := got.Parts[0].Statuses; !got.Allowed || len(statuses) != 1 ||
+			statuses[0].Limit.Name != "requests" {
+			t.Fatalf("%+v, want an admission under requests", got)
+		}
+	}
+	if c.decide(opts, acme(1)).Allowed {
+		t.Error("the fourth of 3 requests is admitted")
+	}
+	if c.decide(opts, request(1, "user", "bob")).Allowed {
+		t.Error("a call is admitted where none may be in flight")
+	}
+	c.remaining(acme(0), 1, 1)
+}
+
 // TestHoldAlways: units that are held have to fit under a limit with Always too, whose settlement
 // records what was used.
 func TestHoldAlways(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 )
 
 // failures has the status for each error of a decider, the most specific error first.
@@ -19,8 +18,6 @@ var failures = []struct {
 	code   codes.Code
 	reason string
 }{
-	{decision.ErrNeedsHold, codes.FailedPrecondition, "a limit of calls in flight applies, and " +
-		"this protocol does not say when a call ends"},
 	{ratelimit.ErrOutcomeUnknown, codes.Unavailable, "the store did not answer in time; units " +
 		"may have been recorded"},
 	{ratelimit.ErrUnavailable, codes.Unavailable, "the store is unavailable; nothing was recorded"},

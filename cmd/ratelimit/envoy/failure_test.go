@@ -80,9 +80,6 @@ func TestInvalidRequests(t *testing.T) {
 const secret = "secret-of-a-user"
 
 func TestFailures(t *testing.T) {
-	calls := &rules.Limit{
-		Name: "calls", Algorithm: "in-flight", Key: []string{"call"}, Rate: rules.Rate{Units: 1},
-	}
 	always := &rules.Limit{
 		Name: "tokens", Key: []string{"budget"}, Always: true,
 		Rate: rules.Rate{Units: 1, Window: time.Hour},
@@ -98,12 +95,11 @@ func TestFailures(t *testing.T) {
 		"corrupt":        {driver.ErrCorruptState, "user=", codes.Unavailable},
 		"no script":      {driver.ErrNoScript, "user=", codes.Internal},
 		"others":         {errors.New("other"), "user=", codes.Internal},
-		"call in flight": {nil, "call=", codes.FailedPrecondition},
 		"too many units": {nil, "budget=", codes.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := down{fmt.Errorf("%w: at host.internal", c.err)}
-			f := startOn(t, store, Config{}, calls, always)
+			f := startOn(t, store, Config{}, always)
 			req := request(c.text + secret)
 			if c.text == "budget=" {
 				req.Descriptors[0].HitsAddend = wrapperspb.UInt64(1 << 50)

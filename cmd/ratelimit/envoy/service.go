@@ -110,7 +110,8 @@ func (s *Service) ShouldRateLimit(
 	s.counts.negative.Add(int64(c.negative))
 	d := decision.Decision{Allowed: true}
 	if len(c.requests) > 0 {
-		opts := decision.Options{Each: s.config.Each, Reached: s.config.Reached}
+		opts := decision.Options{
+			Each: s.config.Each, Reached: s.config.Reached, NoInFlight: true}
 		if d, err = s.config.Decider.Decide(ctx, c.requests, opts); err != nil {
 			return nil, s.fail(ctx, req.GetDomain(), err)
 		}

@@ -65,7 +65,9 @@ func TestValidate(t *testing.T) {
 	one := write(t, "a,b.yaml", "limits: [{name: a, max: 1/m}]")
 	bad := write(t, "bad.yaml", "limits:\n- {name: a}\n- {max: 1/m}\n")
 	stdout, err := run(t, "validate", good, one)
-	if want := good + ": 5 limits\n" + one + ": 1 limit\n"; stdout != want || err != nil {
+	warning := good + ":18:3: warning: \"uploads\" limits calls in flight: it does not apply at " +
+		"/v1/check and to calls of Envoy, which do not say when a call ends\n"
+	if want := warning + good + ": 5 limits\n" + one + ": 1 limit\n"; stdout != want || err != nil {
 		t.Errorf("got %q, %v, want %q", stdout, err, want)
 	}
 	stdout, err = run(t, "validate", bad, one)
@@ -174,7 +176,7 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 9}
 `)
 	stdout, err := run(t, "validate", path)
-	if !strings.HasPrefix(stdout, path+":5:20: ignored: ") ||
+	if !strings.HasPrefix(stdout, path+":5:20: warning: ignored: ") ||
 		!strings.HasSuffix(stdout, "\n"+path+": 2 limits\n") || err != nil {
 		t.Errorf("got %v\n%s", err, stdout)
 	}

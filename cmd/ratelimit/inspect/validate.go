@@ -22,7 +22,7 @@ type checked struct {
 	File     string    `json:"file"`
 	Limits   int       `json:"limits"` // 0 if there are problems
 	Problems []problem `json:"problems"`
-	Ignored  []problem `json:"ignored"` // settings that change nothing
+	Warnings []problem `json:"warnings"` // see [config.Config.Warnings]
 }
 
 // Run prints all problems of the files, or how many limits each has. It returns an error if there
@@ -32,10 +32,10 @@ func (c *Validate) Run(k *kong.Context) error {
 	var results []checked
 	for _, path := range c.Files {
 		loaded, err := config.Source{Path: path}.Load()
-		r := checked{File: path, Problems: problemsOf(path, err), Ignored: []problem{}}
+		r := checked{File: path, Problems: problemsOf(path, err), Warnings: []problem{}}
 		count += len(r.Problems)
 		if err == nil {
-			r.Limits, r.Ignored = len(loaded.Limits()), inJSON(loaded.Ignored())
+			r.Limits, r.Warnings = len(loaded.Limits()), inJSON(loaded.Warnings())
 		}
 		results = append(results, r)
 		switch {
@@ -43,8 +43,8 @@ func (c *Validate) Run(k *kong.Context) error {
 		case err != nil:
 			fmt.Fprintln(k.Stdout, err)
 		default:
-			for _, p := range loaded.Ignored() {
-				fmt.Fprintf(k.Stdout, "%v: ignored: %s\n", p.At, p.Text)
+			for _, p := range loaded.Warnings() {
+				fmt.Fprintf(k.Stdout, "%v: warning: %s\n", p.At, p.Text)
 			}
 			fmt.Fprintf(k.Stdout, "%s: %s\n", path, counted(r.Limits, "limit"))
 		}
