@@ -29,8 +29,12 @@ func TestDocsExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits, err := os.ReadFile("../../../docs/limits-file.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(file, yamlBlock.FindSubmatch(page)[1], 0o644); err != nil {
+	if err := os.WriteFile(file, yamlBlock.FindSubmatch(limits)[1], 0o644); err != nil {
 		t.Fatal(err)
 	}
 	s := newScene(t)

@@ -15,6 +15,7 @@ var testsOf = map[string]string{
 	"docs/budgets.md":         "TestTokenBudget",
 	"docs/daemon.md":          "TestDocsExamples",
 	"docs/deploy.md":          "TestCompose",
+	"docs/limits-file.md":     "TestLimitsPage",
 	"docs/quickstart.md":      "TestQuickstart",
 	"docs/replay.md":          "TestReplayDocs",
 	"docs/upstream.md":        "TestRegionalJobs",
