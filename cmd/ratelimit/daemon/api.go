@@ -135,18 +135,23 @@ type answer struct {
 
 // limitState is how one limit decided. Durations are rounded up.
 type limitState struct {
-	Name         string  `json:"name"`
-	WindowMS     float64 `json:"window_ms"` // not whole if the window has microseconds
-	Allowed      bool    `json:"allowed"`
-	Source       string  `json:"source"` // store, cache, local or open
-	Limit        int64   `json:"limit"`
-	Remaining    int64   `json:"remaining"`
-	RetryAfterMS int64   `json:"retry_after_ms"`
-	ResetAfterMS int64   `json:"reset_after_ms"`
+	Name     string  `json:"name"`
+	WindowMS float64 `json:"window_ms"` // not whole if the window has microseconds
+	Allowed  bool    `json:"allowed"`
+	Source   string  `json:"source"` // store, cache, local or open; none if it was not asked
+	Limit    int64   `json:"limit"`
+	*Counts          // nil if it was not asked
 
 	Shadow bool `json:"shadow,omitempty"` // it refuses nothing
 	Never  bool `json:"never,omitempty"`  // waiting does not help
 	Warned bool `json:"warned,omitempty"` // most units are used
+}
+
+// Counts are what the store says of a key. The name is exported for encoding/json.
+type Counts struct {
+	Remaining    int64 `json:"remaining"`
+	RetryAfterMS int64 `json:"retry_after_ms"`
+	ResetAfterMS int64 `json:"reset_after_ms"`
 }
 
 // writeDecision answers with the results of claims: 200, or the status of a refusal.
@@ -172,14 +177,13 @@ func writeDecision(
 
 func newLimitState(l ratelimit.Limit, res ratelimit.Result) limitState {
 	return limitState{
-		Name:         l.Name,
-		WindowMS:     float64(l.Window.Microseconds()) / 1000,
-		Allowed:      res.Allowed,
-		Source:       res.Source.String(),
-		Limit:        res.Limit.Max,
-		Remaining:    res.Remaining,
-		RetryAfterMS: ceilMS(res.RetryAfter),
-		ResetAfterMS: ceilMS(res.ResetAfter),
+		Name:     l.Name,
+		WindowMS: float64(l.Window.Microseconds()) / 1000,
+		Allowed:  res.Allowed,
+		Source:   res.Source.String(),
+		Limit:    res.Limit.Max,
+		Counts: &Counts{
+			res.Remaining, ceilMS(res.RetryAfter), ceilMS(res.ResetAfter)},
 	}
 }
 

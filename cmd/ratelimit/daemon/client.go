@@ -180,7 +180,11 @@ func writeStates(w io.Writer, d *clientAnswer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tADMITS\tLEFT\tOF\tRETRY AFTER")
 	for _, l := range d.Limits {
-		admits, retry := "no", fmt.Sprint(time.Duration(l.RetryAfterMS)*time.Millisecond)
+		admits, left, retry := "no", "", ""
+		if l.Counts != nil {
+			left = fmt.Sprint(l.Remaining)
+			retry = fmt.Sprint(time.Duration(l.RetryAfterMS) * time.Millisecond)
+		}
 		if l.Allowed {
 			admits, retry = "yes", ""
 		}
@@ -190,7 +194,7 @@ func writeStates(w io.Writer, d *clientAnswer) {
 		if l.Shadow {
 			l.Name += " (shadow)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\n", l.Name, admits, l.Remaining, l.Limit, retry)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", l.Name, admits, left, l.Limit, retry)
 	}
 	_ = t.Flush()
 }

@@ -219,6 +219,12 @@ func writeDecided(w http.ResponseWriter, refused int, d *decision.Decision) {
 			state := newLimitState(s.Result.Limit, s.Result)
 			state.Allowed, state.Shadow, state.Never, state.Warned =
 				s.Allowed, s.Shadow, s.Never, s.Warned
+			if !s.Asked {
+				state.Source = "none"
+			}
+			if !s.Asked && !s.Rate.Unlimited {
+				state.Counts = nil
+			}
 			body.Limits = append(body.Limits, state)
 			if !s.Shadow {
 				results, states = append(results, s.Result), append(states, state)

@@ -56,6 +56,35 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
+// TestUnaskedLimits: what is left under limits that were not asked is not shown, except that of an
+// unlimited one.
+func TestUnaskedLimits(t *testing.T) {
+	s := fileScene(t, `
+limits:
+  - {name: minute, key: [tenant], max: 100/1m}
+  - {name: month, key: [tenant], max: 100000, algorithm: month}
+  - {name: blocked, key: [tenant], max: 24h, algorithm: block}
+  - {name: free, key: [tenant], max: unlimited}
+`)
+	for n, source := range map[int]string{101: "none", 100: "store"} {
+		_, _, answer := s.post("/v1/decide",
+			fmt.Sprintf(`{"descriptor":{"tenant":"acme"},"n":%d}`, n))
+		limits := append(answer["limits"].([]any), answer)
+		for _, l := range limits {
+			state := l.(map[string]any)
+			_, left := state["remaining"]
+			_, retry := state["retry_after_ms"]
+			_, reset := state["reset_after_ms"]
+			unlimited := state["name"] == "free"
+			known := n == 100 || unlimited
+			if left != known || retry != known || reset != known ||
+				state["source"] != source && !unlimited {
+				t.Errorf("%d units: %v, want the source %s", n, state, source)
+			}
+		}
+	}
+}
+
 // TestDescriptorOfFlags: a limit of --limit is one with the key [key].
 func TestDescriptorOfFlags(t *testing.T) {
 	s := newScene(t)

@@ -53,6 +53,11 @@ func TestHeaders(t *testing.T) {
 				t.Errorf("%s: %s, want %s", c.request, got, want)
 			}
 		}
+		many := request("user=44")
+		many.HitsAddend = 11
+		if got := fieldsOf(f.ask(many).GetResponseHeadersToAdd()); got != "RateLimit-Limit: 10" {
+			t.Errorf("11 of 10 units: %s, want no Remaining", got)
+		}
 		if resp := start(t, Config{}).call(ok, "user=42"); resp.GetResponseHeadersToAdd() != nil ||
 			resp.GetRequestHeadersToAdd() != nil || resp.GetDynamicMetadata() != nil {
 			t.Errorf("without settings: %v", resp)

@@ -41,14 +41,18 @@ func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, isOther)
 }
 
-// of returns the fields about v: none if there is no limit, and no Reset if that is never.
+// of returns the fields about v: none if there is no limit, no Reset if that is never, and no
+// Remaining if a limit that has units was not asked how many are left.
 func (h *Headers) of(v view) []*core.HeaderValue {
 	if h == nil || v.rank == nothing {
 		return nil
 	}
 	fields := []*core.HeaderValue{
 		header(h.Limit, strconv.FormatUint(uint64(clamp(v.Rate.Units)), 10)),
-		header(h.Remaining, strconv.FormatUint(uint64(clamp(v.Result.Remaining)), 10)),
+	}
+	if v.Asked || v.Rate.Units == 0 {
+		remaining := strconv.FormatUint(uint64(clamp(v.Result.Remaining)), 10)
+		fields = append(fields, header(h.Remaining, remaining))
 	}
 	if seconds, ok := v.seconds(); ok {
 		fields = append(fields, header(h.Reset, strconv.FormatInt(seconds, 10)))
