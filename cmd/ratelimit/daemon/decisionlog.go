@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
@@ -62,14 +63,14 @@ func (d loggedDecider) Decide(
 
 // decision logs a decision of descriptors, which share a domain.
 func (l *decisionLog) decision(ctx context.Context, domain string, d *decision.Decision) {
-	var line decisionLine
+	line := newDecisionLine()
 	for _, p := range d.Parts {
 		for _, s := range p.Statuses {
 			source := "none" // the store was not asked
 			if s.Asked {
 				source = s.Result.Source.String()
 			}
-			line.add(s.Limit.Name, source, l.hash(s.Key))
+			line.add(s.Limit.Name, source, l.hash(s.Key), !s.Allowed && !s.Shadow)
 		}
 	}
 	l.write(ctx, domain, d.Allowed, line)
@@ -82,19 +83,29 @@ func (l *decisionLog) claims(
 	if !l.sampled() {
 		return
 	}
-	var line decisionLine
+	line := newDecisionLine()
 	allowed := true
 	for i, c := range claims {
-		line.add(c.Limiter.Limits()[0].Name, results[i].Source.String(), l.hash(c.Key))
+		line.add(c.Limiter.Limits()[0].Name, results[i].Source.String(), l.hash(c.Key),
+			!results[i].Allowed)
 		allowed = allowed && results[i].Allowed
 	}
 	l.write(ctx, "", allowed, line)
 }
 
-// A decisionLine has the limits of a decision, and for each its source and the hash of its key.
-type decisionLine struct{ limits, sources, keys []string }
+// A decisionLine has the limits of a decision, for each its source and the hash of its key, and the
+// limits that refused it.
+type decisionLine struct{ limits, sources, keys, refused []string }
 
-func (d *decisionLine) add(limit, source, key string) {
+// newDecisionLine returns a line without limits, which JSON shows as empty lists.
+func newDecisionLine() decisionLine {
+	return decisionLine{[]string{}, []string{}, []string{}, []string{}}
+}
+
+func (d *decisionLine) add(limit, source, key string, refused bool) {
+	if refused && !slices.Contains(d.refused, limit) {
+		d.refused = append(d.refused, limit)
+	}
 	d.limits = append(d.limits, limit)
 	d.sources = append(d.sources, source)
 	d.keys = append(d.keys, key)
@@ -102,6 +113,7 @@ func (d *decisionLine) add(limit, source, key string) {
 
 func (l *decisionLog) write(ctx context.Context, domain string, allowed bool, line decisionLine) {
 	l.log.LogAttrs(ctx, slog.LevelInfo, "decision", slog.String("domain", domain),
-		slog.Bool("allowed", allowed), slog.Any("limits", line.limits),
+		slog.Bool("allowed", allowed), slog.Any("refused_by", line.refused),
+		slog.Any("limits", line.limits),
 		slog.Any("sources", line.sources), slog.Any("key_hashes", line.keys))
 }

@@ -17,6 +17,7 @@ type loggedDecision struct {
 	Domain          string
 	Allowed         bool
 	Limits, Sources []string
+	RefusedBy       []string `json:"refused_by"`
 	Hashes          []string `json:"key_hashes"`
 }
 
@@ -40,11 +41,14 @@ func loggedDecisions(t *testing.T, log string) (lines []loggedDecision) {
 // keys as in the list of the most refused keys.
 func TestDecisionLog(t *testing.T) {
 	file := configFile(t, "limits:\n  - {name: units, key: [tenant], max: 1/1h}\n"+
-		"  - {name: paths, key: [path], max: 9/1h}\n")
+		"  - {name: paths, key: [path], max: 9/1h}\n"+
+		"  - {name: tried, key: [plan], max: 0, mode: shadow}\n")
 	url, log, stop := start(t, "--config="+file, "--grpc-addr=127.0.0.1:0", "--top-keys=9",
 		"--log-decisions=1")
 	post(t, url+"/v1/decide", `{"descriptor":{"tenant":"`+secret+`","path":"/`+secret+`"}}`)
 	post(t, url+"/v1/decide", of("units"))
+	post(t, url+"/v1/decide",
+		`{"descriptor":{"tenant":"`+secret+`","path":"/`+secret+`","plan":"x"}}`)
 	post(t, url+"/v1/decide", `{"descriptor":{"nothing":"`+secret+`"}}`)
 	shouldRateLimit(t, dialEnvoy(t, log), secret)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/check", nil)
@@ -63,22 +67,25 @@ func TestDecisionLog(t *testing.T) {
 		t.Errorf("the log has the key: %s", log)
 	}
 	lines := loggedDecisions(t, log.String())
-	if len(lines) != 5 {
+	if len(lines) != 6 {
 		t.Fatalf("%d lines: %s", len(lines), log)
 	}
 	for i, want := range []loggedDecision{
 		{Allowed: true, Limits: []string{"units", "paths"}},
-		{Limits: []string{"units"}}, {Allowed: true},
-		{Domain: "api", Limits: []string{"units"}}, {Allowed: true, Limits: []string{"paths"}},
+		{Limits: []string{"units"}, RefusedBy: []string{"units"}},
+		{Limits: []string{"units", "paths", "tried"}, RefusedBy: []string{"units"}},
+		{Allowed: true},
+		{Domain: "api", Limits: []string{"units"}, RefusedBy: []string{"units"}}, {Allowed: true, Limits: []string{"paths"}},
 	} {
 		got := lines[i]
 		if got.Domain != want.Domain || got.Allowed != want.Allowed ||
-			!slices.Equal(got.Limits, want.Limits) || len(got.Hashes) != len(got.Limits) ||
+			!slices.Equal(got.Limits, want.Limits) ||
+			!slices.Equal(got.RefusedBy, want.RefusedBy) || len(got.Hashes) != len(got.Limits) ||
 			len(got.Sources) != len(got.Limits) {
 			t.Errorf("line %d: %+v, want %+v", i, got, want)
 		}
 		for _, source := range got.Sources {
-			if source != "store" {
+			if source != "store" && got.Limits[len(got.Limits)-1] != "tried" {
 				t.Errorf("line %d: source %s", i, source)
 			}
 		}
