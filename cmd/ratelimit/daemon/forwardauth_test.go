@@ -51,10 +51,11 @@ func TestCleanPath(t *testing.T) {
 	for target, want := range map[string]string{
 		"/v1/chat": "/v1/chat", "/v1/chat?q=/other": "/v1/chat", "/v1//chat": "/v1/chat",
 		"/v1/x/../chat/": "/v1/chat/", "/v1/%63hat": "/v1/chat", "/": "/", "//": "/", "": "",
-		"/../etc": "/etc", "http://example.com/v1/chat": "/v1/chat", "*": "*", "no path": "no path",
+		"/../etc": "/etc", "http://example.com/v1/chat": "/v1/chat", "*": "*",
+		"no path":            "/no path",
 		"/x/../v1/chat%zz?q": "/v1/chat%zz", "/v1/chat\x7f": "/v1/chat\x7f", "?q": "",
 		"http://example.com?q": "/",
-		"a:b":                  "a:b",
+		"a:b":                  "/a:b",
 	} {
 		if got := cleanPath(target); got != want {
 			t.Errorf("%q: %q, want %q", target, got, want)
