@@ -37,7 +37,7 @@ type budget struct {
 type budgets struct {
 	byName   map[string]*budget
 	rates    []*budget            // of --limit, in the order of the flags
-	all      *ratelimit.Limiter   // of rates, or nil if there are none
+	all      *ratelimit.Limiter   // of rates, or of the key [key] of a file; nil without any
 	limiters []*ratelimit.Limiter // of byName
 	ofFile   bool                 // the limits are those of --config
 }

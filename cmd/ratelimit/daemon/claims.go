@@ -67,19 +67,6 @@ func claimList(dst *[]claimBody, r rule) field {
 // where names the claim at index i in the details of a problem.
 func where(i int) string { return fmt.Sprintf("claims[%d]", i) }
 
-// readClaims reads the claims of a request, and its other fields into more. If the request is
-// wrong, it answers why and returns false.
-func (a *api) readClaims(
-	w http.ResponseWriter, r *http.Request, more fields,
-) ([]ratelimit.Claim, bool) {
-	var body claimsBody
-	body.addTo(more)
-	if !readFields(w, r, more) {
-		return nil, false
-	}
-	return a.claims(w, &body)
-}
-
 // claimsBody is a key under all limits of --limit, or claims.
 type claimsBody struct {
 	whole  claimBody
@@ -110,9 +97,6 @@ func (b *budgets) claims(
 		place = func(int) string { return "The request" }
 		if p := checkKey(whole.key); p != nil {
 			return nil, p
-		}
-		if len(b.rates) == 0 {
-			return nil, noLimitOfKey
 		}
 		for _, l := range b.rates {
 			bodies = append(bodies, claimBody{&l.limit.Name, whole.key, whole.n})

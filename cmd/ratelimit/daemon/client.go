@@ -199,40 +199,51 @@ func writeStates(w io.Writer, d *clientAnswer) {
 	_ = t.Flush()
 }
 
-// takeCmd is "ratelimit take".
-type takeCmd struct {
-	client `embed:""`
-
-	Entries []string      `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries."`
-	Key     string        `placeholder:"KEY"`
-	N       int64         `name:"units" short:"n" default:"1" placeholder:"N"`
-	Hold    time.Duration `placeholder:"DURATION"`
+// demand has what take and peek ask for.
+type demand struct {
+	Entries []string `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries."`
+	Key     string   `placeholder:"KEY"`
+	N       int64    `name:"units" short:"n" default:"1" placeholder:"N"`
 }
 
 // Validate is called by kong when it has parsed the command line.
-func (c *takeCmd) Validate() error {
-	if (c.Key == "") == (len(c.Entries) == 0) {
+func (d *demand) Validate() error {
+	if (d.Key == "") == (len(d.Entries) == 0) {
 		return errors.New("give either entries such as tenant=acme, or --key")
 	}
-	_, err := inspect.ParseDescriptor(c.Entries)
+	_, err := inspect.ParseDescriptor(d.Entries)
 	return err
+}
+
+// body returns the fields of the demand in a request.
+func (d *demand) body() (map[string]any, error) {
+	if d.Key != "" {
+		return map[string]any{"n": d.N, "key": d.Key}, nil
+	}
+	descriptor, err := inspect.ParseDescriptor(d.Entries)
+	if err != nil {
+		return nil, err
+	}
+	entries := make(map[string]string)
+	for _, e := range descriptor {
+		entries[e.Name] = e.Value
+	}
+	return map[string]any{"n": d.N, "descriptor": entries}, nil
+}
+
+// takeCmd is "ratelimit take".
+type takeCmd struct {
+	client `embed:""`
+	demand `embed:""`
+
+	Hold time.Duration `placeholder:"DURATION"`
 }
 
 // Run takes or holds units.
 func (c *takeCmd) Run(ctx context.Context, k *kong.Context) error {
-	body := map[string]any{"n": c.N}
-	if c.Key != "" {
-		body["key"] = c.Key
-	} else {
-		d, err := inspect.ParseDescriptor(c.Entries)
-		if err != nil {
-			return err
-		}
-		entries := make(map[string]string)
-		for _, e := range d {
-			entries[e.Name] = e.Value
-		}
-		body["descriptor"] = entries
+	body, err := c.body()
+	if err != nil {
+		return err
 	}
 	if c.Hold > 0 {
 		body["hold_ms"] = c.Hold.Milliseconds()
@@ -243,15 +254,25 @@ func (c *takeCmd) Run(ctx context.Context, k *kong.Context) error {
 // peekCmd is "ratelimit peek".
 type peekCmd struct {
 	client `embed:""`
+	demand `embed:""`
 
-	Key     string `arg:"" help:"The key."`
 	OfLimit string `placeholder:"NAME"`
-	N       int64  `name:"units" short:"n" default:"1" placeholder:"N"`
 }
 
-// Run prints the state of a key.
+// Validate is called by kong when it has parsed the command line.
+func (c *peekCmd) Validate() error {
+	if c.OfLimit != "" && c.Key == "" {
+		return errors.New("--of-limit needs --key")
+	}
+	return c.demand.Validate()
+}
+
+// Run prints what take would, and takes nothing.
 func (c *peekCmd) Run(ctx context.Context, k *kong.Context) error {
-	body := map[string]any{"key": c.Key, "n": c.N}
+	body, err := c.body()
+	if err != nil {
+		return err
+	}
 	if c.OfLimit != "" {
 		claim := map[string]any{"limit": c.OfLimit, "key": c.Key, "n": c.N}
 		body = map[string]any{"claims": []any{claim}}

@@ -32,8 +32,12 @@ limits:
 	}{
 		{"take tenant=acme", exitOK, []string{"admitted\n", "units", "yes", "1", "tried (shadow)"}},
 		{"take --units=2 tenant=acme", exitRefused, []string{"refused\n", "59m", "no"}},
-		{"peek --of-limit=units acme", exitOK, []string{"admitted\n", "units  yes     1     2"}},
-		{"peek --of-limit=units --units=2 acme", exitOK, []string{"refused\n"}},
+		{"peek --of-limit=units --key=acme", exitOK,
+			[]string{"admitted\n", "units  yes     1     2"}},
+		{"peek --of-limit=units --units=2 --key=acme", exitOK, []string{"refused\n"}},
+		{"peek tenant=acme", exitOK, []string{"admitted\n", "units", "1", "tried (shadow)"}},
+		{"peek --units=2 tenant=acme", exitOK, []string{"refused\n"}},
+		{"peek tenant=evil", exitOK, []string{"banned", "never"}},
 		{"take tenant=evil", exitRefused,
 			[]string{"banned          no            0   never", "units           yes           2"}},
 		{"take color=red", exitOK, []string{"admitted\nNo limit applies.\n"}},
@@ -47,7 +51,9 @@ limits:
 			[]string{"status 401"}},
 		{"take", exitUsage, []string{"either entries"}},
 		{"take tenant", exitUsage, []string{"name=value"}},
-		{"peek --url=http://127.0.0.1:1 acme", exitError, []string{"refused"}},
+		{"peek", exitUsage, []string{"either entries"}},
+		{"peek --of-limit=units tenant=acme", exitUsage, []string{"--of-limit needs --key"}},
+		{"peek --url=http://127.0.0.1:1 tenant=acme", exitError, []string{"refused"}},
 	} {
 		args := strings.Fields(tt.args)
 		if !strings.Contains(tt.args, "--url") {

@@ -228,7 +228,6 @@ func (c *serveCmd) fileBudgets(
 		}
 		if k == rate && slices.Equal(l.Key, []string{"key"}) {
 			algorithms = append(algorithms, v.Algorithm)
-			b.rates = append(b.rates, b.byName[l.Name])
 		}
 	}
 	if len(algorithms) == 0 {

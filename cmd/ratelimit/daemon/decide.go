@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
@@ -18,16 +19,18 @@ const maxWait = 5000
 // decide takes the units of all claims or descriptors, or none. With hold_ms it holds them.
 func (a *api) decide(w http.ResponseWriter, r *http.Request) {
 	var hold, wait *int64
-	var body claimsBody
-	var described descriptorsBody
-	f := fields{"hold_ms": holdField(&hold), "wait_ms": integer(&wait, "wait_ms", 0, maxWait)}
-	body.addTo(f)
-	described.addTo(f)
-	if !readFields(w, r, f) {
+	body, described, ok := readDemand(w, r, fields{
+		"hold_ms": holdField(&hold), "wait_ms": integer(&wait, "wait_ms", 0, maxWait)})
+	if !ok {
 		return
 	}
-	if described.given() || a.budgets.ofFile && body.claims == nil {
-		a.decideDescriptors(w, r, &described, &body, hold, wait)
+	if a.describe(&described, &body) {
+		opts, p := holdOptions(r.Context(), hold, wait)
+		if p != nil {
+			p.Write(w)
+			return
+		}
+		a.decideDescriptors(w, r, &described, &body, opts)
 		return
 	}
 	claims, ok := a.claims(w, &body)
@@ -67,8 +70,17 @@ func milliseconds(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
+// peek answers what decide would, and takes nothing.
 func (a *api) peek(w http.ResponseWriter, r *http.Request) {
-	claims, ok := a.readClaims(w, r, fields{})
+	body, described, ok := readDemand(w, r, fields{})
+	if !ok {
+		return
+	}
+	if a.describe(&described, &body) {
+		a.decideDescriptors(w, r, &described, &body, decision.Options{Peek: true})
+		return
+	}
+	claims, ok := a.claims(w, &body)
 	if !ok {
 		return
 	}

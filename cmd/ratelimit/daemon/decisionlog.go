@@ -55,7 +55,7 @@ func (d loggedDecider) Decide(
 	ctx context.Context, requests []decision.Request, opts decision.Options,
 ) (decision.Decision, error) {
 	decided, err := d.decider.Decide(ctx, requests, opts)
-	if err == nil && len(requests) > 0 && d.log.sampled() {
+	if err == nil && !opts.Peek && d.log.sampled() {
 		d.log.decision(ctx, requests[0].Domain, &decided)
 	}
 	return decided, err

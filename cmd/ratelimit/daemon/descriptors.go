@@ -132,8 +132,25 @@ func (d *descriptorsBody) requests(c *claimsBody) ([]decision.Request, *problem.
 	return []decision.Request{{Descriptor: d.one, N: n}}, nil
 }
 
+// readDemand reads the claims or descriptors of a request, and its other fields into more. If it is
+// not such a body, it answers why and returns false.
+func readDemand(
+	w http.ResponseWriter, r *http.Request, more fields,
+) (c claimsBody, d descriptorsBody, ok bool) {
+	c.addTo(more)
+	d.addTo(more)
+	ok = readFields(w, r, more)
+	return c, d, ok
+}
+
+// describe reports whether a body is decided as descriptors: of limits of files a key is one too.
+func (a *api) describe(d *descriptorsBody, c *claimsBody) bool {
+	return d.given() || a.budgets.ofFile && c.claims == nil
+}
+
 func (a *api) decideDescriptors(
-	w http.ResponseWriter, r *http.Request, d *descriptorsBody, c *claimsBody, hold, wait *int64,
+	w http.ResponseWriter, r *http.Request, d *descriptorsBody, c *claimsBody,
+	opts decision.Options,
 ) {
 	requests, p := d.requests(c)
 	for i := range requests {
@@ -141,21 +158,13 @@ func (a *api) decideDescriptors(
 			p = invalid(integerRule("n", 0, driver.MaxUnits))
 		}
 	}
-	if p == nil {
-		p = checkWait(hold, wait)
-	}
-	if p == nil {
-		p = checkHoldRange(hold)
-	}
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	opts := decision.Options{Wait: milliseconds(wait)}
-	opts.Client, _ = r.Context().Value(clientKey{}).(context.Context)
-	if hold != nil {
-		d := milliseconds(hold)
-		opts.Hold = &d
+	refused := http.StatusTooManyRequests
+	if opts.Peek {
+		refused = http.StatusOK
 	}
 	decided, err := a.decisions.of(a.decider).Decide(r.Context(), requests, opts)
 	switch {
@@ -165,8 +174,22 @@ func (a *api) decideDescriptors(
 		a.drop(r.Context(), decided.ID)
 		tooManyClaims.Write(w)
 	default:
-		writeDecided(w, http.StatusTooManyRequests, &decided)
+		writeDecided(w, refused, &decided)
 	}
+}
+
+// holdOptions returns the options of hold_ms and wait_ms.
+func holdOptions(ctx context.Context, hold, wait *int64) (decision.Options, *problem.Problem) {
+	opts := decision.Options{Wait: milliseconds(wait)}
+	opts.Client, _ = ctx.Value(clientKey{}).(context.Context)
+	if hold != nil {
+		d := milliseconds(hold)
+		opts.Hold = &d
+	}
+	if p := checkWait(hold, wait); p != nil {
+		return opts, p
+	}
+	return opts, checkHoldRange(hold)
 }
 
 // failDecision is fail for descriptors.
@@ -234,7 +257,7 @@ func writeDecided(w http.ResponseWriter, refused int, d *decision.Decision) {
 	if len(results) > 0 {
 		binding := ratelimit.Binding(results)
 		body.limitState = &states[binding]
-		if !d.Allowed && !states[binding].Never {
+		if !d.Allowed && !states[binding].Never && refused != http.StatusOK {
 			problem.SetRetryAfter(w.Header(), results[binding].RetryAfter)
 		}
 	}

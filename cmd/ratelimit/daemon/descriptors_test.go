@@ -39,6 +39,11 @@ func TestDescriptors(t *testing.T) {
 		{`{"descriptor":{"key":"user:42","path":"/"},"n":2}`, 429, "keys", 1},
 		{`{"claims":[{"limit":"tokens","key":"acme","n":10}]}`, 200, "tokens", 0},
 	} {
+		peeked, header, peek := s.post("/v1/peek", tt.body)
+		if peeked != 200 || header.Get("Retry-After") != "" ||
+			peek["allowed"] != (tt.status == 200) || peek["name"] == nil {
+			t.Errorf("peek %d: %d %v, want what %+v says", i, peeked, peek, tt)
+		}
 		status, header, answer := s.post("/v1/decide", tt.body)
 		left, _ := answer["remaining"].(float64)
 		if status != tt.status || answer["name"] != tt.name || int(left) != tt.remaining ||
@@ -168,23 +173,27 @@ func TestBadDescriptors(t *testing.T) {
 		`{"descriptors":[` + many + `{"entries":{"a":"b"}}]}`,
 		`{"key":""}`,
 	} {
-		if status, _, answer := call(t, h, request(http.MethodPost, "/v1/decide", body)); status !=
-			http.StatusBadRequest || !strings.Contains(answer, "invalid-request") {
-			t.Errorf("%s: %d %s", body, status, answer)
+		for _, path := range []string{"/v1/decide", "/v1/peek"} {
+			status, _, answer := call(t, h, request(http.MethodPost, path, body))
+			if status != http.StatusBadRequest || !strings.Contains(answer, "invalid-request") {
+				t.Errorf("%s %s: %d %s", path, body, status, answer)
+			}
 		}
 	}
 }
 
-// TestFileWithoutKeys: a file without a limit for the entry key has none for a key alone.
+// TestFileWithoutKeys: a file without a limit for the entry key has none for a key alone. Decide
+// reads a key as a descriptor.
 func TestFileWithoutKeys(t *testing.T) {
 	s := fileScene(t, "limits: [{name: tokens, key: [tenant], max: 100/1m}]")
-	for _, path := range []string{"/v1/peek", "/v1/reset"} {
-		if status, _, answer := s.post(path, `{"key":"a"}`); status != 422 {
-			t.Errorf("%s: %d %v", path, status, answer)
-		}
+	if status, _, answer := s.post("/v1/reset", `{"key":"a"}`); status != 422 {
+		t.Errorf("reset: %d %v", status, answer)
 	}
-	if status, _, _ := s.post("/v1/decide", `{"key":"a"}`); status != 200 {
-		t.Errorf("a descriptor that no limit matches gets %d", status)
+	for _, path := range []string{"/v1/decide", "/v1/peek"} {
+		if status, _, answer := s.post(path, `{"key":"a"}`); status != 200 ||
+			answer["allowed"] != true {
+			t.Errorf("%s of a descriptor that no limit matches: %d %v", path, status, answer)
+		}
 	}
 }
 

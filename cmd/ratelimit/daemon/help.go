@@ -89,7 +89,8 @@ var helpTexts = map[string]map[string]string{
 		"hold":  "Hold the units for so long, until ratelimit settle.",
 	}),
 	"peek": withClientHelp(map[string]string{
-		"of-limit": "The limit. Default: all of --limit.",
+		"key":      "The key, for limits of --limit, or with --of-limit.",
+		"of-limit": "The limit of --key. Default: all of --limit.",
 		"units":    "How many units would be taken. Default: ${default}.",
 	}),
 	"settle": withClientHelp(map[string]string{"used": "The units that were used."}),

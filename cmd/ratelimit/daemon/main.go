@@ -29,9 +29,9 @@
 //	GET  /healthz                               200 while the process is up
 //	GET  /readyz                                200 while it should get requests
 //
-// Instead of a key, decide takes descriptors, such as {"descriptor":{"tenant":"acme"}}, which are
-// decided under all limits of --config that match them. And decide and peek take claims: a list of
-// keys and units under limits of --limit, of --in-flight (calls in flight) and of --block (blocked
+// Instead of a key, decide and peek take descriptors, such as {"descriptor":{"tenant":"acme"}},
+// which are decided under all limits of --config that match them, or claims: a list of keys and
+// units under limits of --limit, of --in-flight (calls in flight) and of --block (blocked
 // keys), which are admitted together or not at all. The daemon does not keep what is held: any
 // process with the same store and limits can settle an id, once. docs/daemon.md of the module
 // describes each request, with an example.
@@ -100,7 +100,7 @@ type commandLine struct {
 	Validate inspect.Validate `cmd:"" help:"Print all problems of configuration files."`
 	Explain  inspect.Explain  `cmd:"" help:"Print which limits apply to a request, and why."`
 	Take     takeCmd          `cmd:"" help:"Take or hold units; exit with 3 if they are refused."`
-	Peek     peekCmd          `cmd:"" help:"Print the state of a key."`
+	Peek     peekCmd          `cmd:"" help:"Say what take would, and take nothing."`
 	Settle   settleCmd        `cmd:"" help:"End what an id holds, and record what was used."`
 	Block    blockCmd         `cmd:"" help:"Block a key for a time."`
 	Reset    resetCmd         `cmd:"" help:"Delete what is recorded and held for a key."`

@@ -118,6 +118,7 @@ func TestOpenAPIAnswers(t *testing.T) {
 		{"post", "/v1/decide", `{"descriptor":{"key":"secret-key"}}`},
 		{"post", "/v1/decide", `{}`},
 		{"post", "/v1/peek", of("tokens")},
+		{"post", "/v1/peek", `{"descriptor":{"key":"secret-key"}}`},
 		{"post", "/v1/renew", `{"id":"$1"}`},
 		{"post", "/v1/settle", `{"id":"$1"}`},
 		{"post", "/v1/settle", `{"id":"$1","used":1}`},

@@ -7,7 +7,7 @@ func (c *call) decision(id string) Decision {
 	d := Decision{ID: id, Allowed: true, Parts: make([]Part, len(c.ends))}
 	for i := range c.uses {
 		u := &c.uses[i]
-		u.warn()
+		c.warn(u)
 		c.count(u)
 		d.Allowed = d.Allowed && !u.refuses()
 	}
@@ -23,6 +23,9 @@ func (c *call) decision(id string) Decision {
 		}
 		from = end
 	}
+	if c.opts.Peek {
+		return d
+	}
 	counts := &c.decider.counters
 	counts.decisions.Add(1)
 	counts.matched.Add(int64(matched))
@@ -31,6 +34,9 @@ func (c *call) decision(id string) Decision {
 }
 
 func (c *call) count(u *use) {
+	if c.opts.Peek {
+		return
+	}
 	if u.status.Warned {
 		c.inForce.counts[u.variant.Limit].warned.Add(1)
 	}
@@ -43,13 +49,16 @@ func (c *call) count(u *use) {
 func (u *use) refuses() bool { return !u.status.Allowed && !u.status.Shadow }
 
 // warn sets whether u has a warning.
-func (u *use) warn() {
+func (c *call) warn(u *use) {
 	res, share := &u.status.Result, u.variant.Limit.Warn
 	if share <= 0 || !u.status.Asked || res.Source == ratelimit.SourceOpen || isBlock(u.variant) {
 		return
 	}
 	most := float64(res.Limit.Max)
 	used := most - float64(res.Remaining)
+	if c.opts.Peek && res.Allowed {
+		used += float64(u.n)
+	}
 	// A share such as 0.55 of 100 is a little more than 55 in binary.
 	u.status.Warned = used >= share*most*(1-1e-12)
 }

@@ -40,8 +40,12 @@ func (c *call) decideAll(ctx context.Context, uses []use) (id string, err error)
 		return "", err
 	}
 	for i := range uses {
-		if uses[i].role == tried {
-			_ = uses[i].take(ctx) // its observer gets the error
+		if u := &uses[i]; u.role == tried { // its observer gets the error
+			if c.opts.Peek {
+				_ = u.peek(ctx)
+			} else {
+				_ = u.take(ctx)
+			}
 		}
 	}
 	return id, nil
@@ -70,6 +74,16 @@ func (u *use) take(ctx context.Context) error {
 	res, err := u.limiter.AllowN(ctx, u.status.Key, u.n)
 	if err == nil {
 		u.answer(res)
+	}
+	return err
+}
+
+// peek asks whether the units of u fit, and takes none.
+func (u *use) peek(ctx context.Context) error {
+	results, err := ratelimit.PeekAll(ctx, ratelimit.Claim{
+		Limiter: u.limiter, Key: u.status.Key, N: u.n})
+	if err == nil {
+		u.answer(results[0])
 	}
 	return err
 }
@@ -105,7 +119,7 @@ func (c *call) claim(uses []use) {
 	}
 }
 
-// enforce takes or holds the units of the enforced uses, all or none.
+// enforce takes, holds or peeks at the units of the enforced uses, all or none.
 func (c *call) enforce(ctx context.Context, uses []use) (id string, err error) {
 	c.claim(uses)
 	switch {
@@ -113,10 +127,14 @@ func (c *call) enforce(ctx context.Context, uses []use) (id string, err error) {
 		return "", nil
 	case c.opts.Hold != nil:
 		return c.hold(ctx)
-	case len(c.claims) == 1:
+	case len(c.claims) == 1 && !c.opts.Peek:
 		return "", c.claimed[0].take(ctx)
 	}
-	results, err := ratelimit.AllowAll(ctx, c.claims...)
+	decide := ratelimit.AllowAll
+	if c.opts.Peek {
+		decide = ratelimit.PeekAll
+	}
+	results, err := decide(ctx, c.claims...)
 	if apart(err) {
 		return "", c.oneByOne(ctx)
 	}
@@ -134,14 +152,17 @@ func (c *call) answer(results []ratelimit.Result) {
 // used up already refuses before that.
 func (c *call) oneByOne(ctx context.Context) error {
 	c.decider.counters.oneByOne.Add(1)
-	for i := range c.claims[1:] {
-		results, err := ratelimit.PeekAll(ctx, c.claims[i+1])
-		if err != nil {
+	peeked := c.claimed[1:]
+	if c.opts.Peek {
+		peeked = c.claimed
+	}
+	for _, u := range peeked {
+		if err := u.peek(ctx); err != nil || !u.status.Allowed {
 			return err
 		}
-		if c.claimed[i+1].answer(results[0]); !results[0].Allowed {
-			return nil
-		}
+	}
+	if c.opts.Peek {
+		return nil
 	}
 	for _, u := range c.claimed {
 		if err := u.take(ctx); err != nil || !u.status.Allowed {

@@ -36,6 +36,9 @@ type Options struct {
 	// NoInFlight leaves out limits of calls in flight, for protocols that do not say when a call
 	// ends.
 	NoInFlight bool
+	// Peek takes nothing, and reports what Decide would: Allowed is the same, and the Remaining
+	// of a [Status] includes the units. A limit with Always is as others. It excludes Hold.
+	Peek bool
 	// Hold, if not nil, is how long units are held instead of taken; 0 is as long as each limit
 	// says. Limits without holds are charged at once, for good.
 	Hold *time.Duration

@@ -74,6 +74,8 @@ func check(requests []Request, opts *Options) error {
 	case opts.Each && opts.Hold != nil:
 		return fmt.Errorf("%w options: requests that are held are decided together, not each alone",
 			ratelimit.ErrInvalid)
+	case opts.Peek && opts.Hold != nil:
+		return fmt.Errorf("%w options: a peek holds nothing", ratelimit.ErrInvalid)
 	case opts.Wait < 0 || opts.Wait > 0 && opts.Hold == nil:
 		return fmt.Errorf("%w options: Wait is %v, and needs a Hold",
 			ratelimit.ErrInvalid, opts.Wait)

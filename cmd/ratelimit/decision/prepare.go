@@ -31,9 +31,9 @@ func (c *call) prepare(u *use) error {
 		u.n = 0 // its units are the time of a block
 	case u.n == 0:
 		return c.reach(u)
-	case isInFlight(v) && !holds:
+	case isInFlight(v) && !holds && !c.opts.Peek:
 		return fmt.Errorf("limit %q: %w", limit.Name, ErrNeedsHold)
-	case limit.Always && !holds:
+	case limit.Always && !holds && !c.opts.Peek:
 		if u.role = recorded; u.n > driver.MaxUnits {
 			return fmt.Errorf("limit %q: %w demand: %d units, not at most %d",
 				limit.Name, ratelimit.ErrInvalid, u.n, driver.MaxUnits)
