@@ -35,6 +35,11 @@ func hasEnvoyVariables() bool {
 	return false
 }
 
+// errNoRedis ends a start for which envoyproxy/ratelimit would look for a server too. Replicas with a
+// memory each would admit the limits several times.
+var errNoRedis = errors.New("REDIS_URL is not set: set it to the server of the limits, such as " +
+	"redis:6379, or set RATELIMIT_STORE=memory, with which each process has limits of its own")
+
 // readEnvoyVariables takes the settings of variables of envoyproxy/ratelimit, if they name its
 // files and no flag names limits. Flags override them.
 func (c *serveCmd) readEnvoyVariables() (err error) {
@@ -45,7 +50,9 @@ func (c *serveCmd) readEnvoyVariables() (err error) {
 		return err
 	}
 	c.source = config.Source{Runtime: c.envoy.Files, Options: c.envoy.FileOptions}
-	c.Store = cmp.Or(c.Store, c.envoy.Store)
+	if c.Store = cmp.Or(c.Store, c.envoy.Store); c.Store == "" {
+		return errNoRedis
+	}
 	c.OnFailure = cmp.Or(c.OnFailure, failClosed) // Envoy's failure_mode_deny decides then
 	if c.Addr == defaultAddr {
 		c.Addr = cmp.Or(c.envoy.HTTPAddr, defaultHTTPEnvoy)

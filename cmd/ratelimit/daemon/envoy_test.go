@@ -74,6 +74,7 @@ func TestEnvoyVariables(t *testing.T) {
 	t.Setenv("RUNTIME_SUBDIRECTORY", "ratelimit")
 	t.Setenv("RUNTIME_WATCH_ROOT", "false")
 	t.Setenv("USE_STATSD", "false")
+	t.Setenv("RATELIMIT_STORE", "memory")
 	t.Setenv("LOG_FORMAT", "json")
 	_, port, _ := strings.Cut(unusedAddr(t), ":")
 	t.Setenv("GRPC_PORT", port)
@@ -169,7 +170,8 @@ func TestEnvoyTimeout(t *testing.T) {
 	}
 }
 
-// TestNoCommand: without a command and without variables of envoyproxy/ratelimit, nothing starts.
+// TestNoCommand: without a command and without variables of envoyproxy/ratelimit, nothing starts,
+// nor with those that name no server and no memory.
 func TestNoCommand(t *testing.T) {
 	log := new(syncBuffer)
 	if code := run(t.Context(), nil, log, log); code != exitUsage {
@@ -178,8 +180,10 @@ func TestNoCommand(t *testing.T) {
 	t.Setenv("RUNTIME_ROOT", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := run(ctx, nil, log, log); code == exitOK ||
-		!strings.Contains(log.String(), "no files") {
-		t.Errorf("exit code %d: %s", code, log)
+	for _, want := range []string{"RATELIMIT_STORE=memory", "no files"} {
+		if code := run(ctx, nil, log, log); code == exitOK || !strings.Contains(log.String(), want) {
+			t.Errorf("exit code %d: %s, want %s", code, log, want)
+		}
+		t.Setenv("RATELIMIT_STORE", "memory")
 	}
 }
