@@ -84,6 +84,24 @@ func (c *client) ask(ctx context.Context, path string, body map[string]any) (
 	return res.StatusCode, text, err
 }
 
+// answer is ask for an answer that is not a problem, whose detail is in the error.
+func (c *client) answer(ctx context.Context, path string, body map[string]any) (
+	status int, text []byte, err error,
+) {
+	if status, text, err = c.ask(ctx, path, body); err != nil {
+		return 0, nil, err
+	}
+	var answer struct{ Title, Detail string }
+	if err := json.Unmarshal(text, &answer); err != nil && len(text) > 0 {
+		return 0, nil, fmt.Errorf("%s: status %d, and no answer of the service", path, status)
+	}
+	if status >= http.StatusBadRequest && status != http.StatusTooManyRequests {
+		return 0, nil, fmt.Errorf("%s: status %d: %s", path, status,
+			cmp.Or(answer.Detail, answer.Title))
+	}
+	return status, text, nil
+}
+
 // decide answers as a service on --store would.
 func (c *client) decide(ctx context.Context, path string, body []byte) (int, []byte, error) {
 	serve := &serveCmd{Store: c.Store, Config: c.Config, Limit: c.Limit, OnFailure: failClosed}
@@ -124,12 +142,11 @@ func (w *recorder) Header() http.Header { return w.header }
 
 func (w *recorder) WriteHeader(status int) { w.status = status }
 
-// clientAnswer is what the commands read of answers and problems.
+// clientAnswer is what the commands read of answers.
 type clientAnswer struct {
-	ID            string
-	Allowed       bool
-	Limits        []limitState
-	Title, Detail string
+	ID      string
+	Allowed bool
+	Limits  []limitState
 }
 
 // run asks, and prints the answer with write, or as it is. A refusal is errRefused, and a problem
@@ -138,16 +155,13 @@ func (c *client) run(
 	ctx context.Context, k *kong.Context, path string, body map[string]any,
 	write func(io.Writer, *clientAnswer),
 ) error {
-	status, text, err := c.ask(ctx, path, body)
+	status, text, err := c.answer(ctx, path, body)
 	if err != nil {
 		return err
 	}
 	var answer clientAnswer
 	if err := json.Unmarshal(text, &answer); err != nil && len(text) > 0 {
-		return fmt.Errorf("%s: status %d, and no answer of the service", path, status)
-	}
-	if status >= http.StatusBadRequest && status != http.StatusTooManyRequests {
-		return fmt.Errorf("%s: status %d: %s", path, status, cmp.Or(answer.Detail, answer.Title))
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	switch {
 	case c.JSON:
@@ -203,7 +217,7 @@ func writeStates(w io.Writer, d *clientAnswer) {
 type demand struct {
 	Entries []string `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries."`
 	Key     string   `placeholder:"KEY"`
-	N       int64    `name:"units" short:"n" default:"1" placeholder:"N"`
+	N       *int64   `name:"units" short:"n" placeholder:"N"`
 }
 
 // Validate is called by kong when it has parsed the command line.
@@ -217,18 +231,27 @@ func (d *demand) Validate() error {
 
 // body returns the fields of the demand in a request.
 func (d *demand) body() (map[string]any, error) {
+	body := make(map[string]any)
+	if d.N != nil {
+		body["n"] = *d.N
+	}
 	if d.Key != "" {
-		return map[string]any{"n": d.N, "key": d.Key}, nil
+		body["key"] = d.Key
+		return body, nil
 	}
-	descriptor, err := inspect.ParseDescriptor(d.Entries)
-	if err != nil {
-		return nil, err
-	}
+	entries, err := descriptorBody(d.Entries)
+	body["descriptor"] = entries
+	return body, err
+}
+
+// descriptorBody returns the descriptor of arguments such as tenant=acme in a request.
+func descriptorBody(arguments []string) (map[string]string, error) {
+	descriptor, err := inspect.ParseDescriptor(arguments)
 	entries := make(map[string]string)
 	for _, e := range descriptor {
 		entries[e.Name] = e.Value
 	}
-	return map[string]any{"n": d.N, "descriptor": entries}, nil
+	return entries, err
 }
 
 // takeCmd is "ratelimit take".
@@ -274,8 +297,8 @@ func (c *peekCmd) Run(ctx context.Context, k *kong.Context) error {
 		return err
 	}
 	if c.OfLimit != "" {
-		claim := map[string]any{"limit": c.OfLimit, "key": c.Key, "n": c.N}
-		body = map[string]any{"claims": []any{claim}}
+		body["limit"] = c.OfLimit
+		body = map[string]any{"claims": []any{body}}
 	}
 	return c.run(ctx, k, "/v1/peek", body, writeStates)
 }

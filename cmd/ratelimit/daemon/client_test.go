@@ -44,6 +44,10 @@ limits:
 		{"take --hold=1m tenant=acme", exitOK, []string{"admitted, held as "}},
 		{"reset --of-limit=units acme", exitOK, []string{"done\n"}},
 		{"block blocked bob 15m", exitOK, []string{"done\n"}},
+		{"peek --of-limit=blocked --key=bob", exitOK, []string{"refused\n", "14m59."}},
+		{"explain " + url + " tenant=acme", exitOK, []string{"units           2/1h0m0s  max",
+			"units  2     2   0s", "banned          tenant is acme, not evil"}},
+		{"explain " + url + "/none tenant=acme", exitError, []string{"status 404"}},
 		{"take user=bob", exitRefused, []string{"blocked", "14m59."}},
 		{"block blocked bob 48h", exitError, []string{"status 422"}},
 		{"settle no-id", exitError, []string{"status 422"}},
@@ -56,7 +60,7 @@ limits:
 		{"peek --url=http://127.0.0.1:1 tenant=acme", exitError, []string{"refused"}},
 	} {
 		args := strings.Fields(tt.args)
-		if !strings.Contains(tt.args, "--url") {
+		if !strings.Contains(tt.args, "--url") && args[0] != "explain" {
 			args = append(args, "--url="+url)
 		}
 		if !strings.Contains(tt.args, "--token-file") {

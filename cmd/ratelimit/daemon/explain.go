@@ -1,14 +1,22 @@
 package daemon
 
 import (
+	"context"
+	"encoding/json"
 	"net/http"
+	"strings"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
-// explain answers which limits apply to a descriptor, and why others do not. It decides nothing.
+// explain answers which limits apply to a descriptor and what is left of them, and why others do
+// not apply. It takes nothing.
 func (a *api) explain(w http.ResponseWriter, r *http.Request) {
 	var d rules.Descriptor
 	var domain *string
@@ -27,5 +35,76 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) {
 	if c == nil {
 		c = &config.Config{Set: a.decider.Set()}
 	}
-	writeJSON(w, http.StatusOK, inspect.Of(c, *domain, d))
+	e := inspect.Of(c, *domain, d)
+	states := a.states(r.Context(), *domain, d)
+	for i := range e.Applies {
+		applied := &e.Applies[i]
+		applied.State, applied.KeyHash = states[applied.Limit], a.keyHash(applied.Key)
+	}
+	writeJSON(w, http.StatusOK, e)
+}
+
+// states returns the states of the limits that apply to a descriptor, by their names. Without an
+// answer of the store there are none.
+func (a *api) states(
+	ctx context.Context, domain string, d rules.Descriptor,
+) map[string]*inspect.State {
+	peeked, err := a.decider.Decide(ctx, []decision.Request{{Domain: domain, Descriptor: d}},
+		decision.Options{Peek: true})
+	if err != nil {
+		return nil
+	}
+	states := make(map[string]*inspect.State)
+	for _, s := range peeked.Parts[0].Statuses {
+		if s.Asked && s.Result.Source != ratelimit.SourceOpen {
+			states[s.Limit.Name] = &inspect.State{Limit: s.Result.Limit.Max,
+				Remaining: s.Result.Remaining, RetryAfterMS: ceilMS(s.Result.RetryAfter)}
+		}
+	}
+	return states
+}
+
+// keyHash returns what the log of decisions and the list of the most refused keys show for a key,
+// or "" if there are no hashes.
+func (a *api) keyHash(key string) string {
+	switch {
+	case a.decisions != nil:
+		return a.decisions.hash(key)
+	case a.top != nil && !a.top.plain:
+		return a.top.Name(key)
+	}
+	return ""
+}
+
+// explainCmd is "ratelimit explain".
+type explainCmd struct {
+	inspect.Explain `embed:""`
+
+	TokenFile string `env:"RATELIMIT_TOKEN_FILE" placeholder:"FILE"`
+}
+
+// Run explains what a file says or, with the URL of a service, what the service says.
+func (c *explainCmd) Run(ctx context.Context, k *kong.Context) error {
+	if !strings.HasPrefix(c.File, "http://") && !strings.HasPrefix(c.File, "https://") {
+		return c.Explain.Run(k)
+	}
+	entries, err := descriptorBody(c.Entries)
+	if err != nil {
+		return err
+	}
+	service := client{URL: c.File, TokenFile: c.TokenFile}
+	_, text, err := service.answer(ctx, "/v1/explain",
+		map[string]any{"descriptor": entries, "domain": c.Domain})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		_, _ = k.Stdout.Write(text)
+		return nil
+	}
+	var e inspect.Explanation
+	if err := json.Unmarshal(text, &e); err != nil {
+		return err
+	}
+	return e.WriteText(k.Stdout)
 }

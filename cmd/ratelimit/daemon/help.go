@@ -85,13 +85,13 @@ var helpTexts = map[string]map[string]string{
 	},
 	"take": withClientHelp(map[string]string{
 		"key":   "The key, for limits of --limit.",
-		"units": "How many units. Default: ${default}.",
+		"units": "How many units. Default: 1.",
 		"hold":  "Hold the units for so long, until ratelimit settle.",
 	}),
 	"peek": withClientHelp(map[string]string{
 		"key":      "The key, for limits of --limit, or with --of-limit.",
 		"of-limit": "The limit of --key. Default: all of --limit.",
-		"units":    "How many units would be taken. Default: ${default}.",
+		"units":    "How many units would be taken. Default: 1, or none of a block.",
 	}),
 	"settle": withClientHelp(map[string]string{"used": "The units that were used."}),
 	"block":  clientHelp,
@@ -99,14 +99,21 @@ var helpTexts = map[string]map[string]string{
 		"of-limit": "The limit. Default: all of --limit.",
 	}),
 	"validate": inspect.ValidateHelp,
-	"explain":  inspect.ExplainHelp,
-	"demo":     demo.Help,
-	"replay":   replay.Help,
+	"explain": withHelp(inspect.ExplainHelp, map[string]string{
+		"token-file": clientHelp["token-file"],
+	}),
+	"demo":   demo.Help,
+	"replay": replay.Help,
 }
 
 // withClientHelp returns texts with those of clientHelp.
 func withClientHelp(texts map[string]string) map[string]string {
-	maps.Copy(texts, clientHelp)
+	return withHelp(clientHelp, texts)
+}
+
+// withHelp returns texts with others.
+func withHelp(others, texts map[string]string) map[string]string {
+	maps.Copy(texts, others)
 	return texts
 }
 

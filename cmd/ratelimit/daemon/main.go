@@ -98,7 +98,7 @@ const (
 type commandLine struct {
 	Serve    serveCmd         `cmd:"" envprefix:"RATELIMIT_" help:"Serve decisions over HTTP."`
 	Validate inspect.Validate `cmd:"" help:"Print all problems of configuration files."`
-	Explain  inspect.Explain  `cmd:"" help:"Print which limits apply to a request, and why."`
+	Explain  explainCmd       `cmd:"" help:"Print which limits apply to a request, and why."`
 	Take     takeCmd          `cmd:"" help:"Take or hold units; exit with 3 if they are refused."`
 	Peek     peekCmd          `cmd:"" help:"Say what take would, and take nothing."`
 	Settle   settleCmd        `cmd:"" help:"End what an id holds, and record what was used."`

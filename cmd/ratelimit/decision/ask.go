@@ -33,10 +33,15 @@ func (c *call) decideAll(ctx context.Context, uses []use) (id string, err error)
 			}
 		}
 	}
-	if refused(uses) {
+	never := refused(uses)
+	if never && !c.opts.Peek {
 		return "", nil
 	}
-	if id, err = c.enforce(ctx, uses); err != nil || refused(uses) {
+	id, err = c.enforce(ctx, uses)
+	switch {
+	case err != nil && never:
+		return "", nil // the refusal stands whatever the store says
+	case err != nil, refused(uses) && !c.opts.Peek:
 		return "", err
 	}
 	for i := range uses {
@@ -157,7 +162,7 @@ func (c *call) oneByOne(ctx context.Context) error {
 		peeked = c.claimed
 	}
 	for _, u := range peeked {
-		if err := u.peek(ctx); err != nil || !u.status.Allowed {
+		if err := u.peek(ctx); err != nil || !u.status.Allowed && !c.opts.Peek {
 			return err
 		}
 	}

@@ -101,8 +101,13 @@ func TestNever(t *testing.T) {
 
 // TestNeverAsksNoStore: a suspended tenant is refused while the store is unavailable.
 func TestNeverAsksNoStore(t *testing.T) {
-	c := caller{t, newDecider(t, down{}, []*rules.Limit{tenantLimit("tenants", 0)})}
-	c.take(false, acme(1))
+	c := caller{t, newDecider(t, down{}, []*rules.Limit{
+		tenantLimit("tenants", 0), limitOn("user", "users", 9)})}
+	bob := request(1, "tenant", "acme", "user", "bob")
+	c.take(false, bob)
+	if c.decide(decision.Options{Peek: true}, bob).Allowed {
+		t.Error("a peek says that a suspended tenant is admitted")
+	}
 	unlimited := with(tenantLimit("tenants", 0), func(l *rules.Limit) {
 		l.Rate = rules.Rate{Unlimited: true}
 	})

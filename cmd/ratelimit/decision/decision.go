@@ -37,7 +37,8 @@ type Options struct {
 	// ends.
 	NoInFlight bool
 	// Peek takes nothing, and reports what Decide would: Allowed is the same, and the Remaining
-	// of a [Status] includes the units. A limit with Always is as others. It excludes Hold.
+	// of a [Status] includes the units. A limit with Always is as others. Limits are asked also if
+	// others refuse. It excludes Hold.
 	Peek bool
 	// Hold, if not nil, is how long units are held instead of taken; 0 is as long as each limit
 	// says. Limits without holds are charged at once, for good.
@@ -82,9 +83,9 @@ type Status struct {
 	// Warned means that at least [rules.Limit].Warn of the units are used, after the decision.
 	Warned bool
 	// Asked means that the store has decided. Without it the Result has only Limit, Allowed and
-	// Remaining. No enforced limit is asked if one of them is Never or a limit with Always was
-	// exceeded, no limit with Shadow if an enforced one refuses, and none whose rate is unlimited,
-	// of which Remaining is driver.MaxUnits.
+	// Remaining. Except by a peek, no enforced limit is asked if one of them is Never or a limit
+	// with Always was exceeded, and no limit with Shadow if an enforced one refuses. A limit whose
+	// rate is unlimited is never asked; its Remaining is driver.MaxUnits.
 	Asked  bool
 	Result ratelimit.Result
 }

@@ -65,6 +65,13 @@ func TestPeek(t *testing.T) {
 				}
 			}
 		}
+		// A limit that refuses for ever does not hide what is left under others.
+		never := c.decide(decision.Options{Peek: true}, request(4, "user", "new", "tenant", "new"))
+		for _, s := range never.Parts[0].Statuses {
+			if s.Asked != (s.Limit.Name == "tenants") || never.Allowed {
+				t.Errorf("%s: %+v of a peek at too many units", name, s)
+			}
+		}
 		call := request(1, "call", "a")
 		if got := c.decide(decision.Options{Peek: true}, call); !got.Allowed {
 			t.Errorf("%s: a call in flight: %+v", name, got)

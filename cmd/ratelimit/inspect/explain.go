@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -15,7 +16,7 @@ import (
 
 // Explain is "ratelimit explain", for package kong.
 type Explain struct {
-	File    string   `arg:"" help:"A configuration file."`
+	File    string   `arg:"" help:"A configuration file, or the URL of a service."`
 	Entries []string `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries."`
 	Domain  string   `placeholder:"NAME"`
 	JSON    bool     `name:"json"`
@@ -60,6 +61,26 @@ type applied struct {
 	Key    string `json:"key"` // of the store
 	Shadow bool   `json:"shadow"`
 	At     string `json:"at"`
+
+	// A service has these too.
+	KeyHash string `json:"key_hash,omitempty"` // what its log shows for the key
+	State   *State `json:"state,omitempty"`    // nil if the store does not know it
+}
+
+// State is what a service has recorded under a limit and a key.
+type State struct {
+	Limit        int64 `json:"limit"`
+	Remaining    int64 `json:"remaining"`
+	RetryAfterMS int64 `json:"retry_after_ms"` // until a unit is free
+}
+
+// String returns the columns of the state.
+func (s *State) String() string {
+	if s == nil {
+		return "\t\t"
+	}
+	return fmt.Sprintf("%d\t%d\t%v", s.Remaining, s.Limit,
+		time.Duration(s.RetryAfterMS)*time.Millisecond)
 }
 
 // other is a limit that does not apply.
@@ -83,7 +104,7 @@ func (c *Explain) Run(k *kong.Context) error {
 	if c.JSON {
 		return writeJSON(k.Stdout, e)
 	}
-	return e.writeText(k.Stdout)
+	return e.WriteText(k.Stdout)
 }
 
 // Of returns the explanation for a request under a configuration.
@@ -92,8 +113,8 @@ func Of(c *config.Config, domain string, d rules.Descriptor) Explanation {
 	applies := make(map[*rules.Limit]bool)
 	for _, m := range c.Set.Match(nil, domain, d) {
 		applies[m.Limit] = true
-		e.Applies = append(e.Applies, applied{m.Limit.Name, m.RateText(), m.Why, m.Key,
-			m.Limit.Shadow, m.Limit.At.String()})
+		e.Applies = append(e.Applies, applied{Limit: m.Limit.Name, Rate: m.RateText(),
+			Why: m.Why, Key: m.Key, Shadow: m.Limit.Shadow, At: m.Limit.At.String()})
 	}
 	for _, l := range c.Limits() {
 		if !applies[l] {
@@ -115,19 +136,28 @@ func because(l *rules.Limit, domain string, d rules.Descriptor) string {
 	}
 }
 
-func (e Explanation) writeText(w io.Writer) error {
+// WriteText writes the explanation as tables: of a service one with the states of limits too.
+func (e Explanation) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(e.Applies) == 0 {
 		fmt.Fprintln(t, "No limit applies.")
 	} else {
 		fmt.Fprintln(t, "LIMIT\tRATE\tWHY\tKEY")
 	}
+	states := false
 	for _, a := range e.Applies {
 		name := a.Limit
 		if a.Shadow {
 			name += " (shadow)"
 		}
+		states = states || a.State != nil || a.KeyHash != ""
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, a.Rate, a.Why, a.Key)
+	}
+	if states {
+		fmt.Fprintln(t, "\nLIMIT\tLEFT\tOF\tNEXT UNIT AFTER\tKEY HASH")
+		for _, a := range e.Applies {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", a.Limit, a.State, a.KeyHash)
+		}
 	}
 	if len(e.Others) > 0 {
 		fmt.Fprintln(t, "\nDOES NOT APPLY\tBECAUSE")

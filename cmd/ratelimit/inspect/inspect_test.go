@@ -149,11 +149,11 @@ func TestExplainAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Explanation{Applies: []applied{
-		{"requests", "0", "except tenant=banned", "banned", false, path + ":3:3"},
-		{"chat", "20/1m0s", "max", "banned/u", true, path + ":12:3"},
-		{"month", "1000", "max", "%*", false, path + ":17:3"},
-		{"uploads", "5", "max", "u", false, path + ":18:3"},
-		{"blocked", "24h0m0s", "max", "%*", false, path + ":19:3"},
+		{"requests", "0", "except tenant=banned", "banned", false, path + ":3:3", "", nil},
+		{"chat", "20/1m0s", "max", "banned/u", true, path + ":12:3", "", nil},
+		{"month", "1000", "max", "%*", false, path + ":17:3", "", nil},
+		{"uploads", "5", "max", "u", false, path + ":18:3", "", nil},
+		{"blocked", "24h0m0s", "max", "%*", false, path + ":19:3", "", nil},
 	}, Others: []other{}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
