@@ -116,13 +116,14 @@ func (c *Config) Limits() []*rules.Limit {
 }
 
 // Warnings returns what does less than it seems to: limits of calls in flight, which some protocols
-// leave out, and settings of files of envoyproxy/ratelimit that change nothing.
-func (c *Config) Warnings() (warnings rules.Problems) {
+// leave out, settings of files of envoyproxy/ratelimit that change nothing, and limits of which
+// none of so many instances has a share. Instances are the processes that decide locally while the
+// store is unavailable; 0 if they do not.
+func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	if c.Domains != nil {
 		for _, p := range c.Domains.Ignored() {
 			warnings = append(warnings, rules.Problem{At: p.At, Text: "ignored: " + p.Text})
 		}
-		return warnings
 	}
 	for _, l := range c.Limits() {
 		if l.Algorithm == algorithms.InFlight {
@@ -130,6 +131,23 @@ func (c *Config) Warnings() (warnings rules.Problems) {
 				"calls in flight: it does not apply at /v1/check and to calls of Envoy, which do "+
 				"not say when a call ends", l.Name)})
 		}
+	}
+	return append(warnings, c.withoutShare(instances)...)
+}
+
+// withoutShare returns a warning for each limit with a rate of fewer units than instances.
+func (c *Config) withoutShare(instances int) (warnings rules.Problems) {
+	warned := make(map[*rules.Limit]bool)
+	for _, v := range c.Set.Variants() {
+		l := v.Limit
+		if warned[l] || v.Algorithm == nil || l.Algorithm == algorithms.Block ||
+			v.Algorithm.Limit().Max >= int64(instances) {
+			continue
+		}
+		warned[l] = true
+		warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("none of %d "+
+			"instances has a share of %q with %s (%s): while the store is unavailable, they "+
+			"decide no request for it", instances, l.Name, v.RateText(), v.Why)})
 	}
 	return warnings
 }

@@ -197,7 +197,7 @@ func (l *live) load(context.Context) ([]string, error) {
 		return c.Follow, err
 	}
 	l.current.Store(&api{l.unchanging, b, c})
-	for _, p := range c.Warnings() {
+	for _, p := range c.Warnings(l.cmd.localInstances()) {
 		l.log.Warn("the configuration has a warning", "at", p.At.String(), "warning", p.Text)
 	}
 	l.warnOfStreams(c)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -117,6 +118,39 @@ func TestWarningOfALimit(t *testing.T) {
 	if got := log.String(); strings.Count(got, `"level":"WARN"`) != 1 ||
 		!strings.Contains(got, file+":2:5") || !strings.Contains(got, "/v1/check") {
 		t.Errorf("log %s, want one warning", got)
+	}
+}
+
+// TestWarningOfNoShare: each load logs which limits of the file have no local share.
+func TestWarningOfNoShare(t *testing.T) {
+	const limit = "limits:\n  - {name: few, key: [a], max: %d/1h}\n"
+	file := configFile(t, fmt.Sprintf(limit, 3))
+	_, log, stop := start(t, "--config="+file, "--store=redis://"+unusedAddr(t),
+		"--on-failure=local", "--instances=4")
+	warning := file + `:2:5","warning":"none of 4 instances has a share of \"few\"`
+	if n := strings.Count(log.String(), warning); n != 1 {
+		t.Errorf("%d warnings at the start, want 1: %s", n, log)
+	}
+	for i, units := range []int{4, 2} {
+		writeFile(t, file, fmt.Sprintf(limit, units))
+		for strings.Count(log.String(), "the configuration is loaded") != i+2 {
+			runtime.Gosched()
+		}
+		if n := strings.Count(log.String(), warning); n != 1+i {
+			t.Errorf("%d warnings with %d units, want %d: %s", n, units, 1+i, log)
+		}
+	}
+	stop()
+}
+
+// TestLocalNeedsInstances: a file that says local, and nothing says how many processes there are,
+// is an error at the position of local.
+func TestLocalNeedsInstances(t *testing.T) {
+	file := configFile(t, "store: redis://localhost\non_failure: local\nlimits: []\n")
+	code, _, stderr := command(t, "serve", "--config="+file)
+	if code != exitUsage || !strings.Contains(stderr, file+":2:13: ") ||
+		!strings.Contains(stderr, "needs --instances=N") {
+		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
 

@@ -42,9 +42,30 @@ var (
 	errNoPolicy = errors.New("a store on a server needs --on-failure, which has no default. " +
 		"While the server is unavailable, closed answers 503; open admits everything; local, " +
 		"with --instances=N, lets each of N processes admit its share of the limit")
-	errNoInstances = errors.New("--on-failure=local needs --instances=N, the number of " +
-		"processes that share the server: each admits one N-th of every limit")
+	errNoInstances = errors.New("--on-failure=local needs --instances=N, or instances in " +
+		"the file: the number of processes that share the server, each of which admits one N-th " +
+		"of every limit")
 )
+
+// errNoInstances returns the error, at its position if a file says local.
+func (c *serveCmd) errNoInstances() error {
+	if c.loaded == nil || c.loaded.File == nil {
+		return errNoInstances
+	}
+	said := c.loaded.File.OnFailure
+	if said.Value != string(failLocal) {
+		return errNoInstances
+	}
+	return fmt.Errorf("%v: %w", said.At, errNoInstances)
+}
+
+// localInstances returns how many processes decide locally while the server is unavailable, or 0.
+func (c *serveCmd) localInstances() int {
+	if c.OnFailure == failLocal && mayFail(c.Store) {
+		return c.Instances
+	}
+	return 0
+}
 
 // guard puts a breaker around the store on a server, so that callers do not wait for a server that
 // fails. With --on-failure=local it puts a Degraded store around both. It returns the store without

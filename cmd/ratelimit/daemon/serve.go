@@ -93,7 +93,7 @@ func (c *serveCmd) Validate() error {
 	case c.OnFailure == "":
 		return errNoPolicy
 	case c.OnFailure == failLocal && c.Instances < 1:
-		return errNoInstances
+		return c.errNoInstances()
 	}
 	return c.checkGRPC()
 }

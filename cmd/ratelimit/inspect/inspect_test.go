@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -58,6 +59,40 @@ func run(t *testing.T, args ...string) (stdout string, err error) {
 		err = k.Run()
 	}
 	return b.String(), err
+}
+
+// TestValidateLocal: limits without a share, and local decisions of an unknown number of instances,
+// are warnings with their position.
+func TestValidateLocal(t *testing.T) {
+	const limits = `
+limits:
+- {name: enough, max: 4/1m}
+- {name: few, max: 3/1m, by: {entry: plan, trial: 2/1m}}
+- {name: trial, max: 9/1m, by: {entry: plan, trial: 2/1m, none: 0}}
+- {name: blocked, max: 1s, algorithm: block}
+`
+	const noShare = "%s:%d:3: warning: none of 4 instances has a share of %q with %s: while the " +
+		"store is unavailable, they decide no request for it\n"
+	for name, tt := range map[string]struct {
+		settings string
+		want     func(file string) string
+	}{
+		"shares": {"on_failure: local\ninstances: 4", func(file string) string {
+			return fmt.Sprintf(noShare, file, 5, "few", "3/1m0s (max)") +
+				fmt.Sprintf(noShare, file, 6, "trial", "2/1m0s (by plan=trial)")
+		}},
+		"not local": {"on_failure: closed\ninstances: 4", func(string) string { return "" }},
+		"unknown": {"on_failure: local", func(file string) string {
+			return file + ":1:13: warning: on_failure: local needs instances, the number of " +
+				"processes: the service does not start without it or --instances\n"
+		}},
+	} {
+		file := write(t, "limits.yaml", tt.settings+limits)
+		want := tt.want(file) + file + ": 4 limits\n"
+		if stdout, err := run(t, "validate", file); stdout != want || err != nil {
+			t.Errorf("%s: got %q, %v, want %q", name, stdout, err, want)
+		}
+	}
 }
 
 func TestValidate(t *testing.T) {

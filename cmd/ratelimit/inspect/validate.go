@@ -6,6 +6,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
 // Validate is "ratelimit validate", for package kong.
@@ -31,11 +32,13 @@ func (c *Validate) Run(k *kong.Context) error {
 	count := 0
 	var results []checked
 	for _, path := range c.Files {
+		var warnings rules.Problems
 		loaded, err := config.Source{Path: path}.Load()
 		r := checked{File: path, Problems: problemsOf(path, err), Warnings: []problem{}}
 		count += len(r.Problems)
 		if err == nil {
-			r.Limits, r.Warnings = len(loaded.Limits()), inJSON(loaded.Warnings())
+			warnings = warningsOf(loaded)
+			r.Limits, r.Warnings = len(loaded.Limits()), inJSON(warnings)
 		}
 		results = append(results, r)
 		switch {
@@ -43,7 +46,7 @@ func (c *Validate) Run(k *kong.Context) error {
 		case err != nil:
 			fmt.Fprintln(k.Stdout, err)
 		default:
-			for _, p := range loaded.Warnings() {
+			for _, p := range warnings {
 				fmt.Fprintf(k.Stdout, "%v: warning: %s\n", p.At, p.Text)
 			}
 			fmt.Fprintf(k.Stdout, "%s: %s\n", path, counted(r.Limits, "limit"))
@@ -58,6 +61,21 @@ func (c *Validate) Run(k *kong.Context) error {
 		return fmt.Errorf("%s", counted(count, "problem"))
 	}
 	return nil
+}
+
+// warningsOf returns the warnings of a file as it is, without flags.
+func warningsOf(c *config.Config) rules.Problems {
+	if c.File == nil || c.File.OnFailure.Value != "local" {
+		return c.Warnings(0)
+	}
+	instances := c.File.Instances.Value
+	warnings := c.Warnings(instances)
+	if instances == 0 {
+		warnings = append(warnings, rules.Problem{At: c.File.OnFailure.At,
+			Text: "on_failure: local needs instances, the number of processes: the service does " +
+				"not start without it or --instances"})
+	}
+	return warnings
 }
 
 // counted returns "1 limit" or "2 limits".
