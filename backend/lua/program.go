@@ -28,15 +28,23 @@ type frame struct {
 	holds string // of a call with a script that has holds
 }
 
-// forHolds matches the code of a frame for calls with holds, which is in long comments.
-var forHolds = regexp.MustCompile(`(?s)--\[\[\n(.*?)--\]\]\n|--\[\[(.*?)\]\]`)
-
+// newFrame returns the frame of a file, whose code for calls with holds is in long comments: from
+// --[[ to ]], or from a line with --[[ to one with --]].
 func newFrame(name string) *frame {
-	source := luaconst.Source(files, name)
-	return &frame{
-		plain: forHolds.ReplaceAllString(source, ""),
-		holds: forHolds.ReplaceAllString(source, "$1$2"),
+	var plain, holds strings.Builder
+	rest, found := luaconst.Source(files, name), true
+	for found {
+		var outside, inside string
+		outside, rest, found = strings.Cut(rest, "--[[")
+		end := "]]"
+		if strings.HasPrefix(rest, "\n") {
+			rest, end = rest[1:], "--]]\n"
+		}
+		inside, rest, _ = strings.Cut(rest, end)
+		plain.WriteString(outside)
+		holds.WriteString(outside + inside)
 	}
+	return &frame{plain.String(), holds.String()}
 }
 
 // A Program is the text of a Lua script and its name in EVALSHA. It depends only on the algorithms
