@@ -51,11 +51,8 @@ func (s Source) Load() (*Config, error) {
 	if f != nil {
 		c.Follow = f.Paths
 	}
-	if err != nil {
-		return c, err
-	}
-	if c.Set, err = rules.Compile(f.Limits, nil); err == nil {
-		c.File = f
+	if err == nil {
+		c.File, c.Set = f, f.Set
 	}
 	return c, err
 }

@@ -34,11 +34,7 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		s, err := Compile(out.Limits, nil)
-		if err != nil {
-			t.Fatalf("limits that were read do not compile: %v", err)
-		}
-		for _, l := range out.Limits {
+		for _, l := range out.Set.Limits() {
 			var d Descriptor
 			for _, c := range l.When {
 				d = append(d, Entry{c.Entry, c.Pattern})
@@ -47,7 +43,7 @@ func FuzzRead(f *testing.F) {
 				d = append(d, Entry{name, "x"})
 			}
 			found := false
-			for _, m := range s.Match(nil, "", d) {
+			for _, m := range out.Set.Match(nil, "", d) {
 				found = found || m.Limit == l
 			}
 			if !found {

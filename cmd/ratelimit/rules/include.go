@@ -50,7 +50,7 @@ func (r *reader) included(f *file, data []byte) {
 	}
 	fields := f.fields(root, "an included file", []string{"limits", "except"})
 	if n := fields["limits"]; n != nil {
-		r.limits(f, n)
+		r.addLimits(f, n)
 	}
 	if n := fields["except"]; n != nil {
 		for _, e := range f.list(n, "except") {

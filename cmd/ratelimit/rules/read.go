@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -18,7 +19,7 @@ type File struct {
 	PasswordFile Text
 	OnFailure    Text // closed, open or local
 	Instances    Number
-	Limits       []*Limit
+	Set          *Set // of the limits; nil after an error
 	// Paths are the files and the patterns of files that were read, so that a change can be seen.
 	Paths []string
 }
@@ -35,8 +36,8 @@ type Number struct {
 	At    Position
 }
 
-// Read reads a configuration file in YAML, and checks all of it. An error is of type [Problems].
-// The File is never nil, and has its Paths after an error too.
+// Read reads a configuration file in YAML, checks all of it, and compiles the limits. An error is of
+// type [Problems]. The File is never nil, and has its Paths after an error too.
 //
 // In store and password_file, ${NAME} is a variable of the environment, which has to be set.
 // Included files have limits, and exceptions of limits by their name. These come after those of the
@@ -54,6 +55,7 @@ func Read(path string) (*File, error) {
 type reader struct {
 	path     string // of the main file
 	out      *File
+	limits   []*Limit
 	problems Problems
 	size     int64 // of all files until now
 	wrong    map[*Limit]bool
@@ -136,7 +138,7 @@ func (r *reader) main(data []byte) {
 		r.out.Instances = Number{f.count(n, "instances", 1), f.at(n)}
 	}
 	if n := fields["limits"]; n != nil {
-		r.limits(f, n)
+		r.addLimits(f, n)
 	}
 	if n := fields["include"]; n != nil {
 		r.patterns = []*yaml.Node{n}
@@ -146,7 +148,7 @@ func (r *reader) main(data []byte) {
 	}
 }
 
-func (r *reader) limits(f *file, n *yaml.Node) {
+func (r *reader) addLimits(f *file, n *yaml.Node) {
 	for _, element := range f.list(n, "limits") {
 		if len(r.problems) > maxProblems {
 			return
@@ -156,25 +158,25 @@ func (r *reader) limits(f *file, n *yaml.Node) {
 		if len(r.problems) > before {
 			r.wrong[l] = true
 		}
-		r.out.Limits = append(r.out.Limits, l)
+		r.limits = append(r.limits, l)
 		if r.named[l.Name] == nil {
 			r.named[l.Name] = l
 		}
 	}
 }
 
-// finish checks the limits together.
+// finish compiles the limits, and checks them together.
 func (r *reader) finish() (*File, error) {
 	r.exceptions()
-	r.problems = append(r.problems, checkNames(r.out.Limits)...)
-	var right []*Limit
-	for _, l := range r.out.Limits {
-		if !r.wrong[l] {
-			right = append(right, l)
-		}
+	r.problems = append(r.problems, checkNames(r.limits)...)
+	right := slices.DeleteFunc(r.limits, func(l *Limit) bool { return r.wrong[l] })
+	set := newSet(right, nil, &r.problems)
+	set.checkReach(&r.problems)
+	if err := r.problems.err(); err != nil {
+		return r.out, err
 	}
-	newSet(right, nil, &r.problems).checkReach(&r.problems)
-	return r.out, r.problems.err()
+	r.out.Set = set
+	return r.out, nil
 }
 
 // relative returns a path of the main file, to whose folder it is relative.

@@ -24,42 +24,42 @@ func TestRead(t *testing.T) {
 	want := &File{
 		Store:     Text{"redis://cache.internal:6379", at(1, 8)},
 		OnFailure: Text{"local", at(2, 13)},
+		Set:       f.Set,
 		Paths:     []string{path},
-		Limits: []*Limit{
-			{Name: "requests", When: []Condition{anyTenant}, Key: []string{"tenant"},
-				Rate: minute(1000), Algorithm: "log", Holds: time.Minute, Warn: 0.8, At: at(4, 5),
-				By: &Plans{"plan", map[string]Rate{"pro": minute(10000), "trial": minute(100)},
-					at(10, 9)},
-				Except: []Exception{
-					{[]Condition{{"tenant", "acme", false}}, minute(50000), at(12, 9)}}},
-			{Name: "chat", When: []Condition{{"path", "/v1/chat", true}, anyTenant},
-				Key: []string{"tenant"}, Rate: minute(20), Shadow: true, At: at(14, 5)},
-			{Name: "uploads", Key: []string{"tenant", "user"}, Rate: Rate{Units: 5},
-				Algorithm: "in-flight", Holds: 10 * time.Minute, OnFailure: "open", At: at(19, 5)},
-			{Name: "quota", When: []Condition{{"domain", "api", false}}, Key: []string{"tenant"},
-				Rate: Rate{Units: 1000000}, Algorithm: "month", Always: true, At: at(25, 5),
-				Except: []Exception{
-					{[]Condition{{"tenant", "internal", false}}, Rate{Unlimited: true}, at(32, 9)},
-					{[]Condition{{"tenant", "007", false}, {"path", "/v1/", true}}, Rate{},
-						at(33, 9)}}},
-			{Name: "blocked", Key: []string{"tenant"}, Rate: Rate{Window: 24 * time.Hour},
-				Algorithm: "block", At: at(34, 5)},
-		},
 	}
 	if !reflect.DeepEqual(f, want) {
 		t.Errorf("got %+v, want %+v", f, want)
-		for i, l := range f.Limits {
-			if !reflect.DeepEqual(l, want.Limits[i]) {
-				t.Errorf("limit %d: got %+v, want %+v", i, l, want.Limits[i])
-			}
+	}
+	limits := []*Limit{
+		{Name: "requests", When: []Condition{anyTenant}, Key: []string{"tenant"},
+			Rate: minute(1000), Algorithm: "log", Holds: time.Minute, Warn: 0.8, At: at(4, 5),
+			By: &Plans{"plan", map[string]Rate{"pro": minute(10000), "trial": minute(100)},
+				at(10, 9)},
+			Except: []Exception{
+				{[]Condition{{"tenant", "acme", false}}, minute(50000), at(12, 9)}}},
+		{Name: "chat", When: []Condition{{"path", "/v1/chat", true}, anyTenant},
+			Key: []string{"tenant"}, Rate: minute(20), Shadow: true, At: at(14, 5)},
+		{Name: "uploads", Key: []string{"tenant", "user"}, Rate: Rate{Units: 5},
+			Algorithm: "in-flight", Holds: 10 * time.Minute, OnFailure: "open", At: at(19, 5)},
+		{Name: "quota", When: []Condition{{"domain", "api", false}}, Key: []string{"tenant"},
+			Rate: Rate{Units: 1000000}, Algorithm: "month", Always: true, At: at(25, 5),
+			Except: []Exception{
+				{[]Condition{{"tenant", "internal", false}}, Rate{Unlimited: true}, at(32, 9)},
+				{[]Condition{{"tenant", "007", false}, {"path", "/v1/", true}}, Rate{},
+					at(33, 9)}}},
+		{Name: "blocked", Key: []string{"tenant"}, Rate: Rate{Window: 24 * time.Hour},
+			Algorithm: "block", At: at(34, 5)},
+	}
+	if len(f.Set.Limits()) != len(limits) {
+		t.Fatalf("%d limits were read, want %d", len(f.Set.Limits()), len(limits))
+	}
+	for i, l := range f.Set.Limits() {
+		if !reflect.DeepEqual(l, limits[i]) {
+			t.Errorf("limit %d: got %+v, want %+v", i, l, limits[i])
 		}
 	}
-	s, err := Compile(f.Limits, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names []string
-	for _, v := range s.Variants() {
+	for _, v := range f.Set.Variants() {
 		if v.Algorithm != nil {
 			names = append(names, v.Limit.Name+" "+v.Algorithm.Name())
 		}
@@ -290,7 +290,7 @@ func TestReadIncludes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, l := range f.Limits {
+	for _, l := range f.Set.Limits() {
 		got = append(got, l.Name)
 		for _, e := range l.Except {
 			got = append(got, fmt.Sprint(join(e.When), " ", e.Rate.Units))
