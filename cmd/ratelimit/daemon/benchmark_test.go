@@ -1,17 +1,21 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 )
 
 // answerOf returns the body of the answer to a request, which must succeed.
@@ -49,6 +53,48 @@ func BenchmarkRequests(b *testing.B) {
 			answerOf(b, h, "/v1/settle", `{"id":"`+held.ID+`","used":3}`)
 		}
 	})
+}
+
+// manyLimits are files of 10,000 limits: one of the service, and one of envoyproxy/ratelimit.
+func manyLimits() map[string]string {
+	var own, envoy strings.Builder
+	own.WriteString("limits:\n")
+	envoy.WriteString("domain: edge\ndescriptors:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&own, "  - {name: other%d, when: {tenant: tenant%d, path: /v%d*}, "+
+			"key: [tenant, user], max: %d/1m}\n", i, i, i%10, 100+i)
+		fmt.Fprintf(&envoy, "  - key: tenant\n    value: tenant%d\n    rate_limit:\n"+
+			"      unit: minute\n      requests_per_unit: %d\n", i, 100+i)
+	}
+	return map[string]string{"own": own.String(), "envoy": envoy.String()}
+}
+
+// BenchmarkLoad loads files of 10,000 limits and puts them in force.
+func BenchmarkLoad(b *testing.B) {
+	store, err := memorystore.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	for name, text := range manyLimits() {
+		b.Run(name, func(b *testing.B) {
+			path := filepath.Join(b.TempDir(), "limits.yaml")
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				b.Fatal(err)
+			}
+			c := &serveCmd{source: config.Source{Path: path}, loaded: &config.Config{}}
+			l, err := c.newLive(store, func(context.Context, ratelimit.Observation) {}, discard)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.load(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 // TestMemoryOfHolds logs the memory of many open holds, in its long form of a million: on as few
