@@ -75,7 +75,8 @@ func TestDecisionLog(t *testing.T) {
 		{Limits: []string{"units"}, RefusedBy: []string{"units"}},
 		{Limits: []string{"units", "paths", "tried"}, RefusedBy: []string{"units"}},
 		{Allowed: true},
-		{Domain: "api", Limits: []string{"units"}, RefusedBy: []string{"units"}}, {Allowed: true, Limits: []string{"paths"}},
+		{Domain: "api", Limits: []string{"units"}, RefusedBy: []string{"units"}},
+		{Allowed: true, Limits: []string{"paths"}},
 	} {
 		got := lines[i]
 		if got.Domain != want.Domain || got.Allowed != want.Allowed ||

@@ -35,8 +35,8 @@ func hasEnvoyVariables() bool {
 	return false
 }
 
-// errNoRedis ends a start for which envoyproxy/ratelimit would look for a server too. Replicas with a
-// memory each would admit the limits several times.
+// errNoRedis ends a start for which envoyproxy/ratelimit would look for a server too. Replicas with
+// a memory each would admit the limits several times.
 var errNoRedis = errors.New("REDIS_URL is not set: set it to the server of the limits, such as " +
 	"redis:6379, or set RATELIMIT_STORE=memory, with which each process has limits of its own")
 

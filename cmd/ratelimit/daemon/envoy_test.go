@@ -181,7 +181,8 @@ func TestNoCommand(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, want := range []string{"RATELIMIT_STORE=memory", "no files"} {
-		if code := run(ctx, nil, log, log); code == exitOK || !strings.Contains(log.String(), want) {
+		code := run(ctx, nil, log, log)
+		if code == exitOK || !strings.Contains(log.String(), want) {
 			t.Errorf("exit code %d: %s, want %s", code, log, want)
 		}
 		t.Setenv("RATELIMIT_STORE", "memory")

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -42,9 +40,6 @@ func (d *document) problem(n *yaml.Node, format string, args ...any) {
 		rules.Problem{At: d.at(n), Text: fmt.Sprintf(format, args...)})
 }
 
-// errorLine finds the line in the text of an error of the YAML library.
-var errorLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
 // parse returns the value of the document, or nil if the file is wrong.
 func (d *document) parse(text []byte) *yaml.Node {
 	start := &yaml.Node{Line: 1, Column: 1}
@@ -63,12 +58,9 @@ func (d *document) parse(text []byte) *yaml.Node {
 		d.problem(content(&second), "a second document: a file has one domain, so put it in a "+
 			"file of its own")
 	case err != nil && !errors.Is(err, io.EOF):
-		text := err.Error()
-		if m := errorLine.FindStringSubmatch(text); m != nil {
-			start.Line, _ = strconv.Atoi(m[1])
-			text = text[len(m[0]):]
-		}
-		d.problem(start, "%s", strings.TrimPrefix(text, "yaml: "))
+		line, problem := rules.SyntaxError(text, err)
+		start.Line = line
+		d.problem(start, "%s", problem)
 		return nil
 	}
 	if first.Kind == 0 {

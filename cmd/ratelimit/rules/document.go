@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"regexp"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -27,13 +25,13 @@ func (f *file) parse(data []byte) *yaml.Node {
 	var document, second yaml.Node
 	if err := decoder.Decode(&document); err != nil {
 		if !errors.Is(err, io.EOF) {
-			f.syntaxError(err)
+			f.syntaxError(data, err)
 		}
 		return nil
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		if err != nil {
-			f.syntaxError(err)
+			f.syntaxError(data, err)
 			return nil
 		}
 		f.add(&second, "a second document begins here: a file has one")
@@ -77,21 +75,14 @@ func invalidAt(text []byte) (n int) {
 	return n
 }
 
-var syntaxLine = regexp.MustCompile(`^line (\d+): `)
-
-// syntaxError adds the problem of an error of package yaml, whose text may have a line.
-func (f *file) syntaxError(err error) {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 1
-	if m := syntaxLine.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1])
-		text = text[len(m[0]):]
-	}
+// syntaxError adds the problem of an error of package yaml.
+func (f *file) syntaxError(data []byte, err error) {
+	line, text := SyntaxError(data, err)
 	if strings.Contains(text, "unknown anchor") ||
 		strings.Contains(text, "alphabetic or numeric character") {
 		text += `; a value that begins with * needs quotation marks, as in "*"`
 	}
-	f.addAt(max(line, 1), 1, "YAML: %s", text)
+	f.addAt(line, 1, "YAML: %s", text)
 }
 
 // checkNodes reports whether n has no anchors, aliases and tags, and is not nested too deeply.

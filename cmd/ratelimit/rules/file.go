@@ -31,7 +31,7 @@ func (f *file) fields(n *yaml.Node, what string, known []string) map[string]*yam
 	values := make(map[string]*yaml.Node)
 	f.each(n, what, func(key, value *yaml.Node) {
 		if !slices.Contains(known, key.Value) {
-			f.add(key, "unknown key %q in %s%s", key.Value, what, suggest(key.Value, known))
+			f.add(key, "unknown key %q in %s%s", key.Value, what, suggestKey(key.Value, known))
 			return
 		}
 		values[key.Value] = value

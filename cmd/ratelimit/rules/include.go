@@ -12,15 +12,17 @@ import (
 // include reads the files of patterns of the main file.
 func (r *reader) include(patterns []*yaml.Node) {
 	f := r.file(r.path)
-	var paths []string
+	included := make(map[string]*yaml.Node)
 	for _, p := range patterns {
 		if text, ok := f.text(p, "include"); ok {
-			paths = append(paths, r.glob(f, p, r.relative(text))...)
+			for _, path := range r.glob(f, p, r.relative(text)) {
+				included[path] = p
+			}
 		}
 	}
-	slices.Sort(paths)
-	for _, path := range slices.Compact(paths) {
-		if data, ok := r.load(path); ok {
+	for _, path := range slices.Sorted(maps.Keys(included)) {
+		fail := func(err error) { f.add(included[path], "include: %s: %v", path, err) }
+		if data, ok := r.load(path, fail); ok {
 			r.included(r.file(path), data)
 		}
 	}

@@ -1,5 +1,12 @@
 package rules
 
+import (
+	"slices"
+	"strings"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
+)
+
 // suggest returns ": did you mean …?" with the name of known that is nearest to a misspelt one,
 // or an empty text if none is near.
 func suggest(name string, known []string) string {
@@ -13,6 +20,20 @@ func suggest(name string, known []string) string {
 		return ""
 	}
 	return ": did you mean " + best + "?"
+}
+
+// suggestKey is suggest for a key of a map. If none is near, it returns the algorithm of a limit that
+// is, or all keys.
+func suggestKey(name string, known []string) string {
+	if near := suggest(name, known); near != "" {
+		return near
+	}
+	if slices.Contains(known, "algorithm") {
+		if near := suggest(name, algorithms.OfService()); near != "" {
+			return strings.Replace(near, "mean ", "mean algorithm: ", 1)
+		}
+	}
+	return "; the keys are " + strings.Join(known, ", ")
 }
 
 // distance returns how many bytes have to be added, removed, replaced or swapped with the next one

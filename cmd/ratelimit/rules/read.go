@@ -44,7 +44,8 @@ type Number struct {
 // limit itself, in the order of the files' paths.
 func Read(path string) (*File, error) {
 	r := newReader(path)
-	if data, ok := r.load(path); ok {
+	fail := func(err error) { r.file(path).addAt(0, 0, "%v", err) }
+	if data, ok := r.load(path, fail); ok {
 		r.main(data)
 		r.include(r.patterns)
 	}
@@ -77,17 +78,17 @@ func newReader(path string) *reader {
 
 func (r *reader) file(path string) *file { return &file{path, &r.problems} }
 
-// load reads a file whose size is bounded.
-func (r *reader) load(path string) (data []byte, ok bool) {
+// load reads a file whose size is bounded. It calls fail if the file cannot be read.
+func (r *reader) load(path string, fail func(error)) (data []byte, ok bool) {
 	r.out.Paths = append(r.out.Paths, path)
 	data, err := readRegular(path, maxSize-r.size+1)
 	r.size += int64(len(data))
 	var pathError *fs.PathError
 	switch {
 	case errors.As(err, &pathError):
-		r.file(path).addAt(0, 0, "%v", pathError.Err)
+		fail(pathError.Err)
 	case err != nil:
-		r.file(path).addAt(0, 0, "%v", err)
+		fail(err)
 	case r.size > maxSize:
 		r.file(path).addAt(0, 0, "all files together are larger than %d MiB", maxSize>>20)
 	}

@@ -21,13 +21,15 @@ const unknown = "?"
 // limit reads a limit. It adds a problem for all that is wrong.
 func (f *file) limit(n *yaml.Node) *Limit {
 	l := &Limit{At: f.at(n)}
+	before := len(*f.problems)
 	fields := f.fields(n, "a limit", limitKeys)
+	known := len(*f.problems) == before // else a key that is missing may be misspelt
 	if n.Kind != yaml.MappingNode {
 		return l
 	}
 	if v := fields["name"]; v != nil {
 		l.Name, _ = f.text(v, "name")
-	} else {
+	} else if known {
 		f.add(n, "the limit has no name")
 	}
 	if v := fields["algorithm"]; v != nil {
@@ -41,7 +43,7 @@ func (f *file) limit(n *yaml.Node) *Limit {
 	}
 	if v := fields["max"]; v != nil {
 		l.Rate = f.rate(v, l.Algorithm)
-	} else {
+	} else if known {
 		f.add(n, "the limit has no max")
 	}
 	if v := fields["by"]; v != nil {
@@ -156,7 +158,9 @@ var (
 func (f *file) exception(
 	n *yaml.Node, algorithm string, keys []string,
 ) (fields map[string]*yaml.Node, e Exception) {
+	before := len(*f.problems)
 	fields = f.fields(n, "an exception", keys)
+	known := len(*f.problems) == before
 	e = Exception{At: f.at(n)}
 	if n.Kind != yaml.MappingNode {
 		return fields, e
@@ -166,12 +170,12 @@ func (f *file) exception(
 		if v.Kind == yaml.MappingNode && len(v.Content) == 0 {
 			f.add(v, "an exception without conditions is the limit's own max")
 		}
-	} else {
+	} else if known {
 		f.add(n, "the exception has no when")
 	}
 	if v := fields["max"]; v != nil {
 		e.Rate = f.rate(v, algorithm)
-	} else {
+	} else if known {
 		f.add(n, "the exception has no max")
 	}
 	return fields, e
