@@ -47,15 +47,15 @@ func (l *decisionLog) of(d *decision.Decider) envoy.Decider {
 }
 
 type loggedDecider struct {
-	decider *decision.Decider
-	log     *decisionLog
+	*decision.Decider
+	log *decisionLog
 }
 
 func (d loggedDecider) Decide(
 	ctx context.Context, requests []decision.Request, opts decision.Options,
 ) (decision.Decision, error) {
-	decided, err := d.decider.Decide(ctx, requests, opts)
-	if err == nil && !opts.Peek && d.log.sampled() {
+	decided, err := d.Decider.Decide(ctx, requests, opts)
+	if err == nil && !opts.Peek && !opts.Force && d.log.sampled() {
 		d.log.decision(ctx, requests[0].Domain, &decided)
 	}
 	return decided, err

@@ -49,8 +49,8 @@ var helpTexts = map[string]map[string]string{
 		"trusted-proxy": "Networks of the proxies in front of this service, such as 10.0.0.0/8, " +
 			"whose X-Forwarded-For is read to find the client. Repeat the flag, or separate by " +
 			"commas.",
-		"grpc-addr": "Address for Envoy's rate limit protocol over gRPC, or unix:PATH. It also " +
-			"answers it as JSON at /json of --addr.",
+		"grpc-addr": "Address for Envoy's rate limit protocol and Kuadrant's over gRPC, or " +
+			"unix:PATH. Envoy's is also answered as JSON at /json of --addr.",
 		"envoy-charge": "What Envoy's calls charge if one of their descriptors is refused: all " +
 			"of them or none (all), or each that is not refused (each), as " +
 			"envoyproxy/ratelimit does. Default: ${default}.",

@@ -25,7 +25,7 @@ var serviceMetrics = []serviceMetric{
 	{"ratelimit.shadow.refused", "{decision}",
 		"Decisions that a limit in shadow mode would have refused.", true},
 	{"ratelimit.warned", "{decision}", "Decisions with a warning.", true},
-	{"ratelimit.envoy.calls", "{call}", "Calls of Envoy's protocol.", true},
+	{"ratelimit.envoy.calls", "{call}", "Calls of Envoy's protocol and Kuadrant's.", true},
 	{"ratelimit.envoy.unknown_domain", "{call}",
 		"Calls admitted because no file has their domain.", true},
 	{"ratelimit.envoy.negative_hits", "{descriptor}",

@@ -5,16 +5,17 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
-// warnOfStreams logs limits with holds that only Envoy's calls reach: the protocol holds nothing,
-// and what Envoy reports at the end of a stream counts above the limit only with charge: always.
+// warnOfStreams logs limits with holds that only calls over gRPC reach: Envoy's protocol holds
+// nothing, and what it reports at the end of a stream counts above the limit only with charge:
+// always.
 func (l *live) warnOfStreams(c *config.Config) {
 	if c.File == nil || l.cmd.GRPCAddr == "" {
 		return
 	}
 	if names := unheldBudgets(c.Set.Limits()); len(names) > 0 {
-		l.log.Warn("these limits hold nothing for Envoy: if it reports units at the end of a "+
-			"stream, a limit without charge: always refuses those that do not fit, and never "+
-			"fills", "limits", names)
+		l.log.Warn("these limits hold nothing for Envoy, only for Kuadrant: if Envoy reports "+
+			"units at the end of a stream, a limit without charge: always refuses those that do "+
+			"not fit, and never fills", "limits", names)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // decide decides the uses of c, together or those of each request alone.
@@ -182,7 +183,7 @@ func (c *call) oneByOne(ctx context.Context) error {
 func (c *call) hold(ctx context.Context) (id string, err error) {
 	held := false
 	for i, u := range c.claimed {
-		c.claims[i].Hold = *c.opts.Hold
+		c.claims[i].Hold = c.holdOf(u)
 		held = held || u.n > 0 && isHolder(u.variant)
 	}
 	r, err := c.reserve(ctx)
@@ -201,6 +202,16 @@ func (c *call) hold(ctx context.Context) (id string, err error) {
 		_ = r.Cancel(ctx)
 	}
 	return id, err
+}
+
+// holdOf returns how long to hold the units of u.
+func (c *call) holdOf(u *use) time.Duration {
+	hold := *c.opts.Hold
+	holder, ok := u.variant.Algorithm.(driver.Holder)
+	if !ok || !c.opts.Estimate || hold == 0 {
+		return hold
+	}
+	return min(max(hold, holder.Holds()/16), holder.Holds()*16)
 }
 
 // reserve reserves the claims. It waits as long as the options say, and for one more call of the

@@ -40,9 +40,15 @@ type Options struct {
 	// of a [Status] includes the units. A limit with Always is as others. Limits are asked also if
 	// others refuse. It excludes Hold.
 	Peek bool
+	// Force records the units under all limits, whether they fit or not, as those with Always do.
+	// Blocks, which record no units, are not asked. It excludes Peek and Hold.
+	Force bool
 	// Hold, if not nil, is how long units are held instead of taken; 0 is as long as each limit
 	// says. Limits without holds are charged at once, for good.
 	Hold *time.Duration
+	// Estimate, with a Hold, makes each limit hold what it can: at most its Max, one call in
+	// flight, and a Hold in its range. If no limit holds units, it is a Peek.
+	Estimate bool
 	// Wait is how long a call with a Hold waits until all units are free.
 	Wait time.Duration
 	// Client, if not nil, ends such a wait early when it ends, because the client has left.

@@ -74,8 +74,9 @@ func check(requests []Request, opts *Options) error {
 	case opts.Each && opts.Hold != nil:
 		return fmt.Errorf("%w options: requests that are held are decided together, not each alone",
 			ratelimit.ErrInvalid)
-	case opts.Peek && opts.Hold != nil:
-		return fmt.Errorf("%w options: a peek holds nothing", ratelimit.ErrInvalid)
+	case opts.Peek && opts.Force || opts.Hold != nil && (opts.Peek || opts.Force):
+		return fmt.Errorf("%w options: more than one of Peek, Force and Hold",
+			ratelimit.ErrInvalid)
 	case opts.Wait < 0 || opts.Wait > 0 && opts.Hold == nil:
 		return fmt.Errorf("%w options: Wait is %v, and needs a Hold",
 			ratelimit.ErrInvalid, opts.Wait)
@@ -113,6 +114,9 @@ func (c *call) find(requests []Request) error {
 			}
 		}
 		from, c.ends[i] = end, len(c.statuses)
+	}
+	if c.opts.Estimate && !slices.ContainsFunc(c.uses, holdsUnits) {
+		c.opts.Hold, c.opts.Peek = nil, true
 	}
 	for i := range c.uses {
 		if err := c.prepare(&c.uses[i]); err != nil {

@@ -2,7 +2,10 @@ package decision_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,5 +177,38 @@ func TestResume(t *testing.T) {
 	}
 	if _, err := decision.New(newStore(t)).Resume(id); !errors.Is(err, decision.ErrNoSet) {
 		t.Errorf("error %v, want ErrNoSet", err)
+	}
+}
+
+// TestResumeMany: an id with more than a decision holds is not one.
+func TestResumeMany(t *testing.T) {
+	d := newDecider(t, newStore(t), []*rules.Limit{with(tenantLimit("tokens", 10), holds)})
+	text, err := base64.RawURLEncoding.DecodeString(caller{t, d}.decide(held(), acme(1)).ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{256, 257} {
+		var token map[string]any
+		if err := json.Unmarshal(text, &token); err != nil {
+			t.Fatal(err)
+		}
+		claims := token["c"].([]any)
+		for i := range n - 1 {
+			claim := maps.Clone(claims[0].(map[string]any))
+			claim["k"] = []byte{1, byte(i)}
+			claims = append(claims, claim)
+		}
+		token["c"] = claims
+		changed, err := json.Marshal(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := d.Resume(base64.RawURLEncoding.EncodeToString(changed))
+		if many := n > 256; many != errors.Is(err, ratelimit.ErrInvalidToken) {
+			t.Errorf("%d claims: %v", n, err)
+		}
+		if err == nil {
+			_ = r.Cancel(t.Context())
+		}
 	}
 }

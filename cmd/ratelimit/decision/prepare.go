@@ -24,7 +24,13 @@ func (c *call) prepare(u *use) error {
 		return nil
 	}
 	s.Result.Limit = u.limiter.Limits()[0]
+	if c.opts.Force && (u.n == 0 || isBlock(v)) {
+		return nil
+	}
 	holds := c.opts.Hold != nil && isHolder(v)
+	if c.opts.Estimate {
+		u.estimate()
+	}
 	u.role = enforced
 	switch {
 	case isBlock(v):
@@ -33,7 +39,7 @@ func (c *call) prepare(u *use) error {
 		return c.reach(u)
 	case isInFlight(v) && !holds && !c.opts.Peek:
 		return fmt.Errorf("limit %q: %w", limit.Name, ErrNeedsHold)
-	case limit.Always && !holds && !c.opts.Peek:
+	case (limit.Always || c.opts.Force) && !holds && !c.opts.Peek:
 		if u.role = recorded; u.n > driver.MaxUnits {
 			return fmt.Errorf("limit %q: %w demand: %d units, not at most %d",
 				limit.Name, ratelimit.ErrInvalid, u.n, driver.MaxUnits)
@@ -47,6 +53,20 @@ func (c *call) prepare(u *use) error {
 		u.role = tried
 	}
 	return nil
+}
+
+// estimate makes the units of u no more than can be admitted.
+func (u *use) estimate() {
+	most := u.limiter.Max()
+	if isInFlight(u.variant) {
+		most = 1
+	}
+	u.n = min(u.n, most)
+}
+
+// holdsUnits reports whether u is one of a limit that holds units, and not calls in flight.
+func holdsUnits(u use) bool {
+	return isHolder(u.variant) && !isInFlight(u.variant) && !u.variant.Limit.Shadow
 }
 
 // refuse makes u a refusal without the store.

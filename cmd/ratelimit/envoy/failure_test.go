@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/driver"
@@ -154,6 +155,10 @@ func (hang) Decide(
 ) (decision.Decision, error) {
 	<-ctx.Done()
 	return decision.Decision{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
+}
+
+func (hang) Resume(string) (*ratelimit.Reservation, error) {
+	return nil, ratelimit.ErrUnavailable
 }
 
 func TestEnvoyGivesUp(t *testing.T) {

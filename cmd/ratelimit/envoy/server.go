@@ -13,14 +13,17 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/kuadrant"
 )
 
 // maxStreams is how many calls a connection may have in flight.
 const maxStreams = 10_000
 
-// healthNames are the services whose health the server reports: itself, and the name under which
-// envoyproxy/ratelimit does.
-var healthNames = []string{"", "ratelimit", rls.RateLimitService_ServiceDesc.ServiceName}
+// healthNames are the services whose health the server reports: itself, the name under which
+// envoyproxy/ratelimit does, and both protocols.
+var healthNames = []string{"", "ratelimit", rls.RateLimitService_ServiceDesc.ServiceName,
+	kuadrant.RateLimitService_ServiceDesc.ServiceName}
 
 // ServerOptions are the options of a [Server]. The zero ServerOptions are the defaults.
 type ServerOptions struct {
@@ -64,6 +67,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
 	server.SetServing(false)
 	rls.RegisterRateLimitServiceServer(server.grpc, s)
+	kuadrant.RegisterRateLimitServiceServer(server.grpc, &kuadrantService{Service: s})
 	healthpb.RegisterHealthServer(server.grpc, server.health)
 	reflection.Register(server.grpc)
 	return server

@@ -33,6 +33,7 @@ func TestHealth(t *testing.T) {
 		t.Helper()
 		for _, name := range []string{
 			"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService",
+			"kuadrant.service.ratelimit.v1.RateLimitService",
 		} {
 			resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
 			if err != nil || resp.GetStatus() != want {
@@ -48,7 +49,7 @@ func TestHealth(t *testing.T) {
 	f.call(ok, "user=42") // it still answers
 }
 
-// A client without the protocol's files finds the service and its messages.
+// A client without the protocols' files finds the services and their messages.
 func TestReflection(t *testing.T) {
 	f := start(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,26 +69,35 @@ func TestReflection(t *testing.T) {
 		}
 		return resp
 	}
-	const service = "envoy.service.ratelimit.v3.RateLimitService"
+	methods := map[string]string{
+		"envoy.service.ratelimit.v3": "ShouldRateLimit", "kuadrant.service.ratelimit.v1": "Commit",
+		"grpc.health.v1": "Check",
+	}
 	var names []string
 	for _, s := range ask(&reflectionpb.ServerReflectionRequest{
 		MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
 	}).GetListServicesResponse().GetService() {
 		names = append(names, s.GetName())
 	}
-	if !slices.Contains(names, service) || !slices.Contains(names, "grpc.health.v1.Health") {
-		t.Errorf("the services are %q", names)
+	for _, name := range names {
+		files := ask(&reflectionpb.ServerReflectionRequest{
+			MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{
+				FileContainingSymbol: name,
+			},
+		}).GetFileDescriptorResponse().GetFileDescriptorProto()
+		var file descriptorpb.FileDescriptorProto
+		if len(files) == 0 || proto.Unmarshal(files[0], &file) != nil {
+			t.Fatalf("%s: %d files", name, len(files))
+		}
+		method := methods[file.GetPackage()]
+		delete(methods, file.GetPackage())
+		if method != "" && !slices.ContainsFunc(file.GetService()[0].GetMethod(),
+			func(m *descriptorpb.MethodDescriptorProto) bool { return m.GetName() == method }) {
+			t.Errorf("%s has no method %s", name, method)
+		}
 	}
-	files := ask(&reflectionpb.ServerReflectionRequest{
-		MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{
-			FileContainingSymbol: service,
-		},
-	}).GetFileDescriptorResponse().GetFileDescriptorProto()
-	var file descriptorpb.FileDescriptorProto
-	if len(files) == 0 || proto.Unmarshal(files[0], &file) != nil ||
-		file.GetPackage() != "envoy.service.ratelimit.v3" ||
-		file.GetService()[0].GetMethod()[0].GetName() != "ShouldRateLimit" {
-		t.Errorf("%d files, the first of which is %v", len(files), file.GetName())
+	if len(methods) > 0 {
+		t.Errorf("the services are %q", names)
 	}
 	if err := stream.CloseSend(); err != nil {
 		t.Error(err)

@@ -1,5 +1,6 @@
 // Package envoy serves Envoy's rate limit protocol, envoy.service.ratelimit.v3, over gRPC, and as
-// JSON over HTTP as envoyproxy/ratelimit does.
+// JSON over HTTP as envoyproxy/ratelimit does, and Kuadrant's, kuadrant.service.ratelimit.v1, over
+// gRPC as limitador does.
 //
 // A descriptor of a call is a descriptor of package rules: its entries are matched by the files of
 // package envoyfile, and by all other limits, which see the domain as an entry named domain. What
@@ -25,6 +26,7 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 )
@@ -36,6 +38,7 @@ const StoreTimeout = 15 * time.Millisecond
 // A Decider decides the descriptors of a call. [decision.Decider] is one.
 type Decider interface {
 	Decide(context.Context, []decision.Request, decision.Options) (decision.Decision, error)
+	Resume(id string) (*ratelimit.Reservation, error)
 }
 
 // Config is what a [Service] needs.
@@ -101,25 +104,36 @@ func (s *Service) ShouldRateLimit(
 	ctx context.Context, req *rls.RateLimitRequest,
 ) (*rls.RateLimitResponse, error) {
 	s.counts.calls.Add(1)
+	d, err := s.decide(ctx, req, decision.Options{
+		Each: s.config.Each, Reached: s.config.Reached, NoInFlight: true})
+	if err != nil {
+		return nil, err
+	}
+	return s.answer(req, d.Parts, d.Allowed), nil
+}
+
+// decide decides a call. The decision has a part for each descriptor.
+func (s *Service) decide(
+	ctx context.Context, req *rls.RateLimitRequest, opts decision.Options,
+) (decision.Decision, error) {
+	d := decision.Decision{Allowed: true}
 	domains := s.domains()
 	c, err := translate(req, domains)
 	if err != nil {
 		s.counts.invalid.Add(1)
-		return nil, err
+		return d, err
 	}
 	s.counts.negative.Add(int64(c.negative))
-	d := decision.Decision{Allowed: true}
 	if len(c.requests) > 0 {
-		opts := decision.Options{
-			Each: s.config.Each, Reached: s.config.Reached, NoInFlight: true}
 		if d, err = s.config.Decider.Decide(ctx, c.requests, opts); err != nil {
-			return nil, s.fail(ctx, req.GetDomain(), err)
+			return d, s.fail(ctx, req.GetDomain(), err)
 		}
 	}
 	if !hasLimit(d) && (domains == nil || !domains.Has(req.GetDomain())) {
 		s.counts.unknown.Add(1)
 	}
-	return s.answer(req, c.parts(d), d.Allowed), nil
+	d.Parts = c.parts(d)
+	return d, nil
 }
 
 func hasLimit(d decision.Decision) bool {
@@ -136,22 +150,13 @@ func (s *Service) answer(
 	req *rls.RateLimitRequest, parts []decision.Part, allowed bool,
 ) *rls.RateLimitResponse {
 	resp := &rls.RateLimitResponse{
-		OverallCode: rls.RateLimitResponse_OK,
+		OverallCode: s.code(allowed),
 		Statuses:    make([]*rls.RateLimitResponse_DescriptorStatus, len(parts)),
 	}
 	shown := make([]view, len(parts))
 	for i, p := range parts {
 		shown[i] = viewOf(p)
 		resp.Statuses[i] = shown[i].status()
-	}
-	switch {
-	case allowed:
-		s.counts.ok.Add(1)
-	case s.config.Shadow:
-		s.counts.shadow.Add(1)
-	default:
-		s.counts.over.Add(1)
-		resp.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 	}
 	nearest := nearest(shown)
 	resp.ResponseHeadersToAdd = s.config.ResponseHeaders.of(nearest)
@@ -160,4 +165,18 @@ func (s *Service) answer(
 		resp.DynamicMetadata = dynamicMetadata(req, parts, shown, nearest)
 	}
 	return resp
+}
+
+// code returns the code of a call, and counts it.
+func (s *Service) code(allowed bool) rls.RateLimitResponse_Code {
+	switch {
+	case allowed:
+		s.counts.ok.Add(1)
+	case s.config.Shadow:
+		s.counts.shadow.Add(1)
+	default:
+		s.counts.over.Add(1)
+		return rls.RateLimitResponse_OVER_LIMIT
+	}
+	return rls.RateLimitResponse_OK
 }

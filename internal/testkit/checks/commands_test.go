@@ -16,6 +16,7 @@ var testsOf = map[string]string{
 	"docs/daemon.md":          "TestDocsExamples",
 	"docs/deploy.md":          "TestCompose",
 	"docs/limits-file.md":     "TestLimitsPage",
+	"docs/limitador.md":       "TestLimitadorDocs",
 	"docs/operations.md":      "TestRunbook",
 	"docs/quickstart.md":      "TestQuickstart",
 	"docs/replay.md":          "TestReplayDocs",
