@@ -113,9 +113,9 @@ func (c *Config) Limits() []*rules.Limit {
 }
 
 // Warnings returns what does less than it seems to: limits of calls in flight, which some protocols
-// leave out, settings of files of envoyproxy/ratelimit that change nothing, and limits of which
-// none of so many instances has a share. Instances are the processes that decide locally while the
-// store is unavailable; 0 if they do not.
+// leave out, those that probably misspell an entry, settings of files of envoyproxy/ratelimit that
+// change nothing, and limits of which none of so many instances has a share. Instances are the
+// processes that decide locally while the store is unavailable; 0 if they do not.
 func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	if c.Domains != nil {
 		for _, p := range c.Domains.Ignored() {
@@ -123,6 +123,10 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 		}
 	}
 	for _, l := range c.Limits() {
+		if when, key, ok := l.Misspelt(); ok {
+			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q needs the "+
+				"entries %q and %q: is one of them misspelt?", l.Name, when, key)})
+		}
 		if l.Algorithm == algorithms.InFlight {
 			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q limits "+
 				"calls in flight: it does not apply at /v1/check and to calls of Envoy, which do "+

@@ -127,6 +127,24 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// TestMisspeltEntry: an entry of when that is nearly one of key is a warning. Other names, and both
+// names in one place, are none.
+func TestMisspeltEntry(t *testing.T) {
+	path := write(t, "limits.yaml", `
+limits:
+- {name: a, when: {tenan: "*"}, key: [tenant], max: 1/m}
+- {name: b, when: {tenants: "*", tenant: "*"}, key: [tenant], max: 1/m}
+- {name: c, when: {path: /v1*}, key: [tenant, user, tenants], max: 1/m}
+- {name: d, when: {ip4: "*"}, key: [ip6], max: 1/m}
+`)
+	stdout, err := run(t, "validate", path)
+	want := path + ":3:3: warning: \"a\" needs the entries \"tenan\" and \"tenant\": is one of " +
+		"them misspelt?\n" + path + ": 4 limits\n"
+	if stdout != want || err != nil {
+		t.Errorf("got %v\n%s, want\n%s", err, stdout, want)
+	}
+}
+
 func TestExplain(t *testing.T) {
 	path := write(t, "limits.yaml", limitsFile)
 	tests := []struct{ args, want string }{

@@ -22,8 +22,8 @@ func suggest(name string, known []string) string {
 	return ": did you mean " + best + "?"
 }
 
-// suggestKey is suggest for a key of a map. If none is near, it returns the algorithm of a limit that
-// is, or all keys.
+// suggestKey is suggest for a key of a map. If none is near, it returns the algorithm of a limit
+// that is, or all keys.
 func suggestKey(name string, known []string) string {
 	if near := suggest(name, known); near != "" {
 		return near
@@ -34,6 +34,22 @@ func suggestKey(name string, known []string) string {
 		}
 	}
 	return "; the keys are " + strings.Join(known, ", ")
+}
+
+// Misspelt returns an entry of When that is not in Key, and the entry of Key alone that differs from
+// it in one letter. One of the two is probably a mistake.
+func (l *Limit) Misspelt() (when, key string, ok bool) {
+	const shortest = 4 // shorter names may be near by chance
+	for _, c := range l.When {
+		for _, k := range l.Key {
+			if min(len(c.Entry), len(k)) >= shortest && distance(c.Entry, k) == 1 &&
+				!slices.Contains(l.Key, c.Entry) && !slices.ContainsFunc(l.When,
+				func(other Condition) bool { return other.Entry == k }) {
+				return c.Entry, k, true
+			}
+		}
+	}
+	return "", "", false
 }
 
 // distance returns how many bytes have to be added, removed, replaced or swapped with the next one

@@ -36,8 +36,8 @@ type Number struct {
 	At    Position
 }
 
-// Read reads a configuration file in YAML, checks all of it, and compiles the limits. An error is of
-// type [Problems]. The File is never nil, and has its Paths after an error too.
+// Read reads a configuration file in YAML, checks all of it, and compiles the limits. An error is
+// of type [Problems]. The File is never nil, and has its Paths after an error too.
 //
 // In store and password_file, ${NAME} is a variable of the environment, which has to be set.
 // Included files have limits, and exceptions of limits by their name. These come after those of the

@@ -124,16 +124,17 @@ func TestProblemsOfFiles(t *testing.T) {
 		{"a loop", "limits: &a [*a]\n", []string{"1:9: anchors and"}},
 		{"a merge", "limits: [{<<: {name: a}, max: 1/m}]\n", []string{
 			`1:11: unknown key "<<" in a limit; the keys are name, when, key, max, algorithm`}},
-		{"another key", "limits:\n- {name: a, in_flight: 3}\n- {nmae: b, max: 1/m}\n", []string{
+		{"another key", "limits:\n- {name: a, in_flight: 3}\n- {nam: b, max: 1/m}\n", []string{
 			`2:13: unknown key "in_flight" in a limit: did you mean algorithm: in-flight?`,
-			`3:4: unknown key "nmae" in a limit: did you mean name?`}},
+			`3:4: unknown key "nam" in a limit: did you mean name?`}},
 		{"indented less", "store: memory\nlimits:\n- name: a\n  max: 1/m\n- name: b\n" +
 			"  key: [\n  a]\n max: 1/m\n", []string{"8:1: YAML: did not find expected key"}},
 		{"indented more", "limits:\n  - name: a\n    max: 1/m\n   - name: b\n",
 			[]string{"4:1: YAML: did not find expected '-' indicator"}},
 		{"an open list", "limits:\n- name: a\n  key: [tenant\n  max: 1/m\n- name: b\n",
 			[]string{"3:1: YAML: did not find expected ',' or ']'"}},
-		{"an open text", "store: \"memory\n", []string{"1:1: YAML: found unexpected end of stream"}},
+		{"an open text", "store: \"memory\n",
+			[]string{"1:1: YAML: found unexpected end of stream"}},
 		{"a tag", "store: !!str memory\n", []string{"1:8: tags such as \"!!str\" are not"}},
 		{"depth", strings.Repeat("[", 60) + strings.Repeat("]", 60),
 			[]string{"1:52: lists and maps are nested more than 50 deep"}},
