@@ -29,6 +29,7 @@ type budget struct {
 	limit   ratelimit.Limit
 	kind    kind
 	timeout time.Duration // of its holds; 0 for a block, which has none
+	policy  ratelimit.Policy
 	// strict has no policy and no observer.
 	strict *ratelimit.Limiter
 }
@@ -84,22 +85,33 @@ func (b *budgets) add(
 	k kind, a ratelimit.Algorithm, store ratelimit.Store, policy ratelimit.Policy,
 	observe observeFunc,
 ) error {
-	name := a.Limit().Name
-	if b.byName[name] != nil {
-		return fmt.Errorf("%w limit: the name %q is taken: %w",
-			ratelimit.ErrInvalid, name, errNames)
-	}
 	strict, err := ratelimit.New(store, a)
 	if err != nil {
 		return err
 	}
 	limiter := strict.WithPolicy(policy).WithObserver(observe)
-	added := &budget{Limiter: limiter, limit: a.Limit(), kind: k, strict: strict}
+	added := &budget{
+		Limiter: limiter, limit: a.Limit(), kind: k, policy: policy, strict: strict}
 	if h, ok := a.(driver.Holder); ok {
 		added.timeout = h.Holds()
 	}
-	b.byName[name], b.limiters = added, append(b.limiters, limiter)
+	return b.put(added)
+}
+
+func (b *budgets) put(added *budget) error {
+	name := added.limit.Name
+	if b.byName[name] != nil {
+		return fmt.Errorf("%w limit: the name %q is taken: %w",
+			ratelimit.ErrInvalid, name, errNames)
+	}
+	b.byName[name], b.limiters = added, append(b.limiters, added.Limiter)
 	return nil
+}
+
+// has reports whether b has a limit that is made of the same.
+func (b *budgets) has(a ratelimit.Algorithm, policy ratelimit.Policy) bool {
+	has := b.byName[a.Limit().Name]
+	return has != nil && has.policy == policy && has.Algorithms()[0] == a
 }
 
 // of returns the budget of a claim.

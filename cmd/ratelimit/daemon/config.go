@@ -189,7 +189,7 @@ func (l *live) load(context.Context) ([]string, error) {
 	if err != nil {
 		return c.Follow, err
 	}
-	b, err := l.cmd.fileBudgets(c.Set, l.store, l.observe)
+	b, err := l.fileBudgets(c.Set)
 	if err != nil {
 		return c.Follow, err
 	}
@@ -210,34 +210,40 @@ func (l *live) load(context.Context) ([]string, error) {
 }
 
 // fileBudgets returns the limits of a set for requests that name them. They have the first rate of
-// each limit; limits that admit everything or nothing have no name for requests.
-func (c *serveCmd) fileBudgets(
-	set *rules.Set, store ratelimit.Store, observe observeFunc,
-) (*budgets, error) {
+// each limit; limits that admit everything or nothing have no name for requests. What does not
+// change keeps its limiter, so that calls which wait for a key are in one queue.
+func (l *live) fileBudgets(set *rules.Set) (*budgets, error) {
+	before := l.current.Load().budgets
 	b := &budgets{byName: make(map[string]*budget), ofFile: true}
 	var algorithms []ratelimit.Algorithm
 	for _, v := range set.Variants() {
-		l := v.Limit
-		if v.Algorithm == nil || b.byName[l.Name] != nil {
+		name := v.Limit.Name
+		if v.Algorithm == nil || b.byName[name] != nil {
 			continue
 		}
-		policy := cmp.Or(onFailure(l.OnFailure), c.OnFailure).policy()
+		policy := cmp.Or(onFailure(v.Limit.OnFailure), l.cmd.OnFailure).policy()
 		k := kindOf(v)
-		if err := b.add(k, v.Algorithm, store, policy, observe); err != nil {
+		var err error
+		if before.has(v.Algorithm, policy) {
+			err = b.put(before.byName[name])
+		} else {
+			err = b.add(k, v.Algorithm, l.store, policy, l.observe)
+		}
+		if err != nil {
 			return nil, err
 		}
-		if k == rate && slices.Equal(l.Key, []string{"key"}) {
+		if k == rate && slices.Equal(v.Limit.Key, []string{"key"}) {
 			algorithms = append(algorithms, v.Algorithm)
 		}
 	}
 	if len(algorithms) == 0 {
 		return b, nil
 	}
-	all, err := ratelimit.New(store, algorithms...)
+	all, err := ratelimit.New(l.store, algorithms...)
 	if err != nil {
 		return nil, err
 	}
-	b.all = all.WithObserver(observe)
+	b.all = all.WithObserver(l.observe)
 	return b, nil
 }
 

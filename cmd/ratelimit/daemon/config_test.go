@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -96,6 +97,48 @@ func TestReload(t *testing.T) {
 		if got := log.String(); strings.Count(got, "ERROR") != 1 ||
 			strings.Count(got, "read only at the start") != 1 {
 			t.Errorf("log:\n%s", got)
+		}
+	})
+}
+
+// TestReloadKeepsWaitingCalls: a call that waits under a limit by its name is admitted as soon as
+// units are free, also if the file has been loaded again meanwhile.
+func TestReloadKeepsWaitingCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		l, err := parseServe(t, []string{"serve", "--config", configFile(t,
+			"limits: [{name: calls, key: [tenant], algorithm: in-flight, max: 1}]\n")}).
+			newLive(store, nil, discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		load := func() {
+			if _, err := l.load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		load()
+		const body = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
+		var held renewal
+		if err := json.Unmarshal(answerOf(t, l, "/v1/decide", body), &held); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		waited := time.Duration(-1)
+		go func() {
+			answerOf(t, l, "/v1/decide", body)
+			waited = time.Since(began)
+		}()
+		synctest.Wait()
+		load()
+		answerOf(t, l, "/v1/settle", `{"id":"`+held.ID+`"}`)
+		time.Sleep(5 * time.Second)
+		if synctest.Wait(); waited != 0 {
+			t.Errorf("the call was admitted %v after the units were free", waited)
 		}
 	})
 }

@@ -50,6 +50,42 @@ func TestHold(t *testing.T) {
 	})
 }
 
+// TestUseKeepsWaitingCalls: a call that waits is admitted as soon as units are released, also if a
+// set with the same limit has been put in force meanwhile.
+func TestUseKeepsWaitingCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := func() *rules.Limit {
+			return with(tenantLimit("calls", 1), func(l *rules.Limit) {
+				l.Algorithm, l.Rate.Window = "in-flight", 0
+			})
+		}
+		d := newDecider(t, newStore(t), []*rules.Limit{calls()})
+		c := caller{t, d}
+		first := c.decide(held(), acme(1))
+		admitted := make(chan bool)
+		go func() {
+			opts := held()
+			opts.Wait = time.Hour
+			admitted <- c.decide(opts, acme(1)).Allowed
+		}()
+		synctest.Wait()
+		if err := d.Use(compile(t, tenantLimit("other", 1), calls())); err != nil {
+			t.Fatal(err)
+		}
+		released := time.Now()
+		r, err := d.Resume(first.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if waited := <-admitted; !waited || time.Since(released) > 0 {
+			t.Errorf("admitted %t, %v after the release", waited, time.Since(released))
+		}
+	})
+}
+
 // TestNoInFlight: a protocol that does not say when a call ends leaves out a limit of calls in
 // flight, and no other. One that admits nothing refuses all the same.
 func TestNoInFlight(t *testing.T) {

@@ -20,10 +20,19 @@ type inForce struct {
 	decider  *Decider
 	limiters []*ratelimit.Limiter // by the number of the variant; nil for one without an algorithm
 	holders  []*ratelimit.Limiter // one for each limit with holds
+	byMaking map[making]*ratelimit.Limiter
 	counts   map[*rules.Limit]*limitCounters
 
 	mu        sync.Mutex
 	overrides map[override]overridden
+}
+
+// A making is what a limiter is made of. A set keeps the limiters of the set before it that are
+// made of the same, so that calls which wait for a key are in one queue.
+type making struct {
+	algorithm driver.Algorithm
+	onFailure string
+	shadow    bool
 }
 
 // An override is a limit with a rate that is not in the set.
@@ -45,19 +54,28 @@ func (d *Decider) build(set *rules.Set) (*inForce, error) {
 	variants := set.Variants()
 	f := &inForce{
 		set: set, decider: d, limiters: make([]*ratelimit.Limiter, len(variants)),
+		byMaking:  make(map[making]*ratelimit.Limiter, len(variants)),
 		counts:    make(map[*rules.Limit]*limitCounters),
 		overrides: make(map[override]overridden),
+	}
+	before := d.current.Load()
+	if before == nil {
+		before = new(inForce)
 	}
 	held := make(map[*rules.Limit]bool)
 	for _, v := range variants {
 		if f.counts[v.Limit] == nil {
 			f.counts[v.Limit] = d.counters.of(v.Limit.Name)
 		}
-		l, err := d.limiter(v)
-		if err != nil {
-			return nil, fmt.Errorf("limit %q: %w", v.Limit.Name, err)
+		of := making{v.Algorithm, v.Limit.OnFailure, v.Limit.Shadow}
+		l := before.byMaking[of]
+		if l == nil {
+			var err error
+			if l, err = d.limiter(v); err != nil {
+				return nil, fmt.Errorf("limit %q: %w", v.Limit.Name, err)
+			}
 		}
-		f.limiters[v.Number] = l
+		f.limiters[v.Number], f.byMaking[of] = l, l
 		if _, holds := v.Algorithm.(driver.Holder); holds && !held[v.Limit] {
 			held[v.Limit] = true
 			f.holders = append(f.holders, l)
