@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 )
 
 // tlsFlags name files in PEM. The certificate is required with the key; with the authorities,
@@ -65,6 +66,11 @@ func (c *certificates) read() (use func(), err error) {
 		}
 	}
 	return func() { c.current.Store(config) }, nil
+}
+
+// expiry returns when the certificate in force expires.
+func (c *certificates) expiry() time.Time {
+	return c.current.Load().Certificates[0].Leaf.NotAfter
 }
 
 // config returns a configuration that uses the newest certificates for each connection.

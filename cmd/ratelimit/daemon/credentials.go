@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 )
@@ -57,6 +58,28 @@ func (c *serveCmd) newCredentials(ctx context.Context, log *slog.Logger) (*crede
 	var err error
 	s.watcher, err = watch.New(ctx, log.With("files", "credentials"), files, load)
 	return s, err
+}
+
+// read adds nothing without files, and no certificate without TLS.
+func (s *credentials) read(add addFunc) {
+	if s.watcher == nil {
+		return
+	}
+	status := s.watcher.Status()
+	add("ratelimit.credentials.valid", oneIfLoaded(status))
+	add("ratelimit.credentials.failures", int64(status.Failed))
+	var first time.Time
+	for _, c := range []*certificates{s.certificates, s.grpc} {
+		if c == nil {
+			continue
+		}
+		if end := c.expiry(); first.IsZero() || end.Before(first) {
+			first = end
+		}
+	}
+	if !first.IsZero() {
+		add("ratelimit.certificate.expiry.timestamp", first.Unix())
+	}
 }
 
 // Close stops following the files.

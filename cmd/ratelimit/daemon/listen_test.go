@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type authority struct {
 	cert   *x509.Certificate
 	key    *ecdsa.PrivateKey
 	issued int64
+	expiry time.Time // of the last one
 }
 
 func newAuthority(t *testing.T) *authority {
@@ -69,9 +71,10 @@ func (a *authority) write(name, kind string, der []byte) {
 func (a *authority) issue(name string) int64 {
 	a.Helper()
 	a.issued++
+	a.expiry = time.Now().Add(time.Duration(a.issued) * time.Hour)
 	template := &x509.Certificate{SerialNumber: big.NewInt(100 + a.issued),
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotAfter: time.Now().Add(time.Hour)}
+		NotAfter: a.expiry}
 	key := a.newKey()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
@@ -138,6 +141,13 @@ func TestTLS(t *testing.T) {
 	}
 	if got := serial(); got != second {
 		t.Errorf("the certificate is %d after a broken file, want %d", got, second)
+	}
+	shown := scrapeWith(t, client, strings.TrimSuffix(url, "/healthz"))
+	wantSeries(t, shown, map[string]string{
+		"ratelimit_credentials_valid": "0", "ratelimit_certificate_expiry_timestamp_seconds": strconv.
+						FormatFloat(float64(a.expiry.Unix()), 'g', -1, 64)})
+	if strings.Contains(shown, "\nratelimit_credentials_failures_total 0\n") {
+		t.Error("a failed load is not counted")
 	}
 }
 

@@ -12,7 +12,12 @@ import (
 // scrape returns what /metrics of a daemon shows.
 func scrape(t *testing.T, url string) string {
 	t.Helper()
-	res, err := http.Get(url + "/metrics")
+	return scrapeWith(t, http.DefaultClient, url)
+}
+
+func scrapeWith(t *testing.T, client *http.Client, url string) string {
+	t.Helper()
+	res, err := client.Get(url + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,7 +167,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if handler.envoy, err = c.newEnvoy(handler, log); err != nil {
 		return err
 	}
-	if err := counts.watchService(handler); err != nil {
+	if err := counts.watchService(handler, secrets); err != nil {
 		return err
 	}
 	handler.ready.onDrain = handler.envoy.drain

@@ -9,6 +9,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 	"github.com/truewindow/ratelimit/shadow"
 )
 
@@ -36,11 +37,18 @@ var serviceMetrics = []serviceMetric{
 		"1 if the last load succeeded, else 0.", false},
 	{"ratelimit.config.failures", "{load}", "Loads of the limits that failed.", true},
 	{"ratelimit.config.limits", "{limit}", "Limits of files in force.", false},
+	{"ratelimit.credentials.valid", "{file}",
+		"1 if the last load of tokens and certificates succeeded, else 0.", false},
+	{"ratelimit.credentials.failures", "{load}",
+		"Loads of tokens and certificates that failed.", true},
+	{"ratelimit.certificate.expiry.timestamp", "s",
+		"When the service's certificate in force expires, in Unix time.", false},
 }
 
-// watchService exports what l, its decider and Envoy's service count.
-func (m *metrics) watchService(l *live) error {
-	r := serviceReader{live: l, instruments: make(map[string]metric.Int64Observable)}
+// watchService exports what l, its decider and Envoy's service count, and the state of credentials.
+func (m *metrics) watchService(l *live, c *credentials) error {
+	r := serviceReader{
+		live: l, credentials: c, instruments: make(map[string]metric.Int64Observable)}
 	var all []metric.Observable
 	var problems []error
 	for _, s := range serviceMetrics {
@@ -69,6 +77,7 @@ func (m *metrics) watchService(l *live) error {
 
 type serviceReader struct {
 	live        *live
+	credentials *credentials
 	instruments map[string]metric.Int64Observable
 }
 
@@ -81,6 +90,7 @@ func (r *serviceReader) read(o metric.Observer) {
 		readEnvoy(add, r.live.envoy.Stats())
 	}
 	r.readConfig(add)
+	r.credentials.read(add)
 }
 
 type addFunc func(name string, value int64, labels ...attribute.KeyValue)
@@ -121,14 +131,18 @@ func (r *serviceReader) readConfig(add addFunc) {
 		return
 	}
 	s := r.live.watcher.Status()
-	valid := int64(1)
-	if s.Err != nil {
-		valid = 0
-	}
 	add("ratelimit.config.loaded.timestamp", s.Loaded.Unix())
-	add("ratelimit.config.valid", valid)
+	add("ratelimit.config.valid", oneIfLoaded(s))
 	add("ratelimit.config.failures", int64(s.Failed))
 	add("ratelimit.config.limits", int64(len(r.live.current.Load().config.Limits())))
+}
+
+// oneIfLoaded returns 1 if the last load succeeded, else 0.
+func oneIfLoaded(s watch.Status) int64 {
+	if s.Err != nil {
+		return 0
+	}
+	return 1
 }
 
 // observeShadow records a decision of a limit in shadow mode. Such limits decide only calls that

@@ -56,6 +56,7 @@ func TestServiceMetrics(t *testing.T) {
 		`ratelimit_envoy_calls_total outcome="failed"`:                                "0",
 		`ratelimit_envoy_unknown_domain_total`:                                        "0",
 		`ratelimit_config_valid`:                                                      "1",
+		`ratelimit_credentials_valid`:                                                 "1",
 		`ratelimit_config_failures_total`:                                             "0",
 		`ratelimit_config_limits`:                                                     "2",
 		`ratelimit_decisions_total limit="units" outcome="refused"`:                   "2",
@@ -104,7 +105,11 @@ func TestServiceMetricsInDocs(t *testing.T) {
 		t.Errorf("%d rows for %d metrics", len(rows), len(serviceMetrics))
 	}
 	url, _, _ := observed(t)
-	shown := scrape(t, url)
+	a := newAuthority(t)
+	a.issue("server")
+	secure, _, _ := start(t, "--tls-cert="+a.path("server.pem"), "--tls-key="+a.path("server.key"))
+	shown := scrape(t, url) +
+		scrapeWith(t, a.client(""), strings.Replace(secure, "http:", "https:", 1))
 	for _, row := range rows {
 		if units[row[2]] != row[3] {
 			t.Errorf("the unit of %s is %q, not %s", row[2], units[row[2]], row[3])
