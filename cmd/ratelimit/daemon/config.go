@@ -201,6 +201,7 @@ func (l *live) load(context.Context) ([]string, error) {
 		l.log.Warn("the configuration has a warning", "at", p.At.String(), "warning", p.Text)
 	}
 	l.warnOfStreams(c)
+	l.warnOfSlots(c)
 	if old, now := l.cmd.loaded.File, c.File; old != nil && now != nil &&
 		(old.Store.Value != now.Store.Value || old.OnFailure.Value != now.OnFailure.Value ||
 			old.Instances.Value != now.Instances.Value) {
