@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -169,7 +170,7 @@ func (a *api) decideDescriptors(
 	decided, err := a.decisions.of(a.decider).Decide(r.Context(), requests, opts)
 	switch {
 	case err != nil:
-		a.failDecision(w, r, err)
+		a.failDecision(w, r, err, requests)
 	case decided.ID != "" && !isShort(&decided):
 		a.drop(r.Context(), decided.ID)
 		tooManyClaims.Write(w)
@@ -193,7 +194,9 @@ func holdOptions(ctx context.Context, hold, wait *int64) (decision.Options, *pro
 }
 
 // failDecision is fail for descriptors.
-func (a *api) failDecision(w http.ResponseWriter, r *http.Request, err error) {
+func (a *api) failDecision(
+	w http.ResponseWriter, r *http.Request, err error, requests []decision.Request,
+) {
 	switch {
 	case errors.Is(err, decision.ErrNeedsHold):
 		wrongKind(`The request counts as a call in flight, which is held until it is settled: ` +
@@ -202,8 +205,24 @@ func (a *api) failDecision(w http.ResponseWriter, r *http.Request, err error) {
 		// It names limits and no keys.
 		unprocessable(driverDocs+"ErrInvalid", "Invalid request", err.Error()).Write(w)
 	default:
-		a.fail(w, r, err)
+		a.failUnder(w, r, err, func() []string { return a.limitsOf(requests) })
 	}
+}
+
+// limitsOf returns the names of the limits that apply to requests, each once.
+func (a *api) limitsOf(requests []decision.Request) (names []string) {
+	set := a.decider.Set()
+	if set == nil {
+		return nil
+	}
+	for _, r := range requests {
+		for _, m := range set.Match(nil, r.Domain, r.Descriptor) {
+			if !slices.Contains(names, m.Limit.Name) {
+				names = append(names, m.Limit.Name)
+			}
+		}
+	}
+	return names
 }
 
 // isShort reports whether the daemon would accept the id of a decision again.

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -204,5 +206,24 @@ func TestDescriptorUndecided(t *testing.T) {
 		`{"descriptor":{"tenant":"secret-key"}}`))
 	if status != http.StatusServiceUnavailable || strings.Contains(body, secret) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestUndecidedDescriptors: the log names the limits of descriptors that the store did not decide.
+func TestUndecidedDescriptors(t *testing.T) {
+	for path, limits := range map[string]string{
+		"/v1/decide": `"limits":["tokens","users"]`, "/v1/check": `"limits":["clients"]`,
+	} {
+		h := budgetAPI(t, parseServe(t, []string{"serve", "--config", configFile(t,
+			descriptorLimits+"  - {name: clients, key: [client], max: 1/1m}\n")}),
+			&faltering{errs: []error{ratelimit.ErrUnavailable}})
+		var log bytes.Buffer
+		h.log = slog.New(slog.NewJSONHandler(&log, nil))
+		status, _, answer := call(t, h, request(http.MethodPost, path,
+			`{"descriptor":{"tenant":"secret-key","user":"bob"}}`))
+		if status != http.StatusServiceUnavailable || !strings.Contains(log.String(), limits) ||
+			strings.Contains(log.String(), secret) {
+			t.Errorf("%s: %d %s, want %s in the log\n%s", path, status, answer, limits, &log)
+		}
 	}
 }

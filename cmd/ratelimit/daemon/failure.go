@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,10 +38,23 @@ var (
 )
 
 // unknownLimit is the answer to a request that names a limit which the daemon does not have.
-func unknownLimit(where string) *problem.Problem {
+func unknownLimit(where, name string) *problem.Problem {
 	return unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
-		where+` names a limit that this daemon does not have.`)
+		fmt.Sprintf("%s names the limit %s, which this daemon does not have.", where, shown(name)))
 }
+
+// shown returns a name that a client has sent, quoted, and cut if it is long.
+func shown(name string) string {
+	const longest = 64 // bytes
+	if len(name) > longest {
+		name = strings.ToValidUTF8(name[:longest], "") + "…"
+	}
+	return strconv.Quote(name)
+}
+
+// unknownLimitOfID is the answer to an id of a limit which the daemon does not have any more.
+var unknownLimitOfID = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
+	"The id is of a limit that this daemon does not have.")
 
 // noLimitOfKey is the answer to a key without a limit, if the configuration has none for it.
 var noLimitOfKey = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
@@ -102,6 +117,13 @@ var failures = []struct {
 // fail answers a request that the limiters of claims could not decide. The cause goes to the log,
 // not to the client.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error, claims ...ratelimit.Claim) {
+	a.failUnder(w, r, err, func() []string { return limitsOf(claims) })
+}
+
+// failUnder is fail for a request under limits with these names.
+func (a *api) failUnder(
+	w http.ResponseWriter, r *http.Request, err error, limits func() []string,
+) {
 	p := &problem.Problem{Status: http.StatusInternalServerError}
 	for _, f := range failures {
 		if errors.Is(err, f.err) {
@@ -110,7 +132,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error, claims ...
 		}
 	}
 	if p.Status >= http.StatusInternalServerError {
-		a.logUndecided(r, err, claims)
+		a.logUndecided(r, err, limits)
 	}
 	p.Write(w)
 }
@@ -120,7 +142,7 @@ func (a *api) failRepeatable(
 	w http.ResponseWriter, r *http.Request, err error, claims []ratelimit.Claim,
 ) {
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-		a.logUndecided(r, err, claims)
+		a.logUndecided(r, err, func() []string { return limitsOf(claims) })
 		unknownRepeatable.Write(w)
 		return
 	}
@@ -128,12 +150,15 @@ func (a *api) failRepeatable(
 }
 
 // logUndecided logs the path and the limits of a request, and no key.
-func (a *api) logUndecided(r *http.Request, err error, claims []ratelimit.Claim) {
-	open, held := a.gate.pass(time.Now())
-	if !open {
-		return
+func (a *api) logUndecided(r *http.Request, err error, limits func() []string) {
+	if open, held := a.gate.pass(time.Now()); open {
+		a.log.Error("request undecided", "path", r.URL.Path, "limits", limits(), "error", err,
+			"suppressed", held)
 	}
-	var names []string
+}
+
+// limitsOf returns the names of the limits of claims, each once.
+func limitsOf(claims []ratelimit.Claim) (names []string) {
 	for _, c := range claims {
 		for _, l := range c.Limiter.Limits() {
 			if !slices.Contains(names, l.Name) {
@@ -141,8 +166,7 @@ func (a *api) logUndecided(r *http.Request, err error, claims []ratelimit.Claim)
 			}
 		}
 	}
-	a.log.Error("request undecided", "path", r.URL.Path, "limits", names, "error", err,
-		"suppressed", held)
+	return names
 }
 
 // A gate lets one event pass a second and counts those that it suppresses. The zero gate is open.

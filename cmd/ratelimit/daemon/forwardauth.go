@@ -113,11 +113,11 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 		invalid(`"refused" must be 401, 403 or 429.`).Write(w)
 		return
 	}
-	request := decision.Request{Descriptor: a.auth.descriptor(r), N: 1}
+	requests := []decision.Request{{Descriptor: a.auth.descriptor(r), N: 1}}
 	decided, err := a.decisions.of(a.decider).Decide(
-		r.Context(), []decision.Request{request}, decision.Options{NoInFlight: true})
+		r.Context(), requests, decision.Options{NoInFlight: true})
 	if err != nil {
-		a.failDecision(w, r, err)
+		a.failDecision(w, r, err, requests)
 		return
 	}
 	var items []headers.Item

@@ -59,8 +59,9 @@ var helpTexts = map[string]map[string]string{
 			"Default: ${default}.",
 		"tls-cert": "Certificate of the service in PEM, with --tls-key. The files are read again " +
 			"when they change. Unix sockets have no TLS.",
-		"tls-key":       "Key of --tls-cert in PEM.",
-		"tls-client-ca": "Authorities in PEM: clients need a certificate of one of them.",
+		"tls-key": "Key of --tls-cert in PEM.",
+		"tls-client-ca": "Authorities in PEM: clients need a certificate of one of them, on all " +
+			"addresses but sockets, and for /healthz and /readyz too.",
 		"read-token-file": "Tokens, one in each line, for metrics and the most refused keys. " +
 			"Without it everyone who reaches the service can read them.",
 		"write-token-file": "Tokens, one in each line, for force, block and reset, which nobody " +

@@ -144,8 +144,9 @@ func TestTLS(t *testing.T) {
 	}
 	shown := scrapeWith(t, client, strings.TrimSuffix(url, "/healthz"))
 	wantSeries(t, shown, map[string]string{
-		"ratelimit_credentials_valid": "0", "ratelimit_certificate_expiry_timestamp_seconds": strconv.
-						FormatFloat(float64(a.expiry.Unix()), 'g', -1, 64)})
+		"ratelimit_credentials_valid": "0",
+		"ratelimit_certificate_expiry_timestamp_seconds": strconv.
+			FormatFloat(float64(a.expiry.Unix()), 'g', -1, 64)})
 	if strings.Contains(shown, "\nratelimit_credentials_failures_total 0\n") {
 		t.Error("a failed load is not counted")
 	}

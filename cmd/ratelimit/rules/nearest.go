@@ -36,8 +36,8 @@ func suggestKey(name string, known []string) string {
 	return "; the keys are " + strings.Join(known, ", ")
 }
 
-// Misspelt returns an entry of When that is not in Key, and the entry of Key alone that differs from
-// it in one letter. One of the two is probably a mistake.
+// Misspelt returns an entry of When that is not in Key, and the entry of Key alone that differs
+// from it in one letter. One of the two is probably a mistake.
 func (l *Limit) Misspelt() (when, key string, ok bool) {
 	const shortest = 4 // shorter names may be near by chance
 	for _, c := range l.When {
