@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,6 +93,30 @@ func BenchmarkLoad(b *testing.B) {
 				if _, err := l.load(b.Context()); err != nil {
 					b.Fatal(err)
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkDecisionLog compares requests whose decisions are not logged with some that are.
+func BenchmarkDecisionLog(b *testing.B) {
+	for _, share := range []float64{0, .01, 1} {
+		b.Run(fmt.Sprint(share), func(b *testing.B) {
+			store, err := memorystore.New(nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer store.Close()
+			h := limitsAPI(b, store,
+				ratelimit.Limit{Name: "units", Max: 1_000_000_000, Window: 10 * time.Millisecond})
+			c := &serveCmd{LogDecisions: share, LogFormat: "json"}
+			h.decisions, err = c.newDecisionLog(h.decider, nil, c.logger(io.Discard))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				answerOf(b, h, "/v1/decide", `{"descriptor":{"key":"a"}}`)
 			}
 		})
 	}

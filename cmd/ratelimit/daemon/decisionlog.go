@@ -14,6 +14,7 @@ import (
 
 // A decisionLog logs a share of the decisions, without keys and values. A nil one logs nothing.
 type decisionLog struct {
+	*decision.Decider
 	share float64
 	hash  func(key string) string
 	log   *slog.Logger
@@ -21,42 +22,40 @@ type decisionLog struct {
 
 // newDecisionLog returns the log of --log-decisions, or nil. Its hashes are those of top, unless
 // that shows keys.
-func (c *serveCmd) newDecisionLog(top *topKeys, log *slog.Logger) (*decisionLog, error) {
+func (c *serveCmd) newDecisionLog(
+	d *decision.Decider, top *topKeys, log *slog.Logger,
+) (*decisionLog, error) {
 	if c.LogDecisions == 0 {
 		return nil, nil
 	}
 	if top != nil && !top.plain {
-		return &decisionLog{c.LogDecisions, top.Name, log}, nil
+		return &decisionLog{d, c.LogDecisions, top.Name, log}, nil
 	}
 	hashes, err := topkeys.New(&topkeys.Options{Size: 1})
 	if err != nil {
 		return nil, err
 	}
-	return &decisionLog{c.LogDecisions, hashes.Name, log}, nil
+	return &decisionLog{d, c.LogDecisions, hashes.Name, log}, nil
 }
 
 // sampled reports whether to log a decision.
 func (l *decisionLog) sampled() bool { return l != nil && rand.Float64() < l.share }
 
-// of returns a decider whose decisions are logged.
-func (l *decisionLog) of(d *decision.Decider) envoy.Decider {
-	if l == nil {
-		return d
+// deciding returns what decides descriptors: the decider, or the log around it.
+func (u *unchanging) deciding() envoy.Decider {
+	if u.decisions == nil {
+		return u.decider
 	}
-	return loggedDecider{d, l}
+	return u.decisions
 }
 
-type loggedDecider struct {
-	*decision.Decider
-	log *decisionLog
-}
-
-func (d loggedDecider) Decide(
+// Decide decides requests, and logs a share of the decisions.
+func (l *decisionLog) Decide(
 	ctx context.Context, requests []decision.Request, opts decision.Options,
 ) (decision.Decision, error) {
-	decided, err := d.Decider.Decide(ctx, requests, opts)
-	if err == nil && !opts.Peek && !opts.Force && d.log.sampled() {
-		d.log.decision(ctx, requests[0].Domain, &decided)
+	decided, err := l.Decider.Decide(ctx, requests, opts)
+	if err == nil && !opts.Peek && !opts.Force && l.sampled() {
+		l.decision(ctx, requests[0].Domain, &decided)
 	}
 	return decided, err
 }

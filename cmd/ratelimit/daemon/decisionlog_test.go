@@ -118,7 +118,7 @@ func TestDecisionLogShares(t *testing.T) {
 		}
 		s := newScene(t)
 		s.api = budgetAPI(t, c, s.store)
-		if s.api.decisions, err = c.newDecisionLog(top, c.logger(&log)); err != nil {
+		if s.api.decisions, err = c.newDecisionLog(s.api.decider, top, c.logger(&log)); err != nil {
 			t.Fatal(err)
 		}
 		for range requests {

@@ -167,7 +167,7 @@ func (a *api) decideDescriptors(
 	if opts.Peek {
 		refused = http.StatusOK
 	}
-	decided, err := a.decisions.of(a.decider).Decide(r.Context(), requests, opts)
+	decided, err := a.deciding().Decide(r.Context(), requests, opts)
 	switch {
 	case err != nil:
 		a.failDecision(w, r, err, requests)

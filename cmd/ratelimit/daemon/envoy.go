@@ -94,7 +94,7 @@ func (c *serveCmd) newEnvoy(l *live, log *slog.Logger) (*envoyEdge, error) {
 		return nil, nil
 	}
 	settings := c.envoy.Config
-	settings.Decider, settings.Log = l.decisions.of(l.decider), log
+	settings.Decider, settings.Log = l.deciding(), log
 	settings.Each, settings.Reached = c.EnvoyCharge == "each", c.EnvoyLook == "reached"
 	settings.Domains = func() *envoyfile.Domains {
 		if current := l.current.Load().config; current != nil {

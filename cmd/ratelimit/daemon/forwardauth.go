@@ -114,7 +114,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	requests := []decision.Request{{Descriptor: a.auth.descriptor(r), N: 1}}
-	decided, err := a.decisions.of(a.decider).Decide(
+	decided, err := a.deciding().Decide(
 		r.Context(), requests, decision.Options{NoInFlight: true})
 	if err != nil {
 		a.failDecision(w, r, err, requests)

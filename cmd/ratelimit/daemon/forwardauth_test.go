@@ -129,7 +129,8 @@ func TestForwardAuthFlags(t *testing.T) {
 // that the log has, and nothing is taken.
 func TestExplainState(t *testing.T) {
 	s := fileScene(t, descriptorLimits)
-	s.api.decisions = &decisionLog{hash: func(key string) string { return "hash of " + key }}
+	s.api.decisions = &decisionLog{Decider: s.api.decider,
+		hash: func(key string) string { return "hash of " + key }}
 	s.post("/v1/decide", `{"descriptor":{"tenant":"acme"},"n":100}`)
 	s.advance(10 * time.Second)
 	for range 2 {

@@ -145,7 +145,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	handler.top, handler.auth = top, newForwardAuth(c.Entry, c.TrustedProxy)
-	if handler.decisions, err = c.newDecisionLog(top, log); err != nil {
+	if handler.decisions, err = c.newDecisionLog(handler.decider, top, log); err != nil {
 		return err
 	}
 	stopFollowing, err := handler.follow(ctx)
