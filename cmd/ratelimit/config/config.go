@@ -114,7 +114,8 @@ func (c *Config) Limits() []*rules.Limit {
 
 // Warnings returns what does less than it seems to: limits of calls in flight, which some protocols
 // leave out, those that probably misspell an entry, settings of files of envoyproxy/ratelimit that
-// change nothing, and limits of which none of so many instances has a share. Instances are the
+// change nothing, limits with a policy beside local decisions, and limits of which none of so many
+// instances has a share. Instances are the
 // processes that decide locally while the store is unavailable; 0 if they do not.
 func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	if c.Domains != nil {
@@ -131,6 +132,11 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q limits "+
 				"calls in flight: it does not apply at /v1/check and to calls of Envoy, which do "+
 				"not say when a call ends", l.Name)})
+		}
+		if instances > 0 && l.OnFailure != "" {
+			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q has "+
+				"on_failure: %s, which counts only where the service cannot decide locally",
+				l.Name, l.OnFailure)})
 		}
 	}
 	return append(warnings, c.withoutShare(instances)...)

@@ -61,12 +61,12 @@ func run(t *testing.T, args ...string) (stdout string, err error) {
 	return b.String(), err
 }
 
-// TestValidateLocal: limits without a share, and local decisions of an unknown number of instances,
-// are warnings with their position.
+// TestValidateLocal: limits without a share, limits with a policy that local decisions replace, and
+// local decisions of an unknown number of instances are warnings with their position.
 func TestValidateLocal(t *testing.T) {
 	const limits = `
 limits:
-- {name: enough, max: 4/1m}
+- {name: enough, max: 4/1m, on_failure: closed}
 - {name: few, max: 3/1m, by: {entry: plan, trial: 2/1m}}
 - {name: trial, max: 9/1m, by: {entry: plan, trial: 2/1m, none: 0}}
 - {name: blocked, max: 1s, algorithm: block}
@@ -78,7 +78,9 @@ limits:
 		want     func(file string) string
 	}{
 		"shares": {"on_failure: local\ninstances: 4", func(file string) string {
-			return fmt.Sprintf(noShare, file, 5, "few", "3/1m0s (max)") +
+			return file + ":4:3: warning: \"enough\" has on_failure: closed, which counts only " +
+				"where the service cannot decide locally\n" +
+				fmt.Sprintf(noShare, file, 5, "few", "3/1m0s (max)") +
 				fmt.Sprintf(noShare, file, 6, "trial", "2/1m0s (by plan=trial)")
 		}},
 		"not local": {"on_failure: closed\ninstances: 4", func(string) string { return "" }},
