@@ -186,9 +186,9 @@ func (r *reloads) judge(idle time.Duration) {
 			refused, r.limits)
 	}
 	// Only a run that was asked for has the machine for itself.
-	const slack = 250 * time.Millisecond
+	const slower = 10 * time.Millisecond
 	if os.Getenv(reloadsEnv) != "" &&
-		r.reloaded.slowest() > slack+2*max(r.calm.slowest(), idle) {
+		r.reloaded.slowest() > slower+max(r.calm.slowest(), idle) {
 		r.Errorf("a request took %v, but %v without reloads, and %v in another process",
 			r.reloaded.slowest(), r.calm.slowest(), idle)
 	}

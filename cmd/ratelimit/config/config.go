@@ -57,6 +57,17 @@ func (s Source) Load() (*Config, error) {
 	return c, err
 }
 
+// Settings returns c without its limits, which take much more memory than all else.
+func (c *Config) Settings() *Config {
+	settings := &Config{Follow: c.Follow}
+	if c.File != nil {
+		f := *c.File
+		f.Set = nil
+		settings.File = &f
+	}
+	return settings
+}
+
 // domainKey is what every file of envoyproxy/ratelimit has, and none of the service.
 var domainKey = regexp.MustCompile(`(?m)^["']?domain["']?[ \t]*:`)
 

@@ -172,6 +172,7 @@ func (l *live) follow(ctx context.Context) (stop func(), err error) {
 	if l.cmd.loaded == nil {
 		return func() {}, nil
 	}
+	l.cmd.loaded = l.cmd.loaded.Settings() // the watcher loads the limits again, and has its own
 	log := l.log.With("config", l.cmd.configPath())
 	hash := func(s watch.Status) slog.Attr { return slog.String("hash", s.Hash) }
 	limits := func(watch.Status) slog.Attr {
