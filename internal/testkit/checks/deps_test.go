@@ -12,7 +12,7 @@ func TestStandardLibraryOnly(t *testing.T) {
 	args := []string{"list", "-deps", "-f",
 		"{{with .Module}}{{if not .Main}}{{$.ImportPath}}{{end}}{{end}}",
 		".", "./algorithm", "./backend/lua", "./backend/memory", "./backend/serverstore",
-		"./clientip", "./conformance", "./httplimit", "./httplimit/headers",
+		"./clientip", "./conformance", "./dashboard", "./httplimit", "./httplimit/headers",
 		"./layer", "./topkeys", "./upstream"}
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	var problems strings.Builder

@@ -1,0 +1,195 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// actions are what a viewer with the right can do.
+var actions = map[string]struct {
+	says string
+	do   func(*Page, context.Context, *act) error
+}{
+	"reset":   {"Delete what is recorded and held for the key", (*Page).reset},
+	"block":   {"Block the key", (*Page).block},
+	"release": {"End the hold and record nothing", (*Page).release},
+}
+
+// An act is an action that was asked for.
+type act struct {
+	Name, Says string
+	Limit      string // as it is
+	Key        string
+	ShownKey   string
+	Query      string // what was typed
+	For        string // of a block
+	ID         string // of a release
+	subject    Subject
+	length     time.Duration
+}
+
+const maxForm = 2 << 20 // bytes: an ID has at most 1 MiB, and a key is written as base64
+
+var (
+	errForm = errors.New("this form is from another page, or from before a restart: open the " +
+		"page again")
+	errRight = errors.New("you may not do this")
+)
+
+// form reads a form, and checks that it is one of this page. It answers why if it is not.
+func (p *Page) form(w http.ResponseWriter, r *http.Request) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	err := r.ParseForm()
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		p.fail(w, http.StatusRequestEntityTooLarge, err)
+	case err != nil:
+		p.fail(w, http.StatusBadRequest, err)
+	case p.cross.Check(r) != nil,
+		subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(p.token)) != 1:
+		p.fail(w, http.StatusForbidden, errForm)
+	default:
+		return true
+	}
+	return false
+}
+
+func (p *Page) mayWrite(r *http.Request) bool {
+	return p.opts.MayWrite != nil && p.opts.MayWrite(r)
+}
+
+// act does what a form says, once it is confirmed.
+func (p *Page) act(w http.ResponseWriter, r *http.Request) {
+	if !p.form(w, r) {
+		return
+	}
+	if !p.mayWrite(r) {
+		p.fail(w, http.StatusForbidden, errRight)
+		return
+	}
+	a, err := p.read(r)
+	if err != nil {
+		p.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if r.PostForm.Get("confirmed") == "" {
+		p.write(w, http.StatusOK, "confirm", a)
+		return
+	}
+	err = actions[a.Name].do(p, r.Context(), a)
+	outcome := "done"
+	if err != nil {
+		outcome = err.Error()
+	}
+	p.opts.Log.LogAttrs(r.Context(), slog.LevelInfo, "action on the page of limits",
+		slog.String("action", a.Name), slog.String("limit", a.Limit),
+		slog.String("key_name", p.nameOf(a.Key)), slog.String("for", a.For),
+		slog.String("from", r.RemoteAddr), slog.String("outcome", outcome))
+	if err != nil {
+		p.fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	p.write(w, http.StatusOK, "done", a)
+}
+
+// nameOf returns the name of a key in the list of those that are refused most, which is a hash
+// unless the program wants keys in it.
+func (p *Page) nameOf(key string) string {
+	if p.opts.Top == nil || key == "" {
+		return ""
+	}
+	return p.opts.Top.Name(key)
+}
+
+// read reads an action.
+func (p *Page) read(r *http.Request) (*act, error) {
+	a := &act{Name: r.PostForm.Get("action"), Limit: r.PostForm.Get("limit"),
+		For: r.PostForm.Get("for"), ID: r.PostForm.Get("id")}
+	known, ok := actions[a.Name]
+	if !ok {
+		return nil, errors.New("there is no such action")
+	}
+	a.Says = known.says
+	if a.Name == "release" {
+		return a, nil
+	}
+	key, err := base64.RawURLEncoding.DecodeString(r.PostForm.Get("key"))
+	if err != nil {
+		return nil, fmt.Errorf("the key: %w", err)
+	}
+	query, err := base64.RawURLEncoding.DecodeString(r.PostForm.Get("query"))
+	if err != nil {
+		return nil, fmt.Errorf("what was typed: %w", err)
+	}
+	a.Key, a.ShownKey, a.Query = string(key), text(string(key)), string(query)
+	found, err := p.opts.Find(a.Query)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(found, func(s Subject) bool {
+		return s.Limit.Limit().Name == a.Limit && s.Key == a.Key
+	})
+	if i < 0 {
+		return nil, errors.New("the limit has no such key any more")
+	}
+	a.subject = found[i]
+	if a.Name == "block" {
+		if a.length, err = time.ParseDuration(a.For); err != nil || a.length <= 0 {
+			return nil, fmt.Errorf("%q is not a duration such as 15m", text(a.For))
+		}
+	}
+	return a, nil
+}
+
+func (p *Page) reset(ctx context.Context, a *act) error {
+	l, err := ratelimit.New(p.opts.Store, a.subject.Limit)
+	if err != nil {
+		return err
+	}
+	return l.Reset(ctx, a.Key)
+}
+
+func (p *Page) block(ctx context.Context, a *act) error {
+	b, ok := a.subject.Limit.(algorithm.Block)
+	if !ok {
+		return errors.New("the limit does not block keys")
+	}
+	l, err := ratelimit.New(p.opts.Store, b)
+	if err != nil {
+		return err
+	}
+	_, err = l.Force(ctx, a.Key, min(algorithm.BlockFor(a.length), b.Limit().Max))
+	return err
+}
+
+// release ends what an ID of [ratelimit.Reservation.Token] holds.
+func (p *Page) release(ctx context.Context, a *act) error {
+	var holders []*ratelimit.Limiter
+	for _, limit := range p.opts.Limits() {
+		if _, ok := limit.(driver.Holder); !ok {
+			continue
+		}
+		l, err := ratelimit.New(p.opts.Store, limit)
+		if err != nil {
+			return err
+		}
+		holders = append(holders, l)
+	}
+	r, err := ratelimit.Resume(a.ID, holders...)
+	if err != nil {
+		return err
+	}
+	return r.Cancel(ctx)
+}

@@ -1,0 +1,205 @@
+package dashboard
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/shadow"
+)
+
+const (
+	span      = 15 * 60 // seconds of the history
+	maxLimits = 1000
+	others    = "_other" // the name of all further limits
+)
+
+// A kind is what a decision counts as. One decision may count as several.
+type kind int
+
+const (
+	admitted kind = iota
+	refused
+	undecided // an error
+	cached    // of those that were decided: by the store's cache
+	local     // by the memory of the process
+	open      // by the policy
+	stricter  // of a trial: it refused what the live limit admitted
+	looser    // and it admitted what that refused
+	warned
+	kinds
+)
+
+// counts are numbers of decisions by kind.
+type counts [kinds]int64
+
+// history has the counts of limits by the second.
+type history struct {
+	limits atomic.Pointer[map[string]*series]
+
+	mu   sync.Mutex
+	last int // index of the second that ended last in the rings
+}
+
+// series are the counts of a limit.
+type series struct {
+	name  string
+	trial bool
+	limit atomic.Pointer[ratelimit.Limit] // the newest
+	total [kinds]atomic.Int64
+
+	// Guarded by mu of the history.
+	sampled                 counts // of total
+	second, minute, quarter counts // in the last second, 60 seconds and 15 minutes
+	ring                    [span][kinds]uint32
+}
+
+func (h *history) init() { h.limits.Store(new(map[string]*series)) }
+
+// of returns the series of a limit.
+func (h *history) of(limit ratelimit.Limit, trial bool) *series {
+	s := (*h.limits.Load())[limit.Name]
+	if s == nil {
+		s = h.add(limit.Name, trial)
+	}
+	if known := s.limit.Load(); known == nil || *known != limit {
+		s.know(limit)
+	}
+	return s
+}
+
+// know is apart from of, so that only a change allocates.
+func (s *series) know(limit ratelimit.Limit) { s.limit.Store(&limit) }
+
+// add returns a new series, or that of the others if there are too many.
+func (h *history) add(name string, trial bool) *series {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	limits := *h.limits.Load()
+	if len(limits) >= maxLimits {
+		name, trial = others, false
+	}
+	if s := limits[name]; s != nil {
+		return s
+	}
+	limits = maps.Clone(limits)
+	if limits == nil {
+		limits = make(map[string]*series)
+	}
+	s := &series{name: strings.Clone(name), trial: trial}
+	limits[s.name] = s
+	h.limits.Store(&limits)
+	return s
+}
+
+// sorted returns all series by their names.
+func (h *history) sorted() []*series {
+	return slices.SortedFunc(maps.Values(*h.limits.Load()),
+		func(a, b *series) int { return strings.Compare(a.name, b.name) })
+}
+
+// Observe counts a decision: pass it to [ratelimit.Limiter.WithObserver]. Takes, forces and what
+// reserves count, and peeks that are refused, as a claim on a block is. A limit that admits a call
+// which another limit refuses counts nothing.
+func (p *Page) Observe(_ context.Context, o ratelimit.Observation) {
+	for i, limit := range o.Limits {
+		p.history.of(limit, false).count(&o, i)
+	}
+}
+
+// ObserveShadow counts a decision of a trial: pass it to [shadow.New]. The page shows beside what
+// the trial admits and refuses where it differs from the live limits.
+func (p *Page) ObserveShadow(_ context.Context, o shadow.Observation) {
+	live := !slices.ContainsFunc(o.Live, func(r ratelimit.Result) bool { return !r.Allowed })
+	for i, limit := range o.Limits {
+		s := p.history.of(limit, true)
+		s.count(&o.Observation, i)
+		switch {
+		case o.Err != nil || o.Live == nil || o.Results[i].Allowed == live:
+		case live:
+			s.total[stricter].Add(1)
+		default:
+			s.total[looser].Add(1)
+		}
+	}
+}
+
+// Warn counts a decision under a limit that somebody has to be warned of.
+func (p *Page) Warn(limit ratelimit.Limit) { p.history.of(limit, false).total[warned].Add(1) }
+
+// count counts the decision of the limit at index i of an observation.
+func (s *series) count(o *ratelimit.Observation, i int) {
+	if !isDecision(o) {
+		return
+	}
+	if o.Err != nil {
+		s.total[undecided].Add(1)
+		return
+	}
+	res := &o.Results[i]
+	switch {
+	case !res.Allowed:
+		s.total[refused].Add(1)
+	case o.Admitted:
+		s.total[admitted].Add(1)
+	default: // another limit refuses
+		return
+	}
+	switch res.Source {
+	case driver.SourceCache:
+		s.total[cached].Add(1)
+	case driver.SourceLocal:
+		s.total[local].Add(1)
+	case driver.SourceOpen:
+		s.total[open].Add(1)
+	}
+}
+
+func isDecision(o *ratelimit.Observation) bool {
+	switch o.Op {
+	case driver.OpTake, driver.OpForce:
+		return true
+	case driver.OpHold:
+		return o.N > 0
+	case driver.OpPeek:
+		return o.Err == nil && !o.Admitted
+	}
+	return false
+}
+
+// sample ends a second.
+func (h *history) sample() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = (h.last + 1) % span
+	for _, s := range *h.limits.Load() {
+		for k := range s.total {
+			total := s.total[k].Load()
+			n := min(total-s.sampled[k], math.MaxUint32)
+			s.sampled[k], s.second[k] = total, n
+			s.quarter[k] += n - int64(s.ring[h.last][k])
+			s.minute[k] += n - int64(s.ring[h.index(60)][k])
+			s.ring[h.last][k] = uint32(n)
+		}
+	}
+}
+
+// index returns the index in the rings of the second that ended so many seconds before the last.
+func (h *history) index(ago int) int { return (h.last - ago + span) % span }
+
+// sum returns the decisions of a limit by kind in n seconds, the last of which ended so many
+// seconds before the last of all. The lock is held.
+func (h *history) sum(s *series, ago, n int) (c counts) {
+	for i := range n {
+		for k, n := range s.ring[h.index(ago+i)] {
+			c[k] += int64(n)
+		}
+	}
+	return c
+}

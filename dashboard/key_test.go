@@ -1,0 +1,225 @@
+package dashboard_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/dashboard"
+)
+
+// rows returns the cells of the tables of a page, each row as text.
+func rows(page string) (all []string) {
+	for _, row := range strings.Split(page, "<tr><th scope=\"row\">")[1:] {
+		in, rest, _ := strings.Cut(row, "</th><td>")
+		free, _, _ := strings.Cut(rest, " ")
+		all = append(all, in+" "+free)
+	}
+	return all
+}
+
+// TestSteps: the page of a key has when each unit is free again, of takes, holds and calls.
+func TestSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		log := algorithm.SlidingLog(ratelimit.PerMinute("log", 5))
+		budget := algorithm.Budget(algorithm.SlidingLog(ratelimit.PerMinute("budget", 10)))
+		flight := algorithm.InFlight("flight", 3)
+		page := newPage(t, &dashboard.Options{Store: store, Limits: func() []ratelimit.Algorithm {
+			return []ratelimit.Algorithm{log, budget, flight}
+		}})
+		b := browser{t, page}
+		for range 3 {
+			if _, err := newLimiter(t, store, log).Allow(t.Context(), "key"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		for _, a := range []ratelimit.Algorithm{budget, flight} {
+			r, err := newLimiter(t, store, a).Reserve(t.Context(), "key", 2)
+			if err != nil || !r.Allowed() {
+				t.Fatal(err, r)
+			}
+			if _, err := r.Token(); err != nil { // ends its renewals
+				t.Fatal(err)
+			}
+		}
+		shown := b.look("key")
+		for _, want := range []string{"2 of 5 units are free; all in 50s", "8 of 10 units are free",
+			"1 of 3 units are free"} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
+		}
+		got := rows(shown)
+		if want := []string{"30s 3", "40s 4", "50s 5"}; len(got) != 7 ||
+			strings.Join(got[:3], ",") != strings.Join(want, ",") {
+			t.Errorf("the steps are %q, want %q and four more", got, want)
+		}
+		for _, step := range got[3:] {
+			in, err := time.ParseDuration(strings.Fields(step)[0])
+			if err != nil || in < time.Minute || in > time.Minute+time.Minute/8 {
+				t.Errorf("a hold of a minute is free in %s", step)
+			}
+		}
+		if after := b.look("key"); after != shown {
+			t.Error("looking at a key changes it")
+		}
+	})
+}
+
+// TestManySteps: of a large limit 48 steps are looked up, the last of which frees all units.
+func TestManySteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		log := algorithm.SlidingLog(ratelimit.PerHour("log", 1<<40))
+		page := newPage(t, &dashboard.Options{Store: store,
+			Limits: func() []ratelimit.Algorithm { return []ratelimit.Algorithm{log} }})
+		for range 100 {
+			if _, err := newLimiter(t, store, log).AllowN(t.Context(), "key", 1<<33); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		got := rows(browser{t, page}.look("key"))
+		if len(got) != 48 || got[47] != "59m59s 1099511627776" || got[0] >= got[1] {
+			t.Errorf("%d steps: %q", len(got), got)
+		}
+	})
+}
+
+// scene is a page with a log, a block and a budget, all of whose viewers may write.
+func scene(t *testing.T, log *strings.Builder) (
+	b browser, limiter, blocks, budget *ratelimit.Limiter,
+) {
+	store := newStore(t)
+	all := []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerHour("log", 1)),
+		algorithm.Blocking("blocks", time.Hour),
+		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerHour("budget", 10)))}
+	page := newPage(t, &dashboard.Options{Store: store,
+		Limits:   func() []ratelimit.Algorithm { return all },
+		MayWrite: func(r *http.Request) bool { return r.Header.Get("Reader") == "" },
+		Log:      slog.New(slog.NewTextHandler(log, nil))})
+	return browser{t, page}, newLimiter(t, store, all[0]), newLimiter(t, store, all[1]),
+		newLimiter(t, store, all[2])
+}
+
+func allows(t *testing.T, l *ratelimit.Limiter, key string) bool {
+	t.Helper()
+	res, err := l.Peek(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Allowed
+}
+
+// TestActions: reset, block and release do what they say, once they are confirmed, and leave a line
+// of the log without the key.
+func TestActions(t *testing.T) {
+	var log strings.Builder
+	b, limiter, blocks, budget := scene(t, &log)
+	if _, err := limiter.Allow(t.Context(), "user"); err != nil {
+		t.Fatal(err)
+	}
+	held, err := budget.Reserve(t.Context(), "user", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := held.Token()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		form    url.Values
+		limiter *ratelimit.Limiter
+		allows  bool // afterwards
+	}{
+		{b.action("reset", "log", "user"), limiter, true},
+		{b.action("block", "blocks", "user"), blocks, false},
+		{b.action("reset", "blocks", "user"), blocks, true},
+		{url.Values{"token": {b.token()}, "action": {"release"}, "id": {id},
+			"confirmed": {"yes"}}, budget, true},
+	} {
+		tt.form.Set("for", "15m")
+		tt.form.Del("confirmed")
+		status, confirm := b.post("/act", tt.form)
+		if status != http.StatusOK || allows(t, tt.limiter, "user") == tt.allows {
+			t.Errorf("%v is done before it is confirmed: %s", tt.form, confirm)
+		}
+		tt.form.Set("confirmed", "yes")
+		if status, done := b.post("/act", tt.form); status != http.StatusOK ||
+			allows(t, tt.limiter, "user") != tt.allows {
+			t.Errorf("%v is not done: %s", tt.form, done)
+		}
+	}
+	if n := strings.Count(log.String(), "action="); n != 4 || strings.Contains(log.String(), "user") {
+		t.Errorf("the log has %d lines: %s", n, log.String())
+	}
+}
+
+// TestActionsRefused: what lacks the right, the token or the origin of the page, or is wrong,
+// changes nothing.
+func TestActionsRefused(t *testing.T) {
+	var log strings.Builder
+	b, limiter, _, _ := scene(t, &log)
+	if _, err := limiter.Allow(t.Context(), "user"); err != nil {
+		t.Fatal(err)
+	}
+	const reset = "reset"
+	for name, tt := range map[string]struct {
+		change func(url.Values)
+		header [2]string
+		status int
+	}{
+		"no right":       {nil, [2]string{"Reader", "yes"}, 403},
+		"no token":       {func(f url.Values) { f.Del("token") }, [2]string{}, 403},
+		"another token":  {func(f url.Values) { f.Set("token", "x") }, [2]string{}, 403},
+		"another site":   {nil, [2]string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"another origin": {nil, [2]string{"Origin", "https://evil.example"}, 403},
+		"no action":      {func(f url.Values) { f.Set("action", "x") }, [2]string{}, 400},
+		"another limit":  {func(f url.Values) { f.Set("limit", "x") }, [2]string{}, 400},
+		"another key":    {func(f url.Values) { f.Set("key", "eA") }, [2]string{}, 400},
+		"no key":         {func(f url.Values) { f.Set("key", "!") }, [2]string{}, 400},
+		"no block":       {func(f url.Values) { f.Set("action", "block") }, [2]string{}, 400},
+		"too long": {func(f url.Values) { f.Set("id", strings.Repeat("x", 3<<20)) },
+			[2]string{}, 413},
+	} {
+		form := b.action(reset, "log", "user")
+		if tt.change != nil {
+			tt.change(form)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/act", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if tt.header[0] != "" {
+			r.Header.Set(tt.header[0], tt.header[1])
+		}
+		if status, body := b.do(r); status != tt.status {
+			t.Errorf("%s: status %d, want %d: %s", name, status, tt.status, body)
+		}
+		get := httptest.NewRequest(http.MethodGet, "/act?"+form.Encode(), nil)
+		if status, _ := b.do(get); status != http.StatusMethodNotAllowed {
+			t.Errorf("%s by GET: status %d", name, status)
+		}
+		if allows(t, limiter, "user") {
+			t.Fatalf("%s: the key was reset", name)
+		}
+	}
+	if shown := (browser{t, readOnly{b.page}}).look("user"); strings.Contains(shown, "Reset") {
+		t.Error("whoever may not write sees actions")
+	}
+}
+
+// readOnly sends requests of a viewer that may not write.
+type readOnly struct{ page http.Handler }
+
+func (r readOnly) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	req.Header.Set("Reader", "yes")
+	r.page.ServeHTTP(w, req)
+}

@@ -1,0 +1,139 @@
+// Package dashboard is a web page that shows what limits do now and did in the last 15 minutes:
+// what they admit and refuse, which keys they refuse most, and what is left for one key.
+//
+//	page, err := dashboard.New(&dashboard.Options{Store: store, Limits: limiter.Algorithms})
+//	…
+//	defer page.Close()
+//	limiter = limiter.WithObserver(page.Observe)
+//	mux.Handle("/limits/", http.StripPrefix("/limits", page))
+//
+// Mount it under any prefix that ends in a slash, behind an authentication of your own: whoever
+// reaches the page sees the names of limits, the numbers of their decisions, and what is left for
+// a key that they know. It needs no other file, no build step and no cookie, and works without
+// JavaScript too.
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/topkeys"
+)
+
+// Options are the options of [New]. The zero Options show what [Page.Observe] sees.
+type Options struct {
+	// Store and Limits are those of the limiters, such as limiter.Algorithms. A key is looked up
+	// under all of them. Without a Store no key can be looked up.
+	Store  ratelimit.Store
+	Limits func() []ratelimit.Algorithm
+	// Find, if not nil, returns what to look up for a text that a viewer has typed, in place of the
+	// text as a key under all Limits. Its error is shown.
+	Find func(text string) ([]Subject, error)
+
+	// Top has the keys that are refused most, which the page shows by their names in it; nil shows
+	// none. Its Observe is an observer of its own.
+	Top *topkeys.Sketch
+	// State, if not nil, returns lines about the store, such as the state of a breaker. It is
+	// called at most once a second.
+	State func() []Line
+
+	// MayWrite reports whether the sender of a request may reset and block keys and end holds. Nil
+	// means that nobody may.
+	MayWrite func(*http.Request) bool
+	// Log gets a line for each of these actions, without the key. Nil means [slog.Default].
+	Log *slog.Logger
+}
+
+// A Line is something that the page shows, and whether it is a problem.
+type Line struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Bad   bool   `json:"bad,omitempty"`
+}
+
+// A Subject is a key under a limit.
+type Subject struct {
+	Limit ratelimit.Algorithm
+	Key   string
+}
+
+// A Page is an [http.Handler] that serves the page, and the observer of the limiters that it shows.
+// It is safe for concurrent use. It keeps 900 seconds of at most 1,000 limits, in about 30 KB for
+// each; all further limits are one, with the name "_other". Create one with [New].
+type Page struct {
+	opts    Options
+	history history
+	refused since
+	viewers viewers
+	token   string // of forms, which pages of other origins cannot read
+	cross   http.CrossOriginProtection
+	mux     *http.ServeMux
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// New returns a page; nil options are the zero Options. Close it when it is no longer needed. An
+// error wraps [ratelimit.ErrInvalid].
+func New(opts *Options) (*Page, error) {
+	p := &Page{token: rand.Text()}
+	if opts != nil {
+		p.opts = *opts
+	}
+	if p.opts.Store == nil && (p.opts.Limits != nil || p.opts.Find != nil) {
+		return nil, fmt.Errorf("%w options: Limits or Find without a Store", ratelimit.ErrInvalid)
+	}
+	if p.opts.Limits == nil {
+		p.opts.Limits = func() []ratelimit.Algorithm { return nil }
+	}
+	if p.opts.Find == nil {
+		p.opts.Find = p.everywhere
+	}
+	if p.opts.Log == nil {
+		p.opts.Log = slog.Default()
+	}
+	p.history.init()
+	p.routes()
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(context.Background())
+	p.done.Go(func() { p.run(ctx) })
+	return p, nil
+}
+
+// Close ends the page's background work and its open connections. What is served afterwards has the
+// history until then.
+func (p *Page) Close() {
+	p.stop()
+	p.done.Wait()
+	p.viewers.close()
+}
+
+// topInterval is after how many seconds the most refused keys are looked at again.
+const topInterval = 5
+
+// run ends a second of the history each second.
+func (p *Page) run(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	seconds := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			p.history.sample()
+			if seconds++; seconds%topInterval == 0 && p.opts.Top != nil {
+				p.refused.update(now, p.opts.Top.Top())
+			}
+			if p.viewers.any() {
+				p.viewers.send(p.snapshot(now))
+			}
+		}
+	}
+}

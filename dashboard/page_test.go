@@ -1,0 +1,248 @@
+package dashboard_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/dashboard"
+	"github.com/truewindow/ratelimit/topkeys"
+)
+
+func TestOptions(t *testing.T) {
+	for name, opts := range map[string]*dashboard.Options{
+		"limits": {Limits: func() []ratelimit.Algorithm { return nil }},
+		"find":   {Find: func(string) ([]dashboard.Subject, error) { return nil, nil }},
+	} {
+		if _, err := dashboard.New(opts); !errors.Is(err, ratelimit.ErrInvalid) {
+			t.Errorf("%s without a store: %v", name, err)
+		}
+	}
+}
+
+// TestPrefix: under a prefix all links of the page lead to the page, and files that have not
+// changed are not sent again.
+func TestPrefix(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("/admin/limits/", http.StripPrefix("/admin/limits", newPage(t, nil)))
+	b := browser{t, mux}
+	page := b.get("/admin/limits/")
+	for _, attribute := range []string{`href="`, `src="`, `action="`} {
+		for _, rest := range strings.Split(page, attribute)[1:] {
+			link, _, _ := strings.Cut(rest, `"`)
+			if strings.HasPrefix(link, "/") || strings.Contains(link, ":") {
+				t.Errorf("the link %q is not relative", link)
+			}
+		}
+	}
+	for _, file := range []string{"page.css", "page.js", "robots.txt"} {
+		r := httptest.NewRequest(http.MethodGet, "/admin/limits/"+file, nil)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		r.Header.Set("If-None-Match", w.Header().Get("ETag"))
+		if status, _ := b.do(r); w.Code != http.StatusOK || status != http.StatusNotModified {
+			t.Errorf("%s: status %d, then %d", file, w.Code, status)
+		}
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/admin/limits/", nil))
+	csp := w.Header().Get("Content-Security-Policy")
+	if !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") ||
+		strings.Contains(page, "<style") || strings.Contains(page, " style=") ||
+		strings.Contains(page, "<script>") {
+		t.Errorf("the policy %q, or what is inline", csp)
+	}
+}
+
+// TestFirstLoad: the page of 200 limits with all its files is at most 100 KB.
+func TestFirstLoad(t *testing.T) {
+	page := newPage(t, nil)
+	b := browser{t, page}
+	for i := range 200 {
+		page.Observe(t.Context(), ratelimit.Observation{
+			Limits:  []ratelimit.Limit{ratelimit.PerMinute(fmt.Sprint("limit-", i), 10_000)},
+			Results: []ratelimit.Result{{Allowed: true}}, Admitted: true})
+	}
+	size := 0
+	for _, file := range []string{"/", "/page.css", "/page.js"} {
+		size += len(b.get(file))
+	}
+	if size > 100_000 {
+		t.Errorf("%d bytes", size)
+	}
+}
+
+// hostile are texts that a page must show as text.
+var hostile = []string{
+	`"><script>alert(1)</script>`, `'><img src=x onerror=alert(1)>`, "{{.Token}}",
+	"a\u202Eb\u2066c", "\x00\x1b[31m", "\xff\xfe", strings.Repeat("k", 64<<10), "</bdi></html>",
+	"javascript:alert(1)",
+}
+
+// TestHostile: names of limits, keys, errors and lines are shown as text, and what cannot be seen
+// as escapes.
+func TestHostile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		top, err := topkeys.New(&topkeys.Options{Plain: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits := []ratelimit.Algorithm{
+			algorithm.SlidingLog(ratelimit.PerHour("<b>bold</b>", 1)),
+			algorithm.SlidingLog(ratelimit.PerHour("{{.Token}}", 1)),
+		}
+		var line string
+		page := newPage(t, &dashboard.Options{Store: store, Top: top,
+			Limits:   func() []ratelimit.Algorithm { return limits },
+			State:    func() []dashboard.Line { return []dashboard.Line{{Name: line, Value: line}} },
+			MayWrite: func(*http.Request) bool { return true }})
+		l := newLimiter(t, store, limits...).WithObserver(page.Observe)
+		counted := newLimiter(t, store, limits...).WithObserver(top.Observe)
+		b := browser{t, page}
+		for _, text := range hostile {
+			line = text
+			for range 2 {
+				for _, l := range []*ratelimit.Limiter{l, counted} {
+					if _, err := l.Allow(t.Context(), text); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			time.Sleep(6 * time.Second)
+			form := b.action("block", "<b>bold</b>", text)
+			form.Set("for", text)
+			_, refused := b.post("/act", form)
+			form = b.action("reset", "<b>bold</b>", text)
+			form.Del("confirmed")
+			_, confirm := b.post("/act", form)
+			for _, shown := range []string{b.get("/"), b.look(text), refused, confirm} {
+				for _, bad := range []string{"<script>", "<img", "<b>", "\u202E", "\u2066", "\x1b",
+					"\x00", "</bdi></html>", b.token() + "</"} {
+					if strings.Contains(shown, bad) {
+						t.Errorf("the page of %.20q has %q", text, bad)
+					}
+				}
+			}
+			if confirm == refused || !strings.Contains(confirm, "Delete what is recorded") {
+				t.Errorf("the key %.20q cannot be reset: %s", text, confirm)
+			}
+		}
+	})
+}
+
+// TestViewers: viewers get an event each second, also beside one that reads nothing, and the page
+// ends them.
+func TestViewers(t *testing.T) {
+	page := newPage(t, nil)
+	server := httptest.NewServer(page)
+	defer server.Close()
+	open := func() *bufio.Scanner {
+		resp, err := server.Client().Get(server.URL + "/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return bufio.NewScanner(resp.Body)
+	}
+	open() // and read nothing
+	var readers []*bufio.Scanner
+	for range 100 {
+		readers = append(readers, open())
+	}
+	for _, r := range readers {
+		for n := 0; n < 2; {
+			if !r.Scan() {
+				t.Fatal("the events ended: ", r.Err())
+			}
+			if strings.HasPrefix(r.Text(), `data: {"at":`) {
+				n++
+			}
+		}
+	}
+	page.Close()
+	for _, r := range readers {
+		for r.Scan() {
+		}
+		if r.Err() != nil {
+			t.Error(r.Err())
+		}
+	}
+}
+
+// TestTopKeys: the list has how long a key has been refused.
+func TestTopKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		top, err := topkeys.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := newPage(t, &dashboard.Options{Top: top})
+		l := newLimiter(t, newStore(t), algorithm.SlidingLog(ratelimit.PerHour("logins", 1))).
+			WithObserver(top.Observe)
+		for range 61 {
+			if _, err := l.Allow(t.Context(), "mallory"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		shown := browser{t, page}.get("/")
+		for _, want := range []string{top.Name("mallory"), "<td>56 s</td>"} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
+		}
+		if strings.Contains(shown, "mallory") {
+			t.Error("the page has the key")
+		}
+	})
+}
+
+// TestState: a line that is bad is marked.
+func TestState(t *testing.T) {
+	page := newPage(t, &dashboard.Options{State: func() []dashboard.Line {
+		return []dashboard.Line{{"breaker", "open", true}, {"store", "redis", false}}
+	}})
+	shown := browser{t, page}.get("/")
+	if !strings.Contains(shown, `<div class="bad"><dt>breaker</dt><dd>open</dd></div>`) ||
+		!strings.Contains(shown, `<div><dt>store</dt><dd>redis</dd></div>`) {
+		t.Error(shown)
+	}
+}
+
+// TestLimitPage: the page of a limit draws what it admitted and refused.
+func TestLimitPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		l := newLimiter(t, newStore(t), algorithm.SlidingLog(ratelimit.PerHour("calls", 3))).
+			WithObserver(page.Observe)
+		for range 4 {
+			if _, err := l.Allow(t.Context(), "key"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+		b := browser{t, page}
+		shown := b.get("/limit?name=calls")
+		for _, want := range []string{"3 admitted, 1 refused", `d="M299 120.0h1V30.0h-1z"`,
+			`d="M299 30.0h1V0.0h-1z"`, "has 4\ndecisions"} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("the page lacks %q: %s", want, shown)
+			}
+		}
+		status, _ := b.do(httptest.NewRequest(http.MethodGet,
+			"/limit?name="+url.QueryEscape("<other>"), nil))
+		if status != http.StatusNotFound {
+			t.Errorf("another limit: status %d", status)
+		}
+	})
+}

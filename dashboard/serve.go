@@ -1,0 +1,146 @@
+package dashboard
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"html/template"
+	"net/http"
+	"time"
+)
+
+//go:embed assets
+var assets embed.FS
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
+	"bytes": func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
+	"round": func(d time.Duration) string { return d.Round(time.Millisecond).String() },
+}).ParseFS(assets, "assets/*.html"))
+
+// routes sets what the page answers. All its links are relative, so it works under any prefix.
+func (p *Page) routes() {
+	p.mux = http.NewServeMux()
+	p.mux.HandleFunc("GET /{$}", p.index)
+	p.mux.HandleFunc("GET /limit", p.limit)
+	p.mux.HandleFunc("GET /events", p.events)
+	p.mux.HandleFunc("GET /snapshot", p.latest)
+	p.mux.HandleFunc("POST /key", p.key)
+	p.mux.HandleFunc("POST /act", p.act)
+	p.mux.Handle("GET /page.css", asset("page.css", "text/css; charset=utf-8"))
+	p.mux.Handle("GET /page.js", asset("page.js", "text/javascript; charset=utf-8"))
+	p.mux.Handle("GET /robots.txt", asset("robots.txt", "text/plain; charset=utf-8"))
+}
+
+// ServeHTTP serves the page.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; "+
+		"img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "+
+		"frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	p.mux.ServeHTTP(w, r)
+}
+
+// asset serves a file of assets, which a browser asks for again with its ETag.
+func asset(name, contentType string) http.Handler {
+	content, err := assets.ReadFile("assets/" + name)
+	if err != nil {
+		panic(err)
+	}
+	sum := sha256.Sum256(content)
+	etag := `"` + hex.EncodeToString(sum[:8]) + `"`
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", contentType)
+		h.Set("Cache-Control", "no-cache")
+		h.Set("ETag", etag)
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+	})
+}
+
+// write writes one of the pages.
+func (p *Page) write(w http.ResponseWriter, status int, name string, data any) {
+	var page bytes.Buffer
+	err := pages.ExecuteTemplate(&page, name, struct {
+		Token string
+		Data  any
+	}{p.token, data})
+	if err != nil { // of a template, before anything is written
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = page.WriteTo(w)
+}
+
+func (p *Page) fail(w http.ResponseWriter, status int, err error) {
+	p.write(w, status, "error", text(err.Error()))
+}
+
+func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
+	p.write(w, http.StatusOK, "index", struct {
+		*snapshot
+		CanLook bool
+	}{p.snapshot(time.Now()), p.opts.Store != nil})
+}
+
+func (p *Page) latest(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(p.snapshot(time.Now()).encode())
+}
+
+// limit shows the history of a limit.
+func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	s := (*p.history.limits.Load())[name]
+	if s == nil {
+		p.fail(w, http.StatusNotFound, errors.New("no such limit has decided"))
+		return
+	}
+	p.write(w, http.StatusOK, "limit", struct {
+		limitView
+		Chart chart
+	}{p.history.view(s), p.history.chart(s)})
+}
+
+// key shows what is left for a key. It is a POST so that the key is in no address.
+func (p *Page) key(w http.ResponseWriter, r *http.Request) {
+	if !p.form(w, r) {
+		return
+	}
+	q := r.PostForm.Get("q")
+	var found []Subject
+	err := errors.New("the page has no store to look the key up in")
+	if p.opts.Store != nil {
+		found, err = p.opts.Find(q)
+	}
+	switch {
+	case err != nil:
+	case q == "":
+		err = errors.New("type a key")
+	case len(found) > maxLimits:
+		err = errors.New("too many limits")
+	}
+	if err != nil {
+		p.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	views := make([]keyView, 0, len(found))
+	for _, s := range found {
+		views = append(views, p.look(r.Context(), s))
+	}
+	p.write(w, http.StatusOK, "key", struct {
+		Query, Shown string
+		Limits       []keyView
+		CanWrite     bool
+		RefusedAs    string
+	}{q, text(q), views, p.mayWrite(r), text(p.nameOf(q))})
+}
+
+var _ http.Handler = (*Page)(nil)

@@ -1,0 +1,79 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+)
+
+// A snapshot is what the page shows of all limits at an instant.
+type snapshot struct {
+	At     int64       `json:"at"` // in ms since the epoch
+	Limits []limitView `json:"limits"`
+	State  []Line      `json:"state"`
+	Top    []topLimit  `json:"top"`
+}
+
+// A limitView has the decisions of a limit in the last second, minute and 15 minutes.
+type limitView struct {
+	Name    string `json:"name"`
+	Rate    string `json:"rate"`
+	Trial   bool   `json:"trial,omitempty"`
+	Second  view   `json:"second"`
+	Minute  view   `json:"minute"`
+	Quarter view   `json:"quarter"`
+}
+
+// A view shows counts.
+type view struct {
+	Admitted  int64 `json:"admitted"`
+	Refused   int64 `json:"refused"`
+	Undecided int64 `json:"undecided,omitempty"`
+	Cached    int64 `json:"cached,omitempty"`
+	Local     int64 `json:"local,omitempty"`
+	Open      int64 `json:"open,omitempty"`
+	Stricter  int64 `json:"stricter,omitempty"`
+	Looser    int64 `json:"looser,omitempty"`
+	Warned    int64 `json:"warned,omitempty"`
+}
+
+func newView(c counts) view {
+	return view{c[admitted], c[refused], c[undecided], c[cached], c[local], c[open], c[stricter],
+		c[looser], c[warned]}
+}
+
+func (p *Page) snapshot(now time.Time) *snapshot {
+	s := &snapshot{At: now.UnixMilli(), Limits: []limitView{}, State: []Line{},
+		Top: p.refused.list(now)}
+	for _, l := range p.history.sorted() {
+		s.Limits = append(s.Limits, p.history.view(l))
+	}
+	if p.opts.State != nil {
+		for _, line := range p.opts.State() {
+			s.State = append(s.State, Line{text(line.Name), text(line.Value), line.Bad})
+		}
+	}
+	return s
+}
+
+func (h *history) view(l *series) limitView {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return limitView{
+		Name: text(l.name), Rate: rate(*l.limit.Load()), Trial: l.trial,
+		Second: newView(l.second), Minute: newView(l.minute), Quarter: newView(l.quarter),
+	}
+}
+
+// rate returns a limit without its name, such as 60/1m0s.
+func rate(l ratelimit.Limit) string { return fmt.Sprintf("%d/%v", l.Max, l.Window) }
+
+func (s *snapshot) encode() []byte {
+	encoded, err := json.Marshal(s)
+	if err != nil { // not of numbers and text
+		panic(err)
+	}
+	return encoded
+}
