@@ -127,7 +127,7 @@ func TestHostile(t *testing.T) {
 			_, confirm := b.post("/act", form)
 			for _, shown := range []string{b.get("/"), b.look(text), refused, confirm} {
 				for _, bad := range []string{"<script>", "<img", "<b>", "\u202E", "\u2066", "\x1b",
-					"\x00", "</bdi></html>", b.token() + "</"} {
+					"\x00", "</bdi></html>", b.token() + "</", strings.Repeat("k", 201)} {
 					if strings.Contains(shown, bad) {
 						t.Errorf("the page of %.20q has %q", text, bad)
 					}
@@ -176,6 +176,10 @@ func TestViewers(t *testing.T) {
 		if r.Err() != nil {
 			t.Error(r.Err())
 		}
+	}
+	status, _ := browser{t, page}.do(httptest.NewRequest(http.MethodGet, "/events", nil))
+	if status != http.StatusServiceUnavailable {
+		t.Errorf("after the end of the page: status %d", status)
 	}
 }
 
