@@ -1,13 +1,14 @@
 package dashboard_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,47 +141,58 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// TestViewers: viewers get an event each second, also beside one that reads nothing, and the page
-// ends them.
+// A viewer counts the events that it gets. One with a channel reads nothing until that is closed.
+type viewer struct {
+	header  http.Header
+	blocked chan struct{}
+	events  atomic.Int64
+}
+
+func (v *viewer) Header() http.Header { return v.header }
+func (v *viewer) WriteHeader(int)     {}
+func (v *viewer) Flush()              {}
+
+func (v *viewer) Write(b []byte) (int, error) {
+	if v.blocked != nil {
+		<-v.blocked
+	}
+	if strings.HasPrefix(string(b), `data: {"at":`) && strings.HasSuffix(string(b), "\n\n") {
+		v.events.Add(1)
+	}
+	return len(b), nil
+}
+
+// TestViewers: 100 viewers get an event each second, also beside one that reads nothing, and the
+// page ends them all.
 func TestViewers(t *testing.T) {
-	page := newPage(t, nil)
-	server := httptest.NewServer(page)
-	defer server.Close()
-	open := func() *bufio.Scanner {
-		resp, err := server.Client().Get(server.URL + "/events")
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		var viewing sync.WaitGroup
+		open := func(v *viewer) *viewer {
+			v.header = make(http.Header)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil)
+			viewing.Go(func() { page.ServeHTTP(v, r) })
+			return v
 		}
-		t.Cleanup(func() { _ = resp.Body.Close() })
-		return bufio.NewScanner(resp.Body)
-	}
-	open() // and read nothing
-	var readers []*bufio.Scanner
-	for range 100 {
-		readers = append(readers, open())
-	}
-	for _, r := range readers {
-		for n := 0; n < 2; {
-			if !r.Scan() {
-				t.Fatal("the events ended: ", r.Err())
-			}
-			if strings.HasPrefix(r.Text(), `data: {"at":`) {
-				n++
+		blocked := open(&viewer{blocked: make(chan struct{})})
+		var readers []*viewer
+		for range 100 {
+			readers = append(readers, open(new(viewer)))
+		}
+		time.Sleep(10*time.Second + time.Second/2)
+		for _, v := range readers {
+			if n := v.events.Load(); n != 10 {
+				t.Errorf("%d events in 10 s", n)
 			}
 		}
-	}
-	page.Close()
-	for _, r := range readers {
-		for r.Scan() {
+		page.Close()
+		close(blocked.blocked)
+		viewing.Wait()
+		status, _ := browser{t, page}.do(httptest.NewRequest(http.MethodGet, "/events", nil))
+		if status != http.StatusServiceUnavailable {
+			t.Errorf("after the end of the page: status %d", status)
 		}
-		if r.Err() != nil {
-			t.Error(r.Err())
-		}
-	}
-	status, _ := browser{t, page}.do(httptest.NewRequest(http.MethodGet, "/events", nil))
-	if status != http.StatusServiceUnavailable {
-		t.Errorf("after the end of the page: status %d", status)
-	}
+	})
 }
 
 // TestTopKeys: the list has how long a key has been refused.
