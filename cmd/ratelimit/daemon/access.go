@@ -22,7 +22,7 @@ const (
 	toWrite               // states without an id
 )
 
-// access is the right of requests, by bearer tokens (RFC 6750). Reading needs none unless there are
+// access is the right of requests, by bearer tokens (RFC 6750), also as passwords (RFC 7617). Reading needs none unless there are
 // tokens for it. Writing always needs one, so without tokens for it nobody can.
 type access struct {
 	readers, writers *tokens // nil without a file
@@ -33,7 +33,7 @@ func (a *access) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := a.missing(r, needs(r.URL.Path)); p != nil {
 			if p.Status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", `Bearer realm="ratelimit"`)
+				w.Header().Set("WWW-Authenticate", scheme(r.URL.Path)+` realm="ratelimit"`)
 			}
 			p.Write(w)
 			return
@@ -44,10 +44,31 @@ func (a *access) only(next http.Handler) http.Handler {
 
 // needs returns the right that requests for a path need.
 func needs(path string) right {
-	if path == metricsPath {
+	switch {
+	case path == pagePath+"act":
+		return toWrite
+	case path == metricsPath, isPage(path):
 		return toRead
 	}
 	return answers[path].needs
+}
+
+// scheme returns the scheme of credentials for a path: browsers ask for a password, and send it as
+// the token.
+func scheme(path string) string {
+	if isPage(path) {
+		return "Basic"
+	}
+	return "Bearer"
+}
+
+// tokenOf returns the token of r, and whether r has one.
+func tokenOf(r *http.Request) (token string, ok bool) {
+	if _, password, ok := r.BasicAuth(); ok {
+		return password, true
+	}
+	name, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return token, strings.EqualFold(name, "Bearer")
 }
 
 // missing returns the answer to r if it lacks a right.
@@ -59,9 +80,9 @@ func (a *access) missing(r *http.Request, needed right) *problem.Problem {
 		return &problem.Problem{Status: http.StatusForbidden, Detail: "This request needs a " +
 			"token, and the service has none: start it with --write-token-file."}
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token, ok := tokenOf(r)
 	switch {
-	case !strings.EqualFold(scheme, "Bearer"):
+	case !ok:
 	case a.writers.has(token), needed == toRead && a.readers.has(token):
 		return nil
 	case a.readers.has(token):
@@ -70,7 +91,7 @@ func (a *access) missing(r *http.Request, needed right) *problem.Problem {
 	}
 	return &problem.Problem{Status: http.StatusUnauthorized,
 		Detail: "This request needs the header Authorization: Bearer TOKEN, with a token of the " +
-			"service."}
+			"service. A browser sends it as the password, with any name."}
 }
 
 // tokens are those of a file, which has one in each line.

@@ -1,12 +1,18 @@
 package daemon
 
 import (
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 )
+
+// basic returns credentials as browsers send them, with token as the password.
+func basic(token string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+token))
+}
 
 // TestAccess asks for each right with each token, with and without files of tokens.
 func TestAccess(t *testing.T) {
@@ -45,6 +51,14 @@ func TestAccess(t *testing.T) {
 		{both, "/metrics", "Bearer " + writer + "s", 401},
 		{both, "/metrics", "Basic " + reader, 401},
 		{both, "/metrics", "bearer " + reader, 204},
+		{both, "/metrics", basic(reader), 204},
+		{both, "/v1/reset", basic(writer), 204},
+		{both, "/dashboard/", "", 401},
+		{both, "/dashboard/snapshot", basic(reader), 204},
+		{both, "/dashboard/act", basic(reader), 403},
+		{both, "/dashboard/act", basic(writer), 204},
+		{none, "/dashboard/", "", 204},
+		{none, "/dashboard/act", basic(writer), 403},
 		{both, "/metrics", "Bearer an-older-token-to-read", 204},
 		{both, "/v1/top-keys", "Bearer " + writer, 204},
 		{both, "/v1/reset", "", 401},

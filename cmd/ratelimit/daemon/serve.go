@@ -139,11 +139,18 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	handler, err := c.newLive(store, top.and(counts.Observe), log,
-		decision.WithShadowObserver(counts.observeShadow))
+	shown, err := c.newPage(store, guarded, top, &secrets.access, log)
 	if err != nil {
 		return err
 	}
+	defer shown.Close()
+	handler, err := c.newLive(store, shown.and(top.and(counts.Observe)), log,
+		decision.WithShadowObserver(counts.observeShadow),
+		decision.WithShadowObserver(shown.observeShadow), decision.WithWarnings(shown.Warn))
+	if err != nil {
+		return err
+	}
+	shown.live = handler
 	handler.top, handler.auth = top, newForwardAuth(c.Entry, c.TrustedProxy)
 	if handler.decisions, err = c.newDecisionLog(handler.decider, top, log); err != nil {
 		return err
@@ -170,9 +177,12 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err := counts.watchService(handler, secrets); err != nil {
 		return err
 	}
-	handler.ready.onDrain = handler.envoy.drain
+	handler.ready.onDrain = func() {
+		handler.envoy.drain()
+		shown.Close() // its open connections would last
+	}
 	names := newHosts(c.Host, c.Addr, c.AdminAddr)
-	answered := handler.ready.release(secrets.only(counts.measure(handler)))
+	answered := handler.ready.release(secrets.only(shown.before(counts.measure(handler))))
 	answered = names.only(answered, c.anyHost...)
 	servers, err := c.listen(answered, secrets.certificates, log)
 	if err != nil {

@@ -39,6 +39,7 @@ func (c *call) count(u *use) {
 	}
 	if u.status.Warned {
 		c.inForce.counts[u.variant.Limit].warned.Add(1)
+		c.decider.warn(u.status.Result.Limit)
 	}
 	if u.status.Shadow && !u.status.Allowed {
 		c.inForce.counts[u.variant.Limit].shadowRefused.Add(1)

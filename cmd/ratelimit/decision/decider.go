@@ -27,6 +27,7 @@ type Decider struct {
 	policy        ratelimit.Policy
 	observe       observeFunc
 	observeShadow observeFunc
+	warn          func(ratelimit.Limit)
 
 	using    sync.Mutex // held by Use
 	current  atomic.Pointer[inForce]
@@ -53,6 +54,9 @@ func WithShadowObserver(observe func(context.Context, ratelimit.Observation)) Op
 	return func(d *Decider) { d.observeShadow = both(d.observeShadow, observe) }
 }
 
+// WithWarnings calls warn for each decision with a warning, under the limit that warns.
+func WithWarnings(warn func(ratelimit.Limit)) Option { return func(d *Decider) { d.warn = warn } }
+
 func both(a, b observeFunc) observeFunc {
 	if a == nil || b == nil {
 		if a == nil {
@@ -68,7 +72,7 @@ func both(a, b observeFunc) observeFunc {
 
 // New returns a Decider without a set of limits: call [Decider.Use] before Decide.
 func New(store ratelimit.Store, options ...Option) *Decider {
-	d := &Decider{store: store}
+	d := &Decider{store: store, warn: func(ratelimit.Limit) {}}
 	for _, o := range options {
 		o(d)
 	}

@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+	"github.com/truewindow/ratelimit/dashboard"
+	"github.com/truewindow/ratelimit/layer"
+	"github.com/truewindow/ratelimit/shadow"
+)
+
+// pagePath is where the page of limits is, with all that belongs to it.
+const pagePath = "/dashboard/"
+
+func isPage(path string) bool { return strings.HasPrefix(path, pagePath) }
+
+// page is what the page of limits shows of a service.
+type page struct {
+	*dashboard.Page
+	cmd     *serveCmd
+	store   *backend.Store
+	guarded *layer.Breaker  // nil for a store that does not fail
+	local   *layer.Degraded // nil without local decisions
+	live    *live           // set before the page is served
+}
+
+// newPage returns the page. Close it when the service ends.
+func (c *serveCmd) newPage(
+	store *backend.Store, guarded *layer.Breaker, top *topKeys, access *access, log *slog.Logger,
+) (*page, error) {
+	p := &page{cmd: c, store: store, guarded: guarded}
+	p.local, _ = store.Store.(*layer.Degraded)
+	opts := &dashboard.Options{
+		Store: store.Store, Limits: p.limits, Find: p.find, State: p.state, Log: log,
+		// Everyone sees the actions, and whoever wants one is asked for a token.
+		MayWrite: func(r *http.Request) bool {
+			return access.writers != nil &&
+				(r.URL.Path != "/act" || access.missing(r, toWrite) == nil)
+		},
+	}
+	if top != nil {
+		opts.Top = top.Sketch
+	}
+	var err error
+	p.Page, err = dashboard.New(opts)
+	return p, err
+}
+
+// and returns an observer that calls observe and counts decisions.
+func (p *page) and(observe observeFunc) observeFunc {
+	return func(ctx context.Context, o ratelimit.Observation) {
+		observe(ctx, o)
+		p.Observe(ctx, o)
+	}
+}
+
+// observeShadow counts a decision of a limit in shadow mode, which decides only calls that the
+// others admit.
+func (p *page) observeShadow(ctx context.Context, o ratelimit.Observation) {
+	p.ObserveShadow(ctx, shadow.Observation{
+		Observation: o, Live: []ratelimit.Result{{Allowed: true}}})
+}
+
+// before passes on requests that are not for the page.
+func (p *page) before(next http.Handler) http.Handler {
+	own := http.StripPrefix(strings.TrimSuffix(pagePath, "/"), p)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isPage(r.URL.Path):
+			own.ServeHTTP(w, r)
+		case r.URL.Path+"/" == pagePath:
+			http.Redirect(w, r, "dashboard/", http.StatusMovedPermanently)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// limits returns the limits in force.
+func (p *page) limits() (all []ratelimit.Algorithm) {
+	b := p.live.current.Load().budgets
+	for _, l := range b.limiters {
+		all = append(all, l.Algorithms()...)
+	}
+	return all
+}
+
+// find returns the limits that apply to entries such as "tenant=acme plan=pro", or for any other
+// text a key under all limits.
+func (p *page) find(text string) (found []dashboard.Subject, err error) {
+	words := strings.Fields(text)
+	if slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(w, "=") }) {
+		for _, a := range p.limits() {
+			found = append(found, dashboard.Subject{Limit: a, Key: text})
+		}
+		return found, nil
+	}
+	d, err := inspect.ParseDescriptor(words)
+	if err != nil {
+		return nil, err
+	}
+	domain, _ := d.Value("domain")
+	for _, m := range p.live.decider.Set().Match(nil, domain, d) {
+		if m.Algorithm != nil { // nil for a limit that admits everything or nothing
+			found = append(found, dashboard.Subject{Limit: m.Algorithm, Key: m.Key})
+		}
+	}
+	return found, nil
+}
+
+// state says how the store and the configuration are.
+func (p *page) state() []dashboard.Line {
+	lines := []dashboard.Line{
+		{Name: "version", Value: version()},
+		{Name: "store", Value: p.store.Name},
+		{Name: "while it is unavailable", Value: cmp.Or(string(p.cmd.OnFailure), "does not fail")},
+	}
+	if p.guarded != nil {
+		s := p.guarded.Stats().State
+		lines = append(lines, dashboard.Line{Name: "breaker", Value: string(s),
+			Bad: s != layer.BreakerClosed})
+	}
+	if p.local != nil {
+		s := p.local.Stats()
+		lines = append(lines, dashboard.Line{Name: "decides", Value: map[bool]string{
+			false: "the store", true: "this process, locally"}[s.Unavailable], Bad: s.Unavailable})
+	}
+	if p.live.watcher == nil {
+		return lines
+	}
+	s := p.live.watcher.Status()
+	lines = append(lines, dashboard.Line{Name: "limits", Value: fmt.Sprintf("%s, loaded %s, hash %s",
+		p.live.limits(), s.Loaded.UTC().Format(time.DateTime), s.Hash)})
+	if s.Err != nil {
+		lines = append(lines, dashboard.Line{Name: "last load", Value: s.Err.Error(), Bad: true})
+	}
+	return lines
+}
