@@ -1,8 +1,11 @@
 package dashboard_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -192,6 +195,55 @@ func TestViewers(t *testing.T) {
 		if status != http.StatusServiceUnavailable {
 			t.Errorf("after the end of the page: status %d", status)
 		}
+	})
+}
+
+// pipes are a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return new(net.UnixAddr) }
+
+// TestDeadlines: a page stays open for longer than the server gives a request, and a connection
+// that takes nothing ends.
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := make(pipes)
+		server := &http.Server{Handler: newPage(t, nil), ReadTimeout: 2 * time.Second,
+			WriteTimeout: 3 * time.Second}
+		go func() { _ = server.Serve(listener) }()
+		open := func() net.Conn {
+			conn, served := net.Pipe()
+			listener <- served
+			if _, err := io.WriteString(conn, "GET /events HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			return conn
+		}
+		reads, stalls := open(), open()
+		events := bufio.NewScanner(reads)
+		for n := 0; n < 30; {
+			if !events.Scan() {
+				t.Fatalf("after %d events: %v", n, events.Err())
+			}
+			if strings.HasPrefix(events.Text(), "data: ") {
+				n++
+			}
+		}
+		if rest, err := io.ReadAll(stalls); err != nil || len(rest) > 0 {
+			t.Errorf("a connection that took nothing for 30 s got %q, %v", rest, err)
+		}
+		_ = reads.Close()
+		close(listener)
+		_ = server.Close()
 	})
 }
 
