@@ -19,13 +19,15 @@ import (
 func TestNumbers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := newPage(t, nil)
-		limiter := newLimiter(t, newStore(t), algorithm.SlidingLog(ratelimit.PerSecond("calls", 40)),
+		limiter := newLimiter(t, newStore(t),
+			algorithm.SlidingLog(ratelimit.PerSecond("calls", 40)),
 			algorithm.SlidingLog(ratelimit.PerMinute("more", 1500))).WithObserver(page.Observe)
 		b := browser{t, page}
 		of := make(map[string]*numbers)
 		for _, l := range limiter.Limits() {
 			of[l.Name] = new(numbers)
 		}
+		time.Sleep(time.Second / 2) // to between two seconds of the page
 		for range 60 * 2000 {
 			time.Sleep(time.Second / 2000)
 			results, err := ratelimit.AllowAll(t.Context(), ratelimit.Claim{
@@ -58,7 +60,8 @@ func TestWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := newPage(t, nil)
 		limit := ratelimit.PerHour("calls", 1<<20)
-		limiter := newLimiter(t, newStore(t), algorithm.SlidingLog(limit)).WithObserver(page.Observe)
+		limiter := newLimiter(t, newStore(t), algorithm.SlidingLog(limit)).
+			WithObserver(page.Observe)
 		b := browser{t, page}
 		time.Sleep(500 * time.Millisecond)
 		for second := range 1000 {
@@ -110,7 +113,8 @@ func TestKinds(t *testing.T) {
 		observe(ratelimit.Observation{Op: driver.OpReset, Admitted: true}, allowed)
 		observe(ratelimit.Observation{Op: driver.OpSettle, N: 1, Admitted: true}, allowed)
 		time.Sleep(2 * time.Second)
-		want := numbers{Admitted: 5, Refused: 2, Undecided: 1, Cached: 1, Local: 1, Open: 1, Warned: 1}
+		want := numbers{Admitted: 5, Refused: 2, Undecided: 1, Cached: 1, Local: 1, Open: 1,
+			Warned: 1}
 		if got := (browser{t, page}).limits()["calls"].Minute; got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

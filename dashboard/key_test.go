@@ -159,8 +159,9 @@ func TestActions(t *testing.T) {
 			t.Errorf("%v is not done: %s", tt.form, done)
 		}
 	}
-	if n := strings.Count(log.String(), "action="); n != 4 || strings.Contains(log.String(), "user") {
-		t.Errorf("the log has %d lines: %s", n, log.String())
+	lines := log.String()
+	if n := strings.Count(lines, "action="); n != 4 || strings.Contains(lines, "user") {
+		t.Errorf("the log has %d lines: %s", n, lines)
 	}
 }
 

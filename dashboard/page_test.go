@@ -107,8 +107,10 @@ func TestHostile(t *testing.T) {
 		}
 		var line string
 		page := newPage(t, &dashboard.Options{Store: store, Top: top,
-			Limits:   func() []ratelimit.Algorithm { return limits },
-			State:    func() []dashboard.Line { return []dashboard.Line{{Name: line, Value: line}} },
+			Limits: func() []ratelimit.Algorithm { return limits },
+			State: func() []dashboard.Line {
+				return []dashboard.Line{{Name: line, Value: line}}
+			},
 			MayWrite: func(*http.Request) bool { return true }})
 		l := newLimiter(t, store, limits...).WithObserver(page.Observe)
 		counted := newLimiter(t, store, limits...).WithObserver(top.Observe)
@@ -223,7 +225,8 @@ func TestDeadlines(t *testing.T) {
 		open := func() net.Conn {
 			conn, served := net.Pipe()
 			listener <- served
-			if _, err := io.WriteString(conn, "GET /events HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			const request = "GET /events HTTP/1.1\r\nHost: a\r\n\r\n"
+			if _, err := io.WriteString(conn, request); err != nil {
 				t.Fatal(err)
 			}
 			return conn

@@ -84,7 +84,6 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx sends each event at once
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // that of a request would end the connection
 	next := []byte("retry: 2000\n\n")
 	for {
 		// A server without deadlines cannot end a viewer that stops reading; the program may.

@@ -22,8 +22,9 @@ const (
 	toWrite               // states without an id
 )
 
-// access is the right of requests, by bearer tokens (RFC 6750), also as passwords (RFC 7617). Reading needs none unless there are
-// tokens for it. Writing always needs one, so without tokens for it nobody can.
+// access is the right of requests, by bearer tokens (RFC 6750), which may be the passwords of Basic
+// (RFC 7617) too. Reading needs none unless there are tokens for it. Writing always needs one, so
+// without tokens for it nobody can.
 type access struct {
 	readers, writers *tokens // nil without a file
 }

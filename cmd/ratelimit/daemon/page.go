@@ -138,8 +138,8 @@ func (p *page) state() []dashboard.Line {
 		return lines
 	}
 	s := p.live.watcher.Status()
-	lines = append(lines, dashboard.Line{Name: "limits", Value: fmt.Sprintf("%s, loaded %s, hash %s",
-		p.live.limits(), s.Loaded.UTC().Format(time.DateTime), s.Hash)})
+	lines = append(lines, dashboard.Line{Name: "limits", Value: fmt.Sprintf(
+		"%s, loaded %s, hash %s", p.live.limits(), s.Loaded.UTC().Format(time.DateTime), s.Hash)})
 	if s.Err != nil {
 		lines = append(lines, dashboard.Line{Name: "last load", Value: s.Err.Error(), Bad: true})
 	}

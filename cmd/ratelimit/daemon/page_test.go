@@ -84,7 +84,8 @@ func TestPage(t *testing.T) {
 		}
 		return names
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Second / 4) {
+	const patience = 10 * time.Second
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Second / 4) {
 		_, text := visit(t, http.MethodGet, base+"/dashboard/snapshot", "", nil)
 		if err := json.Unmarshal([]byte(text), &seen); err != nil {
 			t.Fatal(err)
@@ -135,19 +136,21 @@ func TestPageActions(t *testing.T) {
 	}
 	form := url.Values{"token": {token}, "action": {"reset"}, "limit": {"units"},
 		"confirmed": {"yes"}}
-	for _, name := range []string{"key", "query"} {
-		field := regexp.MustCompile(`name="limit" value="units">\s*<input type="hidden" name="key"` +
-			` value="([^"]+)"`)
-		if name == "query" {
-			field = regexp.MustCompile(`name="query" value="([^"]+)"`)
-		}
+	for name, field := range map[string]*regexp.Regexp{
+		"query": regexp.MustCompile(`name="query" value="([^"]+)"`),
+		"key":   regexp.MustCompile(`value="units">\s*<input .* name="key" value="([^"]+)"`),
+	} {
 		form.Set(name, field.FindStringSubmatch(shown)[1])
+	}
+	decide := func() int {
+		status, _ := post(t, base+"/v1/decide", `{"descriptor":{"tenant":"acme"}}`)
+		return status
 	}
 	for _, tt := range []struct {
 		token string
 		want  int
 	}{{"", 401}, {reader, 403}, {testToken, 200}} {
-		if status, _ := post(t, base+"/v1/decide", `{"descriptor":{"tenant":"acme"}}`); status != 429 {
+		if status := decide(); status != http.StatusTooManyRequests {
 			t.Fatalf("before %q: %d", tt.token, status)
 		}
 		res, text := visit(t, http.MethodPost, base+"/dashboard/act", tt.token, form)
@@ -155,7 +158,7 @@ func TestPageActions(t *testing.T) {
 			t.Errorf("%q: %d, want %d: %s", tt.token, res.StatusCode, tt.want, text)
 		}
 	}
-	if status, _ := post(t, base+"/v1/decide", `{"descriptor":{"tenant":"acme"}}`); status != 200 {
+	if status := decide(); status != http.StatusOK {
 		t.Errorf("after the reset: %d", status)
 	}
 }
