@@ -109,7 +109,9 @@ func (h *history) sorted() []*series {
 // which another limit refuses counts nothing.
 func (p *Page) Observe(_ context.Context, o ratelimit.Observation) {
 	for i, limit := range o.Limits {
-		p.history.of(limit, false).count(&o, i)
+		if k, ok := outcome(&o, i); ok {
+			p.history.of(limit, false).count(k, &o, i)
+		}
 	}
 }
 
@@ -118,13 +120,17 @@ func (p *Page) Observe(_ context.Context, o ratelimit.Observation) {
 func (p *Page) ObserveShadow(_ context.Context, o shadow.Observation) {
 	live := !slices.ContainsFunc(o.Live, func(r ratelimit.Result) bool { return !r.Allowed })
 	for i, limit := range o.Limits {
+		k, ok := outcome(&o.Observation, i)
+		if !ok {
+			continue
+		}
 		s := p.history.of(limit, true)
-		s.count(&o.Observation, i)
+		s.count(k, &o.Observation, i)
 		switch {
-		case o.Err != nil || o.Live == nil || o.Results[i].Allowed == live:
-		case live:
+		case o.Live == nil: // undecided
+		case k == refused && live:
 			s.total[stricter].Add(1)
-		default:
+		case k == admitted && !live:
 			s.total[looser].Add(1)
 		}
 	}
@@ -133,25 +139,27 @@ func (p *Page) ObserveShadow(_ context.Context, o shadow.Observation) {
 // Warn counts a decision under a limit that somebody has to be warned of.
 func (p *Page) Warn(limit ratelimit.Limit) { p.history.of(limit, false).total[warned].Add(1) }
 
-// count counts the decision of the limit at index i of an observation.
-func (s *series) count(o *ratelimit.Observation, i int) {
-	if !isDecision(o) {
-		return
-	}
-	if o.Err != nil {
-		s.total[undecided].Add(1)
-		return
-	}
-	res := &o.Results[i]
+// outcome returns what the limit at index i of an observation has decided, or that it is no
+// decision.
+func outcome(o *ratelimit.Observation, i int) (k kind, ok bool) {
 	switch {
-	case !res.Allowed:
-		s.total[refused].Add(1)
-	case o.Admitted:
-		s.total[admitted].Add(1)
-	default: // another limit refuses
+	case o.Op == driver.OpReset, o.Op == driver.OpSettle, o.Op == driver.OpHold && o.N == 0:
+		return 0, false
+	case o.Err != nil:
+		return undecided, o.Op != driver.OpPeek
+	case !o.Results[i].Allowed:
+		return refused, true
+	}
+	return admitted, o.Admitted && o.Op != driver.OpPeek // else another limit has refused
+}
+
+// count counts a decision.
+func (s *series) count(k kind, o *ratelimit.Observation, i int) {
+	s.total[k].Add(1)
+	if k == undecided {
 		return
 	}
-	switch res.Source {
+	switch o.Results[i].Source {
 	case driver.SourceCache:
 		s.total[cached].Add(1)
 	case driver.SourceLocal:
@@ -159,18 +167,6 @@ func (s *series) count(o *ratelimit.Observation, i int) {
 	case driver.SourceOpen:
 		s.total[open].Add(1)
 	}
-}
-
-func isDecision(o *ratelimit.Observation) bool {
-	switch o.Op {
-	case driver.OpTake, driver.OpForce:
-		return true
-	case driver.OpHold:
-		return o.N > 0
-	case driver.OpPeek:
-		return o.Err == nil && !o.Admitted
-	}
-	return false
 }
 
 // sample ends a second.

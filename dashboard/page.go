@@ -121,14 +121,13 @@ const topInterval = 5
 func (p *Page) run(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	seconds := 0
-	for {
+	for seconds := 0; ; seconds++ {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
 			p.history.sample()
-			if seconds++; seconds%topInterval == 0 && p.opts.Top != nil {
+			if seconds%topInterval == 0 && p.opts.Top != nil {
 				p.refused.update(now, p.opts.Top.Top())
 			}
 			if p.viewers.any() {

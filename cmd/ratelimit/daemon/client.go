@@ -58,16 +58,23 @@ func (c *client) ask(ctx context.Context, path string, body map[string]any) (
 	if c.Store != "" {
 		return c.decide(ctx, path, posted)
 	}
-	address, err := url.JoinPath(c.URL, path)
+	return send(ctx, http.MethodPost, c.URL, path, c.TokenFile, posted)
+}
+
+// send sends a request to a service, with the first token of a file if there is one.
+func send(ctx context.Context, method, service, path, tokenFile string, body []byte) (
+	status int, text []byte, err error,
+) {
+	address, err := url.JoinPath(service, path)
 	if err != nil {
 		return 0, nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(posted))
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
-	if c.TokenFile != "" {
-		tokens, err := os.ReadFile(c.TokenFile)
+	if tokenFile != "" {
+		tokens, err := os.ReadFile(tokenFile)
 		if err != nil {
 			return 0, nil, err
 		}

@@ -94,6 +94,14 @@ var helpTexts = map[string]map[string]string{
 		"of-limit": "The limit of --key. Default: all of --limit.",
 		"units":    "How many units would be taken. Default: 1, or none of a block.",
 	}),
+	"top": {
+		"url":        clientHelp["url"],
+		"token-file": clientHelp["token-file"],
+		"json":       "Print what the service answers, as it is.",
+		"every":      "Ask again after this time. Default: ${default}.",
+		"once":       "Ask once.",
+		"lines":      "How many limits and keys to show. Default: ${default}.",
+	},
 	"settle": withClientHelp(map[string]string{"used": "The units that were used."}),
 	"block":  clientHelp,
 	"reset": withClientHelp(map[string]string{

@@ -8,6 +8,7 @@
 //	ratelimit validate limits.yaml
 //	ratelimit explain limits.yaml tenant=acme path=/v1/chat
 //	ratelimit take --url http://localhost:8080 tenant=acme
+//	ratelimit top --url http://localhost:8080
 //	ratelimit demo --limit 20/2s --svg demo.svg
 //	ratelimit replay --log access.log --limit 100/1m
 //
@@ -101,6 +102,7 @@ type commandLine struct {
 	Explain  explainCmd       `cmd:"" help:"Print which limits apply to a request, and why."`
 	Take     takeCmd          `cmd:"" help:"Take or hold units; exit with 3 if they are refused."`
 	Peek     peekCmd          `cmd:"" help:"Say what take would, and take nothing."`
+	Top      topCmd           `cmd:"" help:"Show the busiest limits and the most refused keys."`
 	Settle   settleCmd        `cmd:"" help:"End what an id holds, and record what was used."`
 	Block    blockCmd         `cmd:"" help:"Block a key for a time."`
 	Reset    resetCmd         `cmd:"" help:"Delete what is recorded and held for a key."`

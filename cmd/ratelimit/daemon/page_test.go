@@ -193,3 +193,35 @@ func TestPageOnAdminAddr(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTop: the command shows the limits that refuse most first, and the most refused keys.
+func TestTop(t *testing.T) {
+	const reader = "a-token-to-read-with"
+	tokens := tokenFile(t, reader)
+	base, _, _ := startPage(t, "--read-token-file="+tokens)
+	args := []string{"top", "--once", "--url=" + base, "--token-file=" + tokens}
+	var shown strings.Builder
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		shown.Reset()
+		if code := run(t.Context(), args, &shown, &shown); code != 0 {
+			t.Fatalf("code %d: %s", code, shown.String())
+		}
+		if strings.Contains(shown.String(), "REFUSED KEY") {
+			break
+		}
+		time.Sleep(time.Second / 4)
+	}
+	want := regexp.MustCompile(`^LIMIT .*
+units +2/1h0m0s +\d +\d +2 +2 +0
+trial +1/1h0m0s +\d +\d +1 +1 +0
+
+REFUSED KEY +LIMIT +REFUSALS +FOR
+[0-9a-f]{32} +units +2 +0s
+$`)
+	if !want.MatchString(shown.String()) {
+		t.Errorf("got %s", shown.String())
+	}
+	if code := run(t.Context(), args[:3], io.Discard, &shown); code != exitError {
+		t.Errorf("without a token: code %d", code)
+	}
+}
