@@ -13,9 +13,9 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// TestServeSlots: on a cluster, limits whose keys are in several slots are decided one by one, which
-// the log says at the start and a metric counts. With a tag that the keys share they are decided
-// together.
+// TestServeSlots: on a cluster, limits whose keys are in several slots are decided one by one, and
+// the log says so at the start and a metric counts it. With a tag that the keys share they are
+// decided together.
 func TestServeSlots(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "limits.yaml")

@@ -39,8 +39,9 @@ descriptors:
 			t.Fatal(err)
 		}
 		out, err := exec.Command(daemon.Build(t), "validate", path).CombinedOutput()
-		if err == nil || !strings.HasPrefix(string(out), path+tt.problem) ||
-			!strings.Contains(string(out), ": write ") && !strings.Contains(string(out), ", write ") {
+		advises := strings.Contains(string(out), ": write ") ||
+			strings.Contains(string(out), ", write ")
+		if err == nil || !strings.HasPrefix(string(out), path+tt.problem) || !advises {
 			t.Errorf("%s: %v, %s", tt.setting, err, out)
 		}
 		if err := os.WriteFile(path, []byte(tt.instead), 0o644); err != nil {
