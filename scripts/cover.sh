@@ -19,8 +19,8 @@ slow=(
   SecretsStaySecret SentinelFailover 'Serve([A-Z].*)?' SlotMigration StoppedProcess
 )
 skip="^Test($(IFS='|'; echo "${slow[*]}"))$"
-measured=$(go list . ./algorithm/... ./backend/... ./clientip ./driver ./edge ./grpclimit \
-  ./httplimit/... ./layer/... ./otellimit ./shadow ./topkeys ./upstream | paste -sd,)
+measured=$(go list . ./algorithm/... ./backend/... ./clientip ./dashboard ./driver ./edge \
+  ./grpclimit ./httplimit/... ./layer/... ./otellimit ./shadow ./topkeys ./upstream | paste -sd,)
 export RATELIMIT_IMAGES=${RATELIMIT_IMAGES:-valkey/valkey:9}
 
 cover() { # directory, packages, profile
