@@ -97,11 +97,14 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		slog.String("action", a.Name), slog.String("limit", a.Limit),
 		slog.String("key_name", p.nameOf(a.Key)), slog.String("for", a.For),
 		slog.String("from", r.RemoteAddr), slog.String("outcome", outcome))
-	if err != nil {
-		p.fail(w, http.StatusInternalServerError, err)
-		return
+	switch {
+	case err == nil:
+		p.write(w, http.StatusOK, "done", a)
+	case errors.Is(err, ratelimit.ErrInvalid), errors.Is(err, ratelimit.ErrInvalidToken):
+		p.fail(w, http.StatusBadRequest, err)
+	default:
+		p.fail(w, http.StatusServiceUnavailable, err)
 	}
-	p.write(w, http.StatusOK, "done", a)
 }
 
 // nameOf returns the name of a key in the list of those that are refused most, which is a hash
@@ -146,6 +149,9 @@ func (p *Page) read(r *http.Request) (*act, error) {
 	}
 	a.subject = found[i]
 	if a.Name == "block" {
+		if _, ok := a.subject.Limit.(algorithm.Block); !ok {
+			return nil, errors.New("the limit does not block keys")
+		}
 		if a.length, err = time.ParseDuration(a.For); err != nil || a.length <= 0 {
 			return nil, fmt.Errorf("%q is not a duration such as 15m", text(a.For))
 		}
@@ -162,15 +168,11 @@ func (p *Page) reset(ctx context.Context, a *act) error {
 }
 
 func (p *Page) block(ctx context.Context, a *act) error {
-	b, ok := a.subject.Limit.(algorithm.Block)
-	if !ok {
-		return errors.New("the limit does not block keys")
-	}
-	l, err := ratelimit.New(p.opts.Store, b)
+	l, err := ratelimit.New(p.opts.Store, a.subject.Limit)
 	if err != nil {
 		return err
 	}
-	_, err = l.Force(ctx, a.Key, min(algorithm.BlockFor(a.length), b.Limit().Max))
+	_, err = l.Force(ctx, a.Key, min(algorithm.BlockFor(a.length), l.Max()))
 	return err
 }
 

@@ -189,6 +189,7 @@ func TestActionsRefused(t *testing.T) {
 		"another key":    {func(f url.Values) { f.Set("key", "eA") }, [2]string{}, 400},
 		"no key":         {func(f url.Values) { f.Set("key", "!") }, [2]string{}, 400},
 		"no block":       {func(f url.Values) { f.Set("action", "block") }, [2]string{}, 400},
+		"no id":          {func(f url.Values) { f.Set("action", "release") }, [2]string{}, 400},
 		"too long": {func(f url.Values) { f.Set("id", strings.Repeat("x", 3<<20)) },
 			[2]string{}, 413},
 	} {
