@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -97,6 +98,6 @@ func steps(
 		}
 	}
 	// What is taken meanwhile may put a later step first.
-	slices.SortFunc(all, func(a, b step) int { return int(a.Free - b.Free) })
+	slices.SortFunc(all, func(a, b step) int { return cmp.Compare(a.Free, b.Free) })
 	return all, nil
 }

@@ -167,7 +167,7 @@ func (t *tool) weights(version string) error {
 		packages string // below the root
 	}{
 		{0, "/ /algorithm /backend /backend/memory /backend/transactional /clientip /conformance " +
-			"/driver /edge /httplimit /httplimit/headers /httplimit/problem /layer " +
+			"/dashboard /driver /edge /httplimit /httplimit/headers /httplimit/problem /layer " +
 			"/shadow /topkeys /upstream"},
 		{20, "/backend/redis"},
 		{14, "/backend/rueidis"},
