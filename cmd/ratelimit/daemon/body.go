@@ -95,7 +95,7 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 		read, known := f[name]
 		switch {
 		case !known:
-			return f.unknown(name)
+			return f.unknown()
 		case seen[name]:
 			return invalid(fmt.Sprintf("%q is given twice.", name))
 		}
@@ -110,9 +110,9 @@ func (f fields) decode(dec *json.Decoder) *problem.Problem {
 	return nil
 }
 
-func (f fields) unknown(name string) *problem.Problem {
-	return invalid("An object has the unknown field " + shown(name) + "; the fields are " +
-		f.names() + ".")
+// unknown does not name the field, which may be a user's key in the wrong place.
+func (f fields) unknown() *problem.Problem {
+	return invalid("An object has an unknown field; the fields are " + f.names() + ".")
 }
 
 func (f fields) wrong() *problem.Problem {

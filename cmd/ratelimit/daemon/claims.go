@@ -158,7 +158,7 @@ func (b *budgets) target(
 	l := b.byName[*body.limit]
 	switch {
 	case l == nil:
-		return nil, "", unknownLimit(where, *body.limit)
+		return nil, "", unknownLimit(where)
 	case !slices.Contains(kinds, l.kind):
 		return nil, "", wrongKind(fmt.Sprintf("The limit %q was set by %v; this request "+
 			"needs one of %v.", l.limit.Name, l.kind, kinds[0]))

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,24 +35,12 @@ var (
 		"The id is not one that POST /v1/decide or /v1/renew has returned.")
 )
 
-// unknownLimit is the answer to a request that names a limit which the daemon does not have.
-func unknownLimit(where, name string) *problem.Problem {
+// unknownLimit is the answer to a request that names a limit which the daemon does not have. It does
+// not repeat the name, which may be a user's key in the wrong place.
+func unknownLimit(where string) *problem.Problem {
 	return unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
-		fmt.Sprintf("%s names the limit %s, which this daemon does not have.", where, shown(name)))
+		where+` names a limit that this daemon does not have.`)
 }
-
-// shown returns a name that a client has sent, quoted, and cut if it is long.
-func shown(name string) string {
-	const longest = 64 // bytes
-	if len(name) > longest {
-		name = strings.ToValidUTF8(name[:longest], "") + "…"
-	}
-	return strconv.Quote(name)
-}
-
-// unknownLimitOfID is the answer to an id of a limit which the daemon does not have any more.
-var unknownLimitOfID = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
-	"The id is of a limit that this daemon does not have.")
 
 // noLimitOfKey is the answer to a key without a limit, if the configuration has none for it.
 var noLimitOfKey = unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",

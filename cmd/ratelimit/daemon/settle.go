@@ -142,7 +142,7 @@ func (b *budgets) resume(id *string) (*ratelimit.Reservation, *problem.Problem) 
 	r, err := ratelimit.Resume(*id, b.limiters...)
 	switch {
 	case errors.Is(err, ratelimit.ErrUnknownLimit):
-		return nil, unknownLimitOfID
+		return nil, unknownLimit("The id")
 	case err != nil:
 		return nil, invalidID
 	}
@@ -227,7 +227,7 @@ func (b *budgets) number(
 	case body.n == nil || *body.n < 0 || *body.n > driver.MaxUnits:
 		return invalid(where + ": " + integerRule("n", 0, driver.MaxUnits))
 	case b.byName[*body.limit] == nil:
-		return unknownLimit(where, *body.limit)
+		return unknownLimit(where)
 	}
 	at := -1
 	for i, c := range claims {
