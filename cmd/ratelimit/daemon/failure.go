@@ -35,8 +35,8 @@ var (
 		"The id is not one that POST /v1/decide or /v1/renew has returned.")
 )
 
-// unknownLimit is the answer to a request that names a limit which the daemon does not have. It does
-// not repeat the name, which may be a user's key in the wrong place.
+// unknownLimit is the answer to a request that names a limit which the daemon does not have. The
+// name is not in it: it may be a user's key in the wrong place.
 func unknownLimit(where string) *problem.Problem {
 	return unprocessable(errorDocs+"ErrUnknownLimit", "Unknown limit",
 		where+` names a limit that this daemon does not have.`)
