@@ -107,27 +107,32 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// nameOf returns the name of a key in the list of those that are refused most, which is a hash
-// unless the program wants keys in it.
+// nameOf returns the hash of a key in the list of those that are refused most, or "" if there is
+// none.
 func (p *Page) nameOf(key string) string {
 	if p.opts.Top == nil || key == "" {
 		return ""
 	}
-	return p.opts.Top.Name(key)
+	name := p.opts.Top.Name(key)
+	if name == key { // a list of the keys themselves
+		return ""
+	}
+	return name
 }
 
 // read reads an action.
 func (p *Page) read(r *http.Request) (*act, error) {
-	a := &act{Name: r.PostForm.Get("action"), Limit: r.PostForm.Get("limit"),
-		For: r.PostForm.Get("for"), ID: r.PostForm.Get("id")}
+	a := &act{Name: r.PostForm.Get("action")}
 	known, ok := actions[a.Name]
 	if !ok {
 		return nil, errors.New("there is no such action")
 	}
 	a.Says = known.says
 	if a.Name == "release" {
+		a.ID = r.PostForm.Get("id")
 		return a, nil
 	}
+	a.Limit = r.PostForm.Get("limit")
 	key, err := base64.RawURLEncoding.DecodeString(r.PostForm.Get("key"))
 	if err != nil {
 		return nil, fmt.Errorf("the key: %w", err)
@@ -152,6 +157,7 @@ func (p *Page) read(r *http.Request) (*act, error) {
 		if _, ok := a.subject.Limit.(algorithm.Block); !ok {
 			return nil, errors.New("the limit does not block keys")
 		}
+		a.For = r.PostForm.Get("for")
 		if a.length, err = time.ParseDuration(a.For); err != nil || a.length <= 0 {
 			return nil, fmt.Errorf("%q is not a duration such as 15m", text(a.For))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/dashboard"
+	"github.com/truewindow/ratelimit/topkeys"
 )
 
 // rows returns the cells of the tables of a page, each row as text.
@@ -103,7 +104,11 @@ func scene(t *testing.T, log *strings.Builder) (
 	all := []ratelimit.Algorithm{algorithm.SlidingLog(ratelimit.PerHour("log", 1)),
 		algorithm.Blocking("blocks", time.Hour),
 		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerHour("budget", 10)))}
-	page := newPage(t, &dashboard.Options{Store: store,
+	top, err := topkeys.New(&topkeys.Options{Plain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := newPage(t, &dashboard.Options{Store: store, Top: top,
 		Limits:   func() []ratelimit.Algorithm { return all },
 		MayWrite: func(r *http.Request) bool { return r.Header.Get("Reader") == "" },
 		Log:      slog.New(slog.NewTextHandler(log, nil))})
@@ -148,6 +153,9 @@ func TestActions(t *testing.T) {
 			"confirmed": {"yes"}}, budget, true},
 	} {
 		tt.form.Set("for", "15m")
+		if tt.form.Get("action") != "block" {
+			tt.form.Set("for", "of the user")
+		}
 		tt.form.Del("confirmed")
 		status, confirm := b.post("/act", tt.form)
 		if status != http.StatusOK || allows(t, tt.limiter, "user") == tt.allows {
@@ -215,6 +223,24 @@ func TestActionsRefused(t *testing.T) {
 	}
 	if shown := (browser{t, readOnly{b.page}}).look("user"); strings.Contains(shown, "Reset") {
 		t.Error("whoever may not write sees actions")
+	}
+}
+
+// TestTooManyLimits: a key is not looked up under ever so many limits.
+func TestTooManyLimits(t *testing.T) {
+	log := algorithm.SlidingLog(ratelimit.PerHour("log", 1))
+	found := make([]dashboard.Subject, 100, 101)
+	for i := range found {
+		found[i] = dashboard.Subject{Limit: log, Key: "key"}
+	}
+	page := newPage(t, &dashboard.Options{Store: newStore(t),
+		Find: func(string) ([]dashboard.Subject, error) { return found, nil }})
+	b := browser{t, page}
+	b.look("key")
+	found = append(found, found[0])
+	status, body := b.post("/key", url.Values{"token": {b.token()}, "q": {"key"}})
+	if status != http.StatusBadRequest {
+		t.Errorf("status %d: %s", status, body)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"time"
@@ -109,6 +110,9 @@ func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
 	}{p.history.view(s), p.history.chart(s)})
 }
 
+// maxFound is under how many limits a key is looked up: each costs up to maxSteps+1 peeks.
+const maxFound = 100
+
 // key shows what is left for a key. It is a POST so that the key is in no address.
 func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 	if !p.form(w, r) {
@@ -124,8 +128,8 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case q == "":
 		err = errors.New("type a key")
-	case len(found) > maxLimits:
-		err = errors.New("too many limits")
+	case len(found) > maxFound:
+		err = fmt.Errorf("%d limits have such keys, more than %d", len(found), maxFound)
 	}
 	if err != nil {
 		p.fail(w, http.StatusBadRequest, err)
