@@ -29,9 +29,10 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer page.Close()
+
 	limiter = limiter.WithObserver(page.Observe)
 	mux := http.NewServeMux()
-	mux.Handle("/limits/", http.StripPrefix("/limits", page)) // behind your authentication
+	mux.Handle("/limits/", page) // behind your authentication
 
 	if _, err := limiter.Allow(httptest.NewRequest("", "/", nil).Context(), "user:42"); err != nil {
 		log.Fatal(err)

@@ -3,9 +3,8 @@
 //
 //	page, err := dashboard.New(&dashboard.Options{Store: store, Limits: limiter.Algorithms})
 //	…
-//	defer page.Close()
 //	limiter = limiter.WithObserver(page.Observe)
-//	mux.Handle("/limits/", http.StripPrefix("/limits", page))
+//	mux.Handle("/limits/", page)
 //
 // Mount it under any prefix that ends in a slash, behind an authentication of your own: whoever
 // reaches the page sees the names of limits, the numbers of their decisions, and what is left for
@@ -40,11 +39,12 @@ type Options struct {
 	// none. Its Observe is an observer of its own.
 	Top *topkeys.Sketch
 	// State, if not nil, returns lines about the store, such as the state of a breaker. It is
-	// called at most once a second.
+	// called for each load of the page, and once a second while a page is open.
 	State func() []Line
 
 	// MayWrite reports whether the sender of a request may reset and block keys and end holds. Nil
-	// means that nobody may.
+	// means that nobody may. It is asked to show the actions, and again, with the path /act, when
+	// one is sent.
 	MayWrite func(*http.Request) bool
 	// Log gets a line for each of these actions, without the key. Nil means [slog.Default].
 	Log *slog.Logger
@@ -107,7 +107,8 @@ func New(opts *Options) (*Page, error) {
 }
 
 // Close ends the page's background work and its open connections. What is served afterwards has the
-// history until then.
+// history until then, and says so. A page that is needed until the program ends need not be closed,
+// but [http.Server.Shutdown] waits for open pages: pass Close to [http.Server.RegisterOnShutdown].
 func (p *Page) Close() {
 	p.stop()
 	p.done.Wait()

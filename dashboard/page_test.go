@@ -37,9 +37,12 @@ func TestOptions(t *testing.T) {
 // changed are not sent again.
 func TestPrefix(t *testing.T) {
 	mux := http.NewServeMux()
-	mux.Handle("/admin/limits/", http.StripPrefix("/admin/limits", newPage(t, nil)))
+	mux.Handle("/admin/limits/", newPage(t, nil))
 	b := browser{t, mux}
 	page := b.get("/admin/limits/")
+	if status, _ := b.post("/admin/limits/key", nil); status != http.StatusForbidden {
+		t.Errorf("a form without a token: status %d", status)
+	}
 	for _, attribute := range []string{`href="`, `src="`, `action="`} {
 		for _, rest := range strings.Split(page, attribute)[1:] {
 			link, _, _ := strings.Cut(rest, `"`)
@@ -168,7 +171,7 @@ func (v *viewer) Write(b []byte) (int, error) {
 }
 
 // TestViewers: 100 viewers get an event each second, also beside one that reads nothing, and the
-// page ends them all.
+// page ends them all, and says so.
 func TestViewers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := newPage(t, nil)
@@ -190,10 +193,18 @@ func TestViewers(t *testing.T) {
 				t.Errorf("%d events in 10 s", n)
 			}
 		}
+		b := browser{t, page}
+		const closed = "closed: the numbers are old"
+		if strings.Contains(b.get("/"), closed) {
+			t.Error("an open page says that it is closed")
+		}
 		page.Close()
+		if !strings.Contains(b.get("/"), closed) {
+			t.Error("a closed page does not say so")
+		}
 		close(blocked.blocked)
 		viewing.Wait()
-		status, _ := browser{t, page}.do(httptest.NewRequest(http.MethodGet, "/events", nil))
+		status, _ := b.do(httptest.NewRequest(http.MethodGet, "/events", nil))
 		if status != http.StatusServiceUnavailable {
 			t.Errorf("after the end of the page: status %d", status)
 		}

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 )
 
@@ -35,7 +37,7 @@ func (p *Page) routes() {
 	p.mux.Handle("GET /robots.txt", asset("robots.txt", "text/plain; charset=utf-8"))
 }
 
-// ServeHTTP serves the page.
+// ServeHTTP serves the page under any prefix: the last element of the path says what is asked for.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; "+
@@ -44,7 +46,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
-	p.mux.ServeHTTP(w, r)
+	own := *r
+	own.URL = &url.URL{Path: r.URL.Path[max(0, strings.LastIndexByte(r.URL.Path, '/')):],
+		RawQuery: r.URL.RawQuery}
+	p.mux.ServeHTTP(w, &own)
 }
 
 // asset serves a file of assets, which a browser asks for again with its ETag.

@@ -50,6 +50,9 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 	for _, l := range p.history.sorted() {
 		s.Limits = append(s.Limits, p.history.view(l))
 	}
+	if p.viewers.ended() {
+		s.State = append(s.State, Line{"this page", "closed: the numbers are old", true})
+	}
 	if p.opts.State != nil {
 		for _, line := range p.opts.State() {
 			s.State = append(s.State, Line{text(line.Name), text(line.Value), line.Bad})

@@ -19,8 +19,8 @@ type viewers struct {
 	closed bool
 }
 
-// enter returns a channel of events, or nil if there are too many viewers. It is closed at the end
-// of the page.
+// enter returns a channel of events, or nil if there are too many viewers or the page is closed,
+// which closes the channel.
 func (v *viewers) enter() chan []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -39,6 +39,13 @@ func (v *viewers) leave(events chan []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.open, events)
+}
+
+// ended reports whether the page is closed.
+func (v *viewers) ended() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closed
 }
 
 func (v *viewers) any() bool {
@@ -77,7 +84,7 @@ func (v *viewers) close() {
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	events := p.viewers.enter()
 	if events == nil {
-		http.Error(w, "too many viewers", http.StatusServiceUnavailable)
+		http.Error(w, "too many viewers, or closed", http.StatusServiceUnavailable)
 		return
 	}
 	defer p.viewers.leave(events)

@@ -72,11 +72,10 @@ func (p *page) observeShadow(ctx context.Context, o ratelimit.Observation) {
 
 // before passes on requests that are not for the page.
 func (p *page) before(next http.Handler) http.Handler {
-	own := http.StripPrefix(strings.TrimSuffix(pagePath, "/"), p)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isPage(r.URL.Path):
-			own.ServeHTTP(w, r)
+			p.ServeHTTP(w, r)
 		case r.URL.Path+"/" == pagePath:
 			http.Redirect(w, r, "dashboard/", http.StatusMovedPermanently)
 		default:
