@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/shadow"
 )
@@ -52,6 +53,7 @@ type series struct {
 	name  string
 	trial bool
 	limit atomic.Pointer[ratelimit.Limit] // the newest
+	block atomic.Bool                     // its Max is a time
 	total [kinds]atomic.Int64
 
 	// Guarded by mu of the history.
@@ -182,6 +184,19 @@ func (h *history) sample() {
 			s.quarter[k] += n - int64(s.ring[h.last][k])
 			s.minute[k] += n - int64(s.ring[h.index(60)][k])
 			s.ring[h.last][k] = uint32(n)
+		}
+	}
+}
+
+// noteBlocks notes which limits block keys, which no observation says.
+func (h *history) noteBlocks(limits []ratelimit.Algorithm) {
+	known := *h.limits.Load()
+	for _, a := range limits {
+		if _, ok := a.(algorithm.Block); !ok {
+			continue
+		}
+		if s := known[a.Limit().Name]; s != nil {
+			s.block.Store(true)
 		}
 	}
 }

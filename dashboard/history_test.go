@@ -11,6 +11,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/dashboard"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/shadow"
 )
@@ -142,6 +143,24 @@ func TestTrial(t *testing.T) {
 		want := numbers{Admitted: 2, Refused: 3, Stricter: 2, Looser: 1}
 		if got.Minute != want || !got.Trial {
 			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestRate: a limit that blocks keys has no rate.
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		limiter := newLimiter(t, store, algorithm.Blocking("blocked", time.Hour),
+			algorithm.SlidingLog(ratelimit.PerHour("hour", 9)))
+		page := newPage(t, &dashboard.Options{Store: store, Limits: limiter.Algorithms})
+		if _, err := limiter.WithObserver(page.Observe).Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		got := browser{t, page}.limits()
+		if got["blocked"].Rate != "blocks for at most 1h0m0s" || got["hour"].Rate != "9/1h0m0s" {
+			t.Errorf("got %+v", got)
 		}
 	})
 }

@@ -128,6 +128,7 @@ func (p *Page) run(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			p.history.sample()
+			p.history.noteBlocks(p.opts.Limits())
 			if seconds%topInterval == 0 && p.opts.Top != nil {
 				p.refused.update(now, p.opts.Top.Top())
 			}

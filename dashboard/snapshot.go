@@ -62,10 +62,15 @@ func (p *Page) snapshot(now time.Time) *snapshot {
 }
 
 func (h *history) view(l *series) limitView {
+	limit := *l.limit.Load()
+	shown := rate(limit)
+	if l.block.Load() {
+		shown = fmt.Sprintf("blocks for at most %v", limit.Window)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return limitView{
-		Name: text(l.name), Rate: rate(*l.limit.Load()), Trial: l.trial,
+		Name: text(l.name), Rate: shown, Trial: l.trial,
 		Second: newView(l.second), Minute: newView(l.minute), Quarter: newView(l.quarter),
 	}
 }

@@ -47,12 +47,16 @@ func TestPage(t *testing.T) {
 		}
 		_, index := send(http.MethodGet, "/limits/", "secret", nil)
 		for _, want := range []string{
-			`<td>120/1m0s</td>`, `>stricter</a> (trial)</th>`, `refused, and admitted live`,
+			`<td>120/1m0s</td>`, `>stricter</a> (trial)</th>`,
 			`<h3>minute</h3>`, `<th scope="row"><bdi>`,
 		} {
 			if !strings.Contains(index, want) {
 				t.Errorf("the page has no %s", want)
 			}
+		}
+		if _, s := send(http.MethodGet, "/limits/snapshot", "secret", nil); !strings.Contains(s,
+			`"stricter":`) {
+			t.Error("the trial has refused nothing that the limit has admitted")
 		}
 		token := regexp.MustCompile(`name="token" value="([^"]+)"`).FindStringSubmatch(index)
 		if token == nil {
