@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -209,6 +210,24 @@ func TestViewers(t *testing.T) {
 			t.Errorf("after the end of the page: status %d", status)
 		}
 	})
+}
+
+// TestShutdown: a server that closes the page when it shuts down does not wait for its viewers.
+func TestShutdown(t *testing.T) {
+	page := newPage(t, nil)
+	server := httptest.NewServer(page)
+	defer server.Close()
+	server.Config.RegisterOnShutdown(page.Close)
+	res, err := server.Client().Get(server.URL + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := server.Config.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 // pipes are a listener of connections in memory.
