@@ -49,14 +49,3 @@ func TestGuaranteesAreProved(t *testing.T) {
 		t.Errorf("found %d cases and %d tests", cases, tests)
 	}
 }
-
-// TestDocsLua checks that the Lua of docs/writing-an-algorithm.md is the code that is tested.
-func TestDocsLua(t *testing.T) {
-	t.Chdir(root)
-	page := readFile(t, "docs/writing-an-algorithm.md")
-	tested := readFile(t, "integration/scripts/testdata/quota.lua")
-	if !strings.Contains(page, "\n```lua\n"+tested+"```\n") {
-		t.Error("docs/writing-an-algorithm.md does not have " +
-			"integration/scripts/testdata/quota.lua as a block")
-	}
-}
