@@ -25,6 +25,7 @@
 //
 //	prefix             Options.Prefix
 //	timeout            Options.Timeout, such as 50ms
+//	linger             Options.Linger, such as 2ms
 //	tag                Options.Tag as a separator: the tag of a key is its part before the first
 //	                   separator, or the whole key if it has none
 //	cache-entries      OpenOptions.CacheEntries, but 0 turns the cache off
@@ -75,6 +76,13 @@ type Options struct {
 	// in the next one. Each call is decided by itself in either case. On a cluster the two numbers
 	// hold for each server or, with rueidis and valkey-go, for each slot.
 	NoBatching bool
+
+	// Linger is how long a request waits for more calls, counted from the first of its calls, so
+	// that fewer requests decide the same calls. It makes calls slower. A full request is sent at
+	// once, and no call waits for more calls longer than half of the time until the deadline of its
+	// context. Linger must be at most half of Timeout, and zero with NoBatching. Zero means that no
+	// request waits.
+	Linger time.Duration
 }
 
 // OpenOptions are the options of a store that makes its own client and caches refusals. The zero

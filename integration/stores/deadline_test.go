@@ -28,14 +28,12 @@ func TestNarrowClients(t *testing.T) {
 		s := servers.Start(t, image)
 		d := clients.Dialing{Addrs: []string{s.Addr}}
 		stores := make(map[string]clients.Probing)
-		for _, alone := range []bool{false, true} {
+		for how, opts := range map[string]serverstore.Options{
+			"": {}, ", alone": {NoBatching: true}, ", lingering": {Linger: 20 * time.Millisecond},
+		} {
 			for _, lib := range clients.Libraries {
-				name := lib.Name
-				if alone {
-					name += ", alone"
-				}
-				stores[name] = narrow(t, lib, d).
-					NewStore(t, &serverstore.Options{NoBatching: alone})
+				name := lib.Name + how
+				stores[name] = narrow(t, lib, d).NewStore(t, &opts)
 				clients.Decided(t, stores[name], clients.Take(servers.FreshKey(t)))
 			}
 		}

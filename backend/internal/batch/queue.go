@@ -1,5 +1,6 @@
 // Package batch sends the demands of concurrent callers together: up to two batches are in flight,
-// and demands that arrive meanwhile wait for the next one. No request waits for others to arrive.
+// and demands that arrive meanwhile wait for the next one. No request waits for others to arrive,
+// unless a batch lingers.
 //
 // A [Queue] holds requests. A worker takes them from it, makes groups of them and sends these as
 // one batch, which the server runs as one script. A caller that no longer waits abandons its
@@ -45,6 +46,9 @@ type Queue struct {
 	running   int       // workers that are not abandoned
 	abandoned int       // workers that are
 	watched   bool      // by the ticker of Shared
+
+	due   time.Time   // if batches linger: when the requests that wait are sent at the latest
+	timer *time.Timer // calls onDue then
 }
 
 // Take decides one demand, whose stored key is key. It may hold d.Key after it has returned.
@@ -78,7 +82,7 @@ func (q *Queue) TakeAll(
 // do enqueues r and waits until it is answered, ctx ends or the time is over. After an error the
 // caller must not use r again.
 func (q *Queue) do(ctx context.Context, r *request) error {
-	if err := q.enqueue(r); err != nil {
+	if err := q.enqueue(ctx, r); err != nil {
 		q.Shared.refused.Add(1)
 		q.Shared.release(r)
 		return err
@@ -117,8 +121,9 @@ func (q *Queue) finish(r *request) error {
 	return err
 }
 
-// enqueue adds r to the queue, and starts a worker unless enough are running.
-func (q *Queue) enqueue(r *request) error {
+// enqueue adds r, of a caller with this context, to the queue, and starts a worker unless enough
+// are running.
+func (q *Queue) enqueue(ctx context.Context, r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.abandoned > 0 && q.Shared.abandoned.Load() >= MaxAbandoned {
@@ -128,6 +133,7 @@ func (q *Queue) enqueue(r *request) error {
 	if !q.reserve() {
 		return fmt.Errorf("%w: %d requests wait already", driver.ErrUnavailable, MaxQueued)
 	}
+	q.delay(ctx)
 	r.enqueued = q.Shared.tick.Load()
 	q.requests = append(q.requests, r)
 	if !q.watched {
@@ -169,19 +175,21 @@ func (q *Queue) dequeue(n int) {
 	q.reserved = left
 }
 
-// startWorker starts a worker if there are requests and fewer workers than may run. mu is held.
+// startWorker starts a worker if there are requests to send and fewer workers than may run. mu is
+// held.
 func (q *Queue) startWorker() {
 	most := maxWorkers
 	if q.Single {
 		most = MaxAbandoned
 	}
-	if len(q.waiting()) > 0 && q.running < most {
+	if q.running < most && q.ready() {
 		q.running++
 		go q.work()
 	}
 }
 
-// work is a worker: it sends batches until the queue is empty or the worker has been abandoned.
+// work is a worker: it sends batches until there is nothing to send or the worker has been
+// abandoned.
 func (q *Queue) work() {
 	growStack(false)
 	w := q.Shared.newWorker()
@@ -207,15 +215,15 @@ func (q *Queue) next(w *worker) bool {
 		q.remove(w)
 		return false
 	}
-	n := min(len(q.waiting()), maxRequests)
-	if q.Single {
-		n = min(n, 1)
-	}
-	if n == 0 {
+	if !q.ready() {
 		q.running--
 		q.remove(w)
 		q.Shared.workers.Put(w)
 		return false
+	}
+	n := min(len(q.waiting()), maxRequests)
+	if q.Single {
+		n = 1
 	}
 	if w.index < 0 {
 		w.index = len(q.workers)

@@ -15,12 +15,15 @@ const (
 	MaxAbandoned = 4096
 )
 
-// Shared is what the queues of one store have in common: the timeout, bounds, and a ticker. Timeout
-// is set before the first use.
+// Shared is what the queues of one store have in common: the times, bounds, and a ticker. Timeout
+// and Linger are set before the first use.
 type Shared struct {
 	// Timeout bounds how long a caller waits. A batch that takes longer is abandoned: it no longer
 	// counts as in flight, so that another can begin.
 	Timeout time.Duration
+	// Linger is how long a batch that is not full waits for more requests. It is at most half of
+	// Timeout, and a request waits at most half of the time that its context leaves.
+	Linger time.Duration
 
 	queued    atomic.Int64 // places for requests that queues have reserved
 	abandoned atomic.Int64 // batches that take longer than Timeout

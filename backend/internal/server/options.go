@@ -32,6 +32,13 @@ func keyspaceOf(opts serverstore.Options) (keys keyspace.Keyspace, err error) {
 		return keys,
 			fmt.Errorf("%w options: Timeout %v is negative", driver.ErrInvalid, opts.Timeout)
 	}
+	if most := cmp.Or(opts.Timeout, DefaultTimeout) / 2; opts.Linger < 0 || opts.Linger > most {
+		return keys, fmt.Errorf("%w options: Linger %v is not between 0 and %v, half of Timeout",
+			driver.ErrInvalid, opts.Linger, most)
+	}
+	if opts.Linger > 0 && opts.NoBatching {
+		return keys, fmt.Errorf("%w options: Linger with NoBatching", driver.ErrInvalid)
+	}
 	keys, err = keyspace.New(cmp.Or(opts.Prefix, defaultPrefix), opts.Tag)
 	if err != nil {
 		return keys, fmt.Errorf("%w options: Prefix: %w", driver.ErrInvalid, err)

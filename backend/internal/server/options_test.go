@@ -19,7 +19,19 @@ func TestCheckOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, o := range []serverstore.OpenOptions{{}, {CacheEntries: 1, CacheBytes: 1, CacheAge: 1}} {
+	for _, o := range []serverstore.Options{
+		{Linger: -1}, {Linger: DefaultTimeout/2 + 1}, {Timeout: 9, Linger: 5},
+		{Linger: 1, NoBatching: true},
+	} {
+		err := CheckOptions(serverstore.OpenOptions{Options: o})
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "Linger") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	for _, o := range []serverstore.OpenOptions{
+		{}, {CacheEntries: 1, CacheBytes: 1, CacheAge: 1},
+		{Options: serverstore.Options{Linger: DefaultTimeout / 2}},
+	} {
 		if err := CheckOptions(o); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}

@@ -1,14 +1,15 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/truewindow/ratelimit/backend/internal/batch"
 	"github.com/truewindow/ratelimit/backend/internal/keyspace"
+	"github.com/truewindow/ratelimit/backend/serverstore"
 )
 
 // queues finds the queue for a demand. On one server there is one queue. On a cluster there is one
@@ -30,11 +31,12 @@ type queues struct {
 // of servers that have left the cluster.
 const maxServers = 1024
 
-// open makes q ready for demands. single is whether each is sent by itself.
-func (q *queues) open(e *executor, timeout time.Duration, single bool) {
+// open makes q ready for demands.
+func (q *queues) open(e *executor, opts serverstore.Options) {
 	q.executor = e
-	q.shared.Timeout = timeout
-	q.single = single
+	q.shared.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
+	q.shared.Linger = opts.Linger
+	q.single = opts.NoBatching
 	if !e.cluster {
 		q.all = q.newQueue()
 		return

@@ -7,7 +7,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +48,7 @@ func New(client Client, words Words, opts serverstore.Options) (*Store, error) {
 	if router, ok := client.(Router); ok && s.executor.cluster {
 		s.executor.router, s.executor.moving = router, newMovingSlots()
 	}
-	s.queues.open(&s.executor, cmp.Or(opts.Timeout, DefaultTimeout), opts.NoBatching)
+	s.queues.open(&s.executor, opts)
 	return s, nil
 }
 

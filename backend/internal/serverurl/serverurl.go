@@ -103,6 +103,7 @@ func (c *Config) setOptions(u *backend.URL) {
 		u.Invalid("prefix", "it is empty")
 	}
 	c.Options.Timeout, _ = u.Duration("timeout")
+	c.Options.Linger, _ = u.Duration("linger")
 	if sep, ok := u.Param("tag"); ok {
 		if sep == "" {
 			u.Invalid("tag", "it is empty")

@@ -44,10 +44,10 @@ func TestParse(t *testing.T) {
 		"redis://h:1/2":   {Addrs: []string{"h:1"}, DB: 2},
 		"redis://[::1]/":  {Addrs: []string{"[::1]:6379"}},
 		"redis://:p%3F@h": {Addrs: []string{"h:6379"}, Password: "p?"},
-		"redis://u:p@h?prefix=p&timeout=2s": {
+		"redis://u:p@h?prefix=p&timeout=2s&linger=1s": {
 			Addrs: []string{"h:6379"}, Username: "u", Password: "p",
 			Options: options(func(o *serverstore.OpenOptions) {
-				o.Prefix, o.Timeout = "p", 2*time.Second
+				o.Prefix, o.Timeout, o.Linger = "p", 2*time.Second, time.Second
 			}),
 		},
 		"redis+cluster://a,[::1]:1,b:2/": {
@@ -104,6 +104,8 @@ func TestParseRefuses(t *testing.T) {
 		"redis+sentinel://h/m/marked":                            "not a number",
 		"redis://h?timeout=marked":                               `"timeout"`,
 		"redis://h?timeout=0s":                                   `"timeout"`,
+		"redis://h?timeout=1s&linger=501ms":                      "Linger",
+		"redis://h?linger=-1ms":                                  `"linger"`,
 		"redis://h?prefix=a{marked":                              "Prefix",
 		"redis://h?prefix=":                                      `"prefix"`,
 		"redis://h?tag=":                                         `"tag"`,

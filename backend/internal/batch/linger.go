@@ -1,0 +1,43 @@
+package batch
+
+import (
+	"context"
+	"time"
+)
+
+// delay sets when the requests that wait and the next one, of a caller with this context, are due:
+// Shared.Linger after the first of them, but no later than in the middle of the time that one of
+// the callers has. mu is held.
+func (q *Queue) delay(ctx context.Context) {
+	wait := q.Shared.Linger
+	if wait == 0 {
+		return
+	}
+	now := time.Now()
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, deadline.Sub(now)/2)
+	}
+	due := now.Add(wait)
+	if len(q.waiting()) > 0 && !due.Before(q.due) {
+		return
+	}
+	q.due = due
+	if q.timer == nil {
+		q.timer = time.AfterFunc(wait, q.onDue)
+	} else {
+		q.timer.Reset(wait)
+	}
+}
+
+// onDue sends the requests that wait, if they are due.
+func (q *Queue) onDue() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.startWorker()
+}
+
+// ready reports whether there are requests to send now: they fill a batch or are due. mu is held.
+func (q *Queue) ready() bool {
+	n := len(q.waiting())
+	return n > 0 && (n >= maxGroups || q.Shared.Linger == 0 || !time.Now().Before(q.due))
+}
