@@ -14,7 +14,9 @@ import (
 )
 
 // renewals is how often a hold is renewed within its time-out, and renewalTimes how many times
-// there are for it. The renewals of a process that are due at one time are sent together.
+// there are for it. The renewals of a process that are due at one time are sent together: 10,000
+// reservations under a time-out of 6 s take 101 scripts a second in place of 2,888
+// (TestManyReservations).
 const (
 	renewals     = 3
 	renewalTimes = 60

@@ -15,7 +15,9 @@ const (
 	lastRepeat  = 32 * time.Second
 )
 
-// repeatLocked repeats a Cancel or Release that has failed with err. mu is held.
+// repeatLocked repeats a Cancel or Release that has failed with err. It is mostly deferred, so
+// nobody looks at its error. A Commit is not repeated: whoever has the token may commit instead. mu
+// is held.
 func (r *Reservation) repeatLocked(err error) {
 	if r.repeat == nil {
 		r.repeatAfter(firstRepeat, err)

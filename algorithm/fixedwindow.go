@@ -82,7 +82,7 @@ type fixedState struct {
 	begin   int64 // of the window that is counted
 	length  int64 // of that window under the parameters that counted last
 	used    int64 // units, at most maxFixedUsed
-	written int64 // when a unit was counted last
+	written int64 // when a unit was counted last: shows how far the clock has stepped back
 }
 
 const (

@@ -34,6 +34,21 @@ type Held struct {
 
 var _ driver.Holder = Held{}
 
+// The instant of a hold is when it was last enlarged, or brought back after its time-out. A
+// settlement records what was held with the first record at or after the instant, else now; what
+// was used beyond that, now. Debt is what is recorded or held without a check: forced units, what
+// was used beyond a hold, what is settled or brought back late, and what a smaller Max leaves.
+//
+// Counted at the instants, no window of a log has more than Max units and the debt in it: let s be
+// the last instant in the window. When that hold was admitted, each other unit of the window was
+// held, or recorded no earlier than its instant and so in the window that ends at s: the check
+// counted them all. With fixed windows and buckets the same is true at the settlements. Counted at
+// the settlements of a log, a window of a minute may have 2·Max: of 100 units, 99 that are held at
+// 0 s, beside a record at 0 s, and committed at 59.9 s leave the window at 60 s.
+//
+// TestThroughput of package budgetmodel measures what that costs: calls of one length that begin
+// together find no record since their instants, so their units leave the window a call later.
+
 const (
 	defaultTimeout  = time.Minute
 	shortestTimeout = 16 * time.Millisecond

@@ -134,7 +134,8 @@ func (p pace) from(a amount, old pace) amount {
 }
 
 // bucketState is the state, as five big-endian integers of 8 bytes: missing.units, missing.part,
-// pace.max, pace.window and written.
+// pace.max, pace.window and written. Under one limit, what is missing in 1/Window is the time until
+// the bucket is full in 1/Max µs, the state of GCRA.
 type bucketState struct {
 	missing amount // when it was written
 	pace    pace   // of the limit that wrote it

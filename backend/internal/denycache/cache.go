@@ -12,6 +12,13 @@
 // by this client remove entries as well. While a demand that may free units is in flight, looks at
 // its state create no entries, since other callers may see its effect before its own reply arrives.
 //
+// A look is one transaction, since a client that follows a redirection repeats only the last of
+// several commands: the script would run untracked. An entry ends with the earliest RetryAfter of
+// its demands, counted from when the look was sent, so a RetryAfter is never too long. It may be
+// older than calls in flight: ignoring it while a take is in flight would leave a hot key without
+// its cache. Holds have a key of their own, which a look reads as well; refused holds are not
+// cached.
+//
 // An entry stands in two indexes: by its demands, for lookups, and by each of its stored keys, for
 // changes. Each index has shards with a mutex each. A goroutine that holds the mutex of a shard by
 // demands may lock one by stored key, never the other way round; and it locks a second shard by

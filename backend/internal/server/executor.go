@@ -23,8 +23,10 @@ type executor struct {
 	cache   *denycache.Cache // or nil
 	tracker Tracker          // the client of a store with a cache
 	moving  movingSlots
-	slotted atomic.Bool // a script has keys of one slot only
-	calls   sync.Pool   // of *call
+	// slotted: a script has keys of one slot only. A cluster's client sets it, and the first
+	// CROSSSLOT does. It stays set: elsewhere it only makes scripts smaller.
+	slotted atomic.Bool
+	calls   sync.Pool // of *call
 }
 
 // execute decides groups and sets their Results, Err or Panic. It runs one script for all of them

@@ -15,8 +15,8 @@ import (
 )
 
 // TestThroughput prints the part of a minute budget that calls with exact estimates use when there
-// are always calls that wait. The figures are in docs/internals/budgets.md. The least that may be
-// used leaves room for another order of the calls.
+// are always calls that wait. The least that may be used leaves room for another order of the
+// calls.
 func TestThroughput(t *testing.T) {
 	for _, tt := range []struct {
 		mean          time.Duration
