@@ -10,7 +10,9 @@ import (
 
 // BenchmarkLoad measures decisions on a server by concurrent callers, each as fast as it gets
 // answers. Callers and server share the machine. The hot key admits 10,000 units a second, so a
-// faster entry also refuses a larger part of the calls.
+// faster entry also refuses a larger part of the calls. Calls are not timed one by one: reading the
+// clock would be a large part of a cached refusal. A call that fails is not a decision, even where
+// a library says "limited".
 func BenchmarkLoad(b *testing.B) {
 	many := workload{name: "10k-keys", quota: quota{100, time.Second}, keys: keyNames(10_000),
 		order: uniform(10_000)}
