@@ -104,6 +104,11 @@ replays: ## Replay access logs of 1 GB, in a minute; write the table of docs/rep
 	RATELIMIT_FULL=1 RATELIMIT_REPLAY_MD=../../docs/replay.md \
 		$(GO) -C integration/commands test -count=1 -timeout=30m -run '^TestReplayLargeLog$$'
 
+.PHONY: pictures
+pictures: ## Take the pictures of the page for the docs, after a load of 14 minutes
+	RATELIMIT_PAGE_LOAD=14m RATELIMIT_PAGE_PNG=../../docs/dashboard RATELIMIT_REQUIRE_SERVERS=1 \
+		$(GO) -C integration/dashboard test -count=1 -v -timeout=30m .
+
 .PHONY: weight
 weight: ## Show what users would get of a release now: the command, requirements, go.sum lines
 	$(GO) -C integration run ./release

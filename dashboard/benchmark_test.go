@@ -60,6 +60,7 @@ func costOf(b *testing.B, withPage bool, viewers int) time.Duration {
 		defer res.Body.Close()
 		go func() { _, _ = io.Copy(io.Discard, res.Body) }()
 	}
+	charts := viewers * 50 / 60 // a second: the first 50 of each viewer, every minute
 	runtime.GC()
 	began := cpu(b)
 	ticker := time.NewTicker(tick)
@@ -70,6 +71,14 @@ func costOf(b *testing.B, withPage bool, viewers int) time.Duration {
 		}
 		if _, err := all[i%limits].Allow(b.Context(), "key"); err != nil {
 			b.Fatal(err)
+		}
+		if i%(decisions/max(charts, 1)) == 0 && i/(decisions/max(charts, 1)) < charts {
+			res, err := http.Get(fmt.Sprint(server.URL, "/chart?name=limit-", i%limits))
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			res.Body.Close()
 		}
 	}
 	return cpu(b) - began

@@ -22,6 +22,7 @@ type keyView struct {
 	Wait       time.Duration
 	Until      time.Duration // until all units are free
 	Steps      []step        // in order of time, after now
+	Rounded    bool          // not each unit was looked up
 	Block      bool          // Of is how long the key may be blocked, in ms
 	Holds      bool          // units of it may be held
 	Err        error
@@ -70,6 +71,7 @@ func (p *Page) look(ctx context.Context, s Subject) keyView {
 	v.Remaining, v.Wait, v.Until = res.Remaining, res.RetryAfter, res.ResetAfter
 	if !v.Block {
 		v.Steps, v.Err = steps(ctx, l, s.Key, res)
+		v.Rounded = limit.Max-res.Remaining > maxSteps
 	}
 	return v
 }
@@ -99,5 +101,19 @@ func steps(
 	}
 	// What is taken meanwhile may put a later step first.
 	slices.SortFunc(all, func(a, b step) int { return cmp.Compare(a.Free, b.Free) })
-	return all, nil
+	return together(all, min(l.Limits()[0].Window/100, 100*time.Millisecond)), nil
+}
+
+// together returns steps in order of their units, and one for those that are not further apart than
+// near, as those of one take are: the peeks are not at the same instant.
+func together(steps []step, near time.Duration) []step {
+	var apart []step
+	for _, s := range steps {
+		if n := len(apart); n > 0 && s.In-apart[n-1].In <= near {
+			s.In = max(s.In, apart[n-1].In)
+			apart = apart[:n-1]
+		}
+		apart = append(apart, s)
+	}
+	return apart
 }

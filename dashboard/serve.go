@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,6 +29,7 @@ func (p *Page) routes() {
 	p.mux = http.NewServeMux()
 	p.mux.HandleFunc("GET /{$}", p.index)
 	p.mux.HandleFunc("GET /limit", p.limit)
+	p.mux.HandleFunc("GET /chart", p.drawing)
 	p.mux.HandleFunc("GET /events", p.events)
 	p.mux.HandleFunc("GET /snapshot", p.latest)
 	p.mux.HandleFunc("POST /key", p.key)
@@ -44,7 +46,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "+
 		"frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // without it, forms have the origin null
 	h.Set("Cache-Control", "no-store")
 	own := *r
 	own.URL = &url.URL{Path: r.URL.Path[max(0, strings.LastIndexByte(r.URL.Path, '/')):],
@@ -106,13 +108,14 @@ func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	s := (*p.history.limits.Load())[name]
 	if s == nil {
-		p.fail(w, http.StatusNotFound, errors.New("no such limit has decided"))
+		p.fail(w, http.StatusNotFound, errNoLimit)
 		return
 	}
 	p.write(w, http.StatusOK, "limit", struct {
 		limitView
-		Chart chart
-	}{p.history.view(s), p.history.chart(s)})
+		Seconds int
+		Highest int64
+	}{p.history.view(s), columnSeconds, p.history.chart(s).highest})
 }
 
 // maxFound is under how many limits a key is looked up: each costs up to maxSteps+1 peeks.
@@ -148,8 +151,10 @@ func (p *Page) key(w http.ResponseWriter, r *http.Request) {
 		Query, Shown string
 		Limits       []keyView
 		CanWrite     bool
+		CanRelease   bool
 		RefusedAs    string
-	}{q, text(q), views, p.mayWrite(r), text(p.nameOf(q))})
+	}{q, text(q), views, p.mayWrite(r),
+		slices.ContainsFunc(views, func(v keyView) bool { return v.Holds }), text(p.nameOf(q))})
 }
 
 var _ http.Handler = (*Page)(nil)

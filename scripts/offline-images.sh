@@ -1,9 +1,9 @@
 #!/bin/bash
-# Build the images that the tests use, of Redis, Valkey, PostgreSQL, nginx, Caddy and Prometheus,
-# from Debian packages, and of Go from the machine's own, where no container registry can be
-# reached. The tests call this script themselves; it takes about half a minute.
+# Build the images that the tests use, of Redis, Valkey, PostgreSQL, nginx, Caddy, Prometheus and
+# Chromium, from Debian packages, and of Go from the machine's own, where no container registry can
+# be reached. The tests call this script themselves; it takes about half a minute.
 #
-#   scripts/offline-images.sh               build the images that Docker lacks, but golang
+#   scripts/offline-images.sh               build the images that Docker lacks, but the large ones
 #   scripts/offline-images.sh redis:8 ...   only these
 #
 # It needs Debian with apt, the archive's keyring, and a Docker engine that the user may use; it
@@ -20,6 +20,7 @@
 #   PostgreSQL     one database and one user, postgres, with the password POSTGRES_PASSWORD; runs as
 #                  that user, while the others run as root
 #   Go             with git, the machine's certificate authorities, and no C compiler
+#   Chromium       the headless shell, on port 9222; one family of fonts
 #
 # All have busybox as /bin/sh.
 set -euo pipefail
@@ -36,6 +37,7 @@ caddy:2                  caddy       trixie
 prom/prometheus:v2.53.3  prometheus  trixie
 postgres:17              postgres    trixie
 golang:1.26              golang      trixie
+chromedp/headless-shell:stable  chromium  trixie
 '
 
 say() { printf '%s\n' "$*" >&2; }
@@ -146,6 +148,10 @@ recipe() { # family
       MAIN=postgresql-17 PACKAGES=(postgresql-17 postgresql-client-17 tzdata)
       BINARIES=(/usr/lib/postgresql/17/bin/{postgres,initdb,psql}) ;;
     golang) MAIN=git PACKAGES=(git) BINARIES=(/usr/bin/git) ;;
+    chromium)
+      MAIN=chromium-headless-shell
+      PACKAGES=(chromium-headless-shell chromium-common fontconfig-config fonts-dejavu-core socat)
+      BINARIES=(/usr/lib/chromium/chromium-headless-shell /usr/bin/socat) ;;
     *)
       MAIN=$1-server PACKAGES=("$1-server" "$1-tools")
       BINARIES=("/usr/bin/$1-server" "/usr/bin/$1-cli" "/usr/bin/$1-benchmark"
@@ -168,14 +174,15 @@ unpack() { # the packages of the recipe and their libraries into SRC
 
 # take copies binaries from SRC to DST, with the libraries that SRC's own loader finds for them.
 take() { # binaries
-  local bin real lib
+  local bin real lib libs=$SRC/usr/lib/$TRIPLE
+  libs=$libs:$libs/pulseaudio
   for bin in "$@"; do
     [ -e "$SRC$bin" ] || continue
     real=$(readlink -f "$SRC$bin")
     mkdir -p "$DST$(dirname "$bin")"
     cp -a "$real" "$DST$(dirname "$bin")/$(basename "$real")"
     [ "$(basename "$real")" = "$(basename "$bin")" ] || ln -sf "$(basename "$real")" "$DST$bin"
-    "$SRC/usr$LDSO" --inhibit-cache --library-path "$SRC/usr/lib/$TRIPLE" --list "$real" |
+    "$SRC/usr$LDSO" --inhibit-cache --library-path "$libs" --list "$real" |
       { grep -oE '=> /[^ ]+' || true; } | cut -c4- | while read -r lib; do
         cp -L --preserve=mode,timestamps "$lib" "$DST/usr/lib/$TRIPLE/$(basename "$lib")"
       done
@@ -279,6 +286,21 @@ finish_golang() {
            -c 'WORKDIR /go' -c 'CMD ["sh"]')
 }
 
+finish_chromium() {
+  cp -a "$SRC"/usr/lib/chromium/*.{pak,bin,dat} "$DST/usr/lib/chromium/"
+  cp -a "$SRC"/etc/fonts "$DST/etc/"
+  mkdir -p "$DST"/usr/share
+  cp -a "$SRC"/usr/share/{fonts,fontconfig} "$DST/usr/share/"
+  cat >"$DST/usr/local/bin/docker-entrypoint.sh" <<'W'
+#!/bin/sh
+# As in the official image, arguments are options of the browser, which listens on 127.0.0.1 only.
+socat TCP4-LISTEN:9222,fork TCP4:127.0.0.1:9223 &
+exec /usr/lib/chromium/chromium-headless-shell --no-sandbox --disable-gpu --disable-dev-shm-usage \
+  --remote-debugging-port=9223 "$@"
+W
+  CHANGES=(-c 'ENV HOME=/tmp' -c 'EXPOSE 9222/tcp')
+}
+
 plain_entrypoint() {
   printf '#!/bin/sh\nexec "$@"\n' >"$DST/usr/local/bin/docker-entrypoint.sh"
 }
@@ -313,6 +335,7 @@ build() { # family suite
     prometheus) finish_prometheus ;;
     postgres) finish_postgres ;;
     golang) finish_golang ;;
+    chromium) finish_chromium ;;
     *) finish_server "$1" ;;
   esac
   chmod 755 "$DST"/usr/local/bin/*
@@ -339,7 +362,7 @@ find_mirrors
 while read -r tag family suite; do
   [ -n "$tag" ] || continue
   if [ $# -eq 0 ]; then
-    [ "$family" != golang ] || continue # it is large, and one test uses it
+    case $family in golang | chromium) continue ;; esac # one folder of tests uses each
   else
     [[ " $* " == *" $tag "* ]] || continue
   fi

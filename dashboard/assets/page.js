@@ -13,11 +13,15 @@
   };
   const words = {
     undecided: "undecided", cached: "from the cache", local: "local", open: "by the policy",
-    warned: "warned", stricter: "refused, and admitted live", looser: "admitted, and refused live",
+    warned: "warned", stricter: "refused only here", looser: "admitted only here",
   };
   const notes = (view) => Object.keys(words).filter((k) => view[k])
-    .map((k) => view[k] + " " + words[k]).join(" ");
+    .flatMap((k) => [element("span", view[k] + " " + words[k]), " "]);
 
+  const draw = (row) => {
+    row.querySelector("img").src = "chart?name=" + encodeURIComponent(row.dataset.limit) +
+      "&at=" + Date.now(); // so that it is fetched again
+  };
   const rows = new Map();
   for (const row of document.querySelectorAll("#limits tbody tr")) rows.set(row.dataset.limit, row);
 
@@ -25,9 +29,11 @@
     const row = element("tr", "", {"data-limit": limit.name});
     const head = element("th", "", {scope: "row"});
     head.append(element("a", limit.name, {href: "limit?name=" + encodeURIComponent(limit.name)}),
-      limit.trial ? " (trial)" : "");
+      limit.trial ? " (trial) " : " ", element("small", ""));
     row.append(head);
     for (let i = 0; i < 8; i++) row.append(element("td", ""));
+    row.cells[1].append(element("img", "", {loading: "lazy", alt: ""}));
+    draw(row);
     let before = null;
     for (const other of byId("limits").tBodies[0].rows) {
       if (other.dataset.limit > limit.name) { before = other; break; }
@@ -37,12 +43,20 @@
     return row;
   };
 
+  let drawn = Date.now();
   const show = (snapshot) => {
     for (const limit of snapshot.limits) {
-      const cells = (rows.get(limit.name) || newRow(limit)).cells;
-      [limit.rate, limit.second.admitted, limit.second.refused, limit.minute.admitted,
-        limit.minute.refused, limit.quarter.admitted, limit.quarter.refused, notes(limit.minute),
-      ].forEach((text, i) => set(cells[i + 1], text));
+      const row = rows.get(limit.name) || newRow(limit);
+      set(row.querySelector("small"), limit.rate);
+      [limit.second, limit.minute, limit.quarter].forEach((view, i) => {
+        set(row.cells[2 * i + 2], view.admitted);
+        set(row.cells[2 * i + 3], view.refused);
+      });
+      row.cells[8].replaceChildren(...notes(limit.minute));
+    }
+    if (Date.now() - drawn > 60000) {
+      drawn = Date.now();
+      rows.forEach(draw);
     }
     byId("none").hidden = snapshot.limits.length > 0;
     byId("state").parentElement.hidden = snapshot.state.length === 0;
@@ -84,7 +98,16 @@
   // Proxies may hold events back: without one in five seconds the page asks itself.
   let polling = false;
   const events = new EventSource("events");
-  const timer = setTimeout(() => { polling = true; events.close(); poll(); }, 5000);
+  const ask = () => {
+    if (polling) return;
+    polling = true;
+    events.close();
+    poll();
+  };
+  const timer = setTimeout(ask, 5000);
   events.onmessage = (event) => { clearTimeout(timer); show(JSON.parse(event.data)); };
-  events.onerror = () => { if (!polling) lost(); };
+  events.onerror = () => {
+    if (!polling) lost();
+    if (events.readyState === EventSource.CLOSED) ask(); // an answer that is not of events
+  };
 })();

@@ -13,8 +13,9 @@ import (
 	"github.com/testcontainers/testcontainers-go/exec"
 )
 
-// HostName is this machine's name in the containers that StartOther starts.
-const HostName = "app"
+// HostName is this machine's name in the containers that StartOther starts. Browsers use HTTPS only
+// for all names that end in app.
+const HostName = "host.test"
 
 // An Other is a container that runs neither Redis nor Valkey.
 type Other struct {
