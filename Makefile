@@ -81,9 +81,9 @@ bench: ## Run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem work
 
 .PHONY: faults
-faults: ## Cause faults on real servers for seven minutes; write the tables of docs/faults.md
+faults: ## Cause faults on real servers for seven minutes; write what docs/faults.md shows
 	RATELIMIT_FULL=1 RATELIMIT_IMAGES=redis:8,valkey/valkey:9 RATELIMIT_REQUIRE_SERVERS=1 \
-		RATELIMIT_FAULTS_MD=../../docs/faults.md \
+		RATELIMIT_FAULTS_DIR=../../docs \
 		$(GO) -C integration/faults test -count=1 -timeout=30m -parallel=1 \
 		-run '^Test(Faults|FaultsHolds|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
 

@@ -44,8 +44,8 @@
 //	RATELIMIT_CONFORMANCE_FULL 1: the conformance suite at full depth
 //	RATELIMIT_CONFORMANCE_SEED makes the suite repeat the random cases of the run that printed
 //	                           this seed
-//	RATELIMIT_FAULTS_MD        page to which the folder faults writes the measured effects of
-//	                           faults; only "make faults" measures all of them
+//	RATELIMIT_FAULTS_DIR       directory to which the folder faults writes the measured effects
+//	                           of faults; only "make faults" measures all of them
 //	RATELIMIT_EXACTNESS_MD     page to which TestExactness writes its table
 //	RATELIMIT_REPLAY_MD        page to which TestReplayLargeLog writes its table
 //	RATELIMIT_RELOADS          how long each case of TestReloads changes files, such as 30m

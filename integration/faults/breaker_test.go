@@ -162,9 +162,6 @@ func askOpen(t testing.TB, b *layer.Breaker) (median, longest time.Duration) {
 	return took[len(took)/2], took[len(took)-1]
 }
 
-// breakerTable has the measurements of the breaker tests, for the second table of docs/faults.md.
-var breakerTable table[breakerRow]
-
 // A breakerRow is a faultRow with a breaker around the store.
 type breakerRow struct {
 	faultRow
@@ -174,13 +171,10 @@ type breakerRow struct {
 }
 
 var breakerColumns = []column[breakerRow]{
-	{"opened after", timesOf(func(r breakerRow) time.Duration { return r.opened })},
-	{"answer while open: median", func(rows []breakerRow) string {
-		return leastToMost(rows, func(r breakerRow) time.Duration { return r.median },
-			func(d time.Duration) string {
-				return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1000)
-			})
+	{"opened after (ms)", millisOf(func(r breakerRow) time.Duration { return r.opened })},
+	{"answer while open (µs)", func(r breakerRow) string {
+		return fmt.Sprintf("%.1f", float64(r.median.Nanoseconds())/1000)
 	}},
-	{"slowest call", timesOf(func(r breakerRow) time.Duration { return r.slowest })},
-	{"recovery noticed after", timesOf(func(r breakerRow) time.Duration { return r.noticed })},
+	{"slowest call (ms)", millisOf(func(r breakerRow) time.Duration { return r.slowest })},
+	{"noticed after (ms)", millisOf(func(r breakerRow) time.Duration { return r.noticed })},
 }

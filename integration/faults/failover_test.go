@@ -363,8 +363,8 @@ func (fo *failover) judge(t *testing.T) {
 			image: fo.pair.Primary.Image,
 			got:   q.own.got.plus(q.shared.got).plus(q.group.got), slowest: longest,
 			admitted: failoverHalf + q.own.admitted, unknown: q.own.unknown,
-			recorded: used(t, fo.after, q.keys.own), forgets: "the failover",
-			normal: returned, election: fo.election,
+			recorded: used(t, fo.after, q.keys.own),
+			normal:   returned, election: fo.election,
 		})
 		if longest > servers.LatestAnswer(100*time.Millisecond, fo.still) {
 			t.Errorf("%s: an answer took %v, on a machine that stood still for %v", q.name, longest,

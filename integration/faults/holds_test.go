@@ -198,8 +198,7 @@ func holdUp(t *testing.T, b breakage, s *scene, late *lateness) {
 	}
 	b.act(t, s, late)
 	for i, w := range s.witnesses {
-		row := holdRow{fault: b.name, client: w.lib.Name, image: s.server.Image,
-			forgets: b.forgets}
+		row := holdRow{fault: b.name, client: w.lib.Name, image: s.server.Image}
 		all := holdBudget(t, w.patient)
 		for _, h := range holders[i] {
 			h.settle(t)
@@ -259,49 +258,36 @@ func (h *holder) charged(t *testing.T, all *ratelimit.Limiter, exactly bool) (n 
 	return n
 }
 
-// holdTable has the measurements of TestFaultsHolds, for the third table of docs/faults.md.
-var holdTable table[holdRow]
-
 // A holdRow is what the reservations of one client of one server got in one fault.
 type holdRow struct {
 	fault, client, image string
 
-	got            [3]got
-	slowest        time.Duration
-	settled        time.Duration // the last failed call, since the end of the fault
-	used, charged  int64
-	lost, repeated int
-	forgets        string
+	got           [3]got // in the order of reserves, renews and commits
+	slowest       time.Duration
+	settled       time.Duration // the last failed call, since the end of the fault
+	used, charged int64
+	lost          int // reservations that the server had lost
+	repeated      int // settlements of the second time
 }
 
 func (r holdRow) of() [3]string { return [3]string{r.fault, r.client, r.image} }
 
-var holdColumns = []column[holdRow]{
-	{"`Reserve`", outcomesOf(reserves)},
-	{"renewal", outcomesOf(renews)},
-	{"`Commit`", outcomesOf(commits)},
-	{"normal after", timesOf(func(r holdRow) time.Duration { return r.settled })},
-	{"charged", func(rows []holdRow) string {
-		var used, charged int64
-		lost := 0
-		for _, r := range rows {
-			used, charged, lost = used+r.used, charged+r.charged, lost+r.lost
-		}
-		text := fmt.Sprintf("%d of %d", charged, used)
-		if lost > 0 {
-			text += fmt.Sprintf("; %d commits got `ErrNotHeld`", lost)
-		}
-		return text
-	}},
-}
+var holdColumns = slices.Concat(
+	outcomesOf("Reserve", reserves), outcomesOf("renewal", renews), outcomesOf("Commit", commits),
+	[]column[holdRow]{
+		{"slowest call (ms)", millisOf(func(r holdRow) time.Duration { return r.slowest })},
+		{"normal after (ms)", millisOf(func(r holdRow) time.Duration { return r.settled })},
+		{"units used", countOf(func(r holdRow) int { return int(r.used) })},
+		{"units charged", countOf(func(r holdRow) int { return int(r.charged) })},
+		{"not held", countOf(func(r holdRow) int { return r.lost })},
+	},
+)
 
 // outcomesOf tells how many calls were answered, unavailable and of unknown outcome.
-func outcomesOf(op int) func([]holdRow) string {
-	return func(rows []holdRow) string {
-		return strings.Join([]string{
-			spanOf(func(r holdRow) int { return r.got[op].answers })(rows),
-			spanOf(func(r holdRow) int { return r.got[op].unavailable })(rows),
-			spanOf(func(r holdRow) int { return r.got[op].unknown })(rows),
-		}, " / ")
+func outcomesOf(name string, op int) []column[holdRow] {
+	return []column[holdRow]{
+		{name + " answered", countOf(func(r holdRow) int { return r.got[op].answers })},
+		{name + " unavailable", countOf(func(r holdRow) int { return r.got[op].unavailable })},
+		{name + " unknown", countOf(func(r holdRow) int { return r.got[op].unknown })},
 	}
 }

@@ -1,5 +1,5 @@
 // Package faults tests what callers get while servers and networks fail. "make faults" writes what
-// it measures into docs/faults.md.
+// it measures, and a picture of it, beside docs/faults.md.
 package faults
 
 import (
@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 	code := servers.Run(m)
 	if code == 0 {
 		if err := writeFaults(); err != nil {
-			fmt.Println("the tables of faults:", err)
+			fmt.Println("the measurements of faults:", err)
 			code = 1
 		}
 	}

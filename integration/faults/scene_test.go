@@ -402,7 +402,7 @@ func (s *scene) awaitNormal(t testing.TB, late *lateness) {
 // returns the row of the table.
 func (w *witness) judge(t *testing.T, b breakage, s *scene, late *lateness) faultRow {
 	t.Helper()
-	row := faultRow{fault: b.name, client: w.lib.Name, image: s.server.Image, forgets: b.forgets}
+	row := faultRow{fault: b.name, client: w.lib.Name, image: s.server.Image}
 	asked := map[string]*[2]int{w.calm: {calmUnits, 0}} // admitted and unknown
 	var lastBad, noticed time.Time
 	for _, c := range w.callers {

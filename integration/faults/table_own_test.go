@@ -1,6 +1,10 @@
 package faults
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,40 +12,97 @@ import (
 	"github.com/truewindow/ratelimit/integration/clients"
 )
 
-// TestFaultTable checks that the table has a line for each fault, and nothing is missing.
+// TestFaultTable checks that the table has a line for each fault, client and server, and that
+// nothing is missing.
 func TestFaultTable(t *testing.T) {
 	var tb table[faultRow]
 	for i, lib := range clients.Libraries {
-		tb.add(faultRow{fault: "fire", client: lib.Name, image: "a", got: got{i, 2, 3},
-			slowest: 1234 * time.Microsecond, admitted: 5, unknown: 3, recorded: 7})
-		tb.add(faultRow{
-			fault: "fire", client: lib.Name, image: "b", got: got{0, 1, 3},
-			slowest: 15 * time.Millisecond, admitted: 5, recorded: 5,
-			normal: 20 * time.Millisecond,
-		})
-		tb.add(faultRow{
-			fault: "flood", client: lib.Name, image: "a", slowest: 20 * time.Millisecond,
-			admitted: 5, recorded: 2 + i, forgets: "water", election: 12 * time.Second,
-		})
-		tb.add(faultRow{
-			fault: "flood", client: lib.Name, image: "b", slowest: 1200 * time.Millisecond,
-			admitted: 5, recorded: 5, forgets: "water", election: 12 * time.Second,
-		})
+		for _, image := range []string{"b", "a"} {
+			tb.add(faultRow{
+				fault: "flood", client: lib.Name, image: image, slowest: 1200 * time.Millisecond,
+				admitted: 5, recorded: 2 + i, election: 12 * time.Second,
+			})
+			tb.add(faultRow{fault: "fire", client: lib.Name, image: image, got: got{i, 2, 3},
+				slowest: 1600 * time.Microsecond, admitted: 5, unknown: 3, recorded: 7,
+				normal: 20 * time.Millisecond})
+		}
 	}
-	text, err := tb.markdown([]string{"fire", "flood"}, []string{"a", "b"}, faultColumns)
+	records, err := tb.records([]string{"fire", "flood"}, []string{"a", "b"}, faultColumns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{
-		"| fire | 0–2 | 1–2 | 3 | 1–15 ms | all, and 6 of 9 unknown | 0–20 ms |\n",
-		"| flood | 0 | 0 | 0 | 20 ms–1.2 s | 0–3 lost by water | 0 ms (elected after 12 s) |\n",
+	var lines []string
+	for _, record := range records {
+		lines = append(lines, strings.Join(record, ","))
+	}
+	for i, want := range map[int]string{
+		0: "fault,client,server,answered,unavailable,unknown,slowest call (ms)," +
+			"units admitted,units unknown,units recorded,elected after (ms),normal after (ms)",
+		1:  "fire,go-redis,a,0,2,3,2,5,3,7,0,20",
+		2:  "fire,go-redis,b,0,2,3,2,5,3,7,0,20",
+		3:  "fire,rueidis,a,1,2,3,2,5,3,7,0,20",
+		12: "flood,valkey-go,b,0,0,0,1200,5,0,4,12000,0",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%s\nwant\n%s", text, want)
+		if i >= len(lines) || lines[i] != want {
+			t.Errorf("line %d of\n%s\nwant\n%s", i, strings.Join(lines, "\n"), want)
 		}
 	}
-	if _, err := tb.markdown([]string{"fire", "storm"}, []string{"a", "b"},
+	if _, err := tb.records([]string{"fire", "storm"}, []string{"a", "b"},
 		faultColumns); err == nil || !strings.Contains(err.Error(), "storm, rueidis, b") {
-		t.Errorf("%v for a table with empty cells", err)
+		t.Errorf("%v for a table without measurements of a fault", err)
+	}
+}
+
+// TestFaultShares checks that the picture adds up servers, and keeps faults and clients apart.
+func TestFaultShares(t *testing.T) {
+	head := []string{"fault", "client", "server", "answered", "unavailable", "unknown"}
+	shares, err := sharesOf([][]string{
+		head,
+		{"fire", "go-redis", "a", "1", "2", "0"},
+		{"fire", "go-redis", "b", "0", "1", "4"},
+		{"fire", "rueidis", "a", "5", "0", "0"},
+		{"flood", "go-redis", "a", "0", "199", "1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []faultShare{
+		{"fire", "go-redis", [3]int{1, 3, 4}},
+		{"fire", "rueidis", [3]int{5, 0, 0}},
+		{"flood", "go-redis", [3]int{0, 199, 1}},
+	}
+	if !slices.Equal(shares, want) {
+		t.Errorf("shares are %v, want %v", shares, want)
+	}
+	for k, want := range []string{"0", "> 99", "< 1"} {
+		if got := inPercent(shares[2].percent(k)); got != want {
+			t.Errorf("outcome %d is %s percent, want %s", k, got, want)
+		}
+	}
+	if _, err := sharesOf([][]string{head[:5], {"fire", "go-redis", "a", "1", "2"}}); err == nil {
+		t.Error("a column is missing, and there is no error")
+	}
+}
+
+// TestFaultPicture checks that the committed picture shows the committed measurements, of all
+// faults.
+func TestFaultPicture(t *testing.T) {
+	const docs = "../../docs"
+	want, err := drawFaults(filepath.Join(docs, faultsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(docs, faultPicture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("docs/%s does not show docs/%s: draw it with %s=../../docs go test -run "+
+			"TestFaultShares", faultPicture, faultsFile, faultsDirEnv)
+	}
+	for _, name := range faultNames() {
+		if !bytes.Contains(got, []byte(">"+name+"<")) {
+			t.Errorf("docs/%s does not show the fault %q", faultPicture, name)
+		}
 	}
 }

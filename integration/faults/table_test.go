@@ -1,51 +1,75 @@
 package faults
 
 import (
-	"cmp"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/truewindow/ratelimit/integration/clients"
-	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// faultTable has the measurements of the fault tests, for the first table of docs/faults.md. The
-// environment variable RATELIMIT_FAULTS_MD is the path of the page; if it is empty, nothing is
-// written.
-var faultTable table[faultRow]
+// The measurements of the tests with a fault, each for a file beside docs/faults.md.
+var (
+	faultTable   table[faultRow]
+	holdTable    table[holdRow]
+	breakerTable table[breakerRow]
+)
 
-const faultTableEnv = "RATELIMIT_FAULTS_MD"
+// faultsDirEnv names the environment variable with the directory of the page. If it is empty,
+// nothing is written.
+const faultsDirEnv = "RATELIMIT_FAULTS_DIR"
 
-// writeFaults writes the tables if RATELIMIT_FAULTS_MD is set. It fails if a cell would be empty.
+// The files of the measurements, and the picture of the first.
+const (
+	faultsFile   = "faults.csv"
+	holdsFile    = "faults-holds.csv"
+	breakerFile  = "faults-breaker.csv"
+	faultPicture = "faults.svg"
+)
+
+// writeFaults writes the files if RATELIMIT_FAULTS_DIR is set, none if a measurement is missing. If
+// nothing was measured, as with -run TestFaultShares, it only draws the picture again.
 func writeFaults() error {
-	page := os.Getenv(faultTableEnv)
-	if page == "" {
+	dir := os.Getenv(faultsDirEnv)
+	if dir == "" {
 		return nil
 	}
-	faults, err := faultTable.markdown(faultNames(), faultImages(), faultColumns)
+	if len(faultTable.rows)+len(holdTable.rows)+len(breakerTable.rows) > 0 {
+		images := faultImages()
+		faults, err1 := faultTable.records(faultNames(), images, faultColumns)
+		holds, err2 := holdTable.records(holdFaultNames(), images, holdColumns)
+		breakers, err3 := breakerTable.records(breakerFaults, images, breakerColumns)
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return err
+		}
+		if err := errors.Join(writeRecords(filepath.Join(dir, faultsFile), faults),
+			writeRecords(filepath.Join(dir, holdsFile), holds),
+			writeRecords(filepath.Join(dir, breakerFile), breakers)); err != nil {
+			return err
+		}
+	}
+	picture, err := drawFaults(filepath.Join(dir, faultsFile))
 	if err != nil {
 		return err
 	}
-	breakers, err := breakerTable.markdown(breakerFaults, faultImages(), breakerColumns)
-	if err != nil {
-		return err
-	}
-	holds, err := holdTable.markdown(holdFaultNames(), faultImages(), holdColumns)
-	if err != nil {
-		return err
-	}
-	return errors.Join(servers.WriteTable(page, "faults", "make faults", faults),
-		servers.WriteTable(page, "holds", "make faults", holds),
-		servers.WriteTable(page, "breaker", "make faults", breakers))
+	return os.WriteFile(filepath.Join(dir, faultPicture), picture, 0o644)
 }
 
-// A table has one line for each fault. Its cells tell what all clients of all images got.
+func writeRecords(path string, records [][]string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(csv.NewWriter(file).WriteAll(records), file.Close())
+}
+
+// A table has one row for each fault, client and server.
 type table[R row] struct {
 	mu   sync.Mutex
 	rows []R
@@ -55,7 +79,7 @@ type row interface{ of() [3]string } // fault, client and image
 
 type column[R row] struct {
 	name string
-	cell func([]R) string
+	cell func(R) string
 }
 
 func (tb *table[R]) add(r R) {
@@ -64,66 +88,44 @@ func (tb *table[R]) add(r R) {
 	tb.rows = append(tb.rows, r)
 }
 
-func (tb *table[R]) markdown(faults, images []string, columns []column[R]) (string, error) {
+// records returns the names of the columns and then the rows, in the order of the faults.
+func (tb *table[R]) records(faults, images []string, columns []column[R]) ([][]string, error) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
-	var b strings.Builder
-	b.WriteString("| fault |")
+	head := []string{"fault", "client", "server"}
 	for _, c := range columns {
-		fmt.Fprintf(&b, " %s |", c.name)
+		head = append(head, c.name)
 	}
-	fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---|", len(columns)))
+	all := [][]string{head}
 	var missing []error
 	for _, fault := range faults {
-		var rows []R
 		for _, lib := range clients.Libraries {
 			for _, image := range images {
-				k := slices.IndexFunc(tb.rows, func(r R) bool {
-					return r.of() == [3]string{fault, lib.Name, image}
-				})
+				of := [3]string{fault, lib.Name, image}
+				k := slices.IndexFunc(tb.rows, func(r R) bool { return r.of() == of })
 				if k < 0 {
 					missing = append(missing,
 						fmt.Errorf("nothing was measured of %s, %s, %s", fault, lib.Name, image))
 					continue
 				}
-				rows = append(rows, tb.rows[k])
+				record := of[:]
+				for _, c := range columns {
+					record = append(record, c.cell(tb.rows[k]))
+				}
+				all = append(all, record)
 			}
 		}
-		fmt.Fprintf(&b, "| %s |", fault)
-		for _, c := range columns {
-			if len(rows) > 0 {
-				fmt.Fprintf(&b, " %s |", c.cell(rows))
-			}
-		}
-		b.WriteByte('\n')
 	}
-	return b.String(), errors.Join(missing...)
+	return all, errors.Join(missing...)
 }
 
-// leastToMost tells the least and the most of what rows have.
-func leastToMost[R any, N cmp.Ordered](rows []R, of func(R) N, show func(N) string) string {
-	var all []N
-	for _, r := range rows {
-		all = append(all, of(r))
-	}
-	least, most := show(slices.Min(all)), show(slices.Max(all))
-	if least == most {
-		return least
-	}
-	number, unit, _ := strings.Cut(least, " ")
-	if _, other, _ := strings.Cut(most, " "); unit == other {
-		least = number
-	}
-	return least + "–" + most
+// countOf and millisOf return the cells of numbers and of times.
+func countOf[R any](of func(R) int) func(R) string {
+	return func(r R) string { return strconv.Itoa(of(r)) }
 }
 
-// spanOf and timesOf return the cells of numbers and of times.
-func spanOf[R any](of func(R) int) func([]R) string {
-	return func(rows []R) string { return leastToMost(rows, of, strconv.Itoa) }
-}
-
-func timesOf[R any](of func(R) time.Duration) func([]R) string {
-	return func(rows []R) string { return leastToMost(rows, of, inMillis) }
+func millisOf[R any](of func(R) time.Duration) func(R) string {
+	return countOf(func(r R) int { return int(of(r).Round(time.Millisecond).Milliseconds()) })
 }
 
 // A faultRow is what one client of one server got in one fault.
@@ -134,7 +136,6 @@ type faultRow struct {
 	slowest time.Duration
 
 	admitted, unknown, recorded int
-	forgets                     string // why admitted units may be lost; "" if they may not
 
 	noticed time.Duration // the first answer, since the end of the fault
 	// the last failed call, since the end of the fault, or the first answer, since the election of
@@ -144,51 +145,18 @@ type faultRow struct {
 }
 
 var faultColumns = []column[faultRow]{
-	{"answered", spanOf(func(r faultRow) int { return r.got.answers })},
-	{"unavailable", spanOf(func(r faultRow) int { return r.got.unavailable })},
-	{"unknown", spanOf(func(r faultRow) int { return r.got.unknown })},
-	{"slowest call", timesOf(func(r faultRow) time.Duration { return r.slowest })},
-	{"recorded", account},
-	{"normal after", func(rows []faultRow) string {
-		text := timesOf(func(r faultRow) time.Duration { return r.normal })(rows)
-		if rows[0].election == 0 {
-			return text
-		}
-		return fmt.Sprintf("%s (elected after %s)", text,
-			timesOf(func(r faultRow) time.Duration { return r.election })(rows))
-	}},
+	{"answered", countOf(func(r faultRow) int { return r.got.answers })},
+	{"unavailable", countOf(func(r faultRow) int { return r.got.unavailable })},
+	{"unknown", countOf(func(r faultRow) int { return r.got.unknown })},
+	{"slowest call (ms)", millisOf(func(r faultRow) time.Duration { return r.slowest })},
+	{"units admitted", countOf(func(r faultRow) int { return r.admitted })},
+	{"units unknown", countOf(func(r faultRow) int { return r.unknown })},
+	{"units recorded", countOf(func(r faultRow) int { return r.recorded })},
+	{"elected after (ms)", millisOf(func(r faultRow) time.Duration { return r.election })},
+	{"normal after (ms)", millisOf(func(r faultRow) time.Duration { return r.normal })},
 }
 
 func (r faultRow) of() [3]string { return [3]string{r.fault, r.client, r.image} }
-
-// account compares what is recorded with what was admitted.
-func account(rows []faultRow) string {
-	var more, unknown int
-	for _, r := range rows {
-		if r.recorded < r.admitted {
-			lost := spanOf(func(r faultRow) int { return max(0, r.admitted-r.recorded) })
-			return lost(rows) + " lost by " + r.forgets
-		}
-		more, unknown = more+r.recorded-r.admitted, unknown+r.unknown
-	}
-	if unknown == 0 {
-		return "all"
-	}
-	return fmt.Sprintf("all, and %d of %d unknown", more, unknown)
-}
-
-func inMillis(d time.Duration) string {
-	if d == 0 {
-		return "0 ms"
-	}
-	if d >= 10*time.Second {
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	}
-	if d >= time.Second {
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	}
-	return fmt.Sprintf("%d ms", max(1, d.Round(time.Millisecond).Milliseconds()))
-}
 
 // faultNames are the faults in the order of the table.
 func faultNames() (names []string) {
