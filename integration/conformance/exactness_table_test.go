@@ -8,8 +8,8 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 )
 
-// exactnessTable has a line for each algorithm, and the list of stores, which all gave the same
-// results.
+// exactnessTable has a line for each algorithm, and the servers of the stores, which all gave the
+// same results.
 func exactnessTable(verdicts map[string]verdict, stores []string) string {
 	var b strings.Builder
 	b.WriteString("| algorithm | most in any window ÷ limit | refusals | wrong refusals |\n")
@@ -19,21 +19,14 @@ func exactnessTable(verdicts map[string]verdict, stores []string) string {
 		fmt.Fprintf(&b, "| `%s` | %.2f | %d | %.1f %% |\n", name, v.most, v.refusals,
 			100*float64(v.wrong)/float64(v.refusals))
 	}
-	slices.Sort(stores)
-	fmt.Fprintf(&b, "\nThe same on each of %d stores:\n", len(stores))
-	last := ""
+	var on []string
 	for _, store := range stores {
-		library, server, _ := strings.Cut(store, " on ")
-		switch {
-		case library == last:
-			fmt.Fprintf(&b, ", %s", server)
-		case server == "":
-			fmt.Fprintf(&b, "\n- %s", library)
-		default:
-			fmt.Fprintf(&b, "\n- %s on %s", library, server)
+		if _, server, ok := strings.Cut(store, " on "); ok && !slices.Contains(on, server) {
+			on = append(on, server)
 		}
-		last = library
 	}
-	b.WriteByte('\n')
+	slices.Sort(on)
+	fmt.Fprintf(&b, "\nThe same on each of %d stores: memory, and each client library, also with cached "+
+		"refusals, on\n%s.\n", len(stores), strings.Join(on, ", "))
 	return b.String()
 }
