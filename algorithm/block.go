@@ -59,10 +59,7 @@ func (b Block) Step(
 ) (next []byte, keep time.Duration, res driver.Result) {
 	res = driver.Result{Allowed: true, Limit: b.limit, Remaining: b.limit.Max}
 	if d.Op == driver.OpReset {
-		if len(state) > 0 {
-			keep = time.Microsecond
-		}
-		return nil, keep, res
+		return nil, reset(state), res
 	}
 	end, ok := decodeBlock(state)
 	if !ok {

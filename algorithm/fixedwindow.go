@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+	"unique"
 
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
@@ -17,6 +18,10 @@ import (
 // All windows begin at the same times for all keys, on the clock of the store, in UTC; see
 // [Fixed.WithOffset]. A state is 32 bytes, whatever the limit.
 type Fixed struct {
+	handle unique.Handle[fixedParams] // one word, as in Log
+}
+
+type fixedParams struct {
 	limit  driver.Limit
 	offset time.Duration
 	months bool
@@ -27,14 +32,25 @@ var _ driver.Algorithm = Fixed{}
 // FixedWindow returns the algorithm that counts in windows that begin at multiples of Window since
 // the Unix epoch, such as calendar days. ratelimit.New returns an error if the limit is out of
 // range.
-func FixedWindow(limit driver.Limit) Fixed { return Fixed{limit: limit} }
+func FixedWindow(limit driver.Limit) Fixed {
+	return Fixed{unique.Make(fixedParams{limit: limit})}
+}
 
 // Monthly returns the algorithm that counts in calendar months in UTC; [Fixed.WithOffset] moves
 // them. The Window of its limit is 31 days, the length of the longest; RetryAfter and ResetAfter
 // end with the month. It admits up to twice max in any 28 days, and three times in 31 days around a
 // February. ratelimit.New returns an error if the name or max is out of range.
 func Monthly(name string, max int64) Fixed {
-	return Fixed{limit: driver.Limit{Name: name, Max: max, Window: 31 * day}, months: true}
+	limit := driver.Limit{Name: name, Max: max, Window: 31 * day}
+	return Fixed{unique.Make(fixedParams{limit: limit, months: true})}
+}
+
+// params returns f's parameters, which are zeros for the zero Fixed.
+func (f Fixed) params() (p fixedParams) {
+	if f != (Fixed{}) {
+		p = f.handle.Value()
+	}
+	return p
 }
 
 const day = 24 * time.Hour
@@ -50,29 +66,31 @@ const day = 24 * time.Hour
 // Windows cannot follow a time zone with daylight saving time. The store's clock has no time zone,
 // and the clocks of callers do not decide.
 func (f Fixed) WithOffset(offset time.Duration) Fixed {
-	f.offset = offset
-	return f
+	p := f.params()
+	p.offset = offset
+	return Fixed{unique.Make(p)}
 }
 
 // Name returns the name of the encoding: "fixed1", or "month1" for calendar months.
 func (f Fixed) Name() string {
-	if f.months {
+	if f.params().months {
 		return "month1"
 	}
 	return "fixed1"
 }
 
 // Limit returns the limit.
-func (f Fixed) Limit() driver.Limit { return f.limit }
+func (f Fixed) Limit() driver.Limit { return f.params().limit }
 
 // Validate returns an error if the limit or the offset is out of range.
 func (f Fixed) Validate() error {
-	if err := f.limit.Validate(); err != nil {
+	p := f.params()
+	if err := p.limit.Validate(); err != nil {
 		return err
 	}
-	if f.offset <= -f.limit.Window || f.offset >= f.limit.Window {
+	if p.offset <= -p.limit.Window || p.offset >= p.limit.Window {
 		return fmt.Errorf("%w limit: offset %v is not shorter than the Window %v",
-			driver.ErrInvalid, f.offset, f.limit.Window)
+			driver.ErrInvalid, p.offset, p.limit.Window)
 	}
 	return nil
 }
@@ -96,51 +114,58 @@ const (
 func (f Fixed) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: f.limit, Remaining: f.limit.Max}
-	if d.Op == driver.OpReset {
-		if len(state) > 0 {
-			keep = time.Microsecond
-		}
-		return nil, keep, res
+	return step(f, state, now, d)
+}
+
+// Decide is Step in the form of [Log.Decide]. It ignores at.
+func (f Fixed) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
+	next []byte, keep time.Duration, allowed bool,
+	remaining int64, retryAfter, resetAfter time.Duration,
+) {
+	p := f.params()
+	if op == driver.OpReset {
+		return nil, reset(state), true, p.limit.Max, 0, 0
 	}
 	s, ok := decodeFixed(state)
 	if !ok {
-		return nil, -1, driver.Result{}
+		return nil, -1, false, 0, 0, 0
 	}
-	longest, write := f.longest(s), false
-	ahead := s.written-now > f.limit.Window.Microseconds() // the clock was ahead
+	longest, write := p.longest(s), false
+	ahead := s.written-now > p.limit.Window.Microseconds() // the clock was ahead
 	if ahead || now >= s.begin+min(s.length, longest) {
 		if !ahead { // the window has ended
 			s.used = 0
 		}
-		begin, end := f.around(now)
+		begin, end := p.around(now)
 		longest = end - begin
 		s.begin, s.length, s.written, write = begin, longest, now, ahead
 	}
 
-	fits := d.N <= f.limit.Max-s.used
+	fits := n <= p.limit.Max-s.used
+	allowed = true
 	switch {
-	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
-		s.used = min(s.used+d.N, maxFixedUsed)
+	case op == driver.OpForce, op == driver.OpTake && fits:
+		s.used = min(s.used+n, maxFixedUsed)
 		s.length, s.written, write = longest, max(now, s.written), true
 	case !fits:
-		res.Allowed = false
-		res.RetryAfter = micros(s.begin + min(s.length, longest) - now)
+		allowed = false
+		retryAfter = micros(s.begin + min(s.length, longest) - now)
 	}
-	res.Remaining = max(0, f.limit.Max-s.used)
+	remaining = max(0, p.limit.Max-s.used)
 	if s.used > 0 {
-		res.ResetAfter = micros(s.begin + min(s.length, longest) - now)
+		resetAfter = micros(s.begin + min(s.length, longest) - now)
 	}
 	if !write {
-		return state, 0, res
+		return state, 0, allowed, remaining, retryAfter, resetAfter
 	}
-	return s.encode(state[:0]), micros(s.begin + s.length - now), res
+	keep = micros(s.begin + s.length - now)
+	return s.encode(state[:0]), keep, allowed, remaining, retryAfter, resetAfter
 }
 
 // around returns the begin and the end of the window that contains t.
-func (f Fixed) around(t int64) (begin, end int64) {
-	offset, window := f.offset.Microseconds(), f.limit.Window.Microseconds()
-	if f.months {
+func (p *fixedParams) around(t int64) (begin, end int64) {
+	offset, window := p.offset.Microseconds(), p.limit.Window.Microseconds()
+	if p.months {
 		year, month, _ := time.UnixMicro(t - offset).UTC().Date()
 		first := time.Date(year, month, 1, 0, 0, 0, 0, time.UTC)
 		begin, end = first.UnixMicro()+offset, first.AddDate(0, 1, 0).UnixMicro()+offset
@@ -154,9 +179,9 @@ func (f Fixed) around(t int64) (begin, end int64) {
 // longest returns for how long after s.begin the units of s may count: to the end of the window
 // that contains the middle of the one in s, which may be of other parameters, and no longer than
 // Window. Without a change of the parameters that is s.length, after which the state expires.
-func (f Fixed) longest(s fixedState) int64 {
-	window := f.limit.Window.Microseconds()
-	_, end := f.around(s.begin + min(window, s.length)/2)
+func (p *fixedParams) longest(s fixedState) int64 {
+	window := p.limit.Window.Microseconds()
+	_, end := p.around(s.begin + min(window, s.length)/2)
 	return min(window, end-s.begin)
 }
 
@@ -191,14 +216,14 @@ var (
 // Script returns the step in Lua. Its args are those of fixedwindow.lua.
 func (f Fixed) Script() driver.Script {
 	script := driver.Script{Name: f.Name(), Source: fixedScript, Args: fixedArgs, Sums: true}
-	if f.months {
+	if f.params().months {
 		script.Source = monthScript
 	}
 	return script
 }
 
 func fixedArgs(dst []int64, d driver.Demand) []int64 {
-	f := d.Algorithm.(Fixed)
-	window := f.limit.Window.Microseconds()
-	return append(dst, f.limit.Max, window, window-f.offset.Microseconds())
+	p := d.Algorithm.(Fixed).params()
+	window := p.limit.Window.Microseconds()
+	return append(dst, p.limit.Max, window, window-p.offset.Microseconds())
 }

@@ -123,11 +123,8 @@ func (h Held) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
 	if d.Op == driver.OpReset {
-		if len(state) > 0 {
-			keep = time.Microsecond
-		}
 		limit := h.Limit()
-		return nil, keep, driver.Result{Allowed: true, Limit: limit, Remaining: limit.Max}
+		return nil, reset(state), driver.Result{Allowed: true, Limit: limit, Remaining: limit.Max}
 	}
 	s := heldStep{held: h, limit: h.Limit(), now: now}
 	if !s.holds.decode(state) {

@@ -11,13 +11,7 @@ import (
 func (l Log) Step(state []byte, now int64, d driver.Demand) (
 	next []byte, keep time.Duration, res driver.Result,
 ) {
-	next, keep, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter =
-		l.Decide(state, now, d.Op, d.N, d.At)
-	if keep < 0 {
-		return nil, -1, driver.Result{}
-	}
-	res.Limit = l.Limit()
-	return next, keep, res
+	return step(l, state, now, d)
 }
 
 // Decide is Step with the fields of the demand and of the result as parameters and results, which
@@ -30,10 +24,7 @@ func (l Log) Decide(state []byte, now int64, op driver.Op, n, at int64) (
 ) {
 	p := l.params()
 	if op == driver.OpReset {
-		if len(state) > 0 {
-			keep = time.Microsecond
-		}
-		return nil, keep, true, p.max, 0, 0
+		return nil, reset(state), true, p.max, 0, 0
 	}
 	var g logState
 	if !g.decode(state) {

@@ -3,6 +3,7 @@ package algorithm
 import (
 	"encoding/binary"
 	"time"
+	"unique"
 
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
@@ -17,22 +18,29 @@ import (
 //
 // Windows begin at multiples of Window since the Unix epoch, on the clock of the store. What counts
 // of the previous window is rounded up to whole units. A state is 32 bytes, whatever the limit.
-type Counter struct{ limit driver.Limit }
+type Counter struct {
+	handle unique.Handle[driver.Limit] // one word, as in Log
+}
 
 var _ driver.Algorithm = Counter{}
 
 // SlidingWindowCounter returns the algorithm that counts in the current and the previous fixed
 // window. ratelimit.New returns an error if the limit is out of range.
-func SlidingWindowCounter(limit driver.Limit) Counter { return Counter{limit} }
+func SlidingWindowCounter(limit driver.Limit) Counter { return Counter{unique.Make(limit)} }
 
 // Name returns "counter1", the name of the encoding.
 func (c Counter) Name() string { return "counter1" }
 
 // Limit returns the limit.
-func (c Counter) Limit() driver.Limit { return c.limit }
+func (c Counter) Limit() (limit driver.Limit) {
+	if c != (Counter{}) {
+		limit = c.handle.Value()
+	}
+	return limit
+}
 
 // Validate returns an error if the limit is out of range.
-func (c Counter) Validate() error { return c.limit.Validate() }
+func (c Counter) Validate() error { return c.Limit().Validate() }
 
 // counterState is the state, as big-endian integers of 8 bytes. Times are in µs since the epoch.
 type counterState struct {
@@ -51,18 +59,23 @@ const (
 func (c Counter) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: c.limit, Remaining: c.limit.Max}
-	if d.Op == driver.OpReset {
-		if len(state) > 0 {
-			keep = time.Microsecond
-		}
-		return nil, keep, res
+	return step(c, state, now, d)
+}
+
+// Decide is Step in the form of [Log.Decide]. It ignores at.
+func (c Counter) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
+	next []byte, keep time.Duration, allowed bool,
+	remaining int64, retryAfter, resetAfter time.Duration,
+) {
+	limit := c.Limit()
+	if op == driver.OpReset {
+		return nil, reset(state), true, limit.Max, 0, 0
 	}
 	s, ok := decodeCounter(state)
 	if !ok {
-		return nil, -1, driver.Result{}
+		return nil, -1, false, 0, 0, 0
 	}
-	window, write := c.limit.Window.Microseconds(), false
+	window, write := limit.Window.Microseconds(), false
 	if s.written-now > window { // the clock was ahead
 		s.written, s.length, write = now, window, true
 	}
@@ -73,27 +86,28 @@ func (c Counter) Step(
 	counted := s.at(now, window)
 	begin := counted.written - counted.written%window
 	covered := min(window, begin+window-now) // of the previous window
-	fits := d.N <= c.limit.Max-counted.units(covered, window)
+	fits := n <= limit.Max-counted.units(covered, window)
+	allowed = true
 	switch {
-	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
-		counted.current = min(counted.current+d.N, maxCounted)
+	case op == driver.OpForce, op == driver.OpTake && fits:
+		counted.current = min(counted.current+n, maxCounted)
 		counted.length, write = window, true
 		s = counted
 	case !fits:
-		res.Allowed = false
-		at := begin + counted.free(c.limit.Max-d.N, window)
-		res.RetryAfter = time.Duration(min(at, s.end())-now) * time.Microsecond
+		allowed = false
+		at := begin + counted.free(limit.Max-n, window)
+		retryAfter = micros(min(at, s.end()) - now)
 	}
 	used := counted.units(covered, window)
-	res.Remaining = max(0, c.limit.Max-used)
+	remaining = max(0, limit.Max-used)
 	if used > 0 {
 		at := begin + counted.free(0, window)
-		res.ResetAfter = time.Duration(min(at, s.end())-now) * time.Microsecond
+		resetAfter = micros(min(at, s.end()) - now)
 	}
 	if !write {
-		return state, 0, res
+		return state, 0, allowed, remaining, retryAfter, resetAfter
 	}
-	return s.encode(state[:0]), time.Duration(s.end()-now) * time.Microsecond, res
+	return s.encode(state[:0]), micros(s.end() - now), allowed, remaining, retryAfter, resetAfter
 }
 
 // end returns when the units of s no longer count under the limit that has written it. Until then

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+	"unique"
 
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/luaconst"
@@ -23,6 +24,10 @@ import (
 // It is 40 bytes, whatever the limit. Units that were forced beyond Max come back too; those that
 // would take more than 2^50 µs, which is 35 years, or are more than 2^52 in all are not kept.
 type Bucket struct {
+	handle unique.Handle[bucketParams] // one word, as in Log
+}
+
+type bucketParams struct {
 	limit   driver.Limit
 	problem string // why no limit has the rate and the burst of TokenBucket; empty if one has
 }
@@ -42,27 +47,39 @@ var _ driver.Algorithm = Bucket{}
 // at least a thousandth of it.
 func TokenBucket(name string, rate Rate, burst int64) Bucket {
 	window, problem := rate.window(burst)
-	return Bucket{driver.Limit{Name: name, Max: burst, Window: window}, problem}
+	limit := driver.Limit{Name: name, Max: burst, Window: window}
+	return Bucket{unique.Make(bucketParams{limit, problem})}
 }
 
 // GCRA returns the bucket of a limit: it holds Max units, and as many come back evenly in a Window.
 // It is TokenBucket with a burst of Max and a rate of Max / Window, without rounding, and decides
 // as the Generic Cell Rate Algorithm (ITU-T I.371) does. ratelimit.New returns an error if the
 // limit is out of range.
-func GCRA(limit driver.Limit) Bucket { return Bucket{limit: limit} }
+func GCRA(limit driver.Limit) Bucket {
+	return Bucket{unique.Make(bucketParams{limit: limit})}
+}
+
+// params returns b's parameters, which are zeros for the zero Bucket.
+func (b Bucket) params() (p bucketParams) {
+	if b != (Bucket{}) {
+		p = b.handle.Value()
+	}
+	return p
+}
 
 // Name returns "bucket1", the name of the encoding.
 func (b Bucket) Name() string { return "bucket1" }
 
 // Limit returns the limit. Its Window is 0 if the rate or the burst is out of range.
-func (b Bucket) Limit() driver.Limit { return b.limit }
+func (b Bucket) Limit() driver.Limit { return b.params().limit }
 
 // Validate returns an error if the rate, the burst or the limit is out of range.
 func (b Bucket) Validate() error {
-	if b.problem != "" {
-		return fmt.Errorf("%w limit: %s", driver.ErrInvalid, b.problem)
+	p := b.params()
+	if p.problem != "" {
+		return fmt.Errorf("%w limit: %s", driver.ErrInvalid, p.problem)
 	}
-	return b.limit.Validate()
+	return p.limit.Validate()
 }
 
 // An amount is a number of units with a part of one, in units of 1/window; less than window.
@@ -152,18 +169,23 @@ const (
 func (b Bucket) Step(
 	state []byte, now int64, d driver.Demand,
 ) (next []byte, keep time.Duration, res driver.Result) {
-	res = driver.Result{Allowed: true, Limit: b.limit, Remaining: b.limit.Max}
-	if d.Op == driver.OpReset {
-		if len(state) > 0 {
-			keep = time.Microsecond
-		}
-		return nil, keep, res
+	return step(b, state, now, d)
+}
+
+// Decide is Step in the form of [Log.Decide]. It ignores at.
+func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
+	next []byte, keep time.Duration, allowed bool,
+	remaining int64, retryAfter, resetAfter time.Duration,
+) {
+	limit := b.Limit()
+	if op == driver.OpReset {
+		return nil, reset(state), true, limit.Max, 0, 0
 	}
 	s, ok := decodeBucket(state)
 	if !ok {
-		return nil, -1, driver.Result{}
+		return nil, -1, false, 0, 0, 0
 	}
-	p, write := pace{b.limit.Max, b.limit.Window.Microseconds()}, false
+	p, write := pace{limit.Max, limit.Window.Microseconds()}, false
 	if now > s.written {
 		s.missing = s.pace.less(s.missing, s.pace.in(now-s.written))
 		s.written = now
@@ -181,25 +203,26 @@ func (b Bucket) Step(
 	}
 
 	missing := p.add(s.missing, back)
-	after := amount{missing.units + d.N, missing.part}
+	after := amount{missing.units + n, missing.part}
 	fits := !amount{units: p.max}.below(after)
+	allowed = true
 	switch {
-	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
+	case op == driver.OpForce, op == driver.OpTake && fits:
 		missing, write = p.bounded(after), true
 	case !fits:
-		res.Allowed = false
-		res.RetryAfter = micros(p.time(amount{after.units - p.max, after.part}))
+		allowed = false
+		retryAfter = micros(p.time(amount{after.units - p.max, after.part}))
 	}
-	res.Remaining = max(0, p.less(amount{units: p.max}, missing).units)
-	res.ResetAfter = micros(p.time(missing))
+	remaining = max(0, p.less(amount{units: p.max}, missing).units)
+	resetAfter = micros(p.time(missing))
 	switch {
 	case !write:
-		return state, 0, res
-	case res.ResetAfter == 0: // a full bucket needs no state
-		return nil, time.Microsecond, res
+		return state, 0, allowed, remaining, retryAfter, resetAfter
+	case resetAfter == 0: // a full bucket needs no state
+		return nil, time.Microsecond, allowed, remaining, retryAfter, resetAfter
 	}
 	s.missing, s.pace = p.less(missing, back), p
-	return s.encode(state[:0]), res.ResetAfter, res
+	return s.encode(state[:0]), resetAfter, allowed, remaining, retryAfter, resetAfter
 }
 
 // decodeBucket returns a state, and whether it is one that Step writes.

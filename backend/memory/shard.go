@@ -137,10 +137,36 @@ func (sh *shard) step(id uint32, now int64, d *driver.Demand, out *driver.Result
 	return nil
 }
 
+// A decider is an algorithm with a form of Step that copies neither the demand nor the result.
+type decider interface {
+	Decide(state []byte, now int64, op driver.Op, n, at int64) (
+		next []byte, keep time.Duration, allowed bool,
+		remaining int64, retryAfter, resetAfter time.Duration)
+}
+
+// deciderOf returns a if it is a decider of this module, else nil. A type that embeds one of them
+// has its Decide too, and perhaps another Step.
+func deciderOf(a driver.Algorithm) decider {
+	switch a := a.(type) {
+	case algorithm.Log:
+		return a
+	case algorithm.Bucket:
+		return a
+	case algorithm.Fixed:
+		return a
+	case algorithm.Counter:
+		return a
+	}
+	return nil
+}
+
 // isOurs reports whether a is an algorithm of this module. Their steps do not panic.
 func isOurs(a driver.Algorithm) bool {
+	if deciderOf(a) != nil {
+		return true
+	}
 	switch a := a.(type) {
-	case algorithm.Log, algorithm.Counter, algorithm.Fixed, algorithm.Bucket, algorithm.Block:
+	case algorithm.Block:
 		return true
 	case algorithm.Held:
 		return a.InFlight() || isOurs(a.Inside())
@@ -157,21 +183,20 @@ func working(state []byte, a driver.Algorithm) []byte {
 	return bytes.Clone(state)
 }
 
-// decide runs d on a state, with op instead of its own, and writes the result to out. For a log it
-// copies neither the demand nor the result.
+// decide runs d on a state, with op instead of its own, and writes the result to out.
 func decide(
 	state []byte, now int64, d *driver.Demand, op driver.Op, out *driver.Result,
 ) (next []byte, keep time.Duration) {
-	log, ok := d.Algorithm.(algorithm.Log)
-	if !ok {
+	a := deciderOf(d.Algorithm)
+	if a == nil {
 		other := *d
 		other.Op = op
 		next, keep, *out = other.Step(working(state, d.Algorithm), now)
 		return next, keep
 	}
 	next, keep, out.Allowed, out.Remaining, out.RetryAfter, out.ResetAfter =
-		log.Decide(state, now, op, d.N, d.At)
-	out.Source, out.Limit = driver.SourceStore, log.Limit()
+		a.Decide(state, now, op, d.N, d.At)
+	out.Source, out.Limit = driver.SourceStore, d.Algorithm.Limit()
 	out.Units = driver.Taken(op, d.N, out.Allowed)
 	return next, keep
 }

@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
@@ -71,15 +70,15 @@ func (t *taker) TakeFields(
 	}
 	now := s.now()
 	id := sh.find(hash, key, a, known)
-	log, isLog := a.(algorithm.Log)
-	if id == none || !isLog {
+	decides := deciderOf(a)
+	if id == none || decides == nil {
 		d := driver.Demand{Key: key, Algorithm: a, Op: op, N: n}
 		return fieldsOf(s.takeAny(sh, hash, id, now, d))
 	}
 	var next []byte
 	var keep time.Duration
 	next, keep, allowed, remaining, retryAfter, resetAfter =
-		log.Decide(sh.entries.at(id).state, now, op, n, 0)
+		decides.Decide(sh.entries.at(id).state, now, op, n, 0)
 	if keep > 0 {
 		sh.store(id, next, now, keep)
 	} else if keep < 0 {
@@ -103,8 +102,8 @@ func failed(err error) (
 	return fieldsOf(driver.Result{}, err)
 }
 
-// takeAny decides a demand of a key without a state, or of an algorithm other than the log. sh is
-// locked.
+// takeAny decides a demand of a key without a state, or of an algorithm that is not a decider. sh
+// is locked.
 func (s *Store) takeAny(
 	sh *shard, hash uint64, id uint32, now int64, d driver.Demand,
 ) (res driver.Result, err error) {

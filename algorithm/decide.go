@@ -1,0 +1,36 @@
+package algorithm
+
+import (
+	"time"
+
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// A decider is an algorithm whose Step is a Decide.
+type decider interface {
+	Limit() driver.Limit
+	Decide(state []byte, now int64, op driver.Op, n, at int64) (
+		next []byte, keep time.Duration, allowed bool,
+		remaining int64, retryAfter, resetAfter time.Duration)
+}
+
+// step is Step by Decide.
+func step(a decider, state []byte, now int64, d driver.Demand) (
+	next []byte, keep time.Duration, res driver.Result,
+) {
+	next, keep, res.Allowed, res.Remaining, res.RetryAfter, res.ResetAfter =
+		a.Decide(state, now, d.Op, d.N, d.At)
+	if keep < 0 {
+		return nil, -1, driver.Result{}
+	}
+	res.Limit = a.Limit()
+	return next, keep, res
+}
+
+// reset returns the keep of an OpReset, which deletes a state if there is one.
+func reset(state []byte) (keep time.Duration) {
+	if len(state) > 0 {
+		keep = time.Microsecond
+	}
+	return keep
+}
