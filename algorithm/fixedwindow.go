@@ -3,6 +3,7 @@ package algorithm
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 	"unique"
 
@@ -126,11 +127,11 @@ func (f Fixed) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	if op == driver.OpReset {
 		return nil, reset(state), true, p.limit.Max, 0, 0
 	}
-	s, ok := decodeFixed(state)
-	if !ok {
+	var s fixedState
+	if !s.decode(state) {
 		return nil, -1, false, 0, 0, 0
 	}
-	longest, write := p.longest(s), false
+	longest, write := p.longest(&s), false
 	ahead := s.written-now > p.limit.Window.Microseconds() // the clock was ahead
 	if ahead || now >= s.begin+min(s.length, longest) {
 		if !ahead { // the window has ended
@@ -159,7 +160,7 @@ func (f Fixed) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		return state, 0, allowed, remaining, retryAfter, resetAfter
 	}
 	keep = micros(s.begin + s.length - now)
-	return s.encode(state[:0]), keep, allowed, remaining, retryAfter, resetAfter
+	return s.encode(state), keep, allowed, remaining, retryAfter, resetAfter
 }
 
 // around returns the begin and the end of the window that contains t.
@@ -179,33 +180,36 @@ func (p *fixedParams) around(t int64) (begin, end int64) {
 // longest returns for how long after s.begin the units of s may count: to the end of the window
 // that contains the middle of the one in s, which may be of other parameters, and no longer than
 // Window. Without a change of the parameters that is s.length, after which the state expires.
-func (p *fixedParams) longest(s fixedState) int64 {
+func (p *fixedParams) longest(s *fixedState) int64 {
 	window := p.limit.Window.Microseconds()
 	_, end := p.around(s.begin + min(window, s.length)/2)
 	return min(window, end-s.begin)
 }
 
-// decodeFixed returns a state, and whether it is one that Step writes.
-func decodeFixed(state []byte) (s fixedState, ok bool) {
+// decode sets s, which is zero, and reports whether state is one that Step writes.
+func (s *fixedState) decode(state []byte) bool {
 	if len(state) == 0 {
-		return s, true
+		return true
 	}
 	if len(state) != fixedSize {
-		return s, false
+		return false
 	}
 	s.begin = int64(binary.BigEndian.Uint64(state))
 	s.length = int64(binary.BigEndian.Uint64(state[8:]))
 	s.used = int64(binary.BigEndian.Uint64(state[16:]))
 	s.written = int64(binary.BigEndian.Uint64(state[24:]))
-	return s, uint64(s.begin|s.written) < endOfTime && s.length > 0 && s.length <= maxLength &&
+	return uint64(s.begin|s.written) < endOfTime && s.length > 0 && s.length <= maxLength &&
 		s.used >= 0 && s.used <= maxFixedUsed
 }
 
-func (s fixedState) encode(dst []byte) []byte {
-	for _, n := range [...]int64{s.begin, s.length, s.used, s.written} {
-		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
-	}
-	return dst
+// encode writes s into buf, which is empty or a state.
+func (s *fixedState) encode(buf []byte) []byte {
+	buf = slices.Grow(buf[:0], fixedSize)[:fixedSize]
+	binary.BigEndian.PutUint64(buf, uint64(s.begin))
+	binary.BigEndian.PutUint64(buf[8:], uint64(s.length))
+	binary.BigEndian.PutUint64(buf[16:], uint64(s.used))
+	binary.BigEndian.PutUint64(buf[24:], uint64(s.written))
+	return buf
 }
 
 var (

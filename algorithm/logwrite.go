@@ -55,7 +55,7 @@ func (g *logState) add(drop int, stamp, units, limit int64) {
 		if drop == 0 && !rewrite {
 			newest.put(g.newest-g.base, units)
 			if g.slots > 0 {
-				*g.record(g.count - 1) = *newest
+				g.record(g.count-1).put(g.newest-g.base, units)
 			}
 			return
 		}
@@ -89,10 +89,10 @@ func (g *logState) add(drop int, stamp, units, limit int64) {
 		from, end = 0, stay
 	}
 	g.head, g.count = from, stay+1
-	r := g.at(end)
-	r.put(stamp-g.base, units)
+	g.at(end).put(stamp-g.base, units)
 	if g.slots > 0 {
-		g.copyNewest(r)
+		newest, _ := ending(g.buf)
+		newest.put(stamp-g.base, units)
 	}
 }
 

@@ -2,6 +2,7 @@ package algorithm
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 	"unique"
 
@@ -71,8 +72,8 @@ func (c Counter) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	if op == driver.OpReset {
 		return nil, reset(state), true, limit.Max, 0, 0
 	}
-	s, ok := decodeCounter(state)
-	if !ok {
+	var s counterState
+	if !s.decode(state) {
 		return nil, -1, false, 0, 0, 0
 	}
 	window, write := limit.Window.Microseconds(), false
@@ -107,7 +108,7 @@ func (c Counter) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	if !write {
 		return state, 0, allowed, remaining, retryAfter, resetAfter
 	}
-	return s.encode(state[:0]), micros(s.end() - now), allowed, remaining, retryAfter, resetAfter
+	return s.encode(state), micros(s.end() - now), allowed, remaining, retryAfter, resetAfter
 }
 
 // end returns when the units of s no longer count under the limit that has written it. Until then
@@ -149,28 +150,32 @@ func (s counterState) free(room, window int64) int64 {
 	return passed - covered
 }
 
-// decodeCounter returns a state, and whether it is one that Step writes.
-func decodeCounter(state []byte) (s counterState, ok bool) {
+// decode sets s, and reports whether state is one that Step writes.
+func (s *counterState) decode(state []byte) bool {
 	if len(state) == 0 {
-		return counterState{length: 1}, true
+		*s = counterState{length: 1}
+		return true
 	}
 	if len(state) != counterSize {
-		return s, false
+		return false
 	}
 	s.written = int64(binary.BigEndian.Uint64(state))
 	s.length = int64(binary.BigEndian.Uint64(state[8:]))
 	s.previous = int64(binary.BigEndian.Uint64(state[16:]))
 	s.current = int64(binary.BigEndian.Uint64(state[24:]))
-	return s, uint64(s.written) < endOfTime && s.length > 0 && s.length <= maxLength &&
+	return uint64(s.written) < endOfTime && s.length > 0 && s.length <= maxLength &&
 		uint64(s.previous|s.current) < 2*maxCounted &&
 		max(s.previous, s.current) <= maxCounted
 }
 
-func (s counterState) encode(dst []byte) []byte {
-	for _, n := range [...]int64{s.written, s.length, s.previous, s.current} {
-		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
-	}
-	return dst
+// encode writes s into buf, which is empty or a state.
+func (s *counterState) encode(buf []byte) []byte {
+	buf = slices.Grow(buf[:0], counterSize)[:counterSize]
+	binary.BigEndian.PutUint64(buf, uint64(s.written))
+	binary.BigEndian.PutUint64(buf[8:], uint64(s.length))
+	binary.BigEndian.PutUint64(buf[16:], uint64(s.previous))
+	binary.BigEndian.PutUint64(buf[24:], uint64(s.current))
+	return buf
 }
 
 var counterScript = luaconst.Source(luaFiles, "slidingcounter.lua")

@@ -3,6 +3,7 @@ package algorithm
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 	"unique"
 
@@ -181,8 +182,8 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	if op == driver.OpReset {
 		return nil, reset(state), true, limit.Max, 0, 0
 	}
-	s, ok := decodeBucket(state)
-	if !ok {
+	var s bucketState
+	if !s.decode(state) {
 		return nil, -1, false, 0, 0, 0
 	}
 	p, write := pace{limit.Max, limit.Window.Microseconds()}, false
@@ -222,37 +223,39 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		return nil, time.Microsecond, allowed, remaining, retryAfter, resetAfter
 	}
 	s.missing, s.pace = p.less(missing, back), p
-	return s.encode(state[:0]), resetAfter, allowed, remaining, retryAfter, resetAfter
+	return s.encode(state), resetAfter, allowed, remaining, retryAfter, resetAfter
 }
 
-// decodeBucket returns a state, and whether it is one that Step writes.
-func decodeBucket(state []byte) (s bucketState, ok bool) {
+// decode sets s, and reports whether state is one that Step writes.
+func (s *bucketState) decode(state []byte) bool {
 	if len(state) == 0 {
-		return bucketState{pace: pace{1, 1}}, true
+		*s = bucketState{pace: pace{1, 1}}
+		return true
 	}
 	if len(state) != bucketSize {
-		return s, false
+		return false
 	}
 	s.missing.units = int64(binary.BigEndian.Uint64(state))
 	s.missing.part = int64(binary.BigEndian.Uint64(state[8:]))
 	s.pace.max = int64(binary.BigEndian.Uint64(state[16:]))
 	s.pace.window = int64(binary.BigEndian.Uint64(state[24:]))
 	s.written = int64(binary.BigEndian.Uint64(state[32:]))
-	ok = s.pace.max >= 1 && s.pace.max <= driver.MaxUnits &&
+	return s.pace.max >= 1 && s.pace.max <= driver.MaxUnits &&
 		s.pace.window >= driver.MinWindow.Microseconds() &&
 		s.pace.window <= driver.MaxWindow.Microseconds() &&
 		s.missing.units >= 0 && s.missing.part >= 0 && s.missing.part < s.pace.window &&
-		uint64(s.written) < endOfTime
-	return s, ok && s.pace.bounded(s.missing) == s.missing
+		uint64(s.written) < endOfTime && s.pace.bounded(s.missing) == s.missing
 }
 
-func (s bucketState) encode(dst []byte) []byte {
-	for _, n := range [...]int64{
-		s.missing.units, s.missing.part, s.pace.max, s.pace.window, s.written,
-	} {
-		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
-	}
-	return dst
+// encode writes s into buf, which is empty or a state.
+func (s *bucketState) encode(buf []byte) []byte {
+	buf = slices.Grow(buf[:0], bucketSize)[:bucketSize]
+	binary.BigEndian.PutUint64(buf, uint64(s.missing.units))
+	binary.BigEndian.PutUint64(buf[8:], uint64(s.missing.part))
+	binary.BigEndian.PutUint64(buf[16:], uint64(s.pace.max))
+	binary.BigEndian.PutUint64(buf[24:], uint64(s.pace.window))
+	binary.BigEndian.PutUint64(buf[32:], uint64(s.written))
+	return buf
 }
 
 var bucketScript = luaconst.Source(luaFiles, "tokenbucket.lua")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -76,14 +77,21 @@ func (p Problem) append(b []byte) []byte {
 // appendString appends s as JSON.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
-			quoted, _ := json.Marshal(s) // a string does not fail
+		if !plain[s[i]] {
+			quoted, _ := json.Marshal(strings.Clone(s)) // a string does not fail; s does not escape
 			return append(b, quoted...)
 		}
 	}
 	return append(append(append(b, '"'), s...), '"')
 }
+
+// plain has the bytes that [json.Marshal] does not escape.
+var plain = func() (is [256]bool) {
+	for c := ' '; c <= '~'; c++ {
+		is[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return is
+}()
 
 func send(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
@@ -103,5 +111,5 @@ func send(w http.ResponseWriter, status int, body []byte) {
 // SetRetryAfter sets Retry-After to d in whole seconds, rounded up, and to at least 1.
 func SetRetryAfter(h http.Header, d time.Duration) {
 	seconds := max(1, (d-1)/time.Second+1) // which does not overflow
-	h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	h["Retry-After"] = []string{strconv.FormatInt(int64(seconds), 10)}
 }

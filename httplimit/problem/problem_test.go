@@ -1,6 +1,7 @@
 package problem_test
 
 import (
+	"encoding/json"
 	"math"
 	"net/http/httptest"
 	"testing"
@@ -51,6 +52,22 @@ func TestWrite(t *testing.T) {
 				t.Errorf("Content-Length %d, want %d", res.ContentLength, len(tt.body)+1)
 			}
 		})
+	}
+}
+
+// TestWriteEscapes: each byte is written as encoding/json writes it.
+func TestWriteEscapes(t *testing.T) {
+	for c := range 256 {
+		p := problem.Problem{Title: "a" + string([]byte{byte(c)}) + "b", Status: 429}
+		want, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := httptest.NewRecorder()
+		p.Write(rec)
+		if got := rec.Body.String(); got != string(want)+"\n" {
+			t.Errorf("byte %#x: got %swant %s", c, got, want)
+		}
 	}
 }
 
