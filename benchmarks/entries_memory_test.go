@@ -60,6 +60,8 @@ var memoryEntries = []memoryEntry{
 	{ours, func(q quota) (decider, error) { return openMemory(algorithm.SlidingLog(q.limit())) }},
 	{"ratelimit-bucket",
 		func(q quota) (decider, error) { return openMemory(algorithm.GCRA(q.limit())) }},
+	{"ratelimit-fixed",
+		func(q quota) (decider, error) { return openMemory(algorithm.FixedWindow(q.limit())) }},
 	{ululeName, openUluleMemory},
 	{throttledName, openThrottledMemory},
 	{goLimiter, openGoLimiter},
@@ -91,6 +93,32 @@ func limiting(
 			return res.Allowed, err
 		},
 		close: closeStore,
+	}, nil
+}
+
+// budgetEntry is measured with short runs only: it makes two calls of the store.
+var budgetEntry = memoryEntry{"ratelimit-budget", openBudget}
+
+// openBudget returns a decider that reserves a unit, and commits it if it is admitted.
+func openBudget(q quota) (decider, error) {
+	store, err := memorystore.New(&memorystore.Options{MaxKeys: maxKeys})
+	if err != nil {
+		return decider{}, err
+	}
+	limiter, err := ratelimit.New(store, algorithm.Budget(algorithm.SlidingLog(q.limit())))
+	if err != nil {
+		store.Close()
+		return decider{}, err
+	}
+	return decider{
+		allow: func(ctx context.Context, key string) (bool, error) {
+			r, err := limiter.Reserve(ctx, key, 1)
+			if err != nil || !r.Allowed() {
+				return false, err
+			}
+			return true, r.Commit(ctx, 1)
+		},
+		close: func() { store.Close() },
 	}, nil
 }
 

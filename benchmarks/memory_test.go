@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func BenchmarkMemory(b *testing.B) {
 		{"100k-keys/uniform", quota{10_000_000, time.Hour}, many, uniform(len(many)), 1},
 		{"100k-keys/zipf", quota{10_000_000, time.Hour}, many, zipf(len(many)), 1},
 	} {
-		for _, e := range memoryEntries {
+		for _, e := range append(slices.Clone(memoryEntries), budgetEntry) {
 			b.Run(w.name+"/entry="+e.name, func(b *testing.B) {
 				d, err := e.open(w.quota)
 				if err != nil {

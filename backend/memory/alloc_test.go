@@ -22,8 +22,11 @@ func TestNoAllocations(t *testing.T) {
 	defer cancel()
 	day := algorithm.SlidingLog(driver.PerDay("day", 1_000_000_000)).WithResolution(time.Hour)
 	second := algorithm.SlidingLog(driver.PerSecond("second", 100))
-	for name, algorithms := range map[string][]driver.Algorithm{"one": {second},
-		"several": {second, day}} {
+	limit := driver.PerSecond("other", 100)
+	for name, algorithms := range map[string][]driver.Algorithm{
+		"one": {second}, "several": {second, day}, "bucket": {algorithm.GCRA(limit)},
+		"fixed": {algorithm.FixedWindow(limit)}, "counter": {algorithm.SlidingWindowCounter(limit)},
+	} {
 		l, err := ratelimit.New(s, algorithms...)
 		if err != nil {
 			t.Fatal(err)
