@@ -1,0 +1,66 @@
+#!/bin/bash
+# Release a version. Its workflow calls "build" for the tag; CI calls it for the tree.
+#
+#   scripts/release.sh build VERSION   write binaries for PLATFORMS (all), a list of their components
+#                                      (SBOM, CycloneDX) and checksums to dist
+#   scripts/release.sh tag VERSION     say which tags this commit would get, of all published modules
+#   scripts/release.sh push VERSION    make these tags and push them, which starts the workflow
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fail() { echo "$*" >&2; exit 1; }
+
+action=${1-} version=${2-}
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.]+)?$ ]] || fail "VERSION is not such as v0.1.0"
+base=github.com/truewindow/ratelimit
+modules=(. otellimit grpclimit cmd/ratelimit) # as in go.work
+
+: "${PLATFORMS:=linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}"
+
+build() {
+  local daemon=$base/cmd/ratelimit/daemon commit platform os arch name
+  commit=$(git rev-parse HEAD)
+  rm -rf dist
+  mkdir dist
+  for platform in $PLATFORMS; do
+    os=${platform%/*} arch=${platform#*/} name=dist/ratelimit_${platform/\//_}
+    [ "$os" != windows ] || name=$name.exe
+    CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -o "$name" \
+      -ldflags "-s -w -X $daemon.linkedVersion=$version -X $daemon.linkedCommit=$commit" \
+      ./cmd/ratelimit
+  done
+  GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 \
+    bin -json -version "$version" -output dist/ratelimit.cdx.json "$name"
+  cp deploy/systemd/ratelimit.service dist/
+  (cd dist && sha256sum -- * >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
+}
+
+# ready checks that this commit may have the version.
+ready() {
+  grep -q "^## \[${version#v}\]" CHANGELOG.md || fail "CHANGELOG.md has no section of $version"
+  local module required
+  for module in "${modules[@]}"; do
+    while read -r required; do
+      [ "$required" = "$version" ] || fail "$module requires $required of this repository"
+    done < <(sed -n "s#^\s*$base[^ ]* \(v[^ ]*\).*#\1#p" "$module/go.mod")
+  done
+}
+
+tags() {
+  local module
+  for module in "${modules[@]}"; do
+    [ "$module" = . ] && echo "$version" || echo "$module/$version"
+  done
+}
+
+case $action in
+  build) build ;;
+  tag) ready && tags ;;
+  push)
+    ready
+    [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
+    mapfile -t all < <(tags)
+    for tag in "${all[@]}"; do git tag -a "$tag" -m "$tag"; done
+    git push origin "${all[@]}"
+    ;;
+  *) fail "usage: scripts/release.sh build|tag|push VERSION" ;;
+esac
