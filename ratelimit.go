@@ -45,7 +45,8 @@ import (
 )
 
 // A Limiter decides what a key may spend under one limit, or under several together, on one store.
-// Limiters are immutable and cheap, and many may share a store. Create one with [New].
+// Limiters are immutable and cheap, and many may share a store: make one with [New] for each limit
+// or plan, once, and not for each key or call, since calls that wait have an order only within one.
 //
 // A Limiter of several limits admits a call only if all limits admit it, and then records it under
 // each; if one refuses, none records it. Its methods return the result of the limit that binds,

@@ -15,7 +15,7 @@ import (
 // the text of the error. A Choose must be safe for concurrent use.
 //
 // The limiters of all claims must be on one store; see [ratelimit.AllowAll]. Make limiters once,
-// not for each request.
+// as [ratelimit.Limiter] says.
 //
 // Check units that depend on what the client sends: [http.Request.ContentLength] is -1 for a body
 // of unknown length, and a claim of negative units is answered with 500.

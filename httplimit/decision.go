@@ -11,6 +11,9 @@ import (
 )
 
 // A Decision is what the limits of a request have decided. It does not contain the key.
+//
+// One of Results or an Err that a program makes by hand is for [Refuse]. It counts calls in flight
+// like other limits, and knows neither blocks nor whether a degraded store has reduced a limit.
 type Decision struct {
 	// Results has the result of each limit of the request: first those of the first claim, in the
 	// order of its limiter's Limits. It is empty if Err is not nil. Do not change it.

@@ -15,6 +15,7 @@ var testsOf = map[string]string{
 	"docs/budgets.md":         "TestTokenBudget",
 	"docs/daemon.md":          "TestDocsExamples",
 	"docs/deploy.md":          "TestCompose",
+	"docs/gateway.md":         "TestGateway",
 	"docs/limits-file.md":     "TestLimitsPage",
 	"docs/limitador.md":       "TestLimitadorDocs",
 	"docs/operations.md":      "TestRunbook",
