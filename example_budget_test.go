@@ -11,126 +11,54 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 )
 
-// errBusy means that a limit of the tenant refuses the call; it says when to try again.
-type errBusy struct{ retryAfter time.Duration }
-
-func (e errBusy) Error() string { return fmt.Sprintf("try again in %v", e.retryAfter) }
-
-// gateway forwards prompts to a language model within the budgets of each tenant.
-type gateway struct {
-	requests, tokens, calls, blocked *ratelimit.Limiter
-}
-
-func newGateway(store ratelimit.Store) (g gateway, err error) {
-	limiter := func(a ratelimit.Algorithm) *ratelimit.Limiter {
-		l, e := ratelimit.New(store, a)
-		err = errors.Join(err, e)
-		return l
-	}
-	g.requests = limiter(algorithm.SlidingLog(ratelimit.PerMinute("requests", 60)))
-	g.tokens = limiter(algorithm.Budget(
-		algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000))))
-	g.calls = limiter(algorithm.InFlight("calls", 5))
-	g.blocked = limiter(algorithm.Blocking("blocked", 24*time.Hour))
-	return g, err
-}
-
-// stream calls the model, and calls chunk after each part of the answer with the number of tokens
-// used so far.
-type stream func(chunk func(used int64) error) (used int64, err error)
-
-func (g gateway) forward(ctx context.Context, tenant string, estimate int64, model stream) error {
-	estimate = min(estimate, g.tokens.Max())
-	r, err := ratelimit.ReserveAll(ctx,
-		ratelimit.Claim{Limiter: g.blocked, Key: tenant},
-		ratelimit.Claim{Limiter: g.requests, Key: tenant, N: 1}, // taken, not held
-		ratelimit.Claim{Limiter: g.tokens, Key: tenant, N: estimate},
-		ratelimit.Claim{Limiter: g.calls, Key: tenant, N: 1},
-	)
-	if err != nil {
-		return err
-	}
-	if !r.Allowed() {
-		return errBusy{r.Result().RetryAfter}
-	}
-	defer r.Cancel(ctx) // a call that used nothing costs nothing
-	used, err := model(func(used int64) error {
-		if used <= estimate {
-			return nil
-		}
-		more := min(used+1000, g.tokens.Max()) - estimate
-		if more <= 0 {
-			return ratelimit.ErrExceedsLimit
-		}
-		results, err := r.Extend(ctx, more)
-		if err != nil {
-			return err
-		}
-		if !results[0].Allowed {
-			return errBusy{results[0].RetryAfter} // ends the stream
-		}
-		estimate += more
-		return nil
-	})
-	if err != nil && used == 0 {
-		return err
-	}
-	// A stream that was cut is charged what it used.
-	return errors.Join(err, r.Commit(ctx, used))
-}
-
-// block refuses all calls of a tenant for d from now.
-func (g gateway) block(ctx context.Context, tenant string, d time.Duration) error {
-	_, err := g.blocked.WithPolicy(ratelimit.FailClosed).Force(ctx, tenant, algorithm.BlockFor(d))
-	return err
-}
-
-// A gateway to a language model reserves an estimate on all budgets of a tenant at once, reserves
-// more while the answer exceeds it, and finally charges what was used.
-func Example_budgets() {
+// A call to a language model holds an estimate under all limits of a tenant, more when its answer
+// exceeds that, and is charged what it used.
+func ExampleReserveAll() {
 	var clock testClock
 	store := newExampleStore(&clock)
 	defer store.Close()
-	gateway, err := newGateway(store)
-	if err != nil {
-		fmt.Println(err)
-		return
+	requests, err1 := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("requests", 60)))
+	tokens, err2 := ratelimit.New(store,
+		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000))))
+	calls, err3 := ratelimit.New(store, algorithm.InFlight("calls", 5))
+	blocked, err4 := ratelimit.New(store, algorithm.Blocking("blocked", 24*time.Hour))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		log.Fatal(err)
 	}
-	ctx := context.Background()
-	left := func() {
-		tokens, _ := gateway.tokens.Peek(ctx, "acme")
-		calls, _ := gateway.calls.Peek(ctx, "acme")
-		fmt.Println(tokens.Remaining, "tokens and", calls.Remaining, "calls are left")
-	}
-	answer := func(tokens int64) stream {
-		return func(chunk func(int64) error) (int64, error) {
-			left()
-			for used := int64(500); used < tokens; used += 500 {
-				if err := chunk(used); err != nil {
-					return used, err
-				}
-			}
-			return tokens, nil
+	call := func(ctx context.Context, tenant string) error {
+		r, err := ratelimit.ReserveAll(ctx,
+			ratelimit.Claim{Limiter: blocked, Key: tenant},
+			ratelimit.Claim{Limiter: requests, Key: tenant, N: 1}, // taken, not held
+			ratelimit.Claim{Limiter: tokens, Key: tenant, N: 4000},
+			ratelimit.Claim{Limiter: calls, Key: tenant, N: 1},
+		)
+		if err != nil {
+			return err
 		}
+		if !r.Allowed() {
+			return fmt.Errorf("try again in %v", r.Result().RetryAfter)
+		}
+		defer r.Cancel(ctx) // a call that used nothing costs nothing
+		if results, err := r.Extend(ctx, 1000); err != nil || !results[0].Allowed {
+			return r.Commit(ctx, 4000) // the answer is cut here
+		}
+		return r.Commit(ctx, 4700)
 	}
 
-	fmt.Println(gateway.forward(ctx, "acme", 4000, answer(1500)))
-	left()
-	fmt.Println(gateway.forward(ctx, "acme", 4000, answer(7000)))
-	left()
-	fmt.Println(gateway.forward(ctx, "acme", 4000, answer(1)))
-
-	_ = gateway.block(ctx, "acme", 15*time.Minute)
-	fmt.Println(gateway.forward(ctx, "acme", 100, answer(1)))
+	ctx := context.Background()
+	for range 3 {
+		err := call(ctx, "acme")
+		left, _ := tokens.Peek(ctx, "acme")
+		fmt.Println(left.Remaining, "tokens are left,", err)
+	}
+	_, err := blocked.WithPolicy(ratelimit.FailClosed).Force(ctx, "acme",
+		algorithm.BlockFor(15*time.Minute))
+	fmt.Println(err, call(ctx, "acme"))
 	// Output:
-	// 6000 tokens and 4 calls are left
-	// <nil>
-	// 8500 tokens and 5 calls are left
-	// 4500 tokens and 4 calls are left
-	// <nil>
-	// 1500 tokens and 5 calls are left
-	// try again in 1m0s
-	// try again in 15m0s
+	// 5300 tokens are left, <nil>
+	// 600 tokens are left, <nil>
+	// 600 tokens are left, try again in 1m0s
+	// <nil> try again in 15m0s
 }
 
 // A call counts against a budget of tokens and against the money of the day and of the month.
