@@ -39,7 +39,11 @@ func httprateRedisAfter(client *redis.Client) (*layer.Degraded, error) {
 	if err != nil {
 		return nil, err
 	}
-	return layer.NewDegraded(store, &layer.DegradedOptions{Instances: 4})
+	guarded, err := layer.NewBreaker(store, nil) // fails at once while the server is unavailable
+	if err != nil {
+		return nil, err
+	}
+	return layer.NewDegraded(guarded, &layer.DegradedOptions{Instances: 4})
 }
 
 var _ = httprateRedisBefore // is compiled; it needs a server
