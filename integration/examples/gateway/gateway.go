@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -126,11 +127,16 @@ var errUsedUp = errors.New("the tokens of this minute are used up")
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, c *call, prompt string) {
 	ctx := r.Context()
 	defer c.Cancel(ctx) // a call that used nothing costs no tokens
+	w.Header().Set("Content-Type", "text/event-stream")
 	used, err := g.ask(ctx, prompt, func(part string, used int64) error {
 		if err := c.hold(ctx, used); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", part); err != nil {
+		line, err := json.Marshal(part)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", line); err != nil {
 			return err
 		}
 		return http.NewResponseController(w).Flush()
@@ -138,8 +144,11 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, c *call, prompt
 	switch {
 	case err != nil && used == 0:
 		http.Error(w, "the model does not answer", http.StatusBadGateway)
-	case err != nil:
-		fmt.Fprintf(w, "event: error\ndata: %v\n\n", err)
+	case errors.Is(err, errUsedUp):
+		fmt.Fprint(w, "event: cut\ndata: \"used up\"\n\n")
+	case err != nil: // the client does not get its text
+		fmt.Fprint(w, "event: cut\ndata: \"failed\"\n\n")
+		log.Print("an answer was cut: ", err)
 	}
 	if used > 0 { // also if the answer was cut, or the client has disconnected
 		if err := c.Commit(ctx, used); err != nil {

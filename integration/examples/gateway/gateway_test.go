@@ -108,7 +108,7 @@ func failing(used int64) model {
 
 // TestCharges checks what a call is charged, however it ends.
 func TestCharges(t *testing.T) {
-	const cut = "event: error\ndata: the tokens of this minute are used up\n\n"
+	const some, cut = "data: \"some\"\n\n", "event: cut\ndata: "
 	for _, tt := range []struct {
 		name   string
 		ask    model
@@ -116,12 +116,12 @@ func TestCharges(t *testing.T) {
 		ends   string // with what the answer ends
 		left   int64  // of 2000 tokens
 	}{
-		{"less than held", using(300), 200, "data: some\n\n", 1700},
-		{"more than held", using(1900), 200, "data: some\n\n", 100},
-		{"all", using(2000), 200, "data: some\n\n", 0},
-		{"too many", using(9000), 200, cut, 0},
+		{"less than held", using(300), 200, some, 1700},
+		{"more than held", using(1900), 200, some, 100},
+		{"all", using(2000), 200, some, 0},
+		{"too many", using(9000), 200, cut + "\"used up\"\n\n", 0},
 		{"no answer", failing(0), 502, "the model does not answer\n", 2000},
-		{"a part", failing(700), 200, "data: planned: the model fails\n\n", 1300},
+		{"a part", failing(700), 200, cut + "\"failed\"\n\n", 1300},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestStandIns(t *testing.T) {
 		}
 		for i := range 3 {
 			w := g.post(t.Context(), i%2, "trial", "two words", 200)
-			if body, _ := io.ReadAll(w.Body); string(body) != "data: two\n\ndata: words\n\n" {
+			if body, _ := io.ReadAll(w.Body); string(body) != `data: "two"`+"\n\n"+`data: "words"`+"\n\n" {
 				t.Errorf("answered %q", body)
 			}
 		}
