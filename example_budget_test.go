@@ -17,7 +17,8 @@ func ExampleReserveAll() {
 	var clock testClock
 	store := newExampleStore(&clock)
 	defer store.Close()
-	requests, err1 := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerMinute("requests", 60)))
+	requests, err1 := ratelimit.New(store,
+		algorithm.SlidingLog(ratelimit.PerMinute("requests", 60)))
 	tokens, err2 := ratelimit.New(store,
 		algorithm.Budget(algorithm.SlidingLog(ratelimit.PerMinute("tokens", 10_000))))
 	calls, err3 := ratelimit.New(store, algorithm.InFlight("calls", 5))

@@ -41,7 +41,8 @@ func TestOnServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, want := range []bool{true, false} {
-				if res, err := limiter.Allow(t.Context(), "ann"); err != nil || res.Allowed != want {
+				res, err := limiter.Allow(t.Context(), "ann")
+				if err != nil || res.Allowed != want {
 					t.Errorf("%+v, %v; want allowed %t", res, err, want)
 				}
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -224,8 +223,9 @@ func TestStandIns(t *testing.T) {
 		}
 		for i := range 3 {
 			w := g.post(t.Context(), i%2, "trial", "two words", 200)
-			if body, _ := io.ReadAll(w.Body); string(body) != `data: "two"`+"\n\n"+`data: "words"`+"\n\n" {
-				t.Errorf("answered %q", body)
+			const want = "data: \"two\"\n\ndata: \"words\"\n\n"
+			if got := w.Body.String(); got != want {
+				t.Errorf("answered %q, want %q", got, want)
 			}
 		}
 		g.post(t.Context(), 1, "trial", "two words", 429)
