@@ -16,6 +16,8 @@
 //   - duration_until_reset of a refusal is when the same call is admitted, if nothing else is. It
 //     is missing if that is never.
 //   - A status has unit_multiplier if the window of a limit is not one unit.
+//   - Entries a = b_c and a_b = c have histories of their own.
+//   - An empty domain or list of descriptors is InvalidArgument, not Unknown.
 package envoy
 
 import (
