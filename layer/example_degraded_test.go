@@ -13,9 +13,13 @@ import (
 
 // Four processes share a store. While it is unavailable, each admits a fourth of every limit.
 func ExampleNewDegraded() {
-	var shared driver.Store = unplugged{} // such as one of package redisstore
+	var server driver.Store = unplugged{} // such as one of package redisstore
 
-	store, err := layer.NewDegraded(shared, &layer.DegradedOptions{Instances: 4})
+	guarded, err := layer.NewBreaker(server, nil) // fails at once while the server is unavailable
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := layer.NewDegraded(guarded, &layer.DegradedOptions{Instances: 4})
 	if err != nil {
 		log.Fatal(err)
 	}
