@@ -31,10 +31,10 @@ func TestGateway(t *testing.T) {
 	if loop == nil {
 		t.Fatal("the page has no loop of requests")
 	}
-	requests := string(loop[1])
 	bin := daemon.BuildOf(t, "integration/examples/gateway")
 	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
 		server := servers.Start(t, image)
+		var ports []string // of the page, each before the one of the test
 		for _, port := range []string{"8080", "8081"} {
 			args := pageArgs(t, "docs/gateway.md",
 				"go -C integration run ./examples/gateway -addr 127.0.0.1:"+port,
@@ -43,9 +43,10 @@ func TestGateway(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			requests = strings.ReplaceAll(requests, port, fmt.Sprint(free))
+			ports = append(ports, port, fmt.Sprint(free))
 			startGateway(t, bin, fmt.Sprint("127.0.0.1:", free), args...)
 		}
+		requests := strings.NewReplacer(ports...).Replace(string(loop[1]))
 		out, err := exec.CommandContext(t.Context(), "sh", "-eu", "-c", requests).Output()
 		if err != nil {
 			t.Fatal(err)
