@@ -13,8 +13,9 @@ import (
 )
 
 // TestGuardAllocations: a limited request takes one allocation for the decision in its context, one
-// for the fields, and with New another for its claims. The key of an IPv4 peer takes none. The race
-// detector drops pooled values at random, so the test runs only without it.
+// for the fields, and with New another for its claims. The key of an IPv4 peer takes none. A refusal
+// takes two more for Retry-After, one for the fields of the problem, and one for Content-Length. The
+// race detector drops pooled values at random, so the test runs only without it.
 func TestGuardAllocations(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.Limit{Name: "all",
 		Max: driver.MaxUnits, Window: driver.MinWindow})
@@ -39,5 +40,16 @@ func TestGuardAllocations(t *testing.T) {
 		if len(w.header) != 2 {
 			t.Errorf("the fields are %v", w.header)
 		}
+	}
+	refusing := httplimit.Handler(newLimiter(t, newStore(t, nil), ratelimit.PerDay("day", 1)),
+		clientip.RemoteAddr, http.NotFoundHandler())
+	r, w := get(), discard{http.Header{}}
+	refusing.ServeHTTP(w, r)
+	got := testing.AllocsPerRun(1000, func() {
+		clear(w.header)
+		refusing.ServeHTTP(w, r)
+	})
+	if got > 6 || w.header.Get("Retry-After") == "" {
+		t.Errorf("%v allocations for the refusal %v, want 6", got, w.header)
 	}
 }
