@@ -17,6 +17,9 @@
 -- The field of an ID, 8 bytes, is a hold: units 7, deadline 7, instant 7. Most steps read only the
 -- first sum, the last, and that of the ID's hold, and cost the same however many there are.
 --
+-- If one of the two keys is lost, without the hash a settlement finds nothing to settle, and without
+-- the state what is held stays held.
+--
 -- step reads the state of inner itself. After the results of inner it returns nil, or what to write
 -- to the hash: the head, or '' to delete the hash; and each of these or nil: the time to live in
 -- µs; an ID to store, or to remove if there is no hold; its hold; more IDs to remove, or
