@@ -26,7 +26,8 @@ func exactnessTable(verdicts map[string]verdict, stores []string) string {
 		}
 	}
 	slices.Sort(on)
-	fmt.Fprintf(&b, "\nThe same on each of %d stores: memory, and each client library, also with cached "+
-		"refusals, on\n%s.\n", len(stores), strings.Join(on, ", "))
+	fmt.Fprintf(&b,
+		"\nThe same on each of %d stores: memory, and each client library, also with cached "+
+			"refusals, on\n%s.\n", len(stores), strings.Join(on, ", "))
 	return b.String()
 }
