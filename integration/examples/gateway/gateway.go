@@ -126,7 +126,8 @@ var errUsedUp = errors.New("the tokens of this minute are used up")
 // answer streams the answer of the model, and charges the tokens that it used.
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, c *call, prompt string) {
 	ctx := r.Context()
-	defer c.Cancel(ctx) // a call that used nothing costs no tokens
+	// A call without a Commit costs no tokens. If Cancel fails, it is repeated in the background.
+	defer func() { _ = c.Cancel(ctx) }()
 	w.Header().Set("Content-Type", "text/event-stream")
 	used, err := g.ask(ctx, prompt, func(part string, used int64) error {
 		if err := c.hold(ctx, used); err != nil {
