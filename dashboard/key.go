@@ -104,14 +104,18 @@ func steps(
 	return together(all, min(l.Limits()[0].Window/100, 100*time.Millisecond)), nil
 }
 
-// together returns steps in order of their units, and one for those that are not further apart than
-// near, as those of one take are: the peeks are not at the same instant.
+// together returns steps in order of their units, and one, the last, for those that are no later
+// than near after the first of them, as those of one take are: the peeks are not at the same
+// instant.
 func together(steps []step, near time.Duration) []step {
 	var apart []step
+	var first time.Duration
 	for _, s := range steps {
-		if n := len(apart); n > 0 && s.In-apart[n-1].In <= near {
+		if n := len(apart); n > 0 && s.In-first <= near {
 			s.In = max(s.In, apart[n-1].In)
 			apart = apart[:n-1]
+		} else {
+			first = s.In
 		}
 		apart = append(apart, s)
 	}

@@ -96,6 +96,23 @@ func TestManySteps(t *testing.T) {
 	})
 }
 
+// TestBucketSteps: steps that follow each other closely are joined only if all of them are near.
+func TestBucketSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		bucket := algorithm.TokenBucket("bucket", 10, 100) // a unit each 100 ms
+		page := newPage(t, &dashboard.Options{Store: store,
+			Limits: func() []ratelimit.Algorithm { return []ratelimit.Algorithm{bucket} }})
+		if _, err := newLimiter(t, store, bucket).AllowN(t.Context(), "key", 6); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(rows(browser{t, page}.look("key")), ", ")
+		if want := "200ms 96, 400ms 98, 600ms 100"; got != want {
+			t.Errorf("the steps are %q, want %q", got, want)
+		}
+	})
+}
+
 // scene is a page with a log, a block and a budget, all of whose viewers may write.
 func scene(t *testing.T, log *strings.Builder) (
 	b browser, limiter, blocks, budget *ratelimit.Limiter,
