@@ -71,6 +71,18 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
+// TestStrippedPrefix: the page also works where the prefix is stripped, with its last slash or
+// without.
+func TestStrippedPrefix(t *testing.T) {
+	page := newPage(t, nil)
+	for _, prefix := range []string{"/limits", "/limits/"} {
+		b := browser{t, http.StripPrefix(prefix, page)}
+		for _, path := range []string{"/limits/", "/limits/snapshot", "/limits/page.css"} {
+			b.get(path)
+		}
+	}
+}
+
 // TestFirstLoad: the page of 200 busy limits with all its files, and the charts of the 50 limits
 // that a browser loads at first, is at most 100 KB.
 func TestFirstLoad(t *testing.T) {

@@ -49,7 +49,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "same-origin") // without it, forms have the origin null
 	h.Set("Cache-Control", "no-store")
 	own := *r
-	own.URL = &url.URL{Path: r.URL.Path[max(0, strings.LastIndexByte(r.URL.Path, '/')):],
+	own.URL = &url.URL{Path: "/" + r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:],
 		RawQuery: r.URL.RawQuery}
 	p.mux.ServeHTTP(w, &own)
 }
