@@ -46,7 +46,7 @@ func (a *access) only(next http.Handler) http.Handler {
 // needs returns the right that requests for a path need.
 func needs(path string) right {
 	switch {
-	case path == pagePath+"act":
+	case isPage(path) && strings.HasSuffix(path, "/act"):
 		return toWrite
 	case path == metricsPath, isPage(path):
 		return toRead

@@ -147,15 +147,19 @@ func TestPageActions(t *testing.T) {
 		return status
 	}
 	for _, tt := range []struct {
-		token string
-		want  int
-	}{{"", 401}, {reader, 403}, {testToken, 200}} {
+		path, token string
+		want        int
+	}{
+		{"act", "", 401}, {"any/act", "", 401}, {"any%2Fact", "", 401}, {"%61ct", "", 401},
+		{"act", reader, 403}, {"any/act", reader, 403}, {"any/../act", reader, 403},
+		{"act", testToken, 200},
+	} {
 		if status := decide(); status != http.StatusTooManyRequests {
-			t.Fatalf("before %q: %d", tt.token, status)
+			t.Fatalf("before %s with %q: %d", tt.path, tt.token, status)
 		}
-		res, text := visit(t, http.MethodPost, base+"/dashboard/act", tt.token, form)
+		res, text := visit(t, http.MethodPost, base+"/dashboard/"+tt.path, tt.token, form)
 		if res.StatusCode != tt.want {
-			t.Errorf("%q: %d, want %d: %s", tt.token, res.StatusCode, tt.want, text)
+			t.Errorf("%s with %q: %d, want %d: %s", tt.path, tt.token, res.StatusCode, tt.want, text)
 		}
 	}
 	if status := decide(); status != http.StatusOK {
