@@ -5,8 +5,12 @@ RACE := $(if $(shell command -v "$$($(GO) env CC)"),-race)
 TESTFLAGS ?= $(RACE) -shuffle=on -count=1 -timeout=40m
 FUZZTIME ?= 150000x
 SOAK ?= 10m
-BENCH ?= .
 ROUNDS ?= 4
+
+# SHOWN are the benchmarks whose figures docs/benchmarks.md and README.md show. BENCH=. are all.
+SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Bytes/limit=100$$|$\
+	Command/admitted/limit=100$$|Load/10k-keys/callers=64|Load/hot-key|Load/refused-key|$\
+	Linger/processes=[0-9]+/rate=5000
 
 # The pattern "work" names the packages of the modules in go.work, which are published. These other
 # modules replace them by their folders, and each is a workspace of its own, so that its versions do
@@ -88,11 +92,13 @@ faults: ## Cause faults on real servers for seven minutes; write what docs/fault
 		-run '^Test(Faults|FaultsHolds|FaultsBreaker|ClusterFailover|SentinelFailover|SlotMigration)$$'
 
 .PHONY: compare
-compare: ## Measure this module and others side by side: BENCH (all) in ROUNDS (4)
+compare: ## Measure this module and others in ROUNDS (4); write docs/benchmarks.txt, or show BENCH
 	@for round in $$(seq $(ROUNDS)); do \
-		$(GO) -C benchmarks test -run '^$$' -bench '$(BENCH)' -benchtime 0.3s $(FLAGS); \
+		$(GO) -C benchmarks test -run '^$$' -bench '$(or $(BENCH),$(SHOWN))' -benchtime 0.3s $(FLAGS); \
 	done | tee benchmarks/rounds.txt
-	@$(GO) -C benchmarks run . <benchmarks/rounds.txt
+	@tables=$$($(GO) -C benchmarks run . <benchmarks/rounds.txt) && \
+	if [ -n '$(BENCH)' ]; then echo "$$tables"; else \
+		echo "$$tables" >docs/benchmarks.txt && $(GO) -C benchmarks run . -draw; fi
 
 .PHONY: exactness
 exactness: ## Run the same traces on every store; write the table of docs/choosing.md

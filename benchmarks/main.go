@@ -7,24 +7,46 @@
 // the median over the rounds and, after ×, the median of the quotients by the first entry, each
 // within one round, with their range. So a machine that is slow for a while slows both numbers of a
 // quotient. To compare two versions of this module, use benchstat on the same text.
+//
+// With -draw it reads these tables from docs/benchmarks.txt instead, where "make compare" writes
+// them, and writes the charts and tables of docs/benchmarks.md and README.md.
 package main
 
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 func main() {
-	if err := compare(os.Stdin, os.Stdout); err != nil {
+	fromTables := flag.Bool("draw", false, "write charts and tables of pages from "+tablesFile)
+	flag.Parse()
+	do := func() error { return compare(os.Stdin, os.Stdout) }
+	if *fromTables {
+		do = func() error { return writePages("..") }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
+}
+
+// writePages writes what drawPages returns.
+func writePages(root string) error {
+	files, err := drawPages(root)
+	for name, text := range files {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, name), []byte(text), 0o644)
+		}
+	}
+	return err
 }
 
 // A table has the values of one benchmark, by entry and metric, a value for each round.
@@ -34,10 +56,18 @@ type table struct {
 	values           map[[2]string][]float64
 }
 
+// compare writes the tables of the rounds, after the lines that begin with "with", each once: what
+// was measured.
 func compare(r io.Reader, w io.Writer) error {
 	var tables []*table
+	var facts []string
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
+		if cpu, ok := strings.CutPrefix(lines.Text(), "cpu: "); ok {
+			facts = append(facts, "with cpu "+cpu)
+		} else if strings.HasPrefix(lines.Text(), "with ") {
+			facts = append(facts, lines.Text())
+		}
 		if strings.HasPrefix(lines.Text(), "FAIL") {
 			return errors.New("a round failed")
 		}
@@ -50,7 +80,10 @@ func compare(r io.Reader, w io.Writer) error {
 			continue
 		}
 		entry, cpus := cutCPUs(entry)
-		t := tableOf(&tables, fmt.Sprintf("%s, %s CPUs", name, cpus))
+		if !strings.Contains(name, "cpus=") {
+			name = fmt.Sprintf("%s, %s CPUs", name, cpus)
+		}
+		t := tableOf(&tables, name)
 		for i := 2; i+1 < len(fields); i += 2 {
 			value, err := strconv.ParseFloat(fields[i], 64)
 			if err != nil {
@@ -59,12 +92,22 @@ func compare(r io.Reader, w io.Writer) error {
 			t.add(entry, fields[i+1], value)
 		}
 	}
-	for _, t := range tables {
-		if _, err := io.WriteString(w, t.String()); err != nil {
-			return err
-		}
+	if err := lines.Err(); err != nil {
+		return err
 	}
-	return lines.Err()
+	if len(tables) > 0 {
+		facts = append(facts, fmt.Sprint("with rounds ", tables[0].rounds()))
+	}
+	slices.Sort(facts)
+	var text strings.Builder
+	for _, fact := range slices.Compact(facts) {
+		text.WriteString(fact + "\n")
+	}
+	for _, t := range tables {
+		text.WriteString(t.String())
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
 }
 
 // cutCPUs cuts the number of processors off a name. The testing package appends it if it is not 1.
@@ -100,6 +143,9 @@ func (t *table) add(entry, metric string, value float64) {
 	cell := [2]string{entry, metric}
 	t.values[cell] = append(t.values[cell], value)
 }
+
+// rounds returns how often the first entry ran.
+func (t *table) rounds() int { return len(t.values[[2]string{t.entries[0], t.metrics[0]}]) }
 
 // String returns the table in Markdown.
 func (t *table) String() string {

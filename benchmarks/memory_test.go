@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -17,14 +18,18 @@ import (
 // window on many keys, so an exact log grows with each decision there, and a counter does not.
 func BenchmarkMemory(b *testing.B) {
 	hot, many := keyNames(1), keyNames(100_000)
-	for _, w := range []workload{
-		{"hot/admitted", quota{100_000, time.Millisecond}, hot, nil, 100},
-		{"hot/refused", quota{10, time.Hour}, hot, nil, 20},
-		{"100k-keys/uniform", quota{10_000_000, time.Hour}, many, uniform(len(many)), 1},
-		{"100k-keys/zipf", quota{10_000_000, time.Hour}, many, zipf(len(many)), 1},
-	} {
+	admitted := workload{"hot/admitted", quota{100_000, time.Millisecond}, hot, nil, 100}
+	refused := workload{"hot/refused", quota{10, time.Hour}, hot, nil, 20}
+	even := workload{"100k-keys/uniform", quota{10_000_000, time.Hour}, many, uniform(len(many)), 1}
+	uneven := workload{"100k-keys/zipf", quota{10_000_000, time.Hour}, many, zipf(len(many)), 1}
+	for _, c := range []struct {
+		workload
+		cpus int
+	}{{admitted, 1}, {admitted, 2}, {refused, 1}, {refused, 2}, {even, 2}, {uneven, 2}} {
+		w := c.workload
 		for _, e := range append(slices.Clone(memoryEntries), budgetEntry) {
-			b.Run(w.name+"/entry="+e.name, func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s/cpus=%d/entry=%s", w.name, c.cpus, e.name), func(b *testing.B) {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.cpus))
 				d, err := e.open(w.quota)
 				if err != nil {
 					b.Fatal(err)
@@ -33,7 +38,7 @@ func BenchmarkMemory(b *testing.B) {
 				w.warmUp(b, d)
 				b.ReportAllocs()
 				b.ResetTimer()
-				w.decide(b, d, runtime.GOMAXPROCS(0)).report(b)
+				w.decide(b, d, c.cpus).report(b)
 			})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,10 +22,10 @@ import (
 )
 
 var (
-	serverFlag = flag.String("server", "redis-server",
-		"the measured server: a `program`, or else an image to run in a container")
+	serverFlag = flag.String("server", "redis:8",
+		"the measured server: a program in PATH, or else an `image` to run in a container")
 	instructionsFlag = flag.Bool("instructions", false,
-		"count the instructions of the server, which valgrind makes 50 times slower")
+		"count the instructions of a server that is a program; valgrind makes it 50 times slower")
 )
 
 // A server is the measured Redis or Valkey. It keeps nothing on disk.
@@ -38,7 +39,7 @@ type server struct {
 	dumps   int
 }
 
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute // docker may have to get the image
 
 // sharedServer returns the server of all benchmarks, which runs until the process ends.
 var sharedServer = sync.OnceValues(startServer)
@@ -46,13 +47,51 @@ var sharedServer = sync.OnceValues(startServer)
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if stopShared != nil {
-		stopShared()
+	if flag.Lookup("test.bench").Value.String() != "" {
+		if err := printFacts(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if measured != nil {
+		measured.stop()
 	}
 	os.Exit(code)
 }
 
-var stopShared func()
+// measured is the shared server, or nil if no benchmark has used it.
+var measured *server
+
+// printFacts prints what was measured and when, as lines of "with", a name and a value.
+func printFacts() error {
+	fmt.Println("with date", time.Now().UTC().Format(time.DateOnly))
+	fmt.Println("with go", strings.TrimPrefix(runtime.Version(), "go"))
+	fmt.Println("with cpus", runtime.NumCPU())
+	if measured != nil {
+		version, err := measured.version()
+		if err != nil {
+			return err
+		}
+		fmt.Println("with server", version)
+	}
+	text, err := os.ReadFile("go.mod")
+	for line := range strings.Lines(string(text)) {
+		module, isRequired := strings.CutPrefix(line, "\t")
+		if isRequired && !strings.Contains(module, "//") {
+			fmt.Print("with ", module)
+		}
+	}
+	return err
+}
+
+// version returns the name and the version of the server.
+func (s *server) version() (string, error) {
+	info := s.control.InfoMap(context.Background(), "server")
+	if v := info.Item("Server", "valkey_version"); v != "" {
+		return "Valkey " + v, info.Err()
+	}
+	return "Redis " + info.Item("Server", "redis_version"), info.Err()
+}
 
 func onServer(b *testing.B) *server {
 	b.Helper()
@@ -60,7 +99,7 @@ func onServer(b *testing.B) *server {
 	if err != nil {
 		b.Fatal(err)
 	}
-	stopShared = s.stop
+	measured = s
 	return s
 }
 
@@ -75,6 +114,8 @@ func startServer() (*server, error) {
 	command := []string{"docker", "run", "--rm", "--network=host", *serverFlag}
 	if _, err := exec.LookPath(*serverFlag); err == nil {
 		command = []string{*serverFlag}
+	} else if *instructionsFlag {
+		return nil, err // valgrind would count those of docker
 	}
 	dir := ""
 	if *instructionsFlag {
