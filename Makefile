@@ -94,7 +94,8 @@ faults: ## Cause faults on real servers for seven minutes; write what docs/fault
 .PHONY: compare
 compare: ## Measure this module and others in ROUNDS (4); write docs/benchmarks.txt, or show BENCH
 	@for round in $$(seq $(ROUNDS)); do \
-		$(GO) -C benchmarks test -run '^$$' -bench '$(or $(BENCH),$(SHOWN))' -benchtime 0.3s $(FLAGS); \
+		$(GO) -C benchmarks test -run '^$$' -bench '$(or $(BENCH),$(SHOWN))' \
+			-benchtime 0.5s $(FLAGS); \
 	done | tee benchmarks/rounds.txt
 	@tables=$$($(GO) -C benchmarks run . <benchmarks/rounds.txt) && \
 	if [ -n '$(BENCH)' ]; then echo "$$tables"; else \

@@ -70,6 +70,15 @@ var onRedis = []library{
 	{"go-redisstore", "go-redisstore", "github.com/sethvargo/go-redisstore", "fixed window"},
 }
 
+// inReadme returns the libraries on Redis that the README shows.
+func inReadme() []library {
+	shown := []string{"zset", "ratelimit", "ratelimit-rueidis", "redis_rate", "ulule",
+		"rueidislimiter", "httprate-redis"}
+	return slices.DeleteFunc(slices.Clone(onRedis), func(l library) bool {
+		return !slices.Contains(shown, l.entry)
+	})
+}
+
 // results are the tables that compare writes.
 type results struct {
 	facts map[string]string
@@ -304,7 +313,7 @@ func drawPages(root string) (map[string]string, error) {
 		{pageFile, "measured", r.measured()},
 		{pageFile, "in process", r.table("in process", inProcess, memoryColumns)},
 		{pageFile, "on Redis", r.table("on Redis", onRedis, serverColumns) + "\n" + r.absolute()},
-		{readmeFile, "compared", r.measured() + "\n" + r.table("on Redis", onRedis,
+		{readmeFile, "compared", r.measured() + "\n" + r.table("on Redis", inReadme(),
 			[]column{most, wrong, manyLoad, keySize})},
 	} {
 		if files[s.page] == "" {

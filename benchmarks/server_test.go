@@ -77,7 +77,8 @@ func printFacts() error {
 	text, err := os.ReadFile("go.mod")
 	for line := range strings.Lines(string(text)) {
 		module, isRequired := strings.CutPrefix(line, "\t")
-		if isRequired && !strings.Contains(module, "//") {
+		isOurs := strings.HasPrefix(module, "github.com/truewindow/")
+		if isRequired && !isOurs && !strings.Contains(module, "// indirect") {
 			fmt.Print("with ", module)
 		}
 	}
