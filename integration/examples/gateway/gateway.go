@@ -33,7 +33,8 @@ type gateway struct {
 	plans  sync.Map // the *limits of each plan that a tenant has had
 }
 
-// A model answers a prompt in parts. With each part it says how many tokens were used so far.
+// A model answers a prompt in parts. With each part it says how many tokens were used so far, those
+// of the prompt included. What it returns is charged, even if it returns an error too.
 type model func(
 	ctx context.Context, prompt string, send func(part string, used int64) error,
 ) (used int64, err error)
