@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 	"unique"
 
@@ -82,6 +83,20 @@ func (f Fixed) Name() string {
 
 // Limit returns the limit.
 func (f Fixed) Limit() driver.Limit { return f.params().limit }
+
+// String returns the limit and, if there is one, the offset, such as "api=60/1m0s" or "api=60/1m0s
+// with offset 10s". That of calendar months is "api=60 a month".
+func (f Fixed) String() string {
+	p := f.params()
+	s := p.limit.String()
+	if p.months {
+		s = p.limit.Name + "=" + strconv.FormatInt(p.limit.Max, 10) + " a month"
+	}
+	if p.offset != 0 {
+		s += " with offset " + p.offset.String()
+	}
+	return s
+}
 
 // Validate returns an error if the limit or the offset is out of range.
 func (f Fixed) Validate() error {

@@ -103,6 +103,15 @@ func (h Held) Limit() driver.Limit {
 	return h.inner.Limit()
 }
 
+// String returns the algorithm inside and the time-out, such as "api=60/1m0s with holds of 1m0s", or
+// "calls=5/1m0s in flight".
+func (h Held) String() string {
+	if h.inner == nil {
+		return h.Limit().String() + " in flight"
+	}
+	return fmt.Sprintf("%v with holds of %v", h.inner, h.timeout)
+}
+
 // Validate returns an error if a parameter is out of range.
 func (h Held) Validate() error {
 	if h.timeout < shortestTimeout || h.timeout > longestTimeout || h.timeout%time.Microsecond > 0 {

@@ -40,6 +40,9 @@ func (c Counter) Limit() (limit driver.Limit) {
 	return limit
 }
 
+// String returns the limit, such as "api=60/1m0s".
+func (c Counter) String() string { return c.Limit().String() }
+
 // Validate returns an error if the limit is out of range.
 func (c Counter) Validate() error { return c.Limit().Validate() }
 

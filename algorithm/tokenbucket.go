@@ -74,6 +74,9 @@ func (b Bucket) Name() string { return "bucket1" }
 // Limit returns the limit. Its Window is 0 if the rate or the burst is out of range.
 func (b Bucket) Limit() driver.Limit { return b.params().limit }
 
+// String returns the limit, such as "api=60/1m0s".
+func (b Bucket) String() string { return b.Limit().String() }
+
 // Validate returns an error if the rate, the burst or the limit is out of range.
 func (b Bucket) Validate() error {
 	p := b.params()
