@@ -77,7 +77,8 @@ func sorted(bars []bar, largest bool) []bar {
 func (c *chart) svg() string {
 	var body strings.Builder
 	text := func(class, anchor string, x, y float64, text string) {
-		fmt.Fprintf(&body, "<text class=\"%s\" text-anchor=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+		fmt.Fprintf(&body,
+			"<text class=\"%s\" text-anchor=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
 			class, anchor, x, y, escape(text))
 	}
 	largest, chars := 0.0, 0

@@ -99,7 +99,7 @@ with cpu Intel Xeon
 		v, ok := r.value("Load/hot", tt.entry, tt.metric)
 		q, ok2 := r.quotient("Load/hot", tt.entry, tt.metric)
 		if ok != tt.ok || ok2 != tt.ok || ok && (v != tt.value || q != tt.quotient) {
-			t.Errorf("%s, %s: got %v, %v and %v, %v; want %v", tt.entry, tt.metric, v, ok, q, ok2, tt)
+			t.Errorf("got %v, %v and %v, %v; want %+v", v, ok, q, ok2, tt)
 		}
 	}
 }

@@ -146,9 +146,10 @@ var (
 	manyKeyTime = column{"", manyKeys, "ns/op", quotient, figure}
 	most        = column{"most admitted ÷ limit", exactServer, "most÷limit", value, figure}
 	wrong       = column{"wrong refusals", exactServer, "wrong-%", value, inPercent}
-	manyLoad    = column{"decisions/s, 64 callers, ÷ zset", loadMany, "decisions/s", quotient, figure}
-	hotLoad     = column{"", loadHot, "decisions/s", quotient, figure}
-	keySize     = column{"bytes of a key", bytesOfKey, "B/key", value, whole}
+	manyLoad    = column{"decisions/s, 64 callers, ÷ zset", loadMany, "decisions/s", quotient,
+		figure}
+	hotLoad = column{"", loadHot, "decisions/s", quotient, figure}
+	keySize = column{"bytes of a key", bytesOfKey, "B/key", value, whole}
 
 	// The tables of pageFile have what its charts do not show.
 	memoryColumns = []column{
@@ -255,8 +256,8 @@ func (r *results) charts() map[string]chart {
 		},
 		"linger.svg": {
 			title: "Requests that linger: scripts a decision, and median latency",
-			notes: []string{"One key, 5,000 calls a second of all processes together. Fewer scripts " +
-				"are less work", "for the server; each decision takes longer."},
+			notes: []string{"One key, 5,000 calls a second of all processes together.",
+				"Fewer scripts are less work for the server; each decision takes longer."},
 			groups: r.lingerBars(),
 		},
 	}
@@ -268,8 +269,8 @@ func (r *results) measured() string {
 	if rounds == "1 rounds" {
 		rounds = "one round"
 	}
-	return fmt.Sprintf("Measured on %s in %s with Go %s and %s,\non %s CPUs (%s).\n", r.facts["date"],
-		rounds, r.facts["go"], r.facts["server"], r.facts["cpus"], r.facts["cpu"])
+	return fmt.Sprintf("Measured on %s in %s with Go %s and %s,\non %s CPUs (%s).\n",
+		r.facts["date"], rounds, r.facts["go"], r.facts["server"], r.facts["cpus"], r.facts["cpu"])
 }
 
 // absolute is what the quotients do not show. It has nothing that was not measured.
@@ -282,18 +283,18 @@ func (r *results) absolute() (text string) {
 		}
 	}
 	if ok && len(ours) > 0 {
-		text += fmt.Sprintf("On 10,000 keys zset made %s decisions a second, this module %s to %s.\n",
-			whole(reference), whole(slices.Min(ours)), whole(slices.Max(ours)))
+		text += fmt.Sprintf("On 10,000 keys zset made %s decisions a second, this module %s to "+
+			"%s.\n", whole(reference), whole(slices.Min(ours)), whole(slices.Max(ours)))
 	}
 	const cached = "ratelimit-rueidis-cached"
 	if v, ok := r.value(loadRefused, cached, "decisions/s"); ok {
 		q, _ := r.quotient(loadRefused, cached, "decisions/s")
-		text += fmt.Sprintf("With cached refusals it made %s on a refused key, %s times as many as "+
-			"zset.\n", whole(v), figure(q))
+		text += fmt.Sprintf("With cached refusals it made %s on a refused key, %s times as many "+
+			"as zset.\n", whole(v), figure(q))
 	}
 	if v, ok := r.value(loadHot, "throttled", "failed"); ok {
-		text += fmt.Sprintf("With 512 callers on one key %.0f %% of the calls of throttled failed.\n",
-			100*v)
+		text += fmt.Sprintf("With 512 callers on one key %.0f %% of the calls of throttled "+
+			"failed.\n", 100*v)
 	}
 	return text
 }
@@ -307,6 +308,11 @@ func drawPages(root string) (map[string]string, error) {
 	r := parseResults(string(text))
 	files := make(map[string]string)
 	for name, chart := range r.charts() {
+		for _, g := range chart.groups {
+			if len(g.bars) == 0 {
+				return nil, fmt.Errorf("%s has no figures for %s %s", tablesFile, name, g.title)
+			}
+		}
 		files[chartsDir+"/"+name] = chart.svg()
 	}
 	for _, s := range []struct{ page, name, text string }{

@@ -134,23 +134,32 @@ func startServer() (*server, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // returns that a signal ended it
+	}()
 	s.pid, s.control = cmd.Process.Pid, newGoRedis(s.addr)
 	s.stop = sync.OnceFunc(func() {
 		s.control.Close()
 		_ = cmd.Process.Signal(syscall.SIGTERM) // docker passes it on
-		_ = cmd.Wait()                          // returns that a signal ended it
+		<-exited
 		os.RemoveAll(dir)
 	})
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.After(startTimeout); ; {
 		conn, err := net.Dial("tcp", s.addr)
 		if err == nil {
 			conn.Close()
 			return s, nil
 		}
-		if time.Since(began) > startTimeout {
-			s.stop()
-			return nil, fmt.Errorf("%s does not answer: %w", *serverFlag, err)
+		select {
+		case <-time.After(20 * time.Millisecond):
+			continue
+		case <-exited:
+		case <-deadline:
 		}
+		s.stop()
+		return nil, fmt.Errorf("%s does not answer: %w", *serverFlag, err)
 	}
 }
 
