@@ -269,8 +269,8 @@ func (r *results) measured() string {
 	if rounds == "1 rounds" {
 		rounds = "one round"
 	}
-	return fmt.Sprintf("Measured on %s in %s with Go %s and %s,\non %s CPUs (%s).\n",
-		r.facts["date"], rounds, r.facts["go"], r.facts["server"], r.facts["cpus"], r.facts["cpu"])
+	return fmt.Sprintf("Measured on %s in %s with Go %s and %s on %s CPUs.\n", r.facts["date"],
+		rounds, r.facts["go"], r.facts["server"], r.facts["cpus"])
 }
 
 // absolute is what the quotients do not show. It has nothing that was not measured.
