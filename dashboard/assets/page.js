@@ -95,8 +95,9 @@
     setTimeout(poll, 2000);
   };
 
-  // Proxies may hold events back: without one in five seconds the page asks itself.
-  let polling = false;
+  // Proxies may hold events back, and a connection may hang: without an event in five seconds the
+  // page asks itself.
+  let polling = false, timer = 0;
   const events = new EventSource("events");
   const ask = () => {
     if (polling) return;
@@ -104,8 +105,12 @@
     events.close();
     poll();
   };
-  const timer = setTimeout(ask, 5000);
-  events.onmessage = (event) => { clearTimeout(timer); show(JSON.parse(event.data)); };
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(ask, 5000);
+  };
+  wait();
+  events.onmessage = (event) => { wait(); show(JSON.parse(event.data)); };
   events.onerror = () => {
     if (!polling) lost();
     if (events.readyState === EventSource.CLOSED) ask(); // an answer that is not of events

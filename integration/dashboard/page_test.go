@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -199,12 +200,18 @@ func (s *scene) plain(b *tab) {
 	b.clean()
 }
 
-// polls: behind a proxy that holds back events, or answers something else for a while, the numbers
-// move too.
+// polls: behind a proxy that holds back events, at once or later, or answers something else for a
+// while, the numbers move too.
 func (s *scene) polls(b *tab) {
 	defer s.events(nil)
 	for _, answer := range []http.HandlerFunc{
 		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, `data: {"limits": [], "state": [], "top": []}`+"\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		},
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
 	} {
 		s.events(answer)
