@@ -16,6 +16,8 @@ const (
 	saysAsAWhole = "The results of a refused TakeAll are from SourceCache all together or not at " +
 		"all: those that are Allowed were Allowed earlier too, for as many units or more, and " +
 		"their Remaining and ResetAfter are not too high either."
+	saysPeeked = "A Peek with keep > 0 may have written into that, so give it a copy; or store " +
+		"its next and call Step on that, which may then return 0."
 )
 
 var takeAllRules = []rule{
@@ -38,8 +40,9 @@ var takeAllRules = []rule{
 	{name: "takeall/slices", says: saysOut, check: checkSlices},
 	{name: "takeall/validation", says: saysCheck, check: checkTakeAllValidation},
 	{name: "takeall/corrupt-state", says: saysCorrupt, check: checkTakeAllCorrupt},
-	{name: "takeall/results", says: saysStep, check: differential{several: true}.check},
-	{name: "takeall/state", says: saysKeep,
+	{name: "takeall/results", says: saysStep + " " + saysPeeked,
+		check: differential{several: true}.check},
+	{name: "takeall/state", says: saysKeep + " " + saysPeeked,
 		check: differential{several: true, wrap: beHostile}.check},
 	{name: "takeall/two-clients", says: saysShared, needs: second,
 		check: differential{several: true, store: alternate}.check},
@@ -50,7 +53,7 @@ var takeAllRules = []rule{
 		check: func(e *env) { checkAdmitsAll(e, e.spread(3)) }},
 	{name: "takeall-keys/none-leaves-a-trace", says: saysAtomic,
 		check: func(e *env) { checkNoTrace(e, func() []driver.Demand { return e.spread(3) }) }},
-	{name: "takeall-keys/results", says: saysStep,
+	{name: "takeall-keys/results", says: saysStep + " " + saysPeeked,
 		check: differential{several: true, keys: true}.check},
 	{name: "takeall-keys/storm", says: saysAtomic + " " + saysShared,
 		check: func(e *env) { checkStorm(e, e.spread(5)) }},

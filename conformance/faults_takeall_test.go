@@ -101,6 +101,35 @@ var takeAllFaults = []fault{
 			}
 			return nil
 		})},
+	{name: "what a peek returned is passed to Step and not stored",
+		rules: "takeall/results takeall/state takeall/two-clients takeall-keys/results",
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
+			peeked := make([][]byte, len(ds))
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			now, refused := r.now(), false
+			steps := make([]step, len(ds))
+			for i, d := range ds {
+				steps[i] = r.run(d, now, driver.Demand.Peek)
+				if steps[i].err != nil {
+					return steps[i].err
+				}
+				peeked[i] = r.states[identityOf(d)].state
+				if steps[i].keep > 0 {
+					peeked[i] = steps[i].next
+				}
+				out[i], refused = steps[i].res, refused || !steps[i].res.Allowed
+			}
+			for i, d := range driver.Grant(ds, out) {
+				if !refused {
+					var s step
+					s.next, s.keep, s.res = d.Step(bytes.Clone(peeked[i]), now)
+					steps[i], out[i] = s, s.res
+				}
+				r.put(d, now, steps[i])
+			}
+			return nil
+		})},
 	{name: "out written after the return", rules: "takeall/slices",
 		bugs: func() bugs {
 			var last []driver.Result

@@ -137,9 +137,9 @@ func Taken(op Op, n int64, allowed bool) int64 {
 //   - Call Peek for every demand, with one reading of the clock.
 //   - If a Result is not Allowed, these Results are the answer. Treat next and keep like those of
 //     Step: keep is 0, so nothing is written, with the exceptions that [Store] names.
-//   - If all are Allowed, call Step for every demand of what [Grant] returns. A Peek with keep > 0
-//     may have written into state: then pass next to Step, or a copy of the state that you made
-//     before.
+//   - If all are Allowed, call Step for every demand of what [Grant] returns, on the state before
+//     the Peek. A Peek with keep > 0 may have written into that, so give it a copy; or store its
+//     next and call Step on that, which may then return 0.
 //
 // Peek does not change the bytes of state unless keep > 0.
 //

@@ -49,7 +49,8 @@ type Tx interface {
 	// wraps [driver.ErrUnavailable]: then the server has reported that nothing was saved.
 	Commit(ctx context.Context) error
 
-	// Rollback ends the transaction and its locks. After Commit it must do nothing.
+	// Rollback ends the transaction and its locks, if Commit has not. It is called after Commit
+	// too, and must not undo what was saved.
 	Rollback()
 }
 
