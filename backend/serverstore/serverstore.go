@@ -80,8 +80,9 @@ type Options struct {
 	// Linger is how long a request waits for more calls, counted from the first of its calls, so
 	// that fewer requests decide the same calls. It makes calls slower. A full request is sent at
 	// once, and no call waits for more calls longer than half of the time until the deadline of its
-	// context. Linger must be at most half of Timeout, and zero with NoBatching. Zero means that no
-	// request waits.
+	// context. Reserve, Commit, Cancel and other calls of a limiter that go on after the end of
+	// their context have no deadline here. Linger must be at most half of Timeout, and zero with
+	// NoBatching. Zero means that no request waits.
 	Linger time.Duration
 }
 
