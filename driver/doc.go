@@ -8,5 +8,6 @@
 //   - A stamp is an instant on the store's clock, in microseconds since the Unix epoch.
 //   - A record is what a state keeps of the admissions with one stamp.
 //
-// Package conformance tests that a store keeps the contract.
+// Authors of stores begin at [Store], authors of algorithms at [Algorithm]. Package conformance
+// tests that both keep the contract.
 package driver

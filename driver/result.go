@@ -34,15 +34,16 @@ type Result struct {
 	Allowed bool
 	// Source says where the decision was made.
 	//
-	// A refusal from SourceCache was made earlier by the store, for the same demand or for one of
-	// fewer units, and still holds. Its RetryAfter and ResetAfter are never too long but may be too
-	// short. Its Remaining is that of the earlier refusal: never too high, except that calls which
-	// are still in flight may not be counted. The results of a refused TakeAll are from SourceCache
-	// all together or not at all: those that are Allowed were Allowed earlier too, for as many
-	// units or more, and their Remaining and ResetAfter are not too high either. A decision from
-	// SourceLocal is about the share of the limit that this process has while the store is
-	// unavailable. One from SourceOpen was made by the policy alone: only its Limit and Units are
-	// set.
+	//   - A refusal from SourceCache was made earlier by the store, for the same demand or for one
+	//     of fewer units, and still holds. Its RetryAfter and ResetAfter are never too long but may
+	//     be too short. Its Remaining is that of the earlier refusal: never too high, except that
+	//     calls which are still in flight may not be counted.
+	//   - The results of a refused TakeAll are from SourceCache all together or not at all: those
+	//     that are Allowed were Allowed earlier too, for as many units or more, and their Remaining
+	//     and ResetAfter are not too high either.
+	//   - A decision from SourceLocal is about the share of the limit that this process has while
+	//     the store is unavailable.
+	//   - One from SourceOpen was made by the policy alone: only its Limit and Units are set.
 	Source Source
 	// Limit is the limit that decided. From SourceLocal its Max is the share of this process.
 	Limit Limit
