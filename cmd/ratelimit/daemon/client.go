@@ -36,7 +36,8 @@ type client struct {
 
 // clientHelp has the help of the flags of client.
 var clientHelp = map[string]string{
-	"url":        "The service. Default: ${default}.",
+	"url": "The service. Default: ${default}. Of https, the authorities are the system's, or " +
+		"those of SSL_CERT_FILE.",
 	"token-file": "File with a token of the service, whose first line is sent.",
 	"json":       "Print the answer of the service as it is.",
 	"store":      "Decide on the store at this URL, without a service, under --config or --limit.",

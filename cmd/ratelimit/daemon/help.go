@@ -41,8 +41,8 @@ var helpTexts = map[string]map[string]string{
 			"100000, at GET /v1/top-keys. The default, 0, counts none.",
 		"top-keys-plain": "In the list of --top-keys show the keys themselves, not hashes of them.",
 		"addr":           "Address to listen on, or unix:PATH for a socket. Default: ${default}.",
-		"admin-addr": "Address for what reads or writes: metrics, the most refused keys, force, " +
-			"block and reset. Without it --addr answers them too.",
+		"admin-addr": "Address for what reads or writes: metrics, the page, explain, the most " +
+			"refused keys, force, block and reset. Without it --addr answers them.",
 		"entry": "An entry of requests that proxies ask about at /v1/check: a name, and a header " +
 			"or client, method, host or path. Each request has these four under their own names. " +
 			"Repeat the flag, or separate by commas.",
@@ -62,8 +62,8 @@ var helpTexts = map[string]map[string]string{
 		"tls-key": "Key of --tls-cert in PEM.",
 		"tls-client-ca": "Authorities in PEM: clients need a certificate of one of them, on all " +
 			"addresses but sockets, and for /healthz and /readyz too.",
-		"read-token-file": "Tokens, one in each line, for metrics and the most refused keys. " +
-			"Without it everyone who reaches the service can read them.",
+		"read-token-file": "Tokens, one in each line, for metrics, the page, explain and the " +
+			"most refused keys. Without it everyone who reaches the service can read them.",
 		"write-token-file": "Tokens, one in each line, for force, block and reset, which nobody " +
 			"can use without it. They can read too.",
 		"drain": "How long the service answers after a signal to stop, and is not ready. The " +

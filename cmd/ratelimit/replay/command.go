@@ -47,7 +47,8 @@ var Help = map[string]string{
 		"request.remote_ip; by default key. In access logs: client, user, method, path, " +
 		"status, bytes, referer, agent or forwarded, which is X-Forwarded-For between " +
 		"quotation marks after the agent; by default client. Addresses count as in package " +
-		"clientip: of a list the right-most, and IPv6 by /64.",
+		"clientip: of a list the right-most, and IPv6 by /64. The name of a host is a key of " +
+		"its own, and lines with keys above 1 KiB are skipped.",
 	"trusted-proxy": "A network, such as 10.0.0.0/8, whose addresses do not count in a list " +
 		"of addresses. Repeat the flag, or separate by commas.",
 	"time-field": "The field of JSON lines that has the time: RFC 3339, as in access logs, " +
@@ -55,7 +56,8 @@ var Help = map[string]string{
 	"units-field": "The field that has the units of a request. By default each takes 1 unit.",
 	"svg":         "Also draw the report as SVG to FILE.",
 	"json":        "Print the report as JSON.",
-	"progress":    "Show progress on standard error, even if that is not a terminal.",
+	"progress": "Show progress on standard error, even if that is not a terminal. After an " +
+		"interrupt (Ctrl-C) the report is of what was read, and the exit code is 1.",
 }
 
 // Validate is called by kong when it has parsed the command line.

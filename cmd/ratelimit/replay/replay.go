@@ -47,8 +47,7 @@ var ErrNothingRead = errors.New("no line could be read")
 // Run replays logs, which may be compressed with gzip or bzip2, as one log in the order of time. If
 // ctx ends or reading fails, it returns the error with a report of what was read until then, or
 // without a report if nothing was read. Without a line that can be read it returns the report and
-// an error that wraps [ErrNothingRead]. Other errors wrap [driver.ErrInvalid] or
-// [driver.ErrInvalid].
+// an error that wraps [ErrNothingRead]. Errors of o or of the format wrap [driver.ErrInvalid].
 //
 // If ctx ends while a Read of a log blocks, the goroutine that reads stays until that Read returns.
 func Run(ctx context.Context, logs []io.Reader, o Options) (*Report, error) {
