@@ -92,7 +92,8 @@ func (a *access) missing(r *http.Request, needed right) *problem.Problem {
 	}
 	return &problem.Problem{Status: http.StatusUnauthorized,
 		Detail: "This request needs the header Authorization: Bearer TOKEN, with a token of the " +
-			"service. A browser sends it as the password, with any name."}
+			"service. A browser sends it as the password, with any name, and a command that of " +
+			"--token-file."}
 }
 
 // tokens are those of a file, which has one in each line.

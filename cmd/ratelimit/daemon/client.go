@@ -99,15 +99,23 @@ func (c *client) answer(ctx context.Context, path string, body map[string]any) (
 	if status, text, err = c.ask(ctx, path, body); err != nil {
 		return 0, nil, err
 	}
-	var answer struct{ Title, Detail string }
-	if err := json.Unmarshal(text, &answer); err != nil && len(text) > 0 {
-		return 0, nil, fmt.Errorf("%s: status %d, and no answer of the service", path, status)
-	}
-	if status >= http.StatusBadRequest && status != http.StatusTooManyRequests {
-		return 0, nil, fmt.Errorf("%s: status %d: %s", path, status,
-			cmp.Or(answer.Detail, answer.Title))
+	if err := problemIn(path, status, text); err != nil {
+		return 0, nil, err
 	}
 	return status, text, nil
+}
+
+// problemIn returns an error for an answer that is a problem, or that no service gives.
+func problemIn(path string, status int, text []byte) error {
+	var answer struct{ Title, Detail string }
+	if err := json.Unmarshal(text, &answer); err != nil && len(text) > 0 {
+		return fmt.Errorf("%s: status %d, and no answer of the service", path, status)
+	}
+	if status >= http.StatusBadRequest && status != http.StatusTooManyRequests {
+		return fmt.Errorf("%s: status %d: %s", path, status,
+			cmp.Or(answer.Detail, answer.Title))
+	}
+	return nil
 }
 
 // decide answers as a service on --store would.

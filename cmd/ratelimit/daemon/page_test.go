@@ -225,7 +225,9 @@ $`)
 	if !want.MatchString(shown.String()) {
 		t.Errorf("got %s", shown.String())
 	}
-	if code := run(t.Context(), args[:3], io.Discard, &shown); code != exitError {
-		t.Errorf("without a token: code %d", code)
+	shown.Reset()
+	if code := run(t.Context(), args[:3], io.Discard, &shown); code != exitError ||
+		!strings.Contains(shown.String(), "status 401: This request needs") {
+		t.Errorf("without a token: code %d: %s", code, shown.String())
 	}
 }

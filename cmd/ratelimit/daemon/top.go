@@ -49,12 +49,13 @@ func (c *topCmd) Run(ctx context.Context, k *kong.Context) error {
 
 func (c *topCmd) show(ctx context.Context, w io.Writer) error {
 	status, text, err := send(ctx, http.MethodGet, c.URL, pagePath+"snapshot", c.TokenFile, nil)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case status != http.StatusOK:
-		return fmt.Errorf("%ssnapshot: status %d", pagePath, status)
-	case c.JSON:
+	}
+	if err := problemIn(pagePath+"snapshot", status, text); err != nil {
+		return err
+	}
+	if c.JSON {
 		_, err := fmt.Fprintf(w, "%s\n", text)
 		return err
 	}
