@@ -25,8 +25,8 @@ var helpTexts = map[string]map[string]string{
 			"that of --config, or memory.",
 		"on-failure": "What to answer while the server is unavailable: closed answers 503; open " +
 			"admits everything and records nothing; local lets each process admit its share of " +
-			"the limit. Required unless the store is memory; there it applies to new keys when " +
-			"the store is full.",
+			"the limit. Required unless the store is memory, which is always available. New " +
+			"keys for which a store has no room get 503 with each policy.",
 		"instances": "How many processes share the server. Required by --on-failure=local: each " +
 			"process admits one N-th of every limit while the server is unavailable.",
 		"limit": "At most MAX units in any WINDOW, such as 10/1m or burst=20/500ms. Repeat the " +
