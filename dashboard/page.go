@@ -45,7 +45,7 @@ type Options struct {
 	// MayWrite reports whether the sender of a request may reset and block keys and end holds. Nil
 	// means that nobody may. It is asked to show the actions, and again, with the path /act, when
 	// one is sent. A rule for a path in front of the page does not replace it: each path below the
-	// prefix that ends in /act is that of an action.
+	// prefix that ends in /act is that of an action. Forms that other sites send are refused.
 	MayWrite func(*http.Request) bool
 	// Log gets a line for each of these actions, without the key. Nil means [slog.Default].
 	Log *slog.Logger
