@@ -36,7 +36,9 @@ func (q *Queue) onDue() {
 	q.startWorker()
 }
 
-// ready reports whether there are requests to send now: they fill a batch or are due. mu is held.
+// ready reports whether there are requests to send now: they fill a batch or are due. maxGroups
+// requests count as full, even of one group: to find the groups earlier would cost each call a
+// lookup. mu is held.
 func (q *Queue) ready() bool {
 	n := len(q.waiting())
 	return n > 0 && (n >= maxGroups || q.Shared.Linger == 0 || !time.Now().Before(q.due))
