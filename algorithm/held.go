@@ -103,8 +103,8 @@ func (h Held) Limit() driver.Limit {
 	return h.inner.Limit()
 }
 
-// String returns the algorithm inside and the time-out, such as "api=60/1m0s with holds of 1m0s", or
-// "calls=5/1m0s in flight".
+// String returns the algorithm inside and the time-out, such as "api=60/1m0s with holds of 1m0s",
+// or "calls=5/1m0s in flight".
 func (h Held) String() string {
 	if h.inner == nil {
 		return h.Limit().String() + " in flight"

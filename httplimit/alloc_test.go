@@ -13,9 +13,10 @@ import (
 )
 
 // TestGuardAllocations: a limited request takes one allocation for the decision in its context, one
-// for the fields, and with New another for its claims. The key of an IPv4 peer takes none. A refusal
-// takes two more for Retry-After, one for the fields of the problem, and one for Content-Length. The
-// race detector drops pooled values at random, so the test runs only without it.
+// for the fields, and with New another for its claims. The key of an IPv4 peer takes none. A
+// refusal takes two more for Retry-After, one for the fields of the problem, and one for
+// Content-Length. The race detector drops pooled values at random, so the test runs only without
+// it.
 func TestGuardAllocations(t *testing.T) {
 	limiter := newLimiter(t, newStore(t, nil), ratelimit.Limit{Name: "all",
 		Max: driver.MaxUnits, Window: driver.MinWindow})
