@@ -159,7 +159,8 @@ func TestPageActions(t *testing.T) {
 		}
 		res, text := visit(t, http.MethodPost, base+"/dashboard/"+tt.path, tt.token, form)
 		if res.StatusCode != tt.want {
-			t.Errorf("%s with %q: %d, want %d: %s", tt.path, tt.token, res.StatusCode, tt.want, text)
+			t.Errorf("%s with %q: %d, want %d: %s",
+				tt.path, tt.token, res.StatusCode, tt.want, text)
 		}
 	}
 	if status := decide(); status != http.StatusOK {
