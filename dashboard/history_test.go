@@ -147,17 +147,24 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// TestRate: a limit that blocks keys has no rate.
+// TestRate: a limit that blocks keys has no rate. The page asks for the limits only when it is read.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
 		limiter := newLimiter(t, store, algorithm.Blocking("blocked", time.Hour),
 			algorithm.SlidingLog(ratelimit.PerHour("hour", 9)))
-		page := newPage(t, &dashboard.Options{Store: store, Limits: limiter.Algorithms})
+		asked := 0
+		page := newPage(t, &dashboard.Options{Store: store, Limits: func() []ratelimit.Algorithm {
+			asked++
+			return limiter.Algorithms()
+		}})
 		if _, err := limiter.WithObserver(page.Observe).Allow(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
+		if asked > 0 {
+			t.Error("nobody reads the page, and it asks for the limits")
+		}
 		got := browser{t, page}.limits()
 		if got["blocked"].Rate != "blocks for at most 1h0m0s" || got["hour"].Rate != "9/1h0m0s" {
 			t.Errorf("got %+v", got)

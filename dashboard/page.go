@@ -28,7 +28,8 @@ import (
 // Options are the options of [New]. The zero Options show what [Page.Observe] sees.
 type Options struct {
 	// Store and Limits are those of the limiters, such as limiter.Algorithms. A key is looked up
-	// under all of them. Without a Store no key can be looked up.
+	// under all of them. Without a Store no key can be looked up. Limits is called only while
+	// somebody looks at the page.
 	Store  ratelimit.Store
 	Limits func() []ratelimit.Algorithm
 	// Find, if not nil, returns what to look up for a text that a viewer has typed, in place of the
@@ -129,7 +130,6 @@ func (p *Page) run(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			p.history.sample()
-			p.history.noteBlocks(p.opts.Limits())
 			if seconds%topInterval == 0 && p.opts.Top != nil {
 				p.refused.update(now, p.opts.Top.Top())
 			}

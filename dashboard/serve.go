@@ -111,6 +111,7 @@ func (p *Page) limit(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusNotFound, errNoLimit)
 		return
 	}
+	p.history.noteBlocks(p.opts.Limits())
 	p.write(w, http.StatusOK, "limit", struct {
 		limitView
 		Seconds int

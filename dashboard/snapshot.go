@@ -47,6 +47,7 @@ func newView(c counts) view {
 func (p *Page) snapshot(now time.Time) *snapshot {
 	s := &snapshot{At: now.UnixMilli(), Limits: []limitView{}, State: []Line{},
 		Top: p.refused.list(now)}
+	p.history.noteBlocks(p.opts.Limits())
 	for _, l := range p.history.sorted() {
 		s.Limits = append(s.Limits, p.history.view(l))
 	}
