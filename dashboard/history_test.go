@@ -147,7 +147,8 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// TestRate: a limit that blocks keys has no rate. The page asks for the limits only when it is read.
+// TestRate: a limit that blocks keys has no rate. The page asks for the limits only when somebody
+// reads it.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
