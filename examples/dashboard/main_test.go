@@ -47,7 +47,7 @@ func TestPage(t *testing.T) {
 		}
 		_, index := send(http.MethodGet, "/limits/", "secret", nil)
 		for _, want := range []string{
-			`<td>120/1m0s</td>`, `>stricter</a> (trial)</th>`,
+			`<small>120/1m0s</small>`, `>stricter</a> (trial) <small>`,
 			`<h3>minute</h3>`, `<th scope="row"><bdi>`,
 		} {
 			if !strings.Contains(index, want) {
