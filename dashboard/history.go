@@ -192,11 +192,9 @@ func (h *history) sample() {
 func (h *history) noteBlocks(limits []ratelimit.Algorithm) {
 	known := *h.limits.Load()
 	for _, a := range limits {
-		if _, ok := a.(algorithm.Block); !ok {
-			continue
-		}
 		if s := known[a.Limit().Name]; s != nil {
-			s.block.Store(true)
+			_, block := a.(algorithm.Block)
+			s.block.Store(block)
 		}
 	}
 }

@@ -147,8 +147,8 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// TestRate: a limit that blocks keys has no rate. The page asks for the limits only when somebody
-// reads it.
+// TestRate: a limit that blocks keys has no rate, and has one if it is replaced by one that does
+// not. The page asks for the limits only when somebody reads it.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
@@ -169,6 +169,13 @@ func TestRate(t *testing.T) {
 		got := browser{t, page}.limits()
 		if got["blocked"].Rate != "blocks for at most 1h0m0s" || got["hour"].Rate != "9/1h0m0s" {
 			t.Errorf("got %+v", got)
+		}
+		limiter = newLimiter(t, store, algorithm.SlidingLog(ratelimit.PerHour("blocked", 5)))
+		if _, err := limiter.WithObserver(page.Observe).Allow(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if got := (browser{t, page}).limits()["blocked"].Rate; got != "5/1h0m0s" {
+			t.Errorf("the limit that replaces the block is %q", got)
 		}
 	})
 }
