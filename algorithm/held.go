@@ -228,28 +228,75 @@ func (s *heldStep) fits(d driver.Demand) driver.Result {
 	if res.Allowed && n <= s.limit.Max && !full {
 		return res
 	}
-	res.Allowed, res.RetryAfter = false, micros(s.retry(d.N, others, full))
+	least := int64(max53)
+	if !full && n <= s.limit.Max {
+		least = res.RetryAfter.Microseconds()
+	}
+	res.Allowed, res.RetryAfter = false, micros(s.retry(d.N, others, least))
 	return res
 }
 
-// retry returns how long it takes until n units fit beside those of others, of which each deadline
-// frees some: the least time for which the rest fits.
-func (s *heldStep) retry(n, others int64, full bool) int64 {
-	least, wait := int64(max53), int64(0)
-	for i := 0; wait < least; i++ {
-		if n+others <= s.limit.Max && (i > 0 || !full) {
-			res := s.ask(driver.OpPeek, n+others, 0)
-			least = min(least, max(wait, res.RetryAfter.Microseconds()))
+// retry returns the least time after which n units fit beside what is held then: what others hold,
+// less what each deadline frees. least is that time if nothing is freed.
+//
+// At a deadline it is the time until the algorithm inside has room for n and what is still held, or
+// the deadline if that is later. The later the deadline, the shorter the algorithm's time: that of
+// the last is a lower bound, and the first deadline that is late enough is found by bisection.
+func (s *heldStep) retry(n, others, least int64) int64 {
+	sums := s.holds.sums
+	if len(sums) == 0 || sums[0].deadline-s.holds.clock >= least {
+		return least
+	}
+	later := func(need int64) int64 {
+		if need <= s.free {
+			return 0
 		}
-		if i == len(s.holds.sums) {
+		return s.ask(driver.OpPeek, need, 0).RetryAfter.Microseconds()
+	}
+	last := s.holds.lastDeadline() - s.holds.clock
+	bound := later(n)
+	if bound >= last {
+		return min(least, bound)
+	}
+	least = min(least, last)
+	type deadline struct{ wait, need int64 }
+	var array [96]deadline // of the holds of one time-out; hostile states have more
+	list := array[:0]
+	for _, sum := range sums {
+		wait := sum.deadline - s.holds.clock
+		if wait >= least {
 			break
 		}
-		sum := s.holds.sums[i]
 		others -= sum.units
 		if s.holds.own.deadline == sum.deadline {
 			others += s.holds.own.units
 		}
-		wait = sum.deadline - s.holds.clock
+		if n+others <= s.free {
+			least = wait
+			break
+		}
+		if n+others > s.limit.Max {
+			continue
+		}
+		if wait < bound {
+			list = array[:0] // of the deadlines before bound, only the last can be the best
+		}
+		list = append(list, deadline{wait, n + others})
+	}
+	for len(list) > 0 && !s.corrupt {
+		i := (len(list) - 1) / 2
+		wait, later := list[i].wait, later(list[i].need)
+		if later <= wait {
+			least, list = wait, list[:i]
+			for len(list) > 1 && list[1].wait < later {
+				list = list[1:]
+			}
+			continue
+		}
+		least, list = min(least, later), list[i+1:]
+		for len(list) > 0 && list[len(list)-1].wait >= least {
+			list = list[:len(list)-1]
+		}
 	}
 	return least
 }

@@ -23,9 +23,10 @@
 -- step reads the state of inner itself. After the results of inner it returns nil, or what to write
 -- to the hash: the head, or '' to delete the hash; and each of these or nil: the time to live in
 -- µs; an ID to store, or to remove if there is no hold; its hold; more IDs to remove, or
--- true to delete the hash before it is written; units of a settlement that are recorded after all
--- else is written. For these the frame calls step for a force, with at = -(all units of the
--- settlement).
+-- true to delete the hash before it is written; rest, a step for the units that a settlement uses
+-- beyond its hold, which the frame calls when all else is written. It gets the bytes of the state
+-- and reads no hash: the hash may be deleted by then, and while a slot moves, a server answers a
+-- read of a key that it does not have with an error.
 local PEEK, TAKE, FORCE, RESET, HOLD, SETTLE = 1, 0, 2, 3, 4, 5
 local SHORT, LONG, SUM, ENTRY = 18, 57, 18, 21 -- bytes
 local ID, NO_ID, INNER_ARGS = 6, '\0\0\0\0\0\0\0\0', 42
@@ -94,8 +95,13 @@ local function step(key, holds, now, op, n, at, args, pos)
     if timed_out >= GENERATION then older, newer, timed_out = newer, floor, 0 end
     due = p < size and unpack('>I7', head, p) or TOO_LARGE
   end
-  if p < size and (due <= floor or final >= TOO_LARGE or final <= due and size - p > SUM
-    or number == 0 or sum < number or units < sum or open < number) then
+  if p > size then -- of the sums only the first and the last are read
+    if units ~= 0 or open ~= 0 then return nil end
+  elseif due <= floor or final >= TOO_LARGE or number == 0 or sum < number then
+    return nil
+  elseif size - p < SUM then
+    if units ~= sum or open ~= number then return nil end
+  elseif final <= due or open <= number or units - sum < open - number then
     return nil
   end
   local forgotten = time - DAY
@@ -150,37 +156,72 @@ local function step(key, holds, now, op, n, at, args, pos)
     asked = n + others
     if asked > max then asked = max end
   end
-  local allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after, rest =
+  local allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after, more =
     1, max, 0, 0, now
   if inner then
-    allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after, rest =
+    allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after, more =
       inner(key, tail, now, ask, asked, from, args, pos, most)
     if not allowed then return nil end
   end
   if always then
     allowed, retry = 1, 0
   elseif fits and (allowed == 0 or n + others > max or full) then
-    -- The least time after which n and what is held then fit.
-    local least, wait, q = TOO_LARGE - 1, 0, p
-    while wait < least do
-      if n + others <= max and (wait > 0 or not full) then
-        local answered, _, later = 1, nil, wait > 0 and 0 or retry
-        if wait > 0 and inner then
-          answered, _, later = inner(key, tail, now, PEEK, n + others, 0, args, pos)
-          if not answered then return nil end
-        end
-        if later < wait then later = wait end
-        if later < least then least = later end
+    -- The least time after which n fits beside what is held then. At a deadline that is the time
+    -- until inner has room for it and what is still held, or the deadline if that is later. The
+    -- later the deadline, the shorter inner's time: that of the last is a lower bound, and the first
+    -- deadline that is late enough is found by bisection.
+    local room, least, bound = max - n, retry, 0
+    if full or others > room then least = TOO_LARGE - 1 end
+    if p < size and due - clock < least then
+      local answered, _ = 1, nil
+      if inner and n > free then
+        answered, _, bound = inner(key, tail, now, PEEK, n, 0, args, pos)
+        if not answered then return nil end
       end
-      if q > size then break end
-      local due, sum = unpack('>I7I7', head, q)
-      others, wait = others - sum, due - clock
-      if q == own then others = others + held end
-      q = q + SUM
+      local last = final - clock
+      if bound >= last then
+        if bound < least then least = bound end
+      else
+        if last < least then least = last end
+        local waits, needs, count, q, previous = {}, {}, 0, p, floor
+        while q < size do
+          local due, sum, number = unpack('>I7I7I4', head, q)
+          if due <= previous or number == 0 or sum < number then return nil end
+          local wait = due - clock
+          if wait >= least then break end
+          others = others - sum
+          if q == own then others = others + held end
+          if others < 0 then return nil end
+          if n + others <= free then
+            least = wait
+            break
+          end
+          if others <= room then
+            -- Of the deadlines before bound, only the last can be the best.
+            count = wait < bound and 1 or count + 1
+            waits[count], needs[count] = wait, n + others
+          end
+          previous, q = due, q + SUM
+        end
+        local low, high = 1, count
+        while low <= high do
+          local i, later = math.floor((low + high) / 2), nil
+          answered, _, later = inner(key, tail, now, PEEK, needs[i], 0, args, pos)
+          if not answered then return nil end
+          if later <= waits[i] then
+            least, high = waits[i], i - 1
+            while low < high and waits[low + 1] < later do low = low + 1 end
+          else
+            if later < least then least = later end
+            low = i + 1
+            while low <= high and waits[high] >= least do high = high - 1 end
+          end
+        end
+      end
     end
     allowed, retry = 0, least
   elseif fits and op == TAKE and inner then
-    allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after, rest =
+    allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after =
       inner(key, tail, now, TAKE, n, 0, args, pos)
     if not allowed then return nil end
   end
@@ -233,14 +274,20 @@ local function step(key, holds, now, op, n, at, args, pos)
   end
   write = write or place or remove
 
-  -- 5. The results. A force that is the rest of a settlement answers with its units.
-  local remaining = free - units
+  -- 5. The results.
+  local remaining, ended = free - units, final > floor and final - clock or 0
   if remaining < 0 then remaining = 0 end
-  if final > floor and reset < final - clock then reset = final - clock end
-  if op == FORCE and at < 0 then
-    stamp = -at
-  elseif op ~= TAKE and op ~= FORCE then
-    stamp = answer
+  if reset < ended then reset = ended end
+  if op ~= TAKE and op ~= FORCE then stamp = answer end
+  local rest
+  if more then
+    rest = function(key, tail)
+      local allowed, free, _, reset, _, us, whole, o1, b1, o2, b2, o3, b3, length_after =
+        inner(key, tail, now, FORCE, more, 0, args, pos)
+      if not allowed then return nil end
+      return 1, math.max(0, free - units), 0, math.max(reset, ended), n,
+        us, whole, o1, b1, o2, b2, o3, b3, length_after
+    end
   end
 
   -- 6. What is to be written. gone are some forgotten holds, or true if all are. The hash is kept

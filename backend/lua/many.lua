@@ -31,7 +31,7 @@
 local protect, values, call, pcall = pcall, table.unpack or unpack, redis.call, redis.pcall
 local unpack, pack, sub = struct.unpack, struct.pack, string.sub
 local TAKE, PEEK, RESET = 0, 1, 3
-local FORCE, HOLD = 2, 4
+local HOLD = 4
 local REFUSED, CORRUPT, WROTE = 2 ^ 44, 2 ^ 45, 2 ^ 46
 local FAILED, AFTER_WRITE = 2 ^ 47, 'after a write: '
 

@@ -8,7 +8,7 @@ local AFTER_WRITE = 'after a write: '
 --STEPS--
 
 --[[
-local values = table.unpack or unpack -- as Lua 5.4 or 5.1 has it
+local values, protect = table.unpack or unpack, pcall -- as Lua 5.4 or 5.1 has them
 --]]
 local redis, struct, key, arg = redis, struct, KEYS[1], ARGV[1]
 local call, pcall, pack = redis.call, redis.pcall, struct.pack
@@ -28,7 +28,9 @@ while true do
 --]]
 local tail, foreign = --[[holds or ]]pcall('GETRANGE', key, '-160', '-1'), nil
 if tail.err then
-  if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
+  if string.sub(tail.err, 1, 9) ~= 'WRONGTYPE' then
+    error(--[[(wrote_before and AFTER_WRITE or '') .. ]]tail.err, 0)
+  end
   if op ~= RESET then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
   tail, foreign = '', true
 end
@@ -49,7 +51,13 @@ end
 --include write.lua
 --[[
 if not rest then return answer end
-op, n, at, wrote_before = FORCE, rest, -n, true
+holds, wrote_before = nil, true
+step1 = function(...)
+  local results = {protect(rest, ...)}
+  if results[1] then return values(results, 2, 15) end
+  local err = results[2]
+  error(AFTER_WRITE .. (type(err) == 'table' and err.err or tostring(err)), 0)
+end
 end
 --]]
 return answer

@@ -28,7 +28,10 @@ commit = function(d, r, recorded)
 --include answer.lua
 --include write.lua
 --[[
-  if rest then return commit(d, run(d, FORCE, rest, -d.n), true) end
+  if rest then
+    d.step = rest
+    return commit(d, run(d, op, d.n, 0), true)
+  end
 --]]
   return answer, allowed
 end

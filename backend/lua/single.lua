@@ -16,7 +16,7 @@ decide_one = function(key, step, op, n, at, arg)
 --include answer.lua
 --include write.lua
 --[[
-  if rest then return decide_one(key, step, FORCE, rest, -n, arg) end
+  if rest then return decide_one(key, rest, op, n, at, arg) end
 --]]
   return answer
 end

@@ -14,12 +14,12 @@ import (
 type Probing interface {
 	ratelimit.Store
 	Probe(context.Context) (serverstore.Server, error)
+	Stats() serverstore.Stats
 }
 
 // Caching is a store that caches refusals and owns its client.
 type Caching interface {
 	Probing
-	Stats() serverstore.Stats
 	Close() error
 }
 

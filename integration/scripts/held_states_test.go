@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,9 @@ func TestHeldCorrupt(t *testing.T) {
 			"fewer units":         {"", sevens(1, 3) + four(4) + good},
 			"fewer units in all":  {"", head(1, 1, sum(later, 4, 1))},
 			"fewer holds in all":  {"", head(1, 1, sum(later, 3, 2))},
+			"units without a sum": {"", head(1, 1)},
+			"more in one sum":     {"", head(1, 1, sum(later, 2, 1))},
+			"fewer units left":    {"", head(0, 1, sum(later, 1, 1), sum(later+1, 3, 1))},
 			"too many units":      {"", sevens(1, 1<<52) + four(1) + sum(later, 1<<52, 1)},
 			"too many sums":       {"", head(0, 1, many...)},
 			"hold without sum":    {"", head(1, 1), id, sevens(3, later, 1)},
@@ -147,6 +151,69 @@ func TestHeldCorrupt(t *testing.T) {
 				client.Exists(t.Context(), key, key+":h").Val() != 0 {
 				t.Errorf("%s: a reset: %+v, %v, or keys are left", name, res, err)
 			}
+		}
+	})
+}
+
+// TestHeldSpoiled changes bytes of a hash of holds, or cuts it. Whatever the demand, the hash is
+// corrupt or the result is in range.
+func TestHeldSpoiled(t *testing.T) {
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		client := tgt.Client(t)
+		r := rand.New(rand.NewPCG(7, 8))
+		now := time.Now().UnixMicro()
+		hash := make(map[string][2][]byte) // by whether there was a time-out: head, hold of ID 7
+		for name, ages := range map[string][]time.Duration{
+			"short": {0}, "long": {2 * time.Hour, 50 * time.Second, 20 * time.Second, 0},
+		} {
+			key := fmt.Sprintf("{held:%d}", time.Now().UnixNano())
+			for i, age := range append(ages, 0) {
+				d := ofBudget(driver.OpHold, 1)
+				if d.ID = uint64(i + 1); i == len(ages) {
+					d.ID, d.N = 7, 2
+				}
+				if _, err := decideHeld(t, client, now-age.Microseconds(), []string{key},
+					d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			head, _ := client.HGet(t.Context(), key+":h", "").Bytes()
+			own, _ := client.HGet(t.Context(), key+":h", "\x00\x00\x00\x00\x00\x00\x00\x07").Bytes()
+			hash[name] = [2][]byte{head, own}
+		}
+		corrupt, trials := 0, 300
+		for i := range trials {
+			fields := hash[[]string{"short", "long"}[i%2]]
+			which := r.IntN(2) * r.IntN(2) // mostly the head
+			fields[which] = spoil(r, fields[which])
+			key := fmt.Sprintf("{held:%d}", time.Now().UnixNano())
+			ops := []driver.Demand{ofBudget(driver.OpTake, 1), ofBudget(driver.OpTake, 10),
+				ofBudget(driver.OpForce, 1), ofBudget(driver.OpHold, 0), ofBudget(driver.OpHold, 3),
+				ofBudget(driver.OpHold, 9), ofBudget(driver.OpSettle, 0),
+				ofBudget(driver.OpSettle, 5), ofBudget(driver.OpPeek, 4)}
+			for _, d := range ops {
+				pipe := client.Pipeline()
+				pipe.Del(t.Context(), key, key+":h")
+				pipe.HSet(t.Context(), key+":h", "", fields[0],
+					"\x00\x00\x00\x00\x00\x00\x00\x07", fields[1])
+				if _, err := pipe.Exec(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				keys := []string{key, key + "2"}[:1+i%3%2]
+				ds := []driver.Demand{d, ofBudget(driver.OpSettle, 1)}[:len(keys)]
+				res, err := decideHeld(t, client, now, keys, ds...)
+				switch {
+				case errors.Is(err, driver.ErrCorruptState):
+					corrupt++
+				case err != nil || res[0].Remaining < 0 || res[0].Remaining > 10 ||
+					res[0].RetryAfter < 0 || res[0].ResetAfter < 0:
+					t.Fatalf("%v of %x: %+v, %v", d.Op, fields, res, err)
+				}
+			}
+			client.Del(t.Context(), key, key+":h", key+"2", key+"2:h")
+		}
+		if all := trials * 9; corrupt < all/10 || corrupt == all {
+			t.Errorf("%d of %d are corrupt, want a tenth or more and not all", corrupt, all)
 		}
 	})
 }

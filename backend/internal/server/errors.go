@@ -116,8 +116,23 @@ func (s *servers) hasReply(err error, prefixes ...string) bool {
 	return false
 }
 
-// isTryAgain reports whether err is the reply TRYAGAIN, also if it is wrapped.
-func (s *servers) isTryAgain(err error) bool { return s.hasReply(err, "TRYAGAIN ") }
+// isTryAgain reports whether nothing was written because the slot of the keys moves: err is the
+// reply TRYAGAIN, also if it is wrapped, or a script has read a key that the server does not have.
+// A script begins only if the server has all its keys, so one before it in the batch has deleted
+// that key.
+func (s *servers) isTryAgain(err error) bool {
+	var failed *lua.StepError
+	if errors.As(err, &failed) {
+		return !failed.Wrote && notLocal(failed.Text)
+	}
+	return s.hasReply(err, "TRYAGAIN ")
+}
+
+// notLocal reports whether the text of a server's error says that it does not have a key.
+func notLocal(text string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(text, "ERR "),
+		"Script attempted to access a non local key")
+}
 
 // refusesSlots is the function of this name for an err that is an error reply.
 func (s *servers) refusesSlots(err error) (refused, ran bool) {

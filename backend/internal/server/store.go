@@ -87,27 +87,37 @@ func (s *Store) take(ctx context.Context, d driver.Demand) (driver.Result, error
 	}
 	key := s.executor.keys.Key(d)
 	d.Key = s.executor.cache.CopyKey(d.Key)
-	if script := d.Algorithm.Script(); !s.executor.cluster || !script.Holds || script.HoldsOnly {
-		return s.queues.queue(key).Take(ctx, key, d)
+	queue := s.queues.queue(key)
+	if !s.executor.cluster {
+		return queue.Take(ctx, key, d)
 	}
-	var res driver.Result
-	err := s.decide(ctx, []string{key}, []driver.Demand{d}, func(ctx context.Context) (err error) {
-		res, err = s.queues.queue(key).Take(ctx, key, d)
-		return err
-	})
+	began := time.Now()
+	res, err := queue.Take(ctx, key, d)
+	if !s.executor.isTryAgain(err) {
+		return res, err
+	}
+	return s.takeAgain(ctx, began, err, key, d)
+}
+
+// takeAgain is take after a call that began then and failed because the slot of the key moves.
+func (s *Store) takeAgain(
+	ctx context.Context, began time.Time, first error, key string, d driver.Demand,
+) (res driver.Result, err error) {
+	err = s.again(ctx, began, first, []string{key}, []driver.Demand{d},
+		func(ctx context.Context) (err error) {
+			res, err = s.queues.queue(key).Take(ctx, key, d)
+			return err
+		})
 	return res, err
 }
 
-// decide calls decide, which decides ds on a cluster, again if the slot of their keys moves.
-func (s *Store) decide(
-	ctx context.Context, keys []string, ds []driver.Demand, decide func(context.Context) error,
+// again calls decide, which decides ds, until their slot does not hinder it, as in retryTryAgain.
+func (s *Store) again(
+	ctx context.Context, began time.Time, first error, keys []string, ds []driver.Demand,
+	decide func(context.Context) error,
 ) error {
-	deadline := time.Now().Add(s.queues.shared.Timeout)
-	err := decide(ctx)
-	if !s.executor.isTryAgain(err) {
-		return err
-	}
-	return s.executor.retryTryAgain(ctx, deadline, err, func(ctx context.Context) error {
+	deadline := began.Add(s.queues.shared.Timeout)
+	return s.executor.retryTryAgain(ctx, deadline, first, func(ctx context.Context) error {
 		s.createKeys(ctx, keys, ds)
 		return decide(ctx)
 	})
@@ -147,9 +157,15 @@ func (s *Store) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Re
 			"Options.Tag can put them in one: %w",
 			s.executor.words.Package, errors.ErrUnsupported)
 	}
-	return s.decide(ctx, keys, owned, func(ctx context.Context) error {
+	began := time.Now()
+	decide := func(ctx context.Context) error {
 		return s.queues.queue(keys[0]).TakeAll(ctx, keys, owned, out)
-	})
+	}
+	err := decide(ctx)
+	if !s.executor.isTryAgain(err) {
+		return err
+	}
+	return s.again(ctx, began, err, keys, owned, decide)
 }
 
 // createKeys calls executor.createKeys, which may hang, with a timeout.
