@@ -223,46 +223,36 @@ func (s *heldStep) fits(d driver.Demand) driver.Result {
 	if s.holds.isOpen(own) {
 		others, full = others-own.units, false
 	}
-	n := d.N + others
-	res := s.ask(driver.OpPeek, min(n, s.limit.Max), 0)
-	if res.Allowed && n <= s.limit.Max && !full {
-		return res
+	res := s.ask(driver.OpPeek, d.N, 0)
+	if full || d.N+others > s.free {
+		alone := res.RetryAfter.Microseconds()
+		res.Allowed, res.RetryAfter = false, micros(s.retry(d.N, others, full, alone))
 	}
-	least := int64(max53)
-	if !full && n <= s.limit.Max {
-		least = res.RetryAfter.Microseconds()
-	}
-	res.Allowed, res.RetryAfter = false, micros(s.retry(d.N, others, least))
 	return res
 }
 
-// retry returns the least time after which n units fit beside what is held then: what others hold,
-// less what each deadline frees. least is that time if nothing is freed.
+// retry returns the least time after which n units fit beside what others hold then. bound is the
+// time until the algorithm inside has room for n alone. full means that a deadline must have passed.
 //
-// At a deadline it is the time until the algorithm inside has room for n and what is still held, or
-// the deadline if that is later. The later the deadline, the shorter the algorithm's time: that of
-// the last is a lower bound, and the first deadline that is late enough is found by bisection.
-func (s *heldStep) retry(n, others, least int64) int64 {
-	sums := s.holds.sums
-	if len(sums) == 0 || sums[0].deadline-s.holds.clock >= least {
-		return least
+// From a deadline on, the time is that until the algorithm inside has room for n and what is still
+// held, or the deadline if that is later. The later the deadline, the shorter the algorithm's time.
+// So bound, which mostly decides, is a lower bound; else the first deadline that is late enough is
+// found by bisection.
+func (s *heldStep) retry(n, others int64, full bool, bound int64) int64 {
+	least := int64(0)
+	if len(s.holds.sums) > 0 {
+		least = s.holds.lastDeadline() - s.holds.clock
 	}
-	later := func(need int64) int64 {
-		if need <= s.free {
-			return 0
-		}
-		return s.ask(driver.OpPeek, need, 0).RetryAfter.Microseconds()
+	if bound >= least {
+		return bound
 	}
-	last := s.holds.lastDeadline() - s.holds.clock
-	bound := later(n)
-	if bound >= last {
-		return min(least, bound)
-	}
-	least = min(least, last)
 	type deadline struct{ wait, need int64 }
-	var array [96]deadline // of the holds of one time-out; hostile states have more
+	var array [96]deadline // states that steps wrote have fewer
 	list := array[:0]
-	for _, sum := range sums {
+	if !full && n+others <= s.limit.Max {
+		list = append(list, deadline{0, n + others})
+	}
+	for _, sum := range s.holds.sums {
 		wait := sum.deadline - s.holds.clock
 		if wait >= least {
 			break
@@ -283,20 +273,25 @@ func (s *heldStep) retry(n, others, least int64) int64 {
 		}
 		list = append(list, deadline{wait, n + others})
 	}
+	i := len(list) - 1
+	if bound > 0 {
+		i = 0
+	}
 	for len(list) > 0 && !s.corrupt {
-		i := (len(list) - 1) / 2
-		wait, later := list[i].wait, later(list[i].need)
+		wait := list[i].wait
+		later := s.ask(driver.OpPeek, list[i].need, 0).RetryAfter.Microseconds()
 		if later <= wait {
 			least, list = wait, list[:i]
 			for len(list) > 1 && list[1].wait < later {
 				list = list[1:]
 			}
-			continue
+		} else {
+			least, list = min(least, later), list[i+1:]
+			for len(list) > 0 && list[len(list)-1].wait >= least {
+				list = list[:len(list)-1]
+			}
 		}
-		least, list = min(least, later), list[i+1:]
-		for len(list) > 0 && list[len(list)-1].wait >= least {
-			list = list[:len(list)-1]
-		}
+		i = (len(list) - 1) / 2
 	}
 	return least
 }

@@ -153,8 +153,7 @@ local function step(key, holds, now, op, n, at, args, pos)
   else
     fits = true
     if own then others = units - held else full = named and open >= MOST_OPEN end
-    asked = n + others
-    if asked > max then asked = max end
+    asked = n
   end
   local allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after, more =
     1, max, 0, 0, now
@@ -165,61 +164,51 @@ local function step(key, holds, now, op, n, at, args, pos)
   end
   if always then
     allowed, retry = 1, 0
-  elseif fits and (allowed == 0 or n + others > max or full) then
-    -- The least time after which n fits beside what is held then. At a deadline that is the time
-    -- until inner has room for it and what is still held, or the deadline if that is later. The
-    -- later the deadline, the shorter inner's time: that of the last is a lower bound, and the first
-    -- deadline that is late enough is found by bisection.
-    local room, least, bound = max - n, retry, 0
-    if full or others > room then least = TOO_LARGE - 1 end
-    if p < size and due - clock < least then
-      local answered, _ = 1, nil
-      if inner and n > free then
-        answered, _, bound = inner(key, tail, now, PEEK, n, 0, args, pos)
-        if not answered then return nil end
+  elseif fits and (n + others > free or full) then
+    -- retry becomes the least time after which n fits beside what is held then. From a deadline on
+    -- that is the time until inner has room for n and what is still held, or the deadline if that
+    -- is later. The later the deadline, the shorter inner's time. That for n alone is a lower bound,
+    -- which mostly decides; else the first deadline that is late enough is found by bisection.
+    allowed = 0
+    local bound, last = retry, p < size and final - clock or 0
+    if bound < last then
+      retry = last
+      local waits, needs, count, q, previous = {}, {}, 0, p, floor
+      if not full and n + others <= max then count, waits[1], needs[1] = 1, 0, n + others end
+      while q < size do
+        local due, sum, number = unpack('>I7I7I4', head, q)
+        if due <= previous or number == 0 or sum < number then return nil end
+        local wait = due - clock
+        if wait >= retry then break end
+        others = others - sum
+        if q == own then others = others + held end
+        if others < 0 then return nil end
+        if n + others <= free then
+          retry = wait
+          break
+        end
+        if n + others <= max then
+          -- Of the deadlines before bound, only the last can be the best.
+          count = wait < bound and 1 or count + 1
+          waits[count], needs[count] = wait, n + others
+        end
+        previous, q = due, q + SUM
       end
-      local last = final - clock
-      if bound >= last then
-        if bound < least then least = bound end
-      else
-        if last < least then least = last end
-        local waits, needs, count, q, previous = {}, {}, 0, p, floor
-        while q < size do
-          local due, sum, number = unpack('>I7I7I4', head, q)
-          if due <= previous or number == 0 or sum < number then return nil end
-          local wait = due - clock
-          if wait >= least then break end
-          others = others - sum
-          if q == own then others = others + held end
-          if others < 0 then return nil end
-          if n + others <= free then
-            least = wait
-            break
-          end
-          if others <= room then
-            -- Of the deadlines before bound, only the last can be the best.
-            count = wait < bound and 1 or count + 1
-            waits[count], needs[count] = wait, n + others
-          end
-          previous, q = due, q + SUM
+      local low, high, i = 1, count, bound > 0 and 1 or count
+      while low <= high do
+        local answered, _, later = inner(key, tail, now, PEEK, needs[i], 0, args, pos)
+        if not answered then return nil end
+        if later <= waits[i] then
+          retry, high = waits[i], i - 1
+          while low < high and waits[low + 1] < later do low = low + 1 end
+        else
+          if later < retry then retry = later end
+          low = i + 1
+          while low <= high and waits[high] >= retry do high = high - 1 end
         end
-        local low, high = 1, count
-        while low <= high do
-          local i, later = math.floor((low + high) / 2), nil
-          answered, _, later = inner(key, tail, now, PEEK, needs[i], 0, args, pos)
-          if not answered then return nil end
-          if later <= waits[i] then
-            least, high = waits[i], i - 1
-            while low < high and waits[low + 1] < later do low = low + 1 end
-          else
-            if later < least then least = later end
-            low = i + 1
-            while low <= high and waits[high] >= least do high = high - 1 end
-          end
-        end
+        i = math.floor((low + high) / 2)
       end
     end
-    allowed, retry = 0, least
   elseif fits and op == TAKE and inner then
     allowed, free, retry, reset, stamp, us, whole, o1, b1, o2, b2, o3, b3, length_after =
       inner(key, tail, now, TAKE, n, 0, args, pos)
