@@ -23,7 +23,7 @@ type emulation struct {
 var emulations = []emulation{
 	{
 		conformanceCase: conformanceCase{name: "strict-scripts"}, usual: true,
-		start: speaking(servers.Dialect{Declared: true, Forgetful: true}),
+		start: speaking(servers.Dialect{Declared: true, Forgetful: true, Arguments: 3999}),
 	},
 	{
 		conformanceCase: conformanceCase{name: "RESP2", resp2: true},

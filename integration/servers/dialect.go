@@ -22,6 +22,7 @@ type Dialect struct {
 	NoTime    bool // scripts may not call TIME
 	NoStruct  bool // Lua has no library struct
 	Forgetful bool // every third EVALSHA reaches a node that does not know the script
+	Arguments int  // if not 0, a command may have so many words at most, its name among them
 }
 
 // Speak returns the address of a proxy that makes the server at target speak d. It is closed at the
@@ -136,6 +137,10 @@ func (p *dialectProxy) command(r *bufio.Reader, w *bufio.Writer) error {
 	words, err := readWords(r)
 	if err != nil {
 		return err
+	}
+	if p.Arguments > 0 && len(words) > p.Arguments {
+		// The server itself sends the error, when it is the command's turn.
+		words = []string{"eval", "return redis.error_reply('ERR too many arguments')", "0"}
 	}
 	switch strings.TrimSuffix(strings.ToLower(words[0]), "_ro") {
 	case "eval":

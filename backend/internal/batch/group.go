@@ -38,6 +38,9 @@ func (g *Group) merge(r *request) bool {
 	return true
 }
 
+// size returns the number of demands and of equal Takes.
+func (g *Group) size() int { return max(g.Times, len(g.Demands)) }
+
 // markSent marks the requests of g as sent in b, and drops the abandoned ones. It reports whether
 // any are left.
 func (g *Group) markSent(b *batch) bool {
@@ -48,7 +51,7 @@ func (g *Group) markSent(b *batch) bool {
 	if len(g.Demands) == 1 {
 		g.Times = len(g.requests)
 	}
-	n := max(g.Times, len(g.Demands))
+	n := g.size()
 	g.Results = slices.Grow(g.Results[:0], n)[:n]
 	clear(g.Results)
 	return len(g.requests) > 0

@@ -196,7 +196,7 @@ func (q *Queue) work() {
 	for q.next(w) {
 		w.group()
 		for groups := w.groups; len(groups) > 0; {
-			n := min(len(groups), maxGroups)
+			n := fitting(groups)
 			q.send(w, groups[:n], n == len(groups))
 			groups = groups[n:]
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -283,6 +284,72 @@ func TestQueueMany(t *testing.T) {
 		}
 		resume()
 	})
+}
+
+// TestQueueArguments: a batch has no more demands than fit into one command, however many requests
+// with however many demands wait. It has as many as fit, in the order of the requests.
+func TestQueueArguments(t *testing.T) {
+	for _, each := range []int{1, 2, 20, 21, 32, 256, maxDemands, maxDemands + 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s, queue := newFakeServer(t)
+			queue.Shared.Timeout = time.Hour
+			var batches [][]Group
+			queue.Execute = func(ctx context.Context, g *gate.Gate, groups []Group) {
+				s.mu.Lock()
+				batches = append(batches, slices.Clone(groups))
+				s.mu.Unlock()
+				s.execute(ctx, g, groups)
+			}
+			resume := s.stop()
+			var wg sync.WaitGroup
+			requests := 2 + min(maxGroups, 3*maxDemands/each)
+			for i := range requests {
+				n := each
+				if i < 2 {
+					n = 1 // two batches are on their way while the others wait
+				}
+				keys, ds := make([]string, n), make([]driver.Demand, n)
+				for j := range ds {
+					keys[j] = fmt.Sprint(i, "-", j)
+					ds[j] = demandOn(keys[j], driver.OpTake, 1)
+				}
+				wg.Go(func() {
+					if err := queue.TakeAll(t.Context(), keys, ds,
+						make([]driver.Result, n)); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			resume()
+			wg.Wait()
+			next, fit := 2, min(maxGroups, max(1, maxDemands/each))
+			for _, groups := range batches[2:] {
+				if want := min(fit, requests-next); len(groups) != want {
+					t.Errorf("%d demands each: %d groups in a batch, want %d", each, len(groups), want)
+				}
+				for _, g := range groups {
+					if want := fmt.Sprint(next, "-0"); g.Keys[0] != want {
+						t.Errorf("%d demands each: %s comes where %s should", each, g.Keys[0], want)
+					}
+					next++
+				}
+			}
+		})
+	}
+}
+
+// TestQueueEqualArguments: equal Takes, each of which may be an argument, count as well.
+func TestQueueEqualArguments(t *testing.T) {
+	groups := []Group{{Demands: make([]driver.Demand, 1000), Times: 1},
+		{Demands: make([]driver.Demand, 1), Times: maxDemands - 1000},
+		{Demands: make([]driver.Demand, 1), Times: 1}}
+	if n := fitting(groups); n != 2 {
+		t.Errorf("%d groups fit, want 2", n)
+	}
+	if groups[1].Times++; fitting(groups) != 1 {
+		t.Error("a batch has more demands than fit")
+	}
 }
 
 // TestQueueFull: beyond the bounds requests are refused at once.

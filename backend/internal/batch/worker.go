@@ -9,6 +9,11 @@ import (
 const (
 	maxRequests = 512 // that a worker takes from the queue at once, for one batch or several
 	maxGroups   = 64  // of a batch: the server does nothing else meanwhile
+
+	// A script has three words, and for each demand up to three arguments: the keys of its state and
+	// of its holds, and what it asks. ElastiCache Serverless refuses a command of more than 3,999.
+	maxArguments = 3999
+	maxDemands   = (maxArguments - 3) / 3 // of a batch, unless one group has more
 )
 
 // worker sends one batch after the other.
@@ -52,6 +57,17 @@ func (w *worker) group() {
 			w.last[key] = i
 		}
 	}
+}
+
+// fitting returns how many of groups, the first, fit into a batch. It is at least 1.
+func fitting(groups []Group) int {
+	demands := 0
+	for i := range min(len(groups), maxGroups) {
+		if demands += groups[i].size(); demands > maxDemands && i > 0 {
+			return i
+		}
+	}
+	return min(len(groups), maxGroups)
 }
 
 // clear drops the groups and keeps their arrays.
