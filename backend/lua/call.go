@@ -11,7 +11,6 @@ package lua
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -32,11 +31,16 @@ type Call struct {
 	ints    []int64 // of all demands
 	bytes   []byte
 
-	scripts []driver.Script // distinct, in order of Name
-	built   []driver.Script
-	one     Program // of the scripts in built, for a single demand
-	many    Program // and for several
+	scripts  []driver.Script // distinct, of the demands
+	arranged bool            // set, places and unknown are those for scripts
+	set      *set            // of the program; nil before the first
+	places   []int           // of scripts in set
+	unknown  []driver.Script // see together
 }
+
+// maxScripts bounds the scripts of a call: their places in a program are a byte, and it may have
+// the library's and others beside.
+const maxScripts = 128
 
 // callDemand is a demand of a call. It keeps what Results needs of the algorithm, so that no method
 // of the algorithm is called after the script was sent. It has the stored key, not the caller's.
@@ -46,7 +50,7 @@ type callDemand struct {
 	least  int64 // at least so many of n
 	limit  driver.Limit
 	key    int // index in keys
-	script driver.Script
+	script int // index in scripts
 	args   []int64
 	last   bool // of its group
 	times  int  // number of equal takes that it stands for
@@ -60,13 +64,13 @@ func (c *Call) Begin(now int64) {
 	clear(c.demands)
 	c.keys, c.demands, c.groups = c.keys[:0], c.demands[:0], c.groups[:0]
 	c.scripts, c.ints = c.scripts[:0], c.ints[:0]
-	c.now, c.located = now, ""
+	c.now, c.located, c.arranged, c.unknown = now, "", false, nil
 }
 
 // Add adds a group: either all its demands are admitted, or none leaves a trace. keys[i] is the
 // stored key of ds[i]; within a group they differ. Groups are independent and run in order. An
-// error wraps [driver.ErrNoScript]. After an error, and after a panic of an algorithm, the Call
-// is as it was.
+// error wraps [driver.ErrNoScript], or [driver.ErrInvalid] if the call would have more than 128
+// different scripts. After an error, and after a panic of an algorithm, the Call is as it was.
 func (c *Call) Add(keys []string, ds []driver.Demand) error {
 	first := len(c.demands)
 	if err := c.ask(ds...); err != nil {
@@ -100,7 +104,7 @@ func (c *Call) AddSame(key string, d driver.Demand, times int) error {
 	same := &c.demands[first]
 	same.last = true
 	c.bind(same, c.keys, key)
-	if d.Op == driver.OpTake && d.Least == 0 && same.script.Sums {
+	if d.Op == driver.OpTake && d.Least == 0 && c.scripts[same.script].Sums {
 		same.times = times
 	} else {
 		for range times - 1 {
@@ -113,11 +117,11 @@ func (c *Call) AddSame(key string, d driver.Demand, times int) error {
 
 // ask adds demands, with everything that is needed of their algorithms, or none of them.
 func (c *Call) ask(ds ...driver.Demand) error {
-	demands, ints, done := len(c.demands), len(c.ints), false
+	demands, ints, scripts, done := len(c.demands), len(c.ints), len(c.scripts), false
 	defer func() {
 		if !done {
 			clear(c.demands[demands:])
-			c.demands, c.ints = c.demands[:demands], c.ints[:ints]
+			c.demands, c.ints, c.scripts = c.demands[:demands], c.ints[:ints], c.scripts[:scripts]
 		}
 	}()
 	for _, d := range ds {
@@ -127,26 +131,31 @@ func (c *Call) ask(ds ...driver.Demand) error {
 		}
 		from := len(c.ints)
 		c.ints = append(c.ints, script.Args(c.ints[from:from], d)...)
+		index := indexOf(c.scripts, script)
+		if index < 0 {
+			if index = len(c.scripts); index == maxScripts {
+				return fmt.Errorf("%w demands: more than %d different algorithms in one call",
+					driver.ErrInvalid, maxScripts)
+			}
+			c.scripts = append(c.scripts, script)
+		}
 		c.demands = append(c.demands, callDemand{
 			op: d.Op, n: d.N, at: d.At, least: d.Least, limit: d.Algorithm.Limit(),
-			script: script, args: c.ints[from:], times: 1,
+			script: index, args: c.ints[from:], times: 1,
 		})
 	}
-	done = true
+	done, c.arranged = true, false
 	return nil
 }
 
-// bind gives d its key, which may be among before, and its script a place in the program.
+// bind gives d its key, which may be among before.
 func (c *Call) bind(d *callDemand, before []string, key string) {
 	if d.key = slices.Index(before, key); d.key < 0 {
 		d.key = len(c.keys)
 		c.keys = append(c.keys, key)
-		if end := suffix(d.script); end != "" {
+		if end := suffix(c.scripts[d.script]); end != "" {
 			c.keys = append(c.keys, key+end)
 		}
-	}
-	if at, found := c.index(d.script); !found {
-		c.scripts = slices.Insert(c.scripts, at, d.script)
 	}
 	c.located = ""
 }
@@ -159,29 +168,32 @@ func suffix(script driver.Script) string {
 	return ""
 }
 
-// index returns where a script is, or belongs, in scripts.
-func (c *Call) index(script driver.Script) (at int, found bool) {
-	byName := func(s driver.Script, name string) int { return strings.Compare(s.Name, name) }
-	return slices.BinarySearchFunc(c.scripts, script.Name, byName)
+// arrange decides which scripts the program has.
+func (c *Call) arrange() {
+	if c.arranged {
+		return
+	}
+	c.unknown = nil
+	if len(c.scripts) > 1 {
+		c.set, c.unknown = together(c.scripts)
+	} else if c.set == nil || !slices.EqualFunc(c.set.scripts, c.scripts, same) {
+		c.set = newSet(slices.Clone(c.scripts))
+	}
+	c.places = c.places[:0]
+	for _, s := range c.scripts {
+		c.places = append(c.places, indexOf(c.set.scripts, s))
+	}
+	c.arranged = true
 }
 
-// Program returns the script to run.
+// Program returns the script to run. For several algorithms it also has steps that no demand needs,
+// so that a server has few programs to keep.
 func (c *Call) Program() Program {
-	same := slices.EqualFunc(c.scripts, c.built, func(a, b driver.Script) bool {
-		return a.Name == b.Name && a.Source == b.Source
-	})
-	if !same {
-		c.built = slices.Clone(c.scripts)
-		c.one, c.many = Program{}, Program{}
-	}
-	program, frame := &c.many, manyFrame
+	c.arrange()
 	if len(c.demands) == 1 && c.demands[0].times == 1 && c.demands[0].least == 0 {
-		program, frame = &c.one, oneFrame
+		return c.set.one()
 	}
-	if program.Source == "" {
-		*program = newProgram(frame, c.built)
-	}
-	return *program
+	return c.set.many()
 }
 
 // Keys returns the script's KEYS: each state once, and after a state with holds the key of these,
@@ -190,11 +202,11 @@ func (c *Call) Keys() []string { return c.keys }
 
 // Args returns the script's ARGV, in binary. The slice is valid until the next Begin.
 func (c *Call) Args() []string {
+	c.arrange()
 	clear(c.args)
 	c.args = c.args[:0]
 	for i := range c.demands {
 		d := &c.demands[i]
-		step, _ := c.index(d.script)
 		more := byte(1)
 		if d.last {
 			more = 0
@@ -212,7 +224,7 @@ func (c *Call) Args() []string {
 		b = appendInt(b, n<<3|op, 7)
 		b = appendInt(b, timeOrZero(at), 7)
 		b = appendInt(b, int64(d.key+1), 4)
-		b = append(b, byte(step+1), more)
+		b = append(b, byte(c.places[d.script]+1), more)
 		for _, v := range d.args {
 			b = appendInt(b, v, 7)
 		}

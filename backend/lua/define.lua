@@ -1,8 +1,16 @@
--- Part of many.lua where a call has several scripts: the steps, each defined by a function. If
--- that fails, so does each call of the step.
-local steps = {}
-local function define(script)
+-- Part of many.lua where a call has several scripts: the steps. Each is defined when a demand first
+-- needs it, so that the others cost nothing. If that fails, so does each call of the step.
+local steps = setmetatable({}, {__index = function(steps, number)
+  local script, suffix
+--SCRIPTS--
   local ok, step = protect(script)
-  if ok then return step end
-  return function() error(step, 0) end
-end
+  if not ok then
+    local err = step
+    step = function() error(err, 0) end
+  end
+  steps[number] = step
+--[[
+  if suffix then held[step] = suffix end
+--]]
+  return step
+end})

@@ -19,7 +19,7 @@ var (
 	files embed.FS
 
 	oneFrame, manyFrame = newFrame("one.lua"), newFrame("many.lua")
-	defineSource        = luaconst.Source(files, "define.lua") // for manyFrame
+	defineFrame         = newFrame("define.lua") // the steps of manyFrame
 )
 
 // What costs time in the Lua of these servers, by the benchmark Command:
@@ -34,10 +34,10 @@ var (
 //   - Locals that take the results of unpack at once, one assignment a line, and the likely branch
 //     first are faster.
 
-// A frame is the text around the steps of a call.
+// A frame is a text around steps.
 type frame struct {
 	plain string
-	holds string // of a call with a script that has holds
+	holds string // if one of the steps has holds
 }
 
 // newFrame returns the frame of a file, whose code for calls with holds is in long comments: from
@@ -59,8 +59,9 @@ func newFrame(name string) *frame {
 	return &frame{plain.String(), holds.String()}
 }
 
-// A Program is the text of a Lua script and its name in EVALSHA. It depends only on the algorithms
-// of a call, and on whether it has one demand or several.
+// A Program is the text of a Lua script and its name in EVALSHA. It depends on the algorithms of a
+// call, and on whether it has one demand or several. Calls of k algorithms of this module have at
+// most 3k-1 programs, whatever comes together.
 type Program struct {
 	Source string // Lua 5.1
 	SHA    string // SHA-1 of Source in hexadecimal digits
@@ -85,34 +86,42 @@ func (p Program) Failure(text string) error {
 	return driver.ErrUnavailable
 }
 
+// text returns the text of f around scripts.
+func (f *frame) text(scripts []driver.Script) string {
+	if slices.ContainsFunc(scripts, func(s driver.Script) bool { return s.Holds }) {
+		return f.holds
+	}
+	return f.plain
+}
+
 // newProgram puts scripts into a frame. If there are several, each is in a function, so that an
 // error in its definition fails only its own demands.
 func newProgram(f *frame, scripts []driver.Script) Program {
 	var steps strings.Builder
-	text := f.plain
-	if slices.ContainsFunc(scripts, func(s driver.Script) bool { return s.Holds }) {
-		text = f.holds
-	}
-	switch {
+	switch s := scripts[0]; {
 	case len(scripts) > 1:
-		steps.WriteString(defineSource)
+		var choice strings.Builder
+		word := "if"
 		for i, s := range scripts {
-			const define = "steps[%d] = define(function()\n%s\nreturn step\nend)\n"
-			fmt.Fprintf(&steps, define, i+1, s.Source)
-		}
-	case f == manyFrame:
-		fmt.Fprintf(&steps, "local steps = {}\ndo\n%s\nsteps[1] = step\nend\n", scripts[0].Source)
-	default:
-		fmt.Fprintf(&steps, "local step1\ndo\n%s\nstep1 = step\nend\n", scripts[0].Source)
-	}
-	if f == manyFrame {
-		for i, s := range scripts {
+			const branch = "%s number == %d then\nscript = function()\n%s\nreturn step\nend\n"
+			fmt.Fprintf(&choice, branch, word, i+1, s.Source)
 			if s.Holds {
-				fmt.Fprintf(&steps, "held[steps[%d]] = '%s'\n", i+1, suffix(s))
+				fmt.Fprintf(&choice, "suffix = '%s'\n", suffix(s))
 			}
+			word = "elseif"
 		}
+		choice.WriteString("end\n")
+		text := defineFrame.text(scripts)
+		steps.WriteString(strings.Replace(text, "--SCRIPTS--\n", choice.String(), 1))
+	case f == manyFrame:
+		fmt.Fprintf(&steps, "local steps = {}\ndo\n%s\nsteps[1] = step\nend\n", s.Source)
+		if s.Holds {
+			fmt.Fprintf(&steps, "held[steps[1]] = '%s'\n", suffix(s))
+		}
+	default:
+		fmt.Fprintf(&steps, "local step1\ndo\n%s\nstep1 = step\nend\n", s.Source)
 	}
-	source := strings.Replace(text, "--STEPS--\n", steps.String(), 1)
+	source := strings.Replace(f.text(scripts), "--STEPS--\n", steps.String(), 1)
 	sum := sha1.Sum([]byte(source))
 	return Program{Source: source, SHA: hex.EncodeToString(sum[:])}
 }

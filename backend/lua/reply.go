@@ -169,7 +169,10 @@ func (c *Call) locate(reply string) bool {
 	if w.offset != len(reply) {
 		return false
 	}
-	c.located = reply
+	if c.located = reply; len(c.unknown) > 0 {
+		learn(c.unknown)
+		c.unknown = nil
+	}
 	return true
 }
 

@@ -90,7 +90,7 @@ func stepFails(t *testing.T, s driver.Store, how string, wrote bool) {
 	bad := driver.Demand{Key: "secret", Algorithm: faulty{threeADay, how}, N: 1}
 	good, pair := clients.Take(servers.FreshKey(t)),
 		[]driver.Demand{clients.Take(servers.FreshKey(t)), clients.Take(servers.FreshKey(t))}
-	pair[1].Algorithm = algorithm.SlidingLog(driver.PerHour("hour", 1000))
+	pair[1].Algorithm = NewQuota(driver.PerHour("hour", 1000)) // also not of this module
 	check := func(err error) error {
 		switch unknown := errors.Is(err, driver.ErrOutcomeUnknown); {
 		case !errors.Is(err, driver.ErrUnavailable):
