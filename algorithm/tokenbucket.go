@@ -265,5 +265,5 @@ var bucketScript = luaconst.Source(luaFiles, "tokenbucket.lua")
 
 // Script returns the step in Lua. Its args are Max and the Window in microseconds.
 func (b Bucket) Script() driver.Script {
-	return driver.Script{Name: b.Name(), Source: bucketScript, Args: limitArgs}
+	return driver.Script{Name: b.Name(), Source: bucketScript, Args: limitArgs, Sums: true}
 }

@@ -236,10 +236,12 @@ type Script struct {
 	// 2^53. It must not keep dst, and must not be nil if Source is not empty.
 	Args func(dst []int64, d Demand) []int64
 	// Sums reports that k Takes of n units at one instant equal one Take of k·n units. Precisely:
-	// after an admitted Take of n units, let a Take of k·n units be admitted with the same
-	// ResetAfter and with k·n less Remaining. Then k Takes of n units in its place are all
-	// admitted with that ResetAfter, each with n less Remaining than the one before, and leave the
-	// same state. A store may then decide many equal Takes in a few steps. False is always right.
+	// after an admitted Take of n units, let a Take of k·n units be admitted with the same time,
+	// which step returns, and with k·n less Remaining. Then j Takes of n units in its place, for
+	// every j up to k, are all admitted, each with n less Remaining than the one before, and the
+	// last has the ResetAfter and leaves the state of one Take of j·n units. ResetAfter grows from
+	// each to the next by the same time, or by times that differ by a microsecond. A store may then
+	// decide many equal Takes in a few steps. False is always right.
 	Sums bool
 	// Holds reports that step keeps a second value, a hash, under key .. ":h". Only the scripts of
 	// this module have one.

@@ -87,9 +87,10 @@ func (c *Call) Add(keys []string, ds []driver.Demand) error {
 
 // AddSame adds equal demands on one key; times is their number, at least 1. They are decided one
 // after the other, each as if it were a group by itself. For Results they are one group, with times
-// results. If they are Takes and their script has [driver.Script].Sums, the server runs the step
-// at most three times for all of them, or a few times more if the clock or the resolution has just
-// changed. Otherwise it runs the step once for each.
+// results. If they are Takes and their script has [driver.Script].Sums, the server reads the state
+// and runs the step at most three times for all of them, or a few times more if the clock or the
+// resolution has just changed; and the step once for each if their ResetAfter do not differ by the
+// same time. Otherwise it does both once for each.
 //
 // An error wraps [driver.ErrNoScript] or [driver.ErrInvalid]. After an error, and
 // after a panic of the algorithm, the Call is as it was.

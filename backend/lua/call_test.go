@@ -195,7 +195,7 @@ func TestCallOfSame(t *testing.T) {
 		packed(0, 11, 0, 60, 7) + packed(0, 12, 0, 60, 7) +
 		packed(0, 13, 0, 60, 7) + packed(replyRefused, 14, 15, 60, 7) +
 		packed(0, 16, 0, 60, 7) +
-		count(2) + packed(0, 17, 0, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
+		count(2) + packed(0, 17, 5, 60, 7) + count(1) + packed(replyCorrupt, 0, 0, 0, 0)
 	peeked := func(remaining, reset int64) driver.Result {
 		return driver.Result{Allowed: true, Limit: minute.Limit(), Remaining: remaining,
 			ResetAfter: time.Duration(reset) * time.Microsecond}
@@ -223,7 +223,7 @@ func TestCallOfSame(t *testing.T) {
 		{peeked(11, 60), peeked(12, 60)},
 		{allowed(13, 60), refused(14, 15, 60)},
 		{allowed(16, 60)},
-		{allowed(20, 60), allowed(17, 60), {}},
+		{allowed(20, 55), allowed(17, 60), {}},
 	}
 	for _, group := range []int{5, 1, 0, 2, 3, 4} {
 		out := make([]driver.Result, len(results[group]))
@@ -240,6 +240,15 @@ func TestCallOfSame(t *testing.T) {
 				t.Errorf("group %d, result %d: got %+v, want %+v",
 					group, i, out[i], results[group][i])
 			}
+		}
+	}
+
+	for grows, want := range map[int64]error{30: nil, 31: driver.ErrOutcomeUnknown,
+		1<<56 - 1: driver.ErrOutcomeUnknown} {
+		err := c.Results(reply[:len(reply)-2*(replyInt+replySize)]+
+			count(3)+packed(0, 17, grows, 60, 7), 5, make([]driver.Result, 3))
+		if !errors.Is(err, want) {
+			t.Errorf("ResetAfter grows to 60 by %d: got %v, want %v", grows, err, want)
 		}
 	}
 
@@ -369,6 +378,9 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(failedPart("ERR planted", replyWrote)), uint8(0))
 	f.Add([]byte(bigEndian(1, replyInt)+packed(0, 1, 0, 60, 7)+bigEndian(2, replyInt)+
 		failedPart("x", replyWrote)+short), uint8(2))
+	for _, grows := range []int64{30, 31, 1<<56 - 1} {
+		f.Add([]byte(bigEndian(3, replyInt)+packed(0, 1, grows, 60, 7)+short), uint8(2))
+	}
 	minute, hour := algorithm.SlidingLog(driver.PerMinute("minute", 2)),
 		algorithm.SlidingLog(driver.PerHour("hour", 9))
 	var c Call // reused, as by stores

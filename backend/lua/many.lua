@@ -23,8 +23,9 @@
 --          7  units of a hold, a settlement or a part; of other demands it means nothing
 --        one.lua leaves out RetryAfter in the answer to an admitted demand (20 bytes). The answer
 --        to equal takes has one or more parts, each a number of takes (7 bytes) and the 27 bytes
---        of the last of them. Remaining falls by n from one admitted take to the next; the refused
---        ones are all alike.
+--        of the last of them. From one admitted take to the next Remaining falls by n, and
+--        ResetAfter grows by what stands in the place of RetryAfter; the refused ones are all
+--        alike.
 
 -- From here on pcall is that of redis and unpack that of struct; protect and values are Lua's, of
 -- version 5.4 or 5.1.

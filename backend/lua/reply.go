@@ -48,6 +48,7 @@ type part struct {
 	remaining int64
 	retry     int64
 	reset     int64
+	grows     int64  // reset, from one of several admitted takes to the next
 	units     int64  // of holds, settlements and takes with a Least; else it means nothing
 	text      string // of a group that failed
 }
@@ -99,6 +100,9 @@ func (w *parts) decode(d *callDemand) (p part, ok bool) {
 	if alone && p.flags&^replyWrote != 0 {
 		return part{}, false
 	}
+	if p.count > 1 && p.flags&^replyWrote == 0 {
+		p.retry, p.grows = 0, p.retry
+	}
 	if p.flags&replyFailed != 0 {
 		if int64(len(rest)) < p.retry {
 			return part{}, false
@@ -130,7 +134,7 @@ func (p part) result(d *callDemand) (driver.Result, error) {
 		return driver.Result{}, &StepError{Text: p.text, Wrote: p.flags&replyWrote != 0}
 	case p.flags&replyCorrupt != 0:
 		return driver.Result{}, driver.ErrCorruptState
-	case p.retry|p.reset|p.units >= 1<<53:
+	case p.retry|p.reset|p.units >= 1<<53, p.grows > p.reset/int64(max(1, p.count-1)):
 		return driver.Result{}, errForeign
 	}
 	res := driver.Result{
@@ -217,6 +221,7 @@ func (c *Call) Results(reply string, group int, out []driver.Result) error {
 			out[i] = res
 			if res.Allowed {
 				out[i].Remaining += int64(left) * d.n
+				out[i].ResetAfter -= time.Duration(int64(left)*p.grows) * time.Microsecond
 			}
 			i++
 		}

@@ -1,12 +1,14 @@
 -- Part of equal.lua and group.lua: run and commit, the two halves of a decision.
 
 -- run runs the step of d with op, n and at instead of d's own. It returns the results in a table,
--- which is empty if the value is not a string.
+-- which is empty if the value is not a string. It reads the state into d.tail, unless it has done
+-- so since commit wrote the state.
 run = function(d, op, n, at)
 --[[
   local holds = held[d.step] and d.key .. held[d.step]
 --]]
-  local tail = --[[holds or ]]pcall('GETRANGE', d.key, '-160', '-1')
+  local tail = d.tail or --[[holds or ]]pcall('GETRANGE', d.key, '-160', '-1')
+  d.tail = tail
   if not tail.err then return {d.step(d.key, tail, now, op, n, at, d.arg, 28)} end
   if sub(tail.err, 1, 9) ~= 'WRONGTYPE' then error(tail.err, 0) end
   if op ~= RESET then return {} end
@@ -19,6 +21,7 @@ end
 -- recorded is whether the group is recorded; if not, r is the result of a peek.
 commit = function(d, r, recorded)
   local key, op = d.key, recorded and d.op or PEEK
+  d.tail = nil
   local allowed, remaining, retry, reset, units, us, whole, o1, b1, o2, b2, o3, b3, size--[[,
   head, ttl, id, hold, gone, rest]] =
     values(r, 1, 14--[[ + 6]])

@@ -249,28 +249,47 @@ func TestGuardCallsSmall(t *testing.T) {
 	})
 }
 
-// guardSame are the commands for equal takes of one key in one call, whether 2 or 1,000: the step
-// runs at most three times.
+// guardSame are the commands for equal takes of one key in one call, whether 2 or 1,000: the state
+// is read at most three times.
 var guardSame = []struct {
+	algorithm             string
 	limit                 int64
 	admitted, in, refused string // all fit; some of them; none
 }{
 	{
-		10,
+		"log", 10,
 		"evalsha 1, getrange 2, set 2, time 1",
 		"evalsha 1, getrange 3, set 2, time 1",
 		"evalsha 1, getrange 1, time 1",
 	},
 	{
-		100,
+		"log", 100,
 		"evalsha 1, getrange 2, setrange 2, time 1",
 		"evalsha 1, getrange 3, setrange 2, time 1",
 		"evalsha 1, getrange 1, time 1",
 	},
 	{
-		10_000,
+		"log", 10_000,
 		"evalsha 1, getrange 2, setrange 4, time 1",
 		"evalsha 1, getrange 3, setrange 4, time 1",
+		"evalsha 1, getrange 1, time 1",
+	},
+	{
+		"gcra", 1000,
+		"evalsha 1, getrange 2, set 2, time 1",
+		"evalsha 1, getrange 3, set 2, time 1",
+		"evalsha 1, getrange 1, time 1",
+	},
+	{
+		"fixed", 1000,
+		"evalsha 1, getrange 2, set 2, time 1",
+		"evalsha 1, getrange 3, set 2, time 1",
+		"evalsha 1, getrange 1, time 1",
+	},
+	{
+		"counter", 1000,
+		"evalsha 1, getrange 2, set 2, time 1",
+		"evalsha 1, getrange 3, set 2, time 1",
 		"evalsha 1, getrange 1, time 1",
 	},
 }
@@ -279,15 +298,19 @@ var guardSame = []struct {
 func TestGuardSame(t *testing.T) {
 	eachGuarded(t, func(t *testing.T, g *guarded) {
 		var call lua.Call
-		call.Begin(0)
-		if err := call.AddSame("script", clients.Take("k"), 2); err != nil {
-			t.Fatal(err)
-		}
-		runCall(t, g.client, &call) // loads the script
 		for _, want := range guardSame {
-			limit := driver.PerDay("day", want.limit)
-			d := driver.Demand{Key: "k", Algorithm: algorithm.SlidingLog(limit), N: 1}
-			key := fmt.Sprint(want.limit)
+			named, err := algorithms.ByName(want.algorithm)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := driver.Demand{Key: "k", Algorithm: named.New(driver.PerDay("day", want.limit)),
+				N: 1}
+			call.Begin(0)
+			if err := call.AddSame("script"+want.algorithm, d, 2); err != nil {
+				t.Fatal(err)
+			}
+			runCall(t, g.client, &call) // loads the script
+			key := fmt.Sprint(want.algorithm, want.limit)
 			take := func(times, allowed int) string {
 				t.Helper()
 				g.calls(t)
@@ -305,8 +328,8 @@ func TestGuardSame(t *testing.T) {
 					}
 				}
 				if allowed != 0 {
-					t.Errorf("limit %d: of %d takes %d too many were admitted",
-						want.limit, times, -allowed)
+					t.Errorf("%s, limit %d: of %d takes %d too many were admitted",
+						want.algorithm, want.limit, times, -allowed)
 				}
 				return g.calls(t)
 			}
@@ -319,7 +342,7 @@ func TestGuardSame(t *testing.T) {
 			got.in = take(left+1000, left)
 			got.refused = take(1000, 0)
 			if got != want {
-				t.Errorf("limit %d:\n got %+v\nwant %+v", want.limit, got, want)
+				t.Errorf("%s, limit %d:\n got %+v\nwant %+v", want.algorithm, want.limit, got, want)
 			}
 		}
 	})

@@ -39,6 +39,18 @@ func TestSameTakes(t *testing.T) {
 			return NewQuota(driver.Limit{Name: "twin",
 				Max: 1 + r.Int64N(60), Window: time.Duration(1+r.IntN(2)) * time.Hour})
 		}},
+		"bucket": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
+			return algorithm.GCRA(sameLimit(r))
+		}},
+		"fixed": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
+			return algorithm.FixedWindow(sameLimit(r))
+		}},
+		"month": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
+			return algorithm.Monthly("twin", sameLimit(r).Max)
+		}},
+		"counter": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
+			return algorithm.SlidingWindowCounter(sameLimit(r))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
@@ -50,6 +62,13 @@ func TestSameTakes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// sameLimit returns a limit of few or very many units, whose Window is none of their multiples.
+func sameLimit(r *rand.Rand) driver.Limit {
+	return driver.Limit{Name: "twin", Max: []int64{7, 100, 1_000_003, driver.MaxUnits}[r.IntN(4)],
+		Window: []time.Duration{time.Minute, 7 * time.Hour, driver.MaxWindow}[r.IntN(3)] -
+			time.Duration(r.IntN(3))*time.Microsecond}
 }
 
 // sameGame describes a random history with equal takes.
@@ -206,61 +225,95 @@ func TestSameTakesAfterAChange(t *testing.T) {
 }
 
 // TestSameTakesUnlikeTheirSum: equal takes are decided one by one if the step reports that their
-// sum differs from single takes.
+// sum differs from single takes. If only its ResetAfter is another, each take gets its own.
 func TestSameTakesUnlikeTheirSum(t *testing.T) {
-	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
-		const source = `
+	t.Parallel()
+	for name, source := range map[string]string{
+		"ResetAfter": `
 local function step(key, tail, now, op, n, at, args, pos)
   local used = #tail
   if n > 12 - used then return 0, 12 - used, 7, used, now end
-  return 1, 12 - used - n, 0, used + n, now, 60000000, tail .. string.rep('x', n)
-end`
-		key := fmt.Sprintf("unlike:%d", time.Now().UnixNano())
-		d := driver.Demand{Key: "k",
-			Algorithm: unlike{algorithm.SlidingLog(driver.PerMinute("minute", 12)), source}, N: 5}
-		run := func(add func(*lua.Call)) (out [4]driver.Result) {
-			t.Helper()
-			defer tgt.Client(t).Del(t.Context(), key)
-			var call lua.Call
-			call.Begin(1_000_000)
-			add(&call)
-			reply := runCall(t, tgt.Client(t), &call)
-			for i := range len(out) {
-				group, to := i, out[i:i+1]
-				if len(call.Args()) == 1 {
-					group, to = 0, out[:]
+  used = used + n
+  return 1, 12 - used, 0, used, now, 60000000, string.rep('x', used)
+end`,
+		"rounded ResetAfter": `
+local function step(key, tail, now, op, n, at, args, pos)
+  local used = #tail
+  if n > 12 - used then return 0, 12 - used, 7, math.ceil(used * 5 / 4), now end
+  used = used + n
+  return 1, 12 - used, 0, math.ceil(used * 5 / 4), now, 60000000, string.rep('x', used)
+end`,
+		"Remaining": `
+local function step(key, tail, now, op, n, at, args, pos)
+  local used = #tail
+  if n >= 12 - used then return 0, 12 - used, 7, 9, now end
+  used = used + n + 1
+  return 1, 12 - used, 0, 9, now, 60000000, string.rep('x', used)
+end`,
+		"time": `
+local function step(key, tail, now, op, n, at, args, pos)
+  local used, takes = 0, 0
+  if tail ~= '' then used, takes = struct.unpack('>I1I1', tail) end
+  if n > 12 - used then return 0, 12 - used, 7, takes, now + takes end
+  used, takes = used + n, takes + 1
+  return 1, 12 - used, 0, takes, now + takes, 60000000, struct.pack('>I1I1', used, takes)
+end`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+				d := driver.Demand{Key: "k", N: 2, Algorithm: unlike{
+					algorithm.SlidingLog(driver.PerMinute("minute", 12)), name, source}}
+				const times = 8
+				run := func(what string, add func(*lua.Call, string) error) (
+					out []driver.Result, state string,
+				) {
+					t.Helper()
+					key := servers.FreshKey(t) + what
+					var call lua.Call
+					call.Begin(1_000_000)
+					if err := add(&call, key); err != nil {
+						t.Fatal(err)
+					}
+					reply := runCall(t, tgt.Client(t), &call)
+					for group := range call.Args() {
+						one := make([]driver.Result, times/len(call.Args()))
+						if err := call.Results(reply, group, one); err != nil {
+							t.Fatal(err)
+						}
+						out = append(out, one...)
+					}
+					return out, tgt.Client(t).Get(t.Context(), key).Val()
 				}
-				if err := call.Results(reply, group, to); err != nil {
-					t.Fatal(err)
+				got, gotState := run("same", func(c *lua.Call, key string) error {
+					return c.AddSame(key, d, times)
+				})
+				want, wantState := run("single", func(c *lua.Call, key string) error {
+					for range times {
+						if err := c.Add([]string{key}, []driver.Demand{d}); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if !slices.Equal(got, want) || gotState != wantState {
+					t.Errorf("got %+v and state %q, want %+v and %q", got, gotState, want,
+						wantState)
 				}
-			}
-			return out
-		}
-		got := run(func(c *lua.Call) {
-			if err := c.AddSame(key, d, 4); err != nil {
-				t.Fatal(err)
-			}
+				if !got[2].Allowed || got[times-1].Allowed {
+					t.Errorf("got %+v, want three admissions and a refusal", got)
+				}
+			})
 		})
-		want := run(func(c *lua.Call) {
-			for range 4 {
-				if err := c.Add([]string{key}, []driver.Demand{d}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-		if got != want || !got[1].Allowed || got[2].Allowed {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
-	})
+	}
 }
 
 // unlike is an algorithm with Sums set whose takes do not add up.
 type unlike struct {
 	driver.Algorithm
-	source string
+	by, source string
 }
 
 func (u unlike) Script() driver.Script {
-	return driver.Script{Name: "unlike", Source: u.source, Sums: true,
+	return driver.Script{Name: "unlike in " + u.by, Source: u.source, Sums: true,
 		Args: func(dst []int64, _ driver.Demand) []int64 { return dst }}
 }
