@@ -21,6 +21,7 @@ func TestErrorClasses(t *testing.T) {
 		{"ErrUnavailable", ratelimit.ErrUnavailable, nil},
 		{"ErrOutcomeUnknown", ratelimit.ErrOutcomeUnknown, []error{ratelimit.ErrUnavailable}},
 		{"ErrCapacity", driver.ErrCapacity, []error{ratelimit.ErrUnavailable}},
+		{"ErrContended", driver.ErrContended, []error{ratelimit.ErrUnavailable}},
 		{"ErrClosed", driver.ErrClosed, []error{ratelimit.ErrUnavailable}},
 		{"ErrCorruptState", driver.ErrCorruptState, []error{ratelimit.ErrUnavailable}},
 	}

@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
@@ -28,8 +27,7 @@ func (r *Reservation) repeatLocked(err error) {
 func (r *Reservation) repeatAfter(pause time.Duration, err error) {
 	r.repeat = nil
 	switch {
-	case err != nil && r.ended != settled && pause <= lastRepeat &&
-		driver.IsOutage(err) && !errors.Is(err, driver.ErrClosed):
+	case transient(err) && r.ended != settled && pause <= lastRepeat:
 		var repeat *time.Timer
 		repeat = time.AfterFunc(pause, func() {
 			r.mu.Lock()

@@ -24,11 +24,14 @@ func (s *unsettled) check(ds ...driver.Demand) error {
 	if !slices.ContainsFunc(ds, func(d driver.Demand) bool { return d.Op == driver.OpSettle }) {
 		return nil
 	}
-	s.tries.Add(1)
-	if time.Now().Before(s.until) {
-		return ratelimit.ErrUnavailable
+	n := s.tries.Add(1)
+	switch {
+	case !time.Now().Before(s.until):
+		return nil
+	case n%2 == 0:
+		return driver.ErrContended
 	}
-	return nil
+	return ratelimit.ErrUnavailable
 }
 
 func (s *unsettled) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, error) {

@@ -147,9 +147,14 @@ func (c *call) pauses(refusals int) (least, pause time.Duration) {
 
 // waitsOut reports whether a wait continues after the store has returned err.
 func (c *call) waitsOut(err error) bool {
-	return driver.IsOutage(err) && !errors.Is(err, ErrOutcomeUnknown) &&
-		!errors.Is(err, driver.ErrClosed) &&
+	return transient(err) && !errors.Is(err, ErrOutcomeUnknown) &&
 		!slices.ContainsFunc(c.parts, func(p part) bool { return p.limiter.policy != FailWait })
+}
+
+// transient reports whether the same call may be decided later although it has failed with err.
+func transient(err error) bool {
+	return (driver.IsOutage(err) || errors.Is(err, driver.ErrContended)) &&
+		!errors.Is(err, driver.ErrClosed)
 }
 
 // The first and the longest pause between calls of an unavailable store. Each pause is shortened by

@@ -340,7 +340,7 @@ func (s *mapStore) fail(err error) {
 func TestWaitUnavailable(t *testing.T) {
 	for _, cause := range []error{
 		ratelimit.ErrUnavailable, ratelimit.ErrOutcomeUnknown, driver.ErrCapacity,
-		driver.ErrCorruptState, driver.ErrClosed, errors.New("another"),
+		driver.ErrContended, driver.ErrCorruptState, driver.ErrClosed, errors.New("another"),
 	} {
 		for _, policy := range []ratelimit.Policy{ratelimit.FailClosed, ratelimit.FailOpen,
 			ratelimit.FailWait} {
@@ -358,7 +358,8 @@ func TestWaitUnavailable(t *testing.T) {
 					store.fail(nil)
 					w.wg.Wait()
 
-					waitsOut := policy == ratelimit.FailWait && cause == ratelimit.ErrUnavailable
+					waitsOut := policy == ratelimit.FailWait &&
+						(cause == ratelimit.ErrUnavailable || cause == driver.ErrContended)
 					opens := policy == ratelimit.FailOpen && driver.IsOutage(cause)
 					switch a, b := w.err["a"], w.err["b"]; {
 					case waitsOut:

@@ -36,6 +36,10 @@ var (
 	// [ErrUnavailable].
 	ErrCapacity = fmt.Errorf("%w: no room for another state", ErrUnavailable)
 
+	// ErrContended means that the store is available, but that the demand was not decided in time
+	// because of other calls with its key. It wraps [ErrUnavailable].
+	ErrContended = fmt.Errorf("%w: too many calls with the key at once", ErrUnavailable)
+
 	// ErrClosed means that the store was closed. It wraps [ErrUnavailable].
 	ErrClosed = fmt.Errorf("%w: store is closed", ErrUnavailable)
 
@@ -45,10 +49,10 @@ var (
 )
 
 // IsOutage reports whether err, which a store has returned, says that the store is unavailable: err
-// wraps [ErrUnavailable], but neither [ErrCapacity] nor [ErrCorruptState], which callers could
-// provoke to evade a limit. The error of a call whose own context has ended is no outage either;
-// that has to be checked on the context.
+// wraps [ErrUnavailable], but none of [ErrCapacity], [ErrContended] and [ErrCorruptState], which
+// callers could provoke to evade a limit. The error of a call whose own context has ended is no
+// outage either; that has to be checked on the context.
 func IsOutage(err error) bool {
 	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrCapacity) &&
-		!errors.Is(err, ErrCorruptState)
+		!errors.Is(err, ErrContended) && !errors.Is(err, ErrCorruptState)
 }

@@ -165,6 +165,7 @@ func TestServerUndecided(t *testing.T) {
 			ratelimit.FailClosed, codes.Unavailable},
 		{driver.ErrCapacity, ratelimit.FailClosed, codes.Unavailable},
 		{driver.ErrCapacity, ratelimit.FailOpen, codes.Unavailable},
+		{driver.ErrContended, ratelimit.FailOpen, codes.Unavailable},
 		{driver.ErrCorruptState, ratelimit.FailOpen, codes.Unavailable},
 		{driver.ErrNoScript, ratelimit.FailClosed, codes.Internal},
 		{driver.ErrNoScript, ratelimit.FailOpen, codes.Internal},

@@ -171,6 +171,7 @@ func TestHandlerUndecided(t *testing.T) {
 		{fmt.Errorf("%w: dial tcp", ratelimit.ErrOutcomeUnknown), ratelimit.FailOpen, 200},
 		{driver.ErrCapacity, ratelimit.FailClosed, 503},
 		{driver.ErrCapacity, ratelimit.FailOpen, 503},
+		{driver.ErrContended, ratelimit.FailOpen, 503},
 		{driver.ErrCorruptState, ratelimit.FailOpen, 503},
 		{driver.ErrNoScript, ratelimit.FailClosed, 500},
 		{driver.ErrNoScript, ratelimit.FailOpen, 500},

@@ -344,7 +344,7 @@ func (s *remembering) TakeAll(
 // close it.
 func TestBreakerNoFailure(t *testing.T) {
 	for _, harmless := range []error{
-		driver.ErrCorruptState, driver.ErrCapacity, driver.ErrClosed,
+		driver.ErrCorruptState, driver.ErrCapacity, driver.ErrContended, driver.ErrClosed,
 		driver.ErrNoScript, driver.ErrExceedsLimit, errors.New("other"),
 	} {
 		t.Run(harmless.Error(), func(t *testing.T) {

@@ -29,7 +29,8 @@ func (s refusing) Take(ctx context.Context, d driver.Demand) (driver.Result, err
 
 // TestDegradedHoldsApart: a hold that the store cannot be told about does not hold up the others.
 func TestDegradedHoldsApart(t *testing.T) {
-	for _, err := range []error{driver.ErrCorruptState, driver.ErrCapacity, driver.ErrInvalid} {
+	for _, err := range []error{driver.ErrCorruptState, driver.ErrCapacity, driver.ErrContended,
+		driver.ErrInvalid} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newOutage(t)
 			s := newDegraded(t, refusing{store, "bad", err}, &layer.DegradedOptions{Instances: 1})

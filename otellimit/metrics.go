@@ -221,6 +221,7 @@ var classes = []struct {
 	{ratelimit.ErrInvalid, "invalid"},
 	{ratelimit.ErrOutcomeUnknown, "outcome_unknown"},
 	{driver.ErrCapacity, "capacity"},
+	{driver.ErrContended, "contended"},
 	{driver.ErrCorruptState, "corrupt_state"},
 	{driver.ErrClosed, "closed"},
 	{serverstore.ErrDenied, "denied"},

@@ -86,6 +86,8 @@ var failures = []struct {
 	{driver.ErrCapacity, unavailable(driverDocs+"ErrCapacity", "No room",
 		"The store has no room for another key; or it is unavailable, and this process has no "+
 			"room, or no share of so many units. Nothing was recorded.")},
+	{driver.ErrContended, unavailable(driverDocs+"ErrContended", "Too many requests at once",
+		"Too many requests for a key of this request are in progress. Nothing was recorded.")},
 	{driver.ErrCorruptState, unavailable(driverDocs+"ErrCorruptState", "Stored state is corrupt",
 		"The stored state of a key of this request cannot be read. Nothing was recorded. "+
 			"POST /v1/reset with the limit and the key removes it.")},

@@ -481,6 +481,7 @@ func TestUndecided(t *testing.T) {
 		{driver.ErrClosed, 503, "ErrUnavailable"},
 		{fmt.Errorf("%w: read tcp", ratelimit.ErrOutcomeUnknown), 503, "ErrOutcomeUnknown"},
 		{driver.ErrCapacity, 503, "ErrCapacity"},
+		{fmt.Errorf("%w: %w", driver.ErrContended, ratelimit.ErrUnavailable), 503, "ErrContended"},
 		{driver.ErrCorruptState, 503, "ErrCorruptState"},
 		{ratelimit.ErrQueueFull, 503, "ErrQueueFull"},
 		{driver.ErrNoScript, 500, ""},

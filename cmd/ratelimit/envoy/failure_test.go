@@ -93,6 +93,7 @@ func TestFailures(t *testing.T) {
 		"unavailable":    {driver.ErrUnavailable, "user=", codes.Unavailable},
 		"unknown":        {driver.ErrOutcomeUnknown, "user=", codes.Unavailable},
 		"capacity":       {driver.ErrCapacity, "user=", codes.Unavailable},
+		"contended":      {driver.ErrContended, "user=", codes.Unavailable},
 		"corrupt":        {driver.ErrCorruptState, "user=", codes.Unavailable},
 		"no script":      {driver.ErrNoScript, "user=", codes.Internal},
 		"others":         {errors.New("other"), "user=", codes.Internal},
