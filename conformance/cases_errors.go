@@ -22,6 +22,7 @@ var errorRules = []rule{
 	{name: "errors/closed", says: saysClosed, needs: closing, check: checkClosed},
 	{name: "errors/ended-context", says: saysCheck, check: checkEndedContext},
 	{name: "errors/ending-context", says: saysReturn + " " + saysError, check: checkEndingContext},
+	{name: "errors/contended", says: saysContended, check: checkContended},
 	{name: "errors/corrupt-state", says: saysCorrupt, check: checkCorrupt},
 	{name: "errors/no-script",
 		says: "Script returns the same step for servers that run Lua. The zero Script means that " +
@@ -197,6 +198,28 @@ func checkEndedContext(e *env) {
 	}
 	for _, d := range ds {
 		e.wantLeft(d.Key, d.Algorithm, d.Algorithm.Limit().Max, "calls whose context had ended")
+	}
+}
+
+// checkContended has hundreds of goroutines take from one key at once: no error may be an outage,
+// in which a policy admits.
+func checkContended(e *env) {
+	const goroutines, most = 300, 10
+	key, a := e.key(), e.alg(most)
+	var l ledger
+	e.together(goroutines, func(int) error {
+		res, err := e.store.Take(e.ctx, take(key, a, 1))
+		switch {
+		case driver.IsOutage(err):
+			return fmt.Errorf("the error is an outage, not ErrContended: %w", err)
+		case err == nil && !res.Allowed:
+			return nil
+		}
+		return l.note(err)
+	})
+	e.wantRecorded(&l, key, a)
+	if n := l.done.Load(); n > most {
+		e.fatalf("%d takes were admitted, the limit is %d", n, most)
 	}
 }
 

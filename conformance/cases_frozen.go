@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,10 +13,12 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
+const saysFrozen = "While nothing is decided, calls do not return ErrContended, however many wait."
+
 var frozenRules = []rule{
 	{name: "errors/frozen", says: saysReturn + " " + saysError, needs: freeze, check: checkFrozen},
-	{name: "errors/frozen-without-deadline", says: saysReturn + " " + saysError, needs: freeze,
-		check: checkFrozenWithoutDeadline},
+	{name: "errors/frozen-without-deadline", says: saysReturn + " " + saysError + " " + saysFrozen,
+		needs: freeze, check: checkFrozenWithoutDeadline},
 	{name: "errors/no-key-while-frozen", says: saysKeys, needs: freeze, check: checkFrozenKey},
 }
 
@@ -152,7 +156,9 @@ func checkFrozenWithoutDeadline(e *env) {
 			default:
 			}
 			_, err := e.store.Take(context.WithoutCancel(e.ctx), take(key, a, 1))
-			if err != nil {
+			if errors.Is(err, driver.ErrContended) {
+				return fmt.Errorf("the error of a call of a frozen server is ErrContended: %w", err)
+			} else if err != nil {
 				return l.note(err)
 			}
 			l.done.Add(1)

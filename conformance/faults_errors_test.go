@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -92,6 +93,8 @@ var errorFaults = []fault{
 		bugs: lateReturn(20, 50*time.Millisecond)},
 	{name: "one call of 100 late by a second", rules: "errors/ending-context",
 		bugs: lateReturn(100, time.Second)},
+	{name: "waits for a lock for 5 ms", rules: "errors/contended", always: true,
+		bugs: waitsAtMost(5 * time.Millisecond)},
 	{name: "corrupt state is an empty one", rules: "errors/corrupt-state takeall/corrupt-state",
 		bugs: bugs{stepped: func(_ *reference, d driver.Demand, _ []byte, s *step) {
 			if s.err != nil {
@@ -112,6 +115,22 @@ var errorFaults = []fault{
 			}
 			return r.one(d)
 		}}},
+}
+
+// waitsAtMost returns a bug of a store in which a call has a lock for 100 µs at least: the others
+// wait for it no longer than timeout, and are then unavailable.
+func waitsAtMost(timeout time.Duration) bugs {
+	lock := make(chan struct{}, 1)
+	return bugs{take: func(r *reference, _ context.Context, d driver.Demand) step {
+		select {
+		case lock <- struct{}{}:
+			defer func() { <-lock }()
+		case <-time.After(timeout):
+			return step{err: fmt.Errorf("%w: lock timeout", driver.ErrUnavailable)}
+		}
+		time.Sleep(100 * time.Microsecond)
+		return r.one(d)
+	}}
 }
 
 // lateReturn returns a bug in one call of several, if its context ends soon: it returns late.

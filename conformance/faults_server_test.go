@@ -35,6 +35,8 @@ var serverFaults = []serverFault{
 	{"key in the server's errors", "errors/no-key-after-lost-answer errors/no-key-while-frozen",
 		remoteFaults{keyInErrors: true}},
 	{"no deadline of its own", "errors/frozen-without-deadline", remoteFaults{noDeadline: true}},
+	{"a frozen server is contended", "errors/frozen-without-deadline",
+		remoteFaults{lateContended: true}},
 	{"context ignored", "errors/frozen", remoteFaults{deafToContext: true}},
 	{"context ignored and no deadline", "errors/frozen",
 		remoteFaults{deafToContext: true, noDeadline: true}},

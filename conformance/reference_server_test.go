@@ -36,6 +36,7 @@ type remoteFaults struct {
 	keyInErrors     bool
 	noDeadline      bool // of the store's own
 	deafToContext   bool // only the store's own deadline counts
+	lateContended   bool // a call that gets no answer in time is ErrContended
 
 	expiresByClient bool          // a state's end is by the right time
 	sweepsByClient  bool          // what has run out is found by the right time
@@ -257,6 +258,8 @@ func (r *remote) decide(ctx context.Context, ds []driver.Demand, out []driver.Re
 		err = fmt.Errorf("canceling statement: state of %s: %w", ds[0].Key, err)
 	}
 	switch {
+	case r.faults.lateContended && !sent:
+		return fmt.Errorf("%w: %w", driver.ErrContended, err)
 	case sent && r.faults.lostOther:
 		return err
 	case sent && !r.faults.lostUnavailable:

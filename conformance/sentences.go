@@ -10,6 +10,8 @@ const (
 		"all who share the store. A call reads the clock once, after it has locked its states, " +
 		"so from one step on a state to the next the time does not go back unless the clock was " +
 		"set back."
+	saysContended = "A call that other calls with its key keep from a decision returns " +
+		"ErrContended, whether these wait in the store, in its server or in another process."
 	saysCorrupt = "If Step returns keep < 0, the store writes nothing and returns " +
 		"ErrCorruptState. " +
 		"keep < 0 means: the bytes are not a state of an algorithm with this Name; nothing may " +

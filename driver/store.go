@@ -48,6 +48,9 @@ import "context"
 //   - An error means that the demand is undecided. ErrUnavailable without ErrOutcomeUnknown says
 //     that nothing was recorded. ErrOutcomeUnknown says that the demand may have been recorded. A
 //     store never sends a demand twice once it may have been received.
+//   - A call that other calls with its key keep from a decision returns ErrContended, whether these
+//     wait in the store, in its server or in another process. While nothing is decided, calls do
+//     not return ErrContended, however many wait.
 //   - If Step returns keep < 0, the store writes nothing and returns ErrCorruptState.
 //   - After its own Close a store returns ErrClosed. If only the client that it runs on was closed,
 //     ErrUnavailable is enough.
