@@ -11,10 +11,12 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// The phases of a transaction. The first change from pending decides: either the transaction begins
-// to commit, or the caller abandons it and reports that nothing was recorded.
+// The phases of a transaction. Who first changes waiting decides: either the transaction begins, or
+// the caller abandons it. So it is with pending: either the transaction begins to commit, or the
+// caller abandons it and reports that nothing was recorded.
 const (
-	pending int32 = iota
+	waiting int32 = iota // for its turn
+	pending
 	committing
 	abandoned
 )
@@ -24,7 +26,20 @@ type transaction struct {
 	store   *Store
 	demands []driver.Demand
 	results []driver.Result // read only after run has returned nil
+	keys    []string        // as stored, sorted
+	turn    *turn
 	phase   atomic.Int32
+}
+
+func newTransaction(s *Store, ds []driver.Demand) *transaction {
+	t := &transaction{store: s, demands: ds, results: make([]driver.Result, len(ds)),
+		keys: make([]string, len(ds))}
+	for i, d := range ds {
+		t.keys[i] = d.StoredKey()
+	}
+	slices.Sort(t.keys)
+	t.turn = s.queue.enter(t.keys)
+	return t
 }
 
 // state is the state of one demand, and what is to be written of it.
@@ -35,18 +50,30 @@ type state struct {
 	keep  time.Duration
 }
 
+// run decides the demands, and then ends the turn.
 func (t *transaction) run(ctx context.Context) (none struct{}, err error) {
+	if !t.phase.CompareAndSwap(waiting, pending) {
+		return none, nil
+	}
+	answered := false // unless it returns
+	defer func() { t.turn.leave(answered) }()
+	err = t.transact(ctx)
+	answered = err == nil || errors.Is(err, driver.ErrUnavailable) && !driver.IsOutage(err)
+	return none, err
+}
+
+func (t *transaction) transact(ctx context.Context) error {
 	tx, err := t.store.begin(ctx)
 	if err != nil {
-		return none, unavailable(err)
+		return unavailable(err)
 	}
 	defer tx.Rollback()
 	states, now, err := t.load(ctx, tx)
 	if err != nil {
-		return none, err
+		return err
 	}
 	if err := t.decide(states, now); err != nil {
-		return none, err
+		return err
 	}
 	wrote := false
 	for _, s := range states {
@@ -55,36 +82,29 @@ func (t *transaction) run(ctx context.Context) (none struct{}, err error) {
 		}
 		wrote = true
 		if err := tx.Save(ctx, s.key, s.next, now+s.keep.Microseconds()); err != nil {
-			return none, unavailable(err)
+			return unavailable(err)
 		}
 	}
 	if !wrote || !t.phase.CompareAndSwap(pending, committing) {
-		return none, nil
+		return nil
 	}
 	if err = tx.Commit(ctx); errors.Is(err, driver.ErrUnavailable) {
 		t.phase.Store(pending) // the server has rolled back
 	}
-	return none, err
+	return err
 }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", driver.ErrUnavailable, err) }
 
 // load returns the states of the demands, in the order of these.
 func (t *transaction) load(ctx context.Context, tx Tx) (states []state, now int64, err error) {
-	states = make([]state, len(t.demands))
-	keys := make([]string, len(t.demands))
-	for i, d := range t.demands {
-		states[i].key = d.StoredKey()
-		keys[i] = states[i].key
-	}
-	slices.Sort(keys)
-	loaded, now, err := tx.Load(ctx, keys)
+	loaded, now, err := tx.Load(ctx, t.keys)
 	switch {
 	case err != nil:
 		return nil, 0, unavailable(err)
-	case len(loaded) != len(keys):
+	case len(loaded) != len(t.keys):
 		return nil, 0, fmt.Errorf("%w: Load returned %d states for %d keys",
-			driver.ErrUnavailable, len(loaded), len(keys))
+			driver.ErrUnavailable, len(loaded), len(t.keys))
 	}
 	if t.store.now != nil {
 		now = t.store.now()
@@ -93,8 +113,10 @@ func (t *transaction) load(ctx context.Context, tx Tx) (states []state, now int6
 		return nil, 0, fmt.Errorf("%w: the clock of Load, %d µs since the epoch, is out of range",
 			driver.ErrUnavailable, now)
 	}
-	for i := range states {
-		place, _ := slices.BinarySearch(keys, states[i].key)
+	states = make([]state, len(t.demands))
+	for i, d := range t.demands {
+		states[i].key = d.StoredKey()
+		place, _ := slices.BinarySearch(t.keys, states[i].key)
 		states[i].bytes = loaded[place]
 	}
 	return states, now, nil

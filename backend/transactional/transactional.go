@@ -17,12 +17,15 @@ import (
 
 	"github.com/truewindow/ratelimit/backend/internal/detached"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/deadline"
 )
 
 // A Tx is one transaction. It decides one call of the store. Its methods are called one after the
 // other: Load, Save for each state to be written, then Commit if there was a Save, and always
 // Rollback at the end, all in one goroutine, which is not the caller's. If begin (see [New]), Load
 // or Save fails, the call returns an error that wraps [driver.ErrUnavailable] and that error.
+// If a lock of a key is not free in time, or the database has rolled back because of another
+// transaction with the key, let the error wrap [driver.ErrContended], so that it is no outage.
 // Errors must not contain keys or passwords.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
@@ -56,8 +59,8 @@ type Tx interface {
 
 // Options are the options of a [Store]. The zero value is ready for use.
 type Options struct {
-	// Timeout is how long a decision may take, the wait for locks included. Zero means a second. A
-	// context may end it sooner.
+	// Timeout is how long a decision may take, the wait for other calls and for locks included.
+	// Zero means a second. A context may end it sooner.
 	Timeout time.Duration
 	// Now is used instead of the clock that Load returns, for tests. It returns microseconds since
 	// the Unix epoch.
@@ -76,6 +79,7 @@ type Store struct {
 	timeout time.Duration
 	now     func() int64 // or nil
 	calls   detached.Calls
+	queue   queue
 	closed  atomic.Bool
 }
 
@@ -87,6 +91,11 @@ var _ driver.Store = (*Store)(nil)
 // A Tx may ignore its context: a call still returns in time, and a transaction that has not reached
 // Commit by then is rolled back when its method returns. While 1,024 such transactions are in
 // progress, further calls return [driver.ErrUnavailable] at once.
+//
+// Of the calls with one key at most two have a transaction at a time, beside abandoned ones that
+// hang, and the others wait in the store. If a call is not decided in time, its error is
+// [driver.ErrContended] if the database has answered another call with its key in the second half
+// of that time; otherwise it is an outage.
 func New(begin func(context.Context) (Tx, error), opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -136,20 +145,37 @@ func (s *Store) TakeAll(
 	return err
 }
 
-// run decides ds in a goroutine of its own, and stops waiting for it when the time is over.
+// run decides ds, when no other call uses their keys, in a goroutine of its own. It stops waiting
+// when the time is over.
 func (s *Store) run(
 	ctx context.Context, ds []driver.Demand,
 ) ([]driver.Result, error) {
 	if s.closed.Load() {
 		return nil, fmt.Errorf("transactional: %w", driver.ErrClosed)
 	}
-	t := &transaction{store: s, demands: ds, results: make([]driver.Result, len(ds))}
-	_, err := detached.Do(ctx, &s.calls, s.timeout, t.run)
-	if err == nil {
+	if err := s.calls.Full(); err != nil {
+		return nil, fmt.Errorf("transactional: %w", err)
+	}
+	t := newTransaction(s, ds)
+	waited, err := t.turn.wait(ctx, s.timeout)
+	if err != nil {
+		err = fmt.Errorf("%w: calls with the same key did not end in time: %w",
+			driver.ErrUnavailable, err)
+	} else if _, err = detached.Do(ctx, &s.calls, s.timeout-waited, t.run); err == nil {
 		return t.results, nil
 	}
-	if !t.phase.CompareAndSwap(pending, abandoned) {
-		err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
+	if t.phase.CompareAndSwap(waiting, abandoned) {
+		t.turn.leave(false)
+	} else {
+		// A method of the Tx may hang for long although the database answers other calls.
+		time.AfterFunc(s.timeout, func() { t.turn.leave(false) })
+		if !t.phase.CompareAndSwap(pending, abandoned) {
+			err = fmt.Errorf("%w: %w", driver.ErrOutcomeUnknown, err)
+		}
+	}
+	over := deadline.Passed(ctx) || time.Since(t.turn.began) >= s.timeout
+	if over && driver.IsOutage(err) && t.turn.contended() {
+		err = fmt.Errorf("%w: %w", driver.ErrContended, err)
 	}
 	return nil, fmt.Errorf("transactional: %w", err)
 }

@@ -261,14 +261,19 @@ func TestAbandonedAreBounded(t *testing.T) {
 		db, hang := newDatabase(), make(chan struct{})
 		db.beforeLoad = func() { <-hang }
 		store := newStore(t, db, nil)
-		for range 1024 {
-			go store.Take(t.Context(), driver.Demand{Key: "k", Algorithm: hourly, N: 1})
+		on := func(key int) driver.Demand {
+			return driver.Demand{Key: fmt.Sprint("k", key), Algorithm: hourly, N: 1}
 		}
-		time.Sleep(time.Minute)
-		began := time.Now()
-		_, err := take(t, store)
-		if took := time.Since(began); took > 0 || !errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("%v after %v", err, took)
+		for i := range 1024 {
+			go store.Take(t.Context(), on(i/2))
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for _, key := range []int{0, -1} { // one of theirs, and another
+			began := time.Now()
+			_, err := store.Take(t.Context(), on(key))
+			if took := time.Since(began); took > 0 || !driver.IsOutage(err) {
+				t.Errorf("%v after %v", err, took)
+			}
 		}
 		close(hang)
 		synctest.Wait()

@@ -3,11 +3,15 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/truewindow/ratelimit/backend/transactional"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Schema creates the table of states by stored key. expires is in µs since the Unix epoch.
@@ -43,11 +47,23 @@ func New(pool *pgxpool.Pool, opts *transactional.Options) (*transactional.Store,
 
 func (t tx) Load(ctx context.Context, keys []string) (states [][]byte, now int64, err error) {
 	var b pgx.Batch // one round trip; each statement sees what was committed when it began
-	b.Queue(lock, keys)
+	b.Queue(lock, keys).Query(func(rows pgx.Rows) error {
+		rows.Close()
+		return contended(rows.Err())
+	})
 	b.Queue(read, keys).QueryRow(func(row pgx.Row) error { return row.Scan(&states) })
 	b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
 	err = t.SendBatch(ctx, &b).Close()
 	return states, now, err
+}
+
+// contended returns the error of a lock, so that a lock_timeout is no outage.
+func contended(err error) error {
+	var e *pgconn.PgError
+	if errors.As(err, &e) && e.Code == "55P03" {
+		return fmt.Errorf("%w: %w", driver.ErrContended, err)
+	}
+	return err
 }
 
 func (t tx) Save(ctx context.Context, key string, state []byte, expires int64) (err error) {

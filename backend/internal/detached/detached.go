@@ -26,6 +26,16 @@ func (c *Calls) Abandoned() int64 { return c.abandoned.Load() }
 // Refused returns how many calls were not begun because there were Max abandoned ones.
 func (c *Calls) Refused() int64 { return c.refused.Load() }
 
+// Full returns the error of [Do] if there are Max abandoned calls.
+func (c *Calls) Full() error {
+	if c.abandoned.Load() < c.Max {
+		return nil
+	}
+	c.refused.Add(1)
+	return fmt.Errorf("%s: %w: the client has not ended %d abandoned calls",
+		c.Prefix, driver.ErrUnavailable, c.Max)
+}
+
 // Do runs call in a goroutine of its own and returns what it returns, or an error that wraps
 // [driver.ErrUnavailable] when ctx ends, after timeout, or if there are Max abandoned calls. A
 // panic of call is passed on, unless the caller no longer waits.
@@ -33,10 +43,8 @@ func Do[T any](
 	ctx context.Context, c *Calls, timeout time.Duration, call func(context.Context) (T, error),
 ) (T, error) {
 	var none T
-	if c.abandoned.Load() >= c.Max {
-		c.refused.Add(1)
-		return none, fmt.Errorf("%s: %w: the client has not ended %d abandoned calls",
-			c.Prefix, driver.ErrUnavailable, c.Max)
+	if err := c.Full(); err != nil {
+		return none, err
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
