@@ -8,7 +8,7 @@ SOAK ?= 10m
 ROUNDS ?= 4
 
 # SHOWN are the benchmarks whose figures docs/benchmarks.md and README.md show. BENCH=. are all.
-SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Bytes/limit=100$$|$\
+SHOWN = Exactness|Memory/hot/admitted|Memory/100k-keys/uniform|Keys/1M-keys|Bytes/limit=10+$$|$\
 	Command/admitted/limit=100$$|Load/10k-keys/callers=64|Load/hot-key|Load/refused-key|$\
 	Linger/processes=[0-9]+/rate=5000
 

@@ -29,7 +29,7 @@ const (
 	loadMany    = "Load/10k-keys/callers=64"
 	loadHot     = "Load/hot-key/callers=512"
 	loadRefused = "Load/refused-key/callers=64"
-	bytesOfKey  = "Bytes/limit=100"
+	bytesOfKey  = "Bytes/limit=" // and the limit
 )
 
 // A library is a row of a table and a bar of a chart.
@@ -149,7 +149,7 @@ var (
 	manyLoad    = column{"decisions/s, 64 callers, ÷ zset", loadMany, "decisions/s", quotient,
 		figure}
 	hotLoad = column{"", loadHot, "decisions/s", quotient, figure}
-	keySize = column{"bytes of a key", bytesOfKey, "B/key", value, whole}
+	keySize = column{"bytes of a key", bytesOfKey + "100", "B/key", value, whole}
 
 	// The tables of pageFile have what its charts do not show.
 	memoryColumns = []column{
@@ -161,7 +161,9 @@ var (
 		wrong,
 		{"command time", commandTime, "script-µs/op", quotient, figure},
 		{"refused key", loadRefused, "decisions/s", quotient, figure},
-		keySize,
+		{"bytes of a key at 100", bytesOfKey + "100", "B/key", value, whole},
+		{"at 1,000", bytesOfKey + "1000", "B/key", value, whole},
+		{"at 10,000", bytesOfKey + "10000", "B/key", value, whole},
 	}
 )
 
@@ -314,6 +316,16 @@ func drawPages(root string) (map[string]string, error) {
 			}
 		}
 		files[chartsDir+"/"+name] = chart.svg()
+	}
+	for _, t := range []struct {
+		libraries []library
+		columns   []column
+	}{{inProcess, memoryColumns}, {onRedis, serverColumns}} {
+		for _, c := range t.columns {
+			if len(r.bars(t.libraries, c)) == 0 {
+				return nil, fmt.Errorf("%s has no figures for %s", tablesFile, c.benchmark)
+			}
+		}
 	}
 	for _, s := range []struct{ page, name, text string }{
 		{pageFile, "measured", r.measured()},
