@@ -47,6 +47,9 @@
 //     it the connections wait for the answer and are used again, which is better if a server is
 //     only slow.
 //   - MaxRetries does not apply to decisions.
+//   - ClientSideCacheConfig and ClientSideCache do not apply to decisions, which all come from the
+//     server. With a cache the client's connections track the keys of decisions too, and the server
+//     tells them each change of these keys. A client without a cache, for the store, saves that.
 //
 // A client for a cluster must be a *redis.ClusterClient. A type that wraps a client embeds the
 // *redis.Client, *redis.ClusterClient or *redis.Ring, not a redis.UniversalClient. A *redis.Ring is
