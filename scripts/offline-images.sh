@@ -305,7 +305,7 @@ plain_entrypoint() {
   printf '#!/bin/sh\nexec "$@"\n' >"$DST/usr/local/bin/docker-entrypoint.sh"
 }
 
-build() { # family suite
+build() { # family suite tag
   local l p
   rm -rf "$SRC" "$DST"
   mkdir -p "$SRC/usr"/{lib,lib64,bin,sbin}
@@ -318,6 +318,10 @@ build() { # family suite
   apt_setup "$2"
   recipe "$1"
   unpack
+  case $1-$VERSION in
+    redis-*:"${3#*:}".* | valkey-"${3#*:}".*) ;;
+    redis-* | valkey-*) fail "$3 cannot be built: $2 has $MAIN $VERSION" ;;
+  esac
 
   cp -L "$SRC/usr$LDSO" "$DST/usr$LDSO"
   take "${BINARIES[@]}"
@@ -367,6 +371,6 @@ while read -r tag family suite; do
     [[ " $* " == *" $tag "* ]] || continue
   fi
   docker image inspect "$tag" >/dev/null 2>&1 && continue
-  build "$family" "$suite"
+  build "$family" "$suite" "$tag"
   import "$tag"
 done <<<"$TABLE"

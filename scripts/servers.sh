@@ -42,6 +42,10 @@ lowest_test() { # folder, tests
 lowest_test conformance '^TestConformance$/././^keys(-cached)?$'
 lowest_test stores .
 
+# Redis 8.6 has the suite, once with each client, and none of the other tests.
+RATELIMIT_IMAGES=redis:8.6 ${GO:-go} test -parallel=3 "$@" \
+  -run '^TestConformance$/^redis:8\.6$/./^keys$' ./conformance || status=$?
+
 # The tests of scripts compare one call after the other with Go, and take three times as long with
 # the race detector.
 plain=()
