@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// within is the algorithm inside a Budget whose peeks always fit. Budget(within) keeps its states
-// where that Budget keeps them.
+// within is the algorithm inside a Budget, which has room for everything when it is peeked at.
+// Budget(within) keeps its states where that Budget keeps them.
 type within struct {
 	driver.Algorithm
 	free *int64 // set to what is free without regard to holds
@@ -31,7 +31,7 @@ func (a within) Step(
 	next, keep, res = a.Algorithm.Step(state, now, d)
 	if d.Op == driver.OpPeek {
 		*a.free = res.Remaining
-		res.Allowed, res.RetryAfter = true, 0
+		res.Allowed, res.Remaining, res.RetryAfter = true, driver.MaxUnits, 0
 	}
 	return next, keep, res
 }
