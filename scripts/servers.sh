@@ -42,9 +42,17 @@ lowest_test() { # folder, tests
 lowest_test conformance '^TestConformance$/././^keys(-cached)?$'
 lowest_test stores .
 
-# Redis 8.6 has the suite, once with each client, and none of the other tests.
-RATELIMIT_IMAGES=redis:8.6 ${GO:-go} test -parallel=3 "$@" \
-  -run '^TestConformance$/^redis:8\.6$/./^keys$' ./conformance || status=$?
+# On Redis 8.6 the suite runs once with each client, and no other test. Debian has it in
+# experimental only, so it is left out where it is not to be had.
+have() { # image
+  docker image inspect "$1" || docker pull "$1" || ../scripts/offline-images.sh "$1"
+}
+if have redis:8.6 >/dev/null 2>&1; then
+  RATELIMIT_IMAGES=redis:8.6 ${GO:-go} test -parallel=3 "$@" \
+    -run '^TestConformance$/^redis:8\.6$/./^keys$' ./conformance || status=$?
+else
+  echo "redis:8.6 is not to be had: no test runs on it"
+fi
 
 # The tests of scripts compare one call after the other with Go, and take three times as long with
 # the race detector.
