@@ -24,8 +24,9 @@ import (
 // settled, and until then a renewal brings none back. After its time-out a hold is remembered for
 // 24 hours, and for as long as fewer than 32,768 others have timed out since.
 //
-// A decision takes as long however many holds there are, since those with one deadline have one
-// sum. Holds of one length have at most 17 deadlines, and holds of all lengths at most 89.
+// A decision takes as long however many holds there are: those with one deadline have one sum, and
+// a hold is found by a hash of its ID. Holds of one length have at most 17 deadlines, and holds of
+// all lengths at most 89.
 type Held struct {
 	inner   driver.Algorithm // nil: calls in flight
 	limit   driver.Limit     // of calls in flight, without a Window
@@ -85,13 +86,13 @@ func (h Held) InFlight() bool { return h.inner == nil }
 // Inside returns the algorithm inside, or nil for calls in flight.
 func (h Held) Inside() driver.Algorithm { return h.inner }
 
-// Name returns the name of the algorithm inside and "h", such as "log3h", or "flight1" for calls in
-// flight.
+// Name returns the name of the algorithm inside and "h2", such as "log3h2", or "flight2" for calls
+// in flight.
 func (h Held) Name() string {
 	if h.inner == nil {
-		return "flight1"
+		return "flight2"
 	}
-	return h.inner.Name() + "h"
+	return h.inner.Name() + "h2"
 }
 
 // Limit returns the limit. That of calls in flight has the time-out as its Window.
@@ -425,7 +426,7 @@ func (h Held) Script() driver.Script {
 	if inner.Source == "" {
 		return driver.Script{}
 	}
-	script.Name = inner.Name + "h"
+	script.Name = inner.Name + "h2"
 	if text, ok := heldTexts.Load(inner.Name); ok && text.(heldText).inner == inner.Source {
 		script.Source = text.(heldText).source
 		return script

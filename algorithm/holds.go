@@ -1,10 +1,10 @@
 package algorithm
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math/bits"
 	"slices"
-	"sort"
 
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -14,32 +14,42 @@ import (
 //
 //	kind        1  0: nothing is held or remembered, and all but inner ends is missing
 //	inner ends  8  when the state of the algorithm inside runs out, on the store's clock
-//	front       4  bytes before the state of the algorithm inside, a power of 2
 //	floor       8  holds with a deadline up to here have timed out
 //	last        8  the latest time at which holds were written
 //	offset      8  grows when the store's clock is set back by more than the time-out
 //	older       8  holds with a deadline up to here are forgotten
 //	newer       8  those up to here are forgotten next
 //	timed out   4  holds that timed out after newer
-//	sums        2  number of the following
-//	entries     4  number of the following
+//	room        2  number of sums for which there is space
+//	sums        2  number of sums
+//	slots       4  number of slots, a power of 2
+//	entries     4  number of slots with a hold
+//	cursor      4  the slot at which the search for forgotten holds goes on
 //	sum        20  deadline 8, units 8, holds 4: of all holds with this deadline, which ascend
-//	entry      32  ID 8, units 8, deadline 8, instant 8: of a hold; the IDs ascend
-//	space up to front
+//	space for sums up to room
+//	slot       32  ID 8, units 8, deadline 8, instant 8: of a hold; or all 0
 //	the state of the algorithm inside
 //
-// The space is there so that a hold does not move a large state of the algorithm inside.
+// A hold is in the slot that its ID is hashed to, or in the next that was free. So a step reads and
+// writes a few slots however many there are, and searches a few more for holds that are forgotten.
+// A step moves all of them, and the state inside, if its hold or its sum finds no room, or if few
+// of the slots have a hold.
 //
 // On a server the holds are a hash; see held.lua.
 const (
 	emptyHoldsSize = 9
-	holdsSize      = emptyHoldsSize + 4 + 5*8 + 4 + 2 + 4
+	holdsSize      = emptyHoldsSize + 5*8 + 4 + 2 + 2 + 4 + 4 + 4
 	sumSize        = 20
-	entrySize      = 32
-	leastFront     = 256
+	leastRoom      = 2
+	maxSums        = 1024
 	// smallInner is the size up to which the state of the algorithm inside is moved, so that a key
-	// without holds has no space.
+	// without holds has no slots.
 	smallInner = 4096
+	// smallFront is the size up to which the bytes before that state stay when nothing is held.
+	smallFront = 1024
+	// searched is the number of slots that a step searches for forgotten holds. It adds one hold at
+	// most, so the search keeps ahead.
+	searched = 16
 
 	maxOpenHolds  = 1 << 16
 	generation    = 1 << 15 // holds that time out until those before are forgotten
@@ -54,30 +64,25 @@ type holds struct {
 
 	sums    []deadlineSum
 	first   [20]deadlineSum // the array of sums, as long as that has room
+	room    int
+	slots   int
 	entries int
-	table   []byte // the entries
-	tableAt int    // where they begin
-	size    int    // bytes of the state before that of the algorithm inside
+	cursor  int
+	table   holdTable // nil if there are no entries that count
+	size    int       // bytes of the state before that of the algorithm inside
 
 	now         int64 // the time, which never goes back
 	clock       int64 // the store's clock plus offset, which may be before that
 	units, open int64 // of sums
 	own         hold  // that of the demand; zero if there is none, or if it is forgotten
-	ownAt       int   // its index in table, or where it belongs
+	ownAt       int   // its slot, or the free one where it belongs
 	ownEntry    bool  // whether table has an entry of the ID
 	added       bool  // whether own is to be written
 	write       bool
-	purge       bool // whether holds have timed out
 }
 
 // deadlineSum is the sum of all holds with one deadline.
 type deadlineSum struct{ deadline, units, count int64 }
-
-// hold is an entry of the table. instant is the time at which its units count when it is settled.
-type hold struct {
-	id                       uint64
-	units, deadline, instant int64
-}
 
 // decode sets h, which is zero. It reports false for a state that no step wrote.
 func (h *holds) decode(state []byte) bool {
@@ -96,25 +101,30 @@ func (h *holds) decode(state []byte) bool {
 		return false
 	}
 	all := uint64(h.innerEnds)
-	h.size = int(binary.BigEndian.Uint32(state[emptyHoldsSize:]))
-	if h.size < leastFront || h.size > len(state) {
-		return false
-	}
-	rest := state[emptyHoldsSize+4 : h.size]
+	rest := state[emptyHoldsSize:]
 	for _, to := range []*int64{&h.floor, &h.last, &h.offset, &h.older, &h.newer} {
 		*to = int64(binary.BigEndian.Uint64(rest))
 		all |= uint64(*to)
 		rest = rest[8:]
 	}
 	h.timedOut = int64(binary.BigEndian.Uint32(rest))
-	sums := int(binary.BigEndian.Uint16(rest[4:]))
-	entries := int64(binary.BigEndian.Uint32(rest[6:]))
-	rest = rest[10:]
-	if all > max53 || int64(len(rest)) < int64(sums)*sumSize+entries*entrySize {
+	h.room = int(binary.BigEndian.Uint16(rest[4:]))
+	sums := int(binary.BigEndian.Uint16(rest[6:]))
+	slots := int64(binary.BigEndian.Uint32(rest[8:]))
+	entries := int64(binary.BigEndian.Uint32(rest[12:]))
+	cursor := int64(binary.BigEndian.Uint32(rest[16:]))
+	rest = rest[20:]
+	if all > max53 || slots < leastSlots || slots&(slots-1) != 0 || cursor >= slots ||
+		int64(len(rest)) < int64(h.room)*sumSize+slots*entrySize {
 		return false
 	}
-	h.entries = int(entries)
-	h.sums = h.first[:0]
+	h.slots, h.entries, h.cursor = int(slots), int(entries), int(cursor)
+	end := h.room*sumSize + h.slots*entrySize
+	h.table, h.size = holdTable(rest[h.room*sumSize:end]), holdsSize+end
+	if sums > min(h.room, maxSums) || entries > int64(mostEntries(h.slots)) {
+		return false
+	}
+	h.sums = slices.Grow(h.first[:0], sums)
 	before := h.floor
 	for range sums {
 		s := deadlineSum{
@@ -127,12 +137,11 @@ func (h *holds) decode(state []byte) bool {
 		before = s.deadline
 		h.sums = append(h.sums, s)
 		h.units, h.open = h.units+s.units, h.open+s.count
-		if h.units > 2*maxHeldUnits || h.units < 0 || h.open > int64(h.entries) {
+		if h.units > 2*maxHeldUnits || h.units < 0 || h.open > entries {
 			return false
 		}
 		rest = rest[sumSize:]
 	}
-	h.table, h.tableAt = rest[:h.entries*entrySize], h.size-len(rest)
 	return true
 }
 
@@ -151,7 +160,6 @@ func (h *holds) advance(now, timeout int64) {
 		if h.timedOut += s.count; h.timedOut >= generation {
 			h.older, h.newer, h.timedOut = h.newer, h.floor, 0
 		}
-		h.purge = true
 	}
 	h.sums = h.sums[out:]
 }
@@ -160,37 +168,33 @@ func (h *holds) advance(now, timeout int64) {
 // matter whether a store has forgotten the state.
 func (h *holds) restart(now int64) {
 	if h.empty() {
-		*h = holds{innerEnds: h.innerEnds, size: h.size, tableAt: holdsSize, clock: now,
-			now: min(now, max53-1<<46)}
+		*h = h.none()
+		h.clock, h.now = now, min(now, max53-1<<46)
 	}
 }
 
-// find sets own to the hold of an ID. It reports false if own and the sums do not agree.
-func (h *holds) find(id uint64) bool {
-	if id == 0 {
+// none returns h without holds.
+func (h *holds) none() holds {
+	return holds{innerEnds: h.innerEnds, size: h.size, room: h.room, slots: h.slots}
+}
+
+// find sets own to the hold of an ID. It reports false if own, the table and the sums do not agree.
+func (h *holds) find(id uint64) (ok bool) {
+	if id == 0 || h.table == nil {
 		return true
 	}
-	h.ownAt = sort.Search(h.entries, func(i int) bool {
-		return binary.BigEndian.Uint64(h.table[i*entrySize:]) >= id
-	})
-	if h.ownAt == h.entries || binary.BigEndian.Uint64(h.table[h.ownAt*entrySize:]) != id {
-		return true
+	if h.ownAt, h.ownEntry, ok = h.table.find(id); !h.ownEntry {
+		return ok
 	}
-	h.ownEntry = true
-	b := h.table[h.ownAt*entrySize:]
-	own := hold{
-		id, int64(binary.BigEndian.Uint64(b[8:])), int64(binary.BigEndian.Uint64(b[16:])),
-		int64(binary.BigEndian.Uint64(b[24:])),
-	}
+	own := h.table.get(h.ownAt)
 	if own.units < 1 || own.units > driver.MaxUnits || uint64(own.deadline|own.instant) > max53 {
 		return false
 	}
-	if own.deadline <= h.forgotten() {
-		return true
+	if own.deadline > h.forgotten() {
+		h.own = own
 	}
-	h.own = own
-	if !h.isOpen(own) {
-		return true
+	if !h.isOpen(h.own) {
+		return int64(h.entries) > h.open
 	}
 	at, ok := h.sumOf(own.deadline)
 	return ok && h.sums[at].units-own.units >= h.sums[at].count-1
@@ -205,7 +209,7 @@ func (h *holds) isOpen(own hold) bool { return own.id != 0 && own.deadline > h.f
 // sumOf returns the index of the sum of a deadline, or where it belongs.
 func (h *holds) sumOf(deadline int64) (at int, ok bool) {
 	return slices.BinarySearchFunc(h.sums, deadline, func(s deadlineSum, deadline int64) int {
-		return int(s.deadline - deadline)
+		return cmp.Compare(s.deadline, deadline)
 	})
 }
 
@@ -268,61 +272,100 @@ func (h *holds) encode(state []byte) []byte {
 		copy(state, h.kind(1))
 		return state
 	}
-	h.last = max(h.last, h.now)
 	if empty && len(state)-h.size <= smallInner {
 		return slices.Replace(state, 0, h.size, h.kind(0)...)
 	}
-	head := holdsSize + len(h.sums)*sumSize
-	used := h.tableAt + len(h.table)
-	if need := max(head, h.tableAt) + len(h.table) + entrySize; need > h.size {
-		front := frontFor(need)
-		state = slices.Insert(state, h.size, make([]byte, front-h.size)...)
-		h.size = front
+	h.last = max(h.last, h.now)
+	if empty {
+		*h = h.none()
 	}
-	front := state[:h.size]
-	own := h.tableAt + h.ownAt*entrySize
+	entries := h.entries
+	removed := h.ownEntry && h.own.id == 0
 	switch {
-	case h.added && h.ownEntry:
-		h.own.put(front[own:own])
-	case h.added:
-		copy(front[own+entrySize:], front[own:used])
-		h.own.put(front[own:own])
-		used += entrySize
-	case h.ownEntry && h.own.id == 0:
-		used = own + copy(front[own:], front[own+entrySize:used])
+	case h.added && !h.ownEntry:
+		entries++
+	case removed:
+		entries--
 	}
-	switch {
-	case empty:
-		*h = holds{innerEnds: h.innerEnds, size: h.size}
-		head, used = holdsSize, h.tableAt
-	case h.purge:
-		used = h.forget(front[:used])
-	}
-	h.entries = (used - h.tableAt) / entrySize
-	if head != h.tableAt { // the table may be megabytes
-		used = head + copy(front[head:], front[h.tableAt:used])
-	}
-	if most := frontFor(used + entrySize); 4*most <= h.size {
-		state = slices.Delete(state, most, h.size)
-		h.size = most
+	if h.table == nil || len(h.sums) > h.room || entries > mostEntries(h.slots) ||
+		h.size > smallFront && h.slots > leastSlots && 8*entries < h.slots {
+		state = h.rebuild(state)
+	} else {
+		h.entries, h.table = entries, holdTable(state[h.size-len(h.table):h.size])
+		switch {
+		case h.added:
+			h.table.put(h.ownAt, h.own)
+		case removed:
+			h.table.remove(h.ownAt)
+		}
+		h.forget()
 	}
 	h.head(state[:0])
 	return state
 }
 
-// frontFor returns the front for a number of bytes.
-func frontFor(n int) int { return max(leastFront, 1<<bits.Len(uint(n-1))) }
-
-// forget deletes the entries of holds that are forgotten, and returns the length of front without
-// them.
-func (h *holds) forget(front []byte) int {
-	to, forgotten := h.tableAt, h.forgotten()
-	for at := to; at < len(front); at += entrySize {
-		if int64(binary.BigEndian.Uint64(front[at+16:])) > forgotten {
-			to += copy(front[to:], front[at:at+entrySize])
+// rebuild makes a table of the entries that are not forgotten, and own, and returns the state with
+// it.
+func (h *holds) rebuild(state []byte) []byte {
+	old, next := h.table, []byte(nil)
+	switch {
+	case old != nil:
+		old = holdTable(state[h.size-len(old) : h.size])
+		h.slots = 0
+	case h.size > smallFront:
+		next, h.room, h.slots = state[:0], 0, 0
+	default: // the state inside stays where it is
+		next = state[:0]
+	}
+	forgotten := h.forgotten()
+	stays := func(i int) bool {
+		return old.id(i) != 0 && old.deadline(i) > forgotten && (!h.ownEntry || i != h.ownAt)
+	}
+	h.entries, h.cursor = 0, 0
+	if h.own.id != 0 {
+		h.entries++
+	}
+	for i := range old.slots() {
+		if stays(i) {
+			h.entries++
 		}
 	}
-	return to
+	h.slots = max(h.slots, slotsFor(h.entries))
+	for h.room = max(h.room, leastRoom); h.room < len(h.sums); {
+		h.room *= 2
+	}
+	inside, size := state[h.size:], holdsSize+h.room*sumSize+h.slots*entrySize
+	next = slices.Grow(next, size+len(inside))[:size+len(inside)]
+	copy(next[size:], inside)
+	clear(next[:size])
+	h.size, h.table = size, holdTable(next[size-h.slots*entrySize:size])
+	for i := range old.slots() {
+		if stays(i) {
+			at, _, _ := h.table.find(old.id(i))
+			copy(h.table.slot(at), old.slot(i))
+		}
+	}
+	if h.own.id != 0 {
+		h.ownAt, _, _ = h.table.find(h.own.id)
+		h.table.put(h.ownAt, h.own)
+	}
+	return next
+}
+
+// forget removes some of the holds that are forgotten.
+func (h *holds) forget() {
+	forgotten := h.forgotten()
+	for range searched {
+		switch i := h.cursor; {
+		case int64(h.entries) <= h.open: // nothing is remembered
+			return
+		case h.table.id(i) != 0 && h.table.deadline(i) <= forgotten:
+			h.table.remove(i)
+			h.entries--
+		default:
+			h.cursor = h.table.after(i)
+		}
+	}
 }
 
 // kind returns the fields of all states.
@@ -333,24 +376,18 @@ func (h *holds) kind(kind byte) []byte {
 // head appends the bytes before the table to b.
 func (h *holds) head(b []byte) {
 	b = append(b, h.kind(1)...)
-	b = binary.BigEndian.AppendUint32(b, uint32(h.size))
 	for _, n := range []int64{h.floor, h.last, h.offset, h.older, h.newer} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(h.timedOut))
+	b = binary.BigEndian.AppendUint16(b, uint16(h.room))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(h.sums)))
-	b = binary.BigEndian.AppendUint32(b, uint32(h.entries))
+	for _, n := range []int{h.slots, h.entries, h.cursor} {
+		b = binary.BigEndian.AppendUint32(b, uint32(n))
+	}
 	for _, s := range h.sums {
 		b = binary.BigEndian.AppendUint64(b, uint64(s.deadline))
 		b = binary.BigEndian.AppendUint64(b, uint64(s.units))
 		b = binary.BigEndian.AppendUint32(b, uint32(s.count))
-	}
-}
-
-// put appends own to b.
-func (own hold) put(b []byte) {
-	b = binary.BigEndian.AppendUint64(b, own.id)
-	for _, n := range []int64{own.units, own.deadline, own.instant} {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 }

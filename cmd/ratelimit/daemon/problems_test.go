@@ -213,13 +213,13 @@ func TestIDs(t *testing.T) {
 	good := heldID(t, "tokens")
 	claimOf := func(limit, more string) string {
 		return base64.RawURLEncoding.EncodeToString(
-			[]byte(`{"v":2,"i":7,"c":[{"k":"aw==","l":["` + limit + `"],"a":["log3h"],"n":1}]}` +
+			[]byte(`{"v":2,"i":7,"c":[{"k":"aw==","l":["` + limit + `"],"a":["log3h2"],"n":1}]}` +
 				more))
 	}
 	idOf := func(keys ...string) string {
 		var claims []string
 		for _, key := range keys {
-			claims = append(claims, `{"k":"`+key+`","l":["tokens"],"a":["log3h"],"n":1}`)
+			claims = append(claims, `{"k":"`+key+`","l":["tokens"],"a":["log3h2"],"n":1}`)
 		}
 		return base64.RawURLEncoding.EncodeToString(
 			[]byte(`{"v":2,"i":7,"c":[` + strings.Join(claims, ",") + `]}`))
@@ -245,7 +245,7 @@ func TestIDs(t *testing.T) {
 	}
 	// A text that names one hold twice passes as an id, and the store's contract refuses it.
 	twice := strings.Replace(`{"v":2,"i":7,"c":[C,C]}`, "C",
-		`{"k":"aw==","l":["tokens"],"a":["log3h"],"n":1}`, 2)
+		`{"k":"aw==","l":["tokens"],"a":["log3h2"],"n":1}`, 2)
 	s := newScene(t)
 	s.ids = []string{base64.RawURLEncoding.EncodeToString([]byte(twice))}
 	s.play(step{"/v1/settle", id(1), 422, "ErrInvalidToken", "", 0})
