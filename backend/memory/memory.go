@@ -48,6 +48,7 @@ type Store struct {
 	keys    atomic.Int64 // states, and reservations for more
 	refused atomic.Int64 // calls that failed with ErrCapacity
 	closed  atomic.Bool
+	alarm   alarm
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -55,7 +56,8 @@ type Store struct {
 var _ driver.DirectStore = (*Store)(nil)
 
 // New returns an empty store; nil options are the zero Options. Close it when it is no longer
-// needed: a goroutine deletes its expired states. An error wraps [driver.ErrInvalid].
+// needed: a goroutine deletes each state within a second of its expiry, and sleeps until then. An
+// error wraps [driver.ErrInvalid].
 func New(opts *Options) (*Store, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -76,9 +78,10 @@ func New(opts *Options) (*Store, error) {
 		s.maxKeys = DefaultMaxKeys
 	}
 	s.epoch = s.start.UnixNano()
+	s.alarm.init()
 	now := s.now()
 	for i := range s.shards {
-		s.shards[i].init(s.seed, &s.keys, now)
+		s.shards[i].init(s.seed, &s.keys, &s.alarm, now)
 	}
 	go s.clean()
 	return s, nil

@@ -26,7 +26,8 @@ type shard struct {
 	entries entries
 	seed    maphash.Seed
 	keys    *atomic.Int64 // Store.keys, which counts each entry
-	wheel   wheel         // has each entry
+	alarm   *alarm
+	wheel   wheel // has each entry
 
 	nextExpiry atomic.Int64 // no state expires before this stamp; read without the lock
 
@@ -35,7 +36,7 @@ type shard struct {
 
 	// With this padding a shard fills an odd number of cache lines, so that the locks of the shards
 	// do not compete for the same cache sets.
-	_ [120]byte
+	_ [112]byte
 }
 
 // described is an algorithm with what its methods return, which never changes. The next demand with
@@ -46,8 +47,8 @@ type described struct {
 	history   unique.Handle[history]
 }
 
-func (sh *shard) init(seed maphash.Seed, keys *atomic.Int64, now int64) {
-	sh.seed, sh.keys = seed, keys
+func (sh *shard) init(seed maphash.Seed, keys *atomic.Int64, alarm *alarm, now int64) {
+	sh.seed, sh.keys, sh.alarm = seed, keys, alarm
 	sh.wheel.init(now)
 	sh.reset()
 }
@@ -253,7 +254,10 @@ func (sh *shard) drop(id uint32) {
 func (sh *shard) schedule(id uint32) {
 	expires := sh.entries.at(id).expires
 	sh.wheel.add(&sh.entries, id, expires)
-	sh.nextExpiry.Store(min(sh.nextExpiry.Load(), expires))
+	if expires < sh.nextExpiry.Load() {
+		sh.nextExpiry.Store(expires)
+		sh.alarm.expires(expires)
+	}
 }
 
 // expire drops expired entries and returns how many. It checks no more than most.

@@ -25,7 +25,7 @@ func TestWheel(t *testing.T) {
 		now := int64(1_790_000_000_000_000)
 		var sh shard
 		var keys atomic.Int64
-		sh.init(maphash.MakeSeed(), &keys, now)
+		sh.init(maphash.MakeSeed(), &keys, new(alarm), now)
 		type name struct{ key, limit int }
 		expires := map[name]int64{}
 		find := func(n name) (uint64, driver.Demand, uint32) {
@@ -78,7 +78,7 @@ func TestWheel(t *testing.T) {
 func TestCollision(t *testing.T) {
 	var sh shard
 	var keys atomic.Int64
-	sh.init(maphash.MakeSeed(), &keys, 0)
+	sh.init(maphash.MakeSeed(), &keys, new(alarm), 0)
 	const hash = 1<<32 - 1
 	var ds []driver.Demand
 	for i := range 50 {
