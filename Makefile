@@ -22,7 +22,7 @@ SAY = @s=$$(($$(date +%s) - RATELIMIT_BEGAN)); printf '%d:%02d %s\n' $$((s / 60)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: run
 run: ## Serve decisions over HTTP from memory, on 127.0.0.1:8080
@@ -50,6 +50,11 @@ unit: ## Run the tests that need no server
 	@GOGC=400 $(GO) test $(TESTFLAGS) work
 	@GOGC=400 $(GO) test -count=1 ./internal/testkit/exhaustive
 	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
+
+.PHONY: unit-386
+unit-386: ## Run them for 32 bits, on a processor of x86
+	$(SAY) "tests without servers, for 32 bits"
+	@CGO_ENABLED=0 GOARCH=386 $(GO) test -shuffle=on -count=1 -timeout=40m work
 
 .PHONY: vet
 vet: ## Compile and vet all modules with their tests, and what users import for 32 bits too

@@ -46,3 +46,27 @@ func TestHeldBound(t *testing.T) {
 		t.Errorf("a renewal when there is room: %+v", res)
 	}
 }
+
+// TestDeadlinesFarApart: holds whose deadlines are more than 2^31 µs apart are found, placed and
+// settled, whatever the size of an int.
+func TestDeadlinesFarApart(t *testing.T) {
+	a, now := algorithm.InFlight("calls", 5).WithTimeout(time.Hour), int64(1_800_000_000_000_000)
+	var state []byte
+	do := func(op driver.Op, id uint64, n, units int64) {
+		next, keep, res := driver.Demand{Algorithm: a, Op: op, ID: id, N: n}.Step(state, now)
+		if keep > 0 {
+			state = next
+		}
+		if keep < 0 || !res.Allowed || res.Units != units {
+			t.Errorf("%v of %d by %d: keep %v, %+v", op, n, id, keep, res)
+		}
+	}
+	for id := range uint64(5) {
+		do(driver.OpHold, id+1, 1, 1)
+		now += (40 * time.Minute).Microseconds()
+		do(driver.OpHold, id+1, 0, 1)
+	}
+	for id := range uint64(5) {
+		do(driver.OpSettle, id+1, 0, 0)
+	}
+}

@@ -28,7 +28,7 @@ func (g *logState) decode(state []byte) bool {
 	g.exponent, g.window = t.span()
 	g.used, g.flags = t.sum()
 	g.count, g.head = t.place()
-	if !g.valid() {
+	if !g.valid() || g.count > maxSlots {
 		return false
 	}
 	switch {
@@ -39,10 +39,12 @@ func (g *logState) decode(state []byte) bool {
 	case g.flags < ringFlag || g.flags > ringFlag+copies || size < ringEnd:
 		return false
 	}
-	blocks := int(binary.BigEndian.Uint32(state[size-ringEnd:]))
-	g.slots = block * blocks
-	return ringSize(blocks) == size && g.slots <= maxSlots &&
-		g.head < g.slots && uint(g.count-1) < uint(g.slots)
+	blocks := binary.BigEndian.Uint32(state[size-ringEnd:])
+	if blocks > maxSlots/block {
+		return false
+	}
+	g.slots = block * int(blocks)
+	return ringSize(int(blocks)) == size && g.head < g.slots && uint(g.count-1) < uint(g.slots)
 }
 
 // encode writes the trailer. The records are in buf already.

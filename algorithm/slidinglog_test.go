@@ -2,6 +2,7 @@ package algorithm
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -810,6 +811,33 @@ func TestExponentOutOfRange(t *testing.T) {
 		past[1] |= byte(e << 5)
 		if _, keep, _ := log.Step(state, epoch, peek(1)); (keep >= 0) != want {
 			t.Errorf("exponent %d: keep %v", e, keep)
+		}
+	}
+}
+
+// TestSizesDoNotWrap: a state is corrupt if its size is that of its records only in 32 bits.
+func TestSizesDoNotWrap(t *testing.T) {
+	const wraps = 1 << 30 // times 12, the size of a record, or 780, that of a block
+	l := SlidingLog(driver.PerMinute("minute", 1000))
+	var state []byte
+	for i := range int64(900) {
+		state, _, _ = l.Step(state, epoch+i, take(1))
+		if i != 50 && i != 899 {
+			continue
+		}
+		wrong := bytes.Clone(state)
+		g, _ := decodeLog(wrong)
+		if g.slots == 0 { // a line
+			g.count, g.head = g.count+wraps-1<<25, 1<<25
+			g.encode()
+		} else {
+			end := wrong[len(wrong)-ringEnd:]
+			binary.BigEndian.PutUint32(end, binary.BigEndian.Uint32(end)+wraps)
+		}
+		for _, d := range []driver.Demand{peek(1), take(1)} {
+			if _, keep, res := l.Step(bytes.Clone(wrong), epoch+second, d); keep >= 0 {
+				t.Errorf("%d records, %v: keep %v, %+v", i+1, d.Op, keep, res)
+			}
 		}
 	}
 }

@@ -68,9 +68,10 @@ func Benchmark(b *testing.B, newStore NewStore) {
 		var begin atomic.Int64
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
-			i := int(begin.Add(7919))
+			i := begin.Add(7919)
 			for pb.Next() {
-				if _, err := store.Take(ctx, take(keys[i%len(keys)], many, 1)); err != nil {
+				key := keys[i%int64(len(keys))]
+				if _, err := store.Take(ctx, take(key, many, 1)); err != nil {
 					b.Error(err)
 					return
 				}

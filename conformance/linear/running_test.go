@@ -2,6 +2,7 @@ package linear
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -87,7 +88,7 @@ func simulate(
 			at = op.Return
 		}
 	}
-	slices.SortFunc(runs, func(a, b *run) int { return int(a.effect - b.effect) })
+	slices.SortFunc(runs, func(a, b *run) int { return cmp.Compare(a.effect, b.effect) })
 	s := &server{states: map[identity][]byte{}, bug: bug}
 	offset, half := int64(0), runs[len(runs)/2].effect
 	for _, op := range runs {

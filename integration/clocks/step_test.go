@@ -1,6 +1,7 @@
 package clocks
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -231,7 +232,7 @@ func (tr *traffic) stop(t *testing.T) {
 // overLimit describes a window that certainly admitted more than its steps forward allow, or
 // returns "". It counts admissions both asked for and answered in the window.
 func (tr *traffic) overLimit(all []admission) string {
-	slices.SortFunc(all, func(a, b admission) int { return int(a.asked - b.asked) })
+	slices.SortFunc(all, func(a, b admission) int { return cmp.Compare(a.asked, b.asked) })
 	for i, first := range all {
 		end := first.asked + stepWindow
 		inside := 0

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -181,7 +182,7 @@ func hammer(t *testing.T, open opener) verdict {
 		}
 	}
 	wg.Wait()
-	slices.SortFunc(h.admitted, func(a, b event) int { return int(a.at - b.at) })
+	slices.SortFunc(h.admitted, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	var v verdict
 	v.judge(h)
 	v.check(t)

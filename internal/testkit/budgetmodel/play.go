@@ -1,6 +1,7 @@
 package budgetmodel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -502,7 +503,7 @@ func (g *game) renew() {
 	for _, c := range g.clients {
 		all = append(all, c.line.drain()...)
 	}
-	slices.SortStableFunc(all, func(a, b renewal) int { return int(a.at - b.at) })
+	slices.SortStableFunc(all, func(a, b renewal) int { return cmp.Compare(a.at, b.at) })
 	for _, r := range all {
 		name := r.Algorithm.Limit().Name
 		for _, a := range slices.Concat(g.accounts...) {
