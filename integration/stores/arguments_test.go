@@ -44,8 +44,8 @@ func takeMany(t *testing.T, s driver.Store, key string, d driver.Demand, allowed
 	all.Wait()
 }
 
-// TestArguments: a server that refuses a command of more than 3,999 words, as ElastiCache Serverless
-// does, decides full batches of many limits, with holds too, in few commands.
+// TestArguments: a server that refuses a command of more than 3,999 words, as ElastiCache
+// Serverless does, decides full batches of many limits, with holds too, in few commands.
 func TestArguments(t *testing.T) {
 	const most = 3999
 	servers.OneImage(t, servers.Newest(), func(t *testing.T, image string) {

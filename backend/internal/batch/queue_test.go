@@ -326,7 +326,8 @@ func TestQueueArguments(t *testing.T) {
 			next, fit := 2, min(maxGroups, max(1, maxDemands/each))
 			for _, groups := range batches[2:] {
 				if want := min(fit, requests-next); len(groups) != want {
-					t.Errorf("%d demands each: %d groups in a batch, want %d", each, len(groups), want)
+					t.Errorf("%d demands each: %d groups in a batch, want %d",
+						each, len(groups), want)
 				}
 				for _, g := range groups {
 					if want := fmt.Sprint(next, "-0"); g.Keys[0] != want {
