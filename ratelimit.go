@@ -77,13 +77,18 @@ type Limiter struct {
 // New returns a limiter with one limit for each algorithm, all on store. It does no I/O.
 //
 // Every limit needs a name, which together with the key and the name of the algorithm identifies
-// its history. An error wraps [ErrInvalid]: something is missing, out of range, or there twice.
+// its history. An error wraps [ErrInvalid]: something is missing, out of range, or there twice, or
+// the limits are more than [driver.MaxDemands].
 func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w options: no store", ErrInvalid)
 	}
 	if len(algorithms) == 0 {
 		return nil, fmt.Errorf("%w options: no limit", ErrInvalid)
+	}
+	if len(algorithms) > driver.MaxDemands {
+		return nil, fmt.Errorf("%w options: %d limits, more than %d", ErrInvalid, len(algorithms),
+			driver.MaxDemands)
 	}
 	l := &Limiter{store: store, algorithms: slices.Clone(algorithms), waiting: newWaitQueues()}
 	for _, a := range algorithms {

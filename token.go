@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -29,16 +31,45 @@ const tokenVersion = 2
 
 // token is the content of a token, which is encoded as JSON in base64.
 type token struct {
-	Version int          `json:"v"`
-	ID      uint64       `json:"i"`
-	Claims  []tokenClaim `json:"c"` // those with holds
+	Version int                   `json:"v"`
+	ID      uint64                `json:"i"`
+	Claims  boundList[tokenClaim] `json:"c"` // those with holds
 }
 
 type tokenClaim struct {
-	Key        []byte   `json:"k"`
-	Limits     []string `json:"l"` // names of the limits with holds
-	Algorithms []string `json:"a"` // and of their algorithms
-	N          int64    `json:"n"`
+	Key        []byte            `json:"k"`
+	Limits     boundList[string] `json:"l"` // names of the limits with holds
+	Algorithms boundList[string] `json:"a"` // and of their algorithms
+	N          int64             `json:"n"`
+}
+
+// boundList is a list that is read from JSON once, up to driver.MaxDemands elements. Without a
+// bound a token of 1 MiB makes 100 MiB of claims.
+type boundList[T any] []T
+
+var errList = errors.New("not a list, or one of several")
+
+func (l *boundList[T]) UnmarshalJSON(text []byte) error {
+	if *l != nil {
+		return errList
+	}
+	*l = boundList[T]{}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if begin, err := dec.Token(); err != nil || begin != json.Delim('[') {
+		return errList
+	}
+	for dec.More() {
+		if len(*l) == driver.MaxDemands {
+			return tooMany()
+		}
+		var next T
+		if err := dec.Decode(&next); err != nil {
+			return err
+		}
+		*l = append(*l, next)
+	}
+	return nil
 }
 
 // Token returns the reservation as text without spaces, which takes its place: from then on r
@@ -52,8 +83,8 @@ type tokenClaim struct {
 // neither encrypted nor signed: anyone who has it can read the keys and settle the reservation.
 //
 // An error wraps [ErrInvalid] if r has ended or holds nothing: it has no units under limits with
-// holds, or the policy has admitted it. It wraps [ErrInvalidToken] if the token would be longer
-// than 1 MiB, as with keys of 700 KB. After an error r is as before.
+// holds, or the policy has admitted it. It wraps [ErrInvalidToken] if [Resume] would refuse the
+// token, which would be longer than 1 MiB, as with keys of 700 KB. After an error r is as before.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,6 +103,9 @@ func (r *Reservation) Token() (string, error) {
 	if !holds || r.results[0].Source == SourceOpen {
 		return "", fmt.Errorf("%w demand: the reservation holds nothing", ErrInvalid)
 	}
+	if err := t.check(); err != nil {
+		return "", err
+	}
 	text, err := json.Marshal(t)
 	if err != nil {
 		return "", err
@@ -79,8 +113,8 @@ func (r *Reservation) Token() (string, error) {
 	if base64.RawURLEncoding.EncodedLen(len(text)) > maxToken {
 		return "", tooLong()
 	}
+	r.holds.leave(false, isHolder) // if an observer panics, r is as before
 	r.end(tokened)
-	r.holds.leave(false, isHolder)
 	r.own.leave(nil, "")
 	return base64.RawURLEncoding.EncodeToString(text), nil
 }
@@ -94,7 +128,9 @@ func (r *Reservation) Token() (string, error) {
 // is set. The reservation renews its holds until it is settled, for the first time a second later,
 // since it does not know how long they last.
 //
-// An error wraps [ErrInvalidToken]. It also wraps [ErrUnknownLimit] if a limiter is missing.
+// Whoever makes up a token chooses its claims: their limits are at most [driver.MaxDemands], and
+// those whose call would be an error are refused. An error wraps [ErrInvalidToken]. It also wraps
+// [ErrUnknownLimit] if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	t, err := parseToken(text)
 	if err != nil {
@@ -104,14 +140,14 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	for _, c := range t.Claims {
 		l := c.limiter(limiters)
 		if l == nil {
-			return nil, fmt.Errorf("%w: %q", ErrUnknownLimit, c.Limits)
+			return nil, fmt.Errorf("%w: %.64q", ErrUnknownLimit, c.Limits[:min(len(c.Limits), 8)])
 		}
 		r.claims = append(r.claims, Claim{Limiter: l, Key: string(c.Key), N: c.N})
 		for _, limit := range l.limits {
 			r.results = append(r.results, Result{Allowed: true, Limit: limit})
 		}
 	}
-	if err := checkClaims(r.claims); err != nil {
+	if err := r.checkSettlement(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
 	r.holds = newOpenHolds(r.claims)
@@ -121,6 +157,20 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 		r.renewAfter(min(renewAgain, timeout/renewals))
 	}
 	return r, nil
+}
+
+// checkSettlement returns the error with which every store refuses to settle r.
+func (r *Reservation) checkSettlement() error {
+	c, err := claimed(driver.OpSettle, r.id, r.claims)
+	if err != nil {
+		return err
+	}
+	defer c.release()
+	return driver.CheckTakeAll(context.Background(), c.demands, c.results)
+}
+
+func tooMany() error {
+	return fmt.Errorf("%w: it has more than %d limits", ErrInvalidToken, driver.MaxDemands)
 }
 
 func tooLong() error {
@@ -138,24 +188,31 @@ func parseToken(text string) (t token, err error) {
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	dec.DisallowUnknownFields()
 	err = dec.Decode(&t)
+	if errors.Is(err, ErrInvalidToken) {
+		return t, err
+	}
 	if _, end := dec.Token(); err != nil || !errors.Is(end, io.EOF) {
 		return t, fmt.Errorf("%w: it is not the JSON of a token", ErrInvalidToken)
 	}
 	return t, t.check()
 }
 
-// check returns an error for a token that no reservation writes.
+// check returns an error for a token that no reservation has.
 func (t token) check() error {
 	if t.Version != tokenVersion {
 		return fmt.Errorf("%w: its version is %d, not %d", ErrInvalidToken, t.Version, tokenVersion)
 	}
-	bad := t.ID == 0 || len(t.Claims) == 0
+	bad, limits := t.ID == 0 || len(t.Claims) == 0, 0
 	for _, c := range t.Claims {
+		limits += len(c.Limits)
 		bad = bad || len(c.Key) == 0 || len(c.Limits) == 0 || len(c.Limits) != len(c.Algorithms) ||
 			c.N < 0 || c.N > driver.MaxUnits
 	}
 	if bad {
 		return fmt.Errorf("%w: its ID or its claims are out of range", ErrInvalidToken)
+	}
+	if limits > driver.MaxDemands {
+		return tooMany()
 	}
 	return nil
 }

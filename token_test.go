@@ -6,8 +6,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +96,8 @@ func TestTokenGarbage(t *testing.T) {
 		"fewer algorithms": of(strings.Replace(claim, `,"naiveh2"]`, `]`, 1)),
 		"negative units":   of(strings.Replace(claim, `"n":1`, `"n":-1`, 1)),
 		"too many units":   of(strings.Replace(claim, `"n":1`, `"n":1099511627777`, 1)),
+		"no list":          of(strings.Replace(claim, `["tokens","hourly"]`, `"tokens"`, 1)),
+		"claims twice":     of(claim + "," + claim),
 	}
 	b.store.made()
 	for name, text := range bad {
@@ -112,6 +116,83 @@ func TestTokenGarbage(t *testing.T) {
 	plain := mustReserve(t, ratelimit.Claim{Limiter: b.requests, Key: "k", N: 1})
 	_, err = plain.Token()
 	wantErr(t, err, ratelimit.ErrInvalid)
+}
+
+// forged returns a token of n claims, each of two limits.
+func forged(n int) string {
+	var claims []string
+	for i := range n {
+		key := base64.StdEncoding.EncodeToString(fmt.Append(nil, i))
+		claims = append(claims, `{"k":"`+key+`","l":["tokens","hourly"],`+
+			`"a":["naiveh","naiveh"],"n":1}`)
+	}
+	return base64.RawURLEncoding.EncodeToString(
+		[]byte(`{"v":2,"i":7,"c":[` + strings.Join(claims, ",") + `]}`))
+}
+
+// TestTokenMostLimits: a token has at most as many limits as a store decides in one call, so that
+// what a stranger makes up costs no more than other calls. Reservations of so many have tokens.
+func TestTokenMostLimits(t *testing.T) {
+	const most = driver.MaxDemands / 2 // claims
+	b := newBudget(t)
+	for _, n := range []int{most + 1, driver.MaxDemands, 8_000} {
+		r, err := ratelimit.Resume(forged(n), b.tokens)
+		wantErr(t, err, ratelimit.ErrInvalidToken)
+		if r != nil || !strings.Contains(err.Error(), "256") {
+			t.Errorf("%d claims: %v", n, err)
+		}
+	}
+	b.store.made()
+	r, err := ratelimit.Resume(forged(most), b.tokens)
+	noErr(t, err)
+	noErr(t, r.Cancel(t.Context()))
+	wantCalls(t, b.store, "all settle")
+
+	var claims []ratelimit.Claim
+	for i := range most + 1 {
+		claims = append(claims, ratelimit.Claim{Limiter: b.tokens, Key: fmt.Sprint(i), N: 1})
+	}
+	_, err = ratelimit.ReserveAll(t.Context(), claims...)
+	wantErr(t, err, ratelimit.ErrInvalid)
+	_, err = ratelimit.AllowAll(t.Context(), claims...)
+	wantErr(t, err, ratelimit.ErrInvalid)
+	wantCalls(t, b.store)
+	text, err := mustReserve(t, claims[:most]...).Token()
+	noErr(t, err)
+	r, err = ratelimit.Resume(text, b.tokens)
+	noErr(t, err)
+	noErr(t, r.Commit(t.Context()))
+
+	_, err = ratelimit.New(b.store, slices.Repeat(b.tokens.Algorithms(), most+1)...)
+	wantErr(t, err, ratelimit.ErrInvalid)
+}
+
+// TestTokenBytes: what Resume allocates for a text that is not a token is a few times its size,
+// and the error is short, whatever the text says.
+func TestTokenBytes(t *testing.T) {
+	b := newBudget(t)
+	for name, in := range map[string][3]string{
+		"claims": {`{"v":2,"i":7,"c":[`, `{},`, `{}]}`},
+		"limits": {`{"v":2,"i":7,"c":[{"k":"aw==","l":[`, `"",`, `""],"a":[],"n":1}]}`},
+		"a long name": {`{"v":2,"i":7,"c":[{"k":"aw==","l":["`, `name`,
+			`"],"a":["naiveh"],"n":1}]}`},
+		"many names": {`{"v":2,"i":7,"c":[{"k":"aw==","a":["` + strings.Repeat(`","`, 99) +
+			`"],"l":["` + strings.Repeat(`name","`, 99), `name`, `"],"n":1}]}`},
+		"lists": {`{"v":2,"i":7`, `,"c":[{},{},{}]`, `}`},
+		"depth": {`{"v":2,"i":7,"c":`, `[`, ``},
+	} {
+		text := in[0] + strings.Repeat(in[1], (768_000-len(in[0])-len(in[2]))/len(in[1])) + in[2]
+		text = base64.RawURLEncoding.EncodeToString([]byte(text))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := ratelimit.Resume(text, b.tokens)
+		runtime.ReadMemStats(&after)
+		wantErr(t, err, ratelimit.ErrInvalidToken)
+		if made := after.TotalAlloc - before.TotalAlloc; made > 16<<20 || len(err.Error()) > 1000 {
+			t.Errorf("%s: %d bytes allocated, and an error of %d bytes", name, made,
+				len(err.Error()))
+		}
+	}
 }
 
 // TestTokenTooLong: Token does not make a token that Resume would not accept, and the reservation
@@ -160,7 +241,8 @@ func (s *wroteStore) TakeAll(
 }
 
 // cancelToken resumes and cancels a reservation if the text is a token, and checks that only the
-// holds that the token names are settled. It reports whether the text is a token.
+// holds that the token names are settled, and no more than a store settles in one call. It reports
+// whether the text is a token.
 func cancelToken(t *testing.T, text string) bool {
 	t.Helper()
 	store := &wroteStore{mapStore: &mapStore{now: newClock().now}}
@@ -180,8 +262,9 @@ func cancelToken(t *testing.T, text string) bool {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	noErr(t, err)
 	noErr(t, json.Unmarshal(raw, &says))
-	if err := r.Cancel(t.Context()); err != nil {
-		wantErr(t, err, ratelimit.ErrInvalid) // of two claims on one history
+	noErr(t, r.Cancel(t.Context()))
+	if len(store.asked) > driver.MaxDemands {
+		t.Errorf("Cancel asked for %d demands", len(store.asked))
 	}
 	for _, d := range store.asked {
 		named := false
@@ -237,10 +320,12 @@ func TestTokenMutated(t *testing.T) {
 }
 
 // FuzzResume: whatever the text, Resume does not panic, and canceling the reservation settles only
-// what the token names.
+// what the token names, at most as many limits as a store settles in one call.
 func FuzzResume(f *testing.F) {
 	f.Add("")
 	f.Add(`{"v":2,"i":7,"c":[{"k":"aw==","l":["requests"],"a":["naiveh2"],"n":1}]}`)
+	f.Add(forged(3))
+	f.Add(forged(driver.MaxDemands/2 + 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		cancelToken(t, text)
 		cancelToken(t, base64.RawURLEncoding.EncodeToString([]byte(text)))

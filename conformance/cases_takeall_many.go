@@ -11,9 +11,12 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
+const saysMost = "There are at most [MaxDemands] of them."
+
 var takeAllManyRules = []rule{
 	{name: "takeall/order", says: saysOut, check: func(e *env) { checkAnyOrder(e, e.limits(7)) }},
 	{name: "takeall/out", says: saysOut, check: checkOut},
+	{name: "takeall/most", says: saysMost + " " + saysCheck, check: checkMost},
 	{name: "takeall/hundreds", says: saysAtomic + " " + saysUnsupported,
 		check: func(e *env) { checkHundreds(e, (*env).limits) }},
 	{name: "takeall/storm-of-hundreds", says: saysAtomic + " " + saysShared,
@@ -88,10 +91,25 @@ func checkOut(e *env) {
 	}
 }
 
+// checkMost makes one demand more than the most, and without it.
+func checkMost(e *env) {
+	ds := e.limits(driver.MaxDemands + 1)
+	out := make([]driver.Result, len(ds))
+	e.wantCheck(fmt.Sprintf("a TakeAll of %d demands", len(ds)), e.store.TakeAll(e.ctx, ds, out),
+		driver.CheckTakeAll(e.ctx, ds, out))
+	for i := 0; i < len(ds); i += 16 {
+		e.wantLeft(ds[i].Key, ds[i].Algorithm, ds[i].Algorithm.Limit().Max,
+			"a TakeAll of too many demands")
+	}
+	if out := e.all(ds[1:]...); !allowed(out) {
+		e.fatalf("a TakeAll of %d demands that fit returned %+v", len(out), out)
+	}
+}
+
 // checkHundreds decides so many demands as one that a store may be tempted to split them. One of
 // them is refused.
 func checkHundreds(e *env, demands func(*env, int) []driver.Demand) {
-	for _, n := range []int{61, 101, 129, 257, 1100} {
+	for _, n := range []int{61, 101, 129, 255, driver.MaxDemands} {
 		ds := demands(e, n)
 		for _, full := range []int{n - 1, 0, n / 2} {
 			e.admit(force(ds[full].Key, ds[full].Algorithm, 2000))

@@ -108,8 +108,25 @@ var takeAllManyFaults = []fault{
 		}}},
 	{name: "TakeAll of 60 demands at most", always: true,
 		rules: "takeall/hundreds takeall-keys/hundreds", bugs: inParts(60)},
-	{name: "TakeAll of 1,000 demands at most", always: true,
-		rules: "takeall/hundreds takeall-keys/hundreds", bugs: inParts(1000)},
+	{name: "TakeAll of 250 demands at most", always: true,
+		rules: "takeall/hundreds takeall-keys/hundreds", bugs: inParts(250)},
+	{name: "TakeAll of any number of demands", always: true, rules: "takeall/most",
+		bugs: bugs{check: func(
+			ctx context.Context, ds []driver.Demand, out []driver.Result,
+		) error {
+			for len(ds) > driver.MaxDemands && len(ds) == len(out) {
+				ds, out = ds[1:], out[1:]
+			}
+			return validate(ctx, ds, out)
+		}}},
+	{name: "TakeAll of the most demands refused", always: true,
+		rules: "takeall/most takeall/hundreds takeall-keys/hundreds",
+		bugs: rewrites(func(r *reference, ds []driver.Demand, out []driver.Result) error {
+			if len(ds) == driver.MaxDemands {
+				return driver.ErrInvalid
+			}
+			return r.several(ds, out)
+		})},
 	{name: "TakeAll in parts of 60 after a peek",
 		rules: "takeall/storm-of-hundreds takeall-keys/storm-of-hundreds", bugs: peekedFirst(60)},
 	{name: "TakeAll undoes what it took",

@@ -16,8 +16,13 @@ func CheckTake(ctx context.Context, d Demand) error {
 	return d.check()
 }
 
+// MaxDemands is the most demands of a TakeAll. A server decides them in one go, and no other caller
+// meanwhile; what they are may come from strangers, as the claims of a token do.
+const MaxDemands = 256
+
 // CheckTakeAll is [CheckTake] for all of ds, for TakeAll. It also returns [ErrInvalid] if two
-// demands are on one state, if ds is empty, or if out has another length.
+// demands are on one state, if ds is empty or longer than [MaxDemands], or if out has another
+// length.
 func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
 	if err := ended(ctx); err != nil {
 		return err
@@ -25,6 +30,10 @@ func CheckTakeAll(ctx context.Context, ds []Demand, out []Result) error {
 	if len(ds) == 0 || len(ds) != len(out) {
 		return fmt.Errorf("%w demand: %d demands with room for %d results",
 			ErrInvalid, len(ds), len(out))
+	}
+	if len(ds) > MaxDemands {
+		return fmt.Errorf("%w demand: %d limits in one call, more than %d",
+			ErrInvalid, len(ds), MaxDemands)
 	}
 	for i := range ds {
 		if err := ds[i].check(); err != nil {

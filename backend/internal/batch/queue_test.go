@@ -289,7 +289,7 @@ func TestQueueMany(t *testing.T) {
 // TestQueueArguments: a batch has no more demands than fit into one command, however many requests
 // with however many demands wait. It has as many as fit, in the order of the requests.
 func TestQueueArguments(t *testing.T) {
-	for _, each := range []int{1, 2, 20, 21, 32, 256, maxDemands, maxDemands + 1} {
+	for _, each := range []int{1, 2, 20, 21, 32, 255, driver.MaxDemands} {
 		synctest.Test(t, func(t *testing.T) {
 			s, queue := newFakeServer(t)
 			queue.Shared.Timeout = time.Hour

@@ -124,12 +124,7 @@ func (d *Decider) Resume(id string) (*ratelimit.Reservation, error) {
 	if f == nil {
 		return nil, ErrNoSet
 	}
-	r, err := ratelimit.Resume(id, f.holders...)
-	if err == nil && len(r.Claims()) > maxUses {
-		_, _ = r.Token() // ends its renewals
-		return nil, fmt.Errorf("%w: it has more than %d claims", ratelimit.ErrInvalidToken, maxUses)
-	}
-	return r, err
+	return ratelimit.Resume(id, f.holders...)
 }
 
 // Decide decides the requests of a call, all or none. Limits with Always are charged first,

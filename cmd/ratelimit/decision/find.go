@@ -8,12 +8,13 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // Bounds of a call, so that a client cannot make it arbitrarily slow.
 const (
 	maxRequests = 256
-	maxUses     = 256 // limits and keys
+	maxUses     = driver.MaxDemands // limits and keys
 )
 
 // A call is one call of Decide.
