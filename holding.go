@@ -35,3 +35,14 @@ func (l *Limiter) only(fits func(driver.Holder) bool) *Limiter {
 	}
 	return &some
 }
+
+// maxHeld returns the most units that all limits of l with holds, at least one, have room for.
+func (l *Limiter) maxHeld() int64 {
+	most := driver.MaxUnits
+	for i, a := range l.algorithms {
+		if _, ok := a.(driver.Holder); ok {
+			most = min(most, l.limits[i].Max)
+		}
+	}
+	return most
+}

@@ -33,7 +33,7 @@ func (o *ownUnits) held(c *call) {
 		p := &c.parts[i]
 		if p.op == driver.OpHold && p.limiter.holds && p.results[0].Source == SourceStore {
 			own := ownPart{p.limiter.waiting, longkey.Shorten(p.key), p.granted()}
-			own.queues.hold(own.key, own.n)
+			own.queues.hold(own.key, own.n, p.limiter.maxHeld())
 			o.parts = append(o.parts, own)
 		}
 	}
@@ -49,7 +49,7 @@ func (o *ownUnits) leave(queues *waitQueues, key string) {
 	o.parts = slices.DeleteFunc(o.parts, func(p ownPart) bool {
 		leaves := queues == nil || p.queues == queues && p.key == key
 		if leaves {
-			p.queues.hold(p.key, -p.n)
+			p.queues.unhold(p.key, p.n)
 		}
 		return leaves
 	})

@@ -37,10 +37,11 @@ func (c *call) wait(ctx context.Context) error {
 		var err error
 		var least, pause time.Duration
 		c.watch()
-		if (queued || refusals > 0) && c.full() {
+		switch {
+		case c.leaves() || (queued || refusals > 0) && c.full():
 			pause = releasePause(refusals)
 			refusals++
-		} else {
+		default:
 			switch err = c.askPatiently(ctx); {
 			case err == nil && c.allowed():
 				c.own.held(c)
@@ -82,28 +83,40 @@ func (c *call) askPatiently(ctx context.Context) error {
 }
 
 // full reports whether a limit has no room for c beside what this process holds, so that the store
-// would refuse c.
+// would refuse c. Now and then it reports false all the same: c is to ask the store.
 func (c *call) full() bool {
+	counted := false
 	for i := range c.parts {
 		p := &c.parts[i]
 		if !p.limiter.holds {
 			continue
 		}
-		least := cmp.Or(p.least, p.n) + p.limiter.waiting.holds(longkey.Shorten(p.key))
-		for _, a := range p.limiter.algorithms {
-			if _, ok := a.(driver.Holder); ok && least > a.Limit().Max {
-				return true
-			}
+		full, believed := p.limiter.waiting.full(longkey.Shorten(p.key), cmp.Or(p.least, p.n),
+			p.limiter.maxHeld())
+		if believed {
+			return true
+		}
+		counted = counted || full
+	}
+	for i := range c.parts {
+		if p := &c.parts[i]; counted && p.limiter.holds {
+			p.limiter.waiting.check(longkey.Shorten(p.key))
 		}
 	}
 	return false
+}
+
+// leaves reports whether this process leaves units of c to other processes.
+func (c *call) leaves() bool {
+	return slices.ContainsFunc(c.parts, func(p part) bool {
+		return p.limiter.holds && p.limiter.waiting.leaves(longkey.Shorten(p.key))
+	})
 }
 
 // watch makes c.early receive a value when this process releases units of c.
 func (c *call) watch() {
 	select {
 	case <-c.early: // before the store is asked
-		c.unwatch()
 	default:
 	}
 	for i := range c.parts {
@@ -127,12 +140,12 @@ func (c *call) unwatch() {
 }
 
 // pauses returns for how long c cannot be admitted, and when to ask again. These differ if a limit
-// with holds refuses c: each hold may end at any time.
+// with holds refuses c: each hold may end at any time. A result that is Allowed has no RetryAfter.
 func (c *call) pauses(refusals int) (least, pause time.Duration) {
 	var held time.Duration
 	for _, p := range c.parts {
-		for _, res := range p.results {
-			if p.limiter.holds {
+		for i, res := range p.results {
+			if _, ok := p.limiter.algorithms[i].(driver.Holder); ok {
 				held = max(held, res.RetryAfter)
 			} else {
 				least = max(least, res.RetryAfter)
@@ -164,9 +177,12 @@ const (
 	lastPause  = time.Second
 )
 
-// releaseDoublings bounds the pauses between two calls that check whether a hold has ended in
-// another process: to 160 ms.
-const releaseDoublings = 4
+// releaseDoublings and lastReleasePause bound the pauses between two calls that check whether a
+// hold has ended in another process: to 160 ms.
+const (
+	releaseDoublings = 4
+	lastReleasePause = firstPause << releaseDoublings
+)
 
 // backoff returns the n-th pause, counted from 0.
 func backoff(n int) time.Duration {
@@ -204,7 +220,6 @@ func (c *call) sleep(ctx context.Context, least, d time.Duration) error {
 			early = c.early
 			timer.Reset(d - least)
 		case <-early:
-			c.unwatch()
 			return nil
 		case <-ctx.Done():
 			return gaveUp(ctx)

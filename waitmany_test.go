@@ -80,47 +80,56 @@ type manyWait struct {
 	name   string
 	claims func(l gatewayLimits) []ratelimit.Claim
 	calls  float64 // of the store for an admission, at most; 0 means any number
+	holds  bool    // this process alone holds what is missing
 }
 
 // TestWaitMany: 200 callers that wait for several claims together are admitted in the order in
 // which they began. Where units become free together, or this process alone holds what is missing,
-// each takes at most 1.2 calls of the store. Those that leave, anywhere in the queue, take nothing
-// and leave nothing.
+// each takes at most 1.2 calls of the store; where it holds them, there is one more in 1.28 s, to
+// see whether another process has reset the key. Those that leave, anywhere in the queue, take
+// nothing and leave nothing.
 func TestWaitMany(t *testing.T) {
 	for _, tt := range []manyWait{
 		{"requests and tokens", func(l gatewayLimits) []ratelimit.Claim {
 			return []ratelimit.Claim{claim(l.requests, 1), claim(l.tokens, 10)}
-		}, 1.2},
+		}, 1.2, false},
 		{"calls and a budget", func(l gatewayLimits) []ratelimit.Claim {
 			return []ratelimit.Claim{claim(l.calls, 1), claim(l.budget, 10)}
-		}, 1.2},
+		}, 1.2, true},
 		{"a budget and calls", func(l gatewayLimits) []ratelimit.Claim {
 			return []ratelimit.Claim{claim(l.budget, 10), claim(l.calls, 1)}
-		}, 1.2},
+		}, 1.2, true},
 		{"a budget with room for one", func(l gatewayLimits) []ratelimit.Claim {
 			return []ratelimit.Claim{claim(l.budget, 3000), claim(l.calls, 1)}
-		}, 1.2},
+		}, 1.2, true},
 		// The requests become free one by one, as they were taken.
 		{"requests, a budget and calls", func(l gatewayLimits) []ratelimit.Claim {
 			return []ratelimit.Claim{claim(l.requests, 1), claim(l.budget, 10), claim(l.calls, 1)}
-		}, 2},
+		}, 2, false},
 		// What is used and what is held fill the budget. Another process might end a hold.
 		{"a budget that is used", func(l gatewayLimits) []ratelimit.Claim {
 			return []ratelimit.Claim{claim(l.budget, 600), claim(l.calls, 1)}
-		}, 0},
+		}, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var calls, admitted int
+			var lasted time.Duration
 			for seed := range uint64(3) {
 				synctest.Test(t, func(t *testing.T) {
+					began := time.Now()
 					store := tt.test(t, seed)
 					calls, admitted = calls+store.calls, admitted+len(store.admitted)
+					lasted += time.Since(began)
 				})
 			}
 			per := float64(calls) / float64(admitted)
 			t.Logf("%.2f calls of the store for an admission", per)
-			if tt.calls > 0 && per > tt.calls {
-				t.Errorf("want at most %.2f", tt.calls)
+			most := tt.calls
+			if tt.holds {
+				most += float64(lasted/(1280*time.Millisecond)) / float64(admitted)
+			}
+			if tt.calls > 0 && per > most {
+				t.Errorf("want at most %.2f", most)
 			}
 		})
 	}
@@ -215,7 +224,7 @@ func testWaitQueues(t *testing.T, queues int, held bool) {
 	defer memory.Close()
 	store := &askedStore{Store: memory}
 	limits := newGatewayLimits(t, store)
-	shared, mostCalls, mostAhead := claim(limits.calls, 1), 1.2, callers/4
+	shared, mostCalls, mostAhead := claim(limits.calls, 1), 1.2, callers/2
 	if !held {
 		shared, mostCalls, mostAhead = claim(limits.tokens, limits.tokens.Max()/room),
 			1+float64(queues)/room, callers

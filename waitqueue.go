@@ -28,15 +28,11 @@ type waitQueues struct {
 	// is first.
 	byKey map[string]*list.List
 
-	held map[string]int64 // units of each key that reservations of this process hold
-	// asleep has for each key the calls that sleep until units of it are released, the oldest
-	// first, as chan struct{}. They may be in queues of other limiters and keys.
-	asleep map[string]*list.List
+	held map[string]*heldKey
 }
 
 func newWaitQueues() *waitQueues {
-	return &waitQueues{byKey: make(map[string]*list.List), held: make(map[string]int64),
-		asleep: make(map[string]*list.List)}
+	return &waitQueues{byKey: make(map[string]*list.List), held: make(map[string]*heldKey)}
 }
 
 // enter reports whether no call waits for key yet. If so, it makes the caller the first.
@@ -69,18 +65,20 @@ func (w *waitQueues) await(ctx context.Context, key string) error {
 	if self == nil {
 		return err
 	}
-	turn := self.Value.(chan struct{})
+	first := false
+	defer func() { // also if ctx panics
+		if !first && !w.remove(key, self) {
+			w.leave(key)
+		}
+	}()
 	select {
-	case <-turn:
-		if ctx.Err() == nil {
-			return nil
-		}
+	case <-self.Value.(chan struct{}):
+		first = ctx.Err() == nil
 	case <-ctx.Done():
-		if w.remove(key, self) {
-			return gaveUp(ctx)
-		}
 	}
-	w.leave(key)
+	if first {
+		return nil
+	}
 	return gaveUp(ctx)
 }
 
@@ -133,69 +131,4 @@ func (w *waitQueues) leave(key string) {
 		return
 	}
 	close(behind.Remove(behind.Front()).(chan struct{}))
-}
-
-// hold adds n to the units of key that this process holds.
-func (w *waitQueues) hold(key string, n int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.held[key] += n; w.held[key] <= 0 { // less after forget
-		delete(w.held, key)
-	}
-}
-
-// forget counts no units of key, and wakes a call that sleeps until some are released.
-func (w *waitQueues) forget(key string) {
-	w.mu.Lock()
-	delete(w.held, key)
-	w.mu.Unlock()
-	w.release(key)
-}
-
-// holds returns the units of key that this process holds.
-func (w *waitQueues) holds(key string) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.held[key]
-}
-
-// sleep makes early receive a value when this process releases units of key, until awake is called.
-func (w *waitQueues) sleep(key string, early chan struct{}) *list.Element {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	asleep := w.asleep[key]
-	if asleep == nil {
-		asleep = list.New()
-		w.asleep[strings.Clone(key)] = asleep // it may outlive this call
-	}
-	return asleep.PushBack(early)
-}
-
-// awake undoes sleep.
-func (w *waitQueues) awake(key string, self *list.Element) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if asleep := w.asleep[key]; asleep != nil {
-		asleep.Remove(self) // unless release has done so
-		w.tidyLocked(key, asleep)
-	}
-}
-
-// release wakes the call that has slept longest for units of key.
-func (w *waitQueues) release(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if asleep := w.asleep[key]; asleep != nil {
-		select {
-		case asleep.Remove(asleep.Front()).(chan struct{}) <- struct{}{}:
-		default: // it was woken by another key
-		}
-		w.tidyLocked(key, asleep)
-	}
-}
-
-func (w *waitQueues) tidyLocked(key string, asleep *list.List) {
-	if asleep.Len() == 0 {
-		delete(w.asleep, key)
-	}
 }

@@ -83,15 +83,15 @@ func TestWaitQueueKeys(t *testing.T) {
 
 	early := make(chan struct{}, 1)
 	asleep := w.sleep(key, early)
-	for held := range w.asleep {
+	for held := range w.held {
 		if unsafe.StringData(held) == unsafe.StringData(key) {
 			t.Error("those that sleep hold memory of the first")
 		}
 	}
 	w.release(key)
 	w.awake(key, asleep)
-	if len(early) != 1 || len(w.asleep) > 0 {
-		t.Errorf("%d woken, and %d keys are left", len(early), len(w.asleep))
+	if len(early) != 1 || len(w.held) > 0 {
+		t.Errorf("%d woken, and %d keys are left", len(early), len(w.held))
 	}
 
 	// A call that finds the queue gone when it joins is the first.
