@@ -116,33 +116,38 @@ func (c *call) release() {
 	calls.Put(c)
 }
 
-// do decides c and calls the observers.
+// do decides c and calls the observers. What has to follow a decision belongs in decide: after it
+// the observers may panic.
 func (c *call) do(ctx context.Context, decide func(*call, context.Context) error) error {
-	err := c.observe(ctx, decide)
+	err := ErrOutcomeUnknown // if the store panics
 	if c.holds != nil {
-		c.holds.answered(c, err)
+		defer func() { c.holds.answered(c, err) }()
 	}
+	if !c.observed() {
+		err = decide(c, ctx)
+		return err
+	}
+	began := time.Now()
+	err = decide(c, ctx)
+	c.observe(ctx, 0, err, time.Since(began))
 	return err
 }
 
-// observe decides c and calls the observers of calls.
-func (c *call) observe(ctx context.Context, decide func(*call, context.Context) error) error {
-	if !c.observed() {
-		return decide(c, ctx)
+// observe calls the observers of the parts from i on.
+func (c *call) observe(ctx context.Context, i int, err error, elapsed time.Duration) {
+	for i < len(c.parts) && c.parts[i].limiter.observe == nil {
+		i++
 	}
-	began := time.Now()
-	err := decide(c, ctx)
-	elapsed := time.Since(began)
-	for i := range c.parts {
-		if p := &c.parts[i]; p.limiter.observe != nil {
-			p.limiter.observe(ctx, Observation{
-				Key: p.key, Op: p.op, N: p.granted(),
-				Limits: p.limiter.limits, Results: p.results, Err: err,
-				Admitted: err == nil && c.allowed(), Elapsed: elapsed, Waited: c.waited,
-			})
-		}
+	if i == len(c.parts) {
+		return
 	}
-	return err
+	defer c.observe(ctx, i+1, err, elapsed) // also if this one panics
+	p := &c.parts[i]
+	p.limiter.observe(ctx, Observation{
+		Key: p.key, Op: p.op, N: p.granted(),
+		Limits: p.limiter.limits, Results: p.results, Err: err,
+		Admitted: err == nil && c.allowed(), Elapsed: elapsed, Waited: c.waited,
+	})
 }
 
 func (c *call) observed() bool {

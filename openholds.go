@@ -31,7 +31,8 @@ type HoldChange struct {
 
 // WithHoldObserver returns a copy of l that calls observe for each change of a hold of a
 // [Reservation]. A nil observe removes the observer. observe must be safe for concurrent use,
-// should return soon, and must not use the reservation.
+// should return soon, and must not use the reservation. For a panic of it see
+// [Limiter.WithObserver].
 func (l *Limiter) WithHoldObserver(observe func(HoldChange)) *Limiter {
 	with := *l
 	with.observeHold = observe
@@ -41,8 +42,14 @@ func (l *Limiter) WithHoldObserver(observe func(HoldChange)) *Limiter {
 // openHolds are the holds of a reservation whose limiters have a HoldObserver. Nil does nothing. It
 // has a lock of its own, since it outlives a reservation that is dropped.
 type openHolds struct {
-	mu    sync.Mutex
-	holds []openHold
+	mu      sync.Mutex
+	holds   []openHold
+	changes []observedChange // that observers are told at the end of a method
+}
+
+type observedChange struct {
+	observe func(HoldChange)
+	change  HoldChange
 }
 
 // openHold is the hold of a key under one limit.
@@ -67,6 +74,7 @@ func newOpenHolds(claims []Claim) *openHolds {
 func (o *openHolds) answered(c *call, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	defer o.tellLocked()
 	allowed := err == nil && c.allowed()
 	demands := c.demands
 	for _, p := range c.parts {
@@ -75,22 +83,22 @@ func (o *openHolds) answered(c *call, err error) {
 			if d.ID == 0 || p.limiter.observeHold == nil {
 				continue
 			}
-			h := o.of(d, p.limiter.observeHold)
+			h := o.ofLocked(d, p.limiter.observeHold)
 			switch {
 			case d.Op == driver.OpSettle && err == nil:
-				h.settled(d.N > 0 && res.Units == 0)
+				o.settledLocked(h, d.N > 0 && res.Units == 0)
 			case d.Op == driver.OpSettle:
 				h.unknown = h.unknown || errors.Is(err, ErrOutcomeUnknown)
 			case allowed && res.Source != SourceOpen:
-				h.held(d, res.Units > 0)
+				o.heldLocked(h, d, res.Units > 0)
 			}
 		}
 		demands = demands[len(p.results):]
 	}
 }
 
-// of returns the hold of d, which is not open if it is new.
-func (o *openHolds) of(d driver.Demand, observe func(HoldChange)) *openHold {
+// ofLocked returns the hold of d, which is not open if it is new.
+func (o *openHolds) ofLocked(d driver.Demand, observe func(HoldChange)) *openHold {
 	for i := range o.holds {
 		if h := &o.holds[i]; h.key == d.Key && h.algorithm == d.Algorithm {
 			return h
@@ -100,10 +108,10 @@ func (o *openHolds) of(d driver.Demand, observe func(HoldChange)) *openHold {
 	return &o.holds[len(o.holds)-1]
 }
 
-// held is after an OpHold, which has found a hold or not.
-func (h *openHold) held(d driver.Demand, found bool) {
+// heldLocked is after an OpHold, which has found h or not.
+func (o *openHolds) heldLocked(h *openHold, d driver.Demand, found bool) {
 	if !found {
-		h.end(HoldChange{Lost: !h.unknown})
+		o.endLocked(h, HoldChange{Lost: !h.unknown})
 		return
 	}
 	change := HoldChange{Limit: h.algorithm.Limit(), Renewed: d.N == 0}
@@ -121,22 +129,35 @@ func (h *openHold) held(d driver.Demand, found bool) {
 		h.until = until
 	}
 	if change != (HoldChange{Limit: change.Limit}) {
-		h.observe(change)
+		o.changes = append(o.changes, observedChange{h.observe, change})
 	}
 }
 
-// settled is after a settlement, which was missing the hold that it should have found or not.
-func (h *openHold) settled(missing bool) {
-	h.end(HoldChange{Late: !missing && time.Now().After(h.until), Lost: missing && !h.unknown})
+// settledLocked is after a settlement, which was missing h or not.
+func (o *openHolds) settledLocked(h *openHold, missing bool) {
+	o.endLocked(h,
+		HoldChange{Late: !missing && time.Now().After(h.until), Lost: missing && !h.unknown})
 }
 
-// end closes h, if it is open.
-func (h *openHold) end(change HoldChange) {
+// endLocked closes h, if it is open.
+func (o *openHolds) endLocked(h *openHold, change HoldChange) {
 	if h.open {
 		h.open = false
 		change.Limit, change.Open = h.algorithm.Limit(), -1
-		h.observe(change)
+		o.changes = append(o.changes, observedChange{h.observe, change})
 	}
+}
+
+// tellLocked calls the observers, when all changes are made.
+func (o *openHolds) tellLocked() {
+	if len(o.changes) == 0 {
+		o.changes = nil
+		return
+	}
+	defer o.tellLocked() // also if this one panics
+	first := o.changes[0]
+	o.changes = o.changes[1:]
+	first.observe(first.change)
 }
 
 // leave closes the holds that are still open under limits that fit.
@@ -146,9 +167,10 @@ func (o *openHolds) leave(lost bool, fits func(driver.Holder) bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	defer o.tellLocked()
 	for i := range o.holds {
 		if h := &o.holds[i]; fits(h.algorithm.(driver.Holder)) {
-			h.end(HoldChange{Lost: lost})
+			o.endLocked(h, HoldChange{Lost: lost})
 		}
 	}
 }

@@ -149,7 +149,9 @@ func (l *Limiter) WithPolicy(p Policy) *Limiter {
 // WithObserver returns a copy of l that calls observe at the end of each call that decides, records
 // or resets something, after the policy has been applied: once for a call, or for each claim of l
 // in a call of several claims. A nil observe removes the observer. The caller waits for observe,
-// which must be safe for concurrent use and should return soon.
+// which must be safe for concurrent use and should return soon. If it panics, so does the call,
+// which has decided all the same; a reservation that was to be made is canceled. In the background,
+// where holds are renewed and settlements repeated, a panic ends the process.
 func (l *Limiter) WithObserver(observe func(context.Context, Observation)) *Limiter {
 	with := *l
 	with.observe = observe
@@ -242,10 +244,10 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) (Result, error
 // Reset deletes the history of key under all limits of l, and what is held. No policy applies: an
 // error of the store is returned.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	_, err := l.decide(ctx, part{limiter: l, op: driver.OpReset, key: key}, (*call).ask)
 	if l.holds {
-		l.waiting.forget(longkey.Shorten(key)) // after an error too: it may be reset
+		defer l.waiting.forget(longkey.Shorten(key)) // after an error too: it may be reset
 	}
+	_, err := l.decide(ctx, part{limiter: l, op: driver.OpReset, key: key}, (*call).ask)
 	return err
 }
 

@@ -78,8 +78,8 @@ func (r *Reservation) renewAfter(pause time.Duration) {
 		if r := weakly.Value(); r != nil {
 			r.renew()
 		} else {
-			holds.leave(true, isHolder)
 			own.leave(nil, "")
+			holds.leave(true, isHolder)
 		}
 	})
 }
@@ -115,12 +115,18 @@ func (r *Reservation) renew() {
 	if r.ended != notEnded {
 		return
 	}
-	held, err := r.holdLocked(context.Background(), 0)
+	held, err := false, ErrOutcomeUnknown
+	defer func() { r.renewedLocked(held, err) }() // also if the goroutine ends
+	held, err = r.holdLocked(context.Background(), 0)
+}
+
+// renewedLocked is after a renewal: it stops them, or goes on. mu is held.
+func (r *Reservation) renewedLocked(held bool, err error) {
 	switch {
 	case errors.Is(err, driver.ErrClosed):
 		r.stopLocked()
-		r.holds.leave(true, isHolder)
 		r.own.leave(nil, "")
+		r.holds.leave(true, isHolder)
 	case err == nil && !held:
 		r.stopLocked()
 	case err != nil:
@@ -146,18 +152,21 @@ func (r *Reservation) holdLocked(ctx context.Context, d time.Duration) (held boo
 	c := newCall(parts...)
 	defer c.release()
 	c.strict, c.holds = true, r.holds
-	if err := c.do(ctx, (*call).ask); err != nil {
-		return false, err
-	}
-	for i := range c.parts {
-		p := &c.parts[i]
-		if slices.ContainsFunc(p.results, func(res Result) bool { return res.Units > 0 }) {
-			held = true
-		} else {
-			r.own.leave(p.limiter.waiting, longkey.Shorten(p.key))
+	err = c.do(ctx, func(c *call, ctx context.Context) error {
+		if err := c.ask(ctx); err != nil {
+			return err
 		}
-	}
-	return held, nil
+		for i := range c.parts {
+			p := &c.parts[i]
+			if slices.ContainsFunc(p.results, func(res Result) bool { return res.Units > 0 }) {
+				held = true
+			} else {
+				r.own.leave(p.limiter.waiting, longkey.Shorten(p.key))
+			}
+		}
+		return nil
+	})
+	return held, err
 }
 
 // renewed returns whose holds are renewed.

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
@@ -13,6 +14,10 @@ const (
 	firstRepeat = time.Second
 	lastRepeat  = 32 * time.Second
 )
+
+// errPanicked is what a Cancel or Release has failed with if it panics. It is not repeated, since a
+// panic in the background would end the process.
+var errPanicked = errors.New("ratelimit: the store or an observer has panicked")
 
 // repeatLocked repeats a Cancel or Release that has failed with err. It is mostly deferred, so
 // nobody looks at its error. A Commit is not repeated: whoever has the token may commit instead. mu
@@ -32,9 +37,12 @@ func (r *Reservation) repeatAfter(pause time.Duration, err error) {
 		repeat = time.AfterFunc(pause, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if r.repeat == repeat {
-				r.repeatAfter(2*pause, r.finishLocked(context.Background()))
+			if r.repeat != repeat {
+				return
 			}
+			err := ErrOutcomeUnknown
+			defer func() { r.repeatAfter(2*pause, err) }() // also if the goroutine ends
+			err = r.finishLocked(context.Background())
 		})
 		r.repeat = repeat
 	case err != nil && r.ended == canceled:

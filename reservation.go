@@ -131,24 +131,44 @@ func reserve(
 		return nil, err
 	}
 	defer c.release()
+	returned := false
+	defer func() {
+		if !returned && r.results != nil { // it was refused, or an observer has panicked
+			_ = r.Cancel(ctx)
+		}
+	}()
 	c.caller, c.holds, c.own = ctx, r.holds, r.own
-	err = c.do(ctx, decide)
-	if err != nil && c.results[0] == (Result{}) {
+	err = c.do(ctx, func(c *call, ctx context.Context) error {
+		err := decide(c, ctx)
+		if err == nil || c.results[0] != (Result{}) {
+			r.decided(c)
+		}
+		return err
+	})
+	switch {
+	case r.results == nil:
 		return nil, err
+	case r.ended == refused:
+		return r, err
 	}
+	r.renewLater()
+	returned = true
+	return r, nil
+}
+
+// decided takes over what c has decided.
+func (r *Reservation) decided(c *call) {
 	r.results = slices.Clone(c.results)
 	if !r.Allowed() {
 		r.ended = refused
-		return r, err
+		return
 	}
 	for i := range c.parts {
-		if own[i].Least > 0 {
-			own[i].N = c.parts[i].granted()
+		if r.claims[i].Least > 0 {
+			r.claims[i].N = c.parts[i].granted()
 		}
 	}
 	r.unheld = r.results[0].Source == SourceOpen && !c.unknown
-	r.renewLater()
-	return r, nil
 }
 
 // newID returns the ID of a reservation. Who knows it may settle the reservation, so it must not be
@@ -237,8 +257,9 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		r.repeat = nil // of a Release: this one does that too
 	}
 	r.end(canceled)
-	err := r.finishLocked(ctx)
-	r.repeatLocked(err)
+	err := errPanicked
+	defer func() { r.repeatLocked(err) }()
+	err = r.finishLocked(ctx)
 	return err
 }
 
@@ -253,8 +274,9 @@ func (r *Reservation) Release(ctx context.Context) error {
 		return nil
 	}
 	r.releasing = true
-	err := r.releaseLocked(ctx)
-	r.repeatLocked(err)
+	err := errPanicked
+	defer func() { r.repeatLocked(err) }()
+	err = r.releaseLocked(ctx)
 	return err
 }
 
@@ -273,10 +295,12 @@ func (r *Reservation) releaseLocked(ctx context.Context) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	if _, err := r.askStrictly(context.WithoutCancel(ctx), parts); err != nil {
+	_, err := r.askStrictly(context.WithoutCancel(ctx), parts, func(err error) {
+		r.released = err == nil
+	})
+	if err != nil {
 		return fmt.Errorf("ratelimit: the calls in flight are not released: %w", err)
 	}
-	r.released = true
 	return nil
 }
 
@@ -357,13 +381,14 @@ func (r *Reservation) settleLocked(ctx context.Context, used []int64) error {
 		r.end(settled)
 		return nil
 	}
-	missing, err := r.askStrictly(context.WithoutCancel(ctx), parts)
-	unknown := errors.Is(err, ErrOutcomeUnknown)
-	if err == nil || unknown && r.unheld {
-		r.end(settled)
-	}
-	if err != nil {
+	missing, err := r.askStrictly(context.WithoutCancel(ctx), parts, func(err error) {
+		unknown := errors.Is(err, ErrOutcomeUnknown)
+		if err == nil || unknown && r.unheld {
+			r.end(settled)
+		}
 		r.unknown = r.unknown || unknown && records
+	})
+	if err != nil {
 		return fmt.Errorf("ratelimit: the reservation is not settled: %w", err)
 	}
 	if missing && !r.unknown {
@@ -372,22 +397,30 @@ func (r *Reservation) settleLocked(ctx context.Context, used []int64) error {
 	return nil
 }
 
-// askStrictly makes a call to which no policy applies. missing reports whether there was no hold
-// for some limit that should have recorded units.
+// askStrictly makes a call to which no policy applies. It passes the error of the store to
+// answered, before an observer is called. missing reports whether there was no hold for some limit
+// that should have recorded units.
 func (r *Reservation) askStrictly(
-	ctx context.Context, parts []part,
+	ctx context.Context, parts []part, answered func(error),
 ) (missing bool, err error) {
 	c := newCall(parts...)
 	defer c.release()
 	c.strict, c.holds = true, r.holds
-	err = c.do(ctx, (*call).ask)
-	for i := range c.parts {
-		if p := &c.parts[i]; p.op == driver.OpSettle {
-			key := longkey.Shorten(p.key)
-			r.own.leave(p.limiter.waiting, key) // whatever the outcome: it may be settled
-			p.limiter.waiting.release(key)
-		}
-	}
+	err = c.do(ctx, func(c *call, ctx context.Context) error {
+		err := ErrOutcomeUnknown // if the store panics
+		defer func() {
+			for i := range c.parts {
+				if p := &c.parts[i]; p.op == driver.OpSettle {
+					key := longkey.Shorten(p.key)
+					r.own.leave(p.limiter.waiting, key) // whatever the outcome: it may be settled
+					p.limiter.waiting.release(key)
+				}
+			}
+			answered(err)
+		}()
+		err = c.ask(ctx)
+		return err
+	})
 	if err != nil {
 		return false, err
 	}
@@ -426,24 +459,34 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 	c := newCall(parts...)
 	defer c.release()
 	c.caller, c.holds = ctx, r.holds
-	err := c.do(patient(ctx), (*call).ask)
+	err := c.do(patient(ctx), func(c *call, ctx context.Context) error {
+		err := ErrOutcomeUnknown // if the store panics
+		defer func() { r.extendedLocked(c, numbers, err) }()
+		err = c.ask(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(c.results), nil
+}
+
+// extendedLocked takes over what a call of extend has decided, which ended with err. mu is held.
+func (r *Reservation) extendedLocked(c *call, numbers []int64, err error) {
 	placed := err == nil && c.allowed() && c.results[0].Source != SourceOpen
 	if placed || c.unknown || errors.Is(err, ErrOutcomeUnknown) {
 		r.unheld = false
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || !c.allowed() {
+		return
 	}
-	if c.allowed() {
-		before := r.timeout()
-		for i := range r.claims {
-			r.claims[i].N += max(0, numbers[i])
-		}
-		if r.renewal == nil || r.timeout() < before {
-			r.renewLaterLocked()
-		}
+	before := r.timeout()
+	for i := range r.claims {
+		r.claims[i].N += max(0, numbers[i])
 	}
-	return slices.Clone(c.results), nil
+	if r.renewal == nil || r.timeout() < before {
+		r.renewLaterLocked()
+	}
 }
 
 // end ends the reservation, and with it its renewals. mu is held.
