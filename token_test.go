@@ -124,7 +124,7 @@ func forged(n int) string {
 	for i := range n {
 		key := base64.StdEncoding.EncodeToString(fmt.Append(nil, i))
 		claims = append(claims, `{"k":"`+key+`","l":["tokens","hourly"],`+
-			`"a":["naiveh","naiveh"],"n":1}`)
+			`"a":["naiveh2","naiveh2"],"n":1}`)
 	}
 	return base64.RawURLEncoding.EncodeToString(
 		[]byte(`{"v":2,"i":7,"c":[` + strings.Join(claims, ",") + `]}`))
@@ -175,7 +175,7 @@ func TestTokenBytes(t *testing.T) {
 		"claims": {`{"v":2,"i":7,"c":[`, `{},`, `{}]}`},
 		"limits": {`{"v":2,"i":7,"c":[{"k":"aw==","l":[`, `"",`, `""],"a":[],"n":1}]}`},
 		"a long name": {`{"v":2,"i":7,"c":[{"k":"aw==","l":["`, `name`,
-			`"],"a":["naiveh"],"n":1}]}`},
+			`"],"a":["naiveh2"],"n":1}]}`},
 		"many names": {`{"v":2,"i":7,"c":[{"k":"aw==","a":["` + strings.Repeat(`","`, 99) +
 			`"],"l":["` + strings.Repeat(`name","`, 99), `name`, `"],"n":1}]}`},
 		"lists": {`{"v":2,"i":7`, `,"c":[{},{},{}]`, `}`},
