@@ -272,10 +272,7 @@ local function step(key, tail, now, op, n, at, args, pos, most)
         local index_end = slots / BLOCK * INDEXED_BLOCK
         -- SETRANGE would lengthen a ring that is shorter than its number of blocks requires. Up to
         -- 16384 slots that does little harm; a longer ring is checked.
-        if slots > 16384
-          and #redis.call('GETRANGE', key, index_end + RING_ENDING - 1, '-1') ~= 1 then
-          return nil
-        end
+        if slots > 16384 and redis.call('STRLEN', key) ~= index_end + RING_ENDING then return nil end
         return 1, remaining, 0, reset, new_stamp, us, nil, slot % slots * RECORD, record,
           index_end + 4, bytes, o3, b3, index_end + RING_ENDING
       end
@@ -336,7 +333,7 @@ local function step(key, tail, now, op, n, at, args, pos, most)
     else
       length = (head + count) * RECORD + TRAILER + COPIES
     end
-    if #redis.call('GETRANGE', key, length - 1, '-1') ~= 1 then return nil end
+    if redis.call('STRLEN', key) ~= length then return nil end
   end
   local allowed, retry = 1, 0
   local whole, o1, b1, o2, b2, o3, b3, rest
