@@ -17,8 +17,9 @@ const (
 	FailOpen
 	// FailWait returns the error, except that the waits (Wait, WaitAll, Acquire and their like)
 	// retry until the store is available, or the context ends or would end during the next pause.
-	// They retry after [driver.ErrContended] too. Pauses grow from about 10 ms to a second. Two errors end a wait all the same:
-	// [ErrOutcomeUnknown], since the demand might count twice, and [driver.ErrClosed].
+	// They retry after [driver.ErrContended] too. Pauses grow from about 10 ms to a second. Two
+	// errors end a wait all the same: [ErrOutcomeUnknown], since the demand might count twice, and
+	// [driver.ErrClosed].
 	FailWait
 
 	numPolicies

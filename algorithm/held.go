@@ -233,7 +233,7 @@ func (s *heldStep) fits(d driver.Demand) driver.Result {
 }
 
 // retry returns the least time after which n units fit beside what others hold then. bound is the
-// time until the algorithm inside has room for n alone. full means that a deadline must have passed.
+// time until the algorithm inside has room for n alone. If full is set, a deadline has to pass.
 //
 // From a deadline on, the time is that until the algorithm inside has room for n and what is still
 // held, or the deadline if that is later. The later the deadline, the shorter the algorithm's time.

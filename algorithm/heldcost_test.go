@@ -95,7 +95,7 @@ func TestGuardHolds(t *testing.T) {
 				const calls = 20
 				least, most := few.changes(calls, c.call), many.changes(calls, c.call)
 				if most > 2*least || most > 5000*calls {
-					t.Errorf("%s, timed out %v, %s: %d bytes of 65,000 holds change, and %d of 1,000",
+					t.Errorf("%s, timed out %v, %s: %d bytes of 65,000 holds change, %d of 1,000",
 						name, late, c.name, most/calls, least/calls)
 				}
 			}

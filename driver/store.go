@@ -66,11 +66,11 @@ type Store interface {
 	// Take decides one demand.
 	Take(ctx context.Context, d Demand) (Result, error)
 
-	// TakeAll decides several demands as one: all are admitted, or none leaves a trace. There are at
-	// most [MaxDemands] of them. out has the length of ds, and out[i] is set to the Result of ds[i].
-	// After an error out holds no decision, whatever the store has written to it. A store that
-	// cannot decide the demands of a TakeAll together (Redis Cluster, keys of several slots) returns
-	// an error that wraps [errors.ErrUnsupported] before it writes anything. The store keeps neither
-	// slice.
+	// TakeAll decides several demands as one: all are admitted, or none leaves a trace. There are
+	// at most [MaxDemands] of them. out has the length of ds, and out[i] is set to the Result of
+	// ds[i]. After an error out holds no decision, whatever the store has written to it. A store
+	// that cannot decide the demands of a TakeAll together (Redis Cluster, keys of several slots)
+	// returns an error that wraps [errors.ErrUnsupported] before it writes anything. The store
+	// keeps neither slice.
 	TakeAll(ctx context.Context, ds []Demand, out []Result) error
 }

@@ -26,7 +26,8 @@ type foreign struct {
 func (f foreign) Name() string { return f.name }
 
 func (f foreign) Script() driver.Script {
-	return driver.Script{Name: f.name, Source: "local function step() return '" + f.source + "' end",
+	source := "local function step() return '" + f.source + "' end"
+	return driver.Script{Name: f.name, Source: source,
 		Args: func(dst []int64, _ driver.Demand) []int64 { return dst }}
 }
 

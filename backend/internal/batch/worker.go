@@ -10,8 +10,8 @@ const (
 	maxRequests = 512 // that a worker takes from the queue at once, for one batch or several
 	maxGroups   = 64  // of a batch: the server does nothing else meanwhile
 
-	// A script has three words, and for each demand up to three arguments: the keys of its state and
-	// of its holds, and what it asks. ElastiCache Serverless refuses a command of more than 3,999.
+	// A script has three words, and for each demand up to three arguments: the keys of its state
+	// and of its holds, and what it asks. ElastiCache Serverless refuses more than 3,999 in all.
 	maxArguments = 3999
 	maxDemands   = (maxArguments - 3) / 3 // of a batch, unless one group has more
 )
