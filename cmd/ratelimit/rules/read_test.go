@@ -64,8 +64,8 @@ func TestRead(t *testing.T) {
 			names = append(names, v.Limit.Name+" "+v.Algorithm.Name())
 		}
 	}
-	wantNames := []string{"requests log3h2", "requests log3h2", "requests log3h2", "requests log3h2",
-		"chat log3", "uploads flight2", "quota month1", "blocked block1"}
+	wantNames := []string{"requests log3h2", "requests log3h2", "requests log3h2",
+		"requests log3h2", "chat log3", "uploads flight2", "quota month1", "blocked block1"}
 	if !slices.Equal(names, wantNames) {
 		t.Errorf("the algorithms are %q, want %q", names, wantNames)
 	}
