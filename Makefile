@@ -52,7 +52,7 @@ unit: ## Run the tests that need no server
 	@GOGC=400 $(GO) -C integration test $(TESTFLAGS) ./faultproxy ./metrics
 
 .PHONY: unit-386
-unit-386: ## Run them for 32 bits, on a processor of x86
+unit-386: ## Run them for 32 bits, on an x86 processor
 	$(SAY) "tests without servers, for 32 bits"
 	@CGO_ENABLED=0 GOARCH=386 $(GO) test -shuffle=on -count=1 -timeout=40m work
 

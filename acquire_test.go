@@ -70,7 +70,7 @@ func TestAcquireAsksForOthers(t *testing.T) {
 	})
 }
 
-// TestAcquireOfLost: a call that waits for units that this process holds hardly asks the store. It
+// TestAcquireOfLost: a call that waits for units that this process holds rarely asks the store. It
 // begins soon when the reservation has lost them, or some of them, by a reset elsewhere.
 func TestAcquireOfLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

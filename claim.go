@@ -35,8 +35,8 @@ type Claim struct {
 //		ratelimit.Claim{Limiter: tokens, Key: tenant, N: estimate},
 //	)
 //
-// All limiters must be on the same store, no two claims may be on the same key and limit, and the
-// limits of all claims may be [driver.MaxDemands] at most: the error otherwise wraps [ErrInvalid].
+// All limiters must be on the same store, no two claims may be on the same key and limit, and all
+// claims together have at most [driver.MaxDemands] limits: otherwise the error wraps [ErrInvalid].
 // When the store is unavailable, the claims are admitted only if the policy of each limiter admits
 // its claim. Other errors are those of [Limiter.AllowN], and [errors.ErrUnsupported] if the server
 // cannot decide the keys together, such as Redis Cluster with keys of several hash slots. After an

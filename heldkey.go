@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// A heldKey is a key of which this process holds units, or for whose units calls of it wait.
+// A heldKey is a key of which this process holds units, or whose units calls of this process wait
+// for.
 type heldKey struct {
 	key     string
 	units   int64     // that reservations of this process hold
-	checked time.Time // when the store last said what fits beside them
+	checked time.Time // when the store was last asked, or has admitted some of them
 
 	// asleep has the calls that wait for units, as chan struct{}: first the one that nothing has
 	// woken for longest. They may be in queues of other limiters and keys.
@@ -22,11 +23,11 @@ type heldKey struct {
 }
 
 const (
-	// handsFor is for how long the units that this process releases may go to its own calls. Then
-	// they are left to other processes for as long as the longest pause between calls of those,
-	// which costs at most a seventeenth of what a limit admits.
+	// handsFor is how long the units that this process releases go to its own calls. Then they are
+	// left to other processes for lastReleasePause, in which each of these asks the store. That
+	// costs at most a seventeenth of what a limit admits.
 	handsFor = 16 * lastReleasePause
-	// trustsFor is for how long this process believes what it counts as held. Another process may
+	// trustsFor is how long calls rely on units alone and do not ask the store. Another process may
 	// have reset the key.
 	trustsFor = 8 * lastReleasePause
 )
@@ -47,8 +48,9 @@ func (w *waitQueues) tidyLocked(k *heldKey) {
 	}
 }
 
-// hold adds n to the units of key that this process holds. The store has admitted them beside all
-// others, of at most most: if these are more, they include some that are not held any more.
+// hold adds n, which the store has admitted, to the units of key that this process holds. If they
+// are then more than most, which is all that the limits admit, the earlier ones are not counted any
+// more: the store does not hold all of them.
 func (w *waitQueues) hold(key string, n, most int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +85,7 @@ func (w *waitQueues) forget(key string) {
 }
 
 // full reports whether n units do not fit within most beside the units of key that this process
-// holds, and whether that is to be believed.
+// holds, and whether these have been checked within trustsFor.
 func (w *waitQueues) full(key string, n, most int64) (full, believed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +104,7 @@ func (w *waitQueues) leaves(key string) bool {
 	return k != nil && k.leaving
 }
 
-// check notes that the store is asked about key.
+// check records that the store is asked about key.
 func (w *waitQueues) check(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,8 +129,8 @@ func (w *waitQueues) awake(key string, self *list.Element) {
 	w.tidyLocked(k)
 }
 
-// release wakes the call that nothing has woken for longest, of those that sleep for units of key,
-// unless the units are left to other processes.
+// release wakes the call that nothing has woken for longest, of those that sleep for units of key.
+// handsFor after it first did so, units are left to other processes instead, for lastReleasePause.
 func (w *waitQueues) release(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +152,7 @@ func (w *waitQueues) release(key string) {
 	k.wakeLocked()
 }
 
-// stopLeaving wakes as many calls as there were releases since k was left to other processes.
+// stopLeaving ends the time for other processes, and wakes a call for each release in it.
 func (w *waitQueues) stopLeaving(k *heldKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

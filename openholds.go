@@ -44,7 +44,7 @@ func (l *Limiter) WithHoldObserver(observe func(HoldChange)) *Limiter {
 type openHolds struct {
 	mu      sync.Mutex
 	holds   []openHold
-	changes []observedChange // that observers are told at the end of a method
+	changes []observedChange // which tellLocked passes to the observers
 }
 
 type observedChange struct {
@@ -108,7 +108,7 @@ func (o *openHolds) ofLocked(d driver.Demand, observe func(HoldChange)) *openHol
 	return &o.holds[len(o.holds)-1]
 }
 
-// heldLocked is after an OpHold, which has found h or not.
+// heldLocked handles the answer to an OpHold for h. found: the store has the hold.
 func (o *openHolds) heldLocked(h *openHold, d driver.Demand, found bool) {
 	if !found {
 		o.endLocked(h, HoldChange{Lost: !h.unknown})
@@ -133,7 +133,7 @@ func (o *openHolds) heldLocked(h *openHold, d driver.Demand, found bool) {
 	}
 }
 
-// settledLocked is after a settlement, which was missing h or not.
+// settledLocked handles the answer to a settlement of h. missing: the store did not have the hold.
 func (o *openHolds) settledLocked(h *openHold, missing bool) {
 	o.endLocked(h,
 		HoldChange{Late: !missing && time.Now().After(h.until), Lost: missing && !h.unknown})
@@ -148,7 +148,7 @@ func (o *openHolds) endLocked(h *openHold, change HoldChange) {
 	}
 }
 
-// tellLocked calls the observers, when all changes are made.
+// tellLocked passes the changes to the observers.
 func (o *openHolds) tellLocked() {
 	if len(o.changes) == 0 {
 		o.changes = nil

@@ -78,7 +78,7 @@ type Limiter struct {
 //
 // Every limit needs a name, which together with the key and the name of the algorithm identifies
 // its history. An error wraps [ErrInvalid]: something is missing, out of range, or there twice, or
-// the limits are more than [driver.MaxDemands].
+// there are more than [driver.MaxDemands] limits.
 func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w options: no store", ErrInvalid)
@@ -229,11 +229,11 @@ func (l *Limiter) Wait(ctx context.Context, key string) (Result, error) {
 // Copies of a limiter share its queues. Between limiters and between processes there is no order,
 // and a large demand may starve.
 //
-// The first call returns at once if its RetryAfter does not end before its deadline, that under
-// limits without holds: holds may end at any time. The error wraps [context.DeadlineExceeded]. If
-// ctx ends while a call sleeps or is behind others, the error wraps that of ctx. In both cases
-// nothing was taken, and the Result is the last refusal, unless the store has failed since. If ctx
-// ends while the store is called, the error is the store's.
+// The first call returns at once if its RetryAfter under limits without holds does not end before
+// its deadline; holds may end at any time. The error wraps [context.DeadlineExceeded]. If ctx ends
+// while a call sleeps or is behind others, the error wraps that of ctx. In both cases nothing was
+// taken, and the Result is the last refusal, unless the store has failed since. If ctx ends while
+// the store is called, the error is the store's.
 //
 // At most 10,000 calls wait for a key; further ones fail with [ErrQueueFull]. After an error of the
 // store the next call becomes the first; see also [FailWait].

@@ -120,7 +120,7 @@ func (r *Reservation) renew() {
 	held, err = r.holdLocked(context.Background(), 0)
 }
 
-// renewedLocked is after a renewal: it stops them, or goes on. mu is held.
+// renewedLocked handles the answer to a renewal: it schedules the next one, or ends the renewals.
 func (r *Reservation) renewedLocked(held bool, err error) {
 	switch {
 	case errors.Is(err, driver.ErrClosed):

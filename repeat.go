@@ -15,8 +15,8 @@ const (
 	lastRepeat  = 32 * time.Second
 )
 
-// errPanicked is what a Cancel or Release has failed with if it panics. It is not repeated, since a
-// panic in the background would end the process.
+// errPanicked is the error of a Cancel or Release that has panicked. Such a call is not repeated,
+// since a panic in the background would end the process.
 var errPanicked = errors.New("ratelimit: the store or an observer has panicked")
 
 // repeatLocked repeats a Cancel or Release that has failed with err. It is mostly deferred, so

@@ -85,10 +85,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (*Reservatio
 // Acquire is Reserve that waits until the units are free, as [Limiter.WaitN] does. If the wait gave
 // up after a refusal, it returns both its error and a reservation that is not Allowed.
 //
-// When a reservation of this process ends, the first call asks the store at once, and otherwise
-// within 160 ms; within 1.28 s if this process itself holds what is missing. If reservations of
-// this process have ended so for 2.56 s, its calls leave what is released to other processes for
-// 160 ms.
+// The first call asks the store when a reservation of this process ends, and otherwise at least
+// every 160 ms, or every 1.28 s while this process itself holds what is missing. While calls always
+// wait, every 2.56 s they leave to other processes what this one releases in the next 160 ms.
 func (l *Limiter) Acquire(ctx context.Context, key string, n int64) (*Reservation, error) {
 	return AcquireAll(ctx, Claim{Limiter: l, Key: key, N: n})
 }
@@ -471,7 +470,7 @@ func (r *Reservation) extend(ctx context.Context, numbers []int64) ([]Result, er
 	return slices.Clone(c.results), nil
 }
 
-// extendedLocked takes over what a call of extend has decided, which ended with err. mu is held.
+// extendedLocked takes over what a call of extend has decided, which ended with err.
 func (r *Reservation) extendedLocked(c *call, numbers []int64, err error) {
 	placed := err == nil && c.allowed() && c.results[0].Source != SourceOpen
 	if placed || c.unknown || errors.Is(err, ErrOutcomeUnknown) {

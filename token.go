@@ -43,11 +43,11 @@ type tokenClaim struct {
 	N          int64             `json:"n"`
 }
 
-// boundList is a list that is read from JSON once, up to driver.MaxDemands elements. Without a
-// bound a token of 1 MiB makes 100 MiB of claims.
+// boundList is a list of at most driver.MaxDemands elements. Without a bound a token of 1 MiB makes
+// 100 MiB of claims. A second list of the same name is an error.
 type boundList[T any] []T
 
-var errList = errors.New("not a list, or one of several")
+var errList = errors.New("not a list, or a second one")
 
 func (l *boundList[T]) UnmarshalJSON(text []byte) error {
 	if *l != nil {
@@ -84,7 +84,7 @@ func (l *boundList[T]) UnmarshalJSON(text []byte) error {
 //
 // An error wraps [ErrInvalid] if r has ended or holds nothing: it has no units under limits with
 // holds, or the policy has admitted it. It wraps [ErrInvalidToken] if [Resume] would refuse the
-// token, which would be longer than 1 MiB, as with keys of 700 KB. After an error r is as before.
+// token, such as one longer than 1 MiB, with keys of 700 KB. After an error r is as before.
 func (r *Reservation) Token() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,9 +128,9 @@ func (r *Reservation) Token() (string, error) {
 // is set. The reservation renews its holds until it is settled, for the first time a second later,
 // since it does not know how long they last.
 //
-// Whoever makes up a token chooses its claims: their limits are at most [driver.MaxDemands], and
-// those whose call would be an error are refused. An error wraps [ErrInvalidToken]. It also wraps
-// [ErrUnknownLimit] if a limiter is missing.
+// Anyone can make up a token, so Resume refuses one with more than [driver.MaxDemands] limits, and
+// one that no store would settle. An error wraps [ErrInvalidToken]. It also wraps [ErrUnknownLimit]
+// if a limiter is missing.
 func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	t, err := parseToken(text)
 	if err != nil {
@@ -159,7 +159,7 @@ func Resume(text string, limiters ...*Limiter) (*Reservation, error) {
 	return r, nil
 }
 
-// checkSettlement returns the error with which every store refuses to settle r.
+// checkSettlement returns the error that every store returns for a settlement of r, or nil.
 func (r *Reservation) checkSettlement() error {
 	c, err := claimed(driver.OpSettle, r.id, r.claims)
 	if err != nil {

@@ -83,7 +83,7 @@ func (c *call) askPatiently(ctx context.Context) error {
 }
 
 // full reports whether a limit has no room for c beside what this process holds, so that the store
-// would refuse c. Now and then it reports false all the same: c is to ask the store.
+// would refuse c. Every trustsFor it reports false all the same, so that one call asks the store.
 func (c *call) full() bool {
 	counted := false
 	for i := range c.parts {

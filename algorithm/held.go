@@ -24,9 +24,9 @@ import (
 // settled, and until then a renewal brings none back. After its time-out a hold is remembered for
 // 24 hours, and for as long as fewer than 32,768 others have timed out since.
 //
-// A decision takes as long however many holds there are: those with one deadline have one sum, and
-// a hold is found by a hash of its ID. Holds of one length have at most 17 deadlines, and holds of
-// all lengths at most 89.
+// A decision takes the same time for many holds as for few: those with one deadline have one sum,
+// and a hold is found by a hash of its ID. Holds of one length have at most 17 deadlines, and holds
+// of all lengths at most 89.
 type Held struct {
 	inner   driver.Algorithm // nil: calls in flight
 	limit   driver.Limit     // of calls in flight, without a Window
@@ -233,7 +233,8 @@ func (s *heldStep) fits(d driver.Demand) driver.Result {
 }
 
 // retry returns the least time after which n units fit beside what others hold then. bound is the
-// time until the algorithm inside has room for n alone. If full is set, a deadline has to pass.
+// time until the algorithm inside has room for n alone. full means that the key has as many holds
+// as it may: one has to time out first.
 //
 // From a deadline on, the time is that until the algorithm inside has room for n and what is still
 // held, or the deadline if that is later. The later the deadline, the shorter the algorithm's time.

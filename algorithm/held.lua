@@ -17,8 +17,8 @@
 -- The field of an ID, 8 bytes, is a hold: units 7, deadline 7, instant 7. Most steps read only the
 -- first sum, the last, and that of the ID's hold, and cost the same however many there are.
 --
--- If one of the two keys is lost, without the hash a settlement finds nothing to settle, and without
--- the state what is held stays held.
+-- If one of the two keys is lost: without the hash a settlement finds nothing to settle, and
+-- without the state what is held stays held.
 --
 -- step reads the state of inner itself. After the results of inner it returns nil, or what to write
 -- to the hash: the head, or '' to delete the hash; and each of these or nil: the time to live in
@@ -167,8 +167,9 @@ local function step(key, holds, now, op, n, at, args, pos)
   elseif fits and (n + others > free or full) then
     -- retry becomes the least time after which n fits beside what is held then. From a deadline on
     -- that is the time until inner has room for n and what is still held, or the deadline if that
-    -- is later. The later the deadline, the shorter inner's time. That for n alone is a lower bound,
-    -- which mostly decides; else the first deadline that is late enough is found by bisection.
+    -- is later. The later the deadline, the shorter inner's time. That for n alone is a lower
+    -- bound, which mostly decides; else the first deadline that is late enough is found by
+    -- bisection.
     allowed = 0
     local bound, last = retry, p < size and final - clock or 0
     if bound < last then

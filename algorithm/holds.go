@@ -47,8 +47,8 @@ const (
 	smallInner = 4096
 	// smallFront is the size up to which the bytes before that state stay when nothing is held.
 	smallFront = 1024
-	// searched is the number of slots that a step searches for forgotten holds. It adds one hold at
-	// most, so the search keeps ahead.
+	// searched is the number of slots that a step searches for forgotten holds. A step adds one
+	// hold at most, so the search keeps ahead.
 	searched = 16
 
 	maxOpenHolds  = 1 << 16

@@ -5,9 +5,8 @@ import (
 	"math/bits"
 )
 
-// holdTable are the slots of a state for holds: a hash table with open addressing and linear
-// probing. The number of slots is a power of 2, and a few are free. The methods come to an end
-// with any bytes.
+// holdTable is the slots of a state for holds: a hash table with open addressing and linear
+// probing. The number of slots is a power of 2, and a few are free. The methods end with any bytes.
 type holdTable []byte
 
 const (
@@ -21,11 +20,11 @@ type hold struct {
 	units, deadline, instant int64
 }
 
-// mostEntries returns how many of a number of slots may be in use: seven of eight.
+// mostEntries returns how many of a number of slots may be in use: seven eighths, rounded down.
 func mostEntries(slots int) int { return slots - (slots+7)/8 }
 
-// slotsFor returns the number of slots of a new table for a number of entries. There is room for an
-// eighth of the slots or more until the table is full.
+// slotsFor returns the number of slots of a new table for a number of entries: at most three
+// quarters are in use, so that a table of 8 slots or more is not full at once.
 func slotsFor(entries int) int {
 	slots := leastSlots
 	for slots/4*3 < entries {
@@ -48,7 +47,7 @@ func (t holdTable) deadline(i int) int64 {
 }
 
 // home returns the slot that an ID is hashed to. IDs are random, so a product is enough, which also
-// spreads IDs that are counted.
+// spreads consecutive IDs.
 func (t holdTable) home(id uint64) int {
 	return int(id * 0x9e3779b97f4a7c15 >> (64 - bits.TrailingZeros(uint(t.slots()))))
 }
@@ -89,7 +88,7 @@ func (t holdTable) put(i int, h hold) {
 	}
 }
 
-// remove frees a slot, and moves those after it back, so that each is still found from its home.
+// remove frees a slot, and moves holds after it back, so that each is still found from its home.
 func (t holdTable) remove(i int) {
 	mask := t.slots() - 1
 	j := i

@@ -191,8 +191,8 @@ func newReservations(
 	}[name], nil
 }
 
-// BenchmarkBytes measures the largest size of a key whose limit is always used up. Each call of this
-// module has a script of its own, since calls that are decided together share a record.
+// BenchmarkBytes measures the largest size of a key whose limit is always used up. Each call of
+// this module runs a script by itself, since calls that are decided together share a record.
 func BenchmarkBytes(b *testing.B) {
 	logs := append(redisEntriesOf(zset), redisEntry{ours, openOurs(true), nil})
 	all := slices.Concat(logs, redisEntriesOf(redisRate, ululeName, throttledName, rueidisLimiter))

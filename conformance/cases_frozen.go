@@ -157,7 +157,7 @@ func checkFrozenWithoutDeadline(e *env) {
 			}
 			_, err := e.store.Take(context.WithoutCancel(e.ctx), take(key, a, 1))
 			if errors.Is(err, driver.ErrContended) {
-				return fmt.Errorf("the error of a call of a frozen server is ErrContended: %w", err)
+				return fmt.Errorf("a frozen server is answered with ErrContended: %w", err)
 			} else if err != nil {
 				return l.note(err)
 			}

@@ -91,7 +91,7 @@ func checkOut(e *env) {
 	}
 }
 
-// checkMost makes one demand more than the most, and without it.
+// checkMost makes a TakeAll of one demand more than MaxDemands, and then one of MaxDemands.
 func checkMost(e *env) {
 	ds := e.limits(driver.MaxDemands + 1)
 	out := make([]driver.Result, len(ds))

@@ -35,7 +35,7 @@ var elsewhere = []string{
 	"Held is an algorithm with holds", // every case of holds
 	"Create one with [Budget]",
 	"Values are immutable and",    // algorithm/values
-	"A decision takes as long",    // of algorithms alone
+	"A decision takes the same",   // of algorithms alone
 	"Holds of one length have at", // of algorithms alone
 }
 

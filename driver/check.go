@@ -16,8 +16,8 @@ func CheckTake(ctx context.Context, d Demand) error {
 	return d.check()
 }
 
-// MaxDemands is the most demands of a TakeAll. A server decides them in one go, and no other caller
-// meanwhile; what they are may come from strangers, as the claims of a token do.
+// MaxDemands is the most demands of a TakeAll. A server decides nothing else meanwhile, and
+// strangers may choose the demands: anyone can make up the claims of a token.
 const MaxDemands = 256
 
 // CheckTakeAll is [CheckTake] for all of ds, for TakeAll. It also returns [ErrInvalid] if two

@@ -38,9 +38,9 @@
 //	RATELIMIT_REDIS_ADDR       run on this Redis, host:port; a cluster is recognized. Tests
 //	                           that need a server of their own still start one
 //	RATELIMIT_VALKEY_ADDR      the same for Valkey
-//	RATELIMIT_IMAGES           run on these images, separated by commas, instead of redis:7, redis:8
-//	                           and valkey/valkey:9; "make servers" also runs some tests on
-//	                           valkey/valkey:8 and redis:8.6
+//	RATELIMIT_IMAGES           run on these images, separated by commas, instead of redis:7,
+//	                           redis:8 and valkey/valkey:9; "make servers" also runs some tests
+//	                           on valkey/valkey:8 and redis:8.6
 //	RATELIMIT_FULL             1: all combinations of the conformance suite, and the other
 //	                           tests in their long form; one needs the program lua5.4
 //	RATELIMIT_CONFORMANCE_FULL 1: the conformance suite at full depth

@@ -7,8 +7,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// within is the algorithm inside a Budget, which has room for everything when it is peeked at.
-// Budget(within) keeps its states where that Budget keeps them.
+// within is the algorithm inside a Budget, with room for everything in its peeks. Budget(within)
+// keeps its states where that Budget keeps them.
 type within struct {
 	driver.Algorithm
 	free *int64 // set to what is free without regard to holds

@@ -74,9 +74,8 @@
 // Errors have ratelimit.op and error.type: canceled, deadline_exceeded, queue_full, exceeds_limit,
 // invalid, outcome_unknown, capacity, contended, corrupt_state, closed, denied, unavailable or
 // other. The deadline is the caller's: a timeout of the store is unavailable, contended or
-// outcome_unknown.
-// Decisions of shadows have ratelimit.live, the outcome that the caller got, instead of
-// ratelimit.source. The metrics of stores, caches, local decisions and breakers have
+// outcome_unknown. Decisions of shadows have ratelimit.live, the outcome that the caller got,
+// instead of ratelimit.source. The metrics of stores, caches, local decisions and breakers have
 // ratelimit.store, the name that Watch got. The metric ratelimit.breaker.state also has
 // ratelimit.state: closed, half-open or open.
 //

@@ -38,8 +38,8 @@ type Call struct {
 	unknown  []driver.Script // see together
 }
 
-// maxScripts bounds the scripts of a call: their places in a program are a byte, and it may have
-// the library's and others beside.
+// maxScripts bounds the scripts of a call: a place in a program is a byte, and the program may also
+// have those of the library and of others.
 const maxScripts = 128
 
 // callDemand is a demand of a call. It keeps what Results needs of the algorithm, so that no method
@@ -88,12 +88,12 @@ func (c *Call) Add(keys []string, ds []driver.Demand) error {
 // AddSame adds equal demands on one key; times is their number, at least 1. They are decided one
 // after the other, each as if it were a group by itself. For Results they are one group, with times
 // results. If they are Takes and their script has [driver.Script].Sums, the server reads the state
-// and runs the step at most three times for all of them, or a few times more if the clock or the
-// resolution has just changed; and the step once for each if their ResetAfter do not differ by the
-// same time. Otherwise it does both once for each.
+// at most three times for all of them, or a few times more if the clock or the resolution has just
+// changed. It runs the step as often, or once for each if ResetAfter does not grow by the same time
+// from each to the next. Otherwise it does both once for each.
 //
-// An error wraps [driver.ErrNoScript] or [driver.ErrInvalid]. After an error, and
-// after a panic of the algorithm, the Call is as it was.
+// An error wraps [driver.ErrNoScript] or [driver.ErrInvalid]. After an error, and after a panic of
+// the algorithm, the Call is as it was.
 func (c *Call) AddSame(key string, d driver.Demand, times int) error {
 	if times < 1 {
 		return fmt.Errorf("%w demand: %d times", driver.ErrInvalid, times)

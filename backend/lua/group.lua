@@ -2,9 +2,9 @@
 
 --include run.lua
 
--- decide_group decides the demands of a group together. Once one is refused, those after it are only
--- peeked at. Answers replace demands in group, and results are fields of demands: tables that grow
--- would cost more.
+-- decide_group decides the demands of a group together. Once one is refused, those after it are
+-- only peeked at. Answers replace demands in group, and results are fields of demands: tables that
+-- grow would cost more.
 decide_group = function(group)
   local admitted = true
   if group.least then

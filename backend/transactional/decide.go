@@ -11,9 +11,9 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// The phases of a transaction. Who first changes waiting decides: either the transaction begins, or
-// the caller abandons it. So it is with pending: either the transaction begins to commit, or the
-// caller abandons it and reports that nothing was recorded.
+// The phases of a transaction. The first change from waiting decides: either the transaction
+// begins, or the caller abandons it. So does the first change from pending: either the transaction
+// begins to commit, or the caller abandons it and reports that nothing was recorded.
 const (
 	waiting int32 = iota // for its turn
 	pending
@@ -55,7 +55,7 @@ func (t *transaction) run(ctx context.Context) (none struct{}, err error) {
 	if !t.phase.CompareAndSwap(waiting, pending) {
 		return none, nil
 	}
-	answered := false // unless it returns
+	answered := false // if it panics
 	defer func() { t.turn.leave(answered) }()
 	err = t.transact(ctx)
 	answered = err == nil || errors.Is(err, driver.ErrUnavailable) && !driver.IsOutage(err)

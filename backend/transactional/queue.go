@@ -12,8 +12,8 @@ import (
 // forgotten the lock.
 const mostAtOnce = 2
 
-// queue lets the callers of one key wait here and not in the database, where each would have a
-// connection. A call does not wait for older ones that wait for another key.
+// queue is where the callers of one key wait. In the database each would have a connection. A call
+// does not wait for older ones that wait for another key.
 type queue struct {
 	mu   sync.Mutex
 	keys map[string]*line // of the calls that have not left
@@ -149,7 +149,7 @@ func (t *turn) leave(answered bool) {
 	}
 }
 
-// nextLocked gives the turn to the oldest calls that need not wait for another key.
+// nextLocked gives their turn to the oldest calls of l that need not wait for another key.
 func (l *line) nextLocked() {
 	for _, calls := range []*list.List{&l.waiting, &l.late} {
 		var next *list.Element

@@ -23,10 +23,10 @@ import (
 // A Tx is one transaction. It decides one call of the store. Its methods are called one after the
 // other: Load, Save for each state to be written, then Commit if there was a Save, and always
 // Rollback at the end, all in one goroutine, which is not the caller's. If begin (see [New]), Load
-// or Save fails, the call returns an error that wraps [driver.ErrUnavailable] and that error.
-// If a lock of a key is not free in time, or the database has rolled back because of another
-// transaction with the key, let the error wrap [driver.ErrContended], so that it is no outage.
-// Errors must not contain keys or passwords.
+// or Save fails, the call returns an error that wraps [driver.ErrUnavailable] and that error. If a
+// lock of a key is not free in time, or the database has rolled back because of another transaction
+// with the key, let the error wrap [driver.ErrContended], so that it is no outage. Errors must not
+// contain keys or passwords.
 type Tx interface {
 	// Load locks the states of keys until the transaction ends, so that no other transaction reads
 	// or writes them, and returns them in the order of keys: nil for a key that has none. Then it
@@ -145,8 +145,8 @@ func (s *Store) TakeAll(
 	return err
 }
 
-// run decides ds, when no other call uses their keys, in a goroutine of its own. It stops waiting
-// when the time is over.
+// run decides ds when it is their turn, in a goroutine of its own. It stops waiting when the time
+// is over.
 func (s *Store) run(
 	ctx context.Context, ds []driver.Demand,
 ) ([]driver.Result, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/truewindow/ratelimit/integration/servers"
 )
 
-// chargedKey is a key of TestChargesWhileSlotMoves, with the units that were charged for certain and
-// those of calls without an answer.
+// chargedKey is a key of TestChargesWhileSlotMoves, with the units that were charged for certain
+// and those of calls without an answer.
 type chargedKey struct {
 	limiter        *ratelimit.Limiter
 	key            string

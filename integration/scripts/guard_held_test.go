@@ -11,8 +11,8 @@ import (
 )
 
 // guardDeadlines are refusals under a limit of 10,000 in 16 minutes beside holds with many
-// deadlines in these 16 minutes, and the ranges that they read. Without holds, a refusal of one unit
-// reads 1 range, and one of some hundred units 4.
+// deadlines in these 16 minutes, and the ranges that they read. Without holds, a refusal of one
+// unit reads 1 range, and one of some hundred units 4.
 var guardDeadlines = []struct {
 	what    string
 	records int

@@ -49,7 +49,8 @@ func TestGuardForgedTokens(t *testing.T) {
 			text := forgedToken(n, "tokens", budget.Name())
 			settle := func() {
 				r, err := ratelimit.Resume(text, l)
-				if many := n > driver.MaxDemands; many != errors.Is(err, ratelimit.ErrInvalidToken) {
+				many := n > driver.MaxDemands
+				if many != errors.Is(err, ratelimit.ErrInvalidToken) {
 					t.Errorf("a token of %d claims: %v", n, err)
 				}
 				if err != nil {

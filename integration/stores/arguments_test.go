@@ -62,7 +62,8 @@ func TestArguments(t *testing.T) {
 			})
 			for _, d := range []driver.Demand{
 				{Algorithm: algorithm.GCRA(limit), N: 1},
-				{Algorithm: algorithm.Budget(algorithm.GCRA(limit)), Op: driver.OpHold, N: 1, ID: 7},
+				{Op: driver.OpHold, Algorithm: algorithm.Budget(algorithm.GCRA(limit)),
+					N: 1, ID: 7},
 			} {
 				takeMany(t, store, "first", d, true) // loads the script
 				before := servers.CountScripts(t, control)

@@ -109,7 +109,8 @@ func decideBesideCache(
 	var before [2]redis.CSCStats
 	for i, c := range caching {
 		if before[i] = c.CSCStats(); before[i].Hits == 0 {
-			t.Fatalf("the client's cache answered nothing (%+v): this test proves nothing", before[i])
+			t.Fatalf("the client's cache answered nothing (%+v): this test proves nothing",
+				before[i])
 		}
 	}
 	key := servers.FreshKey(t)

@@ -10,8 +10,8 @@ const (
 	maxRequests = 512 // that a worker takes from the queue at once, for one batch or several
 	maxGroups   = 64  // of a batch: the server does nothing else meanwhile
 
-	// A script has three words, and for each demand up to three arguments: the keys of its state
-	// and of its holds, and what it asks. ElastiCache Serverless refuses more than 3,999 in all.
+	// EVALSHA has three words, and for each demand up to three more: the keys of its state and of
+	// its holds, and what it asks. ElastiCache Serverless refuses a command of more than 3,999.
 	maxArguments = 3999
 	maxDemands   = (maxArguments - 3) / 3 // of a batch, unless one group has more
 )
@@ -59,7 +59,7 @@ func (w *worker) group() {
 	}
 }
 
-// fitting returns how many of groups, the first, fit into a batch. It is at least 1.
+// fitting returns how many of the first groups fit into a batch, at least 1.
 func fitting(groups []Group) int {
 	demands := 0
 	for i := range min(len(groups), maxGroups) {

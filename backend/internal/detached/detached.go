@@ -26,7 +26,7 @@ func (c *Calls) Abandoned() int64 { return c.abandoned.Load() }
 // Refused returns how many calls were not begun because there were Max abandoned ones.
 func (c *Calls) Refused() int64 { return c.refused.Load() }
 
-// Full returns the error of [Do] if there are Max abandoned calls.
+// Full returns the error of [Do] if there are Max abandoned calls, and counts it as Refused.
 func (c *Calls) Full() error {
 	if c.abandoned.Load() < c.Max {
 		return nil

@@ -99,7 +99,8 @@ func (s *Store) take(ctx context.Context, d driver.Demand) (driver.Result, error
 	return s.takeAgain(ctx, began, err, key, d)
 }
 
-// takeAgain is take after a call that began then and failed because the slot of the key moves.
+// takeAgain repeats a take that began at began and failed with first, since the slot of the key
+// moves.
 func (s *Store) takeAgain(
 	ctx context.Context, began time.Time, first error, key string, d driver.Demand,
 ) (res driver.Result, err error) {
@@ -111,7 +112,7 @@ func (s *Store) takeAgain(
 	return res, err
 }
 
-// again calls decide, which decides ds, until their slot does not hinder it, as in retryTryAgain.
+// again is retryTryAgain for a decide of ds, whose keys it creates before each call.
 func (s *Store) again(
 	ctx context.Context, began time.Time, first error, keys []string, ds []driver.Demand,
 	decide func(context.Context) error,
