@@ -347,6 +347,43 @@ func TestContendedTogether(t *testing.T) {
 	})
 }
 
+// TestSeveralBusyKeys: a call with several keys is decided although others wait for each of them,
+// also if these have several keys too.
+func TestSeveralBusyKeys(t *testing.T) {
+	for name, others := range map[string][]string{
+		"one key each":  {"a", "b", "c"},
+		"two keys each": {"ax", "bx", "cx", "ab", "bc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newRows(20 * time.Millisecond).store(t)
+				take := func(keys string) error {
+					var ds []driver.Demand
+					for _, key := range keys {
+						ds = append(ds, driver.Demand{Key: string(key), Algorithm: tenAnHour, N: 1,
+							Op: driver.OpPeek})
+					}
+					return s.TakeAll(t.Context(), ds, make([]driver.Result, len(ds)))
+				}
+				var wg sync.WaitGroup
+				var decided atomic.Int64
+				for _, keys := range others {
+					flood(&wg, 5, 10*time.Second, func() { _ = take(keys) })
+				}
+				flood(&wg, 1, 10*time.Second, func() {
+					if take("abc") == nil {
+						decided.Add(1)
+					}
+				})
+				wg.Wait()
+				if n := decided.Load(); n < 20 { // without order 1 or 2
+					t.Errorf("%d calls were decided in 10 s", n)
+				}
+			})
+		})
+	}
+}
+
 // TestFrozenIsOutage: the error of a call that waits behind others of its key is an outage if the
 // database answers none of them, and its answers end the outage.
 func TestFrozenIsOutage(t *testing.T) {

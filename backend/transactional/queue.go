@@ -3,6 +3,7 @@ package transactional
 import (
 	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,7 +14,9 @@ import (
 const mostAtOnce = 2
 
 // queue is where the callers of one key wait. In the database each would have a connection. A call
-// does not wait for older ones that wait for another key.
+// does not wait for older ones that wait for another key. So that calls with several busy keys have
+// their turn too, one of the two places of a key may be kept for such a call while it waits for
+// another key. It gets the places in the order of its keys, so no two wait for each other.
 type queue struct {
 	mu   sync.Mutex
 	keys map[string]*line // of the calls that have not left
@@ -22,7 +25,9 @@ type queue struct {
 // line is the calls that have one key.
 type line struct {
 	calls    int       // that have not left
-	begun    int       // of calls, those that have their turn
+	begun    int       // of calls, those that have a place: their turn, or one that is kept
+	keptFor  *turn     // a call with several keys, until it leaves; or nil
+	several  []*turn   // of those that wait, the ones with several keys, the oldest first
 	waiting  list.List // of *turn, the oldest first
 	late     list.List // of those that have waited for half of their time
 	answered time.Time // when the database last answered a call
@@ -35,6 +40,7 @@ type turn struct {
 	keys   []string // distinct
 	lines  []*line  // of the keys
 	places []*list.Element
+	kept   int           // of lines, the first ones that keep a place for the call
 	ready  chan struct{} // closed when it is the call's turn; nil if the call need not wait
 	left   bool
 }
@@ -63,21 +69,37 @@ func (q *queue) enter(keys []string) *turn {
 	t.places = make([]*list.Element, len(keys))
 	for i, l := range t.lines {
 		t.places[i] = l.waiting.PushBack(t)
+		if len(keys) > 1 {
+			l.several = append(l.several, t)
+		}
 	}
 	return t
 }
 
 // beginLocked reports whether it is t's turn, and if so gives it the turn.
 func (t *turn) beginLocked() bool {
-	for _, l := range t.lines {
+	rest := t.lines[t.kept:]
+	for _, l := range rest {
 		if l.begun >= mostAtOnce {
 			return false
 		}
 	}
-	for _, l := range t.lines {
+	for _, l := range rest {
 		l.begun++
 	}
 	return true
+}
+
+// keepLocked keeps a place for t in its next lines, as far as they have one.
+func (t *turn) keepLocked() {
+	for _, l := range t.lines[t.kept:] {
+		if l.begun >= mostAtOnce || l.keptFor != nil {
+			return
+		}
+		l.keptFor = t
+		l.begun++
+		t.kept++
+	}
 }
 
 // wait waits for the turn, and returns for how long. The error is that of ctx, or DeadlineExceeded
@@ -137,34 +159,59 @@ func (t *turn) leave(answered bool) {
 			l.answered = time.Now()
 		}
 	}
+	begun := t.lines
 	if t.places != nil { // it still waits
 		t.stopWaitingLocked()
-		return
+		begun = t.lines[:t.kept]
 	}
-	for _, l := range t.lines {
+	for _, l := range begun {
 		l.begun--
+		if l.keptFor == t {
+			l.keptFor = nil
+		}
 	}
-	for _, l := range t.lines {
+	for _, l := range begun {
 		l.nextLocked()
 	}
 }
 
-// nextLocked gives their turn to the oldest calls of l that need not wait for another key.
+// nextLocked keeps a place for the oldest call with several keys that needs one, and gives the turn
+// to the oldest calls of l that need not wait for another key.
 func (l *line) nextLocked() {
+	for _, t := range l.several {
+		if l.begun >= mostAtOnce || l.keptFor != nil {
+			break
+		}
+		if t.lines[t.kept] != l {
+			continue
+		}
+		if t.keepLocked(); t.beginLocked() {
+			t.startLocked()
+			break // several has changed
+		}
+	}
 	for _, calls := range []*list.List{&l.waiting, &l.late} {
 		var next *list.Element
 		for e := calls.Front(); e != nil && l.begun < mostAtOnce; e = next {
 			next = e.Next()
 			if t := e.Value.(*turn); t.beginLocked() {
-				t.stopWaitingLocked()
-				close(t.ready)
+				t.startLocked()
 			}
 		}
 	}
 }
 
+// startLocked lets a call that waits for its turn go on.
+func (t *turn) startLocked() {
+	t.stopWaitingLocked()
+	close(t.ready)
+}
+
 func (t *turn) stopWaitingLocked() {
 	for i, l := range t.lines {
+		if len(t.lines) > 1 {
+			l.several = slices.DeleteFunc(l.several, func(other *turn) bool { return other == t })
+		}
 		l.waiting.Remove(t.places[i]) // from the list that it is in
 		l.late.Remove(t.places[i])
 	}
