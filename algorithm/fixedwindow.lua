@@ -22,7 +22,9 @@ local function around(t, window, shift)
     local day = month(math.floor((t + shift) / DAY))
     begin, stop = day * DAY - shift, month(day + 31) * DAY - shift
   end
-  return math.max(0, begin), stop or begin + window
+  stop = stop or begin + window
+  if begin < 0 then begin = 0 end
+  return begin, stop
 end
 
 local function step(key, tail, now, op, n, at, args, pos)
@@ -40,28 +42,33 @@ local function step(key, tail, now, op, n, at, args, pos)
   end
 
   -- For how long the units may count: to the end of the window that contains the middle of theirs.
-  local _, stop = around(begin + math.floor(math.min(window, length) / 2), window, shift)
-  local longest, write = math.min(window, stop - begin), false
+  local counts = length < window and length or window
+  local _, stop = around(begin + (counts - counts % 2) / 2, window, shift)
+  local longest, write = stop - begin, false
+  if longest > window then longest = window end
+  counts = length < longest and length or longest
   local ahead = written - now > window -- the clock was ahead
-  if ahead or now >= begin + math.min(length, longest) then
+  if ahead or now >= begin + counts then
     if not ahead then used = 0 end -- the window has ended
     begin, stop = around(now, window, shift)
     longest = stop - begin
-    length, written, write = longest, now, ahead
+    length, counts, written, write = longest, longest, now, ahead
   end
 
   local allowed, retry = 1, 0
   local fits = n <= max - used
   if op == FORCE or (op == TAKE and fits) then
-    used = math.min(used + n, MOST)
-    length, written, write = longest, math.max(now, written), true
+    used, length, counts, write = used + n, longest, longest, true
+    if used > MOST then used = MOST end
+    if now > written then written = now end
   elseif not fits then
-    allowed, retry = 0, begin + math.min(length, longest) - now
+    allowed, retry = 0, begin + counts - now
   end
-  local reset, us, state = 0, nil, nil
-  if used > 0 then reset = begin + math.min(length, longest) - now end
+  local remaining, reset, us, state = max - used, 0, nil, nil
+  if remaining < 0 then remaining = 0 end
+  if used > 0 then reset = begin + counts - now end
   if write then
     us, state = begin + length - now, struct.pack('>I8I8I8I8', begin, length, used, written)
   end
-  return allowed, math.max(0, max - used), retry, reset, now, us, state
+  return allowed, remaining, retry, reset, now, us, state
 end

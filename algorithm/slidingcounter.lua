@@ -66,7 +66,7 @@ local function step(key, tail, now, op, n, at, args, pos)
   local state = nil
   if write then state = struct.pack('>I8I8I8I8', written, length, previous, current) end
 
-  local latest = math.max(written, now)
+  local latest = now > written and now or written
   local begin = latest - latest % window
   local passed = (begin - (written - written % window)) / window
   if passed == 1 then
@@ -74,23 +74,26 @@ local function step(key, tail, now, op, n, at, args, pos)
   elseif passed > 1 then
     previous, current = 0, 0
   end
-  local covered = math.min(window, begin + window - now)
+  local covered = begin + window - now
+  if covered > window then covered = window end
   local used = counted(previous, current, covered, window)
 
   local allowed, retry = 1, 0
   local fits = n <= max - used
   if op == FORCE or (op == TAKE and fits) then
-    local more = math.min(current + n, MOST) - current
-    current, used = current + more, used + more
-    stop = latest - latest % window + 2 * window
+    if n > MOST - current then n = MOST - current end
+    current, used, stop = current + n, used + n, begin + 2 * window
     state = struct.pack('>I8I8I8I8', latest, window, previous, current)
   elseif not fits then
     allowed = 0
     retry = math.min(begin + free(previous, current, max - n, window), stop) - now
   end
-  local reset = 0
-  if used > 0 then reset = math.min(begin + free(previous, current, 0, window), stop) - now end
-  local us = nil
+  local remaining, reset, us = max - used, 0, nil
+  if remaining < 0 then remaining = 0 end
+  if used > 0 then
+    local time = begin + free(previous, current, 0, window)
+    reset = (time < stop and time or stop) - now
+  end
   if state then us = stop - now end
-  return allowed, math.max(0, max - used), retry, reset, now, us, state
+  return allowed, remaining, retry, reset, now, us, state
 end

@@ -272,11 +272,10 @@ local function step(key, tail, now, op, n, at, args, pos, most)
         local index_end = slots / BLOCK * INDEXED_BLOCK
         -- SETRANGE would lengthen a ring that is shorter than its number of blocks requires. Up to
         -- 16384 slots that does little harm; a longer ring is checked.
-        if slots > 16384 and redis.call('STRLEN', key) ~= index_end + RING_ENDING then
-          return nil
-        end
+        local length = index_end + RING_ENDING
+        if slots > 16384 and redis.call('STRLEN', key) ~= length then return nil end
         return 1, remaining, 0, reset, new_stamp, us, nil, slot % slots * RECORD, record,
-          index_end + 4, bytes, o3, b3, index_end + RING_ENDING
+          index_end + 4, bytes, o3, b3, length
       end
     end
 

@@ -96,4 +96,4 @@ for i = 1, #args do
     if #group > 0 then group = {} end
   end
 end
-return table.concat(reply)
+return reply[2] and table.concat(reply) or reply[1]

@@ -27,8 +27,9 @@ var (
 //   - Each string that Lua gets is hashed whole, so read few bytes.
 //   - Each function is created anew in each call, also if it is not called, and each outer variable
 //     adds to that: the step of the log is one function, and create others where they are needed.
-//   - A number as an argument of redis.call costs more than a constant string, and a table as a
-//     reply more than a string.
+//   - A number as an argument of redis.call costs little; string.format('%.0f') costs as much as a
+//     command. A table as a reply costs more than a string.
+//   - A call such as math.min or type costs as much as ten instructions of Lua.
 //   - A field of struct costs the same whatever its width, so two small numbers share one; a small
 //     table costs more than several fields.
 //   - Locals that take the results of unpack at once, one assignment a line, and the likely branch

@@ -48,10 +48,9 @@ if whole or o1 then
     -- The server expires keys by its own clock, in whole milliseconds. An absolute time, rounded
     -- up, is never early. If now was passed in, it is not from the server's clock, and the time to
     -- live is relative.
-    if us and clock then
-      us = string.format('%.0f', math.ceil((now + us) / 1000))
-    elseif us then
-      us = string.format('%.0f', math.ceil(us / 1000) + 1)
+    if us then
+      us = clock and now + us + 999 or us + 1999
+      us = (us - us % 1000) / 1000
     end
     if not whole then
       call(clock and 'PEXPIREAT' or 'PEXPIRE', key, us)
@@ -69,8 +68,10 @@ if whole or o1 then
     wrote = true
     if o2 and type(length) ~= 'table' then length = pcall('SETRANGE', key, o2, b2) end
     if o3 and type(length) ~= 'table' then length = pcall('SETRANGE', key, o3, b3) end
-    if type(length) == 'table' then error(AFTER_WRITE .. length.err, 0) end
-    -- not the size that the state records
-    if length ~= size and size then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
+    if length ~= size then
+      if type(length) == 'table' then error(AFTER_WRITE .. length.err, 0) end
+      -- not the size that the state records
+      if size then return pack('>I6I7I7I7', CORRUPT, 0, 0, 0) end
+    end
   end
 end

@@ -80,3 +80,45 @@ func TestTimeToLiveShortened(t *testing.T) {
 		}
 	})
 }
+
+// TestTimeToLiveRound: a time to live with many zeros at its end, which Lua writes with an exponent,
+// is set exactly, and one of a part of a millisecond is rounded up.
+func TestTimeToLiveRound(t *testing.T) {
+	t.Parallel()
+	const end = 4_000_000_000_000 // ms, in 2096
+	servers.EachServer(t, func(t *testing.T, tgt *servers.Target) {
+		for name, tt := range map[string]struct {
+			now    int64
+			us     string
+			expiry bool // want is an expiry, not a time to live
+			want   int64
+		}{
+			"absolute":          {0, "4000000000000000 - now", true, end},
+			"absolute, rounded": {0, "4000000000000001 - now", true, end + 1},
+			"relative":          {1, "3999999999999000", false, end},
+			"relative, rounded": {1, "3999999999998001", false, end},
+		} {
+			d := driver.Demand{Key: "k", N: 1, Algorithm: unlike{
+				algorithm.SlidingLog(driver.PerMinute("minute", 1)), name, `
+local function step(key, tail, now, op, n, at, args, pos)
+  return 1, 0, 0, 0, now, ` + tt.us + `, 'state'
+end`}}
+			key := servers.FreshKey(t)
+			var call lua.Call
+			call.Begin(tt.now)
+			if err := call.Add([]string{key}, []driver.Demand{d}); err != nil {
+				t.Fatal(err)
+			}
+			runCall(t, tgt.Client(t), &call)
+			if tt.expiry {
+				if got := tgt.Client(t).PExpireTime(t.Context(), key).Val(); got != time.Duration(
+					tt.want)*time.Millisecond {
+					t.Errorf("%s: the key expires at %v, want %d ms", name, got, tt.want)
+				}
+			} else if got := tgt.Client(t).PTTL(t.Context(), key).Val().Milliseconds(); got >
+				tt.want || got < tt.want-60_000 {
+				t.Errorf("%s: the key is kept for %d ms, want %d", name, got, tt.want)
+			}
+		}
+	})
+}
