@@ -5,8 +5,8 @@
 -- decide_equal decides d.left equal takes, and counts down what is left. One take is decided alone.
 -- Then one step decides the sum of all that still fit. Its result is used only if it is what the
 -- last of them would get alone; after a change of the clock or of the resolution it may differ, and
--- the next take is decided alone. If ResetAfter grows with each take by the same time, the part
--- says so; else each take has a part, with the ResetAfter that the step returns for a smaller sum.
+-- the next take is decided alone. If ResetAfter grows with each take by the same time, one part
+-- has it; else each take has a part, with the ResetAfter that the step returns for a smaller sum.
 -- These times differ by 1 µs at most, so they are equal if their sum is a multiple of their number.
 decide_equal = function(d, reply)
   while d.left > 0 do
