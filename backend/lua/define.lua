@@ -1,6 +1,7 @@
--- Part of many.lua where a call has several scripts: the steps. Each is defined when a demand first
+-- Part of many.lua where a call has several scripts: define defines a step when a demand first
 -- needs it, so that the others cost nothing. If that fails, so does each call of the step.
-local steps = setmetatable({}, {__index = function(steps, number)
+local steps = {}
+local function define(number)
   local script, suffix
 --SCRIPTS--
   local ok, step = protect(script)
@@ -13,4 +14,4 @@ local steps = setmetatable({}, {__index = function(steps, number)
   if suffix then held[step] = suffix end
 --]]
   return step
-end})
+end

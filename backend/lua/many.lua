@@ -58,7 +58,7 @@ local keys, args, reply, group = KEYS, ARGV, {}, {}
 for i = 1, #args do
   local arg = args[i]
   local n, at, index, number, more = unpack('>I7I7I4BB', arg, 8) -- all but now
-  local op, key, step = n % 8, keys[index], steps[number]
+  local op, key, step = n % 8, keys[index], steps[number] or define(number)
   n = (n - op) / 8
   if more == 1 or #group > 0 or op > 5 then
     local d = {arg = arg, key = key, step = step, op = op, n = n, at = at}

@@ -115,7 +115,7 @@ func newProgram(f *frame, scripts []driver.Script) Program {
 		text := defineFrame.text(scripts)
 		steps.WriteString(strings.Replace(text, "--SCRIPTS--\n", choice.String(), 1))
 	case f == manyFrame:
-		fmt.Fprintf(&steps, "local steps = {}\ndo\n%s\nsteps[1] = step\nend\n", s.Source)
+		fmt.Fprintf(&steps, "local steps, define = {}\ndo\n%s\nsteps[1] = step\nend\n", s.Source)
 		if s.Holds {
 			fmt.Fprintf(&steps, "held[steps[1]] = '%s'\n", suffix(s))
 		}
