@@ -3,7 +3,7 @@
 //
 //	go -C integration run ./examples/regionaljobs
 //
-// The jobs have more to do than the quota allows. If -store is the URL of a server, several
+// Each job has more to do than the quota allows. If -store is the URL of a server, several
 // processes with the same -account share the quota, each with the jobs of its own regions.
 package main
 
@@ -46,7 +46,7 @@ func main() {
 	flag.StringVar(&c.Account, "account", "acme", "account at the upstream")
 	flag.Int64Var(&c.Quota, "quota", 9500, "units of the account in any 24 hours")
 	flag.IntVar(&c.Regions, "regions", 8, "jobs that this process runs")
-	flag.IntVar(&c.Tasks, "tasks", 2000, "tasks of each job; a task costs one unit")
+	flag.IntVar(&c.Tasks, "tasks", 10_000, "tasks of each job; a task costs one unit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
