@@ -52,11 +52,16 @@ func (a timed) Step(
 	return next, keep, res
 }
 
-// source follows the source of the step.
+// source follows the source of the step. A step that is returned as rest tells the time too.
 const source = `
-local untimed, tell = step, function(now, allowed, remaining, ...)
+local untimed, tell = step, nil
+tell = function(now, allowed, remaining, retry, reset, units, us, whole, o1, b1, o2, b2, o3, b3,
+    size, head, ttl, id, hold, gone, rest)
   if not allowed then return end
-  return allowed, remaining + now % 2 ^ 36 * 2 ^ 8, ...
+  local step = rest
+  if step then rest = function(key, tail) return tell(now, step(key, tail)) end end
+  return allowed, remaining + now % 2 ^ 36 * 2 ^ 8, retry, reset, units, us, whole, o1, b1, o2, b2,
+    o3, b3, size, head, ttl, id, hold, gone, rest
 end
 local function step(key, tail, now, ...)
   return tell(now, untimed(key, tail, now, ...))
