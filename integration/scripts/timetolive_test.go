@@ -81,8 +81,8 @@ func TestTimeToLiveShortened(t *testing.T) {
 	})
 }
 
-// TestTimeToLiveRound: a time to live with many zeros at its end, which Lua writes with an exponent,
-// is set exactly, and one of a part of a millisecond is rounded up.
+// TestTimeToLiveRound: a time to live with many zeros at its end, which Lua writes with an
+// exponent, is set exactly, and one of a part of a millisecond is rounded up.
 func TestTimeToLiveRound(t *testing.T) {
 	t.Parallel()
 	const end = 4_000_000_000_000 // ms, in 2096
