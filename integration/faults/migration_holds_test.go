@@ -82,7 +82,7 @@ func TestHoldsWhileSlotMoves(t *testing.T) {
 // whole although it deletes the key of the holds, and demands that come in the same batch after one
 // that deletes their key are decided.
 func TestSettleMoreWhileSlotMoves(t *testing.T) {
-	servers.OneImage(t, "redis:8", func(t *testing.T, image string) {
+	servers.EachImage(t, func(t *testing.T, image string) {
 		cl := servers.StartCluster(t, image)
 		admin := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cl.Addrs()})
 		defer admin.Close()

@@ -76,6 +76,7 @@ var severalSlots = []string{
 	"'EVAL' command keys must in same slot",
 	"'EVALSHA' command keys must in same slot",
 	"Script attempted to access ", // keys that are in another slot or on another server
+	"Attempted to access ",        // Valkey 9
 }
 
 // refusesSlots reports whether the text of an error reply to a script says that its keys are in
@@ -123,15 +124,10 @@ func (s *servers) hasReply(err error, prefixes ...string) bool {
 func (s *servers) isTryAgain(err error) bool {
 	var failed *lua.StepError
 	if errors.As(err, &failed) {
-		return !failed.Wrote && notLocal(failed.Text)
+		// Valkey 9 begins with "Attempted", other servers with "Script attempted".
+		return !failed.Wrote && strings.Contains(failed.Text, "ttempted to access a non local key")
 	}
 	return s.hasReply(err, "TRYAGAIN ")
-}
-
-// notLocal reports whether the text of a server's error says that it does not have a key.
-func notLocal(text string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(text, "ERR "),
-		"Script attempted to access a non local key")
 }
 
 // refusesSlots is the function of this name for an err that is an error reply.
