@@ -40,8 +40,12 @@ func pauseOf(res *http.Response, now time.Time) (pause time.Duration, ok bool) {
 		}
 	}
 	for _, q := range headers.Parse(res.Header, now) {
-		// When a call in flight ends, a unit is free again at once.
-		if q.Remaining == 0 && q.Unit != headers.ConcurrentRequests {
+		switch {
+		case q.Remaining != 0, q.Unit == headers.ConcurrentRequests:
+			// Units are left, or one is free again as soon as a call ends.
+		case q.Limit == 0 && res.StatusCode != http.StatusTooManyRequests:
+			// Nothing was refused: some upstreams send 0 of 0 where no limit applies.
+		default:
 			pause = max(pause, q.Reset)
 		}
 	}

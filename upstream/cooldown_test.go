@@ -91,22 +91,170 @@ func TestCoolDown(t *testing.T) {
 			"Anthropic-RateLimit-Output-Tokens-Remaining", "0",
 			"Anthropic-RateLimit-Output-Tokens-Reset", "2000-01-01T00:00:30Z"}, 30 * time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store ratelimit.Store) {
-				base := newBase()
-				opts := upstream.Options{Base: base, Cost: secretKey, NoWait: true}
-				rt := newTransport(t, store, opts, ratelimit.PerHour("maps", 100))
-				base.say(tt.status, tt.fields...)
-				wantStatus(t.Context(), t, rt, tt.status)
-				_, err := send(t.Context(), rt)
-				switch {
-				case tt.want > 0:
-					wantLimited(t, err, "maps.cooldown", true, tt.want)
-				case err != nil:
-					t.Errorf("the next request: %v", err)
-				}
-			})
-		})
+		t.Run(tt.name, func(t *testing.T) { wantCoolDown(t, tt.status, tt.fields, tt.want) })
+	}
+}
+
+// wantCoolDown fails unless an answer begins a cool-down of the given length, or none if that is 0.
+func wantCoolDown(t *testing.T, status int, fields []string, want time.Duration) {
+	t.Helper()
+	bubble(t, func(t *testing.T, store ratelimit.Store) {
+		base := newBase()
+		opts := upstream.Options{Base: base, Cost: secretKey, NoWait: true}
+		rt := newTransport(t, store, opts, ratelimit.PerHour("maps", 100))
+		base.say(status, fields...)
+		wantStatus(t.Context(), t, rt, status)
+		_, err := send(t.Context(), rt)
+		switch {
+		case want > 0:
+			wantLimited(t, err, "maps.cooldown", true, want)
+		case err != nil:
+			t.Errorf("the next request: %v", err)
+		}
+	})
+}
+
+// TestCoolDownOfServices: what services send begins a cool-down if nothing is left or a request was
+// refused, and none if no limit applies or others pay. The clock is at 946684800.
+func TestCoolDownOfServices(t *testing.T) {
+	const inAMinute, yesterday = "946684860", "946598400"
+	unified := func(status, fiveHours, week, overage string) []string {
+		return []string{
+			"Anthropic-Ratelimit-Unified-Status", status,
+			"Anthropic-Ratelimit-Unified-Reset", "946684830",
+			"Anthropic-Ratelimit-Unified-5h-Status", fiveHours,
+			"Anthropic-Ratelimit-Unified-5h-Reset", "946684830",
+			"Anthropic-Ratelimit-Unified-5h-Utilization", "0.42",
+			"Anthropic-Ratelimit-Unified-7d-Status", week,
+			"Anthropic-Ratelimit-Unified-7d-Reset", inAMinute,
+			"Anthropic-Ratelimit-Unified-7d-Utilization", "1.0",
+			"Anthropic-Ratelimit-Unified-7d-Surpassed-Threshold", "1.0",
+			"Anthropic-Ratelimit-Unified-Representative-Claim", "five_hour",
+			"Anthropic-Ratelimit-Unified-Fallback-Percentage", "0.5",
+			"Anthropic-Ratelimit-Unified-Overage-Status", overage,
+			"Anthropic-Ratelimit-Unified-Overage-Reset", "948000000",
+		}
+	}
+	limits := func(prefix, limit, remaining, reset string) []string {
+		return []string{prefix + "Limit", limit, prefix + "Remaining", remaining,
+			prefix + "Reset", reset}
+	}
+	const fallback = upstream.DefaultCoolDown
+	for _, tt := range []struct {
+		name   string
+		status int
+		fields []string
+		want   time.Duration
+	}{
+		{"0 of 0", 200, limits("X-RateLimit-", "0", "0", inAMinute), 0},
+		{"0 of 0, in seconds", 200, limits("X-RateLimit-", "0", "0", "3600"), 0},
+		{"0 of 0, in milliseconds", 200, limits("X-RateLimit-", "0", "0", "946684860000"), 0},
+		{"0 of 0, never", 200, limits("X-RateLimit-", "0", "0", "0"), 0},
+		{"0.0 of 0.0", 200, limits("X-RateLimit-", "0.0", "0.0", inAMinute), 0},
+		{"0 of 0 a minute", 200, limits("X-RateLimit-", "0/minute", "0", inAMinute), 0},
+		{"0 of 0, without X-", 200, limits("RateLimit-", "0", "0", "60"), 0},
+		{"0 of 0, with two hyphens", 200, limits("X-Rate-Limit-", "0", "0", inAMinute), 0},
+		{"0 of 0, quoted", 200, limits("X-RateLimit-", `"0"`, `"0"`, inAMinute), 0},
+		{"0 of 0 with a window", 200, limits("RateLimit-", "0;w=60", "0;w=60", "60"), 0},
+		{"0 of 0, Envoy", 200, limits("X-RateLimit-", "0, 0;w=60", "0", "60"), 0},
+		{"0 of 0, draft-07", 200, []string{"RateLimit", "limit=0, remaining=0, reset=60"}, 0},
+		{"0 of 0, draft-11", 200, []string{"RateLimit-Policy", `"free";q=0;w=60`,
+			"RateLimit", `"free";r=0;t=60`}, 0},
+		{"0 of 0 created", 201, limits("X-RateLimit-", "0", "0", inAMinute), 0},
+		{"0 of 0 moved", 302, limits("X-RateLimit-", "0", "0", inAMinute), 0},
+		{"0 of 0 not found", 404, limits("X-RateLimit-", "0", "0", inAMinute), 0},
+		{"0 of 0 forbidden", 403, limits("X-RateLimit-", "0", "0", inAMinute), 0},
+		{"0 of 0 broken", 500, limits("X-RateLimit-", "0", "0", inAMinute), 0},
+		{"0 of 0 refused", 429, limits("X-RateLimit-", "0", "0", inAMinute), time.Minute},
+		{"0 of 0 refused without a time", 429, limits("X-RateLimit-", "0", "0", ""), fallback},
+		{"0 of 0 tokens, OpenAI", 200, []string{"X-RateLimit-Limit-Tokens", "0",
+			"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "6m0s"}, 0},
+		{"0 of 0 tokens, Anthropic", 200, []string{"Anthropic-RateLimit-Tokens-Limit", "0",
+			"Anthropic-RateLimit-Tokens-Remaining", "0",
+			"Anthropic-RateLimit-Tokens-Reset", "2000-01-01T00:01:00Z"}, 0},
+		{"0 of 0 beside 0 of 10", 200, append(limits("RateLimit-", "0", "0", "90"),
+			limits("X-RateLimit-", "10", "0", "9")...), 9 * time.Second},
+		{"-1", 200, limits("X-RateLimit-", "-1", "0", inAMinute), 0},
+		{"-1 of -1", 200, limits("X-RateLimit-", "-1", "-1", inAMinute), 0},
+		{"-1 of 100", 200, limits("X-RateLimit-", "100", "-1", inAMinute), 0},
+		{"-1, draft-07", 200, []string{"RateLimit", "limit=-1, remaining=0, reset=60"}, 0},
+		{"-1 requests, Azure", 200, []string{"X-RateLimit-Limit-Requests", "-1",
+			"X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "60"}, 0},
+		{"unlimited", 200, limits("X-RateLimit-", "unlimited", "0", inAMinute), 0},
+		{"Unlimited tokens", 200, []string{"X-RateLimit-Limit-Tokens", "Unlimited",
+			"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "60s"}, 0},
+		{"empty values", 200, limits("X-RateLimit-", "", "", ""), 0},
+		{"an empty limit", 200, limits("X-RateLimit-", "", "0", inAMinute), 0},
+		{"an empty remainder", 200, limits("X-RateLimit-", "10", "", inAMinute), 0},
+		{"null", 200, limits("X-RateLimit-", "null", "0", inAMinute), 0},
+		{"a reset in the past", 200, limits("X-RateLimit-", "60", "0", yesterday), 0},
+		{"a reset in the past, refused", 429, limits("X-RateLimit-", "60", "0", yesterday),
+			fallback},
+
+		{"GitHub", 200, limits("X-RateLimit-", "5000", "0", inAMinute), time.Minute},
+		{"GitHub, forbidden", 403, limits("X-RateLimit-", "60", "0", inAMinute), time.Minute},
+		{"GitHub, no right", 403, limits("X-RateLimit-", "60", "59", inAMinute), 0},
+		{"GitLab", 429, append(limits("RateLimit-", "60", "0", inAMinute),
+			"RateLimit-Name", "throttle_authenticated_web", "RateLimit-Observed", "67",
+			"Retry-After", "30"), 30 * time.Second},
+		{"GitLab, used up", 200, append(limits("RateLimit-", "60", "0", inAMinute),
+			"RateLimit-ResetTime", "Sat, 01 Jan 2000 00:01:00 GMT"), time.Minute},
+		{"X", 200, limits("X-Rate-Limit-", "900", "0", inAMinute), time.Minute},
+		{"Discord", 200, append(limits("X-RateLimit-", "5", "0", "946684801.250"),
+			"X-RateLimit-Reset-After", "1.25", "X-RateLimit-Bucket", "abcd"),
+			1250 * time.Millisecond},
+		{"Atlassian", 200, append(limits("X-RateLimit-", "100", "0", "2000-01-01T00:01Z"),
+			"X-RateLimit-NearLimit", "true"), time.Minute},
+		{"Jira on one's own servers", 200, []string{"X-RateLimit-Limit", "10",
+			"X-RateLimit-Remaining", "0", "X-RateLimit-FillRate", "2",
+			"X-RateLimit-Interval-Seconds", "1", "Retry-After", "0"}, 0},
+		{"Shopify", 200, []string{"X-Shopify-Shop-Api-Call-Limit", "40/40"}, 0},
+		{"Stripe", 429, []string{"Stripe-Rate-Limited-Reason", "global-rate"}, fallback},
+		{"Slack", 429, []string{"Retry-After", "30"}, 30 * time.Second},
+		{"Docker Hub", 200, []string{"RateLimit-Limit", "100;w=21600",
+			"RateLimit-Remaining", "0;w=21600", "Docker-RateLimit-Source", "192.0.2.1"}, 0},
+		{"Docker Hub, refused", 429, []string{"RateLimit-Limit", "100;w=21600",
+			"RateLimit-Remaining", "0;w=21600"}, fallback},
+		{"Zendesk", 200, append(limits("RateLimit-", "700", "0", "41"),
+			"X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "0"), 41 * time.Second},
+		{"OpenAI", 200, []string{"X-RateLimit-Limit-Requests", "60",
+			"X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "17ms"},
+			17 * time.Millisecond},
+
+		{"a subscription", 200, unified("allowed", "allowed", "allowed", "rejected"), 0},
+		{"a subscription, warned", 200,
+			unified("allowed_warning", "allowed", "allowed_warning", "rejected"), 0},
+		{"a subscription, used up", 200,
+			unified("rejected", "rejected", "allowed", "rejected"), 30 * time.Second},
+		{"a subscription, used up twice", 200,
+			unified("rejected", "rejected", "rejected", "rejected"), time.Minute},
+		{"a subscription, refused", 429,
+			unified("rejected", "allowed", "rejected", ""), time.Minute},
+		{"a subscription, a window of a model", 200, append(
+			unified("rejected", "allowed", "allowed", ""),
+			"Anthropic-Ratelimit-Unified-7d_opus-Status", "rejected",
+			"Anthropic-Ratelimit-Unified-7d_opus-Reset", "946684890"), 90 * time.Second},
+		{"a subscription, no window", 429,
+			unified("rejected", "allowed", "allowed", "rejected"), 30 * time.Second},
+		{"a subscription that pays overage", 200,
+			unified("rejected", "rejected", "allowed", "allowed"), 0},
+		{"a subscription in overage", 200, append(unified("rejected", "rejected", "allowed", ""),
+			"Anthropic-Ratelimit-Unified-Overage-In-Use", "true"), 0},
+		{"a subscription admitted beyond a window", 200,
+			unified("allowed", "rejected", "allowed", "allowed"), 0},
+		{"a subscription, without a status", 200,
+			unified("", "rejected", "allowed", "rejected"), 30 * time.Second},
+		{"a subscription, refused for a burst", 429,
+			unified("allowed", "allowed", "allowed", "rejected"), fallback},
+		{"a subscription, Retry-After", 429, append(
+			unified("rejected", "rejected", "allowed", "rejected"), "Retry-After", "7"),
+			7 * time.Second},
+		{"a subscription, for days", 429, []string{
+			"Anthropic-Ratelimit-Unified-Status", "rejected",
+			"Anthropic-Ratelimit-Unified-7d-Status", "rejected",
+			"Anthropic-Ratelimit-Unified-7d-Reset", "947200000"}, upstream.DefaultMaxCoolDown},
+	} {
+		t.Run(tt.name, func(t *testing.T) { wantCoolDown(t, tt.status, tt.fields, tt.want) })
 	}
 }
 

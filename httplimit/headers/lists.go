@@ -101,7 +101,9 @@ func appendDraft07(quotas []Quota, policyLines, limitLines []string) []Quota {
 		}
 		switch m.key {
 		case "limit":
-			q.Limit = n
+			if q.Limit = n; n < 0 {
+				return quotas // there is no limit
+			}
 		case "remaining":
 			q.Remaining = n
 		case "reset":

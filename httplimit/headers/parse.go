@@ -20,10 +20,17 @@ import (
 //   - X-RateLimit-Limit-Tokens and the like, with the name of the limit at the end, as OpenAI
 //     writes them.
 //   - Anthropic-RateLimit-Tokens-Limit and the like, with the name of the limit in the middle.
+//   - Anthropic-RateLimit-Unified-Status, -5h-Status, -7d-Status and the like, which Anthropic sends
+//     to subscriptions. If the status is rejected and no paid overage is in its place, they are a
+//     quota named unified with nothing left until the last window that is used up begins again.
 //
 // A reset in a field of its own is what [RetryAfter] reads: a number of seconds, a time since the
 // Unix epoch, a duration or a date. X-RateLimit-Reset-After takes precedence over
 // X-RateLimit-Reset.
+//
+// A field whose limit is negative, empty or a word such as unlimited says that there is none: what
+// remains of it and its reset are ignored. A limit of 0 is a quota as the others are, but servers
+// also send it where no limit applies.
 //
 // Parse ignores a list that is malformed, longer than 8 KiB, or has more than 64 members, and other
 // values of more than 128 bytes. It returns no quotas for an answer from a cache (with an Age above
@@ -45,7 +52,8 @@ func Parse(h http.Header, now time.Time) []Quota {
 		quotas = appendSingle(quotas, h, prefix, now)
 	}
 	quotas = appendNamed(quotas, h, openAI, now)
-	return appendNamed(quotas, h, anthropic, now)
+	quotas = appendNamed(quotas, h, anthropic, now)
+	return appendUnified(quotas, h, now)
 }
 
 // hasAny reports whether h has a field that may describe limits. Most answers have none.
@@ -62,7 +70,9 @@ func hasAny(h http.Header) bool {
 // and Reset.
 func appendSingle(quotas []Quota, h http.Header, prefix string, now time.Time) []Quota {
 	q := unknown
-	q.Limit, q.Window = limitAndWindow(h[prefix+"Limit"])
+	if q.Limit, q.Window = limitAndWindow(h[prefix+"Limit"]); isNone(h[prefix+"Limit"]) {
+		return quotas
+	}
 	if w := windowOf(h[fieldPolicy], q.Limit); prefix == "Ratelimit-" && w > 0 {
 		q.Window = w // of the drafts 03 to 06
 	}
@@ -78,13 +88,33 @@ func appendSingle(quotas []Quota, h http.Header, prefix string, now time.Time) [
 	return append(quotas, q)
 }
 
-// limitAndWindow reads a limit, alone or before a List of limits and their windows.
+// limitAndWindow reads a limit, alone, before a List of limits and their windows, or before other
+// text, such as 100/minute.
 func limitAndWindow(lines []string) (limit int64, window time.Duration) {
-	all, ok := list(lines)
-	if !ok || all[0].kind != integer || all[0].number < 0 {
-		return -1, 0
+	if all, ok := list(lines); ok && all[0].kind == integer && all[0].number >= 0 {
+		return all[0].number, windowOf(lines, all[0].number)
 	}
-	return all[0].number, windowOf(lines, all[0].number)
+	if s := limitText(lines); s != "" && isDigit(s[0]) {
+		return leadingInt(s), 0
+	}
+	return -1, 0
+}
+
+// isNone reports whether the field of a limit is there and has no number, so that there is no
+// limit.
+func isNone(lines []string) bool {
+	if len(lines) == 0 {
+		return false
+	}
+	s := limitText(lines)
+	return s == "" || !isDigit(s[0])
+}
+
+func limitText(lines []string) string {
+	if len(lines) == 0 || len(lines[0]) > maxFieldBytes {
+		return ""
+	}
+	return strings.TrimLeft(lines[0], " \t\"'+")
 }
 
 // around returns the parts of the name of a field before and after the name of a quota; word is
@@ -102,7 +132,7 @@ func appendNamed(quotas []Quota, h http.Header, around around, now time.Time) []
 		for field := range h {
 			name, begins := strings.CutPrefix(field, prefix)
 			name, ends := strings.CutSuffix(name, suffix)
-			if begins && ends && name != "" && len(name) <= maxValue {
+			if begins && ends && name != "" && len(name) <= maxValue && !isUnified(field) {
 				names = append(names, name)
 			}
 		}
@@ -114,8 +144,11 @@ func appendNamed(quotas []Quota, h http.Header, around around, now time.Time) []
 			prefix, suffix := around(word)
 			return h[prefix+name+suffix]
 		}
-		q := Quota{Name: strings.ToLower(name), Limit: units(lines("Limit")),
-			Remaining: units(lines("Remaining"))}
+		if isNone(lines("Limit")) {
+			continue
+		}
+		q := Quota{Name: strings.ToLower(name), Remaining: units(lines("Remaining"))}
+		q.Limit, _ = limitAndWindow(lines("Limit"))
 		q.Reset, _ = longest(lines("Reset"), time.Second, now)
 		if q.told() {
 			quotas = append(quotas, q)

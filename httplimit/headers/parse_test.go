@@ -141,6 +141,19 @@ func TestParse(t *testing.T) {
 			[]headers.Quota{
 				{Name: "input-tokens", Limit: 40000, Reset: time.Minute},
 				{Name: "requests", Limit: 50, Remaining: 49, Reset: time.Second}}},
+		{"Anthropic's subscriptions", []string{`anthropic-ratelimit-unified-status: rejected`,
+			`anthropic-ratelimit-unified-reset: 1795435260`,
+			`anthropic-ratelimit-unified-7d_opus-status: Rejected`,
+			`anthropic-ratelimit-unified-7d_opus-reset: 1795435320`,
+			`anthropic-ratelimit-unified-remaining: 9`},
+			[]headers.Quota{{Name: "unified", Limit: -1, Reset: 2 * time.Minute}}},
+		{"0 of 0", []string{`X-RateLimit-Limit: 0`, `X-RateLimit-Remaining: 0`},
+			[]headers.Quota{{}}},
+		{"unlimited", []string{`X-RateLimit-Limit: unlimited`, `X-RateLimit-Remaining: 0`,
+			`RateLimit: limit=-1, remaining=0, reset=9`, `X-RateLimit-Limit-Tokens: -1`,
+			`X-RateLimit-Remaining-Tokens: 0`}, nil},
+		{"a limit in words", []string{`X-RateLimit-Limit: 100 requests`,
+			`X-RateLimit-Remaining: 9`}, []headers.Quota{{Limit: 100, Remaining: 9}}},
 		{"two forms", []string{`RateLimit: "a";r=1`, `X-RateLimit-Remaining: 2`},
 			[]headers.Quota{{Name: "a", Limit: -1, Remaining: 1}, {Limit: -1, Remaining: 2}}},
 		{"out of a cache", []string{`RateLimit: "a";r=1`, `Age: 3`}, nil},
@@ -223,6 +236,7 @@ func FuzzParse(f *testing.F) {
 		{`10;w=1, 50;w=60`, `limit=100, remaining=50, reset=5`, "1795436100.5"},
 		{`"a\"";q=1;x=%"%c3";y=@1;z=?1`, `tok;r=1.5, (1)`, "6m0s"},
 		{"", "", "2026-11-23T12:01:00Z"},
+		{"", "", "rejected"},
 		{"99999999999999999999", `"";r=999999999999999;t=999999999999999`, "99999999999999999999"},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
@@ -231,7 +245,8 @@ func FuzzParse(f *testing.F) {
 		"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset",
 		"X-Ratelimit-Reset-After", "X-Ratelimit-Resource", "X-Ratelimit-Limit-Tokens",
 		"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens",
-		"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"}
+		"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset",
+		"Anthropic-Ratelimit-Unified-5h-Status", "Anthropic-Ratelimit-Unified-5h-Reset"}
 	f.Fuzz(func(t *testing.T, policy, limits, value string) {
 		h := http.Header{"Ratelimit-Policy": {policy}, "Ratelimit": {limits},
 			"Date": {value}}
@@ -239,7 +254,7 @@ func FuzzParse(f *testing.F) {
 			h[name] = []string{value}
 		}
 		quotas := headers.Parse(h, noon)
-		if len(quotas) > 2*64+5 {
+		if len(quotas) > 2*64+6 {
 			t.Errorf("%d quotas", len(quotas))
 		}
 		for _, q := range quotas {
