@@ -55,7 +55,10 @@ func (f *accessFields) split(line []byte, last int) error {
 	}
 	f.splitRequest(request)
 	f.fields[fieldStatus], rest, _ = bytes.Cut(rest, []byte(" "))
-	f.fields[fieldBytes], rest, _ = bytes.Cut(rest, []byte(" "))
+	f.fields[fieldBytes], rest, ok = bytes.Cut(rest, []byte(" "))
+	if !ok { // the line may end with the quotation mark of one around all of it
+		f.fields[fieldBytes] = bytes.TrimSuffix(f.fields[fieldBytes], []byte(`"`))
+	}
 	if !isNumber(f.fields[fieldStatus]) || !isNumber(f.fields[fieldBytes]) {
 		return errSyntax
 	}
@@ -100,7 +103,8 @@ func (f *accessFields) splitRequest(request []byte) {
 }
 
 // quoted returns the text between quotation marks at the start of b, and what follows the space
-// after them. A quotation mark after a backslash is part of the text.
+// after them, or the quotation mark that ends a line in quotation marks. A quotation mark after a
+// backslash is part of the text.
 func quoted(b []byte) (text, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '"' {
 		return nil, nil, false
@@ -111,7 +115,7 @@ func quoted(b []byte) (text, rest []byte, ok bool) {
 	}
 	text, rest = b[1:end], b[end+1:]
 	if len(rest) > 0 {
-		if rest[0] != ' ' {
+		if rest[0] != ' ' && string(rest) != `"` {
 			return nil, nil, false
 		}
 		rest = rest[1:]

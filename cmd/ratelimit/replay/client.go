@@ -77,7 +77,8 @@ func isMissing(b []byte) bool { return len(b) == 0 || len(b) == 1 && b[0] == '-'
 // The identity (RFC 1413) is a hyphen, unless a server asks for it. The prefix is what collects
 // logs, such as a container's name or the header of syslog. So the client is the first word that a
 // hyphen follows: nothing behind it counts, because clients choose the user. Words that end in a
-// comma belong to the word behind them, as in X-Forwarded-For.
+// comma belong to the word behind them, as in X-Forwarded-For. LiteSpeed writes quotation marks
+// around the whole line, the client or the user.
 func (f *accessFields) splitClient(b []byte) error {
 	b = bytes.TrimRight(b, " ")
 	if bytes.HasPrefix(b, []byte("<")) {
@@ -96,7 +97,8 @@ func (f *accessFields) splitClient(b []byte) error {
 			if listed < 0 {
 				listed = i
 			}
-		case n > 0 && rest[0] == '-' && (len(rest) == 1 || rest[1] == ' ') && !isMissing(word):
+		case n > 0 && rest[0] == '-' && (len(rest) == 1 || rest[1] == ' ') &&
+			!isMissing(unquoted(word)):
 			if listed >= 0 {
 				i, word = listed, b[listed:i+n]
 			}
@@ -104,7 +106,8 @@ func (f *accessFields) splitClient(b []byte) error {
 				i, word = i+tab, word[tab:]
 			}
 			f.prefixed = i > 0
-			f.fields[fieldClient], f.fields[fieldUser] = word, rest[min(len(rest), 2):]
+			f.fields[fieldClient] = unquoted(word)
+			f.fields[fieldUser] = unquoted(rest[min(len(rest), 2):])
 			return nil
 		default:
 			listed = -1
@@ -115,8 +118,13 @@ func (f *accessFields) splitClient(b []byte) error {
 	if len(words) != 3 {
 		return errNoClient
 	}
-	f.fields[fieldClient], f.fields[fieldUser] = words[0], words[2]
+	f.fields[fieldClient], f.fields[fieldUser] = unquoted(words[0]), unquoted(words[2])
 	return nil
+}
+
+// unquoted returns b without a quotation mark before it and one behind it.
+func unquoted(b []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimPrefix(b, []byte(`"`)), []byte(`"`))
 }
 
 // afterHeader returns what follows the header of syslog, of which the form of RFC 5424 has hyphens

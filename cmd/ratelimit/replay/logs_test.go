@@ -72,6 +72,34 @@ var readableLogs = []struct {
 	{name: "HAProxy with option httplog clf",
 		line: `{ip} - - [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.1" 200 5 "" "" 51234 123 ` +
 			`"web" "app" "s1" 0 0 0 1 1 ---- 1 1 0 0 0 0 0 "" ""`},
+	{name: "LiteSpeed", line: `"` + access("{ip}") + `"`},
+	{name: "LiteSpeed, common", line: `"{ip} - - [25/Nov/2026:12:00:0{s} +0000] ` +
+		`"GET / HTTP/2" 200 10540"`},
+	{name: "LiteSpeed, no bytes", line: `"{ip} - - [25/Nov/2026:12:00:0{s} +0000] ` +
+		`"GET / HTTP/3" 304 -"`},
+	{name: "LiteSpeed, the first mark only", line: `"` + access("{ip}")},
+	{name: "LiteSpeed, an empty agent", line: `"{ip} - - [25/Nov/2026:12:00:0{s} +0000] ` +
+		`"GET / HTTP/2" 200 5 "-" """`},
+	{name: "LiteSpeed with a host", line: `"example.com ` + access("{ip}") + `"`},
+	{name: "LiteSpeed with a host behind", line: `"` + access("{ip}") + ` "example.com""`},
+	{name: "LiteSpeed, hosts together", line: `["example.com"] ` + access("{ip}")},
+	{name: "LiteSpeed, hosts together in marks", line: `["example.com"] "` + access("{ip}") + `"`},
+	{name: "LiteSpeed by syslog", line: `Nov 25 12:00:00 host lsws: "` + access("{ip}") + `"`},
+	{name: "LiteSpeed, X-Forwarded-For", line: `"203.0.113.9, ` + access("{ip}") + `"`},
+	{name: "LiteSpeed, X-Forwarded-For behind", line: `"` + access("10.0.0.1") + ` "{ip}""`,
+		options: Options{KeyField: "forwarded"}},
+	{name: "LiteSpeed, the agent", line: `"192.0.2.9 - - [25/Nov/2026:12:00:0{s} +0000] ` +
+		`"GET / HTTP/2" 200 5 "-" "{ip}""`, options: Options{KeyField: "agent"}},
+	{name: "LiteSpeed, IPv6", line: `"` + access("{ip}") + `"`,
+		ips: []string{"2001:db8::1", "2001:db8:0:1::1", "2001:DB8::2", "2001:db8::3",
+			"2001:db8:0:1::9"}, keys: [2]string{"2001:db8::/64", "2001:db8:0:1::/64"}},
+	{name: "a client in quotation marks", line: access(`"{ip}"`)},
+	{name: "a list in quotation marks", line: access(`"203.0.113.9, {ip}"`)},
+	{name: "no list in quotation marks before a client", line: `"-" ` + access("{ip}")},
+	{name: "a list in quotation marks before a client", line: `"203.0.113.9" ` + access("{ip}")},
+	{name: "a user in quotation marks",
+		line:    `192.0.2.9 - "{ip}" [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.1" 200 5`,
+		options: Options{KeyField: "user"}},
 	{name: "a user that looks like a client",
 		line: `{ip} - x 9.9.9.9 - - [25/Nov/2026:12:00:0{s} +0000] "GET / HTTP/1.0" 200 1`},
 	{name: "a user that looks like a time", line: `{ip} - a [01/Jan/2000:00:00:00 +0000] \" [b ` +
