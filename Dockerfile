@@ -26,4 +26,5 @@ COPY --from=build /ratelimit /ratelimit
 USER 65532:65532
 ENV RATELIMIT_ADDR=:8080
 EXPOSE 8080
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s CMD ["/ratelimit", "ready"]
 ENTRYPOINT ["/ratelimit", "serve"]

@@ -66,6 +66,13 @@ func (c *client) ask(ctx context.Context, path string, body map[string]any) (
 func send(ctx context.Context, method, service, path, tokenFile string, body []byte) (
 	status int, text []byte, err error,
 ) {
+	const longest = 30 * time.Second
+	return sendBy(ctx, &http.Client{Timeout: longest}, method, service, path, tokenFile, body)
+}
+
+func sendBy(
+	ctx context.Context, by *http.Client, method, service, path, tokenFile string, body []byte,
+) (status int, text []byte, err error) {
 	address, err := url.JoinPath(service, path)
 	if err != nil {
 		return 0, nil, err
@@ -82,8 +89,7 @@ func send(ctx context.Context, method, service, path, tokenFile string, body []b
 		first, _, _ := strings.Cut(strings.TrimSpace(string(tokens)), "\n")
 		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(first))
 	}
-	const longest = 30 * time.Second
-	res, err := (&http.Client{Timeout: longest}).Do(req)
+	res, err := by.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}

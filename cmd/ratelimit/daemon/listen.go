@@ -16,10 +16,13 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
+// unixPrefix begins an address that is the path of a Unix socket.
+const unixPrefix = "unix:"
+
 // listen listens on a TCP address, or on the socket of a path after "unix:". A socket that a
 // process has left behind is replaced.
 func listen(addr string) (net.Listener, error) {
-	path, ok := strings.CutPrefix(addr, "unix:")
+	path, ok := strings.CutPrefix(addr, unixPrefix)
 	if !ok {
 		return net.Listen("tcp", addr)
 	}

@@ -9,6 +9,7 @@
 //	ratelimit explain limits.yaml tenant=acme path=/v1/chat
 //	ratelimit take --url http://localhost:8080 tenant=acme
 //	ratelimit top --url http://localhost:8080
+//	ratelimit ready
 //	ratelimit demo --limit 20/2s --svg demo.svg
 //	ratelimit replay --log access.log --limit 100/1m
 //
@@ -102,6 +103,7 @@ type commandLine struct {
 	Explain  explainCmd       `cmd:"" help:"Print which limits apply to a request, and why."`
 	Take     takeCmd          `cmd:"" help:"Take or hold units; exit with 3 if they are refused."`
 	Peek     peekCmd          `cmd:"" help:"Say what take would, and take nothing."`
+	Ready    readyCmd         `cmd:"" help:"Ask a service whether it is ready; exit with 1 if not."`
 	Top      topCmd           `cmd:"" help:"Show the busiest limits and the most refused keys."`
 	Settle   settleCmd        `cmd:"" help:"End what an id holds, and record what was used."`
 	Block    blockCmd         `cmd:"" help:"Block a key for a time."`
