@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -71,6 +72,10 @@ func (c *serveCmd) checkGRPC() error {
 	switch {
 	case c.GRPCAddr == "" && (c.EnvoyCharge != "all" || c.EnvoyLook != "free"):
 		return errors.New("--envoy-charge and --envoy-look need --grpc-addr")
+	case c.GRPCAddr == "" && c.GRPCMaxConnectionAge != 0:
+		return errors.New("--grpc-max-connection-age needs --grpc-addr")
+	case c.GRPCMaxConnectionAge < 0:
+		return fmt.Errorf("--grpc-max-connection-age=%v is negative", c.GRPCMaxConnectionAge)
 	case c.GRPCAddr == "" || !mayFail(c.Store):
 		return nil
 	}
@@ -136,6 +141,7 @@ func (c *serveCmd) listenGRPC(servers []server, e *envoyEdge, certs *certificate
 		return nil, err
 	}
 	options := c.envoy.ServerOptions
+	options.MaxConnectionAge = cmp.Or(c.GRPCMaxConnectionAge, options.MaxConnectionAge)
 	if certs != nil && listener.Addr().Network() == "tcp" {
 		options.TLS = certs.config()
 	}

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
@@ -167,6 +169,28 @@ func TestEnvoyTimeout(t *testing.T) {
 	c := serveCmd{EnvoyCharge: "each", EnvoyLook: "free"}
 	if err := c.checkGRPC(); err == nil {
 		t.Error("--envoy-charge is accepted without --grpc-addr")
+	}
+}
+
+// TestGRPCMaxConnectionAge: a connection ends after its age, and the next call makes another one.
+func TestGRPCMaxConnectionAge(t *testing.T) {
+	_, log, _ := start(t, "--config="+filepath.Join(envoyDirectory(t), "ratelimit", "config"),
+		"--grpc-addr=127.0.0.1:0", "--grpc-max-connection-age=100ms")
+	conn := dialEnvoy(t, log)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 2 {
+		shouldRateLimit(t, conn, "acme")
+		if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+			t.Fatal("the connection lasts")
+		}
+	}
+	for age, grpcAddr := range map[time.Duration]string{time.Second: "", -time.Second: ":0"} {
+		c := serveCmd{GRPCAddr: grpcAddr, GRPCMaxConnectionAge: age, EnvoyCharge: "all",
+			EnvoyLook: "free"}
+		if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "connection-age") {
+			t.Errorf("%v with --grpc-addr=%s: %v", age, grpcAddr, err)
+		}
 	}
 }
 

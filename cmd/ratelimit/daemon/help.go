@@ -51,6 +51,9 @@ var helpTexts = map[string]map[string]string{
 			"commas.",
 		"grpc-addr": "Address for Envoy's rate limit protocol and Kuadrant's over gRPC, or " +
 			"unix:PATH. Envoy's is also answered as JSON at /json of --addr.",
+		"grpc-max-connection-age": "After how long, give or take a tenth, a connection to " +
+			"--grpc-addr is closed, so that clients find other processes; calls in flight end " +
+			"first. Below --drain, no connection is left when the service stops. Default: 24h.",
 		"envoy-charge": "What Envoy's calls charge if one of their descriptors is refused: all " +
 			"of them or none (all), or each that is not refused (each), as " +
 			"envoyproxy/ratelimit does. Default: ${default}.",

@@ -48,6 +48,8 @@ type serveCmd struct {
 	EnvoyCharge string `env:"ENVOY_CHARGE" default:"all" enum:"all,each" placeholder:"HOW"`
 	EnvoyLook   string `env:"ENVOY_LOOK" default:"free" enum:"free,reached" placeholder:"HOW"`
 
+	GRPCMaxConnectionAge time.Duration `env:"GRPC_MAX_CONNECTION_AGE" placeholder:"DURATION"`
+
 	BreakerFailures int           `env:"BREAKER_FAILURES" default:"20" placeholder:"N"`
 	BreakerPause    time.Duration `env:"BREAKER_PAUSE" default:"500ms" placeholder:"DURATION"`
 
