@@ -84,11 +84,17 @@ func composeCommand() (string, error) {
 // block returns the block of commands on the page that contains some text.
 func block(t *testing.T, text string) string {
 	t.Helper()
+	return blockOf(t, "sh", text)
+}
+
+// blockOf is block for another language.
+func blockOf(t *testing.T, language, text string) string {
+	t.Helper()
 	page, err := os.ReadFile(filepath.Join(servers.Module, "docs/deploy.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").
+	for _, b := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").
 		FindAllStringSubmatch(string(page), -1) {
 		if strings.Contains(b[1], text) {
 			return b[1]

@@ -2,9 +2,12 @@ package shipping
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +15,14 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/integration/daemon"
 	"github.com/truewindow/ratelimit/integration/servers"
 )
@@ -25,6 +33,8 @@ type cluster struct {
 	limits     core.ConfigMap
 	secret     core.Secret
 	service    core.Service
+	admin      core.Service
+	network    networking.NetworkPolicy
 	budget     policy.PodDisruptionBudget
 }
 
@@ -34,7 +44,8 @@ func readCluster(t *testing.T) *cluster {
 	c := new(cluster)
 	objects := map[string]any{
 		"deployment": &c.deployment, "configmap": &c.limits, "secret": &c.secret,
-		"service": &c.service, "poddisruptionbudget": &c.budget,
+		"service": &c.service, "service-admin": &c.admin, "networkpolicy": &c.network,
+		"poddisruptionbudget": &c.budget,
 	}
 	files, err := filepath.Glob(filepath.Join(servers.Module, "deploy/kubernetes/*"))
 	if err != nil {
@@ -85,7 +96,7 @@ func TestKubernetesReferences(t *testing.T) {
 		switch e.Name {
 		case "RATELIMIT_CONFIG":
 			c.checkFile(t, e.Value, mounts["limits"], c.limits.Data)
-		case "RATELIMIT_WRITE_TOKEN_FILE":
+		case "RATELIMIT_READ_TOKEN_FILE", "RATELIMIT_WRITE_TOKEN_FILE":
 			c.checkFile(t, e.Value, mounts["tokens"], c.secret.StringData)
 		case "RATELIMIT_ADMIN_ADDR", "RATELIMIT_GRPC_ADDR":
 			port := strings.ToLower(e.Name[len("RATELIMIT_"):strings.LastIndex(e.Name, "_")])
@@ -106,6 +117,8 @@ func (c *cluster) checkSelectors(t *testing.T) {
 	for what, selector := range map[string]map[string]string{
 		"Deployment":          c.deployment.Spec.Selector.MatchLabels,
 		"Service":             c.service.Spec.Selector,
+		"Service admin":       c.admin.Spec.Selector,
+		"NetworkPolicy":       c.network.Spec.PodSelector.MatchLabels,
 		"PodDisruptionBudget": c.budget.Spec.Selector.MatchLabels,
 		"spread of pods":      c.pod().TopologySpreadConstraints[0].LabelSelector.MatchLabels,
 	} {
@@ -141,17 +154,26 @@ func (c *cluster) probes() []*core.Probe {
 	return []*core.Probe{c.container().LivenessProbe, c.container().ReadinessProbe}
 }
 
-// checkFile fails unless data, which is mounted at mount, has a file.
+// checkFile fails unless data, which is mounted at mount, has a file, and the volume shows it.
 func (c *cluster) checkFile(t *testing.T, path, mount string, data map[string]string) {
 	t.Helper()
 	dir, file := filepath.Split(path)
 	if mount != filepath.Clean(dir) || data[file] == "" {
 		t.Errorf("no ConfigMap and no Secret has %s", path)
 	}
+	for _, v := range c.pod().Volumes {
+		if v.Secret != nil && data["store"] != "" &&
+			!slices.ContainsFunc(v.Secret.Items, func(item core.KeyToPath) bool {
+				return item.Key == file && item.Path == file
+			}) {
+			t.Errorf("the volume %s does not show %s", v.Name, file)
+		}
+	}
 }
 
 // TestKubernetesServes: the service starts with the flags, the variables and the limits of the
-// manifests, and answers the probes. With the token of the manifest it does not start.
+// manifests, and answers the probes. With a token of the manifest it does not start. Only who has a
+// token of the Secret scrapes the address of the Service for Prometheus.
 func TestKubernetesServes(t *testing.T) {
 	c, bin, dir := readCluster(t), daemon.Build(t), t.TempDir()
 	write := func(name, text string) (path string) {
@@ -161,13 +183,17 @@ func TestKubernetesServes(t *testing.T) {
 		}
 		return path
 	}
-	tokens := write("write-tokens", c.secret.StringData["write-tokens"])
-	out := daemon.RunRefused(t, bin, "--store=memory", "--write-token-file="+tokens)
-	if !strings.Contains(out, "has a token of less than") {
-		t.Errorf("with the token of the manifest, got %s", out)
+	for _, right := range []string{"read", "write"} {
+		tokens := write("tokens", c.secret.StringData[right+"-tokens"])
+		out := daemon.RunRefused(t, bin, "--store=memory", "--"+right+"-token-file="+tokens)
+		if !strings.Contains(out, "has a token of less than") {
+			t.Errorf("with the token of the manifest, got %s", out)
+		}
 	}
 
-	flags := c.flags(write("limits.yaml", c.limits.Data["limits.yaml"]))
+	const reading = "a-token-for-prometheus"
+	flags := c.flags(write("limits.yaml", c.limits.Data["limits.yaml"]),
+		write("read-tokens", reading))
 	d := daemon.Start(t, bin, append(flags, "--drain=0s")...) // the tests need none
 	for _, probe := range c.probes() {
 		if status, body := d.Get(t, probe.HTTPGet.Path); status != http.StatusOK {
@@ -178,11 +204,48 @@ func TestKubernetesServes(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(body, `"remaining":99`) {
 		t.Errorf("decide: status %d, %s", status, body)
 	}
+	if status, _ := d.Get(t, "/metrics"); status != http.StatusNotFound {
+		t.Errorf("metrics at the port of decisions: status %d", status)
+	}
+	admin := othersLogged.FindStringSubmatch(d.Logged())
+	if admin == nil {
+		t.Fatalf("no second address in %s", d.Logged())
+	}
+	for token, want := range map[string]int{
+		"": http.StatusUnauthorized, reading: http.StatusOK, daemon.Token: http.StatusOK,
+	} {
+		if got := scrape(t, admin[1], "ratelimit-admin", token); got != want {
+			t.Errorf("a scrape with the token %q: status %d, want %d", token, got, want)
+		}
+	}
+}
+
+var othersLogged = regexp.MustCompile(`"others":\["([^"]*)"`)
+
+// scrape returns the status of the metrics at an address under a name, with a token if it is not
+// empty.
+func scrape(t *testing.T, addr, name, token string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/metrics",
+		http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = name
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
 }
 
 // flags returns the flags of the container and its variables as flags, on free ports, with a store
-// in memory, limits in a file, and without tokens.
-func (c *cluster) flags(limits string) []string {
+// in memory, limits and tokens in files, and without write tokens.
+func (c *cluster) flags(limits, readTokens string) []string {
 	flags := slices.Clone(c.container().Args)
 	for _, e := range c.container().Env {
 		name, ok := strings.CutPrefix(e.Name, "RATELIMIT_")
@@ -195,6 +258,8 @@ func (c *cluster) flags(limits string) []string {
 			value = "memory"
 		case "CONFIG":
 			value = limits
+		case "READ_TOKEN_FILE":
+			value = readTokens
 		case "WRITE_TOKEN_FILE":
 			continue
 		case "ADMIN_ADDR", "GRPC_ADDR":
@@ -206,21 +271,159 @@ func (c *cluster) flags(limits string) []string {
 	return flags
 }
 
-// TestKubernetesStops: a pod has the time to drain and to finish the requests in flight.
+// TestKubernetesStops: a pod has the time to drain and to finish the requests in flight. While it
+// drains, each connection of gRPC ends, so that its client finds another pod.
 func TestKubernetesStops(t *testing.T) {
 	const inFlight = 10 * time.Second // of the service
 	c := readCluster(t)
 	grace := time.Duration(*c.pod().TerminationGracePeriodSeconds) * time.Second
+	drain := c.duration(t, "drain")
+	if drain <= 0 || grace <= drain+inFlight {
+		t.Errorf("pods have %v to drain for %v and to finish requests", grace, drain)
+	}
+	age := c.duration(t, "grpc-max-connection-age")
+	if longest := age + age/10; age <= 0 || longest >= drain {
+		t.Errorf("a connection lasts for up to %v, and the drain for %v", longest, drain)
+	}
+}
+
+// duration returns the value of a flag of the container.
+func (c *cluster) duration(t *testing.T, flag string) time.Duration {
+	t.Helper()
 	for _, arg := range c.container().Args {
-		value, ok := strings.CutPrefix(arg, "--drain=")
+		value, ok := strings.CutPrefix(arg, "--"+flag+"=")
 		if !ok {
 			continue
 		}
-		drain, err := time.ParseDuration(value)
-		if err != nil || drain <= 0 || grace <= drain+inFlight {
-			t.Errorf("pods have %v to drain for %s and to finish requests: %v", grace, value, err)
+		d, err := time.ParseDuration(value)
+		if err != nil {
+			t.Error(err)
 		}
-		return
+		return d
 	}
-	t.Error("the pods do not drain")
+	t.Errorf("the pods have no --%s", flag)
+	return 0
+}
+
+// TestKubernetesNetwork: the policy lets pods reach each port, those of decisions from the same
+// namespace and that of the metrics from another one only.
+func TestKubernetesNetwork(t *testing.T) {
+	c := readCluster(t)
+	if got := c.network.Spec.PolicyTypes; !slices.Equal(got,
+		[]networking.PolicyType{networking.PolicyTypeIngress}) {
+		t.Errorf("the policy is for %v; with egress, the service does not reach its server", got)
+	}
+	from := make(map[string]string) // from the name of a port to who may reach it
+	for _, rule := range c.network.Spec.Ingress {
+		if len(rule.From) == 0 || len(rule.Ports) == 0 {
+			t.Error("a rule is for everyone or for every port")
+		}
+		for _, port := range rule.Ports {
+			for _, peer := range rule.From {
+				switch {
+				case peer.IPBlock != nil || peer.NamespaceSelector == nil &&
+					peer.PodSelector == nil:
+					t.Errorf("the rule for %s is %+v", port.Port, peer)
+				case peer.NamespaceSelector == nil:
+					from[port.Port.StrVal] += "same "
+				case len(peer.NamespaceSelector.MatchLabels) > 0:
+					from[port.Port.StrVal] += "other "
+				default:
+					t.Errorf("all namespaces reach %s", port.Port)
+				}
+			}
+		}
+	}
+	want := map[string]string{"http": "same ", "grpc": "same ", "admin": "other "}
+	if !maps.Equal(from, want) {
+		t.Errorf("the policy lets %v reach the ports, want %v", from, want)
+	}
+	for _, port := range c.container().Ports {
+		if from[port.Name] == "" {
+			t.Errorf("nobody reaches the port %s", port.Name)
+		}
+	}
+}
+
+// TestKubernetesScrape: the job of the page leads to each pod, by the name of the Service for
+// Prometheus.
+func TestKubernetesScrape(t *testing.T) {
+	c := readCluster(t)
+	spec := c.admin.Spec
+	if spec.ClusterIP != core.ClusterIPNone || !spec.PublishNotReadyAddresses {
+		t.Errorf("the name is of one pod, or only of those that are ready: %+v", spec)
+	}
+	if len(spec.Ports) != 1 || spec.Ports[0].TargetPort.StrVal != "admin" {
+		t.Fatalf("the ports are %+v", spec.Ports)
+	}
+	var job []struct {
+		DNS []struct {
+			Names []string
+			Type  string
+			Port  int32
+		} `json:"dns_sd_configs"`
+		Authorization map[string]string
+	}
+	if err := yaml.Unmarshal([]byte(blockOf(t, "yaml", "dns_sd_configs")), &job); err != nil {
+		t.Fatal(err)
+	}
+	dns := job[0].DNS[0]
+	if !slices.Equal(dns.Names, []string{c.admin.Name + ".NAMESPACE.svc"}) || dns.Type != "A" ||
+		dns.Port != spec.Ports[0].Port || job[0].Authorization["credentials_file"] == "" {
+		t.Errorf("the job is %+v", job)
+	}
+	for _, p := range c.container().Ports {
+		if p.Name == "admin" && p.ContainerPort != dns.Port {
+			t.Errorf("the job asks port %d, and the pods have %d", dns.Port, p.ContainerPort)
+		}
+	}
+}
+
+// TestKubernetesMemory: a pod has the memory for a store that is full, of this process or for an
+// outage, and its garbage collector knows how much that is.
+func TestKubernetesMemory(t *testing.T) {
+	c := readCluster(t)
+	limit := c.container().Resources.Limits.Memory().Value()
+	var most int64 // of what the collector lets the process use
+	for _, e := range c.container().Env {
+		if e.Name == "GOMEMLIMIT" {
+			quantity, err := resource.ParseQuantity(strings.TrimSuffix(e.Value, "B"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = quantity.Value()
+		}
+	}
+	if most < limit*8/10 || most > limit*19/20 {
+		t.Errorf("GOMEMLIMIT is %d, of %d", most, limit)
+	}
+
+	store, err := memorystore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	limiter, err := ratelimit.New(store, algorithm.SlidingLog(ratelimit.PerHour("requests", 100)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const service = 60 << 20 // of the program without a store, and its requests
+	before := heap()
+	for i := range memorystore.DefaultMaxKeys {
+		if _, err := limiter.Allow(t.Context(), fmt.Sprintf("user:%016d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := heap() - before
+	servers.Measured("a full store takes %d MB of %d", full>>20, most>>20)
+	if full+full/4+service > most { // a quarter for the collector
+		t.Errorf("a full store takes %d bytes, of %d", full, most)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
