@@ -12,6 +12,7 @@ import (
 )
 
 // TestSystemd: systemd accepts the unit, and finds little that the service could do to the machine.
+// The service sees how many connections may wait.
 func TestSystemd(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip(err)
@@ -23,6 +24,9 @@ func TestSystemd(t *testing.T) {
 	const installed = "/usr/local/bin/ratelimit"
 	if !strings.Contains(string(unit), "ExecStart="+installed+" serve\n") {
 		t.Fatalf("the unit does not start %s", installed)
+	}
+	if strings.Contains(string(unit), "\nProcSubset=pid\n") {
+		t.Error("the unit hides /proc/sys/net/core/somaxconn, without which Go takes 128")
 	}
 	path := filepath.Join(t.TempDir(), "ratelimit.service")
 	text := strings.ReplaceAll(string(unit), installed, daemon.Build(t))
