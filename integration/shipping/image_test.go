@@ -18,7 +18,7 @@ import (
 
 // TestImage: the image is small, its program knows its version, and it serves, configured by flags
 // and the environment, without rights: as an ordinary user, on a file system that cannot be
-// written. It answers soon, and stops at SIGTERM.
+// written. It answers soon, says that it is healthy, and stops at SIGTERM.
 func TestImage(t *testing.T) {
 	build(t)
 	servers.CountTest(t, image)
@@ -31,18 +31,24 @@ func TestImage(t *testing.T) {
 
 	began := time.Now()
 	id := docker(t, "run", "--detach", "--label="+servers.Label, "--read-only", "--cap-drop=ALL",
-		"--security-opt=no-new-privileges:true", "--env=RATELIMIT_LOG_FORMAT=json", image,
-		"--limit=2/1m")
+		"--security-opt=no-new-privileges:true", "--env=RATELIMIT_LOG_FORMAT=json",
+		"--health-interval=1s", image, "--limit=2/1m")
 	t.Cleanup(func() { docker(t, "rm", "--force", id) })
 	url := "http://" + docker(t, "inspect", "--format", "{{range .NetworkSettings.Networks}}"+
 		"{{.IPAddress}}{{end}}", id) + ":8080"
 	await(t, url+"/readyz")
 	servers.Measured("the service answers %d ms after docker run, listens %d ms after its start",
 		time.Since(began).Milliseconds(), untilListening(t, id).Milliseconds())
-	if uids := docker(t, "top", id, "-eo", "uid,pid"); !strings.Contains(uids, "65532") ||
-		strings.Count(uids, "\n") != 1 {
-		t.Errorf("not one process of the user 65532 runs:\n%s", uids)
+	servers.Within(t, func() bool {
+		return docker(t, "inspect", "--format={{.State.Health.Status}}", id) == "healthy"
+	}, "the container is healthy")
+	if got := docker(t, "exec", id, "/ratelimit", "ready"); got != "ready" {
+		t.Errorf("ratelimit ready: got %q", got)
 	}
+	servers.Within(t, func() bool { // not while the probe runs
+		uids := docker(t, "top", id, "-eo", "uid,pid")
+		return strings.Contains(uids, "65532") && strings.Count(uids, "\n") == 1
+	}, "one process of the user 65532 runs")
 	for i, want := range []int{200, 200, 429} {
 		if got := decide(t, url, `{"key":"ann"}`); got != want {
 			t.Errorf("request %d: status %d, want %d", i, got, want)
