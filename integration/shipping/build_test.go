@@ -37,7 +37,7 @@ func build(t *testing.T) {
 }
 
 var builtOnce = sync.OnceValue(func() error {
-	files, err := context()
+	files, err := buildContext()
 	if err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ var builtOnce = sync.OnceValue(func() error {
 	return nil
 })
 
-// context returns an archive of the files of the repository as they are, without ignored ones.
-func context() (*bytes.Buffer, error) {
+// buildContext returns an archive of the files of the repository as they are, without ignored ones.
+func buildContext() (*bytes.Buffer, error) {
 	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir = servers.Module
 	names, err := list.Output()
