@@ -6,10 +6,10 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"sync/atomic"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -106,9 +106,12 @@ type tokens struct {
 // 32, and in base64 22.
 const shortestToken = 20
 
+// maxCredentials bounds a file of tokens, certificates or a password, in bytes.
+const maxCredentials = 1 << 20
+
 // read reads the file and returns a function that puts what it has read in force.
 func (t *tokens) read() (use func(), err error) {
-	text, err := os.ReadFile(t.path)
+	text, err := readfile.Regular(t.path, maxCredentials)
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}

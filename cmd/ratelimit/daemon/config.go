@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 	"github.com/truewindow/ratelimit/driver"
@@ -72,7 +72,7 @@ func storeOf(f *rules.File) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(f.PasswordFile.At.File), path)
 	}
-	password, err := os.ReadFile(path)
+	password, err := readfile.Regular(path, maxCredentials)
 	if err != nil {
 		return "", fmt.Errorf("%v: password_file: %w", f.PasswordFile.At, err)
 	}

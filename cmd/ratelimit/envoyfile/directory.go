@@ -3,21 +3,21 @@ package envoyfile
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 )
 
-// ReadFiles reads the files at paths. Read reports those that are too large.
+// ReadFiles reads the files at paths.
 func ReadFiles(paths ...string) ([]File, error) {
 	files := make([]File, 0, len(paths))
 	var failed []error
 	for _, path := range paths {
-		text, err := readFile(path)
+		text, err := readfile.Regular(path, maxFile)
 		if err != nil {
 			failed = append(failed, err)
 			continue
@@ -25,22 +25,6 @@ func ReadFiles(paths ...string) ([]File, error) {
 		files = append(files, File{path, text})
 	}
 	return files, errors.Join(failed...)
-}
-
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() { // a pipe could block for ever
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
 // A Runtime is where envoyproxy/ratelimit has its files, as its environment variables say.

@@ -105,7 +105,7 @@ func TestReadFiles(t *testing.T) {
 	}
 	_, err = ReadFiles(b, a, root)
 	if err == nil || !strings.Contains(err.Error(), b) ||
-		!strings.Contains(err.Error(), root+" is not") {
+		!strings.Contains(err.Error(), root+": this is not") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -89,6 +89,10 @@ func (b *builder) resolveReplaces() {
 }
 
 func (b *builder) addFile(d *document, n *yaml.Node) {
+	if isOther(n) {
+		d.problem(n, "the file has no domain and no descriptors")
+		return
+	}
 	m, ok := d.fields(n, "a file", "domain", "descriptors")
 	if !ok {
 		return
@@ -110,6 +114,18 @@ func (b *builder) addFile(d *document, n *yaml.Node) {
 	}
 	t := &tree{builder: b, document: d, domain: name}
 	t.addChildren(&in.root, m, []string{name})
+}
+
+// isOther reports whether n is a mapping of something else, which may be secret: no problem quotes
+// what is in it.
+func isOther(n *yaml.Node) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch n.Content[i].Value {
+		case "domain", "descriptors", "<<":
+			return false
+		}
+	}
+	return n.Kind == yaml.MappingNode && len(n.Content) > 0
 }
 
 // overrideLimit is the limit of requests that bring their own rate. No descriptor of a file has its

@@ -404,3 +404,18 @@ func TestAllProblemsAreReported(t *testing.T) {
 		t.Errorf("the problems are\n%v, want those at %q", err, want)
 	}
 }
+
+// TestOthersAreNotQuoted: what is wrong with a file of something else is said without its text.
+func TestOthersAreNotQuoted(t *testing.T) {
+	for _, text := range []string{
+		"hunter2:x:0:0:/hunter2:/bin/sh\nhunter2:x:1:1:/:/bin/sh\n", "hunter2", "- hunter2",
+		"hunter2: 1", "password: hunter2\nhunter2: {hunter2: 1}", "*hunter2", "a: !hunter2 b",
+		"A=hunter2\nB=hunter2\n", "\"hunter2", "hunter2: 1\n---\nhunter2: 2",
+		"a: &hunter2 [*hunter2]", "? [hunter2]\n: hunter2",
+	} {
+		_, err := Read([]File{{"other", []byte(text)}}, Options{})
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

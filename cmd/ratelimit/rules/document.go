@@ -96,7 +96,7 @@ func (f *file) checkNodes(n *yaml.Node, depth int) bool {
 			"that begins with * or & needs quotation marks")
 		return false
 	case n.Style&yaml.TaggedStyle != 0:
-		f.add(n, "tags such as %q are not supported", n.Tag)
+		f.add(n, "tags such as !!str are not supported")
 		return false
 	}
 	ok := true

@@ -39,6 +39,26 @@ func (f *file) fields(n *yaml.Node, what string, known []string) map[string]*yam
 	return values
 }
 
+// top is fields for the top of a file. One that is no map, or has none of the keys, is a file of
+// something else, which may be secret: its problems quote nothing.
+func (f *file) top(n *yaml.Node, what string, known []string) map[string]*yaml.Node {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
+		f.add(n, "%s is a map, not a text", what)
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content) && n.Kind == yaml.MappingNode; i += 2 {
+		if slices.Contains(known, n.Content[i].Value) {
+			return f.fields(n, what, known)
+		}
+	}
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		return f.fields(n, what, known)
+	}
+	key := n.Content[0]
+	f.add(key, "%s has none of its keys%s", what, suggestKey(key.Value, known))
+	return nil
+}
+
 // each calls visit with each key of a map, which is text, and its value. It adds a problem for keys
 // that occur twice.
 func (f *file) each(n *yaml.Node, what string, visit func(key, value *yaml.Node)) {

@@ -14,8 +14,14 @@ func (r *reader) include(patterns []*yaml.Node) {
 	f := r.file(r.path)
 	included := make(map[string]*yaml.Node)
 	for _, p := range patterns {
-		if text, ok := f.text(p, "include"); ok {
-			for _, path := range r.glob(f, p, r.relative(text)) {
+		text, ok := f.text(p, "include")
+		switch {
+		case !ok:
+		case !filepath.IsLocal(text):
+			// Whoever writes the limits may not read all that the service can.
+			f.add(p, "include: %q is not below the folder of this file", text)
+		default:
+			for _, path := range r.glob(f, p, filepath.Join(filepath.Dir(r.path), text)) {
 				included[path] = p
 			}
 		}
@@ -50,7 +56,7 @@ func (r *reader) included(f *file, data []byte) {
 	if root == nil {
 		return // it may have no exceptions yet
 	}
-	fields := f.fields(root, "an included file", []string{"limits", "except"})
+	fields := f.top(root, "an included file", []string{"limits", "except"})
 	if n := fields["limits"]; n != nil {
 		r.addLimits(f, n)
 	}

@@ -2,15 +2,13 @@ package rules
 
 import (
 	"errors"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 )
 
 // A File is a configuration file with those that it includes.
@@ -81,35 +79,18 @@ func (r *reader) file(path string) *file { return &file{path, &r.problems} }
 // load reads a file whose size is bounded. It calls fail if the file cannot be read.
 func (r *reader) load(path string, fail func(error)) (data []byte, ok bool) {
 	r.out.Paths = append(r.out.Paths, path)
-	data, err := readRegular(path, maxSize-r.size+1)
+	data, err := readfile.Regular(path, maxSize-r.size)
 	r.size += int64(len(data))
 	var pathError *fs.PathError
 	switch {
+	case errors.Is(err, readfile.ErrTooLarge):
+		r.file(path).addAt(0, 0, "all files together are larger than %d MiB", maxSize>>20)
 	case errors.As(err, &pathError):
 		fail(pathError.Err)
 	case err != nil:
 		fail(err)
-	case r.size > maxSize:
-		r.file(path).addAt(0, 0, "all files together are larger than %d MiB", maxSize>>20)
 	}
-	return data, err == nil && r.size <= maxSize
-}
-
-// readRegular reads at most n bytes of a regular file. A pipe could block forever.
-func readRegular(path string, n int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("this is not a regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, n))
+	return data, err == nil
 }
 
 var mainKeys = []string{"store", "password_file", "on_failure", "instances", "include", "limits"}
@@ -124,7 +105,7 @@ func (r *reader) main(data []byte) {
 		}
 		return
 	}
-	fields := f.fields(root, "the file", mainKeys)
+	fields := f.top(root, "the file", mainKeys)
 	r.out.Store = f.expand(fields["store"], "store")
 	if s := r.out.Store; s.Value != "" {
 		if _, err := backend.ParseURL(s.Value); err != nil {
@@ -178,12 +159,4 @@ func (r *reader) finish() (*File, error) {
 	}
 	r.out.Set = set
 	return r.out, nil
-}
-
-// relative returns a path of the main file, to whose folder it is relative.
-func (r *reader) relative(path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(filepath.Dir(r.path), path)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +112,7 @@ func TestProblemsOfFiles(t *testing.T) {
 		{"a star", "limits: [{name: a, key: [b], max: 1/m, when: {b: *}}]",
 			[]string{"1:1: YAML: did not find expected alphabetic or numeric character; a value " +
 				`that begins with * needs quotation marks, as in "*"`}},
-		{"a named star", "store: *x\n", []string{"1:1: YAML: unknown anchor 'x' referenced; a v"}},
+		{"a named star", "store: *x\n", []string{"1:1: YAML: unknown anchor referenced; a v"}},
 		{"UTF-8", "store: memory\nlimits: # \xc3\xa4\xff\n", []string{"2:12: this is not UTF-8"}},
 		{"UTF-16", "\xff\xfes\x00", []string{"1:1: this is not UTF-8"}},
 		{"a tab", "limits:\n \t- name: a\n", []string{"2:2: a tab: YAML is indented by spaces"}},
@@ -135,7 +136,7 @@ func TestProblemsOfFiles(t *testing.T) {
 			[]string{"3:1: YAML: did not find expected ',' or ']'"}},
 		{"an open text", "store: \"memory\n",
 			[]string{"1:1: YAML: found unexpected end of stream"}},
-		{"a tag", "store: !!str memory\n", []string{"1:8: tags such as \"!!str\" are not"}},
+		{"a tag", "store: !!str memory\n", []string{"1:8: tags such as !!str are not"}},
 		{"depth", strings.Repeat("[", 60) + strings.Repeat("]", 60),
 			[]string{"1:52: lists and maps are nested more than 50 deep"}},
 		{"keys", "stroe: memory\nstore: memory\nstore: memory\n1: 2\n? [a]\n: b\n~: c\n", []string{
@@ -370,5 +371,69 @@ func TestReadBoundsFiles(t *testing.T) {
 	if f, err := Read(path); err == nil || err.Error() != path+": no such file or directory" ||
 		!slices.Equal(f.Paths, []string{path}) {
 		t.Errorf("got %v, %v", f, err)
+	}
+}
+
+// TestIncludeStaysBelow: a path that leads out of the folder of the file is an error, whatever is
+// there.
+func TestIncludeStaysBelow(t *testing.T) {
+	folder := t.TempDir()
+	write(t, folder, "out.yaml", "limits: []\n")
+	write(t, folder, "in/tenants/a.yaml", "limits: [{name: a, max: 1/m}]\n")
+	for _, include := range []string{
+		"../out.yaml", "../*.yaml", "tenants/../../out.yaml", "*/../../out.yaml", "..",
+		"/etc/passwd", folder + "/out.yaml", folder + "/in/tenants/a.yaml", "/proc/self/environ",
+	} {
+		path := write(t, folder, "in/main.yaml", "include: ["+strconv.Quote(include)+"]\n")
+		f, err := Read(path)
+		want := path + ":1:11: include: " + strconv.Quote(include) +
+			" is not below the folder of this file"
+		if err == nil || err.Error() != want || len(f.Paths) != 1 {
+			t.Errorf("got %v of %v, want %s", err, f.Paths, want)
+		}
+	}
+	for _, include := range []string{"tenants/a.yaml", "./tenants/*.yaml", "tenants/../tenants/a.yaml"} {
+		path := write(t, folder, "in/main.yaml", "include: "+include+"\n")
+		if f, err := Read(path); err != nil || len(f.Set.Limits()) != 1 {
+			t.Errorf("%s: %v", include, err)
+		}
+	}
+}
+
+// TestOthersAreNotQuoted: what is wrong with a file of something else is said without its text, if
+// it is the main file or an included one, such as a link in a repository.
+func TestOthersAreNotQuoted(t *testing.T) {
+	folder := t.TempDir()
+	main := write(t, folder, "main.yaml", "include: other\nlimits: []\n")
+	for name, text := range map[string]string{
+		"passwd":      "hunter2:x:0:0:hunter2:/hunter2:/bin/hunter2\nhunter2:x:1:1::/:/bin/sh\n",
+		"token":       "hunter2\n",
+		"quoted":      "'hunter2'\n",
+		"variables":   "A=hunter2\nB=hunter2\n",
+		"a map":       "password: hunter2\nhunter2: {hunter2: hunter2}\n",
+		"properties":  "hunter2: 1\n",
+		"a list":      "- hunter2\n- {hunter2: hunter2}\n",
+		"a key":       "-----BEGIN hunter2-----\nhunter2\n-----END hunter2-----\n",
+		"an alias":    "*hunter2\n",
+		"an anchor":   "&hunter2 a: b\n",
+		"a tag":       "!hunter2 a\n",
+		"documents":   "hunter2: 1\n---\nhunter2: 2\n",
+		"a directive": "%hunter2 hunter2\n---\nhunter2\n",
+		"an end":      "\"hunter2\n",
+		"an escape":   "\"hunter2\\q\"\n",
+		"JSON":        `{"password": "hunter2", "hunter2": [1]}`,
+		"a block":     "|\n  hunter2\n",
+		"not UTF-8":   "hunter2\xff\n",
+		"twice":       "hunter2: 1\nhunter2: 2\n",
+		"no scalar":   "? [hunter2]\n: hunter2\n",
+	} {
+		other := write(t, folder, "other", text)
+		for _, path := range []string{main, other} {
+			_, err := Read(path)
+			if err == nil || !strings.HasPrefix(err.Error(), other+":") ||
+				strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }

@@ -4,11 +4,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 )
+
+// maxFile bounds what is hashed of a file, in bytes: none is loaded that is larger.
+const maxFile = 16 << 20
 
 // A look is what the file system says of files, in order.
 type look []file
@@ -52,14 +56,13 @@ func (f file) equal(other file) bool {
 func (l look) hash() string {
 	h := sha256.New()
 	for _, f := range l {
-		if f.info == nil || !f.info.Mode().IsRegular() { // reading a pipe would wait
+		if f.info == nil {
 			continue
 		}
 		fmt.Fprintf(h, "%q", f.path)
-		if content, err := os.Open(f.path); err == nil {
-			_, _ = io.Copy(h, content) // a load will tell the error
-			content.Close()
-		}
+		if content, err := readfile.Regular(f.path, maxFile); err == nil {
+			h.Write(content)
+		} // else a load will tell the error
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
