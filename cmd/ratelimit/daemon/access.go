@@ -109,11 +109,11 @@ const shortestToken = 20
 // maxCredentials bounds a file of tokens, certificates or a password, in bytes.
 const maxCredentials = 1 << 20
 
-// read reads the file and returns a function that puts what it has read in force.
-func (t *tokens) read() (use func(), err error) {
+// read reads the file and puts its tokens in force. After an error those of before are.
+func (t *tokens) read() error {
 	text, err := readfile.Regular(t.path, maxCredentials)
 	if err != nil {
-		return nil, fmt.Errorf("tokens: %w", err)
+		return fmt.Errorf("tokens: %w", err)
 	}
 	var sums [][sha256.Size]byte
 	for line := range bytes.Lines(text) {
@@ -121,18 +121,19 @@ func (t *tokens) read() (use func(), err error) {
 		switch {
 		case len(token) == 0:
 		case len(token) < shortestToken:
-			return nil, fmt.Errorf("tokens: %s has a token of less than %d bytes",
+			return fmt.Errorf("tokens: %s has a token of less than %d bytes",
 				t.path, shortestToken)
 		case bytes.ContainsAny(token, " \t"):
-			return nil, fmt.Errorf("tokens: %s has a token with a space in it", t.path)
+			return fmt.Errorf("tokens: %s has a token with a space in it", t.path)
 		default:
 			sums = append(sums, sha256.Sum256(token))
 		}
 	}
 	if len(sums) == 0 {
-		return nil, fmt.Errorf("tokens: %s has no token", t.path)
+		return fmt.Errorf("tokens: %s has no token", t.path)
 	}
-	return func() { t.sums.Store(&sums) }, nil
+	t.sums.Store(&sums)
+	return nil
 }
 
 // has reports whether token is one of t, in a time that does not depend on which.

@@ -3,11 +3,14 @@ package daemon
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 )
 
 // tlsFlags name files in PEM. The certificate is required with the key; with the authorities,
@@ -28,49 +31,94 @@ func (f tlsFlags) validate() error {
 	return nil
 }
 
-// files are those that are named.
-func (f tlsFlags) files() (named []string) {
-	for _, file := range []string{f.Cert, f.Key, f.ClientCA} {
-		if file != "" {
-			named = append(named, file)
-		}
-	}
-	return named
-}
-
 // certificates are those of the files.
 type certificates struct {
 	flags   tlsFlags
 	current atomic.Pointer[tls.Config]
+
+	mu          sync.Mutex
+	pair        *tls.Certificate
+	authorities *x509.CertPool // nil without a file, and before it is read
+	last        time.Time      // when the last of authorities expires
 }
 
 // protocols are those that clients may choose on a connection with TLS.
 var protocols = []string{"h2", "http/1.1"}
 
-// read reads the files and returns a function that puts what it has read in force.
-func (c *certificates) read() (use func(), err error) {
-	pair, err := tls.LoadX509KeyPair(c.flags.Cert, c.flags.Key)
+// readPair reads the certificate with its key and puts them in force. After an error those of
+// before are.
+func (c *certificates) readPair() error {
+	certificate, err := readfile.Regular(c.flags.Cert, maxCredentials)
 	if err != nil {
-		return nil, fmt.Errorf("TLS: %w", err)
+		return fmt.Errorf("TLS: %w", err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
-		NextProtos: protocols}
-	if c.flags.ClientCA != "" {
-		text, err := os.ReadFile(c.flags.ClientCA)
-		if err != nil {
-			return nil, fmt.Errorf("TLS: %w", err)
-		}
-		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("TLS: %s has no certificate", c.flags.ClientCA)
-		}
+	key, err := readfile.Regular(c.flags.Key, maxCredentials)
+	if err != nil {
+		return fmt.Errorf("TLS: %w", err)
 	}
-	return func() { c.current.Store(config) }, nil
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return fmt.Errorf("TLS: %s and %s: %w", c.flags.Cert, c.flags.Key, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pair = &pair
+	c.use()
+	return nil
 }
 
-// expiry returns when the certificate in force expires.
-func (c *certificates) expiry() time.Time {
-	return c.current.Load().Certificates[0].Leaf.NotAfter
+// readAuthorities reads the authorities of clients and puts them in force. After an error those of
+// before are.
+func (c *certificates) readAuthorities() error {
+	text, err := readfile.Regular(c.flags.ClientCA, maxCredentials)
+	if err != nil {
+		return fmt.Errorf("TLS: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(text) {
+		return fmt.Errorf("TLS: %s has no certificate", c.flags.ClientCA)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.authorities, c.last = authorities, lastExpiry(text)
+	c.use()
+	return nil
+}
+
+// use puts what was read in force, once all of it is there. A new configuration has new keys for
+// the tickets of sessions, so that no client resumes one that authorities of before have vouched
+// for.
+func (c *certificates) use() {
+	if c.pair == nil || c.flags.ClientCA != "" && c.authorities == nil {
+		return
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{*c.pair}, MinVersion: tls.VersionTLS12,
+		NextProtos: protocols}
+	if c.authorities != nil {
+		config.ClientCAs, config.ClientAuth = c.authorities, tls.RequireAndVerifyClientCert
+	}
+	c.current.Store(config)
+}
+
+// lastExpiry returns when the last certificate of a text in PEM expires.
+func lastExpiry(text []byte) (last time.Time) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return last
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.NotAfter.After(last) {
+			last = c.NotAfter
+		}
+	}
+}
+
+// expiry returns when the certificate in force expires, and when the last authority of clients
+// does, or zero without them.
+func (c *certificates) expiry() (own, authorities time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pair.Leaf.NotAfter, c.last
 }
 
 // config returns a configuration that uses the newest certificates for each connection.

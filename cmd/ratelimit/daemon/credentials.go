@@ -3,88 +3,104 @@ package daemon
 import (
 	"context"
 	"log/slog"
-	"time"
+
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
 )
 
 // credentials are the tokens and certificates of the files of the command line, which are read
-// again when they change.
+// again when they change. Each file is followed alone, so that a bad one keeps no token in force
+// that another file does not have any more.
 type credentials struct {
 	access
-	certificates *certificates  // nil without files
-	grpc         *certificates  // of --grpc-addr; mostly the same
-	watcher      *watch.Watcher // nil without files
+	certificates *certificates // nil without files
+	grpc         *certificates // of --grpc-addr; mostly the same
+	followed     []followed
 }
 
+// A followed is a file of credentials, or a certificate with its key, by the name of its flag.
+type followed struct {
+	name string
+	*watch.Watcher
+}
+
+// newCredentials reads the files, and follows them until ctx or Close ends that.
 func (c *serveCmd) newCredentials(ctx context.Context, log *slog.Logger) (*credentials, error) {
 	s := new(credentials)
-	files := c.TLS.files()
-	var reads []func() (use func(), err error)
-	if c.TLS.Cert != "" {
-		s.certificates = &certificates{flags: c.TLS}
-		reads = append(reads, s.certificates.read)
+	err := s.read(ctx, c, log)
+	if err != nil {
+		s.Close()
 	}
-	s.grpc = s.certificates
-	if own := c.envoy.TLS; own != nil {
-		s.grpc = &certificates{flags: tlsFlags{own.Cert, own.Key, own.ClientCA}}
-		files, reads = append(files, s.grpc.flags.files()...), append(reads, s.grpc.read)
-	}
-	if c.ReadTokenFile != "" {
-		s.readers = &tokens{path: c.ReadTokenFile}
-		files, reads = append(files, c.ReadTokenFile), append(reads, s.readers.read)
-	}
-	if c.WriteTokenFile != "" {
-		s.writers = &tokens{path: c.WriteTokenFile}
-		files, reads = append(files, c.WriteTokenFile), append(reads, s.writers.read)
-	}
-	if len(files) == 0 {
-		return s, nil
-	}
-	load := func(context.Context) ([]string, error) {
-		var uses []func()
-		for _, read := range reads {
-			use, err := read()
-			if err != nil {
-				return nil, err
-			}
-			uses = append(uses, use)
-		}
-		for _, use := range uses {
-			use()
-		}
-		return nil, nil
-	}
-	var err error
-	s.watcher, err = watch.New(ctx, log.With("files", "credentials"), files, load)
 	return s, err
 }
 
-// read adds nothing without files, and no certificate without TLS.
-func (s *credentials) read(add addFunc) {
-	if s.watcher == nil {
-		return
-	}
-	status := s.watcher.Status()
-	add("ratelimit.credentials.valid", oneIfLoaded(status))
-	add("ratelimit.credentials.failures", int64(status.Failed))
-	var first time.Time
-	for _, c := range []*certificates{s.certificates, s.grpc} {
-		if c == nil {
-			continue
+func (s *credentials) read(ctx context.Context, c *serveCmd, log *slog.Logger) error {
+	var failed error
+	follow := func(name string, read func() error, files ...string) {
+		if failed != nil {
+			return
 		}
-		if end := c.expiry(); first.IsZero() || end.Before(first) {
-			first = end
+		load := func(context.Context) ([]string, error) { return nil, read() }
+		var w *watch.Watcher
+		if w, failed = watch.New(ctx, log.With("files", name), files, load); failed == nil {
+			s.followed = append(s.followed, followed{name, w})
 		}
 	}
-	if !first.IsZero() {
-		add("ratelimit.certificate.expiry.timestamp", first.Unix())
+	followTLS := func(prefix string, flags tlsFlags) *certificates {
+		t := &certificates{flags: flags}
+		follow(prefix+"tls-cert", t.readPair, flags.Cert, flags.Key)
+		if flags.ClientCA != "" {
+			follow(prefix+"tls-client-ca", t.readAuthorities, flags.ClientCA)
+		}
+		return t
+	}
+	if c.TLS.Cert != "" {
+		s.certificates = followTLS("", c.TLS)
+	}
+	s.grpc = s.certificates
+	if own := c.envoy.TLS; own != nil {
+		s.grpc = followTLS("grpc-", tlsFlags{own.Cert, own.Key, own.ClientCA})
+	}
+	if c.ReadTokenFile != "" {
+		s.readers = &tokens{path: c.ReadTokenFile}
+		follow("read-token-file", s.readers.read, c.ReadTokenFile)
+	}
+	if c.WriteTokenFile != "" {
+		s.writers = &tokens{path: c.WriteTokenFile}
+		follow("write-token-file", s.writers.read, c.WriteTokenFile)
+	}
+	return failed
+}
+
+// observe adds nothing without files, and no certificate without TLS.
+func (s *credentials) observe(add addFunc) {
+	for _, f := range s.followed {
+		status, label := f.Status(), attribute.String("ratelimit.file", f.name)
+		add("ratelimit.credentials.valid", oneIfLoaded(status), label)
+		add("ratelimit.credentials.failures", int64(status.Failed), label)
+	}
+	if s.certificates != nil {
+		s.certificates.observe("", add)
+	}
+	if s.grpc != s.certificates {
+		s.grpc.observe("grpc-", add)
+	}
+}
+
+// observe adds when certificates expire, of flags with a prefix.
+func (c *certificates) observe(prefix string, add addFunc) {
+	const expiry = "ratelimit.certificate.expiry.timestamp"
+	own, authorities := c.expiry()
+	add(expiry, own.Unix(), attribute.String("ratelimit.file", prefix+"tls-cert"))
+	if !authorities.IsZero() {
+		add(expiry, authorities.Unix(), attribute.String("ratelimit.file", prefix+"tls-client-ca"))
 	}
 }
 
 // Close stops following the files.
 func (s *credentials) Close() {
-	if s.watcher != nil {
-		s.watcher.Close()
+	for _, f := range s.followed {
+		f.Close()
 	}
 }

@@ -144,10 +144,13 @@ func TestTLS(t *testing.T) {
 	}
 	shown := scrapeWith(t, client, strings.TrimSuffix(url, "/healthz"))
 	wantSeries(t, shown, map[string]string{
-		"ratelimit_credentials_valid": "0",
-		"ratelimit_certificate_expiry_timestamp_seconds": strconv.
-			FormatFloat(float64(a.expiry.Unix()), 'g', -1, 64)})
-	if strings.Contains(shown, "\nratelimit_credentials_failures_total 0\n") {
+		`ratelimit_credentials_valid file="tls-cert"`:      "0",
+		`ratelimit_credentials_valid file="tls-client-ca"`: "1",
+		`ratelimit_certificate_expiry_timestamp_seconds file="tls-cert"`: strconv.
+			FormatFloat(float64(a.expiry.Unix()), 'g', -1, 64),
+		`ratelimit_certificate_expiry_timestamp_seconds file="tls-client-ca"`: strconv.
+			FormatFloat(float64(a.cert.NotAfter.Unix()), 'g', -1, 64)})
+	if strings.Contains(shown, `failures_total{ratelimit_file="tls-cert"} 0`) {
 		t.Error("a failed load is not counted")
 	}
 }

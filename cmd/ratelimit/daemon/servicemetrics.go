@@ -38,11 +38,12 @@ var serviceMetrics = []serviceMetric{
 	{"ratelimit.config.failures", "{load}", "Loads of the limits that failed.", true},
 	{"ratelimit.config.limits", "{limit}", "Limits of files in force.", false},
 	{"ratelimit.credentials.valid", "{file}",
-		"1 if the last load of tokens and certificates succeeded, else 0.", false},
+		"1 if the last load of a file of tokens or certificates succeeded, else 0.", false},
 	{"ratelimit.credentials.failures", "{load}",
-		"Loads of tokens and certificates that failed.", true},
+		"Loads of a file of tokens or certificates that failed.", true},
 	{"ratelimit.certificate.expiry.timestamp", "s",
-		"When the service's certificate in force expires, in Unix time.", false},
+		"When a certificate of the service, or the last of a file of authorities, expires, in " +
+			"Unix time.", false},
 }
 
 // watchService exports what l, its decider and Envoy's service count, and the state of credentials.
@@ -90,7 +91,7 @@ func (r *serviceReader) read(o metric.Observer) {
 		readEnvoy(add, r.live.envoy.Stats())
 	}
 	r.readConfig(add)
-	r.credentials.read(add)
+	r.credentials.observe(add)
 }
 
 type addFunc func(name string, value int64, labels ...attribute.KeyValue)
