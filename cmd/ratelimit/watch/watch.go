@@ -25,7 +25,8 @@ import (
 
 const (
 	interval = 250 * time.Millisecond
-	// share bounds the time that looks take, as with very many files: a tenth of all.
+	// share bounds the time that looks take, as with very many files: a tenth of all. A load is
+	// none: there is one for a change, which waits for no more than the load before it.
 	share = 10
 	// recheck is how long after a load the contents are compared once more: some file systems keep
 	// times to the second or two, so that a second change can look like the first.
@@ -123,16 +124,16 @@ func (w *Watcher) run(ctx context.Context, hangups <-chan os.Signal) {
 		case <-hangups:
 			w.reload(ctx, lookAt(w.follow))
 		case <-timer.C:
-			began := time.Now()
-			w.check(ctx)
-			timer.Reset(max(interval, (share-1)*time.Since(began)))
+			timer.Reset(max(interval, (share-1)*w.check(ctx)))
 		}
 	}
 }
 
-// check looks, and loads what has changed and does not change any more.
-func (w *Watcher) check(ctx context.Context) {
+// check looks, loads what has changed and does not change any more, and returns how long it looked.
+func (w *Watcher) check(ctx context.Context) (looked time.Duration) {
+	began := time.Now()
 	now := lookAt(w.follow)
+	looked = time.Since(began)
 	agree := now.equal(w.seen)
 	w.seen = now
 	switch {
@@ -144,6 +145,7 @@ func (w *Watcher) check(ctx context.Context) {
 			w.reload(ctx, now)
 		}
 	}
+	return looked
 }
 
 // reload loads the configuration, whose files are as before says or newer.

@@ -445,3 +445,25 @@ func TestPipe(t *testing.T) {
 	}
 	w.Close()
 }
+
+// TestSlowLoad: a change after a load that took long is loaded as soon as any other.
+func TestSlowLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 5 * time.Second
+		c := newConfig(t, "rules.yaml")
+		c.write("rules.yaml", "one")
+		w, err := watch.New(t.Context(), slog.New(slog.DiscardHandler), c.paths(),
+			func(ctx context.Context) ([]string, error) {
+				time.Sleep(slow)
+				return c.load(ctx)
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, content := range []string{"three", "seven", "eleven"} {
+			c.write("rules.yaml", content)
+			c.expect(slow+soon, i+2, content)
+		}
+		w.Close()
+	})
+}
