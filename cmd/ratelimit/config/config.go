@@ -123,7 +123,7 @@ func (c *Config) Limits() []*rules.Limit {
 	return limits
 }
 
-// Warnings returns what does less than it seems to: limits of calls in flight, which some protocols
+// Warnings returns what does less than it seems to: no limits at all, limits of calls in flight, which some protocols
 // leave out, those that probably misspell an entry, settings of files of envoyproxy/ratelimit that
 // change nothing, limits with a policy beside local decisions, and limits of which none of so many
 // instances has a share. Instances are the
@@ -134,6 +134,7 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 			warnings = append(warnings, rules.Problem{At: p.At, Text: "ignored: " + p.Text})
 		}
 	}
+	warnings = append(warnings, c.without()...)
 	for _, l := range c.Limits() {
 		if when, key, ok := l.Misspelt(); ok {
 			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q needs the "+
@@ -151,6 +152,23 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 		}
 	}
 	return append(warnings, c.withoutShare(instances)...)
+}
+
+// without returns a warning if there are no limits, and for each domain of envoyproxy/ratelimit that
+// has none: a file of something else, or one that was emptied, is read without an error.
+func (c *Config) without() (warnings rules.Problems) {
+	if c.Domains == nil {
+		if len(c.Set.Limits()) == 0 {
+			warnings = append(warnings, rules.Problem{At: rules.Position{File: c.Follow[0]},
+				Text: "there are no limits: every request is admitted"})
+		}
+		return warnings
+	}
+	for _, name := range c.Domains.Empty() {
+		warnings = append(warnings, rules.Problem{At: c.Domains.At(name), Text: fmt.Sprintf(
+			"the domain %q has no limits: every request is admitted", name)})
+	}
+	return warnings
 }
 
 // withoutShare returns a warning for each limit with a rate of fewer units than instances.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
@@ -97,6 +98,15 @@ type live struct {
 	store   ratelimit.Store
 	observe observeFunc
 	watcher *watch.Watcher // nil without files
+
+	restarts  atomic.Pointer[restarts] // the last ones, or nil
+	restarted atomic.Int64             // limits of all loads
+}
+
+// restarts are limits that count from zero since a load.
+type restarts struct {
+	at     time.Time
+	limits rules.Problems
 }
 
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +207,9 @@ func (l *live) load(context.Context) ([]string, error) {
 	if err := l.decider.Use(c.Set); err != nil {
 		return c.Follow, err
 	}
+	before := l.current.Load().config
 	l.current.Store(&api{l.unchanging, b, c})
+	l.noteRestarts(c, before)
 	for _, p := range c.Warnings(l.cmd.localInstances()) {
 		l.log.Warn("the configuration has a warning", "at", p.At.String(), "warning", p.Text)
 	}
@@ -209,6 +221,26 @@ func (l *live) load(context.Context) ([]string, error) {
 		l.log.Warn("store, on_failure and instances of --config are read only at the start")
 	}
 	return c.Follow, nil
+}
+
+// noteRestarts logs, counts and keeps for the page which limits of c count from zero, in place of
+// going on from those of before, which is nil at the start.
+func (l *live) noteRestarts(c, before *config.Config) {
+	if before == nil {
+		return
+	}
+	limits := c.Restarts(before)
+	if len(limits) == 0 {
+		return
+	}
+	l.restarts.Store(&restarts{time.Now(), limits})
+	l.restarted.Add(int64(len(limits)))
+	const most = 10 // of a line
+	texts := make([]string, 0, most)
+	for _, p := range limits[:min(most, len(limits))] {
+		texts = append(texts, p.Text)
+	}
+	l.log.Warn("limits count from zero since this load", "count", len(limits), "limits", texts)
 }
 
 // fileBudgets returns the limits of a set for requests that name them. They have the first rate of

@@ -281,3 +281,65 @@ func TestOnFailureOfLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestReloadSaysWhatCountsFromZero: a load that gives limits another history says so in one line of
+// the log, in a metric and on the page.
+func TestReloadSaysWhatCountsFromZero(t *testing.T) {
+	const limit = "  - {name: units%d, key: [tenant], max: 9/1h%s}\n"
+	limits := func(n int, more string) string {
+		text := "limits:\n"
+		for i := range n {
+			text += fmt.Sprintf(limit, i, more)
+		}
+		return text
+	}
+	file := configFile(t, limits(12, ""))
+	url, log, _ := start(t, "--config="+file)
+	loads := 1
+	write := func(text string) string {
+		t.Helper()
+		before := len(log.String())
+		writeFile(t, file, text)
+		for loads++; strings.Count(log.String(), "the configuration is loaded") != loads+1; {
+			runtime.Gosched() // one of them is that of the tokens
+		}
+		return log.String()[before:]
+	}
+	if got := write(limits(12, ", warn: 80%")); strings.Contains(got, "WARN") {
+		t.Errorf("nothing counts from zero, and the log has %s", got)
+	}
+	got := write(limits(12, ", holds: 1m"))
+	if strings.Count(got, `"level":"WARN"`) != 1 || !strings.Contains(got, `"count":12`) ||
+		!strings.Contains(got, `\"units9\" counts from zero: it has holds`) ||
+		strings.Contains(got, "units10") {
+		t.Errorf("the log has %s", got)
+	}
+	wantSeries(t, scrape(t, url), map[string]string{"ratelimit_config_restarted_total": "12"})
+	if _, page := get(t, url+"/dashboard/snapshot"); !strings.Contains(page, "counts lost") ||
+		!strings.Contains(page, "units0") || !strings.Contains(page, "11 more") {
+		t.Errorf("the page has %s", page)
+	}
+	if got := write(limits(12, ", holds: 2m")); strings.Contains(got, "WARN") {
+		t.Errorf("nothing counts from zero, and the log has %s", got)
+	}
+	wantSeries(t, scrape(t, url), map[string]string{"ratelimit_config_restarted_total": "12"})
+}
+
+// TestReloadWithoutLimits: a file that has no limits any more is loaded with a warning, and the
+// metric of the alert says so.
+func TestReloadWithoutLimits(t *testing.T) {
+	file := configFile(t, "limits: [{name: a, max: 1/1h}]\n")
+	url, log, _ := start(t, "--config="+file)
+	for i, text := range []string{"limits: []\n", "store: memory\n", "{}\n", "domain: d\n",
+		"domain: d\ndescriptors: []\n", "domain: d\ndescriptors: [{key: a}]\n",
+		"# no limits any more\nlimits: []\n"} {
+		writeFile(t, file, text)
+		for strings.Count(log.String(), "the configuration is loaded") != i+3 {
+			runtime.Gosched()
+		}
+		if n := strings.Count(log.String(), "every request is admitted"); n != i+1 {
+			t.Errorf("%q: %d warnings, want %d", text, n, i+1)
+		}
+		wantSeries(t, scrape(t, url), map[string]string{"ratelimit_config_limits": "0"})
+	}
+}

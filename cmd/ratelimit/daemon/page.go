@@ -139,6 +139,14 @@ func (p *page) state() []dashboard.Line {
 	s := p.live.watcher.Status()
 	lines = append(lines, dashboard.Line{Name: "limits", Value: fmt.Sprintf(
 		"%s, loaded %s, hash %s", p.live.limits(), s.Loaded.UTC().Format(time.DateTime), s.Hash)})
+	if restarts := p.live.restarts.Load(); restarts != nil {
+		text := restarts.limits[0].Text
+		if n := len(restarts.limits) - 1; n > 0 {
+			text += fmt.Sprintf("; %d more, which the log has, count from zero too", n)
+		}
+		lines = append(lines, dashboard.Line{Name: "counts lost",
+			Value: restarts.at.UTC().Format(time.DateTime) + ": " + text})
+	}
 	if s.Err != nil {
 		lines = append(lines, dashboard.Line{Name: "last load", Value: s.Err.Error(), Bad: true})
 	}

@@ -36,6 +36,8 @@ var serviceMetrics = []serviceMetric{
 	{"ratelimit.config.valid", "{config}",
 		"1 if the last load succeeded, else 0.", false},
 	{"ratelimit.config.failures", "{load}", "Loads of the limits that failed.", true},
+	{"ratelimit.config.restarted", "{limit}",
+		"Limits whose count began at zero at a load in place of going on.", true},
 	{"ratelimit.config.limits", "{limit}", "Limits of files in force.", false},
 	{"ratelimit.credentials.valid", "{file}",
 		"1 if the last load of a file of tokens or certificates succeeded, else 0.", false},
@@ -135,6 +137,7 @@ func (r *serviceReader) readConfig(add addFunc) {
 	add("ratelimit.config.loaded.timestamp", s.Loaded.Unix())
 	add("ratelimit.config.valid", oneIfLoaded(s))
 	add("ratelimit.config.failures", int64(s.Failed))
+	add("ratelimit.config.restarted", r.live.restarted.Load())
 	add("ratelimit.config.limits", int64(len(r.live.current.Load().config.Limits())))
 }
 

@@ -42,6 +42,20 @@ func (d *Domains) Names() []string { return slices.Sorted(maps.Keys(d.domains)) 
 // Has reports whether a file has a domain.
 func (d *Domains) Has(domain string) bool { return d.domains[domain] != nil }
 
+// Empty returns the names of the domains without a limit, sorted.
+func (d *Domains) Empty() []string {
+	has := make(map[string]bool)
+	for _, l := range d.limits {
+		if l != d.domains[l.Domain].override {
+			has[l.Domain] = true
+		}
+	}
+	return slices.DeleteFunc(d.Names(), func(name string) bool { return has[name] })
+}
+
+// At returns where a domain is.
+func (d *Domains) At(domain string) rules.Position { return d.domains[domain].at }
+
 // Ignored returns the settings of the files that change nothing here, sorted by position. They are
 // no errors, and worth a line in the log.
 func (d *Domains) Ignored() rules.Problems { return slices.Clone(d.ignored) }

@@ -257,3 +257,50 @@ edge|path_/v1   the entries lead to another limit of the domain, or to none
 		t.Errorf("got %v\n%s", err, stdout)
 	}
 }
+
+// TestValidateAgainst: what would count from zero is a warning, and a file that cannot be read an
+// error.
+func TestValidateAgainst(t *testing.T) {
+	old := write(t, "old.yaml", "store: redis://a\nlimits:\n"+
+		"- {name: a, key: [x], max: 5/1h}\n- {name: b, max: 5/1h}\n- {name: c, max: 5/1h}\n"+
+		"- {name: same, max: 5/1h}\n- {name: left, max: 5/1h}\n")
+	file := write(t, "new.yaml", "store: redis://a?prefix=x\nlimits:\n"+
+		"- {name: a, key: [y], max: 5/1h}\n- {name: b, max: 5/1h, holds: 1m}\n"+
+		"- {name: c, max: 5/1h, algorithm: bucket}\n- {name: same, max: 9/1d, warn: 80%}\n"+
+		"- {name: renamed, max: 5/1h}\n")
+	warn := func(line int, name, why string) string {
+		return fmt.Sprintf("%s:%d:3: warning: %q counts from zero: %s\n", file, line, name, why)
+	}
+	want := file + ":1:8: warning: store is another one, or has another prefix or tag: unless the " +
+		"counts are there too, all limits count from zero\n" +
+		warn(3, "a", "its key is [y], not [x]") + warn(4, "b", "it has holds, and had none") +
+		warn(5, "c", "its algorithm is bucket, not log") +
+		warn(7, "renamed", "it is new, and others have left: if it is one of them, its name was left") +
+		file + ": 5 limits\n"
+	if stdout, err := run(t, "validate", file, "--against="+old); stdout != want || err != nil {
+		t.Errorf("got %s, %v, want %s", stdout, err, want)
+	}
+	stdout, err := run(t, "validate", "--json", old, "--against", file)
+	var results []checked
+	if jsonErr := json.Unmarshal([]byte(stdout), &results); jsonErr != nil || err != nil ||
+		len(results) != 1 || len(results[0].Warnings) != 5 {
+		t.Errorf("%v, %v: %s", jsonErr, err, stdout)
+	}
+	if _, err := run(t, "validate", file, "--against=missing.yaml"); err == nil ||
+		!strings.Contains(err.Error(), "missing.yaml: no such file") {
+		t.Errorf("the error of a file that is not there is %v", err)
+	}
+}
+
+// TestValidateWithoutLimits: a file that admits everything is a warning, at the file or its domain.
+func TestValidateWithoutLimits(t *testing.T) {
+	for text, at := range map[string]string{"limits: []\n": "", "{}\n": "", "store: memory\n": "",
+		"domain: d\n": ":1:9", "domain: d\ndescriptors: [{key: a}]\n": ":1:9"} {
+		file := write(t, "limits.yaml", text)
+		stdout, err := run(t, "validate", file)
+		if !strings.HasPrefix(stdout, file+at+": warning: ") || err != nil ||
+			!strings.HasSuffix(stdout, "every request is admitted\n"+file+": 0 limits\n") {
+			t.Errorf("%q: got %q, %v", text, stdout, err)
+		}
+	}
+}

@@ -11,12 +11,17 @@ import (
 
 // Validate is "ratelimit validate", for package kong.
 type Validate struct {
-	Files []string `arg:"" name:"file" sep:"none" help:"A configuration file."`
-	JSON  bool     `name:"json"`
+	Files   []string `arg:"" name:"file" sep:"none" help:"A configuration file."`
+	Against string   `placeholder:"OLD"`
+	JSON    bool     `name:"json"`
 }
 
 // ValidateHelp has the help of each flag, by name.
-var ValidateHelp = map[string]string{"json": "Print the result as JSON."}
+var ValidateHelp = map[string]string{
+	"against": "The file that is in force. A limit whose count would begin at zero in place of " +
+		"going on is a warning.",
+	"json": "Print the result as JSON.",
+}
 
 // checked is the result for one file in JSON.
 type checked struct {
@@ -29,6 +34,13 @@ type checked struct {
 // Run prints all problems of the files, or how many limits each has. It returns an error if there
 // are problems.
 func (c *Validate) Run(k *kong.Context) error {
+	var old *config.Config
+	if c.Against != "" {
+		var err error
+		if old, err = (config.Source{Path: c.Against}).Load(); err != nil {
+			return fmt.Errorf("--against: %w", err)
+		}
+	}
 	count := 0
 	var results []checked
 	for _, path := range c.Files {
@@ -38,6 +50,10 @@ func (c *Validate) Run(k *kong.Context) error {
 		count += len(r.Problems)
 		if err == nil {
 			warnings = warningsOf(loaded)
+			if old != nil {
+				warnings = append(warnings, loaded.StoreRestarts(old)...)
+				warnings = append(warnings, loaded.Restarts(old)...)
+			}
 			r.Limits, r.Warnings = len(loaded.Limits()), inJSON(warnings)
 		}
 		results = append(results, r)
