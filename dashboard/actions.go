@@ -34,6 +34,7 @@ type act struct {
 	ShownKey   string
 	Query      string // what was typed
 	For        string // of a block
+	Lasts      string // of a block: for how long the key is blocked, once it is done
 	ID         string // of a release
 	subject    Subject
 	length     time.Duration
@@ -154,12 +155,17 @@ func (p *Page) read(r *http.Request) (*act, error) {
 	}
 	a.subject = found[i]
 	if a.Name == "block" {
-		if _, ok := a.subject.Limit.(algorithm.Block); !ok {
+		b, ok := a.subject.Limit.(algorithm.Block)
+		if !ok {
 			return nil, errors.New("the limit does not block keys")
 		}
 		a.For = r.PostForm.Get("for")
 		if a.length, err = time.ParseDuration(a.For); err != nil || a.length <= 0 {
 			return nil, fmt.Errorf("%q is not a duration such as 15m", text(a.For))
+		}
+		if longest := b.Limit().Window; a.length > longest {
+			return nil, fmt.Errorf("%v is longer than the limit blocks a key: at most %v", a.length,
+				longest)
 		}
 	}
 	return a, nil
@@ -178,7 +184,9 @@ func (p *Page) block(ctx context.Context, a *act) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.Force(ctx, a.Key, min(algorithm.BlockFor(a.length), l.Max()))
+	res, err := l.Force(ctx, a.Key, algorithm.BlockFor(a.length))
+	// It lasts longer than was asked for if the key was blocked for longer.
+	a.Lasts = (res.ResetAfter + time.Second - 1).Truncate(time.Second).String()
 	return err
 }
 

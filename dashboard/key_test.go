@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -240,6 +241,41 @@ func TestActionsRefused(t *testing.T) {
 	}
 	if shown := (browser{t, readOnly{b.page}}).look("user"); strings.Contains(shown, "Reset") {
 		t.Error("whoever may not write sees actions")
+	}
+}
+
+// TestBlockFor: a block says for how long the key is blocked, and one that the limit does not allow
+// is refused before it is confirmed, and after.
+func TestBlockFor(t *testing.T) {
+	var log strings.Builder
+	b, _, blocks, _ := scene(t, &log)
+	for _, tt := range []struct {
+		length string
+		status int
+		says   string
+	}{
+		{"1000h", 400, "at most 1h0m0s"},
+		{"1h0m0.000000001s", 400, "at most 1h0m0s"},
+		{"2562047h47m16.8s", 400, "at most 1h0m0s"},
+		{"-1s", 400, "is not a duration"},
+		{"1ns", 200, "blocked for 1s"},
+		{"15m", 200, "blocked for 15m0s"},
+		{"1h", 200, "blocked for 1h0m0s"},
+		{"15m", 200, "blocked for (1h|59m)"}, // the longer block is there still
+	} {
+		form := b.action("block", "blocks", "user")
+		form.Set("for", tt.length)
+		status, body := b.post("/act", form)
+		if status != tt.status || !regexp.MustCompile(tt.says).MatchString(body) {
+			t.Errorf("%s: %d, want %d and %q: %s", tt.length, status, tt.status, tt.says, body)
+		}
+		form.Del("confirmed")
+		if status, body := b.post("/act", form); status != tt.status {
+			t.Errorf("%s is not refused before it is confirmed: %d %s", tt.length, status, body)
+		}
+		if tt.status != 200 && !allows(t, blocks, "user") {
+			t.Errorf("%s has blocked the key", tt.length)
+		}
 	}
 }
 

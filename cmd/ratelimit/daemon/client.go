@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 )
@@ -169,6 +170,8 @@ type clientAnswer struct {
 	ID      string
 	Allowed bool
 	Limits  []limitState
+
+	ResetAfterMS int64 `json:"reset_after_ms"` // of a block
 }
 
 // run asks, and prints the answer with write, or as it is. A refusal is errRefused, and a problem
@@ -353,9 +356,9 @@ type blockCmd struct {
 
 // Run blocks a key.
 func (c *blockCmd) Run(ctx context.Context, k *kong.Context) error {
-	body := map[string]any{"limit": c.Name, "key": c.Key, "for_ms": c.For.Milliseconds()}
-	return c.run(ctx, k, "/v1/block", body, func(w io.Writer, _ *clientAnswer) {
-		fmt.Fprintln(w, "done")
+	body := map[string]any{"limit": c.Name, "key": c.Key, "for_ms": algorithm.BlockFor(c.For)}
+	return c.run(ctx, k, "/v1/block", body, func(w io.Writer, a *clientAnswer) {
+		fmt.Fprintln(w, "blocked for", time.Duration(a.ResetAfterMS)*time.Millisecond)
 	})
 }
 

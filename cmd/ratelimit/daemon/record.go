@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
@@ -54,6 +55,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 		p = invalid(integerRule("for_ms", 1, driver.MaxUnits))
 	case *ms > b.limit.Max:
 		p = exceeds(`"for_ms"`, b.limit)
+		p.Detail += fmt.Sprintf(" A key is blocked for at most %v.", b.limit.Window)
 	}
 	if p != nil {
 		p.Write(w)
