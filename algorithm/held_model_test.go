@@ -22,7 +22,10 @@ var heldKinds = map[string]holdmodel.Kind{
 	"months": heldKind(func(l driver.Limit) driver.Algorithm {
 		return Monthly(l.Name, l.Max).WithOffset(-2 * time.Hour)
 	}),
-	"bucket":    heldKind(func(l driver.Limit) driver.Algorithm { return GCRA(l) }),
+	"bucket": heldKind(func(l driver.Limit) driver.Algorithm { return GCRA(l) }),
+	"bucket with a debt": heldKind(func(l driver.Limit) driver.Algorithm {
+		return GCRA(l).WithDebt(l.Window)
+	}),
 	"counter":   heldKind(func(l driver.Limit) driver.Algorithm { return SlidingWindowCounter(l) }),
 	"in flight": heldInFlight,
 }

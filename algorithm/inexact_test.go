@@ -190,7 +190,12 @@ func FuzzInexact(f *testing.F) {
 		limit := driver.Limit{Name: "f", Max: 1 + max(0, most)%driver.MaxUnits,
 			Window: driver.MinWindow + time.Duration(max(0, window)%
 				int64(driver.MaxWindow-driver.MinWindow))}
-		for _, newAlgorithm := range inexactOrMonths() {
+		all := inexactOrMonths()
+		all["bucket with a debt"] = func(l driver.Limit) driver.Algorithm {
+			debt := time.Duration(max(0, at)).Truncate(time.Microsecond)
+			return algorithm.GCRA(l).WithDebt(min(l.Window+debt, 1<<50*time.Microsecond))
+		}
+		for _, newAlgorithm := range all {
 			d := driver.Demand{Algorithm: newAlgorithm(limit), Op: driver.Op(op % 4),
 				N: 1 + max(0, n)%limit.Max, At: at}
 			if _, keep, _ := d.Step(bytes.Clone(state), now); keep < 0 {
@@ -202,7 +207,11 @@ func FuzzInexact(f *testing.F) {
 				s.wantExactRetry(t, d.Algorithm, d.N, res)
 			}
 			d.Op = driver.OpPeek
-			s.step(t, d.Algorithm, d)
+			res = s.step(t, d.Algorithm, d)
+			b, ok := d.Algorithm.(algorithm.Bucket)
+			if ok && res.ResetAfter > b.Debt()+limit.Window {
+				t.Fatalf("%v: %+v", b, res)
+			}
 		}
 	})
 }

@@ -17,9 +17,11 @@ func TestString(t *testing.T) {
 		"api=60 a month":              algorithm.Monthly("api", 60),
 		"api=60 a month with offset 5h0m0s": algorithm.Monthly("api", 60).
 			WithOffset(5 * time.Hour),
-		"api=60/30s": algorithm.TokenBucket("api", 2, 60),
-		"60/1m0s":    algorithm.SlidingWindowCounter(driver.PerMinute("", 60)),
-		"0/0s":       algorithm.Fixed{},
+		"api=60/30s":                   algorithm.TokenBucket("api", 2, 60),
+		"api=60/1m0s with debt 1h0m0s": algorithm.GCRA(limit).WithDebt(time.Hour),
+		"0/0s with debt 1h0m0s":        algorithm.Bucket{}.WithDebt(time.Hour),
+		"60/1m0s":                      algorithm.SlidingWindowCounter(driver.PerMinute("", 60)),
+		"0/0s":                         algorithm.Fixed{},
 		"api=60/1m0s with holds of 5s": algorithm.Budget(algorithm.GCRA(limit)).
 			WithTimeout(5 * time.Second),
 		"calls=5/1m0s in flight": algorithm.InFlight("calls", 5),

@@ -22,14 +22,15 @@ import (
 // the first demand under the new limit, which writes the state even if it is a peek or is refused.
 //
 // A state has the units that are missing, with a part of a unit in 1/Window, so no rate is rounded.
-// It is 40 bytes, whatever the limit. Units that were forced beyond Max come back too; those that
-// would take more than 2^50 µs, which is 35 years, or are more than 2^52 in all are not kept.
+// It is 40 bytes, whatever the limit. Units that were forced beyond Max come back too, as far as
+// [Bucket.WithDebt] says, and 2^52 at most are missing.
 type Bucket struct {
 	handle unique.Handle[bucketParams] // one word, as in Log
 }
 
 type bucketParams struct {
 	limit   driver.Limit
+	debt    time.Duration
 	problem string // why no limit has the rate and the burst of TokenBucket; empty if one has
 }
 
@@ -49,7 +50,7 @@ var _ driver.Algorithm = Bucket{}
 func TokenBucket(name string, rate Rate, burst int64) Bucket {
 	window, problem := rate.window(burst)
 	limit := driver.Limit{Name: name, Max: burst, Window: window}
-	return Bucket{unique.Make(bucketParams{limit, problem})}
+	return Bucket{unique.Make(bucketParams{limit, longestDebt, problem})}
 }
 
 // GCRA returns the bucket of a limit: it holds Max units, and as many come back evenly in a Window.
@@ -57,7 +58,24 @@ func TokenBucket(name string, rate Rate, burst int64) Bucket {
 // as the Generic Cell Rate Algorithm (ITU-T I.371) does. ratelimit.New returns an error if the
 // limit is out of range.
 func GCRA(limit driver.Limit) Bucket {
-	return Bucket{unique.Make(bucketParams{limit: limit})}
+	return Bucket{unique.Make(bucketParams{limit: limit, debt: longestDebt})}
+}
+
+// WithDebt returns b with another debt: the longest time until a bucket is full again, and so the
+// longest RetryAfter, however many units were forced or settled; those that would take longer are
+// not kept. On a clock that steps back it is up to a Window more. 0 means the default, which is
+// also the longest: 2^50 µs, 35 years.
+//
+// The debt is no part of a state. Limiters with different debts share the states of a limit, and
+// each reads a larger debt as its own. ratelimit.New returns an error if d is not whole
+// microseconds from the Window to 2^50 µs.
+func (b Bucket) WithDebt(d time.Duration) Bucket {
+	if d == 0 {
+		d = longestDebt
+	}
+	p := b.params()
+	p.debt = d
+	return Bucket{unique.Make(p)}
 }
 
 // params returns b's parameters, which are zeros for the zero Bucket.
@@ -72,18 +90,41 @@ func (b Bucket) params() (p bucketParams) {
 func (b Bucket) Name() string { return "bucket1" }
 
 // Limit returns the limit. Its Window is 0 if the rate or the burst is out of range.
-func (b Bucket) Limit() driver.Limit { return b.params().limit }
+func (b Bucket) Limit() (limit driver.Limit) {
+	if b != (Bucket{}) {
+		limit = b.handle.Value().limit
+	}
+	return limit
+}
 
-// String returns the limit, such as "api=60/1m0s".
-func (b Bucket) String() string { return b.Limit().String() }
+// Debt returns the longest time until a bucket is full again: 2^50 µs unless [Bucket.WithDebt] has
+// set it.
+func (b Bucket) Debt() time.Duration { return b.params().debt }
 
-// Validate returns an error if the rate, the burst or the limit is out of range.
+// String returns the limit, and the debt if it is not the default, such as "api=60/1m0s" or
+// "api=60/1m0s with debt 1h0m0s".
+func (b Bucket) String() string {
+	s := b.Limit().String()
+	if d := b.Debt(); d != longestDebt && b != (Bucket{}) {
+		s += " with debt " + d.String()
+	}
+	return s
+}
+
+// Validate returns an error if the rate, the burst, the limit or the debt is out of range.
 func (b Bucket) Validate() error {
 	p := b.params()
 	if p.problem != "" {
 		return fmt.Errorf("%w limit: %s", driver.ErrInvalid, p.problem)
 	}
-	return p.limit.Validate()
+	if err := p.limit.Validate(); err != nil {
+		return err
+	}
+	if d := p.debt; d < p.limit.Window || d > longestDebt || d%time.Microsecond != 0 {
+		return fmt.Errorf("%w limit: the debt %v is not whole microseconds from the Window %v to %v",
+			driver.ErrInvalid, d, p.limit.Window, longestDebt)
+	}
+	return nil
 }
 
 // An amount is a number of units with a part of one, in units of 1/window; less than window.
@@ -130,12 +171,16 @@ func (a amount) below(b amount) bool {
 	return a.units < b.units || a.units == b.units && a.part < b.part
 }
 
-// bounded returns a, or the most that may be missing if a is more.
-func (p pace) bounded(a amount) amount {
-	if a.units <= p.max { // it comes back within a window and a bit
+// over reports whether more than max is missing.
+func (p pace) over(a amount) bool { return (amount{units: p.max}).below(a) }
+
+// bounded returns a, or the most that may be missing with a debt of so many µs if a is more. That
+// is a window or longer.
+func (p pace) bounded(a amount, debt int64) amount {
+	if !p.over(a) {
 		return a
 	}
-	most := p.in(maxDebt)
+	most := p.in(debt)
 	if most.units >= maxMissing {
 		most = amount{units: maxMissing}
 	}
@@ -143,6 +188,14 @@ func (p pace) bounded(a amount) amount {
 		return most
 	}
 	return a
+}
+
+// bounded is that of p with b's debt.
+func (b Bucket) bounded(p pace, a amount) amount {
+	if !p.over(a) {
+		return a
+	}
+	return p.bounded(a, b.Debt().Microseconds())
 }
 
 // from returns a, of the pace old, as an amount of p. The part is rounded up.
@@ -165,8 +218,9 @@ type bucketState struct {
 
 const (
 	bucketSize = 40
-	maxDebt    = 1 << 50 // the longest time until the bucket is full, in µs
-	maxMissing = 1 << 52 // units; only an OpForce reaches one of the two
+	maxMissing = 1 << 52 // units
+
+	longestDebt = 1 << 50 * time.Microsecond
 )
 
 // Step decides d; see [driver.Algorithm].
@@ -190,13 +244,16 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		return nil, -1, false, 0, 0, 0
 	}
 	p, write := pace{limit.Max, limit.Window.Microseconds()}, false
+	if s.pace == p { // as if it had been written with this debt
+		s.missing = b.bounded(p, s.missing)
+	}
 	if now > s.written {
 		s.missing = s.pace.less(s.missing, s.pace.in(now-s.written))
 		s.written = now
 	}
 	if s.pace != p {
 		write = s.missing != amount{}
-		s.missing = p.bounded(p.from(s.missing, s.pace))
+		s.missing = b.bounded(p, p.from(s.missing, s.pace))
 	}
 	var back amount // what comes back from now until s.written
 	switch ahead := s.written - now; {
@@ -208,11 +265,11 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 
 	missing := p.add(s.missing, back)
 	after := amount{missing.units + n, missing.part}
-	fits := !amount{units: p.max}.below(after)
+	fits := !p.over(after)
 	allowed = true
 	switch {
 	case op == driver.OpForce, op == driver.OpTake && fits:
-		missing, write = p.bounded(after), true
+		missing, write = b.bounded(p, after), true
 	case !fits:
 		allowed = false
 		retryAfter = micros(p.time(amount{after.units - p.max, after.part}))
@@ -247,7 +304,8 @@ func (s *bucketState) decode(state []byte) bool {
 		s.pace.window >= driver.MinWindow.Microseconds() &&
 		s.pace.window <= driver.MaxWindow.Microseconds() &&
 		s.missing.units >= 0 && s.missing.part >= 0 && s.missing.part < s.pace.window &&
-		uint64(s.written) < endOfTime && s.pace.bounded(s.missing) == s.missing
+		uint64(s.written) < endOfTime &&
+		s.pace.bounded(s.missing, longestDebt.Microseconds()) == s.missing
 }
 
 // encode writes s into buf, which is empty or a state.
@@ -263,7 +321,16 @@ func (s *bucketState) encode(buf []byte) []byte {
 
 var bucketScript = luaconst.Source(luaFiles, "tokenbucket.lua")
 
-// Script returns the step in Lua. Its args are Max and the Window in microseconds.
+// Script returns the step in Lua. Its args are Max, the Window in microseconds and, unless that is
+// the default, the debt in microseconds.
 func (b Bucket) Script() driver.Script {
-	return driver.Script{Name: b.Name(), Source: bucketScript, Args: limitArgs, Sums: true}
+	return driver.Script{Name: b.Name(), Source: bucketScript, Args: bucketArgs, Sums: true}
+}
+
+func bucketArgs(dst []int64, d driver.Demand) []int64 {
+	dst = limitArgs(dst, d)
+	if debt := d.Algorithm.(Bucket).Debt(); debt != longestDebt {
+		dst = append(dst, debt.Microseconds())
+	}
+	return dst
 }

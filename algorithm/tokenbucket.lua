@@ -1,5 +1,5 @@
--- The step of Bucket. args: Max and the Window in µs. An amount is a number of units with a part of
--- one, in units of 1/Window.
+-- The step of Bucket. args: Max, the Window in µs and, unless it is the default, the debt in µs. An
+-- amount is a number of units with a part of one, in units of 1/Window.
 local TAKE, FORCE, RESET = 0, 2, 3
 -- A state: units missing when it was written, the part of a unit, the Max and the Window of the
 -- limit that wrote it, the time
@@ -28,9 +28,11 @@ local function product(a, b, c, m)
   return quotient + (c - rest) / m, rest
 end
 
--- Returns an amount of more than max units, or the most that may be missing if it is more.
-local function bounded(units, part, max, window)
-  local most, rest = product(DEBT, max, 0, window)
+-- Returns an amount, or the most that may be missing with the debt of args if it is more. Without
+-- args that is the default.
+local function bounded(units, part, max, window, args, pos)
+  local debt = args and pos + 14 < #args and struct.unpack('>I7', args, pos + 14) or DEBT
+  local most, rest = product(debt, max, 0, window)
   if most >= MISSING then most, rest = MISSING, 0 end
   if units > most or (units == most and part > rest) then return most, rest end
   return units, part
@@ -50,9 +52,12 @@ local function step(key, tail, now, op, n, at, args, pos)
       or written >= LAST then
       return nil
     end
-    if units > most then
+    if units >= most and (units > most or part > 0) then
       local least, rest = bounded(units, part, most, length)
       if least ~= units or rest ~= part then return nil end
+      if most == max and length == window then -- as if it had been written with this debt
+        units, part = bounded(units, part, max, window, args, pos)
+      end
     end
     if now > written then
       local back, rest = product(now - written, most, 0, length)
@@ -64,7 +69,7 @@ local function step(key, tail, now, op, n, at, args, pos)
       write = units + part > 0
       part = product(part, window, length - 1, length)
       if part == window then units, part = units + 1, 0 end
-      if units > max then units, part = bounded(units, part, max, window) end
+      units, part = bounded(units, part, max, window, args, pos)
     end
   end
 
@@ -81,7 +86,7 @@ local function step(key, tail, now, op, n, at, args, pos)
   local fits = after < max or (after == max and part == 0)
   if op == FORCE or (op == TAKE and fits) then
     units, write = after, true
-    if units > max then units, part = bounded(units, part, max, window) end
+    if not fits then units, part = bounded(units, part, max, window, args, pos) end
   elseif not fits then
     allowed, retry = 0, product(after - max, window, part + max - 1, max)
   end

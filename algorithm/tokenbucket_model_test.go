@@ -36,11 +36,13 @@ func refilled(l driver.Limit, x *big.Rat) time.Duration {
 	return time.Duration(ceil(us).Int64()) * time.Microsecond
 }
 
-// step decides a take, a peek or a force.
-func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Result {
-	const longest = 1 << 50 // µs
+// step decides a take, a peek or a force with a debt in µs.
+func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int64) driver.Result {
 	window, wrote := l.Window.Microseconds(), false
 	s := bucketModel{new(big.Rat).Set(m.missing), l, max(now, m.written)}
+	if most := refill(l, debt); m.limit == l && s.missing.Cmp(most) > 0 {
+		s.missing = most
+	}
 	if now > m.written {
 		s.missing.Sub(s.missing, refill(m.limit, now-m.written))
 	}
@@ -52,7 +54,7 @@ func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Re
 		s.missing.SetFrac(parts, big.NewInt(window))
 		wrote = true
 	}
-	if most := refill(l, longest); s.missing.Cmp(most) > 0 {
+	if most := refill(l, debt); s.missing.Cmp(most) > 0 {
 		s.missing = most
 	}
 	if s.written-now > window {
@@ -66,7 +68,7 @@ func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Re
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && over.Sign() <= 0:
 		missing, wrote, res.Units = after, true, d.N
-		if most := refill(l, longest); missing.Cmp(most) > 0 {
+		if most := refill(l, debt); missing.Cmp(most) > 0 {
 			missing = most
 		}
 	case over.Sign() > 0:
@@ -88,6 +90,7 @@ func (m *bucketModel) step(l driver.Limit, d driver.Demand, now int64) driver.Re
 // change.
 type gcraModel struct {
 	limit   driver.Limit
+	debt    int64    // µs
 	full    *big.Int // when the bucket is full, in 1/Max µs
 	written int64
 }
@@ -120,7 +123,7 @@ func (m *gcraModel) step(d driver.Demand, now int64) driver.Result {
 	res := driver.Result{Allowed: true, Limit: m.limit}
 	switch fits := later.Cmp(m.parts(now+window)) <= 0; {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
-		if most := m.parts(now + 1<<50); later.Cmp(most) > 0 {
+		if most := m.parts(now + m.debt); later.Cmp(most) > 0 {
 			later = most
 		}
 		full, m.full, m.written, wrote = later, later, max(now, m.written), true
@@ -174,6 +177,20 @@ func randomBucketStep(random *rand.Rand, l driver.Limit, now int64) (driver.Dema
 	return d, min(max(1, now), 4e15)
 }
 
+// randomDebt returns the default, the least, or any debt.
+func randomDebt(random *rand.Rand, l driver.Limit) time.Duration {
+	const longest = 1 << 50 * time.Microsecond
+	switch random.IntN(4) {
+	case 0:
+		return longest
+	case 1:
+		return l.Window
+	default:
+		more := random.Int64N(int64(longest-l.Window) >> random.IntN(35))
+		return l.Window + time.Duration(more).Truncate(time.Microsecond)
+	}
+}
+
 // TestTokenBucketIsGCRA: under one limit the bucket decides as the Generic Cell Rate Algorithm, for
 // limits of all sizes, debts and a clock that steps.
 func TestTokenBucketIsGCRA(t *testing.T) {
@@ -181,8 +198,9 @@ func TestTokenBucketIsGCRA(t *testing.T) {
 	admitted, refused, debts := 0, 0, 0
 	for round := range 3000 {
 		limit := randomBucketLimit(random)
-		a := algorithm.GCRA(limit)
-		m := &gcraModel{limit: limit, full: new(big.Int)}
+		debt := randomDebt(random, limit)
+		a := algorithm.GCRA(limit).WithDebt(debt)
+		m := &gcraModel{limit: limit, debt: debt.Microseconds(), full: new(big.Int)}
 		s := &stepper{now: 1e15}
 		for range 200 {
 			var d driver.Demand
@@ -190,10 +208,12 @@ func TestTokenBucketIsGCRA(t *testing.T) {
 			got, want := s.step(t, a, d), m.step(d, s.now)
 			if got != want {
 				t.Fatalf("round %d: %v of %d at %d under %v: %+v, want %+v",
-					round, d.Op, d.N, s.now, limit, got, want)
+					round, d.Op, d.N, s.now, a, got, want)
 			}
 			switch {
-			case got.ResetAfter == 1<<50*time.Microsecond:
+			case got.ResetAfter > debt+limit.Window:
+				t.Fatalf("round %d: %+v with debt %v", round, got, debt)
+			case got.ResetAfter == debt:
 				debts++
 			case got.Allowed:
 				admitted++
@@ -207,12 +227,13 @@ func TestTokenBucketIsGCRA(t *testing.T) {
 	}
 }
 
-// TestTokenBucketIsModel: the bucket decides as the model, under limits that change.
+// TestTokenBucketIsModel: the bucket decides as the model, under limits and debts that change.
 func TestTokenBucketIsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 7))
-	changed, refused := 0, 0
+	changed, refused, reduced := 0, 0, 0
 	for round := range 3000 {
 		limit := randomBucketLimit(random)
+		debt := randomDebt(random, limit)
 		m := &bucketModel{rat(0), limit, 0}
 		s := &stepper{now: 1e15}
 		for range 40 {
@@ -224,23 +245,31 @@ func TestTokenBucketIsModel(t *testing.T) {
 				limit.Window = min(driver.MaxWindow, limit.Window+time.Duration(
 					random.Int64N(int64(limit.Window))).Truncate(time.Microsecond))
 			}
+			if debt < limit.Window || random.IntN(4) == 0 {
+				debt = randomDebt(random, limit)
+			}
 			var d driver.Demand
 			d, s.now = randomBucketStep(random, limit, s.now)
-			if m.limit != limit {
+			switch {
+			case m.limit != limit:
 				changed++
+			case m.missing.Cmp(refill(limit, debt.Microseconds())) > 0:
+				reduced++
 			}
-			got, want := s.step(t, algorithm.GCRA(limit), d), m.step(limit, d, s.now)
+			a := algorithm.GCRA(limit).WithDebt(debt)
+			got, want := s.step(t, a, d), m.step(limit, debt.Microseconds(), d, s.now)
 			if got != want {
 				t.Fatalf("round %d: %v of %d at %d under %v: %+v, want %+v",
-					round, d.Op, d.N, s.now, limit, got, want)
+					round, d.Op, d.N, s.now, a, got, want)
 			}
 			if !got.Allowed {
 				refused++
-				s.wantExactRetry(t, algorithm.GCRA(limit), d.N, got)
+				s.wantExactRetry(t, a, d.N, got)
 			}
 		}
 	}
-	if min(changed, refused) < 10_000 {
-		t.Errorf("%d steps after a change, %d refusals", changed, refused)
+	if min(changed, refused) < 10_000 || reduced < 1000 {
+		t.Errorf("%d steps after a change, %d after one of the debt that reduces what is missing, "+
+			"%d refusals", changed, reduced, refused)
 	}
 }

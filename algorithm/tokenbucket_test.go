@@ -2,6 +2,7 @@ package algorithm_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 	"time"
 
@@ -100,6 +101,80 @@ func TestTokenBucketChangedForAMoment(t *testing.T) {
 	}
 	if res := s.take(t, fast, 1); res.Allowed || res.RetryAfter != 10*time.Millisecond {
 		t.Errorf("quickened: %+v, want a wait of 10ms", res)
+	}
+}
+
+// TestTokenBucketDebt: whatever is forced or settled, a bucket is full again after its debt at the
+// latest, so no RetryAfter is longer. A larger debt in a state is read as the bucket's own, from
+// when it was written, and the state stays as it is.
+func TestTokenBucketDebt(t *testing.T) {
+	const longest = 1 << 50 * time.Microsecond
+	limit := driver.Limit{Name: "b", Max: 10_000, Window: time.Minute}
+	for _, debt := range []time.Duration{time.Minute, time.Hour, 0} {
+		most := debt
+		if debt == 0 {
+			most = longest
+		}
+		a := algorithm.GCRA(limit).WithDebt(debt)
+		if a.Debt() != most || a.Name() != "bucket1" || a.Validate() != nil {
+			t.Errorf("WithDebt(%v) returned %v of %v, %v", debt, a.Debt(), a.Name(), a.Validate())
+		}
+		s := &stepper{now: 1e15}
+		s.take(t, a, 7)
+		s.now++ // the bucket lacks a part of a unit
+		for n := int64(1); n < driver.MaxUnits; n *= 2 {
+			res := s.step(t, a, driver.Demand{Op: driver.OpForce, N: n})
+			if n >= 1<<39 && debt > 0 && res.ResetAfter != most || res.ResetAfter > most {
+				t.Errorf("debt %v, %d units forced: %+v", debt, n, res)
+			}
+			if res := s.take(t, a, limit.Max); !res.Allowed && res.RetryAfter > most {
+				t.Errorf("debt %v, %d units forced, refused for %v", debt, n, res.RetryAfter)
+			}
+		}
+	}
+
+	s, unbound := &stepper{now: 1e15}, algorithm.GCRA(limit)
+	before := s.step(t, unbound, driver.Demand{Op: driver.OpForce, N: driver.MaxUnits})
+	bound := unbound.WithDebt(time.Hour)
+	for _, passed := range []time.Duration{0, time.Minute, 58 * time.Minute} {
+		s.now += passed.Microseconds()
+		want := time.Hour - time.Duration(s.now-1e15)*time.Microsecond
+		got := s.step(t, bound, driver.Demand{Op: driver.OpPeek, N: limit.Max})
+		if got.Allowed || got.ResetAfter != want || got.RetryAfter != want {
+			t.Errorf("%v after it was written: %+v, want a RetryAfter of %v", passed, got, want)
+		}
+		if got := s.take(t, unbound, 1).ResetAfter; before.ResetAfter-got > time.Hour {
+			t.Errorf("another debt has changed the state: ResetAfter %v", got)
+		}
+	}
+	s.now += time.Minute.Microseconds()
+	s.take(t, bound, 1) // admitted, and written with the smaller debt
+	if got := s.take(t, unbound, 1).ResetAfter; got > time.Minute {
+		t.Errorf("ResetAfter %v after a write with a debt of an hour", got)
+	}
+	slow := algorithm.GCRA(driver.Limit{Name: "b", Max: 1, Window: time.Minute})
+	s = &stepper{now: 1e15}
+	s.step(t, slow, driver.Demand{Op: driver.OpForce, N: driver.MaxUnits})
+	if got := s.take(t, bound, 1); got.ResetAfter != time.Hour {
+		t.Errorf("ResetAfter %v under another limit, want the debt, 1h", got)
+	}
+
+	for debt, ok := range map[time.Duration]bool{
+		time.Minute: true, longest: true, time.Hour + time.Microsecond: true,
+		time.Minute - time.Microsecond: false, longest + time.Microsecond: false,
+		time.Hour + 1: false, -time.Hour: false,
+	} {
+		for _, a := range []driver.Algorithm{bound.WithDebt(debt),
+			algorithm.Budget(bound.WithDebt(debt))} {
+			if err := a.Validate(); (err == nil) != ok || err != nil &&
+				!errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("debt %v: %v, want an error: %t", debt, err, !ok)
+			}
+		}
+	}
+	if algorithm.GCRA(limit) != algorithm.GCRA(limit).WithDebt(0) ||
+		algorithm.GCRA(limit) != bound.WithDebt(longest) {
+		t.Error("buckets with the default debt differ")
 	}
 }
 

@@ -140,6 +140,9 @@ var heldAlgorithms = map[string]func(driver.Limit) algorithm.Held{
 	"bucket": func(l driver.Limit) algorithm.Held {
 		return algorithm.Budget(algorithm.GCRA(l))
 	},
+	"bucket with a debt": func(l driver.Limit) algorithm.Held {
+		return algorithm.Budget(algorithm.GCRA(l).WithDebt(2 * l.Window))
+	},
 	"flight": func(l driver.Limit) algorithm.Held { return algorithm.InFlight(l.Name, l.Max) },
 }
 

@@ -23,8 +23,8 @@ import (
 func TestInexactLuaStepIsGoStep(t *testing.T) {
 	for name, newAlgorithm := range map[string]func(
 		*rand.Rand, driver.Limit) driver.Algorithm{
-		"bucket": func(_ *rand.Rand, l driver.Limit) driver.Algorithm {
-			return algorithm.GCRA(l)
+		"bucket": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
+			return algorithm.GCRA(l).WithDebt(randomDebt(r, l))
 		},
 		"fixed": func(r *rand.Rand, l driver.Limit) driver.Algorithm {
 			return algorithm.FixedWindow(l).WithOffset(randomOffset(r, l.Window))

@@ -40,7 +40,8 @@ func TestSameTakes(t *testing.T) {
 				Max: 1 + r.Int64N(60), Window: time.Duration(1+r.IntN(2)) * time.Hour})
 		}},
 		"bucket": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
-			return algorithm.GCRA(sameLimit(r))
+			limit := sameLimit(r)
+			return algorithm.GCRA(limit).WithDebt(randomDebt(r, limit))
 		}},
 		"fixed": {tick: randomTick, algorithm: func(r *rand.Rand) driver.Algorithm {
 			return algorithm.FixedWindow(sameLimit(r))
