@@ -120,9 +120,13 @@ func (b Bucket) Validate() error {
 	if err := p.limit.Validate(); err != nil {
 		return err
 	}
-	if d := p.debt; d < p.limit.Window || d > longestDebt || d%time.Microsecond != 0 {
-		return fmt.Errorf("%w limit: the debt %v is not whole microseconds from the Window %v to %v",
-			driver.ErrInvalid, d, p.limit.Window, longestDebt)
+	switch d := p.debt; {
+	case d < p.limit.Window:
+		return fmt.Errorf("%w limit: the debt %v is shorter than the Window %v", driver.ErrInvalid,
+			d, p.limit.Window)
+	case d > longestDebt || d%time.Microsecond != 0:
+		return fmt.Errorf("%w limit: the debt %v is not whole microseconds up to %v",
+			driver.ErrInvalid, d, longestDebt)
 	}
 	return nil
 }

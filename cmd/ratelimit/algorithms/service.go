@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,27 +13,35 @@ import (
 
 // Algorithms of limits of the service that are not in the table.
 const (
+	Bucket   = "bucket"    // the table has it as gcra
 	Month    = "month"     // calendar months
 	InFlight = "in-flight" // units held at once
 	Block    = "block"     // blocked keys
 )
 
-// bucket is the name that limits of the service have for "gcra".
-const bucket = "bucket"
-
-var service = []string{"log", bucket, "fixed", "counter", Month, InFlight, Block}
+var service = []string{"log", Bucket, "fixed", "counter", Month, InFlight, Block}
 
 // OfService returns the names of the algorithms that limits of the service have, the exact log's
 // first.
 func OfService() []string { return slices.Clone(service) }
 
+// leastDebt is the least debt of a bucket that has no other: what is charged by mistake, such as
+// thousandths for units, is over in an hour, and what costs several windows is still paid for.
+const leastDebt = time.Hour
+
 // New returns the algorithm of a limit of the service. Month and InFlight ignore the Window of the
 // limit, and Block its Max: its Window is the longest block. If holds is positive, units can be
-// held, for that long by default; for InFlight, 0 is a minute. An error wraps [driver.ErrInvalid].
-func New(name string, limit driver.Limit, holds time.Duration) (driver.Algorithm, error) {
+// held, for that long by default; for InFlight, 0 is a minute. debt is that of a bucket, and must be
+// 0 for others; 0 is the larger of the Window and an hour. An error wraps [driver.ErrInvalid].
+func New(name string, limit driver.Limit, holds, debt time.Duration) (driver.Algorithm, error) {
 	a, err := withoutHolds(name, limit)
 	if err != nil {
 		return nil, err
+	}
+	if b, ok := a.(algorithm.Bucket); ok {
+		a = b.WithDebt(cmp.Or(debt, max(limit.Window, leastDebt)))
+	} else if debt != 0 {
+		return nil, fmt.Errorf("%w limit: only a bucket has a debt", driver.ErrInvalid)
 	}
 	if held, ok := a.(algorithm.Held); ok && holds != 0 {
 		a = held.WithTimeout(holds)
@@ -50,7 +59,7 @@ func New(name string, limit driver.Limit, holds time.Duration) (driver.Algorithm
 
 func withoutHolds(name string, limit driver.Limit) (driver.Algorithm, error) {
 	switch name {
-	case bucket:
+	case Bucket:
 		return algorithm.GCRA(limit), nil
 	case Month:
 		return algorithm.Monthly(limit.Name, limit.Max), nil

@@ -385,6 +385,24 @@ func TestOverride(t *testing.T) {
 	}
 }
 
+// TestOverrideOfDebt: a request may bring a window that is longer than the debt of the limit, which
+// is the window then.
+func TestOverrideOfDebt(t *testing.T) {
+	l := tenantLimit("tenants", 10)
+	l.Algorithm, l.Debt = "bucket", time.Minute
+	d := newDecider(t, newStore(t), []*rules.Limit{l})
+	r := acme(driver.MaxUnits)
+	r.Override = &rules.Rate{Units: 10, Window: time.Hour}
+	got, err := d.Decide(t.Context(), []decision.Request{r}, decision.Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := got.Parts[0].Statuses[0]
+	if reset := status.Result.ResetAfter; reset != time.Hour || status.Limit != l {
+		t.Errorf("ResetAfter %v, want 1h; %+v", reset, status)
+	}
+}
+
 func TestWrongCalls(t *testing.T) {
 	hold, negative := time.Duration(0), time.Duration(-1)
 	inFlight := limitOn("call", "calls", 3)

@@ -213,6 +213,19 @@ func TestProblemsOfLimits(t *testing.T) {
 		{"max: 1d, algorithm: block, holds: 1m", []string{"-9: max: a block holds no units"}},
 		{"max: 1/m, holds: 1ms", []string{"-9: max: the time-out 1ms is not"}},
 		{"max: 1/m, holds: soon", []string{"18: holds is a duration such as"}},
+		{"max: 1/m, algorithm: bucket, debt: 30s", []string{
+			"-9: max: the debt 30s is shorter than the Window 1m0s"}},
+		{"max: 1/m, algorithm: bucket, debt: 1h, by: {entry: plan, pro: 1/1d}", []string{
+			"44: by plan=pro: the debt 1h0m0s is shorter than the Window 24h0m0s"}},
+		{"max: 1/m, algorithm: bucket, debt: 1h, except: [{when: {a: b}, max: 1/1d}]", []string{
+			"49: except a=b: the debt 1h0m0s is shorter than the Window 24h0m0s"}},
+		{"max: 1/m, algorithm: bucket, debt: 2", []string{"36: debt is a duration such as"}},
+		{"max: 1/m, algorithm: bucket, debt: 367d", []string{"36: debt is a duration such as"}},
+		{"max: 1/m, debt: 1h", []string{"17: debt is for algorithm: bucket"}},
+		{"max: 1, algorithm: month, debt: 1h", []string{"33: debt is for algorithm: bucket"}},
+		{"max: 1/m, algorithm: log, debt: 1h, holds: 1m", []string{
+			"33: debt is for algorithm: bucket"}},
+		{"max: 1/m, algorithm: lok, debt: 1h", []string{"22: algorithm is log, bucket"}},
 		{"max: 1/m, warn: 0.8", []string{"17: warn is a percentage such as 80%"}},
 		{"max: 1/m, warn: 101%", []string{"17: warn is a percentage such as 80%"}},
 		{"max: 1/m, warn: NaN%", []string{"17: warn is a percentage such as 80%"}},

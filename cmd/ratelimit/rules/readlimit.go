@@ -9,8 +9,8 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 )
 
-var limitKeys = []string{"name", "when", "key", "max", "algorithm", "holds", "by", "except", "warn",
-	"mode", "charge", "on_failure"}
+var limitKeys = []string{"name", "when", "key", "max", "algorithm", "holds", "debt",
+	"by", "except", "warn", "mode", "charge", "on_failure"}
 
 // maxEntries bounds the conditions of one when, and the entries of one key.
 const maxEntries = 32
@@ -63,6 +63,12 @@ func (f *file) limit(n *yaml.Node) *Limit {
 func (f *file) behaviour(l *Limit, fields map[string]*yaml.Node) {
 	if v := fields["holds"]; v != nil {
 		l.Holds = f.duration(v, "holds")
+	}
+	if v := fields["debt"]; v != nil {
+		l.Debt = f.duration(v, "debt")
+		if l.Algorithm != algorithms.Bucket && l.Algorithm != unknown {
+			f.add(v, "debt is for algorithm: bucket")
+		}
 	}
 	if v := fields["warn"]; v != nil {
 		l.Warn = f.percent(v, "warn")

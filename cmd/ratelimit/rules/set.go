@@ -189,9 +189,14 @@ func (s *Set) find(domain string, d Descriptor) (limit int, key string) {
 // Override returns m with another rate on the same history. Its Number is -1. An error wraps
 // [driver.ErrInvalid].
 func (s *Set) Override(m Match, rate Rate) (Match, error) {
-	v, err := newVariant(m.Limit, rate, "override")
+	l := *m.Limit
+	if l.Debt > 0 { // the file does not know the Window
+		l.Debt = max(l.Debt, rate.Window)
+	}
+	v, err := newVariant(&l, rate, "override")
 	if err != nil {
 		return Match{}, err
 	}
+	v.Limit = m.Limit
 	return Match{v, m.Key}, nil
 }

@@ -29,7 +29,7 @@ func newVariant(l *Limit, rate Rate, why string) (*Variant, error) {
 		return v, nil
 	}
 	limit := driver.Limit{Name: l.Name, Max: rate.Units, Window: rate.Window}
-	a, err := algorithms.New(name, limit, l.Holds)
+	a, err := algorithms.New(name, limit, l.Holds, l.Debt)
 	if err != nil {
 		return nil, err
 	}
