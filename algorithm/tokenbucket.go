@@ -20,6 +20,7 @@ import (
 // A change of the rate or the burst keeps what is spent: units that were missing are missing still,
 // and come back at the new rate; a burst that grows by 10 gives 10 units at once. The change is at
 // the first demand under the new limit, which writes the state even if it is a peek or is refused.
+// Until no more is missing than its debt, it is refused, and they come back at the old rate.
 //
 // A state has the units that are missing, with a part of a unit in 1/Window, so no rate is rounded.
 // It is 40 bytes, whatever the limit. Units that were forced beyond Max come back too, as far as
@@ -194,12 +195,12 @@ func (p pace) bounded(a amount, debt int64) amount {
 	return a
 }
 
-// bounded is that of p with b's debt.
+// bounded is that of p with b's debt, or with the window of p if that is longer.
 func (b Bucket) bounded(p pace, a amount) amount {
 	if !p.over(a) {
 		return a
 	}
-	return p.bounded(a, b.Debt().Microseconds())
+	return p.bounded(a, max(b.Debt().Microseconds(), p.window))
 }
 
 // from returns a, of the pace old, as an amount of p. The part is rounded up.
@@ -248,16 +249,19 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		return nil, -1, false, 0, 0, 0
 	}
 	p, write := pace{limit.Max, limit.Window.Microseconds()}, false
-	if s.pace == p { // as if it had been written with this debt
-		s.missing = b.bounded(p, s.missing)
-	}
+	s.missing = b.bounded(s.pace, s.missing) // as if it had been written with this debt
 	if now > s.written {
 		s.missing = s.pace.less(s.missing, s.pace.in(now-s.written))
 		s.written = now
 	}
+	missing, others := s.missing, false
 	if s.pace != p {
-		write = s.missing != amount{}
-		s.missing = b.bounded(p, p.from(s.missing, s.pace))
+		missing = p.from(missing, s.pace)
+		if most := b.bounded(p, missing); most != missing {
+			missing, others = most, true // more is missing than the debt: the state stays theirs
+		} else {
+			write = missing != amount{}
+		}
 	}
 	var back amount // what comes back from now until s.written
 	switch ahead := s.written - now; {
@@ -267,13 +271,14 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		back = p.in(ahead)
 	}
 
-	missing := p.add(s.missing, back)
+	missing = p.add(missing, back)
 	after := amount{missing.units + n, missing.part}
 	fits := !p.over(after)
 	allowed = true
 	switch {
 	case op == driver.OpForce, op == driver.OpTake && fits:
 		missing, write = b.bounded(p, after), true
+		s.missing.units += n // used if others is set
 	case !fits:
 		allowed = false
 		retryAfter = micros(p.time(amount{after.units - p.max, after.part}))
@@ -286,8 +291,14 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	case resetAfter == 0: // a full bucket needs no state
 		return nil, time.Microsecond, allowed, remaining, retryAfter, resetAfter
 	}
-	s.missing, s.pace = p.less(missing, back), p
-	return s.encode(state), resetAfter, allowed, remaining, retryAfter, resetAfter
+	keep = resetAfter
+	if others {
+		s.missing = b.bounded(s.pace, s.missing)
+		keep = max(keep, micros(s.pace.time(s.missing)+s.written-now))
+	} else {
+		s.missing, s.pace = p.less(missing, back), p
+	}
+	return s.encode(state), keep, allowed, remaining, retryAfter, resetAfter
 }
 
 // decode sets s, and reports whether state is one that Step writes.

@@ -28,11 +28,11 @@ local function product(a, b, c, m)
   return quotient + (c - rest) / m, rest
 end
 
--- Returns an amount, or the most that may be missing with the debt of args if it is more. Without
--- args that is the default.
+-- Returns an amount, or the most that may be missing with the debt of args, or with the window if
+-- that is longer, if it is more. Without args the debt is the default.
 local function bounded(units, part, max, window, args, pos)
   local debt = args and pos + 14 < #args and struct.unpack('>I7', args, pos + 14) or DEBT
-  local most, rest = product(debt, max, 0, window)
+  local most, rest = product(math.max(debt, window), max, 0, window)
   if most >= MISSING then most, rest = MISSING, 0 end
   if units > most or (units == most and part > rest) then return most, rest end
   return units, part
@@ -44,9 +44,10 @@ local function step(key, tail, now, op, n, at, args, pos)
     return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil
   end
   local units, part, written, write = 0, 0, now, false
+  local most, length -- of the limit that wrote the state
+  local others, rest_of_others -- what is missing under that, if it is more than the debt
   if #tail > 0 then
     if #tail ~= SIZE then return nil end
-    local most, length
     units, part, most, length, written = struct.unpack('>I8I8I8I8I8', tail)
     if most < 1 or most > UNITS or length < SHORTEST or length > LONGEST or part >= length
       or written >= LAST then
@@ -55,9 +56,8 @@ local function step(key, tail, now, op, n, at, args, pos)
     if units >= most and (units > most or part > 0) then
       local least, rest = bounded(units, part, most, length)
       if least ~= units or rest ~= part then return nil end
-      if most == max and length == window then -- as if it had been written with this debt
-        units, part = bounded(units, part, max, window, args, pos)
-      end
+      -- as if it had been written with this debt
+      units, part = bounded(units, part, most, length, args, pos)
     end
     if now > written then
       local back, rest = product(now - written, most, 0, length)
@@ -66,10 +66,15 @@ local function step(key, tail, now, op, n, at, args, pos)
       if units < 0 then units, part = 0, 0 end
     end
     if most ~= max or length ~= window then
-      write = units + part > 0
+      others, rest_of_others = units, part
       part = product(part, window, length - 1, length)
       if part == window then units, part = units + 1, 0 end
-      units, part = bounded(units, part, max, window, args, pos)
+      local least, rest = bounded(units, part, max, window, args, pos)
+      if least == units and rest == part then
+        others, write = nil, units + part > 0
+      else
+        units, part = least, rest -- the state stays theirs
+      end
     end
   end
 
@@ -86,7 +91,12 @@ local function step(key, tail, now, op, n, at, args, pos)
   local fits = after < max or (after == max and part == 0)
   if op == FORCE or (op == TAKE and fits) then
     units, write = after, true
-    if not fits then units, part = bounded(units, part, max, window, args, pos) end
+    if not fits then
+      units, part = bounded(units, part, max, window, args, pos)
+      if others then
+        others, rest_of_others = bounded(others + n, rest_of_others, most, length, args, pos)
+      end
+    end
   elseif not fits then
     allowed, retry = 0, product(after - max, window, part + max - 1, max)
   end
@@ -98,7 +108,11 @@ local function step(key, tail, now, op, n, at, args, pos)
   local us, state = nil, nil
   if write then
     state = ''
-    if reset > 0 then
+    if others then
+      us = product(others, length, rest_of_others + most - 1, most) + written - now
+      us = math.max(us, reset)
+      state = struct.pack('>I8I8I8I8I8', others, rest_of_others, most, length, written)
+    elseif reset > 0 then
       units, part = units - back, part - rest
       if part < 0 then units, part = units - 1, part + window end
       us, state = reset, struct.pack('>I8I8I8I8I8', units, part, max, window, written)

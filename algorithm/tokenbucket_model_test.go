@@ -40,8 +40,9 @@ func refilled(l driver.Limit, x *big.Rat) time.Duration {
 func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int64) driver.Result {
 	window, wrote := l.Window.Microseconds(), false
 	s := bucketModel{new(big.Rat).Set(m.missing), l, max(now, m.written)}
-	if most := refill(l, debt); m.limit == l && s.missing.Cmp(most) > 0 {
-		s.missing = most
+	theirs := refill(m.limit, max(debt, m.limit.Window.Microseconds()))
+	if s.missing.Cmp(theirs) > 0 {
+		s.missing.Set(theirs)
 	}
 	if now > m.written {
 		s.missing.Sub(s.missing, refill(m.limit, now-m.written))
@@ -49,13 +50,18 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 	if s.missing.Sign() < 0 {
 		s.missing = rat(0)
 	}
+	var others *big.Rat // what is missing under the limit that wrote it, if that is over the debt
+
 	if m.limit != l && s.missing.Sign() > 0 { // rounded up to parts of the new Window
+		others = new(big.Rat).Set(s.missing)
 		parts := ceil(new(big.Rat).Mul(s.missing, rat(window)))
 		s.missing.SetFrac(parts, big.NewInt(window))
 		wrote = true
 	}
-	if most := refill(l, debt); s.missing.Cmp(most) > 0 {
-		s.missing = most
+	if most := refill(l, debt); others != nil && s.missing.Cmp(most) > 0 {
+		s.missing, wrote = most, false
+	} else {
+		others = nil
 	}
 	if s.written-now > window {
 		s.written, wrote = now, true
@@ -71,6 +77,9 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 		if most := refill(l, debt); missing.Cmp(most) > 0 {
 			missing = most
 		}
+		if others != nil {
+			others.Add(others, rat(d.N))
+		}
 	case over.Sign() > 0:
 		res.Allowed, res.RetryAfter = false, refilled(l, over)
 	}
@@ -78,9 +87,15 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 		res.Remaining = new(big.Int).Div(free.Num(), free.Denom()).Int64()
 	}
 	res.ResetAfter = refilled(l, missing)
-	if wrote && res.ResetAfter == 0 {
+	switch {
+	case wrote && others != nil:
+		if others.Cmp(theirs) > 0 {
+			others = theirs
+		}
+		*m = bucketModel{others, m.limit, s.written}
+	case wrote && res.ResetAfter == 0:
 		*m = bucketModel{rat(0), l, 0}
-	} else if wrote {
+	case wrote:
 		*m = bucketModel{missing.Sub(missing, back), l, s.written}
 	}
 	return res
@@ -230,7 +245,7 @@ func TestTokenBucketIsGCRA(t *testing.T) {
 // TestTokenBucketIsModel: the bucket decides as the model, under limits and debts that change.
 func TestTokenBucketIsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 7))
-	changed, refused, reduced := 0, 0, 0
+	changed, refused, reduced, stayed := 0, 0, 0, 0
 	for round := range 3000 {
 		limit := randomBucketLimit(random)
 		debt := randomDebt(random, limit)
@@ -256,20 +271,27 @@ func TestTokenBucketIsModel(t *testing.T) {
 			case m.missing.Cmp(refill(limit, debt.Microseconds())) > 0:
 				reduced++
 			}
+			before := m.limit
 			a := algorithm.GCRA(limit).WithDebt(debt)
 			got, want := s.step(t, a, d), m.step(limit, debt.Microseconds(), d, s.now)
 			if got != want {
 				t.Fatalf("round %d: %v of %d at %d under %v: %+v, want %+v",
 					round, d.Op, d.N, s.now, a, got, want)
 			}
-			if !got.Allowed {
+			switch {
+			case got.ResetAfter > debt+limit.Window:
+				t.Fatalf("round %d: %+v under %v", round, got, a)
+			case m.limit != limit && before == m.limit && m.missing.Sign() > 0:
+				stayed++ // so RetryAfter is when to ask again
+			case !got.Allowed:
 				refused++
 				s.wantExactRetry(t, a, d.N, got)
 			}
 		}
 	}
-	if min(changed, refused) < 10_000 || reduced < 1000 {
+	if min(changed, refused) < 10_000 || min(reduced, stayed) < 1000 {
 		t.Errorf("%d steps after a change, %d after one of the debt that reduces what is missing, "+
-			"%d refusals", changed, reduced, refused)
+			"%d under a limit with more than its debt, %d refusals", changed, reduced, stayed,
+			refused)
 	}
 }

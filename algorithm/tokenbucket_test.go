@@ -155,8 +155,8 @@ func TestTokenBucketDebt(t *testing.T) {
 	slow := algorithm.GCRA(driver.Limit{Name: "b", Max: 1, Window: time.Minute})
 	s = &stepper{now: 1e15}
 	s.step(t, slow, driver.Demand{Op: driver.OpForce, N: driver.MaxUnits})
-	if got := s.take(t, bound, 1); got.ResetAfter != time.Hour {
-		t.Errorf("ResetAfter %v under another limit, want the debt, 1h", got)
+	if got := s.take(t, bound, 1); got.Remaining != limit.Max-61 {
+		t.Errorf("%+v under another limit, want the 60 units of an hour and 1 to be missing", got)
 	}
 
 	for debt, ok := range map[time.Duration]bool{
@@ -175,6 +175,40 @@ func TestTokenBucketDebt(t *testing.T) {
 	if algorithm.GCRA(limit) != algorithm.GCRA(limit).WithDebt(0) ||
 		algorithm.GCRA(limit) != bound.WithDebt(longest) {
 		t.Error("buckets with the default debt differ")
+	}
+}
+
+// TestTokenBucketDebtOfOther: what was spent is not forgiven by a demand under a limit with a
+// smaller debt, such as another rate of the same limit for some requests.
+func TestTokenBucketDebtOfOther(t *testing.T) {
+	day := 24 * time.Hour
+	large := algorithm.GCRA(driver.PerDay("b", 1000)).WithDebt(day)
+	small := algorithm.GCRA(driver.PerDay("b", 10)).WithDebt(day)
+	s := &stepper{now: 1e15}
+	s.take(t, large, 1000)
+	for range 3 {
+		for _, op := range []driver.Op{driver.OpTake, driver.OpPeek} {
+			res := s.step(t, small, driver.Demand{Op: op, N: 1})
+			if res.Allowed || res.RetryAfter > day || res.ResetAfter != day {
+				t.Errorf("%v under the small limit: %+v", op, res)
+			}
+		}
+		if res := s.take(t, large, 1); res.Allowed || res.Remaining != 0 {
+			t.Errorf("a unit is free after a demand under the small limit: %+v", res)
+		}
+	}
+	s.now += (12 * time.Hour).Microseconds()
+	s.step(t, small, driver.Demand{Op: driver.OpForce, N: 100})
+	if res := s.take(t, large, 401); res.Allowed || res.Remaining != 400 {
+		t.Errorf("500 units and 100 forced are missing: %+v", res)
+	}
+	s.step(t, small, driver.Demand{Op: driver.OpForce, N: driver.MaxUnits})
+	if res := s.take(t, large, 1000); res.RetryAfter != day {
+		t.Errorf("after the largest charge: %+v, want a RetryAfter of a day", res)
+	}
+	s.now += (day - 14*time.Minute).Microseconds() // 9.7 units are missing
+	if res := s.take(t, small, 1); res.Allowed || res.RetryAfter > 3*time.Hour {
+		t.Errorf("when the debt of the small limit is enough: %+v", res)
 	}
 }
 
