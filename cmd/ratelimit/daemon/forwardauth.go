@@ -5,11 +5,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
 	"strings"
 
 	"github.com/truewindow/ratelimit/clientip"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
@@ -54,7 +54,7 @@ func (f forwardAuth) descriptor(r *http.Request) rules.Descriptor {
 	for _, e := range append([]entryFlag{{"client", "client"}, {"method", "method"},
 		{"host", "host"}, {"path", "path"}}, f.entries...) {
 		if value := f.value(r, e.source); value != "" {
-			d = append(d, rules.Entry{Name: e.name, Value: value})
+			d = append(d, rules.Entry{Name: e.name, Value: value, Path: e.source == "path"})
 		}
 	}
 	return d
@@ -71,35 +71,9 @@ func (f forwardAuth) value(r *http.Request, source string) string {
 		host := url.URL{Host: r.Header.Get("X-Forwarded-Host")} // with a port that clients choose
 		return canonical(host.Hostname())
 	case "path":
-		return cleanPath(r.Header.Get("X-Forwarded-Uri"))
+		return paths.Of(r.Header.Get("X-Forwarded-Uri"))
 	}
 	return strings.Join(r.Header.Values(source), ", ")
-}
-
-// cleanPath returns the path of a request target without what clients can write in several ways:
-// percent signs, double slashes and dots. A target that is not valid is not decoded; without a path
-// it would get around limits.
-func cleanPath(target string) string {
-	dirty, _, _ := strings.Cut(target, "?")
-	u, err := url.ParseRequestURI(target)
-	switch {
-	case err != nil:
-	case u.Path != "":
-		dirty = u.Path
-	case u.Host != "":
-		dirty = "/"
-	}
-	if dirty == "" {
-		return ""
-	}
-	if dirty != "*" { // of OPTIONS; others may lack a slash and have dots that lead out
-		dirty = "/" + dirty
-	}
-	clean := path.Clean(dirty)
-	if strings.HasSuffix(dirty, "/") && clean != "/" {
-		clean += "/"
-	}
-	return clean
 }
 
 // refusals are the statuses that a proxy can ask for. nginx passes on no others than 401 and 403.

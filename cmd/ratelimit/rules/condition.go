@@ -1,6 +1,11 @@
 package rules
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
+)
 
 // String returns the condition as it is written on a command line, such as tenant=acme or
 // path=/v1/*.
@@ -16,11 +21,9 @@ func (c Condition) pattern() string {
 	return plain(c.Pattern)
 }
 
-func (c Condition) matches(value string) bool {
-	if c.Prefix {
-		return strings.HasPrefix(value, c.Pattern)
-	}
-	return value == c.Pattern
+// matches reports whether c matches a value that e may have.
+func (c Condition) matches(e *Entry) bool {
+	return condition{pattern: c.Pattern, prefix: c.Prefix}.matchesAny(e.Value, e.readings())
 }
 
 // join returns conditions as text, or "all" if there are none.
@@ -43,15 +46,41 @@ type condition struct {
 }
 
 func (c condition) matches(r *request) bool {
-	value, ok := r.value(c.entry)
-	switch {
-	case !ok:
+	switch value := r.values[c.entry]; {
+	case !r.has[c.entry]:
 		return false
+	case r.several:
+		return c.matchesAny(value, r.readings[c.entry])
 	case c.prefix:
 		return strings.HasPrefix(value, c.pattern)
 	default:
 		return value == c.pattern
 	}
+}
+
+// surely reports whether c matches a request whatever a server sees in its path.
+func (c condition) surely(r *request) bool {
+	readings := r.readings[c.entry]
+	if readings == nil {
+		return c.matches(r)
+	}
+	return !readings.Open && !slices.ContainsFunc(readings.List[:readings.Strict],
+		func(value string) bool { return !c.matchesValue(value) })
+}
+
+// matchesAny reports whether c matches one of readings or, if they are nil, a value.
+func (c condition) matchesAny(value string, readings *paths.Readings) bool {
+	if readings == nil {
+		return c.matchesValue(value)
+	}
+	return readings.Open || slices.ContainsFunc(readings.List, c.matchesValue)
+}
+
+func (c condition) matchesValue(value string) bool {
+	if c.prefix {
+		return strings.HasPrefix(value, c.pattern)
+	}
+	return value == c.pattern
 }
 
 func matchAll(conditions []condition, r *request) bool {
@@ -61,6 +90,11 @@ func matchAll(conditions []condition, r *request) bool {
 		}
 	}
 	return true
+}
+
+// surelyAll is matchAll whatever a server sees in the path of a request.
+func surelyAll(conditions []condition, r *request) bool {
+	return !slices.ContainsFunc(conditions, func(c condition) bool { return !c.surely(r) })
 }
 
 // names numbers the entries that limits look at.

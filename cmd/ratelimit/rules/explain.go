@@ -15,15 +15,15 @@ import (
 // does not match. It is empty if the limit applies.
 func (l *Limit) Mismatch(domain string, d Descriptor) string {
 	if _, ok := d.Value(domainEntry); !ok && domain != "" {
-		d = append(slices.Clone(d), Entry{domainEntry, domain})
+		d = append(slices.Clone(d), Entry{Name: domainEntry, Value: domain})
 	}
 	for _, c := range l.When {
-		value, ok := d.Value(c.Entry)
+		i := slices.IndexFunc(d, func(e Entry) bool { return e.Name == c.Entry })
 		switch {
-		case !ok:
+		case i < 0:
 			return plain(c.Entry) + " is missing"
-		case !c.matches(value):
-			return fmt.Sprintf("%s is %s, not %s", plain(c.Entry), plain(value), c.pattern())
+		case !c.matches(&d[i]):
+			return fmt.Sprintf("%s is %s, not %s", plain(c.Entry), plain(d[i].Value), c.pattern())
 		}
 	}
 	for _, name := range l.Key {

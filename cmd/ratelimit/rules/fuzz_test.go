@@ -37,10 +37,10 @@ func FuzzRead(f *testing.F) {
 		for _, l := range out.Set.Limits() {
 			var d Descriptor
 			for _, c := range l.When {
-				d = append(d, Entry{c.Entry, c.Pattern})
+				d = append(d, Entry{Name: c.Entry, Value: c.Pattern})
 			}
 			for _, name := range l.Key {
-				d = append(d, Entry{name, "x"})
+				d = append(d, Entry{Name: name, Value: "x"})
 			}
 			found := false
 			for _, m := range out.Set.Match(nil, "", d) {

@@ -1,5 +1,12 @@
 package rules
 
+import (
+	"slices"
+	"strings"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
+)
+
 // few is the number of rules that are compared one by one.
 const few = 4
 
@@ -116,12 +123,43 @@ func (x *index) appendMatches(dst []int, r *request) []int {
 		if f == nil {
 			continue
 		}
+		if r.several && r.readings[entry] != nil {
+			dst = f.appendReadings(dst, r, r.readings[entry])
+			continue
+		}
 		value := r.values[entry]
 		if under := f.exact[value]; under != nil {
 			dst = under.appendMatches(dst, r)
 		}
 		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
 			dst = f.prefixes[i].index.appendMatches(dst, r)
+		}
+	}
+	return dst
+}
+
+// appendReadings appends the numbers of the rules that match one of readings, each once.
+func (f *field) appendReadings(dst []int, r *request, readings *paths.Readings) []int {
+	if readings.Open {
+		for _, under := range f.exact {
+			dst = under.appendMatches(dst, r)
+		}
+		for i := range f.prefixes {
+			dst = f.prefixes[i].index.appendMatches(dst, r)
+		}
+		return dst
+	}
+	for n, value := range readings.List {
+		if under := f.exact[value]; under != nil {
+			dst = under.appendMatches(dst, r)
+		}
+		for i := f.prefixes.find(value); i >= 0; i = f.prefixes[i].shorter {
+			p := &f.prefixes[i]
+			if slices.ContainsFunc(readings.List[:n],
+				func(earlier string) bool { return strings.HasPrefix(earlier, p.text) }) {
+				break // that has matched all shorter ones too
+			}
+			dst = p.index.appendMatches(dst, r)
 		}
 	}
 	return dst

@@ -11,7 +11,14 @@ import (
 )
 
 // An Entry is what a request says of itself under one name, such as tenant and acme.
-type Entry struct{ Name, Value string }
+type Entry struct {
+	Name, Value string
+	// Path means that Value is the path of a request as a client has sent it, as it always is under
+	// the name path. Servers may see several paths in it. A condition of a limit matches if it
+	// matches any of them, and of several rates that are possible then the lowest counts. The value
+	// in keys is the same for all spellings. Envoy's files see the Value as it is.
+	Path bool
+}
 
 // A Descriptor has the entries of a request. Only the limits of Envoy's files look at their order,
 // and at a name that occurs more than once; others see the first value of a name.
@@ -32,6 +39,23 @@ type Rate struct {
 	Units     int64         // in any Window; 0 admits nothing; ignored for blocks
 	Window    time.Duration // ignored for months and calls in flight; the longest block
 	Unlimited bool          // admits everything, and counts nothing
+}
+
+// Less reports whether r admits less than another rate of the same limit, in the long run or else at
+// once. The less of two blocks is the longer one.
+func (r Rate) Less(than Rate) bool {
+	// Products, since a window may be 0.
+	a := float64(r.Units) * float64(than.Window)
+	b := float64(than.Units) * float64(r.Window)
+	switch {
+	case r.Unlimited != than.Unlimited:
+		return than.Unlimited
+	case a != b:
+		return a < b
+	case r.Units != than.Units:
+		return r.Units < than.Units
+	}
+	return r.Window > than.Window
 }
 
 // A Limit is a limit of a configuration file, as it says it.

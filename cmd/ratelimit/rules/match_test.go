@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,23 +10,25 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
 )
 
 // naiveMatch looks at every limit, and says of each that applies its name, rate and key.
 func naiveMatch(limits []*Limit, domain string, d Descriptor) []string {
 	if _, ok := d.Value("domain"); !ok && domain != "" {
-		d = append(slices.Clone(d), Entry{"domain", domain})
+		d = append(slices.Clone(d), Entry{Name: "domain", Value: domain})
 	}
 	var found []string
 	for _, l := range limits {
-		if l.Domain != "" || !naiveAll(l.When, d) {
+		if l.Domain != "" || !naiveAny(l.When, d) {
 			continue
 		}
 		var key []string
 		missing := false
 		for _, name := range l.Key {
-			value, ok := d.Value(name)
-			key, missing = append(key, value), missing || !ok
+			_, ok := d.Value(name)
+			key, missing = append(key, naiveValues(d, name).Key), missing || !ok
 		}
 		if !missing {
 			found = append(found, fmt.Sprintf("%s%v %s", l.Name, naiveRate(l, d), Key(key...)))
@@ -34,28 +37,81 @@ func naiveMatch(limits []*Limit, domain string, d Descriptor) []string {
 	return found
 }
 
-func naiveAll(conditions []Condition, d Descriptor) bool {
+// naiveValues returns what servers may see in an entry.
+func naiveValues(d Descriptor, name string) paths.Readings {
+	for _, e := range d {
+		if e.Name != name {
+			continue
+		}
+		if r := paths.Read(e.Value); r != nil && (e.Path || name == "path") {
+			return *r
+		}
+		return paths.Readings{Key: e.Value, List: []string{e.Value}, Strict: 1}
+	}
+	return paths.Readings{}
+}
+
+// naiveAny reports whether each condition matches one value of its entry.
+func naiveAny(conditions []Condition, d Descriptor) bool {
 	return !slices.ContainsFunc(conditions, func(c Condition) bool {
-		value, ok := d.Value(c.Entry)
-		return !ok || c.Prefix && !strings.HasPrefix(value, c.Pattern) ||
-			!c.Prefix && value != c.Pattern
+		values := naiveValues(d, c.Entry)
+		return !values.Open && !slices.ContainsFunc(values.List, c.naive)
 	})
 }
 
+// naiveEvery reports whether each condition matches all values of its entry that matter.
+func naiveEvery(conditions []Condition, d Descriptor) bool {
+	return !slices.ContainsFunc(conditions, func(c Condition) bool {
+		values := naiveValues(d, c.Entry)
+		return values.Open || values.Strict == 0 ||
+			slices.ContainsFunc(values.List[:values.Strict], func(v string) bool { return !c.naive(v) })
+	})
+}
+
+func (c Condition) naive(value string) bool {
+	return c.Prefix && strings.HasPrefix(value, c.Pattern) || !c.Prefix && value == c.Pattern
+}
+
+// naiveRate returns the least of the rates that are possible: those of exceptions up to one that
+// matches for sure, then those of plans, then that of the limit.
 func naiveRate(l *Limit, d Descriptor) Rate {
+	var possible []Rate
+	least := func() Rate {
+		return slices.MinFunc(possible, func(a, b Rate) int { return cmp.Compare(a.Units, b.Units) })
+	}
 	for _, e := range l.Except {
-		if naiveAll(e.When, d) {
-			return e.Rate
+		if naiveAny(e.When, d) {
+			possible = append(possible, e.Rate)
+		}
+		if naiveEvery(e.When, d) {
+			return least()
 		}
 	}
 	if l.By != nil {
-		if value, ok := d.Value(l.By.Entry); ok {
+		values := naiveValues(d, l.By.Entry)
+		planned := 0
+		for i, value := range values.List {
 			if rate, ok := l.By.Rates[value]; ok {
-				return rate
+				possible = append(possible, rate)
+				if i < values.Strict {
+					planned++
+				}
 			}
 		}
+		if planned == values.Strict && planned > 0 {
+			return least()
+		}
 	}
-	return l.Rate
+	possible = append(possible, l.Rate)
+	return least()
+}
+
+// entries returns a descriptor of names and values, in turn.
+func entries(pairs ...string) (d Descriptor) {
+	for i := 0; i < len(pairs); i += 2 {
+		d = append(d, Entry{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return d
 }
 
 func describe(matches []Match) []string {
@@ -66,11 +122,15 @@ func describe(matches []Match) []string {
 	return found
 }
 
+// tooMany is a path with more readings than are looked at.
+const tooMany = `/a%2f..%2f..;x//b\..%255c%252f..%3f//a;%23//..`
+
 // Names and values are few, so that conditions often match.
 var (
 	anyName  = rapid.SampledFrom([]string{"tenant", "path", "plan", "domain"})
 	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,3}`),
-		rapid.SampledFrom([]string{"%", "%2F"}))
+		rapid.StringMatching(`/([ab]|/|\.\.|%2F|%61){0,4}`), rapid.SampledFrom([]string{"%", "%2F"}),
+		rapid.Just(tooMany))
 
 	anyCondition = rapid.Custom(func(t *rapid.T) Condition {
 		return Condition{anyName.Draw(t, "entry"), anyValue.Draw(t, "pattern"),
@@ -80,7 +140,8 @@ var (
 	someConditions = rapid.SliceOfN(anyCondition, 1, 4)
 
 	anyDescriptor = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Entry {
-		return Entry{anyName.Draw(t, "name"), anyValue.Draw(t, "value")}
+		return Entry{anyName.Draw(t, "name"), anyValue.Draw(t, "value"),
+			rapid.SampledFrom([]bool{false, false, true}).Draw(t, "is a path")}
 	}), 0, 5)
 )
 
@@ -180,7 +241,7 @@ func TestMatchOfATree(t *testing.T) {
 	}
 	for _, test := range tests {
 		var got []string
-		for _, m := range s.Match(nil, test.domain, Descriptor{{"generic_key", test.value}}) {
+		for _, m := range s.Match(nil, test.domain, entries("generic_key", test.value)) {
 			got = append(got, fmt.Sprint(m.Limit.Name, " ", m.Rate.Units, " ", m.Key))
 		}
 		if !slices.Equal(got, test.want) {
@@ -201,7 +262,7 @@ func TestMatchAppendsAndIsSafe(t *testing.T) {
 			tenant := fmt.Sprint("t", i)
 			first := Match{Key: "first"}
 			for range 1000 {
-				got := s.Match([]Match{first}, "", Descriptor{{"tenant", tenant}, {"user", "u"}})
+				got := s.Match([]Match{first}, "", entries("tenant", tenant, "user", "u"))
 				if len(got) != 3 || got[0] != first || got[1].Key != tenant ||
 					got[2].Key != tenant+"/u" {
 					t.Errorf("%s got %v", tenant, got)
@@ -280,7 +341,7 @@ func TestMatchComparesFewRules(t *testing.T) {
 	}
 	s = compile(t, limits, nil)
 	r = newRequest(len(s.names))
-	r.read(s.names, "", Descriptor{{"a", "7"}, {"b", "21"}, {"c", "13"}})
+	r.read(s.names, "", entries("a", "7", "b", "21", "c", "13"))
 	if n := compared(s.compiled[0].except, r); n > 5 {
 		t.Errorf("a request is compared with %d exceptions", n)
 	}

@@ -1,5 +1,10 @@
 package rules
 
+import "github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
+
+// pathEntry is an entry whose value is a path; see [Entry].
+const pathEntry = "path"
+
 // domainEntry is the entry in which a limit sees the domain of a request.
 const domainEntry = "domain"
 
@@ -8,9 +13,11 @@ const maxKeptKey = 4 << 10
 
 // A request has the entries of a descriptor by their numbers, and space for matching.
 type request struct {
-	values  []string // by number
-	has     []bool   // by number
-	present []int    // numbers of the entries that are there
+	values   []string          // by number; of a path that of keys
+	has      []bool            // by number
+	readings []*paths.Readings // by number; nil for an entry that is only its value
+	present  []int             // numbers of the entries that are there
+	several  bool              // whether an entry has readings
 
 	found  []int // limits
 	except []int // exceptions of one of them
@@ -19,33 +26,46 @@ type request struct {
 }
 
 func newRequest(entries int) *request {
-	return &request{values: make([]string, entries), has: make([]bool, entries)}
+	return &request{values: make([]string, entries), has: make([]bool, entries),
+		readings: make([]*paths.Readings, entries)}
 }
 
 func (r *request) read(n names, domain string, d Descriptor) {
-	for _, e := range d {
-		r.set(n, e.Name, e.Value)
+	for i := range d {
+		r.set(n, &d[i])
 	}
 	if domain != "" {
-		r.set(n, domainEntry, domain)
+		r.set(n, &Entry{Name: domainEntry, Value: domain})
 	}
 }
 
 // set keeps the first value of a name.
-func (r *request) set(n names, name, value string) {
-	if i, ok := n[name]; ok && !r.has[i] {
-		r.values[i], r.has[i] = value, true
-		r.present = append(r.present, i)
+func (r *request) set(n names, e *Entry) {
+	i, ok := n[e.Name]
+	if !ok || r.has[i] {
+		return
+	}
+	r.values[i], r.has[i] = e.Value, true
+	r.present = append(r.present, i)
+	if readings := e.readings(); readings != nil {
+		r.values[i], r.readings[i], r.several = readings.Key, readings, true
 	}
 }
 
-func (r *request) value(entry int) (string, bool) { return r.values[entry], r.has[entry] }
+// readings returns the values that e may have, or nil if it has one.
+func (e *Entry) readings() *paths.Readings {
+	if e.Path || e.Name == pathEntry {
+		return paths.Read(e.Value)
+	}
+	return nil
+}
 
 // clear removes what is of one descriptor, so that no value is kept.
 func (r *request) clear() {
 	for _, i := range r.present {
-		r.values[i], r.has[i] = "", false
+		r.values[i], r.has[i], r.readings[i] = "", false, nil
 	}
+	r.several = false
 	clear(r.parts)
 	r.present = r.present[:0]
 	if cap(r.key) > maxKeptKey {

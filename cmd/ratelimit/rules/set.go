@@ -38,7 +38,8 @@ type compiled struct {
 	entry  int // of by
 	by     map[string]*Variant
 	except *index
-	others []*Variant // of except
+	others []*Variant    // of except
+	when   [][]condition // of except
 }
 
 // Compile returns the limits as a Set. A limit with a Domain applies only if tree finds it; tree
@@ -118,6 +119,7 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 	for i, e := range l.Except {
 		c.others = append(c.others, add(e.Rate, e.At, "except "+join(e.When)))
 		rules[i] = rule{i, s.names.conditions(e.When)}
+		c.when = append(c.when, rules[i].conditions)
 	}
 	c.except = newIndex(rules)
 	return c
@@ -125,6 +127,9 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 
 // variant returns the rate of a request.
 func (c *compiled) variant(r *request) *Variant {
+	if r.several {
+		return c.lowest(r)
+	}
 	if c.except != nil {
 		r.except = c.except.appendMatches(r.except[:0], r)
 		if len(r.except) > 0 {
@@ -132,13 +137,63 @@ func (c *compiled) variant(r *request) *Variant {
 		}
 	}
 	if c.by != nil {
-		if value, ok := r.value(c.entry); ok {
-			if v := c.by[value]; v != nil {
-				return v
-			}
+		if v := c.by[r.values[c.entry]]; v != nil && r.has[c.entry] {
+			return v
 		}
 	}
 	return c.max
+}
+
+// lowest returns the lowest of the rates that a request may have, by what servers see in its path.
+func (c *compiled) lowest(r *request) *Variant {
+	var low *Variant
+	may := func(v *Variant) {
+		if low == nil || v.Rate.Less(low.Rate) {
+			low = v
+		}
+	}
+	if c.except != nil {
+		r.except = c.except.appendMatches(r.except[:0], r)
+		slices.Sort(r.except)
+		for _, i := range r.except {
+			may(c.others[i])
+			if surelyAll(c.when[i], r) {
+				return low
+			}
+		}
+	}
+	if c.by == nil || !r.has[c.entry] || !c.plans(r, may) {
+		may(c.max)
+	}
+	return low
+}
+
+// plans calls may with the rates of by that a request may have, and reports whether it has one of
+// them for sure.
+func (c *compiled) plans(r *request, may func(*Variant)) (sure bool) {
+	readings := r.readings[c.entry]
+	switch {
+	case readings == nil:
+		v := c.by[r.values[c.entry]]
+		if v != nil {
+			may(v)
+		}
+		return v != nil
+	case readings.Open:
+		for _, v := range c.by {
+			may(v)
+		}
+		return false
+	}
+	sure = true
+	for i, value := range readings.List {
+		if v := c.by[value]; v != nil {
+			may(v)
+		} else if i < readings.Strict {
+			sure = false
+		}
+	}
+	return sure
 }
 
 // Limits returns the limits in the order of Compile. They must not be changed.
