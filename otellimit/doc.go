@@ -11,11 +11,11 @@
 // # Metrics
 //
 // No metric and no span has a key, because keys are user data. Attributes are the names of the
-// first 1,000 limits, the names of watched stores, and words from fixed lists. All further limits
+// first 20,000 limits, the names of watched stores, and words from fixed lists. All further limits
 // have the name "_other". The SDK has a bound of its own: it keeps 2,000 sets of attributes for
 // each metric, and merges the others into one set with otel.metric.overflow. A limit has one set
-// for each op, outcome and source that occurs, so a program with hundreds of limits needs a higher
-// bound (sdkmetric.WithCardinalityLimit).
+// for each op, outcome and source that occurs, so a program with hundreds of limits needs
+// sdkmetric.WithCardinalityLimit(0).
 //
 //	metric                              unit         what
 //	ratelimit.decisions                 {decision}   decisions, one for each limit of a call
@@ -64,12 +64,12 @@
 //
 // The attributes of decisions, units and durations:
 //
-//	ratelimit.limit    the name of the limit; for durations, of the limit that binds
-//	ratelimit.op       take, peek, force, reset, hold or settle
+//	ratelimit.limit    the name of the limit; durations have none
+//	ratelimit.op       take, peek, force, reset, hold, renew or settle
 //	ratelimit.outcome  admitted; refused; refused_by_other, if this limit admits and another limit
 //	                   or claim of the call refuses; or error. An operation that is never
 //	                   refused, such as reset, counts as admitted if it succeeds
-//	ratelimit.source   store, cache, local or open; absent with an error
+//	ratelimit.source   store, cache, local or open; absent with an error, and of units
 //
 // Errors have ratelimit.op and error.type: canceled, deadline_exceeded, queue_full, exceeds_limit,
 // invalid, outcome_unknown, capacity, contended, corrupt_state, closed, denied, unavailable or
@@ -79,8 +79,8 @@
 // ratelimit.store, the name that Watch got. The metric ratelimit.breaker.state also has
 // ratelimit.state: closed, half-open or open.
 //
-// What reserves, extends or renews is a hold, also under the limits of a reservation that take at
-// once; commits, cancels and releases are settles. A renewal holds 0 units, an extension all units.
+// What reserves or extends is a hold, also under the limits of a reservation that take at once;
+// commits, cancels and releases are settles. An extension holds all units.
 //
 // The metrics of holds have ratelimit.limit. A reservation has one hold for each of its limits with
 // holds. A token leaves ratelimit.holds.open, and what is resumed enters it with its first renewal

@@ -44,6 +44,7 @@ type Metrics struct {
 	duration, waited                                 metric.Float64Histogram
 
 	limits   limits
+	calls    table                       // of durations, which have no limit
 	failures [numOps]map[string]*options // by the class of the error
 
 	stats        *statsInstruments
@@ -60,11 +61,11 @@ func New(provider metric.MeterProvider) (*Metrics, error) {
 		return nil, fmt.Errorf("%w options: no meter provider", ratelimit.ErrInvalid)
 	}
 	m := &Metrics{watched: make(map[string]func() any)}
-	for op := range m.failures {
-		m.failures[op] = make(map[string]*options)
+	for i := range m.failures {
+		m.failures[i] = make(map[string]*options)
 		for _, class := range errorClasses() {
-			m.failures[op][class] = newOptions([]attribute.KeyValue{
-				opKey.String(driver.Op(op).String()), errorKey.String(class)})
+			m.failures[i][class] = newOptions([]attribute.KeyValue{
+				opKey.String(op(i).String()), errorKey.String(class)})
 		}
 	}
 	meter := provider.Meter(scope)
@@ -113,37 +114,37 @@ func (m *Metrics) Close() error { return m.registration.Unregister() }
 // Observe records a call of a limiter, and sets attributes of the current span. Pass it to
 // [ratelimit.Limiter.WithObserver].
 func (m *Metrics) Observe(ctx context.Context, o ratelimit.Observation) {
-	if int(o.Op) >= numOps || len(o.Limits) == 0 {
+	if o.Op > driver.OpSettle || len(o.Limits) == 0 {
 		return
 	}
-	binding := 0
+	op, binding := opOf(&o), 0
 	if o.Err == nil {
 		binding = ratelimit.Binding(o.Results)
 	}
 	for i, limit := range o.Limits {
 		series := m.limits.of(limit)
-		res := o.Results[i]
-		opts := series.decision(o.Op, outcomeOf(&o, i), sourceOf(res))
-		m.decisions.Add(ctx, 1, opts.add...)
+		res, outcome := o.Results[i], outcomeOf(&o, i)
+		m.decisions.Add(ctx, 1, series.decision(op, outcome, sourceOf(res)).add...)
 		if o.N > 0 {
-			m.units.Add(ctx, o.N, opts.add...)
+			m.units.Add(ctx, o.N, series.ofUnits(op, outcome).add...)
 		}
 		takes := o.Op == driver.OpTake || o.Op == driver.OpHold
 		if takes && o.N > 0 && o.Admitted && nearLimit(res) {
 			m.near.Add(ctx, 1, series.only.add...)
 		}
 	}
-	decided := m.limits.of(o.Limits[binding]).decision(
-		o.Op, outcomeOf(&o, binding), sourceOf(o.Results[binding]))
-	m.duration.Record(ctx, o.Elapsed.Seconds(), decided.record...)
+	outcome, source := outcomeOf(&o, binding), sourceOf(o.Results[binding])
+	called := m.calls.of(nil, op, outcome, source)
+	m.duration.Record(ctx, o.Elapsed.Seconds(), called.record...)
 	if o.Waited > 0 {
-		m.waited.Record(ctx, o.Waited.Seconds(), decided.record...)
+		m.waited.Record(ctx, o.Waited.Seconds(), called.record...)
 	}
 	if o.Err != nil {
-		m.errors.Add(ctx, 1, m.failures[o.Op][errorClass(ctx, o.Err)].add...)
+		m.errors.Add(ctx, 1, m.failures[op][errorClass(ctx, o.Err)].add...)
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.SetAttributes(decided.attributes...)
+		span.SetAttributes(
+			m.limits.of(o.Limits[binding]).decision(op, outcome, source).attributes...)
 	}
 }
 
@@ -168,7 +169,7 @@ func (m *Metrics) ObserveHold(c ratelimit.HoldChange) {
 // ObserveShadow records a decision of a shadow, only in ratelimit.shadow.*. Pass it to
 // [shadow.New].
 func (m *Metrics) ObserveShadow(ctx context.Context, o shadow.Observation) {
-	if int(o.Op) >= numOps {
+	if o.Op > driver.OpSettle {
 		return
 	}
 	live := failed
@@ -180,7 +181,8 @@ func (m *Metrics) ObserveShadow(ctx context.Context, o shadow.Observation) {
 	}
 	for i, limit := range o.Limits {
 		series := m.limits.of(limit)
-		m.shadows.Add(ctx, 1, series.shadow(o.Op, outcomeOf(&o.Observation, i), live).add...)
+		m.shadows.Add(ctx, 1,
+			series.shadow(opOf(&o.Observation), outcomeOf(&o.Observation, i), live).add...)
 		m.dropped.Add(ctx, o.Dropped, series.only.add...)
 	}
 }

@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/truewindow/ratelimit/integration/daemon"
 	"github.com/truewindow/ratelimit/integration/servers"
@@ -78,6 +81,106 @@ func TestServePrometheus(t *testing.T) {
 	p.Exec(t, "promtool", "check", "rules", configDir+"alerts.yml")
 	p.Exec(t, "promtool", "test", "rules", configDir+"alerts_test.yml")
 	p.Exec(t, "sh", "-c", "promtool check metrics <"+configDir+"metrics")
+}
+
+// TestServeRefusalAlert: the alert RateLimitRefusesMuch names each limit that refuses most of its
+// calls, whether they take, hold, extend, are in flight or only ask, and not one that refuses a
+// third.
+func TestServeRefusalAlert(t *testing.T) {
+	t.Parallel()
+	const claim, hold = `{"claims":[{"limit":%q,"key":"k"}]}`,
+		`{"claims":[{"limit":%q,"key":"k"}],"hold_ms":0}`
+	d := daemon.Start(t, daemon.Build(t), "--addr=0.0.0.0:0", "--host="+servers.HostName,
+		"--limit=takes=1/1h", "--limit=holds=1/1h", "--limit=extends=3/1h", "--limit=third=10/1h",
+		"--in-flight=calls=1/1h", "--block=blocked=1h")
+	post := func(path, body string, want int) string {
+		t.Helper()
+		status, answer, _ := d.PostJSON(t, path, body)
+		if status != want {
+			t.Errorf("%s %s: %d %s, want %d", path, body, status, answer, want)
+		}
+		return answer
+	}
+	decide := func(form, limit string, want int) string {
+		t.Helper()
+		return post("/v1/decide", fmt.Sprintf(form, limit), want)
+	}
+	decide(claim, "takes", http.StatusOK)
+	decide(hold, "holds", http.StatusOK)
+	decide(hold, "calls", http.StatusOK)
+	post("/v1/block", `{"limit":"blocked","key":"k","for_ms":60000}`, http.StatusOK)
+	var held struct{ ID string }
+	if err := json.Unmarshal(
+		[]byte(decide(hold, "extends", http.StatusOK)), &held); err != nil {
+		t.Fatal(err)
+	}
+	decide(`{"claims":[{"limit":%q,"key":"k","n":2}]}`, "extends", http.StatusOK)
+
+	p := startPrometheus(t, d)
+	servers.Within(t, func() bool { return p.value(t, "up") == "1" }, "the first scrape")
+	expr := refusalExpr(t)
+	const want = "blocked calls extends holds takes"
+	servers.Within(t, func() bool {
+		decide(claim, "takes", http.StatusTooManyRequests)
+		decide(hold, "holds", http.StatusTooManyRequests)
+		decide(hold, "calls", http.StatusTooManyRequests)
+		decide(claim, "blocked", http.StatusTooManyRequests)
+		post("/v1/renew", fmt.Sprintf(`{"id":%q,"total":2}`, held.ID), http.StatusTooManyRequests)
+		post("/v1/reset", `{"limit":"third","key":"k"}`, http.StatusNoContent)
+		for _, n := range []int{5, 5, 1} {
+			status := http.StatusOK
+			if n == 1 {
+				status = http.StatusTooManyRequests
+			}
+			decide(fmt.Sprintf(`{"claims":[{"limit":%%q,"key":"k","n":%d}]}`, n), "third", status)
+		}
+		return p.limits(t, expr) == want
+	}, "the alert for "+want)
+}
+
+// refusalExpr returns the expression of the alert RateLimitRefusesMuch.
+func refusalExpr(t *testing.T) string {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	content, err := os.ReadFile("../../docs/metrics/alerts.yml")
+	if err == nil {
+		err = yaml.Unmarshal(content, &file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range file.Groups[0].Rules {
+		if r.Alert == "RateLimitRefusesMuch" {
+			return r.Expr
+		}
+	}
+	t.Fatal("there is no such alert")
+	return ""
+}
+
+// limits returns the limits of the series that a query finds, sorted.
+func (p *scraper) limits(t *testing.T, query string) string {
+	t.Helper()
+	var answer struct {
+		Data struct {
+			Result []struct{ Metric map[string]string }
+		}
+	}
+	if body := p.get(t, "query", "query", query); body != "" {
+		if err := json.Unmarshal([]byte(body), &answer); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+	}
+	var names []string
+	for _, r := range answer.Data.Result {
+		names = append(names, r.Metric["ratelimit_limit"])
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
 }
 
 // configDir is where Prometheus has its files.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,10 +36,13 @@ const secret = "secret-key"
 // A histogram is its count.
 type read map[string]float64
 
-func newTest(t testing.TB) (*otellimit.Metrics, func() read) {
+func newTest(
+	t testing.TB, options ...sdkmetric.Option,
+) (*otellimit.Metrics, func() read) {
 	t.Helper()
 	reader := sdkmetric.NewManualReader()
-	m, err := otellimit.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	m, err := otellimit.New(
+		sdkmetric.NewMeterProvider(append(options, sdkmetric.WithReader(reader))...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,6 +350,7 @@ func TestOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
+		reservation.Renew(t.Context(), 0), reservation.Renew(t.Context(), 0),
 		reservation.Commit(t.Context(), 1),
 		limiter.Reset(t.Context(), secret),
 	} {
@@ -357,11 +362,38 @@ func TestOperations(t *testing.T) {
 	_, _ = limiter.Force(t.Context(), secret, 9)
 	got := collect()
 	for op, want := range map[string]int{
-		"take": 0, "hold": 1, "settle": 1, "reset": 1, "peek": 1, "force": 1,
+		"take": 0, "hold": 1, "renew": 2, "settle": 1, "reset": 1, "peek": 1, "force": 1,
 	} {
 		if n := got.sum("ratelimit.decisions", "op="+op+",outcome=admitted"); n != want {
 			t.Errorf("%s: %d, want %d: %v", op, n, want, got)
 		}
+	}
+}
+
+// TestDurationsHaveNoLimit: many limits add no histograms, which have many series each.
+func TestDurationsHaveNoLimit(t *testing.T) {
+	m, collect := newTest(t)
+	store := newStore(t)
+	for i := range 20 {
+		limiter := newLimiter(t, store, ratelimit.PerMinute(fmt.Sprint("limit", i), 1)).
+			WithObserver(m.Observe)
+		for range 2 {
+			if _, err := limiter.Allow(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var durations []string
+	for series := range collect() {
+		if strings.HasPrefix(series, "ratelimit.decision.duration{") {
+			durations = append(durations, series)
+		}
+	}
+	slices.Sort(durations)
+	want := []string{"ratelimit.decision.duration{op=take,outcome=admitted,source=store}",
+		"ratelimit.decision.duration{op=take,outcome=refused,source=store}"}
+	if !slices.Equal(durations, want) {
+		t.Errorf("%q, want %q", durations, want)
 	}
 }
 
@@ -419,8 +451,8 @@ func TestHolds(t *testing.T) {
 }
 
 func TestLimitNamesAreBounded(t *testing.T) {
-	const maxLimits = 1000 // as the package's comment says
-	m, collect := newTest(t)
+	const maxLimits = 20_000 // as the package's comment says
+	m, collect := newTest(t, sdkmetric.WithCardinalityLimit(0))
 	for i := range maxLimits + 10 {
 		o := ratelimit.Observation{Limits: []ratelimit.Limit{{
 			Name: fmt.Sprint("plan", i), Max: 1, Window: time.Second}},

@@ -44,13 +44,14 @@ func (a *api) decide(w http.ResponseWriter, r *http.Request) {
 	var id string
 	var results []ratelimit.Result
 	var err error
+	ctx := decision.Admitting(r.Context())
 	if hold == nil {
-		results, err = ratelimit.AllowAll(r.Context(), claims...)
+		results, err = ratelimit.AllowAll(ctx, claims...)
 	} else {
 		for i := range claims {
 			claims[i].Hold = milliseconds(hold)
 		}
-		id, results, err = a.budgets.hold(r.Context(), claims, milliseconds(wait))
+		id, results, err = a.budgets.hold(ctx, claims, milliseconds(wait))
 	}
 	if err != nil {
 		a.fail(w, r, err, claims...)

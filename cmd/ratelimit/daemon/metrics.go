@@ -16,6 +16,7 @@ import (
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/layer"
@@ -42,7 +43,10 @@ func newMetrics(options ...sdkmetric.Option) (*metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	provider := sdkmetric.NewMeterProvider(append(options, sdkmetric.WithReader(exporter))...)
+	// Files and fixed lists bound the labels, and otellimit the names of limits.
+	provider := sdkmetric.NewMeterProvider(append(options, sdkmetric.WithReader(exporter),
+		sdkmetric.WithCardinalityLimit(0),
+		sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter))...)
 	m := &metrics{provider: provider,
 		scrape: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
 	if m.Metrics, err = otellimit.New(provider); err != nil {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -81,7 +83,8 @@ func TestMetrics(t *testing.T) {
 		`ratelimit_decisions_total limit="all" outcome="admitted" source="store"`:    "2",
 		`ratelimit_decisions_total limit="all" outcome="refused"`:                    "1",
 		`ratelimit_decisions_total limit="calls" outcome="refused"`:                  "1",
-		`ratelimit_decision_duration_seconds_count limit="all" outcome="refused"`:    "1",
+		`ratelimit_decision_duration_seconds_count op="take" outcome="refused"`:      "1",
+		`ratelimit_decision_duration_seconds_count op="hold" outcome="refused"`:      "1",
 		`ratelimit_limit_max limit="all"`:                                            "2",
 		`ratelimit_store_keys store="main"`:                                          "2",
 		`http_server_request_duration_seconds_count route="/v1/decide" "429" "POST`:  "2",
@@ -103,6 +106,57 @@ func TestMetrics(t *testing.T) {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("another host: %d", res.StatusCode)
+	}
+}
+
+// TestMetricsOfManyLimits: the refusals of each of 1,200 limits are shown, also of those that a
+// later load adds, in less than 10,000 series and 2 MB.
+func TestMetricsOfManyLimits(t *testing.T) {
+	const first, all, together = 1100, 1200, 10
+	limits := func(n int) string {
+		var b strings.Builder
+		b.WriteString("limits:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- {name: l%d, when: {tenant: t%[1]d}, key: [tenant], max: 1/1h}\n", i)
+		}
+		return b.String()
+	}
+	file := configFile(t, limits(first))
+	url, _, _ := start(t, "--config="+file)
+	decide := func(from, to int) {
+		for i := from; i < to; i += together {
+			var list []string
+			for j := range together {
+				list = append(list, fmt.Sprintf(`{"entries":{"tenant":"t%d"}}`, i+j))
+			}
+			body := `{"descriptors":[` + strings.Join(list, ",") + `]}`
+			for _, want := range []int{200, 429} {
+				if status, answer := post(t, url+"/v1/decide", body); status != want {
+					t.Fatalf("%d: %d %s", i, status, answer)
+				}
+			}
+		}
+	}
+	decide(0, first)
+	writeFile(t, file, limits(all))
+	for !strings.Contains(scrape(t, url), fmt.Sprintf("\nratelimit_config_limits %d\n", all)) {
+		runtime.Gosched()
+	}
+	decide(first, all)
+	shown := scrape(t, url)
+	series := 0
+	for line := range strings.Lines(shown) {
+		if !strings.HasPrefix(line, "#") {
+			series++
+		}
+	}
+	refused := regexp.MustCompile(
+		`(?m)^ratelimit_decisions_total\{ratelimit_limit="l\d+",.*"refused".* 1$`)
+	if n := len(refused.FindAllString(shown, -1)); n != all || strings.Contains(shown, "overflow") {
+		t.Errorf("the refusals of %d limits are shown", n)
+	}
+	if series >= 10_000 || len(shown) >= 2_000_000 {
+		t.Errorf("%d series in %d bytes", series, len(shown))
 	}
 }
 

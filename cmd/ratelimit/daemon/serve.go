@@ -146,7 +146,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer shown.Close()
-	handler, err := c.newLive(store, shown.and(top.and(counts.Observe)), log,
+	handler, err := c.newLive(store, shown.and(top.and(decision.Takes(counts.Observe))), log,
 		decision.WithShadowObserver(counts.observeShadow),
 		decision.WithShadowObserver(shown.observeShadow), decision.WithWarnings(shown.Warn))
 	if err != nil {

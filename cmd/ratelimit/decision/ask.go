@@ -27,6 +27,7 @@ func (c *call) decide(ctx context.Context) (id string, err error) {
 }
 
 func (c *call) decideAll(ctx context.Context, uses []use) (id string, err error) {
+	ctx = c.observed(ctx, uses)
 	for i := range uses {
 		if uses[i].role == recorded {
 			if err := uses[i].record(ctx); err != nil {
@@ -35,6 +36,9 @@ func (c *call) decideAll(ctx context.Context, uses []use) (id string, err error)
 		}
 	}
 	never := refused(uses)
+	if never {
+		c.observeNever(ctx, uses)
+	}
 	if never && !c.opts.Peek {
 		return "", nil
 	}
@@ -162,8 +166,12 @@ func (c *call) oneByOne(ctx context.Context) error {
 	if c.opts.Peek {
 		peeked = c.claimed
 	}
+	ahead := ctx
+	if !c.opts.Peek {
+		ahead = withPurpose(ctx, toTry)
+	}
 	for _, u := range peeked {
-		if err := u.peek(ctx); err != nil || !u.status.Allowed && !c.opts.Peek {
+		if err := u.peek(ahead); err != nil || !u.status.Allowed && !c.opts.Peek {
 			return err
 		}
 	}

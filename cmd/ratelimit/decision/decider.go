@@ -80,19 +80,6 @@ func New(store ratelimit.Store, options ...Option) *Decider {
 	return d
 }
 
-// decided returns an observer that leaves out calls which the store cannot decide together, since
-// they are decided one by one then.
-func decided(observe observeFunc) observeFunc {
-	if observe == nil {
-		return nil
-	}
-	return func(ctx context.Context, o ratelimit.Observation) {
-		if !apart(o.Err) {
-			observe(ctx, o)
-		}
-	}
-}
-
 // Use puts a set of limits in force. A call of Decide uses one set from begin to end. What is
 // recorded under a limit stays, since its name identifies it. An error wraps [ratelimit.ErrInvalid]
 // and changes nothing.

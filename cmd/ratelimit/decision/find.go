@@ -28,6 +28,8 @@ type call struct {
 	statuses []int // for each status: the index of its use
 	claims   []ratelimit.Claim
 	claimed  []*use // of claims
+
+	estimated bool // the Peek is in place of a Hold that is an Estimate
 }
 
 // A use is a limit and a key in a call, with the units of all its requests.
@@ -117,7 +119,7 @@ func (c *call) find(requests []Request) error {
 		from, c.ends[i] = end, len(c.statuses)
 	}
 	if c.opts.Estimate && !slices.ContainsFunc(c.uses, holdsUnits) {
-		c.opts.Hold, c.opts.Peek = nil, true
+		c.opts.Hold, c.opts.Peek, c.estimated = nil, true, true
 	}
 	for i := range c.uses {
 		if err := c.prepare(&c.uses[i]); err != nil {

@@ -37,7 +37,8 @@ func (k *kuadrantService) CheckRateLimit(
 	ctx context.Context, req *rls.RateLimitRequest,
 ) (*rls.RateLimitResponse, error) {
 	k.counts.calls.Add(1)
-	d, err := k.decide(ctx, req, decision.Options{Peek: true, NoInFlight: true})
+	d, err := k.decide(
+		decision.Admitting(ctx), req, decision.Options{Peek: true, NoInFlight: true})
 	if err != nil {
 		return nil, err
 	}
