@@ -94,9 +94,13 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		outcome = err.Error()
 	}
+	name := p.nameOf(a.Key)
+	if p.opts.KeyName != nil && a.Key != "" {
+		name = p.opts.KeyName(a.Key)
+	}
 	p.opts.Log.LogAttrs(r.Context(), slog.LevelInfo, "action on the page of limits",
 		slog.String("action", a.Name), slog.String("limit", a.Limit),
-		slog.String("key_name", p.nameOf(a.Key)), slog.String("for", a.For),
+		slog.String("key_name", name), slog.String("for", a.For),
 		slog.String("from", r.RemoteAddr), slog.String("outcome", outcome))
 	switch {
 	case err == nil:

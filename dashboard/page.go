@@ -50,6 +50,8 @@ type Options struct {
 	MayWrite func(*http.Request) bool
 	// Log gets a line for each of these actions, without the key. Nil means [slog.Default].
 	Log *slog.Logger
+	// KeyName, if not nil, returns what Log has for a key, in place of its name in Top.
+	KeyName func(key string) string
 }
 
 // A Line is something that the page shows, and whether it is a problem.

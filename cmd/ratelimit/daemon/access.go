@@ -27,20 +27,30 @@ const (
 // without tokens for it nobody can.
 type access struct {
 	readers, writers *tokens // nil without a file
+	// refused is told of each request that is refused, before the answer. It may be nil.
+	refused func(w http.ResponseWriter, r *http.Request, p *problem.Problem)
 }
 
 // only answers requests that lack a right with 401 or 403 and passes the rest on.
 func (a *access) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := a.missing(r, needs(r.URL.Path)); p != nil {
-			if p.Status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", scheme(r.URL.Path)+` realm="ratelimit"`)
-			}
-			p.Write(w)
+			a.refuse(w, r, p)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// refuse answers r, which lacks a right, with p.
+func (a *access) refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
+	if a.refused != nil {
+		a.refused(w, r, p)
+	}
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", scheme(r.URL.Path)+` realm="ratelimit"`)
+	}
+	p.Write(w)
 }
 
 // needs returns the right that requests for a path need.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -117,7 +118,7 @@ func TestTokensInUse(t *testing.T) {
 		t.Errorf("with the first token after a bad file: %d", status)
 	}
 	if strings.Contains(log.String(), "short") || strings.Contains(log.String(), "another") ||
-		strings.Contains(log.String(), "hash") {
+		regexp.MustCompile(`"credentials".*hash`).MatchString(log.String()) {
 		t.Errorf("the log has a token, or a hash of tokens: %s", log)
 	}
 }

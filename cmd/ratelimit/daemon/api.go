@@ -45,6 +45,9 @@ type unchanging struct {
 	envoy   *envoyEdge // or nil
 	// decisions is nil without --log-decisions.
 	decisions *decisionLog
+	// hash returns what the log shows for a key. It is nil outside of a service.
+	hash               func(key string) string
+	refusals, releases gate // of the log
 }
 
 func newAPI(b *budgets, log *slog.Logger) *api {

@@ -110,10 +110,11 @@ func BenchmarkDecisionLog(b *testing.B) {
 			h := limitsAPI(b, store,
 				ratelimit.Limit{Name: "units", Max: 1_000_000_000, Window: 10 * time.Millisecond})
 			c := &serveCmd{LogDecisions: share, LogFormat: "json"}
-			h.decisions, err = c.newDecisionLog(h.decider, nil, c.logger(io.Discard))
+			hash, err := newHash(nil)
 			if err != nil {
 				b.Fatal(err)
 			}
+			h.decisions = c.newDecisionLog(h.decider, hash, c.logger(io.Discard))
 			b.ReportAllocs()
 			for b.Loop() {
 				answerOf(b, h, "/v1/decide", `{"descriptor":{"key":"a"}}`)

@@ -20,22 +20,26 @@ type decisionLog struct {
 	log   *slog.Logger
 }
 
-// newDecisionLog returns the log of --log-decisions, or nil. Its hashes are those of top, unless
-// that shows keys.
-func (c *serveCmd) newDecisionLog(
-	d *decision.Decider, top *topKeys, log *slog.Logger,
-) (*decisionLog, error) {
-	if c.LogDecisions == 0 {
-		return nil, nil
-	}
+// newHash returns the hashes of keys in the log, which are those of top, unless that shows keys.
+func newHash(top *topKeys) (func(key string) string, error) {
 	if top != nil && !top.plain {
-		return &decisionLog{d, c.LogDecisions, top.Name, log}, nil
+		return top.Name, nil
 	}
 	hashes, err := topkeys.New(&topkeys.Options{Size: 1})
 	if err != nil {
 		return nil, err
 	}
-	return &decisionLog{d, c.LogDecisions, hashes.Name, log}, nil
+	return hashes.Name, nil
+}
+
+// newDecisionLog returns the log of --log-decisions, or nil.
+func (c *serveCmd) newDecisionLog(
+	d *decision.Decider, hash func(key string) string, log *slog.Logger,
+) *decisionLog {
+	if c.LogDecisions == 0 {
+		return nil
+	}
+	return &decisionLog{d, c.LogDecisions, hash, log}
 }
 
 // sampled reports whether to log a decision.

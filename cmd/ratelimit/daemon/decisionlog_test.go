@@ -118,9 +118,11 @@ func TestDecisionLogShares(t *testing.T) {
 		}
 		s := newScene(t)
 		s.api = budgetAPI(t, c, s.store)
-		if s.api.decisions, err = c.newDecisionLog(s.api.decider, top, c.logger(&log)); err != nil {
+		hash, err := newHash(top)
+		if err != nil {
 			t.Fatal(err)
 		}
+		s.api.decisions = c.newDecisionLog(s.api.decider, hash, c.logger(&log))
 		for range requests {
 			s.post("/v1/decide", `{"descriptor":{"key":"`+secret+`"}}`)
 		}

@@ -127,9 +127,9 @@ func (s grpcServer) Close() error {
 }
 
 // listenGRPC adds the server of --grpc-addr, if there is one.
-func (c *serveCmd) listenGRPC(servers []server, e *envoyEdge, certs *certificates) (
-	[]server, error,
-) {
+func (c *serveCmd) listenGRPC(
+	servers []server, e *envoyEdge, certs *certificates, failed *failedConnections,
+) ([]server, error) {
 	if e == nil {
 		return servers, nil
 	}
@@ -144,6 +144,7 @@ func (c *serveCmd) listenGRPC(servers []server, e *envoyEdge, certs *certificate
 	options.MaxConnectionAge = cmp.Or(c.GRPCMaxConnectionAge, options.MaxConnectionAge)
 	if certs != nil && listener.Addr().Network() == "tcp" {
 		options.TLS = certs.config()
+		options.HandshakeFailed = func() { failed.grpcTLS.Add(1) }
 	}
 	e.server = envoy.NewServer(e.Service, options)
 	e.server.SetServing(true)

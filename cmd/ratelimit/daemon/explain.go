@@ -64,18 +64,6 @@ func (a *api) states(
 	return states
 }
 
-// keyHash returns what the log of decisions and the list of the most refused keys show for a key,
-// or "" if there are no hashes.
-func (a *api) keyHash(key string) string {
-	switch {
-	case a.decisions != nil:
-		return a.decisions.hash(key)
-	case a.top != nil && !a.top.plain:
-		return a.top.Name(key)
-	}
-	return ""
-}
-
 // explainCmd is "ratelimit explain".
 type explainCmd struct {
 	inspect.Explain `embed:""`

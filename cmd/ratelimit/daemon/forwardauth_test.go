@@ -154,8 +154,7 @@ func TestForwardAuthFlags(t *testing.T) {
 // that the log has, and nothing is taken.
 func TestExplainState(t *testing.T) {
 	s := fileScene(t, descriptorLimits)
-	s.api.decisions = &decisionLog{Decider: s.api.decider,
-		hash: func(key string) string { return "hash of " + key }}
+	s.api.hash = func(key string) string { return "hash of " + key }
 	s.post("/v1/decide", `{"descriptor":{"tenant":"acme"},"n":100}`)
 	s.advance(10 * time.Second)
 	for range 2 {
@@ -200,7 +199,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%v", first)
 	}
 	if first["state"] == nil || first["key_hash"] != nil {
-		t.Errorf("%v, want a state, and no hash without a log or a list", first)
+		t.Errorf("%v, want a state, and no hash outside of a service", first)
 	}
 	for _, body := range []string{`{}`, `{"descriptor":{"tenant":1}}`, `{"descriptor":{},"n":1}`} {
 		if status, _, _ := s.post("/v1/explain", body); status != http.StatusBadRequest {

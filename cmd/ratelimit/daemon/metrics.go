@@ -31,6 +31,7 @@ type metrics struct {
 	service  metric.Registration // of watchService, or nil
 	scrape   http.Handler
 	seconds  metric.Float64Histogram // of HTTP requests
+	failed   failedConnections
 }
 
 // newMetrics returns metrics for Prometheus and, with options, for other readers.
@@ -86,39 +87,55 @@ func (m *metrics) watch(s *backend.Store, b *layer.Breaker, local *layer.Degrade
 }
 
 // methods are the values of the label for the method; any other method is _OTHER.
-var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
-	http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace}
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost}
 
 const metricsPath = "/metrics"
 
-// measure counts and times the requests that next answers, and answers those for /metrics. Clients
-// choose paths and methods, so all unknown ones share a label.
+// routeOf returns the value of the label for the path. Clients choose paths and methods, so all
+// unknown ones share a label.
+func routeOf(path string) string {
+	_, known := answers[path]
+	switch {
+	case known, path == metricsPath:
+		return path
+	case isPage(path), path+"/" == pagePath:
+		return pagePath
+	}
+	return "other"
+}
+
+// measure counts and times the requests that next answers. It is outside of what refuses requests.
 func (m *metrics) measure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
+		noteRequest(r)
 		answer := &statusWriter{ResponseWriter: w}
 		unwritten := http.StatusInternalServerError // the status if the handler panics
 		defer func() {
-			route, method := r.URL.Path, r.Method
-			if _, ok := answers[route]; !ok && route != metricsPath {
-				route = "other"
-			}
+			method := r.Method
 			if !slices.Contains(methods, method) {
 				method = "_OTHER"
 			}
 			m.seconds.Record(r.Context(), time.Since(began).Seconds(), metric.WithAttributes(
-				attribute.String("http.route", route),
+				attribute.String("http.route", routeOf(r.URL.Path)),
 				attribute.String("http.request.method", method),
 				attribute.Int("http.response.status_code", cmp.Or(answer.status, unwritten))))
 		}()
+		next.ServeHTTP(answer, r)
+		unwritten = http.StatusOK
+	})
+}
+
+// before answers requests for /metrics, and passes the rest on.
+func (m *metrics) before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path != metricsPath:
-			next.ServeHTTP(answer, r)
-		case methodIsOneOf(answer, r, http.MethodGet, http.MethodHead):
-			answer.Header().Set("Cache-Control", "no-store")
-			m.scrape.ServeHTTP(answer, r)
+			next.ServeHTTP(w, r)
+		case methodIsOneOf(w, r, http.MethodGet, http.MethodHead):
+			w.Header().Set("Cache-Control", "no-store")
+			m.scrape.ServeHTTP(w, r)
 		}
-		unwritten = http.StatusOK
 	})
 }
 

@@ -183,12 +183,12 @@ func TestMetricsOfPanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	h := m.measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := m.measure(m.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" {
 			w.WriteHeader(http.StatusNoContent)
 		}
 		panic(http.ErrAbortHandler)
-	}))
+	})))
 	server := httptest.NewServer(h)
 	defer server.Close()
 	for _, path := range []string{"/v1/decide", "/healthz"} {

@@ -41,6 +41,7 @@ func (c *serveCmd) newPage(
 	p.local, _ = store.Store.(*layer.Degraded)
 	opts := &dashboard.Options{
 		Store: store.Store, Limits: p.limits, Find: p.find, State: p.state, Log: log,
+		KeyName: func(key string) string { return p.live.keyHash(key) },
 		// Everyone sees the actions, and whoever wants one is asked for a token.
 		MayWrite: func(r *http.Request) bool {
 			return access.writers != nil &&

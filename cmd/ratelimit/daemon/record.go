@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/truewindow/ratelimit"
@@ -25,6 +26,7 @@ func (a *api) force(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	res, err := b.Force(r.Context(), key, *body.n)
+	a.logWrite(r, "force", b.Limiter, key, err, slog.Int64("units", *body.n))
 	if err != nil {
 		a.fail(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
@@ -62,6 +64,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	res, err := b.strict.Force(r.Context(), key, *ms)
+	a.logWrite(r, "block", b.Limiter, key, err, slog.String("for", milliseconds(ms).String()))
 	if err != nil {
 		a.fail(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
 		return
@@ -92,7 +95,9 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	if err := limiter.Reset(r.Context(), *body.key); err != nil {
+	err := limiter.Reset(r.Context(), *body.key)
+	a.logWrite(r, "reset", limiter, *body.key, err)
+	if err != nil {
 		a.fail(w, r, err, ratelimit.Claim{Limiter: limiter})
 		return
 	}

@@ -154,9 +154,11 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	}
 	shown.live = handler
 	handler.top, handler.auth = top, newForwardAuth(c.Entry, c.TrustedProxy)
-	if handler.decisions, err = c.newDecisionLog(handler.decider, top, log); err != nil {
+	if handler.hash, err = newHash(top); err != nil {
 		return err
 	}
+	secrets.refused = handler.logRefusal
+	handler.decisions = c.newDecisionLog(handler.decider, handler.hash, log)
 	stopFollowing, err := handler.follow(ctx)
 	if err != nil {
 		return err
@@ -184,13 +186,14 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		shown.Close() // its open connections would last
 	}
 	names := newHosts(c.Host, c.Addr, c.AdminAddr)
-	answered := handler.ready.release(secrets.only(shown.before(counts.measure(handler))))
+	answered := handler.ready.release(secrets.only(shown.before(counts.before(handler))))
 	answered = names.only(answered, c.anyHost...)
 	servers, err := c.listen(answered, secrets.certificates, log)
 	if err != nil {
 		return err
 	}
-	if servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc); err != nil {
+	counts.watchServers(servers, c.BreakerPause)
+	if servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc, &counts.failed); err != nil {
 		return err
 	}
 	if len(c.unread) > 0 {

@@ -46,12 +46,14 @@ var serviceMetrics = []serviceMetric{
 	{"ratelimit.certificate.expiry.timestamp", "s",
 		"When a certificate of the service, or the last of a file of authorities, expires, in " +
 			"Unix time.", false},
+	{"ratelimit.connections.failed", "{connection}",
+		"Connections that ended in the handshake of TLS or in the head of a request.", true},
 }
 
 // watchService exports what l, its decider and Envoy's service count, and the state of credentials.
 func (m *metrics) watchService(l *live, c *credentials) error {
 	r := serviceReader{
-		live: l, credentials: c, instruments: make(map[string]metric.Int64Observable)}
+		live: l, credentials: c, failed: &m.failed, instruments: make(map[string]metric.Int64Observable)}
 	var all []metric.Observable
 	var problems []error
 	for _, s := range serviceMetrics {
@@ -81,6 +83,7 @@ func (m *metrics) watchService(l *live, c *credentials) error {
 type serviceReader struct {
 	live        *live
 	credentials *credentials
+	failed      *failedConnections
 	instruments map[string]metric.Int64Observable
 }
 
@@ -94,6 +97,7 @@ func (r *serviceReader) read(o metric.Observer) {
 	}
 	r.readConfig(add)
 	r.credentials.observe(add)
+	r.failed.read(add)
 }
 
 type addFunc func(name string, value int64, labels ...attribute.KeyValue)

@@ -36,7 +36,11 @@ func (a *api) settle(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	if err := settle(r.Context()); err != nil {
+	err := settle(r.Context())
+	if used.none() {
+		a.logRelease(r, held.Claims(), err)
+	}
+	if err != nil {
 		a.failRepeatable(w, r, err, held.Claims())
 		return
 	}
@@ -163,6 +167,16 @@ type unitsBody struct {
 	name string // of the field
 	n    *int64
 	list []claimBody
+}
+
+// none reports whether u says that no units were used.
+func (u *unitsBody) none() bool {
+	for _, c := range u.list {
+		if *c.n != 0 {
+			return false
+		}
+	}
+	return u.list != nil || u.n != nil && *u.n == 0
 }
 
 func (u *unitsBody) rule() string {

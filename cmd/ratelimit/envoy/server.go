@@ -28,6 +28,9 @@ var healthNames = []string{"", "ratelimit", rls.RateLimitService_ServiceDesc.Ser
 // ServerOptions are the options of a [Server]. The zero ServerOptions are the defaults.
 type ServerOptions struct {
 	TLS *tls.Config // nil: without TLS
+	// HandshakeFailed, if not nil, is called for each connection whose TLS handshake fails. It must
+	// be safe for concurrent use.
+	HandshakeFailed func()
 
 	// MaxConnectionAge is after how long, give or take a tenth, a connection is closed, so that
 	// clients find new servers. Its calls may take MaxConnectionAgeGrace longer. Zero means 24h and
@@ -62,7 +65,8 @@ func NewServer(s *Service, o ServerOptions) *Server {
 		grpc.MaxConcurrentStreams(maxStreams),
 	}
 	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+		options = append(options, grpc.Creds(
+			watchedCredentials{credentials.NewTLS(o.TLS), o.HandshakeFailed}))
 	}
 	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
 	server.SetServing(false)
@@ -71,6 +75,22 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	healthpb.RegisterHealthServer(server.grpc, server.health)
 	reflection.Register(server.grpc)
 	return server
+}
+
+// watchedCredentials tell of handshakes that fail.
+type watchedCredentials struct {
+	credentials.TransportCredentials
+	failed func() // or nil
+}
+
+func (c watchedCredentials) ServerHandshake(
+	conn net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
+	secure, info, err := c.TransportCredentials.ServerHandshake(conn)
+	if err != nil && c.failed != nil {
+		c.failed()
+	}
+	return secure, info, err
 }
 
 // SetServing says whether the server is healthy. A server that drains is not, and still answers.

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/httplimit/problem"
+)
+
+// keyHash returns what the log and the list of the most refused keys show for a key, or "" outside
+// of a service.
+func (u *unchanging) keyHash(key string) string {
+	if u.hash == nil || key == "" {
+		return ""
+	}
+	return u.hash(key)
+}
+
+// logWrite logs what has changed the states of a key, or has failed to, without the key.
+func (u *unchanging) logWrite(
+	r *http.Request, action string, l *ratelimit.Limiter, key string, err error,
+	more ...slog.Attr,
+) {
+	claim := ratelimit.Claim{Limiter: l, Key: key}
+	u.logDone(r, action, []ratelimit.Claim{claim}, err, more...)
+}
+
+// logRelease logs that claims are not held any more and nothing was recorded, once a second at
+// most: whoever holds units may end that.
+func (u *unchanging) logRelease(r *http.Request, claims []ratelimit.Claim, err error) {
+	if open, suppressed := u.releases.pass(time.Now()); open {
+		u.logDone(r, "release", claims, err, slog.Int("suppressed", suppressed))
+	}
+}
+
+func (u *unchanging) logDone(
+	r *http.Request, action string, claims []ratelimit.Claim, err error, more ...slog.Attr,
+) {
+	hashes := []string{}
+	for _, c := range claims {
+		if h := u.keyHash(c.Key); !slices.Contains(hashes, h) {
+			hashes = append(hashes, h)
+		}
+	}
+	outcome := "done"
+	if err != nil {
+		outcome = err.Error()
+	}
+	u.log.LogAttrs(r.Context(), slog.LevelInfo, "write", append([]slog.Attr{
+		slog.String("action", action), slog.String("from", r.RemoteAddr),
+		slog.Any("limits", limitsOf(claims)), slog.Any("key_hashes", hashes),
+		slog.String("outcome", outcome)}, more...)...)
+}
+
+// logRefusal logs, once a second at most, that a request has no right, without its token and key.
+func (l *live) logRefusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
+	open, suppressed := l.refusals.pass(time.Now())
+	if !open {
+		return
+	}
+	limits, hashes := []string{}, []string{}
+	limit, key := wanted(w, r)
+	if l.current.Load().budgets.byName[limit] != nil { // another name may be a key
+		limits = append(limits, limit)
+	}
+	if checkKey(&key) == nil {
+		hashes = append(hashes, l.keyHash(key))
+	}
+	_, token := tokenOf(r)
+	l.log.LogAttrs(r.Context(), slog.LevelWarn, "request refused: it has no right",
+		slog.Int("status", p.Status), slog.Bool("token", token),
+		slog.String("path", routeOf(r.URL.Path)), slog.String("from", r.RemoteAddr),
+		slog.Any("limits", limits), slog.Any("key_hashes", hashes),
+		slog.Int("suppressed", suppressed))
+}
+
+// wanted returns the limit and the key that a request which is refused would write to, or "".
+func wanted(w http.ResponseWriter, r *http.Request) (limit, key string) {
+	if needs(r.URL.Path) != toWrite || r.Method != http.MethodPost {
+		return "", ""
+	}
+	text, p := readBody(w, r)
+	if p != nil {
+		return "", ""
+	}
+	if isPage(r.URL.Path) {
+		form, err := url.ParseQuery(string(text))
+		if err != nil {
+			return "", ""
+		}
+		decoded, _ := base64.RawURLEncoding.DecodeString(form.Get("key")) // else no key
+		return form.Get("limit"), string(decoded)
+	}
+	var body struct{ Limit, Key string }
+	_ = json.Unmarshal(text, &body) // what is no such object has no limit
+	return body.Limit, body.Key
+}
