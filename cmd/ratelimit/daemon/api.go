@@ -41,7 +41,7 @@ type unchanging struct {
 	gate    gate
 	origins http.CrossOriginProtection
 	ready   readiness
-	auth    forwardAuth
+	auth    *forwardAuth
 	envoy   *envoyEdge // or nil
 	// decisions is nil without --log-decisions.
 	decisions *decisionLog
@@ -51,7 +51,8 @@ type unchanging struct {
 }
 
 func newAPI(b *budgets, log *slog.Logger) *api {
-	return &api{unchanging: &unchanging{log: log}, budgets: b}
+	return &api{unchanging: &unchanging{
+		log: log, auth: newForwardAuth("caddy", nil, nil, log)}, budgets: b}
 }
 
 // answers has what answers the requests of each path, and the right that they need.
@@ -66,7 +67,7 @@ var answers = map[string]struct {
 	"/v1/force":        {(*api).force, toWrite},
 	"/v1/block":        {(*api).block, toWrite},
 	"/v1/reset":        {(*api).reset, toWrite},
-	"/v1/check":        {(*api).check, toDecide},
+	checkPath:          {(*api).check, toDecide},
 	"/v1/explain":      {(*api).explain, toRead},
 	"/v1/top-keys":     {(*api).topKeys, toRead},
 	"/v1/openapi.yaml": {(*api).openapi, toDecide},
@@ -81,7 +82,7 @@ var pathNames = strings.Join(slices.Sorted(maps.Keys(answers)), ", ")
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	// A proxy that asks before it forwards a request sends the request's own headers.
-	if r.URL.Path != "/v1/check" && a.origins.Check(r) != nil {
+	if r.URL.Path != checkPath && a.origins.Check(r) != nil {
 		problem.Problem{Status: http.StatusForbidden,
 			Detail: "The request comes from a web page of another site."}.Write(w)
 		return

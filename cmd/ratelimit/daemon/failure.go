@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -157,11 +158,12 @@ func limitsOf(claims []ratelimit.Claim) (names []string) {
 	return names
 }
 
-// A gate lets one event pass a second and counts those that it suppresses. The zero gate is open.
+// A gate lets one event pass in a time and counts those that it suppresses. The zero gate is open.
 type gate struct {
-	mu   sync.Mutex
-	next time.Time
-	held int
+	every time.Duration // 0: a second
+	mu    sync.Mutex
+	next  time.Time
+	held  int
 }
 
 // pass reports whether an event at now passes, and how many were suppressed before it.
@@ -173,6 +175,6 @@ func (g *gate) pass(now time.Time) (open bool, held int) {
 		return false, 0
 	}
 	held, g.held = g.held, 0
-	g.next = now.Add(time.Second)
+	g.next = now.Add(cmp.Or(g.every, time.Second))
 	return true, held
 }

@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 
 	"github.com/truewindow/ratelimit/clientip"
@@ -14,11 +14,17 @@ import (
 	"github.com/truewindow/ratelimit/httplimit/headers"
 )
 
+// checkPath is where proxies ask.
+const checkPath = "/v1/check"
+
 // forwardAuth makes descriptors of requests that proxies ask about, as they do before they forward
 // them: nginx with auth_request, Caddy with forward_auth, Traefik with ForwardAuth.
 type forwardAuth struct {
+	profile forwardProfile
 	client  clientip.Source
-	entries []entryFlag // after those that every request has
+	trusted trustedProxies
+	entries []entryFlag // those that every request has, and others
+	lacks   *lacks
 }
 
 // entryFlag is an entry and where its value is found, as in tenant=X-Tenant.
@@ -40,38 +46,54 @@ func notInHeaderName(c rune) bool {
 		(c < 'a' || c > 'z')
 }
 
-func newForwardAuth(entries []entryFlag, trusted []netip.Prefix) forwardAuth {
-	f := forwardAuth{entries: entries}
+// newForwardAuth returns what reads the headers of a profile of forwardProfiles.
+func newForwardAuth(
+	profile profileFlag, entries []entryFlag, trusted []netip.Prefix, log *slog.Logger,
+) *forwardAuth {
+	f := &forwardAuth{
+		profile: forwardProfiles[string(profile)], trusted: trusted, lacks: newLacks(log),
+		entries: append([]entryFlag{{"client", "client"}, {"method", "method"},
+			{"host", "host"}, {"path", "path"}}, entries...),
+	}
 	if len(trusted) > 0 {
 		f.client = clientip.XForwardedFor(trusted...)
 	}
 	return f
 }
 
-// descriptor describes the request that r asks about. Entries whose header is missing are left out.
-func (f forwardAuth) descriptor(r *http.Request) rules.Descriptor {
-	d := make(rules.Descriptor, 0, 4+len(f.entries))
-	for _, e := range append([]entryFlag{{"client", "client"}, {"method", "method"},
-		{"host", "host"}, {"path", "path"}}, f.entries...) {
-		if value := f.value(r, e.source); value != "" {
+// descriptor describes the request that r asks about. Entries that the proxy does not tell are left
+// out, and noted if limits need them. An error is for the proxy to read.
+func (f *forwardAuth) descriptor(
+	r *http.Request, needed func(entry string) bool,
+) (rules.Descriptor, error) {
+	told, err := f.profile.read(r.Header)
+	if err != nil {
+		return nil, err
+	}
+	d := make(rules.Descriptor, 0, len(f.entries))
+	for _, e := range f.entries {
+		value := f.value(r, told, e.source)
+		if value != "" {
 			d = append(d, rules.Entry{Name: e.name, Value: value, Path: e.source == "path"})
 		}
+		if needed(e.name) {
+			f.note(r, e.source, value)
+		}
 	}
-	return d
+	return d, nil
 }
 
-func (f forwardAuth) value(r *http.Request, source string) string {
+func (f *forwardAuth) value(r *http.Request, told forwarded, source string) string {
 	switch source {
 	case "client":
 		key, _ := f.client.Key(r) // the error is always nil
 		return key
 	case "method":
-		return r.Header.Get("X-Forwarded-Method")
+		return told.method
 	case "host":
-		host := url.URL{Host: r.Header.Get("X-Forwarded-Host")} // with a port that clients choose
-		return canonical(host.Hostname())
+		return told.host
 	case "path":
-		return paths.Of(r.Header.Get("X-Forwarded-Uri"))
+		return paths.Of(told.target)
 	}
 	return strings.Join(r.Header.Values(source), ", ")
 }
@@ -87,7 +109,16 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 		invalid(`"refused" must be 401, 403 or 429.`).Write(w)
 		return
 	}
-	requests := []decision.Request{{Descriptor: a.auth.descriptor(r), N: 1}}
+	needed := func(string) bool { return false }
+	if set := a.decider.Set(); set != nil {
+		needed = set.Uses
+	}
+	descriptor, err := a.auth.descriptor(r, needed)
+	if err != nil {
+		invalid(err.Error() + ".").Write(w)
+		return
+	}
+	requests := []decision.Request{{Descriptor: descriptor, N: 1}}
 	decided, err := a.deciding().Decide(
 		r.Context(), requests, decision.Options{NoInFlight: true})
 	if err != nil {

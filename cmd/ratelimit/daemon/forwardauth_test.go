@@ -43,7 +43,12 @@ func TestForwardedDescriptor(t *testing.T) {
 			r.Header[name] = values
 		}
 		var got []string
-		for _, e := range newForwardAuth(entries, proxy).descriptor(r) {
+		f := newForwardAuth("caddy", entries, proxy, discard)
+		described, err := f.descriptor(r, func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range described {
 			got = append(got, e.Name+"="+e.Value)
 		}
 		if d := strings.Join(got, " "); d != tt.want {
@@ -104,7 +109,7 @@ limits:
 	for _, target := range []string{"/api/..%2fx", "/x/..%2fapi/", "/x/../api/", "/free/%2e%2e/api/",
 		"/free/..;/api/", `/free\..\api/`, "//h/api/", "/%61pi/?q", "/free/..%252fapi/"} {
 		s := fileScene(t, limits)
-		s.api.auth = newForwardAuth([]entryFlag{{"route", "path"}}, nil)
+		s.api.auth = newForwardAuth("caddy", []entryFlag{{"route", "path"}}, nil, discard)
 		for i, want := range []int{200, 200, 429} {
 			r := httptest.NewRequest(http.MethodGet, "/v1/check", nil)
 			r.Header.Set("X-Forwarded-Uri", target)

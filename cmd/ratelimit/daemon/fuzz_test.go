@@ -70,8 +70,8 @@ func (h *hostile) renew(t *testing.T) {
 	if _, err := h.api.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	h.api.auth = newForwardAuth([]entryFlag{{"tenant", "X-Tenant"}, {"plan", "X-Plan"}},
-		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")})
+	h.api.auth = newForwardAuth("caddy", []entryFlag{{"tenant", "X-Tenant"}, {"plan", "X-Plan"}},
+		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, log)
 }
 
 // send sends a request with a token, and checks what is true of every answer. It returns the body.
@@ -197,7 +197,11 @@ func FuzzCheck(f *testing.F) {
 			"X-Forwarded-Host": {host}, "X-Forwarded-Method": {method}, "X-Tenant": {tenant},
 			"X-Plan": {"pro"}}
 		h.send(t, r, 200, 429, 401, 403, 400, 422)
-		path, _ := h.api.auth.descriptor(r).Value("path")
+		descriptor, err := h.api.auth.descriptor(r, func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, _ := descriptor.Value("path")
 		if before, _, _ := strings.Cut(target, "?"); before != "" && path == "" {
 			t.Fatalf("%q has no path", target)
 		}

@@ -43,12 +43,16 @@ var helpTexts = map[string]map[string]string{
 		"addr":           "Address to listen on, or unix:PATH for a socket. Default: ${default}.",
 		"admin-addr": "Address for what reads or writes: metrics, the page, explain, the most " +
 			"refused keys, force, block and reset. Without it --addr answers them.",
+		"forward-auth": "Which proxy asks at /v1/check: caddy, nginx or traefik, whose headers " +
+			"are X-Forwarded-Method, -Host and -Uri, or ingress-nginx, whose are " +
+			"X-Original-Method and X-Original-URL. No other headers are read in their place. " +
+			"Default: ${default}.",
 		"entry": "An entry of requests that proxies ask about at /v1/check: a name, and a header " +
 			"or client, method, host or path. Each request has these four under their own names. " +
 			"Repeat the flag, or separate by commas.",
-		"trusted-proxy": "Networks of the proxies in front of this service, such as 10.0.0.0/8, " +
-			"whose X-Forwarded-For is read to find the client. Repeat the flag, or separate by " +
-			"commas.",
+		"trusted-proxy": "Addresses of the proxies in front of this service, such as " +
+			"10.0.0.2/32, whose X-Forwarded-For is read to find the client. Whoever is in such a " +
+			"network can choose its address. Repeat the flag, or separate by commas.",
 		"grpc-addr": "Address for Envoy's rate limit protocol and Kuadrant's over gRPC, or " +
 			"unix:PATH. Envoy's is also answered as JSON at /json of --addr.",
 		"grpc-max-connection-age": "After how long, give or take a tenth, a connection to " +

@@ -86,6 +86,49 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// TestCheckUnderAnyName: proxies ask under the names of their sites, and nothing else is answered
+// under these.
+func TestCheckUnderAnyName(t *testing.T) {
+	url, _, _ := start(t, "--limit=1/1h", "--entry=key=client", "--host=limits")
+	ask := func(path, host string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(body)
+	}
+	for i, want := range []int{200, 429, 429} {
+		host := fmt.Sprintf("app%d.example.org", i)
+		status, body := ask("/v1/check", host)
+		if status != want || !strings.Contains(body, `"name":"1h0m0s"`) {
+			t.Errorf("%s: %d %s, want %d", host, status, body, want)
+		}
+	}
+	paths := []string{metricsPath, pagePath, "/", "/v1/check/", "//v1/check", "/v1/check/../decide"}
+	for path := range answers {
+		paths = append(paths, path)
+	}
+	for _, path := range paths {
+		if path == checkPath {
+			continue
+		}
+		if status, body := ask(path, "app.example.org"); status != http.StatusMisdirectedRequest {
+			t.Errorf("%s: %d %s, want 421", path, status, body)
+		}
+	}
+}
+
 // TestWithoutHost: HTTP/1.0 requests without a host are answered. Health checks of load balancers
 // send them, and no browser does.
 func TestWithoutHost(t *testing.T) {

@@ -37,6 +37,7 @@ type serveCmd struct {
 	GRPCAddr  string     `name:"grpc-addr" env:"GRPC_ADDR" placeholder:"HOST:PORT"`
 	Host      []hostFlag `env:"HOST" placeholder:"NAME"`
 
+	ForwardAuth  profileFlag    `env:"FORWARD_AUTH" default:"caddy" placeholder:"PROXY"`
 	Entry        []entryFlag    `env:"ENTRY" placeholder:"NAME=SOURCE"`
 	TrustedProxy []netip.Prefix `env:"TRUSTED_PROXY" placeholder:"PREFIX"`
 
@@ -153,7 +154,8 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	shown.live = handler
-	handler.top, handler.auth = top, newForwardAuth(c.Entry, c.TrustedProxy)
+	handler.top, handler.auth = top, newForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log)
+	handler.auth.trusted.warn(log)
 	if handler.hash, err = newHash(top); err != nil {
 		return err
 	}
@@ -187,7 +189,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	}
 	names := newHosts(c.Host, c.Addr, c.AdminAddr)
 	answered := handler.ready.release(secrets.only(shown.before(counts.before(handler))))
-	answered = names.only(answered, c.anyHost...)
+	answered = names.only(answered, append(c.anyHost, checkPath)...)
 	servers, err := c.listen(answered, secrets.certificates, log)
 	if err != nil {
 		return err

@@ -31,6 +31,10 @@ var serviceMetrics = []serviceMetric{
 		"Calls admitted because no file has their domain.", true},
 	{"ratelimit.envoy.negative_hits", "{descriptor}",
 		"Descriptors with is_negative_hits, which give nothing back.", true},
+	{"ratelimit.forward_auth.missing", "{request}",
+		"Requests about which a proxy does not tell an entry that limits need.", true},
+	{"ratelimit.forward_auth.trusted_clients", "{request}",
+		"Requests of clients in a network of --trusted-proxy.", true},
 	{"ratelimit.config.loaded.timestamp", "s",
 		"When the limits in force were loaded, in Unix time.", false},
 	{"ratelimit.config.valid", "{config}",
@@ -92,6 +96,7 @@ func (r *serviceReader) read(o metric.Observer) {
 		o.ObserveInt64(r.instruments[name], value, metric.WithAttributes(labels...))
 	}
 	r.readDecider(add)
+	readForwardAuth(add, r.live.auth)
 	if r.live.envoy != nil {
 		readEnvoy(add, r.live.envoy.Stats())
 	}

@@ -49,8 +49,8 @@ var Help = map[string]string{
 		"quotation marks after the agent; by default client. Addresses count as in package " +
 		"clientip: of a list the right-most, and IPv6 by /64. The name of a host is a key of " +
 		"its own, and lines with keys above 1 KiB are skipped.",
-	"trusted-proxy": "A network, such as 10.0.0.0/8, whose addresses do not count in a list " +
-		"of addresses. Repeat the flag, or separate by commas.",
+	"trusted-proxy": "Addresses, such as 10.0.0.2/32, that do not count in a list of " +
+		"addresses. Repeat the flag, or separate by commas.",
 	"time-field": "The field of JSON lines that has the time: RFC 3339, as in access logs, " +
 		"or Unix time in seconds, ms, µs or ns. Without a zone it is UTC. Default: time.",
 	"units-field": "The field that has the units of a request. By default each takes 1 unit.",

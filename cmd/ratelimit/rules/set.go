@@ -199,6 +199,12 @@ func (c *compiled) plans(r *request, may func(*Variant)) (sure bool) {
 // Limits returns the limits in the order of Compile. They must not be changed.
 func (s *Set) Limits() []*Limit { return s.limits }
 
+// Uses reports whether a limit looks at an entry: in a condition, in its key, or in by.
+func (s *Set) Uses(entry string) bool {
+	_, ok := s.names[entry]
+	return ok
+}
+
 // Variants returns the variants by their Number. They must not be changed.
 func (s *Set) Variants() []*Variant { return s.variants }
 
