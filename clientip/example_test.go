@@ -9,12 +9,12 @@ import (
 	"github.com/truewindow/ratelimit/clientip"
 )
 
-// A client behind a proxy at 10.0.0.1 sends a made-up address. The proxy appends the real one.
+// A client behind a proxy at 10.0.0.2 sends a made-up address. The proxy appends the real one.
 func ExampleXForwardedFor() {
-	source := clientip.XForwardedFor(netip.MustParsePrefix("10.0.0.0/8"))
+	source := clientip.XForwardedFor(netip.MustParsePrefix("10.0.0.2/32"))
 
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.RemoteAddr = "10.0.0.1:4711"
+	r.RemoteAddr = "10.0.0.2:4711"
 	r.Header.Set("X-Forwarded-For", "203.0.113.66, 198.51.100.7")
 	fmt.Println(source.Key(r))
 	// Output: 198.51.100.7 <nil>

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,7 +44,20 @@ func serve(t *testing.T, h http.Handler) (addr string) {
 	return fmt.Sprintf("%s:%d", servers.HostName, listener.Addr().(*net.TCPAddr).Port)
 }
 
-// start starts a proxy with a configuration from testdata, in which it replaces app:8080 by app,
+// configurations has the configurations of proxies.
+var configurations = filepath.Join(servers.Module, "deploy/proxies")
+
+// readConfiguration returns a file of configurations.
+func readConfiguration(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(configurations, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// start starts a proxy with a file of configurations, in which it replaces app:8080 by app,
 // and returns when the proxy accepts connections.
 func start(t *testing.T, image, file, app string) *servers.Other {
 	t.Helper()
@@ -53,16 +67,18 @@ func start(t *testing.T, image, file, app string) *servers.Other {
 // startWith is start with other replacements.
 func startWith(t *testing.T, image, file string, names *strings.Replacer) *servers.Other {
 	t.Helper()
-	config, err := os.ReadFile("testdata/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return startText(t, image, file, names.Replace(readConfiguration(t, file)))
+}
+
+// startText is start with a configuration itself, which has a name.
+func startText(t *testing.T, image, name, config string) *servers.Other {
+	t.Helper()
 	path := "/etc/nginx/nginx.conf"
 	if image == caddy {
 		path = "/etc/caddy/Caddyfile"
 	}
 	proxy := servers.StartOther(t, image,
-		map[string]string{path: names.Replace(string(config))})
+		map[string]string{path: config})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := servers.Poll(ctx, func() (bool, error) {
@@ -72,7 +88,7 @@ func startWith(t *testing.T, image, file string, names *strings.Replacer) *serve
 		}
 		return err == nil, nil
 	}); err != nil {
-		t.Fatalf("%s with %s does not accept connections: %v", image, file, err)
+		t.Fatalf("%s with %s does not accept connections: %v", image, name, err)
 	}
 	return proxy
 }

@@ -6,8 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,7 +33,7 @@ type protected struct {
 	passed atomic.Int64 // requests that the application got
 }
 
-// protect starts the proxy with a configuration of testdata, and the service with serviceLimits.
+// protect starts the proxy with a file of configurations, and the service with serviceLimits.
 func protect(t *testing.T, image, file string) *protected {
 	t.Helper()
 	p := new(protected)
@@ -45,14 +44,15 @@ func protect(t *testing.T, image, file string) *protected {
 		}
 		fmt.Fprint(w, "hello from "+r.URL.Path)
 	}))
-	limits := filepath.Join(t.TempDir(), "limits.yaml")
-	if err := os.WriteFile(limits, []byte(serviceLimits), 0o644); err != nil {
+	port, err := servers.FreePort()
+	if err != nil {
 		t.Fatal(err)
 	}
-	d := daemon.Start(t, daemon.Build(t), "--config="+limits, "--addr=0.0.0.0:0",
-		"--host="+servers.HostName, "--entry=tenant=X-Tenant", "--trusted-proxy=172.16.0.0/12")
 	p.proxy = startWith(t, image, file, strings.NewReplacer("app:8080", app,
-		"limits:8080", servers.HostName+":"+d.Port()))
+		"limits:8080", fmt.Sprintf("%s:%d", servers.HostName, port)))
+	daemon.Start(t, daemon.Build(t), "--config="+limitsFile(t, serviceLimits),
+		fmt.Sprintf("--addr=0.0.0.0:%d", port), "--host=limits", "--entry=tenant=X-Tenant",
+		"--trusted-proxy="+p.proxy.IP+"/32")
 	p.url = "http://" + p.proxy.IP
 	return p
 }
@@ -185,6 +185,12 @@ func forged(path string) [][]string {
 	}
 }
 
+// invalid are targets that a proxy itself refuses with 400.
+var invalid = map[string][]string{
+	nginx: {"/chat%00", "/chat%zz", "/chat%"},
+	caddy: {"/chat%zz", "/chat%"},
+}
+
 // spellings: no spelling of a path that is used up gets through to the application.
 func (p *protected) spellings(t *testing.T) {
 	for _, target := range []string{
@@ -195,38 +201,48 @@ func (p *protected) spellings(t *testing.T) {
 	} {
 		for _, method := range []string{"GET", "OPTIONS"} {
 			before := p.passed.Load()
-			status, err := raw(p.proxy.IP+":80", method, target)
+			status, limits, err := raw(p.proxy.IP+":80", method, target)
 			if err != nil {
 				t.Errorf("%s %q: %v", method, target, err)
 			}
-			if p.passed.Load() != before || status < 400 || status == 500 {
+			switch {
+			case p.passed.Load() != before:
 				t.Errorf("%s %q: %d, and %d requests reached the application",
 					method, target, status, p.passed.Load()-before)
+			case status == http.StatusBadRequest && slices.Contains(invalid[p.proxy.Image], target):
+			case status != http.StatusTooManyRequests || !strings.HasPrefix(limits, `"chat";r=0`):
+				t.Errorf("%s %q: %d by %s, want 429 by chat", method, target, status, limits)
 			}
 		}
 	}
 }
 
-// raw sends a request with a target that Go's client would change.
-func raw(addr, method, target string) (status int, err error) {
+// raw sends a request with a target that Go's client would change, and returns the status and the
+// field RateLimit of the answer.
+func raw(addr, method, target string) (status int, limits string, err error) {
+	return rawHost(addr, method, target, "app.example")
+}
+
+// rawHost is raw with a Host.
+func rawHost(addr, method, target, host string) (status int, limits string, err error) {
 	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: app.example\r\nConnection: close\r\n"+
-		"Content-Length: 0\r\n\r\n", method, target); err != nil {
-		return 0, err
+	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n"+
+		"Content-Length: 0\r\n\r\n", method, target, host); err != nil {
+		return 0, "", err
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer res.Body.Close()
-	return res.StatusCode, nil
+	return res.StatusCode, res.Header.Get("RateLimit"), nil
 }
 
 // unlimited: what no limit matches, and what the application itself forbids, comes through as it

@@ -19,6 +19,7 @@ var testsOf = map[string]string{
 	"docs/limits-file.md":     "TestLimitsPage",
 	"docs/limitador.md":       "TestLimitadorDocs",
 	"docs/operations.md":      "TestRunbook",
+	"docs/proxies.md":         "TestProxiesPage",
 	"docs/quickstart.md":      "TestQuickstart",
 	"docs/replay.md":          "TestReplayDocs",
 	"docs/upstream.md":        "TestRegionalJobs",

@@ -11,7 +11,7 @@ import (
 func TestProxyConfigurations(t *testing.T) {
 	t.Chdir(root)
 	page := readFile(t, "docs/proxies.md")
-	files, err := filepath.Glob("integration/edges/testdata/*")
+	files, err := filepath.Glob("deploy/proxies/*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
