@@ -100,8 +100,12 @@ func TestClaimsOfRegions(t *testing.T) {
 			for _, region := range []string{"eu", "us", "ap"} {
 				r := get(t.Context())
 				r.Header.Set("Name", region)
-				if _, err := rt.RoundTrip(r); err == nil {
+				var limited *upstream.LimitError
+				switch _, err := rt.RoundTrip(r); {
+				case err == nil:
 					sent[region]++
+				case !errors.As(err, &limited) || limited.Limit != "quota" && limited.Limit != "share":
+					t.Errorf("%s: %v, want a refusal by quota or share", region, err)
 				}
 			}
 		}
@@ -202,8 +206,9 @@ func TestClaimsErrors(t *testing.T) {
 			}
 		}
 		for _, limits := range [][]ratelimit.Limit{nil, {{}}} {
-			if _, err := upstream.NewLimiter(store, nil, limits...); err == nil {
-				t.Errorf("NewLimiter accepts %v", limits)
+			if _, err := upstream.NewLimiter(store, nil, limits...); !errors.Is(err,
+				ratelimit.ErrInvalid) {
+				t.Errorf("NewLimiter of %v: %v, want ErrInvalid", limits, err)
 			}
 		}
 	})

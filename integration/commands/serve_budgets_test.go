@@ -124,7 +124,8 @@ func shareBudget(t *testing.T, first, second *daemon.Daemon, key string) {
 		t.Errorf("block: %d %s", status, body)
 	}
 	if status, body, _ := second.PostJSON(t, "/v1/decide",
-		claimsOf(key, "tokens 1", "blocked 0")); status != http.StatusTooManyRequests {
+		claimsOf(key, "tokens 1", "blocked 0")); status != http.StatusTooManyRequests ||
+		!strings.HasPrefix(body, `{"name":"blocked",`) {
 		t.Errorf("blocked by the other process: %d %s", status, body)
 	}
 }

@@ -151,7 +151,7 @@ func (s *stopping) late() *sync.WaitGroup {
 	}
 	wg.Go(func() {
 		status, body, _ := s.service.PostJSON(s.T, "/v1/decide", hold)
-		if status != http.StatusTooManyRequests {
+		if status != http.StatusTooManyRequests || !strings.Contains(body, `"allowed":false`) {
 			s.Errorf("a request that waits while the service stops: %d %s", status, body)
 		}
 	})

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"encoding/base64"
+	"errors"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -138,7 +140,7 @@ func TestTokenFiles(t *testing.T) {
 		}
 	}
 	c := &serveCmd{WriteTokenFile: t.TempDir() + "/missing"}
-	if _, err := c.newCredentials(t.Context(), discard); err == nil {
-		t.Error("a file that does not exist is accepted")
+	if _, err := c.newCredentials(t.Context(), discard); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that does not exist: %v", err)
 	}
 }

@@ -167,8 +167,8 @@ func TestEnvoyTimeout(t *testing.T) {
 		}
 	}
 	c := serveCmd{EnvoyCharge: "each", EnvoyLook: "free"}
-	if err := c.checkGRPC(); err == nil {
-		t.Error("--envoy-charge is accepted without --grpc-addr")
+	if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "need --grpc-addr") {
+		t.Errorf("--envoy-charge without --grpc-addr: %v", err)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestNoCommand(t *testing.T) {
 	cancel()
 	for _, want := range []string{"RATELIMIT_STORE=memory", "no files"} {
 		code := run(ctx, nil, log, log)
-		if code == exitOK || !strings.Contains(log.String(), want) {
+		if code != exitUsage || !strings.Contains(log.String(), want) {
 			t.Errorf("exit code %d: %s, want %s", code, log, want)
 		}
 		t.Setenv("RATELIMIT_STORE", "memory")

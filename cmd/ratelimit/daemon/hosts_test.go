@@ -16,7 +16,7 @@ import (
 // origin as the daemon in a browser. Only the name in Host shows the difference.
 func TestDNSRebinding(t *testing.T) {
 	url, _, _ := start(t, "--limit=1/1h", "--host=limits.internal", "--host=Other.Internal.")
-	take := func(host string) int {
+	take := func(host string) (int, string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/decide",
 			strings.NewReader(`{"key":"k"}`))
@@ -30,17 +30,22 @@ func TestDNSRebinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		return res.StatusCode
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(body)
 	}
 	port := url[strings.LastIndexByte(url, ':'):]
-	if status := take("elsewhere.example" + port); status != http.StatusMisdirectedRequest {
-		t.Errorf("another site's name: %d", status)
+	if status, body := take("elsewhere.example" + port); status != http.StatusMisdirectedRequest {
+		t.Errorf("another site's name: %d %s", status, body)
 	}
-	if status := take("limits.internal"); status != http.StatusOK {
-		t.Errorf("a name of the daemon: %d", status)
+	if status, body := take("limits.internal"); status != http.StatusOK {
+		t.Errorf("a name of the daemon: %d %s", status, body)
 	}
-	if status := take("other.internal" + port); status != http.StatusTooManyRequests {
-		t.Errorf("another name of the daemon: %d", status)
+	if status, body := take("other.internal" + port); status != http.StatusTooManyRequests ||
+		!strings.Contains(body, `"name":"1h0m0s"`) {
+		t.Errorf("another name of the daemon: %d %s", status, body)
 	}
 }
 

@@ -117,6 +117,8 @@ func TestTLS(t *testing.T) {
 	if res, err := a.client("").Get(url); err == nil {
 		_ = res.Body.Close()
 		t.Error("a client without a certificate got an answer")
+	} else if !strings.Contains(err.Error(), "certificate required") {
+		t.Errorf("a client without a certificate: %v", err)
 	}
 	client := a.client("client")
 	serial := func() int64 {
@@ -192,6 +194,8 @@ func TestUnixSocket(t *testing.T) {
 	if l, err := listen("unix:" + path); err == nil {
 		_ = l.Close()
 		t.Error("the socket of a running service was replaced")
+	} else if !strings.Contains(err.Error(), "another process listens") {
+		t.Errorf("the socket of a running service: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -200,6 +204,8 @@ func TestUnixSocket(t *testing.T) {
 	if l, err := listen("unix:" + file); err == nil {
 		_ = l.Close()
 		t.Error("a file was replaced")
+	} else if !strings.Contains(err.Error(), "is a file and not a socket") {
+		t.Errorf("a file: %v", err)
 	}
 }
 

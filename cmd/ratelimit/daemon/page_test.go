@@ -142,9 +142,8 @@ func TestPageActions(t *testing.T) {
 	} {
 		form.Set(name, field.FindStringSubmatch(shown)[1])
 	}
-	decide := func() int {
-		status, _ := post(t, base+"/v1/decide", `{"descriptor":{"tenant":"acme"}}`)
-		return status
+	decide := func() (int, string) {
+		return post(t, base+"/v1/decide", `{"descriptor":{"tenant":"acme"}}`)
 	}
 	for _, tt := range []struct {
 		path, token string
@@ -154,8 +153,9 @@ func TestPageActions(t *testing.T) {
 		{"act", reader, 403}, {"any/act", reader, 403}, {"any/../act", reader, 403},
 		{"act", testToken, 200},
 	} {
-		if status := decide(); status != http.StatusTooManyRequests {
-			t.Fatalf("before %s with %q: %d", tt.path, tt.token, status)
+		if status, body := decide(); status != http.StatusTooManyRequests ||
+			!strings.Contains(body, `"allowed":false`) {
+			t.Fatalf("before %s with %q: %d %s", tt.path, tt.token, status, body)
 		}
 		res, text := visit(t, http.MethodPost, base+"/dashboard/"+tt.path, tt.token, form)
 		if res.StatusCode != tt.want {
@@ -163,8 +163,8 @@ func TestPageActions(t *testing.T) {
 				tt.path, tt.token, res.StatusCode, tt.want, text)
 		}
 	}
-	if status := decide(); status != http.StatusOK {
-		t.Errorf("after the reset: %d", status)
+	if status, body := decide(); status != http.StatusOK {
+		t.Errorf("after the reset: %d %s", status, body)
 	}
 }
 

@@ -182,7 +182,8 @@ func TestServeFromEnvironment(t *testing.T) {
 		t.Errorf("RATELIMIT_STORE: %d %s", status, body)
 	}
 	if status, body := post(t, url+"/v1/decide",
-		`{"key":"first"}`); status != http.StatusTooManyRequests {
+		`{"key":"first"}`); status != http.StatusTooManyRequests ||
+		!strings.HasPrefix(body, `{"name":"burst",`) {
 		t.Errorf("RATELIMIT_LIMIT: %d %s", status, body)
 	}
 	if status, body := get(t, url+"/v1/top-keys"); status != http.StatusOK ||

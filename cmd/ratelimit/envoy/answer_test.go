@@ -3,6 +3,7 @@ package envoy
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,13 +67,13 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestWrongConfig(t *testing.T) {
-	if _, err := New(Config{}); err == nil {
-		t.Error("no error without a Decider")
+	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "Decider") {
+		t.Errorf("without a Decider: %v", err)
 	}
 	for _, name := range []string{"", "a b", "a:b", "ü"} {
 		c := Config{Decider: &decision.Decider{}, RequestHeaders: &Headers{"a", "b", name}}
-		if _, err := New(c); err == nil {
-			t.Errorf("a field named %q is no error", name)
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) {
+			t.Errorf("a field named %q: %v", name, err)
 		}
 	}
 }

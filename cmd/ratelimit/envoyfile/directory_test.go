@@ -1,6 +1,8 @@
 package envoyfile
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,8 +64,8 @@ func TestRuntime(t *testing.T) {
 		}
 	}
 	missing := Runtime{Root: root, Subdirectory: "none", AppDirectory: "config"}
-	if _, err := missing.ReadFiles(); err == nil {
-		t.Error("a directory that does not exist is no error")
+	if _, err := missing.ReadFiles(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory that does not exist: %v", err)
 	}
 }
 

@@ -185,9 +185,11 @@ chat            domain is "", not api
 			t.Errorf("%s: %v\n%s", test.args, err, stdout)
 		}
 	}
-	for _, args := range [][]string{{path, "acme"}, {path, "=acme"}, {path + "x"}} {
-		if stdout, err := run(t, append([]string{"explain"}, args...)...); err == nil {
-			t.Errorf("%s is no error: %s", args, stdout)
+	for want, args := range map[string][]string{"name=value": {path, "acme"},
+		`"=acme"`: {path, "=acme"}, "no such file": {path + "x"}} {
+		if stdout, err := run(t, append([]string{"explain"}, args...)...); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s: %s", args, err, want, stdout)
 		}
 	}
 }

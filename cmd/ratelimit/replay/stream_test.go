@@ -149,8 +149,8 @@ func TestReadFails(t *testing.T) {
 		t.Errorf("at once: %v", err)
 	}
 	if _, err := runOne(t.Context(), strings.NewReader("\x1f\x8bzip"),
-		Options{Proposals: proposals}); err == nil {
-		t.Error("what is no gzip was read")
+		Options{Proposals: proposals}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half a header of gzip: %v, want ErrUnexpectedEOF", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // naiveMatch looks at every limit, and says of each that applies its name, rate and key.
@@ -299,8 +301,9 @@ func TestVariants(t *testing.T) {
 	if err != nil || m.Number != -1 || m.Key != "k" || m.Algorithm.Limit().Max != 1 {
 		t.Errorf("override: %+v, %v", m, err)
 	}
-	if _, err := s.Override(m, Rate{Units: -1, Window: time.Minute}); err == nil {
-		t.Error("an override of -1 units is no error")
+	if _, err := s.Override(m, Rate{Units: -1, Window: time.Minute}); !errors.Is(err,
+		driver.ErrInvalid) {
+		t.Errorf("an override of -1 units: %v, want ErrInvalid", err)
 	}
 }
 
