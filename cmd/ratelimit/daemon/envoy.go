@@ -67,7 +67,8 @@ func (c *serveCmd) readEnvoyVariables() (err error) {
 	return nil
 }
 
-// checkGRPC gives a store on a server a timeout that fits into Envoy's, unless it has one.
+// checkGRPC gives calls over gRPC to a store on a server a timeout that fits into Envoy's, unless
+// the store has one.
 func (c *serveCmd) checkGRPC() error {
 	switch {
 	case c.GRPCAddr == "" && (c.EnvoyCharge != "all" || c.EnvoyLook != "free"):
@@ -79,11 +80,10 @@ func (c *serveCmd) checkGRPC() error {
 	case c.GRPCAddr == "" || !mayFail(c.Store):
 		return nil
 	}
-	base, query, _ := strings.Cut(c.Store, "?")
-	if values, err := url.ParseQuery(query); err != nil || values.Has("timeout") {
-		return nil // what is wrong with the URL is reported when the store opens
+	_, query, _ := strings.Cut(c.Store, "?")
+	if values, err := url.ParseQuery(query); err == nil && !values.Has("timeout") {
+		c.grpcTimeout = envoy.StoreTimeout // else the store is wrong, or has a timeout
 	}
-	c.Store = base + "?" + strings.Trim(query+"&timeout="+envoy.StoreTimeout.String(), "&")
 	return nil
 }
 

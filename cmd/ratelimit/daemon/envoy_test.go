@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 )
 
 const envoyLimits = `
@@ -152,18 +154,19 @@ func TestEnvoyFiles(t *testing.T) {
 	}
 }
 
-// TestEnvoyTimeout: a store on a server gets a timeout within Envoy's, unless its URL has one.
+// TestEnvoyTimeout: calls over gRPC to a store on a server have a timeout within Envoy's, unless the
+// URL of the store has one. The store itself keeps its own.
 func TestEnvoyTimeout(t *testing.T) {
-	for store, want := range map[string]string{
-		"memory":                             "memory",
-		"redis://localhost":                  "redis://localhost?timeout=15ms",
-		"redis://localhost?prefix=a:":        "redis://localhost?prefix=a:&timeout=15ms",
-		"redis://localhost?timeout=1s":       "redis://localhost?timeout=1s",
-		"redis+cluster://a,b?x=1&timeout=1s": "redis+cluster://a,b?x=1&timeout=1s",
+	for store, want := range map[string]time.Duration{
+		"memory":                             0,
+		"redis://localhost":                  envoy.StoreTimeout,
+		"redis://localhost?prefix=a:":        envoy.StoreTimeout,
+		"redis://localhost?timeout=1s":       0,
+		"redis+cluster://a,b?x=1&timeout=1s": 0,
 	} {
 		c := serveCmd{Store: store, GRPCAddr: "127.0.0.1:0", EnvoyCharge: "all", EnvoyLook: "free"}
-		if err := c.checkGRPC(); err != nil || c.Store != want {
-			t.Errorf("%s: %s %v, want %s", store, c.Store, err, want)
+		if err := c.checkGRPC(); err != nil || c.Store != store || c.grpcTimeout != want {
+			t.Errorf("%s: %s %v %v, want %v", store, c.Store, c.grpcTimeout, err, want)
 		}
 	}
 	c := serveCmd{EnvoyCharge: "each", EnvoyLook: "free"}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
@@ -141,8 +143,11 @@ func (a *api) failRepeatable(
 // logUndecided logs the path and the limits of a request, and no key.
 func (a *api) logUndecided(r *http.Request, err error, limits func() []string) {
 	if open, held := a.gate.pass(time.Now()); open {
-		a.log.Error("request undecided", "path", r.URL.Path, "limits", limits(), "error", err,
-			"suppressed", held)
+		attrs := []any{"path", r.URL.Path, "limits", limits(), "error", err, "suppressed", held}
+		if errors.Is(err, context.DeadlineExceeded) {
+			attrs = append(attrs, "setting", envoy.TimeoutSetting)
+		}
+		a.log.Error("request undecided", attrs...)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/layer"
 )
 
@@ -68,8 +69,8 @@ func (c *serveCmd) localInstances() int {
 }
 
 // guard puts a breaker around the store on a server, so that callers do not wait for a server that
-// fails. With --on-failure=local it puts a Degraded store around both. It returns the store without
-// local decisions.
+// fails. With --on-failure=local it puts a Degraded store around both. Calls over gRPC have
+// less time than others, between both. It returns the breaker.
 func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*layer.Breaker, error) {
 	var guarded *layer.Breaker
 	guarded, err := layer.NewBreaker(s.Store, &layer.BreakerOptions{
@@ -83,10 +84,15 @@ func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*layer.Breaker, er
 		return nil, err
 	}
 	s.Store = guarded
+	if c.grpcTimeout > 0 {
+		if s.Store, err = envoy.NewTimely(guarded, c.grpcTimeout); err != nil {
+			return nil, err
+		}
+	}
 	if c.OnFailure != failLocal {
 		return guarded, nil
 	}
-	local, err := layer.NewDegraded(guarded, &layer.DegradedOptions{
+	local, err := layer.NewDegraded(s.Store, &layer.DegradedOptions{
 		Instances: c.Instances,
 		OnChange:  func(unavailable bool) { logLocal(log, unavailable) },
 	})

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -110,10 +111,14 @@ func onlyDecisions(next http.Handler) http.Handler {
 	})
 }
 
+// patient is the context of requests over HTTP, whose clients may wait longer than Envoy.
+var patient = envoy.Patient(context.Background())
+
 // newServer returns a server with bounds on what a client can make it wait for.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
+		BaseContext:       func(net.Listener) context.Context { return patient },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      20 * time.Second,

@@ -64,6 +64,8 @@ type serveCmd struct {
 	loaded *config.Config // nil without files of limits
 	envoy  envoy.Settings // of variables of envoyproxy/ratelimit
 	unread []string       // such variables without a meaning here
+
+	grpcTimeout time.Duration // of calls over gRPC, if it is not that of the store
 	// anyHost has paths that are answered under all names: what replaces envoyproxy/ratelimit has
 	// the names that it had.
 	anyHost []string

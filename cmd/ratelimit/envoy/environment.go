@@ -16,8 +16,8 @@ import (
 // none says anything.
 type Settings struct {
 	// Store is the URL of the store, password included; see
-	// [github.com/truewindow/ratelimit/backend.Open]. Its timeout is [StoreTimeout] if
-	// REDIS_TIMEOUT is not set.
+	// [github.com/truewindow/ratelimit/backend.Open]. Its timeout is REDIS_TIMEOUT, if that is
+	// set.
 	Store string
 
 	HTTPAddr string    // host:port of JSON

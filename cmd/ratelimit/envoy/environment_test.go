@@ -83,24 +83,24 @@ var environments = []struct {
 	{"BACKEND_TYPE=redis", Settings{}},
 	{"REDIS_SOCKET_TYPE=tcp", Settings{}},
 	{"REDIS_TLS=false", Settings{}},
-	{server, storeOf("redis://db:6379?timeout=15ms")},
+	{server, storeOf("redis://db:6379")},
 	{server + " REDIS_TYPE=single REDIS_TIMEOUT=1s", storeOf("redis://db:6379?timeout=1s")},
-	{server + " REDIS_AUTH=p@/+#", storeOf("redis://:p%40%2F%2B%23@db:6379?timeout=15ms")},
-	{server + " REDIS_AUTH=me:a:b", storeOf("redis://me:a%3Ab@db:6379?timeout=15ms")},
-	{server + " CACHE_KEY_PREFIX=a&b", storeOf("redis://db:6379?timeout=15ms&prefix=a%26b")},
-	{server + " REDIS_TLS=true", storeOf("rediss://db:6379?timeout=15ms")},
+	{server + " REDIS_AUTH=p@/+#", storeOf("redis://:p%40%2F%2B%23@db:6379")},
+	{server + " REDIS_AUTH=me:a:b", storeOf("redis://me:a%3Ab@db:6379")},
+	{server + " CACHE_KEY_PREFIX=a&b", storeOf("redis://db:6379?prefix=a%26b")},
+	{server + " REDIS_TLS=true", storeOf("rediss://db:6379")},
 	{server + " REDIS_TLS=true REDIS_TLS_CACERT=/ca" +
 		" REDIS_TLS_CLIENT_CERT=/c REDIS_TLS_CLIENT_KEY=/k",
-		storeOf("rediss://db:6379?timeout=15ms&tls-ca=%2Fca&tls-cert=%2Fc&tls-key=%2Fk")},
+		storeOf("rediss://db:6379?tls-ca=%2Fca&tls-cert=%2Fc&tls-key=%2Fk")},
 	{"REDIS_URL=redis://me:secret@db:6379/2",
-		storeOf("redis://me:secret@db:6379/2?timeout=15ms")},
+		storeOf("redis://me:secret@db:6379/2")},
 	{"REDIS_URL=rediss://me:secret@db:6379 REDIS_AUTH=other",
-		storeOf("rediss://:other@db:6379?timeout=15ms")},
+		storeOf("rediss://:other@db:6379")},
 	{"REDIS_TYPE=CLUSTER REDIS_URL=a:1,redis://:secret@b:2",
-		storeOf("redis+cluster://:secret@a:1,b:2?timeout=15ms")},
+		storeOf("redis+cluster://:secret@a:1,b:2")},
 	{"REDIS_TYPE=SENTINEL REDIS_URL=main,a:1,b:2 REDIS_AUTH=p REDIS_SENTINEL_AUTH=u:q",
-		storeOf("redis+sentinel://:p@a:1,b:2/main?timeout=15ms" +
-			"&sentinel-user=u&sentinel-password=q")},
+		storeOf("redis+sentinel://:p@a:1,b:2/main" +
+			"?sentinel-user=u&sentinel-password=q")},
 }
 
 func TestEnvironment(t *testing.T) {

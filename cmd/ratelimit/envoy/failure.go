@@ -40,7 +40,11 @@ func (s *Service) fail(ctx context.Context, domain string, err error) error {
 		}
 	}
 	if s.failed.pass(time.Now()) {
-		s.config.Log.Error("call undecided", "protocol", "envoy", "domain", domain, "error", err)
+		attrs := []any{"protocol", "envoy", "domain", domain, "error", err}
+		if errors.Is(err, context.DeadlineExceeded) {
+			attrs = append(attrs, "setting", TimeoutSetting)
+		}
+		s.config.Log.Error("call undecided", attrs...)
 	}
 	return status.Error(code, reason)
 }

@@ -97,15 +97,15 @@ func (r *redis) credentials(auth string) (user, password string) {
 }
 
 func (r *redis) params(kind string) string {
-	timeout := StoreTimeout
-	if r.timeout > 0 {
-		timeout = r.timeout
-	}
-	params := "?timeout=" + timeout.String()
+	params, sign := "", "?"
 	add := func(name, value string) {
 		if value != "" {
-			params += "&" + name + "=" + escape(value)
+			params += sign + name + "=" + escape(value)
+			sign = "&"
 		}
+	}
+	if r.timeout > 0 {
+		add("timeout", r.timeout.String())
 	}
 	add("prefix", r.prefix)
 	if r.tls {

@@ -24,7 +24,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
@@ -32,10 +31,6 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 )
-
-// StoreTimeout is a timeout of a store that fits into the 20ms for which Envoy waits by default.
-// With a longer one Envoy has given up before on_failure can decide.
-const StoreTimeout = 15 * time.Millisecond
 
 // A Decider decides the descriptors of a call. [decision.Decider] is one.
 type Decider interface {
