@@ -19,6 +19,7 @@ domain: api
 descriptors:
   - {key: few, rate_limit: {unit: day, requests_per_unit: 3}}
   - {key: many, rate_limit: {unit: day, requests_per_unit: 100}}
+  - {key: budget, rate_limit: {unit: day, requests_per_unit: 1000}}
   - {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
   - {key: week, rate_limit: {unit: week, requests_per_unit: 5}}
   - {key: trial, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
@@ -44,7 +45,12 @@ var differences = []difference{
 	{"a refused request charges nothing", []*rls.RateLimitRequest{
 		call("api", hits(of("few", "a"), 2)), call("api", hits(of("few", "a"), 2)),
 		call("api", hits(of("few", "a"), 1)),
-	}, "1 2 2", "1 2 1", "1 2 1"},
+	}, "1 2 2", "1 2 1", "1 2 2"},
+	{"a budget that is charged at the end stays open", []*rls.RateLimitRequest{
+		call("api", hits(of("budget", "a"), 0)), call("api", hits(of("budget", "a"), 900)),
+		call("api", hits(of("budget", "a"), 0)), call("api", hits(of("budget", "a"), 900)),
+		call("api", hits(of("budget", "a"), 0)),
+	}, "1 1 1 2 2", "1 1 1 2 1", "1 1 1 2 2"},
 	{"a refused descriptor keeps the others from being charged", []*rls.RateLimitRequest{
 		call("api", hits(of("few", "b"), 3)),
 		call("api", of("few", "b"), hits(of("few", "c"), 2)),

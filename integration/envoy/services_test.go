@@ -26,7 +26,7 @@ type service struct {
 }
 
 // Arguments with which the service charges and looks as envoyproxy/ratelimit does.
-var alike = []string{"--envoy-charge=each", "--envoy-look=reached"}
+var alike = []string{"--envoy-charge=always", "--envoy-look=reached"}
 
 // setEnvironment sets what both services read: the files, by name, and the server.
 func setEnvironment(t testing.TB, redis string, files map[string]string) {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -67,11 +68,44 @@ func (c *serveCmd) readEnvoyVariables() (err error) {
 	return nil
 }
 
+// A chargeFlag is a value of --envoy-charge. Without a domain it is that of all others.
+type chargeFlag struct {
+	domain string
+	how    envoy.Charge
+}
+
+func (f *chargeFlag) UnmarshalText(text []byte) error {
+	i := bytes.LastIndexByte(text, '=')
+	if i == 0 {
+		return errors.New("the domain before = is empty")
+	}
+	f.domain = string(text[:max(i, 0)])
+	return f.how.UnmarshalText(text[i+1:])
+}
+
+// charges returns what the values of --envoy-charge say.
+func charges(flags []chargeFlag) (other envoy.Charge, of map[string]envoy.Charge, err error) {
+	of = make(map[string]envoy.Charge)
+	for _, f := range flags {
+		if _, twice := of[f.domain]; twice {
+			return "", nil, fmt.Errorf("--envoy-charge is given twice for the domain %q", f.domain)
+		}
+		of[f.domain] = f.how
+	}
+	other = cmp.Or(of[""], envoy.ChargeAll)
+	delete(of, "")
+	return other, of, nil
+}
+
 // checkGRPC gives calls over gRPC to a store on a server a timeout that fits into Envoy's, unless
 // the store has one.
 func (c *serveCmd) checkGRPC() error {
+	charge, of, err := charges(c.EnvoyCharge)
+	c.envoy.Config.Charge, c.envoy.Config.ChargeOf = charge, of
 	switch {
-	case c.GRPCAddr == "" && (c.EnvoyCharge != "all" || c.EnvoyLook != "free"):
+	case err != nil:
+		return err
+	case c.GRPCAddr == "" && (charge != envoy.ChargeAll || len(of) > 0 || c.EnvoyLook != "free"):
 		return errors.New("--envoy-charge and --envoy-look need --grpc-addr")
 	case c.GRPCAddr == "" && c.GRPCMaxConnectionAge != 0:
 		return errors.New("--grpc-max-connection-age needs --grpc-addr")
@@ -100,7 +134,7 @@ func (c *serveCmd) newEnvoy(l *live, log *slog.Logger) (*envoyEdge, error) {
 	}
 	settings := c.envoy.Config
 	settings.Decider, settings.Log = l.deciding(), log
-	settings.Each, settings.Reached = c.EnvoyCharge == "each", c.EnvoyLook == "reached"
+	settings.Reached = c.EnvoyLook == "reached"
 	settings.Domains = func() *envoyfile.Domains {
 		if current := l.current.Load().config; current != nil {
 			return current.Domains

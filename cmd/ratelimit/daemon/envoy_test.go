@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -136,7 +138,8 @@ func TestEnvoyVariables(t *testing.T) {
 func TestEnvoyFiles(t *testing.T) {
 	dir := filepath.Join(envoyDirectory(t), "ratelimit", "config")
 	for _, path := range []string{dir, filepath.Join(dir, "api.yaml")} {
-		_, log, stop := start(t, "--config="+path, "--grpc-addr=127.0.0.1:0")
+		_, log, stop := start(t, "--config="+path, "--grpc-addr=127.0.0.1:0",
+			"--envoy-charge=each,other=always")
 		conn := dialEnvoy(t, log)
 		var got []rls.RateLimitResponse_Code
 		for range 3 {
@@ -164,14 +167,16 @@ func TestEnvoyTimeout(t *testing.T) {
 		"redis://localhost?timeout=1s":       0,
 		"redis+cluster://a,b?x=1&timeout=1s": 0,
 	} {
-		c := serveCmd{Store: store, GRPCAddr: "127.0.0.1:0", EnvoyCharge: "all", EnvoyLook: "free"}
+		c := serveCmd{Store: store, GRPCAddr: "127.0.0.1:0", EnvoyLook: "free"}
 		if err := c.checkGRPC(); err != nil || c.Store != store || c.grpcTimeout != want {
 			t.Errorf("%s: %s %v %v, want %v", store, c.Store, c.grpcTimeout, err, want)
 		}
 	}
-	c := serveCmd{EnvoyCharge: "each", EnvoyLook: "free"}
-	if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "need --grpc-addr") {
-		t.Errorf("--envoy-charge without --grpc-addr: %v", err)
+	for _, f := range []chargeFlag{{"", envoy.ChargeEach}, {"d", envoy.ChargeAll}} {
+		c := serveCmd{EnvoyCharge: []chargeFlag{f}, EnvoyLook: "free"}
+		if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "need --grpc-addr") {
+			t.Errorf("--envoy-charge=%v without --grpc-addr: %v", f, err)
+		}
 	}
 }
 
@@ -189,8 +194,7 @@ func TestGRPCMaxConnectionAge(t *testing.T) {
 		}
 	}
 	for age, grpcAddr := range map[time.Duration]string{time.Second: "", -time.Second: ":0"} {
-		c := serveCmd{GRPCAddr: grpcAddr, GRPCMaxConnectionAge: age, EnvoyCharge: "all",
-			EnvoyLook: "free"}
+		c := serveCmd{GRPCAddr: grpcAddr, GRPCMaxConnectionAge: age, EnvoyLook: "free"}
 		if err := c.checkGRPC(); err == nil || !strings.Contains(err.Error(), "connection-age") {
 			t.Errorf("%v with --grpc-addr=%s: %v", age, grpcAddr, err)
 		}
@@ -213,5 +217,40 @@ func TestNoCommand(t *testing.T) {
 			t.Errorf("exit code %d: %s, want %s", code, log, want)
 		}
 		t.Setenv("RATELIMIT_STORE", "memory")
+	}
+}
+
+// TestEnvoyCharge: --envoy-charge is for all domains, or for one.
+func TestEnvoyCharge(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                        "all []",
+		"each":                    "each []",
+		"llm=always":              "all [llm=always]",
+		"always,web=all,a=b=each": "always [a=b=each web=all]",
+		"all,each":                "error", "d=all,d=each": "error", "=all": "error", "d=": "error",
+		"sometimes": "error",
+	} {
+		var flags []chargeFlag
+		var err error
+		for value := range strings.SplitSeq(text, ",") {
+			var f chargeFlag
+			if value != "" {
+				err = errors.Join(err, f.UnmarshalText([]byte(value)))
+				flags = append(flags, f)
+			}
+		}
+		other, of, twice := charges(flags)
+		var all []string
+		for domain, how := range of {
+			all = append(all, domain+"="+string(how))
+		}
+		slices.Sort(all)
+		got := fmt.Sprint(other, " ", all)
+		if err != nil || twice != nil {
+			got = "error"
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
 	}
 }

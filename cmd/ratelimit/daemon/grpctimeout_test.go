@@ -72,7 +72,7 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	c := &serveCmd{
 		Limit: []ratelimit.Limit{ratelimit.PerMinute("requests", 1000)}, OnFailure: policy,
 		Instances: 1, Store: "redis://server", GRPCAddr: "127.0.0.1:0",
-		EnvoyCharge: "all", EnvoyLook: "free", BreakerFailures: 20,
+		EnvoyLook: "free", BreakerFailures: 20,
 	}
 	if err := c.checkGRPC(); err != nil {
 		t.Fatal(err)

@@ -59,8 +59,10 @@ var helpTexts = map[string]map[string]string{
 			"--grpc-addr is closed, so that clients find other processes; calls in flight end " +
 			"first. Below --drain, no connection is left when the service stops. Default: 24h.",
 		"envoy-charge": "What Envoy's calls charge if one of their descriptors is refused: all " +
-			"of them or none (all), or each that is not refused (each), as " +
-			"envoyproxy/ratelimit does. Default: ${default}.",
+			"of them or none (all), each that is not refused (each), or all of them even so " +
+			"(always), as envoyproxy/ratelimit does. Budgets that are charged at the end of a " +
+			"stream need always. DOMAIN=HOW is for one domain: repeat the flag, or separate by " +
+			"commas. Default: ${default}.",
 		"envoy-look": "When calls with hits_addend 0 are admitted: while a unit is free (free), " +
 			"or also when the limit was just reached (reached), as envoyproxy/ratelimit does. " +
 			"Default: ${default}.",

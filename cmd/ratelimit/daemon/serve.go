@@ -46,8 +46,8 @@ type serveCmd struct {
 	WriteTokenFile string        `env:"WRITE_TOKEN_FILE" placeholder:"FILE"`
 	Drain          time.Duration `env:"DRAIN" placeholder:"DURATION"`
 
-	EnvoyCharge string `env:"ENVOY_CHARGE" default:"all" enum:"all,each" placeholder:"HOW"`
-	EnvoyLook   string `env:"ENVOY_LOOK" default:"free" enum:"free,reached" placeholder:"HOW"`
+	EnvoyCharge []chargeFlag `env:"ENVOY_CHARGE" default:"all" placeholder:"[DOMAIN=]HOW"`
+	EnvoyLook   string       `env:"ENVOY_LOOK" default:"free" enum:"free,reached" placeholder:"HOW"`
 
 	GRPCMaxConnectionAge time.Duration `env:"GRPC_MAX_CONNECTION_AGE" placeholder:"DURATION"`
 

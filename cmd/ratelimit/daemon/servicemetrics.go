@@ -31,6 +31,8 @@ var serviceMetrics = []serviceMetric{
 		"Calls admitted because no file has their domain.", true},
 	{"ratelimit.envoy.negative_hits", "{descriptor}",
 		"Descriptors with is_negative_hits, which give nothing back.", true},
+	{"ratelimit.envoy.looks", "{call}", "Calls with hits_addend 0 under limits of files that " +
+		"charge nothing beyond a limit.", true},
 	{"ratelimit.forward_auth.missing", "{request}",
 		"Requests about which a proxy does not tell an entry that limits need.", true},
 	{"ratelimit.forward_auth.trusted_clients", "{request}",
@@ -135,6 +137,7 @@ func readEnvoy(add addFunc, s envoy.Stats) {
 	}
 	add("ratelimit.envoy.unknown_domain", s.Unknown)
 	add("ratelimit.envoy.negative_hits", s.Negative)
+	add("ratelimit.envoy.looks", s.Looks)
 }
 
 // readConfig adds nothing without files.

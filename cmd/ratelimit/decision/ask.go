@@ -107,7 +107,7 @@ func (u *use) record(ctx context.Context) error {
 		}
 	}
 	wait := u.status.Result.RetryAfter
-	res, err := u.limiter.Force(ctx, u.status.Key, u.n)
+	res, err := u.limiter.Force(ctx, u.status.Key, min(u.n, driver.MaxUnits))
 	if err != nil {
 		return err
 	}

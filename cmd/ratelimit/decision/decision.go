@@ -16,8 +16,8 @@ import (
 type Request struct {
 	Domain     string // of Envoy's files; see [rules.Limit]
 	Descriptor rules.Descriptor
-	// N is the number of units. 0 takes none, and asks whether a unit is free. More than a limit
-	// ever admits is refused, not an error.
+	// N is the number of units, of which a limit of calls in flight counts one at most. 0 takes
+	// none, and asks whether a unit is free. More than a limit ever admits is refused, not an error.
 	N int64
 	// Override, if not nil, is the rate of this request under all limits that match. What was
 	// recorded under another rate counts.
@@ -33,6 +33,9 @@ type Options struct {
 	// Reached admits an N of 0 as envoyproxy/ratelimit does: until more units were recorded than
 	// the limit admits. Buckets, blocks and calls in flight ignore it.
 	Reached bool
+	// Always charges all limits as those with Always are: also what does not fit, which is refused.
+	// More units than a limit can record are charged as the most that it can. It excludes Hold.
+	Always bool
 	// NoInFlight leaves out limits of calls in flight, for protocols that do not say when a call
 	// ends.
 	NoInFlight bool

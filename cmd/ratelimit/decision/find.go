@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -74,9 +75,9 @@ func check(requests []Request, opts *Options) error {
 	case len(requests) == 0 || len(requests) > maxRequests:
 		return fmt.Errorf("%w demand: %d requests, not between 1 and %d",
 			ratelimit.ErrInvalid, len(requests), maxRequests)
-	case opts.Each && opts.Hold != nil:
-		return fmt.Errorf("%w options: requests that are held are decided together, not each alone",
-			ratelimit.ErrInvalid)
+	case (opts.Each || opts.Always) && opts.Hold != nil:
+		return fmt.Errorf("%w options: requests that are held are decided together, and not always "+
+			"charged", ratelimit.ErrInvalid)
 	case opts.Peek && opts.Force || opts.Hold != nil && (opts.Peek || opts.Force):
 		return fmt.Errorf("%w options: more than one of Peek, Force and Hold",
 			ratelimit.ErrInvalid)
@@ -162,7 +163,11 @@ func (c *call) add(request int, m rules.Match, r *Request) error {
 	if m.Rate.Less(u.variant.Rate) { // one history is decided under one rate
 		u.variant, u.limiter = m.Variant, limiter
 	}
-	u.n += min(r.N, math.MaxInt64-u.n)
+	n := r.N
+	if m.Limit.Algorithm == algorithms.InFlight {
+		n = min(n, 1) // it is one call, whatever it costs
+	}
+	u.n += min(n, math.MaxInt64-u.n)
 	c.statuses = append(c.statuses, at)
 	return nil
 }

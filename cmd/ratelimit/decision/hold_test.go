@@ -26,7 +26,7 @@ func TestHold(t *testing.T) {
 		d := newDecider(t, newStore(t), []*rules.Limit{
 			with(tenantLimit("tokens", 100), holds), calls, tenantLimit("requests", 3)})
 		c := caller{t, d}
-		got := c.decide(held(), acme(2))
+		got := c.decide(held(), acme(1), acme(1)) // each descriptor is a call
 		if !got.Allowed || got.ID == "" {
 			t.Fatalf("%+v, want an id", got)
 		}

@@ -39,8 +39,8 @@ func (c *call) prepare(u *use) error {
 		return c.reach(u)
 	case isInFlight(v) && !holds && !c.opts.Peek:
 		return fmt.Errorf("limit %q: %w", limit.Name, ErrNeedsHold)
-	case (limit.Always || c.opts.Force) && !holds && !c.opts.Peek:
-		if u.role = recorded; u.n > driver.MaxUnits {
+	case (limit.Always || c.opts.Always || c.opts.Force) && !holds && !c.opts.Peek:
+		if u.role = recorded; u.n > driver.MaxUnits && !c.opts.Always {
 			return fmt.Errorf("limit %q: %w demand: %d units, not at most %d",
 				limit.Name, ratelimit.ErrInvalid, u.n, driver.MaxUnits)
 		}

@@ -7,7 +7,7 @@
 // differs from envoyproxy/ratelimit:
 //
 //   - Limits are exact, and their windows roll.
-//   - A call that is refused charges no descriptor, unless [Config].Each is set.
+//   - A call that is refused charges no descriptor, unless [Config].Charge says so.
 //   - A descriptor with hits_addend 0 is refused if no unit is free; see [Config].Reached.
 //   - The units of descriptors with one history are added, and decided as one number.
 //   - A descriptor with is_negative_hits is admitted, and gives nothing back: a rolling window has
@@ -46,9 +46,8 @@ type Config struct {
 	Domains func() *envoyfile.Domains
 	Log     *slog.Logger // nil: none
 
-	// Each decides each descriptor alone, so that one that is refused does not keep others from
-	// being charged, as envoyproxy/ratelimit does.
-	Each bool
+	Charge   Charge            // of calls of Envoy
+	ChargeOf map[string]Charge // the same by domain, in place of Charge
 	// Reached admits hits_addend 0 until more units were taken than the limit admits, as
 	// envoyproxy/ratelimit does.
 	Reached bool
@@ -68,6 +67,7 @@ type Service struct {
 	config Config
 	counts counts
 	failed gate
+	looked warned
 }
 
 var _ rls.RateLimitServiceServer = (*Service)(nil)
@@ -101,8 +101,7 @@ func (s *Service) ShouldRateLimit(
 	ctx context.Context, req *rls.RateLimitRequest,
 ) (*rls.RateLimitResponse, error) {
 	s.counts.calls.Add(1)
-	d, err := s.decide(ctx, req, decision.Options{
-		Each: s.config.Each, Reached: s.config.Reached, NoInFlight: true})
+	d, err := s.decide(ctx, req, s.options(req.GetDomain()))
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +127,9 @@ func (s *Service) decide(
 	}
 	if !hasLimit(d) && (domains == nil || !domains.Has(req.GetDomain())) {
 		s.counts.unknown.Add(1)
+	}
+	if !opts.Peek && !opts.Force && opts.Hold == nil {
+		s.warnOfLook(req.GetDomain(), c, d)
 	}
 	d.Parts = c.parts(d)
 	return d, nil

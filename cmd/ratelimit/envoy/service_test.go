@@ -102,7 +102,7 @@ func TestRefusalChargesNothing(t *testing.T) {
 }
 
 func TestEach(t *testing.T) {
-	f := start(t, Config{Each: true})
+	f := start(t, Config{Charge: ChargeEach})
 	f.call(ok, "plan=a")
 	f.call(ok, "plan=a")
 	f.call(over, "user=42", "plan=a", "user=43,path=/")

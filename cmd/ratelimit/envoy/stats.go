@@ -14,10 +14,12 @@ type Stats struct {
 	Failed   int64 // undecided, such as without a store
 	Ended    int64 // undecided because Envoy has given up
 	Negative int64 // descriptors with is_negative_hits, which give nothing back
+	// Looks are calls with hits_addend 0 under limits of files whose Charge is not ChargeAlways.
+	Looks int64
 }
 
 type counts struct {
-	calls, ok, over, shadow, unknown, invalid, failed, ended, negative atomic.Int64
+	calls, ok, over, shadow, unknown, invalid, failed, ended, negative, looks atomic.Int64
 }
 
 // Stats returns the counts.
@@ -27,5 +29,6 @@ func (s *Service) Stats() Stats {
 		Calls: c.calls.Load(), OK: c.ok.Load(), Over: c.over.Load(),
 		Shadow: c.shadow.Load(), Unknown: c.unknown.Load(), Invalid: c.invalid.Load(),
 		Failed: c.failed.Load(), Ended: c.ended.Load(), Negative: c.negative.Load(),
+		Looks: c.looks.Load(),
 	}
 }
