@@ -31,6 +31,8 @@ var serviceMetrics = []serviceMetric{
 		"Calls admitted because no file has their domain.", true},
 	{"ratelimit.envoy.negative_hits", "{descriptor}",
 		"Descriptors with is_negative_hits, which give nothing back.", true},
+	{"ratelimit.envoy.not_utf8", "{call}",
+		"Calls with a text that is not UTF-8, which are decided as others.", true},
 	{"ratelimit.envoy.looks", "{call}", "Calls with hits_addend 0 under limits of files that " +
 		"charge nothing beyond a limit.", true},
 	{"ratelimit.forward_auth.missing", "{request}",
@@ -138,6 +140,7 @@ func readEnvoy(add addFunc, s envoy.Stats) {
 	add("ratelimit.envoy.unknown_domain", s.Unknown)
 	add("ratelimit.envoy.negative_hits", s.Negative)
 	add("ratelimit.envoy.looks", s.Looks)
+	add("ratelimit.envoy.not_utf8", s.NotUTF8)
 }
 
 // readConfig adds nothing without files.

@@ -57,6 +57,7 @@ func TestServiceMetrics(t *testing.T) {
 		`ratelimit_envoy_calls_total outcome="failed"`:                                "0",
 		`ratelimit_envoy_unknown_domain_total`:                                        "0",
 		`ratelimit_envoy_looks_total`:                                                 "0",
+		`ratelimit_envoy_not_utf8_total`:                                              "0",
 		`ratelimit_config_valid`:                                                      "1",
 		`ratelimit_credentials_valid file="write-token-file"`:                         "1",
 		`ratelimit_config_failures_total`:                                             "0",

@@ -3,8 +3,11 @@ package envoy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,13 +43,42 @@ func (s *Service) fail(ctx context.Context, domain string, err error) error {
 		}
 	}
 	if s.failed.pass(time.Now()) {
-		attrs := []any{"protocol", "envoy", "domain", domain, "error", err}
+		attrs := []any{"protocol", "envoy", "domain", Printable(domain), "error", err}
 		if errors.Is(err, context.DeadlineExceeded) {
 			attrs = append(attrs, "setting", TimeoutSetting)
 		}
 		s.config.Log.Error("call undecided", attrs...)
 	}
 	return status.Error(code, reason)
+}
+
+// invalid counts a call that is wrong whatever the limits, logs one in a second, and returns err,
+// which has no value of the call.
+func (s *Service) invalid(domain string, err error) error {
+	s.counts.invalid.Add(1)
+	if s.wrong.pass(time.Now()) {
+		s.config.Log.Warn("call not valid, which Envoy admits by default", "protocol", "envoy",
+			"domain", Printable(domain[:min(len(domain), maxName)]), "error", err)
+	}
+	return err
+}
+
+// Printable returns a text in which a byte that is not UTF-8 is \x and two digits.
+func Printable(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		} else {
+			b.WriteString(s[:size])
+		}
+		s = s[size:]
+	}
+	return b.String()
 }
 
 // A gate lets one event pass a second. The zero gate is open.

@@ -76,6 +76,9 @@ func TestInvalidRequests(t *testing.T) {
 	if got := f.service.Stats(); got.Invalid != 10 || got.Failed != 0 {
 		t.Errorf("%+v, want 10 that are invalid", got)
 	}
+	if !strings.Contains(f.log.String(), "call not valid") {
+		t.Errorf("the log is %s", f.log)
+	}
 }
 
 const secret = "secret-of-a-user"

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"errors"
 	"io"
 	"net/http"
 
@@ -10,12 +11,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// maxMessage is the largest size of a request in bytes.
+// maxMessage is the largest size of a request as JSON in bytes.
 const maxMessage = 1 << 20
 
 // JSON returns a handler of POST requests, whose body is a RateLimitRequest as JSON. The answer is
 // a RateLimitResponse: 200, or 429 if the call is refused. Without one it is 400 for a request that
-// is wrong, and 500 for one that could not be decided.
+// is wrong, such as one that is not UTF-8, and 500 for one that could not be decided.
 func (s *Service) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -25,7 +26,12 @@ func (s *Service) JSON() http.Handler {
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 		var req rls.RateLimitRequest
-		if err != nil || protojson.Unmarshal(body, &req) != nil {
+		if err == nil {
+			err = protojson.Unmarshal(body, &req)
+		}
+		if err != nil {
+			s.counts.calls.Add(1)
+			_ = s.invalid("", errors.New("the body is no RateLimitRequest as JSON"))
 			fail(w, http.StatusBadRequest)
 			return
 		}

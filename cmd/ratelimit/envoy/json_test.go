@@ -77,3 +77,18 @@ func TestJSONUndecided(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
+
+// TestJSONNotUTF8: JSON is UTF-8, so two values that are not can never become one.
+func TestJSONNotUTF8(t *testing.T) {
+	s := newService(t, down{driver.ErrUnavailable}, Config{}, new(strings.Builder))
+	for _, value := range append(notUTF8[:8:8], `\ud800`, `\udc00a`) {
+		w := post(s.JSON(), http.MethodPost, `{"domain":"shop","descriptors":[{"entries":[`+
+			`{"key":"user","value":"`+value+`"}]}]}`)
+		if w.Code != 400 {
+			t.Errorf("%q: %d %s", value, w.Code, w.Body)
+		}
+	}
+	if got := s.Stats(); got.Invalid != 10 || got.Calls != 10 {
+		t.Errorf("%+v", got)
+	}
+}

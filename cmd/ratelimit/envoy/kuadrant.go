@@ -64,8 +64,7 @@ func (k *kuadrantService) Reserve(
 	k.counts.calls.Add(1)
 	hold, err := holdOf(req.GetTtl())
 	if err != nil {
-		k.counts.invalid.Add(1)
-		return nil, err
+		return nil, k.invalid(req.GetDomain(), err)
 	}
 	d, err := k.decide(ctx, unitsOf(req, req.GetAmount()),
 		decision.Options{Hold: &hold, Estimate: true})
@@ -94,8 +93,8 @@ func (k *kuadrantService) Commit(
 ) (*kuadrant.CommitResponse, error) {
 	k.counts.calls.Add(1)
 	if req.GetActualAmount() > uint64(driver.MaxUnits) {
-		k.counts.invalid.Add(1)
-		return nil, invalid("the actual_amount is above %d", driver.MaxUnits)
+		return nil, k.invalid(req.GetDomain(),
+			invalid("the actual_amount is above %d", driver.MaxUnits))
 	}
 	released := false
 	held, err := k.config.Decider.Resume(req.GetReservationId())

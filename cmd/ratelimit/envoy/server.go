@@ -61,13 +61,13 @@ func NewServer(s *Service, o ServerOptions) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
 		}),
-		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(
 			watchedCredentials{credentials.NewTLS(o.TLS), o.HandshakeFailed}))
 	}
+	options = append(options, codecOptions(s)...)
 	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
 	server.SetServing(false)
 	rls.RegisterRateLimitServiceServer(server.grpc, s)

@@ -234,7 +234,7 @@ func TestStop(t *testing.T) {
 
 func TestLargeMessage(t *testing.T) {
 	f := start(t, Config{})
-	large := request("user=" + strings.Repeat("v", maxMessage))
+	large := request("user=" + strings.Repeat("v", maxReceived))
 	_, err := f.client.ShouldRateLimit(t.Context(), large)
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("the error is %v", err)

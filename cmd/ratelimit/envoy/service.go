@@ -67,6 +67,7 @@ type Service struct {
 	config Config
 	counts counts
 	failed gate
+	wrong  gate
 	looked warned
 }
 
@@ -116,8 +117,7 @@ func (s *Service) decide(
 	domains := s.domains()
 	c, err := translate(req, domains)
 	if err != nil {
-		s.counts.invalid.Add(1)
-		return d, err
+		return d, s.invalid(req.GetDomain(), err)
 	}
 	s.counts.negative.Add(int64(c.negative))
 	if len(c.requests) > 0 {

@@ -10,16 +10,18 @@ type Stats struct {
 	Shadow  int64 // admitted only because of Config.Shadow
 	Unknown int64 // admitted because no file has the domain, and no other limit applies
 
-	Invalid  int64 // wrong whatever the limits: no domain, no descriptor, or too many
+	Invalid  int64 // wrong whatever the limits, such as without a domain, or too long
 	Failed   int64 // undecided, such as without a store
 	Ended    int64 // undecided because Envoy has given up
 	Negative int64 // descriptors with is_negative_hits, which give nothing back
 	// Looks are calls with hits_addend 0 under limits of files whose Charge is not ChargeAlways.
 	Looks int64
+	// NotUTF8 are calls over gRPC with a text that is not UTF-8, which are decided as others.
+	NotUTF8 int64
 }
 
 type counts struct {
-	calls, ok, over, shadow, unknown, invalid, failed, ended, negative, looks atomic.Int64
+	calls, ok, over, shadow, unknown, invalid, failed, ended, negative, looks, notUTF8 atomic.Int64
 }
 
 // Stats returns the counts.
@@ -29,6 +31,6 @@ func (s *Service) Stats() Stats {
 		Calls: c.calls.Load(), OK: c.ok.Load(), Over: c.over.Load(),
 		Shadow: c.shadow.Load(), Unknown: c.unknown.Load(), Invalid: c.invalid.Load(),
 		Failed: c.failed.Load(), Ended: c.ended.Load(), Negative: c.negative.Load(),
-		Looks: c.looks.Load(),
+		Looks: c.looks.Load(), NotUTF8: c.notUTF8.Load(),
 	}
 }

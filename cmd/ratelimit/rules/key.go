@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxPart is the length in bytes up to which the first value of a key, and all others together, are
@@ -21,7 +22,7 @@ const (
 // empty or longer than 1025 bytes.
 //
 // The values are joined by "/", so the part before the first "/" stands for the first value. In a
-// value "%" is "%25" and "/" is "%2F". An empty value is "%", and the key of no values is "%*". If
+// value "%" is "%25", "/" is "%2F", and a byte that is not UTF-8 is written so too. An empty value is "%", and the key of no values is "%*". If
 // the first value or all others together are longer than 512 bytes, their SHA-256 hash replaces
 // them.
 func Key(values ...string) string {
@@ -34,7 +35,7 @@ func Key(values ...string) string {
 // isOrdinary reports whether a value is its own key.
 func isOrdinary(value string) bool {
 	return value != "" && len(value) <= maxPart && strings.IndexByte(value, '/') < 0 &&
-		strings.IndexByte(value, '%') < 0
+		strings.IndexByte(value, '%') < 0 && utf8.ValidString(value)
 }
 
 func appendKey(dst []byte, values []string) []byte {
@@ -60,14 +61,13 @@ func appendValue(dst []byte, value string) []byte {
 	if value == "" {
 		return append(dst, emptyValue...)
 	}
-	for i := range len(value) {
-		switch value[i] {
-		case '%':
-			dst = append(dst, "%25"...)
-		case '/':
-			dst = append(dst, "%2F"...)
-		default:
-			dst = append(dst, value[i])
+	const digits = "0123456789ABCDEF"
+	for i, r := range value {
+		c, isByte := value[i], r == utf8.RuneError && !strings.HasPrefix(value[i:], "\uFFFD")
+		if c == '%' || c == '/' || isByte {
+			dst = append(dst, '%', digits[c>>4], digits[c&15])
+		} else {
+			dst = utf8.AppendRune(dst, r)
 		}
 	}
 	return dst

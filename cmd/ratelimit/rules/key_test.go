@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -24,6 +25,9 @@ func TestKey(t *testing.T) {
 		{[]string{"a", "b", ""}, "a/b/%"},
 		{[]string{"", ""}, "%/%"},
 		{[]string{long[:512]}, long[:512]},
+		{[]string{"é\uFFFD"}, "é\uFFFD"},
+		{[]string{"caf\xe9"}, "caf%E9"},
+		{[]string{"é/\uFFFD", "\xff\xe2\x82x"}, "é%2F\uFFFD/%FF%E2%82x"},
 	}
 	for _, test := range tests {
 		if got := Key(test.values...); got != test.want {
@@ -44,7 +48,10 @@ func TestKey(t *testing.T) {
 }
 
 func TestKeysAreUnambiguous(t *testing.T) {
+	bytes := rapid.SliceOfN(rapid.SampledFrom([]string{"%", "F", "E9", "\xff", "\xe9", "\xa9",
+		"\xc3", "\uFFFD"}), 0, 4)
 	value := rapid.OneOf(rapid.StringMatching(`[%/*#a25F]{0,4}`),
+		rapid.Map(bytes, func(all []string) string { return strings.Join(all, "") }),
 		rapid.Map(rapid.IntRange(510, 514), func(n int) string { return strings.Repeat("x", n) }))
 	values := rapid.SliceOfN(value, 0, 3)
 	rapid.Check(t, func(t *rapid.T) {
@@ -53,7 +60,7 @@ func TestKeysAreUnambiguous(t *testing.T) {
 			b = strings.Split(Key(a...), "/") // what an escape could be confused with
 		}
 		one, other := Key(a...), Key(b...)
-		if one == "" || len(one) > 1025 {
+		if one == "" || len(one) > 1025 || !utf8.ValidString(one) {
 			t.Fatalf("Key(%q) = %q", a, one)
 		}
 		if (one == other) != slices.Equal(a, b) {
