@@ -88,7 +88,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if answer, ok := answers[r.URL.Path]; ok {
-		answer.by(a, w, r.WithContext(detached(r.Context())))
+		answer.by(a, w, r.WithContext(a.detached(r.Context())))
 		return
 	}
 	problem.Problem{Status: http.StatusNotFound,
@@ -98,13 +98,19 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // detached returns a context for the answer to a request. It does not end, and only the timeout of
 // the store bounds a decision: the context of net/http also ends when the client has closed only
 // its half of the connection, and then the client still reads.
-func detached(client context.Context) context.Context {
-	return context.WithValue(context.WithoutCancel(client), clientKey{}, client)
+func (u *unchanging) detached(client context.Context) context.Context {
+	return context.WithValue(
+		context.WithoutCancel(client), waitsKey{}, &waits{client, u.ready.stop})
 }
 
-// clientKey is the key of the request's own context, which ends when the client disconnects or
-// closes its half of the connection.
-type clientKey struct{}
+// waits are what ends the wait of a request.
+type waits struct {
+	client context.Context // ends when the client disconnects or closes its half of the connection
+	stop   context.Context // ends when the service is to stop; or nil
+}
+
+// waitsKey is the key of a request's *waits.
+type waitsKey struct{}
 
 func (*api) health(w http.ResponseWriter, r *http.Request) {
 	if !methodIsOneOf(w, r, http.MethodGet, http.MethodHead) {

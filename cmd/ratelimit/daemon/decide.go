@@ -176,20 +176,24 @@ func (b *budgets) hold(
 
 // reserve reserves claims. It waits for longest at most, and for one more call of the store. If
 // they do not fit then, the reservation is not Allowed. It stops waiting when the client has closed
-// its half of the connection, because the client may have disconnected.
+// its half of the connection, because the client may have disconnected, and when the service is to
+// stop.
 func reserve(
 	ctx context.Context, claims []ratelimit.Claim, longest time.Duration,
 ) (*ratelimit.Reservation, error) {
 	if longest > 0 {
 		waiting, cancel := context.WithTimeout(ctx, longest)
 		defer cancel()
-		client, _ := ctx.Value(clientKey{}).(context.Context)
-		defer context.AfterFunc(client, cancel)()
+		ends := ctx.Value(waitsKey{}).(*waits)
+		defer context.AfterFunc(ends.client, cancel)()
+		if ends.stop != nil {
+			defer context.AfterFunc(ends.stop, cancel)()
+		}
 		r, err := ratelimit.AcquireAll(waiting, claims...)
 		switch {
 		case err == nil, errors.Is(err, ratelimit.ErrOutcomeUnknown), waiting.Err() == nil:
 			return r, err
-		case r != nil && client.Err() != nil:
+		case r != nil && ends.client.Err() != nil:
 			return r, nil // refused; another call could hold units for a client that has left
 		}
 	}

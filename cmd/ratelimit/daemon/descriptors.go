@@ -182,7 +182,8 @@ func (a *api) decideDescriptors(
 // holdOptions returns the options of hold_ms and wait_ms.
 func holdOptions(ctx context.Context, hold, wait *int64) (decision.Options, *problem.Problem) {
 	opts := decision.Options{Wait: milliseconds(wait)}
-	opts.Client, _ = ctx.Value(clientKey{}).(context.Context)
+	ends := ctx.Value(waitsKey{}).(*waits)
+	opts.Client, opts.Stop = ends.client, ends.stop
 	if hold != nil {
 		d := milliseconds(hold)
 		opts.Hold = &d

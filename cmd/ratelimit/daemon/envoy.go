@@ -162,7 +162,7 @@ func (s grpcServer) Close() error {
 
 // listenGRPC adds the server of --grpc-addr, if there is one.
 func (c *serveCmd) listenGRPC(
-	servers []server, e *envoyEdge, certs *certificates, failed *failedConnections,
+	servers []server, e *envoyEdge, certs *certificates, room *bounds, failed *failedConnections,
 ) ([]server, error) {
 	if e == nil {
 		return servers, nil
@@ -176,6 +176,7 @@ func (c *serveCmd) listenGRPC(
 	}
 	options := c.envoy.ServerOptions
 	options.MaxConnectionAge = cmp.Or(c.GRPCMaxConnectionAge, options.MaxConnectionAge)
+	options.Bounds = room.of(room.grpc)
 	if certs != nil && listener.Addr().Network() == "tcp" {
 		options.TLS = certs.config()
 		options.HandshakeFailed = func() { failed.grpcTLS.Add(1) }

@@ -35,9 +35,9 @@ func (f *failedConnections) read(add addFunc) {
 // head that is malformed or too large. Each 503 says when to try again, after pause.
 func (m *metrics) watchServers(servers []server, pause time.Duration) {
 	for _, s := range servers {
-		if h, ok := s.answering.(*http.Server); ok {
+		if h, ok := s.answering.(httpServer); ok {
 			h.Handler = m.measure(laterAfter(pause, h.Handler))
-			m.failed.watch(h)
+			m.failed.watch(h.Server)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
@@ -70,7 +72,7 @@ func (s server) addr() string { return s.listener.Addr().String() }
 // --admin-addr, which is the only one then to answer requests that read or write. They listen, and
 // have not accepted a connection yet.
 func (c *serveCmd) listen(
-	handler http.Handler, certs *certificates, log *slog.Logger,
+	handler http.Handler, certs *certificates, room *bounds, log *slog.Logger,
 ) (servers []server, err error) {
 	defer func() {
 		if err != nil {
@@ -79,24 +81,27 @@ func (c *serveCmd) listen(
 			}
 		}
 	}()
-	add := func(addr string, handler http.Handler) error {
+	add := func(addr string, most int, handler http.Handler) error {
 		listener, err := listen(addr)
 		if err != nil {
 			return err
 		}
+		bounded := conns.Listen(listener, room.of(most))
+		listener = bounded
 		if certs != nil && listener.Addr().Network() == "tcp" {
 			listener = tls.NewListener(listener, certs.config())
 		}
-		servers = append(servers, server{newServer(handler, log), listener})
+		servers = append(servers, server{
+			httpServer{newServer(count(handler), log), bounded}, listener})
 		return nil
 	}
 	if c.AdminAddr == "" {
-		return servers, add(c.Addr, handler)
+		return servers, add(c.Addr, room.http, handler)
 	}
-	if err := add(c.Addr, onlyDecisions(handler)); err != nil {
+	if err := add(c.Addr, room.http, onlyDecisions(handler)); err != nil {
 		return servers, err
 	}
-	return servers, add(c.AdminAddr, handler)
+	return servers, add(c.AdminAddr, room.admin, handler)
 }
 
 // onlyDecisions answers requests that read or write with 404, and passes the rest on.
@@ -120,10 +125,74 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return patient },
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
+		ReadTimeout:       readTimeout,
 		WriteTimeout:      20 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          100,
+			MaxReceiveBufferPerConnection: 256 << 10,
+			MaxReceiveBufferPerStream:     maxBody,
+		},
+		ErrorLog: stdlog.New(&serverErrors{log: log}, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conns.Of(c))
+		},
+		ConnState: func(c net.Conn, state http.ConnState) {
+			own := conns.Of(c)
+			switch {
+			case own == nil:
+			case state == http.StateActive:
+				own.Busy()
+			case state == http.StateIdle:
+				own.Idle()
+			}
+		},
+	}
+}
+
+// readTimeout is how long a request may take to arrive: less than shutdownTimeout, so that one that
+// never does is over by then.
+const readTimeout = shutdownTimeout - time.Second
+
+// serverErrors logs what servers of net/http report, at most one line a second of what clients can
+// cause as often as they like, such as handshakes of TLS that fail.
+type serverErrors struct {
+	log  *slog.Logger
+	gate gate
+}
+
+func (s *serverErrors) Write(line []byte) (int, error) {
+	text := strings.TrimSuffix(string(line), "\n")
+	if strings.HasPrefix(text, "http: panic") || strings.HasPrefix(text, "http: Accept") {
+		s.log.Warn(text)
+	} else if open, held := s.gate.pass(time.Now()); open {
+		s.log.Warn(text, "suppressed", held)
+	}
+	return len(line), nil
+}
+
+// httpServer is a server that does not wait for connections without a request when it stops.
+type httpServer struct {
+	*http.Server
+	conns *conns.Listener
+}
+
+// unusedTime is how long a connection may be silent when the server stops: a request may be on its
+// way.
+const unusedTime = time.Second / 2
+
+func (s httpServer) Shutdown(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- s.Server.Shutdown(ctx) }()
+	tick := time.NewTicker(unusedTime)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C: // net/http waits for new connections, and for idle ones of HTTP/2
+			s.conns.CloseUnused()
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -229,4 +232,46 @@ func TestAdminAddr(t *testing.T) {
 	if status, _ := post(t, "http://"+admin+"/v1/reset", `{"key":"first"}`); status != 204 {
 		t.Errorf("reset on --admin-addr: %d", status)
 	}
+}
+
+// TestHandshakeLog: handshakes that fail log one line a second, with how many there were before,
+// and a panic is always logged.
+func TestHandshakeLog(t *testing.T) {
+	a := newAuthority(t)
+	a.issue("server")
+	url, log, stop := start(t, "--tls-cert="+a.path("server.pem"), "--tls-key="+a.path("server.key"))
+	began := time.Now()
+	for range 200 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "this is no handshake\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until it has failed
+		_ = conn.Close()
+	}
+	stop()
+	most := 1 + int(time.Since(began)/time.Second)
+	if n := strings.Count(log.String(), "TLS handshake error"); n < 1 || n > most {
+		t.Errorf("%d lines, want at most %d: %s", n, most, log)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		errors := &serverErrors{log: slog.New(slog.NewTextHandler(&text, nil))}
+		for range 3 {
+			for _, line := range []string{"http: TLS handshake error from 192.0.2.1:1: EOF\n",
+				"http: panic serving 192.0.2.1:1: boom\n"} {
+				if n, err := errors.Write([]byte(line)); n != len(line) || err != nil {
+					t.Errorf("%d, %v", n, err)
+				}
+			}
+		}
+		time.Sleep(time.Second)
+		_, _ = errors.Write([]byte("http: TLS handshake error\n"))
+		if got := text.String(); strings.Count(got, "panic") != 3 ||
+			strings.Count(got, "TLS handshake error") != 2 ||
+			!strings.Contains(got, "suppressed=2") {
+			t.Error(got)
+		}
+	})
 }

@@ -14,7 +14,8 @@ import (
 // nor while the store is unavailable and requests get 503 for it.
 type readiness struct {
 	draining atomic.Bool
-	onDrain  func() // or nil
+	onDrain  func()          // or nil
+	stop     context.Context // ends when the service drains; or nil
 	// probe returns an error while the store is unavailable. It is nil if requests are answered all
 	// the same.
 	probe func(context.Context) error

@@ -185,19 +185,25 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	if err := counts.watchService(handler, secrets); err != nil {
 		return err
 	}
+	var stopWaits func()
+	handler.ready.stop, stopWaits = context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWaits()
 	handler.ready.onDrain = func() {
+		stopWaits()
 		handler.envoy.drain()
 		shown.Close() // its open connections would last
 	}
 	names := newHosts(c.Host, c.Addr, c.AdminAddr)
 	answered := handler.ready.release(secrets.only(shown.before(counts.before(handler))))
 	answered = names.only(answered, append(c.anyHost, checkPath)...)
-	servers, err := c.listen(answered, secrets.certificates, log)
+	room := newBounds(log)
+	servers, err := c.listen(answered, secrets.certificates, room, log)
 	if err != nil {
 		return err
 	}
 	counts.watchServers(servers, c.BreakerPause)
-	if servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc, &counts.failed); err != nil {
+	servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc, room, &counts.failed)
+	if err != nil {
 		return err
 	}
 	if len(c.unread) > 0 {

@@ -246,6 +246,9 @@ func (c *call) acquire(
 		client = ctx
 	}
 	defer context.AfterFunc(client, cancel)()
+	if c.opts.Stop != nil {
+		defer context.AfterFunc(c.opts.Stop, cancel)()
+	}
 	r, err := ratelimit.AcquireAll(waiting, c.claims...)
 	switch {
 	case err == nil, errors.Is(err, ratelimit.ErrOutcomeUnknown), waiting.Err() == nil:

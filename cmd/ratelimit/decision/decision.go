@@ -56,6 +56,8 @@ type Options struct {
 	Wait time.Duration
 	// Client, if not nil, ends such a wait early when it ends, because the client has left.
 	Client context.Context
+	// Stop, if not nil, ends such a wait early too: the call is decided when it ends.
+	Stop context.Context
 }
 
 // A Decision is the answer to the requests of a call.

@@ -4,21 +4,35 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/kuadrant"
 )
 
-// maxStreams is how many calls a connection may have in flight.
-const maxStreams = 10_000
+const (
+	// maxStreams is how many calls a connection may have in flight. Envoy opens another one for
+	// more.
+	maxStreams = 1000
+	// maxHeader is the largest size of the header of a call in bytes.
+	maxHeader = 16 << 10
+	// setupTime is how long a client may take for the handshake of TLS and the preface of HTTP/2.
+	setupTime = 5 * time.Second
+	// settleTime is how long clients that have no call in flight have to leave before Stop cuts
+	// them off.
+	settleTime = time.Second
+)
 
 // healthNames are the services whose health the server reports: itself, the name under which
 // envoyproxy/ratelimit does, and both protocols.
@@ -36,13 +50,21 @@ type ServerOptions struct {
 	// clients find new servers. Its calls may take MaxConnectionAgeGrace longer. Zero means 24h and
 	// 1h.
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+
+	Bounds conns.Bounds // of each listener
 }
 
 // A Server serves a [Service] over gRPC, with the health and reflection services. Create one with
 // [NewServer].
 type Server struct {
-	grpc   *grpc.Server
-	health *health.Server
+	grpc    *grpc.Server
+	health  *health.Server
+	options ServerOptions
+	calls   atomic.Int64 // that are decided
+	watches watches
+
+	mu        sync.Mutex
+	listeners []*conns.Listener
 }
 
 // NewServer returns a server whose health is NOT_SERVING until SetServing.
@@ -53,7 +75,23 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	if o.MaxConnectionAgeGrace == 0 {
 		o.MaxConnectionAgeGrace = time.Hour
 	}
-	options := []grpc.ServerOption{
+	server := &Server{health: health.NewServer(), options: o}
+	secure := insecure.NewCredentials()
+	if o.TLS != nil {
+		secure = watchedCredentials{credentials.NewTLS(o.TLS), o.HandshakeFailed}
+	}
+	server.grpc = grpc.NewServer(append([]grpc.ServerOption{
+		grpc.Creds(counting{secure}),
+		grpc.UnaryInterceptor(server.count),
+		grpc.StreamInterceptor(server.watches.intercept),
+		grpc.ConnectionTimeout(setupTime),
+		grpc.MaxHeaderListSize(maxHeader),
+		// Each connection has such a buffer, and the other one only while it writes.
+		grpc.ReadBufferSize(16 << 10),
+		grpc.SharedWriteBuffer(true),
+		// Windows that grow would let a stream hold more before its message is known to fit.
+		grpc.StaticStreamWindowSize(64 << 10),
+		grpc.StaticConnWindowSize(1 << 20),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: o.MaxConnectionAge, MaxConnectionAgeGrace: o.MaxConnectionAgeGrace,
 		}),
@@ -62,13 +100,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 			MinTime: 5 * time.Second, PermitWithoutStream: true,
 		}),
 		grpc.MaxConcurrentStreams(maxStreams),
-	}
-	if o.TLS != nil {
-		options = append(options, grpc.Creds(
-			watchedCredentials{credentials.NewTLS(o.TLS), o.HandshakeFailed}))
-	}
-	options = append(options, codecOptions(s)...)
-	server := &Server{grpc: grpc.NewServer(options...), health: health.NewServer()}
+	}, codecOptions(s)...)...)
 	server.SetServing(false)
 	rls.RegisterRateLimitServiceServer(server.grpc, s)
 	kuadrant.RegisterRateLimitServiceServer(server.grpc, &kuadrantService{Service: s})
@@ -104,24 +136,65 @@ func (s *Server) SetServing(serving bool) {
 	}
 }
 
-// Serve answers on a listener until Stop, and closes it.
-func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
+// count counts calls.
+func (s *Server) count(
+	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
+	s.calls.Add(1)
+	defer s.calls.Add(-1)
+	return handle(ctx, req)
+}
 
-// Stop takes no more calls, and returns when those in flight have ended. When ctx ends, it cuts
-// them off, and returns the context's error.
+// Serve answers on a listener until Stop, and closes it.
+func (s *Server) Serve(l net.Listener) error {
+	bounded := conns.Listen(l, s.options.Bounds)
+	s.mu.Lock()
+	s.listeners = append(s.listeners, bounded)
+	s.mu.Unlock()
+	return s.grpc.Serve(bounded)
+}
+
+// Stop takes no more calls, ends streams such as those of Watch, and returns when the calls in
+// flight have ended. When ctx ends, it cuts them off, and returns the context's error.
 func (s *Server) Stop(ctx context.Context) error {
 	s.SetServing(false)
+	s.watches.end()
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()
 		close(done)
 	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		s.grpc.Stop()
-		<-done
-		return ctx.Err()
+	const looks = 10
+	tick := time.NewTicker(settleTime / looks)
+	defer tick.Stop()
+	for look, quiet := 1, 0; ; look++ {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			s.grpc.Stop()
+			<-done
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if look == looks/2 { // GracefulStop tells no client while another one connects
+			s.closeUnused()
+		}
+		if quiet++; s.calls.Load() > 0 {
+			quiet = 0
+		}
+		if quiet > looks { // clients that do not answer, and messages that do not end
+			s.grpc.Stop()
+			<-done
+			return nil
+		}
+	}
+}
+
+func (s *Server) closeUnused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
+		l.CloseUnused()
 	}
 }

@@ -1,0 +1,222 @@
+package envoy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
+)
+
+// bounded serves in memory within bounds, until the function that it returns is called.
+func bounded(t *testing.T, bounds conns.Bounds) (*bufconn.Listener, *Server, func()) {
+	t.Helper()
+	s := NewServer(newService(t, down{}, Config{}, new(strings.Builder)),
+		ServerOptions{Bounds: bounds})
+	listener := bufconn.Listen(1 << 16)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(listener) }()
+	return listener, s, func() {
+		_ = s.Stop(context.Background())
+		<-served
+	}
+}
+
+// TestCallsHoldNothing: calls hold what they send until they are answered, refused or canceled.
+func TestCallsHoldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := conns.NewBudget(1 << 30)
+		listener, _, stop := bounded(t, conns.Bounds{Budget: budget})
+		conn := dial(t, listener)
+		client := rls.NewRateLimitServiceClient(conn)
+		for _, value := range []string{"root", strings.Repeat("v", 100_000),
+			strings.Repeat("v", maxMessage)} {
+			_, _ = client.ShouldRateLimit(t.Context(), request("user="+value))
+		}
+		_, err := healthpb.NewHealthClient(conn).Check(t.Context(),
+			&healthpb.HealthCheckRequest{Service: "unknown"})
+		if status.Code(err) != codes.NotFound {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true},
+			rls.RateLimitService_ShouldRateLimit_FullMethodName)
+		synctest.Wait()
+		if held := budget.Held(); err != nil || held < callBytes {
+			t.Errorf("a call without a message holds %d bytes; %v", held, err)
+		}
+		cancel()
+		synctest.Wait()
+		if held := budget.Held(); held != 0 {
+			t.Errorf("calls that are over hold %d bytes", held)
+		}
+		conn.Close()
+		stop()
+	})
+}
+
+// TestMessageTakesTooLong: a message that is not there in time ends its connection, and a stream
+// that has been answered does not.
+func TestMessageTakesTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, _, stop := bounded(t, conns.Bounds{Budget: conns.NewBudget(1 << 30)})
+		conn := dial(t, listener)
+		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+			new(healthpb.HealthCheckRequest))
+		if err == nil {
+			_, err = watch.Recv()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * messageTime)
+		began := time.Now()
+		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
+			rls.RateLimitService_ShouldRateLimit_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = stream.RecvMsg(new(rls.RateLimitResponse))
+		if took := time.Since(began); status.Code(err) != codes.Unavailable || took != messageTime {
+			t.Errorf("%v after %v", err, took)
+		}
+		conn.Close()
+		stop()
+	})
+}
+
+// TestLargestIsCut: a connection whose calls hold more than the budget is cut off, and calls on
+// another one are answered.
+func TestLargestIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := conns.NewBudget(1 << 20)
+		listener, _, stop := bounded(t, conns.Bounds{Budget: budget})
+		other := dial(t, listener)
+		call := func() {
+			if _, err := rls.NewRateLimitServiceClient(other).ShouldRateLimit(t.Context(),
+				request("user=root")); err != nil {
+				t.Error(err)
+			}
+		}
+		call()
+		conn := dial(t, listener)
+		var err error
+		for range 200 { // each holds callBytes
+			if _, err = conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
+				rls.RateLimitService_ShouldRateLimit_FullMethodName); err != nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+			call()
+		}
+		synctest.Wait()
+		if held := budget.Held(); held >= 1<<20 {
+			t.Errorf("%d bytes are held", held)
+		}
+		conn.Close()
+		other.Close()
+		stop()
+		if held := budget.Held(); held != 0 {
+			t.Errorf("%d bytes are held after the end", held)
+		}
+	})
+}
+
+// TestSilentClients: a client that does not finish a handshake or a preface is gone after a while.
+func TestSilentClients(t *testing.T) {
+	for _, said := range []string{"", preface[:5], preface} {
+		synctest.Test(t, func(t *testing.T) {
+			listener, _, stop := bounded(t, conns.Bounds{})
+			conn, err := listener.Dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(conn, said)
+			began := time.Now()
+			_, _ = io.Copy(io.Discard, conn)
+			if took := time.Since(began); took != setupTime {
+				t.Errorf("%q: %v", said, took)
+			}
+			stop()
+		})
+	}
+}
+
+// TestWatches: a stream too many ends the oldest one, and the end of the service all.
+func TestWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, server, stop := bounded(t, conns.Bounds{})
+		conn := dial(t, listener)
+		var all []grpc.ServerStreamingClient[healthpb.HealthCheckResponse]
+		watch := func() {
+			stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+				new(healthpb.HealthCheckRequest))
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, stream)
+		}
+		for range maxWatches + 1 {
+			watch()
+		}
+		if _, err := all[0].Recv(); status.Code(err) != codes.Unavailable {
+			t.Errorf("the oldest stream: %v", err)
+		}
+		if n := len(server.watches.open); n != maxWatches {
+			t.Errorf("%d streams are open", n)
+		}
+		server.watches.end()
+		for i, stream := range all[1:] {
+			if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+				t.Errorf("stream %d: %v", i+1, err)
+			}
+		}
+		stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+			new(healthpb.HealthCheckRequest))
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("a stream after the end: %v", err)
+		}
+		conn.Close()
+		stop()
+	})
+}
+
+// TestScanner finds the same frames in whatever pieces they come.
+func TestScanner(t *testing.T) {
+	var text bytes.Buffer
+	text.WriteString(preface)
+	for _, f := range []string{"\x00\x00\x06\x04\x00\x00\x00\x00\x00settin",
+		"\x00\x00\x03\x01\x05\x80\x00\x01\x03abc", "\x00\x00\x00\x03\x00\x00\x00\x01\x03"} {
+		text.WriteString(f)
+	}
+	want := []frame{{6, 4, 0, 0}, {3, 1, 5, 259}, {0, 3, 0, 259}}
+	for size := 1; size <= text.Len(); size++ {
+		s := scanner{skip: len(preface)}
+		var got []frame
+		for rest := text.Bytes(); len(rest) > 0; {
+			n := min(size, len(rest))
+			s.scan(rest[:n], func(f frame) { got = append(got, f) })
+			rest = rest[n:]
+		}
+		if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+			t.Errorf("in pieces of %d: %v", size, got)
+		}
+	}
+}
