@@ -236,6 +236,46 @@ func TestViewers(t *testing.T) {
 	})
 }
 
+// TestManyViewers: however many viewers an address opens, one of another address gets its events.
+func TestManyViewers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := newPage(t, nil)
+		var viewing sync.WaitGroup
+		var strangersLeft atomic.Int64
+		open := func(addr string, ended *atomic.Int64) *viewer {
+			v := &viewer{header: make(http.Header)}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil)
+			r.RemoteAddr = addr
+			viewing.Go(func() {
+				page.ServeHTTP(v, r)
+				ended.Add(1)
+			})
+			return v
+		}
+		strangers := func(n int) {
+			for i := range n {
+				// A network of IPv6 has as many addresses as anyone likes.
+				open(fmt.Sprintf("[2001:db8::%x]:1", i), &strangersLeft)
+			}
+			synctest.Wait()
+		}
+		strangers(1000)
+		var operatorLeft atomic.Int64
+		operator := open("192.0.2.1:1", &operatorLeft)
+		synctest.Wait()
+		strangers(1000)
+		time.Sleep(3*time.Second + time.Second/2)
+		if n := operator.events.Load(); n != 3 || operatorLeft.Load() != 0 {
+			t.Errorf("%d events in 3 s", n)
+		}
+		if n := strangersLeft.Load(); n != 1001 {
+			t.Errorf("%d viewers had to leave", n)
+		}
+		page.Close()
+		viewing.Wait()
+	})
+}
+
 // TestShutdown: a server that closes the page when it shuts down does not wait for its viewers.
 func TestShutdown(t *testing.T) {
 	page := newPage(t, nil)

@@ -3,8 +3,11 @@ package dashboard
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/truewindow/ratelimit/clientip"
 )
 
 const (
@@ -12,33 +15,55 @@ const (
 	writeTime  = 5 * time.Second // for one event
 )
 
-// viewers are open pages, each of which gets every snapshot that it has time for.
+// viewers are open pages, each of which gets every snapshot that it has time for. One too many takes
+// the place of the oldest one of the address that has most of them, so that strangers keep no other
+// address out.
 type viewers struct {
 	mu     sync.Mutex
-	open   map[chan []byte]bool
+	open   []viewer // the oldest first
 	closed bool
 }
 
-// enter returns a channel of events, or nil if there are too many viewers or the page is closed,
-// which closes the channel.
-func (v *viewers) enter() chan []byte {
+type viewer struct {
+	events chan []byte
+	peer   string
+}
+
+// enter returns a channel of events, which is closed when the viewer has to leave, or nil if the
+// page is closed.
+func (v *viewers) enter(peer string) chan []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.closed || len(v.open) >= maxViewers {
+	if v.closed {
 		return nil
 	}
-	if v.open == nil {
-		v.open = make(map[chan []byte]bool)
+	if len(v.open) == maxViewers {
+		v.displace()
 	}
 	events := make(chan []byte, 1)
-	v.open[events] = true
+	v.open = append(v.open, viewer{events, peer})
 	return events
+}
+
+func (v *viewers) displace() {
+	peers, most := make(map[string]int), 0
+	for _, one := range v.open {
+		peers[one.peer]++
+		most = max(most, peers[one.peer])
+	}
+	for i, one := range v.open {
+		if peers[one.peer] == most {
+			close(one.events)
+			v.open = slices.Delete(v.open, i, i+1)
+			return
+		}
+	}
 }
 
 func (v *viewers) leave(events chan []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.open, events)
+	v.open = slices.DeleteFunc(v.open, func(one viewer) bool { return one.events == events })
 }
 
 // ended reports whether the page is closed.
@@ -62,9 +87,9 @@ func (v *viewers) send(s *snapshot) {
 	event.WriteString("\n\n")
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for events := range v.open {
+	for _, one := range v.open {
 		select {
-		case events <- event.Bytes():
+		case one.events <- event.Bytes():
 		default:
 		}
 	}
@@ -74,17 +99,18 @@ func (v *viewers) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.closed = true
-	for events := range v.open {
-		close(events)
+	for _, one := range v.open {
+		close(one.events)
 	}
-	clear(v.open)
+	v.open = nil
 }
 
 // events sends snapshots as server-sent events (HTML Living Standard, 9.2) until the viewer leaves.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
-	events := p.viewers.enter()
+	peer, _ := clientip.RemoteAddr(r) // "" on a socket
+	events := p.viewers.enter(peer)
 	if events == nil {
-		http.Error(w, "too many viewers, or closed", http.StatusServiceUnavailable)
+		http.Error(w, "closed", http.StatusServiceUnavailable)
 		return
 	}
 	defer p.viewers.leave(events)
