@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -204,18 +203,6 @@ func TestRead(t *testing.T) {
 		close(l.Listener.(pipes))
 		if _, err := l.Accept(); !errors.Is(err, io.EOF) {
 			t.Error(err)
-		}
-	}
-}
-
-func TestPeer(t *testing.T) {
-	for addr, want := range map[string]string{
-		"10.1.2.3:4": "10.1.2.3/32", "[::ffff:10.1.2.3]:4": "10.1.2.3/32",
-		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "[fe80::1%eth0]:5": "fe80::/64",
-		"@": "invalid Prefix", "": "invalid Prefix",
-	} {
-		if got := Peer(addr); got.String() != want || got == (netip.Prefix{}) != (want[0] == 'i') {
-			t.Errorf("%s: %v, want %s", addr, got, want)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/truewindow/ratelimit/clientip"
 )
 
 // A Listener accepts a bounded number of connections. One more takes the place of one whose last
@@ -20,7 +22,7 @@ type Listener struct {
 
 	mu    sync.Mutex
 	conns map[*Conn]struct{}
-	peers map[netip.Prefix]int
+	peers map[string]int
 }
 
 // Bounds are those of a [Listener]. The zero Bounds have none.
@@ -36,14 +38,14 @@ type Bounds struct {
 // Listen returns a listener that accepts the connections of l.
 func Listen(l net.Listener, bounds Bounds) *Listener {
 	return &Listener{Listener: l, bounds: bounds,
-		conns: make(map[*Conn]struct{}), peers: make(map[netip.Prefix]int)}
+		conns: make(map[*Conn]struct{}), peers: make(map[string]int)}
 }
 
 // A Conn is a connection that a [Listener] has accepted.
 type Conn struct {
 	net.Conn
 	from *Listener
-	peer netip.Prefix // not valid on a socket
+	peer string
 	used atomic.Bool  // a request has come
 	busy atomic.Bool
 	last atomic.Int64 // when the last request came, or else the connection, in Unix ns
@@ -61,7 +63,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: accepted, from: l, peer: Peer(accepted.RemoteAddr().String()),
+	c := &Conn{Conn: accepted, from: l, peer: peerOf(accepted.RemoteAddr()),
 		gone: make(chan struct{})}
 	c.idle = c.Begin()
 	c.last.Store(time.Now().UnixNano())
@@ -81,18 +83,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Peer returns the network of a client, of an address with a port. It is not valid without one.
-func Peer(addr string) netip.Prefix {
-	parsed, err := netip.ParseAddrPort(addr)
+// peerOf returns the network of a client, or "" on a socket.
+func peerOf(addr net.Addr) string {
+	parsed, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
-		return netip.Prefix{}
+		return ""
 	}
-	ip, bits := parsed.Addr().Unmap().WithZone(""), 64
-	if ip.Is4() {
-		bits = 32
-	}
-	network, _ := ip.Prefix(bits) // the bits are valid
-	return network
+	return clientip.AddrKey(parsed.Addr(), clientip.DefaultIPv6Prefix)
 }
 
 // sample is of how many connections the least missed one is looked for. An address that has many
