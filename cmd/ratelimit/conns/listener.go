@@ -46,7 +46,7 @@ type Conn struct {
 	net.Conn
 	from *Listener
 	peer string
-	used atomic.Bool  // a request has come
+	used atomic.Bool // a request has come
 	busy atomic.Bool
 	last atomic.Int64 // when the last request came, or else the connection, in Unix ns
 	idle *Part        // what has come while it is not busy

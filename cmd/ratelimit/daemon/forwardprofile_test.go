@@ -83,7 +83,7 @@ func TestForwardURL(t *testing.T) {
 		"":                                 "",
 		"https://app.example/login?a=b":    "host=app.example path=/login",
 		"http://App.Example.:8080/login":   "host=app.example path=/login",
-		"https://app.example/x://y/login":  "host=app.example path=/x:/y/login",
+		"https://app.example/x://y/login":  "host=app.example path=/x://y/login",
 		"https:///login":                   "path=/login",
 		"https://[2001:db8::1]:8443/login": "host=2001:db8::1 path=/login",
 		"https://a@b/login":                "host=a@b path=/login",

@@ -275,8 +275,8 @@ func TestRequestsBeforeAccessAreCounted(t *testing.T) {
 	send("POST", "/v1/force", http.Header{}, "{}")
 	send("GET", "/metrics", http.Header{}, "")
 	send("GET", "/dashboard/secret-key", http.Header{}, "")
-	send("GET", "/v1/check", http.Header{"Host": {"elsewhere.example"}}, "")
-	send("BREW", "/v1/check", http.Header{"Host": {"elsewhere.example"}}, "")
+	send("GET", "/v1/top-keys", http.Header{"Host": {"elsewhere.example"}}, "")
+	send("BREW", "/v1/top-keys", http.Header{"Host": {"elsewhere.example"}}, "")
 	send("POST", "/v1/decide", http.Header{"Sec-Fetch-Site": {"cross-site"}}, "{}")
 	send("GET", "/secret-key", http.Header{}, "")
 	send("PUT", "/v1/decide", http.Header{}, "{}")
@@ -325,8 +325,8 @@ func TestRequestsBeforeAccessAreCounted(t *testing.T) {
 		count + `GET" route="/metrics" "401"`:        "1",
 		count + `GET" route="/dashboard/" "401"`:     "1",
 		count + `GET" route="/dashboard/" "200"`:     "1",
-		count + `GET" route="/v1/check" "421"`:       "1",
-		count + `_OTHER" route="/v1/check" "421"`:    "1",
+		count + `GET" route="/v1/top-keys" "421"`:    "1",
+		count + `_OTHER" route="/v1/top-keys" "421"`: "1",
 		count + `POST" route="/v1/decide" "403"`:     "1",
 		count + `GET" route="other" "404"`:           "1",
 		count + `_OTHER" route="/v1/decide" "405"`:   "1",
