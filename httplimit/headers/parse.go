@@ -20,9 +20,9 @@ import (
 //   - X-RateLimit-Limit-Tokens and the like, with the name of the limit at the end, as OpenAI
 //     writes them.
 //   - Anthropic-RateLimit-Tokens-Limit and the like, with the name of the limit in the middle.
-//   - Anthropic-RateLimit-Unified-Status, -5h-Status, -7d-Status and the like, which Anthropic sends
-//     to subscriptions. If the status is rejected and no paid overage is in its place, they are a
-//     quota named unified with nothing left until the last window that is used up begins again.
+//   - Anthropic-RateLimit-Unified-Status, -5h-Status, -7d-Status and the like, as Anthropic sends
+//     them to subscriptions. If the status is rejected and no paid overage is in its place, they
+//     are a quota named unified with nothing left, until all windows that are used up begin again.
 //
 // A reset in a field of its own is what [RetryAfter] reads: a number of seconds, a time since the
 // Unix epoch, a duration or a date. X-RateLimit-Reset-After takes precedence over
