@@ -106,8 +106,8 @@ var helpTexts = map[string]map[string]string{
 	"ready": {
 		"addr": "Where the service listens on this machine, or unix:PATH. Default: ${default}.",
 		"url":  "The service, in place of --addr. Its certificate is verified.",
-		"tls-cert": "Certificate of the service, with --tls-key: ask with TLS, and show it if the " +
-			"service has --tls-client-ca. That of the service is not verified.",
+		"tls-cert": "Certificate of the service, with --tls-key: ask with TLS, and show it if " +
+			"the service has --tls-client-ca. That of the service is not verified.",
 		"tls-key": "Key of --tls-cert in PEM.",
 		"timeout": "How long an answer may take. Default: ${default}.",
 	},
