@@ -123,11 +123,11 @@ func (c *Config) Limits() []*rules.Limit {
 	return limits
 }
 
-// Warnings returns what does less than it seems to: no limits at all, limits of calls in flight, which some protocols
-// leave out, those that probably misspell an entry, settings of files of envoyproxy/ratelimit that
-// change nothing, limits with a policy beside local decisions, and limits of which none of so many
-// instances has a share. Instances are the
-// processes that decide locally while the store is unavailable; 0 if they do not.
+// Warnings returns what does less than it seems to: no limits at all, limits of calls in flight,
+// which some protocols leave out, those that probably misspell an entry, settings of files of
+// envoyproxy/ratelimit that change nothing, limits with a policy beside local decisions, and limits
+// of which none of so many instances has a share. Instances are the processes that decide locally
+// while the store is unavailable; 0 if they do not.
 func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	if c.Domains != nil {
 		for _, p := range c.Domains.Ignored() {
@@ -154,8 +154,8 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	return append(warnings, c.withoutShare(instances)...)
 }
 
-// without returns a warning if there are no limits, and for each domain of envoyproxy/ratelimit that
-// has none: a file of something else, or one that was emptied, is read without an error.
+// without returns a warning if there are no limits, and for each domain of envoyproxy/ratelimit
+// that has none: a file of something else, or one that was emptied, is read without an error.
 func (c *Config) without() (warnings rules.Problems) {
 	if c.Domains == nil {
 		if len(c.Set.Limits()) == 0 {

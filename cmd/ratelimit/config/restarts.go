@@ -29,8 +29,8 @@ func (c *Config) Restarts(old *Config) rules.Problems {
 		r.moves()
 	}
 	for _, l := range c.Set.Limits() {
-		if !r.warned[l.Name] {
-			r.warn(l, r.why(l))
+		if why := r.why(l); why != "" && !r.warned[l.Name] {
+			r.warn(l, fmt.Sprintf("%q counts from zero: %s", l.Name, why))
 		}
 	}
 	return r.warnings
@@ -65,12 +65,9 @@ func (c *Config) names() map[string]bool {
 	return names
 }
 
-func (r *restarts) warn(l *rules.Limit, why string) {
-	if why != "" {
-		r.warned[l.Name] = true
-		r.warnings = append(r.warnings, rules.Problem{At: l.At,
-			Text: fmt.Sprintf("%q counts from zero: %s", l.Name, why)})
-	}
+func (r *restarts) warn(l *rules.Limit, text string) {
+	r.warned[l.Name] = true
+	r.warnings = append(r.warnings, rules.Problem{At: l.At, Text: text})
 }
 
 // why says why a limit counts from zero, or nothing if it does not.
@@ -83,7 +80,7 @@ func (r *restarts) why(l *rules.Limit) string {
 		return ""
 	case before == nil:
 		return "it is new, and others have left: if it is one of them, its name was " +
-			List(r.gone)
+			list(r.gone)
 	}
 	was, of := before[0].Limit, func(l *rules.Limit) string { return cmp.Or(l.Algorithm, "log") }
 	encoding := before[0].Algorithm.Name() != after[0].Algorithm.Name()
@@ -117,16 +114,18 @@ func (r *restarts) moves() {
 		}
 		switch {
 		case was.Name != is.Name:
-			r.warn(is, fmt.Sprintf("%q has counted requests that it counts", was.Name))
+			r.warn(is, fmt.Sprintf("%q counts requests from zero that %q has counted", is.Name,
+				was.Name))
 		case keyBefore != keyAfter:
-			r.warn(is, "key and value of a descriptor are parted at another place")
+			r.warn(is, fmt.Sprintf("%q counts from zero: key and value of a descriptor are parted "+
+				"at another place", is.Name))
 		}
 	}
 }
 
-// turns reports whether what was counted a moment ago under a rate of before may count no more under
-// the rate of after that replaces it, as in a fixed window that becomes shorter. A rate that others
-// do not have in common replaces any.
+// turns reports whether what was counted a moment ago under a rate of before may count no more
+// under the rate of after that replaces it, as in a fixed window that becomes shorter. A rate that
+// only one of them has may replace any.
 func turns(before, after []*rules.Variant) bool {
 	window := func(a, b *rules.Variant) int {
 		return cmp.Compare(a.Algorithm.Limit().Window, b.Algorithm.Limit().Window)
@@ -170,11 +169,13 @@ func forgets(was, is driver.Algorithm) bool {
 
 // StoreRestarts returns a warning if the store of c seems to be another one than that of old.
 func (c *Config) StoreRestarts(old *Config) rules.Problems {
-	if c.File == nil || old.File == nil || place(c.File.Store.Value) == place(old.File.Store.Value) {
+	if c.File == nil || old.File == nil ||
+		place(c.File.Store.Value) == place(old.File.Store.Value) {
 		return nil
 	}
-	return rules.Problems{{At: c.File.Store.At, Text: "store is another one, or has another prefix " +
-		"or tag: unless the counts are there too, all limits count from zero"}}
+	at := cmp.Or(c.File.Store.At, rules.Position{File: c.Follow[0]})
+	return rules.Problems{{At: at, Text: "store is another one, or has another " +
+		"prefix or tag: unless the counts are there too, all limits count from zero"}}
 }
 
 // place returns what says where a store keeps counts.
@@ -191,8 +192,8 @@ func place(store string) string {
 	return strings.Join(parts, " ")
 }
 
-// List returns names as one text, and no more than some of them.
-func List(names []string) string {
+// list returns names as one text, and no more than some of them.
+func list(names []string) string {
 	const most = 10
 	text := strings.Join(names[:min(most, len(names))], ", ")
 	if len(names) > most {

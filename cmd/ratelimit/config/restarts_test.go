@@ -223,7 +223,9 @@ func TestRestartsOfEnvoy(t *testing.T) {
 	const old = "domain: d\ndescriptors:\n  - {key: a" + limit + "100}}\n" +
 		"  - {key: a, value: b_c" + limit + "100}}\n" +
 		"  - {key: p, value: x*" + limit + "100}, descriptors: [{key: q" + limit + "100}}]}\n"
-	of := func(key, value string) rules.Descriptor { return rules.Descriptor{{Name: key, Value: value}} }
+	of := func(key, value string) rules.Descriptor {
+		return rules.Descriptor{{Name: key, Value: value}}
+	}
 	nested := append(of("p", "x1"), of("q", "z")...)
 	requests := []rules.Descriptor{of("a", "y"), of("a", "b_c"), of("a", "z"), of("p", "x1"),
 		of("p", "y"), nested}
@@ -234,15 +236,17 @@ func TestRestartsOfEnvoy(t *testing.T) {
 		return strings.Replace(old, from, to, 1)
 	}
 	for change, next := range map[string]string{
-		"nothing":           old,
-		"one more":          old + "  - {key: other" + limit + "5}}\n",
-		"a value more":      old + "  - {key: a, value: y" + limit + "5}}\n",
-		"a value less":      replace("  - {key: a, value: b_c"+limit+"100}}\n", ""),
-		"another split":     replace("{key: a, value: b_c", "{key: a_b, value: c"),
-		"a pattern":         replace("{key: a, value: b_c", "{key: a, value: '*'"),
-		"a wider pattern":   replace("value: x*", "value: '*'"),
-		"an earlier one":    replace("descriptors:\n", "descriptors:\n  - {key: p, value: '*1'"+limit+"9}}\n"),
-		"a value for it":    replace("  - {key: p", "  - {key: p, value: x1"+limit+"9}}\n  - {key: p"),
+		"nothing":         old,
+		"one more":        old + "  - {key: other" + limit + "5}}\n",
+		"a value more":    old + "  - {key: a, value: y" + limit + "5}}\n",
+		"a value less":    replace("  - {key: a, value: b_c"+limit+"100}}\n", ""),
+		"another split":   replace("{key: a, value: b_c", "{key: a_b, value: c"),
+		"a pattern":       replace("{key: a, value: b_c", "{key: a, value: '*'"),
+		"a wider pattern": replace("value: x*", "value: '*'"),
+		"an earlier one": replace("descriptors:\n",
+			"descriptors:\n  - {key: p, value: '*1'"+limit+"9}}\n"),
+		"a value for it": replace("  - {key: p",
+			"  - {key: p, value: x1"+limit+"9}}\n  - {key: p"),
 		"units":             replace("100}}\n", "70}}\n"),
 		"unit":              replace("unit: hour", "unit: day"),
 		"a shorter unit":    replace("unit: hour", "unit: minute"),

@@ -273,11 +273,12 @@ func TestValidateAgainst(t *testing.T) {
 	warn := func(line int, name, why string) string {
 		return fmt.Sprintf("%s:%d:3: warning: %q counts from zero: %s\n", file, line, name, why)
 	}
-	want := file + ":1:8: warning: store is another one, or has another prefix or tag: unless the " +
-		"counts are there too, all limits count from zero\n" +
+	want := file + ":1:8: warning: store is another one, or has another prefix or tag: unless " +
+		"the counts are there too, all limits count from zero\n" +
 		warn(3, "a", "its key is [y], not [x]") + warn(4, "b", "it has holds, and had none") +
 		warn(5, "c", "its algorithm is bucket, not log") +
-		warn(7, "renamed", "it is new, and others have left: if it is one of them, its name was left") +
+		warn(7, "renamed",
+			"it is new, and others have left: if it is one of them, its name was left") +
 		file + ": 5 limits\n"
 	if stdout, err := run(t, "validate", file, "--against="+old); stdout != want || err != nil {
 		t.Errorf("got %s, %v, want %s", stdout, err, want)

@@ -405,7 +405,9 @@ func TestIncludeStaysBelow(t *testing.T) {
 			t.Errorf("got %v of %v, want %s", err, f.Paths, want)
 		}
 	}
-	for _, include := range []string{"tenants/a.yaml", "./tenants/*.yaml", "tenants/../tenants/a.yaml"} {
+	for _, include := range []string{
+		"tenants/a.yaml", "./tenants/*.yaml", "tenants/../tenants/a.yaml",
+	} {
 		path := write(t, folder, "in/main.yaml", "include: "+include+"\n")
 		if f, err := Read(path); err != nil || len(f.Set.Limits()) != 1 {
 			t.Errorf("%s: %v", include, err)
