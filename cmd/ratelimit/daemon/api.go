@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -152,6 +153,7 @@ type limitState struct {
 	Limit    int64   `json:"limit"`
 	*Counts          // nil if it was not asked
 
+	Block  bool `json:"block,omitempty"`  // the numbers are milliseconds of a block
 	Shadow bool `json:"shadow,omitempty"` // it refuses nothing
 	Never  bool `json:"never,omitempty"`  // waiting does not help
 	Warned bool `json:"warned,omitempty"` // most units are used
@@ -172,6 +174,7 @@ func writeDecision(
 	body := answer{ID: id, Limits: make([]limitState, len(claims))}
 	for i, c := range claims {
 		body.Limits[i] = newLimitState(c.Limiter.Limits()[0], results[i])
+		_, body.Limits[i].Block = c.Limiter.Algorithms()[0].(algorithm.Block)
 	}
 	binding := ratelimit.Binding(results)
 	body.limitState = body.Limits[binding]

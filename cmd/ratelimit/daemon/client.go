@@ -22,6 +22,7 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 )
 
 // client has the flags of the commands that ask a service, or decide on a store as it does.
@@ -120,7 +121,7 @@ func problemIn(path string, status int, text []byte) error {
 	}
 	if status >= http.StatusBadRequest && status != http.StatusTooManyRequests {
 		return fmt.Errorf("%s: status %d: %s", path, status,
-			cmp.Or(answer.Detail, answer.Title))
+			terminal.Line(cmp.Or(answer.Detail, answer.Title)))
 	}
 	return nil
 }
@@ -209,7 +210,7 @@ func writeStates(w io.Writer, d *clientAnswer) {
 		verdict = "admitted"
 	}
 	if d.ID != "" {
-		verdict += ", held as " + d.ID
+		verdict += ", held as " + terminal.Value(d.ID)
 	}
 	fmt.Fprintln(w, verdict)
 	if len(d.Limits) == 0 {
@@ -219,10 +220,14 @@ func writeStates(w io.Writer, d *clientAnswer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tADMITS\tLEFT\tOF\tRETRY AFTER")
 	for _, l := range d.Limits {
-		admits, left, retry := "no", "", ""
+		l.Name = terminal.Value(l.Name)
+		admits, left, of, retry := "no", "", fmt.Sprint(l.Limit), ""
 		if l.Counts != nil {
 			left = fmt.Sprint(l.Remaining)
 			retry = fmt.Sprint(time.Duration(l.RetryAfterMS) * time.Millisecond)
+		}
+		if l.Block {
+			left, of = inspect.Blocked(!l.Allowed), ""
 		}
 		if l.Allowed {
 			admits, retry = "yes", ""
@@ -233,7 +238,7 @@ func writeStates(w io.Writer, d *clientAnswer) {
 		if l.Shadow {
 			l.Name += " (shadow)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", l.Name, admits, left, l.Limit, retry)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Name, admits, left, of, retry)
 	}
 	_ = t.Flush()
 }

@@ -47,7 +47,8 @@ func TestDecision(t *testing.T) {
 	const requests = `"name":"requests","window_ms":60000,"allowed":true,"source":"store",` +
 		`"limit":3,"remaining":2,"retry_after_ms":0,"reset_after_ms":60000`
 	const blocked = `"name":"blocked","window_ms":3600000,"allowed":false,"source":"store",` +
-		`"limit":3600000,"remaining":0,"retry_after_ms":90500,"reset_after_ms":90500`
+		`"limit":3600000,"remaining":0,"retry_after_ms":90500,"reset_after_ms":90500,` +
+		`"block":true`
 	for _, tt := range []struct {
 		path, body, want string
 		status           int

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/driver"
@@ -262,6 +263,7 @@ func writeDecided(w http.ResponseWriter, refused int, d *decision.Decision) {
 			state := newLimitState(s.Result.Limit, s.Result)
 			state.Allowed, state.Shadow, state.Never, state.Warned =
 				s.Allowed, s.Shadow, s.Never, s.Warned
+			state.Block = s.Limit.Algorithm == algorithms.Block
 			if !s.Asked {
 				state.Source = "none"
 			}

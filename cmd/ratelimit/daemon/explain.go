@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
@@ -58,7 +59,8 @@ func (a *api) states(
 	for _, s := range peeked.Parts[0].Statuses {
 		if s.Asked && s.Result.Source != ratelimit.SourceOpen {
 			states[s.Limit.Name] = &inspect.State{Limit: s.Result.Limit.Max,
-				Remaining: s.Result.Remaining, RetryAfterMS: ceilMS(s.Result.RetryAfter)}
+				Remaining: s.Result.Remaining, RetryAfterMS: ceilMS(s.Result.RetryAfter),
+				Block: s.Limit.Algorithm == algorithms.Block}
 		}
 	}
 	return states
@@ -94,5 +96,5 @@ func (c *explainCmd) Run(ctx context.Context, k *kong.Context) error {
 	if err := json.Unmarshal(text, &e); err != nil {
 		return err
 	}
-	return e.WriteText(k.Stdout)
+	return c.WriteText(k.Stdout, e)
 }

@@ -84,6 +84,7 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/demo"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/replay"
 )
 
@@ -151,13 +152,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = unknown
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "error: %v\nTry \"ratelimit --help\".\n", err)
+		fmt.Fprintf(stderr, "error: %s\nTry \"ratelimit --help\".\n", terminal.Lines(err.Error()))
 		return exitUsage
 	}
 	if err := command.Run(); errors.Is(err, errRefused) {
 		return exitRefused
 	} else if err != nil {
-		fmt.Fprintf(stderr, "error: %v\n", err)
+		fmt.Fprintf(stderr, "error: %s\n", terminal.Lines(err.Error()))
 		return exitError
 	}
 	return exitOK

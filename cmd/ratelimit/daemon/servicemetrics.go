@@ -60,8 +60,8 @@ var serviceMetrics = []serviceMetric{
 
 // watchService exports what l, its decider and Envoy's service count, and the state of credentials.
 func (m *metrics) watchService(l *live, c *credentials) error {
-	r := serviceReader{
-		live: l, credentials: c, failed: &m.failed, instruments: make(map[string]metric.Int64Observable)}
+	r := serviceReader{live: l, credentials: c, failed: &m.failed,
+		instruments: make(map[string]metric.Int64Observable)}
 	var all []metric.Observable
 	var problems []error
 	for _, s := range serviceMetrics {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 )
 
 // topCmd is "ratelimit top".
@@ -79,7 +81,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// A topSnapshot is what is shown of the page. The service has made all text in it printable.
+// A topSnapshot is what is shown of the page.
 type topSnapshot struct {
 	Limits []topLimitLine
 	State  []struct {
@@ -104,7 +106,7 @@ type topLimitLine struct {
 func (s *topSnapshot) write(w io.Writer, lines int) {
 	for _, line := range s.State {
 		if line.Bad {
-			fmt.Fprintf(w, "%s: %s\n", line.Name, line.Value)
+			fmt.Fprintf(w, "%s: %s\n", terminal.Line(line.Name), terminal.Line(line.Value))
 		}
 	}
 	slices.SortStableFunc(s.Limits, func(a, b topLimitLine) int {
@@ -114,8 +116,9 @@ func (s *topSnapshot) write(w io.Writer, lines int) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tRATE\tADMITTED/S\tREFUSED/S\tADMITTED/MIN\tREFUSED/MIN\tUNDECIDED/MIN")
 	for _, l := range s.Limits[:min(lines, len(s.Limits))] {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", l.Name, l.Rate, l.Second.Admitted,
-			l.Second.Refused, l.Minute.Admitted, l.Minute.Refused, l.Minute.Undecided)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", terminal.Value(l.Name),
+			terminal.Value(l.Rate), l.Second.Admitted, l.Second.Refused, l.Minute.Admitted,
+			l.Minute.Refused, l.Minute.Undecided)
 	}
 	_ = t.Flush()
 	if len(s.Top) == 0 {
@@ -127,8 +130,8 @@ func (s *topSnapshot) write(w io.Writer, lines int) {
 			if lines--; lines < 0 {
 				break
 			}
-			fmt.Fprintf(t, "%s\t%s\t%d\t%v\n", k.Name, l.Limit, k.Count,
-				time.Duration(k.For)*time.Second)
+			fmt.Fprintf(t, "%s\t%s\t%d\t%v\n", terminal.Value(k.Name), terminal.Value(l.Limit),
+				k.Count, time.Duration(k.For)*time.Second)
 		}
 	}
 	_ = t.Flush()

@@ -4,6 +4,8 @@ package inspect
 import (
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
@@ -71,7 +74,9 @@ type applied struct {
 type State struct {
 	Limit        int64 `json:"limit"`
 	Remaining    int64 `json:"remaining"`
-	RetryAfterMS int64 `json:"retry_after_ms"` // until a unit is free
+	RetryAfterMS int64 `json:"retry_after_ms"` // until a unit is free, or the block ends
+
+	Block bool `json:"block,omitempty"` // Limit and Remaining are milliseconds
 }
 
 // String returns the columns of the state.
@@ -79,8 +84,19 @@ func (s *State) String() string {
 	if s == nil {
 		return "\t\t"
 	}
-	return fmt.Sprintf("%d\t%d\t%v", s.Remaining, s.Limit,
-		time.Duration(s.RetryAfterMS)*time.Millisecond)
+	left, retry := fmt.Sprintf("%d\t%d", s.Remaining, s.Limit), time.Duration(s.RetryAfterMS)
+	if s.Block {
+		left = Blocked(retry > 0) + "\t"
+	}
+	return fmt.Sprintf("%s\t%v", left, retry*time.Millisecond)
+}
+
+// Blocked returns what the commands print in place of the units that are left under a block.
+func Blocked(blocked bool) string {
+	if blocked {
+		return "blocked"
+	}
+	return "not blocked"
 }
 
 // other is a limit that does not apply.
@@ -104,7 +120,7 @@ func (c *Explain) Run(k *kong.Context) error {
 	if c.JSON {
 		return writeJSON(k.Stdout, e)
 	}
-	return e.WriteText(k.Stdout)
+	return c.WriteText(k.Stdout, e)
 }
 
 // Of returns the explanation for a request under a configuration.
@@ -124,20 +140,29 @@ func Of(c *config.Config, domain string, d rules.Descriptor) Explanation {
 	return e
 }
 
+const ofDomain = "it is of the domain "
+
 // because says why a limit does not apply.
 func because(l *rules.Limit, domain string, d rules.Descriptor) string {
 	switch {
 	case l.Domain == "":
 		return l.Mismatch(domain, d)
 	case l.Domain != domain:
-		return fmt.Sprintf("it is of the domain %q", l.Domain)
+		return fmt.Sprintf(ofDomain+"%q", l.Domain)
 	default:
 		return "the entries lead to another limit of the domain, or to none"
 	}
 }
 
-// WriteText writes the explanation as tables: of a service one with the states of limits too.
-func (e Explanation) WriteText(w io.Writer) error {
+// domainInWhy is the entry domain in the reason of a rate.
+var domainInWhy = regexp.MustCompile(`(^by |^except |, )domain=`)
+
+// WriteText writes the explanation of the request as tables: of a service one with the states of
+// limits too.
+func (c *Explain) WriteText(w io.Writer, e Explanation) error {
+	byFlag := c.Domain != "" && !slices.ContainsFunc(c.Entries,
+		func(entry string) bool { return strings.HasPrefix(entry, "domain=") })
+
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(e.Applies) == 0 {
 		fmt.Fprintln(t, "No limit applies.")
@@ -146,24 +171,33 @@ func (e Explanation) WriteText(w io.Writer) error {
 	}
 	states := false
 	for _, a := range e.Applies {
-		name := a.Limit
+		name := terminal.Value(a.Limit)
 		if a.Shadow {
 			name += " (shadow)"
 		}
+		if byFlag {
+			a.Why = domainInWhy.ReplaceAllString(a.Why, "$1--domain=")
+		}
 		states = states || a.State != nil || a.KeyHash != ""
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, a.Rate, a.Why, a.Key)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, terminal.Value(a.Rate),
+			terminal.Line(a.Why), terminal.Value(a.Key))
 	}
 	if states {
 		fmt.Fprintln(t, "\nLIMIT\tLEFT\tOF\tNEXT UNIT AFTER\tKEY HASH")
 		for _, a := range e.Applies {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", a.Limit, a.State, a.KeyHash)
+			fmt.Fprintf(t, "%s\t%s\t%s\n",
+				terminal.Value(a.Limit), a.State, terminal.Value(a.KeyHash))
 		}
 	}
 	if len(e.Others) > 0 {
 		fmt.Fprintln(t, "\nDOES NOT APPLY\tBECAUSE")
 	}
 	for _, o := range e.Others {
-		fmt.Fprintf(t, "%s\t%s\n", o.Limit, o.Because)
+		if c.Domain == "" && (strings.HasPrefix(o.Because, ofDomain) ||
+			strings.HasPrefix(o.Because, "domain is missing")) {
+			o.Because += ": name it with --domain"
+		}
+		fmt.Fprintf(t, "%s\t%s\n", terminal.Value(o.Limit), terminal.Line(o.Because))
 	}
 	return t.Flush()
 }

@@ -249,8 +249,8 @@ edge|path_/v1   the entries lead to another limit of the domain, or to none
 	}
 	stdout, err = run(t, "explain", path, "tenant=a/b")
 	if !strings.HasPrefix(stdout, "No limit applies.\n") ||
-		!strings.Contains(stdout, "\nedge|tenant     it is of the domain \"edge\"\n") ||
-		err != nil {
+		!strings.Contains(stdout, "\nedge|tenant     it is of the domain \"edge\": name it with "+
+			"--domain\n") || err != nil {
 		t.Errorf("got %v\n%s", err, stdout)
 	}
 	bad := write(t, "bad.yaml", "domain: edge\ndescriptors: [{key: a, value: b, limit: 1}]\n")
@@ -304,6 +304,32 @@ func TestValidateWithoutLimits(t *testing.T) {
 		if !strings.HasPrefix(stdout, file+at+": warning: ") || err != nil ||
 			!strings.HasSuffix(stdout, "every request is admitted\n"+file+": 0 limits\n") {
 			t.Errorf("%q: got %q, %v", text, stdout, err)
+		}
+	}
+}
+
+// TestExplainDomain: the reason names the domain as it was given, by the flag or an entry, and the
+// flag where it is missing.
+func TestExplainDomain(t *testing.T) {
+	path := write(t, "limits.yaml", `
+limits:
+- {name: a, when: {domain: edge}, max: 1/1m}
+- {name: b, key: [tenant], max: 1/1m, by: {entry: domain, edge: 2/1m}}
+- {name: c, key: [tenant], max: 1/1m, except: [{when: {tenant: x, domain: edge}, max: 3/1m}]}
+`)
+	for args, want := range map[string][]string{
+		"tenant=x --domain=edge": {"by --domain=edge", "except tenant=x, --domain=edge"},
+		"tenant=x domain=edge":   {"by domain=edge", "except tenant=x, domain=edge"},
+		"tenant=x domain=edge --domain=other": {
+			"by domain=edge", "except tenant=x, domain=edge"},
+		"tenant=x": {"domain is missing: name it with --domain"},
+	} {
+		stdout, err := run(t, append([]string{"explain", path}, strings.Fields(args)...)...)
+		for _, part := range want {
+			if err != nil || !strings.Contains(stdout, " "+part+" ") &&
+				!strings.Contains(stdout, " "+part+"\n") {
+				t.Errorf("%s: %v, no %q in\n%s", args, err, part, stdout)
+			}
 		}
 	}
 }

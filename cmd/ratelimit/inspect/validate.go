@@ -2,10 +2,12 @@ package inspect
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
@@ -60,12 +62,12 @@ func (c *Validate) Run(k *kong.Context) error {
 		switch {
 		case c.JSON:
 		case err != nil:
-			fmt.Fprintln(k.Stdout, err)
+			fmt.Fprintln(k.Stdout, linesOf(err))
 		default:
 			for _, p := range warnings {
-				fmt.Fprintf(k.Stdout, "%v: warning: %s\n", p.At, p.Text)
+				fmt.Fprintln(k.Stdout, terminal.Line(fmt.Sprintf("%v: warning: %s", p.At, p.Text)))
 			}
-			fmt.Fprintf(k.Stdout, "%s: %s\n", path, counted(r.Limits, "limit"))
+			fmt.Fprintf(k.Stdout, "%s: %s\n", terminal.Line(path), counted(r.Limits, "limit"))
 		}
 	}
 	if c.JSON {
@@ -77,6 +79,19 @@ func (c *Validate) Run(k *kong.Context) error {
 		return fmt.Errorf("%s", counted(count, "problem"))
 	}
 	return nil
+}
+
+// linesOf returns an error as it can be printed: of problems a line each.
+func linesOf(err error) string {
+	problems, ok := err.(rules.Problems)
+	if !ok {
+		return terminal.Lines(err.Error())
+	}
+	lines := make([]string, len(problems))
+	for i, p := range problems {
+		lines[i] = terminal.Line(p.String())
+	}
+	return strings.Join(lines, "\n")
 }
 
 // warningsOf returns the warnings of a file as it is, without flags.

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/terminal"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -28,7 +29,7 @@ func (r *Report) WriteText(w io.Writer) error {
 			r.writeProposal(&b, i)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, terminal.Lines(b.String()))
 	return err
 }
 
@@ -49,17 +50,18 @@ func (r *Report) writeInput(b *strings.Builder) {
 		}
 	}
 	for _, w := range in.Warnings {
-		fmt.Fprintf(b, "warning: %s\n", w)
+		fmt.Fprintf(b, "warning: %s\n", terminal.Line(w))
 	}
 	for _, u := range in.Unread {
-		fmt.Fprintf(b, "%s not read: %s\n", counted(u.Lines, "line"), u.Reason)
+		fmt.Fprintf(b, "%s not read: %s\n", counted(u.Lines, "line"), terminal.Line(u.Reason))
 	}
 	for _, u := range in.Examples {
 		log := ""
 		if u.Log > 0 {
 			log = fmt.Sprintf("log %d, ", u.Log)
 		}
-		fmt.Fprintf(b, "  %sline %s: %s: %q\n", log, grouped(u.Line), u.Reason, u.Text)
+		fmt.Fprintf(b, "  %sline %s: %s: %q\n", log, grouped(u.Line),
+			terminal.Line(u.Reason), u.Text)
 	}
 }
 

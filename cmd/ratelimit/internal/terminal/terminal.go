@@ -1,4 +1,4 @@
-// Package terminal recognizes terminals.
+// Package terminal recognizes terminals, and escapes what is printed on them.
 package terminal
 
 import (
