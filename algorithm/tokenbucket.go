@@ -179,28 +179,28 @@ func (a amount) below(b amount) bool {
 // over reports whether more than max is missing.
 func (p pace) over(a amount) bool { return (amount{units: p.max}).below(a) }
 
-// bounded returns a, or the most that may be missing with a debt of so many µs if a is more. That
-// is a window or longer.
-func (p pace) bounded(a amount, debt int64) amount {
-	if !p.over(a) {
-		return a
-	}
-	most := p.in(debt)
-	if most.units >= maxMissing {
-		most = amount{units: maxMissing}
-	}
+// most returns the most that may be missing with a debt of so many µs, a window or longer.
+func (p pace) most(debt int64) amount {
+	return p.in(debt).atMost(amount{units: maxMissing})
+}
+
+// atMost returns a, or most if a is more.
+func (a amount) atMost(most amount) amount {
 	if most.below(a) {
 		return most
 	}
 	return a
 }
 
-// bounded is that of p with b's debt, or with the window of p if that is longer.
-func (b Bucket) bounded(p pace, a amount) amount {
-	if !p.over(a) {
-		return a
+// most returns the most that may be missing in a state of a limit with the pace old, for b's limit,
+// which has the pace p: what comes back within b's debt, at the faster of both.
+func (b Bucket) most(p, old pace) amount {
+	debt := b.Debt().Microseconds()
+	most := old.most(max(debt, old.window))
+	if own := p.most(debt).units; old != p && own > most.units {
+		most = amount{units: own}.atMost(old.most(longestDebt.Microseconds()))
 	}
-	return p.bounded(a, max(b.Debt().Microseconds(), p.window))
+	return most
 }
 
 // from returns a, of the pace old, as an amount of p. The part is rounded up.
@@ -249,18 +249,20 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		return nil, -1, false, 0, 0, 0
 	}
 	p, write := pace{limit.Max, limit.Window.Microseconds()}, false
-	s.missing = b.bounded(s.pace, s.missing) // as if it had been written with this debt
+	if s.pace.over(s.missing) { // as if it had been written with this debt
+		s.missing = s.missing.atMost(b.most(p, s.pace))
+	}
 	if now > s.written {
 		s.missing = s.pace.less(s.missing, s.pace.in(now-s.written))
 		s.written = now
 	}
 	missing, others := s.missing, false
 	if s.pace != p {
-		missing = p.from(missing, s.pace)
-		if most := b.bounded(p, missing); most != missing {
-			missing, others = most, true // more is missing than the debt: the state stays theirs
-		} else {
-			write = missing != amount{}
+		missing, write = p.from(missing, s.pace), missing != amount{}
+		if p.over(missing) {
+			if most := b.most(p, p); most.below(missing) { // the state stays that of the old pace
+				missing, write, others = most, false, true
+			}
 		}
 	}
 	var back amount // what comes back from now until s.written
@@ -277,7 +279,10 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	allowed = true
 	switch {
 	case op == driver.OpForce, op == driver.OpTake && fits:
-		missing, write = b.bounded(p, after), true
+		missing, write = after, true
+		if !fits {
+			missing = after.atMost(b.most(p, p))
+		}
 		s.missing.units += n // used if others is set
 	case !fits:
 		allowed = false
@@ -293,7 +298,7 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	}
 	keep = resetAfter
 	if others {
-		s.missing = b.bounded(s.pace, s.missing)
+		s.missing = s.missing.atMost(b.most(p, s.pace))
 		keep = max(keep, micros(s.pace.time(s.missing)+s.written-now))
 	} else {
 		s.missing, s.pace = p.less(missing, back), p
@@ -319,8 +324,8 @@ func (s *bucketState) decode(state []byte) bool {
 		s.pace.window >= driver.MinWindow.Microseconds() &&
 		s.pace.window <= driver.MaxWindow.Microseconds() &&
 		s.missing.units >= 0 && s.missing.part >= 0 && s.missing.part < s.pace.window &&
-		uint64(s.written) < endOfTime &&
-		s.pace.bounded(s.missing, longestDebt.Microseconds()) == s.missing
+		uint64(s.written) < endOfTime && (!s.pace.over(s.missing) ||
+		!s.pace.most(longestDebt.Microseconds()).below(s.missing))
 }
 
 // encode writes s into buf, which is empty or a state.

@@ -28,13 +28,24 @@ local function product(a, b, c, m)
   return quotient + (c - rest) / m, rest
 end
 
--- Returns an amount, or the most that may be missing with the debt of args, or with the window if
--- that is longer, if it is more. Without args the debt is the default.
-local function bounded(units, part, max, window, args, pos)
-  local debt = args and pos + 14 < #args and struct.unpack('>I7', args, pos + 14) or DEBT
-  local most, rest = product(math.max(debt, window), max, 0, window)
+-- Returns an amount, or the most that may be missing with a debt if it is more.
+local function bounded(units, part, debt, max, window)
+  local most, rest = product(debt, max, 0, window)
   if most >= MISSING then most, rest = MISSING, 0 end
   if units > most or (units == most and part > rest) then return most, rest end
+  return units, part
+end
+
+-- Returns an amount in a state of a limit of most units in length µs, or if it is more, what comes
+-- back within the debt of args at the faster of the rates of both limits.
+local function kept(units, part, most, length, max, window, args, pos)
+  local debt = pos + 14 < #args and struct.unpack('>I7', args, pos + 14) or DEBT
+  local least, rest = bounded(MISSING, 0, math.max(debt, length), most, length)
+  if most ~= max or length ~= window then
+    local own = bounded(MISSING, 0, debt, max, window)
+    if own > least then least, rest = bounded(own, 0, DEBT, most, length) end
+  end
+  if units > least or (units == least and part > rest) then return least, rest end
   return units, part
 end
 
@@ -54,10 +65,10 @@ local function step(key, tail, now, op, n, at, args, pos)
       return nil
     end
     if units >= most and (units > most or part > 0) then
-      local least, rest = bounded(units, part, most, length)
+      local least, rest = bounded(units, part, DEBT, most, length)
       if least ~= units or rest ~= part then return nil end
       -- as if it had been written with this debt
-      units, part = bounded(units, part, most, length, args, pos)
+      units, part = kept(units, part, most, length, max, window, args, pos)
     end
     if now > written then
       local back, rest = product(now - written, most, 0, length)
@@ -69,11 +80,11 @@ local function step(key, tail, now, op, n, at, args, pos)
       others, rest_of_others = units, part
       part = product(part, window, length - 1, length)
       if part == window then units, part = units + 1, 0 end
-      local least, rest = bounded(units, part, max, window, args, pos)
+      local least, rest = kept(units, part, max, window, max, window, args, pos)
       if least == units and rest == part then
         others, write = nil, units + part > 0
       else
-        units, part = least, rest -- the state stays theirs
+        units, part = least, rest -- the state stays that of the old rate
       end
     end
   end
@@ -92,9 +103,10 @@ local function step(key, tail, now, op, n, at, args, pos)
   if op == FORCE or (op == TAKE and fits) then
     units, write = after, true
     if not fits then
-      units, part = bounded(units, part, max, window, args, pos)
+      units, part = kept(units, part, max, window, max, window, args, pos)
       if others then
-        others, rest_of_others = bounded(others + n, rest_of_others, most, length, args, pos)
+        others, rest_of_others =
+          kept(others + n, rest_of_others, most, length, max, window, args, pos)
       end
     end
   elseif not fits then

@@ -41,6 +41,12 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 	window, wrote := l.Window.Microseconds(), false
 	s := bucketModel{new(big.Rat).Set(m.missing), l, max(now, m.written)}
 	theirs := refill(m.limit, max(debt, m.limit.Window.Microseconds()))
+	if own := refill(l, debt); m.limit != l && own.Cmp(theirs) > 0 {
+		theirs = new(big.Rat).SetInt(new(big.Int).Div(own.Num(), own.Denom())) // whole units
+		if longest := refill(m.limit, 1<<50); theirs.Cmp(longest) > 0 {
+			theirs = longest
+		}
+	}
 	if s.missing.Cmp(theirs) > 0 {
 		s.missing.Set(theirs)
 	}

@@ -32,6 +32,8 @@ type budget struct {
 	policy  ratelimit.Policy
 	// strict has no policy and no observer.
 	strict *ratelimit.Limiter
+	// settles settles what is held under any rate of a limit of a file; mostly it is the Limiter.
+	settles *ratelimit.Limiter
 }
 
 // budgets are the limits of the daemon, all on one store.
@@ -40,6 +42,7 @@ type budgets struct {
 	rates    []*budget            // of --limit, in the order of the flags
 	all      *ratelimit.Limiter   // of rates, or of the key [key] of a file; nil without any
 	limiters []*ratelimit.Limiter // of byName
+	settling []*ratelimit.Limiter // which settle what is held under byName
 	ofFile   bool                 // the limits are those of --config
 }
 
@@ -51,7 +54,7 @@ var errNames = errors.New("each limit of --limit, --in-flight and --block needs 
 func (c *serveCmd) newBudgets(store ratelimit.Store, observe observeFunc) (*budgets, error) {
 	b := &budgets{byName: make(map[string]*budget)}
 	add := func(k kind, a ratelimit.Algorithm) error {
-		return b.add(k, a, store, c.OnFailure.policy(), observe)
+		return b.add(k, a, a, store, c.OnFailure.policy(), observe)
 	}
 	var algorithms []ratelimit.Algorithm
 	for _, l := range c.Limit {
@@ -82,7 +85,7 @@ func (c *serveCmd) newBudgets(store ratelimit.Store, observe observeFunc) (*budg
 }
 
 func (b *budgets) add(
-	k kind, a ratelimit.Algorithm, store ratelimit.Store, policy ratelimit.Policy,
+	k kind, a, settles ratelimit.Algorithm, store ratelimit.Store, policy ratelimit.Policy,
 	observe observeFunc,
 ) error {
 	strict, err := ratelimit.New(store, a)
@@ -91,7 +94,15 @@ func (b *budgets) add(
 	}
 	limiter := strict.WithPolicy(policy).WithObserver(observe)
 	added := &budget{
-		Limiter: limiter, limit: a.Limit(), kind: k, policy: policy, strict: strict}
+		Limiter: limiter, limit: a.Limit(), kind: k, policy: policy, strict: strict,
+		settles: limiter}
+	if settles != a {
+		l, err := ratelimit.New(store, settles)
+		if err != nil {
+			return err
+		}
+		added.settles = l.WithPolicy(policy).WithObserver(observe)
+	}
 	if h, ok := a.(driver.Holder); ok {
 		added.timeout = h.Holds()
 	}
@@ -105,13 +116,15 @@ func (b *budgets) put(added *budget) error {
 			ratelimit.ErrInvalid, name, errNames)
 	}
 	b.byName[name], b.limiters = added, append(b.limiters, added.Limiter)
+	b.settling = append(b.settling, added.settles)
 	return nil
 }
 
 // has reports whether b has a limit that is made of the same.
-func (b *budgets) has(a ratelimit.Algorithm, policy ratelimit.Policy) bool {
+func (b *budgets) has(a, settles ratelimit.Algorithm, policy ratelimit.Policy) bool {
 	has := b.byName[a.Limit().Name]
-	return has != nil && has.policy == policy && has.Algorithms()[0] == a
+	return has != nil && has.policy == policy && has.Algorithms()[0] == a &&
+		has.settles.Algorithms()[0] == settles
 }
 
 // of returns the budget of a claim.

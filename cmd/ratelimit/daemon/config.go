@@ -258,10 +258,10 @@ func (l *live) fileBudgets(set *rules.Set) (*budgets, error) {
 		policy := cmp.Or(onFailure(v.Limit.OnFailure), l.cmd.OnFailure).policy()
 		k := kindOf(v)
 		var err error
-		if before.has(v.Algorithm, policy) {
+		if before.has(v.Algorithm, v.Settles, policy) {
 			err = b.put(before.byName[name])
 		} else {
-			err = b.add(k, v.Algorithm, l.store, policy, l.observe)
+			err = b.add(k, v.Algorithm, v.Settles, l.store, policy, l.observe)
 		}
 		if err != nil {
 			return nil, err

@@ -124,6 +124,23 @@ func TestDescriptorHolds(t *testing.T) {
 	)
 }
 
+// TestSettleUnderOtherRate: what was used is charged in full, whatever rate of a bucket it was held
+// under: an id does not say it.
+func TestSettleUnderOtherRate(t *testing.T) {
+	s := fileScene(t, "limits:\n  - {name: tokens, key: [tenant], max: 100/1d, "+
+		"algorithm: bucket, holds: 1m, by: {entry: plan, pro: 1000/1d}}\n")
+	const pro = `{"descriptor":{"tenant":"secret-key","plan":"pro"},"n":%d%s}`
+	for range 5 {
+		s.play(step{path: "/v1/decide", body: fmt.Sprintf(pro, 200, `,"hold_ms":0`), status: 200})
+	}
+	for i := range 5 {
+		s.play(step{path: "/v1/settle", body: id(i+1, `"used":200`), status: 204})
+	}
+	s.play(step{path: "/v1/decide", body: fmt.Sprintf(pro, 1, ""), status: 429},
+		step{path: "/v1/decide", body: `{"descriptor":{"tenant":"secret-key"}}`, status: 429},
+		step{path: "/v1/decide", body: fmt.Sprintf(pro, 1, ""), status: 429})
+}
+
 // TestDescriptorHoldsTooMany: an id that the daemon would not accept again holds nothing.
 func TestDescriptorHoldsTooMany(t *testing.T) {
 	s := fileScene(t, "limits:\n"+

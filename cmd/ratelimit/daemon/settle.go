@@ -143,7 +143,7 @@ func (b *budgets) resume(id *string) (*ratelimit.Reservation, *problem.Problem) 
 	if len(*id) > maxID || strings.ContainsAny(*id, "\r\n") { // base64 skips them
 		return nil, invalidID
 	}
-	r, err := ratelimit.Resume(*id, b.limiters...)
+	r, err := ratelimit.Resume(*id, b.settling...)
 	switch {
 	case errors.Is(err, ratelimit.ErrUnknownLimit):
 		return nil, unknownLimit("The id")

@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -67,26 +68,39 @@ func (d *Decider) build(set *rules.Set) (*inForce, error) {
 		if f.counts[v.Limit] == nil {
 			f.counts[v.Limit] = d.counters.of(v.Limit.Name)
 		}
-		of := making{v.Algorithm, v.Limit.OnFailure, v.Limit.Shadow}
-		l := before.byMaking[of]
-		if l == nil {
-			var err error
-			if l, err = d.limiter(v); err != nil {
-				return nil, fmt.Errorf("limit %q: %w", v.Limit.Name, err)
+		made := func(a driver.Algorithm) (*ratelimit.Limiter, error) {
+			of := making{a, v.Limit.OnFailure, v.Limit.Shadow}
+			l := cmp.Or(f.byMaking[of], before.byMaking[of])
+			if l == nil {
+				var err error
+				if l, err = d.limiter(v, a); err != nil {
+					return nil, fmt.Errorf("limit %q: %w", v.Limit.Name, err)
+				}
 			}
+			f.byMaking[of] = l
+			return l, nil
 		}
-		f.limiters[v.Number], f.byMaking[of] = l, l
+		var err error
+		if f.limiters[v.Number], err = made(v.Algorithm); err != nil {
+			return nil, err
+		}
 		if _, holds := v.Algorithm.(driver.Holder); holds && !held[v.Limit] {
 			held[v.Limit] = true
-			f.holders = append(f.holders, l)
+			settles, err := made(v.Settles)
+			if err != nil {
+				return nil, err
+			}
+			f.holders = append(f.holders, settles)
 		}
 	}
 	return f, nil
 }
 
-// limiter returns the limiter of a variant, or nil if it has no algorithm.
-func (d *Decider) limiter(v *rules.Variant) (*ratelimit.Limiter, error) {
-	if v.Algorithm == nil {
+// limiter returns the limiter of a variant with an algorithm, or nil without one.
+func (d *Decider) limiter(
+	v *rules.Variant, a driver.Algorithm,
+) (*ratelimit.Limiter, error) {
+	if a == nil {
 		return nil, nil
 	}
 	policy, observe := d.policy, d.observe
@@ -99,7 +113,7 @@ func (d *Decider) limiter(v *rules.Variant) (*ratelimit.Limiter, error) {
 	if v.Limit.Shadow {
 		observe = d.observeShadow
 	}
-	l, err := ratelimit.New(d.store, v.Algorithm)
+	l, err := ratelimit.New(d.store, a)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +136,7 @@ func (f *inForce) override(
 	if err != nil {
 		return m, nil, fmt.Errorf("limit %q: %w", name.limit.Name, err)
 	}
-	l, err := f.decider.limiter(m.Variant)
+	l, err := f.decider.limiter(m.Variant, m.Variant.Algorithm)
 	if err != nil {
 		return m, nil, fmt.Errorf("limit %q: %w", name.limit.Name, err)
 	}

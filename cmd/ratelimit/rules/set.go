@@ -101,6 +101,8 @@ func (s *Set) compile(l *Limit, problems *Problems) compiled {
 		s.variants = append(s.variants, v)
 		return v
 	}
+	first := len(s.variants)
+	defer func() { settleAll(s.variants[first:]) }()
 	c := compiled{max: add(l.Rate, l.At, "max")}
 	for _, name := range l.Key {
 		c.key = append(c.key, s.names.number(name))

@@ -2,8 +2,11 @@ package rules
 
 import (
 	"cmp"
+	"math"
 	"strings"
+	"time"
 
+	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/driver"
 )
@@ -15,6 +18,9 @@ type Variant struct {
 	Rate  Rate
 	// Algorithm decides. It is nil if Rate admits everything or nothing.
 	Algorithm driver.Algorithm
+	// Settles has the same history as Algorithm, and the debt of the rate that may owe the most
+	// units: an ID does not say under which rate its units were held.
+	Settles driver.Algorithm
 	// Why says which rate it is, such as "max", "by plan=pro" or "except tenant=acme".
 	Why string
 	// Number counts the variants of a Set from 0, for tables beside it. It is -1 for those of
@@ -33,8 +39,40 @@ func newVariant(l *Limit, rate Rate, why string) (*Variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.Algorithm = a
+	v.Algorithm, v.Settles = a, a
 	return v, nil
+}
+
+// settleAll sets how variants of a limit are settled.
+func settleAll(variants []*Variant) {
+	var most float64 // units
+	for _, v := range variants {
+		if b, ok := bucketOf(v); ok {
+			most = max(most, float64(b.Debt())/float64(b.Limit().Window)*float64(b.Limit().Max))
+		}
+	}
+	for _, v := range variants {
+		b, ok := bucketOf(v)
+		if !ok {
+			continue
+		}
+		limit := b.Limit()
+		debt := most / float64(limit.Max) * float64(limit.Window.Microseconds())
+		if debt <= float64(b.Debt().Microseconds()) {
+			continue
+		}
+		debt = min(math.Ceil(debt), float64(algorithm.GCRA(limit).Debt().Microseconds()))
+		v.Settles = algorithm.Budget(b.WithDebt(time.Duration(debt) * time.Microsecond)).
+			WithTimeout(v.Algorithm.(algorithm.Held).Holds())
+	}
+}
+
+// bucketOf returns the bucket of a variant whose units can be held.
+func bucketOf(v *Variant) (b algorithm.Bucket, ok bool) {
+	if held, holds := v.Algorithm.(algorithm.Held); holds {
+		b, ok = held.Inside().(algorithm.Bucket)
+	}
+	return b, ok
 }
 
 // textOf returns the text of an error about a limit, without what its position says already.
