@@ -44,6 +44,8 @@ type unchanging struct {
 	ready   readiness
 	auth    *forwardAuth
 	envoy   *envoyEdge // or nil
+	// beyond, with --settle-within-hold, has the tokens that settle more than is held.
+	beyond *access
 	// decisions is nil without --log-decisions.
 	decisions *decisionLog
 	// hash returns what the log shows for a key. It is nil outside of a service.

@@ -135,6 +135,9 @@ func (c *serveCmd) newEnvoy(l *live, log *slog.Logger) (*envoyEdge, error) {
 	settings := c.envoy.Config
 	settings.Decider, settings.Log = l.deciding(), log
 	settings.Reached = c.EnvoyLook == "reached"
+	if beyond := l.beyond; beyond != nil {
+		settings.MayCharge = beyond.writers.has
+	}
 	settings.Domains = func() *envoyfile.Domains {
 		if current := l.current.Load().config; current != nil {
 			return current.Domains

@@ -75,6 +75,9 @@ var helpTexts = map[string]map[string]string{
 			"most refused keys. Without it everyone who reaches the service can read them.",
 		"write-token-file": "Tokens, one in each line, for force, block and reset, which nobody " +
 			"can use without it. They can read too.",
+		"settle-within-hold": "Without a token of --write-token-file, settlements charge at most " +
+			"what is held, and Kuadrant's Report nothing. gRPC calls have the token in the " +
+			"metadata authorization: Bearer TOKEN.",
 		"drain": "How long the service answers after a signal to stop, and is not ready. The " +
 			"default, 0s, suits a single process.",
 		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -46,6 +47,8 @@ type serveCmd struct {
 	WriteTokenFile string        `env:"WRITE_TOKEN_FILE" placeholder:"FILE"`
 	Drain          time.Duration `env:"DRAIN" placeholder:"DURATION"`
 
+	SettleWithinHold bool `env:"SETTLE_WITHIN_HOLD"`
+
 	EnvoyCharge []chargeFlag `env:"ENVOY_CHARGE" default:"all" placeholder:"[DOMAIN=]HOW"`
 	EnvoyLook   string       `env:"ENVOY_LOOK" default:"free" enum:"free,reached" placeholder:"HOW"`
 
@@ -81,6 +84,9 @@ func (c *serveCmd) Validate() error {
 	}
 	if err := c.TLS.validate(); err != nil {
 		return err
+	}
+	if c.SettleWithinHold && c.WriteTokenFile == "" {
+		return errors.New("--settle-within-hold needs --write-token-file, whose tokens settle more")
 	}
 	if !(c.LogDecisions >= 0 && c.LogDecisions <= 1) {
 		return fmt.Errorf("--log-decisions=%v is not between 0 and 1", c.LogDecisions)
@@ -178,6 +184,9 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 				return err
 			}
 		}
+	}
+	if c.SettleWithinHold {
+		handler.beyond = &secrets.access
 	}
 	if handler.envoy, err = c.newEnvoy(handler, log); err != nil {
 		return err

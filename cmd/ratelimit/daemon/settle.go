@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,16 +26,22 @@ func (a *api) settle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	held, p := a.budgets.resume(id)
-	var settle func(context.Context) error
+	var claims []ratelimit.Claim
 	if p == nil {
 		defer stopRenewals(held)
-		settle, p = a.budgets.settlement(held, &used)
+		claims, p = a.budgets.settlement(held, &used)
 	}
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	err := settle(r.Context())
+	err := a.mayCharge(w, r, *id, held, claims)
+	switch {
+	case errors.Is(err, errAnswered):
+		return
+	case err == nil:
+		err = held.CommitAll(r.Context(), claims...)
+	}
 	if used.none() {
 		a.logRelease(r, held.Claims(), err)
 	}
@@ -47,12 +52,35 @@ func (a *api) settle(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// settlement returns the function that settles held.
+// errAnswered means that a request has its answer.
+var errAnswered = errors.New("answered")
+
+// mayCharge answers, and returns errAnswered, if a settlement by claims needs a token that r does
+// not have: one of more than is held, with --settle-within-hold.
+func (a *api) mayCharge(
+	w http.ResponseWriter, r *http.Request, id string, held *ratelimit.Reservation,
+	claims []ratelimit.Claim,
+) error {
+	if a.beyond == nil {
+		return nil
+	}
+	p := a.beyond.missing(r, toWrite)
+	if p == nil {
+		return nil
+	}
+	within, err := a.decider.Within(r.Context(), id, held, claims...)
+	if err != nil || within {
+		return err
+	}
+	p.Detail = "More is used than is held. " + p.Detail
+	a.beyond.refuse(w, r, p)
+	return errAnswered
+}
+
+// settlement returns the claims that settle held.
 func (b *budgets) settlement(
 	held *ratelimit.Reservation, used *unitsBody,
-) (func(context.Context) error, *problem.Problem) {
-	var claims []ratelimit.Claim
-	var p *problem.Problem
+) (claims []ratelimit.Claim, p *problem.Problem) {
 	switch {
 	case used.n == nil && used.list == nil:
 	case used.n != nil && *used.n == 0: // not Cancel, which is repeated after the answer
@@ -64,7 +92,7 @@ func (b *budgets) settlement(
 	default:
 		claims, p = b.named(held, used)
 	}
-	return func(ctx context.Context) error { return held.CommitAll(ctx, claims...) }, p
+	return claims, p
 }
 
 // renew holds what an ID holds for longer, and in total the units that the request names.

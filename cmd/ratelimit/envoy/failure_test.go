@@ -165,6 +165,12 @@ func (hang) Resume(string) (*ratelimit.Reservation, error) {
 	return nil, ratelimit.ErrUnavailable
 }
 
+func (hang) Within(
+	context.Context, string, *ratelimit.Reservation, ...ratelimit.Claim,
+) (bool, error) {
+	return false, ratelimit.ErrUnavailable
+}
+
 func TestEnvoyGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{Decider: hang{}, Log: slog.New(slog.DiscardHandler)})

@@ -3,10 +3,14 @@ package envoy
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	limitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -50,6 +54,9 @@ func (k *kuadrantService) Report(
 	ctx context.Context, req *rls.RateLimitRequest,
 ) (*rls.RateLimitResponse, error) {
 	k.counts.calls.Add(1)
+	if !k.mayCharge(ctx) {
+		return nil, k.needsToken()
+	}
 	d, err := k.decide(ctx, req, charge)
 	if err != nil {
 		return nil, err
@@ -98,9 +105,12 @@ func (k *kuadrantService) Commit(
 	}
 	released := false
 	held, err := k.config.Decider.Resume(req.GetReservationId())
-	if err == nil {
+	switch {
+	case err == nil:
 		released, err = k.settle(ctx, req, held)
-	} else {
+	case !k.mayCharge(ctx):
+		err = k.needsToken()
+	default:
 		_, err = k.decide(ctx, unitsOf(req, req.GetActualAmount()), charge)
 	}
 	if err != nil {
@@ -122,7 +132,16 @@ func (k *kuadrantService) settle(
 			used = append(used, c)
 		}
 	}
-	err := held.CommitAll(ctx, used...)
+	within, err := k.mayCharge(ctx), error(nil)
+	if !within {
+		within, err = k.config.Decider.Within(ctx, req.GetReservationId(), held, used...)
+	}
+	if err == nil {
+		if !within {
+			return false, k.needsToken()
+		}
+		err = held.CommitAll(ctx, used...)
+	}
 	switch {
 	case errors.Is(err, ratelimit.ErrNotHeld):
 		return false, nil
@@ -130,6 +149,26 @@ func (k *kuadrantService) settle(
 		return false, k.fail(ctx, req.GetDomain(), err)
 	}
 	return true, nil
+}
+
+// mayCharge reports whether a call may charge more than was held.
+func (k *kuadrantService) mayCharge(ctx context.Context) bool {
+	if k.config.MayCharge == nil {
+		return true
+	}
+	scheme, token, ok := strings.Cut(strings.Join(
+		metadata.ValueFromIncomingContext(ctx, "authorization"), ","), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		token = ""
+	}
+	return k.config.MayCharge(token)
+}
+
+// needsToken returns the error of a call that may not charge, and counts it.
+func (k *kuadrantService) needsToken() error {
+	k.counts.invalid.Add(1)
+	return status.Error(codes.Unauthenticated, "charging more than was held needs the metadata "+
+		"authorization: Bearer TOKEN, with a token that writes")
 }
 
 // unitsOf returns the request of n units of each descriptor of a call.

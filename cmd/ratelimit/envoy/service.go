@@ -36,6 +36,7 @@ import (
 type Decider interface {
 	Decide(context.Context, []decision.Request, decision.Options) (decision.Decision, error)
 	Resume(id string) (*ratelimit.Reservation, error)
+	Within(context.Context, string, *ratelimit.Reservation, ...ratelimit.Claim) (bool, error)
 }
 
 // Config is what a [Service] needs.
@@ -51,6 +52,10 @@ type Config struct {
 	// Reached admits hits_addend 0 until more units were taken than the limit admits, as
 	// envoyproxy/ratelimit does.
 	Reached bool
+	// MayCharge reports whether a call with the metadata authorization: Bearer TOKEN may charge more
+	// than was held by Kuadrant's Report and Commit; the token is empty without it. If it is nil,
+	// every call may.
+	MayCharge func(token string) bool
 	// Shadow admits every call. Its statuses are what they are without it.
 	Shadow bool
 

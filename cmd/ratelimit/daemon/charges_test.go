@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	limitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/kuadrant"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// doorLimits has a limit of each algorithm that records units, with the longest wait of a key that
+// its documentation states.
+var doorLimits = []struct {
+	name, text string
+	most       time.Duration
+}{
+	{"log", "max: 1000/1m", time.Minute},
+	{"bucket", "max: 1000/1m, algorithm: bucket", time.Hour},
+	{"bucket-1d", "max: 1000/1d, algorithm: bucket", 24 * time.Hour},
+	{"bucket-debt", "max: 1000/1m, algorithm: bucket, debt: 1m", time.Minute},
+	{"bucket-long", "max: 1000/1m, algorithm: bucket, debt: 2d", 48 * time.Hour},
+	{"fixed", "max: 1000/1h, algorithm: fixed", time.Hour},
+	{"counter", "max: 1000/1h, algorithm: counter", 2 * time.Hour}, // two windows
+	{"month", "max: 1000, algorithm: month", 31 * 24 * time.Hour},
+}
+
+// A charger charges units of a key under the limit whose entry "of" is of.
+type charger func(t *testing.T, of, key string, n uint64) (charged bool)
+
+// TestDoors: whatever a request charges, with or without a token, under each algorithm, a key waits no
+// longer than the algorithm's documentation says.
+func TestDoors(t *testing.T) {
+	var file strings.Builder
+	file.WriteString("limits:\n")
+	for _, l := range doorLimits {
+		for _, always := range []string{"", ", charge: always"} {
+			of := l.name + strings.TrimPrefix(always, ", charge: ")
+			fmt.Fprintf(&file, "  - {name: %s, when: {of: %s}, key: [key], holds: 1m, %s%s}\n",
+				of, of, l.text, always)
+		}
+	}
+	url, log, _ := start(t, "--config="+configFile(t, file.String()), "--grpc-addr=127.0.0.1:0")
+	conn := dialEnvoy(t, log)
+	reports := kuadrant.NewRateLimitServiceClient(conn)
+	envoys := rls.NewRateLimitServiceClient(conn)
+	http := func(t *testing.T, path, body string) (int, string) {
+		t.Helper()
+		return post(t, url+path, body)
+	}
+	descriptors := func(of, key string, n uint64) []*limitv3.RateLimitDescriptor {
+		return []*limitv3.RateLimitDescriptor{{HitsAddend: wrapperspb.UInt64(n),
+			Entries: []*limitv3.RateLimitDescriptor_Entry{
+				{Key: "of", Value: of}, {Key: "key", Value: key}}}}
+	}
+	call := func(of, key string, n uint64) *rls.RateLimitRequest {
+		return &rls.RateLimitRequest{Domain: "any", Descriptors: descriptors(of, key, n)}
+	}
+	for name, charge := range map[string]charger{
+		"settle": func(t *testing.T, of, key string, n uint64) bool {
+			_, text := http(t, "/v1/decide",
+				fmt.Sprintf(`{"descriptor":{"of":%q,"key":%q},"hold_ms":0}`, of, key))
+			var held struct{ ID string }
+			if err := json.Unmarshal([]byte(text), &held); err != nil || held.ID == "" {
+				return false // what was charged before refuses it
+			}
+			status, _ := http(t, "/v1/settle", fmt.Sprintf(`{"id":%q,"used":%d}`, held.ID, n))
+			return status == 204
+		},
+		"force": func(t *testing.T, of, key string, n uint64) bool {
+			status, _ := http(t, "/v1/force", fmt.Sprintf(`{"limit":%q,"key":%q,"n":%d}`, of, key, n))
+			return status == 200
+		},
+		"decide": func(t *testing.T, of, key string, n uint64) bool {
+			status, _ := http(t, "/v1/decide", fmt.Sprintf(
+				`{"descriptor":{"of":%q,"key":%q},"n":%d}`, of+"always", key, n))
+			return status == 429
+		},
+		"Envoy": func(t *testing.T, of, key string, n uint64) bool {
+			_, err := envoys.ShouldRateLimit(t.Context(), call(of+"always", key, n))
+			return err == nil
+		},
+		"JSON": func(t *testing.T, of, key string, n uint64) bool {
+			status, _ := http(t, "/json", fmt.Sprintf(`{"domain":"any","descriptors":[{"hitsAddend":`+
+				`"%d","entries":[{"key":"of","value":%q},{"key":"key","value":%q}]}]}`,
+				n, of+"always", key))
+			return status == 429
+		},
+		"Report": func(t *testing.T, of, key string, n uint64) bool {
+			_, err := reports.Report(t.Context(), call(of, key, n))
+			return err == nil
+		},
+		"Commit": func(t *testing.T, of, key string, n uint64) bool {
+			held, err := reports.Reserve(t.Context(), &kuadrant.ReserveRequest{
+				Domain: "any", Descriptors: descriptors(of, key, 1), Amount: 1})
+			if err != nil || held.ReservationId == "" {
+				return false
+			}
+			done, err := reports.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "any",
+				Descriptors: descriptors(of, key, 1), ReservationId: held.ReservationId,
+				ActualAmount: n})
+			return err == nil && done.ReservationReleased
+		},
+		"Commit without an id": func(t *testing.T, of, key string, n uint64) bool {
+			_, err := reports.Commit(t.Context(), &kuadrant.CommitRequest{
+				Domain: "any", Descriptors: descriptors(of, key, 1), ActualAmount: n})
+			return err == nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, l := range doorLimits {
+				for _, n := range []uint64{1 << 40, 1<<63 - 1, 1_000_000} { // the last: thousandths
+					key, charged := fmt.Sprintf("%s-%d", name, n), 0
+					for range 3 {
+						if charge(t, l.name, key, n) {
+							charged++
+						}
+					}
+					if charged == 0 {
+						if n <= uint64(driver.MaxUnits) {
+							t.Errorf("%s: %d units are not charged", l.name, n)
+						}
+						continue
+					}
+					of := l.name
+					if slices.Contains([]string{"decide", "Envoy", "JSON"}, name) {
+						of += "always"
+					}
+					longest := time.Duration(0)
+					for _, units := range []int{1, 1000} {
+						status, text := http(t, "/v1/peek", fmt.Sprintf(
+							`{"descriptor":{"of":%q,"key":%q},"n":%d}`, of, key, units))
+						var state struct {
+							RetryAfterMS int64 `json:"retry_after_ms"`
+						}
+						if err := json.Unmarshal([]byte(text), &state); err != nil || status != 200 {
+							t.Fatal(status, text, err)
+						}
+						longest = max(longest, time.Duration(state.RetryAfterMS)*time.Millisecond)
+					}
+					if longest == 0 || longest > l.most {
+						t.Errorf("%s: after %d units the key waits %v, want %v at most", l.name, n,
+							longest, l.most)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestMistakeHeals: a charge in thousandths of the units is over after the debt of a bucket.
+func TestMistakeHeals(t *testing.T) {
+	s := fileScene(t, "limits:\n  - {name: tokens, key: [tenant], max: 10000/1m, "+
+		"algorithm: bucket, holds: 1m}\n")
+	const all = `{"descriptor":{"tenant":"secret-key"},"n":10000}`
+	s.play(step{path: "/v1/decide", body: `{"descriptor":{"tenant":"secret-key"},"n":730,` +
+		`"hold_ms":0}`, status: http.StatusOK},
+		step{path: "/v1/settle", body: id(1, `"used":730000000`), status: 204, left: "tokens=0"},
+		step{path: "/v1/decide", body: all, status: 429, advance: time.Hour - time.Millisecond},
+		step{path: "/v1/decide", body: all, status: 200, advance: time.Millisecond})
+}

@@ -1,0 +1,74 @@
+package decision
+
+import (
+	"context"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// Within reports whether a settlement, as [ratelimit.Reservation.CommitAll] makes it of used,
+// records no more than the store holds for an ID, whose reservation is held. The store says what it
+// holds, since anyone can change the numbers in an ID; the holds last for their time-out at least
+// then. The error is [ratelimit.ErrNotHeld] if nothing is held.
+func (d *Decider) Within(
+	ctx context.Context, id string, held *ratelimit.Reservation, used ...ratelimit.Claim,
+) (bool, error) {
+	asked := &renewed{Store: d.store}
+	claims := held.Claims()
+	var limiters []*ratelimit.Limiter
+	for _, c := range claims {
+		l, err := ratelimit.New(asked, c.Limiter.Algorithms()...)
+		if err != nil {
+			return false, err
+		}
+		limiters = append(limiters, l)
+	}
+	again, err := ratelimit.Resume(id, limiters...)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _, _ = again.Token() }() // ends its renewals
+	if err := again.Renew(ctx, 0); err != nil {
+		return false, err
+	}
+	units := asked.units
+	for _, c := range claims {
+		var has int64
+		if c.N > 0 && len(units) > 0 { // else it was not renewed
+			has, units = units[0], units[1:]
+		}
+		n := c.N
+		for _, u := range used {
+			if u.Limiter == c.Limiter && u.Key == c.Key {
+				n = u.N
+			}
+		}
+		if inFlight := c.Limiter.Algorithms()[0].(driver.Holder).InFlight(); !inFlight && n > has {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// renewed is a store that keeps how many units the holds of a renewal have, in the order of its
+// claims.
+type renewed struct {
+	ratelimit.Store
+	units []int64
+}
+
+func (r *renewed) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	res, err := r.Store.Take(ctx, d)
+	r.units = []int64{res.Units}
+	return res, err
+}
+
+func (r *renewed) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
+	err := r.Store.TakeAll(ctx, ds, out)
+	r.units = nil
+	for _, res := range out {
+		r.units = append(r.units, res.Units)
+	}
+	return err
+}
