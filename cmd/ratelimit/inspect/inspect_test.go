@@ -333,3 +333,27 @@ limits:
 		}
 	}
 }
+
+// TestStates: of a service there are states, and under a block whether the key is blocked.
+func TestStates(t *testing.T) {
+	e := Explanation{Applies: []applied{
+		{Limit: "units", State: &State{Limit: 9, Remaining: 3, RetryAfterMS: 1500}, KeyHash: "h"},
+		{Limit: "free", State: &State{Limit: 1000, Remaining: 1000, Block: true}},
+		{Limit: "blocked", State: &State{Limit: 1000, RetryAfterMS: 500, Block: true}},
+		{Limit: "unknown"},
+	}}
+	var b strings.Builder
+	if err := new(Explain).WriteText(&b, e); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+LIMIT    LEFT         OF  NEXT UNIT AFTER  KEY HASH
+units    3            9   1.5s             h
+free     not blocked      0s               
+blocked  blocked          500ms            
+unknown                                    
+`
+	if !strings.HasSuffix(b.String(), want) {
+		t.Errorf("got %s", b.String())
+	}
+}

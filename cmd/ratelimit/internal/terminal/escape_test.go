@@ -1,6 +1,26 @@
 package terminal
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestIs(t *testing.T) {
+	device, err := os.Open(os.DevNull) // a character device, as terminals are
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Close()
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if !Is(device) || Is(file) || Is(new(strings.Builder)) {
+		t.Error("a device is no terminal, or something else is")
+	}
+}
 
 func TestEscapes(t *testing.T) {
 	for _, tt := range []struct{ s, value, line, lines string }{
