@@ -17,9 +17,9 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// doorLimits has a limit of each algorithm that records units, with the longest wait of a key that
+// chargedLimits has a limit of each algorithm that records units, with the longest wait of a key that
 // its documentation states.
-var doorLimits = []struct {
+var chargedLimits = []struct {
 	name, text string
 	most       time.Duration
 }{
@@ -33,15 +33,22 @@ var doorLimits = []struct {
 	{"month", "max: 1000, algorithm: month", 31 * 24 * time.Hour},
 }
 
+// keyCall is a call for n units of a key.
+func keyCall(key string, n uint64) *rls.RateLimitRequest {
+	return &rls.RateLimitRequest{Domain: "any", Descriptors: []*limitv3.RateLimitDescriptor{{
+		HitsAddend: wrapperspb.UInt64(n),
+		Entries:    []*limitv3.RateLimitDescriptor_Entry{{Key: "key", Value: key}}}}}
+}
+
 // A charger charges units of a key under the limit whose entry "of" is of.
 type charger func(t *testing.T, of, key string, n uint64) (charged bool)
 
-// TestDoors: whatever a request charges, with or without a token, under each algorithm, a key waits no
-// longer than the algorithm's documentation says.
-func TestDoors(t *testing.T) {
+// TestCharges: whatever a request charges, with or without a token, under each algorithm, a key waits
+// no longer than the algorithm's documentation says.
+func TestCharges(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("limits:\n")
-	for _, l := range doorLimits {
+	for _, l := range chargedLimits {
 		for _, always := range []string{"", ", charge: always"} {
 			of := l.name + strings.TrimPrefix(always, ", charge: ")
 			fmt.Fprintf(&file, "  - {name: %s, when: {of: %s}, key: [key], holds: 1m, %s%s}\n",
@@ -56,13 +63,14 @@ func TestDoors(t *testing.T) {
 		t.Helper()
 		return post(t, url+path, body)
 	}
-	descriptors := func(of, key string, n uint64) []*limitv3.RateLimitDescriptor {
-		return []*limitv3.RateLimitDescriptor{{HitsAddend: wrapperspb.UInt64(n),
-			Entries: []*limitv3.RateLimitDescriptor_Entry{
-				{Key: "of", Value: of}, {Key: "key", Value: key}}}}
-	}
 	call := func(of, key string, n uint64) *rls.RateLimitRequest {
-		return &rls.RateLimitRequest{Domain: "any", Descriptors: descriptors(of, key, n)}
+		req := keyCall(key, n)
+		req.Descriptors[0].Entries = append(req.Descriptors[0].Entries,
+			&limitv3.RateLimitDescriptor_Entry{Key: "of", Value: of})
+		return req
+	}
+	descriptors := func(of, key string) []*limitv3.RateLimitDescriptor {
+		return call(of, key, 1).Descriptors
 	}
 	for name, charge := range map[string]charger{
 		"settle": func(t *testing.T, of, key string, n uint64) bool {
@@ -100,23 +108,23 @@ func TestDoors(t *testing.T) {
 		},
 		"Commit": func(t *testing.T, of, key string, n uint64) bool {
 			held, err := reports.Reserve(t.Context(), &kuadrant.ReserveRequest{
-				Domain: "any", Descriptors: descriptors(of, key, 1), Amount: 1})
+				Domain: "any", Descriptors: descriptors(of, key), Amount: 1})
 			if err != nil || held.ReservationId == "" {
 				return false
 			}
 			done, err := reports.Commit(t.Context(), &kuadrant.CommitRequest{Domain: "any",
-				Descriptors: descriptors(of, key, 1), ReservationId: held.ReservationId,
+				Descriptors: descriptors(of, key), ReservationId: held.ReservationId,
 				ActualAmount: n})
 			return err == nil && done.ReservationReleased
 		},
 		"Commit without an id": func(t *testing.T, of, key string, n uint64) bool {
 			_, err := reports.Commit(t.Context(), &kuadrant.CommitRequest{
-				Domain: "any", Descriptors: descriptors(of, key, 1), ActualAmount: n})
+				Domain: "any", Descriptors: descriptors(of, key), ActualAmount: n})
 			return err == nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, l := range doorLimits {
+			for _, l := range chargedLimits {
 				for _, n := range []uint64{1 << 40, 1<<63 - 1, 1_000_000} { // the last: thousandths
 					key, charged := fmt.Sprintf("%s-%d", name, n), 0
 					for range 3 {
@@ -154,6 +162,32 @@ func TestDoors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDoorsOfOthers: the longest block and the longest hold of a call in flight end, and no charge
+// makes them longer.
+func TestDoorsOfOthers(t *testing.T) {
+	s := fileScene(t, "limits:\n"+
+		"  - {name: calls, when: {of: calls}, key: [key], max: 1, algorithm: in-flight, holds: 1m}\n"+
+		"  - {name: blocked, when: {of: blocked}, key: [key], max: 1h, algorithm: block}\n")
+	const calls = `{"descriptor":{"of":"calls","key":"a"},"hold_ms":%d}`
+	const blocked = `{"descriptor":{"of":"blocked","key":"a"}}`
+	settle := id(1, `"used":1099511627776`)
+	s.play(
+		step{path: "/v1/block", body: `{"limit":"blocked","key":"a","for_ms":1099511627776}`,
+			status: 422, typ: "ErrExceedsLimit"},
+		step{path: "/v1/block", body: `{"limit":"blocked","key":"a","for_ms":3600000}`, status: 200},
+		step{path: "/v1/force", body: `{"limit":"blocked","key":"a","n":1099511627776}`,
+			status: 422, typ: "wrong-kind"},
+		step{path: "/v1/decide", body: fmt.Sprintf(calls, 16*60_000), status: 200},
+		step{path: "/v1/settle", body: settle, status: 422, typ: "wrong-kind"},
+		step{path: "/v1/force", body: `{"limit":"calls","key":"a","n":1099511627776}`,
+			status: 422, typ: "wrong-kind"},
+		step{path: "/v1/decide", body: fmt.Sprintf(calls, 0), status: 429},
+		step{path: "/v1/decide", body: fmt.Sprintf(calls, 0), status: 200,
+			advance: 18 * time.Minute}, // an eighth more
+		step{path: "/v1/decide", body: blocked, status: 429},
+		step{path: "/v1/decide", body: blocked, status: 200, advance: 42 * time.Minute})
 }
 
 // TestMistakeHeals: a charge in thousandths of the units is over after the debt of a bucket.
