@@ -123,11 +123,11 @@ func (c *Config) Limits() []*rules.Limit {
 	return limits
 }
 
-// Warnings returns what does less than it seems to: no limits at all, limits of calls in flight,
-// which some protocols leave out, those that probably misspell an entry, settings of files of
-// envoyproxy/ratelimit that change nothing, limits with a policy beside local decisions, and limits
-// of which none of so many instances has a share. Instances are the processes that decide locally
-// while the store is unavailable; 0 if they do not.
+// Warnings returns the settings that have less effect than they seem to: no limits at all, limits
+// of calls in flight, which some protocols leave out, those that probably misspell an entry or match
+// no request at /v1/check, settings of files of envoyproxy/ratelimit that change nothing, limits
+// with a policy beside local decisions, and limits of which none of so many instances has a share.
+// Instances are the processes that decide locally while the store is unavailable; 0 if they do not.
 func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 	if c.Domains != nil {
 		for _, p := range c.Domains.Ignored() {
@@ -140,6 +140,7 @@ func (c *Config) Warnings(instances int) (warnings rules.Problems) {
 			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q needs the "+
 				"entries %q and %q: is one of them misspelt?", l.Name, when, key)})
 		}
+		warnings = append(warnings, l.Unmatched()...)
 		if l.Algorithm == algorithms.InFlight {
 			warnings = append(warnings, rules.Problem{At: l.At, Text: fmt.Sprintf("%q limits "+
 				"calls in flight: it does not apply at /v1/check and to calls of Envoy, which do "+

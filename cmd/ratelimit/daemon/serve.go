@@ -82,6 +82,9 @@ func (c *serveCmd) Validate() error {
 	if err := c.checkTopKeys(); err != nil {
 		return err
 	}
+	if err := checkEntries(c.Entry); err != nil {
+		return err
+	}
 	if err := c.TLS.validate(); err != nil {
 		return err
 	}

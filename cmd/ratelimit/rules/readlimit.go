@@ -104,6 +104,7 @@ func (f *file) when(n *yaml.Node) []Condition {
 			f.add(value, "a * can only be the end of a value")
 			return
 		}
+		f.checkClient(value, key.Value, pattern, prefix)
 		conditions = append(conditions, Condition{key.Value, pattern, prefix})
 	})
 	return conditions
@@ -136,6 +137,7 @@ func (f *file) key(n *yaml.Node) []string {
 
 func (f *file) by(n *yaml.Node, algorithm string) *Plans {
 	plans := &Plans{At: f.at(n), Rates: make(map[string]Rate)}
+	var values []*yaml.Node
 	f.each(n, "by", func(key, value *yaml.Node) {
 		switch {
 		case key.Value == "entry":
@@ -144,8 +146,12 @@ func (f *file) by(n *yaml.Node, algorithm string) *Plans {
 			f.add(key, "by has exact values: write an exception for %q", key.Value)
 		default:
 			plans.Rates[key.Value] = f.rate(value, algorithm)
+			values = append(values, key)
 		}
 	})
+	for _, v := range values {
+		f.checkClient(v, plans.Entry, v.Value, false)
+	}
 	if n.Kind == yaml.MappingNode && plans.Entry == "" {
 		f.add(n, "by has no entry, as in {entry: plan, pro: 10000/1m}")
 	}
