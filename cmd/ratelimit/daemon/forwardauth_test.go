@@ -106,8 +106,10 @@ limits:
   - {name: route, when: {route: /api/*}, key: [route], max: 2/1h}
   - {name: most, max: 1000/1h, except: [{when: {path: /free/*}, max: unlimited}]}
 `
-	for _, target := range []string{"/api/..%2fx", "/x/..%2fapi/", "/x/../api/", "/free/%2e%2e/api/",
-		"/free/..;/api/", `/free\..\api/`, "//h/api/", "/%61pi/?q", "/free/..%252fapi/"} {
+	for _, target := range []string{
+		"/api/..%2fx", "/x/..%2fapi/", "/x/../api/", "/free/%2e%2e/api/", "/free/..;/api/",
+		`/free\..\api/`, "//h/api/", "/%61pi/?q", "/free/..%252fapi/",
+	} {
 		s := fileScene(t, limits)
 		s.api.auth = newForwardAuth("caddy", []entryFlag{{"route", "path"}}, nil, discard)
 		for i, want := range []int{200, 200, 429} {
@@ -117,7 +119,8 @@ limits:
 			fields := header.Get("RateLimit")
 			if status != want || !strings.Contains(fields, `"api";r=`) ||
 				!strings.Contains(fields, `"route";r=`) || !strings.Contains(fields, `"most";r=`) {
-				t.Errorf("%q, request %d: %d %s %s, want %d", target, i+1, status, fields, body, want)
+				t.Errorf("%q, request %d: %d %s %s, want %d",
+					target, i+1, status, fields, body, want)
 			}
 		}
 		path, _, _ := strings.Cut(target, "?")

@@ -147,6 +147,26 @@ limits:
 	}
 }
 
+// TestUnmatched: what no request of a proxy has is a warning, and a network an error.
+func TestUnmatched(t *testing.T) {
+	path := write(t, "limits.yaml", "limits:\n- {name: a, when: {method: post}, max: 1/m}\n"+
+		"- {name: b, max: 1/m, except: [{when: {path: api/*}, max: 2/m}]}\n")
+	stdout, err := run(t, "validate", path)
+	want := path + ":2:3: warning: \"a\" is for method=post, which no request at /v1/check has: " +
+		"methods are in upper case: write POST\n" +
+		path + ":3:32: warning: \"b\" is for path=api/*, which no request at /v1/check has: " +
+		"a path begins with a slash: write /api/*\n" + path + ": 2 limits\n"
+	if stdout != want || err != nil {
+		t.Errorf("got %v\n%s, want\n%s", err, stdout, want)
+	}
+	path = write(t, "limits.yaml", "limits:\n- {name: a, when: {client: 10.0.0.0/8}, max: 1/m}\n")
+	stdout, err = run(t, "validate", path)
+	want = path + ":2:28: a client is compared as a text, not with a network: write 10.*\n"
+	if stdout != want || err == nil {
+		t.Errorf("got %v\n%s, want\n%s", err, stdout, want)
+	}
+}
+
 func TestExplain(t *testing.T) {
 	path := write(t, "limits.yaml", limitsFile)
 	tests := []struct{ args, want string }{
@@ -157,6 +177,14 @@ chat (shadow)  20/1m0s     max                             acme/a=b
 month          1000        max                             %*
 uploads        5           max                             a=b
 blocked        24h0m0s     max                             %*
+`},
+		{"tenant=acme path=/x/..%2fv1/chat domain=api user=b", `
+LIMIT          RATE       WHY  KEY
+requests       1000/1m0s  max  acme
+chat (shadow)  20/1m0s    max  acme/b
+month          1000       max  %*
+uploads        5          max  b
+blocked        24h0m0s    max  %*
 `},
 		{"tenant=a/b plan=pro path=/ --domain=api", `
 LIMIT     RATE       WHY          KEY

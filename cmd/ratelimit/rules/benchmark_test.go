@@ -48,6 +48,22 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkMatchSpelled matches a path with several readings.
+func BenchmarkMatchSpelled(b *testing.B) {
+	limits, d := manyLimits(10_000)
+	s := compile(b, limits, nil)
+	for _, path := range []string{"/v1/%63hat/stream", "/v1/chat/stream/..%2fstream", tooMany} {
+		b.Run(path, func(b *testing.B) {
+			d := append(entries("path", path), d...)
+			var matches []Match
+			b.ReportAllocs()
+			for b.Loop() {
+				matches = s.Match(matches[:0], "", d)
+			}
+		})
+	}
+}
+
 func BenchmarkMatchExceptions(b *testing.B) {
 	l := &Limit{Name: "a", Key: []string{"tenant"}, Rate: Rate{Units: 1, Window: time.Minute}}
 	for i := range 10_000 {

@@ -41,8 +41,8 @@ type Rate struct {
 	Unlimited bool          // admits everything, and counts nothing
 }
 
-// Less reports whether r admits less than another rate of the same limit, in the long run or else at
-// once. The less of two blocks is the longer one.
+// Less reports whether r admits less than another rate of the same limit, in the long run or else
+// at once. The less of two blocks is the longer one.
 func (r Rate) Less(than Rate) bool {
 	// Products, since a window may be 0.
 	a := float64(r.Units) * float64(than.Window)

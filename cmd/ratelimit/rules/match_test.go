@@ -74,11 +74,19 @@ func naiveAny(conditions []Condition, d Descriptor) bool {
 
 // naiveEvery reports whether each condition matches all values of its entry that matter.
 func naiveEvery(conditions []Condition, d Descriptor) bool {
-	return !slices.ContainsFunc(conditions, func(c Condition) bool {
+	for _, c := range conditions {
 		values := naiveValues(d, c.Entry)
-		return values.Open || values.Strict == 0 ||
-			slices.ContainsFunc(values.List[:values.Strict], func(v string) bool { return !c.naive(v) })
-	})
+		matching := 0
+		for _, v := range values.List[:values.Strict] {
+			if c.naive(v) {
+				matching++
+			}
+		}
+		if values.Open || matching == 0 || matching < values.Strict {
+			return false
+		}
+	}
+	return true
 }
 
 func (c Condition) naive(value string) bool {
@@ -90,7 +98,8 @@ func (c Condition) naive(value string) bool {
 func naiveRate(l *Limit, d Descriptor) Rate {
 	var possible []Rate
 	least := func() Rate {
-		return slices.MinFunc(possible, func(a, b Rate) int { return cmp.Compare(a.Units, b.Units) })
+		return slices.MinFunc(possible,
+			func(a, b Rate) int { return cmp.Compare(a.Units, b.Units) })
 	}
 	for _, e := range l.Except {
 		if naiveAny(e.When, d) {
@@ -142,7 +151,8 @@ const tooMany = `/a%2f..%2f..;x//b\..%255c%252f..%3f//a;%23//..`
 var (
 	anyName  = rapid.SampledFrom([]string{"tenant", "path", "plan", "domain"})
 	anyValue = rapid.OneOf(rapid.StringMatching(`[ab/]{0,3}`),
-		rapid.StringMatching(`/([ab]|/|\.\.|%2F|%61){0,3}`), rapid.SampledFrom([]string{"%", "%2F"}))
+		rapid.StringMatching(`/([ab]|/|\.\.|%2F|%61){0,3}`),
+		rapid.SampledFrom([]string{"%", "%2F"}))
 
 	anyCondition = rapid.Custom(func(t *rapid.T) Condition {
 		return Condition{anyName.Draw(t, "entry"), anyValue.Draw(t, "pattern"),
@@ -152,9 +162,12 @@ var (
 	someConditions = rapid.SliceOfN(anyCondition, 1, 4)
 
 	anyDescriptor = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Entry {
-		return Entry{anyName.Draw(t, "name"), rapid.OneOf(anyValue, anyValue, anyValue,
-			rapid.Just(tooMany)).Draw(t, "value"),
+		e := Entry{anyName.Draw(t, "name"), anyValue.Draw(t, "value"),
 			rapid.SampledFrom([]bool{false, false, true}).Draw(t, "is a path")}
+		if rapid.IntRange(0, 19).Draw(t, "rarely") == 19 {
+			e.Value = tooMany
+		}
+		return e
 	}), 0, 5)
 )
 

@@ -14,13 +14,13 @@ import (
 // ForwardedEntries are the entries of every request at /v1/check.
 var ForwardedEntries = []string{clientEntry, "method", "host", pathEntry}
 
-// Unmatched returns what no request at /v1/check matches, since its entries client, method, host and
-// path have other values. A request that brings its own descriptor may match it.
+// Unmatched returns what no request at /v1/check matches, since its entries client, method, host
+// and path have other values. A request that brings its own descriptor may match it.
 func (l *Limit) Unmatched() (problems Problems) {
 	check := func(at Position, c Condition, rate Rate) {
 		if why := c.unmatched(l.Rate.Less(rate)); why != "" {
-			problems = append(problems, Problem{at, fmt.Sprintf("%q is for %v, which no request at "+
-				"/v1/check has: %s", l.Name, c, why)})
+			problems = append(problems, Problem{at, fmt.Sprintf("%q is for %v, which no request "+
+				"at /v1/check has: %s", l.Name, c, why)})
 		}
 	}
 	for _, c := range l.When {
@@ -114,7 +114,9 @@ func (c Condition) host() string {
 
 // path says why no server reads a path so, or nothing.
 func (c Condition) path(higher bool) string {
-	write := func(path string) string { return Condition{Pattern: path, Prefix: c.Prefix}.pattern() }
+	write := func(path string) string {
+		return Condition{Pattern: path, Prefix: c.Prefix}.pattern()
+	}
 	switch before, _, query := strings.Cut(c.Pattern, "?"); {
 	case c.Pattern == "" || c.Pattern[0] != '/':
 		return "a path begins with a slash: write " + write(max(paths.Of(c.Pattern), "/"))

@@ -14,8 +14,10 @@ func TestNetworks(t *testing.T) {
 		"10.1.2.3/32": "10.1.2.3", "10.1.2.3/8": "10.*", "10.1.16.0/20": "addresses such as",
 		"10.0.0.0/33": "addresses such as", "10/8": "addresses such as",
 		"10.0.0.0/255.0.0.0": "addresses such as", "10.0.0.0/8,192.0.2.0/24": "addresses such as",
-		"10.0.0.0/*": "addresses such as", "0.0.0.0/0": "addresses such as", "::/0": "addresses such as",
-		"2001:db8::/32": "2001:db8:*", "2001:DB8:7::/48": "2001:db8:7:*", "2001::/32": "addresses such",
+		"10.0.0.0/*": "addresses such as", "0.0.0.0/0": "addresses such as",
+		"::/0":          "addresses such as",
+		"2001:db8::/32": "2001:db8:*", "2001:DB8:7::/48": "2001:db8:7:*",
+		"2001::/32":     "addresses such",
 		"2001:DB8::/64": "2001:db8::/64", "2001:db8::7/64": "2001:db8::/64",
 		"2001:db8::7/128": "2001:db8::/64", "2001:db8::/56": "addresses such as",
 		"::ffff:10.0.0.0/104": "addresses such as", "fe80::1%eth0/64": "fe80::/64",
@@ -23,7 +25,8 @@ func TestNetworks(t *testing.T) {
 		"2001:db8::/64": "", "2001:db8::/*": "", "acme/web": "", "/": "", "10.1.2.3": "", "*": "",
 	} {
 		for _, limit := range []string{
-			"max: 1/m, when: {client: '" + value + "'}", "max: 1/m, except: [{when: {client: '" + value +
+			"max: 1/m, when: {client: '" + value + "'}",
+			"max: 1/m, except: [{when: {client: '" + value +
 				"', a: b}, max: 2/m}]", "max: 1/m, by: {'" + value + "': 2/m, entry: client}",
 		} {
 			if strings.Contains(value, "*") && strings.Contains(limit, "by:") {
@@ -56,24 +59,30 @@ func TestUnmatched(t *testing.T) {
 		{"client", "192.0.2.7", ""}, {"client", "*", ""}, {"client", "10.*", ""},
 		{"client", "mobile-app", ""}, {"client", "unknown", ""}, {"client", "2001:db8::/64", ""},
 		{"client", "2001:db8::7", "2001:db8::/64"}, {"client", "192.0.2.7:80", "192.0.2.7"},
-		{"client", "[2001:db8::7]:80", "2001:db8::/64"}, {"client", "[2001:db8::7]", "2001:db8::/64"},
+		{"client", "[2001:db8::7]:80", "2001:db8::/64"},
+		{"client", "[2001:db8::7]", "2001:db8::/64"},
 		{"client", "::ffff:192.0.2.7", "192.0.2.7"}, {"client", "10.0.0", "192.0.2.7"},
 		{"client", "10.0.0.1-10.0.0.9", "192.0.2.7"}, {"client", "2001:DB8:*", "2001:db8:*"},
 		{"client", "10.0.0.1, 10.0.0.2", "192.0.2.7"}, {"client", "010.0.0.1", "192.0.2.7"},
 
 		{"method", "GET", ""}, {"method", "P*", ""}, {"method", "M-SEARCH", ""},
-		{"method", "get", "GET"}, {"method", "Post*", "POST*"}, {"method", "GET,POST", "one method"},
+		{"method", "get", "GET"}, {"method", "Post*", "POST*"},
+		{"method", "GET,POST", "one method"},
 
 		{"host", "api.example.com", ""}, {"host", "api.*", ""}, {"host", "::1", ""},
-		{"host", "API.example.com", "api.example.com"}, {"host", "api.example.com:8080", "api.example.com"},
+		{"host", "API.example.com", "api.example.com"},
+		{"host", "api.example.com:8080", "api.example.com"},
 		{"host", "api.example.com.", "api.example.com"}, {"host", "[::1]:80", "::1"},
 		{"host", "https://api.example.com/x", "api.example.com"}, {"host", "api.example.com:*",
 			"api.example.com*"}, {"host", "münchen.example", "xn--"},
 
 		{"path", "/v1/chat", ""}, {"path", "/", ""}, {"path", "/v1/*", ""}, {"path", "/.*", ""},
-		{"path", "/a/..*", ""}, {"path", "*", ""}, {"path", "/v1/mein büro", ""}, {"path", "/%*", ""},
-		{"path", "v1/*", "/v1/*"}, {"path", "https://example.com/v1", "/v1"}, {"path", "", "/"}, {"host", "", "left out"},
-		{"path", "/search?q=*", "/search*"}, {"path", "/a%20b", "/a b"}, {"path", "/v1//x*", "/v1/x*"},
+		{"path", "/a/..*", ""}, {"path", "*", ""}, {"path", "/v1/mein büro", ""},
+		{"path", "/%*", ""},
+		{"path", "v1/*", "/v1/*"}, {"path", "https://example.com/v1", "/v1"}, {"path", "", "/"},
+		{"host", "", "left out"},
+		{"path", "/search?q=*", "/search*"}, {"path", "/a%20b", "/a b"},
+		{"path", "/v1//x*", "/v1/x*"},
 		{"path", "/v1/../x", "/x"}, {"path", "/v1/./*", "/v1/*"}, {"path", "/a;b", "/a"},
 		{"path", `/a\b`, "/a/b"}, {"path", "/a#b", "/a"},
 
@@ -82,10 +91,11 @@ func TestUnmatched(t *testing.T) {
 		pattern, prefix := strings.CutSuffix(tt.pattern, "*")
 		c := Condition{tt.entry, pattern, prefix}
 		at := Position{"f", 3, 1}
+		plans := &Plans{Entry: tt.entry, At: at, Rates: map[string]Rate{pattern: higher}}
 		for _, l := range []*Limit{
 			{Name: "n", When: []Condition{c}, At: at},
 			{Name: "n", Except: []Exception{{When: []Condition{c}, At: at, Rate: higher}}},
-			{Name: "n", By: &Plans{Entry: tt.entry, At: at, Rates: map[string]Rate{pattern: higher}}},
+			{Name: "n", By: plans},
 		} {
 			if prefix && l.By != nil {
 				continue

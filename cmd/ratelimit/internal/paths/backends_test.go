@@ -62,7 +62,9 @@ var applications = []hop{
 		return decodeAll(firstOf(pathOf(target), "#"))
 	}},
 	{"PHP behind nginx, try_files", nginxPath},
-	{"PHP, REQUEST_URI", func(target string) string { return decodeAll(firstOf(pathOf(target), "#")) }},
+	{"PHP, REQUEST_URI", func(target string) string {
+		return decodeAll(firstOf(pathOf(target), "#"))
+	}},
 	{"Apache, AllowEncodedSlashes On", func(target string) string {
 		return merge(withoutDots(decodeAll(pathOf(target)), false))
 	}},

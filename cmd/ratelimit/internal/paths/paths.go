@@ -1,10 +1,11 @@
 // Package paths says which paths servers may see in the path that a client has sent.
 //
 // Servers do not agree. Each does some of this, in its own order, and a proxy in front of it may
-// have done some before: it decodes escapes, all, all but those of slashes, or only those of slashes or dots; it removes dot
-// segments; it merges slashes; it takes a backslash for a slash; it ignores parameters after a
-// semicolon; it ends the path at a question mark, a number sign or a zero byte that was escaped;
-// it takes what follows two or more slashes at the beginning for a host.
+// have done some before: it decodes escapes, all, all but those of slashes, or only those of
+// slashes or dots; it removes dot segments; it merges slashes; it takes a backslash for a slash; it
+// ignores parameters after a semicolon; it ends the path at a number sign, or at a question mark or
+// a zero byte that was escaped; it takes what follows two or more slashes at the beginning for a
+// host.
 package paths
 
 import (
@@ -22,11 +23,12 @@ const (
 // Readings are the paths that servers may see in one path.
 type Readings struct {
 	// Key stands for all spellings of a path: it is decoded as often as possible, and without
-	// dots, double slashes, backslashes and parameters.
+	// dots, double slashes, backslashes, parameters and a query.
 	Key string
 	// List has the readings, each once. The first Strict of them are those between which servers
-	// differ. The others have escapes that clients must send, as of a space, and those of slashes
-	// in lower and upper case: a pattern may be written so.
+	// differ. The others are the path as it was sent, perhaps with a query or with escapes that
+	// clients must send, as of a space, and readings with escapes in lower and upper case: a
+	// pattern may be written so.
 	List   []string
 	Strict int
 	// Open means that there are more readings, which nobody sends who only wants a page.
@@ -56,6 +58,8 @@ func Read(path string) *Readings {
 	if isPlain(path) {
 		return nil
 	}
+	sent := path
+	path, _, _ = strings.Cut(path, "?")
 	r := &Readings{Key: key(path), List: make([]string, 0, 6)}
 	size := 0
 	add := func(s string) {
@@ -88,7 +92,7 @@ func Read(path string) *Readings {
 	}
 	add(r.Key)
 	r.Strict = len(r.List)
-	add(path)
+	add(sent)
 	for _, s := range r.List[:r.Strict] {
 		add(lowerEscapes(s))
 		add(upperEscapes(s))
