@@ -419,3 +419,56 @@ func TestOthersAreNotQuoted(t *testing.T) {
 		}
 	}
 }
+
+// scalars are what the YAML library of envoyproxy/ratelimit reads as a value, and what it reads: an
+// empty text if there is none, and "error" if the file is refused.
+var scalars = [][2]string{
+	{"1", "1"}, {"+1", "+1"}, {"0x10", "0x10"}, {"0b11", "0b11"}, {"-0b11", "-0b11"},
+	{"0o17", "0o17"}, {"017", "017"}, {"1_000", "1_000"}, {"!!int 0x10", "0x10"},
+	{"true", "true"}, {"yes", "yes"}, {"on", "on"}, {"n", "n"}, {"!!bool yes", "yes"},
+	{"null", ""}, {"Null", ""}, {"~", ""}, {"", ""},
+	{"2026-01-01", "2026-01-01"}, {"2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"},
+	{"2026-01-01 10:00:00", "2026-01-01 10:00:00"}, {"!!timestamp 2026-01-01", "2026-01-01"},
+	{"2026-1-1", "2026-1-1"}, {"1:30", "1:30"}, {"190:20:30", "190:20:30"},
+	{"1.50", "error"}, {"1.", "error"}, {".5", "error"}, {"-.5", "error"}, {"1_0.5", "error"},
+	{"1e3", "error"}, {"12e45", "error"}, {"1E-3", "error"}, {"1_e3", "error"}, {"08", "error"},
+	{".inf", "error"}, {".NaN", "error"}, {"!!float 1", "error"},
+	{"99999999999999999999", "error"}, {"1e400", "1e400"}, {"0x1p4", "0x1p4"},
+	{"infinity", "infinity"}, {"nan", "nan"}, {"1.0e", "1.0e"}, {"5.0.0", "5.0.0"}, {"0x", "0x"},
+	{"<<", "<<"}, {"=", "="}, {"+", "+"}, {".", "."}, {"!custom x", "x"}, {"!!str 1.5", "1.5"},
+	{`"1.50"`, "1.50"}, {"!!binary aGVsbG8=", "hello"}, {"!!binary a", "error"},
+}
+
+// TestScalars: values and keys are read as envoyproxy/ratelimit reads them.
+func TestScalars(t *testing.T) {
+	for _, c := range scalars {
+		text, want := c[0], c[1]
+		of := func(descriptor string) (*Domains, error) {
+			return Read([]File{{Name: "f", Text: []byte(
+				"domain: d\ndescriptors:\n- " + descriptor +
+					"\n  rate_limit: {unit: hour, requests_per_unit: 1}\n")}}, Options{})
+		}
+		domains, err := of("key: k\n  value: " + text)
+		switch {
+		case (err != nil) != (want == "error"):
+			t.Errorf("value: %s: %v, want %s", text, err, want)
+		case err != nil:
+		default:
+			_, _, found := domains.Find("d", rules.Descriptor{{Name: "k", Value: want}})
+			_, _, other := domains.Find("d", rules.Descriptor{{Name: "k", Value: "other"}})
+			if !found || other != (want == "") {
+				t.Errorf("value: %s is not %q", text, want)
+			}
+		}
+		domains, err = of("key: " + text)
+		switch {
+		case (err != nil) != (want == "error" || want == ""):
+			t.Errorf("key: %s: %v, want %s", text, err, want)
+		case err != nil:
+		default:
+			if _, _, found := domains.Find("d", rules.Descriptor{{Name: want}}); !found {
+				t.Errorf("key: %s is not %q", text, want)
+			}
+		}
+	}
+}

@@ -192,17 +192,25 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// text returns a field that is a text. A whole number and a boolean are texts too, as they are
-// written.
+// texts are the tags of what is a text, as it is written. << is one of them as a value.
+var texts = []string{"!!str", "!!int", "!!bool", "!!timestamp", "!!merge"}
+
+// text returns a field that is a text. As envoyproxy/ratelimit reads them, a whole number, a boolean
+// and a date are texts too, as they are written, and a number that is not whole is an error.
 func (d *document) text(m mapping, name string) string {
 	n := m[name]
 	if n == nil {
 		return ""
 	}
 	if n.Kind == yaml.ScalarNode {
-		switch n.ShortTag() {
-		case "!!str", "!!int", "!!bool":
+		switch tag := n.ShortTag(); {
+		case slices.Contains(texts, tag), !strings.HasPrefix(tag, "!!"):
 			return n.Value
+		case tag == "!!binary":
+			var s string
+			if n.Decode(&s) == nil {
+				return s
+			}
 		}
 	}
 	d.problem(n, "%s is not a text: put it in quotation marks", name)
