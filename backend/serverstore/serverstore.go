@@ -36,6 +36,7 @@
 //	tls-ca             PEM file with the authorities' certificates; default: those of the system
 //	tls-cert, tls-key  PEM files with the client's certificate and its key, both or neither
 //	tls-server-name    name in the server's certificate; default: the host
+//	tls-skip-hostname  true accepts any name there, of a certificate that an authority has signed
 //
 // Only rueidis and valkey-go have the parameters of the cache. They cache refusals by default.
 package serverstore

@@ -130,6 +130,17 @@ func (c *Config) setCache(u *backend.URL) {
 func (c *Config) setTLS(u *backend.URL) {
 	c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	c.TLS.ServerName, _ = u.Param("tls-server-name")
+	switch skip, ok := u.Param("tls-skip-hostname"); {
+	case ok && skip != "true":
+		u.Invalid("tls-skip-hostname", "it is not true")
+	case ok && c.TLS.ServerName != "":
+		u.Invalid("tls-skip-hostname", "it and tls-server-name exclude each other")
+	case ok:
+		c.TLS.InsecureSkipVerify = true // of the name: verify has the rest
+		c.TLS.VerifyConnection = func(s tls.ConnectionState) error {
+			return verify(s.PeerCertificates, c.TLS.RootCAs)
+		}
+	}
 	if file, ok := u.Param("tls-ca"); ok {
 		c.TLS.RootCAs = x509.NewCertPool()
 		if pem, err := os.ReadFile(file); err != nil {
@@ -150,6 +161,17 @@ func (c *Config) setTLS(u *backend.URL) {
 		}
 		c.TLS.Certificates = []tls.Certificate{pair}
 	}
+}
+
+// verify checks that an authority has signed a certificate, whatever its names. The certificate is
+// the first one.
+func verify(certificates []*x509.Certificate, authorities *x509.CertPool) error {
+	between := x509.NewCertPool()
+	for _, c := range certificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := certificates[0].Verify(x509.VerifyOptions{Roots: authorities, Intermediates: between})
+	return err
 }
 
 // setAddress reads the hosts and the path.

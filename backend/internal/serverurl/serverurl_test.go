@@ -4,11 +4,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -117,6 +119,9 @@ func TestParseRefuses(t *testing.T) {
 		"caching://h?cache-age=0s":                               `"cache-age"`,
 		"redis://h?sentinel-user=u":                              `"sentinel-user"`,
 		"redis://h?tls-ca=file":                                  `"tls-ca"`,
+		"rediss://h?tls-skip-hostname=marked":                    `"tls-skip-hostname"`,
+		"rediss://h?tls-skip-hostname=true&tls-server-name=n":    `"tls-skip-hostname"`,
+		"redis://h?tls-skip-hostname=true":                       `"tls-skip-hostname"`,
 		"rediss://h?tls-ca=marked":                               `"tls-ca"`,
 		"rediss://h?tls-cert=marked":                             `"tls-cert"`,
 		"rediss://h?tls-key=marked":                              `"tls-cert"`,
@@ -178,4 +183,60 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: a key as certificate: %v", raw, err)
 		}
 	}
+}
+
+// TestTLSSkipHostname: a server's certificate may have any name, if a known authority has signed it.
+func TestTLSSkipHostname(t *testing.T) {
+	own, file := selfSigned(t, "own")
+	other, _ := selfSigned(t, "other")
+	for name, c := range map[string]struct {
+		params string
+		cert   tls.Certificate
+		ok     bool
+	}{
+		"the name":         {"?tls-server-name=own&tls-ca=" + file, own, true},
+		"another name":     {"?tls-server-name=h&tls-ca=" + file, own, false},
+		"no name":          {"?tls-skip-hostname=true&tls-ca=" + file, own, true},
+		"no authority":     {"?tls-skip-hostname=true&tls-ca=" + file, other, false},
+		"not the system's": {"?tls-skip-hostname=true", own, false},
+	} {
+		config, err := parse(t, "rediss://h"+c.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here, there := net.Pipe()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			server := tls.Server(there, &tls.Config{Certificates: []tls.Certificate{c.cert}})
+			_ = server.HandshakeContext(t.Context())
+			_ = there.Close()
+		}()
+		if err := tls.Client(here, config.TLS).HandshakeContext(t.Context()); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = here.Close()
+		<-served
+	}
+}
+
+// selfSigned returns a certificate for a host, and the path of its PEM file.
+func selfSigned(t *testing.T, host string) (cert tls.Certificate, file string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host},
+		NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "cert.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
 }

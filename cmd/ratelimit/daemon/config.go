@@ -47,7 +47,7 @@ func (c *serveCmd) readConfig() error {
 		return errFileAndFlags
 	}
 	var err error
-	if c.loaded, err = c.source.Load(); err != nil {
+	if c.loaded, err = c.source.Load(); err != nil && !c.envoy.ForceStart {
 		return err
 	}
 	if f := c.loaded.File; f != nil {
@@ -188,7 +188,17 @@ func (l *live) follow(ctx context.Context) (stop func(), err error) {
 	limits := func(watch.Status) slog.Attr {
 		return slog.Int("limits", len(l.current.Load().config.Limits()))
 	}
-	l.watcher, err = watch.New(ctx, log, l.cmd.loaded.Follow, l.load, hash, limits)
+	start := watch.New
+	if l.cmd.envoy.ForceStart {
+		start = watch.NewForced
+		none, err := rules.Compile(nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		l.current.Store(&api{l.unchanging, l.current.Load().budgets,
+			&config.Config{Set: none, Follow: l.cmd.loaded.Follow}})
+	}
+	l.watcher, err = start(ctx, log, l.cmd.loaded.Follow, l.load, hash, limits)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ var serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?
 
 // checkEnvironment returns an error if a command that reads variables is called, and one that
 // begins with envPrefix is none of them: it would be misspelled, and not noticed. Empty variables
-// are removed, since kong reads them.
+// are removed, since kong reads them, and newlines at the end of others.
 func checkEnvironment(model *kong.Application, args []string) error {
 	known, reads := make(map[string]bool), false
 	for _, command := range model.Children {
@@ -39,12 +39,16 @@ func checkEnvironment(model *kong.Application, args []string) error {
 		name, value, _ := strings.Cut(pair, "=")
 		switch {
 		case !strings.HasPrefix(name, envPrefix):
-		case value == "":
+		case strings.TrimRight(value, "\r\n") == "":
 			if err := os.Unsetenv(name); err != nil {
 				return err
 			}
 		case !known[name] && !isServiceLink(name, value):
 			unknown = append(unknown, name)
+		case strings.HasSuffix(value, "\n"): // as of a file of a secret
+			if err := os.Setenv(name, strings.TrimRight(value, "\r\n")); err != nil {
+				return err
+			}
 		}
 	}
 	if len(unknown) == 0 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +17,11 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 )
@@ -252,5 +255,63 @@ func TestEnvoyCharge(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// TestForceStart: with FORCE_START_WITHOUT_INITIAL_CONFIG the service starts without files that can
+// be loaded, answers calls with an error, so that Envoy decides, and waits for the files.
+func TestForceStart(t *testing.T) {
+	for name, text := range map[string]string{"none": "", "bad": "domain: api\nlimits: 1\n"} {
+		t.Run(name, func(t *testing.T) {
+			root := envoyDirectory(t)
+			file := filepath.Join(root, "ratelimit", "config", "api.yaml")
+			if text != "" {
+				writeFile(t, file, text)
+			} else if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range map[string]string{
+				"RUNTIME_ROOT": root, "RUNTIME_SUBDIRECTORY": "ratelimit",
+				"RUNTIME_WATCH_ROOT": "false", "RATELIMIT_STORE": "memory\n",
+				"FORCE_START_WITHOUT_INITIAL_CONFIG": "true\n",
+			} {
+				t.Setenv(name, value)
+			}
+			_, port, _ := strings.Cut(unusedAddr(t), ":")
+			t.Setenv("GRPC_PORT", port)
+			url, log, stop := start(t)
+			client := rls.NewRateLimitServiceClient(dialEnvoy(t, log))
+			ask := func() (*rls.RateLimitResponse, error) {
+				return client.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+					Domain: "api", Descriptors: []*ratelimitv3.RateLimitDescriptor{{
+						Entries: []*ratelimitv3.RateLimitDescriptor_Entry{
+							{Key: "tenant", Value: "acme"}}}}})
+			}
+			if _, err := ask(); status.Code(err) != codes.Unavailable {
+				t.Errorf("%v without limits", err)
+			}
+			wantSeries(t, scrape(t, url), map[string]string{
+				`ratelimit_config_valid`: "0", `ratelimit_config_limits`: "0"})
+			writeFile(t, file, envoyLimits)
+			for range 3 {
+				resp, err := ask()
+				for ; status.Code(err) == codes.Unavailable; resp, err = ask() {
+					runtime.Gosched()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resp.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+					break
+				}
+			}
+			if resp, err := ask(); err != nil ||
+				resp.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
+				t.Errorf("%v %v", resp, err)
+			}
+			if code := stop(); code != exitOK {
+				t.Errorf("exit code %d: %s", code, log)
+			}
+		})
 	}
 }

@@ -149,7 +149,9 @@ func (r *serviceReader) readConfig(add addFunc) {
 		return
 	}
 	s := r.live.watcher.Status()
-	add("ratelimit.config.loaded.timestamp", s.Loaded.Unix())
+	if !s.Loaded.IsZero() { // with FORCE_START_WITHOUT_INITIAL_CONFIG there may be no load yet
+		add("ratelimit.config.loaded.timestamp", s.Loaded.Unix())
+	}
 	add("ratelimit.config.valid", oneIfLoaded(s))
 	add("ratelimit.config.failures", int64(s.Failed))
 	add("ratelimit.config.restarted", r.live.restarted.Load())

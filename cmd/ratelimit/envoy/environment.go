@@ -28,6 +28,9 @@ type Settings struct {
 	LogFormat string
 
 	Files *envoyfile.Runtime
+	// ForceStart starts also if the files cannot be loaded, and waits for them. Calls are errors
+	// until they are.
+	ForceStart bool
 	// FileOptions have Merge, and Warn as NEAR_LIMIT_RATIO.
 	FileOptions envoyfile.Options
 	// Config has Shadow, the headers and DynamicMetadata.
@@ -43,12 +46,13 @@ type TLSFiles struct {
 }
 
 // ReadEnvironment reads the variables of envoyproxy/ratelimit in an environment, as os.Environ
-// returns it. ignored are the names of those that are set and have no meaning here, sorted. The
+// returns it. Newlines at the end of a value are left out. ignored are the names of those that are set and have no meaning here, sorted. The
 // error names each variable that is wrong, and no value.
 func ReadEnvironment(environ []string) (s Settings, ignored []string, err error) {
 	values := make(map[string]string)
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
+		value = strings.TrimRight(value, "\r\n") // as files of secrets have at their end
 		if values[name] = value; value != "" && slices.Contains(meaningless, name) {
 			ignored = append(ignored, name)
 		}

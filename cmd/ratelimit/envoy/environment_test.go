@@ -92,6 +92,10 @@ var environments = []struct {
 	{server + " REDIS_TLS=true REDIS_TLS_CACERT=/ca" +
 		" REDIS_TLS_CLIENT_CERT=/c REDIS_TLS_CLIENT_KEY=/k",
 		storeOf("rediss://db:6379?tls-ca=%2Fca&tls-cert=%2Fc&tls-key=%2Fk")},
+	{server + " REDIS_TLS=true REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true",
+		storeOf("rediss://db:6379?tls-skip-hostname=true")},
+	{server + " REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true", storeOf("redis://db:6379")},
+	{"FORCE_START_WITHOUT_INITIAL_CONFIG=true", Settings{ForceStart: true}},
 	{"REDIS_URL=redis://me:secret@db:6379/2",
 		storeOf("redis://me:secret@db:6379/2")},
 	{"REDIS_URL=rediss://me:secret@db:6379 REDIS_AUTH=other",
@@ -192,5 +196,25 @@ func TestIgnoredEnvironment(t *testing.T) {
 		if slices.Contains(meaningless, v.name) {
 			t.Errorf("%s has a meaning", v.name)
 		}
+	}
+}
+
+// TestNewlines: a value that comes from a file has a newline at its end.
+func TestNewlines(t *testing.T) {
+	for _, end := range []string{"\n", "\r\n", "\n\n"} {
+		for _, c := range environments {
+			environ := strings.Fields(c.environ)
+			for i := range environ {
+				environ[i] += end
+			}
+			got, ignored, err := ReadEnvironment(append(environ, "USE_STATSD="+end))
+			if err != nil || len(ignored) > 0 || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s: %+v %q %v, want %+v", environ, got, ignored, err, c.want)
+			}
+		}
+	}
+	s, _, err := ReadEnvironment([]string{"REDIS_URL=a:1, b:2\n", "REDIS_TYPE=cluster"})
+	if want := "redis+cluster://a:1,b:2"; err != nil || s.Store != want {
+		t.Errorf("%s %v, want %s", s.Store, err, want)
 	}
 }

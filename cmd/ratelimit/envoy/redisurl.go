@@ -13,7 +13,7 @@ import (
 // redis is what variables say of servers.
 type redis struct {
 	typ, url, auth, sentinelAuth string
-	tls                          bool
+	tls, skipHost                bool
 	ca, cert, key                string
 	timeout                      time.Duration
 	prefix                       string
@@ -28,6 +28,9 @@ func (r *redis) store() (string, error) {
 		return "", nil
 	}
 	hosts := strings.Split(r.url, ",")
+	for i, host := range hosts {
+		hosts[i] = strings.TrimSpace(host)
+	}
 	kind, path := "", ""
 	switch strings.ToLower(r.typ) {
 	case "", "single":
@@ -112,6 +115,9 @@ func (r *redis) params(kind string) string {
 		add("tls-ca", r.ca)
 		add("tls-cert", r.cert)
 		add("tls-key", r.key)
+		if r.skipHost {
+			add("tls-skip-hostname", "true")
+		}
 	}
 	if kind == "+sentinel" {
 		user, password := r.credentials(r.sentinelAuth)

@@ -50,6 +50,7 @@ var variables = []variable{
 		return &r.IgnoreDotFiles
 	})},
 	{"RUNTIME_WATCH_ROOT", runtimeFlag(func(r *envoyfile.Runtime) *bool { return &r.WatchRoot })},
+	{"FORCE_START_WITHOUT_INITIAL_CONFIG", flag(func(e *environment) *bool { return &e.ForceStart })},
 	{"MERGE_DOMAIN_CONFIG", flag(func(e *environment) *bool { return &e.FileOptions.Merge })},
 	{"NEAR_LIMIT_RATIO", (*environment).setNearLimitRatio},
 
@@ -79,6 +80,9 @@ var variables = []variable{
 	{"REDIS_TLS_CACERT", redisText(func(r *redis) *string { return &r.ca })},
 	{"REDIS_TLS_CLIENT_CERT", redisText(func(r *redis) *string { return &r.cert })},
 	{"REDIS_TLS_CLIENT_KEY", redisText(func(r *redis) *string { return &r.key })},
+	{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", flag(func(e *environment) *bool {
+		return &e.redis.skipHost
+	})},
 	{"REDIS_TIMEOUT", duration(func(e *environment) *time.Duration { return &e.redis.timeout })},
 	{"CACHE_KEY_PREFIX", redisText(func(r *redis) *string { return &r.prefix })},
 }
@@ -91,7 +95,7 @@ var meaningless = []string{
 	"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "CONFIG_GRPC_XDS_SERVER_TLS_SAN",
 	"CONFIG_GRPC_XDS_SERVER_URL", "CONFIG_GRPC_XDS_SERVER_USE_TLS", "DEBUG_HOST", "DEBUG_PORT",
 	"DISABLE_STATS", "EXPIRATION_JITTER_MAX_SECONDS", "EXTRA_TAGS",
-	"FORCE_START_WITHOUT_INITIAL_CONFIG", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+	"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
 	"LOCAL_CACHE_SIZE_IN_BYTES", "MEMCACHE_HOST_PORT", "MEMCACHE_MAX_IDLE_CONNS",
 	"MEMCACHE_SRV", "MEMCACHE_SRV_REFRESH", "MEMCACHE_TLS", "MEMCACHE_TLS_CACERT",
 	"MEMCACHE_TLS_CLIENT_CERT", "MEMCACHE_TLS_CLIENT_KEY",
@@ -106,7 +110,7 @@ var meaningless = []string{
 	"REDIS_PERSECOND_URL", "REDIS_PIPELINE_LIMIT", "REDIS_PIPELINE_WINDOW",
 	"REDIS_POOL_ON_EMPTY_BEHAVIOR", "REDIS_POOL_SIZE", "REDIS_STARTUP_INITIAL_INTERVAL",
 	"REDIS_STARTUP_MAX_ELAPSED_TIME", "REDIS_STARTUP_MAX_INTERVAL",
-	"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "STATSD_HOST", "STATSD_PORT",
+	"STATSD_HOST", "STATSD_PORT",
 	"STATS_FLUSH_INTERVAL", "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "TRACING_ENABLED",
 	"TRACING_EXPORTER_PROTOCOL", "TRACING_SAMPLING_RATE", "TRACING_SERVICE_INSTANCE_ID",
 	"TRACING_SERVICE_NAME", "TRACING_SERVICE_NAMESPACE", "USE_DOG_STATSD",

@@ -77,6 +77,20 @@ type Watcher struct {
 func New(
 	ctx context.Context, log *slog.Logger, files []string, load Load, about ...About,
 ) (*Watcher, error) {
+	return start(ctx, log, files, load, false, about)
+}
+
+// NewForced is New, except that a first load that fails is as others that fail. Nothing is in force
+// until one succeeds, and Loaded of the status is zero.
+func NewForced(
+	ctx context.Context, log *slog.Logger, files []string, load Load, about ...About,
+) (*Watcher, error) {
+	return start(ctx, log, files, load, true, about)
+}
+
+func start(
+	ctx context.Context, log *slog.Logger, files []string, load Load, force bool, about []About,
+) (*Watcher, error) {
 	for _, f := range files {
 		if _, err := filepath.Match(f, ""); err != nil {
 			return nil, fmt.Errorf("%w options: %q: %w", ratelimit.ErrInvalid, f, err)
@@ -86,11 +100,12 @@ func New(
 	w := &Watcher{
 		load: load, about: about, log: log, stop: stop, done: make(chan struct{}),
 		follow: slices.Clone(files)}
-	if err := w.try(ctx, lookAt(w.follow)); err != nil {
+	err := w.try(ctx, lookAt(w.follow))
+	if err != nil && !force {
 		stop()
 		return nil, err
 	}
-	w.loaded(nil)
+	w.loaded(err)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {

@@ -379,6 +379,33 @@ func TestFirstLoad(t *testing.T) {
 	}
 }
 
+// TestForced: without a first load the watcher waits for the files.
+func TestForced(t *testing.T) {
+	c := newConfig(t, "rules.yaml")
+	loads := make(chan struct{}, 1)
+	w, err := watch.NewForced(t.Context(), slog.New(slog.DiscardHandler), c.paths(),
+		func(ctx context.Context) ([]string, error) {
+			follow, err := c.load(ctx)
+			if err == nil {
+				loads <- struct{}{}
+			}
+			return follow, err
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if s := w.Status(); s.Err == nil || s.Failed != 1 || !s.Loaded.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	c.write("rules.yaml", "good")
+	<-loads
+	if _, err := watch.NewForced(t.Context(), slog.New(slog.DiscardHandler), []string{"[a"},
+		c.load); !errors.Is(err, ratelimit.ErrInvalid) {
+		t.Errorf("error %v of a bad pattern, want ErrInvalid", err)
+	}
+}
+
 // TestHangup waits for loads and not for time, since signals are not in a bubble.
 func TestHangup(t *testing.T) {
 	loads := make(chan struct{})
