@@ -192,6 +192,18 @@ func TestFrozenLimiter(t *testing.T) {
 			}
 		})
 	}
+	t.Run("upstream", func(t *testing.T) {
+		t.Parallel()
+		other, passed := counting(t)
+		limiter, accepted := frozen(t)
+		p := startWith(t, nginx, "nginx-upstream.conf",
+			strings.NewReplacer("limits-1:8080", limiter, "limits-2:8080", other))
+		getEach(t, "http://"+p.IP+"/healthz", 5, http.StatusOK)
+		if passed.Load() != 5 || accepted.Load() == 0 {
+			t.Errorf("the frozen daemon was asked %d times, the other answered %d, want 5",
+				accepted.Load(), passed.Load())
+		}
+	})
 	t.Run("open", func(t *testing.T) {
 		t.Parallel()
 		app, passed := counting(t)

@@ -82,6 +82,7 @@ func (p *protected) get(t *testing.T, path, tenant string) (*http.Response, stri
 		t.Error(err)
 		return nil, ""
 	}
+	req.Host = "app.example.org"
 	if tenant != "" {
 		req.Header.Set("X-Tenant", tenant)
 	}

@@ -188,7 +188,7 @@ func FuzzCheck(f *testing.F) {
 	} {
 		f.Add(s[0], s[1], s[2], s[3], s[4], s[5])
 	}
-	h := newHostile(f)
+	h, ingress := newHostile(f), newForwardAuth("ingress-nginx", nil, nil, discard)
 	f.Fuzz(func(t *testing.T, target, forwarded, host, method, tenant, query string) {
 		r := httptest.NewRequest(http.MethodGet, "/v1/check", nil)
 		r.URL.RawQuery = strings.TrimPrefix(query, "?")
@@ -207,6 +207,14 @@ func FuzzCheck(f *testing.F) {
 		}
 		if path != "" && path != "*" && path[0] != '/' {
 			t.Fatalf("%q has the path %q", target, path)
+		}
+		if !strings.HasPrefix(target, "/") || strings.Contains(host, "/") {
+			return // nginx refuses it
+		}
+		r.Header.Set("X-Original-URL", "https://"+host+target)
+		descriptor, err = ingress.descriptor(r, func(string) bool { return true })
+		if same, _ := descriptor.Value("path"); err == nil && same != path {
+			t.Fatalf("%q and %q have the path %q, want %q", host, target, same, path)
 		}
 	})
 }

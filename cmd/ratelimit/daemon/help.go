@@ -81,8 +81,8 @@ var helpTexts = map[string]map[string]string{
 		"drain": "How long the service answers after a signal to stop, and is not ready. The " +
 			"default, 0s, suits a single process.",
 		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
-			"addresses and the host of --addr always work; other hosts get 421. Repeat the " +
-			"flag, or separate by commas.",
+			"addresses and the host of --addr always work; other hosts get 421, but at " +
+			"/v1/check. Repeat the flag, or separate by commas.",
 		"breaker-failures": "After N failed calls in a row the daemon stops calling the server: " +
 			"the breaker opens. Default, also for 0: ${default}.",
 		"breaker-pause": "How long an open breaker waits before it lets one call through to try " +

@@ -116,13 +116,17 @@ func TestTLS(t *testing.T) {
 	a.issue("client")
 	url, log, _ := start(t, "--tls-cert="+a.path("server.pem"), "--tls-key="+a.path("server.key"),
 		"--tls-client-ca="+a.path("ca.pem"))
-	url = strings.Replace(url, "http:", "https:", 1) + "/healthz"
-	if res, err := a.client("").Get(url); err == nil {
-		_ = res.Body.Close()
-		t.Error("a client without a certificate got an answer")
-	} else if !strings.Contains(err.Error(), "certificate required") {
-		t.Errorf("a client without a certificate: %v", err)
+	config := a.client("").Transport.(*http.Transport).TLSClientConfig
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "http://"), config)
+	if err != nil {
+		t.Fatal(err) // TLS 1.3 asks for the certificate later
 	}
+	if _, err = conn.Read(make([]byte, 1)); err == nil ||
+		!strings.Contains(err.Error(), "certificate required") {
+		t.Errorf("a client without a certificate: %v, want that it needs one", err)
+	}
+	_ = conn.Close()
+	url = strings.Replace(url, "http:", "https:", 1) + "/healthz"
 	client := a.client("client")
 	serial := func() int64 {
 		res, err := client.Get(url)
