@@ -84,7 +84,8 @@ func TestCharges(t *testing.T) {
 			return status == 204
 		},
 		"force": func(t *testing.T, of, key string, n uint64) bool {
-			status, _ := http(t, "/v1/force", fmt.Sprintf(`{"limit":%q,"key":%q,"n":%d}`, of, key, n))
+			status, _ := http(t, "/v1/force",
+				fmt.Sprintf(`{"limit":%q,"key":%q,"n":%d}`, of, key, n))
 			return status == 200
 		},
 		"decide": func(t *testing.T, of, key string, n uint64) bool {
@@ -97,9 +98,9 @@ func TestCharges(t *testing.T) {
 			return err == nil
 		},
 		"JSON": func(t *testing.T, of, key string, n uint64) bool {
-			status, _ := http(t, "/json", fmt.Sprintf(`{"domain":"any","descriptors":[{"hitsAddend":`+
-				`"%d","entries":[{"key":"of","value":%q},{"key":"key","value":%q}]}]}`,
-				n, of+"always", key))
+			status, _ := http(t, "/json", fmt.Sprintf(`{"domain":"any","descriptors":[`+
+				`{"hitsAddend":"%d","entries":[{"key":"of","value":%q},`+
+				`{"key":"key","value":%q}]}]}`, n, of+"always", key))
 			return status == 429
 		},
 		"Report": func(t *testing.T, of, key string, n uint64) bool {
@@ -149,7 +150,8 @@ func TestCharges(t *testing.T) {
 						var state struct {
 							RetryAfterMS int64 `json:"retry_after_ms"`
 						}
-						if err := json.Unmarshal([]byte(text), &state); err != nil || status != 200 {
+						err := json.Unmarshal([]byte(text), &state)
+						if err != nil || status != 200 {
 							t.Fatal(status, text, err)
 						}
 						longest = max(longest, time.Duration(state.RetryAfterMS)*time.Millisecond)
@@ -168,7 +170,7 @@ func TestCharges(t *testing.T) {
 // makes them longer.
 func TestDoorsOfOthers(t *testing.T) {
 	s := fileScene(t, "limits:\n"+
-		"  - {name: calls, when: {of: calls}, key: [key], max: 1, algorithm: in-flight, holds: 1m}\n"+
+		"  - {name: calls, when: {of: calls}, key: [key], max: 1, algorithm: in-flight}\n"+
 		"  - {name: blocked, when: {of: blocked}, key: [key], max: 1h, algorithm: block}\n")
 	const calls = `{"descriptor":{"of":"calls","key":"a"},"hold_ms":%d}`
 	const blocked = `{"descriptor":{"of":"blocked","key":"a"}}`
@@ -176,7 +178,8 @@ func TestDoorsOfOthers(t *testing.T) {
 	s.play(
 		step{path: "/v1/block", body: `{"limit":"blocked","key":"a","for_ms":1099511627776}`,
 			status: 422, typ: "ErrExceedsLimit"},
-		step{path: "/v1/block", body: `{"limit":"blocked","key":"a","for_ms":3600000}`, status: 200},
+		step{path: "/v1/block", status: 200,
+			body: `{"limit":"blocked","key":"a","for_ms":3600000}`},
 		step{path: "/v1/force", body: `{"limit":"blocked","key":"a","n":1099511627776}`,
 			status: 422, typ: "wrong-kind"},
 		step{path: "/v1/decide", body: fmt.Sprintf(calls, 16*60_000), status: 200},

@@ -52,9 +52,9 @@ type Config struct {
 	// Reached admits hits_addend 0 until more units were taken than the limit admits, as
 	// envoyproxy/ratelimit does.
 	Reached bool
-	// MayCharge reports whether a call with the metadata authorization: Bearer TOKEN may charge more
-	// than was held by Kuadrant's Report and Commit; the token is empty without it. If it is nil,
-	// every call may.
+	// MayCharge reports whether a call with the metadata authorization: Bearer TOKEN may charge
+	// more than was held by Kuadrant's Report and Commit; the token is empty without it. If it is
+	// nil, every call may.
 	MayCharge func(token string) bool
 	// Shadow admits every call. Its statuses are what they are without it.
 	Shadow bool
