@@ -47,14 +47,19 @@ func (r *request) set(n names, e *Entry) {
 	}
 	r.values[i], r.has[i] = e.Value, true
 	r.present = append(r.present, i)
-	if readings := e.readings(); readings != nil {
+	if !e.isPath() {
+		return
+	}
+	if readings := paths.Read(e.Value); readings != nil {
 		r.values[i], r.readings[i], r.several = readings.Key, readings, true
 	}
 }
 
+func (e *Entry) isPath() bool { return e.Path || e.Name == pathEntry }
+
 // readings returns the values that e may have, or nil if it has one.
 func (e *Entry) readings() *paths.Readings {
-	if e.Path || e.Name == pathEntry {
+	if e.isPath() {
 		return paths.Read(e.Value)
 	}
 	return nil
@@ -63,9 +68,12 @@ func (e *Entry) readings() *paths.Readings {
 // clear removes what is of one descriptor, so that no value is kept.
 func (r *request) clear() {
 	for _, i := range r.present {
-		r.values[i], r.has[i], r.readings[i] = "", false, nil
+		r.values[i], r.has[i] = "", false
 	}
-	r.several = false
+	if r.several {
+		clear(r.readings)
+		r.several = false
+	}
 	clear(r.parts)
 	r.present = r.present[:0]
 	if cap(r.key) > maxKeptKey {
