@@ -16,7 +16,7 @@ import (
 // Bounds of readings. What people send has two or three.
 const (
 	maxReadings = 64
-	maxBytes    = 64 << 10
+	maxBytes    = 32 << 10
 	maxDecoded  = 3 // how often escapes are decoded, since a proxy and two layers behind it may
 )
 
@@ -31,7 +31,7 @@ type Readings struct {
 	// pattern may be written so.
 	List   []string
 	Strict int
-	// Open means that there are more readings, which nobody sends who only wants a page.
+	// Open means that there are more readings than are listed, as of a path that nobody needs.
 	Open bool
 }
 
@@ -90,9 +90,14 @@ func Read(path string) *Readings {
 		}
 		from = end
 	}
+	if r.Open {
+		return r
+	}
 	add(r.Key)
 	r.Strict = len(r.List)
-	add(sent)
+	if !slices.Contains(r.List, sent) { // with a query that may be long
+		r.List = append(r.List, sent)
+	}
 	for _, s := range r.List[:r.Strict] {
 		add(lowerEscapes(s))
 		add(upperEscapes(s))

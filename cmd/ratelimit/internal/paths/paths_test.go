@@ -80,7 +80,7 @@ func TestBounds(t *testing.T) {
 		for _, s := range r.List {
 			size += len(s)
 		}
-		if !r.Open || len(r.List) > 64 || size > 64<<10+len(path) {
+		if !r.Open || len(r.List) > 64 || size > 32<<10+len(path) {
 			t.Errorf("%.40q: %d readings of %d bytes, open: %v", path, len(r.List), size, r.Open)
 		}
 	}
