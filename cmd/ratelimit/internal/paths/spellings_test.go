@@ -101,7 +101,7 @@ func TestSpellings(t *testing.T) {
 		"/free//../../api/", "/free/..;/api/", `/free\..\login`, "/free/%252e%252e/api/",
 		"//free/api/", "//login", "/login#x", "/login%3fx", "/%6Cogin", "/api%2f", "/.%2fapi/",
 		"http://free.example/api/", "http://free.example/free/..%2flogin", "/login%00.png",
-		"/free%2f..%2flogin", "/free/x%5c..%5c..%5clogin",
+		"/free%2f..%2flogin", "/free/x%5c..%5c..%5clogin", "/login/x/..", "/x/../api/.",
 	} {
 		s := newSpelled(t, set, target)
 		s.check()
