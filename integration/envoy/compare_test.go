@@ -74,12 +74,7 @@ type comparison struct {
 type counts struct{ Compared, Admitted, Refused, Shadow, Unlimited, None, Apart int }
 
 // A history is what envoyproxy/ratelimit has counted for a descriptor. It counts what it refuses.
-type history struct {
-	counted uint64
-	// apart means that a request that was refused would have fitted in part: there is no unit left
-	// there, and there are some here.
-	apart bool
-}
+type history struct{ counted uint64 }
 
 func (c *comparison) compare(req *rls.RateLimitRequest, theirs, ours *rls.RateLimitResponse) {
 	problem := func(text string) {
@@ -127,14 +122,13 @@ func (c *comparison) status(
 		return ""
 	}
 	h := c.history(req, i)
-	before, hits, most := h.counted, hitsOf(req, i), uint64(limit.GetRequestsPerUnit())
+	hits, most := hitsOf(req, i), uint64(limit.GetRequestsPerUnit())
 	h.counted += hits
-	if h.apart || hits == 0 && (before > most || most == 0) {
+	if hits == 0 && most == 0 {
 		c.counts.Apart++
 		return ""
 	}
 	c.counts.Compared++
-	h.apart = h.counted > most && before < most
 	if theirs.GetCode() != ours.GetCode() {
 		return "code"
 	}

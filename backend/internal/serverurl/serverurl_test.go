@@ -185,7 +185,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestTLSSkipHostname: a server's certificate may have any name, if a known authority has signed it.
+// TestTLSSkipHostname: a server's certificate may have any name if a known authority has signed it.
 func TestTLSSkipHostname(t *testing.T) {
 	own, file := selfSigned(t, "own")
 	other, _ := selfSigned(t, "other")

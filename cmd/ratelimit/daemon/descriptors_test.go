@@ -106,7 +106,8 @@ func TestDescriptorHolds(t *testing.T) {
 	s := fileScene(t, descriptorLimits)
 	s.play(
 		step{path: "/v1/decide", status: 200,
-			body: `{"descriptor":{"tenant":"secret-key","call":"a"},"n":2,"hold_ms":0}`,
+			body: `{"descriptors":[{"entries":{"tenant":"secret-key","call":"a"},"n":2},` +
+				`{"entries":{"call":"a"}}],"hold_ms":0}`,
 			left: "tokens=98"},
 		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"}}`, status: 422,
 			typ: "wrong-kind"},

@@ -160,8 +160,8 @@ func TestEnvoyFiles(t *testing.T) {
 	}
 }
 
-// TestEnvoyTimeout: calls over gRPC to a store on a server have a timeout within Envoy's, unless the
-// URL of the store has one. The store itself keeps its own.
+// TestEnvoyTimeout: calls over gRPC to a store on a server have a timeout within Envoy's, unless
+// the URL of the store has one. The store itself keeps its own.
 func TestEnvoyTimeout(t *testing.T) {
 	for store, want := range map[string]time.Duration{
 		"memory":                             0,

@@ -17,7 +17,8 @@ type Request struct {
 	Domain     string // of Envoy's files; see [rules.Limit]
 	Descriptor rules.Descriptor
 	// N is the number of units, of which a limit of calls in flight counts one at most. 0 takes
-	// none, and asks whether a unit is free. More than a limit ever admits is refused, not an error.
+	// none, and asks whether a unit is free. More than a limit ever admits is refused, and no
+	// error.
 	N int64
 	// Override, if not nil, is the rate of this request under all limits that match. What was
 	// recorded under another rate counts.

@@ -76,8 +76,8 @@ func check(requests []Request, opts *Options) error {
 		return fmt.Errorf("%w demand: %d requests, not between 1 and %d",
 			ratelimit.ErrInvalid, len(requests), maxRequests)
 	case (opts.Each || opts.Always) && opts.Hold != nil:
-		return fmt.Errorf("%w options: requests that are held are decided together, and not always "+
-			"charged", ratelimit.ErrInvalid)
+		return fmt.Errorf("%w options: requests that are held are decided together, and not "+
+			"always charged", ratelimit.ErrInvalid)
 	case opts.Peek && opts.Force || opts.Hold != nil && (opts.Peek || opts.Force):
 		return fmt.Errorf("%w options: more than one of Peek, Force and Hold",
 			ratelimit.ErrInvalid)

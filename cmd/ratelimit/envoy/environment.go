@@ -46,8 +46,8 @@ type TLSFiles struct {
 }
 
 // ReadEnvironment reads the variables of envoyproxy/ratelimit in an environment, as os.Environ
-// returns it. Newlines at the end of a value are left out. ignored are the names of those that are set and have no meaning here, sorted. The
-// error names each variable that is wrong, and no value.
+// returns it. Newlines at the end of a value are left out. ignored are the names of those that are
+// set and have no meaning here, sorted. The error names each variable that is wrong, and no value.
 func ReadEnvironment(environ []string) (s Settings, ignored []string, err error) {
 	values := make(map[string]string)
 	for _, entry := range environ {

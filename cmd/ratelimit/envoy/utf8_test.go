@@ -218,7 +218,8 @@ func TestLongHeader(t *testing.T) {
 
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "é\uFFFD\\xff": "é\uFFFD\\xff", "caf\xe9": `caf\xe9`, "\xe2\x82a\x00": `\xe2\x82a` + "\x00",
+		"": "", "é\uFFFD\\xff": "é\uFFFD\\xff", "caf\xe9": `caf\xe9`,
+		"\xe2\x82a\x00": `\xe2\x82a` + "\x00",
 	} {
 		if got := Printable(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -50,7 +50,9 @@ var variables = []variable{
 		return &r.IgnoreDotFiles
 	})},
 	{"RUNTIME_WATCH_ROOT", runtimeFlag(func(r *envoyfile.Runtime) *bool { return &r.WatchRoot })},
-	{"FORCE_START_WITHOUT_INITIAL_CONFIG", flag(func(e *environment) *bool { return &e.ForceStart })},
+	{"FORCE_START_WITHOUT_INITIAL_CONFIG", flag(func(e *environment) *bool {
+		return &e.ForceStart
+	})},
 	{"MERGE_DOMAIN_CONFIG", flag(func(e *environment) *bool { return &e.FileOptions.Merge })},
 	{"NEAR_LIMIT_RATIO", (*environment).setNearLimitRatio},
 

@@ -195,8 +195,9 @@ func clip(s string) string {
 // texts are the tags of what is a text, as it is written. << is one of them as a value.
 var texts = []string{"!!str", "!!int", "!!bool", "!!timestamp", "!!merge"}
 
-// text returns a field that is a text. As envoyproxy/ratelimit reads them, a whole number, a boolean
-// and a date are texts too, as they are written, and a number that is not whole is an error.
+// text returns a field that is a text. As envoyproxy/ratelimit reads files, a whole number, a
+// boolean and a date are texts too, as they are written, and a number that is not whole is an
+// error.
 func (d *document) text(m mapping, name string) string {
 	n := m[name]
 	if n == nil {

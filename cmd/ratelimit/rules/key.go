@@ -22,9 +22,9 @@ const (
 // empty or longer than 1025 bytes.
 //
 // The values are joined by "/", so the part before the first "/" stands for the first value. In a
-// value "%" is "%25", "/" is "%2F", and a byte that is not UTF-8 is written so too. An empty value is "%", and the key of no values is "%*". If
-// the first value or all others together are longer than 512 bytes, their SHA-256 hash replaces
-// them.
+// value "%" is "%25" and "/" is "%2F", and a byte that is not UTF-8 is such as "%FF", so that a key
+// is UTF-8. An empty value is "%", and the key of no values is "%*". If the first value or all
+// others together are longer than 512 bytes, their SHA-256 hash replaces them.
 func Key(values ...string) string {
 	if len(values) == 1 && isOrdinary(values[0]) {
 		return values[0]
