@@ -88,8 +88,9 @@ func TestOneCall(t *testing.T) {
 }
 
 type callsAnswer struct {
-	ID     string
-	Limits []struct {
+	ID      string
+	Allowed bool
+	Limits  []struct {
 		Name      string
 		Remaining int64
 	}
@@ -105,7 +106,8 @@ func postOK(t *testing.T, url, body string) (answer callsAnswer) {
 	if res.StatusCode == http.StatusNoContent {
 		return answer
 	}
-	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil || res.StatusCode != 200 {
+	err = json.NewDecoder(res.Body).Decode(&answer)
+	if err != nil || res.StatusCode != 200 || !answer.Allowed && !strings.HasSuffix(url, "renew") {
 		t.Fatalf("%s: %d %+v %v", url, res.StatusCode, answer, err)
 	}
 	return answer
