@@ -143,12 +143,17 @@ func (a *api) failRepeatable(
 // logUndecided logs the path and the limits of a request, and no key.
 func (a *api) logUndecided(r *http.Request, err error, limits func() []string) {
 	if open, held := a.gate.pass(time.Now()); open {
-		attrs := []any{"path", r.URL.Path, "limits", limits(), "error", err, "suppressed", held}
-		if errors.Is(err, context.DeadlineExceeded) {
-			attrs = append(attrs, "setting", envoy.TimeoutSetting)
-		}
-		a.log.Error("request undecided", attrs...)
+		a.log.Error("request undecided", withSetting(err, "path", r.URL.Path, "limits", limits(),
+			"error", err, "suppressed", held)...)
 	}
+}
+
+// withSetting adds to what the log says of err which settings change the timeout, if it is one.
+func withSetting(err error, attrs ...any) []any {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return append(attrs, "setting", envoy.TimeoutSetting)
+	}
+	return attrs
 }
 
 // limitsOf returns the names of the limits of claims, each once.

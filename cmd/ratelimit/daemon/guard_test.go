@@ -2,7 +2,8 @@ package daemon
 
 import (
 	"bytes"
-	"errors"
+	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func TestLogBreaker(t *testing.T) {
 		want     []string
 	}{
 		{layer.BreakerClosed, layer.BreakerOpen,
-			[]string{"WARN", "breaker is open", "breaker=open", "planted"}},
+			[]string{"WARN", "breaker is open", "breaker=open", "planted", "REDIS_TIMEOUT"}},
 		{layer.BreakerOpen, layer.BreakerHalfOpen,
 			[]string{"DEBUG", "as a trial", "breaker=half-open"}},
 		{layer.BreakerHalfOpen, layer.BreakerOpen,
@@ -27,7 +28,7 @@ func TestLogBreaker(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		logBreaker(log, tt.from, tt.to, errors.New("planted"))
+		logBreaker(log, tt.from, tt.to, fmt.Errorf("planted: %w", context.DeadlineExceeded))
 		for _, want := range tt.want {
 			if !strings.Contains(b.String(), want) {
 				t.Errorf("from %v to %v: got %q, want %q in it", tt.from, tt.to, b.String(), want)
