@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/truewindow/ratelimit/clientip"
@@ -71,12 +72,14 @@ func (f *forwardAuth) descriptor(
 		return nil, err
 	}
 	d := make(rules.Descriptor, 0, len(f.entries))
+	var noted []string
 	for _, e := range f.entries {
 		value := f.value(r, told, e.source)
 		if value != "" {
 			d = append(d, rules.Entry{Name: e.name, Value: value, Path: e.source == "path"})
 		}
-		if needed(e.name) {
+		if needed(e.name) && !slices.Contains(noted, e.source) {
+			noted = append(noted, e.source)
 			f.note(r, e.source, value)
 		}
 	}

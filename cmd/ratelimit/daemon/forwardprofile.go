@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -96,9 +97,7 @@ func lastValue(h http.Header, name string) string {
 	return values[len(values)-1]
 }
 
-type ambiguousURL struct{}
-
-func (ambiguousURL) Error() string { return "has a host with ? or #" }
+var errAmbiguousURL = errors.New("has a host with ? or #")
 
 // splitURL splits a URL at the first slash after the host. Package url would split it elsewhere:
 // nginx puts it together from the header Host, which may have any character but a slash, and the
@@ -118,7 +117,7 @@ func splitURL(s string) (host, target string, err error) {
 		return host, "/?" + query, nil
 	}
 	if strings.ContainsAny(rest[:slash], "?#") {
-		return "", "", ambiguousURL{}
+		return "", "", errAmbiguousURL
 	}
 	return rest[:slash], rest[slash:], nil
 }

@@ -167,6 +167,8 @@ func TestForwardLacks(t *testing.T) {
 			"path", nil},
 		{"no path under another name", "10.0.0.2:1", trusted, "X-Forwarded-Uri", nil, "route",
 			"path", nil},
+		{"no path under both names", "10.0.0.2:1", trusted, "X-Forwarded-Uri", nil, "route path",
+			"path", nil},
 		{"a path that no limit needs", "10.0.0.2:1", trusted, "X-Forwarded-Uri", nil, "client", "",
 			nil},
 		{"no method", "10.0.0.2:1", trusted, "X-Forwarded-Method", nil, "method", "method",
