@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -119,7 +120,7 @@ func (c Condition) path(higher bool) string {
 	}
 	switch before, _, query := strings.Cut(c.Pattern, "?"); {
 	case c.Pattern == "" || c.Pattern[0] != '/':
-		return "a path begins with a slash: write " + write(max(paths.Of(c.Pattern), "/"))
+		return "a path begins with a slash: write " + write(cmp.Or(paths.Of(c.Pattern), "/"))
 	case query:
 		return "a path has no query: write " + write(before)
 	}
