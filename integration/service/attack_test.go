@@ -39,7 +39,7 @@ const (
 	manifestMemory   = 256 << 20
 	manifestGoMemory = "192MiB"
 
-	attackTime = 1500 * time.Millisecond
+	attackTime = time.Second
 )
 
 // An attack is what each of many connections sends, to the port of HTTP or of gRPC. It ends when

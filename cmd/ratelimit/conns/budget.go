@@ -22,7 +22,8 @@ type Budget struct {
 	held    int64
 	leaving int64 // bytes of held that are of connections which are cut, and have not noticed yet
 	parts   map[*Part]struct{}
-	room    chan struct{} // closed when held is not above most any more
+	waiting int           // callers of Reserve and Wait
+	room    chan struct{} // closed when held becomes less while there are some
 }
 
 // NewBudget returns a budget of so many bytes.
@@ -56,14 +57,53 @@ func (p *Part) Add(bytes int64) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.bytes == 0 {
-		p.began = time.Now()
-		b.parts[p] = struct{}{}
-	}
 	b.add(p, bytes)
 	if b.held-b.leaving > b.most {
 		b.makeRoom()
 	}
+}
+
+// patience is how long a request waits for room before others are cut off for it.
+const patience = 50 * time.Millisecond
+
+// Reserve is Add of many bytes at once, for which it waits a while if there is no room: requests
+// that arrive soon are worth it.
+func (p *Part) Reserve(bytes int64) {
+	b := p.conn.from.bounds.Budget
+	if b == nil {
+		return
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		b.mu.Lock()
+		if b.held+bytes <= b.most || p.conn.cut {
+			b.add(p, bytes)
+			b.mu.Unlock()
+			return
+		}
+		if !b.wait(p.conn, timeout.C) {
+			p.Add(bytes)
+			return
+		}
+	}
+}
+
+// wait waits, without the lock, until something may have become free, and reports that.
+func (b *Budget) wait(c *Conn, timeout <-chan time.Time) (freed bool) {
+	room := b.room
+	b.waiting++
+	b.mu.Unlock()
+	select {
+	case <-room:
+		freed = true
+	case <-c.gone:
+	case <-timeout:
+	}
+	b.mu.Lock()
+	b.waiting--
+	b.mu.Unlock()
+	return freed
 }
 
 // Arrive says that the request has arrived in full.
@@ -86,7 +126,10 @@ func (p *Part) End() {
 }
 
 func (b *Budget) add(p *Part, bytes int64) {
-	over := b.held > b.most
+	if p.bytes == 0 {
+		p.began = time.Now()
+		b.parts[p] = struct{}{}
+	}
 	p.bytes += bytes
 	p.conn.held += bytes
 	b.held += bytes
@@ -96,7 +139,7 @@ func (b *Budget) add(p *Part, bytes int64) {
 	if p.bytes == 0 {
 		delete(b.parts, p)
 	}
-	if over && b.held <= b.most {
+	if bytes < 0 && b.waiting > 0 {
 		close(b.room)
 		b.room = make(chan struct{})
 	}
@@ -118,12 +161,7 @@ func (c *Conn) Wait() {
 			b.mu.Unlock()
 			return
 		}
-		room := b.room
-		b.mu.Unlock()
-		select {
-		case <-room:
-		case <-c.gone:
-		}
+		b.wait(c, nil)
 	}
 }
 

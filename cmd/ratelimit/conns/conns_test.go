@@ -145,12 +145,29 @@ func TestBudget(t *testing.T) {
 		if took := <-waited; took != time.Second {
 			t.Errorf("it waited for %v", took)
 		}
-		nextPart.Add(500 << 10)
-		if !isCut(next) || isCut(arrived) {
-			t.Error("a request that has arrived was cut before one that has not")
+		began = time.Now()
+		last, lastPart := hold(1)
+		lastPart.Reserve(350 << 10) // what is old goes
+		if took := time.Since(began); took != patience || isCut(last) || !isCut(next) {
+			t.Errorf("it had its bytes after %v", took)
 		}
 		next.Wait() // it is cut
 		nextPart.End()
+		began = time.Now()
+		time.AfterFunc(patience/2, lastPart.End)
+		more, morePart := hold(1)
+		morePart.Reserve(500 << 10)
+		if took := time.Since(began); took != patience/2 || isCut(last) || isCut(more) {
+			t.Errorf("it had its bytes after %v", took)
+		}
+		if isCut(small) || isCut(arrived) {
+			t.Error("more were cut off than was needed")
+		}
+		morePart.End()
+		final, _ := hold(900 << 10)
+		if !isCut(final) || isCut(arrived) {
+			t.Error("a request that has arrived was cut before one that has not")
+		}
 		for p := range b.parts {
 			p.End()
 		}

@@ -116,22 +116,42 @@ func count(next http.Handler) http.Handler {
 		if r.ContentLength == 0 {
 			part.Arrive()
 		} else {
-			r.Body = &countedBody{r.Body, conn, part}
+			r.Body = &countedBody{ReadCloser: r.Body, part: part, length: r.ContentLength}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
+// countedBody is a body that holds twice its length, since whoever reads all of it has had a
+// smaller buffer before.
 type countedBody struct {
 	io.ReadCloser
-	conn *conns.Conn
-	part *conns.Part
+	part   *conns.Part
+	length int64 // -1 if it is not known, 0 when it is counted
+	free   int64 // bytes that may come without being counted
 }
 
+// smallBody is a body that does not wait for room.
+const smallBody = 4 << 10
+
 func (b *countedBody) Read(p []byte) (int, error) {
-	b.conn.Wait()
+	if b.length != 0 {
+		b.free = b.length
+		if b.length < 0 || b.length > maxBody {
+			b.free = maxBody
+		}
+		b.length = 0
+		if b.free <= smallBody {
+			b.part.Add(2 * b.free)
+		} else {
+			b.part.Reserve(2 * b.free)
+		}
+	}
 	n, err := b.ReadCloser.Read(p)
-	b.part.Add(2 * int64(n)) // whoever reads all of it has had a smaller buffer before
+	if b.free -= int64(n); b.free < 0 {
+		b.part.Add(-2 * b.free)
+		b.free = 0
+	}
 	if errors.Is(err, io.EOF) {
 		b.part.Arrive()
 	}

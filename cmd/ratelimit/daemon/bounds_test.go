@@ -2,9 +2,14 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
+	"math"
 	"net"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -41,5 +46,55 @@ func TestHeadersAreBounded(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBoundsFitMemory: the bounds follow the memory that Go may have, and are large without a limit.
+func TestBoundsFitMemory(t *testing.T) {
+	before := debug.SetMemoryLimit(192 << 20)
+	defer debug.SetMemoryLimit(before)
+	small := newBounds(discard)
+	if most := min(2048, int(maxFiles()/2)); small.http != most || small.grpc != most/4 ||
+		small.admin != most/8 {
+		t.Errorf("%+v in 192 MiB", small)
+	}
+	if got := debug.SetMemoryLimit(-1); got != 192<<20 {
+		t.Errorf("the memory limit is %d", got)
+	}
+	debug.SetMemoryLimit(math.MaxInt64)
+	if large := newBounds(discard); large.http < small.http && cgroupMemory() == 0 {
+		t.Errorf("%+v without a limit", large)
+	}
+	var log syncBuffer
+	b := newBounds(slog.New(slog.NewTextHandler(&log, nil)))
+	for range 100 {
+		b.onCut("too many connections")
+	}
+	for !strings.Contains(log.String(), "too many connections") {
+		runtime.Gosched()
+	}
+	if n := strings.Count(log.String(), "a connection was cut off"); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// TestBodiesOfManyWait: requests with large bodies that come at once are all answered, though they
+// hold more together than there is room.
+func TestBodiesOfManyWait(t *testing.T) {
+	before := debug.SetMemoryLimit(64 << 20) // room for 127 such bodies
+	defer debug.SetMemoryLimit(before)
+	url, log, _ := start(t, "--limit=1000000/1h")
+	body := `{"key":"a","n":1` + strings.Repeat(" ", 60_000) + `}`
+	var group sync.WaitGroup
+	for range 250 {
+		group.Go(func() {
+			if status, text := post(t, url+"/v1/decide", body); status != http.StatusOK {
+				t.Errorf("%d %s", status, text)
+			}
+		})
+	}
+	group.Wait()
+	if strings.Contains(log.String(), "cut off") {
+		t.Error(log)
 	}
 }

@@ -168,6 +168,17 @@ func TestHoldWaits(t *testing.T) {
 			t.Errorf("allowed %t after %v, want a refusal when the client leaves",
 				got.Allowed, time.Since(began))
 		}
+		var stop context.CancelFunc
+		opts.Client = t.Context()
+		opts.Stop, stop = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, stop)
+		for _, wait := range []time.Duration{time.Second, 0} { // nothing waits afterwards
+			began = time.Now()
+			if got := c.decide(opts, acme(10)); got.Allowed || time.Since(began) != wait {
+				t.Errorf("allowed %t after %v, want a refusal when the service stops",
+					got.Allowed, time.Since(began))
+			}
+		}
 	})
 }
 
