@@ -91,8 +91,8 @@ func (f *forwardAuth) value(r *http.Request, told forwarded, source string) stri
 	case "client":
 		key, _ := f.client.Key(r) // the error is always nil
 		return key
-	case "method":
-		return told.method
+	case "method": // frameworks of Python and PHP take post for POST
+		return strings.ToUpper(told.method)
 	case "host":
 		return told.host
 	case "path":

@@ -26,7 +26,7 @@ func TestForwardedDescriptor(t *testing.T) {
 		{"nothing but a peer", "192.0.2.1:1234", nil,
 			"client=192.0.2.1 key=192.0.2.1"},
 		{"a proxy", "10.0.0.7:1234", http.Header{
-			"X-Forwarded-For": {"203.0.113.9, 198.51.100.3"}, "X-Forwarded-Method": {"POST"},
+			"X-Forwarded-For": {"203.0.113.9, 198.51.100.3"}, "X-Forwarded-Method": {"post"},
 			"X-Forwarded-Host": {"API.example.:8080"}, "X-Forwarded-Uri": {"//v1/%63hat?stream=1"},
 			"X-Tenant": {"acme"}},
 			"client=198.51.100.3 method=POST host=api.example path=//v1/%63hat tenant=acme " +
