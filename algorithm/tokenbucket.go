@@ -20,7 +20,7 @@ import (
 // A change of the rate or the burst keeps what is spent: units that were missing are missing still,
 // and come back at the new rate; a burst that grows by 10 gives 10 units at once. The change is at
 // the first demand under the new limit, which writes the state even if it is a peek or is refused.
-// Until no more is missing than its debt, it is refused, and they come back at the old rate.
+// If more is missing than its debt, they come back at the old rate until that is enough.
 //
 // A state has the units that are missing, with a part of a unit in 1/Window, so no rate is rounded.
 // It is 40 bytes, whatever the limit. Units that were forced beyond Max come back too, as far as
@@ -68,7 +68,7 @@ func GCRA(limit driver.Limit) Bucket {
 // also the longest: 2^50 µs, 35 years.
 //
 // The debt is no part of a state. Limiters with different debts share the states of a limit, and
-// each reads a larger debt as its own. ratelimit.New returns an error if d is not whole
+// each reads a larger debt as its own, from when it was written. ratelimit.New returns an error if d is not whole
 // microseconds from the Window to 2^50 µs.
 func (b Bucket) WithDebt(d time.Duration) Bucket {
 	if d == 0 {
@@ -256,24 +256,30 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		s.missing = s.pace.less(s.missing, s.pace.in(now-s.written))
 		s.written = now
 	}
-	missing, others := s.missing, false
+	q := p // the pace at which it comes back
 	if s.pace != p {
-		missing, write = p.from(missing, s.pace), missing != amount{}
+		missing, most := p.from(s.missing, s.pace), amount{}
 		if p.over(missing) {
-			if most := b.most(p, p); most.below(missing) { // the state stays that of the old pace
-				missing, write, others = most, false, true
-			}
+			most = b.most(p, p)
+		}
+		switch {
+		case !p.over(missing) || !most.below(missing):
+			s.missing, write = missing, missing != amount{}
+		case b.Debt() == longestDebt:
+			s.missing, write = most, true
+		default: // the state stays that of the other limit
+			q = s.pace
 		}
 	}
 	var back amount // what comes back from now until s.written
 	switch ahead := s.written - now; {
-	case ahead > p.window: // the clock was ahead
+	case ahead > q.window: // the clock was ahead
 		s.written, write = now, true
 	case ahead > 0:
-		back = p.in(ahead)
+		back = q.in(ahead)
 	}
 
-	missing = p.add(missing, back)
+	missing := q.add(s.missing, back)
 	after := amount{missing.units + n, missing.part}
 	fits := !p.over(after)
 	allowed = true
@@ -281,29 +287,22 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	case op == driver.OpForce, op == driver.OpTake && fits:
 		missing, write = after, true
 		if !fits {
-			missing = after.atMost(b.most(p, p))
+			missing = after.atMost(b.most(p, q))
 		}
-		s.missing.units += n // used if others is set
 	case !fits:
 		allowed = false
-		retryAfter = micros(p.time(amount{after.units - p.max, after.part}))
+		retryAfter = micros(q.time(amount{after.units - p.max, after.part}))
 	}
-	remaining = max(0, p.less(amount{units: p.max}, missing).units)
-	resetAfter = micros(p.time(missing))
+	remaining = max(0, q.less(amount{units: p.max}, missing).units)
+	resetAfter = micros(q.time(missing))
 	switch {
 	case !write:
 		return state, 0, allowed, remaining, retryAfter, resetAfter
 	case resetAfter == 0: // a full bucket needs no state
 		return nil, time.Microsecond, allowed, remaining, retryAfter, resetAfter
 	}
-	keep = resetAfter
-	if others {
-		s.missing = s.missing.atMost(b.most(p, s.pace))
-		keep = max(keep, micros(s.pace.time(s.missing)+s.written-now))
-	} else {
-		s.missing, s.pace = p.less(missing, back), p
-	}
-	return s.encode(state), keep, allowed, remaining, retryAfter, resetAfter
+	s.missing, s.pace = q.less(missing, back), q
+	return s.encode(state), resetAfter, allowed, remaining, retryAfter, resetAfter
 }
 
 // decode sets s, and reports whether state is one that Step writes.

@@ -55,10 +55,10 @@ local function step(key, tail, now, op, n, at, args, pos)
     return 1, max, 0, 0, now, nil, #tail > 0 and '' or nil
   end
   local units, part, written, write = 0, 0, now, false
-  local most, length -- of the limit that wrote the state
-  local others, rest_of_others -- what is missing under that, if it is more than the debt
+  local rate, span = max, window -- at which it comes back
   if #tail > 0 then
     if #tail ~= SIZE then return nil end
+    local most, length
     units, part, most, length, written = struct.unpack('>I8I8I8I8I8', tail)
     if most < 1 or most > UNITS or length < SHORTEST or length > LONGEST or part >= length
       or written >= LAST then
@@ -77,57 +77,46 @@ local function step(key, tail, now, op, n, at, args, pos)
       if units < 0 then units, part = 0, 0 end
     end
     if most ~= max or length ~= window then
-      others, rest_of_others = units, part
-      part = product(part, window, length - 1, length)
-      if part == window then units, part = units + 1, 0 end
-      local least, rest = kept(units, part, max, window, max, window, args, pos)
-      if least == units and rest == part then
-        others, write = nil, units + part > 0
-      else
-        units, part = least, rest -- the state stays that of the old rate
+      local new_units, new_part = units, product(part, window, length - 1, length)
+      if new_part == window then new_units, new_part = units + 1, 0 end
+      local least, rest = kept(new_units, new_part, max, window, max, window, args, pos)
+      if least == new_units and rest == new_part or pos + 14 > #args then
+        units, part, write = least, rest, new_units + new_part > 0
+      else -- more than the debt: the state stays that of the other limit
+        rate, span = most, length
       end
     end
   end
 
   local back, rest = 0, 0 -- what comes back from now until written
-  if written - now > window then -- the clock was ahead
+  if written - now > span then -- the clock was ahead
     written, write = now, true
   elseif written > now then
-    back, rest = product(written - now, max, 0, window)
+    back, rest = product(written - now, rate, 0, span)
     units, part = units + back, part + rest
-    if part >= window then units, part = units + 1, part - window end
+    if part >= span then units, part = units + 1, part - span end
   end
 
   local allowed, retry, after = 1, 0, units + n
   local fits = after < max or (after == max and part == 0)
   if op == FORCE or (op == TAKE and fits) then
     units, write = after, true
-    if not fits then
-      units, part = kept(units, part, max, window, max, window, args, pos)
-      if others then
-        others, rest_of_others =
-          kept(others + n, rest_of_others, most, length, max, window, args, pos)
-      end
-    end
+    if not fits then units, part = kept(units, part, rate, span, max, window, args, pos) end
   elseif not fits then
-    allowed, retry = 0, product(after - max, window, part + max - 1, max)
+    allowed, retry = 0, product(after - max, span, part + rate - 1, rate)
   end
 
   local remaining = max - units
   if part > 0 then remaining = remaining - 1 end
   if remaining < 0 then remaining = 0 end
-  local reset = product(units, window, part + max - 1, max)
+  local reset = product(units, span, part + rate - 1, rate)
   local us, state = nil, nil
   if write then
     state = ''
-    if others then
-      us = product(others, length, rest_of_others + most - 1, most) + written - now
-      us = math.max(us, reset)
-      state = struct.pack('>I8I8I8I8I8', others, rest_of_others, most, length, written)
-    elseif reset > 0 then
+    if reset > 0 then
       units, part = units - back, part - rest
-      if part < 0 then units, part = units - 1, part + window end
-      us, state = reset, struct.pack('>I8I8I8I8I8', units, part, max, window, written)
+      if part < 0 then units, part = units - 1, part + span end
+      us, state = reset, struct.pack('>I8I8I8I8I8', units, part, rate, span, written)
     end
   end
   return allowed, remaining, retry, reset, now, us, state

@@ -56,23 +56,22 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 	if s.missing.Sign() < 0 {
 		s.missing = rat(0)
 	}
-	var others *big.Rat // what is missing under the limit that wrote it, if that is over the debt
-
 	if m.limit != l && s.missing.Sign() > 0 { // rounded up to parts of the new Window
-		others = new(big.Rat).Set(s.missing)
 		parts := ceil(new(big.Rat).Mul(s.missing, rat(window)))
-		s.missing.SetFrac(parts, big.NewInt(window))
-		wrote = true
+		parted := new(big.Rat).SetFrac(parts, big.NewInt(window))
+		switch most := refill(l, debt); {
+		case parted.Cmp(most) <= 0:
+			s.missing, wrote = parted, true
+		case debt == 1<<50:
+			s.missing, wrote = most, true
+		default:
+			s.limit = m.limit // which has more than the debt
+		}
 	}
-	if most := refill(l, debt); others != nil && s.missing.Cmp(most) > 0 {
-		s.missing, wrote = most, false
-	} else {
-		others = nil
-	}
-	if s.written-now > window {
+	if s.written-now > s.limit.Window.Microseconds() {
 		s.written, wrote = now, true
 	}
-	back := refill(l, s.written-now)
+	back := refill(s.limit, s.written-now)
 	missing := new(big.Rat).Add(s.missing, back)
 	after := new(big.Rat).Add(missing, rat(d.N))
 	over := new(big.Rat).Sub(after, rat(l.Max))
@@ -80,29 +79,24 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && over.Sign() <= 0:
 		missing, wrote, res.Units = after, true, d.N
-		if most := refill(l, debt); missing.Cmp(most) > 0 {
+		most := refill(l, debt)
+		if s.limit != l {
+			most = theirs
+		}
+		if missing.Cmp(most) > 0 {
 			missing = most
 		}
-		if others != nil {
-			others.Add(others, rat(d.N))
-		}
 	case over.Sign() > 0:
-		res.Allowed, res.RetryAfter = false, refilled(l, over)
+		res.Allowed, res.RetryAfter = false, refilled(s.limit, over)
 	}
 	if free := new(big.Rat).Sub(rat(l.Max), missing); free.Sign() > 0 {
 		res.Remaining = new(big.Int).Div(free.Num(), free.Denom()).Int64()
 	}
-	res.ResetAfter = refilled(l, missing)
-	switch {
-	case wrote && others != nil:
-		if others.Cmp(theirs) > 0 {
-			others = theirs
-		}
-		*m = bucketModel{others, m.limit, s.written}
-	case wrote && res.ResetAfter == 0:
+	res.ResetAfter = refilled(s.limit, missing)
+	if wrote && res.ResetAfter == 0 {
 		*m = bucketModel{rat(0), l, 0}
-	case wrote:
-		*m = bucketModel{missing.Sub(missing, back), l, s.written}
+	} else if wrote {
+		*m = bucketModel{missing.Sub(missing, back), s.limit, s.written}
 	}
 	return res
 }
@@ -284,12 +278,13 @@ func TestTokenBucketIsModel(t *testing.T) {
 				t.Fatalf("round %d: %v of %d at %d under %v: %+v, want %+v",
 					round, d.Op, d.N, s.now, a, got, want)
 			}
-			switch {
-			case got.ResetAfter > debt+limit.Window:
+			if most := max(debt, before.Window) + max(limit.Window, before.Window); got.ResetAfter > most {
 				t.Fatalf("round %d: %+v under %v", round, got, a)
-			case m.limit != limit && before == m.limit && m.missing.Sign() > 0:
-				stayed++ // so RetryAfter is when to ask again
-			case !got.Allowed:
+			}
+			if m.limit != limit && m.missing.Sign() > 0 {
+				stayed++
+			}
+			if !got.Allowed {
 				refused++
 				s.wantExactRetry(t, a, d.N, got)
 			}
