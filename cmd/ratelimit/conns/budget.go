@@ -165,31 +165,36 @@ func (c *Conn) Wait() {
 	}
 }
 
-// makeRoom cuts connections until an eighth of the budget will be free, since looking for them
-// takes a while.
+// makeRoom cuts connections until a quarter of the budget will be free, since looking for them takes
+// a while.
 func (b *Budget) makeRoom() {
+	type candidate struct {
+		conn    *Conn
+		arrived bool
+		weight  float64
+	}
 	now := time.Now()
-	worst := make([]*Part, 0, len(b.parts))
+	worst := make([]candidate, 0, len(b.parts))
 	for p := range b.parts {
 		if !p.conn.cut {
-			worst = append(worst, p)
+			weight := float64(p.bytes) * float64(now.Sub(p.began))
+			worst = append(worst, candidate{p.conn, p.arrived, weight})
 		}
 	}
-	weight := func(p *Part) float64 { return float64(p.bytes) * float64(now.Sub(p.began)) }
-	slices.SortFunc(worst, func(x, y *Part) int {
+	slices.SortFunc(worst, func(x, y candidate) int {
 		switch {
-		case x.arrived != y.arrived && x.arrived:
+		case x.arrived == y.arrived:
+			return cmp.Compare(y.weight, x.weight)
+		case x.arrived:
 			return 1
-		case x.arrived != y.arrived:
-			return -1
 		}
-		return cmp.Compare(weight(y), weight(x))
+		return -1
 	})
-	for _, p := range worst {
-		if b.held-b.leaving <= b.most-b.most/8 {
+	for _, w := range worst {
+		if b.held-b.leaving <= b.most-b.most/4 {
 			return
 		}
-		if c := p.conn; !c.cut {
+		if c := w.conn; !c.cut {
 			c.cut = true
 			b.leaving += c.held
 			c.cutFor("the requests that are not finished hold too much memory")
