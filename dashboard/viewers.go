@@ -15,9 +15,9 @@ const (
 	writeTime  = 5 * time.Second // for one event
 )
 
-// viewers are open pages, each of which gets every snapshot that it has time for. One too many takes
-// the place of the oldest one of the address that has most of them, so that strangers keep no other
-// address out.
+// viewers are open pages, each of which gets every snapshot that it has time for. One too many
+// takes the place of the oldest one of the address that has most of them, so that strangers keep no
+// other address out.
 type viewers struct {
 	mu     sync.Mutex
 	open   []viewer // the oldest first

@@ -237,7 +237,8 @@ func TestCredentialsStay(t *testing.T) {
 			record := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				seen <- r.Header.Clone()
 			})
-			p := startText(t, proxy.image, proxy.file, proxy.text(t, serve(t, record), serve(t, record)))
+			p := startText(t, proxy.image, proxy.file,
+				proxy.text(t, serve(t, record), serve(t, record)))
 			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+p.IP+"/page", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -255,7 +256,8 @@ func TestCredentialsStay(t *testing.T) {
 			}
 			atLimiter, atApp := <-seen, <-seen
 			for name, value := range secrets {
-				if got := atLimiter.Get(name); got != "" && (name != "X-Api-Key" || proxy.allowlist) {
+				listed := name != "X-Api-Key" || proxy.allowlist
+				if got := atLimiter.Get(name); got != "" && listed {
 					t.Errorf("the limiter gets %s: %q", name, got)
 				}
 				if got := atApp.Get(name); got != value {
@@ -373,7 +375,8 @@ func TestTraefik(t *testing.T) {
 		if i >= limit {
 			want = http.StatusTooManyRequests
 		}
-		if res.StatusCode != want || !strings.HasPrefix(res.Header.Get("RateLimit"), `"clients";r=`) {
+		if res.StatusCode != want ||
+			!strings.HasPrefix(res.Header.Get("RateLimit"), `"clients";r=`) {
 			t.Errorf("request %d: %d %v, want %d", i, res.StatusCode, res.Header, want)
 		}
 	}

@@ -328,7 +328,8 @@ func dialSlowly(t *testing.T, server *servers.Server, lib clients.Library, alone
 	defer cancel()
 	// the first calls may use the connection that was killed
 	if err := servers.Poll(ctx, func() (bool, error) {
-		if _, err := s.Take(t.Context(), clients.Take(key)); !errors.Is(err, driver.ErrUnavailable) {
+		_, err := s.Take(t.Context(), clients.Take(key))
+		if !errors.Is(err, driver.ErrUnavailable) {
 			return false, fmt.Errorf("%v, want ErrUnavailable: there is no connection", err)
 		}
 		return begun.Load() > 0, nil

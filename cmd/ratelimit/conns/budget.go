@@ -165,8 +165,8 @@ func (c *Conn) Wait() {
 	}
 }
 
-// makeRoom cuts connections until a quarter of the budget will be free, since looking for them takes
-// a while.
+// makeRoom cuts connections until a quarter of the budget will be free, since looking for them
+// takes a while.
 func (b *Budget) makeRoom() {
 	type candidate struct {
 		conn    *Conn

@@ -201,6 +201,7 @@ func (c *Conn) cutFor(why string) {
 	}
 }
 
+// Close closes the connection, and gives up its place and what it holds.
 func (c *Conn) Close() error {
 	c.from.mu.Lock()
 	c.from.remove(c)

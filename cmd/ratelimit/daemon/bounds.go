@@ -32,8 +32,8 @@ func (b *bounds) of(most int) conns.Bounds {
 const (
 	// assumedMemory is the memory for clients where nothing bounds it.
 	assumedMemory = 4 << 30
-	// connBytes is the memory for which there is a connection of HTTP: with TLS it needs half of it.
-	// One of gRPC needs four times as much.
+	// connBytes is the memory for which there is a connection of HTTP: with TLS it needs half of
+	// it. One of gRPC needs four times as much.
 	connBytes = 96 << 10
 	// requestBytes is what a request needs beside what a client sends.
 	requestBytes = 8 << 10

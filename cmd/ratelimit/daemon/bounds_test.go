@@ -49,7 +49,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestBoundsFitMemory: the bounds follow the memory that Go may have, and are large without a limit.
+// TestBoundsFitMemory: the bounds follow the memory that Go may have, and are large without a
+// limit.
 func TestBoundsFitMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(192 << 20)
 	defer debug.SetMemoryLimit(before)

@@ -23,8 +23,8 @@ type callDoor struct {
 	call int64 // calls in flight
 }
 
-// callDoors are all that ask for units of descriptors, with how many they take or hold of a budget and
-// of a limit of calls in flight.
+// callDoors are all that ask for units of descriptors, with how many they take or hold of a budget
+// and of a limit of calls in flight.
 var callDoors = []callDoor{
 	{"decide", decideDoor(`"descriptor":{"use":%q},"n":400,"hold_ms":0`), 400, 1},
 	{"decide, more than the limit of calls", decideDoor(

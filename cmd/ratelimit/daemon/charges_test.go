@@ -17,8 +17,8 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// chargedLimits has a limit of each algorithm that records units, with the longest wait of a key that
-// its documentation states.
+// chargedLimits has a limit of each algorithm that records units, with the longest wait of a key
+// that its documentation states.
 var chargedLimits = []struct {
 	name, text string
 	most       time.Duration
@@ -43,8 +43,8 @@ func keyCall(key string, n uint64) *rls.RateLimitRequest {
 // A charger charges units of a key under the limit whose entry "of" is of.
 type charger func(t *testing.T, of, key string, n uint64) (charged bool)
 
-// TestCharges: whatever a request charges, with or without a token, under each algorithm, a key waits
-// no longer than the algorithm's documentation says.
+// TestCharges: whatever a request charges, with or without a token, under each algorithm, a key
+// waits no longer than the algorithm's documentation says.
 func TestCharges(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("limits:\n")

@@ -13,5 +13,6 @@ func maxFiles() int64 {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return math.MaxInt32
 	}
+	//nolint:unconvert // FreeBSD's is signed
 	return int64(min(uint64(files.Cur), math.MaxInt32))
 }

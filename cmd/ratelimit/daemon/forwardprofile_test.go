@@ -19,7 +19,8 @@ import (
 func sentBy(method, host, path, client string) map[string]http.Header {
 	return map[string]http.Header{
 		"caddy": {"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {path},
-			"X-Forwarded-Host": {host}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-For": {client}},
+			"X-Forwarded-Host": {host}, "X-Forwarded-Proto": {"https"},
+			"X-Forwarded-For": {client}},
 		"nginx": {"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {path},
 			"X-Forwarded-Host": {host}, "X-Forwarded-For": {client}},
 		"traefik": {"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {path},
@@ -210,7 +211,8 @@ func TestForwardLacks(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want := map[string]int64{"client": 0, "method": 0, "host": 0, "path": 0, "inside": 0}
+				want := map[string]int64{
+					"client": 0, "method": 0, "host": 0, "path": 0, "inside": 0}
 				counted := func() map[string]int64 {
 					got := map[string]int64{"inside": f.lacks.inside.count.Load()}
 					for source, l := range f.lacks.entries {

@@ -243,7 +243,8 @@ func TestAdminAddr(t *testing.T) {
 func TestHandshakeLog(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server")
-	url, log, stop := start(t, "--tls-cert="+a.path("server.pem"), "--tls-key="+a.path("server.key"))
+	url, log, stop := start(t,
+		"--tls-cert="+a.path("server.pem"), "--tls-key="+a.path("server.key"))
 	began := time.Now()
 	for range 200 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))

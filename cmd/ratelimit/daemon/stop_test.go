@@ -100,7 +100,8 @@ const (
 	waitingBody = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
 )
 
-// A guest does something at an address. The function that it returns, if any, is called after the stop.
+// A guest does something at an address. The function that it returns, if any, is called after the
+// stop.
 type guest func(t *testing.T, d address) (after func())
 
 func saying(text string, protocols ...string) guest {

@@ -136,7 +136,7 @@ func (f *inForce) override(
 	if err != nil {
 		return m, nil, fmt.Errorf("limit %q: %w", name.limit.Name, err)
 	}
-	l, err := f.decider.limiter(m.Variant, m.Variant.Algorithm)
+	l, err := f.decider.limiter(m.Variant, m.Algorithm)
 	if err != nil {
 		return m, nil, fmt.Errorf("limit %q: %w", name.limit.Name, err)
 	}

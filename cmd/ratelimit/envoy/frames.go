@@ -13,8 +13,8 @@ import (
 const (
 	// messageTime is how long a client may take to send a message.
 	messageTime = 9 * time.Second
-	// callBytes and frameBytes are what a call that waits for its message, and a frame of data, need
-	// beside the bytes that a client sends.
+	// callBytes and frameBytes are what a call that waits for its message, and a frame of data,
+	// need beside the bytes that a client sends.
 	callBytes, frameBytes = 8 << 10, 64
 )
 

@@ -86,9 +86,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 		grpc.StreamInterceptor(server.watches.intercept),
 		grpc.ConnectionTimeout(setupTime),
 		grpc.MaxHeaderListSize(maxHeader),
-		// Each connection has such a buffer, and the other one only while it writes.
-		grpc.ReadBufferSize(16 << 10),
-		grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(16 << 10), // of each connection
 		// Windows that grow would let a stream hold more before its message is known to fit.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),

@@ -135,9 +135,10 @@ func TestNotUTF8(t *testing.T) {
 				service + "Reserve": reserve, service + "Commit": commit,
 			} {
 				var resp protobuf.Message = new(rls.RateLimitResponse)
-				if m == reserve {
+				switch m {
+				case reserve:
 					resp = new(kuadrant.ReserveResponse)
-				} else if m == commit {
+				case commit:
 					resp = new(kuadrant.CommitResponse)
 				}
 				before := f.service.Stats()

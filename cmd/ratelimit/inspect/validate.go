@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -83,8 +84,8 @@ func (c *Validate) Run(k *kong.Context) error {
 
 // linesOf returns an error as it can be printed: of problems a line each.
 func linesOf(err error) string {
-	problems, ok := err.(rules.Problems)
-	if !ok {
+	var problems rules.Problems
+	if !errors.As(err, &problems) {
 		return terminal.Lines(err.Error())
 	}
 	lines := make([]string, len(problems))
