@@ -67,8 +67,8 @@ func GCRA(limit driver.Limit) Bucket {
 // not kept. On a clock that steps back it is up to a Window more. 0 means the default, which is
 // also the longest: 2^50 µs, 35 years.
 //
-// The debt is no part of a state. Limiters with different debts share the states of a limit, and
-// each reads a larger debt as its own, from when it was written. ratelimit.New returns an error if d is not whole
+// The debt is no part of a state: limiters with different debts share the states of a limit, and
+// each reads a larger debt as its own. ratelimit.New returns an error if d is not whole
 // microseconds from the Window to 2^50 µs.
 func (b Bucket) WithDebt(d time.Duration) Bucket {
 	if d == 0 {

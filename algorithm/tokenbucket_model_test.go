@@ -278,7 +278,8 @@ func TestTokenBucketIsModel(t *testing.T) {
 				t.Fatalf("round %d: %v of %d at %d under %v: %+v, want %+v",
 					round, d.Op, d.N, s.now, a, got, want)
 			}
-			if most := max(debt, before.Window) + max(limit.Window, before.Window); got.ResetAfter > most {
+			most := max(debt, before.Window) + max(limit.Window, before.Window)
+			if got.ResetAfter > most {
 				t.Fatalf("round %d: %+v under %v", round, got, a)
 			}
 			if m.limit != limit && m.missing.Sign() > 0 {
