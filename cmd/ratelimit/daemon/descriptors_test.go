@@ -111,7 +111,6 @@ func TestDescriptorHolds(t *testing.T) {
 			left: "tokens=98"},
 		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"}}`, status: 422,
 			typ: "wrong-kind"},
-		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"},"hold_ms":0}`, status: 200},
 		step{path: "/v1/decide", body: `{"descriptor":{"call":"a"},"hold_ms":0}`, status: 429},
 		step{path: "/v1/settle", body: id(1, `"used":[{"limit":"tokens","n":30}]`), status: 204,
 			left: "tokens=70"},
