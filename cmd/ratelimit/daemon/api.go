@@ -106,7 +106,7 @@ func (u *unchanging) detached(client context.Context) context.Context {
 		context.WithoutCancel(client), waitsKey{}, &waits{client, u.ready.stop})
 }
 
-// waits are what ends the wait of a request.
+// waits has the contexts that end the wait of a request.
 type waits struct {
 	client context.Context // ends when the client disconnects or closes its half of the connection
 	stop   context.Context // ends when the service is to stop; or nil

@@ -15,28 +15,28 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/kuadrant"
 )
 
-// A callDoor asks for 400 units of a descriptor under all limits that have its entry use.
-type callDoor struct {
-	name string
-	ask  func(t *testing.T, url string, conn *grpc.ClientConn, use string)
-	took int64 // units
-	call int64 // calls in flight
+// A callCase sends a request for 400 units of a descriptor, under all limits that have its entry
+// use.
+type callCase struct {
+	name  string
+	send  func(t *testing.T, url string, conn *grpc.ClientConn, use string)
+	units int64 // taken or held of a budget
+	calls int64 // held of a limit of calls in flight
 }
 
-// callDoors are all that ask for units of descriptors, with how many they take or hold of a budget
-// and of a limit of calls in flight.
-var callDoors = []callDoor{
-	{"decide", decideDoor(`"descriptor":{"use":%q},"n":400,"hold_ms":0`), 400, 1},
-	{"decide, more than the limit of calls", decideDoor(
+// callCases are all requests for units of descriptors.
+var callCases = []callCase{
+	{"decide", decideCall(`"descriptor":{"use":%q},"n":400,"hold_ms":0`), 400, 1},
+	{"decide, more than the limit of calls", decideCall(
 		`"descriptor":{"use":%q},"n":999,"hold_ms":0`), 999, 1},
-	{"decide, two descriptors", decideDoor(`"hold_ms":0,"descriptors":[` +
+	{"decide, two descriptors", decideCall(`"hold_ms":0,"descriptors":[` +
 		`{"entries":{"use":%[1]q},"n":300},{"entries":{"use":%[1]q,"more":"x"}}]`), 301, 2},
-	{"decide nothing", decideDoor(`"descriptor":{"use":%q},"n":0,"hold_ms":0`), 0, 0},
-	{"peek", postDoor("/v1/peek", `"descriptor":{"use":%q},"n":400`), 0, 0},
-	{"settle", settleDoor(`,"used":500`), 500, 0},
-	{"settle nothing", settleDoor(`,"used":0`), 0, 0},
-	{"renew", renewDoor, 500, 1},
-	{"reserve", reserveDoor, 400, 1},
+	{"decide nothing", decideCall(`"descriptor":{"use":%q},"n":0,"hold_ms":0`), 0, 0},
+	{"peek", postCall("/v1/peek", `"descriptor":{"use":%q},"n":400`), 0, 0},
+	{"settle", settleCall(`,"used":500`), 500, 0},
+	{"settle nothing", settleCall(`,"used":0`), 0, 0},
+	{"renew", renewCall, 500, 1},
+	{"reserve", reserveCall, 400, 1},
 }
 
 const callsFile = `
@@ -57,7 +57,7 @@ func TestOneCall(t *testing.T) {
 		if name == algorithms.Month {
 			window = ""
 		}
-		for i := range callDoors {
+		for i := range callCases {
 			use := fmt.Sprintf("%s-%d", name, i)
 			uses = append(uses, use)
 			fmt.Fprintf(&file, "  - {name: %[1]s, when: {use: %[1]s}, max: 1000%[2]s, "+
@@ -69,11 +69,11 @@ func TestOneCall(t *testing.T) {
 	url, log, _ := start(t, "--config="+path, "--grpc-addr=127.0.0.1:0")
 	conn := dialEnvoy(t, log)
 	for i, use := range uses {
-		d := callDoors[i%len(callDoors)]
-		t.Run(use+" "+d.name, func(t *testing.T) {
-			d.ask(t, url, conn, use)
+		c := callCases[i%len(callCases)]
+		t.Run(use+" "+c.name, func(t *testing.T) {
+			c.send(t, url, conn, use)
 			answer := postOK(t, url+"/v1/peek", fmt.Sprintf(`{"descriptor":{"use":%q},"n":0}`, use))
-			want := map[string]int64{use: 1000 - d.took, "calls": 20 - d.call}
+			want := map[string]int64{use: 1000 - c.units, "calls": 20 - c.calls}
 			for _, l := range answer.Limits {
 				// A bucket has refilled a little meanwhile.
 				if left := want[l.Name]; l.Remaining != left && l.Remaining != left+1 {
@@ -113,7 +113,7 @@ func postOK(t *testing.T, url, body string) (answer callsAnswer) {
 	return answer
 }
 
-func postDoor(
+func postCall(
 	path, body string,
 ) func(t *testing.T, url string, conn *grpc.ClientConn, use string) {
 	return func(t *testing.T, url string, _ *grpc.ClientConn, use string) {
@@ -122,11 +122,11 @@ func postDoor(
 	}
 }
 
-func decideDoor(body string) func(t *testing.T, url string, conn *grpc.ClientConn, use string) {
-	return postDoor("/v1/decide", body)
+func decideCall(body string) func(t *testing.T, url string, conn *grpc.ClientConn, use string) {
+	return postCall("/v1/decide", body)
 }
 
-func settleDoor(used string) func(t *testing.T, url string, conn *grpc.ClientConn, use string) {
+func settleCall(used string) func(t *testing.T, url string, conn *grpc.ClientConn, use string) {
 	return func(t *testing.T, url string, _ *grpc.ClientConn, use string) {
 		t.Helper()
 		id := postOK(t, url+"/v1/decide", fmt.Sprintf(
@@ -135,14 +135,14 @@ func settleDoor(used string) func(t *testing.T, url string, conn *grpc.ClientCon
 	}
 }
 
-func renewDoor(t *testing.T, url string, _ *grpc.ClientConn, use string) {
+func renewCall(t *testing.T, url string, _ *grpc.ClientConn, use string) {
 	t.Helper()
 	id := postOK(t, url+"/v1/decide", fmt.Sprintf(
 		`{"descriptor":{"use":%q},"n":400,"hold_ms":0}`, use)).ID
 	postOK(t, url+"/v1/renew", fmt.Sprintf(`{"id":%q,"total":500}`, id))
 }
 
-func reserveDoor(t *testing.T, _ string, conn *grpc.ClientConn, use string) {
+func reserveCall(t *testing.T, _ string, conn *grpc.ClientConn, use string) {
 	t.Helper()
 	resp, err := kuadrant.NewRateLimitServiceClient(conn).Reserve(t.Context(),
 		&kuadrant.ReserveRequest{Domain: "d", Amount: 400,

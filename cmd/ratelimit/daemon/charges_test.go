@@ -43,9 +43,9 @@ func keyCall(key string, n uint64) *rls.RateLimitRequest {
 // A charger charges units of a key under the limit whose entry "of" is of.
 type charger func(t *testing.T, of, key string, n uint64) (charged bool)
 
-// TestCharges: whatever a request charges, with or without a token, under each algorithm, a key
-// waits no longer than the algorithm's documentation says.
-func TestCharges(t *testing.T) {
+// TestChargesAreBounded: whatever a request charges, with or without a token, under each algorithm,
+// a key waits no longer than the algorithm's documentation says.
+func TestChargesAreBounded(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("limits:\n")
 	for _, l := range chargedLimits {
@@ -166,9 +166,9 @@ func TestCharges(t *testing.T) {
 	}
 }
 
-// TestDoorsOfOthers: the longest block and the longest hold of a call in flight end, and no charge
-// makes them longer.
-func TestDoorsOfOthers(t *testing.T) {
+// TestBlocksAndCallsEnd: the longest block and the longest hold of a call in flight end, and no
+// charge makes them longer.
+func TestBlocksAndCallsEnd(t *testing.T) {
 	s := fileScene(t, "limits:\n"+
 		"  - {name: calls, when: {of: calls}, key: [key], max: 1, algorithm: in-flight}\n"+
 		"  - {name: blocked, when: {of: blocked}, key: [key], max: 1h, algorithm: block}\n")
@@ -193,8 +193,8 @@ func TestDoorsOfOthers(t *testing.T) {
 		step{path: "/v1/decide", body: blocked, status: 200, advance: 42 * time.Minute})
 }
 
-// TestMistakeHeals: a charge in thousandths of the units is over after the debt of a bucket.
-func TestMistakeHeals(t *testing.T) {
+// TestMistakenChargeEnds: a charge in thousandths of the units is over after the debt of a bucket.
+func TestMistakenChargeEnds(t *testing.T) {
 	s := fileScene(t, "limits:\n  - {name: tokens, key: [tenant], max: 10000/1m, "+
 		"algorithm: bucket, holds: 1m}\n")
 	const all = `{"descriptor":{"tenant":"secret-key"},"n":10000}`

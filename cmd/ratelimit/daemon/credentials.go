@@ -10,8 +10,8 @@ import (
 )
 
 // credentials are the tokens and certificates of the files of the command line, which are read
-// again when they change. Each file is followed alone, so that a bad one keeps no token in force
-// that another file does not have any more.
+// again when they change. Each file is followed alone, so that a bad one does not keep
+// tokens in force that were removed from another one.
 type credentials struct {
 	access
 	certificates *certificates // nil without files

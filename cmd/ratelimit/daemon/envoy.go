@@ -165,7 +165,7 @@ func (s grpcServer) Close() error {
 
 // listenGRPC adds the server of --grpc-addr, if there is one.
 func (c *serveCmd) listenGRPC(
-	servers []server, e *envoyEdge, certs *certificates, room *bounds, failed *failedConnections,
+	servers []server, e *envoyEdge, certs *certificates, bound *bounds, failed *failedConnections,
 ) ([]server, error) {
 	if e == nil {
 		return servers, nil
@@ -179,7 +179,7 @@ func (c *serveCmd) listenGRPC(
 	}
 	options := c.envoy.ServerOptions
 	options.MaxConnectionAge = cmp.Or(c.GRPCMaxConnectionAge, options.MaxConnectionAge)
-	options.Bounds = room.of(room.grpc)
+	options.Bounds = bound.of(bound.grpc)
 	if certs != nil && listener.Addr().Network() == "tcp" {
 		options.TLS = certs.config()
 		options.HandshakeFailed = func() { failed.grpcTLS.Add(1) }

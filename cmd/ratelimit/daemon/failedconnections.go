@@ -21,28 +21,29 @@ type failedConnections struct {
 func (f *failedConnections) read(add addFunc) {
 	const name = "ratelimit.connections.failed"
 	for _, c := range []struct {
-		door, cause string
-		count       *atomic.Int64
+		protocol, cause string
+		count           *atomic.Int64
 	}{
 		{"http", "tls", &f.httpTLS}, {"http", "request", &f.httpHead}, {"grpc", "tls", &f.grpcTLS},
 	} {
-		add(name, c.count.Load(), attribute.String("network.protocol.name", c.door),
+		add(name, c.count.Load(), attribute.String("network.protocol.name", c.protocol),
 			attribute.String("error.type", c.cause))
 	}
 }
 
-// watchServers counts what servers of HTTP answer, and what they do not: net/http itself refuses a
-// head that is malformed or too large. Each 503 says when to try again, after pause.
+// watchServers counts the requests that servers of HTTP answer, and connections without one:
+// net/http itself refuses a head that is malformed or too large. Each 503 gets a Retry-After of
+// pause.
 func (m *metrics) watchServers(servers []server, pause time.Duration) {
 	for _, s := range servers {
 		if h, ok := s.answering.(httpServer); ok {
-			h.Handler = m.measure(laterAfter(pause, h.Handler))
+			h.Handler = m.measure(withRetryAfter(pause, h.Handler))
 			m.failed.watch(h.Server)
 		}
 	}
 }
 
-// A connection has what is known of one of HTTP.
+// A connection is the state of a connection of HTTP.
 type connection struct {
 	state   atomic.Int32 // the last http.ConnState
 	request atomic.Bool  // whether a handler got one since the last http.StateActive
@@ -83,7 +84,7 @@ func (f *failedConnections) watch(s *http.Server) {
 			c.request.Store(false)
 		case http.StateClosed, http.StateHijacked:
 			open.Delete(conn)
-			if before == http.StateNew && !shook(conn) {
+			if before == http.StateNew && !handshakeDone(conn) {
 				f.httpTLS.Add(1)
 			} else if before == http.StateActive && !c.request.Load() {
 				f.httpHead.Add(1)
@@ -92,8 +93,8 @@ func (f *failedConnections) watch(s *http.Server) {
 	}
 }
 
-// shook reports whether conn has done a handshake of TLS, or needs none.
-func shook(conn net.Conn) bool {
+// handshakeDone reports whether the handshake of TLS on conn is done, or conn has no TLS.
+func handshakeDone(conn net.Conn) bool {
 	secure, ok := conn.(*tls.Conn)
 	return !ok || secure.ConnectionState().HandshakeComplete
 }

@@ -21,11 +21,11 @@ const checkPath = "/v1/check"
 // forwardAuth makes descriptors of requests that proxies ask about, as they do before they forward
 // them: nginx with auth_request, Caddy with forward_auth, Traefik with ForwardAuth.
 type forwardAuth struct {
-	profile forwardProfile
-	client  clientip.Source
-	trusted trustedProxies
-	entries []entryFlag // those that every request has, and others
-	lacks   *lacks
+	profile  forwardProfile
+	client   clientip.Source
+	trusted  trustedProxies
+	entries  []entryFlag // those that every request has, and others
+	warnings *forwardWarnings
 }
 
 // entryFlag is an entry and where its value is found, as in tenant=X-Tenant.
@@ -52,7 +52,7 @@ func newForwardAuth(
 	profile profileFlag, entries []entryFlag, trusted []netip.Prefix, log *slog.Logger,
 ) *forwardAuth {
 	f := &forwardAuth{
-		profile: forwardProfiles[string(profile)], trusted: trusted, lacks: newLacks(log),
+		profile: forwardProfiles[string(profile)], trusted: trusted, warnings: newForwardWarnings(log),
 		entries: append([]entryFlag{{"client", "client"}, {"method", "method"},
 			{"host", "host"}, {"path", "path"}}, entries...),
 	}
@@ -62,41 +62,41 @@ func newForwardAuth(
 	return f
 }
 
-// descriptor describes the request that r asks about. Entries that the proxy does not tell are left
-// out, and noted if limits need them. An error is for the proxy to read.
+// descriptor describes the request that r asks about. Entries that r lacks are left out, and
+// counted if limits need them. An error is a text for the proxy.
 func (f *forwardAuth) descriptor(
 	r *http.Request, needed func(entry string) bool,
 ) (rules.Descriptor, error) {
-	told, err := f.profile.read(r.Header)
+	original, err := f.profile.read(r.Header)
 	if err != nil {
 		return nil, err
 	}
 	d := make(rules.Descriptor, 0, len(f.entries))
-	var noted []string
+	var checked []string // sources
 	for _, e := range f.entries {
-		value := f.value(r, told, e.source)
+		value := f.value(r, original, e.source)
 		if value != "" {
 			d = append(d, rules.Entry{Name: e.name, Value: value, Path: e.source == "path"})
 		}
-		if needed(e.name) && !slices.Contains(noted, e.source) {
-			noted = append(noted, e.source)
-			f.note(r, e.source, value)
+		if needed(e.name) && !slices.Contains(checked, e.source) {
+			checked = append(checked, e.source)
+			f.checkValue(r, e.source, value)
 		}
 	}
 	return d, nil
 }
 
-func (f *forwardAuth) value(r *http.Request, told forwarded, source string) string {
+func (f *forwardAuth) value(r *http.Request, original forwarded, source string) string {
 	switch source {
 	case "client":
 		key, _ := f.client.Key(r) // the error is always nil
 		return key
 	case "method": // frameworks of Python and PHP take post for POST
-		return strings.ToUpper(told.method)
+		return strings.ToUpper(original.method)
 	case "host":
-		return told.host
+		return original.host
 	case "path":
-		return paths.Of(told.target)
+		return paths.Of(original.target)
 	}
 	return strings.Join(r.Header.Values(source), ", ")
 }

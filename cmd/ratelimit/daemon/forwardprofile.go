@@ -64,7 +64,7 @@ func (p forwardProfile) header(source string) string {
 	return p.target
 }
 
-// A forwarded is what a proxy says of the request that it asks about. Empty: it does not say.
+// A forwarded has the values of the request that a proxy asks about; empty if the proxy sends none.
 type forwarded struct{ method, host, target string }
 
 // read returns an error if a header can be read in two ways.

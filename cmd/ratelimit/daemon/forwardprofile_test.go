@@ -67,8 +67,8 @@ limits:
 						t.Errorf("request %d: %d %v %s, want %d", i, status, header, body, want)
 					}
 				}
-				for source, l := range s.api.auth.lacks.entries {
-					if n := l.count.Load(); n != 0 {
+				for source, w := range s.api.auth.warnings.missing {
+					if n := w.requests.Load(); n != 0 {
 						t.Errorf("%d requests lack %s", n, source)
 					}
 				}
@@ -145,9 +145,9 @@ func TestForwardTarget(t *testing.T) {
 	}
 }
 
-// TestForwardLacks: what a proxy does not tell is counted if a limit needs it, and logged once a
+// TestForwardMissing: what a proxy does not send is counted if a limit needs it, and logged once a
 // minute with the header and the flag, and without an address.
-func TestForwardLacks(t *testing.T) {
+func TestForwardMissing(t *testing.T) {
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"),
 		netip.MustParsePrefix("::ffff:10.1.0.0/120")}
 	all := http.Header{"X-Forwarded-Uri": {"/"}, "X-Forwarded-Method": {"GET"},
@@ -158,7 +158,7 @@ func TestForwardLacks(t *testing.T) {
 		drop       string      // the header of all that is not sent
 		set        http.Header // in place of those of all
 		uses       string      // the entry that a limit looks at
-		lacks      string      // the source that is counted
+		counted    string      // the source that is counted, or trusted
 		says       []string
 	}{
 		{"all", "10.0.0.2:1", trusted, "", nil, "path method host client", "", nil},
@@ -187,10 +187,10 @@ func TestForwardLacks(t *testing.T) {
 		{"a socket without trust", "@", nil, "", nil, "client", "client", nil},
 		{"a mapped proxy", "[::ffff:10.1.0.2%eth0]:1", trusted, "", nil, "client", "", nil},
 		{"a client in the proxies' network", "10.0.0.2:1", trusted, "",
-			http.Header{"X-Forwarded-For": {"10.0.0.77"}}, "client", "inside",
+			http.Header{"X-Forwarded-For": {"10.0.0.77"}}, "client", "trusted",
 			[]string{"network of --trusted-proxy", "choose"}},
 		{"another one", "10.0.0.2:1", trusted, "",
-			http.Header{"X-Forwarded-For": {"10.0.0.1, 10.1.0.77"}}, "client", "inside", nil},
+			http.Header{"X-Forwarded-For": {"10.0.0.1, 10.1.0.77"}}, "client", "trusted", nil},
 		{"a client outside behind two", "10.0.0.2:1", trusted, "",
 			http.Header{"X-Forwarded-For": {"203.0.113.9, 10.1.0.77"}}, "client", "", nil},
 	} {
@@ -211,25 +211,24 @@ func TestForwardLacks(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want := map[string]int64{
-					"client": 0, "method": 0, "host": 0, "path": 0, "inside": 0}
-				counted := func() map[string]int64 {
-					got := map[string]int64{"inside": f.lacks.inside.count.Load()}
-					for source, l := range f.lacks.entries {
-						got[source] = l.count.Load()
+				want := map[string]int64{"client": 0, "method": 0, "host": 0, "path": 0, "trusted": 0}
+				counts := func() map[string]int64 {
+					got := map[string]int64{"trusted": f.warnings.trusted.requests.Load()}
+					for source, w := range f.warnings.missing {
+						got[source] = w.requests.Load()
 					}
 					return got
 				}
 				for range 3 {
 					ask()
 				}
-				time.Sleep(lackInterval)
+				time.Sleep(warnInterval)
 				ask()
 				lines := 0
-				if tt.lacks != "" {
-					want[tt.lacks], lines = 4, 2
+				if tt.counted != "" {
+					want[tt.counted], lines = 4, 2
 				}
-				if got := counted(); !maps.Equal(got, want) {
+				if got := counts(); !maps.Equal(got, want) {
 					t.Errorf("counted %v, want %v", got, want)
 				}
 				text := log.String()
@@ -248,9 +247,9 @@ func TestForwardLacks(t *testing.T) {
 	}
 }
 
-// TestForwardLacksOfLimits: what limits need is in conditions, keys, by and exceptions, and a
+// TestForwardMissingByLimit: what limits need is in conditions, keys, by and exceptions, and a
 // daemon counts it among its metrics.
-func TestForwardLacksOfLimits(t *testing.T) {
+func TestForwardMissingByLimit(t *testing.T) {
 	for limit, needs := range map[string]bool{
 		"{name: a, when: {path: /login}, max: 1/1h}":                            true,
 		"{name: a, key: [path], max: 1/1h}":                                     true,
@@ -260,7 +259,7 @@ func TestForwardLacksOfLimits(t *testing.T) {
 	} {
 		s := fileScene(t, "limits: ["+limit+"]")
 		status, _, body := call(t, s.api, httptest.NewRequest(http.MethodGet, checkPath, nil))
-		n := s.api.auth.lacks.entries["path"].count.Load()
+		n := s.api.auth.warnings.missing["path"].requests.Load()
 		if status != 200 || (n == 1) != needs {
 			t.Errorf("%s: %d %s, counted %d", limit, status, body, n)
 		}

@@ -43,8 +43,8 @@ var helpTexts = map[string]map[string]string{
 		"addr":           "Address to listen on, or unix:PATH for a socket. Default: ${default}.",
 		"admin-addr": "Address for what reads or writes: metrics, the page, explain, the most " +
 			"refused keys, force, block and reset. Without it --addr answers them.",
-		"forward-auth": "Which proxy asks at /v1/check: caddy, nginx or traefik, whose headers " +
-			"are X-Forwarded-Method, -Host and -Uri, or ingress-nginx, whose are " +
+		"forward-auth": "The proxy that asks at /v1/check: caddy, nginx or traefik, which send " +
+			"X-Forwarded-Method, -Host and -Uri, or ingress-nginx, which sends " +
 			"X-Original-Method and X-Original-URL. No other headers are read in their place. " +
 			"Default: ${default}.",
 		"entry": "An entry of requests that proxies ask about at /v1/check: a name, and a header " +
@@ -57,10 +57,10 @@ var helpTexts = map[string]map[string]string{
 			"unix:PATH. Envoy's is also answered as JSON at /json of --addr.",
 		"grpc-max-connection-age": "After how long, give or take a tenth, a connection to " +
 			"--grpc-addr is closed, so that clients find other processes; calls in flight end " +
-			"first. Below --drain, no connection is left when the service stops. Default: 24h.",
+			"first. If it is below --drain, none is left when the service stops. Default: 24h.",
 		"envoy-charge": "What Envoy's calls charge if one of their descriptors is refused: all " +
-			"of them or none (all), each that is not refused (each), or all of them even so " +
-			"(always), as envoyproxy/ratelimit does. Budgets that are charged at the end of a " +
+			"of them or none (all), each that is not refused (each), or all of them (always), " +
+			"as envoyproxy/ratelimit does. Budgets that are charged at the end of a " +
 			"stream need always. DOMAIN=HOW is for one domain: repeat the flag, or separate by " +
 			"commas. Default: ${default}.",
 		"envoy-look": "When calls with hits_addend 0 are admitted: while a unit is free (free), " +
@@ -81,7 +81,7 @@ var helpTexts = map[string]map[string]string{
 		"drain": "How long the service answers after a signal to stop, and is not ready. The " +
 			"default, 0s, suits a single process.",
 		"host": "Host name by which clients reach the daemon, without a port. Localhost, IP " +
-			"addresses and the host of --addr always work; other hosts get 421, but at " +
+			"addresses and the host of --addr always work; other hosts get 421, except at " +
 			"/v1/check. Repeat the flag, or separate by commas.",
 		"breaker-failures": "After N failed calls in a row the daemon stops calling the server: " +
 			"the breaker opens. Default, also for 0: ${default}.",

@@ -18,10 +18,9 @@ import (
 // request is not for the daemon.
 //
 // /v1/check is answered under all names: a proxy sends that of the site that its client asks for.
-// A page that reaches it so can take units, one a request, and see what is left. That is what
-// everyone may who reaches the daemon, without a token; /v1/check holds nothing, returns no id and
-// no key, and neither reads nor changes anything else. Where a browser can reach the daemon, as one
-// on the same machine can with --addr on localhost, its pages can use up limits in that way.
+// So a page in a browser that reaches the daemon, as on the same machine with --addr on localhost,
+// can take units, one a request, and see what is left. Everyone who reaches the daemon may do that
+// without a token; /v1/check holds nothing, and returns no id and no key.
 type hosts map[string]bool
 
 // newHosts returns names, and the hosts that are names in the addresses that the daemon listens on.

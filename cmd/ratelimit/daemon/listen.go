@@ -72,7 +72,7 @@ func (s server) addr() string { return s.listener.Addr().String() }
 // --admin-addr, which is the only one then to answer requests that read or write. They listen, and
 // have not accepted a connection yet.
 func (c *serveCmd) listen(
-	handler http.Handler, certs *certificates, room *bounds, log *slog.Logger,
+	handler http.Handler, certs *certificates, bound *bounds, log *slog.Logger,
 ) (servers []server, err error) {
 	defer func() {
 		if err != nil {
@@ -86,7 +86,7 @@ func (c *serveCmd) listen(
 		if err != nil {
 			return err
 		}
-		bounded := conns.Listen(listener, room.of(most))
+		bounded := conns.Listen(listener, bound.of(most))
 		listener = bounded
 		if certs != nil && listener.Addr().Network() == "tcp" {
 			listener = tls.NewListener(listener, certs.config())
@@ -96,12 +96,12 @@ func (c *serveCmd) listen(
 		return nil
 	}
 	if c.AdminAddr == "" {
-		return servers, add(c.Addr, room.http, handler)
+		return servers, add(c.Addr, bound.http, handler)
 	}
-	if err := add(c.Addr, room.http, onlyDecisions(handler)); err != nil {
+	if err := add(c.Addr, bound.http, onlyDecisions(handler)); err != nil {
 		return servers, err
 	}
-	return servers, add(c.AdminAddr, room.admin, handler)
+	return servers, add(c.AdminAddr, bound.admin, handler)
 }
 
 // onlyDecisions answers requests that read or write with 404, and passes the rest on.

@@ -39,9 +39,9 @@
 // describes each request, with an example.
 //
 // The daemon serves the host names localhost, the host of --addr and those of --host, and IP
-// addresses. A request for another host gets 421, but at /v1/check, so that a web site that makes
-// its own name resolve to this machine does not reach the rest (DNS rebinding). HTTP/1.0 without a
-// host is answered, since no browser sends it.
+// addresses. A request for another host gets 421, except at /v1/check, so that a web site that
+// makes its own name resolve to this machine does not reach the rest (DNS rebinding). HTTP/1.0
+// without a host is answered, since no browser sends it.
 //
 // All other answers are problem details (RFC 9457), among them 400 and 413 for a body that is
 // wrong, 422 for more units than a limit ever admits, and 503 for a request that is undecided

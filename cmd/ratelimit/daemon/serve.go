@@ -208,13 +208,13 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	names := newHosts(c.Host, c.Addr, c.AdminAddr)
 	answered := handler.ready.release(secrets.only(shown.before(counts.before(handler))))
 	answered = names.only(answered, append(c.anyHost, checkPath)...)
-	room := newBounds(log)
-	servers, err := c.listen(answered, secrets.certificates, room, log)
+	bound := newBounds(log)
+	servers, err := c.listen(answered, secrets.certificates, bound, log)
 	if err != nil {
 		return err
 	}
 	counts.watchServers(servers, c.BreakerPause)
-	servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc, room, &counts.failed)
+	servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc, bound, &counts.failed)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ var serviceMetrics = []serviceMetric{
 	{"ratelimit.envoy.looks", "{call}", "Calls with hits_addend 0 under limits of files that " +
 		"charge nothing beyond a limit.", true},
 	{"ratelimit.forward_auth.missing", "{request}",
-		"Requests about which a proxy does not tell an entry that limits need.", true},
+		"Requests of proxies that lack an entry which limits need.", true},
 	{"ratelimit.forward_auth.trusted_clients", "{request}",
 		"Requests of clients in a network of --trusted-proxy.", true},
 	{"ratelimit.config.loaded.timestamp", "s",

@@ -7,10 +7,9 @@ import (
 	"github.com/truewindow/ratelimit/driver"
 )
 
-// Within reports whether a settlement, as [ratelimit.Reservation.CommitAll] makes it of used,
-// records no more than the store holds for an ID, whose reservation is held. The store says what it
-// holds, since anyone can change the numbers in an ID; the holds last for their time-out at least
-// then. The error is [ratelimit.ErrNotHeld] if nothing is held.
+// Within reports whether held.CommitAll(used...) would record no more units than the store holds
+// for held, which is the reservation of id. It renews the holds to learn their units, since anyone
+// can change the numbers in an ID. The error is [ratelimit.ErrNotHeld] if nothing is held.
 func (d *Decider) Within(
 	ctx context.Context, id string, held *ratelimit.Reservation, used ...ratelimit.Claim,
 ) (bool, error) {

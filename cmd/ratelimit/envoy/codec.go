@@ -16,14 +16,14 @@ const (
 	// maxCall is the largest size in bytes of a call that is decided. A header of Envoy has 60 KiB
 	// at most by default, and may be in several descriptors.
 	maxCall = 4 << 20
-	// maxReceived is the largest size of a message that is received. Those above maxCall are
-	// counted and logged, which the library does not let us do for those that it does not receive.
+	// maxReceived is the largest size of a message that is received, so that those above maxCall
+	// are counted and logged. The library refuses larger ones, and does neither.
 	maxReceived = 2 * maxCall
 )
 
 // A codec reads texts as the bytes that they are. That of protocol buffers has an error for a
-// message with a text that is not UTF-8, and Envoy admits by default what is an error. So whoever
-// sends a header that is not UTF-8 would be beyond all limits of headers.
+// message with a text that is not UTF-8, and Envoy admits by default what is an error. So a
+// client that sends a header that is not UTF-8 would get around all limits by headers.
 type codec struct {
 	encoding.CodecV2
 	*Service
@@ -59,7 +59,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // readBytes reads a message, and does not check that texts are UTF-8.
 func readBytes(m protoreflect.Message, wire []byte) error {
-	var rest []byte // fields that have no text
+	var rest []byte // fields without a text
 	for len(wire) > 0 {
 		number, kind, n := protowire.ConsumeTag(wire)
 		if n < 0 {

@@ -43,7 +43,7 @@ func (s *Service) fail(ctx context.Context, domain string, err error) error {
 		}
 	}
 	if s.failed.pass(time.Now()) {
-		attrs := []any{"protocol", "envoy", "domain", Printable(domain), "error", err}
+		attrs := []any{"protocol", "envoy", "domain", EscapeInvalid(domain), "error", err}
 		if errors.Is(err, context.DeadlineExceeded) {
 			attrs = append(attrs, "setting", TimeoutSetting)
 		}
@@ -58,13 +58,13 @@ func (s *Service) invalid(domain string, err error) error {
 	s.counts.invalid.Add(1)
 	if s.wrong.pass(time.Now()) {
 		s.config.Log.Warn("call not valid, which Envoy admits by default", "protocol", "envoy",
-			"domain", Printable(domain[:min(len(domain), maxName)]), "error", err)
+			"domain", EscapeInvalid(domain[:min(len(domain), maxName)]), "error", err)
 	}
 	return err
 }
 
-// Printable returns a text in which a byte that is not UTF-8 is \x and two digits.
-func Printable(s string) string {
+// EscapeInvalid returns s with each byte that is not UTF-8 as \x and two digits, such as \xff.
+func EscapeInvalid(s string) string {
 	if utf8.ValidString(s) {
 		return s
 	}

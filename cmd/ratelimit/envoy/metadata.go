@@ -23,7 +23,7 @@ func dynamicMetadata(
 	for i, d := range req.GetDescriptors() {
 		descriptors[i] = describe(d)
 	}
-	m := map[string]any{"domain": Printable(req.GetDomain()), "descriptors": descriptors}
+	m := map[string]any{"domain": EscapeInvalid(req.GetDomain()), "descriptors": descriptors}
 	if n := req.GetHitsAddend(); n != 0 {
 		m["hitsAddend"] = n
 	}
@@ -44,7 +44,7 @@ func dynamicMetadata(
 func describe(d *limitv3.RateLimitDescriptor) map[string]any {
 	entries := make([]any, len(d.GetEntries()))
 	for i, e := range d.GetEntries() {
-		entries[i] = Printable(e.GetKey() + "=" + e.GetValue())
+		entries[i] = EscapeInvalid(e.GetKey() + "=" + e.GetValue())
 	}
 	m := map[string]any{"entries": entries}
 	if l := d.GetLimit(); l != nil {

@@ -29,9 +29,9 @@ const (
 	maxHeader = 16 << 10
 	// setupTime is how long a client may take for the handshake of TLS and the preface of HTTP/2.
 	setupTime = 5 * time.Second
-	// settleTime is how long clients that have no call in flight have to leave before Stop cuts
-	// them off.
-	settleTime = time.Second
+	// quietTime is for how long no call is in flight before Stop cuts off the clients that are
+	// left.
+	quietTime = time.Second
 )
 
 // healthNames are the services whose health the server reports: itself, the name under which
@@ -60,7 +60,7 @@ type Server struct {
 	grpc    *grpc.Server
 	health  *health.Server
 	options ServerOptions
-	calls   atomic.Int64 // that are decided
+	calls   atomic.Int64 // in flight
 	watches watches
 
 	mu        sync.Mutex
@@ -107,7 +107,7 @@ func NewServer(s *Service, o ServerOptions) *Server {
 	return server
 }
 
-// watchedCredentials tell of handshakes that fail.
+// watchedCredentials call failed after each handshake that fails.
 type watchedCredentials struct {
 	credentials.TransportCredentials
 	failed func() // or nil
@@ -134,7 +134,7 @@ func (s *Server) SetServing(serving bool) {
 	}
 }
 
-// count counts calls.
+// count counts the calls in flight.
 func (s *Server) count(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
@@ -162,10 +162,10 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.grpc.GracefulStop()
 		close(done)
 	}()
-	const looks = 10
-	tick := time.NewTicker(settleTime / looks)
-	defer tick.Stop()
-	for look, quiet := 1, 0; ; look++ {
+	const ticks = 10
+	ticker := time.NewTicker(quietTime / ticks)
+	defer ticker.Stop()
+	for tick, quiet := 1, 0; ; tick++ {
 		select {
 		case <-done:
 			return nil
@@ -173,15 +173,15 @@ func (s *Server) Stop(ctx context.Context) error {
 			s.grpc.Stop()
 			<-done
 			return ctx.Err()
-		case <-tick.C:
+		case <-ticker.C:
 		}
-		if look == looks/2 { // GracefulStop tells no client while another one connects
+		if tick == ticks/2 { // GracefulStop sends no GOAWAY while another client connects
 			s.closeUnused()
 		}
 		if quiet++; s.calls.Load() > 0 {
 			quiet = 0
 		}
-		if quiet > looks { // clients that do not answer, and messages that do not end
+		if quiet > ticks { // clients are left that do not close, or send messages without an end
 			s.grpc.Stop()
 			<-done
 			return nil

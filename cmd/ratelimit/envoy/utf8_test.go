@@ -80,7 +80,7 @@ func TestNotUTF8IsLimited(t *testing.T) {
 	f := start(t, Config{DynamicMetadata: true, ResponseHeaders: &headers})
 	values := notUTF8
 	for _, text := range notUTF8 {
-		values = append(values, Printable(text), strings.ToValidUTF8(text, "\uFFFD"),
+		values = append(values, EscapeInvalid(text), strings.ToValidUTF8(text, "\uFFFD"),
 			fmt.Sprintf("%%%X", text))
 	}
 	seen := make(map[string]bool)
@@ -217,12 +217,12 @@ func TestLongHeader(t *testing.T) {
 	f.expect(over, req) // 60 units of 10
 }
 
-func TestPrintable(t *testing.T) {
+func TestEscapeInvalid(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "é\uFFFD\\xff": "é\uFFFD\\xff", "caf\xe9": `caf\xe9`,
 		"\xe2\x82a\x00": `\xe2\x82a` + "\x00",
 	} {
-		if got := Printable(text); got != want {
+		if got := EscapeInvalid(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

@@ -39,9 +39,9 @@ func (f *file) fields(n *yaml.Node, what string, known []string) map[string]*yam
 	return values
 }
 
-// top is fields for the top of a file. One that is no map, or has none of the keys, is a file of
-// something else, which may be secret: its problems quote nothing.
-func (f *file) top(n *yaml.Node, what string, known []string) map[string]*yaml.Node {
+// topFields is fields for the top of a file. One that is no map, or has none of the keys, is a file
+// of something else, which may be secret: its problems quote nothing.
+func (f *file) topFields(n *yaml.Node, what string, known []string) map[string]*yaml.Node {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
 		f.add(n, "%s is a map, not a text", what)
 		return nil

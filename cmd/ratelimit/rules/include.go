@@ -56,7 +56,7 @@ func (r *reader) included(f *file, data []byte) {
 	if root == nil {
 		return // it may have no exceptions yet
 	}
-	fields := f.top(root, "an included file", []string{"limits", "except"})
+	fields := f.topFields(root, "an included file", []string{"limits", "except"})
 	if n := fields["limits"]; n != nil {
 		r.addLimits(f, n)
 	}

@@ -105,7 +105,7 @@ func (r *reader) main(data []byte) {
 		}
 		return
 	}
-	fields := f.top(root, "the file", mainKeys)
+	fields := f.topFields(root, "the file", mainKeys)
 	r.out.Store = f.expand(fields["store"], "store")
 	if s := r.out.Store; s.Value != "" {
 		if _, err := backend.ParseURL(s.Value); err != nil {

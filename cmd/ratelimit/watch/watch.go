@@ -25,8 +25,8 @@ import (
 
 const (
 	interval = 250 * time.Millisecond
-	// share bounds the time that looks take, as with very many files: a tenth of all. A load is
-	// none: there is one for a change, which waits for no more than the load before it.
+	// share bounds the time that looks take, as with very many files: a tenth of all. It does not
+	// count loads, of which there is one for each change.
 	share = 10
 	// recheck is how long after a load the contents are compared once more: some file systems keep
 	// times to the second or two, so that a second change can look like the first.
@@ -80,8 +80,8 @@ func New(
 	return start(ctx, log, files, load, false, about)
 }
 
-// NewForced is New, except that a first load that fails is as others that fail. Nothing is in force
-// until one succeeds, and Loaded of the status is zero.
+// NewForced is New, except that the first load may fail, and is tried again as later ones are. Until
+// one succeeds, nothing is in force and Loaded of the status is zero.
 func NewForced(
 	ctx context.Context, log *slog.Logger, files []string, load Load, about ...About,
 ) (*Watcher, error) {
