@@ -16,8 +16,8 @@ const (
 )
 
 // viewers are open pages, each of which gets every snapshot that it has time for. One too many
-// takes the place of the oldest one of the address that has most of them, so that strangers keep no
-// other address out.
+// replaces the oldest one of the address that has most of them, so that no address keeps others
+// out.
 type viewers struct {
 	mu     sync.Mutex
 	open   []viewer // the oldest first

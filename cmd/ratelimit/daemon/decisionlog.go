@@ -115,8 +115,8 @@ func (d *decisionLine) add(limit, source, key string, refused bool) {
 }
 
 func (l *decisionLog) write(ctx context.Context, domain string, allowed bool, line decisionLine) {
-	l.log.LogAttrs(ctx, slog.LevelInfo, "decision", slog.String("domain", envoy.EscapeInvalid(domain)),
-		slog.Bool("allowed", allowed), slog.Any("refused_by", line.refused),
-		slog.Any("limits", line.limits),
+	l.log.LogAttrs(ctx, slog.LevelInfo, "decision",
+		slog.String("domain", envoy.EscapeInvalid(domain)), slog.Bool("allowed", allowed),
+		slog.Any("refused_by", line.refused), slog.Any("limits", line.limits),
 		slog.Any("sources", line.sources), slog.Any("key_hashes", line.keys))
 }

@@ -52,7 +52,8 @@ func newForwardAuth(
 	profile profileFlag, entries []entryFlag, trusted []netip.Prefix, log *slog.Logger,
 ) *forwardAuth {
 	f := &forwardAuth{
-		profile: forwardProfiles[string(profile)], trusted: trusted, warnings: newForwardWarnings(log),
+		profile: forwardProfiles[string(profile)], trusted: trusted,
+		warnings: newForwardWarnings(log),
 		entries: append([]entryFlag{{"client", "client"}, {"method", "method"},
 			{"host", "host"}, {"path", "path"}}, entries...),
 	}

@@ -211,7 +211,8 @@ func TestForwardMissing(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want := map[string]int64{"client": 0, "method": 0, "host": 0, "path": 0, "trusted": 0}
+				want := map[string]int64{
+					"client": 0, "method": 0, "host": 0, "path": 0, "trusted": 0}
 				counts := func() map[string]int64 {
 					got := map[string]int64{"trusted": f.warnings.trusted.requests.Load()}
 					for source, w := range f.warnings.missing {

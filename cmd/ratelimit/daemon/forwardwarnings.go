@@ -57,8 +57,8 @@ func (f *forwardAuth) checkValue(r *http.Request, source, value string) {
 	case len(r.Header.Values(xForwardedFor)) > 0:
 		if f.trusted.contain(f.client.Addr(r)) {
 			if due, suppressed := f.warnings.trusted.count(); due {
-				f.warnings.log.Warn("a client is in a network of --trusted-proxy, so it can choose "+
-					"the address that it is limited by: name the proxies' addresses",
+				f.warnings.log.Warn("a client is in a network of --trusted-proxy, so it can "+
+					"choose the address that it is limited by: name the proxies' addresses",
 					"header", header, "suppressed", suppressed)
 			}
 		}

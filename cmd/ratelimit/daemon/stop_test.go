@@ -100,11 +100,11 @@ const (
 	waitingBody = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
 )
 
-// A guest does something at an address. The function that it returns, if any, is called after the
-// stop.
-type guest func(t *testing.T, d address) (after func())
+// A clientAction does something at an address. The function that it returns, if any, is called
+// after the stop.
+type clientAction func(t *testing.T, d address) (after func())
 
-func saying(text string, protocols ...string) guest {
+func saying(text string, protocols ...string) clientAction {
 	return func(t *testing.T, d address) func() {
 		say(t, d.dial(t, protocols...), text)
 		return nil
@@ -211,15 +211,15 @@ func TestStopDoesNotWait(t *testing.T) {
 	a.issue("server")
 	trusted := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}
 	trusted.RootCAs.AddCert(a.cert)
-	http1 := map[string]guest{
+	http1 := map[string]clientAction{
 		"silent": silent, "half a header": saying("GET /healthz HTTP/1.1\r\nHost: "),
 		"keep-alive": keepsAlive, "events": views, "a wait": waitsForCall,
 	}
-	http2 := map[string]guest{
+	http2 := map[string]clientAction{
 		"half a handshake": halfHandshake, "no preface": saying("", "h2"),
 		"half a preface": saying(h2Preface[:9], "h2"), "idle": saying(h2Preface+h2Settings, "h2"),
 	}
-	ofGRPC := map[string]guest{
+	ofGRPC := map[string]clientAction{
 		"silent": silent, "half a preface": saying(h2Preface[:9], "h2"),
 		"no settings": saying(h2Preface, "h2"), "idle": saying(h2Preface+h2Settings, "h2"),
 		"watch": watches, "reflection": reflects, "after a call": calls,
@@ -227,8 +227,8 @@ func TestStopDoesNotWait(t *testing.T) {
 	}
 	secure := []string{"--tls-cert=" + a.path("server.pem"), "--tls-key=" + a.path("server.key")}
 	var group sync.WaitGroup // not t.Parallel, since they only wait
-	test := func(name string, guests map[string]guest, isGRPC, isUnix bool, trusted *tls.Config) {
-		for kind, visit := range guests {
+	test := func(name string, actions map[string]clientAction, isGRPC, isUnix bool, trusted *tls.Config) {
+		for kind, visit := range actions {
 			group.Go(func() {
 				t.Run(name+"/"+kind, func(t *testing.T) {
 					args := []string{"--limit=9/1h", "--in-flight=calls=1/10m"}
@@ -247,15 +247,15 @@ func TestStopDoesNotWait(t *testing.T) {
 	test("gRPC", ofGRPC, true, false, nil)
 	test("gRPC socket", ofGRPC, true, true, nil)
 	test("gRPC TLS", ofGRPC, true, false, trusted)
-	test("gRPC TLS", map[string]guest{"half a handshake": halfHandshake}, true, false, trusted)
+	test("gRPC TLS", map[string]clientAction{"half a handshake": halfHandshake}, true, false, trusted)
 	group.Wait()
 }
 
 var grpcAddr = regexp.MustCompile(`"others":\["([^"]+)"`)
 
-// checkStop starts a service, stops it when it has a guest, and checks that it ends.
+// checkStop starts a service, stops it when it has a clientAction, and checks that it ends.
 func checkStop(
-	t *testing.T, args []string, isGRPC, isUnix bool, trusted *tls.Config, visit guest,
+	t *testing.T, args []string, isGRPC, isUnix bool, trusted *tls.Config, visit clientAction,
 ) {
 	d := address{network: "tcp", tls: trusted}
 	listen := "127.0.0.1:0"

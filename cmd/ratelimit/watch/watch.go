@@ -80,8 +80,8 @@ func New(
 	return start(ctx, log, files, load, false, about)
 }
 
-// NewForced is New, except that the first load may fail, and is tried again as later ones are. Until
-// one succeeds, nothing is in force and Loaded of the status is zero.
+// NewForced is New, except that the first load may fail, and is tried again as later ones are.
+// Until one succeeds, nothing is in force and Loaded of the status is zero.
 func NewForced(
 	ctx context.Context, log *slog.Logger, files []string, load Load, about ...About,
 ) (*Watcher, error) {
