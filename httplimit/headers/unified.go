@@ -46,7 +46,7 @@ func appendUnified(quotas []Quota, h http.Header, now time.Time) []Quota {
 
 func isRejected(lines []string) bool {
 	s, _ := single(lines)
-	return strings.EqualFold(s, "rejected") || strings.EqualFold(s, "rate_limited")
+	return strings.EqualFold(s, "rejected")
 }
 
 // overage reports whether requests are admitted beyond the windows.

@@ -1,11 +1,13 @@
 package serverurl
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -187,8 +189,10 @@ func TestTLS(t *testing.T) {
 
 // TestTLSSkipHostname: a server's certificate may have any name if a known authority has signed it.
 func TestTLSSkipHostname(t *testing.T) {
-	own, file := selfSigned(t, "own")
-	other, _ := selfSigned(t, "other")
+	own, file := issue(t, "own", nil)
+	other, _ := issue(t, "other", nil)
+	between, _ := issue(t, "between", &own)
+	leaf, _ := issue(t, "leaf", &between)
 	for name, c := range map[string]struct {
 		params string
 		cert   tls.Certificate
@@ -198,6 +202,7 @@ func TestTLSSkipHostname(t *testing.T) {
 		"another name":     {"?tls-server-name=h&tls-ca=" + file, own, false},
 		"no name":          {"?tls-skip-hostname=true&tls-ca=" + file, own, true},
 		"no authority":     {"?tls-skip-hostname=true&tls-ca=" + file, other, false},
+		"a chain":          {"?tls-skip-hostname=true&tls-ca=" + file, leaf, true},
 		"not the system's": {"?tls-skip-hostname=true", own, false},
 	} {
 		config, err := parse(t, "rediss://h"+c.params)
@@ -220,16 +225,27 @@ func TestTLSSkipHostname(t *testing.T) {
 	}
 }
 
-// selfSigned returns a certificate for a host, and the path of its PEM file.
-func selfSigned(t *testing.T, host string) (cert tls.Certificate, file string) {
+// issue returns a certificate for a host, with those up to that of an authority, or by itself, and
+// the path of its PEM file.
+func issue(
+	t *testing.T, host string, by *tls.Certificate,
+) (cert tls.Certificate, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host},
-		NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		Subject: pkix.Name{CommonName: host}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true}
+	parent, signer, chain := template, crypto.PrivateKey(key), [][]byte(nil)
+	if by != nil {
+		if parent, err = x509.ParseCertificate(by.Certificate[0]); err != nil {
+			t.Fatal(err)
+		}
+		signer, chain = by.PrivateKey, by.Certificate
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,5 +254,6 @@ func selfSigned(t *testing.T, host string) (cert tls.Certificate, file string) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
+	chain = append([][]byte{der}, chain...)
+	return tls.Certificate{Certificate: chain, PrivateKey: key}, file
 }

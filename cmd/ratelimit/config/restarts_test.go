@@ -302,6 +302,25 @@ func TestRestartsOfEnvoy(t *testing.T) {
 	}
 }
 
+// TestStoreRestarts: another server, prefix or tag is another store, and other parameters are not.
+func TestStoreRestarts(t *testing.T) {
+	const limits = "\nlimits: [{name: a, max: 1/1h}]\n"
+	old := load(t, "store: redis://u:p@a:6379/0?prefix=x&tag=y"+limits)
+	for store, want := range map[string]int{
+		"redis://u:p@a:6379/0?prefix=x&tag=y":            0,
+		"redis://v:q@a:6379/0?tag=y&prefix=x&timeout=1s": 0,
+		"redis://u:p@b:6379/0?prefix=x&tag=y":            1,
+		"redis://u:p@a:6379/1?prefix=x&tag=y":            1,
+		"redis://u:p@a:6379/0?prefix=z&tag=y":            1,
+		"redis://u:p@a:6379/0?prefix=x":                  1,
+		"memory":                                         1,
+	} {
+		if got := load(t, "store: "+store+limits).StoreRestarts(old); len(got) != want {
+			t.Errorf("%s: %v, want %d warnings", store, got, want)
+		}
+	}
+}
+
 // reversed returns the descriptors of a file in the reverse order.
 func reversed(file string) string {
 	lines := strings.SplitAfter(file, "\n")[2:]

@@ -108,6 +108,25 @@ func (a *authority) client(name string) *http.Client {
 		DisableKeepAlives: true, ForceAttemptHTTP2: true}}
 }
 
+// TestLastExpiry: of several authorities the one that expires last counts, in any order.
+func TestLastExpiry(t *testing.T) {
+	a := newAuthority(t)
+	var texts [2]string
+	for i, name := range []string{"first", "last"} {
+		a.issue(name)
+		text, err := os.ReadFile(a.path(name + ".pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	for _, text := range []string{texts[0] + texts[1], texts[1] + texts[0]} {
+		if got := lastExpiry([]byte(text)); got.Unix() != a.expiry.Unix() {
+			t.Errorf("%v, want %v", got, a.expiry)
+		}
+	}
+}
+
 // TestTLS: clients need a certificate, and the service's own is exchanged while it runs. A broken
 // file changes nothing.
 func TestTLS(t *testing.T) {

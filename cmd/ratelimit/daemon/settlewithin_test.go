@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -122,6 +123,14 @@ func TestSettleWithinHold(t *testing.T) {
 		t.Errorf("again: %d", got)
 	}
 	s.checkLeft("requests=1 tokens=40")
+	s = withinScene(t)
+	s.post("/v1/decide", hold("requests 0, tokens 60")) // of requests nothing is held
+	for _, tt := range []struct{ n, want int }{{61, 401}, {60, 204}} {
+		body := id(1, fmt.Sprintf(`"used":[{"limit":"tokens","n":%d}]`, tt.n))
+		if got := s.settle("", body); got != tt.want {
+			t.Errorf("%d tokens of 60: %d, want %d", tt.n, got, tt.want)
+		}
+	}
 }
 
 // TestReportWithinHold is the same for Kuadrant's calls.

@@ -381,11 +381,21 @@ func TestRequestsOnAddrAreCounted(t *testing.T) {
 		`http_server_request_duration_seconds_count route="/v1/reset" "404"`: "1"})
 }
 
-// TestRetryAfterOfFailures: each 503 says when to try again.
+// TestRetryAfterOfFailures: each 503 says when to try again, and no other status does.
 func TestRetryAfterOfFailures(t *testing.T) {
 	doc := readOpenAPI(t)
 	doc.at(t, doc, "components", "responses", "problem", "headers", "Retry-After")
 	healthy, _, _ := start(t, "--limit=tokens=9/1h")
+	for _, path := range []string{"/readyz", "/nothing"} {
+		res, err := http.Get(healthy + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if got := res.Header.Get("Retry-After"); got != "" {
+			t.Errorf("%s: %d, Retry-After %q", path, res.StatusCode, got)
+		}
+	}
 	_, answer := post(t, healthy+"/v1/decide", hold("tokens"))
 	var held struct{ ID string }
 	if err := json.Unmarshal([]byte(answer), &held); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
@@ -52,6 +53,9 @@ func TestTakes(t *testing.T) {
 		{"a peek at it", func() { c.decide(peek, request(1, "none", "a")) },
 			[]string{"peek 1 none refused"}},
 		{"too many units", func() { c.take(false, acme(4)) }, []string{"take 4 tenants refused"}},
+		{"too many held", func() {
+			c.decide(decision.Options{Hold: new(time.Duration)}, acme(4))
+		}, []string{"hold 4 tenants refused"}},
 		{"a charge", func() { c.decide(decision.Options{Force: true}, acme(2), acme(9)) },
 			[]string{"force 11 tenants admitted"}},
 		{"a charge that does not fit", func() {
