@@ -104,7 +104,7 @@ func TestClaimsOfRegions(t *testing.T) {
 				switch _, err := rt.RoundTrip(r); {
 				case err == nil:
 					sent[region]++
-				case !errors.As(err, &limited) ||
+				case !errors.As(err, &limited),
 					limited.Limit != "quota" && limited.Limit != "share":
 					t.Errorf("%s: %v, want a refusal by quota or share", region, err)
 				}

@@ -256,8 +256,8 @@ func TestCredentialsStay(t *testing.T) {
 			}
 			atLimiter, atApp := <-seen, <-seen
 			for name, value := range secrets {
-				got := atLimiter.Get(name)
-				if got != "" && (name != "X-Api-Key" || proxy.allowlist) {
+				listed := name != "X-Api-Key" || proxy.allowlist
+				if got := atLimiter.Get(name); got != "" && listed {
 					t.Errorf("the limiter gets %s: %q", name, got)
 				}
 				if got := atApp.Get(name); got != value {

@@ -100,11 +100,11 @@ const (
 	waitingBody = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
 )
 
-// A clientAction does something at an address. The function that it returns, if any, is called
+// A dialog is what a client does at an address. The function that it returns, if any, is called
 // after the stop.
-type clientAction func(t *testing.T, d address) (after func())
+type dialog func(t *testing.T, d address) (after func())
 
-func saying(text string, protocols ...string) clientAction {
+func saying(text string, protocols ...string) dialog {
 	return func(t *testing.T, d address) func() {
 		say(t, d.dial(t, protocols...), text)
 		return nil
@@ -211,15 +211,15 @@ func TestStopDoesNotWait(t *testing.T) {
 	a.issue("server")
 	trusted := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}
 	trusted.RootCAs.AddCert(a.cert)
-	http1 := map[string]clientAction{
+	http1 := map[string]dialog{
 		"silent": silent, "half a header": saying("GET /healthz HTTP/1.1\r\nHost: "),
 		"keep-alive": keepsAlive, "events": views, "a wait": waitsForCall,
 	}
-	http2 := map[string]clientAction{
+	http2 := map[string]dialog{
 		"half a handshake": halfHandshake, "no preface": saying("", "h2"),
 		"half a preface": saying(h2Preface[:9], "h2"), "idle": saying(h2Preface+h2Settings, "h2"),
 	}
-	ofGRPC := map[string]clientAction{
+	ofGRPC := map[string]dialog{
 		"silent": silent, "half a preface": saying(h2Preface[:9], "h2"),
 		"no settings": saying(h2Preface, "h2"), "idle": saying(h2Preface+h2Settings, "h2"),
 		"watch": watches, "reflection": reflects, "after a call": calls,
@@ -227,15 +227,15 @@ func TestStopDoesNotWait(t *testing.T) {
 	}
 	secure := []string{"--tls-cert=" + a.path("server.pem"), "--tls-key=" + a.path("server.key")}
 	var group sync.WaitGroup // not t.Parallel, since they only wait
-	test := func(name string, actions map[string]clientAction, isGRPC, isUnix bool, trusted *tls.Config) {
-		for kind, visit := range actions {
+	test := func(name string, dialogs map[string]dialog, isGRPC, isUnix bool, trusted *tls.Config) {
+		for kind, do := range dialogs {
 			group.Go(func() {
 				t.Run(name+"/"+kind, func(t *testing.T) {
 					args := []string{"--limit=9/1h", "--in-flight=calls=1/10m"}
 					if trusted != nil {
 						args = append(args, secure...)
 					}
-					checkStop(t, args, isGRPC, isUnix, trusted, visit)
+					checkStop(t, args, isGRPC, isUnix, trusted, do)
 				})
 			})
 		}
@@ -247,15 +247,15 @@ func TestStopDoesNotWait(t *testing.T) {
 	test("gRPC", ofGRPC, true, false, nil)
 	test("gRPC socket", ofGRPC, true, true, nil)
 	test("gRPC TLS", ofGRPC, true, false, trusted)
-	test("gRPC TLS", map[string]clientAction{"half a handshake": halfHandshake}, true, false, trusted)
+	test("gRPC TLS", map[string]dialog{"half a handshake": halfHandshake}, true, false, trusted)
 	group.Wait()
 }
 
 var grpcAddr = regexp.MustCompile(`"others":\["([^"]+)"`)
 
-// checkStop starts a service, stops it when it has a clientAction, and checks that it ends.
+// checkStop starts a service, stops it after a dialog, and checks that it ends.
 func checkStop(
-	t *testing.T, args []string, isGRPC, isUnix bool, trusted *tls.Config, visit clientAction,
+	t *testing.T, args []string, isGRPC, isUnix bool, trusted *tls.Config, do dialog,
 ) {
 	d := address{network: "tcp", tls: trusted}
 	listen := "127.0.0.1:0"
@@ -275,7 +275,7 @@ func checkStop(
 	default:
 		d.addr = strings.TrimPrefix(url, "http://")
 	}
-	after := visit(t, d)
+	after := do(t, d)
 	began := time.Now()
 	if code := stop(); code != exitOK {
 		t.Errorf("exit code %d: %s", code, log)
