@@ -370,7 +370,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestDurationsHaveNoLimit: many limits add no histograms, which have many series each.
+// TestDurationsHaveNoLimit: many limits add no histograms, which have many series each, and the
+// units of a limit have no source.
 func TestDurationsHaveNoLimit(t *testing.T) {
 	m, collect := newTest(t)
 	store := newStore(t)
@@ -387,6 +388,9 @@ func TestDurationsHaveNoLimit(t *testing.T) {
 	for series := range collect() {
 		if strings.HasPrefix(series, "ratelimit.decision.duration{") {
 			durations = append(durations, series)
+		}
+		if strings.HasPrefix(series, "ratelimit.units{") && strings.Contains(series, "source=") {
+			t.Errorf("%s has a source", series)
 		}
 	}
 	slices.Sort(durations)
