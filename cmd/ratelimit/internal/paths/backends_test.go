@@ -58,6 +58,13 @@ var applications = []hop{
 	{"Node, new URL and decodeURI", func(target string) string {
 		return decodeAll(nodeURL(target))
 	}},
+	{"Fastify 4", func(target string) string { // whose path also ends at a semicolon
+		return decodeBut(firstOf(firstOf(pathOf(target), ";"), "#"), "#$&+,/:;=?@")
+	}},
+	{"Starlette", func(target string) string { // whose $ matches before a newline
+		return strings.TrimSuffix(decodeAll(firstOf(pathOf(target), "#")), "\n")
+	}},
+	{"fasthttp", fasthttp},
 	{"gunicorn", func(target string) string { // as uWSGI does
 		return decodeAll(firstOf(pathOf(target), "#"))
 	}},
@@ -205,6 +212,16 @@ func escapeAgain(p string) string {
 		}
 	}
 	return b.String()
+}
+
+// fasthttp takes what follows two slashes for a host, and then cleans the path.
+func fasthttp(target string) string {
+	p := pathOf(target)
+	if rest, ok := strings.CutPrefix(p, "//"); ok {
+		_, p, _ = strings.Cut(firstOf(rest, "#"), "/")
+		p = "/" + p
+	}
+	return withoutDots(merge(decodeAll(firstOf(p, "#"))), false)
 }
 
 func decodeAll(s string) string { return decodeEach(s, func(byte) bool { return true }) }

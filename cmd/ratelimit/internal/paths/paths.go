@@ -3,9 +3,9 @@
 // Servers do not agree. Each does some of this, in its own order, and a proxy in front of it may
 // have done some before: it decodes escapes, all, all but those of slashes, or only those of
 // slashes or dots; it removes dot segments; it merges slashes; it takes a backslash for a slash; it
-// ignores parameters after a semicolon; it ends the path at a number sign, or at a question mark or
-// a zero byte that was escaped; it takes what follows two or more slashes at the beginning for a
-// host.
+// ignores parameters after a semicolon, or ends the path there; it ends it at a number sign, or at
+// a question mark or a zero byte that was escaped; it ignores a newline at the end; it takes what
+// follows two or more slashes at the beginning for a host.
 package paths
 
 import (
@@ -108,7 +108,7 @@ func Read(path string) *Readings {
 // changes are what servers do to a path, apart from decoding it. Each returns a path without more
 // for it to do.
 var changes = []func(string) string{removeDots, removeLastDots, mergeSlashes, turnBackslashes,
-	removeParameters, cut, removeHost}
+	removeParameters, cutParameters, cut, removeHost, removeNewline}
 
 // isPlain reports whether all servers see the same path.
 func isPlain(path string) bool {
@@ -128,7 +128,8 @@ func isPlain(path string) bool {
 }
 
 // special are the bytes that are not always only themselves.
-var special = [256]bool{'%': true, '\\': true, ';': true, '?': true, '#': true, 0: true, '/': true}
+var special = [256]bool{'%': true, '\\': true, ';': true, '?': true, '#': true, 0: true, '\n': true,
+	'/': true}
 
 // isDots reports whether a path begins with one of the segments . and .. without a slash before it.
 func isDots(path string) bool {
@@ -147,7 +148,7 @@ func key(path string) string {
 			b = append(b[:len(b)-3], c)
 		}
 	}
-	return removeDots(mergeSlashes(removeParameters(turnBackslashes(string(b)))))
+	return removeDots(mergeSlashes(removeParameters(turnBackslashes(removeNewline(string(b))))))
 }
 
 // removeDots removes dot segments as RFC 3986 does.
@@ -213,6 +214,15 @@ func removeParameters(path string) string {
 	}
 	return string(b)
 }
+
+// cutParameters ends the path at the first semicolon.
+func cutParameters(path string) string {
+	path, _, _ = strings.Cut(path, ";")
+	return path
+}
+
+// removeNewline removes the newline at the end, before which $ matches in a regular expression.
+func removeNewline(path string) string { return strings.TrimSuffix(path, "\n") }
 
 func cut(path string) string {
 	path, _, _ = strings.Cut(path, "?")

@@ -49,7 +49,8 @@ func TestRead(t *testing.T) {
 		"/a?b=//c/../%41": {Key: "/a", Strict: 1, List: []string{"/a", "/a?b=//c/../%41"}},
 		"/a#b":            {Key: "/a", Strict: 2, List: []string{"/a#b", "/a"}},
 		"/a%23b":          {Key: "/a#b", Strict: 3, List: []string{"/a%23b", "/a#b", "/a"}},
-		"/a;b/c":          {Key: "/a/c", Strict: 2, List: []string{"/a;b/c", "/a/c"}},
+		"/a;b/c":          {Key: "/a/c", Strict: 3, List: []string{"/a;b/c", "/a/c", "/a"}},
+		"/a%0a":           {Key: "/a", Strict: 2, List: []string{"/a\n", "/a", "/a%0a"}},
 	} {
 		r := paths.Read(path)
 		if r == nil || !reflect.DeepEqual(*r, want) {
@@ -62,7 +63,7 @@ func TestRead(t *testing.T) {
 func TestKey(t *testing.T) {
 	for _, path := range []string{"/v1//chat", "/v1/x/../chat", "/%76%31/chat", "/v1%2fchat",
 		`/v1\chat`, "/v1;a/chat;b=c", "/../v1/./chat", "/v1/%252e/chat", "/v1/chat#x",
-		"/v1/%2563hat", "/v1/%25%36%33hat", "//v1%252F%2E%2e%5cv1/chat"} {
+		"/v1/%2563hat", "/v1/%25%36%33hat", "//v1%252F%2E%2e%5cv1/chat", "/v1/chat%250A"} {
 		if r := paths.Read(path); r == nil || r.Key != "/v1/chat" {
 			t.Errorf("%q: %+v", path, r)
 		}

@@ -90,7 +90,7 @@ func handlerOf(path string) string {
 // spellings are what clients can write in paths.
 var spellings = []string{"/", "//", "/./", "/../", "..", ".", "%2e%2e", "%2E", "%2f", "%2F..%2f",
 	"%5c", `\`, `\..\`, "%252f", "%252e%252e%252f", "%25", "%zz", "%", ";", ";a=b", "..;/", "#",
-	"?", "%23", "%3f", "%3B", "%00", "%20", "%c3%bc", "ü", "x", "host", "api", "/api/", "%61pi",
+	"?", "%23", "%3f", "%3B", "%00", "%0a", "%20", "%c3%bc", "ü", "x", "host", "api", "/api/", "%61pi",
 	"ap%69", "login", "/login", "%6cogin", "l%256fgin", "free", "/free/", "%66ree", "/free/..%2f"}
 
 // TestSpellings: whatever applications make of a path, they have no handler without its limit.
@@ -102,6 +102,7 @@ func TestSpellings(t *testing.T) {
 		"//free/api/", "//login", "/login#x", "/login%3fx", "/%6Cogin", "/api%2f", "/.%2fapi/",
 		"http://free.example/api/", "http://free.example/free/..%2flogin", "/login%00.png",
 		"/free%2f..%2flogin", "/free/x%5c..%5c..%5clogin", "/login/x/..", "/x/../api/.",
+		"/login;/x", "/api/;/../../free/x", "/login%0a", "/%6Cogin%250A",
 	} {
 		s := newSpelled(t, set, target)
 		s.check()
