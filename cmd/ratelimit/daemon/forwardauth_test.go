@@ -151,7 +151,11 @@ func TestForwardAuthFlags(t *testing.T) {
 		"--entry=a=X-A,b=X-B,a=X-C":  "--entry=a=X-C: a is an entry of X-A already",
 		"--trusted-proxy=10.0.0.0":   "--trusted-proxy",
 		"--trusted-proxy=0.0.0.0/0":  "trusts everyone",
+		"--trusted-proxy=::/0":       "trusts everyone",
 		"--trusted-proxy=10.0.0.0/8": "no address",
+
+		"--trusted-proxy=::ffff:0:0/96": "trusts everyone",
+		"--trusted-proxy=::ffff:0:0/95": "trusts everyone",
 	} {
 		log := new(syncBuffer)
 		run(t.Context(), []string{"serve", args, "--addr=no address"}, log, log)

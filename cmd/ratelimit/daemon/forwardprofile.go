@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -79,12 +78,22 @@ func (p forwardProfile) read(h http.Header) (forwarded, error) {
 			return forwarded{}, fmt.Errorf("%s %w", p.url, err)
 		}
 	}
-	authority := url.URL{Host: host} // with a port that clients choose
-	f.host = canonical(authority.Hostname())
+	f.host = canonical(withoutPort(host))
 	if strings.HasPrefix(f.target, "?") { // of a request for http://HOST?QUERY
 		f.target = "/" + f.target
 	}
 	return f, nil
+}
+
+// withoutPort returns a host without the port, which clients choose: without all that follows the
+// first colon, as nginx and Express find a site.
+func withoutPort(host string) string {
+	if inside, ok := strings.CutPrefix(host, "["); ok {
+		host, _, _ = strings.Cut(inside, "]")
+		return host
+	}
+	host, _, _ = strings.Cut(host, ":")
+	return host
 }
 
 // lastValue returns the last value of a header: a proxy that adds one writes it after those of its

@@ -95,7 +95,7 @@ func (c *serveCmd) Validate() error {
 		return fmt.Errorf("--log-decisions=%v is not between 0 and 1", c.LogDecisions)
 	}
 	for _, p := range c.TrustedProxy {
-		if p.Bits() == 0 {
+		if unmapped(p).Bits() <= 0 {
 			return fmt.Errorf("--trusted-proxy=%v trusts everyone", p)
 		}
 	}

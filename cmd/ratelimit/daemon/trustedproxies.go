@@ -28,10 +28,10 @@ func (t trustedProxies) sent(r *http.Request) bool {
 	return t.contain(peer.Addr().WithZone(""))
 }
 
-// unmapped returns a prefix of IPv4-mapped addresses as one of IPv4.
+// unmapped returns a prefix of IPv4-mapped addresses as one of IPv4: as all of it, if it is wider.
 func unmapped(p netip.Prefix) netip.Prefix {
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	if p.Addr().Is4In6() {
+		return netip.PrefixFrom(p.Addr().Unmap(), max(0, p.Bits()-96))
 	}
 	return p
 }
