@@ -2,6 +2,7 @@ package decision_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -450,6 +451,31 @@ func TestNoSet(t *testing.T) {
 	_, err := d.Decide(t.Context(), []decision.Request{acme(1)}, decision.Options{})
 	if !errors.Is(err, decision.ErrNoSet) || d.Set() != nil {
 		t.Errorf("error %v without limits, want ErrNoSet", err)
+	}
+}
+
+// TestManyPaths: a path that more than 256 limits may match, since it is spelled so, is refused by
+// one of them, and no error, which Envoy admits.
+func TestManyPaths(t *testing.T) {
+	const open = `/a%2f..%2f..;x//b\..%255c%252f..%3f//a;%23//..`
+	var limits []*rules.Limit
+	for i := range 300 {
+		limits = append(limits, with(tenantLimit(fmt.Sprint("l", i), 3), func(l *rules.Limit) {
+			l.Shadow = i < 260
+			l.When = []rules.Condition{{Entry: "path", Pattern: fmt.Sprint("/l", i)}}
+		}))
+	}
+	d := newDecider(t, newStore(t), limits)
+	for _, path := range []string{open, "/l7", "/l299", open} {
+		got, err := d.Decide(t.Context(), []decision.Request{
+			request(1, "tenant", "acme", "path", path)}, decision.Options{})
+		if err != nil || got.Allowed != (path != open) {
+			t.Fatalf("%s: %+v, %v", path, got, err)
+		}
+		s := got.Parts[0].Statuses
+		if last := s[len(s)-1]; last.Never != (path == open) || last.Allowed == last.Never {
+			t.Errorf("%s: %+v", path, last)
+		}
 	}
 }
 

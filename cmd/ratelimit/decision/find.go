@@ -38,6 +38,9 @@ type use struct {
 	role    role
 	request int // the first one
 	n       int64
+	// tooMany refuses a call with too many uses in which a path is spelled oddly: whoever sends that
+	// must not get an error, which Envoy admits.
+	tooMany bool
 	beyond  bool               // the limiter admits a unit more than the rate; see Options.Reached
 	limiter *ratelimit.Limiter // nil if the rate has no algorithm
 	variant *rules.Variant
@@ -151,13 +154,18 @@ func (c *call) add(request int, m rules.Match, r *Request) error {
 	}
 	at := c.index(request, m)
 	if at < 0 {
-		if len(c.uses) == maxUses {
+		tooMany := len(c.uses) >= maxUses
+		switch {
+		case tooMany && !r.Descriptor.Spelled():
 			return fmt.Errorf("%w demand: the requests have more than %d limits and keys",
 				ratelimit.ErrInvalid, maxUses)
+		case tooMany && (m.Limit.Shadow || len(c.uses) > maxUses):
+			return nil
 		}
 		at = len(c.uses)
 		c.uses = append(c.uses, use{
-			request: request, limiter: limiter, variant: m.Variant, status: Status{Key: m.Key}})
+			request: request, limiter: limiter, variant: m.Variant, status: Status{Key: m.Key},
+			tooMany: tooMany})
 	}
 	u := &c.uses[at]
 	if m.Rate.Less(u.variant.Rate) { // one history is decided under one rate

@@ -16,6 +16,9 @@ func (c *call) prepare(u *use) error {
 	s.Result = ratelimit.Result{Allowed: true, Limit: driver.Limit{
 		Name: limit.Name, Max: v.Rate.Units, Window: v.Rate.Window}}
 	switch {
+	case u.tooMany:
+		u.refuse()
+		return nil
 	case v.Rate.Unlimited:
 		s.Result.Remaining = driver.MaxUnits
 		return nil

@@ -1,6 +1,10 @@
 package rules
 
-import "github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
+import (
+	"slices"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/paths"
+)
 
 // pathEntry is an entry whose value is a path; see [Entry].
 const pathEntry = "path"
@@ -63,6 +67,15 @@ func (e *Entry) readings() *paths.Readings {
 		return paths.Read(e.Value)
 	}
 	return nil
+}
+
+// Spelled reports whether servers may see several paths in a value of d: its sender may have chosen
+// how many limits by path apply.
+func (d Descriptor) Spelled() bool {
+	return slices.ContainsFunc(d, func(e Entry) bool {
+		readings := e.readings()
+		return readings != nil && (readings.Open || readings.Strict > 1)
+	})
 }
 
 // clear removes what is of one descriptor, so that no value is kept.
