@@ -32,11 +32,12 @@ func network(pattern string, prefix bool) (write string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	addr, err := netip.ParseAddr(left)
+	bare := strings.TrimSuffix(strings.TrimPrefix(left, "["), "]")
+	addr, err := netip.ParseAddr(bare)
 	switch {
 	case err != nil && (left == "" || strings.Trim(left, "0123456789.") != ""):
 		return "", false // some other name
-	case err == nil && addr.Is6() && prefix:
+	case err == nil && addr.Is6() && prefix && bare == left:
 		return "", false // the beginning of a client's network
 	case err == nil && addr.Is6() && pattern == clientip.AddrKey(addr, clientip.DefaultIPv6Prefix):
 		return "", false

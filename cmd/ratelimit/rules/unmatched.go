@@ -73,10 +73,16 @@ func (c Condition) unmatched(higher bool) string {
 // client returns how the entry client has what looks like an address.
 func (c Condition) client() string {
 	if c.Prefix {
-		if strings.Contains(c.Pattern, ":") {
-			return strings.ToLower(c.Pattern)
+		if !strings.Contains(c.Pattern, ":") {
+			return c.Pattern
 		}
-		return c.Pattern
+		groups := strings.Split(strings.ToLower(c.Pattern), ":")
+		for i, g := range groups[:len(groups)-1] { // the last one may go on
+			if g != "" {
+				groups[i] = cmp.Or(strings.TrimLeft(g, "0"), "0")
+			}
+		}
+		return strings.Join(groups, ":")
 	}
 	text := strings.TrimSuffix(strings.TrimPrefix(c.Pattern, "["), "]")
 	addr, err := netip.ParseAddr(text)
