@@ -38,8 +38,8 @@ type use struct {
 	role    role
 	request int // the first one
 	n       int64
-	// tooMany refuses a call with too many uses in which a path is spelled oddly: whoever sends that
-	// must not get an error, which Envoy admits.
+	// tooMany refuses a call with too many uses in which a path is spelled oddly: whoever sends
+	// that must not get an error, which Envoy admits.
 	tooMany bool
 	beyond  bool               // the limiter admits a unit more than the rate; see Options.Reached
 	limiter *ratelimit.Limiter // nil if the rate has no algorithm
