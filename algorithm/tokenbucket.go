@@ -179,7 +179,7 @@ func (a amount) below(b amount) bool {
 // over reports whether more than max is missing.
 func (p pace) over(a amount) bool { return (amount{units: p.max}).below(a) }
 
-// most returns the most that may be missing with a debt of so many µs, a window or longer.
+// most returns the most that may be missing with a debt of so many µs.
 func (p pace) most(debt int64) amount {
 	return p.in(debt).atMost(amount{units: maxMissing})
 }
@@ -196,7 +196,7 @@ func (a amount) atMost(most amount) amount {
 // which has the pace p: what comes back within b's debt, at the faster of both.
 func (b Bucket) most(p, old pace) amount {
 	debt := b.Debt().Microseconds()
-	most := old.most(max(debt, old.window))
+	most := old.most(debt)
 	if own := p.most(debt).units; old != p && own > most.units {
 		most = amount{units: own}.atMost(old.most(longestDebt.Microseconds()))
 	}
@@ -249,7 +249,8 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 		return nil, -1, false, 0, 0, 0
 	}
 	p, write := pace{limit.Max, limit.Window.Microseconds()}, false
-	if s.pace.over(s.missing) { // as if it had been written with this debt
+	if s.pace.over(s.missing) || s.pace != p && s.missing != (amount{}) {
+		// As if it had been written with this debt.
 		s.missing = s.missing.atMost(b.most(p, s.pace))
 	}
 	if now > s.written {
@@ -285,10 +286,11 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	allowed = true
 	switch {
 	case op == driver.OpForce, op == driver.OpTake && fits:
-		missing, write = after, true
+		s.missing.units += n
 		if !fits {
-			missing = after.atMost(b.most(p, q))
+			s.missing = s.missing.atMost(b.most(p, q))
 		}
+		missing, write = q.add(s.missing, back), true
 	case !fits:
 		allowed = false
 		retryAfter = micros(q.time(amount{after.units - p.max, after.part}))
@@ -301,7 +303,7 @@ func (b Bucket) Decide(state []byte, now int64, op driver.Op, n, _ int64) (
 	case resetAfter == 0: // a full bucket needs no state
 		return nil, time.Microsecond, allowed, remaining, retryAfter, resetAfter
 	}
-	s.missing, s.pace = q.less(missing, back), q
+	s.pace = q
 	return s.encode(state), resetAfter, allowed, remaining, retryAfter, resetAfter
 }
 

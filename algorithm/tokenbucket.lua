@@ -28,6 +28,13 @@ local function product(a, b, c, m)
   return quotient + (c - rest) / m, rest
 end
 
+-- Returns the sum of two amounts of a limit whose Window is span.
+local function sum(units, part, back, rest, span)
+  units, part = units + back, part + rest
+  if part >= span then return units + 1, part - span end
+  return units, part
+end
+
 -- Returns an amount, or the most that may be missing with a debt if it is more.
 local function bounded(units, part, debt, max, window)
   local most, rest = product(debt, max, 0, window)
@@ -40,7 +47,7 @@ end
 -- back within the debt of args at the faster of the rates of both limits.
 local function kept(units, part, most, length, max, window, args, pos)
   local debt = pos + 14 < #args and struct.unpack('>I7', args, pos + 14) or DEBT
-  local least, rest = bounded(MISSING, 0, math.max(debt, length), most, length)
+  local least, rest = bounded(MISSING, 0, debt, most, length)
   if most ~= max or length ~= window then
     local own = bounded(MISSING, 0, debt, max, window)
     if own > least then least, rest = bounded(own, 0, DEBT, most, length) end
@@ -64,10 +71,12 @@ local function step(key, tail, now, op, n, at, args, pos)
       or written >= LAST then
       return nil
     end
-    if units >= most and (units > most or part > 0) then
+    local over = units > most or (units == most and part > 0)
+    if over then
       local least, rest = bounded(units, part, DEBT, most, length)
       if least ~= units or rest ~= part then return nil end
-      -- as if it had been written with this debt
+    end
+    if over or most ~= max or length ~= window then -- as if it had been written with this debt
       units, part = kept(units, part, most, length, max, window, args, pos)
     end
     if now > written then
@@ -93,29 +102,28 @@ local function step(key, tail, now, op, n, at, args, pos)
     written, write = now, true
   elseif written > now then
     back, rest = product(written - now, rate, 0, span)
-    units, part = units + back, part + rest
-    if part >= span then units, part = units + 1, part - span end
   end
 
-  local allowed, retry, after = 1, 0, units + n
-  local fits = after < max or (after == max and part == 0)
+  local allowed, retry = 1, 0
+  local missing, over = sum(units, part, back, rest, span)
+  local after = missing + n
+  local fits = after < max or (after == max and over == 0)
   if op == FORCE or (op == TAKE and fits) then
-    units, write = after, true
+    units, write = units + n, true
     if not fits then units, part = kept(units, part, rate, span, max, window, args, pos) end
+    missing, over = sum(units, part, back, rest, span)
   elseif not fits then
-    allowed, retry = 0, product(after - max, span, part + rate - 1, rate)
+    allowed, retry = 0, product(after - max, span, over + rate - 1, rate)
   end
 
-  local remaining = max - units
-  if part > 0 then remaining = remaining - 1 end
+  local remaining = max - missing
+  if over > 0 then remaining = remaining - 1 end
   if remaining < 0 then remaining = 0 end
-  local reset = product(units, span, part + rate - 1, rate)
+  local reset = product(missing, span, over + rate - 1, rate)
   local us, state = nil, nil
   if write then
     state = ''
     if reset > 0 then
-      units, part = units - back, part - rest
-      if part < 0 then units, part = units - 1, part + span end
       us, state = reset, struct.pack('>I8I8I8I8I8', units, part, rate, span, written)
     end
   end

@@ -40,7 +40,7 @@ func refilled(l driver.Limit, x *big.Rat) time.Duration {
 func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int64) driver.Result {
 	window, wrote := l.Window.Microseconds(), false
 	s := bucketModel{new(big.Rat).Set(m.missing), l, max(now, m.written)}
-	theirs := refill(m.limit, max(debt, m.limit.Window.Microseconds()))
+	theirs := refill(m.limit, debt)
 	if own := refill(l, debt); m.limit != l && own.Cmp(theirs) > 0 {
 		theirs = new(big.Rat).SetInt(new(big.Int).Div(own.Num(), own.Denom())) // whole units
 		if longest := refill(m.limit, 1<<50); theirs.Cmp(longest) > 0 {
@@ -78,14 +78,15 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 	res := driver.Result{Allowed: true, Limit: l}
 	switch {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && over.Sign() <= 0:
-		missing, wrote, res.Units = after, true, d.N
+		wrote, res.Units = true, d.N
 		most := refill(l, debt)
 		if s.limit != l {
 			most = theirs
 		}
-		if missing.Cmp(most) > 0 {
-			missing = most
+		if s.missing.Add(s.missing, rat(d.N)); s.missing.Cmp(most) > 0 {
+			s.missing = most
 		}
+		missing.Add(s.missing, back)
 	case over.Sign() > 0:
 		res.Allowed, res.RetryAfter = false, refilled(s.limit, over)
 	}
@@ -96,7 +97,7 @@ func (m *bucketModel) step(l driver.Limit, debt int64, d driver.Demand, now int6
 	if wrote && res.ResetAfter == 0 {
 		*m = bucketModel{rat(0), l, 0}
 	} else if wrote {
-		*m = bucketModel{missing.Sub(missing, back), s.limit, s.written}
+		*m = bucketModel{s.missing, s.limit, s.written}
 	}
 	return res
 }
@@ -138,7 +139,7 @@ func (m *gcraModel) step(d driver.Demand, now int64) driver.Result {
 	res := driver.Result{Allowed: true, Limit: m.limit}
 	switch fits := later.Cmp(m.parts(now+window)) <= 0; {
 	case d.Op == driver.OpForce, d.Op == driver.OpTake && fits:
-		if most := m.parts(now + m.debt); later.Cmp(most) > 0 {
+		if most := m.parts(max(now, m.written) + m.debt); later.Cmp(most) > 0 {
 			later = most
 		}
 		full, m.full, m.written, wrote = later, later, max(now, m.written), true
@@ -278,8 +279,7 @@ func TestTokenBucketIsModel(t *testing.T) {
 				t.Fatalf("round %d: %v of %d at %d under %v: %+v, want %+v",
 					round, d.Op, d.N, s.now, a, got, want)
 			}
-			most := max(debt, before.Window) + max(limit.Window, before.Window)
-			if got.ResetAfter > most {
+			if got.ResetAfter > debt+max(limit.Window, before.Window) {
 				t.Fatalf("round %d: %+v under %v", round, got, a)
 			}
 			if m.limit != limit && m.missing.Sign() > 0 {

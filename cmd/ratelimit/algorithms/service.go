@@ -1,7 +1,6 @@
 package algorithms
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,23 +24,17 @@ var service = []string{"log", Bucket, "fixed", "counter", Month, InFlight, Block
 // first.
 func OfService() []string { return slices.Clone(service) }
 
-// leastDebt is the least debt of a bucket that has no other: what is charged by mistake, such as
-// thousandths for units, is over in an hour, and what costs several windows is still paid for.
-const leastDebt = time.Hour
-
 // New returns the algorithm of a limit of the service. Month and InFlight ignore the Window of the
 // limit, and Block its Max: its Window is the longest block. If holds is positive, units can be
-// held, for that long by default; for InFlight, 0 is a minute. debt is that of a bucket, of which 0
-// is the larger of the Window and an hour; others have none. An error wraps [driver.ErrInvalid].
+// held, for that long by default; for InFlight, 0 is a minute. debt is that of a bucket; others have none,
+// and ignore it. An error wraps [driver.ErrInvalid].
 func New(name string, limit driver.Limit, holds, debt time.Duration) (driver.Algorithm, error) {
 	a, err := withoutHolds(name, limit)
 	if err != nil {
 		return nil, err
 	}
 	if b, ok := a.(algorithm.Bucket); ok {
-		a = b.WithDebt(cmp.Or(debt, max(limit.Window, leastDebt)))
-	} else if debt != 0 {
-		return nil, fmt.Errorf("%w limit: only a bucket has a debt", driver.ErrInvalid)
+		a = b.WithDebt(debt)
 	}
 	if held, ok := a.(algorithm.Held); ok && holds != 0 {
 		a = held.WithTimeout(holds)

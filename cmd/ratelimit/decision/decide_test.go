@@ -402,6 +402,30 @@ func TestOverrideOfDebt(t *testing.T) {
 	if reset := status.Result.ResetAfter; reset != time.Hour || status.Limit != l {
 		t.Errorf("ResetAfter %v, want 1h; %+v", reset, status)
 	}
+	r.Override.Units, r.Override.Window = driver.MaxUnits, 365*24*time.Hour
+	c := caller{t, d}
+	c.decide(decision.Options{Force: true}, r)
+	wait := c.take(false, acme(1)).Parts[0].Statuses[0].Result.RetryAfter
+	if wait <= 0 || wait > time.Minute {
+		t.Errorf("after an override for a year a unit is free in %v, want a minute at most", wait)
+	}
+}
+
+// TestRatesOfBucket: what was spent under one rate of a bucket is not forgotten by a request under
+// another one, whatever their windows.
+func TestRatesOfBucket(t *testing.T) {
+	day := 24 * time.Hour
+	l := tenantLimit("tenants", 10)
+	l.Algorithm, l.Rate.Window = "bucket", time.Minute
+	l.By = &rules.Plans{Entry: "plan", Rates: map[string]rules.Rate{
+		"pro": {Units: 10_000, Window: 30 * day}}}
+	c := caller{t, newDecider(t, newStore(t), []*rules.Limit{l})}
+	pro := func(n int64) decision.Request { return request(n, "tenant", "acme", "plan", "pro") }
+	c.take(true, pro(10_000))
+	for range 3 {
+		c.take(false, acme(1))
+		c.take(false, pro(1))
+	}
 }
 
 func TestWrongCalls(t *testing.T) {

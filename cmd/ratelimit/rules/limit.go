@@ -73,8 +73,8 @@ type Limit struct {
 	// Holds is how long units are held by default; 0: they cannot be held, and calls in flight are
 	// held for a minute.
 	Holds time.Duration
-	// Debt is the longest time until a bucket is full again, whatever was charged; 0: the larger of
-	// its Window and an hour. Other algorithms have none.
+	// Debt is the longest time until a bucket is full again, whatever was charged; 0: the longest
+	// Window of its rates, but at least an hour. Other algorithms have none.
 	Debt      time.Duration
 	Warn      float64 // share of Units from which decisions carry a warning; 0: never
 	Shadow    bool    // decides and counts, and refuses nothing

@@ -91,8 +91,9 @@ func (s *Set) conditions(l *Limit) []condition {
 }
 
 func (s *Set) compile(l *Limit, problems *Problems) compiled {
+	debt := l.debt()
 	add := func(rate Rate, at Position, why string) *Variant {
-		v, err := newVariant(l, rate, why)
+		v, err := newVariant(l, rate, debt, why)
 		if err != nil {
 			*problems = append(*problems, Problem{at, fmt.Sprintf("%s: %s", why, textOf(err))})
 			return nil
@@ -252,14 +253,10 @@ func (s *Set) find(domain string, d Descriptor) (limit int, key string) {
 // Override returns m with another rate on the same history. Its Number is -1. An error wraps
 // [driver.ErrInvalid].
 func (s *Set) Override(m Match, rate Rate) (Match, error) {
-	l := *m.Limit
-	if l.Debt > 0 { // the file does not know the Window
-		l.Debt = max(l.Debt, rate.Window)
-	}
-	v, err := newVariant(&l, rate, "override")
+	// The file does not know this Window.
+	v, err := newVariant(m.Limit, rate, max(m.Limit.debt(), rate.Window), "override")
 	if err != nil {
 		return Match{}, err
 	}
-	v.Limit = m.Limit
 	return Match{v, m.Key}, nil
 }

@@ -28,19 +28,42 @@ type Variant struct {
 	Number int
 }
 
-func newVariant(l *Limit, rate Rate, why string) (*Variant, error) {
+// newVariant returns a variant that has the debt if it is a bucket.
+func newVariant(l *Limit, rate Rate, debt time.Duration, why string) (*Variant, error) {
 	v := &Variant{Limit: l, Rate: rate, Why: why, Number: -1}
 	name := cmp.Or(l.Algorithm, "log")
 	if rate.Unlimited || rate.Units == 0 && name != algorithms.Block {
 		return v, nil
 	}
 	limit := driver.Limit{Name: l.Name, Max: rate.Units, Window: rate.Window}
-	a, err := algorithms.New(name, limit, l.Holds, l.Debt)
+	a, err := algorithms.New(name, limit, l.Holds, debt)
 	if err != nil {
 		return nil, err
 	}
 	v.Algorithm, v.Settles = a, a
 	return v, nil
+}
+
+// leastDebt is the least debt of a bucket that has no other: what is charged by mistake, such as
+// thousandths for units, is over in an hour, and what costs several windows is still paid for.
+const leastDebt = time.Hour
+
+// debt returns that of a bucket. It is not less than the Window of any rate, so that a request under
+// one rate leaves what was spent under another one.
+func (l *Limit) debt() time.Duration {
+	if l.Debt != 0 {
+		return l.Debt
+	}
+	longest := max(l.Rate.Window, leastDebt)
+	if l.By != nil {
+		for _, r := range l.By.Rates {
+			longest = max(longest, r.Window)
+		}
+	}
+	for _, e := range l.Except {
+		longest = max(longest, e.Rate.Window)
+	}
+	return longest
 }
 
 // settleAll sets how variants of a limit are settled.
