@@ -43,8 +43,12 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		c.counts.calls.Add(1)
 		return c.invalid("", fmt.Errorf("the message is longer than %d bytes", maxCall))
 	}
-	err := c.CodecV2.Unmarshal(data, v)
 	m, ok := v.(protobuf.Message)
+	if ok && tooMany(m.ProtoReflect().Descriptor(), data) {
+		c.counts.calls.Add(1)
+		return c.invalid("", errElements)
+	}
+	err := c.CodecV2.Unmarshal(data, v)
 	if err == nil || !ok {
 		return err
 	}

@@ -26,6 +26,9 @@ func (s *Service) JSON() http.Handler {
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 		var req rls.RateLimitRequest
+		if err == nil && tooManyObjects(body) {
+			err = errElements
+		}
 		if err == nil {
 			err = protojson.Unmarshal(body, &req)
 		}
