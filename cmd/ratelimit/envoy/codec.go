@@ -1,7 +1,9 @@
 package envoy
 
 import (
+	"errors"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -34,7 +36,22 @@ func codecOptions(s *Service) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name), s}),
 		grpc.MaxRecvMsgSize(maxReceived),
+		//nolint:staticcheck // a dependency registers a decompressor for the whole process
+		grpc.RPCDecompressor(compressed{s}),
 	}
+}
+
+var errCompressed = errors.New("the message is compressed: send it as it is")
+
+// A compressed refuses messages that are compressed. A few bytes would take the memory of a long
+// message on each stream, and nothing could bound that before. Envoy compresses none.
+type compressed struct{ *Service }
+
+func (compressed) Type() string { return "gzip" }
+
+func (c compressed) Do(io.Reader) ([]byte, error) {
+	c.counts.calls.Add(1)
+	return nil, c.invalid("", errCompressed)
 }
 
 // Unmarshal reads a message, of which v is a pointer.

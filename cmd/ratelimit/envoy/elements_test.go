@@ -11,6 +11,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/encoding/proto"
 	protobuf "google.golang.org/protobuf/proto"
 
@@ -58,6 +59,21 @@ func TestManyElementsTakeNoMemory(t *testing.T) {
 	if code != http.StatusBadRequest || bytes > 8*maxMessage {
 		t.Errorf("JSON: %d, %d bytes", code, bytes)
 	}
+}
+
+// TestCompressedIsRefused: a message that is compressed is refused before it takes the memory of the
+// whole.
+func TestCompressedIsRefused(t *testing.T) {
+	f := start(t, Config{})
+	_, err := f.client.ShouldRateLimit(
+		context.Background(), request("user=42"), grpc.UseCompressor(gzip.Name))
+	if err == nil || !strings.Contains(err.Error(), errCompressed.Error()) {
+		t.Errorf("got %v", err)
+	}
+	if s := f.service.Stats(); s.Invalid != 1 || !strings.Contains(f.log.String(), "compressed") {
+		t.Errorf("%+v, and the log is %q", s, f.log)
+	}
+	f.call(ok, "user=42")
 }
 
 func varint(n int) (text []byte) {
