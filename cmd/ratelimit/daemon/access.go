@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"unicode"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -133,8 +134,9 @@ func (t *tokens) read() error {
 		case len(token) < shortestToken:
 			return fmt.Errorf("tokens: %s has a token of less than %d bytes",
 				t.path, shortestToken)
-		case bytes.ContainsAny(token, " \t"):
-			return fmt.Errorf("tokens: %s has a token with a space in it", t.path)
+		case bytes.ContainsFunc(token, noToken):
+			return fmt.Errorf("tokens: %s has a token with a space, a control character or a byte "+
+				"order mark in it", t.path)
 		default:
 			sums = append(sums, sha256.Sum256(token))
 		}
@@ -145,6 +147,10 @@ func (t *tokens) read() error {
 	t.sums.Store(&sums)
 	return nil
 }
+
+// noToken reports whether r is of no token: requests could not send it, or an editor has put it
+// there unseen.
+func noToken(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\ufeff' }
 
 // has reports whether token is one of t, in a time that does not depend on which.
 func (t *tokens) has(token string) bool {

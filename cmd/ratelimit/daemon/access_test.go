@@ -132,6 +132,13 @@ func TestTokenFiles(t *testing.T) {
 		"\n \n":                         "no token",
 		"too-short":                     "less than 20 bytes",
 		"a token with spaces in it, no": "a space",
+		// What no request can send would lock out whoever has the token, with no word.
+		"\x00" + testToken:              "a control character",
+		"\ufeff" + testToken:            "byte order mark",
+		testToken + "\n\ufeff":          "less than 20 bytes",
+		testToken + "\x1b[0m":           "a control character",
+		testToken + "\u00a0is-no-break": "a space",
+		"\xff\xfe" + strings.Join(strings.Split(testToken, ""), "\x00"): "a control character",
 	} {
 		c := &serveCmd{ReadTokenFile: tokenFile(t, tokens)}
 		if _, err := c.newCredentials(t.Context(), discard); err == nil ||
