@@ -18,6 +18,8 @@
 //   - A status has unit_multiplier if the window of a limit is not one unit.
 //   - Entries a = b_c and a_b = c have histories of their own.
 //   - An empty domain or list of descriptors is InvalidArgument, not Unknown.
+//   - A message that is compressed, or longer than 4 MiB, is an error, as are more than 100
+//     descriptors, or entries of one.
 package envoy
 
 import (
