@@ -61,8 +61,8 @@ func TestManyElementsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// TestCompressedIsRefused: a message that is compressed is refused before it takes the memory of the
-// whole.
+// TestCompressedIsRefused: a message that is compressed is refused before it takes the memory of
+// all of it.
 func TestCompressedIsRefused(t *testing.T) {
 	f := start(t, Config{})
 	_, err := f.client.ShouldRateLimit(
