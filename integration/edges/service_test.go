@@ -200,7 +200,8 @@ func (p *protected) spellings(t *testing.T) {
 		"/chat\\..\\free", "http://other.example/chat", "/%2e/chat", "/x/%2e%2e/chat", "/chat%2f",
 		"/%2fchat", "/chat/..%2ffree", "/free/..%2fchat", "/free%2f..%2fchat",
 		"/free/%2e%2e%2fchat", "/free/..;/chat", "/free;/../chat", `/free\..\chat`,
-		"/free%5c..%5cchat", "/%2563hat", "/free/%252e%252e/chat", "//free/chat", "/free/..%252fchat",
+		"/free%5c..%5cchat", "/%2563hat", "/free/%252e%252e/chat", "//free/chat",
+		"/free/..%252fchat",
 		"/chat\x80", "/chat|", `/chat"`, "/chat%", "/chat[", "/chat^`{}",
 	} {
 		for _, method := range []string{"GET", "OPTIONS"} {

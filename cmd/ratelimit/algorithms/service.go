@@ -26,8 +26,8 @@ func OfService() []string { return slices.Clone(service) }
 
 // New returns the algorithm of a limit of the service. Month and InFlight ignore the Window of the
 // limit, and Block its Max: its Window is the longest block. If holds is positive, units can be
-// held, for that long by default; for InFlight, 0 is a minute. debt is that of a bucket; others have none,
-// and ignore it. An error wraps [driver.ErrInvalid].
+// held, for that long by default; for InFlight, 0 is a minute. debt is that of a bucket, of which 0
+// is the longest; others have none, and ignore it. An error wraps [driver.ErrInvalid].
 func New(name string, limit driver.Limit, holds, debt time.Duration) (driver.Algorithm, error) {
 	a, err := withoutHolds(name, limit)
 	if err != nil {

@@ -48,8 +48,8 @@ func newVariant(l *Limit, rate Rate, debt time.Duration, why string) (*Variant, 
 // thousandths for units, is over in an hour, and what costs several windows is still paid for.
 const leastDebt = time.Hour
 
-// debt returns that of a bucket. It is not less than the Window of any rate, so that a request under
-// one rate leaves what was spent under another one.
+// debt returns that of a bucket. It is not less than the Window of any rate, so that a request
+// under one rate leaves what was spent under another one.
 func (l *Limit) debt() time.Duration {
 	if l.Debt != 0 {
 		return l.Debt
