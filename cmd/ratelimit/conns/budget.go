@@ -66,8 +66,9 @@ func (p *Part) Add(bytes int64) {
 // patience is how long a request waits for room before others are cut off for it.
 const patience = 50 * time.Millisecond
 
-// Reserve is Add of many bytes at once, for which it waits a while if there is no room: requests
-// that arrive soon are worth it.
+// Reserve is Add of many bytes at once, for which it waits a while if there is no room beside a
+// quarter of the budget: requests that arrive soon are worth it, and what others Add meanwhile cuts
+// off none of those that have their bytes.
 func (p *Part) Reserve(bytes int64) {
 	b := p.conn.from.bounds.Budget
 	if b == nil {
@@ -77,7 +78,7 @@ func (p *Part) Reserve(bytes int64) {
 	defer timeout.Stop()
 	for {
 		b.mu.Lock()
-		if b.held+bytes <= b.most || p.conn.cut {
+		if b.held+bytes <= b.most-b.most/4 || p.conn.cut {
 			b.add(p, bytes)
 			b.mu.Unlock()
 			return

@@ -156,7 +156,7 @@ func TestBudget(t *testing.T) {
 		began = time.Now()
 		time.AfterFunc(patience/2, lastPart.End)
 		more, morePart := hold(1)
-		morePart.Reserve(500 << 10)
+		morePart.Reserve(400 << 10)
 		if took := time.Since(began); took != patience/2 || isCut(last) || isCut(more) {
 			t.Errorf("it had its bytes after %v", took)
 		}

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -11,6 +13,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 )
 
 // TestHeadersAreBounded sends a header that is far too long, and one of usual length.
@@ -82,20 +87,49 @@ func TestBoundsFitMemory(t *testing.T) {
 // TestBodiesOfManyWait: requests with large bodies that come at once are all answered, though they
 // hold more together than there is room.
 func TestBodiesOfManyWait(t *testing.T) {
-	before := debug.SetMemoryLimit(64 << 20) // room for 127 such bodies
-	defer debug.SetMemoryLimit(before)
-	url, log, _ := start(t, "--limit=1000000/1h")
-	body := `{"key":"a","n":1` + strings.Repeat(" ", 60_000) + `}`
-	var group sync.WaitGroup
-	for range 250 {
-		group.Go(func() {
-			if status, text := post(t, url+"/v1/decide", body); status != http.StatusOK {
-				t.Errorf("%d %s", status, text)
+	synctest.Test(t, func(t *testing.T) {
+		const size, requests = 60_000, 250
+		budget := conns.NewBudget(16 << 20) // three quarters of it for such bodies
+		pipes := newPipeListener()
+		listener := conns.Listen(pipes, conns.Bounds{Budget: budget, OnCut: func(why string) {
+			t.Errorf("a connection was cut off: %s", why)
+		}})
+		handler := count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if body, p := readBody(w, r); p != nil || len(body) != size {
+				t.Errorf("a body of %d bytes: %+v", len(body), p)
 			}
-		})
-	}
-	group.Wait()
-	if strings.Contains(log.String(), "cut off") {
-		t.Error(log)
-	}
+		}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- serve(ctx, []server{{httpServer{newServer(handler, discard), listener},
+				listener}}, new(readiness), 0, discard)
+		}()
+		rest := make(chan struct{})
+		var group sync.WaitGroup
+		for range requests {
+			group.Go(func() {
+				client, served := net.Pipe()
+				pipes.conns <- served
+				_, _ = fmt.Fprintf(client, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"+
+					"Content-Length: %d\r\n\r\n", size)
+				<-rest
+				_, _ = client.Write(make([]byte, size))
+				answer, _ := io.ReadAll(client)
+				if !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+					t.Errorf("%q", answer)
+				}
+			})
+		}
+		synctest.Wait()
+		if held := budget.Held(); held < 12<<20 || held > 16<<20 {
+			t.Errorf("%d bytes are held", held)
+		}
+		close(rest) // in less time than those that wait for room are patient
+		group.Wait()
+		stop()
+		if err := <-ended; err != nil || budget.Held() != 0 {
+			t.Errorf("%v; %d bytes are held", err, budget.Held())
+		}
+	})
 }

@@ -133,18 +133,25 @@ func views(t *testing.T, d address) func() {
 func waitsForCall(t *testing.T, d address) func() {
 	c := d.dial(t)
 	r := bufio.NewReader(c)
-	ask := func() {
+	ask := func() { // when it returns, the request is in flight
 		say(t, c, fmt.Sprintf("POST /v1/decide HTTP/1.1\r\nHost: localhost\r\n"+
-			"Content-Length: %d\r\n\r\n%s", len(waitingBody), waitingBody))
+			"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(waitingBody)))
+		answered(t, r, http.StatusContinue)
+		say(t, c, waitingBody)
 	}
 	ask()
 	res := answered(t, r, http.StatusOK)
 	if res != nil {
 		_, _ = io.Copy(io.Discard, res.Body)
 	}
+	began := time.Now()
 	ask()
-	time.Sleep(100 * time.Millisecond) // until it waits; a wait is the subject
-	return func() { answered(t, r, http.StatusTooManyRequests) }
+	return func() {
+		answered(t, r, http.StatusTooManyRequests)
+		if took := time.Since(began); took >= maxWait*time.Millisecond {
+			t.Errorf("it waited for %v", took)
+		}
+	}
 }
 
 func watches(t *testing.T, d address) func() {
@@ -195,12 +202,15 @@ func calls(t *testing.T, d address) func() {
 func beginsCall(t *testing.T, d address) func() {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	_, err := d.client(t).NewStream(ctx, &grpc.StreamDesc{ClientStreams: true},
+	client := d.client(t)
+	_, err := client.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true},
 		rls.RateLimitService_ShouldRateLimit_FullMethodName)
+	if err == nil { // an answer on the same connection says that the service has the header
+		_, err = healthpb.NewHealthClient(client).Check(ctx, new(healthpb.HealthCheckRequest))
+	}
 	if err != nil {
 		t.Error(err)
 	}
-	time.Sleep(50 * time.Millisecond) // until the service has it
 	return nil
 }
 
