@@ -142,6 +142,15 @@ func (l *Listener) CloseUnused() {
 	}
 }
 
+// CutAll cuts all connections.
+func (l *Listener) CutAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		c.Cut()
+	}
+}
+
 // Of returns the Conn below c, which may be a connection with TLS, or nil.
 func Of(c net.Conn) *Conn {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {

@@ -182,17 +182,29 @@ type httpServer struct {
 // way.
 const unusedTime = time.Second / 2
 
+// cutTime is how long before the end of its time the server cuts off the connections that are left:
+// their clients may not read the answers.
+const cutTime = time.Second / 2
+
 func (s httpServer) Shutdown(ctx context.Context) error {
-	done := make(chan error, 1)
-	go func() { done <- s.Server.Shutdown(ctx) }()
+	done := make(chan error, 2)
+	shutdown := func() { done <- s.Server.Shutdown(ctx) }
+	go shutdown()
 	tick := time.NewTicker(unusedTime)
 	defer tick.Stop()
+	var late <-chan time.Time // nil without a deadline
+	if end, ok := ctx.Deadline(); ok {
+		late = time.After(time.Until(end) - cutTime)
+	}
 	for {
 		select {
 		case err := <-done:
 			return err
 		case <-tick.C: // net/http waits for new connections, and for idle ones of HTTP/2
 			s.conns.CloseUnused()
+		case <-late:
+			s.conns.CutAll()
+			go shutdown() // looks at once, where the first one does twice a second by then
 		}
 	}
 }

@@ -24,6 +24,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 )
 
 // An address is one of a service, with its protocol.
@@ -320,4 +322,47 @@ func TestStopWithHalfRequests(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestStopWithUnreadAnswers: a client that does not read its answers, or says that it has no room
+// for them, does not keep the service from ending with code 0.
+func TestStopWithUnreadAnswers(t *testing.T) {
+	get := strings.Repeat("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 100)
+	// SETTINGS_INITIAL_WINDOW_SIZE is 0, and :method, :scheme, :path are those of GET /.
+	noRoom := h2Preface + "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00" +
+		"\x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x87\x84\x41\x01a"
+	for name, text := range map[string]string{"HTTP": get, "HTTP2": noRoom} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pipes := newPipeListener()
+				listener := conns.Listen(pipes, conns.Bounds{})
+				ctx, stop := context.WithCancel(t.Context())
+				handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					time.AfterFunc(time.Second, stop)
+					_, _ = w.Write(make([]byte, 100_000))
+				})
+				s := newServer(handler, discard)
+				s.Protocols = new(http.Protocols)
+				s.Protocols.SetHTTP1(true)
+				s.Protocols.SetUnencryptedHTTP2(name == "HTTP2")
+				go func() {
+					client, served := net.Pipe()
+					pipes.conns <- served
+					if name == "HTTP2" {
+						go func() { _, _ = io.Copy(io.Discard, client) }()
+					}
+					_, _ = io.WriteString(client, text)
+				}()
+				began := time.Now()
+				err := serve(ctx, []server{{httpServer{s, listener}, listener}}, new(readiness), 0,
+					discard)
+				if err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took < shutdownTimeout/2 {
+					t.Errorf("it ended after %v, before the client might have read", took)
+				}
+			})
+		})
+	}
 }
