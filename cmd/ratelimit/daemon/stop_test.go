@@ -263,6 +263,10 @@ func TestStopDoesNotWait(t *testing.T) {
 	group.Wait()
 }
 
+// starting is held until a dialog is over, since clients have a few seconds for a handshake: many at
+// once could take them on a busy machine.
+var starting sync.Mutex
+
 var grpcAddr = regexp.MustCompile(`"others":\["([^"]+)"`)
 
 // checkStop starts a service, stops it after a dialog, and checks that it ends.
@@ -279,6 +283,9 @@ func checkStop(
 	if isGRPC {
 		flag = "--grpc-addr="
 	}
+	starting.Lock()
+	unlock := sync.OnceFunc(starting.Unlock)
+	defer unlock()
 	url, log, stop := start(t, append(args, flag+listen)...)
 	switch {
 	case isUnix:
@@ -288,6 +295,7 @@ func checkStop(
 		d.addr = strings.TrimPrefix(url, "http://")
 	}
 	after := do(t, d)
+	unlock()
 	began := time.Now()
 	if code := stop(); code != exitOK {
 		t.Errorf("exit code %d: %s", code, log)

@@ -175,7 +175,7 @@ func (s *Server) Stop(ctx context.Context) error {
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		if tick == ticks/2 { // GracefulStop sends no GOAWAY while another client connects
+		if tick >= ticks/2 { // GracefulStop sends no GOAWAY while another client connects
 			s.closeUnused()
 		}
 		if quiet++; s.calls.Load() > 0 {
