@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -47,6 +48,8 @@ const (
 type attack struct {
 	conns     int
 	grpc, tls bool
+	http2     bool          // over TLS, whose handshake is done
+	time      time.Duration // zero: attackTime
 	send      func(net.Conn)
 }
 
@@ -61,6 +64,8 @@ var attacks = map[string]attack{
 		"POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Length: 65536\r\n\r\n", 65535)},
 	"chunks of bodies": {conns: 4000, send: text(
 		"POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n", 1048575)},
+	"streams of bodies": {conns: 500, tls: true, http2: true, time: 3 * time.Second,
+		send: bodies(100)},
 	"headers": {conns: 2500, send: text("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ", 16000)},
 	"handshakes": {conns: 2500, tls: true, send: text(
 		"\x16\x03\x01\x40\x00\x01\x00\xff\xff\x03\x03", 16<<10-10)},
@@ -76,6 +81,19 @@ func text(head string, bytes int) func(net.Conn) {
 
 // streams opens so many calls, and sends a message to each that lacks a byte.
 func streams(calls, size, frame int) func(net.Conn) {
+	return requests(calls, size, frame, ":path",
+		"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+		"content-type", "application/grpc", "te", "trailers")
+}
+
+// bodies opens so many requests over HTTP, and sends nothing of their bodies.
+func bodies(streams int) func(net.Conn) {
+	return requests(streams, 0, 1, ":path", "/v1/decide", "content-length", "65536")
+}
+
+// requests opens so many streams with a header. On each it sends, if size is positive, four bytes
+// more than it, in frames.
+func requests(streams, size, frame int, header ...string) func(net.Conn) {
 	const batch = 100
 	return func(c net.Conn) {
 		var buffer bytes.Buffer
@@ -86,22 +104,21 @@ func streams(calls, size, frame int) func(net.Conn) {
 		f := http2.NewFramer(&buffer, nil)
 		buffer.WriteString(http2.ClientPreface)
 		_ = f.WriteSettings()
-		var header bytes.Buffer
-		encoder := hpack.NewEncoder(&header)
-		for _, field := range [][2]string{{":method", "POST"}, {":scheme", "http"},
-			{":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"},
-			{":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		var block bytes.Buffer
+		encoder := hpack.NewEncoder(&block)
+		for field := range slices.Chunk(append([]string{":method", "POST", ":scheme", "http",
+			":authority", "localhost"}, header...), 2) {
 			_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1],
 				Sensitive: true}) // so that each call has the same bytes
 		}
 		length := binary.BigEndian.AppendUint32([]byte{0}, uint32(size))
 		rest := make([]byte, max(0, size-1))
-		for from := range (calls + batch - 1) / batch {
-			ids := make([]uint32, min(batch, calls-from*batch))
+		for from := range (streams + batch - 1) / batch {
+			ids := make([]uint32, min(batch, streams-from*batch))
 			for i := range ids {
 				ids[i] = uint32(2*(from*batch+i) + 1)
 				_ = f.WriteHeaders(http2.HeadersFrameParam{
-					StreamID: ids[i], BlockFragment: header.Bytes(), EndHeaders: true})
+					StreamID: ids[i], BlockFragment: block.Bytes(), EndHeaders: true})
 				if size > 0 {
 					_ = f.WriteData(ids[i], false, length)
 				}
@@ -124,7 +141,7 @@ func streams(calls, size, frame int) func(net.Conn) {
 }
 
 // run attacks addr until ctx ends. A connection that ends is followed by another one.
-func (a *attack) run(ctx context.Context, addr string) (wait func()) {
+func (a *attack) run(ctx context.Context, addr string, trusted *tls.Config) (wait func()) {
 	var wg sync.WaitGroup
 	for range a.conns {
 		wg.Go(func() {
@@ -134,6 +151,9 @@ func (a *attack) run(ctx context.Context, addr string) (wait func()) {
 					continue
 				}
 				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+				if a.http2 {
+					c = tls.Client(c, trusted)
+				}
 				go a.send(c)
 				_, _ = io.Copy(io.Discard, c)
 				stop()
@@ -203,12 +223,14 @@ func TestAttacks(t *testing.T) {
 			v.http = &http.Client{Transport: transport, Timeout: 10 * time.Second}
 			v.visit()
 			v.took = [2][]time.Duration{}
-			ctx, cancel := context.WithTimeout(t.Context(), attackTime)
+			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(a.time, attackTime))
 			defer cancel()
 			if !a.grpc {
 				target = "127.0.0.1:" + d.Port()
 			}
-			wait := a.run(ctx, target)
+			strange := trusted.Clone()
+			strange.ServerName, strange.NextProtos = "127.0.0.1", []string{"h2"}
+			wait := a.run(ctx, target, strange)
 			for ctx.Err() == nil {
 				v.visit()
 				time.Sleep(5 * time.Millisecond) // between the requests of a visitor

@@ -35,8 +35,9 @@ const (
 	// connBytes is the memory for which there is a connection of HTTP: with TLS it needs half of
 	// it. One of gRPC needs four times as much.
 	connBytes = 96 << 10
-	// requestBytes is what a request needs beside what a client sends.
-	requestBytes = 8 << 10
+	// requestBytes is what a request needs beside what a client sends, and streamBytes what one of
+	// HTTP/2 needs beside that.
+	requestBytes, streamBytes = 8 << 10, 16 << 10
 )
 
 // newBounds returns bounds that fit the memory and the files that the process may have. Without
@@ -111,6 +112,9 @@ func count(next http.Handler) http.Handler {
 			for _, value := range values {
 				size += len(name) + len(value)
 			}
+		}
+		if r.ProtoMajor > 1 {
+			size += streamBytes
 		}
 		part.Add(int64(size))
 		if r.ContentLength == 0 {

@@ -133,3 +133,44 @@ func TestBodiesOfManyWait(t *testing.T) {
 		}
 	})
 }
+
+// TestStreamsAreBounded: each request of HTTP/2 counts what its stream needs, and a connection has
+// few of them.
+func TestStreamsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := conns.NewBudget(1 << 30)
+		pipes := newPipeListener()
+		listener := conns.Listen(pipes, conns.Bounds{Budget: budget})
+		ctx, stop := context.WithCancel(t.Context())
+		s := newServer(count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			readBody(w, r)
+		})), discard)
+		s.Protocols = new(http.Protocols)
+		s.Protocols.SetUnencryptedHTTP2(true)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- serve(ctx, []server{{httpServer{s, listener}, listener}}, new(readiness), 0,
+				discard)
+		}()
+		client, served := net.Pipe()
+		pipes.conns <- served
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		_, _ = io.WriteString(client, h2Preface+h2Settings+"\x00\x00\x00\x04\x01\x00\x00\x00\x00")
+		for id := 1; id < 200; id += 2 { // a POST whose body does not come
+			_, _ = io.WriteString(client, "\x00\x00\x06\x01\x04\x00\x00\x00"+
+				string([]byte{byte(id)})+"\x83\x87\x84\x41\x01a")
+		}
+		synctest.Wait()
+		const each = requestBytes + streamBytes + 2*maxBody
+		if held := budget.Held(); held < maxStreams*each || held > maxStreams*(each+100) {
+			t.Errorf("100 requests hold %d bytes", held)
+		}
+		_ = client.Close()
+		stop()
+		err := <-ended
+		synctest.Wait() // until the handlers notice that the connection is closed
+		if held := budget.Held(); err != nil || held != 0 {
+			t.Errorf("%v; %d bytes are held", err, held)
+		}
+	})
+}

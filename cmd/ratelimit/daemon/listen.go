@@ -130,9 +130,9 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          100,
-			MaxReceiveBufferPerConnection: 256 << 10,
-			MaxReceiveBufferPerStream:     maxBody,
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerConnection: 64 << 10, // the least that there may be
+			MaxReceiveBufferPerStream:     streamBuffer,
 		},
 		ErrorLog: stdlog.New(&serverErrors{log: log}, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -150,6 +150,14 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		},
 	}
 }
+
+const (
+	// maxStreams is how many requests of HTTP/2 a connection may have in flight. Clients open
+	// another one for more.
+	maxStreams = 16
+	// streamBuffer is what comes of a body before the service reads it.
+	streamBuffer = 16 << 10
+)
 
 // readTimeout is how long a request may take to arrive: less than shutdownTimeout, so that one that
 // never does is over by then.
