@@ -263,8 +263,8 @@ func TestStopDoesNotWait(t *testing.T) {
 	group.Wait()
 }
 
-// starting is held until a dialog is over, since clients have a few seconds for a handshake: many at
-// once could take them on a busy machine.
+// starting is held until a dialog is over, since clients have a few seconds for a handshake: many
+// at once could take them on a busy machine.
 var starting sync.Mutex
 
 var grpcAddr = regexp.MustCompile(`"others":\["([^"]+)"`)
