@@ -16,6 +16,11 @@ const (
 	// callBytes and frameBytes are what a call that waits for its message, and a frame of data,
 	// need beside the bytes that a client sends.
 	callBytes, frameBytes = 8 << 10, 64
+
+	// Until its end a call holds answerBytes, and for an answer answerShare as much as the message,
+	// up to maxAnswer. One that may have more messages holds as many answers as the library keeps
+	// for a client that does not read them.
+	answerBytes, answerShare, maxAnswer, maxAnswers = 1 << 10, 3, 12 << 10, 64 << 10
 )
 
 // counting are credentials that count what the calls of a connection hold.
@@ -54,7 +59,8 @@ type stream struct {
 	part    *conns.Part
 	began   time.Time // of the message; zero if it has arrived
 	waiting bool      // for a message, and callBytes are counted
-	bytes   int64
+	bytes   int64     // of messages that it has not read
+	answers int64     // and what is held for answers, until the end
 }
 
 func newFramed(conn net.Conn, own *conns.Conn) *framed {
@@ -116,6 +122,7 @@ func (c *framed) received(f frame) {
 	if f.kind != frameContinuation && f.flags&endOfStream != 0 {
 		c.arrive(s)
 		s.part.Arrive()
+		s.answer(answerBytes + min(answerShare*s.bytes, maxAnswer))
 	}
 }
 
@@ -128,12 +135,21 @@ func (c *framed) sent(f frame) {
 	case f.kind == frameHeaders, f.kind == frameData: // it has read the message
 		c.arrive(s)
 		s.add(-s.bytes)
+		s.answer(maxAnswers)
 	}
 }
 
 func (s *stream) add(bytes int64) {
 	s.bytes += bytes
 	s.part.Add(bytes)
+}
+
+// answer holds bytes for answers, if it holds none yet. A client may leave them unread.
+func (s *stream) answer(bytes int64) {
+	if s.answers == 0 {
+		s.answers = bytes
+		s.part.Add(bytes)
+	}
 }
 
 // arrive says that a message has arrived.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,16 +14,27 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/truewindow/ratelimit"
+	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
+	"github.com/truewindow/ratelimit/driver"
 )
 
 // bounded serves in memory within bounds, until the function that it returns is called.
 func bounded(t *testing.T, bounds conns.Bounds) (*bufconn.Listener, *Server, func()) {
 	t.Helper()
-	s := NewServer(newService(t, down{}, Config{}, new(strings.Builder)),
+	return boundedOn(t, down{}, bounds)
+}
+
+func boundedOn(
+	t *testing.T, store ratelimit.Store, bounds conns.Bounds,
+) (*bufconn.Listener, *Server, func()) {
+	t.Helper()
+	s := NewServer(newService(t, store, Config{}, new(strings.Builder)),
 		ServerOptions{Bounds: bounds})
 	listener := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
@@ -195,6 +207,133 @@ func TestWatches(t *testing.T) {
 		}
 		conn.Close()
 		stop()
+	})
+}
+
+// TestReflections: a stream of reflection too many is refused, and others end after a while.
+func TestReflections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener, _, stop := bounded(t, conns.Bounds{})
+		conn := dial(t, listener)
+		var first reflectionpb.ServerReflection_ServerReflectionInfoClient
+		ask := func() error {
+			stream, err := reflectionpb.NewServerReflectionClient(conn).
+				ServerReflectionInfo(t.Context())
+			if err == nil {
+				err = stream.Send(&reflectionpb.ServerReflectionRequest{
+					MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+			}
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			if first == nil {
+				first = stream
+			}
+			return err
+		}
+		for range maxReflections {
+			if err := ask(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := ask(); status.Code(err) != codes.Unavailable {
+			t.Errorf("one too many: %v", err)
+		}
+		began := time.Now()
+		_, err := first.Recv()
+		if took := time.Since(began); status.Code(err) != codes.Unavailable ||
+			took != reflectionTime {
+			t.Errorf("%v after %v", err, took)
+		}
+		synctest.Wait()
+		if err := ask(); err != nil {
+			t.Error(err)
+		}
+		conn.Close()
+		stop()
+	})
+}
+
+// TestUnreadAnswers: a call holds what its answer may need until its client has let it come.
+func TestUnreadAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := conns.NewBudget(1 << 30)
+		listener, _, stop := bounded(t, conns.Bounds{Budget: budget})
+		client, err := listener.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		field := func(name, value string) string { // of HPACK, and in no table
+			return "\x10" + string(rune(len(name))) + name + string(rune(len(value))) + value
+		}
+		header := field(":method", "POST") + field(":scheme", "http") + field(":authority", "a") +
+			field(":path", rls.RateLimitService_ShouldRateLimit_FullMethodName) +
+			field("content-type", "application/grpc") + field("te", "trailers")
+		message := "\x00\x00\x00\x00\x0f" + "\x0a\x03any" + "\x12\x08\x0a\x06\x0a\x01k\x12\x01v"
+		frame := func(kind, flags byte, text string) string {
+			return string([]byte{0, 0, byte(len(text)), kind, flags, 0, 0, 0, 1}) + text
+		}
+		_, _ = io.WriteString(client, preface+
+			"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00"+ // without a window
+			"\x00\x00\x00\x04\x01\x00\x00\x00\x00"+
+			frame(frameHeaders, 4, header)+frame(frameData, endOfStream, message))
+		synctest.Wait()
+		if held := budget.Held(); held < answerBytes || held > callBytes {
+			t.Errorf("a call whose answer is not read holds %d bytes", held)
+		}
+		_, _ = io.WriteString(client, // a window for the stream
+			"\x00\x00\x04\x08\x00\x00\x00\x00\x01\x00\x00\x10\x00")
+		synctest.Wait()
+		if held := budget.Held(); held != 0 {
+			t.Errorf("a call that is over holds %d bytes", held)
+		}
+		_ = client.Close()
+		stop()
+	})
+}
+
+// slow is a store that takes a while.
+type slow struct{ ratelimit.Store }
+
+func (s slow) TakeAll(ctx context.Context, ds []driver.Demand, out []driver.Result) error {
+	time.Sleep(20 * time.Millisecond)
+	return s.Store.TakeAll(ctx, ds, out)
+}
+
+func (s slow) Take(ctx context.Context, d driver.Demand) (driver.Result, error) {
+	time.Sleep(20 * time.Millisecond)
+	return s.Store.Take(ctx, d)
+}
+
+// TestManyCallsAreNotCut: as many calls as connections may have are answered within the bounds of a
+// container, though the store is slow.
+func TestManyCallsAreNotCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memorystore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, _, stop := boundedOn(t, slow{store}, conns.Bounds{
+			Budget: conns.NewBudget(48 << 20),
+			OnCut:  func(why string) { t.Error(why) }})
+		large := request("plan=" + strings.Repeat("v", 1000))
+		var group sync.WaitGroup
+		for range 8 {
+			conn := dial(t, listener)
+			defer conn.Close()
+			client := rls.NewRateLimitServiceClient(conn)
+			for range maxStreams {
+				group.Go(func() {
+					if _, err := client.ShouldRateLimit(t.Context(), large); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		group.Wait()
+		stop()
+		store.Close()
 	})
 }
 

@@ -2,15 +2,24 @@ package envoy
 
 import (
 	"context"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// maxWatches is how many streams there may be, of all connections. One more ends the oldest.
-const maxWatches = 256
+const (
+	// maxWatches is how many streams there may be, of all connections. One more ends the oldest.
+	maxWatches = 256
+	// maxReflections is how many of them may be of reflection, whose answers are large: the library
+	// keeps them until clients read them. One more is refused, and each ends after reflectionTime.
+	maxReflections = 16
+	reflectionTime = time.Minute
+)
 
 // watches are the calls that last until their client ends them: Watch of the health service, and
 // reflection.
@@ -18,6 +27,8 @@ type watches struct {
 	mu    sync.Mutex
 	open  []*watch // the oldest first
 	ended bool
+
+	reflections atomic.Int64
 }
 
 type watch struct {
@@ -32,17 +43,27 @@ var errWatch = status.Error(codes.Unavailable, "the service stops, or has too ma
 
 // intercept is a [grpc.StreamServerInterceptor].
 func (w *watches) intercept(
-	service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler,
+	service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
 	own := &watch{ServerStream: stream}
 	own.ctx, own.end = context.WithCancel(stream.Context())
 	defer own.end()
-	if !w.enter(own) {
+	room, handled := true, func() {}
+	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") {
+		defer time.AfterFunc(reflectionTime, own.end).Stop()
+		room = w.reflections.Add(1) <= maxReflections
+		handled = func() { w.reflections.Add(-1) }
+	}
+	if !room || !w.enter(own) {
+		handled()
 		return errWatch
 	}
 	defer w.leave(own)
 	done := make(chan error, 1)
-	go func() { done <- handle(service, own) }()
+	go func() {
+		defer handled()
+		done <- handle(service, own)
+	}()
 	var err error
 	select {
 	case err = <-done:
