@@ -108,11 +108,16 @@ func (b *Budget) wait(c *Conn, timeout <-chan time.Time) (freed bool) {
 }
 
 // Arrive says that the request has arrived in full.
-func (p *Part) Arrive() {
+func (p *Part) Arrive() { p.arrive(true) }
+
+// Answer says that the client has to read the answer, so that the request is up to it again.
+func (p *Part) Answer() { p.arrive(false) }
+
+func (p *Part) arrive(arrived bool) {
 	if b := p.conn.from.bounds.Budget; b != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		p.arrived = true
+		p.arrived = arrived
 	}
 }
 

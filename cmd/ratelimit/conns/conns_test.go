@@ -168,6 +168,10 @@ func TestBudget(t *testing.T) {
 		if !isCut(final) || isCut(arrived) {
 			t.Error("a request that has arrived was cut before one that has not")
 		}
+		part.Answer()
+		if hold(800 << 10); !isCut(arrived) {
+			t.Error("a client that does not read its answer was not cut")
+		}
 		for p := range b.parts {
 			p.End()
 		}

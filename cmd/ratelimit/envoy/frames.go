@@ -136,6 +136,7 @@ func (c *framed) sent(f frame) {
 		c.arrive(s)
 		s.add(-s.bytes)
 		s.answer(maxAnswers)
+		s.part.Answer()
 	}
 }
 
