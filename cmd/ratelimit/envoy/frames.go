@@ -132,11 +132,15 @@ func (c *framed) sent(f frame) {
 	case s == nil:
 	case f.kind == frameReset, f.kind == frameHeaders && f.flags&endOfStream != 0:
 		c.end(f.stream)
-	case f.kind == frameHeaders, f.kind == frameData: // it has read the message
+	case f.kind == frameHeaders: // it has read the message
 		c.arrive(s)
 		s.add(-s.bytes)
 		s.answer(maxAnswers)
 		s.part.Answer()
+	case f.kind == frameData && f.length > 0: // the client reads, as that of a Watch does for hours
+		s.add(-s.bytes)
+		s.part.Add(-s.answers)
+		s.answers = 0
 	}
 }
 

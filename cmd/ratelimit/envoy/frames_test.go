@@ -69,9 +69,14 @@ func TestCallsHoldNothing(t *testing.T) {
 			t.Errorf("a call without a message holds %d bytes; %v", held, err)
 		}
 		cancel()
+		watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+			new(healthpb.HealthCheckRequest))
+		if err == nil {
+			_, err = watch.Recv()
+		}
 		synctest.Wait()
-		if held := budget.Held(); held != 0 {
-			t.Errorf("calls that are over hold %d bytes", held)
+		if held := budget.Held(); err != nil || held != 0 {
+			t.Errorf("calls that are over, and a Watch that is read, hold %d bytes; %v", held, err)
 		}
 		conn.Close()
 		stop()
