@@ -146,13 +146,14 @@ func (a *attack) run(ctx context.Context, addr string, trusted *tls.Config) (wai
 	for range a.conns {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+				raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 				if err != nil {
 					continue
 				}
-				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+				stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+				c := raw
 				if a.http2 {
-					c = tls.Client(c, trusted)
+					c = tls.Client(raw, trusted)
 				}
 				go a.send(c)
 				_, _ = io.Copy(io.Discard, c)
