@@ -237,8 +237,7 @@ func TestAttacks(t *testing.T) {
 			strange := trusted.Clone()
 			strange.ServerName, strange.NextProtos = "127.0.0.1", []string{"h2"}
 			wait := a.run(ctx, target, strange)
-			for ctx.Err() == nil {
-				v.visit()
+			for v.visit(); ctx.Err() == nil; v.visit() {
 				time.Sleep(5 * time.Millisecond) // between the requests of a visitor
 			}
 			wait()
