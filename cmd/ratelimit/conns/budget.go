@@ -155,7 +155,7 @@ func (b *Budget) add(p *Part, bytes int64) {
 const smallHeld = 64 << 10
 
 // Wait waits for room, if the requests of the connection hold much: those that are cut off have it
-// until they notice.
+// until they notice, which a connection that has ended does by reading on.
 func (c *Conn) Wait() {
 	b := c.from.bounds.Budget
 	if b == nil {
@@ -167,7 +167,9 @@ func (c *Conn) Wait() {
 			b.mu.Unlock()
 			return
 		}
-		b.wait(c, nil)
+		if !b.wait(c, nil) {
+			return
+		}
 	}
 }
 

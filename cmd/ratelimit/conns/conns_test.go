@@ -227,3 +227,27 @@ func TestRead(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitEnds: a connection that has ended does not wait for room, which it has itself.
+func TestWaitEnds(t *testing.T) {
+	l := Listen(make(pipes, 1), Bounds{Connections: 2, Budget: NewBudget(200 << 10)})
+	_, large := open(t, l, "1.1.1.1:1")
+	large.Begin().Add(250 << 10) // it is cut off, and has not noticed
+	_, small := open(t, l, "1.1.1.2:1")
+	small.Busy()
+	small.Begin().Add(100 << 10)
+	ended := make(chan struct{})
+	go func() {
+		small.Wait()
+		close(ended)
+	}()
+	if !isCut(large) || isCut(small) {
+		t.Fatal("not the large one alone is cut off")
+	}
+	small.Cut()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("it waits for itself")
+	}
+}
