@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -30,13 +29,12 @@ import (
 // ErrOutcomeUnknown may have been recorded.
 type api struct {
 	*unchanging
-	budgets *budgets
-	config  *config.Config // nil for limits of flags
+	config *config.Config // nil for limits of flags
 }
 
 // unchanging is what an api has in common with those of limits that were loaded before and after.
 type unchanging struct {
-	decider *decision.Decider // or nil
+	decider *decision.Decider
 	top     *topKeys
 	log     *slog.Logger
 	gate    gate
@@ -53,9 +51,9 @@ type unchanging struct {
 	refusals, releases gate // of the log
 }
 
-func newAPI(b *budgets, log *slog.Logger) *api {
+func newAPI(d *decision.Decider, log *slog.Logger) *api {
 	return &api{unchanging: &unchanging{
-		log: log, auth: newForwardAuth("caddy", nil, nil, log)}, budgets: b}
+		decider: d, log: log, auth: newForwardAuth("caddy", nil, nil, log)}}
 }
 
 // answers has what answers the requests of each path, and the right that they need.
@@ -138,14 +136,6 @@ func methodIsOneOf(w http.ResponseWriter, r *http.Request, allowed ...string) bo
 	return false
 }
 
-// answer is the body of a decision: the state of the limit that binds, and that of the limit of
-// each claim. ID names what is held.
-type answer struct {
-	ID string `json:"id,omitempty"`
-	limitState
-	Limits []limitState `json:"limits"`
-}
-
 // limitState is how one limit decided. Durations are rounded up.
 type limitState struct {
 	Name     string  `json:"name"`
@@ -166,28 +156,6 @@ type Counts struct {
 	Remaining    int64 `json:"remaining"`
 	RetryAfterMS int64 `json:"retry_after_ms"`
 	ResetAfterMS int64 `json:"reset_after_ms"`
-}
-
-// writeDecision answers with the results of claims: 200, or the status of a refusal.
-func writeDecision(
-	w http.ResponseWriter, refused int, id string, claims []ratelimit.Claim,
-	results []ratelimit.Result,
-) {
-	body := answer{ID: id, Limits: make([]limitState, len(claims))}
-	for i, c := range claims {
-		body.Limits[i] = newLimitState(c.Limiter.Limits()[0], results[i])
-		_, body.Limits[i].Block = c.Limiter.Algorithms()[0].(algorithm.Block)
-	}
-	binding := ratelimit.Binding(results)
-	body.limitState = body.Limits[binding]
-	status := http.StatusOK
-	if !body.Allowed {
-		status = refused
-	}
-	if status == http.StatusTooManyRequests {
-		problem.SetRetryAfter(w.Header(), results[binding].RetryAfter)
-	}
-	writeJSON(w, status, body)
 }
 
 func newLimitState(l ratelimit.Limit, res ratelimit.Result) limitState {

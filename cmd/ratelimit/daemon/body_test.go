@@ -95,7 +95,7 @@ func FuzzID(f *testing.F) {
 		if h == nil {
 			h = budgetAPI(t, budgetFlags(), store)
 		}
-		got, p := h.budgets.resume(&text)
+		got, p := h.resume(&text)
 		if p != nil {
 			if p.Status != 422 {
 				t.Fatalf("%+v", p)
@@ -103,7 +103,7 @@ func FuzzID(f *testing.F) {
 			return
 		}
 		for _, c := range got.Claims() {
-			if h.budgets.of(c) == nil || c.Key == "" {
+			if h.limit(c.Limiter.Limits()[0].Name) == nil || c.Key == "" {
 				t.Fatalf("%q is of %+v", text, c)
 			}
 		}

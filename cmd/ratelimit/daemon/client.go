@@ -243,15 +243,15 @@ func writeStates(w io.Writer, d *clientAnswer) {
 	_ = t.Flush()
 }
 
-// demand has what take and peek ask for.
-type demand struct {
+// demandFlags has what take and peek ask for.
+type demandFlags struct {
 	Entries []string `arg:"" optional:"" name:"name=value" sep:"none" help:"The entries."`
 	Key     string   `placeholder:"KEY"`
 	N       *int64   `name:"units" short:"n" placeholder:"N"`
 }
 
 // Validate is called by kong when it has parsed the command line.
-func (d *demand) Validate() error {
+func (d *demandFlags) Validate() error {
 	if (d.Key == "") == (len(d.Entries) == 0) {
 		return errors.New("give either entries such as tenant=acme, or --key")
 	}
@@ -260,7 +260,7 @@ func (d *demand) Validate() error {
 }
 
 // body returns the fields of the demand in a request.
-func (d *demand) body() (map[string]any, error) {
+func (d *demandFlags) body() (map[string]any, error) {
 	body := make(map[string]any)
 	if d.N != nil {
 		body["n"] = *d.N
@@ -286,8 +286,8 @@ func descriptorBody(arguments []string) (map[string]string, error) {
 
 // takeCmd is "ratelimit take".
 type takeCmd struct {
-	client `embed:""`
-	demand `embed:""`
+	client      `embed:""`
+	demandFlags `embed:""`
 
 	Hold time.Duration `placeholder:"DURATION"`
 }
@@ -306,8 +306,8 @@ func (c *takeCmd) Run(ctx context.Context, k *kong.Context) error {
 
 // peekCmd is "ratelimit peek".
 type peekCmd struct {
-	client `embed:""`
-	demand `embed:""`
+	client      `embed:""`
+	demandFlags `embed:""`
 
 	OfLimit string `placeholder:"NAME"`
 }
@@ -317,7 +317,7 @@ func (c *peekCmd) Validate() error {
 	if c.OfLimit != "" && c.Key == "" {
 		return errors.New("--of-limit needs --key")
 	}
-	return c.demand.Validate()
+	return c.demandFlags.Validate()
 }
 
 // Run prints what take would, and takes nothing.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/readfile"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
-	"github.com/truewindow/ratelimit/driver"
 )
 
 var errFileAndFlags = errors.New("--config has the limits: leave out --limit, --in-flight and " +
@@ -95,8 +93,6 @@ type live struct {
 	*unchanging
 	current atomic.Pointer[api]
 	cmd     *serveCmd
-	store   ratelimit.Store
-	observe observeFunc
 	watcher *watch.Watcher // nil without files
 
 	restarts  atomic.Pointer[restarts] // the last ones, or nil
@@ -117,25 +113,18 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *serveCmd) newLive(
 	store ratelimit.Store, observe observeFunc, log *slog.Logger, options ...decision.Option,
 ) (*live, error) {
-	b := &budgets{byName: make(map[string]*budget)}
-	decider := decision.New(store, append(options,
-		decision.WithPolicy(c.OnFailure.policy()), decision.WithObserver(observe))...)
+	a := newAPI(decision.New(store, append(options,
+		decision.WithPolicy(c.OnFailure.policy()), decision.WithObserver(observe))...), log)
 	if c.loaded == nil {
-		var err error
-		if b, err = c.newBudgets(store, observe); err != nil {
-			return nil, err
-		}
-		set, err := rules.Compile(c.ruleLimits(), nil)
+		set, err := c.flagLimits()
 		if err != nil {
 			return nil, err
 		}
-		if err := decider.Use(set); err != nil {
+		if err := a.decider.Use(set); err != nil {
 			return nil, err
 		}
 	}
-	a := newAPI(b, log)
-	a.decider = decider
-	l := &live{unchanging: a.unchanging, cmd: c, store: store, observe: observe}
+	l := &live{unchanging: a.unchanging, cmd: c}
 	l.current.Store(a)
 	return l, nil
 }
@@ -145,7 +134,11 @@ func (l *live) limits() string {
 	if current := l.current.Load(); current.config != nil {
 		return fmt.Sprintf("%d of %s", len(current.config.Limits()), current.config.Follow[0])
 	}
-	return fmt.Sprint(l.current.Load().budgets.all.Limits())
+	limits := make([]ratelimit.Limit, len(l.cmd.Limit))
+	for i, limit := range l.cmd.Limit {
+		limits[i] = withName(limit)
+	}
+	return fmt.Sprint(limits)
 }
 
 // configPath returns the path of the file or directory of the limits, or "".
@@ -162,18 +155,6 @@ func (l *live) inForce() []any {
 		return nil
 	}
 	return []any{"config", l.cmd.configPath(), "hash", l.watcher.Status().Hash}
-}
-
-// ruleLimits returns what a file for the flags of --limit would have.
-func (c *serveCmd) ruleLimits() (limits []*rules.Limit) {
-	for _, l := range c.Limit {
-		l = named(l)
-		limits = append(limits, &rules.Limit{
-			Name: l.Name, Key: []string{"key"}, Algorithm: "log", Holds: time.Minute,
-			Rate: rules.Rate{Units: l.Max, Window: l.Window},
-		})
-	}
-	return limits
 }
 
 // follow loads the limits of files, and again when the files change, until the function that it
@@ -195,7 +176,7 @@ func (l *live) follow(ctx context.Context) (stop func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		l.current.Store(&api{l.unchanging, l.current.Load().budgets,
+		l.current.Store(&api{l.unchanging,
 			&config.Config{Set: none, Follow: l.cmd.loaded.Follow}})
 	}
 	l.watcher, err = start(ctx, log, l.cmd.loaded.Follow, l.load, hash, limits)
@@ -210,15 +191,11 @@ func (l *live) load(context.Context) ([]string, error) {
 	if err != nil {
 		return c.Follow, err
 	}
-	b, err := l.fileBudgets(c.Set)
-	if err != nil {
-		return c.Follow, err
-	}
 	if err := l.decider.Use(c.Set); err != nil {
 		return c.Follow, err
 	}
 	before := l.current.Load().config
-	l.current.Store(&api{l.unchanging, b, c})
+	l.current.Store(&api{l.unchanging, c})
 	l.noteRestarts(c, before)
 	for _, p := range c.Warnings(l.cmd.localInstances()) {
 		l.log.Warn("the configuration has a warning", "at", p.At.String(), "warning", p.Text)
@@ -251,52 +228,4 @@ func (l *live) noteRestarts(c, before *config.Config) {
 		texts = append(texts, p.Text)
 	}
 	l.log.Warn("limits count from zero since this load", "count", len(limits), "limits", texts)
-}
-
-// fileBudgets returns the limits of a set for requests that name them. They have the first rate of
-// each limit; limits that admit everything or nothing have no name for requests. What does not
-// change keeps its limiter, so that calls which wait for a key are in one queue.
-func (l *live) fileBudgets(set *rules.Set) (*budgets, error) {
-	before := l.current.Load().budgets
-	b := &budgets{byName: make(map[string]*budget), ofFile: true}
-	var algorithms []ratelimit.Algorithm
-	for _, v := range set.Variants() {
-		name := v.Limit.Name
-		if v.Algorithm == nil || b.byName[name] != nil {
-			continue
-		}
-		policy := cmp.Or(onFailure(v.Limit.OnFailure), l.cmd.OnFailure).policy()
-		k := kindOf(v)
-		var err error
-		if before.has(v.Algorithm, v.Settles, policy) {
-			err = b.put(before.byName[name])
-		} else {
-			err = b.add(k, v.Algorithm, v.Settles, l.store, policy, l.observe)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if k == rate && slices.Equal(v.Limit.Key, []string{"key"}) {
-			algorithms = append(algorithms, v.Algorithm)
-		}
-	}
-	if len(algorithms) == 0 {
-		return b, nil
-	}
-	all, err := ratelimit.New(l.store, algorithms...)
-	if err != nil {
-		return nil, err
-	}
-	b.all = all.WithObserver(l.observe)
-	return b, nil
-}
-
-func kindOf(v *rules.Variant) kind {
-	if v.Limit.Algorithm == "block" {
-		return block
-	}
-	if h, ok := v.Algorithm.(driver.Holder); ok && h.InFlight() {
-		return inFlight
-	}
-	return rate
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/algorithms"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -19,183 +21,201 @@ const maxWait = 5000
 // decide takes the units of all claims or descriptors, or none. With hold_ms it holds them.
 func (a *api) decide(w http.ResponseWriter, r *http.Request) {
 	var hold, wait *int64
-	body, described, ok := readDemand(w, r, fields{
+	d, ok := a.readDemand(w, r, fields{
 		"hold_ms": holdField(&hold), "wait_ms": integer(&wait, "wait_ms", 0, maxWait)})
 	if !ok {
 		return
 	}
-	if a.describe(&described, &body) {
-		opts, p := holdOptions(r.Context(), hold, wait)
-		if p != nil {
-			p.Write(w)
-			return
-		}
-		a.decideDescriptors(w, r, &described, &body, opts)
-		return
+	opts, p := holdOptions(r.Context(), hold, wait)
+	if p == nil && hold != nil && len(d.requests) > maxClaims {
+		p = tooManyClaims
 	}
-	claims, ok := a.claims(w, &body)
-	if !ok {
-		return
-	}
-	if p := a.budgets.checkDecision(claims, hold, wait); p != nil {
+	if p != nil {
 		p.Write(w)
 		return
 	}
-	var id string
-	var results []ratelimit.Result
-	var err error
-	ctx := decision.Admitting(r.Context())
-	if hold == nil {
-		results, err = ratelimit.AllowAll(ctx, claims...)
-	} else {
-		for i := range claims {
-			claims[i].Hold = milliseconds(hold)
-		}
-		id, results, err = a.budgets.hold(ctx, claims, milliseconds(wait))
+	a.answer(w, r, &d, opts)
+}
+
+// peek answers what decide would, and takes nothing.
+func (a *api) peek(w http.ResponseWriter, r *http.Request) {
+	if d, ok := a.readDemand(w, r, fields{}); ok {
+		a.answer(w, r, &d, decision.Options{Peek: true})
 	}
-	if err != nil {
-		a.fail(w, r, err, claims...)
-		return
+}
+
+// answer decides a demand, and answers.
+func (a *api) answer(
+	w http.ResponseWriter, r *http.Request, d *demand, opts decision.Options,
+) {
+	refused := http.StatusTooManyRequests
+	if opts.Peek {
+		refused = http.StatusOK
 	}
-	a.decisions.claims(r.Context(), claims, results)
-	writeDecision(w, http.StatusTooManyRequests, id, claims, results)
+	decided, err := a.deciding().Decide(r.Context(), d.requests, opts)
+	switch {
+	case err != nil:
+		a.failDecision(w, r, err, d)
+	case decided.ID != "" && !isShort(&decided):
+		a.drop(r.Context(), decided.ID)
+		tooManyClaims.Write(w)
+	default:
+		writeDecided(w, refused, &decided)
+	}
 }
 
 func holdField(dst **int64) field { return integer(dst, "hold_ms", 0, driver.MaxUnits) }
 
 // milliseconds returns ms as a duration; nil is 0.
 func milliseconds(ms *int64) time.Duration {
-	if ms == nil {
-		return 0
-	}
-	return time.Duration(*ms) * time.Millisecond
+	return time.Duration(unitsOr(ms, 0)) * time.Millisecond
 }
 
-// peek answers what decide would, and takes nothing.
-func (a *api) peek(w http.ResponseWriter, r *http.Request) {
-	body, described, ok := readDemand(w, r, fields{})
-	if !ok {
-		return
+// holdOptions returns the options of hold_ms and wait_ms.
+func holdOptions(ctx context.Context, hold, wait *int64) (decision.Options, *problem.Problem) {
+	opts := decision.Options{Wait: milliseconds(wait)}
+	ends := ctx.Value(waitsKey{}).(*waits)
+	opts.Client, opts.Stop = ends.client, ends.stop
+	if hold != nil {
+		d := milliseconds(hold)
+		opts.Hold = &d
 	}
-	if a.describe(&described, &body) {
-		a.decideDescriptors(w, r, &described, &body, decision.Options{Peek: true})
-		return
-	}
-	claims, ok := a.claims(w, &body)
-	if !ok {
-		return
-	}
-	results, err := ratelimit.PeekAll(r.Context(), claims...)
-	if err != nil {
-		a.fail(w, r, err, claims...)
-		return
-	}
-	writeDecision(w, http.StatusOK, "", claims, results)
-}
-
-// checkDecision reports what is wrong with hold_ms and wait_ms for claims.
-func (b *budgets) checkDecision(claims []ratelimit.Claim, hold, wait *int64) *problem.Problem {
-	if p := checkWait(hold, wait); p != nil {
-		return p
-	}
-	switch {
-	case hold != nil && len(claims) > maxClaims:
-		return tooManyClaims
-	case hold != nil:
-		return b.checkHold(claims, hold)
-	}
-	for i, c := range claims {
-		if c.N > 0 && b.of(c).kind == inFlight {
-			return wrongKind(where(i) + ` is a call in flight, which is held until it is ` +
-				`settled: add "hold_ms", such as 0.`)
-		}
-	}
-	return nil
-}
-
-func checkWait(hold, wait *int64) *problem.Problem {
 	switch {
 	case wait != nil && (*wait < 0 || *wait > maxWait):
-		return invalid(integerRule("wait_ms", 0, maxWait))
+		return opts, invalid(integerRule("wait_ms", 0, maxWait))
 	case wait != nil && hold == nil:
-		return invalid(`"wait_ms" needs "hold_ms".`)
+		return opts, invalid(`"wait_ms" needs "hold_ms".`)
 	}
-	return nil
+	return opts, checkHold(hold)
 }
 
-// checkHold reports a hold_ms that is too short or too long for what claims hold.
-func (b *budgets) checkHold(claims []ratelimit.Claim, hold *int64) *problem.Problem {
-	if p := checkHoldRange(hold); p != nil {
-		return p
-	}
-	d := milliseconds(hold)
-	for _, c := range claims {
-		l := b.of(c)
-		least, most := l.timeout/16, l.timeout*16
-		if d > 0 && c.N > 0 && l.timeout > 0 && (d < least || d > most) {
-			return unprocessable(driverDocs+"ErrInvalid", "Hold too short or too long",
-				fmt.Sprintf(`"hold_ms" must be 0, or from %v to %v for the limit %q.`,
-					least, most, l.limit.Name))
-		}
-	}
-	return nil
-}
-
-func checkHoldRange(hold *int64) *problem.Problem {
+func checkHold(hold *int64) *problem.Problem {
 	if hold != nil && (*hold < 0 || *hold > driver.MaxUnits) {
 		return invalid(integerRule("hold_ms", 0, driver.MaxUnits))
 	}
 	return nil
 }
 
-// hold holds the units of claims, and waits for them. The ID is empty if they are refused, or if
-// nothing is held: they have no units, or the policy has admitted them.
-func (b *budgets) hold(
-	ctx context.Context, claims []ratelimit.Claim, wait time.Duration,
-) (id string, results []ratelimit.Result, err error) {
-	r, err := reserve(ctx, claims, wait)
-	if err != nil {
-		return "", nil, err
-	}
-	results = r.Results()
-	holds := false
-	for _, c := range claims {
-		holds = holds || c.N > 0 // a block has no units
-	}
-	switch {
-	case !r.Allowed() || !holds:
-	case r.Result().Source == ratelimit.SourceOpen:
-		_ = r.Cancel(ctx) // what the store may hold all the same
-	default:
-		if id, err = r.Token(); err != nil {
-			_ = r.Cancel(ctx)
-		}
-	}
-	return id, results, err
+// holdRange is the answer to a hold_ms that is too short or too long for a limit.
+func holdRange(limit string, holder driver.Algorithm) *problem.Problem {
+	least, longest := decision.HoldRange(holder)
+	return unprocessable(driverDocs+"ErrInvalid", "Hold too short or too long",
+		fmt.Sprintf(`"hold_ms" must be 0, or from %v to %v for the limit %q.`,
+			least, longest, limit))
 }
 
-// reserve reserves claims. It waits for longest at most, and for one more call of the store. If
-// they do not fit then, the reservation is not Allowed. It stops waiting when the client has closed
-// its half of the connection, because the client may have disconnected, and when the service is to
-// stop.
-func reserve(
-	ctx context.Context, claims []ratelimit.Claim, longest time.Duration,
-) (*ratelimit.Reservation, error) {
-	if longest > 0 {
-		waiting, cancel := context.WithTimeout(ctx, longest)
-		defer cancel()
-		ends := ctx.Value(waitsKey{}).(*waits)
-		defer context.AfterFunc(ends.client, cancel)()
-		if ends.stop != nil {
-			defer context.AfterFunc(ends.stop, cancel)()
-		}
-		r, err := ratelimit.AcquireAll(waiting, claims...)
-		switch {
-		case err == nil, errors.Is(err, ratelimit.ErrOutcomeUnknown), waiting.Err() == nil:
-			return r, err
-		case r != nil && ends.client.Err() != nil:
-			return r, nil // refused; another call could hold units for a client that has left
+// failDecision answers a demand that is not decided.
+func (a *api) failDecision(w http.ResponseWriter, r *http.Request, err error, d *demand) {
+	var p *problem.Problem
+	if wrong := (*decision.RequestError)(nil); errors.As(err, &wrong) {
+		p = d.problem(wrong)
+	}
+	switch {
+	case p != nil:
+		p.Write(w)
+	case errors.Is(err, ratelimit.ErrInvalid):
+		// It names limits and no keys.
+		unprocessable(driverDocs+"ErrInvalid", "Invalid request", err.Error()).Write(w)
+	default:
+		a.fail(w, r, err, func() []string { return a.limitsOf(d.requests) })
+	}
+}
+
+// limitsOf returns the names of the limits that apply to requests, each once.
+func (a *api) limitsOf(requests []decision.Request) (names []string) {
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return ratelimit.ReserveAll(ctx, claims...)
+	set := a.decider.Set()
+	if set == nil {
+		return nil
+	}
+	for _, r := range requests {
+		if r.Limit != "" {
+			add(r.Limit)
+			continue
+		}
+		for _, m := range set.Match(nil, r.Domain, r.Descriptor) {
+			add(m.Limit.Name)
+		}
+	}
+	return names
+}
+
+// isShort reports whether the daemon would accept the id of a decision again.
+func isShort(d *decision.Decision) bool {
+	n := 0
+	for _, part := range d.Parts {
+		n += len(part.Statuses)
+	}
+	return n <= maxClaims && len(d.ID) <= maxID
+}
+
+// drop ends what an id holds. If it fails, the holds time out.
+func (a *api) drop(ctx context.Context, id string) {
+	if r, err := a.decider.Resume(id); err == nil {
+		_ = r.Cancel(ctx)
+	}
+}
+
+// decidedBody is the answer to a decision: the state of the limit that binds, with whether all
+// admit, and that of each limit that applies.
+type decidedBody struct {
+	ID string `json:"id,omitempty"`
+	limitState
+	Limits []limitState `json:"limits"`
+}
+
+// unboundBody is the answer to a decision without an enforced limit.
+type unboundBody struct {
+	Allowed bool         `json:"allowed"`
+	Limits  []limitState `json:"limits"`
+}
+
+// writeDecided answers with 200, or with the status of a refusal.
+func writeDecided(w http.ResponseWriter, refused int, d *decision.Decision) {
+	all := []limitState{}
+	var results []ratelimit.Result // of enforced limits
+	var states []limitState
+	for _, part := range d.Parts {
+		for i := range part.Statuses {
+			s := &part.Statuses[i]
+			state := newLimitState(s.Result.Limit, s.Result)
+			state.Allowed, state.Shadow, state.Never, state.Warned =
+				s.Allowed, s.Shadow, s.Never, s.Warned
+			state.Block = s.Limit.Algorithm == algorithms.Block
+			if !s.Asked {
+				state.Source = "none"
+			}
+			if !s.Asked && !s.Rate.Unlimited {
+				state.Counts = nil
+			}
+			all = append(all, state)
+			if !s.Shadow {
+				results, states = append(results, s.Result), append(states, state)
+			}
+		}
+	}
+	if len(results) == 0 {
+		writeJSON(w, http.StatusOK, unboundBody{d.Allowed, all})
+		return
+	}
+	binding := ratelimit.Binding(results)
+	body := decidedBody{d.ID, states[binding], all}
+	body.Allowed = d.Allowed
+	body.write(w, refused, results[binding].RetryAfter)
+}
+
+// write answers with 200, or with the status of a refusal and when to try again.
+func (b *decidedBody) write(w http.ResponseWriter, refused int, retryAfter time.Duration) {
+	status := http.StatusOK
+	if !b.Allowed {
+		status = refused
+		if !b.Never && refused != http.StatusOK {
+			problem.SetRetryAfter(w.Header(), retryAfter)
+		}
+	}
+	writeJSON(w, status, b)
 }

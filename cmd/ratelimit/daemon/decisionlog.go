@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/topkeys"
@@ -42,9 +41,6 @@ func (c *serveCmd) newDecisionLog(
 	return &decisionLog{d, c.LogDecisions, hash, log}
 }
 
-// sampled reports whether to log a decision.
-func (l *decisionLog) sampled() bool { return l != nil && rand.Float64() < l.share }
-
 // deciding returns what decides descriptors: the decider, or the log around it.
 func (u *unchanging) deciding() envoy.Decider {
 	if u.decisions == nil {
@@ -58,65 +54,31 @@ func (l *decisionLog) Decide(
 	ctx context.Context, requests []decision.Request, opts decision.Options,
 ) (decision.Decision, error) {
 	decided, err := l.Decider.Decide(ctx, requests, opts)
-	if err == nil && !opts.Peek && !opts.Force && l.sampled() {
+	if err == nil && !opts.Peek && !opts.Force && rand.Float64() < l.share {
 		l.decision(ctx, requests[0].Domain, &decided)
 	}
 	return decided, err
 }
 
-// decision logs a decision of descriptors, which share a domain.
+// decision logs a decision of requests, which share a domain: its limits, for each its source and
+// the hash of its key, and the limits that refused it.
 func (l *decisionLog) decision(ctx context.Context, domain string, d *decision.Decision) {
-	line := newDecisionLine()
+	limits, sources, hashes, refused := []string{}, []string{}, []string{}, []string{}
 	for _, p := range d.Parts {
 		for _, s := range p.Statuses {
 			source := "none" // the store was not asked
 			if s.Asked {
 				source = s.Result.Source.String()
 			}
-			line.add(s.Limit.Name, source, l.hash(s.Key), !s.Allowed && !s.Shadow)
+			if !s.Allowed && !s.Shadow && !slices.Contains(refused, s.Limit.Name) {
+				refused = append(refused, s.Limit.Name)
+			}
+			limits, sources = append(limits, s.Limit.Name), append(sources, source)
+			hashes = append(hashes, l.hash(s.Key))
 		}
 	}
-	l.write(ctx, domain, d.Allowed, line)
-}
-
-// claims logs a decision of claims.
-func (l *decisionLog) claims(
-	ctx context.Context, claims []ratelimit.Claim, results []ratelimit.Result,
-) {
-	if !l.sampled() {
-		return
-	}
-	line := newDecisionLine()
-	allowed := true
-	for i, c := range claims {
-		line.add(c.Limiter.Limits()[0].Name, results[i].Source.String(), l.hash(c.Key),
-			!results[i].Allowed)
-		allowed = allowed && results[i].Allowed
-	}
-	l.write(ctx, "", allowed, line)
-}
-
-// A decisionLine has the limits of a decision, for each its source and the hash of its key, and the
-// limits that refused it.
-type decisionLine struct{ limits, sources, keys, refused []string }
-
-// newDecisionLine returns a line without limits, which JSON shows as empty lists.
-func newDecisionLine() decisionLine {
-	return decisionLine{[]string{}, []string{}, []string{}, []string{}}
-}
-
-func (d *decisionLine) add(limit, source, key string, refused bool) {
-	if refused && !slices.Contains(d.refused, limit) {
-		d.refused = append(d.refused, limit)
-	}
-	d.limits = append(d.limits, limit)
-	d.sources = append(d.sources, source)
-	d.keys = append(d.keys, key)
-}
-
-func (l *decisionLog) write(ctx context.Context, domain string, allowed bool, line decisionLine) {
 	l.log.LogAttrs(ctx, slog.LevelInfo, "decision",
-		slog.String("domain", envoy.EscapeInvalid(domain)), slog.Bool("allowed", allowed),
-		slog.Any("refused_by", line.refused), slog.Any("limits", line.limits),
-		slog.Any("sources", line.sources), slog.Any("key_hashes", line.keys))
+		slog.String("domain", envoy.EscapeInvalid(domain)), slog.Bool("allowed", d.Allowed),
+		slog.Any("refused_by", refused), slog.Any("limits", limits),
+		slog.Any("sources", sources), slog.Any("key_hashes", hashes))
 }

@@ -154,9 +154,8 @@ func TestDescriptorHoldsTooMany(t *testing.T) {
 	if status, _, answer := s.post("/v1/decide", body); status != http.StatusBadRequest {
 		t.Errorf("%d %v", status, answer)
 	}
-	res, err := s.api.budgets.byName["a"].Peek(t.Context(), "1")
-	if err != nil || res.Remaining != 5 {
-		t.Errorf("%+v, %v, want 5 free units", res, err)
+	if res := left(t, s.api, "a", "1"); res.Remaining != 5 {
+		t.Errorf("%+v, want 5 free units", res)
 	}
 }
 

@@ -105,14 +105,9 @@ var failures = []struct {
 			"recorded.")},
 }
 
-// fail answers a request that the limiters of claims could not decide. The cause goes to the log,
-// not to the client.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, err error, claims ...ratelimit.Claim) {
-	a.failUnder(w, r, err, func() []string { return limitsOf(claims) })
-}
-
-// failUnder is fail for a request under limits with these names.
-func (a *api) failUnder(
+// fail answers a request that is undecided under limits with these names. The cause goes to the
+// log, not to the client.
+func (a *api) fail(
 	w http.ResponseWriter, r *http.Request, err error, limits func() []string,
 ) {
 	p := &problem.Problem{Status: http.StatusInternalServerError}
@@ -130,14 +125,15 @@ func (a *api) failUnder(
 
 // failRepeatable is fail for a request with an ID, which may be sent again.
 func (a *api) failRepeatable(
-	w http.ResponseWriter, r *http.Request, err error, claims []ratelimit.Claim,
+	w http.ResponseWriter, r *http.Request, err error, held []ratelimit.Claim,
 ) {
+	limits := func() []string { return heldUnder(held) }
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-		a.logUndecided(r, err, func() []string { return limitsOf(claims) })
+		a.logUndecided(r, err, limits)
 		unknownRepeatable.Write(w)
 		return
 	}
-	a.fail(w, r, err, claims...)
+	a.fail(w, r, err, limits)
 }
 
 // logUndecided logs the path and the limits of a request, and no key.
@@ -156,8 +152,8 @@ func withSetting(err error, attrs ...any) []any {
 	return attrs
 }
 
-// limitsOf returns the names of the limits of claims, each once.
-func limitsOf(claims []ratelimit.Claim) (names []string) {
+// heldUnder returns the names of the limits of claims, each once.
+func heldUnder(claims []ratelimit.Claim) (names []string) {
 	for _, c := range claims {
 		for _, l := range c.Limiter.Limits() {
 			if !slices.Contains(names, l.Name) {

@@ -126,7 +126,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	decided, err := a.deciding().Decide(
 		r.Context(), requests, decision.Options{NoInFlight: true})
 	if err != nil {
-		a.failDecision(w, r, err, requests)
+		a.failDecision(w, r, err, &demand{requests, nil})
 		return
 	}
 	var items []headers.Item

@@ -113,7 +113,7 @@ func (c *serveCmd) warnOfNoShare(log *slog.Logger) {
 		if int64(c.Instances) > l.Max {
 			log.Warn("while the server is unavailable, every request for this limit gets 503: "+
 				"--instances is more than its units, so no process has a share",
-				"limit", named(l).Name, "max", l.Max, "instances", c.Instances)
+				"limit", withName(l).Name, "max", l.Max, "instances", c.Instances)
 		}
 	}
 }

@@ -87,11 +87,24 @@ func (p *page) before(next http.Handler) http.Handler {
 
 // limits returns the limits in force.
 func (p *page) limits() (all []ratelimit.Algorithm) {
-	b := p.live.current.Load().budgets
-	for _, l := range b.limiters {
-		all = append(all, l.Algorithms()...)
+	for _, s := range p.ofKey("") {
+		all = append(all, s.Limit)
 	}
 	return all
+}
+
+// ofKey returns the limits in force, with the rates of a key.
+func (p *page) ofKey(key string) (found []dashboard.Subject) {
+	set := p.live.decider.Set()
+	if set == nil {
+		return nil
+	}
+	for _, l := range set.Limits() {
+		if v := set.OfKey(l.Name, key); v != nil {
+			found = append(found, dashboard.Subject{Limit: v.Algorithm, Key: key})
+		}
+	}
+	return found
 }
 
 // find returns the limits that apply to entries such as "tenant=acme plan=pro", or for any other
@@ -99,10 +112,7 @@ func (p *page) limits() (all []ratelimit.Algorithm) {
 func (p *page) find(text string) (found []dashboard.Subject, err error) {
 	words := strings.Fields(text)
 	if slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(w, "=") }) {
-		for _, a := range p.limits() {
-			found = append(found, dashboard.Subject{Limit: a, Key: text})
-		}
-		return found, nil
+		return p.ofKey(text), nil
 	}
 	d, err := inspect.ParseDescriptor(words)
 	if err != nil {

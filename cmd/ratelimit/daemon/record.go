@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 
-	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/algorithm"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -17,7 +20,7 @@ func (a *api) force(w http.ResponseWriter, r *http.Request) {
 	if !readFields(w, r, f) {
 		return
 	}
-	b, key, p := a.budgets.target("The request", &body, rate)
+	l, p := a.target("The request", &body, rate)
 	if p == nil && (body.n == nil || *body.n < 1 || *body.n > driver.MaxUnits) {
 		p = invalid(integerRule("n", 1, driver.MaxUnits))
 	}
@@ -25,13 +28,23 @@ func (a *api) force(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	res, err := b.Force(r.Context(), key, *body.n)
-	a.logWrite(r, "force", b.Limiter, key, err, slog.Int64("units", *body.n))
+	res, err := a.decider.Force(r.Context(), l.Name, *body.key, *body.n)
+	a.logWrite(r, "force", []string{l.Name}, []string{*body.key}, err,
+		slog.Int64("units", *body.n))
 	if err != nil {
-		a.fail(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
+		a.failWrite(w, r, err, l.Name)
 		return
 	}
-	writeJSON(w, http.StatusOK, newLimitState(b.limit, res))
+	writeJSON(w, http.StatusOK, newLimitState(res.Limit, res))
+}
+
+// failWrite answers a request that has not changed what is recorded under limits.
+func (a *api) failWrite(w http.ResponseWriter, r *http.Request, err error, limits ...string) {
+	if errors.Is(err, decision.ErrUnknownLimit) { // it was removed meanwhile
+		unknownLimit("The request").Write(w)
+		return
+	}
+	a.fail(w, r, err, func() []string { return limits })
 }
 
 // blockState is the answer to a block: where it was recorded, and for how long the key stays
@@ -50,27 +63,29 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 	if !readFields(w, r, f) {
 		return
 	}
-	b, key, p := a.budgets.target("The request", &body, block)
+	l, p := a.target("The request", &body, block)
 	switch {
 	case p != nil:
 	case ms == nil || *ms < 1:
 		p = invalid(integerRule("for_ms", 1, driver.MaxUnits))
-	case *ms > b.limit.Max:
-		p = exceeds(`"for_ms"`, b.limit)
-		p.Detail += fmt.Sprintf(" A key is blocked for at most %v.", b.limit.Window)
+	case *ms > l.Rate.Window.Milliseconds():
+		longest := algorithm.Blocking(l.Name, l.Rate.Window).Limit()
+		p = exceeds(`"for_ms"`, longest)
+		p.Detail += fmt.Sprintf(" A key is blocked for at most %v.", longest.Window)
 	}
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	res, err := b.strict.Force(r.Context(), key, *ms)
-	a.logWrite(r, "block", b.Limiter, key, err, slog.String("for", milliseconds(ms).String()))
+	res, err := a.decider.Block(r.Context(), l.Name, *body.key, *ms)
+	a.logWrite(r, "block", []string{l.Name}, []string{*body.key}, err,
+		slog.String("for", milliseconds(ms).String()))
 	if err != nil {
-		a.fail(w, r, err, ratelimit.Claim{Limiter: b.Limiter})
+		a.failWrite(w, r, err, l.Name)
 		return
 	}
 	writeJSON(w, http.StatusOK,
-		blockState{b.limit.Name, res.Source.String(), ceilMS(res.ResetAfter)})
+		blockState{l.Name, res.Source.String(), ceilMS(res.ResetAfter)})
 }
 
 // reset deletes what is recorded and held for the key under the limits of --limit, or under the
@@ -80,26 +95,42 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request) {
 	if !readFields(w, r, body.target()) {
 		return
 	}
-	limiter := a.budgets.all
 	p := checkKey(body.key)
-	if p == nil && body.limit != nil {
-		var b *budget
-		if b, _, p = a.budgets.target("The request", &body, rate, inFlight, block); p == nil {
-			limiter = b.Limiter
+	var limits []string
+	if body.limit != nil && p == nil {
+		_, p = a.target("The request", &body)
+		limits = []string{*body.limit}
+	} else if p == nil {
+		limits = a.ofKeys()
+		if len(limits) == 0 {
+			p = noLimitOfKey
 		}
-	}
-	if p == nil && limiter == nil {
-		p = noLimitOfKey
 	}
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	err := limiter.Reset(r.Context(), *body.key)
-	a.logWrite(r, "reset", limiter, *body.key, err)
+	err := a.decider.Reset(r.Context(), *body.key, limits...)
+	a.logWrite(r, "reset", limits, []string{*body.key}, err)
 	if err != nil {
-		a.fail(w, r, err, ratelimit.Claim{Limiter: limiter})
+		a.failWrite(w, r, err, limits...)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// ofKeys returns the names of the limits that record units under the key of a request: those of
+// --limit, and of a file those with the key [key].
+func (a *api) ofKeys() (names []string) {
+	set := a.decider.Set()
+	if set == nil {
+		return nil
+	}
+	for _, l := range set.Limits() {
+		if kindOf(l) == rate && !l.ByName && slices.Equal(l.Key, []string{"key"}) &&
+			set.OfKey(l.Name, "") != nil {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
 )
 
@@ -103,20 +104,27 @@ func (s *scene) request(
 	return status, header, answer
 }
 
+// left returns the state of a key under a limit by its name.
+func left(t testing.TB, a *api, limit, key string) ratelimit.Result {
+	t.Helper()
+	d, err := a.decider.Decide(t.Context(),
+		[]decision.Request{{Limit: limit, Key: key}}, decision.Options{Peek: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Parts[0].Statuses[0].Result
+}
+
 // checkLeft compares what remains of the budgets of the key secret, as in "requests=2 tokens=40".
 func (s *scene) checkLeft(want string) {
 	s.Helper()
 	var got []string
 	for part := range strings.FieldsSeq(want) {
 		name, _, _ := strings.Cut(part, "=")
-		res, err := s.api.budgets.byName[name].Peek(s.Context(), secret)
-		if err != nil {
-			s.Fatal(err)
-		}
-		got = append(got, fmt.Sprintf("%s=%d", name, res.Remaining))
+		got = append(got, fmt.Sprintf("%s=%d", name, left(s.T, s.api, name, secret).Remaining))
 	}
-	if left := strings.Join(got, " "); left != want {
-		s.Errorf("left %s, want %s", left, want)
+	if got := strings.Join(got, " "); got != want {
+		s.Errorf("left %s, want %s", got, want)
 	}
 }
 

@@ -248,12 +248,3 @@ func (c *serveCmd) logger(w io.Writer) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
 }
-
-// named returns l with its window as its name if it has none. All limits of the daemon come from
-// one command line, where two of the same window are refused.
-func named(l ratelimit.Limit) ratelimit.Limit {
-	if l.Name == "" {
-		l.Name = l.Window.String()
-	}
-	return l
-}

@@ -8,8 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
@@ -25,11 +28,11 @@ func (a *api) settle(w http.ResponseWriter, r *http.Request) {
 	if !readFields(w, r, f) {
 		return
 	}
-	held, p := a.budgets.resume(id)
+	held, p := a.resume(id)
 	var claims []ratelimit.Claim
 	if p == nil {
 		defer stopRenewals(held)
-		claims, p = a.budgets.settlement(held, &used)
+		claims, p = a.settlement(held, &used)
 	}
 	if p != nil {
 		p.Write(w)
@@ -78,21 +81,27 @@ func (a *api) mayCharge(
 }
 
 // settlement returns the claims that settle held.
-func (b *budgets) settlement(
+func (a *api) settlement(
 	held *ratelimit.Reservation, used *unitsBody,
 ) (claims []ratelimit.Claim, p *problem.Problem) {
 	switch {
 	case used.n == nil && used.list == nil:
 	case used.n != nil && *used.n == 0: // not Cancel, which is repeated after the answer
 		for _, c := range held.Claims() {
-			if c.N = 0; b.of(c).kind == rate {
+			if c.N = 0; holdsUnits(c) {
 				claims = append(claims, c)
 			}
 		}
 	default:
-		claims, p = b.named(held, used)
+		claims, p = a.numbered(held, used)
 	}
 	return claims, p
+}
+
+// holdsUnits reports whether a claim that is held has units, and is no call in flight.
+func holdsUnits(c ratelimit.Claim) bool {
+	h, ok := c.Limiter.Algorithms()[0].(driver.Holder)
+	return ok && !h.InFlight()
 }
 
 // renew holds what an ID holds for longer, and in total the units that the request names.
@@ -107,14 +116,15 @@ func (a *api) renew(w http.ResponseWriter, r *http.Request) {
 	}) {
 		return
 	}
-	held, p := a.budgets.resume(id)
-	var more []ratelimit.Claim
-	if p == nil {
+	held, more, p := a.extension(id, &total)
+	if held != nil {
 		defer stopRenewals(held)
-		p = a.budgets.checkHold(held.Claims(), hold)
 	}
 	if p == nil {
-		more, p = a.budgets.extension(held, &total)
+		p = checkHold(hold)
+	}
+	if p == nil {
+		p = mayHold(held.Claims(), milliseconds(hold))
 	}
 	if p != nil {
 		p.Write(w)
@@ -129,7 +139,7 @@ func (a *api) renew(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case results != nil && !results[ratelimit.Binding(results)].Allowed:
-		writeDecision(w, http.StatusTooManyRequests, "", more, results)
+		writeRefused(w, results)
 		return
 	default:
 		text, err = held.Token()
@@ -146,32 +156,87 @@ type renewal struct {
 	ID string `json:"id"`
 }
 
-// extension returns the claims whose units are more than held has, with what they are more.
-func (b *budgets) extension(
-	held *ratelimit.Reservation, total *unitsBody,
-) (more []ratelimit.Claim, p *problem.Problem) {
-	claims, p := b.named(held, total)
+// writeRefused answers a renewal whose additional units do not fit.
+func writeRefused(w http.ResponseWriter, results []ratelimit.Result) {
+	var body decidedBody
+	for _, res := range results {
+		body.Limits = append(body.Limits, newLimitState(res.Limit, res))
+	}
+	binding := ratelimit.Binding(results)
+	body.limitState = body.Limits[binding]
+	body.write(w, http.StatusTooManyRequests, results[binding].RetryAfter)
+}
+
+// mayHold reports a hold that is too short or too long for what claims hold.
+func mayHold(claims []ratelimit.Claim, d time.Duration) *problem.Problem {
 	for _, c := range claims {
-		if l := b.of(c); c.N > l.limit.Max {
-			return nil, exceeds(`"total"`, l.limit)
+		if a := c.Limiter.Algorithms()[0]; c.N > 0 && !decision.MayHold(a, d) {
+			return holdRange(a.Limit().Name, a)
 		}
-		i := slices.IndexFunc(held.Claims(), sameHistory(c))
-		if c.N -= held.Claims()[i].N; c.N > 0 {
+	}
+	return nil
+}
+
+// extension returns the reservation of an ID, and the claims whose total units are more than it
+// has, with what they are more.
+func (a *api) extension(
+	id *string, total *unitsBody,
+) (held *ratelimit.Reservation, more []ratelimit.Claim, p *problem.Problem) {
+	if held, p = a.resume(id); p != nil {
+		return nil, nil, p
+	}
+	claims, p := a.numbered(held, total)
+	var requests []decision.Request
+	for _, c := range claims {
+		if limit := c.Limiter.Limits()[0].Name; c.N > unitsOf(held, c) {
+			requests = append(requests, decision.Request{
+				Limit: limit, Key: c.Key, Descriptor: total.entries(limit, c.Key)})
+		}
+	}
+	if p != nil || len(requests) == 0 {
+		return held, nil, p
+	}
+	stopRenewals(held) // it does not have the rates of the requests
+	if held, p = a.resume(id, requests...); p != nil {
+		return nil, nil, p
+	}
+	claims, _ = a.numbered(held, total)
+	for _, c := range claims {
+		if c.N > c.Limiter.Max() {
+			return held, nil, exceeds(`"total"`, c.Limiter.Limits()[0])
+		}
+		if c.N -= unitsOf(held, c); c.N > 0 {
 			more = append(more, c)
 		}
 	}
-	return more, p
+	return held, more, nil
 }
 
-// resume returns the reservation of an ID, which is its token.
-func (b *budgets) resume(id *string) (*ratelimit.Reservation, *problem.Problem) {
+// unitsOf returns how many units held has of the limiter and key of a claim.
+func unitsOf(held *ratelimit.Reservation, c ratelimit.Claim) int64 {
+	for _, h := range held.Claims() {
+		if h.Limiter == c.Limiter && h.Key == c.Key {
+			return h.N
+		}
+	}
+	return 0
+}
+
+// resume returns the reservation of an ID, which is its token, to be extended under the limits that
+// requests name.
+func (a *api) resume(
+	id *string, extend ...decision.Request,
+) (*ratelimit.Reservation, *problem.Problem) {
 	if id == nil {
 		return nil, invalid(idRule)
 	}
 	if len(*id) > maxID || strings.ContainsAny(*id, "\r\n") { // base64 skips them
 		return nil, invalidID
 	}
-	r, err := ratelimit.Resume(*id, b.settling...)
+	r, err := a.decider.Resume(*id, extend...)
+	if wrong := (*decision.RequestError)(nil); errors.As(err, &wrong) {
+		return nil, missingEntry(`"total"`, wrong)
+	}
 	switch {
 	case errors.Is(err, ratelimit.ErrUnknownLimit):
 		return nil, unknownLimit("The id")
@@ -207,6 +272,16 @@ func (u *unitsBody) none() bool {
 	return u.list != nil || u.n != nil && *u.n == 0
 }
 
+// entries returns the further entries of a claim that u names.
+func (u *unitsBody) entries(limit, key string) rules.Descriptor {
+	for i := range u.list {
+		if c := &u.list[i]; *c.limit == limit && (c.key == nil || *c.key == key) {
+			return c.entries
+		}
+	}
+	return nil
+}
+
 func (u *unitsBody) rule() string {
 	return strings.TrimSuffix(integerRule(u.name, 0, driver.MaxUnits), ".") +
 		", or a list of at least one claim."
@@ -229,12 +304,12 @@ func (u *unitsBody) field(name string) field {
 	}
 }
 
-// named returns the claims of held for which u has numbers, in their order, with those in N.
-func (b *budgets) named(
+// numbered returns the claims of held for which u has numbers, in their order, with those in N.
+func (a *api) numbered(
 	held *ratelimit.Reservation, u *unitsBody,
 ) (claims []ratelimit.Claim, p *problem.Problem) {
 	for _, c := range held.Claims() {
-		if b.of(c).kind == rate && c.N > 0 {
+		if holdsUnits(c) && c.N > 0 {
 			c.N = -1 // no number yet
 			claims = append(claims, c)
 		}
@@ -252,7 +327,7 @@ func (b *budgets) named(
 		claims[0].N = *u.n
 	}
 	for i := range u.list {
-		if p := b.number(claims, where(i), &u.list[i]); p != nil {
+		if p := a.number(claims, where(i), &u.list[i]); p != nil {
 			return nil, p
 		}
 	}
@@ -260,21 +335,19 @@ func (b *budgets) named(
 }
 
 // number sets N of the claim that body names.
-func (b *budgets) number(
-	claims []ratelimit.Claim, where string, body *claimBody,
-) *problem.Problem {
+func (a *api) number(claims []ratelimit.Claim, where string, body *claimBody) *problem.Problem {
 	switch {
 	case body.limit == nil:
 		return invalid(where + ` has no "limit".`)
 	case body.n == nil || *body.n < 0 || *body.n > driver.MaxUnits:
 		return invalid(where + ": " + integerRule("n", 0, driver.MaxUnits))
-	case b.byName[*body.limit] == nil:
+	case a.limit(*body.limit) == nil:
 		return unknownLimit(where)
 	}
 	at := -1
 	for i, c := range claims {
 		switch {
-		case b.of(c) != b.byName[*body.limit] || body.key != nil && *body.key != c.Key:
+		case c.Limiter.Limits()[0].Name != *body.limit || body.key != nil && *body.key != c.Key:
 		case at >= 0:
 			return invalid(where + ` needs a "key": the id holds its limit for several.`)
 		default:

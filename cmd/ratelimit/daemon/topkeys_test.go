@@ -37,12 +37,12 @@ func TestTopKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted := 0
-	budgets, err := flags.newBudgets(s.store,
-		top.and(func(context.Context, ratelimit.Observation) { counted++ }))
+	l, err := flags.newLive(s.store,
+		top.and(func(context.Context, ratelimit.Observation) { counted++ }), discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.api = newAPI(budgets, discard)
+	s.api = l.current.Load()
 	s.api.top = top
 
 	empty := topAnswer{topkeys.DefaultHalfLife.Milliseconds(), []topLimit{}}

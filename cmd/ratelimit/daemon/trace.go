@@ -22,29 +22,13 @@ func (u *unchanging) keyHash(key string) string {
 	return u.hash(key)
 }
 
-// logWrite logs what has changed the states of a key, or has failed to, without the key.
+// logWrite logs what has changed the states of keys under limits, or has failed to, without keys.
 func (u *unchanging) logWrite(
-	r *http.Request, action string, l *ratelimit.Limiter, key string, err error,
-	more ...slog.Attr,
-) {
-	claim := ratelimit.Claim{Limiter: l, Key: key}
-	u.logDone(r, action, []ratelimit.Claim{claim}, err, more...)
-}
-
-// logRelease logs that claims are not held any more and nothing was recorded, once a second at
-// most: whoever holds units may end that.
-func (u *unchanging) logRelease(r *http.Request, claims []ratelimit.Claim, err error) {
-	if open, suppressed := u.releases.pass(time.Now()); open {
-		u.logDone(r, "release", claims, err, slog.Int("suppressed", suppressed))
-	}
-}
-
-func (u *unchanging) logDone(
-	r *http.Request, action string, claims []ratelimit.Claim, err error, more ...slog.Attr,
+	r *http.Request, action string, limits, keys []string, err error, more ...slog.Attr,
 ) {
 	hashes := []string{}
-	for _, c := range claims {
-		if h := u.keyHash(c.Key); !slices.Contains(hashes, h) {
+	for _, key := range keys {
+		if h := u.keyHash(key); !slices.Contains(hashes, h) {
 			hashes = append(hashes, h)
 		}
 	}
@@ -54,8 +38,20 @@ func (u *unchanging) logDone(
 	}
 	u.log.LogAttrs(r.Context(), slog.LevelInfo, "write", append([]slog.Attr{
 		slog.String("action", action), slog.String("from", r.RemoteAddr),
-		slog.Any("limits", limitsOf(claims)), slog.Any("key_hashes", hashes),
+		slog.Any("limits", limits), slog.Any("key_hashes", hashes),
 		slog.String("outcome", outcome)}, more...)...)
+}
+
+// logRelease logs that claims are not held any more and nothing was recorded, once a second at
+// most: whoever holds units may end that.
+func (u *unchanging) logRelease(r *http.Request, claims []ratelimit.Claim, err error) {
+	if open, suppressed := u.releases.pass(time.Now()); open {
+		var keys []string
+		for _, c := range claims {
+			keys = append(keys, c.Key)
+		}
+		u.logWrite(r, "release", heldUnder(claims), keys, err, slog.Int("suppressed", suppressed))
+	}
 }
 
 // logRefusal logs, once a second at most, that a request has no right, without its token and key.
@@ -66,7 +62,7 @@ func (l *live) logRefusal(w http.ResponseWriter, r *http.Request, p *problem.Pro
 	}
 	limits, hashes := []string{}, []string{}
 	limit, key := wanted(w, r)
-	if l.current.Load().budgets.byName[limit] != nil { // another name may be a key
+	if l.current.Load().limit(limit) != nil { // another name may be a key
 		limits = append(limits, limit)
 	}
 	if checkKey(&key) == nil {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -235,8 +236,9 @@ func TestTraceIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := &serveCmd{LogFormat: "json"}
-		l := &live{unchanging: &unchanging{log: c.logger(&log)}}
-		l.current.Store(newAPI(&budgets{}, discard))
+		a := newAPI(decision.New(nil), c.logger(&log))
+		l := &live{unchanging: a.unchanging}
+		l.current.Store(a)
 		for range 50 {
 			r := httptest.NewRequest(http.MethodPost, "/v1/reset", strings.NewReader("{}"))
 			l.logRefusal(httptest.NewRecorder(), r, &problem.Problem{Status: 401})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,11 +15,6 @@ import (
 
 // ErrNoSet means that no set of limits is in force yet. It wraps [ratelimit.ErrUnavailable].
 var ErrNoSet = fmt.Errorf("%w: no limits are loaded", ratelimit.ErrUnavailable)
-
-// ErrNeedsHold means that a limit of calls in flight applies to a request without
-// [Options].Hold and NoInFlight, so that nothing would end the call. It wraps
-// [ratelimit.ErrInvalid].
-var ErrNeedsHold = fmt.Errorf("%w demand: calls in flight have to be held", ratelimit.ErrInvalid)
 
 // A Decider decides requests on one store, under the set of limits that is in force. It is safe for
 // concurrent use.
@@ -106,12 +102,37 @@ func (d *Decider) Set() *rules.Set {
 // Resume returns what a [Decision].ID holds, to be settled or renewed; see [ratelimit.Resume]. The
 // error wraps [ratelimit.ErrUnknownLimit] if a limit is not in force any more: what is held under
 // it times out.
-func (d *Decider) Resume(id string) (*ratelimit.Reservation, error) {
+//
+// An ID does not say at which rate its units were held. To extend it, pass requests that name
+// limits: these have the rates of the requests then, and of several on one limit the lowest. A
+// missing entry is an [ErrMissingEntry], in a [RequestError].
+func (d *Decider) Resume(id string, extend ...Request) (*ratelimit.Reservation, error) {
 	f := d.current.Load()
 	if f == nil {
 		return nil, ErrNoSet
 	}
-	return ratelimit.Resume(id, f.holders...)
+	var rates []rules.Match
+	for i, r := range extend {
+		m, missing, ok := f.set.Named(r.Limit, r.Key, r.Descriptor)
+		switch {
+		case missing != "":
+			return nil, &RequestError{Request: i, Limit: ratelimit.Limit{Name: r.Limit},
+				Entry: missing, Err: ErrMissingEntry}
+		case ok && m.Algorithm != nil:
+			rates = append(rates, m)
+		}
+	}
+	slices.SortFunc(rates, func(a, b rules.Match) int {
+		if a.Rate.Less(b.Rate) {
+			return -1
+		}
+		return 1
+	})
+	var limiters []*ratelimit.Limiter
+	for _, m := range rates {
+		limiters = append(limiters, f.limiters[m.Number])
+	}
+	return ratelimit.Resume(id, append(limiters, f.holders...)...)
 }
 
 // Decide decides the requests of a call, all or none. Limits with Always are charged first,

@@ -12,13 +12,18 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
 )
 
-// A Request asks for units under all limits that match a descriptor.
+// A Request asks for units under all limits that match a descriptor, or under one that it names.
 type Request struct {
 	Domain     string // of Envoy's files; see [rules.Limit]
 	Descriptor rules.Descriptor
-	// N is the number of units, of which a limit of calls in flight counts one at most. 0 takes
-	// none, and asks whether a unit is free. More than a limit ever admits is refused, and no
-	// error.
+	// Limit, if not empty, is the name of the only limit, whatever its conditions, and Key the key
+	// of the store. Entries of the key are those that the limit's Key has; the Descriptor has
+	// others. More units than the limit ever admits are an error then, unless it admits or records
+	// them all the same, and n calls in flight count as n.
+	Limit, Key string
+	// N is the number of units, of which a limit of calls in flight that is not named counts one at
+	// most. 0 takes none, and asks whether a unit is free. More than a limit ever admits is
+	// refused.
 	N int64
 	// Override, if not nil, is the rate of this request under all limits that match. What was
 	// recorded under another rate counts.

@@ -36,7 +36,8 @@ type call struct {
 // A use is a limit and a key in a call, with the units of all its requests.
 type use struct {
 	role    role
-	request int // the first one
+	request int  // the first one
+	named   bool // the request names the limit
 	n       int64
 	// tooMany refuses a call with too many uses in which a path is spelled oddly: whoever sends
 	// that must not get an error, which Envoy admits.
@@ -103,7 +104,11 @@ func check(requests []Request, opts *Options) error {
 func (c *call) find(requests []Request) error {
 	for i := range requests {
 		r := &requests[i]
-		c.matches = c.inForce.set.Match(c.matches, r.Domain, r.Descriptor)
+		if r.Limit == "" {
+			c.matches = c.inForce.set.Match(c.matches, r.Domain, r.Descriptor)
+		} else if err := c.name(i, r); err != nil {
+			return err
+		}
 		c.ends = append(c.ends, len(c.matches))
 	}
 	replaced := c.replaced()
@@ -164,15 +169,15 @@ func (c *call) add(request int, m rules.Match, r *Request) error {
 		}
 		at = len(c.uses)
 		c.uses = append(c.uses, use{
-			request: request, limiter: limiter, variant: m.Variant, status: Status{Key: m.Key},
-			tooMany: tooMany})
+			request: request, named: r.Limit != "", limiter: limiter, variant: m.Variant,
+			status: Status{Key: m.Key}, tooMany: tooMany})
 	}
 	u := &c.uses[at]
 	if m.Rate.Less(u.variant.Rate) { // one history is decided under one rate
 		u.variant, u.limiter = m.Variant, limiter
 	}
 	n := r.N
-	if m.Limit.Algorithm == algorithms.InFlight {
+	if m.Limit.Algorithm == algorithms.InFlight && r.Limit == "" {
 		n = min(n, 1) // it is one call, whatever it costs
 	}
 	u.n += min(n, math.MaxInt64-u.n)

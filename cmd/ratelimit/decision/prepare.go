@@ -41,13 +41,17 @@ func (c *call) prepare(u *use) error {
 	case u.n == 0:
 		return c.reach(u)
 	case isInFlight(v) && !holds && !c.opts.Peek:
-		return fmt.Errorf("limit %q: %w", limit.Name, ErrNeedsHold)
+		return u.wrong(ErrNeedsHold)
+	case holds && !c.opts.Estimate && !MayHold(v.Algorithm, *c.opts.Hold):
+		return u.wrong(ErrHoldRange)
 	case (limit.Always || c.opts.Always || c.opts.Force) && !holds && !c.opts.Peek:
 		if u.role = recorded; u.n > driver.MaxUnits && !c.opts.Always {
-			return fmt.Errorf("limit %q: %w demand: %d units, not at most %d",
-				limit.Name, ratelimit.ErrInvalid, u.n, driver.MaxUnits)
+			return u.wrong(fmt.Errorf("%w demand: %d units, not at most %d",
+				ratelimit.ErrInvalid, u.n, driver.MaxUnits))
 		}
 		return nil
+	case u.n > u.limiter.Max() && u.named && !limit.Shadow:
+		return u.wrong(driver.ErrExceedsLimit)
 	case u.n > u.limiter.Max():
 		u.refuse()
 		return nil

@@ -161,7 +161,7 @@ func (hang) Decide(
 	return decision.Decision{}, fmt.Errorf("%w: %w", driver.ErrUnavailable, ctx.Err())
 }
 
-func (hang) Resume(string) (*ratelimit.Reservation, error) {
+func (hang) Resume(string, ...decision.Request) (*ratelimit.Reservation, error) {
 	return nil, ratelimit.ErrUnavailable
 }
 

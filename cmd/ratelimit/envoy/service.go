@@ -37,7 +37,7 @@ import (
 // A Decider decides the descriptors of a call. [decision.Decider] is one.
 type Decider interface {
 	Decide(context.Context, []decision.Request, decision.Options) (decision.Decision, error)
-	Resume(id string) (*ratelimit.Reservation, error)
+	Resume(id string, extend ...decision.Request) (*ratelimit.Reservation, error)
 	Within(context.Context, string, *ratelimit.Reservation, ...ratelimit.Claim) (bool, error)
 }
 

@@ -3,6 +3,8 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -80,4 +82,37 @@ func shorten(key []byte, from int) []byte {
 	}
 	sum := sha256.Sum256(key[from:])
 	return hex.AppendEncode(append(key[:from], hashed...), sum[:])
+}
+
+// valuesOf returns the n values whose [Key] is key. What is no such key, since whoever names a
+// limit may choose any, is one value; of several values there is none then. A value that is hashed
+// is not known.
+func valuesOf(key string, n int) (values []string, known []bool) {
+	parts := strings.Split(key, "/")
+	values, known = make([]string, n), make([]bool, n)
+	for i, part := range parts[:min(n, len(parts))] {
+		if !strings.HasPrefix(part, hashed) {
+			values[i], known[i] = unescape(part)
+		}
+	}
+	switch all := len(parts) == n && !slices.Contains(known, false); {
+	case all:
+	case n == 1 && !strings.HasPrefix(key, hashed):
+		return []string{key}, []bool{true}
+	case len(parts) != n && !(len(parts) == 2 && strings.HasPrefix(parts[1], hashed)):
+		clear(known)
+	}
+	return values, known
+}
+
+// unescape undoes appendValue.
+func unescape(part string) (value string, ok bool) {
+	switch part {
+	case "":
+		return "", false
+	case emptyValue:
+		return "", true
+	}
+	value, err := url.PathUnescape(part)
+	return value, err == nil
 }

@@ -68,3 +68,27 @@ func TestKeysAreUnambiguous(t *testing.T) {
 		}
 	})
 }
+
+// TestValuesOfKey: a key has the values of which it was made, apart from those that are hashed, and
+// any other text is one value.
+func TestValuesOfKey(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.OneOf(rapid.StringMatching(`[a/%*#]{0,5}`),
+			rapid.String(), rapid.StringN(600, 600, -1)), 1, 4).Draw(t, "values")
+		got, known := valuesOf(Key(values...), len(values))
+		for i, value := range values {
+			short := len(values[0]) < 100 && i == 0 || len(strings.Join(values[1:], "")) < 100 && i > 0
+			if known[i] && got[i] != value || short && !known[i] {
+				t.Fatalf("value %d of %.20q is %.20q, %v", i, values, got[i], known[i])
+			}
+		}
+	})
+	for _, key := range []string{"a/b", "100%", "%zz", "/", "a/"} {
+		if got, known := valuesOf(key, 1); !known[0] || got[0] != key {
+			t.Errorf("%q: %q %v", key, got, known)
+		}
+		if _, known := valuesOf(key, 3); slices.Contains(known, true) {
+			t.Errorf("%q has values of three entries: %v", key, known)
+		}
+	}
+}

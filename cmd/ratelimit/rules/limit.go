@@ -61,6 +61,7 @@ func (r Rate) Less(than Rate) bool {
 // A Limit is a limit of a configuration file, as it says it.
 type Limit struct {
 	Name   string      // whose histories these are; unique in a Set
+	ByName bool        // only requests that name the limit meet it: no descriptor matches
 	Domain string      // of Envoy's files: the only domain whose requests it applies to
 	When   []Condition // all of them have to match
 	Key    []string    // names of entries, whose values are the key; each has to be there

@@ -25,6 +25,7 @@ type Set struct {
 	variants []*Variant
 	compiled []compiled // by the index of the limit
 	index    *index
+	byName   map[string]int // indices of the limits
 	names    names
 	tree     Tree
 	numbers  map[*Limit]int // indices of the limits that the tree finds
@@ -59,7 +60,7 @@ func Compile(limits []*Limit, tree Tree) (*Set, error) {
 func newSet(limits []*Limit, tree Tree, problems *Problems) *Set {
 	s := &Set{
 		limits: slices.Clone(limits), compiled: make([]compiled, len(limits)), names: make(names),
-		tree: tree, numbers: make(map[*Limit]int),
+		byName: make(map[string]int), tree: tree, numbers: make(map[*Limit]int),
 	}
 	var rules []rule
 	for i, l := range limits {
@@ -68,11 +69,13 @@ func newSet(limits []*Limit, tree Tree, problems *Problems) *Set {
 			continue
 		}
 		s.compiled[i] = s.compile(l, problems)
-		if l.Domain != "" {
+		s.byName[l.Name] = i
+		switch {
+		case l.Domain != "":
 			s.numbers[l] = i
-			continue
+		case !l.ByName:
+			rules = append(rules, rule{i, s.conditions(l)})
 		}
-		rules = append(rules, rule{i, s.conditions(l)})
 	}
 	s.index = newIndex(rules)
 	s.requests.New = func() any { return newRequest(len(s.names)) }

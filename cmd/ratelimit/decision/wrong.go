@@ -1,0 +1,81 @@
+package decision
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/driver"
+)
+
+// Errors of one request, each in a [RequestError]. They wrap [ratelimit.ErrInvalid], as does
+// [driver.ErrExceedsLimit].
+var (
+	// ErrUnknownLimit means that no limit has the name of the request.
+	ErrUnknownLimit = wrong("no limit has the name")
+	// ErrMissingEntry means that the rate of the limit that the request names depends on an entry
+	// which it does not have.
+	ErrMissingEntry = wrong("an entry that decides the rate is missing")
+	// ErrNeedsHold means that a limit of calls in flight applies without [Options].Hold and
+	// NoInFlight, so that nothing would end the call.
+	ErrNeedsHold = wrong("calls in flight have to be held")
+	// ErrHoldRange means that Hold is not in the range of [HoldRange].
+	ErrHoldRange = wrong("the hold is too short or too long")
+)
+
+func wrong(text string) error { return fmt.Errorf("%w demand: %s", ratelimit.ErrInvalid, text) }
+
+// A RequestError is what is wrong with one request of a call, of which nothing was charged.
+type RequestError struct {
+	Request int              // its index
+	Limit   ratelimit.Limit  // only with a name if the rate is not known
+	Entry   string           // the one that is missing
+	Holder  driver.Algorithm // of an ErrHoldRange
+	Err     error
+}
+
+// Error names the limit and no key.
+func (e *RequestError) Error() string {
+	return fmt.Sprintf("limit %q: %v", e.Limit.Name, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *RequestError) Unwrap() error { return e.Err }
+
+// wrong returns an error of the first request of u.
+func (u *use) wrong(err error) error {
+	return &RequestError{Request: u.request, Limit: u.status.Result.Limit,
+		Holder: u.variant.Algorithm, Err: err}
+}
+
+// name adds the match of a request that names a limit.
+func (c *call) name(request int, r *Request) error {
+	m, missing, ok := c.inForce.set.Named(r.Limit, r.Key, r.Descriptor)
+	decides := !c.opts.Peek && !c.opts.Force
+	wrong := RequestError{Request: request, Limit: ratelimit.Limit{Name: r.Limit}, Entry: missing}
+	switch {
+	case !ok:
+		wrong.Err = ErrUnknownLimit
+	case missing != "" && decides && r.Override == nil:
+		wrong.Err = ErrMissingEntry
+	default:
+		c.matches = append(c.matches, m)
+		return nil
+	}
+	return &wrong
+}
+
+// HoldRange returns the least and the longest time for which a hold under an algorithm may be held,
+// or zeros if it has no holds.
+func HoldRange(a driver.Algorithm) (least, longest time.Duration) {
+	if h, ok := a.(driver.Holder); ok {
+		return h.Holds() / 16, h.Holds() * 16
+	}
+	return 0, 0
+}
+
+// MayHold reports whether a hold under an algorithm may last for d; 0 is the time-out of the limit.
+func MayHold(a driver.Algorithm, d time.Duration) bool {
+	least, longest := HoldRange(a)
+	return d == 0 || least <= d && d <= longest
+}
