@@ -14,6 +14,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -37,7 +38,7 @@ type unchanging struct {
 	decider *decision.Decider
 	top     *topKeys
 	log     *slog.Logger
-	gate    gate
+	lines   lograte.Limit
 	origins http.CrossOriginProtection
 	ready   readiness
 	auth    *forwardAuth
@@ -48,7 +49,7 @@ type unchanging struct {
 	decisions *decisionLog
 	// hash returns what the log shows for a key. It is nil outside of a service.
 	hash               func(key string) string
-	refusals, releases gate // of the log
+	refusals, releases lograte.Limit // of the log
 }
 
 func newAPI(d *decision.Decider, log *slog.Logger) *api {

@@ -296,23 +296,3 @@ func TestFailuresAreLogged(t *testing.T) {
 		t.Errorf("the log is %q, want one line without the key", got)
 	}
 }
-
-func TestGate(t *testing.T) {
-	var g gate
-	at := time.Unix(1_800_000_000, 0)
-	for i, step := range []struct {
-		after time.Duration
-		open  bool
-		held  int
-	}{
-		{0, true, 0},
-		{0, false, 0},
-		{time.Second - 1, false, 0},
-		{time.Second, true, 2},
-		{2 * time.Second, true, 0},
-	} {
-		if open, held := g.pass(at.Add(step.after)); open != step.open || held != step.held {
-			t.Errorf("step %d: %v, %d; want %v, %d", i, open, held, step.open, step.held)
-		}
-	}
-}

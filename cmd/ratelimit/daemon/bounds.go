@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 )
 
 // bounds are those of what clients make the service hold: connections of each address, and the
@@ -54,11 +55,11 @@ func newBounds(log *slog.Logger) *bounds {
 	most := int(min(memory/connBytes, maxFiles()/2))
 	b := &bounds{http: most, grpc: most / 4, admin: most / 8,
 		budget: conns.NewBudget(memory / 4)}
-	var cuts gate
+	var cuts lograte.Limit
 	b.onCut = func(why string) {
-		if open, held := cuts.pass(time.Now()); open {
+		if ok, suppressed := cuts.Pass(time.Now()); ok {
 			go log.Warn("a connection was cut off: "+why, "connections", most,
-				"bytes", memory/4, "suppressed", held)
+				"bytes", memory/4, "suppressed", suppressed)
 		}
 	}
 	return b

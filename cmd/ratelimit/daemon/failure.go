@@ -1,13 +1,11 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/truewindow/ratelimit"
@@ -138,9 +136,9 @@ func (a *api) failRepeatable(
 
 // logUndecided logs the path and the limits of a request, and no key.
 func (a *api) logUndecided(r *http.Request, err error, limits func() []string) {
-	if open, held := a.gate.pass(time.Now()); open {
+	if ok, suppressed := a.lines.Pass(time.Now()); ok {
 		a.log.Error("request undecided", withSetting(err, "path", r.URL.Path, "limits", limits(),
-			"error", err, "suppressed", held)...)
+			"error", err, "suppressed", suppressed)...)
 	}
 }
 
@@ -162,25 +160,4 @@ func heldUnder(claims []ratelimit.Claim) (names []string) {
 		}
 	}
 	return names
-}
-
-// A gate lets one event pass in a time and counts those that it suppresses. The zero gate is open.
-type gate struct {
-	every time.Duration // 0: a second
-	mu    sync.Mutex
-	next  time.Time
-	held  int
-}
-
-// pass reports whether an event at now passes, and how many were suppressed before it.
-func (g *gate) pass(now time.Time) (open bool, held int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if now.Before(g.next) {
-		g.held++
-		return false, 0
-	}
-	held, g.held = g.held, 0
-	g.next = now.Add(cmp.Or(g.every, time.Second))
-	return true, held
 }

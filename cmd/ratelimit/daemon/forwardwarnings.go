@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 )
 
 // warnInterval is the least time between two lines of the log with the same warning.
@@ -22,22 +24,22 @@ type forwardWarnings struct {
 
 type forwardWarning struct {
 	requests atomic.Int64
-	gate     gate
+	lines    lograte.Limit
 }
 
 func newForwardWarnings(log *slog.Logger) *forwardWarnings {
 	w := &forwardWarnings{log: log, missing: make(map[string]*forwardWarning)}
 	for _, source := range []string{"client", "method", "host", "path"} {
-		w.missing[source] = &forwardWarning{gate: gate{every: warnInterval}}
+		w.missing[source] = &forwardWarning{lines: lograte.Limit{Every: warnInterval}}
 	}
-	w.trusted.gate.every = warnInterval
+	w.trusted.lines.Every = warnInterval
 	return w
 }
 
 // count counts a request, and returns how many lines of the log were suppressed if one is due.
 func (w *forwardWarning) count() (due bool, suppressed int) {
 	w.requests.Add(1)
-	return w.gate.pass(time.Now())
+	return w.lines.Pass(time.Now())
 }
 
 // checkValue counts r if the value of a source that limits need is missing or wrong. The line of

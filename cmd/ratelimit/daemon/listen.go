@@ -16,6 +16,7 @@ import (
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/conns"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -166,16 +167,16 @@ const readTimeout = shutdownTimeout - time.Second
 // serverErrors logs what servers of net/http report, at most one line a second of what clients can
 // cause as often as they like, such as handshakes of TLS that fail.
 type serverErrors struct {
-	log  *slog.Logger
-	gate gate
+	log   *slog.Logger
+	lines lograte.Limit
 }
 
 func (s *serverErrors) Write(line []byte) (int, error) {
 	text := strings.TrimSuffix(string(line), "\n")
 	if strings.HasPrefix(text, "http: panic") || strings.HasPrefix(text, "http: Accept") {
 		s.log.Warn(text)
-	} else if open, held := s.gate.pass(time.Now()); open {
-		s.log.Warn(text, "suppressed", held)
+	} else if ok, suppressed := s.lines.Pass(time.Now()); ok {
+		s.log.Warn(text, "suppressed", suppressed)
 	}
 	return len(line), nil
 }

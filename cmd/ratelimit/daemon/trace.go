@@ -45,7 +45,7 @@ func (u *unchanging) logWrite(
 // logRelease logs that claims are not held any more and nothing was recorded, once a second at
 // most: whoever holds units may end that.
 func (u *unchanging) logRelease(r *http.Request, claims []ratelimit.Claim, err error) {
-	if open, suppressed := u.releases.pass(time.Now()); open {
+	if ok, suppressed := u.releases.Pass(time.Now()); ok {
 		var keys []string
 		for _, c := range claims {
 			keys = append(keys, c.Key)
@@ -56,8 +56,8 @@ func (u *unchanging) logRelease(r *http.Request, claims []ratelimit.Claim, err e
 
 // logRefusal logs, once a second at most, that a request has no right, without its token and key.
 func (l *live) logRefusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	open, suppressed := l.refusals.pass(time.Now())
-	if !open {
+	ok, suppressed := l.refusals.Pass(time.Now())
+	if !ok {
 		return
 	}
 	limits, hashes := []string{}, []string{}

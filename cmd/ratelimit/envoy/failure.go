@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -42,8 +41,9 @@ func (s *Service) fail(ctx context.Context, domain string, err error) error {
 			break
 		}
 	}
-	if s.failed.pass(time.Now()) {
-		attrs := []any{"protocol", "envoy", "domain", EscapeInvalid(domain), "error", err}
+	if ok, suppressed := s.failed.Pass(time.Now()); ok {
+		attrs := []any{"protocol", "envoy", "domain", EscapeInvalid(domain), "error", err,
+			"suppressed", suppressed}
 		if errors.Is(err, context.DeadlineExceeded) {
 			attrs = append(attrs, "setting", TimeoutSetting)
 		}
@@ -56,9 +56,10 @@ func (s *Service) fail(ctx context.Context, domain string, err error) error {
 // which has no value of the call.
 func (s *Service) invalid(domain string, err error) error {
 	s.counts.invalid.Add(1)
-	if s.wrong.pass(time.Now()) {
+	if ok, suppressed := s.wrong.Pass(time.Now()); ok {
 		s.config.Log.Warn("call not valid, which Envoy admits by default", "protocol", "envoy",
-			"domain", EscapeInvalid(domain[:min(len(domain), maxName)]), "error", err)
+			"domain", EscapeInvalid(domain[:min(len(domain), maxName)]), "error", err,
+			"suppressed", suppressed)
 	}
 	return err
 }
@@ -79,13 +80,4 @@ func EscapeInvalid(s string) string {
 		s = s[size:]
 	}
 	return b.String()
-}
-
-// A gate lets one event pass a second. The zero gate is open.
-type gate struct{ next atomic.Int64 }
-
-func (g *gate) pass(now time.Time) bool {
-	next := g.next.Load()
-	return now.UnixNano() >= next &&
-		g.next.CompareAndSwap(next, now.Add(time.Second).UnixNano())
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 )
 
 // A Decider decides the descriptors of a call. [decision.Decider] is one.
@@ -73,8 +74,8 @@ type Service struct {
 	rls.UnimplementedRateLimitServiceServer
 	config Config
 	counts counts
-	failed gate
-	wrong  gate
+	failed lograte.Limit
+	wrong  lograte.Limit
 	looked warned
 }
 
