@@ -23,13 +23,17 @@ const (
 	toWrite               // states without an id
 )
 
-// access is the right of requests, by bearer tokens (RFC 6750), which may be the passwords of Basic
+// rights are those of requests, by bearer tokens (RFC 6750), which may be the passwords of Basic
 // (RFC 7617) too. Reading needs none unless there are tokens for it. Writing always needs one, so
 // without tokens for it nobody can.
-type access struct {
+type rights struct {
 	readers, writers *tokens // nil without a file
-	// refused is told of each request that is refused, before the answer. It may be nil.
-	refused func(w http.ResponseWriter, r *http.Request, p *problem.Problem)
+}
+
+// access refuses requests that lack a right.
+type access struct {
+	rights
+	trace *trace
 }
 
 // only answers requests that lack a right with 401 or 403 and passes the rest on.
@@ -45,9 +49,7 @@ func (a *access) only(next http.Handler) http.Handler {
 
 // refuse answers r, which lacks a right, with p.
 func (a *access) refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	if a.refused != nil {
-		a.refused(w, r, p)
-	}
+	a.trace.refusal(w, r, p)
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", scheme(r.URL.Path)+` realm="ratelimit"`)
 	}
@@ -62,7 +64,7 @@ func needs(path string) right {
 	case path == metricsPath, isPage(path):
 		return toRead
 	}
-	return answers[path].needs
+	return rightOf[path]
 }
 
 // scheme returns the scheme of credentials for a path: browsers ask for a password, and send it as
@@ -84,7 +86,7 @@ func tokenOf(r *http.Request) (token string, ok bool) {
 }
 
 // missing returns the answer to r if it lacks a right.
-func (a *access) missing(r *http.Request, needed right) *problem.Problem {
+func (a *rights) missing(r *http.Request, needed right) *problem.Problem {
 	switch {
 	case needed == toDecide, needed == toRead && a.readers == nil:
 		return nil

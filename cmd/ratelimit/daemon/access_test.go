@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 )
 
 // basic returns credentials as browsers send them, with token as the password.
@@ -81,7 +83,8 @@ func TestAccess(t *testing.T) {
 			r.Header.Set("Authorization", tt.token)
 		}
 		w := httptest.NewRecorder()
-		tt.of.only(ok).ServeHTTP(w, r)
+		a := access{tt.of.rights, &trace{log: discard, decider: decision.New(nil)}}
+		a.only(ok).ServeHTTP(w, r)
 		if w.Code != tt.want {
 			t.Errorf("%s with %q: %d, want %d", tt.path, tt.token, w.Code, tt.want)
 		}

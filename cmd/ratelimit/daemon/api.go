@@ -29,57 +29,67 @@ import (
 // admit is a 503, whose type is the documentation of the error; only a request that got
 // ErrOutcomeUnknown may have been recorded.
 type api struct {
-	*unchanging
-	config *config.Config // nil for limits of flags
-}
-
-// unchanging is what an api has in common with those of limits that were loaded before and after.
-type unchanging struct {
 	decider *decision.Decider
-	top     *topKeys
+	config  func() *config.Config // nil for limits of flags
 	log     *slog.Logger
-	lines   lograte.Limit
-	origins http.CrossOriginProtection
-	ready   readiness
-	auth    *forwardAuth
-	envoy   *envoyEdge // or nil
-	// beyond, with --settle-within-hold, has the tokens that settle more than is held.
-	beyond *access
-	// decisions is nil without --log-decisions.
-	decisions *decisionLog
-	// hash returns what the log shows for a key. It is nil outside of a service.
-	hash               func(key string) string
-	refusals, releases lograte.Limit // of the log
+	trace   *trace
+	proxies *forwardAuth
+	ready   *readiness
+	top     *topKeys   // nil without --top-keys
+	envoy   *envoyEdge // nil without --grpc-addr
+	// settling, with --settle-within-hold, has the tokens that settle more than is held.
+	settling *access
+
+	origins   http.CrossOriginProtection
+	undecided lograte.Limit
 }
 
-func newAPI(d *decision.Decider, log *slog.Logger) *api {
-	return &api{unchanging: &unchanging{
-		decider: d, log: log, auth: newForwardAuth("caddy", nil, nil, log)}}
+// newAPI returns an API outside of a service.
+func newAPI(l *limits, log *slog.Logger) *api {
+	return &api{decider: l.decider, config: l.config.Load, log: log,
+		trace:   &trace{log: log, decider: l.decider},
+		proxies: newForwardAuth("caddy", nil, nil, log), ready: newReadiness(nil)}
 }
 
-// answers has what answers the requests of each path, and the right that they need.
-var answers = map[string]struct {
-	by    func(a *api, w http.ResponseWriter, r *http.Request)
-	needs right
-}{
-	"/v1/decide":       {(*api).decide, toDecide},
-	"/v1/peek":         {(*api).peek, toDecide},
-	"/v1/settle":       {(*api).settle, toDecide},
-	"/v1/renew":        {(*api).renew, toDecide},
-	"/v1/force":        {(*api).force, toWrite},
-	"/v1/block":        {(*api).block, toWrite},
-	"/v1/reset":        {(*api).reset, toWrite},
-	checkPath:          {(*api).check, toDecide},
-	"/v1/explain":      {(*api).explain, toRead},
-	"/v1/top-keys":     {(*api).topKeys, toRead},
-	"/v1/openapi.yaml": {(*api).openapi, toDecide},
-	"/json":            {(*api).envoyJSON, toDecide},
-	"/healthcheck":     {(*api).envoyHealth, toDecide},
-	"/healthz":         {(*api).health, toDecide},
-	"/readyz":          {(*api).readiness, toDecide},
+// rightOf has the right that requests for each path need.
+var rightOf = map[string]right{
+	"/v1/decide":       toDecide,
+	"/v1/peek":         toDecide,
+	"/v1/settle":       toDecide,
+	"/v1/renew":        toDecide,
+	"/v1/force":        toWrite,
+	"/v1/block":        toWrite,
+	"/v1/reset":        toWrite,
+	checkPath:          toDecide,
+	"/v1/explain":      toRead,
+	"/v1/top-keys":     toRead,
+	"/v1/openapi.yaml": toDecide,
+	"/json":            toDecide,
+	"/healthcheck":     toDecide,
+	"/healthz":         toDecide,
+	"/readyz":          toDecide,
 }
 
-var pathNames = strings.Join(slices.Sorted(maps.Keys(answers)), ", ")
+// answers has what answers the requests for each path.
+var answers = map[string]func(a *api, w http.ResponseWriter, r *http.Request){
+	"/v1/decide":       (*api).decide,
+	"/v1/peek":         (*api).peek,
+	"/v1/settle":       (*api).settle,
+	"/v1/renew":        (*api).renew,
+	"/v1/force":        (*api).force,
+	"/v1/block":        (*api).block,
+	"/v1/reset":        (*api).reset,
+	checkPath:          (*api).check,
+	"/v1/explain":      (*api).explain,
+	"/v1/top-keys":     (*api).topKeys,
+	"/v1/openapi.yaml": (*api).openapi,
+	"/json":            (*api).envoyJSON,
+	"/healthcheck":     (*api).envoyHealth,
+	"/healthz":         (*api).health,
+	"/readyz":          (*api).readiness,
+}
+
+var pathNames = strings.Join(slices.Sorted(maps.Keys(rightOf)), ", ")
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
@@ -90,7 +100,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if answer, ok := answers[r.URL.Path]; ok {
-		answer.by(a, w, r.WithContext(a.detached(r.Context())))
+		answer(a, w, r.WithContext(a.detached(r.Context())))
 		return
 	}
 	problem.Problem{Status: http.StatusNotFound,
@@ -100,15 +110,15 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // detached returns a context for the answer to a request. It does not end, and only the timeout of
 // the store bounds a decision: the context of net/http also ends when the client has closed only
 // its half of the connection, and then the client still reads.
-func (u *unchanging) detached(client context.Context) context.Context {
+func (a *api) detached(client context.Context) context.Context {
 	return context.WithValue(
-		context.WithoutCancel(client), waitsKey{}, &waits{client, u.ready.stop})
+		context.WithoutCancel(client), waitsKey{}, &waits{client, a.ready.draining})
 }
 
 // waits has the contexts that end the wait of a request.
 type waits struct {
 	client context.Context // ends when the client disconnects or closes its half of the connection
-	stop   context.Context // ends when the service is to stop; or nil
+	stop   context.Context // ends when the service is to stop
 }
 
 // waitsKey is the key of a request's *waits.

@@ -17,6 +17,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 )
 
 // answerOf returns the body of the answer to a request, which must succeed.
@@ -84,7 +85,8 @@ func BenchmarkLoad(b *testing.B) {
 				b.Fatal(err)
 			}
 			c := &serveCmd{source: config.Source{Path: path}, loaded: &config.Config{}}
-			l, err := c.newLive(store, func(context.Context, ratelimit.Observation) {}, discard)
+			l, err := c.newLimits(b.Context(), c.newDecider(store, nil, decision.WithObserver(
+				func(context.Context, ratelimit.Observation) {})), discard)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -107,14 +109,13 @@ func BenchmarkDecisionLog(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer store.Close()
-			h := limitsAPI(b, store,
-				ratelimit.Limit{Name: "units", Max: 1_000_000_000, Window: 10 * time.Millisecond})
-			c := &serveCmd{LogDecisions: share, LogFormat: "json"}
+			c := &serveCmd{LogDecisions: share, LogFormat: "json", Limit: []ratelimit.Limit{
+				{Name: "units", Max: 1_000_000_000, Window: 10 * time.Millisecond}}}
 			hash, err := newHash(nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			h.decisions = c.newDecisionLog(h.decider, hash, c.logger(io.Discard))
+			h := budgetAPI(b, c, store, c.logDecisions(hash, c.logger(io.Discard)))
 			b.ReportAllocs()
 			for b.Loop() {
 				answerOf(b, h, "/v1/decide", `{"descriptor":{"key":"a"}}`)

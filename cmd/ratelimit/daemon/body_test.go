@@ -103,7 +103,7 @@ func FuzzID(f *testing.F) {
 			return
 		}
 		for _, c := range got.Claims() {
-			if h.limit(c.Limiter.Limits()[0].Name) == nil || c.Key == "" {
+			if limitOf(h.decider, c.Limiter.Limits()[0].Name) == nil || c.Key == "" {
 				t.Fatalf("%q is of %+v", text, c)
 			}
 		}

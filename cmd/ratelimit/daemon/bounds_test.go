@@ -27,8 +27,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, []server{{newServer(http.NotFoundHandler(), discard), listener}},
-			new(readiness), 0, discard)
+		ended <- serve(ctx, []server{{newServer(http.NotFoundHandler(), new(failedConnections), discard), listener}},
+			newReadiness(nil), 0, discard)
 	}()
 	for size, want := range map[int]int{1 << 10: http.StatusNotFound,
 		64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
@@ -102,8 +102,8 @@ func TestBodiesOfManyWait(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- serve(ctx, []server{{httpServer{newServer(handler, discard), listener},
-				listener}}, new(readiness), 0, discard)
+			ended <- serve(ctx, []server{{httpServer{newServer(handler, new(failedConnections), discard), listener},
+				listener}}, newReadiness(nil), 0, discard)
 		}()
 		rest := make(chan struct{})
 		var group sync.WaitGroup
@@ -144,12 +144,12 @@ func TestStreamsAreBounded(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		s := newServer(count(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			readBody(w, r)
-		})), discard)
+		})), new(failedConnections), discard)
 		s.Protocols = new(http.Protocols)
 		s.Protocols.SetUnencryptedHTTP2(true)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- serve(ctx, []server{{httpServer{s, listener}, listener}}, new(readiness), 0,
+			ended <- serve(ctx, []server{{httpServer{s, listener}, listener}}, newReadiness(nil), 0,
 				discard)
 		}()
 		client, served := net.Pipe()

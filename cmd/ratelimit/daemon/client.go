@@ -137,21 +137,18 @@ func (c *client) decide(ctx context.Context, path string, body []byte) (int, []b
 		return 0, nil, err
 	}
 	defer func() { _ = store.Close() }() // every decision has ended
-	l, err := serve.newLive(store, nil, slog.New(slog.DiscardHandler))
+	discard := slog.New(slog.DiscardHandler)
+	limits, err := serve.newLimits(ctx, serve.newDecider(store.Store, nil), discard)
 	if err != nil {
 		return 0, nil, err
 	}
-	if serve.loaded != nil {
-		if _, err := l.load(ctx); err != nil {
-			return 0, nil, err
-		}
-	}
+	a := newAPI(limits, discard)
 	w := &recorder{header: make(http.Header)}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
-	l.ServeHTTP(w, r)
+	a.ServeHTTP(w, r)
 	return w.status, w.Bytes(), nil
 }
 

@@ -63,19 +63,17 @@ func TestReload(t *testing.T) {
 		}
 		defer store.Close()
 		var log syncBuffer
-		l, err := parseServe(t, []string{"serve", "--config", file}).
-			newLive(store, nil, slog.New(slog.NewTextHandler(&log, nil)))
+		c := parseServe(t, []string{"serve", "--config", file})
+		l, err := c.followLimits(t.Context(), c.newDecider(store, nil),
+			slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop, err := l.follow(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stop()
+		defer l.Close()
+		h := newAPI(l, discard)
 		take := func(want int) {
 			t.Helper()
-			status, _, body := call(t, l, request(http.MethodPost, "/v1/decide",
+			status, _, body := call(t, h, request(http.MethodPost, "/v1/decide",
 				`{"descriptor":{"tenant":"acme"}}`))
 			if status != want {
 				t.Errorf("%d %s, want %d", status, body, want)
@@ -110,32 +108,29 @@ func TestReloadKeepsWaitingCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		l, err := parseServe(t, []string{"serve", "--config", configFile(t,
-			"limits: [{name: calls, key: [tenant], algorithm: in-flight, max: 1}]\n")}).
-			newLive(store, nil, discard)
+		c := parseServe(t, []string{"serve", "--config", configFile(t,
+			"limits: [{name: calls, key: [tenant], algorithm: in-flight, max: 1}]\n")})
+		l, err := c.newLimits(t.Context(), c.newDecider(store, nil), discard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		load := func() {
-			if _, err := l.load(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		load()
+		h := newAPI(l, discard)
 		const body = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
 		var held renewal
-		if err := json.Unmarshal(answerOf(t, l, "/v1/decide", body), &held); err != nil {
+		if err := json.Unmarshal(answerOf(t, h, "/v1/decide", body), &held); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		waited := time.Duration(-1)
 		go func() {
-			answerOf(t, l, "/v1/decide", body)
+			answerOf(t, h, "/v1/decide", body)
 			waited = time.Since(began)
 		}()
 		synctest.Wait()
-		load()
-		answerOf(t, l, "/v1/settle", `{"id":"`+held.ID+`"}`)
+		if _, err := l.load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		answerOf(t, h, "/v1/settle", `{"id":"`+held.ID+`"}`)
 		time.Sleep(5 * time.Second)
 		if synctest.Wait(); waited != 0 {
 			t.Errorf("the call was admitted %v after the units were free", waited)

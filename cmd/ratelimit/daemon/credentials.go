@@ -13,7 +13,7 @@ import (
 // again when they change. Each file is followed alone, so that a bad one does not keep
 // tokens in force that were removed from another one.
 type credentials struct {
-	access
+	rights
 	certificates *certificates // nil without files
 	grpc         *certificates // of --grpc-addr; mostly the same
 	followed     []followed

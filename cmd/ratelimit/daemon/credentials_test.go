@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 )
 
@@ -88,7 +89,8 @@ func TestCredentialsAlone(t *testing.T) {
 					w := httptest.NewRecorder()
 					r := httptest.NewRequest(http.MethodPost, path, nil)
 					r.Header.Set("Authorization", "Bearer "+token)
-					s.only(ok).ServeHTTP(w, r)
+					a := access{s.rights, &trace{log: discard, decider: decision.New(nil)}}
+					a.only(ok).ServeHTTP(w, r)
 					return w.Code
 				}
 				inForce := func() map[string]any {

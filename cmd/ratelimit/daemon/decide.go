@@ -52,7 +52,7 @@ func (a *api) answer(
 	if opts.Peek {
 		refused = http.StatusOK
 	}
-	decided, err := a.deciding().Decide(r.Context(), d.requests, opts)
+	decided, err := a.decider.Decide(r.Context(), d.requests, opts)
 	switch {
 	case err != nil:
 		a.failDecision(w, r, err, d)

@@ -117,12 +117,11 @@ func TestDecisionLogShares(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newScene(t)
-		s.api = budgetAPI(t, c, s.store)
 		hash, err := newHash(top)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.api.decisions = c.newDecisionLog(s.api.decider, hash, c.logger(&log))
+		s.api = budgetAPI(t, c, s.store, c.logDecisions(hash, c.logger(&log)))
 		for range requests {
 			s.post("/v1/decide", `{"descriptor":{"key":"`+secret+`"}}`)
 		}

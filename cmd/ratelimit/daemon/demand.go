@@ -230,7 +230,7 @@ func (a *api) ofKey(key *string, n int64) ([]decision.Request, *problem.Problem)
 	if p := checkKey(key); p != nil {
 		return nil, p
 	}
-	if a.config != nil {
+	if a.config() != nil {
 		return []decision.Request{{
 			Descriptor: rules.Descriptor{{Name: "key", Value: *key}}, N: n}}, nil
 	}
@@ -281,7 +281,7 @@ func (a *api) target(
 	if p := checkKey(body.key); p != nil {
 		return nil, p
 	}
-	l := a.limit(*body.limit)
+	l := limitOf(a.decider, *body.limit)
 	switch {
 	case l == nil:
 		return nil, unknownLimit(where)
@@ -292,9 +292,9 @@ func (a *api) target(
 	return l, nil
 }
 
-// limit returns the limit of a name that is in force, or nil.
-func (a *api) limit(name string) *rules.Limit {
-	if set := a.decider.Set(); set != nil {
+// limitOf returns the limit of a name that is in force, or nil.
+func limitOf(d *decision.Decider, name string) *rules.Limit {
+	if set := d.Set(); set != nil {
 		return set.Limit(name)
 	}
 	return nil

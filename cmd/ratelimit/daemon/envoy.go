@@ -14,7 +14,6 @@ import (
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
-	"github.com/truewindow/ratelimit/cmd/ratelimit/envoyfile"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
@@ -124,25 +123,22 @@ func (c *serveCmd) checkGRPC() error {
 // An envoyEdge answers Envoy. It is nil without --grpc-addr.
 type envoyEdge struct {
 	*envoy.Service
-	json   http.Handler
-	server *envoy.Server
+	json http.Handler
 }
 
-func (c *serveCmd) newEnvoy(l *live, log *slog.Logger) (*envoyEdge, error) {
+// newEnvoy returns what answers Envoy. settling, or nil, has the tokens that settle more than is
+// held.
+func (c *serveCmd) newEnvoy(
+	l *limits, settling *access, log *slog.Logger,
+) (*envoyEdge, error) {
 	if c.GRPCAddr == "" {
 		return nil, nil
 	}
 	settings := c.envoy.Config
-	settings.Decider, settings.Log = l.deciding(), log
+	settings.Decider, settings.Domains, settings.Log = l.decider, l.domains, log
 	settings.Reached = c.EnvoyLook == "reached"
-	if beyond := l.beyond; beyond != nil {
-		settings.MayCharge = beyond.writers.has
-	}
-	settings.Domains = func() *envoyfile.Domains {
-		if current := l.current.Load().config; current != nil {
-			return current.Domains
-		}
-		return nil
+	if settling != nil {
+		settings.MayCharge = settling.writers.has
 	}
 	service, err := envoy.New(settings)
 	if err != nil {
@@ -163,37 +159,23 @@ func (s grpcServer) Close() error {
 	return nil
 }
 
-// listenGRPC adds the server of --grpc-addr, if there is one.
-func (c *serveCmd) listenGRPC(
-	servers []server, e *envoyEdge, certs *certificates, bound *bounds, failed *failedConnections,
-) ([]server, error) {
-	if e == nil {
-		return servers, nil
-	}
-	listener, err := listen(c.GRPCAddr)
+// grpc returns the server of --grpc-addr.
+func (l *listeners) grpc(e *envoyEdge) (server, error) {
+	listener, err := listen(l.cmd.GRPCAddr)
 	if err != nil {
-		for _, s := range servers {
-			_ = s.listener.Close()
-		}
-		return nil, err
+		return server{}, err
 	}
-	options := c.envoy.ServerOptions
-	options.MaxConnectionAge = cmp.Or(c.GRPCMaxConnectionAge, options.MaxConnectionAge)
-	options.Bounds = bound.of(bound.grpc)
-	if certs != nil && listener.Addr().Network() == "tcp" {
+	options := l.cmd.envoy.ServerOptions
+	options.MaxConnectionAge = cmp.Or(l.cmd.GRPCMaxConnectionAge, options.MaxConnectionAge)
+	options.Bounds = l.bounds.of(l.bounds.grpc)
+	if certs := l.credentials.grpc; certs != nil && listener.Addr().Network() == "tcp" {
 		options.TLS = certs.config()
-		options.HandshakeFailed = func() { failed.grpcTLS.Add(1) }
+		options.HandshakeFailed = func() { l.failed.grpcTLS.Add(1) }
 	}
-	e.server = envoy.NewServer(e.Service, options)
-	e.server.SetServing(true)
-	return append(servers, server{grpcServer{e.server}, listener}), nil
-}
-
-// drain tells clients that the service is about to stop.
-func (e *envoyEdge) drain() {
-	if e != nil {
-		e.server.SetServing(false)
-	}
+	s := envoy.NewServer(e.Service, options)
+	s.SetServing(true)
+	context.AfterFunc(l.ready.draining, func() { s.SetServing(false) })
+	return server{grpcServer{s}, listener}, nil
 }
 
 // envoyJSON answers as envoyproxy/ratelimit does.

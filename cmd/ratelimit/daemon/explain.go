@@ -32,7 +32,7 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) {
 	if domain == nil {
 		domain = new(string)
 	}
-	c := a.config
+	c := a.config()
 	if c == nil {
 		c = &config.Config{Set: a.decider.Set()}
 	}
@@ -40,7 +40,7 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) {
 	states := a.states(r.Context(), *domain, d)
 	for i := range e.Applies {
 		applied := &e.Applies[i]
-		applied.State, applied.KeyHash = states[applied.Limit], a.keyHash(applied.Key)
+		applied.State, applied.KeyHash = states[applied.Limit], a.trace.keyHash(applied.Key)
 	}
 	writeJSON(w, http.StatusOK, e)
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 )
@@ -31,18 +30,6 @@ func (f *failedConnections) read(add addFunc) {
 	}
 }
 
-// watchServers counts the requests that servers of HTTP answer, and connections without one:
-// net/http itself refuses a head that is malformed or too large. Each 503 gets a Retry-After of
-// pause.
-func (m *metrics) watchServers(servers []server, pause time.Duration) {
-	for _, s := range servers {
-		if h, ok := s.answering.(httpServer); ok {
-			h.Handler = m.measure(withRetryAfter(pause, h.Handler))
-			m.failed.watch(h.Server)
-		}
-	}
-}
-
 // A connection is the state of a connection of HTTP.
 type connection struct {
 	state   atomic.Int32 // the last http.ConnState
@@ -58,6 +45,8 @@ func noteRequest(r *http.Request) {
 	}
 }
 
+// watch counts connections of s that end without a request: net/http itself refuses a head that is
+// malformed or too large.
 func (f *failedConnections) watch(s *http.Server) {
 	var open sync.Map // of *connection by net.Conn
 	within, changed := s.ConnContext, s.ConnState

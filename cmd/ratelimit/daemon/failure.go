@@ -136,7 +136,7 @@ func (a *api) failRepeatable(
 
 // logUndecided logs the path and the limits of a request, and no key.
 func (a *api) logUndecided(r *http.Request, err error, limits func() []string) {
-	if ok, suppressed := a.lines.Pass(time.Now()); ok {
+	if ok, suppressed := a.undecided.Pass(time.Now()); ok {
 		a.log.Error("request undecided", withSetting(err, "path", r.URL.Path, "limits", limits(),
 			"error", err, "suppressed", suppressed)...)
 	}

@@ -57,6 +57,7 @@ func newForwardAuth(
 		entries: append([]entryFlag{{"client", "client"}, {"method", "method"},
 			{"host", "host"}, {"path", "path"}}, entries...),
 	}
+	f.trusted.warn(log)
 	if len(trusted) > 0 {
 		f.client = clientip.XForwardedFor(trusted...)
 	}
@@ -117,13 +118,13 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	if set := a.decider.Set(); set != nil {
 		needed = set.Uses
 	}
-	descriptor, err := a.auth.descriptor(r, needed)
+	descriptor, err := a.proxies.descriptor(r, needed)
 	if err != nil {
 		invalid(err.Error() + ".").Write(w)
 		return
 	}
 	requests := []decision.Request{{Descriptor: descriptor, N: 1}}
-	decided, err := a.deciding().Decide(
+	decided, err := a.decider.Decide(
 		r.Context(), requests, decision.Options{NoInFlight: true})
 	if err != nil {
 		a.failDecision(w, r, err, &demand{requests, nil})

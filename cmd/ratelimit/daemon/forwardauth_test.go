@@ -111,7 +111,7 @@ limits:
 		`/free\..\api/`, "//h/api/", "/%61pi/?q", "/free/..%252fapi/",
 	} {
 		s := fileScene(t, limits)
-		s.api.auth = newForwardAuth("caddy", []entryFlag{{"route", "path"}}, nil, discard)
+		s.api.proxies = newForwardAuth("caddy", []entryFlag{{"route", "path"}}, nil, discard)
 		for i, want := range []int{200, 200, 429} {
 			r := httptest.NewRequest(http.MethodGet, "/v1/check", nil)
 			r.Header.Set("X-Forwarded-Uri", target)
@@ -169,7 +169,7 @@ func TestForwardAuthFlags(t *testing.T) {
 // that the log has, and nothing is taken.
 func TestExplainState(t *testing.T) {
 	s := fileScene(t, descriptorLimits)
-	s.api.hash = func(key string) string { return "hash of " + key }
+	s.api.trace.hash = func(key string) string { return "hash of " + key }
 	s.post("/v1/decide", `{"descriptor":{"tenant":"acme"},"n":100}`)
 	s.advance(10 * time.Second)
 	for range 2 {

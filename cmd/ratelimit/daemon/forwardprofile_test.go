@@ -54,7 +54,7 @@ func TestForwardProfiles(t *testing.T) {
 limits:
   - {name: login, when: {path: /login, method: POST, host: app.example}, key: [client], max: 1/1h}
 `)
-				s.api.auth = newForwardAuth(profileFlag(proxy), nil,
+				s.api.proxies = newForwardAuth(profileFlag(proxy), nil,
 					[]netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, discard)
 				for i, want := range []int{200, 429, 429} {
 					r := httptest.NewRequest(http.MethodGet, "http://limits:8080/v1/check", nil)
@@ -67,7 +67,7 @@ limits:
 						t.Errorf("request %d: %d %v %s, want %d", i, status, header, body, want)
 					}
 				}
-				for source, w := range s.api.auth.warnings.missing {
+				for source, w := range s.api.proxies.warnings.missing {
 					if n := w.requests.Load(); n != 0 {
 						t.Errorf("%d requests lack %s", n, source)
 					}
@@ -118,7 +118,7 @@ func TestForwardURL(t *testing.T) {
 			t.Errorf("%q: %s, %v; want %s", text, got, err, want)
 		}
 		s := fileScene(t, "limits: [{name: all, when: {path: /*}, max: 0}]")
-		s.api.auth = f
+		s.api.proxies = f
 		status, _, body := call(t, s.api, r)
 		switch {
 		case want == "error" && (status != 400 || !strings.Contains(body, "X-Original-URL has")):
@@ -263,7 +263,7 @@ func TestForwardMissingByLimit(t *testing.T) {
 	} {
 		s := fileScene(t, "limits: ["+limit+"]")
 		status, _, body := call(t, s.api, httptest.NewRequest(http.MethodGet, checkPath, nil))
-		n := s.api.auth.warnings.missing["path"].requests.Load()
+		n := s.api.proxies.warnings.missing["path"].requests.Load()
 		if status != 200 || (n == 1) != needs {
 			t.Errorf("%s: %d %s, counted %d", limit, status, body, n)
 		}

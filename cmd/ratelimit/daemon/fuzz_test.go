@@ -29,7 +29,7 @@ limits:
 type hostile struct {
 	testing.TB
 	cmd   *serveCmd
-	api   *live
+	api   *api
 	log   syncBuffer
 	store *memorystore.Store
 	sent  int
@@ -64,13 +64,9 @@ func (h *hostile) renew(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewJSONHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if h.api, err = h.cmd.newLive(h.store, nil, log); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.api.load(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	h.api.auth = newForwardAuth("caddy", []entryFlag{{"tenant", "X-Tenant"}, {"plan", "X-Plan"}},
+	h.api = budgetAPI(t, h.cmd, h.store)
+	h.api.log, h.api.trace.log = log, log
+	h.api.proxies = newForwardAuth("caddy", []entryFlag{{"tenant", "X-Tenant"}, {"plan", "X-Plan"}},
 		[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, log)
 }
 
@@ -197,7 +193,7 @@ func FuzzCheck(f *testing.F) {
 			"X-Forwarded-Host": {host}, "X-Forwarded-Method": {method}, "X-Tenant": {tenant},
 			"X-Plan": {"pro"}}
 		h.send(t, r, 200, 429, 401, 403, 400, 422)
-		descriptor, err := h.api.auth.descriptor(r, func(string) bool { return true })
+		descriptor, err := h.api.proxies.descriptor(r, func(string) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}

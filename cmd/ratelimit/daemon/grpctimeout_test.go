@@ -78,19 +78,21 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 		t.Fatal(err)
 	}
 	s := &backend.Store{Store: b.store, Close: memory.Close}
-	if b.breaker, err = c.guard(s, discard); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	l, err := c.newLive(s.Store, func(context.Context, ratelimit.Observation) {},
-		c.logger(b.log))
+	guarded, err := c.guard(s, discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.envoy, err = c.newEnvoy(l, c.logger(b.log)); err != nil {
+	b.breaker = guarded.breaker
+	t.Cleanup(func() { _ = guarded.Close() })
+	log := c.logger(b.log)
+	l, err := c.newLimits(t.Context(), c.newDecider(s.Store, nil), log)
+	if err != nil {
 		t.Fatal(err)
 	}
-	b.api = l.current.Load()
+	b.api = newAPI(l, log)
+	if b.api.envoy, err = c.newEnvoy(l, nil, log); err != nil {
+		t.Fatal(err)
+	}
 	return b
 }
 
@@ -105,7 +107,7 @@ func (b *busyScene) grpc() (*rls.RateLimitResponse, error) {
 func (b *busyScene) post(path, body string) (status int) {
 	b.Helper()
 	r := request(http.MethodPost, path, body)
-	status, _, _ = call(b.T, b.api, r.WithContext(newServer(nil, discard).BaseContext(nil)))
+	status, _, _ = call(b.T, b.api, r.WithContext(newServer(nil, new(failedConnections), discard).BaseContext(nil)))
 	return status
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,31 +69,54 @@ func (c *serveCmd) localInstances() int {
 	return 0
 }
 
-// guard puts a breaker around the store on a server, so that callers do not wait for a server that
-// fails. With --on-failure=local it puts a Degraded store around both. Calls over gRPC have
-// less time than others, between both. It returns the breaker.
-func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*layer.Breaker, error) {
-	var guarded *layer.Breaker
-	guarded, err := layer.NewBreaker(s.Store, &layer.BreakerOptions{
+// A guardedStore is the store of a service with the layers around it.
+type guardedStore struct {
+	*backend.Store                 // all layers included
+	breaker        *layer.Breaker  // nil for a store that does not fail
+	local          *layer.Degraded // nil without local decisions
+}
+
+// openStore opens the store, with a breaker around one on a server, so that callers do not wait for
+// a server that fails, and with --on-failure=local a Degraded store around both. Calls over gRPC
+// have less time than others, between both.
+func (c *serveCmd) openStore(ctx context.Context, log *slog.Logger) (*guardedStore, error) {
+	s, err := backend.Open(ctx, c.Store)
+	if err != nil {
+		return nil, err
+	}
+	guarded, err := c.guard(s, log)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return guarded, nil
+}
+
+func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*guardedStore, error) {
+	g := &guardedStore{Store: s}
+	if !mayFail(c.Store) {
+		return g, nil
+	}
+	var err error
+	g.breaker, err = layer.NewBreaker(s.Store, &layer.BreakerOptions{
 		Failures: c.BreakerFailures,
 		Pause:    c.BreakerPause,
 		OnChange: func(from, to layer.BreakerState) {
-			logBreaker(log, from, to, guarded.Stats().LastFailure)
+			logBreaker(log, from, to, g.breaker.Stats().LastFailure)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.Store = guarded
+	s.Store = g.breaker
 	if c.grpcTimeout > 0 {
-		if s.Store, err = envoy.NewTimely(guarded, c.grpcTimeout); err != nil {
+		if s.Store, err = envoy.NewTimely(g.breaker, c.grpcTimeout); err != nil {
 			return nil, err
 		}
 	}
 	if c.OnFailure != failLocal {
-		return guarded, nil
+		return g, nil
 	}
-	local, err := layer.NewDegraded(s.Store, &layer.DegradedOptions{
+	g.local, err = layer.NewDegraded(s.Store, &layer.DegradedOptions{
 		Instances: c.Instances,
 		OnChange:  func(unavailable bool) { logLocal(log, unavailable) },
 	})
@@ -100,10 +124,17 @@ func (c *serveCmd) guard(s *backend.Store, log *slog.Logger) (*layer.Breaker, er
 		return nil, err
 	}
 	c.warnOfNoShare(log)
-	s.Store = local
-	closeStore := s.Close
-	s.Close = func() error { return errors.Join(local.Close(), closeStore()) }
-	return guarded, nil
+	s.Store = g.local
+	return g, nil
+}
+
+// Close closes the layers and the store.
+func (g *guardedStore) Close() error {
+	var err error
+	if g.local != nil {
+		err = g.local.Close()
+	}
+	return errors.Join(err, g.Store.Close())
 }
 
 // warnOfNoShare warns of limits of which each process admits nothing locally, because its share is

@@ -82,7 +82,11 @@ func limitadorDocs(t *testing.T) (command string, theirs []limitadorLimit, file 
 func TestLimitadorDocs(t *testing.T) {
 	command, theirs, file := limitadorDocs(t)
 	args := strings.Fields(strings.ReplaceAll(command, "limits.yaml", file))
-	limits := parseServe(t, args[1:]).loaded.Limits()
+	loaded, err := parseServe(t, args[1:]).source.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := loaded.Limits()
 	if len(limits) != len(theirs) {
 		t.Fatalf("%d and %d limits", len(limits), len(theirs))
 	}

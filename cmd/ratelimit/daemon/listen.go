@@ -69,12 +69,21 @@ type answering interface {
 
 func (s server) addr() string { return s.listener.Addr().String() }
 
-// listen returns the servers that answer with handler: that of --addr and, if there is one, that of
-// --admin-addr, which is the only one then to answer requests that read or write. They listen, and
-// have not accepted a connection yet.
-func (c *serveCmd) listen(
-	handler http.Handler, certs *certificates, bound *bounds, log *slog.Logger,
-) (servers []server, err error) {
+// listeners have what the servers of all addresses need.
+type listeners struct {
+	cmd         *serveCmd
+	credentials *credentials
+	counts      *metrics
+	failed      *failedConnections
+	ready       *readiness
+	bounds      *bounds
+	log         *slog.Logger
+}
+
+// all returns the servers that answer with handler and e: that of --addr and, if there are, those
+// of --admin-addr, which is the only one then to answer requests that read or write, and of
+// --grpc-addr. They listen, and have not accepted a connection yet.
+func (l *listeners) all(handler http.Handler, e *envoyEdge) (servers []server, err error) {
 	defer func() {
 		if err != nil {
 			for _, s := range servers {
@@ -82,27 +91,43 @@ func (c *serveCmd) listen(
 			}
 		}
 	}()
-	add := func(addr string, most int, handler http.Handler) error {
-		listener, err := listen(addr)
-		if err != nil {
-			return err
+	admin := handler
+	if l.cmd.AdminAddr != "" {
+		handler = onlyDecisions(handler)
+	}
+	s, err := l.http(l.cmd.Addr, l.bounds.http, handler)
+	if err != nil {
+		return nil, err
+	}
+	servers = append(servers, s)
+	if l.cmd.AdminAddr != "" {
+		if s, err = l.http(l.cmd.AdminAddr, l.bounds.admin, admin); err != nil {
+			return servers, err
 		}
-		bounded := conns.Listen(listener, bound.of(most))
-		listener = bounded
-		if certs != nil && listener.Addr().Network() == "tcp" {
-			listener = tls.NewListener(listener, certs.config())
+		servers = append(servers, s)
+	}
+	if e != nil {
+		if s, err = l.grpc(e); err != nil {
+			return servers, err
 		}
-		servers = append(servers, server{
-			httpServer{newServer(count(handler), log), bounded}, listener})
-		return nil
+		servers = append(servers, s)
 	}
-	if c.AdminAddr == "" {
-		return servers, add(c.Addr, bound.http, handler)
+	return servers, nil
+}
+
+// http returns a server on an address with at most so many connections.
+func (l *listeners) http(addr string, most int, handler http.Handler) (server, error) {
+	listener, err := listen(addr)
+	if err != nil {
+		return server{}, err
 	}
-	if err := add(c.Addr, bound.http, onlyDecisions(handler)); err != nil {
-		return servers, err
+	bounded := conns.Listen(listener, l.bounds.of(most))
+	listener = bounded
+	if certs := l.credentials.certificates; certs != nil && listener.Addr().Network() == "tcp" {
+		listener = tls.NewListener(listener, certs.config())
 	}
-	return servers, add(c.AdminAddr, bound.admin, handler)
+	handler = l.counts.measure(withRetryAfter(l.cmd.BreakerPause, count(handler)))
+	return server{httpServer{newServer(handler, l.failed, l.log), bounded}, listener}, nil
 }
 
 // onlyDecisions answers requests that read or write with 404, and passes the rest on.
@@ -121,8 +146,8 @@ func onlyDecisions(next http.Handler) http.Handler {
 var patient = envoy.Patient(context.Background())
 
 // newServer returns a server with bounds on what a client can make it wait for.
-func newServer(handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
+func newServer(handler http.Handler, failed *failedConnections, log *slog.Logger) *http.Server {
+	s := &http.Server{
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return patient },
 		ReadHeaderTimeout: 5 * time.Second,
@@ -150,6 +175,8 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 			}
 		},
 	}
+	failed.watch(s)
+	return s
 }
 
 const (

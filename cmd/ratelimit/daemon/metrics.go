@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -18,8 +19,6 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 
-	"github.com/truewindow/ratelimit/backend"
-	"github.com/truewindow/ratelimit/layer"
 	"github.com/truewindow/ratelimit/otellimit"
 )
 
@@ -28,10 +27,23 @@ type metrics struct {
 	*otellimit.Metrics
 	provider *sdkmetric.MeterProvider
 	meter    metric.Meter
-	service  metric.Registration // of watchService, or nil
 	scrape   http.Handler
 	seconds  metric.Float64Histogram // of HTTP requests
-	failed   failedConnections
+}
+
+// newMetrics returns the metrics of a service on a store.
+func (c *serveCmd) newMetrics(
+	ctx context.Context, store *guardedStore, log *slog.Logger,
+) (*metrics, error) {
+	options, err := c.otlp(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(options...)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.watchStore(store)
 }
 
 // newMetrics returns metrics for Prometheus and, with options, for other readers.
@@ -66,22 +78,17 @@ func newMetrics(options ...sdkmetric.Option) (*metrics, error) {
 func (m *metrics) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastExport)
 	defer cancel()
-	err := m.provider.Shutdown(ctx)
-	if m.service != nil {
-		err = errors.Join(err, m.service.Unregister())
-	}
-	return errors.Join(err, m.Metrics.Close())
+	return errors.Join(m.provider.Shutdown(ctx), m.Metrics.Close())
 }
 
-// watch exports the statistics of a store and of what guard has put around it. b and local may be
-// nil.
-func (m *metrics) watch(s *backend.Store, b *layer.Breaker, local *layer.Degraded) error {
+// watchStore exports the statistics of a store and of the layers around it.
+func (m *metrics) watchStore(s *guardedStore) error {
 	problems := []error{m.Watch("main", s.Stats)}
-	if b != nil {
-		problems = append(problems, m.Watch("breaker", func() any { return b.Stats() }))
+	if s.breaker != nil {
+		problems = append(problems, m.Watch("breaker", func() any { return s.breaker.Stats() }))
 	}
-	if local != nil {
-		problems = append(problems, m.Watch("local", func() any { return local.Stats() }))
+	if s.local != nil {
+		problems = append(problems, m.Watch("local", func() any { return s.local.Stats() }))
 	}
 	return errors.Join(problems...)
 }
@@ -94,7 +101,7 @@ const metricsPath = "/metrics"
 // routeOf returns the value of the label for the path. Clients choose paths and methods, so all
 // unknown ones share a label.
 func routeOf(path string) string {
-	_, known := answers[path]
+	_, known := rightOf[path]
 	switch {
 	case known, path == metricsPath:
 		return path

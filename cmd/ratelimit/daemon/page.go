@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,11 +10,9 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/dashboard"
 	"github.com/truewindow/ratelimit/layer"
-	"github.com/truewindow/ratelimit/shadow"
 )
 
 // pagePath is where the page of limits is, with all that belongs to it.
@@ -26,26 +23,24 @@ func isPage(path string) bool { return strings.HasPrefix(path, pagePath) }
 // page is what the page of limits shows of a service.
 type page struct {
 	*dashboard.Page
-	cmd     *serveCmd
-	store   *backend.Store
-	guarded *layer.Breaker  // nil for a store that does not fail
-	local   *layer.Degraded // nil without local decisions
-	live    *live           // set before the page is served
+	cmd    *serveCmd
+	store  *guardedStore
+	limits func() *limits // called when the page is served
 }
 
 // newPage returns the page. Close it when the service ends.
 func (c *serveCmd) newPage(
-	store *backend.Store, guarded *layer.Breaker, top *topKeys, access *access, log *slog.Logger,
+	store *guardedStore, top *topKeys, allowed *rights, hash func(key string) string,
+	limits func() *limits, log *slog.Logger,
 ) (*page, error) {
-	p := &page{cmd: c, store: store, guarded: guarded}
-	p.local, _ = store.Store.(*layer.Degraded)
+	p := &page{cmd: c, store: store, limits: limits}
 	opts := &dashboard.Options{
-		Store: store.Store, Limits: p.limits, Find: p.find, State: p.state, Log: log,
-		KeyName: func(key string) string { return p.live.keyHash(key) },
+		Store: store.Store.Store, Limits: p.algorithms, Find: p.find, State: p.state, Log: log,
+		KeyName: hash,
 		// Everyone sees the actions, and whoever wants one is asked for a token.
 		MayWrite: func(r *http.Request) bool {
-			return access.writers != nil &&
-				(r.URL.Path != "/act" || access.missing(r, toWrite) == nil)
+			return allowed.writers != nil &&
+				(r.URL.Path != "/act" || allowed.missing(r, toWrite) == nil)
 		},
 	}
 	if top != nil {
@@ -54,21 +49,6 @@ func (c *serveCmd) newPage(
 	var err error
 	p.Page, err = dashboard.New(opts)
 	return p, err
-}
-
-// and returns an observer that calls observe and counts decisions.
-func (p *page) and(observe observeFunc) observeFunc {
-	return func(ctx context.Context, o ratelimit.Observation) {
-		observe(ctx, o)
-		p.Observe(ctx, o)
-	}
-}
-
-// observeShadow counts a decision of a limit in shadow mode, which decides only calls that the
-// others admit.
-func (p *page) observeShadow(ctx context.Context, o ratelimit.Observation) {
-	p.ObserveShadow(ctx, shadow.Observation{
-		Observation: o, Live: []ratelimit.Result{{Allowed: true}}})
 }
 
 // before passes on requests that are not for the page.
@@ -85,8 +65,8 @@ func (p *page) before(next http.Handler) http.Handler {
 	})
 }
 
-// limits returns the limits in force.
-func (p *page) limits() (all []ratelimit.Algorithm) {
+// algorithms returns those of the limits in force.
+func (p *page) algorithms() (all []ratelimit.Algorithm) {
 	for _, s := range p.ofKey("") {
 		all = append(all, s.Limit)
 	}
@@ -95,7 +75,7 @@ func (p *page) limits() (all []ratelimit.Algorithm) {
 
 // ofKey returns the limits in force, with the rates of a key.
 func (p *page) ofKey(key string) (found []dashboard.Subject) {
-	set := p.live.decider.Set()
+	set := p.limits().decider.Set()
 	if set == nil {
 		return nil
 	}
@@ -119,7 +99,7 @@ func (p *page) find(text string) (found []dashboard.Subject, err error) {
 		return nil, err
 	}
 	domain, _ := d.Value("domain")
-	for _, m := range p.live.decider.Set().Match(nil, domain, d) {
+	for _, m := range p.limits().decider.Set().Match(nil, domain, d) {
 		if m.Algorithm != nil { // nil for a limit that admits everything or nothing
 			found = append(found, dashboard.Subject{Limit: m.Algorithm, Key: m.Key})
 		}
@@ -134,23 +114,24 @@ func (p *page) state() []dashboard.Line {
 		{Name: "store", Value: p.store.Name},
 		{Name: "while it is unavailable", Value: cmp.Or(string(p.cmd.OnFailure), "does not fail")},
 	}
-	if p.guarded != nil {
-		s := p.guarded.Stats().State
+	if b := p.store.breaker; b != nil {
+		s := b.Stats().State
 		lines = append(lines, dashboard.Line{Name: "breaker", Value: string(s),
 			Bad: s != layer.BreakerClosed})
 	}
-	if p.local != nil {
-		s := p.local.Stats()
+	if p.store.local != nil {
+		s := p.store.local.Stats()
 		lines = append(lines, dashboard.Line{Name: "decides", Value: map[bool]string{
 			false: "the store", true: "this process, locally"}[s.Unavailable], Bad: s.Unavailable})
 	}
-	if p.live.watcher == nil {
+	limits := p.limits()
+	if limits.watcher == nil {
 		return lines
 	}
-	s := p.live.watcher.Status()
+	s := limits.watcher.Status()
 	lines = append(lines, dashboard.Line{Name: "limits", Value: fmt.Sprintf(
-		"%s, loaded %s, hash %s", p.live.limits(), s.Loaded.UTC().Format(time.DateTime), s.Hash)})
-	if restarts := p.live.restarts.Load(); restarts != nil {
+		"%s, loaded %s, hash %s", limits, s.Loaded.UTC().Format(time.DateTime), s.Hash)})
+	if restarts := limits.restarts.Load(); restarts != nil {
 		text := restarts.limits[0].Text
 		if n := len(restarts.limits) - 1; n > 0 {
 			text += fmt.Sprintf("; %d more, which the log has, count from zero too", n)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/truewindow/ratelimit/httplimit/problem"
@@ -13,9 +12,8 @@ import (
 // readiness says whether load balancers should send requests here: not while the service drains,
 // nor while the store is unavailable and requests get 503 for it.
 type readiness struct {
-	draining atomic.Bool
-	onDrain  func()          // or nil
-	stop     context.Context // ends when the service drains; or nil
+	draining context.Context // ends when the service drains, for good
+	drain    func()
 	// probe returns an error while the store is unavailable. It is nil if requests are answered all
 	// the same.
 	probe func(context.Context) error
@@ -28,19 +26,16 @@ type readiness struct {
 // probeAge is for how long the outcome of a probe counts, so that clients cannot load the server.
 const probeAge = time.Second
 
-// drain makes r not ready for good.
-func (r *readiness) drain() {
-	r.draining.Store(true)
-	if r.onDrain != nil {
-		r.onDrain()
-	}
+func newReadiness(probe func(context.Context) error) *readiness {
+	draining, drain := context.WithCancel(context.Background())
+	return &readiness{draining: draining, drain: drain, probe: probe}
 }
 
 // release has clients close their connections after an answer while the service drains: one that is
 // still open at the end loses the request that its client sends just then.
 func (r *readiness) release(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if r.draining.Load() {
+		if r.draining.Err() != nil {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, req)
@@ -61,7 +56,7 @@ func (r *readiness) answer(w http.ResponseWriter, req *http.Request) {
 // problem returns why the service is not ready, or nil.
 func (r *readiness) problem(ctx context.Context) *problem.Problem {
 	switch {
-	case r.draining.Load():
+	case r.draining.Err() != nil:
 		return &problem.Problem{Status: http.StatusServiceUnavailable,
 			Detail: "The service is about to stop."}
 	case r.unavailable(ctx) != nil:

@@ -13,7 +13,7 @@ import (
 // TestDrain: after the signal the service is not ready and answers for as long as --drain.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener, ready := newPipeListener(), new(readiness)
+		listener, ready := newPipeListener(), newReadiness(nil)
 		var statuses []int
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			asked := httptest.NewRecorder()
@@ -23,7 +23,7 @@ func TestDrain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- serve(ctx, []server{{newServer(handler, discard), listener}}, ready,
+			ended <- serve(ctx, []server{{newServer(handler, new(failedConnections), discard), listener}}, ready,
 				5*time.Second, discard)
 		}()
 		ask := func() {
@@ -61,8 +61,8 @@ func TestDrainOfAll(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- serve(ctx, []server{{newServer(handler, discard), slow},
-				{newServer(handler, discard), other}}, new(readiness), time.Second, discard)
+			ended <- serve(ctx, []server{{newServer(handler, new(failedConnections), discard), slow},
+				{newServer(handler, new(failedConnections), discard), other}}, newReadiness(nil), time.Second, discard)
 		}()
 		go func() { _, _ = slow.get() }()
 		synctest.Wait()
@@ -81,7 +81,7 @@ func TestDrainOfAll(t *testing.T) {
 
 // TestRelease: while the service drains, clients are to close their connections.
 func TestRelease(t *testing.T) {
-	ready := new(readiness)
+	ready := newReadiness(nil)
 	h := ready.release(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { writeOK(w) }))
 	for _, want := range []string{"", "close"} {
@@ -90,7 +90,7 @@ func TestRelease(t *testing.T) {
 		if got := w.Header().Get("Connection"); got != want || w.Body.Len() == 0 {
 			t.Errorf("Connection is %q after %q, want %q", got, w.Body, want)
 		}
-		ready.draining.Store(true)
+		ready.drain()
 	}
 }
 
@@ -99,13 +99,13 @@ func TestReadinessOfStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked int
 		var err error
-		r := &readiness{probe: func(ctx context.Context) error {
+		r := newReadiness(func(ctx context.Context) error {
 			asked++
 			if _, ok := ctx.Deadline(); !ok {
 				t.Error("the probe has no deadline")
 			}
 			return err
-		}}
+		})
 		status := func() int {
 			w := httptest.NewRecorder()
 			r.answer(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))

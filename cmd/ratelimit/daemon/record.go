@@ -29,7 +29,7 @@ func (a *api) force(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	res, err := a.decider.Force(r.Context(), l.Name, *body.key, *body.n)
-	a.logWrite(r, "force", []string{l.Name}, []string{*body.key}, err,
+	a.trace.write(r, "force", []string{l.Name}, []string{*body.key}, err,
 		slog.Int64("units", *body.n))
 	if err != nil {
 		a.failWrite(w, r, err, l.Name)
@@ -78,7 +78,7 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	res, err := a.decider.Block(r.Context(), l.Name, *body.key, *ms)
-	a.logWrite(r, "block", []string{l.Name}, []string{*body.key}, err,
+	a.trace.write(r, "block", []string{l.Name}, []string{*body.key}, err,
 		slog.String("for", milliseconds(ms).String()))
 	if err != nil {
 		a.failWrite(w, r, err, l.Name)
@@ -111,7 +111,7 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := a.decider.Reset(r.Context(), *body.key, limits...)
-	a.logWrite(r, "reset", limits, []string{*body.key}, err)
+	a.trace.write(r, "reset", limits, []string{*body.key}, err)
 	if err != nil {
 		a.failWrite(w, r, err, limits...)
 		return

@@ -50,23 +50,20 @@ func newScene(t *testing.T) *scene {
 		advance: func(d time.Duration) { now.Add(d.Microseconds()) }}
 }
 
-func budgetAPI(t testing.TB, c *serveCmd, store ratelimit.Store) *api {
+func budgetAPI(
+	t testing.TB, c *serveCmd, store ratelimit.Store, options ...decision.Option,
+) *api {
 	t.Helper()
 	began := time.Now()
 	top, err := c.newTopKeys(func() time.Time { return began })
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := c.newLive(store, top.and(func(context.Context, ratelimit.Observation) {}), discard)
+	l, err := c.newLimits(t.Context(), c.newDecider(store, top, options...), discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.loaded != nil {
-		if _, err := l.load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h := l.current.Load()
+	h := newAPI(l, discard)
 	h.top = top
 	return h
 }

@@ -14,11 +14,10 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
-	"github.com/truewindow/ratelimit/backend"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
-	"github.com/truewindow/ratelimit/layer"
+	"github.com/truewindow/ratelimit/shadow"
 )
 
 type serveCmd struct {
@@ -116,12 +115,12 @@ func (c *serveCmd) Validate() error {
 func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	log := c.logger(stderr)
 	defer ignoreHangups()()
-	secrets, err := c.newCredentials(ctx, log)
+	credentials, err := c.newCredentials(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer secrets.Close()
-	store, err := backend.Open(ctx, c.Store)
+	defer credentials.Close()
+	store, err := c.openStore(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -130,94 +129,104 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 			log.Error("closing the store", "error", err)
 		}
 	}()
-	readers, err := c.otlp(ctx, log)
-	if err != nil {
-		return err
-	}
-	counts, err := newMetrics(readers...)
+
+	counts, err := c.newMetrics(ctx, store, log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = counts.Close() }()
-	var guarded *layer.Breaker
-	if mayFail(c.Store) {
-		if guarded, err = c.guard(store, log); err != nil {
-			return err
-		}
-	}
-	local, _ := store.Store.(*layer.Degraded)
-	if err := counts.watch(store, guarded, local); err != nil {
-		return err
-	}
 	top, err := c.newTopKeys(time.Now)
 	if err != nil {
 		return err
 	}
-	shown, err := c.newPage(store, guarded, top, &secrets.access, log)
+	hash, err := newHash(top)
 	if err != nil {
 		return err
 	}
-	defer shown.Close()
-	handler, err := c.newLive(store, shown.and(top.and(decision.Takes(counts.Observe))), log,
-		decision.WithShadowObserver(counts.observeShadow),
-		decision.WithShadowObserver(shown.observeShadow), decision.WithWarnings(shown.Warn))
+	var inForce *limits // before the page is served
+	page, err := c.newPage(
+		store, top, &credentials.rights, hash, func() *limits { return inForce }, log)
 	if err != nil {
 		return err
 	}
-	shown.live = handler
-	handler.top, handler.auth = top, newForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log)
-	handler.auth.trusted.warn(log)
-	if handler.hash, err = newHash(top); err != nil {
+	defer page.Close()
+
+	decider := c.newDecider(store.Store.Store, top, c.logDecisions(hash, log),
+		decision.WithObserver(decision.Takes(counts.Observe)),
+		decision.WithObserver(page.Observe), decision.WithWarnings(page.Warn),
+		decision.WithShadowObserver(asShadow(counts.ObserveShadow)),
+		decision.WithShadowObserver(asShadow(page.ObserveShadow)))
+	if inForce, err = c.followLimits(ctx, decider, log); err != nil {
 		return err
 	}
-	secrets.refused = handler.logRefusal
-	handler.decisions = c.newDecisionLog(handler.decider, handler.hash, log)
-	stopFollowing, err := handler.follow(ctx)
+	defer inForce.Close()
+	probe, err := c.checkStore(ctx, store.Store, log)
 	if err != nil {
 		return err
 	}
-	defer stopFollowing()
-	if mayFail(c.Store) {
-		if err := checkStore(ctx, store, log); err != nil {
-			return err
-		}
-		if c.OnFailure == failClosed {
-			handler.ready.probe = func(ctx context.Context) error {
-				_, err := store.Probe(ctx)
-				return err
-			}
-		}
-	}
+	ready := newReadiness(probe)
+	defer ready.drain()
+	context.AfterFunc(ready.draining, page.Close) // its open connections would last
+
+	writes := &trace{log: log, decider: decider, hash: hash}
+	allowed := &access{credentials.rights, writes}
+	var settling *access
 	if c.SettleWithinHold {
-		handler.beyond = &secrets.access
+		settling = allowed
 	}
-	if handler.envoy, err = c.newEnvoy(handler, log); err != nil {
-		return err
-	}
-	if err := counts.watchService(handler, secrets); err != nil {
-		return err
-	}
-	var stopWaits func()
-	handler.ready.stop, stopWaits = context.WithCancel(context.WithoutCancel(ctx))
-	defer stopWaits()
-	handler.ready.onDrain = func() {
-		stopWaits()
-		handler.envoy.drain()
-		shown.Close() // its open connections would last
-	}
-	names := newHosts(c.Host, c.Addr, c.AdminAddr)
-	answered := handler.ready.release(secrets.only(shown.before(counts.before(handler))))
-	answered = names.only(answered, append(c.anyHost, checkPath)...)
-	bound := newBounds(log)
-	servers, err := c.listen(answered, secrets.certificates, bound, log)
+	envoy, err := c.newEnvoy(inForce, settling, log)
 	if err != nil {
 		return err
 	}
-	counts.watchServers(servers, c.BreakerPause)
-	servers, err = c.listenGRPC(servers, handler.envoy, secrets.grpc, bound, &counts.failed)
+	answers := &api{
+		decider: decider, config: inForce.config.Load, log: log, trace: writes, ready: ready,
+		proxies: newForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log),
+		top:     top, envoy: envoy, settling: settling,
+	}
+	handler := newHosts(c.Host, c.Addr, c.AdminAddr).only(
+		ready.release(allowed.only(page.before(counts.before(answers)))),
+		append(c.anyHost, checkPath)...)
+
+	failed := new(failedConnections)
+	err = counts.watchService(&serviceReader{limits: inForce, credentials: credentials,
+		proxies: answers.proxies, envoy: envoy, failed: failed})
 	if err != nil {
 		return err
 	}
+	open := listeners{cmd: c, credentials: credentials, counts: counts, failed: failed,
+		ready: ready, bounds: newBounds(log), log: log}
+	servers, err := open.all(handler, envoy)
+	if err != nil {
+		return err
+	}
+	c.logStart(servers, store.Name, inForce, log)
+	return serve(ctx, servers, ready, c.Drain, log)
+}
+
+// newDecider returns what decides, with the observers of options and top, which may be nil.
+func (c *serveCmd) newDecider(
+	store ratelimit.Store, top *topKeys, options ...decision.Option,
+) *decision.Decider {
+	options = append(options, decision.WithPolicy(c.OnFailure.policy()))
+	if top != nil {
+		options = append(options, decision.WithObserver(top.Observe))
+	}
+	return decision.New(store, options...)
+}
+
+// asShadow returns an observer of limits in shadow mode, which decide only calls that the others
+// admit.
+func asShadow(
+	observe func(context.Context, shadow.Observation),
+) func(context.Context, ratelimit.Observation) {
+	return func(ctx context.Context, o ratelimit.Observation) {
+		observe(ctx, shadow.Observation{
+			Observation: o, Live: []ratelimit.Result{{Allowed: true}}})
+	}
+}
+
+// logStart logs on what addresses and under which limits the service answers.
+func (c *serveCmd) logStart(servers []server, store string, l *limits, log *slog.Logger) {
 	if len(c.unread) > 0 {
 		log.Warn("variables of envoyproxy/ratelimit have no meaning here", "names", c.unread)
 	}
@@ -225,12 +234,11 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	for _, s := range servers {
 		addrs = append(addrs, s.addr())
 	}
-	log.With(handler.inForce()...).Info("listening", "addr", addrs[0], "others", addrs[1:],
-		"tls", c.TLS.Cert != "", "hosts", fmt.Sprint(c.Host), "store", store.Name,
+	log.With(l.attrs()...).Info("listening", "addr", addrs[0], "others", addrs[1:],
+		"tls", c.TLS.Cert != "", "hosts", fmt.Sprint(c.Host), "store", store,
 		"on-failure", cmp.Or(string(c.OnFailure), "none"), "instances", c.Instances,
-		"limits", handler.limits(), "in-flight", fmt.Sprint(c.InFlight),
+		"limits", l.String(), "in-flight", fmt.Sprint(c.InFlight),
 		"blocks", fmt.Sprint(c.Block), "version", version())
-	return serve(ctx, servers, &handler.ready, c.Drain, log)
 }
 
 // ignoreHangups keeps a SIGHUP from ending the process, also while nothing is loaded at one. The

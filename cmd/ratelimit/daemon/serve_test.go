@@ -467,8 +467,8 @@ func TestShutdown(t *testing.T) {
 					cancel()
 				}()
 				signal := time.Now()
-				err := serve(ctx, []server{{newServer(handler, discard), listener}},
-					new(readiness), 0, discard)
+				err := serve(ctx, []server{{newServer(handler, new(failedConnections), discard), listener}},
+					newReadiness(nil), 0, discard)
 				if !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {
 					t.Errorf("error %v, want %v", err, tt.err)
 				}

@@ -7,10 +7,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/watch"
-	"github.com/truewindow/ratelimit/shadow"
 )
 
 // A serviceMetric is a metric that is read when metrics are collected.
@@ -58,10 +56,18 @@ var serviceMetrics = []serviceMetric{
 		"Connections that ended in the handshake of TLS or in the head of a request.", true},
 }
 
-// watchService exports what l, its decider and Envoy's service count, and the state of credentials.
-func (m *metrics) watchService(l *live, c *credentials) error {
-	r := serviceReader{live: l, credentials: c, failed: &m.failed,
-		instruments: make(map[string]metric.Int64Observable)}
+// A serviceReader reads what the parts of a service count.
+type serviceReader struct {
+	limits      *limits
+	credentials *credentials
+	proxies     *forwardAuth
+	envoy       *envoyEdge // or nil
+	failed      *failedConnections
+}
+
+// watchService exports what r reads, until m is closed.
+func (m *metrics) watchService(r *serviceReader) error {
+	instruments := make(map[string]metric.Int64Observable)
 	var all []metric.Observable
 	var problems []error
 	for _, s := range serviceMetrics {
@@ -74,35 +80,26 @@ func (m *metrics) watchService(l *live, c *credentials) error {
 			o, err = m.meter.Int64ObservableGauge(
 				s.name, metric.WithUnit(s.unit), metric.WithDescription(s.what))
 		}
-		r.instruments[s.name] = o
+		instruments[s.name] = o
 		all, problems = append(all, o), append(problems, err)
 	}
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	var err error
-	m.service, err = m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		r.read(o)
+	_, err := m.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		r.read(func(name string, value int64, labels ...attribute.KeyValue) {
+			o.ObserveInt64(instruments[name], value, metric.WithAttributes(labels...))
+		})
 		return nil
 	}, all...)
 	return err
 }
 
-type serviceReader struct {
-	live        *live
-	credentials *credentials
-	failed      *failedConnections
-	instruments map[string]metric.Int64Observable
-}
-
-func (r *serviceReader) read(o metric.Observer) {
-	add := func(name string, value int64, labels ...attribute.KeyValue) {
-		o.ObserveInt64(r.instruments[name], value, metric.WithAttributes(labels...))
-	}
+func (r *serviceReader) read(add addFunc) {
 	r.readDecider(add)
-	readForwardAuth(add, r.live.auth)
-	if r.live.envoy != nil {
-		readEnvoy(add, r.live.envoy.Stats())
+	readForwardAuth(add, r.proxies)
+	if r.envoy != nil {
+		readEnvoy(add, r.envoy.Stats())
 	}
 	r.readConfig(add)
 	r.credentials.observe(add)
@@ -113,11 +110,11 @@ type addFunc func(name string, value int64, labels ...attribute.KeyValue)
 
 // readDecider has a label for the limits in force only: a limit that has left is not shown.
 func (r *serviceReader) readDecider(add addFunc) {
-	s := r.live.decider.Stats()
+	s := r.limits.decider.Stats()
 	add("ratelimit.descriptors", s.Matched, attribute.Bool("ratelimit.matched", true))
 	add("ratelimit.descriptors", s.Unmatched, attribute.Bool("ratelimit.matched", false))
 	add("ratelimit.one_by_one", s.OneByOne)
-	set := r.live.decider.Set()
+	set := r.limits.decider.Set()
 	if set == nil {
 		return
 	}
@@ -145,17 +142,17 @@ func readEnvoy(add addFunc, s envoy.Stats) {
 
 // readConfig adds nothing without files.
 func (r *serviceReader) readConfig(add addFunc) {
-	if r.live.watcher == nil {
+	if r.limits.watcher == nil {
 		return
 	}
-	s := r.live.watcher.Status()
+	s := r.limits.watcher.Status()
 	if !s.Loaded.IsZero() { // with FORCE_START_WITHOUT_INITIAL_CONFIG there may be no load yet
 		add("ratelimit.config.loaded.timestamp", s.Loaded.Unix())
 	}
 	add("ratelimit.config.valid", oneIfLoaded(s))
 	add("ratelimit.config.failures", int64(s.Failed))
-	add("ratelimit.config.restarted", r.live.restarted.Load())
-	add("ratelimit.config.limits", int64(len(r.live.current.Load().config.Limits())))
+	add("ratelimit.config.restarted", r.limits.restarted.Load())
+	add("ratelimit.config.limits", int64(len(r.limits.config.Load().Limits())))
 }
 
 // oneIfLoaded returns 1 if the last load succeeded, else 0.
@@ -164,11 +161,4 @@ func oneIfLoaded(s watch.Status) int64 {
 		return 0
 	}
 	return 1
-}
-
-// observeShadow records a decision of a limit in shadow mode. Such limits decide only calls that
-// the others admit.
-func (m *metrics) observeShadow(ctx context.Context, o ratelimit.Observation) {
-	m.ObserveShadow(ctx, shadow.Observation{
-		Observation: o, Live: []ratelimit.Result{{Allowed: true}}})
 }

@@ -46,7 +46,7 @@ func (a *api) settle(w http.ResponseWriter, r *http.Request) {
 		err = held.CommitAll(r.Context(), claims...)
 	}
 	if used.none() {
-		a.logRelease(r, held.Claims(), err)
+		a.trace.release(r, held.Claims(), err)
 	}
 	if err != nil {
 		a.failRepeatable(w, r, err, held.Claims())
@@ -64,10 +64,10 @@ func (a *api) mayCharge(
 	w http.ResponseWriter, r *http.Request, id string, held *ratelimit.Reservation,
 	claims []ratelimit.Claim,
 ) error {
-	if a.beyond == nil {
+	if a.settling == nil {
 		return nil
 	}
-	p := a.beyond.missing(r, toWrite)
+	p := a.settling.missing(r, toWrite)
 	if p == nil {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (a *api) mayCharge(
 		return err
 	}
 	p.Detail = "More is used than is held. " + p.Detail
-	a.beyond.refuse(w, r, p)
+	a.settling.refuse(w, r, p)
 	return errAnswered
 }
 
@@ -341,7 +341,7 @@ func (a *api) number(claims []ratelimit.Claim, where string, body *claimBody) *p
 		return invalid(where + ` has no "limit".`)
 	case body.n == nil || *body.n < 0 || *body.n > driver.MaxUnits:
 		return invalid(where + ": " + integerRule("n", 0, driver.MaxUnits))
-	case a.limit(*body.limit) == nil:
+	case limitOf(a.decider, *body.limit) == nil:
 		return unknownLimit(where)
 	}
 	at := -1

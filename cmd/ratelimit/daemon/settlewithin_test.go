@@ -28,7 +28,7 @@ func withinScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	t.Cleanup(secrets.Close)
-	s.api.beyond = &secrets.access
+	s.api.settling = &access{secrets.rights, s.api.trace}
 	return s
 }
 

@@ -9,7 +9,7 @@ import (
 
 // warnOfSlots logs that a cluster decides limits of different keys one by one, if the URL of the
 // store has no tag that puts them on one server.
-func (l *live) warnOfSlots(c *config.Config) {
+func (l *limits) warnOfSlots(c *config.Config) {
 	u, err := backend.ParseURL(l.cmd.Store)
 	if err != nil || !strings.HasSuffix(u.Scheme, "+cluster") {
 		return

@@ -8,7 +8,7 @@ import (
 // warnOfStreams logs limits with holds that only calls over gRPC reach: Envoy's protocol holds
 // nothing, and what it reports at the end of a stream counts above the limit only with charge:
 // always.
-func (l *live) warnOfStreams(c *config.Config) {
+func (l *limits) warnOfStreams(c *config.Config) {
 	if c.File == nil || l.cmd.GRPCAddr == "" {
 		return
 	}

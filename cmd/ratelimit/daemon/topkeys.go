@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"time"
 
-	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 	"github.com/truewindow/ratelimit/topkeys"
 )
@@ -42,19 +40,6 @@ func (c *serveCmd) newTopKeys(now func() time.Time) (*topKeys, error) {
 		return nil, err
 	}
 	return &topKeys{sketch, c.TopKeysPlain}, nil
-}
-
-type observeFunc func(context.Context, ratelimit.Observation)
-
-// and returns an observer that calls observe and counts refusals.
-func (t *topKeys) and(observe observeFunc) observeFunc {
-	if t == nil {
-		return observe
-	}
-	return func(ctx context.Context, o ratelimit.Observation) {
-		observe(ctx, o)
-		t.Observe(ctx, o)
-	}
 }
 
 // topAnswer is the answer to a request for the most refused keys.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/topkeys"
 )
 
@@ -37,12 +38,13 @@ func TestTopKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted := 0
-	l, err := flags.newLive(s.store,
-		top.and(func(context.Context, ratelimit.Observation) { counted++ }), discard)
+	l, err := flags.newLimits(t.Context(), flags.newDecider(s.store, top,
+		decision.WithObserver(func(context.Context, ratelimit.Observation) { counted++ })),
+		discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.api = l.current.Load()
+	s.api = newAPI(l, discard)
 	s.api.top = top
 
 	empty := topAnswer{topkeys.DefaultHalfLife.Milliseconds(), []topLimit{}}

@@ -10,25 +10,36 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
-// keyHash returns what the log and the list of the most refused keys show for a key, or "" outside
-// of a service.
-func (u *unchanging) keyHash(key string) string {
-	if u.hash == nil || key == "" {
-		return ""
-	}
-	return u.hash(key)
+// A trace logs who changes what is recorded, without keys and tokens.
+type trace struct {
+	log     *slog.Logger
+	decider *decision.Decider
+	hash    func(key string) string // of keys; nil outside of a service
+
+	releases, refusals lograte.Limit
 }
 
-// logWrite logs what has changed the states of keys under limits, or has failed to, without keys.
-func (u *unchanging) logWrite(
+// keyHash returns what the log and the list of the most refused keys show for a key, or "" outside
+// of a service.
+func (t *trace) keyHash(key string) string {
+	if t.hash == nil || key == "" {
+		return ""
+	}
+	return t.hash(key)
+}
+
+// write logs what has changed the states of keys under limits, or has failed to, without keys.
+func (t *trace) write(
 	r *http.Request, action string, limits, keys []string, err error, more ...slog.Attr,
 ) {
 	hashes := []string{}
 	for _, key := range keys {
-		if h := u.keyHash(key); !slices.Contains(hashes, h) {
+		if h := t.keyHash(key); !slices.Contains(hashes, h) {
 			hashes = append(hashes, h)
 		}
 	}
@@ -36,40 +47,40 @@ func (u *unchanging) logWrite(
 	if err != nil {
 		outcome = err.Error()
 	}
-	u.log.LogAttrs(r.Context(), slog.LevelInfo, "write", append([]slog.Attr{
+	t.log.LogAttrs(r.Context(), slog.LevelInfo, "write", append([]slog.Attr{
 		slog.String("action", action), slog.String("from", r.RemoteAddr),
 		slog.Any("limits", limits), slog.Any("key_hashes", hashes),
 		slog.String("outcome", outcome)}, more...)...)
 }
 
-// logRelease logs that claims are not held any more and nothing was recorded, once a second at
+// release logs that claims are not held any more and nothing was recorded, once a second at
 // most: whoever holds units may end that.
-func (u *unchanging) logRelease(r *http.Request, claims []ratelimit.Claim, err error) {
-	if ok, suppressed := u.releases.Pass(time.Now()); ok {
+func (t *trace) release(r *http.Request, claims []ratelimit.Claim, err error) {
+	if ok, suppressed := t.releases.Pass(time.Now()); ok {
 		var keys []string
 		for _, c := range claims {
 			keys = append(keys, c.Key)
 		}
-		u.logWrite(r, "release", heldUnder(claims), keys, err, slog.Int("suppressed", suppressed))
+		t.write(r, "release", heldUnder(claims), keys, err, slog.Int("suppressed", suppressed))
 	}
 }
 
-// logRefusal logs, once a second at most, that a request has no right, without its token and key.
-func (l *live) logRefusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	ok, suppressed := l.refusals.Pass(time.Now())
+// refusal logs, once a second at most, that a request has no right, without its token and key.
+func (t *trace) refusal(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
+	ok, suppressed := t.refusals.Pass(time.Now())
 	if !ok {
 		return
 	}
 	limits, hashes := []string{}, []string{}
 	limit, key := wanted(w, r)
-	if l.current.Load().limit(limit) != nil { // another name may be a key
+	if limitOf(t.decider, limit) != nil { // another name may be a key
 		limits = append(limits, limit)
 	}
 	if checkKey(&key) == nil {
-		hashes = append(hashes, l.keyHash(key))
+		hashes = append(hashes, t.keyHash(key))
 	}
 	_, token := tokenOf(r)
-	l.log.LogAttrs(r.Context(), slog.LevelWarn, "request refused: it has no right",
+	t.log.LogAttrs(r.Context(), slog.LevelWarn, "request refused: it has no right",
 		slog.Int("status", p.Status), slog.Bool("token", token),
 		slog.String("path", routeOf(r.URL.Path)), slog.String("from", r.RemoteAddr),
 		slog.Any("limits", limits), slog.Any("key_hashes", hashes),

@@ -236,13 +236,11 @@ func TestTraceIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := &serveCmd{LogFormat: "json"}
-		a := newAPI(decision.New(nil), c.logger(&log))
-		l := &live{unchanging: a.unchanging}
-		l.current.Store(a)
+		l := &trace{log: c.logger(&log), decider: decision.New(nil)}
 		for range 50 {
 			r := httptest.NewRequest(http.MethodPost, "/v1/reset", strings.NewReader("{}"))
-			l.logRefusal(httptest.NewRecorder(), r, &problem.Problem{Status: 401})
-			l.logRelease(r, nil, nil)
+			l.refusal(httptest.NewRecorder(), r, &problem.Problem{Status: 401})
+			l.release(r, nil, nil)
 			time.Sleep(time.Second / 10)
 		}
 		for msg, suppressed := range map[string]int{

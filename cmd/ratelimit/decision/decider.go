@@ -24,6 +24,7 @@ type Decider struct {
 	observe       observeFunc
 	observeShadow observeFunc
 	warn          func(ratelimit.Limit)
+	log           func(ctx context.Context, domain string, d Decision) // or nil
 
 	using    sync.Mutex // held by Use
 	current  atomic.Pointer[inForce]
@@ -52,6 +53,12 @@ func WithShadowObserver(observe func(context.Context, ratelimit.Observation)) Op
 
 // WithWarnings calls warn for each decision with a warning, under the limit that warns.
 func WithWarnings(warn func(ratelimit.Limit)) Option { return func(d *Decider) { d.warn = warn } }
+
+// WithLog calls log for each decision that takes or holds units, with the domain of its first
+// request.
+func WithLog(log func(ctx context.Context, domain string, d Decision)) Option {
+	return func(d *Decider) { d.log = log }
+}
 
 func both(a, b observeFunc) observeFunc {
 	if a == nil || b == nil {
@@ -169,7 +176,11 @@ func (d *Decider) Decide(
 	if err != nil {
 		return Decision{}, err
 	}
-	return c.decision(id), nil
+	decided := c.decision(id)
+	if d.log != nil && !opts.Peek && !opts.Force {
+		d.log(ctx, requests[0].Domain, decided)
+	}
+	return decided, nil
 }
 
 // apart reports whether err says that a store cannot decide several demands together.
