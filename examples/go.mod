@@ -6,7 +6,7 @@ replace github.com/truewindow/ratelimit => ../
 
 replace github.com/truewindow/ratelimit/integration => ../integration
 
-replace github.com/truewindow/ratelimit/cmd/ratelimit => ../cmd/ratelimit
+replace github.com/truewindow/ratelimit/cmd => ../cmd
 
 replace github.com/truewindow/ratelimit/otellimit => ../otellimit
 

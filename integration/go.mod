@@ -4,7 +4,7 @@ go 1.26.0
 
 replace github.com/truewindow/ratelimit => ../
 
-replace github.com/truewindow/ratelimit/cmd/ratelimit => ../cmd/ratelimit
+replace github.com/truewindow/ratelimit/cmd => ../cmd
 
 replace github.com/truewindow/ratelimit/otellimit => ../otellimit
 
@@ -20,7 +20,7 @@ require (
 	github.com/redis/rueidis v1.0.79
 	github.com/testcontainers/testcontainers-go v0.45.0
 	github.com/truewindow/ratelimit v0.1.0
-	github.com/truewindow/ratelimit/cmd/ratelimit v0.1.0
+	github.com/truewindow/ratelimit/cmd v0.1.0
 	github.com/truewindow/ratelimit/otellimit v0.1.0
 	github.com/valkey-io/valkey-go v1.0.79
 	go.opentelemetry.io/otel v1.47.0

@@ -26,7 +26,7 @@ const (
 )
 
 // published are the folders of the modules.
-var published = []string{".", "otellimit", "grpclimit", "cmd/ratelimit"}
+var published = []string{".", "otellimit", "grpclimit", "cmd"}
 
 func main() {
 	if err := check(); err != nil {
@@ -41,7 +41,7 @@ func check() error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	version, err := requirement(filepath.Join(root, "cmd/ratelimit/go.mod"), base)
+	version, err := requirement(filepath.Join(root, "cmd/go.mod"), base)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-module github.com/truewindow/ratelimit/cmd/ratelimit
+module github.com/truewindow/ratelimit/cmd
 
 go 1.26.0
 
