@@ -13,9 +13,10 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/direct"
 )
 
-var _ driver.DirectStore = (*memorystore.Store)(nil)
+var _ direct.Store = (*memorystore.Store)(nil)
 
 // around wraps the memory store: it embeds it, with its Direct, and has a Take of its own.
 type around struct {
@@ -28,18 +29,18 @@ func (s around) Take(ctx context.Context, d driver.Demand) (ratelimit.Result, er
 	return s.Store.Take(ctx, d)
 }
 
-// direct is around with the direct path of the memory store, whose calls it counts.
-type direct struct {
+// directStore is around with the direct path of the memory store, whose calls it counts.
+type directStore struct {
 	around
 	calls *int
 }
 
-func (s direct) Direct(ratelimit.Store) driver.Taker {
+func (s directStore) Direct(ratelimit.Store) direct.Taker {
 	return directTaker{s.Store.Direct(s.Store), s.calls}
 }
 
 type directTaker struct {
-	driver.Taker
+	direct.Taker
 	calls *int
 }
 
@@ -103,7 +104,7 @@ func TestAllowDirect(t *testing.T) {
 				t.Fatal("a store has a direct path for another, or none for itself")
 			}
 			for i, s := range []ratelimit.Store{
-				direct{around{stores[0], &takes[0]}, &directCalls}, around{stores[1], &takes[1]},
+				directStore{around{stores[0], &takes[0]}, &directCalls}, around{stores[1], &takes[1]},
 			} {
 				var err error
 				if limiters[i], err = ratelimit.New(s, a); err != nil {

@@ -41,6 +41,7 @@ import (
 	"slices"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/direct"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
@@ -62,7 +63,7 @@ import (
 // error that wraps [ErrInvalid]; use [Limiter.Reserve] and [Limiter.Acquire].
 type Limiter struct {
 	store      Store
-	direct     driver.Taker // of store, or nil
+	direct     direct.Taker // of store, or nil
 	algorithms []Algorithm
 	limits     []Limit // of algorithms
 	policy     Policy
@@ -103,7 +104,7 @@ func New(store Store, algorithms ...Algorithm) (*Limiter, error) {
 	if err := checkDistinct(algorithms); err != nil {
 		return nil, err
 	}
-	if d, ok := store.(driver.DirectStore); ok {
+	if d, ok := store.(direct.Store); ok {
 		l.direct = d.Direct(store)
 	}
 	return l, nil

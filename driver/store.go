@@ -60,8 +60,7 @@ import "context"
 //   - All methods are safe for concurrent use. Calls return when the context ends, and at the
 //     latest by the store's own deadline.
 //
-// A store that wraps another forwards two methods, and loses only the shortcut of a [DirectStore].
-// Package layer has such stores.
+// A store that wraps another forwards two methods. Package layer has such stores.
 type Store interface {
 	// Take decides one demand.
 	Take(ctx context.Context, d Demand) (Result, error)

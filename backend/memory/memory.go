@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/direct"
 )
 
 // DefaultMaxKeys is the MaxKeys of the zero Options.
@@ -53,7 +54,7 @@ type Store struct {
 	stopped chan struct{}
 }
 
-var _ driver.DirectStore = (*Store)(nil)
+var _ direct.Store = (*Store)(nil)
 
 // New returns an empty store; nil options are the zero Options. Close it when it is no longer
 // needed: a goroutine deletes each state within a second of its expiry, and sleeps until then. An

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/internal/direct"
 	"github.com/truewindow/ratelimit/internal/longkey"
 )
 
@@ -26,7 +27,7 @@ func (s *Store) Take(ctx context.Context, d driver.Demand) (res driver.Result, e
 }
 
 // Direct returns a Taker of s if outer is s itself.
-func (s *Store) Direct(outer driver.Store) driver.Taker {
+func (s *Store) Direct(outer driver.Store) direct.Taker {
 	if outer == driver.Store(s) {
 		return (*taker)(s)
 	}
