@@ -70,17 +70,21 @@ var rightOf = map[string]right{
 	"/readyz":          toDecide,
 }
 
-// answers has what answers the requests for each path.
-var answers = map[string]func(a *api, w http.ResponseWriter, r *http.Request){
-	"/v1/decide":       (*api).decide,
-	"/v1/peek":         (*api).peek,
-	"/v1/settle":       (*api).settle,
-	"/v1/renew":        (*api).renew,
-	"/v1/force":        (*api).force,
-	"/v1/block":        (*api).block,
-	"/v1/reset":        (*api).reset,
+// posts has what answers the requests for each path whose bodies are JSON.
+var posts = map[string]func(*api, *query) (answer, *problem.Problem){
+	"/v1/decide":  (*api).decide,
+	"/v1/peek":    (*api).peek,
+	"/v1/settle":  (*api).settle,
+	"/v1/renew":   (*api).renew,
+	"/v1/force":   (*api).force,
+	"/v1/block":   (*api).block,
+	"/v1/reset":   (*api).reset,
+	"/v1/explain": (*api).explain,
+}
+
+// others has what answers the requests for each other path.
+var others = map[string]func(*api, http.ResponseWriter, *http.Request){
 	checkPath:          (*api).check,
-	"/v1/explain":      (*api).explain,
 	"/v1/top-keys":     (*api).topKeys,
 	"/v1/openapi.yaml": (*api).openapi,
 	"/json":            (*api).envoyJSON,
@@ -99,30 +103,96 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Detail: "The request comes from a web page of another site."}.Write(w)
 		return
 	}
-	if answer, ok := answers[r.URL.Path]; ok {
-		answer(a, w, r.WithContext(a.detached(r.Context())))
+	if post, ok := posts[r.URL.Path]; ok {
+		a.post(w, r, post)
+	} else if other, ok := others[r.URL.Path]; ok {
+		other(a, w, r.WithContext(context.WithoutCancel(r.Context())))
+	} else {
+		problem.Problem{Status: http.StatusNotFound,
+			Detail: "The paths are " + pathNames + " and " + metricsPath + "."}.Write(w)
+	}
+}
+
+// A query is a request whose body is JSON.
+type query struct {
+	// Context does not end, and only the timeout of the store bounds a decision: that of net/http
+	// also ends when the client has closed only its half of the connection, and then the client
+	// still reads.
+	context.Context
+	client context.Context // ends when the client disconnects or closes its half of the connection
+	path   string
+	from   string // the address of the client
+	body   []byte
+	// lacks is the answer to what needs the right to write, or nil.
+	lacks func() *problem.Problem
+}
+
+// An answer is what a query gets, unless it gets a problem.
+type answer struct {
+	status     int
+	body       any           // as JSON; nil for an answer without a body
+	retryAfter time.Duration // 0: the client is not told when to try again
+}
+
+func (a *api) post(
+	w http.ResponseWriter, r *http.Request,
+	by func(*api, *query) (answer, *problem.Problem),
+) {
+	if !methodIsOneOf(w, r, http.MethodPost) {
 		return
 	}
-	problem.Problem{Status: http.StatusNotFound,
-		Detail: "The paths are " + pathNames + " and " + metricsPath + "."}.Write(w)
+	body, p := readBody(w, r)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	answered, p := by(a, &query{
+		Context: context.WithoutCancel(r.Context()), client: r.Context(), path: r.URL.Path,
+		from: r.RemoteAddr, body: body,
+		lacks: func() *problem.Problem {
+			if a.settling == nil {
+				return nil
+			}
+			return a.settling.missing(r, toWrite)
+		},
+	})
+	switch {
+	case p == nil:
+		answered.write(w)
+	case p.Status == http.StatusUnauthorized, p.Status == http.StatusForbidden:
+		a.settling.refuse(w, r, p)
+	default:
+		p.Write(w)
+	}
 }
 
-// detached returns a context for the answer to a request. It does not end, and only the timeout of
-// the store bounds a decision: the context of net/http also ends when the client has closed only
-// its half of the connection, and then the client still reads.
-func (a *api) detached(client context.Context) context.Context {
-	return context.WithValue(
-		context.WithoutCancel(client), waitsKey{}, &waits{client, a.ready.draining})
+func (a answer) write(w http.ResponseWriter) {
+	if a.retryAfter > 0 {
+		problem.SetRetryAfter(w.Header(), a.retryAfter)
+	}
+	if a.body == nil {
+		w.WriteHeader(a.status)
+		return
+	}
+	writeJSON(w, a.status, a.body)
 }
 
-// waits has the contexts that end the wait of a request.
-type waits struct {
-	client context.Context // ends when the client disconnects or closes its half of the connection
-	stop   context.Context // ends when the service is to stop
+// Answer answers a body for one of the paths of POST outside of a service: with JSON, or nothing.
+func (a *api) Answer(ctx context.Context, path string, body []byte) (status int, text []byte) {
+	var v any
+	answered, p := posts[path](a, &query{Context: ctx, client: ctx, path: path, body: body,
+		lacks: func() *problem.Problem { return nil }})
+	switch {
+	case p != nil:
+		answered.status, v = p.Status, p
+	case answered.body == nil:
+		return answered.status, nil
+	default:
+		v = answered.body
+	}
+	text, _ = json.Marshal(v) // it never fails
+	return answered.status, append(text, '\n')
 }
-
-// waitsKey is the key of a request's *waits.
-type waitsKey struct{}
 
 func (*api) health(w http.ResponseWriter, r *http.Request) {
 	if !methodIsOneOf(w, r, http.MethodGet, http.MethodHead) {

@@ -296,3 +296,15 @@ func TestFailuresAreLogged(t *testing.T) {
 		t.Errorf("the log is %q, want one line without the key", got)
 	}
 }
+
+// TestPaths: each path has a right, and one answer.
+func TestPaths(t *testing.T) {
+	for path := range rightOf {
+		if (posts[path] == nil) == (others[path] == nil) {
+			t.Errorf("%s has no answer, or two", path)
+		}
+	}
+	if len(rightOf) != len(posts)+len(others) {
+		t.Error("a path has no right")
+	}
+}

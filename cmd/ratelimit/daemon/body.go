@@ -23,22 +23,6 @@ type field func(*json.Decoder) *problem.Problem
 // fields has the reader of each field that an object may have.
 type fields map[string]field
 
-// readFields reads the body of a POST request into f, whatever its Content-Type. If the request is
-// wrong, it answers why and returns false.
-func readFields(w http.ResponseWriter, r *http.Request, f fields) bool {
-	if !methodIsOneOf(w, r, http.MethodPost) {
-		return false
-	}
-	body, p := readBody(w, r)
-	if p == nil {
-		p = f.parse(body)
-	}
-	if p != nil {
-		p.Write(w)
-	}
-	return p == nil
-}
-
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {

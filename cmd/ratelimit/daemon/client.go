@@ -143,25 +143,9 @@ func (c *client) decide(ctx context.Context, path string, body []byte) (int, []b
 		return 0, nil, err
 	}
 	a := newAPI(limits, discard)
-	w := &recorder{header: make(http.Header)}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, path, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, err
-	}
-	a.ServeHTTP(w, r)
-	return w.status, w.Bytes(), nil
+	status, text := a.Answer(ctx, path, body)
+	return status, text, nil
 }
-
-// A recorder keeps an answer.
-type recorder struct {
-	bytes.Buffer
-	header http.Header
-	status int
-}
-
-func (w *recorder) Header() http.Header { return w.header }
-
-func (w *recorder) WriteHeader(status int) { w.status = status }
 
 // clientAnswer is what the commands read of answers.
 type clientAnswer struct {

@@ -19,49 +19,50 @@ import (
 const maxWait = 5000
 
 // decide takes the units of all claims or descriptors, or none. With hold_ms it holds them.
-func (a *api) decide(w http.ResponseWriter, r *http.Request) {
+func (a *api) decide(q *query) (answer, *problem.Problem) {
 	var hold, wait *int64
-	d, ok := a.readDemand(w, r, fields{
+	d, p := a.readDemand(q, fields{
 		"hold_ms": holdField(&hold), "wait_ms": integer(&wait, "wait_ms", 0, maxWait)})
-	if !ok {
-		return
+	if p != nil {
+		return answer{}, p
 	}
-	opts, p := holdOptions(r.Context(), hold, wait)
+	opts, p := holdOptions(hold, wait)
 	if p == nil && hold != nil && len(d.requests) > maxClaims {
 		p = tooManyClaims
 	}
 	if p != nil {
-		p.Write(w)
-		return
+		return answer{}, p
 	}
-	a.answer(w, r, &d, opts)
+	opts.Client, opts.Stop = q.client, a.ready.draining
+	return a.answer(q, &d, opts)
 }
 
 // peek answers what decide would, and takes nothing.
-func (a *api) peek(w http.ResponseWriter, r *http.Request) {
-	if d, ok := a.readDemand(w, r, fields{}); ok {
-		a.answer(w, r, &d, decision.Options{Peek: true})
+func (a *api) peek(q *query) (answer, *problem.Problem) {
+	d, p := a.readDemand(q, fields{})
+	if p != nil {
+		return answer{}, p
 	}
+	return a.answer(q, &d, decision.Options{Peek: true})
 }
 
-// answer decides a demand, and answers.
+// answer decides a demand.
 func (a *api) answer(
-	w http.ResponseWriter, r *http.Request, d *demand, opts decision.Options,
-) {
+	q *query, d *demand, opts decision.Options,
+) (answer, *problem.Problem) {
 	refused := http.StatusTooManyRequests
 	if opts.Peek {
 		refused = http.StatusOK
 	}
-	decided, err := a.decider.Decide(r.Context(), d.requests, opts)
+	decided, err := a.decider.Decide(q, d.requests, opts)
 	switch {
 	case err != nil:
-		a.failDecision(w, r, err, d)
+		return answer{}, a.failDecision(q.path, err, d)
 	case decided.ID != "" && !isShort(&decided):
-		a.drop(r.Context(), decided.ID)
-		tooManyClaims.Write(w)
-	default:
-		writeDecided(w, refused, &decided)
+		a.drop(q, decided.ID)
+		return answer{}, tooManyClaims
 	}
+	return decidedAnswer(refused, &decided), nil
 }
 
 func holdField(dst **int64) field { return integer(dst, "hold_ms", 0, driver.MaxUnits) }
@@ -72,10 +73,8 @@ func milliseconds(ms *int64) time.Duration {
 }
 
 // holdOptions returns the options of hold_ms and wait_ms.
-func holdOptions(ctx context.Context, hold, wait *int64) (decision.Options, *problem.Problem) {
+func holdOptions(hold, wait *int64) (decision.Options, *problem.Problem) {
 	opts := decision.Options{Wait: milliseconds(wait)}
-	ends := ctx.Value(waitsKey{}).(*waits)
-	opts.Client, opts.Stop = ends.client, ends.stop
 	if hold != nil {
 		d := milliseconds(hold)
 		opts.Hold = &d
@@ -104,21 +103,18 @@ func holdRange(limit string, holder driver.Algorithm) *problem.Problem {
 			least, longest, limit))
 }
 
-// failDecision answers a demand that is not decided.
-func (a *api) failDecision(w http.ResponseWriter, r *http.Request, err error, d *demand) {
-	var p *problem.Problem
+// failDecision returns the problem of a demand that is not decided.
+func (a *api) failDecision(path string, err error, d *demand) *problem.Problem {
 	if wrong := (*decision.RequestError)(nil); errors.As(err, &wrong) {
-		p = d.problem(wrong)
+		if p := d.problem(wrong); p != nil {
+			return p
+		}
 	}
-	switch {
-	case p != nil:
-		p.Write(w)
-	case errors.Is(err, ratelimit.ErrInvalid):
+	if errors.Is(err, ratelimit.ErrInvalid) {
 		// It names limits and no keys.
-		unprocessable(driverDocs+"ErrInvalid", "Invalid request", err.Error()).Write(w)
-	default:
-		a.fail(w, r, err, func() []string { return a.limitsOf(d.requests) })
+		return unprocessable(driverDocs+"ErrInvalid", "Invalid request", err.Error())
 	}
+	return a.fail(path, err, func() []string { return a.limitsOf(d.requests) })
 }
 
 // limitsOf returns the names of the limits that apply to requests, each once.
@@ -174,8 +170,8 @@ type unboundBody struct {
 	Limits  []limitState `json:"limits"`
 }
 
-// writeDecided answers with 200, or with the status of a refusal.
-func writeDecided(w http.ResponseWriter, refused int, d *decision.Decision) {
+// decidedAnswer answers with 200, or with the status of a refusal.
+func decidedAnswer(refused int, d *decision.Decision) answer {
 	all := []limitState{}
 	var results []ratelimit.Result // of enforced limits
 	var states []limitState
@@ -199,23 +195,17 @@ func writeDecided(w http.ResponseWriter, refused int, d *decision.Decision) {
 		}
 	}
 	if len(results) == 0 {
-		writeJSON(w, http.StatusOK, unboundBody{d.Allowed, all})
-		return
+		return answer{status: http.StatusOK, body: unboundBody{d.Allowed, all}}
 	}
 	binding := ratelimit.Binding(results)
 	body := decidedBody{d.ID, states[binding], all}
 	body.Allowed = d.Allowed
-	body.write(w, refused, results[binding].RetryAfter)
-}
-
-// write answers with 200, or with the status of a refusal and when to try again.
-func (b *decidedBody) write(w http.ResponseWriter, refused int, retryAfter time.Duration) {
-	status := http.StatusOK
-	if !b.Allowed {
-		status = refused
-		if !b.Never && refused != http.StatusOK {
-			problem.SetRetryAfter(w.Header(), retryAfter)
+	answered := answer{status: http.StatusOK, body: body}
+	if !d.Allowed {
+		answered.status = refused
+		if !body.Never && refused != http.StatusOK {
+			answered.retryAfter = max(1, results[binding].RetryAfter)
 		}
 	}
-	writeJSON(w, status, b)
+	return answered
 }

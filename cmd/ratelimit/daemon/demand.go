@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -159,19 +158,14 @@ type demand struct {
 	place    func(int) string // names a request in problems
 }
 
-// readDemand reads what a request asks for, and its other fields into more. If it is wrong, it
-// answers why and returns false.
-func (a *api) readDemand(w http.ResponseWriter, r *http.Request, more fields) (demand, bool) {
+// readDemand reads what a query asks for, and its other fields into more.
+func (a *api) readDemand(q *query, more fields) (demand, *problem.Problem) {
 	var body demandBody
 	body.addTo(more)
-	if !readFields(w, r, more) {
-		return demand{}, false
+	if p := more.parse(q.body); p != nil {
+		return demand{}, p
 	}
-	d, p := a.demand(&body)
-	if p != nil {
-		p.Write(w)
-	}
-	return d, p == nil
+	return a.demand(&body)
 }
 
 // demand returns the requests of a body.

@@ -14,20 +14,21 @@ import (
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/inspect"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/rules"
+	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
 // explain answers which limits apply to a descriptor and what is left of them, and why others do
 // not apply. It takes nothing.
-func (a *api) explain(w http.ResponseWriter, r *http.Request) {
+func (a *api) explain(q *query) (answer, *problem.Problem) {
 	var d rules.Descriptor
 	var domain *string
-	if !readFields(w, r, fields{"descriptor": entriesField("descriptor", &d),
-		"domain": value(&domain, text(`"domain" must be a string.`))}) {
-		return
+	p := fields{"descriptor": entriesField("descriptor", &d),
+		"domain": value(&domain, text(`"domain" must be a string.`))}.parse(q.body)
+	if p == nil && d == nil {
+		p = invalid(`The request has no "descriptor".`)
 	}
-	if d == nil {
-		invalid(`The request has no "descriptor".`).Write(w)
-		return
+	if p != nil {
+		return answer{}, p
 	}
 	if domain == nil {
 		domain = new(string)
@@ -37,12 +38,12 @@ func (a *api) explain(w http.ResponseWriter, r *http.Request) {
 		c = &config.Config{Set: a.decider.Set()}
 	}
 	e := inspect.Of(c, *domain, d)
-	states := a.states(r.Context(), *domain, d)
+	states := a.states(q, *domain, d)
 	for i := range e.Applies {
 		applied := &e.Applies[i]
 		applied.State, applied.KeyHash = states[applied.Limit], a.trace.keyHash(applied.Key)
 	}
-	writeJSON(w, http.StatusOK, e)
+	return answer{status: http.StatusOK, body: e}, nil
 }
 
 // states returns the states of the limits that apply to a descriptor, by their names. Without an

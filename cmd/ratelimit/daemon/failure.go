@@ -103,11 +103,9 @@ var failures = []struct {
 			"recorded.")},
 }
 
-// fail answers a request that is undecided under limits with these names. The cause goes to the
-// log, not to the client.
-func (a *api) fail(
-	w http.ResponseWriter, r *http.Request, err error, limits func() []string,
-) {
+// fail returns the problem of a request for a path that is undecided under limits with these names.
+// The cause goes to the log, not to the client.
+func (a *api) fail(path string, err error, limits func() []string) *problem.Problem {
 	p := &problem.Problem{Status: http.StatusInternalServerError}
 	for _, f := range failures {
 		if errors.Is(err, f.err) {
@@ -116,30 +114,21 @@ func (a *api) fail(
 		}
 	}
 	if p.Status >= http.StatusInternalServerError {
-		a.logUndecided(r, err, limits)
+		if ok, suppressed := a.undecided.Pass(time.Now()); ok {
+			a.log.Error("request undecided", withSetting(err, "path", path, "limits", limits(),
+				"error", err, "suppressed", suppressed)...)
+		}
 	}
-	p.Write(w)
+	return p
 }
 
-// failRepeatable is fail for a request with an ID, which may be sent again.
-func (a *api) failRepeatable(
-	w http.ResponseWriter, r *http.Request, err error, held []ratelimit.Claim,
-) {
-	limits := func() []string { return heldUnder(held) }
+// failRepeatable is fail for a query with an ID, which may be sent again.
+func (a *api) failRepeatable(q *query, err error, held []ratelimit.Claim) *problem.Problem {
+	p := a.fail(q.path, err, func() []string { return heldUnder(held) })
 	if errors.Is(err, ratelimit.ErrOutcomeUnknown) {
-		a.logUndecided(r, err, limits)
-		unknownRepeatable.Write(w)
-		return
+		return unknownRepeatable
 	}
-	a.fail(w, r, err, limits)
-}
-
-// logUndecided logs the path and the limits of a request, and no key.
-func (a *api) logUndecided(r *http.Request, err error, limits func() []string) {
-	if ok, suppressed := a.undecided.Pass(time.Now()); ok {
-		a.log.Error("request undecided", withSetting(err, "path", r.URL.Path, "limits", limits(),
-			"error", err, "suppressed", suppressed)...)
-	}
+	return p
 }
 
 // withSetting adds to what the log says of err which settings change the timeout, if it is one.

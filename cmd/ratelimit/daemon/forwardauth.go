@@ -127,7 +127,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	decided, err := a.decider.Decide(
 		r.Context(), requests, decision.Options{NoInFlight: true})
 	if err != nil {
-		a.failDecision(w, r, err, &demand{requests, nil})
+		a.failDecision(r.URL.Path, err, &demand{requests, nil}).Write(w)
 		return
 	}
 	var items []headers.Item
@@ -137,5 +137,5 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	headers.Write(w.Header(), headers.Draft11, items...)
-	writeDecided(w, refused, &decided)
+	decidedAnswer(refused, &decided).write(w)
 }

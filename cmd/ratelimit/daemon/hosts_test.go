@@ -121,7 +121,7 @@ func TestCheckUnderAnyName(t *testing.T) {
 		}
 	}
 	paths := []string{metricsPath, pagePath, "/", "/v1/check/", "//v1/check", "/v1/check/../decide"}
-	for path := range answers {
+	for path := range rightOf {
 		paths = append(paths, path)
 	}
 	for _, path := range paths {

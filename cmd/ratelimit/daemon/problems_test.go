@@ -48,7 +48,7 @@ func TestForms(t *testing.T) {
 	h := budgetAPI(t, budgetFlags(), asked{t})
 	all := goodBodies("id")
 	all["/v1/explain"] = []string{`{"domain":"","descriptor":{"key":"secret-key"}}`}
-	if paths := len(answers) - 7; len(all) != paths { // without those of GET and of Envoy
+	if paths := len(rightOf) - 7; len(all) != paths { // without those of GET and of Envoy
 		t.Fatalf("bodies for %d of %d paths", len(all), paths)
 	}
 	long := strings.Repeat("k", maxBody)
@@ -350,7 +350,7 @@ func TestServeKinds(t *testing.T) {
 		{"/v1/block", one("x=y", `"for_ms":86400000`), 200, `"reset_after_ms":86400000`},
 		{"/v1/decide", hold("calls"), 200, `{"id":"`},
 		{"/v1/decide", hold("calls, tokens, x=y"), 429, `{"name":"x=y"`},
-		{"/v1/nothing", `{}`, 404, strings.Join(slices.Sorted(maps.Keys(answers)), ", ")},
+		{"/v1/nothing", `{}`, 404, strings.Join(slices.Sorted(maps.Keys(rightOf)), ", ")},
 	} {
 		if status, body := post(t, url+step.path, step.body); status != step.status ||
 			!strings.Contains(body, step.want) {

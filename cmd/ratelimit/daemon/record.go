@@ -10,41 +10,39 @@ import (
 	"github.com/truewindow/ratelimit/algorithm"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/decision"
 	"github.com/truewindow/ratelimit/driver"
+	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
 // force records units whether they fit or not.
-func (a *api) force(w http.ResponseWriter, r *http.Request) {
+func (a *api) force(q *query) (answer, *problem.Problem) {
 	var body claimBody
 	f := body.target()
 	f["n"] = integer(&body.n, "n", 1, driver.MaxUnits)
-	if !readFields(w, r, f) {
-		return
+	if p := f.parse(q.body); p != nil {
+		return answer{}, p
 	}
 	l, p := a.target("The request", &body, rate)
 	if p == nil && (body.n == nil || *body.n < 1 || *body.n > driver.MaxUnits) {
 		p = invalid(integerRule("n", 1, driver.MaxUnits))
 	}
 	if p != nil {
-		p.Write(w)
-		return
+		return answer{}, p
 	}
-	res, err := a.decider.Force(r.Context(), l.Name, *body.key, *body.n)
-	a.trace.write(r, "force", []string{l.Name}, []string{*body.key}, err,
+	res, err := a.decider.Force(q, l.Name, *body.key, *body.n)
+	a.trace.write(q, "force", []string{l.Name}, []string{*body.key}, err,
 		slog.Int64("units", *body.n))
 	if err != nil {
-		a.failWrite(w, r, err, l.Name)
-		return
+		return answer{}, a.failWrite(q, err, l.Name)
 	}
-	writeJSON(w, http.StatusOK, newLimitState(res.Limit, res))
+	return answer{status: http.StatusOK, body: newLimitState(res.Limit, res)}, nil
 }
 
-// failWrite answers a request that has not changed what is recorded under limits.
-func (a *api) failWrite(w http.ResponseWriter, r *http.Request, err error, limits ...string) {
+// failWrite returns the problem of a query that has not changed what is recorded under limits.
+func (a *api) failWrite(q *query, err error, limits ...string) *problem.Problem {
 	if errors.Is(err, decision.ErrUnknownLimit) { // it was removed meanwhile
-		unknownLimit("The request").Write(w)
-		return
+		return unknownLimit("The request")
 	}
-	a.fail(w, r, err, func() []string { return limits })
+	return a.fail(q.path, err, func() []string { return limits })
 }
 
 // blockState is the answer to a block: where it was recorded, and for how long the key stays
@@ -55,13 +53,13 @@ type blockState struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`
 }
 
-func (a *api) block(w http.ResponseWriter, r *http.Request) {
+func (a *api) block(q *query) (answer, *problem.Problem) {
 	var body claimBody
 	var ms *int64
 	f := body.target()
 	f["for_ms"] = integer(&ms, "for_ms", 1, driver.MaxUnits)
-	if !readFields(w, r, f) {
-		return
+	if p := f.parse(q.body); p != nil {
+		return answer{}, p
 	}
 	l, p := a.target("The request", &body, block)
 	switch {
@@ -74,28 +72,26 @@ func (a *api) block(w http.ResponseWriter, r *http.Request) {
 		p.Detail += fmt.Sprintf(" A key is blocked for at most %v.", longest.Window)
 	}
 	if p != nil {
-		p.Write(w)
-		return
+		return answer{}, p
 	}
-	res, err := a.decider.Block(r.Context(), l.Name, *body.key, *ms)
-	a.trace.write(r, "block", []string{l.Name}, []string{*body.key}, err,
+	res, err := a.decider.Block(q, l.Name, *body.key, *ms)
+	a.trace.write(q, "block", []string{l.Name}, []string{*body.key}, err,
 		slog.String("for", milliseconds(ms).String()))
 	if err != nil {
-		a.failWrite(w, r, err, l.Name)
-		return
+		return answer{}, a.failWrite(q, err, l.Name)
 	}
-	writeJSON(w, http.StatusOK,
-		blockState{l.Name, res.Source.String(), ceilMS(res.ResetAfter)})
+	state := blockState{l.Name, res.Source.String(), ceilMS(res.ResetAfter)}
+	return answer{status: http.StatusOK, body: state}, nil
 }
 
 // reset deletes what is recorded and held for the key under the limits of --limit, or under the
 // limit that the request names, of any kind. No policy applies to it.
-func (a *api) reset(w http.ResponseWriter, r *http.Request) {
+func (a *api) reset(q *query) (answer, *problem.Problem) {
 	var body claimBody
-	if !readFields(w, r, body.target()) {
-		return
+	p := body.target().parse(q.body)
+	if p == nil {
+		p = checkKey(body.key)
 	}
-	p := checkKey(body.key)
 	var limits []string
 	if body.limit != nil && p == nil {
 		_, p = a.target("The request", &body)
@@ -107,16 +103,14 @@ func (a *api) reset(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if p != nil {
-		p.Write(w)
-		return
+		return answer{}, p
 	}
-	err := a.decider.Reset(r.Context(), *body.key, limits...)
-	a.trace.write(r, "reset", limits, []string{*body.key}, err)
+	err := a.decider.Reset(q, *body.key, limits...)
+	a.trace.write(q, "reset", limits, []string{*body.key}, err)
 	if err != nil {
-		a.failWrite(w, r, err, limits...)
-		return
+		return answer{}, a.failWrite(q, err, limits...)
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return answer{status: http.StatusNoContent}, nil
 }
 
 // ofKeys returns the names of the limits that record units under the key of a request: those of

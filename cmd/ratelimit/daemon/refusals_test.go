@@ -35,8 +35,8 @@ type serviceClient struct {
 	ids  map[string]string
 }
 
-// posts returns a function that posts a body, in which $ is the name.
-func posts(path, body string, want int) sendCase {
+// posting returns a function that posts a body, in which $ is the name.
+func posting(path, body string, want int) sendCase {
 	return func(t *testing.T, c *serviceClient, name string) {
 		t.Helper()
 		body := strings.ReplaceAll(body, "$", name)
@@ -50,7 +50,7 @@ func posts(path, body string, want int) sendCase {
 	}
 }
 
-func decides(body string, want int) sendCase { return posts("/v1/decide", body, want) }
+func decides(body string, want int) sendCase { return posting("/v1/decide", body, want) }
 
 // three returns a, if it is not nil, and three times b.
 func three(a, b sendCase) []sendCase {
@@ -185,15 +185,15 @@ var refusalCases = []refusalCase{
 		three(decides(claimed, 200), decides(claimed, 429))},
 
 	{"block", "max: 1h, algorithm: block",
-		three(posts("/v1/block", blocks, 200), decides(takes, 429))},
+		three(posting("/v1/block", blocks, 200), decides(takes, 429))},
 	{"block-held", "max: 1h, algorithm: block",
-		three(posts("/v1/block", blocks, 200), decides(reserves, 429))},
+		three(posting("/v1/block", blocks, 200), decides(reserves, 429))},
 	{"block-claim", "max: 1h, algorithm: block",
-		three(posts("/v1/block", blocks, 200), decides(claims, 429))},
+		three(posting("/v1/block", blocks, 200), decides(claims, 429))},
 
 	{"proxy", anHour, three(proxyRequests(200), proxyRequests(429))},
 	{"proxy-nothing", "max: 0", three(nil, proxyRequests(429))},
-	{"json", anHour, three(posts("/json", enveloped, 200), posts("/json", enveloped, 429))},
+	{"json", anHour, three(posting("/json", enveloped, 200), posting("/json", enveloped, 429))},
 	{"envoy", anHour, three(envoyCalls(1, ok), envoyCalls(1, over))},
 	{"envoy-look", anHour, three(envoyCalls(1, ok), envoyCalls(0, over))},
 	{"envoy-nothing", "max: 0", three(nil, envoyCalls(1, over))},
@@ -226,7 +226,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 	// An operator who looks, and what is charged afterwards, are no refusals.
 	for range 9 {
-		posts("/v1/peek", takes, 200)(t, service, "log")
+		posting("/v1/peek", takes, 200)(t, service, "log")
 		kuadrantCalls("report", 1, ok)(t, service, "bucket")
 	}
 	admitted, refused := alerted(t, scrape(t, url))

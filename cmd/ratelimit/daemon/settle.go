@@ -21,63 +21,41 @@ const idRule = `"id" must be the id of an earlier answer.`
 
 // settle ends what an ID holds and records what was used. Only the first settlement that records
 // units finds them held.
-func (a *api) settle(w http.ResponseWriter, r *http.Request) {
+func (a *api) settle(q *query) (answer, *problem.Problem) {
 	var id *string
 	var used unitsBody
-	f := fields{"id": value(&id, text(idRule)), "used": used.field("used")}
-	if !readFields(w, r, f) {
-		return
+	p := fields{"id": value(&id, text(idRule)), "used": used.field("used")}.parse(q.body)
+	if p != nil {
+		return answer{}, p
 	}
 	held, p := a.resume(id)
-	var claims []ratelimit.Claim
-	if p == nil {
-		defer stopRenewals(held)
-		claims, p = a.settlement(held, &used)
-	}
 	if p != nil {
-		p.Write(w)
-		return
+		return answer{}, p
 	}
-	err := a.mayCharge(w, r, *id, held, claims)
-	switch {
-	case errors.Is(err, errAnswered):
-		return
-	case err == nil:
-		err = held.CommitAll(r.Context(), claims...)
+	defer stopRenewals(held)
+	claims, p := a.settlement(held, &used)
+	if p != nil {
+		return answer{}, p
+	}
+	var err error
+	if p = q.lacks(); p != nil { // more than is held needs a right
+		within := false
+		within, err = a.decider.Within(q, *id, held, claims...)
+		if err == nil && !within {
+			p.Detail = "More is used than is held. " + p.Detail
+			return answer{}, p
+		}
+	}
+	if err == nil {
+		err = held.CommitAll(q, claims...)
 	}
 	if used.none() {
-		a.trace.release(r, held.Claims(), err)
+		a.trace.release(q, held.Claims(), err)
 	}
 	if err != nil {
-		a.failRepeatable(w, r, err, held.Claims())
-		return
+		return answer{}, a.failRepeatable(q, err, held.Claims())
 	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// errAnswered means that a request has its answer.
-var errAnswered = errors.New("answered")
-
-// mayCharge answers, and returns errAnswered, if a settlement by claims needs a token that r does
-// not have: one of more than is held, with --settle-within-hold.
-func (a *api) mayCharge(
-	w http.ResponseWriter, r *http.Request, id string, held *ratelimit.Reservation,
-	claims []ratelimit.Claim,
-) error {
-	if a.settling == nil {
-		return nil
-	}
-	p := a.settling.missing(r, toWrite)
-	if p == nil {
-		return nil
-	}
-	within, err := a.decider.Within(r.Context(), id, held, claims...)
-	if err != nil || within {
-		return err
-	}
-	p.Detail = "More is used than is held. " + p.Detail
-	a.settling.refuse(w, r, p)
-	return errAnswered
+	return answer{status: http.StatusNoContent}, nil
 }
 
 // settlement returns the claims that settle held.
@@ -105,16 +83,17 @@ func holdsUnits(c ratelimit.Claim) bool {
 }
 
 // renew holds what an ID holds for longer, and in total the units that the request names.
-func (a *api) renew(w http.ResponseWriter, r *http.Request) {
+func (a *api) renew(q *query) (answer, *problem.Problem) {
 	var id *string
 	var hold *int64
 	var total unitsBody
-	if !readFields(w, r, fields{
+	p := fields{
 		"id":      value(&id, text(idRule)),
 		"hold_ms": holdField(&hold),
 		"total":   total.field("total"),
-	}) {
-		return
+	}.parse(q.body)
+	if p != nil {
+		return answer{}, p
 	}
 	held, more, p := a.extension(id, &total)
 	if held != nil {
@@ -127,28 +106,24 @@ func (a *api) renew(w http.ResponseWriter, r *http.Request) {
 		p = mayHold(held.Claims(), milliseconds(hold))
 	}
 	if p != nil {
-		p.Write(w)
-		return
+		return answer{}, p
 	}
-	err := held.Renew(r.Context(), milliseconds(hold))
-	var results []ratelimit.Result
+	err := held.Renew(q, milliseconds(hold))
 	if err == nil && len(more) > 0 {
-		results, err = held.ExtendAll(r.Context(), more...)
+		var results []ratelimit.Result
+		results, err = held.ExtendAll(q, more...)
+		if err == nil && !results[ratelimit.Binding(results)].Allowed {
+			return refusedExtension(results), nil
+		}
 	}
 	var text string
-	switch {
-	case err != nil:
-	case results != nil && !results[ratelimit.Binding(results)].Allowed:
-		writeRefused(w, results)
-		return
-	default:
+	if err == nil {
 		text, err = held.Token()
 	}
 	if err != nil {
-		a.failRepeatable(w, r, err, held.Claims())
-		return
+		return answer{}, a.failRepeatable(q, err, held.Claims())
 	}
-	writeJSON(w, http.StatusOK, renewal{text})
+	return answer{status: http.StatusOK, body: renewal{text}}, nil
 }
 
 // renewal is the answer to a renewal.
@@ -156,15 +131,15 @@ type renewal struct {
 	ID string `json:"id"`
 }
 
-// writeRefused answers a renewal whose additional units do not fit.
-func writeRefused(w http.ResponseWriter, results []ratelimit.Result) {
+// refusedExtension answers a renewal whose additional units do not fit.
+func refusedExtension(results []ratelimit.Result) answer {
 	var body decidedBody
 	for _, res := range results {
 		body.Limits = append(body.Limits, newLimitState(res.Limit, res))
 	}
 	binding := ratelimit.Binding(results)
 	body.limitState = body.Limits[binding]
-	body.write(w, http.StatusTooManyRequests, results[binding].RetryAfter)
+	return answer{http.StatusTooManyRequests, body, max(1, results[binding].RetryAfter)}
 }
 
 // mayHold reports a hold that is too short or too long for what claims hold.

@@ -35,7 +35,7 @@ func (t *trace) keyHash(key string) string {
 
 // write logs what has changed the states of keys under limits, or has failed to, without keys.
 func (t *trace) write(
-	r *http.Request, action string, limits, keys []string, err error, more ...slog.Attr,
+	q *query, action string, limits, keys []string, err error, more ...slog.Attr,
 ) {
 	hashes := []string{}
 	for _, key := range keys {
@@ -47,21 +47,21 @@ func (t *trace) write(
 	if err != nil {
 		outcome = err.Error()
 	}
-	t.log.LogAttrs(r.Context(), slog.LevelInfo, "write", append([]slog.Attr{
-		slog.String("action", action), slog.String("from", r.RemoteAddr),
+	t.log.LogAttrs(q, slog.LevelInfo, "write", append([]slog.Attr{
+		slog.String("action", action), slog.String("from", q.from),
 		slog.Any("limits", limits), slog.Any("key_hashes", hashes),
 		slog.String("outcome", outcome)}, more...)...)
 }
 
 // release logs that claims are not held any more and nothing was recorded, once a second at
 // most: whoever holds units may end that.
-func (t *trace) release(r *http.Request, claims []ratelimit.Claim, err error) {
+func (t *trace) release(q *query, claims []ratelimit.Claim, err error) {
 	if ok, suppressed := t.releases.Pass(time.Now()); ok {
 		var keys []string
 		for _, c := range claims {
 			keys = append(keys, c.Key)
 		}
-		t.write(r, "release", heldUnder(claims), keys, err, slog.Int("suppressed", suppressed))
+		t.write(q, "release", heldUnder(claims), keys, err, slog.Int("suppressed", suppressed))
 	}
 }
 

@@ -240,7 +240,7 @@ func TestTraceIsBounded(t *testing.T) {
 		for range 50 {
 			r := httptest.NewRequest(http.MethodPost, "/v1/reset", strings.NewReader("{}"))
 			l.refusal(httptest.NewRecorder(), r, &problem.Problem{Status: 401})
-			l.release(r, nil, nil)
+			l.release(&query{Context: t.Context()}, nil, nil)
 			time.Sleep(time.Second / 10)
 		}
 		for msg, suppressed := range map[string]int{
