@@ -56,17 +56,6 @@ func (a *access) refuse(w http.ResponseWriter, r *http.Request, p *problem.Probl
 	p.Write(w)
 }
 
-// needs returns the right that requests for a path need.
-func needs(path string) right {
-	switch {
-	case isPage(path) && strings.HasSuffix(path, "/act"):
-		return toWrite
-	case path == metricsPath, isPage(path):
-		return toRead
-	}
-	return rightOf[path]
-}
-
 // scheme returns the scheme of credentials for a path: browsers ask for a password, and send it as
 // the token.
 func scheme(path string) string {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,8 +34,8 @@ type api struct {
 	trace   *trace
 	proxies *forwardAuth
 	ready   *readiness
-	top     *topKeys   // nil without --top-keys
-	envoy   *envoyEdge // nil without --grpc-addr
+	top     *topKeys     // nil without --top-keys
+	envoy   http.Handler // answers Envoy's calls in JSON; nil without --grpc-addr
 	// settling, with --settle-within-hold, has the tokens that settle more than is held.
 	settling *access
 
@@ -45,29 +44,12 @@ type api struct {
 }
 
 // newAPI returns an API outside of a service.
-func newAPI(l *limits, log *slog.Logger) *api {
-	return &api{decider: l.decider, config: l.config.Load, log: log,
-		trace:   &trace{log: log, decider: l.decider},
+func newAPI(
+	d *decision.Decider, config func() *config.Config, log *slog.Logger,
+) *api {
+	return &api{decider: d, config: config, log: log,
+		trace:   &trace{log: log, decider: d},
 		proxies: newForwardAuth("caddy", nil, nil, log), ready: newReadiness(nil)}
-}
-
-// rightOf has the right that requests for each path need.
-var rightOf = map[string]right{
-	"/v1/decide":       toDecide,
-	"/v1/peek":         toDecide,
-	"/v1/settle":       toDecide,
-	"/v1/renew":        toDecide,
-	"/v1/force":        toWrite,
-	"/v1/block":        toWrite,
-	"/v1/reset":        toWrite,
-	checkPath:          toDecide,
-	"/v1/explain":      toRead,
-	"/v1/top-keys":     toRead,
-	"/v1/openapi.yaml": toDecide,
-	"/json":            toDecide,
-	"/healthcheck":     toDecide,
-	"/healthz":         toDecide,
-	"/readyz":          toDecide,
 }
 
 // posts has what answers the requests for each path whose bodies are JSON.
@@ -92,8 +74,6 @@ var others = map[string]func(*api, http.ResponseWriter, *http.Request){
 	"/healthz":         (*api).health,
 	"/readyz":          (*api).readiness,
 }
-
-var pathNames = strings.Join(slices.Sorted(maps.Keys(rightOf)), ", ")
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
@@ -216,6 +196,30 @@ func methodIsOneOf(w http.ResponseWriter, r *http.Request, allowed ...string) bo
 	problem.Problem{Status: http.StatusMethodNotAllowed}.Write(w)
 	return false
 }
+
+// envoyJSON answers as envoyproxy/ratelimit does.
+func (a *api) envoyJSON(w http.ResponseWriter, r *http.Request) {
+	if a.envoy == nil {
+		noEnvoy.Write(w)
+		return
+	}
+	a.envoy.ServeHTTP(w, r)
+}
+
+// envoyHealth is readiness with the path and the status of envoyproxy/ratelimit.
+func (a *api) envoyHealth(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case a.envoy == nil:
+		noEnvoy.Write(w)
+	case a.ready.problem(r.Context()) != nil:
+		http.Error(w, "unavailable", http.StatusInternalServerError)
+	default:
+		writeOK(w)
+	}
+}
+
+var noEnvoy = problem.Problem{Status: http.StatusNotFound,
+	Detail: "This path is answered only with --grpc-addr."}
 
 // limitState is how one limit decided. Durations are rounded up.
 type limitState struct {

@@ -142,7 +142,7 @@ func (c *client) decide(ctx context.Context, path string, body []byte) (int, []b
 	if err != nil {
 		return 0, nil, err
 	}
-	a := newAPI(limits, discard)
+	a := newAPI(limits.decider, limits.config.Load, discard)
 	status, text := a.Answer(ctx, path, body)
 	return status, text, nil
 }

@@ -70,7 +70,7 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		h := newAPI(l, discard)
+		h := newAPI(l.decider, l.config.Load, discard)
 		take := func(want int) {
 			t.Helper()
 			status, _, body := call(t, h, request(http.MethodPost, "/v1/decide",
@@ -114,7 +114,7 @@ func TestReloadKeepsWaitingCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newAPI(l, discard)
+		h := newAPI(l.decider, l.config.Load, discard)
 		const body = `{"hold_ms":0,"wait_ms":5000,"claims":[{"limit":"calls","key":"a"}]}`
 		var held renewal
 		if err := json.Unmarshal(answerOf(t, h, "/v1/decide", body), &held); err != nil {

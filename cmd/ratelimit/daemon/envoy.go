@@ -14,7 +14,6 @@ import (
 
 	"github.com/truewindow/ratelimit/cmd/ratelimit/config"
 	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
-	"github.com/truewindow/ratelimit/httplimit/problem"
 )
 
 // Addresses that are used if no flag and no variable has another. Those with variables of
@@ -120,17 +119,11 @@ func (c *serveCmd) checkGRPC() error {
 	return nil
 }
 
-// An envoyEdge answers Envoy. It is nil without --grpc-addr.
-type envoyEdge struct {
-	*envoy.Service
-	json http.Handler
-}
-
-// newEnvoy returns what answers Envoy. settling, or nil, has the tokens that settle more than is
-// held.
+// newEnvoy returns what answers Envoy, or nil without --grpc-addr. settling, or nil, has the tokens
+// that settle more than is held.
 func (c *serveCmd) newEnvoy(
 	l *limits, settling *access, log *slog.Logger,
-) (*envoyEdge, error) {
+) (*envoy.Service, error) {
 	if c.GRPCAddr == "" {
 		return nil, nil
 	}
@@ -140,11 +133,15 @@ func (c *serveCmd) newEnvoy(
 	if settling != nil {
 		settings.MayCharge = settling.writers.has
 	}
-	service, err := envoy.New(settings)
-	if err != nil {
-		return nil, err
+	return envoy.New(settings)
+}
+
+// envoyJSON returns what answers the calls of s over HTTP, or nil without s.
+func envoyJSON(s *envoy.Service) http.Handler {
+	if s == nil {
+		return nil
 	}
-	return &envoyEdge{Service: service, json: service.JSON()}, nil
+	return s.JSON()
 }
 
 // grpcServer is an envoy.Server with the methods of an http.Server.
@@ -160,7 +157,7 @@ func (s grpcServer) Close() error {
 }
 
 // grpc returns the server of --grpc-addr.
-func (l *listeners) grpc(e *envoyEdge) (server, error) {
+func (l *listeners) grpc(e *envoy.Service) (server, error) {
 	listener, err := listen(l.cmd.GRPCAddr)
 	if err != nil {
 		return server{}, err
@@ -172,32 +169,8 @@ func (l *listeners) grpc(e *envoyEdge) (server, error) {
 		options.TLS = certs.config()
 		options.HandshakeFailed = func() { l.failed.grpcTLS.Add(1) }
 	}
-	s := envoy.NewServer(e.Service, options)
+	s := envoy.NewServer(e, options)
 	s.SetServing(true)
 	context.AfterFunc(l.ready.draining, func() { s.SetServing(false) })
 	return server{grpcServer{s}, listener}, nil
 }
-
-// envoyJSON answers as envoyproxy/ratelimit does.
-func (a *api) envoyJSON(w http.ResponseWriter, r *http.Request) {
-	if a.envoy == nil {
-		noEnvoy.Write(w)
-		return
-	}
-	a.envoy.json.ServeHTTP(w, r)
-}
-
-// envoyHealth is readiness with the path and the status of envoyproxy/ratelimit.
-func (a *api) envoyHealth(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case a.envoy == nil:
-		noEnvoy.Write(w)
-	case a.ready.problem(r.Context()) != nil:
-		http.Error(w, "unavailable", http.StatusInternalServerError)
-	default:
-		writeOK(w)
-	}
-}
-
-var noEnvoy = problem.Problem{Status: http.StatusNotFound,
-	Detail: "This path is answered only with --grpc-addr."}

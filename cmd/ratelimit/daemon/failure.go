@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -115,7 +114,7 @@ func (a *api) fail(path string, err error, limits func() []string) *problem.Prob
 	}
 	if p.Status >= http.StatusInternalServerError {
 		if ok, suppressed := a.undecided.Pass(time.Now()); ok {
-			a.log.Error("request undecided", withSetting(err, "path", path, "limits", limits(),
+			a.log.Error("request undecided", envoy.WithSetting(err, "path", path, "limits", limits(),
 				"error", err, "suppressed", suppressed)...)
 		}
 	}
@@ -129,14 +128,6 @@ func (a *api) failRepeatable(q *query, err error, held []ratelimit.Claim) *probl
 		return unknownRepeatable
 	}
 	return p
-}
-
-// withSetting adds to what the log says of err which settings change the timeout, if it is one.
-func withSetting(err error, attrs ...any) []any {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return append(attrs, "setting", envoy.TimeoutSetting)
-	}
-	return attrs
 }
 
 // heldUnder returns the names of the limits of claims, each once.

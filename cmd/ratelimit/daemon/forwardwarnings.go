@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/truewindow/ratelimit/cmd/ratelimit/internal/lograte"
 )
 
@@ -72,11 +70,17 @@ func (f *forwardAuth) checkValue(r *http.Request, source, value string) {
 	}
 }
 
-// readForwardAuth adds the counts of f.
-func readForwardAuth(add addFunc, f *forwardAuth) {
+// Stats are counts of requests of proxies since the start.
+type forwardStats struct {
+	Missing        map[string]int64 // without an entry that limits need, by its source
+	TrustedClients int64            // of clients in a network of --trusted-proxy
+}
+
+// stats returns the counts.
+func (f *forwardAuth) stats() forwardStats {
+	s := forwardStats{make(map[string]int64), f.warnings.trusted.requests.Load()}
 	for source, w := range f.warnings.missing {
-		add("ratelimit.forward_auth.missing", w.requests.Load(),
-			attribute.String("ratelimit.entry", source))
+		s.Missing[source] = w.requests.Load()
 	}
-	add("ratelimit.forward_auth.trusted_clients", f.warnings.trusted.requests.Load())
+	return s
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/truewindow/ratelimit"
 	"github.com/truewindow/ratelimit/backend"
 	memorystore "github.com/truewindow/ratelimit/backend/memory"
+	"github.com/truewindow/ratelimit/cmd/ratelimit/envoy"
 	"github.com/truewindow/ratelimit/driver"
 	"github.com/truewindow/ratelimit/layer"
 )
@@ -58,6 +59,7 @@ type busyScene struct {
 	api     *api
 	store   *busy
 	breaker *layer.Breaker
+	envoy   *envoy.Service
 	log     *strings.Builder
 }
 
@@ -89,16 +91,17 @@ func newBusyScene(t *testing.T, policy onFailure) *busyScene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.api = newAPI(l, log)
-	if b.api.envoy, err = c.newEnvoy(l, nil, log); err != nil {
+	b.api = newAPI(l.decider, l.config.Load, log)
+	if b.envoy, err = c.newEnvoy(l, nil, log); err != nil {
 		t.Fatal(err)
 	}
+	b.api.envoy = b.envoy.JSON()
 	return b
 }
 
 // grpc asks for a unit over gRPC, and http asks /v1/decide and /json.
 func (b *busyScene) grpc() (*rls.RateLimitResponse, error) {
-	return b.api.envoy.ShouldRateLimit(b.Context(), &rls.RateLimitRequest{
+	return b.envoy.ShouldRateLimit(b.Context(), &rls.RateLimitRequest{
 		Domain: "d", Descriptors: []*ratelimitv3.RateLimitDescriptor{{
 			Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "key", Value: "a"}}}}})
 }

@@ -155,7 +155,7 @@ func logBreaker(log *slog.Logger, from, to layer.BreakerState, failure error) {
 	switch {
 	case from == layer.BreakerClosed:
 		log.Warn("the breaker is open: the store fails and is not called",
-			withSetting(failure, "breaker", string(to), "error", failure)...)
+			envoy.WithSetting(failure, "breaker", string(to), "error", failure)...)
 	case to == layer.BreakerClosed:
 		log.Info("the breaker is closed: the store answers again", "breaker", string(to))
 	case from == layer.BreakerHalfOpen:

@@ -83,7 +83,7 @@ type listeners struct {
 // all returns the servers that answer with handler and e: that of --addr and, if there are, those
 // of --admin-addr, which is the only one then to answer requests that read or write, and of
 // --grpc-addr. They listen, and have not accepted a connection yet.
-func (l *listeners) all(handler http.Handler, e *envoyEdge) (servers []server, err error) {
+func (l *listeners) all(handler http.Handler, e *envoy.Service) (servers []server, err error) {
 	defer func() {
 		if err != nil {
 			for _, s := range servers {

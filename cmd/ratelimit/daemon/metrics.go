@@ -96,21 +96,6 @@ func (m *metrics) watchStore(s *guardedStore) error {
 // methods are the values of the label for the method; any other method is _OTHER.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost}
 
-const metricsPath = "/metrics"
-
-// routeOf returns the value of the label for the path. Clients choose paths and methods, so all
-// unknown ones share a label.
-func routeOf(path string) string {
-	_, known := rightOf[path]
-	switch {
-	case known, path == metricsPath:
-		return path
-	case isPage(path), path+"/" == pagePath:
-		return pagePath
-	}
-	return "other"
-}
-
 // measure counts and times the requests that next answers. It is outside of what refuses requests.
 func (m *metrics) measure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,11 +15,6 @@ import (
 	"github.com/truewindow/ratelimit/layer"
 )
 
-// pagePath is where the page of limits is, with all that belongs to it.
-const pagePath = "/dashboard/"
-
-func isPage(path string) bool { return strings.HasPrefix(path, pagePath) }
-
 // page is what the page of limits shows of a service.
 type page struct {
 	*dashboard.Page

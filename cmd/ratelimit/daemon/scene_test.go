@@ -63,7 +63,7 @@ func budgetAPI(
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newAPI(l, discard)
+	h := newAPI(l.decider, l.config.Load, discard)
 	h.top = top
 	return h
 }

@@ -181,7 +181,7 @@ func (c *serveCmd) Run(ctx context.Context, stderr io.Writer) error {
 	answers := &api{
 		decider: decider, config: inForce.config.Load, log: log, trace: writes, ready: ready,
 		proxies: newForwardAuth(c.ForwardAuth, c.Entry, c.TrustedProxy, log),
-		top:     top, envoy: envoy, settling: settling,
+		top:     top, envoy: envoyJSON(envoy), settling: settling,
 	}
 	handler := newHosts(c.Host, c.Addr, c.AdminAddr).only(
 		ready.release(allowed.only(page.before(counts.before(answers)))),

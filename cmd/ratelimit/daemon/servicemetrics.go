@@ -61,7 +61,7 @@ type serviceReader struct {
 	limits      *limits
 	credentials *credentials
 	proxies     *forwardAuth
-	envoy       *envoyEdge // or nil
+	envoy       *envoy.Service // or nil
 	failed      *failedConnections
 }
 
@@ -97,7 +97,7 @@ func (m *metrics) watchService(r *serviceReader) error {
 
 func (r *serviceReader) read(add addFunc) {
 	r.readDecider(add)
-	readForwardAuth(add, r.proxies)
+	readForwardAuth(add, r.proxies.stats())
 	if r.envoy != nil {
 		readEnvoy(add, r.envoy.Stats())
 	}
@@ -127,6 +127,13 @@ func (r *serviceReader) readDecider(add addFunc) {
 			add("ratelimit.warned", counts.Warned, label)
 		}
 	}
+}
+
+func readForwardAuth(add addFunc, s forwardStats) {
+	for source, count := range s.Missing {
+		add("ratelimit.forward_auth.missing", count, attribute.String("ratelimit.entry", source))
+	}
+	add("ratelimit.forward_auth.trusted_clients", s.TrustedClients)
 }
 
 func readEnvoy(add addFunc, s envoy.Stats) {

@@ -44,7 +44,7 @@ func TestTopKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.api = newAPI(l, discard)
+	s.api = newAPI(l.decider, l.config.Load, discard)
 	s.api.top = top
 
 	empty := topAnswer{topkeys.DefaultHalfLife.Milliseconds(), []topLimit{}}

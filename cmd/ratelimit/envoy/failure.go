@@ -42,12 +42,8 @@ func (s *Service) fail(ctx context.Context, domain string, err error) error {
 		}
 	}
 	if ok, suppressed := s.failed.Pass(time.Now()); ok {
-		attrs := []any{"protocol", "envoy", "domain", EscapeInvalid(domain), "error", err,
-			"suppressed", suppressed}
-		if errors.Is(err, context.DeadlineExceeded) {
-			attrs = append(attrs, "setting", TimeoutSetting)
-		}
-		s.config.Log.Error("call undecided", attrs...)
+		s.config.Log.Error("call undecided", WithSetting(err, "protocol", "envoy",
+			"domain", EscapeInvalid(domain), "error", err, "suppressed", suppressed)...)
 	}
 	return status.Error(code, reason)
 }

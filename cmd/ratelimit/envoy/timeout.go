@@ -67,3 +67,11 @@ func (s *timely) explain(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// WithSetting adds to what the log says of err which settings change the timeout, if it is one.
+func WithSetting(err error, attrs ...any) []any {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return append(attrs, "setting", TimeoutSetting)
+	}
+	return attrs
+}
